@@ -1,0 +1,195 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// Fabric is what the cost of a collective depends on: the links of a machine
+// and the NCCL on it, as plain values, and what was measured there. Set its
+// fields before the first call and leave them: laws are remembered. The methods
+// may be called from several goroutines at once.
+type Fabric struct {
+	Capability int        // compute capability times ten: 80, 90, 100
+	NVLink     units.Rate // all NVLinks of a GPU, one direction; 0 without
+	PCIe       units.Rate // a GPU's x16 link, one direction
+	GPUs       int64      // of a node
+	Domain     int64      // GPUs that reach each other over NVLink; 0 means those of a node
+	Switched   bool       // NVSwitch: full NVLink rate between any pair
+	Multicast  bool       // the switch reduces and multicasts (NVLS)
+	CPU        string     // intel, amd or arm
+
+	NICs             int64         // of a node, for GPU traffic
+	NICRate          units.Rate    // of one, one direction
+	Transport        string        // infiniband, roce, efa, omnipath, ethernet
+	HopLatency       units.Seconds // beyond NCCL's tables, of one hop across nodes; 0 means the transport's usual
+	Efficiency       float64       // wire rate over line rate; 0 means the usual
+	Oversubscription float64       // of the leaf switches' uplinks; 0 means 1
+	InNetworkReduce  bool          // the network's switches reduce (SHARP) and NCCL uses them
+
+	NCCL   Version // decides algorithm and protocol; zero means the newest known
+	Curves []Curve // measured on this machine
+
+	plans atomic.Pointer[map[planKey]*plan]
+	grow  sync.Mutex
+}
+
+// FabricOf reads the facts and the curves of a hardware profile. It fails on a
+// version of NCCL, a compute capability or a curve that cannot be used.
+func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw hardware.Software, curves ...hardware.CollectiveCurve) (*Fabric, error) {
+	f := &Fabric{
+		NVLink: gpu.NVLink.Value, PCIe: gpu.PCIe.Value,
+		GPUs: node.GPUs.Value, Domain: node.NVLinkDomain.Value,
+		Switched: node.Switched.Value, Multicast: node.Multicast.Value, CPU: strings.ToLower(node.CPU.Value),
+		NICs: net.NICs.Value, NICRate: net.NICBandwidth.Value,
+		Transport: strings.ToLower(net.Transport.Value), HopLatency: net.Latency.Value,
+		Efficiency: net.Efficiency.Value, Oversubscription: net.Oversubscription.Value,
+		InNetworkReduce: net.InNetworkReduce.Value,
+	}
+	var err error
+	if f.Capability, err = capability(gpu); err != nil {
+		return nil, err
+	}
+	if v := sw.NCCL.Value; v != "" {
+		if f.NCCL, err = ParseVersion(v); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range curves {
+		mine := Curve{Ranks: c.Ranks, Nodes: c.Nodes, Bytes: c.Bytes, Time: c.Time, RelErr: c.RelErr, Source: c.Source}
+		if err := mine.Op.UnmarshalText([]byte(c.Op)); err != nil {
+			return nil, err
+		}
+		if err := mine.Check(); err != nil {
+			return nil, err
+		}
+		f.Curves = append(f.Curves, mine)
+	}
+	return f, nil
+}
+
+// capability reads "9.0" as 90, or takes it from the architecture.
+func capability(gpu hardware.GPU) (int, error) {
+	if text := gpu.Capability.Value; text != "" {
+		major, minor, _ := strings.Cut(text, ".")
+		a, err := strconv.Atoi(major)
+		b := 0
+		if err == nil && minor != "" {
+			b, err = strconv.Atoi(minor)
+		}
+		if err != nil || a < 1 || a > 99 || b < 0 || b > 9 {
+			return 0, fmt.Errorf("compute_capability %q cannot be read; write it as in 9.0", text)
+		}
+		return 10*a + b, nil
+	}
+	switch a := strings.ToLower(gpu.Architecture.Value); a {
+	case "volta":
+		return 70, nil
+	case "turing":
+		return 75, nil
+	case "ampere":
+		return 80, nil
+	case "ada":
+		return 89, nil
+	case "hopper":
+		return 90, nil
+	case "blackwell":
+		return 100, nil
+	default:
+		return 0, fmt.Errorf("architecture %q is not known; give compute_capability, as in 9.0", a)
+	}
+}
+
+func (f *Fabric) gpus() int64 { return max(f.GPUs, 1) }
+
+func (f *Fabric) domain() int64 {
+	if f.Domain > 0 {
+		return f.Domain
+	}
+	return f.gpus()
+}
+
+// Island is the number of GPUs that no network cuts: those of a node, or of the
+// NVLink domain where that spans nodes.
+func (f *Fabric) Island() int64 { return max(f.gpus(), f.domain()) }
+
+// Group is the group of so many ranks, each a stride of GPUs from the one
+// before, in a cluster where every GPU belongs to a group like it: tensor
+// parallelism has stride 1, data parallelism the ranks of one replica.
+func (f *Fabric) Group(ranks, stride int64) Group {
+	stride = max(stride, 1)
+	g := Group{Ranks: ranks, PerNode: max(min(f.Island()/stride, ranks), 1), Stride: stride}
+	g.Sharing = f.siblings(g)
+	return g
+}
+
+// siblings is how many groups like g use the same adapters when all GPUs of an
+// island belong to one: 1 where there is an adapter for every GPU.
+func (f *Fabric) siblings(g Group) int64 {
+	if g.Nodes() == 1 {
+		return 1
+	}
+	mine, _ := f.adapters(g)
+	all := float64(min(max(f.NICs, 1), f.gpus())) * float64(f.Island()) / float64(f.gpus())
+	groups := float64(f.Island()) / float64(g.PerNode)
+	return int64(max(1, math.Round(groups*mine/all)))
+}
+
+// normal is the form of a group under which it is remembered: the stride counts
+// only where it breaks NVLink.
+func (f *Fabric) normal(g Group) Group {
+	g = g.normal()
+	if !(f.NVLink > 0) || g.PerNode > f.domain() || (g.PerNode-1)*g.Stride < f.domain() {
+		g.Stride = 1
+	} else {
+		g.Stride = f.domain()
+	}
+	return g
+}
+
+// hopLatency is what the transport adds to one hop across nodes.
+func (f *Fabric) hopLatency() units.Seconds {
+	if f.HopLatency > 0 {
+		return f.HopLatency
+	}
+	for _, t := range fitted().Transports {
+		if t.Name == f.Transport {
+			return t.Latency
+		}
+	}
+	return 0
+}
+
+// adapters returns how many network adapters of each node serve a group, and
+// the rate of one: those nearest its members, all for a whole node, one of eight
+// for one rank of eight. Plug-ins join the adapters that share a GPU into one.
+func (f *Fabric) adapters(g Group) (count float64, rate units.Rate) {
+	count, rate = float64(f.NICs), f.NICRate
+	gpus := float64(f.gpus())
+	if count > gpus {
+		count, rate = gpus, rate*units.Rate(count/gpus)
+	}
+	count = max(1, math.Round(count*float64(g.PerNode)/gpus))
+	if g.NICs > 0 {
+		count = float64(g.NICs)
+	}
+	return count, rate
+}
+
+// wire is the rate in GB/s at which the group's members on one node really
+// reach the network.
+func (f *Fabric) wire(g Group) float64 {
+	count, rate := f.adapters(g)
+	e := f.Efficiency
+	if e <= 0 {
+		e = fitted().WireEfficiency
+	}
+	return max(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), slowest)
+}

@@ -1,0 +1,97 @@
+package collective
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// exchange is how Send/Recv and all-to-all run: rounds of messages between
+// pairs, which the tuner does not see. Sources: src/enqueue.cc (addP2pToPlan)
+// and src/graph/paths.cc (ncclTopoComputeP2pChannels).
+type exchange struct {
+	op       Op
+	view     view
+	setup    float64 // us before the first byte
+	inside   float64 // GB/s to the members of the node
+	across   float64 // GB/s to those of other nodes
+	ramp     float64
+	channels float64 // of all messages together
+	perPeer  float64 // of one message
+}
+
+// exchangeOf prices the messages of an operation on a group.
+func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
+	c, r, gen := &fitted().P2P, releaseOf(Version{}), generationOf(f.Capability)
+	v := f.view(r, g)
+	us := func(t units.Seconds) float64 { return float64(t) * 1e6 }
+	x := &exchange{op: op, view: v, ramp: c.MessageRamp, setup: us(c.Setup), inside: max(v.total, slowest)}
+	small := 1.0 // what small groups lose
+	if gen <= ampere && v.nvlink {
+		small -= c.PerRank / v.n
+	}
+	if v.nodes > 1 {
+		x.setup += us(c.Network + f.hopLatency())
+		x.across = max(f.wire(g)/v.perNode, slowest) // a rank's share of the adapters
+	}
+	if op == AllToAll {
+		x.ramp = c.ExchangeRamp
+		x.setup += us(c.Peer)*(v.perNode-1) + us(c.RemotePeer)*(v.n-v.perNode)
+		x.inside *= c.Exchange * small
+		x.across /= 1 + c.Congestion*math.Log2(v.nodes)
+	} else {
+		x.inside *= c.Links
+	}
+
+	ring := ringGraph(r, gen, v)
+	x.channels = upToPowerOf2(min(2*ring.channels, float64(r.MaxChannels)))
+	x.perPeer = 2
+	if v.nodes == 1 && v.nvlink {
+		x.perPeer = upToPowerOf2(2 * math.Floor(v.total/r.PerLink.of(gen)[0]))
+	}
+	x.perPeer = min(x.perPeer, x.channels)
+	for x.perPeer*v.n > x.channels && x.perPeer > 1 {
+		x.perPeer /= 2
+	}
+	return x
+}
+
+func upToPowerOf2(x float64) float64 { return math.Exp2(math.Ceil(math.Log2(max(x, 1)))) }
+
+// time is the time in us of a call. Messages inside the node and to other nodes
+// move at once, so the slower of the two decides.
+func (x *exchange) time(bytes float64) float64 {
+	var move float64 // us
+	switch v := x.view; {
+	case x.op == AllToAll:
+		move = bytes * (v.perNode - 1) / v.n / x.inside / 1e3
+		if v.nodes > 1 {
+			move = max(move, bytes*(v.n-v.perNode)/v.n/x.across/1e3)
+		}
+	case v.nodes > 1:
+		move = bytes / x.across / 1e3
+	default:
+		move = bytes / x.inside / 1e3
+	}
+	return pipeline(x.setup, move, x.ramp)
+}
+
+// protocol is LL for small messages. Source: NCCL_P2P_LL_THRESHOLD, 16 KiB a
+// channel, src/enqueue.cc.
+func (x *exchange) protocol(bytes float64) Protocol {
+	if x.op == AllToAll {
+		bytes /= x.view.n
+	}
+	if bytes <= 16*1024*x.perPeer {
+		return LL
+	}
+	return Simple
+}
+
+// ctas is how many thread blocks the call takes.
+func (x *exchange) ctas() int {
+	if x.op == AllToAll {
+		return int(min(x.channels, x.perPeer*x.view.n))
+	}
+	return int(x.perPeer)
+}

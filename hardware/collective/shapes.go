@@ -1,0 +1,107 @@
+package collective
+
+import (
+	_ "embed"
+	"math"
+	"sync"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// shape is one row of shapes.yaml: how time follows from NCCL's latency and
+// bandwidth.
+type shape struct {
+	Algorithm  string  `yaml:"algorithm"`
+	Protocol   string  `yaml:"protocol"`
+	Across     *bool   `yaml:"across"` // more than one node
+	Generation string  `yaml:"generation"`
+	Latency    float64 `yaml:"latency"`
+	Bandwidth  float64 `yaml:"bandwidth"`
+	PerRank    float64 `yaml:"per_rank"`
+	Ramp       float64 `yaml:"ramp"`
+	Points     int64   `yaml:"points"`
+	Error      float64 `yaml:"error"`
+	Source     string  `yaml:"source"`
+}
+
+// constants is shapes.yaml.
+type constants struct {
+	Shapes     []shape      `yaml:"shapes"`
+	Trust      float64      `yaml:"trust"`
+	NVLSLinks  byGeneration `yaml:"nvls_links"`
+	Transports []struct {
+		Name    string        `yaml:"name"`
+		Latency units.Seconds `yaml:"latency"`
+		Source  string        `yaml:"source"`
+	} `yaml:"transports"`
+	WireEfficiency float64 `yaml:"wire_efficiency"`
+	P2P            struct {
+		Links        float64       `yaml:"links"`
+		MessageRamp  float64       `yaml:"message_ramp"`
+		Exchange     float64       `yaml:"exchange"`
+		ExchangeRamp float64       `yaml:"exchange_ramp"`
+		PerRank      float64       `yaml:"per_rank"`
+		Setup        units.Seconds `yaml:"setup"`
+		Peer         units.Seconds `yaml:"peer"`
+		Network      units.Seconds `yaml:"network"`
+		RemotePeer   units.Seconds `yaml:"remote_peer"`
+		Congestion   float64       `yaml:"congestion"`
+		Error        float64       `yaml:"error"`
+	} `yaml:"p2p"`
+	Spread struct {
+		Bytes []units.Bytes `yaml:"bytes"`
+		Error []float64     `yaml:"error"`
+	} `yaml:"spread"`
+}
+
+//go:embed shapes.yaml
+var shapesYAML []byte
+
+// fitted is shapes.yaml; like releases, part of the program.
+var fitted = sync.OnceValue(func() *constants {
+	doc, err := yamlx.Parse("shapes.yaml", shapesYAML)
+	if err != nil {
+		panic(err)
+	}
+	c := new(constants)
+	if err := doc.Decode(c); err != nil {
+		panic(err)
+	}
+	return c
+})
+
+var generationNames = [...]string{volta: "volta", ampere: "ampere", hopper: "hopper", blackwell: "blackwell"}
+
+// shapeOf returns the row for a candidate; the last row matches all.
+func (c *constants) shapeOf(k candidate, v view, gen generation) *shape {
+	for i := range c.Shapes {
+		s := &c.Shapes[i]
+		if (s.Algorithm == "" || s.Algorithm == k.algorithm.String()) &&
+			(s.Protocol == "" || s.Protocol == k.protocol.String()) &&
+			(s.Across == nil || *s.Across == (v.nodes > 1)) &&
+			(s.Generation == "" || s.Generation == generationNames[gen]) {
+			return s
+		}
+	}
+	return &c.Shapes[len(c.Shapes)-1]
+}
+
+// pipeline is the time in us of a call whose first byte takes a and whose bytes
+// at full rate take b: a + b + ramp*sqrt(a*b).
+func pipeline(a, b, ramp float64) float64 { return a + b + ramp*math.Sqrt(a*b) }
+
+// spreadAt is the standard deviation of an estimate at a size.
+func (c *constants) spreadAt(b units.Bytes) float64 {
+	at, err := c.Spread.Bytes, c.Spread.Error
+	for i, hi := range at {
+		if b <= hi {
+			if i == 0 {
+				return err[0]
+			}
+			w := math.Log(float64(b/at[i-1])) / math.Log(float64(hi/at[i-1]))
+			return err[i-1] + w*(err[i]-err[i-1])
+		}
+	}
+	return err[len(err)-1]
+}

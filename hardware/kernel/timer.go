@@ -1,0 +1,506 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// Timer prices ops on one GPU. It may be used from several goroutines.
+type Timer struct {
+	gpu     *hardware.GPU
+	laws    *hardware.Laws
+	classes [tape.NumClasses]classLaw
+	gemm    gemmModel
+	attn    attentionModel
+	floor   units.Seconds
+}
+
+// classLaw is a hardware.KernelLaw with its scale to this GPU.
+type classLaw struct {
+	law   *hardware.KernelLaw
+	scale float64
+	known bool
+}
+
+// New returns the timer of a profile.
+func New(p *hardware.Profile) (*Timer, error) {
+	t := &Timer{gpu: &p.GPU, laws: &p.Laws, floor: p.Laws.Launch.Floor}
+	for i := range t.classes {
+		c := tape.Class(i)
+		law, ok := p.Laws.Kernels[c.String()]
+		if !ok {
+			continue
+		}
+		t.classes[i] = classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), known: true}
+	}
+	if !t.classes[tape.Vectorized].known {
+		return nil, fmt.Errorf("hardware %s: no law for kernel class vectorized; calibrate or inherit a profile that has it", p.Name)
+	}
+	t.gemm.init(p)
+	t.attn.init(p)
+	return t, nil
+}
+
+// scale is how much longer work takes on gpu than on the one it was measured on,
+// when memory or instruction issue limits it.
+func scale(on, gpu *hardware.GPU, limit string) float64 {
+	if on == nil {
+		return 1
+	}
+	if limit == "issue" {
+		return issueRate(on) / issueRate(gpu)
+	}
+	return float64(on.Bandwidth.Value / gpu.Bandwidth.Value)
+}
+
+func issueRate(g *hardware.GPU) float64 { return float64(g.SMs.Value) * float64(maxClock(g)) }
+
+// maxClock is the highest SM clock, or the rated one when it is not known.
+func maxClock(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+
+// Time returns the device time of all kernels of an op, without gaps between them.
+func (t *Timer) Time(o *tape.Op) units.Seconds {
+	if o.Class == tape.NoKernel || o.Class == tape.Collective {
+		return 0
+	}
+	var s units.Seconds
+	switch o.Class {
+	case tape.GEMM, tape.GroupedGEMM:
+		s = t.gemm.time(o)
+	case tape.Attention:
+		s = t.attn.time(o)
+	default:
+		s = t.kernel(o)
+	}
+	return max(s, t.floor) * units.Seconds(o.Count)
+}
+
+// kernel prices a kernel by the law of its class; a class without a law moves its
+// bytes like a contiguous one.
+func (t *Timer) kernel(o *tape.Op) units.Seconds {
+	c := &t.classes[o.Class]
+	if !c.known {
+		c = &t.classes[tape.Vectorized]
+	}
+	l := c.law
+	if len(l.Bytes) > 0 {
+		lo := l.Time[0]
+		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo)*units.Seconds(c.scale)
+	}
+	work := o.Elements*float64(l.Element) + o.Elements*o.Index*float64(l.Index) + float64(o.Bytes)*float64(l.Byte)
+	if len(l.Wide) > 0 {
+		f := 1.0
+		for _, w := range l.Wide {
+			if float64(o.N) >= w.Width {
+				f = w.Factor
+			}
+		}
+		work *= f
+	}
+	return l.Setup + units.Seconds(work*c.scale)
+}
+
+// curve interpolates time over size, both on logarithmic axes; beyond the last
+// point it grows with size at the last rate, before the first it is flat.
+func curve(size []units.Bytes, time []units.Seconds, b units.Bytes) units.Seconds {
+	n := len(size)
+	if b <= size[0] {
+		return time[0]
+	}
+	if b >= size[n-1] {
+		return time[n-1] * units.Seconds(b/size[n-1])
+	}
+	i := 1
+	for size[i] < b {
+		i++
+	}
+	f := math.Log(float64(b/size[i-1])) / math.Log(float64(size[i]/size[i-1]))
+	return units.Seconds(math.Exp(math.Log(float64(time[i-1]))*(1-f) + math.Log(float64(time[i]))*f))
+}
+
+// Bound is what limits an op.
+type Bound string
+
+const (
+	Compute Bound = "compute" // tensor cores
+	Memory  Bound = "memory"  // device memory
+	Issue   Bound = "issue"   // instruction issue: index arithmetic, conversions
+	Latency Bound = "latency" // fixed cost of a small kernel
+)
+
+// Explain is the price of an op with its reasons.
+type Explain struct {
+	Time    units.Seconds
+	Bound   Bound
+	Formula string
+	Source  string
+	RelErr  float64 // one standard deviation, as a fraction
+}
+
+// Explain prices an op and says why.
+func (t *Timer) Explain(o *tape.Op) Explain {
+	e := Explain{Time: t.Time(o)}
+	switch o.Class {
+	case tape.NoKernel, tape.Collective:
+		return e
+	case tape.GEMM, tape.GroupedGEMM:
+		e.Bound, e.Formula, e.RelErr = t.gemm.explain(o)
+		e.Source = t.laws.Source
+	case tape.Attention:
+		e.Bound = Compute
+		e.Formula = fmt.Sprintf("setup + FLOPs / (%.3f of peak)", t.attn.rate(o.Attn))
+		e.RelErr = t.attn.law.Residual
+		e.Source = t.laws.Source
+	default:
+		c := &t.classes[o.Class]
+		if !c.known {
+			e.Source, e.RelErr = "no law for this class: bytes at the contiguous rate", 0.3
+			c = &t.classes[tape.Vectorized]
+		} else {
+			e.Source, e.RelErr = c.law.Source, c.law.Residual
+		}
+		if e.Source == "" {
+			e.Source = t.laws.Source
+		}
+		e.Bound = Memory
+		if c.law.Limit == "issue" {
+			e.Bound = Issue
+		}
+		if e.Time < 2*(c.law.Setup+t.floor) {
+			e.Bound = Latency
+		}
+		e.Formula = fmt.Sprintf("%s law: %.3g elements, %s, %.3g TB/s", o.Class, o.Elements, o.Bytes, float64(o.Bytes)*float64(o.Count)/float64(e.Time)/1e12)
+	}
+	if o.Count > 0 && e.Time <= t.floor*units.Seconds(o.Count)*1.001 {
+		e.Bound = Latency
+	}
+	return e
+}
+
+// --- matrix multiply ---
+
+type gemmModel struct {
+	law    *hardware.GEMMLaw
+	peaks  [16]float64 // achievable FLOP/s by dtype, all SMs
+	sms    float64
+	memory float64 // seconds per byte
+	points [3][]point
+	mu     sync.RWMutex
+	cache  map[gemmKey]float64
+}
+
+type point struct{ m, n, k, residual float64 } // log2 of the shape; log of measured over law
+
+type gemmKey struct {
+	m, n, k, batch int64
+	layout         tape.Layout
+	dtype          tape.DType
+	grouped        bool
+}
+
+func (g *gemmModel) init(p *hardware.Profile) {
+	g.law = p.Laws.GEMM
+	g.sms = float64(p.GPU.SMs.Value)
+	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
+	g.cache = map[gemmKey]float64{}
+	for d := tape.F32; d <= tape.F64; d++ {
+		g.peaks[d] = achievable(p, d, g.law)
+	}
+	for layout := range g.points {
+		for _, q := range g.law.Points {
+			if q.Time[layout] == 0 {
+				continue
+			}
+			m, n, k := q.M, q.N, q.K
+			switch tape.Layout(layout) {
+			case tape.LayoutDgrad:
+				n, k = k, n
+			case tape.LayoutWgrad:
+				m, n, k = n, k, m
+			}
+			o := tape.Op{Class: tape.GEMM, DType: tape.BF16, M: int64(m), N: int64(n), K: int64(k), Batch: 1}
+			law := g.on(&o)
+			g.points[layout] = append(g.points[layout], point{math.Log2(m), math.Log2(n), math.Log2(k), math.Log(float64(q.Time[layout]) / law)})
+		}
+	}
+}
+
+// achievable is the tensor rate with full waves, by dtype. A format without
+// tensor cores runs on the next wider one the GPU has.
+func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float64 {
+	name := d.String()
+	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
+		name = "tf32"
+	}
+	for _, try := range []string{name, "bf16", "fp16", "fp32"} {
+		if peak := p.GPU.Peak.Of(try); peak > 0 {
+			rate, ok := law.Rate[name]
+			if !ok {
+				rate = law.Rate["bf16"]
+			}
+			return rate * float64(peak)
+		}
+	}
+	return 1
+}
+
+// on is the law alone for the GPU that it was measured on; the residuals of the
+// points are relative to it.
+func (g *gemmModel) on(o *tape.Op) float64 {
+	on := g.law.On
+	if on == nil {
+		return g.base(o, g.peaks[tape.BF16], g.sms, g.memory)
+	}
+	rate := g.law.Rate["bf16"] * float64(on.Peak.Of("bf16"))
+	return g.base(o, rate, float64(on.SMs.Value), 1/(0.9*float64(on.Bandwidth.Value)))
+}
+
+// base is the law of hardware.GEMMLaw in seconds.
+func (g *gemmModel) base(o *tape.Op, peak, sms, memory float64) float64 {
+	l := g.law
+	rate := peak / sms
+	m, n, k, batch := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1))
+	rows := func(m, tm float64) float64 { return math.Ceil(m / tm) }
+	if o.Class == tape.GroupedGEMM && o.Layout != tape.LayoutWgrad {
+		// Routing gives every expert another number of rows: half a tile is empty on average.
+		rows = func(m, tm float64) float64 { return m/tm + 0.5 }
+	}
+	best := math.Inf(1)
+	for _, t := range l.TileSizes() {
+		tm, tn := t[0], t[1]
+		tiles := rows(m, tm) * math.Ceil(n/tn) * batch
+		waves := math.Ceil(tiles / sms)
+		e := 1 / (1 + l.SmallTile*100*(1/tm+1/tn-1/256.-1/128.))
+		if c := waves * tm * tn / e; c < best {
+			best = c
+		}
+	}
+	setup := float64(l.Setup)
+	if m*n*batch > 2*sms*256*128 {
+		setup += float64(l.Reset)
+	}
+	c := best * 2 * (k + l.KOverhead) / (rate * g.alignment(o))
+	b := l.Memory * float64(o.Bytes) * memory
+	p := l.Exponent
+	return setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p)
+}
+
+// alignment is the rate factor of dimensions that do not fill 16-byte accesses:
+// the contiguous extents of the operands decide.
+func (g *gemmModel) alignment(o *tape.Op) float64 {
+	extents := [3]int64{o.N, o.K, o.K}
+	switch o.Layout {
+	case tape.LayoutDgrad: // g [M, K], W [K, N], result [M, N]
+		extents = [3]int64{o.N, o.K, o.N}
+	case tape.LayoutWgrad: // gᵀ from [K, M], x [K, N]
+		extents = [3]int64{o.M, o.N, o.N}
+	}
+	align := 8
+	for _, e := range extents {
+		for align > 1 && e%int64(align) != 0 {
+			align /= 2
+		}
+	}
+	if align == 8 {
+		return 1
+	}
+	if f := g.law.Unaligned[align]; len(f) > int(o.Layout) {
+		return f[o.Layout]
+	}
+	return 1
+}
+
+func (g *gemmModel) time(o *tape.Op) units.Seconds {
+	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM}
+	g.mu.RLock()
+	s, ok := g.cache[key]
+	g.mu.RUnlock()
+	if ok {
+		return units.Seconds(s)
+	}
+	with := *o
+	if with.Bytes == 0 {
+		with.Bytes = units.Bytes(float64(max(o.Batch, 1))*float64(o.M*o.K+o.K*o.N+o.M*o.N)) * o.DType.Size()
+	}
+	peak := g.peaks[o.DType]
+	if key.grouped {
+		peak *= g.law.Grouped
+	}
+	s = g.base(&with, peak, g.sms, g.memory)
+	if o.Batch <= 1 && !key.grouped {
+		s *= g.correction(o)
+	}
+	g.mu.Lock()
+	g.cache[key] = s
+	g.mu.Unlock()
+	return units.Seconds(s)
+}
+
+// correction is the mean of measured over law of nearby points, weighted by
+// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1.
+func (g *gemmModel) correction(o *tape.Op) float64 {
+	pts := g.points[o.Layout]
+	if len(pts) == 0 {
+		return 1
+	}
+	w := g.law.Width
+	if w == 0 {
+		w = 0.5
+	}
+	m, n, k := math.Log2(float64(o.M)), math.Log2(float64(o.N)), math.Log2(float64(o.K))
+	if g.alignment(o) < 1 {
+		return 1
+	}
+	sum, weight := 0.0, 0.3
+	for i := range pts {
+		p := &pts[i]
+		d := (p.m-m)*(p.m-m) + (p.n-n)*(p.n-n) + (p.k-k)*(p.k-k)
+		if d > 9*w*w {
+			continue
+		}
+		if d < 1e-12 { // measured itself
+			return math.Exp(p.residual)
+		}
+		e := math.Exp(-d / (2 * w * w))
+		sum += e * p.residual
+		weight += e
+	}
+	return math.Exp(sum / weight)
+}
+
+func (g *gemmModel) explain(o *tape.Op) (Bound, string, float64) {
+	s := float64(g.time(o))
+	rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / s
+	bound := Compute
+	if b := float64(o.Bytes) * g.memory; b > 0.7*s {
+		bound = Memory
+	} else if s < 3*float64(g.law.Setup) {
+		bound = Latency
+	}
+	f := fmt.Sprintf("%d×%d×%d", o.M, o.N, o.K)
+	if o.Batch > 1 {
+		f = fmt.Sprintf("%d × %s", o.Batch, f)
+	}
+	return bound, fmt.Sprintf("%s %s %s: %.0f TFLOP/s", f, o.DType, o.Layout, rate/1e12), g.law.Residual
+}
+
+// --- attention ---
+
+type attentionModel struct {
+	law  *hardware.AttentionLaw
+	peak float64
+	on   float64
+}
+
+func (a *attentionModel) init(p *hardware.Profile) {
+	a.law = p.Laws.Attention
+	a.peak = float64(max(p.GPU.Peak.Of("bf16"), p.GPU.Peak.Of("fp16")))
+	a.on = a.peak
+	if a.law.On != nil {
+		a.on = float64(max(a.law.On.Peak.Of("bf16"), a.law.On.Peak.Of("fp16")))
+	}
+}
+
+// at interpolates a table over head width; linear between, flat beyond.
+func (a *attentionModel) at(table []float64, width float64) float64 {
+	w := a.law.Widths
+	if len(table) == 0 {
+		return 1
+	}
+	if width <= w[0] {
+		return table[0]
+	}
+	for i := 1; i < len(w); i++ {
+		if width <= w[i] {
+			f := (width - w[i-1]) / (w[i] - w[i-1])
+			return table[i-1]*(1-f) + table[i]*f
+		}
+	}
+	return table[len(table)-1]
+}
+
+func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
+	if s.Backward {
+		return &a.law.Backward
+	}
+	return &a.law.Forward
+}
+
+func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
+	return a.at(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
+}
+
+// seconds is the law for a problem at a peak rate.
+func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
+	p := a.pass(s)
+	width := float64(s.QKDim+s.VDim) / 2
+	pairs := s.Pairs()
+	if s.Masked {
+		pairs *= a.at(p.Masked, width)
+	} else if s.Causal {
+		pairs += a.at(p.Diagonal, width) * float64(s.Queries)
+	}
+	flops := 2 * float64(s.Batch*s.Heads) * pairs * float64(s.QKDim+s.VDim)
+	if s.Backward {
+		flops *= 2.5
+	}
+	rate := a.at(p.Rate, width) * peak
+	if f, ok := a.law.Flavour[s.Flavour]; ok {
+		rate *= f
+	}
+	t := float64(p.Setup) + flops/rate
+	if i := 0; s.Dropout {
+		if s.Backward {
+			i = 1
+		}
+		t *= a.law.Dropout[i]
+	}
+	return t
+}
+
+func (a *attentionModel) time(o *tape.Op) units.Seconds {
+	s := o.Attn
+	return units.Seconds(a.seconds(s, a.peak) * a.correction(s))
+}
+
+// correction is the measured time over the law at nearby problems of the same
+// kind, as for matrix multiplies.
+func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
+	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout {
+		return 1
+	}
+	w := 0.5
+	i := 0
+	if s.Backward {
+		i = 1
+	}
+	sum, weight := 0.0, 0.3
+	lq, lw, lh := math.Log2(float64(s.Queries)), math.Log2(float64(s.QKDim)), math.Log2(float64(s.Batch*s.Heads))
+	for j := range a.law.Points {
+		p := &a.law.Points[j]
+		if p.Masked != s.Masked || p.Time[i] == 0 {
+			continue
+		}
+		dq, dw, dh := math.Log2(p.Sequence)-lq, math.Log2(p.Width)-lw, math.Log2(p.Batch*p.Heads)-lh
+		d := dq*dq + dw*dw + dh*dh
+		if d > 9*w*w {
+			continue
+		}
+		shape := *s
+		shape.Batch, shape.Heads, shape.Queries, shape.Keys = int64(p.Batch), int64(p.Heads), int64(p.Sequence), int64(p.Sequence)
+		shape.QKDim, shape.VDim, shape.Flavour = int64(p.Width), int64(p.Width), ""
+		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
+		e := math.Exp(-d / (2 * w * w))
+		if d < 1e-12 {
+			e = 3
+		}
+		sum += e * r
+		weight += e
+	}
+	return math.Exp(sum / weight)
+}

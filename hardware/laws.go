@@ -1,0 +1,253 @@
+package hardware
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// Laws are what was measured or fitted on a machine, in the form that prices an
+// op. A section that is absent comes from the GPU's architecture (hardware/laws),
+// scaled from the GPU it was measured on.
+type Laws struct {
+	Source     string               `yaml:"source"`     // machine, software, date
+	Conditions string               `yaml:"conditions"` // clocks, power, what was excluded
+	GEMM       *GEMMLaw             `yaml:"gemm"`
+	Attention  *AttentionLaw        `yaml:"attention"`
+	Kernels    map[string]KernelLaw `yaml:"kernels"` // by kernel class
+	Launch     *LaunchLaw           `yaml:"launch"`
+	Overlap    *OverlapLaw          `yaml:"overlap"`
+	Power      *PowerLaw            `yaml:"power"`
+	Memory     *MemoryLaw           `yaml:"memory"`
+
+	Collectives []CollectiveCurve `yaml:"collectives"`
+}
+
+// Spread is how far single measurements lie from a law: the standard deviation of
+// measured/predicted − 1, and of cases outside the measured range.
+type Spread struct {
+	Residual    float64 `yaml:"residual"`
+	Extrapolate float64 `yaml:"extrapolate"`
+}
+
+// GEMMLaw is the time of a matrix multiply
+//
+//	t = setup + ((waves · tile(K) )^p + (α·bytes/bandwidth)^p)^(1/p)
+//	tile(K) = 2·tm·tn·(K + k0) / (rate · peak / SMs · e(tm,tn))
+//
+// over the best of the library's tiles, waves whole (one wave computes a tile on
+// every SM), e < 1 for tiles smaller than 256×128; times the measured correction
+// of nearby shapes. Fitted to kernel times at full clock.
+type GEMMLaw struct {
+	Tiles     []string           `yaml:"tiles"`      // "256x128"
+	Rate      map[string]float64 `yaml:"rate"`       // of the dense peak, by dtype, with full waves
+	KOverhead float64            `yaml:"k_overhead"` // K elements a tile spends on its prologue and epilogue
+	Setup     units.Seconds      `yaml:"setup"`
+	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
+	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
+	Exponent  float64            `yaml:"exponent"`   // p
+	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
+	Reset     units.Seconds      `yaml:"reset"`      // clearing of the tile counter in front of GEMMs of more than two waves
+	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
+	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
+	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
+	Spread    `yaml:",inline"`
+
+	On    *GPU // the GPU it was measured on
+	tiles [][2]float64
+}
+
+// GEMMPoint is one measured shape: times of the forward, input-gradient and
+// weight-gradient layouts of a layer with M tokens, N outputs, K inputs.
+type GEMMPoint struct {
+	M, N, K float64
+	Time    [3]units.Seconds // by tape.Layout; 0: not measured
+}
+
+// GEMMPoints is a table in text form, one shape per line: M N K and three times in
+// microseconds ("-" for none), which keeps a surface of hundreds of points short.
+type GEMMPoints []GEMMPoint
+
+// UnmarshalText reads the table.
+func (p *GEMMPoints) UnmarshalText(text []byte) error {
+	rows, err := table(string(text), 6)
+	for _, r := range rows {
+		q := GEMMPoint{M: r[0], N: r[1], K: r[2]}
+		for i := range q.Time {
+			q.Time[i] = units.Seconds(r[3+i] * 1e-6)
+		}
+		*p = append(*p, q)
+	}
+	return err
+}
+
+// AttentionLaw is the time of a fused attention kernel
+//
+//	t = setup + FLOPs(pairs + diagonal·queries) / (rate · peak)
+//
+// by head width; pairs is what the mask leaves, and a kernel computes whole blocks
+// along the diagonal. An explicit mask costs a factor.
+type AttentionLaw struct {
+	Widths   []float64          `yaml:"widths"`
+	Forward  AttentionPass      `yaml:"forward"`
+	Backward AttentionPass      `yaml:"backward"`
+	Flavour  map[string]float64 `yaml:"flavour"` // rate factor of other implementations: flash
+	Dropout  []float64          `yaml:"dropout"` // time factors with dropout inside, forward and backward
+	Points   AttentionPoints    `yaml:"points"`
+	Spread   `yaml:",inline"`
+	On       *GPU
+}
+
+// AttentionPass are the constants of one direction, by head width.
+type AttentionPass struct {
+	Rate     []float64     `yaml:"rate"`     // of the dense 16-bit peak
+	Diagonal []float64     `yaml:"diagonal"` // keys beyond the causal half that each query computes
+	Masked   []float64     `yaml:"masked"`   // time factor of an explicit mask
+	Setup    units.Seconds `yaml:"setup"`
+}
+
+// AttentionPoint is one measured problem, causal or with an explicit mask.
+type AttentionPoint struct {
+	Batch, Sequence, Heads, KVHeads, Width float64
+	Masked                                 bool
+	Time                                   [2]units.Seconds // forward, backward
+}
+
+// AttentionPoints is a table in text form: batch, sequence, heads, key/value heads,
+// width, masked (0 or 1), and two times in microseconds.
+type AttentionPoints []AttentionPoint
+
+// UnmarshalText reads the table.
+func (p *AttentionPoints) UnmarshalText(text []byte) error {
+	rows, err := table(string(text), 8)
+	for _, r := range rows {
+		*p = append(*p, AttentionPoint{r[0], r[1], r[2], r[3], r[4], r[5] != 0,
+			[2]units.Seconds{units.Seconds(r[6] * 1e-6), units.Seconds(r[7] * 1e-6)}})
+	}
+	return err
+}
+
+// table parses lines of n numbers; "-" stands for 0 and # starts a comment.
+func table(text string, n int) ([][]float64, error) {
+	var rows [][]float64
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) != n {
+			return nil, fmt.Errorf("line %d of the table has %d values; it needs %d", i+1, len(f), n)
+		}
+		row := make([]float64, n)
+		for j, w := range f {
+			if w == "-" {
+				continue
+			}
+			v, err := strconv.ParseFloat(w, 64)
+			if err != nil || v < 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+				return nil, fmt.Errorf("line %d of the table: %q is not a usable number", i+1, w)
+			}
+			row[j] = v
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// KernelLaw is the time of a memory-bound kernel: either a curve over the bytes
+// it moves, or
+//
+//	t = setup + elements·(element + index·operands·dimensions) + bytes·byte
+//
+// whichever its class follows. Strided kernels spend their time on index
+// arithmetic; contiguous ones on bytes.
+type KernelLaw struct {
+	Setup   units.Seconds `yaml:"setup"`
+	Element units.Seconds `yaml:"element"` // per element
+	Index   units.Seconds `yaml:"index"`   // per element, operand and dimension of a strided kernel
+	Byte    units.Seconds `yaml:"byte"`    // per byte
+	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
+
+	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
+	Time  []units.Seconds `yaml:"time"`  // curve: times
+
+	Limit  string `yaml:"limit"` // memory (default) or issue: what scales it to another GPU
+	Spread `yaml:",inline"`
+	Source string `yaml:"source"`
+	On     *GPU
+}
+
+// WidthFactor multiplies the time of rows at least Width elements wide.
+type WidthFactor struct {
+	Width  float64 `yaml:"width"`
+	Factor float64 `yaml:"factor"`
+}
+
+// LaunchLaw is what launching kernels costs on the device.
+type LaunchLaw struct {
+	Gap     units.Seconds `yaml:"gap"`     // between dependent kernels of one stream
+	Floor   units.Seconds `yaml:"floor"`   // shortest kernel
+	Latency units.Seconds `yaml:"latency"` // from the host's call to the start of the kernel on an idle device
+	Host    float64       `yaml:"host"`    // speed of the host relative to the one of the recipes' host costs; 1: equal
+}
+
+// OverlapLaw is how compute and communication slow each other down while both run.
+type OverlapLaw struct {
+	GEMM        float64            `yaml:"gemm"` // time of a GEMM under a collective, over its time alone
+	Attention   float64            `yaml:"attention"`
+	Other       float64            `yaml:"other"`
+	Collectives map[string]float64 `yaml:"collectives"` // time of a collective under compute, over its time alone
+	Skew        float64            `yaml:"skew"`        // time of a step on several GPUs over one: the slowest sets the pace
+}
+
+// PowerLaw is the average power of each kind of work at full clock and what the
+// cap does: at the cap the clock falls until the average power fits.
+type PowerLaw struct {
+	Cap       units.Watts            `yaml:"cap"`        // sustained average at the limit
+	Idle      units.Watts            `yaml:"idle"`       // clocks up, nothing running
+	Class     map[string]units.Watts `yaml:"class"`      // gemm, attention, memory, issue, collective
+	Exponent  float64                `yaml:"exponent"`   // dynamic power falls as clock to this power
+	GEMMClock units.Hertz            `yaml:"gemm_clock"` // above this clock GEMMs gain nothing (current limit)
+	On        *GPU
+}
+
+// MemoryLaw is device memory outside the framework's tensors.
+type MemoryLaw struct {
+	Context      units.Bytes `yaml:"context"`      // CUDA context with loaded kernels
+	Workspace    units.Bytes `yaml:"workspace"`    // cuBLAS workspace, inside the allocator
+	NCCL         units.Bytes `yaml:"nccl"`         // NCCL itself, once
+	Communicator units.Bytes `yaml:"communicator"` // NCCL, per communicator
+	Reserve      units.Bytes `yaml:"reserve"`      // driver's own, not available to anyone
+}
+
+// CollectiveCurve is a measured collective: the time of one operation on one
+// group at several sizes. hardware/collective gives its meaning.
+type CollectiveCurve struct {
+	Op     string          `yaml:"op"`
+	Ranks  int64           `yaml:"ranks"`
+	Nodes  int64           `yaml:"nodes"` // NVLink domains; 0 means 1
+	Bytes  []units.Bytes   `yaml:"bytes"` // ascending
+	Time   []units.Seconds `yaml:"time"`  // as many, in the same order
+	RelErr float64         `yaml:"relative_error"`
+	Source string          `yaml:"source"`
+}
+
+// TileSizes are the parsed tiles, rows by columns.
+func (g *GEMMLaw) TileSizes() [][2]float64 { return g.tiles }
+
+func (g *GEMMLaw) parse() error {
+	for _, t := range g.Tiles {
+		a, b, _ := strings.Cut(t, "x")
+		x, err1 := strconv.ParseFloat(a, 64)
+		y, err2 := strconv.ParseFloat(b, 64)
+		if err1 != nil || err2 != nil || x < 1 || y < 1 {
+			return fmt.Errorf("gemm tile %q: write rows x columns, as in 256x128", t)
+		}
+		g.tiles = append(g.tiles, [2]float64{x, y})
+	}
+	return nil
+}

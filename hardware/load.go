@@ -1,0 +1,325 @@
+package hardware
+
+import (
+	"embed"
+	"os"
+	"sort"
+	"strings"
+	"sync"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+//go:embed catalog/*.yaml laws/*.yaml
+var files embed.FS
+
+// Profile is one kind of machine: its facts and its laws. A Profile is a value
+// that nothing changes after loading.
+type Profile struct {
+	Name     string // catalog name or file name
+	Title    string
+	Inherits string
+	GPU      GPU
+	Node     Node
+	Network  Network
+	Software Software
+	Price    Price
+	Laws     Laws
+	// Own says which sections of the laws the profile or its ancestors measured
+	// themselves; the others come from the architecture.
+	Own map[string]bool
+}
+
+// Price is what a GPU costs.
+type Price struct {
+	GPUHour Datum[float64] `yaml:"gpu_hour"` // US dollars
+}
+
+// file is the form of a hardware/v1 file.
+type file struct {
+	Format   string   `yaml:"perfplan"`
+	Title    string   `yaml:"title"`
+	Inherits string   `yaml:"inherits"`
+	GPU      GPU      `yaml:"gpu"`
+	Node     Node     `yaml:"node"`
+	Network  Network  `yaml:"network"`
+	Software Software `yaml:"software"`
+	Price    Price    `yaml:"price"`
+	Measured Laws     `yaml:"measured"`
+}
+
+// lawsFile is the form of a laws/v1 file of an architecture.
+type lawsFile struct {
+	Format   string `yaml:"perfplan"`
+	Title    string `yaml:"title"`
+	Extends  string `yaml:"extends"`     // architecture whose sections fill the gaps
+	On       string `yaml:"measured_on"` // catalog name of the GPU
+	Measured Laws   `yaml:"measured"`
+}
+
+// Names lists the catalog.
+func Names() []string {
+	entries, _ := files.ReadDir("catalog")
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Load returns a profile by catalog name or path of a hardware/v1 file.
+func Load(name string) (*Profile, error) {
+	for _, n := range Names() {
+		if n == name {
+			return fromCatalog(name)
+		}
+	}
+	if !strings.ContainsAny(name, "/.") {
+		if _, err := os.Stat(name); err != nil {
+			return nil, diag.Errorf("there is no hardware %q in the catalog%s", name, diag.DidYouMean(name, Names()))
+		}
+	}
+	doc, err := yamlx.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return FromDocument(doc, doc.Root, strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), ".yml"))
+}
+
+// FromDocument decodes a profile from a node of a document, for files and for
+// profiles written inline in a job.
+func FromDocument(doc *yamlx.Document, n *yaml.Node, name string) (*Profile, error) {
+	p, err := decode(doc, n, name, map[string]bool{})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.complete()
+}
+
+var cache sync.Map // name → *Profile
+
+func fromCatalog(name string) (*Profile, error) {
+	if p, ok := cache.Load(name); ok {
+		return p.(*Profile), nil
+	}
+	p, err := catalogProfile(name, map[string]bool{})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.complete(); err != nil {
+		return nil, err
+	}
+	cache.Store(name, p)
+	return p, nil
+}
+
+func catalogProfile(name string, seen map[string]bool) (*Profile, error) {
+	data, err := files.ReadFile("catalog/" + name + ".yaml")
+	if err != nil {
+		return nil, diag.Errorf("there is no hardware %q in the catalog%s", name, diag.DidYouMean(name, Names()))
+	}
+	doc, err := yamlx.Parse("hardware/catalog/"+name+".yaml", data)
+	if err != nil {
+		return nil, err
+	}
+	return decode(doc, doc.Root, name, seen)
+}
+
+// decode reads a file over what it inherits.
+func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool) (*Profile, error) {
+	p := &Profile{Own: map[string]bool{}}
+	if _, base := yamlx.Key(n, "inherits"); base != nil && base.Value != "" {
+		if seen[base.Value] {
+			return nil, doc.Errorf(base, "inherits: %q inherits itself; break the circle", base.Value)
+		}
+		seen[base.Value] = true
+		parent, err := catalogProfile(base.Value, seen)
+		if err != nil {
+			return nil, doc.Errorf(base, "inherits: there is no hardware %q in the catalog%s", base.Value, diag.DidYouMean(base.Value, Names()))
+		}
+		*p = *parent
+	}
+	f := file{GPU: p.GPU, Node: p.Node, Network: p.Network, Software: p.Software, Price: p.Price}
+	if errs := doc.DecodeInto(n, &f); len(errs) > 0 {
+		return nil, errs.Err()
+	}
+	if f.Format != "" && f.Format != "hardware/v1" {
+		key, _ := yamlx.Key(n, "perfplan")
+		return nil, doc.Errorf(key, "perfplan: %q is not a hardware file; expected hardware/v1", f.Format)
+	}
+	p.Name, p.Title, p.Inherits = name, f.Title, f.Inherits
+	p.GPU, p.Node, p.Network, p.Software, p.Price = f.GPU, f.Node, f.Network, f.Software, f.Price
+	if err := p.check(doc, n); err != nil {
+		return nil, err
+	}
+	gpu := p.GPU
+	p.Laws.merge(&f.Measured, &gpu, p.Own)
+	return p, nil
+}
+
+// check refuses facts that no machine has.
+func (p *Profile) check(doc *yamlx.Document, n *yaml.Node) error {
+	fail := func(format string, args ...any) error { return doc.Errorf(n, format, args...) }
+	switch {
+	case p.GPU.SMs.Value < 1 || p.GPU.SMs.Value > 1024:
+		return fail("gpu.sms: %d; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)", p.GPU.SMs.Value)
+	case p.GPU.Bandwidth.Value <= 0 || p.GPU.Bandwidth.Value > 1e15:
+		return fail("gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)")
+	case p.GPU.Memory.Value <= 0:
+		return fail("gpu.memory: give the memory, as in 80 GiB (or inherit it)")
+	case p.Node.GPUs.Value < 1 || p.Node.GPUs.Value > 4096:
+		return fail("node.gpus: %d; give the number of GPUs of a node (or inherit it)", p.Node.GPUs.Value)
+	case p.GPU.Peak.Of("bf16") <= 0 && p.GPU.Peak.Of("fp16") <= 0:
+		return fail("gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)")
+	}
+	return nil
+}
+
+// merge fills l with the sections of own, measured on gpu.
+func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
+	if own.Source != "" {
+		l.Source, l.Conditions = own.Source, own.Conditions
+	}
+	if own.GEMM != nil {
+		l.GEMM, mark["gemm"] = own.GEMM, true
+		l.GEMM.On = gpu
+	}
+	if own.Attention != nil {
+		l.Attention, mark["attention"] = own.Attention, true
+		l.Attention.On = gpu
+	}
+	if len(own.Kernels) > 0 {
+		kernels := make(map[string]KernelLaw, len(l.Kernels)+len(own.Kernels))
+		for k, v := range l.Kernels {
+			kernels[k] = v
+		}
+		for k, v := range own.Kernels {
+			v.On = gpu
+			kernels[k] = v
+		}
+		l.Kernels, mark["kernels"] = kernels, true
+	}
+	if own.Launch != nil {
+		l.Launch, mark["launch"] = own.Launch, true
+	}
+	if own.Overlap != nil {
+		l.Overlap, mark["overlap"] = own.Overlap, true
+	}
+	if own.Power != nil {
+		l.Power, mark["power"] = own.Power, true
+		if gpu != nil {
+			l.Power.On = gpu
+		}
+	}
+	if own.Memory != nil {
+		l.Memory, mark["memory"] = own.Memory, true
+	}
+	if len(own.Collectives) > 0 {
+		l.Collectives, mark["collectives"] = own.Collectives, true
+	}
+}
+
+// complete fills the sections that were not measured from the architecture.
+func (p *Profile) complete() error {
+	own := p.Laws
+	base, err := architecture(p.GPU.Architecture.Value, map[string]bool{})
+	if err != nil {
+		return err
+	}
+	p.Laws = *base
+	p.Laws.merge(&Laws{Source: own.Source, Conditions: own.Conditions, Launch: own.Launch, Overlap: own.Overlap,
+		Power: own.Power, Memory: own.Memory, Collectives: own.Collectives}, nil, map[string]bool{})
+	if own.GEMM != nil {
+		p.Laws.GEMM = own.GEMM
+	}
+	if own.Attention != nil {
+		p.Laws.Attention = own.Attention
+	}
+	if len(own.Kernels) > 0 {
+		kernels := make(map[string]KernelLaw, len(base.Kernels))
+		for k, v := range base.Kernels {
+			kernels[k] = v
+		}
+		for k, v := range own.Kernels {
+			kernels[k] = v
+		}
+		p.Laws.Kernels = kernels
+	}
+	if len(p.Laws.GEMM.tiles) == 0 {
+		return p.Laws.GEMM.parse()
+	}
+	return nil
+}
+
+var lawCache sync.Map // architecture → *Laws
+
+// architecture returns the laws of an architecture; those of the nearest known
+// one when it is new.
+func architecture(name string, seen map[string]bool) (*Laws, error) {
+	if l, ok := lawCache.Load(name); ok {
+		return l.(*Laws), nil
+	}
+	data, err := files.ReadFile("laws/" + name + ".yaml")
+	if err != nil {
+		var known []string
+		entries, _ := files.ReadDir("laws")
+		for _, e := range entries {
+			known = append(known, strings.TrimSuffix(e.Name(), ".yaml"))
+		}
+		return nil, diag.Errorf("gpu.architecture: there are no laws for %q%s", name, diag.DidYouMean(name, known))
+	}
+	doc, err := yamlx.Parse("hardware/laws/"+name+".yaml", data)
+	if err != nil {
+		return nil, err
+	}
+	var f lawsFile
+	if err := doc.Decode(&f); err != nil {
+		return nil, err
+	}
+	l := &Laws{}
+	if f.Extends != "" && !seen[f.Extends] {
+		seen[name] = true
+		base, err := architecture(f.Extends, seen)
+		if err != nil {
+			return nil, err
+		}
+		*l = *base
+	}
+	on, err := catalogProfile(f.On, map[string]bool{})
+	if err != nil {
+		return nil, err
+	}
+	l.merge(&f.Measured, &on.GPU, map[string]bool{})
+	if f.Measured.GEMM != nil {
+		if err := l.GEMM.parse(); err != nil {
+			return nil, doc.Errorf(doc.At("measured", "gemm"), "%v", err)
+		}
+	}
+	lawCache.Store(name, l)
+	return l, nil
+}
+
+// Of returns the dense peak of a format; 0 when the GPU lacks it. bf16 falls back
+// on fp16 nowhere: a GPU without it runs it on its vector units.
+func (p *Peaks) Of(dtype string) units.FLOPRate {
+	switch dtype {
+	case "fp32":
+		return p.FP32.Value
+	case "tf32":
+		return p.TF32.Value
+	case "bf16":
+		return p.BF16.Value
+	case "fp16":
+		return p.FP16.Value
+	case "fp8":
+		return p.FP8.Value
+	case "fp4":
+		return p.FP4.Value
+	}
+	return 0
+}

@@ -1,0 +1,120 @@
+package hardware
+
+import (
+	"fmt"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// Kind says how a datum is known.
+type Kind string
+
+const (
+	Datasheet Kind = "datasheet" // published by the vendor
+	Measured  Kind = "measured"  // read off a real machine
+	Fitted    Kind = "fitted"    // a constant of a law fitted to measurements
+	Assumed   Kind = "assumed"   // a stated guess
+)
+
+// UnmarshalText accepts one of the four kinds.
+func (k *Kind) UnmarshalText(t []byte) error {
+	switch v := Kind(t); v {
+	case Datasheet, Measured, Fitted, Assumed:
+		*k = v
+		return nil
+	}
+	return fmt.Errorf("%q is not a kind of datum; use datasheet, measured, fitted or assumed", t)
+}
+
+// Datum is a value with its provenance. In YAML it is either the bare value or
+// {value, source, kind}.
+type Datum[T any] struct {
+	Value  T
+	Source string
+	Kind   Kind
+	set    bool
+}
+
+// Of wraps a value whose provenance is stated elsewhere.
+func Of[T any](v T) Datum[T] { return Datum[T]{Value: v, set: true} }
+
+// IsSet reports whether the datum was given.
+func (d Datum[T]) IsSet() bool { return d.set }
+
+// DecodeNode reads a bare value or a mapping with value, source and kind.
+func (d *Datum[T]) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if _, v := yamlx.Key(n, "value"); n.Kind == yaml.MappingNode && v != nil {
+		var full struct {
+			Value  T      `yaml:"value"`
+			Source string `yaml:"source"`
+			Kind   Kind   `yaml:"kind"`
+		}
+		errs := doc.DecodeInto(n, &full)
+		*d = Datum[T]{full.Value, full.Source, full.Kind, true}
+		return errs
+	}
+	errs := doc.DecodeInto(n, &d.Value)
+	d.set = true
+	return errs
+}
+
+// GPU is one GPU's facts. Peaks are dense (without sparsity).
+type GPU struct {
+	Name         Datum[string]      `yaml:"name"`         // as nvidia-smi prints it
+	Architecture Datum[string]      `yaml:"architecture"` // volta, turing, ampere, ada, hopper, blackwell
+	Peak         Peaks              `yaml:"peak"`
+	Memory       Datum[units.Bytes] `yaml:"memory"`    // as nvidia-smi reports it
+	Bandwidth    Datum[units.Rate]  `yaml:"bandwidth"` // HBM or GDDR, read plus write
+	L2           Datum[units.Bytes] `yaml:"l2"`        // second-level cache
+	SMs          Datum[int64]       `yaml:"sms"`       // streaming multiprocessors
+	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
+	MaxClock     Datum[units.Hertz] `yaml:"max_clock"` // highest SM clock
+	Power        Datum[units.Watts] `yaml:"power"`     // board power limit
+	NVLink       Datum[units.Rate]  `yaml:"nvlink"`    // all links, one direction; 0 without
+	PCIe         Datum[units.Rate]  `yaml:"pcie"`      // x16 link or C2C, one direction
+	Capability   Datum[string]      `yaml:"compute_capability"`
+}
+
+// Peaks are the dense arithmetic rates by format. A format that the GPU lacks
+// is not set.
+type Peaks struct {
+	FP32 Datum[units.FLOPRate] `yaml:"fp32"` // vector units
+	TF32 Datum[units.FLOPRate] `yaml:"tf32"`
+	BF16 Datum[units.FLOPRate] `yaml:"bf16"`
+	FP16 Datum[units.FLOPRate] `yaml:"fp16"`
+	FP8  Datum[units.FLOPRate] `yaml:"fp8"`
+	FP4  Datum[units.FLOPRate] `yaml:"fp4"`
+}
+
+// Node is the machine around the GPUs.
+type Node struct {
+	GPUs         Datum[int64]       `yaml:"gpus"`          // per node
+	NVLinkDomain Datum[int64]       `yaml:"nvlink_domain"` // GPUs that reach each other over NVLink; may span nodes (NVL72), or 2 for a bridge pair
+	Switched     Datum[bool]        `yaml:"switched"`      // NVSwitch: full rate between any pair
+	Multicast    Datum[bool]        `yaml:"multicast"`     // NVLink SHARP usable (NCCL's NVLS)
+	CPU          Datum[string]      `yaml:"cpu"`           // intel, amd, arm: NCCL's tables differ
+	HostMemory   Datum[units.Bytes] `yaml:"host_memory"`
+}
+
+// Network is what connects nodes.
+type Network struct {
+	NICs             Datum[int64]         `yaml:"nics"`                 // per node, for GPU traffic
+	NICBandwidth     Datum[units.Rate]    `yaml:"nic_bandwidth"`        // of one NIC, one direction
+	Transport        Datum[string]        `yaml:"transport"`            // infiniband, roce, efa, omnipath, ethernet
+	Latency          Datum[units.Seconds] `yaml:"latency"`              // what the transport adds to one hop beyond NCCL's own table
+	Efficiency       Datum[float64]       `yaml:"efficiency"`           // wire rate reached by large messages, of nic_bandwidth
+	Oversubscription Datum[float64]       `yaml:"oversubscription"`     // 2 means half the bandwidth between leaf switches
+	InNetworkReduce  Datum[bool]          `yaml:"in_network_reduction"` // SHARP on the switches
+}
+
+// Software is what ran where the measurements were taken.
+type Software struct {
+	Driver Datum[string] `yaml:"driver"`
+	CUDA   Datum[string] `yaml:"cuda"`
+	NCCL   Datum[string] `yaml:"nccl"`
+	Torch  Datum[string] `yaml:"torch"`
+}

@@ -1,0 +1,227 @@
+package model
+
+import "strings"
+
+// family is how one model_type is read: which keys it knows, and the defaults
+// of its configuration class in transformers 5.17 (older ones, such as mpt and
+// opt, are unchanged since 4.x).
+type family struct {
+	name string
+	also string // another model_type of the same architecture
+	text string // model_type of the nested text_config, for multimodal files
+	keys string // words: "canonical", "its-name=canonical", or "its-name=" for a key without effect
+	base draft
+}
+
+// Groups of keys that families share.
+const (
+	coreKeys   = " hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings tie_word_embeddings hidden_act"
+	denseKeys  = coreKeys + " intermediate_size"
+	groupKeys  = " num_key_value_heads head_dim attention_dropout"
+	llamaKeys  = denseKeys + groupKeys
+	gptKeys    = denseKeys + " n_embd=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads n_positions=max_position_embeddings n_inner=intermediate_size activation_function=hidden_act embd_pdrop=embedding_dropout attn_pdrop=attention_dropout resid_pdrop=residual_dropout"
+	windowKeys = " sliding_window layer_types"
+	qwenKeys   = llamaKeys + windowKeys + " use_sliding_window"
+	gemmaKeys  = llamaKeys + " hidden_activation=hidden_act attention_bias"
+	expertKeys = " num_experts num_local_experts=num_experts num_experts_per_tok norm_topk_prob"
+	qwenMoE    = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
+	mixtralMoE = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
+	latentKeys = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
+	sharedKeys = " moe_intermediate_size n_shared_experts first_k_dense_replace num_nextn_predict_layers"
+
+	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
+	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
+)
+
+// llamaLike fills in what most families took over from Llama.
+func llamaLike(d draft) draft {
+	d.Gated, d.Position = true, Rotary
+	fill(&d.Activation, SiLU)
+	fill(&d.Norm, RMSNorm)
+	fill(&d.Place, PreNorm)
+	return d
+}
+
+// gptLike fills in what the families before Llama have in common.
+func gptLike(d draft) draft {
+	d.expansion = 4
+	fill(&d.Activation, GELU)
+	fill(&d.Norm, LayerNorm)
+	fill(&d.Place, PreNorm)
+	return d
+}
+
+// biased turns on the biases of all linear layers but the head.
+func biased(d draft) draft {
+	d.QKVBias, d.OutBias, d.MLPBias = true, true, true
+	return d
+}
+
+func fill[T comparable](p *T, value T) {
+	if *p == *new(T) {
+		*p = value
+	}
+}
+
+// families has one row per model_type.
+var families = []family{
+	{name: "llama", keys: llamaKeys + " attention_bias mlp_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048},
+	})},
+	{name: "mistral", keys: llamaKeys + windowKeys, base: llamaLike(draft{
+		Spec:      Spec{Vocab: 32000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, Window: 4096},
+		useWindow: true,
+	})},
+	{name: "mixtral", keys: mixtralMoE + windowKeys, base: llamaLike(draft{
+		Spec:      Spec{Vocab: 32000, Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072},
+		moe:       MoE{Experts: 8, TopK: 2, FFN: 14336, NormTopK: true},
+		useWindow: true,
+	})},
+
+	{name: "qwen2", keys: qwenKeys + " max_window_layers", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 32768, QKVBias: true, Window: 4096},
+		windowFrom: 28,
+	})},
+	{name: "qwen2_moe", keys: qwenKeys + qwenMoE + " max_window_layers=window_until qkv_bias shared_expert_intermediate_size", base: llamaLike(draft{
+		Spec:          Spec{Vocab: 151936, Hidden: 2048, FFN: 5632, Layers: 24, Heads: 16, KVHeads: 16, MaxPositions: 32768, QKVBias: true, Window: 4096},
+		moe:           MoE{Experts: 60, TopK: 4, FFN: 1408, SharedFFN: 5632, SharedGate: true},
+		windowPattern: 2, windowUntil: 28,
+	})},
+	{name: "qwen3", keys: qwenKeys + " max_window_layers attention_bias", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, HeadDim: 128, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
+		windowFrom: 28,
+	})},
+	{name: "qwen3_moe", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
+		moe:  MoE{Experts: 128, TopK: 8, FFN: 768},
+	})},
+
+	{name: "gemma", keys: gemmaKeys + " hidden_act=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 256000, Hidden: 3072, FFN: 24576, Layers: 28, Heads: 16, KVHeads: 16, HeadDim: 256, MaxPositions: 8192,
+			Activation: GELUTanh, Norm: GemmaRMSNorm, Tied: true, EmbedScale: true},
+	})},
+	{name: "gemma2", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping", base: llamaLike(draft{
+		Spec: Spec{Vocab: 256000, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 8192,
+			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, Tied: true, EmbedScale: true, Window: 4096},
+		attnCap: 50, logitCap: 30, useWindow: true, windowPattern: 2,
+	})},
+	{name: "gemma3", text: "gemma3_text"},
+	{name: "gemma3_text", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping sliding_window_pattern", base: llamaLike(draft{
+		Spec: Spec{Vocab: 262208, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 131072,
+			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm, Tied: true, EmbedScale: true, Window: 4096},
+		useWindow: true, windowPattern: 6,
+	})},
+
+	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true},
+		useWindow: true,
+	})},
+	{name: "olmo", keys: llamaKeys + " attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: PlainNorm},
+	})},
+	{name: "olmo2", keys: llamaKeys + " attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Place: PostNorm, QKNorm: FullQKNorm},
+	})},
+	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
+		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048},
+	})},
+	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok", base: llamaLike(draft{
+		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,
+			QKVBias: true, OutBias: true, Sinks: true, Window: 128},
+		moe:       MoE{Experts: 128, TopK: 4, FFN: 2880, RouterBias: true, ExpertBias: true, Transposed: true, NormTopK: true},
+		useWindow: true, windowPattern: 2,
+	})},
+
+	{name: "deepseek_v2", keys: deepseekKeys, base: llamaLike(draft{
+		Spec: Spec{Vocab: 102400, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, VDim: 128, MaxPositions: 2048},
+		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
+		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
+	})},
+	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys, base: llamaLike(draft{
+		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1},
+		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
+		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		denseFirst: 3,
+	})},
+
+	// Llama 4 turns three layers of four into chunked attention; the fourth has no
+	// rotary embedding. Its query/key norm has no parameters.
+	{name: "llama4", text: "llama4_text"},
+	{name: "llama4_text", keys: mixtralMoE + " attention_bias intermediate_size_mlp=intermediate_size attention_chunk_size=sliding_window no_rope_layer_interval=sliding_window_pattern layer_types interleave_moe_layer_step=decoder_sparse_step moe_layers", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 202048, Hidden: 5120, FFN: 16384, Layers: 48, Heads: 40, KVHeads: 8, HeadDim: 128, MaxPositions: 131072, Window: 8192, Chunked: true},
+		moe:       MoE{Experts: 16, TopK: 1, FFN: 8192, Shared: 1, Router: SigmoidRouter, Transposed: true},
+		useWindow: true, windowPattern: 4,
+	})},
+
+	{name: "gpt2", keys: gptKeys, base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUNew, Position: LearnedPosition,
+			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+	}))},
+	{name: "gptj", keys: gptKeys + " rotary_dim", base: gptLike(draft{
+		Spec: Spec{Vocab: 50400, Hidden: 4096, Layers: 28, Heads: 16, MaxPositions: 2048, Activation: GELUNew, Position: Rotary, RotaryDim: 64,
+			Parallel: ParallelOneNorm, MLPBias: true, HeadBias: true},
+		parallel: true,
+	})},
+	{name: "gpt_neox", keys: denseKeys + " use_parallel_residual attention_bias attention_dropout hidden_dropout rotary_pct=partial_rotary_factor rope_parameters", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 50432, Hidden: 6144, FFN: 24576, Layers: 44, Heads: 64, MaxPositions: 2048, Position: Rotary,
+			Parallel: ParallelTwoNorm, FusedQKV: true},
+		parallel: true, rotaryFraction: 0.25,
+	}))},
+	{name: "phi", keys: denseKeys + " num_key_value_heads attention_dropout partial_rotary_factor rope_parameters qk_layernorm embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 51200, Hidden: 2048, FFN: 8192, Layers: 24, Heads: 32, MaxPositions: 2048, Activation: GELUNew, Position: Rotary,
+			Parallel: ParallelOneNorm, HeadBias: true},
+		parallel: true, rotaryFraction: 0.5,
+	}))},
+	{name: "falcon", keys: denseKeys + " n_embed=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads num_kv_heads=num_key_value_heads n_head_kv=num_key_value_heads ffn_hidden_size=intermediate_size activation=hidden_act attention_dropout hidden_dropout=residual_dropout alibi new_decoder_architecture multi_query parallel_attn=use_parallel_residual num_ln_in_parallel_attn bias", base: gptLike(draft{
+		Spec: Spec{Vocab: 65024, Hidden: 4544, Layers: 32, Heads: 71, MaxPositions: 2048, Position: Rotary,
+			Parallel: ParallelOneNorm, FusedQKV: true, Tied: true},
+		parallel: true, multiQuery: true,
+	})},
+	// BLOOM writes its own tanh GELU out in elementwise kernels.
+	{name: "bloom", keys: denseKeys + " n_embed=hidden_size n_embd=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads n_inner= attention_dropout hidden_dropout=residual_dropout", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 250880, Hidden: 64, Layers: 2, Heads: 8, MaxPositions: 2048, Activation: GELUNew, Position: ALiBi,
+			FusedQKV: true, Tied: true, EmbedNorm: true},
+	}))},
+	{name: "opt", keys: coreKeys + " d_model=hidden_size ffn_dim=intermediate_size activation_function=hidden_act attention_dropout dropout=residual_dropout enable_bias=bias word_embed_proj_dim", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 50272, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 2048, Activation: ReLU, Position: LearnedPosition,
+			Tied: true, ResidDropout: 0.1},
+		extraPositions: 2,
+	}))},
+	{name: "mpt", keys: coreKeys + " d_model=hidden_size n_heads=num_attention_heads n_layers=num_hidden_layers max_seq_len=max_position_embeddings expansion_ratio attn_config emb_pdrop=embedding_dropout resid_pdrop= no_bias=", base: gptLike(draft{
+		Spec:  Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Norm: LayerNormNoB, Position: LearnedPosition, FusedQKV: true, Tied: true},
+		alibi: true,
+	})},
+
+	// The generic form: every size must be given. gated_mlp false takes the next row.
+	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true})},
+	{name: "decoder", keys: decoderKeys, base: gptLike(biased(draft{
+		Spec:      Spec{Position: LearnedPosition, FusedQKV: true, Tied: true},
+		useWindow: true, parallel: true,
+	}))},
+}
+
+// ungated is the second row of the generic form.
+func ungated() *family { return &families[len(families)-1] }
+
+// decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
+// and the switches that tell its two rows apart.
+const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys +
+	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor" +
+	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
+	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
+	" shared_expert_intermediate_size router"
+
+// names maps each key the family knows, as a file spells it, to its canonical
+// name; empty for keys without effect. A later word wins.
+func (f *family) names() map[string]string {
+	out := map[string]string{}
+	for _, word := range strings.Fields(f.keys) {
+		spelled, canonical, renamed := strings.Cut(word, "=")
+		if !renamed {
+			canonical = spelled
+		}
+		out[spelled] = canonical
+	}
+	return out
+}

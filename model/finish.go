@@ -1,0 +1,226 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// finish turns the settings of a draft into the fields of its Spec and checks
+// what only makes sense together.
+func (r *reader) finish(d *draft) {
+	r.needs("hidden_size", d.Hidden)
+	r.needs("num_hidden_layers", d.Layers)
+	r.needs("num_attention_heads", d.Heads)
+	r.needs("vocab_size", d.Vocab)
+	for _, a := range activations {
+		if a.name == d.activation {
+			d.Activation = a.is
+		}
+	}
+	r.variants(d)
+	r.heads(d)
+	r.experts(d)
+	r.windows(d)
+	if len(r.missing) > 0 {
+		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
+	}
+	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
+	if d.MaxPositions > 0 {
+		d.MaxPositions += d.extraPositions
+	}
+	// Sums are only exact below maxParameters, and only then is anything counted.
+	if len(r.errs) == 0 {
+		r.check(d.approximateParams() <= maxParameters, []string{"hidden_size"},
+			"these sizes make %.3g parameters; the largest model that is handled has %.0g", d.approximateParams(), maxParameters)
+	}
+}
+
+// needs notes a size that is neither given nor has a default.
+func (r *reader) needs(name string, size int64) {
+	if size <= 0 && !r.bad[name] {
+		r.missing = append(r.missing, r.label(name))
+		r.bad[name] = true
+	}
+}
+
+// variants settles the switches whose meaning depends on each other.
+func (r *reader) variants(d *draft) {
+	if d.alibi {
+		d.Position = ALiBi
+	}
+	if d.headNorm {
+		d.QKNorm = HeadQKNorm
+	}
+	if d.multiQuery && !d.newDecoder {
+		d.KVHeads = 1 // whatever num_kv_heads says
+	}
+	// Falcon's new decoder is always parallel, by default with a norm for each branch.
+	switch {
+	case d.newDecoder && (d.parallelNorms == 0 || d.parallelNorms == 2):
+		d.Parallel = ParallelTwoNorm
+	case !d.newDecoder && !d.parallel:
+		d.Parallel = Serial
+	}
+	if d.embedWidth > 0 {
+		r.check(d.embedWidth == d.Hidden, []string{"word_embed_proj_dim", "hidden_size"},
+			"word_embed_proj_dim %d differs from hidden_size %d; projected embeddings are not modelled, use %d", d.embedWidth, d.Hidden, d.Hidden)
+	}
+}
+
+// heads derives the widths of attention.
+func (r *reader) heads(d *draft) {
+	if d.mla.KVLora > 0 {
+		latent := []string{"kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"}
+		r.check(d.mla.Rope > 0 && d.mla.Nope > 0 && d.VDim > 0, latent,
+			"latent attention needs kv_lora_rank, qk_rope_head_dim, qk_nope_head_dim and v_head_dim; give all four")
+		// Every head has its own keys and values once the latent is expanded.
+		d.HeadDim, d.KVHeads, d.RotaryDim = d.mla.Rope+d.mla.Nope, d.Heads, d.mla.Rope
+		d.FusedQKV = false // its projections are other matrices
+		mla := d.mla
+		d.MLA = &mla
+		return
+	}
+	r.check(d.mla == (MLA{}) && d.VDim == 0, []string{"q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"},
+		"latent attention needs kv_lora_rank, which is missing")
+	if d.KVHeads == 0 {
+		d.KVHeads = d.Heads
+	}
+	heads, kv := r.label("num_attention_heads"), r.label("num_key_value_heads")
+	if d.Heads > 0 && d.Heads%d.KVHeads != 0 {
+		r.check(false, []string{"num_key_value_heads", "num_attention_heads"},
+			"%s %d does not divide %s %d; use %s", kv, d.KVHeads, heads, d.Heads, divisors(d.Heads))
+	}
+	if d.HeadDim == 0 && d.Heads > 0 {
+		remedy := "change one of them"
+		if r.known["head_dim"] != "" {
+			remedy = "give head_dim or " + remedy
+		}
+		r.check(d.Hidden%d.Heads == 0, []string{"num_attention_heads", "hidden_size"},
+			"%s %d does not divide %s %d; %s", heads, d.Heads, r.label("hidden_size"), d.Hidden, remedy)
+		d.HeadDim = max(1, d.Hidden/d.Heads)
+	}
+	d.VDim = d.HeadDim
+	switch {
+	case d.Position != Rotary:
+		d.RotaryDim = 0
+	case d.RotaryDim == 0 && d.rotaryFraction > 0:
+		d.RotaryDim = int64(float64(d.HeadDim) * d.rotaryFraction)
+	case d.RotaryDim == 0:
+		d.RotaryDim = d.HeadDim
+	}
+	r.check(d.RotaryDim <= d.HeadDim, []string{"rotary_dim", "head_dim", "num_attention_heads"},
+		"rotary_dim %d is wider than a head, which has %d", d.RotaryDim, d.HeadDim)
+}
+
+// experts derives the widths of the MLP, and which layers are sparse.
+func (r *reader) experts(d *draft) {
+	if d.FFN == 0 {
+		d.FFN = d.Hidden * d.expansion
+	}
+	if d.FFN == 0 { // Mixtral has one width for both
+		d.FFN = d.moe.FFN
+	}
+	if !r.bad["hidden_size"] { // where it is four times that
+		r.needs("intermediate_size", d.FFN)
+	}
+	if d.moe.Experts == 0 {
+		_, none := r.given["num_experts"] // 0 turns experts off
+		r.check(none || d.moe.TopK == 0 && d.moe.FFN == 0 && d.moe.Shared == 0,
+			[]string{"num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "num_experts"},
+			"experts need num_experts, which is missing; give it or leave the experts out")
+		return
+	}
+	m := d.moe
+	fill(&m.FFN, d.FFN)
+	fill(&m.Router, SoftmaxRouter)
+	fill(&m.SharedFFN, m.Shared*m.FFN)
+	if m.SharedFFN > 0 {
+		fill(&m.Shared, 1)
+	}
+	experts, topK := r.label("num_experts"), r.label("num_experts_per_tok")
+	r.needs("num_experts_per_tok", m.TopK)
+	r.check(m.TopK <= m.Experts, []string{"num_experts_per_tok", "num_experts"},
+		"%s %d is more than %s %d", topK, m.TopK, experts, m.Experts)
+	r.layerList("moe_layers", d.sparseLayers, d.Layers)
+	r.layerList("mlp_only_layers", d.denseLayers, d.Layers)
+
+	dense, sparse := marked(d.denseLayers, d.Layers), marked(d.sparseLayers, d.Layers)
+	m.Dense = make([]bool, d.Layers)
+	for i := range d.Layers {
+		m.Dense[i] = i < d.denseFirst || i%max(1, d.sparseEvery) != 0 || (i+1)%max(1, d.sparseStep) != 0 || dense[i]
+		if d.sparseLayers != nil {
+			m.Dense[i] = !sparse[i]
+		}
+	}
+	if !slices.Contains(m.Dense, true) {
+		m.Dense = nil
+	}
+	d.MoE = &m
+}
+
+// windows derives which layers see only a window of the keys.
+func (r *reader) windows(d *draft) {
+	if !d.useWindow {
+		d.Window = 0
+	}
+	if d.layerTypes != nil {
+		r.check(int64(len(d.layerTypes)) == d.Layers, []string{"layer_types", "num_hidden_layers"},
+			"layer_types has %d entries for %d layers", len(d.layerTypes), d.Layers)
+	}
+	windowed := make([]bool, d.Layers)
+	for i := range d.Layers {
+		if d.layerTypes == nil {
+			windowed[i] = i >= d.windowFrom && (d.windowUntil == 0 || i < d.windowUntil) && (d.windowPattern == 0 || (i+1)%d.windowPattern != 0)
+			continue
+		}
+		if i >= int64(len(d.layerTypes)) {
+			break
+		}
+		switch d.layerTypes[i] {
+		case "full_attention", "attention":
+		case "sliding_attention", "chunked_attention":
+			windowed[i] = true
+		default:
+			r.check(false, []string{"layer_types"}, "layer_types: %q is not modelled; full_attention, sliding_attention and chunked_attention are", d.layerTypes[i])
+		}
+	}
+	if d.Window == 0 || !slices.Contains(windowed, true) {
+		d.Window = 0
+		return
+	}
+	d.Windows = windowed
+}
+
+// layerList checks a list of layer numbers.
+func (r *reader) layerList(name string, layers []int64, n int64) {
+	for _, i := range layers {
+		r.check(0 <= i && i < n, []string{name, "num_hidden_layers"}, "%s names layer %d; there are layers 0 to %d", name, i, n-1)
+	}
+}
+
+// marked turns a list of layer numbers into one flag per layer.
+func marked(layers []int64, n int64) []bool {
+	out := make([]bool, n)
+	for _, i := range layers {
+		if 0 <= i && i < n {
+			out[i] = true
+		}
+	}
+	return out
+}
+
+// divisors lists the divisors of n for a remedy: "1, 2, 4 or 8".
+func divisors(n int64) string {
+	var out []string
+	for i := int64(1); i <= n; i++ {
+		if n%i == 0 {
+			out = append(out, strconv.FormatInt(i, 10))
+		}
+	}
+	if len(out) == 1 {
+		return out[0]
+	}
+	return fmt.Sprintf("%s or %s", strings.Join(out[:len(out)-1], ", "), out[len(out)-1])
+}

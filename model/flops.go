@@ -1,0 +1,122 @@
+package model
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// FLOPBreakdown is the model FLOPs of one forward pass by class. One
+// multiply-add is two FLOPs; only matrix products count, as in every published
+// MFU (arXiv 2204.02311, appendix B): no norms, softmax, rotary or biases.
+type FLOPBreakdown struct {
+	Projections units.FLOPs // q, k, v and output; the latent projections of MLA
+	Attention   units.FLOPs // scores, and scores times values
+	MLP         units.FLOPs // dense MLP, the experts a token is sent to, shared experts
+	Router      units.FLOPs
+	Head        units.FLOPs // logits, whether or not lm_head is tied
+}
+
+// Total is the sum. A training step without recomputation is three times as
+// much: the backward pass multiplies by each operand once.
+func (f FLOPBreakdown) Total() units.FLOPs {
+	return f.Projections + f.Attention + f.MLP + f.Router + f.Head
+}
+
+// class is where the FLOPs of a part belong.
+type class uint8
+
+const (
+	noProduct class = iota
+	projection
+	feedForward
+	expert
+	router
+	logits
+)
+
+var classes = [...]class{
+	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
+	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
+	partGate: feedForward, partUp: feedForward, partGateUp: feedForward, partDown: feedForward,
+	partExpertsUp: expert, partExpertsDown: expert,
+	partSharedGate: feedForward, partSharedUp: feedForward, partSharedDown: feedForward,
+	partRouter: router, partSharedSwitch: router,
+	partHead: logits,
+}
+
+// ForwardFLOPs counts one forward pass over tokens in sequences of length seq.
+//
+// Every matrix of the model costs 2 × its elements per token; experts cost
+// top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
+// of query and key that is counted: with causal, half of all pairs; else all,
+// the "full" convention of sources that ignore the mask. A sliding window is
+// exact in both: see pairs. Multi-token prediction is not counted.
+func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
+	var perToken [logits + 1]float64
+	l := layoutOf(s)
+	add := func(modules []module, k LayerKind, times int64) {
+		for _, m := range modules {
+			if c := classes[m.part]; c != noProduct && times > 0 {
+				if p := s.parameters(m, k); len(p) > 0 {
+					perToken[c] += 2 * float64(p[0].Size()) * float64(times)
+				}
+			}
+		}
+	}
+	dense, sparse := s.kinds()
+	for _, block := range l.layer {
+		add(block, LayerKind{}, dense)
+		add(block, LayerKind{MoE: true}, sparse)
+	}
+	add(l.head, LayerKind{}, 1)
+	if s.MoE != nil {
+		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
+	}
+
+	windowed := int64(0)
+	for _, w := range s.Windows {
+		if w {
+			windowed++
+		}
+	}
+	perSequence := float64(s.Layers-windowed)*pairs(seq, 0, false, causal) +
+		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)
+	perPair := 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim)
+
+	n := float64(tokens)
+	f := FLOPBreakdown{
+		Projections: units.FLOPs(n * perToken[projection]),
+		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
+		Router:      units.FLOPs(n * perToken[router]),
+		Head:        units.FLOPs(n * perToken[logits]),
+	}
+	if seq > 0 {
+		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
+	}
+	return f
+}
+
+// pairs counts the pairs of query and key in one sequence of length s that
+// attention computes, with a window of w keys (0: none).
+//
+// The causal half is s²/2, the triangle without its diagonal's half; a window
+// cuts a triangle off it and leaves w·s − w²/2, which meets s²/2 at w = s. In
+// chunks each chunk is a sequence of its own. Without the causal half the
+// square s² becomes a band s·w, or the squares of the chunks.
+func pairs(s, w int64, chunked, causal bool) float64 {
+	seq, win := float64(s), float64(w)
+	if w == 0 || w >= s {
+		win = seq
+	}
+	full := seq * win
+	if chunked && win < seq {
+		whole := float64(s / w)
+		rest := float64(s % w)
+		full = whole*win*win + rest*rest
+		if causal {
+			return full / 2
+		}
+		return full
+	}
+	if causal {
+		return full - win*win/2
+	}
+	return full
+}

@@ -1,0 +1,300 @@
+package model
+
+import (
+	"strings"
+	"sync"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// draft is a Spec being read: the fields that keys set directly, and beside
+// them the raw settings that finish turns into fields.
+type draft struct {
+	Spec
+
+	mla MLA // used when KVLora is set
+	moe MoE // used when Experts is set
+
+	activation     string  // hidden_act; empty: the family's
+	expansion      int64   // FFN over Hidden when intermediate_size is absent
+	rotaryFraction float64 // RotaryDim over HeadDim; 0: all of it
+	extraPositions int64   // rows of the position table beyond max_position_embeddings
+	attnCap        float64 // 0: none
+	logitCap       float64 // 0: none
+	alibi          bool
+	headNorm       bool // QKNorm is HeadQKNorm
+
+	// Layer i is windowed when from <= i < until (0: no limit) and it is not the
+	// last of a group of pattern layers (0: no groups); layerTypes wins.
+	useWindow     bool
+	windowFrom    int64
+	windowUntil   int64
+	windowPattern int64
+	layerTypes    []string
+
+	// Layer i is sparse when i >= denseFirst, sparseEvery divides i, sparseStep
+	// divides i+1 and denseLayers does not list it; sparseLayers wins.
+	denseFirst   int64
+	sparseEvery  int64
+	sparseStep   int64
+	denseLayers  []int64
+	sparseLayers []int64
+
+	parallel      bool  // false turns the family's Parallel off
+	parallelNorms int64 // Falcon: num_ln_in_parallel_attn
+	multiQuery    bool  // Falcon: one key/value head
+	newDecoder    bool  // Falcon: grouped queries and two norms
+	embedWidth    int64 // OPT: word_embed_proj_dim
+}
+
+// key is one key of a configuration file under its canonical name: where its
+// value goes and which values are allowed.
+type key struct {
+	name     string
+	min, max int64    // range of a number; max 0: not checked
+	one      []string // allowed words
+	optional bool     // null means "none"; elsewhere null means the default
+	to       func(*draft) []any
+}
+
+// Caps on sizes. They are far beyond any model and keep the product of the
+// dimensions of one tensor inside int64.
+const (
+	maxLayers  = 10_000
+	maxHeads   = 100_000
+	maxHidden  = 1_000_000
+	maxFFN     = 10_000_000
+	maxVocab   = 100_000_000
+	maxSeq     = 1_000_000_000
+	maxExperts = 65_536
+
+	// maxParameters bounds a whole model, so that sums stay inside int64 too.
+	maxParameters = 1e15
+)
+
+// keys are all keys that change what is computed. Which family knows which key,
+// and by what name, is in families.go.
+var keys = []key{
+	{name: "hidden_size", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.Hidden} }},
+	{name: "num_hidden_layers", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.Layers} }},
+	{name: "num_attention_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.Heads} }},
+	{name: "num_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.KVHeads} }},
+	{name: "head_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.HeadDim} }},
+	{name: "intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.FFN} }},
+	{name: "expansion_ratio", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.expansion} }},
+	{name: "vocab_size", min: 1, max: maxVocab, to: func(d *draft) []any { return []any{&d.Vocab} }},
+	{name: "max_position_embeddings", min: 1, max: maxSeq, to: func(d *draft) []any { return []any{&d.MaxPositions} }},
+	{name: "tie_word_embeddings", to: func(d *draft) []any { return []any{&d.Tied} }},
+	{name: "word_embed_proj_dim", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.embedWidth} }},
+
+	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
+	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
+	{name: "norm", one: words(RMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB), to: func(d *draft) []any { return []any{&d.Norm} }},
+	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
+	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
+	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
+	{name: "num_ln_in_parallel_attn", min: 1, max: 2, optional: true, to: func(d *draft) []any { return []any{&d.parallelNorms} }},
+	{name: "new_decoder_architecture", to: func(d *draft) []any { return []any{&d.newDecoder} }},
+	{name: "multi_query", to: func(d *draft) []any { return []any{&d.multiQuery} }},
+	{name: "qk_norm", one: words(HeadQKNorm, FullQKNorm), optional: true, to: func(d *draft) []any { return []any{&d.QKNorm} }},
+	{name: "qk_layernorm", to: func(d *draft) []any { return []any{&d.headNorm} }},
+	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
+	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
+	{name: "rotary_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.RotaryDim} }},
+	{name: "partial_rotary_factor", min: 0, max: 1, to: func(d *draft) []any { return []any{&d.rotaryFraction} }},
+	{name: "rope_parameters", to: func(d *draft) []any { return []any{(*ropeParameters)(d)} }},
+
+	{name: "attention_bias", to: func(d *draft) []any { return []any{&d.QKVBias, &d.OutBias} }},
+	{name: "qkv_bias", to: func(d *draft) []any { return []any{&d.QKVBias} }},
+	{name: "out_bias", to: func(d *draft) []any { return []any{&d.OutBias} }},
+	{name: "mlp_bias", to: func(d *draft) []any { return []any{&d.MLPBias} }},
+	{name: "bias", to: func(d *draft) []any { return []any{&d.QKVBias, &d.OutBias, &d.MLPBias} }},
+	{name: "head_bias", to: func(d *draft) []any { return []any{&d.HeadBias} }},
+	{name: "fused_qkv", to: func(d *draft) []any { return []any{&d.FusedQKV} }},
+	{name: "fused_gate_up", to: func(d *draft) []any { return []any{&d.FusedGateUp} }},
+	{name: "attn_logit_softcapping", optional: true, to: func(d *draft) []any { return []any{&d.attnCap} }},
+	{name: "final_logit_softcapping", optional: true, to: func(d *draft) []any { return []any{&d.logitCap} }},
+
+	{name: "embedding_dropout", max: 1, to: func(d *draft) []any { return []any{&d.EmbedDropout} }},
+	{name: "attention_dropout", max: 1, optional: true, to: func(d *draft) []any { return []any{&d.AttnDropout} }},
+	{name: "residual_dropout", max: 1, to: func(d *draft) []any { return []any{&d.ResidDropout} }},
+	{name: "hidden_dropout", max: 1, to: func(d *draft) []any { return []any{&d.EmbedDropout, &d.ResidDropout} }},
+	{name: "attn_config", to: func(d *draft) []any { return []any{(*mptAttention)(d)} }},
+
+	{name: "sliding_window", max: maxSeq, optional: true, to: func(d *draft) []any { return []any{&d.Window} }},
+	{name: "use_sliding_window", to: func(d *draft) []any { return []any{&d.useWindow} }},
+	{name: "max_window_layers", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowFrom} }},
+	{name: "window_until", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowUntil} }},
+	{name: "sliding_window_pattern", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.windowPattern} }},
+	{name: "layer_types", optional: true, to: func(d *draft) []any { return []any{&d.layerTypes} }},
+
+	{name: "q_lora_rank", max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.mla.QLora} }},
+	{name: "kv_lora_rank", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.mla.KVLora} }},
+	{name: "qk_rope_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mla.Rope} }},
+	{name: "qk_nope_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mla.Nope} }},
+	{name: "v_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.VDim} }},
+
+	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
+	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
+	{name: "moe_intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.FFN} }},
+	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
+	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
+	{name: "router", one: words(SoftmaxRouter, SigmoidRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
+	{name: "norm_topk_prob", to: func(d *draft) []any { return []any{&d.moe.NormTopK} }},
+	{name: "first_k_dense_replace", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.denseFirst} }},
+	{name: "moe_layer_freq", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseEvery} }},
+	{name: "decoder_sparse_step", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseStep} }},
+	{name: "mlp_only_layers", optional: true, to: func(d *draft) []any { return []any{&d.denseLayers} }},
+	{name: "moe_layers", optional: true, to: func(d *draft) []any { return []any{&d.sparseLayers} }},
+	{name: "num_nextn_predict_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.MTPLayers} }},
+}
+
+// only are keys whose other values describe something that is not modelled.
+var only = map[string]string{
+	"add_cross_attention":                      "false",
+	"is_encoder_decoder":                       "false",
+	"use_bidirectional_attention":              "false",
+	"do_layer_norm_before":                     "true",
+	"layer_norm_elementwise_affine":            "true",
+	"apply_residual_connection_post_layernorm": "false",
+}
+
+// irrelevant are the keys of config.json that change neither shapes nor
+// arithmetic: numerics, tokens, generation, training, serialization.
+const irrelevant = `
+	perfplan source description model_type
+
+	architectures auto_map transformers_version torch_dtype dtype name_or_path revision attn_implementation
+	use_cache use_bfloat16 torchscript tf_legacy_loss return_dict output_attentions output_hidden_states
+	is_decoder cross_attention_hidden_size tie_encoder_decoder pruned_heads chunk_size_feed_forward
+	remove_invalid_values tokenizer_class tokenizer_name prefix task_specific_params finetuning_task problem_type
+	id2label label2id num_labels classifier_dropout pretraining_tp gradient_checkpointing per_layer_config
+	quantization quantization_config compression_config unsloth_version unsloth_fixed for_llm_compressor
+	model_max_length use_flash_attn use_flash_attention use_parallel_attention fused_rotary verbose
+
+	bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id decoder_start_token_id
+	forced_bos_token_id forced_eos_token_id begin_suppress_tokens suppress_tokens bad_words_ids max_length
+	min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
+	typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
+	num_return_sequences exponential_decay_length_penalty return_dict_in_generate output_scores
+	cache_implementation num_logits_to_keep
+
+	initializer_range initializer_factor init_std init_device init_config rms_norm_eps layer_norm_eps
+	layer_norm_epsilon norm_eps norm_epsilon norm_type rope_theta rope_scaling rope_parameters
+	rope_local_base_freq rope_interleave rotary rotary_base rotary_emb_base original_max_position_embeddings
+	initial_context_length query_pre_attn_scalar logit_scale scale_attn_weights
+	scale_attn_by_inverse_layer_idx reorder_and_upcast_attn attention_softmax_in_fp32 masked_softmax_fusion
+	bias_dropout_fusion skip_bias_add skip_bias_add_qkv slow_but_exact offset_alibi seq_length n_ctx layerdrop
+	activation_dropout clip_qkv embedding_fraction learned_pos_emb sliding_window_size use_mrope
+
+	output_router_logits router_aux_loss_coef router_jitter_noise router_z_loss_coef aux_loss_alpha seq_aux
+	ep_size n_group topk_group topk_method scoring_func routed_scaling_factor swiglu_limit
+
+	summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout
+	summary_proj_to_labels
+
+	attn_temperature_tuning attn_scale floor_scale use_qk_norm no_rope_layers vision_config image_token_index
+	image_token_id mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
+
+// activations are the Hugging Face names of the activations that are modelled.
+var activations = []struct {
+	name string
+	is   Activation
+}{
+	{"silu", SiLU}, {"swish", SiLU},
+	{"gelu", GELU}, {"gelu_python", GELU},
+	{"gelu_pytorch_tanh", GELUTanh}, {"gelu_python_tanh", GELUTanh},
+	{"gelu_new", GELUNew}, {"gelu_fast", GELUNew}, {"gelu_accurate", GELUNew},
+	{"relu", ReLU}, {"relu2", ReLU2},
+}
+
+func activationNames() []string {
+	names := make([]string, len(activations))
+	for i, a := range activations {
+		names[i] = a.name
+	}
+	return names
+}
+
+func words[T ~string](values ...T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// vocabulary is what the tables of keys and families say, indexed once.
+type vocabulary struct {
+	keys       map[string]*key
+	irrelevant map[string]bool
+	families   map[string]*family
+	known      map[*family]map[string]string // key as a file spells it → canonical name
+	spoken     map[string][]string           // key as a file spells it → families that know it
+}
+
+var vocabularyOnce = sync.OnceValue(func() *vocabulary {
+	v := &vocabulary{
+		keys:       make(map[string]*key, len(keys)),
+		irrelevant: map[string]bool{},
+		families:   make(map[string]*family, len(families)),
+		known:      make(map[*family]map[string]string, len(families)),
+		spoken:     map[string][]string{},
+	}
+	for i := range keys {
+		v.keys[keys[i].name] = &keys[i]
+	}
+	for _, name := range strings.Fields(irrelevant) {
+		v.irrelevant[name] = true
+	}
+	for i := range families {
+		f := &families[i]
+		if v.families[f.name] == nil {
+			v.families[f.name] = f
+		}
+		if f.also != "" {
+			v.families[f.also] = f
+		}
+		v.known[f] = f.names()
+		for spelled := range v.known[f] {
+			if f != ungated() { // which shares the name of the row before it
+				v.spoken[spelled] = append(v.spoken[spelled], f.name)
+			}
+		}
+	}
+	return v
+})
+
+// ropeParameters reads the one setting of rope_parameters that changes shapes.
+type ropeParameters draft
+
+// DecodeNode takes partial_rotary_factor and leaves the numerics alone.
+func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if _, v := yamlx.Key(n, "partial_rotary_factor"); v != nil {
+		return doc.DecodeInto(v, &r.rotaryFraction)
+	}
+	return nil
+}
+
+// mptAttention reads MPT's nested attn_config.
+type mptAttention draft
+
+// DecodeNode takes what transformers' MPT honours: dropout (which it applies to
+// the residuals too) and ALiBi.
+func (m *mptAttention) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	var errs diag.List
+	for name, to := range map[string][]any{
+		"attn_pdrop": {&m.AttnDropout, &m.ResidDropout},
+		"alibi":      {&m.alibi},
+	} {
+		if _, v := yamlx.Key(n, name); v != nil {
+			for _, p := range to {
+				errs = append(errs, doc.DecodeInto(v, p)...)
+			}
+		}
+	}
+	return errs
+}

@@ -1,0 +1,241 @@
+package model
+
+// part is what a module of a decoder is for. Its parameters follow from the
+// part and the Spec.
+type part uint8
+
+const (
+	partTokens    part = iota // token embedding
+	partPositions             // learned position table
+	partEmbedNorm             // norm after the embedding
+
+	partNorm1 // norm on the input of attention
+	partNorm2 // norm on the input of the MLP
+	partPost1 // norm on the output of attention
+	partPost2 // norm on the output of the MLP
+
+	partSinks // one learned sink per head
+	partQuery
+	partKey
+	partValue
+	partQKV // the three fused
+	partOut
+	partQueryNorm
+	partKeyNorm
+	partQueryDown // latent attention: to the query latent, its norm, and up from it
+	partQueryLatentNorm
+	partQueryUp
+	partKVDown // to the key/value latent and the shared rotary key, its norm, and up from it
+	partKVLatentNorm
+	partKVUp
+
+	partGate
+	partUp
+	partGateUp // the two fused
+	partDown
+
+	partRouter
+	partExpertsUp   // gate and up of all experts in one tensor
+	partExpertsDown // down of all experts
+	partSharedGate
+	partSharedUp
+	partSharedDown
+	partSharedSwitch // sigmoid gate on the shared experts
+
+	partFinalNorm
+	partHead
+)
+
+// module is a named part.
+type module struct {
+	name string
+	part part
+}
+
+// layout is the order and the names of the modules of a family, as its
+// transformers class defines them. A layout lists every module a layer may
+// have; those a Spec does not ask for have no parameters.
+type layout struct {
+	families  []string
+	parallel  Parallel // when set, only for Specs of that form
+	embedding []module
+	layer     [][]module // blocks in order; blocks are shared between layouts
+	head      []module
+}
+
+// Blocks of modules that several families share.
+var (
+	llamaEmbedding = []module{{"model.embed_tokens", partTokens}, {"model.embed_positions", partPositions}}
+	llamaAttention = []module{
+		{"self_attn.sinks", partSinks},
+		{"self_attn.q_proj", partQuery},
+		{"self_attn.q_a_proj", partQueryDown},
+		{"self_attn.q_a_layernorm", partQueryLatentNorm},
+		{"self_attn.q_b_proj", partQueryUp},
+		{"self_attn.kv_a_proj_with_mqa", partKVDown},
+		{"self_attn.kv_a_layernorm", partKVLatentNorm},
+		{"self_attn.kv_b_proj", partKVUp},
+		{"self_attn.k_proj", partKey},
+		{"self_attn.v_proj", partValue},
+		{"self_attn.qkv_proj", partQKV},
+		{"self_attn.o_proj", partOut},
+		{"self_attn.q_norm", partQueryNorm},
+		{"self_attn.k_norm", partKeyNorm},
+	}
+	phi3Attention = []module{{"self_attn.o_proj", partOut}, {"self_attn.qkv_proj", partQKV}}
+	llamaMLP      = []module{
+		{"mlp.gate_proj", partGate},
+		{"mlp.up_proj", partUp},
+		{"mlp.gate_up_proj", partGateUp},
+		{"mlp.down_proj", partDown},
+	}
+	experts     = []module{{"mlp.experts.gate_up_proj", partExpertsUp}, {"mlp.experts.down_proj", partExpertsDown}}
+	routerFirst = []module{{"mlp.gate", partRouter}}
+	ossRouter   = []module{{"mlp.router", partRouter}}
+	qwenShared  = []module{
+		{"mlp.shared_expert.gate_proj", partSharedGate},
+		{"mlp.shared_expert.up_proj", partSharedUp},
+		{"mlp.shared_expert.down_proj", partSharedDown},
+		{"mlp.shared_expert_gate", partSharedSwitch},
+	}
+	deepseekShared = []module{
+		{"mlp.shared_experts.gate_proj", partSharedGate},
+		{"mlp.shared_experts.up_proj", partSharedUp},
+		{"mlp.shared_experts.down_proj", partSharedDown},
+	}
+	llama4MLP = []module{
+		{"feed_forward.experts.gate_up_proj", partExpertsUp},
+		{"feed_forward.experts.down_proj", partExpertsDown},
+		{"feed_forward.router", partRouter},
+		{"feed_forward.shared_expert.gate_proj", partSharedGate},
+		{"feed_forward.shared_expert.up_proj", partSharedUp},
+		{"feed_forward.shared_expert.down_proj", partSharedDown},
+		{"feed_forward.gate_proj", partGate},
+		{"feed_forward.up_proj", partUp},
+		{"feed_forward.down_proj", partDown},
+	}
+	preNorms  = []module{{"input_layernorm", partNorm1}, {"post_attention_layernorm", partNorm2}}
+	postNorms = []module{
+		{"input_layernorm", partNorm1},
+		{"post_attention_layernorm", partPost1},
+		{"pre_feedforward_layernorm", partNorm2},
+		{"post_feedforward_layernorm", partPost2},
+	}
+	decoderNorms = []module{
+		{"input_layernorm", partNorm1},
+		{"post_attention_layernorm", partNorm2},
+		{"post_self_attn_layernorm", partPost1},
+		{"post_mlp_layernorm", partPost2},
+	}
+	neoxMLP   = []module{{"mlp.dense_h_to_4h", partUp}, {"mlp.dense_4h_to_h", partDown}}
+	llamaHead = []module{{"model.norm", partFinalNorm}, {"lm_head", partHead}}
+)
+
+// layouts has one row per naming scheme. The first serves families that no row
+// names.
+var layouts = []layout{
+	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
+	{[]string{"decoder"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, deepseekShared, decoderNorms}, llamaHead},
+	{[]string{"gemma2", "gemma3_text", "olmo2"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, postNorms}, llamaHead},
+	{[]string{"phi3"}, Serial,
+		llamaEmbedding, [][]module{phi3Attention, llamaMLP, preNorms}, llamaHead},
+	{[]string{"mixtral", "qwen2_moe", "olmoe"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
+	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
+	{[]string{"gpt_oss"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, ossRouter, experts, preNorms}, llamaHead},
+	{[]string{"llama4_text"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llama4MLP, preNorms}, llamaHead},
+	{[]string{"phi"}, Serial,
+		llamaEmbedding, [][]module{{
+			{"self_attn.q_proj", partQuery},
+			{"self_attn.k_proj", partKey},
+			{"self_attn.v_proj", partValue},
+			{"self_attn.dense", partOut},
+			{"self_attn.q_layernorm", partQueryNorm},
+			{"self_attn.k_layernorm", partKeyNorm},
+			{"mlp.fc1", partUp},
+			{"mlp.fc2", partDown},
+		}, preNorms}, []module{{"model.final_layernorm", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"gpt2"}, Serial,
+		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
+		[][]module{{
+			{"ln_1", partNorm1},
+			{"attn.c_attn", partQKV},
+			{"attn.c_proj", partOut},
+			{"ln_2", partNorm2},
+			{"mlp.c_fc", partUp},
+			{"mlp.c_proj", partDown},
+		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"gptj"}, Serial,
+		[]module{{"transformer.wte", partTokens}},
+		[][]module{{
+			{"ln_1", partNorm1},
+			{"attn.k_proj", partKey},
+			{"attn.v_proj", partValue},
+			{"attn.q_proj", partQuery},
+			{"attn.out_proj", partOut},
+			{"mlp.fc_in", partUp},
+			{"mlp.fc_out", partDown},
+		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"gpt_neox"}, Serial,
+		[]module{{"gpt_neox.embed_in", partTokens}},
+		[][]module{preNorms, {{"attention.query_key_value", partQKV}, {"attention.dense", partOut}}, neoxMLP},
+		[]module{{"gpt_neox.final_layer_norm", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"bloom"}, Serial,
+		[]module{{"transformer.word_embeddings", partTokens}, {"transformer.word_embeddings_layernorm", partEmbedNorm}},
+		[][]module{{
+			{"input_layernorm", partNorm1},
+			{"self_attention.query_key_value", partQKV},
+			{"self_attention.dense", partOut},
+			{"post_attention_layernorm", partNorm2},
+		}, neoxMLP}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"falcon"}, ParallelTwoNorm,
+		[]module{{"transformer.word_embeddings", partTokens}},
+		[][]module{{{"self_attention.query_key_value", partQKV}, {"self_attention.dense", partOut}}, neoxMLP, {{"ln_attn", partNorm1}, {"ln_mlp", partNorm2}}},
+		[]module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"falcon"}, Serial,
+		[]module{{"transformer.word_embeddings", partTokens}},
+		[][]module{{{"self_attention.query_key_value", partQKV}, {"self_attention.dense", partOut}}, neoxMLP, preNorms},
+		[]module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+	// OPT defines its final norm before the layers; it is listed with the head,
+	// where it is used.
+	{[]string{"opt"}, Serial,
+		[]module{{"model.decoder.embed_tokens", partTokens}, {"model.decoder.embed_positions", partPositions}},
+		[][]module{{
+			{"self_attn.k_proj", partKey},
+			{"self_attn.v_proj", partValue},
+			{"self_attn.q_proj", partQuery},
+			{"self_attn.out_proj", partOut},
+			{"self_attn_layer_norm", partNorm1},
+			{"fc1", partUp},
+			{"fc2", partDown},
+			{"final_layer_norm", partNorm2},
+		}}, []module{{"model.decoder.final_layer_norm", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"mpt"}, Serial,
+		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
+		[][]module{{
+			{"norm_1", partNorm1},
+			{"attn.Wqkv", partQKV},
+			{"attn.out_proj", partOut},
+			{"norm_2", partNorm2},
+			{"ffn.up_proj", partUp},
+			{"ffn.down_proj", partDown},
+		}}, []module{{"transformer.norm_f", partFinalNorm}, {"lm_head", partHead}}},
+}
+
+// layoutOf finds the layout of a Spec.
+func layoutOf(s *Spec) *layout {
+	for i := range layouts {
+		for _, name := range layouts[i].families {
+			if name == s.ModelType && (layouts[i].parallel == Serial || layouts[i].parallel == s.Parallel) {
+				return &layouts[i]
+			}
+		}
+	}
+	return &layouts[0]
+}

@@ -1,0 +1,391 @@
+package model
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// Format is the value of the `perfplan:` key of a model file. The key may be
+// left out, so that any config.json is a model file.
+const Format = "model/v1"
+
+// Load reads a model: a catalog name, a YAML or JSON file with the keys of a
+// Hugging Face config.json, or a folder that holds a config.json. A catalog
+// name wins over a file of that name; write ./name for the file.
+func Load(name string) (*Spec, error) {
+	if doc, err := catalogFile(name); doc != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return decodeAll(doc)
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil && looksLikePath(name):
+		return nil, &diag.Error{File: name, Message: "no such model file or folder"}
+	case err != nil:
+		return nil, diag.Errorf("unknown model %q%s", name, catalogHint(name))
+	case info.IsDir():
+		name = filepath.Join(name, "config.json")
+	}
+	doc, err := yamlx.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAll(doc)
+}
+
+// looksLikePath tells a mistyped path from a mistyped catalog name.
+func looksLikePath(name string) bool {
+	return strings.ContainsRune(name, filepath.Separator) || slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(name))
+}
+
+// decodeAll reads a document that holds one model and names the model after it.
+func decodeAll(doc *yamlx.Document) (*Spec, error) {
+	s, errs := decodeMapping(doc, doc.Root)
+	if err := errs.Err(); err != nil {
+		return nil, err
+	}
+	s.Name = strings.TrimSuffix(filepath.Base(doc.Name), filepath.Ext(doc.Name))
+	if filepath.Base(doc.Name) == "config.json" { // every Hugging Face folder has one
+		if path, err := filepath.Abs(doc.Name); err == nil {
+			s.Name = filepath.Base(filepath.Dir(path))
+		}
+	}
+	return s, nil
+}
+
+// Decode reads the `model:` value of another file: a name or path, as Load
+// takes it, or a mapping with the model written in place. A relative path is
+// looked up beside the file that names it.
+func Decode(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
+	if n = resolve(n); n == nil || n.Kind != yaml.ScalarNode {
+		return decodeMapping(doc, n)
+	}
+	name := n.Value
+	if known, _ := catalogFile(name); known == nil && looksLikePath(name) && !filepath.IsAbs(name) && doc.Name != "-" {
+		name = filepath.Join(filepath.Dir(doc.Name), name)
+	}
+	s, err := Load(name)
+	var list diag.List
+	var one *diag.Error
+	switch {
+	case errors.As(err, &list):
+		return nil, list
+	case errors.As(err, &one) && one.Line > 0:
+		return nil, diag.List{one}
+	case err != nil: // about the name itself: point at it
+		return nil, diag.List{doc.Errorf(n, "%s", err.Error())}
+	}
+	return s, nil
+}
+
+// resolve follows a YAML alias to the node it stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// lookup returns the value of a key, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
+	_, value := yamlx.Key(n, key)
+	return resolve(value)
+}
+
+// reader reads one mapping as one family.
+type reader struct {
+	doc   *yamlx.Document
+	node  *yaml.Node
+	vocab *vocabulary
+	fam   *family
+	known map[string]string // key as spelled → canonical name
+	given map[string]entry  // canonical name → what the file says
+	bad   map[string]bool   // canonical names whose value is in doubt
+	errs  diag.List
+
+	missing []string // keys, as the file would spell them
+}
+
+// maxComplaints ends the reading of a file that is not a model at all: each
+// unknown key is compared with all known ones.
+const maxComplaints = 100
+
+// entry is one key of the file.
+type entry struct{ key, value *yaml.Node }
+
+// decodeMapping reads a model written as a mapping.
+func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
+	r := &reader{doc: doc, node: n, vocab: vocabularyOnce(), given: map[string]entry{}, bad: map[string]bool{}}
+	if n == nil || n.Kind != yaml.MappingNode {
+		r.errorf(n, "a model is a mapping with the keys of a Hugging Face config.json, or a name or path")
+		return nil, r.errs
+	}
+	if value := lookup(n, "perfplan"); value != nil && value.Value != Format {
+		r.errorf(value, "perfplan: %q is not a model; a model file starts with \"perfplan: %s\"", value.Value, Format)
+		return nil, r.errs
+	}
+	var tied *yaml.Node
+	if r.choose(""); r.fam != nil && r.fam.text != "" {
+		tied = r.descend()
+	}
+	if r.fam == nil {
+		return nil, r.errs
+	}
+	d := r.fam.base
+	d.ModelType = r.fam.name
+	d.Name = d.ModelType
+	r.read(&d)
+	if tied != nil {
+		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)
+	}
+	r.finish(&d)
+	if len(r.errs) > 0 {
+		return nil, r.errs
+	}
+	return &d.Spec, nil
+}
+
+// choose finds the family that r.node's model_type names; absent stands in for
+// a missing one.
+func (r *reader) choose(absent string) {
+	value := lookup(r.node, "model_type")
+	name := absent
+	if value != nil && value.Value != "" {
+		name = value.Value
+	}
+	r.fam = r.vocab.families[name]
+	switch near := diag.Nearest(name, modelTypes()); {
+	case r.fam != nil:
+	case name == "":
+		r.errorf(r.node, "model_type is missing; known: %s", strings.Join(modelTypes(), ", "))
+	case near != "":
+		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
+	default:
+		r.errorf(value, "model_type %q is not known; describe the model with model_type: decoder (known: %s)", name, strings.Join(modelTypes(), ", "))
+	}
+	if gated := lookup(r.node, "gated_mlp"); gated != nil && name == "decoder" && strings.EqualFold(gated.Value, "false") {
+		r.fam = ungated()
+	}
+	r.known = r.vocab.known[r.fam]
+}
+
+// modelTypes lists the families by name.
+func modelTypes() []string {
+	var names []string
+	for i := range families {
+		if i == 0 || families[i].name != families[i-1].name {
+			names = append(names, families[i].name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// descend moves from a multimodal file to its text_config, the language model:
+// the towers beside it are not trained in the steps this project predicts. It
+// returns the outer tie_word_embeddings, which is the one that counts.
+func (r *reader) descend() (tied *yaml.Node) {
+	outer := r.fam
+	r.known = map[string]string{"text_config": "", "tie_word_embeddings": ""}
+	r.each(func(string, entry) {}) // for its complaints
+	tied = lookup(r.node, "tie_word_embeddings")
+	text := lookup(r.node, "text_config")
+	if r.fam = nil; text == nil || text.Kind != yaml.MappingNode {
+		r.errorf(r.node, "%s files nest the language model under text_config, which is missing", outer.name)
+		return nil
+	}
+	r.node = text
+	if r.choose(outer.text); r.fam == outer { // some files repeat the outer type
+		r.fam = r.vocab.families[outer.text]
+		r.known = r.vocab.known[r.fam]
+	}
+	return tied
+}
+
+// each calls f for every key the family knows, and reports all others.
+func (r *reader) each(f func(canonical string, e entry)) {
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(r.node.Content); i += 2 {
+		e := entry{r.node.Content[i], resolve(r.node.Content[i+1])}
+		spelled := e.key.Value
+		if len(r.errs) >= maxComplaints {
+			r.errorf(e.key, "too many errors; the rest of the keys is not read")
+			return
+		}
+		if seen[spelled] {
+			r.errorf(e.key, "key %q is given twice", spelled)
+			continue
+		}
+		seen[spelled] = true
+		if canonical, ok := r.known[spelled]; ok {
+			f(canonical, e)
+			continue
+		}
+		r.other(spelled, e)
+	}
+}
+
+// other judges a key the family does not know. Keys of config.json that change
+// nothing pass; keys of other families pass when they are switched off, as in
+// files that were written by converting another model. The generic form is
+// written by hand, so there they do not.
+func (r *reader) other(spelled string, e entry) {
+	if want, ok := only[spelled]; ok {
+		if e.value.Tag != "!!null" && !strings.EqualFold(e.value.Value, want) {
+			r.errorf(e.value, "%s: %s is not modelled; only %s is", spelled, e.value.Value, want)
+		}
+		return
+	}
+	if r.vocab.irrelevant[spelled] || strings.HasPrefix(spelled, "_") {
+		return
+	}
+	if others := r.vocab.spoken[spelled]; len(others) > 0 {
+		if r.fam.name != "decoder" && off(e.value) {
+			return
+		}
+		remedy := "remove it or change model_type"
+		if canonical := r.vocab.families[others[0]].names()[spelled]; r.known[canonical] != "" {
+			remedy = "write " + canonical
+		}
+		r.errorf(e.key, "%q is a key of %s, not of %s; %s", spelled, strings.Join(others[:min(3, len(others))], ", "), r.fam.name, remedy)
+		return
+	}
+	near := diag.Nearest(spelled, append(sorted(r.known), sorted(r.vocab.irrelevant)...))
+	if near == "" {
+		r.errorf(e.key, "unknown key %q; no configuration of %s has it", spelled, r.fam.name)
+		return
+	}
+	r.fail(r.known[near], e.key, "unknown key %q; did you mean %q?", spelled, near)
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// off reports whether a value means "not there".
+func off(n *yaml.Node) bool {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return n.Tag == "!!null" || slices.Contains([]string{"false", "False", "0", "0.0", ""}, n.Value)
+	case yaml.SequenceNode, yaml.MappingNode:
+		return len(n.Content) == 0
+	}
+	return false
+}
+
+// read fills the draft from the keys of the mapping.
+func (r *reader) read(d *draft) {
+	r.each(func(canonical string, e entry) {
+		if canonical == "" {
+			return
+		}
+		if first, twice := r.given[canonical]; twice {
+			if first.value.Value != e.value.Value && e.value.Tag != "!!null" {
+				r.fail(canonical, e.key, "%s and %s name the same thing and differ (%s, %s); keep one", first.key.Value, e.key.Value, first.value.Value, e.value.Value)
+			}
+			return
+		}
+		k := r.vocab.keys[canonical]
+		if e.value.Tag == "!!null" {
+			if k.optional {
+				for _, p := range k.to(d) {
+					reflect.ValueOf(p).Elem().SetZero()
+				}
+			}
+			return
+		}
+		r.given[canonical] = e
+		r.value(k, e, d)
+	})
+}
+
+// value decodes one value and checks it alone. A value that is refused leaves
+// the default in place, so that later checks work with possible sizes.
+func (r *reader) value(k *key, e entry, d *draft) {
+	for _, p := range k.to(d) {
+		before := reflect.ValueOf(p).Elem()
+		restore := reflect.New(before.Type()).Elem()
+		restore.Set(before)
+		if errs := r.doc.DecodeInto(e.value, p); len(errs) > 0 {
+			for _, err := range errs {
+				err.Message = e.key.Value + ": " + err.Message
+			}
+			r.errs = append(r.errs, errs...)
+			r.bad[k.name] = true
+			return
+		}
+		var x float64
+		switch p := p.(type) {
+		case *int64:
+			x = float64(*p)
+		case *float64:
+			x = *p
+		}
+		if k.max > 0 && (x < float64(k.min) || x > float64(k.max)) {
+			before.Set(restore)
+			r.fail(k.name, e.value, "%s: %s is out of range; use %d to %d", e.key.Value, e.value.Value, k.min, k.max)
+			return
+		}
+	}
+	if k.one != nil && !slices.Contains(k.one, e.value.Value) {
+		r.fail(k.name, e.value, "%s: %q is not known%s", e.key.Value, e.value.Value, diag.DidYouMean(e.value.Value, k.one))
+	}
+}
+
+func (r *reader) errorf(n *yaml.Node, format string, args ...any) {
+	r.errs = append(r.errs, r.doc.Errorf(n, format, args...))
+}
+
+// fail reports a complaint about a key and keeps later checks off it.
+func (r *reader) fail(canonical string, n *yaml.Node, format string, args ...any) {
+	r.errorf(n, format, args...)
+	r.bad[canonical] = true
+}
+
+// check reports a broken rule at the first of the keys it is about, unless one
+// of them is already in doubt.
+func (r *reader) check(ok bool, about []string, format string, args ...any) bool {
+	for _, name := range about {
+		if r.bad[name] {
+			return false
+		}
+	}
+	if ok {
+		return true
+	}
+	at := r.node
+	for _, name := range about {
+		if e, given := r.given[name]; given {
+			at = e.value
+			break
+		}
+	}
+	r.fail(about[0], at, format, args...)
+	return false
+}
+
+// label is how the file spells a key; the canonical name when it does not.
+func (r *reader) label(canonical string) string {
+	if e, ok := r.given[canonical]; ok {
+		return e.key.Value
+	}
+	if _, ok := r.known[canonical]; ok {
+		return canonical
+	}
+	for spelled, c := range r.known {
+		if c == canonical {
+			canonical = min(canonical, spelled)
+		}
+	}
+	return canonical
+}

@@ -1,0 +1,387 @@
+package model_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// decode reads a model written in place.
+func decode(t testing.TB, text string) *model.Spec {
+	t.Helper()
+	s, err := decodeText(text)
+	require.NoError(t, err, text)
+	return s
+}
+
+func decodeText(text string) (*model.Spec, error) {
+	doc, err := yamlx.Parse("model.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	s, errs := model.Decode(doc, doc.Root)
+	return s, errs.Err()
+}
+
+// A config.json as the hub has it and the catalog's file describe the same
+// model. The files in testdata/configs are in the vocabulary of the real ones,
+// with the keys that change nothing left in.
+func TestConfigJSON(t *testing.T) {
+	files, err := filepath.Glob("testdata/configs/*.json")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 20)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		t.Run(name, func(t *testing.T) {
+			got, err := model.Load(file)
+			require.NoError(t, err)
+			want, err := model.Load(name)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+// YAML and JSON are two spellings of one file.
+func TestYAMLAndJSONAgree(t *testing.T) {
+	data, err := os.ReadFile("testdata/configs/deepseek-v3.json")
+	require.NoError(t, err)
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal(data, &values))
+	asYAML, err := yaml.Marshal(values)
+	require.NoError(t, err)
+	require.Equal(t, decode(t, string(data)), decode(t, string(asYAML)))
+}
+
+func TestLoadFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "my-llama")
+	require.NoError(t, os.Mkdir(folder, 0o755))
+	data, err := os.ReadFile("testdata/configs/llama2-7b.json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), data, 0o644))
+
+	for _, path := range []string{folder, filepath.Join(folder, "config.json")} {
+		s, err := model.Load(path)
+		require.NoError(t, err)
+		require.Equal(t, "my-llama", s.Name)
+		require.Equal(t, int64(6_738_415_616), s.Params().Total)
+	}
+}
+
+func TestLoadNames(t *testing.T) {
+	for _, name := range []string{"llama2-7b", "llama-2-7b", "meta-llama/Llama-2-7b-hf"} {
+		s, err := model.Load(name)
+		require.NoError(t, err)
+		require.Equal(t, "llama2-7b", s.Name)
+	}
+	for name, want := range map[string]string{
+		"lama2-7b":      `unknown model "lama2-7b"; did you mean "llama2-7b"?`,
+		"something":     `unknown model "something"; give a name of the catalog, a YAML or JSON file, or a folder with a config.json`,
+		"models/x.yaml": `models/x.yaml: no such model file or folder`,
+		"missing.json":  `missing.json: no such model file or folder`,
+	} {
+		_, err := model.Load(name)
+		require.EqualError(t, err, want)
+		require.True(t, diag.IsInput(err))
+	}
+}
+
+// A job names its model, a path beside it, or writes it in place.
+func TestDecodeReference(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine.yaml"), []byte("model_type: gpt2\nn_layer: 2\n"), 0o644))
+	for _, test := range []struct {
+		model, name, err string
+	}{
+		{model: "llama3-8b", name: "llama3-8b"},
+		{model: "meta-llama/Llama-3.1-8B", name: "llama3.1-8b"},
+		{model: "./mine.yaml", name: "mine"},
+		{model: "{model_type: llama, num_hidden_layers: 2}", name: "llama"},
+		{model: "lama3-8b", err: "unknown model \"lama3-8b\"; did you mean \"llama3-8b\"?"},
+		{model: "[1]", err: "a model is a mapping"},
+	} {
+		doc, err := yamlx.Parse(filepath.Join(dir, "job.yaml"), []byte("model: "+test.model))
+		require.NoError(t, err)
+		s, errs := model.Decode(doc, doc.At("model"))
+		if test.err != "" {
+			require.ErrorContains(t, errs.Err(), test.err)
+			require.ErrorContains(t, errs.Err(), "job.yaml:1:8:")
+			continue
+		}
+		require.NoError(t, errs.Err())
+		require.Equal(t, test.name, s.Name)
+	}
+}
+
+// Every bad file has its complaints in a golden file beside it.
+func TestBadFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.bad.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := model.Load(file)
+			require.Error(t, err)
+			require.True(t, diag.IsInput(err))
+			got := strings.ReplaceAll(err.Error(), file, filepath.Base(file)) + "\n"
+			golden := strings.TrimSuffix(file, ".bad.yaml") + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err, "run go test ./model -update and read what it wrote")
+			require.Equal(t, string(want), got)
+		})
+	}
+}
+
+// Missing keys take the default of the transformers class, so a file that only
+// names its type is the class's default model.
+func TestClassDefaults(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want int64 // parameters of SomethingForCausalLM(SomethingConfig()), transformers 5.17
+	}{
+		{"model_type: llama", 6_738_415_616},
+		{"model_type: gpt2", 124_439_808},
+		{"model_type: gpt_neox", 20_554_567_680},
+		{"model_type: gptj", 6_050_882_784},
+		{"model_type: falcon", 6_921_720_704},
+		{"model_type: gemma", 8_537_680_896},
+		{"model_type: phi3", 3_821_079_552},
+		{"model_type: mixtral", 46_702_792_704},
+		{"model_type: gpt_oss", 116_829_156_672},
+		{"model_type: deepseek_v3", 671_026_404_352},
+		{"model_type: qwen2_moe", 14_315_784_192},
+	} {
+		require.Equal(t, test.want, decode(t, test.text).Params().Total, test.text)
+	}
+}
+
+// The switches that tell families apart, from modeling_*.py of transformers
+// 5.17 (4.57 for mpt and opt).
+func TestSwitches(t *testing.T) {
+	windows := func(s *model.Spec) string {
+		var b strings.Builder
+		for _, w := range s.Windows {
+			b.WriteByte("-w"[map[bool]int{true: 1}[w]])
+		}
+		return b.String()
+	}
+	for _, test := range []struct {
+		text  string
+		check func(*testing.T, *model.Spec)
+	}{
+		{"{model_type: mistral, num_hidden_layers: 3}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "www", windows(s))
+		}},
+		{"{model_type: mistral, sliding_window: null, num_key_value_heads: null}", func(t *testing.T, s *model.Spec) {
+			require.Zero(t, s.Window)
+			require.Nil(t, s.Windows)
+			require.Equal(t, s.Heads, s.KVHeads)
+		}},
+		{"{model_type: qwen2, num_hidden_layers: 4, use_sliding_window: true, max_window_layers: 2}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "--ww", windows(s))
+			require.True(t, s.QKVBias)
+			require.False(t, s.OutBias)
+		}},
+		{"{model_type: gemma2, num_hidden_layers: 4}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "w-w-", windows(s))
+			require.True(t, s.AttnSoftcap && s.LogitSoftcap && s.EmbedScale && s.Tied)
+			require.Equal(t, model.Sandwich, s.Place)
+		}},
+		{"{model_type: gemma2, attn_logit_softcapping: null}", func(t *testing.T, s *model.Spec) {
+			require.False(t, s.AttnSoftcap)
+			require.True(t, s.LogitSoftcap)
+		}},
+		{"{model_type: gemma3_text, num_hidden_layers: 7}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "wwwww-w", windows(s))
+			require.Equal(t, model.HeadQKNorm, s.QKNorm)
+		}},
+		{"{model_type: gpt_oss, num_hidden_layers: 2}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "w-", windows(s))
+			require.True(t, s.Sinks && s.MoE.ExpertBias && s.MoE.RouterBias)
+			require.Equal(t, s.MoE.FFN, s.FFN)
+		}},
+		{"{model_type: qwen3, num_hidden_layers: 3, use_sliding_window: true, layer_types: [full_attention, sliding_attention, full_attention]}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "-w-", windows(s))
+		}},
+		{"{model_type: llama4, text_config: {num_hidden_layers: 5, interleave_moe_layer_step: 2}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "www-w", windows(s))
+			require.True(t, s.Chunked)
+			require.Equal(t, []bool{true, false, true, false, true}, s.MoE.Dense)
+		}},
+		{"{model_type: qwen3_moe, num_hidden_layers: 4, decoder_sparse_step: 2, mlp_only_layers: [3]}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, false, true, true}, s.MoE.Dense)
+			require.True(t, s.Kind(1).MoE)
+			require.False(t, s.Kind(0).MoE)
+		}},
+		{"{model_type: deepseek_v3, num_hidden_layers: 4}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, true, true, false}, s.MoE.Dense)
+			require.Equal(t, int64(192), s.HeadDim)
+			require.Equal(t, int64(128), s.VDim)
+			require.Equal(t, int64(64), s.RotaryDim)
+			require.Equal(t, int64(1), s.MTPLayers)
+		}},
+		{"{model_type: deepseek_v2, q_lora_rank: null, num_experts_per_tok: 6, n_shared_experts: null}", func(t *testing.T, s *model.Spec) {
+			require.Zero(t, s.MLA.QLora)
+			require.Zero(t, s.MoE.SharedFFN)
+		}},
+		{"{model_type: falcon, new_decoder_architecture: true, num_kv_heads: 71}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.ParallelTwoNorm, s.Parallel)
+			require.Equal(t, int64(71), s.KVHeads)
+		}},
+		{"{model_type: falcon, new_decoder_architecture: true, num_ln_in_parallel_attn: 1}", func(t *testing.T, s *model.Spec) { // Falcon 2 11B
+			require.Equal(t, model.ParallelOneNorm, s.Parallel)
+		}},
+		{"{model_type: falcon, parallel_attn: false, multi_query: false, alibi: true, bias: true}", func(t *testing.T, s *model.Spec) { // Falcon-RW
+			require.Equal(t, model.Serial, s.Parallel)
+			require.Equal(t, model.ALiBi, s.Position)
+			require.Equal(t, int64(71), s.KVHeads)
+			require.True(t, s.QKVBias && s.OutBias && s.MLPBias)
+		}},
+		{"{model_type: gpt_neox, use_parallel_residual: false, rope_parameters: {partial_rotary_factor: 1.0}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.Serial, s.Parallel)
+			require.Equal(t, s.HeadDim, s.RotaryDim)
+		}},
+		{"{model_type: mpt, attn_config: {alibi: false, attn_pdrop: 0.1}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.LearnedPosition, s.Position)
+			require.Equal(t, 0.1, s.AttnDropout)
+		}},
+		{"{model_type: opt}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, int64(2050), s.MaxPositions)
+		}},
+		{"{model_type: phi, hidden_size: 2560, partial_rotary_factor: 0.4, qk_layernorm: true}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, int64(32), s.RotaryDim)
+			require.Equal(t, model.HeadQKNorm, s.QKNorm)
+			require.True(t, s.HeadBias)
+		}},
+		{"{model_type: llama, attention_bias: true, hidden_act: gelu_fast}", func(t *testing.T, s *model.Spec) {
+			require.True(t, s.QKVBias && s.OutBias)
+			require.Equal(t, model.GELUNew, s.Activation)
+		}},
+		{"{model_type: kimi_k2}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "deepseek_v3", s.ModelType)
+		}},
+		{"{model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 100, gated_mlp: false}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.LayerNorm, s.Norm)
+			require.Equal(t, model.LearnedPosition, s.Position)
+			require.True(t, s.QKVBias && s.OutBias && s.MLPBias && s.Tied)
+			require.Equal(t, int64(256), s.FFN)
+			require.Zero(t, s.MaxPositions)
+			require.Equal(t, int64(512), s.AtSequence(512).MaxPositions)
+			require.Zero(t, s.MaxPositions)
+		}},
+		{"{model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 100, gated_mlp: false, intermediate_size: 256, norm: layernorm_no_bias, position: alibi, bias: false}", func(t *testing.T, s *model.Spec) { // MPT in the generic form
+			require.Equal(t, model.LayerNormNoB, s.Norm)
+			require.Equal(t, model.ALiBi, s.Position)
+			require.False(t, s.QKVBias || s.OutBias || s.MLPBias)
+		}},
+		{"{model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 100, intermediate_size: 128, qkv_bias: true, qk_norm: full, norm_placement: post, activation: relu2, fused_gate_up: true}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.ReLU2, s.Activation)
+			require.Equal(t, model.PostNorm, s.Place)
+			require.True(t, s.QKVBias && s.FusedGateUp && !s.OutBias)
+			require.Same(t, s, s.AtSequence(512))
+		}},
+	} {
+		t.Run(test.text, func(t *testing.T) {
+			test.check(t, decode(t, test.text))
+		})
+	}
+}
+
+// The specs of measured runs, copied from h200-steps.yaml with the parameters
+// that PyTorch counted there.
+func TestMeasuredParameters(t *testing.T) {
+	for _, test := range []struct {
+		id, text string
+		want     int64
+	}{
+		{"h200x4-d1-00", "{model_type: llama, hidden_size: 2048, num_hidden_layers: 22, num_attention_heads: 32, num_key_value_heads: 4, intermediate_size: 5632, vocab_size: 32000, tie_word_embeddings: false}", 1_100_048_384},
+		{"h200x4-d1-08", "{model_type: llama, hidden_size: 4096, num_hidden_layers: 32, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 14336, vocab_size: 128256, tie_word_embeddings: false}", 8_030_261_248},
+		{"h200x4-d1-14", "{model_type: llama, hidden_size: 3072, num_hidden_layers: 28, num_attention_heads: 24, num_key_value_heads: 8, intermediate_size: 8192, vocab_size: 128256, tie_word_embeddings: true}", 3_212_749_824},
+		{"h200x4-d2-09", "{model_type: llama, hidden_size: 1024, num_hidden_layers: 24, num_attention_heads: 16, num_key_value_heads: 16, intermediate_size: 2816, vocab_size: 32000, tie_word_embeddings: false}", 373_867_520},
+		{"h200x1-n1-01", "{model_type: llama, hidden_size: 5120, num_hidden_layers: 6, num_attention_heads: 40, num_key_value_heads: 8, intermediate_size: 13824, vocab_size: 32000, tie_word_embeddings: false}", 1_979_253_760},
+		{"h200x1-n2-02", "{model_type: llama, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, num_key_value_heads: 12, intermediate_size: 2048, vocab_size: 32000, tie_word_embeddings: false}", 134_105_856},
+		{"h200x1-n3-00", "{model_type: llama, hidden_size: 2048, num_hidden_layers: 16, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 8192, vocab_size: 128256, tie_word_embeddings: true}", 1_235_814_400},
+	} {
+		require.Equal(t, test.want, decode(t, test.text).Params().Total, test.id)
+	}
+}
+
+// Specs of published runs, copied from published.yaml, with the size their
+// source gives the model.
+func TestPublishedRuns(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		seq        int64
+		billions   string
+	}{
+		{"GPT-174.6B", "{model_type: decoder, hidden_size: 12288, num_hidden_layers: 96, num_attention_heads: 96, num_key_value_heads: 96, head_dim: 128, intermediate_size: 49152, gated_mlp: false, vocab_size: 51200, tie_word_embeddings: true}", 2048, "174.6"},
+		{"GPT-1008.0B", "{model_type: decoder, hidden_size: 25600, num_hidden_layers: 128, num_attention_heads: 160, num_key_value_heads: 160, head_dim: 160, intermediate_size: 102400, gated_mlp: false, vocab_size: 51200, tie_word_embeddings: true}", 2048, "1008.0"},
+		{"GPT-3.6B", "{model_type: decoder, hidden_size: 3072, num_hidden_layers: 30, num_attention_heads: 32, num_key_value_heads: 32, head_dim: 96, intermediate_size: 12288, gated_mlp: false, vocab_size: 51200, tie_word_embeddings: true}", 2048, "3.6"},
+		{"Llama-3.1 405B", "{model_type: decoder, hidden_size: 16384, num_hidden_layers: 126, num_attention_heads: 128, num_key_value_heads: 8, head_dim: 128, intermediate_size: 53248, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false}", 8192, "405.9"},
+		{"DeepSeek-V3", "{model_type: decoder, hidden_size: 7168, num_hidden_layers: 61, num_attention_heads: 128, num_key_value_heads: 128, head_dim: 128, intermediate_size: 18432, gated_mlp: true, vocab_size: 129280, tie_word_embeddings: false, num_experts: 256, num_experts_per_tok: 8, moe_intermediate_size: 2048, n_shared_experts: 1, first_k_dense_replace: 3, q_lora_rank: 1536, kv_lora_rank: 512, qk_rope_head_dim: 64, qk_nope_head_dim: 128, v_head_dim: 128}", 4096, "671.0"},
+		{"Qwen3-30B-A3B", "{model_type: decoder, hidden_size: 2048, num_hidden_layers: 48, num_attention_heads: 32, num_key_value_heads: 4, head_dim: 128, intermediate_size: 6144, gated_mlp: true, vocab_size: 151936, tie_word_embeddings: false, num_experts: 128, num_experts_per_tok: 8, moe_intermediate_size: 768}", 4096, "30.5"},
+	} {
+		s := decode(t, test.text).AtSequence(test.seq)
+		require.Equal(t, test.billions, fmt.Sprintf("%.1f", float64(s.Params().Total)/1e9), test.name)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	for b.Loop() {
+		if _, err := model.Load("llama3.1-405b"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkForwardFLOPs(b *testing.B) {
+	s, err := model.Load("deepseek-v3")
+	require.NoError(b, err)
+	for b.Loop() {
+		s.ForwardFLOPs(4096, 4096, true)
+	}
+}
+
+// FuzzDecode: no input panics, and what loads can be counted.
+func FuzzDecode(f *testing.F) {
+	for _, pattern := range []string{"testdata/configs/*.json", "testdata/bad/*.bad.yaml"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(f, err)
+			f.Add(data)
+		}
+	}
+	f.Add([]byte("model_type: decoder\nhidden_size: 8\nnum_hidden_layers: 2\nnum_attention_heads: 2\nvocab_size: 9\nintermediate_size: 4\nnum_experts: 4\nnum_experts_per_tok: 2\n"))
+	f.Add([]byte("model_type: &a llama\nhidden_act: *a\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		doc, err := yamlx.Parse("fuzz.yaml", data)
+		if err != nil {
+			return
+		}
+		s, errs := model.Decode(doc, doc.Root)
+		if len(errs) > 0 {
+			require.NotEmpty(t, errs.Error())
+			return
+		}
+		c := s.AtSequence(128).Params()
+		require.Positive(t, c.Total)
+		require.LessOrEqual(t, c.Active, c.Total)
+		require.Positive(t, float64(s.ForwardFLOPs(128, 128, true).Total()))
+	})
+}

@@ -1,0 +1,714 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// Build records the units of the model for one rank.
+func Build(c Config) *Model {
+	m := &Model{}
+	params := c.Spec.Tensors()
+	m.Embedding = buildEmbedding(c, params.Embedding)
+	kinds := map[model.LayerKind]int{}
+	m.Layers = make([]int, c.Spec.Layers)
+	for i := range m.Layers {
+		kind := c.Spec.Kind(int64(i))
+		k, ok := kinds[kind]
+		if !ok {
+			k = len(m.Kinds)
+			kinds[kind] = k
+			m.Kinds = append(m.Kinds, buildLayer(c, kind, params.Layer(kind)))
+		}
+		m.Layers[i] = k
+	}
+	m.Head = buildHead(c, params.Head)
+	return m
+}
+
+// builder records one unit.
+type builder struct {
+	Config
+	recipe *recipe.Recipe
+	t      *tape.Tape
+	params []Param
+	roles  map[model.Role]int
+	weight tape.DType // dtype in which a unit sees its parameters
+	hidden tape.DType // dtype of the residual stream
+}
+
+func newBuilder(c Config, tensors []model.Tensor) *builder {
+	b := &builder{Config: c, recipe: c.Recipe, t: tape.New(), roles: make(map[model.Role]int, len(tensors))}
+	b.weight = c.Precision.Compute.DType
+	b.hidden = c.Precision.Compute.DType
+	if c.Precision.Autocast {
+		b.weight = c.Precision.Weights.DType
+		b.hidden = c.Precision.Weights.DType
+		b.t.Autocast = c.Precision.Compute.DType
+	}
+	b.t.FuseSums = c.Recipe.Structure.FuseSums
+	for i, t := range tensors {
+		p := Param{Tensor: t, Dims: c.localDims(t), Local: 1}
+		for _, d := range p.Dims {
+			p.Local *= d
+		}
+		b.params = append(b.params, p)
+		b.roles[t.Role] = i
+	}
+	if c.Recipe.Structure.FusedQKV {
+		b.merge(model.RoleQKV, model.RoleQ, model.RoleK, model.RoleV)
+	}
+	if c.Recipe.Structure.FusedGateUp {
+		b.merge(model.RoleGateUp, model.RoleGate, model.RoleUp)
+	}
+	return b
+}
+
+// merge replaces parameters that a framework stores as one, with their biases.
+func (b *builder) merge(into model.Role, parts ...model.Role) {
+	for _, bias := range []bool{false, true} {
+		role := func(r model.Role) model.Role {
+			if bias {
+				return r.Bias()
+			}
+			return r
+		}
+		if !b.has(role(parts[0])) {
+			continue
+		}
+		first := b.roles[role(parts[0])]
+		whole := b.params[first]
+		whole.Role, whole.Name, whole.Used = role(into), string(role(into)), false
+		whole.Shape = append([]int64(nil), whole.Shape...)
+		whole.Dims = append([]int64(nil), whole.Dims...)
+		for _, r := range parts[1:] {
+			q := b.params[b.roles[role(r)]]
+			whole.Shape[0] += q.Shape[0]
+			whole.Dims[0] += q.Dims[0]
+			whole.Local += q.Local
+		}
+		merged := b.params[:0:0]
+		for i, q := range b.params {
+			switch {
+			case i == first:
+				merged = append(merged, whole)
+			case !contains(parts, q.Role, bias):
+				merged = append(merged, q)
+			}
+		}
+		b.params = merged
+		clear(b.roles)
+		for i, q := range b.params {
+			b.roles[q.Role] = i
+		}
+	}
+}
+
+func contains(parts []model.Role, r model.Role, bias bool) bool {
+	for _, p := range parts {
+		if r == p && !bias || r == p.Bias() && bias {
+			return true
+		}
+	}
+	return false
+}
+
+// localDims returns the dimensions of a parameter that tensor and expert
+// parallelism leave on one rank.
+func (c *Config) localDims(t model.Tensor) []int64 {
+	dims := append([]int64(nil), t.Shape...)
+	tp, ep, etp := max(c.Shard.TP, 1), max(c.Shard.EP, 1), max(c.Shard.ExpertTP, 1)
+	out, in := 0, len(dims)-1 // weights are stored [out, in]
+	if c.Spec.TransposedWeights && len(dims) == 2 && t.Split != model.VocabSplit {
+		out, in = 1, 0
+	}
+	switch t.Split {
+	case model.ColumnSplit:
+		if t.KVHead { // key/value heads are repeated when tp exceeds them
+			tp = min(tp, c.Spec.KVHeads)
+		}
+		dims[out] = ceilDiv(dims[out], tp)
+	case model.VocabSplit:
+		if c.Recipe.Structure.VocabParallel {
+			dims[0] = ceilDiv(dims[0], tp)
+		}
+	case model.RowSplit:
+		dims[in] = ceilDiv(dims[in], tp)
+	case model.ExpertSplit:
+		dims[0] = ceilDiv(dims[0], ep)
+		switch {
+		case len(dims) < 3:
+		case t.Role == model.RoleExpertsDown:
+			dims[2] = ceilDiv(dims[2], etp)
+		default:
+			dims[1] = ceilDiv(dims[1], etp)
+		}
+	}
+	return dims
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// p returns a parameter by role, or nil when the model has none.
+func (b *builder) p(r model.Role) *tape.Tensor {
+	i, ok := b.roles[r]
+	if !ok {
+		return nil
+	}
+	b.params[i].Used = true
+	return b.t.Param(i, b.weight, true, b.params[i].Dims...)
+}
+
+// shape is batch, local sequence and width of the residual stream.
+func (b *builder) hiddenDims() (batch, seq, width int64) {
+	seq = ceilDiv(b.Sequence, max(b.Shard.CP, 1))
+	if b.Shard.SequenceParallel {
+		seq = ceilDiv(seq, max(b.Shard.TP, 1))
+	}
+	return b.MicroBatch, seq, b.Spec.Hidden
+}
+
+func buildEmbedding(c Config, tensors []model.Tensor) Unit {
+	b := newBuilder(c, tensors)
+	t := b.t
+	t.Module = "embedding"
+	seq := ceilDiv(c.Sequence, max(c.Shard.CP, 1))
+	ids := t.Outside(tape.I64, c.MicroBatch, seq)
+	table := b.p(model.RoleEmbed)
+	x := t.Embedding(ids, table)
+	if c.Recipe.Structure.VocabParallel {
+		x = b.give(x, b.reduceOutput(x))
+	}
+	t.Tiny("prologue", c.Recipe.Structure.PrologueTiny)
+	if c.Recipe.Structure.StepSync {
+		t.Wait()
+	}
+	if w := b.p(model.RolePosition); w != nil {
+		y := t.Embedding(t.Outside(tape.I64, 1, seq), w)
+		x = b.give(x, t.Add(x, y))
+		t.Release(y)
+	}
+	if b.Spec.EmbedScale {
+		x = b.give(x, t.Scale("mul_scalar", x))
+	}
+	if w := b.p(model.RoleEmbedNorm); w != nil {
+		x = b.give(x, b.norm(x, model.RoleEmbedNorm))
+	}
+	x = b.give(x, t.Dropout(x, c.Spec.EmbedDropout))
+	return b.finish("embedding", nil, x)
+}
+
+// give releases old and returns x: for chains that replace their argument.
+func (b *builder) give(old, x *tape.Tensor) *tape.Tensor {
+	b.t.Release(old)
+	return x
+}
+
+// finish ends the forward section, runs the backward one and returns the unit.
+func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
+	t := b.t
+	u := Unit{Name: name, InputStore: -1, OutputStore: -1, GradStore: -1, InGradStore: -1}
+	t.EndAutocast()
+	t.Flush()
+	u.Forward = t.Cut(tape.Backward)
+	if in != nil {
+		u.InputStore, u.Input = in.Store(), t.Bytes(in)
+	}
+	u.OutputStore, u.Output = out.Store(), t.Bytes(out)
+	g := t.GradOf(out, out.DType())
+	u.GradStore = g.Store()
+	if gi := t.Backward(out, g); gi != nil {
+		u.InGradStore = gi.Store()
+	}
+	t.Flush()
+	u.Backward = t.Cut(tape.Forward)
+	u.Params = b.params
+	return u
+}
+
+func buildLayer(c Config, kind model.LayerKind, tensors []model.Tensor) Unit {
+	b := newBuilder(c, tensors)
+	batch, seq, width := b.hiddenDims()
+	x := b.t.Input(b.hidden, true, batch, seq, width)
+	run := func(ins []*tape.Tensor) *tape.Tensor { return b.layer(ins[0], kind) }
+	var y *tape.Tensor
+	b.t.Call()
+	if c.Recompute == FullRecompute {
+		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop, run, x)
+	} else {
+		y = run([]*tape.Tensor{x})
+	}
+	b.t.Release(x)
+	name := "layer"
+	if kind.MoE {
+		name = "moe layer"
+	}
+	if kind.Windowed {
+		name = "windowed " + name
+	}
+	return b.finish(name, x, y)
+}
+
+// layer runs one decoder layer on x, which it borrows.
+func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t, s := b.t, b.Spec
+	mlp := b.mlp
+	if kind.MoE {
+		mlp = b.moe
+	}
+	in := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm before a block, if there is one
+		if b.has(r) {
+			return b.norm(x, r)
+		}
+		return t.Hold(x)
+	}
+	out := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm after a block
+		if b.has(r) {
+			return b.give(x, b.norm(x, r))
+		}
+		return x
+	}
+	h := in(x, model.RoleNorm1)
+	if s.Parallel != model.Serial {
+		h2 := h
+		if s.Parallel == model.ParallelTwoNorm {
+			h2 = in(x, model.RoleNorm2)
+		} else {
+			t.Hold(h)
+		}
+		a := b.attention(h, kind)
+		t.Release(h)
+		m := mlp(h2)
+		t.Release(h2)
+		y := b.residual(m, a)
+		t.Release(a, m)
+		z := b.residual(y, x)
+		t.Release(y)
+		return z
+	}
+	a := out(b.attention(h, kind), model.RoleNorm3)
+	t.Release(h)
+	a = b.give(a, b.dropout(a))
+	y := b.residual(x, a)
+	t.Release(a)
+	h = in(y, model.RoleNorm2)
+	m := out(mlp(h), model.RoleNorm4)
+	t.Release(h)
+	m = b.give(m, b.dropout(m))
+	z := b.residual(y, m)
+	t.Release(y, m)
+	return z
+}
+
+func (b *builder) has(r model.Role) bool { _, ok := b.roles[r]; return ok }
+
+func (b *builder) dropout(x *tape.Tensor) *tape.Tensor {
+	b.t.Module = "dropout"
+	return b.t.Dropout(x, b.Spec.ResidDropout)
+}
+
+func (b *builder) residual(x, y *tape.Tensor) *tape.Tensor {
+	b.t.Module = "residual"
+	return b.call("residual", tensorOf(x), tensorOf(y))[0].t
+}
+
+// norm normalises x with the weight of that role.
+func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
+	b.t.Module = "norm"
+	b.t.Call()
+	w := b.p(r)
+	switch b.Spec.Norm {
+	case model.RMSNorm:
+		return b.call("rms_norm", tensorOf(x), tensorOf(w))[0].t
+	case model.GemmaRMSNorm:
+		return b.call("gemma_rms_norm", tensorOf(x), tensorOf(w))[0].t
+	}
+	return b.call("layer_norm", tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
+}
+
+// --- tensor parallelism ---
+
+// columnInput is what column-parallel projections of a block read: with sequence
+// parallelism the gathered sequence, else x itself with its gradient summed
+// over the ranks.
+func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad}
+	if b.Shard.SequenceParallel {
+		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
+	}
+	return b.t.Communicate(c, x)
+}
+
+// reduceOutput sums the partial results of a row-parallel projection.
+func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce"}
+	if b.Shard.SequenceParallel {
+		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
+	}
+	return b.t.Communicate(c, x)
+}
+
+// linear is a projection without communication.
+func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
+	b.t.Call()
+	return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights)
+}
+
+// column is a column-parallel projection. Under DTensor each has a collective of
+// its own; otherwise columnInput has been applied to the whole block.
+func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
+	if b.recipe.Structure.SharedTPInput {
+		return b.linear(x, r)
+	}
+	in := b.columnInput(x)
+	y := b.linear(in, r)
+	b.t.Release(in)
+	return y
+}
+
+// row is a row-parallel projection with its reduction.
+func (b *builder) row(x *tape.Tensor, r model.Role) *tape.Tensor {
+	y := b.linear(x, r)
+	return b.give(y, b.reduceOutput(y))
+}
+
+// block returns the input of a block's column-parallel projections.
+func (b *builder) block(x *tape.Tensor) *tape.Tensor {
+	if b.recipe.Structure.SharedTPInput {
+		return b.columnInput(x)
+	}
+	return b.t.Hold(x)
+}
+
+// --- MLP ---
+
+func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
+	b.t.Call()
+	b.t.Module = "mlp"
+	h := b.block(x)
+	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)
+	b.t.Release(h)
+	b.t.Module = "mlp"
+	y := b.row(a, model.RoleDown)
+	b.t.Release(a)
+	return y
+}
+
+// gated is the first half of an MLP: the projections and the activation.
+func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor {
+	t := b.t
+	if !b.Spec.Gated {
+		u := b.column(h, up)
+		return b.give(u, b.activation(u))
+	}
+	var g, u *tape.Tensor
+	if b.has(both) {
+		gu := b.column(h, both)
+		if _, ok := b.recipe.Programs["glu"]; ok {
+			y := b.call("glu", tensorOf(gu))[0].t
+			return b.give(gu, y)
+		}
+		half := gu.Dim(-1) / 2
+		parts := t.Split(gu, half, half)
+		t.Release(gu)
+		g, u = parts[0], parts[1]
+	} else {
+		g = b.column(h, gate)
+		if _, ok := b.recipe.Programs["glu2"]; !ok {
+			g = b.give(g, b.activation(g))
+		}
+		b.t.Module = "mlp"
+		u = b.column(h, up)
+		if _, ok := b.recipe.Programs["glu2"]; ok {
+			y := b.call("glu2", tensorOf(g), tensorOf(u))[0].t
+			t.Release(g, u)
+			return y
+		}
+		y := t.Mul(g, u)
+		t.Release(g, u)
+		return y
+	}
+	g = b.give(g, b.activation(g))
+	y := t.Mul(g, u)
+	t.Release(g, u)
+	return y
+}
+
+func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
+	b.t.Call()
+	return b.call(string(b.Spec.Activation), tensorOf(x))[0].t
+}
+
+// --- attention ---
+
+// attention runs the attention block on the normed input h, which it borrows.
+func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t := b.t
+	t.Call()
+	t.Module = "attention"
+	in := b.block(h)
+	var q, k, v *tape.Tensor
+	if b.Spec.MLA != nil {
+		q, k, v = b.latent(in)
+	} else {
+		q, k, v = b.project(in)
+	}
+	t.Release(in)
+	t.Module = "attention"
+	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
+	var y *tape.Tensor
+	if b.Recompute == SelectiveRecompute {
+		y = t.Checkpoint(false, core, q, k, v)
+	} else {
+		y = core([]*tape.Tensor{q, k, v})
+	}
+	t.Release(q, k, v)
+	// [batch, heads, sequence, width] back to [batch, sequence, heads·width]
+	y = b.give(y, t.Transpose(y, 1, 2))
+	y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), y.Dim(2)*y.Dim(3)))
+	t.Module = "attention"
+	z := b.row(y, model.RoleO)
+	t.Release(y)
+	return z
+}
+
+// heads is the number of query and key/value heads on this rank.
+func (b *builder) heads() (q, kv int64) {
+	tp := max(b.Shard.TP, 1)
+	return ceilDiv(b.Spec.Heads, tp), ceilDiv(b.Spec.KVHeads, min(tp, b.Spec.KVHeads))
+}
+
+// split views a projection [batch, sequence, heads·width] as [batch, heads,
+// sequence, width].
+func (b *builder) split(x *tape.Tensor, heads int64) *tape.Tensor {
+	y := b.t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
+	return b.give(y, b.t.Transpose(y, 1, 2))
+}
+
+// project makes queries, keys and values and turns them.
+func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
+	t, s := b.t, b.Spec
+	heads, kv := b.heads()
+	if b.has(model.RoleQKV) {
+		qkv := b.column(in, model.RoleQKV)
+		parts := t.Split(qkv, heads*s.HeadDim, kv*s.HeadDim, kv*s.VDim)
+		t.Release(qkv)
+		q, k, v = parts[0], parts[1], parts[2]
+	} else {
+		q = b.column(in, model.RoleQ)
+		if s.QKNorm == model.FullQKNorm {
+			q = b.give(q, b.norm(q, model.RoleQNorm))
+		}
+		t.Module = "attention"
+		k = b.column(in, model.RoleK)
+		if s.QKNorm == model.FullQKNorm {
+			k = b.give(k, b.norm(k, model.RoleKNorm))
+		}
+		t.Module = "attention"
+		v = b.column(in, model.RoleV)
+	}
+	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
+		if s.QKNorm != model.HeadQKNorm {
+			return b.split(x, heads)
+		}
+		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
+		y = b.give(y, b.norm(y, r))
+		return b.give(y, t.Transpose(y, 1, 2))
+	}
+	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
+	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
+	v = b.give(v, b.split(v, kv))
+	if s.Position == model.Rotary && s.RotaryDim > 0 {
+		q = b.give(q, b.rotary(q, s.RotaryDim))
+		k = b.give(k, b.rotary(k, s.RotaryDim))
+	}
+	return q, k, v
+}
+
+// rotary turns the first width elements of each head.
+func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
+	t := b.t
+	t.Module = "rotary"
+	d := x.Dim(-1)
+	table := b.hidden
+	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
+	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
+	if width == d {
+		return b.call("rotary", tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
+	}
+	turn := t.Slice(x, -1, 0, width)
+	pass := t.Slice(x, -1, width, d)
+	y := b.call("rotary", tensorOf(turn), tensorOf(cos), tensorOf(sin))[0].t
+	z := t.Concat(y, pass)
+	t.Release(turn, pass, y)
+	return z
+}
+
+// latent is multi-head latent attention: low-rank queries, keys and values, and a
+// rotary part that all heads of the key share.
+func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
+	t, s, m := b.t, b.Spec, b.Spec.MLA
+	heads, _ := b.heads()
+	if m.QLora > 0 {
+		down := b.linear(in, model.RoleQDown)
+		down = b.give(down, b.norm(down, model.RoleQDownNorm))
+		t.Module = "attention"
+		q = b.column(down, model.RoleQUp)
+		t.Release(down)
+	} else {
+		q = b.column(in, model.RoleQUp)
+	}
+	q = b.give(q, b.split(q, heads))
+	qp := t.Split(q, m.Nope, m.Rope)
+	t.Release(q)
+	kv := b.linear(in, model.RoleKVDown)
+	kvp := t.Split(kv, m.KVLora, m.Rope)
+	t.Release(kv)
+	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm))
+	t.Module = "attention"
+	up := b.column(c, model.RoleKVUp)
+	t.Release(c)
+	up = b.give(up, b.split(up, heads))
+	upp := t.Split(up, m.Nope, s.VDim)
+	t.Release(up)
+	kr := b.give(kvp[1], b.split(kvp[1], 1))
+	qr := b.give(qp[1], b.rotary(qp[1], m.Rope))
+	kr = b.give(kr, b.rotary(kr, m.Rope))
+	kr = b.give(kr, t.Expand(kr, kr.Dim(0), heads, kr.Dim(2), m.Rope))
+	t.Module = "attention"
+	q = t.Concat(qp[0], qr)
+	k = t.Concat(upp[0], kr)
+	t.Release(qp[0], qr, upp[0], kr)
+	return q, k, upp[1]
+}
+
+// core is softmax(q·kᵀ)·v by the chosen implementation.
+func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t, s := b.t, b.Spec
+	o := tape.AttentionOptions{Causal: true, Dropout: s.AttnDropout}
+	if kind.Windowed {
+		o.Window = s.Window
+	}
+	if cp := b.Shard.CP; cp > 1 {
+		// Ring attention: each rank meets the keys and values of all others.
+		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}
+		k, v = t.Communicate(c, k), t.Communicate(c, v)
+		defer t.Release(k, v)
+	}
+	if b.Attention == "unfused" {
+		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+	}
+	mask := b.recipe.Structure.ExplicitMask || s.AttnSoftcap || s.Position == model.ALiBi ||
+		b.Attention == "sdpa" && kind.Windowed && s.Window < b.Sequence
+	if mask && b.Attention == "sdpa" {
+		o.Masked = true
+		if k.Dim(1) != q.Dim(1) { // a mask rules out shared heads: keys and values are repeated
+			k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+			defer t.Release(k, v)
+		}
+	}
+	if _, ok := b.recipe.Programs["attention_layout"]; ok {
+		q = b.call("attention_layout", tensorOf(q))[0].t
+		k = b.call("attention_layout", tensorOf(k))[0].t
+		v = b.call("attention_layout", tensorOf(v))[0].t
+		defer t.Release(q, k, v)
+	}
+	return t.Attention(q, k, v, o)
+}
+
+// repeat copies key or value heads so that each query head has its own.
+func (b *builder) repeat(x *tape.Tensor, heads int64) *tape.Tensor {
+	t := b.t
+	kv := x.Dim(1)
+	y := t.Reshape(x, x.Dim(0), kv, 1, x.Dim(2), x.Dim(3))
+	y = b.give(y, t.Expand(y, x.Dim(0), kv, heads/kv, x.Dim(2), x.Dim(3)))
+	return b.give(y, t.Reshape(y, x.Dim(0), heads, x.Dim(2), x.Dim(3)))
+}
+
+// --- head ---
+
+func buildHead(c Config, tensors []model.Tensor) Unit {
+	b := newBuilder(c, tensors)
+	t := b.t
+	batch, seq, width := b.hiddenDims()
+	x := t.Input(b.hidden, true, batch, seq, width)
+	h := t.Hold(x)
+	if b.has(model.RoleFinalNorm) {
+		h = b.give(h, b.norm(h, model.RoleFinalNorm))
+	}
+	t.Release(x)
+	t.Module = "head"
+	kind := t.Kind(tape.Logits)
+	in := h
+	if c.Recipe.Structure.VocabParallel {
+		in = b.columnInput(h)
+	} else {
+		if b.Shard.SequenceParallel {
+			in = b.columnInput(h)
+		} else {
+			t.Hold(in)
+		}
+	}
+	t.Release(h)
+	t.Call()
+	logits := t.Linear(in, b.p(model.RoleHead), b.p(model.RoleHead.Bias()), false)
+	t.Release(in)
+	if c.Spec.LogitSoftcap {
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+		logits = b.give(logits, t.Unary("tanh", logits))
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+	}
+	t.Module = "loss"
+	t.Tiny("loss", c.Recipe.Structure.LossTiny)
+	name := "cross_entropy"
+	if c.FusedLoss {
+		name = "fused_cross_entropy"
+	}
+	loss := b.call(name, tensorOf(logits))[0].t
+	t.Release(logits)
+	t.Kind(kind)
+	return b.finish("head", x, loss)
+}
+
+// --- experts ---
+
+// moe is a mixture-of-experts MLP with its router and shared experts.
+func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
+	t, m := b.t, b.Spec.MoE
+	t.Call()
+	t.Module = "router"
+	tokens := x.Dim(0) * x.Dim(1)
+	flat := t.Reshape(x, tokens, x.Dim(2))
+	t.Call()
+	scores := b.call("router_"+string(m.Router), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)))[0].t
+	t.Module = "experts"
+	t.Call()
+	y := b.call("experts", tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
+		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)))[0].t
+	t.Release(flat, scores)
+	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
+	if m.SharedFFN == 0 {
+		return y
+	}
+	t.Module = "shared expert"
+	h := b.block(x)
+	a := b.gated(h, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGate+"_up")
+	t.Release(h)
+	s := b.row(a, model.RoleSharedDown)
+	t.Release(a)
+	if m.SharedGate {
+		g := b.linear(x, model.RoleSharedRouter)
+		g = b.give(g, t.Unary("sigmoid", g))
+		s = b.give(s, t.Mul(s, g))
+		t.Release(g)
+	}
+	z := b.residual(y, s)
+	t.Release(y, s)
+	return z
+}
+
+// allToAll exchanges token rows between the expert-parallel ranks.
+func (b *builder) allToAll(x *tape.Tensor) *tape.Tensor {
+	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all"}, x)
+}

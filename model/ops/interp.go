@@ -1,0 +1,180 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// value is what a program variable holds: a tensor (nil for an absent bias), a
+// number, a dtype or a word.
+type value struct {
+	t    *tape.Tensor
+	num  float64
+	word string
+	dt   tape.DType
+	kind valueKind
+}
+
+type valueKind uint8
+
+const (
+	tensorValue valueKind = iota
+	numberValue
+	wordValue
+	dtypeValue
+)
+
+func tensorOf(t *tape.Tensor) value { return value{t: t} }
+func numberOf(n float64) value      { return value{num: n, kind: numberValue} }
+
+// primitive runs one primitive of model/tape. It borrows its arguments and
+// returns owned results.
+type primitive func(b *builder, a []value) []value
+
+func one(t *tape.Tensor) []value { return []value{{t: t}} }
+
+// primitives are the words a program may call, by name.
+var primitives map[string]primitive
+
+func init() {
+	unary := func(name string) primitive {
+		return func(b *builder, a []value) []value { return one(b.t.Unary(name, a[0].t)) }
+	}
+	scale := func(name string) primitive {
+		return func(b *builder, a []value) []value { return one(b.t.Scale(name, a[0].t)) }
+	}
+	primitives = map[string]primitive{
+		"dtype":      func(b *builder, a []value) []value { return []value{{dt: a[0].t.DType(), kind: dtypeValue}} },
+		"to":         func(b *builder, a []value) []value { return one(b.t.To(a[0].t, a[1].dt)) },
+		"float":      func(b *builder, a []value) []value { return one(b.t.Float(a[0].t)) },
+		"add":        func(b *builder, a []value) []value { return one(b.t.Add(a[0].t, a[1].t)) },
+		"mul":        func(b *builder, a []value) []value { return one(b.t.Mul(a[0].t, a[1].t)) },
+		"div":        func(b *builder, a []value) []value { return one(b.t.Div(a[0].t, a[1].t)) },
+		"pow":        func(b *builder, a []value) []value { return one(b.t.Pow(a[0].t, a[1].num)) },
+		"mean":       func(b *builder, a []value) []value { return one(b.t.Mean(a[0].t)) },
+		"sum":        func(b *builder, a []value) []value { return one(b.t.Sum(a[0].t)) },
+		"rsqrt":      func(b *builder, a []value) []value { return one(b.t.Rsqrt(a[0].t)) },
+		"add_scalar": scale("add_scalar"),
+		"mul_scalar": scale("mul_scalar"),
+		"silu":       unary("silu"),
+		"gelu":       unary("gelu"),
+		"relu":       unary("relu"),
+		"tanh":       unary("tanh"),
+		"sigmoid":    unary("sigmoid"),
+		"neg":        unary("neg"),
+		"layer_norm": func(b *builder, a []value) []value { return one(b.t.LayerNorm(a[0].t, a[1].t, a[2].t)) },
+		"softmax":    func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
+		"log_softmax": func(b *builder, a []value) []value {
+			return one(b.t.Softmax("log_softmax", a[0].t))
+		},
+		"nll_loss": func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
+		"linear":   func(b *builder, a []value) []value { return one(b.t.Linear(a[0].t, a[1].t, nil, false)) },
+		"topk":     func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"tiny":     func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"first_half": func(b *builder, a []value) []value {
+			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
+		},
+		"second_half": func(b *builder, a []value) []value {
+			return one(b.t.Slice(a[0].t, -1, a[0].t.Dim(-1)/2, a[0].t.Dim(-1)))
+		},
+		"cat": func(b *builder, a []value) []value { return one(b.t.Concat(a[0].t, a[1].t)) },
+		"halves": func(b *builder, a []value) []value {
+			w := a[0].t.Dim(-1) / 2
+			p := b.t.Split(a[0].t, w, w)
+			return []value{tensorOf(p[0]), tensorOf(p[1])}
+		},
+		"activation": func(b *builder, a []value) []value { return one(b.activation(a[0].t)) },
+		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
+		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num))) },
+		"row_mask": func(b *builder, a []value) []value {
+			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
+		},
+		"masked_fill": func(b *builder, a []value) []value { return one(b.t.MaskedFill(a[0].t, a[1].t)) },
+		"mask_rows":   func(b *builder, a []value) []value { return one(b.t.MaskRows(a[0].t, a[1].t)) },
+		"grouped":     func(b *builder, a []value) []value { return one(b.t.GroupedLinear(a[0].t, a[1].t, false)) },
+		"sum_groups":  func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
+		"column":      func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
+		"dispatch":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
+		"combine":     func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
+		"flatten": func(b *builder, a []value) []value {
+			x := a[0].t
+			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))
+		},
+	}
+}
+
+// call runs the recipe's program of that name, or the primitive. Arguments are
+// borrowed; results are owned by the caller.
+func (b *builder) call(name string, args ...value) []value {
+	p, ok := b.recipe.Programs[name]
+	if !ok {
+		panic(fmt.Sprintf("ops: recipe %s has no program %q", b.recipe.Name, name))
+	}
+	frame := make([]value, p.Slots)
+	own := make([]bool, p.Slots) // parameters are the caller's until they are assigned again
+	for i := range p.Params {
+		if i < len(args) {
+			frame[i] = args[i]
+		}
+	}
+	for _, s := range p.Body {
+		var out []value
+		if len(s.Values) == 1 && s.Values[0].Kind == recipe.Call {
+			out = b.eval(p, s.Values[0], frame)
+		} else {
+			for _, e := range s.Values {
+				v := b.eval(p, e, frame)[0]
+				if e.Kind == recipe.Variable {
+					b.t.Hold(v.t)
+				}
+				out = append(out, v)
+			}
+		}
+		if s.Return {
+			for i, v := range frame {
+				if own[i] && v.kind == tensorValue {
+					b.t.Release(v.t)
+				}
+			}
+			return out
+		}
+		for i, slot := range s.Targets {
+			if own[slot] && frame[slot].kind == tensorValue {
+				b.t.Release(frame[slot].t)
+			}
+			frame[slot], own[slot] = out[i], true
+		}
+	}
+	return nil
+}
+
+// eval evaluates an expression. A variable's value is borrowed from the frame, a
+// call's is owned by the caller.
+func (b *builder) eval(p *recipe.Program, e recipe.Expr, frame []value) []value {
+	switch e.Kind {
+	case recipe.Variable:
+		return frame[e.Slot : e.Slot+1]
+	case recipe.Number:
+		return []value{numberOf(e.Number)}
+	case recipe.Word:
+		return []value{{word: e.Word, kind: wordValue}}
+	}
+	args := make([]value, len(e.Args))
+	for i, a := range e.Args {
+		args[i] = b.eval(p, a, frame)[0]
+	}
+	var out []value
+	if prim, ok := primitives[e.Word]; ok {
+		out = prim(b, args)
+	} else {
+		out = b.call(e.Word, args...)
+	}
+	for i, a := range e.Args {
+		if a.Kind == recipe.Call && args[i].kind == tensorValue {
+			b.t.Release(args[i].t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// Op is one kernel launch of a rank; see tape.Op.
+type Op = tape.Op
+
+// Recompute says what a layer computes again in its backward pass.
+type Recompute string
+
+const (
+	NoRecompute        Recompute = "none"
+	SelectiveRecompute Recompute = "selective" // the attention core (scores, softmax, weighted sum)
+	FullRecompute      Recompute = "full"      // the whole layer from its input
+)
+
+// Shard is how one rank's part of a layer is cut.
+type Shard struct {
+	TP, CP, EP, ExpertTP int64
+	SequenceParallel     bool // norms and residuals are cut over tp along the sequence
+	DTensor              bool // tensor parallelism by DTensor: one collective per column-parallel projection
+}
+
+// Config is everything the ops of a rank depend on.
+type Config struct {
+	Spec       *model.Spec
+	Recipe     *recipe.Recipe
+	Precision  recipe.Precision
+	Attention  string // sdpa, flash or unfused
+	Shard      Shard
+	MicroBatch int64 // sequences
+	Sequence   int64 // tokens of a sequence, before context parallelism cuts it
+	Recompute  Recompute
+	FusedLoss  bool    // cross entropy fused with the cast (no fp32 logits)
+	Imbalance  float64 // tokens of the busiest expert rank over the mean; 1: balanced
+}
+
+// Param is a parameter as this rank holds it.
+type Param struct {
+	model.Tensor
+	Dims  []int64 // on this rank, before data-parallel sharding
+	Local int64   // elements of Dims
+	Used  bool    // some op of the unit uses it
+}
+
+// Unit is a stretch of the model with its ops: the embedding, a layer, the head.
+type Unit struct {
+	Name     string
+	Forward  tape.Section
+	Backward tape.Section
+	Params   []Param
+	// Input and Output are the sizes of the activation the unit takes over and
+	// hands on, 0 for the ends of the model.
+	Input, Output units.Bytes
+	InputStore    int32 // storage of Input in the events, -1: none
+	OutputStore   int32 // storage of Output in the forward events, -1: none
+	GradStore     int32 // storage of the output's gradient in the backward events, -1: none
+	InGradStore   int32 // storage of the input's gradient in the backward events, -1: none
+}
+
+// Model is the ops of one rank over a whole model; a pipeline stage takes a
+// range of its layers and, at the ends, embedding and head.
+type Model struct {
+	Embedding Unit
+	Kinds     []Unit // one per distinct kind of layer
+	Layers    []int  // kind of each layer, an index into Kinds
+	Head      Unit
+}
+
+// Params is the number of parameters on this rank.
+func (u *Unit) LocalParams() int64 {
+	var n int64
+	for _, p := range u.Params {
+		if !p.TiedCopy {
+			n += p.Local
+		}
+	}
+	return n
+}

@@ -1,0 +1,404 @@
+package model
+
+// Parameters are the parameters of a model by unit, each unit in the order in
+// which PyTorch's parameters() yields them: a module's own parameters before
+// those of its children, children in the order of definition (transformers
+// 5.17). The whole model is Embedding, then Layer(Kind(i)) for every layer,
+// then Head.
+type Parameters struct {
+	Embedding []Tensor // token and position tables, embedding norm
+	Head      []Tensor // final norm and lm_head; a tied lm_head is a TiedCopy
+
+	dense, sparse []Tensor
+}
+
+// Layer returns the parameters of a layer of the given kind. Windows change no
+// parameters.
+func (p Parameters) Layer(k LayerKind) []Tensor {
+	if k.MoE {
+		return p.sparse
+	}
+	return p.dense
+}
+
+// Tensors lists the parameters. A position table whose MaxPositions is open has
+// zero rows; see AtSequence.
+func (s *Spec) Tensors() Parameters {
+	l := layoutOf(s)
+	p := Parameters{
+		Embedding: s.unit(l.embedding, LayerKind{}),
+		Head:      s.unit(l.head, LayerKind{}),
+		dense:     s.unit(concat(l.layer), LayerKind{}),
+	}
+	if s.MoE != nil {
+		p.sparse = s.unit(concat(l.layer), LayerKind{MoE: true})
+	}
+	return p
+}
+
+// AtSequence closes what a model leaves open until the sequence length is
+// known: a learned position table without max_position_embeddings gets one row
+// per position. It returns s itself when nothing is open.
+func (s *Spec) AtSequence(seq int64) *Spec {
+	if s.Position != LearnedPosition || s.MaxPositions > 0 {
+		return s
+	}
+	closed := *s
+	closed.MaxPositions = seq
+	return &closed
+}
+
+// Count is numbers of parameters. Shared tensors are counted once.
+type Count struct {
+	Total  int64 // every parameter; without multi-token prediction
+	Active int64 // what one token passes through: Total less the experts the router does not pick
+
+	Embedding    int64 // token and position tables
+	Head         int64 // lm_head; 0 when tied
+	NonEmbedding int64 // Total - Embedding - Head, the N of scaling laws (arXiv 2001.08361)
+
+	DenseLayer int64 // one layer with the dense MLP; 0 when there is none
+	MoELayer   int64 // one layer with experts; 0 when there is none
+	Experts    int64 // routed experts of all layers
+	MTP        int64 // the multi-token-prediction modules, beside Total
+}
+
+// Params counts the parameters.
+//
+// An MTP module is a sparse layer, two norms and a projection of twice the
+// hidden size, and a final norm; embedding and head are the main model's
+// (arXiv 2412.19437, section 2.2).
+func (s *Spec) Params() Count {
+	p := s.Tensors()
+	var c Count
+	for _, t := range p.Embedding {
+		c.Total += t.Size()
+		if !t.NoDecay { // a table, not the norm after it
+			c.Embedding += t.Size()
+		}
+	}
+	for _, t := range p.Head {
+		if t.TiedCopy {
+			continue
+		}
+		c.Total += t.Size()
+		if t.Split == VocabSplit {
+			c.Head += t.Size()
+		}
+	}
+	dense, sparse := s.kinds()
+	var idle int64 // experts of one sparse layer that a token does not use
+	if dense > 0 {
+		c.DenseLayer = total(p.dense)
+	}
+	if sparse > 0 {
+		c.MoELayer = total(p.sparse)
+		for _, t := range p.sparse {
+			if t.Split == ExpertSplit {
+				c.Experts += t.Size() * sparse
+				idle += t.Size() / s.MoE.Experts * (s.MoE.Experts - s.MoE.TopK)
+			}
+		}
+	}
+	c.Total += dense*c.DenseLayer + sparse*c.MoELayer
+	c.Active = c.Total - sparse*idle
+	c.NonEmbedding = c.Total - c.Embedding - c.Head
+	if s.MTPLayers > 0 {
+		last := total(p.Layer(s.Kind(s.Layers - 1)))
+		norm := total(s.norm("", s.Hidden))
+		c.MTP = s.MTPLayers * (last + 2*s.Hidden*s.Hidden + 3*norm)
+	}
+	return c
+}
+
+// kinds counts the layers with the dense MLP and those with experts.
+func (s *Spec) kinds() (dense, sparse int64) {
+	for i := range s.Layers {
+		if s.Kind(i).MoE {
+			sparse++
+		}
+	}
+	return s.Layers - sparse, sparse
+}
+
+func total(tensors []Tensor) int64 {
+	var n int64
+	for _, t := range tensors {
+		if !t.TiedCopy {
+			n += t.Size()
+		}
+	}
+	return n
+}
+
+// approximateParams is Params().Total in floating point, which cannot overflow.
+func (s *Spec) approximateParams() float64 {
+	p := s.Tensors()
+	sum := func(tensors []Tensor) (n float64) {
+		for _, t := range tensors {
+			size := 1.0
+			for _, d := range t.Shape {
+				size *= float64(d)
+			}
+			n += size
+		}
+		return n
+	}
+	return sum(p.Embedding) + sum(p.Head) + float64(s.Layers)*(sum(p.dense)+sum(p.sparse))
+}
+
+func concat(blocks [][]module) []module {
+	var out []module
+	for _, b := range blocks {
+		out = append(out, b...)
+	}
+	return out
+}
+
+// unit returns the parameters of a list of modules.
+func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
+	out := make([]Tensor, 0, 2*len(modules))
+	for _, m := range modules {
+		tensors := s.parameters(m, k)
+		for i := range tensors { // the weight, then the bias
+			tensors[i].Role = s.role(m.part)
+			if i > 0 {
+				tensors[i].Role = tensors[i].Role.Bias()
+			}
+		}
+		out = append(out, tensors...)
+	}
+	return out
+}
+
+// role is the use of a part's parameters.
+func (s *Spec) role(p part) Role {
+	if p == partQuery && s.MLA != nil { // without a query latent the projection is the "up" one
+		return RoleQUp
+	}
+	return roles[p]
+}
+
+var roles = map[part]Role{
+	partTokens: RoleEmbed, partPositions: RolePosition, partEmbedNorm: RoleEmbedNorm,
+	partNorm1: RoleNorm1, partNorm2: RoleNorm2, partPost1: RoleNorm3, partPost2: RoleNorm4,
+	partSinks: RoleSinks, partQuery: RoleQ, partKey: RoleK, partValue: RoleV, partQKV: RoleQKV, partOut: RoleO,
+	partQueryNorm: RoleQNorm, partKeyNorm: RoleKNorm,
+	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
+	partKVDown: RoleKVDown, partKVLatentNorm: RoleKVDownNorm, partKVUp: RoleKVUp,
+	partGate: RoleGate, partUp: RoleUp, partGateUp: RoleGateUp, partDown: RoleDown,
+	partRouter: RoleRouter, partExpertsUp: RoleExpertsGateUp, partExpertsDown: RoleExpertsDown,
+	partSharedGate: RoleSharedGate, partSharedUp: RoleSharedUp, partSharedDown: RoleSharedDown, partSharedSwitch: RoleSharedRouter,
+	partFinalNorm: RoleFinalNorm, partHead: RoleHead,
+}
+
+// parameters returns the weight and bias of one module in a layer of kind k;
+// nothing when the model has no such module.
+func (s *Spec) parameters(m module, k LayerKind) []Tensor {
+	h, hd, q, kv := s.Hidden, s.HeadDim, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	v := s.KVHeads * s.VDim
+	mla, moe := s.MLA, s.MoE
+	sparse := k.MoE && moe != nil
+	shared := sparse && moe.SharedFFN > 0
+
+	switch m.part {
+	case partTokens:
+		return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.Vocab, h}, Split: VocabSplit}}
+	case partPositions:
+		if s.Position == LearnedPosition {
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.MaxPositions, h}}}
+		}
+	case partEmbedNorm:
+		if s.EmbedNorm {
+			return s.norm(m.name, h)
+		}
+
+	case partNorm1:
+		if s.Place != PostNorm {
+			return s.norm(m.name, h)
+		}
+	case partNorm2:
+		if s.Place != PostNorm && s.Parallel != ParallelOneNorm {
+			return s.norm(m.name, h)
+		}
+	case partPost1, partPost2:
+		if s.Place == PostNorm || s.Place == Sandwich {
+			return s.norm(m.name, h)
+		}
+	case partFinalNorm:
+		return s.norm(m.name, h)
+
+	case partSinks:
+		if s.Sinks {
+			return []Tensor{{Name: m.name, Shape: []int64{s.Heads}, Split: ColumnSplit, NoDecay: true}}
+		}
+	case partQuery:
+		if !s.FusedQKV && (mla == nil || mla.QLora == 0) {
+			return s.linear(m.name, h, q, ColumnSplit, s.QKVBias && mla == nil)
+		}
+	case partKey:
+		if !s.FusedQKV && mla == nil {
+			return perKVHead(s.linear(m.name, h, kv, ColumnSplit, s.QKVBias))
+		}
+	case partValue:
+		if !s.FusedQKV && mla == nil {
+			return perKVHead(s.linear(m.name, h, v, ColumnSplit, s.QKVBias))
+		}
+	case partQKV:
+		if s.FusedQKV && mla == nil {
+			return s.linear(m.name, h, q+kv+v, ColumnSplit, s.QKVBias)
+		}
+	case partOut:
+		return s.linear(m.name, s.Heads*s.VDim, h, RowSplit, s.OutBias)
+	case partQueryNorm:
+		switch s.QKNorm {
+		case HeadQKNorm:
+			return s.norm(m.name, hd)
+		case FullQKNorm:
+			return s.norm(m.name, q)
+		}
+	case partKeyNorm:
+		switch s.QKNorm {
+		case HeadQKNorm:
+			return s.norm(m.name, hd)
+		case FullQKNorm:
+			return s.norm(m.name, kv)
+		}
+	case partQueryDown:
+		if mla != nil && mla.QLora > 0 {
+			return s.linear(m.name, h, mla.QLora, Replicated, s.QKVBias)
+		}
+	case partQueryLatentNorm:
+		if mla != nil && mla.QLora > 0 {
+			return s.norm(m.name, mla.QLora)
+		}
+	case partQueryUp:
+		if mla != nil && mla.QLora > 0 {
+			return s.linear(m.name, mla.QLora, q, ColumnSplit, false)
+		}
+	case partKVDown:
+		if mla != nil {
+			return s.linear(m.name, h, mla.KVLora+mla.Rope, Replicated, s.QKVBias)
+		}
+	case partKVLatentNorm:
+		if mla != nil {
+			return s.norm(m.name, mla.KVLora)
+		}
+	case partKVUp:
+		if mla != nil {
+			return s.linear(m.name, mla.KVLora, s.Heads*(mla.Nope+s.VDim), ColumnSplit, false)
+		}
+
+	case partGate:
+		if !sparse && s.Gated && !s.FusedGateUp {
+			return s.linear(m.name, h, s.FFN, ColumnSplit, s.MLPBias)
+		}
+	case partUp:
+		if !sparse && !(s.Gated && s.FusedGateUp) {
+			return s.linear(m.name, h, s.FFN, ColumnSplit, s.MLPBias)
+		}
+	case partGateUp:
+		if !sparse && s.Gated && s.FusedGateUp {
+			return s.linear(m.name, h, 2*s.FFN, ColumnSplit, s.MLPBias)
+		}
+	case partDown:
+		if !sparse {
+			return s.linear(m.name, s.FFN, h, RowSplit, s.MLPBias)
+		}
+
+	case partRouter:
+		if sparse {
+			// DeepSeek-V3's correction term is a buffer, gpt-oss's bias a parameter.
+			return s.linear(m.name, h, moe.Experts, Replicated, moe.RouterBias && moe.Router == SoftmaxRouter)
+		}
+	case partExpertsUp:
+		if sparse {
+			return s.experts(m.name, h, s.upWidth(moe.FFN))
+		}
+	case partExpertsDown:
+		if sparse {
+			return s.experts(m.name, moe.FFN, h)
+		}
+	case partSharedGate:
+		if shared && s.Gated {
+			return s.linear(m.name, h, moe.SharedFFN, ColumnSplit, s.MLPBias)
+		}
+	case partSharedUp:
+		if shared {
+			return s.linear(m.name, h, moe.SharedFFN, ColumnSplit, s.MLPBias)
+		}
+	case partSharedDown:
+		if shared {
+			return s.linear(m.name, moe.SharedFFN, h, RowSplit, s.MLPBias)
+		}
+	case partSharedSwitch:
+		if shared && moe.SharedGate {
+			return s.linear(m.name, h, 1, Replicated, false)
+		}
+
+	case partHead:
+		head := []Tensor{{Name: m.name + ".weight", Shape: []int64{s.Vocab, h}, Split: VocabSplit, TiedCopy: s.Tied}}
+		if s.HeadBias {
+			head = append(head, Tensor{Name: m.name + ".bias", Shape: []int64{s.Vocab}, Split: VocabSplit, NoDecay: true})
+		}
+		return head
+	}
+	return nil
+}
+
+// upWidth is the output width of the first MLP projection(s) of width ffn.
+func (s *Spec) upWidth(ffn int64) int64 {
+	if s.Gated {
+		return 2 * ffn
+	}
+	return ffn
+}
+
+// linear is a projection from in to out. A row-split bias is whole everywhere:
+// it is added once, after the partial sums.
+func (s *Spec) linear(name string, in, out int64, split Split, bias bool) []Tensor {
+	shape := []int64{out, in}
+	if s.TransposedWeights {
+		shape = []int64{in, out}
+	}
+	t := []Tensor{{Name: name + ".weight", Shape: shape, Split: split}}
+	if bias {
+		if split == RowSplit {
+			split = Replicated
+		}
+		t = append(t, Tensor{Name: name + ".bias", Shape: []int64{out}, Split: split, NoDecay: true})
+	}
+	return t
+}
+
+// experts is one projection of all experts, stored as a single tensor.
+func (s *Spec) experts(name string, in, out int64) []Tensor {
+	shape := []int64{s.MoE.Experts, out, in}
+	if s.MoE.Transposed {
+		shape = []int64{s.MoE.Experts, in, out}
+	}
+	t := []Tensor{{Name: name, Shape: shape, Split: ExpertSplit}}
+	if s.MoE.ExpertBias {
+		t = append(t, Tensor{Name: name + "_bias", Shape: []int64{s.MoE.Experts, out}, Split: ExpertSplit, NoDecay: true})
+	}
+	return t
+}
+
+// norm is a norm over width elements.
+func (s *Spec) norm(name string, width int64) []Tensor {
+	if s.Norm == PlainNorm {
+		return nil
+	}
+	t := []Tensor{{Name: name + ".weight", Shape: []int64{width}, NoDecay: true}}
+	if s.Norm == LayerNorm {
+		t = append(t, Tensor{Name: name + ".bias", Shape: []int64{width}, NoDecay: true})
+	}
+	return t
+}
+
+func perKVHead(tensors []Tensor) []Tensor {
+	for i := range tensors {
+		tensors[i].KVHead = true
+	}
+	return tensors
+}

@@ -1,0 +1,239 @@
+package recipe
+
+import (
+	"embed"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// Recipe is what a framework does with a model: its programs, dtypes, host costs
+// and overlap.
+type Recipe struct {
+	Name    string
+	Title   string `yaml:"title"`
+	Source  string `yaml:"source"`
+	Extends string `yaml:"extends"`
+
+	Structure        Structure            `yaml:"structure"`
+	Precision        map[string]Precision `yaml:"precision"`
+	Default          string               `yaml:"default_precision"`
+	DefaultOptimizer string               `yaml:"default_optimizer"`
+	Attention        string               `yaml:"default_attention"`
+	Optimizer        map[string]Optimizer `yaml:"optimizer"`
+	Host             Host                 `yaml:"host"`
+	Overlap          Overlap              `yaml:"overlap"`
+	Schedule         string               `yaml:"default_schedule"`
+	Programs         Programs             `yaml:"programs"`
+}
+
+// Structure says how a framework shapes the layers it is given.
+type Structure struct {
+	FusedQKV       bool   `yaml:"fused_qkv"`        // one GEMM for q, k, v
+	FusedGateUp    bool   `yaml:"fused_gate_up"`    // one GEMM for gate and up
+	SharedTPInput  bool   `yaml:"shared_tp_input"`  // one collective for all column-parallel projections of a block; else one each
+	VocabParallel  bool   `yaml:"vocab_parallel"`   // embedding, head and loss cut over tp
+	VocabMultiple  int64  `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp
+	StepSync       bool   `yaml:"step_sync"`        // the host waits for the device once per forward pass
+	EarlyStop      bool   `yaml:"early_stop"`       // recomputation ends after the last saved tensor
+	FuseSums       bool   `yaml:"fuse_sums"`        // sums of gradients ride along in the next kernel (compiled graphs)
+	ExplicitMask   bool   `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
+	MainGradients  bool   `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
+	PrologueTiny   int    `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
+	LossTiny       int    `yaml:"loss_kernels"`
+	CompiledScope  string `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	ExpertParallel bool   `yaml:"expert_parallel"` // experts can be cut over ranks
+	TorchPipeline  bool   `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	DTensor        bool   `yaml:"dtensor"`         // tensor parallelism by DTensor
+	ReduceSetsAll  bool   `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
+	ExposedRoot    bool   `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
+}
+
+// Precision is the dtype of everything that is stored or computed.
+type Precision struct {
+	Weights   DType `yaml:"weights"`   // parameters as stored between steps
+	Compute   DType `yaml:"compute"`   // activations and GEMM inputs
+	GEMM      DType `yaml:"gemm"`      // GEMM operands when narrower than Compute (fp8)
+	Autocast  bool  `yaml:"autocast"`  // weights are cast where they are used
+	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
+	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
+	Moments   DType `yaml:"moments"`   // Adam's two states
+	Reduce    DType `yaml:"reduce"`    // gradient collectives
+	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
+}
+
+// Optimizer is the cost of one optimizer step per parameter.
+type Optimizer struct {
+	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized
+	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
+	Kernels float64 `yaml:"kernels"` // launches per tensor; 0: one multi-tensor kernel per chunk
+	Temp    float64 `yaml:"temp"`    // bytes per parameter held while it runs (foreach)
+	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
+}
+
+// Host is what the CPU pays. Times are for the reference CPU of the source.
+type Host struct {
+	Source      string                   `yaml:"source"`
+	Call        units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
+	Backward    units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
+	View        units.Seconds            `yaml:"view"`
+	Module      units.Seconds            `yaml:"module"`
+	Node        units.Seconds            `yaml:"node"`
+	Primitives  map[string]units.Seconds `yaml:"primitives"` // what one call of a primitive costs beyond Call
+	Step        units.Seconds            `yaml:"step"`       // per optimizer step: Python around it
+	Tensor      units.Seconds            `yaml:"tensor"`     // optimizer bookkeeping per tensor
+	FSDPUnit    units.Seconds            `yaml:"fsdp_unit"`  // hooks and flat copies of one FSDP unit, forward
+	FSDPBack    units.Seconds            `yaml:"fsdp_unit_backward"`
+	DTensor     units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
+	DTensorBack units.Seconds            `yaml:"dtensor_backward"`
+	Pipeline    units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
+	Graphed     bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
+}
+
+// Overlap says which communication hides behind compute.
+type Overlap struct {
+	GradReduce  bool        `yaml:"grad_reduce"`            // data-parallel gradient collectives run during backward
+	ParamGather bool        `yaml:"param_gather"`           // distributed-optimizer parameter gathers run during forward
+	TP          bool        `yaml:"tp"`                     // tensor-parallel collectives overlap with their GEMMs
+	TPWgrad     bool        `yaml:"tp_wgrad"`               // the backward input-gradient collective hides behind the weight-gradient GEMM
+	PP          bool        `yaml:"pp"`                     // pipeline sends and receives run beside compute
+	CP          bool        `yaml:"cp"`                     // context-parallel ring steps hide behind attention
+	SyncEvery   bool        `yaml:"sync_every_micro_batch"` // gradients are reduced after every micro batch
+	Bucket      units.Bytes `yaml:"bucket"`                 // default bucket of the gradient reduction
+}
+
+// DType is a tape.DType that reads its name from YAML; unset means "not there".
+type DType struct {
+	tape.DType
+	Set bool
+}
+
+// UnmarshalText reads a dtype name: fp32, bf16, fp16, fp8, fp4.
+func (d *DType) UnmarshalText(b []byte) error {
+	t, ok := tape.DTypeOf(string(b))
+	if !ok {
+		return fmt.Errorf("%q is not a dtype; use fp32, bf16, fp16, fp8 or fp4", b)
+	}
+	*d = DType{t, true}
+	return nil
+}
+
+// Size is the bytes per element, 0 when unset.
+func (d DType) Size() units.Bytes {
+	if !d.Set {
+		return 0
+	}
+	return d.DType.Size()
+}
+
+// Programs are the module programs of a recipe by name.
+type Programs map[string]*Program
+
+// DecodeNode parses a mapping of headings to texts.
+func (p *Programs) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	var errs diag.List
+	*p = Programs{}
+	if n.Kind != yaml.MappingNode {
+		return diag.List{d.Errorf(n, "programs: expected a mapping")}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		prog, err := ParseProgram(n.Content[i].Value, n.Content[i+1].Value)
+		if err != nil {
+			errs = append(errs, d.Errorf(n.Content[i], "%v", err))
+			continue
+		}
+		(*p)[prog.Name] = prog
+	}
+	return errs
+}
+
+var (
+	cacheMu sync.Mutex
+	cache   = map[string]*Recipe{}
+)
+
+// Names lists the recipes.
+func Names() []string {
+	entries, _ := files.ReadDir(".")
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Load returns a recipe by name, with what it extends filled in.
+func Load(name string) (*Recipe, error) {
+	cacheMu.Lock()
+	defer cacheMu.Unlock()
+	return load(name)
+}
+
+func load(name string) (*Recipe, error) {
+	if r, ok := cache[name]; ok {
+		return r, nil
+	}
+	data, err := files.ReadFile(name + ".yaml")
+	if err != nil {
+		return nil, diag.Errorf("runtime.recipe: there is no recipe %q%s", name, diag.DidYouMean(name, Names()))
+	}
+	doc, err := yamlx.Parse("recipe/"+name+".yaml", data)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recipe{}
+	if node := doc.At("extends"); node != nil {
+		base, err := load(node.Value)
+		if err != nil {
+			return nil, err
+		}
+		*r = *base
+		r.Programs = nil
+		r.Precision, r.Optimizer = nil, nil
+		r.Host.Primitives = nil
+	}
+	file := struct {
+		Format  string `yaml:"perfplan"`
+		*Recipe `yaml:",inline"`
+	}{Recipe: r}
+	if err := doc.Decode(&file); err != nil {
+		return nil, err
+	}
+	if file.Format != "recipe/v1" {
+		return nil, diag.Errorf("recipe/%s.yaml: expected perfplan: recipe/v1", name)
+	}
+	r.Name = name
+	if r.Extends != "" {
+		base := cache[r.Extends]
+		r.Programs = merged(base.Programs, r.Programs)
+		r.Precision = merged(base.Precision, r.Precision)
+		r.Optimizer = merged(base.Optimizer, r.Optimizer)
+		r.Host.Primitives = merged(base.Host.Primitives, r.Host.Primitives)
+	}
+	cache[name] = r
+	return r, nil
+}
+
+// merged is base overridden by own.
+func merged[M ~map[string]V, V any](base, own M) M {
+	m := make(M, len(base)+len(own))
+	for k, v := range base {
+		m[k] = v
+	}
+	for k, v := range own {
+		m[k] = v
+	}
+	return m
+}

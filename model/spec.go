@@ -1,0 +1,245 @@
+package model
+
+// Spec is one model in the project's own terms: what the layers compute and
+// which parameters they hold, whatever the vocabulary of its configuration
+// file. Widths count elements. A Spec is a value; nothing here changes it after
+// loading.
+type Spec struct {
+	Name      string // catalog name or file name, for printing
+	ModelType string // Hugging Face model_type it was read as
+
+	Hidden       int64 // hidden_size: width of the residual stream
+	Layers       int64 // num_hidden_layers
+	Vocab        int64 // vocab_size, as stored (padding is the framework's business)
+	MaxPositions int64 // max_position_embeddings; rows of a learned position table
+
+	Heads   int64 // num_attention_heads
+	KVHeads int64 // num_key_value_heads
+	HeadDim int64 // width of a query or key head
+	VDim    int64 // width of a value head; HeadDim but for MLA
+	MLA     *MLA  // multi-head latent attention (DeepSeek); nil otherwise
+
+	FFN        int64      // intermediate_size: width of the dense MLP
+	Activation Activation // of the MLP
+	Gated      bool       // gate and up projections (SwiGLU, GeGLU)
+	MoE        *MoE       // mixture of experts; nil for a dense model
+
+	Norm     Norm
+	Place    NormPlacement
+	Parallel Parallel // attention and MLP both read the layer's input
+	QKNorm   QKNorm   // norm on queries and keys before rotary
+
+	Position  Position
+	RotaryDim int64 // width of a head that rotary embedding turns
+
+	QKVBias, OutBias, MLPBias, HeadBias bool
+	FusedQKV                            bool // one parameter for q, k and v
+	FusedGateUp                         bool // one parameter for gate and up
+	TransposedWeights                   bool // weights stored [in, out] (GPT-2's Conv1D)
+	Tied                                bool // tie_word_embeddings
+	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
+	EmbedNorm                           bool // norm after the embedding (BLOOM)
+	Sinks                               bool // learned attention sink per head (gpt-oss)
+	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
+
+	EmbedDropout, AttnDropout, ResidDropout float64 // probabilities; zero: the op is not there
+
+	Window  int64  // sliding_window: keys each query sees in a windowed layer; 0: no window
+	Windows []bool // per layer: true when windowed; nil when Window is 0
+	Chunked bool   // a window is a chunk that no query looks out of (Llama 4)
+
+	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
+}
+
+// MLA is multi-head latent attention: queries and keys/values are projected
+// through low-rank latents; each head has a part with and one without rotary
+// embedding (DeepSeek-V2, arXiv 2405.04434).
+type MLA struct {
+	QLora  int64 // q_lora_rank; 0: queries are projected directly
+	KVLora int64 // kv_lora_rank
+	Rope   int64 // qk_rope_head_dim
+	Nope   int64 // qk_nope_head_dim
+}
+
+// MoE is a mixture-of-experts MLP.
+type MoE struct {
+	Experts    int64 // routed experts
+	TopK       int64 // num_experts_per_tok
+	FFN        int64 // moe_intermediate_size: width of one routed expert
+	Shared     int64 // n_shared_experts
+	SharedFFN  int64 // width of all shared experts together
+	SharedGate bool  // sigmoid gate on the shared experts (Qwen2-MoE)
+	Router     Router
+	RouterBias bool   // bias or correction term per expert
+	ExpertBias bool   // biases in the experts (gpt-oss)
+	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
+	NormTopK   bool   // norm_topk_prob
+	Dense      []bool // per layer: true when the layer has the dense MLP instead
+}
+
+// Activation is the nonlinearity of the MLP, by its Hugging Face name.
+type Activation string
+
+const (
+	SiLU     Activation = "silu"
+	GELU     Activation = "gelu"              // erf form, one kernel
+	GELUTanh Activation = "gelu_pytorch_tanh" // tanh form, one kernel
+	GELUNew  Activation = "gelu_new"          // tanh form written out in elementwise kernels
+	ReLU     Activation = "relu"
+	ReLU2    Activation = "relu2"
+)
+
+// Norm is the kind of normalisation.
+type Norm string
+
+const (
+	RMSNorm      Norm = "rmsnorm"
+	GemmaRMSNorm Norm = "gemma_rmsnorm" // weight stored as w-1, multiplied in fp32
+	LayerNorm    Norm = "layernorm"
+	PlainNorm    Norm = "layernorm_no_params" // OLMo 1
+	LayerNormNoB Norm = "layernorm_no_bias"   // MPT
+)
+
+// NormPlacement is where a layer normalises.
+type NormPlacement string
+
+const (
+	PreNorm  NormPlacement = "pre"      // input of attention and of MLP
+	PostNorm NormPlacement = "post"     // output of attention and of MLP (OLMo 2)
+	Sandwich NormPlacement = "sandwich" // both (Gemma 2 and 3)
+)
+
+// Parallel says whether attention and MLP run side by side on the layer input.
+type Parallel string
+
+const (
+	Serial          Parallel = ""
+	ParallelOneNorm Parallel = "one_norm"  // GPT-J, Falcon 7B: one shared norm
+	ParallelTwoNorm Parallel = "two_norms" // GPT-NeoX, Falcon 40B
+)
+
+// QKNorm is a norm on queries and keys.
+type QKNorm string
+
+const (
+	NoQKNorm   QKNorm = ""
+	HeadQKNorm QKNorm = "head" // over each head, one weight of head width (Qwen3, Gemma 3)
+	FullQKNorm QKNorm = "full" // over all heads at once (OLMo 2)
+)
+
+// Position is how a model knows the order of its tokens.
+type Position string
+
+const (
+	Rotary          Position = "rope"
+	LearnedPosition Position = "learned"
+	ALiBi           Position = "alibi"
+	NoPosition      Position = "none"
+)
+
+// Router is how a token picks its experts.
+type Router string
+
+const (
+	SoftmaxRouter Router = "softmax"
+	SigmoidRouter Router = "sigmoid" // DeepSeek-V3
+)
+
+// LayerKind is what distinguishes the layers of one model.
+type LayerKind struct {
+	MoE      bool
+	Windowed bool
+}
+
+// Kind returns the kind of layer i.
+func (s *Spec) Kind(i int64) LayerKind {
+	k := LayerKind{}
+	if s.MoE != nil {
+		k.MoE = s.MoE.Dense == nil || !s.MoE.Dense[i]
+	}
+	if s.Windows != nil {
+		k.Windowed = s.Windows[i]
+	}
+	return k
+}
+
+// Split says how tensor or expert parallelism cuts a parameter.
+type Split uint8
+
+const (
+	Replicated  Split = iota // on every tensor-parallel rank whole
+	ColumnSplit              // output dimension divided by tp (q, k, v, gate, up)
+	RowSplit                 // input dimension divided by tp (o, down)
+	VocabSplit               // vocabulary divided by tp
+	ExpertSplit              // whole experts divided by ep
+)
+
+// Tensor is one parameter of a module, in the order the framework creates it.
+type Tensor struct {
+	Role     Role   // what the layer uses it for, the same name in every family
+	Name     string // as in the checkpoint, without the layer prefix
+	Shape    []int64
+	Split    Split
+	KVHead   bool // divided by key/value heads: replicated when tp exceeds them
+	NoDecay  bool // norms and biases: usually without weight decay
+	TiedCopy bool // shares storage with an earlier tensor; counts no parameters
+}
+
+// Size returns the number of elements.
+func (t Tensor) Size() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Role names a parameter by its use, independent of a family's own spelling.
+// A bias has the role of its weight with "_b" appended.
+type Role string
+
+const (
+	RoleEmbed     Role = "embed"
+	RolePosition  Role = "position"   // learned positions
+	RoleEmbedNorm Role = "embed_norm" // also embed_norm_b
+
+	RoleNorm1 Role = "norm1" // input of attention
+	RoleNorm2 Role = "norm2" // input of the MLP
+	RoleNorm3 Role = "norm3" // output of attention (post and sandwich)
+	RoleNorm4 Role = "norm4" // output of the MLP (post and sandwich)
+
+	RoleQ     Role = "q"
+	RoleK     Role = "k"
+	RoleV     Role = "v"
+	RoleQKV   Role = "qkv" // FusedQKV
+	RoleO     Role = "o"
+	RoleQNorm Role = "q_norm"
+	RoleKNorm Role = "k_norm"
+	RoleSinks Role = "sinks"
+
+	RoleQDown      Role = "q_down" // MLA: hidden to query latent
+	RoleQDownNorm  Role = "q_down_norm"
+	RoleQUp        Role = "q_up"    // latent (or hidden without one) to query heads
+	RoleKVDown     Role = "kv_down" // hidden to key/value latent and rotary key
+	RoleKVDownNorm Role = "kv_down_norm"
+	RoleKVUp       Role = "kv_up"
+
+	RoleGate   Role = "gate"
+	RoleUp     Role = "up"
+	RoleGateUp Role = "gate_up" // FusedGateUp
+	RoleDown   Role = "down"
+
+	RoleRouter        Role = "router"
+	RoleExpertsGateUp Role = "experts_gate_up" // [experts, 2·ffn, hidden]; up alone when not gated
+	RoleExpertsDown   Role = "experts_down"    // [experts, hidden, ffn]
+	RoleSharedGate    Role = "shared_gate"
+	RoleSharedUp      Role = "shared_up"
+	RoleSharedDown    Role = "shared_down"
+	RoleSharedRouter  Role = "shared_router" // sigmoid gate of the shared experts
+
+	RoleFinalNorm Role = "final_norm"
+	RoleHead      Role = "lm_head"
+)
+
+// Bias returns the role of the bias beside weight r.
+func (r Role) Bias() Role { return r + "_b" }

@@ -1,0 +1,506 @@
+package tape
+
+// kernel emits the elementwise kernel that TensorIterator would launch to
+// write out from ins: flat and vectorized when all operands walk memory alike,
+// "unrolled" when a dtype is converted on the way, strided otherwise.
+func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
+	flat, convert := true, false
+	bytes := out.bytes()
+	for _, x := range ins {
+		if x.nd == 0 { // a host scalar travels as a kernel argument
+			continue
+		}
+		bytes += x.bytes()
+		flat = flat && x.sameLayout(out)
+		convert = convert || x.dtype != out.dtype && x.dtype.floating() && out.dtype.floating()
+	}
+	if flat && !out.dense() {
+		flat = false
+	}
+	// A plain copy from fp32 to a 16-bit type has a vectorized kernel of its own.
+	if convert && len(ins) == 1 && prim == "to" && ins[0].dtype == F32 && out.dtype.lowPrecision() && flat {
+		convert = false
+	}
+	class := Vectorized
+	switch {
+	case flat && convert && len(ins) > 1:
+		class = UnrolledMix
+	case flat && convert:
+		class = Unrolled
+	case convert:
+		class = StridedCast
+	case !flat && out.dtype.Size() <= 2:
+		class = Strided2
+	case !flat:
+		class = Strided4
+	}
+	o := Op{Prim: prim, Class: class, DType: out.dtype, Elements: float64(out.Size()), Bytes: bytes}
+	if !flat {
+		o.Index = float64(coalesced(out, ins) * (1 + len(ins)))
+	}
+	t.emit(o)
+}
+
+// coalesced is the number of dimensions that are left when neighbours are merged
+// wherever every operand walks them as one (TensorIterator, coalesce_dimensions).
+func coalesced(out *Tensor, ins []*Tensor) int {
+	order := out.order()
+	n := 0
+	last := int8(-1) // the inner neighbour, as a dimension of out
+	for i := int(out.nd) - 1; i >= 0; i-- {
+		d := order[i]
+		if out.dims[d] == 1 {
+			continue
+		}
+		if last < 0 || !mergeable(out, ins, d, last) {
+			n++
+		}
+		last = d
+	}
+	return max(n, 1)
+}
+
+func mergeable(out *Tensor, ins []*Tensor, outer, inner int8) bool {
+	ok := func(x *Tensor) bool {
+		if x.nd == 0 {
+			return true
+		}
+		lead := out.nd - x.nd
+		stride := func(d int8) (int64, int64) {
+			if d < lead || x.dims[d-lead] == 1 && out.dims[d] != 1 {
+				return 0, out.dims[d]
+			}
+			return x.strides[d-lead], out.dims[d]
+		}
+		so, _ := stride(outer)
+		si, ni := stride(inner)
+		return so == si*ni
+	}
+	if !ok(out) {
+		return false
+	}
+	for _, x := range ins {
+		if !ok(x) {
+			return false
+		}
+	}
+	return true
+}
+
+// reduce emits a sum or mean of x into out.
+func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
+	t.emit(Op{Prim: prim, Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + out.bytes()})
+}
+
+// like allocates the result of an elementwise op on ins: broadcast shape,
+// promoted dtype, and the memory order of the first operand of full size.
+func (t *Tape) like(ins ...*Tensor) *Tensor { return t.alloc(t.shape(promote(ins...), ins...)) }
+
+func (t *Tape) shape(dtype DType, ins ...*Tensor) *Tensor {
+	var nd int8
+	for _, x := range ins {
+		nd = max(nd, x.nd)
+	}
+	y := &Tensor{nd: nd, dtype: dtype, node: -1, store: -1}
+	for i := range nd {
+		y.dims[i] = 1
+		for _, x := range ins {
+			if j := i - (nd - x.nd); j >= 0 && x.dims[j] != 1 {
+				y.dims[i] = x.dims[j]
+			}
+		}
+	}
+	y.setContiguous()
+	for _, x := range ins {
+		if x.nd == nd && x.Size() == y.Size() {
+			y.permuteLike(x)
+			break
+		}
+	}
+	return y
+}
+
+// permuteLike lays y out densely in the memory order of x.
+func (y *Tensor) permuteLike(x *Tensor) {
+	o := x.order()
+	s := int64(1)
+	for i := int(x.nd) - 1; i >= 0; i-- {
+		y.strides[o[i]] = s
+		s *= y.dims[o[i]]
+	}
+}
+
+// promote is PyTorch's result type of tensors with at least one dimension:
+// fp32 wins over 16-bit floats, floats win over integers.
+func promote(ins ...*Tensor) DType {
+	r, have := F32, false
+	for _, x := range ins {
+		if x.nd == 0 {
+			continue
+		}
+		switch {
+		case !have:
+			r, have = x.dtype, true
+		case x.dtype == r:
+		case !r.floating():
+			r = x.dtype
+		case !x.dtype.floating():
+		default:
+			r = F32
+		}
+	}
+	return r
+}
+
+// To casts x to a dtype; the same tensor when it has it already.
+func (t *Tape) To(x *Tensor, d DType) *Tensor {
+	if x.dtype == d {
+		return t.Hold(x)
+	}
+	t.begin()
+	y := t.castTo(x, d)
+	src := x.dtype
+	t.attach("to", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.castTo(g[0], src)}
+	})
+	return y
+}
+
+// castTo emits the copy of a cast, without a node.
+func (t *Tape) castTo(x *Tensor, d DType) *Tensor {
+	if x.dtype == d {
+		return t.Hold(x)
+	}
+	y := t.shape(d, x)
+	t.alloc(y)
+	t.kernel("to", y, x)
+	return y
+}
+
+// Float casts x to fp32.
+func (t *Tape) Float(x *Tensor) *Tensor { return t.To(x, F32) }
+
+// fp32 is autocast's cast for ops that run in fp32 (pow, softmax, layer_norm, …).
+func (t *Tape) fp32(x *Tensor) *Tensor {
+	if t.Autocast != F32 && x != nil && x.dtype.lowPrecision() {
+		return t.To(x, F32)
+	}
+	return t.Hold(x)
+}
+
+// low is autocast's cast for ops that run in low precision (linear, matmul,
+// attention). Casts of parameters are cached until the autocast context ends.
+func (t *Tape) low(x *Tensor) *Tensor {
+	if t.Autocast == F32 || x == nil || x.dtype != F32 {
+		return t.Hold(x)
+	}
+	if x.param == 0 {
+		return t.To(x, t.Autocast)
+	}
+	for _, c := range t.casts {
+		if c.param == x.param {
+			return t.Hold(c.copy)
+		}
+	}
+	old := t.Kind(WeightCopy)
+	y := t.To(x, t.Autocast)
+	t.Kind(old)
+	t.casts = append(t.casts, cast{x.param, t.Hold(y)})
+	return y
+}
+
+// Add returns x + y.
+func (t *Tape) Add(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("add", z, x, y)
+	t.attach("add", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		out := make([]*Tensor, len(n.in))
+		for i := range out {
+			out[i] = t.Hold(g[0])
+		}
+		return out
+	})
+	return z
+}
+
+// Mul returns x · y. The gradient of y is computed before that of x, as in the
+// generated MulBackward0 (outputs in alphabetical order: other, self).
+func (t *Tape) Mul(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("mul", z, x, y)
+	xg, yg := x.grad, y.grad
+	var saved []*Tensor
+	if xg {
+		saved = append(saved, y)
+	}
+	if yg {
+		saved = append(saved, x)
+	}
+	t.attach("mul", []*Tensor{x, y}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		times := func(a *Tensor) *Tensor {
+			r := t.like(g[0], a)
+			t.kernel("mul", r, g[0], a)
+			return r
+		}
+		switch {
+		case xg && yg:
+			gy := times(n.saved[1])
+			return []*Tensor{times(n.saved[0]), gy}
+		default:
+			return []*Tensor{times(n.saved[0])}
+		}
+	})
+	return z
+}
+
+// Scale returns x times, plus or divided by a host scalar: one kernel each way
+// for a product, none backward for a sum.
+func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel(prim, z, x)
+	t.attach(prim, []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		if prim == "add_scalar" {
+			return []*Tensor{t.Hold(g[0])}
+		}
+		r := t.like(g[0])
+		t.kernel(prim, r, g[0])
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// unaryRule is an elementwise function of one tensor: whether it saves its
+// result instead of its input, and whether its gradient reads the saved tensor.
+type unaryRule struct {
+	saveResult, saveNothing bool
+	fp32                    bool // autocast runs it in fp32
+}
+
+var unary = map[string]unaryRule{
+	"silu":    {},
+	"gelu":    {},
+	"relu":    {saveResult: true},
+	"tanh":    {saveResult: true},
+	"sigmoid": {saveResult: true},
+	"neg":     {saveNothing: true},
+}
+
+// Unary applies an elementwise function with a fused gradient kernel.
+func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
+	rule := unary[prim]
+	t.begin()
+	z := t.like(x)
+	t.kernel(prim, z, x)
+	saved := []*Tensor{x}
+	if rule.saveResult {
+		saved[0] = z
+	}
+	if rule.saveNothing {
+		saved = nil
+	}
+	t.attach(prim, []*Tensor{x}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		ins := append([]*Tensor{g[0]}, n.saved...)
+		r := t.like(ins...)
+		t.kernel(prim+"_backward", r, ins...)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// Pow returns x to an integer power. Its gradient is written out as a power, a
+// scaling and a product (pow_backward); a first power is a copy.
+func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	z := t.like(in)
+	t.kernel("pow", z, in)
+	t.attach("pow", []*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		s := n.saved[0]
+		p := t.like(s)
+		if exponent == 2 {
+			t.emit(Op{Prim: "copy", Class: Memcpy, DType: s.dtype, Elements: float64(s.Size()), Bytes: s.bytes() + p.bytes()})
+		} else {
+			t.kernel("pow", p, s)
+		}
+		m := t.like(p)
+		t.kernel("mul", m, p)
+		t.Release(p)
+		r := t.like(g[0], m)
+		t.kernel("mul", r, g[0], m)
+		t.Release(m)
+		return []*Tensor{r}
+	})
+	t.Release(in)
+	return z
+}
+
+// Rsqrt returns 1/√x; its gradient is −½·g·r³ in three kernels.
+func (t *Tape) Rsqrt(x *Tensor) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	z := t.like(in)
+	t.kernel("rsqrt", z, in)
+	t.attach("rsqrt", []*Tensor{in}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		p := t.like(n.saved[0])
+		t.kernel("pow", p, n.saved[0])
+		m := t.like(g[0])
+		t.kernel("mul", m, g[0])
+		r := t.like(m, p)
+		t.kernel("mul", r, m, p)
+		t.Release(p, m)
+		return []*Tensor{r}
+	})
+	t.Release(in)
+	return z
+}
+
+// Mean averages over the last dimension, keeping it. Its gradient is an
+// expanded tensor divided by the width.
+func (t *Tape) Mean(x *Tensor) *Tensor {
+	t.begin()
+	m := t.meta(x.dtype, x.dims[:x.nd])
+	m.dims[m.nd-1] = 1
+	m.setContiguous()
+	t.alloc(m)
+	t.reduce("mean", RowReduce, x, m)
+	full := *x
+	t.attach("mean", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		wide := t.expandTo(g[0], full.dims[:full.nd])
+		r := t.alloc(t.meta(full.dtype, full.dims[:full.nd]))
+		t.kernel("div", r, wide)
+		t.Release(wide)
+		return []*Tensor{r}
+	})
+	return m
+}
+
+// Sum adds over the last dimension, keeping it; the gradient is an expanded view.
+func (t *Tape) Sum(x *Tensor) *Tensor {
+	t.begin()
+	m := t.meta(x.dtype, x.dims[:x.nd])
+	m.dims[m.nd-1] = 1
+	m.setContiguous()
+	t.alloc(m)
+	t.reduce("sum", RowReduce, x, m)
+	full := *x
+	t.attach("sum", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.expandTo(g[0], full.dims[:full.nd])}
+	})
+	return m
+}
+
+// expandTo is a broadcast view.
+func (t *Tape) expandTo(x *Tensor, dims []int64) *Tensor {
+	y := t.view(x)
+	lead := int8(len(dims)) - x.nd
+	y.nd = int8(len(dims))
+	for i := range y.nd {
+		j := i - lead
+		y.dims[i], y.strides[i] = dims[i], 0
+		if j >= 0 && x.dims[j] == dims[i] {
+			y.strides[i] = x.strides[j]
+		}
+	}
+	return y
+}
+
+// Dropout zeroes elements with probability p and scales the rest; nothing when
+// p is 0. It saves a mask of one byte per element.
+func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
+	if p == 0 {
+		return t.Hold(x)
+	}
+	t.begin()
+	z := t.like(x)
+	mask := t.alloc(t.shape(Bool, x))
+	t.emit(Op{Prim: "dropout", Class: Dropout, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes() + mask.bytes()})
+	t.attach("dropout", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.like(g[0])
+		t.kernel("dropout_backward", r, g[0], n.saved[0])
+		return []*Tensor{r}
+	})
+	t.Release(mask)
+	return z
+}
+
+// MaskedFill overwrites rows by a mask that broadcasts over the last dimension:
+// a copy and a strided kernel, forward and backward.
+func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
+	t.begin()
+	z := t.maskedCopy(x, mask)
+	t.attach("masked_fill", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
+	})
+	return z
+}
+
+// Div returns x / y, with the gradients of DivBackward0: g/y for x and, for y,
+// −g·x/y² in three kernels and a reduction.
+func (t *Tape) Div(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("div", z, x, y)
+	xg, yg := x.grad, y.grad
+	t.attach("div", []*Tensor{x, y}, []*Tensor{z}, []*Tensor{x, y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		x, y := n.saved[0], n.saved[1]
+		var r []*Tensor
+		if xg {
+			gx := t.like(g[0], y)
+			t.kernel("div", gx, g[0], y)
+			r = append(r, gx)
+		}
+		if yg {
+			a := t.like(x, y)
+			t.kernel("div", a, x, y)
+			b := t.like(a, y)
+			t.kernel("div", b, a, y)
+			c := t.like(g[0], b)
+			t.kernel("mul", c, g[0], b)
+			t.Release(a, b)
+			r = append(r, c)
+		}
+		return r
+	})
+	return z
+}
+
+// MaskRows overwrites rows of x in place by a mask of one value per row, in one
+// strided kernel; its gradient is a masked copy.
+func (t *Tape) MaskRows(x, mask *Tensor) *Tensor {
+	t.begin()
+	z := t.view(x)
+	t.kernel("masked_fill_", z, z, mask)
+	t.attach("masked_fill", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
+	})
+	return z
+}
+
+// maskedCopy is masked_fill out of place: a copy, then a strided kernel.
+func (t *Tape) maskedCopy(x, mask *Tensor) *Tensor {
+	z := t.like(x)
+	t.emit(Op{Prim: "copy", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes()})
+	t.kernel("masked_fill_", z, z, mask)
+	return z
+}
+
+// SumGroups adds rows in groups of k: [n, h] to [n/k, h]. Its gradient repeats
+// each row, which copies.
+func (t *Tape) SumGroups(x *Tensor, k int64) *Tensor {
+	t.begin()
+	z := t.empty(x.dtype, x.Dim(0)/k, x.Dim(1))
+	t.reduce("sum", MidReduce, x, z)
+	src := *x
+	t.attach("sum", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		row := t.view(g[0])
+		row.nd, row.dims, row.strides = 3, [maxDims]int64{src.dims[0] / k, 1, src.dims[1]}, [maxDims]int64{src.dims[1], src.dims[1], 1}
+		wide := t.expandTo(row, []int64{src.dims[0] / k, k, src.dims[1]})
+		r := t.reshape(wide, src.dims[:2])
+		t.Release(row, wide)
+		return []*Tensor{r}
+	})
+	return z
+}

@@ -1,0 +1,293 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// LayerNorm normalises the last dimension with PyTorch's fused kernel. It saves
+// its input, the weight and two fp32 per row. autocast runs it in fp32.
+func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	d := in.dtype
+	if w != nil {
+		d = promote(in, w)
+	}
+	y := t.shape(d, in)
+	t.alloc(y)
+	rows := in.Size() / in.Dim(-1)
+	mean, rstd := t.empty(F32, rows), t.empty(F32, rows)
+	t.emit(Op{Prim: "layer_norm", Class: NormForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
+	src := *in
+	t.attach("layer_norm", []*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		gx := t.empty(src.dtype, src.dims[:src.nd]...)
+		if src.grad {
+			t.emit(Op{Prim: "layer_norm_backward", Class: NormBackward, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2*src.bytes() + gx.bytes()})
+			r = append(r, gx)
+		} else {
+			t.Release(gx)
+		}
+		if len(n.in) > len(r) { // weight and bias gradients come from one kernel
+			t.emit(Op{Prim: "layer_norm_weight_backward", Class: NormWeight, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2 * src.bytes()})
+			for len(r) < len(n.in) {
+				r = append(r, t.empty(n.in[len(r)].meta.dtype, src.Dim(-1)))
+			}
+		}
+		return r
+	})
+	t.Release(mean, rstd, in)
+	return y
+}
+
+// Softmax normalises the last dimension in fp32 (or the dtype of x when it is
+// not cast) and saves its result. log_softmax costs the same.
+func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	y := t.like(in)
+	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
+	t.attach(prim, []*Tensor{in}, []*Tensor{y}, []*Tensor{y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.like(g[0])
+		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+		return []*Tensor{r}
+	})
+	t.Release(in)
+	return y
+}
+
+// NLLLoss picks the log-probability of each target; its gradient is a tensor of
+// zeros as large as the logits with one value per row.
+func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
+	t.begin()
+	y := t.empty(logp.dtype)
+	t.emit(Op{Prim: "nll_loss", Class: Index, DType: logp.dtype, Elements: float64(logp.Size() / logp.Dim(-1)), Bytes: units.Bytes(logp.Size()/logp.Dim(-1)) * 8})
+	src := *logp
+	t.attach("nll_loss", []*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "nll_loss_backward", Class: Index, DType: src.dtype, Elements: float64(src.Size() / src.Dim(-1)), Bytes: units.Bytes(src.Size()/src.Dim(-1)) * 8})
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// embedSortRows is the number of tokens above which PyTorch sorts the tokens
+// before it adds their gradients (aten/native/cuda/Embedding.cu).
+const embedSortRows = 3072
+
+// Embedding gathers rows of w by token. Its gradient fills a table of zeros and
+// adds the rows: directly for few tokens, after a radix sort for many.
+func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
+	t.begin()
+	h := w.Dim(-1)
+	y := t.empty(w.dtype, append(append([]int64(nil), ids.dims[:ids.nd]...), h)...)
+	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
+	rows := ids.Size()
+	table := *w
+	t.attach("embedding", []*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(table.dtype, table.dims[:2]...)
+		t.fill(r)
+		if rows <= embedSortRows {
+			t.emit(Op{Prim: "embedding_backward", Class: EmbedDirect, DType: table.dtype, Elements: float64(rows), Bytes: 2 * units.Bytes(rows*h) * table.dtype.Size()})
+			return []*Tensor{r}
+		}
+		// Sorted: the tokens are ordered, cut into segments of equal token and
+		// summed in fp32, then scattered.
+		t.scratch(units.Bytes(rows*8*4) + units.Bytes(rows*h)*4)
+		t.sort(rows)
+		t.emit(Op{Prim: "embedding_backward", Class: EmbedSort, DType: table.dtype, Elements: float64(rows * h), Bytes: 2 * units.Bytes(rows*h) * table.dtype.Size()})
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// indexSortPasses is the number of radix passes over the bits that an index into
+// a few thousand rows occupies (traces of Mixtral and Qwen3-MoE).
+const indexSortPasses = 2
+
+// sort emits a radix sort of n keys with values: a histogram, then a pass per
+// eight bits of a 64-bit key, each with a memset.
+func (t *Tape) sort(n int64) {
+	t.Tiny("memset", 3)
+	t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 8})
+	for range 8 {
+		t.Tiny("memset", 1)
+		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 32})
+	}
+}
+
+// Sort orders n keys and returns nothing: only its kernels and host work count.
+func (t *Tape) Sort(n int64) { t.sort(n) }
+
+// TopK emits a selection of k of each row's values and the sort of the result.
+func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
+	t.begin()
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = k
+	y := t.empty(x.dtype, dims...)
+	t.emit(Op{Prim: "topk", Class: Sort, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
+	t.Tiny("topk_sort", 1)
+	src := *x
+	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "topk_backward", Class: Index, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 4})
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// Rows gathers rows of x by an index of n entries (x[index]). In the gradient the
+// index is sorted and the rows are added into zeros (index_put_ with accumulate).
+func (t *Tape) Rows(x *Tensor, n int64) *Tensor {
+	t.begin()
+	h := x.Dim(-1)
+	y := t.empty(x.dtype, n, h)
+	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
+	src := *x
+	t.attach("index", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.Tiny("index_put_setup", 6)
+		for range indexSortPasses {
+			t.Tiny("memset", 1)
+			t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 32})
+		}
+		t.emit(Op{Prim: "index_put_", Class: ScatterAdd, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// Fused is a kernel that a framework wrote or a compiler generated for several
+// operations at once: it reads its inputs and writes its outputs once.
+type Fused struct {
+	Prim                string
+	Like                int   // the output has this input's shape
+	DType               DType // of the output
+	Save                []int // inputs kept for backward; the output too when SaveOut
+	SaveOut             bool
+	SaveRows            int     // fp32 values kept per row (norm statistics)
+	Class               Class   // of both kernels; FusedPointwise or FusedReduce
+	Read, Write         float64 // further passes over the output's bytes, forward
+	BackRead, BackWrite float64 // the same, backward
+	BackKernels         int     // kernels of the gradient, 1 when 0
+	Width               int64   // last dimension of the output when it differs from the input's; 0: the same
+}
+
+// Fuse runs a fused kernel. Its gradient reads the output gradient and the saved
+// tensors, and writes a gradient for each input that needs one; the gradient
+// of a vector (a norm's weight) adds a column reduction.
+func (t *Tape) Fuse(f Fused, ins ...*Tensor) *Tensor {
+	t.begin()
+	y := t.shape(f.DType, ins[f.Like])
+	if f.Width > 0 {
+		y.dims[y.nd-1] = f.Width
+		y.setContiguous()
+	}
+	t.alloc(y)
+	bytes := y.bytes()
+	for _, x := range ins {
+		bytes += x.bytes()
+	}
+	bytes += units.Bytes(f.Read+f.Write) * y.bytes()
+	t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: float64(y.Size()), N: y.Dim(-1), Bytes: bytes})
+	var saved []*Tensor
+	for _, i := range f.Save {
+		saved = append(saved, ins[i])
+	}
+	if f.SaveOut {
+		saved = append(saved, y)
+	}
+	var rows *Tensor
+	if f.SaveRows > 0 {
+		rows = t.empty(F32, y.Size()/y.Dim(-1)*int64(f.SaveRows))
+		saved = append(saved, rows)
+	}
+	t.attach(f.Prim, ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		back := g[0].bytes() + units.Bytes(f.BackRead+f.BackWrite)*g[0].bytes()
+		for _, s := range n.saved {
+			back += s.bytes()
+		}
+		var r []*Tensor
+		vectors := 0
+		for _, e := range n.in {
+			x := t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...)
+			if e.meta.nd == 1 {
+				vectors++
+			} else {
+				back += x.bytes()
+			}
+			r = append(r, x)
+		}
+		kernels := max(f.BackKernels, 1)
+		for i := range kernels {
+			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Class, DType: f.DType, Elements: float64(g[0].Size()), N: g[0].Dim(-1), Bytes: back / units.Bytes(kernels)})
+			_ = i
+		}
+		for range vectors { // partial sums of the fused kernel are added up
+			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(g[0].Dim(-1)) * fusedPartials, Bytes: units.Bytes(g[0].Dim(-1) * fusedPartials * 4)})
+		}
+		return r
+	})
+	t.Release(rows)
+	return y
+}
+
+// fusedPartials is the number of partial rows a fused reduction leaves for the
+// column sum that follows it: one or two per SM.
+const fusedPartials = 256
+
+// Comm is a collective on tensor x in the flow of the layer: the forward one and
+// the one its gradient needs. Either name may be empty. The result has x's shape
+// with the dimension dim scaled by num/den (all-gather grows it, reduce-scatter
+// shrinks it).
+type CommSpec struct {
+	Forward, Backward string
+	Group             string
+	Ranks             int64
+	Dim               int
+	Grow, Shrink      bool // the result is Ranks times larger, or smaller, along Dim
+	InPlace           bool
+	AsyncBackward     bool // the gradient's collective overlaps with the GEMM after it
+}
+
+// Communicate emits the collective c on x; with one rank it returns x.
+func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
+	if c.Ranks <= 1 {
+		return t.Hold(x)
+	}
+	t.begin()
+	z := t.meta(x.dtype, x.dims[:x.nd])
+	dim := c.Dim
+	if dim < 0 {
+		dim += int(z.nd)
+	}
+	switch {
+	case c.Grow:
+		z.dims[dim] *= c.Ranks
+	case c.Shrink:
+		z.dims[dim] = (z.dims[dim] + c.Ranks - 1) / c.Ranks
+	}
+	z.setContiguous()
+	run := func(kind string, in, out *Tensor, async bool) {
+		bytes := max(in.bytes(), out.bytes())
+		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
+			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: async}})
+	}
+	if c.Forward == "" { // identity forward
+		z = t.view(x)
+	} else {
+		t.alloc(z)
+		run(c.Forward, x, z, false)
+	}
+	src := *x
+	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		if c.Backward == "" {
+			return []*Tensor{t.Hold(g[0])}
+		}
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		run(c.Backward, g[0], r, c.AsyncBackward)
+		return []*Tensor{r}
+	})
+	return z
+}

@@ -1,0 +1,263 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// gemm emits one matrix multiply of M×K by K×N, batch times, reading both
+// operands and writing the result once.
+func (t *Tape) gemm(prim string, layout Layout, d DType, m, n, k, batch int64) {
+	b := float64(batch)
+	t.emit(Op{
+		Prim: prim, Class: GEMM, DType: d, M: m, N: n, K: k, Batch: batch, Layout: layout,
+		Elements: b * float64(m) * float64(n),
+		Bytes:    units.Bytes(b*(float64(m)*float64(k)+float64(k)*float64(n)+float64(m)*float64(n))) * d.Size(),
+		FLOPs:    units.FLOPs(2 * b * float64(m) * float64(n) * float64(k)),
+	})
+}
+
+// Linear returns x·Wᵀ + b for a weight of shape [out, in] (or [in, out] when
+// transposed) and an optional bias. x keeps its leading dimensions. The bias is
+// added in the GEMM's epilogue; its gradient is a column sum. The weight gradient is
+// computed before the input gradient (MmBackward0: mat2 before self).
+func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
+	wl := t.low(w) // autocast casts the arguments right to left
+	bl := t.low(b)
+	xl := t.low(x)
+	out, in := w.Dim(0), w.Dim(1)
+	if transposed {
+		out, in = in, out
+	}
+	m := xl.Size() / in
+	t.begin()
+	t.host.Views += 2 // flatten, unflatten
+	dims := append([]int64(nil), xl.dims[:xl.nd]...)
+	dims[len(dims)-1] = out
+	y := t.empty(xl.dtype, dims...)
+	t.gemm("linear", LayoutForward, xl.dtype, m, out, in, 1)
+	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
+	var saved []*Tensor
+	if wg {
+		saved = append(saved, xl)
+	}
+	if xg {
+		saved = append(saved, wl)
+	}
+	wdims := append([]int64(nil), w.dims[:2]...)
+	t.attach("linear", []*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		gy := g[0]
+		if !gy.contiguous() {
+			gy = t.copyContiguous(gy)
+			defer t.Release(gy)
+		}
+		var gx, gw, gb *Tensor
+		if wg {
+			gw = t.empty(gy.dtype, wdims...)
+			t.gemm("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, 1)
+		}
+		if xg {
+			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), in)...)
+			t.gemm("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, 1)
+		}
+		if bg {
+			gb = t.empty(gy.dtype, out)
+			t.reduce("sum", ColReduce, gy, gb)
+		}
+		var r []*Tensor
+		for _, o := range []*Tensor{gx, gw, gb} {
+			if o != nil {
+				r = append(r, o)
+			}
+		}
+		return r
+	})
+	t.Release(wl, bl, xl)
+	return y
+}
+
+// Matmul multiplies batched matrices: [..., m, k] by [..., k, n].
+func (t *Tape) Matmul(x, y *Tensor) *Tensor {
+	yl := t.low(y)
+	xl := t.low(x)
+	m, k, n := xl.Dim(-2), xl.Dim(-1), yl.Dim(-1)
+	batch := xl.Size() / (m * k)
+	t.begin()
+	dims := append([]int64(nil), xl.dims[:xl.nd]...)
+	dims[len(dims)-1] = n
+	z := t.empty(xl.dtype, dims...)
+	t.gemm("matmul", LayoutForward, xl.dtype, m, n, k, batch)
+	xs, ys := *xl, *yl
+	var saved []*Tensor
+	if yl.grad {
+		saved = append(saved, xl)
+	}
+	if xl.grad {
+		saved = append(saved, yl)
+	}
+	t.attach("matmul", []*Tensor{xl, yl}, []*Tensor{z}, saved, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		if xs.grad {
+			gx := t.empty(xs.dtype, xs.dims[:xs.nd]...)
+			t.gemm("matmul_dgrad", LayoutDgrad, xs.dtype, m, k, n, batch)
+			r = append(r, gx)
+		}
+		if ys.grad {
+			gy := t.empty(ys.dtype, ys.dims[:ys.nd]...)
+			t.gemm("matmul_wgrad", LayoutWgrad, ys.dtype, k, n, m, batch)
+			r = append(r, gy)
+		}
+		return r
+	})
+	t.Release(yl, xl)
+	return z
+}
+
+// GroupedLinear multiplies rows sorted by expert with the weight of their
+// expert: x [rows, in], w [experts, out, in] (or [experts, in, out] when
+// transposed). It does not take part in autocast; x is cast to the weight's dtype.
+func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
+	xl := t.To(x, w.dtype)
+	experts, out, in := w.Dim(0), w.Dim(1), w.Dim(2)
+	if transposed {
+		out, in = in, out
+	}
+	rows := xl.Size() / in
+	t.begin()
+	y := t.empty(w.dtype, rows, out)
+	grouped := func(prim string, layout Layout, m, n, k int64) {
+		if w.dtype != BF16 && w.dtype != FP8 { // no grouped kernel: one GEMM per expert, sizes read on the host
+			t.Wait()
+			for range experts {
+				t.gemm(prim, layout, w.dtype, m, n, k, 1)
+			}
+			return
+		}
+		bytes := float64(rows)*float64(in+out) + float64(experts)*float64(in)*float64(out)
+		t.Tiny("grouped_mm_setup", 1)
+		t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: w.dtype, Layout: layout, M: m, N: n, K: k, Batch: experts,
+			Elements: float64(rows) * float64(out), Bytes: units.Bytes(bytes) * w.dtype.Size(),
+			FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
+	}
+	each := max(rows/experts, 1)
+	grouped("grouped_mm", LayoutForward, each, out, in)
+	xg, wg := xl.grad, w.grad
+	var saved []*Tensor
+	if wg {
+		saved = append(saved, xl)
+	}
+	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		if xg {
+			gx := t.empty(w.dtype, rows, in)
+			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
+			r = append(r, gx)
+		}
+		if wg {
+			gw := t.empty(w.dtype, w.dims[:3]...)
+			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
+			r = append(r, gw)
+		}
+		return r
+	})
+	t.Release(xl)
+	return y
+}
+
+// AttentionOptions are the choices of a fused attention call.
+type AttentionOptions struct {
+	Causal  bool
+	Window  int64
+	Masked  bool    // an explicit mask tensor is read
+	Dropout float64 // probability inside the kernel
+	Flavour string
+}
+
+// AttentionSaves of the fused kernels: the log-sum-exp of each row in fp32.
+const logSumExpBytes = 4
+
+// Attention is a fused kernel on q [b, heads, s, d], k and v [b, kvHeads, s, d].
+// It saves q, k, v, the output and one fp32 per row; its gradient recomputes
+// the scores (2.5 times the forward FLOPs), with a small kernel before (row dot
+// products) and one after (fp32 dQ to 16 bits), and one per key and value when
+// heads share them.
+func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
+	vl := t.low(v)
+	kl := t.low(k)
+	ql := t.low(q)
+	t.begin()
+	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
+	kv, sk, dv := kl.Dim(1), kl.Dim(2), vl.Dim(3)
+	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
+		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Flavour: o.Flavour}
+	y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
+	y.permuteLike(ql) // same memory order as the queries
+	t.alloc(y)
+	stats := t.empty(F32, b, heads, sq, 1)
+	io := ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
+	var bias *Tensor
+	if o.Masked { // the boolean mask becomes an additive one for every call
+		bias = t.empty(ql.dtype, b, 1, sq, sk)
+		t.emit(Op{Prim: "attention_mask", Class: Strided2, DType: ql.dtype, Elements: float64(bias.Size()), Index: 6, Bytes: bias.bytes() * 3 / 2})
+		io += bias.bytes()
+	}
+	t.Tiny("memset", 1)
+	t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
+		Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
+	qs, ks, vs := *ql, *kl, *vl
+	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, []*Tensor{ql, kl, vl, y, stats, bias}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		back := shape
+		back.Backward = true
+		gq, gk, gv := qs, ks, vs
+		for _, p := range []*Tensor{&gq, &gk, &gv} {
+			p.grad, p.node, p.param = false, -1, 0
+			t.alloc(p)
+		}
+		rows := units.Bytes(b * heads * sq)
+		dq32 := rows * units.Bytes(d) * 4
+		t.scratch(dq32 + rows*4)
+		t.Tiny("memset", 1)
+		t.emit(Op{Prim: "attention_dot", Class: RowReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
+		t.emit(Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),
+			Bytes: 2*io + dq32, FLOPs: back.FLOPs()})
+		t.emit(Op{Prim: "attention_convert", Class: RowReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
+		if heads != kv {
+			for _, x := range []*Tensor{&gk, &gv} {
+				wide := x.bytes() * units.Bytes(heads/kv)
+				t.emit(Op{Prim: "attention_reduce_heads", Class: RowReduce, DType: qs.dtype, Elements: float64(x.Size()), Bytes: wide + x.bytes()})
+			}
+		}
+		var r []*Tensor
+		for i, p := range []*Tensor{&gq, &gk, &gv} {
+			if []*Tensor{&qs, &ks, &vs}[i].grad {
+				r = append(r, p)
+			} else {
+				t.Release(p)
+			}
+		}
+		return r
+	})
+	t.Release(stats, bias, vl, kl, ql)
+	return y
+}
+
+// Pairs is the number of query-key pairs of one head of one sequence that are
+// computed: all, the causal half with the diagonal, or those inside a window.
+func (a *AttentionShape) Pairs() float64 {
+	q, k := float64(a.Queries), float64(a.Keys)
+	if a.Masked || !a.Causal {
+		return q * k
+	}
+	w := float64(a.Window)
+	if a.Window <= 0 || w >= k {
+		return q*k - q*(q-1)/2 // query i sees the keys up to its own position
+	}
+	return w*q - w*(w-1)/2
+}
+
+// FLOPs is the arithmetic of the kernel: two GEMMs forward, five backward, over
+// the computed pairs.
+func (a *AttentionShape) FLOPs() units.FLOPs {
+	f := 2 * float64(a.Batch*a.Heads) * a.Pairs() * float64(a.QKDim+a.VDim)
+	if a.Backward {
+		f *= 2.5
+	}
+	return units.FLOPs(f)
+}

@@ -1,0 +1,237 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// Class says which law of the hardware profile prices an op: kernels of one
+// class share their limits.
+type Class uint8
+
+const (
+	NoKernel Class = iota // host work only
+
+	GEMM        // matrix multiply on tensor cores
+	GroupedGEMM // one GEMM per expert in one kernel
+	Attention   // fused attention, forward or backward
+
+	Vectorized  // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
+	Unrolled    // elementwise cast, contiguous (16-bit to fp32)
+	UnrolledMix // elementwise on contiguous operands of different dtypes
+	Strided2    // elementwise, broadcast or strided operands, 2-byte elements
+	Strided4    // the same, 4-byte elements
+	StridedCast // broadcast or strided with a dtype conversion inside
+	Concat      // CatArrayBatchedCopy
+	RowReduce   // sum or mean over the last dimension
+	ColReduce   // sum over all leading dimensions
+	MidReduce   // sum over a dimension in the middle
+	Fill        // constant fill, memset
+	Memcpy      // device-to-device copy
+	Gather      // whole rows by index
+	ScatterAdd  // rows added by a sorted index (index_put_ with accumulate)
+	EmbedDirect // embedding gradient, tokens one after the other
+	EmbedSort   // embedding gradient after a sort by token
+	SoftmaxForward
+	SoftmaxBackward
+	NormForward    // fused layer or RMS norm
+	NormBackward   // gradient of the input in a fused norm
+	NormWeight     // gradient of weight and bias in a fused norm
+	Dropout        // fused dropout with mask
+	Sort           // radix sort pass
+	Index          // element-wise gather or scatter by index
+	FusedPointwise // compiler-fused elementwise (Triton)
+	FusedReduce    // compiler-fused with a row reduction (Triton)
+	MultiTensor    // one kernel over a list of tensors (foreach copies)
+	Optimizer      // fused optimizer over a list of tensors
+	ChunkCat       // FSDP2's gradient packing
+	SplitCopy      // FSDP2's unpacking after the all-gather
+
+	Collective // communication; priced by hardware/collective
+
+	NumClasses
+)
+
+var classNames = [NumClasses]string{
+	NoKernel:        "host",
+	GEMM:            "gemm",
+	GroupedGEMM:     "grouped-gemm",
+	Attention:       "attention",
+	Vectorized:      "vectorized",
+	Unrolled:        "unrolled",
+	UnrolledMix:     "unrolled-mix",
+	Strided2:        "strided2",
+	Strided4:        "strided4",
+	StridedCast:     "strided-cast",
+	Concat:          "concat",
+	RowReduce:       "row-reduce",
+	ColReduce:       "col-reduce",
+	MidReduce:       "mid-reduce",
+	Fill:            "fill",
+	Memcpy:          "memcpy",
+	Gather:          "gather",
+	ScatterAdd:      "scatter-add",
+	EmbedDirect:     "embed-direct",
+	EmbedSort:       "embed-sort",
+	SoftmaxForward:  "softmax-forward",
+	SoftmaxBackward: "softmax-backward",
+	NormForward:     "norm-forward",
+	NormBackward:    "norm-backward",
+	NormWeight:      "norm-weight",
+	Dropout:         "dropout",
+	Sort:            "sort",
+	Index:           "index",
+	FusedPointwise:  "fused-pointwise",
+	FusedReduce:     "fused-reduce",
+	MultiTensor:     "multi-tensor",
+	Optimizer:       "optimizer",
+	ChunkCat:        "chunk-cat",
+	SplitCopy:       "split-copy",
+	Collective:      "collective",
+}
+
+func (c Class) String() string { return classNames[c] }
+
+// ClassOf returns the class of a name, as spelled in hardware profiles.
+func ClassOf(name string) (Class, bool) {
+	for i, n := range classNames {
+		if n == name {
+			return Class(i), true
+		}
+	}
+	return 0, false
+}
+
+// ClassNames lists the names of all classes.
+func ClassNames() []string { return classNames[:] }
+
+// Layout is which operands of a GEMM are transposed, by its role in training.
+type Layout uint8
+
+const (
+	LayoutForward Layout = iota // x·Wᵀ
+	LayoutDgrad                 // g·W
+	LayoutWgrad                 // gᵀ·x
+)
+
+var layoutNames = [...]string{"forward", "dgrad", "wgrad"}
+
+func (l Layout) String() string { return layoutNames[l] }
+
+// Op is one kernel launch (or Count equal ones in a row) and the host work in
+// front of it.
+type Op struct {
+	Module string // the module that runs it: "attention", "mlp"; for explain and host cost
+	Prim   string // the primitive: "linear", "mul"
+	Class  Class
+	DType  DType // of the computation
+	Phase  Phase
+
+	// GEMM: M×N×K, Batch times. Attention: see AttentionShape.
+	M, N, K, Batch int64
+	Layout         Layout
+	Attn           *AttentionShape
+
+	Elements float64     // elements the kernel iterates over
+	Index    float64     // strided kernels: operands times dimensions, the index arithmetic of one element
+	Bytes    units.Bytes // read plus written in device memory
+	FLOPs    units.FLOPs // executed
+	Count    int32       // kernels
+
+	Host HostWork // what the CPU does before and for this launch
+	Sync bool     // the host waits for this op to finish (item(), nonzero())
+	Comm *Comm    // for Collective
+}
+
+// Phase is the part of the step an op belongs to.
+type Phase uint8
+
+const (
+	Forward Phase = iota
+	Recompute
+	Backward
+	Optimize
+)
+
+var phaseNames = [...]string{"forward", "recompute", "backward", "optimizer"}
+
+func (p Phase) String() string { return phaseNames[p] }
+
+// HostWork counts what the CPU does to launch an op. A recipe gives each count
+// its cost.
+type HostWork struct {
+	Calls   uint16 // dispatcher calls that launch kernels
+	Views   uint16 // dispatcher calls that only make a view
+	Modules uint16 // Python module calls
+	Nodes   uint16 // autograd nodes run by the engine
+}
+
+// Add accumulates other into h.
+func (h *HostWork) Add(o HostWork) {
+	h.Calls += o.Calls
+	h.Views += o.Views
+	h.Modules += o.Modules
+	h.Nodes += o.Nodes
+}
+
+// AttentionShape is the problem of one fused attention kernel. Sequence lengths
+// are per sequence; heads are those of this rank.
+type AttentionShape struct {
+	Batch, Heads, KVHeads int64
+	Queries, Keys         int64
+	QKDim, VDim           int64
+	Causal                bool
+	Window                int64 // keys each query sees; 0: all
+	Masked                bool  // explicit mask or bias tensor: no skipping of blocks
+	Dropout               bool
+	Flavour               string // "" for what PyTorch picks (cuDNN), flash for FlashAttention 2
+	Backward              bool
+}
+
+// Comm is a collective on a named group of ranks.
+type Comm struct {
+	Kind  string      // all-reduce, all-gather, reduce-scatter, all-to-all, send-recv
+	Group string      // tp, cp, ep, dp, pp
+	Bytes units.Bytes // of the whole operation, as nccl-tests counts it
+	Async bool        // issued on its own stream; the compute stream goes on
+}
+
+// Event is an allocation (Bytes > 0) or a release (Bytes < 0) of a storage,
+// before op Op of the same section runs.
+type Event struct {
+	Store int32
+	Op    int32
+	Bytes units.Bytes
+	Kind  StoreKind
+}
+
+// StoreKind says what a storage holds, for the memory breakdown.
+type StoreKind uint8
+
+const (
+	Activation StoreKind = iota
+	Gradient             // gradient of a parameter
+	WeightCopy           // a parameter cast by autocast
+	Workspace            // scratch of one kernel
+	Logits               // loss head tensors over the vocabulary
+	NumStoreKinds
+)
+
+var storeKindNames = [...]string{"activations", "gradients", "weight_copies", "workspace", "logits"}
+
+func (k StoreKind) String() string { return storeKindNames[k] }
+
+// ParamGrad says that the gradient of parameter Param is complete after op Op
+// and lies in storage Store, which it keeps until the gradients are cleared.
+type ParamGrad struct {
+	Param, Op, Store int32
+	Bytes            units.Bytes
+}
+
+// Section is the record of a stretch of the step: the ops in launch order, the
+// memory events between them, and the gradients that become complete.
+type Section struct {
+	Ops    []Op
+	Events []Event
+	Grads  []ParamGrad
+	// Deferred are storages that nothing but autocast's cache of weight copies
+	// holds: they are released when the whole forward pass ends.
+	Deferred []Event
+}

@@ -1,0 +1,495 @@
+package tape
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// allocUnit is the caching allocator's smallest block: every allocation is
+// rounded up to it (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
+const allocUnit = 512
+
+// Tape records one unit of a model (a layer, the embedding, the head). A Tape is
+// not safe for concurrent use.
+type Tape struct {
+	Autocast DType  // compute dtype of autocast; F32 when it is off
+	Module   string // module now running, stamped on ops
+	FuseSums bool   // sums of gradients ride along in the kernel that reads them
+
+	stores []storage
+	nodes  []node
+	sec    *Section
+	phase  Phase
+	record bool // grad mode: make nodes and save tensors
+	host   HostWork
+	casts  []cast
+	kind   StoreKind // of new storages
+
+	begun, begunEvent       int // positions where the primitive now running began
+	lastSave, lastSaveEvent int // positions up to which saved tensors reach: checkpointing stops there
+}
+
+type cast struct {
+	param int32
+	copy  *Tensor
+}
+
+// New returns a tape that records forward ops with gradients.
+func New() *Tape {
+	return &Tape{record: true, sec: new(Section)}
+}
+
+// Grad switches the recording of nodes and saved tensors (torch.set_grad_enabled).
+func (t *Tape) Grad(on bool) { t.record = on }
+
+// Kind sets what new storages hold and returns the former kind.
+func (t *Tape) Kind(k StoreKind) StoreKind {
+	old := t.kind
+	t.kind = k
+	return old
+}
+
+// Cut ends the current section and returns it; recording goes on in a new one
+// of the given phase.
+func (t *Tape) Cut(next Phase) Section {
+	s := *t.sec
+	t.sec, t.phase = new(Section), next
+	t.lastSave, t.lastSaveEvent = 0, 0
+	return s
+}
+
+// EndAutocast drops the cached weight copies, as leaving the autocast context
+// does. Copies that no node saved are released when the whole forward pass ends.
+func (t *Tape) EndAutocast() {
+	for _, c := range t.casts {
+		s := &t.stores[c.copy.store]
+		if s.refs == 1 && t.phase == Forward {
+			s.refs = 0
+			t.sec.Deferred = append(t.sec.Deferred, Event{Store: c.copy.store, Bytes: -s.bytes, Kind: s.kind})
+			continue
+		}
+		t.Release(c.copy)
+	}
+	t.casts = t.casts[:0]
+}
+
+// stopEarly cuts what was recorded since position op after the last tensor that
+// was saved, as non-reentrant checkpointing stops its recomputation there.
+func (t *Tape) stopEarly() {
+	t.sec.Ops = t.sec.Ops[:t.lastSave]
+	kept := t.sec.Events[:t.lastSaveEvent]
+	for _, e := range t.sec.Events[t.lastSaveEvent:] {
+		// Keep releases of what was allocated before the cut.
+		if e.Bytes < 0 && t.allocatedIn(kept, e.Store) {
+			e.Op = min(e.Op, int32(t.lastSave))
+			kept = append(kept, e)
+		}
+	}
+	t.sec.Events = kept
+}
+
+func (t *Tape) allocatedIn(events []Event, store int32) bool {
+	live := t.stores[store].owned
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].Store == store {
+			return events[i].Bytes > 0
+		}
+	}
+	return live
+}
+
+// --- tensors ---
+
+// Param returns parameter i of the unit. It lives outside the tape's memory.
+func (t *Tape) Param(i int, dtype DType, grad bool, dims ...int64) *Tensor {
+	x := t.outside(dtype, dims)
+	x.param, x.grad = int32(i)+1, grad
+	return x
+}
+
+// Outside returns a tensor that others allocate and release: position tables,
+// token ids.
+func (t *Tape) Outside(dtype DType, dims ...int64) *Tensor { return t.outside(dtype, dims) }
+
+func (t *Tape) outside(dtype DType, dims []int64) *Tensor {
+	x := t.meta(dtype, dims)
+	x.store = int32(len(t.stores))
+	t.stores = append(t.stores, storage{bytes: roundUp(x.bytes()), refs: 1})
+	return x
+}
+
+// Input returns a tensor that the unit takes over from the unit before it: the
+// caller has allocated it, this tape releases it. Its storage is 0 when it is
+// the first tensor of the tape.
+func (t *Tape) Input(dtype DType, grad bool, dims ...int64) *Tensor {
+	x := t.outside(dtype, dims)
+	t.stores[x.store].owned = true
+	t.stores[x.store].kind = t.kind
+	if grad && t.record {
+		x.grad = true
+		x.node = t.addNode(node{name: "input", isInput: true})
+	}
+	return x
+}
+
+func (t *Tape) meta(dtype DType, dims []int64) *Tensor {
+	x := &Tensor{nd: int8(len(dims)), dtype: dtype, node: -1, store: -1}
+	copy(x.dims[:], dims)
+	x.setContiguous()
+	return x
+}
+
+// empty allocates a fresh tensor with the layout already set in x.
+func (t *Tape) alloc(x *Tensor) *Tensor {
+	b := roundUp(x.bytes())
+	x.store = int32(len(t.stores))
+	t.stores = append(t.stores, storage{bytes: b, refs: 1, kind: t.kind, owned: true})
+	t.event(x.store, b)
+	return x
+}
+
+// Empty returns a fresh tensor that no op writes (its kernels are counted elsewhere).
+func (t *Tape) Empty(dtype DType, dims ...int64) *Tensor { return t.empty(dtype, dims...) }
+
+func (t *Tape) empty(dtype DType, dims ...int64) *Tensor { return t.alloc(t.meta(dtype, dims)) }
+
+func (t *Tape) event(store int32, bytes units.Bytes) {
+	if bytes != 0 {
+		t.sec.Events = append(t.sec.Events, Event{Store: store, Op: int32(len(t.sec.Ops)), Bytes: bytes, Kind: t.stores[store].kind})
+	}
+}
+
+// scratch allocates and releases memory that one kernel needs while it runs.
+func (t *Tape) scratch(b units.Bytes) {
+	if b <= 0 {
+		return
+	}
+	b = roundUp(b)
+	id := int32(len(t.stores))
+	t.stores = append(t.stores, storage{bytes: b, kind: Workspace, owned: true})
+	t.event(id, b)
+	t.event(id, -b)
+}
+
+// Bytes is the size of the block that holds x.
+func (t *Tape) Bytes(x *Tensor) units.Bytes { return t.stores[x.store].bytes }
+
+func roundUp(b units.Bytes) units.Bytes {
+	n := (int64(b) + allocUnit - 1) / allocUnit * allocUnit
+	return units.Bytes(n)
+}
+
+// Hold adds an owner and returns x.
+func (t *Tape) Hold(x *Tensor) *Tensor {
+	if x != nil && x.store >= 0 {
+		t.stores[x.store].refs++
+	}
+	return x
+}
+
+// Release gives up one ownership; the last one frees the storage.
+func (t *Tape) Release(xs ...*Tensor) {
+	for _, x := range xs {
+		if x == nil || x.store < 0 {
+			continue
+		}
+		s := &t.stores[x.store]
+		if s.refs--; s.refs == 0 && s.owned {
+			t.event(x.store, -s.bytes)
+		}
+	}
+}
+
+// view returns another tensor on x's storage.
+func (t *Tape) view(x *Tensor) *Tensor {
+	y := *x
+	y.node, y.grad, y.param = -1, false, 0
+	t.Hold(x)
+	t.host.Views++
+	return &y
+}
+
+// --- ops ---
+
+// emit appends an op and gives it the host work gathered since the last one.
+func (t *Tape) emit(o Op) {
+	o.Module, o.Phase = t.Module, t.phase
+	if o.Count == 0 && o.Class != NoKernel {
+		o.Count = 1
+	}
+	h := t.host
+	h.Calls++
+	o.Host = h
+	t.host = HostWork{}
+	t.sec.Ops = append(t.sec.Ops, o)
+}
+
+// Call notes that a Python module is called; the host cost goes to the next op.
+func (t *Tape) Call() { t.host.Modules++ }
+
+// Flush turns host work without a following kernel into an op of its own.
+func (t *Tape) Flush() {
+	if t.host != (HostWork{}) {
+		t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: "host", Phase: t.phase, Host: t.host})
+		t.host = HostWork{}
+	}
+}
+
+// Tiny emits n kernels too small to matter but for their launch.
+func (t *Tape) Tiny(prim string, n int) {
+	for range n {
+		t.emit(Op{Prim: prim, Class: Vectorized, Elements: 1})
+	}
+}
+
+// Wait emits the host's wait for the device: a copy of one value to the host.
+func (t *Tape) Wait() {
+	t.emit(Op{Prim: "item", Class: Memcpy, Elements: 1, Bytes: 1, Sync: true})
+}
+
+// --- autograd ---
+
+type edge struct {
+	node  int32 // producing node, -1 when the gradient ends at a parameter
+	out   int8
+	param int32 // 1 + parameter
+	meta  Tensor
+}
+
+// node is one entry of the autograd tape.
+type node struct {
+	name    string
+	module  string
+	in      []edge // inputs that need a gradient, in the order backward returns them
+	saved   []*Tensor
+	nout    int8
+	grads   [3]*Tensor // gradients of the outputs, summed over their uses
+	isInput bool
+	run     func(t *Tape, n *node, g []*Tensor) []*Tensor
+}
+
+func (t *Tape) addNode(n node) int32 {
+	n.module = t.Module
+	t.nodes = append(t.nodes, n)
+	return int32(len(t.nodes) - 1)
+}
+
+// begin marks the start of a primitive.
+func (t *Tape) begin() { t.begun, t.begunEvent = len(t.sec.Ops), len(t.sec.Events) }
+
+// needs reports whether a gradient must flow to any of the inputs.
+func (t *Tape) needs(xs ...*Tensor) bool {
+	if !t.record {
+		return false
+	}
+	for _, x := range xs {
+		if x != nil && x.grad {
+			return true
+		}
+	}
+	return false
+}
+
+// attach makes outs the outputs of a new node. run returns one gradient per
+// input of ins that requires one; it borrows the output gradients g. saved
+// tensors are held until the node has run.
+func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape, n *node, g []*Tensor) []*Tensor) {
+	if !t.needs(ins...) {
+		return
+	}
+	n := node{name: name, nout: int8(len(outs)), run: run}
+	for _, x := range ins {
+		if x != nil && x.grad {
+			n.in = append(n.in, edge{node: x.node, out: x.outIdx, param: x.param, meta: *x})
+		}
+	}
+	for _, s := range saved {
+		if s != nil {
+			n.saved = append(n.saved, t.Hold(s))
+		}
+	}
+	if len(saved) > 0 { // inputs are saved before the kernel runs, results after it
+		t.lastSave, t.lastSaveEvent = t.begun, t.begunEvent
+		for _, o := range outs {
+			for _, s := range saved {
+				if s != nil && s.store == o.store {
+					t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
+				}
+			}
+		}
+	}
+	id := t.addNode(n)
+	for i, o := range outs {
+		o.grad, o.node, o.outIdx = true, id, int8(i)
+	}
+}
+
+// GradOf allocates the gradient that arrives at an output from the unit after
+// it; like Input, this tape releases it.
+func (t *Tape) GradOf(y *Tensor, dtype DType) *Tensor {
+	g := t.outside(dtype, y.dims[:y.nd])
+	t.stores[g.store].owned = true
+	return g
+}
+
+// Backward runs the nodes that y depends on, latest first (the engine's
+// priority is the creation order), starting from gradient g, which it takes
+// over. It returns the gradient of the tape's Input, or nil.
+func (t *Tape) Backward(y, g *Tensor) *Tensor {
+	grads := t.run(0, y, g)
+	if len(grads) == 0 {
+		return nil
+	}
+	return grads[0]
+}
+
+// run runs the nodes from y down to index lo and returns the gradients of the
+// Input nodes among them, in the order they were made.
+func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
+	if y.node < 0 {
+		t.Release(g)
+		return nil
+	}
+	recording := t.record
+	t.record = false
+	t.nodes[y.node].grads[y.outIdx] = g
+	var inputs []*Tensor
+	for i := len(t.nodes) - 1; i >= lo; i-- {
+		n := t.nodes[i] // a copy: nodes may be appended while it runs
+		if n.isInput {
+			inputs = append(inputs, n.grads[0])
+			t.nodes[i].grads = [3]*Tensor{}
+			continue
+		}
+		if n.grads == [3]*Tensor{} {
+			t.drop(i)
+			continue
+		}
+		t.Module = n.module
+		t.host.Nodes++
+		out := n.run(t, &n, n.grads[:n.nout])
+		t.Release(n.grads[:n.nout]...)
+		t.nodes[i].grads = [3]*Tensor{}
+		t.drop(i)
+		t.route(n.in, out)
+	}
+	t.record = recording
+	for i, j := 0, len(inputs)-1; i < j; i, j = i+1, j-1 {
+		inputs[i], inputs[j] = inputs[j], inputs[i]
+	}
+	return inputs
+}
+
+// Checkpoint runs f on activations without saving anything but these inputs; its
+// gradient runs f again and then the gradients of that run. Parameters reach f
+// by closure. With early, the second run ends after the last tensor it saves.
+func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
+	if !t.record {
+		return f(ins)
+	}
+	t.record = false
+	y := f(ins)
+	t.record = true
+	t.begin()
+	t.attach("checkpoint", ins, []*Tensor{y}, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		outer, lo := t.phase, len(t.nodes)
+		again := make([]*Tensor, len(ins))
+		for i, x := range ins {
+			c := *x
+			if x.grad {
+				c.node, c.outIdx = t.addNode(node{name: "input", isInput: true}), 0
+			}
+			again[i] = &c
+		}
+		t.phase, t.record = Recompute, true
+		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
+		y := f(again)
+		t.EndAutocast()
+		if early {
+			t.stopEarly()
+			t.host = HostWork{}
+		} else {
+			t.Release(y)
+		}
+		t.phase, t.record = outer, false
+		out := t.run(lo, y, t.Hold(g[0]))
+		t.nodes = t.nodes[:lo]
+		return out
+	})
+	return y
+}
+
+// drop releases what a node saved.
+func (t *Tape) drop(i int) {
+	t.Release(t.nodes[i].saved...)
+	t.nodes[i].saved = nil
+}
+
+// route fits each gradient to its input (sum over broadcast dimensions, cast)
+// and hands it to the node or parameter it belongs to.
+func (t *Tape) route(in []edge, grads []*Tensor) {
+	for i, g := range grads {
+		if g != nil {
+			grads[i] = t.fit(g, &in[i].meta)
+		}
+	}
+	for i, g := range grads {
+		if g == nil {
+			continue
+		}
+		e := in[i]
+		if e.param > 0 {
+			t.paramGrad(e.param-1, g)
+			continue
+		}
+		if e.node < 0 {
+			t.Release(g)
+			continue
+		}
+		slot := &t.nodes[e.node].grads[e.out]
+		if *slot == nil {
+			*slot = g
+			continue
+		}
+		*slot = t.accumulate(*slot, g)
+	}
+}
+
+// fit reduces g to the shape of x and casts it to x's dtype.
+func (t *Tape) fit(g, x *Tensor) *Tensor {
+	if g.Size() != x.Size() {
+		class := ColReduce
+		if x.Dim(-1) == 1 && g.Dim(-1) != 1 {
+			class = RowReduce
+		}
+		r := t.empty(g.dtype, x.dims[:x.nd]...)
+		t.reduce("sum", class, g, r)
+		t.Release(g)
+		g = r
+	}
+	if g.dtype != x.dtype {
+		c := t.castTo(g, x.dtype)
+		t.Release(g)
+		g = c
+	}
+	return g
+}
+
+// accumulate adds g to old: in place when nothing else holds old and it is
+// dense, into a new tensor otherwise (input_buffer.cpp, accumulate).
+func (t *Tape) accumulate(old, g *Tensor) *Tensor {
+	if t.stores[old.store].refs == 1 && t.stores[old.store].owned && old.dense() {
+		t.kernel("add_", old, old, g)
+		t.Release(g)
+		return old
+	}
+	sum := t.like(old, g)
+	t.kernel("add", sum, old, g)
+	t.Release(old, g)
+	return sum
+}
+
+// paramGrad ends a gradient at its parameter, which takes over its storage.
+func (t *Tape) paramGrad(param int32, g *Tensor) {
+	s := &t.stores[g.store]
+	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes})
+}

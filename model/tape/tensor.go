@@ -1,0 +1,176 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// DType is an element type.
+type DType uint8
+
+const (
+	F32 DType = iota
+	BF16
+	F16
+	FP8
+	FP4
+	I64
+	I32
+	Bool
+	F64
+)
+
+var dtypes = [...]struct {
+	name string
+	size units.Bytes
+}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}}
+
+func (d DType) String() string     { return dtypes[d].name }
+func (d DType) Size() units.Bytes  { return dtypes[d].size }
+func (d DType) floating() bool     { return d <= FP4 || d == F64 }
+func (d DType) lowPrecision() bool { return d >= BF16 && d <= FP4 }
+
+// DTypeOf returns the dtype of a name.
+func DTypeOf(name string) (DType, bool) {
+	for i, t := range dtypes {
+		if t.name == name {
+			return DType(i), true
+		}
+	}
+	return 0, false
+}
+
+// maxDims is the most dimensions any program uses.
+const maxDims = 5
+
+// Tensor is a symbolic tensor: everything PyTorch knows of a tensor but its
+// elements. Tensors are made by a Tape and are owned by whoever holds them:
+// Release gives one up.
+type Tensor struct {
+	dims, strides [maxDims]int64
+	nd            int8
+	dtype         DType
+	store         int32 // storage; -1: holds no device memory (a scalar on the host)
+	node          int32 // producing node; -1: a leaf or no gradient
+	outIdx        int8  // which of its outputs
+	param         int32 // 1 + parameter index for a parameter
+	grad          bool  // requires gradient
+}
+
+// Dims returns the shape.
+func (x *Tensor) Dims() []int64 { return x.dims[:x.nd] }
+
+// Dim returns one dimension; negative counts from the end.
+func (x *Tensor) Dim(i int) int64 {
+	if i < 0 {
+		i += int(x.nd)
+	}
+	return x.dims[i]
+}
+
+// DType returns the element type.
+func (x *Tensor) DType() DType { return x.dtype }
+
+// Store returns the storage that holds x, as Events name it; -1 for none.
+func (x *Tensor) Store() int32 { return x.store }
+
+// RequiresGrad reports whether a gradient will flow to x.
+func (x *Tensor) RequiresGrad() bool { return x.grad }
+
+// Size returns the number of elements.
+func (x *Tensor) Size() int64 {
+	n := int64(1)
+	for _, d := range x.dims[:x.nd] {
+		n *= d
+	}
+	return n
+}
+
+// bytes is the memory the elements take, each stored one counted once: a
+// dimension of stride 0 (expanded) does not multiply.
+func (x *Tensor) bytes() units.Bytes {
+	n := int64(1)
+	for i := range x.nd {
+		if x.strides[i] != 0 {
+			n *= x.dims[i]
+		}
+	}
+	return units.Bytes(n) * x.dtype.Size()
+}
+
+// setContiguous gives x the strides of a fresh row-major tensor.
+func (x *Tensor) setContiguous() {
+	s := int64(1)
+	for i := int(x.nd) - 1; i >= 0; i-- {
+		x.strides[i] = s
+		s *= x.dims[i]
+	}
+}
+
+// contiguous reports whether x is row-major without gaps.
+func (x *Tensor) contiguous() bool {
+	s := int64(1)
+	for i := int(x.nd) - 1; i >= 0; i-- {
+		if x.dims[i] == 1 {
+			continue
+		}
+		if x.strides[i] != s {
+			return false
+		}
+		s *= x.dims[i]
+	}
+	return true
+}
+
+// dense reports whether x fills its elements' memory without gaps or overlaps
+// in some order of its dimensions.
+func (x *Tensor) dense() bool {
+	order := x.order()
+	s := int64(1)
+	for i := int(x.nd) - 1; i >= 0; i-- {
+		d := order[i]
+		if x.dims[d] == 1 {
+			continue
+		}
+		if x.strides[d] != s {
+			return false
+		}
+		s *= x.dims[d]
+	}
+	return true
+}
+
+// order lists the dimensions from largest to smallest stride, keeping the
+// given order among equals.
+func (x *Tensor) order() [maxDims]int8 {
+	var o [maxDims]int8
+	for i := range x.nd {
+		o[i] = i
+	}
+	for i := int8(1); i < x.nd; i++ { // insertion sort, at most five entries
+		for j := i; j > 0 && x.strides[o[j-1]] < x.strides[o[j]]; j-- {
+			o[j-1], o[j] = o[j], o[j-1]
+		}
+	}
+	return o
+}
+
+// sameLayout reports whether x and y walk memory in the same order, so that an
+// elementwise kernel may treat both as flat arrays.
+func (x *Tensor) sameLayout(y *Tensor) bool {
+	if x.nd != y.nd {
+		return x.contiguous() && y.contiguous() && x.Size() == y.Size()
+	}
+	for i := range x.nd {
+		if x.dims[i] != y.dims[i] || x.dims[i] != 1 && x.strides[i] != y.strides[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// storage is a block of device memory with the number of tensors, saved
+// values and gradient slots that hold it.
+type storage struct {
+	bytes units.Bytes
+	refs  int32
+	kind  StoreKind
+	owned bool // allocated by this tape; parameters and borrowed inputs are not
+}

@@ -1,0 +1,197 @@
+package tape
+
+// Reshape gives x new dims: a view when its strides allow it, a copy otherwise.
+// The gradient is reshaped back, which copies when its own layout demands it.
+func (t *Tape) Reshape(x *Tensor, dims ...int64) *Tensor {
+	src := *x
+	z := t.reshape(x, dims)
+	t.attach("view", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.reshape(g[0], src.dims[:src.nd])}
+	})
+	return z
+}
+
+func (t *Tape) reshape(x *Tensor, dims []int64) *Tensor {
+	if strides, ok := viewStrides(x, dims); ok {
+		y := t.view(x)
+		y.nd = int8(len(dims))
+		copy(y.dims[:], dims)
+		y.strides = strides
+		return y
+	}
+	c := t.copyContiguous(x)
+	y := t.view(c)
+	y.nd = int8(len(dims))
+	copy(y.dims[:], dims)
+	y.setContiguous()
+	t.Release(c)
+	return y
+}
+
+// copyContiguous is clone(memory_format=contiguous).
+func (t *Tape) copyContiguous(x *Tensor) *Tensor {
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.kernel("clone", y, x)
+	return y
+}
+
+// viewStrides returns the strides of x seen with other dims, if no copy is
+// needed (aten/src/ATen/TensorUtils.cpp, computeStride): every stretch of new
+// dims must fall into a stretch of old dims that is contiguous in itself.
+func viewStrides(x *Tensor, dims []int64) (s [maxDims]int64, ok bool) {
+	v := len(dims) - 1
+	chunk := int64(1)
+	if x.nd == 0 {
+		return s, true
+	}
+	base := x.strides[x.nd-1]
+	viewed := int64(1)
+	for d := int(x.nd) - 1; d >= 0; d-- {
+		chunk *= x.dims[d]
+		if d > 0 && (x.dims[d-1] == 1 || x.strides[d-1] == chunk*base) {
+			continue
+		}
+		for v >= 0 && (viewed < chunk || dims[v] == 1) {
+			s[v] = viewed * base
+			viewed *= dims[v]
+			v--
+		}
+		if viewed != chunk {
+			return s, false
+		}
+		if d > 0 {
+			base, chunk, viewed = x.strides[d-1], 1, 1
+		}
+	}
+	return s, v < 0
+}
+
+// Transpose swaps two dimensions (negative counts from the end).
+func (t *Tape) Transpose(x *Tensor, i, j int) *Tensor {
+	swap := func(x *Tensor) *Tensor {
+		y := t.view(x)
+		a, b := i, j
+		if a < 0 {
+			a += int(y.nd)
+		}
+		if b < 0 {
+			b += int(y.nd)
+		}
+		y.dims[a], y.dims[b] = y.dims[b], y.dims[a]
+		y.strides[a], y.strides[b] = y.strides[b], y.strides[a]
+		return y
+	}
+	z := swap(x)
+	t.attach("transpose", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{swap(g[0])}
+	})
+	return z
+}
+
+// Contiguous copies x unless it is contiguous already.
+func (t *Tape) Contiguous(x *Tensor) *Tensor {
+	if x.contiguous() {
+		return t.Hold(x)
+	}
+	t.begin()
+	z := t.copyContiguous(x)
+	t.attach("clone", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.Hold(g[0])}
+	})
+	return z
+}
+
+// Expand broadcasts x to dims; the gradient is summed back by the engine.
+func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
+	z := t.expandTo(x, dims)
+	src := *x
+	t.attach("expand", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
+		t.reduce("sum", ColReduce, g[0], r)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// Slice takes part [from, to) of dimension dim. Its gradient fills a tensor of
+// zeros and copies the part into it (slice_backward).
+func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
+	if dim < 0 {
+		dim += int(x.nd)
+	}
+	z := t.view(x)
+	z.dims[dim] = to - from
+	src := *x
+	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		part := t.view(r)
+		part.dims[dim] = to - from
+		t.kernel("copy_", part, g[0])
+		t.Release(part)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+func (t *Tape) fill(x *Tensor) {
+	t.emit(Op{Prim: "fill_", Class: Fill, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
+}
+
+// Split cuts the last dimension into parts of the given widths. Its gradient is
+// one concatenation.
+func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
+	outs := make([]*Tensor, len(widths))
+	for i, w := range widths {
+		outs[i] = t.view(x)
+		outs[i].dims[x.nd-1] = w
+		t.host.Views--
+	}
+	t.host.Views++
+	src := *x
+	t.attach("split", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.concat(r, g...)
+		return []*Tensor{r}
+	})
+	return outs
+}
+
+// concat emits the copy of parts into out: vectorized when all are contiguous.
+func (t *Tape) concat(out *Tensor, parts ...*Tensor) {
+	class := Vectorized
+	for _, p := range parts {
+		if p != nil && !p.contiguous() {
+			class = Concat
+		}
+	}
+	t.emit(Op{Prim: "cat", Class: class, DType: out.dtype, Elements: float64(out.Size()), Bytes: 2 * out.bytes()})
+}
+
+// Concat joins tensors along the last dimension. Its gradient is views.
+func (t *Tape) Concat(xs ...*Tensor) *Tensor {
+	t.begin()
+	z := t.meta(promote(xs...), xs[0].dims[:xs[0].nd])
+	z.dims[z.nd-1] = 0
+	for _, x := range xs {
+		z.dims[z.nd-1] += x.Dim(-1)
+	}
+	z.setContiguous()
+	t.alloc(z)
+	t.concat(z, xs...)
+	widths := make([]int64, 0, len(xs))
+	for _, x := range xs {
+		if x.grad {
+			widths = append(widths, x.Dim(-1))
+		}
+	}
+	t.attach("cat", xs, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		out := make([]*Tensor, len(widths))
+		for i, w := range widths {
+			out[i] = t.view(g[0])
+			out[i].dims[g[0].nd-1] = w
+		}
+		return out
+	})
+	return z
+}

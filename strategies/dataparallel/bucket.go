@@ -1,0 +1,33 @@
+package dataparallel
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// Defaults of torch.nn.parallel.DistributedDataParallel.
+const (
+	DefaultBucket = 25 * units.MiB // bucket_cap_mb
+	FirstBucket   = 1 * units.MiB  // kDefaultFirstBucketBytes; only while bucket_cap_mb is left alone
+)
+
+// Buckets cuts gradients, given in the order they become ready, into the groups
+// that are reduced together: a bucket closes when it holds at least its cap
+// (reducer.cpp, compute_bucket_assignment_by_size). first is the cap of the first
+// one. It returns for each gradient whether it closes a bucket, and the bytes of
+// each bucket.
+func Buckets(grads []units.Bytes, first, limit units.Bytes) (closes []bool, sizes []units.Bytes) {
+	closes = make([]bool, len(grads))
+	var held units.Bytes
+	bound := first
+	for i, g := range grads {
+		held += g
+		if held >= bound {
+			closes[i] = true
+			sizes = append(sizes, held)
+			held, bound = 0, limit
+		}
+	}
+	if held > 0 {
+		closes[len(grads)-1] = true
+		sizes = append(sizes, held)
+	}
+	return closes, sizes
+}

@@ -1,0 +1,12 @@
+// Package estimate predicts one training step: it is the glue of the flow
+//
+//	job → ops → times → actions → timeline → result
+//
+// and holds no physics of its own. Estimate builds the units of a rank (model/ops),
+// prices them (hardware/kernel, hardware/collective), runs them on the timeline as
+// the plan's data parallelism and pipeline schedule say, adds memory, and finds the
+// clock at which the step's power fits the card.
+//
+// strategies/search, calibrate/runs and the commands all call it; there is no
+// second model.
+package estimate

@@ -1,0 +1,246 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// Options choose how much is recorded.
+type Options struct {
+	Record bool // keep spans for traces
+}
+
+// Estimate predicts one training step of a resolved job with a plan.
+func Estimate(j *strategies.Job, o Options) (*Result, error) {
+	p, err := newPricer(j)
+	if err != nil {
+		return nil, err
+	}
+	m := ops.Build(config(j))
+	r := &Result{Job: j}
+	for {
+		s := p.simulate(m, o)
+		s.fill(r)
+		if !p.throttle(s, r) {
+			break
+		}
+	}
+	p.measureMemory(m, r)
+	p.finish(r)
+	return r, nil
+}
+
+// config is what the ops of one rank depend on.
+func config(j *strategies.Job) ops.Config {
+	return ops.Config{
+		Spec: j.Model, Recipe: j.Recipe, Precision: j.Precision, Attention: j.Runtime.Attention,
+		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
+			DTensor: j.Recipe.Structure.DTensor},
+		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
+		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
+	}
+}
+
+// simulation is one run of the timeline over all stages.
+type simulation struct {
+	p      *pricer
+	units  map[*ops.Unit]*unit
+	chunks [][]*chunk // by pipeline rank and virtual stage
+	step   *step      // of a job without pipeline
+	sim    *timeline.Sim
+	pipe   *pipelineRun
+	total  float64
+}
+
+func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
+	s := &simulation{p: p}
+	s.chunks = p.cut(m)
+	if p.job.Plan.PP > 1 {
+		s.runPipeline(o)
+		return s
+	}
+	s.sim = &timeline.Sim{}
+	if o.Record {
+		s.sim.Record = &timeline.Recorder{}
+	}
+	s.step = p.newStep(s.chunks[0][0], s.sim)
+	s.step.run()
+	s.total = s.sim.Now
+	return s
+}
+
+// cut prices the units and gives each pipeline rank its chunks.
+func (p *pricer) cut(m *ops.Model) [][]*chunk {
+	embedding, head := p.unit(&m.Embedding), p.unit(&m.Head)
+	kinds := make([]unit, len(m.Kinds))
+	for i := range m.Kinds {
+		kinds[i] = p.unit(&m.Kinds[i])
+	}
+	plan := &p.job.Plan
+	stages := plan.PP * plan.VirtualStages
+	split := strategies.Split(int64(len(m.Layers)), stages)
+	chunks := make([]*chunk, stages)
+	at := 0
+	for i := range chunks {
+		c := &chunk{}
+		for range split[i] {
+			c.layers = append(c.layers, &kinds[m.Layers[at]])
+			at++
+		}
+		chunks[i] = c
+	}
+	chunks[0].embedding = &embedding
+	chunks[stages-1].head = &head
+	out := make([][]*chunk, plan.PP)
+	for i, c := range chunks {
+		r := int64(i) % plan.PP
+		out[r] = append(out[r], c)
+	}
+	return out
+}
+
+// fill writes what the simulation found into the result.
+func (s *simulation) fill(r *Result) {
+	r.StepTime = units.Seconds(s.total)
+	if s.pipe != nil {
+		s.pipe.fill(r)
+		return
+	}
+	st, sim := s.step, s.sim
+	r.Forward, r.Backward, r.Optimizer = units.Seconds(st.forward), units.Seconds(st.backward), units.Seconds(st.optimizer)
+	r.HostIdle = units.Seconds(sim.Idle)
+	r.Exposed = map[string]units.Seconds{}
+	for k, v := range st.exposed {
+		if v > 0 {
+			r.Exposed[k] += units.Seconds(v)
+		}
+	}
+	n := units.Seconds(s.p.job.Train.GradAccumulation)
+	var kernels [numWork]units.Seconds
+	for _, u := range st.list {
+		for _, sec := range []*section{&u.forward, &u.backward} {
+			for k, t := range sec.time {
+				kernels[k] += t * n
+			}
+			for g, t := range sec.comm {
+				r.Exposed[g] += t * n
+			}
+		}
+	}
+	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(sim.Slowed),
+		Exposed: units.Seconds(sim.Exposed + sim.Inline)}
+	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
+	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
+	r.Parts.Gaps = r.StepTime - r.Parts.Total()
+	if sim.Record != nil {
+		r.Spans = sim.Record.Spans
+	}
+}
+
+// work returns the device time by kind of the rank that the power is computed for.
+func (s *simulation) work() (w [numWork]units.Seconds, busy units.Seconds) {
+	lists := s.chunks
+	n := units.Seconds(s.p.job.Train.GradAccumulation)
+	ranks := units.Seconds(len(lists))
+	for _, rank := range lists {
+		for _, c := range rank {
+			for _, u := range c.list() {
+				for _, sec := range []*section{&u.forward, &u.backward} {
+					for k, t := range sec.time {
+						w[k] += t * n / ranks
+					}
+				}
+			}
+		}
+	}
+	for _, t := range w {
+		busy += t
+	}
+	return
+}
+
+// finish derives the figures that need the whole result.
+func (p *pricer) finish(r *Result) {
+	j := p.job
+	gpus := float64(j.GPUs)
+	tokens := j.Tokens()
+	r.TokensPerSecond = tokens / float64(r.StepTime) / gpus
+	fwd := j.Model.ForwardFLOPs(int64(tokens), j.Train.SequenceLength, true)
+	r.ModelFLOPs = 3 * fwd.Total()
+	r.Peak = peakOf(j)
+	if r.Peak > 0 {
+		r.MFU = float64(r.ModelFLOPs) / gpus / float64(r.StepTime) / float64(r.Peak)
+	}
+	r.HFU = r.MFU
+	if j.Train.Recompute != ops.NoRecompute {
+		r.HFU = r.MFU * p.recomputeFactor(fwd)
+	}
+	r.Bound = bound(r)
+	p.notes(r)
+}
+
+// recomputeFactor is executed over model FLOPs.
+func (p *pricer) recomputeFactor(f model.FLOPBreakdown) float64 {
+	total := float64(3 * f.Total())
+	again := float64(f.Attention)
+	if p.job.Train.Recompute == ops.FullRecompute {
+		again = float64(f.Total() - f.Head)
+	}
+	return (total + again) / total
+}
+
+// peakOf is the dense peak of the compute precision.
+func peakOf(j *strategies.Job) units.FLOPRate {
+	d := j.Precision.Compute
+	if j.Precision.GEMM.Set {
+		d = j.Precision.GEMM
+	}
+	name := d.String()
+	if name == "fp32" {
+		name = "tf32"
+	}
+	for _, n := range []string{name, "bf16", "fp16", "fp32"} {
+		if v := j.Hardware.GPU.Peak.Of(n); v > 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// bound names what most of the step goes to.
+func bound(r *Result) string {
+	t := r.StepTime
+	switch p := r.Parts; {
+	case p.Host > t/5:
+		return "host"
+	case p.Bubble > t/4:
+		return "bubble"
+	case p.Exposed > t/4:
+		return "communication"
+	case p.Memory > p.GEMM+p.Attention:
+		return "memory"
+	}
+	return "compute"
+}
+
+// notes adds what makes the number less certain.
+func (p *pricer) notes(r *Result) {
+	j := p.job
+	for _, d := range j.Defaulted {
+		r.Notes = append(r.Notes, diag.Note{Code: "job.default", Text: d})
+	}
+	if !j.Hardware.Own["gemm"] && j.Hardware.Laws.GEMM.On != nil && j.Hardware.Laws.GEMM.On.Name.Value != j.Hardware.GPU.Name.Value {
+		r.Notes = append(r.Notes, diag.Note{Code: "hardware.scaled", Text: "kernel times of " + j.Hardware.Name + " are scaled from measurements on a " + j.Hardware.Laws.GEMM.On.Name.Value,
+			Remedy: "run perfplan calibrate on the machine"})
+	}
+	if !r.Memory.Fits {
+		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
+	}
+}
+
+var _ hardware.Kind

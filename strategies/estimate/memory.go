@@ -1,0 +1,106 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/dataparallel"
+	"github.com/perfplan/perfplan/strategies/memory"
+	"github.com/perfplan/perfplan/strategies/memory/allocator"
+)
+
+// measureMemory walks the fullest rank's step.
+func (p *pricer) measureMemory(m *ops.Model, r *Result) {
+	if p.job.Plan.PP > 1 {
+		return
+	}
+	list := []*ops.Unit{&m.Embedding}
+	for _, k := range m.Layers {
+		list = append(list, &m.Kinds[k])
+	}
+	list = append(list, &m.Head)
+	step := p.memoryStep(list, true, true)
+	peak := memory.Measure(step, allocator.New(allocator.Options{}))
+	r.Memory.PeakAllocated, r.Memory.PeakReserved, r.Memory.By, r.Memory.Moment = peak.Allocated, peak.Reserved, peak.By, peak.Moment
+	p.outside(r)
+}
+
+// memoryStep describes a rank's step to the memory walk.
+func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
+	j := p.job
+	plan, prec := &j.Plan, j.Precision
+	var params int64
+	for _, u := range list {
+		for _, q := range u.Params {
+			if !(q.TiedCopy && first && last) {
+				params += q.Local
+			}
+		}
+	}
+	dp := p.groups["dp"].Ranks
+	shard := max(p.groups["shard"].Ranks, 1)
+	main := j.Recipe.Structure.MainGradients
+	torchDDP := dp > 1 && plan.DataParallel == strategies.DDP && !main
+	states := dataparallel.StatesOf(plan.DataParallel, prec, main)
+	w, o, g := states.PerParam(shard)
+	n := units.Bytes(params)
+	s := &memory.Step{Units: list, MicroBatches: j.Train.GradAccumulation}
+	s.Static[memory.Parameters] = w * n
+	s.Static[memory.OptimizerStates] = o * n
+	s.Static[memory.Gradients] = g * n
+	s.Static[memory.Workspaces] = j.Hardware.Laws.Memory.Workspace
+	if plan.SyncEveryMicroBatch != nil {
+		s.SyncEvery = *plan.SyncEveryMicroBatch
+	} else {
+		s.SyncEvery = j.Recipe.Overlap.SyncEvery
+	}
+	switch {
+	case main && !plan.DataParallel.ShardsParameters():
+		s.Mode = memory.MainBuffers
+	case torchDDP:
+		s.Mode = memory.Bucketed
+		s.Static[memory.Gathered] = n * prec.Gradients.Size()
+	case plan.DataParallel.ShardsParameters() && dp > 1:
+		s.Mode = memory.Sharded
+		s.Sharding = memory.Sharding{Ranks: shard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
+			Root: j.Recipe.Structure.ExposedRoot && first && last, Copies: plan.DataParallel == strategies.FSDP2}
+	}
+	return s
+}
+
+// outside adds what lies outside the framework's tensors and decides whether the
+// job fits.
+func (p *pricer) outside(r *Result) {
+	j := p.job
+	law := j.Hardware.Laws.Memory
+	add := func(name string, b units.Bytes) {
+		if b > 0 {
+			r.Memory.Outside = append(r.Memory.Outside, Outside{name, b})
+		}
+	}
+	add("cuda_context", law.Context)
+	comms := 0
+	plan := &j.Plan
+	if j.GPUs > 1 {
+		comms = 1
+		for _, d := range []int64{plan.TP, plan.CP, plan.EP, plan.PP} {
+			if d > 1 && d < j.GPUs {
+				comms++
+			}
+		}
+		if plan.TP > 1 || plan.Replicas() > 1 && plan.DataParallel.ShardsParameters() {
+			comms++
+		}
+		add("nccl", law.NCCL+units.Bytes(comms)*law.Communicator)
+	}
+	if r.Memory.PeakReserved == 0 {
+		r.Memory.PeakReserved = r.Memory.PeakAllocated
+	}
+	add("allocator_slack", r.Memory.PeakReserved-r.Memory.PeakAllocated)
+	r.Memory.DeviceUsed = r.Memory.PeakAllocated
+	for _, x := range r.Memory.Outside {
+		r.Memory.DeviceUsed += x.Bytes
+	}
+	r.Memory.Capacity = j.Hardware.GPU.Memory.Value - law.Reserve
+	r.Memory.Fits = r.Memory.DeviceUsed <= r.Memory.Capacity
+}

@@ -1,0 +1,88 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/memory"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// Result is the prediction of one step. Times are of the slowest rank, memory of
+// the fullest.
+type Result struct {
+	Job *strategies.Job
+
+	StepTime          units.Seconds
+	Low, High         units.Seconds // 80 % range of StepTime
+	Forward, Backward units.Seconds
+	Optimizer         units.Seconds
+
+	TokensPerSecond float64     // per GPU
+	ModelFLOPs      units.FLOPs // of the whole step over all GPUs, causal attention counted half, no recomputation
+	HardwareFLOPs   units.FLOPs // executed by one GPU
+	MFU, HFU        float64
+	Peak            units.FLOPRate // dense peak of the compute precision
+
+	Parts    Parts
+	Bubble   float64 // share of the step that the average stage waits for others
+	Exposed  map[string]units.Seconds
+	Overlap  float64 // overlap efficiency of data-parallel communication
+	HostIdle units.Seconds
+	Bound    string // compute, memory, communication, host, bubble
+
+	Memory Memory
+
+	Clock  units.Hertz // average SM clock
+	Power  units.Watts // average per GPU
+	Energy units.Joules
+
+	Stages []Stage
+	Notes  []diag.Note
+	Spans  []timeline.Span
+}
+
+// Parts split the step time of the slowest rank; they add up to it.
+type Parts struct {
+	GEMM, Attention, Memory units.Seconds // kernels
+	Gaps                    units.Seconds // between kernels
+	Contention              units.Seconds // compute slowed by communication beside it
+	Exposed                 units.Seconds // communication that nothing hides
+	Host                    units.Seconds // the device waits for the host
+	Bubble                  units.Seconds // the stage waits for others
+}
+
+// Total is the sum of the parts.
+func (p Parts) Total() units.Seconds {
+	return p.GEMM + p.Attention + p.Memory + p.Gaps + p.Contention + p.Exposed + p.Host + p.Bubble
+}
+
+// Memory is the fullest rank's.
+type Memory struct {
+	PeakAllocated units.Bytes
+	PeakReserved  units.Bytes
+	DeviceUsed    units.Bytes
+	Capacity      units.Bytes
+	By            memory.Bytes
+	Outside       []Outside
+	Moment        string
+	ByStage       []units.Bytes // peak_allocated of each pipeline rank
+	Fits          bool
+}
+
+// Outside is device memory that is not in the framework's tensors.
+type Outside struct {
+	Name  string
+	Bytes units.Bytes
+}
+
+// Stage is one pipeline rank.
+type Stage struct {
+	Rank              int
+	Layers            int64
+	Params            int64
+	Forward, Backward units.Seconds // of one micro batch
+	Busy              units.Seconds
+	Bubble            units.Seconds
+	PeakAllocated     units.Bytes
+}

@@ -1,0 +1,330 @@
+package strategies
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/recipe"
+)
+
+// Job is what to estimate, resolved: every default is filled in and every rule
+// holds. Plan.DP is 0 when the job leaves the plan open.
+type Job struct {
+	Model     *model.Spec
+	ModelName string
+	Hardware  *hardware.Profile
+	GPUs      int64
+	Runtime   Runtime
+	Recipe    *recipe.Recipe
+	Precision recipe.Precision
+	Plan      Plan
+	Open      bool // no plan was given: the caller picks one
+	Train     Train
+	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
+}
+
+// jobFile is the form of a job/v1 file and of one run of runs/v1.
+type jobFile struct {
+	Format   string      `yaml:"perfplan"`
+	Model    modelRef    `yaml:"model"`
+	Hardware hardwareRef `yaml:"hardware"`
+	GPUs     int64       `yaml:"gpus"`
+	Network  networkRef  `yaml:"network"`
+	Runtime  Runtime     `yaml:"runtime"`
+	Plan     *Plan       `yaml:"plan"`
+	Train    Train       `yaml:"train"`
+}
+
+type networkRef struct {
+	BandwidthPerGPU units.Rate `yaml:"bandwidth_per_gpu"`
+}
+
+// modelRef decodes a catalog name, a path or an inline model.
+type modelRef struct{ spec *model.Spec }
+
+func (m *modelRef) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	var errs diag.List
+	m.spec, errs = model.Decode(d, n)
+	return errs
+}
+
+// hardwareRef decodes a catalog name, a path or an inline profile.
+type hardwareRef struct{ profile *hardware.Profile }
+
+func (h *hardwareRef) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	var err error
+	if n.Kind == yaml.ScalarNode {
+		h.profile, err = hardware.Load(n.Value)
+	} else {
+		h.profile, err = hardware.FromDocument(d, n, "inline")
+	}
+	return positioned(d, n, err)
+}
+
+// positioned gives an error without a place the place of n.
+func positioned(d *yamlx.Document, n *yaml.Node, err error) diag.List {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case diag.List:
+		return e
+	case *diag.Error:
+		if e.File == "" {
+			return diag.List{d.Errorf(n, "%s", e.Message)}
+		}
+		return diag.List{e}
+	}
+	return diag.List{d.Errorf(n, "%v", err)}
+}
+
+// Defaults of what a job leaves out.
+const (
+	DefaultHardware = "h100-sxm"
+	DefaultRecipe   = "megatron-core"
+	defaultSequence = 4096
+)
+
+// Decode reads a job from a node. extra collects keys that are not part of a job
+// (the id and measurements of a run), nil refuses them.
+func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
+	var f jobFile
+	if errs := d.DecodeInto(n, &f); len(errs) > 0 {
+		return nil, errs.Err()
+	}
+	if f.Format != "" && f.Format != "job/v1" {
+		key, _ := yamlx.Key(n, "perfplan")
+		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
+	}
+	j, err := f.resolve()
+	if err != nil {
+		return nil, positioned(d, place(d, n, err), err).Err()
+	}
+	return j, nil
+}
+
+// place finds the node that an error message names by its leading path, such as
+// "plan.tp: …", so that the error points at it.
+func place(d *yamlx.Document, n *yaml.Node, err error) *yaml.Node {
+	path, _, ok := strings.Cut(err.Error(), ":")
+	if !ok {
+		return n
+	}
+	at := n
+	for _, k := range strings.Split(path, ".") {
+		_, v := yamlx.Key(at, k)
+		if v == nil {
+			break
+		}
+		at = v
+	}
+	return at
+}
+
+// resolve fills the defaults and checks the rules.
+func (f *jobFile) resolve() (*Job, error) {
+	j := &Job{Model: f.Model.spec, Hardware: f.Hardware.profile, GPUs: f.GPUs, Runtime: f.Runtime, Train: f.Train}
+	if j.Model == nil {
+		return nil, diag.Errorf("model: is missing; give a catalog name, a path or the keys of a config.json")
+	}
+	note := func(key string, v any, why string) {
+		j.Defaulted = append(j.Defaulted, fmt.Sprintf("%s = %v (%s)", key, v, why))
+	}
+	var err error
+	if j.Hardware == nil {
+		if j.Hardware, err = hardware.Load(DefaultHardware); err != nil {
+			return nil, err
+		}
+		note("hardware", DefaultHardware, "default")
+	}
+	j.ModelName = j.Model.Name
+	if f.Network.BandwidthPerGPU > 0 {
+		h := *j.Hardware
+		h.Network.NICs = hardware.Of(h.Node.GPUs.Value)
+		h.Network.NICBandwidth = hardware.Of(f.Network.BandwidthPerGPU)
+		j.Hardware = &h
+	}
+	if j.GPUs == 0 {
+		j.GPUs = j.Hardware.Node.GPUs.Value
+		note("gpus", j.GPUs, "one node")
+	}
+	if j.GPUs < 1 || j.GPUs > 1<<20 {
+		return nil, diag.Errorf("gpus: %d; give 1 to %d", j.GPUs, 1<<20)
+	}
+	if j.Runtime.Recipe == "" {
+		j.Runtime.Recipe = DefaultRecipe
+		note("runtime.recipe", DefaultRecipe, "default")
+	}
+	name := j.Runtime.Recipe
+	switch j.Runtime.CompileScope {
+	case "", "model", "layer":
+	default:
+		return nil, diag.Errorf("runtime.compile_scope: %q; use model or layer", j.Runtime.CompileScope)
+	}
+	if j.Recipe, err = recipe.Load(name); err != nil {
+		return nil, err
+	}
+	if scope := j.Runtime.CompileScope; scope != "" && j.Recipe.Structure.CompiledScope == "" {
+		return nil, diag.Errorf("runtime.compile_scope: recipe %s is not compiled; use recipe hf-compile or leave it out", name)
+	} else if scope == "" {
+		j.Runtime.CompileScope = j.Recipe.Structure.CompiledScope
+	}
+	if j.Runtime.Attention == "" {
+		j.Runtime.Attention = j.Recipe.Attention
+	}
+	if err := oneOf("runtime.attention", j.Runtime.Attention, attentions); err != nil {
+		return nil, err
+	}
+	if err := j.resolveTrain(note); err != nil {
+		return nil, err
+	}
+	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
+	if f.Plan == nil {
+		j.Open = true
+		return j, nil
+	}
+	return j, j.SetPlan(*f.Plan)
+}
+
+// SetPlan completes a plan, checks it and gives it to the job.
+func (j *Job) SetPlan(p Plan) error {
+	s := j.shape()
+	if err := p.Complete(s); err != nil {
+		return err
+	}
+	t := j.Train
+	if err := t.complete(&p); err != nil {
+		return err
+	}
+	s.Train = &t
+	if err := p.Check(s); err != nil {
+		return err
+	}
+	j.Plan, j.Train, j.Open = p, t, false
+	return nil
+}
+
+func (j *Job) shape() Shape {
+	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor, NodeGPUs: j.Hardware.Node.GPUs.Value}
+}
+
+func oneOf(key, v string, known []string) error {
+	for _, k := range known {
+		if v == k {
+			return nil
+		}
+	}
+	return diag.Errorf("%s: %q is not known%s", key, v, diag.DidYouMean(v, known))
+}
+
+// resolveTrain fills the training settings that do not depend on the plan.
+func (j *Job) resolveTrain(note func(string, any, string)) error {
+	t := &j.Train
+	if t.SequenceLength == 0 {
+		t.SequenceLength = defaultSequence
+		if m := j.Model.MaxPositions; m > 0 && m < t.SequenceLength {
+			t.SequenceLength = m
+		}
+		note("train.sequence_length", t.SequenceLength, "default")
+	}
+	if t.SequenceLength < 1 || t.SequenceLength > 1<<24 {
+		return diag.Errorf("train.sequence_length: %d; give 1 to %d tokens", t.SequenceLength, 1<<24)
+	}
+	if m := j.Model.MaxPositions; j.Model.Position == model.LearnedPosition && m > 0 && t.SequenceLength > m {
+		return diag.Errorf("train.sequence_length: %d exceeds the %d learned positions of the model", t.SequenceLength, m)
+	}
+	for _, c := range []struct {
+		key string
+		v   int64
+	}{{"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"global_batch", t.GlobalBatch}} {
+		if c.v < 0 || c.v > 1<<30 {
+			return diag.Errorf("train.%s: %d; give 1 or more", c.key, c.v)
+		}
+	}
+	if t.Precision == "" {
+		t.Precision = j.Recipe.Default
+		note("train.precision", t.Precision, "default of recipe "+j.Recipe.Name)
+	}
+	precision, ok := j.Recipe.Precision[t.Precision]
+	if !ok {
+		known := make([]string, 0, len(j.Recipe.Precision))
+		for k := range j.Recipe.Precision {
+			known = append(known, k)
+		}
+		sort.Strings(known)
+		return diag.Errorf("train.precision: recipe %s has no %q; it has %s", j.Recipe.Name, t.Precision, strings.Join(known, ", "))
+	}
+	j.Precision = t.DTypes.Apply(precision)
+	if t.ReduceDType.Set {
+		j.Precision.Reduce = t.ReduceDType
+		if j.Recipe.Structure.ReduceSetsAll && t.ReduceDType.DType.Size() == 2 { // llm-foundry's PURE: everything in 16 bits
+			j.Precision.Gradients = t.ReduceDType
+		}
+	}
+	if t.Optimizer == "" {
+		t.Optimizer = j.Recipe.DefaultOptimizer
+	}
+	if _, ok := j.Recipe.Optimizer[t.Optimizer]; !ok {
+		known := make([]string, 0, len(j.Recipe.Optimizer))
+		for k := range j.Recipe.Optimizer {
+			known = append(known, k)
+		}
+		sort.Strings(known)
+		return diag.Errorf("train.optimizer: recipe %s has no %q; it has %s", j.Recipe.Name, t.Optimizer, strings.Join(known, ", "))
+	}
+	if t.Recompute == "" {
+		t.Recompute = ops.NoRecompute
+	}
+	if t.Imbalance == 0 {
+		t.Imbalance = 1
+	}
+	if t.Imbalance < 1 || t.Imbalance > 1000 {
+		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 or more", t.Imbalance)
+	}
+	return oneOf("train.recompute", string(t.Recompute), recomputes)
+}
+
+// complete fills micro batch, accumulation and global batch from each other.
+func (t *Train) complete(p *Plan) error {
+	if t.GlobalBatch > 0 {
+		if t.MicroBatch == 0 {
+			t.MicroBatch = 1
+		}
+		per := t.MicroBatch * p.DP
+		if t.GlobalBatch%per != 0 {
+			return diag.Errorf("train.global_batch: %d sequences do not divide into micro batches of %d on %d replicas; use a multiple of %d, as in %d",
+				t.GlobalBatch, t.MicroBatch, p.DP, per, max(t.GlobalBatch/per, 1)*per)
+		}
+		acc := t.GlobalBatch / per
+		if t.GradAccumulation > 0 && t.GradAccumulation != acc {
+			return diag.Errorf("train.grad_accumulation: %d × micro_batch %d × dp %d is %d, not the global_batch %d; leave one of them out",
+				t.GradAccumulation, t.MicroBatch, p.DP, t.GradAccumulation*per, t.GlobalBatch)
+		}
+		t.GradAccumulation = acc
+		return nil
+	}
+	if t.MicroBatch == 0 {
+		t.MicroBatch = 1
+	}
+	if t.GradAccumulation == 0 {
+		t.GradAccumulation = 1
+		if p.PP > 1 { // enough micro batches to fill the pipeline
+			t.GradAccumulation = 4 * p.PP
+		}
+	}
+	t.GlobalBatch = t.MicroBatch * t.GradAccumulation * p.DP
+	return nil
+}
+
+// Tokens is the number of tokens of one step over all GPUs.
+func (j *Job) Tokens() float64 {
+	return float64(j.Train.GlobalBatch) * float64(j.Train.SequenceLength)
+}

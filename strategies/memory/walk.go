@@ -1,0 +1,456 @@
+package memory
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies/memory/allocator"
+)
+
+// Class is what device memory is used for.
+type Class uint8
+
+const (
+	Parameters Class = iota
+	Gradients
+	OptimizerStates
+	Activations
+	LogitsLoss
+	WeightCopies // parameters cast for compute
+	Gathered     // gathered shards and buckets of data parallelism
+	Workspaces
+	numTracked
+)
+
+const NumClasses = numTracked
+
+var classNames = [numTracked]string{"parameters", "gradients", "optimizer", "activations", "logits_loss", "weight_copies", "gathered_and_buckets", "workspaces"}
+
+func (c Class) String() string { return classNames[c] }
+
+// Bytes is memory by class.
+type Bytes [numTracked]units.Bytes
+
+// Total is the sum over the classes.
+func (b *Bytes) Total() units.Bytes {
+	var t units.Bytes
+	for _, v := range b {
+		t += v
+	}
+	return t
+}
+
+// classOf maps what a tape's storage holds.
+func classOf(k tape.StoreKind) Class {
+	switch k {
+	case tape.Gradient:
+		return Gradients
+	case tape.WeightCopy:
+		return WeightCopies
+	case tape.Workspace:
+		return Workspaces
+	case tape.Logits:
+		return LogitsLoss
+	}
+	return Activations
+}
+
+// Mode is what happens to the gradients and parameters of a unit.
+type Mode uint8
+
+const (
+	Plain       Mode = iota // gradients are kept where autograd left them
+	Bucketed                // gradients are copied into buckets that live between steps (torch DDP)
+	MainBuffers             // weight gradients are added into buffers that live between steps (Megatron)
+	Sharded                 // parameters are gathered and gradients scattered unit by unit (FSDP, ZeRO-3)
+)
+
+// Step is the sequence of one rank.
+type Step struct {
+	Static       Bytes // lives between steps
+	Units        []*ops.Unit
+	MicroBatches int64
+	Mode         Mode
+	Sharding     Sharding
+	SyncEvery    bool
+}
+
+// Sharding are the sizes of unit-wise sharding, per parameter.
+type Sharding struct {
+	Ranks                    int64
+	Gather, Reduce, Gradient units.Bytes // element sizes: gathered weights, reduction, gradient of autograd
+	Kept                     units.Bytes // element size of the sharded gradient
+	Reshard                  bool
+	Root                     bool // first and last unit are one
+	Copies                   bool // flat buffers beside the parameters (FSDP2)
+}
+
+// Peak is the largest moment.
+type Peak struct {
+	Allocated units.Bytes
+	Reserved  units.Bytes
+	By        Bytes
+	Moment    string
+}
+
+// tracker follows allocations.
+type tracker struct {
+	now, peak units.Bytes
+	by, at    Bytes
+	moment    string
+	current   string
+
+	alloc  *allocator.Allocator
+	blocks []slot
+}
+
+type slot struct {
+	bytes units.Bytes
+	class Class
+	block allocator.Block
+	live  bool
+}
+
+func (t *tracker) grow(n int) {
+	for len(t.blocks) < n {
+		t.blocks = append(t.blocks, slot{})
+	}
+}
+
+func (t *tracker) take(id int, b units.Bytes, c Class) {
+	if b <= 0 {
+		return
+	}
+	t.grow(id + 1)
+	s := slot{bytes: b, class: c, live: true}
+	if t.alloc != nil {
+		s.block, _ = t.alloc.Alloc(b, 0)
+	}
+	t.blocks[id] = s
+	t.now += b
+	t.by[c] += b
+	if t.now > t.peak {
+		t.peak, t.at, t.moment = t.now, t.by, t.current
+	}
+}
+
+func (t *tracker) free(id int) {
+	if id >= len(t.blocks) || !t.blocks[id].live {
+		return
+	}
+	s := &t.blocks[id]
+	s.live = false
+	t.now -= s.bytes
+	t.by[s.class] -= s.bytes
+	if t.alloc != nil {
+		t.alloc.Free(s.block)
+	}
+}
+
+// move hands a block to another id.
+func (t *tracker) move(from, to int) {
+	t.grow(max(from, to) + 1)
+	t.blocks[to] = t.blocks[from]
+	t.blocks[from] = slot{}
+}
+
+// reclass changes what a live block counts as.
+func (t *tracker) reclass(id int, c Class) {
+	if id < len(t.blocks) && t.blocks[id].live {
+		s := &t.blocks[id]
+		t.by[s.class] -= s.bytes
+		t.by[c] += s.bytes
+		s.class = c
+	}
+}
+
+// walker runs a Step over a tracker.
+type walker struct {
+	*Step
+	t      tracker
+	width  int // ids per unit
+	base   int // first id of this micro batch: the kept gradients of the first one have their own
+	extra  int // first id after those of the units
+	params []units.Bytes
+}
+
+// ids of a unit's data-parallel blocks, relative to extra.
+const (
+	gatherID  = iota // flat all-gather output
+	fullID           // parameters copied out
+	scatterID        // reduce-scatter input
+	shardID          // sharded gradient
+	keepID           // unsharded gradients kept over micro batches
+	perUnit
+)
+
+// Measure walks the step and returns its peak. With alloc it also replays the
+// caching allocator over two steps and reports what it reserves.
+func Measure(s *Step, alloc *allocator.Allocator) Peak {
+	w := &walker{Step: s}
+	for _, u := range s.Units {
+		for _, sec := range []*tape.Section{&u.Forward, &u.Backward} {
+			for _, e := range sec.Events {
+				w.width = max(w.width, int(e.Store)+1)
+			}
+		}
+		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
+		var n int64
+		for _, p := range u.Params {
+			if !p.TiedCopy {
+				n += p.Local
+			}
+		}
+		w.params = append(w.params, units.Bytes(n))
+	}
+	if s.Sharding.Root && len(s.Units) > 1 {
+		w.params[0] += w.params[len(w.params)-1]
+		w.params[len(w.params)-1] = 0
+	}
+	w.extra = 2 * w.width * len(s.Units)
+	w.t.grow(w.extra + perUnit*len(s.Units) + int(NumClasses))
+	w.t.alloc = alloc
+	w.t.current = "between steps"
+	for c, b := range s.Static { // what lives between steps, in a few large blocks
+		w.t.take(w.extra+perUnit*len(s.Units)+c, b, Class(c))
+	}
+	steps := 1
+	if alloc != nil {
+		steps = 2 // the first step's leftovers shape the second
+	}
+	for range steps {
+		w.step()
+	}
+	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment}
+	if alloc != nil {
+		p.Reserved = alloc.PeakReserved()
+	}
+	return p
+}
+
+func (w *walker) step() {
+	n := min(w.MicroBatches, 2) // further ones repeat the second
+	for i := int64(0); i < n; i++ {
+		sync := w.SyncEvery || i == n-1
+		w.base = 0
+		if i > 0 {
+			w.base = w.width * len(w.Units)
+		}
+		w.forward()
+		w.backward(i == 0, sync)
+	}
+	// Gradients go when the optimizer has used them.
+	w.t.current, w.base = "optimizer", 0
+	for i, u := range w.Units {
+		for _, g := range u.Backward.Grads {
+			w.t.free(w.id(i, g.Store))
+		}
+		for k := range perUnit {
+			w.t.free(w.at(i, k))
+		}
+	}
+}
+
+func (w *walker) id(unit int, store int32) int { return w.base + unit*w.width + int(store) }
+func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit + what }
+
+// events applies the memory events of a section.
+func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
+	for i := range sec.Events {
+		e := &sec.Events[i]
+		if e.Bytes > 0 {
+			if skip != nil && skip(e.Store) {
+				continue
+			}
+			w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
+		} else {
+			w.t.free(w.id(unit, e.Store))
+		}
+	}
+}
+
+func (w *walker) forward() {
+	for i, u := range w.Units {
+		w.t.current = u.Name + " forward"
+		if w.Mode == Sharded {
+			w.open(i)
+			if i+1 < len(w.Units) {
+				w.gather(i + 1)
+			}
+		}
+		if i > 0 && u.InputStore >= 0 {
+			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
+		}
+		w.events(i, &u.Forward, nil)
+		if w.Mode == Sharded && w.Sharding.Reshard {
+			w.close(i)
+		}
+	}
+	for i, u := range w.Units {
+		for _, e := range u.Forward.Deferred {
+			w.t.free(w.id(i, e.Store))
+		}
+	}
+	if w.Mode == Sharded && w.Sharding.Root && w.Sharding.Reshard {
+		w.t.free(w.at(0, fullID))
+	}
+}
+
+// gather allocates the flat output of an all-gather.
+func (w *walker) gather(i int) {
+	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.t.blocks[w.at(i, fullID)].live {
+		return
+	}
+	w.t.take(w.at(i, gatherID), w.params[i]*w.Sharding.Gather, Gathered)
+}
+
+// open makes the parameters of a unit available.
+func (w *walker) open(i int) {
+	if w.params[i] == 0 || w.t.blocks[w.at(i, fullID)].live {
+		return
+	}
+	w.gather(i)
+	if w.Sharding.Copies {
+		w.t.take(w.at(i, fullID), w.params[i]*w.Sharding.Gather, Gathered)
+		w.t.free(w.at(i, gatherID))
+	} else {
+		w.t.move(w.at(i, gatherID), w.at(i, fullID))
+	}
+}
+
+func (w *walker) close(i int) {
+	if w.Sharding.Root && (i == 0 || i == len(w.Units)-1) {
+		return // the root stays until the pass ends
+	}
+	w.t.free(w.at(i, fullID))
+}
+
+func (w *walker) backward(first, sync bool) {
+	last := len(w.Units) - 1
+	head := w.Units[last]
+	w.t.take(w.id(last, head.GradStore), 512, Activations)
+	if w.Mode == Sharded && w.Sharding.Root {
+		w.open(0)
+	}
+	for i := last; i >= 0; i-- {
+		u := w.Units[i]
+		w.t.current = u.Name + " backward"
+		if w.Mode == Sharded {
+			w.open(i)
+			if i > 0 {
+				w.gather(i - 1)
+			}
+		}
+		if i < last && u.GradStore >= 0 && w.Units[i+1].InGradStore >= 0 {
+			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
+		}
+		w.backwardUnit(i, u, first, sync)
+	}
+	if w.Mode == Sharded {
+		for i := range w.Units {
+			w.t.free(w.at(i, fullID))
+			w.t.free(w.at(i, gatherID))
+			w.t.free(w.at(i, scatterID))
+		}
+	}
+}
+
+// backwardUnit applies a unit's backward events and does with its gradients what
+// the mode says.
+func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
+	sec := &u.Backward
+	grad := func(store int32) bool {
+		for _, g := range sec.Grads {
+			if g.Store == store {
+				return true
+			}
+		}
+		return false
+	}
+	switch w.Mode {
+	case MainBuffers:
+		w.events(i, sec, grad) // the GEMM writes into the buffer
+		return
+	case Plain, Bucketed:
+		// Later micro batches add into the gradient that is there: theirs goes at once.
+		release := !first || w.Mode == Bucketed && sync
+		at := 0
+		for k := range sec.Events {
+			e := &sec.Events[k]
+			for at < len(sec.Grads) && int32(e.Op) > sec.Grads[at].Op {
+				w.settle(i, &sec.Grads[at], release)
+				at++
+			}
+			if e.Bytes > 0 {
+				w.t.take(w.id(i, e.Store), e.Bytes, classOf(e.Kind))
+			} else {
+				w.t.free(w.id(i, e.Store))
+			}
+		}
+		for ; at < len(sec.Grads); at++ {
+			w.settle(i, &sec.Grads[at], release)
+		}
+	case Sharded:
+		w.events(i, sec, nil)
+		w.scatter(i, u, first, sync)
+	}
+}
+
+// settle ends the life of a new gradient or keeps it.
+func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
+	id := w.id(i, g.Store)
+	if release {
+		w.t.free(id)
+		return
+	}
+	w.t.reclass(id, Gradients)
+}
+
+// scatter frees a unit's gathered parameters and turns its gradients into a shard.
+func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
+	s := &w.Sharding
+	root := s.Root && (i == 0 || i == len(w.Units)-1)
+	if !root {
+		w.t.free(w.at(i, fullID))
+	}
+	if w.params[i] == 0 {
+		for _, g := range u.Backward.Grads {
+			w.t.reclass(w.id(i, g.Store), Gradients)
+		}
+		return
+	}
+	n := w.params[i]
+	if !sync { // kept whole, in the reduction's dtype
+		if first {
+			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
+		}
+		w.freeGrads(i)
+		return
+	}
+	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
+		w.t.free(w.at(j, scatterID))
+	}
+	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
+	w.freeGrads(i)
+	w.t.free(w.at(i, keepID))
+	if root {
+		w.t.free(w.at(i, fullID))
+	}
+	if !w.t.blocks[w.at(i, shardID)].live {
+		w.t.take(w.at(i, shardID), n*s.Reduce/units.Bytes(s.Ranks), Gradients)
+	}
+}
+
+// freeGrads releases the gradients that autograd left, with those of the head when
+// i is the root.
+func (w *walker) freeGrads(i int) {
+	for _, g := range w.Units[i].Backward.Grads {
+		w.t.free(w.id(i, g.Store))
+	}
+	if w.Sharding.Root && i == 0 {
+		last := len(w.Units) - 1
+		for _, g := range w.Units[last].Backward.Grads {
+			w.t.free(w.id(last, g.Store))
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package pipeline
+
+import "fmt"
+
+// node is one action, or one overlapped pair, in an order in which everything
+// it waits for comes earlier.
+type node struct {
+	dep, dep2 int32 // how many nodes back a message it waits for was sent; 0: none
+	cost      int32 // index into the table of durations
+	rank      int32
+}
+
+// graph is the order of all ranks as one list. It depends on the schedule only,
+// never on durations, so it is made once and run for many.
+//
+// nodes[:body] is the warm-up, nodes[body:tail] whole periods of the steady
+// state and nodes[tail:] the cool-down; repeat more periods belong before it.
+type graph struct {
+	nodes      []node
+	body, tail int
+	period     int     // nodes in one period
+	repeat     int     // periods left out of nodes
+	reach      int     // no node from body on waits for one further back
+	first      []int32 // by rank: its first node
+	count      []int64 // by index into the table of durations: nodes of the step
+}
+
+// The table of durations has one entry per kind and stage, and one per stage
+// for the pair that its forward starts.
+const pairKind = kinds
+
+func (pl *Plan) costIndex(k Kind, stage int) int32 { return int32(int(k)*pl.Stages() + stage) }
+
+// step is a node placed in time, every action taking one unit.
+type step struct {
+	node
+	time  int32 // its start
+	deps  [2]int32
+	chunk int32
+	mb    int32
+}
+
+// unitOrder runs the lists with every action taking one unit of time, and
+// returns the steps sorted by start. In that order the steady state shows as an
+// exactly repeating sequence. It fails when the lists wait for each other.
+func (pl *Plan) unitOrder(lists [][]Action, m int) ([]step, error) {
+	total, stages := 0, pl.Stages()
+	for _, l := range lists {
+		total += len(l)
+	}
+	var (
+		steps  = make([]step, 0, total)
+		done   [kinds][]int32 // by stage and micro batch: 1 + the step that did it
+		cursor = make([]int, len(lists))
+		clock  = make([]int32, len(lists))
+		left   = total
+	)
+	for k := range done {
+		done[k] = make([]int32, stages*m)
+	}
+	sent := func(k Kind, stage int, mb int32) int32 { return done[k][stage*m+int(mb)] - 1 }
+	// wait returns the step on another rank that a waits for, or -1, and
+	// whether everything a needs is done.
+	wait := func(rank int, a Action) (int32, bool) {
+		stage, next, ok := pl.Stage(rank, int(a.Chunk)), 0, false
+		switch a.Kind {
+		case BackwardWeight:
+			return -1, sent(BackwardInput, stage, a.MicroBatch) >= 0
+		case Forward:
+			next, ok = pl.Before(stage)
+		default:
+			if sent(Forward, stage, a.MicroBatch) < 0 {
+				return -1, false
+			}
+			next, ok = pl.After(stage)
+		}
+		if !ok {
+			return -1, true
+		}
+		k := a.Kind
+		if k != Forward && sent(Backward, next, a.MicroBatch) < 0 {
+			k = BackwardInput
+		} else if k != Forward {
+			k = Backward
+		}
+		from := sent(k, next, a.MicroBatch)
+		if from >= 0 && steps[from].rank == int32(rank) {
+			return -1, true
+		}
+		return from, from >= 0
+	}
+	for moved := true; moved; {
+		moved = false
+		for r, l := range lists {
+			for cursor[r] < len(l) {
+				run := l[cursor[r]:][:1]
+				if run[0].Overlap {
+					run = l[cursor[r]:][:2]
+				}
+				s := step{time: clock[r], deps: [2]int32{-1, -1}, chunk: run[0].Chunk, mb: run[0].MicroBatch}
+				stage := pl.Stage(r, int(s.chunk))
+				s.rank, s.cost = int32(r), pl.costIndex(run[0].Kind, stage)
+				if len(run) == 2 {
+					s.cost = pl.costIndex(pairKind, stage)
+				}
+				ready := true
+				for i, a := range run {
+					var ok bool
+					s.deps[i], ok = wait(r, a)
+					ready = ready && ok
+					if d := s.deps[i]; d >= 0 {
+						s.time = max(s.time, steps[d].time+steps[d].length(pl))
+					}
+				}
+				if !ready {
+					break
+				}
+				steps = append(steps, s)
+				for _, a := range run {
+					done[a.Kind][pl.Stage(r, int(a.Chunk))*m+int(a.MicroBatch)] = int32(len(steps))
+				}
+				clock[r] = s.time + int32(len(run))
+				cursor[r] += len(run)
+				left -= len(run)
+				moved = true
+			}
+		}
+	}
+	if left > 0 {
+		for r, l := range lists {
+			if cursor[r] < len(l) {
+				return nil, fmt.Errorf("pipeline schedule %s (p=%d v=%d m=%d) is stuck: rank %d waits forever at action %d, %v", pl.Name, pl.Ranks, pl.Chunks, m, r, cursor[r], l[cursor[r]])
+			}
+		}
+	}
+	return sortSteps(steps), nil
+}
+
+// length is the unit time a step takes.
+func (s *step) length(pl *Plan) int32 {
+	if int(s.cost) >= int(pairKind)*pl.Stages() {
+		return 2
+	}
+	return 1
+}
+
+// sortSteps sorts by start, then rank, and renumbers the deps.
+func sortSteps(steps []step) []step {
+	var ends int32
+	ranks := int32(0)
+	for _, s := range steps {
+		ends, ranks = max(ends, s.time), max(ranks, s.rank+1)
+	}
+	// Counting sort, by rank and then stably by time.
+	byRank := countingSort(steps, nil, ranks, func(s *step) int32 { return s.rank })
+	byTime := countingSort(steps, byRank, ends+1, func(s *step) int32 { return s.time })
+	place := make([]int32, len(steps))
+	for to, from := range byTime {
+		place[from] = int32(to)
+	}
+	sorted := make([]step, len(steps))
+	for from, s := range steps {
+		for i, d := range s.deps {
+			if d >= 0 {
+				s.deps[i] = place[d]
+			}
+		}
+		sorted[place[from]] = s
+	}
+	return sorted
+}
+
+// countingSort returns the indices of steps, taken in the order of from, sorted
+// stably by a key below n.
+func countingSort(steps []step, from []int32, n int32, key func(*step) int32) []int32 {
+	at := make([]int32, n+1)
+	for i := range steps {
+		at[key(&steps[i])+1]++
+	}
+	for i := int32(1); i <= n; i++ {
+		at[i] += at[i-1]
+	}
+	sorted := make([]int32, len(steps))
+	for i := range steps {
+		j := int32(i)
+		if from != nil {
+			j = from[i]
+		}
+		k := key(&steps[j])
+		sorted[at[k]] = j
+		at[k]++
+	}
+	return sorted
+}
+
+// newGraph makes the graph of sorted steps, without a period.
+func (pl *Plan) newGraph(order []step) *graph {
+	g := &graph{nodes: make([]node, len(order)), first: make([]int32, pl.Ranks), count: make([]int64, int(pairKind+1)*pl.Stages())}
+	for i := len(order) - 1; i >= 0; i-- {
+		s := order[i]
+		if s.deps[0] >= 0 {
+			s.dep = int32(i) - s.deps[0]
+		}
+		if s.deps[1] >= 0 {
+			s.dep2 = int32(i) - s.deps[1]
+		}
+		if s.dep == 0 {
+			s.dep, s.dep2 = s.dep2, 0
+		}
+		g.nodes[i] = s.node
+		g.first[s.rank] = int32(i)
+		g.count[s.cost]++
+	}
+	g.body, g.tail = len(order), len(order)
+	return g
+}
+
+// fold finds the steady state, in which the order repeats every per micro
+// batches of a chunk, and adds repeat periods to it. It reports whether there
+// are two whole periods to be found.
+func (g *graph) fold(order []step, per, repeat int) bool {
+	// The length of a period: from one forward of rank 0 to the same, per
+	// micro batches later, in the middle of the step.
+	mid := len(order) / 2
+	for mid < len(order) && !(order[mid].rank == 0 && order[mid].chunk == 0 && order[mid].startsForward(g)) {
+		mid++
+	}
+	next := mid + 1
+	for next < len(order) && !(order[next].cost == order[mid].cost && order[next].mb == order[mid].mb+int32(per)) {
+		next++
+	}
+	if next >= len(order) {
+		return false
+	}
+	n := next - mid
+	from, to := mid, mid
+	for from > 0 && g.nodes[from-1] == g.nodes[from-1+n] {
+		from--
+	}
+	for to+n < len(order) && g.nodes[to] == g.nodes[to+n] {
+		to++
+	}
+	if to-from < n {
+		return false
+	}
+	g.period, g.repeat = n, repeat
+	g.body, g.tail = from, from+(to-from)/n*n
+	for i := g.body; i < len(g.nodes); i++ {
+		back := max(g.nodes[i].dep, g.nodes[i].dep2)
+		if i >= g.tail {
+			back -= int32(i - g.tail)
+		}
+		g.reach = max(g.reach, int(back))
+	}
+	for _, x := range g.nodes[from : from+n] {
+		g.count[x.cost] += int64(repeat)
+	}
+	return true
+}
+
+// startsForward reports whether the step is a forward or a pair.
+func (s *step) startsForward(g *graph) bool {
+	k := Kind(int(s.cost) / (len(g.count) / int(pairKind+1)))
+	return k == Forward || k == pairKind
+}

@@ -1,0 +1,112 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+// Megatron-LM and PyTorch run the same order whenever m is a multiple of p:
+// 2(p-1-rank) + (v-1)p forwards of warm-up, groups of p micro batches per
+// chunk. They differ in two ways. Megatron refuses other m (unless the group
+// size is set by hand) and runs plain 1F1B at v = 1. PyTorch takes every m that
+// divides into max(1, m/p) equal rounds, with a round as the group, and keeps
+// the doubled warm-up at v = 1.
+func init() {
+	row := Info{
+		Name:          "interleaved-1f1b",
+		Doc:           "1F1B over v chunks per rank, in groups of p micro batches (Megatron): bubble / v, transfers x v",
+		Source:        "arXiv 2104.04473; Megatron-LM schedules.py (get_pp_rank_microbatches, get_schedule_table)",
+		BubbleFormula: "(p-1)(F+B+W)/v",
+		Bubble:        fillAndDrain,
+		PeakFormula:   "min(mv, vp+p-1)/v",
+		Peak: func(p, v, m int) float64 {
+			if v == 1 {
+				return float64(min(m, p))
+			}
+			return float64(min(m*v, v*p+p-1)) / float64(v)
+		},
+		rule:   groupsOfRanks,
+		order:  interleavedMegatron,
+		period: func(p, _, _ int) int { return p },
+	}
+	register(row)
+
+	row.Name = "interleaved-1f1b-torch"
+	row.Doc = "interleaved 1F1B as PyTorch orders it: any m that divides into max(1, m/p) equal rounds"
+	row.Source = "torch ScheduleInterleaved1F1B"
+	row.ExactIf = "m >= p"
+	row.exact = enoughToFill
+	row.PeakFormula = "min(mv, (v-1)g+2p-1)/v, g = m/max(1, m/p)"
+	row.Peak = func(p, v, m int) float64 {
+		return float64(min(m*v, (v-1)*roundSize(p, m)+2*p-1)) / float64(v)
+	}
+	row.rule = equalRounds("interleaved-1f1b-torch")
+	row.order = interleavedTorch
+	row.period = torchPeriod
+	register(row)
+}
+
+func interleavedMegatron(l *list) {
+	if l.v == 1 {
+		oneFOneB(l)
+		return
+	}
+	l.interleaved(l.p)
+}
+
+func interleavedTorch(l *list) { l.interleaved(roundSize(l.p, l.m)) }
+
+func (l *list) interleaved(group int) {
+	f, b := l.grouped(group)
+	l.oneForwardOneBackward((l.v-1)*group+2*(l.p-1-l.rank), f, b, false, 0)
+}
+
+// groupsOfRanks is Megatron's rule: m is a multiple of p, unless v is 1.
+func groupsOfRanks(p, v, m int) error {
+	if v == 1 || m%p == 0 {
+		return nil
+	}
+	hint := ""
+	if m%max(1, m/p) == 0 {
+		hint = ", or interleaved-1f1b-torch, which takes it"
+	}
+	return diag.Errorf("interleaved-1f1b: %d micro batches are not a multiple of %d pipeline ranks; use %s%s", m, p, nearest(m, func(n int) bool { return n%p == 0 }), hint)
+}
+
+// roundSize is how many micro batches PyTorch sends through one chunk in a row.
+func roundSize(p, m int) int { return m / max(1, m/p) }
+
+// equalRounds is PyTorch's rule: m divides into max(1, m/p) rounds.
+func equalRounds(name string) func(p, v, m int) error {
+	return func(p, _, m int) error {
+		rounds := max(1, m/p)
+		if m%rounds == 0 {
+			return nil
+		}
+		return diag.Errorf("%s: %d micro batches do not divide into %d equal rounds (micro batches / %d pipeline ranks, rounded down); use %s", name, m, rounds, p, nearest(m, func(n int) bool { return n%max(1, n/p) == 0 }))
+	}
+}
+
+// torchPeriod is a round; the rounds of a longer step keep their size only when
+// they hold exactly p micro batches.
+func torchPeriod(p, _, m int) int {
+	if roundSize(p, m) != p || m%p != 0 {
+		return 0
+	}
+	return p
+}
+
+// nearest names the legal values just below and above n.
+func nearest(n int, legal func(int) bool) string {
+	up := n + 1
+	for !legal(up) {
+		up++
+	}
+	for down := n - 1; down > 0; down-- {
+		if legal(down) {
+			return fmt.Sprintf("%d or %d", down, up)
+		}
+	}
+	return fmt.Sprint(up)
+}

@@ -1,0 +1,127 @@
+package pipeline
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// Plan is a legal schedule for given ranks, chunks and micro batches. It is
+// read-only and safe for concurrent use.
+type Plan struct {
+	*Info
+	Ranks        int // p
+	Chunks       int // v, virtual stages per rank
+	MicroBatches int // m, of the whole step
+
+	lists [][]Action // by rank, for the compact number of micro batches
+	graph *graph
+}
+
+// Schedule plans m micro batches over p pipeline ranks with v virtual stages
+// each. The error of an illegal combination names the rule and the nearest legal
+// values.
+func Schedule(name string, p, v, m int) (*Plan, error) {
+	info, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := info.Check(p, v, m); err != nil {
+		return nil, err
+	}
+	return info.plan(p, v, m, info.compact(p, v, m))
+}
+
+// plan builds the Plan from the lists of the compact number of micro batches,
+// or of all m if those do not settle into a period.
+func (i *Info) plan(p, v, m, compact int) (*Plan, error) {
+	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, lists: i.lists(p, v, compact)}
+	order, err := pl.unitOrder(pl.lists, compact)
+	if err != nil {
+		return nil, err
+	}
+	pl.graph = pl.newGraph(order)
+	if compact == m {
+		return pl, nil
+	}
+	per := i.period(p, v, m)
+	if !pl.graph.fold(order, per, (m-compact)/(per*i.Copies)) {
+		return i.plan(p, v, m, m)
+	}
+	return pl, nil
+}
+
+// lists writes the actions of all ranks for m micro batches into one array.
+func (i *Info) lists(p, v, m int) [][]Action {
+	l := list{p: p, v: v, m: m / i.Copies, next: make([][kinds]int32, v), first: make([]int32, v)}
+	per := 2 // actions of a micro batch
+	if i.Splits {
+		per = 3
+	}
+	l.actions = make([]Action, 0, p*v*l.m*per)
+	lists, at := make([][]Action, p), 0
+	for r := range lists {
+		l.reset(r)
+		i.order(&l)
+		lists[r], at = l.actions[at:len(l.actions):len(l.actions)], len(l.actions)
+	}
+	return lists
+}
+
+// Actions returns what a rank runs, in order. The caller must not change it.
+func (pl *Plan) Actions(rank int) []Action {
+	if pl.graph.repeat == 0 {
+		return pl.lists[rank]
+	}
+	l := list{p: pl.Ranks, v: pl.Chunks, m: pl.MicroBatches / pl.Copies, next: make([][kinds]int32, pl.Chunks), first: make([]int32, pl.Chunks)}
+	l.reset(rank)
+	pl.order(&l)
+	return l.actions
+}
+
+// Stages returns the number of stages, Ranks x Chunks. Stages of DualPipe's
+// second copy of the model follow those of the first.
+func (pl *Plan) Stages() int { return pl.Ranks * pl.Chunks }
+
+// ModelStages returns into how many parts the model is cut.
+func (pl *Plan) ModelStages() int { return pl.Stages() / pl.Copies }
+
+// ModelStage returns which part of the model a stage computes.
+func (pl *Plan) ModelStage(stage int) int { return stage % pl.ModelStages() }
+
+// Stage returns the stage that a rank holds as one of its chunks.
+func (pl *Plan) Stage(rank, chunk int) int {
+	if pl.Placement == V && chunk%2 == 1 {
+		rank = pl.Ranks - 1 - rank
+	}
+	return chunk*pl.Ranks + rank
+}
+
+// Where returns the rank that holds a stage, and as which of its chunks.
+func (pl *Plan) Where(stage int) (rank, chunk int) {
+	rank, chunk = stage%pl.Ranks, stage/pl.Ranks
+	if pl.Placement == V && chunk%2 == 1 {
+		rank = pl.Ranks - 1 - rank
+	}
+	return rank, chunk
+}
+
+// Before returns the stage whose output a stage takes; false for the first.
+func (pl *Plan) Before(stage int) (int, bool) { return stage - 1, pl.ModelStage(stage) > 0 }
+
+// After returns the stage that takes the output of a stage; false for the last.
+func (pl *Plan) After(stage int) (int, bool) {
+	return stage + 1, pl.ModelStage(stage) < pl.ModelStages()-1
+}
+
+// ClosedBubble returns the published closed form of the bubble of a rank, for
+// equal stages and free communication; f, b and w as in Info.Bubble.
+func (pl *Plan) ClosedBubble(f, b, w units.Seconds) units.Seconds {
+	return pl.Bubble(pl.Ranks, pl.Chunks, pl.MicroBatches, f, b, w)
+}
+
+// ClosedBubbleExact reports whether the closed form holds exactly for these
+// times, given equal stages and free communication; else it is a first guess.
+func (pl *Plan) ClosedBubbleExact(f, b, w units.Seconds) bool {
+	return pl.exact == nil || pl.exact(pl.Ranks, pl.Chunks, pl.MicroBatches, f, b, w)
+}
+
+// ClosedPeak returns the published closed form of the activations of the worst
+// rank, in micro batches of 1/p of the model.
+func (pl *Plan) ClosedPeak() float64 { return pl.Peak(pl.Ranks, pl.Chunks, pl.MicroBatches) }

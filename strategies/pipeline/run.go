@@ -1,0 +1,217 @@
+package pipeline
+
+import (
+	"math"
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// Times are the durations of one micro batch, by stage (Plan.Stages entries).
+type Times struct {
+	F  []units.Seconds // forward
+	B  []units.Seconds // whole backward; left out: BI + BW
+	BI []units.Seconds // backward by input; needed where Info.Splits
+	BW []units.Seconds // backward by weight; needed where Info.Splits
+	// Hop is the time from the end of a stage to when the next rank may start
+	// on its output. Both ranks compute meanwhile.
+	Hop units.Seconds
+	// Overlap is the fraction of the shorter half that an overlapped pair
+	// hides: 0 runs the halves one after the other, as PyTorch does unless the
+	// model brings its own overlapped pass.
+	Overlap float64
+}
+
+// Result is the critical path of one step. Its slices, by rank, belong to the
+// Buffer and are overwritten by its next Run.
+type Result struct {
+	Total  units.Seconds // from the start of the first rank to the end of the last
+	Period units.Seconds // longest of Finish - Start: the step when ranks need not start or end together
+	Start  []units.Seconds
+	Finish []units.Seconds
+	Busy   []units.Seconds
+	Bubble []units.Seconds // Total - Busy
+}
+
+// BubbleFraction returns the idle share of all ranks' time.
+func (r Result) BubbleFraction() float64 {
+	if r.Total == 0 {
+		return 0
+	}
+	var idle units.Seconds
+	for _, b := range r.Bubble {
+		idle += b
+	}
+	return float64(idle) / float64(r.Total) / float64(len(r.Bubble))
+}
+
+// Buffer is the memory of a Run, to be reused. The zero value is ready; it must
+// not be shared between goroutines.
+type Buffer struct {
+	cost   []float64
+	end    []float64 // by node
+	clock  []float64 // by rank
+	result Result
+	whole  bool // run every period; for tests
+}
+
+// resize returns s with n elements, reusing its memory; contents are undefined.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	return s[:n]
+}
+
+// extend returns s with at least n elements, keeping its contents.
+func extend(s []float64, n int) []float64 {
+	if n <= len(s) {
+		return s
+	}
+	return slices.Grow(s, n-len(s))[:n]
+}
+
+// Run returns the critical path of the step with the given durations. Each rank
+// runs its actions in order and waits only for the stage before or after it.
+// Cost is a few nanoseconds per action; of a long steady state only as many
+// periods are run as it takes to settle.
+func (pl *Plan) Run(t Times, buf *Buffer) Result {
+	g := pl.graph
+	pl.fillCosts(t, buf)
+	buf.clock = resize(buf.clock, pl.Ranks)
+	clear(buf.clock)
+	buf.end = resize(buf.end, len(g.nodes))
+
+	hop, at := float64(t.Hop), 0
+	at = buf.run(g.nodes[:g.body], at, hop)
+	if g.period > 0 {
+		body := g.nodes[g.body : g.body+g.period]
+		left := (g.tail-g.body)/g.period + g.repeat
+		for settled := buf.whole; left > 0; left-- {
+			buf.end = extend(buf.end, at+g.period)
+			at = buf.run(body, at, hop)
+			if settled || left == 1 {
+				continue
+			}
+			if c, step := g.settled(buf.end[:at], pl.Ranks); c > 0 {
+				settled = true
+				n := (left - 1) / c
+				left -= n * c
+				buf.shift(at, max(g.reach, g.period), float64(n)*step)
+			}
+		}
+		buf.end = extend(buf.end, at+len(g.nodes)-g.tail)
+		buf.run(g.nodes[g.tail:], at, hop)
+	}
+	return pl.collect(hop, buf)
+}
+
+// run executes nodes as number at, at+1, ... of the step.
+func (buf *Buffer) run(nodes []node, at int, hop float64) int {
+	cost, clock, end := buf.cost, buf.clock, buf.end
+	for _, n := range nodes {
+		t := clock[n.rank]
+		if n.dep != 0 {
+			t = max(t, end[at-int(n.dep)]+hop)
+			if n.dep2 != 0 {
+				t = max(t, end[at-int(n.dep2)]+hop)
+			}
+		}
+		t += cost[n.cost]
+		clock[n.rank] = t
+		end[at] = t
+		at++
+	}
+	return at
+}
+
+// settled returns the smallest c for which the last c periods moved everything
+// that later nodes can see by one same step of time, or 0.
+//
+// Later ends are maxima of sums of these ends. Such a map commutes with adding
+// a constant to all of them, so n more times c periods add n steps, exactly; and
+// it never enlarges the largest difference, so a tolerance of 5e-13 of a step
+// stays below 1e-12 of the total.
+func (g *graph) settled(end []float64, ranks int) (c int, step float64) {
+	window := max(g.reach, g.period)
+	for c = 1; c <= 2*ranks; c++ {
+		shift := c * g.period
+		if g.body+window+shift > len(end) {
+			return 0, 0
+		}
+		last := len(end) - 1
+		step = end[last] - end[last-shift]
+		tolerance := 5e-13 * step
+		i := last
+		for i > last-window && math.Abs(end[i]-end[i-shift]-step) <= tolerance {
+			i--
+		}
+		if i == last-window {
+			return c, step
+		}
+	}
+	return 0, 0
+}
+
+// shift adds dt to all that nodes from number at on can see.
+func (buf *Buffer) shift(at, window int, dt float64) {
+	for i := at - window; i < at; i++ {
+		buf.end[i] += dt
+	}
+	for r := range buf.clock {
+		buf.clock[r] += dt
+	}
+}
+
+// fillCosts lays out the durations by node.cost.
+func (pl *Plan) fillCosts(t Times, buf *Buffer) {
+	n := pl.Stages()
+	buf.cost = resize(buf.cost, int(pairKind+1)*n)
+	for s := range n {
+		var f, b, bi, bw float64
+		f = float64(t.F[s])
+		if t.BI != nil {
+			bi, bw = float64(t.BI[s]), float64(t.BW[s])
+		}
+		b = bi + bw
+		if t.B != nil {
+			b = float64(t.B[s])
+		}
+		for k, c := range [...]float64{f, b, bi, bw} {
+			buf.cost[k*n+s] = c
+		}
+	}
+	for s := range n { // pairs join the forward of a stage and the backward of the other chunk
+		rank, chunk := pl.Where(s)
+		f, b := buf.cost[s], buf.cost[int(Backward)*n+pl.Stage(rank, (chunk+1)%pl.Chunks)]
+		buf.cost[int(pairKind)*n+s] = f + b - t.Overlap*min(f, b)
+	}
+}
+
+// collect reads the result off the ends of the nodes.
+func (pl *Plan) collect(hop float64, buf *Buffer) Result {
+	g, r, n := pl.graph, &buf.result, pl.Ranks
+	r.Start, r.Finish = resize(r.Start, n), resize(r.Finish, n)
+	r.Busy, r.Bubble = resize(r.Busy, n), resize(r.Bubble, n)
+	r.Total, r.Period = 0, 0
+	clear(r.Busy)
+	for i, count := range g.count {
+		if count > 0 {
+			rank, _ := pl.Where(i % pl.Stages())
+			r.Busy[rank] += units.Seconds(float64(count) * buf.cost[i])
+		}
+	}
+	for rank, i := range g.first {
+		start := 0.0
+		if d := int(g.nodes[i].dep); d > 0 {
+			start = buf.end[int(i)-d] + hop
+		}
+		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(buf.clock[rank])
+		r.Total = max(r.Total, r.Finish[rank])
+		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])
+	}
+	for rank := range r.Bubble {
+		r.Bubble[rank] = r.Total - r.Busy[rank]
+	}
+	return *r
+}

@@ -1,0 +1,373 @@
+package strategies
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// DataParallel is how replicas share parameters, gradients and optimizer states.
+type DataParallel string
+
+const (
+	DDP   DataParallel = "ddp"   // nothing sharded; gradients all-reduced in buckets
+	ZeRO1 DataParallel = "zero1" // optimizer states sharded
+	ZeRO2 DataParallel = "zero2" // and gradients
+	ZeRO3 DataParallel = "zero3" // and parameters, gathered layer by layer
+	FSDP1 DataParallel = "fsdp1" // PyTorch FullyShardedDataParallel
+	FSDP2 DataParallel = "fsdp2" // PyTorch fully_shard
+)
+
+var dataParallels = []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}
+
+// UnmarshalText accepts one of the kinds.
+func (d *DataParallel) UnmarshalText(b []byte) error {
+	for _, n := range dataParallels {
+		if n == string(b) {
+			*d = DataParallel(b)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a kind of data parallelism; use %s", b, strings.Join(dataParallels, ", "))
+}
+
+// ShardsParameters reports whether parameters are gathered layer by layer.
+func (d DataParallel) ShardsParameters() bool { return d == ZeRO3 || d == FSDP1 || d == FSDP2 }
+
+// FSDP reports whether it is one of PyTorch's.
+func (d DataParallel) FSDP() bool { return d == FSDP1 || d == FSDP2 }
+
+// Plan is one way to split a job over its GPUs. Zero values mean the default.
+type Plan struct {
+	TP               int64        `yaml:"tp" json:"tp"`
+	SequenceParallel *bool        `yaml:"sequence_parallel" json:"sequence_parallel,omitempty"`
+	CP               int64        `yaml:"cp" json:"cp"`
+	EP               int64        `yaml:"ep" json:"ep"`
+	ExpertTP         int64        `yaml:"expert_tp" json:"expert_tp,omitempty"`
+	PP               int64        `yaml:"pp" json:"pp"`
+	VirtualStages    int64        `yaml:"virtual_stages" json:"virtual_stages"`
+	Schedule         string       `yaml:"schedule" json:"schedule,omitempty"`
+	DP               int64        `yaml:"dp" json:"dp"`
+	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
+
+	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"` // HSDP: ranks that share one copy
+	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
+	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
+	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
+}
+
+// Train is what one step computes.
+type Train struct {
+	SequenceLength   int64         `yaml:"sequence_length" json:"sequence_length"`
+	MicroBatch       int64         `yaml:"micro_batch" json:"micro_batch"`
+	GradAccumulation int64         `yaml:"grad_accumulation" json:"grad_accumulation"`
+	GlobalBatch      int64         `yaml:"global_batch" json:"global_batch"`
+	Precision        string        `yaml:"precision" json:"precision"`
+	ReduceDType      recipe.DType  `yaml:"reduce_dtype" json:"-"`
+	DTypes           DTypes        `yaml:"dtypes" json:"-"`
+	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
+	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
+	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"`
+}
+
+// DTypes overrides single cells of the precision's table.
+type DTypes struct {
+	Weights   recipe.DType `yaml:"weights"`
+	Compute   recipe.DType `yaml:"compute"`
+	GEMM      recipe.DType `yaml:"gemm"`
+	Gradients recipe.DType `yaml:"gradients"`
+	Master    recipe.DType `yaml:"master"`
+	Moments   recipe.DType `yaml:"moments"`
+	Reduce    recipe.DType `yaml:"reduce"`
+	Gather    recipe.DType `yaml:"gather"`
+}
+
+// Apply returns p with the given cells replaced.
+func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
+	for _, c := range []struct {
+		from recipe.DType
+		to   *recipe.DType
+	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
+		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}} {
+		if c.from.Set {
+			*c.to = c.from
+		}
+	}
+	return p
+}
+
+// Runtime is the framework and its switches.
+type Runtime struct {
+	Recipe            string `yaml:"recipe" json:"recipe"`
+	Attention         string `yaml:"attention" json:"attention"`
+	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
+	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
+}
+
+var recomputes = []string{"none", "selective", "full"}
+var attentions = []string{"sdpa", "flash", "unfused"}
+
+// SP reports whether sequence parallelism is on.
+func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }
+
+// Reshard reports whether gathered parameters are dropped after the forward pass.
+func (p *Plan) Reshard() bool { return p.ReshardAfterForward == nil || *p.ReshardAfterForward }
+
+// Shard is the number of ranks that share one copy of what is sharded.
+func (p *Plan) Shard() int64 {
+	if p.ShardDegree > 0 {
+		return p.ShardDegree
+	}
+	return p.DP * max(p.CP, 1) // context-parallel ranks hold the same parameters
+}
+
+// Replicas is the number of such copies.
+func (p *Plan) Replicas() int64 { return p.DP * max(p.CP, 1) / p.Shard() }
+
+// Shape is what a legality check needs besides the plan.
+type Shape struct {
+	Model    *model.Spec
+	Recipe   *recipe.Recipe
+	GPUs     int64
+	Train    *Train
+	DTensor  bool // tensor parallelism by DTensor: key/value heads must divide
+	NodeGPUs int64
+}
+
+// Complete fills what a plan leaves open: degrees of one, dp from the rest, the
+// schedule of the recipe.
+func (p *Plan) Complete(s Shape) error {
+	for _, d := range []*int64{&p.TP, &p.CP, &p.EP, &p.ExpertTP, &p.PP, &p.VirtualStages} {
+		if *d == 0 {
+			*d = 1
+		}
+	}
+	for _, d := range []struct {
+		name string
+		v    int64
+	}{{"tp", p.TP}, {"cp", p.CP}, {"ep", p.EP}, {"expert_tp", p.ExpertTP}, {"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"dp", p.DP}, {"shard_degree", p.ShardDegree}} {
+		if d.v < 0 {
+			return diag.Errorf("plan.%s: %d is negative; give 1 or more", d.name, d.v)
+		}
+		if d.v > s.GPUs && d.name != "virtual_stages" {
+			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job", d.name, d.v, s.GPUs)
+		}
+	}
+	inner := p.TP * p.CP * p.PP
+	if s.GPUs%inner != 0 {
+		return diag.Errorf("plan: tp %d × cp %d × pp %d = %d does not divide the %d GPUs; %s", p.TP, p.CP, p.PP, inner, s.GPUs, nearestDivisors(inner, s.GPUs))
+	}
+	rest := s.GPUs / inner
+	if p.DP == 0 {
+		p.DP = rest
+	}
+	if p.DP != rest {
+		return diag.Errorf("plan.dp: %d × tp %d × cp %d × pp %d = %d is not the %d GPUs of the job; leave dp out or use %d", p.DP, p.TP, p.CP, p.PP, p.DP*inner, s.GPUs, rest)
+	}
+	if p.DataParallel == "" {
+		p.DataParallel = DDP
+	}
+	if p.Schedule == "" && p.PP > 1 {
+		p.Schedule = "1f1b"
+		if p.VirtualStages > 1 {
+			p.Schedule = "interleaved-1f1b"
+		}
+	}
+	if p.SequenceParallel == nil {
+		on := p.TP > 1 && s.Recipe.Structure.SharedTPInput
+		p.SequenceParallel = &on
+	}
+	return nil
+}
+
+// nearestDivisors names the divisors of n around d.
+func nearestDivisors(d, n int64) string {
+	below, above := int64(1), n
+	for i := int64(1); i*i <= n; i++ {
+		if n%i != 0 {
+			continue
+		}
+		for _, x := range []int64{i, n / i} {
+			if x <= d && x > below {
+				below = x
+			}
+			if x >= d && x < above {
+				above = x
+			}
+		}
+	}
+	if below == above {
+		return fmt.Sprintf("use a product of %d", below)
+	}
+	return fmt.Sprintf("use a product of %d or %d", below, above)
+}
+
+// divisors lists the divisors of n up to limit.
+func divisors(n, limit int64) []int64 {
+	var out []int64
+	for i := int64(1); i <= limit && i <= n; i++ {
+		if n%i == 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func list(v []int64) string {
+	s := make([]string, len(v))
+	for i, x := range v {
+		s[i] = fmt.Sprint(x)
+	}
+	return strings.Join(s, ", ")
+}
+
+// Check returns the first rule that a completed plan breaks, as an error with the
+// nearest legal values.
+func (p *Plan) Check(s Shape) error {
+	m, t := s.Model, s.Train
+	if m.Heads%p.TP != 0 {
+		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(divisors(m.Heads, min(s.GPUs, 64))))
+	}
+	if m.MLA == nil && m.KVHeads%p.TP != 0 && p.TP%m.KVHeads != 0 {
+		return diag.Errorf("plan.tp: %d neither divides num_key_value_heads %d nor is a multiple of it (use %s)", p.TP, m.KVHeads, list(divisors(m.KVHeads, 64)))
+	}
+	if s.DTensor && m.MLA == nil && m.KVHeads%p.TP != 0 {
+		return diag.Errorf("plan.tp: %d does not divide num_key_value_heads %d, which recipe %s needs (use %s)", p.TP, m.KVHeads, s.Recipe.Name, list(divisors(m.KVHeads, 64)))
+	}
+	if m.FFN%p.TP != 0 {
+		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(divisors(m.FFN, min(s.GPUs, 64))))
+	}
+	seq := t.SequenceLength
+	if p.CP > 1 && seq%(2*p.CP) != 0 {
+		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, list(divisors(seq/2, min(s.GPUs, 64))))
+	}
+	if p.SP() && seq/p.CP%p.TP != 0 {
+		return diag.Errorf("plan.sequence_parallel: sequence_length %d over cp %d is not divisible by tp %d", seq, p.CP, p.TP)
+	}
+	if m.MoE == nil && p.EP > 1 {
+		return diag.Errorf("plan.ep: %d, but the model has no experts; leave ep out", p.EP)
+	}
+	if m.MoE != nil {
+		if m.MoE.Experts%p.EP != 0 {
+			return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(divisors(m.MoE.Experts, 256)))
+		}
+		if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
+			return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use a divisor of it)", p.EP, p.ExpertTP, ranks)
+		}
+		if p.EP > 1 && !s.Recipe.Structure.ExpertParallel {
+			return diag.Errorf("plan.ep: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
+		}
+	}
+	stages := p.PP * p.VirtualStages
+	if stages > m.Layers {
+		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers", stages, p.PP, p.VirtualStages, m.Layers)
+	}
+	if p.PP == 1 && p.VirtualStages > 1 {
+		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
+	}
+	if p.VirtualStages > 1 && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
+		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers (with or without one more for embedding and head)", p.PP, p.VirtualStages, m.Layers)
+	}
+	if p.PP > 1 {
+		info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe))
+		if err != nil {
+			return diag.Errorf("plan.schedule: %v", err)
+		}
+		if err := info.Check(int(p.PP), int(p.VirtualStages), int(t.GradAccumulation)); err != nil {
+			return diag.Errorf("plan.schedule: %v", err)
+		}
+		if p.DataParallel.FSDP() && p.DataParallel == FSDP1 {
+			return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
+		}
+		if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
+			return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
+		}
+	}
+	if n := p.ShardDegree; n > 0 {
+		if !p.DataParallel.ShardsParameters() {
+			return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
+		}
+		if ranks := p.DP * p.CP; ranks%n != 0 {
+			return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s)", n, ranks, list(divisors(ranks, 4096)))
+		}
+	}
+	return nil
+}
+
+// PipelineSchedule is the schedule as the recipe's framework runs it: PyTorch's
+// interleaving differs from Megatron's in what it allows.
+func (p *Plan) PipelineSchedule(r *recipe.Recipe) string {
+	if p.Schedule == "interleaved-1f1b" && r.Structure.TorchPipeline {
+		return "interleaved-1f1b-torch"
+	}
+	return p.Schedule
+}
+
+// Split returns the number of layers of each of n stages: equal parts; when they do not
+// divide, embedding and head count as one layer each if that makes it even;
+// otherwise the first stages take one more.
+func Split(layers, n int64) []int64 {
+	out := make([]int64, n)
+	switch {
+	case layers%n == 0:
+		for i := range out {
+			out[i] = layers / n
+		}
+	case n > 1 && (layers+2)%n == 0:
+		for i := range out {
+			out[i] = (layers + 2) / n
+		}
+		out[0]--
+		out[n-1]--
+	default:
+		for i := range out {
+			out[i] = layers / n
+			if int64(i) < layers%n {
+				out[i]++
+			}
+		}
+	}
+	return out
+}
+
+// String is the short form of a plan: what differs from one GPU.
+func (p *Plan) String() string {
+	var parts []string
+	add := func(name string, v int64) {
+		if v > 1 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, v))
+		}
+	}
+	add("tp", p.TP)
+	if p.SP() {
+		parts[len(parts)-1] += "+sp"
+	}
+	add("cp", p.CP)
+	add("ep", p.EP)
+	add("pp", p.PP)
+	if p.PP > 1 {
+		s := p.Schedule
+		if p.VirtualStages > 1 {
+			s += fmt.Sprintf(" ×%d", p.VirtualStages)
+		}
+		parts[len(parts)-1] += " (" + s + ")"
+	}
+	add("dp", p.DP)
+	if p.DP*max(p.CP, 1) > 1 {
+		d := string(p.DataParallel)
+		if p.ShardDegree > 0 {
+			d += fmt.Sprintf(" shard %d", p.ShardDegree)
+		}
+		parts = append(parts, d)
+	}
+	if len(parts) == 0 {
+		return "one GPU"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,265 @@
+package timeline
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// Segment is a run of kernels with nothing to wait for between them.
+type Segment struct {
+	Host   units.Seconds // CPU time to issue all of it
+	Busy   units.Seconds // device time of kernels and gaps, alone
+	Loaded units.Seconds // the same while communication runs beside it
+	Lag    units.Seconds // the last kernel ends no earlier than this after the host began
+	Comm   units.Seconds // part of Busy that is communication on the critical path
+	Sync   bool          // the host waits for its end
+}
+
+// Add appends another segment, exactly as if both were one run.
+func (s *Segment) Add(o *Segment) {
+	if s.Sync { // the host waits in between: what follows starts from the end of s
+		more := max(o.Busy, o.Lag)
+		s.Lag += more
+		s.Busy += more
+		s.Loaded += max(o.Loaded, o.Lag)
+	} else {
+		s.Lag = max(s.Lag+o.Busy, s.Host+o.Lag)
+		s.Busy += o.Busy
+		s.Loaded += o.Loaded
+	}
+	s.Host += o.Host
+	s.Comm += o.Comm
+	s.Sync = o.Sync
+}
+
+// MaxStreams is the number of communication streams of a Sim.
+const MaxStreams = 4
+
+// Task is a collective in a stream's queue.
+type Task struct {
+	stream int
+	index  int
+}
+
+type task struct {
+	ready, left float64
+	slow        float64 // time under compute over time alone
+	end         float64 // when finished; -1 before
+	start       float64
+	label       string
+}
+
+type stream struct {
+	tasks []task
+	head  int
+}
+
+// Sim is the state of one rank. The zero value is a rank at time 0. Times are
+// seconds from the start of the step.
+type Sim struct {
+	Now  float64 // the compute stream is free from here
+	Host float64 // the host has issued everything up to here
+
+	Idle    float64 // compute waited for the host
+	Exposed float64 // compute waited for communication on other streams
+	Inline  float64 // communication on the compute stream itself
+	Work    float64 // compute time alone, without slowdown
+	Slowed  float64 // added by communication beside it
+
+	Record  *Recorder
+	streams [MaxStreams]stream
+}
+
+// Reset returns the Sim to time 0, keeping its memory.
+func (s *Sim) Reset() {
+	for i := range s.streams {
+		s.streams[i].tasks = s.streams[i].tasks[:0]
+		s.streams[i].head = 0
+	}
+	streams := s.streams
+	*s = Sim{streams: streams, Record: s.Record}
+}
+
+// Run executes a segment: the host issues it from its own time on, the device
+// runs it as soon as it is free.
+func (s *Sim) Run(g *Segment) {
+	begin := s.Now
+	issued := s.Host
+	s.Host += float64(g.Host)
+	s.compute(float64(g.Busy), float64(g.Loaded))
+	s.Work += float64(g.Busy - g.Comm)
+	s.Inline += float64(g.Comm)
+	if end := issued + float64(g.Lag); end > s.Now {
+		s.Idle += end - s.Now
+		s.pass(end)
+	}
+	if g.Sync {
+		s.Host = max(s.Host, s.Now)
+	}
+	if s.Record != nil {
+		s.Record.compute(begin, s.Now)
+	}
+}
+
+// resolution is the shortest time that counts, well under any kernel.
+const resolution = 1e-13
+
+// compute advances the compute stream by work that takes busy alone and loaded
+// under communication.
+func (s *Sim) compute(busy, loaded float64) {
+	if busy <= 0 {
+		return
+	}
+	begin, left, ratio := s.Now, busy, max(loaded/busy, 1)
+	for left > resolution {
+		slow := 1.0
+		if s.communicates() {
+			slow = ratio
+		}
+		left -= s.advance(left*slow, true) / slow
+	}
+	s.Slowed += s.Now - begin - busy
+}
+
+// pass lets time go by until t with the compute stream idle.
+func (s *Sim) pass(t float64) {
+	for s.Now < t {
+		s.advance(t-s.Now, false)
+	}
+}
+
+// advance lets time go by until the next event of a communication stream, at most
+// limit, and returns how much went by.
+func (s *Sim) advance(limit float64, computing bool) float64 {
+	d, at := limit, s.Now+limit
+	for i := range s.streams {
+		switch t := s.head(i); {
+		case t == nil:
+		case t.ready > s.Now:
+			if w := t.ready - s.Now; w < d {
+				d, at = w, t.ready
+			}
+		default:
+			if t.start < 0 {
+				t.start = s.Now
+			}
+			need := t.left
+			if computing {
+				need *= t.slow
+			}
+			if need < d {
+				d, at = need, s.Now+need
+			}
+		}
+	}
+	for i := range s.streams {
+		if t := s.head(i); t != nil && t.ready <= s.Now {
+			if computing {
+				t.left -= d / t.slow
+			} else {
+				t.left -= d
+			}
+		}
+	}
+	s.Now = at
+	s.retire()
+	return d
+}
+
+// head is the first unfinished task of a stream.
+func (s *Sim) head(i int) *task {
+	st := &s.streams[i]
+	if st.head < len(st.tasks) {
+		return &st.tasks[st.head]
+	}
+	return nil
+}
+
+// communicates reports whether a task runs now.
+func (s *Sim) communicates() bool {
+	for i := range s.streams {
+		if t := s.head(i); t != nil && t.ready <= s.Now {
+			return true
+		}
+	}
+	return false
+}
+
+// retire ends the tasks that have nothing left.
+func (s *Sim) retire() {
+	for i := range s.streams {
+		st := &s.streams[i]
+		for t := s.head(i); t != nil && t.ready <= s.Now && t.left <= resolution; t = s.head(i) {
+			if t.start < 0 {
+				t.start = s.Now
+			}
+			t.end = s.Now
+			if s.Record != nil {
+				s.Record.comm(i, t.label, t.start, t.end)
+			}
+			st.head++
+		}
+	}
+}
+
+// Launch queues a collective that takes duration alone and slow times that under
+// compute; it starts when ready and its stream is free. A ready time before now
+// counts as now.
+func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Task {
+	st := &s.streams[stream]
+	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
+	return Task{stream, len(st.tasks) - 1}
+}
+
+// Wait makes the compute stream wait for a task and returns how long it waited.
+func (s *Sim) Wait(t Task) float64 {
+	begin := s.Now
+	s.retire()
+	for s.streams[t.stream].tasks[t.index].end < 0 {
+		s.advance(math.Inf(1), false)
+	}
+	w := s.Now - begin
+	s.Exposed += w
+	return w
+}
+
+// End returns when a finished task ended, or -1.
+func (s *Sim) End(t Task) float64 { return s.streams[t.stream].tasks[t.index].end }
+
+// WaitHost makes the host wait for the device (a stream synchronisation).
+func (s *Sim) WaitHost() { s.Host = max(s.Host, s.Now) }
+
+// Delay moves the compute stream to t if it is earlier, as waiting for a message
+// does; communication goes on meanwhile.
+func (s *Sim) Delay(t float64) {
+	if t > s.Now {
+		s.pass(t)
+	}
+}
+
+// Recorder keeps the spans of a Sim for traces and charts.
+type Recorder struct {
+	Label string // of the segment now running
+	Spans []Span
+}
+
+// Span is something that ran from Start to End seconds after the step began.
+type Span struct {
+	Stream     string // "compute" or the name of a communication stream
+	Label      string
+	Start, End float64
+}
+
+// StreamNames are the names of communication streams, by index.
+var StreamNames = [MaxStreams]string{"dp", "dp replicas", "tp", "pp"}
+
+func (r *Recorder) compute(start, end float64) {
+	if end > start {
+		r.Spans = append(r.Spans, Span{"compute", r.Label, start, end})
+	}
+}
+
+func (r *Recorder) comm(stream int, label string, start, end float64) {
+	r.Spans = append(r.Spans, Span{StreamNames[stream], label, start, end})
+}
