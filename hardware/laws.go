@@ -204,15 +204,28 @@ type OverlapLaw struct {
 	Skew        float64            `yaml:"skew"`        // time of a step on several GPUs over one: the slowest sets the pace
 }
 
-// PowerLaw is the average power of each kind of work at full clock and what the
-// cap does: at the cap the clock falls until the average power fits.
+// PowerLaw is the power of each kind of work and what the limit does with it. At
+// SM clock f, of at most F, a kind of work draws
+//
+//	static + (full − static)·(f/F)^exponent
+//
+// and at the limit the clock falls until the average over the step fits. Matrix
+// multiplies gain nothing above a clock of their own, where the current limit holds
+// them; memory-bound work slows little with the clock.
 type PowerLaw struct {
-	Cap       units.Watts            `yaml:"cap"`        // sustained average at the limit
-	Idle      units.Watts            `yaml:"idle"`       // clocks up, nothing running
-	Class     map[string]units.Watts `yaml:"class"`      // gemm, attention, memory, issue, collective
-	Exponent  float64                `yaml:"exponent"`   // dynamic power falls as clock to this power
-	GEMMClock units.Hertz            `yaml:"gemm_clock"` // above this clock GEMMs gain nothing (current limit)
+	Cap       units.Watts           `yaml:"cap"`             // average that the limit lets through; 0: unknown, no throttling
+	Idle      units.Watts           `yaml:"idle"`            // clocks up, nothing running
+	Exponent  float64               `yaml:"exponent"`        // of the clock
+	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing
+	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
+	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective
 	On        *GPU
+}
+
+// ClassWatts is the power of one kind of work.
+type ClassWatts struct {
+	Full   units.Watts `yaml:"full"`   // at the highest clock, were there no limit
+	Static units.Watts `yaml:"static"` // part that does not fall with the clock
 }
 
 // MemoryLaw is device memory outside the framework's tensors.

@@ -25,6 +25,7 @@ type Job struct {
 	GPUs      int64
 	Runtime   Runtime
 	Recipe    *recipe.Recipe
+	Layers    *recipe.Recipe // of the layers, when another one (compile_scope: layer)
 	Precision recipe.Precision
 	Plan      Plan
 	Open      bool // no plan was given: the caller picks one
@@ -176,6 +177,14 @@ func (f *jobFile) resolve() (*Job, error) {
 		return nil, diag.Errorf("runtime.compile_scope: recipe %s is not compiled; use recipe hf-compile or leave it out", name)
 	} else if scope == "" {
 		j.Runtime.CompileScope = j.Recipe.Structure.CompiledScope
+	}
+	if inner, ok := j.Recipe.Scopes[j.Runtime.CompileScope]; ok { // layers compiled one by one inside an eager model
+		if j.Layers, err = recipe.Load(inner); err != nil {
+			return nil, err
+		}
+		if j.Recipe, err = recipe.Load(j.Recipe.Extends); err != nil {
+			return nil, err
+		}
 	}
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention

@@ -61,6 +61,16 @@ func TestQuick(t *testing.T) {
 		if !math.IsNaN(pr) {
 			a.r = append(a.r, pr)
 		}
+		if os.Getenv("V") != "" && len(m.PerStage) > 0 {
+			fmt.Print("   stages ")
+			for i, b := range m.PerStage {
+				fmt.Printf("%.3f/%.3f (%+.2f%%) ", float64(res.Memory.ByStage[i])/1e9, float64(b)/1e9, pct(float64(res.Memory.ByStage[i]), float64(b)))
+			}
+			for _, st := range res.Stages {
+				fmt.Printf(" F %.2f B %.2f", float64(st.Forward)*1e3, float64(st.Backward)*1e3)
+			}
+			fmt.Println()
+		}
 		if os.Getenv("V") != "" {
 			fmt.Printf("%-18s %-18s %-15s g%d %s b%d s%d a%d %-13s %-9s | step %8.1f %+6.1f%% fwd %+6.1f bwd %+6.1f opt %+6.1f | mem %+6.2f res %+6.1f dev %+6.1f | clk %4.0f/%4.0f E %+5.1f host %.1f exp %.1f %s\n", r.ID, r.Group, r.Name, r.Job.GPUs, r.Job.Plan.String(), r.Job.Train.MicroBatch, r.Job.Train.SequenceLength, r.Job.Train.GradAccumulation, r.Job.Train.Precision, r.Job.Train.Recompute,
 				float64(res.StepTime)*1e3, e, pct(float64(res.Forward), float64(m.ForwardTime)), pct(float64(res.Backward), float64(m.BackwardTime)), pct(float64(res.Optimizer), float64(m.OptimizerTime)), pm, pr, pct(float64(res.Memory.DeviceUsed), float64(m.DeviceUsed)),

@@ -80,6 +80,16 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 	return max(s, t.floor) * units.Seconds(o.Count)
 }
 
+// Utilization is the share of the best rate that an op reaches: 1 for all but
+// matrix multiplies, whose power follows what they compute.
+func (t *Timer) Utilization(o *tape.Op) float64 {
+	if o.Class != tape.GEMM && o.Class != tape.GroupedGEMM {
+		return 1
+	}
+	rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.gemm.time(o))
+	return min(rate/t.gemm.peaks[o.DType], 1)
+}
+
 // kernel prices a kernel by the law of its class; a class without a law moves its
 // bytes like a contiguous one.
 func (t *Timer) kernel(o *tape.Op) units.Seconds {

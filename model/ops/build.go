@@ -36,6 +36,7 @@ type builder struct {
 	roles  map[model.Role]int
 	weight tape.DType // dtype in which a unit sees its parameters
 	hidden tape.DType // dtype of the residual stream
+	masked bool       // attention reads an explicit mask
 }
 
 func newBuilder(c Config, tensors []model.Tensor) *builder {
@@ -228,6 +229,9 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 }
 
 func buildLayer(c Config, kind model.LayerKind, tensors []model.Tensor) Unit {
+	if c.LayerRecipe != nil {
+		c.Recipe = c.LayerRecipe
+	}
 	b := newBuilder(c, tensors)
 	batch, seq, width := b.hiddenDims()
 	x := b.t.Input(b.hidden, true, batch, seq, width)
@@ -290,9 +294,16 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	a := out(b.attention(h, kind), model.RoleNorm3)
 	t.Release(h)
 	a = b.give(a, b.dropout(a))
-	y := b.residual(x, a)
+	var y *tape.Tensor
+	if b.program("residual_norm") && b.has(model.RoleNorm2) {
+		t.Module = "norm"
+		out := b.call("residual_norm", tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
+		y, h = out[0].t, out[1].t
+	} else {
+		y = b.residual(x, a)
+		h = in(y, model.RoleNorm2)
+	}
 	t.Release(a)
-	h = in(y, model.RoleNorm2)
 	m := out(mlp(h), model.RoleNorm4)
 	t.Release(h)
 	m = b.give(m, b.dropout(m))
@@ -302,6 +313,9 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 }
 
 func (b *builder) has(r model.Role) bool { _, ok := b.roles[r]; return ok }
+
+// program reports whether the recipe has a program of that name.
+func (b *builder) program(name string) bool { _, ok := b.recipe.Programs[name]; return ok }
 
 func (b *builder) dropout(x *tape.Tensor) *tape.Tensor {
 	b.t.Module = "dropout"
@@ -405,7 +419,7 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 	var g, u *tape.Tensor
 	if b.has(both) {
 		gu := b.column(h, both)
-		if _, ok := b.recipe.Programs["glu"]; ok {
+		if b.program("glu") {
 			y := b.call("glu", tensorOf(gu))[0].t
 			return b.give(gu, y)
 		}
@@ -415,12 +429,12 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		g, u = parts[0], parts[1]
 	} else {
 		g = b.column(h, gate)
-		if _, ok := b.recipe.Programs["glu2"]; !ok {
+		if !b.program("glu2") {
 			g = b.give(g, b.activation(g))
 		}
 		b.t.Module = "mlp"
 		u = b.column(h, up)
-		if _, ok := b.recipe.Programs["glu2"]; ok {
+		if b.program("glu2") {
 			y := b.call("glu2", tensorOf(g), tensorOf(u))[0].t
 			t.Release(g, u)
 			return y
@@ -447,6 +461,8 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
+	b.masked = b.Attention == "sdpa" && (b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
+		kind.Windowed && b.Spec.Window < b.Sequence)
 	in := b.block(h)
 	var q, k, v *tape.Tensor
 	if b.Spec.MLA != nil {
@@ -521,7 +537,11 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	v = b.give(v, b.split(v, kv))
 	if s.Position == model.Rotary && s.RotaryDim > 0 {
 		q = b.give(q, b.rotary(q, s.RotaryDim))
-		k = b.give(k, b.rotary(k, s.RotaryDim))
+		if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
+			k = b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
+		} else {
+			k = b.give(k, b.rotary(k, s.RotaryDim))
+		}
 	}
 	return q, k, v
 }
@@ -599,16 +619,12 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if b.Attention == "unfused" {
 		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
-	mask := b.recipe.Structure.ExplicitMask || s.AttnSoftcap || s.Position == model.ALiBi ||
-		b.Attention == "sdpa" && kind.Windowed && s.Window < b.Sequence
-	if mask && b.Attention == "sdpa" {
+	if b.masked {
 		o.Masked = true
-		if k.Dim(1) != q.Dim(1) { // a mask rules out shared heads: keys and values are repeated
-			k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
-			defer t.Release(k, v)
-		}
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1)) // a mask rules out shared heads
+		defer t.Release(k, v)
 	}
-	if _, ok := b.recipe.Programs["attention_layout"]; ok {
+	if b.program("attention_layout") {
 		q = b.call("attention_layout", tensorOf(q))[0].t
 		k = b.call("attention_layout", tensorOf(k))[0].t
 		v = b.call("attention_layout", tensorOf(v))[0].t
@@ -621,6 +637,12 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 func (b *builder) repeat(x *tape.Tensor, heads int64) *tape.Tensor {
 	t := b.t
 	kv := x.Dim(1)
+	if kv == heads {
+		return t.Hold(x)
+	}
+	if b.program("repeat_heads") {
+		return b.call("repeat_heads", tensorOf(x), numberOf(float64(heads)))[0].t
+	}
 	y := t.Reshape(x, x.Dim(0), kv, 1, x.Dim(2), x.Dim(3))
 	y = b.give(y, t.Expand(y, x.Dim(0), kv, heads/kv, x.Dim(2), x.Dim(3)))
 	return b.give(y, t.Reshape(y, x.Dim(0), heads, x.Dim(2), x.Dim(3)))

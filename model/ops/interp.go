@@ -11,6 +11,8 @@ import (
 // number, a dtype or a word.
 type value struct {
 	t    *tape.Tensor
+	save bool   // marked save(x) in a fused call
+	key  string // name of a keyword argument
 	num  float64
 	word string
 	dt   tape.DType
@@ -98,11 +100,77 @@ func init() {
 		"column":      func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
 		"dispatch":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
 		"combine":     func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
+		"fused":       fused,
+		"fused_loss":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))
 		},
 	}
+}
+
+// fused runs a kernel that does several things at once:
+//
+//	fused(save(x), y, w, class=reduce, rows=1)
+//
+// reads its tensors and writes one output like the first; save(x) keeps an input
+// for the gradient. Keywords: class (pointwise, reduce or heavy), saveout, rows
+// (fp32 values kept per row), outs (outputs), read, write, back_read, back_write
+// (further passes), kernels (of the gradient), width and heads (of the output),
+// fp32 (output dtype), name.
+func fused(b *builder, a []value) []value {
+	f := tape.Fused{Prim: "fused", Class: tape.FusedPointwise, Outs: 1}
+	var ins []*tape.Tensor
+	set := false
+	for _, v := range a {
+		switch v.key {
+		case "":
+			if v.save {
+				f.Save = append(f.Save, len(ins))
+			}
+			if v.t != nil {
+				ins = append(ins, v.t)
+			}
+		case "class":
+			f.Class = map[string]tape.Class{"pointwise": tape.FusedPointwise, "reduce": tape.FusedReduce, "heavy": tape.FusedHeavy}[v.word]
+		case "name":
+			f.Prim = v.word
+		case "saveout":
+			f.SaveOut = v.num > 0
+		case "rows":
+			f.SaveRows = int(v.num)
+		case "outs":
+			f.Outs = int(v.num)
+		case "read":
+			f.Read = v.num
+		case "write":
+			f.Write = v.num
+		case "back_read":
+			f.BackRead = v.num
+		case "back_write":
+			f.BackWrite = v.num
+		case "kernels":
+			f.BackKernels = int(v.num)
+		case "width":
+			f.Width = int64(v.num)
+		case "heads":
+			f.Heads = int64(v.num)
+		case "fp32":
+			f.DType, set = tape.F32, v.num > 0
+		}
+	}
+	if !set {
+		f.DType = ins[0].DType()
+	}
+	return tensors(b.t.Fuse(f, ins...))
+}
+
+func tensors(ts []*tape.Tensor) []value {
+	out := make([]value, len(ts))
+	for i, t := range ts {
+		out[i] = tensorOf(t)
+	}
+	return out
 }
 
 // call runs the recipe's program of that name, or the primitive. Arguments are
@@ -163,7 +231,16 @@ func (b *builder) eval(p *recipe.Program, e recipe.Expr, frame []value) []value 
 	}
 	args := make([]value, len(e.Args))
 	for i, a := range e.Args {
-		args[i] = b.eval(p, a, frame)[0]
+		switch {
+		case a.Kind == recipe.Keyword:
+			args[i] = b.eval(p, a.Args[0], frame)[0]
+			args[i].key = a.Word
+		case a.Kind == recipe.Call && a.Word == "save": // a mark, not a call
+			args[i] = b.eval(p, a.Args[0], frame)[0]
+			args[i].save = true
+		default:
+			args[i] = b.eval(p, a, frame)[0]
+		}
 	}
 	var out []value
 	if prim, ok := primitives[e.Word]; ok {
@@ -172,7 +249,7 @@ func (b *builder) eval(p *recipe.Program, e recipe.Expr, frame []value) []value 
 		out = b.call(e.Word, args...)
 	}
 	for i, a := range e.Args {
-		if a.Kind == recipe.Call && args[i].kind == tensorValue {
+		if a.Kind == recipe.Call && a.Word != "save" && args[i].kind == tensorValue {
 			b.t.Release(args[i].t)
 		}
 	}

@@ -28,16 +28,17 @@ type Shard struct {
 
 // Config is everything the ops of a rank depend on.
 type Config struct {
-	Spec       *model.Spec
-	Recipe     *recipe.Recipe
-	Precision  recipe.Precision
-	Attention  string // sdpa, flash or unfused
-	Shard      Shard
-	MicroBatch int64 // sequences
-	Sequence   int64 // tokens of a sequence, before context parallelism cuts it
-	Recompute  Recompute
-	FusedLoss  bool    // cross entropy fused with the cast (no fp32 logits)
-	Imbalance  float64 // tokens of the busiest expert rank over the mean; 1: balanced
+	Spec        *model.Spec
+	Recipe      *recipe.Recipe
+	LayerRecipe *recipe.Recipe // of the layers, when they are compiled one by one; nil: Recipe
+	Precision   recipe.Precision
+	Attention   string // sdpa, flash or unfused
+	Shard       Shard
+	MicroBatch  int64 // sequences
+	Sequence    int64 // tokens of a sequence, before context parallelism cuts it
+	Recompute   Recompute
+	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
+	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 }
 
 // Param is a parameter as this rank holds it.

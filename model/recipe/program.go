@@ -39,6 +39,7 @@ const (
 	Number
 	Word
 	Call
+	Keyword // name=value in a call: Word and Args[0]
 )
 
 // ParseProgram parses a program from its heading, "name(a, b)", and body text.
@@ -202,9 +203,18 @@ func (p *parser) expr() (Expr, error) {
 	}
 	e := Expr{Kind: Call, Word: n}
 	for !p.take(")") {
+		save := p.at
+		key := p.name()
+		keyword := key != "" && p.take("=")
+		if !keyword {
+			p.at = save
+		}
 		a, err := p.expr()
 		if err != nil {
 			return e, err
+		}
+		if keyword {
+			a = Expr{Kind: Keyword, Word: key, Args: []Expr{a}}
 		}
 		e.Args = append(e.Args, a)
 		if !p.take(",") && !p.take(")") {

@@ -26,6 +26,7 @@ type Recipe struct {
 	Source  string `yaml:"source"`
 	Extends string `yaml:"extends"`
 
+	Scopes           map[string]string    `yaml:"scopes"` // compile scope → recipe of the layers
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
 	Default          string               `yaml:"default_precision"`
@@ -88,6 +89,7 @@ type Host struct {
 	Call        units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
 	Backward    units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
 	View        units.Seconds            `yaml:"view"`
+	ViewBack    units.Seconds            `yaml:"view_backward"`
 	Module      units.Seconds            `yaml:"module"`
 	Node        units.Seconds            `yaml:"node"`
 	Primitives  map[string]units.Seconds `yaml:"primitives"` // what one call of a primitive costs beyond Call

@@ -10,7 +10,7 @@ func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 		if x.nd == 0 { // a host scalar travels as a kernel argument
 			continue
 		}
-		bytes += x.bytes()
+		bytes += x.reads()
 		flat = flat && x.sameLayout(out)
 		convert = convert || x.dtype != out.dtype && x.dtype.floating() && out.dtype.floating()
 	}

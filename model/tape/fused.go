@@ -161,33 +161,44 @@ func (t *Tape) Rows(x *Tensor, n int64) *Tensor {
 // Fused is a kernel that a framework wrote or a compiler generated for several
 // operations at once: it reads its inputs and writes its outputs once.
 type Fused struct {
-	Prim                string
-	Like                int   // the output has this input's shape
-	DType               DType // of the output
-	Save                []int // inputs kept for backward; the output too when SaveOut
-	SaveOut             bool
-	SaveRows            int     // fp32 values kept per row (norm statistics)
-	Class               Class   // of both kernels; FusedPointwise or FusedReduce
-	Read, Write         float64 // further passes over the output's bytes, forward
+	Prim     string
+	DType    DType // of the outputs
+	Outs     int   // outputs, all of the first input's shape
+	Save     []int // inputs kept for the gradient; the first output too when SaveOut
+	SaveOut  bool
+	SaveRows int   // fp32 values kept per row (norm statistics)
+	Class    Class // of both kernels
+	Width    int64 // last dimension of the outputs; 0: the input's
+	Heads    int64 // second dimension of the outputs; 0: the input's
+
+	Read, Write         float64 // further passes over an output's bytes, forward
 	BackRead, BackWrite float64 // the same, backward
-	BackKernels         int     // kernels of the gradient, 1 when 0
-	Width               int64   // last dimension of the output when it differs from the input's; 0: the same
+	BackKernels         int     // kernels of the gradient; 0: one
 }
 
-// Fuse runs a fused kernel. Its gradient reads the output gradient and the saved
+// Fuse runs a fused kernel. Its gradient reads the output gradients and the saved
 // tensors, and writes a gradient for each input that needs one; the gradient
-// of a vector (a norm's weight) adds a column reduction.
-func (t *Tape) Fuse(f Fused, ins ...*Tensor) *Tensor {
+// of a vector (a norm's weight) adds a column reduction of partial sums.
+func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	t.begin()
-	y := t.shape(f.DType, ins[f.Like])
-	if f.Width > 0 {
-		y.dims[y.nd-1] = f.Width
-		y.setContiguous()
+	outs := make([]*Tensor, max(f.Outs, 1))
+	var bytes units.Bytes
+	for i := range outs {
+		y := t.shape(f.DType, ins[0])
+		if f.Width > 0 {
+			y.dims[y.nd-1] = f.Width
+			y.setContiguous()
+		}
+		if f.Heads > 0 {
+			y.dims[1] = f.Heads
+			y.permuteLike(ins[0])
+		}
+		outs[i] = t.alloc(y)
+		bytes += y.bytes()
 	}
-	t.alloc(y)
-	bytes := y.bytes()
+	y := outs[0]
 	for _, x := range ins {
-		bytes += x.bytes()
+		bytes += x.reads()
 	}
 	bytes += units.Bytes(f.Read+f.Write) * y.bytes()
 	t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: float64(y.Size()), N: y.Dim(-1), Bytes: bytes})
@@ -203,15 +214,24 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) *Tensor {
 		rows = t.empty(F32, y.Size()/y.Dim(-1)*int64(f.SaveRows))
 		saved = append(saved, rows)
 	}
-	t.attach(f.Prim, ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		back := g[0].bytes() + units.Bytes(f.BackRead+f.BackWrite)*g[0].bytes()
+	size, width := y.bytes(), y.Dim(-1)
+	elements := float64(y.Size())
+	t.attach(f.Prim, ins, outs, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		back := units.Bytes(f.BackRead+f.BackWrite) * size
+		for _, x := range g {
+			if x != nil {
+				back += x.reads()
+			}
+		}
 		for _, s := range n.saved {
 			back += s.bytes()
 		}
 		var r []*Tensor
 		vectors := 0
 		for _, e := range n.in {
-			x := t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...)
+			x := t.shape(e.meta.dtype, &e.meta)
+			x.grad = false
+			t.alloc(x)
 			if e.meta.nd == 1 {
 				vectors++
 			} else {
@@ -220,17 +240,16 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) *Tensor {
 			r = append(r, x)
 		}
 		kernels := max(f.BackKernels, 1)
-		for i := range kernels {
-			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Class, DType: f.DType, Elements: float64(g[0].Size()), N: g[0].Dim(-1), Bytes: back / units.Bytes(kernels)})
-			_ = i
+		for range kernels {
+			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Class, DType: f.DType, Elements: elements, N: width, Bytes: back / units.Bytes(kernels)})
 		}
 		for range vectors { // partial sums of the fused kernel are added up
-			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(g[0].Dim(-1)) * fusedPartials, Bytes: units.Bytes(g[0].Dim(-1) * fusedPartials * 4)})
+			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, Bytes: units.Bytes(width * fusedPartials * 4)})
 		}
 		return r
 	})
 	t.Release(rows)
-	return y
+	return outs
 }
 
 // fusedPartials is the number of partial rows a fused reduction leaves for the
@@ -290,4 +309,25 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		return []*Tensor{r}
 	})
 	return z
+}
+
+// FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
+// forward one reads them once, the backward one reads them again and writes
+// their gradient. Neither fp32 logits nor log-probabilities exist.
+func (t *Tape) FusedLoss(logits *Tensor) *Tensor {
+	t.begin()
+	y := t.empty(F32)
+	rows := logits.Size() / logits.Dim(-1)
+	stats := t.empty(F32, rows, 2)
+	n := float64(logits.Size())
+	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
+	src := *logits
+	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: src.dtype, N: src.Dim(-1), Elements: n, Bytes: 2 * src.bytes()})
+		return []*Tensor{r}
+	})
+	t.Release(stats)
+	return y
 }

@@ -44,7 +44,11 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	wdims := append([]int64(nil), w.dims[:2]...)
 	t.attach("linear", []*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := g[0]
-		if !gy.contiguous() {
+		switch {
+		case len(gy.more) > 0:
+			gy = t.settle(t.Hold(gy))
+			defer t.Release(gy)
+		case !gy.contiguous():
 			gy = t.copyContiguous(gy)
 			defer t.Release(gy)
 		}

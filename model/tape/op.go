@@ -39,10 +39,13 @@ const (
 	Index          // element-wise gather or scatter by index
 	FusedPointwise // compiler-fused elementwise (Triton)
 	FusedReduce    // compiler-fused with a row reduction (Triton)
-	MultiTensor    // one kernel over a list of tensors (foreach copies)
-	Optimizer      // fused optimizer over a list of tensors
-	ChunkCat       // FSDP2's gradient packing
-	SplitCopy      // FSDP2's unpacking after the all-gather
+	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
+	LossForward    // cross entropy over 16-bit logits in one kernel
+	LossBackward
+	MultiTensor // one kernel over a list of tensors (foreach copies)
+	Optimizer   // fused optimizer over a list of tensors
+	ChunkCat    // FSDP2's gradient packing
+	SplitCopy   // FSDP2's unpacking after the all-gather
 
 	Collective // communication; priced by hardware/collective
 
@@ -80,6 +83,9 @@ var classNames = [NumClasses]string{
 	Index:           "index",
 	FusedPointwise:  "fused-pointwise",
 	FusedReduce:     "fused-reduce",
+	FusedHeavy:      "fused-heavy",
+	LossForward:     "loss-forward",
+	LossBackward:    "loss-backward",
 	MultiTensor:     "multi-tensor",
 	Optimizer:       "optimizer",
 	ChunkCat:        "chunk-cat",

@@ -182,6 +182,9 @@ func roundUp(b units.Bytes) units.Bytes {
 func (t *Tape) Hold(x *Tensor) *Tensor {
 	if x != nil && x.store >= 0 {
 		t.stores[x.store].refs++
+		for _, m := range x.more {
+			t.Hold(m)
+		}
 	}
 	return x
 }
@@ -192,6 +195,7 @@ func (t *Tape) Release(xs ...*Tensor) {
 		if x == nil || x.store < 0 {
 			continue
 		}
+		t.Release(x.more...)
 		s := &t.stores[x.store]
 		if s.refs--; s.refs == 0 && s.owned {
 			t.event(x.store, -s.bytes)
@@ -225,6 +229,11 @@ func (t *Tape) emit(o Op) {
 
 // Call notes that a Python module is called; the host cost goes to the next op.
 func (t *Tape) Call() { t.host.Modules++ }
+
+// note records host work that a recipe prices under a name of its own.
+func (t *Tape) note(prim string) {
+	t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase})
+}
 
 // Flush turns host work without a following kernel into an op of its own.
 func (t *Tape) Flush() {
@@ -356,6 +365,9 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 	for i := len(t.nodes) - 1; i >= lo; i-- {
 		n := t.nodes[i] // a copy: nodes may be appended while it runs
 		if n.isInput {
+			if n.grads[0] != nil {
+				n.grads[0] = t.settle(n.grads[0])
+			}
 			inputs = append(inputs, n.grads[0])
 			t.nodes[i].grads = [3]*Tensor{}
 			continue
@@ -386,6 +398,7 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 	if !t.record {
 		return f(ins)
 	}
+	t.note("checkpoint")
 	t.record = false
 	y := f(ins)
 	t.record = true
@@ -400,6 +413,7 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 			}
 			again[i] = &c
 		}
+		t.note("checkpoint_backward")
 		t.phase, t.record = Recompute, true
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 		y := f(again)
@@ -477,6 +491,11 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 // accumulate adds g to old: in place when nothing else holds old and it is
 // dense, into a new tensor otherwise (input_buffer.cpp, accumulate).
 func (t *Tape) accumulate(old, g *Tensor) *Tensor {
+	if t.FuseSums {
+		sum := *old
+		sum.more = append(append([]*Tensor(nil), old.more...), g)
+		return &sum
+	}
 	if t.stores[old.store].refs == 1 && t.stores[old.store].owned && old.dense() {
 		t.kernel("add_", old, old, g)
 		t.Release(g)
@@ -485,6 +504,17 @@ func (t *Tape) accumulate(old, g *Tensor) *Tensor {
 	sum := t.like(old, g)
 	t.kernel("add", sum, old, g)
 	t.Release(old, g)
+	return sum
+}
+
+// settle writes out a pending sum, for consumers that cannot add it up themselves.
+func (t *Tape) settle(g *Tensor) *Tensor {
+	if len(g.more) == 0 {
+		return g
+	}
+	sum := t.like(g)
+	t.emit(Op{Prim: "sum", Class: FusedPointwise, DType: sum.dtype, Elements: float64(sum.Size()), Bytes: g.reads() + sum.bytes()})
+	t.Release(g)
 	return sum
 }
 

@@ -47,11 +47,12 @@ type Tensor struct {
 	dims, strides [maxDims]int64
 	nd            int8
 	dtype         DType
-	store         int32 // storage; -1: holds no device memory (a scalar on the host)
-	node          int32 // producing node; -1: a leaf or no gradient
-	outIdx        int8  // which of its outputs
-	param         int32 // 1 + parameter index for a parameter
-	grad          bool  // requires gradient
+	store         int32     // storage; -1: holds no device memory (a scalar on the host)
+	node          int32     // producing node; -1: a leaf or no gradient
+	outIdx        int8      // which of its outputs
+	param         int32     // 1 + parameter index for a parameter
+	grad          bool      // requires gradient
+	more          []*Tensor // terms of a sum that the next kernel adds up (Tape.FuseSums)
 }
 
 // Dims returns the shape.
@@ -93,6 +94,15 @@ func (x *Tensor) bytes() units.Bytes {
 		}
 	}
 	return units.Bytes(n) * x.dtype.Size()
+}
+
+// reads is the memory a kernel reads to use x, with the terms of a pending sum.
+func (x *Tensor) reads() units.Bytes {
+	b := x.bytes()
+	for _, m := range x.more {
+		b += m.bytes()
+	}
+	return b
 }
 
 // setContiguous gives x the strides of a fresh row-major tensor.

@@ -23,14 +23,15 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	m := ops.Build(config(j))
 	r := &Result{Job: j}
+	var s *simulation
 	for {
-		s := p.simulate(m, o)
+		s = p.simulate(m, o)
 		s.fill(r)
 		if !p.throttle(s, r) {
 			break
 		}
 	}
-	p.measureMemory(m, r)
+	p.measureMemory(m, r, s)
 	p.finish(r)
 	return r, nil
 }
@@ -38,7 +39,7 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 // config is what the ops of one rank depend on.
 func config(j *strategies.Job) ops.Config {
 	return ops.Config{
-		Spec: j.Model, Recipe: j.Recipe, Precision: j.Precision, Attention: j.Runtime.Attention,
+		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: j.Precision, Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			DTensor: j.Recipe.Structure.DTensor},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
@@ -143,7 +144,7 @@ func (s *simulation) fill(r *Result) {
 }
 
 // work returns the device time by kind of the rank that the power is computed for.
-func (s *simulation) work() (w [numWork]units.Seconds, busy units.Seconds) {
+func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
 	lists := s.chunks
 	n := units.Seconds(s.p.job.Train.GradAccumulation)
 	ranks := units.Seconds(len(lists))
@@ -153,6 +154,7 @@ func (s *simulation) work() (w [numWork]units.Seconds, busy units.Seconds) {
 				for _, sec := range []*section{&u.forward, &u.backward} {
 					for k, t := range sec.time {
 						w[k] += t * n / ranks
+						effort[k] += sec.effort[k] * n / ranks
 					}
 				}
 			}
@@ -160,6 +162,15 @@ func (s *simulation) work() (w [numWork]units.Seconds, busy units.Seconds) {
 	}
 	for _, t := range w {
 		busy += t
+	}
+	if s.sim != nil { // optimizer and the copies of data parallelism move memory; collectives run beside
+		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy; more > 0 {
+			w[memoryWork] += more
+			effort[memoryWork] += more
+			busy += more
+		}
+		w[commWork] += units.Seconds(s.sim.Moved)
+		effort[commWork] += units.Seconds(s.sim.Moved)
 	}
 	return
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // measureMemory walks the fullest rank's step.
-func (p *pricer) measureMemory(m *ops.Model, r *Result) {
-	if p.job.Plan.PP > 1 {
+func (p *pricer) measureMemory(m *ops.Model, r *Result, s *simulation) {
+	if s.pipe != nil {
+		p.pipelineMemory(m, r, s)
 		return
 	}
 	list := []*ops.Unit{&m.Embedding}

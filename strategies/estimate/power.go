@@ -24,13 +24,15 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 		scale = float64(p.job.Hardware.GPU.Power.Value / law.On.Power.Value)
 	}
 	idle := float64(law.Idle) * scale
-	work, busy := s.work()
+	work, effort, busy := s.work()
 	total := max(float64(s.total), float64(busy))
-	energy := idle * (total - float64(busy))
+	fixed, dynamic := idle*(total-float64(busy)), 0.0
 	for k, t := range work {
-		full := float64(law.Class[workNames[k]]) * scale
-		energy += (idle + (full-idle)*math.Pow(p.ratio, law.Exponent)) * float64(t)
+		c := law.Class[workNames[k]]
+		fixed += float64(c.Static) * scale * float64(t)
+		dynamic += float64(c.Full-c.Static) * scale * float64(effort[k]) * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
+	energy := fixed + dynamic
 	power := energy / total
 	r.Power, r.Energy = units.Watts(power), units.Joules(energy)
 	limit := float64(law.Cap) * scale
@@ -38,8 +40,28 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 		return false
 	}
 	p.rounds++
-	// Fewer watts of dynamic power, at a slower clock; time changes little.
-	p.ratio *= math.Pow(max(limit-idle, 1)/max(power-idle, 1), 1/law.Exponent)
+	// The dynamic part must shrink by the overdraft; time changes little.
+	p.ratio = min(p.ratio, p.dynamicClock())
+	p.ratio *= math.Pow(max(limit*total-fixed, 0.05*dynamic)/dynamic, 1/law.Exponent)
 	p.ratio = max(p.ratio, 0.3)
+	p.law.memory = math.Pow(p.ratio, -law.MemoryExp)
 	return true
+}
+
+// classCap is the highest clock ratio at which a kind of work draws more power:
+// GEMMs stop at the clock that the current limit holds them to.
+func (p *pricer) classCap(k int) float64 {
+	if work(k) == gemmWork {
+		return p.law.gemmClock
+	}
+	return 1
+}
+
+// dynamicClock is the clock from which the search for the right one starts: above
+// the GEMM clock a lower one would first save nothing.
+func (p *pricer) dynamicClock() float64 {
+	if p.law.gemmClock < 1 && p.rounds == 1 {
+		return (1 + p.law.gemmClock) / 2
+	}
+	return 1
 }

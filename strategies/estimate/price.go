@@ -62,6 +62,7 @@ type lawView struct {
 	collectives            map[string]float64
 	skew                   float64
 	gemmClock              float64 // of the maximum clock
+	memory                 float64 // time factor of memory-bound work at the current clock
 }
 
 func newPricer(j *strategies.Job) (*pricer, error) {
@@ -83,7 +84,7 @@ func newPricer(j *strategies.Job) (*pricer, error) {
 		p.speed = 0
 	}
 	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency, gemm: l.Overlap.GEMM, attention: l.Overlap.Attention, other: l.Overlap.Other,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1}
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, memory: 1}
 	if c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value)); c > 0 && l.Power != nil && l.Power.GEMMClock > 0 {
 		p.law.gemmClock = float64(l.Power.GEMMClock) / c
 	}
@@ -139,6 +140,9 @@ func (p *pricer) slow(kind string) float64 {
 // device is the time of an op's kernels at the current clock.
 func (p *pricer) device(o *tape.Op) units.Seconds {
 	t := p.timer.Time(o)
+	if p.job.GPUs > 1 {
+		t *= units.Seconds(p.law.skew)
+	}
 	if p.ratio >= 1 {
 		return t
 	}
@@ -147,8 +151,10 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 		return t * units.Seconds(max(1, p.law.gemmClock/p.ratio))
 	case attentionWork, issueWork:
 		return t / units.Seconds(p.ratio)
+	case commWork:
+		return t
 	}
-	return t
+	return t * units.Seconds(p.law.memory)
 }
 
 // loaded is the factor by which communication slows an op.
@@ -165,20 +171,21 @@ func (p *pricer) loaded(c tape.Class) units.Seconds {
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	h := &p.host
-	per := h.Call
+	per, view := h.Call, h.View
 	if o.Phase == tape.Backward {
-		per = h.Backward
+		per, view = h.Backward, h.ViewBack
 	}
-	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*h.View + units.Seconds(o.Host.Modules)*h.Module + units.Seconds(o.Host.Nodes)*h.Node
+	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Modules)*h.Module + units.Seconds(o.Host.Nodes)*h.Node
 	if o.Count > 1 {
 		c += units.Seconds(o.Count-1) * per
 	}
 	c += h.Primitives[o.Prim]
-	if p.job.Recipe.Structure.DTensor && p.job.Plan.TP > 1 && (o.Module == "attention" || o.Module == "mlp") {
-		if o.Phase == tape.Backward {
-			c += h.DTensorBack
-		} else {
+	if p.job.Recipe.Structure.DTensor && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
+		switch {
+		case o.Phase != tape.Backward:
 			c += h.DTensor
+		case o.Layout == tape.LayoutDgrad:
+			c += h.DTensorBack
 		}
 	}
 	return c * p.speed
@@ -193,6 +200,7 @@ type section struct {
 	grads    []tape.ParamGrad
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
+	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
 	comm     map[string]units.Seconds
@@ -226,10 +234,13 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			}
 			s.comm[o.Comm.Group] += t - hidden
 			s.time[commWork] += t
+			s.effort[commWork] += t
 		case o.Class != tape.NoKernel:
 			l.Busy = p.device(o)
 			l.Loaded = l.Busy * p.loaded(o.Class)
-			s.time[workOf(o.Class)] += l.Busy
+			w := workOf(o.Class)
+			s.time[w] += l.Busy
+			s.effort[w] += l.Busy * units.Seconds(p.timer.Utilization(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
 			if o.Prim == "linear_wgrad" {
 				wgrad = l.Busy

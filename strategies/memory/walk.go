@@ -180,6 +180,7 @@ const (
 	fullID           // parameters copied out
 	scatterID        // reduce-scatter input
 	shardID          // sharded gradient
+	castID           // shard cast for the gather
 	keepID           // unsharded gradients kept over micro batches
 	perUnit
 )
@@ -187,6 +188,22 @@ const (
 // Measure walks the step and returns its peak. With alloc it also replays the
 // caching allocator over two steps and reports what it reserves.
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
+	w := newWalker(s, alloc)
+	steps := 1
+	if alloc != nil {
+		steps = 2 // the first step's leftovers shape the second
+	}
+	for range steps {
+		w.step()
+	}
+	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment}
+	if alloc != nil {
+		p.Reserved = alloc.PeakReserved()
+	}
+	return p
+}
+
+func newWalker(s *Step, alloc *allocator.Allocator) *walker {
 	w := &walker{Step: s}
 	for _, u := range s.Units {
 		for _, sec := range []*tape.Section{&u.Forward, &u.Backward} {
@@ -214,18 +231,7 @@ func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	for c, b := range s.Static { // what lives between steps, in a few large blocks
 		w.t.take(w.extra+perUnit*len(s.Units)+c, b, Class(c))
 	}
-	steps := 1
-	if alloc != nil {
-		steps = 2 // the first step's leftovers shape the second
-	}
-	for range steps {
-		w.step()
-	}
-	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment}
-	if alloc != nil {
-		p.Reserved = alloc.PeakReserved()
-	}
-	return p
+	return w
 }
 
 func (w *walker) step() {
@@ -409,8 +415,7 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 // scatter frees a unit's gathered parameters and turns its gradients into a shard.
 func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	s := &w.Sharding
-	root := s.Root && (i == 0 || i == len(w.Units)-1)
-	if !root {
+	if w.params[i] > 0 {
 		w.t.free(w.at(i, fullID))
 	}
 	if w.params[i] == 0 {
@@ -430,12 +435,13 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
 		w.t.free(w.at(j, scatterID))
 	}
+	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
+		w.t.take(w.at(i, castID), n*s.Gather/units.Bytes(s.Ranks), Gathered)
+	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
+	w.t.free(w.at(i, castID))
 	w.freeGrads(i)
 	w.t.free(w.at(i, keepID))
-	if root {
-		w.t.free(w.at(i, fullID))
-	}
 	if !w.t.blocks[w.at(i, shardID)].live {
 		w.t.take(w.at(i, shardID), n*s.Reduce/units.Bytes(s.Ranks), Gradients)
 	}

@@ -66,6 +66,7 @@ type Sim struct {
 	Inline  float64 // communication on the compute stream itself
 	Work    float64 // compute time alone, without slowdown
 	Slowed  float64 // added by communication beside it
+	Moved   float64 // communication on other streams, alone
 
 	Record  *Recorder
 	streams [MaxStreams]stream
@@ -208,6 +209,7 @@ func (s *Sim) retire() {
 // counts as now.
 func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Task {
 	st := &s.streams[stream]
+	s.Moved += duration
 	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
 	return Task{stream, len(st.tasks) - 1}
 }
