@@ -22,6 +22,7 @@ type Laws struct {
 	Overlap    *OverlapLaw          `yaml:"overlap"`
 	Power      *PowerLaw            `yaml:"power"`
 	Memory     *MemoryLaw           `yaml:"memory"`
+	Step       *StepLaw             `yaml:"step"`
 
 	Collectives []CollectiveCurve `yaml:"collectives"`
 }
@@ -91,12 +92,12 @@ func (p *GEMMPoints) UnmarshalText(text []byte) error {
 // by head width; pairs is what the mask leaves, and a kernel computes whole blocks
 // along the diagonal. An explicit mask costs a factor.
 type AttentionLaw struct {
-	Widths   []float64          `yaml:"widths"`
-	Forward  AttentionPass      `yaml:"forward"`
-	Backward AttentionPass      `yaml:"backward"`
-	Flavour  map[string]float64 `yaml:"flavour"` // rate factor of other implementations: flash
-	Dropout  []float64          `yaml:"dropout"` // time factors with dropout inside, forward and backward
-	Points   AttentionPoints    `yaml:"points"`
+	Widths   []float64            `yaml:"widths"`
+	Forward  AttentionPass        `yaml:"forward"`
+	Backward AttentionPass        `yaml:"backward"`
+	Flavour  map[string][]float64 `yaml:"flavour"` // rate factors of other implementations, forward and backward: flash, flash1
+	Dropout  []float64            `yaml:"dropout"` // time factors with dropout inside, forward and backward
+	Points   AttentionPoints      `yaml:"points"`
 	Spread   `yaml:",inline"`
 	On       *GPU
 }
@@ -235,6 +236,14 @@ type MemoryLaw struct {
 	NCCL         units.Bytes `yaml:"nccl"`         // NCCL itself, once
 	Communicator units.Bytes `yaml:"communicator"` // NCCL, per communicator
 	Reserve      units.Bytes `yaml:"reserve"`      // driver's own, not available to anyone
+}
+
+// StepLaw is how far whole predicted steps were from measured ones on a machine
+// whose kernels are known: what no other law accounts for.
+type StepLaw struct {
+	Spread `yaml:",inline"`
+	Source string `yaml:"source"`
+	On     *GPU
 }
 
 // CollectiveCurve is a measured collective: the time of one operation on one

@@ -212,12 +212,14 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	}
 	if own.Power != nil {
 		l.Power, mark["power"] = own.Power, true
-		if gpu != nil {
-			l.Power.On = gpu
-		}
+		l.Power.On = gpu
 	}
 	if own.Memory != nil {
 		l.Memory, mark["memory"] = own.Memory, true
+	}
+	if own.Step != nil {
+		l.Step, mark["step"] = own.Step, true
+		l.Step.On = gpu
 	}
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true
@@ -232,24 +234,7 @@ func (p *Profile) complete() error {
 		return err
 	}
 	p.Laws = *base
-	p.Laws.merge(&Laws{Source: own.Source, Conditions: own.Conditions, Launch: own.Launch, Overlap: own.Overlap,
-		Power: own.Power, Memory: own.Memory, Collectives: own.Collectives}, nil, map[string]bool{})
-	if own.GEMM != nil {
-		p.Laws.GEMM = own.GEMM
-	}
-	if own.Attention != nil {
-		p.Laws.Attention = own.Attention
-	}
-	if len(own.Kernels) > 0 {
-		kernels := make(map[string]KernelLaw, len(base.Kernels))
-		for k, v := range base.Kernels {
-			kernels[k] = v
-		}
-		for k, v := range own.Kernels {
-			kernels[k] = v
-		}
-		p.Laws.Kernels = kernels
-	}
+	p.Laws.merge(&own, &p.GPU, map[string]bool{})
 	if len(p.Laws.GEMM.tiles) == 0 {
 		return p.Laws.GEMM.parse()
 	}

@@ -23,11 +23,17 @@ const Format = "model/v1"
 // Hugging Face config.json, or a folder that holds a config.json. A catalog
 // name wins over a file of that name; write ./name for the file.
 func Load(name string) (*Spec, error) {
+	doc, err := Document(name)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAll(doc)
+}
+
+// Document finds and parses a model as Load does, without decoding it.
+func Document(name string) (*yamlx.Document, error) {
 	if doc, err := catalogFile(name); doc != nil || err != nil {
-		if err != nil {
-			return nil, err
-		}
-		return decodeAll(doc)
+		return doc, err
 	}
 	info, err := os.Stat(name)
 	switch {
@@ -38,11 +44,23 @@ func Load(name string) (*Spec, error) {
 	case info.IsDir():
 		name = filepath.Join(name, "config.json")
 	}
-	doc, err := yamlx.ReadFile(name)
-	if err != nil {
-		return nil, err
+	return yamlx.ReadFile(name)
+}
+
+// Known reports whether a name or alias is in the catalog.
+func Known(name string) bool {
+	doc, _ := catalogFile(name)
+	return doc != nil
+}
+
+// Beside returns the name or path under which Load finds the model that a document
+// names: a relative path is looked up beside the document; one from standard input
+// or a flag, in the working folder.
+func Beside(doc *yamlx.Document, name string) string {
+	if !Known(name) && looksLikePath(name) && !filepath.IsAbs(name) && doc.Name != "-" && doc.Name != "" {
+		return filepath.Join(filepath.Dir(doc.Name), name)
 	}
-	return decodeAll(doc)
+	return name
 }
 
 // looksLikePath tells a mistyped path from a mistyped catalog name.
@@ -72,11 +90,7 @@ func Decode(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	if n = resolve(n); n == nil || n.Kind != yaml.ScalarNode {
 		return decodeMapping(doc, n)
 	}
-	name := n.Value
-	if known, _ := catalogFile(name); known == nil && looksLikePath(name) && !filepath.IsAbs(name) && doc.Name != "-" {
-		name = filepath.Join(filepath.Dir(doc.Name), name)
-	}
-	s, err := Load(name)
+	s, err := Load(Beside(doc, n.Value))
 	var list diag.List
 	var one *diag.Error
 	switch {

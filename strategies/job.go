@@ -30,6 +30,7 @@ type Job struct {
 	Plan      Plan
 	Open      bool // no plan was given: the caller picks one
 	Train     Train
+	Given     Train    // Train before the plan completed it: zero where the job leaves the choice open
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
 }
 
@@ -104,6 +105,9 @@ func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
 	if f.Format != "" && f.Format != "job/v1" {
 		key, _ := yamlx.Key(n, "perfplan")
 		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
+	}
+	if err := refuseZeros(d, n); err != nil {
+		return nil, err
 	}
 	j, err := f.resolve()
 	if err != nil {
@@ -192,9 +196,11 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, attentions); err != nil {
 		return nil, err
 	}
+	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
 	}
+	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
 	if f.Plan == nil {
 		j.Open = true
@@ -209,7 +215,10 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Complete(s); err != nil {
 		return err
 	}
-	t := j.Train
+	t := j.Given
+	if t.Recompute == "" {
+		t.Recompute = ops.NoRecompute
+	}
 	if err := t.complete(&p); err != nil {
 		return err
 	}

@@ -265,14 +265,15 @@ func (p *Plan) Check(s Shape) error {
 		}
 	}
 	stages := p.PP * p.VirtualStages
-	if stages > m.Layers {
-		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers", stages, p.PP, p.VirtualStages, m.Layers)
+	if stages > m.Layers+2 || p.PP > m.Layers {
+		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers with embedding and head", stages, p.PP, p.VirtualStages, m.Layers)
 	}
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
-	if p.VirtualStages > 1 && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
-		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers (with or without one more for embedding and head)", p.PP, p.VirtualStages, m.Layers)
+	if p.VirtualStages > 1 && s.Recipe.Structure.EvenChunks && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
+		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
+			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
 	}
 	if p.PP > 1 {
 		info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe))
@@ -309,30 +310,28 @@ func (p *Plan) PipelineSchedule(r *recipe.Recipe) string {
 	return p.Schedule
 }
 
-// Split returns the number of layers of each of n stages: equal parts; when they do not
-// divide, embedding and head count as one layer each if that makes it even;
-// otherwise the first stages take one more.
+// Split returns the number of layers of each of n stages: equal parts, or, when they
+// do not divide, with embedding and head counting as one layer each and what is
+// left over in the middle (Megatron's account_for_embedding_in_pipeline_split,
+// DeepSpeed's partition by type:transformer|embedding).
 func Split(layers, n int64) []int64 {
 	out := make([]int64, n)
-	switch {
-	case layers%n == 0:
+	if layers%n == 0 {
 		for i := range out {
 			out[i] = layers / n
 		}
-	case n > 1 && (layers+2)%n == 0:
-		for i := range out {
-			out[i] = (layers + 2) / n
-		}
-		out[0]--
-		out[n-1]--
-	default:
-		for i := range out {
-			out[i] = layers / n
-			if int64(i) < layers%n {
-				out[i]++
-			}
+		return out
+	}
+	each, more := (layers+2)/n, (layers+2)%n
+	from := (n - more) / 2
+	for i := range out {
+		out[i] = each
+		if int64(i) >= from && int64(i) < from+more {
+			out[i]++
 		}
 	}
+	out[0]--
+	out[n-1]--
 	return out
 }
 

@@ -90,6 +90,41 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 	return min(rate/t.gemm.peaks[o.DType], 1)
 }
 
+// Spread is how far the time of an op may be off, as relative standard
+// deviations: of this op alone, and of all ops under the same law when the law
+// was measured on another GPU.
+func (t *Timer) Spread(o *tape.Op) (own, other float64) {
+	var s *hardware.Spread
+	var on *hardware.GPU
+	switch o.Class {
+	case tape.GEMM, tape.GroupedGEMM:
+		s, on = &t.gemm.law.Spread, t.gemm.law.On
+	case tape.Attention:
+		s, on = &t.attn.law.Spread, t.attn.law.On
+	default:
+		c := &t.classes[o.Class]
+		if !c.known {
+			return unknownClass, 0
+		}
+		s, on = &c.law.Spread, c.law.On
+	}
+	own = s.Residual
+	if own == 0 {
+		own = unknownClass
+	}
+	if on != nil && on.Name.Value != t.gpu.Name.Value {
+		other = max(s.Extrapolate, scaledClass)
+	}
+	return own, other
+}
+
+// Deviations of laws that name none: a kernel class that was never measured, one
+// that is scaled from another GPU by bandwidth or issue rate.
+const (
+	unknownClass = 0.15
+	scaledClass  = 0.08
+)
+
 // kernel prices a kernel by the law of its class; a class without a law moves its
 // bytes like a contiguous one.
 func (t *Timer) kernel(o *tape.Op) units.Seconds {
@@ -233,7 +268,7 @@ func (g *gemmModel) init(p *hardware.Profile) {
 			case tape.LayoutWgrad:
 				m, n, k = n, k, m
 			}
-			o := tape.Op{Class: tape.GEMM, DType: tape.BF16, M: int64(m), N: int64(n), K: int64(k), Batch: 1}
+			o := tape.Op{Class: tape.GEMM, DType: tape.BF16, M: int64(m), N: int64(n), K: int64(k), Batch: 1, Bytes: units.Bytes(2 * (m*k + k*n + m*n))}
 			law := g.on(&o)
 			g.points[layout] = append(g.points[layout], point{math.Log2(m), math.Log2(n), math.Log2(k), math.Log(float64(q.Time[layout]) / law)})
 		}
@@ -460,14 +495,15 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 		flops *= 2.5
 	}
 	rate := a.at(p.Rate, width) * peak
-	if f, ok := a.law.Flavour[s.Flavour]; ok {
-		rate *= f
+	i := 0
+	if s.Backward {
+		i = 1
+	}
+	if f := a.law.Flavour[s.Flavour]; len(f) > i {
+		rate *= f[i]
 	}
 	t := float64(p.Setup) + flops/rate
-	if i := 0; s.Dropout {
-		if s.Backward {
-			i = 1
-		}
+	if s.Dropout && len(a.law.Dropout) > i {
 		t *= a.law.Dropout[i]
 	}
 	return t

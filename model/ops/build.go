@@ -30,13 +30,14 @@ func Build(c Config) *Model {
 // builder records one unit.
 type builder struct {
 	Config
-	recipe *recipe.Recipe
-	t      *tape.Tape
-	params []Param
-	roles  map[model.Role]int
-	weight tape.DType // dtype in which a unit sees its parameters
-	hidden tape.DType // dtype of the residual stream
-	masked bool       // attention reads an explicit mask
+	recipe   *recipe.Recipe
+	t        *tape.Tape
+	params   []Param
+	roles    map[model.Role]int
+	weight   tape.DType // dtype in which a unit sees its parameters
+	hidden   tape.DType // dtype of the residual stream
+	masked   bool       // attention reads an explicit mask
+	dropouts struct{ embed, attention, resid float64 }
 }
 
 func newBuilder(c Config, tensors []model.Tensor) *builder {
@@ -49,6 +50,13 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.t.Autocast = c.Precision.Compute.DType
 	}
 	b.t.FuseSums = c.Recipe.Structure.FuseSums
+	if c.Recipe.Structure.MainGradients {
+		b.t.MainGrad, b.t.HasMain = c.Precision.Gradients.DType, true
+	}
+	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
+		b.t.Quantize = q.DType
+	}
+	b.dropouts.embed, b.dropouts.attention, b.dropouts.resid = c.Dropouts()
 	for i, t := range tensors {
 		p := Param{Tensor: t, Dims: c.localDims(t), Local: 1}
 		for _, d := range p.Dims {
@@ -131,9 +139,11 @@ func (c *Config) localDims(t model.Tensor) []int64 {
 		}
 		dims[out] = ceilDiv(dims[out], tp)
 	case model.VocabSplit:
-		if c.Recipe.Structure.VocabParallel {
-			dims[0] = ceilDiv(dims[0], tp)
+		if !c.Recipe.Structure.VocabParallel {
+			tp = 1
 		}
+		unit := tp * max(c.Recipe.Structure.VocabMultiple, 1)
+		dims[0] = ceilDiv(dims[0], unit) * unit / tp
 	case model.RowSplit:
 		dims[in] = ceilDiv(dims[in], tp)
 	case model.ExpertSplit:
@@ -196,7 +206,7 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if w := b.p(model.RoleEmbedNorm); w != nil {
 		x = b.give(x, b.norm(x, model.RoleEmbedNorm))
 	}
-	x = b.give(x, t.Dropout(x, c.Spec.EmbedDropout))
+	x = b.give(x, t.Dropout(x, b.dropouts.embed))
 	return b.finish("embedding", nil, x)
 }
 
@@ -293,22 +303,33 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	}
 	a := out(b.attention(h, kind), model.RoleNorm3)
 	t.Release(h)
-	a = b.give(a, b.dropout(a))
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
+		a = b.give(a, b.dropout(a))
 		t.Module = "norm"
 		out := b.call("residual_norm", tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
 		y, h = out[0].t, out[1].t
 	} else {
-		y = b.residual(x, a)
+		y = b.dropoutResidual(x, a)
 		h = in(y, model.RoleNorm2)
 	}
 	t.Release(a)
 	m := out(mlp(h), model.RoleNorm4)
 	t.Release(h)
-	m = b.give(m, b.dropout(m))
-	z := b.residual(y, m)
+	z := b.dropoutResidual(y, m)
 	t.Release(y, m)
+	return z
+}
+
+// dropoutResidual adds what a block made, with dropout, to the residual stream.
+func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
+	if b.dropouts.resid > 0 && b.program("dropout_residual") {
+		b.t.Module = "residual"
+		return b.call("dropout_residual", tensorOf(x), tensorOf(y))[0].t
+	}
+	y = b.dropout(y)
+	z := b.residual(x, y)
+	b.t.Release(y)
 	return z
 }
 
@@ -319,7 +340,7 @@ func (b *builder) program(name string) bool { _, ok := b.recipe.Programs[name]; 
 
 func (b *builder) dropout(x *tape.Tensor) *tape.Tensor {
 	b.t.Module = "dropout"
-	return b.t.Dropout(x, b.Spec.ResidDropout)
+	return b.t.Dropout(x, b.dropouts.resid)
 }
 
 func (b *builder) residual(x, y *tape.Tensor) *tape.Tensor {
@@ -350,8 +371,16 @@ func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
+		c.Regather = b.recipe.Structure.SharedTPInput
 	}
 	return b.t.Communicate(c, x)
+}
+
+// sumRows sums one fp32 value per row of x over the tensor-parallel ranks, as
+// the parts of a softmax over a vocabulary that is cut.
+func (b *builder) sumRows(x *tape.Tensor) {
+	rows := b.t.Empty(tape.F32, x.Size()/x.Dim(-1))
+	b.t.Release(rows, b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Forward: "all-reduce"}, rows))
 }
 
 // reduceOutput sums the partial results of a row-parallel projection.
@@ -367,6 +396,15 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
 	return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights)
+}
+
+// plainLinear is a small projection that is never quantized: a router.
+func (b *builder) plainLinear(x, w *tape.Tensor) *tape.Tensor {
+	q := b.t.Quantize
+	b.t.Quantize = tape.F32
+	y := b.t.Linear(x, w, nil, false)
+	b.t.Quantize = q
+	return y
 }
 
 // column is a column-parallel projection. Under DTensor each has a collective of
@@ -606,7 +644,7 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
-	o := tape.AttentionOptions{Causal: true, Dropout: s.AttnDropout}
+	o := tape.AttentionOptions{Causal: true, Dropout: b.dropouts.attention, Flavour: b.recipe.Kernels[b.Attention]}
 	if kind.Windowed {
 		o.Window = s.Window
 	}
@@ -617,6 +655,8 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		defer t.Release(k, v)
 	}
 	if b.Attention == "unfused" {
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+		defer t.Release(k, v)
 		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
 	if b.masked {
@@ -653,6 +693,7 @@ func (b *builder) repeat(x *tape.Tensor, heads int64) *tape.Tensor {
 func buildHead(c Config, tensors []model.Tensor) Unit {
 	b := newBuilder(c, tensors)
 	t := b.t
+	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)
@@ -730,7 +771,17 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	return z
 }
 
-// allToAll exchanges token rows between the expert-parallel ranks.
-func (b *builder) allToAll(x *tape.Tensor) *tape.Tensor {
-	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all"}, x)
+// chunks reorders what the ranks sent by the experts of this one, when there are
+// several of both.
+func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
+		return b.t.Hold(x)
+	}
+	return b.t.Permute(x, x.Dim(0))
+}
+
+// allToAll exchanges token rows between the expert-parallel ranks. The busiest rank
+// receives more than its share: factor times the rows it sends.
+func (b *builder) allToAll(x *tape.Tensor, factor float64) *tape.Tensor {
+	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor}, x)
 }

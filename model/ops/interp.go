@@ -72,9 +72,15 @@ func init() {
 			return one(b.t.Softmax("log_softmax", a[0].t))
 		},
 		"nll_loss": func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
-		"linear":   func(b *builder, a []value) []value { return one(b.t.Linear(a[0].t, a[1].t, nil, false)) },
-		"topk":     func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
-		"tiny":     func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"matmul":   func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
+		"matmul_t": func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
+		"attention_dropout": func(b *builder, a []value) []value {
+			return one(b.t.Dropout(a[0].t, b.dropouts.attention))
+		},
+		"tp_all_reduce": func(b *builder, a []value) []value { b.sumRows(a[0].t); return nil },
+		"linear":        func(b *builder, a []value) []value { return one(b.plainLinear(a[0].t, a[1].t)) },
+		"topk":          func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"tiny":          func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
 		},
@@ -90,6 +96,9 @@ func init() {
 		"activation": func(b *builder, a []value) []value { return one(b.activation(a[0].t)) },
 		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
 		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num))) },
+		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
+		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
+		"chunks":     func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
 		"row_mask": func(b *builder, a []value) []value {
 			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
 		},
@@ -98,8 +107,8 @@ func init() {
 		"grouped":     func(b *builder, a []value) []value { return one(b.t.GroupedLinear(a[0].t, a[1].t, false)) },
 		"sum_groups":  func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":      func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"dispatch":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
-		"combine":     func(b *builder, a []value) []value { return one(b.allToAll(a[0].t)) },
+		"dispatch":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, max(b.Imbalance, 1))) },
+		"combine":     func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, 1/max(b.Imbalance, 1))) },
 		"fused":       fused,
 		"fused_loss":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
 		"flatten": func(b *builder, a []value) []value {
@@ -114,10 +123,11 @@ func init() {
 //	fused(save(x), y, w, class=reduce, rows=1)
 //
 // reads its tensors and writes one output like the first; save(x) keeps an input
-// for the gradient. Keywords: class (pointwise, reduce or heavy), saveout, rows
-// (fp32 values kept per row), outs (outputs), read, write, back_read, back_write
-// (further passes), kernels (of the gradient), width and heads (of the output),
-// fp32 (output dtype), name.
+// for the gradient. Keywords: class (of fusedClasses), saveout, mask (a byte per
+// element is kept), rows (fp32 values kept per row), outs (outputs), read, write,
+// back_read, back_write (further passes over the first input), kernels and
+// back_kernels, width, shrink and heads (of the output), inplace (the gradient
+// overwrites what was saved), fp32 (output dtype), name.
 func fused(b *builder, a []value) []value {
 	f := tape.Fused{Prim: "fused", Class: tape.FusedPointwise, Outs: 1}
 	var ins []*tape.Tensor
@@ -132,9 +142,21 @@ func fused(b *builder, a []value) []value {
 				ins = append(ins, v.t)
 			}
 		case "class":
-			f.Class = map[string]tape.Class{"pointwise": tape.FusedPointwise, "reduce": tape.FusedReduce, "heavy": tape.FusedHeavy}[v.word]
+			c, ok := fusedClasses[v.word]
+			if !ok {
+				panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, v.word))
+			}
+			f.Class, f.Back = c[0], c[1]
 		case "name":
 			f.Prim = v.word
+		case "mask":
+			f.Mask = v.num > 0
+		case "inplace":
+			f.InPlace = v.num > 0
+		case "shrink":
+			f.Shrink = int64(v.num)
+		case "back_kernels":
+			f.BackKernels = int(v.num)
 		case "saveout":
 			f.SaveOut = v.num > 0
 		case "rows":
@@ -150,19 +172,30 @@ func fused(b *builder, a []value) []value {
 		case "back_write":
 			f.BackWrite = v.num
 		case "kernels":
-			f.BackKernels = int(v.num)
+			f.Kernels = int(v.num)
 		case "width":
 			f.Width = int64(v.num)
 		case "heads":
 			f.Heads = int64(v.num)
 		case "fp32":
 			f.DType, set = tape.F32, v.num > 0
+		default:
+			panic(fmt.Sprintf("ops: recipe %s: fused has no keyword %q", b.recipe.Name, v.key))
 		}
 	}
 	if !set {
 		f.DType = ins[0].DType()
 	}
 	return tensors(b.t.Fuse(f, ins...))
+}
+
+// fusedClasses are the kernel classes of a fused kernel and of its gradient.
+var fusedClasses = map[string][2]tape.Class{
+	"pointwise": {tape.FusedPointwise, tape.FusedPointwise},
+	"reduce":    {tape.FusedReduce, tape.FusedReduce},
+	"heavy":     {tape.FusedHeavy, tape.FusedHeavy},
+	"norm":      {tape.NormForward, tape.NormBackward},
+	"softmax":   {tape.SoftmaxForward, tape.SoftmaxBackward},
 }
 
 func tensors(ts []*tape.Tensor) []value {

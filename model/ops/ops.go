@@ -41,6 +41,18 @@ type Config struct {
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 }
 
+// Dropouts are the probabilities after the embedding, on attention scores and in
+// front of residual sums: the model's own, or the framework's default for models
+// of the GPT kind that name none.
+func (c *Config) Dropouts() (embed, attention, resid float64) {
+	s := c.Spec
+	embed, attention, resid = s.EmbedDropout, s.AttnDropout, s.ResidDropout
+	if d := c.Recipe.Structure.Dropout; embed+attention+resid == 0 && !s.Gated && s.Norm == model.LayerNorm {
+		return d, d, d
+	}
+	return
+}
+
 // Param is a parameter as this rank holds it.
 type Param struct {
 	model.Tensor

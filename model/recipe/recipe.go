@@ -3,6 +3,7 @@ package recipe
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -15,7 +16,7 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml base/*.yaml
 var files embed.FS
 
 // Recipe is what a framework does with a model: its programs, dtypes, host costs
@@ -26,7 +27,9 @@ type Recipe struct {
 	Source  string `yaml:"source"`
 	Extends string `yaml:"extends"`
 
-	Scopes           map[string]string    `yaml:"scopes"` // compile scope → recipe of the layers
+	Kernels          map[string]string    `yaml:"attention_kernels"` // runtime.attention → flavour of the attention law; absent: what PyTorch picks
+	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, least sharded first
+	Scopes           map[string]string    `yaml:"scopes"`            // compile scope → recipe of the layers
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
 	Default          string               `yaml:"default_precision"`
@@ -41,24 +44,26 @@ type Recipe struct {
 
 // Structure says how a framework shapes the layers it is given.
 type Structure struct {
-	FusedQKV       bool   `yaml:"fused_qkv"`        // one GEMM for q, k, v
-	FusedGateUp    bool   `yaml:"fused_gate_up"`    // one GEMM for gate and up
-	SharedTPInput  bool   `yaml:"shared_tp_input"`  // one collective for all column-parallel projections of a block; else one each
-	VocabParallel  bool   `yaml:"vocab_parallel"`   // embedding, head and loss cut over tp
-	VocabMultiple  int64  `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp
-	StepSync       bool   `yaml:"step_sync"`        // the host waits for the device once per forward pass
-	EarlyStop      bool   `yaml:"early_stop"`       // recomputation ends after the last saved tensor
-	FuseSums       bool   `yaml:"fuse_sums"`        // sums of gradients ride along in the next kernel (compiled graphs)
-	ExplicitMask   bool   `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
-	MainGradients  bool   `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
-	PrologueTiny   int    `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
-	LossTiny       int    `yaml:"loss_kernels"`
-	CompiledScope  string `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
-	ExpertParallel bool   `yaml:"expert_parallel"` // experts can be cut over ranks
-	TorchPipeline  bool   `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
-	DTensor        bool   `yaml:"dtensor"`         // tensor parallelism by DTensor
-	ReduceSetsAll  bool   `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
-	ExposedRoot    bool   `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
+	FusedQKV       bool    `yaml:"fused_qkv"`        // one GEMM for q, k, v
+	FusedGateUp    bool    `yaml:"fused_gate_up"`    // one GEMM for gate and up
+	SharedTPInput  bool    `yaml:"shared_tp_input"`  // one collective for all column-parallel projections of a block; else one each
+	VocabParallel  bool    `yaml:"vocab_parallel"`   // embedding, head and loss cut over tp
+	VocabMultiple  int64   `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp
+	Dropout        float64 `yaml:"dropout"`          // default of models with LayerNorm and a plain MLP that name none
+	StepSync       bool    `yaml:"step_sync"`        // the host waits for the device once per forward pass
+	EarlyStop      bool    `yaml:"early_stop"`       // recomputation ends after the last saved tensor
+	FuseSums       bool    `yaml:"fuse_sums"`        // sums of gradients ride along in the next kernel (compiled graphs)
+	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
+	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
+	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
+	LossTiny       int     `yaml:"loss_kernels"`
+	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
+	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
+	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
+	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
+	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 }
 
 // Precision is the dtype of everything that is stored or computed.
@@ -165,12 +170,14 @@ var (
 	cache   = map[string]*Recipe{}
 )
 
-// Names lists the recipes.
+// Names lists the recipes; what only serves to be extended (base/) is not one.
 func Names() []string {
 	entries, _ := files.ReadDir(".")
 	var names []string
 	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+		if name, ok := strings.CutSuffix(e.Name(), ".yaml"); ok {
+			names = append(names, name)
+		}
 	}
 	sort.Strings(names)
 	return names
@@ -178,6 +185,9 @@ func Names() []string {
 
 // Load returns a recipe by name, with what it extends filled in.
 func Load(name string) (*Recipe, error) {
+	if known := Names(); !slices.Contains(known, name) {
+		return nil, diag.Errorf("runtime.recipe: there is no recipe %q%s", name, diag.DidYouMean(name, known))
+	}
 	cacheMu.Lock()
 	defer cacheMu.Unlock()
 	return load(name)
@@ -189,7 +199,7 @@ func load(name string) (*Recipe, error) {
 	}
 	data, err := files.ReadFile(name + ".yaml")
 	if err != nil {
-		return nil, diag.Errorf("runtime.recipe: there is no recipe %q%s", name, diag.DidYouMean(name, Names()))
+		return nil, err
 	}
 	doc, err := yamlx.Parse("recipe/"+name+".yaml", data)
 	if err != nil {

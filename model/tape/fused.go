@@ -158,6 +158,40 @@ func (t *Tape) Rows(x *Tensor, n int64) *Tensor {
 	return y
 }
 
+// Permute copies each token's row to the k places its experts read (a fused
+// permutation kernel); the gradient sums them back. n is rows times k.
+func (t *Tape) Permute(x *Tensor, n int64) *Tensor {
+	t.begin()
+	h := x.Dim(-1)
+	y := t.empty(x.dtype, n, h)
+	t.permutation("permute", x, y)
+	src := *x
+	t.attach("permute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.permutation("permute_backward", g[0], r)
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// Unpermute sums the k rows of each token, the opposite of Permute.
+func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, x.Dim(0)/k, x.Dim(1))
+	t.permutation("unpermute", x, y)
+	src := *x
+	t.attach("unpermute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.permutation("unpermute_backward", g[0], r)
+		return []*Tensor{r}
+	})
+	return y
+}
+
+func (t *Tape) permutation(prim string, x, y *Tensor) {
+	t.emit(Op{Prim: prim, Class: Gather, DType: x.dtype, Elements: float64(max(x.Size(), y.Size())), Bytes: x.bytes() + y.bytes()})
+}
+
 // Fused is a kernel that a framework wrote or a compiler generated for several
 // operations at once: it reads its inputs and writes its outputs once.
 type Fused struct {
@@ -167,13 +201,18 @@ type Fused struct {
 	Save     []int // inputs kept for the gradient; the first output too when SaveOut
 	SaveOut  bool
 	SaveRows int   // fp32 values kept per row (norm statistics)
-	Class    Class // of both kernels
+	Mask     bool  // a mask of one byte per element is written and kept (dropout)
+	Class    Class // of the kernel
+	Back     Class // of the gradient's kernel; NoKernel: Class
 	Width    int64 // last dimension of the outputs; 0: the input's
+	Shrink   int64 // divides the last dimension; 0: it stays
 	Heads    int64 // second dimension of the outputs; 0: the input's
+	InPlace  bool  // the gradient overwrites the first saved tensor
 
-	Read, Write         float64 // further passes over an output's bytes, forward
+	Read, Write         float64 // further passes over the first input's bytes, forward
 	BackRead, BackWrite float64 // the same, backward
-	BackKernels         int     // kernels of the gradient; 0: one
+	Kernels             int     // that the forward work is spread over; 0: one
+	BackKernels         int     // the same of the gradient
 }
 
 // Fuse runs a fused kernel. Its gradient reads the output gradients and the saved
@@ -189,6 +228,10 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 			y.dims[y.nd-1] = f.Width
 			y.setContiguous()
 		}
+		if f.Shrink > 1 {
+			y.dims[y.nd-1] /= f.Shrink
+			y.setContiguous()
+		}
 		if f.Heads > 0 {
 			y.dims[1] = f.Heads
 			y.permuteLike(ins[0])
@@ -200,9 +243,20 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	for _, x := range ins {
 		bytes += x.reads()
 	}
-	bytes += units.Bytes(f.Read+f.Write) * y.bytes()
-	t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: float64(y.Size()), N: y.Dim(-1), Bytes: bytes})
+	whole := ins[0].bytes()
+	bytes += units.Bytes(f.Read+f.Write) * whole
 	var saved []*Tensor
+	var mask *Tensor
+	if f.Mask {
+		mask = t.alloc(t.shape(Bool, y))
+		bytes += mask.bytes()
+		saved = append(saved, mask)
+	}
+	kernels := max(f.Kernels, 1)
+	elements, width := float64(max(y.Size(), ins[0].Size())), ins[0].Dim(-1)
+	for range kernels {
+		t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: elements, N: width, Bytes: bytes / units.Bytes(kernels)})
+	}
 	for _, i := range f.Save {
 		saved = append(saved, ins[i])
 	}
@@ -214,10 +268,11 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		rows = t.empty(F32, y.Size()/y.Dim(-1)*int64(f.SaveRows))
 		saved = append(saved, rows)
 	}
-	size, width := y.bytes(), y.Dim(-1)
-	elements := float64(y.Size())
+	if f.Back == NoKernel {
+		f.Back = f.Class
+	}
 	t.attach(f.Prim, ins, outs, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		back := units.Bytes(f.BackRead+f.BackWrite) * size
+		back := units.Bytes(f.BackRead+f.BackWrite) * whole
 		for _, x := range g {
 			if x != nil {
 				back += x.reads()
@@ -228,10 +283,16 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		}
 		var r []*Tensor
 		vectors := 0
-		for _, e := range n.in {
-			x := t.shape(e.meta.dtype, &e.meta)
-			x.grad = false
-			t.alloc(x)
+		for i, e := range n.in {
+			var x *Tensor
+			if f.InPlace && i == 0 {
+				x = t.view(n.saved[0])
+				t.host.Views--
+			} else {
+				x = t.shape(e.meta.dtype, &e.meta)
+				x.grad = false
+				t.alloc(x)
+			}
 			if e.meta.nd == 1 {
 				vectors++
 			} else {
@@ -241,14 +302,14 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		}
 		kernels := max(f.BackKernels, 1)
 		for range kernels {
-			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Class, DType: f.DType, Elements: elements, N: width, Bytes: back / units.Bytes(kernels)})
+			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: elements, N: width, Bytes: back / units.Bytes(kernels)})
 		}
 		for range vectors { // partial sums of the fused kernel are added up
 			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, Bytes: units.Bytes(width * fusedPartials * 4)})
 		}
 		return r
 	})
-	t.Release(rows)
+	t.Release(rows, mask)
 	return outs
 }
 
@@ -267,7 +328,9 @@ type CommSpec struct {
 	Dim               int
 	Grow, Shrink      bool // the result is Ranks times larger, or smaller, along Dim
 	InPlace           bool
-	AsyncBackward     bool // the gradient's collective overlaps with the GEMM after it
+	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
+	Rows              float64 // the result has this many times the rows; 0: as many
+	Regather          bool    // layers keep the shard of a gathered input and gather it again
 }
 
 // Communicate emits the collective c on x; with one rank it returns x.
@@ -287,6 +350,9 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	case c.Shrink:
 		z.dims[dim] = (z.dims[dim] + c.Ranks - 1) / c.Ranks
 	}
+	if c.Rows > 0 {
+		z.dims[0] = int64(float64(z.dims[0])*c.Rows + 0.5)
+	}
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := max(in.bytes(), out.bytes())
@@ -299,6 +365,9 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		t.alloc(z)
 		run(c.Forward, x, z, false)
 	}
+	if c.Regather && c.Grow && t.record {
+		z.shard = &gathered{from: x, spec: c}
+	}
 	src := *x
 	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if c.Backward == "" {
@@ -308,6 +377,19 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		run(c.Backward, g[0], r, c.AsyncBackward)
 		return []*Tensor{r}
 	})
+	return z
+}
+
+// regather repeats the all-gather of a tensor that was kept as a shard, beside
+// the GEMM before it.
+func (t *Tape) regather(g *gathered) *Tensor {
+	x := g.from
+	z := t.meta(x.dtype, x.dims[:x.nd])
+	z.dims[g.spec.Dim] *= g.spec.Ranks
+	z.setContiguous()
+	t.alloc(z)
+	t.emit(Op{Prim: g.spec.Forward, Class: Collective, DType: x.dtype, Elements: float64(z.Size()),
+		Comm: &Comm{Kind: g.spec.Forward, Group: g.spec.Group, Bytes: z.bytes(), Async: g.spec.AsyncBackward}})
 	return z
 }
 

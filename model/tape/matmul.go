@@ -14,6 +14,36 @@ func (t *Tape) gemm(prim string, layout Layout, d DType, m, n, k, batch int64) {
 	})
 }
 
+// multiply emits a GEMM of a layer's weight: in the quantized dtype where there is
+// one, whose result is 16-bit; a weight gradient is read and written where it
+// is accumulated.
+func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
+	operands := d
+	if t.Quantize != F32 && d.lowPrecision() {
+		operands = t.Quantize
+	}
+	t.gemm(prim, layout, operands, m, n, k, 1)
+	o := &t.sec.Ops[len(t.sec.Ops)-1]
+	out := units.Bytes(m * n)
+	o.Bytes += out * (d.Size() - operands.Size())
+	if layout == LayoutWgrad && t.HasMain {
+		o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
+	}
+}
+
+// quantized casts a GEMM operand: the kernel reads it once and writes it row-wise
+// and column-wise, since the forward and the gradient GEMMs read it along
+// different axes. It returns the column-wise copy, which is what the backward pass
+// saves. Without quantization it returns x itself.
+func (t *Tape) quantized(x *Tensor) *Tensor {
+	if t.Quantize == F32 || !x.dtype.lowPrecision() {
+		return t.Hold(x)
+	}
+	q := t.empty(t.Quantize, x.dims[:x.nd]...)
+	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: x.bytes() + 2*q.bytes()})
+	return q
+}
+
 // Linear returns x·Wᵀ + b for a weight of shape [out, in] (or [in, out] when
 // transposed) and an optional bias. x keeps its leading dimensions. The bias is
 // added in the GEMM's epilogue; its gradient is a column sum. The weight gradient is
@@ -31,12 +61,18 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	t.host.Views += 2 // flatten, unflatten
 	dims := append([]int64(nil), xl.dims[:xl.nd]...)
 	dims[len(dims)-1] = out
-	y := t.empty(xl.dtype, dims...)
-	t.gemm("linear", LayoutForward, xl.dtype, m, out, in, 1)
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
+	kept := t.quantized(xl)
+	y := t.empty(xl.dtype, dims...)
+	t.multiply("linear", LayoutForward, xl.dtype, m, out, in)
+	again := xl.shard // gathered once more in the backward pass
 	var saved []*Tensor
-	if wg {
-		saved = append(saved, xl)
+	switch {
+	case !wg:
+	case again != nil:
+		saved = append(saved, again.from)
+	default:
+		saved = append(saved, kept)
 	}
 	if xg {
 		saved = append(saved, wl)
@@ -53,13 +89,24 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			defer t.Release(gy)
 		}
 		var gx, gw, gb *Tensor
-		if wg {
-			gw = t.empty(gy.dtype, wdims...)
-			t.gemm("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, 1)
+		t.Release(t.quantized(gy))
+		wgrad := func() {
+			if wg {
+				gw = t.empty(gy.dtype, wdims...)
+				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m)
+			}
+		}
+		if again == nil {
+			wgrad()
 		}
 		if xg {
 			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), in)...)
-			t.gemm("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, 1)
+			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out)
+		}
+		if again != nil { // the input is gathered beside the input gradient, then the weight gradient runs
+			full := t.regather(again)
+			wgrad()
+			t.Release(full)
 		}
 		if bg {
 			gb = t.empty(gy.dtype, out)
@@ -73,8 +120,16 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		}
 		return r
 	})
-	t.Release(wl, bl, xl)
+	t.Release(kept, wl, bl, xl)
 	return y
+}
+
+// MatmulT multiplies x [..., m, k] by the transpose of y [..., n, k].
+func (t *Tape) MatmulT(x, y *Tensor) *Tensor {
+	yt := t.Transpose(y, -1, -2)
+	z := t.Matmul(x, yt)
+	t.Release(yt)
+	return z
 }
 
 // Matmul multiplies batched matrices: [..., m, k] by [..., k, n].
@@ -126,6 +181,11 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	rows := xl.Size() / in
 	t.begin()
 	y := t.empty(w.dtype, rows, out)
+	kept := t.quantized(xl)
+	dtype := w.dtype
+	if kept.dtype != xl.dtype {
+		dtype = kept.dtype
+	}
 	grouped := func(prim string, layout Layout, m, n, k int64) {
 		if w.dtype != BF16 && w.dtype != FP8 { // no grouped kernel: one GEMM per expert, sizes read on the host
 			t.Wait()
@@ -136,8 +196,12 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 		bytes := float64(rows)*float64(in+out) + float64(experts)*float64(in)*float64(out)
 		t.Tiny("grouped_mm_setup", 1)
-		t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: w.dtype, Layout: layout, M: m, N: n, K: k, Batch: experts,
-			Elements: float64(rows) * float64(out), Bytes: units.Bytes(bytes) * w.dtype.Size(),
+		size := units.Bytes(bytes) * dtype.Size()
+		if layout == LayoutWgrad && t.HasMain {
+			size += units.Bytes(float64(experts)*float64(in)*float64(out)) * (2*t.MainGrad.Size() - dtype.Size())
+		}
+		t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: dtype, Layout: layout, M: m, N: n, K: k, Batch: experts,
+			Elements: float64(rows) * float64(out), Bytes: size,
 			FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
 	}
 	each := max(rows/experts, 1)
@@ -145,10 +209,11 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	xg, wg := xl.grad, w.grad
 	var saved []*Tensor
 	if wg {
-		saved = append(saved, xl)
+		saved = append(saved, kept)
 	}
 	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
+		t.Release(t.quantized(g[0]))
 		if xg {
 			gx := t.empty(w.dtype, rows, in)
 			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
@@ -161,7 +226,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 		return r
 	})
-	t.Release(xl)
+	t.Release(kept, xl)
 	return y
 }
 

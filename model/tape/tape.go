@@ -14,6 +14,9 @@ type Tape struct {
 	Autocast DType  // compute dtype of autocast; F32 when it is off
 	Module   string // module now running, stamped on ops
 	FuseSums bool   // sums of gradients ride along in the kernel that reads them
+	MainGrad DType  // weight gradients are added into a buffer of this dtype by their GEMM
+	HasMain  bool   // MainGrad is set
+	Quantize DType  // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 
 	stores []storage
 	nodes  []node

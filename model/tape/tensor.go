@@ -53,6 +53,7 @@ type Tensor struct {
 	param         int32     // 1 + parameter index for a parameter
 	grad          bool      // requires gradient
 	more          []*Tensor // terms of a sum that the next kernel adds up (Tape.FuseSums)
+	shard         *gathered // set when x was gathered from a shard that is kept in its place
 }
 
 // Dims returns the shape.
@@ -174,6 +175,13 @@ func (x *Tensor) sameLayout(y *Tensor) bool {
 		}
 	}
 	return true
+}
+
+// gathered says where a gathered tensor came from: a layer that needs it again in
+// the backward pass keeps the shard and gathers once more.
+type gathered struct {
+	from *Tensor
+	spec CommSpec
 }
 
 // storage is a block of device memory with the number of tensors, saved

@@ -13,6 +13,7 @@ import (
 // Options choose how much is recorded.
 type Options struct {
 	Record bool // keep spans for traces
+	Detail bool // keep every op with its price and reasons
 }
 
 // Estimate predicts one training step of a resolved job with a plan.
@@ -33,6 +34,12 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	p.measureMemory(m, r, s)
 	p.finish(r)
+	p.spread(s, r)
+	if o.Detail {
+		points := r.points
+		r.Detail = s.detail()
+		r.Detail.Memory = points
+	}
 	return r, nil
 }
 
@@ -60,6 +67,9 @@ type simulation struct {
 
 func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
 	s := &simulation{p: p}
+	if o.Detail {
+		p.calls = map[call]int64{}
+	}
 	s.chunks = p.cut(m)
 	if p.job.Plan.PP > 1 {
 		s.runPipeline(o)

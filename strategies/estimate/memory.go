@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -21,8 +22,10 @@ func (p *pricer) measureMemory(m *ops.Model, r *Result, s *simulation) {
 	}
 	list = append(list, &m.Head)
 	step := p.memoryStep(list, true, true)
+	step.Record = p.calls != nil
 	peak := memory.Measure(step, allocator.New(allocator.Options{}))
 	r.Memory.PeakAllocated, r.Memory.PeakReserved, r.Memory.By, r.Memory.Moment = peak.Allocated, peak.Reserved, peak.By, peak.Moment
+	r.points = peak.Points
 	p.outside(r)
 }
 
@@ -30,25 +33,33 @@ func (p *pricer) measureMemory(m *ops.Model, r *Result, s *simulation) {
 func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 	j := p.job
 	plan, prec := &j.Plan, j.Precision
-	var params int64
+	var dense, expert units.Bytes // parameters
 	for _, u := range list {
 		for _, q := range u.Params {
-			if !(q.TiedCopy && first && last) {
-				params += q.Local
+			switch {
+			case q.TiedCopy && first && last:
+			case q.Split == model.ExpertSplit:
+				expert += units.Bytes(q.Local)
+			default:
+				dense += units.Bytes(q.Local)
 			}
 		}
 	}
 	dp := p.groups["dp"].Ranks
-	shard := max(p.groups["shard"].Ranks, 1)
+	shard, expertShard := max(p.groups["shard"].Ranks, 1), max(p.groups["expert_shard"].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
 	torchDDP := dp > 1 && plan.DataParallel == strategies.DDP && !main
 	states := dataparallel.StatesOf(plan.DataParallel, prec, main)
 	w, o, g := states.PerParam(shard)
-	n := units.Bytes(params)
+	we, oe, ge := states.PerParam(expertShard)
+	n := dense + expert
 	s := &memory.Step{Units: list, MicroBatches: j.Train.GradAccumulation}
-	s.Static[memory.Parameters] = w * n
-	s.Static[memory.OptimizerStates] = o * n
-	s.Static[memory.Gradients] = g * n
+	s.Static[memory.Parameters] = w*dense + we*expert
+	s.Static[memory.OptimizerStates] = o*dense + oe*expert
+	s.Static[memory.Gradients] = g*dense + ge*expert
+	if main { // Transformer Engine keeps quantized copies of the weights
+		s.Static[memory.WeightCopies] = n * quantizedBytes(prec)
+	}
 	s.Static[memory.Workspaces] = j.Hardware.Laws.Memory.Workspace
 	if plan.SyncEveryMicroBatch != nil {
 		s.SyncEvery = *plan.SyncEveryMicroBatch
@@ -63,7 +74,7 @@ func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 		s.Static[memory.Gathered] = n * prec.Gradients.Size()
 	case plan.DataParallel.ShardsParameters() && dp > 1:
 		s.Mode = memory.Sharded
-		s.Sharding = memory.Sharding{Ranks: shard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
+		s.Sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
 			Root: j.Recipe.Structure.ExposedRoot && first && last, Copies: plan.DataParallel == strategies.FSDP2}
 	}
 	return s

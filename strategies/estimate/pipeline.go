@@ -20,6 +20,7 @@ type pipelineRun struct {
 	opt    []float64
 	worst  int
 	host   []float64 // host-bound part of a rank's actions
+	calls  []map[call]int64
 }
 
 // runPipeline times each stage and runs the schedule.
@@ -61,6 +62,10 @@ func (s *simulation) runPipeline(o Options) {
 	// leaves exposed, and the optimizer, come after its last action.
 	r.tail, r.reduce, r.opt = make([]float64, j.Plan.PP), make([]float64, j.Plan.PP), make([]float64, j.Plan.PP)
 	for rank := range r.tail {
+		if p.calls != nil {
+			p.calls = map[call]int64{}
+			r.calls = append(r.calls, p.calls)
+		}
 		r.ends(rank)
 		if end := float64(r.result.Finish[rank]) + r.tail[rank]; end > s.total {
 			s.total, r.worst = end, rank

@@ -53,6 +53,7 @@ type pricer struct {
 	ratio  float64 // SM clock over its maximum
 	rounds int     // of the search for it
 	law    lawView
+	calls  map[call]int64 // collectives of data parallelism, when recorded
 }
 
 // lawView is the part of the hardware laws that the pricer reads often.
@@ -108,10 +109,14 @@ func (p *pricer) placeGroups() map[string]collective.Group {
 	g["shard"] = p.fabric.Group(shard, l.TP)
 	g["replicas"] = p.fabric.Group(dp/shard, l.TP*shard)
 	g["pp"] = p.fabric.Group(min(l.PP, 2), l.TP*dp)
-	if l.EP > 1 {
-		edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
-		g["expert_dp"] = p.fabric.Group(edp, l.EP*l.ExpertTP)
+	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
+	edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
+	stride := l.EP * l.ExpertTP
+	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
+		edp, stride = dp, l.TP
 	}
+	g["expert_dp"] = p.fabric.Group(edp, stride)
+	g["expert_shard"] = p.fabric.Group(min(shard, edp), stride)
 	return g
 }
 
@@ -120,8 +125,16 @@ var collectiveOps = map[string]collective.Op{
 	"all-to-all": collective.AllToAll, "send-recv": collective.SendRecv, "broadcast": collective.Broadcast,
 }
 
-// comm is the time of a collective alone.
+// comm is the time of a collective alone. It counts the call.
 func (p *pricer) comm(kind, group string, bytes units.Bytes) units.Seconds {
+	t := p.commTime(kind, group, bytes)
+	if p.calls != nil && t > 0 {
+		p.calls[call{kind, group, bytes}]++
+	}
+	return t
+}
+
+func (p *pricer) commTime(kind, group string, bytes units.Bytes) units.Seconds {
 	g := p.groups[group]
 	if g.Ranks <= 1 || bytes <= 0 {
 		return 0
@@ -217,7 +230,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 		l.Host = p.hostCost(o)
 		switch {
 		case o.Class == tape.Collective:
-			t := p.comm(o.Comm.Kind, o.Comm.Group, o.Comm.Bytes)
+			t := p.commTime(o.Comm.Kind, o.Comm.Group, o.Comm.Bytes)
 			hidden := units.Seconds(0)
 			if o.Comm.Async {
 				hidden = min(t, wgrad)

@@ -40,6 +40,9 @@ type Result struct {
 	Stages []Stage
 	Notes  []diag.Note
 	Spans  []timeline.Span
+	Detail *Detail // with Options.Detail
+
+	points []memory.Point
 }
 
 // Parts split the step time of the slowest rank; they add up to it.

@@ -3,6 +3,7 @@ package estimate
 import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -214,15 +215,19 @@ func (p *pricer) add(prim string, b units.Bytes) timeline.Segment {
 // buckets reduces gradients bucket by bucket.
 type buckets struct {
 	s      *step
-	closes map[*unit][]bool // per gradient of a unit, for the units in backward order
-	sizes  []units.Bytes
-	next   int
-	at     map[*unit]int
-	order  []bool // closes, flat, in the order gradients become ready
-	i      int
+	queues [2]queue // dense gradients and those of experts
+	i      int      // gradients of this pass so far
 	tasks  []timeline.Task
 	kind   string
 	copies bool // gradients are copied into the bucket (torch DDP)
+}
+
+// queue are the buckets of one group of ranks.
+type queue struct {
+	group  string
+	closes []bool // by gradient, in the order they become ready
+	sizes  []units.Bytes
+	next   int
 }
 
 func (s *step) newBuckets() *buckets {
@@ -232,7 +237,7 @@ func (s *step) newBuckets() *buckets {
 		b.kind = "reduce-scatter"
 	}
 	b.copies = !r.Structure.MainGradients
-	var grads []units.Bytes
+	var grads [2][]units.Bytes
 	reduce := s.job.Precision.Reduce.Size() / s.gradElement()
 	for j := len(s.list) - 1; j >= 0; j-- {
 		u := s.list[j]
@@ -241,7 +246,11 @@ func (s *step) newBuckets() *buckets {
 			if u == s.chunk.head && s.job.Model.Tied && s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
 				size = 0 // complete only with the embedding's
 			}
-			grads = append(grads, size*reduce)
+			dense, expert := size*reduce, units.Bytes(0)
+			if u.Params[g.Param].Split == model.ExpertSplit {
+				dense, expert = 0, dense
+			}
+			grads[0], grads[1] = append(grads[0], dense), append(grads[1], expert)
 		}
 	}
 	limit := plan.Bucket
@@ -249,7 +258,13 @@ func (s *step) newBuckets() *buckets {
 	if limit == 0 {
 		limit, first = s.defaultBucket()
 	}
-	b.order, b.sizes = dataparallel.Buckets(grads, first, limit)
+	for k := range b.queues {
+		q := &b.queues[k]
+		q.group = [2]string{"dp", "expert_dp"}[k]
+		if s.p.groups[q.group].Ranks > 1 {
+			q.closes, q.sizes = dataparallel.Buckets(grads[k], first, limit)
+		}
+	}
 	return b
 }
 
@@ -265,7 +280,10 @@ func (s *step) defaultBucket() (limit, first units.Bytes) {
 
 // beforeForward starts a micro batch: buckets are empty, buffers are broadcast.
 func (b *buckets) beforeForward(int64) {
-	b.i, b.next = 0, 0
+	b.i = 0
+	for k := range b.queues {
+		b.queues[k].next = 0
+	}
 	if b.copies { // torch DDP broadcasts the module's buffers in every forward
 		seg := timeline.Segment{Host: b.s.p.host.Primitives["ddp_forward"] * b.s.p.speed}
 		b.s.sim.Run(&seg)
@@ -294,28 +312,32 @@ func (b *buckets) unit(u *unit, first bool) {
 			seg := s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 			s.sim.Run(&seg)
 		}
-		if b.order[b.i] && overlap {
-			b.launch()
+		for k := range b.queues {
+			if q := &b.queues[k]; overlap && q.closes != nil && q.closes[b.i] {
+				b.launch(q)
+			}
 		}
 		b.i++
 	}
 	s.sim.Run(&sec.parts[len(sec.grads)])
 }
 
-func (b *buckets) launch() {
+func (b *buckets) launch(q *queue) {
 	s := b.s
-	size := b.sizes[b.next]
-	b.next++
+	size := q.sizes[q.next]
+	q.next++
 	s.sim.Host += float64(s.p.host.Primitives["collective"] * s.p.speed)
-	t := s.p.comm(b.kind, "dp", size)
+	t := s.p.comm(b.kind, q.group, size)
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.kind, float64(t), max(s.sim.Host, s.sim.Now), s.p.slow(b.kind)))
 }
 
 // finish reduces what is left and waits for everything.
 func (b *buckets) finish() {
 	s := b.s
-	for b.next < len(b.sizes) {
-		b.launch()
+	for k := range b.queues {
+		for q := &b.queues[k]; q.next < len(q.sizes); {
+			b.launch(q)
+		}
 	}
 	for _, t := range b.tasks {
 		s.wait(t, "dp")
@@ -331,9 +353,9 @@ type shards struct {
 	s      *step
 	gather []timeline.Task // by unit
 	ready  []bool
-	root   []int // units that share one group, gathered at the start
-	size   []units.Bytes
-	params []int64
+	root   []int   // units that share one group, gathered at the start
+	params []int64 // by unit, dense
+	expert []int64 // by unit, of experts
 	reduce *timeline.Task
 	copies bool // FSDP2 copies in and out of flat buffers
 	gone   bool // root was dropped after the forward pass
@@ -342,10 +364,14 @@ type shards struct {
 
 func (s *step) newShards() *shards {
 	h := &shards{s: s, gather: make([]timeline.Task, len(s.list)), ready: make([]bool, len(s.list)), copies: s.job.Plan.DataParallel == strategies.FSDP2}
-	h.params = make([]int64, len(s.list))
+	h.params, h.expert = make([]int64, len(s.list)), make([]int64, len(s.list))
 	for i, u := range s.list {
 		for _, p := range u.Params {
-			if !(p.TiedCopy && s.chunk.embedding != nil) {
+			switch {
+			case p.TiedCopy && s.chunk.embedding != nil:
+			case p.Split == model.ExpertSplit:
+				h.expert[i] += p.Local
+			default:
 				h.params[i] += p.Local
 			}
 		}
@@ -371,9 +397,10 @@ func (h *shards) launchGather(i int, ready float64) {
 	s := h.s
 	b := h.gatherBytes(i)
 	n := float64(s.p.groups["shard"].Ranks)
-	t := s.p.comm("all-gather", "shard", b)
+	e := units.Bytes(h.expert[i]) * s.job.Precision.Gather.Size()
+	t := s.p.comm("all-gather", "shard", b) + s.p.comm("all-gather", "expert_shard", e)
 	w := s.job.Precision.Weights.Size()
-	local := float64(h.params[i]) / n
+	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups["expert_shard"].Ranks, 1))
 	if w != s.job.Precision.Gather.Size() {
 		t += s.p.device(&tape.Op{Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())})
 	}
@@ -392,8 +419,8 @@ func (h *shards) open(i int) {
 	s := h.s
 	s.wait(h.gather[i], "dp")
 	if h.copies {
-		b := h.gatherBytes(i)
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: float64(h.params[i]), Bytes: 2 * b, Host: tape.HostWork{}})
+		n := h.params[i] + h.expert[i]
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: float64(n), Bytes: 2 * units.Bytes(n) * s.job.Precision.Gather.Size()})
 		s.sim.Run(&seg)
 	}
 }
@@ -508,7 +535,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 	}
 	s := h.s
 	prec := s.job.Precision
-	u := float64(h.params[i])
+	u := float64(h.params[i] + h.expert[i])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.gradSize()
 	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.every() { // kept unsharded in the reduce dtype
@@ -531,10 +558,11 @@ func (h *shards) scatter(i int, first, sync bool) {
 		seg := s.p.kernelOf(op)
 		s.sim.Run(&seg)
 	}
-	t := s.p.comm("reduce-scatter", "shard", full)
+	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
+	t := s.p.comm("reduce-scatter", "shard", dense) + s.p.comm("reduce-scatter", "expert_shard", expert)
 	task := s.sim.Launch(dpStream, "reduce-scatter", float64(t), max(s.sim.Now, s.sim.Host), s.p.slow("reduce-scatter"))
 	if g := s.p.groups["replicas"]; g.Ranks > 1 {
-		shard := full / units.Bytes(s.p.groups["shard"].Ranks)
+		shard := dense / units.Bytes(s.p.groups["shard"].Ranks)
 		ar := s.p.comm("all-reduce", "replicas", shard)
 		task = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow("all-reduce"))
 	}
@@ -555,11 +583,12 @@ func (s *step) optimizerStep() {
 	prec := s.job.Precision
 	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
 	local := float64(dense)
+	experts := float64(expert)
 	if states.ShardOptimizer {
 		local /= float64(s.p.groups["shard"].Ranks)
-		expert /= max(s.p.groups["expert_dp"].Ranks, 1)
+		experts /= float64(s.p.groups["expert_shard"].Ranks)
 	}
-	local += float64(expert)
+	local += experts
 	per := prec.Gradients.Size() + 4*prec.Moments.Size() // read g; read and write two moments
 	if prec.Master.Set {
 		per += 2*prec.Master.Size() + prec.Weights.Size()
@@ -582,13 +611,30 @@ func (s *step) optimizerStep() {
 		s.sim.Run(&scale)
 	}
 	s.sim.Run(&seg)
+	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
+		if q := s.quantizedBytes(); q > 0 {
+			n := units.Bytes(dense + expert)
+			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * (prec.Compute.Size() + q), Phase: tape.Optimize})
+			s.sim.Run(&seg)
+		}
+	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups["dp"].Ranks > 1 {
-		b := units.Bytes(dense) * prec.Gather.Size()
-		t := float64(s.p.comm("all-gather", "dp", b))
+		t := float64(s.p.comm("all-gather", "dp", units.Bytes(dense)*prec.Gather.Size()) + s.p.comm("all-gather", "expert_dp", units.Bytes(expert)*prec.Gather.Size()))
 		if s.job.Recipe.Overlap.ParamGather { // hides behind the next forward pass, but for its first part
 			t = max(t-0.9*s.forward/float64(s.job.Train.GradAccumulation), 0.05*t)
 		}
 		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
 		s.wait(task, "dp")
 	}
+}
+
+// quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
+// 0 without quantization.
+func (s *step) quantizedBytes() units.Bytes { return quantizedBytes(s.job.Precision) }
+
+func quantizedBytes(p recipe.Precision) units.Bytes {
+	if !p.GEMM.Set || p.GEMM.Size() >= p.Compute.Size() {
+		return 0
+	}
+	return 2 * p.GEMM.Size()
 }

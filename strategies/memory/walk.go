@@ -1,7 +1,10 @@
 package memory
 
 import (
+	"fmt"
+
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies/memory/allocator"
@@ -73,11 +76,12 @@ type Step struct {
 	Mode         Mode
 	Sharding     Sharding
 	SyncEvery    bool
+	Record       bool
 }
 
 // Sharding are the sizes of unit-wise sharding, per parameter.
 type Sharding struct {
-	Ranks                    int64
+	Ranks, ExpertRanks       int64       // that share one copy of dense parameters, of experts
 	Gather, Reduce, Gradient units.Bytes // element sizes: gathered weights, reduction, gradient of autograd
 	Kept                     units.Bytes // element size of the sharded gradient
 	Reshard                  bool
@@ -91,6 +95,14 @@ type Peak struct {
 	Reserved  units.Bytes
 	By        Bytes
 	Moment    string
+	Points    []Point // with Step.Record
+}
+
+// Point is the highest allocation within one pass over a unit.
+type Point struct {
+	Label     string
+	Allocated units.Bytes
+	By        Bytes
 }
 
 // tracker follows allocations.
@@ -102,6 +114,8 @@ type tracker struct {
 
 	alloc  *allocator.Allocator
 	blocks []slot
+	points []Point
+	record bool
 }
 
 type slot struct {
@@ -131,6 +145,16 @@ func (t *tracker) take(id int, b units.Bytes, c Class) {
 	t.by[c] += b
 	if t.now > t.peak {
 		t.peak, t.at, t.moment = t.now, t.by, t.current
+	}
+	if t.record {
+		n := len(t.points)
+		if n == 0 || t.points[n-1].Label != t.current {
+			t.points = append(t.points, Point{Label: t.current})
+			n++
+		}
+		if p := &t.points[n-1]; t.now > p.Allocated {
+			p.Allocated, p.By = t.now, t.by
+		}
 	}
 }
 
@@ -168,10 +192,11 @@ func (t *tracker) reclass(id int, c Class) {
 type walker struct {
 	*Step
 	t      tracker
-	width  int // ids per unit
-	base   int // first id of this micro batch: the kept gradients of the first one have their own
-	extra  int // first id after those of the units
-	params []units.Bytes
+	width  int           // ids per unit
+	base   int           // first id of this micro batch: the kept gradients of the first one have their own
+	extra  int           // first id after those of the units
+	params []units.Bytes // by unit: parameters on this rank, whole
+	shards []units.Bytes // and what this rank keeps of them
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -194,9 +219,10 @@ func Measure(s *Step, alloc *allocator.Allocator) Peak {
 		steps = 2 // the first step's leftovers shape the second
 	}
 	for range steps {
+		w.t.points = w.t.points[:0]
 		w.step()
 	}
-	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment}
+	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment, Points: w.t.points}
 	if alloc != nil {
 		p.Reserved = alloc.PeakReserved()
 	}
@@ -212,22 +238,28 @@ func newWalker(s *Step, alloc *allocator.Allocator) *walker {
 			}
 		}
 		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
-		var n int64
+		var n, shard units.Bytes
 		for _, p := range u.Params {
+			ranks := s.Sharding.Ranks
+			if p.Split == model.ExpertSplit {
+				ranks = s.Sharding.ExpertRanks
+			}
 			if !p.TiedCopy {
-				n += p.Local
+				n += units.Bytes(p.Local)
+				shard += units.Bytes(p.Local) / units.Bytes(max(ranks, 1))
 			}
 		}
-		w.params = append(w.params, units.Bytes(n))
+		w.params, w.shards = append(w.params, n), append(w.shards, shard)
 	}
-	if s.Sharding.Root && len(s.Units) > 1 {
-		w.params[0] += w.params[len(w.params)-1]
-		w.params[len(w.params)-1] = 0
+	if last := len(s.Units) - 1; s.Sharding.Root && last > 0 {
+		w.params[0] += w.params[last]
+		w.shards[0] += w.shards[last]
+		w.params[last], w.shards[last] = 0, 0
 	}
 	w.extra = 2 * w.width * len(s.Units)
 	w.t.grow(w.extra + perUnit*len(s.Units) + int(NumClasses))
 	w.t.alloc = alloc
-	w.t.current = "between steps"
+	w.t.current, w.t.record = "between steps", s.Record
 	for c, b := range s.Static { // what lives between steps, in a few large blocks
 		w.t.take(w.extra+perUnit*len(s.Units)+c, b, Class(c))
 	}
@@ -257,6 +289,15 @@ func (w *walker) step() {
 	}
 }
 
+// label names a pass over a unit; layers are numbered where each is told apart.
+func (w *walker) label(i int, pass string) string {
+	name := w.Units[i].Name
+	if w.Record && i > 0 && i < len(w.Units)-1 {
+		name = fmt.Sprintf("%s %d", name, i)
+	}
+	return name + pass
+}
+
 func (w *walker) id(unit int, store int32) int { return w.base + unit*w.width + int(store) }
 func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit + what }
 
@@ -277,7 +318,7 @@ func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
 
 func (w *walker) forward() {
 	for i, u := range w.Units {
-		w.t.current = u.Name + " forward"
+		w.t.current = w.label(i, " forward")
 		if w.Mode == Sharded {
 			w.open(i)
 			if i+1 < len(w.Units) {
@@ -340,7 +381,7 @@ func (w *walker) backward(first, sync bool) {
 	}
 	for i := last; i >= 0; i-- {
 		u := w.Units[i]
-		w.t.current = u.Name + " backward"
+		w.t.current = w.label(i, " backward")
 		if w.Mode == Sharded {
 			w.open(i)
 			if i > 0 {
@@ -436,14 +477,14 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.t.free(w.at(j, scatterID))
 	}
 	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.take(w.at(i, castID), n*s.Gather/units.Bytes(s.Ranks), Gathered)
+		w.t.take(w.at(i, castID), w.shards[i]*s.Gather, Gathered)
 	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
 	w.t.free(w.at(i, castID))
 	w.freeGrads(i)
 	w.t.free(w.at(i, keepID))
 	if !w.t.blocks[w.at(i, shardID)].live {
-		w.t.take(w.at(i, shardID), n*s.Reduce/units.Bytes(s.Ranks), Gradients)
+		w.t.take(w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
 	}
 }
 

@@ -1,0 +1,101 @@
+package estimate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// eighty is the half width, in standard deviations, of the range that holds 80 %
+// of a normal distribution.
+const eighty = 1.2816
+
+// Relative standard deviations of what no law carries one for.
+const (
+	hostSpread = 0.15 // CPU cost of launches: the share of the step that waits for the host
+	commSpread = 0.10 // exposed communication, where the collective's cost names none
+)
+
+// spread sets the 80 % range of the step time. Deviations of distinct ops from
+// their laws are independent; a law taken over from another GPU is off as a
+// whole, and what is left over on whole steps (hardware laws, step) adds to that.
+func (p *pricer) spread(s *simulation, r *Result) {
+	var ops, busy float64
+	var off [numWork]float64 // by kind of work: time under a law of another GPU, times its deviation
+	n := float64(p.job.Train.GradAccumulation)
+	rank := 0
+	if s.pipe != nil {
+		rank = s.pipe.worst
+	}
+	counts := map[*unit]float64{}
+	var list []*unit
+	for _, c := range s.chunks[rank] {
+		for _, u := range c.list() {
+			if counts[u] == 0 {
+				list = append(list, u)
+			}
+			counts[u] += n
+		}
+	}
+	for _, u := range list {
+		for _, sec := range []*section{&u.forward, &u.backward} {
+			for i := range sec.ops {
+				o := &sec.ops[i]
+				if o.Class == tape.NoKernel || o.Class == tape.Collective {
+					continue
+				}
+				t := float64(sec.launches[i].Busy) * counts[u]
+				own, other := p.timer.Spread(o)
+				busy += t
+				ops += t * own * t * own
+				off[workOf(o.Class)] += t * other
+			}
+		}
+	}
+	for _, d := range off {
+		ops += d * d
+	}
+	total := float64(r.StepTime)
+	parts := []struct {
+		name string
+		dev  float64
+	}{
+		{"kernel times", 0}, {"the host", hostSpread * float64(r.Parts.Host)}, {"communication", commSpread * float64(r.Parts.Exposed)},
+		{"what the model leaves out", p.stepSpread() * total},
+	}
+	if busy > 0 { // bubbles stretch with the kernels
+		parts[0].dev = math.Sqrt(ops) / busy * (busy + float64(r.Parts.Bubble))
+	}
+	sum, worst := 0.0, 0
+	for i, q := range parts {
+		sum += q.dev * q.dev
+		if q.dev > parts[worst].dev {
+			worst = i
+		}
+	}
+	rel := math.Sqrt(sum) / total
+	f := math.Exp(eighty * rel)
+	r.Low, r.High = units.Seconds(total/f), units.Seconds(total*f)
+	if rel > 0.10 {
+		r.Notes = append(r.Notes, diag.Note{Code: "range.wide", Text: fmt.Sprintf("the step time is uncertain by %.0f %%, most of all because of %s", 100*rel, parts[worst].name),
+			Remedy: "run perfplan calibrate on the machine, or compare with one measured run"})
+	}
+}
+
+// stepSpread is what is left over on whole steps.
+func (p *pricer) stepSpread() float64 {
+	l := p.job.Hardware.Laws.Step
+	if l == nil {
+		return unknownStep
+	}
+	if l.On != nil && l.On.Name.Value != p.job.Hardware.GPU.Name.Value {
+		return math.Hypot(l.Residual, l.Extrapolate)
+	}
+	return l.Residual
+}
+
+// unknownStep stands in for a machine on which no whole step was ever compared.
+const unknownStep = 0.08
