@@ -208,7 +208,10 @@ type OverlapLaw struct {
 // PowerLaw is the power of each kind of work and what the limit does with it. At
 // SM clock f, of at most F, a kind of work draws
 //
-//	static + (full − static)·(f/F)^exponent
+//	static + (full − static)·u·(f/F)^exponent
+//
+// where u is 1 for work that moves memory and base + (1 − base)·utilization of the
+// tensor cores for matrix multiplies and attention,
 //
 // and at the limit the clock falls until the average over the step fits. Matrix
 // multiplies gain nothing above a clock of their own, where the current limit holds
@@ -227,6 +230,7 @@ type PowerLaw struct {
 type ClassWatts struct {
 	Full   units.Watts `yaml:"full"`   // at the highest clock, were there no limit
 	Static units.Watts `yaml:"static"` // part that does not fall with the clock
+	Base   float64     `yaml:"base"`   // of the rest, what is drawn at no utilization; 0 for work without one
 }
 
 // MemoryLaw is device memory outside the framework's tensors.

@@ -80,14 +80,18 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 	return max(s, t.floor) * units.Seconds(o.Count)
 }
 
-// Utilization is the share of the best rate that an op reaches: 1 for all but
-// matrix multiplies, whose power follows what they compute.
+// Utilization is the share of the tensor cores' best rate that an op reaches, which
+// its power follows: 1 for all but matrix multiplies and attention.
 func (t *Timer) Utilization(o *tape.Op) float64 {
-	if o.Class != tape.GEMM && o.Class != tape.GroupedGEMM {
-		return 1
+	switch o.Class {
+	case tape.GEMM, tape.GroupedGEMM:
+		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.gemm.time(o))
+		return min(rate/t.gemm.peaks[o.DType], 1)
+	case tape.Attention:
+		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.attn.time(o))
+		return min(rate/t.gemm.peaks[o.DType], 1)
 	}
-	rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.gemm.time(o))
-	return min(rate/t.gemm.peaks[o.DType], 1)
+	return 1
 }
 
 // Spread is how far the time of an op may be off, as relative standard

@@ -1,10 +1,13 @@
 package diag
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
 )
@@ -12,63 +15,142 @@ import (
 // Error is one complaint about user input.
 type Error struct {
 	File      string // name as the user gave it; "-" for standard input
-	Line, Col int    // 1-based; 0 when the complaint is about the whole file
+	Line, Col int    // 1-based, in characters; 0 when the complaint is about the whole file
 	Message   string // what is wrong and what to do, in one sentence
 	Source    string // the line of the file, printed above the caret; may be empty
 }
+
+// maxMessage bounds a message, in characters: it may quote a value, and a value
+// may be as long as the file.
+const maxMessage = 4000
 
 // Error returns "file:line:col: message", then the source line and a caret.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
-		b.WriteString(e.File)
+		b.WriteString(printable(e.File))
 		if e.Line > 0 {
 			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Col)
 		}
 		b.WriteString(": ")
 	}
-	b.WriteString(e.Message)
+	message := e.Message
+	if end := offset(message, maxMessage); end < len(message) {
+		message = message[:end] + "…"
+	}
+	b.WriteString(printable(message))
 	if e.Source != "" && e.Line > 0 {
-		line, col := window(e.Source, e.Col)
-		fmt.Fprintf(&b, "\n  %s\n  %s^", line, strings.Repeat(" ", col))
+		before, after := window(e.Source, e.Col)
+		fmt.Fprintf(&b, "\n  %s%s\n  %s^", before, after, strings.Repeat(" ", width(before)))
 	}
 	return b.String()
 }
 
-// window cuts a long source line to the part around the column and returns the
-// offset of the column in it.
-func window(source string, col int) (string, int) {
-	r := []rune(strings.ReplaceAll(strings.TrimRight(source, "\r\n"), "\t", " "))
-	at := min(max(col-1, 0), len(r))
-	const before, after = 60, 40
-	lo, hi := max(at-before, 0), min(at+after, len(r))
-	return string(r[lo:hi]), at - lo
+// window cuts a long source line to what is around a column, and there in two.
+func window(source string, col int) (before, after string) {
+	const left, right = 60, 40
+	source = strings.TrimRight(source, "\r\n")
+	at := offset(source, col-1)
+	before, after = source[:at], source[at:]
+	if start := offsetBack(before, left); start > 0 {
+		before = "…" + before[start:]
+	}
+	if end := offset(after, right); end < len(after) {
+		after = after[:end] + "…"
+	}
+	return printable(before), printable(after)
 }
 
-// List is all complaints about one input, in file order.
+// offset is where the first n characters of s end.
+func offset(s string, n int) int {
+	for i := range s {
+		if n <= 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
+}
+
+// offsetBack is where the last n characters of s begin.
+func offsetBack(s string, n int) int {
+	i := len(s)
+	for ; n > 0; n-- {
+		_, size := utf8.DecodeLastRuneInString(s[:i])
+		i -= size
+	}
+	return i
+}
+
+// printable replaces what would move the cursor or hide text on a terminal: tabs
+// and other blanks by a space, control characters by a mark.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// wide are the characters that take two columns of a terminal: the main blocks
+// of classes W and F of Unicode's EastAsianWidth.txt.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115F, 1}, {0x2E80, 0x303E, 1}, {0x3041, 0x4DBF, 1}, {0x4E00, 0xA4CF, 1},
+		{0xAC00, 0xD7A3, 1}, {0xF900, 0xFAFF, 1}, {0xFE30, 0xFE6F, 1}, {0xFF00, 0xFF60, 1}, {0xFFE0, 0xFFE6, 1},
+	},
+	R32: []unicode.Range32{{0x1F300, 0x1F6FF, 1}, {0x1F900, 0x1FAFF, 1}, {0x20000, 0x3FFFD, 1}},
+}
+
+// width is the number of terminal columns that s takes.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		switch {
+		case unicode.Is(unicode.Mn, r): // an accent on the character before it
+		case unicode.Is(wide, r):
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// List is all complaints about one input.
 type List []*Error
+
+// maxPrinted is how many complaints of a list are printed.
+const maxPrinted = 100
 
 // Error joins the complaints with newlines.
 func (l List) Error() string {
-	parts := make([]string, len(l))
+	parts := make([]string, 0, min(len(l), maxPrinted+1))
 	for i, e := range l {
-		parts[i] = e.Error()
+		if i == maxPrinted {
+			parts = append(parts, fmt.Sprintf("and %d more; correct these first", len(l)-i))
+			break
+		}
+		parts = append(parts, e.Error())
 	}
 	return strings.Join(parts, "\n")
 }
 
-// Err returns the list sorted by position, or nil when it is empty.
+// Err returns the list in the order of the files, each complaint once, or nil
+// when it is empty.
 func (l List) Err() error {
 	if len(l) == 0 {
 		return nil
 	}
-	sort.SliceStable(l, func(i, j int) bool {
-		if l[i].Line != l[j].Line {
-			return l[i].Line < l[j].Line
-		}
-		return l[i].Col < l[j].Col
+	l = slices.Clone(l)
+	slices.SortStableFunc(l, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
-	return l
+	return slices.CompactFunc(l, func(a, b *Error) bool { return *a == *b })
 }
 
 // Errorf returns a complaint about an input that has no position: a flag, a
@@ -85,11 +167,17 @@ func IsInput(err error) bool {
 }
 
 // Nearest returns the candidate closest to word, or "" when none is close
-// enough to be a plausible typing mistake.
+// enough to be a plausible typing mistake: one edit in three letters. Case does
+// not count; of equals the first is taken.
 func Nearest(word string, candidates []string) string {
-	best, distance := "", 1+max(1, len(word)/3)
+	lower, n := strings.ToLower(word), utf8.RuneCountInString(word)
+	best, distance := "", min(max(2, 1+n/3), n) // at least one letter stays
 	for _, c := range candidates {
-		if d := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(c)); d < distance {
+		longer := utf8.RuneCountInString(c) - n
+		if max(longer, -longer) >= distance {
+			continue // keeps a page of text from being compared letter by letter
+		}
+		if d := levenshtein.ComputeDistance(lower, strings.ToLower(c)); d < distance {
 			best, distance = c, d
 		}
 	}

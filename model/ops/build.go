@@ -49,7 +49,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.hidden = c.Precision.Weights.DType
 		b.t.Autocast = c.Precision.Compute.DType
 	}
-	b.t.FuseSums = c.Recipe.Structure.FuseSums
+	b.t.Compiled = c.Recipe.Structure.Compiled
 	if c.Recipe.Structure.MainGradients {
 		b.t.MainGrad, b.t.HasMain = c.Precision.Gradients.DType, true
 	}
@@ -207,6 +207,11 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, b.norm(x, model.RoleEmbedNorm))
 	}
 	x = b.give(x, t.Dropout(x, b.dropouts.embed))
+	if b.sharesMask() {
+		m := t.AttentionMask(b.hidden, c.MicroBatch, seq, seq)
+		x = b.give(x, t.Keep(x, m))
+		t.Release(m)
+	}
 	return b.finish("embedding", nil, x)
 }
 
@@ -305,9 +310,12 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Release(h)
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
-		a = b.give(a, b.dropout(a))
 		t.Module = "norm"
-		out := b.call("residual_norm", tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
+		name := "residual_norm"
+		if b.dropouts.resid > 0 {
+			name = "dropout_residual_norm"
+		}
+		out := b.call(name, tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
 		y, h = out[0].t, out[1].t
 	} else {
 		y = b.dropoutResidual(x, a)
@@ -641,6 +649,12 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	return q, k, upp[1]
 }
 
+// sharesMask reports whether one mask is made for all layers: a compiler sees that
+// all need the same one.
+func (b *builder) sharesMask() bool {
+	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa"
+}
+
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
@@ -660,7 +674,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
 	if b.masked {
-		o.Masked = true
+		o.Masked, o.Shared = true, b.sharesMask()
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1)) // a mask rules out shared heads
 		defer t.Release(k, v)
 	}

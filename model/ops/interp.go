@@ -206,12 +206,20 @@ func tensors(ts []*tape.Tensor) []value {
 	return out
 }
 
+// Missing is what Build panics with when a model needs a program that the recipe
+// does not have: its framework does not run such models.
+type Missing struct{ Recipe, Program string }
+
+func (m Missing) Error() string {
+	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use another recipe", m.Recipe, m.Program)
+}
+
 // call runs the recipe's program of that name, or the primitive. Arguments are
 // borrowed; results are owned by the caller.
 func (b *builder) call(name string, args ...value) []value {
 	p, ok := b.recipe.Programs[name]
 	if !ok {
-		panic(fmt.Sprintf("ops: recipe %s has no program %q", b.recipe.Name, name))
+		panic(Missing{b.recipe.Name, name})
 	}
 	frame := make([]value, p.Slots)
 	own := make([]bool, p.Slots) // parameters are the caller's until they are assigned again

@@ -52,7 +52,7 @@ type Structure struct {
 	Dropout        float64 `yaml:"dropout"`          // default of models with LayerNorm and a plain MLP that name none
 	StepSync       bool    `yaml:"step_sync"`        // the host waits for the device once per forward pass
 	EarlyStop      bool    `yaml:"early_stop"`       // recomputation ends after the last saved tensor
-	FuseSums       bool    `yaml:"fuse_sums"`        // sums of gradients ride along in the next kernel (compiled graphs)
+	Compiled       bool    `yaml:"compiled"`         // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
@@ -90,23 +90,29 @@ type Optimizer struct {
 
 // Host is what the CPU pays. Times are for the reference CPU of the source.
 type Host struct {
-	Source      string                   `yaml:"source"`
-	Call        units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
-	Backward    units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
-	View        units.Seconds            `yaml:"view"`
-	ViewBack    units.Seconds            `yaml:"view_backward"`
-	Module      units.Seconds            `yaml:"module"`
-	Node        units.Seconds            `yaml:"node"`
-	Primitives  map[string]units.Seconds `yaml:"primitives"` // what one call of a primitive costs beyond Call
-	Step        units.Seconds            `yaml:"step"`       // per optimizer step: Python around it
-	Tensor      units.Seconds            `yaml:"tensor"`     // optimizer bookkeeping per tensor
-	FSDPUnit    units.Seconds            `yaml:"fsdp_unit"`  // hooks and flat copies of one FSDP unit, forward
-	FSDPBack    units.Seconds            `yaml:"fsdp_unit_backward"`
-	DTensor     units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
-	DTensorBack units.Seconds            `yaml:"dtensor_backward"`
-	Pipeline    units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
-	Graphed     bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
+	Source       string                   `yaml:"source"`
+	Call         units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
+	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
+	View         units.Seconds            `yaml:"view"`
+	ViewBack     units.Seconds            `yaml:"view_backward"`
+	Module       units.Seconds            `yaml:"module"`
+	Node         units.Seconds            `yaml:"node"`
+	Primitives   map[string]units.Seconds `yaml:"primitives"`     // what one call of a primitive costs beyond Call
+	Large        float64                  `yaml:"large"`          // factor on ops whose tensors exceed LargeTensor; 0: 1
+	Step         units.Seconds            `yaml:"step"`           // per optimizer step: Python around it
+	Tensor       units.Seconds            `yaml:"tensor"`         // optimizer bookkeeping per tensor
+	DTensorParam units.Seconds            `yaml:"dtensor_tensor"` // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
+	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`      // hooks and flat copies of one FSDP unit, forward
+	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"`
+	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
+	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
+	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
+	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 }
+
+// LargeTensor is the size from which the caching allocator uses its large pool
+// (c10/cuda/CUDACachingAllocator.cpp, kSmallSize).
+const LargeTensor = units.MiB
 
 // Overlap says which communication hides behind compute.
 type Overlap struct {

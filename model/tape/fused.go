@@ -405,10 +405,23 @@ func (t *Tape) FusedLoss(logits *Tensor) *Tensor {
 	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
 	src := *logits
 	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		// Besides the logits two more tensors of their size are alive: a zero-filled one for the shift of the
+		// labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
+		aligned := src.Dim(-1)%padTo == 0
+		var zeros *Tensor
+		if aligned {
+			zeros = t.empty(src.dtype, src.dims[:src.nd]...)
+			t.fill(zeros)
+		}
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.fill(r)
 		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: src.dtype, N: src.Dim(-1), Elements: n, Bytes: 2 * src.bytes()})
-		return []*Tensor{r}
+		t.Release(zeros)
+		if aligned {
+			return []*Tensor{r}
+		}
+		p := t.pad(r)
+		t.Release(r)
+		return []*Tensor{p}
 	})
 	t.Release(stats)
 	return y

@@ -62,6 +62,11 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	dims := append([]int64(nil), xl.dims[:xl.nd]...)
 	dims[len(dims)-1] = out
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
+	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
+	if pad {
+		t.Release(t.pad(wl))
+		out, in = roundTo(out, padTo), roundTo(in, padTo)
+	}
 	kept := t.quantized(xl)
 	y := t.empty(xl.dtype, dims...)
 	t.multiply("linear", LayoutForward, xl.dtype, m, out, in)
@@ -89,6 +94,10 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			defer t.Release(gy)
 		}
 		var gx, gw, gb *Tensor
+		if pad && !gy.padded {
+			gy = t.pad(gy)
+			defer t.Release(gy)
+		}
 		t.Release(t.quantized(gy))
 		wgrad := func() {
 			if wg {
@@ -100,7 +109,10 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			wgrad()
 		}
 		if xg {
-			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), in)...)
+			if pad {
+				t.Release(t.pad(wl))
+			}
+			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), xl.Dim(-1))...)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out)
 		}
 		if again != nil { // the input is gathered beside the input gradient, then the weight gradient runs
@@ -121,6 +133,25 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		return r
 	})
 	t.Release(kept, wl, bl, xl)
+	return y
+}
+
+// padTo is the number of elements to whose multiple the compiler pads the extents
+// of a GEMM (torch._inductor, shape_padding: 16 bytes of a 16-bit type).
+const padTo = 8
+
+func roundTo(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+// pad copies x into rows of a padded length. Rows that are not aligned are read
+// with accesses of two bytes, as good as reading them twice.
+func (t *Tape) pad(x *Tensor) *Tensor {
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y.padded = true
+	reads := x.bytes()
+	if x.Dim(-1)%padTo != 0 {
+		reads *= 2
+	}
+	t.emit(Op{Prim: "pad", Class: FusedPointwise, DType: x.dtype, Elements: float64(x.Size()), Bytes: reads + y.bytes()})
 	return y
 }
 
@@ -235,6 +266,7 @@ type AttentionOptions struct {
 	Causal  bool
 	Window  int64
 	Masked  bool    // an explicit mask tensor is read
+	Shared  bool    // it was made once for all layers (Tape.AttentionMask), not for this call
 	Dropout float64 // probability inside the kernel
 	Flavour string
 }
@@ -262,9 +294,10 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	stats := t.empty(F32, b, heads, sq, 1)
 	io := ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
 	var bias *Tensor
-	if o.Masked { // the boolean mask becomes an additive one for every call
-		bias = t.empty(ql.dtype, b, 1, sq, sk)
-		t.emit(Op{Prim: "attention_mask", Class: Strided2, DType: ql.dtype, Elements: float64(bias.Size()), Index: 6, Bytes: bias.bytes() * 3 / 2})
+	if o.Masked && o.Shared {
+		io += units.Bytes(b*sq*sk) * ql.dtype.Size()
+	} else if o.Masked { // the boolean mask becomes an additive one for every call
+		bias = t.AttentionMask(ql.dtype, b, sq, sk)
 		io += bias.bytes()
 	}
 	t.Tiny("memset", 1)
@@ -305,6 +338,22 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	})
 	t.Release(stats, bias, vl, kl, ql)
 	return y
+}
+
+// AttentionMask makes the additive mask of a batch from a boolean one.
+func (t *Tape) AttentionMask(d DType, batch, queries, keys int64) *Tensor {
+	m := t.empty(d, batch, 1, queries, keys)
+	t.emit(Op{Prim: "attention_mask", Class: Strided2, DType: d, Elements: float64(m.Size()), Index: 6, Bytes: m.bytes() * 3 / 2})
+	return m
+}
+
+// Keep holds a tensor until the gradient of x has come back to this point.
+func (t *Tape) Keep(x, held *Tensor) *Tensor {
+	z := t.view(x)
+	t.attach("keep", []*Tensor{x}, []*Tensor{z}, []*Tensor{held}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.Hold(g[0])}
+	})
+	return z
 }
 
 // Pairs is the number of query-key pairs of one head of one sequence that are

@@ -13,10 +13,11 @@ const allocUnit = 512
 type Tape struct {
 	Autocast DType  // compute dtype of autocast; F32 when it is off
 	Module   string // module now running, stamped on ops
-	FuseSums bool   // sums of gradients ride along in the kernel that reads them
-	MainGrad DType  // weight gradients are added into a buffer of this dtype by their GEMM
-	HasMain  bool   // MainGrad is set
-	Quantize DType  // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
+	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
+	// are plain fused kernels, GEMM operands are padded to 16 bytes
+	MainGrad DType // weight gradients are added into a buffer of this dtype by their GEMM
+	HasMain  bool  // MainGrad is set
+	Quantize DType // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 
 	stores []storage
 	nodes  []node
@@ -494,7 +495,7 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 // accumulate adds g to old: in place when nothing else holds old and it is
 // dense, into a new tensor otherwise (input_buffer.cpp, accumulate).
 func (t *Tape) accumulate(old, g *Tensor) *Tensor {
-	if t.FuseSums {
+	if t.Compiled {
 		sum := *old
 		sum.more = append(append([]*Tensor(nil), old.more...), g)
 		return &sum

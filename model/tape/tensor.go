@@ -52,7 +52,8 @@ type Tensor struct {
 	outIdx        int8      // which of its outputs
 	param         int32     // 1 + parameter index for a parameter
 	grad          bool      // requires gradient
-	more          []*Tensor // terms of a sum that the next kernel adds up (Tape.FuseSums)
+	more          []*Tensor // terms of a sum that the next kernel adds up (Tape.Compiled)
+	padded        bool      // its rows are laid out at a multiple of 16 bytes
 	shard         *gathered // set when x was gathered from a shard that is kept in its place
 }
 

@@ -165,6 +165,9 @@ func (t *Tape) concat(out *Tensor, parts ...*Tensor) {
 			class = Concat
 		}
 	}
+	if t.Compiled {
+		class = FusedPointwise
+	}
 	t.emit(Op{Prim: "cat", Class: class, DType: out.dtype, Elements: float64(out.Size()), Bytes: 2 * out.bytes()})
 }
 

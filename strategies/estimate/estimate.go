@@ -22,7 +22,10 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := ops.Build(config(j))
+	m, err := build(j)
+	if err != nil {
+		return nil, err
+	}
 	r := &Result{Job: j}
 	var s *simulation
 	for {
@@ -41,6 +44,20 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 		r.Detail.Memory = points
 	}
 	return r, nil
+}
+
+// build is ops.Build with a model that the recipe cannot run as an error.
+func build(j *strategies.Job) (m *ops.Model, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case ops.Missing:
+			err = diag.Errorf("%v", p)
+		default:
+			panic(p)
+		}
+	}()
+	return ops.Build(config(j)), nil
 }
 
 // config is what the ops of one rank depend on.

@@ -3,6 +3,7 @@ package estimate
 import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
@@ -15,11 +16,13 @@ type pipelineRun struct {
 	plan   *pipeline.Plan
 	result pipeline.Result
 	times  pipeline.Times
-	tail   []float64 // by rank: after its last action, gradients and optimizer
-	reduce []float64 // part of tail that is data-parallel communication
+	beside pipeline.Times // the same beside a transfer
+	tail   []float64      // by rank: after its last action, gradients and optimizer
+	reduce []float64      // part of tail that is data-parallel communication
 	opt    []float64
 	worst  int
-	host   []float64 // host-bound part of a rank's actions
+	host   []float64       // host-bound part of a rank's actions
+	gather []units.Seconds // by rank: collecting received pieces, of one micro batch
 	calls  []map[call]int64
 }
 
@@ -27,18 +30,17 @@ type pipelineRun struct {
 func (s *simulation) runPipeline(o Options) {
 	p, j := s.p, s.p.job
 	name := j.Plan.PipelineSchedule(j.Recipe)
-	plan, err := pipeline.Schedule(name, int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation))
+	plan, err := pipeline.ScheduleAs(name, int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers())
 	if err != nil {
 		panic(err) // Plan.Check has asked the same question
 	}
 	r := &pipelineRun{s: s, plan: plan}
 	s.pipe = r
 	stages := plan.Stages()
-	r.times.F, r.times.B = make([]units.Seconds, stages), make([]units.Seconds, stages)
-	if plan.Splits {
-		r.times.BI, r.times.BW = make([]units.Seconds, stages), make([]units.Seconds, stages)
-	}
-	r.host = make([]float64, j.Plan.PP)
+	r.times, r.beside = newTimes(plan), newTimes(plan)
+	r.host, r.gather = make([]float64, j.Plan.PP), make([]units.Seconds, j.Plan.PP)
+	hop, gather := p.hop()
+	r.times.Hop = hop
 	for stage := range stages {
 		rank, c := plan.Where(stage)
 		if int64(rank) >= j.Plan.PP {
@@ -46,16 +48,28 @@ func (s *simulation) runPipeline(o Options) {
 		}
 		ch := s.chunkOf(plan, rank, c)
 		f, b := p.passes(ch)
-		n := float64(j.Train.GradAccumulation)
+		if _, ok := plan.Before(stage); ok {
+			f.gather = gather
+		}
+		if _, ok := plan.After(stage); ok {
+			b.gather = gather
+		}
+		r.gather[rank] += f.gather + b.gather
 		r.times.F[stage], r.times.B[stage] = f.duration(p), b.duration(p)
-		r.host[rank] += n * (float64(r.times.F[stage]+r.times.B[stage]) - float64(f.seg.Busy+b.seg.Busy))
+		r.beside.F[stage], r.beside.B[stage] = f.beside(p), b.beside(p)
+		n := float64(j.Train.GradAccumulation)
+		r.host[rank] += n * (float64(r.times.F[stage]+r.times.B[stage]) - float64(f.seg.Busy+b.seg.Busy+f.gather+b.gather))
 		if plan.Splits { // weight gradients apart from input gradients
 			w := b.weight * units.Seconds(float64(r.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
 			r.times.BW[stage] = min(w, r.times.B[stage])
 			r.times.BI[stage] = r.times.B[stage] - r.times.BW[stage]
+			slow := r.beside.B[stage] / max(r.times.B[stage], 1e-12)
+			r.beside.BW[stage], r.beside.BI[stage] = r.times.BW[stage]*slow, r.times.BI[stage]*slow
 		}
 	}
-	r.times.Hop = p.hop()
+	if plan.Transfers == pipeline.Torch {
+		r.times.Beside = &r.beside
+	}
 	var buf pipeline.Buffer
 	r.result = plan.Run(r.times, &buf)
 	// The gradients of a stage are reduced in its last backward pass; what that
@@ -84,18 +98,52 @@ func (s *simulation) chunkOf(plan *pipeline.Plan, rank, c int) *chunk {
 type passTime struct {
 	seg    timeline.Segment
 	weight units.Seconds // of a backward pass, in weight gradients
+	gemm   units.Seconds // in GEMMs
+	gather units.Seconds // collecting its received input from the tensor ranks
 }
 
 // duration of a pass in the steady state: the device's or the host's, whichever
 // is longer, with the runtime's own cost per action.
 func (t *passTime) duration(p *pricer) units.Seconds {
-	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.speed)
+	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+}
+
+// beside is duration while one side of a transfer waits for the other: its blocks
+// hold multiprocessors but move nothing. That slows GEMMs, whose blocks are as many
+// as there are multiprocessors, and leaves other kernels alone (traces of
+// interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their
+// time).
+func (t *passTime) beside(p *pricer) units.Seconds {
+	return max(t.seg.Busy+t.gemm*units.Seconds(p.law.gemm-1), t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+}
+
+// newTimes returns Times for the stages of a plan.
+func newTimes(plan *pipeline.Plan) (t pipeline.Times) {
+	n := plan.Stages()
+	t.F, t.B = make([]units.Seconds, n), make([]units.Seconds, n)
+	if plan.Splits {
+		t.BI, t.BW = make([]units.Seconds, n), make([]units.Seconds, n)
+	}
+	return t
+}
+
+// transfers is how the framework moves data between stages.
+func (p *pricer) transfers() pipeline.Transfers {
+	switch r := p.job.Recipe; {
+	case r.Structure.TorchPipeline:
+		return pipeline.Torch
+	case r.Overlap.PP:
+		return pipeline.Async
+	}
+	return pipeline.Blocking
 }
 
 // passes sums the units of a chunk into its forward and backward pass.
 func (p *pricer) passes(c *chunk) (f, b passTime) {
 	for _, u := range c.list() {
 		f.seg.Add(&u.forward.whole)
+		f.gemm += u.forward.time[gemmWork]
+		b.gemm += u.backward.time[gemmWork]
 		for i := range u.backward.ops {
 			if o := &u.backward.ops[i]; o.Prim == "linear_wgrad" || o.Prim == "grouped_mm_wgrad" {
 				b.weight += u.backward.launches[i].Busy
@@ -122,8 +170,12 @@ func (p *pricer) passes(c *chunk) (f, b passTime) {
 	return
 }
 
-// hop is the time from the end of a pass to its neighbour's start.
-func (p *pricer) hop() units.Seconds {
+// hop is the time of one transfer between stages, and what it then takes to make
+// the input whole. Where tensor ranks hold the same activation (no sequence
+// parallelism), Megatron sends a part from each to its counterpart, which gathers
+// them (arXiv 2104.04473 section 4.1, scatter/gather optimization; DeepSpeed:
+// pipe_partitioned). PyTorch sends the whole from each.
+func (p *pricer) hop() (transfer, gather units.Seconds) {
 	j := p.job
 	tokens := j.Train.MicroBatch * j.Train.SequenceLength / j.Plan.CP
 	if j.Plan.SP() {
@@ -133,11 +185,12 @@ func (p *pricer) hop() units.Seconds {
 	if j.Precision.Autocast {
 		size = j.Precision.Weights.Size()
 	}
-	t := p.comm("send-recv", "pp", units.Bytes(tokens*j.Model.Hidden)*size)
-	if j.Recipe.Overlap.PP {
-		return t
+	bytes := units.Bytes(tokens*j.Model.Hidden) * size
+	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
+		gather = p.comm("all-gather", "tp", bytes)
+		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return t
+	return p.comm("send-recv", "pp", bytes), gather
 }
 
 // ends times what a rank does after its last action.
@@ -166,10 +219,25 @@ func (r *pipelineRun) ends(rank int) {
 		_, b := p.passes(&whole)
 		r.reduce[rank] = max(with-float64(b.duration(p)), 0)
 	}
+	scale := 0.0
+	if p.job.Recipe.Structure.TorchPipeline && p.job.Train.GradAccumulation > 1 {
+		// scale_grads divides the sums by the number of micro batches.
+		for _, u := range r.s.chunkOf(r.plan, rank, 0).list() {
+			for _, g := range u.backward.grads {
+				k := p.scaled(g.Bytes)
+				scale += float64(k.Busy)
+			}
+		}
+	}
 	t := sim.Now
 	st.optimizerStep()
 	r.opt[rank] = sim.Now - t
-	r.tail[rank] = r.reduce[rank] + r.opt[rank]
+	r.tail[rank] = r.reduce[rank] + scale + r.opt[rank]
+}
+
+// scaled prices the division of a gradient by a number.
+func (p *pricer) scaled(b units.Bytes) timeline.Segment {
+	return p.kernelOf(tape.Op{Prim: "scale", Class: tape.Vectorized, Count: 1, Bytes: 2 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 }
 
 // fill writes the schedule's result.
@@ -182,6 +250,13 @@ func (r *pipelineRun) fill(out *Result) {
 	out.Exposed = map[string]units.Seconds{}
 	if r.reduce[w] > 0 {
 		out.Exposed["dp"] = units.Seconds(r.reduce[w])
+	}
+	if t := r.gather[w] * n; t > 0 {
+		out.Exposed["tp"] = t
+	}
+	finish := r.result.Finish[w]
+	if t := finish - r.withoutTransfers(w); t > 0 {
+		out.Exposed["pp"] = t
 	}
 	var kernels [numWork]units.Seconds
 	var busy units.Seconds
@@ -209,9 +284,10 @@ func (r *pipelineRun) fill(out *Result) {
 			inline += t
 		}
 	}
-	out.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
+	slowed := r.result.Slowed[w]
+	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
 		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(r.host[w], 0))}
-	out.Parts.Bubble = max(units.Seconds(float64(r.result.Finish[w])-float64(busy)), 0)
+	out.Parts.Bubble = max(finish-busy-slowed-out.Exposed["pp"], 0)
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()
 	out.Stages = out.Stages[:0]
@@ -229,6 +305,14 @@ func (r *pipelineRun) fill(out *Result) {
 		out.Stages = append(out.Stages, st)
 	}
 	_ = p
+}
+
+// withoutTransfers is when a rank would finish if transfers took no time.
+func (r *pipelineRun) withoutTransfers(rank int) units.Seconds {
+	t := r.times
+	t.Hop = 0
+	var buf pipeline.Buffer
+	return r.plan.Run(t, &buf).Finish[rank]
 }
 
 // pipelineMemory measures every rank.

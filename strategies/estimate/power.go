@@ -30,7 +30,8 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 	for k, t := range work {
 		c := law.Class[workNames[k]]
 		fixed += float64(c.Static) * scale * float64(t)
-		dynamic += float64(c.Full-c.Static) * scale * float64(effort[k]) * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
+		busy := c.Base*float64(t) + (1-c.Base)*float64(effort[k])
+		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
 	energy := fixed + dynamic
 	power := energy / total

@@ -193,6 +193,9 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		c += units.Seconds(o.Count-1) * per
 	}
 	c += h.Primitives[o.Prim]
+	if o.Bytes > recipe.LargeTensor && h.Large > 0 {
+		c *= units.Seconds(h.Large)
+	}
 	if p.job.Recipe.Structure.DTensor && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
 		switch {
 		case o.Phase != tape.Backward:

@@ -597,7 +597,11 @@ func (s *step) optimizerStep() {
 	}
 	per += units.Bytes(o.Read) * per
 	class, _ := tape.ClassOf(o.Class)
-	host := s.p.host.Step + units.Seconds(tensors)*s.p.host.Tensor
+	each := s.p.host.Tensor
+	if d := s.p.host.DTensorParam; d > 0 && (s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups["dp"].Ranks > 1 || s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1) {
+		each = d
+	}
+	host := s.p.host.Step + units.Seconds(tensors)*each
 	s.label("optimizer")
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local, Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed

@@ -12,6 +12,8 @@ func init() {
 		PeakFormula:   "m",
 		Peak:          func(_, _, m int) float64 { return float64(m) },
 		virtual:       1,
+		blocking:      blockingOneByOne,
+		torch:         torchGPipe,
 		order: func(l *list) {
 			for range l.m {
 				l.forward(0)

@@ -10,16 +10,19 @@ type node struct {
 	rank      int32
 }
 
-// graph is the order of all ranks as one list. It depends on the schedule only,
-// never on durations, so it is made once and run for many.
+// graph is the order of all ranks as one list. It depends on the schedule and its
+// transfers only, never on durations, so it is made once and run for many.
 //
 // nodes[:body] is the warm-up, nodes[body:tail] whole periods of the steady
-// state and nodes[tail:] the cool-down; repeat more periods belong before it.
+// state and nodes[tail:] the cool-down; repeat more periods belong before it. The
+// same holds for events.
 type graph struct {
-	nodes      []node
+	nodes      []node  // under Async
+	events     []event // else
+	size       int     // of the two
 	body, tail int
 	period     int     // nodes in one period
-	repeat     int     // periods left out of nodes
+	repeat     int     // periods left out
 	reach      int     // no node from body on waits for one further back
 	first      []int32 // by rank: its first node
 	count      []int64 // by index into the table of durations: nodes of the step
@@ -170,23 +173,23 @@ func sortSteps(steps []step) []step {
 	return sorted
 }
 
-// countingSort returns the indices of steps, taken in the order of from, sorted
+// countingSort returns the indices of items, taken in the order of from, sorted
 // stably by a key below n.
-func countingSort(steps []step, from []int32, n int32, key func(*step) int32) []int32 {
+func countingSort[T any](items []T, from []int32, n int32, key func(*T) int32) []int32 {
 	at := make([]int32, n+1)
-	for i := range steps {
-		at[key(&steps[i])+1]++
+	for i := range items {
+		at[key(&items[i])+1]++
 	}
 	for i := int32(1); i <= n; i++ {
 		at[i] += at[i-1]
 	}
-	sorted := make([]int32, len(steps))
-	for i := range steps {
+	sorted := make([]int32, len(items))
+	for i := range items {
 		j := int32(i)
 		if from != nil {
 			j = from[i]
 		}
-		k := key(&steps[j])
+		k := key(&items[j])
 		sorted[at[k]] = j
 		at[k]++
 	}
@@ -211,7 +214,7 @@ func (pl *Plan) newGraph(order []step) *graph {
 		g.first[s.rank] = int32(i)
 		g.count[s.cost]++
 	}
-	g.body, g.tail = len(order), len(order)
+	g.size, g.body, g.tail = len(order), len(order), len(order)
 	return g
 }
 
@@ -222,22 +225,33 @@ func (g *graph) fold(order []step, per, repeat int) bool {
 	// The length of a period: from one forward of rank 0 to the same, per
 	// micro batches later, in the middle of the step.
 	mid := len(order) / 2
-	for mid < len(order) && !(order[mid].rank == 0 && order[mid].chunk == 0 && order[mid].startsForward(g)) {
+	for mid < len(order) && !(order[mid].rank == 0 && order[mid].chunk == 0 && g.startsForward(order[mid].cost)) {
 		mid++
 	}
 	next := mid + 1
 	for next < len(order) && !(order[next].cost == order[mid].cost && order[next].mb == order[mid].mb+int32(per)) {
 		next++
 	}
-	if next >= len(order) {
+	if next >= len(order) || !settle(g, g.nodes, mid, next-mid, repeat) {
 		return false
 	}
-	n := next - mid
+	for i := g.body; i < g.size; i++ {
+		g.reaches(i, max(g.nodes[i].dep, g.nodes[i].dep2))
+	}
+	for _, x := range g.nodes[g.body : g.body+g.period] {
+		g.count[x.cost] += int64(repeat)
+	}
+	return true
+}
+
+// settle marks the periods of n nodes around mid, and reports whether there are
+// two whole ones.
+func settle[N comparable](g *graph, nodes []N, mid, n, repeat int) bool {
 	from, to := mid, mid
-	for from > 0 && g.nodes[from-1] == g.nodes[from-1+n] {
+	for from > 0 && nodes[from-1] == nodes[from-1+n] {
 		from--
 	}
-	for to+n < len(order) && g.nodes[to] == g.nodes[to+n] {
+	for to+n < len(nodes) && nodes[to] == nodes[to+n] {
 		to++
 	}
 	if to-from < n {
@@ -245,21 +259,19 @@ func (g *graph) fold(order []step, per, repeat int) bool {
 	}
 	g.period, g.repeat = n, repeat
 	g.body, g.tail = from, from+(to-from)/n*n
-	for i := g.body; i < len(g.nodes); i++ {
-		back := max(g.nodes[i].dep, g.nodes[i].dep2)
-		if i >= g.tail {
-			back -= int32(i - g.tail)
-		}
-		g.reach = max(g.reach, int(back))
-	}
-	for _, x := range g.nodes[from : from+n] {
-		g.count[x.cost] += int64(repeat)
-	}
 	return true
 }
 
-// startsForward reports whether the step is a forward or a pair.
-func (s *step) startsForward(g *graph) bool {
-	k := Kind(int(s.cost) / (len(g.count) / int(pairKind+1)))
+// reaches notes how far back node i looks.
+func (g *graph) reaches(i int, back int32) {
+	if i >= g.tail {
+		back -= int32(i - g.tail)
+	}
+	g.reach = max(g.reach, int(back))
+}
+
+// startsForward reports whether a duration is that of a forward or a pair.
+func (g *graph) startsForward(cost int32) bool {
+	k := Kind(int(cost) / (len(g.count) / int(pairKind+1)))
 	return k == Forward || k == pairKind
 }

@@ -26,9 +26,10 @@ func init() {
 			}
 			return float64(min(m*v, v*p+p-1)) / float64(v)
 		},
-		rule:   groupsOfRanks,
-		order:  interleavedMegatron,
-		period: func(p, _, _ int) int { return p },
+		rule:     groupsOfRanks,
+		order:    interleavedMegatron,
+		blocking: blockingInterleaved,
+		period:   func(p, _, _ int) int { return p },
 	}
 	register(row)
 
@@ -43,6 +44,7 @@ func init() {
 	}
 	row.rule = equalRounds("interleaved-1f1b-torch")
 	row.order = interleavedTorch
+	row.blocking = nil
 	row.period = torchPeriod
 	register(row)
 }

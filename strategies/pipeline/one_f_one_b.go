@@ -11,6 +11,8 @@ func init() {
 		Peak:          func(p, _, m int) float64 { return float64(min(m, p)) },
 		virtual:       1,
 		order:         oneFOneB,
+		blocking:      blockingOneFOneB,
+		torch:         torchOneFOneB,
 		period:        everyMicroBatch,
 	})
 }

@@ -9,6 +9,9 @@ type Plan struct {
 	Ranks        int // p
 	Chunks       int // v, virtual stages per rank
 	MicroBatches int // m, of the whole step
+	// Transfers is how Run moves data between ranks: what was asked for, or Async
+	// where nobody runs the schedule that way.
+	Transfers Transfers
 
 	lists [][]Action // by rank, for the compact number of micro batches
 	graph *graph
@@ -16,8 +19,12 @@ type Plan struct {
 
 // Schedule plans m micro batches over p pipeline ranks with v virtual stages
 // each. The error of an illegal combination names the rule and the nearest legal
-// values.
-func Schedule(name string, p, v, m int) (*Plan, error) {
+// values. Run overlaps all communication with computation; ScheduleAs plans for
+// frameworks that do not.
+func Schedule(name string, p, v, m int) (*Plan, error) { return ScheduleAs(name, p, v, m, Async) }
+
+// ScheduleAs is Schedule for a framework that moves data between ranks so.
+func ScheduleAs(name string, p, v, m int, t Transfers) (*Plan, error) {
 	info, err := Lookup(name)
 	if err != nil {
 		return nil, err
@@ -25,26 +32,47 @@ func Schedule(name string, p, v, m int) (*Plan, error) {
 	if err := info.Check(p, v, m); err != nil {
 		return nil, err
 	}
-	return info.plan(p, v, m, info.compact(p, v, m))
+	return info.plan(p, v, m, info.compact(p, v, m), t)
 }
 
 // plan builds the Plan from the lists of the compact number of micro batches,
 // or of all m if those do not settle into a period.
-func (i *Info) plan(p, v, m, compact int) (*Plan, error) {
-	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, lists: i.lists(p, v, compact)}
-	order, err := pl.unitOrder(pl.lists, compact)
+func (i *Info) plan(p, v, m, compact int, t Transfers) (*Plan, error) {
+	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, Transfers: t, lists: i.lists(p, v, compact)}
+	folded, err := pl.arrange(compact)
 	if err != nil {
 		return nil, err
 	}
-	pl.graph = pl.newGraph(order)
-	if compact == m {
-		return pl, nil
-	}
-	per := i.period(p, v, m)
-	if !pl.graph.fold(order, per, (m-compact)/(per*i.Copies)) {
-		return i.plan(p, v, m, m)
+	if !folded {
+		return i.plan(p, v, m, m, t)
 	}
 	return pl, nil
+}
+
+// arrange makes the graph from the lists of compact micro batches. It returns false
+// where those are not all and do not settle into a period.
+func (pl *Plan) arrange(compact int) (bool, error) {
+	per, repeat := 0, 0
+	if compact < pl.MicroBatches {
+		per = pl.period(pl.Ranks, pl.Chunks, pl.MicroBatches)
+		repeat = (pl.MicroBatches - compact) / (per * pl.Copies)
+	}
+	ps := pl.programs(pl.lists, compact)
+	if ps == nil {
+		pl.Transfers = Async
+		order, err := pl.unitOrder(pl.lists, compact)
+		if err != nil {
+			return false, err
+		}
+		pl.graph = pl.newGraph(order)
+		return repeat == 0 || pl.graph.fold(order, per, repeat), nil
+	}
+	order, err := pl.flowOrder(ps)
+	if err != nil {
+		return false, err
+	}
+	pl.graph = pl.newFlowGraph(order)
+	return repeat == 0 || pl.graph.foldFlow(order, per, repeat), nil
 }
 
 // lists writes the actions of all ranks for m micro batches into one array.

@@ -61,6 +61,10 @@ type Info struct {
 	rule func(p, v, m int) error
 	// order appends the actions of rank l.rank.
 	order func(l *list)
+	// blocking and torch write what a rank runs under Blocking and Torch.
+	// Without blocking the schedule stays Async, without torch it goes through
+	// PyTorch's runtime.
+	blocking, torch func(p *program)
 	// period is how many micro batches of a chunk later the order repeats in
 	// steady state; nil for schedules without one.
 	period func(p, v, m int) int

@@ -13,9 +13,14 @@ type Times struct {
 	B  []units.Seconds // whole backward; left out: BI + BW
 	BI []units.Seconds // backward by input; needed where Info.Splits
 	BW []units.Seconds // backward by weight; needed where Info.Splits
-	// Hop is the time from the end of a stage to when the next rank may start
-	// on its output. Both ranks compute meanwhile.
+	// Hop is the time of one transfer. Under Async it goes by from the end of a
+	// stage to when the next rank may start on its output, and both ranks compute
+	// meanwhile; else it begins when both sides have come to it.
 	Hop units.Seconds
+	// Beside are the same passes while a transfer, or one side's wait for the
+	// other, holds some of the GPU beside them; nil: they are no slower. Async
+	// ignores it.
+	Beside *Times
 	// Overlap is the fraction of the shorter half that an overlapped pair
 	// hides: 0 runs the halves one after the other, as PyTorch does unless the
 	// model brings its own overlapped pass.
@@ -30,6 +35,7 @@ type Result struct {
 	Start  []units.Seconds
 	Finish []units.Seconds
 	Busy   []units.Seconds
+	Slowed []units.Seconds // part of Busy that passes lost to transfers beside them
 	Bubble []units.Seconds // Total - Busy
 }
 
@@ -49,8 +55,13 @@ func (r Result) BubbleFraction() float64 {
 // not be shared between goroutines.
 type Buffer struct {
 	cost   []float64
-	end    []float64 // by node
-	clock  []float64 // by rank
+	beside []float64 // the same beside a transfer
+	end    []float64 // by node or event
+	clock  []float64 // by rank: the compute stream is free
+	comm   []float64 // by rank: the communication stream is free
+	start  []float64 // by rank: of the call at hand
+	slowed []float64 // by rank
+	held   []spans   // by rank
 	result Result
 	whole  bool // run every period; for tests
 }
@@ -63,6 +74,13 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
+// cleared returns s with n zeros, reusing its memory.
+func cleared[T any](s []T, n int) []T {
+	s = resize(s, n)
+	clear(s)
+	return s
+}
+
 // extend returns s with at least n elements, keeping its contents.
 func extend(s []float64, n int) []float64 {
 	if n <= len(s) {
@@ -72,24 +90,27 @@ func extend(s []float64, n int) []float64 {
 }
 
 // Run returns the critical path of the step with the given durations. Each rank
-// runs its actions in order and waits only for the stage before or after it.
-// Cost is a few nanoseconds per action; of a long steady state only as many
-// periods are run as it takes to settle.
+// runs its actions in order and waits only for the stage before or after it, in
+// the way of the plan's Transfers. Cost is a few nanoseconds per action; of a long
+// steady state only as many periods are run as it takes to settle.
 func (pl *Plan) Run(t Times, buf *Buffer) Result {
 	g := pl.graph
-	pl.fillCosts(t, buf)
-	buf.clock = resize(buf.clock, pl.Ranks)
-	clear(buf.clock)
-	buf.end = resize(buf.end, len(g.nodes))
+	buf.cost = pl.costs(&t, buf.cost)
+	buf.clock = cleared(buf.clock, pl.Ranks)
+	buf.end = resize(buf.end, g.size)
+	whole := buf.whole
+	if g.events != nil {
+		buf.prepare(pl, &t)
+		whole = whole || t.Beside != nil
+	}
 
 	hop, at := float64(t.Hop), 0
-	at = buf.run(g.nodes[:g.body], at, hop)
+	at = buf.part(g, 0, g.body, at, hop)
 	if g.period > 0 {
-		body := g.nodes[g.body : g.body+g.period]
 		left := (g.tail-g.body)/g.period + g.repeat
-		for settled := buf.whole; left > 0; left-- {
+		for settled := whole; left > 0; left-- {
 			buf.end = extend(buf.end, at+g.period)
-			at = buf.run(body, at, hop)
+			at = buf.part(g, g.body, g.body+g.period, at, hop)
 			if settled || left == 1 {
 				continue
 			}
@@ -100,10 +121,19 @@ func (pl *Plan) Run(t Times, buf *Buffer) Result {
 				buf.shift(at, max(g.reach, g.period), float64(n)*step)
 			}
 		}
-		buf.end = extend(buf.end, at+len(g.nodes)-g.tail)
-		buf.run(g.nodes[g.tail:], at, hop)
+		buf.end = extend(buf.end, at+g.size-g.tail)
+		buf.part(g, g.tail, g.size, at, hop)
 	}
 	return pl.collect(hop, buf)
+}
+
+// part executes the nodes or events from up to to as number at, at+1, ... of the
+// step.
+func (buf *Buffer) part(g *graph, from, to, at int, hop float64) int {
+	if g.events != nil {
+		return buf.flow(g.events[from:to], at, hop)
+	}
+	return buf.run(g.nodes[from:to], at, hop)
 }
 
 // run executes nodes as number at, at+1, ... of the step.
@@ -112,7 +142,9 @@ func (buf *Buffer) run(nodes []node, at int, hop float64) int {
 	for _, n := range nodes {
 		t := clock[n.rank]
 		if n.dep != 0 {
-			t = max(t, end[at-int(n.dep)]+hop)
+			if sent := end[at-int(n.dep)] + hop; sent > t { // the built-in max, which minds NaN, takes longer
+				t = sent
+			}
 			if n.dep2 != 0 {
 				t = max(t, end[at-int(n.dep2)]+hop)
 			}
@@ -161,12 +193,16 @@ func (buf *Buffer) shift(at, window int, dt float64) {
 	for r := range buf.clock {
 		buf.clock[r] += dt
 	}
+	for r := range buf.comm {
+		buf.comm[r] += dt
+		buf.start[r] += dt
+	}
 }
 
-// fillCosts lays out the durations by node.cost.
-func (pl *Plan) fillCosts(t Times, buf *Buffer) {
+// costs lays out the durations by node.cost, reusing the memory of into.
+func (pl *Plan) costs(t *Times, into []float64) []float64 {
 	n := pl.Stages()
-	buf.cost = resize(buf.cost, int(pairKind+1)*n)
+	cost := resize(into, int(pairKind+1)*n)
 	for s := range n {
 		var f, b, bi, bw float64
 		f = float64(t.F[s])
@@ -178,23 +214,24 @@ func (pl *Plan) fillCosts(t Times, buf *Buffer) {
 			b = float64(t.B[s])
 		}
 		for k, c := range [...]float64{f, b, bi, bw} {
-			buf.cost[k*n+s] = c
+			cost[k*n+s] = c
 		}
 	}
 	for s := range n { // pairs join the forward of a stage and the backward of the other chunk
 		rank, chunk := pl.Where(s)
-		f, b := buf.cost[s], buf.cost[int(Backward)*n+pl.Stage(rank, (chunk+1)%pl.Chunks)]
-		buf.cost[int(pairKind)*n+s] = f + b - t.Overlap*min(f, b)
+		f, b := cost[s], cost[int(Backward)*n+pl.Stage(rank, (chunk+1)%pl.Chunks)]
+		cost[int(pairKind)*n+s] = f + b - t.Overlap*min(f, b)
 	}
+	return cost
 }
 
 // collect reads the result off the ends of the nodes.
 func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 	g, r, n := pl.graph, &buf.result, pl.Ranks
 	r.Start, r.Finish = resize(r.Start, n), resize(r.Finish, n)
-	r.Busy, r.Bubble = resize(r.Busy, n), resize(r.Bubble, n)
+	r.Busy, r.Bubble = cleared(r.Busy, n), resize(r.Bubble, n)
+	r.Slowed = cleared(r.Slowed, n)
 	r.Total, r.Period = 0, 0
-	clear(r.Busy)
 	for i, count := range g.count {
 		if count > 0 {
 			rank, _ := pl.Where(i % pl.Stages())
@@ -202,11 +239,18 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 		}
 	}
 	for rank, i := range g.first {
-		start := 0.0
-		if d := int(g.nodes[i].dep); d > 0 {
-			start = buf.end[int(i)-d] + hop
+		start, finish := 0.0, buf.clock[rank]
+		if g.events != nil {
+			if d := g.events[i].deps[0]; d > 0 {
+				start = buf.end[i-d]
+			}
+			finish = max(finish, buf.comm[rank])
+			r.Slowed[rank] = units.Seconds(buf.slowed[rank])
+			r.Busy[rank] += r.Slowed[rank]
+		} else if d := g.nodes[i].dep; d > 0 {
+			start = buf.end[i-d] + hop
 		}
-		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(buf.clock[rank])
+		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(finish)
 		r.Total = max(r.Total, r.Finish[rank])
 		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])
 	}

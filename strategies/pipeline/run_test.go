@@ -181,7 +181,7 @@ func TestSteadyState(t *testing.T) {
 	slow.whole = true
 	rapid.Check(t, func(t *rapid.T) {
 		pl := legal(t, 5, 400)
-		full, err := pl.plan(pl.Ranks, pl.Chunks, pl.MicroBatches, pl.MicroBatches)
+		full, err := pl.plan(pl.Ranks, pl.Chunks, pl.MicroBatches, pl.MicroBatches, pl.Transfers)
 		require.NoError(t, err)
 		g := pl.graph
 		nodes := slices.Clone(g.nodes[:g.tail])
@@ -311,11 +311,15 @@ func TestDualPipeUnfolds(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	for _, name := range []string{"interleaved-1f1b", "dualpipe", "zb-v"} {
-		pl, err := Schedule(name, 4, 2, 64)
-		require.NoError(t, err)
-		x := uneven(pl)
-		var buf Buffer
-		require.Zero(t, testing.AllocsPerRun(20, func() { pl.Run(x, &buf) }))
+		for _, mode := range allTransfers {
+			pl, err := ScheduleAs(name, 4, 2, 64, mode)
+			require.NoError(t, err)
+			x := uneven(pl)
+			beside := slower(x, x)
+			x.Beside = &beside
+			var buf Buffer
+			require.Zero(t, testing.AllocsPerRun(20, func() { pl.Run(x, &buf) }))
+		}
 	}
 }
 

@@ -203,7 +203,7 @@ func TestSameSchedule(t *testing.T) {
 // A rank that runs a backward before the forward it needs can never go on.
 func TestStuck(t *testing.T) {
 	i := &Info{Name: "backwards", Copies: 1, order: func(l *list) { l.backward(0); l.forward(0) }}
-	_, err := i.plan(2, 1, 1, 1)
+	_, err := i.plan(2, 1, 1, 1, Async)
 	require.EqualError(t, err, "pipeline schedule backwards (p=2 v=1 m=1) is stuck: rank 0 waits forever at action 0, B0.0")
 	// Two ranks that each wait for the other.
 	i = &Info{Name: "crossed", Copies: 1, order: func(l *list) {
@@ -219,6 +219,6 @@ func TestStuck(t *testing.T) {
 			l.backward(0)
 		}
 	}}
-	_, err = i.plan(2, 1, 2, 2)
+	_, err = i.plan(2, 1, 2, 2, Async)
 	require.ErrorContains(t, err, "is stuck: rank 0 waits forever at action 1, B0.0")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model/ops"
@@ -75,7 +76,10 @@ func Best(j *strategies.Job) (*Choice, error) {
 		found = append(found, each(found[:min(3, len(found))], wider)...)
 		slices.SortStableFunc(found, better)
 	}
-	if len(found) == 0 {
+	if len(found) == 0 { // for the reason, which no plan changes
+		if _, err := estimate.Estimate(jobs[0], estimate.Options{}); err != nil {
+			return nil, err
+		}
 		return nil, diag.Errorf("plan: none of %d legal plans could be estimated", len(jobs))
 	}
 	for _, c := range found {
@@ -197,7 +201,8 @@ func wider(from Candidate) (Candidate, bool) {
 	return best, found
 }
 
-// each runs f over in on all processors and returns what it accepts, in order.
+// each runs f over in on all processors and returns what it accepts, in order. A
+// panic in f is raised again here, where the caller can recover from it.
 func each[T, R any](in []T, f func(T) (R, bool)) []R {
 	type slot struct {
 		r  R
@@ -205,11 +210,19 @@ func each[T, R any](in []T, f func(T) (R, bool)) []R {
 	}
 	slots := make([]slot, len(in))
 	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
 	next := make(chan int)
 	for range min(runtime.GOMAXPROCS(0), len(in)) {
 		wg.Go(func() {
 			for i := range next {
-				slots[i].r, slots[i].ok = f(in[i])
+				func() {
+					defer func() {
+						if p := recover(); p != nil {
+							failed.Store(&p)
+						}
+					}()
+					slots[i].r, slots[i].ok = f(in[i])
+				}()
 			}
 		})
 	}
@@ -218,6 +231,9 @@ func each[T, R any](in []T, f func(T) (R, bool)) []R {
 	}
 	close(next)
 	wg.Wait()
+	if p := failed.Load(); p != nil {
+		panic(*p)
+	}
 	var out []R
 	for _, s := range slots {
 		if s.ok {

@@ -1,0 +1,118 @@
+package pipeline
+
+// spans are the times at which calls hold a rank's communication stream, in order;
+// those before head are over for the compute stream.
+type spans struct {
+	from, to []float64
+	head     int
+}
+
+// prepare readies the buffer for events.
+func (buf *Buffer) prepare(pl *Plan, t *Times) {
+	n := pl.Ranks
+	buf.comm, buf.start, buf.slowed = cleared(buf.comm, n), resize(buf.start, n), cleared(buf.slowed, n)
+	if t.Beside == nil {
+		buf.beside = buf.beside[:0]
+		return
+	}
+	buf.beside = pl.costs(t.Beside, buf.beside)
+	for len(buf.held) < n {
+		buf.held = append(buf.held, spans{})
+	}
+	for r := range buf.held {
+		buf.held[r] = spans{from: buf.held[r].from[:0], to: buf.held[r].to[:0]}
+	}
+}
+
+// flow executes events as number at, at+1, ... of the step.
+func (buf *Buffer) flow(events []event, at int, hop float64) int {
+	cost, clock, comm, end := buf.cost, buf.clock, buf.comm, buf.end
+	contended := len(buf.beside) > 0
+	for i := range events {
+		e := &events[i]
+		r := e.rank
+		var t float64
+		switch e.cost {
+		default:
+			t = clock[r]
+			if d := e.deps[0]; d != 0 {
+				t = max(t, end[at-int(d)])
+			}
+			if contended {
+				t = buf.compute(int(r), t, cost[e.cost], buf.beside[e.cost])
+			} else {
+				t += cost[e.cost]
+			}
+			clock[r] = t
+		case exchangeEvent:
+			q := e.deps[0]
+			a, b := max(comm[r], clock[r]), max(comm[q], clock[q])
+			t = max(a, b) + hop
+			comm[r], comm[q] = t, t
+			if contended {
+				buf.held[r].add(a, t)
+				buf.held[q].add(b, t)
+			}
+		case startEvent:
+			t = max(comm[r], clock[r])
+			buf.start[r] = t
+		case endEvent:
+			t = buf.start[r]
+			for _, d := range e.deps {
+				if d == 0 {
+					break
+				}
+				t = max(t, end[at-int(d)])
+			}
+			t += hop
+			comm[r] = t
+			if contended {
+				buf.held[r].add(buf.start[r], t)
+			}
+		}
+		end[at] = t
+		at++
+	}
+	return at
+}
+
+// add notes that a call holds the stream.
+func (s *spans) add(from, to float64) {
+	if s.head == len(s.to) {
+		s.from, s.to, s.head = s.from[:0], s.to[:0], 0
+	}
+	s.from, s.to = append(s.from, from), append(s.to, to)
+}
+
+// compute returns when a pass ends that starts at t and takes cost alone and
+// beside next to a call, piece by piece.
+func (buf *Buffer) compute(rank int, t, cost, beside float64) float64 {
+	if cost <= 0 {
+		return t
+	}
+	s := &buf.held[rank]
+	begin, left := t, cost
+	for ; s.head < len(s.to); s.head++ {
+		from, to := s.from[s.head], s.to[s.head]
+		if to <= t {
+			continue
+		}
+		if from > t {
+			if t+left <= from {
+				break
+			}
+			left -= from - t
+			t = from
+		}
+		if need := left * beside / cost; t+need <= to {
+			t += need
+			left = 0
+			break
+		}
+		left -= (to - t) * cost / beside
+		t = to
+	}
+	t += left
+	buf.slowed[rank] += t - begin - cost
+	return t
+}
