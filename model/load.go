@@ -53,14 +53,13 @@ func Known(name string) bool {
 	return doc != nil
 }
 
-// Beside returns the name or path under which Load finds the model that a document
-// names: a relative path is looked up beside the document; one from standard input
-// or a flag, in the working folder.
-func Beside(doc *yamlx.Document, name string) string {
-	if !Known(name) && looksLikePath(name) && !filepath.IsAbs(name) && doc.Name != "-" && doc.Name != "" {
-		return filepath.Join(filepath.Dir(doc.Name), name)
+// Beside returns the name or path under which Load finds the model that a value of
+// a document names.
+func Beside(doc *yamlx.Document, n *yaml.Node) string {
+	if !Known(n.Value) && looksLikePath(n.Value) {
+		return doc.Path(n)
 	}
-	return name
+	return n.Value
 }
 
 // looksLikePath tells a mistyped path from a mistyped catalog name.
@@ -90,7 +89,7 @@ func Decode(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	if n = resolve(n); n == nil || n.Kind != yaml.ScalarNode {
 		return decodeMapping(doc, n)
 	}
-	s, err := Load(Beside(doc, n.Value))
+	s, err := Load(Beside(doc, n))
 	var list diag.List
 	var one *diag.Error
 	switch {

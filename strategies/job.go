@@ -2,6 +2,7 @@ package strategies
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -65,7 +66,11 @@ type hardwareRef struct{ profile *hardware.Profile }
 func (h *hardwareRef) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	var err error
 	if n.Kind == yaml.ScalarNode {
-		h.profile, err = hardware.Load(n.Value)
+		name := n.Value
+		if strings.ContainsAny(name, "/.") && !slices.Contains(hardware.Names(), name) {
+			name = d.Path(n)
+		}
+		h.profile, err = hardware.Load(name)
 	} else {
 		h.profile, err = hardware.FromDocument(d, n, "inline")
 	}

@@ -4,35 +4,21 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 )
 
-// Measured are the figures of a real run; absent ones are zero.
-type Measured struct {
-	StepTime      units.Seconds `yaml:"step_time" json:"step_time_s,omitempty"`
-	ForwardTime   units.Seconds `yaml:"forward_time" json:"forward_s,omitempty"`
-	BackwardTime  units.Seconds `yaml:"backward_time" json:"backward_s,omitempty"`
-	OptimizerTime units.Seconds `yaml:"optimizer_time" json:"optimizer_s,omitempty"`
-
-	PeakAllocated units.Bytes   `yaml:"peak_allocated" json:"peak_allocated_bytes,omitempty"`
-	PeakReserved  units.Bytes   `yaml:"peak_reserved" json:"peak_reserved_bytes,omitempty"`
-	DeviceUsed    units.Bytes   `yaml:"device_used" json:"device_used_bytes,omitempty"`
-	PerStage      []units.Bytes `yaml:"peak_allocated_per_stage" json:"peak_allocated_per_stage_bytes,omitempty"`
-
-	Energy     units.Joules `yaml:"energy_per_step_per_gpu" json:"energy_j,omitempty"`
-	Clock      units.Hertz  `yaml:"sm_clock_after" json:"sm_clock_hz,omitempty"`
-	Parameters int64        `yaml:"parameters" json:"parameters,omitempty"`
-}
+// Format is the value of the `perfplan:` key of a file of runs.
+const Format = "runs/v1"
 
 // Run is one measured run with the job that it ran.
 type Run struct {
 	ID, Group, Name, Source, Framework string
-	Assumed                            []string
-	Measured                           Measured
-	Job                                *strategies.Job
-	Err                                error // the job is refused for this reason
+
+	Assumed  []string // keys of the job that the source does not state
+	Measured Figures
+	Job      *strategies.Job
+	Err      error // the job is refused for this reason; Job is nil
 }
 
 // runFile is one entry of a runs/v1 file: its own keys, the job's in Job.
@@ -43,39 +29,96 @@ type runFile struct {
 	Source    string                `yaml:"source"`
 	Framework string                `yaml:"framework"`
 	Assumed   []string              `yaml:"assumed"`
-	Measured  Measured              `yaml:"measured"`
+	Measured  Figures               `yaml:"measured"`
 	Job       map[string]*yaml.Node `yaml:",rest"`
 }
 
-// Decode reads a runs/v1 document.
+// Load reads a runs/v1 file.
+func Load(path string) ([]Run, error) {
+	doc, err := yamlx.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(doc)
+}
+
+// Decode reads a runs/v1 document. A run whose job breaks a rule is returned with
+// its Err; a document that is not a list of runs is an error.
 func Decode(doc *yamlx.Document) ([]Run, error) {
 	var f struct {
-		Format string       `yaml:"perfplan"`
-		Source string       `yaml:"source"`
-		Runs   []*yaml.Node `yaml:"runs"`
+		Format string      `yaml:"perfplan"`
+		Source string      `yaml:"source"` // of all runs that name none
+		Runs   []entryNode `yaml:"runs"`
 	}
-	_ = f
-	list := doc.At("runs")
-	if list == nil || list.Kind != yaml.SequenceNode {
-		return nil, &diag.Error{File: doc.Name, Message: "has no list of runs; a runs/v1 file starts with perfplan: runs/v1 and lists them under runs:"}
+	if doc.Root.Kind != yaml.MappingNode || doc.At("perfplan") == nil {
+		return nil, doc.Errorf(doc.Root, "is not a file of measured runs; it starts with \"perfplan: %s\" and lists them under runs:", Format)
+	}
+	if n := doc.At("perfplan"); n.Value != Format {
+		return nil, doc.Errorf(n, "perfplan: %q is not a file of measured runs; expected %s", n.Value, Format)
+	}
+	if err := doc.Decode(&f); err != nil {
+		return nil, err
+	}
+	if len(f.Runs) == 0 {
+		return nil, doc.Errorf(doc.Root, "has no runs; list them under runs:")
 	}
 	var out []Run
 	var errs diag.List
-	for _, n := range list.Content {
-		var r runFile
-		if e := doc.DecodeInto(n, &r); len(e) > 0 {
-			errs = append(errs, e...)
+	first := map[string]int{} // line of each id
+	for _, e := range f.Runs {
+		run, list := decodeRun(doc, e.node)
+		if len(list) > 0 {
+			errs = append(errs, list...)
 			continue
 		}
-		job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if _, ok := r.Job[n.Content[i].Value]; ok {
-				job.Content = append(job.Content, n.Content[i], n.Content[i+1])
-			}
+		if run.Source == "" {
+			run.Source = f.Source
 		}
-		run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
-		run.Job, run.Err = strategies.Decode(doc, &job)
+		if line, twice := first[run.ID]; twice {
+			_, id := yamlx.Key(e.node, "id")
+			errs = append(errs, doc.Errorf(id, "id: %q is that of the run in line %d; give each its own", run.ID, line))
+			continue
+		}
+		first[run.ID] = e.node.Line
 		out = append(out, run)
 	}
 	return out, errs.Err()
+}
+
+// entryNode keeps the node of a run, whose keys are a run's and a job's together.
+type entryNode struct{ node *yaml.Node }
+
+func (e *entryNode) DecodeNode(_ *yamlx.Document, n *yaml.Node) diag.List {
+	e.node = n
+	return nil
+}
+
+// decodeRun reads one entry. Complaints about its own keys are returned; those
+// about its job are the run's Err.
+func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
+	var r runFile
+	if errs := doc.DecodeInto(n, &r); len(errs) > 0 {
+		return Run{}, errs
+	}
+	if r.ID == "" {
+		return Run{}, diag.List{doc.Errorf(n, "id: is missing; give each run its own")}
+	}
+	job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if _, ok := r.Job[n.Content[i].Value]; ok {
+			job.Content = append(job.Content, n.Content[i], n.Content[i+1])
+		}
+	}
+	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
+	if run.Group == "" {
+		run.Group = "ungrouped"
+	}
+	run.Job, run.Err = strategies.Decode(doc, &job)
+	if run.Err == nil && run.Job.Open {
+		run.Err = doc.Errorf(n, "plan: is missing; a measured run had one")
+	}
+	if run.Err != nil {
+		run.Job = nil
+	}
+	return run, nil
 }

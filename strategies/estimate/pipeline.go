@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"sync"
+
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
@@ -26,11 +28,55 @@ type pipelineRun struct {
 	calls  []map[call]int64
 }
 
+// schedule is what a plan of the pipeline depends on.
+type schedule struct {
+	name    string
+	p, v, m int
+	mode    pipeline.Transfers
+}
+
+// planCache keeps the latest small plans: one serves all rounds of the search for
+// the clock, and most candidates of a search for the best job.
+type planCache struct {
+	mu    sync.Mutex
+	plans map[schedule]*pipeline.Plan
+	order []schedule
+}
+
+var plans planCache
+
+func (c *planCache) get(s schedule) (*pipeline.Plan, error) {
+	const most, largest = 32, 1 << 14
+	c.mu.Lock()
+	plan := c.plans[s]
+	c.mu.Unlock()
+	if plan != nil {
+		return plan, nil
+	}
+	plan, err := pipeline.ScheduleAs(s.name, s.p, s.v, s.m, s.mode)
+	if err != nil || s.p*s.v*s.m > largest {
+		return plan, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plans == nil {
+		c.plans = map[schedule]*pipeline.Plan{}
+	}
+	if c.plans[s] == nil {
+		if len(c.order) == most {
+			delete(c.plans, c.order[0])
+			c.order = append(c.order[:0], c.order[1:]...)
+		}
+		c.plans[s] = plan
+		c.order = append(c.order, s)
+	}
+	return plan, nil
+}
+
 // runPipeline times each stage and runs the schedule.
 func (s *simulation) runPipeline(o Options) {
 	p, j := s.p, s.p.job
-	name := j.Plan.PipelineSchedule(j.Recipe)
-	plan, err := pipeline.ScheduleAs(name, int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers())
+	plan, err := plans.get(schedule{j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers()})
 	if err != nil {
 		panic(err) // Plan.Check has asked the same question
 	}
@@ -48,10 +94,10 @@ func (s *simulation) runPipeline(o Options) {
 		}
 		ch := s.chunkOf(plan, rank, c)
 		f, b := p.passes(ch)
-		if _, ok := plan.Before(stage); ok {
+		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
 			f.gather = gather
 		}
-		if _, ok := plan.After(stage); ok {
+		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
 			b.gather = gather
 		}
 		r.gather[rank] += f.gather + b.gather
@@ -115,6 +161,12 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 // time).
 func (t *passTime) beside(p *pricer) units.Seconds {
 	return max(t.seg.Busy+t.gemm*units.Seconds(p.law.gemm-1), t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+}
+
+func sameRank(plan *pipeline.Plan, a, b int) bool {
+	x, _ := plan.Where(a)
+	y, _ := plan.Where(b)
+	return x == y
 }
 
 // newTimes returns Times for the stages of a plan.

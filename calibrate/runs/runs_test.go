@@ -1,0 +1,193 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+const row = `
+  - id: %s
+    group: g
+    model: tinyllama-1.1b
+    hardware: h200-sxm
+    gpus: 1
+    runtime: {recipe: hf-eager}
+    plan: %s
+    train: {sequence_length: 2048, micro_batch: 4, precision: bf16-pure}
+    measured: {step_time: 157 ms, peak_allocated: 25.66 GB}`
+
+func file(rows ...string) string { return "perfplan: runs/v1\nruns:" + strings.Join(rows, "") }
+
+func decode(text string) ([]Run, error) {
+	doc, err := yamlx.Parse("runs.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return Decode(doc)
+}
+
+func TestDecode(t *testing.T) {
+	list, err := decode(file(fmt.Sprintf(row, "a", "{}"), fmt.Sprintf(row, "b", "{tp: 3}")))
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, "g", list[0].Group)
+	require.InDelta(t, 0.157, float64(list[0].Measured.StepTime), 1e-12)
+	require.NotNil(t, list[0].Job)
+	require.Error(t, list[1].Err, "a job that breaks a rule is the run's error, not the file's")
+	require.Nil(t, list[1].Job)
+}
+
+func TestDecodeErrors(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"format":         {"perfplan: job/v1\nruns: []", `"job/v1" is not a file of measured runs`},
+		"no format":      {"runs: []", "is not a file of measured runs"},
+		"not a mapping":  {"[1, 2]", "is not a file of measured runs"},
+		"no runs":        {"perfplan: runs/v1", "has no runs"},
+		"runs no list":   {"perfplan: runs/v1\nruns: 3", "expected a list"},
+		"twice":          {file(fmt.Sprintf(row, "a", "{}"), fmt.Sprintf(row, "a", "{}")), `"a" is that of the run in line 3`},
+		"no id":          {file("\n  - model: gpt2"), "id: is missing"},
+		"scalar run":     {file("\n  - 3"), "expected a mapping"},
+		"unknown figure": {file("\n  - {id: a, measured: {steptime: 3 s}}"), `did you mean "step_time"?`},
+		"unit":           {file("\n  - {id: a, measured: {step_time: 3 GB}}"), "is not a unit of time"},
+		"unknown key":    {"perfplan: runs/v1\nruns: [{id: a}]\nrun: 3", `unknown key "run"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decode(c.text)
+			require.ErrorContains(t, err, c.want)
+			require.True(t, diag.IsInput(err), "a mistake in a file is an input error")
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "runs.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(file(fmt.Sprintf(row, "a", "{}"))), 0o644))
+	list, err := Load(name)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	_, err = Load(name + ".missing")
+	require.ErrorContains(t, err, "no such file")
+}
+
+// TestEmbedded: the set that the program carries loads whole. Its size is that of
+// the tables in data/README.md.
+func TestEmbedded(t *testing.T) {
+	list, err := Embedded()
+	require.NoError(t, err)
+	require.Len(t, list, 83+19+413)
+	for _, r := range list {
+		require.NotEmpty(t, r.Group, r.ID)
+		require.Positive(t, float64(r.Measured.StepTime), r.ID)
+		if r.Err != nil {
+			require.True(t, diag.IsInput(r.Err), "%s: %v", r.ID, r.Err)
+		}
+	}
+}
+
+// TestValidateIsDeterministic: rows are estimated in parallel and reported alike.
+func TestValidateIsDeterministic(t *testing.T) {
+	list, err := Embedded()
+	require.NoError(t, err)
+	list, err = Filter(list, []string{"h200-single", "h200-pp", "h200-ddp"})
+	require.NoError(t, err)
+	var first []byte
+	for range 3 {
+		text, err := json.Marshal(Validate(list))
+		require.NoError(t, err)
+		if first == nil {
+			first = text
+		}
+		require.True(t, bytes.Equal(first, text))
+	}
+	var back struct {
+		Runs []struct {
+			ID, Status string
+			Predicted  map[string]any
+			Error      map[string]float64
+		}
+		Summary []map[string]any
+	}
+	require.NoError(t, json.Unmarshal(first, &back))
+	require.Len(t, back.Runs, len(list))
+	for i, r := range back.Runs {
+		require.Equal(t, list[i].ID, r.ID)
+		require.Equal(t, "ok", r.Status)
+		require.Contains(t, r.Error, "step_time")
+		require.Contains(t, r.Predicted, "step_time_s")
+	}
+	require.Equal(t, "all", back.Summary[len(back.Summary)-1]["group"])
+	require.Contains(t, back.Summary[0], "step_time")
+}
+
+// TestValidateSurvives: one bad run does not take the others down.
+func TestValidateSurvives(t *testing.T) {
+	list, err := decode(file(fmt.Sprintf(row, "a", "{}")))
+	require.NoError(t, err)
+	panics := func(*strategies.Job) (*estimate.Result, error) { panic("index out of range") }
+	guarded := func(j *strategies.Job) (*estimate.Result, error) { return guard(j, panics) }
+	r := validate(&list[0], guarded)
+	require.Equal(t, Failed, r.Status)
+	require.Equal(t, "internal error: index out of range", r.Reason)
+
+	for err, want := range map[error]Status{diag.Errorf("tp: 3 is not"): Unsupported, errors.New("boom"): Failed} {
+		r := validate(&list[0], func(*strategies.Job) (*estimate.Result, error) { return nil, err })
+		require.Equal(t, want, r.Status)
+		require.Equal(t, err.Error(), r.Reason)
+	}
+
+	none := validate(&list[0], func(j *strategies.Job) (*estimate.Result, error) {
+		return guard(j, func(*strategies.Job) (*estimate.Result, error) { return &estimate.Result{Job: j}, nil })
+	})
+	require.Equal(t, Failed, none.Status, "a step time of zero is no prediction")
+}
+
+func TestFilter(t *testing.T) {
+	list := []Run{{ID: "a", Group: "x"}, {ID: "b", Group: "yy"}}
+	got, err := Filter(list, []string{"yy"})
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	require.Len(t, list, 2)
+	require.Equal(t, "a", list[0].ID)
+	_, err = Filter(list, []string{"yx"})
+	require.ErrorContains(t, err, "there is no group")
+}
+
+// FuzzDecode: no text makes the reader panic, and every complaint is about input.
+func FuzzDecode(f *testing.F) {
+	f.Add(file(fmt.Sprintf(row, "a", "{}")))
+	f.Add(file(fmt.Sprintf(row, "a", "{tp: 2, pp: 2, schedule: zb-v}")))
+	f.Add("perfplan: runs/v1\nruns: [*a, &a {id: x}]")
+	f.Add("perfplan: runs/v1\nruns: [{id: a, model: {model_type: llama}, measured: {peak_allocated_per_stage: [1 GB, 2 GB]}}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := decode(text)
+		if err != nil && !diag.IsInput(err) {
+			t.Fatalf("not an input error: %v", err)
+		}
+		for _, r := range list {
+			if (r.Job == nil) == (r.Err == nil) {
+				t.Fatalf("run %q has job %v and error %v", r.ID, r.Job, r.Err)
+			}
+		}
+	})
+}
+
+func BenchmarkValidate(b *testing.B) {
+	list, err := Embedded()
+	require.NoError(b, err)
+	for b.Loop() {
+		Validate(list)
+	}
+}

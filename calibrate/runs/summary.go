@@ -1,0 +1,160 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+)
+
+// Group summarises the runs of one group.
+type Group struct {
+	Name        string
+	N           int // runs, compared or not
+	Unsupported int
+	Failed      int
+	Stats       map[string]Stats // by quantity; only those that were compared
+	InRange     *Share           // of measured steps in the predicted range; nil when no range was predicted
+}
+
+// Stats describe errors of one quantity, which are fractions of the measured
+// value.
+type Stats struct {
+	N          int     `json:"n"`
+	MeanAbs    float64 `json:"mean_abs"`
+	MedianAbs  float64 `json:"median_abs"`
+	P90Abs     float64 `json:"p90_abs"`
+	MaxAbs     float64 `json:"max_abs"`
+	MeanSigned float64 `json:"mean_signed"`
+}
+
+// Share counts how many of N runs have a property.
+type Share struct {
+	N     int     `json:"n"`
+	Share float64 `json:"share"`
+}
+
+// All is the name of the last group, which holds all runs.
+const All = "all"
+
+// summarize groups the rows by name and puts all of them last.
+func summarize(rows []Row) []Group {
+	byName := map[string][]*Row{}
+	var names []string
+	all := make([]*Row, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		if byName[r.Group] == nil {
+			names = append(names, r.Group)
+		}
+		byName[r.Group] = append(byName[r.Group], r)
+		all[i] = r
+	}
+	slices.Sort(names)
+	var out []Group
+	for _, n := range names {
+		out = append(out, groupOf(n, byName[n]))
+	}
+	return append(out, groupOf(All, all))
+}
+
+func groupOf(name string, rows []*Row) Group {
+	g := Group{Name: name, N: len(rows), Stats: map[string]Stats{}}
+	errs := map[string][]float64{}
+	var ranged, in int
+	for _, r := range rows {
+		switch r.Status {
+		case Unsupported:
+			g.Unsupported++
+		case Failed:
+			g.Failed++
+		}
+		for q, e := range r.Errors {
+			errs[q] = append(errs[q], e)
+		}
+		if r.InRange != nil {
+			ranged++
+			if *r.InRange {
+				in++
+			}
+		}
+	}
+	for q, list := range errs {
+		g.Stats[q] = statsOf(list)
+	}
+	if ranged > 0 {
+		g.InRange = &Share{N: ranged, Share: float64(in) / float64(ranged)}
+	}
+	return g
+}
+
+// statsOf describes a list of errors, which is not empty.
+func statsOf(errs []float64) Stats {
+	abs := make([]float64, len(errs))
+	var sum, signed float64
+	for i, e := range errs {
+		abs[i] = math.Abs(e)
+		sum += abs[i]
+		signed += e
+	}
+	slices.Sort(abs)
+	n := float64(len(errs))
+	return Stats{N: len(errs), MeanAbs: sum / n, MedianAbs: quantile(abs, 0.5), P90Abs: quantile(abs, 0.9), MaxAbs: abs[len(abs)-1], MeanSigned: signed / n}
+}
+
+// quantile interpolates between the two nearest of sorted values.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	i := int(at)
+	if i+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	f := at - float64(i)
+	return sorted[i]*(1-f) + sorted[i+1]*f
+}
+
+// always is how many quantities JSON has for every group, compared or not: times
+// and memory.
+const always = 7
+
+// nothing are the Stats of a quantity that was not compared.
+type nothing struct {
+	N          int  `json:"n"`
+	MeanAbs    *int `json:"mean_abs"`
+	MedianAbs  *int `json:"median_abs"`
+	P90Abs     *int `json:"p90_abs"`
+	MaxAbs     *int `json:"max_abs"`
+	MeanSigned *int `json:"mean_signed"`
+}
+
+// MarshalJSON writes the quantities beside the counts, in their order.
+func (g Group) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	var failed error
+	field := func(key string, v any) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			failed = err
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`"` + key + `":`)
+		b.Write(text)
+	}
+	field("group", g.Name)
+	field("n", g.N)
+	field("unsupported", g.Unsupported)
+	field("errors", g.Failed)
+	for i, q := range QuantityNames() {
+		if s, ok := g.Stats[q]; ok {
+			field(q, s)
+		} else if i < always {
+			field(q, nothing{})
+		}
+	}
+	if g.InRange != nil {
+		field("in_range", g.InRange)
+	}
+	return append(append([]byte{'{'}, b.Bytes()...), '}'), failed
+}

@@ -1,0 +1,160 @@
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// Status is what became of a run.
+type Status string
+
+const (
+	OK          Status = "ok"
+	Unsupported Status = "unsupported" // a rule refuses the job
+	Failed      Status = "error"       // the estimate failed, which is a mistake of this program
+)
+
+// Row is one run, predicted and measured.
+type Row struct {
+	ID        string             `json:"id"`
+	Group     string             `json:"group"`
+	Name      string             `json:"name,omitempty"`
+	Predicted Prediction         `json:"predicted"` // of a run that is OK
+	Measured  Figures            `json:"measured"`
+	Errors    map[string]float64 `json:"error"`                 // (predicted − measured) / measured, by quantity
+	Stages    []float64          `json:"stage_error,omitempty"` // the same of peak_allocated_per_stage
+	InRange   *bool              `json:"in_range,omitempty"`    // the measured step lies within the predicted range
+	Status    Status             `json:"status"`
+	Reason    string             `json:"reason"`
+}
+
+// Prediction is the predicted figures with the range of the step time.
+type Prediction struct {
+	Figures
+	Low, High units.Seconds // 80 % range of the step time; zero when not known
+}
+
+// Report is the outcome of Validate.
+type Report struct {
+	Rows    []Row   `json:"runs"`
+	Summary []Group `json:"summary"` // by name; the last is of all runs
+}
+
+// Validate estimates every run and compares. Runs are estimated in parallel and
+// reported in their order.
+func Validate(list []Run) *Report {
+	rep := &Report{Rows: make([]Row, len(list))}
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		wg.Go(func() {
+			for i := range next {
+				rep.Rows[i] = validate(&list[i], predict)
+			}
+		})
+	}
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	rep.Summary = summarize(rep.Rows)
+	return rep
+}
+
+// Filter returns the runs of the named groups; all of them when none is named. A
+// name that no run has is an error.
+func Filter(list []Run, groups []string) ([]Run, error) {
+	if len(groups) == 0 {
+		return list, nil
+	}
+	var known []string
+	for _, r := range list {
+		if !slices.Contains(known, r.Group) {
+			known = append(known, r.Group)
+		}
+	}
+	for _, g := range groups {
+		if !slices.Contains(known, g) {
+			return nil, diag.Errorf("there is no group %q%s", g, diag.DidYouMean(g, known))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r Run) bool { return !slices.Contains(groups, r.Group) }), nil
+}
+
+// validate predicts one run and compares.
+func validate(r *Run, predict predictor) Row {
+	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}}
+	if r.Err != nil {
+		row.Status, row.Reason = Unsupported, reason(r.Err)
+		return row
+	}
+	result, err := predict(r.Job)
+	if err != nil {
+		row.Status, row.Reason = Failed, reason(err)
+		if diag.IsInput(err) {
+			row.Status = Unsupported
+		}
+		return row
+	}
+	row.Status = OK
+	row.Predicted = Prediction{Figures: figuresOf(result), Low: result.Low, High: result.High}
+	row.Errors, row.Stages = errorsOf(&row.Predicted.Figures, &r.Measured)
+	if t := r.Measured.StepTime; result.Low > 0 && result.High > 0 && t > 0 {
+		in := result.Low <= t && t <= result.High
+		row.InRange = &in
+	}
+	return row
+}
+
+// predictor estimates one job.
+type predictor func(*strategies.Job) (*estimate.Result, error)
+
+// predict is the estimator, guarded.
+func predict(j *strategies.Job) (*estimate.Result, error) {
+	return guard(j, func(j *strategies.Job) (*estimate.Result, error) { return estimate.Estimate(j, estimate.Options{}) })
+}
+
+// guard turns a panic and a nonsensical time into errors: they are mistakes of this
+// program, but one run must not take the others down.
+func guard(j *strategies.Job, f predictor) (result *estimate.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	if result, err = f(j); err != nil {
+		return nil, err
+	}
+	if t := float64(result.StepTime); !(t > 0) || math.IsInf(t, 0) {
+		return nil, fmt.Errorf("internal error: predicted a step time of %v s", t)
+	}
+	return result, nil
+}
+
+// reason is a complaint without its place, which the id of the run tells.
+func reason(err error) string {
+	var list diag.List
+	var one *diag.Error
+	switch {
+	case errors.As(err, &list):
+		parts := make([]string, len(list))
+		for i, e := range list {
+			parts[i] = e.Message
+		}
+		return strings.Join(parts, "; ")
+	case errors.As(err, &one):
+		return one.Message
+	}
+	return err.Error()
+}

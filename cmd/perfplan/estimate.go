@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/search"
+)
+
+func newEstimate(e *env) *cobra.Command {
+	var job jobFlags
+	var out output
+	var trace string
+	cmd := &cobra.Command{
+		Use:   "estimate [FILE | NAME | -]",
+		Short: "Predict step time, memory and MFU of a job",
+		Long: `Predict one training step: its time with what bounds it, throughput, MFU, and
+whether it fits in memory.
+
+The argument is a job file (perfplan init writes one), a model of the catalog, a
+model file or Hugging Face config.json, or - for standard input. Flags override the
+file. A job without a plan gets the fastest simple one that fits. A job that does
+not fit exits with code 3 and names the cheapest remedies.`,
+		Example: `  perfplan estimate llama2-7b --gpus 64
+  perfplan estimate job.yaml --tp 2 --set plan.bucket=100MiB -o json
+  perfplan estimate config.json --hardware h200-sxm --gpus 8 --data-parallel fsdp2`,
+		Args: atMost(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			j, given, err := job.load(e, args)
+			if err != nil {
+				return err
+			}
+			r, err := predict(j, given, estimate.Options{Record: trace != ""})
+			if err != nil {
+				return err
+			}
+			if !r.Result.Memory.Fits {
+				r.Remedies = search.Remedies(r.Result.Job, r.Result)
+			}
+			if trace != "" {
+				if err := writeFile(trace, func(f *os.File) error { return report.WriteTrace(f, r.Result) }); err != nil {
+					return usage("--trace: %v", err)
+				}
+			}
+			if err := report.WriteEstimate(e.out, r, format, e.style); err != nil {
+				return err
+			}
+			if m := &r.Result.Memory; !m.Fits {
+				return broken{report.Misfit(m)}
+			}
+			return nil
+		},
+	}
+	out.addFlag(cmd, report.EstimateFormats...)
+	job.add(cmd)
+	cmd.Flags().StringVar(&trace, "trace", "", "also write the timeline to `FILE`, for chrome://tracing or ui.perfetto.dev")
+	return cmd
+}
+
+// predict estimates a job, and picks its plan when it has none.
+func predict(j *strategies.Job, given *yaml.Node, o estimate.Options) (*report.Estimate, error) {
+	r := &report.Estimate{Given: given, Version: version()}
+	if j.Open {
+		choice, err := search.Best(j)
+		if err != nil {
+			return nil, err
+		}
+		j, r.Choice = choice.Job, choice
+	}
+	var err error
+	if r.Result, err = estimate.Estimate(j, o); err != nil {
+		return nil, err
+	}
+	return r, nil
+}

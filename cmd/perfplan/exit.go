@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitInternal = 1 // a mistake of this program
+	exitUsage    = 2 // flags or input
+	exitBroken   = 3 // a result was found, and it breaks a constraint
+	exitNoGPU    = 4 // no GPU or library
+)
+
+// broken is a result that breaks a constraint: it does not fit, a tolerance is
+// exceeded.
+type broken struct{ text string }
+
+func (b broken) Error() string { return b.text }
+
+// usage is a mistake in the command line.
+func usage(format string, args ...any) error { return diag.Errorf(format, args...) }
+
+// run executes a command line and returns the exit code. An error is printed once,
+// on the error stream.
+func run(args []string, e *env) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(e.err, "perfplan: internal error: %v\nThis is a bug. Please report it with the command and its input; PERFPLAN_DEBUG=1 prints where it happened.\n", p)
+			if os.Getenv("PERFPLAN_DEBUG") != "" {
+				e.err.Write(debug.Stack())
+			}
+			code = exitInternal
+		}
+	}()
+	root := newRoot(e)
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	var b broken
+	switch {
+	case errors.As(err, &b):
+		code = exitBroken
+	case diag.IsInput(err):
+		code = exitUsage
+	default:
+		code = exitInternal
+	}
+	fmt.Fprintln(e.err, "perfplan:", err)
+	return code
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// writeFile writes a file whole or not at all: into a temporary one beside it that
+// takes its name at the end.
+func writeFile(name string, write func(*os.File) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return unwritable(name, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return unwritable(name, err)
+	}
+	if err := f.Close(); err != nil {
+		return unwritable(name, err)
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return unwritable(name, err)
+	}
+	return nil
+}
+
+// unwritable is a complaint about the file that the user named.
+func unwritable(name string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		err = path.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	return usage("%s cannot be written: %v", name, err)
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// setting is a flag that stands for one key of a job.
+type setting struct {
+	flag, path, value, help string
+	known                   []string // for completion
+}
+
+// settings are the flags of every command that takes a job.
+var settings = []setting{
+	{"gpus", "gpus", "N", "number of GPUs", nil},
+	{"hardware", "hardware", "NAME", "catalog name or file of the machine (perfplan hardware list)", hardware.Names()},
+	{"recipe", "runtime.recipe", "NAME", "framework, such as megatron-core or hf-eager: which kernels run", recipe.Names()},
+	{"attention", "runtime.attention", "KIND", "sdpa, flash or unfused", []string{"sdpa", "flash", "unfused"}},
+	{"seq", "train.sequence_length", "TOKENS", "tokens of a sequence", nil},
+	{"micro-batch", "train.micro_batch", "N", "sequences per GPU and micro step", nil},
+	{"global-batch", "train.global_batch", "N", "sequences per step over all GPUs", nil},
+	{"grad-accumulation", "train.grad_accumulation", "N", "micro steps per step", nil},
+	{"precision", "train.precision", "NAME", "bf16, fp16, fp8, bf16-mixed, bf16-pure, ...; see the recipe", nil},
+	{"optimizer", "train.optimizer", "NAME", "optimizer, such as adamw-fused", nil},
+	{"recompute", "train.recompute", "KIND", "none, selective or full", []string{"none", "selective", "full"}},
+	{"tp", "plan.tp", "N", "tensor-parallel degree", nil},
+	{"pp", "plan.pp", "N", "pipeline-parallel degree", nil},
+	{"cp", "plan.cp", "N", "context-parallel degree", nil},
+	{"ep", "plan.ep", "N", "expert-parallel degree", nil},
+	{"dp", "plan.dp", "N", "data-parallel degree; default: the rest of the GPUs", nil},
+	{"virtual-stages", "plan.virtual_stages", "N", "model chunks per pipeline rank", nil},
+	{"schedule", "plan.schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, ...", pipeline.Names()},
+	{"data-parallel", "plan.data_parallel", "KIND", "ddp, zero1, zero2, zero3, fsdp1 or fsdp2", []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}},
+}
+
+// edit is one flag as given.
+type edit struct{ origin, path, value string }
+
+// jobFlags collects the edits of a command line in their order.
+type jobFlags struct{ edits []edit }
+
+// settingValue is the pflag.Value of a setting, and of --set when path is "".
+type settingValue struct {
+	flags *jobFlags
+	setting
+}
+
+func (v *settingValue) String() string { return "" }
+func (v *settingValue) Type() string   { return v.value }
+
+func (v *settingValue) Set(text string) error {
+	if v.path != "" {
+		v.flags.edits = append(v.flags.edits, edit{"--" + v.flag, v.path, text})
+		return nil
+	}
+	path, value, ok := strings.Cut(text, "=")
+	if path = strings.TrimSpace(path); !ok || path == "" {
+		return usage("%q is not path=value; write it as in plan.tp=4", text)
+	}
+	v.flags.edits = append(v.flags.edits, edit{"--set " + path, path, value})
+	return nil
+}
+
+func (f *jobFlags) add(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	for _, s := range settings {
+		cmd.Flags().Var(&settingValue{f, s}, s.flag, s.help)
+		if s.known != nil {
+			complete(cmd, s.flag, s.known)
+		}
+	}
+	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return model.Names(), cobra.ShellCompDirectiveDefault
+	}
+}
+
+// load reads the argument, applies the flags and decodes the result. It returns
+// the job as written beside the job as resolved.
+func (f *jobFlags) load(e *env, args []string) (*strategies.Job, *yaml.Node, error) {
+	doc, err := f.document(e, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	modelName, err := f.openModel(doc)
+	if err != nil {
+		return nil, nil, err
+	}
+	machineName := f.openHardware(doc)
+	for _, x := range f.edits {
+		if err := doc.Set(x.origin, x.path, x.value, under(x.path)); err != nil {
+			return nil, nil, err
+		}
+	}
+	j, err := strategies.Decode(doc, doc.Root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if modelName != "" {
+		j.ModelName = modelName + changed
+	}
+	if machineName != "" {
+		h := *j.Hardware
+		h.Name = machineName + changed
+		j.Hardware = &h
+	}
+	return j, doc.Root, nil
+}
+
+// changed marks the name of something that flags set a part of.
+const changed = " (changed)"
+
+// sets reports whether a flag sets something inside a key.
+func (f *jobFlags) sets(key string) bool {
+	return slices.ContainsFunc(f.edits, func(x edit) bool { return strings.HasPrefix(x.path, key+".") })
+}
+
+// document is the job before the flags: a job file, or a job of nothing but the
+// model that the argument names.
+func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
+	if len(args) == 0 {
+		if slices.ContainsFunc(f.edits, func(x edit) bool { return x.path == "model" }) {
+			return jobOf(nil), nil
+		}
+		return nil, usage("name a job file, a model or - for standard input, as in \"perfplan estimate llama2-7b --gpus 8\"")
+	}
+	name := args[0]
+	if name == "-" {
+		text, err := io.ReadAll(io.LimitReader(e.in, yamlx.MaxFileSize+1))
+		if err != nil {
+			return nil, err
+		}
+		doc, err := yamlx.Parse("-", text)
+		if err != nil {
+			return nil, err
+		}
+		return inner(doc, nil)
+	}
+	path := scalar(name)
+	if info, err := os.Stat(name); model.Known(name) || err == nil && info.IsDir() {
+		return jobOf(path), nil
+	} else if err != nil {
+		if slices.Contains(hardware.Names(), name) {
+			return nil, usage("%q is hardware; name a model and give --hardware %s", name, name)
+		}
+		_, err := model.Document(name) // for its complaint
+		return nil, err
+	}
+	doc, err := yamlx.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return inner(doc, path)
+}
+
+// inner tells a job from a model by what the document holds. A model is put into
+// a job: by its path when it has one, so that it is named after the file.
+func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
+	if doc.Root.Kind != yaml.MappingNode {
+		return nil, doc.Errorf(doc.Root, "is neither a job nor a model; a job has a key model:, a model the keys of a Hugging Face config.json")
+	}
+	format := doc.At("perfplan")
+	switch {
+	case format == nil && slices.ContainsFunc(jobKeys, func(k string) bool { return doc.At(k) != nil }), format != nil && format.Value == "job/v1":
+		return doc, nil
+	case format == nil, format.Value == model.Format:
+	case format.Value == "hardware/v1":
+		return nil, doc.Errorf(format, "is a machine, not a job; name a model and give --hardware %s", doc.Name)
+	case format.Value == runs.Format:
+		return nil, doc.Errorf(format, "is a file of measured runs; see perfplan validate")
+	default:
+		return nil, doc.Errorf(format, "perfplan: %q is not a format%s", format.Value, diag.DidYouMean(format.Value, []string{"job/v1", model.Format}))
+	}
+	if path != nil {
+		return jobOf(path), nil
+	}
+	whole := *doc
+	whole.Root = jobOf(doc.Root).Root
+	return &whole, nil
+}
+
+// jobKeys tell a job without a format from a model.
+var jobKeys = []string{"model", "hardware", "gpus", "runtime", "plan", "train"}
+
+// jobOf is the document of a job that gives nothing but its model.
+func jobOf(model *yaml.Node) *yamlx.Document {
+	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	if model != nil {
+		root.Content = []*yaml.Node{scalar("model"), model}
+	}
+	return &yamlx.Document{Root: root}
+}
+
+// openModel replaces the name of a model by its keys when a flag sets one of them,
+// and returns the name.
+func (f *jobFlags) openModel(doc *yamlx.Document) (string, error) {
+	n := doc.At("model")
+	if n == nil || n.Kind != yaml.ScalarNode || !f.sets("model") {
+		return "", nil
+	}
+	name := n.Value
+	found, err := model.Document(model.Beside(doc, n))
+	if err != nil {
+		return "", err
+	}
+	*n = *found.Root
+	unplace(n)
+	return name, nil
+}
+
+// openHardware returns the name of the machine when a flag sets a part of it, and
+// writes down the default one.
+func (f *jobFlags) openHardware(doc *yamlx.Document) string {
+	if !f.sets("hardware") || doc.Root.Kind != yaml.MappingNode {
+		return ""
+	}
+	for _, x := range f.edits {
+		if x.path == "hardware" {
+			return x.value
+		}
+	}
+	switch n := doc.At("hardware"); {
+	case n == nil:
+		doc.Root.Content = append(doc.Root.Content, scalar("hardware"), scalar(strategies.DefaultHardware))
+		return strategies.DefaultHardware
+	case n.Kind == yaml.ScalarNode:
+		return n.Value
+	}
+	return ""
+}
+
+func scalar(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+}
+
+// unplace removes the positions of nodes that come from another file than the one
+// they are put into.
+func unplace(n *yaml.Node) {
+	n.Line, n.Column = 0, 0
+	for _, c := range n.Content {
+		unplace(c)
+	}
+}
+
+// under is the key that keeps a name when something inside it is set.
+func under(path string) string {
+	if strings.HasPrefix(path, "hardware.") {
+		return "inherits"
+	}
+	return ""
+}

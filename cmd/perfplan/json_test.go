@@ -1,0 +1,44 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// field is the text of one key of a JSON object.
+func field(t *testing.T, text, key string) string {
+	t.Helper()
+	var all map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(text), &all))
+	require.Contains(t, all, key)
+	return string(all[key])
+}
+
+// TestContract: the keys that scripts rely on are there, with the right kind of
+// value, for jobs of every shape.
+func TestContract(t *testing.T) {
+	keys := []string{"schema", "versions", "job", "step_time_s", "step_time_low_s", "step_time_high_s", "forward_s", "backward_s", "optimizer_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu",
+		"mfu", "hfu", "bubble_fraction", "exposed_comm_s", "overlap_efficiency", "memory", "bound", "notes", "parts_s", "power_w", "energy_j_per_step_per_gpu", "clock_hz", "stages", "remedies"}
+	memory := []string{"peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "capacity_bytes", "by_class", "by_stage", "outside_bytes", "moment", "fits"}
+	for _, args := range [][]string{
+		{"estimate", "llama2-7b", "--gpus", "8"},
+		{"estimate", "llama2-70b", "--gpus", "8", "--dp", "8"},
+		{"estimate", "mixtral-8x7b", "--gpus", "32", "--pp", "4", "--ep", "8"},
+	} {
+		_, out, errs := in("", append(args, "-o", "json")...)
+		var all map[string]any
+		require.NoError(t, json.Unmarshal([]byte(out), &all), errs)
+		for _, k := range keys {
+			require.Contains(t, all, k)
+		}
+		for _, k := range memory {
+			require.Contains(t, all["memory"], k)
+		}
+		require.IsType(t, []any{}, all["notes"])
+		require.IsType(t, []any{}, all["stages"])
+		require.IsType(t, []any{}, all["remedies"])
+		require.IsType(t, map[string]any{}, all["exposed_comm_s"])
+	}
+}

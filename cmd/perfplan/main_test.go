@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+var update = flag.Bool("update", false, "write the expected output into the README and into scripts that compare with files")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"perfplan": main})
+}
+
+// root is the folder of the repository.
+func root(t testing.TB) string {
+	dir, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	return dir
+}
+
+// TestScripts runs the console sessions of testdata/script, each in a folder of its
+// own with the examples beside it.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("NO_COLOR", "")
+			e.Setenv("COLUMNS", "")
+			return os.CopyFS(filepath.Join(e.WorkDir, "examples"), os.DirFS(filepath.Join(root(t), "examples")))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "make": makeFile, "narrow": narrow},
+	})
+}
+
+// code runs a command and checks its exit code: code 2 perfplan estimate x.
+func code(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	if err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != args[0] {
+		ts.Fatalf("exit code %s, not %s", got, args[0])
+	}
+}
+
+// makeFile writes a file of one byte repeated, which does not belong into an
+// archive: make large.yaml 52428800 0x61.
+func makeFile(ts *testscript.TestScript, _ bool, args []string) {
+	size, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	fill, err := strconv.ParseUint(args[2], 0, 8)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte{byte(fill)}, size), 0o644))
+}
+
+// narrow checks that no line of the output is wider than so many columns, and that
+// it has no escape codes: narrow 80.
+func narrow(ts *testscript.TestScript, _ bool, args []string) {
+	width, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	text := ts.ReadFile("stdout")
+	for line := range strings.SplitSeq(text, "\n") {
+		if utf8.RuneCountInString(line) > width {
+			ts.Fatalf("more than %d columns: %s", width, line)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		ts.Fatalf("escape codes in a pipe")
+	}
+}
+
+// in runs a command line in this process.
+func in(stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(args, &env{in: strings.NewReader(stdin), out: &out, err: &err})
+	return code, out.String(), err.String()
+}
+
+// TestExamples runs every example; none may be left out of the README.
+func TestExamples(t *testing.T) {
+	dir := filepath.Join(root(t), "examples")
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		if err != nil || d.IsDir() || name == "README.md" {
+			return err
+		}
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, string(readme), "`"+name+"`")
+			commands := [][]string{{"validate", path, "-o", "json"}}
+			if !strings.HasPrefix(name, "runs") {
+				commands = [][]string{{"estimate", path, "-o", "json"}}
+				for _, stage := range []string{"tree", "ops", "times", "timeline", "memory"} {
+					commands = append(commands, []string{"explain", path, "--stage", stage, "-o", "json"}, []string{"explain", path, "--stage", stage})
+				}
+			}
+			for _, args := range commands {
+				code, out, errs := in("", args...)
+				require.Zero(t, code, errs)
+				require.Empty(t, errs)
+				require.Equal(t, args[len(args)-1] == "json", json.Valid([]byte(out)), args)
+			}
+		})
+		return nil
+	}))
+}
+
+// TestResolvedJobGivesTheSameResult: the job in a result is a job file.
+func TestResolvedJobGivesTheSameResult(t *testing.T) {
+	for _, name := range []string{"llama7b.yaml", "llama70b-fsdp2.yaml", "mixtral-moe.yaml", "gpt2-ddp.yaml"} {
+		code, first, errs := in("", "estimate", filepath.Join(root(t), "examples", name), "-o", "json")
+		require.Zero(t, code, errs)
+		job := field(t, first, "job")
+		code, second, errs := in(job, "estimate", "-", "-o", "json")
+		require.Zero(t, code, errs)
+		require.Equal(t, field(t, first, "step_time_s"), field(t, second, "step_time_s"), name)
+		require.Equal(t, field(t, first, "memory"), field(t, second, "memory"), name)
+	}
+}
+
+// TestFlagsAreTheFile: a setting means the same in a file, as its flag and as --set.
+func TestFlagsAreTheFile(t *testing.T) {
+	_, file, _ := in("{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {tp: 2, data_parallel: ddp}, train: {micro_batch: 2}}", "estimate", "-", "-o", "json")
+	_, flags, _ := in("", "estimate", "llama2-7b", "--hardware", "h200-sxm", "--gpus", "8", "--recipe", "hf-eager", "--tp", "2", "--data-parallel", "ddp", "--micro-batch", "2", "-o", "json")
+	_, sets, _ := in("", "estimate", "llama2-7b", "--set", "hardware=h200-sxm", "--set", "gpus=8", "--set", "runtime.recipe=hf-eager", "--set", "plan.tp=2", "--set", "plan.data_parallel=ddp", "--set", "train.micro_batch=2", "-o", "json")
+	require.Equal(t, file, flags)
+	require.Equal(t, file, sets)
+}
+
+// FuzzJob: no text makes the way from bytes to a job panic, and every complaint is
+// about input.
+func FuzzJob(f *testing.F) {
+	for _, seed := range []string{
+		"model: llama2-7b\ngpus: 8", "perfplan: job/v1\nmodel: {model_type: llama}\nplan: {tp: 2}", `{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}`,
+		"model: gpt2\nhardware: {inherits: h100-sxm, gpu: {bandwidth: 1 TB/s}}", "model: [1]\ntrain: {micro_batch: .nan}", "a: &a [*a]", "model: x/y\ngpus: 0x10",
+	} {
+		f.Add(seed, "2")
+	}
+	f.Fuzz(func(t *testing.T, text, tp string) {
+		flags := jobFlags{edits: []edit{{"--tp", "plan.tp", tp}}}
+		j, _, err := flags.load(&env{in: strings.NewReader(text)}, []string{"-"})
+		if err != nil && !diag.IsInput(err) {
+			t.Fatalf("not an input error: %v", err)
+		}
+		if (j == nil) == (err == nil) {
+			t.Fatalf("job %v with error %v", j, err)
+		}
+	})
+}
+
+// BenchmarkEstimate is a whole `perfplan estimate` in this process: flags, file,
+// decoding, prediction, text.
+func BenchmarkEstimate(b *testing.B) {
+	file := filepath.Join(root(b), "examples", "llama7b.yaml")
+	for b.Loop() {
+		if code, _, errs := in("", "estimate", file, "--gpus", "64"); code != 0 {
+			b.Fatal(errs)
+		}
+	}
+}

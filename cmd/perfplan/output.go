@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/report"
+)
+
+// output is the -o flag.
+type output struct {
+	name  string
+	known []report.Format
+}
+
+func (o *output) addFlag(cmd *cobra.Command, known ...report.Format) {
+	names := make([]string, len(known))
+	for i, f := range known {
+		names[i] = string(f)
+	}
+	o.known = known
+	cmd.Flags().StringVarP(&o.name, "output", "o", "text", "`format`: "+strings.Join(names, ", "))
+	complete(cmd, "output", names)
+}
+
+func (o *output) format() (report.Format, error) {
+	f, err := report.ParseFormat(o.name, o.known...)
+	if err != nil {
+		return "", usage("-o: %v", err)
+	}
+	return f, nil
+}
+
+// complete offers fixed values for a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+// block is a fenced block of the README.
+type block struct {
+	kind       string // what follows the fence
+	text       string
+	start, end int // of the text
+}
+
+var fence = regexp.MustCompile("(?m)^```(\\w.*)\n((?:.*\n)*?)```$")
+
+func blocks(readme string) []block {
+	var out []block
+	for _, m := range fence.FindAllStringSubmatchIndex(readme, -1) {
+		out = append(out, block{readme[m[2]:m[3]], readme[m[4]:m[5]], m[4], m[5]})
+	}
+	return out
+}
+
+// TestREADME runs the commands of the README in a copy of the examples. Blocks of
+// kind sh hold commands; a block of kind text shows the output of the one before,
+// up to a line of "..." . Set-up runs as far as it needs no network; the line that
+// runs the tests is this run.
+func TestREADME(t *testing.T) {
+	repository := root(t)
+	name := filepath.Join(repository, "README.md")
+	raw, err := os.ReadFile(name)
+	require.NoError(t, err)
+	readme := string(raw)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(filepath.Join(repository, "examples"))))
+	t.Chdir(dir)
+
+	var out string
+	replaced := readme
+	list := blocks(readme)
+	seen := map[string]int{}
+	for _, b := range list {
+		seen[b.kind]++
+		switch b.kind {
+		case "sh setup":
+			setUp(t, repository, b.text)
+		case "sh test":
+			require.Equal(t, "go test ./...\n", b.text)
+		case "sh":
+			out = ""
+			for line := range strings.Lines(b.text) {
+				args := strings.Fields(line)
+				require.Equal(t, "perfplan", args[0], "the README runs perfplan")
+				code, stdout, stderr := in("", args[1:]...)
+				require.Zero(t, code, "%s%s", line, stderr)
+				out += stdout
+			}
+		case "text":
+			want := head(out, b.text)
+			if *update {
+				replaced = strings.Replace(replaced, b.text, want, 1)
+			} else if d := cmp.Diff(strings.Split(b.text, "\n"), strings.Split(want, "\n")); d != "" {
+				t.Errorf("the README shows another output; run go test ./cmd/perfplan -run README -update\n%s", d)
+			}
+		default:
+			t.Errorf("a block of kind %q; use sh, sh setup, sh test or text", b.kind)
+		}
+	}
+	require.Equal(t, 1, seen["sh setup"])
+	require.Equal(t, 1, seen["sh test"])
+	require.NotZero(t, seen["text"])
+	if replaced != readme {
+		require.NoError(t, os.WriteFile(name, []byte(replaced), 0o644))
+	}
+}
+
+// head is as much of the output as an excerpt shows: up to the blank line before
+// the job's own settings when the excerpt says only that there is more.
+func head(out, excerpt string) string {
+	lines := strings.SplitAfter(out, "\n")
+	shown := strings.Split(strings.TrimSuffix(excerpt, "\n"), "\n")
+	if shown[len(shown)-1] != "..." {
+		return out
+	}
+	if n := len(shown) - 1; n > 0 && n < len(lines) {
+		return strings.Join(lines[:n], "") + "...\n"
+	}
+	before, _, _ := strings.Cut(out, "\nJob\n")
+	return before + "...\n"
+}
+
+// setUp runs the commands that need no network: the clone is this folder.
+func setUp(t *testing.T, repository, text string) {
+	for line := range strings.Lines(text) {
+		args := strings.Fields(line)
+		if args[0] == "git" {
+			require.Contains(t, line, "git clone https://github.com/perfplan/perfplan && cd perfplan")
+			continue
+		}
+		bin := t.TempDir()
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir, cmd.Env = repository, append(os.Environ(), "GOBIN="+bin)
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		require.FileExists(t, filepath.Join(bin, "perfplan"))
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model"
+)
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "perfplan",
+		Short: "Predict one distributed training step on NVIDIA GPUs",
+		Long: `perfplan predicts one distributed training step on NVIDIA GPUs: step time, memory,
+MFU, pipeline bubbles and exposed communication, and says what they rest on.
+
+Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is broken
+(the job does not fit, a tolerance is exceeded), 4 no GPU or library found.`,
+		Example: `  perfplan estimate llama2-7b --gpus 64
+  perfplan explain llama2-7b --gpus 8 --tp 2
+  perfplan validate`,
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+	}
+	root.SetIn(e.in)
+	root.SetOut(e.out)
+	root.SetErr(e.err)
+	root.SetVersionTemplate("perfplan {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newEstimate(e), newExplain(e), newValidate(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		group(c) // an unknown shell is an error
+	}
+	return root
+}
+
+// noCommand answers an unknown command with the nearest one.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	hint := diag.DidYouMean(args[0], names)
+	if cmd.Parent() == nil && diag.Nearest(args[0], names) == "" && model.Known(args[0]) {
+		hint = "; for a prediction write \"perfplan estimate " + args[0] + "\""
+	}
+	return usage("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// group is a command that only holds others.
+func group(c *cobra.Command, inner ...*cobra.Command) *cobra.Command {
+	c.Args = noCommand
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	c.AddCommand(inner...)
+	return c
+}
+
+// flagError answers an unknown flag with the nearest one.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &invalid):
+		return usage("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
+	case errors.As(err, &unknown):
+		var flags []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+		if near := diag.Nearest("--"+unknown.GetSpecifiedName(), flags); near != "" {
+			return usage("unknown flag --%s; did you mean %q?", unknown.GetSpecifiedName(), near)
+		}
+	}
+	return usage("%v; see %s --help", err, cmd.CommandPath())
+}
+
+// atMost refuses more than n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) <= n:
+			return nil
+		case n == 0:
+			return usage("%s takes no arguments: %s", cmd.Name(), strings.Join(args, " "))
+		}
+		return usage("%s takes at most %d argument, not %d: %s", cmd.Name(), n, len(args), strings.Join(args, " "))
+	}
+}
+
+// exactly asks for one argument.
+func exactly(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s needs %s, as in \"%s\"", cmd.CommandPath(), what, strings.TrimSpace(strings.Split(cmd.Example, "\n")[0]))
+		}
+		return nil
+	}
+}

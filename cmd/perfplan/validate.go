@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/internal/report"
+)
+
+func newValidate(e *env) *cobra.Command {
+	var out output
+	var groups []string
+	var rows bool
+	var failOver string
+	cmd := &cobra.Command{
+		Use:   "validate [FILE...]",
+		Short: "Compare predictions with measured runs",
+		Long: `Predict every run of runs/v1 files and compare with what was measured, by run and
+by group. Without a file the embedded runs are taken: our own on H200 GPUs and
+published ones from A100 to GB300.
+
+An error is (predicted − measured) / measured. With --fail-over the exit code is 3
+when the mean |error| of any group exceeds the tolerance.`,
+		Example: `  perfplan validate
+  perfplan validate runs.yaml --group h200-single --rows
+  perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			var limits []runs.Tolerance
+			if failOver != "" {
+				if limits, err = runs.ParseTolerances(failOver); err != nil {
+					return usage("--fail-over: %v", err)
+				}
+			}
+			list, err := measured(args)
+			if err != nil {
+				return err
+			}
+			if list, err = runs.Filter(list, groups); err != nil {
+				return usage("--group: %v", err)
+			}
+			r := runs.Validate(list)
+			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
+				return err
+			}
+			return within(r, limits)
+		},
+	}
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
+	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
+	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
+	out.addFlag(cmd, report.ValidateFormats...)
+	return cmd
+}
+
+// measured loads the runs of the files, or the embedded ones.
+func measured(files []string) ([]runs.Run, error) {
+	if len(files) == 0 {
+		return runs.Embedded()
+	}
+	var all []runs.Run
+	for _, f := range files {
+		list, err := runs.Load(f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// within turns a broken tolerance into an error; so is one that nothing could be
+// held against.
+func within(r *runs.Report, limits []runs.Tolerance) error {
+	for _, t := range limits {
+		if r.Compared(t.Quantity) == 0 {
+			return broken{fmt.Sprintf("no run has a %s to compare, so the tolerance says nothing", t.Quantity)}
+		}
+	}
+	if b := r.Exceeds(limits); len(b) > 0 {
+		return broken{report.BreachText(b)}
+	}
+	return nil
+}

@@ -1,0 +1,389 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/memory"
+	"github.com/perfplan/perfplan/strategies/search"
+)
+
+// Estimate is a prediction with what belongs beside it.
+type Estimate struct {
+	Result   *estimate.Result
+	Choice   *search.Choice  // when the job left its plan open
+	Remedies []search.Remedy // when the job does not fit
+	Given    *yaml.Node      // the job as the user wrote it, flags applied; may be nil
+	Version  string          // of the program
+}
+
+// EstimateFormats are the formats of Estimate.
+var EstimateFormats = []Format{Text, JSON, YAML, CSV, Markdown}
+
+// WriteEstimate prints a prediction.
+func WriteEstimate(w io.Writer, e *Estimate, f Format, s Style) error {
+	return write(w, f, s, e.page, func() any { return e.plain() }, e.records)
+}
+
+// page is the prediction for people: the answer first, then where the time and the
+// memory go, then what was taken for granted.
+func (e *Estimate) page() *page {
+	r := e.Result
+	p := &page{title: e.title()}
+	p.add(e.answer())
+	p.section("Where the time goes", timeGrid(r), paragraph(phases(r)))
+	p.section(memoryTitle(r), memoryGrid(r))
+	if len(r.Stages) > 1 {
+		p.section("Pipeline stages", stageGrid(r))
+	}
+	if e.Choice != nil && len(e.Choice.Others) > 0 {
+		p.section("The next best plans", choiceGrid(e.Choice))
+	}
+	switch {
+	case len(e.Remedies) > 0:
+		p.section("What would make it fit", remedyGrid(r, e.Remedies))
+	case !r.Memory.Fits:
+		p.section("What would make it fit", paragraph("No one or two changes make it fit. Leave the plan out (--set plan=null) to have one looked for, or add GPUs."))
+	}
+	p.section("Job", jobFields(r.Job))
+	notes(p, r)
+	return p
+}
+
+func (e *Estimate) title() string {
+	j := e.Result.Job
+	return fmt.Sprintf("%s on %d × %s, %s", j.ModelName, j.GPUs, j.Hardware.Name, j.Recipe.Name)
+}
+
+// answer is what a reader in a hurry wants.
+func (e *Estimate) answer() fields {
+	r := e.Result
+	f := fields{
+		{"Plan", e.planText()},
+		{"Step time", r.StepTime.String() + rangeText(r)},
+		{"Bound by", boundText(r.Bound)},
+		{"Throughput", fmt.Sprintf("%s tokens/s per GPU, %s tokens/s in all", thousands(r.TokensPerSecond), thousands(r.TokensPerSecond*float64(r.Job.GPUs)))},
+		{"MFU", mfuText(r)},
+	}
+	if r.HFU != r.MFU {
+		f = append(f, [2]string{"HFU", percent(r.HFU) + " with recomputation"})
+	}
+	f = append(f, [2]string{"Memory", fitText(&r.Memory)})
+	if r.Power > 0 {
+		f = append(f, [2]string{"Power", fmt.Sprintf("%s per GPU on average at %s; %s per step and GPU", r.Power, r.Clock, r.Energy)})
+	}
+	return f
+}
+
+func (e *Estimate) planText() string {
+	s := settings(e.Result.Job)
+	if c := e.Choice; c != nil && e.Result.Memory.Fits {
+		s += fmt.Sprintf("; the fastest of %s", plural(c.Legal, "simple plan"))
+	} else if c != nil {
+		s += fmt.Sprintf("; none of %s fits, this one lacks least", plural(c.Legal, "simple plan"))
+	}
+	return s
+}
+
+func rangeText(r *estimate.Result) string {
+	if r.Low <= 0 || r.High <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with 80 %% confidence %s to %s", r.Low, r.High)
+}
+
+var boundNames = map[string]string{
+	"compute": "compute (matrix products and attention)", "memory": "memory bandwidth (elementwise kernels and norms)",
+	"communication": "exposed communication", "host": "the host, which launches too slowly", "bubble": "the pipeline bubble",
+}
+
+func boundText(b string) string {
+	if s, ok := boundNames[b]; ok {
+		return s
+	}
+	return b
+}
+
+// mfuText states the convention of attention FLOPs, without which an MFU says little.
+func mfuText(r *estimate.Result) string {
+	return fmt.Sprintf("%s: %s of %s TFLOP/s (attention causal; %s if full)", percent(r.MFU), teraflops(modelRate(r)), teraflops(r.Peak), percent(fullMFU(r)))
+}
+
+// modelRate is model FLOPs per second of one GPU.
+func modelRate(r *estimate.Result) units.FLOPRate {
+	return r.ModelFLOPs.Per(r.StepTime) / units.FLOPRate(r.Job.GPUs)
+}
+
+// fullMFU is the MFU of sources that count attention without its mask.
+func fullMFU(r *estimate.Result) float64 {
+	if r.ModelFLOPs == 0 {
+		return 0
+	}
+	full := 3 * r.Job.Model.ForwardFLOPs(int64(r.Job.Tokens()), r.Job.Train.SequenceLength, false).Total()
+	return r.MFU * float64(full/r.ModelFLOPs)
+}
+
+func fitText(m *estimate.Memory) string {
+	s := fmt.Sprintf("%s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
+	if m.Fits {
+		return s + fmt.Sprintf(": fits, %s free", m.Capacity-m.DeviceUsed)
+	}
+	return s + fmt.Sprintf(": DOES NOT FIT, %s too much", m.DeviceUsed-m.Capacity)
+}
+
+// part is one share of the step.
+type part struct {
+	name, key string
+	time      units.Seconds
+	inner     []part
+}
+
+// parts lists where the step time goes; they add up to it. Communication has its
+// groups inside.
+func parts(r *estimate.Result) []part {
+	p := &r.Parts
+	return []part{
+		{"matrix products", "gemm", p.GEMM, nil},
+		{"attention", "attention", p.Attention, nil},
+		{"memory-bound kernels", "memory_bound", p.Memory, nil},
+		{"optimizer, copies, gaps", "gaps", p.Gaps, nil},
+		{"slowed by overlap", "contention", p.Contention, nil},
+		{"exposed communication", "exposed_comm", p.Exposed, exposed(r)},
+		{"waiting for the host", "host", p.Host, nil},
+		{"pipeline bubble", "bubble", p.Bubble, nil},
+	}
+}
+
+// exposed lists the groups that communicate in the open, largest first.
+func exposed(r *estimate.Result) []part {
+	var out []part
+	for g, t := range r.Exposed {
+		out = append(out, part{name: g, key: g, time: t})
+	}
+	slices.SortFunc(out, func(a, b part) int {
+		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.key, b.key))
+	})
+	return out
+}
+
+// negligible parts are left out of what people read: no kernel is so short.
+const negligible = 1e-9
+
+func timeGrid(r *estimate.Result) *grid {
+	g := &grid{bars: true, columns: []column{{}, {right: true}, {right: true, drop: 1}}}
+	for _, p := range parts(r) {
+		if p.time < negligible && p.time > -negligible {
+			continue
+		}
+		share := float64(p.time / r.StepTime)
+		g.lines = append(g.lines, line{cells: []string{p.name, p.time.String(), percent(share)}, share: share})
+		for _, q := range p.inner {
+			g.lines = append(g.lines, line{cells: []string{q.name, q.time.String(), percent(float64(q.time / r.StepTime))}, level: 1})
+		}
+	}
+	g.lines = append(g.lines, line{cells: []string{"step", r.StepTime.String(), "100.0 %"}, sum: true})
+	return g
+}
+
+// phases is the step in order, and how well communication hides.
+func phases(r *estimate.Result) string {
+	s := fmt.Sprintf("forward %s, backward %s, optimizer %s", r.Forward, r.Backward, r.Optimizer)
+	if r.Job.Plan.PP > 1 {
+		s += fmt.Sprintf("; bubble %s of the average stage", percent(r.Bubble))
+	}
+	if r.Overlap > 0 {
+		s += fmt.Sprintf("; %s of data-parallel communication hidden", percent(r.Overlap))
+	}
+	return s
+}
+
+func memoryTitle(r *estimate.Result) string {
+	of := "one GPU"
+	if len(r.Stages) > 1 {
+		of = "the fullest GPU"
+	}
+	return "Memory of " + of + ", in GiB"
+}
+
+var memoryNames = map[string]string{
+	"optimizer": "optimizer states", "logits_loss": "logits and loss", "weight_copies": "weights cast for compute", "gathered_and_buckets": "gathered shards, buckets",
+	"cuda_context": "CUDA context", "nccl": "NCCL", "allocator_slack": "allocator slack",
+}
+
+func memoryName(key string) string {
+	if n, ok := memoryNames[key]; ok {
+		return n
+	}
+	return strings.ReplaceAll(key, "_", " ")
+}
+
+func memoryGrid(r *estimate.Result) *grid {
+	m := &r.Memory
+	g := &grid{bars: true, columns: []column{{}, {right: true}, {right: true, drop: 1}}}
+	add := func(name string, b units.Bytes, sum bool) {
+		share := float64(b / m.Capacity)
+		l := line{cells: []string{name, gibibytes(b), percent(share)}, sum: sum}
+		if !sum {
+			l.share = share
+		}
+		g.lines = append(g.lines, l)
+	}
+	for c, b := range m.By {
+		if b > 0 {
+			add(memoryName(memory.Class(c).String()), b, false)
+		}
+	}
+	peak := "peak allocated"
+	if m.Moment != "" {
+		peak += " (" + m.Moment + ")"
+	}
+	add(peak, m.PeakAllocated, true)
+	for _, o := range m.Outside {
+		add(memoryName(o.Name), o.Bytes, false)
+	}
+	add("used on the device", m.DeviceUsed, true)
+	add("capacity", m.Capacity, true)
+	return g
+}
+
+// mostStages is how many stages are printed before the middle ones are left out.
+const mostStages = 16
+
+func stageGrid(r *estimate.Result) *grid {
+	g := &grid{columns: []column{{title: "rank", right: true}, {title: "layers", right: true}, {title: "parameters", right: true, drop: 3}, {title: "forward", right: true, drop: 4},
+		{title: "backward", right: true, drop: 4}, {title: "busy", right: true}, {title: "bubble", right: true}, {title: "peak GiB", right: true}}}
+	for i, s := range r.Stages {
+		if n := len(r.Stages); n > mostStages && i >= mostStages/2 && i < n-mostStages/2 {
+			if i == mostStages/2 {
+				g.row("…", "", "", "", "", "", "", "")
+			}
+			continue
+		}
+		g.row(integer(int64(s.Rank)), integer(s.Layers), units.Count(float64(s.Params)), s.Forward.String(), s.Backward.String(),
+			s.Busy.String(), s.Bubble.String(), gibibytes(s.PeakAllocated))
+	}
+	return g
+}
+
+// settings says what a candidate chose beside its plan.
+func settings(j *strategies.Job) string {
+	s := fmt.Sprintf("%s, micro batch %d", j.Plan.String(), j.Train.MicroBatch)
+	if j.Train.Recompute != "none" {
+		s += ", " + string(j.Train.Recompute) + " recomputation"
+	}
+	return s
+}
+
+// mostOthers is how many runners-up are shown.
+const mostOthers = 5
+
+func choiceGrid(c *search.Choice) *grid {
+	g := &grid{columns: []column{{title: "plan", flex: 52}, {title: "step", right: true, drop: 1}, {title: "tokens/s/GPU", right: true}, {title: "used GiB", right: true, drop: 2}}}
+	for _, o := range c.Others[:min(mostOthers, len(c.Others))] {
+		g.row(settings(o.Job), o.Result.StepTime.String(), thousands(o.Result.TokensPerSecond), gibibytes(o.Result.Memory.DeviceUsed))
+	}
+	return g
+}
+
+func remedyGrid(before *estimate.Result, list []search.Remedy) *grid {
+	g := &grid{columns: []column{{title: "add"}, {title: "tokens/s/GPU", right: true}, {title: "change", right: true}, {title: "used GiB", right: true, drop: 1}}}
+	for _, r := range list {
+		after := r.Candidate.Result
+		change := after.TokensPerSecond/before.TokensPerSecond - 1
+		for i, set := range r.Set {
+			if i == 0 {
+				g.row("--set "+set, thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
+			} else {
+				g.row("--set "+set, "", "", "")
+			}
+		}
+	}
+	return g
+}
+
+// jobFields is the job as resolved.
+func jobFields(j *strategies.Job) fields {
+	count := j.Model.Params()
+	params := units.Count(float64(count.Total)) + " parameters"
+	if count.Active != count.Total {
+		params += ", " + units.Count(float64(count.Active)) + " active per token"
+	}
+	t := &j.Train
+	f := fields{
+		{"Model", j.ModelName + ", " + params},
+		{"Hardware", hardwareText(j)},
+		{"Runtime", fmt.Sprintf("%s, %s attention", j.Runtime.Recipe, j.Runtime.Attention)},
+		{"Batch", fmt.Sprintf("%s sequences of %s tokens: micro batch %d, accumulation %d, dp %d", thousands(float64(t.GlobalBatch)), thousands(float64(t.SequenceLength)),
+			t.MicroBatch, t.GradAccumulation, j.Plan.DP)},
+		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
+		{"Recompute", string(t.Recompute)},
+	}
+	return f
+}
+
+func hardwareText(j *strategies.Job) string {
+	h := j.Hardware
+	s := fmt.Sprintf("%d × %s", j.GPUs, h.GPU.Name.Value)
+	if n := h.Node.GPUs.Value; n > 0 && j.GPUs > n {
+		s += fmt.Sprintf(" in nodes of %d", n)
+		if bw := h.Network.NICBandwidth.Value; bw > 0 {
+			s += fmt.Sprintf(" with %d NICs of %s", h.Network.NICs.Value, bw)
+		}
+	}
+	return s
+}
+
+// precisionText names the dtypes that decide memory.
+func precisionText(p recipe.Precision) string {
+	s := "weights " + p.Weights.String()
+	if p.Compute.String() != p.Weights.String() {
+		s += ", compute " + p.Compute.String()
+	}
+	if p.GEMM.Set && p.GEMM.String() != p.Compute.String() {
+		s += ", matrix products " + p.GEMM.String()
+	}
+	s += ", gradients " + p.Gradients.String()
+	if p.Master.Set {
+		s += ", master " + p.Master.String()
+	}
+	return s + ", moments " + p.Moments.String()
+}
+
+// Codes of notes that the page shows elsewhere.
+const (
+	defaultCode  = "job.default"     // under what was taken by default
+	overflowCode = "memory.overflow" // beside the memory
+)
+
+func notes(p *page, r *estimate.Result) {
+	var defaulted, rest bullets
+	for _, n := range r.Notes {
+		switch n.Code {
+		case defaultCode:
+			defaulted = append(defaulted, [2]string{n.Text, n.Remedy})
+		case overflowCode:
+		default:
+			rest = append(rest, [2]string{n.Text, n.Remedy})
+		}
+	}
+	if len(defaulted) > 0 {
+		p.section("Taken by default", defaulted)
+	}
+	if len(rest) > 0 {
+		p.section("Notes", rest)
+	}
+}
+
+// Misfit says in one line what a job lacks.
+func Misfit(m *estimate.Memory) string {
+	return fmt.Sprintf("the job does not fit: it needs %s GiB per GPU, %s are there", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
+}

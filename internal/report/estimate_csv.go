@@ -1,0 +1,64 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// records is the prediction as one row, so that rows of several estimates make one
+// table.
+func (e *Estimate) records() ([]string, [][]string) {
+	r := e.Result
+	j := r.Job
+	var header, row []string
+	add := func(key, value string) {
+		header = append(header, key)
+		row = append(row, value)
+	}
+	count := func(key string, v int64) { add(key, integer(v)) }
+	value := func(key string, v float64) { add(key, number(v)) }
+
+	add("model", j.ModelName)
+	add("hardware", j.Hardware.Name)
+	count("gpus", j.GPUs)
+	add("recipe", j.Runtime.Recipe)
+	p := &j.Plan
+	for _, d := range []struct {
+		key string
+		v   int64
+	}{{"tp", p.TP}, {"cp", p.CP}, {"ep", p.EP}, {"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"dp", p.DP}} {
+		count(d.key, d.v)
+	}
+	add("schedule", p.Schedule)
+	add("data_parallel", string(p.DataParallel))
+	t := &j.Train
+	count("sequence_length", t.SequenceLength)
+	count("micro_batch", t.MicroBatch)
+	count("grad_accumulation", t.GradAccumulation)
+	count("global_batch", t.GlobalBatch)
+	add("precision", t.Precision)
+	add("optimizer", t.Optimizer)
+	add("recompute", string(t.Recompute))
+	value("step_time_s", float64(r.StepTime))
+	value("step_time_low_s", float64(r.Low))
+	value("step_time_high_s", float64(r.High))
+	value("forward_s", float64(r.Forward))
+	value("backward_s", float64(r.Backward))
+	value("optimizer_s", float64(r.Optimizer))
+	value("tokens_per_s_per_gpu", r.TokensPerSecond)
+	value("model_tflops_per_gpu", float64(modelRate(r))/1e12)
+	value("mfu", r.MFU)
+	value("hfu", r.HFU)
+	add("bound", r.Bound)
+	value("bubble_fraction", r.Bubble)
+	for _, x := range partsOf(r) {
+		add("parts."+x.key+"_s", fmt.Sprint(x.value))
+	}
+	m := &r.Memory
+	value("peak_allocated_bytes", float64(m.PeakAllocated))
+	value("peak_reserved_bytes", float64(m.PeakReserved))
+	value("device_used_bytes", float64(m.DeviceUsed))
+	value("capacity_bytes", float64(m.Capacity))
+	add("fits", strconv.FormatBool(m.Fits))
+	return header, [][]string{row}
+}

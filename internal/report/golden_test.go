@@ -1,0 +1,111 @@
+package report
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares with testdata/name, or writes it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, got, 0o644))
+		return
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err, "run go test ./internal/report -update")
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s differs; if that is wanted, run go test ./internal/report -update\n%s", name, d)
+	}
+}
+
+// TestGolden prints hand-made values with every printer in every format.
+func TestGolden(t *testing.T) {
+	wide, narrow := Style{Width: 100}, Style{Width: 60}
+	type printer func(*bytes.Buffer, Format, Style) error
+	for _, c := range []struct {
+		name    string
+		print   printer
+		formats []Format
+		narrow  bool // also at 60 columns
+	}{
+		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, oneGPU(t), f, s) }, EstimateFormats, true},
+		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, pipeline(t), f, s) }, EstimateFormats, true},
+		{"tree", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Tree), f, s) }, ExplainFormats, true},
+		{"ops", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Ops), f, s) }, ExplainFormats, false},
+		{"times", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Times), f, s) }, ExplainFormats, false},
+		{"timeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Timeline), f, s) }, ExplainFormats, false},
+		{"memory", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Memory), f, s) }, ExplainFormats, false},
+		{"validate", func(b *bytes.Buffer, f Format, s Style) error { return WriteValidate(b, validation(), true, f, s) }, ValidateFormats, true},
+		{"models", func(b *bytes.Buffer, f Format, s Style) error { return WriteModels(b, models(), f, s) }, ListFormats, false},
+		{"model", func(b *bytes.Buffer, f Format, s Style) error { return WriteModel(b, shownModel(t), f, s) }, ListFormats, false},
+		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, ListFormats, false},
+		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, ListFormats, true},
+		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},
+	} {
+		for _, f := range c.formats {
+			t.Run(c.name+"/"+string(f), func(t *testing.T) {
+				var b, again bytes.Buffer
+				require.NoError(t, c.print(&b, f, wide))
+				require.NoError(t, c.print(&again, f, wide))
+				require.Equal(t, b.String(), again.String(), "two prints of one value differ")
+				golden(t, c.name+"."+extension[f], b.Bytes())
+			})
+		}
+		if c.narrow {
+			t.Run(c.name+"/narrow", func(t *testing.T) {
+				var b bytes.Buffer
+				require.NoError(t, c.print(&b, Text, narrow))
+				require.LessOrEqual(t, longest(b.String()), narrow.Width)
+				golden(t, c.name+".narrow.txt", b.Bytes())
+			})
+		}
+	}
+}
+
+var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md"}
+
+// TestColour: escape codes only where asked for, and the same text between them.
+func TestColour(t *testing.T) {
+	var plain, colour bytes.Buffer
+	require.NoError(t, WriteEstimate(&plain, pipeline(t), Text, Style{}))
+	require.NoError(t, WriteEstimate(&colour, pipeline(t), Text, Style{Color: true}))
+	require.NotContains(t, plain.String(), "\x1b")
+	require.Contains(t, colour.String(), "\x1b[1m")
+	stripped := bytes.NewBufferString("")
+	for i, b := 0, colour.Bytes(); i < len(b); i++ {
+		if b[i] == 0x1b {
+			for b[i] != 'm' {
+				i++
+			}
+			continue
+		}
+		stripped.WriteByte(b[i])
+	}
+	require.Equal(t, plain.String(), stripped.String())
+}
+
+func TestParseFormat(t *testing.T) {
+	f, err := ParseFormat("json", EstimateFormats...)
+	require.NoError(t, err)
+	require.Equal(t, JSON, f)
+	_, err = ParseFormat("jsn", EstimateFormats...)
+	require.ErrorContains(t, err, `did you mean "json"?`)
+	_, err = ParseFormat("html", EstimateFormats...)
+	require.ErrorContains(t, err, "use text, json, yaml, csv, markdown")
+}
+
+func TestParseStage(t *testing.T) {
+	_, err := ParseStage("time")
+	require.ErrorContains(t, err, `did you mean "times"?`)
+}

@@ -1,0 +1,122 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// drawn is a random legal job; the draw is skipped when a rule refuses it.
+func drawn(t *rapid.T) *strategies.Job {
+	pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
+	degree := func(name string) int { return rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, name) }
+	recipe := pick("recipe", "hf-eager", "megatron-core", "torchtitan")
+	text := fmt.Sprintf(`{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s}, plan: {tp: %d, pp: %d, data_parallel: %s}, train: {sequence_length: 2048, micro_batch: %d, grad_accumulation: %d, recompute: %s}}`,
+		pick("model", "tinyllama-1.1b", "llama2-7b", "gpt2-xl", "mixtral-8x7b"), pick("hardware", "h100-sxm", "h200-sxm", "a100-80g-sxm"), rapid.SampledFrom([]int{1, 2, 8, 32}).Draw(t, "gpus"), recipe,
+		degree("tp"), degree("pp"), pick("kind", "ddp", "zero1", "fsdp2"), degree("micro"), 4*degree("accumulation"), pick("recompute", "none", "selective", "full"))
+	doc, err := yamlx.Parse("job.yaml", []byte(text))
+	require.NoError(t, err)
+	j, err := strategies.Decode(doc, doc.Root)
+	if err != nil {
+		t.Skip(err)
+	}
+	return j
+}
+
+// TestLaws: what a page prints adds up, whatever the job.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := drawn(t)
+		r, err := estimate.Estimate(j, estimate.Options{Detail: true, Record: true})
+		if diag.IsInput(err) {
+			t.Skip(err) // a recipe that does not run such models
+		}
+		require.NoError(t, err)
+		e := &Estimate{Result: r}
+
+		var step units.Seconds
+		for _, p := range parts(r) {
+			step += p.time
+			var inner units.Seconds
+			for _, q := range p.inner {
+				inner += q.time
+			}
+			if len(p.inner) > 0 {
+				near(t, float64(p.time), float64(inner), float64(r.StepTime), "the groups of "+p.name)
+			}
+		}
+		near(t, float64(r.StepTime), float64(step), float64(r.StepTime), "the parts of the step")
+
+		m := memoryOf(&r.Memory)
+		near(t, m.PeakAllocated, sum(m.ByClass), m.PeakAllocated, "memory by class")
+		near(t, m.DeviceUsed, sum(m.ByClass)+sum(m.Outside), m.DeviceUsed, "memory by class and outside")
+		require.Equal(t, m.DeviceUsed <= m.Capacity, m.Fits)
+
+		addsUp(t, (&Explain{Estimate: *e}).tree(), float64(r.StepTime))
+
+		for _, width := range []int{60, 80, 120} {
+			var b bytes.Buffer
+			require.NoError(t, WriteEstimate(&b, e, Text, Style{Width: width}))
+			require.LessOrEqual(t, longest(b.String()), width)
+		}
+		var first, second bytes.Buffer
+		require.NoError(t, WriteEstimate(&first, e, JSON, Style{}))
+		again, err := estimate.Estimate(j, estimate.Options{Detail: true, Record: true})
+		require.NoError(t, err)
+		require.NoError(t, WriteEstimate(&second, &Estimate{Result: again}, JSON, Style{}))
+		require.True(t, json.Valid(first.Bytes()))
+		require.Equal(t, first.String(), second.String(), "one job, two results")
+	})
+}
+
+// addsUp checks that the parts of every node of the tree are its whole.
+func addsUp(t *rapid.T, n *treeNode, step float64) {
+	var inner units.Seconds
+	for _, c := range n.inner {
+		inner += c.time
+		addsUp(t, c, step)
+	}
+	if len(n.inner) > 0 {
+		near(t, float64(n.time), float64(inner), step, "the parts of "+n.name)
+	}
+}
+
+func sum(o ordered) (total float64) {
+	for _, e := range o {
+		total += e.value.(float64)
+	}
+	return total
+}
+
+func near(t *rapid.T, want, got, scale float64, what string) {
+	require.LessOrEqual(t, math.Abs(want-got), 1e-6*scale, "%s: %v, not %v", what, got, want)
+}
+
+// TestYAMLIsJSON: both carry the same keys and values.
+func TestYAMLIsJSON(t *testing.T) {
+	for _, e := range []*Estimate{oneGPU(t), pipeline(t)} {
+		var j, y bytes.Buffer
+		require.NoError(t, WriteEstimate(&j, e, JSON, Style{}))
+		require.NoError(t, WriteEstimate(&y, e, YAML, Style{}))
+		doc, err := yamlx.Parse("out.yaml", y.Bytes())
+		require.NoError(t, err)
+		var fromYAML, fromJSON any
+		require.NoError(t, doc.Root.Decode(&fromYAML))
+		text, err := json.Marshal(fromYAML)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(j.Bytes(), &fromJSON))
+		require.NoError(t, json.Unmarshal(text, &fromYAML))
+		require.Equal(t, fromJSON, fromYAML)
+	}
+}

@@ -1,0 +1,205 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/calibrate/runs"
+)
+
+// ValidateFormats are the formats of WriteValidate.
+var ValidateFormats = []Format{Text, JSON, YAML, CSV, Markdown}
+
+// WriteValidate prints a comparison with measured runs, as CSV always by run.
+func WriteValidate(w io.Writer, r *runs.Report, rows bool, f Format, s Style) error {
+	return write(w, f, s, func() *page { return validatePage(r, rows) }, func() any { return r }, func() ([]string, [][]string) { return validateRecords(r) })
+}
+
+func validatePage(r *runs.Report, rows bool) *page {
+	all := r.Summary[len(r.Summary)-1]
+	p := &page{title: fmt.Sprintf("%d measured runs, %d predicted", all.N, all.N-all.Unsupported-all.Failed)}
+	groups := r.Summary
+	if len(groups) == 2 { // one group and all of it
+		groups = groups[:1]
+	}
+	p.section("Error of the step time, |predicted − measured| / measured", stepGrid(groups))
+	if g := quantityGrid(&all); len(g.lines) > 0 {
+		p.section("All quantities, over all runs", g)
+	}
+	if len(groups) > 1 {
+		p.section("Mean |error| by group", groupGrid(groups))
+	}
+	if rows {
+		p.section("Runs, with errors in %", rowGrid(r.Rows))
+	}
+	if l := refusals(r.Rows); len(l) > 0 {
+		p.section("Not predicted", l)
+	}
+	return p
+}
+
+func stepGrid(groups []runs.Group) *grid {
+	g := &grid{columns: []column{{title: "group", flex: 30}, {title: "runs", right: true}, {title: "mean", right: true}, {title: "median", right: true, drop: 2}, {title: "p90", right: true, drop: 3},
+		{title: "max", right: true}, {title: "signed", right: true, drop: 1}, {title: "in range", right: true, drop: 4}}}
+	for i := range groups {
+		x := &groups[i]
+		s, ok := x.Stats["step_time"]
+		n := integer(int64(s.N))
+		if s.N != x.N {
+			n += " of " + integer(int64(x.N))
+		}
+		cells := []string{x.Name, n, "-", "-", "-", "-", "-", "-"}
+		if ok {
+			cells = []string{x.Name, n, percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
+		}
+		if x.InRange != nil {
+			cells[7] = percent(x.InRange.Share)
+		}
+		g.lines = append(g.lines, line{cells: cells, sum: x.Name == runs.All})
+	}
+	return g.withoutEmpty()
+}
+
+func quantityGrid(x *runs.Group) *grid {
+	g := &grid{columns: []column{{title: "quantity"}, {title: "runs", right: true}, {title: "mean", right: true}, {title: "median", right: true}, {title: "p90", right: true, drop: 2}, {title: "max", right: true},
+		{title: "signed", right: true, drop: 1}}}
+	for _, q := range runs.QuantityNames() {
+		if s, ok := x.Stats[q]; ok {
+			g.row(strings.ReplaceAll(q, "_", " "), integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned))
+		}
+	}
+	return g
+}
+
+// groupColumns are the quantities of the table by group, with short titles.
+var groupColumns = []struct{ quantity, title string }{
+	{"step_time", "step"}, {"forward_time", "forward"}, {"backward_time", "backward"}, {"optimizer_time", "optimizer"},
+	{"peak_allocated", "allocated"}, {"peak_reserved", "reserved"}, {"device_used", "device"}, {"energy_per_step_per_gpu", "energy"},
+}
+
+func groupGrid(groups []runs.Group) *grid {
+	g := &grid{columns: []column{{title: "group", flex: 30}}}
+	drops := []int{0, 5, 5, 7, 0, 3, 2, 6}
+	for i, c := range groupColumns {
+		g.columns = append(g.columns, column{title: c.title, right: true, drop: drops[i]})
+	}
+	for i := range groups {
+		x := &groups[i]
+		if len(x.Stats) == 0 {
+			continue
+		}
+		cells := []string{x.Name}
+		for _, c := range groupColumns {
+			cell := "-"
+			if s, ok := x.Stats[c.quantity]; ok {
+				cell = percent(s.MeanAbs)
+			}
+			cells = append(cells, cell)
+		}
+		g.lines = append(g.lines, line{cells: cells, sum: x.Name == runs.All})
+	}
+	return g.withoutEmpty()
+}
+
+func rowGrid(rows []runs.Row) *grid {
+	g := &grid{columns: []column{{title: "run", flex: 28}, {title: "group", flex: 22, drop: 7}, {title: "predicted", right: true, drop: 4}, {title: "measured", right: true}, {title: "step", right: true},
+		{title: "fwd", right: true, drop: 5}, {title: "bwd", right: true, drop: 5}, {title: "opt", right: true, drop: 6}, {title: "alloc", right: true}, {title: "resv", right: true, drop: 2},
+		{title: "device", right: true, drop: 1}, {title: "energy", right: true, drop: 8}, {title: "clock", right: true, drop: 9}, {title: "stage", right: true, drop: 10}}}
+	for i := range rows {
+		r := &rows[i]
+		if r.Status != runs.OK {
+			continue
+		}
+		e := func(q string) string {
+			if v, ok := r.Errors[q]; ok {
+				return strings.TrimSuffix(signed(v), " %")
+			}
+			return "-"
+		}
+		measured := "-"
+		if r.Measured.StepTime > 0 {
+			measured = r.Measured.StepTime.String()
+		}
+		g.row(r.ID, r.Group, r.Predicted.StepTime.String(), measured, e("step_time"), e("forward_time"), e("backward_time"), e("optimizer_time"),
+			e("peak_allocated"), e("peak_reserved"), e("device_used"), e("energy_per_step_per_gpu"), e("sm_clock_after"), e(runs.PerStage))
+	}
+	return g.withoutEmpty()
+}
+
+// refusals groups the runs that were not predicted by the reason, most frequent
+// first.
+func refusals(rows []runs.Row) bullets {
+	type reason struct {
+		text  string
+		count int
+		first string
+	}
+	var list []*reason
+	for i := range rows {
+		r := &rows[i]
+		if r.Status == runs.OK {
+			continue
+		}
+		text := r.Reason
+		if r.Status == runs.Failed {
+			text = "FAILED: " + text
+		}
+		at := slices.IndexFunc(list, func(x *reason) bool { return x.text == text })
+		if at < 0 {
+			at = len(list)
+			list = append(list, &reason{text: text, first: r.ID})
+		}
+		list[at].count++
+	}
+	slices.SortStableFunc(list, func(a, b *reason) int { return cmp.Compare(b.count, a.count) })
+	var out bullets
+	for _, r := range list {
+		n := r.first
+		if r.count > 1 {
+			n = fmt.Sprintf("%d runs, first %s", r.count, r.first)
+		}
+		out = append(out, [2]string{n + ": " + r.text, ""})
+	}
+	return out
+}
+
+// validateRecords is one row per run.
+func validateRecords(r *runs.Report) ([]string, [][]string) {
+	header := []string{"id", "group", "status", "step_time_predicted_s", "step_time_measured_s"}
+	for _, q := range runs.QuantityNames() {
+		header = append(header, q+"_error")
+	}
+	header = append(header, "reason")
+	var rows [][]string
+	for i := range r.Rows {
+		x := &r.Rows[i]
+		cells := []string{x.ID, x.Group, string(x.Status), "", ""}
+		if x.Status == runs.OK {
+			cells[3] = number(float64(x.Predicted.StepTime))
+		}
+		if t := x.Measured.StepTime; t > 0 {
+			cells[4] = number(float64(t))
+		}
+		for _, q := range runs.QuantityNames() {
+			cell := ""
+			if v, ok := x.Errors[q]; ok {
+				cell = number(v)
+			}
+			cells = append(cells, cell)
+		}
+		rows = append(rows, append(cells, x.Reason))
+	}
+	return header, rows
+}
+
+// BreachText says in one line which groups break a tolerance.
+func BreachText(list []runs.Breach) string {
+	parts := make([]string, len(list))
+	for i, b := range list {
+		parts[i] = fmt.Sprintf("%s of %s is off by %s on average (limit %s)", b.Quantity, b.Group, percent(b.MeanAbs), percent(b.Limit))
+	}
+	return "tolerance exceeded: " + strings.Join(parts, "; ")
+}

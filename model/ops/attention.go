@@ -1,0 +1,206 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// attention runs the attention block on the normed input h, which it borrows.
+func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t := b.t
+	t.Call()
+	t.Module = "attention"
+	b.masked = b.Attention == "sdpa" && (b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
+		kind.Windowed && b.Spec.Window < b.Sequence)
+	in := b.block(h)
+	var q, k, v *tape.Tensor
+	if b.Spec.MLA != nil {
+		q, k, v = b.latent(in)
+	} else {
+		q, k, v = b.project(in)
+	}
+	t.Release(in)
+	t.Module = "attention"
+	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
+	var y *tape.Tensor
+	if b.Recompute == SelectiveRecompute {
+		y = t.Checkpoint(false, core, q, k, v)
+	} else {
+		y = core([]*tape.Tensor{q, k, v})
+	}
+	t.Release(q, k, v)
+	// [batch, heads, sequence, width] back to [batch, sequence, heads·width]
+	y = b.give(y, t.Transpose(y, 1, 2))
+	y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), y.Dim(2)*y.Dim(3)))
+	t.Module = "attention"
+	z := b.row(y, model.RoleO)
+	t.Release(y)
+	return z
+}
+
+// heads is the number of query and key/value heads on this rank.
+func (b *builder) heads() (q, kv int64) {
+	tp := max(b.Shard.TP, 1)
+	return ceilDiv(b.Spec.Heads, tp), ceilDiv(b.Spec.KVHeads, min(tp, b.Spec.KVHeads))
+}
+
+// split views a projection [batch, sequence, heads·width] as [batch, heads,
+// sequence, width].
+func (b *builder) split(x *tape.Tensor, heads int64) *tape.Tensor {
+	y := b.t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
+	return b.give(y, b.t.Transpose(y, 1, 2))
+}
+
+// project makes queries, keys and values and turns them.
+func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
+	t, s := b.t, b.Spec
+	heads, kv := b.heads()
+	if b.has(model.RoleQKV) {
+		qkv := b.column(in, model.RoleQKV)
+		parts := t.Split(qkv, heads*s.HeadDim, kv*s.HeadDim, kv*s.VDim)
+		t.Release(qkv)
+		q, k, v = parts[0], parts[1], parts[2]
+	} else {
+		q = b.column(in, model.RoleQ)
+		if s.QKNorm == model.FullQKNorm {
+			q = b.give(q, b.norm(q, model.RoleQNorm))
+		}
+		t.Module = "attention"
+		k = b.column(in, model.RoleK)
+		if s.QKNorm == model.FullQKNorm {
+			k = b.give(k, b.norm(k, model.RoleKNorm))
+		}
+		t.Module = "attention"
+		v = b.column(in, model.RoleV)
+	}
+	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
+		if s.QKNorm != model.HeadQKNorm {
+			return b.split(x, heads)
+		}
+		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
+		y = b.give(y, b.norm(y, r))
+		return b.give(y, t.Transpose(y, 1, 2))
+	}
+	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
+	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
+	v = b.give(v, b.split(v, kv))
+	if s.Position == model.Rotary && s.RotaryDim > 0 {
+		q = b.give(q, b.rotary(q, s.RotaryDim))
+		if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
+			k = b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
+		} else {
+			k = b.give(k, b.rotary(k, s.RotaryDim))
+		}
+	}
+	return q, k, v
+}
+
+// rotary turns the first width elements of each head.
+func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
+	t := b.t
+	t.Module = "rotary"
+	d := x.Dim(-1)
+	table := b.hidden
+	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
+	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
+	if width == d {
+		return b.call("rotary", tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
+	}
+	turn := t.Slice(x, -1, 0, width)
+	pass := t.Slice(x, -1, width, d)
+	y := b.call("rotary", tensorOf(turn), tensorOf(cos), tensorOf(sin))[0].t
+	z := t.Concat(y, pass)
+	t.Release(turn, pass, y)
+	return z
+}
+
+// latent is multi-head latent attention: low-rank queries, keys and values, and a
+// rotary part that all heads of the key share.
+func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
+	t, s, m := b.t, b.Spec, b.Spec.MLA
+	heads, _ := b.heads()
+	if m.QLora > 0 {
+		down := b.linear(in, model.RoleQDown)
+		down = b.give(down, b.norm(down, model.RoleQDownNorm))
+		t.Module = "attention"
+		q = b.column(down, model.RoleQUp)
+		t.Release(down)
+	} else {
+		q = b.column(in, model.RoleQUp)
+	}
+	q = b.give(q, b.split(q, heads))
+	qp := t.Split(q, m.Nope, m.Rope)
+	t.Release(q)
+	kv := b.linear(in, model.RoleKVDown)
+	kvp := t.Split(kv, m.KVLora, m.Rope)
+	t.Release(kv)
+	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm))
+	t.Module = "attention"
+	up := b.column(c, model.RoleKVUp)
+	t.Release(c)
+	up = b.give(up, b.split(up, heads))
+	upp := t.Split(up, m.Nope, s.VDim)
+	t.Release(up)
+	kr := b.give(kvp[1], b.split(kvp[1], 1))
+	qr := b.give(qp[1], b.rotary(qp[1], m.Rope))
+	kr = b.give(kr, b.rotary(kr, m.Rope))
+	kr = b.give(kr, t.Expand(kr, kr.Dim(0), heads, kr.Dim(2), m.Rope))
+	t.Module = "attention"
+	q = t.Concat(qp[0], qr)
+	k = t.Concat(upp[0], kr)
+	t.Release(qp[0], qr, upp[0], kr)
+	return q, k, upp[1]
+}
+
+// sharesMask reports whether one mask is made for all layers: a compiler sees that
+// all need the same one.
+func (b *builder) sharesMask() bool {
+	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa"
+}
+
+// core is softmax(q·kᵀ)·v by the chosen implementation.
+func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t, s := b.t, b.Spec
+	o := tape.AttentionOptions{Causal: true, Dropout: b.dropouts.attention, Flavour: b.recipe.Kernels[b.Attention]}
+	if kind.Windowed {
+		o.Window = s.Window
+	}
+	if cp := b.Shard.CP; cp > 1 {
+		// Ring attention: each rank meets the keys and values of all others.
+		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}
+		k, v = t.Communicate(c, k), t.Communicate(c, v)
+		defer t.Release(k, v)
+	}
+	if b.Attention == "unfused" {
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+		defer t.Release(k, v)
+		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+	}
+	if b.masked {
+		o.Masked, o.Shared = true, b.sharesMask()
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1)) // a mask rules out shared heads
+		defer t.Release(k, v)
+	}
+	if b.program("attention_layout") {
+		q = b.call("attention_layout", tensorOf(q))[0].t
+		k = b.call("attention_layout", tensorOf(k))[0].t
+		v = b.call("attention_layout", tensorOf(v))[0].t
+		defer t.Release(q, k, v)
+	}
+	return t.Attention(q, k, v, o)
+}
+
+// repeat copies key or value heads so that each query head has its own.
+func (b *builder) repeat(x *tape.Tensor, heads int64) *tape.Tensor {
+	t := b.t
+	kv := x.Dim(1)
+	if kv == heads {
+		return t.Hold(x)
+	}
+	if b.program("repeat_heads") {
+		return b.call("repeat_heads", tensorOf(x), numberOf(float64(heads)))[0].t
+	}
+	y := t.Reshape(x, x.Dim(0), kv, 1, x.Dim(2), x.Dim(3))
+	y = b.give(y, t.Expand(y, x.Dim(0), kv, heads/kv, x.Dim(2), x.Dim(3)))
+	return b.give(y, t.Reshape(y, x.Dim(0), heads, x.Dim(2), x.Dim(3)))
+}

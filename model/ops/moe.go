@@ -1,0 +1,56 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// moe is a mixture-of-experts MLP with its router and shared experts.
+func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
+	t, m := b.t, b.Spec.MoE
+	t.Call()
+	t.Module = "router"
+	tokens := x.Dim(0) * x.Dim(1)
+	flat := t.Reshape(x, tokens, x.Dim(2))
+	t.Call()
+	scores := b.call("router_"+string(m.Router), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)))[0].t
+	t.Module = "experts"
+	t.Call()
+	y := b.call("experts", tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
+		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)))[0].t
+	t.Release(flat, scores)
+	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
+	if m.SharedFFN == 0 {
+		return y
+	}
+	t.Module = "shared expert"
+	h := b.block(x)
+	a := b.gated(h, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGate+"_up")
+	t.Release(h)
+	s := b.row(a, model.RoleSharedDown)
+	t.Release(a)
+	if m.SharedGate {
+		g := b.linear(x, model.RoleSharedRouter)
+		g = b.give(g, t.Unary("sigmoid", g))
+		s = b.give(s, t.Mul(s, g))
+		t.Release(g)
+	}
+	z := b.residual(y, s)
+	t.Release(y, s)
+	return z
+}
+
+// chunks reorders what the ranks sent by the experts of this one, when there are
+// several of both.
+func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
+		return b.t.Hold(x)
+	}
+	return b.t.Permute(x, x.Dim(0))
+}
+
+// allToAll exchanges token rows between the expert-parallel ranks. The busiest rank
+// receives more than its share: factor times the rows it sends.
+func (b *builder) allToAll(x *tape.Tensor, factor float64) *tape.Tensor {
+	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor}, x)
+}
