@@ -32,6 +32,7 @@ var layers = [][]string{
 	{"model/ops"},
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
+	{"calibrate/sample"},
 	{"calibrate/cuda", "calibrate/fit"},
 	{"calibrate/probe"},
 	{"calibrate"},
