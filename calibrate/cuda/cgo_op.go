@@ -306,7 +306,6 @@ func capture(streams []*stream, op Op, n int) (Op, error) {
 	return r, nil
 }
 
-// Capture implements Capturer.
 func (g *gpu) Capture(s Stream, op Op, n int) (Op, error) {
 	return capture([]*stream{s.(*stream)}, op, n)
 }

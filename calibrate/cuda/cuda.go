@@ -87,6 +87,8 @@ type GPU interface {
 	Copy(s Stream, dst, src Buffer, bytes int64) (Op, error)
 	Fill(s Stream, dst Buffer, bytes int64) (Op, error)
 	Attention(s Stream, a Attention) (Op, error)
+	// Capture records n executions of an op into a graph, whose replay is an op.
+	Capture(s Stream, op Op, n int) (Op, error)
 	Telemetry() (Telemetry, error)
 	Close() error
 }
@@ -155,12 +157,6 @@ type Collective struct {
 	Bytes   int64
 	FP32    bool
 	In, Out []Buffer // by member
-}
-
-// Capturer is a GPU whose ops can be recorded into a graph.
-type Capturer interface {
-	// Capture records n executions of an op into a graph, whose replay is an op.
-	Capture(s Stream, op Op, n int) (Op, error)
 }
 
 // Layout is which of a layer's three matrix multiplies runs.

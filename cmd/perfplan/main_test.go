@@ -14,13 +14,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/calibrate/cuda"
+	"github.com/perfplan/perfplan/calibrate/cuda/fake"
 	"github.com/perfplan/perfplan/internal/diag"
 )
 
 var update = flag.Bool("update", false, "write the expected output into the README and into scripts that compare with files")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"perfplan": main})
+	testscript.Main(m, map[string]func(){"perfplan": func() {
+		// Scripts that calibrate do so on modelled GPUs.
+		if n, err := strconv.Atoi(os.Getenv("FAKE_GPUS")); err == nil {
+			openDriver = func(cuda.Options) (cuda.Driver, error) { return fake.New(fake.Options{GPUs: n, Noise: 0.01}), nil }
+		}
+		main()
+	}})
 }
 
 // root is the folder of the repository.

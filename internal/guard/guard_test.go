@@ -33,7 +33,8 @@ var layers = [][]string{
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
 	{"calibrate/sample"},
-	{"calibrate/cuda", "calibrate/fit"},
+	{"calibrate/cuda", "calibrate/fit", "calibrate/inventory", "calibrate/rendezvous"},
+	{"calibrate/cuda/fake"},
 	{"calibrate/probe"},
 	{"calibrate"},
 	{"strategies/pipeline"}, // a leaf: strategies asks it which schedules are legal
@@ -50,7 +51,7 @@ var layers = [][]string{
 
 // measuring are the packages that touch a GPU. A prediction needs none, so no
 // package imports them but the command and each other.
-var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit"}
+var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/cuda/fake", "calibrate/inventory", "calibrate/rendezvous", "calibrate/probe", "calibrate/fit"}
 
 // nvml is a library that does, too.
 const nvml = "github.com/NVIDIA/go-nvml"
@@ -69,7 +70,7 @@ var bans = []struct {
 	{"gonum.org/v1/gonum", []string{"cmd"}, nil, "commands compute nothing"},
 	{"C", nil, []string{"calibrate/cuda C"}, "cgo stays in one package"},
 	{"log", nil, nil, "a library never logs; return a diag.Note"},
-	{"net", nil, nil, "no network and no telemetry"},
+	{"net", nil, []string{"calibrate/rendezvous net"}, "no network and no telemetry; the processes of one calibration meet in calibrate/rendezvous"},
 }
 
 // pkg is one package without its tests.
@@ -142,6 +143,7 @@ func TestWrongImports(t *testing.T) {
 		{"cmd/perfplan", "gonum.org/v1/gonum/stat", "cmd/perfplan imports gonum.org/v1/gonum/stat: commands compute nothing"},
 		{"model", "log/slog", "model imports log/slog: a library never logs; return a diag.Note"},
 		{"cmd/perfplan", "net/http", "cmd/perfplan imports net/http: no network and no telemetry"},
+		{"calibrate/rendezvous", "net", ""},
 		{"nowhere", "fmt", "nowhere is in no layer; give it a place in the table of internal/guard"},
 	} {
 		got := wrongImports([]pkg{{path: c.from, imports: []string{c.to}}})

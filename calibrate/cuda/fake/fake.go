@@ -144,6 +144,7 @@ type gpu struct {
 	calls int     // of Enqueue
 	power float64 // running average, W
 	at    float64 // time of that average
+	busy  int     // streams with work
 }
 
 func (g *gpu) Device() cuda.Device { return g.dev }

@@ -3,6 +3,7 @@ package fake
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/calibrate/cuda"
 )
@@ -29,6 +30,7 @@ type stream struct {
 	queue     []*item
 	time      float64 // device time up to which the stream has run
 	held      bool
+	behind    bool // the last thing in it was work, so that the next work has a gap before it
 	capturing *[]*item
 }
 
@@ -40,7 +42,11 @@ func (g *gpu) Stream() (cuda.Stream, error) {
 
 func (s *stream) GPU() cuda.GPU { return s.g }
 
-func (s *stream) Close() error { return nil }
+func (s *stream) Close() error {
+	d := s.g.d
+	d.streams = slices.DeleteFunc(d.streams, func(o *stream) bool { return o == s })
+	return nil
+}
 
 func (s *stream) put(i *item) {
 	if s.capturing != nil {
@@ -78,6 +84,7 @@ func (m *mark) Since(earlier cuda.Mark) (float64, error) {
 	if !m.set || !o.set || m.g != o.g {
 		return 0, errors.New("fake: a mark has not passed or is of another GPU")
 	}
+	m.g.d.now = max(m.g.d.now, m.time)
 	return m.time - o.time, m.g.lost()
 }
 
@@ -121,11 +128,16 @@ func (d *Driver) run() {
 	for {
 		var running []*item
 		var on []*stream
-		busy := map[*gpu]int{}
 		for _, s := range d.streams {
+			s.g.busy = 0
+		}
+		for _, s := range d.streams {
+			if len(s.queue) == 0 {
+				continue
+			}
 			if i := s.head(); i != nil {
 				running, on = append(running, i), append(on, s)
-				busy[s.g]++
+				s.g.busy++
 			}
 		}
 		if len(running) == 0 {
@@ -135,7 +147,7 @@ func (d *Driver) run() {
 		end, rates := math.Inf(1), make([]float64, len(running))
 		for k, i := range running {
 			rates[k] = 1
-			if busy[on[k].g] > 1 {
+			if on[k].g.busy > 1 {
 				rates[k] = 1 / contend
 			}
 			if i.clocked {
@@ -145,13 +157,13 @@ func (d *Driver) run() {
 		}
 		for k, i := range running {
 			s := on[k]
-			if s.time >= end && i.left > 0 {
+			if s.time > end {
 				continue // starts later
 			}
 			s.g.spend(s.time, end, i.watts)
 			i.left -= (end - s.time) * rates[k]
 			s.time = end
-			if i.left <= 1e-15 {
+			if i.left <= 1e-12 { // below it a double holds no difference of times
 				if i.done != nil {
 					i.done()
 				}
@@ -171,7 +183,7 @@ func (s *stream) head() *item {
 		}
 		if i.mark != nil {
 			i.mark.time, i.mark.set = s.time, true
-			s.queue = s.queue[1:]
+			s.queue, s.behind = s.queue[1:], false
 			continue
 		}
 		if !i.started {
@@ -179,7 +191,11 @@ func (s *stream) head() *item {
 			if i.group != nil {
 				i.group.arrived++
 			}
-			i.left = i.work*s.g.d.noise() + i.gap
+			i.left = i.work * s.g.d.noise()
+			if s.behind {
+				i.left += i.gap
+			}
+			s.behind = true
 		}
 		if i.group != nil && i.group.arrived < i.group.members {
 			return nil

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/term"
+
+	"github.com/perfplan/perfplan/calibrate"
+	"github.com/perfplan/perfplan/calibrate/cuda"
+	"github.com/perfplan/perfplan/calibrate/probe"
+	"github.com/perfplan/perfplan/internal/report"
+)
+
+// openDriver reaches the GPUs; tests put a model of them in its place.
+var openDriver = cuda.Open
+
+func newCalibrate(e *env) *cobra.Command {
+	var out output
+	var o calibrate.Options
+	var folders []string
+	var quick, list bool
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Measure the GPUs of this machine",
+		Long: `Measure the GPUs of this machine: matrix multiplies, memory-bound kernels, launches,
+copies, power and clocks, and with several GPUs their collectives. Every sample goes
+into a samples file (JSON lines), from which a hardware profile is fitted.
+
+It needs the NVIDIA driver, cuBLASLt and NVRTC, and NCCL for collectives, in the
+CUDA toolkit's folders or inside a Python environment with PyTorch; no Python runs.
+NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise. Ctrl-C keeps what
+was measured; --resume goes on.`,
+		Example: `  perfplan calibrate --quick
+  perfplan calibrate --only gemm,memory,launch --quick --verify
+  perfplan calibrate --gpus 0,1 --budget 3m --samples samples.jsonl
+  perfplan calibrate --list`,
+		Args: atMost(0),
+		RunE: func(*cobra.Command, []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			if list {
+				return report.WriteProbes(e.out, probeRows(), format, e.style)
+			}
+			if quick {
+				o.Effort = probe.Quick
+			} else {
+				o.Effort = probe.Full
+			}
+			if o.Budget < 0 {
+				return usage("--budget: %v; give a time to measure for, as in 3m", o.Budget)
+			}
+			d, err := openDriver(cuda.Options{Folders: folders})
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			return measure(e, d, o, format)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Samples, "samples", "samples.jsonl", "`file` for the samples")
+	f.BoolVar(&quick, "quick", false, "fewer cases, less than a minute")
+	f.DurationVar(&o.Budget, "budget", 0, "`time` to measure for, as in 3m (default: by what there is to measure)")
+	f.StringSliceVar(&o.Only, "only", nil, "only these `PROBES`, as in gemm,memory")
+	f.BoolVar(&list, "list", false, "list the probes and stop")
+	f.IntSliceVar(&o.GPUs, "gpus", nil, "only these `GPUs`, as in 0,1")
+	f.BoolVar(&o.Resume, "resume", false, "go on with the samples file: measure what is not in it")
+	f.BoolVar(&o.Force, "force", false, "measure GPUs that others use, too")
+	f.BoolVar(&o.Verify, "verify", false, "first check the probes' results")
+	f.StringSliceVar(&folders, "lib", nil, "`folder` to look for CUDA libraries in first (repeatable)")
+	f.Uint64Var(&o.Seed, "seed", 1, "`number` that the random order of cases starts from")
+	complete(cmd, "only", probe.Keys())
+	out.addFlag(cmd, report.CalibrationFormats...)
+	return cmd
+}
+
+// probeRows are the probes for --list.
+func probeRows() [][2]string {
+	var rows [][2]string
+	for _, p := range probe.Registry() {
+		rows = append(rows, [2]string{p.Key, p.Doc})
+	}
+	return rows
+}
+
+// measure runs a calibration with progress on the error stream and prints what came
+// of it.
+func measure(e *env, d cuda.Driver, o calibrate.Options, format report.Format) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	watch, done := progress(e.err)
+	o.Watch = watch
+	result, err := calibrate.Run(ctx, d, o)
+	done()
+	if err != nil {
+		return err
+	}
+	c := &report.Calibration{File: result.File, Samples: o.Samples, New: result.New, Failed: result.Failed, Verified: result.Verified, Wrong: result.Wrong,
+		Interrupted: result.Interrupted, Seconds: result.Elapsed.Seconds(), Notes: result.Notes}
+	if err := report.WriteCalibration(e.out, c, format, e.style); err != nil {
+		return err
+	}
+	if len(c.Wrong) > 0 {
+		return broken{"the check of results failed: " + strings.Join(c.Wrong, "; ")}
+	}
+	return nil
+}
+
+// progress shows how far a calibration is: a bar with the time left on a terminal,
+// else a line for each probe.
+func progress(w io.Writer) (watch func(calibrate.Progress), done func()) {
+	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return bar(w)
+	}
+	last := ""
+	return func(p calibrate.Progress) {
+		if p.Probe != last && p.Probe != "" {
+			fmt.Fprintf(w, "%5.0f s  %s\n", p.Elapsed.Seconds(), p.Probe)
+		}
+		last = p.Probe
+	}, func() {}
+}
+
+func bar(w io.Writer) (watch func(calibrate.Progress), done func()) {
+	const steps = 1000
+	var now atomic.Pointer[calibrate.Progress] // the bar draws in a goroutine of its own
+	now.Store(&calibrate.Progress{})
+	all := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40), mpb.WithAutoRefresh())
+	b := all.AddBar(steps,
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return fmt.Sprintf("%-10s", now.Load().Probe) }, decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+			p := now.Load()
+			return fmt.Sprintf("%s, about %s left", p.Elapsed.Round(time.Second), p.Left.Round(time.Second))
+		})))
+	return func(p calibrate.Progress) {
+			now.Store(&p)
+			b.SetCurrent(int64(p.Done * steps))
+		}, func() {
+			b.Abort(true)
+			all.Wait()
+		}
+}
