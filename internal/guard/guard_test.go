@@ -142,7 +142,7 @@ func TestWrongImports(t *testing.T) {
 		{"hardware/kernel", "github.com/NVIDIA/go-nvml/pkg/nvml", "hardware/kernel imports github.com/NVIDIA/go-nvml/pkg/nvml, which touches a GPU; a prediction needs none"},
 		{"cmd/perfplan", "gonum.org/v1/gonum/stat", "cmd/perfplan imports gonum.org/v1/gonum/stat: commands compute nothing"},
 		{"model", "log/slog", "model imports log/slog: a library never logs; return a diag.Note"},
-		{"cmd/perfplan", "net/http", "cmd/perfplan imports net/http: no network and no telemetry"},
+		{"cmd/perfplan", "net/http", "cmd/perfplan imports net/http: no network and no telemetry; the processes of one calibration meet in calibrate/rendezvous"},
 		{"calibrate/rendezvous", "net", ""},
 		{"nowhere", "fmt", "nowhere is in no layer; give it a place in the table of internal/guard"},
 	} {
