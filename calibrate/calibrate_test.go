@@ -195,6 +195,32 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A budget is kept, the rest is named, and resuming measures it.
+func TestBudget(t *testing.T) {
+	o := options(t)
+	o.Effort, o.Only, o.Budget = probe.Full, []string{"gemm"}, 2*time.Second
+	out, f := calibrated(t, fake.New(fake.Options{}), o)
+	require.Less(t, out.Elapsed, 4*time.Second)
+	require.NotEmpty(t, f.Samples)
+	require.Equal(t, "calibrate.budget", out.Notes[0].Code)
+	o.Resume, o.Budget = true, 0
+	out, f = calibrated(t, fake.New(fake.Options{}), o)
+	require.Empty(t, out.Notes)
+	require.Greater(t, len(f.Samples), 500)
+}
+
+// A full calibration of one GPU and of four stays within the time that is promised.
+func TestFull(t *testing.T) {
+	for gpus, most := range map[int]time.Duration{1: 4 * time.Minute, 4: 8 * time.Minute} {
+		o := options(t)
+		o.Effort = probe.Full
+		out, _ := calibrated(t, fake.New(fake.Options{GPUs: gpus, Noise: 0.01}), o)
+		require.Less(t, out.Elapsed, most, "%d GPUs", gpus)
+		require.Zero(t, out.Failed, "%v", out.Notes)
+		t.Logf("%d GPUs: %d samples in %v", gpus, out.New, out.Elapsed)
+	}
+}
+
 // An interruption keeps what was measured; resuming measures the rest, once.
 func TestInterruptAndResume(t *testing.T) {
 	o := options(t)

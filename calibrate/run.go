@@ -32,6 +32,10 @@ const minTurns, maxTurns = 3, 15
 // watchTurn is the turn in which clocks and power are read too: by then all is warm.
 const watchTurn = 1
 
+// errWrong is the error of cases that were not measured for the wrong results of
+// their probe.
+var errWrong = errors.New("not measured, because the check of results failed")
+
 // errInterrupted ends a calibration whose user had enough.
 var errInterrupted = errors.New("interrupted")
 
@@ -190,7 +194,7 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 		if err := together(p.Verify(r.w, b)); err != nil {
 			r.out.Wrong = append(r.out.Wrong, fmt.Sprintf("%s: %v", p.Key, err))
 			for _, e := range entries {
-				e.err = fmt.Errorf("not measured: the check of results failed: %w", err)
+				e.err = fmt.Errorf("%w: %w", errWrong, err)
 			}
 			return nil, r.healthy(b)
 		}
@@ -229,6 +233,7 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 	if p.Once {
 		turns = 1
 	}
+	late := false // the budget of the whole is used up: what has no reading goes without
 	order := rand.New(rand.NewPCG(r.o.Seed, uint64(len(p.Key))<<8|uint64(p.Key[0])))
 	for turn := range turns {
 		for i, k := range order.Perm(len(entries)) {
@@ -238,6 +243,11 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 			}
 			if stop, err := r.stopped(p); err != nil || stop {
 				return nil, cmpErr(err, errInterrupted)
+			}
+			if late, err = r.agree(p, r.late(turn)); err != nil {
+				return nil, err
+			} else if late {
+				break
 			}
 			reading, err := e.trial.Once(turn == min(watchTurn, turns-1))
 			e.err = err
@@ -259,7 +269,7 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 		}
 		used := r.d.Now().Sub(begin)
 		enough := used >= allotted && (turn+1 >= minTurns || used >= 2*allotted)
-		if enough, err = r.agree(p, enough); err != nil {
+		if enough, err = r.agree(p, enough || late); err != nil {
 			return nil, err
 		}
 		if enough {
@@ -267,6 +277,16 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 		}
 	}
 	return nil, nil
+}
+
+// late says whether a turn must end where it is: the whole has taken a quarter more
+// than its budget, in the first turn half more.
+func (r *run) late(turn int) bool {
+	most := r.total + r.total/4
+	if turn == 0 {
+		most += r.total / 4
+	}
+	return r.d.Now().Sub(r.start) > most
 }
 
 // cmpErr is the first error, or the other.
@@ -326,7 +346,7 @@ func (r *run) write(p probe.Probe, b *probe.Bench, entries []*entry, lost error)
 			continue
 		}
 		if s.Error != "" {
-			if r.out.Failed++; r.out.Failed <= maxFailures {
+			if r.out.Failed++; r.out.Failed <= maxFailures && !errors.Is(e.err, errWrong) {
 				r.out.note("calibrate.failed", "", "probe %s, %s: %s", p.Key, e.c.Key(), s.Error)
 			}
 		}
@@ -337,6 +357,9 @@ func (r *run) write(p probe.Probe, b *probe.Bench, entries []*entry, lost error)
 				r.out.note("calibrate.samples", "free room on the disk", "a sample could not be written: %v", err)
 			}
 		}
+	}
+	if len(left) > 0 && lost == nil {
+		r.out.note("calibrate.budget", "go on with --resume, or give more time with --budget", "probe %s: %d cases did not fit into the budget", p.Key, len(left))
 	}
 	return left
 }

@@ -242,9 +242,9 @@ func (m *mark) Close() error {
 const gateSource = `
 extern "C" __global__ void gate(volatile unsigned *counter, unsigned ticket, unsigned long long limit) {
 	unsigned long long start, now;
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
 	while (counter[0] < ticket) {
-		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
 		if (now - start > limit) { counter[1] = ticket; break; }
 	}
 }`
@@ -254,24 +254,20 @@ const gateLimit = 2_000_000_000
 
 // gate is a counter in host memory that all GPUs see.
 type gate struct {
-	d       *driver
 	counter *buffer
 	ticket  uint32
 	ops     map[*stream]*launch
 }
 
-func (d *driver) Gate() (Gate, error) {
-	if len(d.gpus) == 0 {
-		return nil, errors.New("a gate needs an open GPU")
-	}
-	if err := d.needs("libnvrtc"); err != nil {
+func (g *gpu) Gate() (Gate, error) {
+	if err := g.d.needs("libnvrtc"); err != nil {
 		return nil, err
 	}
-	b, err := d.gpus[0].AllocHost(64, true)
+	b, err := g.AllocHost(64, true)
 	if err != nil {
 		return nil, err
 	}
-	return &gate{d: d, counter: b.(*buffer), ticket: 1, ops: map[*stream]*launch{}}, nil
+	return &gate{counter: b.(*buffer), ticket: 1, ops: map[*stream]*launch{}}, nil
 }
 
 func (t *gate) Hold(s Stream) error {

@@ -93,7 +93,7 @@ func TestStandIn(t *testing.T) {
 		require.NoError(t, err)
 		_, err = g.Fill(s, b, 17)
 		require.ErrorContains(t, err, "a fill of 17 bytes in a buffer of 16")
-		gate, err := d.Gate()
+		gate, err := g.Gate()
 		require.NoError(t, err)
 		for range 2 {
 			require.NoError(t, gate.Hold(s))

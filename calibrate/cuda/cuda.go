@@ -14,9 +14,6 @@ type Driver interface {
 	Devices() []Device
 	// Open makes a GPU ready. Its Close frees what it allocated.
 	Open(index int) (GPU, error)
-	// Gate holds streams back until it is released, so that the cost of queueing
-	// stays out of what is measured.
-	Gate() (Gate, error)
 	// CommID is a new identity for a group of GPUs; one process makes it and hands
 	// it to the others.
 	CommID() ([]byte, error)
@@ -76,6 +73,9 @@ type Telemetry struct {
 type GPU interface {
 	Device() Device
 	Stream() (Stream, error)
+	// Gate holds streams, of other GPUs too, until it is released, so that the cost
+	// of queueing stays out of what is measured.
+	Gate() (Gate, error)
 	// Alloc allocates device memory by plain cuMemAlloc.
 	Alloc(bytes int64) (Buffer, error)
 	// AllocHost allocates memory of the host: pinned, or as malloc gives it.

@@ -12,14 +12,17 @@ import (
 )
 
 // management is NVML; nil where there is none, and then nothing is known.
-type management struct{ lib nvml.Interface }
+type management struct {
+	lib     nvml.Interface
+	handles map[string]nvml.Device // by place on the bus
+}
 
 func manage() *management {
 	lib := nvml.New()
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		return nil
 	}
-	return &management{lib}
+	return &management{lib, map[string]nvml.Device{}}
 }
 
 func (m *management) close() {
@@ -44,7 +47,13 @@ func (m *management) handle(d Device) (nvml.Device, bool) {
 	if m == nil {
 		return nil, false
 	}
+	if h, ok := m.handles[d.Bus]; ok {
+		return h, true
+	}
 	h, ret := m.lib.DeviceGetHandleByPciBusId(d.Bus)
+	if ret == nvml.SUCCESS {
+		m.handles[d.Bus] = h
+	}
 	return h, ret == nvml.SUCCESS
 }
 

@@ -32,7 +32,7 @@ func NewBench(d cuda.Driver, index int) (*Bench, error) {
 	if b.Stream, err = g.Stream(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	gate, err := d.Gate()
+	gate, err := g.Gate()
 	var none *cuda.Unavailable
 	switch {
 	case err == nil:

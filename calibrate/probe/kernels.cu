@@ -379,3 +379,13 @@ extern "C" __global__ void __launch_bounds__(512) adam_bf16(half4v *p, const hal
 // ---- launches ----
 
 extern "C" __global__ void nothing() {}
+
+// Spins for so many cycles and adds the time from its first instruction to its last.
+extern "C" __global__ void spin(u64 cycles, u64 *nanoseconds) {
+	u64 start, end;
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+	i64 begin = clock64();
+	while ((u64)(clock64() - begin) < cycles) {}
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(end));
+	*nanoseconds += end - start;
+}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/perfplan/perfplan/calibrate/cuda"
@@ -9,16 +10,16 @@ import (
 // launch measures what launches cost.
 //
 // Case: kind. launch: the host's time for a call. latency: from the call to the
-// host's notice that the kernel is done, on an idle GPU. floor: the shortest kernel.
-// period: from one empty kernel of a stream to the next. gap: period less floor.
-// graph: the same inside a replayed graph. graph-launch: the host's time to launch
-// such a graph of 64 kernels.
+// host's notice that the kernel is done, on an idle GPU. period: from one empty kernel
+// of a stream to the next. gap: from the last instruction of a kernel to the first of
+// the next, by kernels that take their own time. graph: the period inside a replayed
+// graph. graph-launch: the host's time to launch such a graph of 64 kernels.
 var launch = Probe{
 	Key: "launch", Doc: "launch cost, gap between dependent kernels, graph replay", Share: 0.5, Duty: 1,
 	Applicable: func(w *World) error { return w.needs("libnvrtc") },
 	Cases: func(*World, Effort) []Case {
 		var out []Case
-		for _, kind := range []string{"launch", "latency", "floor", "period", "gap", "graph", "graph-launch"} {
+		for _, kind := range []string{"launch", "latency", "period", "gap", "graph", "graph-launch"} {
 			out = append(out, Case{"kind": kind})
 		}
 		return out
@@ -26,12 +27,21 @@ var launch = Probe{
 	Prepare: prepareLaunch,
 }
 
-// launches is how many calls are timed together; graphNodes how many kernels a graph
-// holds.
-const launches, graphNodes = 100, 64
+// launches is how many calls are timed together, graphNodes how many kernels a graph
+// holds, spinCycles how long a kernel spins that takes its own time.
+const launches, graphNodes, spinCycles = 100, 64, 20000
 
 func prepareLaunch(_ *World, b *Bench, c Case) (Trial, error) {
-	op, err := b.GPU.Kernel(b.Stream, kernel("nothing", [3]int{1, 1, 1}, [3]int{32, 1, 1}, cuda.Work{}))
+	of := kernel("nothing", [3]int{1, 1, 1}, [3]int{32, 1, 1}, cuda.Work{})
+	var own cuda.Buffer // the time that kernels took by their own clock, ns
+	if c["kind"] == "gap" {
+		var err error
+		if own, err = b.Shared("own time", 8); err != nil {
+			return Trial{}, err
+		}
+		of = kernel("spin", [3]int{1, 1, 1}, [3]int{1, 1, 1}, cuda.Work{Seconds: 10e-6}, uint64(spinCycles), own)
+	}
+	op, err := b.GPU.Kernel(b.Stream, of)
 	if err != nil {
 		return Trial{}, err
 	}
@@ -65,18 +75,6 @@ func prepareLaunch(_ *World, b *Bench, c Case) (Trial, error) {
 		t := b.Driver.Now().Sub(start).Seconds()
 		return t, errors.Join(err, b.Stream.Sync())
 	}
-	between := func() (float64, error) { // what the marks themselves take
-		r, err := b.Time(nothingToDo{}, 1, false)
-		if err != nil {
-			return 0, err
-		}
-		return r.Seconds[0], nil
-	}
-	floor := func() (float64, error) {
-		one, err := device(1)
-		none, err2 := between()
-		return max(one-none, 0), errors.Join(err, err2)
-	}
 	period := func() (float64, error) { // without what the first one takes more
 		many, err := device(launches)
 		few, err2 := device(launches / 4)
@@ -85,12 +83,20 @@ func prepareLaunch(_ *World, b *Bench, c Case) (Trial, error) {
 	once := map[string]func() (float64, error){
 		"launch":  func() (float64, error) { t, err := host(launches, false); return t / launches, err },
 		"latency": func() (float64, error) { return host(1, true) },
-		"floor":   floor,
 		"period":  period,
 		"gap": func() (float64, error) {
+			if err := b.GPU.Write(own, make([]byte, 8)); err != nil {
+				return 0, err
+			}
 			p, err := period()
-			f, err2 := floor()
-			return max(p-f, 0), errors.Join(err, err2)
+			if err != nil {
+				return 0, err
+			}
+			ns, err := b.GPU.Read(own, 8)
+			if err != nil {
+				return 0, err
+			}
+			return p - float64(binary.LittleEndian.Uint64(ns))*1e-9/(launches+launches/4), nil
 		},
 		"graph": func() (float64, error) {
 			many, err := device(5)
@@ -116,13 +122,6 @@ func prepareLaunch(_ *World, b *Bench, c Case) (Trial, error) {
 		},
 	}, nil
 }
-
-// nothingToDo is an op that queues nothing.
-type nothingToDo struct{}
-
-func (nothingToDo) Enqueue(int) error { return nil }
-
-func (nothingToDo) Close() error { return nil }
 
 // copies measures transfers between host and device.
 //

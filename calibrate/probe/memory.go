@@ -82,7 +82,7 @@ func memoryCases(w *World, e Effort) []Case {
 	if e == Quick {
 		step, from, to = 16, 64<<10, 1<<30
 	}
-	to = min(to, Room(w.device())/2)
+	to = min(to, Room(w.device())/4)
 	var out []Case
 	for _, a := range accesses {
 		unit := max(a.width, 64) // whole rows, whole vectors

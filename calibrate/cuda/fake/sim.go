@@ -96,11 +96,11 @@ type gate struct {
 	held []*stream
 }
 
-func (d *Driver) Gate() (cuda.Gate, error) {
-	if err := d.needs("libnvrtc"); err != nil {
+func (g *gpu) Gate() (cuda.Gate, error) {
+	if err := g.d.needs("libnvrtc"); err != nil {
 		return nil, err
 	}
-	return &gate{d: d}, nil
+	return &gate{d: g.d}, nil
 }
 
 func (t *gate) Hold(s cuda.Stream) error {
