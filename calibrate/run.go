@@ -65,11 +65,22 @@ func (r *run) all(probes []probe.Probe) error {
 // one runs a probe. Its failure is noted; an error ends the calibration.
 func (r *run) one(p probe.Probe, done, part float64, allotted time.Duration) error {
 	r.progress(p.Key, done)
+	var unable error
 	if p.Applicable != nil {
-		if err := p.Applicable(r.w); err != nil {
-			r.out.note("calibrate.left-out", "", "probe %s is left out: %v", p.Key, err)
-			return nil
+		unable = p.Applicable(r.w)
+	}
+	if p.Group && r.w.Peers != nil {
+		fine, err := r.w.AllFine(unable)
+		if err != nil {
+			return r.gone(err)
 		}
+		if !fine && unable == nil {
+			unable = errors.New("another process cannot run it")
+		}
+	}
+	if unable != nil {
+		r.out.note("calibrate.left-out", "", "probe %s is left out: %v", p.Key, unable)
+		return nil
 	}
 	if !p.Group && !r.w.Leads() { // the leader's alone; the others wait for it
 		return nil
@@ -83,7 +94,7 @@ func (r *run) one(p probe.Probe, done, part float64, allotted time.Duration) err
 	if p.Group && r.w.Peers != nil { // all processes must measure the same; the leader knows what is there
 		agreed, err := r.agreeOn(cases)
 		if err != nil {
-			return err
+			return r.gone(err)
 		}
 		cases = agreed
 	}
@@ -110,6 +121,16 @@ func (r *run) one(p probe.Probe, done, part float64, allotted time.Duration) err
 		}
 	}
 	return nil
+}
+
+// gone is what a process makes of a connection that failed: without the first one,
+// which was interrupted or has failed and says so itself, it has nothing left to do.
+func (r *run) gone(err error) error {
+	if r.w.Leads() {
+		return err
+	}
+	r.out.note("calibrate.peers", "", "%v", err)
+	return errInterrupted
 }
 
 // agreeOn gives every process the leader's cases.

@@ -160,7 +160,7 @@ func prepareCollective(w *World, _ *Bench, c Case) (Trial, error) {
 				}
 			}
 		}
-		times, err := w.timed(streams, func() error {
+		times, err := w.timed(streams, func() error { return op.Enqueue(1) }, func() error {
 			if graph != nil {
 				return graph.Enqueue(1)
 			}

@@ -100,7 +100,11 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 		k, m = cover, timed
 	}
 	streams := append(append([]cuda.Stream{}, side...), main...)
-	queue := func() error {
+	var meet func() error
+	if comm != nil {
+		meet = func() error { return comm.Enqueue(1) }
+	}
+	queue := func(k, m int) error {
 		if comm != nil {
 			if err := comm.Enqueue(m); err != nil {
 				return err
@@ -118,11 +122,11 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 		var r Reading
 		if !warm {
 			warm = true
-			if _, err := w.timed(streams, func() error { k0, m0 := k, m; k, m = 1, 1; defer func() { k, m = k0, m0 }(); return queue() }); err != nil {
+			if _, err := w.timed(streams, nil, func() error { return queue(1, 1) }); err != nil {
 				return r, err
 			}
 		}
-		times, err := w.timed(streams, queue)
+		times, err := w.timed(streams, meet, func() error { return queue(k, m) })
 		if err != nil {
 			return r, err
 		}

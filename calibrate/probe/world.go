@@ -179,9 +179,10 @@ func (w *World) LeaveGroups() error {
 	return errors.Join(errs...)
 }
 
-// timed runs queue on streams that all start together behind a gate and returns the
-// time that each took between its marks.
-func (w *World) timed(streams []cuda.Stream, queue func() error) ([]float64, error) {
+// timed runs queue on streams that all start together and returns the time that each
+// took between its marks. In one process a gate holds them; the GPUs of several
+// processes start together after meet, a collective of theirs that is not timed.
+func (w *World) timed(streams []cuda.Stream, meet, queue func() error) ([]float64, error) {
 	gate := w.Benches[0].gate
 	held := gate != nil && w.Peers == nil // one process cannot hold the GPUs of another
 	var from, to []cuda.Mark
@@ -191,6 +192,11 @@ func (w *World) timed(streams []cuda.Stream, queue func() error) ([]float64, err
 				if err := gate.Hold(s); err != nil {
 					return err
 				}
+			}
+		}
+		if w.Peers != nil && meet != nil {
+			if err := meet(); err != nil {
+				return err
 			}
 		}
 		for _, s := range streams {

@@ -19,6 +19,7 @@ import (
 	"github.com/perfplan/perfplan/calibrate"
 	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/calibrate/probe"
+	"github.com/perfplan/perfplan/calibrate/rendezvous"
 	"github.com/perfplan/perfplan/internal/report"
 )
 
@@ -40,7 +41,8 @@ into a samples file (JSON lines), from which a hardware profile is fitted.
 It needs the NVIDIA driver, cuBLASLt and NVRTC, and NCCL for collectives, in the
 CUDA toolkit's folders or inside a Python environment with PyTorch; no Python runs.
 NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise. Ctrl-C keeps what
-was measured; --resume goes on.`,
+was measured; --resume goes on. Under torchrun, srun or mpirun the processes measure
+collectives together and the first one writes.`,
 		Example: `  perfplan calibrate --quick
   perfplan calibrate --only gemm,memory,launch --quick --verify
   perfplan calibrate --gpus 0,1 --budget 3m --samples samples.jsonl
@@ -96,17 +98,42 @@ func probeRows() [][2]string {
 	return rows
 }
 
+// joinTime is how long the processes of a launch may take to come together.
+const joinTime = 2 * time.Minute
+
 // measure runs a calibration with progress on the error stream and prints what came
 // of it.
 func measure(e *env, d cuda.Driver, o calibrate.Options, format report.Format) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	watch, done := progress(e.err)
-	o.Watch = watch
-	result, err := calibrate.Run(ctx, d, o)
-	done()
+	place, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return err
+	}
+	if place != nil {
+		peers, err := rendezvous.Join(ctx, *place, joinTime)
+		if err != nil {
+			return err
+		}
+		defer peers.Close()
+		o.Peers = peers
+		if o.Host, err = os.Hostname(); err != nil {
+			return err
+		}
+		if o.GPUs == nil {
+			if o.GPUs, err = place.Devices(len(d.Devices())); err != nil {
+				return err
+			}
+		}
+	}
+	watch, done := progress(e.err)
+	if place == nil || place.Rank == 0 {
+		o.Watch = watch
+	}
+	result, err := calibrate.Run(ctx, d, o)
+	done()
+	if err != nil || place != nil && place.Rank != 0 {
+		return err // the first process writes
 	}
 	c := &report.Calibration{File: result.File, Samples: o.Samples, New: result.New, Failed: result.Failed, Verified: result.Verified, Wrong: result.Wrong,
 		Interrupted: result.Interrupted, Seconds: result.Elapsed.Seconds(), Notes: result.Notes}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,10 +48,20 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "")
 			e.Setenv("COLUMNS", "")
+			e.Setenv("PORT", freePort(t))
 			return os.CopyFS(filepath.Join(e.WorkDir, "examples"), os.DirFS(filepath.Join(root(t), "examples")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "make": makeFile, "narrow": narrow},
 	})
+}
+
+// freePort is a port below one that nobody listens on, as far as a launcher's is below
+// perfplan's.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port - 17)
 }
 
 // code runs a command and checks its exit code: code 2 perfplan estimate x.
