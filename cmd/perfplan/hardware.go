@@ -12,7 +12,7 @@ func newHardware(e *env) *cobra.Command {
 		Use:     "hardware",
 		Short:   "List and show machines",
 		Example: "  perfplan hardware list\n  perfplan hardware show h100-sxm",
-	}, newHardwareList(e), newHardwareShow(e))
+	}, newHardwareList(e), newHardwareShow(e), newHardwareDetect(e))
 }
 
 func newHardwareList(e *env) *cobra.Command {

@@ -33,8 +33,8 @@ var layers = [][]string{
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
 	{"calibrate/sample"},
-	{"calibrate/cuda", "calibrate/fit", "calibrate/inventory", "calibrate/rendezvous"},
-	{"calibrate/cuda/fake"},
+	{"calibrate/cuda", "calibrate/fit", "calibrate/rendezvous"},
+	{"calibrate/cuda/fake", "calibrate/inventory"},
 	{"calibrate/probe"},
 	{"calibrate"},
 	{"strategies/pipeline"}, // a leaf: strategies asks it which schedules are legal
