@@ -221,6 +221,7 @@ type PowerLaw struct {
 	Idle      units.Watts           `yaml:"idle"`            // clocks up, nothing running
 	Exponent  float64               `yaml:"exponent"`        // of the clock
 	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing
+	GEMMRates units.Hertz           `yaml:"gemm_rates"`      // clock at which the GEMM law holds; 0: the highest, or gemm_clock
 	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
 	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective
 	On        *GPU

@@ -36,8 +36,14 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
 	energy := fixed + dynamic
-	power := energy / total
-	r.Power, r.Energy = units.Watts(power), units.Joules(energy)
+	r.Power, r.Energy = units.Watts(energy/total), units.Joules(energy)
+	// A stage's wait for the first and the last micro batches is too long for the limit
+	// to be spared for what follows.
+	if active := max(total*(1-r.Bubble), float64(busy)); active < total {
+		fixed -= idle * (total - active)
+		total = active
+	}
+	power := (fixed + dynamic) / total
 	if limit <= 0 || power <= limit*1.002 || p.rounds >= 6 {
 		return false
 	}

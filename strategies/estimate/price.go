@@ -62,7 +62,7 @@ type lawView struct {
 	gemm, attention, other float64 // contention
 	collectives            map[string]float64
 	skew                   float64
-	gemmClock              float64 // of the maximum clock
+	gemmClock, gemmRates   float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
 	memory                 float64 // time factor of memory-bound work at the current clock
 }
 
@@ -85,9 +85,16 @@ func newPricer(j *strategies.Job) (*pricer, error) {
 		p.speed = 0
 	}
 	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency, gemm: l.Overlap.GEMM, attention: l.Overlap.Attention, other: l.Overlap.Other,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, memory: 1}
-	if c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value)); c > 0 && l.Power != nil && l.Power.GEMMClock > 0 {
-		p.law.gemmClock = float64(l.Power.GEMMClock) / c
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, memory: 1}
+	if l.Power != nil {
+		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
+		if l.Power.GEMMClock > 0 {
+			p.law.gemmClock = float64(l.Power.GEMMClock) / c
+		}
+		p.law.gemmRates = p.law.gemmClock
+		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
+			p.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
+		}
 	}
 	p.groups = p.placeGroups()
 	return p, nil
@@ -156,12 +163,9 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 	if p.job.GPUs > 1 {
 		t *= units.Seconds(p.law.skew)
 	}
-	if p.ratio >= 1 {
-		return t
-	}
 	switch workOf(o.Class) {
 	case gemmWork: // no gain above the clock that the current limit allows
-		return t * units.Seconds(max(1, p.law.gemmClock/p.ratio))
+		return t * units.Seconds(p.law.gemmRates/min(p.law.gemmClock, p.ratio))
 	case attentionWork, issueWork:
 		return t / units.Seconds(p.ratio)
 	case commWork:
