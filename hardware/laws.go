@@ -198,9 +198,10 @@ type LaunchLaw struct {
 
 // OverlapLaw is how compute and communication slow each other down while both run.
 type OverlapLaw struct {
-	GEMM        float64            `yaml:"gemm"` // time of a GEMM under a collective, over its time alone
-	Attention   float64            `yaml:"attention"`
-	Other       float64            `yaml:"other"`
+	SMs         int64              `yaml:"sms"`         // that a collective takes: what is left runs a matrix multiply in more waves
+	Attention   float64            `yaml:"attention"`   // time of a kernel beside a collective, over its time alone
+	Memory      float64            `yaml:"memory"`      // the same of kernels that memory limits
+	Issue       float64            `yaml:"issue"`       // and of those that instruction issue limits
 	Collectives map[string]float64 `yaml:"collectives"` // time of a collective under compute, over its time alone
 	Skew        float64            `yaml:"skew"`        // time of a step on several GPUs over one: the slowest sets the pace
 }

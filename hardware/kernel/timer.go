@@ -80,6 +80,22 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 	return max(s, t.floor) * units.Seconds(o.Count)
 }
 
+// Beside is how much longer an op takes while a collective runs: it takes SMs and
+// memory bandwidth.
+func (t *Timer) Beside(o *tape.Op) float64 {
+	l := t.laws.Overlap
+	switch o.Class {
+	case tape.GEMM, tape.GroupedGEMM:
+		return t.gemm.bare(o, float64(l.SMs), l.Memory) / t.gemm.bare(o, 0, 1)
+	case tape.Attention:
+		return l.Attention
+	}
+	if c := &t.classes[o.Class]; c.known && c.law.Limit == "issue" {
+		return l.Issue
+	}
+	return l.Memory
+}
+
 // Utilization is the share of the tensor cores' best rate that an op reaches, which
 // its power follows: 1 for all but matrix multiplies and attention.
 func (t *Timer) Utilization(o *tape.Op) float64 {
@@ -303,14 +319,15 @@ func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float6
 func (g *gemmModel) on(o *tape.Op) float64 {
 	on := g.law.On
 	if on == nil {
-		return g.base(o, g.peaks[tape.BF16], g.sms, g.memory)
+		return g.base(o, g.peaks[tape.BF16], g.sms, 0, g.memory)
 	}
 	rate := g.law.Rate["bf16"] * float64(on.Peak.Of("bf16"))
-	return g.base(o, rate, float64(on.SMs.Value), 1/(0.9*float64(on.Bandwidth.Value)))
+	return g.base(o, rate, float64(on.SMs.Value), 0, 1/(0.9*float64(on.Bandwidth.Value)))
 }
 
-// base is the law of hardware.GEMMLaw in seconds.
-func (g *gemmModel) base(o *tape.Op, peak, sms, memory float64) float64 {
+// base is the law of hardware.GEMMLaw in seconds, with so many SMs taken by others:
+// the tile is chosen as if none were, its waves are counted over the rest.
+func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 	l := g.law
 	rate := peak / sms
 	m, n, k, batch := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1))
@@ -319,16 +336,17 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, memory float64) float64 {
 		// Routing gives every expert another number of rows: half a tile is empty on average.
 		rows = func(m, tm float64) float64 { return m/tm + 0.5 }
 	}
-	best := math.Inf(1)
+	best, most := math.Inf(1), 0.0
 	for _, t := range l.TileSizes() {
 		tm, tn := t[0], t[1]
 		tiles := rows(m, tm) * math.Ceil(n/tn) * batch
 		waves := math.Ceil(tiles / sms)
 		e := 1 / (1 + l.SmallTile*100*(1/tm+1/tn-1/256.-1/128.))
 		if c := waves * tm * tn / e; c < best {
-			best = c
+			best, most = c, math.Ceil(tiles/(sms-taken))/waves
 		}
 	}
+	best *= most
 	setup := float64(l.Setup)
 	if m*n*batch > 2*sms*256*128 {
 		setup += float64(l.Reset)
@@ -372,15 +390,7 @@ func (g *gemmModel) time(o *tape.Op) units.Seconds {
 	if ok {
 		return units.Seconds(s)
 	}
-	with := *o
-	if with.Bytes == 0 {
-		with.Bytes = units.Bytes(float64(max(o.Batch, 1))*float64(o.M*o.K+o.K*o.N+o.M*o.N)) * o.DType.Size()
-	}
-	peak := g.peaks[o.DType]
-	if key.grouped {
-		peak *= g.law.Grouped
-	}
-	s = g.base(&with, peak, g.sms, g.memory)
+	s = g.bare(o, 0, 1)
 	if o.Batch <= 1 && !key.grouped {
 		s *= g.correction(o)
 	}
@@ -388,6 +398,20 @@ func (g *gemmModel) time(o *tape.Op) units.Seconds {
 	g.cache[key] = s
 	g.mu.Unlock()
 	return units.Seconds(s)
+}
+
+// bare is the law for an op on this GPU with so many SMs taken and memory so much
+// slower.
+func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
+	with := *o
+	if with.Bytes == 0 {
+		with.Bytes = units.Bytes(float64(max(o.Batch, 1))*float64(o.M*o.K+o.K*o.N+o.M*o.N)) * o.DType.Size()
+	}
+	peak := g.peaks[o.DType]
+	if o.Class == tape.GroupedGEMM {
+		peak *= g.law.Grouped
+	}
+	return g.base(&with, peak, g.sms, taken, g.memory*slower)
 }
 
 // correction is the mean of measured over law of nearby points, weighted by

@@ -59,7 +59,6 @@ type pricer struct {
 // lawView is the part of the hardware laws that the pricer reads often.
 type lawView struct {
 	gap, latency           units.Seconds
-	gemm, attention, other float64 // contention
 	collectives            map[string]float64
 	skew                   float64
 	gemmClock, gemmRates   float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
@@ -84,7 +83,7 @@ func newPricer(j *strategies.Job) (*pricer, error) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
-	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency, gemm: l.Overlap.GEMM, attention: l.Overlap.Attention, other: l.Overlap.Other,
+	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
 		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, memory: 1}
 	if l.Power != nil {
 		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
@@ -174,17 +173,6 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 	return t * units.Seconds(p.law.memory)
 }
 
-// loaded is the factor by which communication slows an op.
-func (p *pricer) loaded(c tape.Class) units.Seconds {
-	switch workOf(c) {
-	case gemmWork:
-		return units.Seconds(p.law.gemm)
-	case attentionWork:
-		return units.Seconds(p.law.attention)
-	}
-	return units.Seconds(p.law.other)
-}
-
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	h := &p.host
@@ -224,6 +212,7 @@ type section struct {
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
 	comm     map[string]units.Seconds
+	fewer    units.Seconds // that GEMMs take longer beside a collective
 	syncAt   int // launches before the host waits for the device; -1: never
 }
 
@@ -257,8 +246,11 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			s.effort[commWork] += t
 		case o.Class != tape.NoKernel:
 			l.Busy = p.device(o)
-			l.Loaded = l.Busy * p.loaded(o.Class)
+			l.Loaded = l.Busy * units.Seconds(p.timer.Beside(o))
 			w := workOf(o.Class)
+			if w == gemmWork {
+				s.fewer += l.Loaded - l.Busy
+			}
 			s.time[w] += l.Busy
 			s.effort[w] += l.Busy * units.Seconds(p.timer.Utilization(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
@@ -312,6 +304,6 @@ func (p *pricer) unit(u *ops.Unit) unit {
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
 	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.device(&o), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
-	l.Loaded = l.Busy * p.loaded(o.Class)
+	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
 }
