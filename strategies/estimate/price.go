@@ -58,11 +58,11 @@ type pricer struct {
 
 // lawView is the part of the hardware laws that the pricer reads often.
 type lawView struct {
-	gap, latency           units.Seconds
-	collectives            map[string]float64
-	skew                   float64
-	gemmClock, gemmRates   float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
-	memory                 float64 // time factor of memory-bound work at the current clock
+	gap, latency         units.Seconds
+	collectives          map[string]float64
+	skew                 float64
+	gemmClock, gemmRates float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	memory               float64 // time factor of memory-bound work at the current clock
 }
 
 func newPricer(j *strategies.Job) (*pricer, error) {
@@ -213,7 +213,7 @@ type section struct {
 	again    units.FLOPs // of flops, spent on recomputation
 	comm     map[string]units.Seconds
 	fewer    units.Seconds // that GEMMs take longer beside a collective
-	syncAt   int // launches before the host waits for the device; -1: never
+	syncAt   int           // launches before the host waits for the device; -1: never
 }
 
 // price prices a section.
