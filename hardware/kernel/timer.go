@@ -570,8 +570,8 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		shape.QKDim, shape.VDim, shape.Flavour = int64(p.Width), int64(p.Width), ""
 		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
 		e := math.Exp(-d / (2 * w * w))
-		if d < 1e-12 {
-			e = 3
+		if d < 1e-12 { // measured itself
+			return math.Exp(r)
 		}
 		sum += e * r
 		weight += e

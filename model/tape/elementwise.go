@@ -158,22 +158,29 @@ func (t *Tape) To(x *Tensor, d DType) *Tensor {
 		return t.Hold(x)
 	}
 	t.begin()
-	y := t.castTo(x, d)
-	src := x.dtype
+	y := t.castTo(x, d, x.param != 0)
+	src, weight := x.dtype, x.param != 0
 	t.attach("to", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.castTo(g[0], src)}
+		return []*Tensor{t.castTo(g[0], src, weight)}
 	})
 	return y
 }
 
-// castTo emits the copy of a cast, without a node.
-func (t *Tape) castTo(x *Tensor, d DType) *Tensor {
+// castTo emits the copy of a cast, without a node. A compiler casts activations in the
+// kernel that makes or reads them, and weights and their gradients in one that
+// does nothing else.
+func (t *Tape) castTo(x *Tensor, d DType, weight bool) *Tensor {
 	if x.dtype == d {
 		return t.Hold(x)
 	}
 	y := t.shape(d, x)
 	t.alloc(y)
-	t.kernel("to", y, x)
+	switch {
+	case !t.Compiled:
+		t.kernel("to", y, x)
+	case weight:
+		t.emit(Op{Prim: "to", Class: Vectorized, DType: d, Elements: float64(y.Size()), Bytes: x.reads() + y.bytes()})
+	}
 	return y
 }
 

@@ -486,7 +486,7 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 		g = r
 	}
 	if g.dtype != x.dtype {
-		c := t.castTo(g, x.dtype)
+		c := t.castTo(g, x.dtype, x.param != 0)
 		t.Release(g)
 		g = c
 	}
