@@ -55,6 +55,7 @@ type GEMMLaw struct {
 	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
 	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
 	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
+	Source    string             `yaml:"source"`     // "": that of all laws of its file
 	Spread    `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
@@ -98,6 +99,7 @@ type AttentionLaw struct {
 	Flavour  map[string][]float64 `yaml:"flavour"` // rate factors of other implementations, forward and backward: flash, flash1
 	Dropout  []float64            `yaml:"dropout"` // time factors with dropout inside, forward and backward
 	Points   AttentionPoints      `yaml:"points"`
+	Source   string               `yaml:"source"` // "": that of all laws of its file
 	Spread   `yaml:",inline"`
 	On       *GPU
 }

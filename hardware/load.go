@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"embed"
 	"os"
 	"sort"
@@ -180,18 +181,18 @@ func (p *Profile) check(doc *yamlx.Document, n *yaml.Node) error {
 	return nil
 }
 
-// merge fills l with the sections of own, measured on gpu.
+// merge fills l with the sections of own, measured on gpu where they do not say.
 func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	if own.Source != "" {
 		l.Source, l.Conditions = own.Source, own.Conditions
 	}
 	if own.GEMM != nil {
 		l.GEMM, mark["gemm"] = own.GEMM, true
-		l.GEMM.On = gpu
+		l.GEMM.On, l.GEMM.Source = cmp.Or(l.GEMM.On, gpu), cmp.Or(l.GEMM.Source, own.Source)
 	}
 	if own.Attention != nil {
 		l.Attention, mark["attention"] = own.Attention, true
-		l.Attention.On = gpu
+		l.Attention.On, l.Attention.Source = cmp.Or(l.Attention.On, gpu), cmp.Or(l.Attention.Source, own.Source)
 	}
 	if len(own.Kernels) > 0 {
 		kernels := make(map[string]KernelLaw, len(l.Kernels)+len(own.Kernels))
@@ -199,7 +200,7 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 			kernels[k] = v
 		}
 		for k, v := range own.Kernels {
-			v.On = gpu
+			v.On, v.Source = cmp.Or(v.On, gpu), cmp.Or(v.Source, own.Source)
 			kernels[k] = v
 		}
 		l.Kernels, mark["kernels"] = kernels, true
@@ -212,14 +213,14 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	}
 	if own.Power != nil {
 		l.Power, mark["power"] = own.Power, true
-		l.Power.On = gpu
+		l.Power.On = cmp.Or(l.Power.On, gpu)
 	}
 	if own.Memory != nil {
 		l.Memory, mark["memory"] = own.Memory, true
 	}
 	if own.Step != nil {
 		l.Step, mark["step"] = own.Step, true
-		l.Step.On = gpu
+		l.Step.On = cmp.Or(l.Step.On, gpu)
 	}
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true

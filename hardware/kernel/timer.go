@@ -13,7 +13,6 @@ import (
 // Timer prices ops on one GPU. It may be used from several goroutines.
 type Timer struct {
 	gpu     *hardware.GPU
-	laws    *hardware.Laws
 	classes [tape.NumClasses]classLaw
 	gemm    gemmModel
 	attn    attentionModel
@@ -29,7 +28,7 @@ type classLaw struct {
 
 // New returns the timer of a profile.
 func New(p *hardware.Profile) (*Timer, error) {
-	t := &Timer{gpu: &p.GPU, laws: &p.Laws, floor: p.Laws.Launch.Floor}
+	t := &Timer{gpu: &p.GPU, floor: p.Laws.Launch.Floor}
 	for i := range t.classes {
 		c := tape.Class(i)
 		law, ok := p.Laws.Kernels[c.String()]
@@ -115,24 +114,23 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 // was measured on another GPU.
 func (t *Timer) Spread(o *tape.Op) (own, other float64) {
 	var s *hardware.Spread
-	var on *hardware.GPU
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
-		s, on = &t.gemm.law.Spread, t.gemm.law.On
+		s = &t.gemm.law.Spread
 	case tape.Attention:
-		s, on = &t.attn.law.Spread, t.attn.law.On
+		s = &t.attn.law.Spread
 	default:
 		c := &t.classes[o.Class]
 		if !c.known {
 			return unknownClass, 0
 		}
-		s, on = &c.law.Spread, c.law.On
+		s = &c.law.Spread
 	}
 	own = s.Residual
 	if own == 0 {
 		own = unknownClass
 	}
-	if on != nil && on.Name.Value != t.gpu.Name.Value {
+	if on := t.on(o); on != nil && on.Name.Value != t.gpu.Name.Value {
 		other = max(s.Extrapolate, scaledClass)
 	}
 	return own, other
@@ -215,12 +213,12 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 		return e
 	case tape.GEMM, tape.GroupedGEMM:
 		e.Bound, e.Formula, e.RelErr = t.gemm.explain(o)
-		e.Source = t.laws.Source
+		e.Source = t.gemm.law.Source
 	case tape.Attention:
 		e.Bound = Compute
 		e.Formula = fmt.Sprintf("setup + FLOPs / (%.3f of peak)", t.attn.rate(o.Attn))
 		e.RelErr = t.attn.law.Residual
-		e.Source = t.laws.Source
+		e.Source = t.attn.law.Source
 	default:
 		c := &t.classes[o.Class]
 		if !c.known {
@@ -228,9 +226,6 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 			c = &t.classes[tape.Vectorized]
 		} else {
 			e.Source, e.RelErr = c.law.Source, c.law.Residual
-		}
-		if e.Source == "" {
-			e.Source = t.laws.Source
 		}
 		e.Bound = Memory
 		if c.law.Limit == "issue" {
@@ -298,13 +293,10 @@ func (g *gemmModel) init(p *hardware.Profile) {
 // achievable is the tensor rate with full waves, by dtype. A format without
 // tensor cores runs on the next wider one the GPU has.
 func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float64 {
-	name := d.String()
-	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
-		name = "tf32"
-	}
-	for _, try := range []string{name, "bf16", "fp16", "fp32"} {
+	names := formats(d)
+	for _, try := range names {
 		if peak := p.GPU.Peak.Of(try); peak > 0 {
-			rate, ok := law.Rate[name]
+			rate, ok := law.Rate[names[0]]
 			if !ok {
 				rate = law.Rate["bf16"]
 			}
@@ -312,6 +304,15 @@ func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float6
 		}
 	}
 	return 1
+}
+
+// formats are the formats that multiplies of a dtype may run in, the best first.
+func formats(d tape.DType) []string {
+	name := d.String()
+	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
+		name = "tf32"
+	}
+	return []string{name, "bf16", "fp16", "fp32"}
 }
 
 // on is the law alone for the GPU that it was measured on; the residuals of the
@@ -568,6 +569,7 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		shape := *s
 		shape.Batch, shape.Heads, shape.Queries, shape.Keys = int64(p.Batch), int64(p.Heads), int64(p.Sequence), int64(p.Sequence)
 		shape.QKDim, shape.VDim, shape.Flavour = int64(p.Width), int64(p.Width), ""
+		shape.Causal = !p.Masked // as they were measured; what the law misses there it misses without a mask too
 		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
 		e := math.Exp(-d / (2 * w * w))
 		if d < 1e-12 { // measured itself

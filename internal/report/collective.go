@@ -80,7 +80,11 @@ func (c *Collective) placement() string {
 	if len(islands) == 1 {
 		text += " with all ranks"
 	} else {
-		text += fmt.Sprintf(" with %s each: %s", plural(int(c.Group.PerNode), "rank"), strings.Join(shortened(islands), ", "))
+		most := ""
+		if c.Group.Ranks%c.Group.PerNode != 0 {
+			most = "up to "
+		}
+		text += fmt.Sprintf(" with %s%s each: %s", most, plural(int(c.Group.PerNode), "rank"), strings.Join(shortened(islands), ", "))
 	}
 	if c.Group.Stride > 1 {
 		text += fmt.Sprintf("; a rank on every %s GPU", ordinal(c.Group.Stride))
