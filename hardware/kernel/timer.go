@@ -393,7 +393,7 @@ func (g *gemmModel) time(o *tape.Op) units.Seconds {
 	}
 	s = g.bare(o, 0, 1)
 	if o.Batch <= 1 && !key.grouped {
-		s *= g.correction(o)
+		s *= g.correction(o, nil)
 	}
 	g.mu.Lock()
 	g.cache[key] = s
@@ -416,8 +416,9 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 }
 
 // correction is the mean of measured over law of nearby points, weighted by
-// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1.
-func (g *gemmModel) correction(o *tape.Op) float64 {
+// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1. One
+// point may be left out.
+func (g *gemmModel) correction(o *tape.Op, without *point) float64 {
 	pts := g.points[o.Layout]
 	if len(pts) == 0 {
 		return 1
@@ -434,7 +435,7 @@ func (g *gemmModel) correction(o *tape.Op) float64 {
 	for i := range pts {
 		p := &pts[i]
 		d := (p.m-m)*(p.m-m) + (p.n-n)*(p.n-n) + (p.k-k)*(p.k-k)
-		if d > 9*w*w {
+		if d > 9*w*w || p == without {
 			continue
 		}
 		if d < 1e-12 { // measured itself
@@ -540,12 +541,12 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 
 func (a *attentionModel) time(o *tape.Op) units.Seconds {
 	s := o.Attn
-	return units.Seconds(a.seconds(s, a.peak) * a.correction(s))
+	return units.Seconds(a.seconds(s, a.peak) * a.correction(s, nil))
 }
 
 // correction is the measured time over the law at nearby problems of the same
 // kind, as for matrix multiplies.
-func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
+func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {
 	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout {
 		return 1
 	}
@@ -558,7 +559,7 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 	lq, lw, lh := math.Log2(float64(s.Queries)), math.Log2(float64(s.QKDim)), math.Log2(float64(s.Batch*s.Heads))
 	for j := range a.law.Points {
 		p := &a.law.Points[j]
-		if p.Masked != s.Masked || p.Time[i] == 0 {
+		if p.Masked != s.Masked || p.Time[i] == 0 || p == without {
 			continue
 		}
 		dq, dw, dh := math.Log2(p.Sequence)-lq, math.Log2(p.Width)-lw, math.Log2(p.Batch*p.Heads)-lh
@@ -566,10 +567,7 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		if d > 9*w*w {
 			continue
 		}
-		shape := *s
-		shape.Batch, shape.Heads, shape.Queries, shape.Keys = int64(p.Batch), int64(p.Heads), int64(p.Sequence), int64(p.Sequence)
-		shape.QKDim, shape.VDim, shape.Flavour = int64(p.Width), int64(p.Width), ""
-		shape.Causal = !p.Masked // as they were measured; what the law misses there it misses without a mask too
+		shape := pointShape(p, s.Backward)
 		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
 		e := math.Exp(-d / (2 * w * w))
 		if d < 1e-12 { // measured itself
@@ -579,4 +577,10 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		weight += e
 	}
 	return math.Exp(sum / weight)
+}
+
+// pointShape is the problem of a measured point.
+func pointShape(p *hardware.AttentionPoint, backward bool) tape.AttentionShape {
+	return tape.AttentionShape{Batch: int64(p.Batch), Heads: int64(p.Heads), KVHeads: int64(p.KVHeads), Queries: int64(p.Sequence), Keys: int64(p.Sequence),
+		QKDim: int64(p.Width), VDim: int64(p.Width), Masked: p.Masked, Causal: !p.Masked, Backward: backward}
 }
