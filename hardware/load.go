@@ -225,6 +225,9 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true
 	}
+	if len(own.Copies) > 0 {
+		l.Copies, mark["copies"] = own.Copies, true
+	}
 }
 
 // complete fills the sections that were not measured from the architecture.

@@ -192,11 +192,11 @@ func newKernelAttention(e *env) *cobra.Command {
 
 func newKernelMemory(e *env) *cobra.Command {
 	var f kernelFlags
-	var kind, size string
+	var kind, size, dtype string
 	var long strings.Builder
 	long.WriteString("Price a memory-bound kernel by its kind of access. The size is what it reads plus\nwhat it writes. Kinds:\n\n")
 	for _, k := range kernel.Kinds() {
-		long.WriteString("  " + k + strings.Repeat(" ", 14-len(k)) + kernel.KindText(k) + "\n")
+		long.WriteString("  " + k + strings.Repeat(" ", 23-len(k)) + kernel.KindText(k) + "\n")
 	}
 	cmd := &cobra.Command{
 		Use:     "memory --kind KIND --size SIZE",
@@ -211,16 +211,17 @@ func newKernelMemory(e *env) *cobra.Command {
 			}
 			ops := make([]tape.Op, len(sizes))
 			for i, b := range sizes {
-				if ops[i], err = kernel.Access(kind, b); err != nil {
-					return usage("--kind: %v", err)
+				if ops[i], err = kernel.Access(kind, dtype, b); err != nil {
+					return usage("%v", err)
 				}
 			}
 			return f.write(e, kind, kernel.KindText(kind), ops...)
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&kind, "kind", "copy", "`KIND` of access: "+strings.Join(kernel.Kinds(), ", "))
+	cmd.Flags().StringVar(&kind, "kind", "copy", "`KIND` of access, of those above")
 	cmd.Flags().StringVar(&size, "size", "1GiB", "`SIZE`: one, several (1MiB,25MiB) or a range that doubles (1KiB..1GiB)")
+	cmd.Flags().StringVar(&dtype, "dtype", "", "`TYPE` of the operands: bf16 or fp32 (default: the kind's usual one)")
 	complete(cmd, "kind", kernel.Kinds())
 	f.add(cmd)
 	return cmd

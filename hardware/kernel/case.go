@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
@@ -60,38 +61,53 @@ const (
 	headWidth  = 128
 )
 
-// access is one kind of access to memory: the kernel that has it, over so many
+// access is one kind of access to memory: the kernel that has it, over about n
 // elements.
 type access struct {
 	kind, what string
-	op         func(t *tape.Tape, n int64) // records the kernel on about n elements
+	types      []tape.DType // of the operands; the first is the usual one
+	op         func(t *tape.Tape, d tape.DType, n int64)
 }
+
+var (
+	both = []tape.DType{tape.BF16, tape.F32}
+	low  = both[:1]
+	fp32 = both[1:]
+)
 
 // accesses are the kinds, in the words of the calibration.
 var accesses = []access{
-	{"copy", "device-to-device copy", func(t *tape.Tape, n int64) { t.Copy(t.Outside(tape.BF16, n)) }},
-	{"rmw", "read, compute, write: contiguous, 16-bit", func(t *tape.Tape, n int64) { t.Scale("mul_scalar", t.Outside(tape.BF16, n)) }},
-	{"reduce_row", "sum of each row, fp32", func(t *tape.Tape, n int64) { t.Mean(t.Outside(tape.F32, rows(n, width), width)) }},
-	{"reduce_col", "sum of each column, 16-bit", func(t *tape.Tape, n int64) { t.SumRows(t.Outside(tape.BF16, rows(n, width), width)) }},
-	{"strided", "product of transposed heads with a table of positions, 16-bit", func(t *tape.Tape, n int64) {
+	{"copy", "contiguous elementwise kernel that reads and writes as much", both, func(t *tape.Tape, d tape.DType, n int64) { t.Scale("copy_", t.Outside(d, n)) }},
+	{"add", "sum of two contiguous tensors", both, func(t *tape.Tape, d tape.DType, n int64) { t.Add(t.Outside(d, n), t.Outside(d, n)) }},
+	{"rmw", "contiguous tensor scaled in place", both, func(t *tape.Tape, d tape.DType, n int64) { t.Scale("mul_", t.Outside(d, n)) }},
+	{"cast", "fp32 to 16-bit", low, func(t *tape.Tape, d tape.DType, n int64) { t.To(t.Outside(tape.F32, n), d) }},
+	{"memcpy", "device-to-device copy by the driver", both, func(t *tape.Tape, d tape.DType, n int64) { t.Copy(t.Outside(d, n)) }},
+	{"fill", "constant written", both, func(t *tape.Tape, d tape.DType, n int64) { t.Zeros(d, n) }},
+	{"upcast", "16-bit to fp32", low, func(t *tape.Tape, d tape.DType, n int64) { t.Float(t.Outside(d, n)) }},
+	{"broadcast", "product of rows with a vector", both, func(t *tape.Tape, d tape.DType, n int64) {
+		t.Mul(t.Outside(d, rows(n, width), width), t.Outside(d, width))
+	}},
+	{"strided", "product of transposed heads with a table of positions", both, func(t *tape.Tape, d tape.DType, n int64) {
 		heads := int64(width / headWidth)
-		x := t.Transpose(t.Outside(tape.BF16, 1, rows(n, width), heads, headWidth), 1, 2)
-		t.Mul(x, t.Outside(tape.BF16, 1, 1, rows(n, width), headWidth))
+		x := t.Transpose(t.Outside(d, 1, rows(n, width), heads, headWidth), 1, 2)
+		t.Mul(x, t.Outside(d, 1, 1, rows(n, width), headWidth))
 	}},
-	{"cast", "fp32 to 16-bit", func(t *tape.Tape, n int64) { t.To(t.Outside(tape.F32, n), tape.BF16) }},
-	{"upcast", "16-bit to fp32", func(t *tape.Tape, n int64) { t.Float(t.Outside(tape.BF16, n)) }},
-	{"broadcast", "product of rows with a vector, 16-bit", func(t *tape.Tape, n int64) {
-		t.Mul(t.Outside(tape.BF16, rows(n, width), width), t.Outside(tape.BF16, width))
+	{"slice", "half of each row copied", low, func(t *tape.Tape, d tape.DType, n int64) {
+		t.Contiguous(t.Slice(t.Outside(d, rows(n, width/2), width), -1, 0, width/2))
 	}},
-	{"concat", "two halves of each row joined, 16-bit", func(t *tape.Tape, n int64) {
-		x := t.Outside(tape.BF16, rows(n, width), width)
+	{"concat", "two halves of each row joined", low, func(t *tape.Tape, d tape.DType, n int64) {
+		x := t.Outside(d, rows(n, width), width)
 		t.Concat(t.Slice(x, -1, 0, width/2), t.Slice(x, -1, width/2, width))
 	}},
-	{"slice", "half of each row copied, 16-bit", func(t *tape.Tape, n int64) {
-		t.Contiguous(t.Slice(t.Outside(tape.BF16, rows(n, width/2), width), -1, 0, width/2))
+	{"reduce_row", "mean of each row", fp32, func(t *tape.Tape, d tape.DType, n int64) { t.Mean(t.Outside(d, rows(n, width), width)) }},
+	{"reduce_col", "sum of each column", low, func(t *tape.Tape, d tape.DType, n int64) { t.SumRows(t.Outside(d, rows(n, width), width)) }},
+	{"softmax_fp32", "log-softmax over a vocabulary", fp32, func(t *tape.Tape, d tape.DType, n int64) {
+		t.Softmax("log_softmax", t.Outside(d, rows(n, vocabulary), vocabulary))
 	}},
-	{"softmax_fp32", "log-softmax over a vocabulary, fp32", func(t *tape.Tape, n int64) {
-		t.Softmax("log_softmax", t.Outside(tape.F32, rows(n, vocabulary), vocabulary))
+	{"softmax_fp32_backward", "its gradient", fp32, func(t *tape.Tape, d tape.DType, n int64) {
+		y := t.Softmax("log_softmax", t.Input(d, true, rows(n, vocabulary), vocabulary))
+		t.Cut(tape.Backward)
+		t.Backward(y, t.GradOf(y, d))
 	}},
 }
 
@@ -118,31 +134,48 @@ func KindText(kind string) string {
 }
 
 // Access is the memory-bound kernel of a kind that reads and writes so many bytes,
-// as near as whole rows come.
-func Access(kind string, bytes units.Bytes) (tape.Op, error) {
-	for _, a := range accesses {
+// as near as whole rows come. The operands have the named type; "" is the usual one.
+func Access(kind, dtype string, bytes units.Bytes) (tape.Op, error) {
+	for i := range accesses {
+		a := &accesses[i]
 		if a.kind != kind {
 			continue
 		}
+		d := a.types[0]
+		if dtype != "" {
+			known := make([]string, len(a.types))
+			for k, t := range a.types {
+				known[k] = t.String()
+			}
+			at := slices.Index(known, dtype)
+			if at < 0 {
+				return tape.Op{}, fmt.Errorf("%s has no kernel of type %q%s", kind, dtype, diag.DidYouMean(dtype, known))
+			}
+			d = a.types[at]
+		}
 		n := float64(1 << 20)
-		o := record(a, int64(n))
+		o := record(a, d, int64(n))
 		for range 3 { // bytes are nearly proportional to elements, but for the row that is broadcast
 			n = max(n*float64(bytes/o.Bytes), 1)
-			o = record(a, int64(n))
+			o = record(a, d, int64(n))
 		}
 		return o, nil
 	}
 	return tape.Op{}, fmt.Errorf("%q is not a kind of access%s", kind, diag.DidYouMean(kind, Kinds()))
 }
 
-// record runs a case on about n elements.
-func record(a access, n int64) tape.Op {
+// record runs a case on about n elements; its kernel is the first after the last cut.
+func record(a *access, d tape.DType, n int64) tape.Op {
 	t := tape.New()
-	t.Grad(false)
-	a.op(t, n)
-	s := t.Cut(tape.Forward)
-	return s.Ops[0]
+	a.op(t, d, n)
+	return t.Cut(tape.Forward).Ops[0]
 }
 
 // LayoutOf names the multiplies of a linear layer.
 var LayoutOf = map[string]tape.Layout{"fprop": tape.LayoutForward, "dgrad": tape.LayoutDgrad, "wgrad": tape.LayoutWgrad}
+
+// Adam is the fused optimizer on n parameters that are held, with gradients and
+// moments, in one format: it reads all four and writes all but the gradients.
+func Adam(d tape.DType, n float64) tape.Op {
+	return tape.Op{Prim: "optimizer", Class: tape.Optimizer, DType: d, Elements: n, Bytes: 7 * units.Bytes(n) * d.Size(), Count: 1, Phase: tape.Optimize}
+}

@@ -481,24 +481,6 @@ func (a *attentionModel) init(p *hardware.Profile) {
 	}
 }
 
-// at interpolates a table over head width; linear between, flat beyond.
-func (a *attentionModel) at(table []float64, width float64) float64 {
-	w := a.law.Widths
-	if len(table) == 0 {
-		return 1
-	}
-	if width <= w[0] {
-		return table[0]
-	}
-	for i := 1; i < len(w); i++ {
-		if width <= w[i] {
-			f := (width - w[i-1]) / (w[i] - w[i-1])
-			return table[i-1]*(1-f) + table[i]*f
-		}
-	}
-	return table[len(table)-1]
-}
-
 func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
 	if s.Backward {
 		return &a.law.Backward
@@ -507,7 +489,7 @@ func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
 }
 
 func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
-	return a.at(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
+	return a.law.At(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
 }
 
 // seconds is the law for a problem at a peak rate.
@@ -516,15 +498,15 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	width := float64(s.QKDim+s.VDim) / 2
 	pairs := s.Pairs()
 	if s.Masked {
-		pairs *= a.at(p.Masked, width)
+		pairs *= a.law.At(p.Masked, width)
 	} else if s.Causal {
-		pairs += a.at(p.Diagonal, width) * float64(s.Queries)
+		pairs += a.law.At(p.Diagonal, width) * float64(s.Queries)
 	}
 	flops := 2 * float64(s.Batch*s.Heads) * pairs * float64(s.QKDim+s.VDim)
 	if s.Backward {
 		flops *= 2.5
 	}
-	rate := a.at(p.Rate, width) * peak
+	rate := a.law.At(p.Rate, width) * peak
 	i := 0
 	if s.Backward {
 		i = 1

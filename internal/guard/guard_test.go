@@ -32,6 +32,7 @@ var layers = [][]string{
 	{"model/ops"},
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
+	{"calibrate/sample"},
 	{"calibrate/cuda", "calibrate/fit"},
 	{"calibrate/probe"},
 	{"calibrate"},
@@ -49,7 +50,7 @@ var layers = [][]string{
 
 // measuring are the packages that touch a GPU. A prediction needs none, so no
 // package imports them but the command and each other.
-var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit"}
+var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit", "calibrate/sample"}
 
 // nvml is a library that does, too.
 const nvml = "github.com/NVIDIA/go-nvml"

@@ -132,7 +132,7 @@ func (k *Kernel) shape() ordered {
 		}
 		return ordered{{"seq", a.Queries}, {"heads", a.Heads}, {"kv_heads", a.KVHeads}, {"head_dim", a.QKDim}, {"batch", a.Batch}, {"causal", a.Causal}, {"direction", direction}, {"dtype", o.DType.String()}}
 	}
-	return ordered{{"kind", k.Kind}, {"class", o.Class.String()}, {"elements", o.Elements}}
+	return ordered{{"kind", k.Kind}, {"class", o.Class.String()}, {"dtype", o.DType.String()}, {"elements", o.Elements}}
 }
 
 func (k *Kernel) plain() any {

@@ -409,6 +409,13 @@ func (t *Tape) SumRows(x *Tensor) *Tensor {
 	return r
 }
 
+// Zeros is a tensor that a kernel fills with a constant.
+func (t *Tape) Zeros(d DType, dims ...int64) *Tensor {
+	y := t.empty(d, dims...)
+	t.fill(y)
+	return y
+}
+
 // Copy is a device-to-device copy of a contiguous tensor, without a gradient.
 func (t *Tape) Copy(x *Tensor) *Tensor {
 	y := t.like(x)

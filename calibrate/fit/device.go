@@ -1,0 +1,214 @@
+package fit
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/perfplan/perfplan/calibrate/sample"
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// launch reads the gap between dependent kernels. The cost of a launch on the host
+// stays the recipes': theirs are of a framework, not of the driver.
+func (x *fitter) launch() {
+	x.gap = float64(x.base.Laws.Launch.Gap)
+	points := x.alone("launch")
+	var gaps []float64
+	p := x.probe("launch")
+	for _, c := range points {
+		p.Points++
+		if c.of["kind"] == "gap" {
+			gaps = append(gaps, c.seconds)
+		}
+	}
+	if x.missing("launch", "launch costs are", len(gaps), 1) {
+		return
+	}
+	l := *x.machine.Laws.Launch
+	l.Gap = units.Seconds(median(gaps))
+	p.Base = math.Abs(math.Log(float64(l.Gap / x.base.Laws.Launch.Gap)))
+	x.gap = float64(l.Gap)
+	x.machine.Laws.Launch, x.own.Launch = &l, &l
+}
+
+// powerClasses are the laws' names of the probe's classes.
+var powerClasses = map[string]string{"gemm": "gemm", "attention": "attention", "memory": "memory", "comm": "collective"}
+
+// power reads the limit, the power at rest, the clock above which multiplies gain
+// nothing, and the power of each kind of work, from work that runs on and on.
+func (x *fitter) power() {
+	steady, burst := map[string]point{}, map[string]point{}
+	for _, p := range x.cases["power"] {
+		if p.all {
+			continue
+		}
+		mode := p.of["mode"]
+		if mode == "" {
+			mode = p.mode
+		}
+		if mode == sample.Sustained || p.of["class"] == "idle" {
+			steady[p.of["class"]] = p
+		} else {
+			burst[p.of["class"]] = p
+		}
+		x.probe("power").Points++
+	}
+	base := x.base.Laws.Power
+	if x.missing("power", "the power law is", len(steady), 1) || base == nil {
+		return
+	}
+	on := x.machine.GPU
+	law := *base
+	law.On, law.Class = &on, maps.Clone(base.Class)
+	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	if p := steady["idle"]; p.power > 0 {
+		law.Idle = units.Watts(p.power)
+	}
+	var highest units.Watts
+	throttled := false
+	for _, name := range slices.Sorted(maps.Keys(steady)) {
+		p := steady[name]
+		highest, throttled = max(highest, units.Watts(p.power)), throttled || p.slow || p.clock > 0 && p.clock < 0.95*top && name != "idle"
+	}
+	if throttled && highest > 0 {
+		law.Cap = highest
+	}
+	g, b := steady["gemm"], burst["gemm"]
+	if g.clock > 0 && g.seconds > 0 && b.seconds > 0 && g.seconds > b.seconds {
+		// The sustained rate is in proportion to its clock, the burst's to the clock that the
+		// current limit allows.
+		law.GEMMClock = units.Hertz(min(g.clock*g.seconds/b.seconds, top))
+	}
+	if m, b := steady["memory"], burst["memory"]; m.clock > 0 && m.clock < 0.97*top && m.seconds > b.seconds && b.seconds > 0 {
+		law.MemoryExp = math.Log(m.seconds/b.seconds) / math.Log(top/m.clock)
+	}
+	for _, name := range slices.Sorted(maps.Keys(powerClasses)) {
+		p, class := steady[name], powerClasses[name]
+		c, known := law.Class[class]
+		if p.power <= 0 || !known {
+			continue
+		}
+		ratio := 1.0
+		if p.clock > 0 && p.clock < top {
+			ratio = p.clock / top
+		}
+		if class == "gemm" && law.GEMMClock > 0 {
+			ratio = min(ratio, float64(law.GEMMClock)/top)
+		}
+		draw := units.Watts(p.power)
+		if class == "collective" { // on top of what runs beside it
+			draw = max(draw-law.Idle, 0)
+		}
+		if draw <= c.Static { // the part that does not fall with the clock cannot exceed all of it
+			c.Static = draw * c.Static / max(c.Full, 1)
+		}
+		c.Full = c.Static + (draw-c.Static)/units.Watts(math.Pow(ratio, law.Exponent))
+		law.Class[class] = c
+	}
+	x.machine.Laws.Power, x.own.Power = &law, &law
+}
+
+// copies keeps the curves between host and device.
+func (x *fitter) copies() {
+	type way struct {
+		direction string
+		pinned    bool
+	}
+	sets := map[way][]point{}
+	cases := x.alone("copy")
+	for i := range cases {
+		p := &cases[i]
+		w := way{p.of["direction"], p.flag("pinned")}
+		if _, ok := p.number("bytes"); !ok || w.direction != "h2d" && w.direction != "d2h" {
+			x.drop("copy", p, "direction or bytes cannot be read")
+			continue
+		}
+		sets[w] = append(sets[w], *p)
+	}
+	if x.missing("copy", "copies between host and device are", len(sets), 1) {
+		return
+	}
+	var out []float64
+	var labels []string
+	worst := 0.0
+	for _, w := range []way{{"h2d", true}, {"h2d", false}, {"d2h", true}, {"d2h", false}} {
+		if sets[w] == nil {
+			continue
+		}
+		k := sizes(sets[w])
+		c := hardware.CopyCurve{Direction: w.direction, Pinned: w.pinned, Bytes: k.bytes, Time: k.times, RelErr: k.deviation()}
+		x.own.Copies = append(x.own.Copies, c)
+		worst = max(worst, c.RelErr)
+		for i, b := range k.bytes {
+			out, labels = append(out, k.left[i]), append(labels, w.direction+" "+b.String())
+		}
+	}
+	x.probe("copy").judge(labels, out, nil, worst)
+}
+
+// overlap reads how much compute and communication slow each other: the time of
+// each side beside the other over its time alone. The case with op none is the compute
+// alone; a collective alone is what its own probe measured.
+func (x *fitter) overlap() {
+	alone := map[string]float64{}
+	cases := x.cases["overlap"]
+	for i := range cases {
+		if p := &cases[i]; p.of["op"] == "none" {
+			alone[p.of["what"]] = p.seconds
+		}
+	}
+	fabric, err := x.fabric(x.own.Collectives)
+	slow := map[string][]float64{}
+	for i := range cases {
+		p := &cases[i]
+		if p.of["op"] == "none" {
+			continue
+		}
+		var op collective.Op
+		v, ok := p.whole("bytes", "gpus")
+		if e := op.UnmarshalText([]byte(p.of["op"])); e != nil || err != nil || !ok {
+			x.drop("overlap", p, "op, bytes or gpus cannot be read")
+			continue
+		}
+		switch p.of["side"] {
+		case "compute":
+			if a := alone[p.of["what"]]; a > 0 {
+				slow[p.of["what"]] = append(slow[p.of["what"]], p.seconds/a)
+			} else {
+				x.drop("overlap", p, "the same compute alone (op none) is missing")
+			}
+		case "comm":
+			a := float64(fabric.Time(op, units.Bytes(v[0]), fabric.Group(v[1], 1)))
+			slow[op.String()] = append(slow[op.String()], p.seconds/a)
+		default:
+			x.drop("overlap", p, "side is neither compute nor comm")
+		}
+	}
+	if x.missing("overlap", "the slowdown of overlapped work is", len(slow), 1) {
+		return
+	}
+	law := *x.base.Laws.Overlap
+	law.Collectives = maps.Clone(law.Collectives)
+	p := x.probe("overlap")
+	for _, name := range slices.Sorted(maps.Keys(slow)) {
+		factor := max(median(slow[name]), 1)
+		p.Points += len(slow[name])
+		switch name {
+		case "gemm":
+			law.GEMM = factor
+		case "copy":
+			law.Other = factor
+		case "attention":
+			law.Attention = factor
+		default:
+			if law.Collectives == nil {
+				law.Collectives = map[string]float64{}
+			}
+			law.Collectives[name] = factor
+		}
+	}
+	x.own.Overlap = &law
+}
