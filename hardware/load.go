@@ -73,6 +73,22 @@ func Names() []string {
 	return names
 }
 
+// ByDevice returns the catalog's plainest profile of a GPU, by the name that
+// nvidia-smi prints: the one that the others of that GPU inherit.
+func ByDevice(name string) (*Profile, bool) {
+	for _, n := range Names() {
+		p, err := fromCatalog(n)
+		if err != nil || name == "" || p.GPU.Name.Value != name {
+			continue
+		}
+		if parent, err := fromCatalog(p.Inherits); err == nil && parent.GPU.Name.Value == name {
+			continue
+		}
+		return p, true
+	}
+	return nil, false
+}
+
 // Load returns a profile by catalog name or path of a hardware/v1 file.
 func Load(name string) (*Profile, error) {
 	for _, n := range Names() {

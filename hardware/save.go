@@ -15,9 +15,12 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 )
 
+// digits of a fitted constant that mean anything, and some more.
+const digits = 6
+
 // Encode writes a hardware/v1 file: what the profile inherits, and the facts and
-// laws that it holds. Load gives them back. Facts and laws that are to be
-// inherited must be left out of the profile.
+// laws that it holds. Load gives them back, the constants of laws to six digits.
+// Facts and laws that are to be inherited must be left out of the profile.
 func Encode(p *Profile) ([]byte, error) {
 	f := file{Format: "hardware/v1", Title: p.Title, Inherits: p.Inherits, GPU: p.GPU, Node: p.Node, Network: p.Network, Software: p.Software, Price: p.Price, Measured: p.Laws}
 	n, err := encode(reflect.ValueOf(f))
@@ -37,6 +40,9 @@ func Encode(p *Profile) ([]byte, error) {
 func encode(v reflect.Value) (*yaml.Node, error) {
 	if v.IsZero() {
 		return nil, nil
+	}
+	if v.Kind() == reflect.Float64 && v.Type() != reflect.TypeFor[units.Bytes]() {
+		v = rounded(v)
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
 		text, err := m.MarshalText()
@@ -76,6 +82,14 @@ func encode(v reflect.Value) (*yaml.Node, error) {
 		return scalar(strconv.FormatFloat(v.Float(), 'g', -1, 64)), nil
 	}
 	return scalar(fmt.Sprint(v.Interface())), nil
+}
+
+// rounded is a number to as many digits as are written.
+func rounded(v reflect.Value) reflect.Value {
+	f, _ := strconv.ParseFloat(strconv.FormatFloat(v.Float(), 'e', digits-1, 64), 64) // its own text
+	out := reflect.New(v.Type()).Elem()
+	out.SetFloat(f)
+	return out
 }
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }

@@ -39,7 +39,7 @@ func (x *fitter) attention() {
 	if x.missing("attention", "the attention law is", len(shots), few) {
 		return
 	}
-	before := errors(x.timer(), shots)
+	before := residuals(x.timer(), shots)
 	base, on := x.base.Laws.Attention, x.machine.GPU
 	law := *base
 	law.Points, law.On, law.Source = nil, &on, ""
@@ -67,11 +67,11 @@ func (x *fitter) attention() {
 		with(refine(1+2*n, func(f []float64) []float64 {
 			with(f)
 			x.machine.Laws.Attention = &law
-			return errors(x.timer(), some)
+			return residuals(x.timer(), some)
 		}))
 	}
 	x.machine.Laws.Attention = &law
-	alone := deviation(errors(x.timer(), shots))
+	alone := deviation(residuals(x.timer(), shots))
 	law.Points = attentionPoints(shots)
 	timer := x.timer()
 	left := timer.LeaveOneOutAttention()
@@ -85,7 +85,7 @@ func (x *fitter) attention() {
 	}
 	for _, s := range shots { // those without a mask are no points: the law foretells them
 		if !s.op.Attn.Causal {
-			out, labels = append(out, errors(timer, []shot{s})[0]), append(labels, s.name)
+			out, labels = append(out, residuals(timer, []shot{s})[0]), append(labels, s.name)
 		}
 	}
 	law.Residual, law.Extrapolate = deviation(out), max(base.Extrapolate, alone)

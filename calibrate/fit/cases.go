@@ -26,16 +26,19 @@ type point struct {
 	count   int
 }
 
-// check refuses samples that no clock shows, by line.
-func check(f *sample.File, name string) error {
+// check refuses samples that no clock shows; line tells where a sample stands.
+func check(f *sample.File, name string, line func(i int) int) error {
 	var list diag.List
-	fail := func(i int, format string, args ...any) {
-		list = append(list, &diag.Error{File: name, Line: i + 2, Col: 1, Message: fmt.Sprintf(format, args...)}) // after the header
-	}
 	for i := range f.Samples {
 		s := &f.Samples[i]
+		fail := func(format string, args ...any) {
+			list = append(list, &diag.Error{File: name, Line: line(i), Col: 1, Message: fmt.Sprintf(format, args...)})
+		}
 		if s.Error != "" {
 			continue
+		}
+		if s.Probe == "" {
+			fail("probe is missing; a sample names the probe that made it")
 		}
 		for _, v := range []struct {
 			key   string
@@ -43,16 +46,13 @@ func check(f *sample.File, name string) error {
 		}{{"seconds", s.Seconds}, {"low_s", s.Low}, {"high_s", s.High}, {"clock_hz", s.ClockHz}, {"power_w", s.PowerW}} {
 			switch {
 			case math.IsNaN(v.value) || math.IsInf(v.value, 0):
-				fail(i, "%s: %v; a sample of probe %s needs a finite number", v.key, v.value, s.Probe)
+				fail("%s: %v; a sample of probe %s needs a finite number", v.key, v.value, s.Probe)
 			case v.value < 0:
-				fail(i, "%s: %v is negative; remove the sample of probe %s or measure it again", v.key, v.value, s.Probe)
-			case v.key == "seconds" && v.value == 0 && s.Probe != "power":
-				fail(i, "seconds: 0; a sample of probe %s needs the time it took, or an error", s.Probe)
+				fail("%s: %v is negative; remove the sample of probe %s or measure it again", v.key, v.value, s.Probe)
+			case v.key == "seconds" && v.value == 0 && s.Probe != "power" && s.Probe != "launch": // at rest nothing runs; a difference may vanish
+				fail("seconds: 0; a sample of probe %s needs the time it took, or an error", s.Probe)
 			}
 		}
-	}
-	if len(f.Samples) == 0 {
-		return &diag.Error{File: name, Message: "holds no sample; run perfplan calibrate"}
 	}
 	return list.Err()
 }
@@ -121,7 +121,7 @@ func (x *fitter) group(samples []sample.Sample) map[string][]point {
 // number reads a whole or decimal number of a case.
 func (p *point) number(key string) (float64, bool) {
 	v, err := strconv.ParseFloat(p.of[key], 64)
-	return v, err == nil && v > 0 && !math.IsInf(v, 0)
+	return v, err == nil && v > 0 && v < 1e15
 }
 
 // whole reads several whole numbers of a case.

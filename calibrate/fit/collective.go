@@ -2,6 +2,7 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -18,11 +19,11 @@ func (x *fitter) collectives() {
 	type group struct {
 		op           collective.Op
 		ranks, nodes int64
-		graph        bool
 	}
-	sets := map[group][]point{}
+	// Replayed from a graph a collective takes the time of the device alone, which is
+	// what a step sees while the host runs ahead. Sizes without a replay take the eager time.
+	eager, replayed := map[group]map[string]point{}, map[group]map[string]point{}
 	cases := x.cases["collective"]
-	var order []group
 	for i := range cases {
 		p := &cases[i]
 		var g group
@@ -32,23 +33,27 @@ func (x *fitter) collectives() {
 			x.drop("collective", p, "op, bytes or gpus cannot be read")
 			continue
 		}
-		g.ranks, g.nodes, g.graph = v[1], 1, p.flag("graph")
+		g.ranks, g.nodes = v[1], 1
 		if n, ok := p.whole("nodes"); ok {
 			g.nodes = n[0]
 		}
-		if sets[g] == nil {
-			order = append(order, g)
+		if eager[g] == nil {
+			eager[g], replayed[g] = map[string]point{}, map[string]point{}
 		}
-		sets[g] = append(sets[g], *p)
+		if p.flag("graph") {
+			replayed[g][p.of["bytes"]] = *p
+		} else {
+			eager[g][p.of["bytes"]] = *p
+		}
 	}
-	// Replayed from a graph a collective takes the time of the device alone, which is
-	// what a step sees while the host runs ahead.
-	order = slices.DeleteFunc(order, func(g group) bool {
-		replayed := g
-		replayed.graph = true
-		return !g.graph && sets[replayed] != nil
-	})
-	slices.SortFunc(order, func(a, b group) int {
+	sets := map[group][]point{}
+	for g := range eager {
+		maps.Copy(eager[g], replayed[g])
+		for _, bytes := range slices.Sorted(maps.Keys(eager[g])) {
+			sets[g] = append(sets[g], eager[g][bytes])
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(sets), func(a, b group) int {
 		return slices.Compare([]int64{int64(a.op), a.ranks, a.nodes}, []int64{int64(b.op), b.ranks, b.nodes})
 	})
 	if x.missing("collective", "the collectives are", len(order), 1) {

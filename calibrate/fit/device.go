@@ -7,42 +7,47 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate/sample"
 	"github.com/perfplan/perfplan/hardware"
-	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
-// launch reads the gap between dependent kernels. The cost of a launch on the host
-// stays the recipes': theirs are of a framework, not of the driver.
+// launch reads the gap between dependent kernels and the shortest kernel. What a
+// launch costs on the host stays the recipes': theirs is a framework's, not the driver's.
 func (x *fitter) launch() {
-	x.gap = float64(x.base.Laws.Launch.Gap)
-	points := x.alone("launch")
-	var gaps []float64
-	p := x.probe("launch")
-	for _, c := range points {
-		p.Points++
-		if c.of["kind"] == "gap" {
-			gaps = append(gaps, c.seconds)
-		}
+	base := x.base.Laws.Launch
+	l := *x.machine.Laws.Launch
+	x.gap = float64(l.Gap)
+	found := map[string]float64{}
+	for _, c := range x.alone("launch") {
+		x.probe("launch").Points++
+		found[c.of["kind"]] = c.seconds
 	}
-	if x.missing("launch", "launch costs are", len(gaps), 1) {
+	if found["floor"] > 0 {
+		l.Floor = units.Seconds(found["floor"])
+	}
+	gap := found["gap"]
+	if gap == 0 { // lost in the resolution of the clock
+		gap = found["period"] - found["floor"]
+	}
+	if gap > 0 {
+		l.Gap = units.Seconds(gap)
+	}
+	if x.missing("launch", "launch costs are", len(found), 1) {
 		return
 	}
-	l := *x.machine.Laws.Launch
-	l.Gap = units.Seconds(median(gaps))
-	p.Base = math.Abs(math.Log(float64(l.Gap / x.base.Laws.Launch.Gap)))
+	x.probe("launch").Base = math.Abs(math.Log(float64(l.Gap / base.Gap)))
 	x.gap = float64(l.Gap)
 	x.machine.Laws.Launch, x.own.Launch = &l, &l
 }
 
 // powerClasses are the laws' names of the probe's classes.
-var powerClasses = map[string]string{"gemm": "gemm", "attention": "attention", "memory": "memory", "comm": "collective"}
+var powerClasses = map[string]string{"gemm": "gemm", "attention": "attention", "memory": "memory", "issue": "issue", "comm": "collective"}
 
 // power reads the limit, the power at rest, the clock above which multiplies gain
 // nothing, and the power of each kind of work, from work that runs on and on.
 func (x *fitter) power() {
 	steady, burst := map[string]point{}, map[string]point{}
 	for _, p := range x.cases["power"] {
-		if p.all {
+		if gpus, ok := p.whole("gpus"); p.all || ok && gpus[0] > 1 {
 			continue
 		}
 		mode := p.of["mode"]
@@ -150,41 +155,32 @@ func (x *fitter) copies() {
 }
 
 // overlap reads how much compute and communication slow each other: the time of
-// each side beside the other over its time alone. The case with op none is the compute
-// alone; a collective alone is what its own probe measured.
+// each side beside the other over its time alone, which the case without the other
+// gives.
 func (x *fitter) overlap() {
-	alone := map[string]float64{}
+	alone, slow := map[string]float64{}, map[string][]float64{}
 	cases := x.cases["overlap"]
+	side := func(p *point) string {
+		if p.of["side"] == "comm" {
+			return p.of["op"]
+		}
+		return p.of["what"]
+	}
+	by := func(p *point) bool { return p.of["what"] == "none" || p.of["op"] == "none" }
 	for i := range cases {
-		if p := &cases[i]; p.of["op"] == "none" {
-			alone[p.of["what"]] = p.seconds
+		if p := &cases[i]; by(p) {
+			alone[side(p)+" "+p.of["bytes"]+" "+p.of["gpus"]] = p.seconds
 		}
 	}
-	fabric, err := x.fabric(x.own.Collectives)
-	slow := map[string][]float64{}
 	for i := range cases {
 		p := &cases[i]
-		if p.of["op"] == "none" {
+		if by(p) {
 			continue
 		}
-		var op collective.Op
-		v, ok := p.whole("bytes", "gpus")
-		if e := op.UnmarshalText([]byte(p.of["op"])); e != nil || err != nil || !ok {
-			x.drop("overlap", p, "op, bytes or gpus cannot be read")
-			continue
-		}
-		switch p.of["side"] {
-		case "compute":
-			if a := alone[p.of["what"]]; a > 0 {
-				slow[p.of["what"]] = append(slow[p.of["what"]], p.seconds/a)
-			} else {
-				x.drop("overlap", p, "the same compute alone (op none) is missing")
-			}
-		case "comm":
-			a := float64(fabric.Time(op, units.Bytes(v[0]), fabric.Group(v[1], 1)))
-			slow[op.String()] = append(slow[op.String()], p.seconds/a)
-		default:
-			x.drop("overlap", p, "side is neither compute nor comm")
+		if a := alone[side(p)+" "+p.of["bytes"]+" "+p.of["gpus"]]; a > 0 {
+			slow[side(p)] = append(slow[side(p)], p.seconds/a)
+		} else {
+			x.drop("overlap", p, "its time alone is missing")
 		}
 	}
 	if x.missing("overlap", "the slowdown of overlapped work is", len(slow), 1) {
@@ -192,10 +188,18 @@ func (x *fitter) overlap() {
 	}
 	law := *x.base.Laws.Overlap
 	law.Collectives = maps.Clone(law.Collectives)
+	if law.Collectives == nil {
+		law.Collectives = map[string]float64{}
+	}
 	p := x.probe("overlap")
+	var off []float64
+	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(slow)) {
-		factor := max(median(slow[name]), 1)
-		p.Points += len(slow[name])
+		middle := median(slow[name])
+		for _, f := range slow[name] {
+			off, labels = append(off, math.Log(f/middle)), append(labels, name)
+		}
+		factor := max(middle, 1)
 		switch name {
 		case "gemm":
 			law.GEMM = factor
@@ -204,11 +208,9 @@ func (x *fitter) overlap() {
 		case "attention":
 			law.Attention = factor
 		default:
-			if law.Collectives == nil {
-				law.Collectives = map[string]float64{}
-			}
 			law.Collectives[name] = factor
 		}
 	}
+	p.judge(labels, off, nil, deviation(off))
 	x.own.Overlap = &law
 }

@@ -66,8 +66,11 @@ type fitter struct {
 
 // Run fits a samples file over a base profile.
 func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
-	if err := check(f, o.Name); err != nil {
+	if err := check(f, o.Name, afterHeader); err != nil {
 		return nil, err
+	}
+	if len(f.Samples) == 0 {
+		return nil, &diag.Error{File: o.Name, Message: "holds no sample; run perfplan calibrate"}
 	}
 	x := &fitter{header: &f.Header, base: base, machine: *base, probes: map[string]*Probe{}}
 	x.machine.GPU.Name = x.device()

@@ -258,9 +258,9 @@ func TestPower(t *testing.T) {
 	w := r.Loaded.Laws.Power
 	require.InDelta(t, 118, float64(w.Idle), 1e-9)
 	require.InDelta(t, 691, float64(w.Cap), 1e-9)
-	require.InDelta(t, 1470e6*1426/1218, float64(w.GEMMClock), 1, "as the Hopper law was read off")
+	require.InEpsilon(t, 1470e6*1426/1218, float64(w.GEMMClock), 1e-5, "as the Hopper law was read off")
 	gemm := w.Class["gemm"]
-	require.InDelta(t, 691, float64(gemm.Static)+float64(gemm.Full-gemm.Static)*math.Pow(1470.0/1980, w.Exponent), 1e-6, "the law gives the sample back")
+	require.InDelta(t, 691, float64(gemm.Static)+float64(gemm.Full-gemm.Static)*math.Pow(1470.0/1980, w.Exponent), 0.01, "the law gives the sample back")
 	require.InDelta(t, 610, float64(w.Class["memory"].Full), 1e-9)
 	require.Equal(t, base(t).Laws.Power.Class["issue"], w.Class["issue"])
 }
@@ -268,14 +268,14 @@ func TestPower(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	n := newNoisy(t, 0)
 	n.collectives(4)
-	alone := float64(n.fabric.Time(collective.AllReduce, 64*units.MiB, collective.Group{Ranks: 4}))
-	n.add("overlap", 1e-3, "what", "gemm", "op", "none", "bytes", "0", "gpus", "4", "side", "compute")
+	n.add("overlap", 1e-3, "what", "gemm", "op", "none", "bytes", "67108864", "gpus", "4", "side", "compute")
+	n.add("overlap", 3e-3, "what", "none", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "comm")
 	n.add("overlap", 1.5e-3, "what", "gemm", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "compute")
-	n.add("overlap", 1.2*alone, "what", "gemm", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "comm")
+	n.add("overlap", 3.6e-3, "what", "gemm", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "comm")
 	r, err := Run(&n.file, base(t), Options{})
 	require.NoError(t, err)
 	require.InEpsilon(t, 1.5, r.Loaded.Laws.Overlap.GEMM, 1e-9)
-	require.InEpsilon(t, 1.2, r.Loaded.Laws.Overlap.Collectives["all-reduce"], 0.05)
+	require.InEpsilon(t, 1.2, r.Loaded.Laws.Overlap.Collectives["all-reduce"], 1e-9)
 	require.Equal(t, base(t).Laws.Overlap.Attention, r.Loaded.Laws.Overlap.Attention)
 }
 

@@ -79,8 +79,8 @@ func (x *fitter) timer() *kernel.Timer {
 	return t
 }
 
-// errors are ln(measured/predicted) of shots.
-func errors(t *kernel.Timer, shots []shot) []float64 {
+// residuals are ln(measured/predicted) of shots.
+func residuals(t *kernel.Timer, shots []shot) []float64 {
 	out := make([]float64, len(shots))
 	for i := range shots {
 		out[i] = math.Log(shots[i].kernel / float64(t.Time(&shots[i].op)))
@@ -117,7 +117,7 @@ func (x *fitter) gemm() {
 		return
 	}
 	old := x.timer()
-	before := errors(old, shots)
+	before := residuals(old, shots)
 	base := x.base.Laws.GEMM
 	on := x.machine.GPU
 	law := *base
@@ -141,11 +141,11 @@ func (x *fitter) gemm() {
 	}
 	best := refine(n, func(f []float64) []float64 {
 		x.machine.Laws.GEMM = with(f)
-		return errors(x.timer(), shots)
+		return residuals(x.timer(), shots)
 	})
 	fitted := with(best)
 	x.machine.Laws.GEMM = fitted
-	alone := deviation(errors(x.timer(), shots))
+	alone := deviation(residuals(x.timer(), shots))
 	if fitted.Rate["bf16"] > 1 {
 		x.note("fit.above-peak", "check gpu.peak of the base profile and the clocks of the samples", "matrix multiplies reach %.0f %% of the dense peak of %s", 100*fitted.Rate["bf16"], x.base.Name)
 	}
@@ -187,7 +187,7 @@ func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, do
 		}
 		f := refine(1, func(f []float64) []float64 {
 			l.Rate[name] = start * f[0]
-			return errors(x.timer(), shots)
+			return residuals(x.timer(), shots)
 		})
 		l.Rate[name] = start * f[0]
 		if d == tape.F32 {

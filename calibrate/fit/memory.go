@@ -60,7 +60,7 @@ func (x *fitter) memory() {
 	if x.missing("memory", "the laws of memory-bound kernels are", len(shots), few) {
 		return
 	}
-	before := errors(x.timer(), shots)
+	before := residuals(x.timer(), shots)
 	x.floor(shots)
 	classes := map[tape.Class][]shot{}
 	for _, s := range shots {
@@ -91,8 +91,12 @@ func (x *fitter) memory() {
 	x.probe("memory").judge(labels, left, before, worst)
 }
 
-// floor is the shortest kernel that was seen.
+// floor is the shortest kernel: of those that were seen, where launch did not measure
+// an empty one.
 func (x *fitter) floor(shots []shot) {
+	if x.own.Launch != nil && x.own.Launch.Floor != x.base.Laws.Launch.Floor {
+		return
+	}
 	least := math.Inf(1)
 	for _, s := range shots {
 		least = min(least, s.kernel)
@@ -224,9 +228,9 @@ func (x *fitter) formula(c tape.Class, base hardware.KernelLaw, shots []shot) []
 	}
 	with(refine(len(set), func(f []float64) []float64 {
 		with(f)
-		return errors(x.timer(), shots)
+		return residuals(x.timer(), shots)
 	}))
-	out := errors(x.timer(), shots)
+	out := residuals(x.timer(), shots)
 	var spreads []float64
 	for _, s := range shots {
 		spreads = append(spreads, s.spread/1.96)
@@ -253,7 +257,7 @@ func (x *fitter) adam() {
 	if x.missing("adam", "the law of the optimizer is", len(shots), need) {
 		return
 	}
-	before := errors(x.timer(), shots)
+	before := residuals(x.timer(), shots)
 	out := x.formula(tape.Optimizer, x.base.Laws.Kernels[tape.Optimizer.String()], shots)
 	x.probe("adam").judge(names(shots), out, before, x.own.Kernels[tape.Optimizer.String()].Residual)
 }

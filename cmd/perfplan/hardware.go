@@ -10,9 +10,9 @@ import (
 func newHardware(e *env) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "hardware",
-		Short:   "List and show machines",
+		Short:   "List, show, compare and fit machines",
 		Example: "  perfplan hardware list\n  perfplan hardware show h100-sxm",
-	}, newHardwareList(e), newHardwareShow(e))
+	}, newHardwareList(e), newHardwareShow(e), newHardwareFit(e))
 }
 
 func newHardwareList(e *env) *cobra.Command {
