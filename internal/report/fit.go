@@ -47,7 +47,7 @@ func (x *Fit) page() *page {
 		f = append(f, [2]string{"Written", "nowhere; --out FILE writes the profile"})
 	}
 	p.add(append(f, [2]string{"Source", x.Profile.Laws.Source}))
-	p.section("Error of the profile against the samples, each case predicted without itself", x.grid())
+	p.section("Error, each case predicted without itself", x.grid())
 	if g := lineGrid(x.Profile); len(g.lines) > 0 {
 		p.section("Collectives as straight lines, alpha + bytes/beta", g)
 	}
