@@ -143,9 +143,15 @@ const (
 	scaledClass  = 0.08
 )
 
-// kernel prices a kernel by the law of its class; a class without a law moves its
-// bytes like a contiguous one.
+// kernel prices a kernel by the law of its class. What the second-level cache cannot
+// hold crosses the memory at its rate at most, whatever a law of another GPU says.
 func (t *Timer) kernel(o *tape.Op) units.Seconds {
+	return max(t.law(o), max(o.Bytes-t.gpu.L2.Value, 0).At(t.gpu.Bandwidth.Value))
+}
+
+// law is the law of an op's class; a class without one moves its bytes like a
+// contiguous one.
+func (t *Timer) law(o *tape.Op) units.Seconds {
 	c := &t.classes[o.Class]
 	if !c.known {
 		c = &t.classes[tape.Vectorized]
