@@ -39,7 +39,7 @@ func (x *fitter) attention() {
 	if x.missing("attention", "the attention law is", len(shots), few) {
 		return
 	}
-	before := residuals(x.timer(), shots)
+	before := residuals(x.before, shots)
 	base, on := x.base.Laws.Attention, x.machine.GPU
 	law := *base
 	law.Points, law.On, law.Source = nil, &on, ""

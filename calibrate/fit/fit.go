@@ -9,6 +9,7 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate/sample"
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
@@ -56,6 +57,7 @@ var Names = []string{"gemm", "attention", "memory", "adam", "launch", "copy", "p
 type fitter struct {
 	header  *sample.Header
 	base    *hardware.Profile
+	before  *kernel.Timer    // of the base
 	machine hardware.Profile // the base with the device's name and the laws found so far
 	own     hardware.Laws    // found here; what the file will hold
 	cases   map[string][]point
@@ -74,8 +76,15 @@ func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
 	}
 	x := &fitter{header: &f.Header, base: base, machine: *base, probes: map[string]*Probe{}}
 	x.machine.GPU.Name = x.device()
+	var err error
+	if x.before, err = kernel.New(base); err != nil {
+		return nil, err
+	}
+	bare := *base.Laws.GEMM // a timer works through the shapes, which only the multiplies need
+	bare.Points = nil
+	x.machine.Laws.GEMM = &bare
 	x.cases = x.group(f.Samples)
-	for _, section := range []func(){x.launch, x.power, x.memory, x.adam, x.gemm, x.attention, x.copies, x.collectives, x.overlap} {
+	for _, section := range []func(){x.launch, x.power, x.memory, x.adam, x.attention, x.gemm, x.copies, x.collectives, x.overlap} {
 		section()
 	}
 	x.leftOver()

@@ -116,8 +116,7 @@ func (x *fitter) gemm() {
 	if x.missing("gemm", "the matrix-multiply law is", len(shots), few) {
 		return
 	}
-	old := x.timer()
-	before := residuals(old, shots)
+	before := residuals(x.before, shots)
 	base := x.base.Laws.GEMM
 	on := x.machine.GPU
 	law := *base

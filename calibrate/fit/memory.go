@@ -60,7 +60,7 @@ func (x *fitter) memory() {
 	if x.missing("memory", "the laws of memory-bound kernels are", len(shots), few) {
 		return
 	}
-	before := residuals(x.timer(), shots)
+	before := residuals(x.before, shots)
 	x.floor(shots)
 	classes := map[tape.Class][]shot{}
 	for _, s := range shots {
@@ -257,7 +257,7 @@ func (x *fitter) adam() {
 	if x.missing("adam", "the law of the optimizer is", len(shots), need) {
 		return
 	}
-	before := residuals(x.timer(), shots)
+	before := residuals(x.before, shots)
 	out := x.formula(tape.Optimizer, x.base.Laws.Kernels[tape.Optimizer.String()], shots)
 	x.probe("adam").judge(names(shots), out, before, x.own.Kernels[tape.Optimizer.String()].Residual)
 }

@@ -40,6 +40,6 @@ func TestOf(t *testing.T) {
 		}
 		require.Equal(t, want, keys, name)
 		widest := figures[0].Series[0].Y
-		require.Greater(t, widest[len(widest)-1], 2*widest[0], name)
+		require.Greater(t, widest[len(widest)-1], widest[0], name)
 	}
 }
