@@ -7,7 +7,9 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate/sample"
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
 )
 
 // launch reads the gap between dependent kernels and the shortest kernel. What a
@@ -202,15 +204,36 @@ func (x *fitter) overlap() {
 		factor := max(middle, 1)
 		switch name {
 		case "gemm":
-			law.GEMM = factor
+			// taken below, once the slowdown of memory is known
 		case "copy":
-			law.Other = factor
+			law.Memory = factor
 		case "attention":
 			law.Attention = factor
 		default:
 			law.Collectives[name] = factor
 		}
 	}
+	x.machine.Laws.Overlap = &law
+	if f := slow["gemm"]; len(f) > 0 {
+		law.SMs = x.taken(&law, max(median(f), 1))
+	}
 	p.judge(labels, off, nil, deviation(off))
 	x.own.Overlap = &law
+}
+
+// besideGEMM is the product that the probe runs beside collectives: one of many waves
+// at the library's best rate.
+var besideGEMM = kernel.GEMM(tape.LayoutForward, tape.BF16, 8192, 8192, 4096)
+
+// taken is the number of SMs without which the probe's product takes so much longer.
+func (x *fitter) taken(law *hardware.OverlapLaw, factor float64) int64 {
+	timer := x.timer()
+	best, least := int64(0), math.Inf(1)
+	for n := range x.base.GPU.SMs.Value / 2 {
+		law.SMs = n
+		if off := math.Abs(math.Log(timer.Beside(&besideGEMM) / factor)); off < least {
+			best, least = n, off
+		}
+	}
+	return best
 }

@@ -68,7 +68,7 @@ type fitter struct {
 
 // Run fits a samples file over a base profile.
 func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
-	if err := check(f, o.Name, afterHeader); err != nil {
+	if err := check(f, o.Name); err != nil {
 		return nil, err
 	}
 	if len(f.Samples) == 0 {

@@ -268,15 +268,26 @@ func TestPower(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	n := newNoisy(t, 0)
 	n.collectives(4)
-	n.add("overlap", 1e-3, "what", "gemm", "op", "none", "bytes", "67108864", "gpus", "4", "side", "compute")
-	n.add("overlap", 3e-3, "what", "none", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "comm")
-	n.add("overlap", 1.5e-3, "what", "gemm", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "compute")
-	n.add("overlap", 3.6e-3, "what", "gemm", "op", "all-reduce", "bytes", "67108864", "gpus", "4", "side", "comm")
+	slower := n.timer.Beside(&besideGEMM)
+	beside := []string{"bytes", "67108864", "gpus", "4"}
+	put := func(seconds float64, what, op, side string) {
+		n.add("overlap", seconds, append([]string{"what", what, "op", op, "side", side}, beside...)...)
+	}
+	put(1e-3, "gemm", "none", "compute")
+	put(slower*1e-3, "gemm", "all-reduce", "compute")
+	put(2e-3, "copy", "none", "compute")
+	put(2.6e-3, "copy", "all-reduce", "compute")
+	put(3e-3, "none", "all-reduce", "comm")
+	put(3.6e-3, "gemm", "all-reduce", "comm")
 	r, err := Run(&n.file, base(t), Options{})
 	require.NoError(t, err)
-	require.InEpsilon(t, 1.5, r.Loaded.Laws.Overlap.GEMM, 1e-9)
-	require.InEpsilon(t, 1.2, r.Loaded.Laws.Overlap.Collectives["all-reduce"], 1e-9)
-	require.Equal(t, base(t).Laws.Overlap.Attention, r.Loaded.Laws.Overlap.Attention)
+	law := r.Loaded.Laws.Overlap
+	fitted, err := kernel.New(r.Loaded)
+	require.NoError(t, err)
+	require.InEpsilon(t, slower, fitted.Beside(&besideGEMM), 0.02)
+	require.InEpsilon(t, 1.3, law.Memory, 1e-5)
+	require.InEpsilon(t, 1.2, law.Collectives["all-reduce"], 1e-5)
+	require.Equal(t, base(t).Laws.Overlap.Attention, law.Attention)
 }
 
 // The straight line of a straight curve is itself.

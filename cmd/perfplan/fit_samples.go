@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 
@@ -67,18 +66,9 @@ not measured is inherited. No GPU is needed.`,
 // readSamples reads a samples file, or standard input.
 func readSamples(e *env, name string) (*sample.File, error) {
 	if name == "-" {
-		return fit.Read(name, e.in)
+		return sample.Read(e.in, name)
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		var path *os.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return nil, usage("%s cannot be read: %v", name, err)
-	}
-	defer f.Close()
-	return fit.Read(name, f)
+	return sample.ReadFile(name)
 }
 
 // baseOf is the machine to refine.

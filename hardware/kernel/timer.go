@@ -13,6 +13,7 @@ import (
 // Timer prices ops on one GPU. It may be used from several goroutines.
 type Timer struct {
 	gpu     *hardware.GPU
+	overlap *hardware.OverlapLaw
 	classes [tape.NumClasses]classLaw
 	gemm    gemmModel
 	attn    attentionModel
@@ -28,7 +29,7 @@ type classLaw struct {
 
 // New returns the timer of a profile.
 func New(p *hardware.Profile) (*Timer, error) {
-	t := &Timer{gpu: &p.GPU, floor: p.Laws.Launch.Floor}
+	t := &Timer{gpu: &p.GPU, overlap: p.Laws.Overlap, floor: p.Laws.Launch.Floor}
 	for i := range t.classes {
 		c := tape.Class(i)
 		law, ok := p.Laws.Kernels[c.String()]
@@ -82,7 +83,7 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 // Beside is how much longer an op takes while a collective runs: it takes SMs and
 // memory bandwidth.
 func (t *Timer) Beside(o *tape.Op) float64 {
-	l := t.laws.Overlap
+	l := t.overlap
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
 		return t.gemm.bare(o, float64(l.SMs), l.Memory) / t.gemm.bare(o, 0, 1)
