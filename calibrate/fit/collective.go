@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -90,6 +91,23 @@ func (x *fitter) collectives() {
 		}
 	}
 	p.judge(labels, out, old, worst)
+	x.keepCurves()
+}
+
+// keepCurves keeps what the base measured on groups that the samples lack, where it
+// is the same GPU: a file's curves replace the inherited ones as a whole.
+func (x *fitter) keepCurves() {
+	if !x.base.Own["collectives"] || x.machine.GPU.Name.Value != x.base.GPU.Name.Value {
+		return
+	}
+	for _, c := range x.base.Laws.Collectives {
+		if !slices.ContainsFunc(x.own.Collectives, func(m hardware.CollectiveCurve) bool {
+			return m.Op == c.Op && m.Ranks == c.Ranks && max(m.Nodes, 1) == max(c.Nodes, 1)
+		}) {
+			c.Source = cmp.Or(c.Source, x.base.Laws.Source)
+			x.own.Collectives = append(x.own.Collectives, c)
+		}
+	}
 }
 
 // fabric is the base machine with other curves.

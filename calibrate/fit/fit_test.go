@@ -265,6 +265,24 @@ func TestPower(t *testing.T) {
 	require.Equal(t, base(t).Laws.Power.Class["issue"], w.Class["issue"])
 }
 
+// Groups that were not measured keep the curves of the base, with their source.
+func TestKeepsCurves(t *testing.T) {
+	n := newNoisy(t, 0)
+	n.collectives(2)
+	r, err := Run(&n.file, base(t), Options{})
+	require.NoError(t, err)
+	four := map[string]string{}
+	for _, c := range r.Loaded.Laws.Collectives {
+		if c.Ranks == 4 {
+			four[c.Op] = c.Source
+		}
+	}
+	require.Equal(t, base(t).Laws.Source, four["all-reduce"])
+	fabric, err := collective.FabricOf(r.Loaded.GPU, r.Loaded.Node, r.Loaded.Network, r.Loaded.Software, r.Loaded.Laws.Collectives...)
+	require.NoError(t, err)
+	require.InEpsilon(t, float64(n.fabric.Time(collective.AllReduce, units.MiB, collective.Group{Ranks: 2})), float64(fabric.Time(collective.AllReduce, units.MiB, collective.Group{Ranks: 2})), 1e-4)
+}
+
 func TestOverlap(t *testing.T) {
 	n := newNoisy(t, 0)
 	n.collectives(4)
