@@ -32,6 +32,7 @@ var layers = [][]string{
 	{"model/ops"},
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
+	{"hardware/curves"},
 	{"calibrate/sample"},
 	{"calibrate/cuda", "calibrate/fit", "calibrate/rendezvous"},
 	{"calibrate/cuda/fake", "calibrate/inventory"},
@@ -64,7 +65,7 @@ var bans = []struct {
 	except []string // "package import"
 	why    string
 }{
-	{"model", []string{"hardware"}, []string{"hardware/kernel model/tape"}, "hardware does not know models; kernel prices tape.Op and no more"},
+	{"model", []string{"hardware"}, []string{"hardware/kernel model/tape", "hardware/curves model/tape"}, "hardware does not know models; kernel prices tape.Op and no more"},
 	{"hardware", []string{"model"}, nil, "a model does not know what it runs on"},
 	{"calibrate/runs", []string{"calibrate/fit", "calibrate/probe", "calibrate/cuda"}, nil, "what is fitted never sees what it is judged by"},
 	{"gonum.org/v1/gonum", []string{"cmd"}, nil, "commands compute nothing"},

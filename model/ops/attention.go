@@ -119,6 +119,8 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t, s, m := b.t, b.Spec, b.Spec.MLA
 	heads, _ := b.heads()
+	t.Joined = b.recipe.Structure.FusedRotary
+	defer func() { t.Joined = false }()
 	if m.QLora > 0 {
 		down := b.linear(in, model.RoleQDown)
 		down = b.give(down, b.norm(down, model.RoleQDownNorm))
@@ -129,8 +131,15 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		q = b.column(in, model.RoleQUp)
 	}
 	q = b.give(q, b.split(q, heads))
-	qp := t.Split(q, m.Nope, m.Rope)
-	t.Release(q)
+	var qp []*tape.Tensor
+	if t.Joined { // in place: only the part that turns is read and written
+		still := -float64(m.Nope) / float64(m.Nope+m.Rope)
+		t.Module = "rotary"
+		q = b.give(q, t.Fuse(tape.Fused{Prim: "rotary", Class: tape.FusedPointwise, DType: q.DType(), Read: still, Write: still, BackRead: still, BackWrite: still}, q)[0])
+	} else {
+		qp = t.Split(q, m.Nope, m.Rope)
+		t.Release(q)
+	}
 	kv := b.linear(in, model.RoleKVDown)
 	kvp := t.Split(kv, m.KVLora, m.Rope)
 	t.Release(kv)
@@ -142,13 +151,17 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	upp := t.Split(up, m.Nope, s.VDim)
 	t.Release(up)
 	kr := b.give(kvp[1], b.split(kvp[1], 1))
-	qr := b.give(qp[1], b.rotary(qp[1], m.Rope))
 	kr = b.give(kr, b.rotary(kr, m.Rope))
 	kr = b.give(kr, t.Expand(kr, kr.Dim(0), heads, kr.Dim(2), m.Rope))
+	if qp != nil {
+		qr := b.give(qp[1], b.rotary(qp[1], m.Rope))
+		t.Module = "attention"
+		q = t.Concat(qp[0], qr)
+		t.Release(qp[0], qr)
+	}
 	t.Module = "attention"
-	q = t.Concat(qp[0], qr)
 	k = t.Concat(upp[0], kr)
-	t.Release(qp[0], qr, upp[0], kr)
+	t.Release(upp[0], kr)
 	return q, k, upp[1]
 }
 

@@ -46,6 +46,7 @@ type Recipe struct {
 type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`        // one GEMM for q, k, v
 	FusedGateUp    bool    `yaml:"fused_gate_up"`    // one GEMM for gate and up
+	FusedRotary    bool    `yaml:"fused_rotary"`     // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	SharedTPInput  bool    `yaml:"shared_tp_input"`  // one collective for all column-parallel projections of a block; else one each
 	VocabParallel  bool    `yaml:"vocab_parallel"`   // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp

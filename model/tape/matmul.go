@@ -357,7 +357,9 @@ func (t *Tape) Keep(x, held *Tensor) *Tensor {
 }
 
 // Pairs is the number of query-key pairs of one head of one sequence that are
-// computed: all, the causal half with the diagonal, or those inside a window.
+// computed: all, the causal half with the diagonal, or those inside a window. Fewer
+// queries than keys are the share of one context-parallel rank, which holds as many
+// early as late positions, so that all ranks compute the same.
 func (a *AttentionShape) Pairs() float64 {
 	q, k := float64(a.Queries), float64(a.Keys)
 	if a.Masked || !a.Causal {
@@ -365,9 +367,9 @@ func (a *AttentionShape) Pairs() float64 {
 	}
 	w := float64(a.Window)
 	if a.Window <= 0 || w >= k {
-		return q*k - q*(q-1)/2 // query i sees the keys up to its own position
+		return q * (k + 1) / 2 // query i sees the keys up to its own position
 	}
-	return w*q - w*(w-1)/2
+	return w*q - w*(w-1)/2*q/k
 }
 
 // FLOPs is the arithmetic of the kernel: two GEMMs forward, five backward, over

@@ -15,6 +15,7 @@ type Tape struct {
 	Module   string // module now running, stamped on ops
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
+	Joined   bool  // fused kernels cut and join heads: in one pass, in the memory order of the first part
 	MainGrad DType // weight gradients are added into a buffer of this dtype by their GEMM
 	HasMain  bool  // MainGrad is set
 	Quantize DType // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
@@ -485,7 +486,7 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 		g = r
 	}
 	if g.dtype != x.dtype {
-		c := t.castTo(g, x.dtype)
+		c := t.castTo(g, x.dtype, x.param != 0)
 		t.Release(g)
 		g = c
 	}

@@ -148,24 +148,30 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 		t.host.Views--
 	}
 	t.host.Views++
-	src := *x
+	src, joined := *x, t.Joined
 	t.attach("split", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.concat(r, g...)
+		r := t.meta(src.dtype, src.dims[:src.nd])
+		r.setContiguous()
+		if joined {
+			r.permuteLike(&src)
+		}
+		t.alloc(r)
+		t.concat(joined, r, g...)
 		return []*Tensor{r}
 	})
 	return outs
 }
 
-// concat emits the copy of parts into out: vectorized when all are contiguous.
-func (t *Tape) concat(out *Tensor, parts ...*Tensor) {
+// concat emits the copy of parts into out: vectorized when all are contiguous, or by
+// a kernel of its own.
+func (t *Tape) concat(joined bool, out *Tensor, parts ...*Tensor) {
 	class := Vectorized
 	for _, p := range parts {
 		if p != nil && !p.contiguous() {
 			class = Concat
 		}
 	}
-	if t.Compiled {
+	if t.Compiled || joined {
 		class = FusedPointwise
 	}
 	t.emit(Op{Prim: "cat", Class: class, DType: out.dtype, Elements: float64(out.Size()), Bytes: 2 * out.bytes()})
@@ -180,8 +186,11 @@ func (t *Tape) Concat(xs ...*Tensor) *Tensor {
 		z.dims[z.nd-1] += x.Dim(-1)
 	}
 	z.setContiguous()
+	if t.Joined {
+		z.permuteLike(xs[0])
+	}
 	t.alloc(z)
-	t.concat(z, xs...)
+	t.concat(t.Joined, z, xs...)
 	widths := make([]int64, 0, len(xs))
 	for _, x := range xs {
 		if x.grad {

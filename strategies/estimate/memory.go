@@ -4,6 +4,7 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -23,6 +24,11 @@ func (p *pricer) measureMemory(m *ops.Model, r *Result, s *simulation) {
 	list = append(list, &m.Head)
 	step := p.memoryStep(list, true, true)
 	step.Record = p.calls != nil
+	if step.Mode == memory.Bucketed && s.step.ddp != nil {
+		for _, q := range s.step.ddp.queues {
+			step.Buckets = append(step.Buckets, q.sizes...)
+		}
+	}
 	peak := memory.Measure(step, allocator.New(allocator.Options{}))
 	r.Memory.PeakAllocated, r.Memory.PeakReserved, r.Memory.By, r.Memory.Moment = peak.Allocated, peak.Reserved, peak.By, peak.Moment
 	r.points = peak.Points
@@ -60,6 +66,9 @@ func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 	if main { // Transformer Engine keeps quantized copies of the weights
 		s.Static[memory.WeightCopies] = n * quantizedBytes(prec)
 	}
+	if !main { // buffers of Megatron are whole
+		s.Dense, s.Expert = stored(prec, w, o), stored(prec, we, oe)
+	}
 	s.Static[memory.Workspaces] = j.Hardware.Laws.Memory.Workspace
 	if plan.SyncEveryMicroBatch != nil {
 		s.SyncEvery = *plan.SyncEveryMicroBatch
@@ -78,6 +87,15 @@ func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 			Root: j.Recipe.Structure.ExposedRoot && first && last, Copies: plan.DataParallel == strategies.FSDP2}
 	}
 	return s
+}
+
+// stored is what each parameter keeps.
+func stored(p recipe.Precision, weights, states units.Bytes) memory.Stored {
+	n := 2 // Adam's moments
+	if p.Master.Size() > 0 {
+		n++
+	}
+	return memory.Stored{Weights: weights, States: states, Tensors: n}
 }
 
 // outside adds what lies outside the framework's tensors and decides whether the

@@ -144,7 +144,7 @@ func (s *simulation) chunkOf(plan *pipeline.Plan, rank, c int) *chunk {
 type passTime struct {
 	seg    timeline.Segment
 	weight units.Seconds // of a backward pass, in weight gradients
-	gemm   units.Seconds // in GEMMs
+	fewer  units.Seconds // that its GEMMs take longer when a transfer holds multiprocessors
 	gather units.Seconds // collecting its received input from the tensor ranks
 }
 
@@ -160,7 +160,7 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 // interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their
 // time).
 func (t *passTime) beside(p *pricer) units.Seconds {
-	return max(t.seg.Busy+t.gemm*units.Seconds(p.law.gemm-1), t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+	return max(t.seg.Busy+t.fewer, t.seg.Host+p.host.Pipeline*p.speed) + t.gather
 }
 
 func sameRank(plan *pipeline.Plan, a, b int) bool {
@@ -194,8 +194,8 @@ func (p *pricer) transfers() pipeline.Transfers {
 func (p *pricer) passes(c *chunk) (f, b passTime) {
 	for _, u := range c.list() {
 		f.seg.Add(&u.forward.whole)
-		f.gemm += u.forward.time[gemmWork]
-		b.gemm += u.backward.time[gemmWork]
+		f.fewer += u.forward.fewer
+		b.fewer += u.backward.fewer
 		for i := range u.backward.ops {
 			if o := &u.backward.ops[i]; o.Prim == "linear_wgrad" || o.Prim == "grouped_mm_wgrad" {
 				b.weight += u.backward.launches[i].Busy

@@ -11,7 +11,8 @@ import (
 //
 // Power is the time-weighted mean of the powers of each kind of work at full
 // clock; its dynamic part falls with the clock to an exponent. The cap holds for
-// the average over many steps.
+// the average over many steps. The cap is the card's; what the work draws follows
+// from the silicon, so that the same chip on a smaller budget runs slower.
 func (p *pricer) throttle(s *simulation, r *Result) bool {
 	law := p.job.Hardware.Laws.Power
 	clock := float64(max(p.job.Hardware.GPU.MaxClock.Value, p.job.Hardware.GPU.Clock.Value))
@@ -19,9 +20,10 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 	if law == nil {
 		return false
 	}
-	scale := 1.0
-	if law.On != nil && law.On.Power.Value > 0 {
-		scale = float64(p.job.Hardware.GPU.Power.Value / law.On.Power.Value)
+	limit, scale := float64(law.Cap), 1.0
+	if on, gpu := law.On, &p.job.Hardware.GPU; on != nil && on.Power.Value > 0 {
+		limit *= float64(gpu.Power.Value / on.Power.Value)
+		scale = float64(gpu.SMs.Value) * clock / (float64(on.SMs.Value) * float64(max(on.MaxClock.Value, on.Clock.Value)))
 	}
 	idle := float64(law.Idle) * scale
 	work, effort, busy := s.work()
@@ -34,9 +36,14 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
 	energy := fixed + dynamic
-	power := energy / total
-	r.Power, r.Energy = units.Watts(power), units.Joules(energy)
-	limit := float64(law.Cap) * scale
+	r.Power, r.Energy = units.Watts(energy/total), units.Joules(energy)
+	// A stage's wait for the first and the last micro batches is too long for the limit
+	// to be spared for what follows.
+	if active := max(total*(1-r.Bubble), float64(busy)); active < total {
+		fixed -= idle * (total - active)
+		total = active
+	}
+	power := (fixed + dynamic) / total
 	if limit <= 0 || power <= limit*1.002 || p.rounds >= 6 {
 		return false
 	}

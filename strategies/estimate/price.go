@@ -58,12 +58,11 @@ type pricer struct {
 
 // lawView is the part of the hardware laws that the pricer reads often.
 type lawView struct {
-	gap, latency           units.Seconds
-	gemm, attention, other float64 // contention
-	collectives            map[string]float64
-	skew                   float64
-	gemmClock              float64 // of the maximum clock
-	memory                 float64 // time factor of memory-bound work at the current clock
+	gap, latency         units.Seconds
+	collectives          map[string]float64
+	skew                 float64
+	gemmClock, gemmRates float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	memory               float64 // time factor of memory-bound work at the current clock
 }
 
 func newPricer(j *strategies.Job) (*pricer, error) {
@@ -84,10 +83,17 @@ func newPricer(j *strategies.Job) (*pricer, error) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
-	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency, gemm: l.Overlap.GEMM, attention: l.Overlap.Attention, other: l.Overlap.Other,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, memory: 1}
-	if c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value)); c > 0 && l.Power != nil && l.Power.GEMMClock > 0 {
-		p.law.gemmClock = float64(l.Power.GEMMClock) / c
+	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, memory: 1}
+	if l.Power != nil {
+		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
+		if l.Power.GEMMClock > 0 {
+			p.law.gemmClock = float64(l.Power.GEMMClock) / c
+		}
+		p.law.gemmRates = p.law.gemmClock
+		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
+			p.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
+		}
 	}
 	p.groups = p.placeGroups()
 	return p, nil
@@ -156,29 +162,15 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 	if p.job.GPUs > 1 {
 		t *= units.Seconds(p.law.skew)
 	}
-	if p.ratio >= 1 {
-		return t
-	}
 	switch workOf(o.Class) {
 	case gemmWork: // no gain above the clock that the current limit allows
-		return t * units.Seconds(max(1, p.law.gemmClock/p.ratio))
+		return t * units.Seconds(p.law.gemmRates/min(p.law.gemmClock, p.ratio))
 	case attentionWork, issueWork:
 		return t / units.Seconds(p.ratio)
 	case commWork:
 		return t
 	}
 	return t * units.Seconds(p.law.memory)
-}
-
-// loaded is the factor by which communication slows an op.
-func (p *pricer) loaded(c tape.Class) units.Seconds {
-	switch workOf(c) {
-	case gemmWork:
-		return units.Seconds(p.law.gemm)
-	case attentionWork:
-		return units.Seconds(p.law.attention)
-	}
-	return units.Seconds(p.law.other)
 }
 
 // hostCost is the CPU time of an op.
@@ -220,7 +212,8 @@ type section struct {
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
 	comm     map[string]units.Seconds
-	syncAt   int // launches before the host waits for the device; -1: never
+	fewer    units.Seconds // that GEMMs take longer beside a collective
+	syncAt   int           // launches before the host waits for the device; -1: never
 }
 
 // price prices a section.
@@ -253,8 +246,11 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			s.effort[commWork] += t
 		case o.Class != tape.NoKernel:
 			l.Busy = p.device(o)
-			l.Loaded = l.Busy * p.loaded(o.Class)
+			l.Loaded = l.Busy * units.Seconds(p.timer.Beside(o))
 			w := workOf(o.Class)
+			if w == gemmWork {
+				s.fewer += l.Loaded - l.Busy
+			}
 			s.time[w] += l.Busy
 			s.effort[w] += l.Busy * units.Seconds(p.timer.Utilization(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
@@ -308,6 +304,6 @@ func (p *pricer) unit(u *ops.Unit) unit {
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
 	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.device(&o), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
-	l.Loaded = l.Busy * p.loaded(o.Class)
+	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
 }

@@ -77,7 +77,26 @@ type Step struct {
 	Sharding     Sharding
 	SyncEvery    bool
 	Record       bool
+
+	// For the replay of the allocator: what of Static is a tensor per parameter, and
+	// the buckets that make up Static[Gathered].
+	Dense, Expert Stored
+	Buckets       []units.Bytes
 }
+
+// Stored is what a rank keeps of each of its parameters between steps, in bytes per
+// element. The optimizer makes its states, so many tensors each, in its first step.
+type Stored struct {
+	Weights, States units.Bytes
+	Tensors         int
+}
+
+// Streams of a rank. The allocator keeps the memory of each apart.
+const (
+	compute = iota
+	gatherStream
+	scatterStream
+)
 
 // Sharding are the sizes of unit-wise sharding, per parameter.
 type Sharding struct {
@@ -131,14 +150,17 @@ func (t *tracker) grow(n int) {
 	}
 }
 
-func (t *tracker) take(id int, b units.Bytes, c Class) {
+func (t *tracker) take(id int, b units.Bytes, c Class) { t.takeOn(compute, id, b, c) }
+
+// takeOn allocates on a stream.
+func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	if b <= 0 {
 		return
 	}
 	t.grow(id + 1)
 	s := slot{bytes: b, class: c, live: true}
 	if t.alloc != nil {
-		s.block, _ = t.alloc.Alloc(b, 0)
+		s.block, _ = t.alloc.Alloc(b, stream)
 	}
 	t.blocks[id] = s
 	t.now += b
@@ -197,6 +219,8 @@ type walker struct {
 	extra  int           // first id after those of the units
 	params []units.Bytes // by unit: parameters on this rank, whole
 	shards []units.Bytes // and what this rank keeps of them
+	warm   bool          // this is the first step
+	next   int           // first id that nothing uses
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -211,17 +235,19 @@ const (
 )
 
 // Measure walks the step and returns its peak. With alloc it also replays the
-// caching allocator over two steps and reports what it reserves.
+// caching allocator over two steps and reports what it reserves: the optimizer
+// makes its states at the end of the first one, out of what the activations left,
+// so that those of the second no longer find it whole.
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w := newWalker(s, alloc)
-	steps := 1
 	if alloc != nil {
-		steps = 2 // the first step's leftovers shape the second
-	}
-	for range steps {
-		w.t.points = w.t.points[:0]
+		w.warm = true
 		w.step()
+		w.warm = false
+		w.t.peak, w.t.points = 0, w.t.points[:0]
+		w.rebuild()
 	}
+	w.step()
 	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment, Points: w.t.points}
 	if alloc != nil {
 		p.Reserved = alloc.PeakReserved()
@@ -260,10 +286,59 @@ func newWalker(s *Step, alloc *allocator.Allocator) *walker {
 	w.t.grow(w.extra + perUnit*len(s.Units) + int(NumClasses))
 	w.t.alloc = alloc
 	w.t.current, w.t.record = "between steps", s.Record
-	for c, b := range s.Static { // what lives between steps, in a few large blocks
-		w.t.take(w.extra+perUnit*len(s.Units)+c, b, Class(c))
+	w.next = w.extra + perUnit*len(s.Units)
+	for c, b := range s.Static { // what lives between steps
+		switch each := alloc != nil && s.Dense.Tensors > 0; {
+		case each && Class(c) == Parameters:
+			w.perParameter(Parameters)
+		case each && Class(c) == OptimizerStates: // not yet
+		case each && Class(c) == Gathered && len(s.Buckets) > 0:
+			for _, b := range s.Buckets {
+				w.keep(b, Gathered)
+			}
+		default:
+			w.keep(b, Class(c))
+		}
 	}
 	return w
+}
+
+// keep allocates what stays to the end.
+func (w *walker) keep(b units.Bytes, c Class) {
+	w.t.take(w.next, b, c)
+	w.next++
+}
+
+// perParameter allocates the tensors that every parameter has of a class.
+func (w *walker) perParameter(c Class) {
+	for _, u := range w.Units {
+		for i := range u.Params {
+			p := &u.Params[i]
+			if p.TiedCopy {
+				continue
+			}
+			s := &w.Dense
+			if p.Split == model.ExpertSplit {
+				s = &w.Expert
+			}
+			if c == Parameters {
+				w.keep(units.Bytes(p.Local)*s.Weights, c)
+				continue
+			}
+			for range s.Tensors {
+				w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), c)
+			}
+		}
+	}
+}
+
+// rebuild makes the buckets anew, in the order in which the gradients of the first
+// step came. The old ones are still held by their collectives, which a thread looks
+// after every 100 ms (ProcessGroupNCCL's watchdog).
+func (w *walker) rebuild() {
+	for _, b := range w.Buckets {
+		w.t.alloc.Alloc(b, compute)
+	}
 }
 
 func (w *walker) step() {
@@ -277,8 +352,11 @@ func (w *walker) step() {
 		w.forward()
 		w.backward(i == 0, sync)
 	}
-	// Gradients go when the optimizer has used them.
 	w.t.current, w.base = "optimizer", 0
+	if w.warm && w.Dense.Tensors > 0 {
+		w.perParameter(OptimizerStates)
+	}
+	// Gradients go when the optimizer has used them.
 	for i, u := range w.Units {
 		for _, g := range u.Backward.Grads {
 			w.t.free(w.id(i, g.Store))
@@ -348,7 +426,7 @@ func (w *walker) gather(i int) {
 	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.t.blocks[w.at(i, fullID)].live {
 		return
 	}
-	w.t.take(w.at(i, gatherID), w.params[i]*w.Sharding.Gather, Gathered)
+	w.t.takeOn(gatherStream, w.at(i, gatherID), w.params[i]*w.Sharding.Gather, Gathered)
 }
 
 // open makes the parameters of a unit available.
@@ -477,14 +555,14 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.t.free(w.at(j, scatterID))
 	}
 	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.take(w.at(i, castID), w.shards[i]*s.Gather, Gathered)
+		w.t.takeOn(gatherStream, w.at(i, castID), w.shards[i]*s.Gather, Gathered)
 	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
 	w.t.free(w.at(i, castID))
 	w.freeGrads(i)
 	w.t.free(w.at(i, keepID))
 	if !w.t.blocks[w.at(i, shardID)].live {
-		w.t.take(w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
+		w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
 	}
 }
 
