@@ -95,26 +95,6 @@ func FuzzParseTopology(f *testing.F) {
 	})
 }
 
-func TestNearest(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		memory int64
-		want   string
-	}{
-		{"NVIDIA H200", 143771 << 20, "h200-sxm"},
-		{"NVIDIA H100 80GB HBM3", 81559 << 20, "h100-sxm"},
-		{"NVIDIA A100-SXM4-80GB", 81920 << 20, "a100-80g-sxm"},
-		{"NVIDIA A100-SXM4-40GB", 0, "a100-40g-sxm"},
-		{"NVIDIA L4", 0, "l4"},
-	} {
-		got, err := Nearest(c.name, c.memory)
-		require.NoError(t, err)
-		require.Equal(t, c.want, got, c.name)
-	}
-	_, err := Nearest("NVIDIA H300", 0)
-	require.ErrorContains(t, err, `the catalog has no GPU named "NVIDIA H300"; the nearest name is NVIDIA H200; name the entry to start from with --base`)
-}
-
 // files of a Linux system with two cards, one of them without a port.
 var files = fstest.MapFS{
 	"sys/class/infiniband/mlx5_0/ports/1/rate":       {Data: []byte("400 Gb/sec (4X NDR)\n")},

@@ -18,8 +18,10 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate"
 	"github.com/perfplan/perfplan/calibrate/cuda"
+	"github.com/perfplan/perfplan/calibrate/fit"
 	"github.com/perfplan/perfplan/calibrate/probe"
 	"github.com/perfplan/perfplan/calibrate/rendezvous"
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/report"
 )
 
@@ -31,19 +33,22 @@ func newCalibrate(e *env) *cobra.Command {
 	var o calibrate.Options
 	var folders []string
 	var quick, list bool
+	var w written
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "Measure the GPUs of this machine",
 		Long: `Measure the GPUs of this machine: matrix multiplies, memory-bound kernels, launches,
 copies, power and clocks, and with several GPUs their collectives. Every sample goes
-into a samples file (JSON lines), from which a hardware profile is fitted.
+into a samples file (JSON lines); --out fits them into a machine file, as "perfplan
+hardware fit" does later.
 
 It needs the NVIDIA driver, cuBLASLt and NVRTC, and NCCL for collectives, in the
 CUDA toolkit's folders or inside a Python environment with PyTorch; no Python runs.
 NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise. Ctrl-C keeps what
 was measured; --resume goes on. Under torchrun, srun or mpirun the processes measure
 collectives together and the first one writes.`,
-		Example: `  perfplan calibrate --quick
+		Example: `  perfplan calibrate --out machine.yaml
+  perfplan calibrate --quick
   perfplan calibrate --only gemm,memory,launch --quick --verify
   perfplan calibrate --gpus 0,1 --budget 3m --samples samples.jsonl
   perfplan calibrate --list`,
@@ -69,11 +74,13 @@ collectives together and the first one writes.`,
 				return err
 			}
 			defer d.Close()
-			return measure(e, d, o, format)
+			return measure(e, d, o, w, format)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Samples, "samples", "samples.jsonl", "`file` for the samples")
+	f.StringVar(&w.profile, "out", "", "fit the samples and write the machine into this `file`")
+	f.StringVar(&w.base, "base", "", "`NAME` or file of the machine that is refined; default: the catalog's of the same GPU")
 	f.BoolVar(&quick, "quick", false, "fewer cases, less than a minute")
 	f.DurationVar(&o.Budget, "budget", 0, "`time` to measure for, as in 3m (default: by what there is to measure)")
 	f.StringSliceVar(&o.Only, "only", nil, "only these `PROBES`, as in gemm,memory")
@@ -85,6 +92,7 @@ collectives together and the first one writes.`,
 	f.StringSliceVar(&folders, "lib", nil, "`folder` to look for CUDA libraries in first (repeatable)")
 	f.Uint64Var(&o.Seed, "seed", 1, "`number` that the random order of cases starts from")
 	complete(cmd, "only", probe.Keys())
+	complete(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.CalibrationFormats...)
 	return cmd
 }
@@ -98,14 +106,48 @@ func probeRows() [][2]string {
 	return rows
 }
 
+// written is the machine file that the samples are fitted into.
+type written struct {
+	profile, base string
+	machine       *hardware.Profile
+}
+
+// find loads the machine that is refined, when a file is asked for.
+func (w *written) find(device string) (err error) {
+	if w.profile != "" {
+		w.machine, err = baseOf(w.base, device)
+	}
+	return err
+}
+
+// write fits the samples, when a file was asked for, and adds what there is to say to
+// the report. The samples are there whatever happens.
+func (w *written) write(samples string, c *report.Calibration) error {
+	if w.profile == "" {
+		return nil
+	}
+	r, err := fit.Run(c.File, w.machine, fit.Options{Name: samples})
+	if err != nil {
+		return err
+	}
+	if err := writeFile(w.profile, func(f *os.File) error { _, err := f.Write(r.YAML); return err }); err != nil {
+		return err
+	}
+	c.Profile, c.Notes = w.profile, append(c.Notes, r.Notes...)
+	return nil
+}
+
 // joinTime is how long the processes of a launch may take to come together.
 const joinTime = 2 * time.Minute
 
 // measure runs a calibration with progress on the error stream and prints what came
 // of it.
-func measure(e *env, d cuda.Driver, o calibrate.Options, format report.Format) error {
+func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format report.Format) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := w.find(d.Devices()[0].Name); err != nil { // before the time is spent
+		return err
+	}
 	place, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return err
@@ -137,8 +179,12 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, format report.Format) e
 	}
 	c := &report.Calibration{File: result.File, Samples: o.Samples, New: result.New, Failed: result.Failed, Verified: result.Verified, Wrong: result.Wrong,
 		Interrupted: result.Interrupted, Seconds: result.Elapsed.Seconds(), Notes: result.Notes}
+	failed := w.write(o.Samples, c)
 	if err := report.WriteCalibration(e.out, c, format, e.style); err != nil {
 		return err
+	}
+	if failed != nil {
+		return failed
 	}
 	if len(c.Wrong) > 0 {
 		return broken{"the check of results failed: " + strings.Join(c.Wrong, "; ")}

@@ -44,9 +44,11 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 				}
 			}
 			if base == "" {
-				if base, err = inventory.Nearest(m.GPUs[0].Name, m.GPUs[0].Memory); err != nil {
+				machine, err := baseOf("", m.GPUs[0].Name)
+				if err != nil {
 					return err
 				}
+				base = machine.Name
 			}
 			text, err := m.Skeleton(base)
 			if err != nil {
