@@ -86,7 +86,6 @@ type GPU interface {
 	Kernel(s Stream, k Kernel) (Op, error)
 	Copy(s Stream, dst, src Buffer, bytes int64) (Op, error)
 	Fill(s Stream, dst Buffer, bytes int64) (Op, error)
-	Attention(s Stream, a Attention) (Op, error)
 	// Capture records n executions of an op into a graph, whose replay is an op.
 	Capture(s Stream, op Op, n int) (Op, error)
 	Telemetry() (Telemetry, error)
@@ -221,16 +220,6 @@ type Work struct {
 	Bytes    float64 // moved to and from memory
 	Elements float64 // handled, where issue and not memory limits
 	Seconds  float64 // fixed
-}
-
-// Attention is a fused attention problem. Tensors are [batch, heads, sequence,
-// head] row-major, bf16; statistics [batch, heads, sequence] fp32.
-type Attention struct {
-	Batch, Heads, KVHeads, Sequence, HeadDim int64
-	Causal, Backward                         bool
-	Q, K, V, O, Stats                        Buffer
-	DO, DQ, DK, DV                           Buffer
-	Workspace                                Buffer
 }
 
 // Error is a failed call of a library.

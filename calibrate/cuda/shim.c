@@ -75,10 +75,6 @@ int pp_fail(pp_error *e, int library, const char *call, int code) {
 		name = pp.ncclGetErrorString(code);
 		if (pp.ncclGetLastError != NULL) text = pp.ncclGetLastError(NULL);
 		break;
-	case PP_CUDNN:
-		name = pp.cudnnGetErrorString(code);
-		if (pp.cudnnGetLastErrorString != NULL) pp.cudnnGetLastErrorString(e->text, sizeof e->text);
-		break;
 	}
 	if (name != NULL) snprintf(e->name, sizeof e->name, "%s", name);
 	if (text != NULL) snprintf(e->text, sizeof e->text, "%s", text);

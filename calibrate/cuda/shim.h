@@ -115,18 +115,7 @@ typedef struct {                                 // cublasLtMatmulHeuristicResul
 	X(3, 1, ncclBroadcast, int, (const void *, void *, size_t, int, int, pp_comm, pp_stream)) \
 	X(3, 1, ncclSend, int, (const void *, size_t, int, int, pp_comm, pp_stream)) \
 	X(3, 1, ncclRecv, int, (void *, size_t, int, int, pp_comm, pp_stream)) \
-	X(4, 1, cudnnGetVersion, size_t, (void)) \
-	X(4, 1, cudnnGetErrorString, const char *, (int)) \
-	X(4, 0, cudnnGetLastErrorString, void, (char *, size_t)) \
-	X(4, 1, cudnnCreate, int, (void **)) \
-	X(4, 1, cudnnDestroy, int, (void *)) \
-	X(4, 1, cudnnSetStream, int, (void *, pp_stream)) \
-	X(4, 1, cudnnBackendCreateDescriptor, int, (int, void **)) \
-	X(4, 1, cudnnBackendDestroyDescriptor, int, (void *)) \
-	X(4, 1, cudnnBackendFinalize, int, (void *)) \
-	X(4, 1, cudnnBackendSetAttribute, int, (void *, int, int, int64_t, const void *)) \
-	X(4, 1, cudnnBackendGetAttribute, int, (void *, int, int, int64_t, int64_t *, void *)) \
-	X(4, 1, cudnnBackendExecute, int, (void *, void *, void *))
+	X(4, 1, cudnnGetVersion, size_t, (void))
 
 // The libraries, as numbered above.
 enum { PP_CUDA, PP_NVRTC, PP_CUBLASLT, PP_NCCL, PP_CUDNN, PP_LIBRARIES };

@@ -2,10 +2,11 @@ package probe
 
 import "github.com/perfplan/perfplan/calibrate/cuda"
 
-// attention measures fused attention as cuDNN runs it.
-//
-// Case: batch, seq, heads, kv_heads, head_dim, causal, direction (fwd, bwd), dtype.
+// attention stands for fused attention as cuDNN runs it, so that --list and --only
+// know it and a calibration says that it was left out.
 var attention = Probe{
-	Key: "attention", Doc: "fused attention, forward and backward (cuDNN)", Share: 2, Duty: 0.4,
-	Applicable: func(w *World) error { return &cuda.Unavailable{Text: "cuDNN graph attention is not available"} },
+	Key: "attention", Doc: "fused attention, forward and backward (not yet: inherited)",
+	Applicable: func(*World) error {
+		return &cuda.Unavailable{Text: "cuDNN's attention graphs are not built yet; a fitted machine inherits the catalog's attention"}
+	},
 }

@@ -122,8 +122,13 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 		var r Reading
 		if !warm {
 			warm = true
-			if _, err := w.timed(streams, nil, func() error { return queue(1, 1) }); err != nil {
+			if err := queue(1, 1); err != nil { // loads kernels and connects, for which a held stream would wait
 				return r, err
+			}
+			for _, s := range streams {
+				if err := s.Sync(); err != nil {
+					return r, err
+				}
 			}
 		}
 		times, err := w.timed(streams, meet, func() error { return queue(k, m) })

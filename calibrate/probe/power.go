@@ -116,6 +116,11 @@ func preparePower(w *World, b *Bench, c Case) (Trial, error) {
 	for _, b := range benches {
 		list, err := powerOps(b, c["class"])
 		ops = append(ops, list)
+		for _, op := range list { // loads the kernels, for which a held stream would wait
+			if err == nil {
+				err = errors.Join(op.Enqueue(1), b.Stream.Sync())
+			}
+		}
 		if err != nil {
 			return Trial{}, errors.Join(err, closeAll())
 		}

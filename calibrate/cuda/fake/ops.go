@@ -135,10 +135,6 @@ func (g *gpu) Fill(s cuda.Stream, dst cuda.Buffer, bytes int64) (cuda.Op, error)
 	return o, g.lost()
 }
 
-func (g *gpu) Attention(cuda.Stream, cuda.Attention) (cuda.Op, error) {
-	return nil, &cuda.Unavailable{Text: "cuDNN not found"}
-}
-
 // comm is the local members of a group; those of other processes are always there.
 type comm struct {
 	d       *Driver
