@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/perfplan/perfplan/calibrate/sample"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -40,7 +41,7 @@ func calibrationPage(c *Calibration) *page {
 		}
 	}
 	if len(c.Verified) > 0 {
-		about = append(about, [2]string{"Results right", listed(c.Verified)})
+		about = append(about, [2]string{"Results right", strings.Join(c.Verified, ", ")})
 	}
 	about = append(about, [2]string{"Samples", c.Samples})
 	if c.Profile != "" {
@@ -78,18 +79,6 @@ func calibrationPage(c *Calibration) *page {
 		p.section("Notes", notes)
 	}
 	return p
-}
-
-// listed joins words.
-func listed(words []string) string {
-	out := ""
-	for i, w := range words {
-		if i > 0 {
-			out += ", "
-		}
-		out += w
-	}
-	return out
 }
 
 func rateText(b sample.Best) string {
