@@ -25,6 +25,7 @@ type Laws struct {
 	Step       *StepLaw             `yaml:"step"`
 
 	Collectives []CollectiveCurve `yaml:"collectives"`
+	Copies      []CopyCurve       `yaml:"copies"`
 }
 
 // Spread is how far single measurements lie from a law: the standard deviation of
@@ -55,6 +56,7 @@ type GEMMLaw struct {
 	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
 	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
 	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
+	Source    string             `yaml:"source"`     // "": that of all laws of its file
 	Spread    `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
@@ -98,8 +100,28 @@ type AttentionLaw struct {
 	Flavour  map[string][]float64 `yaml:"flavour"` // rate factors of other implementations, forward and backward: flash, flash1
 	Dropout  []float64            `yaml:"dropout"` // time factors with dropout inside, forward and backward
 	Points   AttentionPoints      `yaml:"points"`
+	Source   string               `yaml:"source"` // "": that of all laws of its file
 	Spread   `yaml:",inline"`
 	On       *GPU
+}
+
+// At is a table by head width at a width: straight between the law's widths, flat
+// beyond them; 1 without a table.
+func (a *AttentionLaw) At(table []float64, width float64) float64 {
+	w := a.Widths
+	if len(table) == 0 {
+		return 1
+	}
+	if width <= w[0] {
+		return table[0]
+	}
+	for i := 1; i < len(w); i++ {
+		if width <= w[i] {
+			f := (width - w[i-1]) / (w[i] - w[i-1])
+			return table[i-1]*(1-f) + table[i]*f
+		}
+	}
+	return table[len(table)-1]
 }
 
 // AttentionPass are the constants of one direction, by head width.
@@ -261,7 +283,27 @@ type CollectiveCurve struct {
 	Bytes  []units.Bytes   `yaml:"bytes"` // ascending
 	Time   []units.Seconds `yaml:"time"`  // as many, in the same order
 	RelErr float64         `yaml:"relative_error"`
+	Line   *AlphaBeta      `yaml:"line"` // through the curve, for people; the curve prices
 	Source string          `yaml:"source"`
+}
+
+// AlphaBeta is the straight line t = alpha + bytes/beta of least relative error
+// through a curve, and how far the curve is from it, as fractions of the time.
+type AlphaBeta struct {
+	Alpha    units.Seconds `yaml:"alpha"`
+	Beta     units.Rate    `yaml:"beta"`
+	RSquared float64       `yaml:"r_squared"`
+	Mean     float64       `yaml:"mean_error"`
+	Max      float64       `yaml:"max_error"`
+}
+
+// CopyCurve is a measured copy between host and device.
+type CopyCurve struct {
+	Direction string          `yaml:"direction"` // h2d or d2h
+	Pinned    bool            `yaml:"pinned"`    // page-locked host memory
+	Bytes     []units.Bytes   `yaml:"bytes"`
+	Time      []units.Seconds `yaml:"time"`
+	RelErr    float64         `yaml:"relative_error"`
 }
 
 // TileSizes are the parsed tiles, rows by columns.

@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"embed"
 	"os"
 	"sort"
@@ -70,6 +71,22 @@ func Names() []string {
 	}
 	sort.Strings(names)
 	return names
+}
+
+// ByDevice returns the catalog's plainest profile of a GPU, by the name that
+// nvidia-smi prints: the one that the others of that GPU inherit.
+func ByDevice(name string) (*Profile, bool) {
+	for _, n := range Names() {
+		p, err := fromCatalog(n)
+		if err != nil || name == "" || p.GPU.Name.Value != name {
+			continue
+		}
+		if parent, err := fromCatalog(p.Inherits); err == nil && parent.GPU.Name.Value == name {
+			continue
+		}
+		return p, true
+	}
+	return nil, false
 }
 
 // Load returns a profile by catalog name or path of a hardware/v1 file.
@@ -180,18 +197,18 @@ func (p *Profile) check(doc *yamlx.Document, n *yaml.Node) error {
 	return nil
 }
 
-// merge fills l with the sections of own, measured on gpu.
+// merge fills l with the sections of own, measured on gpu where they do not say.
 func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	if own.Source != "" {
 		l.Source, l.Conditions = own.Source, own.Conditions
 	}
 	if own.GEMM != nil {
 		l.GEMM, mark["gemm"] = own.GEMM, true
-		l.GEMM.On = gpu
+		l.GEMM.On, l.GEMM.Source = cmp.Or(l.GEMM.On, gpu), cmp.Or(l.GEMM.Source, own.Source)
 	}
 	if own.Attention != nil {
 		l.Attention, mark["attention"] = own.Attention, true
-		l.Attention.On = gpu
+		l.Attention.On, l.Attention.Source = cmp.Or(l.Attention.On, gpu), cmp.Or(l.Attention.Source, own.Source)
 	}
 	if len(own.Kernels) > 0 {
 		kernels := make(map[string]KernelLaw, len(l.Kernels)+len(own.Kernels))
@@ -199,7 +216,7 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 			kernels[k] = v
 		}
 		for k, v := range own.Kernels {
-			v.On = gpu
+			v.On, v.Source = cmp.Or(v.On, gpu), cmp.Or(v.Source, own.Source)
 			kernels[k] = v
 		}
 		l.Kernels, mark["kernels"] = kernels, true
@@ -212,17 +229,20 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	}
 	if own.Power != nil {
 		l.Power, mark["power"] = own.Power, true
-		l.Power.On = gpu
+		l.Power.On = cmp.Or(l.Power.On, gpu)
 	}
 	if own.Memory != nil {
 		l.Memory, mark["memory"] = own.Memory, true
 	}
 	if own.Step != nil {
 		l.Step, mark["step"] = own.Step, true
-		l.Step.On = gpu
+		l.Step.On = cmp.Or(l.Step.On, gpu)
 	}
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true
+	}
+	if len(own.Copies) > 0 {
+		l.Copies, mark["copies"] = own.Copies, true
 	}
 }
 

@@ -1,18 +1,22 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/curves"
 	"github.com/perfplan/perfplan/internal/report"
 )
 
 func newHardware(e *env) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "hardware",
-		Short:   "List and show machines",
+		Short:   "List, show, compare and fit machines",
 		Example: "  perfplan hardware list\n  perfplan hardware show h100-sxm",
-	}, newHardwareList(e), newHardwareShow(e))
+	}, newHardwareList(e), newHardwareShow(e), newHardwareDiff(e), newHardwareFit(e))
 }
 
 func newHardwareList(e *env) *cobra.Command {
@@ -43,10 +47,15 @@ func newHardwareList(e *env) *cobra.Command {
 
 func newHardwareShow(e *env) *cobra.Command {
 	var out output
+	var asCurves bool
+	var picture string
 	cmd := &cobra.Command{
-		Use:     "show NAME|FILE",
-		Short:   "Show a machine: every datum with its source and kind",
-		Example: "  perfplan hardware show h100-sxm",
+		Use:   "show NAME|FILE",
+		Short: "Show a machine: every datum with its source and kind, or its curves",
+		Long: `Show a machine: every datum with its source and kind. --curves plots what it does by
+size, as estimate prices it: matrix multiplies, memory-bound kernels, collectives.
+--plot draws the same, and the roofline, into an SVG file.`,
+		Example: "  perfplan hardware show h100-sxm\n  perfplan hardware show h200-sxm --curves --plot h200.svg",
 		Args:    exactly("a machine"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			format, err := out.format()
@@ -57,12 +66,31 @@ func newHardwareShow(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report.WriteMachine(e.out, h, format, e.style)
+			if !asCurves && picture == "" {
+				return report.WriteMachine(e.out, h, format, e.style)
+			}
+			c := &report.Curves{Machine: h}
+			if c.Figures, err = curves.Of(h); err != nil {
+				return usage("%v", err)
+			}
+			if picture != "" {
+				if filepath.Ext(picture) != ".svg" {
+					return usage("--plot: %s is no SVG file; name it as in %s.svg", picture, h.Name)
+				}
+				if err := writeFile(picture, func(f *os.File) error { return report.WriteSVG(f, c) }); err != nil {
+					return err
+				}
+			}
+			if !asCurves {
+				return nil
+			}
+			return report.WriteCurves(e.out, c, format, e.style)
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return hardware.Names(), cobra.ShellCompDirectiveDefault
-		},
+		ValidArgsFunction: machineNames,
 	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&asCurves, "curves", false, "plot its curves")
+	cmd.Flags().StringVar(&picture, "plot", "", "draw its curves and roofline into an SVG `FILE`")
 	out.addFlag(cmd, report.ListFormats...)
 	return cmd
 }

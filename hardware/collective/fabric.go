@@ -116,6 +116,14 @@ func (f *Fabric) domain() int64 {
 	return f.gpus()
 }
 
+// Release is the NCCL that decides algorithm and protocol.
+func (f *Fabric) Release() Version {
+	if f.NCCL == (Version{}) {
+		return Newest
+	}
+	return f.NCCL
+}
+
 // Island is the number of GPUs that no network cuts: those of a node, or of the
 // NVLink domain where that spans nodes.
 func (f *Fabric) Island() int64 { return max(f.gpus(), f.domain()) }

@@ -13,7 +13,7 @@ import (
 // Timer prices ops on one GPU. It may be used from several goroutines.
 type Timer struct {
 	gpu     *hardware.GPU
-	laws    *hardware.Laws
+	overlap *hardware.OverlapLaw
 	classes [tape.NumClasses]classLaw
 	gemm    gemmModel
 	attn    attentionModel
@@ -29,7 +29,7 @@ type classLaw struct {
 
 // New returns the timer of a profile.
 func New(p *hardware.Profile) (*Timer, error) {
-	t := &Timer{gpu: &p.GPU, laws: &p.Laws, floor: p.Laws.Launch.Floor}
+	t := &Timer{gpu: &p.GPU, overlap: p.Laws.Overlap, floor: p.Laws.Launch.Floor}
 	for i := range t.classes {
 		c := tape.Class(i)
 		law, ok := p.Laws.Kernels[c.String()]
@@ -83,7 +83,7 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 // Beside is how much longer an op takes while a collective runs: it takes SMs and
 // memory bandwidth.
 func (t *Timer) Beside(o *tape.Op) float64 {
-	l := t.laws.Overlap
+	l := t.overlap
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
 		return t.gemm.bare(o, float64(l.SMs), l.Memory) / t.gemm.bare(o, 0, 1)
@@ -115,24 +115,23 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 // was measured on another GPU.
 func (t *Timer) Spread(o *tape.Op) (own, other float64) {
 	var s *hardware.Spread
-	var on *hardware.GPU
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
-		s, on = &t.gemm.law.Spread, t.gemm.law.On
+		s = &t.gemm.law.Spread
 	case tape.Attention:
-		s, on = &t.attn.law.Spread, t.attn.law.On
+		s = &t.attn.law.Spread
 	default:
 		c := &t.classes[o.Class]
 		if !c.known {
 			return unknownClass, 0
 		}
-		s, on = &c.law.Spread, c.law.On
+		s = &c.law.Spread
 	}
 	own = s.Residual
 	if own == 0 {
 		own = unknownClass
 	}
-	if on != nil && on.Name.Value != t.gpu.Name.Value {
+	if on := t.on(o); on != nil && on.Name.Value != t.gpu.Name.Value {
 		other = max(s.Extrapolate, scaledClass)
 	}
 	return own, other
@@ -145,9 +144,15 @@ const (
 	scaledClass  = 0.08
 )
 
-// kernel prices a kernel by the law of its class; a class without a law moves its
-// bytes like a contiguous one.
+// kernel prices a kernel by the law of its class. What the second-level cache cannot
+// hold crosses the memory at its rate at most, whatever a law of another GPU says.
 func (t *Timer) kernel(o *tape.Op) units.Seconds {
+	return max(t.law(o), max(o.Bytes-t.gpu.L2.Value, 0).At(t.gpu.Bandwidth.Value))
+}
+
+// law is the law of an op's class; a class without one moves its bytes like a
+// contiguous one.
+func (t *Timer) law(o *tape.Op) units.Seconds {
 	c := &t.classes[o.Class]
 	if !c.known {
 		c = &t.classes[tape.Vectorized]
@@ -226,12 +231,12 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 		return e
 	case tape.GEMM, tape.GroupedGEMM:
 		e.Bound, e.Formula, e.RelErr = t.gemm.explain(o)
-		e.Source = t.laws.Source
+		e.Source = t.gemm.law.Source
 	case tape.Attention:
 		e.Bound = Compute
 		e.Formula = fmt.Sprintf("setup + FLOPs / (%.3f of peak)", t.attn.rate(o.Attn))
 		e.RelErr = t.attn.law.Residual
-		e.Source = t.laws.Source
+		e.Source = t.attn.law.Source
 	default:
 		c := &t.classes[o.Class]
 		if !c.known {
@@ -239,9 +244,6 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 			c = &t.classes[tape.Vectorized]
 		} else {
 			e.Source, e.RelErr = c.law.Source, c.law.Residual
-		}
-		if e.Source == "" {
-			e.Source = t.laws.Source
 		}
 		e.Bound = Memory
 		if c.law.Limit == "issue" {
@@ -309,13 +311,10 @@ func (g *gemmModel) init(p *hardware.Profile) {
 // achievable is the tensor rate with full waves, by dtype. A format without
 // tensor cores runs on the next wider one the GPU has.
 func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float64 {
-	name := d.String()
-	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
-		name = "tf32"
-	}
-	for _, try := range []string{name, "bf16", "fp16", "fp32"} {
+	names := formats(d)
+	for _, try := range names {
 		if peak := p.GPU.Peak.Of(try); peak > 0 {
-			rate, ok := law.Rate[name]
+			rate, ok := law.Rate[names[0]]
 			if !ok {
 				rate = law.Rate["bf16"]
 			}
@@ -323,6 +322,15 @@ func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float6
 		}
 	}
 	return 1
+}
+
+// formats are the formats that multiplies of a dtype may run in, the best first.
+func formats(d tape.DType) []string {
+	name := d.String()
+	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
+		name = "tf32"
+	}
+	return []string{name, "bf16", "fp16", "fp32"}
 }
 
 // on is the law alone for the GPU that it was measured on; the residuals of the
@@ -403,7 +411,7 @@ func (g *gemmModel) time(o *tape.Op) units.Seconds {
 	}
 	s = g.bare(o, 0, 1)
 	if o.Batch <= 1 && !key.grouped {
-		s *= g.correction(o)
+		s *= g.correction(o, nil)
 	}
 	g.mu.Lock()
 	g.cache[key] = s
@@ -426,8 +434,9 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 }
 
 // correction is the mean of measured over law of nearby points, weighted by
-// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1.
-func (g *gemmModel) correction(o *tape.Op) float64 {
+// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1. One
+// point may be left out.
+func (g *gemmModel) correction(o *tape.Op, without *point) float64 {
 	pts := g.points[o.Layout]
 	if len(pts) == 0 {
 		return 1
@@ -444,7 +453,7 @@ func (g *gemmModel) correction(o *tape.Op) float64 {
 	for i := range pts {
 		p := &pts[i]
 		d := (p.m-m)*(p.m-m) + (p.n-n)*(p.n-n) + (p.k-k)*(p.k-k)
-		if d > 9*w*w {
+		if d > 9*w*w || p == without {
 			continue
 		}
 		if d < 1e-12 { // measured itself
@@ -490,24 +499,6 @@ func (a *attentionModel) init(p *hardware.Profile) {
 	}
 }
 
-// at interpolates a table over head width; linear between, flat beyond.
-func (a *attentionModel) at(table []float64, width float64) float64 {
-	w := a.law.Widths
-	if len(table) == 0 {
-		return 1
-	}
-	if width <= w[0] {
-		return table[0]
-	}
-	for i := 1; i < len(w); i++ {
-		if width <= w[i] {
-			f := (width - w[i-1]) / (w[i] - w[i-1])
-			return table[i-1]*(1-f) + table[i]*f
-		}
-	}
-	return table[len(table)-1]
-}
-
 func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
 	if s.Backward {
 		return &a.law.Backward
@@ -516,7 +507,7 @@ func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
 }
 
 func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
-	return a.at(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
+	return a.law.At(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
 }
 
 // seconds is the law for a problem at a peak rate.
@@ -525,15 +516,15 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	width := float64(s.QKDim+s.VDim) / 2
 	pairs := s.Pairs()
 	if s.Masked {
-		pairs *= a.at(p.Masked, width)
+		pairs *= a.law.At(p.Masked, width)
 	} else if s.Causal {
-		pairs += a.at(p.Diagonal, width) * float64(s.Queries)
+		pairs += a.law.At(p.Diagonal, width) * float64(s.Queries)
 	}
 	flops := 2 * float64(s.Batch*s.Heads) * pairs * float64(s.QKDim+s.VDim)
 	if s.Backward {
 		flops *= 2.5
 	}
-	rate := a.at(p.Rate, width) * peak
+	rate := a.law.At(p.Rate, width) * peak
 	i := 0
 	if s.Backward {
 		i = 1
@@ -550,12 +541,12 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 
 func (a *attentionModel) time(o *tape.Op) units.Seconds {
 	s := o.Attn
-	return units.Seconds(a.seconds(s, a.peak) * a.correction(s))
+	return units.Seconds(a.seconds(s, a.peak) * a.correction(s, nil))
 }
 
 // correction is the measured time over the law at nearby problems of the same
 // kind, as for matrix multiplies.
-func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
+func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {
 	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout {
 		return 1
 	}
@@ -568,7 +559,7 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 	lq, lw, lh := math.Log2(float64(s.Queries)), math.Log2(float64(s.QKDim)), math.Log2(float64(s.Batch*s.Heads))
 	for j := range a.law.Points {
 		p := &a.law.Points[j]
-		if p.Masked != s.Masked || p.Time[i] == 0 {
+		if p.Masked != s.Masked || p.Time[i] == 0 || p == without {
 			continue
 		}
 		dq, dw, dh := math.Log2(p.Sequence)-lq, math.Log2(p.Width)-lw, math.Log2(p.Batch*p.Heads)-lh
@@ -576,9 +567,7 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		if d > 9*w*w {
 			continue
 		}
-		shape := *s
-		shape.Batch, shape.Heads, shape.Queries, shape.Keys = int64(p.Batch), int64(p.Heads), int64(p.Sequence), int64(p.Sequence)
-		shape.QKDim, shape.VDim, shape.Flavour = int64(p.Width), int64(p.Width), ""
+		shape := pointShape(p, s.Backward)
 		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
 		e := math.Exp(-d / (2 * w * w))
 		if d < 1e-12 { // measured itself
@@ -588,4 +577,10 @@ func (a *attentionModel) correction(s *tape.AttentionShape) float64 {
 		weight += e
 	}
 	return math.Exp(sum / weight)
+}
+
+// pointShape is the problem of a measured point.
+func pointShape(p *hardware.AttentionPoint, backward bool) tape.AttentionShape {
+	return tape.AttentionShape{Batch: int64(p.Batch), Heads: int64(p.Heads), KVHeads: int64(p.KVHeads), Queries: int64(p.Sequence), Keys: int64(p.Sequence),
+		QKDim: int64(p.Width), VDim: int64(p.Width), Masked: p.Masked, Causal: !p.Masked, Backward: backward}
 }

@@ -32,6 +32,8 @@ var layers = [][]string{
 	{"model/ops"},
 	{"hardware"},
 	{"hardware/kernel", "hardware/collective"},
+	{"hardware/curves"},
+	{"calibrate/sample"},
 	{"calibrate/cuda", "calibrate/fit"},
 	{"calibrate/probe"},
 	{"calibrate"},
@@ -49,7 +51,7 @@ var layers = [][]string{
 
 // measuring are the packages that touch a GPU. A prediction needs none, so no
 // package imports them but the command and each other.
-var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit"}
+var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit", "calibrate/sample"}
 
 // nvml is a library that does, too.
 const nvml = "github.com/NVIDIA/go-nvml"
@@ -62,7 +64,7 @@ var bans = []struct {
 	except []string // "package import"
 	why    string
 }{
-	{"model", []string{"hardware"}, []string{"hardware/kernel model/tape"}, "hardware does not know models; kernel prices tape.Op and no more"},
+	{"model", []string{"hardware"}, []string{"hardware/kernel model/tape", "hardware/curves model/tape"}, "hardware does not know models; kernel prices tape.Op and no more"},
 	{"hardware", []string{"model"}, nil, "a model does not know what it runs on"},
 	{"calibrate/runs", []string{"calibrate/fit", "calibrate/probe", "calibrate/cuda"}, nil, "what is fitted never sees what it is judged by"},
 	{"gonum.org/v1/gonum", []string{"cmd"}, nil, "commands compute nothing"},

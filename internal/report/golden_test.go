@@ -51,6 +51,14 @@ func TestGolden(t *testing.T) {
 		{"model", func(b *bytes.Buffer, f Format, s Style) error { return WriteModel(b, shownModel(t), f, s) }, ListFormats, false},
 		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, ListFormats, false},
 		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, ListFormats, true},
+		{"collective", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, oneCollective(t), f, s) }, CollectiveFormats, true},
+		{"collectives", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, collectives(t), f, s) }, CollectiveFormats, true},
+		{"kernel", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[:1], f, s) }, KernelFormats, true},
+		{"attention", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[1:2], f, s) }, KernelFormats, true},
+		{"kernels", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[2:], f, s) }, KernelFormats, true},
+		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, FitFormats, true},
+		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, DiffFormats, true},
+		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, ListFormats, true},
 		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},
 	} {
 		for _, f := range c.formats {

@@ -326,10 +326,11 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 	t.kernel("pow", z, in)
 	t.attach("pow", []*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		s := n.saved[0]
-		p := t.like(s)
+		var p *Tensor
 		if exponent == 2 {
-			t.emit(Op{Prim: "copy", Class: Memcpy, DType: s.dtype, Elements: float64(s.Size()), Bytes: s.bytes() + p.bytes()})
+			p = t.Copy(s)
 		} else {
+			p = t.like(s)
 			t.kernel("pow", p, s)
 		}
 		m := t.like(p)
@@ -397,6 +398,29 @@ func (t *Tape) Sum(x *Tensor) *Tensor {
 		return []*Tensor{t.expandTo(g[0], full.dims[:full.nd])}
 	})
 	return m
+}
+
+// SumRows adds up all rows of a matrix, as the gradient of a bias does; it has no
+// gradient itself.
+func (t *Tape) SumRows(x *Tensor) *Tensor {
+	t.begin()
+	r := t.empty(x.dtype, x.Dim(-1))
+	t.reduce("sum", ColReduce, x, r)
+	return r
+}
+
+// Zeros is a tensor that a kernel fills with a constant.
+func (t *Tape) Zeros(d DType, dims ...int64) *Tensor {
+	y := t.empty(d, dims...)
+	t.fill(y)
+	return y
+}
+
+// Copy is a device-to-device copy of a contiguous tensor, without a gradient.
+func (t *Tape) Copy(x *Tensor) *Tensor {
+	y := t.like(x)
+	t.emit(Op{Prim: "copy", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
+	return y
 }
 
 // expandTo is a broadcast view.

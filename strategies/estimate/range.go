@@ -4,14 +4,10 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
-
-// eighty is the half width, in standard deviations, of the range that holds 80 %
-// of a normal distribution.
-const eighty = 1.2816
 
 // Relative standard deviations of what no law carries one for.
 const (
@@ -77,8 +73,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		}
 	}
 	rel := math.Sqrt(sum) / total
-	f := math.Exp(eighty * rel)
-	r.Low, r.High = units.Seconds(total/f), units.Seconds(total*f)
+	r.Low, r.High = hardware.Range(r.StepTime, rel)
 	if rel > 0.10 {
 		r.Notes = append(r.Notes, diag.Note{Code: "range.wide", Text: fmt.Sprintf("the step time is uncertain by %.0f %%, most of all because of %s", 100*rel, parts[worst].name),
 			Remedy: "run perfplan calibrate on the machine, or compare with one measured run"})

@@ -1,0 +1,143 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// attentionShots reads the 16-bit cases of fused attention.
+func (x *fitter) attentionShots() []shot {
+	var out []shot
+	for _, p := range x.alone("attention") {
+		v, ok := p.whole("seq", "heads", "kv_heads", "head_dim", "batch")
+		d, typed := tape.DTypeOf(p.of["dtype"])
+		direction := p.of["direction"]
+		switch {
+		case !ok || !typed || direction != "fwd" && direction != "bwd" || v[1]%v[2] != 0:
+			x.drop("attention", &p, "seq, heads, kv_heads, head_dim, batch, direction or dtype cannot be read")
+			continue
+		case d != tape.BF16 && d != tape.F16:
+			x.drop("attention", &p, "the law is of 16-bit kernels")
+			continue
+		}
+		shape := tape.AttentionShape{Batch: v[4], Heads: v[1], KVHeads: v[2], Queries: v[0], QKDim: v[3], VDim: v[3], Causal: p.flag("causal"), Backward: direction == "bwd"}
+		out = append(out, shot{&p, kernel.Attention(d, shape), x.busy(&p) * x.clockRatio(&p)})
+	}
+	return out
+}
+
+// attention fits rate and diagonal by head width, and the fixed cost, of each
+// direction. Widths that were not measured keep the base's constants.
+func (x *fitter) attention() {
+	shots := x.attentionShots()
+	if x.missing("attention", "the attention law is", len(shots), few) {
+		return
+	}
+	before := residuals(x.before, shots)
+	base, on := x.base.Laws.Attention, x.machine.GPU
+	law := *base
+	law.Points, law.On, law.Source = nil, &on, ""
+	law.Widths = attentionWidths(base, shots)
+	law.Forward, law.Backward = widened(base, &base.Forward, law.Widths), widened(base, &base.Backward, law.Widths)
+	for _, backward := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(shots), func(s shot) bool { return s.op.Attn.Backward != backward })
+		if len(some) == 0 {
+			continue
+		}
+		pass := &law.Forward
+		if backward {
+			pass = &law.Backward
+		}
+		from := *pass
+		n := len(law.Widths)
+		with := func(f []float64) {
+			pass.Rate, pass.Diagonal = slices.Clone(from.Rate), slices.Clone(from.Diagonal)
+			for i := range n {
+				pass.Rate[i] *= f[1+i]
+				pass.Diagonal[i] *= f[1+n+i]
+			}
+			pass.Setup = from.Setup * units.Seconds(f[0])
+		}
+		with(refine(1+2*n, func(f []float64) []float64 {
+			with(f)
+			x.machine.Laws.Attention = &law
+			return residuals(x.timer(), some)
+		}))
+	}
+	x.machine.Laws.Attention = &law
+	alone := deviation(residuals(x.timer(), shots))
+	law.Points = attentionPoints(shots)
+	timer := x.timer()
+	left := timer.LeaveOneOutAttention()
+	out, labels := make([]float64, len(left)), make([]string, len(left))
+	for i, l := range left {
+		a, direction := l.Op.Attn, "fwd"
+		if a.Backward {
+			direction = "bwd"
+		}
+		out[i], labels[i] = l.Log, fmt.Sprintf("%s batch %d, seq %d, heads %d of %d", direction, a.Batch, a.Queries, a.Heads, a.QKDim)
+	}
+	for _, s := range shots { // those without a mask are no points: the law foretells them
+		if !s.op.Attn.Causal {
+			out, labels = append(out, residuals(timer, []shot{s})[0]), append(labels, s.name)
+		}
+	}
+	law.Residual, law.Extrapolate = deviation(out), max(base.Extrapolate, alone)
+	x.own.Attention = &law
+	x.probe("attention").judge(labels, out, before, law.Residual)
+	x.probe("attention").Points = len(shots)
+}
+
+// attentionWidths are the head widths of the base and of the samples.
+func attentionWidths(base *hardware.AttentionLaw, shots []shot) []float64 {
+	widths := map[float64]bool{}
+	for _, w := range base.Widths {
+		widths[w] = true
+	}
+	for _, s := range shots {
+		widths[float64(s.op.Attn.QKDim)] = true
+	}
+	return slices.Sorted(maps.Keys(widths))
+}
+
+// widened is a pass with its tables at other widths.
+func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []float64) hardware.AttentionPass {
+	out := hardware.AttentionPass{Setup: p.Setup}
+	for _, w := range widths {
+		out.Rate = append(out.Rate, base.At(p.Rate, w))
+		out.Diagonal = append(out.Diagonal, base.At(p.Diagonal, w))
+		out.Masked = append(out.Masked, base.At(p.Masked, w))
+	}
+	return out
+}
+
+// attentionPoints are the measured causal problems, in ascending order.
+func attentionPoints(shots []shot) hardware.AttentionPoints {
+	rows := map[[5]float64]*hardware.AttentionPoint{}
+	for _, s := range shots {
+		a := s.op.Attn
+		if !a.Causal {
+			continue
+		}
+		key := [5]float64{float64(a.QKDim), float64(a.Queries), float64(a.Batch), float64(a.Heads), float64(a.KVHeads)}
+		if rows[key] == nil {
+			rows[key] = &hardware.AttentionPoint{Batch: key[2], Sequence: key[1], Heads: key[3], KVHeads: key[4], Width: key[0]}
+		}
+		i := 0
+		if a.Backward {
+			i = 1
+		}
+		rows[key].Time[i] = units.Seconds(s.kernel)
+	}
+	var out hardware.AttentionPoints
+	for _, key := range slices.SortedFunc(maps.Keys(rows), func(a, b [5]float64) int { return slices.Compare(a[:], b[:]) }) {
+		out = append(out, *rows[key])
+	}
+	return out
+}

@@ -1,0 +1,214 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// shot is a case with the op that estimate would price for it.
+type shot struct {
+	*point
+	op     tape.Op
+	kernel float64 // seconds of the kernel alone, at full clock
+}
+
+// busy is the time of the kernel alone: the gap behind it is the launch law's. A
+// kernel never takes less than half of the time from one to the next.
+func (x *fitter) busy(p *point) float64 { return max(p.seconds-x.gap, p.seconds/2) }
+
+// clockRatio is the SM clock of a case over the highest; 1 when unknown. A reading
+// below half is one of an idle GPU and says nothing.
+func (x *fitter) clockRatio(p *point) float64 {
+	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	if r := p.clock / top; top > 0 && r > 0.5 && r < 0.99 {
+		return r
+	}
+	return 1
+}
+
+// gemmClock is the ratio above which matrix multiplies gain nothing.
+func (x *fitter) gemmClock() float64 {
+	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	if w := x.machine.Laws.Power; w != nil && w.GEMMClock > 0 && top > 0 {
+		return float64(w.GEMMClock) / top
+	}
+	return 1
+}
+
+// gemmShots reads the cases of matrix multiplies by dtype.
+func (x *fitter) gemmShots() map[tape.DType][]shot {
+	out := map[tape.DType][]shot{}
+	for _, p := range x.alone("gemm") {
+		v, ok := p.whole("m", "n", "k")
+		layout, known := kernel.LayoutOf[p.of["layout"]]
+		name := p.of["dtype"]
+		if name == "tf32" {
+			name = "fp32"
+		} else if name == "fp32" {
+			x.drop("gemm", &p, "estimate runs fp32 multiplies in TF32")
+			continue
+		}
+		d, typed := tape.DTypeOf(name)
+		if !ok || !known || !typed {
+			x.drop("gemm", &p, "m, n, k, layout or dtype cannot be read")
+			continue
+		}
+		s := shot{&p, kernel.GEMM(layout, d, v[0], v[1], v[2]), x.busy(&p) / max(1, x.gemmClock()/x.clockRatio(&p))}
+		if s.op.M%8 != 0 || s.op.N%8 != 0 || s.op.K%8 != 0 {
+			x.drop("gemm", &p, "extents are not multiples of 8")
+			continue
+		}
+		out[d] = append(out[d], s)
+	}
+	return out
+}
+
+// timer prices with the laws of the machine.
+func (x *fitter) timer() *kernel.Timer {
+	t, err := kernel.New(&x.machine)
+	if err != nil { // the base priced before, and no class is ever taken away
+		panic(err)
+	}
+	return t
+}
+
+// residuals are ln(measured/predicted) of shots.
+func residuals(t *kernel.Timer, shots []shot) []float64 {
+	out := make([]float64, len(shots))
+	for i := range shots {
+		out[i] = math.Log(shots[i].kernel / float64(t.Time(&shots[i].op)))
+	}
+	return out
+}
+
+func names(shots []shot) []string {
+	out := make([]string, len(shots))
+	for i := range shots {
+		out[i] = shots[i].name
+	}
+	return out
+}
+
+// Fewest cases for a whole law, and for one factor of it.
+const (
+	enough = 24
+	few    = 4
+)
+
+// gemm fits the law to the 16-bit shapes, then the rate of each other format.
+func (x *fitter) gemm() {
+	all := x.gemmShots()
+	shots := all[tape.BF16]
+	total := 0
+	for _, s := range all {
+		total += len(s)
+	}
+	if len(shots) == 0 {
+		shots = all[tape.F16] // the same units at the same rate
+	}
+	if x.missing("gemm", "the matrix-multiply law is", len(shots), few) {
+		return
+	}
+	before := residuals(x.before, shots)
+	base := x.base.Laws.GEMM
+	on := x.machine.GPU
+	law := *base
+	law.Points, law.On, law.Source = nil, &on, ""
+	with := func(f []float64) *hardware.GEMMLaw {
+		l := law
+		l.Rate = maps.Clone(base.Rate)
+		for k := range l.Rate {
+			l.Rate[k] *= f[0]
+		}
+		l.Setup = base.Setup * units.Seconds(f[1])
+		if len(f) > 2 {
+			l.KOverhead, l.SmallTile, l.Memory, l.Exponent = base.KOverhead*f[2], base.SmallTile*f[3], base.Memory*f[4], 1+(base.Exponent-1)*f[5]
+		}
+		return &l
+	}
+	n := 6
+	if len(shots) < enough {
+		n = 2
+		x.note("fit.few-gemm", "measure at least 24 shapes", "probe gemm has %d 16-bit cases: only the rate and the fixed cost of the law are fitted", len(shots))
+	}
+	best := refine(n, func(f []float64) []float64 {
+		x.machine.Laws.GEMM = with(f)
+		return residuals(x.timer(), shots)
+	})
+	fitted := with(best)
+	x.machine.Laws.GEMM = fitted
+	alone := deviation(residuals(x.timer(), shots))
+	if fitted.Rate["bf16"] > 1 {
+		x.note("fit.above-peak", "check gpu.peak of the base profile and the clocks of the samples", "matrix multiplies reach %.0f %% of the dense peak of %s", 100*fitted.Rate["bf16"], x.base.Name)
+	}
+	fitted.Points = gemmPoints(shots)
+	x.machine.Laws.GEMM = fitted
+	left := x.timer().LeaveOneOut()
+	out := make([]float64, len(left))
+	labels := make([]string, len(left))
+	for i, l := range left {
+		out[i] = l.Log
+		labels[i] = fmt.Sprintf("%s %d×%d×%d", l.Op.Layout, l.Op.M, l.Op.N, l.Op.K)
+	}
+	fitted.Residual = deviation(out)
+	fitted.Extrapolate = max(base.Extrapolate, alone)
+	x.otherFormats(fitted, all, shots)
+	x.machine.Laws.GEMM, x.own.GEMM = fitted, fitted
+	p := x.probe("gemm")
+	p.judge(labels, out, before, fitted.Residual)
+	p.Points = total
+}
+
+// otherFormats sets the rate of each format by the median of its shapes.
+func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, done []shot) {
+	for _, d := range slices.Sorted(maps.Keys(all)) {
+		shots := all[d]
+		if d == tape.BF16 || len(shots) == 0 || &shots[0] == &done[0] {
+			continue
+		}
+		name := d.String()
+		if d == tape.F32 {
+			name = "tf32"
+		}
+		if x.missing("gemm", "the rate of "+name+" multiplies is", len(shots), few) {
+			continue
+		}
+		start := l.Rate[name]
+		if start == 0 {
+			start = l.Rate["bf16"]
+		}
+		f := refine(1, func(f []float64) []float64 {
+			l.Rate[name] = start * f[0]
+			return residuals(x.timer(), shots)
+		})
+		l.Rate[name] = start * f[0]
+		if d == tape.F32 {
+			l.Rate["fp32"] = l.Rate[name]
+		}
+	}
+}
+
+// gemmPoints are the measured shapes, by layer, in ascending order.
+func gemmPoints(shots []shot) hardware.GEMMPoints {
+	rows := map[[3]float64]*hardware.GEMMPoint{}
+	for _, s := range shots {
+		v, _ := s.whole("m", "n", "k")
+		key := [3]float64{float64(v[0]), float64(v[1]), float64(v[2])}
+		if rows[key] == nil {
+			rows[key] = &hardware.GEMMPoint{M: key[0], N: key[1], K: key[2]}
+		}
+		rows[key].Time[s.op.Layout] = units.Seconds(s.kernel)
+	}
+	var out hardware.GEMMPoints
+	for _, key := range slices.SortedFunc(maps.Keys(rows), func(a, b [3]float64) int { return slices.Compare(a[:], b[:]) }) {
+		out = append(out, *rows[key])
+	}
+	return out
+}
