@@ -80,13 +80,13 @@ func powerOps(b *Bench, class string) ([]cuda.Op, error) {
 	var err error
 	switch class {
 	case "memory":
-		err = add(vectors("add_bf16", 8, "xyz")(b, b.Stream, m, powerBytes/6/row*row))
+		err = add(vectors("add_bf16", 8, "xyz", 6)(b, b.Stream, m, powerBytes/6/row*row))
 	case "issue":
 		err = add(strided("strided_bf16", broadcastOffsets(2))(b, b.Stream, m, powerBytes/4/row*row))
 	case "gemm":
 		err = add(gemmOp(b, b.Stream, powerGEMM(b)))
 	case "mix":
-		err = errors.Join(add(gemmOp(b, b.Stream, powerGEMM(b))), add(vectors("add_bf16", 8, "xyz")(b, b.Stream, m, powerBytes/6/row*row)))
+		err = errors.Join(add(gemmOp(b, b.Stream, powerGEMM(b))), add(vectors("add_bf16", 8, "xyz", 6)(b, b.Stream, m, powerBytes/6/row*row)))
 	}
 	return ops, err
 }
