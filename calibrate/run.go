@@ -390,10 +390,8 @@ const maxFailures = 8
 
 // tidy frees what a probe allocated.
 func (r *run) tidy(p probe.Probe) {
-	if p.Group {
-		if err := r.w.LeaveGroups(); err != nil {
-			r.out.note("calibrate.close", "", "probe %s: %v", p.Key, err)
-		}
+	if err := r.w.LeaveGroups(); err != nil {
+		r.out.note("calibrate.close", "", "probe %s: %v", p.Key, err)
 	}
 	for _, b := range r.w.Benches {
 		if err := b.Reset(); err != nil {

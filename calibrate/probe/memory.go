@@ -272,56 +272,6 @@ func columns(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
 		m.x, m.z, int32(row/4), int32(count)))
 }
 
-// adam measures the fused AdamW update: parameter, gradient and two moments of one
-// dtype, as PyTorch's fused optimizer moves them.
-//
-// Case: params, dtype (fp32: 28 bytes a parameter, bf16: 14), bytes.
-var adam = Probe{
-	Key: "adam", Doc: "fused AdamW update (own kernel of PyTorch's shape)", Share: 1, Duty: 0.6,
-	Applicable: func(w *World) error { return w.needs("libnvrtc") },
-	Cases: func(w *World, e Effort) []Case {
-		sizes := []int64{1 << 20, 1 << 23, 1 << 26, 1 << 28, 1 << 29}
-		if e == Quick {
-			sizes = []int64{1 << 23, 1 << 27}
-		}
-		var out []Case
-		for _, dtype := range []string{"fp32", "bf16"} {
-			for _, n := range sizes {
-				w1 := cuda.Width(dtype)
-				if 4*n*w1 <= Room(w.device()) {
-					out = append(out, Case{"params": itoa(n), "dtype": dtype, "bytes": itoa(7 * n * w1)})
-				}
-			}
-		}
-		return out
-	},
-	Setup: func(_ *World, b *Bench, cases []Case) error {
-		var most int64
-		for _, c := range cases {
-			most = max(most, c.num("params")*cuda.Width(c["dtype"]))
-		}
-		for seed, purpose := range []string{"p", "g", "m", "v"} {
-			m, err := b.Shared(purpose, most)
-			if err != nil {
-				return err
-			}
-			if err := b.Randomize(m, "bf16", uint64(seed)<<40); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
-	Prepare: func(_ *World, b *Bench, c Case) (Trial, error) {
-		n, w := c.num("params"), cuda.Width(c["dtype"])
-		op, err := b.GPU.Kernel(b.Stream, kernel("adam_"+c["dtype"], [3]int{ceil(n, 65536), 1, 1}, [3]int{512, 1, 1}, cuda.Work{Bytes: 7 * float64(n*w)},
-			b.shared["p"], b.shared["g"], b.shared["m"], b.shared["v"], n/4, float32(1e-4), float32(0.01)))
-		if err != nil {
-			return Trial{}, err
-		}
-		return b.Trial(op)
-	},
-}
-
 // verifyMemory holds the kernels' results for small operands against sums done here.
 func verifyMemory(_ *World, b *Bench) error {
 	const n = 8 * row
