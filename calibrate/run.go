@@ -357,7 +357,7 @@ func (r *run) write(p probe.Probe, b *probe.Bench, entries []*entry, lost error)
 		switch {
 		case len(e.readings) > 0:
 			s = probe.Sample(p, e.c, gpu, e.readings)
-			if s.Seconds <= 0 && e.c["class"] != "idle" && s.Repeats > 0 {
+			if s.Seconds <= 0 && e.c["class"] != "idle" {
 				s = sample.Sample{Probe: p.Key, Case: e.c, GPU: gpu, Mode: s.Mode, Error: "shorter than the clock tells"}
 			}
 		case e.err != nil && lost == nil:

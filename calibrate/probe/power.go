@@ -101,6 +101,7 @@ func powerOps(b *Bench, class string) ([]cuda.Op, error) {
 // milliseconds, and for the reading of power; a first part is left out.
 const (
 	sustainedTime = 2.0
+	patience      = 10.0 // for slow GPUs, whose batches take longer
 	settleTime    = 0.7
 	batchSeconds  = 0.01
 	burstPause    = 0.03
@@ -242,7 +243,7 @@ func sustainedReading(benches []*Bench, ops [][]cuda.Op) (Reading, error) {
 				t.add(now)
 			}
 		}
-		if passed > sustainedTime {
+		if passed > sustainedTime && len(r.Seconds) > 0 || passed > patience {
 			break
 		}
 	}
