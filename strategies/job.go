@@ -347,6 +347,19 @@ func (t *Train) complete(p *Plan) error {
 	return nil
 }
 
+// SyncsEveryMicroBatch reports whether gradients are reduced after every micro batch
+// instead of the last: as the plan says, else as the framework does. ZeRO-2 and
+// ZeRO-3 hold no whole gradient that later micro batches could add to
+// (deepspeed/runtime/engine.py, allreduce_gradients: stages that partition
+// gradients reduce at every backward pass).
+func (j *Job) SyncsEveryMicroBatch() bool {
+	if every := j.Plan.SyncEveryMicroBatch; every != nil {
+		return *every
+	}
+	kind := j.Plan.DataParallel
+	return j.Recipe.Overlap.SyncEvery || kind == ZeRO2 || kind == ZeRO3
+}
+
 // Tokens is the number of tokens of one step over all GPUs.
 func (j *Job) Tokens() float64 {
 	return float64(j.Train.GlobalBatch) * float64(j.Train.SequenceLength)
