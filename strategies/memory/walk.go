@@ -145,8 +145,8 @@ type slot struct {
 }
 
 func (t *tracker) grow(n int) {
-	for len(t.blocks) < n {
-		t.blocks = append(t.blocks, slot{})
+	if more := n - len(t.blocks); more > 0 {
+		t.blocks = append(t.blocks, make([]slot, more)...)
 	}
 }
 
