@@ -67,7 +67,7 @@ func TestStreams(t *testing.T) {
 func launches(t *rapid.T) []Launch {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Launch {
 		s := func(name string, least float64) units.Seconds { return units.Seconds(rapid.Float64Range(least, 3).Draw(t, name)) }
-		l := Launch{Host: s("host", 0), Gap: s("gap", 0) / 10}
+		l := Launch{Host: s("host", 0), Gap: s("gap", 0) / 30}
 		if rapid.Bool().Draw(t, "kernel") {
 			l.Busy = s("busy", 0.01)
 			l.Loaded = l.Busy * units.Seconds(rapid.Float64Range(1, 2).Draw(t, "slow"))
@@ -81,7 +81,7 @@ func launches(t *rapid.T) []Launch {
 func TestCompressIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := launches(t)
-		latency := units.Seconds(rapid.Float64Range(0, 1).Draw(t, "latency"))
+		latency := units.Seconds(rapid.Float64Range(0.1, 1).Draw(t, "latency"))
 		var host, device units.Seconds // one by one, by hand
 		for _, l := range list {
 			host += l.Host
@@ -97,7 +97,8 @@ func TestCompressIsExact(t *testing.T) {
 	})
 }
 
-// TestAddIsConcatenation: two segments in a row are one of all their launches.
+// TestAddIsConcatenation: two segments in a row are one of all their launches, as long
+// as a gap is no longer than the latency of a launch.
 func TestAddIsConcatenation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := launches(t), launches(t)
