@@ -1,6 +1,8 @@
 package tape
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -29,8 +31,9 @@ type Tape struct {
 	casts  []cast
 	kind   StoreKind // of new storages
 
-	begun, begunEvent       int // positions where the primitive now running began
-	lastSave, lastSaveEvent int // positions up to which saved tensors reach: checkpointing stops there
+	begun, begunEvent       int   // positions where the primitive now running began
+	begunStore              int32 // and the first storage it may have made
+	lastSave, lastSaveEvent int   // positions up to which saved tensors reach: checkpointing stops there
 }
 
 type cast struct {
@@ -81,25 +84,15 @@ func (t *Tape) EndAutocast() {
 // was saved, as non-reentrant checkpointing stops its recomputation there.
 func (t *Tape) stopEarly() {
 	t.sec.Ops = t.sec.Ops[:t.lastSave]
-	kept := t.sec.Events[:t.lastSaveEvent]
-	for _, e := range t.sec.Events[t.lastSaveEvent:] {
+	kept, cut := t.sec.Events[:t.lastSaveEvent], slices.Clone(t.sec.Events[t.lastSaveEvent:])
+	for _, e := range cut {
 		// Keep releases of what was allocated before the cut.
-		if e.Bytes < 0 && t.allocatedIn(kept, e.Store) {
+		if e.Bytes < 0 && !slices.ContainsFunc(cut, func(o Event) bool { return o.Store == e.Store && o.Bytes > 0 }) {
 			e.Op = min(e.Op, int32(t.lastSave))
 			kept = append(kept, e)
 		}
 	}
 	t.sec.Events = kept
-}
-
-func (t *Tape) allocatedIn(events []Event, store int32) bool {
-	live := t.stores[store].owned
-	for i := len(events) - 1; i >= 0; i-- {
-		if events[i].Store == store {
-			return events[i].Bytes > 0
-		}
-	}
-	return live
 }
 
 // --- tensors ---
@@ -288,7 +281,9 @@ func (t *Tape) addNode(n node) int32 {
 }
 
 // begin marks the start of a primitive.
-func (t *Tape) begin() { t.begun, t.begunEvent = len(t.sec.Ops), len(t.sec.Events) }
+func (t *Tape) begin() {
+	t.begun, t.begunEvent, t.begunStore = len(t.sec.Ops), len(t.sec.Events), int32(len(t.stores))
+}
 
 // needs reports whether a gradient must flow to any of the inputs.
 func (t *Tape) needs(xs ...*Tensor) bool {
@@ -321,13 +316,11 @@ func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape,
 			n.saved = append(n.saved, t.Hold(s))
 		}
 	}
-	if len(saved) > 0 { // inputs are saved before the kernel runs, results after it
+	if len(saved) > 0 { // inputs are saved before the kernel runs, results (an output, a mask) after it
 		t.lastSave, t.lastSaveEvent = t.begun, t.begunEvent
-		for _, o := range outs {
-			for _, s := range saved {
-				if s != nil && s.store == o.store {
-					t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
-				}
+		for _, s := range saved {
+			if s != nil && s.store >= t.begunStore {
+				t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 			}
 		}
 	}
@@ -423,11 +416,10 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 		y := f(again)
 		t.EndAutocast()
+		t.Release(y)
 		if early {
 			t.stopEarly()
 			t.host = HostWork{}
-		} else {
-			t.Release(y)
 		}
 		t.phase, t.record = outer, false
 		out := t.run(lo, y, t.Hold(g[0]))
