@@ -66,7 +66,9 @@ func TestStreams(t *testing.T) {
 
 func launches(t *rapid.T) []Launch {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Launch {
-		s := func(name string, least float64) units.Seconds { return units.Seconds(rapid.Float64Range(least, 3).Draw(t, name)) }
+		s := func(name string, least float64) units.Seconds {
+			return units.Seconds(rapid.Float64Range(least, 3).Draw(t, name))
+		}
 		l := Launch{Host: s("host", 0), Gap: s("gap", 0) / 30}
 		if rapid.Bool().Draw(t, "kernel") {
 			l.Busy = s("busy", 0.01)
