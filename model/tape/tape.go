@@ -266,6 +266,7 @@ type edge struct {
 type node struct {
 	name    string
 	module  string
+	kind    StoreKind
 	in      []edge // inputs that need a gradient, in the order backward returns them
 	saved   []*Tensor
 	nout    int8
@@ -275,7 +276,7 @@ type node struct {
 }
 
 func (t *Tape) addNode(n node) int32 {
-	n.module = t.Module
+	n.module, n.kind = t.Module, t.kind
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
@@ -356,7 +357,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.Release(g)
 		return nil
 	}
-	recording := t.record
+	recording, kind := t.record, t.kind
 	t.record = false
 	t.nodes[y.node].grads[y.outIdx] = g
 	var inputs []*Tensor
@@ -374,7 +375,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 			t.drop(i)
 			continue
 		}
-		t.Module = n.module
+		t.Module, t.kind = n.module, n.kind
 		t.host.Nodes++
 		out := n.run(t, &n, n.grads[:n.nout])
 		t.Release(n.grads[:n.nout]...)
@@ -382,7 +383,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.drop(i)
 		t.route(n.in, out)
 	}
-	t.record = recording
+	t.record, t.kind = recording, kind
 	for i, j := 0, len(inputs)-1; i < j; i, j = i+1, j-1 {
 		inputs[i], inputs[j] = inputs[j], inputs[i]
 	}

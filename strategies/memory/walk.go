@@ -356,6 +356,11 @@ func (w *walker) step() {
 	if w.warm && w.Dense.Tensors > 0 {
 		w.perParameter(OptimizerStates)
 	}
+	// The loss goes with the last name that holds it.
+	last := len(w.Units) - 1
+	for _, w.base = range [2]int{w.width * len(w.Units), 0} {
+		w.t.free(w.id(last, w.Units[last].OutputStore))
+	}
 	// Gradients go when the optimizer has used them.
 	for i, u := range w.Units {
 		for _, g := range u.Backward.Grads {
