@@ -141,7 +141,7 @@ func TestShardingSavesMemory(t *testing.T) {
 }
 
 // TestBetterMachinesAreNotSlower: more bandwidth, higher peaks, a faster network, more
-// power. It holds but for 0.3 % while the clock holds: what a faster device finishes
+// power. It holds but for 1 % while the clock holds: what a faster device finishes
 // earlier may fall beside more communication. A step at the power limit that gets
 // denser draws more and runs at a lower clock; the search for that clock leaves up to
 // 3 % of the limit unused, so it holds as far as that.
@@ -171,7 +171,7 @@ func TestBetterMachinesAreNotSlower(t *testing.T) {
 				better.Hardware = &h
 				change(&better, rapid.Float64Range(1.01, 3).Draw(t, "factor"))
 				s := mustEstimateT(t, &better)
-				slack := 1.003
+				slack := 1.01
 				if s.Clock != r.Clock {
 					slack = 1.03
 				}
