@@ -52,7 +52,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, gpus: 2, plan: {pp: 2, virtual_stages: 2, schedule: dualpipe}, train: {grad_accumulation: 2}}", "plan.schedule: dualpipe: 2 micro batches; needs an even number, at least 4"},
 		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: fsdp1}}", "plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp"},
 		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: zero3}}", "plan.data_parallel: zero3 does not compose with pipeline parallelism"},
-		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
+		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2, data_parallel: ddp}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
 		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8)"},
 		{"{model: gpt2, plan: {data_parallel: zero4}}", `"zero4" is not a kind of data parallelism; use ddp, zero1`},
 
@@ -97,7 +97,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "1f1b", j.Plan.Schedule)
 	require.Equal(t, int64(8), j.Train.GradAccumulation, "enough to fill the pipeline")
 	require.Equal(t, int64(32), j.Train.GlobalBatch)
-	require.Equal(t, "tp 4+sp, pp 2 (1f1b), dp 4, ddp", j.Plan.String())
+	require.Equal(t, "tp 4+sp, pp 2 (1f1b), dp 4, zero1", j.Plan.String())
 	require.Equal(t, float64(32*4096), j.Tokens())
 
 	require.Equal(t, "one GPU", func() string { p := mustDecode(t, "{model: gpt2, gpus: 1, plan: {}}").Plan; return p.String() }())

@@ -16,7 +16,7 @@ func TestSpellings(t *testing.T) {
 	for _, c := range []struct{ name, a, b string }{
 		{"global batch or accumulation", "{model: llama2-7b, gpus: 16, plan: {tp: 2}, train: {micro_batch: 2, global_batch: 64}}", "{model: llama2-7b, gpus: 16, plan: {tp: 2}, train: {micro_batch: 2, grad_accumulation: 4}}"},
 		{"dp given or not", "{model: llama2-7b, gpus: 16, plan: {tp: 2, pp: 2, dp: 4}}", "{model: llama2-7b, gpus: 16, plan: {tp: 2, pp: 2}}"},
-		{"defaults written out", "{model: llama2-7b, gpus: 8, plan: {}}", "{perfplan: job/v1, model: llama2-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, attention: flash}, plan: {tp: 1, cp: 1, ep: 1, pp: 1, dp: 8, data_parallel: ddp}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 1, precision: bf16, recompute: none, optimizer: adamw-fused}}"},
+		{"defaults written out", "{model: llama2-7b, gpus: 8, plan: {}}", "{perfplan: job/v1, model: llama2-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, attention: flash}, plan: {tp: 1, cp: 1, ep: 1, pp: 1, dp: 8, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 1, precision: bf16, recompute: none, optimizer: adamw-fused}}"},
 		{"catalog or keys", "{model: tinyllama-1.1b, gpus: 8, plan: {}, train: {sequence_length: 2048}}", "{model: {" + llama + "}, gpus: 8, plan: {}, train: {sequence_length: 2048}}"},
 		{"alias of the catalog's name", "{model: meta-llama/Llama-2-7b-hf, gpus: 8, plan: {}}", "{model: llama2-7b, gpus: 8, plan: {}}"},
 		{"units", "{model: llama2-7b, gpus: 16, plan: {data_parallel: ddp, bucket: 25 MiB}, runtime: {recipe: hf-eager}}", "{model: llama2-7b, gpus: 16, plan: {data_parallel: ddp, bucket: 26214400 B}, runtime: {recipe: hf-eager}}"},
