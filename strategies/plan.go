@@ -171,7 +171,7 @@ func (p *Plan) Complete(s Shape) error {
 		return diag.Errorf("plan.dp: %d × tp %d × cp %d × pp %d = %d is not the %d GPUs of the job; leave dp out or use %d", p.DP, p.TP, p.CP, p.PP, p.DP*inner, s.GPUs, rest)
 	}
 	if p.DataParallel == "" {
-		p.DataParallel = DDP
+		p.DataParallel = s.usual()
 	}
 	if p.Schedule == "" && p.PP > 1 {
 		p.Schedule = "1f1b"
@@ -184,6 +184,14 @@ func (p *Plan) Complete(s Shape) error {
 		p.SequenceParallel = &on
 	}
 	return nil
+}
+
+// usual is the kind of data parallelism that users of the recipe run.
+func (s *Shape) usual() DataParallel {
+	if kinds := s.Recipe.DataParallel; len(kinds) > 0 {
+		return DataParallel(kinds[0])
+	}
+	return DDP
 }
 
 // nearestDivisors names the divisors of n around d.

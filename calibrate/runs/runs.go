@@ -2,6 +2,7 @@ package runs
 
 import (
 	"gopkg.in/yaml.v3"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
@@ -93,6 +94,26 @@ func (e *entryNode) DecodeNode(_ *yamlx.Document, n *yaml.Node) diag.List {
 	return nil
 }
 
+// habits are the keys that a recipe has a default of its own for, by section.
+var habits = map[string]string{"runtime": "attention", "plan": "data_parallel"}
+
+// stated is a section without what was only assumed, where the recipe knows what its
+// users do: a guess is no fact.
+func stated(section string, n *yaml.Node, assumed []string) *yaml.Node {
+	key := habits[section]
+	if n.Kind != yaml.MappingNode || !slices.Contains(assumed, key) {
+		return n
+	}
+	out := *n
+	out.Content = nil
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != key {
+			out.Content = append(out.Content, n.Content[i], n.Content[i+1])
+		}
+	}
+	return &out
+}
+
 // decodeRun reads one entry. Complaints about its own keys are returned; those
 // about its job are the run's Err.
 func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
@@ -105,8 +126,8 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	}
 	job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if _, ok := r.Job[n.Content[i].Value]; ok {
-			job.Content = append(job.Content, n.Content[i], n.Content[i+1])
+		if key := n.Content[i].Value; r.Job[key] != nil {
+			job.Content = append(job.Content, n.Content[i], stated(key, n.Content[i+1], r.Assumed))
 		}
 	}
 	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}

@@ -172,7 +172,18 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		}
 		work *= f
 	}
-	return l.Setup + units.Seconds(work*c.scale)
+	s := l.Setup + units.Seconds(work*c.scale)
+	if l.Limit == "issue" && c.scale != 1 { // on a GPU with less bandwidth for its instructions, memory may limit it
+		s = max(s, t.copy(o.Bytes))
+	}
+	return s
+}
+
+// copy is the time in which a contiguous kernel moves so many bytes.
+func (t *Timer) copy(b units.Bytes) units.Seconds {
+	c := &t.classes[tape.Vectorized]
+	lo := c.law.Time[0]
+	return lo + (curve(c.law.Bytes, c.law.Time, b)-lo)*units.Seconds(c.scale)
 }
 
 // curve interpolates time over size, both on logarithmic axes; beyond the last

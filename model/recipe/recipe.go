@@ -28,7 +28,7 @@ type Recipe struct {
 	Extends string `yaml:"extends"`
 
 	Kernels          map[string]string    `yaml:"attention_kernels"` // runtime.attention → flavour of the attention law; absent: what PyTorch picks
-	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, least sharded first
+	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, the usual one first
 	Scopes           map[string]string    `yaml:"scopes"`            // compile scope → recipe of the layers
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
