@@ -357,7 +357,7 @@ func (r *run) write(p probe.Probe, b *probe.Bench, entries []*entry, lost error)
 		switch {
 		case len(e.readings) > 0:
 			s = probe.Sample(p, e.c, gpu, e.readings)
-			if s.Seconds <= 0 && e.c["class"] != "idle" && s.Repeats > 0 {
+			if s.Seconds <= 0 && e.c["class"] != "idle" {
 				s = sample.Sample{Probe: p.Key, Case: e.c, GPU: gpu, Mode: s.Mode, Error: "shorter than the clock tells"}
 			}
 		case e.err != nil && lost == nil:
@@ -390,10 +390,8 @@ const maxFailures = 8
 
 // tidy frees what a probe allocated.
 func (r *run) tidy(p probe.Probe) {
-	if p.Group {
-		if err := r.w.LeaveGroups(); err != nil {
-			r.out.note("calibrate.close", "", "probe %s: %v", p.Key, err)
-		}
+	if err := r.w.LeaveGroups(); err != nil {
+		r.out.note("calibrate.close", "", "probe %s: %v", p.Key, err)
 	}
 	for _, b := range r.w.Benches {
 		if err := b.Reset(); err != nil {

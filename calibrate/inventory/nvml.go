@@ -3,8 +3,12 @@
 package inventory
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -19,7 +23,28 @@ func Detect() (*Machine, error) {
 		return nil, err
 	}
 	m.system(os.DirFS("/"))
+	if t := command(); t != nil && t.GPUs() == len(m.GPUs) {
+		m.Topology = t // with the network cards, which NVML does not know
+	}
 	return m, nil
+}
+
+// commandTime bounds nvidia-smi, which may hang with a broken driver.
+const commandTime = 5 * time.Second
+
+// command asks nvidia-smi for the topology; nil where it is not there or prints none.
+func command() *Topology {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "nvidia-smi", "topo", "-m").Output()
+	if err != nil {
+		return nil
+	}
+	t, err := ParseTopology(bytes.NewReader(text), "nvidia-smi topo -m")
+	if err != nil {
+		return nil
+	}
+	return t
 }
 
 // read asks NVML. A fact that it does not tell stays unknown.

@@ -32,10 +32,8 @@ var memory = Probe{
 // access is one kind of memory-bound kernel.
 type access struct {
 	kind, dtype string
-	result      int64   // bytes written for each element
-	bytes       int64   // moved for each element
-	width       int64   // elements of a row; 0: no rows
-	class       float64 // 1: time goes by elements (for the fake)
+	bytes       int64 // moved for each element
+	width       int64 // elements of a row; 0: no rows
 	prepare     func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error)
 }
 
@@ -47,31 +45,31 @@ type operands struct{ x, y, z cuda.Buffer }
 const row, vocabularySmall, vocabulary = 4096, 32000, 128256
 
 var accesses = []access{
-	{kind: "copy", dtype: "bf16", result: 2, bytes: 4, prepare: vectors("copy_any", 8, "xz")},
-	{kind: "add", dtype: "bf16", result: 2, bytes: 6, prepare: vectors("add_bf16", 8, "xyz")},
-	{kind: "add", dtype: "fp32", result: 4, bytes: 12, prepare: vectors("add_fp32", 4, "xyz")},
-	{kind: "rmw", dtype: "bf16", result: 2, bytes: 4, prepare: vectors("rmw_bf16", 8, "z", float32(1))},
-	{kind: "rmw", dtype: "fp32", result: 4, bytes: 8, prepare: vectors("rmw_fp32", 4, "z", float32(1))},
-	{kind: "cast", dtype: "bf16", result: 2, bytes: 6, prepare: vectors("cast_down", 4, "xz")},
-	{kind: "memcpy", dtype: "bf16", result: 2, bytes: 4, prepare: func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
+	{kind: "copy", dtype: "bf16", bytes: 4, prepare: vectors("copy_any", 8, "xz", 4)},
+	{kind: "add", dtype: "bf16", bytes: 6, prepare: vectors("add_bf16", 8, "xyz", 6)},
+	{kind: "add", dtype: "fp32", bytes: 12, prepare: vectors("add_fp32", 4, "xyz", 12)},
+	{kind: "rmw", dtype: "bf16", bytes: 4, prepare: vectors("rmw_bf16", 8, "z", 4, float32(1))},
+	{kind: "rmw", dtype: "fp32", bytes: 8, prepare: vectors("rmw_fp32", 4, "z", 8, float32(1))},
+	{kind: "cast", dtype: "bf16", bytes: 6, prepare: vectors("cast_down", 4, "xz", 6)},
+	{kind: "memcpy", dtype: "bf16", bytes: 4, prepare: func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
 		return b.GPU.Copy(s, m.z, m.x, 2*n)
 	}},
-	{kind: "fill", dtype: "bf16", result: 2, bytes: 2, prepare: func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
+	{kind: "fill", dtype: "bf16", bytes: 2, prepare: func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
 		return b.GPU.Fill(s, m.z, 2*n)
 	}},
-	{kind: "upcast", dtype: "bf16", result: 4, bytes: 6, class: 1, prepare: upcast},
-	{kind: "broadcast", dtype: "bf16", result: 2, bytes: 4, width: row, class: 1, prepare: strided("strided_bf16", broadcastOffsets(2))},
-	{kind: "broadcast", dtype: "fp32", result: 4, bytes: 8, width: row, class: 1, prepare: strided("strided_fp32", broadcastOffsets(4))},
-	{kind: "strided", dtype: "bf16", result: 2, bytes: 4, width: row, class: 1, prepare: strided("strided_bf16", rotaryOffsets(2))},
-	{kind: "strided", dtype: "fp32", result: 4, bytes: 8, width: row, class: 1, prepare: strided("strided_fp32", rotaryOffsets(4))},
-	{kind: "slice", dtype: "bf16", result: 2, bytes: 4, width: row, class: 1, prepare: slice},
-	{kind: "concat", dtype: "bf16", result: 2, bytes: 4, width: row, class: 1, prepare: concat},
+	{kind: "upcast", dtype: "bf16", bytes: 6, prepare: upcast},
+	{kind: "broadcast", dtype: "bf16", bytes: 4, width: row, prepare: strided("strided_bf16", broadcastOffsets(2))},
+	{kind: "broadcast", dtype: "fp32", bytes: 8, width: row, prepare: strided("strided_fp32", broadcastOffsets(4))},
+	{kind: "strided", dtype: "bf16", bytes: 4, width: row, prepare: strided("strided_bf16", rotaryOffsets(2))},
+	{kind: "strided", dtype: "fp32", bytes: 8, width: row, prepare: strided("strided_fp32", rotaryOffsets(4))},
+	{kind: "slice", dtype: "bf16", bytes: 4, width: row, prepare: slice},
+	{kind: "concat", dtype: "bf16", bytes: 4, width: row, prepare: concat},
 	{kind: "reduce_row", dtype: "fp32", bytes: 4, width: row, prepare: rows("reduce_row", row, 512, "xz")},
 	{kind: "reduce_col", dtype: "bf16", bytes: 2, width: row, prepare: columns},
-	{kind: "softmax_fp32", dtype: "fp32", result: 4, bytes: 8, width: vocabularySmall, prepare: rows("softmax_forward", vocabularySmall, 1024, "xz")},
-	{kind: "softmax_fp32", dtype: "fp32", result: 4, bytes: 8, width: vocabulary, prepare: rows("softmax_forward", vocabulary, 1024, "xz")},
-	{kind: "softmax_fp32_backward", dtype: "fp32", result: 4, bytes: 12, width: vocabularySmall, prepare: rows("softmax_backward", vocabularySmall, 1024, "xyz")},
-	{kind: "softmax_fp32_backward", dtype: "fp32", result: 4, bytes: 12, width: vocabulary, prepare: rows("softmax_backward", vocabulary, 1024, "xyz")},
+	{kind: "softmax_fp32", dtype: "fp32", bytes: 8, width: vocabularySmall, prepare: rows("softmax_forward", vocabularySmall, 1024, "xz")},
+	{kind: "softmax_fp32", dtype: "fp32", bytes: 8, width: vocabulary, prepare: rows("softmax_forward", vocabulary, 1024, "xz")},
+	{kind: "softmax_fp32_backward", dtype: "fp32", bytes: 12, width: vocabularySmall, prepare: rows("softmax_backward", vocabularySmall, 1024, "xyz")},
+	{kind: "softmax_fp32_backward", dtype: "fp32", bytes: 12, width: vocabulary, prepare: rows("softmax_backward", vocabulary, 1024, "xyz")},
 }
 
 // shapes are the dimensions and operands over which offsets are computed.
@@ -158,16 +156,13 @@ func kernel(name string, grid [3]int, block [3]int, work cuda.Work, args ...any)
 	return cuda.Kernel{Source: source, Name: name, Grid: grid, Block: block, Args: args, Work: work}
 }
 
-// vectors is a contiguous elementwise kernel over vectors of so many elements.
-func vectors(name string, elements int64, letters string, more ...any) func(*Bench, cuda.Stream, *operands, int64) (cuda.Op, error) {
+// vectors is a contiguous elementwise kernel over vectors of so many elements, which
+// moves so many bytes for each.
+func vectors(name string, elements int64, letters string, bytes float64, more ...any) func(*Bench, cuda.Stream, *operands, int64) (cuda.Op, error) {
 	return func(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
 		v := n / elements
-		bytes := float64(n) * 16 / float64(elements) * float64(len(letters))
-		if name == "cast_down" {
-			bytes = float64(n) * 6
-		}
 		args := append(append(m.pick(letters), v), more...)
-		return b.GPU.Kernel(s, kernel(name, [3]int{ceil(v, 256), 1, 1}, [3]int{128, 1, 1}, cuda.Work{Bytes: bytes}, args...))
+		return b.GPU.Kernel(s, kernel(name, [3]int{ceil(v, 256), 1, 1}, [3]int{128, 1, 1}, cuda.Work{Bytes: bytes * float64(n)}, args...))
 	}
 }
 
@@ -275,56 +270,6 @@ func columns(b *Bench, s cuda.Stream, m *operands, n int64) (cuda.Op, error) {
 	split := min(max(4*b.GPU.Device().SMs/blocks, 1), ceil(count, 16))
 	return b.GPU.Kernel(s, kernel("reduce_col", [3]int{blocks, split, 1}, [3]int{32, 16, 1}, cuda.Work{Bytes: 2 * float64(n)},
 		m.x, m.z, int32(row/4), int32(count)))
-}
-
-// adam measures the fused AdamW update: parameter, gradient and two moments of one
-// dtype, as PyTorch's fused optimizer moves them.
-//
-// Case: params, dtype (fp32: 28 bytes a parameter, bf16: 14), bytes.
-var adam = Probe{
-	Key: "adam", Doc: "fused AdamW update (own kernel of PyTorch's shape)", Share: 1, Duty: 0.6,
-	Applicable: func(w *World) error { return w.needs("libnvrtc") },
-	Cases: func(w *World, e Effort) []Case {
-		sizes := []int64{1 << 20, 1 << 23, 1 << 26, 1 << 28, 1 << 29}
-		if e == Quick {
-			sizes = []int64{1 << 23, 1 << 27}
-		}
-		var out []Case
-		for _, dtype := range []string{"fp32", "bf16"} {
-			for _, n := range sizes {
-				w1 := cuda.Width(dtype)
-				if 4*n*w1 <= Room(w.device()) {
-					out = append(out, Case{"params": itoa(n), "dtype": dtype, "bytes": itoa(7 * n * w1)})
-				}
-			}
-		}
-		return out
-	},
-	Setup: func(_ *World, b *Bench, cases []Case) error {
-		var most int64
-		for _, c := range cases {
-			most = max(most, c.num("params")*cuda.Width(c["dtype"]))
-		}
-		for seed, purpose := range []string{"p", "g", "m", "v"} {
-			m, err := b.Shared(purpose, most)
-			if err != nil {
-				return err
-			}
-			if err := b.Randomize(m, "bf16", uint64(seed)<<40); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
-	Prepare: func(_ *World, b *Bench, c Case) (Trial, error) {
-		n, w := c.num("params"), cuda.Width(c["dtype"])
-		op, err := b.GPU.Kernel(b.Stream, kernel("adam_"+c["dtype"], [3]int{ceil(n, 65536), 1, 1}, [3]int{512, 1, 1}, cuda.Work{Bytes: 7 * float64(n*w)},
-			b.shared["p"], b.shared["g"], b.shared["m"], b.shared["v"], n/4, float32(1e-4), float32(0.01)))
-		if err != nil {
-			return Trial{}, err
-		}
-		return b.Trial(op)
-	},
 }
 
 // verifyMemory holds the kernels' results for small operands against sums done here.

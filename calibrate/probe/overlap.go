@@ -9,9 +9,8 @@ import (
 // overlap measures how a matrix multiply or a memory-bound kernel and a collective
 // slow each other down while both run.
 //
-// Case: what (gemm, copy), op (a collective, none), bytes, gpus, side (compute, comm:
-// whose time it is). The cases with op none give the time of the computation alone;
-// that of the collective alone is what the probe collective measures.
+// Case: what (gemm, copy, none), op (a collective, none), bytes, gpus, side (compute,
+// comm: whose time it is). The cases with none give the time alone.
 var overlap = Probe{
 	Key: "overlap", Doc: "slowdown of compute and collectives by each other", Share: 2, Duty: 0.5, Group: true,
 	Applicable: func(w *World) error { return errors.Join(needsGroup(w), w.needs("libcublasLt", "libnvrtc")) },
@@ -25,6 +24,7 @@ var overlap = Probe{
 			out = append(out, Case{"what": what, "op": "none", "bytes": bytes, "gpus": n, "side": "compute"})
 		}
 		for _, op := range ops {
+			out = append(out, Case{"what": "none", "op": op, "bytes": bytes, "gpus": n, "side": "comm"})
 			for _, what := range kinds {
 				for _, side := range []string{"compute", "comm"} {
 					out = append(out, Case{"what": what, "op": op, "bytes": bytes, "gpus": n, "side": side})
@@ -77,6 +77,9 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 	var main []cuda.Stream
 	for _, b := range w.Benches {
 		main = append(main, b.Stream)
+		if c["what"] == "none" {
+			continue
+		}
 		s, err := b.GPU.Stream()
 		if err != nil {
 			return fail(err)
@@ -86,7 +89,7 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 		if c["what"] == "gemm" {
 			op, err = gemmOp(b, s, powerGEMM(b))
 		} else {
-			op, err = vectors("copy_any", 8, "xz")(b, s, &operands{b.shared["x"], b.shared["y"], b.shared["z"]}, powerBytes/4/row*row)
+			op, err = vectors("copy_any", 8, "xz", 4)(b, s, &operands{b.shared["x"], b.shared["y"], b.shared["z"]}, powerBytes/4/row*row)
 		}
 		if err != nil {
 			return fail(err)

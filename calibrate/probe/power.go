@@ -12,9 +12,9 @@ import (
 // clock, in loops long enough for the limit to act; in short bursts with pauses for
 // the clock without it.
 //
-// Case: class (idle, memory, issue, gemm, mix: half the time products, half copies;
-// comm is part of the probe collective), mode (burst, sustained), gpus (1, or all at
-// once). Seconds is one execution of the class's kernel, for idle 0.
+// Case: class (idle, memory, issue, gemm, mix: products and copies by turns, comm: an
+// all-reduce), mode (burst, sustained), gpus (1, or all at once). Seconds is one
+// execution of the class's kernels, for idle 0.
 var power = Probe{
 	Key: "power", Doc: "power and clocks by kind of work, sustained and in bursts", Share: 3, Duty: 1, Once: true,
 	Applicable: func(w *World) error { return w.needs("libnvrtc", "libcublasLt") },
@@ -33,6 +33,9 @@ var power = Probe{
 				out = append(out, Case{"class": class, "mode": sample.Sustained, "gpus": itoa(int64(len(w.Benches)))})
 			}
 		}
+		if w.Peers == nil && needsGroup(w) == nil {
+			out = append(out, Case{"class": "comm", "mode": sample.Sustained, "gpus": itoa(int64(w.ranks))})
+		}
 		return out
 	},
 	Setup: func(w *World, b *Bench, _ []Case) error {
@@ -40,6 +43,9 @@ var power = Probe{
 			if err := errors.Join(gemmSetup(w, b, []Case{powerGEMM(b)}), memorySetup(w, b, []Case{{"bytes": itoa(powerBytes)}})); err != nil {
 				return err
 			}
+		}
+		if w.Peers == nil && needsGroup(w) == nil {
+			return groupBuffers(w, overlapBytes)
 		}
 		return nil
 	},
@@ -80,13 +86,13 @@ func powerOps(b *Bench, class string) ([]cuda.Op, error) {
 	var err error
 	switch class {
 	case "memory":
-		err = add(vectors("add_bf16", 8, "xyz")(b, b.Stream, m, powerBytes/6/row*row))
+		err = add(vectors("add_bf16", 8, "xyz", 6)(b, b.Stream, m, powerBytes/6/row*row))
 	case "issue":
 		err = add(strided("strided_bf16", broadcastOffsets(2))(b, b.Stream, m, powerBytes/4/row*row))
 	case "gemm":
 		err = add(gemmOp(b, b.Stream, powerGEMM(b)))
 	case "mix":
-		err = errors.Join(add(gemmOp(b, b.Stream, powerGEMM(b))), add(vectors("add_bf16", 8, "xyz")(b, b.Stream, m, powerBytes/6/row*row)))
+		err = errors.Join(add(gemmOp(b, b.Stream, powerGEMM(b))), add(vectors("add_bf16", 8, "xyz", 6)(b, b.Stream, m, powerBytes/6/row*row)))
 	}
 	return ops, err
 }
@@ -95,6 +101,7 @@ func powerOps(b *Bench, class string) ([]cuda.Op, error) {
 // milliseconds, and for the reading of power; a first part is left out.
 const (
 	sustainedTime = 2.0
+	patience      = 10.0 // for slow GPUs, whose batches take longer
 	settleTime    = 0.7
 	batchSeconds  = 0.01
 	burstPause    = 0.03
@@ -113,8 +120,14 @@ func preparePower(w *World, b *Bench, c Case) (Trial, error) {
 		}
 		return errors.Join(errs...)
 	}
-	for _, b := range benches {
+	for i, b := range benches {
 		list, err := powerOps(b, c["class"])
+		if c["class"] == "comm" && i == 0 { // one operation of all GPUs
+			var op cuda.Op
+			if _, op, err = groupOp(w, "all-reduce", overlapBytes, w.ranks); err == nil {
+				list = []cuda.Op{op}
+			}
+		}
 		ops = append(ops, list)
 		for _, op := range list { // loads the kernels, for which a held stream would wait
 			if err == nil {
@@ -230,7 +243,7 @@ func sustainedReading(benches []*Bench, ops [][]cuda.Op) (Reading, error) {
 				t.add(now)
 			}
 		}
-		if passed > sustainedTime {
+		if passed > sustainedTime && len(r.Seconds) > 0 || passed > patience {
 			break
 		}
 	}

@@ -145,6 +145,7 @@ const joinTime = 2 * time.Minute
 func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format report.Format) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop)                        // a second Ctrl-C ends the process
 	if err := w.find(d.Devices()[0].Name); err != nil { // before the time is spent
 		return err
 	}

@@ -75,7 +75,7 @@ func config(j *strategies.Job) ops.Config {
 type simulation struct {
 	p      *pricer
 	units  map[*ops.Unit]*unit
-	chunks [][]*chunk // by pipeline rank and virtual stage
+	chunks [][]*chunk // that each pipeline rank holds
 	step   *step      // of a job without pipeline
 	sim    *timeline.Sim
 	pipe   *pipelineRun
@@ -87,11 +87,11 @@ func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
 	if o.Detail {
 		p.calls = map[call]int64{}
 	}
-	s.chunks = p.cut(m)
 	if p.job.Plan.PP > 1 {
-		s.runPipeline(o)
+		s.runPipeline(m)
 		return s
 	}
+	s.chunks = [][]*chunk{p.cut(m, 1)}
 	s.sim = &timeline.Sim{}
 	if o.Record {
 		s.sim.Record = &timeline.Recorder{}
@@ -102,21 +102,18 @@ func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
 	return s
 }
 
-// cut prices the units and gives each pipeline rank its chunks.
-func (p *pricer) cut(m *ops.Model) [][]*chunk {
+// cut prices the units and cuts the model into stages.
+func (p *pricer) cut(m *ops.Model, stages int) []*chunk {
 	embedding, head := p.unit(&m.Embedding), p.unit(&m.Head)
 	kinds := make([]unit, len(m.Kinds))
 	for i := range m.Kinds {
 		kinds[i] = p.unit(&m.Kinds[i])
 	}
-	plan := &p.job.Plan
-	stages := plan.PP * plan.VirtualStages
-	split := strategies.Split(int64(len(m.Layers)), stages)
 	chunks := make([]*chunk, stages)
 	at := 0
-	for i := range chunks {
+	for i, n := range strategies.Split(int64(len(m.Layers)), int64(stages)) {
 		c := &chunk{}
-		for range split[i] {
+		for range n {
 			c.layers = append(c.layers, &kinds[m.Layers[at]])
 			at++
 		}
@@ -124,12 +121,18 @@ func (p *pricer) cut(m *ops.Model) [][]*chunk {
 	}
 	chunks[0].embedding = &embedding
 	chunks[stages-1].head = &head
-	out := make([][]*chunk, plan.PP)
-	for i, c := range chunks {
-		r := int64(i) % plan.PP
-		out[r] = append(out[r], c)
+	return chunks
+}
+
+// passesOf is how often a rank runs each of its chunks forward and backward:
+// once for every micro batch, or for its share of them where the ranks hold
+// several copies of the model (DualPipe).
+func (s *simulation) passesOf() units.Seconds {
+	n := units.Seconds(s.p.job.Train.GradAccumulation)
+	if s.pipe != nil {
+		n /= units.Seconds(s.pipe.plan.Copies)
 	}
-	return out
+	return n
 }
 
 // fill writes what the simulation found into the result.
@@ -165,6 +168,9 @@ func (s *simulation) fill(r *Result) {
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
 	r.Parts.Gaps = r.StepTime - r.Parts.Total()
+	if hidden := sim.Moved - sim.Exposed; hidden > 0 {
+		r.Overlap = min(hidden/min(sim.Moved, s.total-sim.Exposed), 1)
+	}
 	if sim.Record != nil {
 		r.Spans = sim.Record.Spans
 	}
@@ -173,7 +179,7 @@ func (s *simulation) fill(r *Result) {
 // work returns the device time by kind of the rank that the power is computed for.
 func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
 	lists := s.chunks
-	n := units.Seconds(s.p.job.Train.GradAccumulation)
+	n := s.passesOf()
 	ranks := units.Seconds(len(lists))
 	for _, rank := range lists {
 		for _, c := range rank {

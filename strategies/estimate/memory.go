@@ -55,7 +55,8 @@ func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 	shard, expertShard := max(p.groups["shard"].Ranks, 1), max(p.groups["expert_shard"].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
 	torchDDP := dp > 1 && plan.DataParallel == strategies.DDP && !main
-	states := dataparallel.StatesOf(plan.DataParallel, prec, main)
+	// Under unit-wise sharding the walk itself keeps the shards of gradients.
+	states := dataparallel.StatesOf(plan.DataParallel, prec, main && !(plan.DataParallel.ShardsParameters() && dp > 1))
 	w, o, g := states.PerParam(shard)
 	we, oe, ge := states.PerParam(expertShard)
 	n := dense + expert
@@ -70,17 +71,16 @@ func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
 		s.Dense, s.Expert = stored(prec, w, o), stored(prec, we, oe)
 	}
 	s.Static[memory.Workspaces] = j.Hardware.Laws.Memory.Workspace
-	if plan.SyncEveryMicroBatch != nil {
-		s.SyncEvery = *plan.SyncEveryMicroBatch
-	} else {
-		s.SyncEvery = j.Recipe.Overlap.SyncEvery
-	}
+	s.SyncEvery = j.SyncsEveryMicroBatch()
 	switch {
 	case main && !plan.DataParallel.ShardsParameters():
 		s.Mode = memory.MainBuffers
 	case torchDDP:
 		s.Mode = memory.Bucketed
 		s.Static[memory.Gathered] = n * prec.Gradients.Size()
+	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
+		s.Mode = memory.Sharded
+		s.Sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
 		s.Mode = memory.Sharded
 		s.Sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),

@@ -24,7 +24,7 @@ type pipelineRun struct {
 	opt    []float64
 	worst  int
 	host   []float64       // host-bound part of a rank's actions
-	gather []units.Seconds // by rank: collecting received pieces, of one micro batch
+	gather []units.Seconds // by rank: collecting received pieces
 	calls  []map[call]int64
 }
 
@@ -74,7 +74,7 @@ func (c *planCache) get(s schedule) (*pipeline.Plan, error) {
 }
 
 // runPipeline times each stage and runs the schedule.
-func (s *simulation) runPipeline(o Options) {
+func (s *simulation) runPipeline(m *ops.Model) {
 	p, j := s.p, s.p.job
 	plan, err := plans.get(schedule{j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers()})
 	if err != nil {
@@ -82,29 +82,31 @@ func (s *simulation) runPipeline(o Options) {
 	}
 	r := &pipelineRun{s: s, plan: plan}
 	s.pipe = r
-	stages := plan.Stages()
+	parts := p.cut(m, plan.ModelStages())
+	s.chunks = make([][]*chunk, plan.Ranks)
+	for rank := range s.chunks {
+		for c := range plan.Chunks {
+			s.chunks[rank] = append(s.chunks[rank], parts[plan.ModelStage(plan.Stage(rank, c))])
+		}
+	}
+	n := s.passesOf()
 	r.times, r.beside = newTimes(plan), newTimes(plan)
 	r.host, r.gather = make([]float64, j.Plan.PP), make([]units.Seconds, j.Plan.PP)
 	hop, gather := p.hop()
 	r.times.Hop = hop
-	for stage := range stages {
+	for stage := range plan.Stages() {
 		rank, c := plan.Where(stage)
-		if int64(rank) >= j.Plan.PP {
-			continue
-		}
-		ch := s.chunkOf(plan, rank, c)
-		f, b := p.passes(ch)
+		f, b := p.passes(s.chunks[rank][c])
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
 			f.gather = gather
 		}
 		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
 			b.gather = gather
 		}
-		r.gather[rank] += f.gather + b.gather
+		r.gather[rank] += (f.gather + b.gather) * n
 		r.times.F[stage], r.times.B[stage] = f.duration(p), b.duration(p)
 		r.beside.F[stage], r.beside.B[stage] = f.beside(p), b.beside(p)
-		n := float64(j.Train.GradAccumulation)
-		r.host[rank] += n * (float64(r.times.F[stage]+r.times.B[stage]) - float64(f.seg.Busy+b.seg.Busy+f.gather+b.gather))
+		r.host[rank] += float64(n * (r.times.F[stage] + r.times.B[stage] - (f.seg.Busy + b.seg.Busy + f.gather + b.gather)))
 		if plan.Splits { // weight gradients apart from input gradients
 			w := b.weight * units.Seconds(float64(r.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
 			r.times.BW[stage] = min(w, r.times.B[stage])
@@ -131,13 +133,6 @@ func (s *simulation) runPipeline(o Options) {
 			s.total, r.worst = end, rank
 		}
 	}
-}
-
-// chunkOf returns the chunk that a rank runs as its c-th.
-func (s *simulation) chunkOf(plan *pipeline.Plan, rank, c int) *chunk {
-	stage := plan.ModelStage(plan.Stage(rank, c))
-	n := int(s.p.job.Plan.PP)
-	return s.chunks[stage%n][stage/n]
 }
 
 // passTime is one pass of a chunk.
@@ -250,8 +245,7 @@ func (r *pipelineRun) ends(rank int) {
 	p := r.s.p
 	sim := &timeline.Sim{}
 	var whole chunk
-	for c := range r.plan.Chunks / r.plan.Copies {
-		ch := r.s.chunkOf(r.plan, rank, c)
+	for _, ch := range r.s.chunks[rank] {
 		if ch.embedding != nil {
 			whole.embedding = ch.embedding
 		}
@@ -274,7 +268,7 @@ func (r *pipelineRun) ends(rank int) {
 	scale := 0.0
 	if p.job.Recipe.Structure.TorchPipeline && p.job.Train.GradAccumulation > 1 {
 		// scale_grads divides the sums by the number of micro batches.
-		for _, u := range r.s.chunkOf(r.plan, rank, 0).list() {
+		for _, u := range r.s.chunks[rank][0].list() {
 			for _, g := range u.backward.grads {
 				k := p.scaled(g.Bytes)
 				scale += float64(k.Busy)
@@ -294,16 +288,15 @@ func (p *pricer) scaled(b units.Bytes) timeline.Segment {
 
 // fill writes the schedule's result.
 func (r *pipelineRun) fill(out *Result) {
-	p, j := r.s.p, r.s.p.job
 	w := r.worst
-	n := units.Seconds(j.Train.GradAccumulation)
+	n := r.s.passesOf()
 	out.Optimizer = units.Seconds(r.opt[w])
 	out.Bubble = r.result.BubbleFraction()
 	out.Exposed = map[string]units.Seconds{}
 	if r.reduce[w] > 0 {
 		out.Exposed["dp"] = units.Seconds(r.reduce[w])
 	}
-	if t := r.gather[w] * n; t > 0 {
+	if t := r.gather[w]; t > 0 {
 		out.Exposed["tp"] = t
 	}
 	finish := r.result.Finish[w]
@@ -313,8 +306,7 @@ func (r *pipelineRun) fill(out *Result) {
 	var kernels [numWork]units.Seconds
 	var busy units.Seconds
 	out.Forward, out.Backward = 0, 0
-	for c := range r.plan.Chunks / r.plan.Copies {
-		ch := r.s.chunkOf(r.plan, w, c)
+	for c, ch := range r.s.chunks[w] {
 		for _, u := range ch.list() {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
@@ -345,8 +337,7 @@ func (r *pipelineRun) fill(out *Result) {
 	out.Stages = out.Stages[:0]
 	for rank := range r.tail {
 		st := Stage{Rank: rank, Busy: r.result.Busy[rank], Bubble: r.result.Bubble[rank]}
-		for c := range r.plan.Chunks / r.plan.Copies {
-			ch := r.s.chunkOf(r.plan, rank, c)
+		for c, ch := range r.s.chunks[rank] {
 			st.Layers += int64(len(ch.layers))
 			d, e, _ := ch.params()
 			st.Params += d + e
@@ -356,7 +347,6 @@ func (r *pipelineRun) fill(out *Result) {
 		}
 		out.Stages = append(out.Stages, st)
 	}
-	_ = p
 }
 
 // withoutTransfers is when a rank would finish if transfers took no time.
@@ -377,7 +367,7 @@ func (p *pricer) pipelineMemory(m *ops.Model, r *Result, s *simulation) {
 		chunks := make([]memory.Chunk, plan.Chunks)
 		held := make([]units.Bytes, plan.Chunks)
 		for c := range plan.Chunks {
-			ch := s.chunkOf(plan, rank, c)
+			ch := s.chunks[rank][c]
 			list := make([]*ops.Unit, 0, len(ch.layers)+2)
 			for _, u := range ch.list() {
 				list = append(list, u.Unit)

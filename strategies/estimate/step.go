@@ -84,12 +84,7 @@ func (p *pricer) newStep(c *chunk, sim *timeline.Sim) *step {
 
 // syncs reports whether gradients are reduced after micro batch i of n.
 func (s *step) syncs(i, n int64) bool {
-	every := s.job.Plan.SyncEveryMicroBatch
-	on := s.job.Recipe.Overlap.SyncEvery
-	if every != nil {
-		on = *every
-	}
-	return i == n-1 || on
+	return i == n-1 || s.job.SyncsEveryMicroBatch()
 }
 
 // run runs all micro batches and the optimizer.
@@ -538,7 +533,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 	u := float64(h.params[i] + h.expert[i])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.gradSize()
-	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.every() { // kept unsharded in the reduce dtype
+	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype
 		op := tape.Op{Prim: "fsdp_accumulate", Class: tape.Unrolled, Count: 1, Elements: u, Bytes: full + grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
 		if !first {
 			op.Class, op.Bytes = tape.UnrolledMix, 2*full+grad
@@ -567,11 +562,6 @@ func (h *shards) scatter(i int, first, sync bool) {
 		task = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow("all-reduce"))
 	}
 	h.reduce = &task
-}
-
-func (s *step) every() bool {
-	e := s.job.Plan.SyncEveryMicroBatch
-	return e != nil && *e || e == nil && s.job.Recipe.Overlap.SyncEvery
 }
 
 // --- optimizer ---
