@@ -3,6 +3,7 @@ package fit
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -32,14 +33,80 @@ func (x *fitter) attentionShots() []shot {
 	return out
 }
 
-// attention fits rate and diagonal by head width, and the fixed cost, of each
-// direction. Widths that were not measured keep the base's constants.
+// attention fits the law of both directions.
 func (x *fitter) attention() {
 	shots := x.attentionShots()
 	if x.missing("attention", "the attention law is", len(shots), few) {
 		return
 	}
-	before := residuals(x.before, shots)
+	fit := x.newAttention
+	if x.same(x.base.Laws.Attention.On) {
+		fit = x.movedAttention
+	}
+	law, out, labels := fit(shots)
+	x.machine.Laws.Attention, x.own.Attention = law, law
+	p := x.probe("attention")
+	p.judge(labels, out, residuals(x.before, shots), law.Residual)
+	p.Points = len(shots)
+}
+
+// movedAttention is a law measured on a GPU of this kind, moved as movedGEMM moves
+// its own. Cases with the whole square, which training does not run, tell of the rate.
+func (x *fitter) movedAttention(shots []shot) (*hardware.AttentionLaw, []float64, []string) {
+	base := x.base.Laws.Attention
+	law := *base
+	law.Source = movedSource(base.Source)
+	law.Points = slices.Clone(base.Points)
+	measured := attentionPoints(shots)
+	var out []float64
+	var labels []string
+	for direction, pass := range []*hardware.AttentionPass{&law.Forward, &law.Backward} {
+		var drifts, causal []drift
+		for i := range shots {
+			s := &shots[i]
+			if a := s.op.Attn; a.Backward == (direction == 1) {
+				d := drift{octaves(float64(a.Queries), float64(a.QKDim), float64(a.Batch*a.Heads)), x.drifted(s, base.On)}
+				drifts = append(drifts, d)
+				if a.Causal {
+					causal = append(causal, d)
+				}
+				labels = append(labels, attentionName(a))
+			}
+		}
+		all := median(logs(drifts))
+		for _, d := range drifts { // a causal case among its own kind
+			out = append(out, d.log-around(causal, d.at, all, slices.Index(causal, d)))
+		}
+		pass.Rate = slices.Clone(pass.Rate)
+		for i := range pass.Rate {
+			pass.Rate[i] *= math.Exp(-all)
+		}
+		for i := range law.Points {
+			p := &law.Points[i]
+			p.Time[direction] *= units.Seconds(math.Exp(around(causal, octaves(p.Sequence, p.Width, p.Batch*p.Heads), all, -1)))
+		}
+	}
+	for _, p := range measured {
+		if !x.ref.is(base.On) && !slices.ContainsFunc(base.Points, func(q hardware.AttentionPoint) bool { p.Time = q.Time; return p == q }) {
+			law.Points = append(law.Points, p)
+		}
+	}
+	law.Residual = math.Hypot(base.Residual, holding(out))
+	return &law, out, labels
+}
+
+// attentionName is a problem in one line.
+func attentionName(a *tape.AttentionShape) string {
+	direction := "fwd"
+	if a.Backward {
+		direction = "bwd"
+	}
+	return fmt.Sprintf("%s batch %d, seq %d, heads %d of %d", direction, a.Batch, a.Queries, a.Heads, a.QKDim)
+}
+
+// newAttention fits rate and diagonal by head width, and the fixed cost, of each
+// direction. Widths that were not measured keep the base's constants.
+func (x *fitter) newAttention(shots []shot) (*hardware.AttentionLaw, []float64, []string) {
 	base, on := x.base.Laws.Attention, x.machine.GPU
 	law := *base
 	law.Points, law.On, law.Source = nil, &on, ""
@@ -77,11 +144,7 @@ func (x *fitter) attention() {
 	left := timer.LeaveOneOutAttention()
 	out, labels := make([]float64, len(left)), make([]string, len(left))
 	for i, l := range left {
-		a, direction := l.Op.Attn, "fwd"
-		if a.Backward {
-			direction = "bwd"
-		}
-		out[i], labels[i] = l.Log, fmt.Sprintf("%s batch %d, seq %d, heads %d of %d", direction, a.Batch, a.Queries, a.Heads, a.QKDim)
+		out[i], labels[i] = l.Log, attentionName(l.Op.Attn)
 	}
 	for _, s := range shots { // those without a mask are no points: the law foretells them
 		if !s.op.Attn.Causal {
@@ -89,9 +152,7 @@ func (x *fitter) attention() {
 		}
 	}
 	law.Residual, law.Extrapolate = deviation(out), max(base.Extrapolate, alone)
-	x.own.Attention = &law
-	x.probe("attention").judge(labels, out, before, law.Residual)
-	x.probe("attention").Points = len(shots)
+	return &law, out, labels
 }
 
 // attentionWidths are the head widths of the base and of the samples.

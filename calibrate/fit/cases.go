@@ -14,6 +14,7 @@ import (
 // point is one case of a probe: the median of its samples over repetitions and
 // GPUs.
 type point struct {
+	probe   string
 	of      map[string]string
 	name    string // the case in one line
 	mode    string
@@ -96,7 +97,7 @@ func (x *fitter) group(samples []sample.Sample) map[string][]point {
 	out := map[string][]point{}
 	for _, k := range order {
 		set := sets[k]
-		p := point{of: set[0].Case, name: k.name, mode: k.mode, all: k.all, count: len(set)}
+		p := point{probe: k.probe, of: set[0].Case, name: k.name, mode: k.mode, all: k.all, count: len(set)}
 		take := func(of func(*sample.Sample) float64) float64 {
 			var v []float64
 			for _, s := range set {

@@ -72,10 +72,16 @@ func (x *fitter) collectives() {
 			x.note("fit.too-few", "run perfplan calibrate --only collective", "%s has one size: no curve", label)
 			continue
 		}
-		c := hardware.CollectiveCurve{Op: g.op.String(), Ranks: g.ranks, Bytes: k.bytes, Time: k.times, RelErr: k.deviation(), Line: line(k.bytes, k.times)}
+		c := hardware.CollectiveCurve{Op: g.op.String(), Ranks: g.ranks, Bytes: k.bytes, Time: k.times(), RelErr: k.deviation()}
 		if g.nodes > 1 {
 			c.Nodes = g.nodes
 		}
+		if i := slices.IndexFunc(x.baseCurves(), func(m hardware.CollectiveCurve) bool { return sameGroup(m, c) }); i >= 0 {
+			long := x.base.Laws.Collectives[i]
+			k = k.over(curveThrough(long.Bytes, long.Time))
+			c.Bytes, c.Time, c.RelErr = k.bytes, k.times(), max(k.deviation(), long.RelErr)
+		}
+		c.Line = line(c.Bytes, c.Time)
 		if _, err := x.fabric([]hardware.CollectiveCurve{c}); err != nil {
 			x.note("fit.curve", "", "%s: %v; left out", label, err)
 			continue
@@ -86,7 +92,7 @@ func (x *fitter) collectives() {
 			out, labels = append(out, k.left[i]), append(labels, label+" "+b.String())
 			if before != nil {
 				place := collective.Group{Ranks: g.ranks, PerNode: g.ranks / max(g.nodes, 1)}
-				old = append(old, math.Log(float64(k.times[i]/before.Time(g.op, b, place))))
+				old = append(old, math.Log(k.values[i]/float64(before.Time(g.op, b, place))))
 			}
 		}
 	}
@@ -94,16 +100,24 @@ func (x *fitter) collectives() {
 	x.keepCurves()
 }
 
-// keepCurves keeps what the base measured on groups that the samples lack, where it
-// is the same GPU: a file's curves replace the inherited ones as a whole.
-func (x *fitter) keepCurves() {
-	if !x.base.Own["collectives"] || x.machine.GPU.Name.Value != x.base.GPU.Name.Value {
-		return
+// baseCurves are the base's where it measured a GPU of this kind itself.
+func (x *fitter) baseCurves() []hardware.CollectiveCurve {
+	if !x.base.Own["collectives"] || !x.same(&x.base.GPU) {
+		return nil
 	}
-	for _, c := range x.base.Laws.Collectives {
-		if !slices.ContainsFunc(x.own.Collectives, func(m hardware.CollectiveCurve) bool {
-			return m.Op == c.Op && m.Ranks == c.Ranks && max(m.Nodes, 1) == max(c.Nodes, 1)
-		}) {
+	return x.base.Laws.Collectives
+}
+
+// sameGroup reports whether two curves are of one operation on one group.
+func sameGroup(a, b hardware.CollectiveCurve) bool {
+	return a.Op == b.Op && a.Ranks == b.Ranks && max(a.Nodes, 1) == max(b.Nodes, 1)
+}
+
+// keepCurves keeps what the base measured on groups that the samples lack: a file's
+// curves replace the inherited ones as a whole.
+func (x *fitter) keepCurves() {
+	for _, c := range x.baseCurves() {
+		if !slices.ContainsFunc(x.own.Collectives, func(m hardware.CollectiveCurve) bool { return sameGroup(m, c) }) {
 			c.Source = cmp.Or(c.Source, x.base.Laws.Source)
 			x.own.Collectives = append(x.own.Collectives, c)
 		}
@@ -124,7 +138,7 @@ func sizes(points []point) curve {
 		shots[i] = shot{point: &points[i], kernel: points[i].seconds}
 		shots[i].op.Bytes = units.Bytes(b)
 	}
-	return curveOf(shots)
+	return curveOf(shots, func(s *shot) float64 { return s.kernel })
 }
 
 // line is the straight line of least relative error through a curve.

@@ -57,13 +57,14 @@ var Names = []string{"gemm", "attention", "memory", "adam", "launch", "copy", "p
 type fitter struct {
 	header  *sample.Header
 	base    *hardware.Profile
+	ref     *reference       // nil for the reference itself
 	before  *kernel.Timer    // of the base
 	machine hardware.Profile // the base with the device's name and the laws found so far
 	own     hardware.Laws    // found here; what the file will hold
 	cases   map[string][]point
 	probes  map[string]*Probe
 	notes   []diag.Note
-	gap     float64 // seconds between dependent kernels
+	gap     float64 // seconds that the launch law puts between dependent kernels
 }
 
 // Run fits a samples file over a base profile.
@@ -74,6 +75,40 @@ func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
 	if len(f.Samples) == 0 {
 		return nil, &diag.Error{File: o.Name, Message: "holds no sample; run perfplan calibrate"}
 	}
+	x, err := newFitter(f, base)
+	if err != nil {
+		return nil, err
+	}
+	if x.ref, err = theReference(); err != nil {
+		return nil, err
+	}
+	for _, section := range []func(){x.launch, x.power, x.kernels, x.attention, x.gemm, x.copies, x.collectives, x.overlap} {
+		section()
+	}
+	x.leftOver()
+	return x.result(o)
+}
+
+// Join puts the samples of several calibrations of one machine together: of one GPU
+// and of all, quick and full. Names are for messages.
+func Join(names []string, files []*sample.File) (*sample.File, error) {
+	all := *files[0]
+	all.Samples = nil
+	for i, f := range files {
+		if err := check(f, names[i]); err != nil {
+			return nil, err
+		}
+		if f.Header.Device != all.Header.Device {
+			return nil, &diag.Error{File: names[i], Line: 1, Col: 1, Message: fmt.Sprintf("samples of %s, those of %s are of %s; fit each machine by itself", f.Header.Device, names[0], all.Header.Device)}
+		}
+		all.Header.GPUs = max(all.Header.GPUs, f.Header.GPUs)
+		all.Samples = append(all.Samples, f.Samples...)
+	}
+	return &all, nil
+}
+
+// newFitter begins with the base's laws.
+func newFitter(f *sample.File, base *hardware.Profile) (*fitter, error) {
 	x := &fitter{header: &f.Header, base: base, machine: *base, probes: map[string]*Probe{}}
 	x.machine.GPU.Name = x.device()
 	var err error
@@ -84,11 +119,7 @@ func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
 	bare.Points = nil
 	x.machine.Laws.GEMM = &bare
 	x.cases = x.group(f.Samples)
-	for _, section := range []func(){x.launch, x.power, x.memory, x.adam, x.attention, x.gemm, x.copies, x.collectives, x.overlap} {
-		section()
-	}
-	x.leftOver()
-	return x.result(o)
+	return x, nil
 }
 
 // device is the name of the GPU; another one than the base's is remarked.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/kernel"
@@ -116,7 +117,89 @@ func (x *fitter) gemm() {
 	if x.missing("gemm", "the matrix-multiply law is", len(shots), few) {
 		return
 	}
-	before := residuals(x.before, shots)
+	fit := x.newGEMM
+	if x.same(x.base.Laws.GEMM.On) {
+		fit = x.movedGEMM
+	}
+	law, out, labels := fit(shots)
+	if law.Rate["bf16"] > 1 {
+		x.note("fit.above-peak", "check gpu.peak of the base profile and the clocks of the samples", "matrix multiplies reach %.0f %% of the dense peak of %s", 100*law.Rate["bf16"], x.base.Name)
+	}
+	x.otherFormats(law, all, shots)
+	x.machine.Laws.GEMM, x.own.GEMM = law, law
+	p := x.probe("gemm")
+	p.judge(labels, out, residuals(x.before, shots), law.Residual)
+	p.Points = total
+}
+
+// same reports whether a law of the base was measured on a GPU of this kind.
+func (x *fitter) same(on *hardware.GPU) bool {
+	return on != nil && on.Name.Value == x.machine.GPU.Name.Value
+}
+
+// movedGEMM is a law measured on a GPU of this kind, each of its points by the ratio
+// around it and the rates by that of all: the samples' shapes tell how this machine
+// differs, they do not replace a denser table. Errors are those of each shape's ratio,
+// foretold from the others.
+func (x *fitter) movedGEMM(shots []shot) (*hardware.GEMMLaw, []float64, []string) {
+	base := x.base.Laws.GEMM
+	var drifts [3][]drift
+	place := func(o *tape.Op) [3]float64 { return octaves(float64(o.M), float64(o.N), float64(o.K)) }
+	for i := range shots {
+		s := &shots[i]
+		drifts[s.op.Layout] = append(drifts[s.op.Layout], drift{place(&s.op), x.drifted(s, base.On)})
+	}
+	all := median(logs(drifts[:]...))
+	law := *base
+	law.Source = movedSource(base.Source)
+	law.Rate = maps.Clone(base.Rate)
+	for k := range law.Rate {
+		law.Rate[k] *= math.Exp(-all)
+	}
+	law.Points = slices.Clone(base.Points)
+	for i := range law.Points {
+		p := &law.Points[i]
+		for layout := range p.Time {
+			o := kernel.GEMM(tape.Layout(layout), tape.BF16, int64(p.M), int64(p.N), int64(p.K))
+			p.Time[layout] *= units.Seconds(math.Exp(around(drifts[layout], place(&o), all, -1)))
+		}
+	}
+	law.Points = append(law.Points, x.newPoints(base, shots)...)
+	var out []float64
+	var labels []string
+	for layout, cases := range drifts {
+		for i, d := range cases {
+			out = append(out, d.log-around(cases, d.at, all, i))
+			labels = append(labels, fmt.Sprintf("%s %.0f×%.0f×%.0f", tape.Layout(layout), math.Exp2(d.at[0]), math.Exp2(d.at[1]), math.Exp2(d.at[2])))
+		}
+	}
+	law.Residual = math.Hypot(base.Residual, holding(out))
+	return &law, out, labels
+}
+
+// newPoints are the shapes that the base lacks. What the reference's probe measured,
+// too, is no news of a kind of machine.
+func (x *fitter) newPoints(base *hardware.GEMMLaw, shots []shot) hardware.GEMMPoints {
+	var out hardware.GEMMPoints
+	for _, p := range gemmPoints(shots) {
+		if !x.ref.is(base.On) && !slices.ContainsFunc(base.Points, func(q hardware.GEMMPoint) bool { return q.M == p.M && q.N == p.N && q.K == p.K }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// movedSource is the source of a law that samples moved.
+func movedSource(source string) string {
+	return strings.TrimSuffix(source, movedBy) + movedBy
+}
+
+const movedBy = "; times by what perfplan calibrate measured on this machine"
+
+// newGEMM fits the constants of the law, with the base's as a weak prior, and keeps
+// the samples' shapes as its points. Errors are those of each shape, foretold from the
+// others.
+func (x *fitter) newGEMM(shots []shot) (*hardware.GEMMLaw, []float64, []string) {
 	base := x.base.Laws.GEMM
 	on := x.machine.GPU
 	law := *base
@@ -145,11 +228,7 @@ func (x *fitter) gemm() {
 	fitted := with(best)
 	x.machine.Laws.GEMM = fitted
 	alone := deviation(residuals(x.timer(), shots))
-	if fitted.Rate["bf16"] > 1 {
-		x.note("fit.above-peak", "check gpu.peak of the base profile and the clocks of the samples", "matrix multiplies reach %.0f %% of the dense peak of %s", 100*fitted.Rate["bf16"], x.base.Name)
-	}
 	fitted.Points = gemmPoints(shots)
-	x.machine.Laws.GEMM = fitted
 	left := x.timer().LeaveOneOut()
 	out := make([]float64, len(left))
 	labels := make([]string, len(left))
@@ -159,15 +238,12 @@ func (x *fitter) gemm() {
 	}
 	fitted.Residual = deviation(out)
 	fitted.Extrapolate = max(base.Extrapolate, alone)
-	x.otherFormats(fitted, all, shots)
-	x.machine.Laws.GEMM, x.own.GEMM = fitted, fitted
-	p := x.probe("gemm")
-	p.judge(labels, out, before, fitted.Residual)
-	p.Points = total
+	return fitted, out, labels
 }
 
 // otherFormats sets the rate of each format by the median of its shapes.
 func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, done []shot) {
+	x.machine.Laws.GEMM = l
 	for _, d := range slices.Sorted(maps.Keys(all)) {
 		shots := all[d]
 		if d == tape.BF16 || len(shots) == 0 || &shots[0] == &done[0] {

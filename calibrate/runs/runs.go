@@ -1,9 +1,13 @@
 package runs
 
 import (
-	"gopkg.in/yaml.v3"
+	"path/filepath"
 	"slices"
+	"strings"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
@@ -20,6 +24,9 @@ type Run struct {
 	Measured Figures
 	Job      *strategies.Job
 	Err      error // the job is refused for this reason; Job is nil
+
+	doc *yamlx.Document
+	job yaml.Node // what Job was read from
 }
 
 // runFile is one entry of a runs/v1 file: its own keys, the job's in Job.
@@ -134,12 +141,65 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	if run.Group == "" {
 		run.Group = "ungrouped"
 	}
-	run.Job, run.Err = strategies.Decode(doc, &job)
+	run.doc, run.job = doc, job
+	run.decide()
+	return run, nil
+}
+
+// decide reads the job of a run.
+func (run *Run) decide() {
+	run.Job, run.Err = strategies.Decode(run.doc, &run.job)
 	if run.Err == nil && run.Job.Open {
-		run.Err = doc.Errorf(n, "plan: is missing; a measured run had one")
+		run.Err = run.doc.Errorf(&run.job, "plan: is missing; a measured run had one")
 	}
 	if run.Err != nil {
 		run.Job = nil
 	}
-	return run, nil
+}
+
+// On puts runs onto another machine with the same GPU, by its catalog name or file,
+// as a check of what was measured on it. It returns the runs that used such a GPU; it is
+// an error when none did.
+func On(list []Run, machine string) ([]Run, error) {
+	p, err := hardware.Load(machine)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(hardware.Names(), machine) { // paths in a file are relative to it
+		if machine, err = filepath.Abs(machine); err != nil {
+			return nil, err
+		}
+	}
+	gpu := p.GPU.Name.Value
+	var out []Run
+	var other []string
+	for _, r := range list {
+		if r.Job == nil {
+			continue
+		}
+		if name := r.Job.Hardware.GPU.Name.Value; name != gpu {
+			if !slices.Contains(other, name) {
+				other = append(other, name)
+			}
+			continue
+		}
+		r.job.Content = slices.Clone(r.job.Content)
+		set := false
+		for i := 0; i+1 < len(r.job.Content); i += 2 {
+			if key := r.job.Content[i]; key.Value == "hardware" {
+				n := r.job.Content[i+1]
+				r.job.Content[i+1], set = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: machine, Line: n.Line, Column: n.Column}, true
+			}
+		}
+		if !set {
+			r.job.Content = append(r.job.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "hardware"}, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: machine})
+		}
+		r.decide()
+		out = append(out, r)
+	}
+	if len(out) == 0 {
+		slices.Sort(other)
+		return nil, diag.Errorf("%s has the GPU %q, which none of the runs used (%s); a run is only comparable on its own GPU", machine, gpu, strings.Join(other, ", "))
+	}
+	return out, nil
 }

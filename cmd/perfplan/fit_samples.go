@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,28 +18,43 @@ func newHardwareFit(e *env) *cobra.Command {
 	var out output
 	var base, title, file string
 	cmd := &cobra.Command{
-		Use:   "fit SAMPLES",
+		Use:   "fit SAMPLES...",
 		Short: "Fit the samples of a calibration into a machine file",
-		Long: `Fit a samples file, as perfplan calibrate writes it, over a machine of the catalog and
+		Long: `Fit samples files, as perfplan calibrate writes them, over a machine of the catalog and
 say how well each probe is described: every case is predicted without itself. What was
-not measured is inherited. No GPU is needed.`,
+not measured is inherited. Several files of one machine, such as one GPU in full and all
+of them quickly, go into one profile. No GPU is needed.
+
+Multiplies, attention, collectives and copies are measured as they are. The other
+probes run kernels of their own: their laws are those of the machine that PyTorch's
+kernels were measured on, times what the probe takes here over what it takes there.`,
 		Example: `  perfplan hardware fit samples.jsonl --out my-h200.yaml
+  perfplan hardware fit one-gpu.jsonl all-gpus.jsonl --out my-h200.yaml
   perfplan hardware fit samples.jsonl --base h200-sxm -o json`,
-		Args: exactly("a samples file"),
+		Args: atLeast("a samples file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			format, err := out.format()
 			if err != nil {
 				return err
 			}
-			samples, err := readSamples(e, args[0])
+			var files []*sample.File
+			for _, name := range args {
+				f, err := readSamples(e, name)
+				if err != nil {
+					return err
+				}
+				files = append(files, f)
+			}
+			samples, err := fit.Join(args, files)
 			if err != nil {
 				return err
 			}
+			name := strings.Join(args, ", ")
 			machine, err := baseOf(base, samples.Header.Device)
 			if err != nil {
 				return err
 			}
-			r, err := fit.Run(samples, machine, fit.Options{Name: args[0], Title: title})
+			r, err := fit.Run(samples, machine, fit.Options{Name: name, Title: title})
 			if err != nil {
 				return err
 			}
@@ -47,7 +63,7 @@ not measured is inherited. No GPU is needed.`,
 					return err
 				}
 			}
-			x := &report.Fit{Samples: args[0], Written: file, Base: machine, Profile: r.Loaded, Notes: r.Notes}
+			x := &report.Fit{Samples: name, Written: file, Base: machine, Profile: r.Loaded, Notes: r.Notes}
 			for _, p := range r.Probes {
 				x.Probes = append(x.Probes, report.FitProbe(p))
 			}

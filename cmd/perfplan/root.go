@@ -117,6 +117,13 @@ func exactly(what string) cobra.PositionalArgs {
 		if len(args) > 1 {
 			return atMost(1)(cmd, args)
 		}
+		return atLeast(what)(cmd, args)
+	}
+}
+
+// atLeast asks for one argument or more.
+func atLeast(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage("%s needs %s, as in \"%s\"", cmd.CommandPath(), what, strings.TrimSpace(strings.Split(cmd.Example, "\n")[0]))
 		}

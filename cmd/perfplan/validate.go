@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/report"
 )
 
@@ -13,7 +14,7 @@ func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
 	var rows bool
-	var failOver string
+	var failOver, machine string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
 		Short: "Compare predictions with measured runs",
@@ -21,10 +22,15 @@ func newValidate(e *env) *cobra.Command {
 by group. Without a file the embedded runs are taken: our own on H200 GPUs and
 published ones from A100 to GB300.
 
+With --hardware every run is predicted on that machine instead of the one it names,
+which shows whether a calibration of yours predicts better than the catalog: only runs
+of the same GPU are comparable, others are left out.
+
 An error is (predicted − measured) / measured. With --fail-over the exit code is 3
 when the mean |error| of any group exceeds the tolerance.`,
 		Example: `  perfplan validate
   perfplan validate runs.yaml --group h200-single --rows
+  perfplan validate --hardware my-h200.yaml
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			format, err := out.format()
@@ -44,6 +50,15 @@ when the mean |error| of any group exceeds the tolerance.`,
 			if list, err = runs.Filter(list, groups); err != nil {
 				return usage("--group: %v", err)
 			}
+			if machine != "" {
+				all := len(list)
+				if list, err = runs.On(list, machine); err != nil {
+					return err
+				}
+				if left := all - len(list); left > 0 {
+					fmt.Fprintf(e.err, "perfplan: %d runs of other GPUs are left out\n", left)
+				}
+			}
 			r := runs.Validate(list)
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
@@ -52,8 +67,10 @@ when the mean |error| of any group exceeds the tolerance.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
+	cmd.Flags().StringVar(&machine, "hardware", "", "predict on this machine, `NAME` or file, with the same GPU")
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
+	complete(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.ValidateFormats...)
 	return cmd
 }

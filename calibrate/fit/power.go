@@ -1,0 +1,147 @@
+package fit
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/perfplan/perfplan/calibrate/sample"
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// powerClasses are the laws' names of the probe's classes.
+var powerClasses = map[string]string{"gemm": "gemm", "attention": "attention", "memory": "memory", "issue": "issue", "comm": "collective"}
+
+// Names of readings beside the classes.
+const (
+	idleWatts, capWatts     = "idle", "cap"
+	gemmClock, memoryDamped = "gemm clock", "memory exponent"
+)
+
+// Relative uncertainties of readings: NVML reads power to 5 % of it (NVML reference,
+// nvmlDeviceGetPowerUsage; two H200 read 6 to 7 % apart at the same work), the limit holds what
+// it reads to 1 % (three H200: 685, 689 and 691 W), and clocks move in steps of 15 MHz.
+var readingError = map[string]float64{capWatts: 0.01, gemmClock: 0.02, memoryDamped: 0.1}
+
+const wattsError = 0.05
+
+// powerReadings are what work that runs on and on tells: the power at rest and at the
+// limit in W, the clock in Hz above which multiplies gain nothing, how the time of
+// memory-bound work follows the clock, and what each kind of work would draw at the
+// highest clock, W.
+func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
+	steady, burst := map[string]point{}, map[string]point{}
+	for _, p := range x.cases["power"] {
+		if gpus, ok := p.whole("gpus"); p.all || ok && gpus[0] > 1 {
+			continue
+		}
+		mode := p.of["mode"]
+		if mode == "" {
+			mode = p.mode
+		}
+		if mode == sample.Sustained || p.of["class"] == "idle" {
+			steady[p.of["class"]] = p
+		} else {
+			burst[p.of["class"]] = p
+		}
+	}
+	out := map[string]float64{}
+	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	throttled := false
+	for name, p := range steady {
+		if name == "idle" {
+			out[idleWatts] = p.power
+			continue
+		}
+		out[capWatts], throttled = max(out[capWatts], p.power), throttled || p.slow || p.clock > 0 && p.clock < 0.95*top
+	}
+	if !throttled {
+		delete(out, capWatts)
+	}
+	if g, b := steady["gemm"], burst["gemm"]; g.clock > 0 && g.seconds > b.seconds && b.seconds > 0 {
+		// The sustained rate is in proportion to its clock, the burst's to the clock that the
+		// current limit allows.
+		out[gemmClock] = min(g.clock*g.seconds/b.seconds, top)
+	}
+	if m, b := steady["memory"], burst["memory"]; m.clock > 0 && m.clock < 0.97*top && m.seconds > b.seconds && b.seconds > 0 {
+		out[memoryDamped] = math.Log(m.seconds/b.seconds) / math.Log(top/m.clock)
+	}
+	for name, class := range powerClasses {
+		p, c := steady[name], law.Class[class]
+		if p.power <= 0 || c.Full <= 0 {
+			continue
+		}
+		ratio := 1.0
+		if p.clock > 0 && p.clock < top {
+			ratio = p.clock / top
+		}
+		if class == "gemm" && law.GEMMClock > 0 {
+			ratio = min(ratio, float64(law.GEMMClock)/top)
+		}
+		share := float64(c.Static / c.Full) // that does not fall with the clock
+		out[class] = p.power / (share + (1-share)*math.Pow(ratio, law.Exponent))
+	}
+	return out
+}
+
+// power makes the power law of the reference's and of how the readings differ from
+// the reference's. The law was read off longer loops and mixtures of work; a reading
+// within its uncertainty of the reference's changes nothing.
+func (x *fitter) power() {
+	from := x.ref.base.Laws.Power
+	now := x.powerReadings(from)
+	if x.missing("power", "the power law is", len(now), 1) {
+		return
+	}
+	x.probe("power").Points = len(x.cases["power"])
+	then := x.ref.powerReadings(from)
+	factor := func(name string) float64 {
+		e := wattsError
+		if v, ok := readingError[name]; ok {
+			e = v
+		}
+		return told(now[name], then[name], e)
+	}
+	known := func(name string) bool { return now[name] > 0 && then[name] > 0 }
+	law := x.ownPower()
+	if known(idleWatts) {
+		law.Idle = from.Idle * units.Watts(factor(idleWatts))
+	}
+	if known(capWatts) {
+		law.Cap = from.Cap * units.Watts(factor(capWatts))
+	}
+	if known(gemmClock) {
+		law.GEMMClock = from.GEMMClock * units.Hertz(factor(gemmClock))
+	}
+	if known(memoryDamped) {
+		law.MemoryExp = from.MemoryExp * factor(memoryDamped)
+	}
+	for _, class := range slices.Sorted(maps.Values(powerClasses)) {
+		if f := units.Watts(factor(class)); known(class) {
+			c := law.Class[class]
+			c.Full, c.Static = from.Class[class].Full*f, from.Class[class].Static*f
+			law.Class[class] = c
+		}
+	}
+	x.machine.Laws.Power, x.own.Power = law, law
+}
+
+// ownPower is the base's law in the watts of this GPU: the limit goes by the card's,
+// what work draws by multiprocessors and clock, as strategies/estimate scales it.
+func (x *fitter) ownPower() *hardware.PowerLaw {
+	law, on := *x.base.Laws.Power, x.machine.GPU
+	law.Class = maps.Clone(law.Class)
+	if was := law.On; was != nil && was.Power.Value > 0 {
+		top := func(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+		scale := units.Watts(float64(on.SMs.Value) / float64(was.SMs.Value) * float64(top(&on)/top(was)))
+		law.Cap *= on.Power.Value / was.Power.Value
+		law.Idle *= scale
+		for k, c := range law.Class {
+			c.Full, c.Static = c.Full*scale, c.Static*scale
+			law.Class[k] = c
+		}
+	}
+	law.On = &on
+	return &law
+}
