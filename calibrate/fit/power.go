@@ -127,10 +127,14 @@ func (x *fitter) power() {
 	x.machine.Laws.Power, x.own.Power = law, law
 }
 
-// ownPower is the base's law in the watts of this GPU: the limit goes by the card's,
-// what work draws by multiprocessors and clock, as strategies/estimate scales it.
+// ownPower is the base's law, or the reference's where the base knows no power, in the
+// watts of this GPU: the limit goes by the card's, what work draws by multiprocessors and
+// clock, as strategies/estimate scales it.
 func (x *fitter) ownPower() *hardware.PowerLaw {
 	law, on := *x.base.Laws.Power, x.machine.GPU
+	if len(law.Class) == 0 {
+		law = *x.ref.base.Laws.Power
+	}
 	law.Class = maps.Clone(law.Class)
 	if was := law.On; was != nil && was.Power.Value > 0 {
 		top := func(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
