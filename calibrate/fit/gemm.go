@@ -89,14 +89,6 @@ func residuals(t *kernel.Timer, shots []shot) []float64 {
 	return out
 }
 
-func names(shots []shot) []string {
-	out := make([]string, len(shots))
-	for i := range shots {
-		out[i] = shots[i].name
-	}
-	return out
-}
-
 // Fewest cases for a whole law, and for one factor of it.
 const (
 	enough = 24

@@ -2,8 +2,10 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -58,6 +60,7 @@ type noisy struct {
 	machine *hardware.Profile
 	timer   *kernel.Timer
 	fabric  *collective.Fabric
+	ref     *reference
 	noise   float64
 	random  *rand.Rand
 	file    sample.File
@@ -69,7 +72,9 @@ func newNoisy(t testing.TB, noise float64) *noisy {
 	require.NoError(t, err)
 	fabric, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software)
 	require.NoError(t, err)
-	n := &noisy{machine: h, timer: timer, fabric: fabric, noise: noise, random: rand.New(rand.NewPCG(1, 2))}
+	ref, err := theReference()
+	require.NoError(t, err)
+	n := &noisy{machine: h, ref: ref, timer: timer, fabric: fabric, noise: noise, random: rand.New(rand.NewPCG(1, 2))}
 	n.file.Header = sample.Header{Format: sample.Format, Device: h.GPU.Name.Value, GPUs: 8, Driver: "580.1", CUDA: "13.0", NCCL: "2.28.9", Date: "2026-11-21",
 		Conditions: map[string]string{"duty": "50 %"}}
 	return n
@@ -122,19 +127,25 @@ func (n *noisy) attentions() {
 	}
 }
 
+// memories are the reference's cases, each longer by as much as the machine's law is.
 func (n *noisy) memories() {
-	for _, kind := range kernel.Kinds() {
-		for b := units.Bytes(64 << 10); b <= 4*units.GiB; b *= 4 {
-			o, err := kernel.Access(kind, "", b)
-			if err != nil {
-				panic(err)
+	for _, name := range slices.Sorted(maps.Keys(n.ref.shots)) {
+		if s := n.ref.shots[name]; s.probe == "memory" || s.probe == "adam" {
+			var pairs []string
+			for k, v := range s.of {
+				pairs = append(pairs, k, v)
 			}
-			n.kernel("memory", o, "kind", kind, "bytes", text(int64(o.Bytes)))
+			n.add(s.probe, s.kernel*float64(n.timer.Time(&s.op)/n.ref.before.Time(&s.op))+float64(n.machine.Laws.Launch.Gap), pairs...)
 		}
 	}
-	for _, p := range []float64{1e6, 1e7, 1e8, 1e9} {
-		n.kernel("adam", kernel.Adam(tape.F32, p), "params", text(int64(p)), "dtype", "fp32")
-	}
+}
+
+// launches are the reference's, the gap shorter as the machine's is.
+func (n *noisy) launches() {
+	seconds, _ := n.ref.launchTimes()
+	law := n.ref.base.Laws.Launch
+	n.add("launch", seconds["gap"]*float64(n.machine.Laws.Launch.Gap/law.Gap), "kind", "gap")
+	n.add("launch", seconds["period"]*float64(n.machine.Laws.Launch.Floor/law.Floor), "kind", "period")
 }
 
 func (n *noisy) collectives(gpus ...int64) {
@@ -150,7 +161,7 @@ func (n *noisy) collectives(gpus ...int64) {
 // calibration is a whole run.
 func calibration(t testing.TB, noise float64) *noisy {
 	n := newNoisy(t, noise)
-	n.add("launch", float64(n.machine.Laws.Launch.Gap), "kind", "gap")
+	n.launches()
 	n.gemms(256, 1024, 4096, 8192)
 	n.attentions()
 	n.memories()

@@ -1,0 +1,163 @@
+package fit
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/calibrate/sample"
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// again are the reference's samples as another machine's, kernels of a class longer by a
+// factor. The gap behind a kernel is not part of it.
+func again(t *testing.T, device string, slow tape.Class, factor float64) *sample.File {
+	ref, err := theReference()
+	require.NoError(t, err)
+	f := &sample.File{Header: *ref.header}
+	f.Header.Device = device
+	for probe, cases := range ref.cases {
+		for _, p := range cases {
+			s := sample.Sample{Probe: probe, Case: p.of, Seconds: p.seconds, Low: p.seconds * (1 - p.spread), High: p.seconds * (1 + p.spread), ClockHz: p.clock, PowerW: p.power, Mode: p.mode}
+			if p.all {
+				s.GPU = -1
+			}
+			if r, ok := ref.shots[probe+" "+p.name]; ok && r.op.Class == slow {
+				s.Seconds = max(p.seconds-ref.gap, p.seconds/2)*factor + ref.gap
+			}
+			f.Samples = append(f.Samples, s)
+		}
+	}
+	return f
+}
+
+// The reference's samples give the laws that they stand for.
+func TestReferenceAgainstItself(t *testing.T) {
+	r, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), base(t), Options{})
+	require.NoError(t, err)
+	got, want := &r.Loaded.Laws, &base(t).Laws
+	for name, k := range want.Kernels {
+		g := got.Kernels[name]
+		require.InDelta(t, k.Residual, g.Residual, 0.01, name)
+		g.Residual, g.Source, g.On, g.Spread = k.Residual, k.Source, k.On, k.Spread
+		require.Equal(t, k, g, name)
+	}
+	require.Equal(t, want.Launch, got.Launch)
+	require.Equal(t, want.Overlap, got.Overlap)
+	require.Equal(t, want.Power.Class, got.Power.Class)
+	require.Equal(t, want.Power.Cap, got.Power.Cap)
+	require.Equal(t, want.GEMM.Rate["bf16"], got.GEMM.Rate["bf16"])
+	require.Equal(t, want.GEMM.Points, got.GEMM.Points)
+	require.InDelta(t, want.GEMM.Residual, got.GEMM.Residual, 0.001)
+	again, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), r.Loaded, Options{})
+	require.NoError(t, err)
+	require.Equal(t, got.GEMM.Source, again.Loaded.Laws.GEMM.Source, "what was done is said once")
+}
+
+// A machine that is slower in one class is so in this class alone.
+func TestOneClassSlower(t *testing.T) {
+	ref, err := theReference()
+	require.NoError(t, err)
+	measured := map[tape.Class]bool{}
+	for _, s := range ref.shots {
+		if s.probe == "memory" || s.probe == "adam" {
+			measured[s.op.Class] = true
+		}
+	}
+	require.GreaterOrEqual(t, len(measured), 12)
+	for slow := range measured {
+		r, err := Run(again(t, "NVIDIA H200", slow, 1.1), base(t), Options{})
+		require.NoError(t, err)
+		fitted, err := kernel.New(r.Loaded)
+		require.NoError(t, err)
+		for _, s := range ref.shots {
+			was := ref.before.Time(&s.op)
+			if was < 2*ref.base.Laws.Launch.Floor || s.probe != "memory" && s.probe != "adam" {
+				continue
+			}
+			want := 1.0
+			if s.op.Class == slow {
+				want = 1.1
+			}
+			require.InDelta(t, want, float64(fitted.Time(&s.op)/was), 0.005, "%s slow: %s", slow, s.name)
+		}
+	}
+}
+
+// Another GPU's laws are the reference's by the measured ratio, whatever its datasheet
+// says of bandwidth; classes that scale differently make all less sure.
+func TestOtherGPU(t *testing.T) {
+	h100, err := hardware.Load("h100-sxm")
+	require.NoError(t, err)
+	device := h100.GPU.Name.Value
+	r, err := Run(again(t, device, tape.NoKernel, 1), h100, Options{})
+	require.NoError(t, err)
+	ref := base(t).Laws.Kernels
+	require.Equal(t, ref["row-reduce"].Time, r.Loaded.Laws.Kernels["row-reduce"].Time)
+	require.Equal(t, device, r.Loaded.Laws.Kernels["row-reduce"].On.Name.Value)
+	require.Equal(t, "NVIDIA H200", r.Loaded.Laws.Kernels["norm-forward"].On.Name.Value, "no probe has it")
+	odd := again(t, device, tape.NoKernel, 1)
+	x, err := theReference()
+	require.NoError(t, err)
+	for i := range odd.Samples {
+		s := &odd.Samples[i]
+		if c := x.shots[s.Probe+" "+caseName(s.Case)].op.Class; c == tape.Memcpy || c == tape.Fill || c == tape.RowReduce {
+			s.Seconds *= 1.3
+		}
+	}
+	unsure, err := Run(odd, h100, Options{})
+	require.NoError(t, err)
+	require.Greater(t, unsure.Loaded.Laws.Kernels["col-reduce"].Residual, r.Loaded.Laws.Kernels["col-reduce"].Residual+0.02)
+	require.Equal(t, r.Loaded.Laws.Kernels["concat"].Residual, unsure.Loaded.Laws.Kernels["concat"].Residual, "limited by issue")
+}
+
+// All laws of kernels in the catalog are of the reference: the ratio to another
+// machine's would need samples of that one.
+func TestLawsAreOfTheReference(t *testing.T) {
+	for _, name := range hardware.Names() {
+		p, err := hardware.Load(name)
+		require.NoError(t, err)
+		for class, k := range p.Laws.Kernels {
+			require.NotNil(t, k.On, "%s %s", name, class)
+			require.Equal(t, base(t).GPU.Name.Value, k.On.Name.Value, "%s: %s", name, class)
+		}
+	}
+}
+
+// A quick grid moves a denser curve, and loses none of its sizes.
+func TestCurveOver(t *testing.T) {
+	long := curve{bytes: []units.Bytes{10, 100, 1000, 10000}, values: []float64{1, 2, 10, 100}}
+	quick := curve{bytes: []units.Bytes{1, 100, 10000}, values: []float64{0.5, 2.2, 130}}
+	got := quick.over(long)
+	require.Equal(t, []units.Bytes{1, 10, 100, 1000, 10000}, got.bytes)
+	require.InDeltaSlice(t, []float64{0.5, 1.1, 2.2, 10 * math.Sqrt(1.1*1.3), 130}, got.values, 1e-9)
+	apart := curve{bytes: []units.Bytes{1}, values: []float64{0.5}}
+	require.Equal(t, []float64{0.5, 1, 2, 10, 100}, apart.over(long).values, "nothing to compare")
+}
+
+func TestTold(t *testing.T) {
+	for _, c := range []struct{ now, then, uncertainty, want float64 }{
+		{1.05, 1, 0.05, 1}, {1.08, 1, 0.05, 1.08}, {0.9, 1, 0.05, 0.9}, {0, 1, 0.05, 1}, {1, 0, 0.05, 1}, {1, 1, 0, 1},
+	} {
+		require.Equal(t, c.want, told(c.now, c.then, c.uncertainty), "%v", c)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	one, two := again(t, "NVIDIA H200", tape.NoKernel, 1), again(t, "NVIDIA H200", tape.NoKernel, 1)
+	one.Header.GPUs, two.Header.GPUs = 1, 8
+	all, err := Join([]string{"a", "b"}, []*sample.File{one, two})
+	require.NoError(t, err)
+	require.Len(t, all.Samples, 2*len(one.Samples))
+	require.Equal(t, 8, all.Header.GPUs)
+	two.Header.Device = "NVIDIA L4"
+	_, err = Join([]string{"a.jsonl", "b.jsonl"}, []*sample.File{one, two})
+	require.ErrorContains(t, err, "b.jsonl:1:1: samples of NVIDIA L4, those of a.jsonl are of NVIDIA H200")
+	two.Samples[0].Seconds, two.Header.Device = -1, one.Header.Device
+	_, err = Join([]string{"a.jsonl", "b.jsonl"}, []*sample.File{one, two})
+	require.ErrorContains(t, err, "b.jsonl:2:1: seconds: -1")
+}
