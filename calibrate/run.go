@@ -24,6 +24,7 @@ type run struct {
 	seen   map[string]bool // cases of the file that is resumed
 	start  time.Time
 	total  time.Duration
+	doing  string // the case under way, for messages
 }
 
 // Turns of a probe: the fewest, but for a budget that is used up, and the most.
@@ -240,6 +241,8 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 		if stop, err := r.stopped(p); err != nil || stop {
 			return nil, cmpErr(err, errInterrupted)
 		}
+		r.doing = e.c.Key()
+		r.progress(p.Key, done+part*0.1*float64(i)/float64(len(entries)))
 		e.trial, e.err = p.Prepare(r.w, b, e.c)
 		ok, err := fine(e.err)
 		if err != nil {
@@ -248,7 +251,6 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 		if !ok && e.err == nil {
 			e.err = errors.New("another process failed")
 		}
-		r.progress(p.Key, done+part*0.1*float64(i)/float64(len(entries)))
 	}
 	turns := maxTurns
 	if p.Once {
@@ -270,6 +272,8 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 			} else if late {
 				break
 			}
+			r.doing = e.c.Key()
+			r.progress(p.Key, done+part*(0.1+0.9*r.fraction(begin, allotted, turn, turns, float64(i)/float64(len(entries)))))
 			reading, err := e.trial.Once(turn == min(watchTurn, turns-1))
 			e.err = err
 			ok, err := fine(e.err)
@@ -286,8 +290,8 @@ func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, p
 			if p.Duty < 1 && reading.Busy > 0 {
 				r.d.Sleep(time.Duration(reading.Busy * (1/p.Duty - 1) * float64(time.Second)))
 			}
-			r.progress(p.Key, done+part*(0.1+0.9*r.fraction(begin, allotted, turn, turns, float64(i)/float64(len(entries)))))
 		}
+		r.doing = ""
 		used := r.d.Now().Sub(begin)
 		enough := used >= allotted && (turn+1 >= minTurns || used >= 2*allotted)
 		if enough, err = r.agree(p, enough || late); err != nil {
@@ -411,5 +415,5 @@ func (r *run) progress(key string, done float64) {
 	if done > 0.05 {
 		left = time.Duration(float64(elapsed) * (1 - done) / done)
 	}
-	r.o.Watch(Progress{Probe: key, Done: done, Elapsed: elapsed, Left: max(left, 0)})
+	r.o.Watch(Progress{Probe: key, Case: r.doing, Done: done, Elapsed: elapsed, Left: max(left, 0)})
 }
