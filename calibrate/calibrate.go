@@ -34,6 +34,7 @@ type Options struct {
 // Progress is how far a calibration is.
 type Progress struct {
 	Probe   string
+	Case    string  // under way; "" between cases
 	Done    float64 // of the whole, 0 to 1
 	Elapsed time.Duration
 	Left    time.Duration

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type run struct {
 	seen   map[string]bool // cases of the file that is resumed
 	start  time.Time
 	total  time.Duration
+	doing  string // the case under way, for messages
 }
 
 // Turns of a probe: the fewest, but for a budget that is used up, and the most.
@@ -41,15 +43,25 @@ var errInterrupted = errors.New("interrupted")
 
 // all runs the probes, each for its share of what is left of the budget.
 func (r *run) all(probes []probe.Probe) error {
-	for k, p := range probes {
-		var shares float64
-		for _, q := range probes[k:] {
-			if q.Applicable == nil || q.Applicable(r.w) == nil {
-				shares += q.Share
-			}
+	var shares, past float64 // of those that can run: of all, of those that have
+	share := func(p probe.Probe) float64 {
+		if p.Applicable != nil && p.Applicable(r.w) != nil {
+			return 0
 		}
-		left := r.total - r.d.Now().Sub(r.start)
-		err := r.one(p, float64(k)/float64(len(probes)), 1/float64(len(probes)), time.Duration(float64(left)*p.Share/max(shares, p.Share)))
+		return p.Share
+	}
+	for _, p := range probes {
+		shares += share(p)
+	}
+	for _, p := range probes {
+		own := share(p)
+		s := &session{run: r, p: p, done: past / max(shares, 1e-9), part: own / max(shares, 1e-9)}
+		if own > 0 {
+			left := r.total - r.d.Now().Sub(r.start)
+			s.allotted = time.Duration(float64(left) * own / (shares - past))
+		}
+		past += own
+		err := s.probe()
 		if errors.Is(err, errInterrupted) {
 			r.out.Interrupted = true
 			return nil
@@ -62,58 +74,78 @@ func (r *run) all(probes []probe.Probe) error {
 	return nil
 }
 
-// one runs a probe. Its failure is noted; an error ends the calibration.
-func (r *run) one(p probe.Probe, done, part float64, allotted time.Duration) error {
-	r.progress(p.Key, done)
+// session is one probe under way.
+type session struct {
+	*run
+	p          probe.Probe
+	b          *probe.Bench
+	entries    []*entry
+	allotted   time.Duration
+	begin      time.Time
+	done, part float64 // of the whole calibration: before the probe, the probe
+}
+
+// entry is a case being measured.
+type entry struct {
+	c        probe.Case
+	trial    probe.Trial
+	readings []probe.Reading
+	err      error
+}
+
+// probe runs the session. Its failure is noted; an error ends the calibration.
+func (s *session) probe() error {
+	p := s.p
+	s.progress(p.Key, s.done)
 	var unable error
 	if p.Applicable != nil {
-		unable = p.Applicable(r.w)
+		unable = p.Applicable(s.w)
 	}
-	if p.Group && r.w.Peers != nil {
-		fine, err := r.w.AllFine(unable)
+	if p.Group && s.w.Peers != nil {
+		fine, err := s.w.AllFine(unable)
 		if err != nil {
-			return r.gone(err)
+			return s.gone(err)
 		}
 		if !fine && unable == nil {
 			unable = errors.New("another process cannot run it")
 		}
 	}
 	if unable != nil {
-		r.out.note("calibrate.left-out", "", "probe %s is left out: %v", p.Key, unable)
+		s.out.note("calibrate.left-out", "", "probe %s is left out: %v", p.Key, unable)
 		return nil
 	}
-	if !p.Group && !r.w.Leads() { // the leader's alone; the others wait for it
+	if !p.Group && !s.w.Leads() { // the leader's alone; the others wait for it
 		return nil
 	}
 	var cases []probe.Case
-	for _, c := range p.Cases(r.w, r.o.Effort) {
-		if !r.seen[p.Key+" "+c.Key()] {
+	for _, c := range p.Cases(s.w, s.o.Effort) {
+		if !s.seen[p.Key+" "+c.Key()] {
 			cases = append(cases, c)
 		}
 	}
-	if p.Group && r.w.Peers != nil { // all processes must measure the same; the leader knows what is there
-		agreed, err := r.agreeOn(cases)
+	if p.Group && s.w.Peers != nil { // all processes must measure the same; the leader knows what is there
+		agreed, err := s.agreeOn(cases)
 		if err != nil {
-			return r.gone(err)
+			return s.gone(err)
 		}
 		cases = agreed
 	}
 	if len(cases) == 0 {
 		return nil
 	}
-	for len(r.w.Benches) > 0 {
-		b := r.w.Benches[0]
-		left, err := r.measure(p, b, cases, done, part, allotted)
-		if err != nil && (errors.Is(err, errInterrupted) || r.w.Peers != nil) {
+	for len(s.w.Benches) > 0 {
+		b := s.w.Benches[0]
+		left, err := s.measure(b, cases)
+		if err != nil && (errors.Is(err, errInterrupted) || s.w.Peers != nil) {
 			return err
 		}
 		if err == nil {
 			return nil
 		}
 		// The GPU is lost. Others may do what it did not.
-		r.out.note("calibrate.gpu-lost", "check dmesg for Xid messages and run again with --resume", "GPU %d is lost during probe %s: %v", b.GPU.Device().Index, p.Key, err)
+		s.out.note("calibrate.gpu-lost", "check dmesg for Xid messages and run again with --resume", "GPU %d is lost during probe %s: %v", b.GPU.Device().Index, p.Key, err)
 		b.Close()
-		if r.w.Lose(b); len(r.w.Benches) == 0 {
+		if s.w.Lose(b); len(s.w.Benches) == 0 {
 			return fmt.Errorf("no GPU is left: %w", err)
 		}
 		if cases = left; p.Group {
@@ -172,132 +204,152 @@ func splitLines(b []byte) []string {
 	return out
 }
 
-// entry is a case being measured.
-type entry struct {
-	c        probe.Case
-	trial    probe.Trial
-	readings []probe.Reading
-	err      error
-}
-
-// measure runs the cases of a probe in turns on a GPU and writes their samples. An
-// error means that the GPU is lost, or an interruption; the cases without a sample
-// come with it.
-func (r *run) measure(p probe.Probe, b *probe.Bench, cases []probe.Case, done, part float64, allotted time.Duration) (left []probe.Case, err error) {
-	entries := make([]*entry, len(cases))
-	for i, c := range cases {
-		entries[i] = &entry{c: c}
+// measure runs the cases on a GPU and writes their samples. An error means that the
+// GPU is lost, or an interruption; the cases without a sample come with it.
+func (s *session) measure(b *probe.Bench, cases []probe.Case) (left []probe.Case, err error) {
+	s.b, s.begin, s.entries = b, s.d.Now(), nil
+	for _, c := range cases {
+		s.entries = append(s.entries, &entry{c: c})
 	}
-	begin := r.d.Now()
 	defer func() {
-		for _, e := range entries {
+		for _, e := range s.entries {
 			if e.trial.Close != nil {
 				if err := e.trial.Close(); err != nil && e.err == nil {
 					e.err = err
 				}
 			}
 		}
-		left = r.write(p, b, entries, err)
-		r.tidy(p)
+		left = s.write(s.p, b, s.entries, err)
+		s.tidy(s.p)
 	}()
-	// together says whether a group's processes can all go on; one's own error otherwise.
-	together := func(own error) error {
-		if !p.Group || r.w.Peers == nil {
-			return own
-		}
-		fine, err := r.w.AllFine(own)
-		if err == nil && !fine && own == nil {
-			own = errors.New("another process failed")
-		}
-		return errors.Join(own, err)
+	ready, err := s.ready(cases)
+	if err != nil || !ready {
+		return nil, err
 	}
-	if r.o.Verify && p.Verify != nil {
-		if err := together(p.Verify(r.w, b)); err != nil {
-			r.out.Wrong = append(r.out.Wrong, fmt.Sprintf("%s: %v", p.Key, err))
-			for _, e := range entries {
-				e.err = fmt.Errorf("%w: %w", errWrong, err)
-			}
-			return nil, r.healthy(b)
-		}
-		r.out.Verified = append(r.out.Verified, p.Key)
-		r.tidy(p)
+	if err := s.prepare(); err != nil {
+		return nil, err
 	}
-	if p.Setup != nil {
-		if err := together(p.Setup(r.w, b, cases)); err != nil {
-			for _, e := range entries {
-				e.err = fmt.Errorf("set-up: %w", err)
-			}
-			return nil, r.healthy(b)
+	return nil, s.turns()
+}
+
+// together is an error that any of a group's processes has: one's own, or that of
+// another.
+func (s *session) together(own error) error {
+	if !s.p.Group || s.w.Peers == nil {
+		return own
+	}
+	fine, err := s.w.AllFine(own)
+	if err == nil && !fine && own == nil {
+		own = errors.New("another process failed")
+	}
+	return errors.Join(own, err)
+}
+
+// ready checks the probe's results, where that is asked for, and sets it up. When one
+// of them fails, all cases get its error.
+func (s *session) ready(cases []probe.Case) (bool, error) {
+	fail := func(err error) (bool, error) {
+		for _, e := range s.entries {
+			e.err = err
+		}
+		return false, s.healthy(s.b)
+	}
+	if s.o.Verify && s.p.Verify != nil {
+		if err := s.together(s.p.Verify(s.w, s.b)); err != nil {
+			s.out.Wrong = append(s.out.Wrong, fmt.Sprintf("%s: %v", s.p.Key, err))
+			return fail(fmt.Errorf("%w: %w", errWrong, err))
+		}
+		s.out.Verified = append(s.out.Verified, s.p.Key)
+		s.tidy(s.p)
+	}
+	if s.p.Setup != nil {
+		if err := s.together(s.p.Setup(s.w, s.b, cases)); err != nil {
+			return fail(fmt.Errorf("set-up: %w", err))
 		}
 	}
-	fine := func(own error) (bool, error) { // an error of a case is the case's
-		if together(own) == nil {
-			return true, nil
-		}
-		return false, r.healthy(b)
+	return true, nil
+}
+
+// try does a step of a case. Its error is the case's, and one of another process too;
+// what is returned ends the session.
+func (s *session) try(e *entry, done float64, step func() error) error {
+	if stop, err := s.stopped(s.p); err != nil || stop {
+		return cmp.Or(err, errInterrupted)
 	}
-	for i, e := range entries {
-		if stop, err := r.stopped(p); err != nil || stop {
-			return nil, cmpErr(err, errInterrupted)
-		}
-		e.trial, e.err = p.Prepare(r.w, b, e.c)
-		ok, err := fine(e.err)
+	s.doing = e.c.Key()
+	s.progress(s.p.Key, s.done+s.part*done)
+	if e.err = s.together(step()); e.err != nil {
+		return s.healthy(s.b)
+	}
+	return nil
+}
+
+// prepareShare is the part of a session's time that preparation is taken to last, for
+// the progress alone.
+const prepareShare = 0.1
+
+func (s *session) prepare() error {
+	for i, e := range s.entries {
+		err := s.try(e, prepareShare*float64(i)/float64(len(s.entries)), func() (err error) {
+			e.trial, err = s.p.Prepare(s.w, s.b, e.c)
+			return err
+		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if !ok && e.err == nil {
-			e.err = errors.New("another process failed")
-		}
-		r.progress(p.Key, done+part*0.1*float64(i)/float64(len(entries)))
 	}
+	return nil
+}
+
+// turns measures all cases again and again, each time in another order, until the
+// time is used up.
+func (s *session) turns() error {
 	turns := maxTurns
-	if p.Once {
+	if s.p.Once {
 		turns = 1
 	}
-	late := false // the budget of the whole is used up: what has no reading goes without
-	order := rand.New(rand.NewPCG(r.o.Seed, uint64(len(p.Key))<<8|uint64(p.Key[0])))
+	order := rand.New(rand.NewPCG(s.o.Seed, uint64(len(s.p.Key))<<8|uint64(s.p.Key[0])))
 	for turn := range turns {
-		for i, k := range order.Perm(len(entries)) {
-			e := entries[k]
+		late := false // the budget of the whole is used up: what has no reading goes without
+		for i, k := range order.Perm(len(s.entries)) {
+			e := s.entries[k]
 			if e.err != nil {
 				continue
 			}
-			if stop, err := r.stopped(p); err != nil || stop {
-				return nil, cmpErr(err, errInterrupted)
-			}
-			if late, err = r.agree(p, r.late(turn)); err != nil {
-				return nil, err
+			var err error
+			if late, err = s.agree(s.p, s.late(turn)); err != nil {
+				return err
 			} else if late {
 				break
 			}
-			reading, err := e.trial.Once(turn == min(watchTurn, turns-1))
-			e.err = err
-			ok, err := fine(e.err)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				if e.err == nil {
-					e.err = errors.New("another process failed")
+			within := s.fraction(s.begin, s.allotted, turn, turns, float64(i)/float64(len(s.entries)))
+			err = s.try(e, prepareShare+(1-prepareShare)*within, func() error {
+				reading, err := e.trial.Once(turn == min(watchTurn, turns-1))
+				if err == nil {
+					e.readings = append(e.readings, reading)
+					s.rest(reading)
 				}
-				continue
+				return err
+			})
+			if err != nil {
+				return err
 			}
-			e.readings = append(e.readings, reading)
-			if p.Duty < 1 && reading.Busy > 0 {
-				r.d.Sleep(time.Duration(reading.Busy * (1/p.Duty - 1) * float64(time.Second)))
-			}
-			r.progress(p.Key, done+part*(0.1+0.9*r.fraction(begin, allotted, turn, turns, float64(i)/float64(len(entries)))))
 		}
-		used := r.d.Now().Sub(begin)
-		enough := used >= allotted && (turn+1 >= minTurns || used >= 2*allotted)
-		if enough, err = r.agree(p, enough || late); err != nil {
-			return nil, err
-		}
-		if enough {
-			break
+		s.doing = ""
+		used := s.d.Now().Sub(s.begin)
+		enough := late || used >= s.allotted && (turn+1 >= minTurns || used >= 2*s.allotted)
+		if enough, err := s.agree(s.p, enough); err != nil || enough {
+			return err
 		}
 	}
-	return nil, nil
+	return nil
+}
+
+// rest lets a GPU pause after work, so that it works for no more than the probe's duty.
+func (s *session) rest(after probe.Reading) {
+	if s.p.Duty < 1 && after.Busy > 0 {
+		s.d.Sleep(time.Duration(after.Busy * (1/s.p.Duty - 1) * float64(time.Second)))
+	}
 }
 
 // late says whether a turn must end where it is: the whole has taken a quarter more
@@ -308,14 +360,6 @@ func (r *run) late(turn int) bool {
 		most += r.total / 4
 	}
 	return r.d.Now().Sub(r.start) > most
-}
-
-// cmpErr is the first error, or the other.
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // agree is the leader's decision where processes work together.
@@ -411,5 +455,5 @@ func (r *run) progress(key string, done float64) {
 	if done > 0.05 {
 		left = time.Duration(float64(elapsed) * (1 - done) / done)
 	}
-	r.o.Watch(Progress{Probe: key, Done: done, Elapsed: elapsed, Left: max(left, 0)})
+	r.o.Watch(Progress{Probe: key, Case: r.doing, Done: done, Elapsed: elapsed, Left: max(left, 0)})
 }

@@ -57,7 +57,7 @@ func Open(o Options) (Driver, error) {
 	if count == 0 {
 		return nil, &Missing{"the NVIDIA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	}
-	d.nvml = manage()
+	d.nvml = manage(o.Folders)
 	d.setVersions(int(version))
 	for i := range int(count) {
 		dev, err := d.device(i)

@@ -59,8 +59,6 @@ func (d *driver) Join(id []byte, ranks int, members []Member) (Comm, error) {
 	return c, nil
 }
 
-func (c *comm) Ranks() int { return int(c.g.ranks) }
-
 func (c *comm) Close() error {
 	var e C.pp_error
 	if C.pp_nccl_leave(&c.g, &e) != 0 {
@@ -75,8 +73,8 @@ type collective struct {
 	k C.pp_collective
 }
 
-// Numbers of ncclDataType_t.
-const ncclFloat32, ncclBFloat16 = 7, 9
+// The number of bf16 in ncclDataType_t.
+const ncclBFloat16 = 9
 
 func (c *comm) Collective(o Collective) (Op, error) {
 	number := -1
@@ -93,9 +91,6 @@ func (c *comm) Collective(o Collective) (Op, error) {
 	}
 	op := &collective{c: c}
 	op.k.op, op.k._type, op.k.width = C.int(number), ncclBFloat16, 2
-	if o.FP32 {
-		op.k._type, op.k.width = ncclFloat32, 4
-	}
 	op.k.count = C.size_t(o.Bytes) / op.k.width
 	for i := range c.streams {
 		if o.In[i].Bytes() < o.Bytes || o.Out[i].Bytes() < o.Bytes {

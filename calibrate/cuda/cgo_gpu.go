@@ -71,7 +71,6 @@ type buffer struct {
 	host   unsafe.Pointer
 	pinned bool
 	bytes  int64
-	part   bool
 }
 
 func (g *gpu) Alloc(bytes int64) (Buffer, error) {
@@ -101,19 +100,10 @@ func (g *gpu) AllocHost(bytes int64, pinned bool) (Buffer, error) {
 
 func (b *buffer) Bytes() int64 { return b.bytes }
 
-func (b *buffer) At(offset int64) Buffer {
-	p := *b
-	p.part, p.bytes, p.ptr = true, b.bytes-offset, b.ptr+C.pp_ptr(offset)
-	if b.host != nil {
-		p.host = unsafe.Add(b.host, offset)
-	}
-	return &p
-}
-
 func (b *buffer) Close() error {
 	var e C.pp_error
 	switch {
-	case b.part || b.g.closed:
+	case b.g.closed:
 	case b.host == nil:
 		if C.pp_free(b.g.ctx, b.ptr, &e) != 0 {
 			return b.g.fail(&e)

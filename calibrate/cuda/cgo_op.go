@@ -65,13 +65,12 @@ func (g *gpu) Kernel(s Stream, k Kernel) (Op, error) {
 	name := C.CString(k.Name)
 	defer C.free(unsafe.Pointer(name))
 	var e C.pp_error
-	if C.pp_function_get(g.ctx, m, name, C.int(k.Shared), &l.l.f, &e) != 0 {
+	if C.pp_function_get(g.ctx, m, name, &l.l.f, &e) != 0 {
 		return nil, fmt.Errorf("kernel %s: %w", k.Name, g.fail(&e))
 	}
 	for i := range 3 {
 		l.l.grid[i], l.l.block[i] = C.uint(k.Grid[i]), C.uint(k.Block[i])
 	}
-	l.l.shared = C.uint(k.Shared)
 	var values [][]byte
 	for _, a := range k.Args {
 		v, err := bytesOf(a)

@@ -62,10 +62,10 @@ func TestStandIn(t *testing.T) {
 	t.Run("kernel", func(t *testing.T) {
 		b, err := g.Alloc(64)
 		require.NoError(t, err)
-		op, err := g.Kernel(s, Kernel{Source: "x", Name: "add_one", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Args: []any{b.At(4), int64(2), float32(1.5), []byte{1, 2, 3}}})
+		op, err := g.Kernel(s, Kernel{Source: "x", Name: "add_one", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Args: []any{b, int64(2), float32(1.5), []byte{1, 2, 3}}})
 		require.NoError(t, err)
 		require.NoError(t, op.Enqueue(3))
-		require.Equal(t, []float32{0, 4.5, 4.5, 0}, read32(t, g, b, 4))
+		require.Equal(t, []float32{4.5, 4.5, 0, 0}, read32(t, g, b, 4))
 		require.NoError(t, op.Close())
 		_, err = g.Kernel(s, Kernel{Source: "x", Name: "missing"})
 		require.ErrorContains(t, err, "kernel missing: GPU 0: cuModuleGetFunction failed with code 500")
@@ -177,7 +177,6 @@ func TestStandIn(t *testing.T) {
 		require.NoError(t, err)
 		c, err := d.Join(id, 2, []Member{{0, streams[0]}, {1, streams[1]}})
 		require.NoError(t, err)
-		require.Equal(t, 2, c.Ranks())
 		in := []Buffer{put16(t, gpus[0], []float32{1, 2, 3, 4}), put16(t, gpus[1], []float32{10, 20, 30, 40})}
 		for op, want := range map[string][2][]float32{
 			"all-reduce":     {{11, 22, 33, 44}, {11, 22, 33, 44}},

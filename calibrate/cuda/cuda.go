@@ -129,20 +129,16 @@ type Op interface {
 // Buffer is memory of a device or of the host.
 type Buffer interface {
 	Bytes() int64
-	// At is the part from an offset on.
-	At(offset int64) Buffer
-	// Close frees the buffer; of a part it does nothing.
 	Close() error
 }
 
 // Comm is a group of GPUs that communicate.
 type Comm interface {
-	Ranks() int
 	// Collective prepares an operation on the streams of the local members; bytes is
 	// the larger of what a rank gives and gets (nccl-tests' size). Buffers are those
 	// of the members, in and out, at least so large. Kind of operation: all-reduce
 	// (sum), all-gather, reduce-scatter, all-to-all, broadcast, send-recv (pairs of
-	// neighbours). Elements are bf16, or fp32 if wide.
+	// neighbours). Elements are bf16.
 	Collective(c Collective) (Op, error)
 	// Capture records an operation into one graph for each member and prepares its
 	// replay.
@@ -154,7 +150,6 @@ type Comm interface {
 type Collective struct {
 	Op      string
 	Bytes   int64
-	FP32    bool
 	In, Out []Buffer // by member
 }
 
@@ -210,7 +205,6 @@ type Kernel struct {
 	Name   string // an extern "C" function in it
 	Grid   [3]int
 	Block  [3]int
-	Shared int   // bytes of dynamic shared memory
 	Args   []any // Buffer, int32, int64, float32, []byte (a struct by value)
 	Work   Work
 }

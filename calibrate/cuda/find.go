@@ -17,6 +17,7 @@ var sonames = map[string][]string{
 	"libcublasLt": {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"},
 	"libnccl":     {"libnccl.so.2", "libnccl.so"},
 	"libcudnn":    {"libcudnn.so.9"},
+	"NVML":        {"libnvidia-ml.so.1"},
 }
 
 // search is where libraries are looked for; tests have their own.

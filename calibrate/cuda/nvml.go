@@ -17,12 +17,29 @@ type management struct {
 	handles map[string]nvml.Device // by place on the bus
 }
 
-func manage() *management {
-	lib := nvml.New()
-	if ret := lib.Init(); ret != nvml.SUCCESS {
+func manage(folders []string) *management {
+	lib, err := NVML(folders)
+	if err != nil {
 		return nil
 	}
 	return &management{lib, map[string]nvml.Device{}}
+}
+
+// NVML opens and initializes the management library, which is looked for where the
+// others are. Who gets it shuts it down.
+func NVML(folders []string) (nvml.Interface, error) {
+	first := ""
+	for _, path := range newSearch(folders).candidates("NVML") {
+		lib := nvml.New(nvml.WithLibraryPath(path))
+		ret := lib.Init()
+		if ret == nvml.SUCCESS {
+			return lib, nil
+		}
+		if first == "" {
+			first = fmt.Sprintf("%s: nvmlInit: %s", path, lib.ErrorString(ret))
+		}
+	}
+	return nil, &Missing{"no NVIDIA driver found: " + first + "; run this on a machine with an NVIDIA GPU and its driver"}
 }
 
 func (m *management) close() {

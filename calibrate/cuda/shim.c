@@ -258,23 +258,16 @@ int pp_module_load(pp_context c, const char *cubin, pp_module *m, pp_error *e) {
 	return 0;
 }
 
-int pp_module_unload(pp_context c, pp_module m, pp_error *e) {
-	USE(c);
-	CU(cuModuleUnload, m);
-	return 0;
-}
-
-int pp_function_get(pp_context c, pp_module m, const char *name, int shared, pp_function *f, pp_error *e) {
+int pp_function_get(pp_context c, pp_module m, const char *name, pp_function *f, pp_error *e) {
 	USE(c);
 	CU(cuModuleGetFunction, f, m, name);
-	if (shared > 48 << 10) CU(cuFuncSetAttribute, *f, 8, shared); // the most dynamic shared memory
 	return 0;
 }
 
 int pp_launch_kernel(pp_context c, pp_stream s, const pp_launch *l, int n, pp_error *e) {
 	USE(c);
 	for (int i = 0; i < n; i++)
-		CU(cuLaunchKernel, l->f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, s, l->args, NULL);
+		CU(cuLaunchKernel, l->f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], 0, s, l->args, NULL);
 	return 0;
 }
 

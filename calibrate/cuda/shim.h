@@ -72,9 +72,7 @@ typedef struct {                                 // cublasLtMatmulHeuristicResul
 	X(0, 1, cuEventElapsedTime, int, (float *, pp_event, pp_event)) \
 	X(0, 1, cuEventDestroy_v2, int, (pp_event)) \
 	X(0, 1, cuModuleLoadData, int, (pp_module *, const void *)) \
-	X(0, 1, cuModuleUnload, int, (pp_module)) \
 	X(0, 1, cuModuleGetFunction, int, (pp_function *, pp_module, const char *)) \
-	X(0, 1, cuFuncSetAttribute, int, (pp_function, int, int)) \
 	X(0, 1, cuLaunchKernel, int, (pp_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, pp_stream, void **, void **)) \
 	X(1, 1, nvrtcVersion, int, (int *, int *)) \
 	X(1, 1, nvrtcGetErrorString, const char *, (int)) \
@@ -106,7 +104,6 @@ typedef struct {                                 // cublasLtMatmulHeuristicResul
 	X(3, 1, ncclGetUniqueId, int, (pp_nccl_id *)) \
 	X(3, 1, ncclCommInitRank, int, (pp_comm *, int, pp_nccl_id, int)) \
 	X(3, 1, ncclCommDestroy, int, (pp_comm)) \
-	X(3, 1, ncclCommAbort, int, (pp_comm)) \
 	X(3, 1, ncclGroupStart, int, (void)) \
 	X(3, 1, ncclGroupEnd, int, (void)) \
 	X(3, 1, ncclAllReduce, int, (const void *, void *, size_t, int, int, pp_comm, pp_stream)) \
@@ -186,12 +183,11 @@ int pp_fill(pp_context c, pp_stream s, pp_ptr dst, size_t bytes, int n, pp_error
 // compile, log is malloc'ed too.
 int pp_compile(const char *source, const char *arch, char **cubin, size_t *size, char **log, pp_error *e);
 int pp_module_load(pp_context c, const char *cubin, pp_module *m, pp_error *e);
-int pp_module_unload(pp_context c, pp_module m, pp_error *e);
-int pp_function_get(pp_context c, pp_module m, const char *name, int shared, pp_function *f, pp_error *e);
+int pp_function_get(pp_context c, pp_module m, const char *name, pp_function *f, pp_error *e);
 
 typedef struct {
 	pp_function f;
-	unsigned grid[3], block[3], shared;
+	unsigned grid[3], block[3];
 	void **args; // malloc'ed with the values behind it
 } pp_launch;
 int pp_launch_kernel(pp_context c, pp_stream s, const pp_launch *l, int n, pp_error *e);

@@ -28,17 +28,17 @@ int pp_nccl_join(pp_group *g, const pp_nccl_id *id, pp_error *e) {
 	return 0;
 }
 
+// One after the other, as nccl-tests does: the last of a process frees what they share.
 int pp_nccl_leave(pp_group *g, pp_error *e) {
-	NC(ncclGroupStart);
 	int code = 0;
 	for (int i = 0; i < g->members; i++) {
 		if (g->comm[i] == NULL) continue;
-		int c = pp.ncclCommDestroy(g->comm[i]);
+		int c = pp.cuCtxSetCurrent(g->context[i]);
+		if (c != 0) return pp_fail(e, PP_CUDA, "cuCtxSetCurrent", c);
+		c = pp.ncclCommDestroy(g->comm[i]);
 		if (code == 0) code = c;
 		g->comm[i] = NULL;
 	}
-	int end = pp.ncclGroupEnd();
-	if (code == 0) code = end;
 	return code == 0 ? 0 : pp_fail(e, PP_NCCL, "ncclCommDestroy", code);
 }
 

@@ -18,7 +18,12 @@ import (
 // Detect takes the inventory of this machine. Without a driver or a GPU the error is
 // a *cuda.Missing.
 func Detect() (*Machine, error) {
-	m, err := read(nvml.New())
+	lib, err := cuda.NVML(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer lib.Shutdown()
+	m, err := read(lib)
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +54,6 @@ func command() *Topology {
 
 // read asks NVML. A fact that it does not tell stays unknown.
 func read(lib nvml.Interface) (*Machine, error) {
-	if ret := lib.Init(); ret != nvml.SUCCESS {
-		return nil, &cuda.Missing{Text: fmt.Sprintf("no NVIDIA driver found: nvmlInit: %s; run this on a machine with an NVIDIA GPU and its driver, or give a saved topology with --topo", lib.ErrorString(ret))}
-	}
-	defer lib.Shutdown()
 	n, ret := lib.DeviceGetCount()
 	if ret != nvml.SUCCESS || n == 0 {
 		return nil, &cuda.Missing{Text: "the NVIDIA driver finds no GPU; check nvidia-smi"}

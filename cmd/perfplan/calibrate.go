@@ -171,7 +171,9 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format repor
 	}
 	watch, done := progress(e.err)
 	if place == nil || place.Rank == 0 {
-		o.Watch = watch
+		guarded, end := stalled(e.err, watch, o.Samples)
+		defer end()
+		o.Watch = guarded
 	}
 	result, err := calibrate.Run(ctx, d, o)
 	done()
@@ -191,6 +193,27 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format repor
 		return broken{"the check of results failed: " + strings.Join(c.Wrong, "; ")}
 	}
 	return nil
+}
+
+// stallTime is how long a case may take before it counts as hanging: a driver or NCCL
+// that waits for a GPU for ever cannot be interrupted.
+const stallTime = 3 * time.Minute
+
+// stalled ends the process with a word when no progress comes for too long. What was
+// written to the samples file by then is there.
+func stalled(w io.Writer, watch func(calibrate.Progress), samples string) (guarded func(calibrate.Progress), end func()) {
+	var last atomic.Pointer[calibrate.Progress]
+	last.Store(&calibrate.Progress{})
+	timer := time.AfterFunc(stallTime, func() {
+		p := last.Load()
+		fmt.Fprintf(w, "perfplan: nothing has happened for %v in probe %s (%s); a GPU or NCCL hangs. What was measured before is in %s: go on with --resume\n", stallTime, p.Probe, p.Case, samples)
+		os.Exit(exitInternal)
+	})
+	return func(p calibrate.Progress) {
+		last.Store(&p)
+		timer.Reset(stallTime)
+		watch(p)
+	}, func() { timer.Stop() }
 }
 
 // progress shows how far a calibration is: a bar with the time left on a terminal,

@@ -68,6 +68,9 @@ func (s *simulation) detail() *Detail {
 	n := int64(s.passesOf())
 	d := &Detail{}
 	calls := map[call]int64{}
+	if s.pipe != nil && s.pipe.sends[rank] > 0 {
+		calls[call{"send-recv", "pp", s.pipe.hop}] = s.pipe.sends[rank] * n
+	}
 	for c, k := range p.calls {
 		calls[c] += k
 	}

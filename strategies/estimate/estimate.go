@@ -38,6 +38,9 @@ func Estimate(j *strategies.Job, o Options) (*Result, error) {
 	p.measureMemory(m, r, s)
 	p.finish(r)
 	p.spread(s, r)
+	if err := r.waiting(); err != nil {
+		return nil, err
+	}
 	if o.Detail {
 		points := r.points
 		r.Detail = s.detail()

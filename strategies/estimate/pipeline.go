@@ -26,6 +26,8 @@ type pipelineRun struct {
 	host   []float64       // host-bound part of a rank's actions
 	gather []units.Seconds // by rank: collecting received pieces
 	calls  []map[call]int64
+	hop    units.Bytes // of one transfer
+	sends  []int64     // by rank: transfers of one micro batch
 }
 
 // schedule is what a plan of the pipeline depends on.
@@ -92,16 +94,21 @@ func (s *simulation) runPipeline(m *ops.Model) {
 	n := s.passesOf()
 	r.times, r.beside = newTimes(plan), newTimes(plan)
 	r.host, r.gather = make([]float64, j.Plan.PP), make([]units.Seconds, j.Plan.PP)
-	hop, gather := p.hop()
-	r.times.Hop = hop
+	r.sends = make([]int64, j.Plan.PP)
+	var gather units.Seconds
+	r.times.Hop, gather, r.hop = p.hop()
 	for stage := range plan.Stages() {
 		rank, c := plan.Where(stage)
 		f, b := p.passes(s.chunks[rank][c])
+		p.lags[rank].stretch(&f)
+		p.lags[rank].stretch(&b)
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
 			f.gather = gather
+			r.sends[rank]++ // a gradient
 		}
 		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
 			b.gather = gather
+			r.sends[rank]++ // an activation
 		}
 		r.gather[rank] += (f.gather + b.gather) * n
 		r.times.F[stage], r.times.B[stage] = f.duration(p), b.duration(p)
@@ -140,6 +147,7 @@ type passTime struct {
 	seg    timeline.Segment
 	weight units.Seconds // of a backward pass, in weight gradients
 	fewer  units.Seconds // that its GEMMs take longer when a transfer holds multiprocessors
+	comm   units.Seconds // in collectives that nothing hides
 	gather units.Seconds // collecting its received input from the tensor ranks
 }
 
@@ -191,6 +199,8 @@ func (p *pricer) passes(c *chunk) (f, b passTime) {
 		f.seg.Add(&u.forward.whole)
 		f.fewer += u.forward.fewer
 		b.fewer += u.backward.fewer
+		f.comm += u.forward.exposed()
+		b.comm += u.backward.exposed()
 		for i := range u.backward.ops {
 			if o := &u.backward.ops[i]; o.Prim == "linear_wgrad" || o.Prim == "grouped_mm_wgrad" {
 				b.weight += u.backward.launches[i].Busy
@@ -222,7 +232,7 @@ func (p *pricer) passes(c *chunk) (f, b passTime) {
 // parallelism), Megatron sends a part from each to its counterpart, which gathers
 // them (arXiv 2104.04473 section 4.1, scatter/gather optimization; DeepSpeed:
 // pipe_partitioned). PyTorch sends the whole from each.
-func (p *pricer) hop() (transfer, gather units.Seconds) {
+func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	j := p.job
 	tokens := j.Train.MicroBatch * j.Train.SequenceLength / j.Plan.CP
 	if j.Plan.SP() {
@@ -232,12 +242,12 @@ func (p *pricer) hop() (transfer, gather units.Seconds) {
 	if j.Precision.Autocast {
 		size = j.Precision.Weights.Size()
 	}
-	bytes := units.Bytes(tokens*j.Model.Hidden) * size
+	bytes = units.Bytes(tokens*j.Model.Hidden) * size
 	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
 		gather = p.comm("all-gather", "tp", bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return p.comm("send-recv", "pp", bytes), gather
+	return p.comm("send-recv", "pp", bytes), gather, bytes
 }
 
 // ends times what a rank does after its last action.
@@ -277,7 +287,8 @@ func (r *pipelineRun) ends(rank int) {
 	}
 	t := sim.Now
 	st.optimizerStep()
-	r.opt[rank] = sim.Now - t
+	r.reduce[rank] *= float64(p.lags[rank].link)
+	r.opt[rank] = (sim.Now - t) * float64(p.lags[rank].compute)
 	r.tail[rank] = r.reduce[rank] + scale + r.opt[rank]
 }
 
@@ -310,10 +321,10 @@ func (r *pipelineRun) fill(out *Result) {
 		for _, u := range ch.list() {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
-					kernels[k] += t * n
+					kernels[k] += t * n * r.s.p.lags[w].compute
 				}
 				for g, t := range sec.comm {
-					out.Exposed[g] += t * n
+					out.Exposed[g] += t * n * r.s.p.lags[w].link
 				}
 			}
 		}

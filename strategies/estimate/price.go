@@ -53,6 +53,7 @@ type pricer struct {
 	ratio  float64 // SM clock over its maximum
 	rounds int     // of the search for it
 	law    lawView
+	lags   []lag          // by pipeline rank
 	calls  map[call]int64 // collectives of data parallelism, when recorded
 }
 
@@ -96,6 +97,8 @@ func newPricer(j *strategies.Job) (*pricer, error) {
 		}
 	}
 	p.groups = p.placeGroups()
+	p.lags = lagsOf(j)
+	p.law.skew *= 1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)
 	return p, nil
 }
 
@@ -145,7 +148,11 @@ func (p *pricer) commTime(kind, group string, bytes units.Bytes) units.Seconds {
 	if g.Ranks <= 1 || bytes <= 0 {
 		return 0
 	}
-	return p.fabric.Time(collectiveOps[kind], bytes, g)
+	t := p.fabric.Time(collectiveOps[kind], bytes, g)
+	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
+		t *= p.lags[0].link
+	}
+	return t
 }
 
 // slow is the time of a collective under compute over its time alone.
@@ -161,6 +168,9 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 	t := p.timer.Time(o)
 	if p.job.GPUs > 1 {
 		t *= units.Seconds(p.law.skew)
+	}
+	if len(p.lags) == 1 {
+		t *= p.lags[0].compute
 	}
 	switch workOf(o.Class) {
 	case gemmWork: // no gain above the clock that the current limit allows

@@ -199,11 +199,9 @@ func (g *gpu) Telemetry() (cuda.Telemetry, error) {
 type buffer struct {
 	g      *gpu
 	data   *[]byte
-	offset int64
 	bytes  int64
 	host   bool
 	pinned bool
-	part   bool
 }
 
 func (g *gpu) alloc(bytes int64, host, pinned bool) (cuda.Buffer, error) {
@@ -229,28 +227,20 @@ func (g *gpu) AllocHost(bytes int64, pinned bool) (cuda.Buffer, error) {
 
 func (b *buffer) Bytes() int64 { return b.bytes }
 
-func (b *buffer) At(offset int64) cuda.Buffer {
-	p := *b
-	p.part, p.offset, p.bytes = true, b.offset+offset, b.bytes-offset
-	return &p
-}
-
 func (b *buffer) Close() error {
-	if !b.part {
-		b.g.d.Live--
-		if !b.host {
-			b.g.used -= b.bytes
-		}
+	b.g.d.Live--
+	if !b.host {
+		b.g.used -= b.bytes
 	}
 	return nil
 }
 
 // slice is the bytes of a buffer, made when first asked for.
 func (b *buffer) slice(n int64) []byte {
-	if need := b.offset + n; int64(len(*b.data)) < need {
-		*b.data = append(*b.data, make([]byte, need-int64(len(*b.data)))...)
+	if have := int64(len(*b.data)); have < n {
+		*b.data = append(*b.data, make([]byte, n-have)...)
 	}
-	return (*b.data)[b.offset : b.offset+n]
+	return (*b.data)[:n]
 }
 
 func (g *gpu) Write(dst cuda.Buffer, data []byte) error {
