@@ -12,7 +12,7 @@ import (
 func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
-	var rows bool
+	var rows, ablation bool
 	var failOver string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
@@ -25,6 +25,7 @@ An error is (predicted − measured) / measured. With --fail-over the exit code 
 when the mean |error| of any group exceeds the tolerance.`,
 		Example: `  perfplan validate
   perfplan validate runs.yaml --group h200-single --rows
+  perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			format, err := out.format()
@@ -44,6 +45,9 @@ when the mean |error| of any group exceeds the tolerance.`,
 			if list, err = runs.Filter(list, groups); err != nil {
 				return usage("--group: %v", err)
 			}
+			if ablation {
+				return report.WriteAblation(e.out, runs.Ablate(list), format, e.style)
+			}
 			r := runs.Validate(list)
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
@@ -53,6 +57,7 @@ when the mean |error| of any group exceeds the tolerance.`,
 	}
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
+	cmd.Flags().BoolVar(&ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	out.addFlag(cmd, report.ValidateFormats...)
 	return cmd

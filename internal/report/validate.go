@@ -25,7 +25,12 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if len(groups) == 2 { // one group and all of it
 		groups = groups[:1]
 	}
-	p.section("Error of the step time, |predicted − measured| / measured", stepGrid(groups))
+	steps := stepGrid(groups)
+	if s, ok := r.Overall["step_time"]; ok && s.N > 1 {
+		cells := []string{"groups weighed alike", integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
+		steps.lines = append(steps.lines, line{cells: cells[:len(steps.columns)], sum: true})
+	}
+	p.section("Error of the step time, |predicted − measured| / measured", steps)
 	if g := quantityGrid(&all); len(g.lines) > 0 {
 		p.section("All quantities, over all runs", g)
 	}
