@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -17,34 +16,7 @@ type Options struct {
 }
 
 // Estimate predicts one training step of a resolved job with a plan.
-func Estimate(j *strategies.Job, o Options) (*Result, error) {
-	p, err := newPricer(j)
-	if err != nil {
-		return nil, err
-	}
-	m, err := build(j)
-	if err != nil {
-		return nil, err
-	}
-	r := &Result{Job: j}
-	var s *simulation
-	for {
-		s = p.simulate(m, o)
-		s.fill(r)
-		if !p.throttle(s, r) {
-			break
-		}
-	}
-	p.measureMemory(m, r, s)
-	p.finish(r)
-	p.spread(s, r)
-	if o.Detail {
-		points := r.points
-		r.Detail = s.detail()
-		r.Detail.Memory = points
-	}
-	return r, nil
-}
+func Estimate(j *strategies.Job, o Options) (*Result, error) { return new(Evaluator).Estimate(j, o) }
 
 // build is ops.Build with a model that the recipe cannot run as an error.
 func build(j *strategies.Job) (m *ops.Model, err error) {
@@ -71,65 +43,37 @@ func config(j *strategies.Job) ops.Config {
 	}
 }
 
-// simulation is one run of the timeline over all stages.
+// simulation is one run of the timeline over all stages. It keeps its memory from
+// run to run.
 type simulation struct {
 	p      *pricer
-	units  map[*ops.Unit]*unit
-	chunks [][]*chunk // by pipeline rank and virtual stage
-	step   *step      // of a job without pipeline
-	sim    *timeline.Sim
-	pipe   *pipelineRun
+	layout *layout
+	step   step // of a job without pipeline, of one rank's ends with
+	sim    timeline.Sim
+	pipe   *pipelineRun // nil without pipeline
+	own    pipelineRun
 	total  float64
+	power  power
 }
 
-func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
-	s := &simulation{p: p}
+func (s *simulation) run(p *pricer, l *layout, o Options) {
+	s.p, s.layout, s.pipe, s.total = p, l, nil, 0
 	if o.Detail {
 		p.calls = map[call]int64{}
 	}
-	s.chunks = p.cut(m)
 	if p.job.Plan.PP > 1 {
-		s.runPipeline(o)
-		return s
+		s.pipe = &s.own
+		s.runPipeline()
+		return
 	}
-	s.sim = &timeline.Sim{}
+	s.sim.Reset()
+	s.sim.Record = nil
 	if o.Record {
 		s.sim.Record = &timeline.Recorder{}
 	}
-	s.step = p.newStep(s.chunks[0][0], s.sim)
+	s.step.begin(p, l.stages[0], &s.sim)
 	s.step.run()
 	s.total = s.sim.Now
-	return s
-}
-
-// cut prices the units and gives each pipeline rank its chunks.
-func (p *pricer) cut(m *ops.Model) [][]*chunk {
-	embedding, head := p.unit(&m.Embedding), p.unit(&m.Head)
-	kinds := make([]unit, len(m.Kinds))
-	for i := range m.Kinds {
-		kinds[i] = p.unit(&m.Kinds[i])
-	}
-	plan := &p.job.Plan
-	stages := plan.PP * plan.VirtualStages
-	split := strategies.Split(int64(len(m.Layers)), stages)
-	chunks := make([]*chunk, stages)
-	at := 0
-	for i := range chunks {
-		c := &chunk{}
-		for range split[i] {
-			c.layers = append(c.layers, &kinds[m.Layers[at]])
-			at++
-		}
-		chunks[i] = c
-	}
-	chunks[0].embedding = &embedding
-	chunks[stages-1].head = &head
-	out := make([][]*chunk, plan.PP)
-	for i, c := range chunks {
-		r := int64(i) % plan.PP
-		out[r] = append(out[r], c)
-	}
-	return out
 }
 
 // fill writes what the simulation found into the result.
@@ -139,14 +83,12 @@ func (s *simulation) fill(r *Result) {
 		s.pipe.fill(r)
 		return
 	}
-	st, sim := s.step, s.sim
+	st, sim := &s.step, &s.sim
 	r.Forward, r.Backward, r.Optimizer = units.Seconds(st.forward), units.Seconds(st.backward), units.Seconds(st.optimizer)
 	r.HostIdle = units.Seconds(sim.Idle)
 	r.Exposed = map[string]units.Seconds{}
-	for k, v := range st.exposed {
-		if v > 0 {
-			r.Exposed[k] += units.Seconds(v)
-		}
+	if sim.Exposed > 0 {
+		r.Exposed["dp"] = units.Seconds(sim.Exposed)
 	}
 	n := units.Seconds(s.p.job.Train.GradAccumulation)
 	var kernels [numWork]units.Seconds
@@ -155,9 +97,7 @@ func (s *simulation) fill(r *Result) {
 			for k, t := range sec.time {
 				kernels[k] += t * n
 			}
-			for g, t := range sec.comm {
-				r.Exposed[g] += t * n
-			}
+			addExposed(r.Exposed, sec, n)
 		}
 	}
 	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(sim.Slowed),
@@ -170,27 +110,40 @@ func (s *simulation) fill(r *Result) {
 	}
 }
 
+// bubble is the share of the step that the average stage waits for others.
+func (s *simulation) bubble() float64 {
+	if s.pipe == nil {
+		return 0
+	}
+	return s.pipe.path.result.BubbleFraction()
+}
+
+// addExposed adds the communication that a section's compute stream waits for, n
+// times.
+func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
+	for g, t := range sec.comm {
+		if t > 0 {
+			to[groupNames[g]] += t * n
+		}
+	}
+}
+
 // work returns the device time by kind of the rank that the power is computed for.
 func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
-	lists := s.chunks
-	n := units.Seconds(s.p.job.Train.GradAccumulation)
-	ranks := units.Seconds(len(lists))
-	for _, rank := range lists {
-		for _, c := range rank {
-			for _, u := range c.list() {
-				for _, sec := range []*section{&u.forward, &u.backward} {
-					for k, t := range sec.time {
-						w[k] += t * n / ranks
-						effort[k] += sec.effort[k] * n / ranks
-					}
-				}
+	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
+	for i, u := range s.layout.units {
+		n := n * units.Seconds(s.layout.counts[i])
+		for _, sec := range [...]*section{&u.forward, &u.backward} {
+			for k, t := range sec.time {
+				w[k] += t * n
+				effort[k] += sec.effort[k] * n
 			}
 		}
 	}
 	for _, t := range w {
 		busy += t
 	}
-	if s.sim != nil { // optimizer and the copies of data parallelism move memory; collectives run beside
+	if s.pipe == nil { // optimizer and the copies of data parallelism move memory; collectives run beside
 		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy; more > 0 {
 			w[memoryWork] += more
 			effort[memoryWork] += more
@@ -280,5 +233,3 @@ func (p *pricer) notes(r *Result) {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
 	}
 }
-
-var _ hardware.Kind

@@ -1,0 +1,123 @@
+package estimate
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+)
+
+// Evaluator estimates many plans. It remembers what they share: units priced by all
+// that cuts and runs layers, collectives, schedules and their critical paths, memory
+// walks. What it returns does not depend on what it was asked before. The zero
+// value is ready; it must not be shared between goroutines.
+type Evaluator struct {
+	p      pricer
+	known  []*priced // the latest last
+	sim    simulation
+	memory usage
+}
+
+// mostModels is how many ways to cut layers an Evaluator remembers, at some 200 KB
+// each.
+const mostModels = 24
+
+// Score is the part of a Result by which plans are ranked.
+type Score struct {
+	StepTime      units.Seconds
+	PeakAllocated units.Bytes
+	DeviceUsed    units.Bytes
+	Capacity      units.Bytes
+	Fits          bool
+	Clock         units.Hertz
+	Power         units.Watts  // average per GPU
+	Energy        units.Joules // of one GPU and step
+}
+
+// Estimate predicts one training step of a resolved job with a plan.
+func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return nil, err
+	}
+	p, s := &e.p, &e.sim
+	l := e.simulate(m, o)
+	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
+	s.fill(r)
+	e.memory.measure(s, p, l, o.Detail)
+	e.memory.fill(r)
+	p.finish(r)
+	p.spread(s, r)
+	if o.Detail {
+		r.Detail = s.detail()
+		r.Detail.Memory = e.memory.peak.Points
+	}
+	return r, nil
+}
+
+// Score is Estimate without all that ranking does not need. After a first plan of
+// its kind it allocates nothing.
+func (e *Evaluator) Score(j *strategies.Job) (Score, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return Score{}, err
+	}
+	l := e.simulate(m, Options{})
+	e.memory.measure(&e.sim, &e.p, l, false)
+	x, u := e.sim.power, &e.memory
+	return Score{StepTime: units.Seconds(e.sim.total), PeakAllocated: u.peak.Allocated, DeviceUsed: u.used, Capacity: u.capacity, Fits: u.fits(),
+		Clock: x.Clock, Power: x.Power, Energy: x.Energy}, nil
+}
+
+// simulate runs the step at falling clocks until its power fits the card.
+func (e *Evaluator) simulate(m *priced, o Options) *layout {
+	p, s := &e.p, &e.sim
+	l := m.layout(s.own.plan)
+	for {
+		m.clock(p)
+		s.run(p, l, o)
+		if !p.throttle(s) {
+			return l
+		}
+	}
+}
+
+// prepare readies everything for a job and returns its model, priced.
+func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
+	if e.p.machine == nil || e.p.hardware != j.Hardware {
+		m, err := machineOf(j.Hardware)
+		if err != nil {
+			return nil, err
+		}
+		*e = Evaluator{p: pricer{machine: m}}
+	}
+	e.p.begin(j)
+	m, err := e.model(j)
+	if err != nil {
+		return nil, err
+	}
+	e.sim.own.plan = e.p.schedule()
+	return m, nil
+}
+
+// model returns the priced units of a job's model.
+func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
+	c := config(j)
+	for i := len(e.known) - 1; i >= 0; i-- {
+		if m := e.known[i]; m.config == c && m.alone == (j.GPUs == 1) {
+			copy(e.known[i:], e.known[i+1:])
+			e.known[len(e.known)-1] = m
+			return m, nil
+		}
+	}
+	built, err := build(j)
+	if err != nil {
+		return nil, err
+	}
+	m := e.p.priceModel(c, built)
+	if len(e.known) >= mostModels {
+		e.known = slices.Delete(e.known, 0, 1)
+	}
+	e.known = append(e.known, m)
+	return m, nil
+}
