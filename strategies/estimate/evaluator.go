@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // Evaluator estimates many plans. It remembers what they share: units priced by all
@@ -12,10 +13,11 @@ import (
 // walks. What it returns does not depend on what it was asked before. The zero
 // value is ready; it must not be shared between goroutines.
 type Evaluator struct {
-	p      pricer
-	known  []*priced // the latest last
-	sim    simulation
-	memory usage
+	p       pricer
+	known   []*priced // the latest last
+	sim     simulation
+	memory  usage
+	outline pipeline.Plan // a schedule without its actions
 }
 
 // mostModels is how many ways to cut layers an Evaluator remembers, at some 200 KB
@@ -41,7 +43,9 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 		return nil, err
 	}
 	p, s := &e.p, &e.sim
-	l := e.simulate(m, o)
+	s.own.plan = p.schedule()
+	l := m.layout(s.own.plan)
+	e.simulate(m, l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
 	e.memory.measure(s, p, l, o.Detail)
@@ -55,29 +59,34 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	return r, nil
 }
 
-// Score is Estimate without all that ranking does not need. After a first plan of
-// its kind it allocates nothing.
-func (e *Evaluator) Score(j *strategies.Job) (Score, error) {
+// Score is Estimate without all that ranking does not need. A plan that uses more
+// than limit is not timed. After a first plan of its kind it allocates nothing.
+func (e *Evaluator) Score(j *strategies.Job, limit units.Bytes) (Score, error) {
 	m, err := e.prepare(j)
 	if err != nil {
 		return Score{}, err
 	}
-	l := e.simulate(m, Options{})
-	e.memory.measure(&e.sim, &e.p, l, false)
-	x, u := e.sim.power, &e.memory
-	return Score{StepTime: units.Seconds(e.sim.total), PeakAllocated: u.peak.Allocated, DeviceUsed: u.used, Capacity: u.capacity, Fits: u.fits(),
-		Clock: x.Clock, Power: x.Power, Energy: x.Energy}, nil
+	p, s, u := &e.p, &e.sim, &e.memory
+	s.own.plan = p.schedule()
+	l := m.layout(s.own.plan)
+	u.measure(s, p, l, false)
+	out := Score{PeakAllocated: u.peak.Allocated, DeviceUsed: u.used, Capacity: u.capacity, Fits: u.fits()}
+	if u.used > limit {
+		return out, nil
+	}
+	e.simulate(m, l, Options{})
+	out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
+	return out, nil
 }
 
 // simulate runs the step at falling clocks until its power fits the card.
-func (e *Evaluator) simulate(m *priced, o Options) *layout {
+func (e *Evaluator) simulate(m *priced, l *layout, o Options) {
 	p, s := &e.p, &e.sim
-	l := m.layout(s.own.plan)
 	for {
 		m.clock(p)
 		s.run(p, l, o)
 		if !p.throttle(s) {
-			return l
+			return
 		}
 	}
 }
@@ -92,12 +101,7 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 		*e = Evaluator{p: pricer{machine: m}}
 	}
 	e.p.begin(j)
-	m, err := e.model(j)
-	if err != nil {
-		return nil, err
-	}
-	e.sim.own.plan = e.p.schedule()
-	return m, nil
+	return e.model(j)
 }
 
 // model returns the priced units of a job's model.

@@ -157,7 +157,7 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 	if slack := u.peak.Reserved - u.peak.Allocated; slack > 0 {
 		u.used += slack
 	}
-	u.capacity = p.capacity()
+	u.capacity = Capacity(p.job)
 }
 
 // wholeStep walks the step of a rank that holds the whole model, with the caching
@@ -253,10 +253,6 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
 	}
 	return law.Context, nccl
-}
-
-func (p *pricer) capacity() units.Bytes {
-	return p.job.Hardware.GPU.Memory.Value - p.job.Hardware.Laws.Memory.Reserve
 }
 
 // fill writes what was measured into the result.
