@@ -132,6 +132,13 @@ type usage struct {
 	capacity      units.Bytes
 	chunks        []*memory.Chunk // of one rank
 	held          []units.Bytes   // by chunk
+
+	// What it follows from: plans that differ in their buckets share it.
+	layout    *layout
+	plan      *pipeline.Plan
+	batches   int64
+	footprint footprint
+	measured  bool
 }
 
 func (u *usage) fits() bool { return u.used <= u.capacity }
@@ -139,15 +146,18 @@ func (u *usage) fits() bool { return u.used <= u.capacity }
 // measure finds the fullest rank of a plan; record keeps every point of its step.
 func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 	plan := s.own.plan
-	f := p.footprint()
-	u.byStage = u.byStage[:0]
-	if plan != nil {
-		u.pipeline(p, l, plan, &f)
-	} else {
-		u.peak = s.wholeStep(p, l.stages[0], &f, record)
-	}
-	if u.peak.Reserved == 0 {
-		u.peak.Reserved = u.peak.Allocated
+	f, n := p.footprint(), p.job.Train.GradAccumulation
+	if record || !u.measured || u.layout != l || u.plan != plan || u.batches != n || u.footprint != f {
+		u.layout, u.plan, u.batches, u.footprint, u.measured = l, plan, n, f, !record
+		u.byStage = u.byStage[:0]
+		if plan != nil {
+			u.pipeline(p, l, plan, &f)
+		} else {
+			u.peak = s.wholeStep(p, l.stages[0], &f, record)
+		}
+		if u.peak.Reserved == 0 {
+			u.peak.Reserved = u.peak.Allocated
+		}
 	}
 	u.context, u.nccl = p.outside()
 	u.used = u.peak.Allocated + u.context

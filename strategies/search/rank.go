@@ -73,16 +73,27 @@ const (
 	peakTooLarge   = "memory.peak"
 )
 
-// found is a legal plan on its way through a search.
-type found struct {
-	floor float64 // of its value
+// layout is a legal plan up to what no rule looks at.
+type layout struct {
 	plan  strategies.Plan
 	steps int64 // GradAccumulation
 	batch int64 // GlobalBatch
 	cut   int32
-	group int32 // plans of one group differ in their bucket only
-	order int32
+}
 
+// found is a legal plan on its way through a search: a layout with switches and a
+// bucket. Plans that differ in their bucket only are one group.
+type found struct {
+	floor  float64 // of its value
+	layout int32
+	way    uint8 // index into what Space.variants gives for the layout
+	group  uint8 // the same but for the bucket
+}
+
+// scored is a plan that was evaluated.
+type scored struct {
+	found
+	order int32 // in the space
 	score estimate.Score
 	value float64
 	done  bool
@@ -97,6 +108,7 @@ type searcher struct {
 	jobs  []*strategies.Job // by cut; nil: illegal
 	limit units.Bytes
 	all   []found
+	plans []layout
 	out   *Ranking
 }
 
@@ -155,6 +167,7 @@ func (s *searcher) enumerate() error {
 	s.jobs = make([]*strategies.Job, len(s.cuts))
 	type part struct {
 		found      []found
+		plans      []layout
 		considered int
 		legal      int
 		rejected   map[string]*Count
@@ -184,7 +197,6 @@ func (s *searcher) enumerate() error {
 				continue
 			}
 			s.jobs[i] = base
-			group := int32(-1)
 			s.o.Space.plans(base, c, func(same []strategies.Plan) bool {
 				p.considered += len(same)
 				j := *base
@@ -193,7 +205,9 @@ func (s *searcher) enumerate() error {
 					return true
 				}
 				p.legal += len(same)
-				least, err := e.FloorMemory(&j)
+				plain := j // what is kept of parameters does not depend on what is computed
+				plain.Train.MicroBatch, plain.Train.Recompute = 1, ops.NoRecompute
+				least, err := e.FloorMemory(&plain)
 				if err != nil {
 					p.err = err
 					return false
@@ -208,13 +222,14 @@ func (s *searcher) enumerate() error {
 					return false
 				}
 				floor := s.o.Objective.floor(time, least, j.Tokens())
-				done := j.Plan
+				at := int32(len(p.plans))
+				p.plans = append(p.plans, layout{j.Plan, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)})
+				group := 0
 				for k, v := range same {
-					if k == 0 || v.Bucket == same[0].Bucket {
+					if k > 0 && v.Bucket == same[0].Bucket {
 						group++
 					}
-					done.Bucket, done.ReshardAfterForward, done.SyncEveryMicroBatch = v.Bucket, v.ReshardAfterForward, v.SyncEveryMicroBatch
-					p.found = append(p.found, found{floor: floor, plan: done, steps: j.Train.GradAccumulation, batch: j.Train.GlobalBatch, cut: int32(i), group: group})
+					p.found = append(p.found, found{floor, at, uint8(k), uint8(group)})
 				}
 				return true
 			})
@@ -222,7 +237,6 @@ func (s *searcher) enumerate() error {
 		}
 	})
 	rejected := map[string]*Count{}
-	groups := int32(0)
 	var err error
 	for i := range parts {
 		p := &parts[i]
@@ -238,15 +252,12 @@ func (s *searcher) enumerate() error {
 				rejected[x.Reason] = x
 			}
 		}
-		last := groups
 		for _, f := range p.found {
-			f.group += groups
-			f.order = int32(len(s.all))
-			last = max(last, f.group+1)
+			f.layout += int32(len(s.plans))
 			s.all = append(s.all, f)
 		}
-		groups = last
-		p.found = nil
+		s.plans = append(s.plans, p.plans...)
+		p.found, p.plans = nil, nil
 	}
 	for _, x := range rejected {
 		s.out.Rejected = append(s.out.Rejected, *x)
@@ -282,14 +293,15 @@ func (s *searcher) progress(p Progress) {
 
 // apply makes of a job that of a plan. scratch is overwritten.
 func (s *searcher) apply(scratch *strategies.Job, f *found) {
-	base := s.jobs[f.cut]
-	c := &s.cuts[f.cut]
+	l := &s.plans[f.layout]
+	base := s.jobs[l.cut]
 	*scratch = *base
-	scratch.Plan, scratch.Open = f.plan, false
+	scratch.Plan, scratch.Open = l.plan, false
+	s.o.Space.variant(scratch, &scratch.Plan, int(f.way))
 	t := &scratch.Train
 	*t = base.Given
-	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), f.steps, f.batch
-	if t.Recompute = c.recompute; t.Recompute == "" {
+	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
+	if t.Recompute = s.cuts[l.cut].recompute; t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
 }
@@ -325,9 +337,9 @@ func (s *searcher) search() *top {
 		}
 		batch := slices.Clone(order[at:min(at+size, len(order))])
 		slices.Sort(batch) // plans that share most stand together
-		s.evaluate(batch, evaluators)
-		for _, i := range batch {
-			f := &s.all[i]
+		results := s.evaluate(batch, evaluators)
+		for i := range results {
+			f := &results[i]
 			if !f.done {
 				continue
 			}
@@ -342,7 +354,7 @@ func (s *searcher) search() *top {
 		at += len(batch)
 		p := Progress{Phase: "evaluating", Done: at, Total: len(order)}
 		if len(best.list) > 0 {
-			p.Best, p.StepTime = s.describe(best.list[0]), best.list[0].score.StepTime
+			p.Best, p.StepTime = s.describe(&best.list[0].found), best.list[0].score.StepTime
 		}
 		s.progress(p)
 	}
@@ -355,15 +367,17 @@ func (s *searcher) search() *top {
 }
 
 // evaluate scores a batch, a run of neighbours at a time.
-func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator) {
+func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator) []scored {
 	const run = 16
+	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
 	workers(runs, func(w int, next func() (int, bool)) {
 		var scratch strategies.Job
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
-			for _, k := range batch[i*run : min((i+1)*run, len(batch))] {
-				f := &s.all[k]
-				s.apply(&scratch, f)
+			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
+				f := &out[k]
+				f.found, f.order = s.all[batch[k]], batch[k]
+				s.apply(&scratch, &f.found)
 				score, err := evaluators[w].Score(&scratch, s.limit)
 				if err != nil {
 					continue // enumerate has built this model
@@ -372,6 +386,7 @@ func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator) {
 			}
 		}
 	})
+	return out
 }
 
 // describe is the short form of a plan with its training settings.
@@ -393,12 +408,12 @@ func Describe(j *strategies.Job) string {
 // top keeps the best plans, one of each group.
 type top struct {
 	most int
-	list []*found
+	list []scored
 }
 
 // less orders plans by value, then by the objective's second thought, then as
 // listed.
-func (o Objective) less(a, b *found) bool {
+func (o Objective) less(a, b *scored) bool {
 	if a.value != b.value {
 		return a.value < b.value
 	}
@@ -408,9 +423,9 @@ func (o Objective) less(a, b *found) bool {
 	return a.order < b.order
 }
 
-func (t *top) add(f *found, o Objective) {
-	for i, x := range t.list {
-		if x.group == f.group {
+func (t *top) add(f *scored, o Objective) {
+	for i := range t.list {
+		if x := &t.list[i]; x.layout == f.layout && x.group == f.group {
 			if !o.less(f, x) {
 				return
 			}
@@ -419,11 +434,11 @@ func (t *top) add(f *found, o Objective) {
 		}
 	}
 	at := len(t.list)
-	for at > 0 && o.less(f, t.list[at-1]) {
+	for at > 0 && o.less(f, &t.list[at-1]) {
 		at--
 	}
 	if at < t.most {
-		t.list = slices.Insert(t.list, at, f)
+		t.list = slices.Insert(t.list, at, *f)
 		t.list = t.list[:min(len(t.list), t.most)]
 	}
 }
@@ -448,7 +463,7 @@ func (s *searcher) finish(best *top) error {
 		var e estimate.Evaluator
 		for i, ok := next(); ok; i, ok = next() {
 			var j strategies.Job
-			s.apply(&j, best.list[i])
+			s.apply(&j, &best.list[i].found)
 			r, err := e.Estimate(&j, estimate.Options{})
 			if err != nil {
 				errs[i] = err

@@ -15,7 +15,7 @@ import (
 // Space is what a search ranks: every plan that machine, model and recipe admit,
 // within these bounds. The zero value has no bounds but the natural ones.
 type Space struct {
-	MaxTP, MaxCP, MaxEP, MaxPP int64    // 0: no further than NVLink reaches, than each rank keeps 1024 tokens, the experts, the layers
+	MaxTP, MaxCP, MaxEP, MaxPP int64    // 0: no further than NVLink reaches, than each rank keeps 512 tokens of a sequence, the experts, the layers
 	Precisions                 []string // none: the job's
 	AnySchedule                bool     // also schedules that the recipe's framework does not have
 	Fix                        Fix
@@ -143,7 +143,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 			if tp > 1 && j.Recipe.Structure.SharedTPInput {
 				sps = []*bool{&yes, &no}
 			}
-			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/1024, 1)))) {
+			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))) {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
 						etps := []int64{1}
@@ -198,20 +198,17 @@ func recomputes(j *strategies.Job) []ops.Recompute {
 	return []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
 }
 
-// microBatches are powers of two, as far as the global batch reaches.
+// microBatches are the divisors of the global batch up to 16; powers of two
+// without one.
 func microBatches(j *strategies.Job) []int64 {
 	if b := j.Given.MicroBatch; b > 0 {
 		return []int64{b}
 	}
-	most := int64(16)
+	const most = 16
 	if b := j.Given.GlobalBatch; b > 0 {
-		most = min(most, b)
+		return divisors(b, most)
 	}
-	var out []int64
-	for b := int64(1); b <= most; b *= 2 {
-		out = append(out, b)
-	}
-	return out
+	return divisors(most, most)
 }
 
 // plans calls f with every plan of a cut, in order: first with how many plans
@@ -283,21 +280,29 @@ func shards(j *strategies.Job, kind strategies.DataParallel, ranks, tp int64) []
 	return out
 }
 
-// variants appends the plans that differ from p in what no rule looks at: bucket
-// (0 is the framework's own), resharding, reducing after every micro batch.
-func (s *Space) variants(out []strategies.Plan, j *strategies.Job, p strategies.Plan, many bool) []strategies.Plan {
-	buckets, reshard, every := onlyDefault[:], []*bool{nil}, []*bool{nil}
+// ways are the values of what no rule looks at: resharding, reducing after every
+// micro batch, bucket (0 is the framework's own).
+func (s *Space) ways(j *strategies.Job, p *strategies.Plan, many bool) (reshard, every []*bool, buckets []units.Bytes) {
+	reshard, every, buckets = byDefault, byDefault, bucketSizes[:1]
 	if many && p.DataParallel.ShardsParameters() {
-		reshard, every = []*bool{&yes, &no}, []*bool{&no, &yes}
+		reshard, every = onOff, offOn
 	} else if many && j.Recipe.Overlap.GradReduce {
-		buckets = bucketSizes[:]
+		buckets = bucketSizes
 	}
+	reshard = s.Fix.switches("reshard_after_forward", reshard...)
+	every = s.Fix.switches("sync_every_micro_batch", every...)
 	if v, ok := s.Fix["bucket"]; ok {
 		b, _ := units.ParseBytes(v) // ParseFix has read it
 		buckets = []units.Bytes{b}
 	}
-	for _, r := range s.Fix.switches("reshard_after_forward", reshard...) {
-		for _, e := range s.Fix.switches("sync_every_micro_batch", every...) {
+	return
+}
+
+// variants appends the plans that differ from p in its ways.
+func (s *Space) variants(out []strategies.Plan, j *strategies.Job, p strategies.Plan, many bool) []strategies.Plan {
+	reshard, every, buckets := s.ways(j, &p, many)
+	for _, r := range reshard {
+		for _, e := range every {
 			for _, b := range buckets {
 				p.ReshardAfterForward, p.SyncEveryMicroBatch, p.Bucket = r, e, b
 				out = append(out, p)
@@ -307,7 +312,18 @@ func (s *Space) variants(out []strategies.Plan, j *strategies.Job, p strategies.
 	return out
 }
 
+// variant makes a plan the i-th of its variants.
+func (s *Space) variant(j *strategies.Job, p *strategies.Plan, i int) {
+	reshard, every, buckets := s.ways(j, p, p.DP*p.CP > 1)
+	p.Bucket = buckets[i%len(buckets)]
+	i /= len(buckets)
+	p.SyncEveryMicroBatch = every[i%len(every)]
+	p.ReshardAfterForward = reshard[i/len(every)]
+}
+
 var (
-	bucketSizes = [...]units.Bytes{0, 25 * units.MiB, 100 * units.MiB, 400 * units.MiB, 1600 * units.MiB}
-	onlyDefault = bucketSizes[:1]
+	bucketSizes = []units.Bytes{0, 10 * units.MiB, 25 * units.MiB, 50 * units.MiB, 100 * units.MiB, 200 * units.MiB, 400 * units.MiB, 800 * units.MiB}
+	byDefault   = []*bool{nil}
+	onOff       = []*bool{&yes, &no}
+	offOn       = []*bool{&no, &yes}
 )
