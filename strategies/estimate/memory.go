@@ -269,7 +269,9 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 func (u *usage) fill(r *Result) {
 	m := &r.Memory
 	m.PeakAllocated, m.PeakReserved, m.By, m.Moment = u.peak.Allocated, u.peak.Reserved, u.peak.By, u.peak.Moment
-	m.ByStage = slices.Clone(u.byStage)
+	if len(u.byStage) > 0 {
+		m.ByStage = slices.Clone(u.byStage)
+	}
 	for rank := range r.Stages {
 		r.Stages[rank].PeakAllocated = u.byStage[rank]
 	}

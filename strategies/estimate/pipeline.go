@@ -342,9 +342,9 @@ func (r *pipelineRun) fill(out *Result) {
 		busy += (x.times.F[stage] + x.times.B[stage]) * n
 	}
 	var inline units.Seconds
-	for g, t := range out.Exposed {
-		if g != "dp" {
-			inline += t
+	for g, name := range groupNames { // in a fixed order, for the last digit
+		if group(g) != dpGroup {
+			inline += out.Exposed[name]
 		}
 	}
 	slowed := x.result.Slowed[w]

@@ -9,6 +9,7 @@ type steady struct {
 	sim               *timeline.Sim
 	marks             [2]timeline.Mark // at the start of the last stretch, and of this one
 	seen              int
+	every             bool             // run all stretches: what the others are compared with
 	forward, backward float64 // of the last stretch, where it is a micro batch
 }
 
@@ -19,7 +20,7 @@ func (w *steady) begin(sim *timeline.Sim) {
 // repeats marks the start of a stretch and reports whether the one before it
 // ended as it began.
 func (w *steady) repeats() bool {
-	if w.sim.Record != nil {
+	if w.every || w.sim.Record != nil {
 		return false
 	}
 	if w.seen++; w.seen > 1 {

@@ -88,9 +88,9 @@ func (s *step) run() {
 	s.optimizer = s.sim.Now - t
 }
 
-func (s *step) label(name string) {
+func (s *step) label(unit, pass string) {
 	if s.sim.Record != nil {
-		s.sim.Record.Label = name
+		s.sim.Record.Label = unit + pass
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *step) forwardPass(i int64) {
 		s.ddp.beforeForward(i)
 	}
 	for _, u := range s.list {
-		s.label(u.Name + " forward")
+		s.label(u.Name, " forward")
 		s.runAll(&u.forward)
 	}
 }
@@ -138,7 +138,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 			}
 		}
 		u := s.list[j]
-		s.label(u.Name + " backward")
+		s.label(u.Name, " backward")
 		if s.ddp != nil && sync {
 			s.ddp.unit(u, first)
 			continue
@@ -525,7 +525,7 @@ func (h *shards) forward() {
 			h.launchGather(i, s.sim.Issued())
 		}
 		h.open(i)
-		s.label(u.Name + " forward")
+		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
 		if i < last && h.params[i+1] > 0 && u.forward.syncAt < 0 {
 			host := s.sim.Host
@@ -589,7 +589,7 @@ func (h *shards) backward(first, sync bool) {
 			h.hooks(true)
 			h.launchGather(i-1, s.sim.Issued())
 		}
-		s.label(u.Name + " backward")
+		s.label(u.Name, " backward")
 		s.runAll(&u.backward)
 		if root && i == 0 {
 			if tied := s.tiedBytes(u); tied > 0 {
@@ -711,7 +711,7 @@ func (s *step) optimizerStep() {
 		each = d
 	}
 	host := s.p.host.Step + units.Seconds(tensors)*each
-	s.label("optimizer")
+	s.label("optimizer", "")
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local, Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
 	seg.Lag += host * s.p.speed
