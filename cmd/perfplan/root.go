@@ -34,7 +34,7 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 	root.SetErr(e.err)
 	root.SetVersionTemplate("perfplan {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newEstimate(e), newExplain(e), newValidate(e), newCollective(e), newKernel(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
+	root.AddCommand(newEstimate(e), newPlan(e), newExplain(e), newValidate(e), newCollective(e), newKernel(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		group(c) // an unknown shell is an error

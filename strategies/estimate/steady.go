@@ -9,7 +9,7 @@ type steady struct {
 	sim               *timeline.Sim
 	marks             [2]timeline.Mark // at the start of the last stretch, and of this one
 	seen              int
-	every             bool             // run all stretches: what the others are compared with
+	every             bool    // run all stretches: what the others are compared with
 	forward, backward float64 // of the last stretch, where it is a micro batch
 }
 

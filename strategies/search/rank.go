@@ -118,21 +118,43 @@ type searcher struct {
 // leave out plans that cannot be among the best. A cancelled context ends the search
 // with the best so far.
 func Rank(ctx context.Context, j *strategies.Job, o Options) (*Ranking, error) {
-	if o.Objective == "" {
-		o.Objective = Tokens
-	}
-	if o.Top <= 0 {
-		o.Top = 10
-	}
-	if o.Dollars == 0 {
-		o.Dollars = j.Hardware.Price.GPUHour.Value
-	}
-	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: &Ranking{Job: j, Options: o}}
-	if err := s.enumerate(); err != nil {
+	return rank(ctx, j, o, &Ranking{})
+}
+
+// rank is Rank into out, which holds the counts even where there is an error.
+func rank(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*Ranking, error) {
+	s, err := start(ctx, j, o, out)
+	if err != nil {
 		return nil, err
 	}
-	best := s.search()
-	return s.out, s.finish(best)
+	return out, s.finish(s.search())
+}
+
+// Reopen returns a job without its plan, but with its global batch: plans of the
+// ranking then train alike.
+func Reopen(j *strategies.Job) *strategies.Job {
+	next := *j
+	if !j.Open && j.Given.GlobalBatch == 0 {
+		next.Given.GlobalBatch, next.Given.GradAccumulation = j.Train.GlobalBatch, 0
+	}
+	next.Open, next.Plan = true, strategies.Plan{}
+	return &next
+}
+
+// start lists the space.
+func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
+	o.Objective = cmp.Or(o.Objective, Tokens)
+	o.Top = cmp.Or(o.Top, defaultTop)
+	out.Job, out.Options = j, o
+	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}
+	return s, s.enumerate()
+}
+
+const defaultTop = 10
+
+// Price is what an hour of one GPU costs in US dollars, 0 where it is not known.
+func (o *Options) Price(j *strategies.Job) float64 {
+	return cmp.Or(o.Dollars, j.Hardware.Price.GPUHour.Value)
 }
 
 // workers runs f on all processors, with a number for each. A panic in f is raised
@@ -314,24 +336,31 @@ const (
 	mostBatch  = 1024
 )
 
-// search evaluates plans from the lowest floor up, until no floor is below the
-// value of the last of the best.
+// search returns the best plans.
 func (s *searcher) search() *top {
 	best := &top{most: s.o.Top + robust}
+	s.each(func() (float64, bool) {
+		bar, full := best.bar()
+		return bar, full && !s.o.Exhaustive
+	}, func(f *scored) { best.add(f, s.o.Objective) })
+	return best
+}
+
+// each evaluates plans from the lowest floor up, until no floor is within the bar
+// that plans must not exceed, where there is one, and calls f with those that fit.
+func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	order := make([]int32, len(s.all))
 	for i := range order {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int {
-		if c := cmp.Compare(s.all[a].floor, s.all[b].floor); c != 0 {
-			return c
-		}
-		return cmp.Compare(a, b)
+		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
 	})
 	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
 	tooLarge := 0
+	var best *scored
 	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
-		if bar, full := best.bar(); full && !s.o.Exhaustive && s.all[order[at]].floor > bar {
+		if most, ok := bar(); ok && s.all[order[at]].floor > most {
 			s.out.Pruned = len(order) - at
 			break
 		}
@@ -339,22 +368,25 @@ func (s *searcher) search() *top {
 		slices.Sort(batch) // plans that share most stand together
 		results := s.evaluate(batch, evaluators)
 		for i := range results {
-			f := &results[i]
-			if !f.done {
+			x := &results[i]
+			switch {
+			case !x.done:
 				continue
+			case x.score.DeviceUsed > s.limit:
+				tooLarge++
+			default:
+				s.out.Fits++
+				f(x)
+				if best == nil || s.o.Objective.less(x, best) {
+					best = x
+				}
 			}
 			s.out.Evaluated++
-			if f.score.DeviceUsed > s.limit {
-				tooLarge++
-				continue
-			}
-			s.out.Fits++
-			best.add(f, s.o.Objective)
 		}
 		at += len(batch)
 		p := Progress{Phase: "evaluating", Done: at, Total: len(order)}
-		if len(best.list) > 0 {
-			p.Best, p.StepTime = s.describe(&best.list[0].found), best.list[0].score.StepTime
+		if best != nil {
+			p.Best, p.StepTime = s.describe(&best.found), best.score.StepTime
 		}
 		s.progress(p)
 	}
@@ -363,7 +395,6 @@ func (s *searcher) search() *top {
 	}
 	s.sortRejected()
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
-	return best
 }
 
 // evaluate scores a batch, a run of neighbours at a time.
