@@ -192,8 +192,8 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 	return out, nil
 }
 
-// progress tells how far a search is, once a second: in one line of a terminal,
-// else line by line.
+// progress tells how far a search is: once a second in one line of a terminal, else
+// line by line, less often.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -209,7 +209,11 @@ func (p *progress) terminal() bool {
 func (p *progress) show(s search.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.last) < time.Second {
+	wait := time.Second
+	if !p.terminal() {
+		wait *= 5
+	}
+	if time.Since(p.last) < wait {
 		return
 	}
 	p.last = time.Now()

@@ -59,9 +59,17 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	return r, nil
 }
 
-// Score is Estimate without all that ranking does not need. A plan that uses more
-// than limit is not timed. After a first plan of its kind it allocates nothing.
-func (e *Evaluator) Score(j *strategies.Job, limit units.Bytes) (Score, error) {
+// Limits are what a Score need not go beyond: a plan that uses more memory is not
+// timed, and one that takes more time need not be measured. Zero is no limit.
+type Limits struct {
+	Memory units.Bytes
+	Time   units.Seconds
+}
+
+// Score is Estimate without all that ranking does not need. Of a plan beyond a
+// limit only that is known for sure: StepTime is 0 where it was not timed, DeviceUsed
+// where it was not measured. After a first plan of its kind it allocates nothing.
+func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	m, err := e.prepare(j)
 	if err != nil {
 		return Score{}, err
@@ -69,13 +77,23 @@ func (e *Evaluator) Score(j *strategies.Job, limit units.Bytes) (Score, error) {
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
 	l := m.layout(s.own.plan)
-	u.measure(s, p, l, false)
-	out := Score{PeakAllocated: u.peak.Allocated, DeviceUsed: u.used, Capacity: u.capacity, Fits: u.fits()}
-	if u.used > limit {
-		return out, nil
+	var out Score
+	timed := func() {
+		e.simulate(m, l, Options{})
+		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
 	}
-	e.simulate(m, l, Options{})
-	out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
+	// Without pipeline the memory of a step takes longer to find than its time.
+	first := s.own.plan == nil && limits.Time > 0
+	if first {
+		if timed(); out.StepTime > limits.Time {
+			return out, nil
+		}
+	}
+	u.measure(s, p, l, false)
+	out.PeakAllocated, out.DeviceUsed, out.Capacity, out.Fits = u.peak.Allocated, u.used, u.capacity, u.fits()
+	if !first && (limits.Memory <= 0 || u.used <= limits.Memory) {
+		timed()
+	}
 	return out, nil
 }
 

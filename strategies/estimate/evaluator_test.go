@@ -31,6 +31,7 @@ var drawn = []string{
 	"{model: deepseek-v2-lite, hardware: h100-sxm, gpus: 32, train: {global_batch: 64}}",
 	"{model: llama3-8b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 128}}",
 	"{model: llama2-7b, hardware: a100-80g-sxm, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 64, sequence_length: 2048}}",
+	"{model: gemma3-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: torchtitan}, train: {global_batch: 64}}",
 	"{model: gpt2-xl, hardware: a100-40g-sxm, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}}",
 }
 
@@ -74,7 +75,7 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 			j := drawPlan(t, base)
 			want, err := Estimate(j, Options{})
 			require.NoError(t, err)
-			got, err := used.Score(j, units.Bytes(1e30))
+			got, err := used.Score(j, Limits{})
 			require.NoError(t, err)
 			require.Equal(t, want.StepTime, got.StepTime)
 			require.Equal(t, want.Memory.PeakAllocated, got.PeakAllocated)
@@ -126,12 +127,16 @@ func TestFloors(t *testing.T) {
 		var e Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
-			s, err := e.Score(j, units.Bytes(1e30))
+			s, err := e.Score(j, Limits{})
 			require.NoError(t, err)
 			time, err := e.FloorTime(j)
 			require.NoError(t, err)
 			memory, err := e.FloorMemory(j)
 			require.NoError(t, err)
+			peak, err := e.FloorPeak(j)
+			require.NoError(t, err)
+			require.LessOrEqual(t, float64(memory), float64(peak))
+			require.LessOrEqual(t, float64(peak), float64(s.DeviceUsed)*(1+1e-12))
 			require.LessOrEqual(t, float64(time), float64(s.StepTime)*(1+1e-12))
 			require.LessOrEqual(t, float64(memory), float64(s.DeviceUsed)*(1+1e-12))
 			require.Positive(t, float64(time))
@@ -144,10 +149,20 @@ func TestFloors(t *testing.T) {
 func TestScoreStopsAtTheLimit(t *testing.T) {
 	j := jobOf(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {global_batch: 64}}")
 	var e Evaluator
-	s, err := e.Score(j, 1*units.GiB)
+	s, err := e.Score(j, Limits{Memory: 1 * units.GiB})
 	require.NoError(t, err)
 	require.Zero(t, s.StepTime)
 	require.Greater(t, s.DeviceUsed, 1*units.GiB)
+
+	all, err := e.Score(j, Limits{})
+	require.NoError(t, err)
+	s, err = e.Score(j, Limits{Time: all.StepTime / 2})
+	require.NoError(t, err)
+	require.Equal(t, all.StepTime, s.StepTime)
+	require.Zero(t, s.DeviceUsed)
+	s, err = e.Score(j, Limits{Time: all.StepTime})
+	require.NoError(t, err)
+	require.Equal(t, all, s)
 }
 
 // In the steady state of a search an evaluation allocates nothing.
@@ -159,7 +174,7 @@ func TestScoreAllocatesNothing(t *testing.T) {
 			j := jobOf(t, fmt.Sprintf("{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: %s, train: {global_batch: 1536, sequence_length: 2048}}", plan))
 			var e Evaluator
 			require.Zero(t, testing.AllocsPerRun(20, func() {
-				if _, err := e.Score(j, units.Bytes(1e30)); err != nil {
+				if _, err := e.Score(j, Limits{}); err != nil {
 					t.Fatal(err)
 				}
 			}))
@@ -186,7 +201,7 @@ func BenchmarkEstimate(b *testing.B) {
 			b.ReportAllocs()
 			var e Evaluator
 			for b.Loop() {
-				if _, err := e.Score(j, units.Bytes(1e30)); err != nil {
+				if _, err := e.Score(j, Limits{}); err != nil {
 					b.Fatal(err)
 				}
 			}

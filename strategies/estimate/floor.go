@@ -70,6 +70,27 @@ func (e *Evaluator) FloorMemory(j *strategies.Job) (units.Bytes, error) {
 	return most + context + nccl, nil
 }
 
+// FloorPeak is FloorMemory with the activations that a whole model keeps from its
+// forward to its backward pass, without pipeline; with one it is FloorMemory.
+func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
+	floor, err := e.FloorMemory(j)
+	if err != nil || j.Plan.PP > 1 {
+		return floor, err
+	}
+	m, l, _, err := e.shape(j)
+	if err != nil {
+		return 0, err
+	}
+	f := e.p.footprint()
+	for k := range m.units[1 : len(m.units)-1] {
+		// What one more layer of the kind keeps; the first may hold its input in
+		// common with what is before it.
+		one, two := m.chunk(false, []int{k}, false).measure(&f), m.chunk(false, []int{k, k}, false).measure(&f)
+		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
+	}
+	return floor, nil
+}
+
 // Capacity is the device memory that a job may use.
 func Capacity(j *strategies.Job) units.Bytes {
 	return j.Hardware.GPU.Memory.Value - j.Hardware.Laws.Memory.Reserve

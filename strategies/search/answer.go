@@ -157,6 +157,8 @@ func (c Count) String() string {
 	switch c.Reason {
 	case statesTooLarge:
 		return "parameters, gradients and optimizer states alone do not fit"
+	case savedTooLarge:
+		return "with the activations that a forward pass keeps they do not fit"
 	case peakTooLarge:
 		return "the peak does not fit"
 	}

@@ -65,6 +65,20 @@ func (o Objective) floor(time units.Seconds, memory units.Bytes, tokens float64)
 	return o.value(&estimate.Score{StepTime: time, DeviceUsed: memory}, tokens)
 }
 
+// slowest is the step time that plans of a job must not exceed for the value to
+// stay within a bar, 0 where that does not follow.
+func (o Objective) slowest(bar float64, bounded bool, j *strategies.Job) units.Seconds {
+	switch {
+	case !bounded || o == Memory || o == Energy:
+		return 0
+	case o == Time:
+		return units.Seconds(bar)
+	case j.Given.GlobalBatch == 0: // the tokens of a step differ from plan to plan
+		return 0
+	}
+	return units.Seconds(bar * (1 + same) * float64(j.Given.GlobalBatch) * float64(j.Train.SequenceLength))
+}
+
 // Costs are a result in money, energy and time.
 type Costs struct {
 	Dollars float64       // of a million tokens; 0 where no price is known

@@ -69,7 +69,8 @@ type Ranked struct {
 
 // Reasons that are not rules.
 const (
-	statesTooLarge = "memory.states" // what lives between steps alone does not fit
+	statesTooLarge = "memory.states"      // what lives between steps alone does not fit
+	savedTooLarge  = "memory.activations" // nor do they with the activations that a forward pass keeps
 	peakTooLarge   = "memory.peak"
 )
 
@@ -238,6 +239,11 @@ func (s *searcher) enumerate() error {
 					reject(statesTooLarge, len(same), nil)
 					return true
 				}
+				j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no // the way that keeps least
+				if least, err = e.FloorPeak(&j); err == nil && least > s.limit {
+					reject(savedTooLarge, len(same), nil)
+					return true
+				}
 				time, err := e.FloorTime(&j)
 				if err != nil {
 					p.err = err
@@ -366,7 +372,8 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		}
 		batch := slices.Clone(order[at:min(at+size, len(order))])
 		slices.Sort(batch) // plans that share most stand together
-		results := s.evaluate(batch, evaluators)
+		most, bounded := bar()
+		results := s.evaluate(batch, evaluators, s.o.Objective.slowest(most, bounded, s.job))
 		for i := range results {
 			x := &results[i]
 			switch {
@@ -374,6 +381,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 				continue
 			case x.score.DeviceUsed > s.limit:
 				tooLarge++
+			case x.score.DeviceUsed == 0: // too slow to matter
 			default:
 				s.out.Fits++
 				f(x)
@@ -397,8 +405,9 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
 }
 
-// evaluate scores a batch, a run of neighbours at a time.
-func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator) []scored {
+// evaluate scores a batch, a run of neighbours at a time. Plans slower than slowest
+// do not matter; 0: all do.
+func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, slowest units.Seconds) []scored {
 	const run = 16
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
@@ -409,7 +418,7 @@ func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator) []sc
 				f := &out[k]
 				f.found, f.order = s.all[batch[k]], batch[k]
 				s.apply(&scratch, &f.found)
-				score, err := evaluators[w].Score(&scratch, s.limit)
+				score, err := evaluators[w].Score(&scratch, estimate.Limits{Memory: s.limit, Time: slowest})
 				if err != nil {
 					continue // enumerate has built this model
 				}

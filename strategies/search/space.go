@@ -146,11 +146,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))) {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
-						etps := []int64{1}
-						if ep > 0 && j.Model.MoE != nil && tp > 1 {
-							etps = append(etps, tp)
-						}
-						for _, etp := range f.counts("expert_tp", etps) {
+						for _, etp := range f.counts("expert_tp", one) {
 							for _, r := range fixed(f, "recompute", recomputes(j)) {
 								for _, mb := range f.counts("micro_batch", microBatches(j)) {
 									out = append(out, cut{tp, cp, ep, etp, sp, mb, r, precision})
@@ -324,6 +320,7 @@ func (s *Space) variant(j *strategies.Job, p *strategies.Plan, i int) {
 var (
 	bucketSizes = []units.Bytes{0, 10 * units.MiB, 25 * units.MiB, 50 * units.MiB, 100 * units.MiB, 200 * units.MiB, 400 * units.MiB, 800 * units.MiB}
 	byDefault   = []*bool{nil}
+	one         = []int64{1}
 	onOff       = []*bool{&yes, &no}
 	offOn       = []*bool{&no, &yes}
 )
