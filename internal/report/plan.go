@@ -44,7 +44,10 @@ func (p *Plans) page() *page {
 	out := &page{title: fmt.Sprintf("%s on %d × %s, %s: plans by %s", j.ModelName, j.GPUs, j.Hardware.Name, j.Recipe.Name, objectiveNames[r.Options.Objective])}
 	out.add(p.summary())
 	if len(r.Plans) > 0 {
-		out.section(fmt.Sprintf("The best %s", plural(len(r.Plans), "plan")), p.planGrid(), paragraph("best: the chance that the plan is the fastest of these, from the ranges of the predictions; = marks a tie."))
+		out.section(fmt.Sprintf("The best %s", plural(len(r.Plans), "plan")), p.planGrid())
+		if r.Plans[0].Best > 0 {
+			out.add(paragraph("best: the chance that the plan is the fastest of these, from the ranges of the predictions; = marks a tie."))
+		}
 		out.section("Where their time goes, in %", p.shareGrid())
 	}
 	for _, w := range p.WhyNot {

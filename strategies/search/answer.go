@@ -2,7 +2,6 @@ package search
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -162,5 +161,5 @@ func (c Count) String() string {
 	case peakTooLarge:
 		return "the peak does not fit"
 	}
-	return fmt.Sprintf("%s, as in: %s", c.Reason, c.Example)
+	return "such as " + c.Example
 }
