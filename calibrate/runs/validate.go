@@ -46,8 +46,9 @@ type Prediction struct {
 
 // Report is the outcome of Validate.
 type Report struct {
-	Rows    []Row   `json:"runs"`
-	Summary []Group `json:"summary"` // by name; the last is of all runs
+	Rows    []Row    `json:"runs"`
+	Summary []Group  `json:"summary"`           // by name; the last is of all runs
+	Choices []Choice `json:"choices,omitempty"` // where asked for
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and

@@ -282,3 +282,19 @@ func BenchmarkRank(b *testing.B) {
 		})
 	}
 }
+
+// No text makes ParseFix panic, and what it reads it writes again.
+func FuzzParseFix(f *testing.F) {
+	for _, text := range []string{"tp=8,pp=4", "plan.schedule=1f1b", "bucket=25MiB,recompute=full", "=", "tp=1,,", "reshard_after_forward=true"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fix, err := ParseFix(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseFix(fix.String())
+		require.NoError(t, err)
+		require.Equal(t, fix, again)
+	})
+}
