@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -256,7 +257,7 @@ func TestParseFix(t *testing.T) {
 	require.Equal(t, "tp=8,data_parallel=zero1,bucket=25MiB,micro_batch=2", f.String())
 	for text, want := range map[string]string{
 		"tp": "write it as in", "tq=8": `did you mean "tp"`, "tp=0": "from 1 on", "schedule=1f2b": "unknown pipeline schedule", "data_parallel=zero4": "not a kind", "bucket=25": "no unit",
-		"reshard_after_forward=maybe": "reshard_after_forward",
+		"recompute=some": "none, selective or full", "reshard_after_forward=maybe": "reshard_after_forward",
 	} {
 		_, err := ParseFix(text)
 		require.ErrorContains(t, err, want, text)
@@ -280,6 +281,30 @@ func BenchmarkRank(b *testing.B) {
 				b.ReportMetric(float64(r.Legal), "plans")
 			}
 		})
+	}
+}
+
+// The fast path alone: every legal plan of a space, those that do not fit too.
+func BenchmarkScore(b *testing.B) {
+	j := jobOf(b, "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, train: {global_batch: 1536, sequence_length: 2048}}")
+	s, err := start(b.Context(), j, Options{Headroom: unlimited}, &Ranking{})
+	require.NoError(b, err)
+	for b.Loop() {
+		var e estimate.Evaluator
+		var scratch strategies.Job
+		times := make([]time.Duration, len(s.all))
+		for i := range s.all {
+			s.apply(&scratch, &s.all[i])
+			begin := time.Now()
+			if _, err := e.Score(&scratch, estimate.Limits{}); err != nil {
+				b.Fatal(err)
+			}
+			times[i] = time.Since(begin)
+		}
+		slices.Sort(times)
+		b.ReportMetric(float64(len(times)), "plans")
+		b.ReportMetric(float64(times[len(times)/2].Nanoseconds()), "ns-median")
+		b.ReportMetric(float64(times[len(times)*9/10].Nanoseconds()), "ns-p90")
 	}
 }
 

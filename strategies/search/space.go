@@ -53,7 +53,11 @@ func ParseFix(text string) (Fix, error) {
 			_, err = units.ParseBytes(value)
 		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
 			_, err = strconv.ParseBool(value)
-		case "recompute", "precision":
+		case "recompute":
+			if !slices.Contains(recomputations, ops.Recompute(value)) {
+				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
+			}
+		case "precision": // the recipe knows
 		default:
 			if n, e := strconv.ParseInt(value, 10, 64); e != nil || n < 1 {
 				err = diag.Errorf("%q is not a whole number from 1 on", value)
@@ -191,8 +195,10 @@ func recomputes(j *strategies.Job) []ops.Recompute {
 	if j.Given.Recompute != "" {
 		return []ops.Recompute{j.Given.Recompute}
 	}
-	return []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
+	return recomputations
 }
+
+var recomputations = []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
 
 // microBatches are the divisors of the global batch up to 16; powers of two
 // without one.
