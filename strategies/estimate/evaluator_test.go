@@ -120,6 +120,22 @@ func TestSteadyStateIsExact(t *testing.T) {
 	}
 }
 
+// With detail every call is counted: a layer's gathers as often as there are layers.
+func TestDetailCountsEveryCall(t *testing.T) {
+	j := jobOf(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1, grad_accumulation: 4}}")
+	r, err := Estimate(j, Options{Detail: true})
+	require.NoError(t, err)
+	var gathers, most int64
+	for _, c := range r.Detail.Collectives {
+		if c.Kind == "all-gather" {
+			gathers += c.Count
+			most = max(most, c.Count)
+		}
+	}
+	require.GreaterOrEqual(t, most, int64(2*32*4)-4, "forward and backward, by layer and micro batch")
+	require.GreaterOrEqual(t, gathers, most)
+}
+
 // No plan is below its floors.
 func TestFloors(t *testing.T) {
 	for _, text := range drawn {
