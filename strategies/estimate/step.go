@@ -64,7 +64,7 @@ func (s *step) syncs(i, n int64) bool {
 // run runs all micro batches and the optimizer.
 func (s *step) run() {
 	n := s.job.Train.GradAccumulation
-	s.batches.begin(s.sim, s.p.calls != nil)
+	s.batches.begin(s)
 	for i := int64(0); i < n; i++ {
 		if 1 <= i && i < n-1 { // all but the first and the last are equal
 			if s.batches.repeats() {
@@ -127,7 +127,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 		s.shards.backward(first, sync)
 		return
 	}
-	s.layers.begin(s.sim, s.p.calls != nil)
+	s.layers.begin(s)
 	for j := len(s.list) - 1; j >= 0; j-- {
 		if s.ddp != nil && sync && s.layers.repeats() {
 			if k := s.ddp.equal(j); k > 0 {
@@ -510,7 +510,7 @@ func (h *shards) forward() {
 	last := len(s.list) - 1
 	h.hooks(false)
 	h.launchGather(0, s.sim.Issued())
-	s.layers.begin(s.sim, s.p.calls != nil)
+	s.layers.begin(s)
 	for i := 0; i <= last; i++ {
 		if s.layers.repeats() {
 			if k := h.equal(i, 1); k > 0 {
@@ -570,7 +570,7 @@ func (h *shards) backward(first, sync bool) {
 	} else {
 		h.launchGather(last, s.sim.Issued())
 	}
-	s.layers.begin(s.sim, s.p.calls != nil)
+	s.layers.begin(s)
 	for i := last; i >= 0; i-- {
 		if s.layers.repeats() {
 			if k := h.equal(i, -1); k > 0 {
