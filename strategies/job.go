@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -98,6 +99,8 @@ const (
 	DefaultHardware = "h100-sxm"
 	DefaultRecipe   = "megatron-core"
 	defaultSequence = 4096
+
+	mostAccumulation = 1 << 16 // micro batches of a step: far more than anybody runs
 )
 
 // Decode reads a job from a node. extra collects keys that are not part of a job
@@ -272,6 +275,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 			return diag.Errorf("train.%s: %d; give 1 or more", c.key, c.v)
 		}
 	}
+	if t.GradAccumulation > mostAccumulation {
+		return diag.Errorf("train.grad_accumulation: %d; give 1 to %d", t.GradAccumulation, mostAccumulation)
+	}
 	if t.Precision == "" {
 		t.Precision = j.Recipe.Default
 		note("train.precision", t.Precision, "default of recipe "+j.Recipe.Name)
@@ -286,6 +292,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.precision: recipe %s has no %q; it has %s", j.Recipe.Name, t.Precision, strings.Join(known, ", "))
 	}
 	j.Precision = t.DTypes.Apply(precision)
+	if d := j.Precision.GEMM; d.Set && j.Hardware.GPU.Peak.Of(d.String()) == 0 {
+		return diag.Errorf("train.precision: %s multiplies in %s, which %s has no tensor cores for; use another precision or another GPU", t.Precision, d, cmp.Or(j.Hardware.GPU.Name.Value, "the GPU"))
+	}
 	if t.ReduceDType.Set {
 		j.Precision.Reduce = t.ReduceDType
 		if j.Recipe.Structure.ReduceSetsAll && t.ReduceDType.DType.Size() == 2 { // llm-foundry's PURE: everything in 16 bits
@@ -327,6 +336,9 @@ func (t *Train) complete(p *Plan) error {
 				t.GlobalBatch, t.MicroBatch, p.DP, per, max(t.GlobalBatch/per, 1)*per)
 		}
 		acc := t.GlobalBatch / per
+		if acc > mostAccumulation {
+			return diag.Errorf("train.global_batch: %d sequences are %d micro batches of %d on each of %d replicas; use at most %d of them, or larger ones", t.GlobalBatch, acc, t.MicroBatch, p.DP, mostAccumulation)
+		}
 		if t.GradAccumulation > 0 && t.GradAccumulation != acc {
 			return diag.Errorf("train.grad_accumulation: %d × micro_batch %d × dp %d is %d, not the global_batch %d; leave one of them out",
 				t.GradAccumulation, t.MicroBatch, p.DP, t.GradAccumulation*per, t.GlobalBatch)
@@ -345,6 +357,19 @@ func (t *Train) complete(p *Plan) error {
 	}
 	t.GlobalBatch = t.MicroBatch * t.GradAccumulation * p.DP
 	return nil
+}
+
+// SyncsEveryMicroBatch reports whether gradients are reduced after every micro batch
+// instead of the last: as the plan says, else as the framework does. ZeRO-2 and
+// ZeRO-3 hold no whole gradient that later micro batches could add to
+// (deepspeed/runtime/engine.py, allreduce_gradients: stages that partition
+// gradients reduce at every backward pass).
+func (j *Job) SyncsEveryMicroBatch() bool {
+	if every := j.Plan.SyncEveryMicroBatch; every != nil {
+		return *every
+	}
+	kind := j.Plan.DataParallel
+	return j.Recipe.Overlap.SyncEvery || kind == ZeRO2 || kind == ZeRO3
 }
 
 // Tokens is the number of tokens of one step over all GPUs.

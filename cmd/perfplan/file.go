@@ -8,8 +8,26 @@ import (
 )
 
 // writeFile writes a file whole or not at all: into a temporary one beside it that
-// takes its name at the end.
+// takes its name at the end. What a link points to is replaced, not the link; a
+// device or a pipe is written to.
 func writeFile(name string, write func(*os.File) error) (err error) {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return unwritable(name, err)
+		}
+		if err := write(f); err != nil {
+			f.Close()
+			return unwritable(name, err)
+		}
+		if err := f.Close(); err != nil {
+			return unwritable(name, err)
+		}
+		return nil
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return unwritable(name, err)
@@ -21,7 +39,7 @@ func writeFile(name string, write func(*os.File) error) (err error) {
 		}
 	}()
 	if err := write(f); err != nil {
-		return err
+		return unwritable(name, err)
 	}
 	if err := f.Chmod(0o644); err != nil {
 		return unwritable(name, err)
@@ -35,7 +53,8 @@ func writeFile(name string, write func(*os.File) error) (err error) {
 	return nil
 }
 
-// unwritable is a complaint about the file that the user named.
+// unwritable is a complaint about the file that the user named, if err is of the
+// file system.
 func unwritable(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -44,6 +63,8 @@ func unwritable(name string, err error) error {
 		err = path.Err
 	case errors.As(err, &link):
 		err = link.Err
+	default:
+		return err
 	}
 	return usage("%s cannot be written: %v", name, err)
 }

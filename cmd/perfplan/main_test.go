@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -142,8 +143,8 @@ func TestFlagsAreTheFile(t *testing.T) {
 	require.Equal(t, file, sets)
 }
 
-// FuzzJob: no text makes the way from bytes to a job panic, and every complaint is
-// about input.
+// FuzzJob: no text makes the way from bytes to a job panic or take long, and every
+// complaint is about input.
 func FuzzJob(f *testing.F) {
 	for _, seed := range []string{
 		"model: llama2-7b\ngpus: 8", "perfplan: job/v1\nmodel: {model_type: llama}\nplan: {tp: 2}", `{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}`,
@@ -152,6 +153,12 @@ func FuzzJob(f *testing.F) {
 		f.Add(seed, "2")
 	}
 	f.Fuzz(func(t *testing.T, text, tp string) {
+		begin := time.Now()
+		defer func() {
+			if d := time.Since(begin); d > 5*time.Second {
+				t.Fatalf("took %s", d)
+			}
+		}()
 		flags := jobFlags{edits: []edit{{"--tp", "plan.tp", tp}}}
 		j, _, err := flags.load(&env{in: strings.NewReader(text)}, []string{"-"})
 		if err != nil && !diag.IsInput(err) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,13 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 	root.SetVersionTemplate("perfplan {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newEstimate(e), newPlan(e), newExplain(e), newValidate(e), newCollective(e), newKernel(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			cmd, rest, _ := root.Find(args)
+			return noCommand(cmd, rest)
+		}
+	}
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		group(c) // an unknown shell is an error
@@ -74,7 +82,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &invalid):
-		return usage("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
+		err := invalid.Unwrap()
+		var number *strconv.NumError
+		if errors.As(err, &number) {
+			return usage("--%s: %q is not a usable number: %v", invalid.GetFlag().Name, number.Num, number.Err)
+		}
+		return usage("--%s: %v", invalid.GetFlag().Name, err)
 	case errors.As(err, &unknown):
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
@@ -101,7 +114,10 @@ func atMost(n int) cobra.PositionalArgs {
 // exactly asks for one argument.
 func exactly(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		if len(args) > 1 {
+			return atMost(1)(cmd, args)
+		}
+		if len(args) == 0 {
 			return usage("%s needs %s, as in \"%s\"", cmd.CommandPath(), what, strings.TrimSpace(strings.Split(cmd.Example, "\n")[0]))
 		}
 		return nil

@@ -259,6 +259,8 @@ func files(t *testing.T) []string {
 			return err
 		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != "." && name != ".github":
 			return fs.SkipDir
+		case name == ".git": // of a working tree beside the repository: a file that says where that is
+			return nil
 		case d.Type().IsRegular():
 			out = append(out, name)
 		}

@@ -325,7 +325,7 @@ func eachOp(list []estimate.UnitDetail, f func(unit string, o *estimate.OpDetail
 }
 
 func opsGrid(list []estimate.UnitDetail) *grid {
-	g := &grid{columns: []column{{title: "unit", drop: 1}, {title: "phase"}, {title: "module"}, {title: "op"}, {title: "class", drop: 3}, {title: "dtype", drop: 5}, {title: "shape", flex: 48},
+	g := &grid{columns: []column{{title: "unit", drop: 1}, {title: "phase", drop: 1}, {title: "module", drop: 1}, {title: "op"}, {title: "class", drop: 3}, {title: "dtype", drop: 5}, {title: "shape", flex: 48},
 		{title: "FLOPs", right: true, drop: 2}, {title: "bytes", right: true}, {title: "kernels", right: true, drop: 4}}}
 	eachOp(list, func(unit string, o *estimate.OpDetail) {
 		flops := ""

@@ -237,7 +237,7 @@ func kindsOf(s *model.Spec) []model.LayerKind {
 }
 
 func (m *Model) tensors() *grid {
-	g := &grid{columns: []column{{title: "layer", drop: 1}, {title: "parameter"}, {title: "shape", right: true}, {title: "elements", right: true}}}
+	g := &grid{columns: []column{{title: "layer", drop: 1}, {title: "parameter", flex: 40}, {title: "shape", right: true}, {title: "elements", right: true}}}
 	all := m.Spec.Tensors()
 	for _, k := range kindsOf(m.Spec) {
 		name := "dense"

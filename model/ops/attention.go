@@ -60,6 +60,11 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		parts := t.Split(qkv, heads*s.HeadDim, kv*s.HeadDim, kv*s.VDim)
 		t.Release(qkv)
 		q, k, v = parts[0], parts[1], parts[2]
+		if s.QKNorm == model.FullQKNorm {
+			q = b.give(q, b.norm(q, model.RoleQNorm))
+			k = b.give(k, b.norm(k, model.RoleKNorm))
+			t.Module = "attention"
+		}
 	} else {
 		q = b.column(in, model.RoleQ)
 		if s.QKNorm == model.FullQKNorm {

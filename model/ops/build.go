@@ -150,7 +150,7 @@ func (c *Config) localDims(t model.Tensor) []int64 {
 		dims[0] = ceilDiv(dims[0], ep)
 		switch {
 		case len(dims) < 3:
-		case t.Role == model.RoleExpertsDown:
+		case (t.Role == model.RoleExpertsDown) != c.Spec.MoE.Transposed:
 			dims[2] = ceilDiv(dims[2], etp)
 		default:
 			dims[1] = ceilDiv(dims[1], etp)

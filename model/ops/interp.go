@@ -104,13 +104,15 @@ func init() {
 		},
 		"masked_fill": func(b *builder, a []value) []value { return one(b.t.MaskedFill(a[0].t, a[1].t)) },
 		"mask_rows":   func(b *builder, a []value) []value { return one(b.t.MaskRows(a[0].t, a[1].t)) },
-		"grouped":     func(b *builder, a []value) []value { return one(b.t.GroupedLinear(a[0].t, a[1].t, false)) },
-		"sum_groups":  func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
-		"column":      func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"dispatch":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, max(b.Imbalance, 1))) },
-		"combine":     func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, 1/max(b.Imbalance, 1))) },
-		"fused":       fused,
-		"fused_loss":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
+		"grouped": func(b *builder, a []value) []value {
+			return one(b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed))
+		},
+		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
+		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
+		"dispatch":   func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, max(b.Imbalance, 1))) },
+		"combine":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, 1/max(b.Imbalance, 1))) },
+		"fused":      fused,
+		"fused_loss": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))

@@ -57,7 +57,6 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		out, in = in, out
 	}
 	m := xl.Size() / in
-	t.begin()
 	t.host.Views += 2 // flatten, unflatten
 	dims := append([]int64(nil), xl.dims[:xl.nd]...)
 	dims[len(dims)-1] = out
@@ -68,6 +67,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		out, in = roundTo(out, padTo), roundTo(in, padTo)
 	}
 	kept := t.quantized(xl)
+	t.begin()
 	y := t.empty(xl.dtype, dims...)
 	t.multiply("linear", LayoutForward, xl.dtype, m, out, in)
 	again := xl.shard // gathered once more in the backward pass
@@ -210,9 +210,9 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		out, in = in, out
 	}
 	rows := xl.Size() / in
+	kept := t.quantized(xl)
 	t.begin()
 	y := t.empty(w.dtype, rows, out)
-	kept := t.quantized(xl)
 	dtype := w.dtype
 	if kept.dtype != xl.dtype {
 		dtype = kept.dtype

@@ -1,6 +1,8 @@
 package tape
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -29,8 +31,9 @@ type Tape struct {
 	casts  []cast
 	kind   StoreKind // of new storages
 
-	begun, begunEvent       int // positions where the primitive now running began
-	lastSave, lastSaveEvent int // positions up to which saved tensors reach: checkpointing stops there
+	begun, begunEvent       int   // positions where the primitive now running began
+	begunStore              int32 // and the first storage it may have made
+	lastSave, lastSaveEvent int   // positions up to which saved tensors reach: checkpointing stops there
 }
 
 type cast struct {
@@ -81,25 +84,15 @@ func (t *Tape) EndAutocast() {
 // was saved, as non-reentrant checkpointing stops its recomputation there.
 func (t *Tape) stopEarly() {
 	t.sec.Ops = t.sec.Ops[:t.lastSave]
-	kept := t.sec.Events[:t.lastSaveEvent]
-	for _, e := range t.sec.Events[t.lastSaveEvent:] {
+	kept, cut := t.sec.Events[:t.lastSaveEvent], slices.Clone(t.sec.Events[t.lastSaveEvent:])
+	for _, e := range cut {
 		// Keep releases of what was allocated before the cut.
-		if e.Bytes < 0 && t.allocatedIn(kept, e.Store) {
+		if e.Bytes < 0 && !slices.ContainsFunc(cut, func(o Event) bool { return o.Store == e.Store && o.Bytes > 0 }) {
 			e.Op = min(e.Op, int32(t.lastSave))
 			kept = append(kept, e)
 		}
 	}
 	t.sec.Events = kept
-}
-
-func (t *Tape) allocatedIn(events []Event, store int32) bool {
-	live := t.stores[store].owned
-	for i := len(events) - 1; i >= 0; i-- {
-		if events[i].Store == store {
-			return events[i].Bytes > 0
-		}
-	}
-	return live
 }
 
 // --- tensors ---
@@ -273,6 +266,7 @@ type edge struct {
 type node struct {
 	name    string
 	module  string
+	kind    StoreKind
 	in      []edge // inputs that need a gradient, in the order backward returns them
 	saved   []*Tensor
 	nout    int8
@@ -282,13 +276,15 @@ type node struct {
 }
 
 func (t *Tape) addNode(n node) int32 {
-	n.module = t.Module
+	n.module, n.kind = t.Module, t.kind
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
 
 // begin marks the start of a primitive.
-func (t *Tape) begin() { t.begun, t.begunEvent = len(t.sec.Ops), len(t.sec.Events) }
+func (t *Tape) begin() {
+	t.begun, t.begunEvent, t.begunStore = len(t.sec.Ops), len(t.sec.Events), int32(len(t.stores))
+}
 
 // needs reports whether a gradient must flow to any of the inputs.
 func (t *Tape) needs(xs ...*Tensor) bool {
@@ -321,13 +317,11 @@ func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape,
 			n.saved = append(n.saved, t.Hold(s))
 		}
 	}
-	if len(saved) > 0 { // inputs are saved before the kernel runs, results after it
+	if len(saved) > 0 { // inputs are saved before the kernel runs, results (an output, a mask) after it
 		t.lastSave, t.lastSaveEvent = t.begun, t.begunEvent
-		for _, o := range outs {
-			for _, s := range saved {
-				if s != nil && s.store == o.store {
-					t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
-				}
+		for _, s := range saved {
+			if s != nil && s.store >= t.begunStore {
+				t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 			}
 		}
 	}
@@ -363,7 +357,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.Release(g)
 		return nil
 	}
-	recording := t.record
+	recording, kind := t.record, t.kind
 	t.record = false
 	t.nodes[y.node].grads[y.outIdx] = g
 	var inputs []*Tensor
@@ -381,7 +375,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 			t.drop(i)
 			continue
 		}
-		t.Module = n.module
+		t.Module, t.kind = n.module, n.kind
 		t.host.Nodes++
 		out := n.run(t, &n, n.grads[:n.nout])
 		t.Release(n.grads[:n.nout]...)
@@ -389,7 +383,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.drop(i)
 		t.route(n.in, out)
 	}
-	t.record = recording
+	t.record, t.kind = recording, kind
 	for i, j := 0, len(inputs)-1; i < j; i, j = i+1, j-1 {
 		inputs[i], inputs[j] = inputs[j], inputs[i]
 	}
@@ -423,11 +417,10 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 		y := f(again)
 		t.EndAutocast()
+		t.Release(y)
 		if early {
 			t.stopEarly()
 			t.host = HostWork{}
-		} else {
-			t.Release(y)
 		}
 		t.phase, t.record = outer, false
 		out := t.run(lo, y, t.Hold(g[0]))

@@ -68,7 +68,7 @@ func (s *simulation) detail() *Detail {
 		rank = s.pipe.worst
 		p.calls = s.pipe.calls[rank]
 	}
-	n := p.job.Train.GradAccumulation
+	n := int64(s.passesOf())
 	d := &Detail{}
 	calls := map[call]int64{}
 	for c, k := range p.calls {

@@ -67,13 +67,20 @@ func (s *simulation) run(p *pricer, l *layout, o Options) {
 		return
 	}
 	s.sim.Reset()
-	s.sim.Record = nil
-	if o.Record {
-		s.sim.Record = &timeline.Recorder{}
-	}
 	s.step.begin(p, l.stages[0], &s.sim)
 	s.step.run()
 	s.total = s.sim.Now
+}
+
+// passesOf is how often a rank runs each of its chunks forward and backward:
+// once for every micro batch, or for its share of them where the ranks hold
+// several copies of the model (DualPipe).
+func (s *simulation) passesOf() units.Seconds {
+	n := units.Seconds(s.p.job.Train.GradAccumulation)
+	if s.pipe != nil {
+		n /= units.Seconds(s.pipe.plan.Copies)
+	}
+	return n
 }
 
 // fill writes what the simulation found into the result.
@@ -105,8 +112,8 @@ func (s *simulation) fill(r *Result) {
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
 	r.Parts.Gaps = r.StepTime - r.Parts.Total()
-	if sim.Record != nil {
-		r.Spans = sim.Record.Spans
+	if hidden := sim.Moved - sim.Exposed; hidden > 0 {
+		r.Overlap = min(hidden/min(sim.Moved, s.total-sim.Exposed), 1)
 	}
 }
 

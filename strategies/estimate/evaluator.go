@@ -6,6 +6,7 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/pipeline"
+	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
 // Evaluator estimates many plans. It remembers what they share: units priced by all
@@ -48,6 +49,9 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	e.simulate(m, l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
+	if o.Record {
+		r.Spans = p.spans(l)
+	}
 	e.memory.measure(s, p, l, o.Detail)
 	e.memory.fill(r)
 	p.finish(r)
@@ -57,6 +61,21 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 		r.Detail.Memory = e.memory.peak.Points
 	}
 	return r, nil
+}
+
+// spans runs the step once more at its final clock, every layer of it, so that
+// recording changes no figure. Only a rank without pipeline has spans.
+func (p *pricer) spans(l *layout) []timeline.Span {
+	if p.job.Plan.PP > 1 {
+		return nil
+	}
+	calls := p.calls
+	p.calls = nil
+	var s simulation
+	s.sim.Record = &timeline.Recorder{}
+	s.run(p, l, Options{})
+	p.calls = calls
+	return s.sim.Record.Spans
 }
 
 // Limits are what a Score need not go beyond: a plan that uses more memory is not

@@ -8,23 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 )
 
-func jobOf(t testing.TB, text string) *strategies.Job {
-	d, err := yamlx.Parse("job", []byte(text))
-	require.NoError(t, err)
-	j, err := strategies.Decode(d, d.Root)
-	require.NoError(t, err)
-	return j
-}
-
 // The kinds of jobs that plans are drawn for: dense and mixture of experts, main
 // gradients and autograd's, replicated and sharded, each pipeline runtime, a card
 // that throttles and one that does not.
-var drawn = []string{
+var bases = []string{
 	"{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 256, train: {global_batch: 768, sequence_length: 2048}}",
 	"{model: llama3-70b, hardware: h100-sxm, gpus: 64, train: {global_batch: 256}}",
 	"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, train: {global_batch: 128, expert_imbalance: 1.1}}",
@@ -68,8 +59,8 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 // What an Evaluator returns does not depend on what it has seen, and a Score is the
 // Result's.
 func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
-	for _, text := range drawn {
-		base := jobOf(t, text)
+	for _, text := range bases {
+		base := mustParse(t, text)
 		var used Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
@@ -92,8 +83,8 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 
 // Passing over what repeats gives what running all of it gives.
 func TestSteadyStateIsExact(t *testing.T) {
-	for _, text := range drawn {
-		base := jobOf(t, text)
+	for _, text := range bases {
+		base := mustParse(t, text)
 		var short, whole Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
@@ -121,8 +112,8 @@ func TestSteadyStateIsExact(t *testing.T) {
 // Calls are counted as often as if every layer had been run, and counting changes
 // nothing.
 func TestDetailCountsEveryCall(t *testing.T) {
-	for _, text := range drawn {
-		base := jobOf(t, text)
+	for _, text := range bases {
+		base := mustParse(t, text)
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
 			var whole Evaluator
@@ -143,8 +134,8 @@ func TestDetailCountsEveryCall(t *testing.T) {
 
 // No plan is below its floors.
 func TestFloors(t *testing.T) {
-	for _, text := range drawn {
-		base := jobOf(t, text)
+	for _, text := range bases {
+		base := mustParse(t, text)
 		var e Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
@@ -168,7 +159,7 @@ func TestFloors(t *testing.T) {
 
 // A plan that does not fit is not timed.
 func TestScoreStopsAtTheLimit(t *testing.T) {
-	j := jobOf(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {global_batch: 64}}")
+	j := mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {global_batch: 64}}")
 	var e Evaluator
 	s, err := e.Score(j, Limits{Memory: 1 * units.GiB})
 	require.NoError(t, err)
@@ -192,7 +183,7 @@ func TestScoreAllocatesNothing(t *testing.T) {
 		"{tp: 8, pp: 8}", "{tp: 8, pp: 8, virtual_stages: 2, data_parallel: zero1, bucket: 100 MiB}", "{tp: 8, data_parallel: zero1}", "{tp: 4, pp: 16, virtual_stages: 6, data_parallel: zero1}",
 	} {
 		t.Run(plan, func(t *testing.T) {
-			j := jobOf(t, fmt.Sprintf("{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: %s, train: {global_batch: 1536, sequence_length: 2048}}", plan))
+			j := mustParse(t, fmt.Sprintf("{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: %s, train: {global_batch: 1536, sequence_length: 2048}}", plan))
 			var e Evaluator
 			require.Zero(t, testing.AllocsPerRun(20, func() {
 				if _, err := e.Score(j, Limits{}); err != nil {
@@ -203,22 +194,14 @@ func TestScoreAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkEstimate(b *testing.B) {
-	for _, c := range []struct{ name, text string }{
-		{"70B-64-megatron", "{model: llama3-70b, hardware: h100-sxm, gpus: 64, plan: {tp: 8, pp: 4, data_parallel: zero1}, train: {global_batch: 512}}"},
-		{"70B-64-fsdp2", "{model: llama3-70b, hardware: h100-sxm, gpus: 64, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2}, train: {global_batch: 64}}"},
-		{"175B-1024", "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: {tp: 8, pp: 8}, train: {global_batch: 1536, sequence_length: 2048}}"},
+func BenchmarkScore(b *testing.B) {
+	for name, text := range map[string]string{
+		"70B-64-megatron": "{model: llama3-70b, hardware: h100-sxm, gpus: 64, plan: {tp: 8, pp: 4, data_parallel: zero1}, train: {global_batch: 512}}",
+		"70B-64-fsdp2":    "{model: llama3-70b, hardware: h100-sxm, gpus: 64, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2}, train: {global_batch: 64}}",
+		"175B-1024":       "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: {tp: 8, pp: 8}, train: {global_batch: 1536, sequence_length: 2048}}",
 	} {
-		j := jobOf(b, c.text)
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := Estimate(j, Options{Record: true}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(c.name+"/score", func(b *testing.B) {
+		j := mustParse(b, text)
+		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			var e Evaluator
 			for b.Loop() {

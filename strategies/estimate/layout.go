@@ -102,7 +102,7 @@ func (m *priced) layout(schedule *pipeline.Plan) *layout {
 		for rank := range schedule.Ranks {
 			var layers []int
 			first, last := false, false
-			for c := range schedule.Chunks / schedule.Copies {
+			for c := range schedule.Chunks {
 				i := schedule.ModelStage(schedule.Stage(rank, c))
 				layers = append(layers, parts[i]...)
 				first, last = first || i == 0, last || i == stages-1

@@ -31,8 +31,9 @@ func (p *pricer) footprint() footprint {
 	dp := p.groups[dpGroup].Ranks
 	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
-	states := dataparallel.StatesOf(plan.DataParallel, *prec, main)
-	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.Recipe.Overlap.SyncEvery}
+	// Under unit-wise sharding the walk itself keeps the shards of gradients.
+	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !(plan.DataParallel.ShardsParameters() && dp > 1))
+	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
 	for k, n := range [...]int64{shard, expertShard} {
 		f.weights[k], f.optimizer[k], f.gradients[k] = states.PerParam(n)
 	}
@@ -42,14 +43,13 @@ func (p *pricer) footprint() footprint {
 	if !main { // buffers of Megatron are whole
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
 	}
-	if plan.SyncEveryMicroBatch != nil {
-		f.every = *plan.SyncEveryMicroBatch
-	}
 	switch {
 	case main && !plan.DataParallel.ShardsParameters():
 		f.mode = memory.MainBuffers
 	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
+	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
+		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
 		f.mode, f.root = memory.Sharded, j.Recipe.Structure.ExposedRoot
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),

@@ -35,7 +35,7 @@ type path struct {
 	times  pipeline.Times
 	beside pipeline.Times  // the same beside a transfer
 	host   []float64       // host-bound part of a rank's actions
-	gather []units.Seconds // by rank: collecting received pieces, of one micro batch
+	gather []units.Seconds // by rank: collecting received pieces
 	buffer pipeline.Buffer
 }
 
@@ -108,6 +108,7 @@ func (x *path) run(p *pricer) {
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP))
 	x.times.Hop, x.times.Beside = x.hop, nil
+	n := units.Seconds(j.Train.GradAccumulation) / units.Seconds(plan.Copies)
 	for stage := range stages {
 		rank, c := plan.Where(stage)
 		ch := x.layout.stage(plan, rank, c)
@@ -118,11 +119,10 @@ func (x *path) run(p *pricer) {
 		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
 			b.gather = x.collect
 		}
-		x.gather[rank] += f.gather + b.gather
+		x.gather[rank] += (f.gather + b.gather) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
 		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
-		n := float64(j.Train.GradAccumulation)
-		x.host[rank] += n * (float64(x.times.F[stage]+x.times.B[stage]) - float64(f.seg.Busy+b.seg.Busy+f.gather+b.gather))
+		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.seg.Busy + b.seg.Busy + f.gather + b.gather)))
 		if plan.Splits { // weight gradients apart from input gradients
 			w := b.weight * units.Seconds(float64(x.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
 			x.times.BW[stage] = min(w, x.times.B[stage])
@@ -270,7 +270,6 @@ func (p *pricer) hop() (transfer, gather units.Seconds) {
 func (r *pipelineRun) ends(rank int) {
 	p, sim, st := r.s.p, &r.s.sim, &r.s.step
 	sim.Reset()
-	sim.Record = nil
 	whole := r.s.layout.ranks[rank]
 	st.begin(p, whole, sim)
 	r.reduce[rank] = 0
@@ -307,9 +306,8 @@ func (p *pricer) scaled(b units.Bytes) timeline.Segment {
 
 // fill writes the schedule's result.
 func (r *pipelineRun) fill(out *Result) {
-	j := r.s.p.job
 	w := r.worst
-	n := units.Seconds(j.Train.GradAccumulation)
+	n := r.s.passesOf()
 	out.Optimizer = units.Seconds(r.opt[w])
 	x := r.path
 	out.Bubble = r.s.bubble()
@@ -317,7 +315,7 @@ func (r *pipelineRun) fill(out *Result) {
 	if r.reduce[w] > 0 {
 		out.Exposed["dp"] = units.Seconds(r.reduce[w])
 	}
-	if t := x.gather[w] * n; t > 0 {
+	if t := x.gather[w]; t > 0 {
 		out.Exposed["tp"] = t
 	}
 	finish := x.result.Finish[w]
@@ -327,7 +325,7 @@ func (r *pipelineRun) fill(out *Result) {
 	var kernels [numWork]units.Seconds
 	var busy units.Seconds
 	out.Forward, out.Backward = 0, 0
-	for c := range r.plan.Chunks / r.plan.Copies {
+	for c := range r.plan.Chunks {
 		for _, u := range r.s.layout.stage(r.plan, w, c).list {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
@@ -356,7 +354,7 @@ func (r *pipelineRun) fill(out *Result) {
 	out.Stages = out.Stages[:0]
 	for rank := range r.tail {
 		st := Stage{Rank: rank, Busy: x.result.Busy[rank], Bubble: x.result.Bubble[rank]}
-		for c := range r.plan.Chunks / r.plan.Copies {
+		for c := range r.plan.Chunks {
 			ch := r.s.layout.stage(r.plan, rank, c)
 			st.Layers += int64(len(ch.layers))
 			st.Params += ch.dense + ch.expert

@@ -21,7 +21,7 @@ const (
 func (p *pricer) spread(s *simulation, r *Result) {
 	var ops, busy float64
 	var off [numWork]float64 // by kind of work: time under a law of another GPU, times its deviation
-	n := float64(p.job.Train.GradAccumulation)
+	n := float64(s.passesOf())
 	rank := 0
 	if s.pipe != nil {
 		rank = s.pipe.worst

@@ -20,7 +20,6 @@ type Result struct {
 
 	TokensPerSecond float64     // per GPU
 	ModelFLOPs      units.FLOPs // of the whole step over all GPUs, causal attention counted half, no recomputation
-	HardwareFLOPs   units.FLOPs // executed by one GPU
 	MFU, HFU        float64
 	Peak            units.FLOPRate // dense peak of the compute precision
 

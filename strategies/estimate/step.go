@@ -53,12 +53,7 @@ func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 
 // syncs reports whether gradients are reduced after micro batch i of n.
 func (s *step) syncs(i, n int64) bool {
-	every := s.job.Plan.SyncEveryMicroBatch
-	on := s.job.Recipe.Overlap.SyncEvery
-	if every != nil {
-		on = *every
-	}
-	return i == n-1 || on
+	return i == n-1 || s.job.SyncsEveryMicroBatch()
 }
 
 // run runs all micro batches and the optimizer.
@@ -624,7 +619,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 	u := float64(h.params[i] + h.expert[i])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.gradSize()
-	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.every() { // kept unsharded in the reduce dtype
+	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype
 		op := tape.Op{Prim: "fsdp_accumulate", Class: tape.Unrolled, Count: 1, Elements: u, Bytes: full + grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
 		if !first {
 			op.Class, op.Bytes = tape.UnrolledMix, 2*full+grad
@@ -676,11 +671,6 @@ func (h *shards) shift(i, n, way int) {
 	for k := i; k != to; k += way {
 		h.gather[k], h.ready[k] = h.gather[i-way], h.ready[i-way]
 	}
-}
-
-func (s *step) every() bool {
-	e := s.job.Plan.SyncEveryMicroBatch
-	return e != nil && *e || e == nil && s.job.Recipe.Overlap.SyncEvery
 }
 
 // --- optimizer ---

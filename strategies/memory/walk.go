@@ -145,8 +145,8 @@ type slot struct {
 }
 
 func (t *tracker) grow(n int) {
-	for len(t.blocks) < n {
-		t.blocks = append(t.blocks, slot{})
+	if more := n - len(t.blocks); more > 0 {
+		t.blocks = append(t.blocks, make([]slot, more)...)
 	}
 }
 
@@ -355,6 +355,11 @@ func (w *walker) step() {
 	w.t.current, w.base = "optimizer", 0
 	if w.warm && w.Dense.Tensors > 0 {
 		w.perParameter(OptimizerStates)
+	}
+	// The loss goes with the last name that holds it.
+	last := len(w.Units) - 1
+	for _, w.base = range [2]int{w.width * len(w.Units), 0} {
+		w.t.free(w.id(last, w.Units[last].OutputStore))
 	}
 	// Gradients go when the optimizer has used them.
 	for i, u := range w.Units {

@@ -287,7 +287,9 @@ func shards(j *strategies.Job, kind strategies.DataParallel, ranks, tp int64) []
 func (s *Space) ways(j *strategies.Job, p *strategies.Plan, many bool) (reshard, every []*bool, buckets []units.Bytes) {
 	reshard, every, buckets = byDefault, byDefault, bucketSizes[:1]
 	if many && p.DataParallel.ShardsParameters() {
-		reshard, every = onOff, offOn
+		if reshard = onOff; p.DataParallel.FSDP() { // ZeRO-3 has no choice
+			every = offOn
+		}
 	} else if many && j.Recipe.Overlap.GradReduce {
 		buckets = bucketSizes
 	}

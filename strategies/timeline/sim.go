@@ -24,7 +24,9 @@ func (s *Segment) Add(o *Segment) {
 		s.Busy += more
 		s.Loaded += max(o.Loaded, o.Lag)
 	} else {
-		s.Lag = max(s.Lag+o.Busy, s.Host+o.Lag)
+		if s.Lag += o.Busy; o.Busy > 0 { // host work alone holds up no kernel
+			s.Lag = max(s.Lag, s.Host+o.Lag)
+		}
 		s.Busy += o.Busy
 		s.Loaded += o.Loaded
 	}

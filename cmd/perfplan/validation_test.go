@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/internal/report"
+)
+
+// The committed figures are what we claim: testdata/figures.csv holds the errors of
+// every group, docs/validation.md shows them. A change of the program may better
+// them and may not worsen them, unless it says so by writing them anew:
+//
+//	go test ./cmd/perfplan -run TestValidation -update
+
+const figuresFile = "testdata/figures.csv"
+
+// slack is how far a mean |error| may rise unnoticed: half a tenth of a per cent, to
+// which the figures are printed.
+const slack = 0.0005
+
+// figureColumns are the columns of the file. Errors are fractions; the rows
+// "predicted" and "in range" of a group have a count and a share instead.
+var figureColumns = []string{"group", "quantity", "runs", "mean", "median", "p90", "max", "signed", "refused"}
+
+const (
+	predicted = "predicted" // runs of the group; refused names those that are not predicted
+	inRange   = "in_range"  // runs with a range; mean is the share of measured steps within it
+)
+
+// figures are a summary with the ids of the runs that were not predicted.
+type figures struct {
+	groups  []runs.Group
+	refused map[string][]string
+}
+
+func figuresOf(r *runs.Report) figures {
+	f := figures{groups: r.Summary, refused: map[string][]string{}}
+	for _, row := range r.Rows {
+		if row.Status != runs.OK {
+			f.refused[row.Group] = append(f.refused[row.Group], row.ID)
+			f.refused[runs.All] = append(f.refused[runs.All], row.ID)
+		}
+	}
+	return f
+}
+
+// csv writes the figures, rounded to a thousandth of a per cent.
+func (f figures) csv() []byte {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	round := func(v float64) string { return strconv.FormatFloat(v, 'f', 5, 64) }
+	w.Write(figureColumns)
+	for _, g := range f.groups {
+		w.Write([]string{g.Name, predicted, strconv.Itoa(g.N), "", "", "", "", "", strings.Join(f.refused[g.Name], " ")})
+		if s := g.InRange; s != nil {
+			w.Write([]string{g.Name, inRange, strconv.Itoa(s.N), round(s.Share), "", "", "", "", ""})
+		}
+		for _, q := range runs.QuantityNames() {
+			if s, ok := g.Stats[q]; ok {
+				w.Write([]string{g.Name, q, strconv.Itoa(s.N), round(s.MeanAbs), round(s.MedianAbs), round(s.P90Abs), round(s.MaxAbs), round(s.MeanSigned), ""})
+			}
+		}
+	}
+	w.Flush()
+	return b.Bytes()
+}
+
+// parseFigures reads what csv wrote.
+func parseFigures(text []byte) (figures, error) {
+	records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		return figures{}, err
+	}
+	if len(records) == 0 || !slices.Equal(records[0], figureColumns) {
+		return figures{}, fmt.Errorf("the columns are not %v", figureColumns)
+	}
+	f := figures{refused: map[string][]string{}}
+	for _, r := range records[1:] {
+		n, err := strconv.Atoi(r[2])
+		if err != nil {
+			return f, err
+		}
+		if r[1] == predicted {
+			ids := strings.Fields(r[8])
+			f.refused[r[0]] = ids
+			f.groups = append(f.groups, runs.Group{Name: r[0], N: n, Unsupported: len(ids), Stats: map[string]runs.Stats{}})
+			continue
+		}
+		var v [5]float64
+		for i, cell := range r[3:8] {
+			if cell == "" {
+				continue
+			}
+			if v[i], err = strconv.ParseFloat(cell, 64); err != nil {
+				return f, err
+			}
+		}
+		g := &f.groups[len(f.groups)-1]
+		if r[1] == inRange {
+			g.InRange = &runs.Share{N: n, Share: v[0]}
+			continue
+		}
+		g.Stats[r[1]] = runs.Stats{N: n, MeanAbs: v[0], MedianAbs: v[1], P90Abs: v[2], MaxAbs: v[3], MeanSigned: v[4]}
+	}
+	return f, nil
+}
+
+// against lists what is worse in f than in the committed figures, and what is better.
+func (f figures) against(committed figures) (worse, better []string) {
+	now := map[string]runs.Group{}
+	for _, g := range f.groups {
+		now[g.Name] = g
+	}
+	for _, old := range committed.groups {
+		g := now[old.Name]
+		if g.N < old.N {
+			worse = append(worse, fmt.Sprintf("%s: %d runs, were %d", old.Name, g.N, old.N))
+		}
+		for _, id := range f.refused[old.Name] {
+			if !slices.Contains(committed.refused[old.Name], id) {
+				worse = append(worse, fmt.Sprintf("%s: %s is no longer predicted", old.Name, id))
+			}
+		}
+		for _, q := range runs.QuantityNames() {
+			was, compared := old.Stats[q]
+			is := g.Stats[q]
+			switch change := fmt.Sprintf("%s: mean |error| of %s is %.2f %%, was %.2f %%", old.Name, q, 100*is.MeanAbs, 100*was.MeanAbs); {
+			case !compared:
+			case is.N < was.N:
+				worse = append(worse, fmt.Sprintf("%s: %d runs have a %s to compare, were %d", old.Name, is.N, q, was.N))
+			case is.MeanAbs > was.MeanAbs+slack:
+				worse = append(worse, change)
+			case is.MeanAbs < was.MeanAbs-slack:
+				better = append(better, change)
+			}
+		}
+	}
+	return worse, better
+}
+
+func TestFiguresAgainst(t *testing.T) {
+	of := func(n int, mean float64, refused ...string) figures {
+		return figures{[]runs.Group{{Name: "g", N: 3, Unsupported: len(refused), Stats: map[string]runs.Stats{"step_time": {N: n, MeanAbs: mean}}}}, map[string][]string{"g": refused}}
+	}
+	old := of(3, 0.05, "a")
+	for _, c := range []struct {
+		name          string
+		now           figures
+		worse, better string
+	}{
+		{"same", of(3, 0.0504, "a"), "", ""},
+		{"better", of(3, 0.04), "", "g: mean |error| of step_time is 4.00 %, was 5.00 %"},
+		{"worse", of(3, 0.0506, "a"), "g: mean |error| of step_time is 5.06 %, was 5.00 %", ""},
+		{"refused", of(3, 0.05, "b"), "g: b is no longer predicted", ""},
+		{"fewer", of(2, 0.01), "g: 2 runs have a step_time to compare, were 3", ""},
+		{"gone", figures{}, "g: 0 runs, were 3; g: 0 runs have a step_time to compare, were 3", ""},
+	} {
+		worse, better := c.now.against(old)
+		require.Equal(t, c.worse, strings.Join(worse, "; "), c.name)
+		require.Equal(t, c.better, strings.Join(better, "; "), c.name)
+	}
+	again, err := parseFigures(old.csv())
+	require.NoError(t, err)
+	if d := cmp.Diff(old.groups, again.groups); d != "" {
+		t.Error(d)
+	}
+	require.Equal(t, old.refused, again.refused)
+}
+
+// TestValidation holds the predictions of today against the committed figures.
+func TestValidation(t *testing.T) {
+	list, err := runs.Embedded()
+	require.NoError(t, err)
+	now := figuresOf(runs.Validate(list))
+	if *update {
+		require.NoError(t, os.WriteFile(figuresFile, now.csv(), 0o644))
+	}
+	text, err := os.ReadFile(figuresFile)
+	require.NoError(t, err)
+	committed, err := parseFigures(text)
+	require.NoError(t, err)
+	const remedy = "go test ./cmd/perfplan -run TestValidation -update"
+	worse, better := now.against(committed)
+	if len(worse) > 0 {
+		t.Errorf("worse than the committed figures; if that is meant, say why and run %s\n%s", remedy, strings.Join(worse, "\n"))
+	}
+	if len(better) > 0 {
+		t.Logf("better than the committed figures; run %s\n%s", remedy, strings.Join(better, "\n"))
+	}
+
+	file := filepath.Join(root(t), "docs", "validation.md")
+	page := validationPage(t, committed, list)
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, page, 0o644))
+	}
+	shown, err := os.ReadFile(file)
+	require.NoError(t, err)
+	if d := cmp.Diff(strings.Split(string(shown), "\n"), strings.Split(string(page), "\n")); d != "" {
+		t.Errorf("docs/validation.md does not show the committed figures; run %s\n%s", remedy, d)
+	}
+}
+
+// validationPage is docs/validation.md: the committed figures as the command
+// validate prints them, with where each group comes from.
+func validationPage(t *testing.T, f figures, list []runs.Run) []byte {
+	var b bytes.Buffer
+	require.NoError(t, report.WriteValidate(&b, &runs.Report{Summary: f.groups}, false, report.Markdown, report.Style{}))
+	b.WriteString("\n## Not predicted\n\n")
+	for _, id := range f.refused[runs.All] {
+		i := slices.IndexFunc(list, func(r runs.Run) bool { return r.ID == id })
+		fmt.Fprintf(&b, "- %s: %s\n", id, runs.Validate(list[i : i+1]).Rows[0].Reason)
+	}
+	b.WriteString("\n## Where the runs come from\n\n| group | source |\n| --- | --- |\n")
+	for _, g := range f.groups {
+		if g.Name != runs.All {
+			fmt.Fprintf(&b, "| %s | %s |\n", g.Name, source(list, g.Name))
+		}
+	}
+	b.WriteString(`
+Each run names its own source, and what it does not state, in [calibrate/runs/data](../calibrate/runs/data/README.md). No constant of the
+program is fitted to these runs. "in range" is the share of measured steps within the 80 % range of the prediction.
+
+` + "`perfplan validate`" + ` prints today's figures, ` + "`--rows`" + ` each run. This page is written by
+` + "`go test ./cmd/perfplan -run TestValidation -update`" + `; the same test fails when a figure gets worse than here.
+`)
+	return b.Bytes()
+}
+
+// source names where the runs of a group come from: one or two sources, or what
+// more of them have in common, up to a whole word.
+func source(list []runs.Run, group string) string {
+	var all []string
+	for _, r := range list {
+		if r.Group == group && !slices.Contains(all, r.Source) {
+			all = append(all, r.Source)
+		}
+	}
+	if len(all) < 3 {
+		return strings.Join(all, "; ")
+	}
+	common := all[0]
+	for _, s := range all[1:] {
+		n := 0
+		for n < min(len(common), len(s)) && common[n] == s[n] {
+			n++
+		}
+		if n < len(common) {
+			common = common[:max(strings.LastIndexAny(common[:n], " /"), 0)]
+		}
+	}
+	return strings.TrimSuffix(common, " (section")
+}

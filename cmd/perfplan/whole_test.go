@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOutputIsDeterministic: the same command prints the same bytes, in every format.
+func TestOutputIsDeterministic(t *testing.T) {
+	example := func(name string) string { return filepath.Join(root(t), "examples", name) }
+	commands := [][]string{
+		{"estimate", example("mixtral-moe.yaml")}, {"estimate", example("open-plan.yaml")}, {"estimate", "llama3-70b", "--gpus", "8", "--dp", "8"},
+		{"explain", example("llama70b-fsdp2.yaml"), "--stage", "timeline"}, {"explain", example("mixtral-moe.yaml"), "--stage", "times"}, {"explain", example("gpt2-ddp.yaml"), "--stage", "memory"},
+		{"explain", example("gpt2-ddp.yaml")}, {"explain", example("gpt2-ddp.yaml"), "--stage", "ops"},
+		{"validate", example("runs.yaml"), "--rows"}, {"model", "show", "deepseek-v3"}, {"model", "list"}, {"hardware", "show", "h200-sxm"}, {"hardware", "list"},
+		{"validate"},
+	}
+	for _, c := range commands {
+		formats := []string{"text", "json", "yaml", "csv", "markdown"}
+		if len(c) == 1 { // all runs, which take a while
+			formats = formats[1:2]
+		}
+		for _, format := range formats {
+			args := append(append([]string{}, c...), "-o", format)
+			code, out, errs := in("", args...)
+			require.NotEmpty(t, out, "%v: %s", args, errs)
+			again, same, errors := in("", args...)
+			require.Equal(t, code, again, args)
+			require.Equal(t, out, same, args)
+			require.Equal(t, errs, errors, args)
+		}
+	}
+}
+
+// TestStartsFast: the README's estimate takes at most 50 ms from start to end, as the
+// best of some runs of the built program.
+func TestStartsFast(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a slowed build says nothing")
+	}
+	const most = 50 * time.Millisecond
+	program := filepath.Join(t.TempDir(), "perfplan")
+	build := exec.Command("go", "build", "-o", program, ".")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	var best time.Duration
+	for i := range 15 {
+		begin := time.Now()
+		out, err := exec.Command(program, "estimate", filepath.Join(root(t), "examples", "llama7b.yaml"), "--gpus", "64").Output()
+		took := time.Since(begin)
+		require.NoError(t, err)
+		require.True(t, strings.Contains(string(out), "Step time"))
+		if i == 0 || took < best {
+			best = took
+		}
+		if best <= most && i >= 4 {
+			break
+		}
+	}
+	t.Logf("the best run took %s", best)
+	require.LessOrEqual(t, best, most)
+}

@@ -1,0 +1,143 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+func timer(t require.TestingT, name string) (*Timer, *hardware.Profile) {
+	p, err := hardware.Load(name)
+	require.NoError(t, err)
+	x, err := New(p)
+	require.NoError(t, err, name)
+	return x, p
+}
+
+// gemm is one matrix product as the tape records it.
+func gemm(m, n, k int64, d tape.DType, l tape.Layout) *tape.Op {
+	return &tape.Op{Class: tape.GEMM, Prim: "linear", DType: d, M: m, N: n, K: k, Batch: 1, Layout: l, Count: 1, Elements: float64(m * n),
+		FLOPs: units.FLOPs(2 * float64(m) * float64(n) * float64(k)), Bytes: units.Bytes(m*k+n*k+m*n) * d.Size()}
+}
+
+func attention(batch, heads, kv, seq, width int64, backward bool) *tape.Op {
+	s := &tape.AttentionShape{Batch: batch, Heads: heads, KVHeads: kv, Queries: seq, Keys: seq, QKDim: width, VDim: width, Causal: true, Backward: backward}
+	io := units.Bytes(2 * batch * seq * width * (2*heads + 2*kv))
+	return &tape.Op{Class: tape.Attention, Prim: "attention", DType: tape.BF16, Attn: s, Count: 1, FLOPs: s.FLOPs(), Bytes: io, Elements: float64(batch * heads * seq * width)}
+}
+
+// dtypeOf is a 16-bit format that the GPU multiplies in.
+func dtypeOf(p *hardware.Profile) tape.DType {
+	if p.GPU.Peak.BF16.Value > 0 {
+		return tape.BF16
+	}
+	return tape.F16
+}
+
+// TestNothingBeatsTheDatasheet: on no GPU is a product faster than its peak at the
+// highest clock, nor a large copy than its memory.
+func TestNothingBeatsTheDatasheet(t *testing.T) {
+	for _, name := range hardware.Names() {
+		x, p := timer(t, name)
+		d := dtypeOf(p)
+		peak := float64(p.GPU.Peak.Of(d.String())) * float64(maxClock(&p.GPU)) / float64(p.GPU.Clock.Value)
+		for _, m := range []int64{1, 64, 1000, 4096, 16384} {
+			for _, n := range []int64{512, 4096, 11008, 128256} {
+				for _, l := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
+					o := gemm(m, n, 4096, d, l)
+					require.LessOrEqual(t, float64(o.FLOPs)/float64(x.Time(o)), peak, "%s: %d×%d", name, m, n)
+				}
+			}
+		}
+		copied := &tape.Op{Class: tape.Vectorized, DType: d, Count: 1, Elements: 1e9, Bytes: 4e9}
+		require.LessOrEqual(t, 4e9/float64(x.Time(copied)), float64(p.GPU.Bandwidth.Value), name)
+	}
+}
+
+// TestMoreWorkTakesLonger: the time of each class grows with its size, is at least the
+// floor, and n equal kernels take n times as long.
+func TestMoreWorkTakesLonger(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, p := timer(t, rapid.SampledFrom(hardware.Names()).Draw(t, "hardware"))
+		c := tape.Class(rapid.IntRange(int(tape.Vectorized), int(tape.SplitCopy)).Draw(t, "class"))
+		n := rapid.Float64Range(1, 1e9).Draw(t, "elements")
+		op := func(n float64) *tape.Op {
+			return &tape.Op{Class: c, DType: tape.BF16, Count: 1, Elements: n, Bytes: units.Bytes(4 * n), N: 4096, Index: 6}
+		}
+		small, large := x.Time(op(n)), x.Time(op(n*rapid.Float64Range(1, 100).Draw(t, "more")))
+		require.LessOrEqual(t, float64(small), float64(large)*(1+1e-9), c.String())
+		require.GreaterOrEqual(t, small, p.Laws.Launch.Floor)
+		three := op(n)
+		three.Count = 3
+		require.InEpsilon(t, 3*float64(small), float64(x.Time(three)), 1e-12)
+	})
+}
+
+// TestProductsGrow: a product takes no less time when it gets larger in any direction;
+// tiles that fit better save up to a quarter where the law knows of tiles.
+func TestProductsGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, p := timer(t, rapid.SampledFrom(hardware.Names()).Draw(t, "hardware"))
+		d := dtypeOf(p)
+		dim := func(name string) int64 { return 64 * rapid.Int64Range(1, 256).Draw(t, name) }
+		m, n, k := dim("m"), dim("n"), dim("k")
+		base := x.Time(gemm(m, n, k, d, tape.LayoutForward))
+		for _, o := range []*tape.Op{gemm(2*m, n, k, d, tape.LayoutForward), gemm(m, 2*n, k, d, tape.LayoutForward), gemm(m, n, 2*k, d, tape.LayoutForward)} {
+			require.LessOrEqual(t, 0.75*float64(base), float64(x.Time(o)), "%d×%d×%d", m, n, k)
+		}
+		require.Less(t, float64(base), float64(x.Time(gemm(4*m, 2*n, 2*k, d, tape.LayoutForward))))
+	})
+}
+
+// TestAttention: the backward pass takes longer than the forward one, and a sequence
+// twice as long more than twice the time where it fills the GPU.
+func TestAttention(t *testing.T) {
+	for _, name := range hardware.Names() {
+		x, _ := timer(t, name)
+		forward, backward := x.Time(attention(2, 32, 8, 4096, 128, false)), x.Time(attention(2, 32, 8, 4096, 128, true))
+		require.Greater(t, backward, forward, name)
+		require.Greater(t, float64(x.Time(attention(2, 32, 8, 8192, 128, false))), 2*float64(forward), name)
+	}
+}
+
+// TestH200 holds single kernels against measured ones: medians of profiler traces of
+// Llama training steps on H200 (PyTorch 2.11, CUDA 13.0).
+func TestH200(t *testing.T) {
+	x, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		name     string
+		op       *tape.Op
+		rate     float64 // of work per second
+		work     float64
+		accuracy float64
+	}{
+		{"large projections run at 772 to 790 TFLOP/s", gemm(8192, 14336, 4096, tape.BF16, tape.LayoutForward), 780e12, 2 * 8192 * 14336 * 4096, 0.05},
+		{"and so do their weight gradients", gemm(14336, 4096, 8192, tape.BF16, tape.LayoutWgrad), 780e12, 2 * 8192 * 14336 * 4096, 0.07},
+		{"contiguous elementwise kernels move 4.2 TB/s", &tape.Op{Class: tape.Vectorized, DType: tape.BF16, Count: 1, Elements: 1 << 26, Bytes: 6 << 26}, 4.2e12, 6 << 26, 0.05},
+	} {
+		require.InEpsilon(t, c.rate, c.work/float64(x.Time(c.op)), c.accuracy, c.name)
+	}
+}
+
+// TestExplain: the reasons add up to the same time and say where it comes from.
+func TestExplain(t *testing.T) {
+	x, _ := timer(t, "h200-sxm")
+	for _, o := range []*tape.Op{gemm(4096, 4096, 4096, tape.BF16, tape.LayoutForward), attention(1, 16, 16, 2048, 64, false), attention(1, 16, 16, 2048, 64, true),
+		{Class: tape.Vectorized, Count: 1, Elements: 1e7, Bytes: 4e7}, {Class: tape.Strided2, Count: 2, Elements: 1e7, Bytes: 4e7, Index: 6}, {Class: tape.Vectorized, Count: 1, Elements: 1, Bytes: 4}} {
+		e := x.Explain(o)
+		require.Equal(t, x.Time(o), e.Time)
+		require.NotEmpty(t, e.Bound)
+		require.NotEmpty(t, e.Formula)
+		require.NotEmpty(t, e.Source)
+		require.Positive(t, e.RelErr)
+		u := x.Utilization(o)
+		require.True(t, u > 0 && u <= 1, "utilization %v", u)
+	}
+	require.Zero(t, x.Time(&tape.Op{Class: tape.NoKernel}))
+	require.Zero(t, x.Time(&tape.Op{Class: tape.Collective}))
+}

@@ -1,0 +1,162 @@
+package recipe
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestEveryRecipeLoads: whole, with a source, a default for everything a job may leave
+// out, and kernel classes that exist.
+func TestEveryRecipeLoads(t *testing.T) {
+	require.Equal(t, []string{"automodel", "deepspeed-hf", "hf-compile", "hf-compile-layer", "hf-eager", "llm-foundry", "megatron-core", "megatron-deepspeed", "megatron-lm", "nanotron", "torchtitan"}, Names())
+	for _, name := range Names() {
+		r, err := Load(name)
+		require.NoError(t, err, name)
+		require.Equal(t, name, r.Name)
+		require.NotEmpty(t, r.Title, name)
+		require.NotEmpty(t, r.Source, name)
+		require.NotEmpty(t, r.Host.Source, name)
+		require.Contains(t, r.Precision, r.Default, name)
+		require.Contains(t, r.Optimizer, r.DefaultOptimizer, name)
+		require.Contains(t, []string{"sdpa", "flash", "unfused"}, r.Attention, name)
+		require.NotEmpty(t, r.DataParallel, name)
+		for n, o := range r.Optimizer {
+			_, known := tape.ClassOf(o.Class)
+			require.True(t, known, "%s: optimizer %s", name, n)
+		}
+		for n, p := range r.Precision {
+			require.True(t, p.Weights.Set && p.Compute.Set && p.Gradients.Set && p.Moments.Set && p.Reduce.Set && p.Gather.Set, "%s: %s leaves a dtype open", name, n)
+		}
+		for _, p := range []string{"rms_norm", "layer_norm", "rotary", "cross_entropy", "silu", "gelu"} {
+			require.Contains(t, r.Programs, p, name)
+		}
+		again, err := Load(name)
+		require.NoError(t, err)
+		require.Same(t, r, again, "read once")
+	}
+}
+
+// TestPrecision: plain bf16 means the recipe's own mixed precision (bytes per
+// parameter of weights, master copy and both moments).
+func TestPrecision(t *testing.T) {
+	for _, c := range []struct {
+		recipe, precision string
+		bytes             float64
+	}{
+		{"megatron-core", "bf16", 2 + 4 + 8}, {"megatron-lm", "fp16", 2 + 4 + 8}, {"deepspeed-hf", "bf16", 2 + 4 + 8}, {"hf-eager", "bf16-pure", 2 + 4}, {"hf-eager", "bf16-autocast", 4 + 8},
+		{"hf-eager", "fp32", 4 + 8}, {"llm-foundry", "bf16", 4 + 8}, {"torchtitan", "bf16", 4 + 8},
+	} {
+		r, err := Load(c.recipe)
+		require.NoError(t, err)
+		p, ok := r.Precision[c.precision]
+		require.True(t, ok, "%s %s", c.recipe, c.precision)
+		require.InDelta(t, c.bytes, float64(p.Weights.Size()+p.Master.Size()+2*p.Moments.Size()), 0, "%s %s", c.recipe, c.precision)
+	}
+}
+
+func TestLoadUnknown(t *testing.T) {
+	_, err := Load("hf-eagr")
+	require.ErrorContains(t, err, `did you mean "hf-eager"?`)
+	require.True(t, diag.IsInput(err))
+	_, err = Load("../recipe/hf-eager")
+	require.Error(t, err)
+	_, err = Load("base/pytorch")
+	require.Error(t, err, "it only serves to be extended")
+}
+
+func TestParseProgram(t *testing.T) {
+	p, err := ParseProgram("norm(x, w)", `
+    v = mean(pow(x, 2))   # a comment
+    a, b = halves(mul(x, rsqrt(v)))
+    tiny(3)
+    x = fused(save(a), b, rows=-1.5, class=reduce)
+    return x, mul(w, a)
+`)
+	require.NoError(t, err)
+	require.Equal(t, "norm", p.Name)
+	require.Equal(t, []string{"x", "w"}, p.Params)
+	require.Equal(t, 5, p.Slots, "x, w, v, a, b")
+	require.Len(t, p.Body, 5)
+
+	mean := p.Body[0].Values[0]
+	require.Equal(t, Call, mean.Kind)
+	require.Equal(t, "pow", mean.Args[0].Word)
+	require.Equal(t, Expr{Kind: Variable, Slot: 0}, mean.Args[0].Args[0])
+	require.Equal(t, Expr{Kind: Number, Number: 2}, mean.Args[0].Args[1])
+	require.Equal(t, []int{3, 4}, p.Body[1].Targets)
+	require.Nil(t, p.Body[2].Targets)
+	require.Equal(t, []int{0}, p.Body[3].Targets, "assigned again, not made anew")
+	require.Equal(t, Expr{Kind: Keyword, Word: "rows", Args: []Expr{{Kind: Number, Number: -1.5}}}, p.Body[3].Values[0].Args[2])
+	require.Equal(t, "reduce", p.Body[3].Values[0].Args[3].Args[0].Word)
+	require.True(t, p.Body[4].Return)
+	require.Len(t, p.Body[4].Values, 2)
+}
+
+func TestParseProgramErrors(t *testing.T) {
+	for _, c := range []struct{ heading, body, want string }{
+		{"", "return x", "expected name(parameters)"},
+		{"f", "return x", "expected ( after the name"},
+		{"f(x", "return x", "expected a parameter name"},
+		{"f(x, 1)", "return x", "expected a parameter name"},
+		{"f(x)", "", "does not end with return"},
+		{"f(x)", "return x\ny = x", "does not end with return"},
+		{"f(x)", "return", "line 1 (return): expected a value"},
+		{"f(x)", "y = \nreturn y", "line 1 (y =): expected a value"},
+		{"f(x)", "y = add(x\nreturn y", "expected , or ) after an argument of add"},
+		{"f(x)", "y = add(x) z\nreturn y", `unexpected "z"`},
+		{"f(x)", "y = 1.2.3\nreturn y", `"1.2.3" is not a number`},
+		{"f(x)", "1 = x\nreturn x", "expected a variable"},
+	} {
+		_, err := ParseProgram(c.heading, c.body)
+		require.ErrorContains(t, err, c.want, c.heading+" "+c.body)
+	}
+}
+
+// FuzzProgram: no text makes the parser panic, and what it accepts has all its slots.
+func FuzzProgram(f *testing.F) {
+	for _, name := range Names() {
+		r, err := Load(name)
+		require.NoError(f, err)
+		for heading := range r.Programs {
+			f.Add(heading+"(x, y)", "z = fused(save(x), y, rows=1)\nreturn z, mul(x, -1.5)")
+		}
+	}
+	f.Add("f(", "return (")
+	f.Add("f(x,,)", "a, b = c(d=e(f), ")
+	f.Fuzz(func(t *testing.T, heading, body string) {
+		p, err := ParseProgram(heading, body)
+		if err != nil {
+			return
+		}
+		if p.Name == "" || len(p.Body) == 0 || !p.Body[len(p.Body)-1].Return {
+			t.Fatalf("accepted %q %q", heading, body)
+		}
+		var check func(e Expr)
+		check = func(e Expr) {
+			if e.Kind == Variable && (e.Slot < 0 || e.Slot >= p.Slots) {
+				t.Fatalf("slot %d of %d", e.Slot, p.Slots)
+			}
+			for _, a := range e.Args {
+				check(a)
+			}
+		}
+		for _, s := range p.Body {
+			for _, v := range s.Values {
+				check(v)
+			}
+			for _, slot := range s.Targets {
+				if slot < 0 || slot >= p.Slots {
+					t.Fatalf("slot %d of %d", slot, p.Slots)
+				}
+			}
+		}
+		if strings.Contains(p.Name, "(") {
+			t.Fatalf("name %q", p.Name)
+		}
+	})
+}

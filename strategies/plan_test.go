@@ -1,0 +1,151 @@
+package strategies
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+func decode(text string) (*Job, error) {
+	doc, err := yamlx.Parse("job.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return Decode(doc, doc.Root)
+}
+
+func mustDecode(t *testing.T, text string) *Job {
+	t.Helper()
+	j, err := decode(text)
+	require.NoError(t, err, text)
+	return j
+}
+
+// TestEveryRuleNamesARemedy: each rule that a plan can break, with the complaint's
+// place, value, rule and way out.
+func TestEveryRuleNamesARemedy(t *testing.T) {
+	for _, c := range []struct{ job, want string }{
+		{"{model: llama2-7b, gpus: 8, plan: {tp: -1}}", "plan.tp: -1 is negative; give 1 or more"},
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 16}}", "plan.tp: 16 exceeds the 8 GPUs of the job"},
+		{"{model: llama2-7b, gpus: 8, plan: {shard_degree: 16, data_parallel: fsdp2}}", "plan.shard_degree: 16 exceeds the 8 GPUs"},
+		{"{model: llama2-7b, gpus: 12, plan: {tp: 8}}", "plan: tp 8 × cp 1 × pp 1 = 8 does not divide the 12 GPUs; use a product of 6 or 12"},
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 2, dp: 3}}", "plan.dp: 3 × tp 2 × cp 1 × pp 1 = 6 is not the 8 GPUs of the job; leave dp out or use 4"},
+		{"{model: llama2-7b, gpus: 6, plan: {tp: 6}}", "plan.tp: 6 does not divide num_attention_heads 32 (use 1, 2, 4)"},
+		{"{model: qwen2.5-7b, gpus: 7, plan: {tp: 7}}", "plan.tp: 7 neither divides num_key_value_heads 4 nor is a multiple of it (use 1, 2, 4)"},
+		{"{model: llama2-70b, gpus: 16, runtime: {recipe: hf-eager}, plan: {tp: 16}}", "plan.tp: 16 does not divide num_key_value_heads 8, which recipe hf-eager needs (use 1, 2, 4, 8)"},
+		{"{model: gpt2, gpus: 8, plan: {cp: 8}, train: {sequence_length: 1000}}", "plan.cp: sequence_length 1000 is not divisible by 2·cp = 16, which balances causal work (use cp 1, 2, 4, 5"},
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 8}, train: {sequence_length: 1001}}", "plan.sequence_parallel: sequence_length 1001 over cp 1 is not divisible by tp 8"},
+		{"{model: llama2-7b, gpus: 8, plan: {ep: 2}}", "plan.ep: 2, but the model has no experts; leave ep out"},
+		{"{model: mixtral-8x7b, gpus: 12, plan: {ep: 3}}", "plan.ep: 3 does not divide the 8 experts (use 1, 2, 4, 8)"},
+		{"{model: mixtral-8x7b, gpus: 4, plan: {ep: 4, expert_tp: 2}}", "plan.ep: ep 4 × expert_tp 2 does not divide tp·cp·dp = 4 (use a divisor of it)"},
+		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: hf-eager}, plan: {ep: 2}}", "plan.ep: recipe hf-eager has no expert parallelism; use 1 or a recipe that has it"},
+		{"{model: gpt2, gpus: 16, plan: {pp: 16}}", "plan.pp: 16 stages (pp 16 × virtual_stages 1) are more than the 12 layers"},
+		{"{model: gpt2, gpus: 8, plan: {virtual_stages: 2}}", "plan.virtual_stages: 2 needs pipeline parallelism; set pp above 1 or leave it out"},
+		{"{model: llama2-7b, gpus: 4, runtime: {recipe: megatron-lm}, plan: {pp: 4, virtual_stages: 3}}", "plan.virtual_stages: pp 4 × virtual_stages 3 does not divide the 32 layers"},
+		{"{model: gpt2, gpus: 4, plan: {pp: 4, schedule: 1fb1}}", `plan.schedule: unknown pipeline schedule "1fb1"; known: 1f1b, dualpipe`},
+		{"{model: gpt2, gpus: 2, plan: {pp: 2, virtual_stages: 2, schedule: dualpipe}, train: {grad_accumulation: 2}}", "plan.schedule: dualpipe: 2 micro batches; needs an even number, at least 4"},
+		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: fsdp1}}", "plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp"},
+		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: zero3}}", "plan.data_parallel: zero3 does not compose with pipeline parallelism"},
+		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2, data_parallel: ddp}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
+		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8)"},
+		{"{model: gpt2, plan: {data_parallel: zero4}}", `"zero4" is not a kind of data parallelism; use ddp, zero1`},
+
+		{"{gpus: 8}", "model: is missing; give a catalog name"},
+		{"{model: gpt2, gpus: 2000000}", "gpus: 2000000; give 1 to 1048576"},
+		{"{model: gpt2, gpus: 0}", "gpus: 0; give 1 or more, or leave it out"},
+		{"{model: gpt2, plan: {tp: 0}, train: {micro_batch: 0}}", "train.micro_batch: 0; give 1 or more"},
+		{"{model: gpt2, runtime: {attention: flsh}}", `did you mean "flash"`},
+		{"{model: gpt2, runtime: {compile_scope: layers}}", `runtime.compile_scope: "layers"; use model or layer`},
+		{"{model: gpt2, runtime: {compile_scope: layer}}", "runtime.compile_scope: recipe megatron-core is not compiled"},
+		{"{model: gpt2, train: {sequence_length: 2048}}", "train.sequence_length: 2048 exceeds the 1024 learned positions of the model"},
+		{"{model: gpt2, train: {precision: bf61}}", `recipe megatron-core has no "bf61"; it has bf16`},
+		{"{model: gpt2, train: {optimizer: adam}}", `train.optimizer: recipe megatron-core has no "adam"; it has`},
+		{"{model: gpt2, train: {recompute: all}}", `train.recompute: "all" is not known`},
+		{"{model: gpt2, train: {expert_imbalance: 0.5}}", "train.expert_imbalance: 0.5; tokens of the busiest expert rank over the mean, 1 or more"},
+		{"{model: gpt2, train: {grad_accumulation: 65537}}", "train.grad_accumulation: 65537; give 1 to 65536"},
+		{"{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 12}}", "train.global_batch: 12 sequences do not divide into micro batches of 1 on 8 replicas; use a multiple of 8, as in 8"},
+		{"{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 16, grad_accumulation: 3}}", "train.grad_accumulation: 3 × micro_batch 1 × dp 8 is 24, not the global_batch 16; leave one of them out"},
+		{"{model: gpt2, hardware: a100-80g-sxm, train: {precision: fp8}}", "train.precision: fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for"},
+		{"{perfplan: job/v2, model: gpt2}", `perfplan: "job/v2" is not a job; expected job/v1`},
+	} {
+		_, err := decode(c.job)
+		require.ErrorContains(t, err, c.want, c.job)
+		require.True(t, diag.IsInput(err), c.job)
+		require.ErrorContains(t, err, "job.yaml:1:", "%s: the place", c.job)
+	}
+}
+
+// TestDefaults: what a job leaves out, and that it says so.
+func TestDefaults(t *testing.T) {
+	j := mustDecode(t, "{model: gpt2-xl}")
+	require.True(t, j.Open)
+	require.Equal(t, "h100-sxm", j.Hardware.Name)
+	require.Equal(t, int64(8), j.GPUs)
+	require.Equal(t, int64(1024), j.Train.SequenceLength, "no more than the model has positions")
+	require.Len(t, j.Defaulted, 5)
+
+	j = mustDecode(t, "{model: llama2-7b, gpus: 32, plan: {tp: 4, pp: 2}}")
+	require.False(t, j.Open)
+	require.Equal(t, int64(4), j.Plan.DP)
+	require.True(t, j.Plan.SP(), "Megatron's tensor parallelism shares its input along the sequence")
+	require.Equal(t, "1f1b", j.Plan.Schedule)
+	require.Equal(t, int64(8), j.Train.GradAccumulation, "enough to fill the pipeline")
+	require.Equal(t, int64(32), j.Train.GlobalBatch)
+	require.Equal(t, "tp 4+sp, pp 2 (1f1b), dp 4, zero1", j.Plan.String())
+	require.Equal(t, float64(32*4096), j.Tokens())
+
+	require.Equal(t, "one GPU", func() string { p := mustDecode(t, "{model: gpt2, gpus: 1, plan: {}}").Plan; return p.String() }())
+}
+
+// TestSyncsEveryMicroBatch: as the plan says, else as kind and framework do.
+func TestSyncsEveryMicroBatch(t *testing.T) {
+	for _, c := range []struct {
+		plan string
+		want bool
+	}{
+		{"data_parallel: ddp", false}, {"data_parallel: zero1", false}, {"data_parallel: fsdp2", false}, {"data_parallel: zero2", true}, {"data_parallel: zero3", true},
+		{"data_parallel: zero3, sync_every_micro_batch: false", false}, {"data_parallel: ddp, sync_every_micro_batch: true", true},
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: gpt2, gpus: 8, runtime: {recipe: hf-eager}, plan: {%s}, train: {grad_accumulation: 4}}", c.plan))
+		require.Equal(t, c.want, j.SyncsEveryMicroBatch(), c.plan)
+	}
+}
+
+// TestSplit: every layer is on one stage, and stages are alike, or differ by one with
+// embedding and head counted as a layer each.
+func TestSplit(t *testing.T) {
+	require.Equal(t, []int64{8, 8, 8, 8}, Split(32, 4))
+	require.Equal(t, []int64{15, 16, 16, 15}, Split(62, 4), "64 with embedding and head")
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(1, 32).Draw(t, "stages")
+		layers := rapid.Int64Range(n, 200).Draw(t, "layers")
+		split := Split(layers, n)
+		var sum int64
+		for _, s := range split {
+			require.GreaterOrEqual(t, s, int64(0))
+			sum += s
+		}
+		require.Equal(t, layers, sum)
+		if layers%n != 0 {
+			split[0]++
+			split[n-1]++
+		}
+		require.LessOrEqual(t, slices.Max(split)-slices.Min(split), int64(1))
+		require.Len(t, split, int(n))
+	})
+}
+
+// TestDivisors: the remedies are legal values.
+func TestDivisors(t *testing.T) {
+	require.Equal(t, []int64{1, 2, 3, 4, 6, 12}, divisors(12, 64))
+	require.Equal(t, []int64{1, 2, 3}, divisors(12, 3))
+	require.Equal(t, "use a product of 6 or 12", nearestDivisors(8, 12))
+	require.Equal(t, "use a product of 4", nearestDivisors(4, 12))
+	require.Equal(t, "use a product of 1 or 7", nearestDivisors(3, 7))
+}
