@@ -16,6 +16,7 @@ import (
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies/goodput"
 )
 
 // Job is what to estimate, resolved: every default is filled in and every rule
@@ -32,7 +33,8 @@ type Job struct {
 	Plan      Plan
 	Open      bool // no plan was given: the caller picks one
 	Train     Train
-	Given     Train    // Train before the plan completed it: zero where the job leaves the choice open
+	Given     Train // Train before the plan completed it: zero where the job leaves the choice open
+	Run       goodput.Settings
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
 }
 
@@ -46,6 +48,8 @@ type jobFile struct {
 	Runtime  Runtime     `yaml:"runtime"`
 	Plan     *Plan       `yaml:"plan"`
 	Train    Train       `yaml:"train"`
+
+	Run goodput.Settings `yaml:"run"`
 }
 
 type networkRef struct {
@@ -106,15 +110,8 @@ const (
 // Decode reads a job from a node. extra collects keys that are not part of a job
 // (the id and measurements of a run), nil refuses them.
 func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
-	var f jobFile
-	if errs := d.DecodeInto(n, &f); len(errs) > 0 {
-		return nil, errs.Err()
-	}
-	if f.Format != "" && f.Format != "job/v1" {
-		key, _ := yamlx.Key(n, "perfplan")
-		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
-	}
-	if err := refuseZeros(d, n); err != nil {
+	f, err := read(d, n)
+	if err != nil {
 		return nil, err
 	}
 	j, err := f.resolve()
@@ -122,6 +119,26 @@ func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
 		return nil, positioned(d, place(d, n, err), err).Err()
 	}
 	return j, nil
+}
+
+// Malformed reports whether a job cannot even be read: a key or a name is unknown, a
+// value is no such value. A job that can be read may still break a rule.
+func Malformed(d *yamlx.Document, n *yaml.Node) bool {
+	_, err := read(d, n)
+	return err != nil
+}
+
+// read decodes the form of a job.
+func read(d *yamlx.Document, n *yaml.Node) (*jobFile, error) {
+	f := jobFile{Run: goodput.Defaults()}
+	if errs := d.DecodeInto(n, &f); len(errs) > 0 {
+		return nil, errs.Err()
+	}
+	if f.Format != "" && f.Format != "job/v1" {
+		key, _ := yamlx.Key(n, "perfplan")
+		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
+	}
+	return &f, refuseZeros(d, n)
 }
 
 // place finds the node that an error message names by its leading path, such as
@@ -144,7 +161,7 @@ func place(d *yamlx.Document, n *yaml.Node, err error) *yaml.Node {
 
 // resolve fills the defaults and checks the rules.
 func (f *jobFile) resolve() (*Job, error) {
-	j := &Job{Model: f.Model.spec, Hardware: f.Hardware.profile, GPUs: f.GPUs, Runtime: f.Runtime, Train: f.Train}
+	j := &Job{Model: f.Model.spec, Hardware: f.Hardware.profile, GPUs: f.GPUs, Runtime: f.Runtime, Train: f.Train, Run: f.Run}
 	if j.Model == nil {
 		return nil, diag.Errorf("model: is missing; give a catalog name, a path or the keys of a config.json")
 	}
@@ -210,6 +227,15 @@ func (f *jobFile) resolve() (*Job, error) {
 	}
 	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
+	if err := j.Run.Check(); err != nil {
+		return nil, err
+	}
+	if v := j.Runtime.Jitter; !(v >= 0 && v <= 1) {
+		return nil, diag.Errorf("runtime.jitter: %g; give the standard deviation between ranks as a share, as in 0.01", v)
+	}
+	if err := j.Runtime.Stragglers.check(j.GPUs); err != nil {
+		return nil, err
+	}
 	if f.Plan == nil {
 		j.Open = true
 		return j, nil

@@ -108,6 +108,9 @@ type Runtime struct {
 	Attention         string `yaml:"attention" json:"attention"`
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
+
+	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
+	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"` // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
 var recomputes = []string{"none", "selective", "full"}

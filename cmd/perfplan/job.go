@@ -45,14 +45,21 @@ var settings = []setting{
 	{"dp", "plan.dp", "N", "data-parallel degree; default: the rest of the GPUs", nil},
 	{"virtual-stages", "plan.virtual_stages", "N", "model chunks per pipeline rank", nil},
 	{"schedule", "plan.schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, ...", pipeline.Names()},
+	{"straggler", stragglers, "RANK", "a slow rank, as in rank=3,slowdown=1.3, or with slow links, as in rank=3,link=2 (repeatable)", nil},
 	{"data-parallel", "plan.data_parallel", "KIND", "ddp, zero1, zero2, zero3, fsdp1 or fsdp2", []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}},
 }
+
+// stragglers is the path of a flag that adds to what it was given before.
+const stragglers = "runtime.stragglers"
 
 // edit is one flag as given.
 type edit struct{ origin, path, value string }
 
 // jobFlags collects the edits of a command line in their order.
-type jobFlags struct{ edits []edit }
+type jobFlags struct {
+	own   []setting // of this command, in front of those of every command
+	edits []edit
+}
 
 // settingValue is the pflag.Value of a setting, and of --set when path is "".
 type settingValue struct {
@@ -64,6 +71,12 @@ func (v *settingValue) String() string { return "" }
 func (v *settingValue) Type() string   { return v.value }
 
 func (v *settingValue) Set(text string) error {
+	for i := range v.flags.edits {
+		if x := &v.flags.edits[i]; v.path == stragglers && x.path == stragglers {
+			x.value += "; " + text
+			return nil
+		}
+	}
 	if v.path != "" {
 		v.flags.edits = append(v.flags.edits, edit{"--" + v.flag, v.path, text})
 		return nil
@@ -78,7 +91,7 @@ func (v *settingValue) Set(text string) error {
 
 func (f *jobFlags) add(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
-	for _, s := range settings {
+	for _, s := range slices.Concat(f.own, settings) {
 		cmd.Flags().Var(&settingValue{f, s}, s.flag, s.help)
 		if s.known != nil {
 			complete(cmd, s.flag, s.known)
@@ -100,19 +113,26 @@ func (f *jobFlags) load(e *env, args []string) (*strategies.Job, *yaml.Node, err
 	if err != nil {
 		return nil, nil, err
 	}
+	j, _, err := f.decode(doc)
+	return j, doc.Root, err
+}
+
+// decode applies the flags to a document and decodes the result. malformed says that
+// an error is about how something is written, not about a rule of jobs. It changes
+// the document but none of its nodes.
+func (f *jobFlags) decode(doc *yamlx.Document) (j *strategies.Job, malformed bool, err error) {
 	modelName, err := f.openModel(doc)
 	if err != nil {
-		return nil, nil, err
+		return nil, true, err
 	}
 	machineName := f.openHardware(doc)
 	for _, x := range f.edits {
 		if err := doc.Set(x.origin, x.path, x.value, under(x.path)); err != nil {
-			return nil, nil, err
+			return nil, true, err
 		}
 	}
-	j, err := strategies.Decode(doc, doc.Root)
-	if err != nil {
-		return nil, nil, err
+	if j, err = strategies.Decode(doc, doc.Root); err != nil {
+		return nil, strategies.Malformed(doc, doc.Root), err
 	}
 	if modelName != "" {
 		j.ModelName = modelName + changed
@@ -122,7 +142,7 @@ func (f *jobFlags) load(e *env, args []string) (*strategies.Job, *yaml.Node, err
 		h.Name = machineName + changed
 		j.Hardware = &h
 	}
-	return j, doc.Root, nil
+	return j, false, nil
 }
 
 // changed marks the name of something that flags set a part of.
@@ -198,7 +218,7 @@ func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 }
 
 // jobKeys tell a job without a format from a model.
-var jobKeys = []string{"model", "hardware", "gpus", "runtime", "plan", "train"}
+var jobKeys = []string{"model", "hardware", "gpus", "runtime", "plan", "train", "run"}
 
 // jobOf is the document of a job that gives nothing but its model.
 func jobOf(model *yaml.Node) *yamlx.Document {
@@ -221,8 +241,11 @@ func (f *jobFlags) openModel(doc *yamlx.Document) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	*n = *found.Root
-	unplace(n)
+	unplace(found.Root)
+	root := *doc.Root
+	root.Content = slices.Clone(root.Content)
+	root.Content[slices.Index(root.Content, n)] = found.Root
+	doc.Root = &root
 	return name, nil
 }
 
@@ -239,7 +262,9 @@ func (f *jobFlags) openHardware(doc *yamlx.Document) string {
 	}
 	switch n := doc.At("hardware"); {
 	case n == nil:
-		doc.Root.Content = append(doc.Root.Content, scalar("hardware"), scalar(strategies.DefaultHardware))
+		root := *doc.Root
+		root.Content = slices.Concat(root.Content, []*yaml.Node{scalar("hardware"), scalar(strategies.DefaultHardware)})
+		doc.Root = &root
 		return strategies.DefaultHardware
 	case n.Kind == yaml.ScalarNode:
 		return n.Value

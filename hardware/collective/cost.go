@@ -104,6 +104,9 @@ func (f *Fabric) plan(op Op, g Group) *plan {
 		}
 	}
 	p := f.draw(key.op, key.group)
+	if f.LatencyScale > 0 {
+		p.law.delay(p.law.Latency() * units.Seconds(f.LatencyScale-1))
+	}
 	f.grow.Lock()
 	defer f.grow.Unlock()
 	next := map[planKey]*plan{key: p}

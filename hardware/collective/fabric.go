@@ -30,6 +30,7 @@ type Fabric struct {
 	NICRate          units.Rate    // of one, one direction
 	Transport        string        // infiniband, roce, efa, omnipath, ethernet
 	HopLatency       units.Seconds // beyond NCCL's tables, of one hop across nodes; 0 means the transport's usual
+	LatencyScale     float64       // factor on the latency of every operation, measured or not; 0 means 1
 	Efficiency       float64       // wire rate over line rate; 0 means the usual
 	Oversubscription float64       // of the leaf switches' uplinks; 0 means 1
 	InNetworkReduce  bool          // the network's switches reduce (SHARP) and NCCL uses them
@@ -50,7 +51,8 @@ func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw har
 		Switched: node.Switched.Value, Multicast: node.Multicast.Value, CPU: strings.ToLower(node.CPU.Value),
 		NICs: net.NICs.Value, NICRate: net.NICBandwidth.Value,
 		Transport: strings.ToLower(net.Transport.Value), HopLatency: net.Latency.Value,
-		Efficiency: net.Efficiency.Value, Oversubscription: net.Oversubscription.Value,
+		LatencyScale: net.LatencyScale.Value,
+		Efficiency:   net.Efficiency.Value, Oversubscription: net.Oversubscription.Value,
 		InNetworkReduce: net.InNetworkReduce.Value,
 	}
 	var err error

@@ -47,6 +47,15 @@ func (l *Law) Time(b units.Bytes) units.Seconds {
 // Latency is the time of a call of one byte.
 func (l *Law) Latency() units.Seconds { return l.Time(1) }
 
+// delay makes every call take so much longer, or shorter.
+func (l *Law) delay(t units.Seconds) {
+	for i, x := range l.times {
+		l.times[i] = math.Log(max(math.Exp(x)+float64(t), math.SmallestNonzeroFloat64))
+	}
+	l.low.at += float64(t)
+	l.high.at += float64(t)
+}
+
 // Rate is the algorithm bandwidth at the large end: bytes per second of further
 // bytes.
 func (l *Law) Rate() units.Rate {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -214,5 +215,30 @@ func BenchmarkPlan(b *testing.B) {
 	b.ReportAllocs()
 	for range b.N {
 		f.draw(AllReduce, Group{Ranks: 64, PerNode: 8, Sharing: 1})
+	}
+}
+
+// TestLatencyScale: every call takes the added latency longer, the shortest by the
+// factor, measured groups included.
+func TestLatencyScale(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	fabric := func(scale float64) *Fabric {
+		net := h.Network
+		net.LatencyScale = hardware.Of(scale)
+		f, err := FabricOf(h.GPU, h.Node, net, h.Software, h.Laws.Collectives...)
+		require.NoError(t, err)
+		return f
+	}
+	one, three := fabric(1), fabric(3)
+	for _, ranks := range []int64{2, 4, 8, 64} {
+		g := one.Group(ranks, 1)
+		for _, op := range Ops() {
+			latency := one.Law(op, g).Latency()
+			require.InEpsilon(t, 3*float64(latency), float64(three.Law(op, g).Latency()), 1e-9)
+			for _, b := range []units.Bytes{units.KiB, units.MiB, units.GiB} {
+				require.InEpsilon(t, float64(one.Time(op, b, g)+2*latency), float64(three.Time(op, b, g)), 0.02, "%s of %s", op, b)
+			}
+		}
 	}
 }

@@ -25,7 +25,7 @@ const module = "github.com/perfplan/perfplan"
 // imports only from layers above its own. Packages of one layer do not know each
 // other.
 var layers = [][]string{
-	{"internal/units", "internal/diag"},
+	{"internal/units", "internal/diag", "internal/parallel"},
 	{"internal/yamlx"},
 	{"model", "model/tape"},
 	{"model/recipe"},
@@ -37,12 +37,14 @@ var layers = [][]string{
 	{"calibrate/cuda", "calibrate/fit"},
 	{"calibrate/probe"},
 	{"calibrate"},
-	{"strategies/pipeline"}, // a leaf: strategies asks it which schedules are legal
+	{"strategies/pipeline", "strategies/goodput"}, // leaves: strategies asks which schedules are legal, and reads the settings of a run
 	{"strategies"},
 	{"strategies/dataparallel", "strategies/timeline", "strategies/memory/allocator"},
 	{"strategies/memory"},
 	{"strategies/estimate"},
 	{"strategies/search", "calibrate/runs"},
+	{"strategies/whatif"},
+	{"strategies/capacity"},
 	{"internal/report"},
 	{"examples"},
 	{"cmd/perfplan"},

@@ -45,6 +45,9 @@ func (e *Estimate) page() *page {
 	if len(r.Stages) > 1 {
 		p.section("Pipeline stages", stageGrid(r))
 	}
+	if r.Waiting != nil {
+		p.section("Stragglers", waitingFields(r))
+	}
 	if e.Choice != nil && len(e.Choice.Others) > 0 {
 		p.section("The next best plans", choiceGrid(e.Choice))
 	}
@@ -151,16 +154,21 @@ type part struct {
 // groups inside.
 func parts(r *estimate.Result) []part {
 	p := &r.Parts
-	return []part{
-		{"matrix products", "gemm", p.GEMM, nil},
-		{"attention", "attention", p.Attention, nil},
-		{"memory-bound kernels", "memory_bound", p.Memory, nil},
-		{"optimizer, copies, gaps", "gaps", p.Gaps, nil},
-		{"slowed by overlap", "contention", p.Contention, nil},
-		{"exposed communication", "exposed_comm", p.Exposed, exposed(r)},
-		{"waiting for the host", "host", p.Host, nil},
-		{"pipeline bubble", "bubble", p.Bubble, nil},
+	times := []units.Seconds{p.GEMM, p.Attention, p.Memory, p.Gaps, p.Contention, p.Exposed, p.Host, p.Bubble}
+	out := make([]part, len(timeNames))
+	for i, n := range timeNames {
+		out[i] = part{n[1], n[0], times[i], nil}
+		if n[0] == "exposed_comm" {
+			out[i].inner = exposed(r)
+		}
 	}
+	return out
+}
+
+// timeNames are the parts of the step, in their order: key and what people read.
+var timeNames = [][2]string{
+	{"gemm", "matrix products"}, {"attention", "attention"}, {"memory_bound", "memory-bound kernels"}, {"gaps", "optimizer, copies, gaps"},
+	{"contention", "slowed by overlap"}, {"exposed_comm", "exposed communication"}, {"host", "waiting for the host"}, {"bubble", "pipeline bubble"},
 }
 
 // exposed lists the groups that communicate in the open, largest first.
@@ -272,6 +280,31 @@ func stageGrid(r *estimate.Result) *grid {
 			s.Busy.String(), s.Bubble.String(), gibibytes(s.PeakAllocated))
 	}
 	return g
+}
+
+// waitingFields is what stragglers cost, and who waits for them.
+func waitingFields(r *estimate.Result) fields {
+	w := r.Waiting
+	var f fields
+	for _, s := range r.Job.Runtime.Stragglers {
+		text := ""
+		if s.Slowdown > 0 {
+			text = fmt.Sprintf("kernels take %g times as long", s.Slowdown)
+		}
+		if s.Link > 0 {
+			text = strings.TrimPrefix(text+fmt.Sprintf(", its collectives take %g times as long", s.Link), ", ")
+		}
+		f = append(f, [2]string{fmt.Sprintf("Rank %d", s.Rank), text})
+	}
+	f = append(f, [2]string{"Lost", fmt.Sprintf("%s of the throughput: the step takes %s instead of %s", percent(w.Lost), r.StepTime, w.Healthy)})
+	for i, g := range w.Groups {
+		label := ""
+		if i == 0 {
+			label = "Waiting"
+		}
+		f = append(f, [2]string{label, fmt.Sprintf("%s (%s): %s more per step, %s", plural(int(g.GPUs), "GPU"), g.Who, w.Each, g.Where)})
+	}
+	return f
 }
 
 // settings says what a candidate chose beside its plan.

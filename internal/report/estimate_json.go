@@ -48,6 +48,8 @@ type plainResult struct {
 	Energy float64      `json:"energy_j_per_step_per_gpu"`
 	Stages []plainStage `json:"stages"`
 
+	Waiting *plainWaiting `json:"stragglers,omitempty"`
+
 	Remedies []plainRemedy `json:"remedies"`
 	Notes    []diag.Note   `json:"notes"`
 }
@@ -104,6 +106,19 @@ type plainStage struct {
 	PeakAllocated float64 `json:"peak_allocated_bytes"`
 }
 
+type plainWaiting struct {
+	Healthy float64        `json:"healthy_step_time_s"`
+	Each    float64        `json:"wait_per_healthy_gpu_s"`
+	Lost    float64        `json:"throughput_lost"`
+	Groups  []plainWaiters `json:"waiting"`
+}
+
+type plainWaiters struct {
+	GPUs  int64  `json:"gpus"`
+	Who   string `json:"who"`
+	Where string `json:"where"`
+}
+
 type plainChoice struct {
 	Legal  int              `json:"legal"`
 	Fits   int              `json:"fits"`
@@ -132,7 +147,7 @@ func (e *Estimate) plain() plainResult {
 	r := e.Result
 	count := r.Job.Model.Params()
 	out := plainResult{
-		Schema: "result/v1", Versions: versions{e.Version}, Job: e.job(),
+		Schema: resultSchema, Versions: versions{e.Version}, Job: e.job(),
 		Model:    plainModel{r.Job.ModelName, count.Total, count.Active},
 		StepTime: float64(r.StepTime), Low: known(float64(r.Low)), High: known(float64(r.High)),
 		Forward: float64(r.Forward), Backward: float64(r.Backward), Optimizer: float64(r.Optimizer),
@@ -148,6 +163,12 @@ func (e *Estimate) plain() plainResult {
 	}
 	for _, s := range r.Stages {
 		out.Stages = append(out.Stages, plainStage{s.Rank, s.Layers, s.Params, float64(s.Forward), float64(s.Backward), float64(s.Busy), float64(s.Bubble), float64(s.PeakAllocated)})
+	}
+	if w := r.Waiting; w != nil {
+		out.Waiting = &plainWaiting{float64(w.Healthy), float64(w.Each), w.Lost, []plainWaiters{}}
+		for _, g := range w.Groups {
+			out.Waiting.Groups = append(out.Waiting.Groups, plainWaiters(g))
+		}
 	}
 	if c := e.Choice; c != nil {
 		out.Choice = &plainChoice{c.Legal, c.Fit, []plainCandidate{}}

@@ -61,6 +61,15 @@ func TestGolden(t *testing.T) {
 		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, FitFormats, true},
 		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, DiffFormats, true},
 		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, ListFormats, true},
+		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, waited(t), f, s) }, []Format{Text, JSON}, true},
+		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, TrainFormats, true},
+		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, SweepFormats, true},
+		{"sharded", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, sharded(t), f, s) }, []Format{Text, Markdown}, false},
+		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, SensitivityFormats, true},
+		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, ScaleFormats, true},
+		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return WriteDifference(b, difference(), f, s) }, DifferenceFormats, true},
+		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return WriteDeadline(b, clusters(t), f, s) }, CapacityFormats, true},
+		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return WriteLargest(b, largests(t), f, s) }, CapacityFormats, true},
 		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},
 	} {
 		for _, f := range c.formats {
@@ -83,7 +92,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md"}
+var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md", Plot: "plot.txt"}
 
 // TestColour: escape codes only where asked for, and the same text between them.
 func TestColour(t *testing.T) {

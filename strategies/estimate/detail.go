@@ -71,6 +71,9 @@ func (s *simulation) detail() *Detail {
 	n := int64(s.passesOf())
 	d := &Detail{}
 	calls := map[call]int64{}
+	if s.pipe != nil && s.pipe.path.sends[rank] > 0 {
+		calls[call{collective.SendRecv, ppGroup, s.pipe.path.bytes}] = s.pipe.path.sends[rank] * n
+	}
 	for c, k := range p.calls {
 		calls[c] += k
 	}

@@ -56,6 +56,9 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	e.memory.fill(r)
 	p.finish(r)
 	p.spread(s, r)
+	if err := r.waiting(); err != nil {
+		return nil, err
+	}
 	if o.Detail {
 		r.Detail = s.detail()
 		r.Detail.Memory = e.memory.peak.Points
@@ -145,7 +148,7 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 	c := config(j)
 	for i := len(e.known) - 1; i >= 0; i-- {
-		if m := e.known[i]; m.config == c && m.alone == (j.GPUs == 1) {
+		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.link == e.p.link() {
 			copy(e.known[i:], e.known[i+1:])
 			e.known[len(e.known)-1] = m
 			return m, nil

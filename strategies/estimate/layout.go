@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
@@ -11,10 +12,11 @@ import (
 // clock. All plans that cut layers alike share them.
 type priced struct {
 	config  ops.Config
-	alone   bool    // on one GPU, which waits for no other
-	units   []*unit // embedding, kinds of layers, head
-	layers  []int   // by layer, its unit
-	ratio   float64 // clock of the prices
+	pace    units.Seconds // of the prices of kernels
+	link    units.Seconds // of those of collectives
+	units   []*unit       // embedding, kinds of layers, head
+	layers  []int         // by layer, its unit
+	ratio   float64       // clock of the prices
 	chunks  map[string]*chunk
 	layouts map[layoutKey]*layout
 }
@@ -51,7 +53,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, alone: p.job.GPUs == 1, layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, link: p.link(), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))

@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
@@ -29,6 +31,7 @@ type path struct {
 	layout  *layout
 	ratio   float64
 	hop     units.Seconds
+	lags    []lag
 	collect units.Seconds // of received pieces, by the tensor ranks
 
 	result pipeline.Result
@@ -36,6 +39,8 @@ type path struct {
 	beside pipeline.Times  // the same beside a transfer
 	host   []float64       // host-bound part of a rank's actions
 	gather []units.Seconds // by rank: collecting received pieces
+	sends  []int64         // by rank: transfers of one micro batch
+	bytes  units.Bytes     // of one transfer
 	buffer pipeline.Buffer
 }
 
@@ -59,13 +64,13 @@ func (p *pricer) schedule() *pipeline.Plan {
 func (s *simulation) runPipeline() {
 	p, j, r := s.p, s.p.job, s.pipe
 	r.s, r.worst, r.calls = s, 0, r.calls[:0]
-	hop, collect := p.hop()
+	hop, collect, bytes := p.hop()
 	r.path = &r.paths[0]
 	if p.ratio < 1 {
 		r.path = &r.paths[1]
 	}
-	if x := r.path; x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect {
-		x.plan, x.layout, x.ratio, x.hop, x.collect = r.plan, s.layout, p.ratio, hop, collect
+	if x := r.path; x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
+		x.plan, x.layout, x.ratio, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.ratio, hop, collect, p.lags, bytes
 		x.run(p)
 	}
 	// The gradients of a stage are reduced in its last backward pass; what that
@@ -93,7 +98,7 @@ func (s *simulation) runPipeline() {
 func (r *pipelineRun) like(rank int) int {
 	l := r.s.layout
 	for i := range rank {
-		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) {
+		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) {
 			return i
 		}
 	}
@@ -107,17 +112,22 @@ func (x *path) run(p *pricer) {
 	resizeTimes(&x.times, plan)
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP))
+	x.sends = cleared(x.sends, int(j.Plan.PP))
 	x.times.Hop, x.times.Beside = x.hop, nil
 	n := units.Seconds(j.Train.GradAccumulation) / units.Seconds(plan.Copies)
 	for stage := range stages {
 		rank, c := plan.Where(stage)
 		ch := x.layout.stage(plan, rank, c)
 		f, b := p.passes(ch)
+		p.lag(rank).stretch(&f)
+		p.lag(rank).stretch(&b)
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
 			f.gather = x.collect
+			x.sends[rank]++ // a gradient
 		}
 		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
 			b.gather = x.collect
+			x.sends[rank]++ // an activation
 		}
 		x.gather[rank] += (f.gather + b.gather) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
@@ -147,6 +157,7 @@ type passTime struct {
 	seg    timeline.Segment
 	weight units.Seconds // of a backward pass, in weight gradients
 	fewer  units.Seconds // that its GEMMs take longer when a transfer holds multiprocessors
+	comm   units.Seconds // in collectives that nothing hides
 	gather units.Seconds // collecting its received input from the tensor ranks
 }
 
@@ -222,6 +233,8 @@ func (p *pricer) sum(c *chunk) (f, b passTime) {
 		f.seg.Add(&u.forward.whole)
 		f.fewer += u.forward.fewer
 		b.fewer += u.backward.fewer
+		f.comm += u.forward.exposed()
+		b.comm += u.backward.exposed()
 		b.weight += u.backward.weight
 	}
 	for i := len(list) - 1; i >= 0; i-- {
@@ -248,7 +261,7 @@ func (p *pricer) sum(c *chunk) (f, b passTime) {
 // parallelism), Megatron sends a part from each to its counterpart, which gathers
 // them (arXiv 2104.04473 section 4.1, scatter/gather optimization; DeepSpeed:
 // pipe_partitioned). PyTorch sends the whole from each.
-func (p *pricer) hop() (transfer, gather units.Seconds) {
+func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	j := p.job
 	tokens := j.Train.MicroBatch * j.Train.SequenceLength / j.Plan.CP
 	if j.Plan.SP() {
@@ -258,12 +271,12 @@ func (p *pricer) hop() (transfer, gather units.Seconds) {
 	if j.Precision.Autocast {
 		size = j.Precision.Weights.Size()
 	}
-	bytes := units.Bytes(tokens*j.Model.Hidden) * size
+	bytes = units.Bytes(tokens*j.Model.Hidden) * size
 	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
 		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return p.comm(collective.SendRecv, ppGroup, bytes), gather
+	return p.comm(collective.SendRecv, ppGroup, bytes), gather, bytes
 }
 
 // ends times what a rank does after its last action.
@@ -295,7 +308,8 @@ func (r *pipelineRun) ends(rank int) {
 	}
 	t := sim.Now
 	st.optimizerStep()
-	r.opt[rank] = sim.Now - t
+	r.reduce[rank] *= float64(p.lag(rank).link)
+	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + scale + r.opt[rank]
 }
 
@@ -329,9 +343,9 @@ func (r *pipelineRun) fill(out *Result) {
 		for _, u := range r.s.layout.stage(r.plan, w, c).list {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
-					kernels[k] += t * n
+					kernels[k] += t * n * r.s.p.lag(w).compute
 				}
-				addExposed(out.Exposed, sec, n)
+				addExposed(out.Exposed, sec, n*r.s.p.lag(w).link)
 			}
 		}
 		stage := r.plan.Stage(w, c)

@@ -48,9 +48,11 @@ type pricer struct {
 	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
 	groups [numGroups]collective.Group
-	ratio  float64 // SM clock over its maximum
-	rounds int     // of the search for it
-	memory float64 // time factor of memory-bound work at the current clock
+	ratio  float64       // SM clock over its maximum
+	rounds int           // of the search for it
+	memory float64       // time factor of memory-bound work at the current clock
+	pace   units.Seconds // time factor of kernels: the slowest of several ranks sets it
+	lags   []lag         // by pipeline rank; nil where nobody is slow
 	prices [prices]price
 	calls  map[call]int64 // collectives of data parallelism, when recorded
 }
@@ -64,7 +66,22 @@ func (p *pricer) begin(j *strategies.Job) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
+	p.lags, p.pace = lagsOf(j), 1
+	if j.GPUs > 1 {
+		p.pace = units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
+	}
+	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
+		p.pace *= p.lags[0].compute
+	}
 	p.placeGroups()
+}
+
+// lag is how slow a pipeline rank is.
+func (p *pricer) lag(rank int) lag {
+	if p.lags == nil {
+		return lag{1, 1}
+	}
+	return p.lags[rank]
 }
 
 // placeGroups lays the parallel groups on the machine in Megatron's order: tensor
@@ -122,7 +139,15 @@ func (p *pricer) commTime(op collective.Op, group group, bytes units.Bytes) unit
 	if at.bytes != bytes || at.op != op || at.group != g {
 		*at = price{op, g, bytes, p.fabric.Time(op, bytes, g)}
 	}
-	return at.time
+	return at.time * p.link()
+}
+
+// link is the time factor of collectives without pipeline.
+func (p *pricer) link() units.Seconds {
+	if len(p.lags) == 1 {
+		return p.lags[0].link
+	}
+	return 1
 }
 
 // device is the time of an op's kernels at the current clock.
@@ -131,13 +156,7 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 }
 
 // full is the same at the full clock.
-func (p *pricer) full(o *tape.Op) units.Seconds {
-	t := p.timer.Time(o)
-	if p.job.GPUs > 1 {
-		t *= units.Seconds(p.law.skew)
-	}
-	return t
-}
+func (p *pricer) full(o *tape.Op) units.Seconds { return p.timer.Time(o) * p.pace }
 
 // clocked is the time at the current clock of what takes t at the full one.
 func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {

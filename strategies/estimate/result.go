@@ -36,10 +36,11 @@ type Result struct {
 	Power  units.Watts // average per GPU
 	Energy units.Joules
 
-	Stages []Stage
-	Notes  []diag.Note
-	Spans  []timeline.Span
-	Detail *Detail // with Options.Detail
+	Waiting *Waiting // of a job with stragglers
+	Stages  []Stage
+	Notes   []diag.Note
+	Spans   []timeline.Span
+	Detail  *Detail // with Options.Detail
 
 	points []memory.Point
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+func newDiff(e *env) *cobra.Command {
+	var job jobFlags
+	var out output
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Which term moved between two jobs or two results",
+		Long: `Compare two predictions term by term: the settings that differ, the parts of the
+step and the classes of memory that moved, largest first, as a waterfall from one
+whole to the other.
+
+A and B are job files, models of the catalog, or results that perfplan estimate -o
+json wrote. Flags change both jobs.`,
+		Example: `  perfplan diff a.yaml b.yaml
+  perfplan diff before.json after.json -o csv`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			if len(args) != 2 {
+				return usage("%s needs two jobs or results, not %d, as in \"perfplan diff a.yaml b.yaml\"", cmd.CommandPath(), len(args))
+			}
+			var sides [2]whatif.Side
+			for i, name := range args {
+				if sides[i], err = side(e, &job, name); err != nil {
+					return err
+				}
+			}
+			return report.WriteDifference(e.out, whatif.Diff(sides[0], sides[1]), format, e.style)
+		},
+	}
+	out.addFlag(cmd, report.DifferenceFormats...)
+	job.add(cmd)
+	return cmd
+}
+
+// side reads a result, or predicts a job.
+func side(e *env, job *jobFlags, name string) (whatif.Side, error) {
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		doc, err := yamlx.ReadFile(name)
+		if err != nil {
+			return whatif.Side{}, err
+		}
+		if report.IsResult(doc) {
+			if len(job.edits) > 0 {
+				return whatif.Side{}, usage("%s changes a job, but %s is a result; compare the jobs instead", job.edits[0].origin, name)
+			}
+			return report.ReadResult(doc)
+		}
+	}
+	j, given, err := job.load(e, []string{name})
+	if err != nil {
+		return whatif.Side{}, err
+	}
+	r, err := predict(j, given, estimate.Options{})
+	if err != nil {
+		return whatif.Side{}, err
+	}
+	return report.SideOf(r, name)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/capacity"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+// commonMachines are asked about when neither the job nor a flag names hardware.
+const commonMachines = "a100-80g-sxm,h100-sxm,h200-sxm,b200-sxm"
+
+func newFit(e *env) *cobra.Command {
+	job := jobFlags{own: append([]setting{{"model", "model", "NAME", "catalog name, file or folder of the model", nil}}, runSettings...)}
+	var out output
+	var deadline, largest string
+	var most int64
+	cmd := &cobra.Command{
+		Use:   "fit [FILE | NAME | -] --deadline TIME --tokens N | --largest QUANTITY",
+		Short: "The smallest cluster that makes a deadline, or the largest job that fits",
+		Long: `With --deadline and --tokens: the smallest cluster of each kind of machine that
+trains the model in time, failures, checkpoints and spare nodes included. With
+--largest sequence, micro-batch or model: the largest that fits a given cluster.
+
+--hardware takes a list. Plans are the best simple ones, unless the job has its own.
+What is impossible is answered with the nearest that is possible, and exit code 3.
+Other arguments and flags are those of perfplan train.`,
+		Example: `  perfplan fit llama2-7b --tokens 2T --deadline 30d --hardware h100-sxm,h200-sxm
+  perfplan fit --model llama2-70b --gpus 64 --hardware h100-sxm --largest sequence`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			if (deadline == "") == (largest == "") {
+				return usage("%s needs either --deadline 30d with --tokens 2T, or --largest sequence, micro-batch or model", cmd.CommandPath())
+			}
+			if len(args) == 0 && largest == "model" {
+				args = []string{"gpt2"} // every model takes its place
+			}
+			doc, err := job.document(e, args)
+			if err != nil {
+				return err
+			}
+			machines, err := job.machines(doc)
+			if err != nil {
+				return err
+			}
+			if largest != "" {
+				return fitLargest(e, &job, doc, machines, largest, format)
+			}
+			limit, err := units.ParseSeconds(deadline)
+			if err != nil {
+				return usage("--deadline: %v", err)
+			}
+			if limit == 0 {
+				return usage("--deadline: 0; give a time, as in 30d")
+			}
+			decode, err := job.variants(doc, machines)
+			if err != nil {
+				return err
+			}
+			var list []*capacity.Cluster
+			for _, m := range machines.Values {
+				j, _, err := decode([]string{m})
+				if err != nil {
+					return err
+				}
+				c, err := capacity.Deadline(j, limit, most)
+				if err != nil {
+					return err
+				}
+				list = append(list, c)
+			}
+			if err := report.WriteDeadline(e.out, list, format, e.style); err != nil {
+				return err
+			}
+			if text := report.Deadlines(list); text != "" {
+				return broken{text}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&deadline, "deadline", "", "`TIME` in which to train, as in 30d")
+	cmd.Flags().StringVar(&largest, "largest", "", "`QUANTITY` to make as large as fits: sequence, micro-batch or model")
+	cmd.Flags().Int64Var(&most, "max-gpus", 32768, "largest cluster to try")
+	complete(cmd, "largest", []string{"sequence", "micro-batch", "model"})
+	out.addFlag(cmd, report.CapacityFormats...)
+	job.add(cmd)
+	return cmd
+}
+
+// machines takes --hardware out of the flags as a list; without one the job's own
+// machine stands, as the value "", and without that the common ones.
+func (f *jobFlags) machines(doc *yamlx.Document) (whatif.Axis, error) {
+	list := ""
+	f.edits = slices.DeleteFunc(f.edits, func(x edit) bool {
+		if x.path == "hardware" {
+			list = x.value
+		}
+		return x.path == "hardware"
+	})
+	switch {
+	case list != "":
+		return whatif.ParseAxis("hardware=" + list)
+	case doc.At("hardware") != nil:
+		return whatif.Axis{Path: "hardware", Values: []string{""}}, nil
+	}
+	return whatif.ParseAxis("hardware=" + commonMachines)
+}
+
+// fitLargest finds the largest value of a quantity on each machine.
+func fitLargest(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axis, name string, format report.Format) error {
+	q, err := capacity.ParseQuantity(name)
+	if err != nil {
+		return usage("--largest: %v", err)
+	}
+	for _, x := range job.edits {
+		if x.path == q.Path && q.Step > 0 {
+			return usage("--largest %s looks for what %s sets; leave one of them out", q.Name, x.origin)
+		}
+	}
+	job.edits = slices.DeleteFunc(job.edits, func(x edit) bool { return x.path == q.Path })
+	decode, err := job.variants(doc, machines, whatif.Axis{Path: q.Path})
+	if err != nil {
+		return err
+	}
+	var list []report.MachineLargest
+	for _, m := range machines.Values {
+		var gpus int64
+		name := m
+		found, err := capacity.FindLargest(q, func(value string) (*strategies.Job, error) {
+			j, _, err := decode([]string{m, value})
+			if j != nil {
+				gpus, name = j.GPUs, j.Hardware.Name
+			}
+			return j, err
+		})
+		if err != nil {
+			return err
+		}
+		list = append(list, report.MachineLargest{Hardware: name, GPUs: gpus, Largest: found})
+	}
+	if err := report.WriteLargest(e.out, list, format, e.style); err != nil {
+		return err
+	}
+	if text := report.Fitting(list); text != "" {
+		return broken{text}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+func newScale(e *env) *cobra.Command {
+	var job jobFlags
+	var out output
+	var plot string
+	cmd := &cobra.Command{
+		Use:   "scale [FILE | NAME | -] gpus=FROM..TO",
+		Short: "Strong and weak scaling: how far more GPUs pay",
+		Long: `Grow a job over numbers of GPUs: strong scaling keeps the job's global batch, weak
+scaling its batch per GPU. Each size gets its efficiency against the first legal
+one; where it falls below 80 %, the term that grew is named, and where the job
+cannot grow further, the rule.
+
+The plan keeps its degrees and data parallelism takes the GPUs; a job without a plan
+gets the best simple one at every size.`,
+		Example: `  perfplan scale llama2-7b gpus=8..4096 --data-parallel zero1
+  perfplan scale job.yaml gpus=8..1024 --plot scaling.svg`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			args, axes, err := axesOf(args)
+			if err != nil {
+				return err
+			}
+			if len(axes) != 1 {
+				return usage("%s needs one axis, as in gpus=8..4096", cmd.CommandPath())
+			}
+			gpus, err := whatif.GPUCounts(axes[0])
+			if err != nil {
+				return err
+			}
+			j, _, err := job.load(e, args)
+			if err != nil {
+				return err
+			}
+			x, err := whatif.Scale(j, gpus)
+			if err != nil {
+				return err
+			}
+			if plot != "" {
+				if err := writeFile(plot, func(f *os.File) error { return report.PlotScale(f, x) }); err != nil {
+					return usage("--plot: %v", err)
+				}
+			}
+			return report.WriteScale(e.out, x, format, e.style)
+		},
+	}
+	cmd.Flags().StringVar(&plot, "plot", "", "also draw the efficiencies into `FILE`, an SVG")
+	out.addFlag(cmd, report.ScaleFormats...)
+	job.add(cmd)
+	return cmd
+}

@@ -1,0 +1,7 @@
+// Package parallel runs one function over many values on all processors.
+//
+// The order of results is the order of the values, whatever finished first, so
+// that what is printed does not depend on the machine.
+//
+// strategies/whatif and strategies/capacity estimate many jobs with it, and come next.
+package parallel

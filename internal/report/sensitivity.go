@@ -1,0 +1,117 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+// Sensitivity is what a prediction depends on.
+type Sensitivity struct {
+	Estimate
+	Found *whatif.Sensitivity
+}
+
+// SensitivityFormats are the formats of WriteSensitivity.
+var SensitivityFormats = []Format{Text, JSON, YAML, CSV, Markdown}
+
+// WriteSensitivity prints what a prediction depends on.
+func WriteSensitivity(w io.Writer, x *Sensitivity, f Format, s Style) error {
+	return write(w, f, s, x.page, func() any { return x.plain() }, x.records)
+}
+
+// raiseTitle heads the column of a raise: "+50 %".
+func raiseTitle(f float64) string { return fmt.Sprintf("+%.0f %%", 100*f) }
+
+func (x *Sensitivity) page() *page {
+	p := &page{title: x.title()}
+	p.add(fields{{"Plan", x.planText()}, {"Step time", x.Result.StepTime.String() + rangeText(x.Result)}, {"Bound by", boundText(x.Result.Bound)}})
+	g := &grid{columns: []column{{title: "lever"}, {title: "now", right: true, drop: 2}, {title: "elasticity", right: true}}}
+	for _, f := range whatif.Raises {
+		g.columns = append(g.columns, column{title: raiseTitle(f), right: true})
+	}
+	misfit := false
+	for _, l := range x.Found.Levers {
+		cells := []string{l.Name, l.Now, fmt.Sprintf("%+.2f", rounded(l.Elasticity))}
+		for _, gain := range l.Gains {
+			cell := "-"
+			if gain.Known {
+				if cell = signed(gain.Throughput); !gain.Fits {
+					cell, misfit = cell+"*", true
+				}
+			}
+			cells = append(cells, cell)
+		}
+		g.row(cells...)
+	}
+	p.section("What is worth buying", paragraph("Elasticity is d ln step / d ln x; the rest is what more of one thing adds to tokens/s."), g)
+	if x.Result.Parts.Exposed > x.Result.StepTime/20 {
+		p.add(paragraph("NCCL runs its channels at rates of a fixed list, so links pay in steps."))
+	}
+	if misfit {
+		p.add(paragraph("* does not fit in memory"))
+	}
+	return p
+}
+
+// rounded has two decimals and no negative zero.
+func rounded(v float64) float64 { return math.Round(v*100)/100 + 0 }
+
+type plainSensitivity struct {
+	Schema   string       `json:"schema"`
+	Job      plainJob     `json:"job"`
+	StepTime float64      `json:"step_time_s"`
+	Levers   []plainLever `json:"levers"`
+}
+
+type plainLever struct {
+	Key        string      `json:"key"`
+	Name       string      `json:"name"`
+	Elasticity float64     `json:"step_time_elasticity"`
+	Throughput float64     `json:"throughput_elasticity"`
+	Gains      []plainGain `json:"gains"`
+}
+
+type plainGain struct {
+	Raise      float64  `json:"raise"`
+	Throughput *float64 `json:"throughput_gain"`
+	Fits       bool     `json:"fits"`
+}
+
+func (x *Sensitivity) plain() plainSensitivity {
+	out := plainSensitivity{Schema: "sensitivity/v1", Job: x.job(), StepTime: float64(x.Result.StepTime), Levers: []plainLever{}}
+	for _, l := range x.Found.Levers {
+		p := plainLever{Key: l.Key, Name: l.Name, Elasticity: l.Elasticity, Throughput: l.Throughput}
+		for i, g := range l.Gains {
+			q := plainGain{Raise: whatif.Raises[i], Fits: g.Fits}
+			if g.Known {
+				q.Throughput = &g.Throughput
+			}
+			p.Gains = append(p.Gains, q)
+		}
+		out.Levers = append(out.Levers, p)
+	}
+	return out
+}
+
+func (x *Sensitivity) records() ([]string, [][]string) {
+	header := []string{"lever", "step_time_elasticity", "throughput_elasticity"}
+	for _, f := range whatif.Raises {
+		header = append(header, fmt.Sprintf("throughput_gain_%.0f", 100*f))
+	}
+	var rows [][]string
+	for _, l := range x.Found.Levers {
+		row := []string{l.Key, number(l.Elasticity), number(l.Throughput)}
+		for _, g := range l.Gains {
+			cell := ""
+			if g.Known {
+				cell = number(g.Throughput)
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	return header, rows
+}

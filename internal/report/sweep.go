@@ -1,0 +1,307 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/memory"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+// Plot is a curve in characters.
+const Plot Format = "plot"
+
+// SweepFormats are the formats of WriteSweep.
+var SweepFormats = []Format{Text, JSON, YAML, CSV, Markdown, Plot}
+
+// WriteSweep prints a sweep.
+func WriteSweep(w io.Writer, t *whatif.Table, f Format, s Style) error {
+	if f == Plot {
+		return writeTrend(w, sweepTrend(t), s)
+	}
+	return write(w, f, s, func() *page { return sweepPage(t) }, func() any { return sweepPlain(t) }, func() ([]string, [][]string) { return sweepRecords(t) })
+}
+
+func sweepPage(t *whatif.Table) *page {
+	p := &page{title: fmt.Sprintf("%s, %s: %s", firstResult(t).Job.ModelName, plural(len(t.Points), "point"), axisNames(t.Axes))}
+	p.add(fields{{"Best", bestText(t)}})
+	p.section("By "+t.By.Title, sweepGrid(t))
+	if slices.ContainsFunc(t.Axes, func(a whatif.Axis) bool {
+		return strings.HasSuffix("."+a.Path, ".data_parallel") || a.Path == "data-parallel"
+	}) {
+		p.section("Memory of one GPU, in GiB: what each kind of data parallelism shards", shardGrid(t))
+	}
+	var refused bullets
+	for _, x := range t.Points {
+		if x.Err == nil {
+			continue
+		}
+		refused = append(refused, [2]string{pointName(t.Axes, x.Values) + ": " + ruleOf(t.Axes, x), ""})
+	}
+	if len(refused) > 0 {
+		p.section("Not legal", refused)
+	}
+	return p
+}
+
+// firstResult is that of the first legal point; a sweep has one.
+func firstResult(t *whatif.Table) *estimate.Result {
+	return t.Points[slices.IndexFunc(t.Points, func(p whatif.Point) bool { return p.Err == nil })].Result
+}
+
+func axisNames(axes []whatif.Axis) string {
+	names := make([]string, len(axes))
+	for i, a := range axes {
+		names[i] = a.Path
+	}
+	return strings.Join(names, " × ")
+}
+
+func pointName(axes []whatif.Axis, values []string) string {
+	parts := make([]string, len(axes))
+	for i, a := range axes {
+		parts[i] = a.Path + "=" + values[i]
+	}
+	return strings.Join(parts, " ")
+}
+
+// ruleOf is the rule that refuses a point, without the setting or the flag that it
+// begins with and the excerpt of the file that it points at.
+func ruleOf(axes []whatif.Axis, p whatif.Point) string {
+	text, _, _ := strings.Cut(p.Err.Error(), "\n")
+	for i, a := range axes {
+		text = strings.TrimPrefix(text, a.Path+"="+p.Values[i]+": ")
+	}
+	if origin, rule, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(origin, "--") {
+		return rule
+	}
+	return text
+}
+
+func bestText(t *whatif.Table) string {
+	if t.Best < 0 {
+		return "none of the points fits in memory"
+	}
+	s := pointName(t.Axes, t.Points[t.Best].Values)
+	if len(t.Ties) > 0 {
+		names := make([]string, len(t.Ties))
+		for i, k := range t.Ties {
+			names[i] = pointName(t.Axes, t.Points[k].Values)
+		}
+		s += "; within 0.1 %: " + strings.Join(names, ", ")
+	}
+	return s
+}
+
+// shownAxes are the axes with more than one value, and their columns.
+func shownAxes(t *whatif.Table) (shown []int, columns []column) {
+	for i, a := range t.Axes {
+		if len(a.Values) > 1 || len(t.Axes) == 1 {
+			shown = append(shown, i)
+			columns = append(columns, column{title: a.Path[strings.LastIndexByte(a.Path, '.')+1:], right: a.Numbers() != nil})
+		}
+	}
+	return shown, columns
+}
+
+func sweepGrid(t *whatif.Table) *grid {
+	shown, columns := shownAxes(t)
+	g := &grid{columns: columns}
+	plans := false // worth a column when the axes do not say it all
+	for _, p := range t.Points {
+		plans = plans || p.Result != nil && settings(p.Result.Job) != settings(firstResult(t).Job)
+	}
+	g.columns = append(g.columns, column{title: "step", right: true}, column{title: "vs best", right: true}, column{title: "tokens/s/GPU", right: true, drop: 3},
+		column{title: "MFU", right: true, drop: 5}, column{title: "used GiB", right: true}, column{title: "exposed", right: true, drop: 2}, column{title: "sent GiB", right: true, drop: 1},
+		column{title: "bound", drop: 7}, column{title: "plan", flex: 40, least: 16, drop: 6}, column{})
+	for i, p := range t.Points {
+		var cells []string
+		for _, k := range shown {
+			cells = append(cells, p.Values[k])
+		}
+		if r := p.Result; r != nil {
+			cells = append(cells, r.StepTime.String(), versus(t, r), thousands(r.TokensPerSecond), percent(r.MFU), gibibytes(r.Memory.DeviceUsed), r.Parts.Exposed.String(),
+				gibibytes(p.Sent), r.Bound, planCell(plans, r), mark(t, i))
+		} else {
+			cells = append(cells, "-", "-", "-", "-", "-", "-", "-", "-", "-", "not legal")
+		}
+		g.lines = append(g.lines, line{cells: cells, sum: i == t.Best})
+	}
+	return g.withoutEmpty()
+}
+
+// shardGrid splits the memory of every point by what data parallelism shards.
+func shardGrid(t *whatif.Table) *grid {
+	shown, columns := shownAxes(t)
+	g := &grid{columns: columns}
+	classes := []memory.Class{memory.Parameters, memory.Gradients, memory.OptimizerStates, memory.Gathered, memory.Activations}
+	for i, title := range []string{"parameters", "gradients", "optimizer", "gathered", "activations", "other"} {
+		g.columns = append(g.columns, column{title: title, right: true, drop: max(i-2, 0)})
+	}
+	for i, p := range t.Points {
+		if p.Err != nil {
+			continue
+		}
+		m := &p.Result.Memory
+		var cells []string
+		for _, k := range shown {
+			cells = append(cells, p.Values[k])
+		}
+		rest := m.DeviceUsed
+		for _, c := range classes {
+			cells, rest = append(cells, gibibytes(m.By[c])), rest-m.By[c]
+		}
+		g.lines = append(g.lines, line{cells: append(cells, gibibytes(rest)), sum: i == t.Best})
+	}
+	return g
+}
+
+func planCell(shown bool, r *estimate.Result) string {
+	if !shown {
+		return "-"
+	}
+	return settings(r.Job)
+}
+
+func mark(t *whatif.Table, i int) string {
+	switch r := t.Points[i].Result; {
+	case i == t.Best:
+		return "◄ best"
+	case slices.Contains(t.Ties, i):
+		return "as good"
+	case !r.Memory.Fits:
+		return "does not fit"
+	}
+	return ""
+}
+
+// versus is how much worse a point is than the best, in the objective.
+func versus(t *whatif.Table, r *estimate.Result) string {
+	if t.Best < 0 {
+		return "-"
+	}
+	a, b := t.By.Of(r), t.By.Of(t.Points[t.Best].Result)
+	if a == 0 || b == 0 {
+		return "-"
+	}
+	return signed(a/b - 1)
+}
+
+type plainSweep struct {
+	Schema    string            `json:"schema"`
+	Objective string            `json:"objective"`
+	Axes      []plainAxis       `json:"axes"`
+	Points    []plainSweepPoint `json:"points"`
+	Best      *int              `json:"best"`
+	Ties      []int             `json:"ties"`
+	Resolved  *strategies.Plan  `json:"best_plan"`
+}
+
+type plainAxis struct {
+	Path   string   `json:"path"`
+	Values []string `json:"values"`
+}
+
+type plainSweepPoint struct {
+	Values     ordered          `json:"values"`
+	Legal      bool             `json:"legal"`
+	Rule       string           `json:"rule,omitempty"`
+	Objective  *float64         `json:"objective"`
+	GPUs       int64            `json:"gpus,omitempty"`
+	Plan       *strategies.Plan `json:"plan,omitempty"`
+	StepTime   *float64         `json:"step_time_s"`
+	Tokens     *float64         `json:"tokens_per_s_per_gpu"`
+	MFU        *float64         `json:"mfu"`
+	DeviceUsed *float64         `json:"device_used_bytes"`
+	Fits       bool             `json:"fits"`
+	Memory     ordered          `json:"memory_by_class_bytes,omitempty"`
+	Exposed    *float64         `json:"exposed_comm_total_s"`
+	Sent       *float64         `json:"sent_bytes_per_gpu"`
+	Bound      string           `json:"bound,omitempty"`
+	Energy     *float64         `json:"energy_j_per_step_per_gpu"`
+}
+
+func sweepPlain(t *whatif.Table) any {
+	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Axes: []plainAxis{}, Ties: append([]int{}, t.Ties...)}
+	if t.Best >= 0 {
+		out.Best, out.Resolved = &t.Best, &t.Points[t.Best].Result.Job.Plan
+	}
+	for _, a := range t.Axes {
+		out.Axes = append(out.Axes, plainAxis{a.Path, a.Values})
+	}
+	for _, p := range t.Points {
+		x := plainSweepPoint{Legal: p.Err == nil}
+		for i, a := range t.Axes {
+			x.Values = append(x.Values, entry{a.Path, p.Values[i]})
+		}
+		if p.Err != nil {
+			x.Rule = ruleOf(t.Axes, p)
+		} else {
+			r := p.Result
+			value := func(v float64) *float64 { return &v }
+			x.Objective, x.GPUs, x.Plan, x.StepTime, x.Tokens, x.MFU = known(t.By.Of(r)), r.Job.GPUs, &r.Job.Plan, value(float64(r.StepTime)), &r.TokensPerSecond, &r.MFU
+			x.Memory = memoryOf(&r.Memory).ByClass
+			x.DeviceUsed, x.Fits, x.Exposed, x.Sent, x.Bound, x.Energy = value(float64(r.Memory.DeviceUsed)), r.Memory.Fits, value(float64(r.Parts.Exposed)), value(float64(p.Sent)), r.Bound, known(float64(r.Energy))
+		}
+		out.Points = append(out.Points, x)
+	}
+	return out
+}
+
+// sweepRecords is one row per point: its values, then the columns of an estimate.
+func sweepRecords(t *whatif.Table) ([]string, [][]string) {
+	var header, inner []string
+	var rows [][]string
+	for _, a := range t.Axes {
+		header = append(header, "axis."+a.Path)
+	}
+	for _, p := range t.Points {
+		if p.Result != nil {
+			inner, _ = (&Estimate{Result: p.Result}).records()
+			break
+		}
+	}
+	header = append(append(header, inner...), "sent_bytes_per_gpu", "objective", "best", "rule")
+	for i, p := range t.Points {
+		row := slices.Clone(p.Values)
+		if p.Result == nil {
+			row = append(append(row, make([]string, len(inner)+2)...), "false", ruleOf(t.Axes, p))
+		} else {
+			_, cells := (&Estimate{Result: p.Result}).records()
+			row = append(append(row, cells[0]...), number(float64(p.Sent)), number(t.By.Of(p.Result)), fmt.Sprint(i == t.Best), "")
+		}
+		rows = append(rows, row)
+	}
+	return header, rows
+}
+
+// sweepTrend is the objective over the longest axis of numbers; other axes make a
+// series each.
+func sweepTrend(t *whatif.Table) *trend {
+	at := 0
+	for i, a := range t.Axes {
+		if a.Numbers() != nil && (t.Axes[at].Numbers() == nil || len(a.Values) > len(t.Axes[at].Values)) {
+			at = i
+		}
+	}
+	a := &t.Axes[at]
+	c := &trend{title: "By " + t.By.Title, x: a.Path, y: t.By.Title, at: a.Numbers(), names: a.Values}
+	for _, p := range t.Points {
+		others := make([]string, 0, len(t.Axes))
+		for i, v := range p.Values {
+			if i != at {
+				others = append(others, t.Axes[i].Path+"="+v)
+			}
+		}
+		y := missing
+		if r := p.Result; r != nil && r.Memory.Fits && t.By.Of(r) != 0 {
+			y = t.By.Of(r)
+		}
+		c.add(strings.Join(others, " "), slices.Index(a.Values, p.Values[at]), y)
+	}
+	return c
+}

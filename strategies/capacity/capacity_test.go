@@ -1,0 +1,172 @@
+package capacity
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+func decode(text string) (*strategies.Job, error) {
+	doc, err := yamlx.Parse("job.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return strategies.Decode(doc, doc.Root)
+}
+
+func job(t require.TestingT, text string) *strategies.Job {
+	j, err := decode(text)
+	require.NoError(t, err, text)
+	return j
+}
+
+func trained(t require.TestingT, text string) *Training {
+	r, err := whatif.Predict(job(t, text), estimate.Options{})
+	require.NoError(t, err)
+	x, err := Train(r)
+	require.NoError(t, err)
+	return x
+}
+
+const day = units.Seconds(86400)
+
+// TestTrainLaws: days times GPUs are the GPU-hours, cost and energy follow them, and
+// the time is that of the steps over the goodput.
+func TestTrainLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		gpus := rapid.SampledFrom([]int{8, 64, 512}).Draw(t, "gpus")
+		price := rapid.Float64Range(0.5, 20).Draw(t, "price")
+		spares := rapid.IntRange(0, 4).Draw(t, "spares")
+		text := fmt.Sprintf(`{model: llama2-7b, hardware: h100-sxm, gpus: %d, plan: {data_parallel: zero1}, run: {tokens: %dB, price_per_gpu_hour: %g, spare_nodes: %d, straggler_loss: %g}}`,
+			gpus, rapid.IntRange(1, 3000).Draw(t, "tokens"), price, spares, rapid.Float64Range(0, 0.2).Draw(t, "stragglers"))
+		x := trained(t, text)
+		require.EqualValues(t, gpus+8*spares, x.GPUs)
+		require.InEpsilon(t, float64(x.Time)/3600*float64(x.GPUs), x.GPUHours, 1e-9)
+		require.InEpsilon(t, x.GPUHours*price, x.Cost, 1e-9)
+		require.GreaterOrEqual(t, float64(x.Steps)*x.Result.Job.Tokens(), x.Tokens)
+		require.Less(t, float64(x.Steps-1)*x.Result.Job.Tokens(), x.Tokens)
+		require.InEpsilon(t, float64(x.Result.StepTime)*float64(x.Steps), float64(x.Time)*x.Plan.Goodput, 1e-9)
+		require.LessOrEqual(t, x.Low, x.Time)
+		require.GreaterOrEqual(t, x.High, x.Time)
+		require.LessOrEqual(t, float64(x.GPUEnergy), float64(x.Result.Power)*float64(x.Time)*float64(gpus)*(1+1e-9))
+		require.InEpsilon(t, float64(x.GPUEnergy)*1.59*1.2, float64(x.SiteEnergy), 1e-9)
+	})
+}
+
+// TestBLOOM: 366 B tokens on 384 A100 took 1,082,990 GPU-hours in three and a half
+// months, and a full checkpoint 2.3 TB (BLOOM, arXiv 2211.05100, section 3.2).
+func TestBLOOM(t *testing.T) {
+	x := trained(t, `{model: bloom-176b, hardware: a100-80g-sxm, gpus: 384, runtime: {recipe: megatron-deepspeed}, plan: {tp: 4, pp: 12, data_parallel: zero1},
+		train: {sequence_length: 2048, micro_batch: 2, global_batch: 2048, recompute: full}, run: {tokens: 366B, spare_nodes: 4}}`)
+	require.InEpsilon(t, 2.3e12, float64(x.Checkpoint), 0.1)
+	require.InEpsilon(t, 1_082_990, x.GPUHours, 0.25)
+}
+
+func TestTrainNeedsTokens(t *testing.T) {
+	r, err := whatif.Predict(job(t, `{model: gpt2, gpus: 8}`), estimate.Options{})
+	require.NoError(t, err)
+	_, err = Train(r)
+	require.ErrorContains(t, err, "run.tokens: is missing; say how much to train on, as in --tokens 2T")
+}
+
+func TestTrainWithoutPrice(t *testing.T) {
+	x := trained(t, `{model: gpt2, hardware: h100-sxm, gpus: 8, run: {tokens: 1B}}`)
+	require.Zero(t, x.Cost)
+	require.Equal(t, "price.unknown", x.Notes[0].Code)
+	require.Contains(t, trained(t, `{model: gpt2, hardware: aws-p5, gpus: 8, run: {tokens: 1B}}`).PriceSource, "AWS")
+}
+
+// TestDeadline: the cluster makes it, and no smaller one does (all are tried).
+func TestDeadline(t *testing.T) {
+	const text = `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 480}, run: {tokens: 500B}}`
+	for _, days := range []units.Seconds{5, 20, 100} {
+		c, err := Deadline(job(t, text), days*day, 512)
+		require.NoError(t, err)
+		require.True(t, c.Met)
+		require.LessOrEqual(t, c.Training.Time, days*day)
+		require.LessOrEqual(t, c.Floor, c.Nodes)
+		for n := int64(1); n < c.Nodes; n++ {
+			r, err := c.at(8 * n)
+			if err != nil {
+				continue
+			}
+			x, err := Train(r)
+			require.NoError(t, err)
+			require.Greater(t, x.Time, days*day, "%d nodes", n)
+		}
+	}
+}
+
+// TestNearest: what cannot be met is answered with the fastest that was tried.
+func TestNearest(t *testing.T) {
+	c, err := Deadline(job(t, `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 64}, run: {tokens: 2T}}`), day, 4096)
+	require.NoError(t, err)
+	require.False(t, c.Met)
+	require.NotNil(t, c.Training, "%v", c.Err)
+	require.Greater(t, c.Training.Time, day)
+
+	c, err = Deadline(job(t, `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 64}, run: {tokens: 2T}}`), 20*day, 4096)
+	require.NoError(t, err)
+	require.False(t, c.Met)
+	require.EqualValues(t, 8, c.Nodes, "64 sequences do not divide further")
+
+	c, err = Deadline(job(t, `{model: llama2-70b, hardware: h100-sxm, plan: {data_parallel: ddp}, run: {tokens: 2T}}`), 30*day, 1024)
+	require.NoError(t, err)
+	require.False(t, c.Met)
+	require.Nil(t, c.Training, "70 B parameters fit into no GPU")
+	require.Positive(t, c.Tried)
+
+	_, err = Deadline(job(t, `{model: llama2-7b, run: {tokens: 2T}}`), day, 4)
+	require.ErrorContains(t, err, "--max-gpus: 4; a node of h100-sxm has 8")
+	_, err = Deadline(job(t, `{model: llama2-7b}`), day, 64)
+	require.ErrorContains(t, err, "run.tokens: is missing")
+}
+
+func TestLargest(t *testing.T) {
+	find := func(name, form string) *Largest {
+		q, err := ParseQuantity(name)
+		require.NoError(t, err)
+		x, err := FindLargest(q, func(v string) (*strategies.Job, error) { return decode(fmt.Sprintf(form, v)) })
+		require.NoError(t, err)
+		return x
+	}
+	const sequence = `{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {tp: 2, data_parallel: zero1}, train: {sequence_length: %s, recompute: full}}`
+	x := find("sequence", sequence)
+	require.True(t, x.Best.fits())
+	var n, next int
+	fmt.Sscan(x.Best.Value, &n)
+	fmt.Sscan(x.Next.Value, &next)
+	require.Equal(t, n+1024, next, "the next does not fit")
+	require.False(t, x.Next.fits())
+
+	const batch = `{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero3}, train: {micro_batch: %s}}`
+	x = find("micro-batch", batch)
+	fmt.Sscan(x.Best.Value, &n)
+	fmt.Sscan(x.Next.Value, &next)
+	require.Equal(t, n+1, next)
+
+	x = find("model", `{model: %s, hardware: l4, gpus: 1, plan: {}, train: {sequence_length: 512}}`)
+	require.True(t, x.Best.fits())
+	more := x.Next.Result.Job.Model.Params().Total
+	require.Greater(t, more, x.Best.Result.Job.Model.Params().Total)
+
+	x = find("micro-batch", `{model: llama2-70b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: ddp}, train: {micro_batch: %s}}`)
+	require.Nil(t, x.Best)
+	require.Equal(t, "1", x.Next.Value, "the nearest")
+
+	_, err := ParseQuantity("modell")
+	require.ErrorContains(t, err, `did you mean "model"?`)
+	q, _ := ParseQuantity("micro-batch")
+	_, err = FindLargest(q, func(v string) (*strategies.Job, error) {
+		return decode(`{model: llama2-7b, gpus: 8, plan: {tp: 3}, train: {micro_batch: ` + v + `}}`)
+	})
+	require.ErrorContains(t, err, "tp 3", "nothing is legal")
+}

@@ -1,0 +1,161 @@
+package capacity
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/whatif"
+)
+
+// Cluster is the answer for one kind of machine.
+type Cluster struct {
+	Job      *strategies.Job // as asked, on some number of GPUs
+	Deadline units.Seconds
+	Met      bool
+	Training *Training // of the smallest cluster that makes it, else of the fastest; nil: no size is legal and fits
+	Nodes    int64
+	Floor    int64 // nodes that could make it at the arithmetic peak, without a loss
+	Tried    int   // sizes that were estimated
+	Err      error // why no size was possible
+}
+
+// Deadline finds the smallest number of whole nodes on which a job trains on its
+// tokens (run.tokens) in time, failures and checkpoints included. The plan is the
+// best simple one of every size, or the job's own with data parallelism over the
+// GPUs. Sizes up to most GPUs are tried: from the floor upwards until one makes it,
+// then between the last two. That takes for granted that more nodes are not slower;
+// the next size is the one that would be in time if the GPU-hours stayed the same,
+// or the middle when that was of no help. Where none makes it, the same search ends
+// at the largest that is legal.
+func Deadline(j *strategies.Job, deadline units.Seconds, most int64) (*Cluster, error) {
+	if !j.Run.Tokens.IsSet() {
+		return nil, diag.Errorf("run.tokens: is missing; say how much to train on, as in --tokens 2T")
+	}
+	node := j.Hardware.Node.GPUs.Value
+	c := &Cluster{Job: j, Deadline: deadline, Floor: floor(j, deadline)}
+	last := most / node
+	if last < 1 {
+		return nil, diag.Errorf("--max-gpus: %d; a node of %s has %d", most, j.Hardware.Name, node)
+	}
+
+	// from returns the first size in [a, b) that is legal, 0 when there is none.
+	from := func(a, b int64) (int64, *estimate.Result, error) {
+		for n := a; n < b; n++ {
+			r, err := c.at(n * node)
+			if err == nil {
+				return n, r, nil
+			}
+			if !diag.IsInput(err) {
+				return 0, nil, err
+			}
+			if c.Err == nil {
+				c.Err = err
+			}
+		}
+		return 0, nil, nil
+	}
+	guess := int64(0) // what the latest size says of the right one; 0: nothing
+	// makes estimates a size and keeps it when it is the best answer so far.
+	makes := func(n int64, r *estimate.Result) (bool, error) {
+		c.Tried++
+		guess = 0
+		if !r.Memory.Fits {
+			return false, nil
+		}
+		t, err := Train(r)
+		if err != nil {
+			if diag.IsInput(err) { // so many GPUs that failures leave no time
+				return false, nil
+			}
+			return false, err
+		}
+		in := t.Time <= deadline
+		guess = int64(math.Ceil(float64(n) * float64(t.Time/deadline)))
+		if in || !c.Met && (c.Training == nil || t.Time < c.Training.Time) {
+			c.Training, c.Nodes, c.Met = t, n, c.Met || in
+		}
+		return in, nil
+	}
+
+	below, above := int64(0), int64(0) // the largest size known to be late; the smallest that is not, or last + 1
+	for n := min(c.Floor, last); above == 0; {
+		end := min(2*n, last+1)
+		k, r, err := from(n, end)
+		if err != nil {
+			return nil, err
+		}
+		if k > 0 {
+			in, err := makes(k, r)
+			if err != nil {
+				return nil, err
+			}
+			if in {
+				above = k
+				break
+			}
+			below = k
+		}
+		if n = end; k > 0 {
+			n = min(max(k+1, guess), 4*k)
+		}
+		if n > last {
+			above = last + 1
+		}
+	}
+	for helped := true; above-below > 1; {
+		width := above - below
+		mid := (below + above) / 2
+		if helped && guess > 0 {
+			mid = min(max(guess, below+1), above-1)
+		}
+		k, r, err := from(mid, above)
+		if err != nil {
+			return nil, err
+		}
+		if k == 0 { // nothing legal from there on
+			above, helped = mid, false
+			continue
+		}
+		in, err := makes(k, r)
+		if err != nil {
+			return nil, err
+		}
+		if in {
+			above = k
+		} else {
+			below = k
+		}
+		helped = !helped || 2*(above-below) <= width
+	}
+	return c, nil
+}
+
+// at estimates the job on so many GPUs.
+func (c *Cluster) at(gpus int64) (*estimate.Result, error) {
+	next := *c.Job
+	next.GPUs = gpus
+	if !c.Job.Open {
+		p := c.Job.Plan
+		p.DP = 0
+		if err := next.SetPlan(p); err != nil {
+			return nil, err
+		}
+	}
+	return whatif.Predict(&next, estimate.Options{})
+}
+
+// floor is the number of nodes that have enough arithmetic, at the highest peak of
+// the GPU and without any loss, to be in time.
+func floor(j *strategies.Job, deadline units.Seconds) int64 {
+	var peak units.FLOPRate
+	for _, d := range []string{"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"} {
+		peak = max(peak, j.Hardware.GPU.Peak.Of(d))
+	}
+	tokens := float64(j.Run.Tokens.Value)
+	perToken := 3 * j.Model.ForwardFLOPs(j.Train.SequenceLength, j.Train.SequenceLength, true).Total() / units.FLOPs(j.Train.SequenceLength)
+	gpus := tokens * float64((perToken).At(peak)) / float64(deadline)
+	return max(1, int64(math.Ceil(gpus/float64(j.Hardware.Node.GPUs.Value))))
+}

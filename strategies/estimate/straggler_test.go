@@ -1,0 +1,88 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+)
+
+func predicted(t require.TestingT, text string) *Result {
+	doc, err := yamlx.Parse("job.yaml", []byte(text))
+	require.NoError(t, err)
+	j, err := strategies.Decode(doc, doc.Root)
+	require.NoError(t, err, text)
+	r, err := Estimate(j, Options{})
+	require.NoError(t, err)
+	return r
+}
+
+// TestStragglers: a slow rank never makes a step faster, nor slower than all of it
+// by the factor; the slower, the longer; who waits and who is slow are all GPUs. (On
+// a GPU whose clock the power limit does not move: waiting leaves power for others.)
+func TestStragglers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		plan := rapid.SampledFrom([]string{"tp: 2, pp: 2", "tp: 1, pp: 1", "tp: 2, pp: 1", "tp: 1, pp: 4"}).Draw(t, "plan")
+		kind := rapid.SampledFrom([]string{"slowdown", "link"}).Draw(t, "kind")
+		rank := rapid.IntRange(0, 15).Draw(t, "rank")
+		factor := rapid.Float64Range(1, 3).Draw(t, "factor")
+		at := func(f float64) *Result {
+			return predicted(t, fmt.Sprintf(`{model: llama2-7b, hardware: a100-80g-sxm, gpus: 16, runtime: {recipe: megatron-core, stragglers: "rank=%d,%s=%g"}, plan: {%s, data_parallel: zero1}, train: {sequence_length: 2048, grad_accumulation: 8}}`, rank, kind, f, plan))
+		}
+		slow, slower := at(factor), at(factor*1.5)
+		w := slow.Waiting
+		const rounding = 0.002 // such as in what overlaps
+		require.GreaterOrEqual(t, float64(slow.StepTime), float64(w.Healthy)*(1-rounding))
+		require.LessOrEqual(t, float64(slow.StepTime), float64(w.Healthy)*factor*(1+rounding))
+		require.GreaterOrEqual(t, float64(slower.StepTime), float64(slow.StepTime)*(1-rounding))
+		gpus := int64(1)
+		for _, g := range w.Groups {
+			gpus += g.GPUs
+		}
+		require.EqualValues(t, 16, gpus)
+		require.InDelta(t, float64(slow.StepTime), float64(slow.Parts.Total()), 1e-9)
+	})
+}
+
+// A slow rank of a pipeline slows its stage only, and a part of that hides in the
+// bubbles of its neighbours' wait: less is lost than where all ranks meet.
+func TestSlowStage(t *testing.T) {
+	at := func(plan, straggler string) *Result {
+		return predicted(t, fmt.Sprintf(`{model: llama2-7b, hardware: a100-80g-sxm, gpus: 8, runtime: {recipe: megatron-core%s}, plan: {%s, data_parallel: zero1}, train: {sequence_length: 2048, grad_accumulation: 16}}`, straggler, plan))
+	}
+	const slow = `, stragglers: [{rank: 2, slowdown: 1.2}]`
+	healthy, staged := at("pp: 4", ""), at("pp: 4", slow)
+	require.Equal(t, healthy.StepTime, staged.Waiting.Healthy)
+	require.Nil(t, healthy.Waiting)
+	for i, s := range staged.Stages { // rank 2 of 8 in 4 stages of 2
+		busy := float64(s.Busy / healthy.Stages[i].Busy)
+		if i == 1 {
+			require.InDelta(t, 1.2, busy, 0.01)
+		} else {
+			require.InDelta(t, 1, busy, 1e-9, "stage %d", i)
+			require.Greater(t, s.Bubble, healthy.Stages[i].Bubble)
+		}
+	}
+	require.Less(t, staged.Waiting.Lost, at("tp: 1", slow).Waiting.Lost)
+}
+
+// TestExpectedMaximum against the exact means of normal order statistics (Harter,
+// Expected values of normal order statistics, Biometrika 48, 1961).
+func TestExpectedMaximum(t *testing.T) {
+	require.InDelta(t, 0, expectedMaximum(1), 1e-9)
+	for n, want := range map[int64]float64{2: 0.5642, 4: 1.0294, 10: 1.5388, 100: 2.5076, 400: 2.9682} {
+		require.InEpsilon(t, want, expectedMaximum(n), 0.05, n)
+	}
+	const job = `{model: gpt2, hardware: a100-80g-sxm, gpus: %d, runtime: {recipe: megatron-core, jitter: %g}, plan: {data_parallel: ddp}, train: {sequence_length: 1024, micro_batch: 8}}`
+	last := units.Seconds(0)
+	for _, n := range []int{2, 8, 64} {
+		more := predicted(t, fmt.Sprintf(job, n, 0.02)).StepTime - predicted(t, fmt.Sprintf(job, n, 0.0)).StepTime
+		require.Greater(t, more, last, "more ranks, a slower slowest")
+		last = more
+	}
+}

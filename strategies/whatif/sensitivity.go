@@ -1,0 +1,202 @@
+package whatif
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/parallel"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// Raises are by how much more of a thing is asked what it buys.
+var Raises = []float64{0.10, 0.50, 1.00}
+
+// Lever is one thing that could be bought, and what it does for a job.
+type Lever struct {
+	Key, Name  string
+	Now        string  // its present value
+	Elasticity float64 // d ln(step time) / d ln(x)
+	Throughput float64 // d ln(tokens/s) / d ln(x), by which levers are sorted
+	Gains      []Gain  // by Raises
+}
+
+// Gain is what raising a lever does to the throughput.
+type Gain struct {
+	Known      bool    // a batch grows by whole sequences only
+	Throughput float64 // tokens/s after over before, minus one
+	Fits       bool
+}
+
+// Sensitivity is what a step time depends on.
+type Sensitivity struct {
+	Result *estimate.Result
+	Levers []Lever // the most effective first
+}
+
+// lever knows how to change a job. change returns false when it cannot.
+type lever struct {
+	key, name string
+	now       func(j *strategies.Job) string
+	change    func(j *strategies.Job, factor float64) bool
+	coarse    bool // only factors of two
+}
+
+// perturbation is the factor up and down of the symmetric difference.
+const perturbation = 1.1
+
+// levers change a copy of a job, whose machine is a copy, too.
+var levers = []lever{
+	{"compute_peak", "compute peak", func(j *strategies.Job) string { return j.Hardware.GPU.Peak.Of("bf16").String() }, func(j *strategies.Job, f float64) bool {
+		p := &j.Hardware.GPU.Peak
+		for _, d := range []*hardware.Datum[units.FLOPRate]{&p.FP32, &p.TF32, &p.BF16, &p.FP16, &p.FP8, &p.FP4} {
+			d.Value *= units.FLOPRate(f)
+		}
+		return true
+	}, false},
+	{"memory_bandwidth", "memory bandwidth", func(j *strategies.Job) string { return j.Hardware.GPU.Bandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
+		j.Hardware.GPU.Bandwidth.Value *= units.Rate(f)
+		return true
+	}, false},
+	{"nvlink_bandwidth", "NVLink bandwidth", func(j *strategies.Job) string { return j.Hardware.GPU.NVLink.Value.String() }, func(j *strategies.Job, f float64) bool {
+		return relink(j, func(h *hardware.Profile) { h.GPU.NVLink.Value *= units.Rate(f) }) && j.Hardware.GPU.NVLink.Value > 0
+	}, false},
+	{"nic_rate", "network rate", func(j *strategies.Job) string { return j.Hardware.Network.NICBandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
+		return relink(j, func(h *hardware.Profile) { h.Network.NICBandwidth.Value *= units.Rate(f) }) && j.Hardware.Network.NICBandwidth.Value > 0
+	}, false},
+	{"latency", "short messages (1/alpha)", func(*strategies.Job) string { return "-" }, func(j *strategies.Job, f float64) bool {
+		s := j.Hardware.Network.LatencyScale
+		j.Hardware.Network.LatencyScale = hardware.Of(cmp.Or(s.Value, 1) / f)
+		return true
+	}, false},
+	{"power_limit", "power limit (sustained clock)", func(j *strategies.Job) string { return j.Hardware.GPU.Power.Value.String() }, func(j *strategies.Job, f float64) bool {
+		if j.Hardware.Laws.Power == nil || j.Hardware.Laws.Power.Cap == 0 {
+			return false
+		}
+		law := *j.Hardware.Laws.Power
+		law.Cap *= units.Watts(f)
+		j.Hardware.Laws.Power = &law
+		return true
+	}, false},
+	{"host_speed", "host speed", func(*strategies.Job) string { return "-" }, func(j *strategies.Job, f float64) bool {
+		law := *j.Hardware.Laws.Launch
+		law.Host = cmp.Or(law.Host, 1) * f
+		j.Hardware.Laws.Launch = &law
+		return true
+	}, false},
+	{"micro_batch", "micro batch", func(j *strategies.Job) string { return units.Count(float64(j.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
+		b := float64(j.Train.MicroBatch) * f
+		if b != math.Trunc(b) || b < 1 {
+			return false
+		}
+		j.Given.MicroBatch, j.Given.GradAccumulation, j.Given.GlobalBatch = int64(b), j.Train.GradAccumulation, 0
+		j.Given.Recompute = j.Train.Recompute
+		return j.SetPlan(j.Plan) == nil
+	}, true},
+}
+
+// relink changes links of a job's machine. Collectives that were measured there
+// change as much as the model's times of the same calls do.
+func relink(j *strategies.Job, change func(*hardware.Profile)) bool {
+	h := j.Hardware
+	before, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software)
+	if err != nil {
+		return false
+	}
+	change(h)
+	after, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software)
+	if err != nil {
+		return false
+	}
+	h.Laws.Collectives = slices.Clone(h.Laws.Collectives)
+	for i := range h.Laws.Collectives {
+		c := &h.Laws.Collectives[i]
+		var op collective.Op
+		if op.UnmarshalText([]byte(c.Op)) != nil {
+			return false
+		}
+		g := collective.Group{Ranks: c.Ranks, PerNode: c.Ranks / max(c.Nodes, 1)}
+		c.Time = slices.Clone(c.Time)
+		for k, b := range c.Bytes {
+			if old := before.Time(op, b, g); old > 0 {
+				c.Time[k] *= after.Time(op, b, g) / old
+			}
+		}
+	}
+	return true
+}
+
+// Sense perturbs one fact at a time around a job with a plan: how much the step time
+// follows it, and what more of it buys. What has no effect stays in the list; what
+// the machine lacks does not.
+func Sense(r *estimate.Result) (*Sensitivity, error) {
+	type question struct {
+		lever  *lever
+		factor float64
+	}
+	var questions []question
+	factors := func(l *lever) []float64 {
+		up := perturbation
+		if l.coarse {
+			up = 2
+		}
+		out := []float64{1 / up, up}
+		for _, f := range Raises {
+			out = append(out, 1+f)
+		}
+		return out
+	}
+	for i := range levers {
+		for _, f := range factors(&levers[i]) {
+			questions = append(questions, question{&levers[i], f})
+		}
+	}
+	type answer struct {
+		result *estimate.Result
+		err    error
+	}
+	answers := parallel.Map(questions, func(q question) (a answer) {
+		j, h := *r.Job, *r.Job.Hardware
+		j.Hardware = &h
+		if q.lever.change(&j, q.factor) {
+			a.result, a.err = estimate.Estimate(&j, estimate.Options{})
+		}
+		return a
+	})
+	out := &Sensitivity{Result: r}
+	for i := range levers {
+		l := &levers[i]
+		f := factors(l)
+		own := answers[:len(f)]
+		answers = answers[len(f):]
+		for _, a := range own {
+			if a.err != nil {
+				return nil, a.err
+			}
+		}
+		x := Lever{Key: l.key, Name: l.name, Now: l.now(r.Job)}
+		low, high, span := own[0].result, own[1].result, math.Log(f[1]/f[0])
+		if high == nil {
+			continue // not there
+		}
+		if low == nil { // a micro batch of one has no half
+			low, span = r, math.Log(f[1])
+		}
+		x.Elasticity = math.Log(float64(high.StepTime/low.StepTime)) / span
+		x.Throughput = math.Log(high.TokensPerSecond/low.TokensPerSecond) / span
+		for _, a := range own[2:] {
+			g := Gain{}
+			if a.result != nil {
+				g = Gain{true, a.result.TokensPerSecond/r.TokensPerSecond - 1, a.result.Memory.Fits}
+			}
+			x.Gains = append(x.Gains, g)
+		}
+		out.Levers = append(out.Levers, x)
+	}
+	slices.SortStableFunc(out.Levers, func(a, b Lever) int { return cmp.Compare(b.Throughput, a.Throughput) })
+	return out, nil
+}
