@@ -80,6 +80,8 @@ func (p *Plans) summary() fields {
 		if c.Days > 0 {
 			f = append(f, [2]string{"Training", fmt.Sprintf("%.1f days for %s tokens, without stops", c.Days, units.Count(r.Options.TrainTokens))})
 		}
+	} else if r.Partial {
+		f = append(f, [2]string{"Best", "none yet"})
 	} else {
 		f = append(f, [2]string{"Best", "none: no plan fits"})
 	}

@@ -30,11 +30,18 @@ func ranked(t *testing.T) *Plans {
 	}
 }
 
+// stopped is a ranking that was stopped before any plan was evaluated.
+func stopped(t *testing.T) *Plans {
+	p := ranked(t)
+	p.Ranking.Plans, p.Ranking.Partial, p.Own, p.WhyNot, p.Front = nil, true, nil, nil, nil
+	return p
+}
+
 // unfit is a ranking in which nothing fits.
 func unfit(t *testing.T) *Plans {
 	p := ranked(t)
 	least := p.Ranking.Plans[0].Candidate
-	p.Ranking.Plans, p.Ranking.Pruned, p.Ranking.Partial, p.Own, p.WhyNot, p.Front = nil, 0, true, nil, nil, nil
+	p.Ranking.Plans, p.Ranking.Pruned, p.Own, p.WhyNot, p.Front = nil, 0, nil, nil, nil
 	p.Near = &search.Nearest{Least: &least, GPUs: 128, Plan: &least}
 	return p
 }
