@@ -47,8 +47,9 @@ type Prediction struct {
 // Report is the outcome of Validate.
 type Report struct {
 	Rows    []Row            `json:"runs"`
-	Summary []Group          `json:"summary"` // by name; the last is of all runs
-	Overall map[string]Stats `json:"overall"` // over groups, which weigh alike: n is their number
+	Summary []Group          `json:"summary"`           // by name; the last is of all runs
+	Overall map[string]Stats `json:"overall"`           // over groups, which weigh alike: n is their number
+	Choices []Choice         `json:"choices,omitempty"` // where asked for
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and

@@ -12,7 +12,7 @@ import (
 func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
-	var rows, ablation bool
+	var rows, ablation, choices bool
 	var failOver string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
@@ -49,6 +49,9 @@ when the mean |error| of any group exceeds the tolerance.`,
 				return report.WriteAblation(e.out, runs.Ablate(list), format, e.style)
 			}
 			r := runs.Validate(list)
+			if choices {
+				r.Choices = runs.Choices(list, r.Rows)
+			}
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
 			}
@@ -58,6 +61,7 @@ when the mean |error| of any group exceeds the tolerance.`,
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
 	cmd.Flags().BoolVar(&ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
+	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	out.addFlag(cmd, report.ValidateFormats...)
 	return cmd

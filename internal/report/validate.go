@@ -37,6 +37,10 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if len(groups) > 1 {
 		p.section("Mean |error| by group", groupGrid(groups))
 	}
+	if len(r.Choices) > 0 {
+		p.section("The layout predicted best, among those measured of one job", choiceTable(r.Choices),
+			paragraph("regret: how much longer the chosen layout took than the best; spread: how much longer the slowest took; Spearman: rank correlation of predicted and measured times."))
+	}
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
 	}
@@ -107,6 +111,14 @@ func groupGrid(groups []runs.Group) *grid {
 		g.lines = append(g.lines, line{cells: cells, sum: x.Name == runs.All})
 	}
 	return g.withoutEmpty()
+}
+
+func choiceTable(list []runs.Choice) *grid {
+	g := &grid{columns: []column{{title: "job", flex: 44}, {title: "layouts", right: true}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true}, {title: "chosen", flex: 70, drop: 2}, {title: "best", flex: 70, drop: 1}}}
+	for _, c := range list {
+		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
+	}
+	return g
 }
 
 func rowGrid(rows []runs.Row) *grid {
