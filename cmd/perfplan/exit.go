@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/internal/diag"
 )
 
@@ -46,7 +47,10 @@ func run(args []string, e *env) (code int) {
 		return exitOK
 	}
 	var b broken
+	var missing *cuda.Missing
 	switch {
+	case errors.As(err, &missing):
+		code = exitNoGPU
 	case errors.As(err, &b):
 		code = exitBroken
 	case diag.IsInput(err):

@@ -14,9 +14,9 @@ import (
 func newHardware(e *env) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "hardware",
-		Short:   "List, show, compare and fit machines",
+		Short:   "List, show, detect, compare and fit machines",
 		Example: "  perfplan hardware list\n  perfplan hardware show h100-sxm",
-	}, newHardwareList(e), newHardwareShow(e), newHardwareDiff(e), newHardwareFit(e))
+	}, newHardwareList(e), newHardwareShow(e), newHardwareDetect(e), newHardwareDiff(e), newHardwareFit(e))
 }
 
 func newHardwareList(e *env) *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,13 +16,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/calibrate/cuda"
+	"github.com/perfplan/perfplan/calibrate/cuda/fake"
 	"github.com/perfplan/perfplan/internal/diag"
 )
 
 var update = flag.Bool("update", false, "write the expected output into the README and into scripts that compare with files")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"perfplan": main})
+	testscript.Main(m, map[string]func(){"perfplan": func() {
+		// Scripts that calibrate do so on modelled GPUs.
+		if n, err := strconv.Atoi(os.Getenv("FAKE_GPUS")); err == nil {
+			openDriver = func(cuda.Options) (cuda.Driver, error) { return fake.New(fake.Options{GPUs: n, Noise: 0.01}), nil }
+		}
+		main()
+	}})
 }
 
 // root is the folder of the repository.
@@ -40,10 +49,20 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "")
 			e.Setenv("COLUMNS", "")
+			e.Setenv("PORT", freePort(t))
 			return os.CopyFS(filepath.Join(e.WorkDir, "examples"), os.DirFS(filepath.Join(root(t), "examples")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "make": makeFile, "narrow": narrow},
 	})
+}
+
+// freePort is a port below one that nobody listens on, as far as a launcher's is below
+// perfplan's.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port - 17)
 }
 
 // code runs a command and checks its exit code: code 2 perfplan estimate x.

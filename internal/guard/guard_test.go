@@ -34,7 +34,8 @@ var layers = [][]string{
 	{"hardware/kernel", "hardware/collective"},
 	{"hardware/curves"},
 	{"calibrate/sample"},
-	{"calibrate/cuda", "calibrate/fit"},
+	{"calibrate/cuda", "calibrate/fit", "calibrate/rendezvous"},
+	{"calibrate/cuda/fake", "calibrate/inventory"},
 	{"calibrate/probe"},
 	{"calibrate"},
 	{"strategies/pipeline", "strategies/goodput"}, // leaves: strategies asks which schedules are legal, and reads the settings of a run
@@ -53,7 +54,7 @@ var layers = [][]string{
 
 // measuring are the packages that touch a GPU. A prediction needs none, so no
 // package imports them but the command and each other.
-var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/probe", "calibrate/fit", "calibrate/sample"}
+var measuring = []string{"calibrate", "calibrate/cuda", "calibrate/cuda/fake", "calibrate/inventory", "calibrate/rendezvous", "calibrate/probe", "calibrate/fit"}
 
 // nvml is a library that does, too.
 const nvml = "github.com/NVIDIA/go-nvml"
@@ -72,7 +73,7 @@ var bans = []struct {
 	{"gonum.org/v1/gonum", []string{"cmd"}, nil, "commands compute nothing"},
 	{"C", nil, []string{"calibrate/cuda C"}, "cgo stays in one package"},
 	{"log", nil, nil, "a library never logs; return a diag.Note"},
-	{"net", nil, nil, "no network and no telemetry"},
+	{"net", nil, []string{"calibrate/rendezvous net"}, "no network and no telemetry; the processes of one calibration meet in calibrate/rendezvous"},
 }
 
 // pkg is one package without its tests.
@@ -144,7 +145,8 @@ func TestWrongImports(t *testing.T) {
 		{"hardware/kernel", "github.com/NVIDIA/go-nvml/pkg/nvml", "hardware/kernel imports github.com/NVIDIA/go-nvml/pkg/nvml, which touches a GPU; a prediction needs none"},
 		{"cmd/perfplan", "gonum.org/v1/gonum/stat", "cmd/perfplan imports gonum.org/v1/gonum/stat: commands compute nothing"},
 		{"model", "log/slog", "model imports log/slog: a library never logs; return a diag.Note"},
-		{"cmd/perfplan", "net/http", "cmd/perfplan imports net/http: no network and no telemetry"},
+		{"cmd/perfplan", "net/http", "cmd/perfplan imports net/http: no network and no telemetry; the processes of one calibration meet in calibrate/rendezvous"},
+		{"calibrate/rendezvous", "net", ""},
 		{"nowhere", "fmt", "nowhere is in no layer; give it a place in the table of internal/guard"},
 	} {
 		got := wrongImports([]pkg{{path: c.from, imports: []string{c.to}}})

@@ -62,6 +62,10 @@ func TestGolden(t *testing.T) {
 		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, FitFormats, true},
 		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, DiffFormats, true},
 		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, ListFormats, true},
+		{"calibration", func(b *bytes.Buffer, f Format, s Style) error { return WriteCalibration(b, calibration(), f, s) }, CalibrationFormats, true},
+		{"probes", func(b *bytes.Buffer, f Format, s Style) error {
+			return WriteProbes(b, [][2]string{{"gemm", "matrix multiplies"}, {"copy", "copies between host and device"}}, f, s)
+		}, CalibrationFormats, false},
 		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, waited(t), f, s) }, []Format{Text, JSON}, true},
 		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, TrainFormats, true},
 		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, SweepFormats, true},
