@@ -58,6 +58,28 @@ func summarize(rows []Row) []Group {
 	return append(out, groupOf(All, all))
 }
 
+// Overall weighs groups alike, however many runs each has: by quantity, statistics of
+// the groups' mean errors. groups ends with All, which is left out.
+func Overall(groups []Group) map[string]Stats {
+	out := map[string]Stats{}
+	for _, q := range QuantityNames() {
+		var means []float64
+		var signed float64
+		for i := range groups[:len(groups)-1] {
+			if s, ok := groups[i].Stats[q]; ok {
+				means = append(means, s.MeanAbs)
+				signed += s.MeanSigned
+			}
+		}
+		if len(means) > 0 {
+			s := statsOf(means)
+			s.MeanSigned = signed / float64(len(means))
+			out[q] = s
+		}
+	}
+	return out
+}
+
 func groupOf(name string, rows []*Row) Group {
 	g := Group{Name: name, N: len(rows), Stats: map[string]Stats{}}
 	errs := map[string][]float64{}

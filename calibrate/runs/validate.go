@@ -46,8 +46,10 @@ type Prediction struct {
 
 // Report is the outcome of Validate.
 type Report struct {
-	Rows    []Row   `json:"runs"`
-	Summary []Group `json:"summary"` // by name; the last is of all runs
+	Rows    []Row            `json:"runs"`
+	Summary []Group          `json:"summary"`           // by name; the last is of all runs
+	Overall map[string]Stats `json:"overall"`           // over groups, which weigh alike: n is their number
+	Choices []Choice         `json:"choices,omitempty"` // where asked for
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and
@@ -69,6 +71,7 @@ func Validate(list []Run) *Report {
 	close(next)
 	wg.Wait()
 	rep.Summary = summarize(rep.Rows)
+	rep.Overall = Overall(rep.Summary)
 	return rep
 }
 

@@ -35,7 +35,8 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 	root.SetErr(e.err)
 	root.SetVersionTemplate("perfplan {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newEstimate(e), newExplain(e), newSweep(e), newSensitivity(e), newScale(e), newDiff(e), newTrain(e), newFit(e), newValidate(e), newCollective(e), newKernel(e), newModel(e), newHardware(e), newCalibrate(e), newInit(e), newVersion(e))
+	root.AddCommand(newEstimate(e), newPlan(e), newExplain(e), newSweep(e), newSensitivity(e), newScale(e), newDiff(e), newTrain(e), newFit(e), newValidate(e), newCalibrate(e),
+		newCollective(e), newKernel(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Args = func(_ *cobra.Command, args []string) error {

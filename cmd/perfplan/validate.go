@@ -13,7 +13,7 @@ import (
 func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
-	var rows bool
+	var rows, ablation, choices bool
 	var failOver, machine string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
@@ -31,6 +31,7 @@ when the mean |error| of any group exceeds the tolerance.`,
 		Example: `  perfplan validate
   perfplan validate runs.yaml --group h200-single --rows
   perfplan validate --hardware my-h200.yaml
+  perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			format, err := out.format()
@@ -59,7 +60,13 @@ when the mean |error| of any group exceeds the tolerance.`,
 					fmt.Fprintf(e.err, "perfplan: %d runs of other GPUs are left out\n", left)
 				}
 			}
+			if ablation {
+				return report.WriteAblation(e.out, runs.Ablate(list), format, e.style)
+			}
 			r := runs.Validate(list)
+			if choices {
+				r.Choices = runs.Choices(list, r.Rows)
+			}
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
 			}
@@ -69,6 +76,8 @@ when the mean |error| of any group exceeds the tolerance.`,
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
 	cmd.Flags().StringVar(&machine, "hardware", "", "predict on this machine, `NAME` or file, with the same GPU")
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
+	cmd.Flags().BoolVar(&ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
+	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	complete(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.ValidateFormats...)

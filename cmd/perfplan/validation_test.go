@@ -213,11 +213,25 @@ func TestValidation(t *testing.T) {
 	}
 }
 
+// TestAblation: docs/ablation.md shows what each effect is worth.
+func TestAblation(t *testing.T) {
+	code, page, errs := in("", "validate", "--ablation", "--group", "h200-ddp,h200-fsdp,h200-fsdp-compile,h200-pp,h200-single,h200-single-compile,h200-tp", "-o", "markdown")
+	require.Zero(t, code, errs)
+	page += "\nWritten by `go test ./cmd/perfplan -run TestAblation -update` from `perfplan validate --ablation`.\n"
+	file := filepath.Join(root(t), "docs", "ablation.md")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
+	}
+	shown, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(strings.Split(string(shown), "\n"), strings.Split(page, "\n")))
+}
+
 // validationPage is docs/validation.md: the committed figures as the command
 // validate prints them, with where each group comes from.
 func validationPage(t *testing.T, f figures, list []runs.Run) []byte {
 	var b bytes.Buffer
-	require.NoError(t, report.WriteValidate(&b, &runs.Report{Summary: f.groups}, false, report.Markdown, report.Style{}))
+	require.NoError(t, report.WriteValidate(&b, &runs.Report{Summary: f.groups, Overall: runs.Overall(f.groups)}, false, report.Markdown, report.Style{}))
 	b.WriteString("\n## Not predicted\n\n")
 	for _, id := range f.refused[runs.All] {
 		i := slices.IndexFunc(list, func(r runs.Run) bool { return r.ID == id })

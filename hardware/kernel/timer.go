@@ -279,6 +279,7 @@ type gemmKey struct {
 	layout         tape.Layout
 	dtype          tape.DType
 	grouped        bool
+	bytes          units.Bytes // results of equal shapes may be stored in other dtypes, or added to what is there
 }
 
 func (g *gemmModel) init(p *hardware.Profile) {
@@ -402,7 +403,7 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 }
 
 func (g *gemmModel) time(o *tape.Op) units.Seconds {
-	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM}
+	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM, o.Bytes}
 	g.mu.RLock()
 	s, ok := g.cache[key]
 	g.mu.RUnlock()

@@ -41,6 +41,9 @@ func TestGolden(t *testing.T) {
 	}{
 		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, oneGPU(t), f, s) }, EstimateFormats, true},
 		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, pipeline(t), f, s) }, EstimateFormats, true},
+		{"plans", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, ranked(t), f, s) }, PlanFormats, true},
+		{"stopped", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, stopped(t), f, s) }, []Format{Text}, false},
+		{"unfit", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, unfit(t), f, s) }, []Format{Text, JSON}, true},
 		{"tree", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Tree), f, s) }, ExplainFormats, true},
 		{"ops", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Ops), f, s) }, ExplainFormats, false},
 		{"times", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Times), f, s) }, ExplainFormats, false},

@@ -25,12 +25,21 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if len(groups) == 2 { // one group and all of it
 		groups = groups[:1]
 	}
-	p.section("Error of the step time, |predicted − measured| / measured", stepGrid(groups))
+	steps := stepGrid(groups)
+	if s, ok := r.Overall["step_time"]; ok && s.N > 1 {
+		cells := []string{"groups weighed alike", integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
+		steps.lines = append(steps.lines, line{cells: cells[:len(steps.columns)], sum: true})
+	}
+	p.section("Error of the step time, |predicted − measured| / measured", steps)
 	if g := quantityGrid(&all); len(g.lines) > 0 {
 		p.section("All quantities, over all runs", g)
 	}
 	if len(groups) > 1 {
 		p.section("Mean |error| by group", groupGrid(groups))
+	}
+	if len(r.Choices) > 0 {
+		p.section("The layout predicted best, among those measured of one job", choiceTable(r.Choices),
+			paragraph("regret: how much longer the chosen layout took than the best; spread: how much longer the slowest took; Spearman: rank correlation of predicted and measured times."))
 	}
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
@@ -102,6 +111,14 @@ func groupGrid(groups []runs.Group) *grid {
 		g.lines = append(g.lines, line{cells: cells, sum: x.Name == runs.All})
 	}
 	return g.withoutEmpty()
+}
+
+func choiceTable(list []runs.Choice) *grid {
+	g := &grid{columns: []column{{title: "job", flex: 44}, {title: "layouts", right: true}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true}, {title: "chosen", flex: 70, drop: 2}, {title: "best", flex: 70, drop: 1}}}
+	for _, c := range list {
+		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
+	}
+	return g
 }
 
 func rowGrid(rows []runs.Row) *grid {

@@ -192,7 +192,11 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if b.Attention == "unfused" {
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
-		return b.call("attention_unfused", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+		program := "attention_unfused"
+		if s.AttnSoftcap && b.program("attention_capped") {
+			program = "attention_capped"
+		}
+		return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()

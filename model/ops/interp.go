@@ -71,9 +71,14 @@ func init() {
 		"log_softmax": func(b *builder, a []value) []value {
 			return one(b.t.Softmax("log_softmax", a[0].t))
 		},
-		"nll_loss": func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
-		"matmul":   func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
-		"matmul_t": func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
+		"nll_loss":   func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
+		"matmul":     func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
+		"matmul_t":   func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
+		"contiguous": func(b *builder, a []value) []value { return one(b.t.Contiguous(a[0].t)) },
+		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share
+			x := a[0].t
+			return one(b.t.Add(x, b.t.Outside(x.DType(), x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
+		},
 		"attention_dropout": func(b *builder, a []value) []value {
 			return one(b.t.Dropout(a[0].t, b.dropouts.attention))
 		},

@@ -39,7 +39,8 @@ func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
 }
 
 // Softmax normalises the last dimension in fp32 (or the dtype of x when it is
-// not cast) and saves its result. log_softmax costs the same.
+// not cast) and saves its result. log_softmax costs the same forward; the gradient of
+// softmax is multiplied with the result in a kernel of its own first.
 func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
@@ -47,6 +48,11 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
 	t.attach(prim, []*Tensor{in}, []*Tensor{y}, []*Tensor{y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.like(g[0])
+		if prim == "softmax" {
+			t.emit(Op{Prim: "softmax_backward_mul", Class: Vectorized, DType: r.dtype, Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+			t.emit(Op{Prim: "softmax_backward", Class: Vectorized, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+			return []*Tensor{r}
+		}
 		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
 		return []*Tensor{r}
 	})

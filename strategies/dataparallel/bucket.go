@@ -14,13 +14,17 @@ const (
 // one. It returns for each gradient whether it closes a bucket, and the bytes of
 // each bucket.
 func Buckets(grads []units.Bytes, first, limit units.Bytes) (closes []bool, sizes []units.Bytes) {
-	closes = make([]bool, len(grads))
+	return AppendBuckets(make([]bool, 0, len(grads)), nil, grads, first, limit)
+}
+
+// AppendBuckets is Buckets into memory that is there.
+func AppendBuckets(closes []bool, sizes, grads []units.Bytes, first, limit units.Bytes) ([]bool, []units.Bytes) {
 	var held units.Bytes
 	bound := first
-	for i, g := range grads {
+	for _, g := range grads {
 		held += g
+		closes = append(closes, held >= bound)
 		if held >= bound {
-			closes[i] = true
 			sizes = append(sizes, held)
 			held, bound = 0, limit
 		}

@@ -46,15 +46,18 @@ type CommDetail struct {
 
 // call is what identifies a CommDetail.
 type call struct {
-	kind, group string
-	bytes       units.Bytes
+	op    collective.Op
+	group group
+	bytes units.Bytes
 }
+
+func callOf(o *tape.Op, g group) call { return call{kindOf(o.Comm.Kind), g, o.Comm.Bytes} }
 
 // explain prices a call with its reasons.
 func (p *pricer) explain(c call, count int64) CommDetail {
 	g := p.groups[c.group]
-	return CommDetail{Kind: c.kind, Group: c.group, Ranks: g.Ranks, Nodes: g.Nodes(), Bytes: c.bytes, Count: count,
-		Cost: p.fabric.Cost(collectiveOps[c.kind], c.bytes, g)}
+	return CommDetail{Kind: c.op.String(), Group: c.group.String(), Ranks: g.Ranks, Nodes: g.Nodes(), Bytes: c.bytes, Count: count,
+		Cost: p.fabric.Cost(c.op, c.bytes, g)}
 }
 
 // detail lists the units and calls of the slowest rank.
@@ -68,27 +71,25 @@ func (s *simulation) detail() *Detail {
 	n := int64(s.passesOf())
 	d := &Detail{}
 	calls := map[call]int64{}
-	if s.pipe != nil && s.pipe.sends[rank] > 0 {
-		calls[call{"send-recv", "pp", s.pipe.hop}] = s.pipe.sends[rank] * n
+	if s.pipe != nil && s.pipe.path.sends[rank] > 0 {
+		calls[call{collective.SendRecv, ppGroup, s.pipe.path.bytes}] = s.pipe.path.sends[rank] * n
 	}
 	for c, k := range p.calls {
 		calls[c] += k
 	}
 	seen := map[*unit]int{}
-	for _, ch := range s.chunks[rank] {
-		for _, u := range ch.list() {
-			if i, ok := seen[u]; ok {
-				d.Units[i].Count++
-			} else {
-				seen[u] = len(d.Units)
-				d.Units = append(d.Units, UnitDetail{Name: u.Name, Count: 1, Params: u.LocalParams(),
-					Forward: p.details(&u.forward), Backward: p.details(&u.backward)})
-			}
-			for _, sec := range []*section{&u.forward, &u.backward} {
-				for i := range sec.ops {
-					if o := &sec.ops[i]; o.Class == tape.Collective && p.groups[o.Comm.Group].Ranks > 1 {
-						calls[call{o.Comm.Kind, o.Comm.Group, o.Comm.Bytes}] += n
-					}
+	for _, u := range s.layout.ranks[rank].list {
+		if i, ok := seen[u]; ok {
+			d.Units[i].Count++
+		} else {
+			seen[u] = len(d.Units)
+			d.Units = append(d.Units, UnitDetail{Name: u.Name, Count: 1, Params: u.LocalParams(),
+				Forward: p.details(&u.forward), Backward: p.details(&u.backward)})
+		}
+		for _, sec := range []*section{&u.forward, &u.backward} {
+			for i := range sec.ops {
+				if o := &sec.ops[i]; o.Class == tape.Collective && p.groups[sec.base[i].group].Ranks > 1 {
+					calls[callOf(o, sec.base[i].group)] += n
 				}
 			}
 		}
@@ -117,7 +118,7 @@ func (p *pricer) details(s *section) []OpDetail {
 		d := OpDetail{Op: o, Time: s.launches[i].Busy, Host: s.launches[i].Host}
 		switch o.Class {
 		case tape.Collective:
-			c := p.explain(call{o.Comm.Kind, o.Comm.Group, o.Comm.Bytes}, 1)
+			c := p.explain(callOf(o, s.base[i].group), 1)
 			d.Comm = &c
 		default:
 			d.Why = p.timer.Explain(o)

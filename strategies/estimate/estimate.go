@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -17,37 +16,7 @@ type Options struct {
 }
 
 // Estimate predicts one training step of a resolved job with a plan.
-func Estimate(j *strategies.Job, o Options) (*Result, error) {
-	p, err := newPricer(j)
-	if err != nil {
-		return nil, err
-	}
-	m, err := build(j)
-	if err != nil {
-		return nil, err
-	}
-	r := &Result{Job: j}
-	var s *simulation
-	for {
-		s = p.simulate(m, o)
-		s.fill(r)
-		if !p.throttle(s, r) {
-			break
-		}
-	}
-	p.measureMemory(m, r, s)
-	p.finish(r)
-	p.spread(s, r)
-	if err := r.waiting(); err != nil {
-		return nil, err
-	}
-	if o.Detail {
-		points := r.points
-		r.Detail = s.detail()
-		r.Detail.Memory = points
-	}
-	return r, nil
-}
+func Estimate(j *strategies.Job, o Options) (*Result, error) { return new(Evaluator).Estimate(j, o) }
 
 // build is ops.Build with a model that the recipe cannot run as an error.
 func build(j *strategies.Job) (m *ops.Model, err error) {
@@ -74,57 +43,33 @@ func config(j *strategies.Job) ops.Config {
 	}
 }
 
-// simulation is one run of the timeline over all stages.
+// simulation is one run of the timeline over all stages. It keeps its memory from
+// run to run.
 type simulation struct {
 	p      *pricer
-	units  map[*ops.Unit]*unit
-	chunks [][]*chunk // that each pipeline rank holds
-	step   *step      // of a job without pipeline
-	sim    *timeline.Sim
-	pipe   *pipelineRun
+	layout *layout
+	step   step // of a job without pipeline, of one rank's ends with
+	sim    timeline.Sim
+	pipe   *pipelineRun // nil without pipeline
+	own    pipelineRun
 	total  float64
+	power  power
 }
 
-func (p *pricer) simulate(m *ops.Model, o Options) *simulation {
-	s := &simulation{p: p}
+func (s *simulation) run(p *pricer, l *layout, o Options) {
+	s.p, s.layout, s.pipe, s.total = p, l, nil, 0
 	if o.Detail {
 		p.calls = map[call]int64{}
 	}
 	if p.job.Plan.PP > 1 {
-		s.runPipeline(m)
-		return s
+		s.pipe = &s.own
+		s.runPipeline()
+		return
 	}
-	s.chunks = [][]*chunk{p.cut(m, 1)}
-	s.sim = &timeline.Sim{}
-	if o.Record {
-		s.sim.Record = &timeline.Recorder{}
-	}
-	s.step = p.newStep(s.chunks[0][0], s.sim)
+	s.sim.Reset()
+	s.step.begin(p, l.stages[0], &s.sim)
 	s.step.run()
 	s.total = s.sim.Now
-	return s
-}
-
-// cut prices the units and cuts the model into stages.
-func (p *pricer) cut(m *ops.Model, stages int) []*chunk {
-	embedding, head := p.unit(&m.Embedding), p.unit(&m.Head)
-	kinds := make([]unit, len(m.Kinds))
-	for i := range m.Kinds {
-		kinds[i] = p.unit(&m.Kinds[i])
-	}
-	chunks := make([]*chunk, stages)
-	at := 0
-	for i, n := range strategies.Split(int64(len(m.Layers)), int64(stages)) {
-		c := &chunk{}
-		for range n {
-			c.layers = append(c.layers, &kinds[m.Layers[at]])
-			at++
-		}
-		chunks[i] = c
-	}
-	chunks[0].embedding = &embedding
-	chunks[stages-1].head = &head
-	return chunks
 }
 
 // passesOf is how often a rank runs each of its chunks forward and backward:
@@ -145,14 +90,12 @@ func (s *simulation) fill(r *Result) {
 		s.pipe.fill(r)
 		return
 	}
-	st, sim := s.step, s.sim
+	st, sim := &s.step, &s.sim
 	r.Forward, r.Backward, r.Optimizer = units.Seconds(st.forward), units.Seconds(st.backward), units.Seconds(st.optimizer)
 	r.HostIdle = units.Seconds(sim.Idle)
 	r.Exposed = map[string]units.Seconds{}
-	for k, v := range st.exposed {
-		if v > 0 {
-			r.Exposed[k] += units.Seconds(v)
-		}
+	if sim.Exposed > 0 {
+		r.Exposed["dp"] = units.Seconds(sim.Exposed)
 	}
 	n := units.Seconds(s.p.job.Train.GradAccumulation)
 	var kernels [numWork]units.Seconds
@@ -161,9 +104,7 @@ func (s *simulation) fill(r *Result) {
 			for k, t := range sec.time {
 				kernels[k] += t * n
 			}
-			for g, t := range sec.comm {
-				r.Exposed[g] += t * n
-			}
+			addExposed(r.Exposed, sec, n)
 		}
 	}
 	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(sim.Slowed),
@@ -174,32 +115,42 @@ func (s *simulation) fill(r *Result) {
 	if hidden := sim.Moved - sim.Exposed; hidden > 0 {
 		r.Overlap = min(hidden/min(sim.Moved, s.total-sim.Exposed), 1)
 	}
-	if sim.Record != nil {
-		r.Spans = sim.Record.Spans
+}
+
+// bubble is the share of the step that the average stage waits for others.
+func (s *simulation) bubble() float64 {
+	if s.pipe == nil {
+		return 0
+	}
+	return s.pipe.path.result.BubbleFraction()
+}
+
+// addExposed adds the communication that a section's compute stream waits for, n
+// times.
+func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
+	for g, t := range sec.comm {
+		if t > 0 {
+			to[groupNames[g]] += t * n
+		}
 	}
 }
 
 // work returns the device time by kind of the rank that the power is computed for.
 func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
-	lists := s.chunks
-	n := s.passesOf()
-	ranks := units.Seconds(len(lists))
-	for _, rank := range lists {
-		for _, c := range rank {
-			for _, u := range c.list() {
-				for _, sec := range []*section{&u.forward, &u.backward} {
-					for k, t := range sec.time {
-						w[k] += t * n / ranks
-						effort[k] += sec.effort[k] * n / ranks
-					}
-				}
+	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
+	for i, u := range s.layout.units {
+		n := n * units.Seconds(s.layout.counts[i])
+		for _, sec := range [...]*section{&u.forward, &u.backward} {
+			for k, t := range sec.time {
+				w[k] += t * n
+				effort[k] += sec.effort[k] * n
 			}
 		}
 	}
 	for _, t := range w {
 		busy += t
 	}
-	if s.sim != nil { // optimizer and the copies of data parallelism move memory; collectives run beside
+	if s.pipe == nil { // optimizer and the copies of data parallelism move memory; collectives run beside
 		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy; more > 0 {
 			w[memoryWork] += more
 			effort[memoryWork] += more
@@ -289,5 +240,3 @@ func (p *pricer) notes(r *Result) {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
 	}
 }
-
-var _ hardware.Kind

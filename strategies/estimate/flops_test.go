@@ -15,7 +15,6 @@ import (
 // executed is the FLOPs of matrix products and attention that all ranks execute in
 // one step, built from what each pipeline rank holds.
 func executed(t *rapid.T, j *strategies.Job) (products, attention float64) {
-	m := ops.Build(config(j))
 	count := map[*ops.Unit]float64{}
 	add := func(u *ops.Unit, n float64) {
 		for _, sec := range []*tape.Section{&u.Forward, &u.Backward} {
@@ -30,20 +29,18 @@ func executed(t *rapid.T, j *strategies.Job) (products, attention float64) {
 		}
 		count[u] += n
 	}
-	p, err := newPricer(j)
+	var e Evaluator
+	m, err := e.prepare(j)
 	require.NoError(t, err)
-	s := &simulation{p: p}
-	ranks := float64(j.GPUs / j.Plan.PP) // that hold the same stage
-	if j.Plan.PP > 1 {
-		s.runPipeline(m)
-	} else {
-		s.chunks = [][]*chunk{p.cut(m, 1)}
+	plan := e.p.schedule()
+	passes := float64(j.Train.GradAccumulation)
+	if plan != nil {
+		passes /= float64(plan.Copies)
 	}
-	for _, held := range s.chunks {
-		for _, c := range held {
-			for _, u := range c.list() {
-				add(u.Unit, ranks*float64(s.passesOf()))
-			}
+	ranks := float64(j.GPUs / j.Plan.PP) // that hold the same stage
+	for _, held := range m.layout(plan).ranks {
+		for _, u := range held.list {
+			add(u.Unit, ranks*passes)
 		}
 	}
 	return products, attention

@@ -1,92 +1,61 @@
 package estimate
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/memory/allocator"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
-// measureMemory walks the fullest rank's step.
-func (p *pricer) measureMemory(m *ops.Model, r *Result, s *simulation) {
-	if s.pipe != nil {
-		p.pipelineMemory(m, r, s)
-		return
-	}
-	list := []*ops.Unit{&m.Embedding}
-	for _, k := range m.Layers {
-		list = append(list, &m.Kinds[k])
-	}
-	list = append(list, &m.Head)
-	step := p.memoryStep(list, true, true)
-	step.Record = p.calls != nil
-	if step.Mode == memory.Bucketed && s.step.ddp != nil {
-		for _, q := range s.step.ddp.queues {
-			step.Buckets = append(step.Buckets, q.sizes...)
-		}
-	}
-	peak := memory.Measure(step, allocator.New(allocator.Options{}))
-	r.Memory.PeakAllocated, r.Memory.PeakReserved, r.Memory.By, r.Memory.Moment = peak.Allocated, peak.Reserved, peak.By, peak.Moment
-	r.points = peak.Points
-	p.outside(r)
+// footprint is what a plan keeps of each parameter on one rank.
+type footprint struct {
+	// Per parameter, of dense ones and those of experts.
+	weights, optimizer, gradients [2]units.Bytes
+	copies, buckets, workspace    units.Bytes
+	mode                          memory.Mode
+	sharding                      memory.Sharding
+	root                          bool // first and last unit are one where a chunk has both
+	every                         bool // gradients are reduced after every micro batch
+	dense, expert                 memory.Stored
+	bucket                        units.Bytes // of the plan, where buckets are tensors
 }
 
-// memoryStep describes a rank's step to the memory walk.
-func (p *pricer) memoryStep(list []*ops.Unit, first, last bool) *memory.Step {
+func (p *pricer) footprint() footprint {
 	j := p.job
-	plan, prec := &j.Plan, j.Precision
-	var dense, expert units.Bytes // parameters
-	for _, u := range list {
-		for _, q := range u.Params {
-			switch {
-			case q.TiedCopy && first && last:
-			case q.Split == model.ExpertSplit:
-				expert += units.Bytes(q.Local)
-			default:
-				dense += units.Bytes(q.Local)
-			}
-		}
-	}
-	dp := p.groups["dp"].Ranks
-	shard, expertShard := max(p.groups["shard"].Ranks, 1), max(p.groups["expert_shard"].Ranks, 1)
+	plan, prec := &j.Plan, &j.Precision
+	dp := p.groups[dpGroup].Ranks
+	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
-	torchDDP := dp > 1 && plan.DataParallel == strategies.DDP && !main
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
-	states := dataparallel.StatesOf(plan.DataParallel, prec, main && !(plan.DataParallel.ShardsParameters() && dp > 1))
-	w, o, g := states.PerParam(shard)
-	we, oe, ge := states.PerParam(expertShard)
-	n := dense + expert
-	s := &memory.Step{Units: list, MicroBatches: j.Train.GradAccumulation}
-	s.Static[memory.Parameters] = w*dense + we*expert
-	s.Static[memory.OptimizerStates] = o*dense + oe*expert
-	s.Static[memory.Gradients] = g*dense + ge*expert
+	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !(plan.DataParallel.ShardsParameters() && dp > 1))
+	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
+	for k, n := range [...]int64{shard, expertShard} {
+		f.weights[k], f.optimizer[k], f.gradients[k] = states.PerParam(n)
+	}
 	if main { // Transformer Engine keeps quantized copies of the weights
-		s.Static[memory.WeightCopies] = n * quantizedBytes(prec)
+		f.copies = quantizedBytes(*prec)
 	}
 	if !main { // buffers of Megatron are whole
-		s.Dense, s.Expert = stored(prec, w, o), stored(prec, we, oe)
+		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
 	}
-	s.Static[memory.Workspaces] = j.Hardware.Laws.Memory.Workspace
-	s.SyncEvery = j.SyncsEveryMicroBatch()
 	switch {
 	case main && !plan.DataParallel.ShardsParameters():
-		s.Mode = memory.MainBuffers
-	case torchDDP:
-		s.Mode = memory.Bucketed
-		s.Static[memory.Gathered] = n * prec.Gradients.Size()
+		f.mode = memory.MainBuffers
+	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
+		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
-		s.Mode = memory.Sharded
-		s.Sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
+		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
-		s.Mode = memory.Sharded
-		s.Sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
-			Root: j.Recipe.Structure.ExposedRoot && first && last, Copies: plan.DataParallel == strategies.FSDP2}
+		f.mode, f.root = memory.Sharded, j.Recipe.Structure.ExposedRoot
+		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
+			Copies: plan.DataParallel == strategies.FSDP2}
 	}
-	return s
+	return f
 }
 
 // stored is what each parameter keeps.
@@ -98,22 +67,192 @@ func stored(p recipe.Precision, weights, states units.Bytes) memory.Stored {
 	return memory.Stored{Weights: weights, States: states, Tensors: n}
 }
 
-// outside adds what lies outside the framework's tensors and decides whether the
-// job fits.
-func (p *pricer) outside(r *Result) {
-	j := p.job
-	law := j.Hardware.Laws.Memory
-	add := func(name string, b units.Bytes) {
-		if b > 0 {
-			r.Memory.Outside = append(r.Memory.Outside, Outside{name, b})
+// static is what lives between steps of a chunk's parameters, and workspaces.
+func (f *footprint) static(c *chunk) (s memory.Bytes) {
+	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
+	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert
+	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
+	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
+	s[memory.WeightCopies] = (dense + expert) * f.copies
+	s[memory.Gathered] = (dense + expert) * f.buckets
+	s[memory.Workspaces] = f.workspace
+	return s
+}
+
+// step describes a rank's step over a chunk to the memory walk.
+func (f *footprint) step(c *chunk) memory.Step {
+	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
+	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
+	return s
+}
+
+// measured are the walks over a chunk, by what they depend on beside it.
+type measured struct {
+	chunks []measuredChunk
+	peaks  []measuredPeak
+}
+
+type measuredChunk struct {
+	mode     memory.Mode
+	sharding memory.Sharding
+	chunk    *memory.Chunk
+}
+
+type measuredPeak struct {
+	batches   int64 // 1, or 2 for more
+	footprint footprint
+	peak      memory.Peak
+}
+
+// mostPeaks bounds what a chunk remembers: more than a search asks of one.
+const mostPeaks = 64
+
+// measure walks one micro batch of a chunk.
+func (c *chunk) measure(f *footprint) *memory.Chunk {
+	s := f.step(c)
+	for i := range c.memory.chunks {
+		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding {
+			return m.chunk
 		}
 	}
-	add("cuda_context", law.Context)
-	comms := 0
+	m := memory.MeasureChunk(&s)
+	if len(c.memory.chunks) >= mostPeaks {
+		c.memory.chunks = c.memory.chunks[:0]
+	}
+	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, &m})
+	return &m
+}
+
+// usage is the memory of the fullest rank.
+type usage struct {
+	peak          memory.Peak
+	byStage       []units.Bytes // peak of each pipeline rank
+	context, nccl units.Bytes
+	used          units.Bytes // what the device shows
+	capacity      units.Bytes
+	chunks        []*memory.Chunk // of one rank
+	held          []units.Bytes   // by chunk
+
+	// What it follows from: plans that differ in their buckets share it.
+	layout    *layout
+	plan      *pipeline.Plan
+	batches   int64
+	footprint footprint
+	measured  bool
+}
+
+func (u *usage) fits() bool { return u.used <= u.capacity }
+
+// measure finds the fullest rank of a plan; record keeps every point of its step.
+func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
+	plan := s.own.plan
+	f, n := p.footprint(), p.job.Train.GradAccumulation
+	if record || !u.measured || u.layout != l || u.plan != plan || u.batches != n || u.footprint != f {
+		u.layout, u.plan, u.batches, u.footprint, u.measured = l, plan, n, f, !record
+		u.byStage = u.byStage[:0]
+		if plan != nil {
+			u.pipeline(p, l, plan, &f)
+		} else {
+			u.peak = s.wholeStep(p, l.stages[0], &f, record)
+		}
+		if u.peak.Reserved == 0 {
+			u.peak.Reserved = u.peak.Allocated
+		}
+	}
+	u.context, u.nccl = p.outside()
+	u.used = u.peak.Allocated + u.context
+	if u.nccl > 0 {
+		u.used += u.nccl
+	}
+	if slack := u.peak.Reserved - u.peak.Allocated; slack > 0 {
+		u.used += slack
+	}
+	u.capacity = Capacity(p.job)
+}
+
+// wholeStep walks the step of a rank that holds the whole model, with the caching
+// allocator.
+func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) memory.Peak {
+	key := measuredPeak{batches: min(p.job.Train.GradAccumulation, 2), footprint: *f}
+	if !record {
+		for i := range c.memory.peaks {
+			if m := &c.memory.peaks[i]; m.batches == key.batches && m.footprint == key.footprint {
+				return m.peak
+			}
+		}
+	}
+	step := f.step(c)
+	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
+	if f.mode == memory.Bucketed {
+		s.step.begin(p, c, &s.sim)
+		for _, q := range s.step.ddp.queues {
+			step.Buckets = append(step.Buckets, q.sizes...)
+		}
+	}
+	key.peak = memory.Measure(&step, allocator.New(allocator.Options{}))
+	if !record {
+		if len(c.memory.peaks) >= mostPeaks {
+			c.memory.peaks = c.memory.peaks[:0]
+		}
+		c.memory.peaks = append(c.memory.peaks, key)
+	}
+	return key.peak
+}
+
+// pipeline measures every rank.
+func (u *usage) pipeline(p *pricer, l *layout, plan *pipeline.Plan, f *footprint) {
+	j := p.job
+	torch := j.Recipe.Structure.TorchPipeline
+	u.peak = memory.Peak{}
+	u.chunks, u.held = resize(u.chunks, plan.Chunks), resize(u.held, plan.Chunks)
+	for rank := range plan.Ranks {
+		static := memory.Bytes{}
+		for c := range plan.Chunks {
+			ch := l.stage(plan, rank, c)
+			for k, b := range f.static(ch) {
+				if c == 0 || k != int(memory.Workspaces) {
+					static[k] += b
+				}
+			}
+			u.chunks[c], u.held[c] = ch.measure(f), 0
+			if torch {
+				n := units.Bytes(j.Train.GradAccumulation)
+				if ch.embedding == nil { // a receive buffer for every micro batch
+					static[memory.Activations] += n * ch.ops[0].Input
+				}
+				if ch.head == nil { // and one for every gradient; outputs are held until theirs has come
+					out := ch.ops[len(ch.ops)-1].Output
+					static[memory.Activations] += n * out
+					u.held[c] = out
+				} else {
+					kept := *u.chunks[c]
+					kept.KeptOutput = p.logits()
+					u.chunks[c] = &kept
+				}
+			}
+		}
+		peak := memory.Rank(static, plan.Moments(rank, torch), u.chunks, u.held)
+		u.byStage = append(u.byStage, peak.Allocated)
+		if peak.Allocated > u.peak.Allocated {
+			u.peak = peak
+		}
+	}
+}
+
+// logits is the size of a micro batch's logits on a rank.
+func (p *pricer) logits() units.Bytes {
+	j := p.job
+	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength*j.Model.Vocab) * j.Precision.Compute.Size()
+}
+
+// outside is the device memory that is not in the framework's tensors.
+func (p *pricer) outside() (context, nccl units.Bytes) {
+	j := p.job
+	law := j.Hardware.Laws.Memory
 	plan := &j.Plan
 	if j.GPUs > 1 {
-		comms = 1
-		for _, d := range []int64{plan.TP, plan.CP, plan.EP, plan.PP} {
+		comms := 1
+		for _, d := range [...]int64{plan.TP, plan.CP, plan.EP, plan.PP} {
 			if d > 1 && d < j.GPUs {
 				comms++
 			}
@@ -121,16 +260,25 @@ func (p *pricer) outside(r *Result) {
 		if plan.TP > 1 || plan.Replicas() > 1 && plan.DataParallel.ShardsParameters() {
 			comms++
 		}
-		add("nccl", law.NCCL+units.Bytes(comms)*law.Communicator)
+		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
 	}
-	if r.Memory.PeakReserved == 0 {
-		r.Memory.PeakReserved = r.Memory.PeakAllocated
+	return law.Context, nccl
+}
+
+// fill writes what was measured into the result.
+func (u *usage) fill(r *Result) {
+	m := &r.Memory
+	m.PeakAllocated, m.PeakReserved, m.By, m.Moment = u.peak.Allocated, u.peak.Reserved, u.peak.By, u.peak.Moment
+	if len(u.byStage) > 0 {
+		m.ByStage = slices.Clone(u.byStage)
 	}
-	add("allocator_slack", r.Memory.PeakReserved-r.Memory.PeakAllocated)
-	r.Memory.DeviceUsed = r.Memory.PeakAllocated
-	for _, x := range r.Memory.Outside {
-		r.Memory.DeviceUsed += x.Bytes
+	for rank := range r.Stages {
+		r.Stages[rank].PeakAllocated = u.byStage[rank]
 	}
-	r.Memory.Capacity = j.Hardware.GPU.Memory.Value - law.Reserve
-	r.Memory.Fits = r.Memory.DeviceUsed <= r.Memory.Capacity
+	for _, x := range []Outside{{"cuda_context", u.context}, {"nccl", u.nccl}, {"allocator_slack", m.PeakReserved - m.PeakAllocated}} {
+		if x.Bytes > 0 {
+			m.Outside = append(m.Outside, x)
+		}
+	}
+	m.DeviceUsed, m.Capacity, m.Fits = u.used, u.capacity, u.fits()
 }

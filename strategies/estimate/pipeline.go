@@ -1,12 +1,11 @@
 package estimate
 
 import (
-	"sync"
+	"slices"
 
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
-	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
@@ -16,130 +15,141 @@ import (
 type pipelineRun struct {
 	s      *simulation
 	plan   *pipeline.Plan
-	result pipeline.Result
-	times  pipeline.Times
-	beside pipeline.Times // the same beside a transfer
-	tail   []float64      // by rank: after its last action, gradients and optimizer
-	reduce []float64      // part of tail that is data-parallel communication
+	path   *path
+	paths  [2]path   // at the full clock, which many plans share, and at the last lower one
+	tail   []float64 // by rank: after its last action, gradients and optimizer
+	reduce []float64 // part of tail that is data-parallel communication
 	opt    []float64
 	worst  int
+	calls  []map[call]int64
+	bare   pipeline.Buffer
+}
+
+// path is the critical path of a schedule, with what it follows from.
+type path struct {
+	plan    *pipeline.Plan
+	layout  *layout
+	ratio   float64
+	hop     units.Seconds
+	lags    []lag
+	collect units.Seconds // of received pieces, by the tensor ranks
+
+	result pipeline.Result
+	times  pipeline.Times
+	beside pipeline.Times  // the same beside a transfer
 	host   []float64       // host-bound part of a rank's actions
 	gather []units.Seconds // by rank: collecting received pieces
-	calls  []map[call]int64
-	hop    units.Bytes // of one transfer
-	sends  []int64     // by rank: transfers of one micro batch
+	sends  []int64         // by rank: transfers of one micro batch
+	bytes  units.Bytes     // of one transfer
+	buffer pipeline.Buffer
 }
 
-// schedule is what a plan of the pipeline depends on.
-type schedule struct {
-	name    string
-	p, v, m int
-	mode    pipeline.Transfers
-}
+// schedules are shared by all evaluators.
+var schedules pipeline.Cache
 
-// planCache keeps the latest small plans: one serves all rounds of the search for
-// the clock, and most candidates of a search for the best job.
-type planCache struct {
-	mu    sync.Mutex
-	plans map[schedule]*pipeline.Plan
-	order []schedule
-}
-
-var plans planCache
-
-func (c *planCache) get(s schedule) (*pipeline.Plan, error) {
-	const most, largest = 32, 1 << 14
-	c.mu.Lock()
-	plan := c.plans[s]
-	c.mu.Unlock()
-	if plan != nil {
-		return plan, nil
+// schedule is the job's pipeline schedule, nil without pipeline.
+func (p *pricer) schedule() *pipeline.Plan {
+	j := p.job
+	if j.Plan.PP <= 1 {
+		return nil
 	}
-	plan, err := pipeline.ScheduleAs(s.name, s.p, s.v, s.m, s.mode)
-	if err != nil || s.p*s.v*s.m > largest {
-		return plan, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.plans == nil {
-		c.plans = map[schedule]*pipeline.Plan{}
-	}
-	if c.plans[s] == nil {
-		if len(c.order) == most {
-			delete(c.plans, c.order[0])
-			c.order = append(c.order[:0], c.order[1:]...)
-		}
-		c.plans[s] = plan
-		c.order = append(c.order, s)
-	}
-	return plan, nil
-}
-
-// runPipeline times each stage and runs the schedule.
-func (s *simulation) runPipeline(m *ops.Model) {
-	p, j := s.p, s.p.job
-	plan, err := plans.get(schedule{j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers()})
+	plan, err := schedules.Get(j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers())
 	if err != nil {
 		panic(err) // Plan.Check has asked the same question
 	}
-	r := &pipelineRun{s: s, plan: plan}
-	s.pipe = r
-	parts := p.cut(m, plan.ModelStages())
-	s.chunks = make([][]*chunk, plan.Ranks)
-	for rank := range s.chunks {
-		for c := range plan.Chunks {
-			s.chunks[rank] = append(s.chunks[rank], parts[plan.ModelStage(plan.Stage(rank, c))])
-		}
+	return plan
+}
+
+// runPipeline times each stage and runs the schedule.
+func (s *simulation) runPipeline() {
+	p, j, r := s.p, s.p.job, s.pipe
+	r.s, r.worst, r.calls = s, 0, r.calls[:0]
+	hop, collect, bytes := p.hop()
+	r.path = &r.paths[0]
+	if p.ratio < 1 {
+		r.path = &r.paths[1]
 	}
-	n := s.passesOf()
-	r.times, r.beside = newTimes(plan), newTimes(plan)
-	r.host, r.gather = make([]float64, j.Plan.PP), make([]units.Seconds, j.Plan.PP)
-	r.sends = make([]int64, j.Plan.PP)
-	var gather units.Seconds
-	r.times.Hop, gather, r.hop = p.hop()
-	for stage := range plan.Stages() {
-		rank, c := plan.Where(stage)
-		f, b := p.passes(s.chunks[rank][c])
-		p.lags[rank].stretch(&f)
-		p.lags[rank].stretch(&b)
-		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
-			f.gather = gather
-			r.sends[rank]++ // a gradient
-		}
-		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
-			b.gather = gather
-			r.sends[rank]++ // an activation
-		}
-		r.gather[rank] += (f.gather + b.gather) * n
-		r.times.F[stage], r.times.B[stage] = f.duration(p), b.duration(p)
-		r.beside.F[stage], r.beside.B[stage] = f.beside(p), b.beside(p)
-		r.host[rank] += float64(n * (r.times.F[stage] + r.times.B[stage] - (f.seg.Busy + b.seg.Busy + f.gather + b.gather)))
-		if plan.Splits { // weight gradients apart from input gradients
-			w := b.weight * units.Seconds(float64(r.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
-			r.times.BW[stage] = min(w, r.times.B[stage])
-			r.times.BI[stage] = r.times.B[stage] - r.times.BW[stage]
-			slow := r.beside.B[stage] / max(r.times.B[stage], 1e-12)
-			r.beside.BW[stage], r.beside.BI[stage] = r.times.BW[stage]*slow, r.times.BI[stage]*slow
-		}
+	if x := r.path; x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
+		x.plan, x.layout, x.ratio, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.ratio, hop, collect, p.lags, bytes
+		x.run(p)
 	}
-	if plan.Transfers == pipeline.Torch {
-		r.times.Beside = &r.beside
-	}
-	var buf pipeline.Buffer
-	r.result = plan.Run(r.times, &buf)
 	// The gradients of a stage are reduced in its last backward pass; what that
 	// leaves exposed, and the optimizer, come after its last action.
-	r.tail, r.reduce, r.opt = make([]float64, j.Plan.PP), make([]float64, j.Plan.PP), make([]float64, j.Plan.PP)
+	n := int(j.Plan.PP)
+	r.tail, r.reduce, r.opt = resize(r.tail, n), resize(r.reduce, n), resize(r.opt, n)
 	for rank := range r.tail {
-		if p.calls != nil {
+		switch before := r.like(rank); {
+		case p.calls != nil:
 			p.calls = map[call]int64{}
 			r.calls = append(r.calls, p.calls)
+			r.ends(rank)
+		case before < rank:
+			r.tail[rank], r.reduce[rank], r.opt[rank] = r.tail[before], r.reduce[before], r.opt[before]
+		default:
+			r.ends(rank)
 		}
-		r.ends(rank)
-		if end := float64(r.result.Finish[rank]) + r.tail[rank]; end > s.total {
+		if end := float64(r.path.result.Finish[rank]) + r.tail[rank]; end > s.total {
 			s.total, r.worst = end, rank
 		}
 	}
+}
+
+// like is the first rank that holds the same chunks as this one.
+func (r *pipelineRun) like(rank int) int {
+	l := r.s.layout
+	for i := range rank {
+		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) {
+			return i
+		}
+	}
+	return rank
+}
+
+// run times the stages and runs the schedule.
+func (x *path) run(p *pricer) {
+	j, plan := p.job, x.plan
+	stages := plan.Stages()
+	resizeTimes(&x.times, plan)
+	resizeTimes(&x.beside, plan)
+	x.host, x.gather = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP))
+	x.sends = cleared(x.sends, int(j.Plan.PP))
+	x.times.Hop, x.times.Beside = x.hop, nil
+	n := units.Seconds(j.Train.GradAccumulation) / units.Seconds(plan.Copies)
+	for stage := range stages {
+		rank, c := plan.Where(stage)
+		ch := x.layout.stage(plan, rank, c)
+		f, b := p.passes(ch)
+		p.lag(rank).stretch(&f)
+		p.lag(rank).stretch(&b)
+		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
+			f.gather = x.collect
+			x.sends[rank]++ // a gradient
+		}
+		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
+			b.gather = x.collect
+			x.sends[rank]++ // an activation
+		}
+		x.gather[rank] += (f.gather + b.gather) * n
+		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
+		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
+		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.seg.Busy + b.seg.Busy + f.gather + b.gather)))
+		if plan.Splits { // weight gradients apart from input gradients
+			w := b.weight * units.Seconds(float64(x.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
+			x.times.BW[stage] = min(w, x.times.B[stage])
+			x.times.BI[stage] = x.times.B[stage] - x.times.BW[stage]
+			slow := x.beside.B[stage] / max(x.times.B[stage], 1e-12)
+			x.beside.BW[stage], x.beside.BI[stage] = x.times.BW[stage]*slow, x.times.BI[stage]*slow
+		}
+	}
+	if plan.Transfers == pipeline.Torch {
+		x.times.Beside = &x.beside
+	}
+	x.result = plan.Run(x.times, &x.buffer)
+}
+
+// stage is the chunk that a rank runs as its c-th.
+func (l *layout) stage(plan *pipeline.Plan, rank, c int) *chunk {
+	return l.stages[plan.ModelStage(plan.Stage(rank, c))]
 }
 
 // passTime is one pass of a chunk.
@@ -172,14 +182,28 @@ func sameRank(plan *pipeline.Plan, a, b int) bool {
 	return x == y
 }
 
-// newTimes returns Times for the stages of a plan.
-func newTimes(plan *pipeline.Plan) (t pipeline.Times) {
+// resizeTimes makes room for the stages of a plan.
+func resizeTimes(t *pipeline.Times, plan *pipeline.Plan) {
 	n := plan.Stages()
-	t.F, t.B = make([]units.Seconds, n), make([]units.Seconds, n)
-	if plan.Splits {
-		t.BI, t.BW = make([]units.Seconds, n), make([]units.Seconds, n)
+	t.F, t.B = resize(t.F, n), resize(t.B, n)
+	if t.BI, t.BW = t.BI[:0], t.BW[:0]; plan.Splits {
+		t.BI, t.BW = resize(t.BI, n), resize(t.BW, n)
 	}
-	return t
+}
+
+// resize returns s with n elements of any value, reusing its memory.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// cleared is resize with zeros.
+func cleared[T any](s []T, n int) []T {
+	s = resize(s, n)
+	clear(s)
+	return s
 }
 
 // transfers is how the framework moves data between stages.
@@ -195,19 +219,24 @@ func (p *pricer) transfers() pipeline.Transfers {
 
 // passes sums the units of a chunk into its forward and backward pass.
 func (p *pricer) passes(c *chunk) (f, b passTime) {
-	for _, u := range c.list() {
+	n := p.job.Train.GradAccumulation
+	if c.passes.ratio != p.ratio || c.passes.batches != n {
+		c.passes.ratio, c.passes.batches = p.ratio, n
+		c.passes.forward, c.passes.backward = p.sum(c)
+	}
+	return c.passes.forward, c.passes.backward
+}
+
+func (p *pricer) sum(c *chunk) (f, b passTime) {
+	list := c.list
+	for _, u := range list {
 		f.seg.Add(&u.forward.whole)
 		f.fewer += u.forward.fewer
 		b.fewer += u.backward.fewer
 		f.comm += u.forward.exposed()
 		b.comm += u.backward.exposed()
-		for i := range u.backward.ops {
-			if o := &u.backward.ops[i]; o.Prim == "linear_wgrad" || o.Prim == "grouped_mm_wgrad" {
-				b.weight += u.backward.launches[i].Busy
-			}
-		}
+		b.weight += u.backward.weight
 	}
-	list := c.list()
 	for i := len(list) - 1; i >= 0; i-- {
 		b.seg.Add(&list[i].backward.whole)
 	}
@@ -244,27 +273,19 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	}
 	bytes = units.Bytes(tokens*j.Model.Hidden) * size
 	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
-		gather = p.comm("all-gather", "tp", bytes)
+		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return p.comm("send-recv", "pp", bytes), gather, bytes
+	return p.comm(collective.SendRecv, ppGroup, bytes), gather, bytes
 }
 
 // ends times what a rank does after its last action.
 func (r *pipelineRun) ends(rank int) {
-	p := r.s.p
-	sim := &timeline.Sim{}
-	var whole chunk
-	for _, ch := range r.s.chunks[rank] {
-		if ch.embedding != nil {
-			whole.embedding = ch.embedding
-		}
-		if ch.head != nil {
-			whole.head = ch.head
-		}
-		whole.layers = append(whole.layers, ch.layers...)
-	}
-	st := p.newStep(&whole, sim)
+	p, sim, st := r.s.p, &r.s.sim, &r.s.step
+	sim.Reset()
+	whole := r.s.layout.ranks[rank]
+	st.begin(p, whole, sim)
+	r.reduce[rank] = 0
 	if st.ddp != nil || st.shards != nil {
 		if st.shards != nil {
 			st.shards.forward()
@@ -272,13 +293,13 @@ func (r *pipelineRun) ends(rank int) {
 		t := sim.Now
 		st.backwardPass(p.job.Train.GradAccumulation-1, true)
 		with := sim.Now - t
-		_, b := p.passes(&whole)
+		_, b := p.passes(whole)
 		r.reduce[rank] = max(with-float64(b.duration(p)), 0)
 	}
 	scale := 0.0
 	if p.job.Recipe.Structure.TorchPipeline && p.job.Train.GradAccumulation > 1 {
 		// scale_grads divides the sums by the number of micro batches.
-		for _, u := range r.s.chunks[rank][0].list() {
+		for _, u := range r.s.layout.stage(r.plan, rank, 0).list {
 			for _, g := range u.backward.grads {
 				k := p.scaled(g.Bytes)
 				scale += float64(k.Busy)
@@ -287,8 +308,8 @@ func (r *pipelineRun) ends(rank int) {
 	}
 	t := sim.Now
 	st.optimizerStep()
-	r.reduce[rank] *= float64(p.lags[rank].link)
-	r.opt[rank] = (sim.Now - t) * float64(p.lags[rank].compute)
+	r.reduce[rank] *= float64(p.lag(rank).link)
+	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + scale + r.opt[rank]
 }
 
@@ -302,59 +323,58 @@ func (r *pipelineRun) fill(out *Result) {
 	w := r.worst
 	n := r.s.passesOf()
 	out.Optimizer = units.Seconds(r.opt[w])
-	out.Bubble = r.result.BubbleFraction()
+	x := r.path
+	out.Bubble = r.s.bubble()
 	out.Exposed = map[string]units.Seconds{}
 	if r.reduce[w] > 0 {
 		out.Exposed["dp"] = units.Seconds(r.reduce[w])
 	}
-	if t := r.gather[w]; t > 0 {
+	if t := x.gather[w]; t > 0 {
 		out.Exposed["tp"] = t
 	}
-	finish := r.result.Finish[w]
+	finish := x.result.Finish[w]
 	if t := finish - r.withoutTransfers(w); t > 0 {
 		out.Exposed["pp"] = t
 	}
 	var kernels [numWork]units.Seconds
 	var busy units.Seconds
 	out.Forward, out.Backward = 0, 0
-	for c, ch := range r.s.chunks[w] {
-		for _, u := range ch.list() {
+	for c := range r.plan.Chunks {
+		for _, u := range r.s.layout.stage(r.plan, w, c).list {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
-					kernels[k] += t * n * r.s.p.lags[w].compute
+					kernels[k] += t * n * r.s.p.lag(w).compute
 				}
-				for g, t := range sec.comm {
-					out.Exposed[g] += t * n * r.s.p.lags[w].link
-				}
+				addExposed(out.Exposed, sec, n*r.s.p.lag(w).link)
 			}
 		}
 		stage := r.plan.Stage(w, c)
-		out.Forward += r.times.F[stage] * n
-		out.Backward += r.times.B[stage] * n
-		busy += (r.times.F[stage] + r.times.B[stage]) * n
+		out.Forward += x.times.F[stage] * n
+		out.Backward += x.times.B[stage] * n
+		busy += (x.times.F[stage] + x.times.B[stage]) * n
 	}
 	var inline units.Seconds
-	for g, t := range out.Exposed {
-		if g != "dp" {
-			inline += t
+	for g, name := range groupNames { // in a fixed order, for the last digit
+		if group(g) != dpGroup {
+			inline += out.Exposed[name]
 		}
 	}
-	slowed := r.result.Slowed[w]
+	slowed := x.result.Slowed[w]
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
-		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(r.host[w], 0))}
+		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(x.host[w], 0))}
 	out.Parts.Bubble = max(finish-busy-slowed-out.Exposed["pp"], 0)
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()
 	out.Stages = out.Stages[:0]
 	for rank := range r.tail {
-		st := Stage{Rank: rank, Busy: r.result.Busy[rank], Bubble: r.result.Bubble[rank]}
-		for c, ch := range r.s.chunks[rank] {
+		st := Stage{Rank: rank, Busy: x.result.Busy[rank], Bubble: x.result.Bubble[rank]}
+		for c := range r.plan.Chunks {
+			ch := r.s.layout.stage(r.plan, rank, c)
 			st.Layers += int64(len(ch.layers))
-			d, e, _ := ch.params()
-			st.Params += d + e
+			st.Params += ch.dense + ch.expert
 			stage := r.plan.Stage(rank, c)
-			st.Forward += r.times.F[stage]
-			st.Backward += r.times.B[stage]
+			st.Forward += x.times.F[stage]
+			st.Backward += x.times.B[stage]
 		}
 		out.Stages = append(out.Stages, st)
 	}
@@ -362,65 +382,7 @@ func (r *pipelineRun) fill(out *Result) {
 
 // withoutTransfers is when a rank would finish if transfers took no time.
 func (r *pipelineRun) withoutTransfers(rank int) units.Seconds {
-	t := r.times
+	t := r.path.times
 	t.Hop = 0
-	var buf pipeline.Buffer
-	return r.plan.Run(t, &buf).Finish[rank]
-}
-
-// pipelineMemory measures every rank.
-func (p *pricer) pipelineMemory(m *ops.Model, r *Result, s *simulation) {
-	j := p.job
-	plan := s.pipe.plan
-	var worst memory.Peak
-	for rank := range int(j.Plan.PP) {
-		static := memory.Bytes{}
-		chunks := make([]memory.Chunk, plan.Chunks)
-		held := make([]units.Bytes, plan.Chunks)
-		for c := range plan.Chunks {
-			ch := s.chunks[rank][c]
-			list := make([]*ops.Unit, 0, len(ch.layers)+2)
-			for _, u := range ch.list() {
-				list = append(list, u.Unit)
-			}
-			first, last := ch.embedding != nil, ch.head != nil
-			step := p.memoryStep(list, first, last)
-			if c > 0 {
-				step.Static[memory.Workspaces] = 0
-			}
-			for k, b := range step.Static {
-				static[k] += b
-			}
-			chunks[c] = memory.MeasureChunk(step)
-			if j.Recipe.Structure.TorchPipeline {
-				n := units.Bytes(j.Train.GradAccumulation)
-				in, out := list[0].Input, list[len(list)-1].Output
-				if !first { // a receive buffer for every micro batch
-					static[memory.Activations] += n * in
-				}
-				if !last { // and one for every gradient; outputs are held until theirs has come
-					static[memory.Activations] += n * out
-					held[c] = out
-				} else {
-					chunks[c].KeptOutput = p.logits()
-				}
-			}
-		}
-		peak := memory.Rank(static, plan.Actions(rank), chunks, held)
-		r.Memory.ByStage = append(r.Memory.ByStage, peak.Allocated)
-		if rank < len(r.Stages) {
-			r.Stages[rank].PeakAllocated = peak.Allocated
-		}
-		if peak.Allocated > worst.Allocated {
-			worst = peak
-		}
-	}
-	r.Memory.PeakAllocated, r.Memory.By, r.Memory.Moment = worst.Allocated, worst.By, worst.Moment
-	p.outside(r)
-}
-
-// logits is the size of a micro batch's logits on a rank.
-func (p *pricer) logits() units.Bytes {
-	j := p.job
-	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength*j.Model.Vocab) * j.Precision.Compute.Size()
+	return r.plan.Run(t, &r.bare).Finish[rank]
 }

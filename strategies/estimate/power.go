@@ -6,6 +6,13 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 )
 
+// power is what the clock of a step comes to.
+type power struct {
+	Clock  units.Hertz
+	Power  units.Watts // average per GPU
+	Energy units.Joules
+}
+
 // throttle finds the clock at which the average power of the step fits the card.
 // It returns true when the clock changed and the step must be simulated again.
 //
@@ -13,10 +20,10 @@ import (
 // clock; its dynamic part falls with the clock to an exponent. The cap holds for
 // the average over many steps. The cap is the card's; what the work draws follows
 // from the silicon, so that the same chip on a smaller budget runs slower.
-func (p *pricer) throttle(s *simulation, r *Result) bool {
+func (p *pricer) throttle(s *simulation) bool {
 	law := p.job.Hardware.Laws.Power
 	clock := float64(max(p.job.Hardware.GPU.MaxClock.Value, p.job.Hardware.GPU.Clock.Value))
-	r.Clock = units.Hertz(clock * p.ratio)
+	s.power = power{Clock: units.Hertz(clock * p.ratio)}
 	if law == nil {
 		return false
 	}
@@ -36,15 +43,15 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
 	energy := fixed + dynamic
-	r.Power, r.Energy = units.Watts(energy/total), units.Joules(energy)
+	s.power.Power, s.power.Energy = units.Watts(energy/total), units.Joules(energy)
 	// A stage's wait for the first and the last micro batches is too long for the limit
 	// to be spared for what follows.
-	if active := max(total*(1-r.Bubble), float64(busy)); active < total {
+	if active := max(total*(1-s.bubble()), float64(busy)); active < total {
 		fixed -= idle * (total - active)
 		total = active
 	}
-	power := (fixed + dynamic) / total
-	if limit <= 0 || power <= limit*1.002 || p.rounds >= 6 {
+	watts := (fixed + dynamic) / total
+	if limit <= 0 || watts <= limit*1.002 || p.rounds >= 6 {
 		return false
 	}
 	p.rounds++
@@ -52,7 +59,7 @@ func (p *pricer) throttle(s *simulation, r *Result) bool {
 	p.ratio = min(p.ratio, p.dynamicClock())
 	p.ratio *= math.Pow(max(limit*total-fixed, 0.05*dynamic)/dynamic, 1/law.Exponent)
 	p.ratio = max(p.ratio, 0.3)
-	p.law.memory = math.Pow(p.ratio, -law.MemoryExp)
+	p.memory = math.Pow(p.ratio, -law.MemoryExp)
 	return true
 }
 

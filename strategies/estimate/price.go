@@ -1,10 +1,9 @@
 package estimate
 
 import (
-	"fmt"
+	"math"
 
 	"github.com/perfplan/perfplan/hardware/collective"
-	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -44,135 +43,124 @@ func workOf(c tape.Class) work {
 
 // pricer turns ops into launches for one job.
 type pricer struct {
+	*machine
 	job    *strategies.Job
-	timer  *kernel.Timer
-	fabric *collective.Fabric
-	host   recipe.Host
+	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
-	groups map[string]collective.Group
-	ratio  float64 // SM clock over its maximum
-	rounds int     // of the search for it
-	law    lawView
-	lags   []lag          // by pipeline rank
+	groups [numGroups]collective.Group
+	ratio  float64       // SM clock over its maximum
+	rounds int           // of the search for it
+	memory float64       // time factor of memory-bound work at the current clock
+	pace   units.Seconds // time factor of kernels: the slowest of several ranks sets it
+	lags   []lag         // by pipeline rank; nil where nobody is slow
+	prices [prices]price
 	calls  map[call]int64 // collectives of data parallelism, when recorded
 }
 
-// lawView is the part of the hardware laws that the pricer reads often.
-type lawView struct {
-	gap, latency         units.Seconds
-	collectives          map[string]float64
-	skew                 float64
-	gemmClock, gemmRates float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
-	memory               float64 // time factor of memory-bound work at the current clock
-}
-
-func newPricer(j *strategies.Job) (*pricer, error) {
-	timer, err := kernel.New(j.Hardware)
-	if err != nil {
-		return nil, err
-	}
-	h := j.Hardware
-	fabric, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software, h.Laws.Collectives...)
-	if err != nil {
-		return nil, fmt.Errorf("hardware %s: %w", h.Name, err)
-	}
-	l := h.Laws
-	p := &pricer{job: j, timer: timer, fabric: fabric, host: j.Recipe.Host, speed: 1, ratio: 1}
-	if l.Launch.Host > 0 {
+// begin readies the pricer for a job on its machine.
+func (p *pricer) begin(j *strategies.Job) {
+	p.job, p.host, p.speed, p.ratio, p.rounds, p.memory, p.calls = j, &j.Recipe.Host, 1, 1, 0, 1, nil
+	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
 	if p.host.Graphed {
 		p.speed = 0
 	}
-	p.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, memory: 1}
-	if l.Power != nil {
-		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
-		if l.Power.GEMMClock > 0 {
-			p.law.gemmClock = float64(l.Power.GEMMClock) / c
-		}
-		p.law.gemmRates = p.law.gemmClock
-		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
-			p.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
-		}
+	p.lags, p.pace = lagsOf(j), 1
+	if j.GPUs > 1 {
+		p.pace = units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
 	}
-	p.groups = p.placeGroups()
-	p.lags = lagsOf(j)
-	p.law.skew *= 1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)
-	return p, nil
+	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
+		p.pace *= p.lags[0].compute
+	}
+	p.placeGroups()
+}
+
+// lag is how slow a pipeline rank is.
+func (p *pricer) lag(rank int) lag {
+	if p.lags == nil {
+		return lag{1, 1}
+	}
+	return p.lags[rank]
 }
 
 // placeGroups lays the parallel groups on the machine in Megatron's order: tensor
 // ranks next to each other, then context, then data, then pipeline; expert ranks run over
 // tensor, context and data.
-func (p *pricer) placeGroups() map[string]collective.Group {
-	l := &p.job.Plan
-	g := map[string]collective.Group{
-		"tp": p.fabric.Group(l.TP, 1),
-		"cp": p.fabric.Group(l.CP, l.TP),
-		"ep": p.fabric.Group(l.EP, l.ExpertTP),
-	}
+func (p *pricer) placeGroups() {
+	l, g := &p.job.Plan, &p.groups
+	g[tpGroup] = p.fabric.Group(l.TP, 1)
+	g[cpGroup] = p.fabric.Group(l.CP, l.TP)
+	g[epGroup] = p.fabric.Group(l.EP, l.ExpertTP)
 	dp := l.DP * l.CP // context ranks hold the same parameters
 	shard := min(l.Shard(), dp)
-	g["dp"] = p.fabric.Group(dp, l.TP)
-	g["shard"] = p.fabric.Group(shard, l.TP)
-	g["replicas"] = p.fabric.Group(dp/shard, l.TP*shard)
-	g["pp"] = p.fabric.Group(min(l.PP, 2), l.TP*dp)
+	g[dpGroup] = p.fabric.Group(dp, l.TP)
+	g[shardGroup] = p.fabric.Group(shard, l.TP)
+	g[replicaGroup] = p.fabric.Group(dp/shard, l.TP*shard)
+	g[ppGroup] = p.fabric.Group(min(l.PP, 2), l.TP*dp)
 	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
 	edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
 	stride := l.EP * l.ExpertTP
 	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
 		edp, stride = dp, l.TP
 	}
-	g["expert_dp"] = p.fabric.Group(edp, stride)
-	g["expert_shard"] = p.fabric.Group(min(shard, edp), stride)
-	return g
-}
-
-var collectiveOps = map[string]collective.Op{
-	"all-reduce": collective.AllReduce, "all-gather": collective.AllGather, "reduce-scatter": collective.ReduceScatter,
-	"all-to-all": collective.AllToAll, "send-recv": collective.SendRecv, "broadcast": collective.Broadcast,
+	g[expertDPGroup] = p.fabric.Group(edp, stride)
+	g[expertShardGroup] = p.fabric.Group(min(shard, edp), stride)
 }
 
 // comm is the time of a collective alone. It counts the call.
-func (p *pricer) comm(kind, group string, bytes units.Bytes) units.Seconds {
-	t := p.commTime(kind, group, bytes)
+func (p *pricer) comm(op collective.Op, g group, bytes units.Bytes) units.Seconds {
+	t := p.commTime(op, g, bytes)
 	if p.calls != nil && t > 0 {
-		p.calls[call{kind, group, bytes}]++
+		p.calls[call{op, g, bytes}]++
 	}
 	return t
 }
 
-func (p *pricer) commTime(kind, group string, bytes units.Bytes) units.Seconds {
+// prices is how many collectives a pricer remembers: a step has some dozens.
+const prices = 512
+
+// price is a collective with its time.
+type price struct {
+	op    collective.Op
+	group collective.Group
+	bytes units.Bytes
+	time  units.Seconds
+}
+
+func (p *pricer) commTime(op collective.Op, group group, bytes units.Bytes) units.Seconds {
 	g := p.groups[group]
 	if g.Ranks <= 1 || bytes <= 0 {
 		return 0
 	}
-	t := p.fabric.Time(collectiveOps[kind], bytes, g)
-	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
-		t *= p.lags[0].link
+	h := math.Float64bits(float64(bytes)) ^ uint64(g.Ranks)<<20 ^ uint64(g.Stride)<<7 ^ uint64(op)
+	h *= 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
+	at := &p.prices[h>>32%prices]
+	if at.bytes != bytes || at.op != op || at.group != g {
+		*at = price{op, g, bytes, p.fabric.Time(op, bytes, g)}
 	}
-	return t
+	return at.time * p.link()
 }
 
-// slow is the time of a collective under compute over its time alone.
-func (p *pricer) slow(kind string) float64 {
-	if s, ok := p.law.collectives[kind]; ok {
-		return s
+// link is the time factor of collectives without pipeline.
+func (p *pricer) link() units.Seconds {
+	if len(p.lags) == 1 {
+		return p.lags[0].link
 	}
-	return 1.1
+	return 1
 }
 
 // device is the time of an op's kernels at the current clock.
 func (p *pricer) device(o *tape.Op) units.Seconds {
-	t := p.timer.Time(o)
-	if p.job.GPUs > 1 {
-		t *= units.Seconds(p.law.skew)
-	}
-	if len(p.lags) == 1 {
-		t *= p.lags[0].compute
-	}
-	switch workOf(o.Class) {
+	return p.clocked(p.full(o), workOf(o.Class))
+}
+
+// full is the same at the full clock.
+func (p *pricer) full(o *tape.Op) units.Seconds { return p.timer.Time(o) * p.pace }
+
+// clocked is the time at the current clock of what takes t at the full one.
+func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
+	switch w {
 	case gemmWork: // no gain above the clock that the current limit allows
 		return t * units.Seconds(p.law.gemmRates/min(p.law.gemmClock, p.ratio))
 	case attentionWork, issueWork:
@@ -180,12 +168,12 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 	case commWork:
 		return t
 	}
-	return t * units.Seconds(p.law.memory)
+	return t * units.Seconds(p.memory)
 }
 
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
-	h := &p.host
+	h := p.host
 	per, view := h.Call, h.View
 	if o.Phase == tape.Backward {
 		per, view = h.Backward, h.ViewBack
@@ -212,6 +200,7 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 // section is a priced tape.Section.
 type section struct {
 	ops      []tape.Op
+	base     []base
 	launches []timeline.Launch
 	whole    timeline.Segment   // all of it
 	parts    []timeline.Segment // cut after every completed gradient; the last is the rest
@@ -219,53 +208,62 @@ type section struct {
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
+	weight   units.Seconds          // in GEMMs that make weight gradients
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
-	comm     map[string]units.Seconds
+	comm     [numGroups]units.Seconds
 	fewer    units.Seconds // that GEMMs take longer beside a collective
 	syncAt   int           // launches before the host waits for the device; -1: never
 }
 
+// base is what does not change with the clock in the price of an op.
+type base struct {
+	busy   units.Seconds // at the full clock
+	use    units.Seconds // share of the tensor cores' best rate
+	loaded units.Seconds // factor under communication
+	work   work
+	group  group // of a collective
+	role   role
+}
+
+// role is what an op does beside taking time.
+type role uint8
+
+const (
+	kernelRole  role = iota
+	hostRole         // no kernel
+	commRole         // a collective that the compute stream waits for
+	asyncRole        // one that hides behind the weight gradient before it
+	wgradRole        // the GEMM that such a collective hides behind
+	groupedRole      // a weight gradient of experts
+)
+
 // price prices a section.
 func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
-	s := section{ops: sec.Ops, grads: sec.Grads, params: params, launches: make([]timeline.Launch, len(sec.Ops)), syncAt: -1}
-	var wgrad units.Seconds // last weight-gradient GEMM, which an asynchronous collective hides behind
+	n := len(sec.Ops)
+	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n), syncAt: -1}
 	for i := range sec.Ops {
-		o := &sec.Ops[i]
-		l := &s.launches[i]
+		o, b, l := &sec.Ops[i], &s.base[i], &s.launches[i]
 		l.Host = p.hostCost(o)
+		b.work = workOf(o.Class)
 		switch {
 		case o.Class == tape.Collective:
-			t := p.commTime(o.Comm.Kind, o.Comm.Group, o.Comm.Bytes)
-			hidden := units.Seconds(0)
+			b.group, b.role = groupOf(o.Comm.Group), commRole
 			if o.Comm.Async {
-				hidden = min(t, wgrad)
+				b.role = asyncRole
 			}
-			if o.Comm.Group == "tp" && p.job.Recipe.Overlap.TP {
-				hidden = max(hidden, t*units.Seconds(tpOverlap))
-			}
-			if o.Comm.Group == "cp" && p.job.Recipe.Overlap.CP {
-				hidden = t * units.Seconds(cpOverlap)
-			}
-			l.Busy, l.Loaded, l.Comm = t-hidden, t-hidden, true
-			if s.comm == nil {
-				s.comm = map[string]units.Seconds{}
-			}
-			s.comm[o.Comm.Group] += t - hidden
-			s.time[commWork] += t
-			s.effort[commWork] += t
-		case o.Class != tape.NoKernel:
-			l.Busy = p.device(o)
-			l.Loaded = l.Busy * units.Seconds(p.timer.Beside(o))
-			w := workOf(o.Class)
-			if w == gemmWork {
-				s.fewer += l.Loaded - l.Busy
-			}
-			s.time[w] += l.Busy
-			s.effort[w] += l.Busy * units.Seconds(p.timer.Utilization(o))
+			b.busy = p.commTime(kindOf(o.Comm.Kind), b.group, o.Comm.Bytes)
+			l.Comm = true
+		case o.Class == tape.NoKernel:
+			b.role = hostRole
+		default:
+			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.timer.Utilization(o)), units.Seconds(p.timer.Beside(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
-			if o.Prim == "linear_wgrad" {
-				wgrad = l.Busy
+			switch o.Prim {
+			case "linear_wgrad":
+				b.role = wgradRole
+			case "grouped_mm_wgrad":
+				b.role = groupedRole
 			}
 		}
 		s.flops += o.FLOPs
@@ -276,21 +274,65 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			s.syncAt = i + 1
 		}
 	}
-	from := 0
-	for _, g := range sec.Grads {
-		to := max(int(g.Op)+1, from)
-		s.parts = append(s.parts, timeline.Compress(s.launches[from:to], p.law.latency))
-		from = to
+	return s
+}
+
+// clock sets the times that depend on the clock.
+func (s *section) clock(p *pricer) {
+	s.time, s.effort, s.comm, s.weight, s.fewer = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0
+	var wgrad units.Seconds // last weight-gradient GEMM, which an asynchronous collective hides behind
+	for i := range s.base {
+		b, l := &s.base[i], &s.launches[i]
+		switch b.role {
+		case hostRole:
+		case commRole, asyncRole:
+			t, hidden := b.busy, units.Seconds(0)
+			if b.role == asyncRole {
+				hidden = min(t, wgrad)
+			}
+			if b.group == tpGroup && p.job.Recipe.Overlap.TP {
+				hidden = max(hidden, t*units.Seconds(tpOverlap))
+			}
+			if b.group == cpGroup && p.job.Recipe.Overlap.CP {
+				hidden = t * units.Seconds(cpOverlap)
+			}
+			l.Busy, l.Loaded = t-hidden, t-hidden
+			s.comm[b.group] += t - hidden
+			s.time[commWork] += t
+			s.effort[commWork] += t
+		default:
+			l.Busy = p.clocked(b.busy, b.work)
+			l.Loaded = l.Busy * b.loaded
+			if b.work == gemmWork {
+				s.fewer += l.Loaded - l.Busy
+			}
+			s.time[b.work] += l.Busy
+			s.effort[b.work] += l.Busy * b.use
+			switch b.role {
+			case wgradRole:
+				wgrad = l.Busy
+				s.weight += l.Busy
+			case groupedRole:
+				s.weight += l.Busy
+			}
+		}
 	}
-	s.parts = append(s.parts, timeline.Compress(s.launches[from:], p.law.latency))
+	s.parts = s.parts[:0]
 	if s.syncAt >= 0 {
 		a := timeline.Compress(s.launches[:s.syncAt], p.law.latency)
 		a.Sync = true
 		b := timeline.Compress(s.launches[s.syncAt:], p.law.latency)
-		s.parts = []timeline.Segment{a, b}
+		s.parts = append(s.parts, a, b)
+	} else {
+		from := 0
+		for _, g := range s.grads {
+			to := max(int(g.Op)+1, from)
+			s.parts = append(s.parts, timeline.Compress(s.launches[from:to], p.law.latency))
+			from = to
+		}
+		s.parts = append(s.parts, timeline.Compress(s.launches[from:], p.law.latency))
 	}
 	s.whole = timeline.Compress(s.launches, p.law.latency)
-	return s
 }
 
 // Share of a collective that hides behind the GEMM it belongs to where a recipe
@@ -306,8 +348,8 @@ type unit struct {
 	forward, backward section
 }
 
-func (p *pricer) unit(u *ops.Unit) unit {
-	return unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
+func (p *pricer) unit(u *ops.Unit) *unit {
+	return &unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
 }
 
 // kernelOf prices a single kernel that is not part of a unit: optimizer, bucket

@@ -28,13 +28,11 @@ func (p *pricer) spread(s *simulation, r *Result) {
 	}
 	counts := map[*unit]float64{}
 	var list []*unit
-	for _, c := range s.chunks[rank] {
-		for _, u := range c.list() {
-			if counts[u] == 0 {
-				list = append(list, u)
-			}
-			counts[u] += n
+	for _, u := range s.layout.ranks[rank].list {
+		if counts[u] == 0 {
+			list = append(list, u)
 		}
+		counts[u] += n
 	}
 	for _, u := range list {
 		for _, sec := range []*section{&u.forward, &u.backward} {

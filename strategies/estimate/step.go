@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -16,44 +17,6 @@ const (
 	replicaStream = 1 // all-reduces between copies (HSDP)
 )
 
-// chunk is the part of the model that a rank runs as one pipeline stage.
-type chunk struct {
-	embedding, head *unit
-	layers          []*unit
-}
-
-// list returns the units of the chunk in forward order.
-func (c *chunk) list() []*unit {
-	out := make([]*unit, 0, len(c.layers)+2)
-	if c.embedding != nil {
-		out = append(out, c.embedding)
-	}
-	out = append(out, c.layers...)
-	if c.head != nil {
-		out = append(out, c.head)
-	}
-	return out
-}
-
-// params are the parameters of the chunk on this rank, before data-parallel
-// sharding: dense ones and those of experts.
-func (c *chunk) params() (dense, expert int64, tensors int) {
-	for _, u := range c.list() {
-		for _, p := range u.Params {
-			if p.TiedCopy && c.embedding != nil {
-				continue
-			}
-			if p.Split == model.ExpertSplit {
-				expert += p.Local
-			} else {
-				dense += p.Local
-			}
-			tensors++
-		}
-	}
-	return
-}
-
 // step runs the micro batches of one rank without pipeline neighbours.
 type step struct {
 	p     *pricer
@@ -64,22 +27,28 @@ type step struct {
 
 	forward, backward, optimizer float64
 
-	ddp     *buckets
-	shards  *shards
-	exposed map[string]float64
+	ddp    *buckets // of replicated parameters
+	shards *shards  // of sharded ones
+	own    struct {
+		ddp    buckets
+		shards shards
+	}
+	batches, layers steady
 }
 
-func (p *pricer) newStep(c *chunk, sim *timeline.Sim) *step {
-	s := &step{p: p, job: p.job, sim: sim, chunk: c, list: c.list(), exposed: map[string]float64{}}
-	dp := p.groups["dp"].Ranks
+// begin readies the step for a chunk, keeping its memory.
+func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
+	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
+	s.forward, s.backward, s.optimizer, s.ddp, s.shards = 0, 0, 0, nil, nil
 	switch kind := p.job.Plan.DataParallel; {
-	case dp <= 1:
+	case p.groups[dpGroup].Ranks <= 1:
 	case kind.ShardsParameters():
-		s.shards = s.newShards()
+		s.shards = &s.own.shards
+		s.shards.begin(s)
 	default:
-		s.ddp = s.newBuckets()
+		s.ddp = &s.own.ddp
+		s.ddp.begin(s)
 	}
-	return s
 }
 
 // syncs reports whether gradients are reduced after micro batch i of n.
@@ -90,11 +59,22 @@ func (s *step) syncs(i, n int64) bool {
 // run runs all micro batches and the optimizer.
 func (s *step) run() {
 	n := s.job.Train.GradAccumulation
+	s.batches.begin(s)
 	for i := int64(0); i < n; i++ {
+		if 1 <= i && i < n-1 { // all but the first and the last are equal
+			if s.batches.repeats() {
+				k := n - 1 - i
+				s.forward += float64(k) * s.batches.forward
+				s.backward += float64(k) * s.batches.backward
+				s.batches.skip(int(k))
+				i += k
+			}
+		}
 		t0 := s.sim.Now
 		s.forwardPass(i)
 		t1 := s.sim.Now
 		s.backwardPass(i, s.syncs(i, n))
+		s.batches.forward, s.batches.backward = t1-t0, s.sim.Now-t1
 		s.forward += t1 - t0
 		s.backward += s.sim.Now - t1
 	}
@@ -103,14 +83,10 @@ func (s *step) run() {
 	s.optimizer = s.sim.Now - t
 }
 
-func (s *step) label(name string) {
+func (s *step) label(unit, pass string) {
 	if s.sim.Record != nil {
-		s.sim.Record.Label = name
+		s.sim.Record.Label = unit + pass
 	}
-}
-
-func (s *step) wait(t timeline.Task, group string) {
-	s.exposed[group] += s.sim.Wait(t)
 }
 
 // forwardPass runs one micro batch forward.
@@ -123,7 +99,7 @@ func (s *step) forwardPass(i int64) {
 		s.ddp.beforeForward(i)
 	}
 	for _, u := range s.list {
-		s.label(u.Name + " forward")
+		s.label(u.Name, " forward")
 		s.runAll(&u.forward)
 	}
 }
@@ -146,9 +122,18 @@ func (s *step) backwardPass(i int64, sync bool) {
 		s.shards.backward(first, sync)
 		return
 	}
+	s.layers.begin(s)
 	for j := len(s.list) - 1; j >= 0; j-- {
+		if s.ddp != nil && sync && s.layers.repeats() {
+			if k := s.ddp.equal(j); k > 0 {
+				s.ddp.skip(j, k)
+				if j -= k; j < 0 {
+					break
+				}
+			}
+		}
 		u := s.list[j]
-		s.label(u.Name + " backward")
+		s.label(u.Name, " backward")
 		if s.ddp != nil && sync {
 			s.ddp.unit(u, first)
 			continue
@@ -211,41 +196,47 @@ func (p *pricer) add(prim string, b units.Bytes) timeline.Segment {
 type buckets struct {
 	s      *step
 	queues [2]queue // dense gradients and those of experts
+	at     []int    // by unit of the list: its first gradient, in the order they become ready
 	i      int      // gradients of this pass so far
 	tasks  []timeline.Task
-	kind   string
+	op     collective.Op
 	copies bool // gradients are copied into the bucket (torch DDP)
 }
 
 // queue are the buckets of one group of ranks.
 type queue struct {
-	group  string
-	closes []bool // by gradient, in the order they become ready
-	sizes  []units.Bytes
-	next   int
+	group  group
+	on     bool          // there is somebody to reduce with
+	grads  []units.Bytes // by gradient, in the order they become ready
+	closes []bool        // by gradient: it is the last of its bucket
+	sizes  []units.Bytes // by bucket
+	next   int           // bucket
 }
 
-func (s *step) newBuckets() *buckets {
-	b := &buckets{s: s, kind: "all-reduce"}
+func (b *buckets) begin(s *step) {
+	b.s, b.op, b.i, b.tasks = s, collective.AllReduce, 0, b.tasks[:0]
 	plan, r := &s.job.Plan, s.job.Recipe
 	if plan.DataParallel != strategies.DDP {
-		b.kind = "reduce-scatter"
+		b.op = collective.ReduceScatter
 	}
 	b.copies = !r.Structure.MainGradients
-	var grads [2][]units.Bytes
+	dense, experts := &b.queues[0], &b.queues[1]
+	dense.grads, experts.grads = dense.grads[:0], experts.grads[:0]
+	b.at = append(b.at[:0], make([]int, len(s.list))...)
 	reduce := s.job.Precision.Reduce.Size() / s.gradElement()
 	for j := len(s.list) - 1; j >= 0; j-- {
 		u := s.list[j]
+		b.at[j] = len(dense.grads)
 		for _, g := range u.backward.grads {
 			size := g.Bytes
 			if u == s.chunk.head && s.job.Model.Tied && s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
 				size = 0 // complete only with the embedding's
 			}
-			dense, expert := size*reduce, units.Bytes(0)
+			d, e := size*reduce, units.Bytes(0)
 			if u.Params[g.Param].Split == model.ExpertSplit {
-				dense, expert = 0, dense
+				d, e = 0, d
 			}
-			grads[0], grads[1] = append(grads[0], dense), append(grads[1], expert)
+			dense.grads, experts.grads = append(dense.grads, d), append(experts.grads, e)
 		}
 	}
 	limit := plan.Bucket
@@ -255,12 +246,90 @@ func (s *step) newBuckets() *buckets {
 	}
 	for k := range b.queues {
 		q := &b.queues[k]
-		q.group = [2]string{"dp", "expert_dp"}[k]
-		if s.p.groups[q.group].Ranks > 1 {
-			q.closes, q.sizes = dataparallel.Buckets(grads[k], first, limit)
+		q.group, q.next = [2]group{dpGroup, expertDPGroup}[k], 0
+		q.closes, q.sizes = q.closes[:0], q.sizes[:0]
+		if q.on = s.p.groups[q.group].Ranks > 1; q.on {
+			q.closes, q.sizes = dataparallel.AppendBuckets(q.closes, q.sizes, q.grads, first, limit)
 		}
 	}
-	return b
+}
+
+// equal returns how many units from j on are one kind with the one before and
+// fill buckets like it.
+func (b *buckets) equal(j int) int {
+	list := b.s.list
+	if j+1 >= len(list) || !b.sameSizes(j) {
+		return 0
+	}
+	u, n := list[j+1], 0
+	for ; j-n >= 0 && list[j-n] == u && b.sameBuckets(j-n); n++ {
+	}
+	return n
+}
+
+// sameSizes reports whether the unit before j, like j, began on what the unit before
+// it had left in the open bucket.
+func (b *buckets) sameSizes(j int) bool {
+	if !b.s.job.Recipe.Overlap.GradReduce {
+		return true
+	}
+	for k := range b.queues {
+		q, n := &b.queues[k], 0
+		if !q.on {
+			continue
+		}
+		for _, closes := range q.closes[b.at[j+1]:b.at[j]] {
+			if closes {
+				n++
+			}
+		}
+		if n > 0 && (q.next >= len(q.sizes) || q.sizes[q.next] != q.sizes[q.next-n]) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameBuckets reports whether the gradients of unit j close buckets where those of
+// the unit before it do.
+func (b *buckets) sameBuckets(j int) bool {
+	from, to := b.at[j+1], b.at[j]
+	n := len(b.s.list[j].backward.grads)
+	for k := range b.queues {
+		q := &b.queues[k]
+		if !q.on {
+			continue
+		}
+		for i := range n {
+			if q.closes[from+i] != q.closes[to+i] || q.grads[from+i] != q.grads[to+i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// skip passes over n units that go like the one before.
+func (b *buckets) skip(j, n int) {
+	s := b.s
+	for _, t := range s.layers.skip(n) {
+		if t.Some() {
+			b.tasks = append(b.tasks, t)
+		}
+	}
+	grads := len(s.list[j].backward.grads)
+	for k := range b.queues {
+		q := &b.queues[k]
+		if !q.on || !s.job.Recipe.Overlap.GradReduce {
+			continue
+		}
+		for _, closes := range q.closes[b.i : b.i+n*grads] {
+			if closes {
+				q.next++
+			}
+		}
+	}
+	b.i += n * grads
 }
 
 // gradElement is the bytes of a gradient element as the units' sections hold it.
@@ -308,7 +377,7 @@ func (b *buckets) unit(u *unit, first bool) {
 			s.sim.Run(&seg)
 		}
 		for k := range b.queues {
-			if q := &b.queues[k]; overlap && q.closes != nil && q.closes[b.i] {
+			if q := &b.queues[k]; overlap && q.on && q.closes[b.i] {
 				b.launch(q)
 			}
 		}
@@ -322,8 +391,8 @@ func (b *buckets) launch(q *queue) {
 	size := q.sizes[q.next]
 	q.next++
 	s.sim.Host += float64(s.p.host.Primitives["collective"] * s.p.speed)
-	t := s.p.comm(b.kind, q.group, size)
-	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.kind, float64(t), max(s.sim.Host, s.sim.Now), s.p.slow(b.kind)))
+	t := s.p.comm(b.op, q.group, size)
+	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
 }
 
 // finish reduces what is left and waits for everything.
@@ -335,7 +404,7 @@ func (b *buckets) finish() {
 		}
 	}
 	for _, t := range b.tasks {
-		s.wait(t, "dp")
+		s.sim.Wait(t)
 	}
 	b.tasks = b.tasks[:0]
 }
@@ -348,18 +417,19 @@ type shards struct {
 	s      *step
 	gather []timeline.Task // by unit
 	ready  []bool
-	root   []int   // units that share one group, gathered at the start
 	params []int64 // by unit, dense
 	expert []int64 // by unit, of experts
-	reduce *timeline.Task
+	reduce timeline.Task
+	busy   bool // reduce is in flight
 	copies bool // FSDP2 copies in and out of flat buffers
-	gone   bool // root was dropped after the forward pass
-	acc    bool
 }
 
-func (s *step) newShards() *shards {
-	h := &shards{s: s, gather: make([]timeline.Task, len(s.list)), ready: make([]bool, len(s.list)), copies: s.job.Plan.DataParallel == strategies.FSDP2}
-	h.params, h.expert = make([]int64, len(s.list)), make([]int64, len(s.list))
+func (h *shards) begin(s *step) {
+	n := len(s.list)
+	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
+	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
+	h.ready = append(h.ready[:0], make([]bool, n)...)
+	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
 	for i, u := range s.list {
 		for _, p := range u.Params {
 			switch {
@@ -376,7 +446,6 @@ func (s *step) newShards() *shards {
 		h.params[0] += h.params[last] // one unit: embedding, final norm, head
 		h.params[last] = 0
 	}
-	return h
 }
 
 func (h *shards) gatherBytes(i int) units.Bytes {
@@ -391,18 +460,18 @@ func (h *shards) launchGather(i int, ready float64) {
 	}
 	s := h.s
 	b := h.gatherBytes(i)
-	n := float64(s.p.groups["shard"].Ranks)
+	n := float64(s.p.groups[shardGroup].Ranks)
 	e := units.Bytes(h.expert[i]) * s.job.Precision.Gather.Size()
-	t := s.p.comm("all-gather", "shard", b) + s.p.comm("all-gather", "expert_shard", e)
+	t := s.p.comm(collective.AllGather, shardGroup, b) + s.p.comm(collective.AllGather, expertShardGroup, e)
 	w := s.job.Precision.Weights.Size()
-	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups["expert_shard"].Ranks, 1))
+	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	if w != s.job.Precision.Gather.Size() {
 		t += s.p.device(&tape.Op{Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())})
 	}
 	if h.copies {
 		t += s.p.device(&tape.Op{Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(2*local) * s.job.Precision.Gather.Size()})
 	}
-	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow("all-gather"))
+	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
 	h.ready[i] = true
 }
 
@@ -412,7 +481,7 @@ func (h *shards) open(i int) {
 		return
 	}
 	s := h.s
-	s.wait(h.gather[i], "dp")
+	s.sim.Wait(h.gather[i])
 	if h.copies {
 		n := h.params[i] + h.expert[i]
 		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: float64(n), Bytes: 2 * units.Bytes(n) * s.job.Precision.Gather.Size()})
@@ -435,20 +504,29 @@ func (h *shards) forward() {
 	s := h.s
 	last := len(s.list) - 1
 	h.hooks(false)
-	h.launchGather(0, s.sim.Host)
-	for i, u := range s.list {
+	h.launchGather(0, s.sim.Issued())
+	s.layers.begin(s)
+	for i := 0; i <= last; i++ {
+		if s.layers.repeats() {
+			if k := h.equal(i, 1); k > 0 {
+				s.layers.skip(k)
+				h.shift(i, k, 1)
+				i += k
+			}
+		}
+		u := s.list[i]
 		if i > 0 && h.params[i] > 0 && !h.ready[i] {
 			h.hooks(false)
-			h.launchGather(i, s.sim.Host)
+			h.launchGather(i, s.sim.Issued())
 		}
 		h.open(i)
-		s.label(u.Name + " forward")
+		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
 		if i < last && h.params[i+1] > 0 && u.forward.syncAt < 0 {
 			host := s.sim.Host
 			s.sim.Host += float64(u.forward.whole.Host)
 			h.hooks(false)
-			h.launchGather(i+1, s.sim.Host)
+			h.launchGather(i+1, s.sim.Issued())
 			hook := s.sim.Host - host - float64(u.forward.whole.Host)
 			s.sim.Host = host
 			s.runAll(&u.forward)
@@ -482,23 +560,31 @@ func (h *shards) backward(first, sync bool) {
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
 	h.hooks(true)
 	if root {
-		h.launchGather(0, max(s.sim.Host, s.sim.Now))
+		h.launchGather(0, s.sim.Issued())
 		h.open(0)
 	} else {
-		h.launchGather(last, max(s.sim.Host, s.sim.Now))
+		h.launchGather(last, s.sim.Issued())
 	}
+	s.layers.begin(s)
 	for i := last; i >= 0; i-- {
+		if s.layers.repeats() {
+			if k := h.equal(i, -1); k > 0 {
+				s.layers.skip(k)
+				h.shift(i, k, -1)
+				i -= k
+			}
+		}
 		u := s.list[i]
 		if !(root && (i == last || i == 0)) {
-			h.launchGather(i, max(s.sim.Host, s.sim.Now))
+			h.launchGather(i, s.sim.Issued())
 			h.open(i)
 		}
 		// One unit ahead: the next one's parameters are gathered beside this one's gradients.
 		if i > 0 && !(root && i-1 == 0) {
 			h.hooks(true)
-			h.launchGather(i-1, max(s.sim.Host, s.sim.Now))
+			h.launchGather(i-1, s.sim.Issued())
 		}
-		s.label(u.Name + " backward")
+		s.label(u.Name, " backward")
 		s.runAll(&u.backward)
 		if root && i == 0 {
 			if tied := s.tiedBytes(u); tied > 0 {
@@ -513,9 +599,9 @@ func (h *shards) backward(first, sync bool) {
 		}
 		h.scatter(i, first, sync)
 	}
-	if h.reduce != nil {
-		s.wait(*h.reduce, "dp")
-		h.reduce = nil
+	if h.busy {
+		s.sim.Wait(h.reduce)
+		h.busy = false
 	}
 	for i := range h.ready {
 		h.drop(i)
@@ -545,8 +631,8 @@ func (h *shards) scatter(i int, first, sync bool) {
 		}
 		grad = full
 	}
-	if h.reduce != nil { // one reduce-scatter in flight
-		s.wait(*h.reduce, "dp")
+	if h.busy { // one reduce-scatter in flight
+		s.sim.Wait(h.reduce)
 	}
 	if h.copies {
 		op := tape.Op{Prim: "fsdp_copy_in", Class: tape.ChunkCat, Count: 1, Elements: u, Bytes: grad + full, Phase: tape.Backward, Host: tape.HostWork{}}
@@ -554,29 +640,52 @@ func (h *shards) scatter(i int, first, sync bool) {
 		s.sim.Run(&seg)
 	}
 	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
-	t := s.p.comm("reduce-scatter", "shard", dense) + s.p.comm("reduce-scatter", "expert_shard", expert)
-	task := s.sim.Launch(dpStream, "reduce-scatter", float64(t), max(s.sim.Now, s.sim.Host), s.p.slow("reduce-scatter"))
-	if g := s.p.groups["replicas"]; g.Ranks > 1 {
-		shard := dense / units.Bytes(s.p.groups["shard"].Ranks)
-		ar := s.p.comm("all-reduce", "replicas", shard)
-		task = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow("all-reduce"))
+	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
+	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
+	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
+		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
+		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
+		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 	}
-	h.reduce = &task
+}
+
+// equal returns how many units from i on, in the direction of the pass, are one
+// kind with the one before and followed by one more, whose parameters are gathered
+// ahead.
+func (h *shards) equal(i, way int) int {
+	list, n := h.s.list, 0
+	if i-way < 0 || i-way >= len(list) {
+		return 0
+	}
+	for k := i + way; k >= 0 && k < len(list) && list[k] == list[i-way] && list[i] == list[i-way]; k += way {
+		n++
+	}
+	return n
+}
+
+// shift moves what is known of unit i n units on, past units that went like the
+// one before it.
+func (h *shards) shift(i, n, way int) {
+	to := i + n*way
+	h.gather[to], h.ready[to] = h.gather[i], h.ready[i]
+	for k := i; k != to; k += way {
+		h.gather[k], h.ready[k] = h.gather[i-way], h.ready[i-way]
+	}
 }
 
 // --- optimizer ---
 
 // optimizerStep updates the parameters of the rank.
 func (s *step) optimizerStep() {
-	dense, expert, tensors := s.chunk.params()
+	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.chunk.tensors
 	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
 	prec := s.job.Precision
 	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
 	local := float64(dense)
 	experts := float64(expert)
 	if states.ShardOptimizer {
-		local /= float64(s.p.groups["shard"].Ranks)
-		experts /= float64(s.p.groups["expert_shard"].Ranks)
+		local /= float64(s.p.groups[shardGroup].Ranks)
+		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
 	local += experts
 	per := prec.Gradients.Size() + 4*prec.Moments.Size() // read g; read and write two moments
@@ -588,11 +697,11 @@ func (s *step) optimizerStep() {
 	per += units.Bytes(o.Read) * per
 	class, _ := tape.ClassOf(o.Class)
 	each := s.p.host.Tensor
-	if d := s.p.host.DTensorParam; d > 0 && (s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups["dp"].Ranks > 1 || s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1) {
+	if d := s.p.host.DTensorParam; d > 0 && (s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1 || s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1) {
 		each = d
 	}
 	host := s.p.host.Step + units.Seconds(tensors)*each
-	s.label("optimizer")
+	s.label("optimizer", "")
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local, Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
 	seg.Lag += host * s.p.speed
@@ -612,13 +721,13 @@ func (s *step) optimizerStep() {
 			s.sim.Run(&seg)
 		}
 	}
-	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups["dp"].Ranks > 1 {
-		t := float64(s.p.comm("all-gather", "dp", units.Bytes(dense)*prec.Gather.Size()) + s.p.comm("all-gather", "expert_dp", units.Bytes(expert)*prec.Gather.Size()))
+	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
+		t := float64(s.p.comm(collective.AllGather, dpGroup, units.Bytes(dense)*prec.Gather.Size()) + s.p.comm(collective.AllGather, expertDPGroup, units.Bytes(expert)*prec.Gather.Size()))
 		if s.job.Recipe.Overlap.ParamGather { // hides behind the next forward pass, but for its first part
 			t = max(t-0.9*s.forward/float64(s.job.Train.GradAccumulation), 0.05*t)
 		}
 		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
-		s.wait(task, "dp")
+		s.sim.Wait(task)
 	}
 }
 

@@ -13,8 +13,12 @@ import (
 // slowest sets the pace of all. Both are 1 where nobody is slow.
 type lag struct{ compute, link units.Seconds }
 
-// lagsOf returns the lag of every pipeline rank: pipeline ranks lie outermost.
+// lagsOf returns the lag of every pipeline rank, nil where nobody is slow: pipeline
+// ranks lie outermost.
 func lagsOf(j *strategies.Job) []lag {
+	if len(j.Runtime.Stragglers) == 0 {
+		return nil
+	}
 	out := make([]lag, max(j.Plan.PP, 1))
 	for i := range out {
 		out[i] = lag{1, 1}

@@ -41,56 +41,52 @@ func MeasureChunk(s *Step) Chunk {
 	return c
 }
 
-// Rank returns the peak of a pipeline rank that runs actions on its chunks over
-// what lives between steps. held[c] is what each micro batch in flight holds
-// beyond the chunk's own tensors (the output of a stage until its gradient has come).
-func Rank(static Bytes, actions []pipeline.Action, chunks []Chunk, held []units.Bytes) Peak {
-	var now units.Bytes
+// Rank returns the peak of a pipeline rank, over what lives between steps, from
+// the moments of its list. held[c] is what each micro batch in flight holds beyond
+// the chunk's own tensors (the output of a stage until its gradient has come).
+func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units.Bytes) Peak {
 	base := static.Total()
 	p := Peak{Allocated: base, By: static, Moment: "between steps"}
-	alive := make([]int64, len(chunks))
-	started := make([]bool, len(chunks))
-	kept := units.Bytes(0)
-	reach := func(c, k int, by units.Bytes) {
-		if at := base + now + by; at > p.Allocated {
-			p.Allocated, p.Moment = at, chunks[c].moment[k]
-			p.By = static
-			for i, n := range alive {
-				for j, b := range chunks[i].saved {
-					p.By[j] += b * units.Bytes(n)
-				}
-				if started[i] {
-					p.By[Gradients] += chunks[i].Gradients
-				}
+	worst := -1
+	for i := range moments {
+		m := &moments[i]
+		c := chunks[m.Chunk]
+		at := base
+		for k, h := range m.Held {
+			x := chunks[k]
+			at += units.Bytes(h.Alive)*(x.Saved+held[k]) + units.Bytes(h.Forward)*x.KeptOutput
+			if h.Started {
+				at += x.Gradients
 			}
-			rest := at - p.By.Total()
-			p.By[Activations] += rest
+		}
+		if at += c.reach(m.Pass); at > p.Allocated {
+			p.Allocated, worst = at, i
 		}
 	}
-	for _, a := range actions {
-		c := int(a.Chunk)
-		switch a.Kind {
-		case pipeline.Forward:
-			reach(c, 0, chunks[c].Forward)
-			now += chunks[c].Saved + held[c] + chunks[c].KeptOutput
-			kept += chunks[c].KeptOutput
-			alive[c]++
-		case pipeline.Backward, pipeline.BackwardInput:
-			if started[c] {
-				reach(c, 2, chunks[c].Later)
-			} else {
-				reach(c, 1, chunks[c].First)
-				now += chunks[c].Gradients
-				started[c] = true
-			}
-			if a.Kind == pipeline.Backward {
-				now -= chunks[c].Saved + held[c]
-				alive[c]--
-			}
-		case pipeline.BackwardWeight:
-			now -= chunks[c].Saved + held[c]
-			alive[c]--
+	if worst < 0 {
+		return p
+	}
+	m := &moments[worst]
+	p.Moment = chunks[m.Chunk].moment[m.Pass]
+	for k, h := range m.Held {
+		for j, b := range chunks[k].saved {
+			p.By[j] += b * units.Bytes(h.Alive)
+		}
+		if h.Started {
+			p.By[Gradients] += chunks[k].Gradients
 		}
 	}
+	p.By[Activations] += p.Allocated - p.By.Total()
 	return p
+}
+
+// reach is the highest point of a pass above its start.
+func (c *Chunk) reach(p pipeline.Pass) units.Bytes {
+	switch p {
+	case pipeline.ForwardPass:
+		return c.Forward
+	case pipeline.FirstBackward:
+		return c.First
+	}
+	return c.Later
 }

@@ -266,10 +266,6 @@ func (g *graph) foldFlow(order []placed, per, repeat int) bool {
 		}
 		g.reaches(i, back)
 	}
-	for _, e := range g.events[g.body : g.body+g.period] {
-		if e.cost >= 0 {
-			g.count[e.cost] += int64(repeat)
-		}
-	}
+	g.eachOfPeriod(func(cost int32) { g.count[cost] += int64(repeat) })
 	return true
 }

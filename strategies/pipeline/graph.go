@@ -238,9 +238,7 @@ func (g *graph) fold(order []step, per, repeat int) bool {
 	for i := g.body; i < g.size; i++ {
 		g.reaches(i, max(g.nodes[i].dep, g.nodes[i].dep2))
 	}
-	for _, x := range g.nodes[g.body : g.body+g.period] {
-		g.count[x.cost] += int64(repeat)
-	}
+	g.eachOfPeriod(func(cost int32) { g.count[cost] += int64(repeat) })
 	return true
 }
 

@@ -13,8 +13,10 @@ type Plan struct {
 	// where nobody runs the schedule that way.
 	Transfers Transfers
 
-	lists [][]Action // by rank, for the compact number of micro batches
-	graph *graph
+	lists  [][]Action // by rank, for the compact number of micro batches
+	graph  *graph
+	shared *moments // of all plans with these lists
+	own    *moments
 }
 
 // Schedule plans m micro batches over p pipeline ranks with v virtual stages
@@ -38,7 +40,7 @@ func ScheduleAs(name string, p, v, m int, t Transfers) (*Plan, error) {
 // plan builds the Plan from the lists of the compact number of micro batches,
 // or of all m if those do not settle into a period.
 func (i *Info) plan(p, v, m, compact int, t Transfers) (*Plan, error) {
-	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, Transfers: t, lists: i.lists(p, v, compact)}
+	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, Transfers: t, lists: i.lists(p, v, compact), shared: &moments{}, own: &moments{}}
 	folded, err := pl.arrange(compact)
 	if err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func (pl *Plan) costs(t *Times, into []float64) []float64 {
 	for s := range n {
 		var f, b, bi, bw float64
 		f = float64(t.F[s])
-		if t.BI != nil {
+		if len(t.BI) > 0 {
 			bi, bw = float64(t.BI[s]), float64(t.BW[s])
 		}
 		b = bi + bw

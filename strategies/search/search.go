@@ -163,7 +163,7 @@ func fitting(j *strategies.Job) (Candidate, bool) {
 	for _, level := range levels {
 		c := *j
 		c.Train.Recompute = level
-		r, err := estimate.Estimate(&c, estimate.Options{})
+		r, err := predict(&c)
 		if err != nil {
 			continue
 		}
@@ -199,6 +199,15 @@ func wider(from Candidate) (Candidate, bool) {
 		best, found = now, true
 	}
 	return best, found
+}
+
+// evaluators are kept from plan to plan: those of a search share much.
+var evaluators = sync.Pool{New: func() any { return new(estimate.Evaluator) }}
+
+func predict(j *strategies.Job) (*estimate.Result, error) {
+	e := evaluators.Get().(*estimate.Evaluator)
+	defer evaluators.Put(e)
+	return e.Estimate(j, estimate.Options{})
 }
 
 // each runs f over in on all processors and returns what it accepts, in order. A
@@ -328,7 +337,7 @@ func try(j *strategies.Job, before *estimate.Result, list []change) []Remedy {
 		if next.SetPlan(plan) != nil {
 			return Remedy{}, false
 		}
-		r, err := estimate.Estimate(&next, estimate.Options{})
+		r, err := predict(&next)
 		if err != nil || !r.Memory.Fits {
 			return Remedy{}, false
 		}

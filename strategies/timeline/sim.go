@@ -69,9 +69,11 @@ type Sim struct {
 	Work    float64 // compute time alone, without slowdown
 	Slowed  float64 // added by communication beside it
 	Moved   float64 // communication on other streams, alone
+	Late    int     // how often something waited for the host
 
 	Record  *Recorder
 	streams [MaxStreams]stream
+	fresh   int // tasks that found their stream idle
 }
 
 // Reset returns the Sim to time 0, keeping its memory.
@@ -95,6 +97,7 @@ func (s *Sim) Run(g *Segment) {
 	s.Inline += float64(g.Comm)
 	if end := issued + float64(g.Lag); end > s.Now {
 		s.Idle += end - s.Now
+		s.Late++
 		s.pass(end)
 	}
 	if g.Sync {
@@ -211,6 +214,9 @@ func (s *Sim) retire() {
 // counts as now.
 func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Task {
 	st := &s.streams[stream]
+	if st.head == len(st.tasks) {
+		s.fresh++
+	}
 	s.Moved += duration
 	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
 	return Task{stream, len(st.tasks) - 1}
@@ -230,6 +236,15 @@ func (s *Sim) Wait(t Task) float64 {
 
 // End returns when a finished task ended, or -1.
 func (s *Sim) End(t Task) float64 { return s.streams[t.stream].tasks[t.index].end }
+
+// Issued is when the host has issued what comes next: its own time, or now.
+func (s *Sim) Issued() float64 {
+	if s.Host > s.Now {
+		s.Late++
+		return s.Host
+	}
+	return s.Now
+}
 
 // WaitHost makes the host wait for the device (a stream synchronisation).
 func (s *Sim) WaitHost() { s.Host = max(s.Host, s.Now) }

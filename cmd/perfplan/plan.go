@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/search"
+)
+
+// planFlags are the flags of plan as given.
+type planFlags struct {
+	fix, whyNot         []string
+	objective, headroom string
+	tokens              string
+	pareto              bool
+	options             search.Options
+}
+
+func newPlan(e *env) *cobra.Command {
+	var job jobFlags
+	var out output
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan [FILE | NAME | -]",
+		Short: "Rank every legal way to split a job",
+		Long: `Rank every legal plan of a job: tensor, sequence, context, expert and pipeline
+parallelism, virtual stages and schedules, kinds of data parallelism with shard degrees,
+buckets and resharding, micro batch and recomputation.
+
+Bounds leave out what cannot be among the best; the others are predicted as estimate
+does it, so that the list is that of --exhaustive. Flags that set a key of the plan, and
+--fix, keep plans to it; a plan in the file is ranked beside. Ctrl-C prints the best so
+far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
+		Example: `  perfplan plan llama3-70b --gpus 64 --global-batch 512
+  perfplan plan gpt3-175b --gpus 1024 --hardware a100-80g-sxm --global-batch 1536 --max-tp 8 --why-not tp=8,pp=8
+  perfplan plan job.yaml --fix tp=8 --min-headroom 5% --top 3 -o json`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := out.format()
+			if err != nil {
+				return err
+			}
+			if err := f.read(&job); err != nil {
+				return err
+			}
+			j, given, err := job.load(e, args)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			p := &progress{out: e.err, last: time.Now()}
+			f.options.Progress = p.show
+			r, err := f.rank(ctx, j)
+			p.end()
+			if err != nil {
+				return err
+			}
+			r.Given, r.Version = given, version()
+			if err := report.WritePlans(e.out, r, format, e.style); err != nil {
+				return err
+			}
+			if len(r.Ranking.Plans) == 0 && !r.Ranking.Partial {
+				return broken{r.Unfit()}
+			}
+			return nil
+		},
+	}
+	out.addFlag(cmd, report.PlanFormats...)
+	job.add(cmd)
+	f.add(cmd)
+	return cmd
+}
+
+func (f *planFlags) add(cmd *cobra.Command) {
+	o := &f.options
+	cmd.Flags().StringArrayVar(&f.fix, "fix", nil, "keep `KEY=VALUE,...` of plan and train, as in tp=8,recompute=full (repeatable)")
+	cmd.Flags().StringVar(&f.objective, "objective", string(search.Tokens), "best at `WHAT`: "+strings.Join(search.Objectives, ", "))
+	cmd.Flags().IntVar(&o.Top, "top", 10, "how many plans to return")
+	cmd.Flags().Int64Var(&o.Space.MaxTP, "max-tp", 0, "largest tensor-parallel degree; default: as far as NVLink reaches")
+	cmd.Flags().Int64Var(&o.Space.MaxPP, "max-pp", 0, "largest pipeline-parallel degree; default: the layers")
+	cmd.Flags().Int64Var(&o.Space.MaxCP, "max-cp", 0, "largest context-parallel degree; default: 512 tokens of a sequence per rank")
+	cmd.Flags().Int64Var(&o.Space.MaxEP, "max-ep", 0, "largest expert-parallel degree; default: the experts")
+	cmd.Flags().StringSliceVar(&o.Space.Precisions, "precisions", nil, "precisions to choose from, as in bf16,fp8; default: the job's")
+	cmd.Flags().BoolVar(&o.Space.AnySchedule, "any-schedule", false, "also pipeline schedules that the framework does not have")
+	cmd.Flags().StringVar(&f.headroom, "min-headroom", "", "`SHARE` of the memory that must stay free, as in 5%")
+	cmd.Flags().StringArrayVar(&f.whyNot, "why-not", nil, "say why plans with `KEY=VALUE,...` are not the best (repeatable)")
+	cmd.Flags().BoolVar(&f.pareto, "pareto", false, "also the plans that none beats in time, GPUs, memory, cost and energy at once, down to fewer GPUs")
+	cmd.Flags().BoolVar(&o.Exhaustive, "exhaustive", false, "predict every legal plan; the list is the same")
+	cmd.Flags().StringVar(&f.tokens, "tokens", "", "`NUMBER` of tokens of the training run, as in 2T")
+	cmd.Flags().Float64Var(&o.Dollars, "gpu-hour", 0, "US `DOLLARS` of a GPU hour; default: the machine's price, where it is known")
+	complete(cmd, "objective", search.Objectives)
+}
+
+// read parses the flags. Flags of the job that set a key of the plan become keys to
+// keep.
+func (f *planFlags) read(job *jobFlags) error {
+	o := &f.options
+	if err := o.Objective.UnmarshalText([]byte(f.objective)); err != nil {
+		return usage("--objective: %v", err)
+	}
+	if o.Top < 1 {
+		return usage("--top: %d; give 1 or more", o.Top)
+	}
+	var err error
+	if f.headroom != "" {
+		if o.Headroom, err = units.ParsePercent(f.headroom); err != nil || o.Headroom < 0 || o.Headroom >= 1 {
+			return usage("--min-headroom: %q is not a share from 0 to 100 %%; write it as in 5%%", f.headroom)
+		}
+	}
+	if f.tokens != "" {
+		if o.TrainTokens, err = units.ParseCount(f.tokens); err != nil {
+			return usage("--tokens: %v", err)
+		}
+	}
+	o.Space.Fix = search.Fix{}
+	kept := job.edits[:0:0]
+	for _, x := range job.edits {
+		if key, ok := strings.CutPrefix(x.path, "plan."); ok {
+			fix, err := search.ParseFix(key + "=" + x.value)
+			if err != nil {
+				return usage("%s: %v", x.origin, err)
+			}
+			o.Space.Fix = o.Space.Fix.And(fix)
+			continue
+		}
+		kept = append(kept, x)
+	}
+	job.edits = kept
+	for _, text := range f.fix {
+		fix, err := search.ParseFix(text)
+		if err != nil {
+			return usage("--fix: %v", err)
+		}
+		o.Space.Fix = o.Space.Fix.And(fix)
+	}
+	return nil
+}
+
+// rank searches and answers what was asked beside.
+func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans, error) {
+	var questions []search.Fix
+	for _, text := range f.whyNot {
+		fix, err := search.ParseFix(text)
+		if err != nil {
+			return nil, usage("--why-not: %v", err)
+		}
+		questions = append(questions, fix)
+	}
+	out := &report.Plans{Dollars: f.options.Price(j)}
+	if !j.Open {
+		r, err := estimate.Estimate(j, estimate.Options{})
+		if err != nil {
+			return nil, err
+		}
+		out.Own = &search.Candidate{Job: j, Result: r}
+	}
+	var err error
+	if out.Ranking, err = search.Rank(ctx, search.Reopen(j), f.options); err != nil {
+		return nil, err
+	}
+	for _, fix := range questions {
+		w, err := search.Explain(ctx, out.Ranking, fix)
+		if err != nil {
+			return nil, err
+		}
+		out.WhyNot = append(out.WhyNot, w)
+	}
+	if f.pareto {
+		if out.Front, err = search.Pareto(ctx, out.Ranking.Job, f.options); err != nil {
+			return nil, err
+		}
+	}
+	if len(out.Ranking.Plans) == 0 && !out.Ranking.Partial {
+		if out.Near, err = search.Near(ctx, out.Ranking); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// progress tells how far a search is: once a second in one line of a terminal, else
+// line by line, less often.
+type progress struct {
+	mu    sync.Mutex
+	out   io.Writer
+	last  time.Time
+	shown bool
+}
+
+func (p *progress) terminal() bool {
+	f, ok := p.out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (p *progress) show(s search.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := time.Second
+	if !p.terminal() {
+		wait *= 5
+	}
+	if time.Since(p.last) < wait {
+		return
+	}
+	p.last = time.Now()
+	text := fmt.Sprintf("%s: %d of %d", s.Phase, s.Done, s.Total)
+	if s.Best != "" {
+		text += fmt.Sprintf("; best so far %s: %s", s.StepTime, s.Best)
+	}
+	if p.terminal() {
+		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
+		p.shown = true
+		return
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+func (p *progress) end() {
+	if p.shown {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,260 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/search"
+)
+
+// Plans is a ranking of plans with what was asked about it.
+type Plans struct {
+	Ranking *search.Ranking
+	Own     *search.Candidate // the plan that the job came with
+	WhyNot  []*search.WhyNot
+	Front   *search.Front
+	Near    *search.Nearest // when nothing fits
+	Dollars float64         // of a GPU hour; 0: not known
+	Given   *yaml.Node      // the job as the user wrote it, flags applied; may be nil
+	Version string
+}
+
+// PlanFormats are the formats of Plans.
+var PlanFormats = []Format{Text, JSON, YAML, CSV, Markdown}
+
+// WritePlans prints a ranking.
+func WritePlans(w io.Writer, p *Plans, f Format, s Style) error {
+	return write(w, f, s, p.page, func() any { return p.plain() }, p.records)
+}
+
+// objectiveNames say by what plans are ranked.
+var objectiveNames = map[search.Objective]string{
+	search.Time: "step time", search.Tokens: "tokens per second", search.Memory: "memory", search.Cost: "cost of a token", search.Energy: "energy of a token",
+	search.Train: "time to train",
+}
+
+func (p *Plans) page() *page {
+	r := p.Ranking
+	j := r.Job
+	out := &page{title: fmt.Sprintf("%s on %d × %s, %s: plans by %s", j.ModelName, j.GPUs, j.Hardware.Name, j.Recipe.Name, objectiveNames[r.Options.Objective])}
+	out.add(p.summary())
+	if len(r.Plans) > 0 {
+		out.section(fmt.Sprintf("The best %s", plural(len(r.Plans), "plan")), p.planGrid())
+		if r.Plans[0].Best > 0 {
+			out.add(paragraph("best: the chance that the plan is the fastest of these, from the ranges of the predictions; = marks a tie."))
+		}
+		out.section("Where their time goes, in %", p.shareGrid())
+	}
+	for _, w := range p.WhyNot {
+		out.section("Why not "+w.Fix.String(), p.whyNot(w)...)
+	}
+	if p.Front != nil {
+		out.section("Not beaten in time, GPUs, memory, cost and energy at once", p.frontGrid())
+	}
+	if n := p.Near; n != nil {
+		out.section("What comes nearest", nearest(n))
+	}
+	if len(r.Rejected) > 0 {
+		out.section("Left out, by reason", rejectedGrid(r.Rejected))
+	}
+	return out
+}
+
+// summary is the answer and how it was found.
+func (p *Plans) summary() fields {
+	r := p.Ranking
+	var f fields
+	if len(r.Plans) > 0 {
+		b := &r.Plans[0]
+		f = append(f, [2]string{"Best", planText(b.Job, r)}, [2]string{"Step time", b.Result.StepTime.String() + rangeText(b.Result)}, [2]string{"Bound by", boundText(b.Result.Bound)},
+			[2]string{"Throughput", fmt.Sprintf("%s tokens/s per GPU, MFU %s", thousands(b.Result.TokensPerSecond), percent(b.Result.MFU))}, [2]string{"Memory", fitText(&b.Result.Memory)})
+		c := search.CostsOf(b.Job, b.Result, p.Dollars, r.Options.TrainTokens)
+		if c.Dollars > 0 {
+			f = append(f, [2]string{"Cost", fmt.Sprintf("%.3g US dollars per million tokens", c.Dollars)})
+		}
+		if c.Days > 0 {
+			f = append(f, [2]string{"Training", fmt.Sprintf("%.1f days for %s tokens, without stops", c.Days, units.Count(r.Options.TrainTokens))})
+		}
+	} else if r.Partial {
+		f = append(f, [2]string{"Best", "none yet"})
+	} else {
+		f = append(f, [2]string{"Best", "none: no plan fits"})
+	}
+	if o := p.Own; o != nil {
+		s := fmt.Sprintf("%s: %s", settings(o.Job), o.Result.StepTime)
+		if len(r.Plans) > 0 {
+			s += fmt.Sprintf(", %s tokens/s against the best", signed(o.Result.TokensPerSecond/r.Plans[0].Result.TokensPerSecond-1))
+		}
+		if !o.Result.Memory.Fits {
+			s += "; does not fit"
+		}
+		f = append(f, [2]string{"The job's own", s})
+	}
+	s := fmt.Sprintf("%s in the space, %s legal, %s evaluated", plural(r.Considered, "plan"), thousands(float64(r.Legal)), thousands(float64(r.Evaluated)))
+	if r.Pruned > 0 {
+		s += fmt.Sprintf("; %s cannot be among these", thousands(float64(r.Pruned)))
+	}
+	if r.Partial {
+		s += "; STOPPED EARLY: better ones may be left"
+	}
+	return append(f, [2]string{"Searched", s})
+}
+
+// planText is a plan with all in which it may differ from its neighbours.
+func planText(j *strategies.Job, r *search.Ranking) string {
+	s := settings(j)
+	if x := extras(&j.Plan); x != "" {
+		s += ", " + x
+	}
+	if r != nil && len(r.Options.Space.Precisions) > 1 {
+		s = j.Train.Precision + ", " + s
+	}
+	return s
+}
+
+func placeText(r *search.Ranked) string {
+	if r.Tie {
+		return "=" + integer(int64(r.Rank))
+	}
+	return integer(int64(r.Rank))
+}
+
+func (p *Plans) planGrid() *grid {
+	r := p.Ranking
+	g := &grid{columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 6}, {title: "pp", right: true},
+		{title: "v", right: true}, {title: "schedule", drop: 9}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 7}, {title: "shard", right: true}, {title: "extra", drop: 10}, {title: "mb", right: true}, {title: "recompute", drop: 5},
+		{title: "step", right: true}, {title: "tokens/s/GPU", right: true, drop: 4}, {title: "MFU", right: true, drop: 3}, {title: "GiB", right: true, drop: 1}, {title: "best", right: true, drop: 2}}}
+	many := func(n int64) string {
+		if n > 1 {
+			return integer(n)
+		}
+		return "-"
+	}
+	for i := range r.Plans {
+		x := &r.Plans[i]
+		q, t := &x.Job.Plan, &x.Job.Train
+		precision, tp, recompute, shard, best := "-", integer(q.TP), string(t.Recompute), "-", "-"
+		if len(r.Options.Space.Precisions) > 1 {
+			precision = t.Precision
+		}
+		if q.SP() {
+			tp += "+sp"
+		}
+		if recompute == "none" {
+			recompute = "-"
+		}
+		if q.ShardDegree > 0 {
+			shard = integer(q.ShardDegree)
+		}
+		if x.Best > 0 {
+			best = percent(x.Best)
+		}
+		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, extras(q), integer(t.MicroBatch), recompute,
+			x.Result.StepTime.String(), thousands(x.Result.TokensPerSecond), percent(x.Result.MFU), gibibytes(x.Result.Memory.DeviceUsed), best)
+	}
+	return g.withoutEmpty()
+}
+
+// extras are settings of a plan that its short form leaves out.
+func extras(p *strategies.Plan) string {
+	var parts []string
+	if p.Bucket > 0 {
+		parts = append(parts, "bucket "+p.Bucket.String())
+	}
+	if p.ReshardAfterForward != nil && !*p.ReshardAfterForward {
+		parts = append(parts, "kept gathered")
+	}
+	if p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
+		parts = append(parts, "reduced every micro batch")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shareGrid shows what bounds each plan.
+func (p *Plans) shareGrid() *grid {
+	g := &grid{columns: []column{{title: "", right: true}, {title: "bound by"}, {title: "GEMM", right: true}, {title: "attention", right: true, drop: 1}, {title: "memory", right: true}, {title: "comm", right: true},
+		{title: "bubble", right: true}, {title: "host", right: true, drop: 2}, {title: "rest", right: true, drop: 3}}}
+	for i := range p.Ranking.Plans {
+		x := &p.Ranking.Plans[i]
+		q, t := &x.Result.Parts, x.Result.StepTime
+		share := func(v units.Seconds) string { return fmt.Sprintf("%.1f", 100*float64(v/t)) }
+		g.row(placeText(x), x.Result.Bound, share(q.GEMM), share(q.Attention), share(q.Memory), share(q.Exposed), share(q.Bubble), share(q.Host), share(q.Gaps+q.Contention))
+	}
+	return g
+}
+
+// whyNot explains a plan that was asked for.
+func (p *Plans) whyNot(w *search.WhyNot) []piece {
+	switch {
+	case w.Misfit != nil:
+		r := w.Misfit.Result
+		return []piece{paragraph(fmt.Sprintf("No such plan fits. The one that needs least is %s: %s.", planText(w.Misfit.Job, nil), fitText(&r.Memory))), memoryGrid(r)}
+	case w.Best == nil:
+		var reasons bullets
+		for _, c := range w.Rejected {
+			reasons = append(reasons, [2]string{fmt.Sprintf("%s: %s", plural(c.N, "plan"), c), ""})
+		}
+		return []piece{paragraph("No such plan is legal."), reasons}
+	}
+	text := fmt.Sprintf("The best such plan is %s: %s, %s", planText(w.Best.Job, nil), w.Best.Result.StepTime, fitText(&w.Best.Result.Memory))
+	if w.Behind <= 0 {
+		return []piece{paragraph(text + ". It is as good as the best.")}
+	}
+	g := &grid{columns: []column{{title: "time of a step"}, {title: "asked for", right: true}, {title: "best", right: true}, {title: "lost", right: true}}}
+	for _, t := range w.Lost {
+		if l := t.Lost(); l < negligible && l > -negligible {
+			continue
+		}
+		g.row(t.Name, t.Time.String(), t.Other.String(), t.Lost().String())
+	}
+	return []piece{paragraph(fmt.Sprintf("%s. By %s it is %s behind the best.", text, objectiveNames[p.Ranking.Options.Objective], percent(w.Behind))), g}
+}
+
+func (p *Plans) frontGrid() *grid {
+	g := &grid{columns: []column{{title: "GPUs", right: true}, {title: "plan", flex: 80}, {title: "tokens/s", right: true}, {title: "GiB", right: true}, {title: "$/Mtoken", right: true, drop: 2}, {title: "kJ/Mtoken", right: true, drop: 1}}}
+	for i := range p.Front.Points {
+		x := &p.Front.Points[i]
+		dollars := "-"
+		if x.Dollars > 0 {
+			dollars = fmt.Sprintf("%.4g", x.Dollars)
+		}
+		g.row(integer(x.Job.GPUs), planText(x.Job, p.Ranking), thousands(x.Result.TokensPerSecond*float64(x.Job.GPUs)), gibibytes(x.Result.Memory.DeviceUsed), dollars, fmt.Sprintf("%.0f", float64(x.Joules)/1e3))
+	}
+	return g.withoutEmpty()
+}
+
+func nearest(n *search.Nearest) bullets {
+	var out bullets
+	if n.Least != nil {
+		out = append(out, [2]string{"least memory: " + planText(n.Least.Job, nil) + ": " + fitText(&n.Least.Result.Memory), ""})
+	}
+	if n.Plan != nil {
+		out = append(out, [2]string{fmt.Sprintf("fewest GPUs: %d, with %s: %s per step, %s", n.GPUs, planText(n.Plan.Job, nil), n.Plan.Result.StepTime, fitText(&n.Plan.Result.Memory)), ""})
+	} else {
+		out = append(out, [2]string{"no larger number of GPUs that was tried fits it either", ""})
+	}
+	return out
+}
+
+func rejectedGrid(list []search.Count) *grid {
+	g := &grid{columns: []column{{title: "plans", right: true}, {title: "reason", flex: 200}}}
+	for _, c := range list {
+		g.row(thousands(float64(c.N)), strings.ReplaceAll(c.String(), "\n", " "))
+	}
+	return g
+}
+
+// Unfit says in one line that nothing fits.
+func (p *Plans) Unfit() string {
+	s := "no plan fits"
+	if n := p.Near; n != nil && n.Least != nil {
+		m := &n.Least.Result.Memory
+		s += fmt.Sprintf(": the least needs %s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
+	}
+	return s
+}

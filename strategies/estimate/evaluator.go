@@ -1,0 +1,167 @@
+package estimate
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// Evaluator estimates many plans. It remembers what they share: units priced by all
+// that cuts and runs layers, collectives, schedules and their critical paths, memory
+// walks. What it returns does not depend on what it was asked before. The zero
+// value is ready; it must not be shared between goroutines.
+type Evaluator struct {
+	p       pricer
+	known   []*priced // the latest last
+	sim     simulation
+	memory  usage
+	outline pipeline.Plan // a schedule without its actions
+}
+
+// mostModels is how many ways to cut layers an Evaluator remembers, at some 200 KB
+// each.
+const mostModels = 24
+
+// Score is the part of a Result by which plans are ranked.
+type Score struct {
+	StepTime      units.Seconds
+	PeakAllocated units.Bytes
+	DeviceUsed    units.Bytes
+	Capacity      units.Bytes
+	Fits          bool
+	Clock         units.Hertz
+	Power         units.Watts  // average per GPU
+	Energy        units.Joules // of one GPU and step
+}
+
+// Estimate predicts one training step of a resolved job with a plan.
+func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return nil, err
+	}
+	p, s := &e.p, &e.sim
+	s.own.plan = p.schedule()
+	l := m.layout(s.own.plan)
+	e.simulate(m, l, o)
+	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
+	s.fill(r)
+	if o.Record {
+		r.Spans = p.spans(l)
+	}
+	e.memory.measure(s, p, l, o.Detail)
+	e.memory.fill(r)
+	p.finish(r)
+	p.spread(s, r)
+	if err := r.waiting(); err != nil {
+		return nil, err
+	}
+	if o.Detail {
+		r.Detail = s.detail()
+		r.Detail.Memory = e.memory.peak.Points
+	}
+	return r, nil
+}
+
+// spans runs the step once more at its final clock, every layer of it, so that
+// recording changes no figure. Only a rank without pipeline has spans.
+func (p *pricer) spans(l *layout) []timeline.Span {
+	if p.job.Plan.PP > 1 {
+		return nil
+	}
+	calls := p.calls
+	p.calls = nil
+	var s simulation
+	s.sim.Record = &timeline.Recorder{}
+	s.run(p, l, Options{})
+	p.calls = calls
+	return s.sim.Record.Spans
+}
+
+// Limits are what a Score need not go beyond: a plan that uses more memory is not
+// timed, and one that takes more time need not be measured. Zero is no limit.
+type Limits struct {
+	Memory units.Bytes
+	Time   units.Seconds
+}
+
+// Score is Estimate without all that ranking does not need. Of a plan beyond a
+// limit only that is known for sure: StepTime is 0 where it was not timed, DeviceUsed
+// where it was not measured. After a first plan of its kind it allocates nothing.
+func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return Score{}, err
+	}
+	p, s, u := &e.p, &e.sim, &e.memory
+	s.own.plan = p.schedule()
+	l := m.layout(s.own.plan)
+	var out Score
+	timed := func() {
+		e.simulate(m, l, Options{})
+		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
+	}
+	// Without pipeline the memory of a step takes longer to find than its time.
+	first := s.own.plan == nil && limits.Time > 0
+	if first {
+		if timed(); out.StepTime > limits.Time {
+			return out, nil
+		}
+	}
+	u.measure(s, p, l, false)
+	out.PeakAllocated, out.DeviceUsed, out.Capacity, out.Fits = u.peak.Allocated, u.used, u.capacity, u.fits()
+	if !first && (limits.Memory <= 0 || u.used <= limits.Memory) {
+		timed()
+	}
+	return out, nil
+}
+
+// simulate runs the step at falling clocks until its power fits the card.
+func (e *Evaluator) simulate(m *priced, l *layout, o Options) {
+	p, s := &e.p, &e.sim
+	for {
+		m.clock(p)
+		s.run(p, l, o)
+		if !p.throttle(s) {
+			return
+		}
+	}
+}
+
+// prepare readies everything for a job and returns its model, priced.
+func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
+	if e.p.machine == nil || e.p.hardware != j.Hardware {
+		m, err := machineOf(j.Hardware)
+		if err != nil {
+			return nil, err
+		}
+		*e = Evaluator{p: pricer{machine: m}}
+	}
+	e.p.begin(j)
+	return e.model(j)
+}
+
+// model returns the priced units of a job's model.
+func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
+	c := config(j)
+	for i := len(e.known) - 1; i >= 0; i-- {
+		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.link == e.p.link() {
+			copy(e.known[i:], e.known[i+1:])
+			e.known[len(e.known)-1] = m
+			return m, nil
+		}
+	}
+	built, err := build(j)
+	if err != nil {
+		return nil, err
+	}
+	m := e.p.priceModel(c, built)
+	if len(e.known) >= mostModels {
+		e.known = slices.Delete(e.known, 0, 1)
+	}
+	e.known = append(e.known, m)
+	return m, nil
+}

@@ -1,0 +1,214 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+)
+
+// The kinds of jobs that plans are drawn for: dense and mixture of experts, main
+// gradients and autograd's, replicated and sharded, each pipeline runtime, a card
+// that throttles and one that does not.
+var bases = []string{
+	"{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 256, train: {global_batch: 768, sequence_length: 2048}}",
+	"{model: llama3-70b, hardware: h100-sxm, gpus: 64, train: {global_batch: 256}}",
+	"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, train: {global_batch: 128, expert_imbalance: 1.1}}",
+	"{model: deepseek-v2-lite, hardware: h100-sxm, gpus: 32, train: {global_batch: 64}}",
+	"{model: llama3-8b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 128}}",
+	"{model: llama2-7b, hardware: a100-80g-sxm, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 64, sequence_length: 2048}}",
+	"{model: gemma3-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: torchtitan}, train: {global_batch: 64}}",
+	"{model: gpt2-xl, hardware: a100-40g-sxm, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}}",
+}
+
+// drawPlan draws a plan that is legal for a job.
+func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
+	pick := func(name string, of ...int64) int64 { return rapid.SampledFrom(of).Draw(t, name) }
+	kinds := []strategies.DataParallel{strategies.DDP, strategies.ZeRO1, strategies.ZeRO2, strategies.ZeRO3, strategies.FSDP1, strategies.FSDP2}
+	p := strategies.Plan{TP: pick("tp", 1, 2, 4, 8), PP: pick("pp", 1, 1, 2, 4, 8), CP: pick("cp", 1, 1, 2), EP: 1, DataParallel: rapid.SampledFrom(kinds).Draw(t, "kind"),
+		Bucket: rapid.SampledFrom([]units.Bytes{0, 1 * units.MiB, 25 * units.MiB, 100 * units.MiB, 700 * units.MiB}).Draw(t, "bucket")}
+	if base.Model.MoE != nil {
+		p.EP = pick("ep", 1, 2, 8)
+	}
+	if p.PP > 1 {
+		p.VirtualStages = pick("v", 1, 1, 2, 3)
+		p.Schedule = rapid.SampledFrom([]string{"", "", "gpipe", "zb-h1", "interleaved-zero-bubble", "zb-v", "dualpipe"}).Draw(t, "schedule")
+	}
+	if rapid.Bool().Draw(t, "sharded in part") && p.DataParallel.ShardsParameters() {
+		p.ShardDegree = pick("shard", 2, 4, 8)
+	}
+	for _, s := range []**bool{&p.SequenceParallel, &p.ReshardAfterForward, &p.SyncEveryMicroBatch} {
+		if rapid.Bool().Draw(t, "given") {
+			v := rapid.Bool().Draw(t, "on")
+			*s = &v
+		}
+	}
+	j, err := base.With("", pick("micro batch", 1, 2, 4), rapid.SampledFrom([]ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}).Draw(t, "recompute"))
+	require.NoError(t, err)
+	if err := j.SetPlan(p); err != nil {
+		t.Skip(err)
+	}
+	return j
+}
+
+// What an Evaluator returns does not depend on what it has seen, and a Score is the
+// Result's.
+func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
+	for _, text := range bases {
+		base := mustParse(t, text)
+		var used Evaluator
+		rapid.Check(t, func(t *rapid.T) {
+			j := drawPlan(t, base)
+			want, err := Estimate(j, Options{})
+			require.NoError(t, err)
+			got, err := used.Score(j, Limits{})
+			require.NoError(t, err)
+			require.Equal(t, want.StepTime, got.StepTime)
+			require.Equal(t, want.Memory.PeakAllocated, got.PeakAllocated)
+			require.Equal(t, want.Memory.DeviceUsed, got.DeviceUsed)
+			require.Equal(t, want.Memory.Fits, got.Fits)
+			require.Equal(t, want.Energy, got.Energy)
+
+			again, err := used.Estimate(j, Options{})
+			require.NoError(t, err)
+			require.Equal(t, want, again)
+		})
+	}
+}
+
+// Passing over what repeats gives what running all of it gives.
+func TestSteadyStateIsExact(t *testing.T) {
+	for _, text := range bases {
+		base := mustParse(t, text)
+		var short, whole Evaluator
+		rapid.Check(t, func(t *rapid.T) {
+			j := drawPlan(t, base)
+			_, err := whole.Score(j, Limits{}) // the first job of a machine makes it anew
+			require.NoError(t, err)
+			whole.sim.step.batches.every, whole.sim.step.layers.every = true, true
+			a, err := whole.Estimate(j, Options{})
+			require.NoError(t, err)
+			b, err := short.Estimate(j, Options{})
+			require.NoError(t, err)
+			near := func(want, got units.Seconds, what string) {
+				require.InDelta(t, float64(want), float64(got), 1e-9*float64(a.StepTime), what)
+			}
+			near(a.StepTime, b.StepTime, "step")
+			near(a.Forward, b.Forward, "forward")
+			near(a.Backward, b.Backward, "backward")
+			near(a.Parts.Exposed, b.Parts.Exposed, "exposed")
+			near(a.Parts.Contention, b.Parts.Contention, "contention")
+			near(a.Parts.Host, b.Parts.Host, "host")
+			require.InEpsilon(t, float64(a.Energy), float64(b.Energy), 1e-9)
+		})
+	}
+}
+
+// Calls are counted as often as if every layer had been run, and counting changes
+// nothing.
+func TestDetailCountsEveryCall(t *testing.T) {
+	for _, text := range bases {
+		base := mustParse(t, text)
+		rapid.Check(t, func(t *rapid.T) {
+			j := drawPlan(t, base)
+			var whole Evaluator
+			_, err := whole.Score(j, Limits{}) // the first job of a machine makes it anew
+			require.NoError(t, err)
+			whole.sim.step.batches.every, whole.sim.step.layers.every = true, true
+			want, err := whole.Estimate(j, Options{Detail: true})
+			require.NoError(t, err)
+			got, err := Estimate(j, Options{Detail: true})
+			require.NoError(t, err)
+			require.Equal(t, want.Detail.Collectives, got.Detail.Collectives)
+			plain, err := Estimate(j, Options{})
+			require.NoError(t, err)
+			require.Equal(t, plain.StepTime, got.StepTime)
+		})
+	}
+}
+
+// No plan is below its floors.
+func TestFloors(t *testing.T) {
+	for _, text := range bases {
+		base := mustParse(t, text)
+		var e Evaluator
+		rapid.Check(t, func(t *rapid.T) {
+			j := drawPlan(t, base)
+			s, err := e.Score(j, Limits{})
+			require.NoError(t, err)
+			time, err := e.FloorTime(j)
+			require.NoError(t, err)
+			memory, err := e.FloorMemory(j)
+			require.NoError(t, err)
+			peak, err := e.FloorPeak(j)
+			require.NoError(t, err)
+			require.LessOrEqual(t, float64(memory), float64(peak))
+			require.LessOrEqual(t, float64(peak), float64(s.DeviceUsed)*(1+1e-12))
+			require.LessOrEqual(t, float64(time), float64(s.StepTime)*(1+1e-12))
+			require.LessOrEqual(t, float64(memory), float64(s.DeviceUsed)*(1+1e-12))
+			require.Positive(t, float64(time))
+			require.Positive(t, float64(memory))
+		})
+	}
+}
+
+// A plan that does not fit is not timed.
+func TestScoreStopsAtTheLimit(t *testing.T) {
+	j := mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {global_batch: 64}}")
+	var e Evaluator
+	s, err := e.Score(j, Limits{Memory: 1 * units.GiB})
+	require.NoError(t, err)
+	require.Zero(t, s.StepTime)
+	require.Greater(t, s.DeviceUsed, 1*units.GiB)
+
+	all, err := e.Score(j, Limits{})
+	require.NoError(t, err)
+	s, err = e.Score(j, Limits{Time: all.StepTime / 2})
+	require.NoError(t, err)
+	require.Equal(t, all.StepTime, s.StepTime)
+	require.Zero(t, s.DeviceUsed)
+	s, err = e.Score(j, Limits{Time: all.StepTime})
+	require.NoError(t, err)
+	require.Equal(t, all, s)
+}
+
+// In the steady state of a search an evaluation allocates nothing.
+func TestScoreAllocatesNothing(t *testing.T) {
+	for _, plan := range []string{
+		"{tp: 8, pp: 8}", "{tp: 8, pp: 8, virtual_stages: 2, data_parallel: zero1, bucket: 100 MiB}", "{tp: 8, data_parallel: zero1}", "{tp: 4, pp: 16, virtual_stages: 6, data_parallel: zero1}",
+	} {
+		t.Run(plan, func(t *testing.T) {
+			j := mustParse(t, fmt.Sprintf("{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: %s, train: {global_batch: 1536, sequence_length: 2048}}", plan))
+			var e Evaluator
+			require.Zero(t, testing.AllocsPerRun(20, func() {
+				if _, err := e.Score(j, Limits{}); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		})
+	}
+}
+
+func BenchmarkScore(b *testing.B) {
+	for name, text := range map[string]string{
+		"70B-64-megatron": "{model: llama3-70b, hardware: h100-sxm, gpus: 64, plan: {tp: 8, pp: 4, data_parallel: zero1}, train: {global_batch: 512}}",
+		"70B-64-fsdp2":    "{model: llama3-70b, hardware: h100-sxm, gpus: 64, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2}, train: {global_batch: 64}}",
+		"175B-1024":       "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: {tp: 8, pp: 8}, train: {global_batch: 1536, sequence_length: 2048}}",
+	} {
+		j := mustParse(b, text)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var e Evaluator
+			for b.Loop() {
+				if _, err := e.Score(j, Limits{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// FloorTime is a step time that no plan with this cut, schedule and number of micro
+// batches goes below, whatever its data parallelism: the kernels of the busiest
+// stage at the full clock, and the pipeline filling up before it. A lower clock,
+// exposed communication and the optimizer only add to it.
+func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
+	m, l, schedule, err := e.shape(j)
+	if err != nil {
+		return 0, err
+	}
+	p := &e.p
+	m.clock(p)
+	n := units.Seconds(j.Train.GradAccumulation)
+	if schedule == nil {
+		f, b := p.passes(l.stages[0])
+		return n * (f.seg.Busy + b.seg.Busy), nil
+	}
+	n /= units.Seconds(schedule.Copies) // each takes its share of the micro batches
+	var floor units.Seconds
+	for rank := range schedule.Ranks {
+		var busy units.Seconds
+		first := schedule.ModelStages()
+		for c := range schedule.Chunks {
+			f, b := p.passes(l.stage(schedule, rank, c))
+			busy += f.duration(p) + b.duration(p)
+			first = min(first, schedule.ModelStage(schedule.Stage(rank, c)))
+		}
+		var fill units.Seconds
+		for stage := range first {
+			f, _ := p.passes(l.stages[stage])
+			fill += f.duration(p)
+		}
+		floor = max(floor, fill+n*busy)
+	}
+	return floor, nil
+}
+
+// FloorMemory is device memory that a plan needs at least on its fullest rank:
+// what lives between steps.
+func (e *Evaluator) FloorMemory(j *strategies.Job) (units.Bytes, error) {
+	_, l, schedule, err := e.shape(j)
+	if err != nil {
+		return 0, err
+	}
+	f := e.p.footprint()
+	context, nccl := e.p.outside()
+	if schedule == nil {
+		s := f.static(l.stages[0])
+		return s.Total() + context + nccl, nil
+	}
+	var most units.Bytes
+	for rank := range schedule.Ranks {
+		var sum units.Bytes
+		for c := range schedule.Chunks {
+			s := f.static(l.stage(schedule, rank, c))
+			if c > 0 {
+				sum -= f.workspace // one for all
+			}
+			sum += s.Total()
+		}
+		most = max(most, sum)
+	}
+	return most + context + nccl, nil
+}
+
+// FloorPeak is FloorMemory with the activations that a whole model keeps from its
+// forward to its backward pass, without pipeline; with one it is FloorMemory.
+func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
+	floor, err := e.FloorMemory(j)
+	if err != nil || j.Plan.PP > 1 {
+		return floor, err
+	}
+	m, l, _, err := e.shape(j)
+	if err != nil {
+		return 0, err
+	}
+	f := e.p.footprint()
+	for k := range m.units[1 : len(m.units)-1] {
+		// What one more layer of the kind keeps; the first may hold its input in
+		// common with what is before it.
+		one, two := m.chunk(false, []int{k}, false).measure(&f), m.chunk(false, []int{k, k}, false).measure(&f)
+		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
+	}
+	return floor, nil
+}
+
+// Capacity is the device memory that a job may use.
+func Capacity(j *strategies.Job) units.Bytes {
+	return j.Hardware.GPU.Memory.Value - j.Hardware.Laws.Memory.Reserve
+}
+
+// shape readies the evaluator for a job and returns its model and layout. The
+// schedule has no order of actions.
+func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if j.Plan.PP <= 1 {
+		return m, m.layout(nil), nil, nil
+	}
+	info, err := pipeline.Lookup(j.Plan.PipelineSchedule(j.Recipe))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages)}
+	return m, m.layout(&e.outline), &e.outline, nil
+}

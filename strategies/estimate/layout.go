@@ -1,0 +1,173 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// priced are the units of a model, cut and run in one way, with their prices at one
+// clock. All plans that cut layers alike share them.
+type priced struct {
+	config  ops.Config
+	pace    units.Seconds // of the prices of kernels
+	link    units.Seconds // of those of collectives
+	units   []*unit       // embedding, kinds of layers, head
+	layers  []int         // by layer, its unit
+	ratio   float64       // clock of the prices
+	chunks  map[string]*chunk
+	layouts map[layoutKey]*layout
+}
+
+// chunk is the part of the model that a rank runs as one pipeline stage. Equal
+// parts are one chunk.
+type chunk struct {
+	embedding, head *unit
+	layers          []*unit
+	list            []*unit // all of them in forward order
+	ops             []*ops.Unit
+	// Parameters on this rank, before data-parallel sharding: dense ones and those
+	// of experts, and how many tensors they are.
+	dense, expert int64
+	tensors       int
+	syncs         bool // the host waits for the device somewhere
+
+	passes passes
+	memory measured
+}
+
+// layout says which chunk stands where in a pipeline.
+type layout struct {
+	units  []*unit
+	counts []float64 // by unit: how often the model has it
+	stages []*chunk  // by stage of the model
+	ranks  []*chunk  // by pipeline rank: all that it holds
+}
+
+type layoutKey struct {
+	placement        pipeline.Placement
+	copies, pp, each int
+}
+
+// priceModel prices the units of a job's model at the full clock.
+func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
+	out := &priced{config: c, pace: p.pace, link: p.link(), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out.units = append(out.units, p.unit(&m.Embedding))
+	for i := range m.Kinds {
+		out.units = append(out.units, p.unit(&m.Kinds[i]))
+	}
+	out.units = append(out.units, p.unit(&m.Head))
+	return out
+}
+
+// clock brings the prices to the pricer's clock.
+func (m *priced) clock(p *pricer) {
+	if m.ratio == p.ratio {
+		return
+	}
+	m.ratio = p.ratio
+	for _, u := range m.units {
+		u.forward.clock(p)
+		u.backward.clock(p)
+	}
+}
+
+// layout cuts the model for a plan; schedule is nil without pipeline.
+func (m *priced) layout(schedule *pipeline.Plan) *layout {
+	key := layoutKey{copies: 1, pp: 1, each: 1}
+	if schedule != nil {
+		key = layoutKey{schedule.Placement, schedule.Copies, schedule.Ranks, schedule.Chunks}
+	}
+	if l := m.layouts[key]; l != nil {
+		return l
+	}
+	stages := key.pp * key.each / key.copies
+	l := &layout{units: m.units, counts: make([]float64, len(m.units))}
+	l.counts[0], l.counts[len(m.units)-1] = 1, 1
+	for _, k := range m.layers {
+		l.counts[k+1]++
+	}
+	parts := make([][]int, stages) // layers of each stage
+	at := 0
+	for i, n := range strategies.Split(int64(len(m.layers)), int64(stages)) {
+		parts[i] = m.layers[at : at+int(n)]
+		at += int(n)
+	}
+	for i, layers := range parts {
+		l.stages = append(l.stages, m.chunk(i == 0, layers, i == stages-1))
+	}
+	if schedule == nil {
+		l.ranks = l.stages
+	} else {
+		for rank := range schedule.Ranks {
+			var layers []int
+			first, last := false, false
+			for c := range schedule.Chunks {
+				i := schedule.ModelStage(schedule.Stage(rank, c))
+				layers = append(layers, parts[i]...)
+				first, last = first || i == 0, last || i == stages-1
+			}
+			l.ranks = append(l.ranks, m.chunk(first, layers, last))
+		}
+	}
+	m.layouts[key] = l
+	return l
+}
+
+// chunk returns the chunk of some layers, with embedding and head or without.
+func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
+	name := make([]byte, 0, len(layers)+2)
+	for _, ok := range []bool{embedding, head} {
+		if ok {
+			name = append(name, 'x')
+		} else {
+			name = append(name, '-')
+		}
+	}
+	for _, k := range layers {
+		name = append(name, byte(k))
+	}
+	if c := m.chunks[string(name)]; c != nil {
+		return c
+	}
+	c := &chunk{}
+	if embedding {
+		c.embedding = m.units[0]
+		c.list = append(c.list, c.embedding)
+	}
+	for _, k := range layers {
+		c.list = append(c.list, m.units[k+1])
+	}
+	c.layers = c.list[len(c.list)-len(layers):]
+	if head {
+		c.head = m.units[len(m.units)-1]
+		c.list = append(c.list, c.head)
+	}
+	for _, u := range c.list {
+		c.ops = append(c.ops, u.Unit)
+		c.syncs = c.syncs || u.forward.syncAt >= 0 || u.backward.syncAt >= 0
+		for _, p := range u.Params {
+			if p.TiedCopy && embedding {
+				continue
+			}
+			if p.Split == model.ExpertSplit {
+				c.expert += p.Local
+			} else {
+				c.dense += p.Local
+			}
+			c.tensors++
+		}
+	}
+	m.chunks[string(name)] = c
+	return c
+}
+
+// passes are a chunk's two passes, remembered for one clock and number of micro
+// batches.
+type passes struct {
+	ratio             float64
+	batches           int64
+	forward, backward passTime
+}

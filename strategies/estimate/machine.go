@@ -1,0 +1,121 @@
+package estimate
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/hardware/kernel"
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// group is a parallel group of ranks.
+type group uint8
+
+const (
+	tpGroup group = iota
+	cpGroup
+	epGroup
+	dpGroup
+	shardGroup   // ranks that share one copy of what is sharded
+	replicaGroup // of such copies
+	ppGroup      // neighbours in the pipeline
+	expertDPGroup
+	expertShardGroup
+	numGroups
+)
+
+var groupNames = [numGroups]string{"tp", "cp", "ep", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard"}
+
+func (g group) String() string { return groupNames[g] }
+
+// groupOf is the group that a tape.Comm names.
+func groupOf(name string) group { return group(slices.Index(groupNames[:], name)) }
+
+// kindOf is the operation that a tape.Comm names.
+func kindOf(name string) collective.Op {
+	var op collective.Op
+	if err := op.UnmarshalText([]byte(name)); err != nil {
+		panic(err) // model/ops names none but these
+	}
+	return op
+}
+
+// machine is what prices depend on beside the job: made once for a profile, and
+// safe for concurrent use.
+type machine struct {
+	hardware *hardware.Profile
+	timer    *kernel.Timer
+	fabric   *collective.Fabric
+	law      lawView
+}
+
+// lawView is the part of the hardware laws that the pricer reads often.
+type lawView struct {
+	gap, latency         units.Seconds
+	collectives          map[string]float64
+	skew                 float64
+	gemmClock, gemmRates float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+}
+
+// machines are those used last; a search or a sweep uses one for all its jobs.
+var machines struct {
+	mu   sync.Mutex
+	last []*machine // latest first
+}
+
+// machineOf returns the machine of a profile, which must not change from then on.
+func machineOf(h *hardware.Profile) (*machine, error) {
+	const most = 4
+	machines.mu.Lock()
+	defer machines.mu.Unlock()
+	for i, m := range machines.last {
+		if m.hardware == h {
+			copy(machines.last[1:i+1], machines.last[:i])
+			machines.last[0] = m
+			return m, nil
+		}
+	}
+	m, err := newMachine(h)
+	if err != nil {
+		return nil, err
+	}
+	machines.last = slices.Insert(machines.last[:min(len(machines.last), most-1)], 0, m)
+	return m, nil
+}
+
+func newMachine(h *hardware.Profile) (*machine, error) {
+	timer, err := kernel.New(h)
+	if err != nil {
+		return nil, err
+	}
+	fabric, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software, h.Laws.Collectives...)
+	if err != nil {
+		return nil, fmt.Errorf("hardware %s: %w", h.Name, err)
+	}
+	l := h.Laws
+	m := &machine{hardware: h, timer: timer, fabric: fabric}
+	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1}
+	if l.Power != nil {
+		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
+		if l.Power.GEMMClock > 0 {
+			m.law.gemmClock = float64(l.Power.GEMMClock) / c
+		}
+		m.law.gemmRates = m.law.gemmClock
+		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
+			m.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
+		}
+	}
+	return m, nil
+}
+
+// slow is the time of a collective under compute over its time alone.
+func (m *machine) slow(op collective.Op) float64 {
+	if s, ok := m.law.collectives[op.String()]; ok {
+		return s
+	}
+	return 1.1
+}

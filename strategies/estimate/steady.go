@@ -1,0 +1,51 @@
+package estimate
+
+import (
+	"maps"
+
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// steady watches a Sim at the start of equal stretches of work, micro batches or
+// layers, to pass over those that would go like the last. A recorded Sim runs
+// them all, each with its own spans.
+type steady struct {
+	sim               *timeline.Sim
+	calls             map[call]int64    // of the pricer, where they are counted
+	marks             [2]timeline.Mark  // at the start of the last stretch, and of this one
+	counts            [2]map[call]int64 // calls at the marks
+	seen              int
+	every             bool    // run all stretches: what the others are compared with
+	forward, backward float64 // of the last stretch, where it is a micro batch
+}
+
+func (w *steady) begin(s *step) {
+	w.sim, w.calls, w.seen = s.sim, s.p.calls, 0
+}
+
+// repeats marks the start of a stretch and reports whether the one before it
+// ended as it began.
+func (w *steady) repeats() bool {
+	if w.every || w.sim.Record != nil {
+		return false
+	}
+	if w.seen++; w.seen > 1 {
+		w.marks[0], w.counts[0] = w.marks[1], w.counts[1]
+	}
+	w.sim.Mark(&w.marks[1])
+	if w.calls != nil {
+		w.counts[1] = maps.Clone(w.calls)
+	}
+	return w.seen > 1 && w.marks[1].Repeats(&w.marks[0])
+}
+
+// skip lets n further stretches pass like the last. It returns what streams fall
+// behind by.
+func (w *steady) skip(n int) [timeline.MaxStreams]timeline.Task {
+	tasks := w.sim.Skip(&w.marks[0], n)
+	for c, k := range w.calls {
+		w.calls[c] += int64(n) * (k - w.counts[0][c])
+	}
+	w.seen = 0
+	return tasks
+}

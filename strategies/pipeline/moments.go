@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"slices"
+	"sync"
+)
+
+// Pass is what a rank is about to run, as memory sees it.
+type Pass uint8
+
+const (
+	ForwardPass   Pass = iota
+	FirstBackward      // of a chunk: gradients appear
+	LaterBackward
+)
+
+// Moment is a point of a rank's list at which its memory may peak: a pass and
+// what the rank holds when it starts.
+type Moment struct {
+	Pass  Pass
+	Chunk int
+	Held  []Held // by chunk
+}
+
+// Held is what a rank holds of one of its chunks.
+type Held struct {
+	Alive   int32 // micro batches between their forward pass and the end of their backward pass
+	Forward int32 // micro batches run forward since the step began
+	Started bool  // a backward pass has run
+}
+
+// within reports whether all that m holds, o holds too.
+func (m *Moment) within(o *Moment) bool {
+	if m.Pass != o.Pass || m.Chunk != o.Chunk {
+		return false
+	}
+	for i, h := range m.Held {
+		x := o.Held[i]
+		if h.Alive > x.Alive || h.Forward > x.Forward || h.Started && !x.Started {
+			return false
+		}
+	}
+	return true
+}
+
+// moments are remembered by all plans of one schedule.
+type moments struct {
+	mu     sync.Mutex
+	byRank [2][][]Moment // without and with forward counts
+}
+
+// Moments returns the moments of a rank that no other one outdoes: whatever the
+// chunks weigh, one of them is the rank's peak. counting says that outputs are kept
+// to the end of the step, so that the passes run since its start weigh too; without
+// it Forward is 0. The caller must not change them.
+func (pl *Plan) Moments(rank int, counting bool) []Moment {
+	s, k := pl.shared, 0
+	if counting {
+		s, k = pl.own, 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byRank[k] == nil {
+		s.byRank[k] = make([][]Moment, pl.Ranks)
+	}
+	if s.byRank[k][rank] == nil {
+		actions := pl.lists[rank] // the steady state repeats what these hold
+		if counting {
+			actions = pl.Actions(rank)
+		}
+		s.byRank[k][rank] = maximal(actions, pl.Chunks, counting)
+	}
+	return s.byRank[k][rank]
+}
+
+// maximal replays a list and keeps the moments that are within no other.
+func maximal(actions []Action, chunks int, counting bool) []Moment {
+	var kept []Moment
+	held := make([]Held, chunks)
+	for _, a := range actions {
+		h := &held[a.Chunk]
+		now := Moment{Pass: ForwardPass, Chunk: int(a.Chunk), Held: held}
+		switch {
+		case a.Kind == BackwardWeight:
+			h.Alive--
+			continue
+		case a.Kind != Forward && h.Started:
+			now.Pass = LaterBackward
+		case a.Kind != Forward:
+			now.Pass = FirstBackward
+		}
+		if !slices.ContainsFunc(kept, func(m Moment) bool { return now.within(&m) }) {
+			kept = slices.DeleteFunc(kept, func(m Moment) bool { return m.within(&now) })
+			now.Held = slices.Clone(held)
+			kept = append(kept, now)
+		}
+		switch a.Kind {
+		case Forward:
+			h.Alive++
+			if counting {
+				h.Forward++
+			}
+		case Backward:
+			h.Started = true
+			h.Alive--
+		case BackwardInput:
+			h.Started = true
+		}
+	}
+	return kept
+}

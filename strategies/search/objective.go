@@ -1,0 +1,102 @@
+package search
+
+import (
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// Objective is what the best plan is best at.
+type Objective string
+
+const (
+	Time   Objective = "time"   // of a step
+	Tokens Objective = "tokens" // per second
+	Memory Objective = "memory" // of the fullest GPU, least first
+	Cost   Objective = "cost"   // of a token
+	Energy Objective = "energy" // of a token
+	Train  Objective = "train"  // time to a number of tokens
+)
+
+// Objectives are all of them.
+var Objectives = []string{"time", "tokens", "memory", "cost", "energy", "train"}
+
+// UnmarshalText accepts one of them.
+func (o *Objective) UnmarshalText(b []byte) error {
+	for _, n := range Objectives {
+		if n == string(b) {
+			*o = Objective(b)
+			return nil
+		}
+	}
+	return diag.Errorf("%q is not an objective%s; use %s", b, diag.DidYouMean(string(b), Objectives), strings.Join(Objectives, ", "))
+}
+
+// value is what the objective makes least. The order of cost and time to train is
+// that of the GPU seconds of a token, since all plans of a search use the same GPUs.
+func (o Objective) value(s *estimate.Score, tokens float64) float64 {
+	switch o {
+	case Time:
+		return float64(s.StepTime)
+	case Memory:
+		return float64(s.DeviceUsed)
+	case Energy:
+		return float64(s.Energy) / tokens
+	}
+	return float64(s.StepTime) / tokens
+}
+
+// second orders plans that are equal by value.
+func (o Objective) second(s *estimate.Score) float64 {
+	if o == Memory {
+		return float64(s.StepTime)
+	}
+	return float64(s.DeviceUsed)
+}
+
+// floor is a value that no plan with these floors goes below.
+func (o Objective) floor(time units.Seconds, memory units.Bytes, tokens float64) float64 {
+	if o == Energy {
+		return 0 // a lower clock saves energy; how much is not known before
+	}
+	return o.value(&estimate.Score{StepTime: time, DeviceUsed: memory}, tokens)
+}
+
+// slowest is the step time that plans of a job must not exceed for the value to
+// stay within a bar, 0 where that does not follow.
+func (o Objective) slowest(bar float64, bounded bool, j *strategies.Job) units.Seconds {
+	switch {
+	case !bounded || o == Memory || o == Energy:
+		return 0
+	case o == Time:
+		return units.Seconds(bar)
+	case j.Given.GlobalBatch == 0: // the tokens of a step differ from plan to plan
+		return 0
+	}
+	return units.Seconds(bar * (1 + same) * float64(j.Given.GlobalBatch) * float64(j.Train.SequenceLength))
+}
+
+// Costs are a result in money, energy and time.
+type Costs struct {
+	Dollars float64       // of a million tokens; 0 where no price is known
+	Joules  units.Joules  // of a million tokens
+	Days    float64       // to Options.TrainTokens; 0 without
+	Step    units.Seconds // of a step
+}
+
+// CostsOf puts a prediction in money, energy and time. dollars is the price of an
+// hour of one GPU.
+func CostsOf(j *strategies.Job, r *estimate.Result, dollars, trainTokens float64) Costs {
+	tokens := j.Tokens()
+	gpus := float64(j.GPUs)
+	step := float64(r.StepTime)
+	return Costs{
+		Dollars: gpus * step / 3600 * dollars / tokens * 1e6,
+		Joules:  units.Joules(float64(r.Energy) * gpus / tokens * 1e6),
+		Days:    trainTokens / tokens * step / 86400,
+		Step:    r.StepTime,
+	}
+}

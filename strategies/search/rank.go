@@ -1,0 +1,529 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// Options say what to rank, by what, and how much of it to return.
+type Options struct {
+	Space       Space
+	Objective   Objective
+	Top         int
+	Headroom    float64 // of the capacity that must stay free
+	Exhaustive  bool    // estimate every legal plan
+	TrainTokens float64 // for Train
+	Dollars     float64 // of a GPU hour; 0: the profile's
+	Progress    func(Progress)
+}
+
+// Progress is how far a search is.
+type Progress struct {
+	Phase       string
+	Done, Total int
+	Best        string        // the best plan so far
+	StepTime    units.Seconds // its step time; 0: none yet
+}
+
+// Ranking is the outcome of Rank.
+type Ranking struct {
+	Job        *strategies.Job
+	Options    Options
+	Plans      []Ranked // best first
+	Considered int      // plans in the space
+	Legal      int      // that break no rule
+	Fits       int      // of those evaluated
+	Evaluated  int      // memory and, where it suffices, time were predicted
+	Pruned     int      // legal, and shown to be worse than those returned without being evaluated
+	Rejected   []Count  // illegal or too large, by reason, most frequent first
+	Partial    bool     // the search was stopped
+}
+
+// Count is how many plans one reason rejects.
+type Count struct {
+	Reason  string
+	N       int
+	Example string // the rule's own words for one of them
+}
+
+// Ranked is a plan with its place.
+type Ranked struct {
+	Candidate
+	Rank   int // equal plans share it
+	Tie    bool
+	Value  float64 // by the objective, least is best
+	Best   float64 // probability that it is the best of those returned
+	Equals int     // further buckets with which it is as good
+}
+
+// Reasons that are not rules.
+const (
+	statesTooLarge = "memory.states"      // what lives between steps alone does not fit
+	savedTooLarge  = "memory.activations" // nor do they with the activations that a forward pass keeps
+	peakTooLarge   = "memory.peak"
+)
+
+// layout is a legal plan up to what no rule looks at.
+type layout struct {
+	plan  strategies.Plan
+	steps int64 // GradAccumulation
+	batch int64 // GlobalBatch
+	cut   int32
+}
+
+// found is a legal plan on its way through a search: a layout with switches and a
+// bucket. Plans that differ in their bucket only are one group.
+type found struct {
+	floor  float64 // of its value
+	layout int32
+	way    uint8 // index into what Space.variants gives for the layout
+	group  uint8 // the same but for the bucket
+}
+
+// scored is a plan that was evaluated.
+type scored struct {
+	found
+	order int32 // in the space
+	score estimate.Score
+	value float64
+	done  bool
+}
+
+// searcher is one search.
+type searcher struct {
+	ctx   context.Context
+	job   *strategies.Job
+	o     Options
+	cuts  []cut
+	jobs  []*strategies.Job // by cut; nil: illegal
+	limit units.Bytes
+	all   []found
+	plans []layout
+	out   *Ranking
+}
+
+// Rank ranks every legal plan of a job's space and returns the best that fit. The
+// plan that the job has, if any, does not matter. What is returned is what
+// estimating every plan would give, whatever the number of processors: bounds only
+// leave out plans that cannot be among the best. A cancelled context ends the search
+// with the best so far.
+func Rank(ctx context.Context, j *strategies.Job, o Options) (*Ranking, error) {
+	return rank(ctx, j, o, &Ranking{})
+}
+
+// rank is Rank into out, which holds the counts even where there is an error.
+func rank(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*Ranking, error) {
+	s, err := start(ctx, j, o, out)
+	if err != nil {
+		return nil, err
+	}
+	return out, s.finish(s.search())
+}
+
+// Reopen returns a job without its plan, but with its global batch: plans of the
+// ranking then train alike.
+func Reopen(j *strategies.Job) *strategies.Job {
+	next := *j
+	if !j.Open && j.Given.GlobalBatch == 0 {
+		next.Given.GlobalBatch, next.Given.GradAccumulation = j.Train.GlobalBatch, 0
+	}
+	next.Open, next.Plan = true, strategies.Plan{}
+	return &next
+}
+
+// start lists the space.
+func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
+	o.Objective = cmp.Or(o.Objective, Tokens)
+	o.Top = cmp.Or(o.Top, defaultTop)
+	out.Job, out.Options = j, o
+	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}
+	return s, s.enumerate()
+}
+
+const defaultTop = 10
+
+// Price is what an hour of one GPU costs in US dollars, 0 where it is not known.
+func (o *Options) Price(j *strategies.Job) float64 {
+	return cmp.Or(o.Dollars, j.Hardware.Price.GPUHour.Value)
+}
+
+// workers runs f on all processors, with a number for each. A panic in f is raised
+// again here.
+func workers(n int, f func(worker int, next func() (int, bool))) {
+	var at atomic.Int64
+	next := func() (int, bool) {
+		i := int(at.Add(1)) - 1
+		return i, i < n
+	}
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
+	for w := range max(min(runtime.GOMAXPROCS(0), n), 1) {
+		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					failed.Store(&p)
+				}
+			}()
+			f(w, next)
+		})
+	}
+	wg.Wait()
+	if p := failed.Load(); p != nil {
+		panic(*p)
+	}
+}
+
+// enumerate lists the legal plans whose states fit, with their floors.
+func (s *searcher) enumerate() error {
+	s.cuts = s.o.Space.cuts(s.job)
+	s.jobs = make([]*strategies.Job, len(s.cuts))
+	type part struct {
+		found      []found
+		plans      []layout
+		considered int
+		legal      int
+		rejected   map[string]*Count
+		err        error // the model cannot be built
+	}
+	parts := make([]part, len(s.cuts))
+	var done atomic.Int64
+	workers(len(s.cuts), func(_ int, next func() (int, bool)) {
+		var e estimate.Evaluator
+		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
+			p, c := &parts[i], &s.cuts[i]
+			p.rejected = map[string]*Count{}
+			reject := func(reason string, n int, err error) {
+				x := p.rejected[reason]
+				if x == nil {
+					x = &Count{Reason: reason}
+					if err != nil {
+						x.Example = err.Error()
+					}
+					p.rejected[reason] = x
+				}
+				x.N += n
+			}
+			base, err := s.job.With(c.precision, c.microBatch, c.recompute)
+			if err != nil {
+				p.err = err
+				continue
+			}
+			s.jobs[i] = base
+			s.o.Space.plans(base, c, func(same []strategies.Plan) bool {
+				p.considered += len(same)
+				j := *base
+				if err := j.SetPlan(same[0]); err != nil {
+					reject(strategies.Rule(err), len(same), err)
+					return true
+				}
+				p.legal += len(same)
+				plain := j // what is kept of parameters does not depend on what is computed
+				plain.Train.MicroBatch, plain.Train.Recompute = 1, ops.NoRecompute
+				least, err := e.FloorMemory(&plain)
+				if err != nil {
+					p.err = err
+					return false
+				}
+				if least > s.limit {
+					reject(statesTooLarge, len(same), nil)
+					return true
+				}
+				j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no // the way that keeps least
+				if least, err = e.FloorPeak(&j); err == nil && least > s.limit {
+					reject(savedTooLarge, len(same), nil)
+					return true
+				}
+				time, err := e.FloorTime(&j)
+				if err != nil {
+					p.err = err
+					return false
+				}
+				floor := s.o.Objective.floor(time, least, j.Tokens())
+				at := int32(len(p.plans))
+				p.plans = append(p.plans, layout{j.Plan, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)})
+				group := 0
+				for k, v := range same {
+					if k > 0 && v.Bucket == same[0].Bucket {
+						group++
+					}
+					p.found = append(p.found, found{floor, at, uint8(k), uint8(group)})
+				}
+				return true
+			})
+			s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
+		}
+	})
+	rejected := map[string]*Count{}
+	var err error
+	for i := range parts {
+		p := &parts[i]
+		s.out.Considered += p.considered
+		s.out.Legal += p.legal
+		if p.err != nil && err == nil {
+			err = p.err
+		}
+		for _, x := range p.rejected {
+			if y := rejected[x.Reason]; y != nil {
+				y.N += x.N
+			} else {
+				rejected[x.Reason] = x
+			}
+		}
+		for _, f := range p.found {
+			f.layout += int32(len(s.plans))
+			s.all = append(s.all, f)
+		}
+		s.plans = append(s.plans, p.plans...)
+		p.found, p.plans = nil, nil
+	}
+	for _, x := range rejected {
+		s.out.Rejected = append(s.out.Rejected, *x)
+	}
+	s.out.Partial = s.ctx.Err() != nil
+	if s.out.Legal == 0 && !s.out.Partial {
+		switch {
+		case err != nil:
+			return err
+		case len(s.out.Rejected) > 0:
+			s.sortRejected()
+			return diag.Errorf("no plan is legal: %s", s.out.Rejected[0].Example)
+		}
+		return diag.Errorf("the space holds no plan; loosen its bounds")
+	}
+	return nil
+}
+
+func (s *searcher) sortRejected() {
+	slices.SortFunc(s.out.Rejected, func(a, b Count) int {
+		if c := cmp.Compare(b.N, a.N); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Reason, b.Reason)
+	})
+}
+
+func (s *searcher) progress(p Progress) {
+	if s.o.Progress != nil {
+		s.o.Progress(p)
+	}
+}
+
+// apply makes of a job that of a plan. scratch is overwritten.
+func (s *searcher) apply(scratch *strategies.Job, f *found) {
+	l := &s.plans[f.layout]
+	base := s.jobs[l.cut]
+	*scratch = *base
+	scratch.Plan, scratch.Open = l.plan, false
+	s.o.Space.variant(scratch, &scratch.Plan, int(f.way))
+	t := &scratch.Train
+	*t = base.Given
+	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
+	if t.Recompute = s.cuts[l.cut].recompute; t.Recompute == "" {
+		t.Recompute = ops.NoRecompute
+	}
+}
+
+// batchSizes: small at first, so that bounds start to work early. Every plan of a
+// batch is evaluated; the bound moves between batches, so that how many plans are
+// evaluated does not depend on the processors.
+const (
+	firstBatch = 32
+	mostBatch  = 1024
+)
+
+// search returns the best plans.
+func (s *searcher) search() *top {
+	best := &top{most: s.o.Top + robust}
+	s.each(func() (float64, bool) {
+		bar, full := best.bar()
+		return bar, full && !s.o.Exhaustive
+	}, func(f *scored) { best.add(f, s.o.Objective) })
+	return best
+}
+
+// each evaluates plans from the lowest floor up, until no floor is within the bar
+// that plans must not exceed, where there is one, and calls f with those that fit.
+func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
+	order := make([]int32, len(s.all))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
+	})
+	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
+	tooLarge := 0
+	var best *scored
+	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
+		if most, ok := bar(); ok && s.all[order[at]].floor > most {
+			s.out.Pruned = len(order) - at
+			break
+		}
+		batch := slices.Clone(order[at:min(at+size, len(order))])
+		slices.Sort(batch) // plans that share most stand together
+		most, bounded := bar()
+		results := s.evaluate(batch, evaluators, s.o.Objective.slowest(most, bounded, s.job))
+		for i := range results {
+			x := &results[i]
+			switch {
+			case !x.done:
+				continue
+			case x.score.DeviceUsed > s.limit:
+				tooLarge++
+			case x.score.DeviceUsed == 0: // too slow to matter
+			default:
+				s.out.Fits++
+				f(x)
+				if best == nil || s.o.Objective.less(x, best) {
+					best = x
+				}
+			}
+			s.out.Evaluated++
+		}
+		at += len(batch)
+		p := Progress{Phase: "evaluating", Done: at, Total: len(order)}
+		if best != nil {
+			p.Best, p.StepTime = s.describe(&best.found), best.score.StepTime
+		}
+		s.progress(p)
+	}
+	if tooLarge > 0 {
+		s.out.Rejected = append(s.out.Rejected, Count{Reason: peakTooLarge, N: tooLarge})
+	}
+	s.sortRejected()
+	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
+}
+
+// evaluate scores a batch, a run of neighbours at a time. Plans slower than slowest
+// do not matter; 0: all do.
+func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, slowest units.Seconds) []scored {
+	const run = 16
+	out := make([]scored, len(batch))
+	runs := (len(batch) + run - 1) / run
+	workers(runs, func(w int, next func() (int, bool)) {
+		var scratch strategies.Job
+		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
+			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
+				f := &out[k]
+				f.found, f.order = s.all[batch[k]], batch[k]
+				s.apply(&scratch, &f.found)
+				score, err := evaluators[w].Score(&scratch, estimate.Limits{Memory: s.limit, Time: slowest})
+				if err != nil {
+					continue // enumerate has built this model
+				}
+				f.score, f.value, f.done = score, s.o.Objective.value(&score, scratch.Tokens()), true
+			}
+		}
+	})
+	return out
+}
+
+// describe is the short form of a plan with its training settings.
+func (s *searcher) describe(f *found) string {
+	var j strategies.Job
+	s.apply(&j, f)
+	return Describe(&j)
+}
+
+// Describe is the short form of a job's plan with the settings that go with it.
+func Describe(j *strategies.Job) string {
+	out := fmt.Sprintf("%s, micro batch %d", &j.Plan, j.Train.MicroBatch)
+	if r := j.Train.Recompute; r != ops.NoRecompute {
+		out += fmt.Sprintf(", %s recompute", r)
+	}
+	return out
+}
+
+// top keeps the best plans, one of each group.
+type top struct {
+	most int
+	list []scored
+}
+
+// less orders plans by value, then by the objective's second thought, then as
+// listed.
+func (o Objective) less(a, b *scored) bool {
+	if a.value != b.value {
+		return a.value < b.value
+	}
+	if x, y := o.second(&a.score), o.second(&b.score); x != y {
+		return x < y
+	}
+	return a.order < b.order
+}
+
+func (t *top) add(f *scored, o Objective) {
+	for i := range t.list {
+		if x := &t.list[i]; x.layout == f.layout && x.group == f.group {
+			if !o.less(f, x) {
+				return
+			}
+			t.list = slices.Delete(t.list, i, i+1)
+			break
+		}
+	}
+	at := len(t.list)
+	for at > 0 && o.less(f, &t.list[at-1]) {
+		at--
+	}
+	if at < t.most {
+		t.list = slices.Insert(t.list, at, *f)
+		t.list = t.list[:min(len(t.list), t.most)]
+	}
+}
+
+// bar is the value that a plan must not exceed to be among the best, and whether
+// there are enough for it to count.
+func (t *top) bar() (float64, bool) {
+	if len(t.list) < t.most {
+		return 0, false
+	}
+	return t.list[len(t.list)-1].value, true
+}
+
+// same is the relative difference of two values that is rounding.
+const same = 1e-9
+
+// finish estimates the best plans in full and gives them their places.
+func (s *searcher) finish(best *top) error {
+	candidates := make([]Ranked, len(best.list))
+	errs := make([]error, len(best.list))
+	workers(len(best.list), func(_ int, next func() (int, bool)) {
+		var e estimate.Evaluator
+		for i, ok := next(); ok; i, ok = next() {
+			var j strategies.Job
+			s.apply(&j, &best.list[i].found)
+			r, err := e.Estimate(&j, estimate.Options{})
+			if err != nil {
+				errs[i] = err
+				continue
+			}
+			candidates[i] = Ranked{Candidate: Candidate{&j, r}, Value: best.list[i].value}
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	likely(candidates, s.o.Objective)
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Rank = i + 1; i > 0 && c.Value <= candidates[i-1].Value*(1+same) {
+			c.Rank, c.Tie, candidates[i-1].Tie = candidates[i-1].Rank, true, true
+		}
+	}
+	s.out.Plans = candidates[:min(len(candidates), s.o.Top)]
+	return nil
+}

@@ -1,0 +1,325 @@
+package search
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+func jobOf(t testing.TB, text string) *strategies.Job {
+	d, err := yamlx.Parse("job", []byte(text))
+	require.NoError(t, err)
+	j, err := strategies.Decode(d, d.Root)
+	require.NoError(t, err)
+	return j
+}
+
+// small are jobs whose spaces can be exhausted in a test.
+var small = []string{
+	"{model: llama2-7b, hardware: h100-sxm, gpus: 8, train: {global_batch: 8}}",
+	"{model: llama2-13b, hardware: a100-40g-sxm, gpus: 16, train: {global_batch: 16, sequence_length: 1024}}",
+	"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 16, train: {global_batch: 16, micro_batch: 1}}",
+	"{model: llama3-8b, hardware: h100-sxm, gpus: 8, runtime: {recipe: torchtitan}, train: {global_batch: 16, recompute: full}}",
+	"{model: gpt2-medium, hardware: a100-40g-sxm, gpus: 4, runtime: {recipe: hf-eager}, train: {global_batch: 8}}",
+}
+
+// shown is all of a ranking that must not depend on how it was found.
+type shown struct {
+	Plan  string
+	Rank  int
+	Value float64
+	Best  float64
+	Used  float64
+}
+
+func show(r *Ranking) []shown {
+	var out []shown
+	for i := range r.Plans {
+		x := &r.Plans[i]
+		out = append(out, shown{Describe(x.Job) + " " + x.Job.Plan.Bucket.String(), x.Rank, x.Value, x.Best, float64(x.Result.Memory.DeviceUsed)})
+	}
+	return out
+}
+
+// Bounds change nothing: the list is that of estimating every plan.
+func TestBoundsAreExact(t *testing.T) {
+	for i, text := range small {
+		j := jobOf(t, text)
+		for k, objective := range Objectives {
+			o := Options{Objective: Objective(objective), Top: 1 + 3*k, Headroom: 0.1 * float64((i+k)%3)}
+			o.Space.MaxCP, o.Space.MaxPP, o.Space.Fix = 2, 4, Fix{"micro_batch": "1"}
+			if k%2 == 0 {
+				o.Space.Fix = Fix{"tp": "2", "recompute": "selective"}
+			}
+			bounded, err := Rank(t.Context(), j, o)
+			require.NoError(t, err)
+			o.Exhaustive = true
+			all, err := Rank(t.Context(), j, o)
+			require.NoError(t, err)
+			require.Equal(t, show(all), show(bounded), "%s by %s", text, objective)
+			require.Equal(t, all.Considered, bounded.Considered)
+			require.Equal(t, all.Legal, bounded.Legal)
+			require.LessOrEqual(t, bounded.Evaluated, all.Evaluated)
+			require.Zero(t, all.Pruned)
+			require.Equal(t, all.Considered, total(all)+all.Fits, "every plan has its place")
+			require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
+		}
+	}
+}
+
+func total(r *Ranking) int {
+	n := 0
+	for _, c := range r.Rejected {
+		n += c.N
+	}
+	return n
+}
+
+func illegal(r *Ranking, reasons ...string) int {
+	n := 0
+	for _, c := range r.Rejected {
+		if slices.Contains(reasons, c.Reason) {
+			n += c.N
+		}
+	}
+	return n
+}
+
+// A ranking is what Estimate says of each plan, sorted.
+func TestRankingIsThatOfEstimate(t *testing.T) {
+	j := jobOf(t, small[0])
+	r, err := Rank(t.Context(), j, Options{Objective: Time, Top: 60})
+	require.NoError(t, err)
+	require.Len(t, r.Plans, 60)
+	require.True(t, slices.IsSortedFunc(r.Plans, func(a, b Ranked) int { return int(1e12 * (a.Value - b.Value)) }))
+	for i := range r.Plans {
+		x := &r.Plans[i]
+		again := *j
+		again.Given.MicroBatch, again.Given.Recompute = x.Job.Train.MicroBatch, x.Job.Train.Recompute
+		require.NoError(t, again.SetPlan(x.Job.Plan))
+		want, err := estimate.Estimate(&again, estimate.Options{})
+		require.NoError(t, err)
+		require.Equal(t, want.StepTime, x.Result.StepTime)
+		require.InDelta(t, float64(want.StepTime), x.Value, 1e-12)
+		require.True(t, x.Result.Memory.Fits)
+		require.EqualValues(t, 8, x.Job.Train.GlobalBatch)
+	}
+}
+
+// The whole ranking, counts and all, is the same on any number of processors.
+func TestProcessorsDoNotMatter(t *testing.T) {
+	j := jobOf(t, small[1])
+	run := func(n int) *Ranking {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+		r, err := Rank(t.Context(), j, Options{Top: 5})
+		require.NoError(t, err)
+		return r
+	}
+	one := run(1)
+	for _, n := range []int{2, 3, 8} {
+		many := run(n)
+		require.Equal(t, show(one), show(many))
+		require.Equal(t, one.Rejected, many.Rejected)
+		require.Equal(t, [4]int{one.Considered, one.Legal, one.Fits, one.Evaluated}, [4]int{many.Considered, many.Legal, many.Fits, many.Evaluated})
+	}
+}
+
+// A search that is stopped returns the best so far and says that it is partial.
+func TestStop(t *testing.T) {
+	j := jobOf(t, small[1])
+	ctx, stop := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	r, err := Rank(ctx, j, Options{Exhaustive: true, Progress: func(p Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.Best != "" {
+			stop()
+		}
+	}})
+	require.NoError(t, err)
+	require.True(t, r.Partial)
+	require.NotEmpty(t, r.Plans)
+	whole, err := Rank(t.Context(), j, Options{Exhaustive: true})
+	require.NoError(t, err)
+	require.False(t, whole.Partial)
+	require.Less(t, r.Evaluated, whole.Evaluated)
+
+	stop()
+	r, err = Rank(ctx, j, Options{})
+	require.NoError(t, err)
+	require.True(t, r.Partial)
+	require.Empty(t, r.Plans)
+}
+
+func TestProbabilities(t *testing.T) {
+	// Two alike plans share the chance; one that is far behind has none.
+	alike := func(step ...float64) []Ranked {
+		var out []Ranked
+		for _, s := range step {
+			out = append(out, Ranked{Value: s, Candidate: Candidate{Result: &estimate.Result{}}})
+			out[len(out)-1].Result.Low, out[len(out)-1].Result.High = 0.9, 1.1
+		}
+		return out
+	}
+	p := alike(1, 1, 3)
+	likely(p, Time)
+	require.InDelta(t, 0.5, p[0].Best, 1e-3)
+	require.InDelta(t, 0.5, p[1].Best, 1e-3)
+	require.Less(t, p[2].Best, 1e-6)
+	p = alike(1, 1.01, 1.02, 1.03)
+	likely(p, Time)
+	sum := 0.0
+	for i := range p {
+		if sum += p[i].Best; i > 0 {
+			require.Less(t, p[i].Best, p[i-1].Best)
+		}
+	}
+	require.InDelta(t, 1, sum, 1e-9)
+}
+
+func TestWhyNot(t *testing.T) {
+	j := jobOf(t, small[1])
+	r, err := Rank(t.Context(), j, Options{})
+	require.NoError(t, err)
+	ask := func(text string) *WhyNot {
+		fix, err := ParseFix(text)
+		require.NoError(t, err)
+		w, err := Explain(t.Context(), r, fix)
+		require.NoError(t, err)
+		return w
+	}
+	w := ask("tp=3")
+	require.NotEmpty(t, w.Rejected)
+	require.Nil(t, w.Best)
+	require.Contains(t, w.Rejected[0].Example, "tp 3")
+
+	w = ask("tp=1,pp=1,data_parallel=ddp")
+	require.NotNil(t, w.Misfit)
+	require.False(t, w.Misfit.Result.Memory.Fits)
+
+	w = ask("pp=4")
+	require.NotNil(t, w.Best)
+	require.EqualValues(t, 4, w.Best.Job.Plan.PP)
+	require.GreaterOrEqual(t, w.Behind, 0.0)
+	lost := 0.0
+	for _, term := range w.Lost {
+		lost += float64(term.Lost())
+	}
+	require.InDelta(t, float64(w.Best.Result.StepTime-r.Plans[0].Result.StepTime), lost, 1e-9, "the terms add up to the difference")
+}
+
+// Nothing fits: the answer names what lacks least, and the GPUs that would do.
+func TestNear(t *testing.T) {
+	j := jobOf(t, "{model: llama3-70b, hardware: h100-sxm, gpus: 8, train: {global_batch: 64}}")
+	r, err := Rank(t.Context(), j, Options{})
+	require.NoError(t, err)
+	require.Empty(t, r.Plans)
+	n, err := Near(t.Context(), r)
+	require.NoError(t, err)
+	require.NotNil(t, n.Least)
+	require.Greater(t, n.Least.Result.Memory.DeviceUsed, n.Least.Result.Memory.Capacity)
+	require.Greater(t, n.GPUs, int64(8))
+	require.Zero(t, n.GPUs%8)
+	require.True(t, n.Plan.Result.Memory.Fits)
+}
+
+// No point of the front is beaten, and the fastest plan is on it.
+func TestPareto(t *testing.T) {
+	j := jobOf(t, small[0])
+	f, err := Pareto(t.Context(), j, Options{Dollars: 2})
+	require.NoError(t, err)
+	require.Equal(t, []int64{8, 4, 2}, f.GPUs)
+	r, err := Rank(t.Context(), j, Options{Objective: Time, Top: 1})
+	require.NoError(t, err)
+	require.Equal(t, r.Plans[0].Result.StepTime, f.Points[0].Result.StepTime)
+	for i := range f.Points {
+		require.Positive(t, f.Points[i].Dollars)
+		for k := range f.Points {
+			a, b := &f.Points[i], &f.Points[k]
+			require.False(t, i != k && a.Job.GPUs <= b.Job.GPUs && a.Result.StepTime < b.Result.StepTime && a.Result.Memory.DeviceUsed < b.Result.Memory.DeviceUsed && a.Joules < b.Joules && a.Dollars < b.Dollars,
+				"%v beats %v", a.Job.Plan, b.Job.Plan)
+		}
+	}
+}
+
+func TestParseFix(t *testing.T) {
+	f, err := ParseFix("plan.tp=8, micro-batch=2,data_parallel=zero1,bucket=25MiB")
+	require.NoError(t, err)
+	require.Equal(t, "tp=8,data_parallel=zero1,bucket=25MiB,micro_batch=2", f.String())
+	for text, want := range map[string]string{
+		"tp": "write it as in", "tq=8": `did you mean "tp"`, "tp=0": "from 1 on", "schedule=1f2b": "unknown pipeline schedule", "data_parallel=zero4": "not a kind", "bucket=25": "no unit",
+		"recompute=some": "none, selective or full", "reshard_after_forward=maybe": "reshard_after_forward",
+	} {
+		_, err := ParseFix(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+// The spaces of issue 6. What counts is the time of each.
+func BenchmarkRank(b *testing.B) {
+	for _, c := range []struct{ name, text string }{
+		{"gpt3-175b-1024", "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, train: {global_batch: 1536, sequence_length: 2048}}"},
+		{"llama3.1-405b-4096", "{model: llama3.1-405b, hardware: h100-sxm, gpus: 4096, train: {global_batch: 2048, sequence_length: 8192}}"},
+		{"deepseek-v3-2048", "{model: deepseek-v3, hardware: h100-sxm, gpus: 2048, train: {global_batch: 15360, sequence_length: 4096}}"},
+	} {
+		j := jobOf(b, c.text)
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				r, err := Rank(b.Context(), j, Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(r.Legal), "plans")
+			}
+		})
+	}
+}
+
+// The fast path alone: every legal plan of a space, those that do not fit too.
+func BenchmarkScore(b *testing.B) {
+	j := jobOf(b, "{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, train: {global_batch: 1536, sequence_length: 2048}}")
+	s, err := start(b.Context(), j, Options{Headroom: unlimited}, &Ranking{})
+	require.NoError(b, err)
+	for b.Loop() {
+		var e estimate.Evaluator
+		var scratch strategies.Job
+		times := make([]time.Duration, len(s.all))
+		for i := range s.all {
+			s.apply(&scratch, &s.all[i])
+			begin := time.Now()
+			if _, err := e.Score(&scratch, estimate.Limits{}); err != nil {
+				b.Fatal(err)
+			}
+			times[i] = time.Since(begin)
+		}
+		slices.Sort(times)
+		b.ReportMetric(float64(len(times)), "plans")
+		b.ReportMetric(float64(times[len(times)/2].Nanoseconds()), "ns-median")
+		b.ReportMetric(float64(times[len(times)*9/10].Nanoseconds()), "ns-p90")
+	}
+}
+
+// No text makes ParseFix panic, and what it reads it writes again.
+func FuzzParseFix(f *testing.F) {
+	for _, text := range []string{"tp=8,pp=4", "plan.schedule=1f1b", "bucket=25MiB,recompute=full", "=", "tp=1,,", "reshard_after_forward=true"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fix, err := ParseFix(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseFix(fix.String())
+		require.NoError(t, err)
+		require.Equal(t, fix, again)
+	})
+}

@@ -1,0 +1,334 @@
+package search
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// Space is what a search ranks: every plan that machine, model and recipe admit,
+// within these bounds. The zero value has no bounds but the natural ones.
+type Space struct {
+	MaxTP, MaxCP, MaxEP, MaxPP int64    // 0: no further than NVLink reaches, than each rank keeps 512 tokens of a sequence, the experts, the layers
+	Precisions                 []string // none: the job's
+	AnySchedule                bool     // also schedules that the recipe's framework does not have
+	Fix                        Fix
+}
+
+// Fix holds keys of plan and train that every plan must have, by their last part.
+type Fix map[string]string
+
+// fixable are the keys of a Fix.
+var fixable = []string{"tp", "sequence_parallel", "cp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
+	"bucket", "reshard_after_forward", "sync_every_micro_batch", "micro_batch", "recompute", "precision"}
+
+// ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
+// train.micro_batch.
+func ParseFix(text string) (Fix, error) {
+	f := Fix{}
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		key = strings.TrimPrefix(strings.TrimPrefix(key, "plan."), "train.")
+		key = strings.ReplaceAll(key, "-", "_")
+		if !ok || value == "" {
+			return nil, diag.Errorf("%q is not key=value; write it as in tp=8,pp=4", part)
+		}
+		if !slices.Contains(fixable, key) {
+			return nil, diag.Errorf("%q cannot be fixed%s; it is one of %s", key, diag.DidYouMean(key, fixable), strings.Join(fixable, ", "))
+		}
+		var err error
+		switch key {
+		case "schedule":
+			_, err = pipeline.Lookup(value)
+		case "data_parallel":
+			err = new(strategies.DataParallel).UnmarshalText([]byte(value))
+		case "bucket":
+			_, err = units.ParseBytes(value)
+		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
+			_, err = strconv.ParseBool(value)
+		case "recompute":
+			if !slices.Contains(recomputations, ops.Recompute(value)) {
+				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
+			}
+		case "precision": // the recipe knows
+		default:
+			if n, e := strconv.ParseInt(value, 10, 64); e != nil || n < 1 {
+				err = diag.Errorf("%q is not a whole number from 1 on", value)
+			}
+		}
+		if err != nil {
+			return nil, diag.Errorf("%s: %v", key, err)
+		}
+		f[key] = value
+	}
+	return f, nil
+}
+
+// And returns f with the keys of g, which win.
+func (f Fix) And(g Fix) Fix {
+	out := Fix{}
+	for _, x := range []Fix{f, g} {
+		for k, v := range x {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// String is the form that ParseFix reads, with the keys in the order of a plan.
+func (f Fix) String() string {
+	var parts []string
+	for _, k := range fixable {
+		if v, ok := f[k]; ok {
+			parts = append(parts, k+"="+v)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// counts returns the fixed value of a key, else the values offered.
+func (f Fix) counts(key string, offered []int64) []int64 {
+	if v, ok := f[key]; ok {
+		n, _ := strconv.ParseInt(v, 10, 64) // ParseFix has read it
+		return []int64{n}
+	}
+	return offered
+}
+
+func fixed[T ~string](f Fix, key string, offered []T) []T {
+	if v, ok := f[key]; ok {
+		return []T{T(v)}
+	}
+	return offered
+}
+
+// switches returns the fixed value of a switch, else those offered; nil leaves it to
+// the default.
+func (f Fix) switches(key string, offered ...*bool) []*bool {
+	if v, ok := f[key]; ok {
+		if on, _ := strconv.ParseBool(v); on {
+			return []*bool{&yes}
+		}
+		return []*bool{&no}
+	}
+	return offered
+}
+
+var yes, no = true, false
+
+// cut is what the kernels of a layer depend on.
+type cut struct {
+	tp, cp, ep, expertTP int64
+	sp                   *bool
+	microBatch           int64
+	recompute            ops.Recompute
+	precision            string
+}
+
+// cuts lists the ways to cut and run layers, from the least parallel on.
+func (s *Space) cuts(j *strategies.Job) []cut {
+	var out []cut
+	f := s.Fix
+	precisions := s.Precisions
+	if len(precisions) == 0 {
+		precisions = []string{j.Train.Precision}
+	}
+	island := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
+	for _, precision := range fixed(f, "precision", precisions) {
+		for _, tp := range f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island))) {
+			sps := []*bool{nil}
+			if tp > 1 && j.Recipe.Structure.SharedTPInput {
+				sps = []*bool{&yes, &no}
+			}
+			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))) {
+				for _, sp := range f.switches("sequence_parallel", sps...) {
+					for _, ep := range f.counts("ep", s.experts(j)) {
+						for _, etp := range f.counts("expert_tp", one) {
+							for _, r := range fixed(f, "recompute", recomputes(j)) {
+								for _, mb := range f.counts("micro_batch", microBatches(j)) {
+									out = append(out, cut{tp, cp, ep, etp, sp, mb, r, precision})
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// bound is the smaller of a limit and a natural one, where there is a limit.
+func bound(limit, natural int64) int64 {
+	if limit > 0 {
+		return limit
+	}
+	return natural
+}
+
+// divisors lists the divisors of n up to limit.
+func divisors(n, limit int64) []int64 {
+	var out []int64
+	for i := int64(1); i <= min(n, limit); i++ {
+		if n%i == 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (s *Space) experts(j *strategies.Job) []int64 {
+	if j.Model.MoE == nil || !j.Recipe.Structure.ExpertParallel {
+		return []int64{1}
+	}
+	return divisors(j.Model.MoE.Experts, min(bound(s.MaxEP, j.Model.MoE.Experts), j.GPUs))
+}
+
+func recomputes(j *strategies.Job) []ops.Recompute {
+	if j.Given.Recompute != "" {
+		return []ops.Recompute{j.Given.Recompute}
+	}
+	return recomputations
+}
+
+var recomputations = []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
+
+// microBatches are the divisors of the global batch up to 16; powers of two
+// without one.
+func microBatches(j *strategies.Job) []int64 {
+	if b := j.Given.MicroBatch; b > 0 {
+		return []int64{b}
+	}
+	const most = 16
+	if b := j.Given.GlobalBatch; b > 0 {
+		return divisors(b, most)
+	}
+	return divisors(most, most)
+}
+
+// plans calls f with every plan of a cut, in order: first with how many plans
+// differ in nothing that a rule looks at, then these. It stops when f says so.
+func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan) bool) {
+	rest := j.GPUs / max(c.tp*c.cp, 1)
+	var same []strategies.Plan
+	for _, pp := range s.Fix.counts("pp", divisors(rest, bound(s.MaxPP, j.Model.Layers))) {
+		for _, v := range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, pp)) {
+			for _, schedule := range s.schedules(j, pp, v) {
+				dp := rest / max(pp, 1)
+				for i, kind := range fixed(s.Fix, "data_parallel", kinds(j)) {
+					if i > 0 && dp*c.cp == 1 {
+						break // nothing to share out
+					}
+					for _, shard := range s.Fix.counts("shard_degree", shards(j, kind, dp*c.cp, c.tp)) {
+						p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, EP: c.ep, ExpertTP: c.expertTP, PP: pp, VirtualStages: v, Schedule: schedule,
+							DataParallel: kind, ShardDegree: shard}
+						if n := s.Fix.counts("dp", nil); n != nil {
+							p.DP = n[0]
+						}
+						if same = s.variants(same[:0], j, p, dp*c.cp > 1); !f(same) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// virtual lists the numbers of chunks per rank that cut the layers evenly, with
+// embedding and head counting as layers or not.
+func virtual(layers, pp int64) []int64 {
+	out := []int64{1}
+	if pp == 1 {
+		return out
+	}
+	for v := int64(2); v*pp <= layers; v++ {
+		if layers%(v*pp) == 0 || (layers+2)%(v*pp) == 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (s *Space) schedules(j *strategies.Job, pp, v int64) []string {
+	switch {
+	case pp == 1:
+		return []string{""}
+	case s.AnySchedule && s.Fix["schedule"] == "":
+		return pipeline.Names()
+	}
+	return fixed(s.Fix, "schedule", j.Schedules(v))
+}
+
+// shards lists the shard degrees worth telling apart: all ranks, and halves of
+// them down to those of one node.
+func shards(j *strategies.Job, kind strategies.DataParallel, ranks, tp int64) []int64 {
+	out := []int64{0}
+	if !kind.ShardsParameters() {
+		return out
+	}
+	for n := ranks / 2; n > 1 && n*tp >= j.Hardware.Node.GPUs.Value; n /= 2 {
+		if ranks%n == 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// ways are the values of what no rule looks at: resharding, reducing after every
+// micro batch, bucket (0 is the framework's own).
+func (s *Space) ways(j *strategies.Job, p *strategies.Plan, many bool) (reshard, every []*bool, buckets []units.Bytes) {
+	reshard, every, buckets = byDefault, byDefault, bucketSizes[:1]
+	if many && p.DataParallel.ShardsParameters() {
+		if reshard = onOff; p.DataParallel.FSDP() { // ZeRO-3 has no choice
+			every = offOn
+		}
+	} else if many && j.Recipe.Overlap.GradReduce {
+		buckets = bucketSizes
+	}
+	reshard = s.Fix.switches("reshard_after_forward", reshard...)
+	every = s.Fix.switches("sync_every_micro_batch", every...)
+	if v, ok := s.Fix["bucket"]; ok {
+		b, _ := units.ParseBytes(v) // ParseFix has read it
+		buckets = []units.Bytes{b}
+	}
+	return
+}
+
+// variants appends the plans that differ from p in its ways.
+func (s *Space) variants(out []strategies.Plan, j *strategies.Job, p strategies.Plan, many bool) []strategies.Plan {
+	reshard, every, buckets := s.ways(j, &p, many)
+	for _, r := range reshard {
+		for _, e := range every {
+			for _, b := range buckets {
+				p.ReshardAfterForward, p.SyncEveryMicroBatch, p.Bucket = r, e, b
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// variant makes a plan the i-th of its variants.
+func (s *Space) variant(j *strategies.Job, p *strategies.Plan, i int) {
+	reshard, every, buckets := s.ways(j, p, p.DP*p.CP > 1)
+	p.Bucket = buckets[i%len(buckets)]
+	i /= len(buckets)
+	p.SyncEveryMicroBatch = every[i%len(every)]
+	p.ReshardAfterForward = reshard[i/len(every)]
+}
+
+var (
+	bucketSizes = []units.Bytes{0, 10 * units.MiB, 25 * units.MiB, 50 * units.MiB, 100 * units.MiB, 200 * units.MiB, 400 * units.MiB, 800 * units.MiB}
+	byDefault   = []*bool{nil}
+	one         = []int64{1}
+	onOff       = []*bool{&yes, &no}
+	offOn       = []*bool{&no, &yes}
+)
