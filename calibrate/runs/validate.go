@@ -48,7 +48,7 @@ type Prediction struct {
 type Report struct {
 	Rows    []Row            `json:"runs"`
 	Summary []Group          `json:"summary"`           // by name; the last is of all runs
-	Overall map[string]Stats `json:"overall"`           // over groups, which weigh alike: n is their number
+	Overall map[string]Stats `json:"overall,omitempty"` // over groups, which weigh alike: n is their number
 	Choices []Choice         `json:"choices,omitempty"` // where asked for
 }
 

@@ -169,7 +169,7 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format repor
 			}
 		}
 	}
-	watch, done := probing(e.err)
+	watch, done := calibration(e.err)
 	if place == nil || place.Rank == 0 {
 		guarded, end := stalled(e.err, watch, o.Samples)
 		defer end()
@@ -216,9 +216,9 @@ func stalled(w io.Writer, watch func(calibrate.Progress), samples string) (guard
 	}, func() { timer.Stop() }
 }
 
-// probing shows how far a calibration is: a bar with the time left on a terminal,
+// calibration shows how far a calibration is: a bar with the time left on a terminal,
 // else a line for each probe.
-func probing(w io.Writer) (watch func(calibrate.Progress), done func()) {
+func calibration(w io.Writer) (watch func(calibrate.Progress), done func()) {
 	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return bar(w)
 	}
