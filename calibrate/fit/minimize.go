@@ -66,7 +66,15 @@ func quantile(values []float64, p float64) float64 {
 	return stat.Quantile(p, stat.LinInterp, sorted, nil)
 }
 
-func median(values []float64) float64 { return quantile(values, 0.5) }
+// median is the middle value, or the mean of the two in the middle; 0 of nothing.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
 
 // surest is the least deviation that a law may claim: one configuration measured on
 // two days differs by as much (0.2 to 1.2 %, H200).

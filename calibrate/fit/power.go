@@ -110,6 +110,9 @@ func (x *fitter) power() {
 	}
 	if known(capWatts) {
 		law.Cap = from.Cap * units.Watts(factor(capWatts))
+		if most := x.machine.GPU.Power.Value; most > 0 { // no board lets more through than its limit
+			law.Cap = min(law.Cap, most)
+		}
 	}
 	if known(gemmClock) {
 		law.GEMMClock = from.GEMMClock * units.Hertz(factor(gemmClock))

@@ -147,6 +147,12 @@ func TestTold(t *testing.T) {
 	}
 }
 
+func TestMedian(t *testing.T) {
+	require.Equal(t, 2.5, median([]float64{4, 1, 2, 3}))
+	require.Equal(t, 2.0, median([]float64{3, 1, 2}))
+	require.Zero(t, median(nil))
+}
+
 func TestJoin(t *testing.T) {
 	one, two := again(t, "NVIDIA H200", tape.NoKernel, 1), again(t, "NVIDIA H200", tape.NoKernel, 1)
 	one.Header.GPUs, two.Header.GPUs = 1, 8
