@@ -23,7 +23,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
 	var y *tape.Tensor
-	if b.Recompute == SelectiveRecompute {
+	if b.Recompute == SelectiveRecompute && !b.recipe.Structure.SelectiveOps {
 		y = t.Checkpoint(false, core, q, k, v)
 	} else {
 		y = core([]*tape.Tensor{q, k, v})

@@ -253,9 +253,12 @@ func buildLayer(c Config, kind model.LayerKind, tensors []model.Tensor) Unit {
 	run := func(ins []*tape.Tensor) *tape.Tensor { return b.layer(ins[0], kind) }
 	var y *tape.Tensor
 	b.t.Call()
-	if c.Recompute == FullRecompute {
+	switch {
+	case c.Recompute == FullRecompute:
 		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop, run, x)
-	} else {
+	case c.Recompute == SelectiveRecompute && c.Recipe.Structure.SelectiveOps:
+		y = b.t.CheckpointSome(run, x)
+	default:
 		y = run([]*tape.Tensor{x})
 	}
 	b.t.Release(x)

@@ -52,6 +52,7 @@ type Structure struct {
 	VocabMultiple  int64   `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp
 	Dropout        float64 `yaml:"dropout"`          // default of models with LayerNorm and a plain MLP that name none
 	StepSync       bool    `yaml:"step_sync"`        // the host waits for the device once per forward pass
+	SelectiveOps   bool    `yaml:"selective_ops"`    // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
 	EarlyStop      bool    `yaml:"early_stop"`       // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`         // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated

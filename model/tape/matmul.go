@@ -68,8 +68,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	}
 	kept := t.quantized(xl)
 	t.begin()
-	y := t.empty(xl.dtype, dims...)
-	t.multiply("linear", LayoutForward, xl.dtype, m, out, in)
+	y := t.produce(true, func() *Tensor { return t.empty(xl.dtype, dims...) }, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in) })
 	again := xl.shard // gathered once more in the backward pass
 	var saved []*Tensor
 	switch {
@@ -288,21 +287,29 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	kv, sk, dv := kl.Dim(1), kl.Dim(2), vl.Dim(3)
 	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
 		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Flavour: o.Flavour}
-	y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
-	y.permuteLike(ql) // same memory order as the queries
-	t.alloc(y)
-	stats := t.empty(F32, b, heads, sq, 1)
-	io := ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
-	var bias *Tensor
-	if o.Masked && o.Shared {
-		io += units.Bytes(b*sq*sk) * ql.dtype.Size()
-	} else if o.Masked { // the boolean mask becomes an additive one for every call
-		bias = t.AttentionMask(ql.dtype, b, sq, sk)
-		io += bias.bytes()
+	var stats, bias *Tensor
+	var io units.Bytes
+	y := t.produce(false, func() *Tensor {
+		y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
+		y.permuteLike(ql) // same memory order as the queries
+		return t.alloc(y)
+	}, func(y *Tensor) {
+		stats = t.empty(F32, b, heads, sq, 1)
+		io = ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
+		if o.Masked && o.Shared {
+			io += units.Bytes(b*sq*sk) * ql.dtype.Size()
+		} else if o.Masked { // the boolean mask becomes an additive one for every call
+			bias = t.AttentionMask(ql.dtype, b, sq, sk)
+			io += bias.bytes()
+		}
+		t.Tiny("memset", 1)
+		t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
+			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
+	})
+	if stats == nil { // kept with the output
+		stats = t.empty(F32, b, heads, sq, 1)
+		io = ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
 	}
-	t.Tiny("memset", 1)
-	t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
-		Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
 	qs, ks, vs := *ql, *kl, *vl
 	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, []*Tensor{ql, kl, vl, y, stats, bias}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		back := shape

@@ -22,6 +22,7 @@ type Tape struct {
 	HasMain  bool  // MainGrad is set
 	Quantize DType // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 
+	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	stores []storage
 	nodes  []node
 	sec    *Section
@@ -394,13 +395,53 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 // gradient runs f again and then the gradients of that run. Parameters reach f
 // by closure. With early, the second run ends after the last tensor it saves.
 func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
+	return t.checkpoint(early, nil, f, ins)
+}
+
+// CheckpointSome is Checkpoint but for the outputs of attention and of every other
+// matrix multiply, which the second run finds kept (torch.utils.checkpoint with the policy that
+// torchtitan calls selective activation checkpointing by op).
+func (t *Tape) CheckpointSome(f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
+	return t.checkpoint(false, &keeper{}, f, ins)
+}
+
+// keeper holds outputs of a checkpoint's first run for the second.
+type keeper struct {
+	again    bool
+	products int // matrix multiplies so far
+	kept     []*Tensor
+}
+
+// produce returns an output with the kernels that compute it: in a checkpoint's second
+// run without them when it was kept. alternate outputs are kept every other time.
+func (t *Tape) produce(alternate bool, alloc func() *Tensor, kernels func(*Tensor)) *Tensor {
+	k := t.keeper
+	keep := k != nil
+	if keep && alternate {
+		k.products++
+		keep = k.products%2 == 1
+	}
+	if keep && k.again {
+		y := k.kept[0]
+		k.kept = k.kept[1:]
+		return y
+	}
+	y := alloc()
+	kernels(y)
+	if keep {
+		k.kept = append(k.kept, t.Hold(y))
+	}
+	return y
+}
+
+func (t *Tape) checkpoint(early bool, keep *keeper, f func(ins []*Tensor) *Tensor, ins []*Tensor) *Tensor {
 	if !t.record {
 		return f(ins)
 	}
 	t.note("checkpoint")
-	t.record = false
+	t.record, t.keeper = false, keep
 	y := f(ins)
-	t.record = true
+	t.record, t.keeper = true, nil
 	t.begin()
 	t.attach("checkpoint", ins, []*Tensor{y}, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		outer, lo := t.phase, len(t.nodes)
@@ -415,7 +456,12 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 		t.note("checkpoint_backward")
 		t.phase, t.record = Recompute, true
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
+		if keep != nil {
+			keep.again, keep.products = true, 0
+		}
+		t.keeper = keep
 		y := f(again)
+		t.keeper = nil
 		t.EndAutocast()
 		t.Release(y)
 		if early {

@@ -3,7 +3,6 @@ package estimate
 import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/timeline"
@@ -163,7 +162,7 @@ func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Second
 }
 
 // finish derives the figures that need the whole result.
-func (p *pricer) finish(r *Result) {
+func (p *pricer) finish(l *layout, r *Result) {
 	j := p.job
 	gpus := float64(j.GPUs)
 	tokens := j.Tokens()
@@ -176,20 +175,21 @@ func (p *pricer) finish(r *Result) {
 	}
 	r.HFU = r.MFU
 	if j.Train.Recompute != ops.NoRecompute {
-		r.HFU = r.MFU * p.recomputeFactor(fwd)
+		r.HFU = r.MFU * l.recomputeFactor()
 	}
 	r.Bound = bound(r)
 	p.notes(r)
 }
 
-// recomputeFactor is executed over model FLOPs.
-func (p *pricer) recomputeFactor(f model.FLOPBreakdown) float64 {
-	total := float64(3 * f.Total())
-	again := float64(f.Attention)
-	if p.job.Train.Recompute == ops.FullRecompute {
-		again = float64(f.Total() - f.Head)
+// recomputeFactor is executed over model FLOPs: what is computed once more beside what
+// is computed once.
+func (l *layout) recomputeFactor() float64 {
+	var all, again float64
+	for i, u := range l.units {
+		all += l.counts[i] * float64(u.forward.flops+u.backward.flops)
+		again += l.counts[i] * float64(u.forward.again+u.backward.again)
 	}
-	return (total + again) / total
+	return all / (all - again)
 }
 
 // peakOf is the dense peak of the compute precision.

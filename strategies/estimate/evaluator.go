@@ -54,7 +54,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	e.memory.measure(s, p, l, o.Detail)
 	e.memory.fill(r)
-	p.finish(r)
+	p.finish(l, r)
 	p.spread(s, r)
 	if err := r.waiting(); err != nil {
 		return nil, err
