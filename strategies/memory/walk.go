@@ -240,7 +240,7 @@ const (
 // so that those of the second no longer find it whole.
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w := newWalker(s, alloc)
-	if alloc != nil {
+	if alloc != nil && s.Dense.Tensors > 0 { // else the states are there from the start
 		w.warm = true
 		w.step()
 		w.warm = false
@@ -343,6 +343,9 @@ func (w *walker) rebuild() {
 
 func (w *walker) step() {
 	n := min(w.MicroBatches, 2) // further ones repeat the second
+	if w.Mode == MainBuffers {
+		n = 1 // and the second repeats the first, which leaves no gradient behind
+	}
 	for i := int64(0); i < n; i++ {
 		sync := w.SyncEvery || i == n-1
 		w.base = 0
