@@ -238,6 +238,22 @@ func list(v []int64) string {
 	return strings.Join(s, ", ")
 }
 
+// checkExpertTP returns the first rule that cutting experts along their width breaks.
+func (p *Plan) checkExpertTP(s Shape) error {
+	m := s.Model
+	switch {
+	case m.MoE == nil:
+		return diag.Errorf("plan.expert_tp: %d, but the model has no experts; leave expert_tp out", p.ExpertTP)
+	case !s.Recipe.Structure.ExpertParallel:
+		return diag.Errorf("plan.expert_tp: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
+	case m.MoE.FFN%p.ExpertTP != 0:
+		return diag.Errorf("plan.expert_tp: %d does not divide moe_intermediate_size %d (use %s)", p.ExpertTP, m.MoE.FFN, list(divisors(m.MoE.FFN, min(s.GPUs, 64))))
+	case p.TP > 1 && !p.SP(): // they would gather the same rows from every tensor rank
+		return diag.Errorf("plan.expert_tp: %d with tp %d needs each tensor rank to hold its own tokens; set sequence_parallel: true or expert_tp 1", p.ExpertTP, p.TP)
+	}
+	return nil
+}
+
 // Check returns the first rule that a completed plan breaks, as an error with the
 // nearest legal values.
 func (p *Plan) Check(s Shape) error {
@@ -263,6 +279,11 @@ func (p *Plan) Check(s Shape) error {
 	}
 	if m.MoE == nil && p.EP > 1 {
 		return diag.Errorf("plan.ep: %d, but the model has no experts; leave ep out", p.EP)
+	}
+	if p.ExpertTP > 1 {
+		if err := p.checkExpertTP(s); err != nil {
+			return err
+		}
 	}
 	if m.MoE != nil {
 		if m.MoE.Experts%p.EP != 0 {

@@ -114,8 +114,8 @@ func init() {
 		},
 		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"dispatch":   func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, max(b.Imbalance, 1))) },
-		"combine":    func(b *builder, a []value) []value { return one(b.allToAll(a[0].t, 1/max(b.Imbalance, 1))) },
+		"dispatch":   func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
+		"combine":    func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
 		"fused":      fused,
 		"fused_loss": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
 		"flatten": func(b *builder, a []value) []value {

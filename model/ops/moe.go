@@ -43,10 +43,25 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 // chunks reorders what the ranks sent by the experts of this one, when there are
 // several of both.
 func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
-	if b.Shard.EP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
+	if b.Shard.EP*b.Shard.ExpertTP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
 		return b.t.Hold(x)
 	}
 	return b.t.Permute(x, x.Dim(0))
+}
+
+// dispatch sends token rows to the ranks that hold their experts. The ranks that share
+// an expert's matrices, cut along its intermediate width, all need every row that any
+// of them receives: they gather them (the all-to-all dispatcher of Megatron-Core).
+func (b *builder) dispatch(x *tape.Tensor) *tape.Tensor {
+	y := b.allToAll(x, max(b.Imbalance, 1))
+	return b.give(y, b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}, y))
+}
+
+// combine is the way back: each rank's partial results are summed over the ranks that
+// share the experts, and every row returns to the rank it came from.
+func (b *builder) combine(x *tape.Tensor) *tape.Tensor {
+	y := b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "reduce-scatter", Backward: "all-gather", Shrink: true}, x)
+	return b.give(y, b.allToAll(y, 1/max(b.Imbalance, 1)))
 }
 
 // allToAll exchanges token rows between the expert-parallel ranks. The busiest rank

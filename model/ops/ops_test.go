@@ -303,3 +303,70 @@ func mtp(s *model.Spec) int64 {
 	}
 	return 0
 }
+
+// TestExpertTensorParallelism: ranks that share the matrices of their experts gather the
+// rows before them and sum their parts after them, as Megatron-Core's all-to-all
+// dispatcher does, and back; each multiplies all rows with its part of the width.
+func TestExpertTensorParallelism(t *testing.T) {
+	type collective struct {
+		kind, group string
+		bytes       float64
+	}
+	read := func(s tape.Section) (comms []collective, grouped []tape.Op, flops float64) {
+		for _, o := range s.Ops {
+			switch {
+			case o.Class == tape.Collective:
+				comms = append(comms, collective{o.Comm.Kind, o.Comm.Group, float64(o.Comm.Bytes)})
+			case o.Class == tape.GroupedGEMM:
+				grouped, flops = append(grouped, o), flops+float64(o.FLOPs)
+			}
+		}
+		return
+	}
+	kept := func(s tape.Section) (bytes float64) { // from the forward to the backward pass
+		for _, e := range s.Events {
+			bytes += float64(e.Bytes)
+		}
+		return
+	}
+	for _, ep := range []int64{1, 4} {
+		for _, etp := range []int64{1, 2, 4} {
+			c := config(t, "mixtral-8x7b", "megatron-core")
+			c.Imbalance = 1.5
+			c.Shard.EP = ep
+			uncut := Build(c).Kinds[0]
+			_, whole, flops := read(uncut.Forward)
+			c.Shard.ExpertTP = etp
+			u := Build(c).Kinds[0]
+
+			sent := float64(2 * 1024 * 2 * 4096 * 2) // sequences × tokens × experts each × hidden × bf16
+			received := sent
+			if ep > 1 { // the busiest rank
+				received *= c.Imbalance
+			}
+			var want []collective
+			both := func(kind, group string, bytes float64, ranks int64) {
+				if ranks > 1 {
+					want = append(want, collective{kind, group, bytes})
+				}
+			}
+			both("all-to-all", "ep", received, ep)
+			both("all-gather", "expert_tp", received*float64(etp), etp)
+			both("reduce-scatter", "expert_tp", received*float64(etp), etp)
+			both("all-to-all", "ep", received, ep)
+			forward, grouped, after := read(u.Forward)
+			require.Equal(t, want, forward, "ep %d, expert_tp %d", ep, etp)
+			back, _, _ := read(u.Backward)
+			require.Equal(t, want, back, "ep %d, expert_tp %d: the gradients take the same way back", ep, etp)
+
+			require.Equal(t, kept(uncut.Forward)+received*float64(etp-1), kept(u.Forward), "ep %d, expert_tp %d: the gathered rows are kept instead of those received", ep, etp)
+			require.Equal(t, flops, after, "ep %d, expert_tp %d", ep, etp)
+			require.Len(t, grouped, 2)
+			for i, o := range grouped {
+				require.Equal(t, whole[i].M*etp, o.M, "rows of each expert")
+			}
+			require.Equal(t, whole[0].N/etp, grouped[0].N, "width of gate and up")
+			require.Equal(t, whole[1].K/etp, grouped[1].K, "width that down sums over")
+		}
+	}
+}

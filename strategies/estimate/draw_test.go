@@ -39,11 +39,14 @@ func mustEstimate(t testing.TB, j *strategies.Job) *Result {
 // draft is a job as the laws vary it.
 type draft struct {
 	model, hardware, recipe, kind, recompute, schedule, more string
-	gpus, tp, cp, ep, pp, v, dp, seq, micro, acc             int
+	gpus, tp, cp, ep, etp, pp, v, dp, seq, micro, acc        int
 }
 
 func (d draft) String() string {
 	plan := fmt.Sprintf("tp: %d, cp: %d, ep: %d, pp: %d, data_parallel: %s", d.tp, d.cp, d.ep, d.pp, d.kind)
+	if d.etp > 1 {
+		plan += fmt.Sprintf(", expert_tp: %d", d.etp)
+	}
 	if d.v > 1 {
 		plan += fmt.Sprintf(", virtual_stages: %d", d.v)
 	}
@@ -72,7 +75,7 @@ func drawn(t *rapid.T) (draft, *strategies.Job, *Result) {
 	d := draft{
 		model: pick("model", append(append([]string{}, dense...), experts...)), hardware: pick("hardware", hardware.Names()), recipe: pick("recipe", recipes),
 		kind: pick("data_parallel", kinds), recompute: pick("recompute", []string{"none", "selective", "full"}),
-		tp: small("tp", 1, 1, 2, 4), cp: small("cp", 1, 1, 1, 2), ep: small("ep", 1, 1, 2, 4), pp: small("pp", 1, 1, 2, 4), v: 1,
+		tp: small("tp", 1, 1, 2, 4), cp: small("cp", 1, 1, 1, 2), ep: small("ep", 1, 1, 2, 4), etp: small("expert_tp", 1, 1, 1, 2), pp: small("pp", 1, 1, 2, 4), v: 1,
 		seq: small("seq", 512, 1024), micro: small("micro", 1, 2, 3), acc: small("acc", 1, 2, 5, 8),
 	}
 	if d.pp > 1 {

@@ -59,6 +59,7 @@ func TestSplitsKeepFLOPs(t *testing.T) {
 		products, attention := executed(t, one)
 
 		d.tp, d.cp, d.pp, d.ep, d.micro = small("tp", 1, 2, 4), small("cp", 1, 2, 4), small("pp", 1, 2, 4), small("ep", 1, 2, 4), small("micro", 1, 2)
+		d.etp = small("expert_tp", 1, 2, 4)
 		dp := small("dp", 1, 2, 4)
 		d.gpus, d.acc = d.tp*d.cp*d.pp*dp, 64/(dp*d.micro)
 		if d.pp > 1 {

@@ -18,6 +18,7 @@ const (
 	tpGroup group = iota
 	cpGroup
 	epGroup
+	expertTPGroup // ranks that share the matrices of their experts
 	dpGroup
 	shardGroup   // ranks that share one copy of what is sharded
 	replicaGroup // of such copies
@@ -27,7 +28,7 @@ const (
 	numGroups
 )
 
-var groupNames = [numGroups]string{"tp", "cp", "ep", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard"}
+var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard"}
 
 func (g group) String() string { return groupNames[g] }
 

@@ -86,11 +86,12 @@ func (p *pricer) lag(rank int) lag {
 
 // placeGroups lays the parallel groups on the machine in Megatron's order: tensor
 // ranks next to each other, then context, then data, then pipeline; expert ranks run over
-// tensor, context and data.
+// tensor, context and data, those that share an expert's matrices next to each other.
 func (p *pricer) placeGroups() {
 	l, g := &p.job.Plan, &p.groups
 	g[tpGroup] = p.fabric.Group(l.TP, 1)
 	g[cpGroup] = p.fabric.Group(l.CP, l.TP)
+	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, 1)
 	g[epGroup] = p.fabric.Group(l.EP, l.ExpertTP)
 	dp := l.DP * l.CP // context ranks hold the same parameters
 	shard := min(l.Shard(), dp)
