@@ -381,6 +381,7 @@ func (p *Plan) String() string {
 	}
 	add("cp", p.CP)
 	add("ep", p.EP)
+	add("expert_tp", p.ExpertTP)
 	add("pp", p.PP)
 	if p.PP > 1 {
 		s := p.Schedule

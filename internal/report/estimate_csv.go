@@ -26,7 +26,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	for _, d := range []struct {
 		key string
 		v   int64
-	}{{"tp", p.TP}, {"cp", p.CP}, {"ep", p.EP}, {"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"dp", p.DP}} {
+	}{{"tp", p.TP}, {"cp", p.CP}, {"ep", p.EP}, {"expert_tp", p.ExpertTP}, {"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"dp", p.DP}} {
 		count(d.key, d.v)
 	}
 	add("schedule", p.Schedule)

@@ -33,7 +33,7 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 	p := strategies.Plan{TP: pick("tp", 1, 2, 4, 8), PP: pick("pp", 1, 1, 2, 4, 8), CP: pick("cp", 1, 1, 2), EP: 1, DataParallel: rapid.SampledFrom(kinds).Draw(t, "kind"),
 		Bucket: rapid.SampledFrom([]units.Bytes{0, 1 * units.MiB, 25 * units.MiB, 100 * units.MiB, 700 * units.MiB}).Draw(t, "bucket")}
 	if base.Model.MoE != nil {
-		p.EP = pick("ep", 1, 2, 8)
+		p.EP, p.ExpertTP = pick("ep", 1, 2, 8), pick("expert_tp", 1, 1, 2, 4)
 	}
 	if p.PP > 1 {
 		p.VirtualStages = pick("v", 1, 1, 2, 3)

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,5 +108,28 @@ func TestRemedies(t *testing.T) {
 			require.True(t, again.Memory.Fits)
 		}
 		require.False(t, j.Open)
+	}
+}
+
+// TestExpertWidths: experts are cut as far as NVLink reaches and their width divides, by
+// ranks that hold different tokens.
+func TestExpertWidths(t *testing.T) {
+	for text, want := range map[string][]int64{
+		"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16}":                              {1, 2, 4, 8},
+		"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 4}":                               {1, 2, 4},
+		"{model: llama2-7b, hardware: h100-sxm, gpus: 16}":                                 {1},
+		"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16, runtime: {recipe: hf-eager}}": {1},
+	} {
+		j := jobOf(t, text)
+		var all []int64
+		for _, c := range new(Space).cuts(j) {
+			if !slices.Contains(all, c.expertTP) {
+				all = append(all, c.expertTP)
+			}
+			if c.sp == &no {
+				require.EqualValues(t, 1, c.expertTP, text)
+			}
+		}
+		require.Equal(t, want, all, text)
 	}
 }
