@@ -111,7 +111,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestExpertWidths: experts are cut as far as NVLink reaches and their width divides, by
+// TestExpertWidths: experts are cut like the matrices of the rest or not at all, by
 // ranks that hold different tokens.
 func TestExpertWidths(t *testing.T) {
 	for text, want := range map[string][]int64{
@@ -126,6 +126,7 @@ func TestExpertWidths(t *testing.T) {
 			if !slices.Contains(all, c.expertTP) {
 				all = append(all, c.expertTP)
 			}
+			require.Contains(t, []int64{1, c.tp}, c.expertTP, text)
 			if c.sp == &no {
 				require.EqualValues(t, 1, c.expertTP, text)
 			}

@@ -150,7 +150,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))) {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
-						for _, etp := range f.counts("expert_tp", s.expertWidths(j, tp, sp, island)) {
+						for _, etp := range f.counts("expert_tp", expertWidths(j, tp, sp)) {
 							for _, r := range fixed(f, "recompute", recomputes(j)) {
 								for _, mb := range f.counts("micro_batch", microBatches(j)) {
 									out = append(out, cut{tp, cp, ep, etp, sp, mb, r, precision})
@@ -191,13 +191,14 @@ func (s *Space) experts(j *strategies.Job) []int64 {
 	return divisors(j.Model.MoE.Experts, min(bound(s.MaxEP, j.Model.MoE.Experts), j.GPUs))
 }
 
-// expertWidths are the ways to cut experts along their width, no further than NVLink
-// reaches. Tensor ranks that hold the same tokens cannot share experts so.
-func (s *Space) expertWidths(j *strategies.Job, tp int64, sp *bool, island int64) []int64 {
-	if j.Model.MoE == nil || !j.Recipe.Structure.ExpertParallel || tp > 1 && sp == &no {
+// expertWidths are the ways to cut experts along their width: not, or like the matrices
+// of the rest, which is Megatron-Core's default. Tensor ranks that hold the same tokens
+// cannot share experts so. A Fix may ask for other degrees.
+func expertWidths(j *strategies.Job, tp int64, sp *bool) []int64 {
+	if tp == 1 || sp == &no || j.Model.MoE == nil || !j.Recipe.Structure.ExpertParallel || j.Model.MoE.FFN%tp != 0 {
 		return []int64{1}
 	}
-	return slices.DeleteFunc(divisors(j.GPUs, bound(s.MaxTP, island)), func(n int64) bool { return j.Model.MoE.FFN%n != 0 })
+	return []int64{1, tp}
 }
 
 func recomputes(j *strategies.Job) []ops.Recompute {
