@@ -98,7 +98,7 @@ func Load(name string) (*Profile, error) {
 	}
 	if !strings.ContainsAny(name, "/.") {
 		if _, err := os.Stat(name); err != nil {
-			return nil, diag.Errorf("there is no hardware %q in the catalog%s", name, diag.DidYouMean(name, Names()))
+			return nil, diag.Errorf("there is no hardware %q in the catalog%s", name, cmp.Or(diag.DidYouMean(name, Names()), "; perfplan hardware list prints those that there are"))
 		}
 	}
 	doc, err := yamlx.ReadFile(name)

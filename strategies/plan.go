@@ -307,6 +307,11 @@ func (p *Plan) Check(s Shape) error {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
 			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
 	}
+	if p.Schedule != "" {
+		if _, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe)); err != nil {
+			return diag.Errorf("plan.schedule: %v", err)
+		}
+	}
 	if p.PP > 1 {
 		info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe))
 		if err != nil {

@@ -78,10 +78,13 @@ type Ablation struct {
 }
 
 // Ablate validates the runs as they are, under no name, and then without each effect
-// in turn.
-func Ablate(list []Run) []Ablation {
+// in turn. It tells how many effects are done; told may be nil.
+func Ablate(list []Run, told func(done int)) []Ablation {
 	out := []Ablation{{Groups: Validate(list).Summary}}
-	for _, e := range Effects {
+	for done, e := range Effects {
+		if told != nil {
+			told(done)
+		}
 		without := make([]Run, len(list))
 		for i, r := range list {
 			if r.Job != nil {

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -89,7 +90,7 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 	}
 	for _, g := range groups {
 		if !slices.Contains(known, g) {
-			return nil, diag.Errorf("there is no group %q%s", g, diag.DidYouMean(g, known))
+			return nil, diag.Errorf("there is no group %q%s", g, cmp.Or(diag.DidYouMean(g, known), "; perfplan validate prints the groups that there are"))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(r Run) bool { return !slices.Contains(groups, r.Group) }), nil

@@ -81,7 +81,7 @@ the buffer before scattering of a reduce-scatter, else the buffer of one rank.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&size, "size", "1GiB", "`SIZE`: one, several (1MiB,25MiB) or a range that doubles (1KiB..1GiB)")
-	cmd.Flags().Int64Var(&gpus, "gpus", 8, "ranks of the group")
+	cmd.Flags().Int64Var(&gpus, "gpus", 8, "ranks of the group, `N`")
 	cmd.Flags().Int64Var(&stride, "stride", 1, "`GPUs` from one rank to the next: 8 for data parallelism beside tp 8")
 	cmd.Flags().StringVar(&nccl, "nccl", "", "`VERSION` of NCCL, which decides the choice; default: the machine's, else the newest known")
 	machineFlag(cmd, &machine)

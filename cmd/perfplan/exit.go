@@ -13,10 +13,11 @@ import (
 // Exit codes.
 const (
 	exitOK       = 0
-	exitInternal = 1 // a mistake of this program
-	exitUsage    = 2 // flags or input
-	exitBroken   = 3 // a result was found, and it breaks a constraint
-	exitNoGPU    = 4 // no GPU or library
+	exitInternal = 1   // a mistake of this program
+	exitUsage    = 2   // flags or input
+	exitBroken   = 3   // a result was found, and it breaks a constraint
+	exitNoGPU    = 4   // no GPU or library
+	exitStopped  = 130 // Ctrl-C, as shells count it
 )
 
 // broken is a result that breaks a constraint: it does not fit, a tolerance is
@@ -24,6 +25,11 @@ const (
 type broken struct{ text string }
 
 func (b broken) Error() string { return b.text }
+
+// stopped is a result that Ctrl-C cut short.
+type stopped struct{ text string }
+
+func (s stopped) Error() string { return s.text }
 
 // usage is a mistake in the command line.
 func usage(format string, args ...any) error { return diag.Errorf(format, args...) }
@@ -47,12 +53,15 @@ func run(args []string, e *env) (code int) {
 		return exitOK
 	}
 	var b broken
+	var s stopped
 	var missing *cuda.Missing
 	switch {
 	case errors.As(err, &missing):
 		code = exitNoGPU
 	case errors.As(err, &b):
 		code = exitBroken
+	case errors.As(err, &s):
+		code = exitStopped
 	case diag.IsInput(err):
 		code = exitUsage
 	default:

@@ -52,7 +52,7 @@ Arguments and flags are those of perfplan estimate.`,
 		},
 	}
 	cmd.Flags().StringVar(&stage, "stage", "tree", "`STAGE`: tree, ops, times, timeline or memory")
-	cmd.Flags().IntVar(&depth, "depth", 3, "`levels` of the tree: 1 units, 2 modules, 3 ops")
+	cmd.Flags().IntVar(&depth, "depth", 3, "`LEVELS` of the tree: 1 units, 2 modules, 3 ops")
 	cmd.Flags().StringVar(&unit, "unit", "", "only the unit of this `NAME`: embedding, layer, head")
 	complete(cmd, "stage", []string{"tree", "ops", "times", "timeline", "memory"})
 	out.addFlag(cmd, report.ExplainFormats...)

@@ -42,6 +42,12 @@ Other arguments and flags are those of perfplan train.`,
 			if (deadline == "") == (largest == "") {
 				return usage("%s needs either --deadline 30d with --tokens 2T, or --largest sequence, micro-batch or model", cmd.CommandPath())
 			}
+			if deadline != "" && job.given("gpus") {
+				return usage("--deadline looks for the number of GPUs that --gpus sets; leave it out, or see perfplan train")
+			}
+			if len(args) > 0 && job.given("model") {
+				return usage("both %q and --model name the model; leave one of them out", args[0])
+			}
 			if len(args) == 0 && largest == "model" {
 				args = []string{"gpt2"} // every model takes its place
 			}
@@ -90,7 +96,7 @@ Other arguments and flags are those of perfplan train.`,
 	}
 	cmd.Flags().StringVar(&deadline, "deadline", "", "`TIME` in which to train, as in 30d")
 	cmd.Flags().StringVar(&largest, "largest", "", "`QUANTITY` to make as large as fits: sequence, micro-batch or model")
-	cmd.Flags().Int64Var(&most, "max-gpus", 32768, "largest cluster to try")
+	cmd.Flags().Int64Var(&most, "max-gpus", 32768, "largest cluster to try, `N`")
 	complete(cmd, "largest", []string{"sequence", "micro-batch", "model"})
 	out.addFlag(cmd, report.CapacityFormats...)
 	job.add(cmd)

@@ -72,9 +72,9 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&topo, "topo", "", "`file` with the text of nvidia-smi topo -m; - is standard input")
-	cmd.Flags().StringVar(&base, "base", "", "`entry` of the catalog to inherit (default: the nearest)")
-	cmd.Flags().StringVar(&to, "out", "", "write the profile into this `file`")
+	cmd.Flags().StringVar(&topo, "topo", "", "`FILE` with the text of nvidia-smi topo -m; - is standard input")
+	cmd.Flags().StringVar(&base, "base", "", "`NAME` of the catalog's machine to inherit; default: the nearest")
+	cmd.Flags().StringVar(&to, "out", "", "write the profile into this `FILE`")
 	complete(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.ListFormats...)
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -76,6 +78,13 @@ func (v *settingValue) Set(text string) error {
 			x.value += "; " + text
 			return nil
 		}
+	}
+	if share := strings.TrimSpace(text); v.value == "SHARE" && strings.HasSuffix(share, "%") {
+		x, err := units.ParsePercent(share)
+		if err != nil {
+			return usage("%v", err)
+		}
+		text = strconv.FormatFloat(x, 'g', -1, 64)
 	}
 	if v.path != "" {
 		v.flags.edits = append(v.flags.edits, edit{"--" + v.flag, v.path, text})
@@ -148,6 +157,11 @@ func (f *jobFlags) decode(doc *yamlx.Document) (j *strategies.Job, malformed boo
 // changed marks the name of something that flags set a part of.
 const changed = " (changed)"
 
+// given reports whether a flag sets a key itself.
+func (f *jobFlags) given(path string) bool {
+	return slices.ContainsFunc(f.edits, func(x edit) bool { return x.path == path })
+}
+
 // sets reports whether a flag sets something inside a key.
 func (f *jobFlags) sets(key string) bool {
 	return slices.ContainsFunc(f.edits, func(x edit) bool { return strings.HasPrefix(x.path, key+".") })
@@ -157,7 +171,7 @@ func (f *jobFlags) sets(key string) bool {
 // model that the argument names.
 func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
 	if len(args) == 0 {
-		if slices.ContainsFunc(f.edits, func(x edit) bool { return x.path == "model" }) {
+		if f.given("model") {
 			return jobOf(nil), nil
 		}
 		return nil, usage("name a job file, a model or - for standard input, as in \"perfplan estimate llama2-7b --gpus 8\"")
@@ -199,6 +213,8 @@ func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 	}
 	format := doc.At("perfplan")
 	switch {
+	case doc.At("schema") != nil && doc.At("job") != nil:
+		return nil, doc.Errorf(doc.At("schema"), "is a result, not a job; perfplan diff compares results, and the job is what the result has under job")
 	case format == nil && slices.ContainsFunc(jobKeys, func(k string) bool { return doc.At(k) != nil }), format != nil && format.Value == "job/v1":
 		return doc, nil
 	case format == nil, format.Value == model.Format:

@@ -134,9 +134,9 @@ gradient and W, wgrad [n, k] from both activations.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().Int64Var(&m, "m", 4096, "tokens")
-	cmd.Flags().Int64Var(&n, "n", 4096, "outputs")
-	cmd.Flags().Int64Var(&k, "k", 4096, "inputs")
+	cmd.Flags().Int64Var(&m, "m", 4096, "`TOKENS` that the layer runs on")
+	cmd.Flags().Int64Var(&n, "n", 4096, "`OUTPUTS` of the layer")
+	cmd.Flags().Int64Var(&k, "k", 4096, "`INPUTS` of the layer")
 	cmd.Flags().StringVar(&layout, "layout", "fprop", "`WHICH` multiply: "+strings.Join(layouts, ", "))
 	complete(cmd, "layout", layouts)
 	f.addType(cmd)
@@ -177,11 +177,11 @@ func newKernelAttention(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().Int64Var(&s.Queries, "seq", 4096, "tokens of a sequence")
-	cmd.Flags().Int64Var(&s.Heads, "heads", 32, "query heads")
-	cmd.Flags().Int64Var(&s.KVHeads, "kv-heads", 0, "key and value heads (default: as many)")
-	cmd.Flags().Int64Var(&s.QKDim, "head-dim", 128, "width of a head")
-	cmd.Flags().Int64Var(&s.Batch, "batch", 1, "sequences")
+	cmd.Flags().Int64Var(&s.Queries, "seq", 4096, "`TOKENS` of a sequence")
+	cmd.Flags().Int64Var(&s.Heads, "heads", 32, "query heads, `N`")
+	cmd.Flags().Int64Var(&s.KVHeads, "kv-heads", 0, "key and value heads, `N`; default: as many")
+	cmd.Flags().Int64Var(&s.QKDim, "head-dim", 128, "width of a head, `N`")
+	cmd.Flags().Int64Var(&s.Batch, "batch", 1, "sequences, `N`")
 	cmd.Flags().BoolVar(&causal, "causal", true, "each token sees those before it; --causal=false: all")
 	cmd.Flags().StringVar(&direction, "direction", "fwd", "`WHICH`: fwd or bwd")
 	complete(cmd, "direction", directions)
@@ -221,7 +221,7 @@ func newKernelMemory(e *env) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&kind, "kind", "copy", "`KIND` of access, of those above")
 	cmd.Flags().StringVar(&size, "size", "1GiB", "`SIZE`: one, several (1MiB,25MiB) or a range that doubles (1KiB..1GiB)")
-	cmd.Flags().StringVar(&dtype, "dtype", "", "`TYPE` of the operands: bf16 or fp32 (default: the kind's usual one)")
+	cmd.Flags().StringVar(&dtype, "dtype", "", "`TYPE` of the operands: bf16 or fp32 ; default: the kind's usual one")
 	complete(cmd, "kind", kernel.Kinds())
 	f.add(cmd)
 	return cmd

@@ -67,7 +67,7 @@ func newModelShow(e *env) *cobra.Command {
 			return model.Names(), cobra.ShellCompDirectiveDefault
 		},
 	}
-	cmd.Flags().Int64Var(&sequence, "seq", 4096, "`tokens` of a sequence, for the FLOPs of attention")
+	cmd.Flags().Int64Var(&sequence, "seq", 4096, "`TOKENS` of a sequence, for the FLOPs of attention")
 	out.addFlag(cmd, report.ListFormats...)
 	return cmd
 }

@@ -20,7 +20,7 @@ func (o *output) addFlag(cmd *cobra.Command, known ...report.Format) {
 		names[i] = string(f)
 	}
 	o.known = known
-	cmd.Flags().StringVarP(&o.name, "output", "o", "text", "`format`: "+strings.Join(names, ", "))
+	cmd.Flags().StringVarP(&o.name, "output", "o", "text", "`FORMAT`: "+strings.Join(names, ", "))
 	complete(cmd, "output", names)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
@@ -24,13 +25,12 @@ import (
 type planFlags struct {
 	fix, whyNot         []string
 	objective, headroom string
-	tokens              string
 	pareto              bool
 	options             search.Options
 }
 
 func newPlan(e *env) *cobra.Command {
-	var job jobFlags
+	job := jobFlags{own: []setting{tokens, price}}
 	var out output
 	var f planFlags
 	cmd := &cobra.Command{
@@ -43,7 +43,7 @@ buckets and resharding, micro batch and recomputation.
 Bounds leave out what cannot be among the best; the others are predicted as estimate
 does it, so that the list is that of --exhaustive. Flags that set a key of the plan, and
 --fix, keep plans to it; a plan in the file is ranked beside. Ctrl-C prints the best so
-far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
+far, with exit code 130. When nothing fits, it is 3 and the nearest that does is named.`,
 		Example: `  perfplan plan llama3-70b --gpus 64 --global-batch 512
   perfplan plan gpt3-175b --gpus 1024 --hardware a100-80g-sxm --global-batch 1536 --max-tp 8 --why-not tp=8,pp=8
   perfplan plan job.yaml --fix tp=8 --min-headroom 5% --top 3 -o json`,
@@ -53,7 +53,7 @@ far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
 			if err != nil {
 				return err
 			}
-			if err := f.read(&job); err != nil {
+			if err := f.read(cmd, &job); err != nil {
 				return err
 			}
 			j, given, err := job.load(e, args)
@@ -62,6 +62,7 @@ far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
+			context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process
 			p := &progress{out: e.err, last: time.Now()}
 			f.options.Progress = p.show
 			r, err := f.rank(ctx, j)
@@ -73,7 +74,10 @@ far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
 			if err := report.WritePlans(e.out, r, format, e.style); err != nil {
 				return err
 			}
-			if len(r.Ranking.Plans) == 0 && !r.Ranking.Partial {
+			if r.Ranking.Partial {
+				return stopped{"stopped before the search was over; better plans may be left"}
+			}
+			if len(r.Ranking.Plans) == 0 {
 				return broken{r.Unfit()}
 			}
 			return nil
@@ -88,42 +92,40 @@ far. When nothing fits, the exit code is 3 and the nearest that does is named.`,
 func (f *planFlags) add(cmd *cobra.Command) {
 	o := &f.options
 	cmd.Flags().StringArrayVar(&f.fix, "fix", nil, "keep `KEY=VALUE,...` of plan and train, as in tp=8,recompute=full (repeatable)")
-	cmd.Flags().StringVar(&f.objective, "objective", string(search.Tokens), "best at `WHAT`: "+strings.Join(search.Objectives, ", "))
-	cmd.Flags().IntVar(&o.Top, "top", 10, "how many plans to return")
-	cmd.Flags().Int64Var(&o.Space.MaxTP, "max-tp", 0, "largest tensor-parallel degree; default: as far as NVLink reaches")
-	cmd.Flags().Int64Var(&o.Space.MaxPP, "max-pp", 0, "largest pipeline-parallel degree; default: the layers")
-	cmd.Flags().Int64Var(&o.Space.MaxCP, "max-cp", 0, "largest context-parallel degree; default: 512 tokens of a sequence per rank")
-	cmd.Flags().Int64Var(&o.Space.MaxEP, "max-ep", 0, "largest expert-parallel degree; default: the experts")
-	cmd.Flags().StringSliceVar(&o.Space.Precisions, "precisions", nil, "precisions to choose from, as in bf16,fp8; default: the job's")
+	cmd.Flags().StringVar(&f.objective, "by", string(search.Tokens), "what the best plan has: `OBJECTIVE` "+strings.Join(search.Objectives, ", "))
+	cmd.Flags().IntVar(&o.Top, "top", 10, "`N` best plans to print")
+	cmd.Flags().Int64Var(&o.Space.MaxTP, "max-tp", 0, "largest tensor-parallel degree, `N`; default: as far as NVLink reaches")
+	cmd.Flags().Int64Var(&o.Space.MaxPP, "max-pp", 0, "largest pipeline-parallel degree, `N`; default: the layers")
+	cmd.Flags().Int64Var(&o.Space.MaxCP, "max-cp", 0, "largest context-parallel degree, `N`; default: 512 tokens of a sequence per rank")
+	cmd.Flags().Int64Var(&o.Space.MaxEP, "max-ep", 0, "largest expert-parallel degree, `N`; default: the experts")
+	cmd.Flags().StringSliceVar(&o.Space.Precisions, "precisions", nil, "`NAMES` of precisions to choose from, as in bf16,fp8; default: the job's")
 	cmd.Flags().BoolVar(&o.Space.AnySchedule, "any-schedule", false, "also pipeline schedules that the framework does not have")
 	cmd.Flags().StringVar(&f.headroom, "min-headroom", "", "`SHARE` of the memory that must stay free, as in 5%")
 	cmd.Flags().StringArrayVar(&f.whyNot, "why-not", nil, "say why plans with `KEY=VALUE,...` are not the best (repeatable)")
 	cmd.Flags().BoolVar(&f.pareto, "pareto", false, "also the plans that none beats in time, GPUs, memory, cost and energy at once, down to fewer GPUs")
 	cmd.Flags().BoolVar(&o.Exhaustive, "exhaustive", false, "predict every legal plan; the list is the same")
-	cmd.Flags().StringVar(&f.tokens, "tokens", "", "`NUMBER` of tokens of the training run, as in 2T")
-	cmd.Flags().Float64Var(&o.Dollars, "gpu-hour", 0, "US `DOLLARS` of a GPU hour; default: the machine's price, where it is known")
-	complete(cmd, "objective", search.Objectives)
+	complete(cmd, "by", search.Objectives)
 }
 
 // read parses the flags. Flags of the job that set a key of the plan become keys to
 // keep.
-func (f *planFlags) read(job *jobFlags) error {
+func (f *planFlags) read(cmd *cobra.Command, job *jobFlags) error {
 	o := &f.options
 	if err := o.Objective.UnmarshalText([]byte(f.objective)); err != nil {
-		return usage("--objective: %v", err)
+		return usage("--by: %v", err)
 	}
 	if o.Top < 1 {
 		return usage("--top: %d; give 1 or more", o.Top)
+	}
+	for _, flag := range []string{"max-tp", "max-pp", "max-cp", "max-ep"} {
+		if x := cmd.Flags().Lookup(flag); x.Changed && (strings.HasPrefix(x.Value.String(), "-") || x.Value.String() == "0") {
+			return usage("--%s: %s; give 1 or more, or leave it out", flag, x.Value)
+		}
 	}
 	var err error
 	if f.headroom != "" {
 		if o.Headroom, err = units.ParsePercent(f.headroom); err != nil || o.Headroom < 0 || o.Headroom >= 1 {
 			return usage("--min-headroom: %q is not a share from 0 to 100 %%; write it as in 5%%", f.headroom)
-		}
-	}
-	if f.tokens != "" {
-		if o.TrainTokens, err = units.ParseCount(f.tokens); err != nil {
-			return usage("--tokens: %v", err)
 		}
 	}
 	o.Space.Fix = search.Fix{}
@@ -145,6 +147,11 @@ func (f *planFlags) read(job *jobFlags) error {
 		if err != nil {
 			return usage("--fix: %v", err)
 		}
+		for key, value := range fix {
+			if before, ok := o.Space.Fix[key]; ok && before != value {
+				return usage("--fix: %s=%s, but %s=%s was given, too; leave one of them out", key, value, key, before)
+			}
+		}
 		o.Space.Fix = o.Space.Fix.And(fix)
 	}
 	return nil
@@ -160,6 +167,12 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 		}
 		questions = append(questions, fix)
 	}
+	for _, name := range f.options.Space.Precisions {
+		if _, err := j.With(name, 0, ""); err != nil {
+			return nil, usage("--precisions: %v", err)
+		}
+	}
+	f.options.TrainTokens, f.options.Dollars = float64(j.Run.Tokens.Value), j.Run.Price.Value
 	out := &report.Plans{Dollars: f.options.Price(j)}
 	if !j.Open {
 		r, err := estimate.Estimate(j, estimate.Options{})
@@ -172,8 +185,11 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 	if out.Ranking, err = search.Rank(ctx, search.Reopen(j), f.options); err != nil {
 		return nil, err
 	}
-	for _, fix := range questions {
+	for i, fix := range questions {
 		w, err := search.Explain(ctx, out.Ranking, fix)
+		if diag.IsInput(err) {
+			return nil, usage("--why-not %s: %v", f.whyNot[i], err)
+		}
 		if err != nil {
 			return nil, err
 		}

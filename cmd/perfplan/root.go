@@ -20,7 +20,8 @@ func newRoot(e *env) *cobra.Command {
 MFU, pipeline bubbles and exposed communication, and says what they rest on.
 
 Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is broken
-(the job does not fit, a tolerance is exceeded), 4 no GPU or library found.`,
+(the job does not fit, a tolerance is exceeded), 4 no GPU or library found,
+130 stopped by Ctrl-C.`,
 		Example: `  perfplan estimate llama2-7b --gpus 64
   perfplan explain llama2-7b --gpus 8 --tp 2
   perfplan validate`,

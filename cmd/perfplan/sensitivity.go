@@ -17,7 +17,7 @@ func newSensitivity(e *env) *cobra.Command {
 		Long: `Perturb one fact at a time (compute peak, memory, NVLink and network rate, latency,
 power limit, host, micro batch) and predict the step again: the elasticity of the
 step time, and what 10, 50 and 100 % more of it buy in throughput, the most
-effective first. The plan stays as it is.
+effective first. The plan stays as it is. A job that does not fit exits with code 3.
 
 Arguments and flags are those of perfplan estimate.`,
 		Example: `  perfplan sensitivity llama2-70b --gpus 64 --hardware h200-sxm
@@ -40,7 +40,13 @@ Arguments and flags are those of perfplan estimate.`,
 			if x.Found, err = whatif.Sense(r.Result); err != nil {
 				return err
 			}
-			return report.WriteSensitivity(e.out, &x, format, e.style)
+			if err := report.WriteSensitivity(e.out, &x, format, e.style); err != nil {
+				return err
+			}
+			if m := &r.Result.Memory; !m.Fits {
+				return broken{report.Misfit(m)}
+			}
+			return nil
 		},
 	}
 	out.addFlag(cmd, report.SensitivityFormats...)

@@ -11,9 +11,12 @@ import (
 // price is the flag of every command that knows of money.
 var price = setting{"price", "run.price_per_gpu_hour", "USD", "US dollars per GPU-hour; default: the machine's", nil}
 
+// tokens is the flag of every command that knows how long a job trains.
+var tokens = setting{"tokens", "run.tokens", "N", "tokens to train on, as in 2T or 300B", nil}
+
 // runSettings are the flags for the section run: of a job.
 var runSettings = []setting{
-	{"tokens", "run.tokens", "N", "tokens to train on, as in 2T or 300B", nil},
+	tokens,
 	price,
 	{"mtbf", "run.mtbf_per_gpu", "TIME", "mean time between failures of one GPU with its share of the machine, as in 50000h", nil},
 	{"detection", "run.detection_time", "TIME", "from a failure to the decision to restart", nil},
@@ -23,8 +26,8 @@ var runSettings = []setting{
 	{"checkpoint-interval", "run.checkpoint_interval", "TIME", "between checkpoints; default: the best", nil},
 	{"spares", "run.spare_nodes", "N", "spare nodes; default: enough to wait less than 1 % of the time", nil},
 	{"repair", "run.repair_time", "TIME", "until an exchanged node is back", nil},
-	{"data-stall", "run.data_stall", "SHARE", "of the step that waits for data", nil},
-	{"straggler-loss", "run.straggler_loss", "SHARE", "of the step that waits for slow nodes", nil},
+	{"data-stall", "run.data_stall", "SHARE", "of the step that waits for data, as in 2%", nil},
+	{"straggler-loss", "run.straggler_loss", "SHARE", "of the step that waits for slow nodes, as in 2%", nil},
 	{"pue", "run.pue", "FACTOR", "power of the site over that of its servers", nil},
 }
 

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/strategies/search"
 )
 
 func newValidate(e *env) *cobra.Command {
@@ -38,6 +40,9 @@ when the mean |error| of any group exceeds the tolerance.`,
 			if err != nil {
 				return err
 			}
+			if ablation && (rows || choices || failOver != "") {
+				return usage("--ablation prints neither --rows nor --choices and knows no --fail-over; leave them out")
+			}
 			var limits []runs.Tolerance
 			if failOver != "" {
 				if limits, err = runs.ParseTolerances(failOver); err != nil {
@@ -61,7 +66,12 @@ when the mean |error| of any group exceeds the tolerance.`,
 				}
 			}
 			if ablation {
-				return report.WriteAblation(e.out, runs.Ablate(list), format, e.style)
+				p := &progress{out: e.err, last: time.Now()}
+				found := runs.Ablate(list, func(done int) {
+					p.show(search.Progress{Phase: "effects left out", Done: done, Total: len(runs.Effects)})
+				})
+				p.end()
+				return report.WriteAblation(e.out, found, format, e.style)
 			}
 			r := runs.Validate(list)
 			if choices {
@@ -73,6 +83,7 @@ when the mean |error| of any group exceeds the tolerance.`,
 			return within(r, limits)
 		},
 	}
+	cmd.Flags().SortFlags = false
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
 	cmd.Flags().StringVar(&machine, "hardware", "", "predict on this machine, `NAME` or file, with the same GPU")
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")

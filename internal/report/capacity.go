@@ -20,9 +20,9 @@ func WriteDeadline(w io.Writer, list []*capacity.Cluster, f Format, s Style) err
 
 func deadlinePage(list []*capacity.Cluster) *page {
 	j := list[0].Job
-	p := &page{title: fmt.Sprintf("%s tokens of %s within %s days", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, days(list[0].Deadline))}
+	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, limitText(list[0].Deadline))}
 	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
-		{title: "goodput", right: true, drop: 2}, {title: "batch", right: true, drop: 6}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
+		{title: "goodput", right: true, drop: 2}, {title: "batch tokens", right: true, drop: 6}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
 	var refused bullets
 	for _, c := range list {
 		t := c.Training
@@ -52,8 +52,17 @@ func deadlinePage(list []*capacity.Cluster) *page {
 		notes = append(notes, [2]string{"where every size is too late, the fastest is shown", ""})
 	}
 	notes = append(notes, [2]string{"failures, checkpoints and spare nodes are counted in", "perfplan train with the same flags and --gpus shows them, and the assumptions"})
+	defaults(p, j, "gpus") // which is what was looked for
 	p.section("Notes", notes)
 	return p
+}
+
+// limitText is a deadline: in days, as people give it, unless it is less than one.
+func limitText(t units.Seconds) string {
+	if t < 86400 {
+		return t.String()
+	}
+	return days(t) + " days"
 }
 
 func impossible(c *capacity.Cluster) string {
@@ -172,6 +181,9 @@ func largestPage(list []MachineLargest) *page {
 	}
 	p.add(g.withoutEmpty())
 	p.section("What is beyond", next)
+	if i := slices.IndexFunc(list, func(x MachineLargest) bool { return x.Best != nil }); i >= 0 {
+		defaults(p, list[i].Best.Result.Job)
+	}
 	return p
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/guptarohit/asciigraph"
 
@@ -74,7 +75,22 @@ func (c chart) plot(width int) string {
 	for line := range strings.Lines(plot + "\n") {
 		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
 	}
-	b.WriteString("  " + strings.Join(names, "   ") + "\n")
+	column := 0
+	for i, name := range names {
+		switch n := utf8.RuneCountInString(name); {
+		case i > 0 && column+3+n > width-2:
+			b.WriteString("\n  ")
+			column = n
+		case i > 0:
+			b.WriteString("   ")
+			column += 3 + n
+		default:
+			b.WriteString("  ")
+			column = n
+		}
+		b.WriteString(name)
+	}
+	b.WriteString("\n")
 	return b.String()
 }
 

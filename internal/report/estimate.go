@@ -49,7 +49,7 @@ func (e *Estimate) page() *page {
 		p.section("Stragglers", waitingFields(r))
 	}
 	if e.Choice != nil && len(e.Choice.Others) > 0 {
-		p.section("The next best plans", choiceGrid(e.Choice))
+		p.section("The next best simple plans", choiceGrid(e.Choice), paragraph("perfplan plan ranks every legal plan, which may find faster ones."))
 	}
 	switch {
 	case len(e.Remedies) > 0:
@@ -135,10 +135,20 @@ func fullMFU(r *estimate.Result) float64 {
 	return r.MFU * float64(full/r.ModelFLOPs)
 }
 
+// tight is the share of the memory that predictions of the memory used were off by on
+// average over the measured runs (docs/validation.md, device used): what fits by less
+// may not.
+const tight = 0.05
+
 func fitText(m *estimate.Memory) string {
 	s := fmt.Sprintf("%s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
 	if m.Fits {
-		return s + fmt.Sprintf(": fits, %s free", m.Capacity-m.DeviceUsed)
+		free := m.Capacity - m.DeviceUsed
+		s += fmt.Sprintf(": fits, %s free", free)
+		if float64(free) < tight*float64(m.Capacity) {
+			s += ", less than the usual error"
+		}
+		return s
 	}
 	return s + fmt.Sprintf(": DOES NOT FIT, %s too much", m.DeviceUsed-m.Capacity)
 }
@@ -355,8 +365,7 @@ func jobFields(j *strategies.Job) fields {
 		{"Model", j.ModelName + ", " + params},
 		{"Hardware", hardwareText(j)},
 		{"Runtime", fmt.Sprintf("%s, %s attention", j.Runtime.Recipe, j.Runtime.Attention)},
-		{"Batch", fmt.Sprintf("%s sequences of %s tokens: micro batch %d, accumulation %d, dp %d", thousands(float64(t.GlobalBatch)), thousands(float64(t.SequenceLength)),
-			t.MicroBatch, t.GradAccumulation, j.Plan.DP)},
+		{"Batch", batchText(j)},
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
 		{"Recompute", string(t.Recompute)},
 	}
@@ -398,21 +407,37 @@ const (
 )
 
 func notes(p *page, r *estimate.Result) {
-	var defaulted, rest bullets
+	defaults(p, r.Job)
+	var rest bullets
 	for _, n := range r.Notes {
 		switch n.Code {
-		case defaultCode:
-			defaulted = append(defaulted, [2]string{n.Text, n.Remedy})
-		case overflowCode:
+		case defaultCode, overflowCode:
 		default:
 			rest = append(rest, [2]string{n.Text, n.Remedy})
 		}
 	}
-	if len(defaulted) > 0 {
-		p.section("Taken by default", defaulted)
-	}
 	if len(rest) > 0 {
 		p.section("Notes", rest)
+	}
+}
+
+// batchText is what one step trains on.
+func batchText(j *strategies.Job) string {
+	t := &j.Train
+	return fmt.Sprintf("%s of %s tokens: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), t.MicroBatch, t.GradAccumulation, j.Plan.DP)
+}
+
+// defaults lists what a job leaves to this program, but for some keys.
+func defaults(p *page, j *strategies.Job, but ...string) {
+	var list bullets
+	for _, d := range j.Defaulted {
+		if key, _, _ := strings.Cut(d, " "); slices.Contains(but, key) {
+			continue
+		}
+		list = append(list, [2]string{d, ""})
+	}
+	if len(list) > 0 {
+		p.section("Taken by default", list)
 	}
 }
 

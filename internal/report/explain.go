@@ -325,7 +325,7 @@ func eachOp(list []estimate.UnitDetail, f func(unit string, o *estimate.OpDetail
 }
 
 func opsGrid(list []estimate.UnitDetail) *grid {
-	g := &grid{columns: []column{{title: "unit", drop: 1}, {title: "phase", drop: 1}, {title: "module", drop: 1}, {title: "op"}, {title: "class", drop: 3}, {title: "dtype", drop: 5}, {title: "shape", flex: 48},
+	g := &grid{columns: []column{{title: "unit", drop: 1}, {title: "phase", drop: 1}, {title: "module", drop: 1}, {title: "op", flex: 40, least: 18}, {title: "class", drop: 3}, {title: "dtype", drop: 5}, {title: "shape", flex: 48, least: 16},
 		{title: "FLOPs", right: true, drop: 2}, {title: "bytes", right: true}, {title: "kernels", right: true, drop: 4}}}
 	eachOp(list, func(unit string, o *estimate.OpDetail) {
 		flops := ""
@@ -354,7 +354,7 @@ func kernels(o *tape.Op) int64 {
 }
 
 func timesGrid(list []estimate.UnitDetail) *grid {
-	g := &grid{columns: []column{{title: "unit", drop: 3}, {title: "phase", drop: 5}, {title: "op"}, {title: "shape", flex: 40, drop: 4}, {title: "time", right: true}, {title: "±", right: true},
+	g := &grid{columns: []column{{title: "unit", drop: 3}, {title: "phase", drop: 5}, {title: "op", flex: 40, least: 18}, {title: "shape", flex: 40, drop: 4}, {title: "time", right: true}, {title: "±", right: true},
 		{title: "host", right: true, drop: 6}, {title: "bound", drop: 2}, {title: "formula", flex: 60, drop: 1}, {title: "source", flex: 40, drop: 7}}}
 	eachOp(list, func(unit string, o *estimate.OpDetail) {
 		e := explained(o)

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -62,6 +63,10 @@ func (p *Plans) page() *page {
 	if len(r.Rejected) > 0 {
 		out.section("Left out, by reason", rejectedGrid(r.Rejected))
 	}
+	defaults(out, j)
+	if p.mixed() {
+		out.section("Notes", bullets{{"the job names no global batch, so each plan has its own: compare tokens/s, not steps", "give --global-batch in sequences"}})
+	}
 	return out
 }
 
@@ -72,7 +77,8 @@ func (p *Plans) summary() fields {
 	if len(r.Plans) > 0 {
 		b := &r.Plans[0]
 		f = append(f, [2]string{"Best", planText(b.Job, r)}, [2]string{"Step time", b.Result.StepTime.String() + rangeText(b.Result)}, [2]string{"Bound by", boundText(b.Result.Bound)},
-			[2]string{"Throughput", fmt.Sprintf("%s tokens/s per GPU, MFU %s", thousands(b.Result.TokensPerSecond), percent(b.Result.MFU))}, [2]string{"Memory", fitText(&b.Result.Memory)})
+			[2]string{"Throughput", fmt.Sprintf("%s tokens/s per GPU, MFU %s", thousands(b.Result.TokensPerSecond), percent(b.Result.MFU))},
+			[2]string{"Batch", batchText(b.Job)}, [2]string{"Memory", fitText(&b.Result.Memory)})
 		c := search.CostsOf(b.Job, b.Result, p.Dollars, r.Options.TrainTokens)
 		if c.Dollars > 0 {
 			f = append(f, [2]string{"Cost", fmt.Sprintf("%.3g US dollars per million tokens", c.Dollars)})
@@ -83,7 +89,7 @@ func (p *Plans) summary() fields {
 	} else if r.Partial {
 		f = append(f, [2]string{"Best", "none yet"})
 	} else {
-		f = append(f, [2]string{"Best", "none: no plan fits"})
+		f = append(f, [2]string{"Best", "none: " + p.noneText()})
 	}
 	if o := p.Own; o != nil {
 		s := fmt.Sprintf("%s: %s", settings(o.Job), o.Result.StepTime)
@@ -103,6 +109,12 @@ func (p *Plans) summary() fields {
 		s += "; STOPPED EARLY: better ones may be left"
 	}
 	return append(f, [2]string{"Searched", s})
+}
+
+// mixed says that plans train on batches of different sizes.
+func (p *Plans) mixed() bool {
+	list := p.Ranking.Plans
+	return slices.ContainsFunc(list, func(x search.Ranked) bool { return x.Job.Train.GlobalBatch != list[0].Job.Train.GlobalBatch })
 }
 
 // planText is a plan with all in which it may differ from its neighbours.
@@ -126,9 +138,9 @@ func placeText(r *search.Ranked) string {
 
 func (p *Plans) planGrid() *grid {
 	r := p.Ranking
-	g := &grid{columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 6}, {title: "pp", right: true},
-		{title: "v", right: true}, {title: "schedule", drop: 9}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 7}, {title: "shard", right: true}, {title: "extra", drop: 10}, {title: "mb", right: true}, {title: "recompute", drop: 5},
-		{title: "step", right: true}, {title: "tokens/s/GPU", right: true, drop: 4}, {title: "MFU", right: true, drop: 3}, {title: "GiB", right: true, drop: 1}, {title: "best", right: true, drop: 2}}}
+	g := &grid{columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 7}, {title: "pp", right: true},
+		{title: "v", right: true}, {title: "schedule", drop: 10}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 5}, {title: "shard", right: true}, {title: "extra", drop: 11}, {title: "mb", right: true}, {title: "batch", right: true}, {title: "recompute", drop: 3},
+		{title: "step", right: true}, {title: "tokens/s/GPU", right: true, drop: 4}, {title: "MFU", right: true, drop: 9}, {title: "GiB", right: true, drop: 1}, {title: "best", right: true, drop: 2}}}
 	many := func(n int64) string {
 		if n > 1 {
 			return integer(n)
@@ -138,7 +150,10 @@ func (p *Plans) planGrid() *grid {
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		q, t := &x.Job.Plan, &x.Job.Train
-		precision, tp, recompute, shard, best := "-", integer(q.TP), string(t.Recompute), "-", "-"
+		precision, tp, recompute, shard, best, batch := "-", integer(q.TP), string(t.Recompute), "-", "-", "-"
+		if p.mixed() {
+			batch = integer(t.GlobalBatch)
+		}
 		if len(r.Options.Space.Precisions) > 1 {
 			precision = t.Precision
 		}
@@ -154,7 +169,7 @@ func (p *Plans) planGrid() *grid {
 		if x.Best > 0 {
 			best = percent(x.Best)
 		}
-		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, extras(q), integer(t.MicroBatch), recompute,
+		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, extras(q), integer(t.MicroBatch), batch, recompute,
 			x.Result.StepTime.String(), thousands(x.Result.TokensPerSecond), percent(x.Result.MFU), gibibytes(x.Result.Memory.DeviceUsed), best)
 	}
 	return g.withoutEmpty()
@@ -249,9 +264,17 @@ func rejectedGrid(list []search.Count) *grid {
 	return g
 }
 
+// noneText says that nothing fits, and with what of the memory kept free.
+func (p *Plans) noneText() string {
+	if h := p.Ranking.Options.Headroom; h > 0 {
+		return fmt.Sprintf("no plan fits and leaves %s of the memory free", percent(h))
+	}
+	return "no plan fits"
+}
+
 // Unfit says in one line that nothing fits.
 func (p *Plans) Unfit() string {
-	s := "no plan fits"
+	s := p.noneText()
 	if n := p.Near; n != nil && n.Least != nil {
 		m := &n.Least.Result.Memory
 		s += fmt.Sprintf(": the least needs %s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))

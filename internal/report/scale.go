@@ -30,7 +30,7 @@ func scalePage(x *whatif.Scaling) *page {
 	p := &page{title: fmt.Sprintf("%s on %s, %s, %s to %s GPUs", x.Job.ModelName, x.Job.Hardware.Name, x.Job.Recipe.Name, thousands(float64(x.Strong.Sizes[0].GPUs)), thousands(float64(x.Strong.Sizes[len(x.Strong.Sizes)-1].GPUs)))}
 	p.add(fields{{"Strong", breakText(x.Strong, x.Least)}, {"Weak", breakText(x.Weak, x.Least)}})
 	for _, c := range both(x) {
-		p.section(curveTitle(c), curveGrid(c))
+		p.section(curveTitle(c), curveGrid(c, x.Job.Open))
 		var refused bullets
 		for _, s := range c.Sizes {
 			if s.Err != nil {
@@ -41,6 +41,7 @@ func scalePage(x *whatif.Scaling) *page {
 			p.add(refused)
 		}
 	}
+	defaults(p, x.Job, "gpus")
 	return p
 }
 
@@ -52,9 +53,9 @@ func firstLine(text string) string {
 func curveTitle(c *whatif.Curve) string {
 	t := c.Sizes[c.Base].Result.Job.Train
 	if c.Kind == "strong" {
-		return fmt.Sprintf("Strong scaling: %s sequences per step, always", thousands(float64(t.GlobalBatch)))
+		return fmt.Sprintf("Strong scaling: %s per step, always", plural(int(t.GlobalBatch), "sequence"))
 	}
-	return fmt.Sprintf("Weak scaling: %s sequences per step for %s", thousands(float64(t.GlobalBatch)), plural(int(c.Sizes[c.Base].GPUs), "GPU"))
+	return fmt.Sprintf("Weak scaling: %s per step for %s", plural(int(t.GlobalBatch), "sequence"), plural(int(c.Sizes[c.Base].GPUs), "GPU"))
 }
 
 // breakText says where a curve breaks, and why.
@@ -84,9 +85,15 @@ func termName(key string) string {
 	return memoryName(key)
 }
 
-func curveGrid(c *whatif.Curve) *grid {
+// curveGrid shows the sizes of a curve; a plan that was picked for each size stays on
+// narrow pages, too.
+func curveGrid(c *whatif.Curve, picked bool) *grid {
+	plan := column{title: "plan", flex: 34, least: 16, drop: 3}
+	if picked {
+		plan.drop = 0
+	}
 	g := &grid{bars: true, columns: []column{{title: "GPUs", right: true}, {title: "step", right: true}, {title: "tokens/s", right: true, drop: 2}, {title: "speedup", right: true}, {title: "efficiency", right: true},
-		{title: "used GiB", right: true, drop: 1}, {title: "plan", flex: 34, least: 16, drop: 3}, {}}}
+		{title: "used GiB", right: true, drop: 1}, plan, {}}}
 	for _, s := range c.Sizes {
 		if s.Err != nil {
 			g.row(thousands(float64(s.GPUs)), "-", "-", "-", "-", "-", "-", "not legal")

@@ -27,10 +27,10 @@ func raiseTitle(f float64) string { return fmt.Sprintf("+%.0f %%", 100*f) }
 
 func (x *Sensitivity) page() *page {
 	p := &page{title: x.title()}
-	p.add(fields{{"Plan", x.planText()}, {"Step time", x.Result.StepTime.String() + rangeText(x.Result)}, {"Bound by", boundText(x.Result.Bound)}})
-	g := &grid{columns: []column{{title: "lever"}, {title: "now", right: true, drop: 2}, {title: "elasticity", right: true}}}
-	for _, f := range whatif.Raises {
-		g.columns = append(g.columns, column{title: raiseTitle(f), right: true})
+	p.add(fields{{"Plan", x.planText()}, {"Step time", x.Result.StepTime.String() + rangeText(x.Result)}, {"Bound by", boundText(x.Result.Bound)}, {"Memory", fitText(&x.Result.Memory)}})
+	g := &grid{columns: []column{{title: "lever", flex: 29, least: 16}, {title: "now", right: true, drop: 2}, {title: "elasticity", right: true}}}
+	for i, f := range whatif.Raises {
+		g.columns = append(g.columns, column{title: raiseTitle(f), right: true, drop: i % 2})
 	}
 	misfit := false
 	for _, l := range x.Found.Levers {
@@ -53,6 +53,7 @@ func (x *Sensitivity) page() *page {
 	if misfit {
 		p.add(paragraph("* does not fit in memory"))
 	}
+	defaults(p, x.Result.Job)
 	return p
 }
 

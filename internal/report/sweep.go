@@ -28,7 +28,11 @@ func WriteSweep(w io.Writer, t *whatif.Table, f Format, s Style) error {
 
 func sweepPage(t *whatif.Table) *page {
 	p := &page{title: fmt.Sprintf("%s, %s: %s", firstResult(t).Job.ModelName, plural(len(t.Points), "point"), axisNames(t.Axes))}
-	p.add(fields{{"Best", bestText(t)}})
+	f := fields{{"Best", bestText(t)}}
+	if r := firstResult(t); picked(t) && !plansDiffer(t) {
+		f = append(f, [2]string{"Plan", settings(r.Job) + "; the fastest simple plan at every point"})
+	}
+	p.add(f)
 	p.section("By "+t.By.Title, sweepGrid(t))
 	if slices.ContainsFunc(t.Axes, func(a whatif.Axis) bool {
 		return strings.HasSuffix("."+a.Path, ".data_parallel") || a.Path == "data-parallel"
@@ -45,6 +49,7 @@ func sweepPage(t *whatif.Table) *page {
 	if len(refused) > 0 {
 		p.section("Not legal", refused)
 	}
+	defaults(p, firstResult(t).Job)
 	return p
 }
 
@@ -111,13 +116,14 @@ func shownAxes(t *whatif.Table) (shown []int, columns []column) {
 func sweepGrid(t *whatif.Table) *grid {
 	shown, columns := shownAxes(t)
 	g := &grid{columns: columns}
-	plans := false // worth a column when the axes do not say it all
-	for _, p := range t.Points {
-		plans = plans || p.Result != nil && settings(p.Result.Job) != settings(firstResult(t).Job)
+	plans := plansDiffer(t)
+	plan := column{title: "plan", flex: 40, least: 16, drop: 6}
+	if picked(t) { // no axis says it
+		plan.drop = 0
 	}
 	g.columns = append(g.columns, column{title: "step", right: true}, column{title: "vs best", right: true}, column{title: "tokens/s/GPU", right: true, drop: 3},
 		column{title: "MFU", right: true, drop: 5}, column{title: "used GiB", right: true}, column{title: "exposed", right: true, drop: 2}, column{title: "sent GiB", right: true, drop: 1},
-		column{title: "bound", drop: 7}, column{title: "plan", flex: 40, least: 16, drop: 6}, column{})
+		column{title: "bound", drop: 7}, plan, column{})
 	for i, p := range t.Points {
 		var cells []string
 		for _, k := range shown {
@@ -132,6 +138,17 @@ func sweepGrid(t *whatif.Table) *grid {
 		g.lines = append(g.lines, line{cells: cells, sum: i == t.Best})
 	}
 	return g.withoutEmpty()
+}
+
+// picked says that the points got their plans from this program.
+func picked(t *whatif.Table) bool {
+	return slices.ContainsFunc(t.Points, func(p whatif.Point) bool { return p.Picked })
+}
+
+// plansDiffer says that the points do not share one plan.
+func plansDiffer(t *whatif.Table) bool {
+	first := settings(firstResult(t).Job)
+	return slices.ContainsFunc(t.Points, func(p whatif.Point) bool { return p.Result != nil && settings(p.Result.Job) != first })
 }
 
 // shardGrid splits the memory of every point by what data parallelism shards.

@@ -33,6 +33,7 @@ func (t *Train) page() *page {
 		{"GPU-hours", fmt.Sprintf("%s on %s GPUs%s", thousands(x.GPUHours), thousands(float64(x.GPUs)), spareText(x))},
 		{"Cost", costText(x)},
 		{"Energy", fmt.Sprintf("%s MWh in the GPUs, %s MWh at the meter", megawattHours(x.GPUEnergy), megawattHours(x.SiteEnergy))},
+		{"MFU", mfuText(x.Result)},
 		{"Goodput", percent(g.Goodput) + " of the time makes progress"},
 		{"Failures", fmt.Sprintf("one every %s, %s in all; each costs %s until training goes on", g.Failures, thousands(float64(x.Time/g.Failures)), g.Downtime)},
 		{"Checkpoint", fmt.Sprintf("%s in %s, every %s (%s); Young says every %s, Daly %s", x.Checkpoint, g.Checkpoint, g.Interval, plural(int(g.IntervalSteps), "step"), g.Young, g.Daly)},
@@ -41,6 +42,7 @@ func (t *Train) page() *page {
 	})
 	p.section("Where the wall time goes", lossGrid(x))
 	p.section("Assumptions, set by flags or the section run: of the job", assumptionList(x.Assumed))
+	defaults(p, x.Result.Job)
 	if len(x.Notes) > 0 {
 		p.section("Notes", noteList(x.Notes))
 	}

@@ -114,7 +114,7 @@ func groupGrid(groups []runs.Group) *grid {
 }
 
 func choiceTable(list []runs.Choice) *grid {
-	g := &grid{columns: []column{{title: "job", flex: 44}, {title: "layouts", right: true}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true}, {title: "chosen", flex: 70, drop: 2}, {title: "best", flex: 70, drop: 1}}}
+	g := &grid{columns: []column{{title: "job", flex: 44, least: 16}, {title: "layouts", right: true}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true, drop: 1}, {title: "chosen", flex: 70, drop: 3}, {title: "best", flex: 70, drop: 2}}}
 	for _, c := range list {
 		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
 	}

@@ -131,7 +131,7 @@ func TestParseErrors(t *testing.T) {
 		{"1e+ GB", `"1e+ GB" is not a data size; write a number and a unit, as in "25 GiB"`},
 		{"NaN GB", `"NaN GB" is not a data size; write a number and a unit, as in "25 GiB"`},
 		{"inf GB", `"inf GB" is not a data size; write a number and a unit, as in "25 GiB"`},
-		{"25", `"25" has no unit; write a data size as in "25 GiB"`},
+		{"25", `"25" has no unit; write a data size as in "25 GiB"; units: GiB, MiB, KiB, TiB, PiB, GB, MB, kB, KB, TB, PB, B`},
 		{"25 gb", `"25 gb": "gb" is not a unit of data size; use GiB, MiB, KiB, TiB, PiB, GB, MB, kB, KB, TB, PB, B`},
 		{"25 Gb", `"25 Gb": "Gb" is not a unit of data size; use GiB, MiB, KiB, TiB, PiB, GB, MB, kB, KB, TB, PB, B`},
 		{"25 GB/s", `"25 GB/s": "GB/s" is not a unit of data size; use GiB, MiB, KiB, TiB, PiB, GB, MB, kB, KB, TB, PB, B`},

@@ -1,8 +1,6 @@
 package search
 
 import (
-	"strings"
-
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
@@ -13,7 +11,7 @@ import (
 type Objective string
 
 const (
-	Time   Objective = "time"   // of a step
+	Time   Objective = "step"   // time of a step
 	Tokens Objective = "tokens" // per second
 	Memory Objective = "memory" // of the fullest GPU, least first
 	Cost   Objective = "cost"   // of a token
@@ -22,7 +20,7 @@ const (
 )
 
 // Objectives are all of them.
-var Objectives = []string{"time", "tokens", "memory", "cost", "energy", "train"}
+var Objectives = []string{"step", "tokens", "memory", "cost", "energy", "train"}
 
 // UnmarshalText accepts one of them.
 func (o *Objective) UnmarshalText(b []byte) error {
@@ -32,7 +30,7 @@ func (o *Objective) UnmarshalText(b []byte) error {
 			return nil
 		}
 	}
-	return diag.Errorf("%q is not an objective%s; use %s", b, diag.DidYouMean(string(b), Objectives), strings.Join(Objectives, ", "))
+	return diag.Errorf("%q is not an objective%s", b, diag.DidYouMean(string(b), Objectives))
 }
 
 // value is what the objective makes least. The order of cost and time to train is

@@ -299,7 +299,7 @@ func (s *searcher) enumerate() error {
 			s.sortRejected()
 			return diag.Errorf("no plan is legal: %s", s.out.Rejected[0].Example)
 		}
-		return diag.Errorf("the space holds no plan; loosen its bounds")
+		return diag.Errorf("no plan within the bounds has these keys; loosen the bounds, such as the largest tp")
 	}
 	return nil
 }

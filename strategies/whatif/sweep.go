@@ -20,6 +20,7 @@ type Point struct {
 	Result *estimate.Result
 	Sent   units.Bytes // by one GPU of the slowest rank, per step
 	Err    error       // the rule that refuses the point; Result is nil then
+	Picked bool        // the job leaves its plan open: Result has the best simple one
 }
 
 // Table is the outcome of a sweep.
@@ -101,7 +102,7 @@ func Sweep(axes []Axis, by Objective, decode func(values []string) (j *strategie
 		if malformed {
 			return nil, err
 		}
-		jobs[i], t.Points[i] = j, Point{Values: values, Err: err}
+		jobs[i], t.Points[i] = j, Point{Values: values, Err: err, Picked: j != nil && j.Open}
 	}
 	type outcome struct {
 		result *estimate.Result
