@@ -65,6 +65,9 @@ func (f *kernelFlags) write(e *env, kind, what string, ops ...tape.Op) error {
 	if err != nil {
 		return err
 	}
+	if f.dtype != "" && f.dtype != "tf32" && h.GPU.Peak.Of(f.dtype) == 0 {
+		return usage("--dtype: %s has no tensor cores for %s; use another type or another GPU", h.Name, f.dtype)
+	}
 	timer, err := kernel.New(h)
 	if err != nil {
 		return usage("%v", err)
@@ -221,7 +224,7 @@ func newKernelMemory(e *env) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&kind, "kind", "copy", "`KIND` of access, of those above")
 	cmd.Flags().StringVar(&size, "size", "1GiB", "`SIZE`: one, several (1MiB,25MiB) or a range that doubles (1KiB..1GiB)")
-	cmd.Flags().StringVar(&dtype, "dtype", "", "`TYPE` of the operands: bf16 or fp32 ; default: the kind's usual one")
+	cmd.Flags().StringVar(&dtype, "dtype", "", "`TYPE` of the operands: bf16 or fp32; default: the kind's usual one")
 	complete(cmd, "kind", kernel.Kinds())
 	f.add(cmd)
 	return cmd

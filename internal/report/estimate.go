@@ -89,7 +89,9 @@ func (e *Estimate) answer() fields {
 
 func (e *Estimate) planText() string {
 	s := settings(e.Result.Job)
-	if c := e.Choice; c != nil && e.Result.Memory.Fits {
+	if c := e.Choice; c != nil && c.Legal == 1 {
+		s += "; the only simple plan"
+	} else if c != nil && e.Result.Memory.Fits {
 		s += fmt.Sprintf("; the fastest of %s", plural(c.Legal, "simple plan"))
 	} else if c != nil {
 		s += fmt.Sprintf("; none of %s fits, this one lacks least", plural(c.Legal, "simple plan"))
