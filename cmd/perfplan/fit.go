@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/capacity"
+	"github.com/perfplan/perfplan/strategies/search"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
@@ -73,8 +75,11 @@ Other arguments and flags are those of perfplan train.`,
 			if err != nil {
 				return err
 			}
+			p := &progress{out: e.err, last: time.Now()}
+			defer p.end() // on the way to an error, too
 			var list []*capacity.Cluster
-			for _, m := range machines.Values {
+			for i, m := range machines.Values {
+				p.show(search.Progress{Phase: "clusters, machines done", Done: i, Total: len(machines.Values)})
 				j, _, err := decode([]string{m})
 				if err != nil {
 					return err
@@ -85,6 +90,7 @@ Other arguments and flags are those of perfplan train.`,
 				}
 				list = append(list, c)
 			}
+			p.end()
 			if err := report.WriteDeadline(e.out, list, format, e.style); err != nil {
 				return err
 			}
@@ -138,11 +144,14 @@ func fitLargest(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axis
 	if err != nil {
 		return err
 	}
+	p := &progress{out: e.err, last: time.Now()}
+	defer p.end() // on the way to an error, too
 	var list []report.MachineLargest
-	for _, m := range machines.Values {
+	for i, m := range machines.Values {
 		var gpus int64
 		name := m
 		found, err := capacity.FindLargest(q, func(value string) (*strategies.Job, error) {
+			p.show(search.Progress{Phase: q.Name + " " + value + ", machines done", Done: i, Total: len(machines.Values)})
 			j, _, err := decode([]string{m, value})
 			if j != nil {
 				gpus, name = j.GPUs, j.Hardware.Name
@@ -154,6 +163,7 @@ func fitLargest(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axis
 		}
 		list = append(list, report.MachineLargest{Hardware: name, GPUs: gpus, Largest: found})
 	}
+	p.end()
 	if err := report.WriteLargest(e.out, list, format, e.style); err != nil {
 		return err
 	}

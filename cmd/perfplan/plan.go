@@ -248,5 +248,6 @@ func (p *progress) show(s search.Progress) {
 func (p *progress) end() {
 	if p.shown {
 		fmt.Fprint(p.out, "\r\x1b[K")
+		p.shown = false
 	}
 }

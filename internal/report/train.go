@@ -62,7 +62,11 @@ func costText(x *capacity.Training) string {
 	if x.Price == 0 {
 		return "not known: no price"
 	}
-	return fmt.Sprintf("$%s at $%.2f per GPU-hour (%s)", thousands(x.Cost), x.Price, x.PriceSource)
+	s := fmt.Sprintf("$%s at $%.2f per GPU-hour", thousands(x.Cost), x.Price)
+	if x.PriceSource != "" {
+		s += " (" + x.PriceSource + ")"
+	}
+	return s
 }
 
 // days prints a long time in days.
