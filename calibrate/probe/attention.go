@@ -16,7 +16,7 @@ import (
 // Case: batch, seq, heads, kv_heads, head_dim, causal, direction (fwd, bwd), dtype
 // (bf16, fp16).
 var attention = Probe{
-	Key: "attention", Doc: "fused attention, forward and backward (cuDNN)", Share: 3, Duty: 0.45,
+	Key: "attention", Doc: "fused attention, forward and backward (cuDNN)", Share: 3, Duty: 0.35,
 	Applicable: func(w *World) error {
 		if err := w.needs("libcudnn", "libnvrtc"); err != nil {
 			return fmt.Errorf("%w; a fitted machine inherits the catalog's attention", err)
@@ -63,8 +63,10 @@ func attentionCases(w *World, e Effort) []Case {
 		for _, direction := range []string{"fwd", "bwd"} {
 			c := Case{"batch": itoa(s[0]), "seq": itoa(s[1]), "heads": itoa(s[2]), "kv_heads": itoa(s[3]), "head_dim": itoa(s[4]),
 				"causal": strconv.FormatBool(causal), "direction": direction, "dtype": dtype}
-			// Every prepared case holds its workspace; cuDNN takes about as much again.
-			if 8*attentionOf(c).Workspace() < Room(w.device())/int64(2*len(attentionShapes)) {
+			// Eight tensors are shared; every prepared case holds its workspace, and cuDNN
+			// takes about as much again.
+			a, half := attentionOf(c), Room(w.device())/2
+			if queries, _, _ := a.Sizes(); 8*queries*cuda.Width(dtype) < half && 8*a.Workspace() < half/int64(len(attentionShapes)) {
 				out = append(out, c)
 			}
 		}
