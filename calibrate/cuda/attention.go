@@ -273,7 +273,7 @@ func (g *dnnGraph) mask(x int, least float32) int {
 func (a Attention) graph(version int) *dnnGraph {
 	g := &dnnGraph{a: a}
 	least := float32(math.Inf(-1))
-	if version < 91000 { // its kernels take infinity for a row without keys
+	if version < 91000 { // as cudnn-frontend has it: a finite number before 9.10, infinity since
 		least = -math.MaxFloat32
 	}
 	if a.Backward {
