@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 )
@@ -126,7 +127,7 @@ func open(path string, global bool) (unsafe.Pointer, error) {
 
 // failure turns the shim's error into ours.
 func failure(e *C.pp_error, device int) error {
-	return &Error{Call: C.GoString(&e.call[0]), Code: int(e.code), Name: C.GoString(&e.name[0]), Text: C.GoString(&e.text[0]), Device: device}
+	return &Error{Call: C.GoString(&e.call[0]), Code: int(e.code), Name: C.GoString(&e.name[0]), Text: strings.Join(strings.Fields(C.GoString(&e.text[0])), " "), Device: device}
 }
 
 // setVersions asks every library for its version.

@@ -21,6 +21,7 @@ type gpu struct {
 	dev     Device
 	ctx     C.pp_context
 	lt      unsafe.Pointer         // cuBLASLt's handle, when needed
+	dnn     unsafe.Pointer         // cuDNN's
 	modules map[string]C.pp_module // by source
 	events  []C.pp_event           // to be used again
 	closed  bool
@@ -57,6 +58,9 @@ func (g *gpu) Close() error {
 	var e C.pp_error
 	if g.lt != nil {
 		C.pp_lt_destroy(g.ctx, g.lt, &e) // the context goes in any case
+	}
+	if g.dnn != nil {
+		C.pp_dnn_destroy_handle(g.ctx, g.dnn, &e)
 	}
 	if C.pp_release(C.int(g.dev.Index), &e) != 0 {
 		return g.fail(&e)

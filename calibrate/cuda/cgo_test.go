@@ -23,15 +23,15 @@ func standIn(t *testing.T) Driver {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "libcuda.so.1")
-	text, err := exec.Command(cc, "-shared", "-fPIC", "-O1", "-o", file, filepath.Join("testdata", "standin.c")).CombinedOutput()
+	text, err := exec.Command(cc, "-shared", "-fPIC", "-O1", "-o", file, filepath.Join("testdata", "standin.c"), filepath.Join("testdata", "standin_dnn.c"), "-lm").CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	for _, name := range []string{"libnvrtc.so.13", "libcublasLt.so.13", "libnccl.so.2"} {
+	for _, name := range []string{"libnvrtc.so.13", "libcublasLt.so.13", "libnccl.so.2", "libcudnn.so.9"} {
 		require.NoError(t, os.Symlink(file, filepath.Join(dir, name)))
 	}
 	d, err := Open(Options{Folders: []string{dir}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	for _, l := range d.Libraries()[:4] {
+	for _, l := range d.Libraries() {
 		require.NoError(t, l.Err)
 		require.Equal(t, dir, filepath.Dir(l.Path), l.Name)
 	}
@@ -42,7 +42,7 @@ func standIn(t *testing.T) Driver {
 // back. That the real libraries agree with shim.h only a GPU can show.
 func TestStandIn(t *testing.T) {
 	d := standIn(t)
-	require.Equal(t, Versions{CUDA: "13.0", CuBLASLt: "13.0.0", NVRTC: "13.0", NCCL: "2.28.9"}, d.Versions())
+	require.Equal(t, Versions{CUDA: "13.0", CuBLASLt: "13.0.0", NVRTC: "13.0", NCCL: "2.28.9", CuDNN: "9.14.0"}, d.Versions())
 	require.Len(t, d.Devices(), 2)
 	dev := d.Devices()[1]
 	require.Equal(t, Device{Index: 1, Name: "Stand-in", Bus: "0000:02:00.0", Memory: 8 << 30, SMs: 4, L2: 1 << 20, MaxClock: 1e9, Capability: [2]int{9, 0}, Free: 8 << 30}, dev)
@@ -170,6 +170,62 @@ func TestStandIn(t *testing.T) {
 		require.ErrorContains(t, err, "the buffers are too small")
 		_, err = g.GEMM(s, GEMM{M: 1, N: 1, K: 1, Layout: FProp, DType: "fp64", A: b, B: b, C: b})
 		require.ErrorContains(t, err, `GEMM of dtype "fp64"`)
+	})
+
+	// The graphs, computed as their descriptors say, must be the formula and its gradients.
+	t.Run("attention", func(t *testing.T) {
+		for _, kv := range []int64{2, 1} {
+			for _, causal := range []bool{false, true} {
+				a := Attention{Batch: 2, Sequence: 128, Heads: 2, KVHeads: kv, Width: 8, Causal: causal, DType: "bf16"}
+				queries, keys, stats := a.Sizes()
+				some := func(n int64, period int) []float32 {
+					v := make([]float32, n)
+					for i := range v {
+						v[i] = float32(i*3%period-period/2) / 32
+					}
+					return v
+				}
+				q, k, v, do := some(queries, 101), some(keys, 103), some(keys, 107), some(queries, 109)
+				a.Q, a.K, a.V, a.DO = put16(t, g, q), put16(t, g, k), put16(t, g, v), put16(t, g, do)
+				a.O, a.DQ, a.DK, a.DV = put16(t, g, make([]float32, queries)), put16(t, g, make([]float32, queries)), put16(t, g, make([]float32, keys)), put16(t, g, make([]float32, keys))
+				a.Stats = put16(t, g, make([]float32, 2*stats))
+				for _, a.Backward = range []bool{false, true} {
+					op, err := g.Attention(s, a)
+					require.NoError(t, err)
+					require.NoError(t, op.Enqueue(2))
+					require.NoError(t, op.Close())
+				}
+				o, dq, dk, dv := a.Reference(q, k, v, do)
+				for i, want := range [][]float32{o, dq, dk, dv} {
+					got := read16(t, g, []Buffer{a.O, a.DQ, a.DK, a.DV}[i], len(want))
+					for e := range want {
+						require.InDelta(t, want[e], got[e], 0.02*math.Abs(float64(want[e]))+0.01, "causal %t, kv heads %d, tensor %d, element %d", causal, kv, i, e)
+					}
+				}
+			}
+		}
+		b, err := g.Alloc(1 << 20)
+		require.NoError(t, err)
+		fits := Attention{Batch: 1, Sequence: 256, Heads: 4, KVHeads: 2, Width: 64, DType: "fp16", Q: b, K: b, V: b, O: b, Stats: b}
+		op, err := g.Attention(s, fits)
+		require.NoError(t, err)
+		require.NoError(t, op.Close())
+		for text, change := range map[string]func(a *Attention){
+			"use bf16 or fp16": func(a *Attention) { a.DType = "fp32" },
+			"the heads must be a multiple of the key/value heads":                                                func(a *Attention) { a.KVHeads = 3 },
+			"attention forward of batch 1, sequence 200, heads 4/2 of 64, fp16: the sequence must be a multiple": func(a *Attention) { a.Sequence = 200 },
+			"the width must be a multiple of 8":                                                                  func(a *Attention) { a.Width = 60 },
+			"the buffers are too small":                                                                          func(a *Attention) { a.Batch = 100 },
+			"attention backward of":                                                                              func(a *Attention) { a.Backward = true },
+		} {
+			a := fits
+			change(&a)
+			_, err := g.Attention(s, a)
+			require.ErrorContains(t, err, text)
+		}
+		t.Setenv("PERFPLAN_STANDIN_FAIL", "cudnnBackendFinalize")
+		_, err = g.Attention(s, fits)
+		require.EqualError(t, err, "attention forward of batch 1, sequence 256, heads 4/2 of 64, fp16: GPU 0: cudnnBackendFinalize of the plan failed with code 3000 CUDNN_STATUS_NOT_SUPPORTED: no engine for it")
 	})
 
 	t.Run("collectives", func(t *testing.T) {

@@ -83,6 +83,9 @@ type GPU interface {
 	Write(dst Buffer, data []byte) error
 	Read(src Buffer, bytes int64) ([]byte, error)
 	GEMM(s Stream, g GEMM) (Op, error)
+	// Attention prepares fused attention as cuDNN's heuristic picks it, with its own
+	// workspace.
+	Attention(s Stream, a Attention) (Op, error)
 	Kernel(s Stream, k Kernel) (Op, error)
 	Copy(s Stream, dst, src Buffer, bytes int64) (Op, error)
 	Fill(s Stream, dst Buffer, bytes int64) (Op, error)

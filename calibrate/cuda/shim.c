@@ -75,6 +75,10 @@ int pp_fail(pp_error *e, int library, const char *call, int code) {
 		name = pp.ncclGetErrorString(code);
 		if (pp.ncclGetLastError != NULL) text = pp.ncclGetLastError(NULL);
 		break;
+	case PP_CUDNN:
+		name = pp.cudnnGetErrorString(code);
+		pp.cudnnGetLastErrorString(e->text, sizeof e->text); // clears it
+		break;
 	}
 	if (name != NULL) snprintf(e->name, sizeof e->name, "%s", name);
 	if (text != NULL) snprintf(e->text, sizeof e->text, "%s", text);

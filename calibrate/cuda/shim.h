@@ -1,4 +1,4 @@
-// Prototypes of the CUDA driver, NVRTC, cuBLASLt and NCCL calls that calibration
+// Prototypes of the CUDA driver, NVRTC, cuBLASLt, NCCL and cuDNN calls that calibration
 // makes, written out from their public documentation, so that no header of theirs is
 // needed. The functions are looked up in libraries opened at run time.
 #ifndef PERFPLAN_SHIM_H
@@ -112,7 +112,18 @@ typedef struct {                                 // cublasLtMatmulHeuristicResul
 	X(3, 1, ncclBroadcast, int, (const void *, void *, size_t, int, int, pp_comm, pp_stream)) \
 	X(3, 1, ncclSend, int, (const void *, size_t, int, int, pp_comm, pp_stream)) \
 	X(3, 1, ncclRecv, int, (void *, size_t, int, int, pp_comm, pp_stream)) \
-	X(4, 1, cudnnGetVersion, size_t, (void))
+	X(4, 1, cudnnGetVersion, size_t, (void)) \
+	X(4, 1, cudnnGetErrorString, const char *, (int)) \
+	X(4, 1, cudnnGetLastErrorString, void, (char *, size_t)) \
+	X(4, 1, cudnnCreate, int, (void **)) \
+	X(4, 1, cudnnDestroy, int, (void *)) \
+	X(4, 1, cudnnSetStream, int, (void *, pp_stream)) \
+	X(4, 1, cudnnBackendCreateDescriptor, int, (int, void **)) \
+	X(4, 1, cudnnBackendDestroyDescriptor, int, (void *)) \
+	X(4, 1, cudnnBackendFinalize, int, (void *)) \
+	X(4, 1, cudnnBackendSetAttribute, int, (void *, int, int, int64_t, const void *)) \
+	X(4, 1, cudnnBackendGetAttribute, int, (void *, int, int, int64_t, int64_t *, void *)) \
+	X(4, 1, cudnnBackendExecute, int, (void *, void *, void *))
 
 // The libraries, as numbered above.
 enum { PP_CUDA, PP_NVRTC, PP_CUBLASLT, PP_NCCL, PP_CUDNN, PP_LIBRARIES };
@@ -217,6 +228,32 @@ int pp_lt_destroy(pp_context c, void *handle, pp_error *e);
 int pp_gemm_create(pp_context c, void *handle, const pp_gemm_spec *s, pp_gemm *g, pp_error *e);
 void pp_gemm_destroy(pp_gemm *g);
 int pp_gemm_run(pp_context c, pp_stream s, const pp_gemm *g, int n, pp_error *e);
+
+// A tensor of a cuDNN graph: in device memory at data, virtual (between operations
+// alone) or a value of fp32.
+typedef struct {
+	int type; // cudnnDataType_t
+	int virtual, by_value;
+	int64_t dims[4], strides[4];
+	pp_ptr data;
+	float value;
+} pp_dnn_tensor;
+// An operation of a cuDNN graph on tensors by number; -1 for those it does not take.
+typedef struct {
+	int kind; // 0 pointwise, 1 matrix multiply, 2 reduction, 3 reshape
+	int mode; // cudnnPointwiseMode_t or cudnnReduceTensorOp_t
+	int axis; // of generated indices
+	int type; // cudnnDataType_t that it computes in
+	int x, b, t, y;
+} pp_dnn_op;
+typedef struct pp_dnn *pp_dnn;
+int pp_dnn_create_handle(pp_context c, void **handle, pp_error *e);
+int pp_dnn_destroy_handle(pp_context c, void *handle, pp_error *e);
+// pp_dnn_create makes the plan that the heuristic picks for a graph, with its
+// workspace.
+int pp_dnn_create(pp_context c, void *handle, int tensors, const pp_dnn_tensor *t, int ops, const pp_dnn_op *o, pp_dnn *g, pp_error *e);
+void pp_dnn_destroy(pp_context c, pp_dnn g);
+int pp_dnn_run(pp_context c, pp_stream s, const pp_dnn g, int n, pp_error *e);
 
 // Versions; call them only when the library is there.
 int pp_nvrtc_version(int *major, int *minor);

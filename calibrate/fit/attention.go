@@ -12,9 +12,11 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// attentionShots reads the 16-bit cases of fused attention.
+// attentionShots reads the 16-bit cases of fused attention. The time of a case holds
+// that of the small kernels beside the fused one, whose own laws foretell them.
 func (x *fitter) attentionShots() []shot {
 	var out []shot
+	timer := x.timer()
 	for _, p := range x.alone("attention") {
 		v, ok := p.whole("seq", "heads", "kv_heads", "head_dim", "batch")
 		d, typed := tape.DTypeOf(p.of["dtype"])
@@ -28,7 +30,11 @@ func (x *fitter) attentionShots() []shot {
 			continue
 		}
 		shape := tape.AttentionShape{Batch: v[4], Heads: v[1], KVHeads: v[2], Queries: v[0], QKDim: v[3], VDim: v[3], Causal: p.flag("causal"), Backward: direction == "bwd"}
-		out = append(out, shot{&p, kernel.Attention(d, shape), x.busy(&p) * x.clockRatio(&p)})
+		alone := x.busy(&p)
+		for _, o := range kernel.AroundAttention(d, shape) {
+			alone -= float64(timer.Time(&o)) + x.gap
+		}
+		out = append(out, shot{&p, kernel.Attention(d, shape), max(alone, p.seconds/2) * x.clockRatio(&p)})
 	}
 	return out
 }

@@ -15,7 +15,8 @@ import (
 // libraries and the day in their first lines. Whoever changes a probe or one of its
 // kernels measures again, and so does whoever has a larger calibration:
 //
-//	grep -E '"perfplan"|"probe":"(gemm|attention|memory|adam|launch|power|overlap)"' samples.jsonl > reference/h200-2gpu.jsonl
+//	grep -E '"perfplan"|"probe":"(gemm|memory|adam|launch|power|overlap)"' samples.jsonl > reference/h200-2gpu.jsonl
+//	grep -E '"perfplan"|"probe":"attention"' samples.jsonl > reference/h200-attention.jsonl
 //
 //go:embed reference/*.jsonl
 var referenceFiles embed.FS

@@ -35,6 +35,26 @@ func again(t *testing.T, device string, slow tape.Class, factor float64) *sample
 	return f
 }
 
+// What the probe measures of attention, less the small kernels beside it, is what the
+// profiler showed of PyTorch's kernels, the law's points.
+func TestReferenceAttentionIsTheLaw(t *testing.T) {
+	ref, err := theReference()
+	require.NoError(t, err)
+	off := map[bool][]float64{}
+	for _, s := range ref.shots {
+		if s.op.Class == tape.Attention && s.op.Attn.Causal {
+			d := math.Abs(math.Log(s.kernel / float64(ref.before.Time(&s.op))))
+			require.Less(t, d, 0.15, "%s", s.name)
+			off[s.op.Attn.Backward] = append(off[s.op.Attn.Backward], d)
+		}
+	}
+	for backward, d := range off {
+		require.Greater(t, len(d), 25)
+		require.Less(t, median(d), 0.04, "backward %t", backward)
+	}
+	require.Len(t, off, 2)
+}
+
 // The reference's samples give the laws that they stand for.
 func TestReferenceAgainstItself(t *testing.T) {
 	r, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), base(t), Options{})
@@ -53,6 +73,10 @@ func TestReferenceAgainstItself(t *testing.T) {
 	require.Equal(t, want.GEMM.Rate["bf16"], got.GEMM.Rate["bf16"])
 	require.Equal(t, want.GEMM.Points, got.GEMM.Points)
 	require.InDelta(t, want.GEMM.Residual, got.GEMM.Residual, 0.001)
+	require.Equal(t, want.Attention.Points, got.Attention.Points)
+	require.Equal(t, want.Attention.Forward, got.Attention.Forward)
+	require.Equal(t, want.Attention.Backward, got.Attention.Backward)
+	require.InDelta(t, want.Attention.Residual, got.Attention.Residual, 0.001)
 	again, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), r.Loaded, Options{})
 	require.NoError(t, err)
 	require.Equal(t, got.GEMM.Source, again.Loaded.Laws.GEMM.Source, "what was done is said once")

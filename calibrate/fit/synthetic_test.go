@@ -118,7 +118,12 @@ func (n *noisy) attentions() {
 				for _, causal := range []bool{true, false} {
 					for _, direction := range []string{"fwd", "bwd"} {
 						s := tape.AttentionShape{Batch: 2, Heads: heads, KVHeads: 8, Queries: seq, QKDim: width, VDim: width, Causal: causal, Backward: direction == "bwd"}
-						n.kernel("attention", kernel.Attention(tape.BF16, s), "seq", text(seq), "heads", text(heads), "kv_heads", "8", "head_dim", text(width),
+						o := kernel.Attention(tape.BF16, s)
+						seconds := n.timer.Time(&o) + n.machine.Laws.Launch.Gap
+						for _, o := range kernel.AroundAttention(tape.BF16, s) {
+							seconds += n.timer.Time(&o) + n.machine.Laws.Launch.Gap
+						}
+						n.add("attention", float64(seconds), "seq", text(seq), "heads", text(heads), "kv_heads", "8", "head_dim", text(width),
 							"batch", "2", "causal", strconv.FormatBool(causal), "direction", direction, "dtype", "bf16")
 					}
 				}

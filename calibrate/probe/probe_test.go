@@ -181,13 +181,41 @@ func TestAllOnFour(t *testing.T) {
 // found.
 func TestVerify(t *testing.T) {
 	w := world(t, fake.Options{GPUs: 4})
-	for _, p := range []Probe{gemm, copies, collective} {
+	for _, p := range []Probe{gemm, copies, attention, collective} {
 		require.NoError(t, p.Verify(w, w.Benches[0]), p.Key)
 		require.NoError(t, w.LeaveGroups())
 	}
 	w.first = 1
 	require.ErrorContains(t, collective.Verify(w, nil), "all-reduce over 4 GPUs: rank 1 got")
 	require.ErrorContains(t, memory.Verify(w, w.Benches[0]), "kernel copy of bf16: element 0 is 0, not -3", "the fake computes no kernel")
+	w.Benches[0].GPU = unmasked{w.Benches[0].GPU}
+	require.ErrorContains(t, attention.Verify(w, w.Benches[0]), "heads 4/2 of 64, bf16, causal true: O is ")
+}
+
+// unmasked forgets the mask of attention.
+type unmasked struct{ cuda.GPU }
+
+func (g unmasked) Attention(s cuda.Stream, a cuda.Attention) (cuda.Op, error) {
+	a.Causal = false
+	return g.GPU.Attention(s, a)
+}
+
+// Attention says why it cannot run.
+func TestAttentionApplicable(t *testing.T) {
+	require.NoError(t, attention.Applicable(world(t, fake.Options{})))
+	require.EqualError(t, attention.Applicable(world(t, fake.Options{Missing: []string{"libcudnn"}})), "libcudnn not found; a fitted machine inherits the catalog's attention")
+	w := world(t, fake.Options{})
+	w.Benches[0].GPU = volta{w.Benches[0].GPU}
+	require.ErrorContains(t, attention.Applicable(w), "compute capability 8.0")
+}
+
+// volta has no tensor cores for attention.
+type volta struct{ cuda.GPU }
+
+func (g volta) Device() cuda.Device {
+	d := g.GPU.Device()
+	d.Capability = [2]int{7, 0}
+	return d
 }
 
 // Small GPUs get smaller cases.
@@ -198,7 +226,7 @@ func TestRoom(t *testing.T) {
 	small := gemm.Cases(w, Full)
 	require.NotEmpty(t, small)
 	require.Less(t, len(small), full)
-	for _, p := range []Probe{gemm, memory, adam} {
+	for _, p := range []Probe{gemm, memory, adam, attention} {
 		require.NoError(t, p.Setup(w, w.Benches[0], p.Cases(w, Full)), p.Key)
 		require.NoError(t, w.Benches[0].Reset())
 	}

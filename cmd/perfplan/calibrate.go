@@ -38,12 +38,13 @@ func newCalibrate(e *env) *cobra.Command {
 		Use:   "calibrate",
 		Short: "Measure the GPUs of this machine",
 		Long: `Measure the GPUs of this machine: matrix multiplies, memory-bound kernels, launches,
-copies, power and clocks, and with several GPUs their collectives. Every sample goes
-into a samples file (JSON lines); --out fits them into a machine file, as "perfplan
-hardware fit" does later.
+fused attention, copies, power and clocks, and with several GPUs their collectives.
+Every sample goes into a samples file (JSON lines); --out fits them into a machine
+file, as "perfplan hardware fit" does later.
 
-It needs the NVIDIA driver, cuBLASLt and NVRTC, and NCCL for collectives, in the
-CUDA toolkit's folders or inside a Python environment with PyTorch; no Python runs.
+It needs the NVIDIA driver, cuBLASLt and NVRTC, cuDNN for attention and NCCL for
+collectives, in the CUDA toolkit's folders or inside a Python environment with PyTorch;
+no Python runs.
 NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise. Ctrl-C keeps what
 was measured; --resume goes on. Under torchrun, srun or mpirun the processes measure
 collectives together and the first one writes.`,

@@ -27,6 +27,22 @@ func GEMM(layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
 // Attention is the fused kernel of one direction: s.Batch sequences, queries and
 // keys of the same length where s.Keys is 0.
 func Attention(d tape.DType, s tape.AttentionShape) tape.Op {
+	for _, o := range attentionOps(d, s) {
+		if o.Class == tape.Attention {
+			return o
+		}
+	}
+	return tape.Op{}
+}
+
+// AroundAttention are the small kernels that run with the fused one of a direction:
+// row sums before a backward pass, conversions and sums over heads after it.
+func AroundAttention(d tape.DType, s tape.AttentionShape) []tape.Op {
+	return slices.DeleteFunc(attentionOps(d, s), func(o tape.Op) bool { return o.Class == tape.Attention })
+}
+
+// attentionOps are all that a direction of fused attention runs.
+func attentionOps(d tape.DType, s tape.AttentionShape) []tape.Op {
 	t := tape.New()
 	if s.Keys == 0 {
 		s.Keys = s.Queries
@@ -35,15 +51,23 @@ func Attention(d tape.DType, s tape.AttentionShape) tape.Op {
 	k := t.Param(0, d, true, s.Batch, s.KVHeads, s.Keys, s.QKDim)
 	v := t.Param(1, d, true, s.Batch, s.KVHeads, s.Keys, s.VDim)
 	y := t.Attention(q, k, v, tape.AttentionOptions{Causal: s.Causal, Window: s.Window, Flavour: s.Flavour})
-	return one(t, y, d, func(o *tape.Op) bool { return o.Class == tape.Attention && o.Attn.Backward == s.Backward })
+	sections := sections(t, y, d)
+	if s.Backward {
+		return sections[1].Ops
+	}
+	return sections[0].Ops
+}
+
+// sections are the ops so far and those of the gradients of y.
+func sections(t *tape.Tape, y *tape.Tensor, d tape.DType) [2]tape.Section {
+	forward := t.Cut(tape.Backward)
+	t.Backward(y, t.GradOf(y, d))
+	return [2]tape.Section{forward, t.Cut(tape.Backward)}
 }
 
 // one runs the gradients of y and returns the op that is looked for.
 func one(t *tape.Tape, y *tape.Tensor, d tape.DType, is func(*tape.Op) bool) tape.Op {
-	sections := [2]tape.Section{t.Cut(tape.Backward)}
-	t.Backward(y, t.GradOf(y, d))
-	sections[1] = t.Cut(tape.Backward)
-	for _, s := range sections {
+	for _, s := range sections(t, y, d) {
 		for i := range s.Ops {
 			if is(&s.Ops[i]) {
 				return s.Ops[i]

@@ -16,7 +16,7 @@ type Options struct {
 	Seed  uint64
 
 	MaxAlloc   int64          // an allocation beyond this fails; 0: the GPU's memory
-	FailKernel string         // a kernel of this name, or a GEMM of this dtype, fails when prepared
+	FailKernel string         // a kernel of this name, a GEMM of this dtype or all attention, fails when prepared
 	LostAfter  map[int]int    // by GPU: after so many calls of Enqueue all its calls fail
 	Busy       map[int]int    // by GPU: other processes on it
 	Missing    []string       // libraries that are not there
@@ -70,12 +70,12 @@ func New(o Options) *Driver {
 }
 
 func (d *Driver) Versions() cuda.Versions {
-	return cuda.Versions{Driver: "580.00", CUDA: "13.0", CuBLASLt: "13.0.0", NVRTC: "13.0", NCCL: "2.28.9", CuDNN: ""}
+	return cuda.Versions{Driver: "580.00", CUDA: "13.0", CuBLASLt: "13.0.0", NVRTC: "13.0", NCCL: "2.28.9", CuDNN: "9.14.0"}
 }
 
 func (d *Driver) Libraries() []cuda.Library {
 	var out []cuda.Library
-	for _, n := range []string{"libcuda", "libnvrtc", "libcublasLt", "libnccl"} {
+	for _, n := range []string{"libcuda", "libnvrtc", "libcublasLt", "libnccl", "libcudnn"} {
 		out = append(out, cuda.Library{Name: n, Path: "fake/" + n, Version: "13.0", Err: d.needs(n)})
 	}
 	return out
