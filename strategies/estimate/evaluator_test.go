@@ -125,6 +125,7 @@ func TestDetailCountsEveryCall(t *testing.T) {
 			got, err := Estimate(j, Options{Detail: true})
 			require.NoError(t, err)
 			require.Equal(t, want.Detail.Collectives, got.Detail.Collectives)
+			require.Equal(t, want.Detail.Kernels, got.Detail.Kernels)
 			plain, err := Estimate(j, Options{})
 			require.NoError(t, err)
 			require.Equal(t, plain.StepTime, got.StepTime)
