@@ -31,7 +31,7 @@ type UnitDetail struct {
 // OpDetail is one op of one pass over a unit. Collectives have Comm, all others
 // Why.
 type OpDetail struct {
-	Op   *tape.Op
+	Op     *tape.Op
 	Time   units.Seconds // on the device, at the clock of the step
 	Loaded units.Seconds // the same beside communication
 	Host   units.Seconds
