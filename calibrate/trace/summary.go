@@ -99,10 +99,9 @@ func Summarize(t *Trace) (*Summary, error) {
 		s.Steps, s.Cut, from = 1, true, t.Spans[0].Start
 	}
 	to := ends[len(ends)-1]
-	if !(to > from) {
+	if s.sum(t, from, to); !(s.Span > 0) {
 		return nil, complain(t.Name, "has a step that takes no time, at ts %.0f; profile it again", from)
 	}
-	s.sum(t, from, to)
 	return s, nil
 }
 
