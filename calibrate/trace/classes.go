@@ -17,8 +17,8 @@ var classesYAML []byte
 // Other is the class and the family of kernels that the table does not know.
 const Other = "other"
 
-// collectives is the family of communication.
-const collectives = "collective"
+// Collectives is the family of communication.
+const Collectives = "collective"
 
 // Family is a group of classes that do the same kind of work.
 type Family struct {

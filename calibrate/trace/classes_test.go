@@ -32,7 +32,7 @@ func TestEveryClassHasAFamily(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-recv"} {
-		require.Equal(t, collectives, FamilyOf(classOfCall(kind)), kind)
+		require.Equal(t, Collectives, FamilyOf(classOfCall(kind)), kind)
 	}
 	require.Equal(t, Other, FamilyOf(ClassOf("my_kernel(float*)")))
 }

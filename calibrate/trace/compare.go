@@ -232,7 +232,7 @@ func (c *Comparison) terms(beside units.Seconds) {
 	var compute, nccl Term
 	for _, f := range c.Families {
 		t := &compute
-		if f.Name == collectives {
+		if f.Name == Collectives {
 			t = &nccl
 		}
 		t.Predicted += f.Predicted.Time
@@ -270,7 +270,7 @@ func (c *Comparison) name() {
 	}
 	for i := range c.Families {
 		f := &c.Families[i]
-		if f.Name == collectives {
+		if f.Name == Collectives {
 			continue // only what nothing hides moves the step
 		}
 		add(f.Name, f.Predicted.Time, f.Traced.Time, words(f))
@@ -315,7 +315,7 @@ func words(f *Line) string {
 	if f.Traced.Time < f.Predicted.Time {
 		way = "faster"
 	}
-	text := fmt.Sprintf("The family %s is %s than predicted, with %.0f kernels instead of %.0f", f.Name, way, f.Traced.Count, f.Predicted.Count)
+	text := fmt.Sprintf("The family %s is %s than predicted, with %s instead of %.0f", f.Name, way, kernels(f.Traced.Count), f.Predicted.Count)
 	if len(f.Classes) > 1 {
 		worst := slices.MaxFunc(f.Classes, func(a, b Line) int {
 			return cmp.Compare(math.Abs(float64(a.Traced.Time-a.Predicted.Time)), math.Abs(float64(b.Traced.Time-b.Predicted.Time)))
@@ -325,15 +325,29 @@ func words(f *Line) string {
 	return text
 }
 
+func kernels(n float64) string {
+	if n == 1 {
+		return "1 kernel"
+	}
+	return fmt.Sprintf("%.0f kernels", n)
+}
+
+// otherJob is the ratio of two steps from which on they are hardly of one job.
+const otherJob = 3
+
 // remark says what makes the comparison less certain.
 func (c *Comparison) remark() {
 	c.Notes = append(c.Notes, diag.Note{Code: "compare.clock", Text: "predicted kernels are at the average clock of the predicted step, each with its share of the contention; traced ones are as run, with the profiler on, which slows the host and adds to what is idle"})
+	if t := c.Term(StepTime); t.Predicted > otherJob*t.Traced || t.Traced > otherJob*t.Predicted {
+		c.Notes = append(c.Notes, diag.Note{Code: "compare.job", Text: fmt.Sprintf("the traced step takes %s, the predicted one %s: they are hardly of one job", t.Traced, t.Predicted),
+			Remedy: "check the model, the batch and the GPU of the job against the run"})
+	}
 	if slices.ContainsFunc(c.Traces, func(s *Summary) bool { return s.Cut }) {
 		c.Notes = append(c.Notes, diag.Note{Code: "compare.cut", Text: "a trace holds one step, which is taken to begin with its first kernel", Remedy: "profile two steps or more"})
 	}
 	for _, f := range c.Families {
 		if f.Name == Other {
-			c.Notes = append(c.Notes, diag.Note{Code: "compare.unknown", Text: fmt.Sprintf("%.0f kernels (%s) are of no known class, most of the time in %s", f.Traced.Count, f.Traced.Time, f.Longest)})
+			c.Notes = append(c.Notes, diag.Note{Code: "compare.unknown", Text: fmt.Sprintf("%s (%s) of no known class, most of the time in %s", kernels(f.Traced.Count), f.Traced.Time, f.Longest)})
 		}
 	}
 }

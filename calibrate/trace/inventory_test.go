@@ -110,7 +110,7 @@ func TestInventories(t *testing.T) {
 		for i := range c.Families {
 			f := &c.Families[i]
 			off := f.Error()
-			if f.Name == collectives {
+			if f.Name == Collectives {
 				off = f.Predicted.Count/f.Traced.Count - 1
 			} else if max(f.Predicted.Time, f.Traced.Time) < step*counts {
 				continue
@@ -203,7 +203,7 @@ that only their number compares; a fused optimizer is one kernel of a prediction
 				mark = " *"
 			}
 			off := "-"
-			if f.Name != collectives {
+			if f.Name != Collectives {
 				off = fmt.Sprintf("%+.1f %%", 100*f.Error())
 			}
 			fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s | %.0f | %.0f |\n", name, f.Name, mark, f.Predicted.Time, f.Traced.Time, off, f.Predicted.Count, f.Traced.Count)

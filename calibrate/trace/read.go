@@ -29,6 +29,18 @@ type Trace struct {
 	World  int // ranks of the job; 0 when the trace does not say
 	Spans  []Span
 	Marked []Mark
+
+	classes map[string]string // by name, as far as asked for
+}
+
+// class is ClassOf, which takes some microseconds, once for each name.
+func (t *Trace) class(name string) string {
+	c, ok := t.classes[name]
+	if !ok {
+		c = ClassOf(name)
+		t.classes[name] = c
+	}
+	return c
 }
 
 // Span is one kernel, copy or fill. Times are microseconds on the clock of the
@@ -79,7 +91,7 @@ func Read(name string, in io.Reader) (*Trace, error) {
 		b = bufio.NewReaderSize(z, 1<<16)
 	}
 	limited := &io.LimitedReader{R: b, N: MaxSize}
-	r := &reader{name: name, in: json.NewDecoder(limited), names: map[string]string{}, device: -1, trace: &Trace{Name: name, Rank: -1}}
+	r := &reader{name: name, in: json.NewDecoder(limited), names: map[string]string{}, device: -1, trace: &Trace{Name: name, Rank: -1, classes: map[string]string{}}}
 	err := r.file()
 	switch {
 	case limited.N <= 0:

@@ -111,18 +111,13 @@ func (s *Summary) sum(t *Trace, from, to float64) {
 	times := map[string]float64{} // by class
 	type key struct{ class, name string }
 	names := map[key]float64{}
-	classes := map[string]string{} // by name
 	sums := map[string]*Sum{}
 	var all, compute cover
 	for _, x := range t.Spans {
 		if x.Start < from || x.Start >= to {
 			continue
 		}
-		class, ok := classes[x.Name]
-		if !ok {
-			class = ClassOf(x.Name)
-			classes[x.Name] = class
-		}
+		class := t.class(x.Name)
 		sum := sums[class]
 		if sum == nil {
 			sum = &Sum{Class: class}
@@ -138,7 +133,7 @@ func (s *Summary) sum(t *Trace, from, to float64) {
 		}
 		end := min(x.End, to)
 		all.add(x.Start, end)
-		if FamilyOf(class) == collectives {
+		if FamilyOf(class) == Collectives {
 			nccl += took
 		} else {
 			compute.add(x.Start, end)
@@ -186,8 +181,9 @@ func short(name string) string {
 }
 
 // stepEnds finds where steps end: at the annotations of profiler.step(), else at
-// those of the optimizer, else at fused optimizer kernels. Several optimizers, or several kernels of one,
-// belong to one step when no matrix is multiplied between them.
+// those of the optimizer, else at fused optimizer kernels. Several optimizers, or
+// several kernels of one, belong to one step when no matrix is multiplied between
+// them.
 func stepEnds(t *Trace) []float64 {
 	if ends := marked(t, "ProfilerStep#"); len(ends) > 0 {
 		return ends
@@ -195,7 +191,7 @@ func stepEnds(t *Trace) []float64 {
 	ends := marked(t, "Optimizer.step#")
 	if len(ends) == 0 {
 		for _, x := range t.Spans {
-			if ClassOf(x.Name) == "optimizer" {
+			if t.class(x.Name) == "optimizer" {
 				ends = append(ends, x.End)
 			}
 		}
@@ -206,7 +202,7 @@ func stepEnds(t *Trace) []float64 {
 	for _, end := range ends {
 		works := false
 		for ; next < len(t.Spans) && t.Spans[next].Start < end; next++ {
-			works = works || FamilyOf(ClassOf(t.Spans[next].Name)) != "optimizer" && heavy(t.Spans[next].Name)
+			works = works || FamilyOf(t.class(t.Spans[next].Name)) == "gemm"
 		}
 		if n := len(out); n > 0 && !works {
 			out[n-1] = end
@@ -216,9 +212,6 @@ func stepEnds(t *Trace) []float64 {
 	}
 	return out
 }
-
-// heavy reports whether a kernel multiplies matrices.
-func heavy(name string) bool { return FamilyOf(ClassOf(name)) == "gemm" }
 
 // marked are the ends of the annotations whose names begin with a text.
 func marked(t *Trace, prefix string) []float64 {

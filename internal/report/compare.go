@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/perfplan/perfplan/calibrate/trace"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -78,26 +77,24 @@ func apartText(e float64) string {
 func (x *Compare) kernels() *grid {
 	c := x.Found
 	g := &grid{columns: []column{{title: "family", flex: 24, least: 12}, {title: "predicted", right: true}, {title: "traced", right: true}, {title: "error", right: true}, {title: "off, of step", right: true, drop: 1},
-		{title: "kernels", right: true}, {title: "traced", right: true}}}
+		{title: "kernels", right: true, drop: 3}, {title: "traced", right: true, drop: 2}}}
 	step := float64(c.Term(trace.StepTime).Traced)
-	add := func(l *trace.Line, level int) {
-		apart := float64(l.Predicted.Time-l.Traced.Time) / step
-		if l.Name == "collective" {
-			apart = math.NaN() // most of it is hidden
-		}
-		of := signed(apart)
-		if math.IsNaN(apart) {
-			of = "-"
-		}
+	add := func(l *trace.Line, level int, of string) {
 		g.lines = append(g.lines, line{level: level, cells: []string{l.Name, l.Predicted.Time.String(), l.Traced.Time.String(), apartText(l.Error()), of,
 			thousands(l.Predicted.Count), thousands(l.Traced.Count)}})
 	}
 	for i := range c.Families {
 		f := &c.Families[i]
-		add(f, 0)
+		of := func(l *trace.Line) string {
+			if f.Name == trace.Collectives { // most of them are hidden
+				return "-"
+			}
+			return signed(float64(l.Predicted.Time-l.Traced.Time) / step)
+		}
+		add(f, 0, of(f))
 		if x.Classes {
 			for k := range f.Classes {
-				add(&f.Classes[k], 1)
+				add(&f.Classes[k], 1, of(&f.Classes[k]))
 			}
 		}
 	}
