@@ -47,7 +47,7 @@ var exceptions = map[string]map[string]string{
 	"f4-g2":       {"reduction": repeated},
 	"f4-fa": {"gemm": mathSDPA, "attention": mathSDPA, "elementwise": mathSDPA, "reduction": mathSDPA, "softmax and loss": mathSDPA,
 		"copy and fill": mathSDPA},
-	"f4-p3":  {"copy and fill": "queries, keys and values are slices of one projection: the backward pass fills and writes a whole gradient for each (18 fills of 151 MB more), and the rotation concatenates once more with the empty rest"},
+	"f4-p3":  {"copy and fill": "queries, keys and values are slices of one projection: the backward pass fills and writes a whole gradient for each (18 fills of 75 MB), and the rotation concatenates once more with the empty rest"},
 	"f4-dv3": {"gather and scatter": "the tokens of each expert are counted and ordered by 18 small kernels more than the recipe has, of 2 to 5 us each"},
 	"f4-oss": {"gather and scatter": biases, "gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
