@@ -123,7 +123,11 @@ func TestExamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, string(readme), "`"+name+"`")
 			commands := [][]string{{"validate", path, "-o", "json"}}
-			if !strings.HasPrefix(name, "runs") {
+			switch {
+			case strings.HasPrefix(name, "runs"):
+			case strings.HasSuffix(name, "-trace.json"):
+				commands = [][]string{{"compare", strings.TrimSuffix(path, "-trace.json") + ".yaml", path, "-o", "json"}}
+			default:
 				commands = [][]string{{"estimate", path, "-o", "json"}}
 				for _, stage := range []string{"tree", "ops", "times", "timeline", "memory"} {
 					commands = append(commands, []string{"explain", path, "--stage", stage, "-o", "json"}, []string{"explain", path, "--stage", stage})

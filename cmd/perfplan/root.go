@@ -36,7 +36,7 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 	root.SetErr(e.err)
 	root.SetVersionTemplate("perfplan {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newEstimate(e), newPlan(e), newExplain(e), newSweep(e), newSensitivity(e), newScale(e), newDiff(e), newTrain(e), newFit(e), newValidate(e), newCalibrate(e),
+	root.AddCommand(newEstimate(e), newPlan(e), newExplain(e), newSweep(e), newSensitivity(e), newScale(e), newDiff(e), newTrain(e), newFit(e), newValidate(e), newCompare(e), newCalibrate(e),
 		newCollective(e), newKernel(e), newModel(e), newHardware(e), newInit(e), newVersion(e))
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {

@@ -43,7 +43,7 @@ var layers = [][]string{
 	{"strategies/dataparallel", "strategies/timeline", "strategies/memory/allocator"},
 	{"strategies/memory"},
 	{"strategies/estimate"},
-	{"strategies/search", "calibrate/runs"},
+	{"strategies/search", "calibrate/runs", "calibrate/trace"},
 	{"strategies/whatif"},
 	{"strategies/capacity"},
 	{"internal/report"},

@@ -73,6 +73,7 @@ func TestGolden(t *testing.T) {
 		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, SensitivityFormats, true},
 		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, ScaleFormats, true},
 		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return WriteDifference(b, difference(), f, s) }, DifferenceFormats, true},
+		{"compare", func(b *bytes.Buffer, f Format, s Style) error { return WriteCompare(b, compared(t), f, s) }, CompareFormats, true},
 		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return WriteDeadline(b, clusters(t), f, s) }, CapacityFormats, true},
 		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return WriteLargest(b, largests(t), f, s) }, CapacityFormats, true},
 		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},

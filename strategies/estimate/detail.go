@@ -12,8 +12,11 @@ import (
 
 // Detail is what a result was computed from, of the slowest rank.
 type Detail struct {
-	Units       []UnitDetail // in forward order, equal ones once
-	Collectives []CommDetail // everything the rank sends in a step
+	Units       []UnitDetail   // in forward order, equal ones once
+	Collectives []CommDetail   // everything the rank sends in a step
+	Kernels     []KernelDetail // what runs outside the units: optimizer, copies and sums of data parallelism
+	Rank        int            // the slowest: its place in the pipeline
+	Passes      int64          // how often it runs its units forward and backward
 	Memory      []memory.Point
 }
 
@@ -28,11 +31,12 @@ type UnitDetail struct {
 // OpDetail is one op of one pass over a unit. Collectives have Comm, all others
 // Why.
 type OpDetail struct {
-	Op   *tape.Op
-	Time units.Seconds // on the device, at the clock of the step
-	Host units.Seconds
-	Why  kernel.Explain
-	Comm *CommDetail
+	Op     *tape.Op
+	Time   units.Seconds // on the device, at the clock of the step
+	Loaded units.Seconds // the same beside communication
+	Host   units.Seconds
+	Why    kernel.Explain
+	Comm   *CommDetail
 }
 
 // CommDetail is one kind of collective call.
@@ -42,6 +46,15 @@ type CommDetail struct {
 	Bytes        units.Bytes
 	Count        int64 // calls per step
 	Cost         collective.Cost
+}
+
+// KernelDetail is one kind of kernel that is no part of a unit.
+type KernelDetail struct {
+	Op     *tape.Op
+	Time   units.Seconds // of one, at the clock of the step
+	Loaded units.Seconds // the same beside communication
+	Count  int64         // per step
+	Beside bool          // on a communication stream
 }
 
 // call is what identifies a CommDetail.
@@ -66,15 +79,16 @@ func (s *simulation) detail() *Detail {
 	rank := 0
 	if s.pipe != nil {
 		rank = s.pipe.worst
-		p.calls = s.pipe.calls[rank]
+		p.counts = s.pipe.counts[rank]
+		s.pipe.sums(rank)
 	}
 	n := int64(s.passesOf())
-	d := &Detail{}
+	d := &Detail{Rank: rank, Passes: n, Kernels: p.loose()}
 	calls := map[call]int64{}
 	if s.pipe != nil && s.pipe.path.sends[rank] > 0 {
 		calls[call{collective.SendRecv, ppGroup, s.pipe.path.bytes}] = s.pipe.path.sends[rank] * n
 	}
-	for c, k := range p.calls {
+	for c, k := range p.counts.calls {
 		calls[c] += k
 	}
 	seen := map[*unit]int{}
@@ -115,7 +129,7 @@ func (p *pricer) details(s *section) []OpDetail {
 	out := make([]OpDetail, len(s.ops))
 	for i := range s.ops {
 		o := &s.ops[i]
-		d := OpDetail{Op: o, Time: s.launches[i].Busy, Host: s.launches[i].Host}
+		d := OpDetail{Op: o, Time: s.launches[i].Busy, Loaded: s.launches[i].Loaded, Host: s.launches[i].Host}
 		switch o.Class {
 		case tape.Collective:
 			c := p.explain(callOf(o, s.base[i].group), 1)

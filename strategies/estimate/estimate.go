@@ -58,7 +58,7 @@ type simulation struct {
 func (s *simulation) run(p *pricer, l *layout, o Options) {
 	s.p, s.layout, s.pipe, s.total = p, l, nil, 0
 	if o.Detail {
-		p.calls = map[call]int64{}
+		p.counts = newTally()
 	}
 	if p.job.Plan.PP > 1 {
 		s.pipe = &s.own

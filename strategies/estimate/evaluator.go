@@ -72,12 +72,12 @@ func (p *pricer) spans(l *layout) []timeline.Span {
 	if p.job.Plan.PP > 1 {
 		return nil
 	}
-	calls := p.calls
-	p.calls = nil
+	counts := p.counts
+	p.counts = nil
 	var s simulation
 	s.sim.Record = &timeline.Recorder{}
 	s.run(p, l, Options{})
-	p.calls = calls
+	p.counts = counts
 	return s.sim.Record.Spans
 }
 

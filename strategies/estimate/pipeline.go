@@ -21,7 +21,7 @@ type pipelineRun struct {
 	reduce []float64 // part of tail that is data-parallel communication
 	opt    []float64
 	worst  int
-	calls  []map[call]int64
+	counts []*tally // by rank, when recorded
 	bare   pipeline.Buffer
 }
 
@@ -63,7 +63,7 @@ func (p *pricer) schedule() *pipeline.Plan {
 // runPipeline times each stage and runs the schedule.
 func (s *simulation) runPipeline() {
 	p, j, r := s.p, s.p.job, s.pipe
-	r.s, r.worst, r.calls = s, 0, r.calls[:0]
+	r.s, r.worst, r.counts = s, 0, r.counts[:0]
 	hop, collect, bytes := p.hop()
 	r.path = &r.paths[0]
 	if p.ratio < 1 {
@@ -79,9 +79,9 @@ func (s *simulation) runPipeline() {
 	r.tail, r.reduce, r.opt = resize(r.tail, n), resize(r.reduce, n), resize(r.opt, n)
 	for rank := range r.tail {
 		switch before := r.like(rank); {
-		case p.calls != nil:
-			p.calls = map[call]int64{}
-			r.calls = append(r.calls, p.calls)
+		case p.counts != nil:
+			p.counts = newTally()
+			r.counts = append(r.counts, p.counts)
 			r.ends(rank)
 		case before < rank:
 			r.tail[rank], r.reduce[rank], r.opt[rank] = r.tail[before], r.reduce[before], r.opt[before]
@@ -313,9 +313,14 @@ func (r *pipelineRun) ends(rank int) {
 	r.tail[rank] = r.reduce[rank] + scale + r.opt[rank]
 }
 
-// scaled prices the division of a gradient by a number.
+// scaling is the division of a gradient of the given size by a number.
+func scaling(b units.Bytes) tape.Op {
+	return tape.Op{Prim: "scale", Class: tape.Vectorized, Count: 1, Bytes: 2 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
+}
+
+// scaled prices it.
 func (p *pricer) scaled(b units.Bytes) timeline.Segment {
-	return p.kernelOf(tape.Op{Prim: "scale", Class: tape.Vectorized, Count: 1, Bytes: 2 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
+	return p.kernelOf(scaling(b))
 }
 
 // fill writes the schedule's result.

@@ -54,12 +54,12 @@ type pricer struct {
 	pace   units.Seconds // time factor of kernels: the slowest of several ranks sets it
 	lags   []lag         // by pipeline rank; nil where nobody is slow
 	prices [prices]price
-	calls  map[call]int64 // collectives of data parallelism, when recorded
+	counts *tally // of what is no part of a unit, when recorded
 }
 
 // begin readies the pricer for a job on its machine.
 func (p *pricer) begin(j *strategies.Job) {
-	p.job, p.host, p.speed, p.ratio, p.rounds, p.memory, p.calls = j, &j.Recipe.Host, 1, 1, 0, 1, nil
+	p.job, p.host, p.speed, p.ratio, p.rounds, p.memory, p.counts = j, &j.Recipe.Host, 1, 1, 0, 1, nil
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
@@ -112,8 +112,8 @@ func (p *pricer) placeGroups() {
 // comm is the time of a collective alone. It counts the call.
 func (p *pricer) comm(op collective.Op, g group, bytes units.Bytes) units.Seconds {
 	t := p.commTime(op, g, bytes)
-	if p.calls != nil && t > 0 {
-		p.calls[call{op, g, bytes}]++
+	if p.counts != nil && t > 0 {
+		p.counts.calls[call{op, g, bytes}]++
 	}
 	return t
 }
@@ -353,10 +353,19 @@ func (p *pricer) unit(u *ops.Unit) *unit {
 	return &unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
 }
 
+// run is the device time of a kernel that is not part of a unit. It counts the
+// kernel; beside says that it runs on a communication stream.
+func (p *pricer) run(o *tape.Op, beside bool) units.Seconds {
+	if p.counts != nil {
+		p.counts.kernels[loose{*o, beside}]++
+	}
+	return p.device(o)
+}
+
 // kernelOf prices a single kernel that is not part of a unit: optimizer, bucket
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
-	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.device(&o), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
+	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
 	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
 }

@@ -1,8 +1,6 @@
 package estimate
 
 import (
-	"maps"
-
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
@@ -11,16 +9,16 @@ import (
 // them all, each with its own spans.
 type steady struct {
 	sim               *timeline.Sim
-	calls             map[call]int64    // of the pricer, where they are counted
-	marks             [2]timeline.Mark  // at the start of the last stretch, and of this one
-	counts            [2]map[call]int64 // calls at the marks
+	tally             *tally           // of the pricer, where it counts
+	marks             [2]timeline.Mark // at the start of the last stretch, and of this one
+	counts            [2]*tally        // at the marks
 	seen              int
 	every             bool    // run all stretches: what the others are compared with
 	forward, backward float64 // of the last stretch, where it is a micro batch
 }
 
 func (w *steady) begin(s *step) {
-	w.sim, w.calls, w.seen = s.sim, s.p.calls, 0
+	w.sim, w.tally, w.seen = s.sim, s.p.counts, 0
 }
 
 // repeats marks the start of a stretch and reports whether the one before it
@@ -33,8 +31,8 @@ func (w *steady) repeats() bool {
 		w.marks[0], w.counts[0] = w.marks[1], w.counts[1]
 	}
 	w.sim.Mark(&w.marks[1])
-	if w.calls != nil {
-		w.counts[1] = maps.Clone(w.calls)
+	if w.tally != nil {
+		w.counts[1] = w.tally.clone()
 	}
 	return w.seen > 1 && w.marks[1].Repeats(&w.marks[0])
 }
@@ -43,8 +41,8 @@ func (w *steady) repeats() bool {
 // behind by.
 func (w *steady) skip(n int) [timeline.MaxStreams]timeline.Task {
 	tasks := w.sim.Skip(&w.marks[0], n)
-	for c, k := range w.calls {
-		w.calls[c] += int64(n) * (k - w.counts[0][c])
+	if w.tally != nil {
+		w.tally.repeat(w.counts[0], int64(n))
 	}
 	w.seen = 0
 	return tasks

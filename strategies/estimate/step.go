@@ -187,7 +187,12 @@ func (s *step) gradSize() units.Bytes {
 
 // add prices an in-place sum of two tensors of the given size.
 func (p *pricer) add(prim string, b units.Bytes) timeline.Segment {
-	return p.kernelOf(tape.Op{Prim: prim, Class: tape.Vectorized, Count: 1, Bytes: 3 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1, Nodes: 1}})
+	return p.kernelOf(sum(prim, b))
+}
+
+// sum is the op that add prices.
+func sum(prim string, b units.Bytes) tape.Op {
+	return tape.Op{Prim: prim, Class: tape.Vectorized, Count: 1, Bytes: 3 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1, Nodes: 1}}
 }
 
 // --- replicated parameters: DDP, ZeRO-1, ZeRO-2 ---
@@ -466,10 +471,10 @@ func (h *shards) launchGather(i int, ready float64) {
 	w := s.job.Precision.Weights.Size()
 	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	if w != s.job.Precision.Gather.Size() {
-		t += s.p.device(&tape.Op{Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())})
+		t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())}, true)
 	}
 	if h.copies {
-		t += s.p.device(&tape.Op{Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(2*local) * s.job.Precision.Gather.Size()})
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy_in_gather", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(2*local) * s.job.Precision.Gather.Size()}, true)
 	}
 	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
 	h.ready[i] = true

@@ -1,0 +1,196 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/perfplan/perfplan/calibrate/trace"
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+// Compare is a prediction beside a trace.
+type Compare struct {
+	Estimate
+	Found   *trace.Comparison
+	Classes bool // also print the classes of each family, as text and Markdown
+}
+
+// CompareFormats are the formats of WriteCompare.
+var CompareFormats = []Format{Text, JSON, YAML, CSV, Markdown}
+
+// WriteCompare prints a prediction beside a trace; as CSV, JSON and YAML always with
+// all classes.
+func WriteCompare(w io.Writer, x *Compare, f Format, s Style) error {
+	return write(w, f, s, x.page, func() any { return x.plain() }, x.records)
+}
+
+// traceTerms are the names of the terms of a comparison.
+var traceTerms = map[string]string{
+	trace.StepTime: "step", trace.Compute: "kernels", trace.Idle: "device idle", trace.NCCL: "NCCL kernels", trace.Exposed: "exposed NCCL",
+}
+
+func (x *Compare) page() *page {
+	p := &page{title: x.title()}
+	c := x.Found
+	p.add(fields{{"Plan", x.planText()}, {"Traced", tracedText(c.Traces)}})
+	g := &grid{columns: []column{{title: "per step"}, {title: "predicted", right: true}, {title: "traced", right: true}, {title: "error", right: true}}}
+	for _, t := range c.Terms {
+		if t.Predicted == 0 && t.Traced == 0 {
+			continue
+		}
+		g.row(traceTerms[t.Key], t.Predicted.String(), t.Traced.String(), apartText(t.Error()))
+	}
+	p.section("The step", g)
+	p.section("Kernels of one step", x.kernels())
+	var said bullets
+	for _, d := range c.Largest {
+		said = append(said, [2]string{d.Text, ""})
+	}
+	p.section("The largest differences", said)
+	var notes bullets
+	for _, n := range c.Notes {
+		notes = append(notes, [2]string{n.Text, n.Remedy})
+	}
+	p.section("Notes", notes)
+	return p
+}
+
+// tracedText says what was averaged.
+func tracedText(list []*trace.Summary) string {
+	text := plural(list[0].Steps, "step") + " of " + list[0].Name
+	if len(list) > 1 {
+		text += fmt.Sprintf(" and %s, averaged", plural(len(list)-1, "more rank"))
+	}
+	return text
+}
+
+// mostError is the largest error that is printed as a number.
+const mostError = 9.995
+
+func apartText(e float64) string {
+	if e > mostError {
+		return "> 10×"
+	}
+	return signed(e)
+}
+
+func (x *Compare) kernels() *grid {
+	c := x.Found
+	g := &grid{columns: []column{{title: "family", flex: 24, least: 12}, {title: "predicted", right: true}, {title: "traced", right: true}, {title: "error", right: true}, {title: "off, of step", right: true, drop: 1},
+		{title: "kernels", right: true, drop: 3}, {title: "traced", right: true, drop: 2}}}
+	step := float64(c.Term(trace.StepTime).Traced)
+	add := func(l *trace.Line, level int, of string) {
+		g.lines = append(g.lines, line{level: level, cells: []string{l.Name, l.Predicted.Time.String(), l.Traced.Time.String(), apartText(l.Error()), of,
+			thousands(l.Predicted.Count), thousands(l.Traced.Count)}})
+	}
+	for i := range c.Families {
+		f := &c.Families[i]
+		of := func(l *trace.Line) string {
+			if f.Name == trace.Collectives { // most of them are hidden
+				return "-"
+			}
+			return signed(float64(l.Predicted.Time-l.Traced.Time) / step)
+		}
+		add(f, 0, of(f))
+		if x.Classes {
+			for k := range f.Classes {
+				add(&f.Classes[k], 1, of(&f.Classes[k]))
+			}
+		}
+	}
+	return g
+}
+
+type plainCompare struct {
+	Schema   string           `json:"schema"`
+	Job      plainJob         `json:"job"`
+	Terms    []plainSpent     `json:"terms"`
+	Families []plainFamily    `json:"families"`
+	Largest  []plainApart     `json:"largest"`
+	Traces   []*trace.Summary `json:"traces"`
+	Notes    []diag.Note      `json:"notes"`
+}
+
+type plainSpent struct {
+	Key       string  `json:"key"`
+	Predicted float64 `json:"predicted_s"`
+	Traced    float64 `json:"traced_s"`
+	Error     float64 `json:"error"`
+}
+
+type plainFamily struct {
+	Family string `json:"family"`
+	plainSides
+	Classes []plainClass `json:"classes"`
+}
+
+type plainClass struct {
+	Class string `json:"class"`
+	plainSides
+}
+
+type plainSides struct {
+	Predicted plainAmount `json:"predicted"`
+	Traced    plainAmount `json:"traced"`
+	Error     float64     `json:"error"`
+	Longest   string      `json:"longest"`
+}
+
+type plainAmount struct {
+	Count float64  `json:"count"`
+	Time  float64  `json:"time_s"`
+	Bytes *float64 `json:"bytes,omitempty"` // only of a prediction
+}
+
+type plainApart struct {
+	Of        string  `json:"of"`
+	Predicted float64 `json:"predicted_s"`
+	Traced    float64 `json:"traced_s"`
+	Text      string  `json:"text"`
+}
+
+func sidesOf(l *trace.Line) plainSides {
+	bytes := float64(l.Predicted.Bytes)
+	return plainSides{Predicted: plainAmount{l.Predicted.Count, float64(l.Predicted.Time), &bytes}, Traced: plainAmount{Count: l.Traced.Count, Time: float64(l.Traced.Time)},
+		Error: l.Error(), Longest: l.Longest}
+}
+
+func (x *Compare) plain() plainCompare {
+	c := x.Found
+	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: c.Notes}
+	for _, t := range c.Terms {
+		out.Terms = append(out.Terms, plainSpent{t.Key, float64(t.Predicted), float64(t.Traced), t.Error()})
+	}
+	for i := range c.Families {
+		l := &c.Families[i]
+		f := plainFamily{Family: l.Name, plainSides: sidesOf(l)}
+		for k := range l.Classes {
+			f.Classes = append(f.Classes, plainClass{l.Classes[k].Name, sidesOf(&l.Classes[k])})
+		}
+		out.Families = append(out.Families, f)
+	}
+	for _, d := range c.Largest {
+		out.Largest = append(out.Largest, plainApart{d.Of, float64(d.Predicted), float64(d.Traced), d.Text})
+	}
+	return out
+}
+
+func (x *Compare) records() ([]string, [][]string) {
+	header := []string{"family", "class", "predicted_count", "predicted_bytes", "predicted_s", "traced_count", "traced_s", "error"}
+	var rows [][]string
+	row := func(family, class string, l *trace.Line) {
+		rows = append(rows, []string{family, class, number(l.Predicted.Count), number(float64(l.Predicted.Bytes)), number(float64(l.Predicted.Time)),
+			number(l.Traced.Count), number(float64(l.Traced.Time)), number(l.Error())})
+	}
+	for _, t := range x.Found.Terms {
+		rows = append(rows, []string{"", t.Key, "", "", number(float64(t.Predicted)), "", number(float64(t.Traced)), number(t.Error())})
+	}
+	for i := range x.Found.Families {
+		f := &x.Found.Families[i]
+		row(f.Name, "", f)
+		for k := range f.Classes {
+			row(f.Name, f.Classes[k].Name, &f.Classes[k])
+		}
+	}
+	return header, rows
+}
