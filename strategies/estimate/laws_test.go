@@ -79,7 +79,8 @@ func TestStepIsNoShorterThanAnyStream(t *testing.T) {
 
 // TestMoreReplicasNeverRaiseMemory: with the same micro batch, more data-parallel
 // GPUs never need more memory each. It holds from two of them on: the second one
-// brings buckets or gathered copies and a communicator.
+// brings buckets or gathered copies and a communicator. The allocator's slack is left
+// out: smaller shards may fill its segments less well.
 func TestMoreReplicasNeverRaiseMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
@@ -93,16 +94,17 @@ func TestMoreReplicasNeverRaiseMemory(t *testing.T) {
 		}
 		s := mustEstimateT(t, more)
 		require.LessOrEqual(t, float64(s.Memory.PeakAllocated), float64(r.Memory.PeakAllocated), "%s", d)
-		if s.Memory.communicators() == r.Memory.communicators() { // the group of all ranks may serve for another one as well
-			require.LessOrEqual(t, float64(s.Memory.DeviceUsed), float64(r.Memory.DeviceUsed)*(1+1e-12), "%s", d)
+		if s.Memory.outside("nccl") == r.Memory.outside("nccl") { // the group of all ranks may serve for another one as well
+			used := func(m *Memory) float64 { return float64(m.DeviceUsed - m.outside("allocator_slack")) }
+			require.LessOrEqual(t, used(&s.Memory), used(&r.Memory)*(1+1e-12), "%s", d)
 		}
 	})
 }
 
-// communicators is what NCCL holds.
-func (m *Memory) communicators() units.Bytes {
+// outside is what one part beside the allocated tensors takes.
+func (m *Memory) outside(name string) units.Bytes {
 	for _, o := range m.Outside {
-		if o.Name == "nccl" {
+		if o.Name == name {
 			return o.Bytes
 		}
 	}
