@@ -52,12 +52,14 @@ type GEMMLaw struct {
 	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
 	Exponent  float64            `yaml:"exponent"`   // p
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
-	Reset     units.Seconds      `yaml:"reset"`      // clearing of the tile counter in front of GEMMs of more than two waves
-	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
-	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
-	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
-	Source    string             `yaml:"source"`     // "": that of all laws of its file
-	Spread    `yaml:",inline"`
+	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
+	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
+	Reset            units.Seconds   `yaml:"reset"`   // clearing of the tile counter in front of GEMMs of more than two waves
+	Grouped          float64         `yaml:"grouped"` // rate factor of a grouped GEMM
+	Points           GEMMPoints      `yaml:"points"`  // measured, for the correction
+	Width            float64         `yaml:"width"`   // octaves over which a point corrects its neighbours
+	Source           string          `yaml:"source"`  // "": that of all laws of its file
+	Spread           `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
 	tiles [][2]float64

@@ -396,6 +396,9 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 	if align == 8 {
 		return 1
 	}
+	if f := g.law.UnalignedBatched[align]; f > 0 && o.Batch > 1 {
+		return f
+	}
 	if f := g.law.Unaligned[align]; len(f) > int(o.Layout) {
 		return f[o.Layout]
 	}

@@ -124,6 +124,36 @@ func TestH200(t *testing.T) {
 	}
 }
 
+// TestUnaligned holds products whose extents do not fill 16-byte accesses against
+// measured ones: H200 with cuBLAS of CUDA 13 (medians of repeated calls); A100 with that
+// of CUDA 11.3, from the layouts of BLOOM's search (see hardware/laws/ampere.yaml).
+func TestUnaligned(t *testing.T) {
+	batched := func(m, n, k, batch int64) *tape.Op {
+		o := gemm(m, n, k, tape.BF16, tape.LayoutForward)
+		o.Batch = batch
+		return o
+	}
+	for _, c := range []struct {
+		hardware string
+		op       *tape.Op
+		tflops   float64
+		accuracy float64
+	}{
+		{"h200-sxm", gemm(4096, 4100, 4096, tape.BF16, tape.LayoutForward), 261, 0.1},
+		{"h200-sxm", gemm(4096, 4096, 4098, tape.BF16, tape.LayoutForward), 254, 0.12},
+		{"h200-sxm", gemm(4096, 50260, 768, tape.BF16, tape.LayoutForward), 245, 0.15},
+		{"h200-sxm", gemm(4096, 50257, 768, tape.BF16, tape.LayoutForward), 95, 0.25},
+		{"h200-sxm", batched(2048, 2048, 108, 32), 118, 0.25}, // 82 to 96 of the scores, 201 of the context
+		{"h200-sxm", batched(2048, 2048, 150, 32), 125, 0.25}, // 107 and 150
+		{"a100-80g-sxm", batched(2048, 2048, 108, 64), 10, 0.2},
+		{"a100-80g-sxm", batched(2048, 2048, 150, 32), 10, 0.2},
+	} {
+		x, _ := timer(t, c.hardware)
+		work := 2 * float64(c.op.M*c.op.N*c.op.K*max(c.op.Batch, 1))
+		require.InEpsilon(t, c.tflops, work/float64(x.Time(c.op))/1e12, c.accuracy, "%s %d×%d×%d", c.hardware, c.op.M, c.op.N, c.op.K)
+	}
+}
+
 // TestExplain: the reasons add up to the same time and say where it comes from.
 func TestExplain(t *testing.T) {
 	x, _ := timer(t, "h200-sxm")
