@@ -196,6 +196,7 @@ type KernelLaw struct {
 	Index   units.Seconds `yaml:"index"`   // per element, operand and dimension of a strided kernel
 	Byte    units.Seconds `yaml:"byte"`    // per byte
 	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
+	Long    LongRows      `yaml:"long"`    // what rows longer than those of the curve add
 
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
@@ -210,6 +211,13 @@ type KernelLaw struct {
 type WidthFactor struct {
 	Width  float64 `yaml:"width"`
 	Factor float64 `yaml:"factor"`
+}
+
+// LongRows is what one warp per row adds for each element of a row beyond Width: its
+// loads come after each other however many rows there are.
+type LongRows struct {
+	Width   float64       `yaml:"width"`
+	Element units.Seconds `yaml:"element"`
 }
 
 // LaunchLaw is what launching kernels costs on the device.

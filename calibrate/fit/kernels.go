@@ -150,6 +150,7 @@ func (x *fitter) moved(law hardware.KernelLaw, k *curve) hardware.KernelLaw {
 	for i, b := range law.Bytes {
 		law.Time[i] *= units.Seconds(k.at(b))
 	}
+	law.Long.Element *= units.Seconds(median(k.values))
 	return law
 }
 

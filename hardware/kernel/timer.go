@@ -160,7 +160,8 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	l := c.law
 	if len(l.Bytes) > 0 {
 		lo := l.Time[0]
-		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo)*units.Seconds(c.scale)
+		long := l.Long.Element * units.Seconds(max(float64(o.N)-l.Long.Width, 0))
+		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale)
 	}
 	work := o.Elements*float64(l.Element) + o.Elements*o.Index*float64(l.Index) + float64(o.Bytes)*float64(l.Byte)
 	if len(l.Wide) > 0 {

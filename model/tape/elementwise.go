@@ -89,7 +89,11 @@ func mergeable(out *Tensor, ins []*Tensor, outer, inner int8) bool {
 
 // reduce emits a sum or mean of x into out.
 func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
-	t.emit(Op{Prim: prim, Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + out.bytes()})
+	o := Op{Prim: prim, Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + out.bytes()}
+	if class == RowReduce {
+		o.N = x.Dim(-1)
+	}
+	t.emit(o)
 }
 
 // like allocates the result of an elementwise op on ins: broadcast shape,

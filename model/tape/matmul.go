@@ -323,14 +323,14 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		dq32 := rows * units.Bytes(d) * 4
 		t.scratch(dq32 + rows*4)
 		t.Tiny("memset", 1)
-		t.emit(Op{Prim: "attention_dot", Class: RowReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
+		t.emit(Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
 		t.emit(Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),
 			Bytes: 2*io + dq32, FLOPs: back.FLOPs()})
-		t.emit(Op{Prim: "attention_convert", Class: RowReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
+		t.emit(Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
 		if heads != kv {
 			for _, x := range []*Tensor{&gk, &gv} {
 				wide := x.bytes() * units.Bytes(heads/kv)
-				t.emit(Op{Prim: "attention_reduce_heads", Class: RowReduce, DType: qs.dtype, Elements: float64(x.Size()), Bytes: wide + x.bytes()})
+				t.emit(Op{Prim: "attention_reduce_heads", Class: FusedReduce, DType: qs.dtype, Elements: float64(x.Size()), Bytes: wide + x.bytes()})
 			}
 		}
 		var r []*Tensor

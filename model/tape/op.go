@@ -38,7 +38,7 @@ const (
 	Sort           // radix sort pass
 	Index          // element-wise gather or scatter by index
 	FusedPointwise // compiler-fused elementwise (Triton)
-	FusedReduce    // compiler-fused with a row reduction (Triton)
+	FusedReduce    // fused with a row reduction: a compiler's (Triton), those of cuDNN around attention
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward

@@ -512,15 +512,30 @@ func (t *Tape) route(in []edge, grads []*Tensor) {
 	}
 }
 
+// sumClass is the class of a sum over the dimensions of g that x does not have.
+func sumClass(g, x *Tensor) Class {
+	if x.Dim(-1) == 1 && g.Dim(-1) != 1 {
+		return RowReduce
+	}
+	if g.nd != x.nd {
+		return ColReduce
+	}
+	for i := range g.nd {
+		if g.dims[i] != x.dims[i] {
+			return ColReduce
+		}
+		if g.dims[i] > 1 { // such as the sum over repeated key and value heads
+			return MidReduce
+		}
+	}
+	return ColReduce
+}
+
 // fit reduces g to the shape of x and casts it to x's dtype.
 func (t *Tape) fit(g, x *Tensor) *Tensor {
 	if g.Size() != x.Size() {
-		class := ColReduce
-		if x.Dim(-1) == 1 && g.Dim(-1) != 1 {
-			class = RowReduce
-		}
 		r := t.empty(g.dtype, x.dims[:x.nd]...)
-		t.reduce("sum", class, g, r)
+		t.reduce("sum", sumClass(g, x), g, r)
 		t.Release(g)
 		g = r
 	}

@@ -107,7 +107,7 @@ func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
 	src := *x
 	t.attach("expand", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
-		t.reduce("sum", ColReduce, g[0], r)
+		t.reduce("sum", sumClass(g[0], &src), g[0], r)
 		return []*Tensor{r}
 	})
 	return z
