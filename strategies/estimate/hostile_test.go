@@ -3,14 +3,17 @@ package estimate
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 )
@@ -52,6 +55,36 @@ func TestExpertsOneByOne(t *testing.T) {
 			j := mustParse(t, fmt.Sprintf("{model: %s, gpus: 2, plan: {data_parallel: %s}, train: {micro_batch: 1, precision: fp32}}", m, kind))
 			r := mustEstimate(t, j)
 			require.Greater(t, float64(r.Parts.Exposed), 0.0, "%s, %s", m, kind)
+		}
+	}
+}
+
+// TestMachinesNobodyBuilds: whatever a profile may say of a machine, its steps take a
+// time, and finding it does not take long.
+func TestMachinesNobodyBuilds(t *testing.T) {
+	facts := []string{
+		"sms: 1", "sms: 16", "sms: 32", "sms: 1024", "bandwidth: 1 B/s", "bandwidth: 1000 TB/s", "max_clock: 1 MHz", "max_clock: 1000 GHz", "power: 1 W", "power: 1000000 W",
+		"nvlink: 1 B/s", "nvlink: 1000 TB/s", "l2: 1 B", "l2: 1 TiB", "peak: {bf16: 0.001 TFLOP/s}", "peak: {bf16: 1000000000 TFLOP/s}",
+	}
+	for _, f := range facts {
+		for _, kind := range []string{"zero1", "fsdp2"} {
+			text := fmt.Sprintf("{model: llama2-7b, hardware: {inherits: h100-sxm, gpu: {%s}}, gpus: 16, plan: {data_parallel: %s}, train: {grad_accumulation: 2}}", f, kind)
+			j := mustParse(t, text)
+			done := make(chan units.Seconds, 1)
+			go func() {
+				r, err := Estimate(j, Options{})
+				if err != nil {
+					t.Error(text, err)
+				}
+				done <- r.StepTime
+			}()
+			select {
+			case step := <-done:
+				require.Greater(t, float64(step), 0.0, text)
+				require.False(t, math.IsInf(float64(step), 0), text)
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "no end in 10 s", text)
+			}
 		}
 	}
 }
