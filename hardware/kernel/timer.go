@@ -81,12 +81,13 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 }
 
 // Beside is how much longer an op takes while a collective runs: it takes SMs and
-// memory bandwidth.
+// memory bandwidth. On a small GPU it shares its SMs instead of driving out all else:
+// half of them at most are lost.
 func (t *Timer) Beside(o *tape.Op) float64 {
 	l := t.overlap
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
-		return t.gemm.bare(o, float64(l.SMs), l.Memory) / t.gemm.bare(o, 0, 1)
+		return t.gemm.bare(o, min(float64(l.SMs), t.gemm.sms/2), l.Memory) / t.gemm.bare(o, 0, 1)
 	case tape.Attention:
 		return l.Attention
 	}

@@ -32,7 +32,6 @@ type chunk struct {
 	// of experts, and how many tensors they are.
 	dense, expert int64
 	tensors       int
-	syncs         bool // the host waits for the device somewhere
 
 	passes passes
 	memory measured
@@ -147,7 +146,6 @@ func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
 	}
 	for _, u := range c.list {
 		c.ops = append(c.ops, u.Unit)
-		c.syncs = c.syncs || u.forward.syncAt >= 0 || u.backward.syncAt >= 0
 		for _, p := range u.Params {
 			if p.TiedCopy && embedding {
 				continue

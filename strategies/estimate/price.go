@@ -203,8 +203,8 @@ type section struct {
 	ops      []tape.Op
 	base     []base
 	launches []timeline.Launch
-	whole    timeline.Segment   // all of it
-	parts    []timeline.Segment // cut after every completed gradient; the last is the rest
+	whole    timeline.Segment // all of it
+	parts    []part           // cut after every completed gradient and every wait of the host; the last is the rest
 	grads    []tape.ParamGrad
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
@@ -214,7 +214,13 @@ type section struct {
 	again    units.FLOPs // of flops, spent on recomputation
 	comm     [numGroups]units.Seconds
 	fewer    units.Seconds // that GEMMs take longer beside a collective
-	syncAt   int           // launches before the host waits for the device; -1: never
+	waits    []int         // launches before the host waits for the device
+}
+
+// part is a stretch of a section.
+type part struct {
+	timeline.Segment
+	grad bool // the next gradient is complete at its end
 }
 
 // base is what does not change with the clock in the price of an op.
@@ -242,7 +248,7 @@ const (
 // price prices a section.
 func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 	n := len(sec.Ops)
-	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n), syncAt: -1}
+	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n)}
 	for i := range sec.Ops {
 		o, b, l := &sec.Ops[i], &s.base[i], &s.launches[i]
 		l.Host = p.hostCost(o)
@@ -272,7 +278,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			s.again += o.FLOPs
 		}
 		if o.Sync {
-			s.syncAt = i + 1
+			s.waits = append(s.waits[:0], i+1) // the last stands for all
 		}
 	}
 	return s
@@ -318,22 +324,26 @@ func (s *section) clock(p *pricer) {
 			}
 		}
 	}
-	s.parts = s.parts[:0]
-	if s.syncAt >= 0 {
-		a := timeline.Compress(s.launches[:s.syncAt], p.law.latency)
-		a.Sync = true
-		b := timeline.Compress(s.launches[s.syncAt:], p.law.latency)
-		s.parts = append(s.parts, a, b)
-	} else {
-		from := 0
-		for _, g := range s.grads {
-			to := max(int(g.Op)+1, from)
-			s.parts = append(s.parts, timeline.Compress(s.launches[from:to], p.law.latency))
-			from = to
-		}
-		s.parts = append(s.parts, timeline.Compress(s.launches[from:], p.law.latency))
-	}
+	s.cut(p.law.latency)
 	s.whole = timeline.Compress(s.launches, p.law.latency)
+}
+
+// cut divides the section into its parts.
+func (s *section) cut(latency units.Seconds) {
+	from, waits := 0, s.waits
+	s.parts = s.parts[:0]
+	add := func(to int, grad bool) {
+		for len(waits) > 0 && waits[0] <= to {
+			g := timeline.Compress(s.launches[from:waits[0]], latency)
+			g.Sync = true
+			s.parts, from, waits = append(s.parts, part{Segment: g}), waits[0], waits[1:]
+		}
+		s.parts, from = append(s.parts, part{timeline.Compress(s.launches[from:to], latency), grad}), to
+	}
+	for _, g := range s.grads {
+		add(max(int(g.Op)+1, from), true)
+	}
+	add(len(s.launches), false)
 }
 
 // Share of a collective that hides behind the GEMM it belongs to where a recipe

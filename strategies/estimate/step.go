@@ -106,12 +106,12 @@ func (s *step) forwardPass(i int64) {
 
 // runAll runs a section whole, stopping the host where it waits for the device.
 func (s *step) runAll(sec *section) {
-	if sec.syncAt < 0 {
+	if len(sec.waits) == 0 {
 		s.sim.Run(&sec.whole)
 		return
 	}
 	for i := range sec.parts {
-		s.sim.Run(&sec.parts[i])
+		s.sim.Run(&sec.parts[i].Segment)
 	}
 }
 
@@ -365,8 +365,12 @@ func (b *buckets) unit(u *unit, first bool) {
 	s := b.s
 	sec := &u.backward
 	overlap := s.job.Recipe.Overlap.GradReduce
-	for k := range sec.grads {
-		s.sim.Run(&sec.parts[k])
+	k := 0
+	for i := range sec.parts {
+		s.sim.Run(&sec.parts[i].Segment)
+		if !sec.parts[i].grad {
+			continue
+		}
 		g := sec.grads[k]
 		if tied := s.tiedBytes(u); tied > 0 && k == 0 {
 			seg := s.p.add("tied", tied)
@@ -381,14 +385,14 @@ func (b *buckets) unit(u *unit, first bool) {
 			seg := s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 			s.sim.Run(&seg)
 		}
-		for k := range b.queues {
-			if q := &b.queues[k]; overlap && q.on && q.closes[b.i] {
+		for n := range b.queues {
+			if q := &b.queues[n]; overlap && q.on && q.closes[b.i] {
 				b.launch(q)
 			}
 		}
 		b.i++
+		k++
 	}
-	s.sim.Run(&sec.parts[len(sec.grads)])
 }
 
 func (b *buckets) launch(q *queue) {
@@ -527,7 +531,7 @@ func (h *shards) forward() {
 		h.open(i)
 		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
-		if i < last && h.params[i+1] > 0 && u.forward.syncAt < 0 {
+		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
 			host := s.sim.Host
 			s.sim.Host += float64(u.forward.whole.Host)
 			h.hooks(false)

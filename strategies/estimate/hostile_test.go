@@ -1,0 +1,90 @@
+package estimate
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+)
+
+// TestNothingPanics: every model of the catalog, in every precision of every recipe, on
+// any machine and split in any way, is estimated or refused.
+func TestNothingPanics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, of []string) string { return rapid.SampledFrom(of).Draw(t, name) }
+		small := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
+		of := pick("recipe", recipe.Names())
+		r, err := recipe.Load(of)
+		require.NoError(t, err)
+		tp, cp, pp := small("tp", 1, 1, 2, 8), small("cp", 1, 1, 2), small("pp", 1, 1, 2, 4)
+		text := fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s, attention: %s}, plan: {tp: %d, cp: %d, pp: %d, ep: %d, data_parallel: %s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, precision: %s, recompute: %s}}",
+			pick("model", model.Names()), pick("hardware", hardware.Names()), tp*cp*pp*small("dp", 1, 2, 3, 16), of, pick("attention", []string{"sdpa", "flash", "unfused"}),
+			tp, cp, pp, small("ep", 1, 1, 2, 4), pick("data_parallel", kinds),
+			small("sequence", 1, 100, 1024), small("micro", 1, 3), small("accumulation", 1, 3), pick("precision", slices.Sorted(maps.Keys(r.Precision))), pick("recompute", []string{"none", "selective", "full"}))
+		estimates(t, text)
+	})
+}
+
+// estimates requires that a job is estimated or refused as bad input.
+func estimates(t require.TestingT, text string) {
+	j, err := parse(text)
+	if err == nil {
+		_, err = Estimate(j, Options{})
+	}
+	if err != nil {
+		require.True(t, diag.IsInput(err), "%s: %v", text, err)
+	}
+}
+
+// TestExpertsOneByOne: without a grouped kernel the host reads the rows of every expert
+// in between, while gradients of several parameters become ready.
+func TestExpertsOneByOne(t *testing.T) {
+	for _, m := range []string{"mixtral-8x7b", "gpt-oss-20b"} {
+		for _, kind := range kinds[:3] {
+			j := mustParse(t, fmt.Sprintf("{model: %s, gpus: 2, plan: {data_parallel: %s}, train: {micro_batch: 1, precision: fp32}}", m, kind))
+			r := mustEstimate(t, j)
+			require.Greater(t, float64(r.Parts.Exposed), 0.0, "%s, %s", m, kind)
+		}
+	}
+}
+
+// TestMachinesNobodyBuilds: whatever a profile may say of a machine, its steps take a
+// time, and finding it does not take long.
+func TestMachinesNobodyBuilds(t *testing.T) {
+	facts := []string{
+		"sms: 1", "sms: 16", "sms: 32", "sms: 1024", "bandwidth: 1 B/s", "bandwidth: 1000 TB/s", "max_clock: 1 MHz", "max_clock: 1000 GHz", "power: 1 W", "power: 1000000 W",
+		"nvlink: 1 B/s", "nvlink: 1000 TB/s", "l2: 1 B", "l2: 1 TiB", "peak: {bf16: 0.001 TFLOP/s}", "peak: {bf16: 1000000000 TFLOP/s}",
+	}
+	for _, f := range facts {
+		for _, kind := range []string{"zero1", "fsdp2"} {
+			text := fmt.Sprintf("{model: llama2-7b, hardware: {inherits: h100-sxm, gpu: {%s}}, gpus: 16, plan: {data_parallel: %s}, train: {grad_accumulation: 2}}", f, kind)
+			j := mustParse(t, text)
+			done := make(chan units.Seconds, 1)
+			go func() {
+				r, err := Estimate(j, Options{})
+				if err != nil {
+					t.Error(text, err)
+				}
+				done <- r.StepTime
+			}()
+			select {
+			case step := <-done:
+				require.Greater(t, float64(step), 0.0, text)
+				require.False(t, math.IsInf(float64(step), 0), text)
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "no end in 10 s", text)
+			}
+		}
+	}
+}
