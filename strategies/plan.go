@@ -74,6 +74,9 @@ type Train struct {
 	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
 	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"`
+
+	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first
+	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
 }
 
 // DTypes overrides single cells of the precision's table.
@@ -321,6 +324,9 @@ func (p *Plan) Check(s Shape) error {
 		if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
 			return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
 		}
+	}
+	if err := p.checkRecompute(s); err != nil {
+		return err
 	}
 	if n := p.ShardDegree; n > 0 {
 		if !p.DataParallel.ShardsParameters() {

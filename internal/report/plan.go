@@ -138,7 +138,7 @@ func (p *Plans) planGrid() *grid {
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		q, t := &x.Job.Plan, &x.Job.Train
-		precision, tp, recompute, shard, best := "-", integer(q.TP), string(t.Recompute), "-", "-"
+		precision, tp, recompute, shard, best := "-", integer(q.TP), t.RecomputeText(), "-", "-"
 		if len(r.Options.Space.Precisions) > 1 {
 			precision = t.Precision
 		}

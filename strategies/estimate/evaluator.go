@@ -45,7 +45,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	p, s := &e.p, &e.sim
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan)
+	l := m.layout(s.own.plan, j.Train.Recomputed())
 	e.simulate(m, l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
@@ -98,7 +98,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	}
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan)
+	l := m.layout(s.own.plan, j.Train.Recomputed())
 	var out Score
 	timed := func() {
 		e.simulate(m, l, Options{})

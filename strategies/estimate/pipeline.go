@@ -370,7 +370,9 @@ func (r *pipelineRun) fill(out *Result) {
 		st := Stage{Rank: rank, Busy: x.result.Busy[rank], Bubble: x.result.Bubble[rank]}
 		for c := range r.plan.Chunks {
 			ch := r.s.layout.stage(r.plan, rank, c)
-			st.Layers += int64(len(ch.layers))
+			for _, u := range ch.layers {
+				st.Layers += u.Layers
+			}
 			st.Params += ch.dense + ch.expert
 			stage := r.plan.Stage(rank, c)
 			st.Forward += x.times.F[stage]

@@ -105,6 +105,7 @@ func TestRankingIsThatOfEstimate(t *testing.T) {
 		x := &r.Plans[i]
 		again := *j
 		again.Given.MicroBatch, again.Given.Recompute = x.Job.Train.MicroBatch, x.Job.Train.Recompute
+		again.Given.RecomputeMethod, again.Given.RecomputeNumLayers = x.Job.Train.RecomputeMethod, x.Job.Train.RecomputeNumLayers
 		require.NoError(t, again.SetPlan(x.Job.Plan))
 		want, err := estimate.Estimate(&again, estimate.Options{})
 		require.NoError(t, err)
