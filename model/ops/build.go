@@ -30,6 +30,7 @@ func Build(c Config) *Model {
 			known = append(known, kinds)
 			m.Kinds = append(m.Kinds, buildLayers(c, kinds, params))
 			if c.Partly {
+				m.Kinds[k].Name = "recomputed " + m.Kinds[k].Name
 				m.Kept = append(m.Kept, buildLayers(kept, kinds, params))
 			}
 		}

@@ -37,8 +37,9 @@ type chunk struct {
 	tensors       int
 	syncs         bool // the host waits for the device somewhere
 
-	passes passes
-	memory measured
+	passes  passes
+	memory  measured
+	reduced gradients
 }
 
 // layout says which chunk stands where in a pipeline.

@@ -47,6 +47,7 @@ type pricer struct {
 	job    *strategies.Job
 	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
+	issue  units.Seconds // host cost of a collective of data parallelism
 	groups [numGroups]collective.Group
 	ratio  float64       // SM clock over its maximum
 	rounds int           // of the search for it
@@ -66,6 +67,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
+	p.issue = p.host.Primitives["collective"] * p.speed
 	p.lags, p.pace = lagsOf(j), 1
 	if j.GPUs > 1 {
 		p.pace = units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))

@@ -2,8 +2,10 @@ package search
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -323,4 +325,46 @@ func FuzzParseFix(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, fix, again)
 	})
+}
+
+// Recomputing some layers is a choice like none and all: the best plan takes it where
+// memory asks for some of it, and its keys can be fixed.
+func TestRecomputeByLayers(t *testing.T) {
+	j := jobOf(t, "{model: llama2-13b, hardware: a100-40g-sxm, gpus: 16, train: {global_batch: 64, micro_batch: 4}}")
+	o := Options{Space: Space{Fix: Fix{"tp": "4", "pp": "4", "virtual_stages": "1"}}, Top: 1}
+	best := func(fix Fix) *Ranked {
+		o.Space.Fix = o.Space.Fix.And(fix)
+		r, err := Rank(t.Context(), j, o)
+		require.NoError(t, err)
+		if len(r.Plans) == 0 {
+			return nil
+		}
+		return &r.Plans[0]
+	}
+	some := best(nil)
+	require.NotNil(t, some)
+	require.True(t, some.Job.Train.Recomputed().Partly(), Describe(some.Job))
+	for n := int64(1); n <= 10; n++ {
+		r := best(Fix{"recompute": "full", "recompute_num_layers": strconv.FormatInt(n, 10)})
+		if r == nil {
+			require.Less(t, n, *some.Job.Train.RecomputeNumLayers, "more layers need less memory")
+			continue
+		}
+		require.Equal(t, n, *r.Job.Train.RecomputeNumLayers)
+		require.Contains(t, Describe(r.Job), fmt.Sprintf("block %d recompute", n))
+		if n >= *some.Job.Train.RecomputeNumLayers {
+			require.GreaterOrEqual(t, r.Result.StepTime, some.Result.StepTime)
+		}
+	}
+	for _, text := range []string{"recompute=none,recompute_num_layers=4", "recompute=full,recompute_method=every,recompute_num_layers=2"} {
+		fix, err := ParseFix(text)
+		require.NoError(t, err)
+		_, err = Rank(t.Context(), j, Options{Space: Space{Fix: fix}})
+		require.ErrorContains(t, err, "no plan is legal: train.recompute", text)
+	}
+	uniform, err := Rank(t.Context(), j, Options{Space: Space{Fix: Fix{"recompute_method": "uniform", "tp": "4"}}, Top: 3})
+	require.NoError(t, err)
+	for _, x := range uniform.Plans {
+		require.Equal(t, strategies.RecomputeUniform, x.Job.Train.RecomputeMethod)
+	}
 }
