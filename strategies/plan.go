@@ -60,6 +60,8 @@ type Plan struct {
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
+
+	Order Order `yaml:"order" json:"order,omitempty"`
 }
 
 // Train is what one step computes.
@@ -328,6 +330,9 @@ func (p *Plan) Check(s Shape) error {
 	if err := p.checkRecompute(s); err != nil {
 		return err
 	}
+	if err := p.checkOrder(s); err != nil {
+		return err
+	}
 	if n := p.ShardDegree; n > 0 {
 		if !p.DataParallel.ShardsParameters() {
 			return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
@@ -403,6 +408,9 @@ func (p *Plan) String() string {
 			d += fmt.Sprintf(" shard %d", p.ShardDegree)
 		}
 		parts = append(parts, d)
+	}
+	if p.Order != "" {
+		parts = append(parts, "order "+string(p.Order))
 	}
 	if len(parts) == 0 {
 		return "one GPU"

@@ -26,7 +26,7 @@ type Fix map[string]string
 
 // fixable are the keys of a Fix.
 var fixable = []string{"tp", "sequence_parallel", "cp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
-	"bucket", "reshard_after_forward", "sync_every_micro_batch", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
+	"bucket", "reshard_after_forward", "sync_every_micro_batch", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
 
 // ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
 // train.micro_batch.
@@ -57,6 +57,8 @@ func ParseFix(text string) (Fix, error) {
 			if !slices.Contains(recomputations, ops.Recompute(value)) {
 				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
 			}
+		case "order":
+			err = new(strategies.Order).UnmarshalText([]byte(value))
 		case "recompute_method":
 			err = new(strategies.RecomputeMethod).UnmarshalText([]byte(value))
 		case "precision": // the recipe knows
@@ -283,10 +285,12 @@ func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, 
 						if n := s.Fix.counts("dp", nil); n != nil {
 							p.DP = n[0]
 						}
-						same = s.variants(same[:0], j, p, dp*c.cp > 1)
-						for _, n := range layers {
-							if !f(same, method, n) {
-								return
+						for _, p.Order = range s.orders(j, &p, dp) {
+							same = s.variants(same[:0], j, p, dp*c.cp > 1)
+							for _, n := range layers {
+								if !f(same, method, n) {
+									return
+								}
 							}
 						}
 					}
@@ -335,6 +339,31 @@ func shards(j *strategies.Job, kind strategies.DataParallel, ranks, tp int64) []
 	}
 	return out
 }
+
+// orders are the orders of ranks worth telling apart: the default, and pipeline before
+// data ranks where only one of the two has room beside the tensor ranks of a node. A
+// Fix may ask for others.
+func (s *Space) orders(j *strategies.Job, p *strategies.Plan, dp int64) []strategies.Order {
+	if v, ok := s.Fix["order"]; ok {
+		var o strategies.Order
+		_ = o.UnmarshalText([]byte(v)) // ParseFix has read it
+		return []strategies.Order{o}
+	}
+	experts := p.TP
+	if j.Model.MoE != nil {
+		experts = p.EP * p.ExpertTP
+	}
+	island := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
+	if p.PP == 1 || dp == 1 || experts != p.TP*p.CP || p.TP*p.CP >= island || j.GPUs <= island {
+		return defaultOrder
+	}
+	return bothOrders
+}
+
+var (
+	defaultOrder = []strategies.Order{""}
+	bothOrders   = []strategies.Order{"", strategies.TPPPDP}
+)
 
 // ways are the values of what no rule looks at: resharding, reducing after every
 // micro batch, bucket (0 is the framework's own).
