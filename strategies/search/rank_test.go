@@ -368,3 +368,46 @@ func TestRecomputeByLayers(t *testing.T) {
 		require.Equal(t, strategies.RecomputeUniform, x.Job.Train.RecomputeMethod)
 	}
 }
+
+// Another order of ranks is ranked only where it changes which of them share a node,
+// and a Fix may ask for any.
+func TestOrders(t *testing.T) {
+	for _, c := range []struct {
+		job  string
+		plan strategies.Plan
+		want int
+	}{
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2}, 2},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 8, CP: 1, PP: 2}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 2, PP: 2}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 1}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 8}", strategies.Plan{TP: 2, CP: 1, PP: 2}, 1},
+		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2, EP: 4, ExpertTP: 1}, 1},
+		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2, EP: 2, ExpertTP: 1}, 2},
+	} {
+		j := jobOf(t, c.job)
+		orders := new(Space).orders(j, &c.plan, j.GPUs/c.plan.TP/c.plan.CP/c.plan.PP)
+		require.Len(t, orders, c.want, "%s %v", c.job, &c.plan)
+		for _, o := range orders {
+			p := c.plan
+			p.Order = o
+			require.NoError(t, j.SetPlan(p), "what is offered is legal")
+		}
+	}
+	j := jobOf(t, "{model: llama2-13b, hardware: a100-80g-sxm, gpus: 16, train: {global_batch: 64}}")
+	r, err := Rank(t.Context(), j, Options{Space: Space{Fix: Fix{"tp": "2", "pp": "2", "recompute": "none"}}, Top: 30})
+	require.NoError(t, err)
+	seen := map[strategies.Order]bool{}
+	for _, x := range r.Plans {
+		seen[x.Job.Plan.Order] = true
+	}
+	require.Len(t, seen, 2)
+	fix, err := ParseFix("order=dp-tp-cp-ep-pp,tp=2,pp=2")
+	require.NoError(t, err)
+	why, err := Explain(t.Context(), r, fix)
+	require.NoError(t, err)
+	require.EqualValues(t, "dp-tp-cp-ep-pp", why.Best.Job.Plan.Order)
+	require.True(t, slices.ContainsFunc(why.Lost, func(x Term) bool { return x.Name == "exposed tp" && x.Lost() > 0 }), "tensor ranks in different nodes")
+	_, err = ParseFix("order=dp-tp")
+	require.ErrorContains(t, err, "is not an order of ranks")
+}
