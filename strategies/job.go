@@ -253,6 +253,9 @@ func (j *Job) SetPlan(p Plan) error {
 	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
+	if methods := j.Recipe.RecomputeMethods; t.RecomputeNumLayers != nil && t.RecomputeMethod == "" && len(methods) > 0 {
+		t.RecomputeMethod = RecomputeMethod(methods[0])
+	}
 	if err := t.complete(&p); err != nil {
 		return err
 	}

@@ -60,6 +60,8 @@ type Plan struct {
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
+
+	Order Order `yaml:"order" json:"order,omitempty"`
 }
 
 // Train is what one step computes.
@@ -74,6 +76,9 @@ type Train struct {
 	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
 	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"`
+
+	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first
+	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
 }
 
 // DTypes overrides single cells of the precision's table.
@@ -327,6 +332,12 @@ func (p *Plan) Check(s Shape) error {
 			return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
 		}
 	}
+	if err := p.checkRecompute(s); err != nil {
+		return err
+	}
+	if err := p.checkOrder(s); err != nil {
+		return err
+	}
 	if n := p.ShardDegree; n > 0 {
 		if !p.DataParallel.ShardsParameters() {
 			return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
@@ -402,6 +413,9 @@ func (p *Plan) String() string {
 			d += fmt.Sprintf(" shard %d", p.ShardDegree)
 		}
 		parts = append(parts, d)
+	}
+	if p.Order != "" {
+		parts = append(parts, "order "+string(p.Order))
 	}
 	if len(parts) == 0 {
 		return "one GPU"

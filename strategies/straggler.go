@@ -11,11 +11,11 @@ import (
 )
 
 // Straggler is a rank that is slower than the others. Ranks count tensor ranks
-// first, then context, data and pipeline ranks, as the groups are laid out.
+// first, then context, data and pipeline ranks, as the groups are laid out (plan.order).
 type Straggler struct {
 	Rank     int64   `yaml:"rank" json:"rank"`
 	Slowdown float64 `yaml:"slowdown" json:"slowdown,omitempty"` // time of its kernels over that of the others; 0 means 1
-	Link     float64 `yaml:"link" json:"link,omitempty"`         // time of the collectives it takes part in over that of the others; 0 means 1
+	Link     float64 `yaml:"link" json:"link,omitempty"`         // time of the collectives and transfers it takes part in over that of the others; 0 means 1
 }
 
 // Stragglers are written as a list, or as text: "rank=3,slowdown=1.3; rank=7,link=2".

@@ -77,7 +77,7 @@ func jobKey(j *strategies.Job) string {
 
 // layoutOf is a plan with the settings that change with it.
 func layoutOf(j *strategies.Job) string {
-	return fmt.Sprintf("%s, micro batch %d, recompute %s", &j.Plan, j.Train.MicroBatch, j.Train.Recompute)
+	return fmt.Sprintf("%s, micro batch %d, recompute %s", &j.Plan, j.Train.MicroBatch, j.Train.RecomputeText())
 }
 
 // distinct joins repeated measurements of a layout by their means.

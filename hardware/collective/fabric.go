@@ -140,6 +140,24 @@ func (f *Fabric) Group(ranks, stride int64) Group {
 	return g
 }
 
+// Grid is a group of so many rows of ranks: those of a row are a stride apart, and
+// the rows start so many GPUs from each other.
+func (f *Fabric) Grid(ranks, stride, rows, apart int64) Group {
+	if rows == 1 {
+		return f.Group(ranks, stride)
+	}
+	if ranks == 1 || apart == ranks*stride {
+		return f.Group(ranks*rows, min(stride, apart))
+	}
+	g := f.Group(ranks, stride)
+	if g.PerNode == ranks {
+		g.PerNode *= max(min(f.Island()/max(apart, 1), rows), 1)
+	}
+	g.Ranks *= rows
+	g.Sharing = f.siblings(g)
+	return g
+}
+
 // siblings is how many groups like g use the same adapters when all GPUs of an
 // island belong to one: 1 where there is an adapter for every GPU.
 func (f *Fabric) siblings(g Group) int64 {

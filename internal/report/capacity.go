@@ -109,7 +109,7 @@ func deadlinePlain(list []*capacity.Cluster) any {
 			r := t.Result
 			time, energy, step := float64(t.Time), float64(t.SiteEnergy), float64(r.StepTime)
 			x.GPUs, x.Nodes, x.Time, x.GPUHours, x.Cost, x.SiteEnergy, x.Goodput = &r.Job.GPUs, &c.Nodes, &time, &t.GPUHours, known(t.Cost), &energy, &t.Plan.Goodput
-			x.StepTime, x.Batch, x.MicroBatch, x.Recompute, x.Plan, x.TokensPerGPU = &step, &r.Job.Train.GlobalBatch, &r.Job.Train.MicroBatch, string(r.Job.Train.Recompute), &r.Job.Plan, &r.TokensPerSecond
+			x.StepTime, x.Batch, x.MicroBatch, x.Recompute, x.Plan, x.TokensPerGPU = &step, &r.Job.Train.GlobalBatch, &r.Job.Train.MicroBatch, r.Job.Train.RecomputeText(), &r.Job.Plan, &r.TokensPerSecond
 		}
 		out.Clusters = append(out.Clusters, x)
 	}

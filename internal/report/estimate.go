@@ -323,7 +323,7 @@ func waitingFields(r *estimate.Result) fields {
 func settings(j *strategies.Job) string {
 	s := fmt.Sprintf("%s, micro batch %d", j.Plan.String(), j.Train.MicroBatch)
 	if j.Train.Recompute != "none" {
-		s += ", " + string(j.Train.Recompute) + " recomputation"
+		s += ", " + j.Train.RecomputeText() + " recomputation"
 	}
 	return s
 }
@@ -369,9 +369,22 @@ func jobFields(j *strategies.Job) fields {
 		{"Runtime", fmt.Sprintf("%s, %s attention", j.Runtime.Recipe, j.Runtime.Attention)},
 		{"Batch", batchText(j)},
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
-		{"Recompute", string(t.Recompute)},
+		{"Recompute", recomputeText(t)},
 	}
 	return f
+}
+
+// recomputeText is what is computed again in the backward pass.
+func recomputeText(t *strategies.Train) string {
+	switch r := t.Recomputed(); r.Method {
+	case strategies.RecomputeBlock:
+		return fmt.Sprintf("full, of the first %s of each pipeline stage (block)", plural(int(r.Layers), "layer"))
+	case strategies.RecomputeEvery:
+		return fmt.Sprintf("full, of one layer in %d of each pipeline stage (every)", r.Layers)
+	case strategies.RecomputeUniform:
+		return fmt.Sprintf("full, %s at a time (uniform)", plural(int(r.Layers), "layer"))
+	}
+	return string(t.Recompute)
 }
 
 func hardwareText(j *strategies.Job) string {

@@ -39,6 +39,10 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("precision", t.Precision)
 	add("optimizer", t.Optimizer)
 	add("recompute", string(t.Recompute))
+	if r := t.Recomputed(); r.Method != "" {
+		add("recompute_method", string(r.Method))
+		count("recompute_num_layers", r.Layers)
+	}
 	value("step_time_s", float64(r.StepTime))
 	value("step_time_low_s", float64(r.Low))
 	value("step_time_high_s", float64(r.High))

@@ -130,6 +130,8 @@ type plainCandidate struct {
 	MicroBatch   int64           `json:"micro_batch"`
 	Accumulation int64           `json:"grad_accumulation"`
 	Recompute    string          `json:"recompute"`
+	Method       string          `json:"recompute_method,omitempty"`
+	Layers       *int64          `json:"recompute_num_layers,omitempty"`
 	GPUs         int64           `json:"gpus"`
 	StepTime     float64         `json:"step_time_s"`
 	TokensPerGPU float64         `json:"tokens_per_s_per_gpu"`
@@ -196,7 +198,7 @@ func known(v float64) *float64 {
 
 func plainOf(c *search.Candidate) plainCandidate {
 	j, r := c.Job, c.Result
-	return plainCandidate{j.Plan, j.Train.MicroBatch, j.Train.GradAccumulation, string(j.Train.Recompute), j.GPUs,
+	return plainCandidate{j.Plan, j.Train.MicroBatch, j.Train.GradAccumulation, string(j.Train.Recompute), string(j.Train.RecomputeMethod), j.Train.RecomputeNumLayers, j.GPUs,
 		float64(r.StepTime), r.TokensPerSecond, r.MFU, float64(r.Memory.DeviceUsed)}
 }
 

@@ -150,7 +150,7 @@ func (p *Plans) planGrid() *grid {
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		q, t := &x.Job.Plan, &x.Job.Train
-		precision, tp, recompute, shard, best, batch := "-", integer(q.TP), string(t.Recompute), "-", "-", "-"
+		precision, tp, recompute, shard, best, batch := "-", integer(q.TP), t.RecomputeText(), "-", "-", "-"
 		if p.mixed() {
 			batch = integer(t.GlobalBatch)
 		}

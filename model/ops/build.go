@@ -1,6 +1,9 @@
 package ops
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
@@ -11,15 +14,25 @@ func Build(c Config) *Model {
 	m := &Model{}
 	params := c.Spec.Tensors()
 	m.Embedding = buildEmbedding(c, params.Embedding)
-	kinds := map[model.LayerKind]int{}
-	m.Layers = make([]int, c.Spec.Layers)
+	together := int(max(c.Together, 1))
+	kept := c
+	kept.Recompute = NoRecompute
+	var known [][]model.LayerKind
+	m.Layers = make([]int, int(c.Spec.Layers)/together)
 	for i := range m.Layers {
-		kind := c.Spec.Kind(int64(i))
-		k, ok := kinds[kind]
-		if !ok {
+		kinds := make([]model.LayerKind, together)
+		for n := range kinds {
+			kinds[n] = c.Spec.Kind(int64(i*together + n))
+		}
+		k := slices.IndexFunc(known, func(x []model.LayerKind) bool { return slices.Equal(x, kinds) })
+		if k < 0 {
 			k = len(m.Kinds)
-			kinds[kind] = k
-			m.Kinds = append(m.Kinds, buildLayer(c, kind, params.Layer(kind)))
+			known = append(known, kinds)
+			m.Kinds = append(m.Kinds, buildLayers(c, kinds, params))
+			if c.Partly {
+				m.Kinds[k].Name = "recomputed " + m.Kinds[k].Name
+				m.Kept = append(m.Kept, buildLayers(kept, kinds, params))
+			}
 		}
 		m.Layers[i] = k
 	}
@@ -243,14 +256,31 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 	return u
 }
 
-func buildLayer(c Config, kind model.LayerKind, tensors []model.Tensor) Unit {
+// buildLayers builds one layer, or several that are recomputed together.
+func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Unit {
 	if c.LayerRecipe != nil {
 		c.Recipe = c.LayerRecipe
 	}
-	b := newBuilder(c, tensors)
+	b := newBuilder(c, tensors.Layer(kinds[0]))
+	roles := []map[model.Role]int{b.roles} // by layer
+	for _, kind := range kinds[1:] {
+		next := newBuilder(c, tensors.Layer(kind))
+		for r := range next.roles {
+			next.roles[r] += len(b.params)
+		}
+		roles = append(roles, next.roles)
+		b.params = append(b.params, next.params...)
+	}
 	batch, seq, width := b.hiddenDims()
 	x := b.t.Input(b.hidden, true, batch, seq, width)
-	run := func(ins []*tape.Tensor) *tape.Tensor { return b.layer(ins[0], kind) }
+	run := func(ins []*tape.Tensor) *tape.Tensor {
+		y := b.t.Hold(ins[0])
+		for i, kind := range kinds {
+			b.roles = roles[i]
+			y = b.give(y, b.layer(y, kind))
+		}
+		return y
+	}
 	var y *tape.Tensor
 	b.t.Call()
 	switch {
@@ -263,13 +293,18 @@ func buildLayer(c Config, kind model.LayerKind, tensors []model.Tensor) Unit {
 	}
 	b.t.Release(x)
 	name := "layer"
-	if kind.MoE {
+	if kinds[0].MoE {
 		name = "moe layer"
 	}
-	if kind.Windowed {
+	if kinds[0].Windowed {
 		name = "windowed " + name
 	}
-	return b.finish(name, x, y)
+	if n := len(kinds); n > 1 {
+		name = fmt.Sprintf("%d layers from %s", n, name)
+	}
+	u := b.finish(name, x, y)
+	u.Layers = int64(len(kinds))
+	return u
 }
 
 // layer runs one decoder layer on x, which it borrows.

@@ -37,6 +37,8 @@ type Config struct {
 	MicroBatch  int64 // sequences
 	Sequence    int64 // tokens of a sequence, before context parallelism cuts it
 	Recompute   Recompute
+	Partly      bool    // some layers are recomputed and others not: Model.Kept
+	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 }
@@ -64,6 +66,7 @@ type Param struct {
 // Unit is a stretch of the model with its ops: the embedding, a layer, the head.
 type Unit struct {
 	Name     string
+	Layers   int64 // of the model that it holds: more than one where they are recomputed together
 	Forward  tape.Section
 	Backward tape.Section
 	Params   []Param
@@ -80,7 +83,8 @@ type Unit struct {
 // range of its layers and, at the ends, embedding and head.
 type Model struct {
 	Embedding Unit
-	Kinds     []Unit // one per distinct kind of layer
+	Kinds     []Unit // one per distinct kind of layer, or of layers that are recomputed together
+	Kept      []Unit // the same without recomputation, where only some layers are recomputed
 	Layers    []int  // kind of each layer, an index into Kinds
 	Head      Unit
 }

@@ -33,11 +33,13 @@ func build(j *strategies.Job) (m *ops.Model, err error) {
 
 // config is what the ops of one rank depend on.
 func config(j *strategies.Job) ops.Config {
+	some := j.Train.Recomputed()
 	return ops.Config{
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: j.Precision, Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			DTensor: j.Recipe.Structure.DTensor},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
+		Partly: some.Partly(), Together: some.Together(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
 	}
 }

@@ -45,7 +45,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	p, s := &e.p, &e.sim
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan)
+	l := m.layout(s.own.plan, j.Train.Recomputed())
 	e.simulate(m, l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
@@ -98,7 +98,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	}
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan)
+	l := m.layout(s.own.plan, j.Train.Recomputed())
 	var out Score
 	timed := func() {
 		e.simulate(m, l, Options{})
@@ -148,7 +148,7 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 	c := config(j)
 	for i := len(e.known) - 1; i >= 0; i-- {
-		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.link == e.p.link() {
+		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.link == e.p.link() && m.groups == e.p.inLayers() {
 			copy(e.known[i:], e.known[i+1:])
 			e.known[len(e.known)-1] = m
 			return m, nil

@@ -50,6 +50,10 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 	}
 	j, err := base.With("", pick("micro batch", 1, 2, 4), rapid.SampledFrom([]ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}).Draw(t, "recompute"))
 	require.NoError(t, err)
+	if methods := j.Recipe.RecomputeMethods; j.Given.Recompute == ops.FullRecompute && len(methods) > 0 && rapid.Bool().Draw(t, "by layers") {
+		n := pick("layers", 1, 2, 3, 4)
+		j.Given.RecomputeNumLayers, j.Given.RecomputeMethod = &n, strategies.RecomputeMethod(rapid.SampledFrom(methods).Draw(t, "method"))
+	}
 	if err := j.SetPlan(p); err != nil {
 		t.Skip(err)
 	}

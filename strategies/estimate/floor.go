@@ -83,6 +83,9 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 	}
 	f := e.p.footprint()
 	for k := range m.units[1 : len(m.units)-1] {
+		if l.counts[k+1] == 0 {
+			continue
+		}
 		// What one more layer of the kind keeps; the first may hold its input in
 		// common with what is before it.
 		one, two := m.chunk(false, []int{k}, false).measure(&f), m.chunk(false, []int{k, k}, false).measure(&f)
@@ -104,12 +107,12 @@ func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, 
 		return nil, nil, nil, err
 	}
 	if j.Plan.PP <= 1 {
-		return m, m.layout(nil), nil, nil
+		return m, m.layout(nil, j.Train.Recomputed()), nil, nil
 	}
 	info, err := pipeline.Lookup(j.Plan.PipelineSchedule(j.Recipe))
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages)}
-	return m, m.layout(&e.outline), &e.outline, nil
+	return m, m.layout(&e.outline, j.Train.Recomputed()), &e.outline, nil
 }

@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
@@ -14,8 +16,10 @@ type priced struct {
 	config  ops.Config
 	pace    units.Seconds // of the prices of kernels
 	link    units.Seconds // of those of collectives
-	units   []*unit       // embedding, kinds of layers, head
-	layers  []int         // by layer, its unit
+	groups  inLayers      // of the same
+	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head
+	kinds   int           // of layers
+	layers  []int         // by layer, its kind
 	ratio   float64       // clock of the prices
 	chunks  map[string]*chunk
 	layouts map[layoutKey]*layout
@@ -33,8 +37,9 @@ type chunk struct {
 	dense, expert int64
 	tensors       int
 
-	passes passes
-	memory measured
+	passes  passes
+	memory  measured
+	reduced gradients
 }
 
 // layout says which chunk stands where in a pipeline.
@@ -46,16 +51,20 @@ type layout struct {
 }
 
 type layoutKey struct {
+	recomputed       strategies.Recomputed
 	placement        pipeline.Placement
 	copies, pp, each int
 }
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, link: p.link(), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))
+	}
+	for i := range m.Kept {
+		out.units = append(out.units, p.unit(&m.Kept[i]))
 	}
 	out.units = append(out.units, p.unit(&m.Head))
 	return out
@@ -74,10 +83,10 @@ func (m *priced) clock(p *pricer) {
 }
 
 // layout cuts the model for a plan; schedule is nil without pipeline.
-func (m *priced) layout(schedule *pipeline.Plan) *layout {
-	key := layoutKey{copies: 1, pp: 1, each: 1}
+func (m *priced) layout(schedule *pipeline.Plan, r strategies.Recomputed) *layout {
+	key := layoutKey{recomputed: r, copies: 1, pp: 1, each: 1}
 	if schedule != nil {
-		key = layoutKey{schedule.Placement, schedule.Copies, schedule.Ranks, schedule.Chunks}
+		key = layoutKey{r, schedule.Placement, schedule.Copies, schedule.Ranks, schedule.Chunks}
 	}
 	if l := m.layouts[key]; l != nil {
 		return l
@@ -85,13 +94,16 @@ func (m *priced) layout(schedule *pipeline.Plan) *layout {
 	stages := key.pp * key.each / key.copies
 	l := &layout{units: m.units, counts: make([]float64, len(m.units))}
 	l.counts[0], l.counts[len(m.units)-1] = 1, 1
-	for _, k := range m.layers {
-		l.counts[k+1]++
-	}
 	parts := make([][]int, stages) // layers of each stage
 	at := 0
 	for i, n := range strategies.Split(int64(len(m.layers)), int64(stages)) {
-		parts[i] = m.layers[at : at+int(n)]
+		parts[i] = slices.Clone(m.layers[at : at+int(n)])
+		for k := range parts[i] {
+			if !r.Of(int64(k)) {
+				parts[i][k] += m.kinds
+			}
+			l.counts[parts[i][k]+1]++
+		}
 		at += int(n)
 	}
 	for i, layers := range parts {

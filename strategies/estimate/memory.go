@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -170,6 +171,9 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 	u.capacity = Capacity(p.job)
 }
 
+// allocators keep their memory from estimate to estimate.
+var allocators = sync.Pool{New: func() any { return allocator.New(allocator.Options{}) }}
+
 // wholeStep walks the step of a rank that holds the whole model, with the caching
 // allocator.
 func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) memory.Peak {
@@ -189,7 +193,10 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 			step.Buckets = append(step.Buckets, q.sizes...)
 		}
 	}
-	key.peak = memory.Measure(&step, allocator.New(allocator.Options{}))
+	a := allocators.Get().(*allocator.Allocator)
+	a.Reset()
+	key.peak = memory.Measure(&step, a)
+	allocators.Put(a)
 	if !record {
 		if len(c.memory.peaks) >= mostPeaks {
 			c.memory.peaks = c.memory.peaks[:0]

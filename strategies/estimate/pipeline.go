@@ -23,6 +23,7 @@ type pipelineRun struct {
 	worst  int
 	counts []*tally // by rank, when recorded
 	bare   pipeline.Buffer
+	hops   []units.Seconds
 }
 
 // path is the critical path of a schedule, with what it follows from.
@@ -31,6 +32,7 @@ type path struct {
 	layout  *layout
 	ratio   float64
 	hop     units.Seconds
+	hops    []units.Seconds // between each two ranks, where they differ
 	lags    []lag
 	collect units.Seconds // of received pieces, by the tensor ranks
 
@@ -69,8 +71,10 @@ func (s *simulation) runPipeline() {
 	if p.ratio < 1 {
 		r.path = &r.paths[1]
 	}
-	if x := r.path; x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
+	r.hops = p.hops(r.hops[:0], hop, bytes)
+	if x := r.path; !slices.Equal(x.hops, r.hops) || x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
 		x.plan, x.layout, x.ratio, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.ratio, hop, collect, p.lags, bytes
+		x.hops = append(x.hops[:0], r.hops...)
 		x.run(p)
 	}
 	// The gradients of a stage are reduced in its last backward pass; what that
@@ -113,7 +117,7 @@ func (x *path) run(p *pricer) {
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
-	x.times.Hop, x.times.Beside = x.hop, nil
+	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
 	n := units.Seconds(j.Train.GradAccumulation) / units.Seconds(plan.Copies)
 	for stage := range stages {
 		rank, c := plan.Where(stage)
@@ -279,6 +283,33 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	return p.comm(collective.SendRecv, ppGroup, bytes), gather, bytes
 }
 
+// hops appends the times of transfers between each two pipeline ranks, where these
+// differ: a slow link slows the transfers that cross it, and an order that counts
+// something after pipeline ranks may have some of them share a node.
+func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes) []units.Seconds {
+	l, island := &p.job.Plan, p.fabric.Island()
+	apart := l.Strides().PP
+	differ := l.Order != "" && apart < island && apart*l.PP > island
+	slow := slices.ContainsFunc(p.lags, func(l lag) bool { return l.link > 1 })
+	if !differ && !slow {
+		return out
+	}
+	across := hop
+	if differ {
+		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))
+	}
+	for a := range l.PP {
+		for b := range l.PP {
+			t := hop
+			if a*apart/island != b*apart/island {
+				t = across
+			}
+			out = append(out, t*max(p.lag(int(a)).link, p.lag(int(b)).link))
+		}
+	}
+	return out
+}
+
 // ends times what a rank does after its last action.
 func (r *pipelineRun) ends(rank int) {
 	p, sim, st := r.s.p, &r.s.sim, &r.s.step
@@ -375,7 +406,9 @@ func (r *pipelineRun) fill(out *Result) {
 		st := Stage{Rank: rank, Busy: x.result.Busy[rank], Bubble: x.result.Bubble[rank]}
 		for c := range r.plan.Chunks {
 			ch := r.s.layout.stage(r.plan, rank, c)
-			st.Layers += int64(len(ch.layers))
+			for _, u := range ch.layers {
+				st.Layers += u.Layers
+			}
 			st.Params += ch.dense + ch.expert
 			stage := r.plan.Stage(rank, c)
 			st.Forward += x.times.F[stage]
@@ -388,6 +421,6 @@ func (r *pipelineRun) fill(out *Result) {
 // withoutTransfers is when a rank would finish if transfers took no time.
 func (r *pipelineRun) withoutTransfers(rank int) units.Seconds {
 	t := r.path.times
-	t.Hop = 0
+	t.Hop, t.Hops = 0, nil
 	return r.plan.Run(t, &r.bare).Finish[rank]
 }

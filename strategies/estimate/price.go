@@ -47,6 +47,7 @@ type pricer struct {
 	job    *strategies.Job
 	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
+	issue  units.Seconds // host cost of a collective of data parallelism
 	groups [numGroups]collective.Group
 	ratio  float64       // SM clock over its maximum
 	rounds int           // of the search for it
@@ -66,6 +67,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
+	p.issue = p.host.Primitives["collective"] * p.speed
 	p.lags, p.pace = lagsOf(j), 1
 	if j.GPUs > 1 {
 		p.pace = units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
@@ -84,30 +86,41 @@ func (p *pricer) lag(rank int) lag {
 	return p.lags[rank]
 }
 
-// placeGroups lays the parallel groups on the machine in Megatron's order: tensor
-// ranks next to each other, then context, then data, then pipeline; expert ranks run over
-// tensor, context and data, those that share an expert's matrices next to each other.
+// placeGroups lays the parallel groups on the machine in the plan's order.
 func (p *pricer) placeGroups() {
 	l, g := &p.job.Plan, &p.groups
-	g[tpGroup] = p.fabric.Group(l.TP, 1)
-	g[cpGroup] = p.fabric.Group(l.CP, l.TP)
-	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, 1)
-	g[epGroup] = p.fabric.Group(l.EP, l.ExpertTP)
+	at := l.Strides()
+	g[tpGroup] = p.fabric.Group(l.TP, at.TP)
+	g[cpGroup] = p.fabric.Group(l.CP, at.CP)
+	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, at.ExpertTP)
+	g[epGroup] = p.fabric.Group(l.EP, at.EP)
 	dp := l.DP * l.CP // context ranks hold the same parameters
 	shard := min(l.Shard(), dp)
-	g[dpGroup] = p.fabric.Group(dp, l.TP)
-	g[shardGroup] = p.fabric.Group(shard, l.TP)
-	g[replicaGroup] = p.fabric.Group(dp/shard, l.TP*shard)
-	g[ppGroup] = p.fabric.Group(min(l.PP, 2), l.TP*dp)
-	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
-	edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
-	stride := l.EP * l.ExpertTP
-	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
-		edp, stride = dp, l.TP
+	inner := at.CP // of the two, where there are both
+	if l.CP == 1 || l.DP > 1 && at.DP < at.CP {
+		inner = at.DP
+		g[dpGroup] = p.fabric.Grid(l.DP, at.DP, l.CP, at.CP)
+	} else {
+		g[dpGroup] = p.fabric.Grid(l.CP, at.CP, l.DP, at.DP)
 	}
-	g[expertDPGroup] = p.fabric.Group(edp, stride)
-	g[expertShardGroup] = p.fabric.Group(min(shard, edp), stride)
+	if g[shardGroup], g[replicaGroup] = g[dpGroup], p.fabric.Group(1, 1); shard < dp {
+		g[shardGroup], g[replicaGroup] = p.fabric.Group(shard, inner), p.fabric.Group(dp/shard, inner*shard)
+	}
+	g[ppGroup] = p.fabric.Group(min(l.PP, 2), at.PP)
+	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
+	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
+		g[expertDPGroup], g[expertShardGroup] = g[dpGroup], g[shardGroup]
+		return
+	}
+	edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
+	g[expertDPGroup] = p.fabric.Group(edp, at.ExpertDP)
+	g[expertShardGroup] = p.fabric.Group(min(shard, edp), at.ExpertDP)
 }
+
+// inLayers are the groups whose collectives belong to the units of a model.
+type inLayers [expertTPGroup + 1]collective.Group
+
+func (p *pricer) inLayers() inLayers { return inLayers(p.groups[:expertTPGroup+1]) }
 
 // comm is the time of a collective alone. It counts the call.
 func (p *pricer) comm(op collective.Op, g group, bytes units.Bytes) units.Seconds {

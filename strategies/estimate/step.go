@@ -201,7 +201,7 @@ func sum(prim string, b units.Bytes) tape.Op {
 type buckets struct {
 	s      *step
 	queues [2]queue // dense gradients and those of experts
-	at     []int    // by unit of the list: its first gradient, in the order they become ready
+	at     []int    // of the chunk
 	i      int      // gradients of this pass so far
 	tasks  []timeline.Task
 	op     collective.Op
@@ -212,7 +212,7 @@ type buckets struct {
 type queue struct {
 	group  group
 	on     bool          // there is somebody to reduce with
-	grads  []units.Bytes // by gradient, in the order they become ready
+	grads  []units.Bytes // of the chunk
 	closes []bool        // by gradient: it is the last of its bucket
 	sizes  []units.Bytes // by bucket
 	next   int           // bucket
@@ -225,13 +225,38 @@ func (b *buckets) begin(s *step) {
 		b.op = collective.ReduceScatter
 	}
 	b.copies = !r.Structure.MainGradients
-	dense, experts := &b.queues[0], &b.queues[1]
-	dense.grads, experts.grads = dense.grads[:0], experts.grads[:0]
-	b.at = append(b.at[:0], make([]int, len(s.list))...)
-	reduce := s.job.Precision.Reduce.Size() / s.gradElement()
+	if s.chunk.reduced.at == nil {
+		s.chunk.reduced = s.gradients()
+	}
+	b.at = s.chunk.reduced.at
+	limit := plan.Bucket
+	first := limit
+	if limit == 0 {
+		limit, first = s.defaultBucket()
+	}
+	for k := range b.queues {
+		q := &b.queues[k]
+		q.group, q.grads, q.next = [2]group{dpGroup, expertDPGroup}[k], s.chunk.reduced.bytes[k], 0
+		q.closes, q.sizes = q.closes[:0], q.sizes[:0]
+		if q.on = s.p.groups[q.group].Ranks > 1; q.on {
+			q.closes, q.sizes = dataparallel.AppendBuckets(q.closes, q.sizes, q.grads, first, limit)
+		}
+	}
+}
+
+// gradients are those of a chunk as they are reduced.
+type gradients struct {
+	at    []int            // by unit of the list: its first gradient, in the order they become ready
+	bytes [2][]units.Bytes // by gradient in that order: of dense parameters, and of experts
+}
+
+func (s *step) gradients() gradients {
+	var dense, experts []units.Bytes
+	at := make([]int, len(s.list))
+	reduce := s.job.Precision.Reduce.Size() / s.gradSize()
 	for j := len(s.list) - 1; j >= 0; j-- {
 		u := s.list[j]
-		b.at[j] = len(dense.grads)
+		at[j] = len(dense)
 		for _, g := range u.backward.grads {
 			size := g.Bytes
 			if u == s.chunk.head && s.job.Model.Tied && s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
@@ -241,22 +266,10 @@ func (b *buckets) begin(s *step) {
 			if u.Params[g.Param].Split == model.ExpertSplit {
 				d, e = 0, d
 			}
-			dense.grads, experts.grads = append(dense.grads, d), append(experts.grads, e)
+			dense, experts = append(dense, d), append(experts, e)
 		}
 	}
-	limit := plan.Bucket
-	first := limit
-	if limit == 0 {
-		limit, first = s.defaultBucket()
-	}
-	for k := range b.queues {
-		q := &b.queues[k]
-		q.group, q.next = [2]group{dpGroup, expertDPGroup}[k], 0
-		q.closes, q.sizes = q.closes[:0], q.sizes[:0]
-		if q.on = s.p.groups[q.group].Ranks > 1; q.on {
-			q.closes, q.sizes = dataparallel.AppendBuckets(q.closes, q.sizes, q.grads, first, limit)
-		}
-	}
+	return gradients{at, [2][]units.Bytes{dense, experts}}
 }
 
 // equal returns how many units from j on are one kind with the one before and
@@ -337,9 +350,6 @@ func (b *buckets) skip(j, n int) {
 	b.i += n * grads
 }
 
-// gradElement is the bytes of a gradient element as the units' sections hold it.
-func (s *step) gradElement() units.Bytes { return s.gradSize() }
-
 func (s *step) defaultBucket() (limit, first units.Bytes) {
 	if r := s.job.Recipe.Overlap.Bucket; r > 0 {
 		return r, r
@@ -399,7 +409,7 @@ func (b *buckets) launch(q *queue) {
 	s := b.s
 	size := q.sizes[q.next]
 	q.next++
-	s.sim.Host += float64(s.p.host.Primitives["collective"] * s.p.speed)
+	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size)
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
 }

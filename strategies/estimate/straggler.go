@@ -13,8 +13,7 @@ import (
 // slowest sets the pace of all. Both are 1 where nobody is slow.
 type lag struct{ compute, link units.Seconds }
 
-// lagsOf returns the lag of every pipeline rank, nil where nobody is slow: pipeline
-// ranks lie outermost.
+// lagsOf returns the lag of every pipeline rank, nil where nobody is slow.
 func lagsOf(j *strategies.Job) []lag {
 	if len(j.Runtime.Stragglers) == 0 {
 		return nil
@@ -23,9 +22,9 @@ func lagsOf(j *strategies.Job) []lag {
 	for i := range out {
 		out[i] = lag{1, 1}
 	}
-	inner := max(j.GPUs/int64(len(out)), 1)
+	apart := j.Plan.Strides().PP
 	for _, s := range j.Runtime.Stragglers {
-		l := &out[min(s.Rank/inner, int64(len(out)-1))]
+		l := &out[s.Rank/apart%int64(len(out))]
 		l.compute, l.link = max(l.compute, units.Seconds(s.Slowdown)), max(l.link, units.Seconds(s.Link))
 	}
 	return out

@@ -86,3 +86,29 @@ func TestExpectedMaximum(t *testing.T) {
 		last = more
 	}
 }
+
+// A slow link slows the pipeline transfers that cross it, and those alone: the step
+// waits for them where nothing hides them, and for no more than if all were slow.
+func TestSlowTransfers(t *testing.T) {
+	at := func(link string) *Result {
+		return predicted(t, fmt.Sprintf(`{model: llama2-7b, hardware: a100-80g-sxm, gpus: 32, runtime: {recipe: megatron-deepspeed%s}, plan: {pp: 4}, train: {sequence_length: 2048, micro_batch: 4, grad_accumulation: 4}}`, link))
+	}
+	healthy, slow := at(""), at(`, stragglers: [{rank: 9, link: 20}]`) // rank 9 of 8 in each of 4 stages
+	require.Greater(t, slow.Exposed["pp"], healthy.Exposed["pp"])
+	require.Greater(t, slow.StepTime, healthy.StepTime)
+	all := at(`, stragglers: [{rank: 1, link: 20}, {rank: 9, link: 20}, {rank: 17, link: 20}, {rank: 25, link: 20}]`)
+	require.Greater(t, all.StepTime, slow.StepTime)
+
+	j := mustParse(t, `{model: llama2-7b, hardware: a100-80g-sxm, gpus: 32, runtime: {recipe: megatron-deepspeed, stragglers: [{rank: 9, link: 20}]}, plan: {pp: 4}}`)
+	var e Evaluator
+	_, err := e.prepare(j)
+	require.NoError(t, err)
+	hop, _, bytes := e.p.hop()
+	for i, h := range e.p.hops(nil, hop, bytes) {
+		want := hop
+		if i/4 == 1 || i%4 == 1 {
+			want = 20 * hop
+		}
+		require.Equal(t, want, h, "ranks %d and %d", i/4, i%4)
+	}
+}

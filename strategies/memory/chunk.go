@@ -28,7 +28,8 @@ func MeasureChunk(s *Step) Chunk {
 		start := w.t.now
 		w.t.peak = start
 		run()
-		c.at[k], c.moment[k] = w.t.at, w.t.moment
+		w.t.settle()
+		c.at[k], c.moment[k] = w.t.at, w.label(w.t.moment)
 		return w.t.peak - start
 	}
 	c.Forward = pass(0, w.forward)
@@ -38,6 +39,7 @@ func MeasureChunk(s *Step) Chunk {
 	w.base = w.width * len(w.Units)
 	w.forward()
 	c.Later = pass(2, func() { w.backward(false, true) })
+	w.release()
 	return c
 }
 

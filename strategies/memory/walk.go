@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -124,29 +125,47 @@ type Point struct {
 	By        Bytes
 }
 
+// moment is a pass over a unit.
+type moment struct {
+	unit int
+	pass pass
+}
+
+type pass uint8
+
+const (
+	between pass = iota // steps
+	forward
+	backward
+	optimizer
+)
+
 // tracker follows allocations.
 type tracker struct {
-	now, peak units.Bytes
-	by, at    Bytes
-	moment    string
-	current   string
+	now, peak    units.Bytes
+	by, at       Bytes
+	moment, here moment
+	rising       bool // what is there now is the peak, which settle has not noted yet
 
 	alloc  *allocator.Allocator
 	blocks []slot
 	points []Point
+	label  string // of the next point, with record
 	record bool
 }
 
 type slot struct {
 	bytes units.Bytes
-	class Class
 	block allocator.Block
+	class Class
 	live  bool
 }
 
-func (t *tracker) grow(n int) {
-	if more := n - len(t.blocks); more > 0 {
-		t.blocks = append(t.blocks, make([]slot, more)...)
+// settle notes of which classes the peak is, and when. It comes before anything but
+// a further allocation.
+func (t *tracker) settle() {
+	if t.rising {
+		t.at, t.moment, t.rising = t.by, t.here, false
 	}
 }
 
@@ -157,21 +176,20 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	if b <= 0 {
 		return
 	}
-	t.grow(id + 1)
-	s := slot{bytes: b, class: c, live: true}
+	s := &t.blocks[id]
+	s.bytes, s.class, s.live = b, c, true
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
 	}
-	t.blocks[id] = s
 	t.now += b
 	t.by[c] += b
 	if t.now > t.peak {
-		t.peak, t.at, t.moment = t.now, t.by, t.current
+		t.peak, t.rising = t.now, true
 	}
 	if t.record {
 		n := len(t.points)
-		if n == 0 || t.points[n-1].Label != t.current {
-			t.points = append(t.points, Point{Label: t.current})
+		if n == 0 || t.points[n-1].Label != t.label {
+			t.points = append(t.points, Point{Label: t.label})
 			n++
 		}
 		if p := &t.points[n-1]; t.now > p.Allocated {
@@ -184,6 +202,7 @@ func (t *tracker) free(id int) {
 	if id >= len(t.blocks) || !t.blocks[id].live {
 		return
 	}
+	t.settle()
 	s := &t.blocks[id]
 	s.live = false
 	t.now -= s.bytes
@@ -195,7 +214,6 @@ func (t *tracker) free(id int) {
 
 // move hands a block to another id.
 func (t *tracker) move(from, to int) {
-	t.grow(max(from, to) + 1)
 	t.blocks[to] = t.blocks[from]
 	t.blocks[from] = slot{}
 }
@@ -203,6 +221,7 @@ func (t *tracker) move(from, to int) {
 // reclass changes what a live block counts as.
 func (t *tracker) reclass(id int, c Class) {
 	if id < len(t.blocks) && t.blocks[id].live {
+		t.settle()
 		s := &t.blocks[id]
 		t.by[s.class] -= s.bytes
 		t.by[c] += s.bytes
@@ -248,7 +267,9 @@ func Measure(s *Step, alloc *allocator.Allocator) Peak {
 		w.rebuild()
 	}
 	w.step()
-	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.t.moment, Points: w.t.points}
+	w.t.settle()
+	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.label(w.t.moment), Points: w.t.points}
+	w.release()
 	if alloc != nil {
 		p.Reserved = alloc.PeakReserved()
 	}
@@ -283,10 +304,10 @@ func newWalker(s *Step, alloc *allocator.Allocator) *walker {
 		w.params[last], w.shards[last] = 0, 0
 	}
 	w.extra = 2 * w.width * len(s.Units)
-	w.t.grow(w.extra + perUnit*len(s.Units) + int(NumClasses))
-	w.t.alloc = alloc
-	w.t.current, w.t.record = "between steps", s.Record
 	w.next = w.extra + perUnit*len(s.Units)
+	w.table(w.next + w.kept())
+	w.t.alloc, w.t.record = alloc, s.Record
+	w.enter(0, between)
 	for c, b := range s.Static { // what lives between steps
 		switch each := alloc != nil && s.Dense.Tensors > 0; {
 		case each && Class(c) == Parameters:
@@ -355,7 +376,8 @@ func (w *walker) step() {
 		w.forward()
 		w.backward(i == 0, sync)
 	}
-	w.t.current, w.base = "optimizer", 0
+	w.enter(0, optimizer)
+	w.base = 0
 	if w.warm && w.Dense.Tensors > 0 {
 		w.perParameter(OptimizerStates)
 	}
@@ -375,13 +397,59 @@ func (w *walker) step() {
 	}
 }
 
-// label names a pass over a unit; layers are numbered where each is told apart.
-func (w *walker) label(i int, pass string) string {
-	name := w.Units[i].Name
-	if w.Record && i > 0 && i < len(w.Units)-1 {
-		name = fmt.Sprintf("%s %d", name, i)
+// enter begins a pass over a unit.
+func (w *walker) enter(unit int, p pass) {
+	w.t.settle()
+	if w.t.here = (moment{unit, p}); w.t.record {
+		w.t.label = w.label(w.t.here)
 	}
-	return name + pass
+}
+
+// label names a pass over a unit; layers are numbered where each is told apart.
+func (w *walker) label(m moment) string {
+	if m.pass == between {
+		return "between steps"
+	}
+	if m.pass == optimizer {
+		return "optimizer"
+	}
+	name := w.Units[m.unit].Name
+	if w.Record && m.unit > 0 && m.unit < len(w.Units)-1 {
+		name = fmt.Sprintf("%s %d", name, m.unit)
+	}
+	if m.pass == forward {
+		return name + " forward"
+	}
+	return name + " backward"
+}
+
+// tables are the blocks of walkers that are done.
+var tables sync.Pool
+
+// table gives the walker n empty blocks.
+func (w *walker) table(n int) {
+	if t, _ := tables.Get().(*[]slot); t != nil && cap(*t) >= n {
+		w.t.blocks = (*t)[:n]
+		clear(w.t.blocks)
+		return
+	}
+	w.t.blocks = make([]slot, n)
+}
+
+// release gives the blocks of a walker that is done to the next.
+func (w *walker) release() {
+	blocks := w.t.blocks
+	w.t.blocks = nil
+	tables.Put(&blocks)
+}
+
+// kept is the most that keep is called in a walk.
+func (w *walker) kept() int {
+	n := int(NumClasses) + len(w.Buckets)
+	for _, u := range w.Units {
+		n += len(u.Params) * (1 + max(w.Dense.Tensors, w.Expert.Tensors))
+	}
+	return n
 }
 
 func (w *walker) id(unit int, store int32) int { return w.base + unit*w.width + int(store) }
@@ -404,7 +472,7 @@ func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
 
 func (w *walker) forward() {
 	for i, u := range w.Units {
-		w.t.current = w.label(i, " forward")
+		w.enter(i, forward)
 		if w.Mode == Sharded {
 			w.open(i)
 			if i+1 < len(w.Units) {
@@ -467,7 +535,7 @@ func (w *walker) backward(first, sync bool) {
 	}
 	for i := last; i >= 0; i-- {
 		u := w.Units[i]
-		w.t.current = w.label(i, " backward")
+		w.enter(i, backward)
 		if w.Mode == Sharded {
 			w.open(i)
 			if i > 0 {

@@ -223,12 +223,12 @@ func sortPlaced(events []placed) []placed {
 
 // newFlowGraph makes the graph of sorted events, without a period.
 func (pl *Plan) newFlowGraph(order []placed) *graph {
-	g := &graph{events: make([]event, len(order)), first: make([]int32, pl.Ranks), count: make([]int64, int(pairKind+1)*pl.Stages())}
+	g := &graph{events: make([]event, len(order)), from: make([][4]int32, len(order)), first: make([]int32, pl.Ranks), count: make([]int64, int(pairKind+1)*pl.Stages())}
 	for i := len(order) - 1; i >= 0; i-- {
 		e := order[i].event
 		for k, d := range order[i].at {
 			if d >= 0 {
-				e.deps[k] = int32(i) - d
+				e.deps[k], g.from[i][k] = int32(i)-d, order[d].rank
 			}
 		}
 		g.events[i] = e

@@ -17,9 +17,10 @@ type node struct {
 // state and nodes[tail:] the cool-down; repeat more periods belong before it. The
 // same holds for events.
 type graph struct {
-	nodes      []node  // under Async
-	events     []event // else
-	size       int     // of the two
+	nodes      []node     // under Async
+	events     []event    // else
+	from       [][4]int32 // by node or event: the ranks of what it waits for
+	size       int        // of the two
 	body, tail int
 	period     int     // nodes in one period
 	repeat     int     // periods left out
@@ -198,17 +199,17 @@ func countingSort[T any](items []T, from []int32, n int32, key func(*T) int32) [
 
 // newGraph makes the graph of sorted steps, without a period.
 func (pl *Plan) newGraph(order []step) *graph {
-	g := &graph{nodes: make([]node, len(order)), first: make([]int32, pl.Ranks), count: make([]int64, int(pairKind+1)*pl.Stages())}
+	g := &graph{nodes: make([]node, len(order)), from: make([][4]int32, len(order)), first: make([]int32, pl.Ranks), count: make([]int64, int(pairKind+1)*pl.Stages())}
 	for i := len(order) - 1; i >= 0; i-- {
-		s := order[i]
+		s, from := order[i], &g.from[i]
 		if s.deps[0] >= 0 {
-			s.dep = int32(i) - s.deps[0]
+			s.dep, from[0] = int32(i)-s.deps[0], order[s.deps[0]].rank
 		}
 		if s.deps[1] >= 0 {
-			s.dep2 = int32(i) - s.deps[1]
+			s.dep2, from[1] = int32(i)-s.deps[1], order[s.deps[1]].rank
 		}
 		if s.dep == 0 {
-			s.dep, s.dep2 = s.dep2, 0
+			s.dep, s.dep2, from[0] = s.dep2, 0, from[1]
 		}
 		g.nodes[i] = s.node
 		g.first[s.rank] = int32(i)

@@ -17,6 +17,9 @@ type Times struct {
 	// stage to when the next rank may start on its output, and both ranks compute
 	// meanwhile; else it begins when both sides have come to it.
 	Hop units.Seconds
+	// Hops are the same for each two ranks, at the one times Ranks plus the other,
+	// where they differ; empty: all are Hop.
+	Hops []units.Seconds
 	// Beside are the same passes while a transfer, or one side's wait for the
 	// other, holds some of the GPU beside them; nil: they are no slower. Async
 	// ignores it.
@@ -62,6 +65,7 @@ type Buffer struct {
 	start  []float64 // by rank: of the call at hand
 	slowed []float64 // by rank
 	held   []spans   // by rank
+	hops   []float64 // by two ranks, where they differ
 	result Result
 	whole  bool // run every period; for tests
 }
@@ -98,6 +102,10 @@ func (pl *Plan) Run(t Times, buf *Buffer) Result {
 	buf.cost = pl.costs(&t, buf.cost)
 	buf.clock = cleared(buf.clock, pl.Ranks)
 	buf.end = resize(buf.end, g.size)
+	buf.hops = resize(buf.hops, len(t.Hops))
+	for i, h := range t.Hops {
+		buf.hops[i] = float64(h)
+	}
 	whole := buf.whole
 	if g.events != nil {
 		buf.prepare(pl, &t)
@@ -130,8 +138,11 @@ func (pl *Plan) Run(t Times, buf *Buffer) Result {
 // part executes the nodes or events from up to to as number at, at+1, ... of the
 // step.
 func (buf *Buffer) part(g *graph, from, to, at int, hop float64) int {
-	if g.events != nil {
-		return buf.flow(g.events[from:to], at, hop)
+	switch {
+	case g.events != nil:
+		return buf.flow(g.events[from:to], g.from[from:to], at, hop)
+	case len(buf.hops) > 0:
+		return buf.runApart(g.nodes[from:to], g.from[from:to], at)
 	}
 	return buf.run(g.nodes[from:to], at, hop)
 }
@@ -156,6 +167,25 @@ func (buf *Buffer) run(nodes []node, at int, hop float64) int {
 	}
 	return at
 }
+
+// runApart is run where transfers between two ranks take their own time.
+func (buf *Buffer) runApart(nodes []node, from [][4]int32, at int) int {
+	for i, n := range nodes {
+		t := buf.clock[n.rank]
+		for k, d := range [2]int32{n.dep, n.dep2} {
+			if d != 0 {
+				t = max(t, buf.end[at-int(d)]+buf.hop(n.rank, from[i][k]))
+			}
+		}
+		t += buf.cost[n.cost]
+		buf.clock[n.rank], buf.end[at] = t, t
+		at++
+	}
+	return at
+}
+
+// hop is the time of a transfer between two ranks.
+func (buf *Buffer) hop(a, b int32) float64 { return buf.hops[int(a)*len(buf.clock)+int(b)] }
 
 // settled returns the smallest c for which the last c periods moved everything
 // that later nodes can see by one same step of time, or 0.
@@ -248,6 +278,9 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 			r.Slowed[rank] = units.Seconds(buf.slowed[rank])
 			r.Busy[rank] += r.Slowed[rank]
 		} else if d := g.nodes[i].dep; d > 0 {
+			if len(buf.hops) > 0 {
+				hop = buf.hop(int32(rank), g.from[i][0])
+			}
 			start = buf.end[i-d] + hop
 		}
 		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(finish)

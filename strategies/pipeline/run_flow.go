@@ -25,9 +25,9 @@ func (buf *Buffer) prepare(pl *Plan, t *Times) {
 }
 
 // flow executes events as number at, at+1, ... of the step.
-func (buf *Buffer) flow(events []event, at int, hop float64) int {
+func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) int {
 	cost, clock, comm, end := buf.cost, buf.clock, buf.comm, buf.end
-	contended := len(buf.beside) > 0
+	contended, apart := len(buf.beside) > 0, len(buf.hops) > 0
 	for i := range events {
 		e := &events[i]
 		r := e.rank
@@ -47,6 +47,9 @@ func (buf *Buffer) flow(events []event, at int, hop float64) int {
 		case exchangeEvent:
 			q := e.deps[0]
 			a, b := max(comm[r], clock[r]), max(comm[q], clock[q])
+			if apart {
+				hop = buf.hop(r, q)
+			}
 			t = max(a, b) + hop
 			comm[r], comm[q] = t, t
 			if contended {
@@ -58,11 +61,17 @@ func (buf *Buffer) flow(events []event, at int, hop float64) int {
 			buf.start[r] = t
 		case endEvent:
 			t = buf.start[r]
-			for _, d := range e.deps {
+			if apart {
+				hop = 0
+			}
+			for k, d := range e.deps {
 				if d == 0 {
 					break
 				}
 				t = max(t, end[at-int(d)])
+				if apart { // the call ends with its slowest message
+					hop = max(hop, buf.hop(r, from[i][k]))
+				}
 			}
 			t += hop
 			comm[r] = t

@@ -26,7 +26,23 @@ func drawTimes(t *rapid.T, pl *Plan) Times {
 		x.B = eighths(n, 0, "B")
 	}
 	x.Overlap = float64(rapid.IntRange(0, 4).Draw(t, "overlap")) / 4
+	if rapid.Bool().Draw(t, "own hops") {
+		x.Hops = eighths(pl.Ranks*pl.Ranks, 0, "hops")
+		for a := range pl.Ranks { // a link is as slow one way as the other
+			for b := range a {
+				x.Hops[a*pl.Ranks+b] = x.Hops[b*pl.Ranks+a]
+			}
+		}
+	}
 	return x
+}
+
+// between is the time of a transfer of two ranks.
+func (t *Times) between(pl *Plan, a, b int) units.Seconds {
+	if len(t.Hops) > 0 {
+		return t.Hops[a*pl.Ranks+b]
+	}
+	return t.Hop
 }
 
 // Where ExactIf says so, the run gives the published bubble exactly; the
@@ -115,7 +131,7 @@ func (e ends) ready(r, i int) units.Seconds {
 	if at[0] == r {
 		return 0 // earlier in the same list
 	}
-	return e.end(at[0], at[1]) + e.t.Hop
+	return e.end(at[0], at[1]) + e.t.between(e.pl, at[0], r)
 }
 
 func (e ends) end(r, i int) units.Seconds {
@@ -257,7 +273,7 @@ func TestOneMicroBatch(t *testing.T) {
 		pl, err := Schedule(name, 4, v, 1)
 		require.NoError(t, err)
 		x := equal(pl, 2, 3, 1)
-		x.Hop = 0.5
+		x.Hop, x.Hops = 0.5, nil
 		var buf Buffer
 		n := units.Seconds(pl.Stages())
 		require.Equal(t, n*6+2*(n-1)*0.5, pl.Run(x, &buf).Total, name)
@@ -274,6 +290,11 @@ func TestSlowerIsNotFaster(t *testing.T) {
 		stage := rapid.IntRange(0, pl.Stages()-1).Draw(t, "stage")
 		for _, slower := range []func(){
 			func() { x.F[stage]++ }, func() { x.BI[stage]++ }, func() { x.BW[stage]++ }, func() { x.Hop++ },
+			func() {
+				for i := range x.Hops {
+					x.Hops[i]++
+				}
+			},
 			func() {
 				if x.B != nil {
 					x.B[stage]++
@@ -299,7 +320,7 @@ func TestDualPipeUnfolds(t *testing.T) {
 		open, err := Schedule("dualpipe", 2*p, 2, 2*m)
 		require.NoError(t, err)
 		x := drawTimes(t, folded)
-		x.Hop = 0
+		x.Hop, x.Hops = 0, nil
 		y := Times{F: slices.Concat(x.F, x.F), BI: slices.Concat(x.BI, x.BI), BW: slices.Concat(x.BW, x.BW), Overlap: x.Overlap}
 		if x.B != nil {
 			y.B = slices.Concat(x.B, x.B)
@@ -337,4 +358,17 @@ func TestPeakInFlight(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, InFlight{Whole: []int{7, 4}, Weight: []int{0, 0}, Bytes: 11}, pl.PeakInFlight(0, nil, nil))
 	require.Equal(t, InFlight{Whole: []int{8, 3}, Weight: []int{0, 0}, Bytes: 803}, pl.PeakInFlight(0, []units.Bytes{100, 1}, nil))
+}
+
+// Equal hops are one hop.
+func TestEqualHops(t *testing.T) {
+	var buf Buffer
+	rapid.Check(t, func(t *rapid.T) {
+		pl := legalAs(t, 5, 50)
+		x := drawTimes(t, pl)
+		x.Hops = nil
+		want := slices.Clone(pl.Run(x, &buf).Finish)
+		x.Hops = slices.Repeat([]units.Seconds{x.Hop}, pl.Ranks*pl.Ranks)
+		require.Equal(t, want, pl.Run(x, &buf).Finish)
+	})
 }

@@ -211,12 +211,16 @@ func (s *slowCalls) end(r, i int) float64 {
 	st := p.steps[i]
 	t := s.start(r, i)
 	if st.call >= 0 {
+		var hop units.Seconds
 		for _, m := range p.call(st.call) {
 			for _, side := range s.sides[m] {
 				t = max(t, s.start(int(side[0]), s.steps[side]))
+				if other := int(side[0]); other != r {
+					hop = max(hop, s.t.between(s.pl, r, other))
+				}
 			}
 		}
-		t += float64(s.t.Hop)
+		t += float64(hop)
 	} else {
 		t = s.beside(r, i, t)
 	}

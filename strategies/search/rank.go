@@ -77,6 +77,8 @@ const (
 // layout is a legal plan up to what no rule looks at.
 type layout struct {
 	plan  strategies.Plan
+	some  *int64 // RecomputeNumLayers, by
+	by    strategies.RecomputeMethod
 	steps int64 // GradAccumulation
 	batch int64 // GlobalBatch
 	cut   int32
@@ -220,16 +222,19 @@ func (s *searcher) enumerate() error {
 				continue
 			}
 			s.jobs[i] = base
-			s.o.Space.plans(base, c, func(same []strategies.Plan) bool {
+			s.o.Space.plans(base, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
 				p.considered += len(same)
 				j := *base
+				if j.Given.RecomputeNumLayers = some; some != nil {
+					j.Given.RecomputeMethod = by
+				}
 				if err := j.SetPlan(same[0]); err != nil {
 					reject(strategies.Rule(err), len(same), err)
 					return true
 				}
 				p.legal += len(same)
 				plain := j // what is kept of parameters does not depend on what is computed
-				plain.Train.MicroBatch, plain.Train.Recompute = 1, ops.NoRecompute
+				plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, nil
 				least, err := e.FloorMemory(&plain)
 				if err != nil {
 					p.err = err
@@ -251,7 +256,7 @@ func (s *searcher) enumerate() error {
 				}
 				floor := s.o.Objective.floor(time, least, j.Tokens())
 				at := int32(len(p.plans))
-				p.plans = append(p.plans, layout{j.Plan, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)})
+				p.plans = append(p.plans, layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)})
 				group := 0
 				for k, v := range same {
 					if k > 0 && v.Bucket == same[0].Bucket {
@@ -329,6 +334,7 @@ func (s *searcher) apply(scratch *strategies.Job, f *found) {
 	t := &scratch.Train
 	*t = base.Given
 	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
+	t.RecomputeNumLayers, t.RecomputeMethod = l.some, l.by
 	if t.Recompute = s.cuts[l.cut].recompute; t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
@@ -439,8 +445,8 @@ func (s *searcher) describe(f *found) string {
 // Describe is the short form of a job's plan with the settings that go with it.
 func Describe(j *strategies.Job) string {
 	out := fmt.Sprintf("%s, micro batch %d", &j.Plan, j.Train.MicroBatch)
-	if r := j.Train.Recompute; r != ops.NoRecompute {
-		out += fmt.Sprintf(", %s recompute", r)
+	if j.Train.Recompute != ops.NoRecompute {
+		out += fmt.Sprintf(", %s recompute", j.Train.RecomputeText())
 	}
 	return out
 }

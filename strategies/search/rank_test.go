@@ -2,8 +2,10 @@ package search
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -105,6 +107,7 @@ func TestRankingIsThatOfEstimate(t *testing.T) {
 		x := &r.Plans[i]
 		again := *j
 		again.Given.MicroBatch, again.Given.Recompute = x.Job.Train.MicroBatch, x.Job.Train.Recompute
+		again.Given.RecomputeMethod, again.Given.RecomputeNumLayers = x.Job.Train.RecomputeMethod, x.Job.Train.RecomputeNumLayers
 		require.NoError(t, again.SetPlan(x.Job.Plan))
 		want, err := estimate.Estimate(&again, estimate.Options{})
 		require.NoError(t, err)
@@ -322,4 +325,89 @@ func FuzzParseFix(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, fix, again)
 	})
+}
+
+// Recomputing some layers is a choice like none and all: the best plan takes it where
+// memory asks for some of it, and its keys can be fixed.
+func TestRecomputeByLayers(t *testing.T) {
+	j := jobOf(t, "{model: llama2-13b, hardware: a100-40g-sxm, gpus: 16, train: {global_batch: 64, micro_batch: 4}}")
+	o := Options{Space: Space{Fix: Fix{"tp": "4", "pp": "4", "virtual_stages": "1"}}, Top: 1}
+	best := func(fix Fix) *Ranked {
+		o.Space.Fix = o.Space.Fix.And(fix)
+		r, err := Rank(t.Context(), j, o)
+		require.NoError(t, err)
+		if len(r.Plans) == 0 {
+			return nil
+		}
+		return &r.Plans[0]
+	}
+	some := best(nil)
+	require.NotNil(t, some)
+	require.True(t, some.Job.Train.Recomputed().Partly(), Describe(some.Job))
+	for n := int64(1); n <= 10; n++ {
+		r := best(Fix{"recompute": "full", "recompute_num_layers": strconv.FormatInt(n, 10)})
+		if r == nil {
+			require.Less(t, n, *some.Job.Train.RecomputeNumLayers, "more layers need less memory")
+			continue
+		}
+		require.Equal(t, n, *r.Job.Train.RecomputeNumLayers)
+		require.Contains(t, Describe(r.Job), fmt.Sprintf("block %d recompute", n))
+		if n >= *some.Job.Train.RecomputeNumLayers {
+			require.GreaterOrEqual(t, r.Result.StepTime, some.Result.StepTime)
+		}
+	}
+	for _, text := range []string{"recompute=none,recompute_num_layers=4", "recompute=full,recompute_method=every,recompute_num_layers=2"} {
+		fix, err := ParseFix(text)
+		require.NoError(t, err)
+		_, err = Rank(t.Context(), j, Options{Space: Space{Fix: fix}})
+		require.ErrorContains(t, err, "no plan is legal: train.recompute", text)
+	}
+	uniform, err := Rank(t.Context(), j, Options{Space: Space{Fix: Fix{"recompute_method": "uniform", "tp": "4"}}, Top: 3})
+	require.NoError(t, err)
+	for _, x := range uniform.Plans {
+		require.Equal(t, strategies.RecomputeUniform, x.Job.Train.RecomputeMethod)
+	}
+}
+
+// Another order of ranks is ranked only where it changes which of them share a node,
+// and a Fix may ask for any.
+func TestOrders(t *testing.T) {
+	for _, c := range []struct {
+		job  string
+		plan strategies.Plan
+		want int
+	}{
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2}, 2},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 8, CP: 1, PP: 2}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 2, PP: 2}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 1}, 1},
+		{"{model: llama2-7b, hardware: h100-sxm, gpus: 8}", strategies.Plan{TP: 2, CP: 1, PP: 2}, 1},
+		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2, EP: 4, ExpertTP: 1}, 1},
+		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 16}", strategies.Plan{TP: 2, CP: 1, PP: 2, EP: 2, ExpertTP: 1}, 2},
+	} {
+		j := jobOf(t, c.job)
+		orders := new(Space).orders(j, &c.plan, j.GPUs/c.plan.TP/c.plan.CP/c.plan.PP)
+		require.Len(t, orders, c.want, "%s %v", c.job, &c.plan)
+		for _, o := range orders {
+			p := c.plan
+			p.Order = o
+			require.NoError(t, j.SetPlan(p), "what is offered is legal")
+		}
+	}
+	j := jobOf(t, "{model: llama2-13b, hardware: a100-80g-sxm, gpus: 16, train: {global_batch: 64}}")
+	r, err := Rank(t.Context(), j, Options{Space: Space{Fix: Fix{"tp": "2", "pp": "2", "recompute": "none"}}, Top: 30})
+	require.NoError(t, err)
+	seen := map[strategies.Order]bool{}
+	for _, x := range r.Plans {
+		seen[x.Job.Plan.Order] = true
+	}
+	require.Len(t, seen, 2)
+	fix, err := ParseFix("order=dp-tp-cp-ep-pp,tp=2,pp=2")
+	require.NoError(t, err)
+	why, err := Explain(t.Context(), r, fix)
+	require.NoError(t, err)
+	require.EqualValues(t, "dp-tp-cp-ep-pp", why.Best.Job.Plan.Order)
+	require.True(t, slices.ContainsFunc(why.Lost, func(x Term) bool { return x.Name == "exposed tp" && x.Lost() > 0 }), "tensor ranks in different nodes")
+	_, err = ParseFix("order=dp-tp")
+	require.ErrorContains(t, err, "is not an order of ranks")
 }

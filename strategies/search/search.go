@@ -300,6 +300,11 @@ func changes(j *strategies.Job) []change {
 			add("train.recompute", string(level), func(j *strategies.Job, _ *strategies.Plan) { j.Given.Recompute = level })
 		}
 	}
+	if j.Train.Recomputed().Partly() {
+		add("train.recompute_num_layers", "null", func(j *strategies.Job, _ *strategies.Plan) {
+			j.Given.RecomputeNumLayers, j.Given.RecomputeMethod = nil, ""
+		})
+	}
 	if b := j.Train.MicroBatch; b > 1 {
 		h := b / 2
 		for b%h != 0 {

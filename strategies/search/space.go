@@ -26,7 +26,7 @@ type Fix map[string]string
 
 // fixable are the keys of a Fix.
 var fixable = []string{"tp", "sequence_parallel", "cp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
-	"bucket", "reshard_after_forward", "sync_every_micro_batch", "micro_batch", "recompute", "precision"}
+	"bucket", "reshard_after_forward", "sync_every_micro_batch", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
 
 // ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
 // train.micro_batch.
@@ -57,6 +57,10 @@ func ParseFix(text string) (Fix, error) {
 			if !slices.Contains(recomputations, ops.Recompute(value)) {
 				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
 			}
+		case "order":
+			err = new(strategies.Order).UnmarshalText([]byte(value))
+		case "recompute_method":
+			err = new(strategies.RecomputeMethod).UnmarshalText([]byte(value))
 		case "precision": // the recipe knows
 		default:
 			if n, e := strconv.ParseInt(value, 10, 64); e != nil || n < 1 {
@@ -208,6 +212,44 @@ func recomputes(j *strategies.Job) []ops.Recompute {
 	return recomputations
 }
 
+// parts are how many layers of a stage full recomputation is offered for beside all
+// of them: so many parts of a stage, or every second to every last of them.
+const parts = 4
+
+// layers lists the numbers of layers that a cut's full recomputation counts, with the
+// method; nil: every layer. Keys that the job gives stay.
+func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.RecomputeMethod, []*int64) {
+	method := j.Given.RecomputeMethod
+	if v, ok := s.Fix["recompute_method"]; ok {
+		if method = strategies.RecomputeMethod(v); c.recompute != ops.FullRecompute {
+			return method, nil
+		}
+	}
+	all := []*int64{j.Given.RecomputeNumLayers}
+	if _, ok := s.Fix["recompute_num_layers"]; ok {
+		n := s.Fix.counts("recompute_num_layers", nil)
+		return method, []*int64{&n[0]}
+	}
+	if c.recompute != ops.FullRecompute || all[0] != nil || len(j.Recipe.RecomputeMethods) == 0 {
+		return method, all
+	}
+	if method == "" {
+		method = strategies.RecomputeMethod(j.Recipe.RecomputeMethods[0])
+	} else {
+		all = nil // a method counts something
+	}
+	most := (j.Model.Layers + stages - 1) / stages
+	for i := int64(1); i <= parts; i++ {
+		switch n := most * i / parts; {
+		case method == strategies.RecomputeBlock && i < parts && n > 0 && n > most*(i-1)/parts:
+			all = append(all, &n)
+		case method != strategies.RecomputeBlock && 1 < i && i <= most:
+			all = append(all, &i)
+		}
+	}
+	return method, all
+}
+
 var recomputations = []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
 
 // microBatches are the divisors of the global batch up to 16; powers of two
@@ -223,15 +265,16 @@ func microBatches(j *strategies.Job) []int64 {
 	return divisors(most, most)
 }
 
-// plans calls f with every plan of a cut, in order: first with how many plans
-// differ in nothing that a rule looks at, then these. It stops when f says so.
-func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan) bool) {
+// plans calls f with every plan of a cut, in order, those that differ in nothing that
+// a rule looks at together, and the layers that they recompute. It stops when f says so.
+func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, method strategies.RecomputeMethod, layers *int64) bool) {
 	rest := j.GPUs / max(c.tp*c.cp, 1)
 	var same []strategies.Plan
 	for _, pp := range s.Fix.counts("pp", divisors(rest, bound(s.MaxPP, j.Model.Layers))) {
 		for _, v := range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, pp)) {
 			for _, schedule := range s.schedules(j, pp, v) {
 				dp := rest / max(pp, 1)
+				method, layers := s.layers(j, c, pp*v)
 				for i, kind := range fixed(s.Fix, "data_parallel", kinds(j)) {
 					if i > 0 && dp*c.cp == 1 {
 						break // nothing to share out
@@ -242,8 +285,13 @@ func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan) 
 						if n := s.Fix.counts("dp", nil); n != nil {
 							p.DP = n[0]
 						}
-						if same = s.variants(same[:0], j, p, dp*c.cp > 1); !f(same) {
-							return
+						for _, p.Order = range s.orders(j, &p, dp) {
+							same = s.variants(same[:0], j, p, dp*c.cp > 1)
+							for _, n := range layers {
+								if !f(same, method, n) {
+									return
+								}
+							}
 						}
 					}
 				}
@@ -291,6 +339,31 @@ func shards(j *strategies.Job, kind strategies.DataParallel, ranks, tp int64) []
 	}
 	return out
 }
+
+// orders are the orders of ranks worth telling apart: the default, and pipeline before
+// data ranks where only one of the two has room beside the tensor ranks of a node. A
+// Fix may ask for others.
+func (s *Space) orders(j *strategies.Job, p *strategies.Plan, dp int64) []strategies.Order {
+	if v, ok := s.Fix["order"]; ok {
+		var o strategies.Order
+		_ = o.UnmarshalText([]byte(v)) // ParseFix has read it
+		return []strategies.Order{o}
+	}
+	experts := p.TP
+	if j.Model.MoE != nil {
+		experts = p.EP * p.ExpertTP
+	}
+	island := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
+	if p.PP == 1 || dp == 1 || experts != p.TP*p.CP || p.TP*p.CP >= island || j.GPUs <= island {
+		return defaultOrder
+	}
+	return bothOrders
+}
+
+var (
+	defaultOrder = []strategies.Order{""}
+	bothOrders   = []strategies.Order{"", strategies.TPPPDP}
+)
 
 // ways are the values of what no rule looks at: resharding, reducing after every
 // micro batch, bucket (0 is the framework's own).

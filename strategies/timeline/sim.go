@@ -73,6 +73,7 @@ type Sim struct {
 
 	Record  *Recorder
 	streams [MaxStreams]stream
+	used    int // streams with tasks, idle ones below them included
 	fresh   int // tasks that found their stream idle
 }
 
@@ -139,7 +140,7 @@ func (s *Sim) pass(t float64) {
 // limit, and returns how much went by.
 func (s *Sim) advance(limit float64, computing bool) float64 {
 	d, at := limit, s.Now+limit
-	for i := range s.streams {
+	for i := range s.streams[:s.used] {
 		switch t := s.head(i); {
 		case t == nil:
 		case t.ready > s.Now:
@@ -159,7 +160,7 @@ func (s *Sim) advance(limit float64, computing bool) float64 {
 			}
 		}
 	}
-	for i := range s.streams {
+	for i := range s.streams[:s.used] {
 		if t := s.head(i); t != nil && t.ready <= s.Now {
 			if computing {
 				t.left -= d / t.slow
@@ -184,7 +185,7 @@ func (s *Sim) head(i int) *task {
 
 // communicates reports whether a task runs now.
 func (s *Sim) communicates() bool {
-	for i := range s.streams {
+	for i := range s.streams[:s.used] {
 		if t := s.head(i); t != nil && t.ready <= s.Now {
 			return true
 		}
@@ -194,7 +195,7 @@ func (s *Sim) communicates() bool {
 
 // retire ends the tasks that have nothing left.
 func (s *Sim) retire() {
-	for i := range s.streams {
+	for i := range s.streams[:s.used] {
 		st := &s.streams[i]
 		for t := s.head(i); t != nil && t.ready <= s.Now && t.left <= resolution; t = s.head(i) {
 			if t.start < 0 {
@@ -213,6 +214,7 @@ func (s *Sim) retire() {
 // compute; it starts when ready and its stream is free. A ready time before now
 // counts as now.
 func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Task {
+	s.used = max(s.used, stream+1)
 	st := &s.streams[stream]
 	if st.head == len(st.tasks) {
 		s.fresh++

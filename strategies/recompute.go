@@ -1,0 +1,134 @@
+package strategies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// RecomputeMethod says what recompute_num_layers counts where full recomputation is
+// not of every layer by itself.
+type RecomputeMethod string
+
+const (
+	// RecomputeBlock recomputes the first N layers of each pipeline stage, virtual
+	// ones by themselves, and keeps the activations of the rest (Megatron-LM,
+	// --recompute-method block: megatron/core/transformer/transformer_block.py,
+	// _checkpointed_forward).
+	RecomputeBlock RecomputeMethod = "block"
+	// RecomputeUniform recomputes all layers, N at a time from the input of the
+	// first (--recompute-method uniform, there).
+	RecomputeUniform RecomputeMethod = "uniform"
+	// RecomputeEvery recomputes every N-th layer of each pipeline stage (torchtitan,
+	// selective_ac_option: "2" in torchtitan/distributed/activation_checkpoint.py).
+	RecomputeEvery RecomputeMethod = "every"
+)
+
+var recomputeMethods = []string{"block", "uniform", "every"}
+
+// UnmarshalText accepts one of the methods.
+func (m *RecomputeMethod) UnmarshalText(b []byte) error {
+	if !slices.Contains(recomputeMethods, string(b)) {
+		return fmt.Errorf("%q is not a method of recomputation; use %s", b, strings.Join(recomputeMethods, ", "))
+	}
+	*m = RecomputeMethod(b)
+	return nil
+}
+
+// Recomputed says which layers of a pipeline stage are recomputed. The zero value
+// is all that train.recompute says.
+type Recomputed struct {
+	Method RecomputeMethod
+	Layers int64 // recompute_num_layers
+}
+
+// Recomputed is the choice of layers.
+func (t *Train) Recomputed() Recomputed {
+	if t.RecomputeNumLayers == nil {
+		return Recomputed{}
+	}
+	return Recomputed{t.RecomputeMethod, *t.RecomputeNumLayers}
+}
+
+// Partly reports whether some layers keep their activations.
+func (r Recomputed) Partly() bool { return r.Method == RecomputeBlock || r.Method == RecomputeEvery }
+
+// Together is how many layers are recomputed as one.
+func (r Recomputed) Together() int64 {
+	if r.Method == RecomputeUniform {
+		return r.Layers
+	}
+	return 1
+}
+
+// Of reports whether the i-th layer of a stage, from 0 on, is recomputed.
+func (r Recomputed) Of(i int64) bool {
+	switch r.Method {
+	case RecomputeBlock:
+		return i < r.Layers
+	case RecomputeEvery:
+		return (i+1)%r.Layers == 0
+	}
+	return true
+}
+
+// RecomputeText is what is recomputed, in short: "full", "block 4".
+func (t *Train) RecomputeText() string {
+	if r := t.Recomputed(); r != (Recomputed{}) {
+		return fmt.Sprintf("%s %d", r.Method, r.Layers)
+	}
+	return string(t.Recompute)
+}
+
+// layersOfStage is the number of layers of the fullest stage, a virtual one by itself.
+func (p *Plan) layersOfStage(s Shape) int64 {
+	stages := p.PP * p.VirtualStages
+	if p.PP > 1 {
+		if info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe)); err == nil {
+			stages /= int64(max(info.Copies, 1))
+		}
+	}
+	return slices.Max(Split(s.Model.Layers, stages))
+}
+
+// checkRecompute returns the first rule that a choice of layers breaks.
+func (p *Plan) checkRecompute(s Shape) error {
+	t := s.Train
+	if t.RecomputeNumLayers == nil {
+		if t.RecomputeMethod != "" {
+			return diag.Errorf("train.recompute_method: %s needs recompute_num_layers; give it, or leave the method out to recompute every layer by itself", t.RecomputeMethod)
+		}
+		return nil
+	}
+	n, known := *t.RecomputeNumLayers, s.Recipe.RecomputeMethods
+	if t.Recompute != ops.FullRecompute {
+		return diag.Errorf("train.recompute_num_layers: %d needs recompute: full; with %s leave it out", n, t.Recompute)
+	}
+	if !slices.Contains(known, string(t.RecomputeMethod)) {
+		if len(known) == 0 {
+			return diag.Errorf("train.recompute_num_layers: recipe %s recomputes all layers or none; leave it out", s.Recipe.Name)
+		}
+		return diag.Errorf("train.recompute_method: recipe %s has no %q; use %s", s.Recipe.Name, t.RecomputeMethod, strings.Join(known, " or "))
+	}
+	least := int64(1)
+	if t.RecomputeMethod == RecomputeBlock {
+		least = 0
+	}
+	most := p.layersOfStage(s)
+	if n < least || n > most {
+		return diag.Errorf("train.recompute_num_layers: %d; a pipeline stage has up to %d layers: give %d to %d", n, most, least, most)
+	}
+	if t.RecomputeMethod == RecomputeUniform && n > 1 {
+		if stages := p.PP * p.VirtualStages; s.Model.Layers%(stages*n) != 0 {
+			return diag.Errorf("train.recompute_num_layers: %d at a time does not divide the layers of each of %d stages of %d (use %s)", n, stages, s.Model.Layers, list(divisors(most, most)))
+		}
+		if p.DataParallel.ShardsParameters() {
+			return diag.Errorf("train.recompute_num_layers: %d layers at a time need the parameters of all of them, which %s gathers layer by layer; use 1, or zero1 or ddp", n, p.DataParallel)
+		}
+	}
+	return nil
+}
