@@ -54,6 +54,7 @@ type GEMMLaw struct {
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	Reset     units.Seconds      `yaml:"reset"`      // clearing of the tile counter in front of GEMMs of more than two waves
 	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
+	Releases  []GEMMRelease      `yaml:"releases"`   // rates of older libraries, the oldest last
 	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
 	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
 	Source    string             `yaml:"source"`     // "": that of all laws of its file
@@ -61,6 +62,13 @@ type GEMMLaw struct {
 
 	On    *GPU // the GPU it was measured on
 	tiles [][2]float64
+}
+
+// GEMMRelease are the rates, by dtype, that libraries reached before a release.
+type GEMMRelease struct {
+	Before units.Release      `yaml:"before"`
+	Rate   map[string]float64 `yaml:"rate"`
+	Source string             `yaml:"source"`
 }
 
 // GEMMPoint is one measured shape: times of the forward, input-gradient and

@@ -39,7 +39,26 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
+	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
 	Programs         Programs             `yaml:"programs"`
+}
+
+// Older is what a framework's software before a release did otherwise.
+type Older struct {
+	Before  units.Release     `yaml:"before"`
+	Kernels map[string]string `yaml:"attention_kernels"`
+	Source  string            `yaml:"source"`
+}
+
+// At is the recipe with the software of a release.
+func (r *Recipe) At(release units.Release) *Recipe {
+	out := *r
+	for _, o := range r.Releases {
+		if release.Before(o.Before) {
+			out.Kernels = o.Kernels
+		}
+	}
+	return &out
 }
 
 // Structure says how a framework shapes the layers it is given.
