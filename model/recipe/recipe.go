@@ -76,6 +76,7 @@ type Structure struct {
 	Compiled       bool    `yaml:"compiled"`         // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
+	GradientHook   bool    `yaml:"gradient_hook"`    // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
