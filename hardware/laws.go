@@ -54,15 +54,23 @@ type GEMMLaw struct {
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
-	Reset            units.Seconds   `yaml:"reset"`   // clearing of the tile counter in front of GEMMs of more than two waves
-	Grouped          float64         `yaml:"grouped"` // rate factor of a grouped GEMM
-	Points           GEMMPoints      `yaml:"points"`  // measured, for the correction
-	Width            float64         `yaml:"width"`   // octaves over which a point corrects its neighbours
-	Source           string          `yaml:"source"`  // "": that of all laws of its file
+	Reset            units.Seconds   `yaml:"reset"`    // clearing of the tile counter in front of GEMMs of more than two waves
+	Grouped          float64         `yaml:"grouped"`  // rate factor of a grouped GEMM
+	Releases         []GEMMRelease   `yaml:"releases"` // rates of older libraries, the oldest last
+	Points           GEMMPoints      `yaml:"points"`   // measured, for the correction
+	Width            float64         `yaml:"width"`    // octaves over which a point corrects its neighbours
+	Source           string          `yaml:"source"`   // "": that of all laws of its file
 	Spread           `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
 	tiles [][2]float64
+}
+
+// GEMMRelease are the rates, by dtype, that libraries reached before a release.
+type GEMMRelease struct {
+	Before units.Release      `yaml:"before"`
+	Rate   map[string]float64 `yaml:"rate"`
+	Source string             `yaml:"source"`
 }
 
 // GEMMPoint is one measured shape: times of the forward, input-gradient and
@@ -256,6 +264,7 @@ type PowerLaw struct {
 	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing
 	GEMMRates units.Hertz           `yaml:"gemm_rates"`      // clock at which the GEMM law holds; 0: the highest, or gemm_clock
 	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
+	Spread    float64               `yaml:"spread"`          // standard deviation between chips of the clock that the limit leaves them, as a share; the lowest of all sets the pace
 	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective
 	On        *GPU
 }

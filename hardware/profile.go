@@ -2,6 +2,7 @@ package hardware
 
 import (
 	"fmt"
+	"maps"
 
 	"gopkg.in/yaml.v3"
 
@@ -9,6 +10,30 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
+
+// At is the profile with the libraries of a release; the profile itself where they do
+// not differ from the newest.
+func (p *Profile) At(r units.Release) *Profile {
+	g := p.Laws.GEMM
+	if g == nil {
+		return p
+	}
+	rate := maps.Clone(g.Rate)
+	older := false
+	for _, o := range g.Releases {
+		if r.Before(o.Before) {
+			maps.Copy(rate, o.Rate)
+			older = true
+		}
+	}
+	if !older {
+		return p
+	}
+	out, law := *p, *g
+	law.Rate = rate
+	out.Laws.GEMM = &law
+	return &out
+}
 
 // Kind says how a datum is known.
 type Kind string

@@ -215,6 +215,9 @@ func (f *jobFile) resolve() (*Job, error) {
 			return nil, err
 		}
 	}
+	if r := j.Runtime.Release; r > 0 {
+		j.Recipe, j.Hardware = j.Recipe.At(r), j.Hardware.At(r)
+	}
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention
 	}

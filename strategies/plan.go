@@ -114,6 +114,8 @@ type Runtime struct {
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 
+	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
+
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
 	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"` // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }

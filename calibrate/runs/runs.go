@@ -2,6 +2,7 @@ package runs
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -121,6 +122,41 @@ func stated(section string, n *yaml.Node, assumed []string) *yaml.Node {
 	return &out
 }
 
+// containers are the software of the submissions to MLPerf Training, by round: the NGC
+// container that the Dockerfiles of NVIDIA's GPT-3 and Llama benchmarks start from.
+var containers = map[string]string{"3.0": "23.04", "3.1": "23.09", "4.0": "24.04", "4.1": "24.09", "5.0": "25.01"}
+
+var (
+	namedRelease = regexp.MustCompile(`\b(2\d\.(?:0[1-9]|1[0-2]))\b`) // NeMo 24.07
+	mlperfRound  = regexp.MustCompile(`training_results_v(\d\.\d)`)
+)
+
+// releaseOf is the release of the software that a run names: in the version of its
+// framework, or by the round of MLPerf that it was submitted to. "" when it names none.
+func releaseOf(framework, source string) string {
+	if m := namedRelease.FindStringSubmatch(framework); m != nil {
+		return m[1]
+	}
+	if m := mlperfRound.FindStringSubmatch(source); m != nil {
+		return containers[m[1]]
+	}
+	return ""
+}
+
+// withRelease is a runtime section with the release of its software, where it does not
+// state one itself.
+func withRelease(n *yaml.Node, release string) *yaml.Node {
+	if _, v := yamlx.Key(n, "release"); n.Kind != yaml.MappingNode || v != nil {
+		return n
+	}
+	out := *n
+	node := func(text string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: n.Line, Column: n.Column}
+	}
+	out.Content = append(slices.Clone(n.Content), node("release"), node(release))
+	return &out
+}
+
 // decodeRun reads one entry. Complaints about its own keys are returned; those
 // about its job are the run's Err.
 func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
@@ -132,9 +168,14 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 		return Run{}, diag.List{doc.Errorf(n, "id: is missing; give each run its own")}
 	}
 	job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
+	release := releaseOf(r.Framework, r.Source)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if key := n.Content[i].Value; r.Job[key] != nil {
-			job.Content = append(job.Content, n.Content[i], stated(key, n.Content[i+1], r.Assumed))
+			section := stated(key, n.Content[i+1], r.Assumed)
+			if key == "runtime" && release != "" {
+				section = withRelease(section, release)
+			}
+			job.Content = append(job.Content, n.Content[i], section)
 		}
 	}
 	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}

@@ -209,7 +209,25 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		v = b.call("attention_layout", tensorOf(v))[0].t
 		defer t.Release(q, k, v)
 	}
-	return t.Attention(q, k, v, o)
+	y := t.Attention(q, k, v, o)
+	if cp := b.Shard.CP; cp > 1 && b.recipe.Structure.RingCopies {
+		y = b.give(y, b.mergeRing(y, float64(k.Size()/cp)))
+	}
+	return y
+}
+
+// mergeRing is what a ring of cp ranks moves beside the attention kernels, with kv
+// elements of keys on each rank. Forward: keys and values are joined, the half that the
+// rank needs of those of others is copied, and each step's output is scaled and added
+// to the sum. Backward: the same copies, the gradients of each step are joined, and
+// added where they belong (Transformer Engine pytorch/attention.py, AttnFuncWithCP).
+func (b *builder) mergeRing(y *tape.Tensor, kv float64) *tape.Tensor {
+	steps, keys := float64(b.Shard.CP), kv/float64(y.Size()) // of the output's elements
+	forward := 4*keys + 2*keys*(steps-1) + 1 + 3*steps
+	backward := 12*keys + 7*keys*(steps-1) + 2 + 3*(steps-1)
+	f := tape.Fused{Prim: "ring_merge", Class: tape.FusedPointwise, Back: tape.FusedPointwise, Outs: 1, DType: y.DType(),
+		Read: forward - 2, BackRead: backward - 2, Kernels: 2 + 2*int(steps), BackKernels: 1 + 4*int(steps)}
+	return b.t.Fuse(f, y)[0]
 }
 
 // repeat copies key or value heads so that each query head has its own.

@@ -64,7 +64,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	b.t.Compiled = c.Recipe.Structure.Compiled
 	if c.Recipe.Structure.MainGradients {
-		b.t.MainGrad, b.t.HasMain = c.Precision.Gradients.DType, true
+		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
 		b.t.Quantize = q.DType

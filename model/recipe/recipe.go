@@ -40,7 +40,26 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
+	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
 	Programs         Programs             `yaml:"programs"`
+}
+
+// Older is what a framework's software before a release did otherwise.
+type Older struct {
+	Before  units.Release     `yaml:"before"`
+	Kernels map[string]string `yaml:"attention_kernels"`
+	Source  string            `yaml:"source"`
+}
+
+// At is the recipe with the software of a release.
+func (r *Recipe) At(release units.Release) *Recipe {
+	out := *r
+	for _, o := range r.Releases {
+		if release.Before(o.Before) {
+			out.Kernels = o.Kernels
+		}
+	}
+	return &out
 }
 
 // Structure says how a framework shapes the layers it is given.
@@ -58,6 +77,8 @@ type Structure struct {
 	Compiled       bool    `yaml:"compiled"`         // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
+	GradientHook   bool    `yaml:"gradient_hook"`    // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once

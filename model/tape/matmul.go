@@ -26,9 +26,14 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 	o := &t.sec.Ops[len(t.sec.Ops)-1]
 	out := units.Bytes(m * n)
 	o.Bytes += out * (d.Size() - operands.Size())
-	if layout == LayoutWgrad && t.HasMain {
-		o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
+	if layout != LayoutWgrad || !t.HasMain {
+		return
 	}
+	if t.MainHook {
+		t.emit(Op{Prim: "accumulate", Class: UnrolledMix, DType: t.MainGrad, Elements: float64(out), Bytes: out * (2*t.MainGrad.Size() + d.Size())})
+		return
+	}
+	o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
 }
 
 // quantized casts a GEMM operand: the kernel reads it once and writes it row-wise

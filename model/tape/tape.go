@@ -20,6 +20,7 @@ type Tape struct {
 	Joined   bool  // fused kernels cut and join heads: in one pass, in the memory order of the first part
 	MainGrad DType // weight gradients are added into a buffer of this dtype by their GEMM
 	HasMain  bool  // MainGrad is set
+	MainHook bool  // by a kernel after it instead
 	Quantize DType // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs

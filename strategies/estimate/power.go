@@ -50,6 +50,9 @@ func (p *pricer) throttle(s *simulation) bool {
 		fixed -= idle * (total - active)
 		total = active
 	}
+	// The chip that needs the most power for its clock has the lowest at the limit, and
+	// all wait for it.
+	dynamic *= math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)
 	watts := (fixed + dynamic) / total
 	if limit <= 0 || watts <= limit*1.002 || p.rounds >= 6 {
 		return false
@@ -61,6 +64,14 @@ func (p *pricer) throttle(s *simulation) bool {
 	p.ratio = max(p.ratio, 0.3)
 	p.memory = math.Pow(p.ratio, -law.MemoryExp)
 	return true
+}
+
+// hungriest is how many standard deviations the worst of n chips is from the mean.
+func hungriest(n int64) float64 {
+	if n == 1 {
+		return 0
+	}
+	return expectedMaximum(n)
 }
 
 // classCap is the highest clock ratio at which a kind of work draws more power:
