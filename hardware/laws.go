@@ -48,15 +48,16 @@ type GEMMLaw struct {
 	Rate      map[string]float64 `yaml:"rate"`       // of the dense peak, by dtype, with full waves
 	KOverhead float64            `yaml:"k_overhead"` // K elements a tile spends on its prologue and epilogue
 	Setup     units.Seconds      `yaml:"setup"`
-	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
-	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
-	Exponent  float64            `yaml:"exponent"`   // p
-	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
-	Reset     units.Seconds      `yaml:"reset"`      // clearing of the tile counter in front of GEMMs of more than two waves
-	Grouped   float64            `yaml:"grouped"`    // rate factor of a grouped GEMM
-	Points    GEMMPoints         `yaml:"points"`     // measured, for the correction
-	Width     float64            `yaml:"width"`      // octaves over which a point corrects its neighbours
-	Source    string             `yaml:"source"`     // "": that of all laws of its file
+	SmallTile float64            `yaml:"small_tile"`    // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
+	Memory    float64            `yaml:"memory"`        // α: share of the bytes that compute does not hide
+	Exponent  float64            `yaml:"exponent"`      // p
+	Unaligned map[int][]float64  `yaml:"unaligned"`     // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
+	Reset     units.Seconds      `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
+	Grouped   float64            `yaml:"grouped"`       // rate factor of a grouped GEMM
+	GroupedW  *GroupedWgrad      `yaml:"grouped_wgrad"` // weight gradients of a grouped GEMM; absent: as the others
+	Points    GEMMPoints         `yaml:"points"`        // measured, for the correction
+	Width     float64            `yaml:"width"`         // octaves over which a point corrects its neighbours
+	Source    string             `yaml:"source"`        // "": that of all laws of its file
 	Spread    `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
@@ -85,6 +86,14 @@ func (p *GEMMPoints) UnmarshalText(text []byte) error {
 		*p = append(*p, q)
 	}
 	return err
+}
+
+// GroupedWgrad replaces two constants of GEMMLaw for the weight gradients of a
+// grouped GEMM: each expert has few tokens, so that the sum of the gradients, read
+// and written, hides badly behind the multiplication.
+type GroupedWgrad struct {
+	Memory   float64 `yaml:"memory"`
+	Exponent float64 `yaml:"exponent"`
 }
 
 // AttentionLaw is the time of a fused attention kernel

@@ -85,6 +85,7 @@ func init() {
 		"tp_all_reduce": func(b *builder, a []value) []value { b.sumRows(a[0].t); return nil },
 		"linear":        func(b *builder, a []value) []value { return one(b.plainLinear(a[0].t, a[1].t)) },
 		"topk":          func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"wait":          func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"tiny":          func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))

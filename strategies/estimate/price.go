@@ -184,6 +184,9 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		c += units.Seconds(o.Count-1) * per
 	}
 	c += h.Primitives[o.Prim]
+	if o.Class == tape.GroupedGEMM {
+		c += units.Seconds(o.Batch) * h.Expert
+	}
 	if o.Bytes > recipe.LargeTensor && h.Large > 0 {
 		c *= units.Seconds(h.Large)
 	}
@@ -339,7 +342,10 @@ func (s *section) clock(p *pricer) {
 		}
 		s.parts = append(s.parts, timeline.Compress(s.launches[from:], p.law.latency))
 	}
-	s.whole = timeline.Compress(s.launches, p.law.latency)
+	if s.whole = timeline.Compress(s.launches, p.law.latency); s.syncAt >= 0 {
+		s.whole = s.parts[0]
+		s.whole.Add(&s.parts[1])
+	}
 }
 
 // beside is by how much a collective of time t, started with a GEMM, lengthens it:
