@@ -54,12 +54,13 @@ type GEMMLaw struct {
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
-	Reset            units.Seconds   `yaml:"reset"`    // clearing of the tile counter in front of GEMMs of more than two waves
-	Grouped          float64         `yaml:"grouped"`  // rate factor of a grouped GEMM
-	Releases         []GEMMRelease   `yaml:"releases"` // rates of older libraries, the oldest last
-	Points           GEMMPoints      `yaml:"points"`   // measured, for the correction
-	Width            float64         `yaml:"width"`    // octaves over which a point corrects its neighbours
-	Source           string          `yaml:"source"`   // "": that of all laws of its file
+	Reset            units.Seconds   `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
+	Grouped          float64         `yaml:"grouped"`       // rate factor of a grouped GEMM
+	GroupedW         *GroupedWgrad   `yaml:"grouped_wgrad"` // weight gradients of a grouped GEMM; absent: as the others
+	Releases         []GEMMRelease   `yaml:"releases"`      // rates of older libraries, the oldest last
+	Points           GEMMPoints      `yaml:"points"`        // measured, for the correction
+	Width            float64         `yaml:"width"`         // octaves over which a point corrects its neighbours
+	Source           string          `yaml:"source"`        // "": that of all laws of its file
 	Spread           `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on
@@ -95,6 +96,14 @@ func (p *GEMMPoints) UnmarshalText(text []byte) error {
 		*p = append(*p, q)
 	}
 	return err
+}
+
+// GroupedWgrad replaces two constants of GEMMLaw for the weight gradients of a
+// grouped GEMM: each expert has few tokens, so that the sum of the gradients, read
+// and written, hides badly behind the multiplication.
+type GroupedWgrad struct {
+	Memory   float64 `yaml:"memory"`
+	Exponent float64 `yaml:"exponent"`
 }
 
 // AttentionLaw is the time of a fused attention kernel

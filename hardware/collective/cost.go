@@ -185,7 +185,7 @@ func (f *Fabric) model(op Op, g Group) *plan {
 		return p
 	}
 	var time func(bytes float64) float64
-	if op == AllToAll || op == SendRecv {
+	if op == AllToAll || op == SendRecv || op == TokenExchange {
 		p.exchange = f.exchangeOf(op, g)
 		time = p.exchange.time
 	} else {

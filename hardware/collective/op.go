@@ -16,6 +16,7 @@ type Op uint8
 //	reduce-scatter: the buffer before scattering, n times one rank's result
 //	all-to-all: one rank's send buffer, n times what it sends each peer (itself included)
 //	send-recv: the message, one direction
+//	token-exchange: the rows one rank sends, those that stay with it included
 const (
 	AllReduce Op = iota
 	AllGather
@@ -24,10 +25,11 @@ const (
 	Broadcast
 	Reduce
 	SendRecv
+	TokenExchange // of experts, by a kernel that writes into the peers' memory; inside an NVLink domain
 	opCount
 )
 
-var opNames = [opCount]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv"}
+var opNames = [opCount]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv", "token-exchange"}
 
 // Ops are all operations, in the order of the constants.
 func Ops() []Op {
@@ -67,7 +69,7 @@ func (o Op) BusFactor(ranks int64) float64 {
 	switch o {
 	case AllReduce:
 		return 2 * (n - 1) / n
-	case AllGather, ReduceScatter, AllToAll:
+	case AllGather, ReduceScatter, AllToAll, TokenExchange:
 		return (n - 1) / n
 	}
 	return 1

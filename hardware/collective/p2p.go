@@ -34,12 +34,16 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 		x.setup += us(c.Network + f.hopLatency())
 		x.across = max(f.wire(g)/v.perNode, slowest) // a rank's share of the adapters
 	}
-	if op == AllToAll {
+	switch op {
+	case AllToAll:
 		x.ramp = c.ExchangeRamp
 		x.setup += us(c.Peer)*(v.perNode-1) + us(c.RemotePeer)*(v.n-v.perNode)
 		x.inside *= c.Exchange * small
 		x.across /= 1 + c.Congestion*math.Log2(v.nodes)
-	} else {
+	case TokenExchange:
+		x.ramp = c.ExchangeRamp
+		x.inside *= c.Tokens / (1 + c.TokensWider*max(math.Log2(v.perNode/8), 0))
+	default:
 		x.inside *= c.Links
 	}
 
@@ -63,7 +67,7 @@ func upToPowerOf2(x float64) float64 { return math.Exp2(math.Ceil(math.Log2(max(
 func (x *exchange) time(bytes float64) float64 {
 	var move float64 // us
 	switch v := x.view; {
-	case x.op == AllToAll:
+	case x.op == AllToAll || x.op == TokenExchange:
 		move = bytes * (v.perNode - 1) / v.n / x.inside / 1e3
 		if v.nodes > 1 {
 			move = max(move, bytes*(v.n-v.perNode)/v.n/x.across/1e3)
@@ -79,7 +83,7 @@ func (x *exchange) time(bytes float64) float64 {
 // protocol is LL for small messages. Source: NCCL_P2P_LL_THRESHOLD, 16 KiB a
 // channel, src/enqueue.cc.
 func (x *exchange) protocol(bytes float64) Protocol {
-	if x.op == AllToAll {
+	if x.op == AllToAll || x.op == TokenExchange {
 		bytes /= x.view.n
 	}
 	if bytes <= 16*1024*x.perPeer {

@@ -47,6 +47,8 @@ type constants struct {
 		Network      units.Seconds `yaml:"network"`
 		RemotePeer   units.Seconds `yaml:"remote_peer"`
 		Congestion   float64       `yaml:"congestion"`
+		Tokens       float64       `yaml:"tokens"`
+		TokensWider  float64       `yaml:"tokens_wider"`
 		Error        float64       `yaml:"error"`
 	} `yaml:"p2p"`
 	Spread struct {

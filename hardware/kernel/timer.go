@@ -374,8 +374,11 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 		setup += float64(l.Reset)
 	}
 	c := best * 2 * (k + l.KOverhead) / (rate * g.alignment(o))
-	b := l.Memory * float64(o.Bytes) * memory
-	p := l.Exponent
+	p, slow := l.Exponent, l.Memory
+	if w := l.GroupedW; w != nil && o.Class == tape.GroupedGEMM && o.Layout == tape.LayoutWgrad {
+		p, slow = w.Exponent, w.Memory
+	}
+	b := slow * float64(o.Bytes) * memory
 	return setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p)
 }
 

@@ -85,6 +85,7 @@ func init() {
 		"tp_all_reduce": func(b *builder, a []value) []value { b.sumRows(a[0].t); return nil },
 		"linear":        func(b *builder, a []value) []value { return one(b.plainLinear(a[0].t, a[1].t)) },
 		"topk":          func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"wait":          func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"tiny":          func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
@@ -114,6 +115,9 @@ func init() {
 		},
 		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
+		"spread":     func(b *builder, a []value) []value { return one(b.spread(a[0].t, int64(a[1].num))) },
+		"collect":    func(b *builder, a []value) []value { return one(b.collect(a[0].t, int64(a[1].num))) },
+		"like_rows":  func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
 		"dispatch":   func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
 		"combine":    func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
 		"fused":      fused,

@@ -16,7 +16,7 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	scores := b.call("router_"+string(m.Router), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)))[0].t
 	t.Module = "experts"
 	t.Call()
-	y := b.call("experts", tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
+	y := b.call(b.experts(), tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
 		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)))[0].t
 	t.Release(flat, scores)
 	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
@@ -38,6 +38,40 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	z := b.residual(y, s)
 	t.Release(y, s)
 	return z
+}
+
+// experts is the program of the experts: its own one where a kernel exchanges the
+// rows inside an NVLink domain that spans nodes, if the recipe has it.
+func (b *builder) experts() string {
+	if s := b.Shard; s.EP > 1 && s.ExpertTP <= 1 && s.WideNVLink && b.recipe.Programs["experts_nvlink"] != nil {
+		return "experts_nvlink"
+	}
+	return "experts"
+}
+
+// spread sends every token's row once to each rank that holds any of its k experts,
+// and collect brings back one row from each, which the receiving kernel sums.
+func (b *builder) spread(x *tape.Tensor, k int64) *tape.Tensor {
+	return b.exchange(x, b.reach(k)*max(b.Imbalance, 1))
+}
+
+func (b *builder) collect(x *tape.Tensor, k int64) *tape.Tensor {
+	return b.exchange(x, 1/(b.reach(k)*max(b.Imbalance, 1)))
+}
+
+func (b *builder) exchange(x *tape.Tensor, factor float64) *tape.Tensor {
+	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor}, x)
+}
+
+// reach is on how many ranks the k experts of a token lie, on average over
+// random choices without repetition.
+func (b *builder) reach(k int64) float64 {
+	e, n := float64(b.Spec.MoE.Experts), float64(b.Shard.EP)
+	missed := 1.0 // probability that a rank holds none of them
+	for i := range k {
+		missed *= max(1-e/n/(e-float64(i)), 0)
+	}
+	return n * (1 - missed)
 }
 
 // chunks reorders what the ranks sent by the experts of this one, when there are

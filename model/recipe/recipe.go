@@ -121,6 +121,7 @@ type Host struct {
 	ViewBack     units.Seconds            `yaml:"view_backward"`
 	Module       units.Seconds            `yaml:"module"`
 	Node         units.Seconds            `yaml:"node"`
+	Expert       units.Seconds            `yaml:"expert"`         // one expert of a grouped GEMM
 	Primitives   map[string]units.Seconds `yaml:"primitives"`     // what one call of a primitive costs beyond Call
 	Large        float64                  `yaml:"large"`          // factor on ops whose tensors exceed LargeTensor; 0: 1
 	Step         units.Seconds            `yaml:"step"`           // per optimizer step: Python around it

@@ -37,11 +37,18 @@ func config(j *strategies.Job) ops.Config {
 	return ops.Config{
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: j.Precision, Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
-			DTensor: j.Recipe.Structure.DTensor},
+			DTensor: j.Recipe.Structure.DTensor, WideNVLink: wideNVLink(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
 		Partly: some.Partly(), Together: some.Together(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
 	}
+}
+
+// wideNVLink is whether the expert-parallel ranks share an NVLink domain that spans
+// nodes, as in an NVL72 rack.
+func wideNVLink(j *strategies.Job) bool {
+	n := &j.Hardware.Node
+	return n.NVLinkDomain.Value > n.GPUs.Value && j.Plan.EP*j.Plan.ExpertTP <= n.NVLinkDomain.Value
 }
 
 // simulation is one run of the timeline over all stages. It keeps its memory from

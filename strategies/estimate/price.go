@@ -197,6 +197,9 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		c += units.Seconds(o.Count-1) * per
 	}
 	c += h.Primitives[o.Prim]
+	if o.Class == tape.GroupedGEMM {
+		c += units.Seconds(o.Batch) * h.Expert
+	}
 	if o.Bytes > recipe.LargeTensor && h.Large > 0 {
 		c *= units.Seconds(h.Large)
 	}
@@ -253,8 +256,9 @@ const (
 	kernelRole  role = iota
 	hostRole         // no kernel
 	commRole         // a collective that the compute stream waits for
-	asyncRole        // one that hides behind the weight gradient before it
-	wgradRole        // the GEMM that such a collective hides behind
+	asyncRole        // one that hides behind the GEMM of a linear layer's backward before it
+	dgradRole        // such a GEMM: input gradient
+	wgradRole        // weight gradient
 	groupedRole      // a weight gradient of experts
 )
 
@@ -280,6 +284,8 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.timer.Utilization(o)), units.Seconds(p.timer.Beside(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
 			switch o.Prim {
+			case "linear_dgrad":
+				b.role = dgradRole
 			case "linear_wgrad":
 				b.role = wgradRole
 			case "grouped_mm_wgrad":
@@ -300,7 +306,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 // clock sets the times that depend on the clock.
 func (s *section) clock(p *pricer) {
 	s.time, s.effort, s.comm, s.weight, s.fewer = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0
-	var wgrad units.Seconds // last weight-gradient GEMM, which an asynchronous collective hides behind
+	var cover, loaded units.Seconds // last GEMM that an asynchronous collective hides behind: alone, beside one
 	for i := range s.base {
 		b, l := &s.base[i], &s.launches[i]
 		switch b.role {
@@ -308,7 +314,8 @@ func (s *section) clock(p *pricer) {
 		case commRole, asyncRole:
 			t, hidden := b.busy, units.Seconds(0)
 			if b.role == asyncRole {
-				hidden = min(t, wgrad)
+				hidden = t - beside(t, cover, loaded, units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind))))
+				cover, loaded = 0, 0
 			}
 			if b.group == tpGroup && p.job.Recipe.Overlap.TP {
 				hidden = max(hidden, t*units.Seconds(tpOverlap))
@@ -329,8 +336,10 @@ func (s *section) clock(p *pricer) {
 			s.time[b.work] += l.Busy
 			s.effort[b.work] += l.Busy * b.use
 			switch b.role {
+			case dgradRole:
+				cover, loaded = l.Busy, l.Loaded
 			case wgradRole:
-				wgrad = l.Busy
+				cover, loaded = l.Busy, l.Loaded
 				s.weight += l.Busy
 			case groupedRole:
 				s.weight += l.Busy
@@ -339,6 +348,16 @@ func (s *section) clock(p *pricer) {
 	}
 	s.cut(p.law.latency)
 	s.whole = timeline.Compress(s.launches, p.law.latency)
+}
+
+// beside is by how much a collective of time t, started with a GEMM, lengthens it:
+// the collective runs slow times longer, the GEMM at the pace of loaded instead of
+// alone until the shorter one is done.
+func beside(t, alone, loaded, slow units.Seconds) units.Seconds {
+	if t*slow <= loaded {
+		return t * slow * (1 - alone/loaded)
+	}
+	return loaded - alone + t - loaded/slow
 }
 
 // cut divides the section into its parts.
