@@ -58,6 +58,10 @@ type Structure struct {
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
+	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited
+	MaskTiny       int     `yaml:"mask_kernels"`     // tiny kernels that make the mask of unfused attention
+	WindowMaskTiny int     `yaml:"window_mask_kernels"`
+	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks

@@ -231,6 +231,77 @@ func (t *Tape) Add(x, y *Tensor) *Tensor {
 	return z
 }
 
+// Sub returns x − y; the gradient of y is negated in a kernel of its own.
+func (t *Tape) Sub(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("sub", z, x, y)
+	xg, yg := x.grad, y.grad
+	t.attach("sub", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		if xg {
+			r = append(r, t.Hold(g[0]))
+		}
+		if yg {
+			m := t.like(g[0])
+			t.kernel("neg", m, g[0])
+			r = append(r, m)
+		}
+		return r
+	})
+	return z
+}
+
+// AddTo adds y, which takes no gradient, to x in place.
+func (t *Tape) AddTo(x, y *Tensor) *Tensor {
+	t.begin()
+	t.kernel("add_", x, x, y)
+	return t.Hold(x)
+}
+
+// Clamp bounds x on one or both sides; the gradient compares with each bound and
+// selects (clamp_backward in FunctionsManual.cpp).
+func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel("clamp", z, x)
+	t.attach("clamp", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("fill_", 1)
+		mask := t.alloc(t.shape(Bool, n.saved[0]))
+		for range sides {
+			t.kernel("compare", mask, n.saved[0])
+		}
+		if sides > 1 {
+			t.kernel("logical_and", mask, mask, mask)
+		}
+		r := t.like(g[0])
+		t.emit(Op{Prim: "where", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: g[0].bytes() + r.bytes() + mask.bytes()})
+		t.Release(mask)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// RowMax is the largest value of each row; the gradient scatters into zeros.
+func (t *Tape) RowMax(x *Tensor) *Tensor {
+	t.begin()
+	m := t.meta(x.dtype, x.dims[:x.nd])
+	m.dims[m.nd-1] = 1
+	m.setContiguous()
+	t.alloc(m)
+	at := t.empty(I64, m.dims[:m.nd]...)
+	t.reduce("max", RowReduce, x, m)
+	src := *x
+	t.attach("max", []*Tensor{x}, []*Tensor{m}, []*Tensor{at}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "scatter_", Class: Index, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
+		return []*Tensor{r}
+	})
+	t.Release(at)
+	return m
+}
+
 // Mul returns x · y. The gradient of y is computed before that of x, as in the
 // generated MulBackward0 (outputs in alphabetical order: other, self).
 func (t *Tape) Mul(x, y *Tensor) *Tensor {

@@ -27,6 +27,7 @@ const (
 	Memcpy      // device-to-device copy
 	Gather      // whole rows by index
 	ScatterAdd  // rows added by a sorted index (index_put_ with accumulate)
+	SerialAdd   // the same where many rows add up to few, one row after the other
 	EmbedDirect // embedding gradient, tokens one after the other
 	EmbedSort   // embedding gradient after a sort by token
 	SoftmaxForward
@@ -71,6 +72,7 @@ var classNames = [NumClasses]string{
 	Memcpy:          "memcpy",
 	Gather:          "gather",
 	ScatterAdd:      "scatter-add",
+	SerialAdd:       "serial-add",
 	EmbedDirect:     "embed-direct",
 	EmbedSort:       "embed-sort",
 	SoftmaxForward:  "softmax-forward",
