@@ -113,7 +113,7 @@ var families = []family{
 	})},
 
 	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: llamaLike(draft{
-		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true, TurnJoins: true},
+		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true, TurnJoins: true, QKVSlices: true},
 		useWindow: true,
 	})},
 	{name: "olmo", keys: llamaKeys + " attention_bias", base: llamaLike(draft{

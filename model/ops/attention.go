@@ -60,7 +60,17 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	}
 	if b.has(model.RoleQKV) {
 		qkv := b.column(in, model.RoleQKV)
-		parts := t.Split(qkv, heads*s.HeadDim, kv*s.HeadDim, kv*s.VDim)
+		widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
+		var parts []*tape.Tensor
+		if s.QKVSlices && !t.Compiled {
+			at := int64(0)
+			for _, w := range widths {
+				parts = append(parts, t.Slice(qkv, -1, at, at+w))
+				at += w
+			}
+		} else {
+			parts = t.Split(qkv, widths...)
+		}
 		t.Release(qkv)
 		q, k, v = parts[0], parts[1], parts[2]
 		if s.QKNorm == model.FullQKNorm {

@@ -202,7 +202,7 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if c.Attention == "unfused" {
 		t.Tiny("mask", c.Recipe.Structure.MaskTiny)
 	}
-	if c.Spec.Window > 0 && c.Spec.Window < c.Sequence {
+	if c.Spec.Window > 0 && (c.Spec.Window < c.Sequence || c.Attention == "unfused") {
 		t.Tiny("mask", c.Recipe.Structure.WindowMaskTiny)
 	}
 	t.Tiny("prologue", turns)

@@ -66,6 +66,7 @@ func init() {
 		"mul_scalar": scale("mul_scalar"),
 		"silu":       unary("silu"),
 		"gelu":       unary("gelu"),
+		"gelu_tanh":  unary("gelu_tanh"),
 		"relu":       unary("relu"),
 		"tanh":       unary("tanh"),
 		"sigmoid":    unary("sigmoid"),

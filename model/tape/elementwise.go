@@ -354,16 +354,18 @@ func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 // result instead of its input, and whether its gradient reads the saved tensor.
 type unaryRule struct {
 	saveResult, saveNothing bool
-	fp32                    bool // autocast runs it in fp32
+	fp32                    bool    // autocast runs it in fp32
+	arithmetic              float64 // beyond what moving the bytes hides: 1 for a tanh form, 2 for erf
 }
 
 var unary = map[string]unaryRule{
-	"silu":    {},
-	"gelu":    {},
-	"relu":    {saveResult: true},
-	"tanh":    {saveResult: true},
-	"sigmoid": {saveResult: true},
-	"neg":     {saveNothing: true},
+	"silu":      {},
+	"gelu":      {arithmetic: 2},
+	"gelu_tanh": {arithmetic: 1},
+	"relu":      {saveResult: true},
+	"tanh":      {saveResult: true},
+	"sigmoid":   {saveResult: true},
+	"neg":       {saveNothing: true},
 }
 
 // Unary applies an elementwise function with a fused gradient kernel.
@@ -372,6 +374,7 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	t.begin()
 	z := t.like(x)
 	t.kernel(prim, z, x)
+	t.heavy(rule.arithmetic)
 	saved := []*Tensor{x}
 	if rule.saveResult {
 		saved[0] = z
@@ -383,9 +386,17 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 		ins := append([]*Tensor{g[0]}, n.saved...)
 		r := t.like(ins...)
 		t.kernel(prim+"_backward", r, ins...)
+		t.heavy(rule.arithmetic)
 		return []*Tensor{r}
 	})
 	return z
+}
+
+// heavy marks the last op as one whose arithmetic shows beside its memory traffic.
+func (t *Tape) heavy(arithmetic float64) {
+	if o := &t.sec.Ops[len(t.sec.Ops)-1]; arithmetic > 0 && o.Class == Vectorized {
+		o.Class, o.Index = Arithmetic, arithmetic
+	}
 }
 
 // Pow returns x to an integer power. Its gradient is written out as a power, a

@@ -14,6 +14,7 @@ const (
 	Attention   // fused attention, forward or backward
 
 	Vectorized  // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
+	Arithmetic  // the same with much arithmetic per element: GELU
 	Unrolled    // elementwise cast, contiguous (16-bit to fp32)
 	UnrolledMix // elementwise on contiguous operands of different dtypes
 	Strided2    // elementwise, broadcast or strided operands, 2-byte elements
@@ -59,6 +60,7 @@ var classNames = [NumClasses]string{
 	GroupedGEMM:     "grouped-gemm",
 	Attention:       "attention",
 	Vectorized:      "vectorized",
+	Arithmetic:      "arithmetic",
 	Unrolled:        "unrolled",
 	UnrolledMix:     "unrolled-mix",
 	Strided2:        "strided2",

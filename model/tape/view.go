@@ -237,7 +237,7 @@ func (t *Tape) Take(x *Tensor, dim int) *Tensor {
 	dims := append([]int64(nil), x.dims[:x.nd]...)
 	dims[dim] = 1
 	z := t.empty(x.dtype, dims...)
-	t.emit(Op{Prim: "index", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
+	t.emit(Op{Prim: "index_list", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
 	src := *x
 	t.attach("index", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)

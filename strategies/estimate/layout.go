@@ -32,6 +32,7 @@ type chunk struct {
 	// of experts, and how many tensors they are.
 	dense, expert int64
 	tensors       int
+	cut           int  // of these, those that tensor or expert parallelism cuts
 	syncs         bool // the host waits for the device somewhere
 
 	passes passes
@@ -158,6 +159,9 @@ func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
 				c.dense += p.Local
 			}
 			c.tensors++
+			if p.Local < p.Size() {
+				c.cut++
+			}
 		}
 	}
 	m.chunks[string(name)] = c

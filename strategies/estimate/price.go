@@ -209,6 +209,8 @@ type section struct {
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
+	latent   [numWork]units.Seconds // of time, in kernels too small to draw power
+	pauses   units.Seconds          // gaps before those
 	weight   units.Seconds          // in GEMMs that make weight gradients
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
@@ -280,6 +282,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 
 // clock sets the times that depend on the clock.
 func (s *section) clock(p *pricer) {
+	s.latent, s.pauses = [numWork]units.Seconds{}, 0
 	s.time, s.effort, s.comm, s.weight, s.fewer = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0
 	var wgrad units.Seconds // last weight-gradient GEMM, which an asynchronous collective hides behind
 	for i := range s.base {
@@ -308,6 +311,10 @@ func (s *section) clock(p *pricer) {
 				s.fewer += l.Loaded - l.Busy
 			}
 			s.time[b.work] += l.Busy
+			if b.use == 0 {
+				s.latent[b.work] += l.Busy
+				s.pauses += l.Gap
+			}
 			s.effort[b.work] += l.Busy * b.use
 			switch b.role {
 			case wgradRole:
