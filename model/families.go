@@ -113,14 +113,14 @@ var families = []family{
 	})},
 
 	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: llamaLike(draft{
-		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true},
+		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true, TurnJoins: true, QKVSlices: true},
 		useWindow: true,
 	})},
 	{name: "olmo", keys: llamaKeys + " attention_bias", base: llamaLike(draft{
-		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: PlainNorm},
+		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: PlainNorm, Turn: TurnFP32},
 	})},
 	{name: "olmo2", keys: llamaKeys + " attention_bias", base: llamaLike(draft{
-		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Place: PostNorm, QKNorm: FullQKNorm},
+		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: WideRMSNorm, Place: PostNorm, QKNorm: FullQKNorm, Turn: TurnFP32},
 	})},
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
@@ -128,18 +128,18 @@ var families = []family{
 	})},
 	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok", base: llamaLike(draft{
 		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,
-			QKVBias: true, OutBias: true, Sinks: true, Window: 128},
-		moe:       MoE{Experts: 128, TopK: 4, FFN: 2880, RouterBias: true, ExpertBias: true, Transposed: true, NormTopK: true},
+			Norm: WideRMSNorm, QKVBias: true, OutBias: true, Sinks: true, Turn: TurnParts, Window: 128},
+		moe:       MoE{Experts: 128, TopK: 4, FFN: 2880, RouterBias: true, ExpertBias: true, Transposed: true, NormTopK: true, Clamped: true},
 		useWindow: true, windowPattern: 2,
 	})},
 
 	{name: "deepseek_v2", keys: deepseekKeys, base: llamaLike(draft{
-		Spec: Spec{Vocab: 102400, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, VDim: 128, MaxPositions: 2048},
+		Spec: Spec{Vocab: 102400, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, VDim: 128, MaxPositions: 2048, Turn: TurnParts},
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
 	})},
 	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys, base: llamaLike(draft{
-		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1},
+		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1, Turn: TurnParts},
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 		denseFirst: 3,
@@ -175,7 +175,7 @@ var families = []family{
 	}))},
 	{name: "falcon", keys: denseKeys + " n_embed=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads num_kv_heads=num_key_value_heads n_head_kv=num_key_value_heads ffn_hidden_size=intermediate_size activation=hidden_act attention_dropout hidden_dropout=residual_dropout alibi new_decoder_architecture multi_query parallel_attn=use_parallel_residual num_ln_in_parallel_attn bias", base: gptLike(draft{
 		Spec: Spec{Vocab: 65024, Hidden: 4544, Layers: 32, Heads: 71, MaxPositions: 2048, Position: Rotary,
-			Parallel: ParallelOneNorm, FusedQKV: true, Tied: true},
+			Parallel: ParallelOneNorm, FusedQKV: true, Tied: true, KVLists: true},
 		parallel: true, multiQuery: true,
 	})},
 	// BLOOM writes its own tanh GELU out in elementwise kernels.

@@ -92,7 +92,7 @@ var keys = []key{
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
-	{name: "norm", one: words(RMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB), to: func(d *draft) []any { return []any{&d.Norm} }},
+	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB), to: func(d *draft) []any { return []any{&d.Norm} }},
 	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},

@@ -37,6 +37,10 @@ type Spec struct {
 	FusedGateUp                         bool // one parameter for gate and up
 	TransposedWeights                   bool // weights stored [in, out] (GPT-2's Conv1D)
 	Tied                                bool // tie_word_embeddings
+	Turn                                Turn // how the rotary embedding is written out
+	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
+	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
+	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
 	Sinks                               bool // learned attention sink per head (gpt-oss)
@@ -74,6 +78,7 @@ type MoE struct {
 	ExpertBias bool   // biases in the experts (gpt-oss)
 	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
 	NormTopK   bool   // norm_topk_prob
+	Clamped    bool   // gate and up projections are clamped (gpt-oss)
 	Dense      []bool // per layer: true when the layer has the dense MLP instead
 }
 
@@ -94,7 +99,8 @@ type Norm string
 
 const (
 	RMSNorm      Norm = "rmsnorm"
-	GemmaRMSNorm Norm = "gemma_rmsnorm" // weight stored as w-1, multiplied in fp32
+	WideRMSNorm  Norm = "rmsnorm_fp32_weight" // weight multiplied before the cast back (OLMo 2, gpt-oss)
+	GemmaRMSNorm Norm = "gemma_rmsnorm"       // weight stored as w-1, multiplied in fp32
 	LayerNorm    Norm = "layernorm"
 	PlainNorm    Norm = "layernorm_no_params" // OLMo 1
 	LayerNormNoB Norm = "layernorm_no_bias"   // MPT
@@ -135,6 +141,15 @@ const (
 	LearnedPosition Position = "learned"
 	ALiBi           Position = "alibi"
 	NoPosition      Position = "none"
+)
+
+// Turn is how a model's code writes out the rotary embedding.
+type Turn string
+
+const (
+	TurnHalves Turn = ""      // x·cos + (-x2, x1)·sin
+	TurnFP32   Turn = "fp32"  // the same with fp32 tables, cast back (OLMo)
+	TurnParts  Turn = "parts" // each half by itself, then joined (gpt-oss, DeepSeek)
 )
 
 // Router is how a token picks its experts.

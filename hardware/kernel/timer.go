@@ -98,7 +98,8 @@ func (t *Timer) Beside(o *tape.Op) float64 {
 }
 
 // Utilization is the share of the tensor cores' best rate that an op reaches, which
-// its power follows: 1 for all but matrix multiplies and attention.
+// its power follows: 1 for all but matrix multiplies and attention, and 0 for kernels
+// that keep next to nothing of the GPU busy.
 func (t *Timer) Utilization(o *tape.Op) float64 {
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
@@ -107,6 +108,11 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 	case tape.Attention:
 		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.attn.time(o))
 		return min(rate/t.gemm.peaks[o.DType], 1)
+	case tape.SerialAdd:
+		return 0
+	}
+	if t.kernel(o) <= 1.5*t.floor { // all of it is launch and drain
+		return 0
 	}
 	return 1
 }
@@ -271,6 +277,7 @@ type gemmModel struct {
 	memory float64 // seconds per byte
 	points [3][]point
 	mu     sync.RWMutex
+	cached float64 // bytes of L2
 	cache  map[gemmKey]float64
 }
 
@@ -288,6 +295,7 @@ func (g *gemmModel) init(p *hardware.Profile) {
 	g.law = p.Laws.GEMM
 	g.sms = float64(p.GPU.SMs.Value)
 	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
+	g.cached = float64(p.GPU.L2.Value)
 	g.cache = map[gemmKey]float64{}
 	for d := tape.F32; d <= tape.F64; d++ {
 		g.peaks[d] = achievable(p, d, g.law)
@@ -422,6 +430,7 @@ func (g *gemmModel) time(o *tape.Op) units.Seconds {
 	if o.Batch <= 1 && !key.grouped {
 		s *= g.correction(o, nil)
 	}
+	s = max(s, (float64(o.Bytes)-g.cached)*g.memory) // what L2 cannot hold is moved at the copy rate, as in any kernel
 	g.mu.Lock()
 	g.cache[key] = s
 	g.mu.Unlock()

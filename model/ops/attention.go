@@ -55,9 +55,22 @@ func (b *builder) split(x *tape.Tensor, heads int64) *tape.Tensor {
 func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t, s := b.t, b.Spec
 	heads, kv := b.heads()
+	if b.has(model.RoleQKV) && s.KVLists && kv != heads && !t.Compiled {
+		return b.projectLists(in, heads, kv)
+	}
 	if b.has(model.RoleQKV) {
 		qkv := b.column(in, model.RoleQKV)
-		parts := t.Split(qkv, heads*s.HeadDim, kv*s.HeadDim, kv*s.VDim)
+		widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
+		var parts []*tape.Tensor
+		if s.QKVSlices && !t.Compiled {
+			at := int64(0)
+			for _, w := range widths {
+				parts = append(parts, t.Slice(qkv, -1, at, at+w))
+				at += w
+			}
+		} else {
+			parts = t.Split(qkv, widths...)
+		}
 		t.Release(qkv)
 		q, k, v = parts[0], parts[1], parts[2]
 		if s.QKNorm == model.FullQKNorm {
@@ -100,20 +113,61 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	return q, k, v
 }
 
+// projectLists cuts queries, keys and values of each group of heads from one
+// projection, keys and values by lists of indices, and gives each query head of several
+// groups keys and values of its own. A single key/value head stays one.
+func (b *builder) projectLists(in *tape.Tensor, heads, kv int64) (q, k, v *tape.Tensor) {
+	t, d := b.t, b.Spec.HeadDim
+	qkv := b.column(in, model.RoleQKV)
+	batch, seq := qkv.Dim(0), qkv.Dim(1)
+	qkv = b.give(qkv, t.Reshape(qkv, batch, seq, kv, heads/kv+2, d))
+	q = t.Slice(qkv, 3, 0, heads/kv)
+	q = b.give(q, t.Reshape(q, batch, seq, heads, d))
+	take := func() *tape.Tensor {
+		x, n := t.Take(qkv, 3), kv
+		if kv > 1 {
+			x, n = b.give(x, t.Expand(x, batch, seq, kv, heads/kv, d)), heads
+		}
+		x = b.give(x, t.Reshape(x, batch, seq, n, d))
+		return b.give(x, t.Transpose(x, 1, 2))
+	}
+	k, v = take(), take()
+	t.Release(qkv)
+	q = b.give(q, t.Transpose(q, 1, 2))
+	if b.Spec.Position == model.Rotary {
+		q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
+		k = b.give(k, b.rotary(k, b.Spec.RotaryDim))
+	}
+	return q, k, v
+}
+
 // rotary turns the first width elements of each head.
 func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	t := b.t
 	t.Module = "rotary"
 	d := x.Dim(-1)
-	table := b.hidden
-	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
-	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), width)
-	if width == d {
-		return b.call("rotary", tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
+	table, wide, program := b.hidden, width, "rotary"
+	switch b.Spec.Turn {
+	case model.TurnFP32:
+		if program = b.variant(program, "_fp32"); program != "rotary" {
+			table = tape.F32
+		}
+	case model.TurnParts:
+		if program = b.variant(program, "_parts"); program != "rotary" {
+			wide /= 2
+		}
 	}
-	turn := t.Slice(x, -1, 0, width)
+	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
+	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
+	if width == d && (!b.Spec.TurnJoins || t.Compiled) {
+		return b.call(program, tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
+	}
+	turn := t.Hold(x)
+	if width < d {
+		turn = b.give(turn, t.Slice(x, -1, 0, width))
+	}
 	pass := t.Slice(x, -1, width, d)
-	y := b.call("rotary", tensorOf(turn), tensorOf(cos), tensorOf(sin))[0].t
+	y := b.call(program, tensorOf(turn), tensorOf(cos), tensorOf(sin))[0].t
 	z := t.Concat(y, pass)
 	t.Release(turn, pass, y)
 	return z
@@ -193,10 +247,16 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 		program := "attention_unfused"
-		if s.AttnSoftcap && b.program("attention_capped") {
+		switch {
+		case s.AttnSoftcap && b.program("attention_capped"):
 			program = "attention_capped"
+		case s.Sinks && !t.Compiled && b.program("attention_sinks"):
+			program = "attention_sinks"
 		}
 		return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+	}
+	if s.KVLists && k.Dim(1) != q.Dim(1) && b.Attention == "sdpa" && !t.Compiled && b.program("attention_math") {
+		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()

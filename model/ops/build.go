@@ -204,10 +204,21 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if c.Recipe.Structure.VocabParallel {
 		x = b.give(x, b.reduceOutput(x))
 	}
-	t.Tiny("prologue", c.Recipe.Structure.PrologueTiny)
+	turns := 0 // kernels of the rotary tables, which come after the check of the positions
+	if c.Spec.Position == model.Rotary {
+		turns = min(c.Recipe.Structure.TableTiny, c.Recipe.Structure.PrologueTiny)
+	}
+	t.Tiny("prologue", c.Recipe.Structure.PrologueTiny-turns)
 	if c.Recipe.Structure.StepSync {
 		t.Wait()
 	}
+	if c.Attention == "unfused" {
+		t.Tiny("mask", c.Recipe.Structure.MaskTiny)
+	}
+	if c.Spec.Window > 0 && (c.Spec.Window < c.Sequence || c.Attention == "unfused") {
+		t.Tiny("mask", c.Recipe.Structure.WindowMaskTiny)
+	}
+	t.Tiny("prologue", turns)
 	if w := b.p(model.RolePosition); w != nil {
 		y := t.Embedding(t.Outside(tape.I64, 1, seq), w)
 		x = b.give(x, t.Add(x, y))
@@ -394,6 +405,15 @@ func (b *builder) residual(x, y *tape.Tensor) *tape.Tensor {
 	return b.call("residual", tensorOf(x), tensorOf(y))[0].t
 }
 
+// variant is the program of a framework that writes a module out in another way
+// for some models, or the usual one where it makes no difference: a compiler fuses both.
+func (b *builder) variant(name, suffix string) string {
+	if suffix != "" && !b.t.Compiled && b.program(name+suffix) {
+		return name + suffix
+	}
+	return name
+}
+
 // norm normalises x with the weight of that role.
 func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Module = "norm"
@@ -402,6 +422,8 @@ func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 	switch b.Spec.Norm {
 	case model.RMSNorm:
 		return b.call("rms_norm", tensorOf(x), tensorOf(w))[0].t
+	case model.WideRMSNorm:
+		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.GemmaRMSNorm:
 		return b.call("gemma_rms_norm", tensorOf(x), tensorOf(w))[0].t
 	}
@@ -445,10 +467,10 @@ func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 }
 
 // plainLinear is a small projection that is never quantized: a router.
-func (b *builder) plainLinear(x, w *tape.Tensor) *tape.Tensor {
+func (b *builder) plainLinear(x, w, bias *tape.Tensor) *tape.Tensor {
 	q := b.t.Quantize
 	b.t.Quantize = tape.F32
-	y := b.t.Linear(x, w, nil, false)
+	y := b.t.Linear(x, w, bias, false)
 	b.t.Quantize = q
 	return y
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -52,6 +53,9 @@ func init() {
 		"to":         func(b *builder, a []value) []value { return one(b.t.To(a[0].t, a[1].dt)) },
 		"float":      func(b *builder, a []value) []value { return one(b.t.Float(a[0].t)) },
 		"add":        func(b *builder, a []value) []value { return one(b.t.Add(a[0].t, a[1].t)) },
+		"sub":        func(b *builder, a []value) []value { return one(b.t.Sub(a[0].t, a[1].t)) },
+		"clamp":      func(b *builder, a []value) []value { return one(b.t.Clamp(a[0].t, int(a[1].num))) },
+		"row_max":    func(b *builder, a []value) []value { return one(b.t.RowMax(a[0].t)) },
 		"mul":        func(b *builder, a []value) []value { return one(b.t.Mul(a[0].t, a[1].t)) },
 		"div":        func(b *builder, a []value) []value { return one(b.t.Div(a[0].t, a[1].t)) },
 		"pow":        func(b *builder, a []value) []value { return one(b.t.Pow(a[0].t, a[1].num)) },
@@ -62,6 +66,7 @@ func init() {
 		"mul_scalar": scale("mul_scalar"),
 		"silu":       unary("silu"),
 		"gelu":       unary("gelu"),
+		"gelu_tanh":  unary("gelu_tanh"),
 		"relu":       unary("relu"),
 		"tanh":       unary("tanh"),
 		"sigmoid":    unary("sigmoid"),
@@ -79,14 +84,39 @@ func init() {
 			x := a[0].t
 			return one(b.t.Add(x, b.t.Outside(x.DType(), x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
 		},
+		"add_mask_": func(b *builder, a []value) []value { // one mask for all sequences, of dtype a[1], added in place
+			x := a[0].t
+			return one(b.t.AddTo(x, b.t.Outside(a[1].dt, 1, 1, x.Dim(-2), x.Dim(-1))))
+		},
+		"causal_mask": func(b *builder, a []value) []value { // two fills and a selection make the mask of one call
+			x := a[0].t
+			b.t.Tiny("fill_", 2)
+			m := b.t.MaskOf(x.DType(), x.Dim(-2), x.Dim(-2))
+			return one(m)
+		},
+		"safe_softmax": func(b *builder, a []value) []value { return one(b.t.SafeSoftmax(a[0].t)) },
+		"repeat":       func(b *builder, a []value) []value { return one(b.repeat(a[0].t, a[1].t.Dim(1))) },
+		"add_sinks": func(b *builder, a []value) []value { // a column of scores that belongs to no key
+			x, t := a[0].t, b.t
+			s := t.Reshape(b.p(model.RoleSinks), 1, x.Dim(1), 1, 1)
+			s = b.give(s, t.Expand(s, x.Dim(0), x.Dim(1), x.Dim(2), 1))
+			y := t.Concat(x, s)
+			t.Release(s)
+			return one(y)
+		},
+		"drop_sinks": func(b *builder, a []value) []value {
+			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)-1))
+		},
 		"attention_dropout": func(b *builder, a []value) []value {
 			return one(b.t.Dropout(a[0].t, b.dropouts.attention))
 		},
 		"tp_all_reduce": func(b *builder, a []value) []value { b.sumRows(a[0].t); return nil },
-		"linear":        func(b *builder, a []value) []value { return one(b.plainLinear(a[0].t, a[1].t)) },
-		"topk":          func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
-		"wait":          func(b *builder, a []value) []value { b.t.Wait(); return nil },
-		"tiny":          func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"linear": func(b *builder, a []value) []value { // with an optional bias
+			return one(b.plainLinear(a[0].t, a[1].t, append(a, value{})[2].t))
+		},
+		"topk": func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"tiny": func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"wait": func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
 		},
@@ -101,7 +131,8 @@ func init() {
 		},
 		"activation": func(b *builder, a []value) []value { return one(b.activation(a[0].t)) },
 		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
-		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num))) },
+		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num), 1)) },
+		"bias_rows":  biasRows,
 		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
 		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
 		"chunks":     func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
@@ -127,6 +158,18 @@ func init() {
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))
 		},
 	}
+}
+
+// biasRows adds to each of a[2] rows the bias of its expert, if there are any.
+func biasRows(b *builder, a []value) []value {
+	x, bias := a[0].t, a[1].t
+	if bias == nil {
+		return one(b.t.Hold(x))
+	}
+	rows := b.t.Rows(bias, int64(a[2].num), b.recipe.Structure.BusiestExpert)
+	y := b.t.Add(x, rows)
+	b.t.Release(rows)
+	return one(y)
 }
 
 // fused runs a kernel that does several things at once:
@@ -228,6 +271,9 @@ func (m Missing) Error() string {
 // call runs the recipe's program of that name, or the primitive. Arguments are
 // borrowed; results are owned by the caller.
 func (b *builder) call(name string, args ...value) []value {
+	if name == "gate" && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
+		name = b.variant(name, "_clamped")
+	}
 	p, ok := b.recipe.Programs[name]
 	if !ok {
 		panic(Missing{b.recipe.Name, name})

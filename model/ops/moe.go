@@ -13,11 +13,16 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	tokens := x.Dim(0) * x.Dim(1)
 	flat := t.Reshape(x, tokens, x.Dim(2))
 	t.Call()
-	scores := b.call("router_"+string(m.Router), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)))[0].t
+	suffix := ""
+	if m.RouterBias { // softmax of the chosen only
+		suffix = "_biased"
+	}
+	scores := b.call(b.variant("router_"+string(m.Router), suffix), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
+		tensorOf(b.p(model.RoleRouter.Bias())))[0].t
 	t.Module = "experts"
 	t.Call()
 	y := b.call(b.experts(), tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
-		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)))[0].t
+		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
 	t.Release(flat, scores)
 	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
 	if m.SharedFFN == 0 {

@@ -80,6 +80,10 @@ type Structure struct {
 	GradientHook   bool    `yaml:"gradient_hook"`    // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
+	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited
+	MaskTiny       int     `yaml:"mask_kernels"`     // tiny kernels that make the mask of unfused attention
+	WindowMaskTiny int     `yaml:"window_mask_kernels"`
+	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks

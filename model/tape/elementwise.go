@@ -235,6 +235,77 @@ func (t *Tape) Add(x, y *Tensor) *Tensor {
 	return z
 }
 
+// Sub returns x − y; the gradient of y is negated in a kernel of its own.
+func (t *Tape) Sub(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("sub", z, x, y)
+	xg, yg := x.grad, y.grad
+	t.attach("sub", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		if xg {
+			r = append(r, t.Hold(g[0]))
+		}
+		if yg {
+			m := t.like(g[0])
+			t.kernel("neg", m, g[0])
+			r = append(r, m)
+		}
+		return r
+	})
+	return z
+}
+
+// AddTo adds y, which takes no gradient, to x in place.
+func (t *Tape) AddTo(x, y *Tensor) *Tensor {
+	t.begin()
+	t.kernel("add_", x, x, y)
+	return t.Hold(x)
+}
+
+// Clamp bounds x on one or both sides; the gradient compares with each bound and
+// selects (clamp_backward in FunctionsManual.cpp).
+func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel("clamp", z, x)
+	t.attach("clamp", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("fill_", 1)
+		mask := t.alloc(t.shape(Bool, n.saved[0]))
+		for range sides {
+			t.kernel("compare", mask, n.saved[0])
+		}
+		if sides > 1 {
+			t.kernel("logical_and", mask, mask, mask)
+		}
+		r := t.like(g[0])
+		t.emit(Op{Prim: "where", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: g[0].bytes() + r.bytes() + mask.bytes()})
+		t.Release(mask)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// RowMax is the largest value of each row; the gradient scatters into zeros.
+func (t *Tape) RowMax(x *Tensor) *Tensor {
+	t.begin()
+	m := t.meta(x.dtype, x.dims[:x.nd])
+	m.dims[m.nd-1] = 1
+	m.setContiguous()
+	t.alloc(m)
+	at := t.empty(I64, m.dims[:m.nd]...)
+	t.reduce("max", RowReduce, x, m)
+	src := *x
+	t.attach("max", []*Tensor{x}, []*Tensor{m}, []*Tensor{at}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "scatter_", Class: Index, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
+		return []*Tensor{r}
+	})
+	t.Release(at)
+	return m
+}
+
 // Mul returns x · y. The gradient of y is computed before that of x, as in the
 // generated MulBackward0 (outputs in alphabetical order: other, self).
 func (t *Tape) Mul(x, y *Tensor) *Tensor {
@@ -287,16 +358,18 @@ func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 // result instead of its input, and whether its gradient reads the saved tensor.
 type unaryRule struct {
 	saveResult, saveNothing bool
-	fp32                    bool // autocast runs it in fp32
+	fp32                    bool    // autocast runs it in fp32
+	arithmetic              float64 // beyond what moving the bytes hides: 1 for a tanh form, 2 for erf
 }
 
 var unary = map[string]unaryRule{
-	"silu":    {},
-	"gelu":    {},
-	"relu":    {saveResult: true},
-	"tanh":    {saveResult: true},
-	"sigmoid": {saveResult: true},
-	"neg":     {saveNothing: true},
+	"silu":      {},
+	"gelu":      {arithmetic: 2},
+	"gelu_tanh": {arithmetic: 1},
+	"relu":      {saveResult: true},
+	"tanh":      {saveResult: true},
+	"sigmoid":   {saveResult: true},
+	"neg":       {saveNothing: true},
 }
 
 // Unary applies an elementwise function with a fused gradient kernel.
@@ -305,6 +378,7 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	t.begin()
 	z := t.like(x)
 	t.kernel(prim, z, x)
+	t.heavy(rule.arithmetic)
 	saved := []*Tensor{x}
 	if rule.saveResult {
 		saved[0] = z
@@ -316,9 +390,17 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 		ins := append([]*Tensor{g[0]}, n.saved...)
 		r := t.like(ins...)
 		t.kernel(prim+"_backward", r, ins...)
+		t.heavy(rule.arithmetic)
 		return []*Tensor{r}
 	})
 	return z
+}
+
+// heavy marks the last op as one whose arithmetic shows beside its memory traffic.
+func (t *Tape) heavy(arithmetic float64) {
+	if o := &t.sec.Ops[len(t.sec.Ops)-1]; arithmetic > 0 && o.Class == Vectorized {
+		o.Class, o.Index = Arithmetic, arithmetic
+	}
 }
 
 // Pow returns x to an integer power. Its gradient is written out as a power, a

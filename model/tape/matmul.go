@@ -359,6 +359,13 @@ func (t *Tape) AttentionMask(d DType, batch, queries, keys int64) *Tensor {
 	return m
 }
 
+// MaskOf makes the additive mask of one causal call from nothing but its shape.
+func (t *Tape) MaskOf(d DType, queries, keys int64) *Tensor {
+	m := t.empty(d, queries, keys)
+	t.emit(Op{Prim: "attention_mask", Class: Strided2, DType: d, Elements: float64(m.Size()), Index: 4, Bytes: m.bytes() * 3 / 2})
+	return m
+}
+
 // Keep holds a tensor until the gradient of x has come back to this point.
 func (t *Tape) Keep(x, held *Tensor) *Tensor {
 	z := t.view(x)

@@ -14,6 +14,7 @@ const (
 	Attention   // fused attention, forward or backward
 
 	Vectorized  // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
+	Arithmetic  // the same with much arithmetic per element: GELU
 	Unrolled    // elementwise cast, contiguous (16-bit to fp32)
 	UnrolledMix // elementwise on contiguous operands of different dtypes
 	Strided2    // elementwise, broadcast or strided operands, 2-byte elements
@@ -27,6 +28,7 @@ const (
 	Memcpy      // device-to-device copy
 	Gather      // whole rows by index
 	ScatterAdd  // rows added by a sorted index (index_put_ with accumulate)
+	SerialAdd   // the same where many rows add up to few, one row after the other
 	EmbedDirect // embedding gradient, tokens one after the other
 	EmbedSort   // embedding gradient after a sort by token
 	SoftmaxForward
@@ -58,6 +60,7 @@ var classNames = [NumClasses]string{
 	GroupedGEMM:     "grouped-gemm",
 	Attention:       "attention",
 	Vectorized:      "vectorized",
+	Arithmetic:      "arithmetic",
 	Unrolled:        "unrolled",
 	UnrolledMix:     "unrolled-mix",
 	Strided2:        "strided2",
@@ -71,6 +74,7 @@ var classNames = [NumClasses]string{
 	Memcpy:          "memcpy",
 	Gather:          "gather",
 	ScatterAdd:      "scatter-add",
+	SerialAdd:       "serial-add",
 	EmbedDirect:     "embed-direct",
 	EmbedSort:       "embed-sort",
 	SoftmaxForward:  "softmax-forward",

@@ -143,23 +143,27 @@ func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
 	}
 }
 
-// work returns the device time by kind of the rank that the power is computed for.
+// work returns the device time by kind of the rank that the power is computed for,
+// without that of kernels too small to draw any.
 func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
+	var idle units.Seconds
 	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
 	for i, u := range s.layout.units {
 		n := n * units.Seconds(s.layout.counts[i])
 		for _, sec := range [...]*section{&u.forward, &u.backward} {
 			for k, t := range sec.time {
-				w[k] += t * n
+				w[k] += (t - sec.latent[k]) * n
 				effort[k] += sec.effort[k] * n
+				idle += sec.latent[k] * n
 			}
+			idle += sec.pauses * n
 		}
 	}
 	for _, t := range w {
 		busy += t
 	}
 	if s.pipe == nil { // optimizer and the copies of data parallelism move memory; collectives run beside
-		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy; more > 0 {
+		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy - idle; more > 0 {
 			w[memoryWork] += more
 			effort[memoryWork] += more
 			busy += more

@@ -36,6 +36,7 @@ type chunk struct {
 	// of experts, and how many tensors they are.
 	dense, expert int64
 	tensors       int
+	cut           int // of these, those that tensor or expert parallelism cuts
 
 	passes  passes
 	memory  measured
@@ -168,6 +169,9 @@ func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
 				c.dense += p.Local
 			}
 			c.tensors++
+			if p.Local < p.Size() {
+				c.cut++
+			}
 		}
 	}
 	m.chunks[string(name)] = c

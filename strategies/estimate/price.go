@@ -33,7 +33,7 @@ func workOf(c tape.Class) work {
 		return gemmWork
 	case tape.Attention:
 		return attentionWork
-	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
+	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.SerialAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
 		return issueWork
 	case tape.Collective:
 		return commWork
@@ -225,6 +225,8 @@ type section struct {
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
+	latent   [numWork]units.Seconds // of time, in kernels too small to draw power
+	pauses   units.Seconds          // gaps before those
 	weight   units.Seconds          // in GEMMs that make weight gradients
 	flops    units.FLOPs
 	again    units.FLOPs // of flops, spent on recomputation
@@ -305,6 +307,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 
 // clock sets the times that depend on the clock.
 func (s *section) clock(p *pricer) {
+	s.latent, s.pauses = [numWork]units.Seconds{}, 0
 	s.time, s.effort, s.comm, s.weight, s.fewer = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0
 	var cover, loaded units.Seconds // last GEMM that an asynchronous collective hides behind: alone, beside one
 	for i := range s.base {
@@ -334,6 +337,10 @@ func (s *section) clock(p *pricer) {
 				s.fewer += l.Loaded - l.Busy
 			}
 			s.time[b.work] += l.Busy
+			if b.use == 0 {
+				s.latent[b.work] += l.Busy
+				s.pauses += l.Gap
+			}
 			s.effort[b.work] += l.Busy * b.use
 			switch b.role {
 			case dgradRole:

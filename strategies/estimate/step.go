@@ -715,11 +715,15 @@ func (s *step) optimizerStep() {
 	}
 	per += units.Bytes(o.Read) * per
 	class, _ := tape.ClassOf(o.Class)
-	each := s.p.host.Tensor
-	if d := s.p.host.DTensorParam; d > 0 && (s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1 || s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1) {
-		each = d
+	distributed := 0 // tensors that are DTensors: under FSDP2 all, under tensor parallelism those it cuts
+	switch {
+	case s.p.host.DTensorParam <= 0:
+	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
+		distributed = tensors
+	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
+		distributed = s.chunk.cut
 	}
-	host := s.p.host.Step + units.Seconds(tensors)*each
+	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
 	s.label("optimizer", "")
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local, Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
