@@ -34,21 +34,16 @@ const settled = 0.10
 const (
 	transfers = "a transfer is one call of a prediction; in a trace sending and receiving are kernels of their own, or share one where they are batched"
 	repeated  = "the gradients of repeated key and value heads are summed over a dimension in the middle: 21 us traced where keys lie in order and 34 where they are transposed, 22 us by the law"
-	mathSDPA  = "one key head for 71 query heads is a broadcast that no fused kernel of SDPA takes: PyTorch falls back to its math backend in fp32 (softmax, two matrix multiplies in TF32, masks), which the recipe does not have"
-	biases    = "the biases of the experts: gathered by token in the forward pass, and their gradient added up row by row (3.2 ms a layer for the wider) in the backward pass; the recipe has neither"
 )
 
 // exceptions are the families that are off by more, with the reason. One that is
 // settled has to go.
 var exceptions = map[string]map[string]string{
 	"f4-ll-eager": {"reduction": repeated},
-	"f4-fa": {"gemm": mathSDPA, "attention": mathSDPA, "elementwise": mathSDPA, "reduction": mathSDPA, "softmax and loss": mathSDPA,
-		"copy and fill": mathSDPA},
-	"f4-p3":  {"copy and fill": "queries, keys and values are slices of one projection: the backward pass fills and writes a whole gradient for each (18 fills of 75 MB), and the rotation concatenates once more with the empty rest"},
-	"f4-dv3": {"gather and scatter": "the tokens of each expert are counted and ordered by 18 small kernels more than the recipe has, of 2 to 5 us each"},
-	"f4-oss": {"gather and scatter": biases, "gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
+	"f4-p3":       {"copy and fill": "queries, keys and values are slices of one projection: the backward pass fills and writes a whole gradient for each (18 fills of 75 MB), and the rotation concatenates once more with the empty rest"},
+	"f4-dv3":      {"gather and scatter": "the tokens of each expert are counted and ordered by 18 small kernels more than the recipe has, of 2 to 5 us each"},
+	"f4-oss": {"gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
-		"copy and fill":    "the sink is concatenated to the scores and dropped again (134 MB a layer each time, and a fill of as much for the gradient); the recipe adds no sink",
 		"softmax and loss": "rows of odd length are not read in vectors"},
 	"h200x4-t4-00": {"copy and fill": "DTensor clones the input of its all-reduces: 28 copies of 34 MB and 9 of 67 MB, of which the recipe has the latter", "optimizer": "one of the two parameters of the vocabulary updates 1.6 times slower per byte than the other (170 and 104 us for equal chunks)"},
 	"h200x4-t5-00": {"collective": transfers},

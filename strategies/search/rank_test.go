@@ -402,7 +402,7 @@ func TestOrders(t *testing.T) {
 		seen[x.Job.Plan.Order] = true
 	}
 	require.Len(t, seen, 2)
-	fix, err := ParseFix("order=dp-tp-cp-ep-pp,tp=2,pp=2")
+	fix, err := ParseFix("order=dp-tp-cp-ep-pp,tp=2,pp=1,cp=1")
 	require.NoError(t, err)
 	why, err := Explain(t.Context(), r, fix)
 	require.NoError(t, err)
