@@ -112,6 +112,9 @@ func in(stdin string, args ...string) (code int, stdout, stderr string) {
 
 // TestExamples runs every example; none may be left out of the README.
 func TestExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what is concurrent here has tests of its own")
+	}
 	dir := filepath.Join(root(t), "examples")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	require.NoError(t, err)

@@ -34,6 +34,9 @@ func blocks(readme string) []block {
 // up to a line of "..." . Set-up runs as far as it needs no network; the line that
 // runs the tests is this run.
 func TestREADME(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what is concurrent here has tests of its own")
+	}
 	repository := root(t)
 	name := filepath.Join(repository, "README.md")
 	raw, err := os.ReadFile(name)
