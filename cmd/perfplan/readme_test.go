@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// block is a fenced block of the README.
+// block is a fenced block of a page.
 type block struct {
 	kind       string // what follows the fence
 	text       string
@@ -29,16 +29,37 @@ func blocks(readme string) []block {
 	return out
 }
 
-// TestREADME runs the commands of the README in a copy of the examples. Blocks of
-// kind sh hold commands; a block of kind text shows the output of the one before,
-// up to a line of "..." . Set-up runs as far as it needs no network; the line that
-// runs the tests is this run.
+// TestREADME runs the commands of the README, and of the page on all of them, in a
+// copy of the examples.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is concurrent here has tests of its own")
 	}
+	t.Run("README", func(t *testing.T) {
+		seen := runBlocks(t, "README.md")
+		require.Equal(t, 1, seen["sh setup"])
+		require.Equal(t, 1, seen["sh test"])
+		require.NotZero(t, seen["text"])
+	})
+	t.Run("commands", func(t *testing.T) { require.NotZero(t, runBlocks(t, "docs/commands.md")["sh"]) })
+	for _, page := range []string{"README.md", "docs/commands.md"} {
+		text, err := os.ReadFile(filepath.Join(root(t), page))
+		require.NoError(t, err)
+		for _, cmd := range newRoot(&env{}).Commands() {
+			if cmd.Name() != "help" {
+				require.True(t, strings.Contains(string(text), "`"+cmd.Name()+"`"), "%s lacks %s", page, cmd.Name())
+			}
+		}
+	}
+}
+
+// runBlocks runs a page and returns how many blocks of each kind it has. Blocks of
+// kind sh hold commands; a block of kind text shows the output of the one before,
+// up to a line of "..." . Set-up runs as far as it needs no network; the line that
+// runs the tests is this run.
+func runBlocks(t *testing.T, page string) map[string]int {
 	repository := root(t)
-	name := filepath.Join(repository, "README.md")
+	name := filepath.Join(repository, page)
 	raw, err := os.ReadFile(name)
 	require.NoError(t, err)
 	readme := string(raw)
@@ -61,7 +82,7 @@ func TestREADME(t *testing.T) {
 			out = ""
 			for line := range strings.Lines(b.text) {
 				args := strings.Fields(line)
-				require.Equal(t, "perfplan", args[0], "the README runs perfplan")
+				require.Equal(t, "perfplan", args[0], "%s runs perfplan", page)
 				code, stdout, stderr := in("", args[1:]...)
 				require.Zero(t, code, "%s%s", line, stderr)
 				out += stdout
@@ -71,18 +92,16 @@ func TestREADME(t *testing.T) {
 			if *update {
 				replaced = strings.Replace(replaced, b.text, want, 1)
 			} else if d := cmp.Diff(strings.Split(b.text, "\n"), strings.Split(want, "\n")); d != "" {
-				t.Errorf("the README shows another output; run go test ./cmd/perfplan -run README -update\n%s", d)
+				t.Errorf("%s shows another output; run go test ./cmd/perfplan -run README -update\n%s", page, d)
 			}
 		default:
 			t.Errorf("a block of kind %q; use sh, sh setup, sh test or text", b.kind)
 		}
 	}
-	require.Equal(t, 1, seen["sh setup"])
-	require.Equal(t, 1, seen["sh test"])
-	require.NotZero(t, seen["text"])
 	if replaced != readme {
 		require.NoError(t, os.WriteFile(name, []byte(replaced), 0o644))
 	}
+	return seen
 }
 
 // head is as much of the output as an excerpt shows: up to the blank line before
