@@ -295,11 +295,16 @@ type MemoryLaw struct {
 }
 
 // StepLaw is how far whole predicted steps were from measured ones on a machine
-// whose kernels are known: what no other law accounts for.
+// whose kernels are known: what no other law accounts for. Residual holds on the GPU,
+// with the software and inside the node that the steps were measured on; elsewhere
+// Extrapolate adds to it.
 type StepLaw struct {
-	Spread `yaml:",inline"`
-	Source string `yaml:"source"`
-	On     *GPU
+	Spread  `yaml:",inline"`
+	Recipes []string `yaml:"recipes"` // whose steps were measured; none: of every kind
+	Nodes   int64    `yaml:"nodes"`   // the most that steps were measured on; 0: many
+	Experts float64  `yaml:"experts"` // adds to both where experts are on several ranks
+	Source  string   `yaml:"source"`
+	On      *GPU
 }
 
 // CollectiveCurve is a measured collective: the time of one operation on one

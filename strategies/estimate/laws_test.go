@@ -183,3 +183,20 @@ func TestBetterMachinesAreNotSlower(t *testing.T) {
 		})
 	}
 }
+
+// TestRangesKnowWhatWasMeasured: a step is as certain as measured ones only with their
+// software, inside their node; experts on several ranks are the least certain.
+func TestRangesKnowWhatWasMeasured(t *testing.T) {
+	width := func(job string) float64 {
+		r := mustEstimate(t, mustParse(t, job))
+		return float64(r.High/r.Low) - 1
+	}
+	near := width("{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1}}")
+	nodes := width("{model: llama3-8b, hardware: h200-sxm, gpus: 16, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1}}")
+	software := width("{model: llama3-8b, hardware: h200-sxm, gpus: 8, plan: {tp: 2}, train: {micro_batch: 1}}")
+	experts := width("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {tp: 1, ep: 8}, train: {micro_batch: 1}}")
+	require.Less(t, near, 0.12)
+	require.Greater(t, nodes, 1.5*near)
+	require.Greater(t, software, 1.5*near)
+	require.Greater(t, experts, 1.5*software)
+}

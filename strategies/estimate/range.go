@@ -3,6 +3,7 @@ package estimate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -80,14 +81,19 @@ func (p *pricer) spread(s *simulation, r *Result) {
 
 // stepSpread is what is left over on whole steps.
 func (p *pricer) stepSpread() float64 {
-	l := p.job.Hardware.Laws.Step
+	l, j := p.job.Hardware.Laws.Step, p.job
 	if l == nil {
 		return unknownStep
 	}
-	if l.On != nil && l.On.Name.Value != p.job.Hardware.GPU.Name.Value {
-		return math.Hypot(l.Residual, l.Extrapolate)
+	dev := l.Residual
+	if l.On != nil && l.On.Name.Value != j.Hardware.GPU.Name.Value || len(l.Recipes) > 0 && !slices.Contains(l.Recipes, j.Recipe.Name) ||
+		l.Nodes > 0 && j.GPUs > l.Nodes*j.Hardware.Node.GPUs.Value {
+		dev = math.Hypot(dev, l.Extrapolate)
 	}
-	return l.Residual
+	if j.Plan.EP > 1 {
+		dev = math.Hypot(dev, l.Experts)
+	}
+	return dev
 }
 
 // unknownStep stands in for a machine on which no whole step was ever compared.
