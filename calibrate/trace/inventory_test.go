@@ -45,7 +45,6 @@ var exceptions = map[string]map[string]string{
 	"f4-oss": {"gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
 		"softmax and loss": "rows of odd length are not read in vectors"},
-	"h200x4-t4-00": {"copy and fill": "DTensor clones the input of its all-reduces: 28 copies of 34 MB and 9 of 67 MB, of which the recipe has the latter", "optimizer": "one of the two parameters of the vocabulary updates 1.6 times slower per byte than the other (170 and 104 us for equal chunks)"},
 	"h200x4-t5-00": {"collective": transfers},
 	"h200x4-u5-00": {"collective": transfers},
 	"h200x1-u1-00": {"attention": "predicted at the clock that the power limit leaves in a steady run; the two traced steps ran faster", "fused": "the gradient of the tied embedding is cast and added in one pass of 607 us, in two of 1.1 ms by the recipe",

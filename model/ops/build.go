@@ -436,7 +436,7 @@ func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 // parallelism the gathered sequence, else x itself with its gradient summed
 // over the ranks.
 func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
 		c.Regather = b.recipe.Structure.SharedTPInput
@@ -453,7 +453,7 @@ func (b *builder) sumRows(x *tape.Tensor) {
 
 // reduceOutput sums the partial results of a row-parallel projection.
 func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce"}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
 	}

@@ -23,7 +23,6 @@ const (
 type Shard struct {
 	TP, CP, EP, ExpertTP int64
 	SequenceParallel     bool // norms and residuals are cut over tp along the sequence
-	DTensor              bool // tensor parallelism by DTensor: one collective per column-parallel projection
 	WideNVLink           bool // the expert-parallel ranks share an NVLink domain that spans nodes
 }
 

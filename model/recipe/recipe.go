@@ -114,6 +114,8 @@ type Optimizer struct {
 	Kernels float64 `yaml:"kernels"` // launches per tensor; 0: one multi-tensor kernel per chunk
 	Temp    float64 `yaml:"temp"`    // bytes per parameter held while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
+	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
+	Steps   float64 `yaml:"steps"`   // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
 
 // Host is what the CPU pays. Times are for the reference CPU of the source.

@@ -373,8 +373,8 @@ type CommSpec struct {
 	Group             string
 	Ranks             int64
 	Dim               int
-	Grow, Shrink      bool // the result is Ranks times larger, or smaller, along Dim
-	InPlace           bool
+	Grow, Shrink      bool    // the result is Ranks times larger, or smaller, along Dim
+	Copy              bool    // an all-reduce sums a copy: torch's functional collectives leave their input as it is
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
@@ -403,6 +403,9 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := max(in.bytes(), out.bytes())
+		if c.Copy && kind == "all-reduce" {
+			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
+		}
 		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
 			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: async}})
 	}

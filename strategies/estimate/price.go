@@ -299,7 +299,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			s.again += o.FLOPs
 		}
 		if o.Sync {
-			s.waits = append(s.waits[:0], i+1) // the last stands for all
+			s.waits = append(s.waits, i+1)
 		}
 	}
 	return s

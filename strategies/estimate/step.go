@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"math"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -725,7 +727,7 @@ func (s *step) optimizerStep() {
 	}
 	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
 	s.label("optimizer", "")
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local, Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(dense+expert)*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
 	seg.Lag += host * s.p.speed
 	if o.Clip { // norm over all gradients, a scalar to the host, scaling
@@ -752,6 +754,17 @@ func (s *step) optimizerStep() {
 		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
 		s.sim.Wait(task)
 	}
+}
+
+// unseen is how many elements of the embedding have not had a gradient within the
+// given number of steps, when tokens are drawn evenly: no token asked for their rows. A
+// tied embedding has gradients from the head.
+func (s *step) unseen(steps float64) float64 {
+	u := s.chunk.embedding
+	if u == nil || s.job.Model.Tied || steps <= 0 {
+		return 0
+	}
+	return float64(u.Params[0].Local) * math.Exp(-steps*s.job.Tokens()/float64(s.job.Model.Vocab))
 }
 
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
