@@ -19,7 +19,9 @@ type power struct {
 // Power is the time-weighted mean of the powers of each kind of work at full
 // clock; its dynamic part falls with the clock to an exponent. The cap holds for
 // the average over many steps. The cap is the card's; what the work draws follows
-// from the silicon, so that the same chip on a smaller budget runs slower.
+// from the silicon, so that the same chip on a smaller budget runs slower, and from
+// the bytes its memory moves: on the H100 of 2.4 TB/s the memory takes less of the
+// same limit than on the H200 of 4.8 TB/s (arXiv 2604.11391).
 func (p *pricer) throttle(s *simulation) bool {
 	law := p.job.Hardware.Laws.Power
 	clock := float64(max(p.job.Hardware.GPU.MaxClock.Value, p.job.Hardware.GPU.Clock.Value))
@@ -27,10 +29,11 @@ func (p *pricer) throttle(s *simulation) bool {
 	if law == nil {
 		return false
 	}
-	limit, scale := float64(law.Cap), 1.0
+	limit, scale, bandwidth := float64(law.Cap), 1.0, 1.0
 	if on, gpu := law.On, &p.job.Hardware.GPU; on != nil && on.Power.Value > 0 {
 		limit *= float64(gpu.Power.Value / on.Power.Value)
 		scale = float64(gpu.SMs.Value) * clock / (float64(on.SMs.Value) * float64(max(on.MaxClock.Value, on.Clock.Value)))
+		bandwidth = float64(gpu.Bandwidth.Value / on.Bandwidth.Value)
 	}
 	idle := float64(law.Idle) * scale
 	work, effort, busy := s.work()
@@ -38,7 +41,11 @@ func (p *pricer) throttle(s *simulation) bool {
 	fixed, dynamic := idle*(total-float64(busy)), 0.0
 	for k, t := range work {
 		c := law.Class[workNames[k]]
-		fixed += float64(c.Static) * scale * float64(t)
+		static := float64(c.Static) * scale
+		if k == int(memoryWork) { // beyond idling, so much for each byte
+			static = idle + (static-idle)*bandwidth/scale
+		}
+		fixed += static * float64(t)
 		busy := c.Base*float64(t) + (1-c.Base)*float64(effort[k])
 		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}

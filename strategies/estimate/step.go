@@ -443,11 +443,13 @@ type shards struct {
 	reduce timeline.Task
 	busy   bool // reduce is in flight
 	copies bool // FSDP2 copies in and out of flat buffers
+	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
+	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
 	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
@@ -640,6 +642,10 @@ func (h *shards) scatter(i int, first, sync bool) {
 	u := float64(h.params[i] + h.expert[i])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.gradSize()
+	if h.flat { // the views were split off the flat parameter: autograd joins their gradients
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_join", Class: tape.Concat, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
+		s.sim.Run(&seg)
+	}
 	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype
 		op := tape.Op{Prim: "fsdp_accumulate", Class: tape.Unrolled, Count: 1, Elements: u, Bytes: full + grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
 		if !first {
@@ -662,12 +668,32 @@ func (h *shards) scatter(i int, first, sync bool) {
 	}
 	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
 	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
+	if h.flat {
+		t += h.prepare(u, grad, full)
+	}
 	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
 		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
 		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 	}
+}
+
+// prepare is what FSDP1 does on the stream of the reduce-scatter: the cast of the whole
+// gradient to the reduce dtype, its division by a part of the number of ranks before,
+// that by the rest after, and the sum with the shard of earlier micro batches
+// (torch/distributed/fsdp/_runtime_utils.py, _post_backward_hook).
+func (h *shards) prepare(u float64, grad, full units.Bytes) units.Seconds {
+	p := h.s.p
+	var t units.Seconds
+	if grad != full {
+		t += p.device(&tape.Op{Class: tape.Unrolled, Count: 1, Elements: u, Bytes: grad + full})
+	}
+	shard := full / units.Bytes(p.groups[shardGroup].Ranks)
+	for _, b := range []units.Bytes{2 * full, 2 * shard, 3 * shard} {
+		t += p.device(&tape.Op{Class: tape.Vectorized, Count: 1, Elements: float64(b) / 8, Bytes: b})
+	}
+	return t
 }
 
 // equal returns how many units from i on, in the direction of the pass, are one
