@@ -157,6 +157,27 @@ func withRelease(n *yaml.Node, release string) *yaml.Node {
 	return &out
 }
 
+// ownScript matches the framework of runs that Megatron-LM's own scripts started, not
+// NeMo's or Megatron-Bridge's, whose switches recipe megatron-core has.
+var ownScript = regexp.MustCompile(`^Megatron(-LM)?( |$)`)
+
+// started is a runtime section with the recipe of the script that started the run.
+func started(n *yaml.Node, framework string) *yaml.Node {
+	if !ownScript.MatchString(framework) || n.Kind != yaml.MappingNode {
+		return n
+	}
+	out := *n
+	out.Content = slices.Clone(n.Content)
+	for i := 1; i < len(out.Content); i += 2 {
+		if out.Content[i-1].Value == "recipe" && out.Content[i].Value == "megatron-core" {
+			recipe := *out.Content[i]
+			recipe.Value = "megatron-pretrain"
+			out.Content[i] = &recipe
+		}
+	}
+	return &out
+}
+
 // decodeRun reads one entry. Complaints about its own keys are returned; those
 // about its job are the run's Err.
 func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
@@ -172,8 +193,11 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if key := n.Content[i].Value; r.Job[key] != nil {
 			section := stated(key, n.Content[i+1], r.Assumed)
-			if key == "runtime" && release != "" {
-				section = withRelease(section, release)
+			if key == "runtime" {
+				section = started(section, r.Framework)
+				if release != "" {
+					section = withRelease(section, release)
+				}
 			}
 			job.Content = append(job.Content, n.Content[i], section)
 		}

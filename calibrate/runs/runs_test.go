@@ -50,6 +50,18 @@ func TestDecode(t *testing.T) {
 	require.Nil(t, list[1].Job)
 }
 
+// TestStartedBy: the recipe is that of what started the run.
+func TestStartedBy(t *testing.T) {
+	for framework, want := range map[string]string{"Megatron-LM core_r0.14.0": "megatron-pretrain", "Megatron": "megatron-pretrain",
+		"Megatron-Bridge/NeMo 26.02": "megatron-core", "NeMo 24.07": "megatron-core", "NeMo/Megatron": "megatron-core"} {
+		text := strings.Replace(fmt.Sprintf(row, "a", "{}"), "hf-eager}", "megatron-core}\n    framework: "+framework, 1)
+		list, err := decode(file(strings.Replace(text, "precision: bf16-pure", "precision: bf16", 1)))
+		require.NoError(t, err)
+		require.NoError(t, list[0].Err)
+		require.Equal(t, want, list[0].Job.Runtime.Recipe, framework)
+	}
+}
+
 func TestDecodeErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"format":         {"perfplan: job/v1\nruns: []", `"job/v1" is not a file of measured runs`},

@@ -78,6 +78,10 @@ type Structure struct {
 	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`    // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	ZeroGradients  bool    `yaml:"zero_gradients"`   // main gradients are set to zero at the start of a step
+	CheckGradients bool    `yaml:"check_gradients"`  // and read once for NaNs before they are reduced
+	ScaleGradients string  `yaml:"scale_gradients"`  // and divided by the replicas in a pass of their own: all, or experts alone
+	DummyGradients bool    `yaml:"dummy_gradients"`  // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
 	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
 	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited

@@ -41,6 +41,7 @@ type chunk struct {
 	passes  passes
 	memory  measured
 	reduced gradients
+	shapes  [][2]int64 // of the weights with a gradient made by GEMMs, once known
 }
 
 // layout says which chunk stands where in a pipeline.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -24,6 +25,7 @@ type footprint struct {
 	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
 	bucket                        units.Bytes // of the plan, where buckets are tensors
+	dummy                         units.Bytes // of a value of the unused gradients that autograd gets; 0: none
 }
 
 func (p *pricer) footprint() footprint {
@@ -47,6 +49,9 @@ func (p *pricer) footprint() footprint {
 	switch {
 	case main && !plan.DataParallel.ShardsParameters():
 		f.mode = memory.MainBuffers
+		if j.Recipe.Structure.DummyGradients {
+			f.dummy = prec.Compute.Size()
+		}
 	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
@@ -78,6 +83,32 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.Gathered] = (dense + expert) * f.buckets
 	s[memory.Workspaces] = f.workspace
 	return s
+}
+
+// dummies are the unused gradients of all that a rank holds: one tensor, which stays,
+// for each shape of a weight that a GEMM makes the gradient of.
+func (f *footprint) dummies(c *chunk) units.Bytes {
+	if f.dummy == 0 {
+		return 0
+	}
+	if c.shapes == nil {
+		for i, u := range c.ops {
+			if i > 0 && u == c.ops[i-1] {
+				continue
+			}
+			for k := range u.Backward.Ops {
+				o := &u.Backward.Ops[k]
+				if shape := [2]int64{o.M, o.N}; o.Layout == tape.LayoutWgrad && (o.Class == tape.GEMM || o.Class == tape.GroupedGEMM) && !slices.Contains(c.shapes, shape) {
+					c.shapes = append(c.shapes, shape)
+				}
+			}
+		}
+	}
+	values := int64(0)
+	for _, shape := range c.shapes {
+		values += shape[0] * shape[1]
+	}
+	return units.Bytes(values) * f.dummy
 }
 
 // step describes a rank's step over a chunk to the memory walk.
@@ -187,6 +218,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 	}
 	step := f.step(c)
 	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
+	step.Static[memory.Gradients] += f.dummies(c)
 	if f.mode == memory.Bucketed {
 		s.step.begin(p, c, &s.sim)
 		for _, q := range s.step.ddp.queues {
@@ -213,7 +245,7 @@ func (u *usage) pipeline(p *pricer, l *layout, plan *pipeline.Plan, f *footprint
 	u.peak = memory.Peak{}
 	u.chunks, u.held = resize(u.chunks, plan.Chunks), resize(u.held, plan.Chunks)
 	for rank := range plan.Ranks {
-		static := memory.Bytes{}
+		static := memory.Bytes{memory.Gradients: f.dummies(l.ranks[rank])}
 		for c := range plan.Chunks {
 			ch := l.stage(plan, rank, c)
 			for k, b := range f.static(ch) {

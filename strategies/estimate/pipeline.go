@@ -96,6 +96,20 @@ func (s *simulation) runPipeline() {
 			s.total, r.worst = end, rank
 		}
 	}
+	if j.Recipe.Optimizer[j.Train.Optimizer].Clip {
+		s.total = r.together()
+	}
+}
+
+// together is the end of a step that clips gradients by the norm of all: no rank
+// updates its parameters before every other has reduced its gradients.
+func (r *pipelineRun) together() float64 {
+	reduced, updated := 0.0, 0.0
+	for rank, opt := range r.opt {
+		reduced = max(reduced, float64(r.path.result.Finish[rank])+r.tail[rank]-opt)
+		updated = max(updated, opt)
+	}
+	return reduced + updated
 }
 
 // like is the first rank that holds the same chunks as this one.

@@ -753,6 +753,10 @@ func (s *step) optimizerStep() {
 	}
 	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
 	s.label("optimizer", "")
+	if n := s.gradientPasses(dense, expert); n > 0 {
+		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * prec.Gradients.Size(), Phase: tape.Optimize})
+		s.sim.Run(&passes)
+	}
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(dense+expert)*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
 	seg.Lag += host * s.p.speed
@@ -791,6 +795,34 @@ func (s *step) unseen(steps float64) float64 {
 		return 0
 	}
 	return float64(u.Params[0].Local) * math.Exp(-steps*s.job.Tokens()/float64(s.job.Model.Vocab))
+}
+
+// gradientPasses is the number of values that go through the GPU once a step where
+// main gradients are set to zero, checked for NaNs and scaled before their reduction,
+// of a rank's parameters outside and in experts.
+func (s *step) gradientPasses(dense, expert int64) float64 {
+	r, plan := &s.job.Recipe.Structure, &s.job.Plan
+	if !r.MainGradients || plan.DataParallel.ShardsParameters() {
+		return 0
+	}
+	every, experts := 0, 0
+	if r.ZeroGradients {
+		every++
+	}
+	if r.CheckGradients {
+		every++
+	}
+	if replicas := s.p.groups[dpGroup].Ranks; replicas > 1 {
+		switch r.ScaleGradients {
+		case "all":
+			every += 2
+		case "experts": // the collective averages over fewer ranks than hold the batch
+			if s.p.groups[expertDPGroup].Ranks < replicas {
+				experts = 2
+			}
+		}
+	}
+	return float64(dense)*float64(every) + float64(expert)*float64(every+experts)
 }
 
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
