@@ -1,9 +1,11 @@
 package estimate
 
 import (
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
@@ -39,7 +41,7 @@ func config(j *strategies.Job) ops.Config {
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			DTensor: j.Recipe.Structure.DTensor, WideNVLink: wideNVLink(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
-		Partly: some.Partly(), Together: some.Together(),
+		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
 	}
 }
@@ -211,11 +213,10 @@ func peakOf(j *strategies.Job) units.FLOPRate {
 	if j.Precision.GEMM.Set {
 		d = j.Precision.GEMM
 	}
-	name := d.String()
-	if name == "fp32" {
-		name = "tf32"
+	if d.DType == tape.F32 && j.TF32() {
+		d.DType = tape.TF32
 	}
-	for _, n := range []string{name, "bf16", "fp16", "fp32"} {
+	for _, n := range kernel.Formats(d.DType) {
 		if v := j.Hardware.GPU.Peak.Of(n); v > 0 {
 			return v
 		}
