@@ -115,3 +115,28 @@ func TestTF32(t *testing.T) {
 	_, err = parse("{model: tinyllama-1.1b, plan: {}, train: {dtypes: {gemm: tf32}}}")
 	require.ErrorContains(t, err, "runtime.tf32 says how")
 }
+
+// TestAssumedNetwork: a job that spans nodes says what was taken of a network that the
+// hardware does not give.
+func TestAssumedNetwork(t *testing.T) {
+	const bare = "{gpu: {name: X, architecture: hopper, memory: 80 GiB, bandwidth: 3 TB/s, sms: 132, clock: 1.7 GHz, peak: {bf16: 900 TFLOP/s}, nvlink: 450 GB/s}, node: {gpus: 8, switched: true}"
+	for more, want := range map[string]string{
+		"gpus: 16, hardware: " + bare + "}":                                                                            "100.0 MB/s into each node is assumed",
+		"gpus: 8, hardware: " + bare + "}":                                                                             "",
+		"gpus: 16, hardware: " + bare + ", network: {nic_bandwidth: 25 GB/s}}":                                         "one of 25.00 GB/s in each node is assumed",
+		"gpus: 16, hardware: " + bare + ", network: {nic_bandwidth: 25 GB/s, nics: 4}}":                                "",
+		"gpus: 16, hardware: " + bare + "}, network: {bandwidth_per_gpu: 400 Gbit/s}":                                  "",
+		"gpus: 16, hardware: h100-nvl":                                                                                 "4 adapters of 50.00 GB/s in each node (NVIDIA Enterprise",
+		"gpus: 16, hardware: h100-sxm":                                                                                 "",
+		"gpus: 16, hardware: {inherits: h100-nvl, network: {nic_bandwidth: 100 Gbit/s, nics: 2, transport: ethernet}}": "",
+	} {
+		var got string
+		for _, n := range mustEstimate(t, mustParse(t, "{model: tinyllama-1.1b, plan: {}, "+more+"}")).Notes {
+			if n.Code == "network.assumed" {
+				got = n.Text
+			}
+		}
+		require.Contains(t, got, want, more)
+		require.Equal(t, want == "", got == "", "%s: %s", more, got)
+	}
+}
