@@ -153,6 +153,18 @@ func TestLargest(t *testing.T) {
 	fmt.Sscan(x.Next.Value, &next)
 	require.Equal(t, n+1, next)
 
+	x = find("micro-batch", `{model: llama2-7b, hardware: h200-sxm, gpus: 1, plan: {}, train: {sequence_length: 32768, recompute: full, micro_batch: %s}}`)
+	require.Equal(t, "1", x.Best.Value, "where no more fits")
+	require.Equal(t, "2", x.Next.Value)
+	for form, want := range map[string]string{ // what does not divide the batch is no end of the search
+		`{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 8, plan: {}, train: {global_batch: 120, micro_batch: %s}}`:                                                                           "15",
+		`{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 2, plan: {pp: 2, virtual_stages: 11, schedule: interleaved-1f1b}, train: {sequence_length: 512, global_batch: 24, micro_batch: %s}}`: "12",
+	} {
+		x = find("micro-batch", form)
+		require.Equal(t, want, x.Best.Value, form)
+		require.Error(t, x.Next.Err, form)
+	}
+
 	x = find("model", `{model: %s, hardware: l4, gpus: 1, plan: {}, train: {sequence_length: 512}}`)
 	require.True(t, x.Best.fits())
 	more := x.Next.Result.Job.Model.Params().Total
