@@ -84,6 +84,37 @@ func TestTrainWithoutPrice(t *testing.T) {
 	require.Contains(t, trained(t, `{model: gpt2, hardware: aws-p5, gpus: 8, run: {tokens: 1B}}`).PriceSource, "AWS")
 }
 
+// TestLowGoodput: a run that hardly makes progress says which input does it.
+func TestLowGoodput(t *testing.T) {
+	for run, want := range map[string]string{
+		"mtbf_per_gpu: 10 h":                                "run.mtbf_per_gpu = 10.00 h does it",
+		"mtbf_per_gpu: 3000 h, restart_time: 30 h":          "run.restart_time = 30.00 h does it",
+		"storage_rate_per_gpu: 1 kB/s":                      "run.storage_rate_per_gpu = 1.000 kB/s does it",
+		"data_stall: 3, straggler_loss: 0.1":                "run.data_stall = 3 does it",
+		"spare_nodes: 0, repair_time: 365 d":                "run.spare_nodes = 0 does it",
+		"checkpoint_time: 10 min, checkpoint_interval: 1 s": "run.checkpoint_time",
+		"mtbf_per_gpu: 30000 h":                             "",
+	} {
+		x := trained(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 256, plan: {data_parallel: zero1}, train: {global_batch: 512}, run: {tokens: 2T, "+run+"}}")
+		var got string
+		for _, n := range x.Notes {
+			if n.Code == "goodput.low" {
+				got = n.Text
+			}
+		}
+		require.Contains(t, got, want, run)
+		require.Equal(t, want != "", got != "", run)
+		require.Equal(t, want != "", x.Plan.Goodput < LeastGoodput, run)
+	}
+	r, err := whatif.Predict(job(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 256, plan: {data_parallel: zero1}, run: {tokens: 2T, mtbf_per_gpu: 3000 h, restart_time: 300 h}}"), estimate.Options{})
+	require.NoError(t, err)
+	_, err = Train(r)
+	require.ErrorContains(t, err, "run.restart_time: with 256 GPUs a failure comes every 11.72 h")
+	x := trained(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1048576, plan: {data_parallel: zero3}, run: {tokens: 2T}}")
+	require.Less(t, x.Plan.Goodput, LeastGoodput)
+	require.Contains(t, x.Notes[0].Text, "with 1048576 GPUs a failure comes every")
+}
+
 // TestDeadline: the cluster makes it, and no smaller one does (all are tried).
 func TestDeadline(t *testing.T) {
 	const text = `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 480}, run: {tokens: 500B}}`
