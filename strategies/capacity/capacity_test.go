@@ -92,7 +92,7 @@ func TestLowGoodput(t *testing.T) {
 		"storage_rate_per_gpu: 1 kB/s":                      "run.storage_rate_per_gpu = 1.000 kB/s does it",
 		"data_stall: 3, straggler_loss: 0.1":                "run.data_stall = 3 does it",
 		"spare_nodes: 0, repair_time: 365 d":                "run.spare_nodes = 0 does it",
-		"checkpoint_time: 10 min, checkpoint_interval: 1 s": "run.checkpoint_time",
+		"checkpoint_time: 10 min, checkpoint_interval: 1 s": "run.checkpoint_interval = 1.000 s does it",
 		"mtbf_per_gpu: 30000 h":                             "",
 	} {
 		x := trained(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 256, plan: {data_parallel: zero1}, train: {global_batch: 512}, run: {tokens: 2T, "+run+"}}")
