@@ -66,7 +66,7 @@ func budget(e probe.Effort, gpus int) time.Duration {
 // Run measures. It fails only when nothing can be measured; what goes wrong with a
 // probe, a case or one of several GPUs is noted.
 func Run(ctx context.Context, d cuda.Driver, o Options) (*Outcome, error) {
-	probes, err := selected(o.Only)
+	probes, err := probe.Select(o.Only)
 	if err != nil {
 		return nil, err
 	}
@@ -117,20 +117,6 @@ func Run(ctx context.Context, d cuda.Driver, o Options) (*Outcome, error) {
 
 func (o *Outcome) note(code, remedy, format string, args ...any) {
 	o.Notes = append(o.Notes, diag.Note{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
-}
-
-// selected are the probes of --only.
-func selected(only []string) ([]probe.Probe, error) {
-	all := probe.Registry()
-	if len(only) == 0 {
-		return all, nil
-	}
-	for _, name := range only {
-		if !slices.Contains(probe.Keys(), name) {
-			return nil, diag.Errorf("there is no probe %q%s", name, diag.DidYouMean(name, probe.Keys()))
-		}
-	}
-	return slices.DeleteFunc(all, func(p probe.Probe) bool { return !slices.Contains(only, p.Key) }), nil
 }
 
 // inUse is the memory that an idle GPU's driver may hold, bytes.

@@ -19,8 +19,9 @@ type Difference struct {
 	Has  bool    // that both are numbers, and A is not zero
 }
 
-// Diff lists the data in which two profiles differ, the largest relative change
-// first, then what only one has or what is no number. Provenance does not count; what is inherited does.
+// Diff lists the data in which two profiles differ, the largest factor first, up or
+// down, then what only one has or what is no number. Provenance does not count; what is
+// inherited does.
 func Diff(a, b *Profile) []Difference {
 	left, right := flatten(a), flatten(b)
 	var out []Difference
@@ -52,9 +53,21 @@ func Diff(a, b *Profile) []Difference {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(math.Abs(y.Rel), math.Abs(x.Rel)), strings.Compare(x.Path, y.Path))
+		return cmp.Or(cmp.Compare(y.size(), x.size()), strings.Compare(x.Path, y.Path))
 	})
 	return out
+}
+
+// size is how far apart the numbers are, the same for twice and for half: rounded, so
+// that equal changes stand in the order of their paths.
+func (d Difference) size() float64 {
+	switch {
+	case !d.Has:
+		return 0
+	case d.Rel <= -1: // gone, or of the other sign
+		return math.Inf(1)
+	}
+	return math.Round(1e6 * math.Abs(math.Log1p(d.Rel)))
 }
 
 // leaf is one value of a profile.

@@ -31,6 +31,11 @@ func TestDiff(t *testing.T) {
 	require.Equal(t, "measured.gemm.points.256×512×2048.dgrad", d[0].Path)
 	require.InEpsilon(t, 2, d[0].Rel, 1e-9)
 	require.Equal(t, "measured.gemm.setup", d[1].Path)
+
+	gemm.Setup = h200.Laws.GEMM.Setup / 4 // a quarter is further away than three times
+	d = Diff(h200, &changed)
+	require.Equal(t, "measured.gemm.setup", d[0].Path)
+	require.InEpsilon(t, -0.75, d[0].Rel, 1e-9)
 }
 
 // The other way round the same data differ, by the inverse factor.

@@ -82,9 +82,8 @@ func (d *Datum[T]) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 		*d = Datum[T]{full.Value, full.Source, full.Kind, true}
 		return errs
 	}
-	errs := doc.DecodeInto(n, &d.Value)
-	d.set = true
-	return errs
+	*d = Datum[T]{Value: d.Value, set: true} // the source of an inherited value is not that of this one
+	return doc.DecodeInto(n, &d.Value)
 }
 
 // GPU is one GPU's facts. Peaks are dense (without sparsity).

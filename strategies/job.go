@@ -16,6 +16,7 @@ import (
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies/goodput"
 )
 
@@ -224,9 +225,15 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, attentions); err != nil {
 		return nil, err
 	}
+	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
+		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", cmp.Or(j.Hardware.GPU.Name.Value, "the GPU"))
+	}
 	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
+	}
+	if j.Train.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.TF32() {
+		note("runtime.tf32", true, "training scripts turn TF32 on; PyTorch's own default is false")
 	}
 	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
@@ -268,6 +275,16 @@ func (j *Job) SetPlan(p Plan) error {
 	}
 	j.Plan, j.Train, j.Open = p, t, false
 	return nil
+}
+
+// TF32 reports whether fp32 operands are multiplied in TF32: as the job says, else
+// where the GPU has it. PyTorch leaves it off (torch.backends.cuda.matmul.allow_tf32,
+// since 1.12), but training scripts turn it on.
+func (j *Job) TF32() bool {
+	if t := j.Runtime.TF32; t != nil {
+		return *t
+	}
+	return j.Hardware.GPU.Peak.TF32.Value > 0
 }
 
 func (j *Job) shape() Shape {
@@ -321,7 +338,11 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 			known = append(known, k)
 		}
 		sort.Strings(known)
-		return diag.Errorf("train.precision: recipe %s has no %q; it has %s", j.Recipe.Name, t.Precision, strings.Join(known, ", "))
+		remedy := "it has " + strings.Join(known, ", ")
+		if t.Precision == tape.TF32.String() {
+			remedy = "TF32 is a way to multiply fp32: use fp32, and leave runtime.tf32 on"
+		}
+		return diag.Errorf("train.precision: recipe %s has no %q; %s", j.Recipe.Name, t.Precision, remedy)
 	}
 	j.Precision = t.DTypes.Apply(precision)
 	if d := j.Precision.GEMM; d.Set && j.Hardware.GPU.Peak.Of(d.String()) == 0 {

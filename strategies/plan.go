@@ -112,6 +112,7 @@ type Runtime struct {
 	Recipe            string `yaml:"recipe" json:"recipe"`
 	Attention         string `yaml:"attention" json:"attention"`
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
+	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest

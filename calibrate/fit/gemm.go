@@ -50,12 +50,6 @@ func (x *fitter) gemmShots() map[tape.DType][]shot {
 		v, ok := p.whole("m", "n", "k")
 		layout, known := kernel.LayoutOf[p.of["layout"]]
 		name := p.of["dtype"]
-		if name == "tf32" {
-			name = "fp32"
-		} else if name == "fp32" {
-			x.drop("gemm", &p, "estimate runs fp32 multiplies in TF32")
-			continue
-		}
 		d, typed := tape.DTypeOf(name)
 		if !ok || !known || !typed {
 			x.drop("gemm", &p, "m, n, k, layout or dtype cannot be read")
@@ -242,9 +236,6 @@ func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, do
 			continue
 		}
 		name := d.String()
-		if d == tape.F32 {
-			name = "tf32"
-		}
 		if x.missing("gemm", "the rate of "+name+" multiplies is", len(shots), few) {
 			continue
 		}
@@ -257,9 +248,6 @@ func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, do
 			return residuals(x.timer(), shots)
 		})
 		l.Rate[name] = start * f[0]
-		if d == tape.F32 {
-			l.Rate["fp32"] = l.Rate[name]
-		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/calibrate/sample"
+	"github.com/perfplan/perfplan/internal/diag"
 )
 
 // Effort says how many cases a calibration takes.
@@ -82,6 +83,17 @@ func Keys() []string {
 		out = append(out, p.Key)
 	}
 	return out
+}
+
+// Select returns the probes of the given names, all for none, in the order in which
+// they run.
+func Select(names []string) ([]Probe, error) {
+	for _, n := range names {
+		if !slices.Contains(Keys(), n) {
+			return nil, diag.Errorf("there is no probe %q%s", n, diag.DidYouMean(n, Keys()))
+		}
+	}
+	return slices.DeleteFunc(Registry(), func(p Probe) bool { return len(names) > 0 && !slices.Contains(names, p.Key) }), nil
 }
 
 // Sample makes the sample of a case from its readings.

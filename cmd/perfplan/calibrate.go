@@ -70,6 +70,9 @@ collectives together and the first one writes.`,
 			if o.Budget < 0 {
 				return usage("--budget: %v; give a time to measure for, as in 3m", o.Budget)
 			}
+			if _, err := probe.Select(o.Only); err != nil { // before a GPU is looked for
+				return usage("--only: %v", err)
+			}
 			d, err := openDriver(cuda.Options{Folders: folders})
 			if err != nil {
 				return err

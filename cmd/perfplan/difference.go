@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,7 @@ step and the classes of memory that moved, largest first, as a waterfall from on
 whole to the other.
 
 A and B are job files, models of the catalog, or results that perfplan estimate -o
-json wrote. Flags change both jobs.`,
+json wrote; one may be - for standard input. Flags change both jobs.`,
 		Example: `  perfplan diff a.yaml b.yaml
   perfplan diff before.json after.json -o csv`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,6 +34,9 @@ json wrote. Flags change both jobs.`,
 			}
 			if len(args) != 2 {
 				return usage("%s needs two jobs or results, not %d, as in \"perfplan diff a.yaml b.yaml\"", cmd.CommandPath(), len(args))
+			}
+			if args[0] == "-" && args[1] == "-" {
+				return usage("both sides are standard input; name a file for one of them")
 			}
 			var sides [2]whatif.Side
 			for i, name := range args {
@@ -49,9 +54,21 @@ json wrote. Flags change both jobs.`,
 
 // side reads a result, or predicts a job.
 func side(e *env, job *jobFlags, name string) (whatif.Side, error) {
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-		doc, err := yamlx.ReadFile(name)
-		if err != nil {
+	info, err := os.Stat(name)
+	if name == "-" || err == nil && info.Mode().IsRegular() {
+		var doc *yamlx.Document
+		if name == "-" {
+			text, err := io.ReadAll(io.LimitReader(e.in, yamlx.MaxFileSize+1))
+			if err != nil {
+				return whatif.Side{}, err
+			}
+			again := *e
+			again.in, e = bytes.NewReader(text), &again
+			doc, err = yamlx.Parse(name, text)
+			if err != nil {
+				return whatif.Side{}, err
+			}
+		} else if doc, err = yamlx.ReadFile(name); err != nil {
 			return whatif.Side{}, err
 		}
 		if report.IsResult(doc) {

@@ -37,7 +37,7 @@ var settings = []setting{
 	{"micro-batch", "train.micro_batch", "N", "sequences per GPU and micro step", nil},
 	{"global-batch", "train.global_batch", "N", "sequences per step over all GPUs", nil},
 	{"grad-accumulation", "train.grad_accumulation", "N", "micro steps per step", nil},
-	{"precision", "train.precision", "NAME", "bf16, fp16, fp8, bf16-mixed, bf16-pure, ...; see the recipe", nil},
+	{"precision", "train.precision", "NAME", "bf16, fp16, fp8, bf16-mixed, bf16-pure, fp32, ...; see the recipe", nil},
 	{"optimizer", "train.optimizer", "NAME", "optimizer, such as adamw-fused", nil},
 	{"recompute", "train.recompute", "KIND", "none, selective or full", []string{"none", "selective", "full"}},
 	{"tp", "plan.tp", "N", "tensor-parallel degree", nil},

@@ -41,15 +41,11 @@ func (f *kernelFlags) addType(cmd *cobra.Command) {
 
 var dtypes = []string{"bf16", "fp16", "fp8", "fp4", "tf32", "fp32"}
 
-// parseType reads --dtype. Multiplies of fp32 operands run in TF32 where the GPU
-// has it, so both names mean the same.
+// parseType reads --dtype; tf32 means fp32 operands, multiplied in TF32.
 func (f *kernelFlags) parseType() (tape.DType, error) {
 	name, err := oneOf("dtype", f.dtype, dtypes)
 	if err != nil {
 		return 0, err
-	}
-	if name == "tf32" {
-		name = "fp32"
 	}
 	d, _ := tape.DTypeOf(name)
 	return d, nil
@@ -65,7 +61,7 @@ func (f *kernelFlags) write(e *env, kind, what string, ops ...tape.Op) error {
 	if err != nil {
 		return err
 	}
-	if f.dtype != "" && f.dtype != "tf32" && h.GPU.Peak.Of(f.dtype) == 0 {
+	if f.dtype != "" && h.GPU.Peak.Of(f.dtype) == 0 {
 		return usage("--dtype: %s has no tensor cores for %s; use another type or another GPU", h.Name, f.dtype)
 	}
 	timer, err := kernel.New(h)

@@ -101,7 +101,7 @@ func (f *planFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Int64Var(&o.Space.MaxEP, "max-ep", 0, "largest expert-parallel degree, `N`; default: the experts")
 	cmd.Flags().StringSliceVar(&o.Space.Precisions, "precisions", nil, "`NAMES` of precisions to choose from, as in bf16,fp8; default: the job's")
 	cmd.Flags().BoolVar(&o.Space.AnySchedule, "any-schedule", false, "also pipeline schedules that the framework does not have")
-	cmd.Flags().StringVar(&f.headroom, "min-headroom", "", "`SHARE` of the memory that must stay free, as in 5%")
+	cmd.Flags().StringVar(&f.headroom, "min-headroom", "", fmt.Sprintf("`SHARE` of the memory that must stay free; default: %.0f%%, and 0 when no plan leaves that", 100*search.DefaultHeadroom))
 	cmd.Flags().StringArrayVar(&f.whyNot, "why-not", nil, "say why plans with `KEY=VALUE,...` are not the best (repeatable)")
 	cmd.Flags().BoolVar(&f.pareto, "pareto", false, "also the plans that none beats in time, GPUs, memory, cost and energy at once, down to fewer GPUs")
 	cmd.Flags().BoolVar(&o.Exhaustive, "exhaustive", false, "predict every legal plan; the list is the same")
@@ -124,7 +124,7 @@ func (f *planFlags) read(cmd *cobra.Command, job *jobFlags) error {
 		}
 	}
 	var err error
-	if f.headroom != "" {
+	if o.Headroom = search.DefaultHeadroom; f.headroom != "" {
 		if o.Headroom, err = units.ParsePercent(f.headroom); err != nil || o.Headroom < 0 || o.Headroom >= 1 {
 			return usage("--min-headroom: %q is not a share from 0 to 100 %%; write it as in 5%%", f.headroom)
 		}
@@ -185,6 +185,12 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 	var err error
 	if out.Ranking, err = search.Rank(ctx, search.Reopen(j), f.options); err != nil {
 		return nil, err
+	}
+	if len(out.Ranking.Plans) == 0 && !out.Ranking.Partial && f.headroom == "" { // rather a tight plan than none
+		f.options.Headroom, out.Tight = 0, true
+		if out.Ranking, err = search.Rank(ctx, search.Reopen(j), f.options); err != nil {
+			return nil, err
+		}
 	}
 	for i, fix := range questions {
 		w, err := search.Explain(ctx, out.Ranking, fix)

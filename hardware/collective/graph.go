@@ -84,6 +84,10 @@ func (f *Fabric) cpuLink(gen generation) float64 {
 // slowest is the rate that NCCL assumes in GB/s where it finds no path.
 const slowest = 0.1
 
+// NoPath is the rate into a node of which no network is known: NCCL's where it finds
+// no path.
+const NoPath units.Rate = slowest * units.GBps
+
 // stop is how far below the best rate found the search still looks.
 const stop = 0.49
 

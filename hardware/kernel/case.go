@@ -17,6 +17,9 @@ import (
 // [n, k]. All three execute 2·m·n·k FLOPs.
 func GEMM(layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
 	t := tape.New()
+	if d == tape.TF32 {
+		t.TF32, d = true, tape.F32
+	}
 	if d == tape.FP8 || d == tape.FP4 { // operands are cast in front of the multiply
 		t.Quantize, d = d, tape.BF16
 	}
@@ -27,6 +30,9 @@ func GEMM(layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
 // Attention is the fused kernel of one direction: s.Batch sequences, queries and
 // keys of the same length where s.Keys is 0.
 func Attention(d tape.DType, s tape.AttentionShape) tape.Op {
+	if d == tape.TF32 { // the kernel of fp32 operands is the same
+		d = tape.F32
+	}
 	for _, o := range attentionOps(d, s) {
 		if o.Class == tape.Attention {
 			return o

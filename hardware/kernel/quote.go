@@ -36,6 +36,12 @@ func (t *Timer) Quote(o *tape.Op) Quote {
 	q.Bandwidth = (o.Bytes * n).Per(q.Time)
 	if o.FLOPs > 0 {
 		q.Format, q.Peak = t.peak(o.DType)
+		if o.Class == tape.Attention && o.DType == tape.F32 {
+			if q.Peak < t.attn.fp32 {
+				q.Format = "3xTF32"
+			}
+			q.Peak = t.attn.fp32
+		}
 	}
 	return q
 }
@@ -56,7 +62,7 @@ func (t *Timer) on(o *tape.Op) *hardware.GPU {
 
 // peak is the format that multiplies of a dtype run in, and its dense rate.
 func (t *Timer) peak(d tape.DType) (string, units.FLOPRate) {
-	for _, name := range formats(d) {
+	for _, name := range Formats(d) {
 		if p := t.gpu.Peak.Of(name); p > 0 {
 			return name, p
 		}

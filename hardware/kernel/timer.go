@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -106,8 +107,11 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.gemm.time(o))
 		return min(rate/t.gemm.peaks[o.DType], 1)
 	case tape.Attention:
-		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.attn.time(o))
-		return min(rate/t.gemm.peaks[o.DType], 1)
+		rate, peak := float64(o.FLOPs)/float64(max(o.Count, 1))/float64(t.attn.time(o)), t.gemm.peaks[o.DType]
+		if o.DType == tape.F32 {
+			peak = float64(t.attn.fp32)
+		}
+		return min(rate/peak, 1)
 	case tape.SerialAdd:
 		return 0
 	}
@@ -272,7 +276,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 
 type gemmModel struct {
 	law    *hardware.GEMMLaw
-	peaks  [16]float64 // achievable FLOP/s by dtype, all SMs
+	peaks  [tape.NumDTypes]float64 // achievable FLOP/s by dtype, all SMs
 	sms    float64
 	memory float64 // seconds per byte
 	points [3][]point
@@ -297,7 +301,7 @@ func (g *gemmModel) init(p *hardware.Profile) {
 	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
 	g.cached = float64(p.GPU.L2.Value)
 	g.cache = map[gemmKey]float64{}
-	for d := tape.F32; d <= tape.F64; d++ {
+	for d := range tape.NumDTypes {
 		g.peaks[d] = achievable(p, d, g.law)
 	}
 	for layout := range g.points {
@@ -319,10 +323,10 @@ func (g *gemmModel) init(p *hardware.Profile) {
 	}
 }
 
-// achievable is the tensor rate with full waves, by dtype. A format without
-// tensor cores runs on the next wider one the GPU has.
+// achievable is the rate with full waves, by dtype. A format without tensor cores
+// runs on the next wider one the GPU has.
 func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float64 {
-	names := formats(d)
+	names := Formats(d)
 	for _, try := range names {
 		if peak := p.GPU.Peak.Of(try); peak > 0 {
 			rate, ok := law.Rate[names[0]]
@@ -332,16 +336,21 @@ func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float6
 			return rate * float64(peak)
 		}
 	}
-	return 1
+	return law.Rate["bf16"] * vectorRate(&p.GPU)
 }
 
-// formats are the formats that multiplies of a dtype may run in, the best first.
-func formats(d tape.DType) []string {
-	name := d.String()
-	if d == tape.F32 { // PyTorch's and Megatron's fp32 matmuls run in TF32 where there is one
-		name = "tf32"
+// vectorRate is the peak of fp32 multiply-adds of a GPU that does not give it: 64 on
+// every SM, the fewest of any GPU with tensor cores (CUDA C++ Programming Guide,
+// arithmetic instructions).
+func vectorRate(g *hardware.GPU) float64 { return 2 * 64 * issueRate(g) }
+
+// Formats are the formats that multiplies of a dtype may run in, the best first. fp32
+// runs on the vector units; whoever rounds its operands asks for tf32.
+func Formats(d tape.DType) []string {
+	if d == tape.F32 {
+		return []string{"fp32"}
 	}
-	return []string{name, "bf16", "fp16", "fp32"}
+	return []string{d.String(), "bf16", "fp16", "fp32"}
 }
 
 // on is the law alone for the GPU that it was measured on; the residuals of the
@@ -393,6 +402,9 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 // alignment is the rate factor of dimensions that do not fill 16-byte accesses:
 // the contiguous extents of the operands decide.
 func (g *gemmModel) alignment(o *tape.Op) float64 {
+	if o.DType == tape.F32 { // vector units take elements one by one
+		return 1
+	}
 	extents := [3]int64{o.N, o.K, o.K}
 	switch o.Layout {
 	case tape.LayoutDgrad: // g [M, K], W [K, N], result [M, N]
@@ -456,7 +468,7 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 // point may be left out.
 func (g *gemmModel) correction(o *tape.Op, without *point) float64 {
 	pts := g.points[o.Layout]
-	if len(pts) == 0 {
+	if len(pts) == 0 || o.DType == tape.F32 { // they are of tensor cores
 		return 1
 	}
 	w := g.law.Width
@@ -506,12 +518,17 @@ type attentionModel struct {
 	law  *hardware.AttentionLaw
 	peak float64
 	on   float64
+	fp32 units.FLOPRate // of fp32 operands
 }
 
 func (a *attentionModel) init(p *hardware.Profile) {
 	a.law = p.Laws.Attention
 	a.peak = float64(max(p.GPU.Peak.Of("bf16"), p.GPU.Peak.Of("fp16")))
 	a.on = a.peak
+	// PyTorch's kernel for fp32 makes each product from three in TF32, whatever allow_tf32
+	// says, and multiplies on the vector units where there is none (pytorch,
+	// mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
+	a.fp32 = cmp.Or(max(p.GPU.Peak.FP32.Value, p.GPU.Peak.TF32.Value/3), units.FLOPRate(vectorRate(&p.GPU)))
 	if a.law.On != nil {
 		a.on = float64(max(a.law.On.Peak.Of("bf16"), a.law.On.Peak.Of("fp16")))
 	}
@@ -559,6 +576,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 
 func (a *attentionModel) time(o *tape.Op) units.Seconds {
 	s := o.Attn
+	if o.DType == tape.F32 {
+		return units.Seconds(a.seconds(s, float64(a.fp32)))
+	}
 	return units.Seconds(a.seconds(s, a.peak) * a.correction(s, nil))
 }
 

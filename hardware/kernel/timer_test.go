@@ -39,6 +39,27 @@ func dtypeOf(p *hardware.Profile) tape.DType {
 	return tape.F16
 }
 
+// TestFP32 runs products of fp32 on the vector units unless TF32 is asked for, on
+// every GPU, and attention from three products in TF32 where there is one.
+func TestFP32(t *testing.T) {
+	for _, name := range hardware.Names() {
+		x, p := timer(t, name)
+		rate := func(o *tape.Op) float64 { return float64(o.FLOPs.Per(x.Time(o))) }
+		peak, tf32 := float64(p.GPU.Peak.FP32.Value), float64(p.GPU.Peak.TF32.Value)
+		require.Positive(t, peak, name)
+		plain, tensor := GEMM(tape.LayoutForward, tape.F32, 8192, 8192, 8192), GEMM(tape.LayoutForward, tape.TF32, 8192, 8192, 8192)
+		require.LessOrEqual(t, rate(&plain), peak, name)
+		require.Greater(t, rate(&plain), 0.4*peak, name)
+		if tf32 > peak {
+			require.Greater(t, rate(&tensor), 1.5*rate(&plain), name)
+		}
+		require.Equal(t, plain.Bytes, tensor.Bytes)
+		scores := Attention(tape.F32, tape.AttentionShape{Batch: 4, Heads: 32, KVHeads: 32, Queries: 8192, QKDim: 128, VDim: 128, Causal: true})
+		require.LessOrEqual(t, rate(&scores), max(peak, tf32/3), name)
+		require.LessOrEqual(t, x.Utilization(&scores), 1.0)
+	}
+}
+
 // TestNothingBeatsTheDatasheet: on no GPU is a product faster than its peak at the
 // highest clock, nor a large copy than its memory.
 func TestNothingBeatsTheDatasheet(t *testing.T) {

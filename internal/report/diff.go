@@ -3,6 +3,9 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/perfplan/perfplan/hardware"
 )
@@ -22,26 +25,52 @@ func WriteDiff(w io.Writer, d *Diff, f Format, s Style) error {
 	return write(w, f, s, d.page, d.plain, d.records)
 }
 
+// diffSections are the parts of a machine's file that a reader looks for one by one.
+var diffSections = []struct{ title, prefix string }{
+	{"Facts: GPU, node, network", ""}, {"Measured laws", "measured."},
+}
+
 func (d *Diff) page() *page {
 	p := &page{title: fmt.Sprintf("%s against %s", d.B.Name, d.A.Name)}
 	if len(d.Data) == 0 {
 		p.add(paragraph("No datum differs."))
 		return p
 	}
-	g := &grid{columns: []column{{title: "datum", flex: 60, least: 20}, {title: d.A.Name, right: true, flex: 30, least: 10}, {title: d.B.Name, right: true, flex: 30, least: 10}, {title: "change", right: true}}}
-	for i, x := range d.Data {
-		if i == d.Limit && d.Limit > 0 {
-			break
+	p.add(fields{{"Differing", plural(len(d.Data), "value")}, {"Change", fmt.Sprintf("of %s over %s, the largest factor first", d.B.Name, d.A.Name)}})
+	for i, part := range diffSections {
+		g := &grid{columns: []column{{title: "datum", flex: 60, least: 20}, {title: d.A.Name, right: true, flex: 30, least: 10}, {title: d.B.Name, right: true, flex: 30, least: 10}, {title: "change", right: true}}}
+		more, single := 0, map[string]int{} // what only one has, by its table
+		for _, x := range d.Data {
+			if strings.HasPrefix(x.Path, diffSections[1].prefix) != (i == 1) {
+				continue
+			}
+			name := strings.TrimPrefix(x.Path, part.prefix)
+			switch table, _, _ := strings.Cut(name, "."); {
+			case d.Limit > 0 && i == 1 && (x.A == "" || x.B == ""):
+				single[table]++
+			case d.Limit > 0 && len(g.lines) == d.Limit:
+				more++
+			default:
+				g.row(name, orDash(x.A), orDash(x.B), change(x))
+			}
 		}
-		g.row(x.Path, orDash(x.A), orDash(x.B), change(x))
-	}
-	title := fmt.Sprintf("%d data differ", len(d.Data))
-	if len(d.Data) == 1 {
-		title = "One datum differs"
-	}
-	p.section(title, g)
-	if d.Limit > 0 && len(d.Data) > d.Limit {
-		p.add(paragraph(fmt.Sprintf("and %d more; --all prints them.", len(d.Data)-d.Limit)))
+		if len(g.lines)+len(single) == 0 {
+			continue
+		}
+		p.section(part.title)
+		if len(g.lines) > 0 {
+			p.add(g)
+		}
+		var left []string
+		if more > 0 {
+			left = append(left, fmt.Sprintf("and %d more", more))
+		}
+		for _, table := range slices.Sorted(maps.Keys(single)) {
+			left = append(left, fmt.Sprintf("%s of %s in one only", plural(single[table], "value"), table))
+		}
+		if len(left) > 0 {
+			p.add(paragraph(strings.Join(left, "; ") + "; --all prints them."))
+		}
 	}
 	return p
 }

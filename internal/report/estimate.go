@@ -331,12 +331,20 @@ func settings(j *strategies.Job) string {
 // mostOthers is how many runners-up are shown.
 const mostOthers = 5
 
+// choiceGrid lists the runners-up; their batch in place of the step time, which says
+// nothing, when it is not that of all.
 func choiceGrid(c *search.Choice) *grid {
-	g := &grid{columns: []column{{title: "plan", flex: 52}, {title: "step", right: true, drop: 1}, {title: "tokens/s/GPU", right: true}, {title: "used GiB", right: true, drop: 2}}}
-	for _, o := range c.Others[:min(mostOthers, len(c.Others))] {
-		g.row(settings(o.Job), o.Result.StepTime.String(), thousands(o.Result.TokensPerSecond), gibibytes(o.Result.Memory.DeviceUsed))
+	others := c.Others[:min(mostOthers, len(c.Others))]
+	batch := slices.ContainsFunc(others, func(o search.Candidate) bool { return o.Job.Train.GlobalBatch != c.Job.Train.GlobalBatch })
+	g := &grid{columns: []column{{title: "plan", flex: 52}, {title: "batch", right: true, drop: 1}, {title: "step", right: true, drop: 1}, {title: "tokens/s/GPU", right: true}, {title: "used GiB", right: true, drop: 2}}}
+	for _, o := range others {
+		sequences, step := "-", o.Result.StepTime.String()
+		if batch {
+			sequences, step = integer(o.Job.Train.GlobalBatch), "-"
+		}
+		g.row(settings(o.Job), sequences, step, thousands(o.Result.TokensPerSecond), gibibytes(o.Result.Memory.DeviceUsed))
 	}
-	return g
+	return g.withoutEmpty()
 }
 
 func remedyGrid(before *estimate.Result, list []search.Remedy) *grid {

@@ -49,6 +49,9 @@ func kernelPage(list []Kernel) *page {
 		{"Time", fmt.Sprintf("%s, with 80 %% confidence %s to %s", q.Time, q.Low, q.High)},
 		{"Bound by", kernelBound[q.Bound]},
 	}
+	if q.Bound == kernel.Compute && q.Format == "fp32" {
+		f[1][1] = "compute (vector units)"
+	}
 	if k.What != "" {
 		f = append(f, [2]string{"Kernel", k.What})
 	}

@@ -20,6 +20,7 @@ type Plans struct {
 	WhyNot  []*search.WhyNot
 	Front   *search.Front
 	Near    *search.Nearest // when nothing fits
+	Tight   bool            // no plan leaves search.DefaultHeadroom free, so the ranking does not ask for it
 	Dollars float64         // of a GPU hour; 0: not known
 	Given   *yaml.Node      // the job as the user wrote it, flags applied; may be nil
 	Version string
@@ -90,6 +91,11 @@ func (p *Plans) summary() fields {
 		f = append(f, [2]string{"Best", "none yet"})
 	} else {
 		f = append(f, [2]string{"Best", "none: " + p.noneText()})
+	}
+	if h := r.Options.Headroom; h > 0 {
+		f = append(f, [2]string{"Kept free", fmt.Sprintf("%s of the memory, for what predictions are off by; --min-headroom 0 takes all", percent(h))})
+	} else if p.Tight && len(r.Plans) > 0 {
+		f = append(f, [2]string{"Kept free", fmt.Sprintf("nothing: no plan leaves %s of the memory free, so what fits here may not", percent(search.DefaultHeadroom))})
 	}
 	if o := p.Own; o != nil {
 		s := fmt.Sprintf("%s: %s", settings(o.Job), o.Result.StepTime)
@@ -208,7 +214,7 @@ func (p *Plans) whyNot(w *search.WhyNot) []piece {
 	switch {
 	case w.Misfit != nil:
 		r := w.Misfit.Result
-		return []piece{paragraph(fmt.Sprintf("No such plan fits. The one that needs least is %s: %s.", planText(w.Misfit.Job, nil), fitText(&r.Memory))), memoryGrid(r)}
+		return []piece{paragraph(fmt.Sprintf("No such plan fits%s. The one that needs least is %s: %s.", p.freeText(), planText(w.Misfit.Job, nil), fitText(&r.Memory))), memoryGrid(r)}
 	case w.Best == nil:
 		var reasons bullets
 		for _, c := range w.Rejected {
@@ -266,10 +272,15 @@ func rejectedGrid(list []search.Count) *grid {
 
 // noneText says that nothing fits, and with what of the memory kept free.
 func (p *Plans) noneText() string {
+	return "no plan fits" + p.freeText()
+}
+
+// freeText is what a plan that fits must do, too.
+func (p *Plans) freeText() string {
 	if h := p.Ranking.Options.Headroom; h > 0 {
-		return fmt.Sprintf("no plan fits and leaves %s of the memory free", percent(h))
+		return fmt.Sprintf(" and leaves %s of the memory free", percent(h))
 	}
-	return "no plan fits"
+	return ""
 }
 
 // Unfit says in one line that nothing fits.

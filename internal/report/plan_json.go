@@ -10,6 +10,7 @@ type plainPlans struct {
 	Schema     string        `json:"schema"`
 	Versions   versions      `json:"versions"`
 	Objective  string        `json:"objective"`
+	Headroom   float64       `json:"min_headroom"` // of the memory
 	Plans      []plainRanked `json:"plans"`
 	Considered int           `json:"considered"`
 	Legal      int           `json:"legal"`
@@ -92,7 +93,7 @@ func counts(list []search.Count) ordered {
 
 func (p *Plans) plain() plainPlans {
 	r := p.Ranking
-	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Plans: []plainRanked{},
+	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
 		Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own)}
 	for i := range r.Plans {
 		x := &r.Plans[i]

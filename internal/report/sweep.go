@@ -50,6 +50,11 @@ func sweepPage(t *whatif.Table) *page {
 		p.section("Not legal", refused)
 	}
 	defaults(p, firstResult(t).Job)
+	if t.By.Name == "step" && slices.ContainsFunc(t.Points, func(x whatif.Point) bool {
+		return x.Result != nil && x.Result.Job.Tokens() != firstResult(t).Job.Tokens()
+	}) {
+		p.section("Notes", bullets{{"the points train on batches of different sizes, and the step of the smallest wins", "compare tokens/s (--by tokens), or give --global-batch in sequences"}})
+	}
 	return p
 }
 

@@ -34,7 +34,7 @@ func (t *Train) page() *page {
 		{"Cost", costText(x)},
 		{"Energy", fmt.Sprintf("%s MWh in the GPUs, %s MWh at the meter", megawattHours(x.GPUEnergy), megawattHours(x.SiteEnergy))},
 		{"MFU", mfuText(x.Result)},
-		{"Goodput", percent(g.Goodput) + " of the time makes progress"},
+		{"Goodput", goodputText(g.Goodput)},
 		{"Failures", fmt.Sprintf("one every %s, %s in all; each costs %s until training goes on", g.Failures, thousands(float64(x.Time/g.Failures)), g.Downtime)},
 		{"Checkpoint", fmt.Sprintf("%s in %s, every %s (%s); Young says every %s, Daly %s", x.Checkpoint, g.Checkpoint, g.Interval, plural(int(g.IntervalSteps), "step"), g.Young, g.Daly)},
 		{"Data", fmt.Sprintf("the loaders must keep up %s in all", g.DataRate)},
@@ -47,6 +47,14 @@ func (t *Train) page() *page {
 		p.section("Notes", noteList(x.Notes))
 	}
 	return p
+}
+
+func goodputText(share float64) string {
+	s := percent(share) + " of the time makes progress"
+	if share < capacity.LeastGoodput {
+		s += ": HARDLY ANY, see the notes"
+	}
+	return s
 }
 
 func spareText(x *capacity.Training) string {

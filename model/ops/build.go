@@ -62,6 +62,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.hidden = c.Precision.Weights.DType
 		b.t.Autocast = c.Precision.Compute.DType
 	}
+	b.t.TF32 = c.TF32
 	b.t.Compiled = c.Recipe.Structure.Compiled
 	if c.Recipe.Structure.MainGradients {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook

@@ -5,6 +5,9 @@ import "github.com/perfplan/perfplan/internal/units"
 // gemm emits one matrix multiply of M×K by K×N, batch times, reading both
 // operands and writing the result once.
 func (t *Tape) gemm(prim string, layout Layout, d DType, m, n, k, batch int64) {
+	if d == F32 && t.TF32 {
+		d = TF32
+	}
 	b := float64(batch)
 	t.emit(Op{
 		Prim: prim, Class: GEMM, DType: d, M: m, N: n, K: k, Batch: batch, Layout: layout,

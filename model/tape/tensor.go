@@ -15,12 +15,15 @@ const (
 	I32
 	Bool
 	F64
+	TF32 // fp32 operands that a multiply rounds to 10 bits of mantissa; no tensor has it
+
+	NumDTypes
 )
 
 var dtypes = [...]struct {
 	name string
 	size units.Bytes
-}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}}
+}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"tf32", 4}}
 
 func (d DType) String() string     { return dtypes[d].name }
 func (d DType) Size() units.Bytes  { return dtypes[d].size }

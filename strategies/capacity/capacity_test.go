@@ -84,6 +84,37 @@ func TestTrainWithoutPrice(t *testing.T) {
 	require.Contains(t, trained(t, `{model: gpt2, hardware: aws-p5, gpus: 8, run: {tokens: 1B}}`).PriceSource, "AWS")
 }
 
+// TestLowGoodput: a run that hardly makes progress says which input does it.
+func TestLowGoodput(t *testing.T) {
+	for run, want := range map[string]string{
+		"mtbf_per_gpu: 10 h":                                "run.mtbf_per_gpu = 10.00 h does it",
+		"mtbf_per_gpu: 3000 h, restart_time: 30 h":          "run.restart_time = 30.00 h does it",
+		"storage_rate_per_gpu: 1 kB/s":                      "run.storage_rate_per_gpu = 1.000 kB/s does it",
+		"data_stall: 3, straggler_loss: 0.1":                "run.data_stall = 3 does it",
+		"spare_nodes: 0, repair_time: 365 d":                "run.spare_nodes = 0 does it",
+		"checkpoint_time: 10 min, checkpoint_interval: 1 s": "run.checkpoint_interval = 1.000 s does it",
+		"mtbf_per_gpu: 30000 h":                             "",
+	} {
+		x := trained(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 256, plan: {data_parallel: zero1}, train: {global_batch: 512}, run: {tokens: 2T, "+run+"}}")
+		var got string
+		for _, n := range x.Notes {
+			if n.Code == "goodput.low" {
+				got = n.Text
+			}
+		}
+		require.Contains(t, got, want, run)
+		require.Equal(t, want != "", got != "", run)
+		require.Equal(t, want != "", x.Plan.Goodput < LeastGoodput, run)
+	}
+	r, err := whatif.Predict(job(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 256, plan: {data_parallel: zero1}, run: {tokens: 2T, mtbf_per_gpu: 3000 h, restart_time: 300 h}}"), estimate.Options{})
+	require.NoError(t, err)
+	_, err = Train(r)
+	require.ErrorContains(t, err, "run.restart_time: with 256 GPUs a failure comes every 11.72 h")
+	x := trained(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1048576, plan: {data_parallel: zero3}, run: {tokens: 2T}}")
+	require.Less(t, x.Plan.Goodput, LeastGoodput)
+	require.Contains(t, x.Notes[0].Text, "with 1048576 GPUs a failure comes every")
+}
+
 // TestDeadline: the cluster makes it, and no smaller one does (all are tried).
 func TestDeadline(t *testing.T) {
 	const text = `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 480}, run: {tokens: 500B}}`
@@ -152,6 +183,18 @@ func TestLargest(t *testing.T) {
 	fmt.Sscan(x.Best.Value, &n)
 	fmt.Sscan(x.Next.Value, &next)
 	require.Equal(t, n+1, next)
+
+	x = find("micro-batch", `{model: llama2-7b, hardware: h200-sxm, gpus: 1, plan: {}, train: {sequence_length: 32768, recompute: full, micro_batch: %s}}`)
+	require.Equal(t, "1", x.Best.Value, "where no more fits")
+	require.Equal(t, "2", x.Next.Value)
+	for form, want := range map[string]string{ // what does not divide the batch is no end of the search
+		`{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 8, plan: {}, train: {global_batch: 120, micro_batch: %s}}`:                                                                           "15",
+		`{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 2, plan: {pp: 2, virtual_stages: 11, schedule: interleaved-1f1b}, train: {sequence_length: 512, global_batch: 24, micro_batch: %s}}`: "12",
+	} {
+		x = find("micro-batch", form)
+		require.Equal(t, want, x.Best.Value, form)
+		require.Error(t, x.Next.Err, form)
+	}
 
 	x = find("model", `{model: %s, hardware: l4, gpus: 1, plan: {}, train: {sequence_length: 512}}`)
 	require.True(t, x.Best.fits())

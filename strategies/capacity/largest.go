@@ -87,7 +87,7 @@ func FindLargest(q Quantity, decode func(value string) (*strategies.Job, error))
 	if q.Step == 0 {
 		err = largestModel(try)
 	} else {
-		err = largestNumber(q, try)
+		err = largestNumber(q.values(decode), try)
 	}
 	if err == nil && out.Best == nil && out.Next != nil && out.Next.Result == nil {
 		err = refused
@@ -114,26 +114,53 @@ func largestModel(try func(string) (*Tried, error)) error {
 	return nil
 }
 
-func largestNumber(q Quantity, try func(string) (*Tried, error)) error {
-	fits := func(n int64) (bool, error) {
-		t, err := try(strconv.FormatInt(n*q.Step, 10))
+// values lists what is tried of a number, in ascending order: of micro batches under a
+// global batch those that divide what a replica gets of it and suit the schedule, and
+// one beyond, for the rule.
+func (q Quantity) values(decode func(string) (*strategies.Job, error)) []int64 {
+	var out []int64
+	if q.Path == "train.micro_batch" {
+		if j, err := decode("1"); err == nil && j.Given.GlobalBatch > 0 {
+			share := j.Given.GlobalBatch
+			if !j.Open {
+				share /= j.Plan.DP
+			}
+			for n := int64(1); n <= min(share, q.Most); n++ {
+				if share%n != 0 {
+					continue
+				}
+				if _, err := decode(strconv.FormatInt(n, 10)); err == nil {
+					out = append(out, n)
+				}
+			}
+			return append(out, share+1)
+		}
+	}
+	for n := q.Step; n <= q.Most; n += q.Step {
+		out = append(out, n)
+	}
+	return out
+}
+
+func largestNumber(values []int64, try func(string) (*Tried, error)) error {
+	fits := func(i int) (bool, error) {
+		t, err := try(strconv.FormatInt(values[i], 10))
 		return err == nil && t.fits(), err
 	}
-	below, above := int64(0), int64(0) // in steps: the largest that fits, the smallest that does not
-	for n := int64(1); n*q.Step <= q.Most; n *= 2 {
-		ok, err := fits(n)
+	below, above := -1, len(values) // the largest that fits, the smallest that does not
+	for i := 0; i < len(values); i = max(2*i, i+1) {
+		ok, err := fits(i)
 		if err != nil {
 			return err
 		}
-		if !ok && (below > 0 || n >= 1024) {
-			above = n
+		if ok {
+			below = i
+		} else if below >= 0 || i >= 1024 {
+			above = i
 			break
 		}
-		if ok {
-			below = n
-		}
 	}
-	for below > 0 && above-below > 1 {
+	for below >= 0 && above-below > 1 {
 		mid := (below + above) / 2
 		ok, err := fits(mid)
 		if err != nil {

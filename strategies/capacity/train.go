@@ -46,9 +46,12 @@ func Train(r *estimate.Result) (*Training, error) {
 	t := &Training{Result: r, Tokens: float64(s.Tokens.Value), Checkpoint: CheckpointBytes(j), Assumed: s.Assumptions()}
 	t.Steps = int64(math.Ceil(t.Tokens / j.Tokens()))
 	var err error
-	t.Plan, err = goodput.New(goodput.Job{GPUs: j.GPUs, Step: r.StepTime, TokensPerStep: j.Tokens(), Checkpoint: t.Checkpoint}, s)
-	if err != nil {
+	task := goodput.Job{GPUs: j.GPUs, Step: r.StepTime, TokensPerStep: j.Tokens(), Checkpoint: t.Checkpoint}
+	if t.Plan, err = goodput.New(task, s); err != nil {
 		return nil, err
+	}
+	if t.Plan.Goodput < LeastGoodput {
+		t.Notes = append(t.Notes, t.absurd(task))
 	}
 	t.Time = r.StepTime * units.Seconds(float64(t.Steps)/t.Plan.Goodput)
 	t.Low, t.High = t.Time*r.Low/r.StepTime, t.Time*r.High/r.StepTime
@@ -78,6 +81,31 @@ func Train(r *estimate.Result) (*Training, error) {
 	t.GPUEnergy = power.For(busy)
 	t.SiteEnergy = t.GPUEnergy * units.Joules(s.ServerOverhead.Value*s.PUE.Value)
 	return t, nil
+}
+
+// LeastGoodput is below what a run is hardly meant: Llama 3 made progress for more
+// than 90 % of the time on 16,384 GPUs (arXiv 2407.21783, section 3.3.4).
+const LeastGoodput = 0.5
+
+// absurd warns of a run that hardly makes progress, and names the input to blame.
+func (t *Training) absurd(task goodput.Job) diag.Note {
+	n := diag.Note{Code: "goodput.low", Text: fmt.Sprintf("only %.1f %% of the time makes progress", 100*t.Plan.Goodput)}
+	key, better := goodput.Culprit(task, t.Result.Job.Run)
+	if key == "" {
+		n.Text += fmt.Sprintf(": with %d GPUs a failure comes every %s and costs %s", task.GPUs, t.Plan.Failures, t.Plan.Downtime)
+		n.Remedy = "use fewer GPUs, or restart faster (--detection, --restart, --storage-rate)"
+		return n
+	}
+	for _, a := range t.Assumed {
+		if a.Key == key {
+			n.Text += fmt.Sprintf(": run.%s = %s does it; with its default it would be %.1f %%", key, a.Value, 100*better)
+		}
+	}
+	n.Remedy = "check its value and unit"
+	if key == "mtbf_per_gpu" {
+		n.Remedy += "; it is the time of one GPU, not of the whole job"
+	}
+	return n
 }
 
 // CheckpointBytes is the size of a checkpoint from which training goes on: weights,

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +87,56 @@ func TestMachinesNobodyBuilds(t *testing.T) {
 				require.Fail(t, "no end in 10 s", text)
 			}
 		}
+	}
+}
+
+// TestTF32: fp32 runs in TF32 where the GPU has it, and is said to; without it on the
+// vector units, which then are what MFU is a share of.
+func TestTF32(t *testing.T) {
+	job := func(more string) string {
+		return "{model: tinyllama-1.1b, gpus: 1, plan: {}, train: {precision: fp32}, " + more + "}"
+	}
+	silent := mustParse(t, job("hardware: h100-sxm"))
+	require.Contains(t, strings.Join(silent.Defaulted, "\n"), "runtime.tf32 = true (training scripts")
+	vector, tensor := mustEstimate(t, mustParse(t, job("hardware: h100-sxm, runtime: {tf32: false}"))), mustEstimate(t, silent)
+	require.Greater(t, float64(vector.Parts.GEMM), 5*float64(tensor.Parts.GEMM))
+	require.InEpsilon(t, float64(vector.Parts.Attention), float64(tensor.Parts.Attention), 0.15) // the same kernel, at the clock that power leaves
+	require.InDelta(t, 66.9e12, float64(vector.Peak), 1e9)                                       // NVIDIA H100 white paper
+	require.InDelta(t, 494.7e12, float64(tensor.Peak), 1e9)
+	old := mustParse(t, job("hardware: v100-32g-sxm"))
+	require.NotContains(t, strings.Join(old.Defaulted, "\n"), "tf32")
+	require.InDelta(t, 15.7e12, float64(mustEstimate(t, old).Peak), 1e9) // NVIDIA V100 datasheet
+	mixed := mustParse(t, "{model: tinyllama-1.1b, gpus: 1, plan: {}, hardware: h100-sxm}")
+	require.NotContains(t, strings.Join(mixed.Defaulted, "\n"), "tf32")
+	_, err := parse(job("hardware: v100-32g-sxm, runtime: {tf32: true}"))
+	require.ErrorContains(t, err, "runtime.tf32: Tesla V100-SXM2-32GB has no tensor cores for TF32")
+	_, err = parse("{model: tinyllama-1.1b, plan: {}, train: {precision: tf32}}")
+	require.ErrorContains(t, err, "use fp32, and leave runtime.tf32 on")
+	_, err = parse("{model: tinyllama-1.1b, plan: {}, train: {dtypes: {gemm: tf32}}}")
+	require.ErrorContains(t, err, "runtime.tf32 says how")
+}
+
+// TestAssumedNetwork: a job that spans nodes says what was taken of a network that the
+// hardware does not give.
+func TestAssumedNetwork(t *testing.T) {
+	const bare = "{gpu: {name: X, architecture: hopper, memory: 80 GiB, bandwidth: 3 TB/s, sms: 132, clock: 1.7 GHz, peak: {bf16: 900 TFLOP/s}, nvlink: 450 GB/s}, node: {gpus: 8, switched: true}"
+	for more, want := range map[string]string{
+		"gpus: 16, hardware: " + bare + "}":                                                                            "100.0 MB/s into each node is assumed",
+		"gpus: 8, hardware: " + bare + "}":                                                                             "",
+		"gpus: 16, hardware: " + bare + ", network: {nic_bandwidth: 25 GB/s}}":                                         "one of 25.00 GB/s in each node is assumed",
+		"gpus: 16, hardware: " + bare + ", network: {nic_bandwidth: 25 GB/s, nics: 4}}":                                "",
+		"gpus: 16, hardware: " + bare + "}, network: {bandwidth_per_gpu: 400 Gbit/s}":                                  "",
+		"gpus: 16, hardware: h100-nvl":                                                                                 "4 adapters of 50.00 GB/s in each node (NVIDIA Enterprise",
+		"gpus: 16, hardware: h100-sxm":                                                                                 "",
+		"gpus: 16, hardware: {inherits: h100-nvl, network: {nic_bandwidth: 100 Gbit/s, nics: 2, transport: ethernet}}": "",
+	} {
+		var got string
+		for _, n := range mustEstimate(t, mustParse(t, "{model: tinyllama-1.1b, plan: {}, "+more+"}")).Notes {
+			if n.Code == "network.assumed" {
+				got = n.Text
+			}
+		}
+		require.Contains(t, got, want, more)
+		require.Equal(t, want == "", got == "", "%s: %s", more, got)
 	}
 }

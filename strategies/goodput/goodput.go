@@ -1,6 +1,7 @@
 package goodput
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -114,6 +115,16 @@ func New(j Job, s Settings) (*Plan, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	p, ok := plan(j, s)
+	if !ok {
+		key, _ := Culprit(j, s)
+		return nil, diag.Errorf("run.%s: with %d GPUs a failure comes every %s, and a restart takes %s: nothing is ever done; use fewer GPUs or restart faster", cmp.Or(key, "mtbf_per_gpu"), j.GPUs, p.Failures, p.Downtime)
+	}
+	return p, nil
+}
+
+// plan is New of settings that were checked, false where nothing is ever done.
+func plan(j Job, s Settings) (*Plan, bool) {
 	gpus := float64(j.GPUs)
 	rate := s.StorageRate.Value * units.Rate(gpus)
 	p := &Plan{Failures: s.MTBF.Value / units.Seconds(gpus), Restore: j.Checkpoint.At(rate)}
@@ -140,7 +151,7 @@ func New(j Job, s Settings) (*Plan, error) {
 	p.Interval = p.Step * units.Seconds(p.IntervalSteps)
 	whole := float64(Segment(p.Interval, p.Checkpoint, p.Downtime, p.Failures))
 	if math.IsInf(whole, 0) || whole > 1e6*float64(p.Interval) {
-		return nil, diag.Errorf("run.mtbf_per_gpu: with %d GPUs a failure comes every %s, and a restart takes %s: nothing is ever done; use fewer GPUs or restart faster", j.GPUs, p.Failures, p.Downtime)
+		return p, false
 	}
 	work, save := float64(p.Interval)/whole, float64(p.Checkpoint)/whole
 	down := -math.Expm1(-float64(p.Downtime) / float64(p.Failures)) // failures hit restarts, too
@@ -163,7 +174,41 @@ func New(j Job, s Settings) (*Plan, error) {
 		{"stragglers", "waiting for slow nodes", up * work * slow / stretch},
 		{"data", "waiting for data", up * work * stall / stretch},
 	}
-	return p, nil
+	return p, true
+}
+
+// Culprit is the key of the setting with whose default a run would make most progress
+// more, and the goodput then; "" when the defaults would not help.
+func Culprit(j Job, s Settings) (key string, goodput float64) {
+	d := Defaults()
+	if p, ok := plan(j, s); ok {
+		goodput = p.Goodput
+	}
+	for _, c := range []struct {
+		key  string
+		undo func(s *Settings)
+	}{
+		{"mtbf_per_gpu", func(s *Settings) { s.MTBF = d.MTBF }},
+		{"hardware_share", func(s *Settings) { s.HardwareShare = d.HardwareShare }},
+		{"detection_time", func(s *Settings) { s.Detection = d.Detection }},
+		{"restart_time", func(s *Settings) { s.Restart = d.Restart }},
+		{"storage_rate_per_gpu", func(s *Settings) { s.StorageRate = d.StorageRate }},
+		{"checkpoint_time", func(s *Settings) { s.CheckpointTime = d.CheckpointTime }},
+		{"checkpoint_interval", func(s *Settings) { s.CheckpointInterval = d.CheckpointInterval }},
+		{"spare_nodes", func(s *Settings) { s.Spares = d.Spares }},
+		{"spare_wait", func(s *Settings) { s.SpareWait = d.SpareWait }},
+		{"repair_time", func(s *Settings) { s.Repair = d.Repair }},
+		{"data_bytes_per_token", func(s *Settings) { s.BytesPerToken = d.BytesPerToken }},
+		{"data_stall", func(s *Settings) { s.DataStall = d.DataStall }},
+		{"straggler_loss", func(s *Settings) { s.Stragglers = d.Stragglers }},
+	} {
+		next := s
+		c.undo(&next)
+		if p, ok := plan(j, next); ok && p.Goodput > goodput*(1+1e-9) {
+			key, goodput = c.key, p.Goodput
+		}
+	}
+	return key, goodput
 }
 
 // bestSteps is the whole number of steps between checkpoints that wastes least: one

@@ -28,6 +28,10 @@ type Options struct {
 	Progress    func(Progress)
 }
 
+// DefaultHeadroom is the Headroom that a user who says nothing wants: on average the
+// measured runs take so much more of the device than predicted (docs/validation.md).
+const DefaultHeadroom = 0.03
+
 // Progress is how far a search is.
 type Progress struct {
 	Phase       string
@@ -148,6 +152,9 @@ func Reopen(j *strategies.Job) *strategies.Job {
 func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
 	o.Objective = cmp.Or(o.Objective, Tokens)
 	o.Top = cmp.Or(o.Top, defaultTop)
+	if o.Objective == Time && j.Given.GlobalBatch == 0 {
+		return nil, diag.Errorf("train.global_batch: is missing, so each plan would train on a batch of its own, and the step of the smallest would win; give it, or rank by tokens")
+	}
 	out.Job, out.Options = j, o
 	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}
 	return s, s.enumerate()

@@ -49,9 +49,9 @@ func better(a, b Candidate) int {
 
 // Best tries the simple plans of a job that leaves its plan open (one tensor-,
 // expert- and pipeline-parallel degree each, the recipe's kinds of data
-// parallelism, recomputation only as far as memory asks for it, larger micro
-// batches for the best of them) and returns the fastest that fits, or the one that
-// lacks the least memory. It fails when no plan is legal.
+// parallelism, recomputation only as far as memory asks for it, each with the micro
+// batch that gives it most tokens/s) and returns the fastest that fits, or the one
+// that lacks the least memory. It fails when no plan is legal.
 func Best(j *strategies.Job) (*Choice, error) {
 	plans := simple(j)
 	var firstErr error
@@ -69,13 +69,13 @@ func Best(j *strategies.Job) (*Choice, error) {
 	if len(jobs) == 0 {
 		return nil, firstErr
 	}
-	found := each(jobs, fitting)
+	run := fitting
+	if j.Given.MicroBatch == 0 {
+		run = widest
+	}
+	found := each(jobs, run)
 	out := &Choice{Legal: len(jobs)}
 	slices.SortStableFunc(found, better)
-	if j.Given.MicroBatch == 0 {
-		found = append(found, each(found[:min(3, len(found))], wider)...)
-		slices.SortStableFunc(found, better)
-	}
 	if len(found) == 0 { // for the reason, which no plan changes
 		if _, err := estimate.Estimate(jobs[0], estimate.Options{}); err != nil {
 			return nil, err
@@ -178,10 +178,14 @@ func fitting(j *strategies.Job) (Candidate, bool) {
 	return best, best.Result != nil
 }
 
-// wider doubles the micro batch as long as that is faster and fits.
-func wider(from Candidate) (Candidate, bool) {
-	best, found := from, false
+// widest estimates a job with the micro batch that is fastest, doubling it as long as
+// that is faster and fits.
+func widest(j *strategies.Job) (Candidate, bool) {
+	best, ok := fitting(j)
 	for range 4 {
+		if !ok || !best.Result.Memory.Fits {
+			break
+		}
 		c := *best.Job
 		c.Given.MicroBatch = 2 * best.Job.Train.MicroBatch
 		c.Given.Recompute = best.Job.Train.Recompute
@@ -191,14 +195,14 @@ func wider(from Candidate) (Candidate, bool) {
 		if c.SetPlan(best.Job.Plan) != nil {
 			break
 		}
-		c.Given.Recompute = from.Job.Given.Recompute
-		now, ok := fitting(&c)
-		if !ok || better(now, best) >= 0 {
+		c.Given.Recompute = j.Given.Recompute
+		now, estimated := fitting(&c)
+		if !estimated || better(now, best) >= 0 {
 			break
 		}
-		best, found = now, true
+		best = now
 	}
-	return best, found
+	return best, ok
 }
 
 // evaluators are kept from plan to plan: those of a search share much.

@@ -38,6 +38,19 @@ func TestBest(t *testing.T) {
 		require.False(t, best.Job.Open)
 		require.Positive(t, best.Legal)
 		require.Equal(t, best.Fit-1, len(best.Others), text)
+		require.LessOrEqual(t, best.Fit, best.Legal, text)
+		for _, c := range append([]Candidate{best.Candidate}, best.Others...) { // all kinds alike
+			twice := *c.Job
+			if twice.Given.MicroBatch, twice.Given.Recompute = 2*c.Job.Train.MicroBatch, c.Job.Train.Recompute; twice.Given.GlobalBatch > 0 {
+				twice.Given.GradAccumulation = 0
+			}
+			if c.Job.Train.MicroBatch >= 16 || twice.SetPlan(c.Job.Plan) != nil {
+				continue
+			}
+			r, err := estimate.Estimate(&twice, estimate.Options{})
+			require.NoError(t, err)
+			require.True(t, !r.Memory.Fits || r.TokensPerSecond <= c.Result.TokensPerSecond, "%s: %s with micro batch %d", text, c.Job.Plan.String(), twice.Train.MicroBatch)
+		}
 		for _, c := range best.Others {
 			require.True(t, c.Result.Memory.Fits)
 			require.LessOrEqual(t, c.Result.TokensPerSecond, best.Result.TokensPerSecond, text)
