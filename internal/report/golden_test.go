@@ -85,6 +85,11 @@ func TestGolden(t *testing.T) {
 				require.NoError(t, c.print(&again, f, wide))
 				require.Equal(t, b.String(), again.String(), "two prints of one value differ")
 				golden(t, c.name+"."+extension[f], b.Bytes())
+				for width := leastWidth; f == Text && width < narrow.Width; width += 5 { // no table breaks
+					b.Reset()
+					require.NoError(t, c.print(&b, f, Style{Width: width}))
+					require.LessOrEqual(t, longest(b.String()), width)
+				}
 			})
 		}
 		if c.narrow {
@@ -99,6 +104,22 @@ func TestGolden(t *testing.T) {
 }
 
 var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md", Plot: "plot.txt"}
+
+// TestStacked: a table whose columns do not fit loses nothing but its form.
+func TestStacked(t *testing.T) {
+	g := &grid{columns: []column{{title: "lever"}, {title: "a rather long title", right: true}, {title: "another long title"}, {title: "detail", drop: 1}}}
+	g.lines = []line{{cells: []string{"clock", "12", "", "x"}}, {cells: []string{"memory", "7 GB/s", "per GPU", "y"}, level: 1}}
+	p := page{}
+	p.section("Levers that a reader may pull", g)
+	require.Equal(t, `
+Levers that a reader may pull
+  clock
+    a rather long title  12
+    memory
+      a rather long title  7 GB/s
+      another long title   per GPU
+`, p.text(Style{Width: 40}))
+}
 
 // TestColour: escape codes only where asked for, and the same text between them.
 func TestColour(t *testing.T) {

@@ -95,7 +95,10 @@ func (p *printer) wrapped(prefix, s string) {
 	}
 }
 
-func (s section) text(p *printer) { p.WriteString("\n" + p.bold(s.name) + "\n") }
+func (s section) text(p *printer) {
+	p.WriteByte('\n')
+	p.wrapped("", p.bold(s.name))
+}
 
 func (s section) markdown(b *strings.Builder) { b.WriteString("\n## " + s.name + "\n") }
 

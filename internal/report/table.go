@@ -115,9 +115,36 @@ func (g *grid) text(p *printer) {
 		case f.bar > 0:
 			f.bar, f.cut = 0, 0
 			continue
+		default:
+			g.stacked(p, f.hidden)
+			return
 		}
 		p.WriteString(out)
 		return
+	}
+}
+
+// stacked is the form for pages that are too narrow for the columns that must stay:
+// each row is its first cell, with the others below by their titles.
+func (g *grid) stacked(p *printer, hidden map[int]bool) {
+	label := 0
+	for i, c := range g.columns[1:] {
+		if !hidden[i+1] {
+			label = max(label, text.StringWidthWithoutEscSequences(c.title))
+		}
+	}
+	for _, l := range g.lines {
+		indent := strings.Repeat("  ", l.level+1)
+		head := l.cells[0]
+		if l.sum {
+			head = p.bold(head)
+		}
+		p.wrapped(indent, head)
+		for i, c := range l.cells[1:] {
+			if !hidden[i+1] && c != "" {
+				p.wrapped(indent+"  "+text.Pad(g.columns[i+1].title, label, ' ')+"  ", c)
+			}
+		}
 	}
 }
 
