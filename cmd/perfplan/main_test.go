@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"net"
@@ -205,4 +206,17 @@ func BenchmarkEstimate(b *testing.B) {
 			b.Fatal(errs)
 		}
 	}
+}
+
+// TestSweepStopped: a sweep that is stopped before it begins says so, as plan does.
+func TestSweepStopped(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	cmd := newRoot(&env{in: strings.NewReader(""), out: &out, err: &out})
+	cmd.SetArgs([]string{"sweep", "llama2-7b", "gpus=8,16"})
+	err := cmd.ExecuteContext(ctx)
+	require.ErrorAs(t, err, new(stopped))
+	require.ErrorContains(t, err, "stopped before any point was predicted")
+	require.Empty(t, out.String())
 }

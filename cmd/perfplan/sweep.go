@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +22,8 @@ func newSweep(e *env) *cobra.Command {
 		Short: "Predict a job at every combination of settings and mark the best",
 		Long: `Predict a job at every combination of settings: step time, throughput, memory,
 exposed communication and what each GPU sends. What a rule forbids is shown with the
-rule; the best point that fits is marked.
+rule; the best point that fits is marked. Ctrl-C prints the points predicted so far,
+with exit code 130.
 
 An axis is a path of the job file (as --set takes it) or the name of a flag, with
 values between commas. 8..1024 doubles, 1..8:1 counts in steps, 1MiB..1GiB doubles
@@ -51,7 +56,13 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			if err != nil {
 				return err
 			}
-			t, err := whatif.Sweep(axes, objective, decode)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process
+			t, err := whatif.Sweep(ctx, axes, objective, decode)
+			if errors.Is(err, context.Canceled) {
+				return stopped{"stopped before any point was predicted"}
+			}
 			if err != nil {
 				return err
 			}
@@ -62,6 +73,9 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			}
 			if err := report.WriteSweep(e.out, t, format, e.style); err != nil {
 				return err
+			}
+			if t.Left > 0 {
+				return stopped{fmt.Sprintf("stopped; %d of %d points were not predicted", t.Left, t.Left+len(t.Points))}
 			}
 			if t.Best < 0 {
 				return broken{"no point of the sweep fits in memory"}

@@ -69,6 +69,11 @@ func TestGolden(t *testing.T) {
 		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, waited(t), f, s) }, []Format{Text, JSON}, true},
 		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, TrainFormats, true},
 		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, SweepFormats, true},
+		{"halted", func(b *bytes.Buffer, f Format, s Style) error {
+			x := swept(t)
+			x.Points, x.Left = x.Points[:3], 1
+			return WriteSweep(b, x, f, s)
+		}, []Format{Text}, false},
 		{"sharded", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, sharded(t), f, s) }, []Format{Text, Markdown}, false},
 		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, SensitivityFormats, true},
 		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, ScaleFormats, true},

@@ -32,6 +32,9 @@ func sweepPage(t *whatif.Table) *page {
 	if r := firstResult(t); picked(t) && !plansDiffer(t) {
 		f = append(f, [2]string{"Plan", settings(r.Job) + "; the fastest simple plan at every point"})
 	}
+	if t.Left > 0 {
+		f = append(f, [2]string{"Stopped", fmt.Sprintf("STOPPED EARLY: %s left out", plural(t.Left, "point"))})
+	}
 	p.add(f)
 	p.section("By "+t.By.Title, sweepGrid(t))
 	if slices.ContainsFunc(t.Axes, func(a whatif.Axis) bool {
@@ -218,6 +221,7 @@ type plainSweep struct {
 	Objective string            `json:"objective"`
 	Axes      []plainAxis       `json:"axes"`
 	Points    []plainSweepPoint `json:"points"`
+	Left      int               `json:"points_left_out"`
 	Best      *int              `json:"best"`
 	Ties      []int             `json:"ties"`
 	Resolved  *strategies.Plan  `json:"best_plan"`
@@ -248,7 +252,7 @@ type plainSweepPoint struct {
 }
 
 func sweepPlain(t *whatif.Table) any {
-	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Axes: []plainAxis{}, Ties: append([]int{}, t.Ties...)}
+	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Left: t.Left, Axes: []plainAxis{}, Ties: append([]int{}, t.Ties...)}
 	if t.Best >= 0 {
 		out.Best, out.Resolved = &t.Best, &t.Points[t.Best].Result.Job.Plan
 	}

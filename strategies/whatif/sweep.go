@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -30,6 +31,7 @@ type Table struct {
 	By     Objective
 	Best   int   // index of the best point that fits; -1: none does
 	Ties   []int // others within a thousandth of it
+	Left   int   // points that a stop left out
 }
 
 // Objective is what a sweep looks for.
@@ -89,8 +91,9 @@ func (o *Objective) better(a, b float64) int {
 // combination; malformed reports whether its error is about how a value is written,
 // which ends the sweep, and not about a rule, which refuses the point. A job that
 // leaves its plan open gets the best simple one at every point. It fails when every
-// point is refused, with the first rule.
-func Sweep(axes []Axis, by Objective, decode func(values []string) (j *strategies.Job, malformed bool, err error)) (*Table, error) {
+// point is refused, with the first rule. A cancelled context ends the sweep with the
+// points that were predicted, or fails where there is none.
+func Sweep(ctx context.Context, axes []Axis, by Objective, decode func(values []string) (j *strategies.Job, malformed bool, err error)) (*Table, error) {
 	combinations, err := Product(axes)
 	if err != nil {
 		return nil, err
@@ -98,6 +101,9 @@ func Sweep(axes []Axis, by Objective, decode func(values []string) (j *strategie
 	t := &Table{Axes: axes, By: by, Best: -1, Points: make([]Point, len(combinations))}
 	jobs := make([]*strategies.Job, len(combinations))
 	for i, values := range combinations {
+		if ctx.Err() != nil {
+			break
+		}
 		j, malformed, err := decode(values)
 		if malformed {
 			return nil, err
@@ -107,17 +113,23 @@ func Sweep(axes []Axis, by Objective, decode func(values []string) (j *strategie
 	type outcome struct {
 		result *estimate.Result
 		err    error
+		left   bool
 	}
 	found := parallel.Map(jobs, func(j *strategies.Job) (o outcome) {
-		if j != nil {
+		if o.left = ctx.Err() != nil; j != nil && !o.left {
 			o.result, o.err = Predict(j, estimate.Options{Detail: true})
 		}
 		return o
 	})
+	all := t.Points
+	t.Points = make([]Point, 0, len(all))
 	for i, o := range found {
-		p := &t.Points[i]
+		p := &all[i]
 		switch {
 		case p.Err != nil:
+		case o.left:
+			t.Left++
+			continue
 		case o.err != nil && !diag.IsInput(o.err):
 			return nil, o.err
 		case o.err != nil:
@@ -126,6 +138,10 @@ func Sweep(axes []Axis, by Objective, decode func(values []string) (j *strategie
 			p.Result, p.Sent = o.result, Sent(o.result)
 			p.Result.Detail = nil // of no further use, and large
 		}
+		t.Points = append(t.Points, *p)
+	}
+	if t.Left > 0 && !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Result != nil }) {
+		return nil, ctx.Err()
 	}
 	if i := slices.IndexFunc(t.Points, func(p Point) bool { return p.Err == nil }); i < 0 {
 		return nil, t.Points[0].Err

@@ -1,9 +1,11 @@
 package whatif
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +53,7 @@ func filled(form string) func([]string) (*strategies.Job, bool, error) {
 func TestSweep(t *testing.T) {
 	const form = `{model: llama2-7b, hardware: h100-sxm, gpus: %s, plan: {tp: %s, data_parallel: zero1}}`
 	axes := []Axis{{"gpus", []string{"2", "6", "8"}}, {"plan.tp", []string{"1", "3", "4"}}}
-	table, err := Sweep(axes, Objectives[0], filled(form))
+	table, err := Sweep(t.Context(), axes, Objectives[0], filled(form))
 	require.NoError(t, err)
 	require.Len(t, table.Points, 9)
 	for i, p := range table.Points {
@@ -71,10 +73,56 @@ func TestSweep(t *testing.T) {
 	}
 	require.True(t, table.Points[table.Best].Result.Memory.Fits)
 
-	_, err = Sweep([]Axis{{"tp", []string{"3", "5"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: 8, plan: {tp: %s}}`))
+	_, err = Sweep(t.Context(), []Axis{{"tp", []string{"3", "5"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: 8, plan: {tp: %s}}`))
 	require.ErrorContains(t, err, "tp 3", "nothing is legal")
-	_, err = Sweep([]Axis{{"bucket", []string{"1 MiB", "1 Foo"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: 8, plan: {bucket: %s}}`))
+	_, err = Sweep(t.Context(), []Axis{{"bucket", []string{"1 MiB", "1 Foo"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: 8, plan: {bucket: %s}}`))
 	require.ErrorContains(t, err, "Foo", "a value that cannot be read ends the sweep")
+}
+
+// countdown is a context that is cancelled once it was asked so many times.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestSweepStopped: what was predicted before a stop is returned, in order; nothing is
+// an error.
+func TestSweepStopped(t *testing.T) {
+	axes := []Axis{{"train.micro_batch", []string{"1", "2", "3", "4", "5", "6"}}}
+	form := filled(`{model: gpt2, hardware: h100-sxm, gpus: 8, plan: {data_parallel: ddp}, train: {micro_batch: %s}}`)
+	whole, err := Sweep(t.Context(), axes, Objectives[0], form)
+	require.NoError(t, err)
+	require.Zero(t, whole.Left)
+	for predicted := range int64(6) {
+		ctx := &countdown{Context: t.Context()}
+		ctx.left.Store(6 + predicted) // each point is decoded, then predicted
+		table, err := Sweep(ctx, axes, Objectives[0], form)
+		if predicted == 0 {
+			require.ErrorIs(t, err, context.Canceled)
+			continue
+		}
+		require.NoError(t, err)
+		require.EqualValues(t, predicted, len(table.Points))
+		require.EqualValues(t, 6-predicted, table.Left)
+		last := ""
+		for _, p := range table.Points {
+			require.Greater(t, p.Values[0], last, "in order")
+			last = p.Values[0]
+			require.Equal(t, whole.Points[last[0]-'1'].Result.StepTime, p.Result.StepTime)
+		}
+		require.GreaterOrEqual(t, table.Best, 0)
+	}
+	ctx := &countdown{Context: t.Context()}
+	ctx.left.Store(2)
+	_, err = Sweep(ctx, axes, Objectives[0], form)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // TestObjectives: each marks the least or the largest of its own.
@@ -82,7 +130,7 @@ func TestObjectives(t *testing.T) {
 	const form = `{model: gpt2, hardware: aws-p5, gpus: %s, plan: {data_parallel: ddp}, train: {micro_batch: 4}}`
 	axes := []Axis{{"gpus", []string{"1", "2", "8", "16"}}}
 	for _, o := range Objectives {
-		table, err := Sweep(axes, o, filled(form))
+		table, err := Sweep(t.Context(), axes, o, filled(form))
 		require.NoError(t, err)
 		best := o.Of(table.Points[table.Best].Result)
 		require.Positive(t, best, o.Name)
@@ -105,7 +153,7 @@ func TestObjectives(t *testing.T) {
 func TestSent(t *testing.T) {
 	const ranks = 8.0
 	sent := func(kind string) float64 {
-		table, err := Sweep([]Axis{{"plan.data_parallel", []string{kind}}}, Objectives[0],
+		table, err := Sweep(t.Context(), []Axis{{"plan.data_parallel", []string{kind}}}, Objectives[0],
 			filled(`{model: gpt2, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core}, plan: {data_parallel: %s}, train: {sequence_length: 1024}}`))
 		require.NoError(t, err)
 		r := table.Points[0].Result
@@ -235,7 +283,7 @@ func TestSplitExposed(t *testing.T) {
 // Two sweeps of the same give the same, byte for byte.
 func TestSweepIsDeterministic(t *testing.T) {
 	show := func() string {
-		table, err := Sweep([]Axis{{"gpus", []string{"4", "8", "16"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: %s}`))
+		table, err := Sweep(t.Context(), []Axis{{"gpus", []string{"4", "8", "16"}}}, Objectives[0], filled(`{model: llama2-7b, gpus: %s}`))
 		require.NoError(t, err)
 		var b strings.Builder
 		for _, p := range table.Points {
