@@ -150,8 +150,8 @@ func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
 }
 
 // work returns the device time by kind of the rank that the power is computed for,
-// without that of kernels too small to draw any.
-func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds) {
+// without that of kernels too small to draw any, and what its memory-bound kernels move.
+func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds, moved units.Bytes) {
 	var idle units.Seconds
 	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
 	for i, u := range s.layout.units {
@@ -163,6 +163,7 @@ func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Second
 				idle += sec.latent[k] * n
 			}
 			idle += sec.pauses * n
+			moved += sec.moved * units.Bytes(n)
 		}
 	}
 	for _, t := range w {
@@ -172,6 +173,7 @@ func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Second
 		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy - idle; more > 0 {
 			w[memoryWork] += more
 			effort[memoryWork] += more
+			moved += copyRate * units.Bytes(s.p.job.Hardware.GPU.Bandwidth.Value) * units.Bytes(more)
 			busy += more
 		}
 		w[commWork] += units.Seconds(s.sim.Moved)

@@ -29,21 +29,22 @@ func (p *pricer) throttle(s *simulation) bool {
 	if law == nil {
 		return false
 	}
-	limit, scale, bandwidth := float64(law.Cap), 1.0, 1.0
+	limit, scale, bandwidth := float64(law.Cap), 1.0, float64(p.job.Hardware.GPU.Bandwidth.Value)
 	if on, gpu := law.On, &p.job.Hardware.GPU; on != nil && on.Power.Value > 0 {
 		limit *= float64(gpu.Power.Value / on.Power.Value)
 		scale = float64(gpu.SMs.Value) * clock / (float64(on.SMs.Value) * float64(max(on.MaxClock.Value, on.Clock.Value)))
-		bandwidth = float64(gpu.Bandwidth.Value / on.Bandwidth.Value)
+		bandwidth = float64(on.Bandwidth.Value)
 	}
 	idle := float64(law.Idle) * scale
-	work, effort, busy := s.work()
+	work, effort, busy, moved := s.work()
 	total := max(float64(s.total), float64(busy))
 	fixed, dynamic := idle*(total-float64(busy)), 0.0
 	for k, t := range work {
 		c := law.Class[workNames[k]]
 		static := float64(c.Static) * scale
 		if k == int(memoryWork) { // beyond idling, so much for each byte
-			static = idle + (static-idle)*bandwidth/scale
+			fixed += (static - idle) / scale * float64(moved) / (copyRate * bandwidth)
+			static = idle
 		}
 		fixed += static * float64(t)
 		busy := c.Base*float64(t) + (1-c.Base)*float64(effort[k])
@@ -98,3 +99,7 @@ func (p *pricer) dynamicClock() float64 {
 	}
 	return 1
 }
+
+// copyRate is the share of the datasheet's bandwidth that large copies reach, at which
+// the power of memory-bound work was measured.
+const copyRate = 0.9

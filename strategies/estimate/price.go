@@ -224,6 +224,7 @@ type section struct {
 	grads    []tape.ParamGrad
 	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
+	moved    units.Bytes            // by memory-bound kernels
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
 	latent   [numWork]units.Seconds // of time, in kernels too small to draw power
 	pauses   units.Seconds          // gaps before those
@@ -308,7 +309,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 // clock sets the times that depend on the clock.
 func (s *section) clock(p *pricer) {
 	s.latent, s.pauses = [numWork]units.Seconds{}, 0
-	s.time, s.effort, s.comm, s.weight, s.fewer = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0
+	s.time, s.effort, s.comm, s.weight, s.fewer, s.moved = [numWork]units.Seconds{}, [numWork]units.Seconds{}, [numGroups]units.Seconds{}, 0, 0, 0
 	var cover, loaded units.Seconds // last GEMM that an asynchronous collective hides behind: alone, beside one
 	for i := range s.base {
 		b, l := &s.base[i], &s.launches[i]
@@ -340,6 +341,8 @@ func (s *section) clock(p *pricer) {
 			if b.use == 0 {
 				s.latent[b.work] += l.Busy
 				s.pauses += l.Gap
+			} else if b.work == memoryWork {
+				s.moved += s.ops[i].Bytes * units.Bytes(max(s.ops[i].Count, 1))
 			}
 			s.effort[b.work] += l.Busy * b.use
 			switch b.role {
