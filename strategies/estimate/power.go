@@ -17,11 +17,12 @@ type power struct {
 // It returns true when the clock changed and the step must be simulated again.
 //
 // Power is the time-weighted mean of the powers of each kind of work at full
-// clock; its dynamic part falls with the clock to an exponent. The cap holds for
-// the average over many steps. The cap is the card's; what the work draws follows
-// from the silicon, so that the same chip on a smaller budget runs slower, and from
-// the bytes its memory moves: on the H100 of 2.4 TB/s the memory takes less of the
-// same limit than on the H200 of 4.8 TB/s (arXiv 2604.11391).
+// clock; its dynamic part falls with the clock to an exponent. The clock is the
+// highest that the cap allows; it holds for the average over many steps. The cap is
+// the card's; what the work draws follows from the silicon, so that the same chip on a
+// smaller budget runs slower, and from the bytes its memory moves: on the H100 of 2.4
+// TB/s the memory takes less of the same limit than on the H200 of 4.8 TB/s (arXiv
+// 2604.11391).
 func (p *pricer) throttle(s *simulation) bool {
 	law := p.job.Hardware.Laws.Power
 	clock := float64(max(p.job.Hardware.GPU.MaxClock.Value, p.job.Hardware.GPU.Clock.Value))
@@ -38,7 +39,8 @@ func (p *pricer) throttle(s *simulation) bool {
 	idle := float64(law.Idle) * scale
 	work, effort, busy, moved := s.work()
 	total := max(float64(s.total), float64(busy))
-	fixed, dynamic := idle*(total-float64(busy)), 0.0
+	fixed, drawn := idle*(total-float64(busy)), 0.0
+	dynamic, gemms := 0.0, 0.0 // at the full clock: all, that of GEMMs
 	for k, t := range work {
 		c := law.Class[workNames[k]]
 		static := float64(c.Static) * scale
@@ -48,9 +50,14 @@ func (p *pricer) throttle(s *simulation) bool {
 		}
 		fixed += static * float64(t)
 		busy := c.Base*float64(t) + (1-c.Base)*float64(effort[k])
-		dynamic += float64(c.Full-c.Static) * scale * busy * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
+		d := float64(c.Full-c.Static) * scale * busy
+		dynamic += d
+		if k == int(gemmWork) {
+			gemms = d
+		}
+		drawn += d * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
 	}
-	energy := fixed + dynamic
+	energy := fixed + drawn
 	s.power.Power, s.power.Energy = units.Watts(energy/total), units.Joules(energy)
 	// A stage's wait for the first and the last micro batches is too long for the limit
 	// to be spared for what follows.
@@ -60,18 +67,28 @@ func (p *pricer) throttle(s *simulation) bool {
 	}
 	// The chip that needs the most power for its clock has the lowest at the limit, and
 	// all wait for it.
-	dynamic *= math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)
-	watts := (fixed + dynamic) / total
-	if limit <= 0 || watts <= limit*1.002 || p.rounds >= 6 {
+	worst := math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)
+	watts := (fixed + worst*drawn) / total
+	if limit <= 0 || p.rounds >= 6 || watts <= limit*1.002 && (p.ratio == 1 || watts >= limit*0.998) {
 		return false
 	}
 	p.rounds++
-	// The dynamic part must shrink by the overdraft; time changes little.
-	p.ratio = min(p.ratio, p.dynamicClock())
-	p.ratio *= math.Pow(max(limit*total-fixed, 0.05*dynamic)/dynamic, 1/law.Exponent)
-	p.ratio = max(p.ratio, 0.3)
+	// Times change with the clock a little, so that the next round may correct this one.
+	p.ratio = p.clockAt(math.Max(limit*total-fixed, 0)/worst, dynamic, gemms, law.Exponent)
 	p.memory = math.Pow(p.ratio, -law.MemoryExp)
 	return true
+}
+
+// clockAt is the clock ratio at which the dynamic energy comes to what is left for it.
+// At the full clock it is dynamic, a part of which is that of GEMMs, which draw no more
+// above a clock of their own.
+func (p *pricer) clockAt(left, dynamic, gemms, exponent float64) float64 {
+	r := math.Pow(left/dynamic, 1/exponent)
+	if own := p.law.gemmClock; r > own && dynamic > gemms {
+		r = math.Pow(max((left-gemms*math.Pow(own, exponent))/(dynamic-gemms), 0), 1/exponent)
+		r = max(r, own)
+	}
+	return min(max(r, 0.3), 1)
 }
 
 // hungriest is how many standard deviations the worst of n chips is from the mean.
@@ -85,17 +102,8 @@ func hungriest(n int64) float64 {
 // classCap is the highest clock ratio at which a kind of work draws more power:
 // GEMMs stop at the clock that the current limit holds them to.
 func (p *pricer) classCap(k int) float64 {
-	if work(k) == gemmWork {
+	if k == int(gemmWork) {
 		return p.law.gemmClock
-	}
-	return 1
-}
-
-// dynamicClock is the clock from which the search for the right one starts: above
-// the GEMM clock a lower one would first save nothing.
-func (p *pricer) dynamicClock() float64 {
-	if p.law.gemmClock < 1 && p.rounds == 1 {
-		return (1 + p.law.gemmClock) / 2
 	}
 	return 1
 }
