@@ -149,37 +149,42 @@ func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
 	}
 }
 
-// work returns the device time by kind of the rank that the power is computed for,
-// without that of kernels too small to draw any, and what its memory-bound kernels move.
-func (s *simulation) work() (w, effort [numWork]units.Seconds, busy units.Seconds, moved units.Bytes) {
+// load is what the power of a rank follows from.
+type load struct {
+	time, effort [numWork]units.Seconds // by kind of work, without kernels too small to draw any; the same at full power
+	busy         units.Seconds          // all of time
+	moved        units.Bytes            // by the memory-bound kernels of units
+	others       units.Seconds          // memory-bound: the optimizer and the copies of data parallelism
+}
+
+// load is that of the rank that the power is computed for.
+func (s *simulation) load() (l load) {
 	var idle units.Seconds
 	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
 	for i, u := range s.layout.units {
 		n := n * units.Seconds(s.layout.counts[i])
 		for _, sec := range [...]*section{&u.forward, &u.backward} {
 			for k, t := range sec.time {
-				w[k] += (t - sec.latent[k]) * n
-				effort[k] += sec.effort[k] * n
+				l.time[k] += (t - sec.latent[k]) * n
+				l.effort[k] += sec.effort[k] * n
 				idle += sec.latent[k] * n
 			}
 			idle += sec.pauses * n
-			moved += sec.moved * units.Bytes(n)
+			l.moved += sec.moved * units.Bytes(n)
 		}
 	}
-	for _, t := range w {
-		busy += t
+	for _, t := range l.time {
+		l.busy += t
 	}
-	if s.pipe == nil { // optimizer and the copies of data parallelism move memory; collectives run beside
-		if more := units.Seconds(s.sim.Work+s.sim.Inline) - busy - idle; more > 0 {
-			w[memoryWork] += more
-			effort[memoryWork] += more
-			moved += copyRate * units.Bytes(s.p.job.Hardware.GPU.Bandwidth.Value) * units.Bytes(more)
-			busy += more
-		}
-		w[commWork] += units.Seconds(s.sim.Moved)
-		effort[commWork] += units.Seconds(s.sim.Moved)
+	if s.pipe == nil { // collectives run beside
+		l.others = max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-idle, 0)
+		l.time[memoryWork] += l.others
+		l.effort[memoryWork] += l.others
+		l.busy += l.others
+		l.time[commWork] += units.Seconds(s.sim.Moved)
+		l.effort[commWork] += units.Seconds(s.sim.Moved)
 	}
-	return
+	return l
 }
 
 // finish derives the figures that need the whole result.

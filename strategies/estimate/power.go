@@ -30,26 +30,29 @@ func (p *pricer) throttle(s *simulation) bool {
 	if law == nil {
 		return false
 	}
-	limit, scale, bandwidth := float64(law.Cap), 1.0, float64(p.job.Hardware.GPU.Bandwidth.Value)
+	limit, scale := float64(law.Cap), 1.0
+	bandwidth := float64(p.job.Hardware.GPU.Bandwidth.Value)
+	measured := bandwidth // of the GPU that the law was measured on
 	if on, gpu := law.On, &p.job.Hardware.GPU; on != nil && on.Power.Value > 0 {
 		limit *= float64(gpu.Power.Value / on.Power.Value)
 		scale = float64(gpu.SMs.Value) * clock / (float64(on.SMs.Value) * float64(max(on.MaxClock.Value, on.Clock.Value)))
-		bandwidth = float64(on.Bandwidth.Value)
+		measured = float64(on.Bandwidth.Value)
 	}
 	idle := float64(law.Idle) * scale
-	work, effort, busy, moved := s.work()
-	total := max(float64(s.total), float64(busy))
-	fixed, drawn := idle*(total-float64(busy)), 0.0
+	l := s.load()
+	total := max(float64(s.total), float64(l.busy))
+	fixed, drawn := idle*(total-float64(l.busy)), 0.0
 	dynamic, gemms := 0.0, 0.0 // at the full clock: all, that of GEMMs
-	for k, t := range work {
+	for k, t := range l.time {
 		c := law.Class[workNames[k]]
 		static := float64(c.Static) * scale
 		if k == int(memoryWork) { // beyond idling, so much for each byte
-			fixed += (static - idle) / scale * float64(moved) / (copyRate * bandwidth)
+			moved := float64(l.moved)/(copyRate*measured) + float64(l.others)*min(bandwidth/measured, 1)
+			fixed += (static - idle) / scale * moved
 			static = idle
 		}
 		fixed += static * float64(t)
-		busy := c.Base*float64(t) + (1-c.Base)*float64(effort[k])
+		busy := c.Base*float64(t) + (1-c.Base)*float64(l.effort[k])
 		d := float64(c.Full-c.Static) * scale * busy
 		dynamic += d
 		if k == int(gemmWork) {
@@ -61,7 +64,7 @@ func (p *pricer) throttle(s *simulation) bool {
 	s.power.Power, s.power.Energy = units.Watts(energy/total), units.Joules(energy)
 	// A stage's wait for the first and the last micro batches is too long for the limit
 	// to be spared for what follows.
-	if active := max(total*(1-s.bubble()), float64(busy)); active < total {
+	if active := max(total*(1-s.bubble()), float64(l.busy)); active < total {
 		fixed -= idle * (total - active)
 		total = active
 	}
