@@ -219,6 +219,11 @@ func (f *jobFile) resolve() (*Job, error) {
 	if r := j.Runtime.Release; r > 0 {
 		j.Recipe, j.Hardware = j.Recipe.At(r), j.Hardware.At(r)
 	}
+	if j.Runtime.LaunchBlocking == nil && j.hangs() {
+		on := true
+		j.Runtime.LaunchBlocking = &on
+		note("runtime.launch_blocking", on, "the framework hung without at this size on such a network")
+	}
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention
 	}
@@ -251,6 +256,12 @@ func (f *jobFile) resolve() (*Job, error) {
 		return j, nil
 	}
 	return j, j.SetPlan(*f.Plan)
+}
+
+// hangs reports whether the framework does, unless the host waits for every kernel.
+func (j *Job) hangs() bool {
+	b, n, h := j.Recipe.Host.Blocking, j.Hardware.Node.GPUs.Value, &j.Hardware.Network
+	return b.Nodes > 0 && j.GPUs >= b.Nodes*n && h.NICBandwidth.Value*units.Rate(h.NICs.Value)/units.Rate(n) <= b.Network && j.Model.Params().Total >= b.Parameters
 }
 
 // SetPlan completes a plan, checks it and gives it to the job.

@@ -115,6 +115,8 @@ type Runtime struct {
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 
+	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
+
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`

@@ -143,6 +143,15 @@ type Host struct {
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
 	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
+	Blocking     Blocking                 `yaml:"blocking"`
+}
+
+// Blocking says which jobs of a recipe hang but with CUDA_LAUNCH_BLOCKING=1: the
+// host waits for every kernel. No nodes: none does.
+type Blocking struct {
+	Parameters int64      `yaml:"parameters"` // of the model, at least
+	Nodes      int64      `yaml:"nodes"`      // at least
+	Network    units.Rate `yaml:"network"`    // of one GPU, at most
 }
 
 // LargeTensor is the size from which the caching allocator uses its large pool

@@ -33,7 +33,11 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 		return
 	}
 	if t.MainHook {
-		t.emit(Op{Prim: "accumulate", Class: UnrolledMix, DType: t.MainGrad, Elements: float64(out), Bytes: out * (2*t.MainGrad.Size() + d.Size())})
+		class := UnrolledMix
+		if t.MainGrad == d {
+			class = Vectorized
+		}
+		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(out), Bytes: out * (2*t.MainGrad.Size() + d.Size())})
 		return
 	}
 	o.Bytes += out * (2*t.MainGrad.Size() - d.Size())

@@ -17,6 +17,7 @@ type priced struct {
 	pace    units.Seconds // of the prices of kernels
 	link    units.Seconds // of those of collectives
 	groups  inLayers      // of the same
+	block   bool          // after every kernel
 	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
@@ -60,7 +61,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), block: p.block, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))

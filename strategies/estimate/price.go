@@ -47,6 +47,7 @@ type pricer struct {
 	job    *strategies.Job
 	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
+	block  bool          // the host waits for every kernel: what it does between two is time of the device
 	issue  units.Seconds // host cost of a collective of data parallelism
 	groups [numGroups]collective.Group
 	ratio  float64       // SM clock over its maximum
@@ -67,6 +68,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	if p.host.Graphed {
 		p.speed = 0
 	}
+	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
 	p.issue = p.host.Primitives["collective"] * p.speed
 	p.lags, p.pace = lagsOf(j), 1
 	if j.GPUs > 1 {
@@ -269,6 +271,7 @@ const (
 func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 	n := len(sec.Ops)
 	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n)}
+	var idle units.Seconds // that a blocked host has worked since the last kernel
 	for i := range sec.Ops {
 		o, b, l := &sec.Ops[i], &s.base[i], &s.launches[i]
 		l.Host = p.hostCost(o)
@@ -293,6 +296,11 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 				b.role = wgradRole
 			case "grouped_mm_wgrad":
 				b.role = groupedRole
+			}
+		}
+		if p.block {
+			if idle += l.Host; b.busy > 0 {
+				l.Gap, idle = l.Gap+idle+p.law.latency, 0
 			}
 		}
 		s.flops += o.FLOPs
@@ -419,5 +427,8 @@ func (p *pricer) run(o *tape.Op, beside bool) units.Seconds {
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
 	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
 	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
+	if p.block {
+		l.Gap += l.Host + p.law.latency
+	}
 	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
 }
