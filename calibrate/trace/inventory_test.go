@@ -30,21 +30,16 @@ const (
 // settled is the error below which an exception has to go.
 const settled = 0.10
 
-// Reasons of several exceptions.
-const (
-	transfers = "a transfer is one call of a prediction; in a trace sending and receiving are kernels of their own, or share one where they are batched"
-	repeated  = "the gradients of repeated key and value heads are summed over a dimension in the middle: 21 us traced where keys lie in order and 34 where they are transposed, 22 us by the law"
-)
+// transfers is the reason of several exceptions.
+const transfers = "a transfer is one call of a prediction; in a trace sending and receiving are kernels of their own, or share one where they are batched"
 
 // exceptions are the families that are off by more, with the reason. One that is
 // settled has to go.
 var exceptions = map[string]map[string]string{
-	"f4-ll-eager": {"reduction": repeated},
-	"f4-p3":       {"copy and fill": "queries, keys and values are slices of one projection: the backward pass fills and writes a whole gradient for each (18 fills of 75 MB), and the rotation concatenates once more with the empty rest"},
-	"f4-dv3":      {"gather and scatter": "the tokens of each expert are counted and ordered by 18 small kernels more than the recipe has, of 2 to 5 us each"},
+	"f4-dv3": {"gather and scatter": "the tokens of each expert are counted and ordered by 18 small kernels more than the recipe has, of 2 to 5 us each"},
 	"f4-oss": {"gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
-		"softmax and loss": "rows of odd length are not read in vectors"},
+		"softmax and loss": "rows of 1025 run as rows of 2048: the kernel fills them up to a power of two (PersistentSoftmax.cuh)"},
 	"h200x4-t5-00": {"collective": transfers},
 	"h200x4-u5-00": {"collective": transfers},
 	"h200x1-u1-00": {"attention": "predicted at the clock that the power limit leaves in a steady run; the two traced steps ran faster", "fused": "the gradient of the tied embedding is cast and added in one pass of 607 us, in two of 1.1 ms by the recipe",

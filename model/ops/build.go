@@ -398,6 +398,9 @@ func (b *builder) program(name string) bool { _, ok := b.recipe.Programs[name]; 
 
 func (b *builder) dropout(x *tape.Tensor) *tape.Tensor {
 	b.t.Module = "dropout"
+	if b.dropouts.resid > 0 {
+		b.t.Call()
+	}
 	return b.t.Dropout(x, b.dropouts.resid)
 }
 
