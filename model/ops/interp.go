@@ -76,9 +76,12 @@ func init() {
 		"log_softmax": func(b *builder, a []value) []value {
 			return one(b.t.Softmax("log_softmax", a[0].t))
 		},
-		"nll_loss":   func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
-		"matmul":     func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
-		"matmul_t":   func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
+		"nll_loss": func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
+		"matmul":   func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
+		"matmul_t": func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
+		// batch and heads lie side by side: [sequence, batch, head, width]
+		"bmm":        func(b *builder, a []value) []value { return one(b.t.BatchedMatmul(a[0].t, a[1].t)) },
+		"bmm_t":      func(b *builder, a []value) []value { return one(b.t.BatchedMatmulT(a[0].t, a[1].t)) },
 		"contiguous": func(b *builder, a []value) []value { return one(b.t.Contiguous(a[0].t)) },
 		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share
 			x := a[0].t

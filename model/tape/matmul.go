@@ -174,8 +174,37 @@ func (t *Tape) MatmulT(x, y *Tensor) *Tensor {
 	return z
 }
 
-// Matmul multiplies batched matrices: [..., m, k] by [..., k, n].
+// Matmul multiplies batched matrices: [..., m, k] by [..., k, n]. Two and more batch
+// dimensions are folded into one, for which operands and gradients that do not lie in
+// one stretch are copied (aten/src/ATen/native/LinearAlgebra.cpp, _matmul_impl).
 func (t *Tape) Matmul(x, y *Tensor) *Tensor {
+	if x.nd <= 3 || t.Compiled {
+		return t.BatchedMatmul(x, y)
+	}
+	fold := func(x *Tensor) *Tensor {
+		return t.Reshape(x, x.Size()/(x.Dim(-2)*x.Dim(-1)), x.Dim(-2), x.Dim(-1))
+	}
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = y.Dim(-1)
+	xf := fold(x)
+	yf := fold(y)
+	zf := t.BatchedMatmul(xf, yf)
+	z := t.Reshape(zf, dims...)
+	t.Release(xf, yf, zf)
+	return z
+}
+
+// BatchedMatmulT is BatchedMatmul with the transpose of y [..., n, k].
+func (t *Tape) BatchedMatmulT(x, y *Tensor) *Tensor {
+	yt := t.Transpose(y, -1, -2)
+	z := t.BatchedMatmul(x, yt)
+	t.Release(yt)
+	return z
+}
+
+// BatchedMatmul multiplies batched matrices whose batch dimensions fold into one as
+// they lie: [..., m, k] by [..., k, n].
+func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	yl := t.low(y)
 	xl := t.low(x)
 	m, k, n := xl.Dim(-2), xl.Dim(-1), yl.Dim(-1)
