@@ -1,0 +1,126 @@
+package estimate
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/dataparallel"
+)
+
+// optimizerStep updates the parameters of the rank.
+func (s *step) optimizerStep() {
+	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.chunk.tensors
+	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
+	prec := s.job.Precision
+	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
+	local := float64(dense)
+	experts := float64(expert)
+	if states.ShardOptimizer {
+		local /= float64(s.p.groups[shardGroup].Ranks)
+		experts /= float64(s.p.groups[expertShardGroup].Ranks)
+	}
+	local += experts
+	per := prec.Gradients.Size() + 4*prec.Moments.Size() // read g; read and write two moments
+	if prec.Master.Set {
+		per += 2*prec.Master.Size() + prec.Weights.Size()
+	} else {
+		per += 2 * prec.Weights.Size()
+	}
+	per += units.Bytes(o.Read) * per
+	class, _ := tape.ClassOf(o.Class)
+	distributed := 0 // tensors that are DTensors: under FSDP2 all, under tensor parallelism those it cuts
+	switch {
+	case s.p.host.DTensorParam <= 0:
+	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
+		distributed = tensors
+	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
+		distributed = s.chunk.cut
+	}
+	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
+	s.label("optimizer", "")
+	if n := s.gradientPasses(dense, expert); n > 0 {
+		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * prec.Gradients.Size(), Phase: tape.Optimize})
+		s.sim.Run(&passes)
+	}
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(dense+expert)*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
+	seg.Host += host * s.p.speed
+	seg.Lag += host * s.p.speed
+	if o.Clip { // norm over all gradients, a scalar to the host, scaling
+		b := units.Bytes(local) * prec.Gradients.Size()
+		norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: b})
+		norm.Sync = true
+		s.sim.Run(&norm)
+		scale := s.p.kernelOf(tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: 2 * b})
+		s.sim.Run(&scale)
+	}
+	s.sim.Run(&seg)
+	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
+		if q := s.quantizedBytes(); q > 0 {
+			n := units.Bytes(dense + expert)
+			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * (prec.Compute.Size() + q), Phase: tape.Optimize})
+			s.sim.Run(&seg)
+		}
+	}
+	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
+		t := float64(s.p.comm(collective.AllGather, dpGroup, units.Bytes(dense)*prec.Gather.Size()) + s.p.comm(collective.AllGather, expertDPGroup, units.Bytes(expert)*prec.Gather.Size()))
+		if s.job.Recipe.Overlap.ParamGather { // hides behind the next forward pass, but for its first part
+			t = max(t-0.9*s.forward/float64(s.job.Train.GradAccumulation), 0.05*t)
+		}
+		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
+		s.sim.Wait(task)
+	}
+}
+
+// unseen is how many elements of the embedding have not had a gradient within the
+// given number of steps, when tokens are drawn evenly: no token asked for their rows. A
+// tied embedding has gradients from the head.
+func (s *step) unseen(steps float64) float64 {
+	u := s.chunk.embedding
+	if u == nil || s.job.Model.Tied || steps <= 0 {
+		return 0
+	}
+	return float64(u.Params[0].Local) * math.Exp(-steps*s.job.Tokens()/float64(s.job.Model.Vocab))
+}
+
+// gradientPasses is the number of values that go through the GPU once a step where
+// main gradients are set to zero, checked for NaNs and scaled before their reduction,
+// of a rank's parameters outside and in experts.
+func (s *step) gradientPasses(dense, expert int64) float64 {
+	r, plan := &s.job.Recipe.Structure, &s.job.Plan
+	if !r.MainGradients || plan.DataParallel.ShardsParameters() {
+		return 0
+	}
+	every, experts := 0, 0
+	if r.ZeroGradients {
+		every++
+	}
+	if r.CheckGradients {
+		every++
+	}
+	if replicas := s.p.groups[dpGroup].Ranks; replicas > 1 {
+		switch r.ScaleGradients {
+		case "all":
+			every += 2
+		case "experts": // the collective averages over fewer ranks than hold the batch
+			if s.p.groups[expertDPGroup].Ranks < replicas {
+				experts = 2
+			}
+		}
+	}
+	return float64(dense)*float64(every) + float64(expert)*float64(every+experts)
+}
+
+// quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
+// 0 without quantization.
+func (s *step) quantizedBytes() units.Bytes { return quantizedBytes(s.job.Precision) }
+
+func quantizedBytes(p recipe.Precision) units.Bytes {
+	if !p.GEMM.Set || p.GEMM.Size() >= p.Compute.Size() {
+		return 0
+	}
+	return 2 * p.GEMM.Size()
+}
