@@ -129,16 +129,21 @@ var containers = map[string]string{"3.0": "23.04", "3.1": "23.09", "4.0": "24.04
 var (
 	namedRelease = regexp.MustCompile(`\b(2\d\.(?:0[1-9]|1[0-2]))\b`) // NeMo 24.07
 	mlperfRound  = regexp.MustCompile(`training_results_v(\d\.\d)`)
+	paper        = regexp.MustCompile(`\barXiv:(2\d)((?:0[1-9]|1[0-2]))\.`)
 )
 
 // releaseOf is the release of the software that a run names: in the version of its
-// framework, or by the round of MLPerf that it was submitted to. "" when it names none.
+// framework, or by the round of MLPerf that it was submitted to, or by the month of the
+// paper that it is from. "" when it names none.
 func releaseOf(framework, source string) string {
 	if m := namedRelease.FindStringSubmatch(framework); m != nil {
 		return m[1]
 	}
 	if m := mlperfRound.FindStringSubmatch(source); m != nil {
 		return containers[m[1]]
+	}
+	if m := paper.FindStringSubmatch(source); m != nil {
+		return m[1] + "." + m[2]
 	}
 	return ""
 }

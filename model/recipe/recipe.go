@@ -46,9 +46,10 @@ type Recipe struct {
 
 // Older is what a framework's software before a release did otherwise.
 type Older struct {
-	Before  units.Release     `yaml:"before"`
-	Kernels map[string]string `yaml:"attention_kernels"`
-	Source  string            `yaml:"source"`
+	Before     units.Release     `yaml:"before"`
+	Kernels    map[string]string `yaml:"attention_kernels"`
+	ListGather bool              `yaml:"list_gather"`
+	Source     string            `yaml:"source"`
 }
 
 // At is the recipe with the software of a release.
@@ -56,7 +57,10 @@ func (r *Recipe) At(release units.Release) *Recipe {
 	out := *r
 	for _, o := range r.Releases {
 		if release.Before(o.Before) {
-			out.Kernels = o.Kernels
+			if o.Kernels != nil {
+				out.Kernels = o.Kernels
+			}
+			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
 		}
 	}
 	return &out
@@ -82,6 +86,8 @@ type Structure struct {
 	CheckGradients bool    `yaml:"check_gradients"`  // and read once for NaNs before they are reduced
 	ScaleGradients string  `yaml:"scale_gradients"`  // and divided by the replicas in a pass of their own: all, or experts alone
 	DummyGradients bool    `yaml:"dummy_gradients"`  // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
+	ListGather     bool    `yaml:"list_gather"`      // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
+	PostValidation bool    `yaml:"post_validation"`  // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
 	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
 	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited

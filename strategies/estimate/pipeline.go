@@ -162,7 +162,17 @@ func (x *path) run(p *pricer) {
 	if plan.Transfers == pipeline.Torch {
 		x.times.Beside = &x.beside
 	}
-	x.result = plan.Run(x.times, &x.buffer)
+	x.result = p.runSchedule(plan, x.times, &x.buffer)
+}
+
+// runSchedule runs a schedule. Where the optimizer looks at norm and overflow only after
+// its update, no rank waits for the others at the end of a step.
+func (p *pricer) runSchedule(plan *pipeline.Plan, t pipeline.Times, b *pipeline.Buffer) pipeline.Result {
+	r := plan.Run(t, b)
+	if plan.OpenEnds && p.job.Recipe.Structure.PostValidation {
+		r.Roll()
+	}
+	return r
 }
 
 // stage is the chunk that a rank runs as its c-th.
@@ -436,5 +446,5 @@ func (r *pipelineRun) fill(out *Result) {
 func (r *pipelineRun) withoutTransfers(rank int) units.Seconds {
 	t := r.path.times
 	t.Hop, t.Hops = 0, nil
-	return r.plan.Run(t, &r.bare).Finish[rank]
+	return r.s.p.runSchedule(r.plan, t, &r.bare).Finish[rank]
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -438,15 +439,18 @@ type shards struct {
 	params []int64 // by unit, dense
 	expert []int64 // by unit, of experts
 	reduce timeline.Task
-	busy   bool // reduce is in flight
-	copies bool // FSDP2 copies in and out of flat buffers
-	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
+	busy   bool    // reduce is in flight
+	copies bool    // FSDP2 copies in and out of flat buffers
+	flat   bool    // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
+	lists  []lists // by unit, where parameters are gathered one by one
+	twice  bool    // for recomputation and again for the gradients
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
+	h.lists = h.lists[:0]
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
 	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
@@ -459,6 +463,9 @@ func (h *shards) begin(s *step) {
 			default:
 				h.params[i] += p.Local
 			}
+		}
+		if s.job.Recipe.Structure.ListGather && s.job.Plan.DataParallel == strategies.ZeRO3 {
+			h.lists = append(h.lists, listsOf(u.Params))
 		}
 	}
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
@@ -479,10 +486,10 @@ func (h *shards) launchGather(i int, ready float64) {
 		return
 	}
 	s := h.s
-	b := h.gatherBytes(i)
 	n := float64(s.p.groups[shardGroup].Ranks)
 	e := units.Bytes(h.expert[i]) * s.job.Precision.Gather.Size()
-	t := s.p.comm(collective.AllGather, shardGroup, b) + s.p.comm(collective.AllGather, expertShardGroup, e)
+	t, ready := h.gathers(i, ready)
+	t += s.p.comm(collective.AllGather, expertShardGroup, e)
 	w := s.job.Precision.Weights.Size()
 	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	if w != s.job.Precision.Gather.Size() {
@@ -522,6 +529,7 @@ func (h *shards) hooks(backward bool) {
 
 func (h *shards) forward() {
 	s := h.s
+	h.twice = false
 	last := len(s.list) - 1
 	h.hooks(false)
 	h.launchGather(0, s.sim.Issued())
@@ -542,7 +550,12 @@ func (h *shards) forward() {
 		h.open(i)
 		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
-		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
+		if len(h.lists) > 0 { // the host waits before it may go on
+			if i < last {
+				h.launchGather(i+1, s.sim.Issued())
+			}
+			s.runAll(&u.forward)
+		} else if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
 			host := s.sim.Host
 			s.sim.Host += float64(u.forward.whole.Host)
 			h.hooks(false)
@@ -577,6 +590,7 @@ func (h *shards) reshards(i int) bool {
 func (h *shards) backward(first, sync bool) {
 	s := h.s
 	last := len(s.list) - 1
+	h.twice = s.job.Train.Recompute == ops.FullRecompute
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
 	h.hooks(true)
 	if root {
@@ -664,7 +678,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 		s.sim.Run(&seg)
 	}
 	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
-	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
+	t := h.scatters(i) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
 	if h.flat {
 		t += h.prepare(u, grad, full)
 	}
@@ -674,23 +688,6 @@ func (h *shards) scatter(i int, first, sync bool) {
 		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 	}
-}
-
-// prepare is what FSDP1 does on the stream of the reduce-scatter: the cast of the whole
-// gradient to the reduce dtype, its division by a part of the number of ranks before,
-// that by the rest after, and the sum with the shard of earlier micro batches
-// (torch/distributed/fsdp/_runtime_utils.py, _post_backward_hook).
-func (h *shards) prepare(u float64, grad, full units.Bytes) units.Seconds {
-	p := h.s.p
-	var t units.Seconds
-	if grad != full {
-		t += p.device(&tape.Op{Class: tape.Unrolled, Count: 1, Elements: u, Bytes: grad + full})
-	}
-	shard := full / units.Bytes(p.groups[shardGroup].Ranks)
-	for _, b := range []units.Bytes{2 * full, 2 * shard, 3 * shard} {
-		t += p.device(&tape.Op{Class: tape.Vectorized, Count: 1, Elements: float64(b) / 8, Bytes: b})
-	}
-	return t
 }
 
 // equal returns how many units from i on, in the direction of the pass, are one

@@ -42,6 +42,17 @@ type Result struct {
 	Bubble []units.Seconds // Total - Busy
 }
 
+// Roll makes the step one of many whose ranks need not start or end together: each
+// begins its next one where it ended this, so that times count from its own start.
+func (r *Result) Roll() {
+	r.Total = r.Period
+	for rank, start := range r.Start {
+		r.Finish[rank] -= start
+		r.Start[rank] = 0
+		r.Bubble[rank] = r.Total - r.Busy[rank]
+	}
+}
+
 // BubbleFraction returns the idle share of all ranks' time.
 func (r Result) BubbleFraction() float64 {
 	if r.Total == 0 {
