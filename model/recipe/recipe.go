@@ -41,6 +41,7 @@ type Recipe struct {
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
 	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
+	Spread           float64              `yaml:"spread"`   // relative standard deviation of whole steps of this software that nothing else accounts for
 	Programs         Programs             `yaml:"programs"`
 }
 

@@ -83,9 +83,9 @@ func (p *pricer) spread(s *simulation, r *Result) {
 func (p *pricer) stepSpread() float64 {
 	l, j := p.job.Hardware.Laws.Step, p.job
 	if l == nil {
-		return unknownStep
+		return math.Hypot(unknownStep, j.Recipe.Spread)
 	}
-	dev := l.Residual
+	dev := math.Hypot(l.Residual, j.Recipe.Spread)
 	if l.On != nil && l.On.Name.Value != j.Hardware.GPU.Name.Value || len(l.Recipes) > 0 && !slices.Contains(l.Recipes, j.Recipe.Name) ||
 		l.Nodes > 0 && j.GPUs > l.Nodes*j.Hardware.Node.GPUs.Value {
 		dev = math.Hypot(dev, l.Extrapolate)
