@@ -68,7 +68,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
-		b.t.Quantize = q.DType
+		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1)
 	}
 	b.dropouts.embed, b.dropouts.attention, b.dropouts.resid = c.Dropouts()
 	for i, t := range tensors {
@@ -444,6 +444,7 @@ func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
 		c.Regather = b.recipe.Structure.SharedTPInput
+		c.Operand = true
 	}
 	return b.t.Communicate(c, x)
 }
@@ -460,6 +461,7 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
+		c.Operand = true
 	}
 	return b.t.Communicate(c, x)
 }

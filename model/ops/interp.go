@@ -139,6 +139,7 @@ func init() {
 		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
 		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
 		"chunks":     func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
+		"padded":     func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
 		"row_mask": func(b *builder, a []value) []value {
 			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
 		},

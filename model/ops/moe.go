@@ -88,6 +88,15 @@ func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
 	return b.t.Permute(x, x.Dim(0))
 }
 
+// padded copies token rows so that each expert's are as many as quantized operands
+// must have, or back: numbers that come as they come hardly ever are.
+func (b *builder) padded(x *tape.Tensor) *tape.Tensor {
+	if b.t.Quantize == tape.F32 {
+		return b.t.Hold(x)
+	}
+	return b.t.Permute(x, x.Dim(0))
+}
+
 // dispatch sends token rows to the ranks that hold their experts. The ranks that share
 // an expert's matrices, cut along its intermediate width, all need every row that any
 // of them receives: they gather them (the all-to-all dispatcher of Megatron-Core).

@@ -3,6 +3,7 @@ package recipe
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -47,10 +48,11 @@ type Recipe struct {
 
 // Older is what a framework's software before a release did otherwise.
 type Older struct {
-	Before     units.Release     `yaml:"before"`
-	Kernels    map[string]string `yaml:"attention_kernels"`
-	ListGather bool              `yaml:"list_gather"`
-	Source     string            `yaml:"source"`
+	Before     units.Release      `yaml:"before"`
+	Kernels    map[string]string  `yaml:"attention_kernels"`
+	ListGather bool               `yaml:"list_gather"`
+	Reads      map[string]float64 `yaml:"quantize_read"` // by precision
+	Source     string             `yaml:"source"`
 }
 
 // At is the recipe with the software of a release.
@@ -62,6 +64,12 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				out.Kernels = o.Kernels
 			}
 			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
+			for name, read := range o.Reads {
+				p := out.Precision[name]
+				p.QuantizeRead = read
+				out.Precision = maps.Clone(out.Precision)
+				out.Precision[name] = p
+			}
 		}
 	}
 	return &out
@@ -116,6 +124,9 @@ type Precision struct {
 	Moments   DType `yaml:"moments"`   // Adam's two states
 	Reduce    DType `yaml:"reduce"`    // gradient collectives
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
+
+	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
+	NarrowGathers bool    `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients with scales of blocks in two copies
 }
 
 // Optimizer is the cost of one optimizer step per parameter.

@@ -377,6 +377,7 @@ type CommSpec struct {
 	Copy              bool    // an all-reduce sums a copy: torch's functional collectives leave their input as it is
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
+	Operand           bool    // GEMMs alone read what is gathered
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
 }
 
@@ -402,7 +403,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	}
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
-		bytes := max(in.bytes(), out.bytes())
+		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
 		if c.Copy && kind == "all-reduce" {
 			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
 		}
@@ -430,6 +431,19 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	return z
 }
 
+// gathered is the size of what a collective moves: with NarrowGathers an all-gather of a
+// GEMM's operand moves it as it is multiplied, a gradient, which two GEMMs read along
+// rows and along columns with scales of their own, as two copies.
+func (t *Tape) gathered(c CommSpec, kind string, bytes units.Bytes, d DType) units.Bytes {
+	if !t.NarrowGathers || !c.Operand || kind != "all-gather" || t.Quantize == F32 || !d.lowPrecision() {
+		return bytes
+	}
+	if kind == c.Backward {
+		bytes *= 2
+	}
+	return bytes * t.Quantize.Size() / d.Size()
+}
+
 // regather repeats the all-gather of a tensor that was kept as a shard, beside
 // the GEMM before it.
 func (t *Tape) regather(g *gathered) *Tensor {
@@ -438,8 +452,9 @@ func (t *Tape) regather(g *gathered) *Tensor {
 	z.dims[g.spec.Dim] *= g.spec.Ranks
 	z.setContiguous()
 	t.alloc(z)
+	bytes := t.gathered(g.spec, g.spec.Forward, z.bytes(), x.dtype)
 	t.emit(Op{Prim: g.spec.Forward, Class: Collective, DType: x.dtype, Elements: float64(z.Size()),
-		Comm: &Comm{Kind: g.spec.Forward, Group: g.spec.Group, Bytes: z.bytes(), Async: g.spec.AsyncBackward}})
+		Comm: &Comm{Kind: g.spec.Forward, Group: g.spec.Group, Bytes: bytes, Async: g.spec.AsyncBackward}})
 	return z
 }
 

@@ -52,7 +52,7 @@ func (t *Tape) quantized(x *Tensor) *Tensor {
 		return t.Hold(x)
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
-	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: x.bytes() + 2*q.bytes()})
+	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: units.Bytes(t.QuantizeRead*float64(x.bytes())) + 2*q.bytes()})
 	return q
 }
 

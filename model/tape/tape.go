@@ -17,12 +17,14 @@ type Tape struct {
 	Module   string // module now running, stamped on ops
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
-	Joined   bool  // fused kernels cut and join heads: in one pass, in the memory order of the first part
-	MainGrad DType // weight gradients are added into a buffer of this dtype by their GEMM
-	HasMain  bool  // MainGrad is set
-	MainHook bool  // by a kernel after it instead
-	TF32     bool  // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
-	Quantize DType // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
+	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
+	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
+	HasMain       bool    // MainGrad is set
+	MainHook      bool    // by a kernel after it instead
+	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
+	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
+	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
+	NarrowGathers bool    // what only GEMMs read is gathered in Quantize
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	stores []storage
