@@ -89,7 +89,7 @@ func (d *Datum[T]) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 // GPU is one GPU's facts. Peaks are dense (without sparsity).
 type GPU struct {
 	Name         Datum[string]      `yaml:"name"`         // as nvidia-smi prints it
-	Architecture Datum[string]      `yaml:"architecture"` // volta, turing, ampere, ada, hopper, blackwell
+	Architecture Datum[string]      `yaml:"architecture"` // volta, turing, ampere, ada, hopper, blackwell, blackwell-ultra
 	Peak         Peaks              `yaml:"peak"`
 	Memory       Datum[units.Bytes] `yaml:"memory"`    // as nvidia-smi reports it
 	Bandwidth    Datum[units.Rate]  `yaml:"bandwidth"` // HBM or GDDR, read plus write

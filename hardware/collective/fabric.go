@@ -104,6 +104,8 @@ func capability(gpu hardware.GPU) (int, error) {
 		return 90, nil
 	case "blackwell":
 		return 100, nil
+	case "blackwell-ultra":
+		return 103, nil
 	default:
 		return 0, fmt.Errorf("architecture %q is not known; give compute_capability, as in 9.0", a)
 	}

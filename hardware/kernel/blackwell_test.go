@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestBlackwellAttention: causal attention of two sequences with cuDNN 9.22
+// (NVIDIA/cudnn-frontend @50c8aeb benchmark/sdpa_benchmark_training/results), in ms.
+func TestBlackwellAttention(t *testing.T) {
+	for _, c := range []struct {
+		machine           string
+		heads, kv, qk     int64
+		tokens            int64
+		forward, backward float64
+	}{
+		{"gb200-nvl72", 64, 8, 128, 2048, 0.125, 0.389},
+		{"gb200-nvl72", 64, 8, 128, 4096, 0.391, 1.198},
+		{"gb200-nvl72", 64, 8, 128, 8192, 1.397, 4.127},
+		{"gb200-nvl72", 128, 128, 192, 4096, 0.977, 3.383},
+		{"gb200-nvl72", 64, 64, 192, 8192, 1.733, 6.005},
+		{"gb300-nvl72", 64, 8, 128, 2048, 0.100, 0.356},
+		{"gb300-nvl72", 64, 8, 128, 4096, 0.323, 1.101},
+		{"gb300-nvl72", 64, 8, 128, 8192, 1.185, 3.832},
+		{"gb300-nvl72", 128, 128, 192, 4096, 0.864, 3.127},
+		{"gb300-nvl72", 64, 64, 192, 8192, 1.466, 5.466},
+	} {
+		p, err := hardware.Load(c.machine)
+		require.NoError(t, err)
+		timer, err := New(p)
+		require.NoError(t, err)
+		s := tape.AttentionShape{Batch: 2, Heads: c.heads, KVHeads: c.kv, Queries: c.tokens, QKDim: c.qk, VDim: 128, Causal: true}
+		for _, want := range []float64{c.forward, c.backward} {
+			o := Attention(tape.BF16, s)
+			got := timer.Time(&o)
+			for _, o := range AroundAttention(tape.BF16, s) {
+				if s.Backward {
+					got += timer.Time(&o)
+				}
+			}
+			require.InEpsilon(t, want, float64(got/units.Seconds(1e-3)), 0.08, "%s, %d heads of width %d, %d tokens, backward %t", c.machine, c.heads, c.qk, c.tokens, s.Backward)
+			s.Backward = true
+		}
+	}
+}
