@@ -2,6 +2,7 @@ package model
 
 import (
 	"bufio"
+	"cmp"
 	"embed"
 	"path"
 	"slices"
@@ -101,8 +102,5 @@ func aliases() map[string]string {
 
 // catalogHint completes an error about an unknown name.
 func catalogHint(name string) string {
-	if near := diag.Nearest(name, append(Names(), sorted(aliases())...)); near != "" {
-		return `; did you mean "` + near + `"?`
-	}
-	return "; give a name of the catalog, a YAML or JSON file, or a folder with a config.json"
+	return cmp.Or(diag.DidYouMean(name, Names()), diag.DidYouMean(name, sorted(aliases())), "; give a name of the catalog, a YAML or JSON file, or a folder with a config.json")
 }

@@ -3,6 +3,7 @@ package strategies
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -231,7 +232,7 @@ func (f *jobFile) resolve() (*Job, error) {
 		return nil, err
 	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
-		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", cmp.Or(j.Hardware.GPU.Name.Value, "the GPU"))
+		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))
 	}
 	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
@@ -311,6 +312,16 @@ func oneOf(key, v string, known []string) error {
 	return diag.Errorf("%s: %q is not known%s", key, v, diag.DidYouMean(v, known))
 }
 
+// multiplies reports whether the GPU does what a precision multiplies: fp32 on any
+// GPU, what is narrower on tensor cores that take it (Volta and Turing: no bf16).
+func (j *Job) multiplies(p recipe.Precision) bool {
+	d := p.Operands()
+	return d.DType == tape.F32 || j.Hardware.GPU.Peak.Of(d.String()) > 0
+}
+
+// gpuName is what messages call the GPU of a machine.
+func gpuName(h *hardware.Profile) string { return cmp.Or(h.GPU.Name.Value, "the GPU") }
+
 // resolveTrain fills the training settings that do not depend on the plan.
 func (j *Job) resolveTrain(note func(string, any, string)) error {
 	t := &j.Train
@@ -339,8 +350,13 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.grad_accumulation: %d; give 1 to %d", t.GradAccumulation, mostAccumulation)
 	}
 	if t.Precision == "" {
+		why := "default of recipe " + j.Recipe.Name
 		t.Precision = j.Recipe.Default
-		note("train.precision", t.Precision, "default of recipe "+j.Recipe.Name)
+		if half, ok := j.Recipe.Precision[tape.F16.String()]; ok && !j.multiplies(j.Recipe.Precision[t.Precision]) && j.multiplies(half) {
+			why = fmt.Sprintf("%s has no tensor cores for the %s of recipe %s", gpuName(j.Hardware), t.Precision, j.Recipe.Name)
+			t.Precision = tape.F16.String()
+		}
+		note("train.precision", t.Precision, why)
 	}
 	precision, ok := j.Recipe.Precision[t.Precision]
 	if !ok {
@@ -356,8 +372,14 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.precision: recipe %s has no %q; %s", j.Recipe.Name, t.Precision, remedy)
 	}
 	j.Precision = t.DTypes.Apply(precision)
-	if d := j.Precision.GEMM; d.Set && j.Hardware.GPU.Peak.Of(d.String()) == 0 {
-		return diag.Errorf("train.precision: %s multiplies in %s, which %s has no tensor cores for; use another precision or another GPU", t.Precision, d, cmp.Or(j.Hardware.GPU.Name.Value, "the GPU"))
+	if !j.multiplies(j.Precision) {
+		var others []string
+		for _, k := range slices.Sorted(maps.Keys(j.Recipe.Precision)) {
+			if j.multiplies(j.Recipe.Precision[k]) {
+				others = append(others, k)
+			}
+		}
+		return diag.Errorf("train.precision: %s multiplies in %s, which %s has no tensor cores for; use %s", t.Precision, j.Precision.Operands(), gpuName(j.Hardware), diag.Or(append(others, "another GPU")))
 	}
 	if t.ReduceDType.Set {
 		j.Precision.Reduce = t.ReduceDType

@@ -112,7 +112,7 @@ func (p *Plan) checkRecompute(s Shape) error {
 		if len(known) == 0 {
 			return diag.Errorf("train.recompute_num_layers: recipe %s recomputes all layers or none; leave it out", s.Recipe.Name)
 		}
-		return diag.Errorf("train.recompute_method: recipe %s has no %q; use %s", s.Recipe.Name, t.RecomputeMethod, strings.Join(known, " or "))
+		return diag.Errorf("train.recompute_method: recipe %s has no %q; use %s", s.Recipe.Name, t.RecomputeMethod, diag.Or(known))
 	}
 	least := int64(1)
 	if t.RecomputeMethod == RecomputeBlock {

@@ -81,18 +81,13 @@ func Load(name string) (*Trace, error) {
 // Only what ran on the device is kept. An error names the event and the byte where it
 // was found.
 func Read(name string, in io.Reader) (*Trace, error) {
-	b := bufio.NewReaderSize(in, 1<<16)
-	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, complain(name, "is a broken archive: %v; write it again", err)
-		}
-		defer z.Close()
-		b = bufio.NewReaderSize(z, 1<<16)
+	b, err := unpack(name, in)
+	if err != nil {
+		return nil, err
 	}
 	limited := &io.LimitedReader{R: b, N: MaxSize}
 	r := &reader{name: name, in: json.NewDecoder(limited), names: map[string]string{}, device: -1, trace: &Trace{Name: name, Rank: -1, classes: map[string]string{}}}
-	err := r.file()
+	err = r.file()
 	switch {
 	case limited.N <= 0:
 		return nil, complain(name, "is larger than %d bytes; profile fewer steps", int64(MaxSize))
@@ -104,6 +99,19 @@ func Read(name string, in io.Reader) (*Trace, error) {
 	slices.SortStableFunc(r.trace.Spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 	slices.SortStableFunc(r.trace.Marked, func(a, b Mark) int { return cmp.Compare(a.Start, b.Start) })
 	return r.trace, nil
+}
+
+// unpack reads what gzip has packed, or what is not packed as it is.
+func unpack(name string, in io.Reader) (*bufio.Reader, error) {
+	b := bufio.NewReaderSize(in, 1<<16)
+	if head, _ := b.Peek(2); !bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		return b, nil
+	}
+	z, err := gzip.NewReader(b)
+	if err != nil {
+		return nil, complain(name, "is a broken archive: %v; write it again", err)
+	}
+	return bufio.NewReaderSize(z, 1<<16), nil
 }
 
 func complain(name, format string, args ...any) error {

@@ -42,13 +42,19 @@ func twoSteps() string {
 	return traceOf(events...)
 }
 
-func TestReadAndSummarize(t *testing.T) {
+// zipped is a text as gzip packs it.
+func zipped(t *testing.T, text string) string {
+	t.Helper()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(twoSteps()))
+	_, err := z.Write([]byte(text))
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
-	for name, text := range map[string]string{"plain": twoSteps(), "packed": packed.String()} {
+	return packed.String()
+}
+
+func TestReadAndSummarize(t *testing.T) {
+	for name, text := range map[string]string{"plain": twoSteps(), "packed": zipped(t, twoSteps())} {
 		x, err := Read(name, strings.NewReader(text))
 		require.NoError(t, err)
 		require.Equal(t, 3, x.Rank)
@@ -156,7 +162,15 @@ func TestLoadSummary(t *testing.T) {
 	s, err = LoadSummary(write("trace.json", twoSteps()))
 	require.NoError(t, err)
 	require.Equal(t, Seconds(22e-6), s.Span)
+	plain, err := os.ReadFile("testdata/h200x1-t0-00.rank0.json")
+	require.NoError(t, err)
+	packed, err := LoadSummary(write("s.json.gz", zipped(t, string(plain))))
+	require.NoError(t, err)
+	require.InDelta(t, 0.035376, float64(packed.Span), 1e-6)
 	for _, c := range []struct{ text, want string }{
+		{string(plain[:len(plain)/2]), "s.json: ends in the middle"},
+		{zipped(t, string(plain))[:100], "s.json: ends in the middle"},
+		{"\x1f\x8b, but no archive", "is a broken archive"},
 		{`{"schema":"trace/v1","stepp_time_s":1}`, `unknown field "stepp_time_s"`},
 		{`{"schema":"trace/v1"}`, "step_time_s: 0; a step takes time"},
 		{`{"schema":"trace/v1","step_time_s":1,"kernels":[{"class":"gemm","count":-1}]}`, `kernels of class "gemm": count -1`},

@@ -1,10 +1,11 @@
 package trace
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -50,16 +51,18 @@ func (s *Summary) seconds(micro float64) Seconds {
 	return Seconds(math.Round(1e4*micro/float64(s.Steps)) / 1e10)
 }
 
-// LoadSummary summarizes a trace, or reads a summary that a comparison has written.
+// LoadSummary summarizes a trace, or reads a summary that a comparison has written,
+// packed with gzip or not.
 func LoadSummary(name string) (*Summary, error) {
 	if f, err := os.Open(name); err == nil {
-		b := bufio.NewReader(f)
-		head, _ := b.Peek(64)
-		if bytes.Contains(head, []byte(`"`+SummarySchema+`"`)) {
-			defer f.Close()
+		defer f.Close()
+		b, err := unpack(name, f)
+		if err != nil {
+			return nil, err
+		}
+		if head, _ := b.Peek(64); bytes.Contains(head, []byte(`"`+SummarySchema+`"`)) {
 			return readSummary(name, json.NewDecoder(b))
 		}
-		f.Close()
 	}
 	t, err := Load(name)
 	if err != nil {
@@ -71,7 +74,9 @@ func LoadSummary(name string) (*Summary, error) {
 func readSummary(name string, in *json.Decoder) (*Summary, error) {
 	in.DisallowUnknownFields()
 	s := &Summary{}
-	if err := in.Decode(s); err != nil {
+	if err := in.Decode(s); errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, complain(name, "ends in the middle (byte %d); it was cut off, write it again", in.InputOffset())
+	} else if err != nil {
 		return nil, complain(name, "is not a summary (byte %d): %s; make it anew with perfplan compare -o json", in.InputOffset(), strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if !(s.Span > 0) {

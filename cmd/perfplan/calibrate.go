@@ -59,8 +59,12 @@ collectives together and the first one writes.`,
 			if err != nil {
 				return err
 			}
+			probes, err := probe.Select(o.Only)
+			if err != nil { // before a GPU is looked for
+				return usage("--only: %v", err)
+			}
 			if list {
-				return report.WriteProbes(e.out, probeRows(), format, e.style)
+				return report.WriteProbes(e.out, probeRows(probes), format, e.style)
 			}
 			if quick {
 				o.Effort = probe.Quick
@@ -69,9 +73,6 @@ collectives together and the first one writes.`,
 			}
 			if o.Budget < 0 {
 				return usage("--budget: %v; give a time to measure for, as in 3m", o.Budget)
-			}
-			if _, err := probe.Select(o.Only); err != nil { // before a GPU is looked for
-				return usage("--only: %v", err)
 			}
 			d, err := openDriver(cuda.Options{Folders: folders})
 			if err != nil {
@@ -102,9 +103,9 @@ collectives together and the first one writes.`,
 }
 
 // probeRows are the probes for --list.
-func probeRows() [][2]string {
+func probeRows(probes []probe.Probe) [][2]string {
 	var rows [][2]string
-	for _, p := range probe.Registry() {
+	for _, p := range probes {
 		rows = append(rows, [2]string{p.Key, p.Doc})
 	}
 	return rows

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -184,9 +185,19 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// DidYouMean returns `; did you mean "x"?` or, when nothing is near, the list
-// of candidates if it is short.
+// DidYouMean returns `; did you mean "x"?`: the candidates that the word begins and a
+// hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the list of
+// candidates if it is short.
 func DidYouMean(word string, candidates []string) string {
+	var longer []string
+	for _, c := range candidates {
+		if word != "" && strings.HasPrefix(strings.ToLower(c), strings.ToLower(word)+"-") {
+			longer = append(longer, strconv.Quote(c))
+		}
+	}
+	if len(longer) > 0 {
+		return fmt.Sprintf("; did you mean %s?", Or(longer))
+	}
 	if near := Nearest(word, candidates); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
@@ -194,6 +205,15 @@ func DidYouMean(word string, candidates []string) string {
 		return "; known: " + strings.Join(candidates, ", ")
 	}
 	return ""
+}
+
+// Or joins choices in words: a, b or c.
+func Or(choices []string) string {
+	last := len(choices) - 1
+	if last < 1 {
+		return strings.Join(choices, "")
+	}
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
 // Note is a remark that travels beside a result: something that makes the

@@ -156,6 +156,8 @@ func TestDidYouMean(t *testing.T) {
 		{"", []string{"a", ""}, "; known: a, ", "nothing was typed"},
 		{"candidate-xx", many, `; did you mean "candidate-00"?`, ""},
 		{"elephant", many, "", "too many to list"},
+		{"h200", []string{"h20", "h200-sxm"}, `; did you mean "h200-sxm"?`, "a word that a hyphen goes on comes before the nearest"},
+		{"A100", []string{"a10g", "a100-pcie", "a100-sxm", "a1000-x"}, `; did you mean "a100-pcie" or "a100-sxm"?`, "all of them"},
 		{"x", nil, "", "none to list"},
 		{"größe", []string{"grösse", "größen"}, `; did you mean "größen"?`, "letters, not bytes"},
 	} {
@@ -178,4 +180,11 @@ func TestNearest(t *testing.T) {
 	start := time.Now()
 	require.Empty(t, Nearest(strings.Repeat("hidden_size", 1<<20), []string{"hidden_size", strings.Repeat("x", 100)}))
 	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestOr(t *testing.T) {
+	require.Equal(t, "", Or(nil))
+	require.Equal(t, "a", Or([]string{"a"}))
+	require.Equal(t, "a or b", Or([]string{"a", "b"}))
+	require.Equal(t, "a, b or c", Or([]string{"a", "b", "c"}))
 }

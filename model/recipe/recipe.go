@@ -129,6 +129,14 @@ type Precision struct {
 	NarrowGathers bool    `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients with scales of blocks in two copies
 }
 
+// Operands is the dtype that matrix multiplies read.
+func (p Precision) Operands() DType {
+	if p.GEMM.Set {
+		return p.GEMM
+	}
+	return p.Compute
+}
+
 // Optimizer is the cost of one optimizer step per parameter.
 type Optimizer struct {
 	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized

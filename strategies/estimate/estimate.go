@@ -218,12 +218,9 @@ func (l *layout) recomputeFactor() float64 {
 	return all / (all - again)
 }
 
-// peakOf is the dense peak of the compute precision.
+// peakOf is the dense peak of what matrix multiplies read.
 func peakOf(j *strategies.Job) units.FLOPRate {
-	d := j.Precision.Compute
-	if j.Precision.GEMM.Set {
-		d = j.Precision.GEMM
-	}
+	d := j.Precision.Operands()
 	if d.DType == tape.F32 && j.TF32() {
 		d.DType = tape.TF32
 	}

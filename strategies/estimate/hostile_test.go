@@ -116,6 +116,36 @@ func TestTF32(t *testing.T) {
 	require.ErrorContains(t, err, "runtime.tf32 says how")
 }
 
+// TestNoTensorCores: what a GPU's tensor cores do not take is refused, and is no default
+// where the recipe has fp16.
+func TestNoTensorCores(t *testing.T) {
+	job := func(more string) string { return "{model: tinyllama-1.1b, gpus: 1, plan: {}, " + more + "}" }
+	for recipe, from := range map[string]string{"megatron-core": "bf16", "hf-eager": "bf16-mixed"} {
+		old := mustParse(t, job("hardware: t4, runtime: {recipe: "+recipe+"}"))
+		require.Equal(t, "fp16", old.Train.Precision)
+		require.Contains(t, old.Defaulted, "train.precision = fp16 (Tesla T4 has no tensor cores for the "+from+" of recipe "+recipe+")")
+		require.InDelta(t, 65e12, float64(mustEstimate(t, old).Peak), 1e9) // NVIDIA T4 datasheet
+	}
+	for more, want := range map[string]string{
+		"hardware: t4, train: {precision: bf16}":                                "bf16 multiplies in bf16, which Tesla T4 has no tensor cores for; use fp16, fp32 or another GPU",
+		"hardware: v100-32g-sxm, runtime: {recipe: torchtitan}":                 "which Tesla V100-SXM2-32GB has no tensor cores for; use another GPU",
+		"hardware: a100-80g-sxm, train: {precision: fp8}":                       "fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for; use bf16, fp16, fp32 or another GPU",
+		"hardware: t4, train: {precision: fp16, dtypes: {compute: bf16}}":       "fp16 multiplies in bf16, which Tesla T4",
+		"hardware: a100-80g-sxm, train: {precision: bf16, dtypes: {gemm: fp8}}": "bf16 multiplies in fp8",
+	} {
+		_, err := parse(job(more))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestNoNegativeParts: what overlap slows is a difference of sums, which nothing slowed
+// leaves at 0.
+func TestNoNegativeParts(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, "{model: falcon-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {pp: 2}, train: {sequence_length: 7, micro_batch: 3}}"))
+	require.Zero(t, r.Parts.Contention)
+	require.InEpsilon(t, float64(r.StepTime), float64(r.Parts.Total()), 1e-12)
+}
+
 // TestAssumedNetwork: a job that spans nodes says what was taken of a network that the
 // hardware does not give.
 func TestAssumedNetwork(t *testing.T) {

@@ -419,7 +419,7 @@ func (r *pipelineRun) fill(out *Result) {
 			inline += out.Exposed[name]
 		}
 	}
-	slowed := x.result.Slowed[w]
+	slowed := max(x.result.Slowed[w], 0) // a difference of sums
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
 		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(x.host[w], 0))}
 	out.Parts.Bubble = max(finish-busy-slowed-out.Exposed["pp"], 0)

@@ -222,13 +222,14 @@ func TestDefaultsHaveSources(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for want, change := range map[string]func(*Settings){
-		"run.mtbf_per_gpu: 0":                       func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(0)) },
-		"run.hardware_share: 2; give a share":       func(s *Settings) { s.HardwareShare = hardware.Of(2.0) },
-		"run.data_stall: NaN":                       func(s *Settings) { s.DataStall = hardware.Of(math.NaN()) },
-		"run.spare_nodes: -1":                       func(s *Settings) { s.Spares = hardware.Of(int64(-1)) },
-		"run.checkpoint_interval: 0; give a time":   func(s *Settings) { s.CheckpointInterval = hardware.Of(units.Seconds(0)) },
-		"run.pue: 0.9; give a factor of 1 to 10":    func(s *Settings) { s.PUE = hardware.Of(0.9) },
-		"nothing is ever done; use fewer GPUs or r": func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(3600)) },
+		"run.mtbf_per_gpu: 0":                                     func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(0)) },
+		"run.hardware_share: 2; give a share":                     func(s *Settings) { s.HardwareShare = hardware.Of(2.0) },
+		"run.data_stall: NaN":                                     func(s *Settings) { s.DataStall = hardware.Of(math.NaN()) },
+		"run.spare_nodes: -1":                                     func(s *Settings) { s.Spares = hardware.Of(int64(-1)) },
+		"run.checkpoint_interval: 0; give a time":                 func(s *Settings) { s.CheckpointInterval = hardware.Of(units.Seconds(0)) },
+		"run.tokens: 1e+30; give a count of 1 to 1e+18, as in 2T": func(s *Settings) { s.Tokens = hardware.Of(Tokens(1e30)) },
+		"run.pue: 0.9; give a factor of 1 to 10":                  func(s *Settings) { s.PUE = hardware.Of(0.9) },
+		"nothing is ever done; use fewer GPUs or r":               func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(3600)) },
 	} {
 		s := Defaults()
 		change(&s)

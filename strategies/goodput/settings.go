@@ -99,11 +99,17 @@ func (s *Settings) Check() error {
 			return diag.Errorf("run.%s: %g; give %s", b.key, b.value, b.what)
 		}
 	}
+	if n := float64(s.Tokens.Value); s.Tokens.IsSet() && !(n >= 1 && n <= mostTokens) {
+		return diag.Errorf("run.tokens: %g; give a count of 1 to %g, as in 2T", n, mostTokens)
+	}
 	if s.CheckpointInterval.IsSet() && s.CheckpointInterval.Value == 0 {
 		return diag.Errorf("run.checkpoint_interval: 0; give a time, or leave it out for the best")
 	}
 	return nil
 }
+
+// mostTokens is far beyond what was ever written; steps are counted in 64 bits.
+const mostTokens = 1e18
 
 // Assumption is one setting as used, with where it comes from.
 type Assumption struct {
