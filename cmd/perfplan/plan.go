@@ -126,7 +126,7 @@ func (f *planFlags) read(cmd *cobra.Command, job *jobFlags) error {
 	var err error
 	if o.Headroom = search.DefaultHeadroom; f.headroom != "" {
 		if o.Headroom, err = units.ParsePercent(f.headroom); err != nil || o.Headroom < 0 || o.Headroom >= 1 {
-			return usage("--min-headroom: %q is not a share from 0 to 100 %%; write it as in 5%%", f.headroom)
+			return usage("--min-headroom: %q is not a share of 0 to less than 100 %%; write it as in 5%%", f.headroom)
 		}
 	}
 	o.Space.Fix = search.Fix{}

@@ -39,10 +39,13 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("precision", t.Precision)
 	add("optimizer", t.Optimizer)
 	add("recompute", string(t.Recompute))
-	if r := t.Recomputed(); r.Method != "" {
-		add("recompute_method", string(r.Method))
-		count("recompute_num_layers", r.Layers)
+	layers := "" // every job has every column, so that rows of several make one table
+	some := t.Recomputed()
+	if some.Method != "" {
+		layers = integer(some.Layers)
 	}
+	add("recompute_method", string(some.Method))
+	add("recompute_num_layers", layers)
 	value("step_time_s", float64(r.StepTime))
 	value("step_time_low_s", float64(r.Low))
 	value("step_time_high_s", float64(r.High))

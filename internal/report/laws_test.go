@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,4 +120,20 @@ func TestYAMLIsJSON(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &fromYAML))
 		require.Equal(t, fromJSON, fromYAML)
 	}
+}
+
+// Plans of every kind share the columns of one CSV table.
+func TestRecordsAlign(t *testing.T) {
+	plain := pipeline(t)
+	some := *plain.Result
+	job := *some.Job
+	layers := int64(4)
+	job.Train.Recompute, job.Train.RecomputeMethod, job.Train.RecomputeNumLayers = "full", strategies.RecomputeBlock, &layers
+	some.Job = &job
+	want, _ := plain.records()
+	got, rows := (&Estimate{Result: &some}).records()
+	require.Equal(t, want, got)
+	require.Len(t, rows[0], len(got))
+	require.Equal(t, "block", rows[0][slices.Index(got, "recompute_method")])
+	require.Equal(t, "4", rows[0][slices.Index(got, "recompute_num_layers")])
 }

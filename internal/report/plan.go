@@ -48,7 +48,7 @@ func (p *Plans) page() *page {
 	if len(r.Plans) > 0 {
 		out.section(fmt.Sprintf("The best %s", plural(len(r.Plans), "plan")), p.planGrid())
 		if r.Plans[0].Best > 0 {
-			out.add(paragraph("best: the chance that the plan is the fastest of these, from the ranges of the predictions; = marks a tie."))
+			out.add(paragraph(fmt.Sprintf("best: the chance that the plan is the best of the first %d, from the ranges of the predictions; = marks a tie.", r.Rivals)))
 		}
 		out.section("Where their time goes, in %", p.shareGrid())
 	}
@@ -144,8 +144,8 @@ func placeText(r *search.Ranked) string {
 
 func (p *Plans) planGrid() *grid {
 	r := p.Ranking
-	g := &grid{columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 7}, {title: "pp", right: true},
-		{title: "v", right: true}, {title: "schedule", drop: 10}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 5}, {title: "shard", right: true}, {title: "extra", drop: 11}, {title: "mb", right: true}, {title: "batch", right: true}, {title: "recompute", drop: 3},
+	g := &grid{told: true, columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 7}, {title: "pp", right: true},
+		{title: "v", right: true}, {title: "schedule", drop: 10}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 5}, {title: "shard", right: true}, {title: "order", drop: 6}, {title: "extra", drop: 11}, {title: "mb", right: true}, {title: "batch", right: true}, {title: "recompute", drop: 3},
 		{title: "step", right: true}, {title: "tokens/s/GPU", right: true, drop: 4}, {title: "MFU", right: true, drop: 9}, {title: "GiB", right: true, drop: 1}, {title: "best", right: true, drop: 2}}}
 	many := func(n int64) string {
 		if n > 1 {
@@ -175,7 +175,7 @@ func (p *Plans) planGrid() *grid {
 		if x.Best > 0 {
 			best = percent(x.Best)
 		}
-		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, extras(q), integer(t.MicroBatch), batch, recompute,
+		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, string(q.Order), extras(q), integer(t.MicroBatch), batch, recompute,
 			x.Result.StepTime.String(), thousands(x.Result.TokensPerSecond), percent(x.Result.MFU), gibibytes(x.Result.Memory.DeviceUsed), best)
 	}
 	return g.withoutEmpty()

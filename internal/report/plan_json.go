@@ -1,6 +1,8 @@
 package report
 
 import (
+	"strconv"
+
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
 )
@@ -12,6 +14,7 @@ type plainPlans struct {
 	Objective  string        `json:"objective"`
 	Headroom   float64       `json:"min_headroom"` // of the memory
 	Plans      []plainRanked `json:"plans"`
+	Rivals     int           `json:"rivals"` // of the first plans, how many share probability_best
 	Considered int           `json:"considered"`
 	Legal      int           `json:"legal"`
 	Fits       int           `json:"fits"` // of those evaluated
@@ -94,7 +97,7 @@ func counts(list []search.Count) ordered {
 func (p *Plans) plain() plainPlans {
 	r := p.Ranking
 	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
-		Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own)}
+		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own)}
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)
@@ -124,8 +127,16 @@ func (p *Plans) records() (header []string, rows [][]string) {
 	for i := range p.Ranking.Plans {
 		x := &p.Ranking.Plans[i]
 		h, r := (&Estimate{Result: x.Result}).records()
-		header = append([]string{"rank", "probability_best", "shard_degree", "bucket_bytes"}, h...)
-		rows = append(rows, append([]string{integer(int64(x.Rank)), number(x.Best), integer(x.Job.Plan.ShardDegree), number(float64(x.Job.Plan.Bucket))}, r[0]...))
+		header = append([]string{"rank", "probability_best", "shard_degree", "order", "reshard_after_forward", "sync_every_micro_batch", "bucket_bytes"}, h...)
+		rows = append(rows, append([]string{integer(int64(x.Rank)), number(x.Best), integer(x.Job.Plan.ShardDegree), string(x.Job.Plan.Order), switchText(x.Job.Plan.ReshardAfterForward), switchText(x.Job.Plan.SyncEveryMicroBatch), number(float64(x.Job.Plan.Bucket))}, r[0]...))
 	}
 	return
+}
+
+// switchText is a switch that a plan may leave to its kind of data parallelism.
+func switchText(on *bool) string {
+	if on == nil {
+		return ""
+	}
+	return strconv.FormatBool(*on)
 }

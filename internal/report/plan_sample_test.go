@@ -14,7 +14,7 @@ func ranked(t *testing.T) *Plans {
 	first := search.Candidate{Job: one.Result.Job, Result: one.Result}
 	second := search.Candidate{Job: two.Result.Job, Result: two.Result}
 	r := &search.Ranking{
-		Job: first.Job, Options: search.Options{Objective: search.Tokens, TrainTokens: 2e12}, Considered: 12345, Legal: 2345, Fits: 45, Evaluated: 345, Pruned: 1000,
+		Job: first.Job, Options: search.Options{Objective: search.Tokens, TrainTokens: 2e12}, Rivals: 12, Considered: 12345, Legal: 2345, Fits: 45, Evaluated: 345, Pruned: 1000,
 		Plans: []search.Ranked{{Candidate: first, Rank: 1, Tie: true, Value: 1, Best: 0.6}, {Candidate: second, Rank: 1, Tie: true, Value: 1, Best: 0.3}},
 		Rejected: []search.Count{{Reason: "plan.tp", N: 10000, Example: "plan.tp: 3 does not divide num_attention_heads 64 (use 1, 2, 4, 8, 16, 32, 64)"}, {Reason: "memory.states", N: 1000}, {Reason: "memory.activations", N: 200},
 			{Reason: "memory.peak", N: 300}},

@@ -33,6 +33,7 @@ type grid struct {
 	lines   []line
 	bars    bool
 	barDrop bool // the bars go before any column does, not after all
+	told    bool // a line below names the columns that a page is too narrow for
 }
 
 func (g *grid) row(cells ...string) { g.lines = append(g.lines, line{cells: cells}) }
@@ -117,11 +118,28 @@ func (g *grid) text(p *printer) {
 			continue
 		default:
 			g.stacked(p, f.hidden)
+			if g.told && len(f.hidden) > 0 {
+				p.wrapped("  ", g.hiddenText(f.hidden))
+			}
 			return
 		}
 		p.WriteString(out)
+		if g.told && len(f.hidden) > 0 {
+			p.wrapped("  ", g.hiddenText(f.hidden))
+		}
 		return
 	}
+}
+
+// hiddenText names the columns that did not fit.
+func (g *grid) hiddenText(hidden map[int]bool) string {
+	var titles []string
+	for i, c := range g.columns {
+		if hidden[i] {
+			titles = append(titles, c.title)
+		}
+	}
+	return "not shown for want of width: " + strings.Join(titles, ", ") + "; a wider terminal, COLUMNS=160 or -o json shows them."
 }
 
 // stacked is the form for pages that are too narrow for the columns that must stay:

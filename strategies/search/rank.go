@@ -45,6 +45,7 @@ type Ranking struct {
 	Job        *strategies.Job
 	Options    Options
 	Plans      []Ranked // best first
+	Rivals     int      // these and the next best, between which the chances to be the best are shared
 	Considered int      // plans in the space
 	Legal      int      // that break no rule
 	Fits       int      // of those evaluated
@@ -67,7 +68,7 @@ type Ranked struct {
 	Rank   int // equal plans share it
 	Tie    bool
 	Value  float64 // by the objective, least is best
-	Best   float64 // probability that it is the best of those returned
+	Best   float64 // probability that it is the best of the rivals
 	Equals int     // further buckets with which it is as good
 }
 
@@ -537,6 +538,6 @@ func (s *searcher) finish(best *top) error {
 			c.Rank, c.Tie, candidates[i-1].Tie = candidates[i-1].Rank, true, true
 		}
 	}
-	s.out.Plans = candidates[:min(len(candidates), s.o.Top)]
+	s.out.Plans, s.out.Rivals = candidates[:min(len(candidates), s.o.Top)], len(candidates)
 	return nil
 }

@@ -52,6 +52,20 @@ func show(r *Ranking) []shown {
 	return out
 }
 
+// The chances to be the best are shared by the plans returned and the next ones.
+func TestRivals(t *testing.T) {
+	j := jobOf(t, small[0])
+	all, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1 + robust})
+	require.NoError(t, err)
+	one, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1})
+	require.NoError(t, err)
+	require.Len(t, one.Plans, 1)
+	require.Equal(t, 1+robust, one.Rivals)
+	require.Less(t, one.Plans[0].Best, 0.5)
+	require.Greater(t, all.Rivals, one.Rivals)
+	require.Less(t, all.Plans[0].Best, one.Plans[0].Best)
+}
+
 // Bounds change nothing: the list is that of estimating every plan.
 func TestBoundsAreExact(t *testing.T) {
 	for i, text := range small {
