@@ -138,6 +138,21 @@ func TestNoTensorCores(t *testing.T) {
 	}
 }
 
+// TestWideRange: the note names what makes a range wide, and a remedy that helps.
+func TestWideRange(t *testing.T) {
+	for job, want := range map[string]string{
+		"{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: nanotron}, plan: {tp: 2}}": "recipe nanotron, whose published steps are as far from predictions",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, plan: {ep: 8}}":                          "experts spread over GPUs, whose load and messages vary",
+		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                              "what the model leaves out",
+	} {
+		r := mustEstimate(t, mustParse(t, job))
+		at := slices.IndexFunc(r.Notes, func(n diag.Note) bool { return n.Code == "range.wide" })
+		require.GreaterOrEqual(t, at, 0, job)
+		require.Regexp(t, `^the step time is uncertain by [0-9]+ % \(one standard deviation\), most of all because of `+want+"$", r.Notes[at].Text)
+		require.Equal(t, want == "what the model leaves out", strings.Contains(r.Notes[at].Remedy, "calibrate"), job)
+	}
+}
+
 // TestNoNegativeParts: what overlap slows is a difference of sums, which nothing slowed
 // leaves at 0.
 func TestNoNegativeParts(t *testing.T) {

@@ -59,7 +59,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		dev  float64
 	}{
 		{"kernel times", 0}, {"the host", hostSpread * float64(r.Parts.Host)}, {"communication", commSpread * float64(r.Parts.Exposed)},
-		{"what the model leaves out", p.stepSpread() * total},
+		{leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
 		parts[0].dev = math.Sqrt(ops) / busy * (busy + float64(r.Parts.Bubble))
@@ -74,9 +74,39 @@ func (p *pricer) spread(s *simulation, r *Result) {
 	rel := math.Sqrt(sum) / total
 	r.Low, r.High = hardware.Range(r.StepTime, rel)
 	if rel > 0.10 {
-		r.Notes = append(r.Notes, diag.Note{Code: "range.wide", Text: fmt.Sprintf("the step time is uncertain by %.0f %%, most of all because of %s", 100*rel, parts[worst].name),
-			Remedy: "run perfplan calibrate on the machine, or compare with one measured run"})
+		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or compare with one measured run"}
+		why := parts[worst].name
+		if why == leftOut {
+			if cause := p.cause(); cause != "" { // which no calibration takes away
+				why, note.Remedy = cause, "compare with one measured run"
+			}
+		}
+		note.Text = fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why)
+		r.Notes = append(r.Notes, note)
 	}
+}
+
+// leftOut is the part of the range that stepSpread gives.
+const leftOut = "what the model leaves out"
+
+// cause names the part of the job that most of stepSpread comes from, "" when it comes
+// from the machine.
+func (p *pricer) cause() string {
+	j := p.job
+	machine, experts := unknownStep, 0.0
+	if l := j.Hardware.Laws.Step; l != nil {
+		machine = math.Hypot(l.Residual, l.Extrapolate)
+		if j.Plan.EP > 1 {
+			experts = l.Experts
+		}
+	}
+	switch software := j.Recipe.Spread; {
+	case software > max(machine, experts):
+		return "recipe " + j.Recipe.Name + ", whose published steps are as far from predictions"
+	case experts > machine:
+		return "experts spread over GPUs, whose load and messages vary"
+	}
+	return ""
 }
 
 // stepSpread is what is left over on whole steps.

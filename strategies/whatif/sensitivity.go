@@ -41,7 +41,7 @@ type Sensitivity struct {
 // lever knows how to change a job. change returns false when it cannot.
 type lever struct {
 	key, name string
-	now       func(j *strategies.Job) string
+	now       func(r *estimate.Result) string
 	change    func(j *strategies.Job, factor float64) bool
 	coarse    bool // only factors of two
 }
@@ -51,29 +51,29 @@ const perturbation = 1.1
 
 // levers change a copy of a job, whose machine is a copy, too.
 var levers = []lever{
-	{"compute_peak", "compute peak", func(j *strategies.Job) string { return j.Hardware.GPU.Peak.Of("bf16").String() }, func(j *strategies.Job, f float64) bool {
+	{"compute_peak", "compute peak", func(r *estimate.Result) string { return r.Peak.String() }, func(j *strategies.Job, f float64) bool {
 		p := &j.Hardware.GPU.Peak
 		for _, d := range []*hardware.Datum[units.FLOPRate]{&p.FP32, &p.TF32, &p.BF16, &p.FP16, &p.FP8, &p.FP4} {
 			d.Value *= units.FLOPRate(f)
 		}
 		return true
 	}, false},
-	{"memory_bandwidth", "memory bandwidth", func(j *strategies.Job) string { return j.Hardware.GPU.Bandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
+	{"memory_bandwidth", "memory bandwidth", func(r *estimate.Result) string { return r.Job.Hardware.GPU.Bandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
 		j.Hardware.GPU.Bandwidth.Value *= units.Rate(f)
 		return true
 	}, false},
-	{"nvlink_bandwidth", "NVLink bandwidth", func(j *strategies.Job) string { return j.Hardware.GPU.NVLink.Value.String() }, func(j *strategies.Job, f float64) bool {
+	{"nvlink_bandwidth", "NVLink bandwidth", func(r *estimate.Result) string { return r.Job.Hardware.GPU.NVLink.Value.String() }, func(j *strategies.Job, f float64) bool {
 		return relink(j, func(h *hardware.Profile) { h.GPU.NVLink.Value *= units.Rate(f) }) && j.Hardware.GPU.NVLink.Value > 0
 	}, false},
-	{"nic_rate", "network rate", func(j *strategies.Job) string { return j.Hardware.Network.NICBandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
+	{"nic_rate", "network rate", func(r *estimate.Result) string { return r.Job.Hardware.Network.NICBandwidth.Value.String() }, func(j *strategies.Job, f float64) bool {
 		return relink(j, func(h *hardware.Profile) { h.Network.NICBandwidth.Value *= units.Rate(f) }) && j.Hardware.Network.NICBandwidth.Value > 0
 	}, false},
-	{"latency", "short messages (1/alpha)", func(*strategies.Job) string { return "-" }, func(j *strategies.Job, f float64) bool {
+	{"latency", "short messages (1/alpha)", func(*estimate.Result) string { return "-" }, func(j *strategies.Job, f float64) bool {
 		s := j.Hardware.Network.LatencyScale
 		j.Hardware.Network.LatencyScale = hardware.Of(cmp.Or(s.Value, 1) / f)
 		return true
 	}, false},
-	{"power_limit", "power limit (sustained clock)", func(j *strategies.Job) string { return j.Hardware.GPU.Power.Value.String() }, func(j *strategies.Job, f float64) bool {
+	{"power_limit", "power limit (sustained clock)", func(r *estimate.Result) string { return r.Job.Hardware.GPU.Power.Value.String() }, func(j *strategies.Job, f float64) bool {
 		if j.Hardware.Laws.Power == nil || j.Hardware.Laws.Power.Cap == 0 {
 			return false
 		}
@@ -82,13 +82,13 @@ var levers = []lever{
 		j.Hardware.Laws.Power = &law
 		return true
 	}, false},
-	{"host_speed", "host speed", func(*strategies.Job) string { return "-" }, func(j *strategies.Job, f float64) bool {
+	{"host_speed", "host speed", func(*estimate.Result) string { return "-" }, func(j *strategies.Job, f float64) bool {
 		law := *j.Hardware.Laws.Launch
 		law.Host = cmp.Or(law.Host, 1) * f
 		j.Hardware.Laws.Launch = &law
 		return true
 	}, false},
-	{"micro_batch", "micro batch", func(j *strategies.Job) string { return units.Count(float64(j.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
+	{"micro_batch", "micro batch", func(r *estimate.Result) string { return units.Count(float64(r.Job.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
 		b := float64(j.Train.MicroBatch) * f
 		if b != math.Trunc(b) || b < 1 {
 			return false
@@ -178,7 +178,7 @@ func Sense(r *estimate.Result) (*Sensitivity, error) {
 				return nil, a.err
 			}
 		}
-		x := Lever{Key: l.key, Name: l.name, Now: l.now(r.Job)}
+		x := Lever{Key: l.key, Name: l.name, Now: l.now(r)}
 		low, high, span := own[0].result, own[1].result, math.Log(f[1]/f[0])
 		if high == nil {
 			continue // not there

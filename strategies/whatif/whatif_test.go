@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -187,6 +188,17 @@ func TestSensitivity(t *testing.T) {
 	require.Contains(t, byKey, "micro_batch")
 	require.Less(t, byKey["compute_peak"].Elasticity, -0.05)
 	require.Less(t, byKey["nvlink_bandwidth"].Elasticity, -0.02, "measured collectives follow the links")
+
+	// The peak is that of what the job multiplies (NVIDIA T4 and H100 datasheets).
+	for job, want := range map[string]string{
+		"{model: gpt2, hardware: t4, gpus: 1, plan: {}, train: {sequence_length: 1024}}":                       "65.00 TFLOP/s",
+		"{model: gpt2, hardware: h100-sxm, gpus: 1, plan: {}, train: {sequence_length: 1024, precision: fp8}}": "1979 TFLOP/s",
+	} {
+		s, err := Sense(predict(t, job))
+		require.NoError(t, err)
+		at := slices.IndexFunc(s.Levers, func(l Lever) bool { return l.Key == "compute_peak" })
+		require.Equal(t, want, s.Levers[at].Now)
+	}
 
 	// A single GPU sends nothing.
 	s, err = Sense(predict(t, `{model: gpt2, hardware: h200-sxm, gpus: 1, plan: {}, train: {sequence_length: 1024}}`))
