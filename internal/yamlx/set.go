@@ -139,3 +139,11 @@ func (o source) strip(message string) string {
 	}
 	return message
 }
+
+// concerns reports whether a message about a mapping that the flag opened is about what
+// the flag set: not where it begins with the path of another key, as of one left out.
+func (o source) concerns(message string) bool {
+	key, _, found := strings.Cut(message, ": ")
+	within := func(a, b string) bool { return strings.HasPrefix(a+".", b+".") }
+	return !found || !strings.Contains(key, ".") || strings.Contains(key, " ") || within(key, o.path) || within(o.path, key)
+}

@@ -83,6 +83,11 @@ func TestSetNamesTheFlag(t *testing.T) {
 		require.EqualError(t, d.Decode(&out), c.want)
 	}
 
+	other := mustParse(t, "gpus: 8\n") // a rule about a key that the flag beside it does not set
+	require.NoError(t, other.Set("--tp", "plan.tp", "2", ""))
+	require.EqualError(t, other.Errorf(other.At("plan"), "plan.pp: 3 stages"), "f.yaml: plan.pp: 3 stages")
+	require.EqualError(t, other.Errorf(other.At("plan"), "plan: 2 is too many"), "--tp: plan: 2 is too many")
+
 	d := mustParse(t, "gpus: 8\n") // one flag changes what another has set
 	require.NoError(t, d.Set("--a", "plan", "{tp: x}", ""))
 	require.NoError(t, d.Set("--b", "plan.also", "3", ""))

@@ -185,7 +185,7 @@ func (d *Document) bound(root *yaml.Node) error {
 // Errorf returns a complaint at a node's position.
 func (d *Document) Errorf(n *yaml.Node, format string, args ...any) *diag.Error {
 	e := &diag.Error{File: d.Name, Message: fmt.Sprintf(format, args...)}
-	if from, ok := d.origins[n]; ok {
+	if from, ok := d.origins[n]; ok && (n.Kind != yaml.MappingNode || from.concerns(e.Message)) {
 		e.File, e.Message = from.flag, from.strip(e.Message)
 		return e
 	}

@@ -156,9 +156,14 @@ func TestWideRange(t *testing.T) {
 // TestNoNegativeParts: what overlap slows is a difference of sums, which nothing slowed
 // leaves at 0.
 func TestNoNegativeParts(t *testing.T) {
-	r := mustEstimate(t, mustParse(t, "{model: falcon-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {pp: 2}, train: {sequence_length: 7, micro_batch: 3}}"))
-	require.Zero(t, r.Parts.Contention)
-	require.InEpsilon(t, float64(r.StepTime), float64(r.Parts.Total()), 1e-12)
+	for _, job := range []string{
+		"{model: falcon-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {pp: 2}, train: {sequence_length: 7, micro_batch: 3}}",
+		"{model: gpt2-xl, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-lm}, plan: {}, train: {grad_accumulation: 4}}",
+	} {
+		r := mustEstimate(t, mustParse(t, job))
+		require.Zero(t, math.Float64bits(float64(r.Parts.Contention)), job)
+		require.InEpsilon(t, float64(r.StepTime), float64(r.Parts.Total()), 1e-12)
+	}
 }
 
 // TestAssumedNetwork: a job that spans nodes says what was taken of a network that the
