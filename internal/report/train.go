@@ -29,7 +29,7 @@ func (t *Train) page() *page {
 	g := x.Plan
 	p := &page{title: fmt.Sprintf("%s tokens, %s", units.Count(x.Tokens), t.title())}
 	p.add(fields{
-		{"Time", fmt.Sprintf("%s days (%s to %s): %s steps of %s tokens", days(x.Time), days(x.Low), days(x.High), thousands(float64(x.Steps)), units.Count(x.Result.Job.Tokens()))},
+		{"Time", fmt.Sprintf("%s: %s of %s tokens", runTime(x), plural(int(x.Steps), "step"), units.Count(x.Result.Job.Tokens()))},
 		{"GPU-hours", fmt.Sprintf("%s on %s GPUs%s", thousands(x.GPUHours), thousands(float64(x.GPUs)), spareText(x))},
 		{"Cost", costText(x)},
 		{"Energy", fmt.Sprintf("%s MWh in the GPUs, %s MWh at the meter", megawattHours(x.GPUEnergy), megawattHours(x.SiteEnergy))},
@@ -77,6 +77,14 @@ func costText(x *capacity.Training) string {
 	return s
 }
 
+// runTime is how long a run takes, with its range: in days, unless it is less than one.
+func runTime(x *capacity.Training) string {
+	if x.Time < 86400 {
+		return fmt.Sprintf("%s (%s to %s)", x.Time, x.Low, x.High)
+	}
+	return fmt.Sprintf("%s days (%s to %s)", days(x.Time), days(x.Low), days(x.High))
+}
+
 // days prints a long time in days.
 func days(t units.Seconds) string { return fmt.Sprintf("%.1f", float64(t)/86400) }
 
@@ -94,7 +102,12 @@ func megawattHours(e units.Joules) string {
 func lossGrid(x *capacity.Training) *grid {
 	g := &grid{bars: true, columns: []column{{}, {right: true}, {right: true}}}
 	add := func(name string, share float64, sum bool) {
-		l := line{cells: []string{name, days(x.Time*units.Seconds(share)) + " d", percent(share)}, sum: sum}
+		t := x.Time * units.Seconds(share)
+		cell := t.String()
+		if x.Time >= 86400 {
+			cell = days(t) + " d"
+		}
+		l := line{cells: []string{name, cell, percent(share)}, sum: sum}
 		if !sum {
 			l.share = share
 		}
