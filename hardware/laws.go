@@ -111,7 +111,8 @@ type GroupedWgrad struct {
 //	t = setup + FLOPs(pairs + diagonal·queries) / (rate · peak)
 //
 // by head width; pairs is what the mask leaves, and a kernel computes whole blocks
-// along the diagonal. An explicit mask costs a factor.
+// along the diagonal. An explicit mask costs a factor. One SM computes a block of rows
+// alone, so that few heads take at least as long as the block that sees most.
 type AttentionLaw struct {
 	Widths   []float64            `yaml:"widths"`
 	Forward  AttentionPass        `yaml:"forward"`
@@ -149,6 +150,7 @@ type AttentionPass struct {
 	Diagonal []float64     `yaml:"diagonal"` // keys beyond the causal half that each query computes
 	Masked   []float64     `yaml:"masked"`   // time factor of an explicit mask
 	Setup    units.Seconds `yaml:"setup"`
+	Rows     int64         `yaml:"rows"` // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

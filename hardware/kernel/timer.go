@@ -519,12 +519,14 @@ type attentionModel struct {
 	peak float64
 	on   float64
 	fp32 units.FLOPRate // of fp32 operands
+	sms  float64
 }
 
 func (a *attentionModel) init(p *hardware.Profile) {
 	a.law = p.Laws.Attention
 	a.peak = float64(max(p.GPU.Peak.Of("bf16"), p.GPU.Peak.Of("fp16")))
 	a.on = a.peak
+	a.sms = float64(p.GPU.SMs.Value)
 	// PyTorch's kernel for fp32 makes each product from three in TF32, whatever allow_tf32
 	// says, and multiplies on the vector units where there is none (pytorch,
 	// mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
@@ -555,7 +557,15 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	} else if s.Causal {
 		pairs += a.law.At(p.Diagonal, width) * float64(s.Queries)
 	}
-	flops := 2 * float64(s.Batch*s.Heads) * pairs * float64(s.QKDim+s.VDim)
+	rows, seen := min(p.Rows, s.Queries), s.Keys
+	if s.Backward {
+		rows, seen = min(p.Rows, s.Keys), s.Queries
+	}
+	if s.Window > 0 {
+		seen = min(seen, s.Window+rows)
+	}
+	// As if all SMs computed the longest block.
+	flops := 2 * max(float64(s.Batch*s.Heads)*pairs, float64(rows*seen)*a.sms) * float64(s.QKDim+s.VDim)
 	if s.Backward {
 		flops *= 2.5
 	}

@@ -254,6 +254,7 @@ var fusedClasses = map[string][2]tape.Class{
 	"heavy":     {tape.FusedHeavy, tape.FusedHeavy},
 	"norm":      {tape.NormForward, tape.NormBackward},
 	"softmax":   {tape.SoftmaxForward, tape.SoftmaxBackward},
+	"row_block": {tape.RowBlock, tape.RowBlock},
 }
 
 func tensors(ts []*tape.Tensor) []value {

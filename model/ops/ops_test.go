@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -344,6 +345,7 @@ func TestExpertTensorParallelism(t *testing.T) {
 			if ep > 1 { // the busiest rank
 				received *= c.Imbalance
 			}
+			probabilities := received / (4096 * 2) * 4 // fp32, one a row
 			var want []collective
 			both := func(kind, group string, bytes float64, ranks int64) {
 				if ranks > 1 {
@@ -352,14 +354,22 @@ func TestExpertTensorParallelism(t *testing.T) {
 			}
 			both("all-to-all", "ep", received, ep)
 			both("all-gather", "expert_tp", received*float64(etp), etp)
+			both("all-to-all", "ep", probabilities, ep)
+			both("all-gather", "expert_tp", probabilities*float64(etp), etp)
 			both("reduce-scatter", "expert_tp", received*float64(etp), etp)
 			both("all-to-all", "ep", received, ep)
 			forward, grouped, after := read(u.Forward)
 			require.Equal(t, want, forward, "ep %d, expert_tp %d", ep, etp)
+			for i := range want { // what was gathered is scattered, and the other way round
+				if turned, ok := map[string]string{"all-gather": "reduce-scatter", "reduce-scatter": "all-gather"}[want[i].kind]; ok {
+					want[i].kind = turned
+				}
+			}
+			slices.Reverse(want)
 			back, _, _ := read(u.Backward)
 			require.Equal(t, want, back, "ep %d, expert_tp %d: the gradients take the same way back", ep, etp)
 
-			require.Equal(t, kept(uncut.Forward)+received*float64(etp-1), kept(u.Forward), "ep %d, expert_tp %d: the gathered rows are kept instead of those received", ep, etp)
+			require.Equal(t, kept(uncut.Forward)+(received+probabilities)*float64(etp-1), kept(u.Forward), "ep %d, expert_tp %d: the gathered rows are kept instead of those received", ep, etp)
 			require.Equal(t, flops, after, "ep %d, expert_tp %d", ep, etp)
 			require.Len(t, grouped, 2)
 			for i, o := range grouped {

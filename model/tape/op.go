@@ -44,6 +44,7 @@ const (
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward
+	RowBlock    // handwritten, one block for each row of any width (Transformer Engine's cross entropy, in Triton)
 	MultiTensor // one kernel over a list of tensors (foreach copies)
 	Optimizer   // fused optimizer over a list of tensors
 	ChunkCat    // FSDP2's gradient packing
@@ -90,6 +91,7 @@ var classNames = [NumClasses]string{
 	FusedHeavy:      "fused-heavy",
 	LossForward:     "loss-forward",
 	LossBackward:    "loss-backward",
+	RowBlock:        "row-block",
 	MultiTensor:     "multi-tensor",
 	Optimizer:       "optimizer",
 	ChunkCat:        "chunk-cat",
