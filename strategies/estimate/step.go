@@ -654,7 +654,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.gradSize()
 	if h.flat { // the views were split off the flat parameter: autograd joins their gradients
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_join", Class: tape.Concat, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_join", Class: tape.SplitCopy, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 		s.sim.Run(&seg)
 	}
 	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype

@@ -112,3 +112,24 @@ func TestSlowTransfers(t *testing.T) {
 		require.Equal(t, want, h, "ranks %d and %d", i/4, i%4)
 	}
 }
+
+// TestPartsOfLopsidedPipelines: no part is negative, and the parts are those of the
+// stage that the others wait for, whichever ends last.
+func TestPartsOfLopsidedPipelines(t *testing.T) {
+	for _, job := range []string{
+		"{model: gemma2-9b, hardware: rtx-4090, gpus: 16, runtime: {recipe: automodel, stragglers: [{rank: 0, slowdown: 1.5}]}, plan: {pp: 2, virtual_stages: 2, data_parallel: fsdp2}}",
+		"{model: bloom-560m, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {tp: 2, pp: 2}, train: {micro_batch: 8, sequence_length: 4096, recompute: full, recompute_num_layers: 2}}",
+	} {
+		r := mustEstimate(t, mustParse(t, job))
+		p := &r.Parts
+		for _, part := range []units.Seconds{p.GEMM, p.Attention, p.Memory, p.Gaps, p.Contention, p.Exposed, p.Host, p.Bubble} {
+			require.GreaterOrEqual(t, float64(part), 0.0, "%+v", *p)
+		}
+		require.InEpsilon(t, float64(r.StepTime), float64(p.Total()), 1e-9)
+		busiest := r.Stages[0].Busy
+		for _, s := range r.Stages {
+			busiest = max(busiest, s.Busy)
+		}
+		require.GreaterOrEqual(t, 1.001*float64(r.StepTime-p.Bubble-p.Contention-p.Exposed), 0.8*float64(busiest), "%s", job)
+	}
+}

@@ -62,6 +62,9 @@ func (r *pipelineRun) sums(rank int) {
 		return
 	}
 	kernels := map[loose]int64{}
+	if o, ok := r.merge(rank); ok {
+		kernels[loose{op: o}]++
+	}
 	for _, u := range r.s.layout.ranks[rank].list {
 		for _, g := range u.backward.grads {
 			kernels[loose{op: sum("accumulate", g.Bytes)}] += n - 1
