@@ -8,8 +8,9 @@ import (
 
 // FloorTime is a step time that no plan with this cut, schedule and number of micro
 // batches goes below, whatever its data parallelism: the kernels of the busiest
-// stage at the full clock, and the pipeline filling up before it. A lower clock,
-// exposed communication and the optimizer only add to it.
+// stage at the full clock, and the pipeline filling up before it where steps do not
+// roll into each other. A lower clock, exposed communication and the optimizer only
+// add to it.
 func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 	m, l, schedule, err := e.shape(j)
 	if err != nil {
@@ -33,9 +34,11 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 			first = min(first, schedule.ModelStage(schedule.Stage(rank, c)))
 		}
 		var fill units.Seconds
-		for stage := range first {
-			f, _ := p.passes(l.stages[stage])
-			fill += f.duration(p)
+		if !rolls(schedule, j.Recipe) {
+			for stage := range first {
+				f, _ := p.passes(l.stages[stage])
+				fill += f.duration(p)
+			}
 		}
 		floor = max(floor, fill+n*busy)
 	}

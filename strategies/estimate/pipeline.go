@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
@@ -169,10 +170,15 @@ func (x *path) run(p *pricer) {
 // its update, no rank waits for the others at the end of a step.
 func (p *pricer) runSchedule(plan *pipeline.Plan, t pipeline.Times, b *pipeline.Buffer) pipeline.Result {
 	r := plan.Run(t, b)
-	if plan.OpenEnds && p.job.Recipe.Structure.PostValidation {
+	if rolls(plan, p.job.Recipe) {
 		r.Roll()
 	}
 	return r
+}
+
+// rolls reports whether a rank begins its next step without waiting for the others.
+func rolls(plan *pipeline.Plan, r *recipe.Recipe) bool {
+	return plan.OpenEnds && r.Structure.PostValidation
 }
 
 // stage is the chunk that a rank runs as its c-th.
