@@ -72,7 +72,7 @@ func Overall(groups []Group) map[string]Stats {
 			}
 		}
 		if len(means) > 0 {
-			s := statsOf(means)
+			s := StatsOf(means)
 			s.MeanSigned = signed / float64(len(means))
 			out[q] = s
 		}
@@ -102,7 +102,7 @@ func groupOf(name string, rows []*Row) Group {
 		}
 	}
 	for q, list := range errs {
-		g.Stats[q] = statsOf(list)
+		g.Stats[q] = StatsOf(list)
 	}
 	if ranged > 0 {
 		g.InRange = &Share{N: ranged, Share: float64(in) / float64(ranged)}
@@ -110,8 +110,8 @@ func groupOf(name string, rows []*Row) Group {
 	return g
 }
 
-// statsOf describes a list of errors, which is not empty.
-func statsOf(errs []float64) Stats {
+// StatsOf describes a list of errors, which is not empty.
+func StatsOf(errs []float64) Stats {
 	abs := make([]float64, len(errs))
 	var sum, signed float64
 	for i, e := range errs {

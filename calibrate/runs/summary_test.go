@@ -11,7 +11,7 @@ import (
 )
 
 func TestStats(t *testing.T) {
-	s := statsOf([]float64{0.1, -0.3, 0.2, -0.1, 0})
+	s := StatsOf([]float64{0.1, -0.3, 0.2, -0.1, 0})
 	require.Equal(t, 5, s.N)
 	require.InDelta(t, 0.14, s.MeanAbs, 1e-12)
 	require.InDelta(t, 0.1, s.MedianAbs, 1e-12)
@@ -24,14 +24,14 @@ func TestStats(t *testing.T) {
 func TestStatsLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		errs := rapid.SliceOfN(rapid.Float64Range(-2, 2), 1, 30).Draw(t, "errors")
-		s := statsOf(errs)
+		s := StatsOf(errs)
 		const e = 1e-12
 		require.LessOrEqual(t, s.MeanAbs, s.MaxAbs+e)
 		require.LessOrEqual(t, s.MedianAbs, s.P90Abs+e)
 		require.LessOrEqual(t, s.P90Abs, s.MaxAbs+e)
 		require.LessOrEqual(t, math.Abs(s.MeanSigned), s.MeanAbs+e)
 		turned := append([]float64{errs[len(errs)-1]}, errs[:len(errs)-1]...)
-		again := statsOf(turned)
+		again := StatsOf(turned)
 		require.Equal(t, s.MedianAbs, again.MedianAbs)
 		require.InDelta(t, s.MeanAbs, again.MeanAbs, e)
 	})
