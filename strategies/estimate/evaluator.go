@@ -75,11 +75,14 @@ func (p *pricer) spans(l *layout) []timeline.Span {
 	counts := p.counts
 	p.counts = nil
 	var s simulation
-	s.sim.Record = &timeline.Recorder{}
+	s.sim.Record = &timeline.Recorder{Spans: make([]timeline.Span, 0, spansOfUnit*len(l.ranks[0].list))}
 	s.run(p, l, Options{})
 	p.counts = counts
 	return s.sim.Record.Spans
 }
+
+// spansOfUnit is about how many spans a unit leaves: it only saves copies of a growing list.
+const spansOfUnit = 32
 
 // Limits are what a Score need not go beyond: a plan that uses more memory is not
 // timed, and one that takes more time need not be measured. Zero is no limit.
