@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 func TestDiff(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	_ "github.com/perfplan/perfplan/internal/seed"
 	"github.com/perfplan/perfplan/model"
 	"strconv"
 )

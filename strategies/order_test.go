@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 // Whatever the order, the groups tile the ranks: strides times sizes, innermost first,

@@ -13,6 +13,7 @@ import (
 	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/calibrate/cuda/fake"
 	"github.com/perfplan/perfplan/calibrate/sample"
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 // world opens all GPUs of a fake.

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 // kernel is one event of a trace.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 func TestError(t *testing.T) {

@@ -25,6 +25,7 @@ const module = "github.com/perfplan/perfplan"
 // imports only from layers above its own. Packages of one layer do not know each
 // other.
 var layers = [][]string{
+	{"internal/seed"}, // of tests
 	{"internal/units", "internal/diag", "internal/parallel"},
 	{"internal/yamlx"},
 	{"model", "model/tape"},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 func TestString(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
 // size reads its own text, as the quantities do.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
+	_ "github.com/perfplan/perfplan/internal/seed"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 )

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/hardware"
+	_ "github.com/perfplan/perfplan/internal/seed"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
