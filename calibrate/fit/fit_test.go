@@ -81,7 +81,11 @@ func TestFitGivesTheMachineBack(t *testing.T) {
 				}
 			}
 			t.Logf("noise %.2f, %s: mean error %.3f, of the base %.3f, in range %.2f", noise, what, now, before, inside)
-			require.Less(t, now, 0.05+1.5*noise, what) // between the sizes of a curve, between the base's points, and of kernels nobody probed
+			most := 0.04 // between the sizes of a curve, and between the base's points
+			if what == "attention" {
+				most = 0.05 // and what runs around its kernels, which no probe times by itself
+			}
+			require.Less(t, now, most+1.5*noise, what)
 			require.Greater(t, before, 0.06, "%s: the base is wrong, or the test proves nothing", what)
 			require.GreaterOrEqual(t, inside, 0.6, what)
 		}

@@ -167,11 +167,12 @@ func (f *Fabric) draw(op Op, g Group) *plan {
 	return p
 }
 
-// knots are the sizes at which laws of the model are drawn: 1 KiB to 64 GiB by
-// half powers of two.
+// knots are the sizes at which laws of the model are drawn: 1 KiB to 256 GiB by
+// half powers of two. Beyond them the last slope goes on, which says nothing where
+// NCCL's choice changes before: large groups turn from trees to rings at tens of GB.
 var knots = func() []float64 {
 	var k []float64
-	for e := 10.0; e <= 36; e += 0.5 {
+	for e := 10.0; e <= 38; e += 0.5 {
 		k = append(k, math.Exp2(e))
 	}
 	return k

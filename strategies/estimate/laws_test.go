@@ -11,6 +11,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/memory"
 )
 
 // TestResultAddsUp: the parts are the whole, of the step and of memory, and every
@@ -119,6 +120,7 @@ func mustEstimateT(t *rapid.T, j *strategies.Job) *Result {
 }
 
 // TestShardingSavesMemory: ZeRO-3 ≤ ZeRO-2 ≤ ZeRO-1 ≤ DDP (arXiv 1910.02054, figure 1).
+// The figure has no buckets, which ZeRO-2 fills from the first gradient on.
 func TestShardingSavesMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, _ := drawn(t)
@@ -136,7 +138,11 @@ func TestShardingSavesMemory(t *testing.T) {
 				continue // pipelines take DDP and ZeRO-1 alone
 			}
 			r := mustEstimateT(t, j)
-			require.LessOrEqual(t, float64(r.Memory.PeakAllocated), 1.005*float64(last), "%s", d) // but for ZeRO-2's buckets
+			states := r.Memory.PeakAllocated
+			if kind == "zero2" {
+				states -= r.Memory.By[memory.Gathered]
+			}
+			require.LessOrEqual(t, float64(states), float64(last), "%s", d)
 			last = r.Memory.PeakAllocated
 		}
 	})
