@@ -252,6 +252,8 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 			program = "attention_capped"
 		case s.Sinks && !t.Compiled && b.program("attention_sinks"):
 			program = "attention_sinks"
+		case !b.fusedSoftmax(q, k):
+			program = "attention_unaligned"
 		}
 		return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
@@ -274,6 +276,12 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		y = b.give(y, b.mergeRing(y, float64(k.Size()/cp)))
 	}
 	return y
+}
+
+// fusedSoftmax reports whether the recipe's kernel for masked softmax takes the scores of q and k.
+func (b *builder) fusedSoftmax(q, k *tape.Tensor) bool {
+	r := &b.recipe.Structure
+	return (r.SoftmaxHeads == 0 || q.Dim(0)*q.Dim(1)%r.SoftmaxHeads == 0) && (r.SoftmaxKeys == 0 || k.Dim(2) <= r.SoftmaxKeys)
 }
 
 // mergeRing is what a ring of cp ranks moves beside the attention kernels, with kv

@@ -226,6 +226,32 @@ func TestLlamaKernels(t *testing.T) {
 	require.Equal(t, 2, prims["cat"], "rotary of q and of k")
 }
 
+// TestFusedSoftmax: Megatron's kernel for masked softmax takes multiples of four heads and
+// at most 4096 keys (megatron/model/fused_softmax.py, is_kernel_available); otherwise
+// PyTorch's kernels run one by one.
+func TestFusedSoftmax(t *testing.T) {
+	c := config(t, "gpt2-medium", "megatron-lm") // 16 heads
+	for _, x := range []struct {
+		tp, batch, keys int64
+		fused           bool
+	}{
+		{1, 1, 1024, true},
+		{4, 1, 1024, true},
+		{8, 1, 1024, false},
+		{8, 2, 1024, true},
+		{1, 1, 4096, true},
+		{1, 1, 8192, false},
+	} {
+		c.Shard.TP, c.MicroBatch, c.Sequence = x.tp, x.batch, x.keys
+		prims := map[string]bool{}
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			prims[o.Prim] = true
+		}
+		require.Equal(t, x.fused, prims["scale_mask_softmax"], x)
+		require.Equal(t, !x.fused, prims["softmax"], x)
+	}
+}
+
 // saved is what a layer keeps of one micro batch for its backward pass, with its
 // input and without its output.
 func saved(u *Unit) float64 {

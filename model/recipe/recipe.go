@@ -102,6 +102,8 @@ type Structure struct {
 	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited
 	MaskTiny       int     `yaml:"mask_kernels"`     // tiny kernels that make the mask of unfused attention
 	WindowMaskTiny int     `yaml:"window_mask_kernels"`
+	SoftmaxHeads   int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
+	SoftmaxKeys    int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
