@@ -117,9 +117,14 @@ func init() {
 		"linear": func(b *builder, a []value) []value { // with an optional bias
 			return one(b.plainLinear(a[0].t, a[1].t, append(a, value{})[2].t))
 		},
-		"topk": func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
-		"tiny": func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
-		"wait": func(b *builder, a []value) []value { b.t.Wait(); return nil },
+		"topk":       func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"dense":      func(b *builder, a []value) []value { return one(b.t.Dense(a[0].t, a[1].t)) },
+		"balanced":   func(b *builder, a []value) []value { return one(b.t.Balanced(a[0].t, a[1].t)) },
+		"map":        func(b *builder, a []value) []value { b.t.RoutingMap(a[0].t, int64(a[1].num)); return nil },
+		"count_rows": func(b *builder, a []value) []value { b.t.CountRows(a[0].t); return nil },
+		"row_map":    func(b *builder, a []value) []value { b.t.RowMap(a[0].t.Dim(0), b.Spec.MoE.Experts); return nil },
+		"tiny":       func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"wait":       func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
 		},
@@ -310,6 +315,11 @@ func (b *builder) call(name string, args ...value) []value {
 				}
 			}
 			return out
+		}
+		for _, v := range out[min(len(s.Targets), len(out)):] { // that nobody asked for
+			if v.kind == tensorValue {
+				b.t.Release(v.t)
+			}
 		}
 		for i, slot := range s.Targets {
 			if own[slot] && frame[slot].kind == tensorValue {

@@ -85,6 +85,7 @@ func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
 	if b.Shard.EP*b.Shard.ExpertTP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
 		return b.t.Hold(x)
 	}
+	b.t.ChunkMap(x.Dim(0))
 	return b.t.Permute(x, x.Dim(0))
 }
 

@@ -154,24 +154,6 @@ func (t *Tape) sort(n int64) {
 // Sort orders n keys and returns nothing: only its kernels and host work count.
 func (t *Tape) Sort(n int64) { t.sort(n) }
 
-// TopK emits a selection of k of each row's values and the sort of the result.
-func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
-	t.begin()
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = k
-	y := t.empty(x.dtype, dims...)
-	t.emit(Op{Prim: "topk", Class: Sort, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
-	t.Tiny("topk_sort", 1)
-	src := *x
-	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.fill(r)
-		t.emit(Op{Prim: "topk_backward", Class: Index, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 4})
-		return []*Tensor{r}
-	})
-	return y
-}
-
 // serialRows is how many rows must add up to one for the chain of additions, which one
 // warp does one after the other, to take longer than reading the rows.
 const serialRows = 32

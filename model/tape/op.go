@@ -24,6 +24,7 @@ const (
 	RowReduce   // sum or mean over the last dimension
 	ColReduce   // sum over all leading dimensions
 	MidReduce   // sum over a dimension in the middle
+	TallReduce  // sum over all leading dimensions of so few columns that few blocks share the work
 	Fill        // constant fill, memset
 	Memcpy      // device-to-device copy
 	Gather      // whole rows by index
@@ -38,7 +39,11 @@ const (
 	NormWeight     // gradient of weight and bias in a fused norm
 	Dropout        // fused dropout with mask
 	Sort           // radix sort pass
+	TopK           // selection of the k largest of each row, and the sort of rows so short
+	RowSort        // rows sorted by a program each, in steps of compare and swap (Transformer Engine's map of routed rows, in Triton)
+	RowProgram     // one program for each row, with next to nothing to do
 	Index          // element-wise gather or scatter by index
+	Scatter        // the same along a dimension, one index for each element
 	FusedPointwise // compiler-fused elementwise (Triton)
 	FusedReduce    // fused with a row reduction: a compiler's (Triton), those of cuDNN around attention
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
@@ -71,6 +76,7 @@ var classNames = [NumClasses]string{
 	RowReduce:       "row-reduce",
 	ColReduce:       "col-reduce",
 	MidReduce:       "mid-reduce",
+	TallReduce:      "tall-reduce",
 	Fill:            "fill",
 	Memcpy:          "memcpy",
 	Gather:          "gather",
@@ -85,7 +91,11 @@ var classNames = [NumClasses]string{
 	NormWeight:      "norm-weight",
 	Dropout:         "dropout",
 	Sort:            "sort",
+	TopK:            "topk",
+	RowSort:         "row-sort",
+	RowProgram:      "row-program",
 	Index:           "index",
+	Scatter:         "scatter",
 	FusedPointwise:  "fused-pointwise",
 	FusedReduce:     "fused-reduce",
 	FusedHeavy:      "fused-heavy",

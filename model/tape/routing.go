@@ -1,0 +1,132 @@
+package tape
+
+import (
+	"math/bits"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// sortedRow is what PyTorch pads the k values of a row to before it sorts them
+// (aten/src/ATen/native/cuda/Sort.cu, sortKeyValueInplace).
+const sortedRow = 16
+
+// TopK emits a selection of k of each row's values and the sort of the result.
+func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
+	t.begin()
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = k
+	y := t.empty(x.dtype, dims...)
+	t.emit(Op{Prim: "topk", Class: TopK, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
+	rows := y.Size() / k
+	t.emit(Op{Prim: "topk_sort", Class: TopK, DType: x.dtype, Elements: float64(rows * max(k, sortedRow)), Bytes: 6 * y.bytes()})
+	src := *x
+	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.scatter("topk_backward", g[0])
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// scatter emits a kernel that moves each element of x to or from where an index says.
+func (t *Tape) scatter(prim string, x *Tensor) {
+	t.emit(Op{Prim: prim, Class: Scatter, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + 8*units.Bytes(x.Size())})
+}
+
+// RoutingMap spreads the choice of k of each row of x, [rows, experts], to a map of
+// booleans: zeros like x become integers, a copy of which takes ones by index
+// (Megatron-Core moe/moe_utils.py, topk_routing_with_score_function).
+func (t *Tape) RoutingMap(x *Tensor, k int64) {
+	zeros := t.shape(x.dtype, x)
+	t.fill(t.alloc(zeros))
+	numbers := t.alloc(t.shape(F32, x)) // int32
+	t.kernel("to", numbers, zeros)
+	t.Release(zeros)
+	copied := t.alloc(t.shape(F32, x))
+	t.copied(copied)
+	t.Release(numbers)
+	t.emit(Op{Prim: "scatter_", Class: Scatter, DType: F32, Elements: float64(x.Size() / x.Dim(-1) * k), Bytes: units.Bytes(x.Size()/x.Dim(-1)*k) * 12})
+	m := t.alloc(t.shape(Bool, x))
+	t.cast(m, copied)
+	t.Release(copied, m)
+}
+
+// Dense spreads probabilities p, [rows, k], over zeros like scores, [rows, experts],
+// and the choice to a map. It returns p, whose gradient is gathered the same way.
+func (t *Tape) Dense(p, scores *Tensor) *Tensor {
+	t.begin()
+	zeros := t.alloc(t.shape(p.dtype, scores))
+	t.fill(zeros)
+	t.copied(zeros)
+	t.scatter("scatter", p)
+	t.Release(zeros)
+	t.RoutingMap(scores, p.Dim(-1))
+	y := t.empty(p.dtype, p.dims[:p.nd]...)
+	src := *p
+	t.attach("scatter", []*Tensor{p}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.scatter("scatter_backward", r)
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// lossTiny and lossTinyBack are the kernels on numbers by expert and on single ones that
+// make the loss that balances experts, and its gradient.
+const (
+	lossTiny     = 6
+	lossTinyBack = 4
+)
+
+// Balanced returns probabilities p and adds the loss that balances experts, from scores
+// of all of them, [rows, experts]: rows by expert and scores by expert are summed up,
+// multiplied and summed. Its gradient is spread over the scores (Megatron-Core
+// moe/moe_utils.py, switch_load_balancing_loss_func and MoEAuxLossAutoScaler).
+func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
+	t.begin()
+	t.CountRows(scores)
+	t.emit(Op{Prim: "sum", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
+	t.Tiny("balance_loss", lossTiny)
+	y := t.empty(p.dtype, p.dims[:p.nd]...)
+	src, all := *p, *scores
+	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("balance_loss_backward", lossTinyBack)
+		r := t.empty(all.dtype, all.dims[:all.nd]...)
+		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: all.dtype, Elements: float64(all.Size()), Index: 4, Bytes: r.bytes()})
+		q := t.empty(src.dtype, src.dims[:src.nd]...)
+		return []*Tensor{q, r}
+	})
+	return y
+}
+
+// CountRows counts the rows of each expert by a map like scores, [rows, experts].
+func (t *Tape) CountRows(scores *Tensor) {
+	t.emit(Op{Prim: "to", Class: Unrolled, DType: I64, Elements: float64(scores.Size()), Bytes: 9 * units.Bytes(scores.Size())})
+	t.emit(Op{Prim: "sum", Class: TallReduce, DType: I64, Elements: float64(scores.Size()), Bytes: 8 * units.Bytes(scores.Size())})
+}
+
+// RowMap makes the map of a fused permutation from one of booleans, [rows, experts]: two
+// kernels count rows by expert, a third sorts each row's experts (Transformer Engine
+// common/triton/permutation.py, make_row_id_map).
+func (t *Tape) RowMap(rows, experts int64) {
+	t.Tiny("row_map", 2)
+	levels := int64(bits.Len64(uint64(experts - 1)))
+	t.emit(Op{Prim: "row_map", Class: RowSort, DType: F32, Elements: float64(rows<<levels) * float64(levels*(levels+1)/2), Bytes: units.Bytes(rows*experts) * 9})
+}
+
+// ChunkMap makes the map by which chunks of rows change places (make_chunk_sort_map of
+// the same file).
+func (t *Tape) ChunkMap(rows int64) {
+	t.emit(Op{Prim: "chunk_map", Class: RowProgram, DType: F32, Elements: float64(rows), Bytes: units.Bytes(rows) * 4})
+}
+
+// copied emits a copy as large as x.
+func (t *Tape) copied(x *Tensor) {
+	t.emit(Op{Prim: "clone", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
+}
+
+// cast emits a conversion to a map of booleans.
+func (t *Tape) cast(m, x *Tensor) {
+	t.emit(Op{Prim: "to", Class: Unrolled, DType: Bool, Elements: float64(m.Size()), Bytes: m.bytes() + x.bytes()})
+}
