@@ -121,7 +121,7 @@ func (s *simulation) fill(r *Result) {
 			addExposed(r.Exposed, sec, n)
 		}
 	}
-	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(max(sim.Slowed, 0)), // a difference of sums
+	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(sim.Slowed),
 		Exposed: units.Seconds(sim.Exposed + sim.Inline)}
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.

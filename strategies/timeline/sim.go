@@ -118,15 +118,16 @@ func (s *Sim) compute(busy, loaded float64) {
 	if busy <= 0 {
 		return
 	}
-	begin, left, ratio := s.Now, busy, max(loaded/busy, 1)
+	left, ratio := busy, max(loaded/busy, 1)
 	for left > resolution {
 		slow := 1.0
 		if s.communicates() {
 			slow = ratio
 		}
-		left -= s.advance(left*slow, true) / slow
+		t := s.advance(left*slow, true)
+		left -= t / slow
+		s.Slowed += t - t/slow
 	}
-	s.Slowed += s.Now - begin - busy
 }
 
 // pass lets time go by until t with the compute stream idle.
