@@ -196,6 +196,8 @@ type Overlap struct {
 	CP          bool        `yaml:"cp"`                     // context-parallel ring steps hide behind attention
 	SyncEvery   bool        `yaml:"sync_every_micro_batch"` // gradients are reduced after every micro batch
 	Bucket      units.Bytes `yaml:"bucket"`                 // default bucket of the gradient reduction
+	Values      int64       `yaml:"bucket_values"`          // the same in gradients, of the first stage; later stages have one bucket each
+	RankValues  int64       `yaml:"bucket_rank_values"`     // at least as many for each data rank
 }
 
 // DType is a tape.DType that reads its name from YAML; unset means "not there".

@@ -66,9 +66,17 @@ func (s *step) optimizerStep() {
 		}
 	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
-		t := float64(s.p.comm(collective.AllGather, dpGroup, units.Bytes(dense)*prec.Gather.Size()) + s.p.comm(collective.AllGather, expertDPGroup, units.Bytes(expert)*prec.Gather.Size()))
-		if s.job.Recipe.Overlap.ParamGather { // hides behind the next forward pass, but for its first part
-			t = max(t-0.9*s.forward/float64(s.job.Train.GradAccumulation), 0.05*t)
+		t, first := 0.0, 0.0
+		for k, n := range [2]int64{dense, expert} {
+			q := &s.ddp.queues[k]
+			g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*prec.Gather.Size()))
+			t, first = t+g, first+g*q.firstShare()
+		}
+		if s.job.Recipe.Overlap.ParamGather { // bucket by bucket beside the next forward pass, which waits for the first one
+			if s.chunk.embedding == nil { // later stages wait for their first input meanwhile
+				first = 0
+			}
+			t = max(t-s.forward/float64(s.job.Train.GradAccumulation), first)
 		}
 		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
 		s.sim.Wait(task)

@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"math"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -351,10 +353,30 @@ func (b *buckets) skip(j, n int) {
 }
 
 func (s *step) defaultBucket() (limit, first units.Bytes) {
+	if v := s.job.Recipe.Overlap.Values; v > 0 {
+		if s.chunk.embedding == nil {
+			return math.MaxInt64, math.MaxInt64
+		}
+		limit = units.Bytes(max(v, s.job.Recipe.Overlap.RankValues*s.job.Plan.DP)) * s.job.Precision.Reduce.Size()
+		return limit, limit
+	}
 	if r := s.job.Recipe.Overlap.Bucket; r > 0 {
 		return r, r
 	}
 	return dataparallel.DefaultBucket, dataparallel.FirstBucket
+}
+
+// firstShare is the share of a queue's parameters that the first layers of the next
+// forward pass belong to: gradients are complete in the opposite order.
+func (q *queue) firstShare() float64 {
+	if len(q.sizes) == 0 {
+		return 1
+	}
+	var sum units.Bytes
+	for _, b := range q.sizes {
+		sum += b
+	}
+	return float64(q.sizes[len(q.sizes)-1]) / float64(max(sum, 1))
 }
 
 // beforeForward starts a micro batch: buckets are empty, buffers are broadcast.
