@@ -28,8 +28,8 @@ func TestMegatronBuckets(t *testing.T) {
 		values units.Bytes
 	}{{8, 40e6}, {64, 64e6}, {512, 512e6}} {
 		got, calls := at(x.gpus)
-		require.GreaterOrEqual(t, got, 2*x.values, x.gpus)
-		require.Less(t, got, 2*(x.values+embedding), x.gpus)
+		require.GreaterOrEqual(t, got, 4*x.values, x.gpus)
+		require.Less(t, got, 4*(x.values+embedding), x.gpus)
 		require.InDelta(t, 6.74e9/float64(x.values), float64(calls), 0.6*6.74e9/float64(x.values), x.gpus)
 	}
 }
