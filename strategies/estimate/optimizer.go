@@ -65,6 +65,9 @@ func (s *step) optimizerStep() {
 			s.sim.Run(&seg)
 		}
 	}
+	if s.listed != nil {
+		s.listed.finish()
+	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
 		t := float64(s.p.comm(collective.AllGather, dpGroup, units.Bytes(dense)*prec.Gather.Size()) + s.p.comm(collective.AllGather, expertDPGroup, units.Bytes(expert)*prec.Gather.Size()))
 		if s.job.Recipe.Overlap.ParamGather { // hides behind the next forward pass, but for its first part

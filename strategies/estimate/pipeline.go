@@ -347,9 +347,9 @@ func (r *pipelineRun) ends(rank int) {
 	whole := r.s.layout.ranks[rank]
 	st.begin(p, whole, sim)
 	r.reduce[rank] = 0
-	if st.ddp != nil || st.shards != nil {
-		if st.shards != nil {
-			st.shards.forward()
+	if st.ddp != nil || st.shards != nil || st.listed != nil {
+		if st.shards != nil || st.listed != nil {
+			st.forwardPass(0)
 		}
 		t := sim.Now
 		st.backwardPass(p.job.Train.GradAccumulation-1, true)
