@@ -235,6 +235,9 @@ func (b *buckets) begin(s *step) {
 	plan, r := &s.job.Plan, s.job.Recipe
 	if plan.DataParallel != strategies.DDP {
 		b.op = collective.ReduceScatter
+		if r.Structure.ReduceToOwners && s.job.Precision.Gradients.Size() == 2 {
+			b.op = collective.Reduce
+		}
 	}
 	b.copies = !r.Structure.MainGradients
 	if s.chunk.reduced.at == nil {

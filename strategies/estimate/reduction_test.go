@@ -39,3 +39,18 @@ func TestTiedEnds(t *testing.T) {
 		require.InDelta(t, want, more, 0.02*want, "%s, %s", c.recipe, c.plan)
 	}
 }
+
+// TestReduceToOwners: DeepSpeed's ZeRO reduces 16-bit gradients to their owners, one after
+// the other, of which each moves all its bytes over every link; a reduce-scatter over two
+// nodes would move half of them.
+func TestReduceToOwners(t *testing.T) {
+	r := predicted(t, `{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 8, num_attention_heads: 32, intermediate_size: 16384, gated_mlp: false, vocab_size: 51200},
+		hardware: a100-80g-sxm, gpus: 16, runtime: {recipe: megatron-deepspeed}, plan: {tp: 8, pp: 1, data_parallel: zero1}, train: {sequence_length: 2048, precision: fp16}}`)
+	f, err := collective.FabricOf(r.Job.Hardware.GPU, r.Job.Hardware.Node, r.Job.Hardware.Network, r.Job.Hardware.Software)
+	require.NoError(t, err)
+	const layers = 8 * 12 * 4096 * 4096 / 8 // parameters of a rank, without its part of the vocabulary
+	g := f.Group(2, 8)
+	gather := f.Time(collective.AllGather, 2*layers, g)
+	require.Greater(t, float64(r.Exposed["dp"]), float64(f.Time(collective.Reduce, 2*layers, g)))
+	require.Greater(t, float64(f.Time(collective.Reduce, 2*layers, g)), 1.8*float64(gather))
+}
