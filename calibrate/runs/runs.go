@@ -183,66 +183,6 @@ func started(n *yaml.Node, framework string) *yaml.Node {
 	return &out
 }
 
-// scripts are the switches of the scripts that started a source's runs, by what the source
-// starts with. They count where a run only assumes them.
-var scripts = map[string]map[string]string{
-	// sail-sg/zero-bubble-pipeline-parallelism, examples/pretrain_zero_bubble.sh: --untie-embeddings-and-output-weights
-	"arXiv:2401.10241 ": {"tie_word_embeddings": "false"},
-}
-
-// switched is a section with what the script of its source says in the place of what was
-// only assumed.
-func switched(n *yaml.Node, source string, assumed []string) *yaml.Node {
-	out := *n
-	for name, switches := range scripts {
-		if n.Kind != yaml.MappingNode || !strings.HasPrefix(source, name) {
-			continue
-		}
-		out.Content = slices.Clone(n.Content)
-		for i := 0; i+1 < len(out.Content); i += 2 {
-			key := out.Content[i].Value
-			if value, ok := switches[key]; ok && slices.Contains(assumed, key) {
-				v := *out.Content[i+1]
-				v.Value = value
-				out.Content[i+1] = &v
-			}
-		}
-	}
-	return &out
-}
-
-// machines are the catalog's names of the machines that runs were measured on, by what
-// their source starts with.
-var machines = map[string]string{"bigscience-workshop/bigscience ": "jean-zay-a100"}
-
-// machineOf is the machine of a run whose source names it, "" for others.
-func machineOf(source string) string {
-	for name, machine := range machines {
-		if strings.HasPrefix(source, name) {
-			return machine
-		}
-	}
-	return ""
-}
-
-// placed is a job on the machine that its source names, where it names that machine's GPU.
-func placed(job yaml.Node, machine string) (yaml.Node, error) {
-	p, err := hardware.Load(machine)
-	if err != nil {
-		return job, err
-	}
-	out := job
-	out.Content = slices.Clone(job.Content)
-	for i := 0; i+1 < len(out.Content); i += 2 {
-		if out.Content[i].Value == "hardware" && out.Content[i+1].Value == p.Inherits {
-			n := *out.Content[i+1]
-			n.Value = machine
-			out.Content[i+1] = &n
-		}
-	}
-	return out, nil
-}
-
 // decodeRun reads one entry. Complaints about its own keys are returned; those
 // about its job are the run's Err.
 func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
@@ -257,7 +197,7 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	release := releaseOf(r.Framework, r.Source)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if key := n.Content[i].Value; r.Job[key] != nil {
-			section := switched(stated(key, n.Content[i+1], r.Assumed), r.Source, r.Assumed)
+			section := stated(key, n.Content[i+1], r.Assumed)
 			if key == "runtime" {
 				section = started(section, r.Framework)
 				if release != "" {
@@ -270,12 +210,6 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
 	if run.Group == "" {
 		run.Group = "ungrouped"
-	}
-	if machine := machineOf(r.Source); machine != "" {
-		var err error
-		if job, err = placed(job, machine); err != nil {
-			return Run{}, diag.List{doc.Errorf(n, "source: %v", err)}
-		}
 	}
 	run.doc, run.job = doc, job
 	run.decide()

@@ -62,42 +62,6 @@ func TestStartedBy(t *testing.T) {
 	}
 }
 
-// TestFactsOfSources: a run is on the machine that its source names, where it names that
-// machine's GPU, and the script of its source counts for what it only assumes.
-func TestFactsOfSources(t *testing.T) {
-	const text = `
-  - id: a
-    model: {model_type: decoder, hidden_size: 1024, num_hidden_layers: 4, num_attention_heads: 16, intermediate_size: 4096, gated_mlp: false, vocab_size: 1024, tie_word_embeddings: true}
-    hardware: %s
-    gpus: 16
-    network: {bandwidth_per_gpu: 50 Gbit/s}
-    runtime: {recipe: megatron-deepspeed}
-    plan: {tp: 8, pp: 2}
-    train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 4}
-    source: "%s"
-    assumed: [%s]
-    measured: {step_time: 1 s}`
-	for _, c := range []struct{ gpu, source, assumed, machine, transport string }{
-		{"a100-80g-sxm", "bigscience-workshop/bigscience train", "", "jean-zay-a100", "omnipath"},
-		{"a100-40g-sxm", "bigscience-workshop/bigscience train", "", "a100-40g-sxm", "infiniband"},
-		{"a100-80g-sxm", "another/bigscience", "", "a100-80g-sxm", "infiniband"},
-	} {
-		list, err := decode(file(fmt.Sprintf(text, c.gpu, c.source, c.assumed)))
-		require.NoError(t, err)
-		require.NoError(t, list[0].Err)
-		h := list[0].Job.Hardware
-		require.Equal(t, c.machine, h.Name)
-		require.Equal(t, c.transport, h.Network.Transport.Value)
-		require.InDelta(t, 6.25e9, float64(h.Network.NICBandwidth.Value), 1, "the network is the run's")
-	}
-	for assumed, tied := range map[string]bool{"tie_word_embeddings": false, "": true, "vocab_size": true} {
-		list, err := decode(file(fmt.Sprintf(text, "a100-80g-sxm", "arXiv:2401.10241 Table 3", assumed)))
-		require.NoError(t, err)
-		require.NoError(t, list[0].Err)
-		require.Equal(t, tied, list[0].Job.Model.Tied, "assumed: %s", assumed)
-	}
-}
-
 func TestDecodeErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"format":         {"perfplan: job/v1\nruns: []", `"job/v1" is not a file of measured runs`},
