@@ -96,6 +96,7 @@ type Structure struct {
 	ScaleGradients string  `yaml:"scale_gradients"`  // and divided by the replicas in a pass of their own: all, or experts alone
 	DummyGradients bool    `yaml:"dummy_gradients"`  // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
 	ListGather     bool    `yaml:"list_gather"`      // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
+	ReduceToOwners bool    `yaml:"reduce_to_owners"` // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
 	PostValidation bool    `yaml:"post_validation"`  // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
 	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
 	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)

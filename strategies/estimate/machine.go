@@ -25,10 +25,11 @@ const (
 	ppGroup      // neighbours in the pipeline
 	expertDPGroup
 	expertShardGroup
+	embeddingGroup // the first and the last stage of a pipeline
 	numGroups
 )
 
-var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard"}
+var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard", "embedding"}
 
 func (g group) String() string { return groupNames[g] }
 

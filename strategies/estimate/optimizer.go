@@ -65,6 +65,9 @@ func (s *step) optimizerStep() {
 			s.sim.Run(&seg)
 		}
 	}
+	if s.listed != nil {
+		s.listed.finish()
+	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
 		t, first := 0.0, 0.0
 		for k, n := range [2]int64{dense, expert} {

@@ -347,9 +347,9 @@ func (r *pipelineRun) ends(rank int) {
 	whole := r.s.layout.ranks[rank]
 	st.begin(p, whole, sim)
 	r.reduce[rank] = 0
-	if st.ddp != nil || st.shards != nil {
-		if st.shards != nil {
-			st.shards.forward()
+	if st.ddp != nil || st.shards != nil || st.listed != nil {
+		if st.shards != nil || st.listed != nil {
+			st.forwardPass(0)
 		}
 		t := sim.Now
 		st.backwardPass(p.job.Train.GradAccumulation-1, true)
@@ -373,9 +373,32 @@ func (r *pipelineRun) ends(rank int) {
 	}
 	t := sim.Now
 	st.optimizerStep()
+	r.reduce[rank] += float64(r.tied(whole))
 	r.reduce[rank] *= float64(p.lag(rank).link)
 	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
+}
+
+// tied is the time in which the ranks of embedding and head, where these share a weight
+// but no rank, add up its gradients (Megatron-LM: allreduce_embedding_grads; DeepSpeed:
+// allreduce_tied_weight_gradients).
+func (r *pipelineRun) tied(c *chunk) units.Seconds {
+	p := r.s.p
+	j := p.job
+	var u *unit
+	switch {
+	case !j.Model.Tied || j.Recipe.Structure.TorchPipeline || (c.embedding == nil) == (c.head == nil):
+		return 0
+	case c.head != nil:
+		u = c.head
+	default:
+		u = c.embedding
+	}
+	var table int64
+	for i := range u.Params {
+		table = max(table, u.Params[i].Local)
+	}
+	return p.comm(collective.AllReduce, embeddingGroup, units.Bytes(table)*j.Precision.Gradients.Size())
 }
 
 // merge is how PyTorch's schedules join the outputs of all micro batches on the rank

@@ -109,6 +109,7 @@ func (p *pricer) placeGroups() {
 		g[shardGroup], g[replicaGroup] = p.fabric.Group(shard, inner), p.fabric.Group(dp/shard, inner*shard)
 	}
 	g[ppGroup] = p.fabric.Group(min(l.PP, 2), at.PP)
+	g[embeddingGroup] = p.fabric.Group(min(l.PP, 2), at.PP*(l.PP-1))
 	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
 	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
 		g[expertDPGroup], g[expertShardGroup] = g[dpGroup], g[shardGroup]

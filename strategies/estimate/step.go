@@ -6,7 +6,6 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -31,9 +30,11 @@ type step struct {
 
 	ddp    *buckets // of replicated parameters
 	shards *shards  // of sharded ones
+	listed *listed  // of those that are gathered one by one
 	own    struct {
 		ddp    buckets
 		shards shards
+		listed listed
 	}
 	batches, layers steady
 }
@@ -41,9 +42,12 @@ type step struct {
 // begin readies the step for a chunk, keeping its memory.
 func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
-	s.forward, s.backward, s.optimizer, s.ddp, s.shards = 0, 0, 0, nil, nil
+	s.forward, s.backward, s.optimizer, s.ddp, s.shards, s.listed = 0, 0, 0, nil, nil, nil
 	switch kind := p.job.Plan.DataParallel; {
 	case p.groups[dpGroup].Ranks <= 1:
+	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:
+		s.listed = &s.own.listed
+		s.listed.begin(s)
 	case kind.ShardsParameters():
 		s.shards = &s.own.shards
 		s.shards.begin(s)
@@ -93,6 +97,10 @@ func (s *step) label(unit, pass string) {
 
 // forwardPass runs one micro batch forward.
 func (s *step) forwardPass(i int64) {
+	if s.listed != nil {
+		s.listed.forward()
+		return
+	}
 	if s.shards != nil {
 		s.shards.forward()
 		return
@@ -120,6 +128,10 @@ func (s *step) runAll(sec *section) {
 // backwardPass runs one micro batch backward, with reductions when sync is set.
 func (s *step) backwardPass(i int64, sync bool) {
 	first := i == 0
+	if s.listed != nil {
+		s.listed.backward()
+		return
+	}
 	if s.shards != nil {
 		s.shards.backward(first, sync)
 		return
@@ -225,6 +237,9 @@ func (b *buckets) begin(s *step) {
 	plan, r := &s.job.Plan, s.job.Recipe
 	if plan.DataParallel != strategies.DDP {
 		b.op = collective.ReduceScatter
+		if r.Structure.ReduceToOwners && s.job.Precision.Gradients.Size() == 2 {
+			b.op = collective.Reduce
+		}
 	}
 	b.copies = !r.Structure.MainGradients
 	if s.chunk.reduced.at == nil {
@@ -461,18 +476,15 @@ type shards struct {
 	params []int64 // by unit, dense
 	expert []int64 // by unit, of experts
 	reduce timeline.Task
-	busy   bool    // reduce is in flight
-	copies bool    // FSDP2 copies in and out of flat buffers
-	flat   bool    // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
-	lists  []lists // by unit, where parameters are gathered one by one
-	twice  bool    // for recomputation and again for the gradients
+	busy   bool // reduce is in flight
+	copies bool // FSDP2 copies in and out of flat buffers
+	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
-	h.lists = h.lists[:0]
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
 	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
@@ -485,9 +497,6 @@ func (h *shards) begin(s *step) {
 			default:
 				h.params[i] += p.Local
 			}
-		}
-		if s.job.Recipe.Structure.ListGather && s.job.Plan.DataParallel == strategies.ZeRO3 {
-			h.lists = append(h.lists, listsOf(u.Params))
 		}
 	}
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
@@ -510,8 +519,7 @@ func (h *shards) launchGather(i int, ready float64) {
 	s := h.s
 	n := float64(s.p.groups[shardGroup].Ranks)
 	e := units.Bytes(h.expert[i]) * s.job.Precision.Gather.Size()
-	t, ready := h.gathers(i, ready)
-	t += s.p.comm(collective.AllGather, expertShardGroup, e)
+	t := s.p.comm(collective.AllGather, shardGroup, h.gatherBytes(i)) + s.p.comm(collective.AllGather, expertShardGroup, e)
 	w := s.job.Precision.Weights.Size()
 	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	if w != s.job.Precision.Gather.Size() {
@@ -551,7 +559,6 @@ func (h *shards) hooks(backward bool) {
 
 func (h *shards) forward() {
 	s := h.s
-	h.twice = false
 	last := len(s.list) - 1
 	h.hooks(false)
 	h.launchGather(0, s.sim.Issued())
@@ -572,12 +579,7 @@ func (h *shards) forward() {
 		h.open(i)
 		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
-		if len(h.lists) > 0 { // the host waits before it may go on
-			if i < last {
-				h.launchGather(i+1, s.sim.Issued())
-			}
-			s.runAll(&u.forward)
-		} else if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
+		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
 			host := s.sim.Host
 			s.sim.Host += float64(u.forward.whole.Host)
 			h.hooks(false)
@@ -612,7 +614,6 @@ func (h *shards) reshards(i int) bool {
 func (h *shards) backward(first, sync bool) {
 	s := h.s
 	last := len(s.list) - 1
-	h.twice = s.job.Train.Recompute == ops.FullRecompute
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
 	h.hooks(true)
 	if root {
@@ -700,7 +701,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 		s.sim.Run(&seg)
 	}
 	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
-	t := h.scatters(i) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
+	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
 	if h.flat {
 		t += h.prepare(u, grad, full)
 	}

@@ -1,0 +1,359 @@
+package estimate
+
+import (
+	"math"
+	"strings"
+
+	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// Defaults of DeepSpeed's ZeRO-3 in 2021, in parameters
+// (deepspeed/runtime/zero/constants.py: stage3_param_persistence_threshold,
+// stage3_prefetch_bucket_size, stage3_max_live_parameters, stage3_max_reuse_distance,
+// reduce_bucket_size).
+const (
+	persistent   = 100_000       // every rank keeps those below it
+	prefetched   = 50_000_000    // are asked for ahead, at least
+	live         = 1_000_000_000 // from here on none are asked for ahead
+	reused       = 1_000_000_000 // what is used again after fewer stays
+	reduceBucket = 500_000_000   // gradients of more are not reduced together
+)
+
+// listed gathers the parameters of ZeRO-3 as DeepSpeed did until January 2022
+// (deepspeed/runtime/zero/stage3.py, PartitionedParameterCoordinator): each by itself
+// when the module that uses it begins, and while it runs that of the next module. Before
+// a gather, and before a module whose parameters were on their way, the host waits for
+// all that the device does.
+type listed struct {
+	s       *step
+	uses    []use // of one micro batch: modules in the order they run
+	turn    int   // the first of the backward pass
+	weights []weight
+	live    int64 // gathered parameters, or on their way
+	flying  []int // of weights
+	tasks   []timeline.Task
+	pending []int64 // gradients not yet reduced
+	small   int     // parameters that every rank keeps
+}
+
+// use is a module that runs.
+type use struct {
+	sec      *section
+	from, to int   // launches
+	weights  []int // gathered for it, of listed.weights
+	name     string
+	grads    bool // it makes the gradients of its weights
+	first    bool // of its unit in this pass
+}
+
+// weight is a parameter that is gathered.
+type weight struct {
+	size     int64 // elements
+	group    group
+	here, on bool // gathered, on its way
+}
+
+func (l *listed) begin(s *step) {
+	*l = listed{s: s, uses: l.uses[:0], weights: l.weights[:0], flying: l.flying[:0], tasks: l.tasks[:0], pending: l.pending[:0]}
+	at := make([]map[int]int, len(s.list)) // by unit and parameter: the weight
+	tied := -1
+	for i, u := range s.list {
+		at[i] = map[int]int{}
+		for k, p := range u.Params {
+			g := shardGroup
+			if p.Split == model.ExpertSplit {
+				g = expertShardGroup
+			}
+			switch {
+			case p.TiedCopy && tied >= 0:
+				at[i][k] = tied
+				continue
+			case p.Local < persistent:
+				l.small++
+				continue
+			}
+			at[i][k] = len(l.weights)
+			if u == s.chunk.embedding && k == 0 {
+				tied = len(l.weights)
+			}
+			l.weights = append(l.weights, weight{size: p.Local, group: g})
+		}
+	}
+	for i, u := range s.list {
+		l.modules(&u.forward, u, at[i])
+	}
+	l.turn = len(l.uses)
+	for i := len(s.list) - 1; i >= 0; i-- {
+		l.modules(&s.list[i].backward, s.list[i], at[i])
+	}
+}
+
+// modules appends those of a section: each linear layer with what runs until the next,
+// and in the first of a pass what else the unit has.
+func (l *listed) modules(sec *section, u *unit, at map[int]int) {
+	first := len(l.uses)
+	half := false // of the two GEMMs of a linear layer's backward, one has run
+	for i := range sec.ops {
+		o := &sec.ops[i]
+		n := int64(0)
+		switch {
+		case o.Class != tape.GEMM || !strings.HasPrefix(o.Prim, "linear"):
+			continue
+		case o.Phase != tape.Backward:
+			n = o.N * o.K
+		case half:
+			half = false
+			continue
+		default:
+			n, half = o.N*o.K, true
+			if o.Layout == tape.LayoutWgrad {
+				n = o.M * o.N
+			}
+		}
+		l.uses = append(l.uses, use{sec: sec, from: i, weights: l.match(l.uses[first:], u, at, n, o.Phase), name: u.Name, grads: o.Phase == tape.Backward})
+	}
+	if len(l.uses) == first { // no linear layer
+		l.uses = append(l.uses, use{sec: sec, name: u.Name, grads: sec == &u.backward})
+	}
+	all := l.uses[first:]
+	all[0].from = 0
+	for i := range all {
+		all[i].to = len(sec.launches)
+		if i+1 < len(all) {
+			all[i].to = all[i+1].from
+		}
+	}
+	l.rest(all, u, at)
+}
+
+// match finds the parameter with n elements that no module of the same pass has yet.
+func (l *listed) match(before []use, u *unit, at map[int]int, n int64, phase tape.Phase) []int {
+	taken := func(w int) bool {
+		for _, b := range before {
+			if b.grads == (phase == tape.Backward) && len(b.weights) > 0 && b.weights[0] == w {
+				return true
+			}
+		}
+		return false
+	}
+	for k := range u.Params {
+		if phase == tape.Backward {
+			k = len(u.Params) - 1 - k
+		}
+		if w, ok := at[k]; ok && u.Params[k].Local == n && !taken(w) {
+			return []int{w}
+		}
+	}
+	return nil
+}
+
+// rest gives the weights of a unit that no linear layer uses to the first module of
+// each pass, which it marks.
+func (l *listed) rest(all []use, u *unit, at map[int]int) {
+	for i := range all {
+		if i > 0 && all[i].grads == all[i-1].grads {
+			continue
+		}
+		all[i].first = true
+		for k := range u.Params {
+			w, ok := at[k]
+			for _, m := range all {
+				for _, x := range m.weights {
+					ok = ok && (x != w || m.grads != all[i].grads)
+				}
+			}
+			if ok {
+				all[i].weights = append(all[i].weights, w)
+			}
+		}
+	}
+}
+
+func (l *listed) forward() { l.run(0, l.turn) }
+
+func (l *listed) backward() {
+	l.run(l.turn, len(l.uses))
+	l.reduce()
+	l.settle()
+	for i := range l.weights {
+		l.weights[i].here = false
+	}
+	l.live = 0
+}
+
+// run runs modules of the step's order.
+func (l *listed) run(from, to int) {
+	s := l.s
+	for k := from; k < to; k++ {
+		u := &l.uses[k]
+		if u.first {
+			s.sim.Host += float64(s.p.host.FSDPUnit * s.p.speed) // hooks
+		}
+		l.fetch(u)
+		l.ahead(k)
+		s.label(u.name, [2]string{" forward", " backward"}[min(k/max(l.turn, 1), 1)])
+		seg := timeline.Compress(u.sec.launches[u.from:u.to], s.p.law.latency)
+		s.sim.Run(&seg)
+		if u.grads {
+			l.add(u)
+		}
+		for _, w := range u.weights {
+			if l.distance(k, w) >= reused {
+				l.weights[w].here = false
+				l.live -= l.weights[w].size
+			}
+		}
+	}
+}
+
+// fetch has the parameters of a module gathered and waits for them.
+func (l *listed) fetch(u *use) {
+	wait := false
+	for _, i := range u.weights {
+		w := &l.weights[i]
+		if !w.here && !w.on {
+			l.gather(i)
+		}
+		wait = wait || w.on
+	}
+	if wait {
+		l.settle()
+	}
+}
+
+// ahead asks for parameters of what comes next, unless some are on their way or many
+// are there.
+func (l *listed) ahead(k int) {
+	if len(l.flying) > 0 || l.live >= live {
+		return
+	}
+	total := int64(0)
+	for _, u := range l.uses[k:] {
+		for _, i := range u.weights {
+			if w := &l.weights[i]; !w.here && !w.on {
+				l.gather(i)
+				if total += w.size; total >= prefetched {
+					return
+				}
+			}
+		}
+	}
+}
+
+// distance is how many parameters modules use between module k and the next use of
+// weight w.
+func (l *listed) distance(k, w int) int64 {
+	n := int64(0)
+	for _, u := range l.uses[k+1:] {
+		for _, i := range u.weights {
+			if i == w {
+				return n
+			}
+			if n += l.weights[i].size; n >= reused {
+				return n
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// gather queues the all-gather of a weight. The host fills a buffer with zeros, waits for
+// all that the device does and cuts the buffer into a view for each rank; behind the
+// collective it queues a copy of each rank's part (partition_parameters.py,
+// _allgather_param; ProcessGroupNCCL::allgather).
+func (l *listed) gather(i int) {
+	s, w := l.s, &l.weights[i]
+	b := units.Bytes(w.size) * s.job.Precision.Gather.Size()
+	l.wait()
+	fill := s.p.kernelOf(tape.Op{Prim: "zero_fill", Class: tape.Fill, Count: 1, Elements: float64(w.size), Bytes: b})
+	fill.Sync = true
+	s.sim.Run(&fill)
+	views, copies, device := l.list(w.group, b, 1)
+	s.sim.Host += float64(views)
+	t := s.p.comm(collective.AllGather, w.group, b) + device
+	l.tasks = append(l.tasks, s.sim.Launch(dpStream, "all-gather", float64(t), s.sim.Issued(), s.p.slow(collective.AllGather)))
+	s.sim.Host += float64(s.p.issue + copies)
+	w.on = true
+	l.flying = append(l.flying, i)
+	l.live += w.size
+}
+
+// list is what a list of one tensor per rank costs: the host makes each by some views in
+// Python, the process group one more in C++ and a copy, and the device copies all.
+func (l *listed) list(g group, b units.Bytes, python units.Seconds) (views, copies, device units.Seconds) {
+	p := l.s.p
+	n := p.groups[g].Ranks
+	prim := p.host.Primitives
+	each := units.Seconds(n) * p.speed
+	device = p.run(&tape.Op{Prim: "list_copy", Class: tape.Memcpy, Count: int32(n), Elements: float64(b) / float64(n), Bytes: 2 * b / units.Bytes(n)}, true)
+	return each * python * prim["list_view"], each * (p.host.ViewBack + prim["list_copy"]), device
+}
+
+// wait lets the host wait for all that the device does.
+func (l *listed) wait() {
+	for _, t := range l.tasks {
+		l.s.sim.Wait(t)
+	}
+	l.tasks = l.tasks[:0]
+	l.s.sim.WaitHost()
+}
+
+// settle is the same where parameters are on their way.
+func (l *listed) settle() {
+	l.wait()
+	for _, i := range l.flying {
+		l.weights[i].on, l.weights[i].here = false, true
+	}
+	l.flying = l.flying[:0]
+}
+
+// add puts the gradients of a module into the bucket, after what is in it was reduced if
+// they do not fit.
+func (l *listed) add(u *use) {
+	for _, i := range u.weights {
+		n, have := l.weights[i].size, int64(0)
+		for _, p := range l.pending {
+			have += p
+		}
+		if have > 0 && have+n > reduceBucket {
+			l.reduce()
+		}
+		l.pending = append(l.pending, n)
+	}
+}
+
+// reduce reduces the gradients of the bucket: all of them joined, divided, summed over
+// the ranks and copied back, of which each rank keeps its part (stage3.py,
+// buffered_reduce_fallback).
+func (l *listed) reduce() {
+	s := l.s
+	n := int64(0)
+	for _, p := range l.pending {
+		n += p
+	}
+	if n == 0 {
+		return
+	}
+	b := units.Bytes(n) * s.job.Precision.Reduce.Size()
+	passes := s.p.run(&tape.Op{Prim: "reduce_passes", Class: tape.Vectorized, Count: 3, Elements: float64(n), Bytes: 2 * b}, true)
+	t := s.p.comm(collective.AllReduce, shardGroup, b) + passes
+	s.sim.Host += float64(s.p.issue)
+	l.tasks = append(l.tasks, s.sim.Launch(dpStream, "all-reduce", float64(t), s.sim.Issued(), s.p.slow(collective.AllReduce)))
+	l.pending = l.pending[:0]
+}
+
+// finish gathers after the optimizer what every rank keeps: all in one collective, from
+// which Python copies every parameter's part of every rank (partition_parameters.py,
+// _allgather_params).
+func (l *listed) finish() {
+	s := l.s
+	n := int32(l.small) * int32(s.p.groups[shardGroup].Ranks)
+	prim := s.p.host.Primitives
+	host := units.Seconds(n) * (3*prim["list_view"] + prim["list_copy"]) * s.p.speed
+	device := s.p.run(&tape.Op{Prim: "list_copy", Class: tape.Memcpy, Count: n, Elements: 16, Bytes: 64}, false)
+	s.sim.Run(&timeline.Segment{Host: host, Busy: device, Loaded: device, Lag: max(host, device) + s.p.law.latency})
+}
