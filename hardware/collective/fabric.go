@@ -132,6 +132,24 @@ func (f *Fabric) Release() Version {
 // NVLink domain where that spans nodes.
 func (f *Fabric) Island() int64 { return max(f.gpus(), f.domain()) }
 
+// NetworkRemedy says how to give what AssumedNetwork misses.
+const NetworkRemedy = "give network.nics and network.nic_bandwidth in the hardware file"
+
+// AssumedNetwork says what is taken of a network between nodes that nobody gave, "" where
+// there is nothing to say.
+func AssumedNetwork(h *hardware.Profile) string {
+	n := &h.Network
+	switch {
+	case n.NICBandwidth.Value <= 0:
+		return fmt.Sprintf("the network between nodes of %s is not known: %s into each node is assumed, which NCCL takes where it finds no path", h.Name, NoPath)
+	case n.NICs.Value <= 0:
+		return fmt.Sprintf("the network adapters of %s are not known: one of %s in each node is assumed", h.Name, n.NICBandwidth.Value)
+	case n.NICBandwidth.Kind == hardware.Assumed:
+		return fmt.Sprintf("the network of %s is assumed: %d adapters of %s in each node (%s)", h.Name, n.NICs.Value, n.NICBandwidth.Value, n.NICBandwidth.Source)
+	}
+	return ""
+}
+
 // Group is the group of so many ranks, each a stride of GPUs from the one
 // before, in a cluster where every GPU belongs to a group like it: tensor
 // parallelism has stride 1, data parallelism the ranks of one replica.

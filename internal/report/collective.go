@@ -39,6 +39,7 @@ func (c *Collective) page() *page {
 	if len(c.Calls) > 1 {
 		p.add(fields{{"Placement", c.placement()}, {"NCCL", c.NCCL.String()}})
 		p.section("By size", c.sizeGrid())
+		c.notes(p)
 		return p
 	}
 	x := &c.Calls[0]
@@ -54,7 +55,15 @@ func (c *Collective) page() *page {
 	if len(x.Cost.Alternatives) > 1 {
 		p.section("What NCCL chose from, by its own estimate", x.alternativeGrid())
 	}
+	c.notes(p)
 	return p
+}
+
+// notes says what is only assumed of the network that the group crosses.
+func (c *Collective) notes(p *page) {
+	if text := collective.AssumedNetwork(c.Machine); text != "" && c.Group.Nodes() > 1 {
+		p.section("Notes", bullets{{text, collective.NetworkRemedy}})
+	}
 }
 
 // sourceText explains what a cost rests on.

@@ -1,9 +1,6 @@
 package estimate
 
 import (
-	"fmt"
-
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -258,29 +255,11 @@ func (p *pricer) notes(r *Result) {
 		r.Notes = append(r.Notes, diag.Note{Code: "hardware.scaled", Text: "kernel times of " + j.Hardware.Name + " are scaled from measurements on a " + j.Hardware.Laws.GEMM.On.Name.Value,
 			Remedy: "run perfplan calibrate on the machine"})
 	}
-	if text := p.assumedNetwork(); text != "" {
+	if text := collective.AssumedNetwork(j.Hardware); text != "" && j.GPUs > p.fabric.Island() {
 		r.Notes = append(r.Notes, diag.Note{Code: "network.assumed", Text: text,
-			Remedy: "give network.nics and network.nic_bandwidth in the hardware file, or --set network.bandwidth_per_gpu=400Gbit/s"})
+			Remedy: collective.NetworkRemedy + ", or --set network.bandwidth_per_gpu=400Gbit/s"})
 	}
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
 	}
-}
-
-// assumedNetwork says what was taken of a network between nodes that nobody gave, ""
-// where there is nothing to say.
-func (p *pricer) assumedNetwork() string {
-	h := p.job.Hardware
-	n := &h.Network
-	switch {
-	case p.job.GPUs <= p.fabric.Island():
-		return ""
-	case n.NICBandwidth.Value <= 0:
-		return fmt.Sprintf("the network between nodes of %s is not known: %s into each node is assumed, which NCCL takes where it finds no path", h.Name, collective.NoPath)
-	case n.NICs.Value <= 0:
-		return fmt.Sprintf("the network adapters of %s are not known: one of %s in each node is assumed", h.Name, n.NICBandwidth.Value)
-	case n.NICBandwidth.Kind == hardware.Assumed:
-		return fmt.Sprintf("the network of %s is assumed: %d adapters of %s in each node (%s)", h.Name, n.NICs.Value, n.NICBandwidth.Value, n.NICBandwidth.Source)
-	}
-	return ""
 }
