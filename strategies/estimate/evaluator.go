@@ -122,9 +122,18 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	return out, nil
 }
 
-// simulate runs the step at falling clocks until its power fits the card.
+// simulate runs the step at falling clocks until its power fits the card. A straggler is
+// slower than healthy ranks are among themselves: the clock is theirs at most.
 func (e *Evaluator) simulate(m *priced, l *layout, o Options) {
 	p, s := &e.p, &e.sim
+	if p.lags != nil {
+		healthy := *p.job
+		healthy.Runtime.Stragglers = nil
+		var h Evaluator
+		if _, err := h.Score(&healthy, Limits{}); err == nil {
+			p.most, p.ratio, p.memory = h.p.ratio, h.p.ratio, h.p.memory
+		}
+	}
 	for {
 		m.clock(p)
 		s.run(p, l, o)

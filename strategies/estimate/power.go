@@ -72,12 +72,12 @@ func (p *pricer) throttle(s *simulation) bool {
 	// all wait for it.
 	worst := math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)
 	watts := (fixed + worst*drawn) / total
-	if limit <= 0 || p.rounds >= 6 || watts <= limit*1.002 && (p.ratio == 1 || watts >= limit*0.998) {
+	if limit <= 0 || p.rounds >= 6 || watts <= limit*1.002 && (p.ratio == p.most || watts >= limit*0.998) {
 		return false
 	}
 	p.rounds++
 	// Times change with the clock a little, so that the next round may correct this one.
-	p.ratio = p.clockAt(math.Max(limit*total-fixed, 0)/worst, dynamic, gemms, law.Exponent)
+	p.ratio = min(p.clockAt(math.Max(limit*total-fixed, 0)/worst, dynamic, gemms, law.Exponent), p.most)
 	p.memory = math.Pow(p.ratio, -law.MemoryExp)
 	return true
 }

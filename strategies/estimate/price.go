@@ -51,6 +51,7 @@ type pricer struct {
 	issue  units.Seconds // host cost of a collective of data parallelism
 	groups [numGroups]collective.Group
 	ratio  float64       // SM clock over its maximum
+	most   float64       // of ratio: a rank that waits for a straggler gains nothing by a higher one
 	rounds int           // of the search for it
 	memory float64       // time factor of memory-bound work at the current clock
 	pace   units.Seconds // time factor of kernels: the slowest of several ranks sets it
@@ -61,7 +62,7 @@ type pricer struct {
 
 // begin readies the pricer for a job on its machine.
 func (p *pricer) begin(j *strategies.Job) {
-	p.job, p.host, p.speed, p.ratio, p.rounds, p.memory, p.counts = j, &j.Recipe.Host, 1, 1, 0, 1, nil
+	p.job, p.host, p.speed, p.ratio, p.most, p.rounds, p.memory, p.counts = j, &j.Recipe.Host, 1, 1, 1, 0, 1, nil
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}

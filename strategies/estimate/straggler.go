@@ -73,8 +73,7 @@ type Waiters struct {
 }
 
 // waiting compares a result with that of the job without its stragglers. A healthy
-// rank works as long as before, so what the step takes more it waits (but for the
-// clock, which rises a little where waiting leaves power).
+// rank works as long as before, so what the step takes more it waits.
 func (r *Result) waiting() error {
 	slow := r.Job.Runtime.Stragglers
 	if len(slow) == 0 {

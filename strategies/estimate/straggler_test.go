@@ -133,3 +133,17 @@ func TestPartsOfLopsidedPipelines(t *testing.T) {
 		require.GreaterOrEqual(t, 1.001*float64(r.StepTime-p.Bubble-p.Contention-p.Exposed), 0.8*float64(busiest), "%s", job)
 	}
 }
+
+// TestStragglersNeverSpeedUp: a slow rank leaves the others power, which must not make a
+// pipeline faster than without it.
+func TestStragglersNeverSpeedUp(t *testing.T) {
+	for _, slowdown := range []float64{1.01, 1.05, 1.3, 3} {
+		for rank := 0; rank < 4; rank++ {
+			const job = "{model: llama2-13b, hardware: h200-sxm, gpus: 4, runtime: {recipe: megatron-core%s}, plan: {pp: 4}, train: {micro_batch: 2, grad_accumulation: 16}}"
+			healthy := predicted(t, fmt.Sprintf(job, ""))
+			slow := predicted(t, fmt.Sprintf(job, fmt.Sprintf(", stragglers: [{rank: %d, slowdown: %g}]", rank, slowdown)))
+			require.GreaterOrEqual(t, float64(slow.StepTime), float64(healthy.StepTime)*(1-1e-9), "rank %d, %g", rank, slowdown)
+			require.LessOrEqual(t, float64(slow.Clock), float64(healthy.Clock)*(1+1e-9))
+		}
+	}
+}
