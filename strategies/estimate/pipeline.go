@@ -151,7 +151,7 @@ func (x *path) run(p *pricer) {
 		x.gather[rank] += (f.gather + b.gather) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
 		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
-		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.seg.Busy + b.seg.Busy + f.gather + b.gather)))
+		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.busy + b.busy + f.gather + b.gather)))
 		if plan.Splits { // weight gradients apart from input gradients
 			w := b.weight * units.Seconds(float64(x.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
 			x.times.BW[stage] = min(w, x.times.B[stage])
@@ -189,6 +189,7 @@ func (l *layout) stage(plan *pipeline.Plan, rank, c int) *chunk {
 // passTime is one pass of a chunk.
 type passTime struct {
 	seg    timeline.Segment
+	busy   units.Seconds // of the device in kernels and gaps: seg.Busy without the waits for the host
 	weight units.Seconds // of a backward pass, in weight gradients
 	fewer  units.Seconds // that its GEMMs take longer when a transfer holds multiprocessors
 	comm   units.Seconds // in collectives that nothing hides
@@ -264,7 +265,8 @@ func (p *pricer) passes(c *chunk) (f, b passTime) {
 func (p *pricer) sum(c *chunk) (f, b passTime) {
 	list := c.list
 	for _, u := range list {
-		f.seg.Add(&u.forward.whole)
+		u.forward.addTo(&f.seg)
+		f.busy += u.forward.whole.Busy
 		f.fewer += u.forward.fewer
 		b.fewer += u.backward.fewer
 		f.comm += u.forward.exposed()
@@ -272,7 +274,8 @@ func (p *pricer) sum(c *chunk) (f, b passTime) {
 		b.weight += u.backward.weight
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		b.seg.Add(&list[i].backward.whole)
+		list[i].backward.addTo(&b.seg)
+		b.busy += list[i].backward.whole.Busy
 	}
 	if !p.job.Recipe.Structure.MainGradients && p.job.Train.GradAccumulation > 1 {
 		// All micro batches but the first add their gradients to those that are there.
@@ -282,6 +285,7 @@ func (p *pricer) sum(c *chunk) (f, b passTime) {
 			for _, g := range u.backward.grads {
 				add := p.add("accumulate", g.Bytes)
 				b.seg.Busy += add.Busy * share
+				b.busy += add.Busy * share
 				b.seg.Loaded += add.Loaded * share
 				b.seg.Host += add.Host * share
 			}

@@ -43,7 +43,9 @@ func (l lag) stretch(t *passTime) {
 	if l == (lag{1, 1}) {
 		return // and no rounding
 	}
-	t.seg.Busy = (t.seg.Busy-t.comm)*l.compute + t.comm*l.link
+	busy := (t.busy-t.comm)*l.compute + t.comm*l.link
+	t.seg.Busy += busy - t.busy
+	t.busy = busy
 	t.fewer *= l.compute
 	t.weight *= l.compute
 	t.comm *= l.link

@@ -122,6 +122,11 @@ func (buf *Buffer) compute(rank int, t, cost, beside float64) float64 {
 		t = to
 	}
 	t += left
-	buf.slowed[rank] += t - begin - cost
+	if d := t - begin - cost; d > resolution {
+		buf.slowed[rank] += d
+	}
 	return t
 }
+
+// resolution is the shortest time in seconds that counts: rounding leaves less.
+const resolution = 1e-13

@@ -20,6 +20,7 @@ type Segment struct {
 func (s *Segment) Add(o *Segment) {
 	if s.Sync { // the host waits in between: what follows starts from the end of s
 		more := max(o.Busy, o.Lag)
+		s.Host = max(s.Host, s.Lag)
 		s.Lag += more
 		s.Busy += more
 		s.Loaded += max(o.Loaded, o.Lag)

@@ -115,6 +115,29 @@ func TestAddIsConcatenation(t *testing.T) {
 	})
 }
 
+// TestAddWaits: where the host waits for the end of a segment, the sum of several
+// behaves as they do one by one.
+func TestAddWaits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s Sim
+		var sum Segment
+		for i := range rapid.IntRange(1, 4).Draw(t, "segments") {
+			seg := Compress(append(launches(t), Launch{Host: 1, Busy: 1, Loaded: 1}), 0.1)
+			seg.Sync = rapid.Bool().Draw(t, "sync")
+			s.Run(&seg)
+			if i == 0 {
+				sum = seg
+			} else {
+				sum.Add(&seg)
+			}
+		}
+		require.InDelta(t, s.Now, float64(max(sum.Busy, sum.Lag)), 1e-9)
+		if !sum.Sync {
+			require.InDelta(t, s.Host, float64(sum.Host), 1e-9)
+		}
+	})
+}
+
 // TestTimePasses: time never runs back, its parts are the whole, and no stream works
 // more than there is time.
 func TestTimePasses(t *testing.T) {
