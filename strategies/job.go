@@ -228,6 +228,11 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention
 	}
+	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
+		on := true
+		j.Runtime.FusedCrossEntropy = &on
+		note("runtime.fused_cross_entropy", on, "the framework's own")
+	}
 	if err := oneOf("runtime.attention", j.Runtime.Attention, attentions); err != nil {
 		return nil, err
 	}
@@ -455,7 +460,8 @@ func (j *Job) SyncsEveryMicroBatch() bool {
 		return *every
 	}
 	kind := j.Plan.DataParallel
-	return j.Recipe.Overlap.SyncEvery || kind == ZeRO2 || kind == ZeRO3
+	o := &j.Recipe.Overlap
+	return o.SyncEvery || o.SyncSharded && kind.ShardsParameters() || kind == ZeRO2 || kind == ZeRO3
 }
 
 // Tokens is the number of tokens of one step over all GPUs.

@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "h100-sxm", j.Hardware.Name)
 	require.Equal(t, int64(8), j.GPUs)
 	require.Equal(t, int64(1024), j.Train.SequenceLength, "no more than the model has positions")
-	require.Len(t, j.Defaulted, 5)
+	require.Len(t, j.Defaulted, 6)
 
 	j = mustDecode(t, "{model: llama2-7b, gpus: 32, plan: {tp: 4, pp: 2}}")
 	require.False(t, j.Open)

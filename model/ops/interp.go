@@ -124,6 +124,7 @@ func init() {
 		"count_rows": func(b *builder, a []value) []value { b.t.CountRows(a[0].t); return nil },
 		"row_map":    func(b *builder, a []value) []value { b.t.RowMap(a[0].t.Dim(0), b.Spec.MoE.Experts); return nil },
 		"tiny":       func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"preprocess": func(b *builder, a []value) []value { b.t.Tiny("preprocess", int(a[0].num)); return nil },
 		"wait":       func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
@@ -152,6 +153,9 @@ func init() {
 		"mask_rows":   func(b *builder, a []value) []value { return one(b.t.MaskRows(a[0].t, a[1].t)) },
 		"grouped": func(b *builder, a []value) []value {
 			return one(b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed))
+		},
+		"grouped_mlp": func(b *builder, a []value) []value {
+			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, b.Spec.MoE.Transposed))
 		},
 		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },

@@ -45,9 +45,13 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	return z
 }
 
-// experts is the program of the experts: its own one where a kernel exchanges the
-// rows inside an NVLink domain that spans nodes, if the recipe has it.
+// experts is the program of the experts: its own one where the host waits for no number
+// of rows, or where a kernel exchanges the rows inside an NVLink domain that spans
+// nodes, if the recipe has it.
 func (b *builder) experts() string {
+	if b.SyncFree {
+		return "experts_sync_free"
+	}
 	if s := b.Shard; s.EP > 1 && s.ExpertTP <= 1 && s.WideNVLink && b.recipe.Programs["experts_nvlink"] != nil {
 		return "experts_nvlink"
 	}

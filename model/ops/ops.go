@@ -41,6 +41,7 @@ type Config struct {
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
+	SyncFree    bool    // experts take the numbers of rows from the device
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 }
 

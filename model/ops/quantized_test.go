@@ -59,6 +59,61 @@ func TestQuantizedExperts(t *testing.T) {
 	require.Equal(t, permutations("bf16", true), permutations("mxfp8", true))
 }
 
+// TestSyncFreeExperts: kernels that take numbers of rows from the device multiply as
+// much as those that wait for the host, and leave neither activation nor casts of what
+// they make to others; what is kept is copied away and back.
+func TestSyncFreeExperts(t *testing.T) {
+	count := func(free bool) (prims map[string]int, waits int, flops units.FLOPs) {
+		c := config(t, "qwen3-30b-a3b", "megatron-core")
+		c.Precision, c.Shard.EP, c.Shard.WideNVLink, c.SyncFree = c.Recipe.Precision["mxfp8"], 8, true, free
+		prims = map[string]int{}
+		k := &Build(c).Kinds[0]
+		for _, s := range []*tape.Section{&k.Forward, &k.Backward} {
+			for i := range s.Ops {
+				o := &s.Ops[i]
+				prims[o.Prim]++
+				flops += o.FLOPs
+				if o.Sync {
+					waits++
+				}
+			}
+		}
+		return
+	}
+	separate, waits, flops := count(false)
+	require.Equal(t, 1, waits)
+	require.Equal(t, 4, separate["grouped_quantize"], "two inputs, two gradients")
+	require.Equal(t, 2, separate["glu"]+separate["glu_backward"])
+	fused, none, same := count(true)
+	require.Zero(t, none)
+	require.Zero(t, fused["glu"]+fused["glu_backward"]+fused["grouped_quantize"])
+	require.Equal(t, separate["quantize"]+2, fused["quantize"], "one kernel for the rows of all experts, one for their gradients")
+	require.Equal(t, 6, fused["stash"]+fused["unstash"])
+	require.Equal(t, 6, fused["grouped_mm"]+fused["grouped_glu"]+fused["grouped_mm_dgrad"]+fused["grouped_glu_dgrad"]+fused["grouped_mm_wgrad"])
+	require.Equal(t, flops, same)
+}
+
+// TestGroupedTraffic: quantized operands are read in 8 bits, results written in 16.
+func TestGroupedTraffic(t *testing.T) {
+	c := config(t, "qwen3-30b-a3b", "megatron-core")
+	c.Precision, c.Shard.EP = c.Recipe.Precision["mxfp8"], 8
+	rows, h, f, experts := c.MicroBatch*c.Sequence*8, int64(2048), int64(768), int64(16)
+	k := &Build(c).Kinds[0]
+	var bytes []units.Bytes
+	for _, s := range []*tape.Section{&k.Forward, &k.Backward} {
+		for i := range s.Ops {
+			if o := &s.Ops[i]; o.Class == tape.GroupedGEMM {
+				bytes = append(bytes, o.Bytes)
+			}
+		}
+	}
+	require.Equal(t, []units.Bytes{
+		units.Bytes(rows*h + experts*2*f*h + 2*rows*2*f), units.Bytes(rows*f + experts*f*h + 2*rows*h), // forward
+		units.Bytes(rows*h + experts*f*h + 2*rows*f), units.Bytes(rows*h + rows*f + 2*2*experts*f*h), // of the second; its 16-bit sum is read and written
+		units.Bytes(rows*2*f + experts*2*f*h + 2*rows*h), units.Bytes(rows*2*f + rows*h + 2*2*experts*2*f*h),
+	}, bytes)
+}
+
 // TestQuantizeTraffic: current scaling reads a tensor for its maximum before it reads it
 // for the cast.
 func TestQuantizeTraffic(t *testing.T) {

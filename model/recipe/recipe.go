@@ -51,7 +51,11 @@ type Older struct {
 	Before     units.Release      `yaml:"before"`
 	Kernels    map[string]string  `yaml:"attention_kernels"`
 	ListGather bool               `yaml:"list_gather"`
+	Launched   bool               `yaml:"launched_router"`
+	Unfused    bool               `yaml:"unfused_cross_entropy"`
+	Synced     bool               `yaml:"synced"`        // experts waited for the host in every precision
 	Reads      map[string]float64 `yaml:"quantize_read"` // by precision
+	Gathers    map[string]DType   `yaml:"gather"`        // by precision
 	Source     string             `yaml:"source"`
 }
 
@@ -64,10 +68,17 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				out.Kernels = o.Kernels
 			}
 			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
-			for name, read := range o.Reads {
-				p := out.Precision[name]
-				p.QuantizeRead = read
-				out.Precision = maps.Clone(out.Precision)
+			out.Structure.GraphedRouter = out.Structure.GraphedRouter && !o.Launched
+			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
+			out.Precision = maps.Clone(out.Precision)
+			for name, p := range out.Precision {
+				if read, ok := o.Reads[name]; ok {
+					p.QuantizeRead = read
+				}
+				if gather, ok := o.Gathers[name]; ok {
+					p.Gather = gather
+				}
+				p.SyncFree = p.SyncFree && !o.Synced
 				out.Precision[name] = p
 			}
 		}
@@ -77,31 +88,33 @@ func (r *Recipe) At(release units.Release) *Recipe {
 
 // Structure says how a framework shapes the layers it is given.
 type Structure struct {
-	FusedQKV       bool    `yaml:"fused_qkv"`        // one GEMM for q, k, v
-	FusedGateUp    bool    `yaml:"fused_gate_up"`    // one GEMM for gate and up
-	FusedRotary    bool    `yaml:"fused_rotary"`     // latent attention is turned, cut and joined by one kernel each for q and for k, v
-	SharedTPInput  bool    `yaml:"shared_tp_input"`  // one collective for all column-parallel projections of a block; else one each
-	VocabParallel  bool    `yaml:"vocab_parallel"`   // embedding, head and loss cut over tp
-	VocabMultiple  int64   `yaml:"vocab_multiple"`   // the vocabulary is padded to this times tp
-	Dropout        float64 `yaml:"dropout"`          // default of models with LayerNorm and a plain MLP that name none
-	StepSync       bool    `yaml:"step_sync"`        // the host waits for the device once per forward pass
-	SelectiveOps   bool    `yaml:"selective_ops"`    // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
-	EarlyStop      bool    `yaml:"early_stop"`       // recomputation ends after the last saved tensor
-	Compiled       bool    `yaml:"compiled"`         // kernels come from torch.compile (tape.Tape.Compiled)
-	ExplicitMask   bool    `yaml:"explicit_mask"`    // attention reads a mask tensor and shared heads are repeated
-	MainGradients  bool    `yaml:"main_gradients"`   // weight gradients are added into a persistent buffer
-	GradientHook   bool    `yaml:"gradient_hook"`    // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
-	ZeroGradients  bool    `yaml:"zero_gradients"`   // main gradients are set to zero at the start of a step
-	CheckGradients bool    `yaml:"check_gradients"`  // and read once for NaNs before they are reduced
-	ScaleGradients string  `yaml:"scale_gradients"`  // and divided by the replicas in a pass of their own: all, or experts alone
-	DummyGradients bool    `yaml:"dummy_gradients"`  // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
-	ListGather     bool    `yaml:"list_gather"`      // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
-	ReduceToOwners bool    `yaml:"reduce_to_owners"` // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
-	PostValidation bool    `yaml:"post_validation"`  // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
-	RingCopies     bool    `yaml:"ring_copies"`      // context parallelism joins keys with values and merges the steps' results by kernels of their own
-	PrologueTiny   int     `yaml:"prologue_kernels"` // tiny kernels per forward pass (masks, positions)
-	TableTiny      int     `yaml:"table_kernels"`    // of these, those of the rotary tables, after the host has waited
-	MaskTiny       int     `yaml:"mask_kernels"`     // tiny kernels that make the mask of unfused attention
+	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
+	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
+	GraphedRouter  bool    `yaml:"graphed_router"`      // router and preparation of the exchange are replayed from CUDA graphs where an NVLink domain spans nodes
+	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
+	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
+	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
+	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
+	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
+	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
+	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
+	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
+	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
+	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
+	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
+	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
+	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
+	DummyGradients bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
+	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
+	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
+	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
+	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
+	RingCopies     bool    `yaml:"ring_copies"`         // context parallelism joins keys with values and merges the steps' results by kernels of their own
+	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
+	TableTiny      int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
+	MaskTiny       int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
 	WindowMaskTiny int     `yaml:"window_mask_kernels"`
 	SoftmaxHeads   int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
 	SoftmaxKeys    int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
@@ -129,6 +142,7 @@ type Precision struct {
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
+	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	NarrowGathers bool    `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients with scales of blocks in two copies
 }
 
@@ -161,6 +175,9 @@ type Host struct {
 	Module       units.Seconds            `yaml:"module"`
 	Node         units.Seconds            `yaml:"node"`
 	Expert       units.Seconds            `yaml:"expert"`         // one expert of a grouped GEMM
+	ScaledExpert units.Seconds            `yaml:"scaled_expert"`  // the same of quantized operands; 0: as expert
+	ExpertCast   units.Seconds            `yaml:"expert_cast"`    // casting the rows of one expert to quantized operands of a grouped GEMM
+	ExpertGrad   units.Seconds            `yaml:"expert_grad"`    // handing over the gradient of one expert's weight
 	Primitives   map[string]units.Seconds `yaml:"primitives"`     // what one call of a primitive costs beyond Call
 	Large        float64                  `yaml:"large"`          // factor on ops whose tensors exceed LargeTensor; 0: 1
 	Step         units.Seconds            `yaml:"step"`           // per optimizer step: Python around it
@@ -194,8 +211,10 @@ type Overlap struct {
 	TP          bool        `yaml:"tp"`                     // tensor-parallel collectives overlap with their GEMMs
 	TPWgrad     bool        `yaml:"tp_wgrad"`               // the backward input-gradient collective hides behind the weight-gradient GEMM
 	PP          bool        `yaml:"pp"`                     // pipeline sends and receives run beside compute
+	SyncFreeEP  bool        `yaml:"sync_free_ep"`           // exchanges of sync-free experts run beside another micro batch
 	CP          bool        `yaml:"cp"`                     // context-parallel ring steps hide behind attention
 	SyncEvery   bool        `yaml:"sync_every_micro_batch"` // gradients are reduced after every micro batch
+	SyncSharded bool        `yaml:"sync_sharded"`           // the same of gradients of sharded parameters alone
 	Bucket      units.Bytes `yaml:"bucket"`                 // default bucket of the gradient reduction
 	Values      int64       `yaml:"bucket_values"`          // the same in gradients, of the first stage; later stages have one bucket each
 	RankValues  int64       `yaml:"bucket_rank_values"`     // at least as many for each data rank

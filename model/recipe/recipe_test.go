@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -159,4 +160,28 @@ func FuzzProgram(f *testing.F) {
 			t.Fatalf("name %q", p.Name)
 		}
 	})
+}
+
+// TestReleases: what Megatron-Core's recipe took up when.
+func TestReleases(t *testing.T) {
+	r, err := Load("megatron-core")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		release                        units.Release
+		fusedLoss, router, free, again bool
+	}{
+		{12*24 + 6, false, false, false, false}, {12*25 + 8, true, false, false, true}, {12*26 + 3, true, true, false, true}, {12*26 + 5, true, true, true, true},
+	} {
+		old := r.At(c.release)
+		require.Equal(t, c.fusedLoss, old.Structure.FusedLoss, c.release)
+		require.Equal(t, c.router, old.Structure.GraphedRouter, c.release)
+		require.Equal(t, c.free, old.Precision["mxfp8"].SyncFree, c.release)
+		require.Equal(t, c.again, old.Precision["fp8"].QuantizeRead > 1, c.release)
+		require.False(t, old.Precision["fp8"].SyncFree)
+		require.Equal(t, c.release >= 12*24+8, old.Precision["fp8"].Gather.DType == tape.FP8, c.release)
+	}
+	require.True(t, r.Precision["mxfp8"].SyncFree, "the recipe itself is left as it was")
+	plain, err := Load("megatron-pretrain")
+	require.NoError(t, err)
+	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedRouter, "nothing that has to be asked for")
 }

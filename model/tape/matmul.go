@@ -240,67 +240,6 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	return z
 }
 
-// GroupedLinear multiplies rows sorted by expert with the weight of their
-// expert: x [rows, in], w [experts, out, in] (or [experts, in, out] when
-// transposed). It does not take part in autocast; x is cast to the weight's dtype.
-func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
-	xl := t.To(x, w.dtype)
-	experts, out, in := w.Dim(0), w.Dim(1), w.Dim(2)
-	if transposed {
-		out, in = in, out
-	}
-	rows := xl.Size() / in
-	kept := t.quantized(xl)
-	t.begin()
-	y := t.empty(w.dtype, rows, out)
-	dtype := w.dtype
-	if kept.dtype != xl.dtype {
-		dtype = kept.dtype
-	}
-	grouped := func(prim string, layout Layout, m, n, k int64) {
-		if w.dtype != BF16 && w.dtype != FP8 { // no grouped kernel: one GEMM per expert, sizes read on the host
-			t.Wait()
-			for range experts {
-				t.gemm(prim, layout, w.dtype, m, n, k, 1)
-			}
-			return
-		}
-		bytes := float64(rows)*float64(in+out) + float64(experts)*float64(in)*float64(out)
-		t.Tiny("grouped_mm_setup", 1)
-		size := units.Bytes(bytes) * dtype.Size()
-		if layout == LayoutWgrad && t.HasMain {
-			size += units.Bytes(float64(experts)*float64(in)*float64(out)) * (2*t.MainGrad.Size() - dtype.Size())
-		}
-		t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: dtype, Layout: layout, M: m, N: n, K: k, Batch: experts,
-			Elements: float64(rows) * float64(out), Bytes: size,
-			FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
-	}
-	each := max(rows/experts, 1)
-	grouped("grouped_mm", LayoutForward, each, out, in)
-	xg, wg := xl.grad, w.grad
-	var saved []*Tensor
-	if wg {
-		saved = append(saved, kept)
-	}
-	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		var r []*Tensor
-		t.Release(t.quantized(g[0]))
-		if xg {
-			gx := t.empty(w.dtype, rows, in)
-			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
-			r = append(r, gx)
-		}
-		if wg {
-			gw := t.empty(w.dtype, w.dims[:3]...)
-			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
-			r = append(r, gw)
-		}
-		return r
-	})
-	t.Release(kept, xl)
-	return y
-}
-
 // AttentionOptions are the choices of a fused attention call.
 type AttentionOptions struct {
 	Causal  bool

@@ -30,6 +30,9 @@ func (d DType) Size() units.Bytes  { return dtypes[d].size }
 func (d DType) floating() bool     { return d <= FP4 || d == F64 }
 func (d DType) lowPrecision() bool { return d >= BF16 && d <= FP4 }
 
+// Narrow is whether elements have less than 16 bits.
+func (d DType) Narrow() bool { return d == FP8 || d == FP4 }
+
 // DTypeOf returns the dtype of a name.
 func DTypeOf(name string) (DType, bool) {
 	for i, t := range dtypes {

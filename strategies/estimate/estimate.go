@@ -44,14 +44,8 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
+		SyncFree: syncFree(j),
 	}
-}
-
-// wideNVLink is whether the expert-parallel ranks share an NVLink domain that spans
-// nodes, as in an NVL72 rack.
-func wideNVLink(j *strategies.Job) bool {
-	n := &j.Hardware.Node
-	return n.NVLinkDomain.Value > n.GPUs.Value && j.Plan.EP*j.Plan.ExpertTP <= n.NVLinkDomain.Value
 }
 
 // simulation is one run of the timeline over all stages. It keeps its memory from

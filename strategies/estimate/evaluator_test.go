@@ -12,13 +12,14 @@ import (
 	"github.com/perfplan/perfplan/strategies"
 )
 
-// The kinds of jobs that plans are drawn for: dense and mixture of experts, main
-// gradients and autograd's, replicated and sharded, each pipeline runtime, a card
+// The kinds of jobs that plans are drawn for: dense and mixture of experts, run with the
+// host and without it, main gradients and autograd's, replicated and sharded, each pipeline runtime, a card
 // that throttles and one that does not.
 var bases = []string{
 	"{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 256, train: {global_batch: 768, sequence_length: 2048}}",
 	"{model: llama3-70b, hardware: h100-sxm, gpus: 64, train: {global_batch: 256}}",
 	"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, train: {global_batch: 128, expert_imbalance: 1.1}}",
+	"{model: qwen3-30b-a3b, hardware: gb200-nvl72, gpus: 16, train: {global_batch: 64, precision: mxfp8}}",
 	"{model: deepseek-v2-lite, hardware: h100-sxm, gpus: 32, train: {global_batch: 64}}",
 	"{model: llama3-8b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 128}}",
 	"{model: llama2-7b, hardware: a100-80g-sxm, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 64, sequence_length: 2048}}",

@@ -46,3 +46,72 @@ func TestExpertTensorParallelismCosts(t *testing.T) {
 	require.Less(t, four.MFU, one.MFU)
 	require.Less(t, float64(four.Memory.By[memory.Parameters]), float64(one.Memory.By[memory.Parameters]), "each rank holds a part of each expert")
 }
+
+// TestSyncFree: with MXFP8 Megatron-Bridge of 26.06 replays the whole step, so that
+// nothing waits for the host, and exchanges rows beside the micro batch before; all this
+// only where one NVLink domain holds the experts, and with no other precision.
+func TestSyncFree(t *testing.T) {
+	const text = "{model: qwen3-30b-a3b, hardware: %s, gpus: 16, runtime: {release: %q}, plan: {ep: %d}, train: {sequence_length: 4096, precision: %s, micro_batch: 2, grad_accumulation: %d}}"
+	run := func(hardware, release string, ep int, precision string, batches int) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf(text, hardware, release, ep, precision, batches)))
+	}
+	before, after := run("gb200-nvl72", "26.04", 8, "mxfp8", 8), run("gb200-nvl72", "26.06", 8, "mxfp8", 8)
+	require.Greater(t, float64(before.Parts.Host), 0.1*float64(before.StepTime))
+	require.Less(t, float64(after.Parts.Host), 10e-6, "the first launch")
+	require.Less(t, float64(after.Exposed["ep"]), 0.6*float64(before.Exposed["ep"]))
+	require.Less(t, float64(after.StepTime), 0.8*float64(before.StepTime))
+	require.Less(t, after.Exposed["ep"], 8*run("gb200-nvl72", "26.06", 8, "mxfp8", 1).Exposed["ep"], "a single micro batch hides nothing")
+
+	require.Equal(t, run("gb200-nvl72", "26.04", 8, "bf16", 8).StepTime, run("gb200-nvl72", "26.06", 8, "bf16", 8).StepTime)
+	require.Less(t, run("b200-sxm", "26.06", 8, "mxfp8", 8).StepTime, run("b200-sxm", "26.04", 8, "mxfp8", 8).StepTime)
+	require.Equal(t, run("b200-sxm", "26.04", 16, "mxfp8", 8).StepTime, run("b200-sxm", "26.06", 16, "mxfp8", 8).StepTime, "two nodes")
+}
+
+// TestManyLocalExperts: each expert of a rank costs the host its own casts and calls, so
+// that fewer tokens save no time once it is behind.
+func TestManyLocalExperts(t *testing.T) {
+	const text = "{model: qwen3-30b-a3b, hardware: gb200-nvl72, gpus: 64, runtime: {release: \"26.04\"}, plan: {ep: %d}, train: {sequence_length: %d, precision: %s, grad_accumulation: 4}}"
+	host := func(ep, tokens int, precision string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(text, ep, tokens, precision))).Parts.Host)
+	}
+	require.Greater(t, host(8, 2048, "mxfp8"), host(8, 2048, "bf16"))
+	require.Greater(t, host(8, 2048, "mxfp8"), 1.5*host(64, 2048, "mxfp8"), "16 experts to a rank, 2 to a rank")
+	require.Greater(t, host(8, 2048, "mxfp8"), host(8, 16384, "mxfp8"))
+}
+
+// TestHostWaitsInPipelines: a pipeline's passes wait for the host as often as those of a
+// rank alone.
+func TestHostWaitsInPipelines(t *testing.T) {
+	const text = "{model: qwen3-30b-a3b, hardware: b200-sxm, gpus: 16, runtime: {release: \"26.04\"}, plan: {ep: 8, pp: 2}, train: {sequence_length: 1024, grad_accumulation: 16}}"
+	j := mustParse(t, text)
+	var e Evaluator
+	r, err := e.Estimate(j, Options{})
+	require.NoError(t, err)
+	require.Positive(t, r.Parts.Host)
+	f, _ := e.p.passes(e.sim.layout.stages[0])
+	var whole float64
+	for _, u := range e.sim.layout.stages[0].list {
+		whole += float64(u.forward.whole.Busy)
+	}
+	require.InEpsilon(t, whole, float64(f.busy), 1e-9)
+	require.Greater(t, float64(f.seg.Busy), 1.1*whole, "the device idles after each wait")
+}
+
+// TestRouterGraphs: replayed routers cost the host nothing.
+func TestRouterGraphs(t *testing.T) {
+	const text = "{model: qwen3-30b-a3b, hardware: gb200-nvl72, gpus: 8, runtime: {release: %q, fused_cross_entropy: true}, plan: {ep: 8}, train: {sequence_length: 1024, grad_accumulation: 4}}"
+	launched, replayed := mustEstimate(t, mustParse(t, fmt.Sprintf(text, "25.09"))), mustEstimate(t, mustParse(t, fmt.Sprintf(text, "25.11")))
+	require.Less(t, float64(replayed.Parts.Host), 0.9*float64(launched.Parts.Host))
+	require.InEpsilon(t, float64(launched.Parts.GEMM), float64(replayed.Parts.GEMM), 0.02)
+}
+
+// TestShardedGradientsOfMegatron: FSDP of Megatron-Core keeps no whole gradients between
+// micro batches (megatron_fsdp.py, grad_reduce_every_bprop); PyTorch's does where it is
+// told to.
+func TestShardedGradientsOfMegatron(t *testing.T) {
+	const text = "{model: llama3-8b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s}, plan: {data_parallel: fsdp1}, train: {sequence_length: 1024, grad_accumulation: 2}}"
+	gradients := func(recipe string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(text, recipe))).Memory.By[memory.Gradients])
+	}
+	require.Less(t, gradients("megatron-core"), 0.2*gradients("hf-eager"))
+}

@@ -18,6 +18,7 @@ type priced struct {
 	link    units.Seconds // of those of collectives
 	groups  inLayers      // of the same
 	block   bool          // after every kernel
+	hides   units.Seconds // share of experts' exchanges beside another micro batch
 	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
@@ -61,7 +62,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), block: p.block, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))

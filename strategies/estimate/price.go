@@ -47,6 +47,8 @@ type pricer struct {
 	job    *strategies.Job
 	host   *recipe.Host
 	speed  units.Seconds // host cost multiplier
+	router bool          // router and preparation of the exchange are replayed from graphs
+	hides  units.Seconds // share of the exchanges between experts that run beside another micro batch
 	block  bool          // the host waits for every kernel: what it does between two is time of the device
 	issue  units.Seconds // host cost of a collective of data parallelism
 	groups [numGroups]collective.Group
@@ -66,9 +68,10 @@ func (p *pricer) begin(j *strategies.Job) {
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
-	if p.host.Graphed {
+	if p.host.Graphed || syncFree(j) {
 		p.speed = 0
 	}
+	p.router, p.hides = j.Recipe.Structure.GraphedRouter && wideNVLink(j), hiddenExchanges(j)
 	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
 	p.issue = p.host.Primitives["collective"] * p.speed
 	p.lags, p.pace = lagsOf(j), 1
@@ -192,6 +195,9 @@ func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	h := p.host
+	if p.router && (o.Module == "router" || o.Prim == "preprocess") {
+		return 0
+	}
 	per, view := h.Call, h.View
 	if o.Phase == tape.Backward {
 		per, view = h.Backward, h.ViewBack
@@ -201,8 +207,11 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		c += units.Seconds(o.Count-1) * per
 	}
 	c += h.Primitives[o.Prim]
-	if o.Class == tape.GroupedGEMM {
-		c += units.Seconds(o.Batch) * h.Expert
+	switch {
+	case o.Class == tape.GroupedGEMM:
+		c += units.Seconds(o.Batch) * expertCost(h, o)
+	case o.Prim == "grouped_quantize":
+		c += units.Seconds(o.Count) * h.ExpertCast
 	}
 	if o.Bytes > recipe.LargeTensor && h.Large > 0 {
 		c *= units.Seconds(h.Large)
@@ -365,6 +374,9 @@ func (s *section) clock(p *pricer) {
 				s.weight += l.Busy
 			}
 		}
+	}
+	if p.hides > 0 {
+		s.hideExchanges(p)
 	}
 	s.cut(p.law.latency)
 	s.whole = timeline.Compress(s.launches, p.law.latency)

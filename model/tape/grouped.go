@@ -1,0 +1,136 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// quantizedRows is the same for the rows of several experts: one kernel for each.
+func (t *Tape) quantizedRows(x *Tensor, experts int64) *Tensor {
+	if t.Quantize == F32 || !x.dtype.lowPrecision() {
+		return t.Hold(x)
+	}
+	q := t.empty(t.Quantize, x.dims[:x.nd]...)
+	n := units.Bytes(experts)
+	t.emit(Op{Prim: "grouped_quantize", Class: FusedPointwise, DType: t.Quantize, Count: int32(experts), Elements: float64(x.Size()) / float64(experts),
+		Bytes: (units.Bytes(t.QuantizeRead*float64(x.bytes())) + 2*q.bytes()) / n})
+	return q
+}
+
+// groupedGEMM emits one GEMM for each of so many experts with weights [out, in] over
+// their rows, which moves some bytes beside its operands and its result.
+func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, rows, experts, out, in int64, more units.Bytes) {
+	t.Tiny("grouped_mm_setup", 1)
+	m, n, k := max(rows/experts, 1), out, in
+	x, y, weight := units.Bytes(rows*in), units.Bytes(rows*out), units.Bytes(experts*in*out)
+	read, written, size := x+weight, y, result.Size() // results are wider than quantized operands
+	switch layout {
+	case LayoutDgrad:
+		n, k = in, out
+		read, written = y+weight, x
+	case LayoutWgrad:
+		m, n, k = out, in, m
+		read, written = x+y, weight
+		if t.HasMain {
+			size = 2 * t.MainGrad.Size()
+		}
+	}
+	t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: operands, Layout: layout, M: m, N: n, K: k, Batch: experts,
+		Elements: float64(rows) * float64(out), Bytes: read*operands.Size() + written*size + more,
+		FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
+}
+
+// GroupedLinear multiplies rows sorted by expert with the weight of their
+// expert: x [rows, in], w [experts, out, in] (or [experts, in, out] when
+// transposed). It does not take part in autocast; x is cast to the weight's dtype.
+func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
+	xl := t.To(x, w.dtype)
+	experts, out, in := w.Dim(0), w.Dim(1), w.Dim(2)
+	if transposed {
+		out, in = in, out
+	}
+	rows := xl.Size() / in
+	kept := t.quantizedRows(xl, experts)
+	t.begin()
+	y := t.empty(w.dtype, rows, out)
+	dtype := w.dtype
+	if kept.dtype != xl.dtype {
+		dtype = kept.dtype
+	}
+	each := max(rows/experts, 1)
+	grouped := func(prim string, layout Layout, m, n, k int64) {
+		if w.dtype == BF16 || w.dtype == FP8 {
+			t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
+			return
+		}
+		t.Wait() // no grouped kernel: one GEMM per expert, sizes read on the host
+		for range experts {
+			t.gemm(prim, layout, w.dtype, m, n, k, 1)
+		}
+	}
+	grouped("grouped_mm", LayoutForward, each, out, in)
+	xg, wg := xl.grad, w.grad
+	var saved []*Tensor
+	if wg {
+		saved = append(saved, kept)
+	}
+	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		t.Release(t.quantizedRows(g[0], experts))
+		if xg {
+			gx := t.empty(w.dtype, rows, in)
+			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
+			r = append(r, gx)
+		}
+		if wg {
+			gw := t.empty(w.dtype, w.dims[:3]...)
+			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
+			r = append(r, gw)
+		}
+		return r
+	})
+	t.Release(kept, xl)
+	return y
+}
+
+// GroupedMLP is a gated MLP of experts in kernels that take the numbers of rows from
+// the device: the first GEMM applies the activation and the rows' probabilities and
+// quantizes what the second one reads, the gradient of the second one passes back
+// through both (cuDNN frontend, grouped GEMM with GLU and with its gradient). x
+// [rows, h] is quantized by one kernel for all experts; gateUp [experts, 2f, h] and
+// down [experts, h, f], or their transposes; probs [rows, 1].
+func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tensor {
+	experts, f, h := gateUp.Dim(0), gateUp.Dim(1)/2, gateUp.Dim(2)
+	if transposed {
+		f, h = gateUp.Dim(2)/2, gateUp.Dim(1)
+	}
+	rows, wide := x.Size()/h, x.dtype
+	kept := t.quantized(x)
+	narrow := kept.dtype
+	t.begin()
+	before := t.empty(wide, rows, 2*f)
+	after := t.empty(narrow, rows, f)
+	t.groupedGEMM("grouped_glu", LayoutForward, narrow, wide, rows, experts, 2*f, h, 2*after.bytes()) // written along both axes
+	y := t.empty(wide, rows, h)
+	t.groupedGEMM("grouped_mm", LayoutForward, narrow, wide, rows, experts, h, f, 0)
+	stash := func(prim string) { // what is kept moves between the kernels' buffers, as large as they might get, and a dense one
+		for _, b := range []units.Bytes{kept.bytes(), before.bytes(), after.bytes()} {
+			t.emit(Op{Prim: prim, Class: Vectorized, DType: narrow, Elements: float64(b) / 4, Bytes: 2 * b})
+		}
+	}
+	stash("stash")
+	ins := []*Tensor{x, probs, gateUp, down}
+	t.attach("grouped_mlp", ins, []*Tensor{y}, []*Tensor{kept, before, after, probs}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		stash("unstash")
+		t.Release(t.quantized(g[0]))
+		// Beside what a GEMM moves, the gradient of the activation reads what went into it and is written twice as wide, along both axes.
+		t.groupedGEMM("grouped_glu_dgrad", LayoutDgrad, narrow, narrow, rows, experts, h, f, units.Bytes(2*rows*f)*(wide.Size()+2*narrow.Size())-after.bytes())
+		t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, h, f, 0)
+		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, wide, rows, experts, 2*f, h, 0)
+		t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, 2*f, h, 0)
+		var r []*Tensor
+		for _, e := range n.in {
+			r = append(r, t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...))
+		}
+		return r
+	})
+	t.Release(kept, before, after)
+	return y
+}
