@@ -20,10 +20,8 @@ type Chunk struct {
 
 // MeasureChunk runs two micro batches of a chunk one after the other.
 func MeasureChunk(s *Step) Chunk {
-	empty := *s
-	empty.Static = Bytes{}
-	w := newWalker(&empty, nil)
-	var c Chunk
+	w := new(tracker).walkers([]*Step{s}, 2)[0]
+	c := Chunk{KeptOutput: s.KeptOutput}
 	pass := func(k int, run func()) units.Bytes {
 		start := w.t.now
 		w.t.peak = start
@@ -36,17 +34,16 @@ func MeasureChunk(s *Step) Chunk {
 	c.Saved, c.saved = w.t.now, w.t.by
 	c.First = pass(1, func() { w.backward(true, true) })
 	c.Gradients = w.t.now
-	w.base = w.width * len(w.Units)
+	w.slot(1)
 	w.forward()
 	c.Later = pass(2, func() { w.backward(false, true) })
-	w.release()
+	w.t.release()
 	return c
 }
 
 // Rank returns the peak of a pipeline rank, over what lives between steps, from
-// the moments of its list. held[c] is what each micro batch in flight holds beyond
-// the chunk's own tensors (the output of a stage until its gradient has come).
-func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units.Bytes) Peak {
+// the moments of its list.
+func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 	base := static.Total()
 	p := Peak{Allocated: base, By: static, Moment: "between steps"}
 	worst := -1
@@ -56,7 +53,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units
 		at := base
 		for k, h := range m.Held {
 			x := chunks[k]
-			at += units.Bytes(h.Alive)*(x.Saved+held[k]) + units.Bytes(h.Forward)*x.KeptOutput
+			at += units.Bytes(h.Alive)*x.Saved + units.Bytes(h.Forward)*x.KeptOutput
 			if h.Started {
 				at += x.Gradients
 			}

@@ -60,7 +60,8 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 		for _, again := range []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute} {
 			s := llama(t, again)
 			change(s)
-			w := newWalker(s, nil)
+			w := new(tracker).walkers([]*Step{s}, 2)[0]
+			begin(w)
 			w.step()
 			require.InDelta(t, float64(s.Static.Total()), float64(w.t.now), 1, "%s, %s", name, again)
 			first := w.t.peak
