@@ -43,6 +43,7 @@ type Recipe struct {
 	Schedule         string               `yaml:"default_schedule"`
 	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
 	Spread           float64              `yaml:"spread"`   // relative standard deviation of whole steps of this software that nothing else accounts for
+	Context          units.Bytes          `yaml:"context"`  // CUDA context of this software; 0: that of the hardware profile
 	Programs         Programs             `yaml:"programs"`
 }
 
@@ -115,6 +116,7 @@ type Structure struct {
 	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
+	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 }
 

@@ -29,7 +29,8 @@ type footprint struct {
 	sum                           units.Bytes   // of a value that lingering gradients are added to
 	update                        memory.Update // its partition per parameter of the rank's
 	receives                      bool          // inputs that came from another rank are tensors of their own
-	held, kept                    units.Bytes   // of outputs of stages
+	holds                         bool          // outputs stay until their gradients have come
+	kept                          units.Bytes   // of the last stage's outputs, to the end of the step
 	dummy                         units.Bytes   // of a value of the unused gradients that autograd gets; 0: none
 }
 
@@ -106,7 +107,7 @@ func (f *footprint) handOver(p *pricer) {
 		f.receives = true
 		return
 	}
-	f.held, f.kept = 1<<62, p.logits()
+	f.holds, f.kept = true, p.logits()
 }
 
 // stored is what each parameter keeps.
@@ -170,7 +171,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sum = f.sum
-	s.Receives, s.HeldOutput, s.KeptOutput = f.receives && c.embedding == nil, f.held, 0
+	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {
 		s.KeptOutput = f.kept
 	}
@@ -396,7 +397,10 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
 	}
-	return law.Context, nccl
+	if context = law.Context; j.Recipe.Context > 0 {
+		context = j.Recipe.Context
+	}
+	return context, nccl
 }
 
 // fill writes what was measured into the result.

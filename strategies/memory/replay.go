@@ -78,7 +78,7 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 	for i := 0; i < len(actions); i++ {
 		if now := t.alloc.Reserved(); now > reserved {
 			reserved, since = now, i
-		} else if i-since == steady*len(r.walkers) {
+		} else if i-since == 2*slots*len(r.walkers) { // every slot has been used again and nothing more was needed
 			i += r.repeated(actions[i:])
 		}
 		a := actions[i]
@@ -116,10 +116,6 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 		w.update()
 	}
 }
-
-// steady is how many passes of each chunk, as many forward as backward, that reserve
-// nothing more say that the next ones will not: those of four micro batches.
-const steady = 8
 
 // repeated is how many of the actions come back to where a rank is now: as many micro
 // batches in flight of each chunk, and the same actions next.

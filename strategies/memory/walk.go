@@ -81,10 +81,10 @@ type Step struct {
 	Record       bool
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
-	// until its gradient is sent; how much of each output stays until its gradient has
-	// come; and what of the last stage's stays to the end of the step.
-	Receives               bool
-	HeldOutput, KeptOutput units.Bytes
+	// until its gradient is sent; whether each output stays until its gradient has come;
+	// and what of the last stage's outputs stays to the end of the step.
+	Receives, HoldsOutput bool
+	KeptOutput            units.Bytes // of each micro batch
 
 	// For the replay of the allocator: what of Static is a tensor per parameter, the
 	// buckets that make up Static[Gathered], and what making Static and the update
@@ -502,9 +502,8 @@ func (w *walker) forward() {
 	if w.Mode == Sharded && w.Sharding.Root && w.Sharding.Reshard {
 		w.t.free(w.at(0, fullID))
 	}
-	if i, u := len(w.Units)-1, w.Units[len(w.Units)-1]; u.Output > w.HeldOutput { // it has been sent
+	if i, u := len(w.Units)-1, w.Units[len(w.Units)-1]; u.Output > 0 && !w.HoldsOutput { // it has been sent
 		w.t.free(w.id(i, u.OutputStore))
-		w.t.take(w.id(i, u.OutputStore), w.HeldOutput, Activations)
 	}
 	if w.KeptOutput > 0 && w.t.alloc != nil {
 		w.keep(w.KeptOutput, LogitsLoss)
