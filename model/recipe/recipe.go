@@ -41,9 +41,10 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
-	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
-	Spread           float64              `yaml:"spread"`   // relative standard deviation of whole steps of this software that nothing else accounts for
-	Context          units.Bytes          `yaml:"context"`  // CUDA context of this software; 0: that of the hardware profile
+	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
+	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
+	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
+	Context          units.Bytes          `yaml:"context"`             // CUDA context of this software; 0: that of the hardware profile
 	Programs         Programs             `yaml:"programs"`
 }
 

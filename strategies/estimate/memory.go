@@ -291,7 +291,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset()
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
 	key.peak = memory.Measure(&step, a)
 	allocators.Put(a)
 	if !record {
@@ -367,7 +367,7 @@ func (u *usage) replay(p *pricer) {
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset()
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
 	_, u.peak.Reserved = memory.Replay(steps, actions, a)
 	allocators.Put(a)
 	u.replayed = true

@@ -9,6 +9,7 @@ import (
 // micro batch leaves behind and how far each pass reaches above what is there.
 type Chunk struct {
 	Saved        units.Bytes // left by a forward pass until its backward pass
+	Whole        units.Bytes // parameters left gathered by the forward passes, once for all
 	Forward      units.Bytes // highest point of a forward pass above its start
 	First, Later units.Bytes // highest point of the first and of a later backward pass above its start
 	Gradients    units.Bytes // left by the first backward pass
@@ -31,7 +32,13 @@ func MeasureChunk(s *Step) Chunk {
 		return w.t.peak - start
 	}
 	c.Forward = pass(0, w.forward)
-	c.Saved, c.saved = w.t.now, w.t.by
+	for i := range w.Units {
+		if b := &w.t.blocks[w.at(i, fullID)]; b.live {
+			c.Whole += b.bytes
+		}
+	}
+	c.Saved, c.saved = w.t.now-c.Whole, w.t.by
+	c.saved[Gathered] -= c.Whole
 	c.First = pass(1, func() { w.backward(true, true) })
 	c.Gradients = w.t.now
 	w.slot(1)
@@ -57,6 +64,9 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 			if h.Started {
 				at += x.Gradients
 			}
+			if h.Alive > 0 && (k != m.Chunk || m.Pass != pipeline.ForwardPass) { // which gathers them
+				at += x.Whole
+			}
 		}
 		if at += c.reach(m.Pass); at > p.Allocated {
 			p.Allocated, worst = at, i
@@ -73,6 +83,9 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		}
 		if h.Started {
 			p.By[Gradients] += chunks[k].Gradients
+		}
+		if h.Alive > 0 {
+			p.By[Gathered] += chunks[k].Whole
 		}
 	}
 	p.By[Activations] += p.Allocated - p.By.Total()

@@ -66,7 +66,9 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 	started := make([]bool, len(r.walkers))
 	split := make([]int, len(r.walkers)) // by chunk: micro batches whose weights' part is to come
 	kept := make([]int, len(r.walkers))
+	repeats := true
 	for c, w := range r.walkers {
+		repeats = repeats && w.KeptOutput == 0 // of which there are ever more
 		kept[c] = w.next
 		r.free[c], r.used[c] = r.free[c][:0], r.used[c][:0]
 		for k := range slots {
@@ -78,7 +80,7 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 	for i := 0; i < len(actions); i++ {
 		if now := t.alloc.Reserved(); now > reserved {
 			reserved, since = now, i
-		} else if i-since == 2*slots*len(r.walkers) { // every slot has been used again and nothing more was needed
+		} else if repeats && i-since == 2*slots*len(r.walkers) { // every slot has been used again and nothing more was needed
 			i += r.repeated(actions[i:])
 		}
 		a := actions[i]
