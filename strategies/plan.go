@@ -366,8 +366,11 @@ func (p *Plan) PipelineSchedule(r *recipe.Recipe) string {
 // Split returns the number of layers of each of n stages: equal parts, or, when they
 // do not divide, with embedding and head counting as one layer each and what is
 // left over in the middle (Megatron's account_for_embedding_in_pipeline_split,
-// DeepSpeed's partition by type:transformer|embedding).
-func Split(layers, n int64) []int64 {
+// DeepSpeed's partition by type:transformer|embedding). Where that leaves a rest too
+// and full is set, each stage takes as many as the fullest needs until none are left
+// (DeepSpeed's partition by type:transformer, which runtime/utils.py,
+// partition_balanced, fills from the first stage on).
+func Split(layers, n int64, full bool) []int64 {
 	out := make([]int64, n)
 	if layers%n == 0 {
 		for i := range out {
@@ -376,6 +379,14 @@ func Split(layers, n int64) []int64 {
 		return out
 	}
 	each, more := (layers+2)/n, (layers+2)%n
+	if full && more > 0 && layers > n {
+		most := (layers + n - 1) / n
+		for i := range out {
+			out[i] = min(most, layers-(n-1-int64(i))) // later ones need a layer each
+			layers -= out[i]
+		}
+		return out
+	}
 	from := (n - more) / 2
 	for i := range out {
 		out[i] = each

@@ -135,12 +135,15 @@ func TestSyncsEveryMicroBatch(t *testing.T) {
 // TestSplit: every layer is on one stage, and stages are alike, or differ by one with
 // embedding and head counted as a layer each.
 func TestSplit(t *testing.T) {
-	require.Equal(t, []int64{8, 8, 8, 8}, Split(32, 4))
-	require.Equal(t, []int64{15, 16, 16, 15}, Split(62, 4), "64 with embedding and head")
+	require.Equal(t, []int64{8, 8, 8, 8}, Split(32, 4, false))
+	require.Equal(t, []int64{15, 16, 16, 15}, Split(62, 4, true), "64 with embedding and head")
+	require.Equal(t, []int64{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 1}, Split(78, 12, true), "bigscience, chronicles-prequel.md, Re-do")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, 32).Draw(t, "stages")
 		layers := rapid.Int64Range(n, 200).Draw(t, "layers")
-		split := Split(layers, n)
+		full := Split(layers, n, true)
+		require.Equal(t, (layers+n-1)/n, slices.Max(full), "no stage is fuller than it must be")
+		split := Split(layers, n, false)
 		var sum int64
 		for _, s := range split {
 			require.GreaterOrEqual(t, s, int64(0))

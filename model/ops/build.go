@@ -49,6 +49,7 @@ type builder struct {
 	roles    map[model.Role]int
 	weight   tape.DType // dtype in which a unit sees its parameters
 	hidden   tape.DType // dtype of the residual stream
+	eager    bool       // autograd saves what it computes with: the head where layers alone are compiled
 	masked   bool       // attention reads an explicit mask
 	dropouts struct{ embed, attention, resid float64 }
 }
@@ -443,7 +444,7 @@ func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
-		c.Regather = b.recipe.Structure.SharedTPInput
+		c.Regather = b.recipe.Structure.SharedTPInput && !b.eager
 		c.Operand = true
 	}
 	return b.t.Communicate(c, x)
@@ -570,6 +571,7 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 	b := newBuilder(c, tensors)
 	t := b.t
 	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
+	b.eager = c.Recipe.Structure.CompiledScope == "layer"
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)
@@ -601,8 +603,11 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 	t.Module = "loss"
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
 	name := "cross_entropy"
-	if c.FusedLoss {
+	switch _, parallel := c.Recipe.Programs["parallel_cross_entropy"]; {
+	case c.FusedLoss:
 		name = "fused_cross_entropy"
+	case parallel && c.Recipe.Structure.VocabParallel && c.Shard.TP > 1:
+		name = "parallel_cross_entropy"
 	}
 	loss := b.call(name, tensorOf(logits))[0].t
 	t.Release(logits)

@@ -77,6 +77,10 @@ func init() {
 			return one(b.t.Softmax("log_softmax", a[0].t))
 		},
 		"nll_loss": func(b *builder, a []value) []value { return one(b.t.NLLLoss(a[0].t)) },
+		"loss_parallel": func(b *builder, a []value) []value {
+			x := a[0].t
+			return one(b.t.ParallelLoss(x, func(*tape.Tensor) { b.sumRows(x) }))
+		},
 		"matmul":   func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
 		"matmul_t": func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
 		// batch and heads lie side by side: [sequence, batch, head, width]

@@ -41,8 +41,10 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
-	Releases         []Older              `yaml:"releases"` // what older software did otherwise, the oldest last
-	Spread           float64              `yaml:"spread"`   // relative standard deviation of whole steps of this software that nothing else accounts for
+	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
+	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
+	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
+	Context          units.Bytes          `yaml:"context"`             // CUDA context of this software; 0: that of the hardware profile
 	Programs         Programs             `yaml:"programs"`
 }
 
@@ -103,6 +105,8 @@ type Structure struct {
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	FlatStates     bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
+	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states: gradients in 16 bits are reduced by so many
 	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
 	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
@@ -126,6 +130,7 @@ type Structure struct {
 	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
+	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 }
 

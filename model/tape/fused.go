@@ -106,6 +106,47 @@ func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
 	return y
 }
 
+// ParallelLoss is the cross entropy over logits whose classes are cut over ranks, as
+// PyTorch's loss_parallel computes it, kernel by kernel (distributed/tensor/parallel/loss.py):
+// log_softmax by hand, and one gradient of both steps from its result, (0 or -1) plus
+// exp, times the gradient of the loss. Three times one value per row is reduced over
+// the ranks.
+func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
+	t.begin()
+	row := func() *Tensor { return t.empty(x.dtype, x.Size()/x.Dim(-1), 1) }
+	most, sum := row(), row()
+	t.reduce("amax", RowReduce, x, most)
+	reduce(most)
+	shifted := t.like(x)
+	t.kernel("sub", shifted, x, most)
+	e := t.like(x)
+	t.kernel("exp", e, shifted)
+	t.reduce("sum", RowReduce, e, sum)
+	t.Release(e)
+	reduce(sum)
+	logp := t.like(x)
+	t.kernel("sub", logp, shifted, sum)
+	t.Release(shifted, sum)
+	t.emit(Op{Prim: "gather", Class: Index, DType: x.dtype, Elements: float64(most.Size()), Bytes: 3 * most.bytes()})
+	reduce(most)
+	t.Release(most)
+	y := t.empty(x.dtype)
+	t.attach("loss_parallel", []*Tensor{x}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		logp := n.saved[0]
+		target, e, sum := t.like(logp), t.like(logp), t.like(logp)
+		t.fill(target)
+		t.kernel("exp", e, logp)
+		t.kernel("add", sum, target, e)
+		t.Release(e)
+		r := t.like(logp)
+		t.kernel("mul", r, sum, g[0])
+		t.Release(target, sum)
+		return []*Tensor{r}
+	})
+	t.Release(logp)
+	return y
+}
+
 // embedSortRows is the number of tokens above which PyTorch sorts the tokens
 // before it adds their gradients (aten/native/cuda/Embedding.cu).
 const embedSortRows = 3072

@@ -53,6 +53,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 		r.Spans = p.spans(l)
 	}
 	e.memory.measure(s, p, l, o.Detail)
+	e.memory.replay(p)
 	e.memory.fill(r)
 	p.finish(l, r)
 	p.spread(s, r)
@@ -107,17 +108,31 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 		e.simulate(m, l, Options{})
 		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
 	}
-	// Without pipeline the memory of a step takes longer to find than its time.
+	measured := func() {
+		out.PeakAllocated, out.DeviceUsed, out.Capacity, out.Fits = u.peak.Allocated, u.used, u.capacity, u.fits()
+	}
+	tooLarge := func() bool { return limits.Memory > 0 && u.used > limits.Memory }
+	tooSlow := func() bool { return limits.Time > 0 && out.StepTime > limits.Time }
+	// Without pipeline the memory of a step takes longer to find than its time; with one,
+	// only what the allocator reserves for it.
 	first := s.own.plan == nil && limits.Time > 0
 	if first {
-		if timed(); out.StepTime > limits.Time {
+		if timed(); tooSlow() {
 			return out, nil
 		}
 	}
-	u.measure(s, p, l, false)
-	out.PeakAllocated, out.DeviceUsed, out.Capacity, out.Fits = u.peak.Allocated, u.used, u.capacity, u.fits()
-	if !first && (limits.Memory <= 0 || u.used <= limits.Memory) {
-		timed()
+	if u.measure(s, p, l, false); tooLarge() {
+		measured()
+		return out, nil
+	}
+	if !first {
+		if timed(); tooSlow() {
+			return out, nil
+		}
+	}
+	u.replay(p)
+	if measured(); tooLarge() {
+		out.StepTime, out.Clock, out.Power, out.Energy = 0, 0, 0, 0
 	}
 	return out, nil
 }

@@ -100,7 +100,7 @@ func (m *priced) layout(schedule *pipeline.Plan, r strategies.Recomputed) *layou
 	l.counts[0], l.counts[len(m.units)-1] = 1, 1
 	parts := make([][]int, stages) // layers of each stage
 	at := 0
-	for i, n := range strategies.Split(int64(len(m.layers)), int64(stages)) {
+	for i, n := range strategies.Split(int64(len(m.layers)), int64(stages), m.config.Recipe.Structure.FullStages) {
 		parts[i] = slices.Clone(m.layers[at : at+int(n)])
 		for k := range parts[i] {
 			if !r.Of(int64(k)) {

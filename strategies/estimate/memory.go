@@ -18,14 +18,20 @@ import (
 type footprint struct {
 	// Per parameter, of dense ones and those of experts.
 	weights, optimizer, gradients [2]units.Bytes
+	ranks                         [2]units.Bytes // that share one copy of the optimizer's states
 	copies, buckets, workspace    units.Bytes
 	mode                          memory.Mode
 	sharding                      memory.Sharding
 	root                          bool // first and last unit are one where a chunk has both
 	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
-	bucket                        units.Bytes // of the plan, where buckets are tensors
-	dummy                         units.Bytes // of a value of the unused gradients that autograd gets; 0: none
+	bucket                        units.Bytes   // of the plan, where buckets are tensors
+	sum                           units.Bytes   // of a value that lingering gradients are added to
+	update                        memory.Update // its partition per parameter of the rank's
+	receives                      bool          // inputs that came from another rank are tensors of their own
+	holds                         bool          // outputs stay until their gradients have come
+	kept                          units.Bytes   // of the last stage's outputs, to the end of the step
+	dummy                         units.Bytes   // of a value of the unused gradients that autograd gets; 0: none
 }
 
 func (p *pricer) footprint() footprint {
@@ -35,10 +41,15 @@ func (p *pricer) footprint() footprint {
 	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
-	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !(plan.DataParallel.ShardsParameters() && dp > 1))
+	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
+	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !(plan.DataParallel.ShardsParameters() && dp > 1))
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
 	for k, n := range [...]int64{shard, expertShard} {
 		f.weights[k], f.optimizer[k], f.gradients[k] = states.PerParam(n)
+		f.ranks[k] = 1
+		if states.ShardOptimizer {
+			f.ranks[k] = units.Bytes(n)
+		}
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(*prec)
@@ -46,7 +57,12 @@ func (p *pricer) footprint() footprint {
 	if !main { // buffers of Megatron are whole
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
 	}
+	if plan.PP > 1 {
+		f.handOver(p)
+	}
 	switch {
+	case main && j.Recipe.Structure.FlatStates && !plan.DataParallel.ShardsParameters():
+		f.flat(p, own)
 	case main && !plan.DataParallel.ShardsParameters():
 		f.mode = memory.MainBuffers
 		if j.Recipe.Structure.DummyGradients {
@@ -62,6 +78,36 @@ func (p *pricer) footprint() footprint {
 			Copies: plan.DataParallel == strategies.FSDP2}
 	}
 	return f
+}
+
+// flat is what DeepSpeed keeps and makes beside its flat buffers. ZeRO 1
+// (runtime/zero/stage_1_and_2.py) leaves 16-bit gradients where autograd put them,
+// reduces them by buckets of reduce_bucket_size, joins those of its partition and
+// casts them. BF16_Optimizer adds them into fp32 after each backward pass and
+// leaves them.
+func (f *footprint) flat(p *pricer, own bool) {
+	prec := &p.job.Precision
+	f.update.Copied = prec.Weights.Size()
+	if !own {
+		f.mode, f.sum = memory.Lingering, prec.Gradients.Size()
+		return
+	}
+	f.mode = memory.Plain
+	f.update.Bucket, f.update.Partition, f.update.Gradient = units.Bytes(p.job.Recipe.Structure.ReduceBucket)*prec.Gradients.Size(), prec.Gradients.Size(), prec.Master.Size()
+}
+
+// handOver says what stages keep of what they receive and send. PyTorch receives into
+// buffers that stay, holds outputs until their gradients have come, and those of the
+// last stage to the end of the step (torch.distributed.pipelining, stage.py); Megatron
+// releases an output once it is sent and holds inputs (schedules.py,
+// deallocate_output_tensor).
+func (f *footprint) handOver(p *pricer) {
+	j := p.job
+	if !j.Recipe.Structure.TorchPipeline {
+		f.receives = true
+		return
+	}
+	f.holds, f.kept = true, p.logits()
 }
 
 // stored is what each parameter keeps.
@@ -83,6 +129,15 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.Gathered] = (dense + expert) * f.buckets
 	s[memory.Workspaces] = f.workspace
 	return s
+}
+
+// updateOf is what the update of all that a rank holds takes.
+func (f *footprint) updateOf(c *chunk) memory.Update {
+	u := f.update
+	n := units.Bytes(c.dense)/f.ranks[0] + units.Bytes(c.expert)/f.ranks[1]
+	u.Partition *= n
+	u.Gradient *= n
+	return u
 }
 
 // dummies are the unused gradients of all that a rank holds: one tensor, which stays,
@@ -115,6 +170,11 @@ func (f *footprint) dummies(c *chunk) units.Bytes {
 func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
+	s.Sum = f.sum
+	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
+	if c.head != nil {
+		s.KeptOutput = f.kept
+	}
 	return s
 }
 
@@ -163,7 +223,7 @@ type usage struct {
 	used          units.Bytes // what the device shows
 	capacity      units.Bytes
 	chunks        []*memory.Chunk // of one rank
-	held          []units.Bytes   // by chunk
+	fullest       int             // pipeline rank
 
 	// What it follows from: plans that differ in their buckets share it.
 	layout    *layout
@@ -171,26 +231,30 @@ type usage struct {
 	batches   int64
 	footprint footprint
 	measured  bool
+	replayed  bool // with the allocator
 }
 
 func (u *usage) fits() bool { return u.used <= u.capacity }
 
-// measure finds the fullest rank of a plan; record keeps every point of its step.
+// measure finds the fullest rank of a plan; record keeps every point of its step. That
+// of a pipeline is replayed apart: it takes longer than everything else.
 func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 	plan := s.own.plan
 	f, n := p.footprint(), p.job.Train.GradAccumulation
 	if record || !u.measured || u.layout != l || u.plan != plan || u.batches != n || u.footprint != f {
-		u.layout, u.plan, u.batches, u.footprint, u.measured = l, plan, n, f, !record
+		u.layout, u.plan, u.batches, u.footprint, u.measured, u.replayed = l, plan, n, f, !record, plan == nil
 		u.byStage = u.byStage[:0]
 		if plan != nil {
 			u.pipeline(p, l, plan, &f)
 		} else {
 			u.peak = s.wholeStep(p, l.stages[0], &f, record)
 		}
-		if u.peak.Reserved == 0 {
-			u.peak.Reserved = u.peak.Allocated
-		}
 	}
+	u.settle(p)
+}
+
+// settle finds what the device shows.
+func (u *usage) settle(p *pricer) {
 	u.context, u.nccl = p.outside()
 	u.used = u.peak.Allocated + u.context
 	if u.nccl > 0 {
@@ -219,6 +283,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 	step := f.step(c)
 	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
 	step.Static[memory.Gradients] += f.dummies(c)
+	step.Update = f.updateOf(c)
 	if f.mode == memory.Bucketed {
 		s.step.begin(p, c, &s.sim)
 		for _, q := range s.step.ddp.queues {
@@ -226,7 +291,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset()
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
 	key.peak = memory.Measure(&step, a)
 	allocators.Put(a)
 	if !record {
@@ -243,39 +308,70 @@ func (u *usage) pipeline(p *pricer, l *layout, plan *pipeline.Plan, f *footprint
 	j := p.job
 	torch := j.Recipe.Structure.TorchPipeline
 	u.peak = memory.Peak{}
-	u.chunks, u.held = resize(u.chunks, plan.Chunks), resize(u.held, plan.Chunks)
+	u.chunks = resize(u.chunks, plan.Chunks)
 	for rank := range plan.Ranks {
-		static := memory.Bytes{memory.Gradients: f.dummies(l.ranks[rank])}
+		static := u.static(p, l, plan, f, rank)
 		for c := range plan.Chunks {
-			ch := l.stage(plan, rank, c)
-			for k, b := range f.static(ch) {
-				if c == 0 || k != int(memory.Workspaces) {
-					static[k] += b
-				}
-			}
-			u.chunks[c], u.held[c] = ch.measure(f), 0
-			if torch {
-				n := units.Bytes(j.Train.GradAccumulation)
-				if ch.embedding == nil { // a receive buffer for every micro batch
-					static[memory.Activations] += n * ch.ops[0].Input
-				}
-				if ch.head == nil { // and one for every gradient; outputs are held until theirs has come
-					out := ch.ops[len(ch.ops)-1].Output
-					static[memory.Activations] += n * out
-					u.held[c] = out
-				} else {
-					kept := *u.chunks[c]
-					kept.KeptOutput = p.logits()
-					u.chunks[c] = &kept
-				}
-			}
+			u.chunks[c] = l.stage(plan, rank, c).measure(f)
 		}
-		peak := memory.Rank(static, plan.Moments(rank, torch), u.chunks, u.held)
+		peak := memory.Rank(static, plan.Moments(rank, torch), u.chunks)
 		u.byStage = append(u.byStage, peak.Allocated)
 		if peak.Allocated > u.peak.Allocated {
-			u.peak = peak
+			u.peak, u.fullest = peak, rank
 		}
 	}
+}
+
+// static is what lives between steps on a pipeline rank, and buffers.
+func (u *usage) static(p *pricer, l *layout, plan *pipeline.Plan, f *footprint, rank int) memory.Bytes {
+	j := p.job
+	static := memory.Bytes{memory.Gradients: f.dummies(l.ranks[rank])}
+	for c := range plan.Chunks {
+		ch := l.stage(plan, rank, c)
+		for k, b := range f.static(ch) {
+			if c == 0 || k != int(memory.Workspaces) {
+				static[k] += b
+			}
+		}
+		if j.Recipe.Structure.TorchPipeline {
+			n := units.Bytes(j.Train.GradAccumulation)
+			if ch.embedding == nil { // a receive buffer for every micro batch
+				static[memory.Activations] += n * ch.ops[0].Input
+			}
+			if ch.head == nil { // and one for every gradient
+				static[memory.Activations] += n * ch.ops[len(ch.ops)-1].Output
+			}
+		}
+	}
+	return static
+}
+
+// replay finds what the fullest pipeline rank reserves.
+func (u *usage) replay(p *pricer) {
+	if u.replayed {
+		return
+	}
+	l, plan, f := u.layout, u.plan, &u.footprint
+	var steps []*memory.Step
+	for c := range plan.Chunks {
+		s := f.step(l.stage(plan, u.fullest, c))
+		steps = append(steps, &s)
+	}
+	steps[0].Static = u.static(p, l, plan, f, u.fullest)
+	steps[0].Update = f.updateOf(l.ranks[u.fullest])
+	actions := plan.Compact(u.fullest)
+	if p.job.Recipe.Structure.TorchPipeline { // which keeps something of every micro batch
+		actions = plan.Actions(u.fullest)
+		for _, s := range steps {
+			s.MicroBatches = p.job.Train.GradAccumulation
+		}
+	}
+	a := allocators.Get().(*allocator.Allocator)
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	_, u.peak.Reserved = memory.Replay(steps, actions, a)
+	allocators.Put(a)
+	u.replayed = true
+	u.settle(p)
 }
 
 // logits is the size of a micro batch's logits on a rank.
@@ -301,7 +397,10 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
 	}
-	return law.Context, nccl
+	if context = law.Context; j.Recipe.Context > 0 {
+		context = j.Recipe.Context
+	}
+	return context, nccl
 }
 
 // fill writes what was measured into the result.

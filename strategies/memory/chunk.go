@@ -9,6 +9,7 @@ import (
 // micro batch leaves behind and how far each pass reaches above what is there.
 type Chunk struct {
 	Saved        units.Bytes // left by a forward pass until its backward pass
+	Whole        units.Bytes // parameters left gathered by the forward passes, once for all
 	Forward      units.Bytes // highest point of a forward pass above its start
 	First, Later units.Bytes // highest point of the first and of a later backward pass above its start
 	Gradients    units.Bytes // left by the first backward pass
@@ -20,10 +21,8 @@ type Chunk struct {
 
 // MeasureChunk runs two micro batches of a chunk one after the other.
 func MeasureChunk(s *Step) Chunk {
-	empty := *s
-	empty.Static = Bytes{}
-	w := newWalker(&empty, nil)
-	var c Chunk
+	w := new(tracker).walkers([]*Step{s}, 2)[0]
+	c := Chunk{KeptOutput: s.KeptOutput}
 	pass := func(k int, run func()) units.Bytes {
 		start := w.t.now
 		w.t.peak = start
@@ -33,20 +32,25 @@ func MeasureChunk(s *Step) Chunk {
 		return w.t.peak - start
 	}
 	c.Forward = pass(0, w.forward)
-	c.Saved, c.saved = w.t.now, w.t.by
+	for i := range w.Units {
+		if b := &w.t.blocks[w.at(i, fullID)]; b.live {
+			c.Whole += b.bytes
+		}
+	}
+	c.Saved, c.saved = w.t.now-c.Whole, w.t.by
+	c.saved[Gathered] -= c.Whole
 	c.First = pass(1, func() { w.backward(true, true) })
 	c.Gradients = w.t.now
-	w.base = w.width * len(w.Units)
+	w.slot(1)
 	w.forward()
 	c.Later = pass(2, func() { w.backward(false, true) })
-	w.release()
+	w.t.release()
 	return c
 }
 
 // Rank returns the peak of a pipeline rank, over what lives between steps, from
-// the moments of its list. held[c] is what each micro batch in flight holds beyond
-// the chunk's own tensors (the output of a stage until its gradient has come).
-func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units.Bytes) Peak {
+// the moments of its list.
+func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 	base := static.Total()
 	p := Peak{Allocated: base, By: static, Moment: "between steps"}
 	worst := -1
@@ -56,9 +60,12 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units
 		at := base
 		for k, h := range m.Held {
 			x := chunks[k]
-			at += units.Bytes(h.Alive)*(x.Saved+held[k]) + units.Bytes(h.Forward)*x.KeptOutput
+			at += units.Bytes(h.Alive)*x.Saved + units.Bytes(h.Forward)*x.KeptOutput
 			if h.Started {
 				at += x.Gradients
+			}
+			if h.Alive > 0 && (k != m.Chunk || m.Pass != pipeline.ForwardPass) { // which gathers them
+				at += x.Whole
 			}
 		}
 		if at += c.reach(m.Pass); at > p.Allocated {
@@ -76,6 +83,9 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk, held []units
 		}
 		if h.Started {
 			p.By[Gradients] += chunks[k].Gradients
+		}
+		if h.Alive > 0 {
+			p.By[Gathered] += chunks[k].Whole
 		}
 	}
 	p.By[Activations] += p.Allocated - p.By.Total()

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -66,6 +65,7 @@ const (
 	Plain       Mode = iota // gradients are kept where autograd left them
 	Bucketed                // gradients are copied into buckets that live between steps (torch DDP)
 	MainBuffers             // weight gradients are added into buffers that live between steps (Megatron)
+	Lingering               // into such buffers too, but autograd's own stay until the next backward pass (DeepSpeed's BF16_Optimizer)
 	Sharded                 // parameters are gathered and gradients scattered unit by unit (FSDP, ZeRO-3)
 )
 
@@ -77,12 +77,32 @@ type Step struct {
 	Mode         Mode
 	Sharding     Sharding
 	SyncEvery    bool
+	Sum          units.Bytes // Lingering: element size of the buffers
 	Record       bool
 
-	// For the replay of the allocator: what of Static is a tensor per parameter, and
-	// the buckets that make up Static[Gathered].
+	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
+	// until its gradient is sent; whether each output stays until its gradient has come;
+	// and what of the last stage's outputs stays to the end of the step.
+	Receives, HoldsOutput bool
+	KeptOutput            units.Bytes // of each micro batch
+
+	// For the replay of the allocator: what of Static is a tensor per parameter, the
+	// buckets that make up Static[Gathered], and what making Static and the update
+	// take beside it.
 	Dense, Expert Stored
 	Buckets       []units.Bytes
+	Update        Update
+}
+
+// Update are the tensors of an optimizer that keeps its states in flat buffers
+// (DeepSpeed's ZeRO 1). It first makes its states, with a gradient of zeros; then
+// every step copies the gradients into a bucket, from which it takes those of its
+// partition, joins them into one tensor and casts that. Zero: it needs none.
+type Update struct {
+	Copied    units.Bytes // element size of the parameters, each a tensor, that the flat buffer is made of
+	Bucket    units.Bytes // gradients that are reduced at once
+	Partition units.Bytes // gradients of the partition, as reduced
+	Gradient  units.Bytes // the same in the optimizer's dtype
 }
 
 // Stored is what a rank keeps of each of its parameters between steps, in bytes per
@@ -101,12 +121,11 @@ const (
 
 // Sharding are the sizes of unit-wise sharding, per parameter.
 type Sharding struct {
-	Ranks, ExpertRanks       int64       // that share one copy of dense parameters, of experts
-	Gather, Reduce, Gradient units.Bytes // element sizes: gathered weights, reduction, gradient of autograd
-	Kept                     units.Bytes // element size of the sharded gradient
-	Reshard                  bool
-	Root                     bool // first and last unit are one
-	Copies                   bool // flat buffers beside the parameters (FSDP2)
+	Ranks, ExpertRanks int64       // that share one copy of dense parameters, of experts
+	Gather, Reduce     units.Bytes // element sizes: gathered weights, reduction
+	Reshard            bool
+	Root               bool // first and last unit are one
+	Copies             bool // flat buffers beside the parameters (FSDP2)
 }
 
 // Peak is the largest moment.
@@ -140,104 +159,19 @@ const (
 	optimizer
 )
 
-// tracker follows allocations.
-type tracker struct {
-	now, peak    units.Bytes
-	by, at       Bytes
-	moment, here moment
-	rising       bool // what is there now is the peak, which settle has not noted yet
-
-	alloc  *allocator.Allocator
-	blocks []slot
-	points []Point
-	label  string // of the next point, with record
-	record bool
-}
-
-type slot struct {
-	bytes units.Bytes
-	block allocator.Block
-	class Class
-	live  bool
-}
-
-// settle notes of which classes the peak is, and when. It comes before anything but
-// a further allocation.
-func (t *tracker) settle() {
-	if t.rising {
-		t.at, t.moment, t.rising = t.by, t.here, false
-	}
-}
-
-func (t *tracker) take(id int, b units.Bytes, c Class) { t.takeOn(compute, id, b, c) }
-
-// takeOn allocates on a stream.
-func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
-	if b <= 0 {
-		return
-	}
-	s := &t.blocks[id]
-	s.bytes, s.class, s.live = b, c, true
-	if t.alloc != nil {
-		s.block, _ = t.alloc.Alloc(b, stream)
-	}
-	t.now += b
-	t.by[c] += b
-	if t.now > t.peak {
-		t.peak, t.rising = t.now, true
-	}
-	if t.record {
-		n := len(t.points)
-		if n == 0 || t.points[n-1].Label != t.label {
-			t.points = append(t.points, Point{Label: t.label})
-			n++
-		}
-		if p := &t.points[n-1]; t.now > p.Allocated {
-			p.Allocated, p.By = t.now, t.by
-		}
-	}
-}
-
-func (t *tracker) free(id int) {
-	if id >= len(t.blocks) || !t.blocks[id].live {
-		return
-	}
-	t.settle()
-	s := &t.blocks[id]
-	s.live = false
-	t.now -= s.bytes
-	t.by[s.class] -= s.bytes
-	if t.alloc != nil {
-		t.alloc.Free(s.block)
-	}
-}
-
-// move hands a block to another id.
-func (t *tracker) move(from, to int) {
-	t.blocks[to] = t.blocks[from]
-	t.blocks[from] = slot{}
-}
-
-// reclass changes what a live block counts as.
-func (t *tracker) reclass(id int, c Class) {
-	if id < len(t.blocks) && t.blocks[id].live {
-		t.settle()
-		s := &t.blocks[id]
-		t.by[s.class] -= s.bytes
-		t.by[c] += s.bytes
-		s.class = c
-	}
-}
-
 // walker runs a Step over a tracker.
 type walker struct {
 	*Step
-	t      tracker
+	t      *tracker
 	width  int           // ids per unit
+	first  int           // first id of all
 	base   int           // first id of this micro batch: the kept gradients of the first one have their own
 	extra  int           // first id after those of the units
 	params []units.Bytes // by unit: parameters on this rank, whole
 	shards []units.Bytes // and what this rank keeps of them
+	saved  []int32       // by unit: first store that a forward pass does not have
+	grads  int           // base of the micro batch whose gradients are kept, or linger
+	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
 	warm   bool          // this is the first step
 	next   int           // first id that nothing uses
 }
@@ -258,7 +192,8 @@ const (
 // makes its states at the end of the first one, out of what the activations left,
 // so that those of the second no longer find it whole.
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
-	w := newWalker(s, alloc)
+	w := (&tracker{alloc: alloc, record: s.Record}).walkers([]*Step{s}, 2)[0]
+	begin(w)
 	if alloc != nil && s.Dense.Tensors > 0 { // else the states are there from the start
 		w.warm = true
 		w.step()
@@ -269,20 +204,44 @@ func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w.step()
 	w.t.settle()
 	p := Peak{Allocated: w.t.peak, By: w.t.at, Moment: w.label(w.t.moment), Points: w.t.points}
-	w.release()
+	w.t.release()
 	if alloc != nil {
 		p.Reserved = alloc.PeakReserved()
 	}
 	return p
 }
 
-func newWalker(s *Step, alloc *allocator.Allocator) *walker {
-	w := &walker{Step: s}
+// walkers returns one walker for each of the chunks of a rank, with ids for so many
+// micro batches in flight.
+func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
+	var all []*walker
+	n := 0
+	for _, s := range chunks {
+		w := &walker{Step: s, t: t, first: n}
+		w.measure()
+		w.extra = n + inFlight*w.width*len(s.Units)
+		w.next = w.extra + perUnit*len(s.Units)
+		n = w.next + w.kept()
+		all = append(all, w)
+	}
+	t.table(n)
+	for _, w := range all {
+		w.slot(0)
+	}
+	return all
+}
+
+// measure finds how many ids the units need and what parameters they hold.
+func (w *walker) measure() {
+	s := w.Step
 	for _, u := range s.Units {
-		for _, sec := range []*tape.Section{&u.Forward, &u.Backward} {
-			for _, e := range sec.Events {
-				w.width = max(w.width, int(e.Store)+1)
-			}
+		saved := int32(0)
+		for _, e := range u.Forward.Events {
+			saved = max(saved, e.Store+1)
+		}
+		w.saved, w.width = append(w.saved, saved), max(w.width, int(saved))
+		for _, e := range u.Backward.Events {
+			w.width = max(w.width, int(e.Store)+1)
 		}
 		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
 		var n, shard units.Bytes
@@ -291,37 +250,55 @@ func newWalker(s *Step, alloc *allocator.Allocator) *walker {
 			if p.Split == model.ExpertSplit {
 				ranks = s.Sharding.ExpertRanks
 			}
-			if !p.TiedCopy {
+			if w.own(&p) {
 				n += units.Bytes(p.Local)
 				shard += units.Bytes(p.Local) / units.Bytes(max(ranks, 1))
 			}
 		}
 		w.params, w.shards = append(w.params, n), append(w.shards, shard)
 	}
+	w.width++ // received
 	if last := len(s.Units) - 1; s.Sharding.Root && last > 0 {
 		w.params[0] += w.params[last]
 		w.shards[0] += w.shards[last]
 		w.params[last], w.shards[last] = 0, 0
 	}
-	w.extra = 2 * w.width * len(s.Units)
-	w.next = w.extra + perUnit*len(s.Units)
-	w.table(w.next + w.kept())
-	w.t.alloc, w.t.record = alloc, s.Record
+}
+
+// begin allocates what lives between steps: the Static of the first of a rank's chunks.
+func begin(chunks ...*walker) {
+	w := chunks[0]
 	w.enter(0, between)
-	for c, b := range s.Static { // what lives between steps
-		switch each := alloc != nil && s.Dense.Tensors > 0; {
-		case each && Class(c) == Parameters:
-			w.perParameter(Parameters)
-		case each && Class(c) == OptimizerStates: // not yet
-		case each && Class(c) == Gathered && len(s.Buckets) > 0:
-			for _, b := range s.Buckets {
+	replay := w.t.alloc != nil
+	var made []int // ids
+	if replay && w.Update.Copied > 0 {
+		each(chunks, func(w *walker, p *ops.Param) {
+			made = append(made, w.next)
+			w.keep(units.Bytes(p.Local)*w.Update.Copied, Parameters)
+		})
+	}
+	for c, b := range w.Static {
+		switch single := replay && w.Dense.Tensors > 0; {
+		case single && Class(c) == Parameters:
+			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).Weights, Parameters) })
+		case single && Class(c) == OptimizerStates: // not yet
+		case single && Class(c) == Gathered && len(w.Buckets) > 0:
+			for _, b := range w.Buckets {
 				w.keep(b, Gathered)
 			}
 		default:
 			w.keep(b, Class(c))
 		}
+		if Class(c) == Parameters { // each is part of the flat buffer now
+			for _, id := range made {
+				w.t.free(id)
+			}
+		}
 	}
-	return w
+	if replay && w.Update.Gradient > 0 { // of zeros, for the optimizer to make its states
+		w.keep(w.Update.Gradient, Gradients)
+		w.t.free(w.next - 1)
+	}
 }
 
 // keep allocates what stays to the end.
@@ -330,27 +307,38 @@ func (w *walker) keep(b units.Bytes, c Class) {
 	w.next++
 }
 
-// perParameter allocates the tensors that every parameter has of a class.
-func (w *walker) perParameter(c Class) {
-	for _, u := range w.Units {
-		for i := range u.Params {
-			p := &u.Params[i]
-			if p.TiedCopy {
-				continue
-			}
-			s := &w.Dense
-			if p.Split == model.ExpertSplit {
-				s = &w.Expert
-			}
-			if c == Parameters {
-				w.keep(units.Bytes(p.Local)*s.Weights, c)
-				continue
-			}
-			for range s.Tensors {
-				w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), c)
+// each calls f with each parameter of a rank.
+func each(chunks []*walker, f func(*walker, *ops.Param)) {
+	for _, w := range chunks {
+		for _, u := range w.Units {
+			for i := range u.Params {
+				if w.own(&u.Params[i]) {
+					f(w, &u.Params[i])
+				}
 			}
 		}
 	}
+}
+
+// own is whether a parameter is not that of the embedding, in the same chunk.
+func (w *walker) own(p *ops.Param) bool { return !p.TiedCopy || w.Units[0].Input > 0 }
+
+// stored is what the rank keeps of a parameter.
+func (w *walker) stored(p *ops.Param) *Stored {
+	if p.Split == model.ExpertSplit {
+		return &w.Expert
+	}
+	return &w.Dense
+}
+
+// states allocates the optimizer's tensors of each parameter.
+func (w *walker) states() {
+	each([]*walker{w}, func(w *walker, p *ops.Param) {
+		s := w.stored(p)
+		for range s.Tensors {
+			w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
+		}
+	})
 }
 
 // rebuild makes the buckets anew, in the order in which the gradients of the first
@@ -369,32 +357,47 @@ func (w *walker) step() {
 	}
 	for i := int64(0); i < n; i++ {
 		sync := w.SyncEvery || i == n-1
-		w.base = 0
-		if i > 0 {
-			w.base = w.width * len(w.Units)
-		}
+		w.slot(int(min(i, 1)))
 		w.forward()
 		w.backward(i == 0, sync)
 	}
-	w.enter(0, optimizer)
-	w.base = 0
-	if w.warm && w.Dense.Tensors > 0 {
-		w.perParameter(OptimizerStates)
-	}
+	w.update()
 	// The loss goes with the last name that holds it.
 	last := len(w.Units) - 1
-	for _, w.base = range [2]int{w.width * len(w.Units), 0} {
+	for k := range 2 {
+		w.slot(1 - k)
 		w.t.free(w.id(last, w.Units[last].OutputStore))
 	}
-	// Gradients go when the optimizer has used them.
-	for i, u := range w.Units {
-		for _, g := range u.Backward.Grads {
-			w.t.free(w.id(i, g.Store))
+}
+
+// slot makes the ids of a micro batch in flight the current ones. The gradients of the
+// first backward pass keep theirs to the end of the step.
+func (w *walker) slot(k int) { w.base = w.first + k*w.width*len(w.Units) }
+
+// update runs the optimizer, which leaves no kept gradients.
+func (w *walker) update() {
+	w.enter(0, optimizer)
+	w.base = w.grads
+	if w.warm && w.Dense.Tensors > 0 {
+		w.states()
+	}
+	bucket, partition, gradient := w.next, w.next+1, w.next+2
+	if w.t.alloc != nil {
+		w.t.take(bucket, w.Update.Bucket, Gathered)
+		w.t.free(bucket)
+		w.t.take(partition, w.Update.Partition, Gradients)
+		w.t.take(gradient, w.Update.Gradient, Gradients)
+	}
+	for i := range w.Units {
+		if w.Mode != Lingering {
+			w.freeGrads(i)
 		}
 		for k := range perUnit {
 			w.t.free(w.at(i, k))
 		}
 	}
+	w.t.free(partition)
+	w.t.free(gradient)
 }
 
 // enter begins a pass over a unit.
@@ -423,37 +426,21 @@ func (w *walker) label(m moment) string {
 	return name + " backward"
 }
 
-// tables are the blocks of walkers that are done.
-var tables sync.Pool
-
-// table gives the walker n empty blocks.
-func (w *walker) table(n int) {
-	if t, _ := tables.Get().(*[]slot); t != nil && cap(*t) >= n {
-		w.t.blocks = (*t)[:n]
-		clear(w.t.blocks)
-		return
-	}
-	w.t.blocks = make([]slot, n)
-}
-
-// release gives the blocks of a walker that is done to the next.
-func (w *walker) release() {
-	blocks := w.t.blocks
-	w.t.blocks = nil
-	tables.Put(&blocks)
-}
-
 // kept is the most that keep is called in a walk.
 func (w *walker) kept() int {
-	n := int(NumClasses) + len(w.Buckets)
+	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 4 // outputs, and what the update takes
 	for _, u := range w.Units {
-		n += len(u.Params) * (1 + max(w.Dense.Tensors, w.Expert.Tensors))
+		n += len(u.Params) * (1 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
 	}
 	return n
 }
 
 func (w *walker) id(unit int, store int32) int { return w.base + unit*w.width + int(store) }
 func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit + what }
+
+// received is the id of an input that came from another rank. The units know nothing
+// of it: what they free is not there.
+func (w *walker) received() int { return w.id(0, int32(w.width-1)) }
 
 // events applies the memory events of a section.
 func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
@@ -465,12 +452,32 @@ func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
 			}
 			w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
 		} else {
-			w.t.free(w.id(unit, e.Store))
+			w.end(unit, e)
+		}
+	}
+}
+
+// end frees what an event of a unit ends the life of.
+func (w *walker) end(unit int, e *tape.Event) {
+	if w.split && e.Store < w.saved[unit] {
+		return
+	}
+	w.t.free(w.id(unit, e.Store))
+}
+
+// weights ends a backward pass that was split.
+func (w *walker) weights() {
+	for i, n := range w.saved {
+		for k := range n {
+			w.t.free(w.id(i, k))
 		}
 	}
 }
 
 func (w *walker) forward() {
+	if w.Receives {
+		w.t.take(w.received(), w.Units[0].Input, Activations)
+	}
 	for i, u := range w.Units {
 		w.enter(i, forward)
 		if w.Mode == Sharded {
@@ -494,6 +501,12 @@ func (w *walker) forward() {
 	}
 	if w.Mode == Sharded && w.Sharding.Root && w.Sharding.Reshard {
 		w.t.free(w.at(0, fullID))
+	}
+	if i, u := len(w.Units)-1, w.Units[len(w.Units)-1]; u.Output > 0 && !w.HoldsOutput { // it has been sent
+		w.t.free(w.id(i, u.OutputStore))
+	}
+	if w.KeptOutput > 0 && w.t.alloc != nil {
+		w.keep(w.KeptOutput, LogitsLoss)
 	}
 }
 
@@ -528,8 +541,12 @@ func (w *walker) close(i int) {
 
 func (w *walker) backward(first, sync bool) {
 	last := len(w.Units) - 1
-	head := w.Units[last]
-	w.t.take(w.id(last, head.GradStore), 512, Activations)
+	end := w.Units[last]
+	w.drop()
+	if first {
+		w.grads = w.base
+	}
+	w.t.take(w.id(last, end.GradStore), max(end.Output, 512), Activations) // of a loss or as it came from another rank
 	if w.Mode == Sharded && w.Sharding.Root {
 		w.open(0)
 	}
@@ -554,6 +571,41 @@ func (w *walker) backward(first, sync bool) {
 			w.t.free(w.at(i, scatterID))
 		}
 	}
+	if end.Output > 0 {
+		w.t.free(w.id(last, end.OutputStore))
+	}
+	if w.Units[0].Input > 0 { // its gradient has been sent
+		w.t.free(w.id(0, w.Units[0].InGradStore))
+	}
+	w.t.free(w.received())
+	if w.Mode == Lingering {
+		w.add()
+	}
+}
+
+// add adds autograd's gradients to those of the buffers, one by one and cast to
+// their dtype, and leaves them.
+func (w *walker) add() {
+	w.grads = w.base
+	for i, u := range w.Units {
+		for _, g := range u.Backward.Grads {
+			w.t.take(w.at(i, castID), units.Bytes(u.Params[g.Param].Local)*w.Sum, Gradients)
+			w.t.free(w.at(i, castID))
+		}
+	}
+}
+
+// drop releases the gradients that add left.
+func (w *walker) drop() {
+	if w.Mode != Lingering {
+		return
+	}
+	here := w.base
+	w.base = w.grads
+	for i := range w.Units {
+		w.freeGrads(i)
+	}
+	w.base = here
 }
 
 // backwardUnit applies a unit's backward events and does with its gradients what
@@ -585,11 +637,16 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			if e.Bytes > 0 {
 				w.t.take(w.id(i, e.Store), e.Bytes, classOf(e.Kind))
 			} else {
-				w.t.free(w.id(i, e.Store))
+				w.end(i, e)
 			}
 		}
 		for ; at < len(sec.Grads); at++ {
 			w.settle(i, &sec.Grads[at], release)
+		}
+	case Lingering:
+		w.events(i, sec, nil)
+		for _, g := range sec.Grads {
+			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
 	case Sharded:
 		w.events(i, sec, nil)

@@ -60,7 +60,8 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 		for _, again := range []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute} {
 			s := llama(t, again)
 			change(s)
-			w := newWalker(s, nil)
+			w := new(tracker).walkers([]*Step{s}, 2)[0]
+			begin(w)
 			w.step()
 			require.InDelta(t, float64(s.Static.Total()), float64(w.t.now), 1, "%s, %s", name, again)
 			first := w.t.peak
@@ -93,6 +94,28 @@ func TestWhatSavesMemory(t *testing.T) {
 	require.Less(t, peak(ops.NoRecompute, func(s *Step) { shard(s, 8); s.MicroBatches = 4; s.SyncEvery = true }), peak(ops.NoRecompute, func(s *Step) { shard(s, 8); s.MicroBatches = 4 }),
 		"reduced at once, no whole gradients are kept")
 	require.Equal(t, peak(ops.NoRecompute, func(s *Step) { s.MicroBatches = 2 }), peak(ops.NoRecompute, func(s *Step) { s.MicroBatches = 9 }), "further micro batches repeat the second")
+}
+
+// TestLossParallelByHand: with tensor parallelism the loss of torchtitan holds four fp32
+// tensors as large as a rank's logits (log-probabilities, targets, exponentials, their
+// sum: distributed/tensor/parallel/loss.py), else three; and the whole sequence that
+// the head has read stays for its weight's gradient.
+func TestLossParallelByHand(t *testing.T) {
+	for tp, copies := range map[int64]int64{1: 3, 8: 4} {
+		s, err := model.Load("llama3-8b")
+		require.NoError(t, err)
+		r, err := recipe.Load("torchtitan")
+		require.NoError(t, err)
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16"], Attention: "sdpa", Shard: ops.Shard{TP: tp, CP: 1, EP: 1, ExpertTP: 1, SequenceParallel: tp > 1},
+			MicroBatch: 1, Sequence: 8192, Recompute: ops.FullRecompute, Imbalance: 1})
+		p := Measure(&Step{MicroBatches: 1, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
+		require.Equal(t, "head backward", p.Moment)
+		logits := copies * 4 * 8192 * s.Vocab / tp
+		if tp > 1 {
+			logits += 2 * 8192 * s.Hidden
+		}
+		require.InEpsilon(t, float64(logits), float64(p.By[LogitsLoss]), 1e-3, "tp %d", tp)
+	}
 }
 
 // TestReserved: the allocator keeps at least what is allocated, in whole segments, and

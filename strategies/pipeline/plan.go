@@ -105,6 +105,11 @@ func (pl *Plan) Actions(rank int) []Action {
 	return l.actions
 }
 
+// Compact returns the actions of a rank in a step of fewer micro batches that has
+// its whole warm-up and cool-down, and its steady state at least three times. The
+// caller must not change them.
+func (pl *Plan) Compact(rank int) []Action { return pl.lists[rank] }
+
 // Stages returns the number of stages, Ranks x Chunks. Stages of DualPipe's
 // second copy of the model follow those of the first.
 func (pl *Plan) Stages() int { return pl.Ranks * pl.Chunks }

@@ -60,17 +60,18 @@ const (
 
 // New returns an empty allocator.
 func New(options Options) *Allocator {
-	a := &Allocator{options: options, blocks: make([]block, 1, 256)}
-	a.limit = math.MaxInt64
-	if options.Limit > 0 {
-		a.limit = int64(options.Limit)
-	}
+	a := &Allocator{blocks: make([]block, 1, 256)}
+	a.Reset(options)
 	return a
 }
 
-// Reset forgets all blocks, segments and peaks and keeps the memory, for the
-// next replay. Blocks of before must not be freed.
-func (a *Allocator) Reset() {
+// Reset makes the allocator like New(options), but keeps its memory, for the next
+// replay. Blocks of before must not be freed.
+func (a *Allocator) Reset(options Options) {
+	a.options, a.limit = options, math.MaxInt64
+	if options.Limit > 0 {
+		a.limit = int64(options.Limit)
+	}
 	a.blocks, a.unused, a.top = a.blocks[:1], 0, 0
 	for i := range a.pools {
 		a.pools[i].free = a.pools[i].free[:0]

@@ -266,7 +266,7 @@ func TestProperties(t *testing.T) {
 		}
 		a, again := New(o), New(o)
 		again.Free(must(t, again, 1, 5)) // used before: Reset leaves no trace
-		again.Reset()
+		again.Reset(o)
 		var blocks []Block
 		var least units.Bytes // of what is live, rounded
 		sizes := map[Block]units.Bytes{}
@@ -397,7 +397,7 @@ func BenchmarkReplay(b *testing.B) {
 			blocks := make([]Block, len(events))
 			b.ReportAllocs()
 			for b.Loop() {
-				a.Reset()
+				a.Reset(o)
 				replay(a, events, blocks)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(events)), "ns/event")

@@ -1,0 +1,119 @@
+package memory
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	_ "github.com/perfplan/perfplan/internal/seed"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies/memory/allocator"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// stages cuts a step into the chunks of a pipeline's ranks, by stage.
+func stages(t testing.TB, again ops.Recompute, mode Mode, n int) []*Step {
+	var out []*Step
+	whole := llama(t, again)
+	for i := range n {
+		s := *whole
+		s.Static, s.Mode, s.Sum = Bytes{Parameters: 1 * units.GiB}, mode, 4
+		s.Units = whole.Units[i*len(whole.Units)/n : (i+1)*len(whole.Units)/n]
+		s.Receives, s.HoldsOutput = i > 0, mode == Plain
+		out = append(out, &s)
+	}
+	return out
+}
+
+// The walk of a rank's whole list allocates what Rank puts together from its chunks,
+// and the allocator reserves at least that.
+func TestReplayAllocatesWhatRankSays(t *testing.T) {
+	for _, mode := range []Mode{Plain, MainBuffers, Lingering} {
+		for _, again := range []ops.Recompute{ops.NoRecompute, ops.FullRecompute} {
+			for _, c := range []struct {
+				schedule string
+				chunks   int
+			}{{"1f1b", 1}, {"gpipe", 1}, {"interleaved-1f1b", 2}, {"interleaved-1f1b", 3}} {
+				const ranks = 4
+				pl, err := pipeline.Schedule(c.schedule, ranks, c.chunks, 8)
+				require.NoError(t, err)
+				all := stages(t, again, mode, ranks*c.chunks)
+				for rank := range ranks {
+					var steps []*Step
+					var chunks []*Chunk
+					for k := range c.chunks {
+						s := all[pl.Stage(rank, k)]
+						m := MeasureChunk(s)
+						steps, chunks = append(steps, s), append(chunks, &m)
+					}
+					want := Rank(steps[0].Static, pl.Moments(rank, false), chunks).Allocated
+					allocated, reserved := Replay(steps, pl.Actions(rank), allocator.New(allocator.Options{}))
+					name := fmt.Sprintf("%s, %d chunks, rank %d, mode %d, %s", c.schedule, c.chunks, rank, mode, again)
+					if mode == Lingering && c.chunks > 1 { // each chunk's next backward pass is taken to release its own
+						require.LessOrEqual(t, float64(allocated), float64(want)*(1+1e-9), name)
+					} else {
+						require.InEpsilon(t, float64(want), float64(allocated), 1e-6, name)
+					}
+					require.GreaterOrEqual(t, reserved, allocated, name)
+				}
+			}
+		}
+	}
+}
+
+// A backward pass without its weights' part keeps what that needs.
+func TestReplaySplitsBackwardPasses(t *testing.T) {
+	run := func(schedule string) units.Bytes {
+		pl, err := pipeline.Schedule(schedule, 4, 1, 8)
+		require.NoError(t, err)
+		s := stages(t, ops.NoRecompute, MainBuffers, 4)[1]
+		allocated, reserved := Replay([]*Step{s}, pl.Actions(1), allocator.New(allocator.Options{}))
+		require.GreaterOrEqual(t, reserved, allocated)
+		return allocated
+	}
+	require.Greater(t, run("zb-h2"), run("zb-h1"), "with twice as many micro batches in flight")
+	require.Greater(t, run("zb-h1"), run("1f1b"))
+}
+
+// More layers, or more micro batches in flight, never need less. What is reserved may
+// be less by chance: other sizes fill other gaps.
+func TestReplayGrows(t *testing.T) {
+	whole := stages(t, ops.FullRecompute, MainBuffers, 2)[0]
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := rapid.IntRange(2, 6).Draw(t, "ranks")
+		n := rapid.IntRange(ranks, 3*ranks).Draw(t, "micro batches")
+		reserve := func(layers, rank int) (units.Bytes, units.Bytes) {
+			pl, err := pipeline.Schedule("1f1b", ranks, 1, n)
+			require.NoError(t, err)
+			s := *whole
+			s.Units = whole.Units[:1+layers]
+			return Replay([]*Step{&s}, pl.Actions(rank), allocator.New(allocator.Options{}))
+		}
+		layers, rank := rapid.IntRange(1, 8).Draw(t, "layers"), rapid.IntRange(1, ranks-1).Draw(t, "rank")
+		allocated, reserved := reserve(layers, rank)
+		require.GreaterOrEqual(t, reserved, allocated)
+		more, _ := reserve(layers+1, rank)
+		require.Greater(t, more, allocated)
+		earlier, _ := reserve(layers, rank-1)
+		require.GreaterOrEqual(t, earlier, allocated, "more are in flight")
+	})
+}
+
+// What an update takes beside the step is reserved on top of what small tensors left:
+// it does not fit between them.
+func TestUpdateNeedsRoomOfItsOwn(t *testing.T) {
+	reserved := func(u Update) units.Bytes {
+		s := llama(t, ops.FullRecompute)
+		s.Update = u
+		p := Measure(s, allocator.New(allocator.Options{}))
+		require.GreaterOrEqual(t, p.Reserved, p.Allocated)
+		return p.Reserved
+	}
+	none := reserved(Update{})
+	bucket := reserved(Update{Bucket: 3 * units.GiB})
+	require.Greater(t, bucket, none+2*units.GiB, "the largest tensor of the step, the fp32 logits, is 1 GiB")
+	require.Greater(t, reserved(Update{Bucket: 3 * units.GiB, Partition: 3 * units.GiB, Gradient: 6 * units.GiB}), bucket)
+}

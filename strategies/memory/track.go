@@ -1,0 +1,117 @@
+package memory
+
+import (
+	"sync"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies/memory/allocator"
+)
+
+// tracker follows allocations.
+type tracker struct {
+	now, peak    units.Bytes
+	by, at       Bytes
+	moment, here moment
+	rising       bool // what is there now is the peak, which settle has not noted yet
+
+	alloc  *allocator.Allocator
+	blocks []slot
+	points []Point
+	label  string // of the next point, with record
+	record bool
+}
+
+type slot struct {
+	bytes units.Bytes
+	block allocator.Block
+	class Class
+	live  bool
+}
+
+// settle notes of which classes the peak is, and when. It comes before anything but
+// a further allocation.
+func (t *tracker) settle() {
+	if t.rising {
+		t.at, t.moment, t.rising = t.by, t.here, false
+	}
+}
+
+func (t *tracker) take(id int, b units.Bytes, c Class) { t.takeOn(compute, id, b, c) }
+
+// takeOn allocates on a stream.
+func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
+	if b <= 0 {
+		return
+	}
+	s := &t.blocks[id]
+	s.bytes, s.class, s.live = b, c, true
+	if t.alloc != nil {
+		s.block, _ = t.alloc.Alloc(b, stream)
+	}
+	t.now += b
+	t.by[c] += b
+	if t.now > t.peak {
+		t.peak, t.rising = t.now, true
+	}
+	if t.record {
+		n := len(t.points)
+		if n == 0 || t.points[n-1].Label != t.label {
+			t.points = append(t.points, Point{Label: t.label})
+			n++
+		}
+		if p := &t.points[n-1]; t.now > p.Allocated {
+			p.Allocated, p.By = t.now, t.by
+		}
+	}
+}
+
+func (t *tracker) free(id int) {
+	if id >= len(t.blocks) || !t.blocks[id].live {
+		return
+	}
+	t.settle()
+	s := &t.blocks[id]
+	s.live = false
+	t.now -= s.bytes
+	t.by[s.class] -= s.bytes
+	if t.alloc != nil {
+		t.alloc.Free(s.block)
+	}
+}
+
+// move hands a block to another id.
+func (t *tracker) move(from, to int) {
+	t.blocks[to] = t.blocks[from]
+	t.blocks[from] = slot{}
+}
+
+// reclass changes what a live block counts as.
+func (t *tracker) reclass(id int, c Class) {
+	if id < len(t.blocks) && t.blocks[id].live {
+		t.settle()
+		s := &t.blocks[id]
+		t.by[s.class] -= s.bytes
+		t.by[c] += s.bytes
+		s.class = c
+	}
+}
+
+// tables are the blocks of trackers that are done.
+var tables sync.Pool
+
+// table gives the tracker n empty blocks.
+func (t *tracker) table(n int) {
+	if b, _ := tables.Get().(*[]slot); b != nil && cap(*b) >= n {
+		t.blocks = (*b)[:n]
+		clear(t.blocks)
+		return
+	}
+	t.blocks = make([]slot, n)
+}
+
+// release gives the blocks of a tracker that is done to the next.
+func (t *tracker) release() {
+	blocks := t.blocks
+	t.blocks = nil
+	tables.Put(&blocks)
+}
