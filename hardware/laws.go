@@ -220,7 +220,7 @@ type KernelLaw struct {
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
 
-	Limit  string `yaml:"limit"` // memory (default) or issue: what scales it to another GPU
+	Limit  string `yaml:"limit"` // memory (default), issue or both, bytes by the one and elements by the other: what scales it to another GPU
 	Spread `yaml:",inline"`
 	Source string `yaml:"source"`
 	On     *GPU

@@ -112,6 +112,9 @@ func (x *fitter) kernels() {
 		} else {
 			law, errors = x.refined(c, law, some)
 			law.Residual = math.Hypot(residual, math.Hypot(holding(errors), k.noise))
+			if there, here := &x.ref.base.GPU, &x.machine.GPU; law.Limit == "both" { // the probe's kernel takes the memory's time alone
+				law.Element *= units.Seconds(kernel.IssueScale(there, here) / float64(there.Bandwidth.Value/here.Bandwidth.Value))
+			}
 		}
 		law.Source = fmt.Sprintf("law of the %s times %.3f to %.3f, the time of the probe's kernels here over there", x.ref.base.GPU.Name.Value, slices.Min(k.values), slices.Max(k.values))
 		x.set(c, law)

@@ -29,7 +29,10 @@ const wattsError = 0.05
 // powerReadings are what work that runs on and on tells: the power at rest and at the
 // limit in W, the clock in Hz above which multiplies gain nothing, how the time of
 // memory-bound work follows the clock, and what each kind of work would draw at the
-// highest clock, W.
+// highest clock, W. The deeper a card throttles, the less its clock can be read: the same
+// multiply took 1.22 M cycles alone at 1470 MHz and 1.20 M between copies at 1515 MHz on
+// two H200, but 1.09 M at 1358 MHz and 1.20 M at 1585 MHz on an H100. The clock of
+// multiplies alone is therefore that of the mixture by their times.
 func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 	steady, burst := map[string]point{}, map[string]point{}
 	for _, p := range x.cases["power"] {
@@ -59,7 +62,12 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 	if !throttled {
 		delete(out, capWatts)
 	}
-	if g, b := steady["gemm"], burst["gemm"]; g.clock > 0 && g.seconds > b.seconds && b.seconds > 0 {
+	g, b, mix := steady["gemm"], burst["gemm"], steady["mix"]
+	if inMix := mix.seconds - steady["memory"].seconds; mix.clock > 0 && steady["memory"].seconds > 0 && inMix > 0 && g.seconds > 0 {
+		g.clock = mix.clock * inMix / g.seconds
+		steady["gemm"] = g
+	}
+	if g.clock > 0 && g.seconds > b.seconds && b.seconds > 0 {
 		// The sustained rate is in proportion to its clock, the burst's to the clock that the
 		// current limit allows.
 		out[gemmClock] = min(g.clock*g.seconds/b.seconds, top)

@@ -23,9 +23,10 @@ type Timer struct {
 
 // classLaw is a hardware.KernelLaw with its scale to this GPU.
 type classLaw struct {
-	law   *hardware.KernelLaw
-	scale float64
-	known bool
+	law     *hardware.KernelLaw
+	scale   float64
+	element float64 // the same of what a law takes for each element
+	known   bool
 }
 
 // New returns the timer of a profile.
@@ -37,7 +38,11 @@ func New(p *hardware.Profile) (*Timer, error) {
 		if !ok {
 			continue
 		}
-		t.classes[i] = classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), known: true}
+		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), known: true}
+		if l.element = l.scale; law.Limit == "both" {
+			l.element = scale(law.On, &p.GPU, "issue")
+		}
+		t.classes[i] = l
 	}
 	if !t.classes[tape.Vectorized].known {
 		return nil, fmt.Errorf("hardware %s: no law for kernel class vectorized; calibrate or inherit a profile that has it", p.Name)
@@ -54,10 +59,13 @@ func scale(on, gpu *hardware.GPU, limit string) float64 {
 		return 1
 	}
 	if limit == "issue" {
-		return issueRate(on) / issueRate(gpu)
+		return IssueScale(on, gpu)
 	}
 	return float64(on.Bandwidth.Value / gpu.Bandwidth.Value)
 }
+
+// IssueScale is how much longer instructions take to issue on gpu than on another.
+func IssueScale(on, gpu *hardware.GPU) float64 { return issueRate(on) / issueRate(gpu) }
 
 func issueRate(g *hardware.GPU) float64 { return float64(g.SMs.Value) * float64(maxClock(g)) }
 
@@ -174,7 +182,7 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		long := l.Long.Element * units.Seconds(max(float64(o.N)-l.Long.Width, 0))
 		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale)
 	}
-	work := o.Elements*float64(l.Element) + o.Elements*o.Index*float64(l.Index) + float64(o.Bytes)*float64(l.Byte)
+	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
 	if len(l.Wide) > 0 {
 		f := 1.0
 		for _, w := range l.Wide {
@@ -184,7 +192,7 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		}
 		work *= f
 	}
-	s := l.Setup + units.Seconds(work*c.scale)
+	s := l.Setup + units.Seconds(work)
 	if l.Limit == "issue" && c.scale != 1 { // on a GPU with less bandwidth for its instructions, memory may limit it
 		s = max(s, t.copy(o.Bytes))
 	}
