@@ -121,15 +121,24 @@ func init() {
 		"linear": func(b *builder, a []value) []value { // with an optional bias
 			return one(b.plainLinear(a[0].t, a[1].t, append(a, value{})[2].t))
 		},
-		"topk":       func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
-		"dense":      func(b *builder, a []value) []value { return one(b.t.Dense(a[0].t, a[1].t)) },
-		"balanced":   func(b *builder, a []value) []value { return one(b.t.Balanced(a[0].t, a[1].t)) },
-		"map":        func(b *builder, a []value) []value { b.t.RoutingMap(a[0].t, int64(a[1].num)); return nil },
-		"count_rows": func(b *builder, a []value) []value { b.t.CountRows(a[0].t); return nil },
-		"row_map":    func(b *builder, a []value) []value { b.t.RowMap(a[0].t.Dim(0), b.Spec.MoE.Experts); return nil },
-		"tiny":       func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
-		"preprocess": func(b *builder, a []value) []value { b.t.Tiny("preprocess", int(a[0].num)); return nil },
-		"wait":       func(b *builder, a []value) []value { b.t.Wait(); return nil },
+		"topk":  func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"dense": func(b *builder, a []value) []value { return one(b.t.Dense(a[0].t, a[1].t)) },
+		"fused_topk": func(b *builder, a []value) []value {
+			rounds := int64(0)
+			if len(a) > 2 {
+				rounds = int64(a[2].num)
+			}
+			return one(b.t.FusedTopK(a[0].t, int64(a[1].num), rounds))
+		},
+		"fused_scores":   func(b *builder, a []value) []value { return one(b.t.FusedScores(a[0].t, int64(a[1].num))) },
+		"balanced_fused": func(b *builder, a []value) []value { return one(b.t.BalancedFused(a[0].t, a[1].t)) },
+		"balanced":       func(b *builder, a []value) []value { return one(b.t.Balanced(a[0].t, a[1].t)) },
+		"map":            func(b *builder, a []value) []value { b.t.RoutingMap(a[0].t, int64(a[1].num)); return nil },
+		"count_rows":     func(b *builder, a []value) []value { b.t.CountRows(a[0].t); return nil },
+		"row_map":        func(b *builder, a []value) []value { b.t.RowMap(a[0].t.Dim(0), b.Spec.MoE.Experts); return nil },
+		"tiny":           func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
+		"preprocess":     func(b *builder, a []value) []value { b.t.Tiny("preprocess", int(a[0].num)); return nil },
+		"wait":           func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))
 		},

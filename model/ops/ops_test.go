@@ -419,7 +419,7 @@ func TestRouterKernels(t *testing.T) {
 		{"gpt-oss-20b", 14, 12},
 		{"deepseek-v3", 57, 33},
 	} {
-		c := config(t, x.model, "megatron-core")
+		c := config(t, x.model, "megatron-pretrain")
 		m := Build(c)
 		layer := &m.Kinds[len(m.Kinds)-1]
 		count := func(s tape.Section) (n int) {

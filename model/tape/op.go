@@ -41,6 +41,8 @@ const (
 	Sort           // radix sort pass
 	TopK           // selection of the k largest of each row, and the sort of rows so short
 	RowSort        // rows sorted by a program each, in steps of compare and swap (Transformer Engine's map of routed rows, in Triton)
+	RowTopK        // selection of the k largest of each row by a warp, one after the other (Transformer Engine's router)
+	RowWarp        // a warp for each row, several readings of it in shared memory
 	RowProgram     // one program for each row, with next to nothing to do
 	Index          // element-wise gather or scatter by index
 	Scatter        // the same along a dimension, one index for each element
@@ -93,6 +95,8 @@ var classNames = [NumClasses]string{
 	Sort:            "sort",
 	TopK:            "topk",
 	RowSort:         "row-sort",
+	RowTopK:         "row-topk",
+	RowWarp:         "row-warp",
 	RowProgram:      "row-program",
 	Index:           "index",
 	Scatter:         "scatter",

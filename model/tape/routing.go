@@ -100,6 +100,61 @@ func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
 	return y
 }
 
+// FusedTopK is TopK with the scores, the map and the probabilities of the chosen in one
+// kernel, and one for the gradient (Transformer Engine common/fused_router). rounds is how
+// often each row is searched beside: choices among groups of experts.
+func (t *Tape) FusedTopK(x *Tensor, k, rounds int64) *Tensor {
+	t.begin()
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = k
+	y := t.empty(x.dtype, dims...)
+	t.routed("router_topk", x, k+rounds)
+	src := *x
+	t.attach("router_topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.unrouted("router_topk_backward", &src)}
+	})
+	return y
+}
+
+// FusedScores are the scores of all experts for the loss that balances them, with the map
+// of the k largest.
+func (t *Tape) FusedScores(x *Tensor, k int64) *Tensor {
+	t.begin()
+	y := t.empty(F32, x.dims[:x.nd]...)
+	t.routed("router_scores", x, k)
+	src := *x
+	t.attach("router_scores", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.unrouted("router_scores_backward", &src)}
+	})
+	return y
+}
+
+func (t *Tape) routed(prim string, x *Tensor, rounds int64) {
+	t.emit(Op{Prim: prim, Class: RowTopK, DType: x.dtype, Elements: float64(x.Size()) * float64(rounds), Bytes: 3*x.bytes() + units.Bytes(x.Size())})
+}
+
+func (t *Tape) unrouted(prim string, x *Tensor) *Tensor {
+	r := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.emit(Op{Prim: prim, Class: RowWarp, DType: x.dtype, Elements: float64(x.Size()), Bytes: 3*x.bytes() + units.Bytes(x.Size())})
+	return r
+}
+
+// BalancedFused is Balanced with one kernel for the loss and one for its gradient.
+func (t *Tape) BalancedFused(p, scores *Tensor) *Tensor {
+	t.begin()
+	t.CountRows(scores)
+	t.emit(Op{Prim: "balance_loss", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
+	y := t.empty(p.dtype, p.dims[:p.nd]...)
+	src, all := *p, *scores
+	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("balance_loss_backward", 1)
+		r := t.empty(all.dtype, all.dims[:all.nd]...)
+		t.fill(r)
+		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...), r}
+	})
+	return y
+}
+
 // CountRows counts the rows of each expert by a map like scores, [rows, experts].
 func (t *Tape) CountRows(scores *Tensor) {
 	t.emit(Op{Prim: "to", Class: Unrolled, DType: I64, Elements: float64(scores.Size()), Bytes: 9 * units.Bytes(scores.Size())})
