@@ -178,6 +178,7 @@ func init() {
 		"dispatch":   func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
 		"combine":    func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
 		"fused":      fused,
+		"vocab_loss": func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t)) },
 		"fused_loss": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t

@@ -481,6 +481,44 @@ func (t *Tape) regather(g *gathered) *Tensor {
 	return z
 }
 
+// Kernels of few elements in Megatron's cross entropy: masks, indices and what they pick.
+const (
+	lossPicks     = 14
+	lossPicksBack = 8
+)
+
+// VocabLoss is Megatron's cross entropy over fp32 scores x, [..., vocabulary], one kernel
+// for each step: maximum, subtraction, exponential, sum and division, the last four in the
+// place of x, which is kept; the gradient multiplies it (mpu/cross_entropy.py,
+// _VocabParallelCrossEntropy). It returns a value for each row.
+func (t *Tape) VocabLoss(x *Tensor) *Tensor {
+	t.begin()
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = 1
+	y := t.empty(F32, dims...)
+	whole := x.bytes()
+	read := func(prim string, passes units.Bytes) {
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: F32, Elements: float64(x.Size()), Bytes: passes * whole})
+	}
+	rows := func(prim string) { // a value of each row for all of its elements
+		t.emit(Op{Prim: prim, Class: Strided4, DType: F32, Elements: float64(x.Size()), Index: 6, Bytes: 2 * whole})
+	}
+	read("max", 1)
+	rows("sub_")
+	t.Tiny("loss", lossPicks)
+	read("exp", 2)
+	read("sum", 1)
+	rows("div_")
+	t.attach("vocab_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("loss_backward", lossPicksBack)
+		r := t.view(n.saved[0])
+		t.host.Views--
+		t.emit(Op{Prim: "mul_", Class: Strided4, DType: F32, Elements: float64(r.Size()), Index: 6, Bytes: 2 * r.bytes()})
+		return []*Tensor{r}
+	})
+	return y
+}
+
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
 // forward one reads them once, the backward one reads them again and writes
 // their gradient. Neither fp32 logits nor log-probabilities exist.
