@@ -222,6 +222,10 @@ func TestWhyNot(t *testing.T) {
 	require.Nil(t, w.Best)
 	require.Contains(t, w.Rejected[0].Example, "tp 3")
 
+	w = ask("recompute_num_layers=99") // of full recomputation, without being told
+	require.NotEmpty(t, w.Rejected)
+	require.Contains(t, w.Rejected[0].Example, "a pipeline stage has up to")
+
 	w = ask("tp=1,pp=1,data_parallel=ddp")
 	require.NotNil(t, w.Misfit)
 	require.False(t, w.Misfit.Result.Memory.Fits)

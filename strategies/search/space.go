@@ -155,7 +155,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
 						for _, etp := range f.counts("expert_tp", expertWidths(j, tp, sp)) {
-							for _, r := range fixed(f, "recompute", recomputes(j)) {
+							for _, r := range fixed(f, "recompute", recomputes(j, f)) {
 								for _, mb := range f.counts("micro_batch", microBatches(j)) {
 									out = append(out, cut{tp, cp, ep, etp, sp, mb, r, precision})
 								}
@@ -205,9 +205,15 @@ func expertWidths(j *strategies.Job, tp int64, sp *bool) []int64 {
 	return []int64{1, tp}
 }
 
-func recomputes(j *strategies.Job) []ops.Recompute {
-	if j.Given.Recompute != "" {
+// recomputes are the job's own recomputation, or all kinds; a number of layers to
+// recompute means full recomputation.
+func recomputes(j *strategies.Job, f Fix) []ops.Recompute {
+	_, layers := f["recompute_num_layers"]
+	switch {
+	case j.Given.Recompute != "":
 		return []ops.Recompute{j.Given.Recompute}
+	case layers:
+		return []ops.Recompute{ops.FullRecompute}
 	}
 	return recomputations
 }
