@@ -408,7 +408,8 @@ func TestExpertTensorParallelism(t *testing.T) {
 }
 
 // TestRouterKernels: kernels of Megatron-Core's router, with the product of the router,
-// and of its gradient (core_v0.14 on an H200, profiler traces): within a tenth.
+// and of its gradient (core_v0.14 on an H200, profiler traces): within a tenth forward, an
+// eighth backward.
 func TestRouterKernels(t *testing.T) {
 	for _, x := range []struct {
 		model             string
@@ -431,6 +432,6 @@ func TestRouterKernels(t *testing.T) {
 			return
 		}
 		require.InEpsilon(t, x.forward, count(layer.Forward), 0.1, x.model)
-		require.InEpsilon(t, x.backward, count(layer.Backward), 0.13, x.model)
+		require.InEpsilon(t, x.backward, count(layer.Backward), 0.125, x.model)
 	}
 }

@@ -311,7 +311,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 		}
 		if p.block {
 			if idle += l.Host; b.busy > 0 {
-				l.Gap, idle = l.Gap+idle+p.law.latency, 0
+				l.Gap, idle = idle+p.launched(o), 0
 			}
 		}
 		s.flops += o.FLOPs
@@ -436,13 +436,19 @@ func (p *pricer) run(o *tape.Op, beside bool) units.Seconds {
 	return p.device(o)
 }
 
+// launched is how long the kernels of an operation take to start on a device that has
+// nothing else to do, as each finds it whose host waits for every kernel.
+func (p *pricer) launched(o *tape.Op) units.Seconds {
+	return p.law.latency * units.Seconds(max(o.Count, 1))
+}
+
 // kernelOf prices a single kernel that is not part of a unit: optimizer, bucket
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
 	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
 	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	if p.block {
-		l.Gap += l.Host + p.law.latency
+		l.Gap = l.Host + p.launched(&o)
 	}
 	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
 }
