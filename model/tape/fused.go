@@ -481,7 +481,10 @@ func (t *Tape) regather(g *gathered) *Tensor {
 	return z
 }
 
-// Kernels of few elements in Megatron's cross entropy: masks, indices and what they pick.
+// Kernels of a value a row in Megatron's loss. Forward twelve of mpu/cross_entropy.py (two
+// comparisons, or, clone, subtraction, fill, arange, index, copy, fill, logarithm,
+// subtraction), product and sum of the masked mean (pretrain_gpt.py, loss_func); backward
+// six (arange, cast, 1 - mask, index, subtraction, index_put) and two of the mean.
 const (
 	lossPicks     = 14
 	lossPicksBack = 8
@@ -496,12 +499,12 @@ func (t *Tape) VocabLoss(x *Tensor) *Tensor {
 	dims := append([]int64(nil), x.dims[:x.nd]...)
 	dims[len(dims)-1] = 1
 	y := t.empty(F32, dims...)
-	whole := x.bytes()
+	n, whole := float64(x.Size()), x.bytes()
 	read := func(prim string, passes units.Bytes) {
-		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: F32, Elements: float64(x.Size()), Bytes: passes * whole})
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: F32, Elements: n, Bytes: passes * whole})
 	}
 	rows := func(prim string) { // a value of each row for all of its elements
-		t.emit(Op{Prim: prim, Class: Strided4, DType: F32, Elements: float64(x.Size()), Index: 6, Bytes: 2 * whole})
+		t.emit(Op{Prim: prim, Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
 	}
 	read("max", 1)
 	rows("sub_")
@@ -512,8 +515,8 @@ func (t *Tape) VocabLoss(x *Tensor) *Tensor {
 	t.attach("vocab_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", lossPicksBack)
 		r := t.view(n.saved[0])
-		t.host.Views--
-		t.emit(Op{Prim: "mul_", Class: Strided4, DType: F32, Elements: float64(r.Size()), Index: 6, Bytes: 2 * r.bytes()})
+		t.host.Views-- // the same tensor, multiplied in its place
+		rows("mul_")
 		return []*Tensor{r}
 	})
 	return y
