@@ -106,7 +106,7 @@ type Structure struct {
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	FlatStates     bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
-	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states: gradients in 16 bits are reduced by so many
+	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
 	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
 	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone

@@ -13,14 +13,12 @@ import (
 
 // Defaults of DeepSpeed's ZeRO-3 in 2021, in parameters
 // (deepspeed/runtime/zero/constants.py: stage3_param_persistence_threshold,
-// stage3_prefetch_bucket_size, stage3_max_live_parameters, stage3_max_reuse_distance,
-// reduce_bucket_size).
+// stage3_prefetch_bucket_size, stage3_max_live_parameters, stage3_max_reuse_distance).
 const (
-	persistent   = 100_000       // every rank keeps those below it
-	prefetched   = 50_000_000    // are asked for ahead, at least
-	live         = 1_000_000_000 // from here on none are asked for ahead
-	reused       = 1_000_000_000 // what is used again after fewer stays
-	reduceBucket = 500_000_000   // gradients of more are not reduced together
+	persistent = 100_000       // every rank keeps those below it
+	prefetched = 50_000_000    // are asked for ahead, at least
+	live       = 1_000_000_000 // from here on none are asked for ahead
+	reused     = 1_000_000_000 // what is used again after fewer stays
 )
 
 // listed gathers the parameters of ZeRO-3 as DeepSpeed did until January 2022
@@ -319,7 +317,7 @@ func (l *listed) add(u *use) {
 		for _, p := range l.pending {
 			have += p
 		}
-		if have > 0 && have+n > reduceBucket {
+		if have > 0 && have+n > l.s.job.Recipe.Structure.ReduceBucket {
 			l.reduce()
 		}
 		l.pending = append(l.pending, n)
