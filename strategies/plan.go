@@ -115,6 +115,8 @@ type Runtime struct {
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 
+	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
+
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
@@ -195,6 +197,9 @@ func (p *Plan) Complete(s Shape) error {
 	if p.SequenceParallel == nil {
 		on := p.TP > 1 && s.Recipe.Structure.SharedTPInput
 		p.SequenceParallel = &on
+	}
+	if p.ReshardAfterForward == nil && p.PP > 1 && p.DataParallel.ShardsParameters() && s.Recipe.Structure.GatheredStages {
+		p.ReshardAfterForward = new(bool)
 	}
 	return nil
 }

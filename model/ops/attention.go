@@ -237,9 +237,13 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if kind.Windowed {
 		o.Window = s.Window
 	}
+	if b.recipe.Structure.RepeatHeads {
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+		defer t.Release(k, v)
+	}
 	if cp := b.Shard.CP; cp > 1 {
 		// Ring attention: each rank meets the keys and values of all others.
-		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}
+		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true, Wide: b.recipe.Structure.Ring == "torch"}
 		k, v = t.Communicate(c, k), t.Communicate(c, v)
 		defer t.Release(k, v)
 	}
@@ -272,7 +276,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		defer t.Release(q, k, v)
 	}
 	y := t.Attention(q, k, v, o)
-	if cp := b.Shard.CP; cp > 1 && b.recipe.Structure.RingCopies {
+	if cp := b.Shard.CP; cp > 1 && b.recipe.Structure.Ring != "" {
 		y = b.give(y, b.mergeRing(y, float64(k.Size()/cp)))
 	}
 	return y
@@ -285,16 +289,32 @@ func (b *builder) fusedSoftmax(q, k *tape.Tensor) bool {
 }
 
 // mergeRing is what a ring of cp ranks moves beside the attention kernels, with kv
-// elements of keys on each rank. Forward: keys and values are joined, the half that the
-// rank needs of those of others is copied, and each step's output is scaled and added
-// to the sum. Backward: the same copies, the gradients of each step are joined, and
-// added where they belong (Transformer Engine pytorch/attention.py, AttnFuncWithCP).
+// elements of keys on each rank, in passes over the output.
+//
+// Transformer Engine (pytorch/attention.py, AttnFuncWithCP): keys and values are joined,
+// the half that the rank needs of those of others is copied, and each step's output is
+// scaled and added to the sum. Backward: the same copies, the gradients of each step are
+// joined, and added where they belong.
+//
+// PyTorch (torch/distributed/tensor/experimental/_attention.py; a trace of two H200 has
+// the same kernels): keys and values are joined, and outputs cast to fp32; each further
+// step is cast, subtracted, multiplied and subtracted, kernel by kernel, and every other
+// one, of half the queries, joined with the other half. Backward: sums of all three
+// gradients in fp32, to which each step adds, and which keys and values send on joined.
 func (b *builder) mergeRing(y *tape.Tensor, kv float64) *tape.Tensor {
 	steps, keys := float64(b.Shard.CP), kv/float64(y.Size()) // of the output's elements
 	forward := 4*keys + 2*keys*(steps-1) + 1 + 3*steps
 	backward := 12*keys + 7*keys*(steps-1) + 2 + 3*(steps-1)
+	kernels, backKernels := 2+2*int(steps), 1+4*int(steps)
+	if b.recipe.Structure.Ring == "torch" {
+		whole, half := 3.+6+4+6, (3.+6+4+6)/2+4 // a step of all queries, of half of them: cast, difference, product, difference; join
+		forward = 4*keys + 3 + (steps-1)*(whole+half)/2 + 3
+		sums, send := 5+10*keys, 8*keys
+		backward = 2 + 4*keys + 4*keys + 4 + steps*(sums+send) + (steps-1)*3 + 3 + 6*keys
+		kernels, backKernels = 3+7*int(steps-1), 9+8*int(steps)
+	}
 	f := tape.Fused{Prim: "ring_merge", Class: tape.FusedPointwise, Back: tape.FusedPointwise, Outs: 1, DType: y.DType(),
-		Read: forward - 2, BackRead: backward - 2, Kernels: 2 + 2*int(steps), BackKernels: 1 + 4*int(steps)}
+		Read: forward - 2, BackRead: backward - 2, Kernels: kernels, BackKernels: backKernels}
 	return b.t.Fuse(f, y)[0]
 }
 

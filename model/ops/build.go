@@ -49,7 +49,6 @@ type builder struct {
 	roles    map[model.Role]int
 	weight   tape.DType // dtype in which a unit sees its parameters
 	hidden   tape.DType // dtype of the residual stream
-	eager    bool       // autograd saves what it computes with: the head where layers alone are compiled
 	masked   bool       // attention reads an explicit mask
 	dropouts struct{ embed, attention, resid float64 }
 }
@@ -441,10 +440,10 @@ func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 // parallelism the gathered sequence, else x itself with its gradient summed
 // over the ranks.
 func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
-		c.Regather = b.recipe.Structure.SharedTPInput && !b.eager
+		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP
 		c.Operand = true
 	}
 	return b.t.Communicate(c, x)
@@ -459,7 +458,7 @@ func (b *builder) sumRows(x *tape.Tensor) {
 
 // reduceOutput sums the partial results of a row-parallel projection.
 func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
 		c.Operand = true
@@ -571,7 +570,6 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 	b := newBuilder(c, tensors)
 	t := b.t
 	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
-	b.eager = c.Recipe.Structure.CompiledScope == "layer"
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)

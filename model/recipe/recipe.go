@@ -95,6 +95,8 @@ type Structure struct {
 	GraphedRouter  bool    `yaml:"graphed_router"`      // router and preparation of the exchange are replayed from CUDA graphs where an NVLink domain spans nodes
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
+	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
+	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
 	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
@@ -115,7 +117,7 @@ type Structure struct {
 	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
 	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
 	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
-	RingCopies     bool    `yaml:"ring_copies"`         // context parallelism joins keys with values and merges the steps' results by kernels of their own
+	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
 	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
 	TableTiny      int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
 	MaskTiny       int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
@@ -126,6 +128,7 @@ type Structure struct {
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
+	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
 	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
@@ -148,7 +151,7 @@ type Precision struct {
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
-	NarrowGathers bool    `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients with scales of blocks in two copies
+	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
 }
 
 // Operands is the dtype that matrix multiplies read.

@@ -398,9 +398,11 @@ type CommSpec struct {
 	Dim               int
 	Grow, Shrink      bool    // the result is Ranks times larger, or smaller, along Dim
 	Copy              bool    // an all-reduce sums a copy: torch's functional collectives leave their input as it is
+	Join              bool    // and move whole blocks: what is cut along Dim is joined before, what is gathered after (torch/distributed/_functional_collectives.py)
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
 	Operand           bool    // GEMMs alone read what is gathered
+	Wide              bool    // gradients are reduced in fp32
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
 }
 
@@ -427,11 +429,21 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
-		if c.Copy && kind == "all-reduce" {
+		if c.Wide && kind == c.Backward {
+			bytes *= F32.Size() / in.dtype.Size()
+		}
+		joined := c.Join && kind == "reduce-scatter"
+		switch {
+		case joined || len(in.more) > 0:
+			t.join(in, in.reads()+in.bytes())
+		case c.Copy && kind == "all-reduce":
 			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
 		}
 		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
 			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: async}})
+		if c.Join && kind == "all-gather" && !(t.Compiled && outer(out, dim) == 1) { // whose pieces lie as they should
+			t.join(out, 2*bytes)
+		}
 	}
 	if c.Forward == "" { // identity forward
 		z = t.view(x)
@@ -454,15 +466,34 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	return z
 }
 
+// join emits the copy of x that puts the pieces of a collective in order and adds up
+// the terms of a pending sum.
+func (t *Tape) join(x *Tensor, b units.Bytes) {
+	class := Concat
+	if t.Compiled {
+		class = FusedPointwise
+	}
+	t.emit(Op{Prim: "join", Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: b})
+}
+
+// outer is the product of the dimensions before dim.
+func outer(x *Tensor, dim int) int64 {
+	n := int64(1)
+	for _, d := range x.dims[:dim] {
+		n *= d
+	}
+	return n
+}
+
 // gathered is the size of what a collective moves: with NarrowGathers an all-gather of a
-// GEMM's operand moves it as it is multiplied, a gradient, which two GEMMs read along
-// rows and along columns with scales of their own, as two copies.
+// GEMM's operand moves it as it is multiplied, a gradient in that many copies, as two
+// GEMMs read it, along rows and along columns.
 func (t *Tape) gathered(c CommSpec, kind string, bytes units.Bytes, d DType) units.Bytes {
-	if !t.NarrowGathers || !c.Operand || kind != "all-gather" || t.Quantize == F32 || !d.lowPrecision() {
+	if t.NarrowGathers == 0 || !c.Operand || kind != "all-gather" || t.Quantize == F32 || !d.lowPrecision() {
 		return bytes
 	}
 	if kind == c.Backward {
-		bytes *= 2
+		bytes *= units.Bytes(t.NarrowGathers)
 	}
 	return bytes * t.Quantize.Size() / d.Size()
 }

@@ -91,7 +91,8 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		}
 		// What one more layer of the kind keeps; the first may hold its input in
 		// common with what is before it.
-		one, two := m.chunk(false, []int{k}, false).measure(&f), m.chunk(false, []int{k, k}, false).measure(&f)
+		batches := j.Train.GradAccumulation
+		one, two := m.chunk(false, []int{k}, false).measure(&f, batches), m.chunk(false, []int{k, k}, false).measure(&f, batches)
 		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
 	}
 	return floor, nil

@@ -74,7 +74,7 @@ func (p *pricer) footprint() footprint {
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
 		f.mode, f.root = memory.Sharded, j.Recipe.Structure.ExposedRoot
-		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(),
+		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(),
 			Copies: plan.DataParallel == strategies.FSDP2}
 	}
 	return f
@@ -187,6 +187,7 @@ type measured struct {
 type measuredChunk struct {
 	mode     memory.Mode
 	sharding memory.Sharding
+	synced   bool
 	chunk    *memory.Chunk
 }
 
@@ -200,10 +201,12 @@ type measuredPeak struct {
 const mostPeaks = 64
 
 // measure walks one micro batch of a chunk.
-func (c *chunk) measure(f *footprint) *memory.Chunk {
+func (c *chunk) measure(f *footprint, batches int64) *memory.Chunk {
 	s := f.step(c)
+	s.MicroBatches = batches
+	synced := s.Synced(batches == 1)
 	for i := range c.memory.chunks {
-		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding {
+		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.synced == synced {
 			return m.chunk
 		}
 	}
@@ -211,7 +214,7 @@ func (c *chunk) measure(f *footprint) *memory.Chunk {
 	if len(c.memory.chunks) >= mostPeaks {
 		c.memory.chunks = c.memory.chunks[:0]
 	}
-	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, &m})
+	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, synced, &m})
 	return &m
 }
 
@@ -312,7 +315,7 @@ func (u *usage) pipeline(p *pricer, l *layout, plan *pipeline.Plan, f *footprint
 	for rank := range plan.Ranks {
 		static := u.static(p, l, plan, f, rank)
 		for c := range plan.Chunks {
-			u.chunks[c] = l.stage(plan, rank, c).measure(f)
+			u.chunks[c] = l.stage(plan, rank, c).measure(f, j.Train.GradAccumulation)
 		}
 		peak := memory.Rank(static, plan.Moments(rank, torch), u.chunks)
 		u.byStage = append(u.byStage, peak.Allocated)
@@ -374,10 +377,15 @@ func (u *usage) replay(p *pricer) {
 	u.settle(p)
 }
 
-// logits is the size of a micro batch's logits on a rank.
+// logits is the size of a micro batch's logits on a rank: those of its part of the
+// sequence and, where the head is cut, of its part of the vocabulary.
 func (p *pricer) logits() units.Bytes {
 	j := p.job
-	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength*j.Model.Vocab) * j.Precision.Compute.Size()
+	vocab := j.Model.Vocab
+	if j.Recipe.Structure.VocabParallel {
+		vocab = (vocab + j.Plan.TP - 1) / j.Plan.TP
+	}
+	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength/j.Plan.CP*vocab) * j.Precision.Compute.Size()
 }
 
 // outside is the device memory that is not in the framework's tensors.

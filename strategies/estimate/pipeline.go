@@ -414,8 +414,8 @@ func (r *pipelineRun) merge(rank int) (tape.Op, bool) {
 	if !j.Recipe.Structure.TorchPipeline || r.s.layout.ranks[rank].head == nil {
 		return tape.Op{}, false
 	}
-	n := j.Train.GradAccumulation * j.Train.MicroBatch * j.Train.SequenceLength * j.Model.Vocab
-	return tape.Op{Prim: "merge_outputs", Class: tape.SplitCopy, Count: 1, Elements: float64(n), Bytes: 2 * units.Bytes(n) * j.Precision.Compute.Size(),
+	b := units.Bytes(j.Train.GradAccumulation) * r.s.p.logits()
+	return tape.Op{Prim: "merge_outputs", Class: tape.SplitCopy, Count: 1, Elements: float64(b / j.Precision.Compute.Size()), Bytes: 2 * b,
 		Phase: tape.Forward, Host: tape.HostWork{Calls: 1}}, true
 }
 

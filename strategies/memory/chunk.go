@@ -10,6 +10,7 @@ import (
 type Chunk struct {
 	Saved        units.Bytes // left by a forward pass until its backward pass
 	Whole        units.Bytes // parameters left gathered by the forward passes, once for all
+	Stays        bool        // and by the backward passes
 	Forward      units.Bytes // highest point of a forward pass above its start
 	First, Later units.Bytes // highest point of the first and of a later backward pass above its start
 	Gradients    units.Bytes // left by the first backward pass
@@ -19,8 +20,10 @@ type Chunk struct {
 	moment       [3]string
 }
 
-// MeasureChunk runs two micro batches of a chunk one after the other.
+// MeasureChunk runs two micro batches of a chunk one after the other, neither of which
+// is the last of more than one.
 func MeasureChunk(s *Step) Chunk {
+	sync := s.Synced(s.MicroBatches == 1)
 	w := new(tracker).walkers([]*Step{s}, 2)[0]
 	c := Chunk{KeptOutput: s.KeptOutput}
 	pass := func(k int, run func()) units.Bytes {
@@ -39,11 +42,14 @@ func MeasureChunk(s *Step) Chunk {
 	}
 	c.Saved, c.saved = w.t.now-c.Whole, w.t.by
 	c.saved[Gathered] -= c.Whole
-	c.First = pass(1, func() { w.backward(true, true) })
+	c.First = pass(1, func() { w.backward(true, sync) })
 	c.Gradients = w.t.now
+	if c.Stays = w.Sharding.Stays && !sync; c.Stays {
+		c.Gradients -= c.Whole
+	}
 	w.slot(1)
 	w.forward()
-	c.Later = pass(2, func() { w.backward(false, true) })
+	c.Later = pass(2, func() { w.backward(false, sync) })
 	w.t.release()
 	return c
 }
@@ -64,7 +70,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 			if h.Started {
 				at += x.Gradients
 			}
-			if h.Alive > 0 && (k != m.Chunk || m.Pass != pipeline.ForwardPass) { // which gathers them
+			if (h.Alive > 0 || h.Started && x.Stays) && (k != m.Chunk || m.Pass != pipeline.ForwardPass) { // which gathers them
 				at += x.Whole
 			}
 		}
@@ -84,7 +90,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		if h.Started {
 			p.By[Gradients] += chunks[k].Gradients
 		}
-		if h.Alive > 0 {
+		if h.Alive > 0 || h.Started && chunks[k].Stays {
 			p.By[Gathered] += chunks[k].Whole
 		}
 	}

@@ -66,6 +66,12 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 	started := make([]bool, len(r.walkers))
 	split := make([]int, len(r.walkers)) // by chunk: micro batches whose weights' part is to come
 	kept := make([]int, len(r.walkers))
+	left := make([]int, len(r.walkers)) // backward passes
+	for _, a := range actions {
+		if a.Kind == pipeline.Backward || a.Kind == pipeline.BackwardInput {
+			left[a.Chunk]++
+		}
+	}
 	repeats := true
 	for c, w := range r.walkers {
 		repeats = repeats && w.KeptOutput == 0 // of which there are ever more
@@ -101,7 +107,8 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 		default:
 			w.slot(used[split[c]])
 			w.split = a.Kind == pipeline.BackwardInput
-			w.backward(!started[c], true)
+			left[c]--
+			w.backward(!started[c], w.Synced(left[c] == 0))
 			w.split = false
 			if a.Kind == pipeline.BackwardInput {
 				split[c]++

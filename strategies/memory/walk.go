@@ -94,6 +94,11 @@ type Step struct {
 	Update        Update
 }
 
+// Synced reports whether the gradients of a micro batch of a pipeline are reduced after
+// its backward pass: those of unit-wise sharding are kept whole until the last, as
+// PyTorch's stages have it (stage.py, backward_maybe_with_nosync).
+func (s *Step) Synced(last bool) bool { return s.Mode != Sharded || s.SyncEvery || last }
+
 // Update are the tensors of an optimizer that keeps its states in flat buffers
 // (DeepSpeed's ZeRO 1). It first makes its states, with a gradient of zeros; then
 // every step copies the gradients into a bucket, from which it takes those of its
@@ -124,6 +129,7 @@ type Sharding struct {
 	Ranks, ExpertRanks int64       // that share one copy of dense parameters, of experts
 	Gather, Reduce     units.Bytes // element sizes: gathered weights, reduction
 	Reshard            bool
+	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool // first and last unit are one
 	Copies             bool // flat buffers beside the parameters (FSDP2)
 }
@@ -566,7 +572,9 @@ func (w *walker) backward(first, sync bool) {
 	}
 	if w.Mode == Sharded {
 		for i := range w.Units {
-			w.t.free(w.at(i, fullID))
+			if sync || !w.Sharding.Stays {
+				w.t.free(w.at(i, fullID))
+			}
 			w.t.free(w.at(i, gatherID))
 			w.t.free(w.at(i, scatterID))
 		}
@@ -667,7 +675,7 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 // scatter frees a unit's gathered parameters and turns its gradients into a shard.
 func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	s := &w.Sharding
-	if w.params[i] > 0 {
+	if w.params[i] > 0 && (sync || !s.Stays) {
 		w.t.free(w.at(i, fullID))
 	}
 	if w.params[i] == 0 {
