@@ -285,6 +285,14 @@ type ClassWatts struct {
 	Full   units.Watts `yaml:"full"`   // at the highest clock, were there no limit
 	Static units.Watts `yaml:"static"` // part that does not fall with the clock
 	Base   float64     `yaml:"base"`   // of the rest, what is drawn at no utilization; 0 for work without one
+	Narrow *Narrow     `yaml:"narrow"` // gemm: 8-bit operands
+}
+
+// Narrow is the power of 8-bit GEMMs over that of 16-bit ones at the same share of the
+// best rate.
+type Narrow struct {
+	Forward   float64 `yaml:"forward"`
+	Gradients float64 `yaml:"gradients"` // whose sums leave the tensor cores now and then, as is exact
 }
 
 // MemoryLaw is device memory outside the framework's tensors.

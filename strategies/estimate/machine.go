@@ -9,6 +9,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
 )
 
 // group is a parallel group of ranks.
@@ -59,7 +60,8 @@ type lawView struct {
 	gap, latency         units.Seconds
 	collectives          map[string]float64
 	skew                 float64
-	gemmClock, gemmRates float64 // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	narrow               hardware.Narrow // see there; ones where nobody measured it
 }
 
 // machines are those used last; a search or a sweep uses one for all its jobs.
@@ -100,18 +102,34 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	l := h.Laws
 	m := &machine{hardware: h, timer: timer, fabric: fabric}
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1}
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
 		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
 		if l.Power.GEMMClock > 0 {
 			m.law.gemmClock = float64(l.Power.GEMMClock) / c
 		}
 		m.law.gemmRates = m.law.gemmClock
+		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
+			m.law.narrow = *n
+		}
 		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
 			m.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
 		}
 	}
 	return m, nil
+}
+
+// utilization is how much of the power that its kind of work draws at most an op takes.
+func (m *machine) utilization(o *tape.Op) float64 {
+	use := m.timer.Utilization(o)
+	switch {
+	case o.DType != tape.FP8 || workOf(o.Class) != gemmWork:
+	case o.Layout == tape.LayoutForward:
+		use *= m.law.narrow.Forward
+	default:
+		use *= m.law.narrow.Gradients
+	}
+	return use
 }
 
 // slow is the time of a collective under compute over its time alone.

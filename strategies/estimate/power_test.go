@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/model/tape"
 )
 
 // TestClockAt: at the clock found the dynamic energy is what was left for it, unless
@@ -30,4 +33,27 @@ func TestClockAt(t *testing.T) {
 			require.InDelta(t, left, energy(r), 1e-6)
 		}
 	})
+}
+
+// TestSustainedProducts: the clock to which the limit takes an H200 that does nothing but
+// multiply 8192³ matrices (measured for 4 s each, 2026-11-21, at 692 W).
+func TestSustainedProducts(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	law := h.Laws.Power
+	gemm := law.Class[workNames[gemmWork]]
+	for _, c := range []struct {
+		dtype  tape.DType
+		layout tape.Layout
+		clock  float64
+	}{
+		{tape.BF16, tape.LayoutForward, 1486e6}, {tape.FP8, tape.LayoutForward, 1446e6}, {tape.FP8, tape.LayoutDgrad, 1377e6},
+	} {
+		o := tape.Op{Prim: "linear", Class: tape.GEMM, DType: c.dtype, Layout: c.layout, M: 8192, N: 8192, K: 8192, FLOPs: 2 * 8192 * 8192 * 8192, Count: 1}
+		use := m.utilization(&o)
+		clock := float64(h.GPU.MaxClock.Value) * math.Pow(float64(law.Cap-gemm.Static)/(float64(gemm.Full-gemm.Static)*use), 1/law.Exponent)
+		require.InEpsilon(t, c.clock, clock, 0.02, "%s %s", c.dtype, c.layout)
+	}
 }

@@ -298,7 +298,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 		case o.Class == tape.NoKernel:
 			b.role = hostRole
 		default:
-			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.timer.Utilization(o)), units.Seconds(p.timer.Beside(o))
+			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.utilization(o)), units.Seconds(p.timer.Beside(o))
 			l.Gap = p.law.gap * units.Seconds(o.Count)
 			switch o.Prim {
 			case "linear_dgrad":
