@@ -374,12 +374,29 @@ func jobFields(j *strategies.Job) fields {
 	f := fields{
 		{"Model", j.ModelName + ", " + params},
 		{"Hardware", hardwareText(j)},
-		{"Runtime", fmt.Sprintf("%s, %s attention", j.Runtime.Recipe, j.Runtime.Attention)},
+		{"Runtime", runtimeText(&j.Runtime)},
 		{"Batch", batchText(j)},
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
 	}
 	return f
+}
+
+// runtimeText is the framework with the switches that are on beside its own.
+func runtimeText(r *strategies.Runtime) string {
+	s := fmt.Sprintf("%s, %s attention", r.Recipe, r.Attention)
+	for _, x := range []struct {
+		name string
+		on   *bool
+	}{{"tp_overlap", r.TPOverlap}, {"launch_blocking", r.LaunchBlocking}} {
+		if x.on != nil && *x.on {
+			s += ", " + x.name
+		}
+	}
+	if r.Release > 0 {
+		s += ", release " + r.Release.String()
+	}
+	return s
 }
 
 // recomputeText is what is computed again in the backward pass.
