@@ -292,7 +292,7 @@ type ClassWatts struct {
 // best rate.
 type Narrow struct {
 	Forward   float64 `yaml:"forward"`
-	Gradients float64 `yaml:"gradients"` // whose sums leave the tensor cores now and then, as is exact
+	Gradients float64 `yaml:"gradients"` // without fast accumulation: their sums leave the tensor cores now and then
 }
 
 // MemoryLaw is device memory outside the framework's tensors.

@@ -26,6 +26,7 @@ func TestEveryRecipeLoads(t *testing.T) {
 		require.Contains(t, r.Optimizer, r.DefaultOptimizer, name)
 		require.Contains(t, []string{"sdpa", "flash", "unfused"}, r.Attention, name)
 		require.NotEmpty(t, r.DataParallel, name)
+		require.Contains(t, []string{"", "transformer-engine", "torch"}, r.Structure.Ring, name)
 		for n, o := range r.Optimizer {
 			_, known := tape.ClassOf(o.Class)
 			require.True(t, known, "%s: optimizer %s", name, n)

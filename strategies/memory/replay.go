@@ -66,10 +66,10 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 	started := make([]bool, len(r.walkers))
 	split := make([]int, len(r.walkers)) // by chunk: micro batches whose weights' part is to come
 	kept := make([]int, len(r.walkers))
-	left := make([]int, len(r.walkers)) // backward passes
-	for _, a := range actions {
+	last := make([]int, len(r.walkers)) // by chunk: its last backward pass
+	for i, a := range actions {
 		if a.Kind == pipeline.Backward || a.Kind == pipeline.BackwardInput {
-			left[a.Chunk]++
+			last[a.Chunk] = i
 		}
 	}
 	repeats := true
@@ -107,8 +107,7 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 		default:
 			w.slot(used[split[c]])
 			w.split = a.Kind == pipeline.BackwardInput
-			left[c]--
-			w.backward(!started[c], w.Synced(left[c] == 0))
+			w.backward(!started[c], w.Synced(i == last[c]))
 			w.split = false
 			if a.Kind == pipeline.BackwardInput {
 				split[c]++
