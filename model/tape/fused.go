@@ -433,17 +433,19 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			bytes *= F32.Size() / in.dtype.Size()
 		}
 		joined := c.Join && kind == "reduce-scatter"
+		var piece *Tensor // in other order
 		switch {
 		case joined || len(in.more) > 0:
-			t.join(in, in.reads()+in.bytes())
+			piece = t.join(in, in.reads()+in.bytes())
 		case c.Copy && kind == "all-reduce":
 			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
 		}
 		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
 			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: async}})
 		if c.Join && kind == "all-gather" && !(t.Compiled && outer(out, dim) == 1) { // whose pieces lie as they should
-			t.join(out, 2*bytes)
+			piece = t.join(out, 2*bytes)
 		}
+		t.Release(piece)
 	}
 	if c.Forward == "" { // identity forward
 		z = t.view(x)
@@ -467,13 +469,15 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 }
 
 // join emits the copy of x that puts the pieces of a collective in order and adds up
-// the terms of a pending sum.
-func (t *Tape) join(x *Tensor, b units.Bytes) {
+// the terms of a pending sum. It returns the one beside x.
+func (t *Tape) join(x *Tensor, b units.Bytes) *Tensor {
 	class := Concat
+	piece := t.empty(x.dtype, x.dims[:x.nd]...)
 	if t.Compiled {
 		class = FusedPointwise
 	}
 	t.emit(Op{Prim: "join", Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: b})
+	return piece
 }
 
 // outer is the product of the dimensions before dim.
