@@ -31,10 +31,9 @@ func TestRivals(t *testing.T) {
 	require.NoError(t, err)
 	table, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 	require.NoError(t, err)
-	list, err := runs.Embedded()
-	require.NoError(t, err)
+	_, predictions := validated()
 	today := map[string]float64{}
-	for _, row := range runs.Validate(list).Rows {
+	for _, row := range predictions.Rows {
 		today[row.ID] = float64(row.Predicted.StepTime)
 	}
 	for _, row := range table[1:] {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -179,11 +180,19 @@ func TestFiguresAgainst(t *testing.T) {
 	require.Equal(t, old.refused, again.refused)
 }
 
+// validated are the embedded runs and their predictions, which several tests look at.
+var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
+	list, err := runs.Embedded()
+	if err != nil {
+		panic(err)
+	}
+	return list, runs.Validate(list)
+})
+
 // TestValidation holds the predictions of today against the committed figures.
 func TestValidation(t *testing.T) {
-	list, err := runs.Embedded()
-	require.NoError(t, err)
-	now := figuresOf(runs.Validate(list))
+	list, predictions := validated()
+	now := figuresOf(predictions)
 	if *update {
 		require.NoError(t, os.WriteFile(figuresFile, now.csv(), 0o644))
 	}

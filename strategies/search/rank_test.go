@@ -158,17 +158,20 @@ func TestStop(t *testing.T) {
 	j := jobOf(t, small[1])
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
-	r, err := Rank(ctx, j, Options{Exhaustive: true, Progress: func(p Progress) {
+	o := Options{Exhaustive: true, Space: Space{MaxPP: 4, Fix: Fix{"micro_batch": "1"}}}
+	stopped := o
+	stopped.Progress = func(p Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		if p.Best != "" {
 			stop()
 		}
-	}})
+	}
+	r, err := Rank(ctx, j, stopped)
 	require.NoError(t, err)
 	require.True(t, r.Partial)
 	require.NotEmpty(t, r.Plans)
-	whole, err := Rank(t.Context(), j, Options{Exhaustive: true})
+	whole, err := Rank(t.Context(), j, o)
 	require.NoError(t, err)
 	require.False(t, whole.Partial)
 	require.Less(t, r.Evaluated, whole.Evaluated)
