@@ -374,7 +374,7 @@ func jobFields(j *strategies.Job) fields {
 	f := fields{
 		{"Model", j.ModelName + ", " + params},
 		{"Hardware", hardwareText(j)},
-		{"Runtime", runtimeText(&j.Runtime)},
+		{"Runtime", runtimeText(j)},
 		{"Batch", batchText(j)},
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
@@ -383,7 +383,8 @@ func jobFields(j *strategies.Job) fields {
 }
 
 // runtimeText is the framework with the switches that are on beside its own.
-func runtimeText(r *strategies.Runtime) string {
+func runtimeText(j *strategies.Job) string {
+	r := &j.Runtime
 	s := fmt.Sprintf("%s, %s attention", r.Recipe, r.Attention)
 	for _, x := range []struct {
 		name string
@@ -392,6 +393,9 @@ func runtimeText(r *strategies.Runtime) string {
 		if x.on != nil && *x.on {
 			s += ", " + x.name
 		}
+	}
+	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
+		s += ", fused_cross_entropy"
 	}
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()

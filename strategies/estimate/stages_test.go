@@ -40,6 +40,7 @@ func TestGatheredStages(t *testing.T) {
 // exchange and nothing else. torchtitan's team measured 9 to 16 % of a step for it on 64
 // and 256 H100 (benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md).
 func TestTensorOverlap(t *testing.T) {
+	more := 0.0 // saved than measured
 	for _, c := range []struct {
 		model     string
 		gpus      int
@@ -60,6 +61,8 @@ func TestTensorOverlap(t *testing.T) {
 		plain, exposed := step(false)
 		beside, rest := step(true)
 		require.InDelta(t, c.saved, plain/beside-1, 0.09, "%s %s", c.model, c.precision)
+		more += (plain/beside - 1 - c.saved) / 4
 		require.InEpsilon(t, 0.4*exposed, rest, 0.02, "%s %s", c.model, c.precision)
 	}
+	require.InDelta(t, 0, more, 0.03, "on average")
 }
