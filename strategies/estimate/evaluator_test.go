@@ -27,6 +27,15 @@ var bases = []string{
 	"{model: gpt2-xl, hardware: a100-40g-sxm, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}}",
 }
 
+// tried are the jobs that plans are drawn for. Under the race detector, which slows
+// them fifteen times, three will do: an Evaluator starts nothing that could race.
+func tried() []string {
+	if testing.Short() {
+		return bases[:3]
+	}
+	return bases
+}
+
 // drawPlan draws a plan that is legal for a job.
 func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 	pick := func(name string, of ...int64) int64 { return rapid.SampledFrom(of).Draw(t, name) }
@@ -64,7 +73,7 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 // What an Evaluator returns does not depend on what it has seen, and a Score is the
 // Result's.
 func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
-	for _, text := range bases {
+	for _, text := range tried() {
 		base := mustParse(t, text)
 		var used Evaluator
 		rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +98,7 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 
 // Passing over what repeats gives what running all of it gives.
 func TestSteadyStateIsExact(t *testing.T) {
-	for _, text := range bases {
+	for _, text := range tried() {
 		base := mustParse(t, text)
 		var short, whole Evaluator
 		rapid.Check(t, func(t *rapid.T) {
@@ -118,21 +127,21 @@ func TestSteadyStateIsExact(t *testing.T) {
 // Calls are counted as often as if every layer had been run, and counting changes
 // nothing.
 func TestDetailCountsEveryCall(t *testing.T) {
-	for _, text := range bases {
+	for _, text := range tried() {
 		base := mustParse(t, text)
+		var short, whole Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
-			var whole Evaluator
 			_, err := whole.Score(j, Limits{}) // the first job of a machine makes it anew
 			require.NoError(t, err)
 			whole.sim.step.batches.every, whole.sim.step.layers.every = true, true
 			want, err := whole.Estimate(j, Options{Detail: true})
 			require.NoError(t, err)
-			got, err := Estimate(j, Options{Detail: true})
+			got, err := short.Estimate(j, Options{Detail: true})
 			require.NoError(t, err)
 			require.Equal(t, want.Detail.Collectives, got.Detail.Collectives)
 			require.Equal(t, kernelCounts(want.Detail), kernelCounts(got.Detail))
-			plain, err := Estimate(j, Options{})
+			plain, err := short.Estimate(j, Options{})
 			require.NoError(t, err)
 			require.Equal(t, plain.StepTime, got.StepTime)
 		})
@@ -151,7 +160,7 @@ func kernelCounts(d *Detail) map[loose]int64 {
 
 // No plan is below its floors.
 func TestFloors(t *testing.T) {
-	for _, text := range bases {
+	for _, text := range tried() {
 		base := mustParse(t, text)
 		var e Evaluator
 		rapid.Check(t, func(t *rapid.T) {
