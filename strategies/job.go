@@ -262,6 +262,9 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := j.Runtime.Stragglers.check(j.GPUs); err != nil {
 		return nil, err
 	}
+	if err := j.Runtime.OwnRuns.check(j); err != nil {
+		return nil, err
+	}
 	if f.Plan == nil {
 		j.Open = true
 		return j, nil
@@ -328,6 +331,9 @@ func (j *Job) multiplies(p recipe.Precision) bool {
 	d := p.Operands()
 	return d.DType == tape.F32 || j.Hardware.GPU.Peak.Of(d.String()) > 0
 }
+
+// GPU is the name of the machine's kind of GPU.
+func (j *Job) GPU() string { return gpuName(j.Hardware) }
 
 // gpuName is what messages call the GPU of a machine.
 func gpuName(h *hardware.Profile) string { return cmp.Or(h.GPU.Name.Value, "the GPU") }

@@ -122,6 +122,7 @@ type Runtime struct {
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
+	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`
 	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"` // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 

@@ -47,10 +47,11 @@ type Prediction struct {
 
 // Report is the outcome of Validate.
 type Report struct {
-	Rows    []Row            `json:"runs"`
-	Summary []Group          `json:"summary"`           // by name; the last is of all runs
-	Overall map[string]Stats `json:"overall,omitempty"` // over groups, which weigh alike: n is their number
-	Choices []Choice         `json:"choices,omitempty"` // where asked for
+	Rows    []Row               `json:"runs"`
+	Summary []Group             `json:"summary"`            // by name; the last is of all runs
+	Overall map[string]Stats    `json:"overall,omitempty"`  // over groups, which weigh alike: n is their number
+	Choices []Choice            `json:"choices,omitempty"`  // where asked for
+	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // where asked for
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and

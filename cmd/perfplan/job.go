@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"os"
 	"slices"
@@ -60,6 +61,7 @@ type edit struct{ origin, path, value string }
 // jobFlags collects the edits of a command line in their order.
 type jobFlags struct {
 	own   []setting // of this command, in front of those of every command
+	runs  []string  // files of the user's own runs
 	edits []edit
 }
 
@@ -106,6 +108,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 			complete(cmd, s.flag, s.known)
 		}
 	}
+	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs of this recipe on this GPU: what they took against their predictions, all times take (repeatable)")
 	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -170,6 +173,21 @@ func (f *jobFlags) sets(key string) bool {
 // document is the job before the flags: a job file, or a job of nothing but the
 // model that the argument names.
 func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
+	if len(f.runs) > 0 {
+		list, err := measured(f.runs)
+		if err != nil {
+			return nil, err
+		}
+		own, err := runs.Own(list, runs.Validate(list).Rows)
+		if err != nil {
+			return nil, usage("--runs: %v", err)
+		}
+		text, err := json.Marshal(own)
+		if err != nil {
+			return nil, err
+		}
+		f.edits = append(f.edits, edit{"--runs", "runtime.own_runs", string(text)})
+	}
 	if len(args) == 0 {
 		if f.given("model") {
 			return jobOf(nil), nil

@@ -77,6 +77,9 @@ when the mean |error| of any group exceeds the tolerance.`,
 			if choices {
 				r.Choices = runs.Choices(list, r.Rows)
 			}
+			if len(args) > 0 {
+				r.Own, _ = runs.Own(list, r.Rows) // nothing to carry over is no error here
+			}
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
 			}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // The committed figures are what we claim: testdata/figures.csv holds the errors of
@@ -285,4 +289,56 @@ func source(list []runs.Run, group string) string {
 		}
 	}
 	return strings.TrimSuffix(common, " (section")
+}
+
+// Three runs of a published table, whichever they are, bring the others of it closer to
+// what is said of them, and four in five of these within the range.
+func TestOwnRunsOfTables(t *testing.T) {
+	list, r := validated()
+	groups := map[string][]int{}
+	var names []string
+	for i, x := range r.Rows {
+		if x.Status == runs.OK && x.Measured.StepTime > 0 && !strings.HasPrefix(x.Group, "h200") && !strings.HasPrefix(x.Group, "h100") {
+			if groups[x.Group] == nil {
+				names = append(names, x.Group)
+			}
+			groups[x.Group] = append(groups[x.Group], i)
+		}
+	}
+	var plain, corrected, inside, tables float64
+	for _, name := range names {
+		of := groups[name]
+		if len(of) < 8 {
+			continue
+		}
+		random := rand.New(rand.NewPCG(1, uint64(len(of))))
+		var n, off, left, in float64
+		for range 40 {
+			random.Shuffle(len(of), func(a, b int) { of[a], of[b] = of[b], of[a] })
+			var own []runs.Run
+			var rows []runs.Row
+			for _, i := range of[:3] {
+				own, rows = append(own, list[i]), append(rows, r.Rows[i])
+			}
+			o, err := runs.Own(own, rows)
+			if err != nil { // two GPUs or recipes in one table
+				continue
+			}
+			for _, i := range of[3:] {
+				measured, predicted := r.Rows[i].Measured.StepTime, r.Rows[i].Predicted.StepTime
+				expected := predicted * units.Seconds(o.Ratio)
+				n, off, left = n+1, off+math.Abs(float64(predicted/measured)-1), left+math.Abs(float64(expected/measured)-1)
+				if low, high := hardware.Range(expected, o.Spread); low <= measured && measured <= high {
+					in++
+				}
+			}
+		}
+		if n > 0 {
+			plain, corrected, inside, tables = plain+off/n, corrected+left/n, inside+in/n, tables+1
+		}
+	}
+	t.Logf("%g tables: mean |error| %.1f %% before, %.1f %% with three own runs, %.0f %% in range", tables, 100*plain/tables, 100*corrected/tables, 100*inside/tables)
+	require.Greater(t, tables, 15.0)
+	require.Less(t, corrected, 0.9*plain)
+	require.InDelta(t, 0.8, inside/tables, 0.06)
 }

@@ -47,6 +47,10 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if l := refusals(r.Rows); len(l) > 0 {
 		p.section("Not predicted", l)
 	}
+	if o := r.Own; o != nil {
+		p.section("For other jobs of yours", paragraph(fmt.Sprintf("%s on %s: expect %.2f times the prediction, give or take %s (one standard deviation). --runs with this file, on any command that takes a job, carries that over.",
+			o.Recipe, o.GPU, o.Ratio, percent(o.Spread))))
+	}
 	return p
 }
 

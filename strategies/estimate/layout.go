@@ -15,6 +15,7 @@ import (
 type priced struct {
 	config  ops.Config
 	pace    units.Seconds // of the prices of kernels
+	own     units.Seconds // of all prices
 	link    units.Seconds // of those of collectives
 	groups  inLayers      // of the same
 	block   bool          // after every kernel
@@ -62,7 +63,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, own: p.own, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))

@@ -194,7 +194,7 @@ func (l *listed) run(from, to int) {
 		l.fetch(u)
 		l.ahead(k)
 		s.label(u.name, [2]string{" forward", " backward"}[min(k/max(l.turn, 1), 1)])
-		seg := timeline.Compress(u.sec.launches[u.from:u.to], s.p.law.latency)
+		seg := timeline.Compress(u.sec.launches[u.from:u.to], s.p.latency())
 		s.sim.Run(&seg)
 		if u.grads {
 			l.add(u)
@@ -353,5 +353,5 @@ func (l *listed) finish() {
 	prim := s.p.host.Primitives
 	host := units.Seconds(n) * (3*prim["list_view"] + prim["list_copy"]) * s.p.speed
 	device := s.p.run(&tape.Op{Prim: "list_copy", Class: tape.Memcpy, Count: n, Elements: 16, Bytes: 64}, false)
-	s.sim.Run(&timeline.Segment{Host: host, Busy: device, Loaded: device, Lag: max(host, device) + s.p.law.latency})
+	s.sim.Run(&timeline.Segment{Host: host, Busy: device, Loaded: device, Lag: max(host, device) + s.p.latency()})
 }

@@ -330,7 +330,7 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 	}
 	across := hop
 	if differ {
-		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))
+		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island)) * p.own
 	}
 	for a := range l.PP {
 		for b := range l.PP {

@@ -47,7 +47,7 @@ func (p *pricer) throttle(s *simulation) bool {
 		c := law.Class[workNames[k]]
 		static := float64(c.Static) * scale
 		if k == int(memoryWork) { // beyond idling, so much for each byte
-			moved := float64(l.moved)/(copyRate*measured) + float64(l.others)*min(bandwidth/measured, 1)
+			moved := float64(l.moved)/(copyRate*measured)*float64(p.own) + float64(l.others)*min(bandwidth/measured, 1)
 			fixed += (static - idle) / scale * moved
 			static = idle
 		}

@@ -56,7 +56,8 @@ type pricer struct {
 	most   float64       // of ratio: a rank that waits for a straggler gains nothing by a higher one
 	rounds int           // of the search for it
 	memory float64       // time factor of memory-bound work at the current clock
-	pace   units.Seconds // time factor of kernels: the slowest of several ranks sets it
+	own    units.Seconds // time factor of everything: what the user's own runs took, over their predictions
+	pace   units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
 	lags   []lag         // by pipeline rank; nil where nobody is slow
 	prices [prices]price
 	counts *tally // of what is no part of a unit, when recorded
@@ -73,10 +74,14 @@ func (p *pricer) begin(j *strategies.Job) {
 	}
 	p.router, p.hides = j.Recipe.Structure.GraphedRouter && wideNVLink(j), hiddenExchanges(j)
 	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
+	if p.own = 1; j.Runtime.OwnRuns != nil {
+		p.own = units.Seconds(j.Runtime.OwnRuns.Ratio)
+	}
+	p.speed *= p.own
 	p.issue = p.host.Primitives["collective"] * p.speed
-	p.lags, p.pace = lagsOf(j), 1
+	p.lags, p.pace = lagsOf(j), p.own
 	if j.GPUs > 1 {
-		p.pace = units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
+		p.pace *= units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
 	}
 	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
 		p.pace *= p.lags[0].compute
@@ -160,7 +165,7 @@ func (p *pricer) commTime(op collective.Op, group group, bytes units.Bytes) unit
 	if at.bytes != bytes || at.op != op || at.group != g {
 		*at = price{op, g, bytes, p.fabric.Time(op, bytes, g)}
 	}
-	return at.time * p.link()
+	return at.time * p.link() * p.own
 }
 
 // link is the time factor of collectives without pipeline.
@@ -170,6 +175,12 @@ func (p *pricer) link() units.Seconds {
 	}
 	return 1
 }
+
+// gap is the pause between two kernels.
+func (p *pricer) gap() units.Seconds { return p.law.gap * p.own }
+
+// latency is how long an idle device takes to start a kernel.
+func (p *pricer) latency() units.Seconds { return p.law.latency * p.own }
 
 // device is the time of an op's kernels at the current clock.
 func (p *pricer) device(o *tape.Op) units.Seconds {
@@ -299,7 +310,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 			b.role = hostRole
 		default:
 			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.utilization(o)), units.Seconds(p.timer.Beside(o))
-			l.Gap = p.law.gap * units.Seconds(o.Count)
+			l.Gap = p.gap() * units.Seconds(o.Count)
 			switch o.Prim {
 			case "linear_dgrad":
 				b.role = dgradRole
@@ -378,8 +389,8 @@ func (s *section) clock(p *pricer) {
 	if p.hides > 0 {
 		s.hideExchanges(p)
 	}
-	s.cut(p.law.latency)
-	s.whole = timeline.Compress(s.launches, p.law.latency)
+	s.cut(p.latency())
+	s.whole = timeline.Compress(s.launches, p.latency())
 }
 
 // beside is by how much a collective of time t, started with a GEMM, lengthens it:
@@ -439,16 +450,16 @@ func (p *pricer) run(o *tape.Op, beside bool) units.Seconds {
 // launched is how long the kernels of an operation take to start on a device that has
 // nothing else to do, as each finds it whose host waits for every kernel.
 func (p *pricer) launched(o *tape.Op) units.Seconds {
-	return p.law.latency * units.Seconds(max(o.Count, 1))
+	return p.latency() * units.Seconds(max(o.Count, 1))
 }
 
 // kernelOf prices a single kernel that is not part of a unit: optimizer, bucket
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
-	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.law.gap * units.Seconds(max(o.Count, 1))}
+	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.gap() * units.Seconds(max(o.Count, 1))}
 	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	if p.block {
 		l.Gap = l.Host + p.launched(&o)
 	}
-	return timeline.Compress([]timeline.Launch{l}, p.law.latency)
+	return timeline.Compress([]timeline.Launch{l}, p.latency())
 }

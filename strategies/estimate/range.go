@@ -16,10 +16,16 @@ const (
 	commSpread = 0.10 // exposed communication, where the collective's cost names none
 )
 
-// spread sets the 80 % range of the step time. Deviations of distinct ops from
+// spread sets the 80 % range of the step time. Where runs of the user's own were
+// compared, it is theirs. Deviations of distinct ops from
 // their laws are independent; a law taken over from another GPU is off as a
 // whole, and what is left over on whole steps (hardware laws, step) adds to that.
 func (p *pricer) spread(s *simulation, r *Result) {
+	if own := p.job.Runtime.OwnRuns; own != nil {
+		r.Low, r.High = hardware.Range(r.StepTime, own.Spread)
+		r.Notes = append(r.Notes, diag.Note{Code: "runs.own", Text: fmt.Sprintf("every time is %.2f times the prediction, as %s showed", own.Ratio, counted(own.Runs))})
+		return
+	}
 	var ops, busy float64
 	var off [numWork]float64 // by kind of work: time under a law of another GPU, times its deviation
 	n := float64(s.passesOf())
@@ -74,16 +80,24 @@ func (p *pricer) spread(s *simulation, r *Result) {
 	rel := math.Sqrt(sum) / total
 	r.Low, r.High = hardware.Range(r.StepTime, rel)
 	if rel > 0.10 {
-		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or compare with one measured run"}
+		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or give runs of your own with --runs"}
 		why := parts[worst].name
 		if why == leftOut {
 			if cause := p.cause(); cause != "" { // which no calibration takes away
-				why, note.Remedy = cause, "compare with one measured run"
+				why, note.Remedy = cause, "give runs of your own with --runs"
 			}
 		}
 		note.Text = fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why)
 		r.Notes = append(r.Notes, note)
 	}
+}
+
+// counted are so many runs, in words.
+func counted(n int64) string {
+	if n == 1 {
+		return "one run of yours"
+	}
+	return fmt.Sprintf("%d runs of yours", n)
 }
 
 // leftOut is the part of the range that stepSpread gives.

@@ -1,0 +1,70 @@
+package runs
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/strategies"
+)
+
+// Steps of one software on one machine deviate from their predictions by what they have
+// in common and by what is each layout's own. The second is withinTable before any run
+// says so, or what was predicted of both where that is less, with the weight of withinRuns
+// runs: the 80 % range from three runs of a published table then holds 82 % of its other
+// runs (cmd/perfplan, TestOwnRunsOfTables).
+const (
+	withinTable = 0.06 // relative standard deviation
+	withinRuns  = 2
+)
+
+// eighty is the half width of an 80 % range in standard deviations.
+const eighty = 1.2816
+
+// Own is what measured runs of one recipe and GPU took against their predictions. The
+// more runs there are, and the more alike they are off, the more of that is expected of
+// the next one; what their predicted ranges allow for is the weight of expecting none
+// (the posterior mean and predictive deviation of normal logarithms).
+func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
+	var off []float64 // logarithms of measured over predicted
+	var before float64
+	var own strategies.OwnRuns
+	reason := "none has a measured step_time"
+	for i := range rows {
+		r := &rows[i]
+		if r.Status != OK {
+			reason = r.ID + ": " + r.Reason
+			continue
+		}
+		measured, predicted := r.Measured.StepTime, r.Predicted.StepTime
+		if measured <= 0 {
+			continue
+		}
+		j := list[i].Job
+		recipe, gpu := j.Runtime.Recipe, j.GPU()
+		if len(off) == 0 {
+			own.Recipe, own.GPU = recipe, gpu
+		}
+		if recipe != own.Recipe || gpu != own.GPU {
+			return nil, diag.Errorf("run %s is of %s on %s, others of %s on %s; give runs of one recipe and one kind of GPU", r.ID, recipe, gpu, own.Recipe, own.GPU)
+		}
+		d := math.Log(float64(r.Predicted.High/r.Predicted.Low)) / (2 * eighty)
+		off, before = append(off, math.Log(float64(measured/predicted))), before+d*d
+	}
+	n := float64(len(off))
+	if n == 0 {
+		return nil, diag.Errorf("no run says how long a step takes against its prediction (%s)", reason)
+	}
+	before /= n
+	mean, within := 0.0, withinRuns*min(withinTable*withinTable, before)
+	for _, x := range off {
+		mean += x / n
+	}
+	for _, x := range off {
+		within += (x - mean) * (x - mean)
+	}
+	within /= withinRuns + n - 1
+	weight := n * before / (n*before + within)
+	own.Ratio, own.Runs = math.Exp(weight*mean), int64(n)
+	own.Spread = math.Sqrt(weight*within/n + within)
+	return &own, nil
+}

@@ -1,0 +1,83 @@
+package runs
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
+)
+
+// ownRows are runs of one recipe and GPU, off by factors, predicted with a standard deviation.
+func ownRows(deviation float64, factors ...float64) ([]Run, []Row) {
+	h := &hardware.Profile{}
+	h.GPU.Name.Value = "NVIDIA H200"
+	var list []Run
+	var rows []Row
+	for i, f := range factors {
+		j := &strategies.Job{Hardware: h}
+		j.Runtime.Recipe = "megatron-core"
+		p := Prediction{Figures: Figures{StepTime: 2}}
+		p.Low, p.High = hardware.Range(2, deviation)
+		list = append(list, Run{ID: string(rune('a' + i)), Job: j})
+		rows = append(rows, Row{ID: string(rune('a' + i)), Status: OK, Predicted: p, Measured: Figures{StepTime: units.Seconds(2 * f)}})
+	}
+	return list, rows
+}
+
+func TestOwn(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		deviation     float64
+		factors       []float64
+		ratio, spread float64
+	}{
+		// By hand: within² = 2·0.06² / (2+n−1), of which one run has as much say as 1/(1+within²/0.1²).
+		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 1/1.36), math.Sqrt(0.0036/1.36 + 0.0036)},
+		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 0.03/0.0318), math.Sqrt(0.01*0.0018/0.0318 + 0.0018)},
+		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(0.01*0.0024/0.0224 + 0.0024)},
+		{"surely predicted", 0.03, []float64{1.1}, math.Sqrt(1.1), math.Sqrt(1.5 * 0.0009)}, // within² = 0.03²
+		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 1/1.36), math.Sqrt(0.0036/1.36 + 0.0036)},
+	} {
+		list, rows := ownRows(c.deviation, c.factors...)
+		got, err := Own(list, rows)
+		require.NoError(t, err, c.name)
+		require.InDelta(t, c.ratio, got.Ratio, 1e-12, c.name)
+		require.InDelta(t, c.spread, got.Spread, 1e-12, c.name)
+		require.Equal(t, int64(len(c.factors)), got.Runs, c.name)
+		require.Equal(t, "megatron-core", got.Recipe)
+		require.Equal(t, "NVIDIA H200", got.GPU)
+	}
+}
+
+// Runs that disagree say less than runs that agree.
+func TestOwnRunsThatDisagree(t *testing.T) {
+	agree, rows := ownRows(0.1, 1.2, 1.2, 1.2)
+	a, err := Own(agree, rows)
+	require.NoError(t, err)
+	differ, rows := ownRows(0.1, 1.0, 1.2, 1.44)
+	d, err := Own(differ, rows)
+	require.NoError(t, err)
+	require.Less(t, d.Ratio, a.Ratio)
+	require.Greater(t, d.Spread, 2*a.Spread)
+}
+
+func TestOwnRefuses(t *testing.T) {
+	list, rows := ownRows(0.1, 1.2, 1.2)
+	other := *list[1].Job
+	other.Runtime.Recipe = "torchtitan"
+	list[1].Job = &other
+	_, err := Own(list, rows)
+	require.EqualError(t, err, "run b is of torchtitan on NVIDIA H200, others of megatron-core on NVIDIA H200; give runs of one recipe and one kind of GPU")
+
+	list, rows = ownRows(0.1, 1.2)
+	rows[0].Status, rows[0].Reason = Unsupported, "plan.tp: 3 does not divide 32 heads"
+	_, err = Own(list, rows)
+	require.ErrorContains(t, err, "no run says how long a step takes against its prediction (a: plan.tp: 3 does not divide 32 heads)")
+	rows[0].Status, rows[0].Measured.StepTime = OK, 0
+	_, err = Own(list, rows)
+	require.ErrorContains(t, err, "none has a measured step_time")
+}
