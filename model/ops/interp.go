@@ -155,10 +155,16 @@ func init() {
 		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
 		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num), 1)) },
 		"bias_rows":  biasRows,
-		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
-		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
-		"chunks":     func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
-		"padded":     func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
+		"expert_bias": func(b *builder, a []value) []value { // of those that have one
+			if a[1].t == nil {
+				return one(b.t.Hold(a[0].t))
+			}
+			return one(b.t.ExpertBias(a[0].t, a[1].t, a[2].t))
+		},
+		"permute":   func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
+		"unpermute": func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
+		"chunks":    func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
+		"padded":    func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
 		"row_mask": func(b *builder, a []value) []value {
 			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
 		},

@@ -131,3 +131,25 @@ func TestQuantizeTraffic(t *testing.T) {
 	c.Precision = c.Recipe.At(12*24 + 6).Precision["fp8"]
 	require.Equal(t, units.Bytes(2+2), cast(c), "delayed scaling")
 }
+
+// TestExpertBias: the bias behind the experts' second GEMM is added expert by expert,
+// two kernels each forward and five backward, where a model has one; the first is its GEMM's.
+func TestExpertBias(t *testing.T) {
+	perExpert := func(model string, s func(Unit) tape.Section) (n int32) {
+		c := config(t, model, "megatron-core")
+		c.Shard.EP = 4
+		m := Build(c)
+		for _, o := range s(m.Kinds[0]).Ops {
+			if o.Module == "experts" && o.Class != tape.GroupedGEMM && o.Class != tape.Collective && int64(o.Count) == c.Spec.MoE.Experts/4 {
+				n++
+			}
+		}
+		return
+	}
+	forward := func(u Unit) tape.Section { return u.Forward }
+	backward := func(u Unit) tape.Section { return u.Backward }
+	require.EqualValues(t, 2, perExpert("gpt-oss-20b", forward))
+	require.EqualValues(t, 5, perExpert("gpt-oss-20b", backward))
+	require.Zero(t, perExpert("qwen3-30b-a3b", forward))
+	require.Zero(t, perExpert("qwen3-30b-a3b", backward))
+}

@@ -134,3 +134,47 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tens
 	t.Release(kept, before, after)
 	return y
 }
+
+// ExpertBias adds to each of the rows x [rows, h], sorted by expert, the bias [experts, h]
+// of its expert times the row's probability, probs [rows, 1]: expert by expert in fp32,
+// joined and cast back (Megatron-Core moe/experts.py, TEGroupedMLP._apply_bias).
+func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
+	experts, n := bias.Dim(0), x.Size()
+	// each emits one kernel per expert over its rows, which moves so many bytes an element.
+	each := func(o Op, bytes units.Bytes) {
+		o.Count, o.Elements, o.Bytes = int32(experts), float64(n)/float64(experts), bytes*units.Bytes(n)/units.Bytes(experts)
+		t.emit(o)
+	}
+	const broadcast = 6 // two dimensions that no operand walks as one, of three operands
+	narrow := x.dtype.Size()
+	t.begin()
+	scaled := t.alloc(t.shape(F32, x))
+	each(Op{Prim: "mul", Class: StridedCast, DType: F32, Index: broadcast}, 4)
+	each(Op{Prim: "add", Class: UnrolledMix, DType: F32}, 8+narrow)
+	joined := t.alloc(t.shape(F32, x))
+	t.concat(false, joined)
+	t.Release(scaled)
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.kernel("to", y, joined)
+	t.Release(joined)
+	rows, vectors, weights := *x, *bias, *probs
+	t.attach("expert_bias", []*Tensor{x, bias, probs}, []*Tensor{y}, []*Tensor{bias, probs}, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+		wide := t.alloc(t.shape(F32, g[0]))
+		t.kernel("to", wide, g[0])
+		parts := t.alloc(t.shape(rows.dtype, g[0]))
+		each(Op{Prim: "to", Class: Vectorized, DType: rows.dtype}, 4+narrow)
+		products := t.alloc(t.shape(F32, g[0]))
+		each(Op{Prim: "mul", Class: StridedCast, DType: F32, Index: broadcast}, 8)
+		gp := t.empty(weights.dtype, weights.dims[:weights.nd]...)
+		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: x.Dim(-1)}, 4)
+		each(Op{Prim: "mul", Class: Strided4, DType: F32, Index: broadcast}, 8)
+		gb := t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
+		each(Op{Prim: "sum", Class: ColReduce, DType: F32}, 4)
+		t.Release(wide, products)
+		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
+		t.concat(false, gx)
+		t.Release(parts)
+		return []*Tensor{gx, gb, gp}
+	})
+	return y
+}

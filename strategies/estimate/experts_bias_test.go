@@ -1,0 +1,40 @@
+package estimate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// Megatron-Core's experts add the bias behind their second GEMM in 2079 us and pass back
+// through it in 2867 us on an H200: 8 experts, 65536 rows of 2880 (profile of
+// TEGroupedMLP._apply_bias of core_v0.15, PyTorch 2.11).
+func TestExpertBias(t *testing.T) {
+	r, err := Estimate(mustParse(t, `{model: gpt-oss-20b, hardware: h200-sxm, gpus: 4, runtime: {recipe: megatron-core},
+		plan: {ep: 4}, train: {sequence_length: 4096, micro_batch: 4, grad_accumulation: 1, precision: bf16, recompute: none}}`), Options{Detail: true})
+	require.NoError(t, err)
+	for _, u := range r.Detail.Units {
+		if u.Name != "moe layer" {
+			continue
+		}
+		sum := func(ops []OpDetail) (total units.Seconds) {
+			for _, o := range ops {
+				if o.Op.Module != "experts" {
+					continue
+				}
+				switch o.Op.Class {
+				case tape.StridedCast, tape.UnrolledMix, tape.Strided4, tape.Unrolled, tape.Vectorized, tape.RowReduce, tape.ColReduce:
+					total += o.Time
+				}
+			}
+			return
+		}
+		require.InEpsilon(t, 2079e-6, float64(sum(u.Forward)), 0.05)
+		require.InEpsilon(t, 2867e-6, float64(sum(u.Backward)), 0.05)
+		return
+	}
+	t.Fatal("no layer of experts")
+}
