@@ -154,7 +154,11 @@ func init() {
 		"activation": func(b *builder, a []value) []value { return one(b.activation(a[0].t)) },
 		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
 		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num), 1)) },
-		"bias_rows":  biasRows,
+		"index_select": func(b *builder, a []value) []value {
+			return one(b.t.IndexSelect(a[0].t, int64(a[1].num)))
+		},
+		"scatter_add": func(b *builder, a []value) []value { return one(b.t.ScatterAdd(a[0].t, a[1].t.Dim(0))) },
+		"bias_rows":   biasRows,
 		"expert_bias": func(b *builder, a []value) []value { // of those that have one
 			if a[1].t == nil {
 				return one(b.t.Hold(a[0].t))

@@ -17,7 +17,11 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	if m.RouterBias { // softmax of the chosen only
 		suffix = "_biased"
 	}
-	scores := b.call(b.variant("router_"+string(m.Router), suffix), tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
+	router := b.variant("router_"+string(m.Router), suffix)
+	if b.recipe.Structure.UnfusedRouter {
+		router = b.variant(router, "_unfused")
+	}
+	scores := b.call(router, tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
 		tensorOf(b.p(model.RoleRouter.Bias())))[0].t
 	t.Module = "experts"
 	t.Call()
@@ -45,10 +49,13 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	return z
 }
 
-// experts is the program of the experts: its own one where the host waits for no number
-// of rows, or where a kernel exchanges the rows inside an NVLink domain that spans
-// nodes, if the recipe has it.
+// experts is the program of the experts: its own one where software of before has no
+// kernel that permutes rows, where the host waits for no number of rows, or where a kernel
+// exchanges the rows inside an NVLink domain that spans nodes, if the recipe has it.
 func (b *builder) experts() string {
+	if b.recipe.Structure.UnfusedPermutation {
+		return b.variant("experts", "_unfused")
+	}
 	if b.SyncFree {
 		return "experts_sync_free"
 	}

@@ -179,10 +179,13 @@ func TestReleases(t *testing.T) {
 		require.Equal(t, c.free, old.Precision["mxfp8"].SyncFree, c.release)
 		require.Equal(t, c.again, old.Precision["fp8"].QuantizeRead > 1, c.release)
 		require.False(t, old.Precision["fp8"].SyncFree)
+		require.Equal(t, c.release < 12*25+7, old.Structure.UnfusedRouter, c.release)
+		require.Equal(t, c.release < 12*25+2, old.Structure.UnfusedPermutation, c.release)
 		require.Equal(t, c.release >= 12*24+8, old.Precision["fp8"].Gather.DType == tape.FP8, c.release)
 	}
+	require.False(t, r.Structure.UnfusedRouter || r.Structure.UnfusedPermutation)
 	require.True(t, r.Precision["mxfp8"].SyncFree, "the recipe itself is left as it was")
 	plain, err := Load("megatron-pretrain")
 	require.NoError(t, err)
-	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedRouter, "nothing that has to be asked for")
+	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedRouter || !plain.Structure.UnfusedRouter, "nothing that has to be asked for")
 }

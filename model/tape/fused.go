@@ -258,6 +258,41 @@ func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor {
 	return y
 }
 
+// indexAdd is how much longer index_add_ takes for an element than scatter_add_ does
+// (hardware laws, atomic-add).
+const indexAdd = 2.08
+
+// IndexSelect copies the rows of x that a list names, n in all, without sorting it: the
+// gradient adds them up by index_add_.
+func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, n, x.Dim(-1))
+	t.permutation("index_select", y, y)
+	src := *x
+	t.attach("index_select", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: src.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// ScatterAdd adds up rows x in n rows of zeros (scatter_add_): the gradient gathers them.
+func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, n, x.Dim(-1))
+	t.fill(y)
+	t.emit(Op{Prim: "scatter_add_", Class: AtomicAdd, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + y.bytes()})
+	src := *x
+	t.attach("scatter_add_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.permutation("gather", r, r)
+		return []*Tensor{r}
+	})
+	return y
+}
+
 func (t *Tape) permutation(prim string, x, y *Tensor) {
 	t.emit(Op{Prim: prim, Class: Gather, DType: x.dtype, Elements: float64(max(x.Size(), y.Size())), Bytes: x.bytes() + y.bytes()})
 }

@@ -30,6 +30,7 @@ const (
 	Gather      // whole rows by index
 	ScatterAdd  // rows added by a sorted index (index_put_ with accumulate)
 	SerialAdd   // the same where many rows add up to few, one row after the other
+	AtomicAdd   // rows added by an index that is not sorted, each element by an atomic operation
 	EmbedDirect // embedding gradient, tokens one after the other
 	EmbedSort   // embedding gradient after a sort by token
 	SoftmaxForward
@@ -84,6 +85,7 @@ var classNames = [NumClasses]string{
 	Gather:          "gather",
 	ScatterAdd:      "scatter-add",
 	SerialAdd:       "serial-add",
+	AtomicAdd:       "atomic-add",
 	EmbedDirect:     "embed-direct",
 	EmbedSort:       "embed-sort",
 	SoftmaxForward:  "softmax-forward",
