@@ -251,7 +251,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.Train.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.TF32() {
 		note("runtime.tf32", true, "training scripts turn TF32 on; PyTorch's own default is false")
 	}
-	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance
+	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance, j.Given.Capacity = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance, j.Train.Capacity
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
 	if err := j.Run.Check(); err != nil {
 		return nil, err
@@ -422,6 +422,17 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	}
 	if t.Imbalance < 1 || t.Imbalance > 1000 {
 		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 or more", t.Imbalance)
+	}
+	switch {
+	case t.Capacity == 0:
+	case !(t.Capacity >= 0.1 && t.Capacity <= 1000):
+		return diag.Errorf("train.expert_capacity: %g; rows of every expert over the mean, as in 1 or 1.25", t.Capacity)
+	case j.Model.MoE == nil:
+		return diag.Errorf("train.expert_capacity: %g, but the model has no experts; leave it out", t.Capacity)
+	case t.Imbalance > 1:
+		return diag.Errorf("train.expert_capacity: experts of equal capacity are balanced; leave train.expert_imbalance: %g out", t.Imbalance)
+	case j.Recipe.Programs["experts_capacity"] == nil:
+		return diag.Errorf("train.expert_capacity: recipe %s pads no experts to a capacity; leave it out, or use megatron-core", j.Recipe.Name)
 	}
 	return oneOf("train.recompute", string(t.Recompute), recomputes)
 }

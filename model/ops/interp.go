@@ -167,8 +167,14 @@ func init() {
 		},
 		"permute":   func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
 		"unpermute": func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
-		"chunks":    func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
-		"padded":    func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
+		"regroup":   func(b *builder, a []value) []value { return one(b.regroup(a[0].t)) },
+		"drop": func(b *builder, a []value) []value {
+			b.t.Drop(a[0].t.Dim(0), b.Spec.MoE.Experts, int64(a[1].num))
+			return nil
+		},
+		"unpermute_to": func(b *builder, a []value) []value { return one(b.t.UnpermuteTo(a[0].t, a[1].t.Dim(0))) },
+		"chunks":       func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
+		"padded":       func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
 		"row_mask": func(b *builder, a []value) []value {
 			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
 		},

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -25,8 +27,12 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 		tensorOf(b.p(model.RoleRouter.Bias())))[0].t
 	t.Module = "experts"
 	t.Call()
+	rows := float64(tokens * m.TopK)
+	if b.Capacity > 0 {
+		rows = float64(m.Experts) * math.Ceil(rows*b.Capacity/float64(m.Experts))
+	}
 	y := b.call(b.experts(), tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
-		numberOf(float64(tokens*m.TopK)), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
+		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
 	t.Release(flat, scores)
 	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
 	if m.SharedFFN == 0 {
@@ -49,12 +55,19 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	return z
 }
 
-// experts is the program of the experts: its own one where software of before has no
-// kernel that permutes rows, where the host waits for no number of rows, or where a kernel
+// experts is the program of the experts: its own one where they all have the same number
+// of rows, where software of before has no kernel that permutes rows, where the host waits for no number of rows, or where a kernel
 // exchanges the rows inside an NVLink domain that spans nodes, if the recipe has it.
 func (b *builder) experts() string {
+	name := "experts"
+	if b.Capacity > 0 {
+		name += "_capacity"
+	}
 	if b.recipe.Structure.UnfusedPermutation {
-		return b.variant("experts", "_unfused")
+		return b.variant(name, "_unfused")
+	}
+	if b.Capacity > 0 {
+		return name
 	}
 	if b.SyncFree {
 		return "experts_sync_free"
@@ -98,6 +111,20 @@ func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
 	}
 	b.t.ChunkMap(x.Dim(0))
 	return b.t.Permute(x, x.Dim(0))
+}
+
+// regroup copies what the ranks sent, as many rows for every expert, to the order of this
+// one's experts, when there are several of both.
+func (b *builder) regroup(x *tape.Tensor) *tape.Tensor {
+	t, ranks := b.t, b.Shard.EP*b.Shard.ExpertTP
+	if ranks <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
+		return t.Hold(x)
+	}
+	here, rows, h := b.Spec.MoE.Experts/b.Shard.EP, x.Dim(0), x.Dim(1)
+	y := t.Reshape(x, ranks, here, rows/(ranks*here), h)
+	y = b.give(y, t.Transpose(y, 0, 1))
+	y = b.give(y, t.Contiguous(y))
+	return b.give(y, t.Reshape(y, rows, h))
 }
 
 // padded copies token rows so that each expert's are as many as quantized operands

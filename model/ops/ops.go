@@ -42,6 +42,7 @@ type Config struct {
 	TF32        bool    // fp32 operands are multiplied in TF32
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
+	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 }
 

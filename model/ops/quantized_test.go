@@ -153,3 +153,32 @@ func TestExpertBias(t *testing.T) {
 	require.Zero(t, perExpert("qwen3-30b-a3b", forward))
 	require.Zero(t, perExpert("qwen3-30b-a3b", backward))
 }
+
+// TestCapacity: every expert has as many rows as its capacity, the host waits for no
+// numbers of them, and chunks are copied with strides, not by a permutation.
+func TestCapacity(t *testing.T) {
+	build := func(capacity float64) (rows int64, waits, permutations, strided int) {
+		c := config(t, "qwen3-30b-a3b", "megatron-core")
+		c.Shard.EP, c.Capacity = 8, capacity
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			switch {
+			case o.Class == tape.GroupedGEMM:
+				rows = o.M * o.Batch
+			case o.Sync:
+				waits++
+			case o.Prim == "permute":
+				permutations++
+			case o.Module == "experts" && o.Class == tape.Strided2:
+				strided++
+			}
+		}
+		return
+	}
+	rows, waits, permutations, strided := build(0)
+	require.Equal(t, []int{1, 3, 0}, []int{waits, permutations, strided})
+	for capacity, factor := range map[float64]float64{1: 1, 1.25: 1.25} {
+		n, w, p, s := build(capacity)
+		require.InDelta(t, factor*float64(rows), float64(n), 128, "a row more for an expert at most")
+		require.Equal(t, []int{0, 2, 2}, []int{w, p, s})
+	}
+}

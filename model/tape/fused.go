@@ -245,9 +245,12 @@ func (t *Tape) Permute(x *Tensor, n int64) *Tensor {
 }
 
 // Unpermute sums the k rows of each token, the opposite of Permute.
-func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor {
+func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor { return t.UnpermuteTo(x, x.Dim(0)/k) }
+
+// UnpermuteTo sums rows x up to n of them.
+func (t *Tape) UnpermuteTo(x *Tensor, n int64) *Tensor {
 	t.begin()
-	y := t.empty(x.dtype, x.Dim(0)/k, x.Dim(1))
+	y := t.empty(x.dtype, n, x.Dim(1))
 	t.permutation("unpermute", x, y)
 	src := *x
 	t.attach("unpermute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {

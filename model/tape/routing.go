@@ -72,6 +72,23 @@ func (t *Tape) Dense(p, scores *Tensor) *Tensor {
 	return y
 }
 
+// Drop leaves each of the experts the tokens that score best for it, n rows for all
+// experts: a selection along the columns of a map of scores, spread to a map, which masks
+// the scores (Megatron-Core moe/moe_utils.py, apply_router_token_dropping). Its gradient, a
+// product of a few us, is left out.
+func (t *Tape) Drop(tokens, experts, n int64) {
+	all := float64(tokens * experts)
+	size := units.Bytes(4 * all)
+	// along columns at half the pace of rows: 99, 60 and 32 us for 4096 tokens and 160, 128 and 8 experts on an H200
+	t.emit(Op{Prim: "topk", Class: TopK, DType: F32, Elements: 2 * all, Bytes: size + units.Bytes(12*n)})
+	for range 2 {
+		t.emit(Op{Prim: "fill_", Class: Fill, DType: F32, Elements: all, Bytes: size})
+	}
+	t.emit(Op{Prim: "scatter_", Class: Scatter, DType: F32, Elements: float64(n), Bytes: units.Bytes(12 * n)})
+	t.emit(Op{Prim: "to", Class: Unrolled, DType: Bool, Elements: all, Bytes: size + units.Bytes(all)})
+	t.emit(Op{Prim: "mul", Class: UnrolledMix, DType: F32, Elements: all, Bytes: 2*size + units.Bytes(all)})
+}
+
 // lossTiny and lossTinyBack are the kernels on numbers by expert and on single ones that
 // make the loss that balances experts, and its gradient.
 const (

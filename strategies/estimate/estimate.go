@@ -43,7 +43,7 @@ func config(j *strategies.Job) ops.Config {
 			WideNVLink: wideNVLink(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
-		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance,
+		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
 		SyncFree: syncFree(j),
 	}
 }
