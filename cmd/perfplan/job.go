@@ -108,7 +108,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 			complete(cmd, s.flag, s.known)
 		}
 	}
-	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs of this recipe on this GPU: what they took against their predictions, all times take (repeatable)")
+	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs, of the same recipe and GPU: scale all times by what they took against their predictions (repeatable)")
 	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -56,8 +56,9 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 }
 
 // experts is the program of the experts: its own one where they all have the same number
-// of rows, where software of before has no kernel that permutes rows, where the host waits for no number of rows, or where a kernel
-// exchanges the rows inside an NVLink domain that spans nodes, if the recipe has it.
+// of rows, where older software has no kernel that permutes rows, where the host waits
+// for no number of rows, or where a kernel exchanges the rows inside an NVLink domain
+// that spans nodes, if the recipe has it.
 func (b *builder) experts() string {
 	name := "experts"
 	if b.Capacity > 0 {

@@ -166,7 +166,7 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 		products := t.alloc(t.shape(F32, g[0]))
 		each(Op{Prim: "mul", Class: StridedCast, DType: F32, Index: broadcast}, 8)
 		gp := t.empty(weights.dtype, weights.dims[:weights.nd]...)
-		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: x.Dim(-1)}, 4)
+		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: rows.Dim(-1)}, 4)
 		each(Op{Prim: "mul", Class: Strided4, DType: F32, Index: broadcast}, 8)
 		gb := t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
 		each(Op{Prim: "sum", Class: ColReduce, DType: F32}, 4)

@@ -16,10 +16,11 @@ func wideNVLink(j *strategies.Job) bool {
 }
 
 // syncFree is whether a whole step is replayed from a CUDA graph although it has
-// experts. The kernels that allow it exchange rows inside one NVLink domain.
+// experts. The kernels that allow it exchange rows inside one NVLink domain, numbers of
+// them as they come; experts of a capacity run the kernels of all others.
 func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
-	return j.Precision.SyncFree && j.Model.MoE != nil && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
+	return j.Precision.SyncFree && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
 // hiddenExchanges is the share of the exchanges between experts that run beside
