@@ -72,7 +72,7 @@ func TestBoundsAreExact(t *testing.T) {
 	for i, text := range small {
 		j := jobOf(t, text)
 		for k, objective := range Objectives {
-			if (i+k)%2 > 0 || testing.Short() && k != i%len(Objectives) {
+			if (i+k)%2 > 0 || testing.Short() && (k != i || i > 2) {
 				continue
 			}
 			o := Options{Objective: Objective(objective), Top: 1 + 3*k, Headroom: 0.1 * float64((i+k)%3)}
