@@ -6,13 +6,18 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 )
 
-// eighty is the half width, in standard deviations, of the range that holds 80 %
+// Eighty is the half width, in standard deviations, of the range that holds 80 %
 // of a normal distribution.
-const eighty = 1.2816
+const Eighty = 1.2816
 
 // Range is the 80 % range of a time with a relative standard deviation: as far
 // above as below by factors, since a time cannot be negative.
 func Range(t units.Seconds, deviation float64) (low, high units.Seconds) {
-	f := units.Seconds(math.Exp(eighty * deviation))
+	f := units.Seconds(math.Exp(Eighty * deviation))
 	return t / f, t * f
+}
+
+// Deviation is the relative standard deviation that a Range of low and high has.
+func Deviation(low, high units.Seconds) float64 {
+	return math.Log(float64(high/low)) / (2 * Eighty)
 }

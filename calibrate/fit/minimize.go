@@ -6,6 +6,8 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/perfplan/perfplan/hardware"
 )
 
 // usual is the size of an error, as a logarithm, up to which it counts
@@ -80,14 +82,14 @@ func median(values []float64) float64 {
 // two days differs by as much (0.2 to 1.2 %, H200).
 const surest = 0.01
 
-// holding is the relative standard deviation whose 80 % range (1.2816 of them either
-// way) holds 80 % of the errors.
+// holding is the relative standard deviation whose 80 % range (hardware.Eighty of
+// them either way) holds 80 % of the errors.
 func holding(errors []float64) float64 {
 	abs := make([]float64, len(errors))
 	for i, e := range errors {
 		abs[i] = math.Abs(e)
 	}
-	return quantile(abs, 0.8) / 1.2816
+	return quantile(abs, 0.8) / hardware.Eighty
 }
 
 // deviation is holding, but never surer than a repetition is.

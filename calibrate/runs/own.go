@@ -3,6 +3,7 @@ package runs
 import (
 	"math"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 )
@@ -16,9 +17,6 @@ const (
 	withinTable = 0.06 // relative standard deviation
 	withinRuns  = 2
 )
-
-// eighty is the half width of an 80 % range in standard deviations.
-const eighty = 1.2816
 
 // Own is what measured runs of one recipe and GPU took against their predictions. The
 // more runs there are, and the more alike they are off, the more of that is expected of
@@ -47,7 +45,7 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		if recipe != own.Recipe || gpu != own.GPU {
 			return nil, diag.Errorf("run %s is of %s on %s, others of %s on %s; give runs of one recipe and one kind of GPU", r.ID, recipe, gpu, own.Recipe, own.GPU)
 		}
-		d := math.Log(float64(r.Predicted.High/r.Predicted.Low)) / (2 * eighty)
+		d := hardware.Deviation(r.Predicted.Low, r.Predicted.High)
 		off, before = append(off, math.Log(float64(measured/predicted))), before+d*d
 	}
 	n := float64(len(off))

@@ -51,7 +51,7 @@ type Report struct {
 	Summary []Group             `json:"summary"`            // by name; the last is of all runs
 	Overall map[string]Stats    `json:"overall,omitempty"`  // over groups, which weigh alike: n is their number
 	Choices []Choice            `json:"choices,omitempty"`  // where asked for
-	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // where asked for
+	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // of a user's own runs, of one recipe and GPU
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and

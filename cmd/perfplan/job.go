@@ -173,20 +173,8 @@ func (f *jobFlags) sets(key string) bool {
 // document is the job before the flags: a job file, or a job of nothing but the
 // model that the argument names.
 func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
-	if len(f.runs) > 0 {
-		list, err := measured(f.runs)
-		if err != nil {
-			return nil, err
-		}
-		own, err := runs.Own(list, runs.Validate(list).Rows)
-		if err != nil {
-			return nil, usage("--runs: %v", err)
-		}
-		text, err := json.Marshal(own)
-		if err != nil {
-			return nil, err
-		}
-		f.edits = append(f.edits, edit{"--runs", "runtime.own_runs", string(text)})
+	if err := f.carryOver(); err != nil {
+		return nil, err
 	}
 	if len(args) == 0 {
 		if f.given("model") {
@@ -221,6 +209,28 @@ func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
 		return nil, err
 	}
 	return inner(doc, path)
+}
+
+// carryOver makes what --runs says of the user's own runs a flag like others, once for
+// all documents of a command.
+func (f *jobFlags) carryOver() error {
+	if len(f.runs) == 0 {
+		return nil
+	}
+	list, err := measured(f.runs)
+	if err != nil {
+		return err
+	}
+	own, err := runs.Own(list, runs.Validate(list).Rows)
+	if err != nil {
+		return usage("--runs: %v", err)
+	}
+	text, err := json.Marshal(own)
+	if err != nil {
+		return err
+	}
+	f.runs, f.edits = nil, append(f.edits, edit{"--runs", "runtime.own_runs", string(text)})
+	return nil
 }
 
 // inner tells a job from a model by what the document holds. A model is put into

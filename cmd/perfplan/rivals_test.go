@@ -26,7 +26,6 @@ const (
 // TestRivals keeps docs/rivals.csv and the table of docs/rivals.md at what perfplan
 // predicts. Calculon's predictions are data.
 func TestRivals(t *testing.T) {
-	onlyFigures(t)
 	file := filepath.Join(root(t), "docs", "rivals.csv")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -184,14 +184,6 @@ func TestFiguresAgainst(t *testing.T) {
 	require.Equal(t, old.refused, again.refused)
 }
 
-// onlyFigures leaves a test of nothing but figures out of the race detector, under which they
-// take fifteen times as long; what predicts runs beside each other is raced in its package.
-func onlyFigures(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector changes no figure")
-	}
-}
-
 // validated are the embedded runs and their predictions, which several tests look at.
 var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
 	list, err := runs.Embedded()
@@ -203,7 +195,6 @@ var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
 
 // TestValidation holds the predictions of today against the committed figures.
 func TestValidation(t *testing.T) {
-	onlyFigures(t)
 	list, predictions := validated()
 	now := figuresOf(predictions)
 	if *update {
@@ -237,7 +228,6 @@ func TestValidation(t *testing.T) {
 
 // TestAblation: docs/ablation.md shows what each effect is worth.
 func TestAblation(t *testing.T) {
-	onlyFigures(t)
 	code, page, errs := in("", "validate", "--ablation", "--group", "h200-ddp,h200-fsdp,h200-fsdp-compile,h200-pp,h200-single,h200-single-compile,h200-tp", "-o", "markdown")
 	require.Zero(t, code, errs)
 	page += "\nWritten by `go test ./cmd/perfplan -run TestAblation -update` from `perfplan validate --ablation`.\n"
@@ -304,7 +294,6 @@ func source(list []runs.Run, group string) string {
 // Three runs of a published table, whichever they are, bring the others of it closer to
 // what is said of them, and four in five of these within the range.
 func TestOwnRunsOfTables(t *testing.T) {
-	onlyFigures(t)
 	list, r := validated()
 	groups := map[string][]int{}
 	var names []string

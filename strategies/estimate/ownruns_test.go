@@ -11,7 +11,7 @@ import (
 
 // Own runs stretch every time of a prediction alike, and change nothing else.
 func TestOwnRunsStretchTimes(t *testing.T) {
-	for _, text := range bases[:3] {
+	for _, text := range tried() {
 		base := mustParse(t, text)
 		var e Evaluator
 		rapid.Check(t, func(t *rapid.T) {

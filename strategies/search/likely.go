@@ -1,6 +1,10 @@
 package search
 
-import "math"
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/hardware"
+)
 
 // robust is how many plans beyond those asked for compete for being the best.
 const robust = 10
@@ -10,10 +14,6 @@ const robust = 10
 // machine under the same laws, and differ in what they communicate, overlap and
 // wait for. What is common moves all of them alike and changes no order.
 const common = 0.5
-
-// eighty is the half width, in standard deviations, of the range that holds 80 %
-// of a normal distribution.
-const eighty = 1.2816
 
 // likely sets the probability of each plan to be the best of all: predictions are
 // log-normal with their ranges as the middle 80 %, and what they do not have in
@@ -28,7 +28,7 @@ func likely(plans []Ranked, o Objective) {
 		r := plans[i].Result
 		mean[i] = math.Log(plans[i].Value)
 		if r.High > r.Low && r.Low > 0 {
-			dev[i] = math.Log(float64(r.High/r.Low)) / 2 / eighty * math.Sqrt(1-common)
+			dev[i] = hardware.Deviation(r.Low, r.High) * math.Sqrt(1-common)
 		}
 		dev[i] = max(dev[i], 1e-6)
 	}
