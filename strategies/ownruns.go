@@ -27,9 +27,9 @@ func (o *OwnRuns) check(j *Job) error {
 	case o.Runs < 1:
 		return diag.Errorf("runtime.own_runs: runs %d; give the number of measured runs, 1 or more", o.Runs)
 	case o.Recipe != j.Runtime.Recipe:
-		return diag.Errorf("runtime.own_runs: of recipe %q, but the job runs %s; measure that, or leave the runs out", o.Recipe, j.Runtime.Recipe)
+		return diag.Errorf("runtime.own_runs: the runs are of recipe %q, but the job runs %s; measure that, or leave the runs out", o.Recipe, j.Runtime.Recipe)
 	case o.GPU != gpu:
-		return diag.Errorf("runtime.own_runs: of %q, but the job runs on %s; measure there, or leave the runs out", o.GPU, gpu)
+		return diag.Errorf("runtime.own_runs: the runs are of %q, but the job runs on %s; measure there, or leave the runs out", o.GPU, gpu)
 	}
 	return nil
 }
