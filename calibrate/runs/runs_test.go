@@ -111,6 +111,7 @@ func TestEmbedded(t *testing.T) {
 
 // TestValidateIsDeterministic: rows are estimated in parallel and reported alike.
 func TestValidateIsDeterministic(t *testing.T) {
+	t.Parallel()
 	list, err := Embedded()
 	require.NoError(t, err)
 	list, err = Filter(list, []string{"h200-single", "h200-pp", "h200-ddp"})

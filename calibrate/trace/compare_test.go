@@ -12,6 +12,7 @@ import (
 // Without a pipeline the predicted kernels, idle time and exposed communication add up
 // to the predicted step, and classes to their family.
 func TestPredictedPartsAddUp(t *testing.T) {
+	t.Parallel()
 	list, err := runs.Embedded()
 	require.NoError(t, err)
 	for i := range list {

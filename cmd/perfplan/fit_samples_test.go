@@ -16,6 +16,7 @@ import (
 // A quick calibration of an H200 leaves predictions of H200 runs where they were, and
 // makes those of a machine known by its datasheet alone better.
 func TestCalibrationPredictsRuns(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	names, err := filepath.Glob("../../calibrate/fit/reference/*.jsonl")
 	require.NoError(t, err)

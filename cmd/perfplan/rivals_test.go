@@ -26,6 +26,7 @@ const (
 // TestRivals keeps docs/rivals.csv and the table of docs/rivals.md at what perfplan
 // predicts. Calculon's predictions are data.
 func TestRivals(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(root(t), "docs", "rivals.csv")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -195,6 +195,7 @@ var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
 
 // TestValidation holds the predictions of today against the committed figures.
 func TestValidation(t *testing.T) {
+	t.Parallel()
 	list, predictions := validated()
 	now := figuresOf(predictions)
 	if *update {
@@ -228,6 +229,7 @@ func TestValidation(t *testing.T) {
 
 // TestAblation: docs/ablation.md shows what each effect is worth.
 func TestAblation(t *testing.T) {
+	t.Parallel()
 	code, page, errs := in("", "validate", "--ablation", "--group", "h200-ddp,h200-fsdp,h200-fsdp-compile,h200-pp,h200-single,h200-single-compile,h200-tp", "-o", "markdown")
 	require.Zero(t, code, errs)
 	page += "\nWritten by `go test ./cmd/perfplan -run TestAblation -update` from `perfplan validate --ablation`.\n"
@@ -294,6 +296,7 @@ func source(list []runs.Run, group string) string {
 // Three runs of a published table, whichever they are, bring the others of it closer to
 // what is said of them, and four in five of these within the range.
 func TestOwnRunsOfTables(t *testing.T) {
+	t.Parallel()
 	list, r := validated()
 	groups := map[string][]int{}
 	var names []string

@@ -40,6 +40,7 @@ func TestOutputIsDeterministic(t *testing.T) {
 
 // All runs take a while; other tests have predicted them already.
 func TestValidateIsDeterministic(t *testing.T) {
+	t.Parallel()
 	_, predictions := validated()
 	var want bytes.Buffer
 	require.NoError(t, report.WriteValidate(&want, predictions, true, report.JSON, report.Style{}))

@@ -73,6 +73,7 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 // What an Evaluator returns does not depend on what it has seen, and a Score is the
 // Result's.
 func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
+	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)
 		var used Evaluator
@@ -98,6 +99,7 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 
 // Passing over what repeats gives what running all of it gives.
 func TestSteadyStateIsExact(t *testing.T) {
+	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)
 		var short, whole Evaluator
@@ -127,6 +129,7 @@ func TestSteadyStateIsExact(t *testing.T) {
 // Calls are counted as often as if every layer had been run, and counting changes
 // nothing.
 func TestDetailCountsEveryCall(t *testing.T) {
+	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)
 		var short, whole Evaluator
@@ -160,6 +163,7 @@ func kernelCounts(d *Detail) map[loose]int64 {
 
 // No plan is below its floors.
 func TestFloors(t *testing.T) {
+	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)
 		var e Evaluator

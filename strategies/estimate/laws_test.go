@@ -17,6 +17,7 @@ import (
 // TestResultAddsUp: the parts are the whole, of the step and of memory, and every
 // figure lies where it must, whatever the job.
 func TestResultAddsUp(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, _, r := drawn(t)
 		step := float64(r.StepTime)
@@ -60,6 +61,7 @@ func TestResultAddsUp(t *testing.T) {
 // TestStepIsNoShorterThanAnyStream: no stream can do its work in less than its own
 // time. What a stream moves is on the detail of the slowest rank.
 func TestStepIsNoShorterThanAnyStream(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
 		step := float64(r.StepTime) * (1 + 1e-9)
@@ -83,6 +85,7 @@ func TestStepIsNoShorterThanAnyStream(t *testing.T) {
 // brings buckets or gathered copies and a communicator. The allocator's slack is left
 // out: smaller shards may fill its segments less well.
 func TestMoreReplicasNeverRaiseMemory(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
 		if j.Plan.DP < 2 {
@@ -122,6 +125,7 @@ func mustEstimateT(t *rapid.T, j *strategies.Job) *Result {
 // TestShardingSavesMemory: ZeRO-3 ≤ ZeRO-2 ≤ ZeRO-1 ≤ DDP (arXiv 1910.02054, figure 1).
 // The figure has no buckets, which ZeRO-2 fills from the first gradient on.
 func TestShardingSavesMemory(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, _ := drawn(t)
 		if j.Plan.DP*j.Plan.CP < 2 {
@@ -158,6 +162,7 @@ func TestShardingSavesMemory(t *testing.T) {
 // NVLink is not among them: a faster one can make NCCL's tuning take an algorithm that
 // the calibrated laws find slower.
 func TestBetterMachinesAreNotSlower(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(j *strategies.Job, f float64){
 		"network": func(j *strategies.Job, f float64) { j.Hardware.Network.NICBandwidth.Value *= units.Rate(f) },
 		"memory":  func(j *strategies.Job, f float64) { j.Hardware.GPU.Bandwidth.Value *= units.Rate(f) },

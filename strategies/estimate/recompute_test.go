@@ -28,6 +28,7 @@ func figures(r *Result) any {
 // Block recomputation of no layer is none, that of all layers is full, and in between
 // each further layer costs time and saves memory.
 func TestRecomputeByLayers(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"{model: llama2-7b, hardware: a100-80g-sxm, gpus: 32, plan: {tp: 2, pp: 4}, train: {micro_batch: 2, grad_accumulation: 8}}",
 		"{model: llama2-7b, hardware: h100-sxm, gpus: 16, plan: {pp: 4, virtual_stages: 2}, train: {grad_accumulation: 8}}",

@@ -57,6 +57,7 @@ func TestJSONIsYAML(t *testing.T) {
 // TestEstimateIsDeterministic: the same job gives the same result to the last bit,
 // with and without recording.
 func TestEstimateIsDeterministic(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, first := drawn(t)
 		for _, o := range []Options{{}, {Detail: true}, {Record: true}} {

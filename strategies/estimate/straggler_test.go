@@ -26,6 +26,7 @@ func predicted(t require.TestingT, text string) *Result {
 // by the factor; the slower, the longer; who waits and who is slow are all GPUs. (On
 // a GPU whose clock the power limit does not move: waiting leaves power for others.)
 func TestStragglers(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		plan := rapid.SampledFrom([]string{"tp: 2, pp: 2", "tp: 1, pp: 1", "tp: 2, pp: 1", "tp: 1, pp: 4"}).Draw(t, "plan")
 		kind := rapid.SampledFrom([]string{"slowdown", "link"}).Draw(t, "kind")
