@@ -46,6 +46,7 @@ type Spread struct {
 type GEMMLaw struct {
 	Tiles     []string           `yaml:"tiles"`      // "256x128"
 	Rate      map[string]float64 `yaml:"rate"`       // of the dense peak, by dtype, with full waves
+	Scaled    map[string]float64 `yaml:"scaled"`     // rate of mxfp8 and fp4, whose blocks have scales, over that of fp8, which has one; absent: that of mxfp8 is fp8's
 	KOverhead float64            `yaml:"k_overhead"` // K elements a tile spends on its prologue and epilogue
 	Setup     units.Seconds      `yaml:"setup"`
 	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))

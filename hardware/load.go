@@ -321,7 +321,7 @@ func (p *Peaks) Of(dtype string) units.FLOPRate {
 		return p.BF16.Value
 	case "fp16":
 		return p.FP16.Value
-	case "fp8":
+	case "fp8", "mxfp8":
 		return p.FP8.Value
 	case "fp4":
 		return p.FP4.Value

@@ -27,6 +27,7 @@ var Effects = []Effect{
 		g := *l.GEMM
 		g.Points, g.Setup, g.Reset, g.KOverhead, g.SmallTile, g.Grouped = nil, 0, 0, 0, 0, 1
 		g.Rate = map[string]float64{"bf16": 1, "fp16": 1, "tf32": 1, "fp32": 1, "fp8": 1, "fp4": 1}
+		g.Scaled = nil
 		l.GEMM = &g
 	}},
 	{"attention shapes", "one rate by head size prices attention", func(l *hardware.Laws) {

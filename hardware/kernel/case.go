@@ -20,7 +20,7 @@ func GEMM(layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
 	if d == tape.TF32 {
 		t.TF32, d = true, tape.F32
 	}
-	if d == tape.FP8 || d == tape.FP4 { // operands are cast in front of the multiply
+	if d.Narrow() { // operands are cast in front of the multiply
 		t.Quantize, d = d, tape.BF16
 	}
 	y := t.Linear(t.Input(d, true, m, k), t.Param(0, d, true, n, k), nil, false)

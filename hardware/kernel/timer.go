@@ -334,6 +334,14 @@ func (g *gemmModel) init(p *hardware.Profile) {
 // achievable is the rate with full waves, by dtype. A format without tensor cores
 // runs on the next wider one the GPU has.
 func achievable(p *hardware.Profile, d tape.DType, law *hardware.GEMMLaw) float64 {
+	if f, ok := law.Scaled[d.String()]; ok && p.GPU.Peak.FP8.Value > 0 {
+		if peak := float64(p.GPU.Peak.Of(d.String())); peak > 0 {
+			return min(f*achievable(p, tape.FP8, law), peak)
+		}
+	}
+	if d == tape.MXFP8 {
+		d = tape.FP8
+	}
 	names := Formats(d)
 	for _, try := range names {
 		if peak := p.GPU.Peak.Of(try); peak > 0 {
