@@ -244,6 +244,9 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
 		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))
 	}
+	if err := j.checkExperts(); err != nil {
+		return nil, err
+	}
 	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
@@ -310,6 +313,31 @@ func (j *Job) TF32() bool {
 		return *t
 	}
 	return j.Hardware.GPU.Peak.TF32.Value > 0
+}
+
+// checkExperts checks how experts' rows are to be exchanged.
+func (j *Job) checkExperts() error {
+	o, older := &j.Recipe.Overlap, ""
+	if j.Runtime.Release > 0 {
+		older = " of " + j.Runtime.Release.String()
+	}
+	if on := j.Runtime.EPOverlap; on != nil && *on && !o.RemoteEP {
+		return diag.Errorf("runtime.ep_overlap: recipe %s%s does not exchange rows beside another micro batch; leave it out", j.Recipe.Name, older)
+	}
+	d := j.Runtime.TokenDispatcher
+	if d == "" {
+		return nil
+	}
+	if j.Model.MoE == nil {
+		return diag.Errorf("runtime.token_dispatcher: %s has no experts; leave it out", j.ModelName)
+	}
+	if err := oneOf("runtime.token_dispatcher", d, dispatchers); err != nil {
+		return err
+	}
+	if d == FlexDispatcher && j.Recipe.Structure.FlexDispatcher == "" {
+		return diag.Errorf("runtime.token_dispatcher: recipe %s%s has no flex dispatcher; leave it out", j.Recipe.Name, older)
+	}
+	return nil
 }
 
 func (j *Job) shape() Shape {

@@ -118,6 +118,9 @@ type Runtime struct {
 
 	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
 
+	EPOverlap       *bool  `yaml:"ep_overlap" json:"ep_overlap,omitempty"`             // experts exchange rows beside another micro batch (Megatron's overlap_moe_expert_parallel_comm); left out: as the recipe has it
+	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, or flex for DeepEP and Hybrid-EP; left out: as the recipe has it
+
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
@@ -129,6 +132,14 @@ type Runtime struct {
 
 var recomputes = []string{"none", "selective", "full"}
 var attentions = []string{"sdpa", "flash", "unfused"}
+
+// Token dispatchers: NCCL's all-to-all, and a kernel of its own.
+const (
+	AllToAllDispatcher = "alltoall"
+	FlexDispatcher     = "flex"
+)
+
+var dispatchers = []string{AllToAllDispatcher, FlexDispatcher}
 
 // SP reports whether sequence parallelism is on.
 func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }

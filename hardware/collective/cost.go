@@ -50,7 +50,11 @@ func (f *Fabric) Cost(op Op, bytes units.Bytes, g Group) Cost {
 	b := float64(bytes)
 	c := Cost{Time: p.law.Time(bytes), Source: p.source, RelErr: p.relErr(bytes)}
 	c.AlgBW = bytes.Per(c.Time)
-	c.BusBW = c.AlgBW * units.Rate(op.BusFactor(g.Ranks))
+	n := g.Ranks
+	if op == TokenExchange && g.Nodes() > 1 { // a row crosses once for all ranks of an island
+		n = g.Nodes()
+	}
+	c.BusBW = c.AlgBW * units.Rate(op.BusFactor(n))
 	if p.exchange != nil {
 		c.Algorithm, c.Protocol, c.CTAs = PointToPoint.String(), p.exchange.protocol(b).String(), p.exchange.ctas()
 		return c

@@ -62,7 +62,7 @@ func TestNoFasterThanTheLinks(t *testing.T) {
 		f := drawFabric(t)
 		f.Multicast = false
 		g := drawGroup(t, f)
-		op := rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, SendRecv}).Draw(t, "op")
+		op := rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, SendRecv, TokenExchange}).Draw(t, "op")
 		c := f.Cost(op, drawBytes(t), g)
 		if g.Nodes() == 1 {
 			require.LessOrEqual(t, float64(c.BusBW), float64(f.NVLink))
@@ -88,7 +88,7 @@ func TestMoreRanksNeverFaster(t *testing.T) {
 		name := rapid.SampledFrom(machineNames).Draw(t, "machine")
 		v := rapid.SampledFrom(versions).Draw(t, "nccl")
 		f := machine(name, v)
-		op := rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, AllToAll}).Draw(t, "op")
+		op := rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, AllToAll, TokenExchange}).Draw(t, "op")
 		perNode := rapid.SampledFrom([]int64{1, 2, 4, 8}).Draw(t, "per node")
 		perNode = min(perNode, f.GPUs)
 		nodes := int64(1) << rapid.Int64Range(1, 8).Draw(t, "log2 nodes")

@@ -16,7 +16,7 @@ type Op uint8
 //	reduce-scatter: the buffer before scattering, n times one rank's result
 //	all-to-all: one rank's send buffer, n times what it sends each peer (itself included)
 //	send-recv: the message, one direction
-//	token-exchange: the rows one rank sends, those that stay with it included
+//	token-exchange: the rows one rank sends, once to each rank, across islands once to each island, those that stay included
 const (
 	AllReduce Op = iota
 	AllGather
@@ -25,7 +25,7 @@ const (
 	Broadcast
 	Reduce
 	SendRecv
-	TokenExchange // of experts, by a kernel that writes into the peers' memory; inside an NVLink domain
+	TokenExchange // of experts, by a kernel that writes into the peers' memory
 	opCount
 )
 

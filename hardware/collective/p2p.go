@@ -43,6 +43,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	case TokenExchange:
 		x.ramp = c.ExchangeRamp
 		x.inside *= c.Tokens / (1 + c.TokensWider*max(math.Log2(v.perNode/8), 0))
+		x.across *= c.TokensRemote
 	default:
 		x.inside *= c.Links
 	}
@@ -67,6 +68,8 @@ func upToPowerOf2(x float64) float64 { return math.Exp2(math.Ceil(math.Log2(max(
 func (x *exchange) time(bytes float64) float64 {
 	var move float64 // us
 	switch v := x.view; {
+	case x.op == TokenExchange && v.nodes > 1: // then each row once to a node, where NVLink brings it to the ranks as fast as it comes
+		move = bytes * (v.nodes - 1) / v.nodes / x.across / 1e3
 	case x.op == AllToAll || x.op == TokenExchange:
 		move = bytes * (v.perNode - 1) / v.n / x.inside / 1e3
 		if v.nodes > 1 {

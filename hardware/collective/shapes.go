@@ -49,6 +49,7 @@ type constants struct {
 		Congestion   float64       `yaml:"congestion"`
 		Tokens       float64       `yaml:"tokens"`
 		TokensWider  float64       `yaml:"tokens_wider"`
+		TokensRemote float64       `yaml:"tokens_remote"`
 		Error        float64       `yaml:"error"`
 	} `yaml:"p2p"`
 	Spread struct {

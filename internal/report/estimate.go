@@ -389,13 +389,16 @@ func runtimeText(j *strategies.Job) string {
 	for _, x := range []struct {
 		name string
 		on   *bool
-	}{{"tp_overlap", r.TPOverlap}, {"launch_blocking", r.LaunchBlocking}} {
+	}{{"tp_overlap", r.TPOverlap}, {"ep_overlap", r.EPOverlap}, {"launch_blocking", r.LaunchBlocking}} {
 		if x.on != nil && *x.on {
 			s += ", " + x.name
 		}
 	}
 	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
 		s += ", fused_cross_entropy"
+	}
+	if r.TokenDispatcher != "" {
+		s += ", " + r.TokenDispatcher + " dispatcher"
 	}
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()

@@ -57,8 +57,7 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 
 // experts is the program of the experts: its own one where they all have the same number
 // of rows, where older software has no kernel that permutes rows, where the host waits
-// for no number of rows, or where a kernel exchanges the rows inside an NVLink domain
-// that spans nodes, if the recipe has it.
+// for no number of rows, or where a kernel exchanges the rows, if the recipe has it.
 func (b *builder) experts() string {
 	name := "experts"
 	if b.Capacity > 0 {
@@ -73,8 +72,8 @@ func (b *builder) experts() string {
 	if b.SyncFree {
 		return "experts_sync_free"
 	}
-	if s := b.Shard; s.EP > 1 && s.ExpertTP <= 1 && s.WideNVLink && b.recipe.Programs["experts_nvlink"] != nil {
-		return "experts_nvlink"
+	if s := b.Shard; s.EP > 1 && s.ExpertTP <= 1 && s.Flex && b.recipe.Programs["experts_flex"] != nil {
+		return "experts_flex"
 	}
 	return "experts"
 }
@@ -82,22 +81,28 @@ func (b *builder) experts() string {
 // spread sends every token's row once to each rank that holds any of its k experts,
 // and collect brings back one row from each, which the receiving kernel sums.
 func (b *builder) spread(x *tape.Tensor, k int64) *tape.Tensor {
-	return b.exchange(x, b.reach(k)*max(b.Imbalance, 1))
+	return b.exchange(x, k, b.reach(k, b.Shard.EP)*max(b.Imbalance, 1))
 }
 
 func (b *builder) collect(x *tape.Tensor, k int64) *tape.Tensor {
-	return b.exchange(x, 1/(b.reach(k)*max(b.Imbalance, 1)))
+	return b.exchange(x, k, 1/(b.reach(k, b.Shard.EP)*max(b.Imbalance, 1)))
 }
 
-func (b *builder) exchange(x *tape.Tensor, factor float64) *tape.Tensor {
-	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor}, x)
+// exchange moves rows between the experts' ranks. Those that leave an NVLink domain do
+// so once for all ranks of the domain that they go to.
+func (b *builder) exchange(x *tape.Tensor, k int64, factor float64) *tape.Tensor {
+	c := tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor}
+	if n := b.Shard.Domains; n > 1 {
+		c.Sent = b.reach(k, n) / b.reach(k, b.Shard.EP)
+	}
+	return b.t.Communicate(c, x)
 }
 
-// reach is on how many ranks the k experts of a token lie, on average over
-// random choices without repetition.
-func (b *builder) reach(k int64) float64 {
-	e, n := float64(b.Spec.MoE.Experts), float64(b.Shard.EP)
-	missed := 1.0 // probability that a rank holds none of them
+// reach is on how many of n equal parts of the experts the k of a token lie, on average
+// over random choices without repetition.
+func (b *builder) reach(k, parts int64) float64 {
+	e, n := float64(b.Spec.MoE.Experts), float64(parts)
+	missed := 1.0 // probability that a part holds none of them
 	for i := range k {
 		missed *= max(1-e/n/(e-float64(i)), 0)
 	}

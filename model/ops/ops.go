@@ -22,8 +22,9 @@ const (
 // Shard is how one rank's part of a layer is cut.
 type Shard struct {
 	TP, CP, EP, ExpertTP int64
-	SequenceParallel     bool // norms and residuals are cut over tp along the sequence
-	WideNVLink           bool // the expert-parallel ranks share an NVLink domain that spans nodes
+	SequenceParallel     bool  // norms and residuals are cut over tp along the sequence
+	Flex                 bool  // rows go to experts' ranks by a kernel of their own, once to each: the flex dispatcher
+	Domains              int64 // NVLink domains that the expert-parallel ranks span; 0: one
 }
 
 // Config is everything the ops of a rank depend on.

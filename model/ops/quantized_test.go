@@ -47,7 +47,7 @@ func TestNarrowGathers(t *testing.T) {
 func TestQuantizedExperts(t *testing.T) {
 	permutations := func(precision string, nvlink bool) (n int) {
 		c := config(t, "qwen3-30b-a3b", "megatron-core")
-		c.Precision, c.Shard.EP, c.Shard.WideNVLink = c.Recipe.Precision[precision], 8, nvlink
+		c.Precision, c.Shard.EP, c.Shard.Flex = c.Recipe.Precision[precision], 8, nvlink
 		for _, o := range Build(c).Kinds[0].Forward.Ops {
 			if o.Prim == "permute" {
 				n++
@@ -65,7 +65,7 @@ func TestQuantizedExperts(t *testing.T) {
 func TestSyncFreeExperts(t *testing.T) {
 	count := func(free bool) (prims map[string]int, waits int, flops units.FLOPs) {
 		c := config(t, "qwen3-30b-a3b", "megatron-core")
-		c.Precision, c.Shard.EP, c.Shard.WideNVLink, c.SyncFree = c.Recipe.Precision["mxfp8"], 8, true, free
+		c.Precision, c.Shard.EP, c.Shard.Flex, c.SyncFree = c.Recipe.Precision["mxfp8"], 8, true, free
 		prims = map[string]int{}
 		k := &Build(c).Kinds[0]
 		for _, s := range []*tape.Section{&k.Forward, &k.Backward} {

@@ -60,6 +60,7 @@ type Older struct {
 	Gathers    map[string]DType   `yaml:"gather"`        // by precision
 	Source     string             `yaml:"source"`
 
+	ExposedExperts     bool `yaml:"exposed_experts"` // no remote_ep
 	UnfusedRouter      bool `yaml:"unfused_router"`
 	UnfusedPermutation bool `yaml:"unfused_permutation"`
 }
@@ -75,6 +76,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
 			out.Structure.GraphedRouter = out.Structure.GraphedRouter && !o.Launched
 			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
+			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
 			out.Precision = maps.Clone(out.Precision)
@@ -139,11 +141,15 @@ type Structure struct {
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; "": there is none
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
 }
+
+// LatentModels are the models with latent attention, in Structure.FlexDispatcher.
+const LatentModels = "mla"
 
 // Precision is the dtype of everything that is stored or computed.
 type Precision struct {
@@ -228,6 +234,7 @@ type Overlap struct {
 	TPWgrad     bool        `yaml:"tp_wgrad"`               // the backward input-gradient collective hides behind the weight-gradient GEMM
 	PP          bool        `yaml:"pp"`                     // pipeline sends and receives run beside compute
 	SyncFreeEP  bool        `yaml:"sync_free_ep"`           // exchanges of sync-free experts run beside another micro batch
+	RemoteEP    bool        `yaml:"remote_ep"`              // and so do those between NVLink domains, of interleaved schedules
 	CP          bool        `yaml:"cp"`                     // context-parallel ring steps hide behind attention
 	SyncEvery   bool        `yaml:"sync_every_micro_batch"` // gradients are reduced after every micro batch
 	SyncSharded bool        `yaml:"sync_sharded"`           // the same of gradients of sharded parameters alone

@@ -439,6 +439,7 @@ type CommSpec struct {
 	Join              bool    // and move whole blocks: what is cut along Dim is joined before, what is gathered after (torch/distributed/_functional_collectives.py)
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
+	Sent              float64 // share of the larger side's rows that are sent; 0: all
 	Operand           bool    // GEMMs alone read what is gathered
 	Wide              bool    // gradients are reduced in fp32
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
@@ -467,6 +468,9 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
+		if c.Sent > 0 {
+			bytes *= units.Bytes(c.Sent)
+		}
 		if c.Wide && kind == c.Backward {
 			bytes *= F32.Size() / in.dtype.Size()
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies/memory"
 )
 
@@ -65,6 +66,40 @@ func TestSyncFree(t *testing.T) {
 	require.Equal(t, run("gb200-nvl72", "26.04", 8, "bf16", 8).StepTime, run("gb200-nvl72", "26.06", 8, "bf16", 8).StepTime)
 	require.Less(t, run("b200-sxm", "26.06", 8, "mxfp8", 8).StepTime, run("b200-sxm", "26.04", 8, "mxfp8", 8).StepTime)
 	require.Equal(t, run("b200-sxm", "26.04", 16, "mxfp8", 8).StepTime, run("b200-sxm", "26.06", 16, "mxfp8", 8).StepTime, "two nodes")
+}
+
+// TestExchangesAcrossNodes: rows that leave a node hide behind another micro batch, in
+// interleaved pipelines that keep their layers, since Megatron-Bridge of 25.11; models of
+// DeepSeek's kind send them by the flex dispatcher, once to each node, as any may.
+func TestExchangesAcrossNodes(t *testing.T) {
+	run := func(model, runtime, plan, train string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: h100-sxm, gpus: 64, runtime: {%s}, plan: {ep: 32, %s}, train: {sequence_length: 4096, grad_accumulation: 16, %s}}", model, runtime, plan, train)))
+	}
+	const pipe, plain = "pp: 2, virtual_stages: 2", "recompute: none"
+	shown, hidden := run("qwen3-30b-a3b", "ep_overlap: false", pipe, plain), run("qwen3-30b-a3b", "", pipe, plain)
+	// 14 of 16 micro batches run beside another, as long as kernels last.
+	kernels := float64(shown.Parts.GEMM + shown.Parts.Attention + shown.Parts.Memory)
+	require.Less(t, float64(hidden.Exposed["ep"]), float64(shown.Exposed["ep"])-0.5*kernels)
+	require.Less(t, hidden.StepTime, shown.StepTime)
+	require.Equal(t, shown.StepTime, run("qwen3-30b-a3b", "ep_overlap: false, token_dispatcher: alltoall", pipe, plain).StepTime)
+	for name, r := range map[string]*Result{
+		"not interleaved": run("qwen3-30b-a3b", "ep_overlap: true", "pp: 2", plain),
+		"recomputed":      run("qwen3-30b-a3b", "", pipe, "recompute: full"),
+		"older":           run("qwen3-30b-a3b", "release: 25.09", pipe, plain),
+		"no pipeline":     run("qwen3-30b-a3b", "", "pp: 1", plain),
+	} {
+		require.GreaterOrEqual(t, float64(r.Exposed["ep"]), 0.99*float64(shown.Exposed["ep"]), name)
+	}
+	require.Less(t, run("qwen3-30b-a3b", "ep_overlap: true", "pp: 1", plain).Exposed["ep"], run("qwen3-30b-a3b", "", "pp: 1", plain).Exposed["ep"])
+
+	// 8 of 128 experts on 4 nodes: 6 rows leave the node by all-to-all, 2.7 by the dispatcher.
+	flex := run("qwen3-30b-a3b", "ep_overlap: false, token_dispatcher: flex", pipe, plain)
+	require.InDelta(t, 2.7/6, float64(flex.Exposed["ep"]/shown.Exposed["ep"]), 0.15)
+	deep := func(runtime string) units.Seconds {
+		return run("deepseek-v3", runtime, "pp: 1", plain).StepTime
+	}
+	require.Equal(t, deep("token_dispatcher: flex"), deep(""))
+	require.Less(t, deep(""), deep("token_dispatcher: alltoall"))
 }
 
 // TestManyLocalExperts: each expert of a rank costs the host its own casts and calls, so

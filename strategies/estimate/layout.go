@@ -84,6 +84,11 @@ func (m *priced) clock(p *pricer) {
 	for _, u := range m.units {
 		u.forward.clock(p)
 		u.backward.clock(p)
+		if p.hides > 0 {
+			hideExchanges(p, &u.forward, &u.backward)
+		}
+		u.forward.compress(p)
+		u.backward.compress(p)
 	}
 }
 

@@ -386,9 +386,10 @@ func (s *section) clock(p *pricer) {
 			}
 		}
 	}
-	if p.hides > 0 {
-		s.hideExchanges(p)
-	}
+}
+
+// compress divides the section into what the timeline runs, once its times are known.
+func (s *section) compress(p *pricer) {
 	s.cut(p.latency())
 	s.whole = timeline.Compress(s.launches, p.latency())
 }
