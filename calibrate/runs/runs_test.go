@@ -99,7 +99,7 @@ func TestLoad(t *testing.T) {
 func TestEmbedded(t *testing.T) {
 	list, err := Embedded()
 	require.NoError(t, err)
-	require.Equal(t, 83+34+12+413+369, len(list))
+	require.Equal(t, 83+34+12+413+376, len(list))
 	for _, r := range list {
 		require.NotEmpty(t, r.Group, r.ID)
 		require.Positive(t, float64(r.Measured.StepTime), r.ID)
