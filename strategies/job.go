@@ -317,27 +317,19 @@ func (j *Job) TF32() bool {
 
 // checkExperts checks how experts' rows are to be exchanged.
 func (j *Job) checkExperts() error {
-	o, older := &j.Recipe.Overlap, ""
-	if j.Runtime.Release > 0 {
-		older = " of " + j.Runtime.Release.String()
-	}
-	if on := j.Runtime.EPOverlap; on != nil && *on && !o.RemoteEP {
-		return diag.Errorf("runtime.ep_overlap: recipe %s%s does not exchange rows beside another micro batch; leave it out", j.Recipe.Name, older)
-	}
-	d := j.Runtime.TokenDispatcher
-	if d == "" {
+	d, overlap := j.Runtime.TokenDispatcher, j.Runtime.EPOverlap != nil && *j.Runtime.EPOverlap
+	able := j.Recipe.Programs["experts_flex"] != nil
+	switch {
+	case overlap && !able:
+		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
+	case d == "":
 		return nil
-	}
-	if j.Model.MoE == nil {
+	case j.Model.MoE == nil:
 		return diag.Errorf("runtime.token_dispatcher: %s has no experts; leave it out", j.ModelName)
+	case d == FlexDispatcher && !able:
+		return diag.Errorf("runtime.token_dispatcher: recipe %s has no flex dispatcher; leave it out, or use megatron-core", j.Recipe.Name)
 	}
-	if err := oneOf("runtime.token_dispatcher", d, dispatchers); err != nil {
-		return err
-	}
-	if d == FlexDispatcher && j.Recipe.Structure.FlexDispatcher == "" {
-		return diag.Errorf("runtime.token_dispatcher: recipe %s%s has no flex dispatcher; leave it out", j.Recipe.Name, older)
-	}
-	return nil
+	return oneOf("runtime.token_dispatcher", d, dispatchers)
 }
 
 func (j *Job) shape() Shape {

@@ -141,7 +141,7 @@ type Structure struct {
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
-	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; "": there is none
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
