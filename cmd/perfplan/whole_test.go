@@ -40,9 +40,6 @@ func TestOutputIsDeterministic(t *testing.T) {
 
 // All runs take a while; other tests have predicted them already.
 func TestValidateIsDeterministic(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector learns nothing from running them twice")
-	}
 	t.Parallel()
 	_, predictions := validated()
 	var want bytes.Buffer
