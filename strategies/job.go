@@ -244,6 +244,11 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
 		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))
 	}
+	if g := j.Runtime.CUDAGraphs; g != "" {
+		if err := oneOf("runtime.cuda_graphs", g, graphKinds); err != nil {
+			return nil, err
+		}
+	}
 	if err := j.checkExperts(); err != nil {
 		return nil, err
 	}

@@ -121,6 +121,8 @@ type Runtime struct {
 	EPOverlap       *bool  `yaml:"ep_overlap" json:"ep_overlap,omitempty"`             // experts exchange rows beside another micro batch (Megatron's overlap_moe_expert_parallel_comm); left out: as the recipe has it
 	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, or flex for DeepEP and Hybrid-EP; left out: as the recipe has it
 
+	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, none; left out: as the recipe has it
+
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
 	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
@@ -140,6 +142,15 @@ const (
 )
 
 var dispatchers = []string{AllToAllDispatcher, FlexDispatcher}
+
+// What is replayed from CUDA graphs.
+const (
+	NoGraphs    = "none"
+	LayerGraphs = "layers" // all of a layer but its experts
+	FullGraphs  = "full"   // whole steps
+)
+
+var graphKinds = []string{NoGraphs, LayerGraphs, FullGraphs}
 
 // SP reports whether sequence parallelism is on.
 func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }

@@ -89,6 +89,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: mixtral-8x7b, train: {expert_capacity: 1, expert_imbalance: 1.1}}", "train.expert_capacity: experts of equal capacity are balanced; leave train.expert_imbalance: 1.1 out"},
 		{"{model: mixtral-8x7b, runtime: {token_dispatcher: all-to-all}}", `runtime.token_dispatcher: "all-to-all" is not known; did you mean "alltoall"`},
 		{"{model: mixtral-8x7b, runtime: {recipe: megatron-lm, token_dispatcher: flex}}", "runtime.token_dispatcher: recipe megatron-lm has no flex dispatcher; leave it out, or use megatron-core"},
+		{"{model: gpt2, runtime: {cuda_graphs: layer}}", `runtime.cuda_graphs: "layer" is not known; did you mean "layers"`},
 		{"{model: gpt2, runtime: {token_dispatcher: flex}}", "runtime.token_dispatcher: gpt2 has no experts; leave it out"},
 		{"{model: mixtral-8x7b, runtime: {recipe: nanotron, ep_overlap: true}}", "runtime.ep_overlap: recipe nanotron does not exchange rows beside another micro batch; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {own_runs: {ratio: 1.2, spread: 0, runs: 1}}}", "runtime.own_runs: spread 0; give a standard deviation as a share, as in 0.07"},

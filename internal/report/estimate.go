@@ -400,6 +400,9 @@ func runtimeText(j *strategies.Job) string {
 	if r.TokenDispatcher != "" {
 		s += ", " + r.TokenDispatcher + " dispatcher"
 	}
+	if r.CUDAGraphs != "" {
+		s += ", CUDA graphs: " + r.CUDAGraphs
+	}
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()
 	}

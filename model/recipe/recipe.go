@@ -53,7 +53,7 @@ type Older struct {
 	Before     units.Release      `yaml:"before"`
 	Kernels    map[string]string  `yaml:"attention_kernels"`
 	ListGather bool               `yaml:"list_gather"`
-	Launched   bool               `yaml:"launched_router"`
+	Launched   bool               `yaml:"launched_layers"`
 	Unfused    bool               `yaml:"unfused_cross_entropy"`
 	Synced     bool               `yaml:"synced"`        // experts waited for the host in every precision
 	Reads      map[string]float64 `yaml:"quantize_read"` // by precision
@@ -74,7 +74,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				out.Kernels = o.Kernels
 			}
 			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
-			out.Structure.GraphedRouter = out.Structure.GraphedRouter && !o.Launched
+			out.Structure.GraphedLayers = out.Structure.GraphedLayers && !o.Launched
 			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
@@ -99,7 +99,8 @@ func (r *Recipe) At(release units.Release) *Recipe {
 type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
-	GraphedRouter  bool    `yaml:"graphed_router"`      // router and preparation of the exchange are replayed from CUDA graphs where an NVLink domain spans nodes
+	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
+	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered

@@ -175,7 +175,7 @@ func TestReleases(t *testing.T) {
 	} {
 		old := r.At(c.release)
 		require.Equal(t, c.fusedLoss, old.Structure.FusedLoss, c.release)
-		require.Equal(t, c.router, old.Structure.GraphedRouter, c.release)
+		require.Equal(t, c.router, old.Structure.GraphedLayers, c.release)
 		require.Equal(t, c.free, old.Precision["mxfp8"].SyncFree, c.release)
 		require.Equal(t, c.again, old.Precision["fp8"].QuantizeRead > 1, c.release)
 		require.False(t, old.Precision["fp8"].SyncFree)
@@ -188,5 +188,5 @@ func TestReleases(t *testing.T) {
 	require.True(t, r.Precision["mxfp8"].SyncFree, "the recipe itself is left as it was")
 	plain, err := Load("megatron-pretrain")
 	require.NoError(t, err)
-	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedRouter || plain.Overlap.RemoteEP || plain.Structure.FlexDispatcher == LatentModels || !plain.Structure.UnfusedRouter, "nothing that has to be asked for")
+	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedLayers || plain.Structure.GraphedDense || plain.Overlap.RemoteEP || plain.Structure.FlexDispatcher == LatentModels || !plain.Structure.UnfusedRouter, "nothing that has to be asked for")
 }

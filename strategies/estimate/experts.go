@@ -58,7 +58,8 @@ func exchangesOverlap(j *strategies.Job) bool {
 // them as they come; experts of a capacity run the kernels of all others.
 func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
-	return j.Precision.SyncFree && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
+	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
+	return graphs && j.Precision.SyncFree && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
 // hiddenExchanges is the share of the exchanges between experts that run beside

@@ -44,23 +44,23 @@ func workOf(c tape.Class) work {
 // pricer turns ops into launches for one job.
 type pricer struct {
 	*machine
-	job    *strategies.Job
-	host   *recipe.Host
-	speed  units.Seconds // host cost multiplier
-	router bool          // router and preparation of the exchange are replayed from graphs
-	hides  units.Seconds // share of the exchanges between experts that run beside another micro batch
-	block  bool          // the host waits for every kernel: what it does between two is time of the device
-	issue  units.Seconds // host cost of a collective of data parallelism
-	groups [numGroups]collective.Group
-	ratio  float64       // SM clock over its maximum
-	most   float64       // of ratio: a rank that waits for a straggler gains nothing by a higher one
-	rounds int           // of the search for it
-	memory float64       // time factor of memory-bound work at the current clock
-	own    units.Seconds // time factor of everything: what the user's own runs took, over their predictions
-	pace   units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
-	lags   []lag         // by pipeline rank; nil where nobody is slow
-	prices [prices]price
-	counts *tally // of what is no part of a unit, when recorded
+	job     *strategies.Job
+	host    *recipe.Host
+	speed   units.Seconds // host cost multiplier
+	replays bool          // layers are replayed from CUDA graphs, but for their experts
+	hides   units.Seconds // share of the exchanges between experts that run beside another micro batch
+	block   bool          // the host waits for every kernel: what it does between two is time of the device
+	issue   units.Seconds // host cost of a collective of data parallelism
+	groups  [numGroups]collective.Group
+	ratio   float64       // SM clock over its maximum
+	most    float64       // of ratio: a rank that waits for a straggler gains nothing by a higher one
+	rounds  int           // of the search for it
+	memory  float64       // time factor of memory-bound work at the current clock
+	own     units.Seconds // time factor of everything: what the user's own runs took, over their predictions
+	pace    units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
+	lags    []lag         // by pipeline rank; nil where nobody is slow
+	prices  [prices]price
+	counts  *tally // of what is no part of a unit, when recorded
 }
 
 // begin readies the pricer for a job on its machine.
@@ -69,10 +69,12 @@ func (p *pricer) begin(j *strategies.Job) {
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
-	if p.host.Graphed || syncFree(j) {
+	graphs := replayed(j)
+	if graphs == strategies.FullGraphs {
 		p.speed = 0
 	}
-	p.router, p.hides = j.Recipe.Structure.GraphedRouter && wideNVLink(j), hiddenExchanges(j)
+	p.replays = graphs == strategies.LayerGraphs
+	p.hides = hiddenExchanges(j)
 	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
 	if p.own = 1; j.Runtime.OwnRuns != nil {
 		p.own = units.Seconds(j.Runtime.OwnRuns.Ratio)
@@ -206,7 +208,7 @@ func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	h := p.host
-	if p.router && (o.Module == "router" || o.Prim == "preprocess") {
+	if p.replays && replayedOp(o) {
 		return 0
 	}
 	per, view := h.Call, h.View
@@ -329,7 +331,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 		if o.Phase == tape.Recompute {
 			s.again += o.FLOPs
 		}
-		if o.Sync {
+		if o.Sync && p.speed > 0 { // a graph cannot wait for the host
 			s.waits = append(s.waits, i+1)
 		}
 	}

@@ -64,7 +64,7 @@ func TestRecomputeByLayers(t *testing.T) {
 // recomputed together take as long and keep fewer inputs, but hold the activations of
 // all of them at once.
 func TestRecomputeTogether(t *testing.T) {
-	j := mustParse(t, "{model: gpt3-175b, hardware: h100-sxm, gpus: 64, plan: {tp: 8, pp: 8}, train: {micro_batch: 1, grad_accumulation: 32}}")
+	j := mustParse(t, "{model: gpt3-175b, hardware: h100-sxm, gpus: 64, runtime: {cuda_graphs: full}, plan: {tp: 8, pp: 8}, train: {micro_batch: 1, grad_accumulation: 32}}")
 	full := recomputing(t, j, ops.FullRecompute, "", nil)
 	at := map[int64]*Result{}
 	for _, n := range []int64{1, 2, 4, 12} {
