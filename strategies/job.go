@@ -459,7 +459,10 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	case j.Recipe.Programs["experts_capacity"] == nil:
 		return diag.Errorf("train.expert_capacity: recipe %s pads no experts to a capacity; leave it out, or use megatron-core", j.Recipe.Name)
 	}
-	return oneOf("train.recompute", string(t.Recompute), recomputes)
+	if err := oneOf("train.recompute", string(t.Recompute), recomputes); err != nil {
+		return err
+	}
+	return j.checkModules()
 }
 
 // complete fills micro batch, accumulation and global batch from each other.

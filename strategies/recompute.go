@@ -81,6 +81,9 @@ func (t *Train) RecomputeText() string {
 	if r := t.Recomputed(); r != (Recomputed{}) {
 		return fmt.Sprintf("%s %d", r.Method, r.Layers)
 	}
+	if t.RecomputeModules > 0 && t.Recompute == ops.SelectiveRecompute {
+		return fmt.Sprintf("%s (%s)", t.Recompute, t.RecomputeModules)
+	}
 	return string(t.Recompute)
 }
 

@@ -419,7 +419,7 @@ func recomputeText(t *strategies.Train) string {
 	case strategies.RecomputeUniform:
 		return fmt.Sprintf("full, %s at a time (uniform)", plural(int(r.Layers), "layer"))
 	}
-	return string(t.Recompute)
+	return t.RecomputeText()
 }
 
 func hardwareText(j *strategies.Job) string {

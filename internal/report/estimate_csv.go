@@ -39,6 +39,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("precision", t.Precision)
 	add("optimizer", t.Optimizer)
 	add("recompute", string(t.Recompute))
+	add("recompute_modules", t.RecomputeModules.String())
 	layers := "" // every job has every column, so that rows of several make one table
 	some := t.Recomputed()
 	if some.Method != "" {

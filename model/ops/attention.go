@@ -14,8 +14,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		kind.Windowed && b.Spec.Window < b.Sequence)
 	in := b.block(h)
 	var q, k, v *tape.Tensor
+	after := func(made *tape.Tensor) *tape.Tensor { return made }
 	if b.Spec.MLA != nil {
-		q, k, v = b.latent(in)
+		q, k, v, after = b.latent(in)
 	} else {
 		q, k, v = b.project(in)
 	}
@@ -23,12 +24,13 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
 	var y *tape.Tensor
-	if b.Recompute == SelectiveRecompute && !b.recipe.Structure.SelectiveOps {
+	if b.again(CoreAttention) {
 		y = t.Checkpoint(false, core, q, k, v)
 	} else {
 		y = core([]*tape.Tensor{q, k, v})
 	}
 	t.Release(q, k, v)
+	y = after(y)
 	// [batch, heads, sequence, width] back to [batch, sequence, heads·width]
 	y = b.give(y, t.Transpose(y, 1, 2))
 	y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), y.Dim(2)*y.Dim(3)))
@@ -174,21 +176,42 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 }
 
 // latent is multi-head latent attention: low-rank queries, keys and values, and a
-// rotary part that all heads of the key share.
-func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
-	t, s, m := b.t, b.Spec, b.Spec.MLA
-	heads, _ := b.heads()
+// rotary part that all heads of the key share. after takes what attention makes of them.
+func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
+	t, m := b.t, b.Spec.MLA
 	t.Joined = b.recipe.Structure.FusedRotary
 	defer func() { t.Joined = false }()
+	down := t.Hold(in)
 	if m.QLora > 0 {
-		down := b.linear(in, model.RoleQDown)
+		down = b.give(down, b.linear(in, model.RoleQDown))
+	}
+	if !b.again(LatentProjection) {
+		q, k, v = b.raise(down, nil, in)
+		return q, k, v, func(made *tape.Tensor) *tape.Tensor { return made }
+	}
+	kv := b.linear(in, model.RoleKVDown)
+	out, after := t.Discard(func(ins []*tape.Tensor) []*tape.Tensor {
+		joined := t.Joined
+		t.Joined = b.recipe.Structure.FusedRotary
+		q, k, v := b.raise(t.Hold(ins[0]), t.Hold(ins[1]), nil)
+		t.Joined = joined
+		return []*tape.Tensor{q, k, v}
+	}, down, kv)
+	t.Release(down, kv)
+	return out[0], out[1], out[2], after
+}
+
+// raise makes queries, keys and values of their low ranks, which it takes over; that of
+// keys and values it makes from the block's input where it is not there yet.
+func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
+	t, s, m := b.t, b.Spec, b.Spec.MLA
+	heads, _ := b.heads()
+	if m.QLora > 0 {
 		down = b.give(down, b.norm(down, model.RoleQDownNorm))
 		t.Module = "attention"
-		q = b.column(down, model.RoleQUp)
-		t.Release(down)
-	} else {
-		q = b.column(in, model.RoleQUp)
 	}
+	q = b.column(down, model.RoleQUp)
+	t.Release(down)
 	q = b.give(q, b.split(q, heads))
 	var qp []*tape.Tensor
 	if t.Joined { // in place: only the part that turns is read and written
@@ -199,7 +222,9 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		qp = t.Split(q, m.Nope, m.Rope)
 		t.Release(q)
 	}
-	kv := b.linear(in, model.RoleKVDown)
+	if kv == nil {
+		kv = b.linear(in, model.RoleKVDown)
+	}
 	kvp := t.Split(kv, m.KVLora, m.Rope)
 	t.Release(kv)
 	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm))

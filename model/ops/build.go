@@ -51,6 +51,7 @@ type builder struct {
 	hidden   tape.DType // dtype of the residual stream
 	masked   bool       // attention reads an explicit mask
 	dropouts struct{ embed, attention, resid float64 }
+	after    func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
 
 func newBuilder(c Config, tensors []model.Tensor) *builder {
@@ -322,9 +323,9 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 // layer runs one decoder layer on x, which it borrows.
 func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
-	mlp := b.mlp
+	mlp := func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(DenseMLP, b.mlp, h) }
 	if kind.MoE {
-		mlp = b.moe
+		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
 	}
 	in := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm before a block, if there is one
 		if b.has(r) {
@@ -338,8 +339,16 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		}
 		return x
 	}
-	h := in(x, model.RoleNorm1)
+	inner := func(x *tape.Tensor, r model.Role, own bool) (*tape.Tensor, func(*tape.Tensor) *tape.Tensor) { // the same that no projection took in
+		m := LayerNorms
+		if !own || !b.has(r) {
+			m = 0
+		}
+		out, after := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{in(ins[0], r)} }, x)
+		return out[0], after
+	}
 	if s.Parallel != model.Serial {
+		h := in(x, model.RoleNorm1)
 		h2 := h
 		if s.Parallel == model.ParallelTwoNorm {
 			h2 = in(x, model.RoleNorm2)
@@ -356,8 +365,11 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		t.Release(y)
 		return z
 	}
-	a := out(b.attention(h, kind), model.RoleNorm3)
+	h, after := inner(x, model.RoleNorm1, s.MLA != nil)
+	a := b.attention(h, kind)
 	t.Release(h)
+	a = out(after(a), model.RoleNorm3)
+	after = func(made *tape.Tensor) *tape.Tensor { return made }
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
 		t.Module = "norm"
@@ -369,11 +381,12 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		y, h = out[0].t, out[1].t
 	} else {
 		y = b.dropoutResidual(x, a)
-		h = in(y, model.RoleNorm2)
+		h, after = inner(y, model.RoleNorm2, kind.MoE)
 	}
 	t.Release(a)
-	m := out(mlp(h), model.RoleNorm4)
+	m := mlp(h)
 	t.Release(h)
+	m = out(after(m), model.RoleNorm4)
 	z := b.dropoutResidual(y, m)
 	t.Release(y, m)
 	return z
@@ -389,6 +402,35 @@ func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
 	z := b.residual(x, y)
 	b.t.Release(y)
 	return z
+}
+
+// again reports whether selective recomputation computes a part of the layer again.
+func (b *builder) again(m Modules) bool {
+	if b.Recompute != SelectiveRecompute || b.recipe.Structure.SelectiveOps {
+		return false
+	}
+	modules := b.Modules
+	if modules == 0 {
+		modules = CoreAttention
+	}
+	return modules&m != 0
+}
+
+// checkpointed runs a part of the layer, from its input again where that is wanted.
+func (b *builder) checkpointed(m Modules, f func(x *tape.Tensor) *tape.Tensor, x *tape.Tensor) *tape.Tensor {
+	if !b.again(m) {
+		return f(x)
+	}
+	return b.t.Checkpoint(false, func(ins []*tape.Tensor) *tape.Tensor { return f(ins[0]) }, x)
+}
+
+// discarding runs a part of the layer and, where it is to be computed again, lets go of
+// its outputs once after is given what was made of them.
+func (b *builder) discarding(m Modules, f func(ins []*tape.Tensor) []*tape.Tensor, ins ...*tape.Tensor) (outs []*tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
+	if !b.again(m) {
+		return f(ins), func(made *tape.Tensor) *tape.Tensor { return made }
+	}
+	return b.t.Discard(f, ins...)
 }
 
 func (b *builder) has(r model.Role) bool { _, ok := b.roles[r]; return ok }

@@ -183,6 +183,16 @@ func init() {
 		"grouped": func(b *builder, a []value) []value {
 			return one(b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed))
 		},
+		// the activation between two GEMMs of the experts, which the second one's result lets go of
+		"expert_act": func(b *builder, a []value) []value {
+			act := func(ins []*tape.Tensor) []*tape.Tensor {
+				return []*tape.Tensor{b.call("expert_glu", tensorOf(ins[0]), tensorOf(ins[1]))[0].t}
+			}
+			out, after := b.discarding(ExpertActivation, act, a[0].t, a[1].t)
+			b.after = after
+			return one(out[0])
+		},
+		"after_act": func(b *builder, a []value) []value { return one(b.after(b.t.Hold(a[0].t))) },
 		"grouped_mlp": func(b *builder, a []value) []value {
 			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, b.Spec.MoE.Transposed))
 		},

@@ -38,21 +38,28 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	if m.SharedFFN == 0 {
 		return y
 	}
+	s := b.checkpointed(SharedExperts, b.shared, x)
+	z := b.residual(y, s)
+	t.Release(y, s)
+	return z
+}
+
+// shared is the part of the experts that all tokens go to.
+func (b *builder) shared(x *tape.Tensor) *tape.Tensor {
+	t := b.t
 	t.Module = "shared expert"
 	h := b.block(x)
 	a := b.gated(h, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGate+"_up")
 	t.Release(h)
 	s := b.row(a, model.RoleSharedDown)
 	t.Release(a)
-	if m.SharedGate {
+	if b.Spec.MoE.SharedGate {
 		g := b.linear(x, model.RoleSharedRouter)
 		g = b.give(g, t.Unary("sigmoid", g))
 		s = b.give(s, t.Mul(s, g))
 		t.Release(g)
 	}
-	z := b.residual(y, s)
-	t.Release(y, s)
-	return z
+	return s
 }
 
 // experts is the program of the experts: its own one where they all have the same number

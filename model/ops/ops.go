@@ -15,9 +15,27 @@ type Recompute string
 
 const (
 	NoRecompute        Recompute = "none"
-	SelectiveRecompute Recompute = "selective" // the attention core (scores, softmax, weighted sum)
+	SelectiveRecompute Recompute = "selective" // parts of a layer: Modules
 	FullRecompute      Recompute = "full"      // the whole layer from its input
 )
+
+// Modules are the parts of a layer that selective recomputation computes again. The
+// first four are checkpoints of their inputs; of the others the outputs are let go of
+// (Megatron-Core, transformer_config.py, recompute_modules).
+type Modules uint8
+
+const (
+	CoreAttention Modules = 1 << iota // scores, softmax, weighted sum: where no module is named
+	DenseMLP
+	Experts // router, exchange and experts
+	SharedExperts
+	ExpertActivation
+	LayerNorms       // those that no projection has taken in: in front of experts and of latent attention
+	LatentProjection // queries, keys and values of latent attention from their low ranks
+)
+
+// ModuleNames are the names of Modules, the lowest bit first.
+var ModuleNames = []string{"core_attn", "mlp", "moe", "shared_experts", "moe_act", "layernorm", "mla_up_proj"}
 
 // Shard is how one rank's part of a layer is cut.
 type Shard struct {
@@ -38,6 +56,7 @@ type Config struct {
 	MicroBatch  int64 // sequences
 	Sequence    int64 // tokens of a sequence, before context parallelism cuts it
 	Recompute   Recompute
+	Modules     Modules // of selective recomputation; 0: the recipe's own
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32

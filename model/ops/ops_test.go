@@ -84,6 +84,18 @@ func TestEveryRecipeRunsEveryFamily(t *testing.T) {
 						sound(t, r, u)
 					}
 				}
+				c.Recompute = SelectiveRecompute
+				for i := range len(ModuleNames) + 1 {
+					c.Modules = 1 << i
+					if i == len(ModuleNames) { // all of them, one inside another
+						c.Modules--
+					}
+					m, _ = tryBuild(c)
+					list, _ := unitsOf(m)
+					for _, u := range list {
+						sound(t, r, u)
+					}
+				}
 			})
 		}
 	}

@@ -402,6 +402,86 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 	return t.checkpoint(early, nil, f, ins)
 }
 
+// Discard runs f on activations without saving anything but these inputs, as Checkpoint
+// does, and lets go of its outputs too: after takes what their readers made of them and
+// frees what these saved. Before the readers' gradients f runs again and fills it anew
+// (Megatron-Core, tensor_parallel/random.py, CheckpointWithoutOutput).
+func (t *Tape) Discard(f func(ins []*Tensor) []*Tensor, ins ...*Tensor) (outs []*Tensor, after func(made *Tensor) *Tensor) {
+	if !t.record {
+		return f(ins), func(made *Tensor) *Tensor { return made }
+	}
+	t.note("discard")
+	t.record = false
+	outs = f(ins)
+	t.record = true
+	stores := make([]int32, len(outs))
+	for i, y := range outs {
+		stores[i] = y.store
+	}
+	slices.Sort(stores)
+	stores = slices.Compact(stores)
+	var again []*Tensor // the outputs of the second run
+	lo := 0             // its first node
+	t.begin()
+	t.attach("discard", ins, outs, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		first := -1
+		for i, y := range again {
+			switch {
+			case y.node < 0 || g[i] == nil:
+			case first < 0:
+				first = i
+			default:
+				t.nodes[y.node].grads[y.outIdx] = t.Hold(g[i])
+			}
+		}
+		out := t.run(lo, again[first], t.Hold(g[first]))
+		t.nodes = t.nodes[:lo]
+		return out
+	})
+	return outs, func(made *Tensor) *Tensor {
+		var dropped []int32 // of the outputs that readers saved
+		for _, id := range stores {
+			if s := &t.stores[id]; s.owned && s.refs > 0 {
+				t.event(id, -s.bytes)
+				s.owned = false
+				dropped = append(dropped, id)
+			}
+		}
+		y := *made
+		y.node, y.grad = -1, false
+		t.begin()
+		t.attach("discarded", []*Tensor{made}, []*Tensor{&y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+			outer := t.phase
+			lo = len(t.nodes)
+			t.note("discard_backward")
+			t.phase, t.record = Recompute, true
+			again = f(t.inputs(ins))
+			t.EndAutocast()
+			t.Release(again...)
+			t.phase, t.record = outer, false
+			for _, id := range dropped {
+				t.stores[id].owned = true
+				t.event(id, t.stores[id].bytes)
+			}
+			return []*Tensor{t.Hold(g[0])}
+		})
+		return &y
+	}
+}
+
+// inputs are copies of tensors for a second run, with gradients that end there.
+func (t *Tape) inputs(ins []*Tensor) []*Tensor {
+	again := make([]*Tensor, len(ins))
+	for i, x := range ins {
+		c := *x
+		if x.grad {
+			c.node, c.outIdx = t.addNode(node{name: "input", isInput: true}), 0
+		}
+		again[i] = &c
+	}
+	return again
+}
+
 // CheckpointSome is Checkpoint but for the outputs of attention and of every other
 // matrix multiply, which the second run finds kept (torch.utils.checkpoint with the policy that
 // torchtitan calls selective activation checkpointing by op).
@@ -449,14 +529,7 @@ func (t *Tape) checkpoint(early bool, keep *keeper, f func(ins []*Tensor) *Tenso
 	t.begin()
 	t.attach("checkpoint", ins, []*Tensor{y}, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		outer, lo := t.phase, len(t.nodes)
-		again := make([]*Tensor, len(ins))
-		for i, x := range ins {
-			c := *x
-			if x.grad {
-				c.node, c.outIdx = t.addNode(node{name: "input", isInput: true}), 0
-			}
-			again[i] = &c
-		}
+		again := t.inputs(ins)
 		t.note("checkpoint_backward")
 		t.phase, t.record = Recompute, true
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)

@@ -41,7 +41,7 @@ func config(j *strategies.Job) ops.Config {
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: j.Precision, Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), Domains: domains(j)},
-		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute,
+		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
 		SyncFree: syncFree(j),
