@@ -302,6 +302,8 @@ type MemoryLaw struct {
 	Workspace    units.Bytes `yaml:"workspace"`    // cuBLAS workspace, inside the allocator
 	NCCL         units.Bytes `yaml:"nccl"`         // NCCL itself, once
 	Communicator units.Bytes `yaml:"communicator"` // NCCL, per communicator
+	Exchange     units.Bytes `yaml:"exchange"`     // and of ranks that exchange rows all to all
+	Peer         units.Bytes `yaml:"peer"`         // for each other rank of those in the node
 	Reserve      units.Bytes `yaml:"reserve"`      // driver's own, not available to anyone
 }
 

@@ -99,10 +99,10 @@ func TestLoad(t *testing.T) {
 func TestEmbedded(t *testing.T) {
 	list, err := Embedded()
 	require.NoError(t, err)
-	require.Equal(t, 83+34+12+413+376, len(list))
+	require.Equal(t, 83+34+12+413+376+26, len(list))
 	for _, r := range list {
 		require.NotEmpty(t, r.Group, r.ID)
-		require.Positive(t, float64(r.Measured.StepTime), r.ID)
+		require.Positive(t, max(float64(r.Measured.StepTime), float64(r.Measured.PeakAllocated)), r.ID)
 		if r.Err != nil {
 			require.True(t, diag.IsInput(r.Err), "%s: %v", r.ID, r.Err)
 		}

@@ -38,6 +38,7 @@ type chunk struct {
 	// Parameters on this rank, before data-parallel sharding: dense ones and those
 	// of experts, and how many tensors they are.
 	dense, expert int64
+	matrices      int64 // of the layers: what quantized GEMMs multiply
 	tensors       int
 	cut           int // of these, those that tensor or expert parallelism cuts
 
@@ -176,6 +177,9 @@ func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
 				c.expert += p.Local
 			} else {
 				c.dense += p.Local
+			}
+			if u != c.embedding && u != c.head && len(p.Dims) > 1 {
+				c.matrices += p.Local
 			}
 			c.tensors++
 			if p.Local < p.Size() {

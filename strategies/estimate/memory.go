@@ -125,7 +125,7 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
-	s[memory.WeightCopies] = (dense + expert) * f.copies
+	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies
 	s[memory.Gathered] = (dense + expert) * f.buckets
 	s[memory.Workspaces] = f.workspace
 	return s
@@ -404,6 +404,12 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 			comms++
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
+		if plan.EP > 1 && j.Model.MoE != nil && !flexDispatch(j) {
+			if plan.EP == j.GPUs {
+				nccl += law.Communicator
+			}
+			nccl += law.Exchange + units.Bytes(min(plan.EP, j.Hardware.Node.GPUs.Value)-1)*law.Peer
+		}
 	}
 	if context = law.Context; j.Recipe.Context > 0 {
 		context = j.Recipe.Context

@@ -60,7 +60,7 @@ func (s *step) optimizerStep() {
 	s.sim.Run(&seg)
 	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
 		if q := s.quantizedBytes(); q > 0 {
-			n := units.Bytes(dense + expert)
+			n := units.Bytes(s.chunk.matrices)
 			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * (prec.Compute.Size() + q), Phase: tape.Optimize})
 			s.sim.Run(&seg)
 		}
