@@ -14,7 +14,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		kind.Windowed && b.Spec.Window < b.Sequence)
 	in := b.block(h)
 	var q, k, v *tape.Tensor
-	after := func(made *tape.Tensor) *tape.Tensor { return made }
+	after := same
 	if b.Spec.MLA != nil {
 		q, k, v, after = b.latent(in)
 	} else {
@@ -187,7 +187,7 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor, after func(made
 	}
 	if !b.again(LatentProjection) {
 		q, k, v = b.raise(down, nil, in)
-		return q, k, v, func(made *tape.Tensor) *tape.Tensor { return made }
+		return q, k, v, same
 	}
 	kv := b.linear(in, model.RoleKVDown)
 	out, after := t.Discard(func(ins []*tape.Tensor) []*tape.Tensor {

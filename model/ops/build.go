@@ -369,7 +369,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	a := b.attention(h, kind)
 	t.Release(h)
 	a = out(after(a), model.RoleNorm3)
-	after = func(made *tape.Tensor) *tape.Tensor { return made }
+	after = same
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
 		t.Module = "norm"
@@ -428,10 +428,13 @@ func (b *builder) checkpointed(m Modules, f func(x *tape.Tensor) *tape.Tensor, x
 // its outputs once after is given what was made of them.
 func (b *builder) discarding(m Modules, f func(ins []*tape.Tensor) []*tape.Tensor, ins ...*tape.Tensor) (outs []*tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
 	if !b.again(m) {
-		return f(ins), func(made *tape.Tensor) *tape.Tensor { return made }
+		return f(ins), same
 	}
 	return b.t.Discard(f, ins...)
 }
+
+// same is for what keeps its outputs.
+func same(made *tape.Tensor) *tape.Tensor { return made }
 
 func (b *builder) has(r model.Role) bool { _, ok := b.roles[r]; return ok }
 

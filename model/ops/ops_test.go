@@ -84,6 +84,9 @@ func TestEveryRecipeRunsEveryFamily(t *testing.T) {
 						sound(t, r, u)
 					}
 				}
+				if len(c.Recipe.RecomputeModules) == 0 {
+					return
+				}
 				c.Recompute = SelectiveRecompute
 				for i := range len(ModuleNames) + 1 {
 					c.Modules = 1 << i
