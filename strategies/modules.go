@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -51,7 +52,7 @@ func (m RecomputeModules) String() string { return strings.Join(m.names(), ", ")
 
 // MarshalJSON writes the list of names.
 func (m RecomputeModules) MarshalJSON() ([]byte, error) {
-	return []byte(`["` + strings.Join(m.names(), `", "`) + `"]`), nil
+	return json.Marshal(m.names())
 }
 
 // checkModules returns the first rule that a choice of modules breaks.
@@ -61,16 +62,19 @@ func (j *Job) checkModules() error {
 		return nil
 	}
 	if t.Recompute != ops.SelectiveRecompute {
-		return diag.Errorf("train.recompute_modules: %s needs recompute: selective", t.RecomputeModules)
+		return diag.Errorf("train.recompute_modules: %s needs recompute: selective; set it, or leave the modules out", t.RecomputeModules)
 	}
-	for _, name := range t.RecomputeModules.names() {
+	for i, name := range ops.ModuleNames {
+		if t.RecomputeModules&(1<<i) == 0 {
+			continue
+		}
 		if known := j.Recipe.RecomputeModules; !slices.Contains(known, name) {
 			if len(known) == 0 {
 				return diag.Errorf("train.recompute_modules: recipe %s has none to choose from; leave it out", j.Recipe.Name)
 			}
 			return diag.Errorf("train.recompute_modules: recipe %s has no %q; it has %s", j.Recipe.Name, name, strings.Join(known, ", "))
 		}
-		if lacks := lacking(j.Model, ops.Modules(1)<<slices.Index(ops.ModuleNames, name)); lacks != "" {
+		if lacks := lacking(j.Model, 1<<i); lacks != "" {
 			return diag.Errorf("train.recompute_modules: %s, but %s has no %s; leave it out", name, j.ModelName, lacks)
 		}
 	}
@@ -80,6 +84,10 @@ func (j *Job) checkModules() error {
 // lacking is what a model would need to have for a module, or nothing.
 func lacking(s *model.Spec, m ops.Modules) string {
 	switch m {
+	case ops.DenseMLP:
+		if s.MoE != nil && !slices.Contains(s.MoE.Dense, true) {
+			return "layer without experts"
+		}
 	case ops.Experts, ops.ExpertActivation:
 		if s.MoE == nil {
 			return "experts"

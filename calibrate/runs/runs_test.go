@@ -102,7 +102,11 @@ func TestEmbedded(t *testing.T) {
 	require.Equal(t, 83+34+12+413+376+26, len(list))
 	for _, r := range list {
 		require.NotEmpty(t, r.Group, r.ID)
-		require.Positive(t, max(float64(r.Measured.StepTime), float64(r.Measured.PeakAllocated)), r.ID)
+		if strings.HasPrefix(r.ID, "megatron-") { // some give their memory alone
+			require.Positive(t, float64(r.Measured.PeakAllocated), r.ID)
+		} else {
+			require.Positive(t, float64(r.Measured.StepTime), r.ID)
+		}
 		if r.Err != nil {
 			require.True(t, diag.IsInput(r.Err), "%s: %v", r.ID, r.Err)
 		}

@@ -395,7 +395,11 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 	plan := &j.Plan
 	if j.GPUs > 1 {
 		comms := 1
-		for _, d := range [...]int64{plan.TP, plan.CP, plan.EP, plan.PP} {
+		exchange := plan.EP > 1 && j.Model.MoE != nil && !flexDispatch(j) // a communicator of its own, even where it spans all ranks
+		if exchange || plan.EP > 1 && plan.EP < j.GPUs {
+			comms++
+		}
+		for _, d := range [...]int64{plan.TP, plan.CP, plan.PP} {
 			if d > 1 && d < j.GPUs {
 				comms++
 			}
@@ -404,10 +408,7 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 			comms++
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
-		if plan.EP > 1 && j.Model.MoE != nil && !flexDispatch(j) {
-			if plan.EP == j.GPUs {
-				nccl += law.Communicator
-			}
+		if exchange {
 			nccl += law.Exchange + units.Bytes(min(plan.EP, j.Hardware.Node.GPUs.Value)-1)*law.Peer
 		}
 	}
