@@ -131,7 +131,8 @@ type Runtime struct {
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
 	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`
-	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"` // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
+	HostSpeed  float64    `yaml:"host_speed" json:"host_speed,omitempty"` // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
+	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`         // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
 var recomputes = []string{"none", "selective", "full"}

@@ -403,6 +403,9 @@ func runtimeText(j *strategies.Job) string {
 	if r.CUDAGraphs != "" {
 		s += ", CUDA graphs: " + r.CUDAGraphs
 	}
+	if r.HostSpeed > 0 {
+		s += fmt.Sprintf(", host at %.3g of the machine's", r.HostSpeed)
+	}
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()
 	}

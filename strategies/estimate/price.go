@@ -69,6 +69,9 @@ func (p *pricer) begin(j *strategies.Job) {
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
+	if f := j.Runtime.HostSpeed; f > 0 {
+		p.speed /= units.Seconds(f)
+	}
 	graphs := replayed(j)
 	if graphs == strategies.FullGraphs {
 		p.speed = 0

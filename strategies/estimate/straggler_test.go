@@ -88,6 +88,22 @@ func TestExpectedMaximum(t *testing.T) {
 	}
 }
 
+// TestHostSpeed: a step that waits for the host for all but its GPU's last kernels takes
+// as long as the host does, and one that does not wait takes as long as before.
+func TestHostSpeed(t *testing.T) {
+	at := func(layers int, tokens int64, speed string) *Result {
+		return predicted(t, fmt.Sprintf(`{model: {model_type: llama, hidden_size: 256, num_hidden_layers: %d, num_attention_heads: 4, intermediate_size: 512, vocab_size: 512, max_position_embeddings: 131072}, hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager%s}, plan: {dp: 1}, train: {sequence_length: %d, micro_batch: 1}}`, layers, speed, tokens))
+	}
+	now, half, twice := at(32, 64, ""), at(32, 64, ", host_speed: 0.5"), at(32, 64, ", host_speed: 2")
+	require.InEpsilon(t, 2, float64(half.StepTime/now.StepTime), 0.02)
+	require.InEpsilon(t, 0.5, float64(twice.StepTime/now.StepTime), 0.1)
+	require.Equal(t, now.StepTime, at(32, 64, ", host_speed: 1").StepTime)
+	require.InEpsilon(t, 1, float64(at(2, 131072, ", host_speed: 0.5").StepTime/at(2, 131072, "").StepTime), 0.02)
+
+	_, err := parse("{model: gpt2, gpus: 1, runtime: {host_speed: -1}}")
+	require.ErrorContains(t, err, "runtime.host_speed: -1 is outside 0.05 to 20")
+}
+
 // A slow link slows the pipeline transfers that cross it, and those alone: the step
 // waits for them where nothing hides them, and for no more than if all were slow.
 func TestSlowTransfers(t *testing.T) {

@@ -83,9 +83,7 @@ var levers = []lever{
 		return true
 	}, false},
 	{"host_speed", "host speed", func(*estimate.Result) string { return "-" }, func(j *strategies.Job, f float64) bool {
-		law := *j.Hardware.Laws.Launch
-		law.Host = cmp.Or(law.Host, 1) * f
-		j.Hardware.Laws.Launch = &law
+		j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) * f
 		return true
 	}, false},
 	{"micro_batch", "micro batch", func(r *estimate.Result) string { return units.Count(float64(r.Job.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
