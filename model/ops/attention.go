@@ -326,12 +326,19 @@ func (b *builder) fusedSoftmax(q, k *tape.Tensor) bool {
 // step is cast, subtracted, multiplied and subtracted, kernel by kernel, and every other
 // one, of half the queries, joined with the other half. Backward: sums of all three
 // gradients in fp32, to which each step adds, and which keys and values send on joined.
+// A compiler makes one kernel of each step's merge, and two of its sums (torchtitan's
+// layers on four H200, PyTorch 2.11: 19 passes forward and 26 backward).
 func (b *builder) mergeRing(y *tape.Tensor, kv float64) *tape.Tensor {
 	steps, keys := float64(b.Shard.CP), kv/float64(y.Size()) // of the output's elements
 	forward := 4*keys + 2*keys*(steps-1) + 1 + 3*steps
 	backward := 12*keys + 7*keys*(steps-1) + 2 + 3*(steps-1)
 	kernels, backKernels := 2+2*int(steps), 1+4*int(steps)
-	if b.recipe.Structure.Ring == "torch" {
+	switch {
+	case b.recipe.Structure.Ring == "torch" && b.t.Compiled:
+		forward = 4*keys + 2.5 + 5*(steps-1)
+		backward = 6.5 + 24*keys + (2.5+8*keys)*(steps-1)
+		kernels, backKernels = 2*int(steps), 3+2*int(steps)
+	case b.recipe.Structure.Ring == "torch":
 		whole, half := 3.+6+4+6, (3.+6+4+6)/2+4 // a step of all queries, of half of them: cast, difference, product, difference; join
 		forward = 4*keys + 3 + (steps-1)*(whole+half)/2 + 3
 		sums, send := 5+10*keys, 8*keys

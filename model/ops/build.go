@@ -70,6 +70,9 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
 		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1)
+		if b.t.NarrowGathers == 1 { // gathered pieces are of one scale
+			b.t.ScaleRanks = c.Shard.TP
+		}
 	}
 	b.dropouts.embed, b.dropouts.attention, b.dropouts.resid = c.Dropouts()
 	for i, t := range tensors {
@@ -646,11 +649,11 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 	t.Module = "loss"
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
 	name := "cross_entropy"
-	switch _, parallel := c.Recipe.Programs["parallel_cross_entropy"]; {
-	case c.FusedLoss:
+	if c.FusedLoss {
 		name = "fused_cross_entropy"
-	case parallel && c.Recipe.Structure.VocabParallel && c.Shard.TP > 1:
-		name = "parallel_cross_entropy"
+	}
+	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && b.program("parallel_"+name) {
+		name = "parallel_" + name
 	}
 	loss := b.call(name, tensorOf(logits))[0].t
 	t.Release(logits)

@@ -81,6 +81,10 @@ func init() {
 			x := a[0].t
 			return one(b.t.ParallelLoss(x, func(*tape.Tensor) { b.sumRows(x) }))
 		},
+		"loss_parallel_compiled": func(b *builder, a []value) []value {
+			x := a[0].t
+			return one(b.t.CompiledParallelLoss(x, func(*tape.Tensor) { b.sumRows(x) }))
+		},
 		"matmul":   func(b *builder, a []value) []value { return one(b.t.Matmul(a[0].t, a[1].t)) },
 		"matmul_t": func(b *builder, a []value) []value { return one(b.t.MatmulT(a[0].t, a[1].t)) },
 		// batch and heads lie side by side: [sequence, batch, head, width]
@@ -196,16 +200,17 @@ func init() {
 		"grouped_mlp": func(b *builder, a []value) []value {
 			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, b.Spec.MoE.Transposed))
 		},
-		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
-		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"spread":     func(b *builder, a []value) []value { return one(b.spread(a[0].t, int64(a[1].num))) },
-		"collect":    func(b *builder, a []value) []value { return one(b.collect(a[0].t, int64(a[1].num))) },
-		"like_rows":  func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
-		"dispatch":   func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
-		"combine":    func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
-		"fused":      fused,
-		"vocab_loss": func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t)) },
-		"fused_loss": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t)) },
+		"sum_groups":         func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
+		"column":             func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
+		"spread":             func(b *builder, a []value) []value { return one(b.spread(a[0].t, int64(a[1].num))) },
+		"collect":            func(b *builder, a []value) []value { return one(b.collect(a[0].t, int64(a[1].num))) },
+		"like_rows":          func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
+		"dispatch":           func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
+		"combine":            func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
+		"fused":              fused,
+		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t)) },
+		"fused_loss":         func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, false)) },
+		"fused_loss_shifted": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, true)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))

@@ -42,6 +42,7 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
+	Release          units.Release        `yaml:"release"`             // the software that a job runs which names none; 0: the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
@@ -64,6 +65,8 @@ type Older struct {
 	ExposedExperts     bool `yaml:"exposed_experts"` // no remote_ep
 	UnfusedRouter      bool `yaml:"unfused_router"`
 	UnfusedPermutation bool `yaml:"unfused_permutation"`
+	RepeatHeads        bool `yaml:"repeat_heads"`
+	ExposedRoot        bool `yaml:"exposed_root"`
 }
 
 // At is the recipe with the software of a release.
@@ -79,6 +82,8 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
+			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
+			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
 			out.Precision = maps.Clone(out.Precision)
 			for name, p := range out.Precision {
@@ -145,6 +150,7 @@ type Structure struct {
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
+	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows

@@ -147,6 +147,39 @@ func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
 	return y
 }
 
+// CompiledParallelLoss is ParallelLoss of 16-bit logits as a compiler generates it (a
+// profile of torchtitan on two tensor ranks): the maximum and the sum of exponentials
+// read them, the gradient of both steps is made in the forward pass, in fp32 and beside
+// a tensor of zeros that takes the targets, and scaled and cast in the backward pass.
+func (t *Tape) CompiledParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
+	t.begin()
+	rows := t.empty(F32, x.Size()/x.Dim(-1), 1)
+	n := float64(x.Size())
+	kernel := func(prim string, b units.Bytes) {
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: x.dtype, Elements: n, Bytes: b})
+	}
+	wide := func() *Tensor { return t.empty(F32, x.dims[:x.nd]...) }
+	kernel("amax", x.bytes())
+	reduce(rows)
+	kernel("sum_exp", x.bytes())
+	reduce(rows)
+	target := wide()
+	t.fill(target)
+	r := wide()
+	kernel("loss_gradient", x.bytes()+target.bytes()+r.bytes())
+	reduce(rows)
+	t.Release(target, rows)
+	y := t.empty(F32)
+	src := *x
+	t.attach("loss_parallel", []*Tensor{x}, []*Tensor{y}, []*Tensor{r}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		z := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.emit(Op{Prim: "loss_gradient_backward", Class: FusedPointwise, DType: src.dtype, Elements: n, Bytes: nd.saved[0].bytes() + z.bytes()})
+		return []*Tensor{z}
+	})
+	t.Release(r)
+	return y
+}
+
 // embedSortRows is the number of tokens above which PyTorch sorts the tokens
 // before it adds their gradients (aten/native/cuda/Embedding.cu).
 const embedSortRows = 3072
@@ -468,6 +501,9 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	z.setContiguous()
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
+		if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
+			t.quantize(in, units.Bytes(t.NarrowGathers))
+		}
 		if c.Sent > 0 {
 			bytes *= units.Bytes(c.Sent)
 		}
@@ -535,13 +571,18 @@ func outer(x *Tensor, dim int) int64 {
 // GEMM's operand moves it as it is multiplied, a gradient in that many copies, as two
 // GEMMs read it, along rows and along columns.
 func (t *Tape) gathered(c CommSpec, kind string, bytes units.Bytes, d DType) units.Bytes {
-	if t.NarrowGathers == 0 || !c.Operand || kind != "all-gather" || t.Quantize == F32 || !d.lowPrecision() {
+	if !t.narrows(c, kind, d) {
 		return bytes
 	}
 	if kind == c.Backward {
 		bytes *= units.Bytes(t.NarrowGathers)
 	}
 	return bytes * t.Quantize.Size() / d.Size()
+}
+
+// narrows is whether collective kind of c gathers in Quantize.
+func (t *Tape) narrows(c CommSpec, kind string, d DType) bool {
+	return t.NarrowGathers > 0 && c.Operand && kind == "all-gather" && t.Quantize != F32 && d.lowPrecision()
 }
 
 // regather repeats the all-gather of a tensor that was kept as a shard, beside
@@ -601,8 +642,9 @@ func (t *Tape) VocabLoss(x *Tensor) *Tensor {
 
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
 // forward one reads them once, the backward one reads them again and writes
-// their gradient. Neither fp32 logits nor log-probabilities exist.
-func (t *Tape) FusedLoss(logits *Tensor) *Tensor {
+// their gradient. Neither fp32 logits nor log-probabilities exist. A loss that shifts
+// the labels by slicing the logits fills their gradient with zeros besides.
+func (t *Tape) FusedLoss(logits *Tensor, shifted bool) *Tensor {
 	t.begin()
 	y := t.empty(F32)
 	rows := logits.Size() / logits.Dim(-1)
@@ -611,11 +653,11 @@ func (t *Tape) FusedLoss(logits *Tensor) *Tensor {
 	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
 	src := *logits
 	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		// Besides the logits two more tensors of their size are alive: a zero-filled one for the shift of the
-		// labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
+		// Besides the logits and their gradient a third tensor of their size may be alive: a zero-filled one for the
+		// shift of the labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
 		aligned := src.Dim(-1)%padTo == 0
 		var zeros *Tensor
-		if aligned {
+		if aligned && shifted {
 			zeros = t.empty(src.dtype, src.dims[:src.nd]...)
 			t.fill(zeros)
 		}

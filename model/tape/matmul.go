@@ -46,14 +46,36 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 // quantized casts a GEMM operand: the kernel reads it once and writes it row-wise
 // and column-wise, since the forward and the gradient GEMMs read it along
 // different axes. It returns the column-wise copy, which is what the backward pass
-// saves. Without quantization it returns x itself.
+// saves. What was gathered as GEMMs read it is not cast again, and a compiler casts
+// for all that read x at once. Without quantization it returns x itself.
 func (t *Tape) quantized(x *Tensor) *Tensor {
 	if t.Quantize == F32 || !x.dtype.lowPrecision() {
 		return t.Hold(x)
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
-	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: units.Bytes(t.QuantizeRead*float64(x.bytes())) + 2*q.bytes()})
+	if !x.narrow && !x.cast {
+		t.quantize(x, 2)
+		x.cast = t.Compiled
+	}
 	return q
+}
+
+// quantize emits the cast of x to so many copies, by the largest magnitude on all of ScaleRanks.
+func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
+	if t.ScaleRanks > 1 {
+		t.emit(Op{Prim: "all-reduce", Class: Collective, DType: F32, Elements: 1, Comm: &Comm{Kind: "all-reduce", Group: "tp", Bytes: F32.Size()}})
+	}
+	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()),
+		Bytes: units.Bytes(t.QuantizeRead*float64(x.bytes())) + copies*units.Bytes(x.Size())*t.Quantize.Size()})
+}
+
+// turn emits the transpose that a weight gradient reads of an operand which was gathered
+// in one copy, once for all that read it.
+func (t *Tape) turn(x *Tensor) {
+	if x.narrow && !x.turned && t.NarrowGathers == 1 {
+		x.turned = true
+		t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: 2 * units.Bytes(x.Size()) * t.Quantize.Size()})
+	}
 }
 
 // Linear returns x·Wᵀ + b for a weight of shape [out, in] (or [in, out] when
@@ -112,6 +134,8 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		t.Release(t.quantized(gy))
 		wgrad := func() {
 			if wg {
+				t.turn(xl)
+				t.turn(gy)
 				gw = t.empty(gy.dtype, wdims...)
 				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m)
 			}

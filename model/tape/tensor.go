@@ -62,6 +62,9 @@ type Tensor struct {
 	more          []*Tensor // terms of a sum that the next kernel adds up (Tape.Compiled)
 	padded        bool      // its rows are laid out at a multiple of 16 bytes
 	shard         *gathered // set when x was gathered from a shard that is kept in its place
+	cast          bool      // quantized before, and the compiler keeps what it has (Tape.Compiled)
+	narrow        bool      // gathered as GEMMs read it (Tape.NarrowGathers)
+	turned        bool      // and transposed since
 }
 
 // Dims returns the shape.

@@ -23,6 +23,7 @@ type footprint struct {
 	mode                          memory.Mode
 	sharding                      memory.Sharding
 	root                          bool // first and last unit are one where a chunk has both
+	heldHead                      bool // the head's unit stays gathered between its passes
 	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
 	bucket                        units.Bytes   // of the plan, where buckets are tensors
@@ -73,7 +74,7 @@ func (p *pricer) footprint() footprint {
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
-		f.mode, f.root = memory.Sharded, j.Recipe.Structure.ExposedRoot
+		f.mode, f.root, f.heldHead = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(),
 			Copies: plan.DataParallel == strategies.FSDP2}
 	}
@@ -170,6 +171,7 @@ func (f *footprint) dummies(c *chunk) units.Bytes {
 func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
+	s.Sharding.HeldLast = f.heldHead && c.head != nil
 	s.Sum = f.sum
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {

@@ -533,7 +533,11 @@ func (h *shards) launchGather(i int, ready float64) {
 	t := s.p.comm(collective.AllGather, shardGroup, h.gatherBytes(i)) + s.p.comm(collective.AllGather, expertShardGroup, e)
 	w := s.job.Precision.Weights.Size()
 	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
-	if w != s.job.Precision.Gather.Size() {
+	if g := s.job.Precision.Gather; g.Narrow() { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
+			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: local, Bytes: units.Bytes(local) * b}, true)
+		}
+	} else if w != g.Size() {
 		t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())}, true)
 	}
 	if h.copies {
@@ -616,10 +620,7 @@ func (h *shards) reshards(i int) bool {
 	if !h.s.job.Plan.Reshard() || h.s.job.Plan.DataParallel == strategies.ZeRO2 {
 		return false
 	}
-	if i == 0 && h.params[len(h.params)-1] == 0 {
-		return true // the root: gathered again for the head's gradient
-	}
-	return true
+	return !(h.s.job.Recipe.Structure.HeldHead && h.s.chunk.head != nil && i == len(h.params)-1)
 }
 
 func (h *shards) backward(first, sync bool) {

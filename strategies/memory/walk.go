@@ -131,6 +131,7 @@ type Sharding struct {
 	Reshard            bool
 	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool // first and last unit are one
+	HeldLast           bool // the last unit stays gathered between its passes
 	Copies             bool // flat buffers beside the parameters (FSDP2)
 }
 
@@ -496,7 +497,7 @@ func (w *walker) forward() {
 			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
 		}
 		w.events(i, &u.Forward, nil)
-		if w.Mode == Sharded && w.Sharding.Reshard {
+		if w.Mode == Sharded && w.Sharding.Reshard && !(w.Sharding.HeldLast && i == len(w.Units)-1) {
 			w.close(i)
 		}
 	}
