@@ -169,9 +169,20 @@ func init() {
 			}
 			return one(b.t.ExpertBias(a[0].t, a[1].t, a[2].t))
 		},
-		"permute":   func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
-		"unpermute": func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
-		"regroup":   func(b *builder, a []value) []value { return one(b.regroup(a[0].t)) },
+		"wait_ranks": func(b *builder, a []value) []value { // for the numbers of rows that ranks exchange, where there are several
+			if b.Shard.EP > 1 {
+				b.t.Wait()
+			}
+			return nil
+		},
+		"stacked":    func(b *builder, a []value) []value { return one(b.t.Stacked(a[0].t)) },
+		"put_rows":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, int64(a[1].num), true)) },
+		"put_back":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, a[0].t.Dim(0), false)) },
+		"weigh_rows": func(b *builder, a []value) []value { return one(b.t.WeighRows(a[0].t, a[1].t, int64(a[2].num))) },
+		"all_rows":   func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, a[0].t.Dim(0), 1)) },
+		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
+		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
+		"regroup":    func(b *builder, a []value) []value { return one(b.regroup(a[0].t)) },
 		"drop": func(b *builder, a []value) []value {
 			b.t.Drop(a[0].t.Dim(0), b.Spec.MoE.Experts, int64(a[1].num))
 			return nil
@@ -224,7 +235,13 @@ func biasRows(b *builder, a []value) []value {
 	if bias == nil {
 		return one(b.t.Hold(x))
 	}
-	rows := b.t.Rows(bias, int64(a[2].num), b.recipe.Structure.BusiestExpert)
+	n := int64(a[2].num)
+	var rows *tape.Tensor
+	if len(a) > 3 { // by repeat_interleave, whose gradient adds up atomically
+		rows = b.t.IndexSelect(bias, n)
+	} else {
+		rows = b.t.Rows(bias, n, b.recipe.Structure.BusiestExpert)
+	}
 	y := b.t.Add(x, rows)
 	b.t.Release(rows)
 	return one(y)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -182,4 +183,37 @@ func TestReleases(t *testing.T) {
 	now, then := r.At(fresh).Structure, r.At(old).Structure
 	require.True(t, now.FusedLoss && !now.ExposedRoot && !now.RepeatHeads)
 	require.True(t, !then.FusedLoss && then.ExposedRoot && then.RepeatHeads)
+}
+
+// TestTorchtitanExperts against a profile of a layer of Qwen3 30B with 16,384 tokens on
+// each of four H200 (torchtitan v0.2.2, PyTorch 2.11, 2026-11-22): 131,072 rows of 2048 in
+// 16 bits are gathered twice, written by index twice, copied with a row of zeros, exchanged
+// twice, and weighed in fp32; backward two gathers are sorted sums.
+func TestTorchtitanExperts(t *testing.T) {
+	c := config(t, "llama3-8b", "torchtitan")
+	s, err := model.Load("qwen3-30b-a3b")
+	require.NoError(t, err)
+	c.Spec, c.MicroBatch, c.Sequence, c.Shard.EP = s.AtSequence(4096), 4, 4096, 4
+	layer := &Build(c).Kinds[0]
+	rows := units.Bytes(131072 * 2048 * 2)
+	for prim, want := range map[string]struct {
+		number int
+		moved  units.Bytes
+	}{
+		"index":      {2, 4 * rows},        // 183 and 281 us
+		"cat":        {1, 2 * rows},        // 265 us
+		"index_put_": {2, 4 * rows},        // 1,223 and 1,220 us
+		"bmm":        {1, rows*2 + rows/4}, // 503 us
+		"all-to-all": {2, 0},
+		"item":       {1, 1}, // the host waits for the numbers of rows
+	} {
+		require.Equal(t, want.number, number(&layer.Forward, prim), prim)
+		require.Equal(t, want.moved, moved(&layer.Forward, prim), prim)
+	}
+	require.Equal(t, 2, number(&layer.Backward, "index_put_"), "933 and 656 us")
+	require.Equal(t, 2, number(&layer.Backward, "index"), "293 and 281 us")
+	require.Equal(t, 2, number(&layer.Backward, "bmm_backward"), "1,841 and 288 us")
+
+	c.Shard.EP = 1
+	require.Equal(t, 0, number(&Build(c).Kinds[0].Forward, "item"), "no ranks, no numbers")
 }

@@ -261,6 +261,86 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	return y
 }
 
+// indexPut is how much longer index_put_ takes for an element of whole rows than
+// scatter_add_ does, and outerProduct the products of a column with a row in fp32: 4.55 and 6.86
+// ps on an H200 (torchtitan v0.2.2, 131,072 rows of 2048, 2026-11-22), where that takes 3.8.
+const (
+	indexPut     = 1.2
+	outerProduct = 1.8
+)
+
+// PutRows writes the rows of x where an index says, element by element, into n rows: of
+// zeros, or as they come, of which the last is left out (torchtitan models/moe/utils.py,
+// _unpermute). The gradient gathers them; of what was left out it makes zeros, into which
+// the gradient of the rest is copied.
+func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, n, x.Dim(-1))
+	if zeros {
+		t.fill(y)
+	}
+	t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()})
+	src := *x
+	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		from := t.Hold(g[0])
+		if !zeros {
+			t.Release(from)
+			from = t.like(g[0])
+			t.fill(from)
+			t.copied(from)
+		}
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.permutation("index", from, r)
+		t.Release(from)
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// Stacked copies x with a row of zeros after it (torch.vstack); the gradient is a view.
+func (t *Tape) Stacked(x *Tensor) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.Tiny("zeros", 1)
+	t.emit(Op{Prim: "cat", Class: Memcpy, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()}) // of whole rows, as fast
+	t.attach("cat", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.view(g[0])}
+	})
+	return y
+}
+
+// WeighRows sums k rows of 16-bit x each, times their fp32 weights w, [rows/k, k], as a
+// batch of products of one row with a matrix of k in fp32, which memory limits (torch.bmm
+// of x.float(), kernel by kernel whatever is compiled around it). Its gradients are a
+// product with a column and an outer product for each.
+func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
+	t.begin()
+	rows, h, size := x.Dim(0)/k, x.Dim(1), float64(x.Size())
+	cast := func(prim string, class Class, from *Tensor, d DType) *Tensor {
+		y := t.empty(d, from.dims[:from.nd]...)
+		t.emit(Op{Prim: prim, Class: class, DType: d, Elements: float64(y.Size()), Bytes: from.bytes() + y.bytes()})
+		return y
+	}
+	wide := cast("to", Unrolled, x, F32)
+	sum := t.empty(F32, rows, h)
+	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: size, Bytes: wide.bytes() + sum.bytes()})
+	y := cast("to", Vectorized, sum, x.dtype)
+	t.Release(sum)
+	ws, d := *w, x.dtype
+	t.attach("bmm", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{wide, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		up := cast("to_backward", Unrolled, g[0], F32)
+		gw := t.empty(ws.dtype, ws.dims[:ws.nd]...)
+		t.emit(Op{Prim: "bmm_backward", Class: RowReduce, DType: F32, Elements: size, Bytes: nd.saved[0].bytes() + up.bytes()})
+		gx := t.empty(F32, rows*k, h)
+		t.emit(Op{Prim: "bmm_backward", Class: AtomicAdd, DType: F32, Elements: outerProduct * size, Bytes: gx.bytes() + up.bytes()})
+		r := cast("to_backward", Vectorized, gx, d)
+		t.Release(up, gx)
+		return []*Tensor{r, gw}
+	})
+	t.Release(wide)
+	return y
+}
+
 // Permute copies each token's row to the k places its experts read (a fused
 // permutation kernel); the gradient sums them back. n is rows times k.
 func (t *Tape) Permute(x *Tensor, n int64) *Tensor {

@@ -90,7 +90,7 @@ func TestBestOfNone(t *testing.T) {
 	_, err = Best(job(t, "{model: llama2-7b, gpus: 7, train: {global_batch: 5}}"))
 	require.ErrorContains(t, err, "do not divide")
 	require.True(t, diag.IsInput(err))
-	_, err = Best(job(t, "{model: mixtral-8x7b, gpus: 8, runtime: {recipe: torchtitan}}"))
+	_, err = Best(job(t, "{model: mixtral-8x7b, gpus: 8, runtime: {recipe: llm-foundry}}"))
 	require.ErrorContains(t, err, "does not run this model")
 }
 
