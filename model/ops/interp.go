@@ -175,6 +175,12 @@ func init() {
 			}
 			return nil
 		},
+		"compiled_regions": func(b *builder, a []value) []value { // calls of what the compiler made of parts of a module
+			if b.t.Compiled {
+				b.t.Note("compiled_region", int(a[0].num))
+			}
+			return nil
+		},
 		"stacked":    func(b *builder, a []value) []value { return one(b.t.Stacked(a[0].t)) },
 		"put_rows":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, int64(a[1].num), true)) },
 		"put_back":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, a[0].t.Dim(0), false)) },

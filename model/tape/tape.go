@@ -239,6 +239,13 @@ func (t *Tape) note(prim string) {
 	t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase})
 }
 
+// Note records n times host work that a recipe prices under a name of its own.
+func (t *Tape) Note(prim string, n int) {
+	for range n {
+		t.note(prim)
+	}
+}
+
 // Flush turns host work without a following kernel into an op of its own.
 func (t *Tape) Flush() {
 	if t.host != (HostWork{}) {

@@ -564,10 +564,15 @@ func (h *shards) open(i int) {
 // drop forgets the gathered parameters of unit i.
 func (h *shards) drop(i int) { h.ready[i] = false }
 
-func (h *shards) hooks(backward bool) {
+// hooks is what the host does around unit i, and around its experts where they are a unit
+// of their own.
+func (h *shards) hooks(i int, backward bool) {
 	c := h.s.p.host.FSDPUnit
 	if backward {
 		c = h.s.p.host.FSDPBack
+	}
+	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
+		c *= 2
 	}
 	h.s.sim.Host += float64(c * h.s.p.speed)
 }
@@ -575,7 +580,7 @@ func (h *shards) hooks(backward bool) {
 func (h *shards) forward() {
 	s := h.s
 	last := len(s.list) - 1
-	h.hooks(false)
+	h.hooks(0, false)
 	h.launchGather(0, s.sim.Issued())
 	s.layers.begin(s)
 	for i := 0; i <= last; i++ {
@@ -588,7 +593,7 @@ func (h *shards) forward() {
 		}
 		u := s.list[i]
 		if i > 0 && h.params[i] > 0 && !h.ready[i] {
-			h.hooks(false)
+			h.hooks(i, false)
 			h.launchGather(i, s.sim.Issued())
 		}
 		h.open(i)
@@ -597,13 +602,17 @@ func (h *shards) forward() {
 		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
 			host := s.sim.Host
 			s.sim.Host += float64(u.forward.whole.Host)
-			h.hooks(false)
+			h.hooks(i+1, false)
 			h.launchGather(i+1, s.sim.Issued())
 			hook := s.sim.Host - host - float64(u.forward.whole.Host)
 			s.sim.Host = host
 			s.runAll(&u.forward)
 			s.sim.Host += hook
 		} else {
+			if i < last && h.params[i+1] > 0 && s.job.Recipe.Structure.ExplicitPrefetch { // before the host waits
+				h.hooks(i+1, false)
+				h.launchGather(i+1, s.sim.Issued())
+			}
 			s.runAll(&u.forward)
 		}
 		if h.reshards(i) {
@@ -627,7 +636,7 @@ func (h *shards) backward(first, sync bool) {
 	s := h.s
 	last := len(s.list) - 1
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
-	h.hooks(true)
+	h.hooks(last, true)
 	if root {
 		h.launchGather(0, s.sim.Issued())
 		h.open(0)
@@ -650,7 +659,7 @@ func (h *shards) backward(first, sync bool) {
 		}
 		// One unit ahead: the next one's parameters are gathered beside this one's gradients.
 		if i > 0 && !(root && i-1 == 0) {
-			h.hooks(true)
+			h.hooks(i-1, true)
 			h.launchGather(i-1, s.sim.Issued())
 		}
 		s.label(u.Name, " backward")
