@@ -67,6 +67,7 @@ type Older struct {
 	UnfusedPermutation bool `yaml:"unfused_permutation"`
 	RepeatHeads        bool `yaml:"repeat_heads"`
 	ExposedRoot        bool `yaml:"exposed_root"`
+	KeptOutputs        bool `yaml:"kept_outputs"` // no dropped_outputs
 }
 
 // At is the recipe with the software of a release.
@@ -83,6 +84,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
+			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
 			out.Precision = maps.Clone(out.Precision)
@@ -144,6 +146,7 @@ type Structure struct {
 	ExpertParallel   bool    `yaml:"expert_parallel"`   // experts can be cut over ranks
 	GatheredStages   bool    `yaml:"gathered_stages"`   // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline    bool    `yaml:"torch_pipeline"`    // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	DroppedOutputs   bool    `yaml:"dropped_outputs"`   // torch_pipeline: outputs of the last stage are not held to the end of the step
 	DTensor          bool    `yaml:"dtensor"`           // tensor parallelism by DTensor
 	ReduceSetsAll    bool    `yaml:"reduce_sets_all"`   // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks       bool    `yaml:"even_chunks"`       // virtual stages have equal numbers of layers

@@ -108,7 +108,9 @@ func (f *footprint) handOver(p *pricer) {
 		f.receives = true
 		return
 	}
-	f.holds, f.kept = true, p.logits()
+	if f.holds = true; !j.Recipe.Structure.DroppedOutputs {
+		f.kept = p.logits()
+	}
 }
 
 // stored is what each parameter keeps.
