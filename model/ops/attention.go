@@ -35,6 +35,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	y = b.give(y, t.Transpose(y, 1, 2))
 	y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), y.Dim(2)*y.Dim(3)))
 	t.Module = "attention"
+	if b.MicroBatch > 1 && b.program("attention_output") {
+		y = b.give(y, b.call("attention_output", tensorOf(y))[0].t)
+	}
 	z := b.row(y, model.RoleO)
 	t.Release(y)
 	return z
@@ -295,9 +298,8 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		defer t.Release(k, v)
 	}
 	if b.program("attention_layout") {
-		q = b.call("attention_layout", tensorOf(q))[0].t
-		k = b.call("attention_layout", tensorOf(k))[0].t
-		v = b.call("attention_layout", tensorOf(v))[0].t
+		laid := b.call("attention_layout", tensorOf(q), tensorOf(k), tensorOf(v))
+		q, k, v = laid[0].t, laid[1].t, laid[2].t
 		defer t.Release(q, k, v)
 	}
 	y := t.Attention(q, k, v, o)

@@ -225,7 +225,9 @@ func init() {
 		"dispatch":           func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
 		"combine":            func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
 		"fused":              fused,
-		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t)) },
+		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
+		"vocab_loss_apart":   func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
+		"copied":             func(b *builder, a []value) []value { return one(b.t.Copied(a[0].t)) },
 		"fused_loss":         func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, false)) },
 		"fused_loss_shifted": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, true)) },
 		"flatten": func(b *builder, a []value) []value {
@@ -262,11 +264,12 @@ func biasRows(b *builder, a []value) []value {
 // element is kept), rows (fp32 values kept per row), outs (outputs), read, write,
 // back_read, back_write (further passes over the first input), kernels and
 // back_kernels, width, shrink and heads (of the output), inplace (the gradient
-// overwrites what was saved), fp32 (output dtype), name.
+// overwrites what was saved), fp32 (output dtype), back (class of the gradient), work and
+// back_work (elements counted, over those there are), index (of strided), name.
 func fused(b *builder, a []value) []value {
 	f := tape.Fused{Prim: "fused", Class: tape.FusedPointwise, Outs: 1}
 	var ins []*tape.Tensor
-	set := false
+	set, back := false, tape.NoKernel
 	for _, v := range a {
 		switch v.key {
 		case "":
@@ -282,6 +285,18 @@ func fused(b *builder, a []value) []value {
 				panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, v.word))
 			}
 			f.Class, f.Back = c[0], c[1]
+		case "back":
+			c, ok := fusedClasses[v.word]
+			if !ok {
+				panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, v.word))
+			}
+			back = c[1]
+		case "work":
+			f.Work = v.num
+		case "back_work":
+			f.BackWork = v.num
+		case "index":
+			f.Index = v.num
 		case "name":
 			f.Prim = v.word
 		case "mask":
@@ -321,6 +336,9 @@ func fused(b *builder, a []value) []value {
 	if !set {
 		f.DType = ins[0].DType()
 	}
+	if back != tape.NoKernel {
+		f.Back = back
+	}
 	return tensors(b.t.Fuse(f, ins...))
 }
 
@@ -332,6 +350,7 @@ var fusedClasses = map[string][2]tape.Class{
 	"norm":      {tape.NormForward, tape.NormBackward},
 	"softmax":   {tape.SoftmaxForward, tape.SoftmaxBackward},
 	"row_block": {tape.RowBlock, tape.RowBlock},
+	"strided":   {tape.Strided2, tape.Strided2},
 }
 
 func tensors(ts []*tape.Tensor) []value {

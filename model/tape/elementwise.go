@@ -509,6 +509,17 @@ func (t *Tape) Copy(x *Tensor) *Tensor {
 	return y
 }
 
+// Copied is a device-to-device copy of x whose gradient is a view of a larger one, as
+// torch.cat of contiguous tensors makes one of each.
+func (t *Tape) Copied(x *Tensor) *Tensor {
+	t.begin()
+	y := t.Copy(x)
+	t.attach("copy", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.Hold(g[0])}
+	})
+	return y
+}
+
 // expandTo is a broadcast view.
 func (t *Tape) expandTo(x *Tensor, dims []int64) *Tensor {
 	y := t.view(x)

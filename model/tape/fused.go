@@ -434,6 +434,8 @@ type Fused struct {
 	BackRead, BackWrite float64 // the same, backward
 	Kernels             int     // that the forward work is spread over; 0: one
 	BackKernels         int     // the same of the gradient
+	Work, BackWork      float64 // elements each kernel counts, over those it has: of kernels slower or faster than their class; 0: 1
+	Index               float64 // of strided kernels, Op.Index
 }
 
 // Fuse runs a fused kernel. Its gradient reads the output gradients and the saved
@@ -475,8 +477,14 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	}
 	kernels := max(f.Kernels, 1)
 	elements, width := float64(max(y.Size(), ins[0].Size())), ins[0].Dim(-1)
+	work := func(w float64) float64 {
+		if w > 0 {
+			return w * elements
+		}
+		return elements
+	}
 	for range kernels {
-		t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: elements, N: width, Bytes: bytes / units.Bytes(kernels)})
+		t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: work(f.Work), N: width, Index: f.Index, Bytes: bytes / units.Bytes(kernels)})
 	}
 	for _, i := range f.Save {
 		saved = append(saved, ins[i])
@@ -523,7 +531,7 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		}
 		kernels := max(f.BackKernels, 1)
 		for range kernels {
-			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: elements, N: width, Bytes: back / units.Bytes(kernels)})
+			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: work(f.BackWork), N: width, Index: f.Index, Bytes: back / units.Bytes(kernels)})
 		}
 		for range vectors { // partial sums of the fused kernel are added up
 			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, Bytes: units.Bytes(width * fusedPartials * 4)})
@@ -691,8 +699,9 @@ const (
 // VocabLoss is Megatron's cross entropy over fp32 scores x, [..., vocabulary], one kernel
 // for each step: maximum, subtraction, exponential, sum and division, the last four in the
 // place of x, which is kept; the gradient multiplies it (mpu/cross_entropy.py,
-// _VocabParallelCrossEntropy). It returns a value for each row.
-func (t *Tape) VocabLoss(x *Tensor) *Tensor {
+// _VocabParallelCrossEntropy). With apart the difference is a tensor of its own, which
+// takes the place of x from there on (nanotron, _ShardedCrossEntropy). It returns a value for each row.
+func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	t.begin()
 	dims := append([]int64(nil), x.dims[:x.nd]...)
 	dims[len(dims)-1] = 1
@@ -705,12 +714,17 @@ func (t *Tape) VocabLoss(x *Tensor) *Tensor {
 		t.emit(Op{Prim: prim, Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
 	}
 	read("max", 1)
+	kept := x
+	if apart {
+		kept = t.like(x)
+		defer t.Release(kept)
+	}
 	rows("sub_")
 	t.Tiny("loss", lossPicks)
 	read("exp", 2)
 	read("sum", 1)
 	rows("div_")
-	t.attach("vocab_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach("vocab_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", lossPicksBack)
 		r := t.view(n.saved[0])
 		t.host.Views-- // the same tensor, multiplied in its place
