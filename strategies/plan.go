@@ -342,6 +342,11 @@ func (p *Plan) Check(s Shape) error {
 	if stages > m.Layers+2 || p.PP > m.Layers {
 		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers with embedding and head", stages, p.PP, p.VirtualStages, m.Layers)
 	}
+	if s.Recipe.Structure.CostStages && p.PP > 1 {
+		if _, head := splitByCost(m, m.Layers, stages); head < stages-2 {
+			return diag.Errorf("plan.pp: recipe %s splits by cost, which leaves the last %d of %d stages without work; use a smaller pp", s.Recipe.Name, stages-2-head, stages)
+		}
+	}
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
@@ -429,6 +434,48 @@ func Split(layers, n int64, full bool) []int64 {
 	out[0]--
 	out[n-1]--
 	return out
+}
+
+// StageLayers returns the number of layers of each of n stages as a recipe's framework
+// splits them.
+func StageLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+	if !r.Structure.CostStages {
+		return Split(layers, n, r.Structure.FullStages)
+	}
+	out, _ := splitByCost(m, layers, n)
+	return out
+}
+
+// LossApart reports whether the last stage of a pipeline computes the loss alone, of
+// logits that it receives.
+func (p *Plan) LossApart(m *model.Spec, r *recipe.Recipe) bool {
+	if !r.Structure.CostStages || p.PP <= 1 {
+		return false
+	}
+	_, head := splitByCost(m, m.Layers, p.PP*p.VirtualStages)
+	return head < p.PP*p.VirtualStages-1
+}
+
+// splitByCost is SplitByCost with the number of parameters as cost.
+func splitByCost(m *model.Spec, layers, n int64) (each []int64, head int64) {
+	layer := 4*m.Heads*m.HeadDim*m.Hidden + 3*m.FFN*m.Hidden
+	return SplitByCost(layers, n, float64(layer), float64(m.Vocab*m.Hidden))
+}
+
+// SplitByCost returns the number of layers of each of n stages and the stage of the head,
+// where a stage takes layers, and then the head, until the cost of all so far is more
+// than its end's share of the whole (nanotron, models/base.py, build_model). A costly
+// head may thus be alone, and before the loss, which costs nothing.
+func SplitByCost(layers, n int64, layer, head float64) (each []int64, at int64) {
+	each = make([]int64, n)
+	total, sum := layer*float64(layers)+head, 0.0
+	for range layers {
+		each[at]++
+		if sum += layer; sum > total*float64(at+1)/float64(n) {
+			at++
+		}
+	}
+	return each, at
 }
 
 // String is the short form of a plan: what differs from one GPU.

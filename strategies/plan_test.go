@@ -71,6 +71,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-7b, plan: {order: tp-dp-pp}}", `"tp-dp-pp" is not an order of ranks; name tp, cp, ep, dp and pp once each, the innermost first, as in tp-cp-ep-dp-pp`},
 		{"{model: llama2-7b, gpus: 16, plan: {cp: 2, pp: 2, order: tp-cp-ep-pp-dp}}", "plan.order: tp-cp-ep-pp-dp does not count pp last, so that ep·expert_tp (1) must be tp·cp (2)"},
 		{"{model: llama2-7b, gpus: 16, plan: {cp: 2, tp: 2, data_parallel: fsdp2, shard_degree: 2, order: cp-tp-ep-dp-pp}}", "plan.shard_degree: 2 ranks of cp and dp, between which order cp-tp-ep-dp-pp puts others"},
+		{"{model: {model_type: decoder, hidden_size: 2048, num_hidden_layers: 24, num_attention_heads: 32, intermediate_size: 4096, gated_mlp: true, vocab_size: 128256}, gpus: 24, runtime: {recipe: nanotron}, plan: {pp: 24}, train: {grad_accumulation: 24}}",
+			"plan.pp: recipe nanotron splits by cost, which leaves the last 3 of 24 stages without work; use a smaller pp"},
 		{"{gpus: 8}", "model: is missing; give a catalog name"},
 		{"{model: gpt2, gpus: 2000000}", "gpus: 2000000; give 1 to 1048576"},
 		{"{model: gpt2, gpus: 0}", "gpus: 0; give 1 or more, or leave it out"},
@@ -180,6 +182,29 @@ func TestSplit(t *testing.T) {
 }
 
 // TestDivisors: the remedies are legal values.
+// TestSplitByCost: nanotron's stages of bench_cluster's model (huggingface/bench_cluster,
+// create_configs.py; nanotron models/base.py, build_model, by hand) and, of four layers,
+// what four ranks said they hold.
+func TestSplitByCost(t *testing.T) {
+	const layer, head = 4*2048*2048 + 3*4096*2048, 50257 * 2048
+	for _, c := range []struct {
+		layers int64
+		each   []int64
+		at     int64
+	}{
+		{24, []int64{24}, 0},
+		{24, []int64{14, 10}, 1},
+		{24, []int64{7, 7, 6, 4}, 3},
+		{24, []int64{4, 3, 3, 4, 3, 3, 4, 0}, 7},
+		{24, []int64{2, 2, 1, 2, 2, 1, 2, 2, 1, 2, 2, 1, 2, 2, 0, 0}, 14}, // the loss alone on the last
+		{4, []int64{2, 2, 0, 0}, 2},
+	} {
+		each, at := SplitByCost(c.layers, int64(len(c.each)), layer, head)
+		require.Equal(t, c.each, each)
+		require.Equal(t, c.at, at)
+	}
+}
+
 func TestDivisors(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3, 4, 6, 12}, divisors(12, 64))
 	require.Equal(t, []int64{1, 2, 3}, divisors(12, 3))

@@ -95,7 +95,7 @@ func (p *Plan) layersOfStage(s Shape) int64 {
 			stages /= int64(max(info.Copies, 1))
 		}
 	}
-	return slices.Max(Split(s.Model.Layers, stages, s.Recipe.Structure.FullStages))
+	return slices.Max(StageLayers(s.Model, s.Recipe, s.Model.Layers, stages))
 }
 
 // checkRecompute returns the first rule that a choice of layers breaks.

@@ -36,7 +36,7 @@ func Build(c Config) *Model {
 		}
 		m.Layers[i] = k
 	}
-	m.Head = buildHead(c, params.Head)
+	m.Head, m.Loss = buildHead(c, params.Head)
 	return m
 }
 
@@ -491,7 +491,7 @@ func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
-		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP
+		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
 		c.Operand = true
 	}
 	return b.t.Communicate(c, x)
@@ -614,7 +614,9 @@ func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
 	return b.call(string(b.Spec.Activation), tensorOf(x))[0].t
 }
 
-func buildHead(c Config, tensors []model.Tensor) Unit {
+// buildHead builds final norm, head and loss: one unit, or the loss by itself where
+// another rank computes it.
+func buildHead(c Config, tensors []model.Tensor) (head, loss Unit) {
 	b := newBuilder(c, tensors)
 	t := b.t
 	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
@@ -646,8 +648,28 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 		logits = b.give(logits, t.Unary("tanh", logits))
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
+	if c.LossApart {
+		t.Kind(kind)
+		apart := newBuilder(c, nil)
+		in := apart.t.Input(logits.DType(), true, logits.Dim(0), logits.Dim(1), logits.Dim(2))
+		y := apart.loss(apart.t.Hold(in))
+		apart.t.Release(in)
+		return b.finish("head", x, logits), apart.finish("loss", in, y)
+	}
+	y := b.loss(logits)
+	t.Kind(kind)
+	return b.finish("head", x, y), Unit{}
+}
+
+// loss is the cross entropy of logits, which it takes over.
+func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
+	t, c := b.t, &b.Config
 	t.Module = "loss"
+	defer t.Kind(t.Kind(tape.Logits))
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
+	if b.program("loss_input") { // which lets go of the 16-bit ones
+		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
+	}
 	name := "cross_entropy"
 	if c.FusedLoss {
 		name = "fused_cross_entropy"
@@ -655,8 +677,7 @@ func buildHead(c Config, tensors []model.Tensor) Unit {
 	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && b.program("parallel_"+name) {
 		name = "parallel_" + name
 	}
-	loss := b.call(name, tensorOf(logits))[0].t
+	y := b.call(name, tensorOf(logits))[0].t
 	t.Release(logits)
-	t.Kind(kind)
-	return b.finish("head", x, loss)
+	return y
 }

@@ -155,6 +155,10 @@ func init() {
 			p := b.t.Split(a[0].t, w, w)
 			return []value{tensorOf(p[0]), tensorOf(p[1])}
 		},
+		"thirds": func(b *builder, a []value) []value {
+			w := a[0].t.Dim(-1) / 3
+			return tensors(b.t.Split(a[0].t, w, w, w))
+		},
 		"activation": func(b *builder, a []value) []value { return one(b.activation(a[0].t)) },
 		"sort":       func(b *builder, a []value) []value { b.t.Sort(int64(a[0].num)); return nil },
 		"rows":       func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, int64(a[1].num), 1)) },
@@ -263,7 +267,7 @@ func biasRows(b *builder, a []value) []value {
 // for the gradient. Keywords: class (of fusedClasses), saveout, mask (a byte per
 // element is kept), rows (fp32 values kept per row), outs (outputs), read, write,
 // back_read, back_write (further passes over the first input), kernels and
-// back_kernels, width, shrink and heads (of the output), inplace (the gradient
+// back_kernels, width, shrink, grow and heads (of the output), inplace (the gradient
 // overwrites what was saved), fp32 (output dtype), back (class of the gradient), work and
 // back_work (elements counted, over those there are), index (of strided), name.
 func fused(b *builder, a []value) []value {
@@ -305,6 +309,8 @@ func fused(b *builder, a []value) []value {
 			f.InPlace = v.num > 0
 		case "shrink":
 			f.Shrink = int64(v.num)
+		case "grow":
+			f.Grow = int64(v.num)
 		case "back_kernels":
 			f.BackKernels = int(v.num)
 		case "saveout":

@@ -60,6 +60,7 @@ type Config struct {
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32
+	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
@@ -110,6 +111,7 @@ type Model struct {
 	Kept      []Unit // the same without recomputation, where only some layers are recomputed
 	Layers    []int  // kind of each layer, an index into Kinds
 	Head      Unit
+	Loss      Unit // without ops unless Config.LossApart
 }
 
 // Params is the number of parameters on this rank.

@@ -105,56 +105,61 @@ func (r *Recipe) At(release units.Release) *Recipe {
 
 // Structure says how a framework shapes the layers it is given.
 type Structure struct {
-	FusedQKV         bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
-	FusedGateUp      bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
-	GraphedDense     bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
-	GraphedLayers    bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
-	FusedRotary      bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
-	SharedTPInput    bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
-	FunctionalTP     bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
-	RepeatHeads      bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
-	VocabParallel    bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
-	VocabMultiple    int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
-	Dropout          float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
-	StepSync         bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
-	SelectiveOps     bool    `yaml:"selective_ops"`       // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
-	EarlyStop        bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
-	Compiled         bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
-	ExplicitMask     bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
-	MainGradients    bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
-	GradientHook     bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
-	FlatStates       bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
-	ReduceBucket     int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
-	ZeroGradients    bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
-	CheckGradients   bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
-	ScaleGradients   string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
-	DummyGradients   bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
-	ListGather       bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
-	ReduceToOwners   bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
-	FusedLoss        bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
-	PostValidation   bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
-	Ring             string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
-	PrologueTiny     int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
-	TableTiny        int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
-	MaskTiny         int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
-	WindowMaskTiny   int     `yaml:"window_mask_kernels"`
-	SoftmaxHeads     int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
-	SoftmaxKeys      int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
-	BusiestExpert    float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
-	LossTiny         int     `yaml:"loss_kernels"`
-	CompiledScope    string  `yaml:"compile_scope"`     // "", model, layer: what torch.compile sees at once
-	ExpertParallel   bool    `yaml:"expert_parallel"`   // experts can be cut over ranks
-	GatheredStages   bool    `yaml:"gathered_stages"`   // pipeline stages keep their parameters gathered from the first micro batch to the last
-	TorchPipeline    bool    `yaml:"torch_pipeline"`    // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
-	DroppedOutputs   bool    `yaml:"dropped_outputs"`   // torch_pipeline: outputs of the last stage are not held to the end of the step
-	DTensor          bool    `yaml:"dtensor"`           // tensor parallelism by DTensor
-	ReduceSetsAll    bool    `yaml:"reduce_sets_all"`   // a 16-bit reduce_dtype keeps gradients in 16 bits too
-	EvenChunks       bool    `yaml:"even_chunks"`       // virtual stages have equal numbers of layers
-	FullStages       bool    `yaml:"full_stages"`       // layers that do not divide fill the first stages
-	FlexDispatcher   string  `yaml:"flex_dispatcher"`   // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
-	ExposedRoot      bool    `yaml:"exposed_root"`      // embedding, final norm and head form one FSDP unit
-	ExplicitPrefetch bool    `yaml:"explicit_prefetch"` // an FSDP unit is gathered before the one before it runs, also where that waits for the device
-	HeldHead         bool    `yaml:"held_head"`         // the unit of the head stays gathered for its backward pass, which begins at once
+	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
+	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
+	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
+	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
+	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
+	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
+	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
+	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
+	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
+	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
+	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
+	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
+	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
+	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
+	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
+	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
+	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
+	AllReduce      bool    `yaml:"all_reduce"`          // ZeRO 1 and 2 all-reduce gradients, of which each rank uses its part
+	ListParameters bool    `yaml:"list_parameters"`     // ZeRO 1 and 2 gather parameters into a list of flat tensors and copy each rank's part of each parameter out
+	FlatStates     bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
+	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
+	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
+	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
+	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
+	DummyGradients bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
+	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
+	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
+	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
+	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
+	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
+	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
+	TableTiny      int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
+	MaskTiny       int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
+	WindowMaskTiny int     `yaml:"window_mask_kernels"`
+	SoftmaxHeads   int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
+	SoftmaxKeys    int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
+	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
+	LossTiny       int     `yaml:"loss_kernels"`
+	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
+	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
+	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	DroppedOutputs bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
+	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
+	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
+	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
+	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
+	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
+	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
+	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
+	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
+	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
@@ -195,6 +200,7 @@ type Optimizer struct {
 	Kernels float64 `yaml:"kernels"` // launches per tensor; 0: one multi-tensor kernel per chunk
 	Temp    float64 `yaml:"temp"`    // bytes per parameter held while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
+	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
 	Steps   float64 `yaml:"steps"`   // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
@@ -222,6 +228,7 @@ type Host struct {
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
+	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers: what the hosts of two stages do while both wait
 	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 	Blocking     Blocking                 `yaml:"blocking"`
 }

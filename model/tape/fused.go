@@ -427,6 +427,7 @@ type Fused struct {
 	Back     Class // of the gradient's kernel; NoKernel: Class
 	Width    int64 // last dimension of the outputs; 0: the input's
 	Shrink   int64 // divides the last dimension; 0: it stays
+	Grow     int64 // multiplies it; 0: it stays
 	Heads    int64 // second dimension of the outputs; 0: the input's
 	InPlace  bool  // the gradient overwrites the first saved tensor
 
@@ -454,6 +455,10 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		if f.Shrink > 1 {
 			y.dims[y.nd-1] /= f.Shrink
 			y.setContiguous()
+		}
+		if f.Grow > 1 {
+			y.dims[y.nd-1] *= f.Grow
+			y.permuteLike(ins[0])
 		}
 		if f.Heads > 0 {
 			y.dims[1] = f.Heads

@@ -44,7 +44,7 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
-		SyncFree: syncFree(j),
+		SyncFree: syncFree(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }
 

@@ -85,14 +85,14 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		return 0, err
 	}
 	f := e.p.footprint()
-	for k := range m.units[1 : len(m.units)-1] {
+	for k := range m.units[1:m.head] {
 		if l.counts[k+1] == 0 {
 			continue
 		}
 		// What one more layer of the kind keeps; the first may hold its input in
 		// common with what is before it.
 		batches := j.Train.GradAccumulation
-		one, two := m.chunk(false, []int{k}, false).measure(&f, batches), m.chunk(false, []int{k, k}, false).measure(&f, batches)
+		one, two := m.chunk(false, []int{k}, false, false).measure(&f, batches), m.chunk(false, []int{k, k}, false, false).measure(&f, batches)
 		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
 	}
 	return floor, nil

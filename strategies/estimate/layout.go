@@ -20,7 +20,8 @@ type priced struct {
 	groups  inLayers      // of the same
 	block   bool          // after every kernel
 	hides   units.Seconds // share of experts' exchanges beside another micro batch
-	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head
+	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head, loss where it is apart
+	head    int           // of these
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
 	ratio   float64       // clock of the prices
@@ -32,6 +33,7 @@ type priced struct {
 // parts are one chunk.
 type chunk struct {
 	embedding, head *unit
+	loss            *unit // where head and loss are apart
 	layers          []*unit
 	list            []*unit // all of them in forward order
 	ops             []*ops.Unit
@@ -72,7 +74,11 @@ func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
 	for i := range m.Kept {
 		out.units = append(out.units, p.unit(&m.Kept[i]))
 	}
+	out.head = len(out.units)
 	out.units = append(out.units, p.unit(&m.Head))
+	if c.LossApart {
+		out.units = append(out.units, p.unit(&m.Loss))
+	}
 	return out
 }
 
@@ -104,10 +110,18 @@ func (m *priced) layout(schedule *pipeline.Plan, r strategies.Recomputed) *layou
 	}
 	stages := key.pp * key.each / key.copies
 	l := &layout{units: m.units, counts: make([]float64, len(m.units))}
-	l.counts[0], l.counts[len(m.units)-1] = 1, 1
+	l.counts[0] = 1
+	for k := m.head; k < len(m.units); k++ {
+		l.counts[k] = 1
+	}
+	loss := stages // none
+	head := stages - 1
+	if m.config.LossApart {
+		loss, head = stages-1, stages-2
+	}
 	parts := make([][]int, stages) // layers of each stage
 	at := 0
-	for i, n := range strategies.Split(int64(len(m.layers)), int64(stages), m.config.Recipe.Structure.FullStages) {
+	for i, n := range strategies.StageLayers(m.config.Spec, m.config.Recipe, int64(len(m.layers)), int64(stages)) {
 		parts[i] = slices.Clone(m.layers[at : at+int(n)])
 		for k := range parts[i] {
 			if !r.Of(int64(k)) {
@@ -118,30 +132,30 @@ func (m *priced) layout(schedule *pipeline.Plan, r strategies.Recomputed) *layou
 		at += int(n)
 	}
 	for i, layers := range parts {
-		l.stages = append(l.stages, m.chunk(i == 0, layers, i == stages-1))
+		l.stages = append(l.stages, m.chunk(i == 0, layers, i == head, i == loss))
 	}
 	if schedule == nil {
 		l.ranks = l.stages
 	} else {
 		for rank := range schedule.Ranks {
 			var layers []int
-			first, last := false, false
+			first, last, end := false, false, false
 			for c := range schedule.Chunks {
 				i := schedule.ModelStage(schedule.Stage(rank, c))
 				layers = append(layers, parts[i]...)
-				first, last = first || i == 0, last || i == stages-1
+				first, last, end = first || i == 0, last || i == head, end || i == loss
 			}
-			l.ranks = append(l.ranks, m.chunk(first, layers, last))
+			l.ranks = append(l.ranks, m.chunk(first, layers, last, end))
 		}
 	}
 	m.layouts[key] = l
 	return l
 }
 
-// chunk returns the chunk of some layers, with embedding and head or without.
-func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
-	name := make([]byte, 0, len(layers)+2)
-	for _, ok := range []bool{embedding, head} {
+// chunk returns the chunk of some layers, with embedding, head and a loss apart or without.
+func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
+	name := make([]byte, 0, len(layers)+3)
+	for _, ok := range []bool{embedding, head, loss} {
 		if ok {
 			name = append(name, 'x')
 		} else {
@@ -164,8 +178,12 @@ func (m *priced) chunk(embedding bool, layers []int, head bool) *chunk {
 	}
 	c.layers = c.list[len(c.list)-len(layers):]
 	if head {
-		c.head = m.units[len(m.units)-1]
+		c.head = m.units[m.head]
 		c.list = append(c.list, c.head)
+	}
+	if loss {
+		c.loss = m.units[m.head+1]
+		c.list = append(c.list, c.loss)
 	}
 	for _, u := range c.list {
 		c.ops = append(c.ops, u.Unit)

@@ -66,6 +66,9 @@ func (p *pricer) footprint() footprint {
 		f.flat(p, own)
 	case main && !plan.DataParallel.ShardsParameters():
 		f.mode = memory.MainBuffers
+		if j.Recipe.Structure.GradientSweep {
+			f.mode = memory.Swept
+		}
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}

@@ -46,15 +46,30 @@ func (s *step) optimizerStep() {
 		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * prec.Gradients.Size(), Phase: tape.Optimize})
 		s.sim.Run(&passes)
 	}
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(dense+expert)*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(max(dense+expert, 1))*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
 	seg.Host += host * s.p.speed
 	seg.Lag += host * s.p.speed
+	if o.Each { // the device is at one tensor while the host is at the next
+		if prec.Master.Set {
+			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: local, Bytes: units.Bytes(local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
+			seg.Busy, seg.Loaded = seg.Busy+copies.Busy, seg.Loaded+copies.Loaded
+		}
+		seg.Lag = max(seg.Busy, seg.Host+s.p.latency()+seg.Busy/units.Seconds(max(tensors, 1)))
+	}
 	if o.Clip { // norm over all gradients, a scalar to the host, scaling
-		b := units.Bytes(local) * prec.Gradients.Size()
-		norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: b})
-		norm.Sync = true
+		n := local
+		if s.job.Recipe.Structure.AllReduce { // all of them, on every rank
+			n = float64(dense + expert)
+		}
+		b := units.Bytes(n) * prec.Gradients.Size()
+		norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: b})
+		norm.Sync = !o.Each
 		s.sim.Run(&norm)
-		scale := s.p.kernelOf(tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: 2 * b})
+		clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: 2 * b}
+		if o.Each { // mul_ by a tensor of one value is no flat kernel
+			clip.Class, clip.Index = tape.Strided4, 9
+		}
+		scale := s.p.kernelOf(clip)
 		s.sim.Run(&scale)
 	}
 	s.sim.Run(&seg)
@@ -69,6 +84,7 @@ func (s *step) optimizerStep() {
 		s.listed.finish()
 	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
+		s.listParameters(dense)
 		t, first := 0.0, 0.0
 		for k, n := range [2]int64{dense, expert} {
 			q := &s.ddp.queues[k]
@@ -84,6 +100,26 @@ func (s *step) optimizerStep() {
 		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
 		s.sim.Wait(task)
 	}
+}
+
+// listParameters is what ZeRO ranks copy around a gather into a list: the rank's own part
+// and all outputs into flat tensors, the list out of what NCCL gathered, and each rank's
+// part of each parameter into it, by a call of its own (nanotron, optim/zero.py,
+// _all_gather_params, and distributed.py, all_gather_coalesced; traces of four H200).
+func (s *step) listParameters(params int64) {
+	ranks := s.p.groups[dpGroup].Ranks
+	if !s.job.Recipe.Structure.ListParameters || ranks <= 1 {
+		return
+	}
+	size := float64(params) * float64(s.job.Precision.Gather.Size())
+	calls := int64(s.chunk.tensors) * ranks
+	flat := s.p.kernelOf(tape.Op{Prim: "flatten_params", Class: tape.SplitCopy, Count: 1, Elements: float64(params), Bytes: units.Bytes((2/float64(ranks) + 4) * size), Phase: tape.Optimize, Host: tape.HostWork{Calls: 4}})
+	s.sim.Run(&flat)
+	out := s.p.kernelOf(tape.Op{Prim: "copy_params", Class: tape.Vectorized, Count: int32(calls), Elements: float64(params) / float64(calls), Bytes: units.Bytes(2 * size / float64(calls)), Phase: tape.Optimize, Host: tape.HostWork{Calls: 1}})
+	slices := units.Seconds(2*calls) * s.p.host.View * s.p.speed
+	out.Host += slices
+	out.Lag = max(out.Busy, out.Host+s.p.latency()+out.Busy/units.Seconds(calls))
+	s.sim.Run(&out)
 }
 
 // unseen is how many elements of the embedding have not had a gradient within the

@@ -314,29 +314,33 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return p.comm(collective.SendRecv, ppGroup, bytes), gather, bytes
+	return p.comm(collective.SendRecv, ppGroup, bytes) + p.host.Transfer*p.speed, gather, bytes
 }
 
 // hops appends the times of transfers between each two pipeline ranks, where these
-// differ: a slow link slows the transfers that cross it, and an order that counts
+// differ: logits are larger than what layers send, a slow link slows the transfers that cross it, and an order that counts
 // something after pipeline ranks may have some of them share a node.
 func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes) []units.Seconds {
 	l, island := &p.job.Plan, p.fabric.Island()
 	apart := l.Strides().PP
 	differ := l.Order != "" && apart < island && apart*l.PP > island
 	slow := slices.ContainsFunc(p.lags, func(l lag) bool { return l.link > 1 })
-	if !differ && !slow {
+	loss := l.LossApart(p.job.Model, p.job.Recipe)
+	if !differ && !slow && !loss {
 		return out
 	}
 	across := hop
 	if differ {
-		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island)) * p.own
+		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))*p.own + p.host.Transfer*p.speed
 	}
 	for a := range l.PP {
 		for b := range l.PP {
 			t := hop
 			if a*apart/island != b*apart/island {
 				t = across
+			}
+			if loss && min(a, b) == l.PP-2 { // logits and their gradient
+				t = p.comm(collective.SendRecv, ppGroup, p.logits()) + p.host.Transfer*p.speed
 			}
 			out = append(out, t*max(p.lag(int(a)).link, p.lag(int(b)).link))
 		}

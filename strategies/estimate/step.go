@@ -246,7 +246,7 @@ type queue struct {
 func (b *buckets) begin(s *step) {
 	b.s, b.op, b.i, b.tasks = s, collective.AllReduce, 0, b.tasks[:0]
 	plan, r := &s.job.Plan, s.job.Recipe
-	if plan.DataParallel != strategies.DDP {
+	if plan.DataParallel != strategies.DDP && !r.Structure.AllReduce {
 		b.op = collective.ReduceScatter
 		if r.Structure.ReduceToOwners && s.job.Precision.Gradients.Size() == 2 {
 			b.op = collective.Reduce
@@ -609,7 +609,7 @@ func (h *shards) forward() {
 			s.runAll(&u.forward)
 			s.sim.Host += hook
 		} else {
-			if i < last && h.params[i+1] > 0 && s.job.Recipe.Structure.ExplicitPrefetch { // before the host waits
+			if i < last && h.params[i+1] > 0 && s.job.Recipe.Structure.GatherAhead { // before the host waits
 				h.hooks(i+1, false)
 				h.launchGather(i+1, s.sim.Issued())
 			}

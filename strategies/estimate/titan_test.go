@@ -47,13 +47,13 @@ func TestTorchtitanStages(t *testing.T) {
 	require.InDelta(t, 8*logits, float64(then.Stages[3].PeakAllocated-now.Stages[3].PeakAllocated), 2*logits)
 }
 
-// TestExplicitPrefetch: experts of torchtitan wait for the device in each layer; the next
+// TestGatherAhead: experts of torchtitan wait for the device in each layer; the next
 // layer is gathered before, and hides but for the last one's share.
-func TestExplicitPrefetch(t *testing.T) {
+func TestGatherAhead(t *testing.T) {
 	j := mustParse(t, `{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: torchtitan, release: "26.02"}, plan: {ep: 8, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 4, recompute: full}}`)
 	ahead := mustEstimate(t, j)
 	own := *j.Recipe
-	own.Structure.ExplicitPrefetch = false
+	own.Structure.GatherAhead = false
 	j.Recipe = &own
 	late := mustEstimate(t, j)
 	require.Less(t, float64(ahead.Exposed["dp"]), 0.8*float64(late.Exposed["dp"]))

@@ -31,7 +31,7 @@ func stages(t testing.TB, again ops.Recompute, mode Mode, n int) []*Step {
 // The walk of a rank's whole list allocates what Rank puts together from its chunks,
 // and the allocator reserves at least that.
 func TestReplayAllocatesWhatRankSays(t *testing.T) {
-	for _, mode := range []Mode{Plain, MainBuffers, Lingering} {
+	for _, mode := range []Mode{Plain, MainBuffers, Lingering, Swept} {
 		for _, again := range []ops.Recompute{ops.NoRecompute, ops.FullRecompute} {
 			for _, c := range []struct {
 				schedule string

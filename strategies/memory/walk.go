@@ -66,6 +66,7 @@ const (
 	Bucketed                // gradients are copied into buckets that live between steps (torch DDP)
 	MainBuffers             // weight gradients are added into buffers that live between steps (Megatron)
 	Lingering               // into such buffers too, but autograd's own stay until the next backward pass (DeepSpeed's BF16_Optimizer)
+	Swept                   // into such buffers once the backward pass is over, when autograd's own go (nanotron)
 	Sharded                 // parameters are gathered and gradients scattered unit by unit (FSDP, ZeRO-3)
 )
 
@@ -359,7 +360,7 @@ func (w *walker) rebuild() {
 
 func (w *walker) step() {
 	n := min(w.MicroBatches, 2) // further ones repeat the second
-	if w.Mode == MainBuffers {
+	if w.Mode == MainBuffers || w.Mode == Swept {
 		n = 1 // and the second repeats the first, which leaves no gradient behind
 	}
 	for i := int64(0); i < n; i++ {
@@ -587,8 +588,13 @@ func (w *walker) backward(first, sync bool) {
 		w.t.free(w.id(0, w.Units[0].InGradStore))
 	}
 	w.t.free(w.received())
-	if w.Mode == Lingering {
+	switch w.Mode {
+	case Lingering:
 		w.add()
+	case Swept:
+		for i := range w.Units {
+			w.freeGrads(i)
+		}
 	}
 }
 
@@ -652,7 +658,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 		for ; at < len(sec.Grads); at++ {
 			w.settle(i, &sec.Grads[at], release)
 		}
-	case Lingering:
+	case Lingering, Swept:
 		w.events(i, sec, nil)
 		for _, g := range sec.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)

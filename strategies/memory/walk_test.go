@@ -51,6 +51,7 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 	for name, change := range map[string]func(*Step){
 		"plain": func(*Step) {}, "accumulating": func(s *Step) { s.MicroBatches = 3 },
 		"buckets": func(s *Step) { s.Mode = Bucketed }, "main buffers": func(s *Step) { s.Mode = MainBuffers },
+		"swept":                func(s *Step) { s.Mode = Swept },
 		"sharded":              func(s *Step) { shard(s, 4) },
 		"sharded accumulating": func(s *Step) { shard(s, 4); s.MicroBatches = 3 },
 		"sharded, every":       func(s *Step) { shard(s, 4); s.MicroBatches, s.SyncEvery = 3, true },
