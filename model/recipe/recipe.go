@@ -155,6 +155,7 @@ type Structure struct {
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
+	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
 	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
@@ -228,7 +229,7 @@ type Host struct {
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
-	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers: what the hosts of two stages do while both wait
+	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
 	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 	Blocking     Blocking                 `yaml:"blocking"`
 }

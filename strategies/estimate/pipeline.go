@@ -7,6 +7,7 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
@@ -314,24 +315,46 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
-	return p.comm(collective.SendRecv, ppGroup, bytes) + p.host.Transfer*p.speed, gather, bytes
+	return p.exchange(p.comm(collective.SendRecv, ppGroup, bytes), true), gather, bytes
+}
+
+// exchange is the time of a transfer between two stages that alone takes t. Where hosts
+// deal with one tensor after the other, those of both directions, it is that of them all;
+// a stage without layers takes in no mask.
+func (p *pricer) exchange(t units.Seconds, layers bool) units.Seconds {
+	if p.host.Transfer <= 0 {
+		return t
+	}
+	tensors := 2
+	if layers && p.job.Recipe.Structure.SendsMask {
+		tensors++
+	}
+	return 2*t + units.Seconds(tensors)*p.host.Transfer*p.speed
 }
 
 // hops appends the times of transfers between each two pipeline ranks, where these
-// differ: logits are larger than what layers send, a slow link slows the transfers that cross it, and an order that counts
-// something after pipeline ranks may have some of them share a node.
+// differ: logits are larger than what layers send, a slow link slows the transfers that
+// cross it, and an order that counts something after pipeline ranks may have some of them
+// share a node.
 func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes) []units.Seconds {
 	l, island := &p.job.Plan, p.fabric.Island()
 	apart := l.Strides().PP
-	differ := l.Order != "" && apart < island && apart*l.PP > island
+	serial := p.host.Transfer > 0
+	differ := (l.Order != "" || serial) && apart < island && apart*l.PP > island
 	slow := slices.ContainsFunc(p.lags, func(l lag) bool { return l.link > 1 })
 	loss := l.LossApart(p.job.Model, p.job.Recipe)
-	if !differ && !slow && !loss {
+	empty := serial && slices.Contains(strategies.StageLayers(p.job.Model, p.job.Recipe, p.job.Model.Layers, l.PP*l.VirtualStages), 0)
+	if !differ && !slow && !empty {
 		return out
 	}
+	head := l.PP - 1
+	if loss {
+		head--
+	}
+	bare := p.exchange(p.comm(collective.SendRecv, ppGroup, bytes), false) // the head's, and only it and the loss have no layers
 	across := hop
 	if differ {
-		across = p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))*p.own + p.host.Transfer*p.speed
+		across = p.exchange(p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))*p.own, true)
 	}
 	for a := range l.PP {
 		for b := range l.PP {
@@ -339,8 +362,11 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 			if a*apart/island != b*apart/island {
 				t = across
 			}
-			if loss && min(a, b) == l.PP-2 { // logits and their gradient
-				t = p.comm(collective.SendRecv, ppGroup, p.logits()) + p.host.Transfer*p.speed
+			switch last := max(a, b); {
+			case loss && min(a, b) == l.PP-2: // logits and their gradient
+				t = p.exchange(p.comm(collective.SendRecv, ppGroup, p.logits()), false)
+			case empty && t == hop && last >= head:
+				t = bare
 			}
 			out = append(out, t*max(p.lag(int(a)).link, p.lag(int(b)).link))
 		}
