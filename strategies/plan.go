@@ -439,10 +439,29 @@ func Split(layers, n int64, full bool) []int64 {
 // StageLayers returns the number of layers of each of n stages as a recipe's framework
 // splits them.
 func StageLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
-	if !r.Structure.CostStages {
-		return Split(layers, n, r.Structure.FullStages)
+	switch {
+	case r.Structure.CostStages:
+		out, _ := splitByCost(m, layers, n)
+		return out
+	case r.Structure.WeighedEnds && n > 1:
+		return splitWeighed(layers, n)
 	}
-	out, _ := splitByCost(m, layers, n)
+	return Split(layers, n, r.Structure.FullStages)
+}
+
+// splitWeighed is Split with embedding and head counting as a layer each also where the
+// layers divide, and what is left over in the first stages (torchtitan,
+// distributed/pipeline_parallel.py, generate_llm_fqn_per_model_part).
+func splitWeighed(layers, n int64) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = (layers + 2) / n
+		if int64(i) < (layers+2)%n {
+			out[i]++
+		}
+	}
+	out[0]--
+	out[n-1]--
 	return out
 }
 

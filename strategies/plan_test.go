@@ -212,3 +212,10 @@ func TestDivisors(t *testing.T) {
 	require.Equal(t, "use a product of 4", nearestDivisors(4, 12))
 	require.Equal(t, "use a product of 1 or 7", nearestDivisors(3, 7))
 }
+
+// TestSplitWeighed: the stages of torchtitan v0.2.2, as its own function names them.
+func TestSplitWeighed(t *testing.T) {
+	require.Equal(t, []int64{4, 5, 4, 3}, splitWeighed(16, 4))
+	require.Equal(t, []int64{2, 3, 2, 2, 2, 2, 2, 1}, splitWeighed(16, 8))
+	require.Equal(t, []int64{8, 8}, splitWeighed(16, 2))
+}

@@ -68,6 +68,7 @@ type Older struct {
 	RepeatHeads        bool `yaml:"repeat_heads"`
 	ExposedRoot        bool `yaml:"exposed_root"`
 	KeptOutputs        bool `yaml:"kept_outputs"` // no dropped_outputs
+	EvenStages         bool `yaml:"even_stages"`  // no weighed_ends
 }
 
 // At is the recipe with the software of a release.
@@ -84,6 +85,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
+			out.Structure.WeighedEnds = out.Structure.WeighedEnds && !o.EvenStages
 			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
@@ -156,6 +158,7 @@ type Structure struct {
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
 	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
+	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
 	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
