@@ -500,6 +500,9 @@ func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
 // sumRows sums one fp32 value per row of x over the tensor-parallel ranks, as
 // the parts of a softmax over a vocabulary that is cut.
 func (b *builder) sumRows(x *tape.Tensor) {
+	if b.Shard.TP <= 1 && b.recipe.Structure.SingleRank {
+		b.t.Called("all-reduce")
+	}
 	rows := b.t.Empty(tape.F32, x.Size()/x.Dim(-1))
 	b.t.Release(rows, b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Forward: "all-reduce"}, rows))
 }

@@ -133,6 +133,7 @@ type Structure struct {
 	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
 	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
+	SingleRank     bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
 	DummyGradients bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
 	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
 	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own

@@ -246,6 +246,11 @@ func (t *Tape) Note(prim string, n int) {
 	}
 }
 
+// Called notes a collective over one rank, which is called but moves nothing.
+func (t *Tape) Called(prim string) {
+	t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase, Host: HostWork{Calls: 1}})
+}
+
 // Flush turns host work without a following kernel into an op of its own.
 func (t *Tape) Flush() {
 	if t.host != (HostWork{}) {

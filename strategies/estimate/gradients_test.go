@@ -19,6 +19,8 @@ func TestGradientPasses(t *testing.T) {
 		{"megatron-core", "dp: 1", 1, 1},
 		{"megatron-core", "dp: 8", 1, 1},        // NCCL averages
 		{"megatron-core", "dp: 8, ep: 4", 1, 3}, // over the 2 replicas of an expert, not 8
+		{"megatron-lm", "dp: 1", 3, 3},          // divided by one (megatron/model/distributed.py, allreduce_gradients)
+		{"megatron-lm", "dp: 8, data_parallel: ddp", 3, 3},
 		{"megatron-pretrain", "dp: 1", 2, 2},
 		{"megatron-pretrain", "dp: 8, ep: 4", 4, 4},
 		{"megatron-pretrain", "dp: 8, data_parallel: zero1", 4, 4},

@@ -148,7 +148,7 @@ func (s *step) gradientPasses(dense, expert int64) float64 {
 	if r.CheckGradients {
 		every++
 	}
-	if replicas := s.p.groups[dpGroup].Ranks; replicas > 1 {
+	if replicas := s.p.groups[dpGroup].Ranks; replicas > 1 || r.SingleRank {
 		switch r.ScaleGradients {
 		case "all":
 			every += 2
