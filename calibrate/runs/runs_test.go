@@ -99,7 +99,7 @@ func TestLoad(t *testing.T) {
 func TestEmbedded(t *testing.T) {
 	list, err := Embedded()
 	require.NoError(t, err)
-	require.Equal(t, 83+34+12+413+376+26+11, len(list))
+	require.Equal(t, 83+34+12+413+376+26+11+16, len(list))
 	for _, r := range list {
 		require.NotEmpty(t, r.Group, r.ID)
 		if strings.HasPrefix(r.ID, "megatron-") || strings.HasPrefix(r.ID, "nanotron-h200-") { // some give their memory alone
