@@ -52,6 +52,54 @@ func TestHostOfMegatronLM(t *testing.T) {
 	}
 }
 
+// TestMainCopies: the optimizer of Megatron-LM's fp16 casts gradients, unscales them, and
+// copies the weights back: 20 bytes a parameter at its peak, and so many ms on an H200
+// (from the reduced gradients to the end of the step; medians of six).
+func TestMainCopies(t *testing.T) {
+	for _, c := range []struct {
+		hidden, layers, heads int
+		recompute             string
+		params, optimizer     float64
+	}{
+		{1024, 12, 16, "full", 203716608, 8.4e-3},
+		{2048, 4, 16, "full", 306556928, 6.7e-3},
+		{2048, 12, 16, "full", 709423104, 15.4e-3},
+		{4096, 4, 32, "none", 1015767040, 20.3e-3},
+	} {
+		batch := 1
+		if c.hidden == 4096 {
+			batch = 4
+		}
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(gptJob, c.hidden, c.layers, c.heads, 4*c.hidden, 1, batch, c.recompute)))
+		require.InEpsilon(t, c.optimizer, float64(r.Optimizer), 0.1, "hidden %d, %d layers", c.hidden, c.layers)
+		if batch == 1 {
+			require.InEpsilon(t, 20.2*c.params, float64(r.Memory.PeakAllocated), 0.02, "hidden %d, %d layers", c.hidden, c.layers)
+		}
+	}
+	for _, c := range []struct {
+		precision string
+		passes    []string
+	}{
+		{"fp16", []string{"cast_gradients", "unscale", "copy_weights"}},
+		{"bf16", []string{"copy_weights"}}, // gradients are added up in fp32, and need no scale
+		{"fp32", nil},
+	} {
+		j := mustParse(t, fmt.Sprintf(gptJob, 2048, 4, 16, 8192, 1, 1, "none"))
+		require.NotNil(t, j.Recipe.Precision[c.precision])
+		j.Precision = j.Recipe.Precision[c.precision]
+		r, err := Estimate(j, Options{Detail: true})
+		require.NoError(t, err)
+		var passes []string
+		for _, d := range r.Detail.Kernels {
+			switch d.Op.Prim {
+			case "cast_gradients", "unscale", "copy_weights":
+				passes = append(passes, d.Op.Prim)
+			}
+		}
+		require.ElementsMatch(t, c.passes, passes, c.precision)
+	}
+}
+
 // TestCollectivesOfOneRank: Megatron-LM calls the three all-reduces of its cross entropy
 // whatever the tensor ranks (core/tensor_parallel/cross_entropy.py); over one rank they
 // cost the host alone.

@@ -69,6 +69,9 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.GradientSweep {
 			f.mode = memory.Swept
 		}
+		if j.Recipe.Structure.MainCopies && prec.Master.Size() > prec.Gradients.Size() {
+			f.update.Gradient = prec.Master.Size()
+		}
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}

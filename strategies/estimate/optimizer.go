@@ -24,9 +24,17 @@ func (s *step) optimizerStep() {
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
 	local += experts
-	per := prec.Gradients.Size() + 4*prec.Moments.Size() // read g; read and write two moments
+	gradient := prec.Gradients.Size() // as the optimizer reads it
+	copies := s.job.Recipe.Structure.MainCopies && prec.Master.Set
+	if copies {
+		gradient = max(gradient, prec.Master.Size())
+	}
+	per := gradient + 4*prec.Moments.Size() // read g; read and write two moments
 	if prec.Master.Set {
-		per += 2*prec.Master.Size() + prec.Weights.Size()
+		per += 2 * prec.Master.Size()
+		if !copies {
+			per += prec.Weights.Size()
+		}
 	} else {
 		per += 2 * prec.Weights.Size()
 	}
@@ -56,12 +64,18 @@ func (s *step) optimizerStep() {
 		}
 		seg.Lag = max(seg.Busy, seg.Host+s.p.latency()+seg.Busy/units.Seconds(max(tensors, 1)))
 	}
+	if copies && gradient > prec.Gradients.Size() {
+		s.mainCopies("cast_gradients", tape.Unrolled, local, tensors, prec.Gradients.Size()+gradient, false)
+	}
+	if copies && prec.Weights.DType == tape.F16 { // unscale, and look for infinities
+		s.mainCopies("unscale", tape.MultiTensor, local, 1, 2*gradient, true)
+	}
 	if o.Clip { // norm over all gradients, a scalar to the host, scaling
 		n := local
 		if s.job.Recipe.Structure.AllReduce { // all of them, on every rank
 			n = float64(dense + expert)
 		}
-		b := units.Bytes(n) * prec.Gradients.Size()
+		b := units.Bytes(n) * gradient
 		norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: b})
 		norm.Sync = !o.Each
 		s.sim.Run(&norm)
@@ -73,6 +87,9 @@ func (s *step) optimizerStep() {
 		s.sim.Run(&scale)
 	}
 	s.sim.Run(&seg)
+	if copies {
+		s.mainCopies("copy_weights", tape.Vectorized, local, tensors, prec.Master.Size()+prec.Weights.Size(), false)
+	}
 	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
 		if q := s.quantizedBytes(); q > 0 {
 			n := units.Bytes(s.chunk.matrices)
@@ -120,6 +137,15 @@ func (s *step) listParameters(params int64) {
 	out.Host += slices
 	out.Lag = max(out.Busy, out.Host+s.p.latency()+out.Busy/units.Seconds(calls))
 	s.sim.Run(&out)
+}
+
+// mainCopies runs a pass over the n values of the optimizer that moves so many bytes of
+// each, by a call for each of some tensors; sync: the host waits for what it found.
+func (s *step) mainCopies(prim string, class tape.Class, n float64, calls int, bytes units.Bytes, sync bool) {
+	k := int32(max(calls, 1))
+	seg := s.p.kernelOf(tape.Op{Prim: prim, Class: class, Count: k, Elements: n / float64(k), Bytes: units.Bytes(n) * bytes / units.Bytes(k), Phase: tape.Optimize})
+	seg.Sync = sync
+	s.sim.Run(&seg)
 }
 
 // unseen is how many elements of the embedding have not had a gradient within the
