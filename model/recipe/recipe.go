@@ -62,6 +62,7 @@ type Older struct {
 	Gathers    map[string]DType   `yaml:"gather"`        // by precision
 	Source     string             `yaml:"source"`
 
+	GradientHook       bool `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
 	ExposedExperts     bool `yaml:"exposed_experts"` // no remote_ep
 	UnfusedRouter      bool `yaml:"unfused_router"`
 	UnfusedPermutation bool `yaml:"unfused_permutation"`
@@ -82,6 +83,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
 			out.Structure.GraphedLayers = out.Structure.GraphedLayers && !o.Launched
 			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
+			out.Structure.GradientHook = out.Structure.GradientHook || o.GradientHook
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads

@@ -190,3 +190,20 @@ func TestReleases(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, plain.Precision["mxfp8"].SyncFree || plain.Structure.FusedLoss || plain.Structure.GraphedLayers || plain.Structure.GraphedDense || plain.Overlap.RemoteEP || plain.Structure.FlexDispatcher == LatentModels || !plain.Structure.UnfusedRouter, "nothing that has to be asked for")
 }
+
+// TestReleasesOfMegatronLM: SC'21's runs had no fused accumulation of gradients, those of
+// May 2022 did. Its children go by releases of their own.
+func TestReleasesOfMegatronLM(t *testing.T) {
+	for _, c := range []struct {
+		recipe  string
+		release units.Release
+		hook    bool
+	}{
+		{"megatron-lm", 12*21 + 3, true}, {"megatron-lm", 12*22 + 1, true}, {"megatron-lm", 12*22 + 4, false}, {"megatron-lm", 0, false},
+		{"megatron-core", 12*21 + 3, false}, {"megatron-deepspeed", 12*22 + 4, true},
+	} {
+		r, err := Load(c.recipe)
+		require.NoError(t, err)
+		require.Equal(t, c.hook, r.At(c.release).Structure.GradientHook, "%s %s", c.recipe, c.release)
+	}
+}
