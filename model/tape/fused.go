@@ -705,7 +705,8 @@ const (
 // for each step: maximum, subtraction, exponential, sum and division, the last four in the
 // place of x, which is kept; the gradient multiplies it (mpu/cross_entropy.py,
 // _VocabParallelCrossEntropy). With apart the difference is a tensor of its own, which
-// takes the place of x from there on (nanotron, _ShardedCrossEntropy). It returns a value for each row.
+// takes the place of x from there on (nanotron, _ShardedCrossEntropy;
+// Megatron-LM from 2022-09-27 on). It returns a value for each row.
 func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	t.begin()
 	dims := append([]int64(nil), x.dims[:x.nd]...)
@@ -722,7 +723,6 @@ func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	kept := x
 	if apart {
 		kept = t.like(x)
-		defer t.Release(kept)
 	}
 	rows("sub_")
 	t.Tiny("loss", lossPicks)
@@ -736,6 +736,9 @@ func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 		rows("mul_")
 		return []*Tensor{r}
 	})
+	if apart {
+		t.Release(kept)
+	}
 	return y
 }
 
