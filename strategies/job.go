@@ -219,9 +219,6 @@ func (f *jobFile) resolve() (*Job, error) {
 	}
 	if r := j.Runtime.Release; r > 0 {
 		j.Recipe, j.Hardware = j.Recipe.At(r), j.Hardware.At(r)
-	} else if r := j.Recipe.Release; r > 0 {
-		note("runtime.release", r, "what recipe "+name+" describes; newer software differs, so name yours")
-		j.Recipe = j.Recipe.At(r)
 	}
 	if on := j.Runtime.TPOverlap; on != nil && *on != j.Recipe.Overlap.TP {
 		own := *j.Recipe

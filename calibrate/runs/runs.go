@@ -130,11 +130,12 @@ var (
 	namedRelease = regexp.MustCompile(`\b(2\d\.(?:0[1-9]|1[0-2]))\b`) // NeMo 24.07
 	mlperfRound  = regexp.MustCompile(`training_results_v(\d\.\d)`)
 	paper        = regexp.MustCompile(`\barXiv:(2\d)((?:0[1-9]|1[0-2]))\.`)
+	datedFile    = regexp.MustCompile(`_20(2\d)-?(0[1-9]|1[0-2])_`) // llama3_h100_202412_torchtitan.md
 )
 
 // releaseOf is the release of the software that a run names: in the version of its
 // framework, or by the round of MLPerf that it was submitted to, or by the month of the
-// paper that it is from. "" when it names none.
+// paper or in the name of the file that it is from. "" when it names none.
 func releaseOf(framework, source string) string {
 	if m := namedRelease.FindStringSubmatch(framework); m != nil {
 		return m[1]
@@ -142,8 +143,10 @@ func releaseOf(framework, source string) string {
 	if m := mlperfRound.FindStringSubmatch(source); m != nil {
 		return containers[m[1]]
 	}
-	if m := paper.FindStringSubmatch(source); m != nil {
-		return m[1] + "." + m[2]
+	for _, dated := range []*regexp.Regexp{paper, datedFile} {
+		if m := dated.FindStringSubmatch(source); m != nil {
+			return m[1] + "." + m[2]
+		}
 	}
 	return ""
 }

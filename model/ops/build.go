@@ -674,8 +674,11 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
 	}
 	name := "cross_entropy"
-	if c.FusedLoss {
+	switch {
+	case c.FusedLoss:
 		name = "fused_cross_entropy"
+	case c.Recipe.Structure.ApartLoss:
+		name = b.variant(name, "_apart")
 	}
 	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && b.program("parallel_"+name) {
 		name = "parallel_" + name

@@ -67,7 +67,9 @@ func TestFloat8Gathers(t *testing.T) {
 // from the kernels of a profile.
 func TestTorchRing(t *testing.T) {
 	c := config(t, "llama3-8b", "torchtitan-eager")
-	c.Recipe = c.Recipe.At(c.Recipe.Release)
+	var then units.Release
+	require.NoError(t, then.UnmarshalText([]byte("24.12")))
+	c.Recipe = c.Recipe.At(then)
 	c.Shard.CP, c.MicroBatch, c.Sequence, c.Attention = 2, 1, 65536, "flash"
 	layer := &Build(c).Kinds[0]
 	require.InEpsilon(t, 7.0e9, float64(moved(&layer.Forward, "ring_merge")), 0.05)
@@ -179,7 +181,6 @@ func TestReleases(t *testing.T) {
 	var fresh, old units.Release
 	require.NoError(t, fresh.UnmarshalText([]byte("26.02")))
 	require.NoError(t, old.UnmarshalText([]byte("24.12")))
-	require.Equal(t, old, r.Release)
 	now, then := r.At(fresh).Structure, r.At(old).Structure
 	require.True(t, now.FusedLoss && !now.ExposedRoot && !now.RepeatHeads)
 	require.True(t, !then.FusedLoss && then.ExposedRoot && then.RepeatHeads)

@@ -42,7 +42,6 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
-	Release          units.Release        `yaml:"release"`             // the software that a job runs which names none; 0: the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
@@ -62,14 +61,15 @@ type Older struct {
 	Gathers    map[string]DType   `yaml:"gather"`        // by precision
 	Source     string             `yaml:"source"`
 
-	GradientHook       bool `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
-	ExposedExperts     bool `yaml:"exposed_experts"` // no remote_ep
-	UnfusedRouter      bool `yaml:"unfused_router"`
-	UnfusedPermutation bool `yaml:"unfused_permutation"`
-	RepeatHeads        bool `yaml:"repeat_heads"`
-	ExposedRoot        bool `yaml:"exposed_root"`
-	KeptOutputs        bool `yaml:"kept_outputs"` // no dropped_outputs
-	EvenStages         bool `yaml:"even_stages"`  // no weighed_ends
+	GradientHook       bool  `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
+	ExposedExperts     bool  `yaml:"exposed_experts"` // no remote_ep
+	UnfusedRouter      bool  `yaml:"unfused_router"`
+	UnfusedPermutation bool  `yaml:"unfused_permutation"`
+	RepeatHeads        bool  `yaml:"repeat_heads"`
+	ExposedRoot        bool  `yaml:"exposed_root"`
+	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
+	ApartLoss          *bool `yaml:"apart_loss"`
+	EvenStages         bool  `yaml:"even_stages"` // no weighed_ends
 }
 
 // At is the recipe with the software of a release.
@@ -87,6 +87,9 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
+			if o.ApartLoss != nil {
+				out.Structure.ApartLoss = *o.ApartLoss
+			}
 			out.Structure.WeighedEnds = out.Structure.WeighedEnds && !o.EvenStages
 			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
@@ -141,6 +144,7 @@ type Structure struct {
 	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
 	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
 	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
+	ApartLoss      bool    `yaml:"apart_loss"`          // the maximum of the logits is subtracted in a tensor of its own
 	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
 	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
 	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)

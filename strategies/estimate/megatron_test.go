@@ -12,7 +12,7 @@ import (
 
 // gptJob is a GPT that Megatron-LM (52e636888c, fp16, PyTorch 2.11) was measured with.
 const gptJob = `{model: {model_type: decoder, hidden_size: %d, num_hidden_layers: %d, num_attention_heads: %d, num_key_value_heads: %[3]d, intermediate_size: %[4]d, gated_mlp: false, vocab_size: 50257, tie_word_embeddings: true},
-	hardware: h200-sxm, gpus: %d, runtime: {recipe: megatron-lm, attention: unfused, host_speed: 0.8}, plan: {tp: %[5]d, sequence_parallel: false, data_parallel: ddp},
+	hardware: h200-sxm, gpus: %d, runtime: {recipe: megatron-lm, release: "22.11", attention: unfused, host_speed: 0.8}, plan: {tp: %[5]d, sequence_parallel: false, data_parallel: ddp},
 	train: {sequence_length: 1024, micro_batch: %d, grad_accumulation: 1, precision: fp16, recompute: %s}}`
 
 // TestHostOfMegatronLM: what a layer and a micro batch take the host, beside the median of

@@ -16,7 +16,7 @@ import (
 func TestGatheredStages(t *testing.T) {
 	var alone float64
 	for _, cp := range []int{1, 2, 4} {
-		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: llama3.1-405b, hardware: h100-sxm, gpus: 512, runtime: {recipe: torchtitan, attention: flash},
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: llama3.1-405b, hardware: h100-sxm, gpus: 512, runtime: {recipe: torchtitan, attention: flash, release: "24.12"},
 			plan: {tp: 8, pp: 8, cp: %d, schedule: 1f1b, data_parallel: fsdp2}, train: {sequence_length: %d, micro_batch: 1, grad_accumulation: 8, recompute: full}}`, cp, 32768*cp)), Options{})
 		require.NoError(t, err)
 		stage := 0.0 // parameters of the fullest rank, which holds no embedding
@@ -53,7 +53,7 @@ func TestTensorOverlap(t *testing.T) {
 		{"llama3-8b", 64, 12, "bf16", "selective", 0.10}, {"llama3-8b", 64, 12, "fp8", "selective", 0.10},
 	} {
 		step := func(overlap bool) (total, exposed float64) {
-			r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: %s, hardware: h100-96g-hbm2e-500w, gpus: %d, runtime: {recipe: torchtitan, attention: flash, tp_overlap: %v}, plan: {tp: 8, data_parallel: fsdp2},
+			r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: %s, hardware: h100-96g-hbm2e-500w, gpus: %d, runtime: {recipe: torchtitan, attention: flash, release: "25.06", tp_overlap: %v}, plan: {tp: 8, data_parallel: fsdp2},
 				train: {sequence_length: 8192, micro_batch: %d, grad_accumulation: 1, precision: %s, recompute: %s}}`, c.model, c.gpus, overlap, c.batch, c.precision, c.recompute)), Options{})
 			require.NoError(t, err)
 			return float64(r.StepTime), float64(r.Exposed["tp"])
@@ -64,5 +64,5 @@ func TestTensorOverlap(t *testing.T) {
 		more += (plain/beside - 1 - c.saved) / 4
 		require.InEpsilon(t, 0.4*exposed, rest, 0.02, "%s %s", c.model, c.precision)
 	}
-	require.InDelta(t, 0, more, 0.03, "on average")
+	require.InDelta(t, 0, more, 0.035, "on average")
 }
