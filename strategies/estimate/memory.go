@@ -409,6 +409,10 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 		if exchange || plan.EP > 1 && plan.EP < j.GPUs {
 			comms++
 		}
+		ring := plan.CP > 1 && j.Recipe.Structure.Ring == "torch" // the same, where neighbours send and receive
+		if ring && plan.CP == j.GPUs {
+			comms++
+		}
 		for _, d := range [...]int64{plan.TP, plan.CP, plan.PP} {
 			if d > 1 && d < j.GPUs {
 				comms++
@@ -418,6 +422,9 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 			comms++
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
+		if ring {
+			nccl += units.Bytes(min(plan.CP-1, 2)) * law.Peer
+		}
 		if exchange {
 			nccl += law.Exchange + units.Bytes(min(plan.EP, j.Hardware.Node.GPUs.Value)-1)*law.Peer
 		}

@@ -533,7 +533,7 @@ func (h *shards) launchGather(i int, ready float64) {
 	t := s.p.comm(collective.AllGather, shardGroup, h.gatherBytes(i)) + s.p.comm(collective.AllGather, expertShardGroup, e)
 	w := s.job.Precision.Weights.Size()
 	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
-	if g := s.job.Precision.Gather; g.Narrow() { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+	if g := s.job.Precision.Gather; g.Narrow() && s.job.Precision.NarrowGathers == 1 { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
 			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: local, Bytes: units.Bytes(local) * b}, true)
 		}
