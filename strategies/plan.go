@@ -313,6 +313,9 @@ func (p *Plan) Check(s Shape) error {
 		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(divisors(m.FFN, min(s.GPUs, 64))))
 	}
 	seq := t.SequenceLength
+	if p.CP > 1 && s.Recipe.Structure.WholeSequences {
+		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
+	}
 	if p.CP > 1 && seq%(2*p.CP) != 0 {
 		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, list(divisors(seq/2, min(s.GPUs, 64))))
 	}

@@ -41,6 +41,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-70b, gpus: 16, runtime: {recipe: hf-eager}, plan: {tp: 16}}", "plan.tp: 16 does not divide num_key_value_heads 8, which recipe hf-eager needs (use 1, 2, 4, 8)"},
 		{"{model: gpt2, gpus: 8, plan: {cp: 8}, train: {sequence_length: 1000}}", "plan.cp: sequence_length 1000 is not divisible by 2·cp = 16, which balances causal work (use cp 1, 2, 4, 5"},
 		{"{model: llama2-7b, gpus: 8, plan: {tp: 8}, train: {sequence_length: 1001}}", "plan.sequence_parallel: sequence_length 1001 over cp 1 is not divisible by tp 8"},
+		{"{model: llama2-7b, gpus: 8, runtime: {recipe: nanotron}, plan: {cp: 2}}", "plan.cp: recipe nanotron has no context parallelism; use 1 or a recipe that has it"},
 		{"{model: llama2-7b, gpus: 8, plan: {ep: 2}}", "plan.ep: 2, but the model has no experts; leave ep out"},
 		{"{model: mixtral-8x7b, gpus: 12, plan: {ep: 3}}", "plan.ep: 3 does not divide the 8 experts (use 1, 2, 4, 8)"},
 		{"{model: mixtral-8x7b, gpus: 4, plan: {ep: 4, expert_tp: 2}}", "plan.ep: ep 4 × expert_tp 2 does not divide tp·cp·dp = 4 (use a divisor of it)"},

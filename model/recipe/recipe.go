@@ -156,6 +156,7 @@ type Structure struct {
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	WholeSequences bool    `yaml:"whole_sequences"` // there is no context parallelism
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
 	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept

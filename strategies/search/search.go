@@ -123,6 +123,9 @@ func simple(j *strategies.Job) []strategies.Plan {
 // long sequences.
 func contexts(j *strategies.Job) []int64 {
 	out := []int64{1}
+	if j.Recipe.Structure.WholeSequences {
+		return out
+	}
 	for cp := int64(2); cp <= min(8, j.Train.SequenceLength/16384); cp *= 2 {
 		out = append(out, cp)
 	}

@@ -151,7 +151,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 			if tp > 1 && j.Recipe.Structure.SharedTPInput {
 				sps = []*bool{&yes, &no}
 			}
-			for _, cp := range f.counts("cp", divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))) {
+			for _, cp := range f.counts("cp", s.contexts(j, tp)) {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
 						for _, etp := range f.counts("expert_tp", expertWidths(j, tp, sp)) {
@@ -186,6 +186,13 @@ func divisors(n, limit int64) []int64 {
 		}
 	}
 	return out
+}
+
+func (s *Space) contexts(j *strategies.Job, tp int64) []int64 {
+	if j.Recipe.Structure.WholeSequences {
+		return []int64{1}
+	}
+	return divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
 }
 
 func (s *Space) experts(j *strategies.Job) []int64 {
