@@ -229,6 +229,9 @@ func TestValidation(t *testing.T) {
 
 // TestAblation: docs/ablation.md shows what each effect is worth.
 func TestAblation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
+	}
 	t.Parallel()
 	code, page, errs := in("", "validate", "--ablation", "--group", "h200-ddp,h200-fsdp,h200-fsdp-compile,h200-pp,h200-single,h200-single-compile,h200-tp", "-o", "markdown")
 	require.Zero(t, code, errs)
@@ -296,6 +299,9 @@ func source(list []runs.Run, group string) string {
 // Three runs of a published table, whichever they are, bring the others of it closer to
 // what is said of them, and four in five of these within the range.
 func TestOwnRunsOfTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
+	}
 	t.Parallel()
 	list, r := validated()
 	groups := map[string][]int{}
