@@ -259,6 +259,15 @@ func biasRows(b *builder, a []value) []value {
 	return one(y)
 }
 
+// fusedClass is what fusedClasses says of a word: class of the kernel, of its gradient.
+func fusedClass(b *builder, word string) (forward, back tape.Class) {
+	c, ok := fusedClasses[word]
+	if !ok {
+		panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, word))
+	}
+	return c[0], c[1]
+}
+
 // fused runs a kernel that does several things at once:
 //
 //	fused(save(x), y, w, class=reduce, rows=1)
@@ -284,17 +293,9 @@ func fused(b *builder, a []value) []value {
 				ins = append(ins, v.t)
 			}
 		case "class":
-			c, ok := fusedClasses[v.word]
-			if !ok {
-				panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, v.word))
-			}
-			f.Class, f.Back = c[0], c[1]
+			f.Class, f.Back = fusedClass(b, v.word)
 		case "back":
-			c, ok := fusedClasses[v.word]
-			if !ok {
-				panic(fmt.Sprintf("ops: recipe %s: fused has no class %q", b.recipe.Name, v.word))
-			}
-			back = c[1]
+			_, back = fusedClass(b, v.word)
 		case "work":
 			f.Work = v.num
 		case "back_work":

@@ -252,6 +252,7 @@ type section struct {
 	parts    []part           // cut after every completed gradient and every wait of the host; the last is the rest
 	grads    []tape.ParamGrad
 	params   []ops.Param
+	tiled    bool                   // its tensor-parallel exchanges run tile by tile beside their GEMMs
 	time     [numWork]units.Seconds // device time alone by kind of work
 	moved    units.Bytes            // by memory-bound kernels
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
@@ -356,7 +357,7 @@ func (s *section) clock(p *pricer) {
 				hidden = t - beside(t, cover, loaded, units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind))))
 				cover, loaded = 0, 0
 			}
-			if b.group == tpGroup && p.job.Recipe.Overlap.TP {
+			if b.group == tpGroup && s.tiled {
 				hidden = max(hidden, t*units.Seconds(tpOverlap))
 			}
 			if b.group == cpGroup && p.job.Recipe.Overlap.CP {
@@ -440,8 +441,13 @@ type unit struct {
 	forward, backward section
 }
 
+// unit prices a unit. Overlap.TP is of layers alone: torchtitan compiles these and leaves
+// embedding and head eager, Megatron's output layer is none of Transformer Engine's.
 func (p *pricer) unit(u *ops.Unit) *unit {
-	return &unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
+	out := &unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
+	tiled := p.job.Recipe.Overlap.TP && u.Layers > 0
+	out.forward.tiled, out.backward.tiled = tiled, tiled
+	return out
 }
 
 // run is the device time of a kernel that is not part of a unit. It counts the
