@@ -48,6 +48,7 @@ type Plan struct {
 	TP               int64        `yaml:"tp" json:"tp"`
 	SequenceParallel *bool        `yaml:"sequence_parallel" json:"sequence_parallel,omitempty"`
 	CP               int64        `yaml:"cp" json:"cp"`
+	CPCommType       CPCommType   `yaml:"cp_comm_type" json:"cp_comm_type,omitempty"`
 	EP               int64        `yaml:"ep" json:"ep"`
 	ExpertTP         int64        `yaml:"expert_tp" json:"expert_tp,omitempty"`
 	PP               int64        `yaml:"pp" json:"pp"`
@@ -313,11 +314,8 @@ func (p *Plan) Check(s Shape) error {
 		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(divisors(m.FFN, min(s.GPUs, 64))))
 	}
 	seq := t.SequenceLength
-	if p.CP > 1 && s.Recipe.Structure.WholeSequences {
-		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
-	}
-	if p.CP > 1 && seq%(2*p.CP) != 0 {
-		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, list(divisors(seq/2, min(s.GPUs, 64))))
+	if err := p.checkContexts(s); err != nil {
+		return err
 	}
 	if p.SP() && seq/p.CP%p.TP != 0 {
 		return diag.Errorf("plan.sequence_parallel: sequence_length %d over cp %d is not divisible by tp %d", seq, p.CP, p.TP)
@@ -513,6 +511,9 @@ func (p *Plan) String() string {
 		parts[len(parts)-1] += "+sp"
 	}
 	add("cp", p.CP)
+	if p.ByHeads() {
+		parts[len(parts)-1] += " " + string(p.CPCommType)
+	}
 	add("ep", p.EP)
 	add("expert_tp", p.ExpertTP)
 	add("pp", p.PP)

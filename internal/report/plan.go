@@ -184,6 +184,9 @@ func (p *Plans) planGrid() *grid {
 // extras are settings of a plan that its short form leaves out.
 func extras(p *strategies.Plan) string {
 	var parts []string
+	if p.ByHeads() {
+		parts = append(parts, "cp "+string(p.CPCommType))
+	}
 	if p.Bucket > 0 {
 		parts = append(parts, "bucket "+p.Bucket.String())
 	}

@@ -269,9 +269,15 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 	}
-	if cp := b.Shard.CP; cp > 1 {
-		// Ring attention: each rank meets the keys and values of all others.
-		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true, Wide: b.recipe.Structure.Ring == "torch"}
+	if b.Shard.CPHeads {
+		q, k, v = b.toHeads(q), b.toHeads(k), b.toHeads(v)
+		defer t.Release(q, k, v)
+	}
+	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa")
+	if cp := b.ringRanks(); cp > 1 && fused {
+		o.Ring = b.ring(q, k)
+	} else if cp > 1 { // scores of all keys at once
+		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}
 		k, v = t.Communicate(c, k), t.Communicate(c, v)
 		defer t.Release(k, v)
 	}
@@ -303,10 +309,44 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		defer t.Release(q, k, v)
 	}
 	y := t.Attention(q, k, v, o)
-	if cp := b.Shard.CP; cp > 1 && b.recipe.Structure.Ring != "" {
-		y = b.give(y, b.mergeRing(y, float64(k.Size()/cp)))
+	if b.Shard.CPHeads {
+		y = b.give(y, b.fromHeads(y))
 	}
 	return y
+}
+
+// ringRanks is the number of ranks that pass keys and values around.
+func (b *builder) ringRanks() int64 {
+	if b.Shard.CPHeads {
+		return 1
+	}
+	return max(b.Shard.CP, 1)
+}
+
+// toHeads exchanges positions for heads among the context ranks: of all heads [b, h,
+// s/cp, d] of some positions it makes some heads [b, h/cp, s, d] of all (Transformer
+// Engine, pytorch/attention/dot_product_attention/context_parallel.py,
+// AttnFuncWithCPAndQKVOA2A). A copy puts the rows in order that go to each rank, another
+// the positions that came.
+func (b *builder) toHeads(x *tape.Tensor) *tape.Tensor {
+	cp := b.Shard.CP
+	return b.reshard(x, x.Dim(1)/cp, x.Dim(2)*cp)
+}
+
+// fromHeads is the way back.
+func (b *builder) fromHeads(x *tape.Tensor) *tape.Tensor {
+	cp := b.Shard.CP
+	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp)
+}
+
+func (b *builder) reshard(x *tape.Tensor, heads, positions int64) *tape.Tensor {
+	t := b.t
+	copied := tape.Fused{Prim: "reorder", Class: tape.Strided2, Back: tape.Strided2, DType: x.DType()}
+	y := t.Fuse(copied, x)[0]
+	y = b.give(y, t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all"}, y))
+	y = b.give(y, t.Fuse(copied, y)[0])
+	y = b.give(y, t.Reshape(y, x.Dim(0), positions, heads, x.Dim(3)))
+	return b.give(y, t.Transpose(y, 1, 2))
 }
 
 // fusedSoftmax reports whether the recipe's kernel for masked softmax takes the scores of q and k.
@@ -315,41 +355,43 @@ func (b *builder) fusedSoftmax(q, k *tape.Tensor) bool {
 	return (r.SoftmaxHeads == 0 || q.Dim(0)*q.Dim(1)%r.SoftmaxHeads == 0) && (r.SoftmaxKeys == 0 || k.Dim(2) <= r.SoftmaxKeys)
 }
 
-// mergeRing is what a ring of cp ranks moves beside the attention kernels, with kv
-// elements of keys on each rank, in passes over the output.
+// ring is how context ranks with queries q and keys k pass keys and values around, and
+// what they move beside the attention kernels to put the steps together.
 //
-// Transformer Engine (pytorch/attention.py, AttnFuncWithCP): keys and values are joined,
-// the half that the rank needs of those of others is copied, and each step's output is
-// scaled and added to the sum. Backward: the same copies, the gradients of each step are
-// joined, and added where they belong.
+// Transformer Engine (pytorch/attention.py, AttnFuncWithCP): keys and values are joined
+// and all that come by stay until the last step (p2p_comm_buffers); the half that the rank
+// needs of those of others is copied, and each step's output is scaled and added to the
+// sum. Backward: the same copies, the gradients of each step are joined, and added where
+// they belong.
 //
 // PyTorch (torch/distributed/tensor/experimental/_attention.py; a trace of two H200 has
-// the same kernels): keys and values are joined, and outputs cast to fp32; each further
-// step is cast, subtracted, multiplied and subtracted, kernel by kernel, and every other
-// one, of half the queries, joined with the other half. Backward: sums of all three
-// gradients in fp32, to which each step adds, and which keys and values send on joined.
-// A compiler makes one kernel of each step's merge, and two of its sums (torchtitan's
-// layers on four H200, PyTorch 2.11: 19 passes forward and 26 backward).
-func (b *builder) mergeRing(y *tape.Tensor, kv float64) *tape.Tensor {
-	steps, keys := float64(b.Shard.CP), kv/float64(y.Size()) // of the output's elements
-	forward := 4*keys + 2*keys*(steps-1) + 1 + 3*steps
-	backward := 12*keys + 7*keys*(steps-1) + 2 + 3*(steps-1)
-	kernels, backKernels := 2+2*int(steps), 1+4*int(steps)
+// the same kernels): keys and values are joined and gathered (torchtitan's
+// context_parallel_rotate_method: allgather), and outputs cast to fp32; each further step
+// is cast, subtracted, multiplied and subtracted, kernel by kernel, and every other one, of
+// half the queries, joined with the other half. Backward: sums of all three gradients in
+// fp32, to which each step adds, and which keys and values send on joined. A compiler makes
+// one kernel of each step's merge, and two of its sums (torchtitan's layers on four H200,
+// PyTorch 2.11: 19 passes forward and 26 backward).
+func (b *builder) ring(q, k *tape.Tensor) tape.Ring {
+	n, keys := float64(b.Shard.CP), float64(k.Size())/float64(q.Size()) // of the queries' elements
+	steps := b.Shard.CP
 	switch {
 	case b.recipe.Structure.Ring == "torch" && b.t.Compiled:
-		forward = 4*keys + 2.5 + 5*(steps-1)
-		backward = 6.5 + 24*keys + (2.5+8*keys)*(steps-1)
-		kernels, backKernels = 2*int(steps), 3+2*int(steps)
+		return tape.Ring{Ranks: steps, Blocks: steps, Again: steps, Wide: true, Returns: true,
+			Merge: 4*keys + 2.5 + 5*(n-1), MergeKernels: 2 * int(steps),
+			MergeBack: 6.5 + 24*keys + (2.5+8*keys)*(n-1), BackMerges: 3 + 2*int(steps)}
 	case b.recipe.Structure.Ring == "torch":
 		whole, half := 3.+6+4+6, (3.+6+4+6)/2+4 // a step of all queries, of half of them: cast, difference, product, difference; join
-		forward = 4*keys + 3 + (steps-1)*(whole+half)/2 + 3
 		sums, send := 5+10*keys, 8*keys
-		backward = 2 + 4*keys + 4*keys + 4 + steps*(sums+send) + (steps-1)*3 + 3 + 6*keys
-		kernels, backKernels = 3+7*int(steps-1), 9+8*int(steps)
+		return tape.Ring{Ranks: steps, Blocks: steps, Again: steps, Wide: true, Returns: true,
+			Merge: 4*keys + 3 + (n-1)*(whole+half)/2 + 3, MergeKernels: 3 + 7*int(steps-1),
+			MergeBack: 2 + 4*keys + 4*keys + 4 + n*(sums+send) + (n-1)*3 + 3 + 6*keys, BackMerges: 9 + 8*int(steps)}
+	case b.recipe.Structure.Ring != "":
+		return tape.Ring{Ranks: steps, Blocks: steps, Again: 2, Joins: true,
+			Merge: 4*keys + 2*keys*(n-1) + 1 + 3*n, MergeKernels: 2 + 2*int(steps),
+			MergeBack: 12*keys + 7*keys*(n-1) + 2 + 3*(n-1), BackMerges: 1 + 4*int(steps)}
 	}
-	f := tape.Fused{Prim: "ring_merge", Class: tape.FusedPointwise, Back: tape.FusedPointwise, Outs: 1, DType: y.DType(),
-		Read: forward - 2, BackRead: backward - 2, Kernels: kernels, BackKernels: backKernels}
-	return b.t.Fuse(f, y)[0]
+	return tape.Ring{Ranks: steps, Blocks: 2, Again: 2}
 }
 
 // repeat copies key or value heads so that each query head has its own.

@@ -40,6 +40,7 @@ var ModuleNames = []string{"core_attn", "mlp", "moe", "shared_experts", "moe_act
 // Shard is how one rank's part of a layer is cut.
 type Shard struct {
 	TP, CP, EP, ExpertTP int64
+	CPHeads              bool  // context ranks exchange positions for heads around the attention kernel, instead of keys in a ring
 	SequenceParallel     bool  // norms and residuals are cut over tp along the sequence
 	Flex                 bool  // rows go to experts' ranks by a kernel of their own, once to each: the flex dispatcher
 	Domains              int64 // NVLink domains that the expert-parallel ranks span; 0: one

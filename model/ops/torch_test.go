@@ -74,13 +74,48 @@ func TestTorchRing(t *testing.T) {
 	layer := &Build(c).Kinds[0]
 	require.InEpsilon(t, 7.0e9, float64(moved(&layer.Forward, "ring_merge")), 0.05)
 	require.InEpsilon(t, 19.7e9, float64(moved(&layer.Backward, "ring_merge_backward")), 0.05)
-	kv := units.Bytes(65536 * 32 * 128)
-	require.Equal(t, []units.Bytes{2 * kv, 2 * kv}, gathers(&layer.Forward))
-	for i := range layer.Backward.Ops {
-		if m := layer.Backward.Ops[i].Comm; m != nil && m.Kind == "reduce-scatter" {
-			require.Equal(t, 4*kv, m.Bytes)
+	kv := units.Bytes(65536 * 32 * 128 * 2) // keys of both ranks, their heads repeated
+	require.Equal(t, []units.Bytes{2 * kv}, gathers(&layer.Forward), "keys and values in one exchange")
+	require.Equal(t, []units.Bytes{2*kv + 2*2*2*kv}, gathers(&layer.Backward), "the same again, and their gradients in fp32, from rank to rank until they are back")
+}
+
+// TestContextsByHeads: four context ranks exchange positions for heads, queries, keys,
+// values and what attention makes of them once each way, a copy before and one after, and
+// run the kernel on all positions of a quarter of the heads (Transformer Engine,
+// AttnFuncWithCPAndQKVOA2A). What attention makes is kept both as it makes it and as the
+// output projection reads it.
+func TestContextsByHeads(t *testing.T) {
+	c := config(t, "llama3-8b", "megatron-core")
+	c.MicroBatch, c.Sequence, c.Shard.CP = 1, 32768, 4
+	ring := Build(c).Kinds[0]
+	c.Shard.CPHeads = true
+	layer := Build(c).Kinds[0]
+	q, kv := units.Bytes(2*8192*4096), units.Bytes(2*8192*1024)
+	for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+		var sent []units.Bytes
+		for i := range s.Ops {
+			switch o := &s.Ops[i]; {
+			case o.Comm != nil:
+				require.Equal(t, "all-to-all", o.Comm.Kind)
+				require.Equal(t, "cp", o.Comm.Group)
+				sent = append(sent, o.Comm.Bytes)
+			case o.Attn != nil:
+				require.Equal(t, []int64{8, 2, 32768, 32768}, []int64{o.Attn.Heads, o.Attn.KVHeads, o.Attn.Queries, o.Attn.Keys})
+			}
 		}
+		require.ElementsMatch(t, []units.Bytes{q, kv, kv, q}, sent)
 	}
+	require.Equal(t, 2*2*(2*q+2*kv), moved(&layer.Forward, "reorder"))
+	require.Equal(t, 2*2*(2*q+2*kv), moved(&layer.Backward, "reorder_backward"))
+	require.Equal(t, left(&ring.Forward)+q, left(&layer.Forward))
+}
+
+// left are the bytes that a section allocates and does not release.
+func left(s *tape.Section) (sum units.Bytes) {
+	for _, e := range s.Events {
+		sum += e.Bytes
+	}
+	return
 }
 
 // moved are the bytes of all ops of one name, and number how many of them there are.

@@ -30,6 +30,7 @@ type Recipe struct {
 
 	Kernels          map[string]string    `yaml:"attention_kernels"` // runtime.attention → flavour of the attention law; absent: what PyTorch picks
 	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, the usual one first
+	CPCommTypes      []string             `yaml:"cp_comm_types"`     // what its context ranks can do beside passing keys and values around a ring: a2a
 	RecomputeModules []string             `yaml:"recompute_modules"` // parts of a layer that selective recomputation may name; none: the attention core alone
 	RecomputeMethods []string             `yaml:"recompute_methods"` // ways to recompute some layers in full, the usual one first; none: all layers or no layer
 	Scopes           map[string]string    `yaml:"scopes"`            // compile scope → recipe of the layers

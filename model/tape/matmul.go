@@ -272,6 +272,54 @@ type AttentionOptions struct {
 	Shared  bool    // it was made once for all layers (Tape.AttentionMask), not for this call
 	Dropout float64 // probability inside the kernel
 	Flavour string
+	Ring    Ring
+}
+
+// Ring is attention over context-parallel ranks, each of which keeps the keys and values
+// of its positions and sees those of the others pass by: around the ring once forward,
+// and once more with their gradients backward.
+type Ring struct {
+	Ranks   int64 // 0: no ring
+	Blocks  int64 // keys and values of so many ranks are held at once going forward
+	Again   int64 // and backward
+	Wide    bool  // gradients go around in fp32
+	Returns bool  // and from the last rank back to the one they belong to
+	Joins   bool  // keys and values are joined in a tensor of their own, which is kept
+	// What is moved beside the attention kernels and the exchange to put the steps
+	// together, in passes over the output, and by how many kernels.
+	Merge, MergeBack         float64
+	MergeKernels, BackMerges int
+}
+
+// merge emits what puts the steps of a ring together, whose output is y.
+func (t *Tape) merge(prim string, y *Tensor, passes float64, kernels int) {
+	for range kernels {
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: y.dtype, Elements: float64(y.Size()), N: y.Dim(-1), Bytes: units.Bytes(passes) * y.bytes() / units.Bytes(kernels)})
+	}
+}
+
+// exchange emits one turn of keys k and values v, whose gradients go with them on the
+// way back.
+func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
+	if r.Ranks == 0 {
+		return
+	}
+	own := k.bytes() + v.bytes()
+	bytes, held := own, units.Bytes(r.Blocks)*own
+	if back {
+		grads := own
+		if r.Wide {
+			grads *= F32.Size() / k.dtype.Size()
+		}
+		held = units.Bytes(r.Again)*own + 2*grads
+		if r.Returns {
+			grads *= units.Bytes(r.Ranks) / units.Bytes(r.Ranks-1)
+		}
+		bytes += grads
+	}
+	t.scratch(held)
+	t.emit(Op{Prim: "all-gather", Class: Collective, DType: k.dtype, Elements: float64(r.Ranks * (k.Size() + v.Size())),
+		Comm: &Comm{Kind: "all-gather", Group: "cp", Bytes: bytes * units.Bytes(r.Ranks), Ring: true}})
 }
 
 // AttentionSaves of the fused kernels: the log-sum-exp of each row in fp32.
@@ -281,41 +329,51 @@ const logSumExpBytes = 4
 // It saves q, k, v, the output and one fp32 per row; its gradient recomputes
 // the scores (2.5 times the forward FLOPs), with a small kernel before (row dot
 // products) and one after (fp32 dQ to 16 bits), and one per key and value when
-// heads share them.
+// heads share them. In a ring k and v are those of one rank, and the kernels stand for
+// all its steps.
 func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	vl := t.low(v)
 	kl := t.low(k)
 	ql := t.low(q)
 	t.begin()
 	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
-	kv, sk, dv := kl.Dim(1), kl.Dim(2), vl.Dim(3)
+	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
 	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
 		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Flavour: o.Flavour}
 	var stats, bias *Tensor
 	var io units.Bytes
+	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))
 	y := t.produce(false, func() *Tensor {
 		y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
 		y.permuteLike(ql) // same memory order as the queries
 		return t.alloc(y)
 	}, func(y *Tensor) {
 		stats = t.empty(F32, b, heads, sq, 1)
-		io = ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
+		io = ql.bytes() + seen + y.bytes()
 		if o.Masked && o.Shared {
 			io += units.Bytes(b*sq*sk) * ql.dtype.Size()
 		} else if o.Masked { // the boolean mask becomes an additive one for every call
 			bias = t.AttentionMask(ql.dtype, b, sq, sk)
 			io += bias.bytes()
 		}
+		t.exchange(o.Ring, kl, vl, false)
 		t.Tiny("memset", 1)
 		t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
 			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
+		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	if stats == nil { // kept with the output
 		stats = t.empty(F32, b, heads, sq, 1)
-		io = ql.bytes() + kl.bytes() + vl.bytes() + y.bytes()
+		io = ql.bytes() + seen + y.bytes()
 	}
-	qs, ks, vs := *ql, *kl, *vl
-	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, []*Tensor{ql, kl, vl, y, stats, bias}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	qs, ks, vs, made := *ql, *kl, *vl, *y
+	saved := []*Tensor{ql, kl, vl, y, stats, bias}
+	var joined *Tensor
+	if o.Ring.Joins {
+		joined = t.empty(kl.dtype, kl.Size()+vl.Size())
+		saved = []*Tensor{ql, joined, y, stats, bias}
+	}
+	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		back := shape
 		back.Backward = true
 		gq, gk, gv := qs, ks, vs
@@ -323,6 +381,8 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 			p.grad, p.node, p.param = false, -1, 0
 			t.alloc(p)
 		}
+		t.exchange(o.Ring, &ks, &vs, true)
+		t.merge("ring_merge_backward", &made, o.Ring.MergeBack, o.Ring.BackMerges)
 		rows := units.Bytes(b * heads * sq)
 		dq32 := rows * units.Bytes(d) * 4
 		t.scratch(dq32 + rows*4)
@@ -333,8 +393,9 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.emit(Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
 		if heads != kv {
 			for _, x := range []*Tensor{&gk, &gv} {
-				wide := x.bytes() * units.Bytes(heads/kv)
-				t.emit(Op{Prim: "attention_reduce_heads", Class: FusedReduce, DType: qs.dtype, Elements: float64(x.Size()), Bytes: wide + x.bytes()})
+				passes := max(o.Ring.Ranks, 1)
+				narrow := x.bytes() * units.Bytes(passes)
+				t.emit(Op{Prim: "attention_reduce_heads", Class: FusedReduce, DType: qs.dtype, Elements: float64(passes * x.Size()), Bytes: narrow * units.Bytes(1+heads/kv)})
 			}
 		}
 		var r []*Tensor
@@ -347,7 +408,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 		return r
 	})
-	t.Release(stats, bias, vl, kl, ql)
+	t.Release(stats, bias, joined, vl, kl, ql)
 	return y
 }
 

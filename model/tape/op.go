@@ -219,6 +219,7 @@ type Comm struct {
 	Group string      // tp, cp, ep, dp, pp
 	Bytes units.Bytes // of the whole operation, as nccl-tests counts it
 	Async bool        // issued on its own stream; the compute stream goes on
+	Ring  bool        // goes from rank to rank, a step beside each of the attention kernel after it but the first
 }
 
 // Event is an allocation (Bytes > 0) or a release (Bytes < 0) of a storage,

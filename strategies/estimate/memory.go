@@ -409,7 +409,7 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 		if exchange || plan.EP > 1 && plan.EP < j.GPUs {
 			comms++
 		}
-		ring := plan.CP > 1 && j.Recipe.Structure.Ring == "torch" // the same, where neighbours send and receive
+		ring := plan.CP > 1 && !plan.ByHeads() && j.Recipe.Structure.Ring == "torch" // the same, where neighbours send and receive
 		if ring && plan.CP == j.GPUs {
 			comms++
 		}

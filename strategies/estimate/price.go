@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
@@ -252,7 +253,6 @@ type section struct {
 	parts    []part           // cut after every completed gradient and every wait of the host; the last is the rest
 	grads    []tape.ParamGrad
 	params   []ops.Param
-	tiled    bool                   // its tensor-parallel exchanges run tile by tile beside their GEMMs
 	time     [numWork]units.Seconds // device time alone by kind of work
 	moved    units.Bytes            // by memory-bound kernels
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
@@ -280,6 +280,10 @@ type base struct {
 	work   work
 	group  group // of a collective
 	role   role
+	cover  int           // op that a ring, or an exchange in pieces, runs beside
+	whole  units.Seconds // of the GEMMs that are cut for the exchange, at the full clock
+	piece  units.Seconds // of one of their pieces
+	after  units.Seconds // of what adds up the pieces of all ranks
 }
 
 // role is what an op does beside taking time.
@@ -290,13 +294,15 @@ const (
 	hostRole         // no kernel
 	commRole         // a collective that the compute stream waits for
 	asyncRole        // one that hides behind the GEMM of a linear layer's backward before it
+	ringRole         // one that hides behind the attention kernels after it
+	tiledRole        // one that goes in as many pieces as there are ranks, beside the pieces of the GEMM that reads or makes them
 	dgradRole        // such a GEMM: input gradient
 	wgradRole        // weight gradient
 	groupedRole      // a weight gradient of experts
 )
 
-// price prices a section.
-func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
+// price prices a section. tiled says that tensor ranks exchange pieces beside GEMMs.
+func (p *pricer) price(sec *tape.Section, params []ops.Param, tiled bool) section {
 	n := len(sec.Ops)
 	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n)}
 	var idle units.Seconds // that a blocked host has worked since the last kernel
@@ -307,8 +313,13 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param) section {
 		switch {
 		case o.Class == tape.Collective:
 			b.group, b.role = groupOf(o.Comm.Group), commRole
-			if o.Comm.Async {
+			switch {
+			case o.Comm.Async:
 				b.role = asyncRole
+			case tiled && b.group == tpGroup:
+				p.tile(sec.Ops, i, b)
+			case o.Comm.Ring && p.job.Recipe.Overlap.CP:
+				b.role, b.cover = ringRole, i+slices.IndexFunc(sec.Ops[i:], func(o tape.Op) bool { return o.Class == tape.Attention })
 			}
 			b.busy = p.commTime(kindOf(o.Comm.Kind), b.group, o.Comm.Bytes)
 			l.Comm = true
@@ -351,17 +362,20 @@ func (s *section) clock(p *pricer) {
 		b, l := &s.base[i], &s.launches[i]
 		switch b.role {
 		case hostRole:
-		case commRole, asyncRole:
+		case commRole, asyncRole, ringRole, tiledRole:
 			t, hidden := b.busy, units.Seconds(0)
-			if b.role == asyncRole {
-				hidden = t - beside(t, cover, loaded, units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind))))
+			slow := units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind)))
+			switch b.role {
+			case asyncRole:
+				hidden = t - beside(t, cover, loaded, slow)
 				cover, loaded = 0, 0
-			}
-			if b.group == tpGroup && s.tiled {
-				hidden = max(hidden, t*units.Seconds(tpOverlap))
-			}
-			if b.group == cpGroup && p.job.Recipe.Overlap.CP {
-				hidden = t * units.Seconds(cpOverlap)
+			case ringRole: // a step more of attention than of the ring
+				a, ranks := &s.base[b.cover], units.Seconds(p.job.Plan.CP)
+				alone := p.clocked(a.busy, a.work) * (ranks - 1) / ranks
+				hidden = t - beside(t, alone, alone*a.loaded, slow)
+			case tiledRole:
+				piece, steps := p.clocked(b.piece, gemmWork), units.Seconds(p.job.Plan.TP-1)
+				hidden = t + p.clocked(b.whole, gemmWork) - (piece + max(steps*piece, t)) - p.clocked(b.after, memoryWork)
 			}
 			l.Busy, l.Loaded = t-hidden, t-hidden
 			s.comm[b.group] += t - hidden
@@ -410,6 +424,40 @@ func beside(t, alone, loaded, slow units.Seconds) units.Seconds {
 	return loaded - alone + t - loaded/slow
 }
 
+// tile pairs the exchange at with the GEMM that makes what is scattered, the last before,
+// or those that read what is gathered, the next ones of the same operand. Both go in a
+// piece for each rank: while one is multiplied copy engines move the next, a step fewer
+// than there are pieces (torch/distributed/_symmetric_memory, fused_all_gather_matmul and
+// fused_matmul_reduce_scatter; Transformer Engine, comm_gemm_overlap, split_overlap_ag).
+func (p *pricer) tile(ops []tape.Op, at int, b *base) {
+	step, ranks := 1, p.job.Plan.TP
+	switch c := ops[at].Comm; c.Kind {
+	case "reduce-scatter":
+		step = -1
+		b.after = p.full(&tape.Op{Class: tape.FusedReduce, DType: ops[at].DType, Elements: ops[at].Elements, Bytes: c.Bytes * (1 + 1/units.Bytes(ranks))})
+	case "all-gather":
+	default:
+		return
+	}
+	for i := at + step; i >= 0 && i < len(ops) && ops[i].Class != tape.Collective; i += step {
+		o := ops[i]
+		if first := &ops[b.cover]; o.Class != tape.GEMM || b.role == tiledRole && (o.M != first.M || o.K != first.K) {
+			continue
+		}
+		if b.role != tiledRole {
+			b.role, b.cover = tiledRole, i
+		}
+		whole := p.full(&o)
+		b.whole += whole
+		o.Bytes -= units.Bytes(float64(o.M*(o.K+o.N))*(1-1/float64(ranks))) * o.DType.Size()
+		o.M = max(o.M/ranks, 1)
+		b.piece += max(p.full(&o), whole/units.Seconds(ranks))
+		if step < 0 {
+			return
+		}
+	}
+}
+
 // cut divides the section into its parts.
 func (s *section) cut(latency units.Seconds) {
 	from, waits := 0, s.waits
@@ -428,13 +476,6 @@ func (s *section) cut(latency units.Seconds) {
 	add(len(s.launches), false)
 }
 
-// Share of a collective that hides behind the GEMM it belongs to where a recipe
-// overlaps them tile by tile (Transformer Engine's userbuffers, ring attention).
-const (
-	tpOverlap = 0.6
-	cpOverlap = 0.8
-)
-
 // unit is a priced ops.Unit.
 type unit struct {
 	*ops.Unit
@@ -444,10 +485,8 @@ type unit struct {
 // unit prices a unit. Overlap.TP is of layers alone: torchtitan compiles these and leaves
 // embedding and head eager, Megatron's output layer is none of Transformer Engine's.
 func (p *pricer) unit(u *ops.Unit) *unit {
-	out := &unit{Unit: u, forward: p.price(&u.Forward, u.Params), backward: p.price(&u.Backward, u.Params)}
 	tiled := p.job.Recipe.Overlap.TP && u.Layers > 0
-	out.forward.tiled, out.backward.tiled = tiled, tiled
-	return out
+	return &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled)}
 }
 
 // run is the device time of a kernel that is not part of a unit. It counts the

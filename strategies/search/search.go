@@ -101,7 +101,7 @@ func simple(j *strategies.Job) []strategies.Plan {
 	node := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
 	for tp := int64(1); tp <= min(node, j.GPUs, 8); tp *= 2 {
 		for pp := int64(1); tp*pp <= j.GPUs && pp <= min(j.Model.Layers, 16); pp *= 2 {
-			for _, cp := range contexts(j) {
+			for _, cp := range simpleContexts(j) {
 				for _, ep := range experts(j) {
 					for _, kind := range kinds(j) {
 						if pp > 1 && kind != strategies.DDP && kind != strategies.ZeRO1 {
@@ -119,9 +119,9 @@ func simple(j *strategies.Job) []strategies.Plan {
 	return out
 }
 
-// contexts are the context-parallel degrees worth trying: more than one only for
+// simpleContexts are the context-parallel degrees worth trying: more than one only for
 // long sequences.
-func contexts(j *strategies.Job) []int64 {
+func simpleContexts(j *strategies.Job) []int64 {
 	out := []int64{1}
 	if j.Recipe.Structure.WholeSequences {
 		return out

@@ -25,7 +25,7 @@ type Space struct {
 type Fix map[string]string
 
 // fixable are the keys of a Fix.
-var fixable = []string{"tp", "sequence_parallel", "cp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
+var fixable = []string{"tp", "sequence_parallel", "cp", "cp_comm_type", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
 	"bucket", "reshard_after_forward", "sync_every_micro_batch", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
 
 // ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
@@ -49,6 +49,8 @@ func ParseFix(text string) (Fix, error) {
 			_, err = pipeline.Lookup(value)
 		case "data_parallel":
 			err = new(strategies.DataParallel).UnmarshalText([]byte(value))
+		case "cp_comm_type":
+			err = new(strategies.CPCommType).UnmarshalText([]byte(value))
 		case "bucket":
 			_, err = units.ParseBytes(value)
 		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
@@ -129,11 +131,12 @@ var yes, no = true, false
 
 // cut is what the kernels of a layer depend on.
 type cut struct {
-	tp, cp, ep, expertTP int64
-	sp                   *bool
-	microBatch           int64
-	recompute            ops.Recompute
-	precision            string
+	contexts
+	tp, ep, expertTP int64
+	sp               *bool
+	microBatch       int64
+	recompute        ops.Recompute
+	precision        string
 }
 
 // cuts lists the ways to cut and run layers, from the least parallel on.
@@ -151,13 +154,13 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 			if tp > 1 && j.Recipe.Structure.SharedTPInput {
 				sps = []*bool{&yes, &no}
 			}
-			for _, cp := range f.counts("cp", s.contexts(j, tp)) {
+			for _, cp := range s.contexts(j, tp) {
 				for _, sp := range f.switches("sequence_parallel", sps...) {
 					for _, ep := range f.counts("ep", s.experts(j)) {
 						for _, etp := range f.counts("expert_tp", expertWidths(j, tp, sp)) {
 							for _, r := range fixed(f, "recompute", recomputes(j, f)) {
 								for _, mb := range f.counts("micro_batch", microBatches(j)) {
-									out = append(out, cut{tp, cp, ep, etp, sp, mb, r, precision})
+									out = append(out, cut{contexts: cp, tp: tp, ep: ep, expertTP: etp, sp: sp, microBatch: mb, recompute: r, precision: precision})
 								}
 							}
 						}
@@ -188,11 +191,31 @@ func divisors(n, limit int64) []int64 {
 	return out
 }
 
-func (s *Space) contexts(j *strategies.Job, tp int64) []int64 {
-	if j.Recipe.Structure.WholeSequences {
-		return []int64{1}
+// contexts is how many ranks share a sequence, and how they come by each other's keys.
+type contexts struct {
+	cp   int64
+	comm strategies.CPCommType
+}
+
+func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
+	most := []int64{1}
+	if !j.Recipe.Structure.WholeSequences {
+		most = divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
 	}
-	return divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
+	var out []contexts
+	for _, cp := range s.Fix.counts("cp", most) {
+		kinds := []strategies.CPCommType{""}
+		if cp > 1 {
+			for _, k := range j.Recipe.CPCommTypes {
+				kinds = append(kinds, strategies.CPCommType(k))
+			}
+			kinds = fixed(s.Fix, "cp_comm_type", kinds)
+		}
+		for _, k := range kinds {
+			out = append(out, contexts{cp, k})
+		}
+	}
+	return out
 }
 
 func (s *Space) experts(j *strategies.Job) []int64 {
@@ -293,7 +316,7 @@ func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, 
 						break // nothing to share out
 					}
 					for _, shard := range s.Fix.counts("shard_degree", shards(j, kind, dp*c.cp, c.tp)) {
-						p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, EP: c.ep, ExpertTP: c.expertTP, PP: pp, VirtualStages: v, Schedule: schedule,
+						p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP, PP: pp, VirtualStages: v, Schedule: schedule,
 							DataParallel: kind, ShardDegree: shard}
 						if n := s.Fix.counts("dp", nil); n != nil {
 							p.DP = n[0]
