@@ -128,7 +128,7 @@ var families = []family{
 	})},
 	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok", base: llamaLike(draft{
 		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,
-			Norm: WideRMSNorm, QKVBias: true, OutBias: true, Sinks: true, Turn: TurnParts, Window: 128},
+			Norm: WideRMSNorm, QKVBias: true, OutBias: true, Sinks: true, Turn: TurnParts, TurnScaled: true, Window: 128},
 		moe:       MoE{Experts: 128, TopK: 4, FFN: 2880, RouterBias: true, ExpertBias: true, Transposed: true, NormTopK: true, Clamped: true},
 		useWindow: true, windowPattern: 2,
 	})},

@@ -39,6 +39,7 @@ type Spec struct {
 	Tied                                bool // tie_word_embeddings
 	Turn                                Turn // how the rotary embedding is written out
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
+	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
 	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)

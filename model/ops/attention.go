@@ -78,6 +78,9 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		}
 		t.Release(qkv)
 		q, k, v = parts[0], parts[1], parts[2]
+		if b.recipe.Structure.GroupedQKV && kv != heads { // a head of the next group does not follow the last of this one
+			q = b.give(q, t.Contiguous(q))
+		}
 		if s.QKNorm == model.FullQKNorm {
 			q = b.give(q, b.norm(q, model.RoleQNorm))
 			k = b.give(k, b.norm(k, model.RoleKNorm))
@@ -151,6 +154,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	t := b.t
 	t.Module = "rotary"
 	d := x.Dim(-1)
+	if b.Spec.TurnScaled && b.recipe.Structure.ScaledRotary {
+		return b.rotaryApart(x)
+	}
 	table, wide, program := b.hidden, width, "rotary"
 	switch b.Spec.Turn {
 	case model.TurnFP32:
@@ -176,6 +182,20 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	z := t.Concat(y, pass)
 	t.Release(turn, pass, y)
 	return z
+}
+
+// rotaryApart turns all of each head where the recipe's kernel cannot, position by
+// position as they lie, and joins it with nothing.
+func (b *builder) rotaryApart(x *tape.Tensor) *tape.Tensor {
+	t := b.t
+	y := t.Transpose(x, 1, 2)
+	d := y.Dim(3)
+	table := func() value { return tensorOf(t.Outside(b.hidden, y.Dim(0), y.Dim(1), 1, d)) }
+	rest := t.Slice(y, -1, d, d)
+	y = b.give(y, b.call("rotary_scaled", tensorOf(y), table(), table())[0].t)
+	y = b.give(y, t.Concat(y, rest))
+	t.Release(rest)
+	return b.give(y, t.Transpose(y, 1, 2))
 }
 
 // latent is multi-head latent attention: low-rank queries, keys and values, and a

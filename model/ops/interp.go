@@ -379,7 +379,7 @@ func (m Missing) Error() string {
 // call runs the recipe's program of that name, or the primitive. Arguments are
 // borrowed; results are owned by the caller.
 func (b *builder) call(name string, args ...value) []value {
-	if name == "gate" && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
+	if (name == "gate" || name == "expert_glu") && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
 		name = b.variant(name, "_clamped")
 	}
 	p, ok := b.recipe.Programs[name]

@@ -65,6 +65,7 @@ type Older struct {
 	GradientHook       bool  `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
 	ExposedExperts     bool  `yaml:"exposed_experts"` // no remote_ep
 	UnfusedRouter      bool  `yaml:"unfused_router"`
+	UnscaledRotary     bool  `yaml:"unscaled_rotary"` // no scaled_rotary
 	UnfusedPermutation bool  `yaml:"unfused_permutation"`
 	RepeatHeads        bool  `yaml:"repeat_heads"`
 	ExposedRoot        bool  `yaml:"exposed_root"`
@@ -87,6 +88,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.GradientHook = out.Structure.GradientHook || o.GradientHook
 			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
+			out.Structure.ScaledRotary = out.Structure.ScaledRotary && !o.UnscaledRotary
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
 			if o.ApartLoss != nil {
 				out.Structure.ApartLoss = *o.ApartLoss
@@ -114,10 +116,12 @@ func (r *Recipe) At(release units.Release) *Recipe {
 // Structure says how a framework shapes the layers it is given.
 type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
+	GroupedQKV     bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
 	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
+	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_scaled: the kernel does not take them
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
 	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them

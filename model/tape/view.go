@@ -169,7 +169,7 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 func (t *Tape) concat(joined bool, out *Tensor, parts ...*Tensor) {
 	class := Vectorized
 	for _, p := range parts {
-		if p != nil && !p.contiguous() {
+		if p != nil && p.Size() > 0 && !p.contiguous() { // nothing is left out
 			class = Concat
 		}
 	}

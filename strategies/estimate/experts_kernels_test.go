@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,8 @@ func TestExpertBias(t *testing.T) {
 		}
 		sum := func(ops []OpDetail) (total units.Seconds) {
 			for _, o := range ops {
-				if o.Op.Module != "experts" {
+				clamps := slices.Contains([]string{"clamp", "compare", "logical_and", "where", "fill_"}, o.Op.Prim) || o.Op.Prim == "cat" && o.Op.Elements > 65536*2880
+				if o.Op.Module != "experts" || clamps {
 					continue
 				}
 				switch o.Op.Class {
@@ -58,4 +60,44 @@ func TestUnfusedPermutation(t *testing.T) {
 	}
 	require.InEpsilon(t, 132e-6+278e-6, float64(added("24.12")), 0.05)
 	require.Zero(t, added("25.04"))
+}
+
+// TestScaledRotaryAndClamps: kernels of a gpt-oss layer in Megatron-Core that torch launches
+// by itself, us on an H200 for 16384 tokens on 65536 rows of experts (PyTorch 2.11, profiles
+// of the functions' arithmetic, 2026-11-22): queries out of their groups, their rotary
+// embedding with scaled tables, and the clamps before the experts' activation.
+func TestScaledRotaryAndClamps(t *testing.T) {
+	var e Evaluator
+	j := mustParse(t, "{model: gpt-oss-120b, hardware: h200-sxm, gpus: 64, plan: {ep: 64}, train: {sequence_length: 4096, micro_batch: 4}}")
+	_, err := e.prepare(j)
+	require.NoError(t, err)
+	built, err := build(j)
+	require.NoError(t, err)
+	layer := &built.Kinds[0]
+	in := func(s *tape.Section, module, prim string) (us float64) {
+		for i := range s.Ops {
+			if o := &s.Ops[i]; o.Module == module && o.Prim == prim {
+				us += 1e6 * float64(e.p.timer.Time(o))
+			}
+		}
+		return
+	}
+	for _, c := range []struct {
+		backward     bool
+		module, prim string
+		us           float64 // of queries and keys together
+	}{
+		{false, "attention", "clone", 159.5},
+		{false, "rotary", "mul", 372.2 + 49.4}, {false, "rotary", "neg", 83.7 + 9.7}, {false, "rotary", "add", 91.8 + 11.3},
+		{false, "rotary", "cat", 275 + 67.4 + 36.1 + 8.8},
+		{true, "rotary", "mul", 372.4 + 51}, {true, "rotary", "cat", 274.4 + 35.2}, {true, "rotary", "add_", 184.4 + 18.7}, {true, "rotary", "fill_", 40.4 + 5.9},
+		{false, "experts", "clamp", 1043.2},
+		{true, "experts", "compare", 1374.5}, {true, "experts", "where", 1030}, {true, "experts", "logical_and", 139.8},
+	} {
+		s := &layer.Forward
+		if c.backward {
+			s = &layer.Backward
+		}
+		require.InEpsilon(t, c.us, in(s, c.module, c.prim), 0.25, "%s %s, backward %t", c.module, c.prim, c.backward)
+	}
 }
