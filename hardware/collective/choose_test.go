@@ -218,3 +218,20 @@ func TestGraphs(t *testing.T) {
 		}
 	}
 }
+
+// TestPeersAtOnce: what all-to-all takes before its first byte does not grow with its
+// peers: 8 H20 take 10.6 to 11.1 us for 128 B to 4 KiB (deepseek-ai/DeepEP issue 303), and
+// 2, 4 and 8 B200, with what the host takes, 58, 41 and 51 us (MooreThreads/SimuMax
+// configs/system/b200_bf16_ceperm.json).
+func TestPeersAtOnce(t *testing.T) {
+	hopper := machine("h200-ring", Version{2, 27, 7})
+	for bytes, us := range map[units.Bytes]float64{128: 10.6, 1024: 10.8, 4096: 11.1} {
+		require.InEpsilon(t, us, 1e6*float64(hopper.Time(AllToAll, bytes, Group{Ranks: 8})), 0.2, "%s", bytes)
+	}
+	for _, m := range []string{"b200-ring", "gb200"} {
+		few := machine(m, Version{2, 27, 7}).Time(AllToAll, 4096, Group{Ranks: 2})
+		for _, n := range []int64{4, 8} {
+			require.InEpsilon(t, float64(few), float64(machine(m, Version{2, 27, 7}).Time(AllToAll, 4096, Group{Ranks: n})), 0.05, "%s, %d ranks", m, n)
+		}
+	}
+}

@@ -37,7 +37,10 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	switch op {
 	case AllToAll:
 		x.ramp = c.ExchangeRamp
-		x.setup += us(c.Peer)*(v.perNode-1) + us(c.RemotePeer)*(v.n-v.perNode)
+		x.setup += us(c.RemotePeer) * (v.n - v.perNode)
+		if gen <= ampere {
+			x.setup += us(c.Peer) * (v.perNode - 1)
+		}
 		x.inside *= c.Exchange * small
 		x.across /= 1 + c.Congestion*math.Log2(v.nodes)
 	case TokenExchange:
