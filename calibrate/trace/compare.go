@@ -33,17 +33,15 @@ type Line struct {
 	Classes           []Line // of a family, the longest first
 }
 
-// Error is (predicted − traced) / traced in time, ±1 where one side has none.
+// Error is (predicted − traced) / traced in time: −1 where only the trace has any, +Inf
+// where only the prediction has, 0 where neither has.
 func (l *Line) Error() float64 { return errorOf(l.Predicted.Time, l.Traced.Time) }
 
 func errorOf(predicted, traced units.Seconds) float64 {
-	switch {
-	case traced > 0:
-		return float64(predicted/traced) - 1
-	case predicted > 0:
-		return 1
+	if predicted == traced {
+		return 0 // also of nothing and nothing
 	}
-	return 0
+	return float64(predicted/traced) - 1
 }
 
 // Term is a part of the step that is no class of kernels.

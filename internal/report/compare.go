@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/perfplan/perfplan/calibrate/trace"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -68,10 +69,29 @@ func tracedText(list []*trace.Summary) string {
 const mostError = 9.995
 
 func apartText(e float64) string {
-	if e > mostError {
+	switch {
+	case math.IsInf(e, 1): // nothing was traced to compare with
+		return "-"
+	case e > mostError:
 		return "> 10×"
 	}
 	return signed(e)
+}
+
+// apart is an error as a number, nil where nothing was traced to compare with.
+func apart(e float64) *float64 {
+	if math.IsInf(e, 1) {
+		return nil
+	}
+	return &e
+}
+
+// apartCell is it in CSV, empty where there is none.
+func apartCell(e float64) string {
+	if e := apart(e); e != nil {
+		return number(*e)
+	}
+	return ""
 }
 
 func (x *Compare) kernels() *grid {
@@ -113,9 +133,9 @@ type plainCompare struct {
 
 type plainSpent struct {
 	Key       string  `json:"key"`
-	Predicted float64 `json:"predicted_s"`
-	Traced    float64 `json:"traced_s"`
-	Error     float64 `json:"error"`
+	Predicted float64  `json:"predicted_s"`
+	Traced    float64  `json:"traced_s"`
+	Error     *float64 `json:"error"`
 }
 
 type plainFamily struct {
@@ -132,7 +152,7 @@ type plainClass struct {
 type plainSides struct {
 	Predicted plainAmount `json:"predicted"`
 	Traced    plainAmount `json:"traced"`
-	Error     float64     `json:"error"`
+	Error     *float64    `json:"error"`
 	Longest   string      `json:"longest"`
 }
 
@@ -152,14 +172,14 @@ type plainApart struct {
 func sidesOf(l *trace.Line) plainSides {
 	bytes := float64(l.Predicted.Bytes)
 	return plainSides{Predicted: plainAmount{l.Predicted.Count, float64(l.Predicted.Time), &bytes}, Traced: plainAmount{Count: l.Traced.Count, Time: float64(l.Traced.Time)},
-		Error: l.Error(), Longest: l.Longest}
+		Error: apart(l.Error()), Longest: l.Longest}
 }
 
 func (x *Compare) plain() plainCompare {
 	c := x.Found
 	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: c.Notes}
 	for _, t := range c.Terms {
-		out.Terms = append(out.Terms, plainSpent{t.Key, float64(t.Predicted), float64(t.Traced), t.Error()})
+		out.Terms = append(out.Terms, plainSpent{t.Key, float64(t.Predicted), float64(t.Traced), apart(t.Error())})
 	}
 	for i := range c.Families {
 		l := &c.Families[i]
@@ -180,10 +200,10 @@ func (x *Compare) records() ([]string, [][]string) {
 	var rows [][]string
 	row := func(family, class string, l *trace.Line) {
 		rows = append(rows, []string{family, class, number(l.Predicted.Count), number(float64(l.Predicted.Bytes)), number(float64(l.Predicted.Time)),
-			number(l.Traced.Count), number(float64(l.Traced.Time)), number(l.Error())})
+			number(l.Traced.Count), number(float64(l.Traced.Time)), apartCell(l.Error())})
 	}
 	for _, t := range x.Found.Terms {
-		rows = append(rows, []string{"", t.Key, "", "", number(float64(t.Predicted)), "", number(float64(t.Traced)), number(t.Error())})
+		rows = append(rows, []string{"", t.Key, "", "", number(float64(t.Predicted)), "", number(float64(t.Traced)), apartCell(t.Error())})
 	}
 	for i := range x.Found.Families {
 		f := &x.Found.Families[i]
