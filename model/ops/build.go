@@ -50,6 +50,7 @@ type builder struct {
 	weight   tape.DType // dtype in which a unit sees its parameters
 	hidden   tape.DType // dtype of the residual stream
 	masked   bool       // attention reads an explicit mask
+	whole    bool       // a compiler sees the layer as one: those with experts it leaves in pieces
 	dropouts struct{ embed, attention, resid float64 }
 	after    func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
@@ -287,6 +288,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 		roles = append(roles, next.roles)
 		b.params = append(b.params, next.params...)
 	}
+	b.whole = b.t.Compiled && !kinds[0].MoE && len(kinds) == 1
 	batch, seq, width := b.hiddenDims()
 	x := b.t.Input(b.hidden, true, batch, seq, width)
 	run := func(ins []*tape.Tensor) *tape.Tensor {
@@ -303,7 +305,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	case c.Recompute == FullRecompute:
 		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop, run, x)
 	case c.Recompute == SelectiveRecompute && c.Recipe.Structure.SelectiveOps:
-		y = b.t.CheckpointSome(run, x)
+		y = b.t.CheckpointSome(!(b.t.Compiled && kinds[0].MoE), run, x) // no policy sees the products of compiled pieces
 	default:
 		y = run([]*tape.Tensor{x})
 	}
@@ -512,7 +514,7 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
-		c.Operand = true
+		c.Operand, c.Kept = true, true
 	}
 	return b.t.Communicate(c, x)
 }
@@ -546,8 +548,17 @@ func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
 
 // row is a row-parallel projection with its reduction.
 func (b *builder) row(x *tape.Tensor, r model.Role) *tape.Tensor {
-	y := b.linear(x, r)
+	reduced := b.Shard.SequenceParallel && b.Shard.TP > 1 // which is kept
+	y := b.unread(reduced, func() *tape.Tensor { return b.linear(x, r) })
 	return b.give(y, b.reduceOutput(y))
+}
+
+// unread runs f, whose output, if so, no gradient of the layer reads.
+func (b *builder) unread(so bool, f func() *tape.Tensor) *tape.Tensor {
+	if b.whole && so {
+		return b.t.Unread(f)
+	}
+	return f()
 }
 
 // block returns the input of a block's column-parallel projections.
@@ -567,7 +578,8 @@ func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	b.t.Release(h)
 	b.t.Module = "mlp"
-	y := b.row(a, model.RoleDown)
+	last := !b.has(model.RoleNorm4) // its output is only added
+	y := b.unread(last, func() *tape.Tensor { return b.row(a, model.RoleDown) })
 	b.t.Release(a)
 	return y
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -167,5 +168,6 @@ func (b *builder) combine(x *tape.Tensor) *tape.Tensor {
 // allToAll exchanges token rows between the expert-parallel ranks. The busiest rank
 // receives more than its share: factor times the rows it sends.
 func (b *builder) allToAll(x *tape.Tensor, factor float64) *tape.Tensor {
-	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor}, x)
+	kept := b.recipe.Structure.KeptExchanges == recipe.UnnormedModels && !b.has(model.RoleQNorm)
+	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor, Kept: kept}, x)
 }

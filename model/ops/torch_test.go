@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,63 @@ func TestFunctionalCollectives(t *testing.T) {
 			passes[p]--
 		}
 		require.Equal(t, map[units.Bytes]int{2: 0, 3: 0, 4: 0}, passes)
+	}
+}
+
+// TestSelectiveOps against a Llama-3 8B layer of 8,192 tokens under torchtitan's policy on
+// one and two H200 (PyTorch 2.11, 2026-11-22; matrix multiplies and collectives of a profile,
+// memory held after each layer in hidden states of a rank): what is reduced is not
+// reduced again. A compiler also sees that no gradient reads the output of the MLP, nor
+// that of attention once what was reduced of it is kept.
+func TestSelectiveOps(t *testing.T) {
+	for _, p := range []struct {
+		recipe                   string
+		tp                       int64
+		gemms, gathers, scatters int
+		left                     float64
+	}{
+		{"torchtitan-eager", 1, 24, 0, 0, 7.766},
+		{"torchtitan", 1, 24, 0, 0, 6.766},
+		{"torchtitan-eager", 2, 24, 6, 4, 10.766},
+		{"torchtitan", 2, 23, 6, 4, 7.766},
+	} {
+		c := config(t, "llama3-8b", p.recipe)
+		c.Shard.TP, c.Shard.SequenceParallel, c.MicroBatch, c.Sequence, c.Recompute = p.tp, p.tp > 1, 1, 8192, SelectiveRecompute
+		layer := &Build(c).Kinds[0]
+		count := map[string]int{}
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Class == tape.GEMM {
+					count["gemm"]++
+				} else {
+					count[o.Prim]++
+				}
+			}
+		}
+		name := fmt.Sprintf("%s, tp %d", p.recipe, p.tp)
+		require.Equal(t, []int{p.gemms, p.gathers, p.scatters}, []int{count["gemm"], count["all-gather"], count["reduce-scatter"]}, name)
+		hidden := units.Bytes(2 * c.Sequence * c.Spec.Hidden / p.tp)
+		require.InEpsilon(t, p.left, float64(left(&layer.Forward)/hidden), 0.0025, name+": but for the sums of the softmax, a 500th")
+	}
+}
+
+// TestKeptExchanges: torchtitan's policy keeps exchanged rows of experts from September
+// 2025 on, of models other than Qwen3 (the lists of ops of each of its models).
+func TestKeptExchanges(t *testing.T) {
+	for _, p := range []struct {
+		model, release string
+		again          int // exchanges of the backward pass
+	}{
+		{"deepseek-v2-lite", "26.02", 2}, {"gpt-oss-20b", "26.02", 2}, {"qwen3-30b-a3b", "26.02", 4}, {"deepseek-v2-lite", "25.08", 4},
+	} {
+		c := config(t, p.model, "torchtitan")
+		var release units.Release
+		require.NoError(t, release.UnmarshalText([]byte(p.release)))
+		c.Recipe, c.Shard.EP, c.Recompute = c.Recipe.At(release), 4, SelectiveRecompute
+		m := Build(c)
+		layer := &m.Kinds[len(m.Kinds)-1]
+		require.Equal(t, 2, number(&layer.Forward, "all-to-all"), p.model)
+		require.Equal(t, p.again, number(&layer.Backward, "all-to-all"), "%s %s", p.model, p.release)
 	}
 }
 

@@ -71,7 +71,8 @@ type Older struct {
 	ExposedRoot        bool  `yaml:"exposed_root"`
 	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
 	ApartLoss          *bool `yaml:"apart_loss"`
-	EvenStages         bool  `yaml:"even_stages"` // no weighed_ends
+	EvenStages         bool  `yaml:"even_stages"`     // no weighed_ends
+	ExchangedAgain     bool  `yaml:"exchanged_again"` // no kept_exchanges
 }
 
 // At is the recipe with the software of a release.
@@ -95,6 +96,9 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			}
 			out.Structure.WeighedEnds = out.Structure.WeighedEnds && !o.EvenStages
 			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
+			if o.ExchangedAgain {
+				out.Structure.KeptExchanges = ""
+			}
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
 			out.Precision = maps.Clone(out.Precision)
@@ -129,7 +133,8 @@ type Structure struct {
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
-	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention and every other matrix multiply of a layer, else it recomputes the attention core
+	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
+	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
@@ -185,6 +190,9 @@ type Structure struct {
 
 // LatentModels are the models with latent attention, in Structure.FlexDispatcher.
 const LatentModels = "mla"
+
+// UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
+const UnnormedModels = "unnormed"
 
 // Precision is the dtype of everything that is stored or computed.
 type Precision struct {

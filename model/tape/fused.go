@@ -569,6 +569,7 @@ type CommSpec struct {
 	Operand           bool    // GEMMs alone read what is gathered
 	Wide              bool    // gradients are reduced in fp32
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
+	Kept              bool    // a checkpoint that keeps some outputs keeps this one (CheckpointSome)
 }
 
 // Communicate emits the collective c on x; with one rank it returns x.
@@ -621,8 +622,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	if c.Forward == "" { // identity forward
 		z = t.view(x)
 	} else {
-		t.alloc(z)
-		run(c.Forward, x, z, false)
+		z = t.produce(c.Kept, z, func(z *Tensor) { run(c.Forward, x, z, false) })
 	}
 	if c.Regather && c.Grow && t.record {
 		z.shard = &gathered{from: x, spec: c}

@@ -102,7 +102,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	}
 	kept := t.quantized(xl)
 	t.begin()
-	y := t.produce(true, func() *Tensor { return t.empty(xl.dtype, dims...) }, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in) })
+	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in) })
 	again := xl.shard // gathered once more in the backward pass
 	var saved []*Tensor
 	switch {
@@ -343,11 +343,9 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	var stats, bias *Tensor
 	var io units.Bytes
 	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))
-	y := t.produce(false, func() *Tensor {
-		y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
-		y.permuteLike(ql) // same memory order as the queries
-		return t.alloc(y)
-	}, func(y *Tensor) {
+	y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
+	y.permuteLike(ql) // same memory order as the queries
+	y = t.produce(true, y, func(y *Tensor) {
 		stats = t.empty(F32, b, heads, sq, 1)
 		io = ql.bytes() + seen + y.bytes()
 		if o.Masked && o.Shared {

@@ -495,35 +495,57 @@ func (t *Tape) inputs(ins []*Tensor) []*Tensor {
 	return again
 }
 
-// CheckpointSome is Checkpoint but for the outputs of attention and of every other
-// matrix multiply, which the second run finds kept (torch.utils.checkpoint with the policy that
-// torchtitan calls selective activation checkpointing by op).
-func (t *Tape) CheckpointSome(f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
-	return t.checkpoint(false, &keeper{}, f, ins)
+// CheckpointSome is Checkpoint but for the outputs of attention, of collectives that are
+// Kept and, with products, of every other matrix multiply, which the second run finds kept
+// (torch.utils.checkpoint with the policy that torchtitan calls selective activation
+// checkpointing by op).
+func (t *Tape) CheckpointSome(products bool, f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
+	return t.checkpoint(false, &keeper{products: products}, f, ins)
+}
+
+// Unread runs f, whose outputs no gradient reads, as a compiler sees: a checkpoint that
+// keeps some outputs neither keeps these nor computes them again.
+func (t *Tape) Unread(f func() *Tensor) *Tensor {
+	if k := t.keeper; k != nil && !k.unread {
+		k.unread = true
+		defer func() { k.unread = false }()
+	}
+	return f()
 }
 
 // keeper holds outputs of a checkpoint's first run for the second.
 type keeper struct {
+	products bool // every other product is kept
 	again    bool
-	products int // matrix multiplies so far
+	unread   bool // no gradient reads what runs
+	seen     int  // matrix multiplies so far
 	kept     []*Tensor
 }
 
-// produce returns an output with the kernels that compute it: in a checkpoint's second
-// run without them when it was kept. alternate outputs are kept every other time.
-func (t *Tape) produce(alternate bool, alloc func() *Tensor, kernels func(*Tensor)) *Tensor {
+// product reports whether a checkpoint keeps the matrix multiply that comes next.
+func (t *Tape) product() bool {
 	k := t.keeper
-	keep := k != nil
-	if keep && alternate {
-		k.products++
-		keep = k.products%2 == 1
+	if k == nil || !k.products {
+		return false
 	}
-	if keep && k.again {
+	k.seen++
+	return k.seen%2 == 1
+}
+
+// produce allocates y and runs the kernels that compute it: in a checkpoint's second
+// run neither, when y was kept or nothing reads it.
+func (t *Tape) produce(keep bool, y *Tensor, kernels func(*Tensor)) *Tensor {
+	k := t.keeper
+	keep = keep && k != nil && !k.unread
+	switch {
+	case keep && k.again:
 		y := k.kept[0]
 		k.kept = k.kept[1:]
 		return y
+	case k != nil && k.again && k.unread:
+		return y
 	}
-	y := alloc()
+	t.alloc(y)
 	kernels(y)
 	if keep {
 		k.kept = append(k.kept, t.Hold(y))
@@ -547,7 +569,7 @@ func (t *Tape) checkpoint(early bool, keep *keeper, f func(ins []*Tensor) *Tenso
 		t.phase, t.record = Recompute, true
 		t.lastSave, t.lastSaveEvent = len(t.sec.Ops), len(t.sec.Events)
 		if keep != nil {
-			keep.again, keep.products = true, 0
+			keep.again, keep.seen = true, 0
 		}
 		t.keeper = keep
 		y := f(again)
