@@ -132,7 +132,7 @@ type plainCompare struct {
 }
 
 type plainSpent struct {
-	Key       string  `json:"key"`
+	Key       string   `json:"key"`
 	Predicted float64  `json:"predicted_s"`
 	Traced    float64  `json:"traced_s"`
 	Error     *float64 `json:"error"`
