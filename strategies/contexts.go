@@ -34,23 +34,25 @@ func (p *Plan) ByHeads() bool { return p.CP > 1 && p.CPCommType == A2A }
 // checkContexts returns the first rule that splitting sequences breaks.
 func (p *Plan) checkContexts(s Shape) error {
 	m, seq := s.Model, s.Train.SequenceLength
+	heads, kv := m.Heads/p.TP, max(m.KVHeads/p.TP, 1) // of a tensor rank
+	degrees := func(n int64) string { return list(divisors(n, min(s.GPUs, 64))) }
 	switch {
 	case p.CP <= 1:
 		return nil
 	case s.Recipe.Structure.WholeSequences:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	case seq%(2*p.CP) != 0:
-		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, list(divisors(seq/2, min(s.GPUs, 64))))
+		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, degrees(seq/2))
 	case !p.ByHeads():
 		return nil
 	case !slices.Contains(s.Recipe.CPCommTypes, string(p.CPCommType)):
 		return diag.Errorf("plan.cp_comm_type: recipe %s has no %s; use p2p, or a recipe that has it", s.Recipe.Name, p.CPCommType)
 	case m.MLA != nil:
 		return diag.Errorf("plan.cp_comm_type: %s takes keys and values of one width, which latent attention has not; use p2p", p.CPCommType)
-	case m.Heads/p.TP%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, m.Heads/p.TP, p.TP, list(divisors(m.Heads/p.TP, min(s.GPUs, 64))))
-	case max(m.KVHeads/p.TP, 1)%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, max(m.KVHeads/p.TP, 1), p.TP, list(divisors(max(m.KVHeads/p.TP, 1), min(s.GPUs, 64))))
+	case heads%p.CP != 0:
+		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, heads, p.TP, degrees(heads))
+	case kv%p.CP != 0:
+		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, kv, p.TP, degrees(kv))
 	}
 	return nil
 }

@@ -553,7 +553,8 @@ func (b *builder) row(x *tape.Tensor, r model.Role) *tape.Tensor {
 	return b.give(y, b.reduceOutput(y))
 }
 
-// unread runs f, whose output, if so, no gradient of the layer reads.
+// unread runs f. If so, no gradient of the layer reads its output, as a compiler sees that
+// has the layer whole.
 func (b *builder) unread(so bool, f func() *tape.Tensor) *tape.Tensor {
 	if b.whole && so {
 		return b.t.Unread(f)

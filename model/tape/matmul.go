@@ -340,14 +340,13 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
 	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
 		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Flavour: o.Flavour}
-	var stats, bias *Tensor
-	var io units.Bytes
+	var bias *Tensor
 	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))
 	y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
 	y.permuteLike(ql) // same memory order as the queries
+	stats := t.produce(true, t.meta(F32, []int64{b, heads, sq, 1}), func(*Tensor) {})
+	io := ql.bytes() + seen + y.bytes()
 	y = t.produce(true, y, func(y *Tensor) {
-		stats = t.empty(F32, b, heads, sq, 1)
-		io = ql.bytes() + seen + y.bytes()
 		if o.Masked && o.Shared {
 			io += units.Bytes(b*sq*sk) * ql.dtype.Size()
 		} else if o.Masked { // the boolean mask becomes an additive one for every call
@@ -360,10 +359,6 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
-	if stats == nil { // kept with the output
-		stats = t.empty(F32, b, heads, sq, 1)
-		io = ql.bytes() + seen + y.bytes()
-	}
 	qs, ks, vs, made := *ql, *kl, *vl, *y
 	saved := []*Tensor{ql, kl, vl, y, stats, bias}
 	var joined *Tensor

@@ -23,6 +23,7 @@ func TestExpertBias(t *testing.T) {
 		}
 		sum := func(ops []OpDetail) (total units.Seconds) {
 			for _, o := range ops {
+				// what TestScaledRotaryAndClamps holds
 				clamps := slices.Contains([]string{"clamp", "compare", "logical_and", "where", "fill_"}, o.Op.Prim) || o.Op.Prim == "cat" && o.Op.Elements > 65536*2880
 				if o.Op.Module != "experts" || clamps {
 					continue
