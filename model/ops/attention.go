@@ -391,13 +391,19 @@ func (b *builder) fusedSoftmax(q, k *tape.Tensor) bool {
 // half the queries, joined with the other half. Backward: sums of all three gradients in
 // fp32, to which each step adds, and which keys and values send on joined. A compiler makes
 // one kernel of each step's merge, and two of its sums (torchtitan's layers on four H200,
-// PyTorch 2.11: 19 passes forward and 26 backward).
+// PyTorch 2.11: 19 passes forward and 26 backward), and gathers once: the backward pass
+// reads what the forward pass gathered, which is kept with the rank's own keys, and its
+// values where they are copies too (memory snapshots of two H200).
 func (b *builder) ring(q, k *tape.Tensor) tape.Ring {
 	n, keys := float64(b.Shard.CP), float64(k.Size())/float64(q.Size()) // of the queries' elements
 	steps := b.Shard.CP
 	switch {
 	case b.recipe.Structure.Ring == "torch" && b.t.Compiled:
-		return tape.Ring{Ranks: steps, Blocks: steps, Again: steps, Wide: true, Returns: true,
+		kept := int64(1)
+		if b.recipe.Structure.RepeatHeads {
+			kept++
+		}
+		return tape.Ring{Ranks: steps, Blocks: steps, Again: steps, Wide: true, Returns: true, Kept: kept,
 			Merge: 4*keys + 2.5 + 5*(n-1), MergeKernels: 2 * int(steps),
 			MergeBack: 6.5 + 24*keys + (2.5+8*keys)*(n-1), BackMerges: 3 + 2*int(steps)}
 	case b.recipe.Structure.Ring == "torch":

@@ -475,7 +475,11 @@ func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 	w := b.p(r)
 	switch b.Spec.Norm {
 	case model.RMSNorm:
-		return b.call("rms_norm", tensorOf(x), tensorOf(w))[0].t
+		program := "rms_norm"
+		if b.recipe.Structure.UnfusedNorm {
+			program = b.variant(program, "_unfused")
+		}
+		return b.call(program, tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.GemmaRMSNorm:
@@ -680,7 +684,7 @@ func buildHead(c Config, tensors []model.Tensor) (head, loss Unit) {
 // loss is the cross entropy of logits, which it takes over.
 func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	t, c := b.t, &b.Config
-	t.Module = "loss"
+	t.Module = Loss
 	defer t.Kind(t.Kind(tape.Logits))
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
 	if b.program("loss_input") { // which lets go of the 16-bit ones

@@ -71,8 +71,14 @@ func init() {
 		"tanh":       unary("tanh"),
 		"sigmoid":    unary("sigmoid"),
 		"neg":        unary("neg"),
-		"layer_norm": func(b *builder, a []value) []value { return one(b.t.LayerNorm(a[0].t, a[1].t, a[2].t)) },
-		"softmax":    func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
+		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS
+			bias := (*tape.Tensor)(nil)
+			if len(a) > 2 {
+				bias = a[2].t
+			}
+			return one(b.t.LayerNorm(a[0].t, a[1].t, bias))
+		},
+		"softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
 		"log_softmax": func(b *builder, a []value) []value {
 			return one(b.t.Softmax("log_softmax", a[0].t))
 		},

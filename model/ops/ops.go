@@ -88,6 +88,9 @@ type Param struct {
 	Used  bool    // some op of the unit uses it
 }
 
+// Loss is the module of the ops of the loss.
+const Loss = "loss"
+
 // Unit is a stretch of the model with its ops: the embedding, a layer, the head.
 type Unit struct {
 	Name     string

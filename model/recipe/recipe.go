@@ -67,6 +67,7 @@ type Older struct {
 	UnfusedRouter      bool  `yaml:"unfused_router"`
 	UnscaledRotary     bool  `yaml:"unscaled_rotary"` // no scaled_rotary
 	UnfusedPermutation bool  `yaml:"unfused_permutation"`
+	UnfusedNorm        bool  `yaml:"unfused_norm"`
 	RepeatHeads        bool  `yaml:"repeat_heads"`
 	ExposedRoot        bool  `yaml:"exposed_root"`
 	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
@@ -101,6 +102,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			}
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
+			out.Structure.UnfusedNorm = out.Structure.UnfusedNorm || o.UnfusedNorm
 			out.Precision = maps.Clone(out.Precision)
 			for name, p := range out.Precision {
 				if read, ok := o.Reads[name]; ok {
@@ -183,9 +185,11 @@ type Structure struct {
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
+	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
+	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
 }
 
 // LatentModels are the models with latent attention, in Structure.FlexDispatcher.

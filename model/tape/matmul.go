@@ -285,6 +285,7 @@ type Ring struct {
 	Wide    bool  // gradients go around in fp32
 	Returns bool  // and from the last rank back to the one they belong to
 	Joins   bool  // keys and values are joined in a tensor of their own, which is kept
+	Kept    int64 // what all ranks gave forward is kept, with so many tensors as large as the keys, and not asked for again backward; 0: it is
 	// What is moved beside the attention kernels and the exchange to put the steps
 	// together, in passes over the output, and by how many kernels.
 	Merge, MergeBack         float64
@@ -306,12 +307,21 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 	}
 	own := k.bytes() + v.bytes()
 	bytes, held := own, units.Bytes(r.Blocks)*own
+	if r.Kept > 0 {
+		held = 0
+	}
 	if back {
 		grads := own
+		if r.Kept > 0 {
+			bytes = 0
+		}
 		if r.Wide {
 			grads *= F32.Size() / k.dtype.Size()
 		}
-		held = units.Bytes(r.Again)*own + 2*grads
+		held = 2 * grads
+		if r.Kept == 0 {
+			held += units.Bytes(r.Again) * own
+		}
 		if r.Returns {
 			grads *= units.Bytes(r.Ranks) / units.Bytes(r.Ranks-1)
 		}
@@ -346,6 +356,10 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	y.permuteLike(ql) // same memory order as the queries
 	stats := t.produce(true, t.meta(F32, []int64{b, heads, sq, 1}), func(*Tensor) {})
 	io := ql.bytes() + seen + y.bytes()
+	var gathered *Tensor
+	if n := o.Ring.Kept; n > 0 {
+		gathered = t.produce(true, t.meta(kl.dtype, []int64{o.Ring.Ranks*(kl.Size()+vl.Size()) + n*kl.Size()}), func(*Tensor) { t.exchange(o.Ring, kl, vl, false) })
+	}
 	y = t.produce(true, y, func(y *Tensor) {
 		if o.Masked && o.Shared {
 			io += units.Bytes(b*sq*sk) * ql.dtype.Size()
@@ -353,14 +367,16 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 			bias = t.AttentionMask(ql.dtype, b, sq, sk)
 			io += bias.bytes()
 		}
-		t.exchange(o.Ring, kl, vl, false)
+		if o.Ring.Kept == 0 {
+			t.exchange(o.Ring, kl, vl, false)
+		}
 		t.Tiny("memset", 1)
 		t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
 			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	qs, ks, vs, made := *ql, *kl, *vl, *y
-	saved := []*Tensor{ql, kl, vl, y, stats, bias}
+	saved := []*Tensor{ql, kl, vl, y, stats, bias, gathered}
 	var joined *Tensor
 	if o.Ring.Joins {
 		joined = t.empty(kl.dtype, kl.Size()+vl.Size())
@@ -401,7 +417,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 		return r
 	})
-	t.Release(stats, bias, joined, vl, kl, ql)
+	t.Release(stats, bias, joined, gathered, vl, kl, ql)
 	return y
 }
 
