@@ -35,8 +35,8 @@ func MeasureChunk(s *Step) Chunk {
 		return w.t.peak - start
 	}
 	c.Forward = pass(0, w.forward)
-	for i := range w.Units {
-		if b := &w.t.blocks[w.at(i, fullID)]; b.live {
+	for k := range w.full {
+		if b := &w.t.blocks[w.fullID(k)]; b.live {
 			c.Whole += b.bytes
 		}
 	}

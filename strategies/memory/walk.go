@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
@@ -129,11 +130,16 @@ const (
 type Sharding struct {
 	Ranks, ExpertRanks int64       // that share one copy of dense parameters, of experts
 	Gather, Reduce     units.Bytes // element sizes: gathered weights, reduction
+	Kept               units.Bytes // element size of what is kept of the gradients
+	Narrow             units.Bytes // element size of the matrices of layers, gathered as 8-bit GEMMs read them; 0: Gather
+	Cast               bool        // shards are cast for the gather
+	Ahead              bool        // a unit is gathered before the one before it runs forward
+	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
 	Reshard            bool
 	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool // first and last unit are one
 	HeldLast           bool // the last unit stays gathered between its passes
-	Copies             bool // flat buffers beside the parameters (FSDP2)
+	Copies             bool // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 
 // Peak is the largest moment.
@@ -177,6 +183,12 @@ type walker struct {
 	extra  int           // first id after those of the units
 	params []units.Bytes // by unit: parameters on this rank, whole
 	shards []units.Bytes // and what this rank keeps of them
+	flat   []units.Bytes // by unit: bytes of its gather
+	casts  []units.Bytes // and of its shard, cast for it
+	alone  []units.Bytes // by unit: parameters that no other rank has a part of, as experts may be
+	full   []units.Bytes // what gathers are copied out to, or are: of all units
+	from   []int         // by unit: its first of full; one more than units
+	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
 	saved  []int32       // by unit: first store that a forward pass does not have
 	grads  int           // base of the micro batch whose gradients are kept, or linger
 	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
@@ -187,7 +199,6 @@ type walker struct {
 // ids of a unit's data-parallel blocks, relative to extra.
 const (
 	gatherID  = iota // flat all-gather output
-	fullID           // parameters copied out
 	scatterID        // reduce-scatter input
 	shardID          // sharded gradient
 	castID           // shard cast for the gather
@@ -228,7 +239,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 		w := &walker{Step: s, t: t, first: n}
 		w.measure()
 		w.extra = n + inFlight*w.width*len(s.Units)
-		w.next = w.extra + perUnit*len(s.Units)
+		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
 		n = w.next + w.kept()
 		all = append(all, w)
 	}
@@ -252,24 +263,56 @@ func (w *walker) measure() {
 			w.width = max(w.width, int(e.Store)+1)
 		}
 		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
-		var n, shard units.Bytes
-		for _, p := range u.Params {
-			ranks := s.Sharding.Ranks
-			if p.Split == model.ExpertSplit {
-				ranks = s.Sharding.ExpertRanks
-			}
-			if w.own(&p) {
-				n += units.Bytes(p.Local)
-				shard += units.Bytes(p.Local) / units.Bytes(max(ranks, 1))
-			}
-		}
-		w.params, w.shards = append(w.params, n), append(w.shards, shard)
 	}
 	w.width++ // received
-	if last := len(s.Units) - 1; s.Sharding.Root && last > 0 {
-		w.params[0] += w.params[last]
-		w.shards[0] += w.shards[last]
-		w.params[last], w.shards[last] = 0, 0
+	w.params, w.shards = make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units))
+	w.flat, w.casts, w.alone = make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units))
+	last := len(s.Units) - 1
+	for i := range s.Units {
+		w.from = append(w.from, len(w.full))
+		if !s.Sharding.Root || last == 0 {
+			w.shard(i, i)
+			continue
+		}
+		if i < last {
+			w.shard(i, i)
+		}
+		if i == 0 {
+			w.shard(last, 0)
+		}
+	}
+	w.from, w.held = append(w.from, len(w.full)), -1
+}
+
+// shard makes the parameters of a unit of ops those of a unit of sharding.
+func (w *walker) shard(from, to int) {
+	s := &w.Sharding
+	for k := range w.Units[from].Params {
+		p := &w.Units[from].Params[k]
+		if !w.own(p) {
+			continue
+		}
+		n, ranks, size := units.Bytes(p.Local), s.Ranks, s.Gather
+		if p.Split == model.ExpertSplit {
+			ranks = s.ExpertRanks
+		} else if s.Narrow > 0 && len(p.Dims) > 1 && w.Units[from].Layers > 0 {
+			size = s.Narrow
+		}
+		mine := n / units.Bytes(max(ranks, 1))
+		w.params[to] += n
+		w.shards[to] += mine
+		if s.Copies {
+			w.full = append(w.full, n*size)
+		}
+		if s.Copies && ranks <= 1 {
+			w.alone[to] += n
+			continue
+		}
+		w.flat[to] += n * size
+		w.casts[to] += mine * size
+	}
+	if !s.Copies && len(w.full) == w.from[to] {
+		w.full = append(w.full, 0) // the gather itself
 	}
 }
 
@@ -450,10 +493,10 @@ func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit +
 // of it: what they free is not there.
 func (w *walker) received() int { return w.id(0, int32(w.width-1)) }
 
-// events applies the memory events of a section.
-func (w *walker) events(unit int, sec *tape.Section, skip func(int32) bool) {
-	for i := range sec.Events {
-		e := &sec.Events[i]
+// events applies memory events of a section.
+func (w *walker) events(unit int, events []tape.Event, skip func(int32) bool) {
+	for i := range events {
+		e := &events[i]
 		if e.Bytes > 0 {
 			if skip != nil && skip(e.Store) {
 				continue
@@ -490,14 +533,21 @@ func (w *walker) forward() {
 		w.enter(i, forward)
 		if w.Mode == Sharded {
 			w.open(i)
-			if i+1 < len(w.Units) {
-				w.gather(i + 1)
+			if next := i + 1; next < len(w.Units) && (w.Sharding.Ahead || !w.Sharding.Copies) {
+				w.gather(next)
 			}
 		}
 		if i > 0 && u.InputStore >= 0 {
 			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
 		}
-		w.events(i, &u.Forward, nil)
+		events := u.Forward.Events
+		if w.afterLoss(i) { // the model has returned before the loss
+			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
+			w.events(i, events[:n], nil)
+			w.release()
+			events = events[n:]
+		}
+		w.events(i, events, nil)
 		if w.Mode == Sharded && w.Sharding.Reshard && !(w.Sharding.HeldLast && i == len(w.Units)-1) {
 			w.close(i)
 		}
@@ -507,8 +557,11 @@ func (w *walker) forward() {
 			w.t.free(w.id(i, e.Store))
 		}
 	}
-	if w.Mode == Sharded && w.Sharding.Root && w.Sharding.Reshard {
-		w.t.free(w.at(0, fullID))
+	if w.Mode == Sharded {
+		w.release()
+		if w.Sharding.Root && w.Sharding.Reshard {
+			w.discard(0)
+		}
 	}
 	if i, u := len(w.Units)-1, w.Units[len(w.Units)-1]; u.Output > 0 && !w.HoldsOutput { // it has been sent
 		w.t.free(w.id(i, u.OutputStore))
@@ -518,33 +571,81 @@ func (w *walker) forward() {
 	}
 }
 
-// gather allocates the flat output of an all-gather.
+// gather allocates the flat output of an all-gather, and what it takes beside it for a
+// moment (torch.distributed.fsdp, _fsdp_collectives.py, foreach_all_gather).
 func (w *walker) gather(i int) {
-	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.t.blocks[w.at(i, fullID)].live {
+	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.opened(i) {
 		return
 	}
-	w.t.takeOn(gatherStream, w.at(i, gatherID), w.params[i]*w.Sharding.Gather, Gathered)
+	if w.Sharding.Cast {
+		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
+	}
+	w.t.takeOn(gatherStream, w.at(i, gatherID), w.flat[i], Gathered)
+	w.t.free(w.at(i, castID))
 }
 
-// open makes the parameters of a unit available.
+// open makes the parameters of a unit available in a forward pass. What they were copied
+// out from goes once those of the next unit have been too (wait_for_unshard, so that
+// copies and the next gather run side by side).
 func (w *walker) open(i int) {
-	if w.params[i] == 0 || w.t.blocks[w.at(i, fullID)].live {
+	if w.params[i] == 0 || w.opened(i) {
 		return
 	}
-	w.gather(i)
+	w.copyOut(i)
 	if w.Sharding.Copies {
-		w.t.take(w.at(i, fullID), w.params[i]*w.Sharding.Gather, Gathered)
-		w.t.free(w.at(i, gatherID))
-	} else {
-		w.t.move(w.at(i, gatherID), w.at(i, fullID))
+		w.release()
+		w.held = i
 	}
 }
+
+// reopen does so in a backward pass, and gathers the next unit.
+func (w *walker) reopen(i int) {
+	if w.params[i] > 0 && !w.opened(i) {
+		w.copyOut(i)
+		w.t.free(w.at(i, gatherID))
+	}
+	if i > 0 {
+		w.gather(i - 1)
+	}
+}
+
+func (w *walker) copyOut(i int) {
+	w.gather(i)
+	if !w.Sharding.Copies {
+		w.t.move(w.at(i, gatherID), w.fullID(w.from[i]))
+		return
+	}
+	for k := w.from[i]; k < w.from[i+1]; k++ {
+		w.t.take(w.fullID(k), w.full[k], Gathered)
+	}
+}
+
+// release frees what waits.
+func (w *walker) release() {
+	if w.held >= 0 {
+		w.t.free(w.at(w.held, gatherID))
+		w.held = -1
+	}
+}
+
+// fullID is the id of one of full.
+func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.Units) + k }
+
+// opened is whether the parameters of a unit are there.
+func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.from[i])].live }
 
 func (w *walker) close(i int) {
 	if w.Sharding.Root && (i == 0 || i == len(w.Units)-1) {
 		return // the root stays until the pass ends
 	}
-	w.t.free(w.at(i, fullID))
+	w.discard(i)
+}
+
+// discard frees the parameters of a unit.
+func (w *walker) discard(i int) {
+	for k := w.from[i]; k < w.from[i+1]; k++ {
+		w.t.free(w.fullID(k))
+	}
 }
 
 func (w *walker) backward(first, sync bool) {
@@ -555,17 +656,11 @@ func (w *walker) backward(first, sync bool) {
 		w.grads = w.base
 	}
 	w.t.take(w.id(last, end.GradStore), max(end.Output, 512), Activations) // of a loss or as it came from another rank
-	if w.Mode == Sharded && w.Sharding.Root {
-		w.open(0)
-	}
 	for i := last; i >= 0; i-- {
 		u := w.Units[i]
 		w.enter(i, backward)
-		if w.Mode == Sharded {
-			w.open(i)
-			if i > 0 {
-				w.gather(i - 1)
-			}
+		if w.Mode == Sharded && !w.afterLoss(i) {
+			w.reopenAt(i)
 		}
 		if i < last && u.GradStore >= 0 && w.Units[i+1].InGradStore >= 0 {
 			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
@@ -575,7 +670,7 @@ func (w *walker) backward(first, sync bool) {
 	if w.Mode == Sharded {
 		for i := range w.Units {
 			if sync || !w.Sharding.Stays {
-				w.t.free(w.at(i, fullID))
+				w.discard(i)
 			}
 			w.t.free(w.at(i, gatherID))
 			w.t.free(w.at(i, scatterID))
@@ -596,6 +691,31 @@ func (w *walker) backward(first, sync bool) {
 			w.freeGrads(i)
 		}
 	}
+}
+
+// afterLoss is whether a unit of ops has the loss too, which is not in that of sharding.
+func (w *walker) afterLoss(i int) bool {
+	u := w.Units[i]
+	return w.Sharding.OuterLoss && i == len(w.Units)-1 && len(u.Params) > 0 && slices.ContainsFunc(u.Forward.Ops, ofLoss)
+}
+
+func ofLoss(o tape.Op) bool { return o.Module == ops.Loss }
+
+// before is how many events come before those of an op.
+func before(events []tape.Event, op int) int {
+	if n := slices.IndexFunc(events, func(e tape.Event) bool { return int(e.Op) >= op }); n >= 0 {
+		return n
+	}
+	return len(events)
+}
+
+// reopenAt opens what the backward pass over unit i needs: with the last one the root,
+// if that is one with it.
+func (w *walker) reopenAt(i int) {
+	if w.Sharding.Root && i == len(w.Units)-1 {
+		w.reopen(0)
+	}
+	w.reopen(i)
 }
 
 // add adds autograd's gradients to those of the buffers, one by one and cast to
@@ -637,7 +757,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	}
 	switch w.Mode {
 	case MainBuffers:
-		w.events(i, sec, grad) // the GEMM writes into the buffer
+		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
 		return
 	case Plain, Bucketed:
 		// Later micro batches add into the gradient that is there: theirs goes at once.
@@ -659,12 +779,20 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			w.settle(i, &sec.Grads[at], release)
 		}
 	case Lingering, Swept:
-		w.events(i, sec, nil)
+		w.events(i, sec.Events, nil)
 		for _, g := range sec.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
 	case Sharded:
-		w.events(i, sec, nil)
+		events := sec.Events
+		if w.afterLoss(i) {
+			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
+			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
+			w.events(i, events[:n], nil)
+			w.reopenAt(i)
+			events = events[n:]
+		}
+		w.events(i, events, nil)
 		w.scatter(i, u, first, sync)
 	}
 }
@@ -682,8 +810,8 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 // scatter frees a unit's gathered parameters and turns its gradients into a shard.
 func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	s := &w.Sharding
-	if w.params[i] > 0 && (sync || !s.Stays) {
-		w.t.free(w.at(i, fullID))
+	if sync || !s.Stays {
+		w.discard(i)
 	}
 	if w.params[i] == 0 {
 		for _, g := range u.Backward.Grads {
@@ -703,15 +831,44 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.t.free(w.at(j, scatterID))
 	}
 	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.takeOn(gatherStream, w.at(i, castID), w.shards[i]*s.Gather, Gathered)
+		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
 	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
 	w.t.free(w.at(i, castID))
-	w.freeGrads(i)
-	w.t.free(w.at(i, keepID))
-	if !w.t.blocks[w.at(i, shardID)].live {
-		w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
+	// Autograd calls for the reduction when the gradient of a unit's input is there. That
+	// of tokens, which have none, comes from the engine's last callback, when the gradients
+	// are still held (seen in a memory snapshot of torchtitan).
+	last := i == 0 && !s.Root && u.InGradStore < 0
+	if !last {
+		w.freeGrads(i)
+		w.t.free(w.at(i, keepID))
 	}
+	w.reduced(i)
+	if last {
+		w.freeGrads(i)
+		w.t.free(w.at(i, keepID))
+	}
+}
+
+// reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to
+// what is there. Gradients of a single rank are divided into a tensor of their own
+// (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce).
+func (w *walker) reduced(i int) {
+	s := &w.Sharding
+	here := w.t.blocks[w.at(i, shardID)].live
+	if !s.Copies || !here && s.Kept == s.Reduce {
+		if !here {
+			w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
+		}
+	} else {
+		w.t.takeOn(scatterStream, w.at(i, castID), w.shards[i]*s.Reduce, Gradients)
+		if !here {
+			w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Kept, Gradients)
+		}
+		w.t.free(w.at(i, castID))
+	}
+	w.t.takeOn(scatterStream, w.at(i, castID), w.alone[i]*s.Reduce, Gradients)
+	w.t.free(w.at(i, castID))
 }
 
 // freeGrads releases the gradients that autograd left, with those of the head when
