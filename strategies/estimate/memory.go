@@ -84,7 +84,7 @@ func (p *pricer) footprint() footprint {
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if prec.Gather.Narrow() {
-			f.sharding.Gather, f.sharding.Narrow = prec.Compute.Size(), prec.Gather.Size()
+			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}

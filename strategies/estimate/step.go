@@ -6,6 +6,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -486,6 +487,7 @@ type shards struct {
 	ready  []bool
 	params []int64 // by unit, dense
 	expert []int64 // by unit, of experts
+	narrow []int64 // by unit, of params: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
 	busy   bool // reduce is in flight
 	copies bool // FSDP2 copies in and out of flat buffers
@@ -498,7 +500,7 @@ func (h *shards) begin(s *step) {
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
-	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
+	h.params, h.expert, h.narrow = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...), append(h.narrow[:0], make([]int64, n)...)
 	for i, u := range s.list {
 		for _, p := range u.Params {
 			switch {
@@ -507,6 +509,9 @@ func (h *shards) begin(s *step) {
 				h.expert[i] += p.Local
 			default:
 				h.params[i] += p.Local
+				if u.Layers > 0 && len(p.Dims) > 1 && s.job.Precision.Gather.Narrow() {
+					h.narrow[i] += p.Local
+				}
 			}
 		}
 	}
@@ -517,8 +522,19 @@ func (h *shards) begin(s *step) {
 	}
 }
 
-func (h *shards) gatherBytes(i int) units.Bytes {
-	return units.Bytes(h.params[i]) * h.s.job.Precision.Gather.Size()
+// gathered is the size of so many parameters, some of them narrow, as they are gathered.
+func (h *shards) gathered(params, narrow float64) units.Bytes {
+	gather := h.s.job.Precision.Gather.Size()
+	return units.Bytes(narrow)*gather + units.Bytes(params-narrow)*wideGather(&h.s.job.Precision)
+}
+
+// wideGather is the element size in which parameters are gathered that no 8-bit product
+// reads: embedding, head, norms, experts.
+func wideGather(p *recipe.Precision) units.Bytes {
+	if p.Gather.Narrow() {
+		return p.Compute.Size()
+	}
+	return p.Gather.Size()
 }
 
 // launchGather queues the all-gather of unit i: the cast and copy into the flat
@@ -529,19 +545,21 @@ func (h *shards) launchGather(i int, ready float64) {
 	}
 	s := h.s
 	n := float64(s.p.groups[shardGroup].Ranks)
-	e := units.Bytes(h.expert[i]) * s.job.Precision.Gather.Size()
-	t := s.p.comm(collective.AllGather, shardGroup, h.gatherBytes(i)) + s.p.comm(collective.AllGather, expertShardGroup, e)
-	w := s.job.Precision.Weights.Size()
-	local := float64(h.params[i])/n + float64(h.expert[i])/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
-	if g := s.job.Precision.Gather; g.Narrow() && s.job.Precision.NarrowGathers == 1 { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+	params, narrow, expert := float64(h.params[i]), float64(h.narrow[i]), float64(h.expert[i])
+	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, 0))
+	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
+	narrow /= n
+	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
+	if g := s.job.Precision.Gather; narrow > 0 && s.job.Precision.NarrowGathers == 1 { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
-			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: local, Bytes: units.Bytes(local) * b}, true)
+			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: narrow, Bytes: units.Bytes(narrow) * b}, true)
 		}
-	} else if w != g.Size() {
-		t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(local) * (w + s.job.Precision.Gather.Size())}, true)
+	}
+	if rest := local - narrow; rest > 0 && w != wide {
+		t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.MultiTensor, Count: 1, Elements: rest, Bytes: units.Bytes(rest) * (w + wide)}, true)
 	}
 	if h.copies {
-		t += s.p.run(&tape.Op{Prim: "fsdp_copy_in_gather", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: units.Bytes(2*local) * s.job.Precision.Gather.Size()}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy_in_gather", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: 2 * h.gathered(local, narrow)}, true)
 	}
 	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
 	h.ready[i] = true
@@ -555,8 +573,8 @@ func (h *shards) open(i int) {
 	s := h.s
 	s.sim.Wait(h.gather[i])
 	if h.copies {
-		n := h.params[i] + h.expert[i]
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: float64(n), Bytes: 2 * units.Bytes(n) * s.job.Precision.Gather.Size()})
+		n := float64(h.params[i] + h.expert[i])
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[i]))})
 		s.sim.Run(&seg)
 	}
 }
