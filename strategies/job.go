@@ -340,6 +340,14 @@ func (j *Job) checkExperts() error {
 	return oneOf("runtime.token_dispatcher", d, dispatchers)
 }
 
+// Unmixed reports whether the framework computes in the weights' dtype though the
+// precision is a narrower one: it leaves mixed precision to FSDP, and tensor or pipeline
+// ranks have nothing that FSDP shards.
+func (j *Job) Unmixed() bool {
+	p := &j.Plan
+	return j.Recipe.Structure.ShardedMixed && j.Precision.Weights != j.Precision.Compute && p.TP*p.PP > 1 && !(p.DataParallel.ShardsParameters() && p.DP*p.CP > 1)
+}
+
 func (j *Job) shape() Shape {
 	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor, NodeGPUs: j.Hardware.Node.GPUs.Value}
 }

@@ -185,6 +185,7 @@ type Structure struct {
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
+	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
 	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -252,6 +253,10 @@ func (p *pricer) notes(r *Result) {
 	if text := collective.AssumedNetwork(j.Hardware); text != "" && j.GPUs > p.fabric.Island() {
 		r.Notes = append(r.Notes, diag.Note{Code: "network.assumed", Text: text,
 			Remedy: collective.NetworkRemedy + ", or --set network.bandwidth_per_gpu=400Gbit/s"})
+	}
+	if j.Unmixed() {
+		r.Notes = append(r.Notes, diag.Note{Code: "precision.unsharded", Text: fmt.Sprintf("%s itself would compute in %s: it leaves mixed precision to FSDP, which has nothing to shard beside tp %d and pp %d", j.Recipe.Name, j.Precision.Weights, j.Plan.TP, j.Plan.PP),
+			Remedy: "set train.precision fp32 with runtime.tf32 false, or shard over dp or cp"})
 	}
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})

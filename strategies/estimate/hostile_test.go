@@ -129,7 +129,8 @@ func TestNoTensorCores(t *testing.T) {
 	}
 	for more, want := range map[string]string{
 		"hardware: t4, train: {precision: bf16}":                                "bf16 multiplies in bf16, which Tesla T4 has no tensor cores for; use fp16, fp32 or another GPU",
-		"hardware: v100-32g-sxm, runtime: {recipe: torchtitan}":                 "which Tesla V100-SXM2-32GB has no tensor cores for; use another GPU",
+		"hardware: v100-32g-sxm, runtime: {recipe: torchtitan}":                 "which Tesla V100-SXM2-32GB has no tensor cores for; use fp32 or another GPU",
+		"hardware: v100-32g-sxm, runtime: {recipe: nanotron}":                   "which Tesla V100-SXM2-32GB has no tensor cores for; use another GPU",
 		"hardware: a100-80g-sxm, train: {precision: fp8}":                       "fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for; use bf16, fp16, fp32 or another GPU",
 		"hardware: t4, train: {precision: fp16, dtypes: {compute: bf16}}":       "fp16 multiplies in bf16, which Tesla T4",
 		"hardware: a100-80g-sxm, train: {precision: bf16, dtypes: {gemm: fp8}}": "bf16 multiplies in fp8",

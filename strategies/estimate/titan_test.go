@@ -2,9 +2,12 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
 )
 
 // Torchtitan v0.2.2 on four H200 under FSDP, 8 layers of Llama-3 8B (2026-11-22): 19
@@ -113,4 +116,22 @@ func TestGatherAhead(t *testing.T) {
 	late := mustEstimate(t, j)
 	require.Less(t, float64(ahead.Exposed["dp"]), 0.8*float64(late.Exposed["dp"]))
 	require.Less(t, ahead.StepTime, late.StepTime)
+}
+
+// TestUnshardedPrecision: torchtitan leaves mixed precision to FSDP. Two tensor ranks of 8
+// layers of Llama-3 8B, with nothing else to shard over, took 1.663 s on two H200, in fp32
+// without TF32 (2026-11-22).
+func TestUnshardedPrecision(t *testing.T) {
+	at := func(gpus int, train string) *Result {
+		return predicted(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 8, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 128, intermediate_size: 14336, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false}, hardware: h200-sxm, gpus: %d, runtime: {recipe: torchtitan, tf32: false}, plan: {tp: 2, data_parallel: fsdp2}, train: {sequence_length: 8192, micro_batch: 1, recompute: selective, %s}}`, gpus, train))
+	}
+	noted := func(r *Result) bool {
+		return slices.ContainsFunc(r.Notes, func(n diag.Note) bool { return n.Code == "precision.unsharded" })
+	}
+	require.True(t, noted(at(2, "precision: bf16")))
+	require.False(t, noted(at(2, "precision: bf16, dtypes: {weights: bf16}")))
+	require.False(t, noted(at(4, "precision: bf16")))
+	full := at(2, "precision: fp32")
+	require.False(t, noted(full))
+	require.InEpsilon(t, 1.663, float64(full.StepTime), 0.08)
 }

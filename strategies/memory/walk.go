@@ -126,22 +126,6 @@ const (
 	scatterStream
 )
 
-// Sharding are the sizes of unit-wise sharding, per parameter.
-type Sharding struct {
-	Ranks, ExpertRanks int64       // that share one copy of dense parameters, of experts
-	Gather, Reduce     units.Bytes // element sizes: gathered weights, reduction
-	Kept               units.Bytes // element size of what is kept of the gradients
-	Narrow             units.Bytes // element size of the matrices of layers, gathered as 8-bit GEMMs read them; 0: Gather
-	Cast               bool        // shards are cast for the gather
-	Ahead              bool        // a unit is gathered before the one before it runs forward
-	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
-	Reshard            bool
-	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
-	Root               bool // first and last unit are one
-	HeldLast           bool // the last unit stays gathered between its passes
-	Copies             bool // flat buffers beside the parameters, which are copied out one by one (FSDP2)
-}
-
 // Peak is the largest moment.
 type Peak struct {
 	Allocated units.Bytes
@@ -282,38 +266,6 @@ func (w *walker) measure() {
 		}
 	}
 	w.from, w.held = append(w.from, len(w.full)), -1
-}
-
-// shard makes the parameters of a unit of ops those of a unit of sharding.
-func (w *walker) shard(from, to int) {
-	s := &w.Sharding
-	for k := range w.Units[from].Params {
-		p := &w.Units[from].Params[k]
-		if !w.own(p) {
-			continue
-		}
-		n, ranks, size := units.Bytes(p.Local), s.Ranks, s.Gather
-		if p.Split == model.ExpertSplit {
-			ranks = s.ExpertRanks
-		} else if s.Narrow > 0 && len(p.Dims) > 1 && w.Units[from].Layers > 0 {
-			size = s.Narrow
-		}
-		mine := n / units.Bytes(max(ranks, 1))
-		w.params[to] += n
-		w.shards[to] += mine
-		if s.Copies {
-			w.full = append(w.full, n*size)
-		}
-		if s.Copies && ranks <= 1 {
-			w.alone[to] += n
-			continue
-		}
-		w.flat[to] += n * size
-		w.casts[to] += mine * size
-	}
-	if !s.Copies && len(w.full) == w.from[to] {
-		w.full = append(w.full, 0) // the gather itself
-	}
 }
 
 // begin allocates what lives between steps: the Static of the first of a rank's chunks.
@@ -571,83 +523,6 @@ func (w *walker) forward() {
 	}
 }
 
-// gather allocates the flat output of an all-gather, and what it takes beside it for a
-// moment (torch.distributed.fsdp, _fsdp_collectives.py, foreach_all_gather).
-func (w *walker) gather(i int) {
-	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.opened(i) {
-		return
-	}
-	if w.Sharding.Cast {
-		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
-	}
-	w.t.takeOn(gatherStream, w.at(i, gatherID), w.flat[i], Gathered)
-	w.t.free(w.at(i, castID))
-}
-
-// open makes the parameters of a unit available in a forward pass. What they were copied
-// out from goes once those of the next unit have been too (wait_for_unshard, so that
-// copies and the next gather run side by side).
-func (w *walker) open(i int) {
-	if w.params[i] == 0 || w.opened(i) {
-		return
-	}
-	w.copyOut(i)
-	if w.Sharding.Copies {
-		w.release()
-		w.held = i
-	}
-}
-
-// reopen does so in a backward pass, and gathers the next unit.
-func (w *walker) reopen(i int) {
-	if w.params[i] > 0 && !w.opened(i) {
-		w.copyOut(i)
-		w.t.free(w.at(i, gatherID))
-	}
-	if i > 0 {
-		w.gather(i - 1)
-	}
-}
-
-func (w *walker) copyOut(i int) {
-	w.gather(i)
-	if !w.Sharding.Copies {
-		w.t.move(w.at(i, gatherID), w.fullID(w.from[i]))
-		return
-	}
-	for k := w.from[i]; k < w.from[i+1]; k++ {
-		w.t.take(w.fullID(k), w.full[k], Gathered)
-	}
-}
-
-// release frees what waits.
-func (w *walker) release() {
-	if w.held >= 0 {
-		w.t.free(w.at(w.held, gatherID))
-		w.held = -1
-	}
-}
-
-// fullID is the id of one of full.
-func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.Units) + k }
-
-// opened is whether the parameters of a unit are there.
-func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.from[i])].live }
-
-func (w *walker) close(i int) {
-	if w.Sharding.Root && (i == 0 || i == len(w.Units)-1) {
-		return // the root stays until the pass ends
-	}
-	w.discard(i)
-}
-
-// discard frees the parameters of a unit.
-func (w *walker) discard(i int) {
-	for k := w.from[i]; k < w.from[i+1]; k++ {
-		w.t.free(w.fullID(k))
-	}
-}
-
 func (w *walker) backward(first, sync bool) {
 	last := len(w.Units) - 1
 	end := w.Units[last]
@@ -691,31 +566,6 @@ func (w *walker) backward(first, sync bool) {
 			w.freeGrads(i)
 		}
 	}
-}
-
-// afterLoss is whether a unit of ops has the loss too, which is not in that of sharding.
-func (w *walker) afterLoss(i int) bool {
-	u := w.Units[i]
-	return w.Sharding.OuterLoss && i == len(w.Units)-1 && len(u.Params) > 0 && slices.ContainsFunc(u.Forward.Ops, ofLoss)
-}
-
-func ofLoss(o tape.Op) bool { return o.Module == ops.Loss }
-
-// before is how many events come before those of an op.
-func before(events []tape.Event, op int) int {
-	if n := slices.IndexFunc(events, func(e tape.Event) bool { return int(e.Op) >= op }); n >= 0 {
-		return n
-	}
-	return len(events)
-}
-
-// reopenAt opens what the backward pass over unit i needs: with the last one the root,
-// if that is one with it.
-func (w *walker) reopenAt(i int) {
-	if w.Sharding.Root && i == len(w.Units)-1 {
-		w.reopen(0)
-	}
-	w.reopen(i)
 }
 
 // add adds autograd's gradients to those of the buffers, one by one and cast to
@@ -805,70 +655,6 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 		return
 	}
 	w.t.reclass(id, Gradients)
-}
-
-// scatter frees a unit's gathered parameters and turns its gradients into a shard.
-func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
-	s := &w.Sharding
-	if sync || !s.Stays {
-		w.discard(i)
-	}
-	if w.params[i] == 0 {
-		for _, g := range u.Backward.Grads {
-			w.t.reclass(w.id(i, g.Store), Gradients)
-		}
-		return
-	}
-	n := w.params[i]
-	if !sync { // kept whole, in the reduction's dtype
-		if first {
-			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
-		}
-		w.freeGrads(i)
-		return
-	}
-	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
-		w.t.free(w.at(j, scatterID))
-	}
-	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
-	}
-	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
-	w.t.free(w.at(i, castID))
-	// Autograd calls for the reduction when the gradient of a unit's input is there. That
-	// of tokens, which have none, comes from the engine's last callback, when the gradients
-	// are still held (seen in a memory snapshot of torchtitan).
-	last := i == 0 && !s.Root && u.InGradStore < 0
-	if !last {
-		w.freeGrads(i)
-		w.t.free(w.at(i, keepID))
-	}
-	w.reduced(i)
-	if last {
-		w.freeGrads(i)
-		w.t.free(w.at(i, keepID))
-	}
-}
-
-// reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to
-// what is there. Gradients of a single rank are divided into a tensor of their own
-// (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce).
-func (w *walker) reduced(i int) {
-	s := &w.Sharding
-	here := w.t.blocks[w.at(i, shardID)].live
-	if !s.Copies || !here && s.Kept == s.Reduce {
-		if !here {
-			w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Reduce, Gradients)
-		}
-	} else {
-		w.t.takeOn(scatterStream, w.at(i, castID), w.shards[i]*s.Reduce, Gradients)
-		if !here {
-			w.t.takeOn(scatterStream, w.at(i, shardID), w.shards[i]*s.Kept, Gradients)
-		}
-		w.t.free(w.at(i, castID))
-	}
-	w.t.takeOn(scatterStream, w.at(i, castID), w.alone[i]*s.Reduce, Gradients)
-	w.t.free(w.at(i, castID))
 }
 
 // freeGrads releases the gradients that autograd left, with those of the head when
