@@ -25,9 +25,19 @@ type Sharding struct {
 	Copies             bool // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 
+// part is what a rank has of a unit of sharding.
+type part struct {
+	params units.Bytes // parameters, whole
+	shard  units.Bytes // what it keeps of them
+	alone  units.Bytes // those that no other rank has a part of, as experts may be
+	flat   units.Bytes // bytes of the gather
+	cast   units.Bytes // and of the shard, cast for it
+	from   int         // its first of walker.full
+}
+
 // shard makes the parameters of a unit of ops those of a unit of sharding.
-func (w *walker) shard(from, to int) {
-	s := &w.Sharding
+func (w *walker) shard(from, unit int) {
+	s, to := &w.Sharding, &w.parts[unit]
 	for k := range w.Units[from].Params {
 		p := &w.Units[from].Params[k]
 		if !w.own(p) {
@@ -40,19 +50,19 @@ func (w *walker) shard(from, to int) {
 			size = s.Narrow
 		}
 		mine := n / units.Bytes(max(ranks, 1))
-		w.params[to] += n
-		w.shards[to] += mine
+		to.params += n
+		to.shard += mine
 		if s.Copies {
 			w.full = append(w.full, n*size)
 		}
 		if s.Copies && ranks <= 1 {
-			w.alone[to] += n
+			to.alone += n
 			continue
 		}
-		w.flat[to] += n * size
-		w.casts[to] += mine * size
+		to.flat += n * size
+		to.cast += mine * size
 	}
-	if !s.Copies && len(w.full) == w.from[to] {
+	if !s.Copies && len(w.full) == to.from {
 		w.full = append(w.full, 0) // the gather itself
 	}
 }
@@ -60,13 +70,13 @@ func (w *walker) shard(from, to int) {
 // gather allocates the flat output of an all-gather, and what it takes beside it for a
 // moment (torch.distributed.fsdp, _fsdp_collectives.py, foreach_all_gather).
 func (w *walker) gather(i int) {
-	if w.params[i] == 0 || w.t.blocks[w.at(i, gatherID)].live || w.opened(i) {
+	if w.parts[i].params == 0 || w.t.blocks[w.at(i, gatherID)].live || w.opened(i) {
 		return
 	}
 	if w.Sharding.Cast {
-		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
+		w.t.takeOn(gatherStream, w.at(i, castID), w.parts[i].cast, Gathered)
 	}
-	w.t.takeOn(gatherStream, w.at(i, gatherID), w.flat[i], Gathered)
+	w.t.takeOn(gatherStream, w.at(i, gatherID), w.parts[i].flat, Gathered)
 	w.t.free(w.at(i, castID))
 }
 
@@ -74,7 +84,7 @@ func (w *walker) gather(i int) {
 // out from goes once those of the next unit have been too (wait_for_unshard, so that
 // copies and the next gather run side by side).
 func (w *walker) open(i int) {
-	if w.params[i] == 0 || w.opened(i) {
+	if w.parts[i].params == 0 || w.opened(i) {
 		return
 	}
 	w.copyOut(i)
@@ -86,7 +96,7 @@ func (w *walker) open(i int) {
 
 // reopen does so in a backward pass, and gathers the next unit.
 func (w *walker) reopen(i int) {
-	if w.params[i] > 0 && !w.opened(i) {
+	if w.parts[i].params > 0 && !w.opened(i) {
 		w.copyOut(i)
 		w.t.free(w.at(i, gatherID))
 	}
@@ -98,10 +108,10 @@ func (w *walker) reopen(i int) {
 func (w *walker) copyOut(i int) {
 	w.gather(i)
 	if !w.Sharding.Copies {
-		w.t.move(w.at(i, gatherID), w.fullID(w.from[i]))
+		w.t.move(w.at(i, gatherID), w.fullID(w.parts[i].from))
 		return
 	}
-	for k := w.from[i]; k < w.from[i+1]; k++ {
+	for k := w.parts[i].from; k < w.parts[i+1].from; k++ {
 		w.t.take(w.fullID(k), w.full[k], Gathered)
 	}
 }
@@ -118,7 +128,7 @@ func (w *walker) release() {
 func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.Units) + k }
 
 // opened is whether the parameters of a unit are there.
-func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.from[i])].live }
+func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.parts[i].from)].live }
 
 func (w *walker) close(i int) {
 	if w.Sharding.Root && (i == 0 || i == len(w.Units)-1) {
@@ -129,7 +139,7 @@ func (w *walker) close(i int) {
 
 // discard frees the parameters of a unit.
 func (w *walker) discard(i int) {
-	for k := w.from[i]; k < w.from[i+1]; k++ {
+	for k := w.parts[i].from; k < w.parts[i+1].from; k++ {
 		w.t.free(w.fullID(k))
 	}
 }
@@ -165,13 +175,13 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if sync || !s.Stays {
 		w.discard(i)
 	}
-	if w.params[i] == 0 {
+	if w.parts[i].params == 0 {
 		for _, g := range u.Backward.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
 		return
 	}
-	n := w.params[i]
+	n := w.parts[i].params
 	if !sync { // kept whole, in the reduction's dtype
 		if first {
 			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
@@ -183,7 +193,7 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.t.free(w.at(j, scatterID))
 	}
 	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.takeOn(gatherStream, w.at(i, castID), w.casts[i], Gathered)
+		w.t.takeOn(gatherStream, w.at(i, castID), w.parts[i].cast, Gathered)
 	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
 	w.t.free(w.at(i, castID))
@@ -207,18 +217,18 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 // (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce).
 func (w *walker) reduced(i int) {
 	s := &w.Sharding
-	kept, out := w.at(i, shardID), w.shards[i]*s.Reduce
+	kept, out := w.at(i, shardID), w.parts[i].shard*s.Reduce
 	switch here := w.t.blocks[kept].live; {
 	case here && !s.Copies:
 	case here || s.Copies && s.Kept != s.Reduce:
 		w.t.takeOn(scatterStream, w.at(i, castID), out, Gradients)
 		if !here {
-			w.t.takeOn(scatterStream, kept, w.shards[i]*s.Kept, Gradients)
+			w.t.takeOn(scatterStream, kept, w.parts[i].shard*s.Kept, Gradients)
 		}
 		w.t.free(w.at(i, castID))
 	default:
 		w.t.takeOn(scatterStream, kept, out, Gradients)
 	}
-	w.t.takeOn(scatterStream, w.at(i, castID), w.alone[i]*s.Reduce, Gradients)
+	w.t.takeOn(scatterStream, w.at(i, castID), w.parts[i].alone*s.Reduce, Gradients)
 	w.t.free(w.at(i, castID))
 }

@@ -160,24 +160,19 @@ const (
 // walker runs a Step over a tracker.
 type walker struct {
 	*Step
-	t      *tracker
-	width  int           // ids per unit
-	first  int           // first id of all
-	base   int           // first id of this micro batch: the kept gradients of the first one have their own
-	extra  int           // first id after those of the units
-	params []units.Bytes // by unit: parameters on this rank, whole
-	shards []units.Bytes // and what this rank keeps of them
-	flat   []units.Bytes // by unit: bytes of its gather
-	casts  []units.Bytes // and of its shard, cast for it
-	alone  []units.Bytes // by unit: parameters that no other rank has a part of, as experts may be
-	full   []units.Bytes // what gathers are copied out to, or are: of all units
-	from   []int         // by unit: its first of full; one more than units
-	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
-	saved  []int32       // by unit: first store that a forward pass does not have
-	grads  int           // base of the micro batch whose gradients are kept, or linger
-	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm   bool          // this is the first step
-	next   int           // first id that nothing uses
+	t     *tracker
+	width int           // ids per unit
+	first int           // first id of all
+	base  int           // first id of this micro batch: the kept gradients of the first one have their own
+	extra int           // first id after those of the units
+	parts []part        // by unit, and one more
+	full  []units.Bytes // what gathers are copied out to, or are: of all units
+	held  int           // unit whose gather waits for the next one's to be copied out; -1: none
+	saved []int32       // by unit: first store that a forward pass does not have
+	grads int           // base of the micro batch whose gradients are kept, or linger
+	split bool          // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm  bool          // this is the first step
+	next  int           // first id that nothing uses
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -249,11 +244,10 @@ func (w *walker) measure() {
 		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
 	}
 	w.width++ // received
-	w.params, w.shards = make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units))
-	w.flat, w.casts, w.alone = make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units)), make([]units.Bytes, len(s.Units))
+	w.parts, w.held = make([]part, len(s.Units)+1), -1
 	last := len(s.Units) - 1
 	for i := range s.Units {
-		w.from = append(w.from, len(w.full))
+		w.parts[i].from = len(w.full)
 		if !s.Sharding.Root || last == 0 {
 			w.shard(i, i)
 			continue
@@ -265,7 +259,7 @@ func (w *walker) measure() {
 			w.shard(last, 0)
 		}
 	}
-	w.from, w.held = append(w.from, len(w.full)), -1
+	w.parts[last+1].from = len(w.full)
 }
 
 // begin allocates what lives between steps: the Static of the first of a rank's chunks.
