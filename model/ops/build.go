@@ -473,17 +473,17 @@ func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Module = "norm"
 	b.t.Call()
 	w := b.p(r)
+	older := ""
+	if b.recipe.Structure.UnfusedNorm {
+		older = "_unfused"
+	}
 	switch b.Spec.Norm {
 	case model.RMSNorm:
-		program := "rms_norm"
-		if b.recipe.Structure.UnfusedNorm {
-			program = b.variant(program, "_unfused")
-		}
-		return b.call(program, tensorOf(x), tensorOf(w))[0].t
+		return b.call(b.variant("rms_norm", older), tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.GemmaRMSNorm:
-		return b.call("gemma_rms_norm", tensorOf(x), tensorOf(w))[0].t
+		return b.call(b.variant("gemma_rms_norm", older), tensorOf(x), tensorOf(w))[0].t
 	}
 	return b.call("layer_norm", tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 }

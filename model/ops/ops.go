@@ -88,6 +88,13 @@ type Param struct {
 	Used  bool    // some op of the unit uses it
 }
 
+// Narrowed reports whether GEMMs in 8 bits read a parameter of the unit, so that unit-wise
+// sharding may gather it in 8: the matrices of layers, but for experts (torchao/float8
+// converts linear modules; configs leave out the head).
+func (u *Unit) Narrowed(p *Param) bool {
+	return u.Layers > 0 && len(p.Dims) > 1 && p.Split != model.ExpertSplit
+}
+
 // Loss is the module of the ops of the loss.
 const Loss = "loss"
 

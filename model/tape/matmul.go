@@ -285,7 +285,7 @@ type Ring struct {
 	Wide    bool  // gradients go around in fp32
 	Returns bool  // and from the last rank back to the one they belong to
 	Joins   bool  // keys and values are joined in a tensor of their own, which is kept
-	Kept    int64 // what all ranks gave forward is kept, with so many tensors as large as the keys, and not asked for again backward; 0: it is
+	Kept    int64 // keys and values of all ranks stay for the backward pass, which gathers none, with so many tensors as large as the keys; 0: gathered again
 	// What is moved beside the attention kernels and the exchange to put the steps
 	// together, in passes over the output, and by how many kernels.
 	Merge, MergeBack         float64
@@ -307,21 +307,21 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 	}
 	own := k.bytes() + v.bytes()
 	bytes, held := own, units.Bytes(r.Blocks)*own
-	if r.Kept > 0 {
+	if back {
+		held = units.Bytes(r.Again) * own
+	}
+	if r.Kept > 0 { // in a tensor that stays
 		held = 0
+		if back {
+			bytes = 0
+		}
 	}
 	if back {
 		grads := own
-		if r.Kept > 0 {
-			bytes = 0
-		}
 		if r.Wide {
 			grads *= F32.Size() / k.dtype.Size()
 		}
-		held = 2 * grads
-		if r.Kept == 0 {
-			held += units.Bytes(r.Again) * own
-		}
+		held += 2 * grads
 		if r.Returns {
 			grads *= units.Bytes(r.Ranks) / units.Bytes(r.Ranks-1)
 		}

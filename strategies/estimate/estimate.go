@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"

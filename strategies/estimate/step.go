@@ -509,7 +509,7 @@ func (h *shards) begin(s *step) {
 				h.expert[i] += p.Local
 			default:
 				h.params[i] += p.Local
-				if u.Layers > 0 && len(p.Dims) > 1 && s.job.Precision.Gather.Narrow() {
+				if s.job.Precision.Gather.Narrow() && u.Narrowed(&p) {
 					h.narrow[i] += p.Local
 				}
 			}

@@ -46,7 +46,8 @@ func (w *walker) shard(from, unit int) {
 		n, ranks, size := units.Bytes(p.Local), s.Ranks, s.Gather
 		if p.Split == model.ExpertSplit {
 			ranks = s.ExpertRanks
-		} else if s.Narrow > 0 && len(p.Dims) > 1 && w.Units[from].Layers > 0 {
+		}
+		if s.Narrow > 0 && w.Units[from].Narrowed(p) {
 			size = s.Narrow
 		}
 		mine := n / units.Bytes(max(ranks, 1))
@@ -94,8 +95,12 @@ func (w *walker) open(i int) {
 	}
 }
 
-// reopen does so in a backward pass, and gathers the next unit.
+// reopen does so in a backward pass, and gathers the next unit. With the last one it opens
+// the root, if that is one with it.
 func (w *walker) reopen(i int) {
+	if w.Sharding.Root && i > 0 && i == len(w.Units)-1 {
+		w.reopen(0)
+	}
 	if w.parts[i].params > 0 && !w.opened(i) {
 		w.copyOut(i)
 		w.t.free(w.at(i, gatherID))
@@ -160,15 +165,6 @@ func before(events []tape.Event, op int) int {
 	return len(events)
 }
 
-// reopenAt opens what the backward pass over unit i needs: with the last one the root,
-// if that is one with it.
-func (w *walker) reopenAt(i int) {
-	if w.Sharding.Root && i == len(w.Units)-1 {
-		w.reopen(0)
-	}
-	w.reopen(i)
-}
-
 // scatter frees a unit's gathered parameters and turns its gradients into a shard.
 func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	s := &w.Sharding
@@ -200,15 +196,14 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	// Autograd calls for the reduction when the gradient of a unit's input is there. That
 	// of tokens, which have none, comes from the engine's last callback, when the gradients
 	// are still held (seen in a memory snapshot of torchtitan).
-	last := i == 0 && !s.Root && u.InGradStore < 0
-	if !last {
-		w.freeGrads(i)
-		w.t.free(w.at(i, keepID))
+	tokens := i == 0 && !s.Root && u.InGradStore < 0
+	if tokens {
+		w.reduced(i)
 	}
-	w.reduced(i)
-	if last {
-		w.freeGrads(i)
-		w.t.free(w.at(i, keepID))
+	w.freeGrads(i)
+	w.t.free(w.at(i, keepID))
+	if !tokens {
+		w.reduced(i)
 	}
 }
 

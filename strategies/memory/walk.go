@@ -529,7 +529,7 @@ func (w *walker) backward(first, sync bool) {
 		u := w.Units[i]
 		w.enter(i, backward)
 		if w.Mode == Sharded && !w.afterLoss(i) {
-			w.reopenAt(i)
+			w.reopen(i)
 		}
 		if i < last && u.GradStore >= 0 && w.Units[i+1].InGradStore >= 0 {
 			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
@@ -633,7 +633,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
 			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
 			w.events(i, events[:n], nil)
-			w.reopenAt(i)
+			w.reopen(i)
 			events = events[n:]
 		}
 		w.events(i, events, nil)
