@@ -491,12 +491,14 @@ type shards struct {
 	reduce timeline.Task
 	busy   bool // reduce is in flight
 	copies bool // FSDP2 copies in and out of flat buffers
+	alone  bool // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
 	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
+	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
@@ -546,6 +548,9 @@ func (h *shards) launchGather(i int, ready float64) {
 	s := h.s
 	n := float64(s.p.groups[shardGroup].Ranks)
 	params, narrow, expert := float64(h.params[i]), float64(h.narrow[i]), float64(h.expert[i])
+	if h.alone {
+		expert = 0
+	}
 	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, 0))
 	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
 	narrow /= n
@@ -573,7 +578,18 @@ func (h *shards) open(i int) {
 	s := h.s
 	s.sim.Wait(h.gather[i])
 	if h.copies {
-		n := float64(h.params[i] + h.expert[i])
+		n, own := float64(h.params[i]+h.expert[i]), 0.
+		if h.alone {
+			n, own = float64(h.params[i]), float64(h.expert[i])
+		}
+		if w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision); own > 0 {
+			if w != wide {
+				seg := s.p.kernelOf(tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, Count: 1, Elements: own, Bytes: units.Bytes(own) * (w + wide)})
+				s.sim.Run(&seg)
+			}
+			seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: own, Bytes: 2 * units.Bytes(own) * wide})
+			s.sim.Run(&seg)
+		}
 		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[i]))})
 		s.sim.Run(&seg)
 	}
@@ -743,6 +759,10 @@ func (h *shards) scatter(i int, first, sync bool) {
 	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
 	if h.flat {
 		t += h.prepare(u, grad, full)
+	}
+	if h.alone && expert > 0 { // divided, and copied (foreach_reduce)
+		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
 	}
 	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {

@@ -52,6 +52,28 @@ func TestNarrowGathers(t *testing.T) {
 	require.Equal(t, map[int64]int64{10506: 3, 2181: 16}, calls)
 }
 
+// TestLoneExperts: what no other rank has a part of is neither gathered nor copied out of a
+// gather, but cast and copied where it is used, and divided and copied where it would be
+// reduced (a trace of two H200, each with half of the experts).
+func TestLoneExperts(t *testing.T) {
+	copied := func(plan string) map[string]float64 {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 2, runtime: {recipe: torchtitan, release: "26.02"}, plan: {%s, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 1, recompute: selective}}`, plan)), Options{Detail: true})
+		require.NoError(t, err)
+		most := map[string]float64{}
+		for _, k := range r.Detail.Kernels {
+			most[k.Op.Prim] = max(most[k.Op.Prim], k.Op.Elements)
+		}
+		return most
+	}
+	const layer = 128 * 3 * 768 * 2048 // of experts
+	alone, cut := copied("ep: 2"), copied("ep: 1")
+	require.InDelta(t, layer/2, alone["fsdp_copy"], 1)
+	require.InDelta(t, layer/2, alone["fsdp_divide"], 1)
+	require.Less(t, alone["fsdp_copy_out"], 320e6, "embedding")
+	require.Zero(t, cut["fsdp_copy"])
+	require.Greater(t, cut["fsdp_copy_out"], float64(layer))
+}
+
 // TestShardedMemory: what PyTorch's allocator held of torchtitan v0.2.2 on two H200, layers
 // of Llama-3 8B, memory snapshots of which say from which streams (2026-11-22). Gathers
 // have a stream of their own, with the cast shard, the gather and, in the forward pass,
