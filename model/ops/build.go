@@ -66,12 +66,12 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	b.t.TF32 = c.TF32
 	b.t.Compiled = c.Recipe.Structure.Compiled
-	if c.Recipe.Structure.MainGradients {
+	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
 		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1)
-		if b.t.NarrowGathers == 1 { // gathered pieces are of one scale
+		if b.t.NarrowGathers == 1 || c.Recipe.Structure.FunctionalTP { // pieces are of one scale
 			b.t.ScaleRanks = c.Shard.TP
 		}
 	}
@@ -702,5 +702,11 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	}
 	y := b.call(name, tensorOf(logits))[0].t
 	t.Release(logits)
+	if c.Recipe.Structure.CheckGradients { // isnan, then isinf (megatron/core/rerun_state_machine.py, validate_result)
+		for _, kernels := range [...]int{1, 3} {
+			t.Tiny("loss", kernels)
+			t.Wait()
+		}
+	}
 	return y
 }

@@ -57,9 +57,10 @@ type Older struct {
 	ListGather bool               `yaml:"list_gather"`
 	Launched   bool               `yaml:"launched_layers"`
 	Unfused    bool               `yaml:"unfused_cross_entropy"`
-	Synced     bool               `yaml:"synced"`        // experts waited for the host in every precision
-	Reads      map[string]float64 `yaml:"quantize_read"` // by precision
-	Gathers    map[string]DType   `yaml:"gather"`        // by precision
+	Synced     bool               `yaml:"synced"`         // experts waited for the host in every precision
+	Reads      map[string]float64 `yaml:"quantize_read"`  // by precision
+	Gathers    map[string]DType   `yaml:"gather"`         // by precision
+	Narrow     map[string]int64   `yaml:"narrow_gathers"` // by precision
 	Source     string             `yaml:"source"`
 
 	GradientHook       bool  `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
@@ -71,6 +72,7 @@ type Older struct {
 	RepeatHeads        bool  `yaml:"repeat_heads"`
 	ExposedRoot        bool  `yaml:"exposed_root"`
 	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
+	ScaledSums         bool  `yaml:"scaled_sums"`
 	ApartLoss          *bool `yaml:"apart_loss"`
 	EvenStages         bool  `yaml:"even_stages"`     // no weighed_ends
 	ExchangedAgain     bool  `yaml:"exchanged_again"` // no kept_exchanges
@@ -96,6 +98,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				out.Structure.ApartLoss = *o.ApartLoss
 			}
 			out.Structure.WeighedEnds = out.Structure.WeighedEnds && !o.EvenStages
+			out.Structure.ScaledSums = out.Structure.ScaledSums || o.ScaledSums
 			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
 			if o.ExchangedAgain {
 				out.Structure.KeptExchanges = ""
@@ -110,6 +113,9 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				}
 				if gather, ok := o.Gathers[name]; ok {
 					p.Gather = gather
+				}
+				if n, ok := o.Narrow[name]; ok {
+					p.NarrowGathers = n
 				}
 				p.SyncFree = p.SyncFree && !o.Synced
 				out.Precision[name] = p
@@ -172,6 +178,7 @@ type Structure struct {
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
 	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	ScaledSums     bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
 	DroppedOutputs bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
 	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
@@ -198,6 +205,13 @@ const LatentModels = "mla"
 
 // UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
 const UnnormedModels = "unnormed"
+
+// AddsGradients reports whether every gradient is added into a buffer apart from what
+// autograd makes, by its GEMM or by a hook. DeepSpeed's 16-bit gradients are autograd's own:
+// those of the first micro batch stay, later ones are added to them.
+func (s *Structure) AddsGradients(p *Precision) bool {
+	return s.MainGradients && !(s.FlatStates && p.Gradients == p.Compute)
+}
 
 // Precision is the dtype of everything that is stored or computed.
 type Precision struct {

@@ -598,6 +598,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
 			t.quantize(in, units.Bytes(t.NarrowGathers))
 		}
+		out.whole = c.Operand && kind == "all-gather"
 		if c.Sent > 0 {
 			bytes *= units.Bytes(c.Sent)
 		}

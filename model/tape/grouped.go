@@ -81,6 +81,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 		if wg {
 			gw := t.empty(w.dtype, w.dims[:3]...)
+			gw.summed = t.HasMain
 			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
 			r = append(r, gw)
 		}
@@ -127,7 +128,9 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tens
 		t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, 2*f, h, 0)
 		var r []*Tensor
 		for _, e := range n.in {
-			r = append(r, t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...))
+			g := t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...)
+			g.summed = t.HasMain
+			r = append(r, g)
 		}
 		return r
 	})

@@ -29,18 +29,9 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 	o := &t.sec.Ops[len(t.sec.Ops)-1]
 	out := units.Bytes(m * n)
 	o.Bytes += out * (d.Size() - operands.Size())
-	if layout != LayoutWgrad || !t.HasMain {
-		return
+	if layout == LayoutWgrad && t.HasMain && !t.MainHook {
+		o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
 	}
-	if t.MainHook {
-		class := UnrolledMix
-		if t.MainGrad == d {
-			class = Vectorized
-		}
-		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(out), Bytes: out * (2*t.MainGrad.Size() + d.Size())})
-		return
-	}
-	o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
 }
 
 // quantized casts a GEMM operand: the kernel reads it once and writes it row-wise
@@ -62,7 +53,7 @@ func (t *Tape) quantized(x *Tensor) *Tensor {
 
 // quantize emits the cast of x to so many copies, by the largest magnitude on all of ScaleRanks.
 func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
-	if t.ScaleRanks > 1 {
+	if t.ScaleRanks > 1 && !x.whole {
 		t.emit(Op{Prim: "all-reduce", Class: Collective, DType: F32, Elements: 1, Comm: &Comm{Kind: "all-reduce", Group: "tp", Bytes: F32.Size()}})
 	}
 	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()),
@@ -137,6 +128,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.turn(xl)
 				t.turn(gy)
 				gw = t.empty(gy.dtype, wdims...)
+				gw.summed = t.HasMain && !t.MainHook
 				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m)
 			}
 		}

@@ -689,8 +689,16 @@ func (t *Tape) settle(g *Tensor) *Tensor {
 	return sum
 }
 
-// paramGrad ends a gradient at its parameter, which takes over its storage.
+// paramGrad ends a gradient at its parameter, which takes over its storage. What no GEMM
+// added to the main gradients (embeddings, norms, biases) a hook does.
 func (t *Tape) paramGrad(param int32, g *Tensor) {
 	s := &t.stores[g.store]
-	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes})
+	if t.HasMain && !g.summed {
+		class := UnrolledMix
+		if t.MainGrad == g.dtype {
+			class = Vectorized
+		}
+		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + g.bytes()})
+	}
+	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes, Summed: g.summed})
 }

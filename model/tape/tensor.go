@@ -65,6 +65,8 @@ type Tensor struct {
 	cast          bool      // quantized before, and the compiler keeps what it has (Tape.Compiled)
 	narrow        bool      // gathered as GEMMs read it (Tape.NarrowGathers)
 	turned        bool      // and transposed since
+	whole         bool      // every rank has all of it
+	summed        bool      // a weight gradient that its GEMM added to Tape.MainGrad
 }
 
 // Dims returns the shape.

@@ -16,7 +16,7 @@ func TestLaunchBlocking(t *testing.T) {
 	at := func(gpus, gbits int, runtime string) *Result {
 		return predicted(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 14400, num_hidden_layers: 80, num_attention_heads: 96, intermediate_size: 57600, gated_mlp: false, vocab_size: 250880},
 			hardware: a100-80g-sxm, gpus: %d, network: {bandwidth_per_gpu: %d Gbit/s}, runtime: {recipe: megatron-deepspeed, attention: unfused%s},
-			plan: {tp: 8, pp: 10, data_parallel: zero1}, train: {sequence_length: 2048, grad_accumulation: 512, precision: fp16, recompute: full}}`, gpus, gbits, runtime))
+			plan: {tp: 8, sequence_parallel: false, pp: 10, data_parallel: zero1}, train: {sequence_length: 2048, grad_accumulation: 512, precision: fp16, recompute: full}}`, gpus, gbits, runtime))
 	}
 	free := at(80, 50, "")
 	const layers = 8 * (512 + 10 - 1) // one after the other

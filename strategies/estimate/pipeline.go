@@ -33,6 +33,7 @@ type path struct {
 	plan    *pipeline.Plan
 	layout  *layout
 	ratio   float64
+	wide    bool // gradients kept in a wider dtype
 	hop     units.Seconds
 	hops    []units.Seconds // between each two ranks, where they differ
 	lags    []lag
@@ -74,8 +75,8 @@ func (s *simulation) runPipeline() {
 		r.path = &r.paths[1]
 	}
 	r.hops = p.hops(r.hops[:0], hop, bytes)
-	if x := r.path; !slices.Equal(x.hops, r.hops) || x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
-		x.plan, x.layout, x.ratio, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.ratio, hop, collect, p.lags, bytes
+	if x := r.path; !slices.Equal(x.hops, r.hops) || x.plan != r.plan || x.layout != s.layout || x.ratio != p.ratio || x.wide != p.keepsWide() || x.hop != hop || x.collect != collect || !slices.Equal(x.lags, p.lags) {
+		x.plan, x.layout, x.ratio, x.wide, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.ratio, p.keepsWide(), hop, collect, p.lags, bytes
 		x.hops = append(x.hops[:0], r.hops...)
 		x.run(p)
 	}
@@ -138,7 +139,7 @@ func (x *path) run(p *pricer) {
 	for stage := range stages {
 		rank, c := plan.Where(stage)
 		ch := x.layout.stage(plan, rank, c)
-		f, b := p.passes(ch)
+		f, b := p.stagePasses(ch)
 		p.lag(rank).stretch(&f)
 		p.lag(rank).stretch(&b)
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
@@ -253,17 +254,26 @@ func (p *pricer) transfers() pipeline.Transfers {
 	return pipeline.Blocking
 }
 
-// passes sums the units of a chunk into its forward and backward pass.
+// passes sums the units of a chunk into its forward and backward pass, without what
+// data parallelism adds.
 func (p *pricer) passes(c *chunk) (f, b passTime) {
 	n := p.job.Train.GradAccumulation
 	if c.passes.ratio != p.ratio || c.passes.batches != n {
 		c.passes.ratio, c.passes.batches = p.ratio, n
-		c.passes.forward, c.passes.backward = p.sum(c)
+		c.passes.forward, c.passes.backward = p.sum(c, false)
 	}
 	return c.passes.forward, c.passes.backward
 }
 
-func (p *pricer) sum(c *chunk) (f, b passTime) {
+// stagePasses is passes with gradients kept as the job's data parallelism keeps them.
+func (p *pricer) stagePasses(c *chunk) (f, b passTime) {
+	if p.keepsWide() {
+		return p.sum(c, true)
+	}
+	return p.passes(c)
+}
+
+func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
 	list := c.list
 	for _, u := range list {
 		u.forward.addTo(&f.seg)
@@ -278,21 +288,42 @@ func (p *pricer) sum(c *chunk) (f, b passTime) {
 		list[i].backward.addTo(&b.seg)
 		b.busy += list[i].backward.whole.Busy
 	}
-	if !p.job.Recipe.Structure.MainGradients && p.job.Train.GradAccumulation > 1 {
+	if !p.job.Recipe.Structure.AddsGradients(&p.job.Precision) && p.job.Train.GradAccumulation > 1 {
 		// All micro batches but the first add their gradients to those that are there.
 		n := float64(p.job.Train.GradAccumulation)
 		share := units.Seconds((n - 1) / n)
 		for _, u := range list {
 			for _, g := range u.backward.grads {
-				add := p.add("accumulate", g.Bytes)
-				b.seg.Busy += add.Busy * share
-				b.busy += add.Busy * share
-				b.seg.Loaded += add.Loaded * share
-				b.seg.Host += add.Host * share
+				if !wide {
+					b.add(p.add("accumulate", g.Bytes), share)
+					continue
+				}
+				b.add(p.kernelOf(p.kept(g.Bytes, true)), 1-share)
+				b.add(p.kernelOf(p.kept(g.Bytes, false)), share)
 			}
 		}
 	}
 	return
+}
+
+// add is so much of a kernel that a pass runs on average.
+func (b *passTime) add(k timeline.Segment, share units.Seconds) {
+	b.seg.Busy += k.Busy * share
+	b.busy += k.Busy * share
+	b.seg.Loaded += k.Loaded * share
+	b.seg.Host += k.Host * share
+}
+
+// keepsWide reports whether FSDP2 keeps the gradients of micro batches in a wider dtype
+// than autograd makes them.
+func (p *pricer) keepsWide() bool {
+	return p.job.Plan.DataParallel == strategies.FSDP2 && p.job.Precision.Reduce.Size() > p.gradSize()
+}
+
+// kept is how it keeps one of the given size.
+func (p *pricer) kept(b units.Bytes, first bool) tape.Op {
+	n := b / p.gradSize()
+	return keep(float64(n), b, n*p.job.Precision.Reduce.Size(), first)
 }
 
 // hop is the time of one transfer between stages, and what it then takes to make
@@ -386,21 +417,24 @@ func (r *pipelineRun) ends(rank int) {
 			st.forwardPass(0)
 		}
 		t := sim.Now
-		st.backwardPass(p.job.Train.GradAccumulation-1, true)
-		with := sim.Now - t
-		_, b := p.passes(whole)
-		r.reduce[rank] = max(with-float64(b.duration(p)), 0)
+		if p.job.Recipe.Structure.TorchPipeline && st.shards != nil {
+			st.shards.scatterAll()
+			r.reduce[rank] = sim.Now - t
+		} else {
+			st.backwardPass(p.job.Train.GradAccumulation-1, true)
+			_, b := p.stagePasses(whole)
+			r.reduce[rank] = max(sim.Now-t-float64(b.duration(p)), 0)
+		}
 	}
 	rest := 0.0
 	if o, ok := r.merge(rank); ok {
 		k := p.kernelOf(o)
 		rest += float64(k.Busy)
 	}
-	if p.job.Recipe.Structure.TorchPipeline && p.job.Train.GradAccumulation > 1 {
-		// scale_grads divides the sums by the number of micro batches.
+	if p.job.Recipe.Structure.ScaledSums && p.job.Train.GradAccumulation > 1 {
 		for _, u := range r.s.layout.stage(r.plan, rank, 0).list {
 			for _, g := range u.backward.grads {
-				k := p.scaled(g.Bytes)
+				k := p.kernelOf(p.scaling(g.Bytes))
 				rest += float64(k.Busy)
 			}
 		}
@@ -441,7 +475,7 @@ func (r *pipelineRun) tied(c *chunk) units.Seconds {
 // logits in the trace of a pipeline on H200.
 func (r *pipelineRun) merge(rank int) (tape.Op, bool) {
 	j := r.s.p.job
-	if !j.Recipe.Structure.TorchPipeline || r.s.layout.ranks[rank].head == nil {
+	if !j.Recipe.Structure.TorchPipeline || j.Recipe.Structure.DroppedOutputs || r.s.layout.ranks[rank].head == nil {
 		return tape.Op{}, false
 	}
 	b := units.Bytes(j.Train.GradAccumulation) * r.s.p.logits()
@@ -449,14 +483,13 @@ func (r *pipelineRun) merge(rank int) (tape.Op, bool) {
 		Phase: tape.Forward, Host: tape.HostWork{Calls: 1}}, true
 }
 
-// scaling is the division of a gradient of the given size by a number.
-func scaling(b units.Bytes) tape.Op {
+// scaling is the division of what a rank holds of the sum of gradients of the given size,
+// as autograd makes them, by the number of micro batches.
+func (p *pricer) scaling(b units.Bytes) tape.Op {
+	if p.job.Plan.DataParallel.ShardsParameters() {
+		b = b / p.gradSize() * p.job.Precision.Gradients.Size() / units.Bytes(p.groups[shardGroup].Ranks)
+	}
 	return tape.Op{Prim: "scale", Class: tape.Vectorized, Count: 1, Bytes: 2 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
-}
-
-// scaled prices it.
-func (p *pricer) scaled(b units.Bytes) timeline.Segment {
-	return p.kernelOf(scaling(b))
 }
 
 // fill writes the schedule's result.

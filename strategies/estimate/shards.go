@@ -1,9 +1,361 @@
 package estimate
 
 import (
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/timeline"
 )
+
+// shards gathers the parameters of each unit before it runs and scatters its
+// gradients after.
+type shards struct {
+	s      *step
+	gather []timeline.Task // by unit
+	ready  []bool
+	params []int64 // by unit, dense
+	expert []int64 // by unit, of experts
+	narrow []int64 // by unit, of params: matrices of layers that are gathered as 8-bit products read them
+	reduce timeline.Task
+	busy   bool // reduce is in flight
+	copies bool // FSDP2 copies in and out of flat buffers
+	alone  bool // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
+	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
+}
+
+func (h *shards) begin(s *step) {
+	n := len(s.list)
+	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
+	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
+	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
+	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
+	h.ready = append(h.ready[:0], make([]bool, n)...)
+	h.params, h.expert, h.narrow = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...), append(h.narrow[:0], make([]int64, n)...)
+	for i, u := range s.list {
+		for _, p := range u.Params {
+			switch {
+			case p.TiedCopy && s.chunk.embedding != nil:
+			case p.Split == model.ExpertSplit:
+				h.expert[i] += p.Local
+			default:
+				h.params[i] += p.Local
+				if s.job.Precision.Gather.Narrow() && u.Narrowed(&p) {
+					h.narrow[i] += p.Local
+				}
+			}
+		}
+	}
+	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
+		last := len(s.list) - 1
+		h.params[0] += h.params[last] // one unit: embedding, final norm, head
+		h.params[last] = 0
+	}
+}
+
+// gathered is the size of so many parameters, some of them narrow, as they are gathered.
+func (h *shards) gathered(params, narrow float64) units.Bytes {
+	gather := h.s.job.Precision.Gather.Size()
+	return units.Bytes(narrow)*gather + units.Bytes(params-narrow)*wideGather(&h.s.job.Precision)
+}
+
+// wideGather is the element size in which parameters are gathered that no 8-bit product
+// reads: embedding, head, norms, experts.
+func wideGather(p *recipe.Precision) units.Bytes {
+	if p.Gather.Narrow() {
+		return p.Compute.Size()
+	}
+	return p.Gather.Size()
+}
+
+// launchGather queues the all-gather of unit i: the cast and copy into the flat
+// buffer on the side stream, then the collective.
+func (h *shards) launchGather(i int, ready float64) {
+	if h.ready[i] || h.params[i] == 0 {
+		return
+	}
+	s := h.s
+	n := float64(s.p.groups[shardGroup].Ranks)
+	params, narrow, expert := float64(h.params[i]), float64(h.narrow[i]), float64(h.expert[i])
+	if h.alone {
+		expert = 0
+	}
+	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, 0))
+	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
+	narrow /= n
+	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
+	if g := s.job.Precision.Gather; narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
+			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: narrow, Bytes: units.Bytes(narrow) * b}, true)
+		}
+	}
+	if rest := local - narrow; rest > 0 && w != wide {
+		t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.MultiTensor, Count: 1, Elements: rest, Bytes: units.Bytes(rest) * (w + wide)}, true)
+	}
+	if h.copies {
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy_in_gather", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: 2 * h.gathered(local, narrow)}, true)
+	}
+	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
+	h.ready[i] = true
+}
+
+// open waits for the parameters of unit i and copies them out.
+func (h *shards) open(i int) {
+	if h.params[i] == 0 || !h.ready[i] {
+		return
+	}
+	s := h.s
+	s.sim.Wait(h.gather[i])
+	if h.copies {
+		n, own := float64(h.params[i]+h.expert[i]), 0.
+		if h.alone {
+			n, own = float64(h.params[i]), float64(h.expert[i])
+		}
+		if w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision); own > 0 {
+			if w != wide {
+				seg := s.p.kernelOf(tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, Count: 1, Elements: own, Bytes: units.Bytes(own) * (w + wide)})
+				s.sim.Run(&seg)
+			}
+			seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: own, Bytes: 2 * units.Bytes(own) * wide})
+			s.sim.Run(&seg)
+		}
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[i]))})
+		s.sim.Run(&seg)
+	}
+}
+
+// drop forgets the gathered parameters of unit i.
+func (h *shards) drop(i int) { h.ready[i] = false }
+
+// hooks is what the host does around unit i, and around its experts where they are a unit
+// of their own.
+func (h *shards) hooks(i int, backward bool) {
+	c := h.s.p.host.FSDPUnit
+	if backward {
+		c = h.s.p.host.FSDPBack
+	}
+	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
+		c *= 2
+	}
+	h.s.sim.Host += float64(c * h.s.p.speed)
+}
+
+func (h *shards) forward() {
+	s := h.s
+	last := len(s.list) - 1
+	h.hooks(0, false)
+	h.launchGather(0, s.sim.Issued())
+	s.layers.begin(s)
+	for i := 0; i <= last; i++ {
+		if s.layers.repeats() {
+			if k := h.equal(i, 1); k > 0 {
+				s.layers.skip(k)
+				h.shift(i, k, 1)
+				i += k
+			}
+		}
+		u := s.list[i]
+		if i > 0 && h.params[i] > 0 && !h.ready[i] {
+			h.hooks(i, false)
+			h.launchGather(i, s.sim.Issued())
+		}
+		h.open(i)
+		s.label(u.Name, " forward")
+		// The host reaches the next unit while the device is busy with this one.
+		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {
+			host := s.sim.Host
+			s.sim.Host += float64(u.forward.whole.Host)
+			h.hooks(i+1, false)
+			h.launchGather(i+1, s.sim.Issued())
+			hook := s.sim.Host - host - float64(u.forward.whole.Host)
+			s.sim.Host = host
+			s.runAll(&u.forward)
+			s.sim.Host += hook
+		} else {
+			if i < last && h.params[i+1] > 0 && s.job.Recipe.Structure.GatherAhead { // before the host waits
+				h.hooks(i+1, false)
+				h.launchGather(i+1, s.sim.Issued())
+			}
+			s.runAll(&u.forward)
+		}
+		if h.reshards(i) {
+			h.drop(i)
+		}
+	}
+	if h.reshards(0) && h.params[last] == 0 {
+		h.drop(0)
+	}
+}
+
+// reshards reports whether unit i drops its parameters after the forward pass.
+func (h *shards) reshards(i int) bool {
+	if !h.s.job.Plan.Reshard() || h.s.job.Plan.DataParallel == strategies.ZeRO2 {
+		return false
+	}
+	return !(h.s.job.Recipe.Structure.HeldHead && h.s.chunk.head != nil && i == len(h.params)-1)
+}
+
+func (h *shards) backward(first, sync bool) {
+	s := h.s
+	last := len(s.list) - 1
+	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
+	h.hooks(last, true)
+	if root {
+		h.launchGather(0, s.sim.Issued())
+		h.open(0)
+	} else {
+		h.launchGather(last, s.sim.Issued())
+	}
+	s.layers.begin(s)
+	for i := last; i >= 0; i-- {
+		if s.layers.repeats() {
+			if k := h.equal(i, -1); k > 0 {
+				s.layers.skip(k)
+				h.shift(i, k, -1)
+				i -= k
+			}
+		}
+		u := s.list[i]
+		if !(root && (i == last || i == 0)) {
+			h.launchGather(i, s.sim.Issued())
+			h.open(i)
+		}
+		// One unit ahead: the next one's parameters are gathered beside this one's gradients.
+		if i > 0 && !(root && i-1 == 0) {
+			h.hooks(i-1, true)
+			h.launchGather(i-1, s.sim.Issued())
+		}
+		s.label(u.Name, " backward")
+		s.runAll(&u.backward)
+		if root && i == 0 {
+			if tied := s.tiedBytes(u); tied > 0 {
+				seg := s.p.add("tied", tied)
+				s.sim.Run(&seg)
+			}
+		}
+		h.drop(i)
+		if root && i == last {
+			h.ready[0] = true // still held
+			continue
+		}
+		h.scatter(i, first, sync)
+	}
+	if h.busy {
+		s.sim.Wait(h.reduce)
+		h.busy = false
+	}
+	for i := range h.ready {
+		h.drop(i)
+	}
+}
+
+// scatter reduces the gradients of unit i, or adds them to those kept from
+// earlier micro batches.
+func (h *shards) scatter(i int, first, sync bool) {
+	if h.params[i] == 0 {
+		return
+	}
+	s := h.s
+	prec := s.job.Precision
+	u := float64(h.params[i] + h.expert[i])
+	full := units.Bytes(u) * prec.Reduce.Size()
+	grad := units.Bytes(u) * s.p.gradSize()
+	if h.flat { // the views were split off the flat parameter: autograd joins their gradients
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_join", Class: tape.SplitCopy, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
+		s.sim.Run(&seg)
+	}
+	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype
+		seg := s.p.kernelOf(keep(u, grad, full, first))
+		s.sim.Run(&seg)
+		if !sync {
+			return
+		}
+		grad = full
+	}
+	h.scatterKept(i, grad)
+}
+
+// keep is how FSDP keeps so many gradients until they are reduced: in the reduction's
+// dtype, cast from the first micro batch and added to from later ones
+// (_fsdp_param.py, to_accumulated_grad_if_needed).
+func keep(n float64, grad, full units.Bytes, first bool) tape.Op {
+	op := tape.Op{Prim: "fsdp_accumulate", Class: tape.Unrolled, Count: 1, Elements: n, Bytes: full + grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}}
+	if !first {
+		op.Class, op.Bytes = tape.UnrolledMix, 2*full+grad
+	}
+	return op
+}
+
+// scatterAll reduces the kept gradients of all units, one after the other
+// (torch/distributed/pipelining/stage.py, run_post_backward).
+func (h *shards) scatterAll() {
+	for i := range h.params {
+		if h.params[i] > 0 {
+			h.scatterKept(i, units.Bytes(h.params[i]+h.expert[i])*h.s.job.Precision.Reduce.Size())
+		}
+	}
+	if h.busy {
+		h.s.sim.Wait(h.reduce)
+		h.busy = false
+	}
+}
+
+// scatterKept reduces the gradients of unit i, which are of so many bytes.
+func (h *shards) scatterKept(i int, grad units.Bytes) {
+	s := h.s
+	prec := s.job.Precision
+	u := float64(h.params[i] + h.expert[i])
+	full := units.Bytes(u) * prec.Reduce.Size()
+	if h.busy { // one reduce-scatter in flight
+		s.sim.Wait(h.reduce)
+	}
+	if h.copies {
+		op := tape.Op{Prim: "fsdp_copy_in", Class: tape.ChunkCat, Count: 1, Elements: u, Bytes: grad + full, Phase: tape.Backward, Host: tape.HostWork{}}
+		seg := s.p.kernelOf(op)
+		s.sim.Run(&seg)
+	}
+	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
+	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
+	if h.flat {
+		t += h.prepare(u, grad, full)
+	}
+	if h.alone && expert > 0 { // divided, and copied (foreach_reduce)
+		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
+	}
+	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
+	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
+		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
+		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
+		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
+	}
+}
+
+// equal returns how many units from i on, in the direction of the pass, are one
+// kind with the one before and followed by one more, whose parameters are gathered
+// ahead.
+func (h *shards) equal(i, way int) int {
+	list, n := h.s.list, 0
+	if i-way < 0 || i-way >= len(list) {
+		return 0
+	}
+	for k := i + way; k >= 0 && k < len(list) && list[k] == list[i-way] && list[i] == list[i-way]; k += way {
+		n++
+	}
+	return n
+}
+
+// shift moves what is known of unit i n units on, past units that went like the
+// one before it.
+func (h *shards) shift(i, n, way int) {
+	to := i + n*way
+	h.gather[to], h.ready[to] = h.gather[i], h.ready[i]
+	for k := i; k != to; k += way {
+		h.gather[k], h.ready[k] = h.gather[i-way], h.ready[i-way]
+	}
+}
 
 // prepare is what FSDP1 does on the stream of the reduce-scatter: the cast of the whole
 // gradient to the reduce dtype, its division by a part of the number of ranks before,

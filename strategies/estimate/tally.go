@@ -58,7 +58,7 @@ func (p *pricer) loose() []KernelDetail {
 func (r *pipelineRun) sums(rank int) {
 	job, counts := r.s.p.job, r.s.p.counts
 	n := job.Train.GradAccumulation
-	if job.Recipe.Structure.MainGradients || n == 1 {
+	if job.Recipe.Structure.AddsGradients(&job.Precision) || n == 1 {
 		return
 	}
 	kernels := map[loose]int64{}
@@ -67,9 +67,14 @@ func (r *pipelineRun) sums(rank int) {
 	}
 	for _, u := range r.s.layout.ranks[rank].list {
 		for _, g := range u.backward.grads {
-			kernels[loose{op: sum("accumulate", g.Bytes)}] += n - 1
-			if job.Recipe.Structure.TorchPipeline {
-				kernels[loose{op: scaling(g.Bytes)}]++
+			if r.s.p.keepsWide() {
+				kernels[loose{op: r.s.p.kept(g.Bytes, true)}]++
+				kernels[loose{op: r.s.p.kept(g.Bytes, false)}] += n - 1
+			} else {
+				kernels[loose{op: sum("accumulate", g.Bytes)}] += n - 1
+			}
+			if job.Recipe.Structure.ScaledSums {
+				kernels[loose{op: r.s.p.scaling(g.Bytes)}]++
 			}
 		}
 	}
