@@ -115,15 +115,37 @@ type GroupedWgrad struct {
 // along the diagonal. An explicit mask costs a factor. One SM computes a block of rows
 // alone, so that few heads take at least as long as the block that sees most.
 type AttentionLaw struct {
-	Widths   []float64            `yaml:"widths"`
-	Forward  AttentionPass        `yaml:"forward"`
-	Backward AttentionPass        `yaml:"backward"`
-	Flavour  map[string][]float64 `yaml:"flavour"` // rate factors of other implementations, forward and backward: flash, flash1
-	Dropout  []float64            `yaml:"dropout"` // time factors with dropout inside, forward and backward
-	Points   AttentionPoints      `yaml:"points"`
-	Source   string               `yaml:"source"` // "": that of all laws of its file
+	Widths   []float64                   `yaml:"widths"`
+	Forward  AttentionPass               `yaml:"forward"`
+	Backward AttentionPass               `yaml:"backward"`
+	Flavour  map[string]AttentionFlavour `yaml:"flavour"` // other implementations: flash, flash1
+	Dropout  []float64                   `yaml:"dropout"` // time factors with dropout inside, forward and backward
+	Points   AttentionPoints             `yaml:"points"`
+	Source   string                      `yaml:"source"` // "": that of all laws of its file
 	Spread   `yaml:",inline"`
 	On       *GPU
+}
+
+// AttentionFlavour is another implementation: what it leaves out is the law's.
+type AttentionFlavour struct {
+	Forward  AttentionPass `yaml:"forward"`
+	Backward AttentionPass `yaml:"backward"`
+}
+
+// Pass returns the constants of one direction of a flavour, "" for the law's own.
+func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
+	f := a.Flavour[flavour]
+	p, own := a.Forward, f.Forward
+	if backward {
+		p, own = a.Backward, f.Backward
+	}
+	if own.Rate != nil {
+		p.Rate = own.Rate
+	}
+	if own.Diagonal != nil {
+		p.Diagonal = own.Diagonal
+	}
+	return p
 }
 
 // At is a table by head width at a width: straight between the law's widths, flat

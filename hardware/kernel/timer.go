@@ -552,11 +552,8 @@ func (a *attentionModel) init(p *hardware.Profile) {
 	}
 }
 
-func (a *attentionModel) pass(s *tape.AttentionShape) *hardware.AttentionPass {
-	if s.Backward {
-		return &a.law.Backward
-	}
-	return &a.law.Forward
+func (a *attentionModel) pass(s *tape.AttentionShape) hardware.AttentionPass {
+	return a.law.Pass(s.Flavour, s.Backward)
 }
 
 func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
@@ -585,14 +582,11 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	if s.Backward {
 		flops *= 2.5
 	}
-	rate := a.law.At(p.Rate, width) * peak
 	i := 0
 	if s.Backward {
 		i = 1
 	}
-	if f := a.law.Flavour[s.Flavour]; len(f) > i {
-		rate *= f[i]
-	}
+	rate := a.law.At(p.Rate, width) * peak
 	t := float64(p.Setup) + flops/rate
 	if s.Dropout && len(a.law.Dropout) > i {
 		t *= a.law.Dropout[i]
@@ -612,6 +606,9 @@ func (a *attentionModel) time(o *tape.Op) units.Seconds {
 // kind, as for matrix multiplies.
 func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {
 	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout {
+		return 1
+	}
+	if _, own := a.law.Flavour[s.Flavour]; own { // the points are of the law's own kernel
 		return 1
 	}
 	w := 0.5

@@ -196,3 +196,32 @@ func TestExplain(t *testing.T) {
 	require.Zero(t, x.Time(&tape.Op{Class: tape.NoKernel}))
 	require.Zero(t, x.Time(&tape.Op{Class: tape.Collective}))
 }
+
+// TestFlashAttention2 holds FlashAttention 2 on an H200 against bursts of PyTorch 2.11's,
+// causal, at clocks of 1965 and 1980 MHz (2026-11): TFLOP/s of both directions, the small
+// kernels around the backward one included.
+func TestFlashAttention2(t *testing.T) {
+	timer, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		batch, heads, seq, width int64
+		forward, backward        float64
+	}{
+		{16, 32, 1024, 128, 267, 175}, {8, 32, 2048, 128, 304, 224}, {4, 32, 4096, 128, 324, 263}, {2, 32, 8192, 128, 336, 288}, {1, 32, 16384, 128, 345, 313},
+		{8, 32, 2048, 64, 263, 198}, {4, 32, 4096, 64, 285, 233}, {2, 32, 8192, 64, 296, 256},
+		{8, 16, 2048, 256, 291, 195}, {4, 16, 4096, 256, 303, 224}, {2, 16, 8192, 256, 309, 243},
+	} {
+		for _, backward := range []bool{false, true} {
+			s := tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: c.heads, Queries: c.seq, QKDim: c.width, VDim: c.width, Causal: true, Flavour: "flash", Backward: backward}
+			o := Attention(tape.BF16, s)
+			took, want, passes := timer.Time(&o), c.forward, 1.0
+			if backward {
+				want, passes = c.backward, 2.5
+			}
+			for _, o := range AroundAttention(tape.BF16, s) {
+				took += timer.Time(&o)
+			}
+			rate := passes * 2 * float64(c.batch*c.heads*c.seq*c.seq*c.width) / float64(took) / 1e12
+			require.InEpsilon(t, want, rate, 0.08, "%+v", s)
+		}
+	}
+}
