@@ -293,17 +293,21 @@ func (u *usage) settle(p *pricer) {
 // allocators keep their memory from estimate to estimate.
 var allocators = sync.Pool{New: func() any { return allocator.New(allocator.Options{}) }}
 
-// replay runs a replay on an allocator that may reserve what the device has left for
-// it: short of memory, it first gives back what it has cached. What does not fit is
-// replayed on a device without limit.
-func (p *pricer) replay(room units.Bytes, run func(*allocator.Allocator)) {
+// replay runs a replay on an allocator. One that needs more than the device leaves it runs
+// again with that limit: short of memory, the allocator gives back what it has cached.
+func (p *pricer) replay(room units.Bytes, run func(*allocator.Allocator) (allocated, reserved units.Bytes)) (reserved units.Bytes) {
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable, Limit: max(room, 0)})
-	if run(a); a.Failed() {
-		a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
-		run(a)
+	defer allocators.Put(a)
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	allocated, reserved := run(a)
+	if reserved <= room || allocated > room {
+		return reserved
 	}
-	allocators.Put(a)
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable, Limit: room})
+	if _, within := run(a); !a.Failed() {
+		return within
+	}
+	return reserved
 }
 
 // room is what the device leaves for PyTorch's allocator.
@@ -334,7 +338,10 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 			step.Buckets = append(step.Buckets, q.sizes...)
 		}
 	}
-	p.replay(key.room, func(a *allocator.Allocator) { key.peak = memory.Measure(&step, a) })
+	key.peak.Reserved = p.replay(key.room, func(a *allocator.Allocator) (allocated, reserved units.Bytes) {
+		key.peak = memory.Measure(&step, a)
+		return key.peak.Allocated, key.peak.Reserved
+	})
 	if !record {
 		if len(c.memory.peaks) >= mostPeaks {
 			c.memory.peaks = c.memory.peaks[:0]
@@ -409,7 +416,9 @@ func (u *usage) replay(p *pricer) {
 			s.MicroBatches = p.job.Train.GradAccumulation
 		}
 	}
-	p.replay(p.room(), func(a *allocator.Allocator) { _, u.peak.Reserved = memory.Replay(steps, actions, a) })
+	u.peak.Reserved = p.replay(p.room(), func(a *allocator.Allocator) (allocated, reserved units.Bytes) {
+		return memory.Replay(steps, actions, a)
+	})
 	u.replayed = true
 	u.settle(p)
 }
