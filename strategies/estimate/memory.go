@@ -55,7 +55,8 @@ func (p *pricer) footprint() footprint {
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(*prec)
 	}
-	if !main || !j.Recipe.Structure.FlatStates {
+	ordered := main && !j.Recipe.Structure.FlatStates && plan.PP <= 1 // a pipeline's replay takes what lives between steps as one
+	if !main || ordered {
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
 	}
 	if plan.PP > 1 {
@@ -75,10 +76,10 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
-		if prec.Master.Size() > 0 { // of the weights, before the first step (optimizer.py, Float16OptimizerWithFloat16Params; distrib_optimizer.py)
+		if ordered && prec.Master.Size() > 0 { // of the weights, before the first step (optimizer.py, Float16OptimizerWithFloat16Params; distrib_optimizer.py)
 			f.dense.Early, f.expert.Early = 1, 1
 		}
-		if states.ShardOptimizer { // its parameters lie in buffers, which theirs are copied to (param_and_grad_buffer.py)
+		if ordered && states.ShardOptimizer { // its parameters lie in buffers, which theirs are copied to (param_and_grad_buffer.py)
 			f.update.Copied = prec.Weights.Size()
 		}
 	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
