@@ -138,26 +138,3 @@ func TestCollectivesOfOneRank(t *testing.T) {
 		require.Equal(t, tp > 1, moved > 0)
 	}
 }
-
-// TestMegatronReserves holds what PyTorch's allocator reserves against memory snapshots of
-// core_v0.14.0 on two H200: parameters are made one by one and copied into their buffer,
-// masters of the weights come before the first step, moments and the unused gradients of
-// autograd in it, out of what activations and logits leave.
-func TestMegatronReserves(t *testing.T) {
-	const llama, qwen = `{model_type: decoder, hidden_size: 4096, num_hidden_layers: %d, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 14336, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false}`,
-		`{model_type: decoder, hidden_size: 2048, num_hidden_layers: %d, num_attention_heads: 32, num_key_value_heads: 4, intermediate_size: 6144, gated_mlp: true, vocab_size: 151936, tie_word_embeddings: false, head_dim: 128, qk_norm: head, num_experts: 128, num_experts_per_tok: 8, moe_intermediate_size: 768}`
-	for _, c := range []struct {
-		model               string
-		layers              int
-		plan, train         string
-		allocated, reserved float64
-	}{
-		{llama, 6, "tp: 2, sequence_parallel: true, dp: 1", "sequence_length: 4096, micro_batch: 1, grad_accumulation: 4", 25.44e9, 25.64e9},
-		{llama, 8, "tp: 2, sequence_parallel: true, dp: 1", "sequence_length: 8192, micro_batch: 1, grad_accumulation: 2, precision: fp8, dtypes: {gradients: fp32, reduce: fp32, gather: bf16}", 35.00e9, 35.61e9},
-		{qwen, 6, "ep: 2, dp: 2", "sequence_length: 4096, micro_batch: 2, grad_accumulation: 4", 55.62e9, 57.56e9},
-	} {
-		r := mustEstimate(t, mustParse(t, fmt.Sprintf(`{model: `+c.model+`, hardware: h200-sxm, gpus: 2, runtime: {recipe: megatron-pretrain, attention: flash, release: "25.09"}, plan: {%s, data_parallel: zero1}, train: {%s}}`, c.layers, c.plan, c.train)))
-		require.InEpsilon(t, c.allocated, float64(r.Memory.PeakAllocated), 0.015, c.plan)
-		require.InEpsilon(t, c.reserved, float64(r.Memory.PeakReserved), 0.025, c.plan)
-	}
-}

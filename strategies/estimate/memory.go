@@ -42,8 +42,8 @@ func (p *pricer) footprint() footprint {
 	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
-	adds := j.Recipe.Structure.AddsGradients(prec)
-	states := dataparallel.StatesOf(plan.DataParallel, *prec, adds && !(plan.DataParallel.ShardsParameters() && dp > 1))
+	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
+	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !(plan.DataParallel.ShardsParameters() && dp > 1))
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
 	for k, n := range [...]int64{shard, expertShard} {
 		f.weights[k], f.optimizer[k], f.gradients[k] = states.PerParam(n)
@@ -55,8 +55,7 @@ func (p *pricer) footprint() footprint {
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(*prec)
 	}
-	ordered := main && !j.Recipe.Structure.FlatStates && plan.PP <= 1 // a pipeline's replay takes what lives between steps as one
-	if !main || ordered {
+	if !main { // buffers of Megatron are whole
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
 	}
 	if plan.PP > 1 {
@@ -64,7 +63,7 @@ func (p *pricer) footprint() footprint {
 	}
 	switch {
 	case main && j.Recipe.Structure.FlatStates && !plan.DataParallel.ShardsParameters():
-		f.flat(p, !adds)
+		f.flat(p, own)
 	case main && !plan.DataParallel.ShardsParameters():
 		f.mode = memory.MainBuffers
 		if j.Recipe.Structure.GradientSweep {
@@ -75,12 +74,6 @@ func (p *pricer) footprint() footprint {
 		}
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
-		}
-		if ordered && prec.Master.Size() > 0 { // of the weights, before the first step (optimizer.py, Float16OptimizerWithFloat16Params; distrib_optimizer.py)
-			f.dense.Early, f.expert.Early = 1, 1
-		}
-		if ordered && states.ShardOptimizer { // its parameters lie in buffers, which theirs are copied to (param_and_grad_buffer.py)
-			f.update.Copied = prec.Weights.Size()
 		}
 	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
@@ -215,7 +208,6 @@ type measuredChunk struct {
 type measuredPeak struct {
 	batches   int64 // 1, or 2 for more
 	footprint footprint
-	room      units.Bytes
 	peak      memory.Peak
 }
 
@@ -294,44 +286,20 @@ func (u *usage) settle(p *pricer) {
 // allocators keep their memory from estimate to estimate.
 var allocators = sync.Pool{New: func() any { return allocator.New(allocator.Options{}) }}
 
-// replay runs a replay on an allocator. One that needs more than the device leaves it runs
-// again with that limit: short of memory, the allocator gives back what it has cached.
-func (p *pricer) replay(room units.Bytes, run func(*allocator.Allocator) (allocated, reserved units.Bytes)) (reserved units.Bytes) {
-	a := allocators.Get().(*allocator.Allocator)
-	defer allocators.Put(a)
-	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
-	allocated, reserved := run(a)
-	if reserved <= room || allocated > room {
-		return reserved
-	}
-	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable, Limit: room})
-	if _, within := run(a); !a.Failed() {
-		return within
-	}
-	return reserved
-}
-
-// room is what the device leaves for PyTorch's allocator.
-func (p *pricer) room() units.Bytes {
-	context, nccl := p.outside()
-	return Capacity(p.job) - context - nccl
-}
-
 // wholeStep walks the step of a rank that holds the whole model, with the caching
 // allocator.
 func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) memory.Peak {
-	key := measuredPeak{batches: min(p.job.Train.GradAccumulation, 2), footprint: *f, room: p.room()}
+	key := measuredPeak{batches: min(p.job.Train.GradAccumulation, 2), footprint: *f}
 	if !record {
 		for i := range c.memory.peaks {
-			if m := &c.memory.peaks[i]; m.batches == key.batches && m.room == key.room && m.footprint == key.footprint {
+			if m := &c.memory.peaks[i]; m.batches == key.batches && m.footprint == key.footprint {
 				return m.peak
 			}
 		}
 	}
 	step := f.step(c)
 	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
-	step.Dummies = memory.Dummies{Element: f.dummy, Total: f.dummies(c)}
-	step.Static[memory.Gradients] += step.Dummies.Total
+	step.Static[memory.Gradients] += f.dummies(c)
 	step.Update = f.updateOf(c)
 	if f.mode == memory.Bucketed {
 		s.step.begin(p, c, &s.sim)
@@ -339,10 +307,10 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 			step.Buckets = append(step.Buckets, q.sizes...)
 		}
 	}
-	key.peak.Reserved = p.replay(key.room, func(a *allocator.Allocator) (allocated, reserved units.Bytes) {
-		key.peak = memory.Measure(&step, a)
-		return key.peak.Allocated, key.peak.Reserved
-	})
+	a := allocators.Get().(*allocator.Allocator)
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	key.peak = memory.Measure(&step, a)
+	allocators.Put(a)
 	if !record {
 		if len(c.memory.peaks) >= mostPeaks {
 			c.memory.peaks = c.memory.peaks[:0]
@@ -404,10 +372,8 @@ func (u *usage) replay(p *pricer) {
 	var steps []*memory.Step
 	for c := range plan.Chunks {
 		s := f.step(l.stage(plan, u.fullest, c))
-		s.Dummies.Element = f.dummy
 		steps = append(steps, &s)
 	}
-	steps[0].Dummies.Total = f.dummies(l.ranks[u.fullest])
 	steps[0].Static = u.static(p, l, plan, f, u.fullest)
 	steps[0].Update = f.updateOf(l.ranks[u.fullest])
 	actions := plan.Compact(u.fullest)
@@ -417,9 +383,10 @@ func (u *usage) replay(p *pricer) {
 			s.MicroBatches = p.job.Train.GradAccumulation
 		}
 	}
-	u.peak.Reserved = p.replay(p.room(), func(a *allocator.Allocator) (allocated, reserved units.Bytes) {
-		return memory.Replay(steps, actions, a)
-	})
+	a := allocators.Get().(*allocator.Allocator)
+	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	_, u.peak.Reserved = memory.Replay(steps, actions, a)
+	allocators.Put(a)
 	u.replayed = true
 	u.settle(p)
 }

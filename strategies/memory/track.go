@@ -16,7 +16,6 @@ type tracker struct {
 
 	alloc  *allocator.Allocator
 	blocks []slot
-	shapes [][2]int64 // of weights, of which there is a dummy
 	points []Point
 	label  string // of the next point, with record
 	record bool
@@ -49,7 +48,11 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
 	}
-	t.count(b, c)
+	t.now += b
+	t.by[c] += b
+	if t.now > t.peak {
+		t.peak, t.rising = t.now, true
+	}
 	if t.record {
 		n := len(t.points)
 		if n == 0 || t.points[n-1].Label != t.label {
@@ -59,15 +62,6 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 		if p := &t.points[n-1]; t.now > p.Allocated {
 			p.Allocated, p.By = t.now, t.by
 		}
-	}
-}
-
-// count counts memory that is allocated.
-func (t *tracker) count(b units.Bytes, c Class) {
-	t.now += b
-	t.by[c] += b
-	if t.now > t.peak {
-		t.peak, t.rising = t.now, true
 	}
 }
 

@@ -94,15 +94,6 @@ type Step struct {
 	Dense, Expert Stored
 	Buckets       []units.Bytes
 	Update        Update
-	Dummies       Dummies
-}
-
-// Dummies are the tensors that stand for gradients which GEMMs have added to buffers: one
-// for each shape of a weight, made with its first gradient (Transformer Engine,
-// get_dummy_wgrad). They are in Static[Gradients].
-type Dummies struct {
-	Element units.Bytes // size of a value; 0: there are none
-	Total   units.Bytes // of the rank
 }
 
 // Synced reports whether the gradients of a micro batch of a pipeline are reduced after
@@ -122,11 +113,10 @@ type Update struct {
 }
 
 // Stored is what a rank keeps of each of its parameters between steps, in bytes per
-// element. The optimizer makes its states, so many tensors each, in its first step, but
-// for the early ones: Megatron copies the weights to fp32 before it.
+// element. The optimizer makes its states, so many tensors each, in its first step.
 type Stored struct {
 	Weights, States units.Bytes
-	Tensors, Early  int
+	Tensors         int
 }
 
 // Streams of a rank. The allocator keeps the memory of each apart.
@@ -286,17 +276,13 @@ func begin(chunks ...*walker) {
 	}
 	for c, b := range w.Static {
 		switch single := replay && w.Dense.Tensors > 0; {
-		case single && Class(c) == Parameters && w.Update.Copied == 0:
+		case single && Class(c) == Parameters:
 			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).Weights, Parameters) })
-		case single && Class(c) == OptimizerStates:
-			each(chunks, func(w *walker, p *ops.Param) { w.states(p, w.stored(p).Early) })
+		case single && Class(c) == OptimizerStates: // not yet
 		case single && Class(c) == Gathered && len(w.Buckets) > 0:
 			for _, b := range w.Buckets {
 				w.keep(b, Gathered)
 			}
-		case replay && Class(c) == Gradients && w.Dummies.Total > 0: // not yet
-			w.keep(b-w.Dummies.Total, Gradients)
-			w.t.count(w.Dummies.Total, Gradients)
 		default:
 			w.keep(b, Class(c))
 		}
@@ -342,12 +328,14 @@ func (w *walker) stored(p *ops.Param) *Stored {
 	return &w.Dense
 }
 
-// states allocates so many of the optimizer's tensors of a parameter.
-func (w *walker) states(p *ops.Param, n int) {
-	s := w.stored(p)
-	for range n {
-		w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
-	}
+// states allocates the optimizer's tensors of each parameter.
+func (w *walker) states() {
+	each([]*walker{w}, func(w *walker, p *ops.Param) {
+		s := w.stored(p)
+		for range s.Tensors {
+			w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
+		}
+	})
 }
 
 // rebuild makes the buckets anew, in the order in which the gradients of the first
@@ -361,7 +349,7 @@ func (w *walker) rebuild() {
 
 func (w *walker) step() {
 	n := min(w.MicroBatches, 2) // further ones repeat the second
-	if (w.Mode == MainBuffers || w.Mode == Swept) && !(w.warm && w.Dummies.Element > 0) {
+	if w.Mode == MainBuffers || w.Mode == Swept {
 		n = 1 // and the second repeats the first, which leaves no gradient behind
 	}
 	for i := int64(0); i < n; i++ {
@@ -388,7 +376,7 @@ func (w *walker) update() {
 	w.enter(0, optimizer)
 	w.base = w.grads
 	if w.warm && w.Dense.Tensors > 0 {
-		each([]*walker{w}, func(w *walker, p *ops.Param) { w.states(p, w.stored(p).Tensors-w.stored(p).Early) })
+		w.states()
 	}
 	bucket, partition, gradient := w.next, w.next+1, w.next+2
 	if w.t.alloc != nil {
@@ -452,10 +440,13 @@ func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit +
 func (w *walker) received() int { return w.id(0, int32(w.width-1)) }
 
 // events applies memory events of a section.
-func (w *walker) events(unit int, events []tape.Event) {
+func (w *walker) events(unit int, events []tape.Event, skip func(int32) bool) {
 	for i := range events {
 		e := &events[i]
 		if e.Bytes > 0 {
+			if skip != nil && skip(e.Store) {
+				continue
+			}
 			w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
 		} else {
 			w.end(unit, e)
@@ -498,11 +489,11 @@ func (w *walker) forward() {
 		events := u.Forward.Events
 		if w.afterLoss(i) { // the model has returned before the loss
 			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
-			w.events(i, events[:n])
+			w.events(i, events[:n], nil)
 			w.release()
 			events = events[n:]
 		}
-		w.events(i, events)
+		w.events(i, events, nil)
 		if w.Mode == Sharded && w.Sharding.Reshard && !(w.Sharding.HeldLast && i == len(w.Units)-1) {
 			w.close(i)
 		}
@@ -600,19 +591,21 @@ func (w *walker) drop() {
 // the mode says.
 func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	sec := &u.Backward
-	summed := func(store int32) bool {
-		for k := range sec.Grads {
-			if g := &sec.Grads[k]; g.Store == store {
-				return g.Summed
+	grad := func(store int32) bool {
+		for _, g := range sec.Grads {
+			if g.Store == store {
+				return true
 			}
 		}
 		return false
 	}
 	switch w.Mode {
-	case MainBuffers, Plain, Bucketed:
-		// Later micro batches add into the gradient that is there: theirs goes at once. So do
-		// those that a hook adds to Megatron's buffers, into which GEMMs write.
-		release := !first || w.Mode == MainBuffers || w.Mode == Bucketed && sync
+	case MainBuffers:
+		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
+		return
+	case Plain, Bucketed:
+		// Later micro batches add into the gradient that is there: theirs goes at once.
+		release := !first || w.Mode == Bucketed && sync
 		at := 0
 		for k := range sec.Events {
 			e := &sec.Events[k]
@@ -620,20 +613,17 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 				w.settle(i, &sec.Grads[at], release)
 				at++
 			}
-			switch {
-			case e.Bytes <= 0:
-				w.end(i, e)
-			case w.Mode == MainBuffers && summed(e.Store):
-				w.dummy(u, e.Store)
-			default:
+			if e.Bytes > 0 {
 				w.t.take(w.id(i, e.Store), e.Bytes, classOf(e.Kind))
+			} else {
+				w.end(i, e)
 			}
 		}
 		for ; at < len(sec.Grads); at++ {
 			w.settle(i, &sec.Grads[at], release)
 		}
 	case Lingering, Swept:
-		w.events(i, sec.Events)
+		w.events(i, sec.Events, nil)
 		for _, g := range sec.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
@@ -642,26 +632,12 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 		if w.afterLoss(i) {
 			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
 			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
-			w.events(i, events[:n])
+			w.events(i, events[:n], nil)
 			w.reopen(i)
 			events = events[n:]
 		}
-		w.events(i, events)
+		w.events(i, events, nil)
 		w.scatter(i, u, first, sync)
-	}
-}
-
-// dummy makes the tensor that stands for a gradient, if it is the first of its shape.
-func (w *walker) dummy(u *ops.Unit, store int32) {
-	if w.t.alloc == nil || w.Dummies.Element == 0 {
-		return
-	}
-	grads := u.Backward.Grads
-	g := &grads[slices.IndexFunc(grads, func(g tape.ParamGrad) bool { return g.Store == store })]
-	dims := u.Params[g.Param].Dims
-	if shape := [2]int64(dims[len(dims)-2:]); !slices.Contains(w.t.shapes, shape) { // of one expert
-		w.t.shapes = append(w.t.shapes, shape)
-		w.t.alloc.Alloc(units.Bytes(shape[0]*shape[1])*w.Dummies.Element, compute)
 	}
 }
 

@@ -36,7 +36,6 @@ type Allocator struct {
 	top     int64   // address of the next segment
 	scratch []entry // of EmptyCache
 	retries int
-	failed  bool
 
 	allocated, reserved         int64
 	peakAllocated, peakReserved int64
@@ -78,7 +77,6 @@ func (a *Allocator) Reset(options Options) {
 		a.pools[i].free = a.pools[i].free[:0]
 		a.pools[i].unmapped = a.pools[i].unmapped[:0]
 	}
-	a.failed = false
 	a.retries, a.allocated, a.reserved, a.peakAllocated, a.peakReserved = 0, 0, 0, 0, 0
 }
 
@@ -101,9 +99,6 @@ func (a *Allocator) PeakReserved() units.Bytes { return units.Bytes(a.peakReserv
 // costs the real program a device synchronization (num_alloc_retries).
 func (a *Allocator) Retries() int { return a.retries }
 
-// Failed reports whether an allocation found no room since the last Reset.
-func (a *Allocator) Failed() bool { return a.failed }
-
 // Alloc returns a block of at least size bytes on a stream. An empty tensor
 // takes nothing.
 func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
@@ -121,7 +116,6 @@ func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
 			a.retries++
 			a.EmptyCache()
 			if at, ok = a.fetch(p, n); !ok {
-				a.failed = true
 				return 0, ErrOutOfMemory
 			}
 		}
