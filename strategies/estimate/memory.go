@@ -202,6 +202,7 @@ type measuredChunk struct {
 	mode     memory.Mode
 	sharding memory.Sharding
 	synced   bool
+	splits   bool
 	chunk    *memory.Chunk
 }
 
@@ -215,12 +216,12 @@ type measuredPeak struct {
 const mostPeaks = 64
 
 // measure walks one micro batch of a chunk.
-func (c *chunk) measure(f *footprint, batches int64) *memory.Chunk {
+func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk {
 	s := f.step(c)
-	s.MicroBatches = batches
+	s.MicroBatches, s.Splits = batches, splits
 	synced := s.Synced(batches == 1)
 	for i := range c.memory.chunks {
-		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.synced == synced {
+		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.synced == synced && m.splits == splits {
 			return m.chunk
 		}
 	}
@@ -228,7 +229,7 @@ func (c *chunk) measure(f *footprint, batches int64) *memory.Chunk {
 	if len(c.memory.chunks) >= mostPeaks {
 		c.memory.chunks = c.memory.chunks[:0]
 	}
-	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, synced, &m})
+	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, synced, splits, &m})
 	return &m
 }
 
@@ -329,7 +330,7 @@ func (u *usage) pipeline(p *pricer, l *layout, plan *pipeline.Plan, f *footprint
 	for rank := range plan.Ranks {
 		static := u.static(p, l, plan, f, rank)
 		for c := range plan.Chunks {
-			u.chunks[c] = l.stage(plan, rank, c).measure(f, j.Train.GradAccumulation)
+			u.chunks[c] = l.stage(plan, rank, c).measure(f, j.Train.GradAccumulation, plan.Splits)
 		}
 		peak := memory.Rank(static, plan.Moments(rank, torch), u.chunks)
 		u.byStage = append(u.byStage, peak.Allocated)

@@ -8,33 +8,53 @@ import (
 // Chunk is the memory behaviour of one model chunk of a pipeline rank: what one
 // micro batch leaves behind and how far each pass reaches above what is there.
 type Chunk struct {
-	Saved        units.Bytes // left by a forward pass until its backward pass
-	Whole        units.Bytes // parameters left gathered by the forward passes, once for all
-	Stays        bool        // and by the backward passes
-	Forward      units.Bytes // highest point of a forward pass above its start
-	First, Later units.Bytes // highest point of the first and of a later backward pass above its start
-	Gradients    units.Bytes // left by the first backward pass
-	KeptOutput   units.Bytes // of each micro batch, kept to the end of the step (outputs of the last stage)
-	at           [3]Bytes    // classes at these points
-	saved        Bytes
-	moment       [3]string
+	Saved      units.Bytes                  // left by a forward pass until its backward pass
+	Parked     units.Bytes                  // left by a split backward pass until its weights' part
+	Whole      units.Bytes                  // parameters left gathered by the forward passes, once for all
+	Stays      bool                         // and by the backward passes
+	Reach      [pipeline.Passes]units.Bytes // highest point of a pass above its start
+	Gradients  units.Bytes                  // left by the first backward pass
+	KeptOutput units.Bytes                  // of each micro batch, kept to the end of the step (outputs of the last stage)
+	at         [pipeline.Passes]Bytes       // classes at these points
+	saved      Bytes
+	parked     Bytes
+	moment     [pipeline.Passes]string
 }
 
 // MeasureChunk runs two micro batches of a chunk one after the other, neither of which
-// is the last of more than one.
+// is the last of more than one; and again with split backward passes, where there are.
 func MeasureChunk(s *Step) Chunk {
+	c := Chunk{KeptOutput: s.KeptOutput}
+	c.walk(s, false)
+	if s.Splits {
+		c.walk(s, true)
+	}
+	return c
+}
+
+// walk measures whole or split backward passes.
+func (c *Chunk) walk(s *Step, split bool) {
 	sync := s.Synced(s.MicroBatches == 1)
 	w := new(tracker).walkers([]*Step{s}, 2)[0]
-	c := Chunk{KeptOutput: s.KeptOutput}
-	pass := func(k int, run func()) units.Bytes {
+	pass := func(k pipeline.Pass, run func()) {
 		start := w.t.now
 		w.t.peak = start
 		run()
 		w.t.settle()
-		c.at[k], c.moment[k] = w.t.at, w.label(w.t.moment)
-		return w.t.peak - start
+		c.Reach[k], c.at[k], c.moment[k] = w.t.peak-start, w.t.at, w.label(w.t.moment)
 	}
-	c.Forward = pass(0, w.forward)
+	backward := func(k pipeline.Pass, first bool) {
+		if split {
+			k += pipeline.FirstInput - pipeline.FirstBackward
+		}
+		pass(k, func() {
+			w.split = split
+			w.backward(first, sync)
+			w.split = false
+		})
+	}
+	pass(pipeline.ForwardPass, w.forward)
+	c.Whole = 0
 	for k := range w.full {
 		if b := &w.t.blocks[w.fullID(k)]; b.live {
 			c.Whole += b.bytes
@@ -42,16 +62,23 @@ func MeasureChunk(s *Step) Chunk {
 	}
 	c.Saved, c.saved = w.t.now-c.Whole, w.t.by
 	c.saved[Gathered] -= c.Whole
-	c.First = pass(1, func() { w.backward(true, sync) })
+	backward(pipeline.FirstBackward, true)
+	if split {
+		c.Parked, c.parked = w.t.now, w.t.by
+		w.weights()
+		c.Parked -= w.t.now
+		for k, b := range w.t.by {
+			c.parked[k] -= b
+		}
+	}
 	c.Gradients = w.t.now
 	if c.Stays = w.Sharding.Stays && !sync; c.Stays {
 		c.Gradients -= c.Whole
 	}
 	w.slot(1)
 	w.forward()
-	c.Later = pass(2, func() { w.backward(false, sync) })
+	backward(pipeline.LaterBackward, false)
 	w.t.release()
-	return c
 }
 
 // Rank returns the peak of a pipeline rank, over what lives between steps, from
@@ -66,7 +93,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		at := base
 		for k, h := range m.Held {
 			x := chunks[k]
-			at += units.Bytes(h.Alive)*x.Saved + units.Bytes(h.Forward)*x.KeptOutput
+			at += units.Bytes(h.Alive-h.Parked)*x.Saved + units.Bytes(h.Parked)*x.Parked + units.Bytes(h.Forward)*x.KeptOutput
 			if h.Started {
 				at += x.Gradients
 			}
@@ -74,7 +101,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 				at += x.Whole
 			}
 		}
-		if at += c.reach(m.Pass); at > p.Allocated {
+		if at += c.Reach[m.Pass]; at > p.Allocated {
 			p.Allocated, worst = at, i
 		}
 	}
@@ -85,7 +112,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 	p.Moment = chunks[m.Chunk].moment[m.Pass]
 	for k, h := range m.Held {
 		for j, b := range chunks[k].saved {
-			p.By[j] += b * units.Bytes(h.Alive)
+			p.By[j] += b*units.Bytes(h.Alive-h.Parked) + chunks[k].parked[j]*units.Bytes(h.Parked)
 		}
 		if h.Started {
 			p.By[Gradients] += chunks[k].Gradients
@@ -96,15 +123,4 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 	}
 	p.By[Activations] += p.Allocated - p.By.Total()
 	return p
-}
-
-// reach is the highest point of a pass above its start.
-func (c *Chunk) reach(p pipeline.Pass) units.Bytes {
-	switch p {
-	case pipeline.ForwardPass:
-		return c.Forward
-	case pipeline.FirstBackward:
-		return c.First
-	}
-	return c.Later
 }

@@ -36,7 +36,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 			for _, c := range []struct {
 				schedule string
 				chunks   int
-			}{{"1f1b", 1}, {"gpipe", 1}, {"interleaved-1f1b", 2}, {"interleaved-1f1b", 3}} {
+			}{{"1f1b", 1}, {"gpipe", 1}, {"interleaved-1f1b", 2}, {"interleaved-1f1b", 3}, {"zb-h1", 1}, {"zb-h2", 1}, {"zb-v", 2}, {"interleaved-zero-bubble", 2}} {
 				const ranks = 4
 				pl, err := pipeline.Schedule(c.schedule, ranks, c.chunks, 8)
 				require.NoError(t, err)
@@ -46,6 +46,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 					var chunks []*Chunk
 					for k := range c.chunks {
 						s := all[pl.Stage(rank, k)]
+						s.Splits = pl.Splits
 						m := MeasureChunk(s)
 						steps, chunks = append(steps, s), append(chunks, &m)
 					}

@@ -84,8 +84,10 @@ type Step struct {
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
 	// until its gradient is sent; whether each output stays until its gradient has come;
-	// and what of the last stage's outputs stays to the end of the step.
+	// whether backward passes are split; and what of the last stage's outputs stays to
+	// the end of the step.
 	Receives, HoldsOutput bool
+	Splits                bool
 	KeptOutput            units.Bytes // of each micro batch
 
 	// For the replay of the allocator: what of Static is a tensor per parameter, the

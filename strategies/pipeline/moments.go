@@ -12,6 +12,9 @@ const (
 	ForwardPass   Pass = iota
 	FirstBackward      // of a chunk: gradients appear
 	LaterBackward
+	FirstInput // the same of a backward pass without its weights' part
+	LaterInput
+	Passes // how many there are
 )
 
 // Moment is a point of a rank's list at which its memory may peak: a pass and
@@ -25,6 +28,7 @@ type Moment struct {
 // Held is what a rank holds of one of its chunks.
 type Held struct {
 	Alive   int32 // micro batches between their forward pass and the end of their backward pass
+	Parked  int32 // of these, those of which only the weights' part is to come
 	Forward int32 // micro batches run forward since the step began
 	Started bool  // a backward pass has run
 }
@@ -36,7 +40,7 @@ func (m *Moment) within(o *Moment) bool {
 	}
 	for i, h := range m.Held {
 		x := o.Held[i]
-		if h.Alive > x.Alive || h.Forward > x.Forward || h.Started && !x.Started {
+		if h.Alive-h.Parked > x.Alive-x.Parked || h.Parked > x.Parked || h.Forward > x.Forward || h.Started && !x.Started {
 			return false
 		}
 	}
@@ -83,11 +87,10 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 		switch {
 		case a.Kind == BackwardWeight:
 			h.Alive--
+			h.Parked--
 			continue
-		case a.Kind != Forward && h.Started:
-			now.Pass = LaterBackward
 		case a.Kind != Forward:
-			now.Pass = FirstBackward
+			now.Pass = backwardPass(a.Kind == BackwardInput, h.Started)
 		}
 		if !slices.ContainsFunc(kept, func(m Moment) bool { return now.within(&m) }) {
 			kept = slices.DeleteFunc(kept, func(m Moment) bool { return m.within(&now) })
@@ -105,7 +108,21 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 			h.Alive--
 		case BackwardInput:
 			h.Started = true
+			h.Parked++
 		}
 	}
 	return kept
+}
+
+// backwardPass is the first or a later backward pass of a chunk, whole or without its
+// weights' part.
+func backwardPass(split, started bool) Pass {
+	p := FirstBackward
+	if split {
+		p = FirstInput
+	}
+	if started {
+		p++
+	}
+	return p
 }

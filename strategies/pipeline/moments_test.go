@@ -34,8 +34,8 @@ func TestMomentsHoldThePeak(t *testing.T) {
 		weigh := func(what string) []int64 {
 			return rapid.SliceOfN(rapid.Int64Range(0, 50), v, v).Draw(t, what)
 		}
-		alive, kept, gradients := weigh("alive"), weigh("kept"), weigh("gradients")
-		var reach [3][]int64
+		alive, parked, kept, gradients := weigh("alive"), weigh("parked"), weigh("kept"), weigh("gradients")
+		var reach [Passes][]int64
 		for i := range reach {
 			reach[i] = weigh("reach")
 		}
@@ -48,28 +48,34 @@ func TestMomentsHoldThePeak(t *testing.T) {
 			c := a.Chunk
 			switch {
 			case a.Kind == BackwardWeight:
-				now -= alive[c]
+				now -= parked[c]
 				continue
 			case a.Kind == Forward:
 				want = max(want, now+reach[ForwardPass][c])
 				now += alive[c] + kept[c]
 				continue
-			case started[c]:
+			case a.Kind == Backward && started[c]:
 				want = max(want, now+reach[LaterBackward][c])
-			default:
+			case a.Kind == Backward:
 				want = max(want, now+reach[FirstBackward][c])
+			case started[c]:
+				want = max(want, now+reach[LaterInput][c])
+			default:
+				want = max(want, now+reach[FirstInput][c])
+			}
+			if !started[c] {
 				now += gradients[c]
 				started[c] = true
 			}
-			if a.Kind == Backward {
-				now -= alive[c]
+			if now -= alive[c]; a.Kind == BackwardInput {
+				now += parked[c]
 			}
 		}
 		got := int64(0)
 		for _, x := range pl.Moments(rank, counting) {
 			at := reach[x.Pass][x.Chunk]
 			for c, h := range x.Held {
-				at += int64(h.Alive)*alive[c] + int64(h.Forward)*kept[c]
+				at += int64(h.Alive-h.Parked)*alive[c] + int64(h.Parked)*parked[c] + int64(h.Forward)*kept[c]
 				if h.Started {
 					at += gradients[c]
 				}
