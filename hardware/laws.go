@@ -243,7 +243,7 @@ type KernelLaw struct {
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
 
-	Limit  string `yaml:"limit"` // memory (default), issue or both, bytes by the one and elements by the other: what scales it to another GPU
+	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, or both, bytes by the one and elements by the other
 	Spread `yaml:",inline"`
 	Source string `yaml:"source"`
 	On     *GPU

@@ -145,6 +145,50 @@ func TestH200(t *testing.T) {
 	}
 }
 
+// TestElsewhere holds kernels whose laws were measured on an H200 against medians of
+// traces of an H100 (PyTorch 2.11, CUDA 13.0, two Llama and one GPT-2 step, 2026-11).
+func TestElsewhere(t *testing.T) {
+	there, _ := timer(t, "h100-sxm")
+	here, _ := timer(t, "h200-sxm")
+	const n = 16 << 20
+	for _, c := range []struct {
+		name     string
+		op       tape.Op
+		took     units.Seconds
+		accuracy float64
+	}{
+		{"cast of a norm", tape.Op{Class: tape.Unrolled, Elements: n, Bytes: 6 * n}, 54.4e-6, 0.03},
+		{"product with a row's scale", tape.Op{Class: tape.Strided4, Elements: n, Index: 6, Bytes: 8 * n}, 57.5e-6, 0.06},
+		{"product with a weight", tape.Op{Class: tape.Strided2, Elements: n, Index: 6, Bytes: 4 * n}, 47.3e-6, 0.08},
+		{"product with cosines", tape.Op{Class: tape.Strided2, Elements: n, Index: 9, Bytes: 4*n + 2<<20}, 50.3e-6, 0.03},
+		{"sum of two rotated halves", tape.Op{Class: tape.Strided2, Elements: n, Index: 12, Bytes: 6 * n}, 59.4e-6, 0.03},
+		{"half of each row negated", tape.Op{Class: tape.Strided2, Elements: n / 2, Index: 4, Bytes: 2 * n}, 24.5e-6, 0.2},
+		{"two halves joined", tape.Op{Class: tape.Concat, Elements: n, Bytes: 4 * n}, 71.7e-6, 0.03},
+	} {
+		c.op.DType, c.op.Count = tape.BF16, 1
+		require.InEpsilon(t, float64(c.took), float64(there.Time(&c.op)), c.accuracy, c.name)
+		require.Greater(t, there.Time(&c.op), here.Time(&c.op), c.name)
+	}
+	// Instructions that touch little memory know nothing of it.
+	sorted := tape.Op{Class: tape.TopK, DType: tape.F32, Elements: 1 << 16, Bytes: 1 << 18, Count: 1}
+	require.InEpsilon(t, float64(here.Time(&sorted)), float64(there.Time(&sorted)), 1e-3)
+}
+
+// Work elsewhere grows with either limit and is that of the law's own GPU where neither
+// differs.
+func TestElsewhereGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string, most float64) float64 { return rapid.Float64Range(0.01, most).Draw(t, name) }
+		work, bytes, issue, memory := draw("work", 100), draw("bytes", 100), draw("issue", 5), draw("memory", 5)
+		at := elsewhere(work, bytes, issue, memory)
+		require.InEpsilon(t, work, elsewhere(work, bytes, 1, 1), 1e-9)
+		require.GreaterOrEqual(t, elsewhere(work, bytes, issue*2, memory), at)
+		require.Greater(t, elsewhere(work, bytes, issue, memory*2), at)
+		require.LessOrEqual(t, at, work*max(issue, memory)*(1+1e-9))
+		require.GreaterOrEqual(t, at, work*min(issue, memory)*(1-1e-9))
+	})
+}
+
 // TestUnaligned holds products whose extents do not fill 16-byte accesses against
 // measured ones: H200 with cuBLAS of CUDA 13 (medians of repeated calls); A100 with that
 // of CUDA 11.3, from the layouts of BLOOM's search (see hardware/laws/ampere.yaml).
