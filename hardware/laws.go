@@ -239,6 +239,7 @@ type KernelLaw struct {
 	Byte    units.Seconds `yaml:"byte"`    // per byte
 	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
 	Long    LongRows      `yaml:"long"`    // what rows longer than those of the curve add
+	Parts   ColumnParts   `yaml:"parts"`   // what a sum of columns in parts adds
 
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
@@ -253,6 +254,25 @@ type KernelLaw struct {
 type WidthFactor struct {
 	Width  float64 `yaml:"width"`
 	Factor float64 `yaml:"factor"`
+}
+
+// ColumnParts is what sums of columns add for each of the parts that blocks sum apart
+// and that the last of them puts together, one after the other: parts of Rows rows, and
+// so many more in one where otherwise there were more than PerSM blocks of Columns
+// columns for each SM (ATen/native/cuda/Reduce.cuh, setReduceConfig).
+type ColumnParts struct {
+	Rows    float64       `yaml:"rows"`
+	Columns float64       `yaml:"columns"`
+	PerSM   float64       `yaml:"per_sm"`
+	Time    units.Seconds `yaml:"time"`
+}
+
+// Of is how many parts the columns of so many values are summed in.
+func (p *ColumnParts) Of(values, columns, sms float64) float64 {
+	if columns <= 0 || p.Rows <= 0 {
+		return 0
+	}
+	return max(min(math.Ceil(values/columns/p.Rows), math.Floor(p.PerSM*sms/math.Ceil(columns/p.Columns))), 1)
 }
 
 // LongRows is what one warp per row adds for each element of a row beyond Width: its

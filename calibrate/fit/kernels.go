@@ -154,6 +154,7 @@ func (x *fitter) moved(law hardware.KernelLaw, k *curve) hardware.KernelLaw {
 		law.Time[i] *= units.Seconds(k.at(b))
 	}
 	law.Long.Element *= units.Seconds(median(k.values))
+	law.Parts.Time *= units.Seconds(median(k.values))
 	return law
 }
 

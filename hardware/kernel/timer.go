@@ -27,6 +27,7 @@ type classLaw struct {
 	scale   float64
 	element float64 // the same of what a law takes for each element
 	memory  float64 // the same were it memory that limits it
+	issue   float64 // and instruction issue
 	known   bool
 }
 
@@ -39,9 +40,9 @@ func New(p *hardware.Profile) (*Timer, error) {
 		if !ok {
 			continue
 		}
-		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), known: true}
+		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), known: true}
 		if l.element = l.scale; law.Limit == "both" {
-			l.element = scale(law.On, &p.GPU, "issue")
+			l.element = l.issue
 		}
 		t.classes[i] = l
 	}
@@ -181,7 +182,8 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	if len(l.Bytes) > 0 {
 		lo := l.Time[0]
 		long := l.Long.Element * units.Seconds(max(float64(o.N)-l.Long.Width, 0))
-		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale)
+		parts := l.Parts.Time * units.Seconds(l.Parts.Of(o.Elements, float64(o.N), float64(t.gpu.SMs.Value))*c.issue)
+		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
 	if len(l.Wide) > 0 {

@@ -189,6 +189,28 @@ func TestElsewhereGrows(t *testing.T) {
 	})
 }
 
+// TestColumnSums holds sums of columns against bursts of PyTorch 2.11's from cold caches,
+// in microseconds (2026-11): the same bytes take longer the more parts they are summed in.
+func TestColumnSums(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	h100, _ := timer(t, "h100-sxm")
+	for _, c := range []struct {
+		rows, columns int64
+		dtype         tape.DType
+		h200, h100    float64
+	}{
+		{2048, 1024, tape.BF16, 8.5, 10.0}, {8192, 1024, tape.BF16, 17.1, 19.5}, {16384, 1024, tape.BF16, 31.8, 35.6}, {32768, 1024, tape.BF16, 44.4, 56.6},
+		{8192, 768, tape.BF16, 16.1, 17.9}, {4096, 2048, tape.BF16, 13.7, 16.1}, {8192, 2048, tape.BF16, 24.9, 28.9}, {16384, 2048, tape.F32, 54.2, 69.0},
+		{1024, 4096, tape.BF16, 8.5, 9.8}, {4096, 4096, tape.BF16, 21.2, 25.2}, {8192, 4096, tape.BF16, 33.1, 41.6}, {8192, 4096, tape.F32, 48.7, 63.9},
+		{8192, 6400, tape.BF16, 42.0, 53.5}, {4096, 14336, tape.BF16, 43.3, 56.1}, {2048, 12288, tape.BF16, 25.0, 31.1}, {16384, 4096, tape.F32, 80.8, 107.3},
+	} {
+		n := c.rows * c.columns
+		o := tape.Op{Class: tape.ColReduce, DType: c.dtype, Elements: float64(n), N: c.columns, Bytes: units.Bytes(n+c.columns) * c.dtype.Size(), Count: 1}
+		require.InEpsilon(t, c.h200*1e-6, float64(h200.Time(&o)), 0.12, "H200: %d × %d", c.rows, c.columns)
+		require.InEpsilon(t, c.h100*1e-6, float64(h100.Time(&o)), 0.17, "H100: %d × %d", c.rows, c.columns)
+	}
+}
+
 // TestUnaligned holds products whose extents do not fill 16-byte accesses against
 // measured ones: H200 with cuBLAS of CUDA 13 (medians of repeated calls); A100 with that
 // of CUDA 11.3, from the layouts of BLOOM's search (see hardware/laws/ampere.yaml).

@@ -90,8 +90,11 @@ func mergeable(out *Tensor, ins []*Tensor, outer, inner int8) bool {
 // reduce emits a sum or mean of x into out.
 func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
 	o := Op{Prim: prim, Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + out.bytes()}
-	if class == RowReduce {
+	switch class {
+	case RowReduce:
 		o.N = x.Dim(-1)
+	case ColReduce:
+		o.N = out.Size()
 	}
 	t.emit(o)
 }

@@ -539,7 +539,7 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: work(f.BackWork), N: width, Index: f.Index, Bytes: back / units.Bytes(kernels)})
 		}
 		for range vectors { // partial sums of the fused kernel are added up
-			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, Bytes: units.Bytes(width * fusedPartials * 4)})
+			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})
 		}
 		return r
 	})

@@ -172,7 +172,7 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: rows.Dim(-1)}, 4)
 		each(Op{Prim: "mul", Class: Strided4, DType: F32, Index: broadcast}, 8)
 		gb := t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
-		each(Op{Prim: "sum", Class: ColReduce, DType: F32}, 4)
+		each(Op{Prim: "sum", Class: ColReduce, DType: F32, N: rows.Dim(-1)}, 4)
 		t.Release(wide, products)
 		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
 		t.concat(false, gx)
