@@ -165,7 +165,7 @@ var families = []family{
 	})},
 	{name: "gpt_neox", keys: denseKeys + " use_parallel_residual attention_bias attention_dropout hidden_dropout rotary_pct=partial_rotary_factor rope_parameters", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50432, Hidden: 6144, FFN: 24576, Layers: 44, Heads: 64, MaxPositions: 2048, Position: Rotary,
-			Parallel: ParallelTwoNorm, FusedQKV: true},
+			Parallel: ParallelTwoNorm, FusedQKV: true, QKVHeads: true},
 		parallel: true, rotaryFraction: 0.25,
 	}))},
 	{name: "phi", keys: denseKeys + " num_key_value_heads attention_dropout partial_rotary_factor rope_parameters qk_layernorm embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: gptLike(biased(draft{

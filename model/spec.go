@@ -41,6 +41,7 @@ type Spec struct {
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
+	QKVHeads                            bool // queries, keys and values of a head lie side by side, and are cut once heads are (GPT-NeoX)
 	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)

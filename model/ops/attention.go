@@ -63,6 +63,13 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	if b.has(model.RoleQKV) && s.KVLists && kv != heads && !t.Compiled {
 		return b.projectLists(in, heads, kv)
 	}
+	if b.has(model.RoleQKV) && s.QKVHeads && !b.recipe.Structure.FusedQKV && !t.Compiled {
+		qkv := b.column(in, model.RoleQKV)
+		qkv = b.give(qkv, b.split(qkv, heads))
+		parts := t.Split(qkv, s.HeadDim, s.HeadDim, s.VDim)
+		t.Release(qkv)
+		return b.turn(parts[0], parts[1], parts[2])
+	}
 	if b.has(model.RoleQKV) {
 		qkv := b.column(in, model.RoleQKV)
 		widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
@@ -110,6 +117,13 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
 	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
 	v = b.give(v, b.split(v, kv))
+	return b.turn(q, k, v)
+}
+
+// turn gives queries and keys their positions.
+func (b *builder) turn(q, k, v *tape.Tensor) (_, _, _ *tape.Tensor) {
+	s := b.Spec
+	heads, kv := b.heads()
 	if s.Position == model.Rotary && s.RotaryDim > 0 {
 		q = b.give(q, b.rotary(q, s.RotaryDim))
 		if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads

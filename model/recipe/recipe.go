@@ -70,6 +70,7 @@ type Older struct {
 	UnfusedPermutation bool  `yaml:"unfused_permutation"`
 	UnfusedNorm        bool  `yaml:"unfused_norm"`
 	RepeatHeads        bool  `yaml:"repeat_heads"`
+	ScalarCat          bool  `yaml:"scalar_cat"`
 	ExposedRoot        bool  `yaml:"exposed_root"`
 	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
 	ScaledSums         bool  `yaml:"scaled_sums"`
@@ -94,6 +95,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
 			out.Structure.ScaledRotary = out.Structure.ScaledRotary && !o.UnscaledRotary
 			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
+			out.Structure.ScalarCat = out.Structure.ScalarCat || o.ScalarCat
 			if o.ApartLoss != nil {
 				out.Structure.ApartLoss = *o.ApartLoss
 			}
@@ -136,6 +138,7 @@ type Structure struct {
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_scaled: the kernel does not take them
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
+	ScalarCat      bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
 	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
 	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp

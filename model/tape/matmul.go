@@ -380,6 +380,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		gq, gk, gv := qs, ks, vs
 		for _, p := range []*Tensor{&gq, &gk, &gv} {
 			p.grad, p.node, p.param = false, -1, 0
+			p.permuteLike(p) // dense, whatever they are slices of (empty_like)
 			t.alloc(p)
 		}
 		t.exchange(o.Ring, &ks, &vs, true)

@@ -18,6 +18,7 @@ type Tape struct {
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
 	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
+	ScalarCat     bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)
 	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
 	HasMain       bool    // MainGrad is set
 	MainHook      bool    // by a kernel after it instead
