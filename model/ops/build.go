@@ -701,6 +701,9 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		name = "parallel_" + name
 	}
 	y := b.call(name, tensorOf(logits))[0].t
+	for range c.Recipe.Structure.LossMetrics {
+		t.LossMetric(logits)
+	}
 	t.Release(logits)
 	if c.Recipe.Structure.CheckGradients { // isnan, then isinf (megatron/core/rerun_state_machine.py, validate_result)
 		for _, kernels := range [...]int{1, 3} {

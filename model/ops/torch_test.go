@@ -354,6 +354,35 @@ func TestJoinedGradients(t *testing.T) {
 	}
 }
 
+// TestLossMetrics: Composer's two metrics of a language model each cast the logits, take
+// their logarithms in fp32 and pick those of the targets, and leave nothing behind.
+func TestLossMetrics(t *testing.T) {
+	x := config(t, "gpt2", "llm-foundry")
+	head := Build(x).Head
+	bare := *x.Recipe
+	bare.Structure.LossMetrics = 0
+	x.Recipe = &bare
+	without := Build(x).Head
+	for _, prim := range []string{"to", "log_softmax", "nll_loss"} {
+		require.Equal(t, number(&without.Forward, prim)+2, number(&head.Forward, prim), prim)
+	}
+	sizes := func(s *tape.Section) (out []units.Bytes) {
+		for _, e := range s.Events {
+			out = append(out, e.Bytes)
+		}
+		return
+	}
+	require.Equal(t, sizes(&without.Forward), sizes(&head.Forward), "memory")
+	require.Equal(t, without.Backward, head.Backward)
+	logits := float64(x.MicroBatch * x.Sequence * x.Spec.Vocab)
+	for _, o := range head.Forward.Ops {
+		if o.Prim == "log_softmax" {
+			require.Equal(t, tape.F32, o.DType)
+			require.GreaterOrEqual(t, o.Elements, logits) // of the padded vocabulary
+		}
+	}
+}
+
 // TestReleases: what a recipe's software did before a release.
 func TestReleases(t *testing.T) {
 	r := config(t, "llama3-8b", "torchtitan").Recipe

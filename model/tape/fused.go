@@ -58,6 +58,22 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	return y
 }
 
+// LossMetric is the cross entropy of logits once more, for a metric: in fp32 under
+// autocast and without gradient. It comes after the backward pass, when what it takes is
+// free, so that it adds nothing to the peak.
+func (t *Tape) LossMetric(x *Tensor) {
+	n, rows := x.Size(), x.Size()/x.Dim(-1)
+	if x.dtype.lowPrecision() {
+		t.begin()
+		t.emit(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: float64(n), Bytes: x.bytes() + units.Bytes(n)*4})
+	}
+	t.begin()
+	t.emit(Op{Prim: "log_softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: float64(n), Bytes: units.Bytes(n) * 8})
+	t.begin()
+	t.emit(Op{Prim: "nll_loss", Class: Index, DType: F32, Elements: float64(rows), Bytes: units.Bytes(rows) * 8})
+	t.Tiny("metric", 4) // the items that count, their sum, two sums kept
+}
+
 // SafeSoftmax is the softmax of PyTorch's math attention: rows without a finite score
 // become zeros, for which the result is compared, reduced and selected from
 // (_safe_softmax in aten/native/transformers/attention.cpp).
