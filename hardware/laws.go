@@ -126,7 +126,8 @@ type AttentionLaw struct {
 	On       *GPU
 }
 
-// AttentionFlavour is another implementation: what it leaves out is the law's.
+// AttentionFlavour is another implementation. Of its constants only rates and diagonals
+// count; what it leaves out is the law's.
 type AttentionFlavour struct {
 	Forward  AttentionPass `yaml:"forward"`
 	Backward AttentionPass `yaml:"backward"`

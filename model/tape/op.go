@@ -248,12 +248,10 @@ var storeKindNames = [...]string{"activations", "gradients", "weight_copies", "w
 func (k StoreKind) String() string { return storeKindNames[k] }
 
 // ParamGrad says that the gradient of parameter Param is complete after op Op
-// and lies in storage Store, which it keeps until the gradients are cleared. What is
-// Summed its GEMM has added to the main gradient instead.
+// and lies in storage Store, which it keeps until the gradients are cleared.
 type ParamGrad struct {
 	Param, Op, Store int32
 	Bytes            units.Bytes
-	Summed           bool
 }
 
 // Section is the record of a stretch of the step: the ops in launch order, the

@@ -701,5 +701,5 @@ func (t *Tape) paramGrad(param int32, g *Tensor) {
 		}
 		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + g.bytes()})
 	}
-	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes, Summed: g.summed})
+	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes})
 }
