@@ -1,8 +1,11 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -126,11 +129,50 @@ type AttentionLaw struct {
 	On       *GPU
 }
 
-// AttentionFlavour is another implementation. Of its constants only rates and diagonals
-// count; what it leaves out is the law's.
+// AttentionFlavour is another implementation: what it leaves out, and all but rates and
+// diagonals, is the law's.
 type AttentionFlavour struct {
-	Forward  AttentionPass `yaml:"forward"`
-	Backward AttentionPass `yaml:"backward"`
+	Forward  FlavourPass `yaml:"forward"`
+	Backward FlavourPass `yaml:"backward"`
+}
+
+// FlavourPass are the constants of one direction of a flavour, as in AttentionPass.
+type FlavourPass struct {
+	Rate     []float64 `yaml:"rate"`
+	Diagonal []float64 `yaml:"diagonal"`
+}
+
+// check refuses tables that do not go with the widths. The error begins with the key.
+func (a *AttentionLaw) check() error {
+	ascends := len(a.Widths) > 0 && a.Widths[0] > 0
+	for i := 1; i < len(a.Widths); i++ {
+		ascends = ascends && a.Widths[i] > a.Widths[i-1]
+	}
+	if !ascends {
+		return fmt.Errorf("widths: %v; give the head widths of the tables, ascending, as in [64, 128, 256]", a.Widths)
+	}
+	table := func(key string, values []float64, needed, zero bool) error {
+		switch {
+		case len(values) == 0 && !needed:
+		case len(values) != len(a.Widths):
+			return fmt.Errorf("%s: %d values for %d widths; give one for each of %v", key, len(values), len(a.Widths), a.Widths)
+		case slices.ContainsFunc(values, func(v float64) bool { return !(v > 0 || zero && v == 0) || math.IsInf(v, 0) }):
+			return fmt.Errorf("%s: %v; the values must be above 0", key, values)
+		}
+		return nil
+	}
+	var errs []error
+	for i, p := range []*AttentionPass{&a.Forward, &a.Backward} {
+		key := [...]string{"forward", "backward"}[i]
+		errs = append(errs, table(key+".rate", p.Rate, true, false), table(key+".diagonal", p.Diagonal, false, true), table(key+".masked", p.Masked, false, false))
+		for _, name := range slices.Sorted(maps.Keys(a.Flavour)) {
+			f := a.Flavour[name]
+			own := [...]FlavourPass{f.Forward, f.Backward}[i]
+			key := "flavour." + name + "." + key
+			errs = append(errs, table(key+".rate", own.Rate, false, false), table(key+".diagonal", own.Diagonal, false, true))
+		}
+	}
+	return cmp.Or(errs...)
 }
 
 // Pass returns the constants of one direction of a flavour, "" for the law's own.
@@ -266,6 +308,14 @@ type ColumnParts struct {
 	Columns float64       `yaml:"columns"`
 	PerSM   float64       `yaml:"per_sm"`
 	Time    units.Seconds `yaml:"time"`
+}
+
+// check refuses parts that say nothing. The error begins with the key.
+func (p *ColumnParts) check() error {
+	if *p != (ColumnParts{}) && !(p.Rows > 0 && p.Columns > 0 && p.PerSM > 0) {
+		return fmt.Errorf("parts: rows %v, columns %v, per_sm %v; each must be above 0, or leave parts out", p.Rows, p.Columns, p.PerSM)
+	}
+	return nil
 }
 
 // Of is how many parts the columns of so many values are summed in.

@@ -3,7 +3,10 @@ package hardware
 import (
 	"cmp"
 	"embed"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -174,6 +177,10 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 	if err := p.check(doc, n); err != nil {
 		return nil, err
 	}
+	if err := f.Measured.check(); err != nil {
+		key, _ := yamlx.Key(n, "measured")
+		return nil, doc.Errorf(key, "measured.%v", err)
+	}
 	gpu := p.GPU
 	p.Laws.merge(&f.Measured, &gpu, p.Own)
 	return p, nil
@@ -193,6 +200,22 @@ func (p *Profile) check(doc *yamlx.Document, n *yaml.Node) error {
 		return fail("node.gpus: %d; give the number of GPUs of a node (or inherit it)", p.Node.GPUs.Value)
 	case p.GPU.Peak.Of("bf16") <= 0 && p.GPU.Peak.Of("fp16") <= 0:
 		return fail("gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)")
+	}
+	return nil
+}
+
+// check refuses laws that cannot be evaluated. The error begins with the key.
+func (l *Laws) check() error {
+	if l.Attention != nil {
+		if err := l.Attention.check(); err != nil {
+			return fmt.Errorf("attention.%w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Kernels)) {
+		law := l.Kernels[name]
+		if err := law.Parts.check(); err != nil {
+			return fmt.Errorf("kernels.%s.%w", name, err)
+		}
 	}
 	return nil
 }

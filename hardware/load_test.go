@@ -1,12 +1,46 @@
 package hardware
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
 
 func TestLoadAll(t *testing.T) {
 	for _, n := range Names() {
 		if _, err := Load(n); err != nil {
 			t.Errorf("%s: %v", n, err)
 		}
+	}
+}
+
+// Every law that is embedded passes the check of a user's.
+func TestLawsPassTheirCheck(t *testing.T) {
+	for _, n := range Names() {
+		p, err := Load(n)
+		require.NoError(t, err)
+		require.NoError(t, p.Laws.check(), n)
+	}
+}
+
+// A law that cannot be evaluated is refused by its key, value, rule and remedy.
+func TestBadLaws(t *testing.T) {
+	for _, c := range []struct{ measured, want string }{
+		{"attention: {forward: {rate: [0.3]}}", "measured.attention.widths: []; give the head widths"},
+		{"attention: {widths: [128, 64], forward: {rate: [1, 1]}}", "measured.attention.widths: [128 64]; give the head widths"},
+		{"attention: {widths: [64, 128], forward: {rate: [0.3]}}", "measured.attention.forward.rate: 1 values for 2 widths"},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [-0.2]}}", "measured.attention.backward.rate: [-0.2]; the values must be above 0"},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {rate: [0.1, 0.2]}}}}", "measured.attention.flavour.flash.forward.rate: 2 values for 1 widths"},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {backward: {masked: [2]}}}}", `unknown key "masked"`},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: [0.6, 0.6]}}", "flash: expected a mapping"},
+		{"kernels: {col-reduce: {bytes: [1 MB], time: [1 us], parts: {rows: -3, time: 5 ns}}}", "measured.kernels.col-reduce.parts: rows -3, columns 0, per_sm 0; each must be above 0"},
+	} {
+		doc, err := yamlx.Parse("m.yaml", []byte("perfplan: hardware/v1\ninherits: h100-sxm\nmeasured:\n  "+c.measured+"\n"))
+		require.NoError(t, err)
+		_, err = FromDocument(doc, doc.Root, "m")
+		require.ErrorContains(t, err, c.want, c.measured)
 	}
 }
 

@@ -50,6 +50,7 @@ func (x *fitter) attention() {
 		fit = x.movedAttention
 	}
 	law, out, labels := fit(shots)
+	law.Flavour = flavours(x.base.Laws.Attention, law)
 	x.machine.Laws.Attention, x.own.Attention = law, law
 	p := x.probe("attention")
 	p.judge(labels, out, residuals(x.before, shots), law.Residual)
@@ -175,11 +176,32 @@ func attentionWidths(base *hardware.AttentionLaw, shots []shot) []float64 {
 
 // widened is a pass with its tables at other widths.
 func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []float64) hardware.AttentionPass {
-	out := hardware.AttentionPass{Setup: p.Setup}
+	out := hardware.AttentionPass{Setup: p.Setup, Rows: p.Rows}
 	for _, w := range widths {
 		out.Rate = append(out.Rate, base.At(p.Rate, w))
 		out.Diagonal = append(out.Diagonal, base.At(p.Diagonal, w))
 		out.Masked = append(out.Masked, base.At(p.Masked, w))
+	}
+	return out
+}
+
+// flavours are the base's other implementations at the widths of a law that was fitted
+// over it: each as much slower than the law's own kernel as there, for no probe runs them.
+func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFlavour {
+	at := func(f hardware.FlavourPass, from, to *hardware.AttentionPass) (out hardware.FlavourPass) {
+		for i, w := range law.Widths {
+			if f.Rate != nil {
+				out.Rate = append(out.Rate, base.At(f.Rate, w)/base.At(from.Rate, w)*to.Rate[i])
+			}
+			if f.Diagonal != nil {
+				out.Diagonal = append(out.Diagonal, base.At(f.Diagonal, w))
+			}
+		}
+		return
+	}
+	out := map[string]hardware.AttentionFlavour{}
+	for name, f := range base.Flavour {
+		out[name] = hardware.AttentionFlavour{Forward: at(f.Forward, &base.Forward, &law.Forward), Backward: at(f.Backward, &base.Backward, &law.Backward)}
 	}
 	return out
 }

@@ -124,6 +124,13 @@ func TestOtherGPU(t *testing.T) {
 	require.Equal(t, ref["row-reduce"].Time, r.Loaded.Laws.Kernels["row-reduce"].Time)
 	require.Equal(t, device, r.Loaded.Laws.Kernels["row-reduce"].On.Name.Value)
 	require.Equal(t, "NVIDIA H200", r.Loaded.Laws.Kernels["norm-forward"].On.Name.Value, "no probe has it")
+	was, now := h100.Laws.Attention, r.Loaded.Laws.Attention // which has more widths
+	for name, f := range was.Flavour {
+		for _, w := range now.Widths {
+			require.InEpsilon(t, was.At(f.Forward.Rate, w)/was.At(was.Forward.Rate, w), now.At(now.Flavour[name].Forward.Rate, w)/now.At(now.Forward.Rate, w), 1e-4, "%s at %v", name, w)
+			require.InEpsilon(t, was.At(f.Backward.Rate, w)/was.At(was.Backward.Rate, w), now.At(now.Flavour[name].Backward.Rate, w)/now.At(now.Backward.Rate, w), 1e-4, "%s at %v", name, w)
+		}
+	}
 	odd := again(t, device, tape.NoKernel, 1)
 	x, err := theReference()
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func (t *Tape) LossMetric(x *Tensor) {
 	t.begin()
 	t.emit(Op{Prim: "log_softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: float64(n), Bytes: units.Bytes(n) * 8})
 	t.begin()
-	t.emit(Op{Prim: "nll_loss", Class: Index, DType: F32, Elements: float64(rows), Bytes: units.Bytes(rows) * 8})
+	t.emit(pick("nll_loss", F32, rows))
 	t.Tiny("metric", 4) // the items that count, their sum, two sums kept
 }
 
@@ -106,17 +106,22 @@ func (t *Tape) softmaxBackward(g *Tensor) *Tensor {
 	return r
 }
 
+// pick is a kernel that reads or writes one value of each row, by its target.
+func pick(prim string, d DType, rows int64) Op {
+	return Op{Prim: prim, Class: Index, DType: d, Elements: float64(rows), Bytes: units.Bytes(rows) * 8}
+}
+
 // NLLLoss picks the log-probability of each target; its gradient is a tensor of
 // zeros as large as the logits with one value per row.
 func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
 	t.begin()
 	y := t.empty(logp.dtype)
-	t.emit(Op{Prim: "nll_loss", Class: Index, DType: logp.dtype, Elements: float64(logp.Size() / logp.Dim(-1)), Bytes: units.Bytes(logp.Size()/logp.Dim(-1)) * 8})
+	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))
 	src := *logp
 	t.attach("nll_loss", []*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
 		t.fill(r)
-		t.emit(Op{Prim: "nll_loss_backward", Class: Index, DType: src.dtype, Elements: float64(src.Size() / src.Dim(-1)), Bytes: units.Bytes(src.Size()/src.Dim(-1)) * 8})
+		t.emit(pick("nll_loss_backward", src.dtype, src.Size()/src.Dim(-1)))
 		return []*Tensor{r}
 	})
 	return y

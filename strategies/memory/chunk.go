@@ -15,7 +15,6 @@ type Chunk struct {
 	Reach      [pipeline.Passes]units.Bytes // highest point of a pass above its start
 	Gradients  units.Bytes                  // left by the first backward pass
 	KeptOutput units.Bytes                  // of each micro batch, kept to the end of the step (outputs of the last stage)
-	at         [pipeline.Passes]Bytes       // classes at these points
 	saved      Bytes
 	parked     Bytes
 	moment     [pipeline.Passes]string
@@ -41,7 +40,7 @@ func (c *Chunk) walk(s *Step, split bool) {
 		w.t.peak = start
 		run()
 		w.t.settle()
-		c.Reach[k], c.at[k], c.moment[k] = w.t.peak-start, w.t.at, w.label(w.t.moment)
+		c.Reach[k], c.moment[k] = w.t.peak-start, w.label(w.t.moment)
 	}
 	backward := func(k pipeline.Pass, first bool) {
 		if split {
