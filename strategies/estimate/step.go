@@ -175,7 +175,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 // the first takes over what the backward pass allocated, later ones add.
 func (s *step) keepGradients(u *unit, first bool) {
 	if s.job.Recipe.Structure.AddsGradients(&s.job.Precision) {
-		return // the weight-gradient GEMM adds into the buffer itself
+		return // the GEMM of a weight gradient, or a hook, has added it to the buffer
 	}
 	tied := s.tiedBytes(u)
 	if first && tied == 0 {
