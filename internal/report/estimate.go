@@ -280,16 +280,16 @@ const mostStages = 16
 
 func stageGrid(r *estimate.Result) *grid {
 	g := &grid{columns: []column{{title: "rank", right: true}, {title: "layers", right: true}, {title: "parameters", right: true, drop: 3}, {title: "forward", right: true, drop: 4},
-		{title: "backward", right: true, drop: 4}, {title: "busy", right: true}, {title: "bubble", right: true}, {title: "peak GiB", right: true}}}
+		{title: "backward", right: true, drop: 4}, {title: "busy", right: true}, {title: "bubble", right: true}, {title: "clock", right: true, drop: 2}, {title: "peak GiB", right: true}}}
 	for i, s := range r.Stages {
 		if n := len(r.Stages); n > mostStages && i >= mostStages/2 && i < n-mostStages/2 {
 			if i == mostStages/2 {
-				g.row("…", "", "", "", "", "", "", "")
+				g.row("…", "", "", "", "", "", "", "", "")
 			}
 			continue
 		}
 		g.row(integer(int64(s.Rank)), integer(s.Layers), units.Count(float64(s.Params)), s.Forward.String(), s.Backward.String(),
-			s.Busy.String(), s.Bubble.String(), gibibytes(s.PeakAllocated))
+			s.Busy.String(), s.Bubble.String(), s.Clock.String(), gibibytes(s.PeakAllocated))
 	}
 	return g
 }

@@ -103,6 +103,7 @@ type plainStage struct {
 	Backward      float64 `json:"backward_s"`
 	Busy          float64 `json:"busy_s"`
 	Bubble        float64 `json:"bubble_s"`
+	Clock         float64 `json:"clock_hz"`
 	PeakAllocated float64 `json:"peak_allocated_bytes"`
 }
 
@@ -164,7 +165,7 @@ func (e *Estimate) plain() plainResult {
 		out.Exposed[g] = float64(t)
 	}
 	for _, s := range r.Stages {
-		out.Stages = append(out.Stages, plainStage{s.Rank, s.Layers, s.Params, float64(s.Forward), float64(s.Backward), float64(s.Busy), float64(s.Bubble), float64(s.PeakAllocated)})
+		out.Stages = append(out.Stages, plainStage{s.Rank, s.Layers, s.Params, float64(s.Forward), float64(s.Backward), float64(s.Busy), float64(s.Bubble), float64(s.Clock), float64(s.PeakAllocated)})
 	}
 	if w := r.Waiting; w != nil {
 		out.Waiting = &plainWaiting{float64(w.Healthy), float64(w.Each), w.Lost, []plainWaiters{}}

@@ -95,7 +95,7 @@ func pipeline(t *testing.T) *Estimate {
 	for rank := range 4 {
 		peak := units.Bytes(90-5*rank) * units.GiB
 		r.Memory.ByStage = append(r.Memory.ByStage, peak)
-		r.Stages = append(r.Stages, estimate.Stage{Rank: rank, Layers: 8, Params: 5_900_000_000, Forward: 31 * ms, Backward: 62 * ms, Busy: 1.5, Bubble: 0.4, PeakAllocated: peak})
+		r.Stages = append(r.Stages, estimate.Stage{Rank: rank, Layers: 8, Params: 5_900_000_000, Forward: 31 * ms, Backward: 62 * ms, Busy: 1.5, Bubble: 0.4, Clock: 1.6e9, PeakAllocated: peak})
 	}
 	zero := *j
 	require.NoError(t, zero.SetPlan(strategies.Plan{TP: 2, PP: 4, DataParallel: strategies.ZeRO1}))

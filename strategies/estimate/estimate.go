@@ -73,10 +73,19 @@ func (s *simulation) run(p *pricer, l *layout, o Options) {
 		s.runPipeline()
 		return
 	}
+	s.clock(0)
 	s.sim.Reset()
 	s.step.begin(p, l.stages[0], &s.sim)
 	s.step.run()
 	s.total = s.sim.Now
+}
+
+// clock brings the prices of what a pipeline rank runs to its clock.
+func (s *simulation) clock(rank int) {
+	s.p.clock = s.p.clocks[rank]
+	for _, u := range s.layout.ranks[rank].list {
+		u.clock(s.p)
+	}
 }
 
 // passesOf is how often a rank runs each of its chunks forward and backward:
@@ -124,14 +133,6 @@ func (s *simulation) fill(r *Result) {
 	}
 }
 
-// bubble is the share of the step that the average stage waits for others.
-func (s *simulation) bubble() float64 {
-	if s.pipe == nil {
-		return 0
-	}
-	return s.pipe.path.result.BubbleFraction()
-}
-
 // addExposed adds the communication that a section's compute stream waits for, n
 // times.
 func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
@@ -148,36 +149,57 @@ type load struct {
 	busy         units.Seconds          // all of time
 	moved        units.Bytes            // by the memory-bound kernels of units
 	others       units.Seconds          // memory-bound: the optimizer and the copies of data parallelism
+	once, each   units.Seconds          // waits: once in a step, and in every micro batch
 }
 
-// load is that of the rank that the power is computed for.
-func (s *simulation) load() (l load) {
-	var idle units.Seconds
-	n := units.Seconds(s.p.job.Train.GradAccumulation) / units.Seconds(len(s.layout.ranks))
-	for i, u := range s.layout.units {
-		n := n * units.Seconds(s.layout.counts[i])
+// load is that of a pipeline rank.
+func (s *simulation) load(rank int) load {
+	if s.pipe != nil {
+		return s.pipe.loads[rank]
+	}
+	l, small := s.work(0)
+	moved := units.Seconds(s.sim.Moved)
+	if s.step.ddp != nil {
+		l.once = units.Seconds(s.sim.Exposed)
+		moved -= l.once
+	}
+	l.add(max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-small, 0), moved)
+	return l
+}
+
+// add adds what is no part of units: memory-bound work, and collectives, which run beside.
+func (l *load) add(others, moved units.Seconds) {
+	l.others = others
+	l.time[memoryWork] += others
+	l.effort[memoryWork] += others
+	l.busy += others
+	l.time[commWork] += moved
+	l.effort[commWork] += moved
+}
+
+// work is the load of the units of a rank, at its clock, with the time of what is too
+// small to draw any power.
+func (s *simulation) work(rank int) (l load, small units.Seconds) {
+	list := s.layout.ranks[rank].list
+	for i := 0; i < len(list); {
+		u, n := list[i], s.passesOf()
+		for i++; i < len(list) && list[i] == u; i++ {
+			n += s.passesOf()
+		}
 		for _, sec := range [...]*section{&u.forward, &u.backward} {
 			for k, t := range sec.time {
 				l.time[k] += (t - sec.latent[k]) * n
 				l.effort[k] += sec.effort[k] * n
-				idle += sec.latent[k] * n
+				small += sec.latent[k] * n
 			}
-			idle += sec.pauses * n
+			small += sec.pauses * n
 			l.moved += sec.moved * units.Bytes(n)
 		}
 	}
 	for _, t := range l.time {
 		l.busy += t
 	}
-	if s.pipe == nil { // collectives run beside
-		l.others = max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-idle, 0)
-		l.time[memoryWork] += l.others
-		l.effort[memoryWork] += l.others
-		l.busy += l.others
-		l.time[commWork] += units.Seconds(s.sim.Moved)
-		l.effort[commWork] += units.Seconds(s.sim.Moved)
-	}
-	return l
+	return l, small
 }
 
 // finish derives the figures that need the whole result.

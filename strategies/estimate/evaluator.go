@@ -46,7 +46,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	p, s := &e.p, &e.sim
 	s.own.plan = p.schedule()
 	l := m.layout(s.own.plan, j.Train.Recomputed())
-	e.simulate(m, l, o)
+	e.simulate(l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
 	if o.Record {
@@ -105,7 +105,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	l := m.layout(s.own.plan, j.Train.Recomputed())
 	var out Score
 	timed := func() {
-		e.simulate(m, l, Options{})
+		e.simulate(l, Options{})
 		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
 	}
 	measured := func() {
@@ -138,19 +138,19 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 }
 
 // simulate runs the step at falling clocks until its power fits the card. A straggler is
-// slower than healthy ranks are among themselves: the clock is theirs at most.
-func (e *Evaluator) simulate(m *priced, l *layout, o Options) {
+// slower than healthy ranks are among themselves: the clocks are theirs at most.
+func (e *Evaluator) simulate(l *layout, o Options) {
 	p, s := &e.p, &e.sim
 	if p.lags != nil {
 		healthy := *p.job
 		healthy.Runtime.Stragglers = nil
 		var h Evaluator
 		if _, err := h.Score(&healthy, Limits{}); err == nil {
-			p.most, p.ratio, p.memory = h.p.ratio, h.p.ratio, h.p.memory
+			p.most = append(p.most, h.p.clocks...)
+			copy(p.clocks, p.most)
 		}
 	}
 	for {
-		m.clock(p)
 		s.run(p, l, o)
 		if !p.throttle(s) {
 			return

@@ -17,7 +17,9 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 		return 0, err
 	}
 	p := &e.p
-	m.clock(p)
+	for _, u := range m.units {
+		u.clock(p)
+	}
 	n := units.Seconds(j.Train.GradAccumulation)
 	if schedule == nil {
 		f, b := p.passes(l.stages[0])

@@ -24,7 +24,6 @@ type priced struct {
 	head    int           // of these
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
-	ratio   float64       // clock of the prices
 	chunks  map[string]*chunk
 	layouts map[layoutKey]*layout
 }
@@ -83,20 +82,18 @@ func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
 }
 
 // clock brings the prices to the pricer's clock.
-func (m *priced) clock(p *pricer) {
-	if m.ratio == p.ratio {
+func (u *unit) clock(p *pricer) {
+	if u.ratio == p.ratio {
 		return
 	}
-	m.ratio = p.ratio
-	for _, u := range m.units {
-		u.forward.clock(p)
-		u.backward.clock(p)
-		if p.hides > 0 {
-			hideExchanges(p, &u.forward, &u.backward)
-		}
-		u.forward.compress(p)
-		u.backward.compress(p)
+	u.ratio = p.ratio
+	u.forward.clock(p)
+	u.backward.clock(p)
+	if p.hides > 0 {
+		hideExchanges(p, &u.forward, &u.backward)
 	}
+	u.forward.compress(p)
+	u.backward.compress(p)
 }
 
 // layout cuts the model for a plan; schedule is nil without pipeline.

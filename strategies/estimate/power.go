@@ -3,83 +3,165 @@ package estimate
 import (
 	"math"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
-// power is what the clock of a step comes to.
+// clock is at what a GPU runs.
+type clock struct {
+	ratio  float64 // SM clock over its maximum
+	memory float64 // time factor of memory-bound work at it
+}
+
+// fullClock is the highest.
+var fullClock = clock{1, 1}
+
+// power is what the clocks of a step come to, on average over the stages of a pipeline.
 type power struct {
 	Clock  units.Hertz
-	Power  units.Watts // average per GPU
+	Power  units.Watts // per GPU
 	Energy units.Joules
 }
 
-// throttle finds the clock at which the average power of the step fits the card.
-// It returns true when the clock changed and the step must be simulated again.
+// throttle finds the clocks at which the average power of the step fits the card, that
+// of each pipeline stage for itself: what waits for a longer stage draws less meanwhile.
+// It returns true when a clock changed and the step must be simulated again.
 //
 // Power is the time-weighted mean of the powers of each kind of work at full
 // clock; its dynamic part falls with the clock to an exponent. The clock is the
-// highest that the cap allows; it holds for the average over many steps. The cap is
-// the card's; what the work draws follows from the silicon, so that the same chip on a
-// smaller budget runs slower, and from the bytes its memory moves: on the H100 of 2.4
-// TB/s the memory takes less of the same limit than on the H200 of 4.8 TB/s (arXiv
-// 2604.11391).
+// highest that the cap allows; it holds for the average over many steps.
 func (p *pricer) throttle(s *simulation) bool {
-	law := p.job.Hardware.Laws.Power
-	clock := float64(max(p.job.Hardware.GPU.MaxClock.Value, p.job.Hardware.GPU.Clock.Value))
-	s.power = power{Clock: units.Hertz(clock * p.ratio)}
-	if law == nil {
+	share := 1 / float64(len(p.clocks))
+	s.power = power{}
+	for rank := range p.clocks {
+		s.power.Clock += p.clockOf(rank) * units.Hertz(share)
+	}
+	if p.job.Hardware.Laws.Power == nil {
 		return false
 	}
-	limit, scale := float64(law.Cap), 1.0
-	bandwidth := float64(p.job.Hardware.GPU.Bandwidth.Value)
-	measured := bandwidth // of the GPU that the law was measured on
-	if on, gpu := law.On, &p.job.Hardware.GPU; on != nil && on.Power.Value > 0 {
-		limit *= float64(gpu.Power.Value / on.Power.Value)
-		scale = float64(gpu.SMs.Value) * clock / (float64(on.SMs.Value) * float64(max(on.MaxClock.Value, on.Clock.Value)))
-		measured = float64(on.Bandwidth.Value)
-	}
-	idle := float64(law.Idle) * scale
-	l := s.load()
-	total := max(float64(s.total), float64(l.busy))
-	fixed, drawn := idle*(total-float64(l.busy)), 0.0
-	dynamic, gemms := 0.0, 0.0 // at the full clock: all, that of GEMMs
-	for k, t := range l.time {
-		c := law.Class[workNames[k]]
-		static := float64(c.Static) * scale
-		if k == int(memoryWork) { // beyond idling, so much for each byte
-			moved := float64(l.moved)/(copyRate*measured)*float64(p.own) + float64(l.others)*min(bandwidth/measured, 1)
-			fixed += (static - idle) / scale * moved
-			static = idle
+	card, again := p.card(), false
+	for rank := range p.clocks {
+		l := s.load(rank)
+		d := card.demand(&l, p, p.clocks[rank])
+		total := max(s.total, float64(l.busy))
+		energy := card.rests(total-float64(l.busy), float64(l.once+l.each)) + d.fixed + d.drawn
+		s.power.Power += units.Watts(energy / total * share)
+		s.power.Energy += units.Joules(energy * share)
+		if p.rounds < mostRounds && p.limit(rank, s, &card, &l, &d) {
+			again = true
 		}
-		fixed += static * float64(t)
-		busy := c.Base*float64(t) + (1-c.Base)*float64(l.effort[k])
-		d := float64(c.Full-c.Static) * scale * busy
-		dynamic += d
-		if k == int(gemmWork) {
-			gemms = d
-		}
-		drawn += d * math.Pow(min(p.ratio, p.classCap(k)), law.Exponent)
-	}
-	energy := fixed + drawn
-	s.power.Power, s.power.Energy = units.Watts(energy/total), units.Joules(energy)
-	// A stage's wait for the first and the last micro batches is too long for the limit
-	// to be spared for what follows.
-	if active := max(total*(1-s.bubble()), float64(l.busy)); active < total {
-		fixed -= idle * (total - active)
-		total = active
-	}
-	// The chip that needs the most power for its clock has the lowest at the limit, and
-	// all wait for it.
-	worst := math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)
-	watts := (fixed + worst*drawn) / total
-	if limit <= 0 || p.rounds >= 6 || watts <= limit*1.002 && (p.ratio == p.most || watts >= limit*0.998) {
-		return false
 	}
 	p.rounds++
-	// Times change with the clock a little, so that the next round may correct this one.
-	p.ratio = min(p.clockAt(math.Max(limit*total-fixed, 0)/worst, dynamic, gemms, law.Exponent), p.most)
-	p.memory = math.Pow(p.ratio, -law.MemoryExp)
+	return again
+}
+
+// mostRounds is how often clocks are corrected: times change with them a little.
+const mostRounds = 6
+
+// limit sets the clock of a rank to what its card allows, and reports whether that is
+// another one. The limit lets work draw what pauses have spared, but of a long one it
+// forgets most.
+func (p *pricer) limit(rank int, s *simulation, card *card, l *load, d *demand) bool {
+	most := 1.0
+	if len(p.most) > 0 {
+		most = p.most[rank].ratio
+	}
+	now := &p.clocks[rank]
+	n := units.Seconds(p.job.Train.GradAccumulation)
+	waits := card.spared(l.once) + float64(n)*card.spared(l.each/n)
+	active := max(s.total-float64(l.once+l.each)+waits, float64(l.busy))
+	fixed := card.rests(active-float64(l.busy), waits) + d.fixed
+	watts := (fixed + card.worst*d.drawn) / active
+	if card.limit <= 0 || watts <= card.limit*1.002 && (now.ratio == most || watts >= card.limit*0.998) {
+		return false
+	}
+	ratio := min(p.clockAt(math.Max(card.limit*active-fixed, 0)/card.worst, d.dynamic, d.gemms, card.law.Exponent), most)
+	*now = clock{ratio, math.Pow(ratio, -card.law.MemoryExp)}
 	return true
+}
+
+// clockOf is the SM clock of a pipeline rank.
+func (p *pricer) clockOf(rank int) units.Hertz {
+	return topClock(&p.job.Hardware.GPU) * units.Hertz(p.clocks[rank].ratio)
+}
+
+// topClock is the highest of a GPU.
+func topClock(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+
+// card is the power of a GPU.
+//
+// The cap is the card's; what the work draws follows from the silicon, so that the same
+// chip on a smaller budget runs slower, and from the bytes its memory moves: on the H100
+// of 2.4 TB/s the memory takes less of the same limit than on the H200 of 4.8 TB/s (arXiv
+// 2604.11391).
+type card struct {
+	law      *hardware.PowerLaw
+	limit    float64 // in watts
+	scale    float64 // of what work draws, over the GPU that the law was measured on
+	idle     float64 // in watts
+	window   float64 // in seconds
+	memory   float64 // bandwidth over that GPU's
+	measured float64 // that GPU's bandwidth
+	worst    float64 // power of the hungriest chip of the job, which has the lowest clock at the limit; all wait for it
+}
+
+func (p *pricer) card() card {
+	law, gpu := p.job.Hardware.Laws.Power, &p.job.Hardware.GPU
+	c := card{law: law, limit: float64(law.Cap), window: float64(law.Window * p.own), scale: 1, memory: 1, measured: float64(gpu.Bandwidth.Value),
+		worst: math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)}
+	if on := law.On; on != nil && on.Power.Value > 0 {
+		c.limit *= float64(gpu.Power.Value / on.Power.Value)
+		c.scale = float64(gpu.SMs.Value) * float64(topClock(gpu)) / (float64(on.SMs.Value) * float64(topClock(on)))
+		c.measured = float64(on.Bandwidth.Value)
+		c.memory = float64(gpu.Bandwidth.Value) / c.measured
+	}
+	c.idle = float64(law.Idle) * c.scale
+	return c
+}
+
+// rests is the energy of a time without work, for a part of which a collective or a
+// transfer waits for its peers.
+func (c *card) rests(time, waits float64) float64 {
+	return c.idle*time + float64(c.law.Class[workNames[commWork]].Static)*c.scale*waits
+}
+
+// spared is the part of a pause that what follows may still draw upon, in seconds.
+func (c *card) spared(pause units.Seconds) float64 {
+	w := c.window
+	if w <= 0 {
+		return 0
+	}
+	return w * -math.Expm1(-float64(pause)/w)
+}
+
+// demand is the energy that a load takes, in joules.
+type demand struct {
+	fixed   float64 // at any clock
+	drawn   float64 // beyond that, at the clock at hand
+	dynamic float64 // the same at the full clock
+	gemms   float64 // of that, by GEMMs
+}
+
+// demand of a load at a clock.
+func (c *card) demand(l *load, p *pricer, at clock) (d demand) {
+	for k, t := range l.time {
+		class := c.law.Class[workNames[k]]
+		static := float64(class.Static) * c.scale
+		if k == int(memoryWork) { // beyond idling, so much for each byte
+			moved := float64(l.moved)/(copyRate*c.measured)*float64(p.own) + float64(l.others)*min(c.memory, 1)
+			d.fixed += (static - c.idle) / c.scale * moved
+			static = c.idle
+		}
+		d.fixed += static * float64(t)
+		busy := class.Base*float64(t) + (1-class.Base)*float64(l.effort[k])
+		e := float64(class.Full-class.Static) * c.scale * busy
+		d.dynamic += e
+		if k == int(gemmWork) {
+			d.gemms = e
+		}
+		d.drawn += e * math.Pow(min(at.ratio, p.classCap(k)), c.law.Exponent)
+	}
+	return d
 }
 
 // clockAt is the clock ratio at which the dynamic energy comes to what is left for it.

@@ -8,7 +8,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 )
 
 // TestClockAt: at the clock found the dynamic energy is what was left for it, unless
@@ -56,4 +58,30 @@ func TestSustainedProducts(t *testing.T) {
 		clock := float64(h.GPU.MaxClock.Value) * math.Pow(float64(law.Cap-gemm.Static)/(float64(gemm.Full-gemm.Static)*use), 1/law.Exponent)
 		require.InEpsilon(t, c.clock, clock, 0.02, "%s %s", c.dtype, c.layout)
 	}
+}
+
+// TestPauses: how much faster than without pauses an H200 multiplies 8192³ matrices in
+// bursts of so many milliseconds with pauses between them (measured for 4 to 7 s each,
+// 2026-11-23; a pause draws some 270 W).
+func TestPauses(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1}
+	c, law := p.card(), h.Laws.Power.Class[workNames[gemmWork]]
+	var squares float64
+	cases := []struct{ burst, pause, faster float64 }{
+		{8, 1, 1.081}, {15, 3, 1.076}, {38, 7, 1.081}, {76, 13, 1.079}, {156, 28, 1.058}, {393, 69, 1.050}, {802, 141, 1.029}, {1629, 287, 1.013},
+		{6, 2, 1.167}, {11, 5, 1.162}, {30, 13, 1.139}, {61, 26, 1.108}, {123, 53, 1.100}, {324, 139, 1.048}, {658, 282, 1.034}, {1345, 577, 1.011},
+		{4, 4, 1.183}, {8, 8, 1.192}, {21, 21, 1.189}, {41, 41, 1.175}, {86, 86, 1.126}, {228, 228, 1.064}, {464, 464, 1.045}, {954, 954, 1.017},
+	}
+	for _, x := range cases {
+		spared := c.spared(units.Seconds(x.pause/1e3)) * (c.limit - 270) // joules beyond the limit
+		dynamic := c.limit - float64(law.Static)
+		faster := min(math.Pow(1+spared/(x.burst/1e3)/dynamic, 1/c.law.Exponent), 1.19) // 1.19: at the full clock
+		require.InEpsilon(t, x.faster, faster, 0.05, "%v", x)
+		squares += (faster/x.faster - 1) * (faster/x.faster - 1)
+	}
+	require.Less(t, math.Sqrt(squares/float64(len(cases))), 0.016)
 }

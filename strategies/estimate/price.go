@@ -53,10 +53,10 @@ type pricer struct {
 	block   bool          // the host waits for every kernel: what it does between two is time of the device
 	issue   units.Seconds // host cost of a collective of data parallelism
 	groups  [numGroups]collective.Group
-	ratio   float64       // SM clock over its maximum
-	most    float64       // of ratio: a rank that waits for a straggler gains nothing by a higher one
-	rounds  int           // of the search for it
-	memory  float64       // time factor of memory-bound work at the current clock
+	clock                 // of the rank at hand
+	clocks  []clock       // of all pipeline ranks
+	most    []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
+	rounds  int           // of the search for them
 	own     units.Seconds // time factor of everything: what the user's own runs took, over their predictions
 	pace    units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
 	lags    []lag         // by pipeline rank; nil where nobody is slow
@@ -66,7 +66,11 @@ type pricer struct {
 
 // begin readies the pricer for a job on its machine.
 func (p *pricer) begin(j *strategies.Job) {
-	p.job, p.host, p.speed, p.ratio, p.most, p.rounds, p.memory, p.counts = j, &j.Recipe.Host, 1, 1, 1, 0, 1, nil
+	p.job, p.host, p.speed, p.clock, p.most, p.rounds, p.counts = j, &j.Recipe.Host, 1, fullClock, p.most[:0], 0, nil
+	p.clocks = resize(p.clocks, int(max(j.Plan.PP, 1)))
+	for rank := range p.clocks {
+		p.clocks[rank] = fullClock
+	}
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
@@ -479,6 +483,7 @@ func (s *section) cut(latency units.Seconds) {
 // unit is a priced ops.Unit.
 type unit struct {
 	*ops.Unit
+	ratio             float64 // clock of the prices
 	forward, backward section
 }
 

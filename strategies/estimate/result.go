@@ -87,5 +87,6 @@ type Stage struct {
 	Forward, Backward units.Seconds // of one micro batch
 	Busy              units.Seconds
 	Bubble            units.Seconds
+	Clock             units.Hertz // average SM clock
 	PeakAllocated     units.Bytes
 }

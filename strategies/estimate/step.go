@@ -470,16 +470,20 @@ func (b *buckets) launch(q *queue) {
 // and the copy of its result.
 var normCheck = tape.Op{Prim: "norm_check", Class: tape.NoKernel, Phase: tape.Optimize, Host: tape.HostWork{Calls: 4}}
 
-// finish reduces what is left and waits for everything.
-func (b *buckets) finish() {
-	s := b.s
+// rest reduces what is left.
+func (b *buckets) rest() {
 	for k := range b.queues {
 		for q := &b.queues[k]; q.next < len(q.sizes); {
 			b.launch(q)
 		}
 	}
+}
+
+// finish reduces what is left and waits for everything.
+func (b *buckets) finish() {
+	b.rest()
 	for _, t := range b.tasks {
-		s.sim.Wait(t)
+		b.s.sim.Wait(t)
 	}
 	b.tasks = b.tasks[:0]
 }

@@ -1,0 +1,78 @@
+package estimate
+
+import (
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// byChunk reports whether chunks of a rank reduce their gradients one by one.
+func (r *pipelineRun) byChunk() bool { return r.plan.Chunks > 1 && r.s.p.job.Recipe.Overlap.GradReduce }
+
+// chunkwise is what stays exposed of the reductions of a rank's gradients where each of
+// its chunks begins its own once its last micro batch is through, beside the passes of
+// the others that are left (Megatron-Core, schedules.py: grad_sync_func; each chunk has
+// buckets of its own, distributed_data_parallel.py).
+func (r *pipelineRun) chunkwise(rank int) float64 {
+	p, sim, st := r.s.p, &r.s.sim, &r.s.step
+	actions, times := r.plan.Compact(rank), &r.path.times
+	var alone units.Seconds
+	var last timeline.Task
+	reduces := false
+	begin := sim.Now
+	for i := r.closings(actions); i < len(actions); i++ {
+		a := &actions[i]
+		stage := r.plan.Stage(rank, int(a.Chunk))
+		ch := r.s.layout.stage(r.plan, rank, int(a.Chunk))
+		f, b := p.stagePasses(ch)
+		t, pass := times.B[stage], &b.seg
+		switch a.Kind {
+		case pipeline.Forward:
+			t, pass = times.F[stage], &f.seg
+		case pipeline.BackwardInput:
+			t = times.BI[stage]
+		case pipeline.BackwardWeight:
+			t = times.BW[stage]
+		}
+		alone += t
+		closes := r.closes[a.Chunk] == i
+		if closes {
+			st.begin(p, ch, sim)
+		}
+		if closes && a.Kind == pipeline.Backward {
+			for k := len(ch.list) - 1; k >= 0; k-- {
+				st.ddp.unit(ch.list[k], p.job.Train.GradAccumulation == 1)
+			}
+		} else if t > 0 {
+			sim.Run(&timeline.Segment{Busy: t, Loaded: t * pass.Loaded / pass.Busy})
+		}
+		if closes {
+			st.ddp.rest()
+			if n := len(st.ddp.tasks); n > 0 {
+				last, reduces = st.ddp.tasks[n-1], true
+			}
+		}
+	}
+	if reduces { // one after the other
+		sim.Wait(last)
+	}
+	return max(sim.Now-begin-float64(alone), 0)
+}
+
+// closings notes the action that completes the gradients of each chunk and returns the
+// first of them.
+func (r *pipelineRun) closings(actions []pipeline.Action) int {
+	r.closes = resize(r.closes, r.plan.Chunks)
+	for c := range r.closes {
+		r.closes[c] = -1
+	}
+	at := len(actions)
+	for left := r.plan.Chunks; left > 0 && at > 0; {
+		at--
+		if a := &actions[at]; (a.Kind == pipeline.Backward || a.Kind == pipeline.BackwardWeight) && r.closes[a.Chunk] < 0 {
+			r.closes[a.Chunk] = at
+			left--
+		}
+	}
+	return at
+}

@@ -1,0 +1,40 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestChunkwise: the gradients of GPT-3's stages on 8192 H100. In one chunk all of a
+// stage but the first is reduced after its last pass; of twelve, the last one's twelfth.
+func TestChunkwise(t *testing.T) {
+	exposed := func(chunks string) float64 {
+		r := mustEstimate(t, mustParse(t, `{model: gpt3-175b, hardware: h100-sxm, gpus: 8192, runtime: {recipe: megatron-core, attention: flash}, network: {bandwidth_per_gpu: 400 Gbit/s},
+			plan: {tp: 4, sequence_parallel: true, pp: 8, dp: 256, `+chunks+`, data_parallel: zero1}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 16, precision: fp8}}`))
+		return float64(r.Exposed["dp"])
+	}
+	one := exposed("schedule: 1f1b")
+	many := exposed("schedule: interleaved-1f1b, virtual_stages: 12")
+	require.Greater(t, one, 0.1)
+	require.Less(t, many, one/2) // with the kernels that they slow
+}
+
+// TestChunksReduceBesidePasses: reducing by chunks never exposes more than reducing all
+// at the end.
+func TestChunksReduceBesidePasses(t *testing.T) {
+	for _, schedule := range []string{"interleaved-1f1b", "interleaved-zero-bubble", "looped-bfs", "zb-v", "dualpipe"} {
+		for _, kind := range []string{"ddp", "zero1"} {
+			for _, dp := range []int{2, 64, 512} {
+				j := mustParse(t, fmt.Sprintf(`{model: llama2-13b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core}, network: {bandwidth_per_gpu: 200 Gbit/s},
+					plan: {tp: 1, pp: 4, dp: %d, schedule: %s, virtual_stages: 2, data_parallel: %s}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 8}}`, 4*dp, dp, schedule, kind))
+				early := mustEstimate(t, j)
+				late, recipe := *j, *j.Recipe
+				recipe.Overlap.GradReduce = false
+				late.Recipe = &recipe
+				require.LessOrEqual(t, float64(early.Exposed["dp"]), float64(mustEstimate(t, &late).Exposed["dp"])*1.001, "%s %s dp %d", schedule, kind, dp)
+			}
+		}
+	}
+}
