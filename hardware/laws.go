@@ -297,6 +297,15 @@ type KernelLaw struct {
 type WidthFactor struct {
 	Width  float64 `yaml:"width"`
 	Factor float64 `yaml:"factor"`
+	Half   float64 `yaml:"half"` // of 16-bit elements; 0: Factor
+}
+
+// Of returns the factor for elements of so many bytes.
+func (w *WidthFactor) Of(size units.Bytes) float64 {
+	if size == 2 && w.Half > 0 {
+		return w.Half
+	}
+	return w.Factor
 }
 
 // ColumnParts is what sums of columns add for each of the parts that blocks sum apart

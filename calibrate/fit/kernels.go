@@ -175,7 +175,7 @@ func (x *fitter) refined(c tape.Class, from hardware.KernelLaw, shots []shot) (h
 			n := float64(s.op.N)
 			return n >= w.Width && (i+1 == len(from.Wide) || n < from.Wide[i+1].Width)
 		}) {
-			set = append(set, func(f float64) { law.Wide[i].Factor = w.Factor * f })
+			set = append(set, func(f float64) { law.Wide[i].Factor, law.Wide[i].Half = w.Factor*f, w.Half*f })
 		}
 	}
 	floor := x.ref.base.Laws.Launch.Floor

@@ -188,9 +188,9 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
 	if len(l.Wide) > 0 {
 		f := 1.0
-		for _, w := range l.Wide {
-			if float64(o.N) >= w.Width {
-				f = w.Factor
+		for i := range l.Wide {
+			if w := &l.Wide[i]; float64(o.N) >= w.Width {
+				f = w.Of(o.DType.Size())
 			}
 		}
 		work *= f

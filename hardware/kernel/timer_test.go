@@ -211,6 +211,34 @@ func TestColumnSums(t *testing.T) {
 	}
 }
 
+// TestVocabularySoftmax holds logarithms of the softmax over vocabularies against PyTorch
+// 2.11's from cold caches, in microseconds (2026-11-23).
+func TestVocabularySoftmax(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	h100, _ := timer(t, "h100-sxm")
+	a100, _ := timer(t, "a100-80g-sxm")
+	softmax := func(rows, columns int64, d tape.DType) *tape.Op {
+		n := rows * columns
+		return &tape.Op{Class: tape.SoftmaxForward, DType: d, Elements: float64(n), N: columns, Bytes: 2 * units.Bytes(n) * d.Size(), Count: 1}
+	}
+	for _, c := range []struct {
+		rows, columns int64
+		dtype         tape.DType
+		h200, h100    float64
+		elsewhere     float64 // accuracy on the H100
+	}{
+		{8192, 50304, tape.BF16, 556.7, 755.9, 0.15}, {4096, 65536, tape.BF16, 415.7, 673.3, 0.2}, {4096, 102400, tape.BF16, 797.2, 1099, 0.1}, {4096, 128256, tape.BF16, 1010.2, 1380.4, 0.05},
+		{2048, 256000, tape.BF16, 1007.3, 1408, 0.05}, {8192, 32000, tape.F32, 824.5, 1305.2, 0.1}, {8192, 50304, tape.F32, 1566.8, 2160.4, 0.05}, {4096, 128256, tape.F32, 2023.4, 2800.9, 0.05},
+	} {
+		o := softmax(c.rows, c.columns, c.dtype)
+		require.InEpsilon(t, c.h200*1e-6, float64(h200.Time(o)), 0.08, "H200: %s %d × %d", c.dtype, c.rows, c.columns)
+		require.InEpsilon(t, c.h100*1e-6, float64(h100.Time(o)), c.elsewhere, "H100: %s %d × %d", c.dtype, c.rows, c.columns)
+	}
+	// linkedin/Liger-Kernel benchmark/data/all_benchmark_data.csv, cross_entropy by PyTorch on an A100-SXM4-80GB
+	require.InEpsilon(t, 10.615e-3, float64(a100.Time(softmax(16384, 65536, tape.F32))), 0.1)
+	require.InEpsilon(t, 20.726e-3, float64(a100.Time(softmax(16384, 131072, tape.F32))), 0.1)
+}
+
 // TestUnaligned holds products whose extents do not fill 16-byte accesses against
 // measured ones: H200 with cuBLAS of CUDA 13 (medians of repeated calls); A100 with that
 // of CUDA 11.3, from the layouts of BLOOM's search (see hardware/laws/ampere.yaml).

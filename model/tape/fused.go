@@ -58,17 +58,19 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	return y
 }
 
-// LossMetric is the cross entropy of logits once more, for a metric: in fp32 under
-// autocast and without gradient. It comes after the backward pass, when what it takes is
-// free, so that it adds nothing to the peak.
+// LossMetric is the cross entropy of logits once more, for a metric, under autocast and
+// without gradient: logarithms in the dtype of the logits, which cross_entropy_loss asks
+// for, then their cast, as autocast takes the loss in fp32 (aten/native/LossNLL.cpp; a
+// profile on H100). It comes after the backward pass, when what it takes is free, so that
+// it adds nothing to the peak.
 func (t *Tape) LossMetric(x *Tensor) {
 	n, rows := x.Size(), x.Size()/x.Dim(-1)
+	t.begin()
+	t.emit(Op{Prim: "log_softmax", Class: SoftmaxForward, DType: x.dtype, N: x.Dim(-1), Elements: float64(n), Bytes: 2 * x.bytes()})
 	if x.dtype.lowPrecision() {
 		t.begin()
 		t.emit(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: float64(n), Bytes: x.bytes() + units.Bytes(n)*4})
 	}
-	t.begin()
-	t.emit(Op{Prim: "log_softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: float64(n), Bytes: units.Bytes(n) * 8})
 	t.begin()
 	t.emit(pick("nll_loss", F32, rows))
 	t.Tiny("metric", 4) // the items that count, their sum, two sums kept
