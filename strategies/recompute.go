@@ -7,7 +7,6 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model/ops"
-	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // RecomputeMethod says what recompute_num_layers counts where full recomputation is
@@ -89,13 +88,7 @@ func (t *Train) RecomputeText() string {
 
 // layersOfStage is the number of layers of the fullest stage, a virtual one by itself.
 func (p *Plan) layersOfStage(s Shape) int64 {
-	stages := p.PP * p.VirtualStages
-	if p.PP > 1 {
-		if info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe)); err == nil {
-			stages /= int64(max(info.Copies, 1))
-		}
-	}
-	return slices.Max(StageLayers(s.Model, s.Recipe, s.Model.Layers, stages))
+	return slices.Max(p.StageLayers(s.Model, s.Recipe, s.Model.Layers, p.modelStages(s.Recipe)))
 }
 
 // checkRecompute returns the first rule that a choice of layers breaks.
@@ -126,7 +119,8 @@ func (p *Plan) checkRecompute(s Shape) error {
 		return diag.Errorf("train.recompute_num_layers: %d; a pipeline stage has up to %d layers: give %d to %d", n, most, least, most)
 	}
 	if t.RecomputeMethod == RecomputeUniform && n > 1 {
-		if stages := p.PP * p.VirtualStages; s.Model.Layers%(stages*n) != 0 {
+		stages := p.modelStages(s.Recipe)
+		if slices.ContainsFunc(p.StageLayers(s.Model, s.Recipe, s.Model.Layers, stages), func(k int64) bool { return k%n != 0 }) {
 			return diag.Errorf("train.recompute_num_layers: %d at a time does not divide the layers of each of %d stages of %d (use %s)", n, stages, s.Model.Layers, list(divisors(most, most)))
 		}
 		if p.DataParallel.ShardsParameters() {

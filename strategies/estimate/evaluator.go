@@ -45,7 +45,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	p, s := &e.p, &e.sim
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan, j.Train.Recomputed())
+	l := m.layout(j, s.own.plan)
 	e.simulate(l, o)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
@@ -102,7 +102,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	}
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
-	l := m.layout(s.own.plan, j.Train.Recomputed())
+	l := m.layout(j, s.own.plan)
 	var out Score
 	timed := func() {
 		e.simulate(l, Options{})

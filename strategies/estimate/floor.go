@@ -113,12 +113,12 @@ func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, 
 		return nil, nil, nil, err
 	}
 	if j.Plan.PP <= 1 {
-		return m, m.layout(nil, j.Train.Recomputed()), nil, nil
+		return m, m.layout(j, nil), nil, nil
 	}
 	info, err := pipeline.Lookup(j.Plan.PipelineSchedule(j.Recipe))
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages)}
-	return m, m.layout(&e.outline, j.Train.Recomputed()), &e.outline, nil
+	return m, m.layout(j, &e.outline), &e.outline, nil
 }

@@ -38,7 +38,7 @@ func executed(t *rapid.T, j *strategies.Job) (products, attention float64) {
 		passes /= float64(plan.Copies)
 	}
 	ranks := float64(j.GPUs / j.Plan.PP) // that hold the same stage
-	for _, held := range m.layout(plan, j.Train.Recomputed()).ranks {
+	for _, held := range m.layout(j, plan).ranks {
 		for _, u := range held.list {
 			add(u.Unit, ranks*passes)
 		}

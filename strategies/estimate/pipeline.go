@@ -398,7 +398,7 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 	differ := (l.Order != "" || serial) && apart < island && apart*l.PP > island
 	slow := slices.ContainsFunc(p.lags, func(l lag) bool { return l.link > 1 })
 	loss := l.LossApart(p.job.Model, p.job.Recipe)
-	empty := serial && slices.Contains(strategies.StageLayers(p.job.Model, p.job.Recipe, p.job.Model.Layers, l.PP*l.VirtualStages), 0)
+	empty := serial && slices.Contains(l.StageLayers(p.job.Model, p.job.Recipe, p.job.Model.Layers, l.PP*l.VirtualStages), 0)
 	if !differ && !slow && !empty {
 		return out
 	}

@@ -37,6 +37,27 @@ func TestGatheredStages(t *testing.T) {
 	}
 }
 
+// TestGivenLayers: the framework's own split, given, changes nothing; moving a layer from
+// the stage with the head to the first makes that the longer one.
+func TestGivenLayers(t *testing.T) {
+	job := func(plan string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: %s}, plan: {%s, data_parallel: ddp}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 8}}", "megatron-core", plan)))
+	}
+	for _, c := range [][2]string{
+		{"pp: 4, schedule: 1f1b", "[8, 8, 8, 8]"}, {"pp: 4, schedule: interleaved-1f1b, virtual_stages: 2", "[4, 4, 4, 4, 4, 4, 4, 4]"},
+		{"pp: 2, schedule: zb-v, virtual_stages: 2", "'8,8,8,8'"}, {"pp: 2, schedule: dualpipe, virtual_stages: 2", "[16, 16]"},
+	} {
+		own, given := job(c[0]), job(c[0]+", stage_layers: "+c[1])
+		require.Equal(t, own.StepTime, given.StepTime, c[0])
+		require.Equal(t, own.Memory, given.Memory, c[0])
+		require.Equal(t, own.Stages, given.Stages, c[0])
+	}
+	even, moved := job("pp: 2, schedule: 1f1b"), job("pp: 2, schedule: 1f1b, stage_layers: [18, 14]")
+	require.Greater(t, even.Stages[1].Busy, even.Stages[0].Busy)
+	require.Greater(t, moved.Stages[0].Busy, moved.Stages[1].Busy)
+	require.Equal(t, []int64{18, 14}, []int64{moved.Stages[0].Layers, moved.Stages[1].Layers})
+}
+
 // TestTensorOverlap: exchanging pieces beside the GEMMs saves a part of what tensor ranks
 // exchange and nothing else. torchtitan's team measured 9 to 16 % of a step for it on 64
 // and 256 H100 (benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md).

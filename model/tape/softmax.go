@@ -1,0 +1,73 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// Softmax normalises the last dimension in fp32 (or the dtype of x when it is
+// not cast) and saves its result. log_softmax costs the same forward; the gradient of
+// softmax is multiplied with the result in a kernel of its own first.
+func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	y := t.like(in)
+	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
+	t.attach(prim, []*Tensor{in}, []*Tensor{y}, []*Tensor{y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		if prim == "softmax" {
+			return []*Tensor{t.softmaxBackward(g[0])}
+		}
+		r := t.like(g[0])
+		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+		return []*Tensor{r}
+	})
+	t.Release(in)
+	return y
+}
+
+// LossMetric is the cross entropy of logits once more, for a metric, under autocast and
+// without gradient: logarithms in the dtype of the logits, which cross_entropy_loss asks
+// for, then their cast, as autocast takes the loss in fp32 (aten/native/LossNLL.cpp; a
+// profile on H100). It comes after the backward pass, when what it takes is free, so that
+// it adds nothing to the peak.
+func (t *Tape) LossMetric(x *Tensor) {
+	n, rows := x.Size(), x.Size()/x.Dim(-1)
+	t.begin()
+	t.emit(Op{Prim: "log_softmax", Class: SoftmaxForward, DType: x.dtype, N: x.Dim(-1), Elements: float64(n), Bytes: 2 * x.bytes()})
+	if x.dtype.lowPrecision() {
+		t.begin()
+		t.emit(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: float64(n), Bytes: x.bytes() + units.Bytes(n)*4})
+	}
+	t.begin()
+	t.emit(pick("nll_loss", F32, rows))
+	t.Tiny("metric", 4) // the items that count, their sum, two sums kept
+}
+
+// SafeSoftmax is the softmax of PyTorch's math attention: rows without a finite score
+// become zeros, for which the result is compared, reduced and selected from
+// (_safe_softmax in aten/native/transformers/attention.cpp).
+func (t *Tape) SafeSoftmax(x *Tensor) *Tensor {
+	t.begin()
+	y := t.like(x)
+	z := t.like(x)
+	mask := t.alloc(t.shape(Bool, x))
+	t.emit(Op{Prim: "softmax", Class: SoftmaxForward, DType: x.dtype, N: x.Dim(-1), Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
+	t.emit(Op{Prim: "isneginf", Class: Vectorized, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + mask.bytes()})
+	// Single bytes are read at a third of the rate of wider values: 298 M in 205 us (Falcon trace, H200).
+	t.emit(Op{Prim: "all", Class: RowReduce, DType: Bool, Elements: float64(x.Size()), Bytes: 3 * mask.bytes()})
+	t.Tiny("fill_", 1)
+	t.emit(Op{Prim: "where", Class: Strided4, DType: x.dtype, Elements: float64(x.Size()), Index: 6, Bytes: y.bytes() + z.bytes()})
+	t.Release(mask, y)
+	t.attach("softmax", []*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.softmaxBackward(g[0])}
+	})
+	return z
+}
+
+// softmaxBackward multiplies gradient and result into a tensor of its own, which the
+// next kernel reads (aten/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
+func (t *Tape) softmaxBackward(g *Tensor) *Tensor {
+	product, r := t.like(g), t.like(g)
+	for _, prim := range []string{"softmax_backward_mul", "softmax_backward"} {
+		t.emit(Op{Prim: prim, Class: Vectorized, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+	}
+	t.Release(product)
+	return r
+}

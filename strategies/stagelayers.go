@@ -1,0 +1,100 @@
+package strategies
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies/pipeline"
+)
+
+// GivenLayers are the numbers of layers of a pipeline's stages in the order of the model,
+// virtual stages apart: a list, or a text with commas between them. Megatron has them by
+// --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers and
+// --pipeline-model-parallel-layout. Empty: as the recipe's framework splits them.
+type GivenLayers string
+
+// DecodeNode reads either form.
+func (g *GivenLayers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	var parts []string
+	if n.Kind == yaml.ScalarNode {
+		parts = strings.Split(strings.Trim(n.Value, "[]"), ",")
+	} else if errs := d.DecodeInto(n, &parts); len(errs) > 0 {
+		return errs
+	}
+	for i, s := range parts {
+		k, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+		if err != nil || k < 0 {
+			return diag.List{d.Errorf(n, "%q is not a number of layers; give one for each stage, as in [7, 8, 8, 7]", strings.TrimSpace(s))}
+		}
+		parts[i] = strconv.FormatInt(k, 10)
+	}
+	*g = GivenLayers(strings.Join(parts, ","))
+	return nil
+}
+
+// List returns the numbers.
+func (g GivenLayers) List() (out []int64) {
+	for s := range strings.SplitSeq(string(g), ",") {
+		k, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			panic(err) // DecodeNode has read it
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// MarshalJSON writes the list.
+func (g GivenLayers) MarshalJSON() ([]byte, error) { return json.Marshal(g.List()) }
+
+// StageLayers returns the number of layers of each of n stages.
+func (p *Plan) StageLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+	if p.Layers != "" {
+		return p.Layers.List()
+	}
+	return stageLayers(m, r, layers, n)
+}
+
+// modelStages is into how many stages the model is cut.
+func (p *Plan) modelStages(r *recipe.Recipe) int64 {
+	stages := p.PP * p.VirtualStages
+	if p.PP > 1 {
+		if info, err := pipeline.Lookup(p.PipelineSchedule(r)); err == nil {
+			stages /= int64(max(info.Copies, 1))
+		}
+	}
+	return stages
+}
+
+// checkLayers returns the first rule that given layers break.
+func (p *Plan) checkLayers(s Shape) error {
+	if p.Layers == "" {
+		return nil
+	}
+	list, stages := p.Layers.List(), p.modelStages(s.Recipe)
+	if p.PP == 1 {
+		return diag.Errorf("plan.stage_layers: needs pipeline parallelism; set pp above 1 or leave it out")
+	}
+	if n := int64(len(list)); n != stages {
+		return diag.Errorf("plan.stage_layers: %d numbers for %d stages (pp %d × virtual_stages %d); give one for each in the order of the model", n, stages, p.PP, p.VirtualStages)
+	}
+	var sum int64
+	for _, k := range list {
+		sum += k
+	}
+	if sum != s.Model.Layers {
+		return diag.Errorf("plan.stage_layers: %s add up to %d of the model's %d layers", p.Layers, sum, s.Model.Layers)
+	}
+	if i := slices.Index(list[1:len(list)-1], 0); i >= 0 {
+		return diag.Errorf("plan.stage_layers: stage %d has no layer, which only the first and the last may, with embedding and head; give it one", i+1)
+	}
+	return nil
+}
