@@ -46,6 +46,7 @@ type path struct {
 	beside pipeline.Times  // the same beside a transfer
 	host   []float64       // host-bound part of a rank's actions
 	gather []units.Seconds // by rank: collecting received pieces
+	busy   []units.Seconds // by rank: kernels and gaps of its passes
 	sends  []int64         // by rank: transfers of one micro batch
 	bytes  units.Bytes     // of one transfer
 	buffer pipeline.Buffer
@@ -152,7 +153,7 @@ func (x *path) begin(p *pricer) {
 	j, plan := p.job, x.plan
 	resizeTimes(&x.times, plan)
 	resizeTimes(&x.beside, plan)
-	x.host, x.gather = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP))
+	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
 	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
 	if plan.Transfers == pipeline.Torch {
@@ -179,6 +180,7 @@ func (x *path) time(p *pricer, rank int) {
 			x.sends[rank]++ // an activation
 		}
 		x.gather[rank] += (f.gather + b.gather) * n
+		x.busy[rank] += (f.busy + b.busy) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
 		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
 		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.busy + b.busy + f.gather + b.gather)))
@@ -475,8 +477,9 @@ func (r *pipelineRun) ends(rank int) {
 	r.reduce[rank] *= float64(p.lag(rank).link)
 	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
-	r.loads[rank], _ = r.s.work(rank)
-	r.loads[rank].add(units.Seconds(sim.Work-work), 0)
+	l, small := r.s.work(rank)
+	l.add(max(r.path.busy[rank]-l.busy-small, 0)+units.Seconds(sim.Work-work), 0)
+	r.loads[rank] = l
 	r.loads[rank].once = units.Seconds(r.reduce[rank] + sim.Exposed - exposed)
 }
 
