@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
@@ -75,4 +77,10 @@ func (r *pipelineRun) closings(actions []pipeline.Action) int {
 		}
 	}
 	return at
+}
+
+// closesLike reports whether two ranks run the same from their first closing action on.
+func (r *pipelineRun) closesLike(a, b int) bool {
+	x, y := r.plan.Compact(a), r.plan.Compact(b)
+	return slices.EqualFunc(x[r.closings(x):], y[r.closings(y):], func(p, q pipeline.Action) bool { return p.Kind == q.Kind && p.Chunk == q.Chunk })
 }

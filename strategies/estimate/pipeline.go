@@ -137,11 +137,8 @@ func (r *pipelineRun) together() float64 {
 // like is the first rank that holds the same chunks as this one and ends alike.
 func (r *pipelineRun) like(rank int) int {
 	l := r.s.layout
-	if r.byChunk() { // each has its own order of last passes
-		return rank
-	}
 	for i := range rank {
-		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) {
+		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) && (!r.byChunk() || r.closesLike(i, rank)) {
 			return i
 		}
 	}
