@@ -119,8 +119,9 @@ func (p *pricer) card() card {
 	return c
 }
 
-// rests is the energy of a time without work, for a part of which a collective or a
-// transfer waits for its peers.
+// rests is the energy of a time without work, for a part of which a rank waits for its
+// peers: pauses after work draw more than a card that has long idled, about as much as
+// one that does nothing but communicate.
 func (c *card) rests(time, waits float64) float64 {
 	return c.idle*time + float64(c.law.Class[workNames[commWork]].Static)*c.scale*waits
 }
