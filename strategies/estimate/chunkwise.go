@@ -36,18 +36,19 @@ func (r *pipelineRun) chunkwise(rank int) float64 {
 		case pipeline.BackwardWeight:
 			t = times.BW[stage]
 		}
-		alone += t
 		closes := r.closes[a.Chunk] == i
 		if closes {
 			st.begin(p, ch, sim)
 		}
 		if closes && a.Kind == pipeline.Backward {
+			t = b.duration(p) // at the pace of a healthy rank, as the units are
 			for k := len(ch.list) - 1; k >= 0; k-- {
 				st.ddp.unit(ch.list[k], p.job.Train.GradAccumulation == 1)
 			}
 		} else if t > 0 {
 			sim.Run(&timeline.Segment{Busy: t, Loaded: t * pass.Loaded / pass.Busy})
 		}
+		alone += t
 		if closes {
 			st.ddp.rest()
 			if n := len(st.ddp.tasks); n > 0 {
