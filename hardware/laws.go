@@ -353,7 +353,6 @@ type LaunchLaw struct {
 // OverlapLaw is how compute and communication slow each other down while both run.
 type OverlapLaw struct {
 	SMs         int64              `yaml:"sms"`         // that a collective takes: what is left runs a matrix multiply in more waves
-	Channels    int64              `yaml:"channels"`    // of the collectives beside which all this was measured; fewer take as much less. 0: unknown
 	Attention   float64            `yaml:"attention"`   // time of a kernel beside a collective, over its time alone
 	Memory      float64            `yaml:"memory"`      // the same of kernels that memory limits
 	Issue       float64            `yaml:"issue"`       // and of those that instruction issue limits

@@ -340,7 +340,7 @@ func TestOverlap(t *testing.T) {
 	require.NoError(t, err)
 	old, err := kernel.New(base(t))
 	require.NoError(t, err)
-	require.InEpsilon(t, 1.15*old.Beside(&besideGEMM, 1), fitted.Beside(&besideGEMM, 1), 0.03)
+	require.InEpsilon(t, 1.15*old.Beside(&besideGEMM), fitted.Beside(&besideGEMM), 0.03)
 	require.Equal(t, law.Attention, slower.Laws.Overlap.Attention)
 }
 

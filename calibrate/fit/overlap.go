@@ -96,7 +96,7 @@ const overlapError = 0.03
 func (x *fitter) taken(law, from *hardware.OverlapLaw, factor float64) int64 {
 	beside := func(sms int64) float64 {
 		law.SMs = sms
-		return x.timer().Beside(&besideGEMM, 1)
+		return x.timer().Beside(&besideGEMM)
 	}
 	goal := max(beside(from.SMs)*factor, 1)
 	best, least := from.SMs, math.Abs(math.Log(beside(from.SMs)/goal))

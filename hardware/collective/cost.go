@@ -99,15 +99,6 @@ type plan struct {
 
 func (p *plan) empty() bool { return p.tuning == nil && p.exchange == nil }
 
-// Channels is how many channels NCCL gives rings and trees of an operation on a group,
-// each a block that a multiprocessor runs; 0 for exchanges.
-func (f *Fabric) Channels(op Op, g Group) float64 {
-	if p := f.plan(op, g); p.tuning != nil {
-		return p.tuning.channels
-	}
-	return 0
-}
-
 // plan returns the remembered plan, or draws it up.
 func (f *Fabric) plan(op Op, g Group) *plan {
 	key := planKey{op, f.normal(g)}

@@ -91,30 +91,21 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 	return max(s, t.floor) * units.Seconds(o.Count)
 }
 
-// Beside is how much longer an op takes while a collective runs that takes a share of the
-// SMs and of the memory bandwidth of the overlap law. On a small GPU it shares its SMs
-// instead of driving out all else: half of them at most are lost.
-func (t *Timer) Beside(o *tape.Op, share float64) float64 {
+// Beside is how much longer an op takes while a collective runs: it takes SMs and
+// memory bandwidth. On a small GPU it shares its SMs instead of driving out all else:
+// half of them at most are lost.
+func (t *Timer) Beside(o *tape.Op) float64 {
 	l := t.overlap
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
-		return t.gemm.bare(o, min(float64(l.SMs)*share, t.gemm.sms/2), 1+(l.Memory-1)*share) / t.gemm.bare(o, 0, 1)
+		return t.gemm.bare(o, min(float64(l.SMs), t.gemm.sms/2), l.Memory) / t.gemm.bare(o, 0, 1)
 	case tape.Attention:
-		return 1 + (l.Attention-1)*share
+		return l.Attention
 	}
 	if c := &t.classes[o.Class]; c.known && c.law.Limit == "issue" {
-		return 1 + (l.Issue-1)*share
+		return l.Issue
 	}
-	return 1 + (l.Memory-1)*share
-}
-
-// Share is how much of the multiprocessors and of the memory bandwidth that the overlap
-// law says collectives take those of so many channels do.
-func (t *Timer) Share(channels float64) float64 {
-	if t.overlap.Channels == 0 || channels == 0 {
-		return 1
-	}
-	return min(channels/float64(t.overlap.Channels), 1)
+	return l.Memory
 }
 
 // Utilization is the share of the tensor cores' best rate that an op reaches, which
@@ -421,9 +412,6 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 		e := 1 / (1 + l.SmallTile*100*(1/tm+1/tn-1/256.-1/128.))
 		if c := waves * tm * tn / e; c < best {
 			best, most = c, math.Ceil(tiles/(sms-taken))/waves
-			if taken > 0 { // a block that finds no SM has its tiles multiplied after all others
-				most = max(most, 1+1/waves)
-			}
 		}
 	}
 	best *= most

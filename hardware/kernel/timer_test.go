@@ -211,29 +211,6 @@ func TestColumnSums(t *testing.T) {
 	}
 }
 
-// TestBesideFewChannels holds kernels beside all-gathers of so many channels on two H200
-// against their time alone (NCCL_MAX_NCHANNELS, 2026-11-23).
-func TestBesideFewChannels(t *testing.T) {
-	h200, _ := timer(t, "h200-sxm")
-	sum := &tape.Op{Class: tape.Vectorized, DType: tape.BF16, Elements: 64 << 20, Bytes: 256 << 20, Count: 1}
-	attention := &tape.Op{Class: tape.Attention, DType: tape.BF16, Count: 1}
-	for _, c := range []struct{ channels, sum, attention, square, large, wide float64 }{
-		{1, 1.010, 1.017, 1.249, 1.090, 1.159}, {2, 1.020, 1.027, 1.250, 1.090, 1.155}, {4, 1.043, 1.043, 1.247, 1.095, 1.147}, {8, 1.091, 1.072, 1.418, 1.138, 1.152}, {16, 1.183, 1.105, 1.381, 1.211, 1.186},
-	} {
-		share := h200.Share(c.channels)
-		require.InEpsilon(t, c.sum, h200.Beside(sum, share), 0.02, "%g channels", c.channels)
-		require.InEpsilon(t, c.attention, h200.Beside(attention, share), 0.02, "%g channels", c.channels)
-		for _, g := range []struct {
-			m, n, k int64
-			beside  float64
-		}{{4096, 4096, 4096, c.square}, {8192, 8192, 4096, c.large}, {4096, 14336, 4096, c.wide}} {
-			require.InEpsilon(t, g.beside, h200.Beside(gemm(g.m, g.n, g.k, tape.BF16, tape.LayoutForward), share), 0.13, "%g channels, %v", c.channels, g)
-		}
-	}
-	require.Equal(t, 1.0, h200.Share(32))
-	require.Equal(t, 1.0, h200.Share(0), "unknown")
-}
-
 // TestVocabularySoftmax holds logarithms of the softmax over vocabularies against PyTorch
 // 2.11's from cold caches, in microseconds (2026-11-23).
 func TestVocabularySoftmax(t *testing.T) {

@@ -175,7 +175,7 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 	c := config(j)
 	for i := len(e.known) - 1; i >= 0; i-- {
-		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.own == e.p.own && m.link == e.p.link() && m.groups == e.p.inLayers() && m.block == e.p.block && m.hides == e.p.hides && m.share == e.p.share {
+		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.own == e.p.own && m.link == e.p.link() && m.groups == e.p.inLayers() && m.block == e.p.block && m.hides == e.p.hides {
 			copy(e.known[i:], e.known[i+1:])
 			e.known[len(e.known)-1] = m
 			return m, nil

@@ -20,7 +20,6 @@ type priced struct {
 	groups  inLayers      // of the same
 	block   bool          // after every kernel
 	hides   units.Seconds // share of experts' exchanges beside another micro batch
-	share   float64       // of what collectives take
 	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head, loss where it is apart
 	head    int           // of these
 	kinds   int           // of layers
@@ -67,7 +66,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, own: p.own, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, share: p.share, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{config: c, pace: p.pace, own: p.own, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))

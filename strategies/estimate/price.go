@@ -53,7 +53,6 @@ type pricer struct {
 	block   bool          // the host waits for every kernel: what it does between two is time of the device
 	issue   units.Seconds // host cost of a collective of data parallelism
 	groups  [numGroups]collective.Group
-	share   float64       // of what the overlap law says is taken, by collectives of data parallelism
 	clock                 // of the rank at hand
 	clocks  []clock       // of all pipeline ranks
 	most    []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
@@ -98,7 +97,6 @@ func (p *pricer) begin(j *strategies.Job) {
 		p.pace *= p.lags[0].compute
 	}
 	p.placeGroups()
-	p.share = p.timer.Share(p.fabric.Channels(collective.AllGather, p.groups[dpGroup]))
 }
 
 // lag is how slow a pipeline rank is.
@@ -332,7 +330,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param, tiled bool) sectio
 		case o.Class == tape.NoKernel:
 			b.role = hostRole
 		default:
-			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.utilization(o)), units.Seconds(p.timer.Beside(o, p.share))
+			b.busy, b.use, b.loaded = p.full(o), units.Seconds(p.utilization(o)), units.Seconds(p.timer.Beside(o))
 			l.Gap = p.gap() * units.Seconds(o.Count)
 			switch o.Prim {
 			case "linear_dgrad":
@@ -515,7 +513,7 @@ func (p *pricer) launched(o *tape.Op) units.Seconds {
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
 	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.gap() * units.Seconds(max(o.Count, 1))}
-	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o, p.share))
+	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	if p.block {
 		l.Gap = l.Host + p.launched(&o)
 	}

@@ -42,7 +42,7 @@ func (p *pricer) loose() []KernelDetail {
 		t := p.device(&k.op)
 		d := KernelDetail{Op: &k.op, Time: t, Loaded: t, Count: n, Beside: k.beside}
 		if !k.beside {
-			d.Loaded = t * units.Seconds(p.timer.Beside(&k.op, p.share))
+			d.Loaded = t * units.Seconds(p.timer.Beside(&k.op))
 		}
 		out = append(out, d)
 	}
