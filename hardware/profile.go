@@ -103,6 +103,9 @@ type GPU struct {
 	Capability   Datum[string]      `yaml:"compute_capability"`
 }
 
+// TopClock is the highest SM clock, or the rated one where it is not known.
+func (g *GPU) TopClock() units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+
 // Peaks are the dense arithmetic rates by format. A format that the GPU lacks
 // is not set.
 type Peaks struct {

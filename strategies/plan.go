@@ -54,7 +54,7 @@ type Plan struct {
 	PP               int64        `yaml:"pp" json:"pp"`
 	VirtualStages    int64        `yaml:"virtual_stages" json:"virtual_stages"`
 	Schedule         string       `yaml:"schedule" json:"schedule,omitempty"`
-	Layers           GivenLayers  `yaml:"stage_layers" json:"stage_layers,omitempty"`
+	StageLayers      StageLayers  `yaml:"stage_layers" json:"stage_layers,omitempty"`
 	DP               int64        `yaml:"dp" json:"dp"`
 	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
 
@@ -347,7 +347,7 @@ func (p *Plan) Check(s Shape) error {
 	if err := p.checkLayers(s); err != nil {
 		return err
 	}
-	if s.Recipe.Structure.CostStages && p.PP > 1 && p.Layers == "" {
+	if s.Recipe.Structure.CostStages && p.PP > 1 && p.StageLayers == "" {
 		if _, head := splitByCost(m, m.Layers, stages); head < stages-2 {
 			return diag.Errorf("plan.pp: recipe %s splits by cost, which leaves the last %d of %d stages without work; use a smaller pp", s.Recipe.Name, stages-2-head, stages)
 		}
@@ -355,7 +355,7 @@ func (p *Plan) Check(s Shape) error {
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
-	if p.VirtualStages > 1 && s.Recipe.Structure.EvenChunks && p.Layers == "" && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
+	if p.VirtualStages > 1 && s.Recipe.Structure.EvenChunks && p.StageLayers == "" && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
 			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
 	}
@@ -441,9 +441,9 @@ func Split(layers, n int64, full bool) []int64 {
 	return out
 }
 
-// stageLayers returns the number of layers of each of n stages as a recipe's framework
+// splitLayers returns the number of layers of each of n stages as a recipe's framework
 // splits them.
-func stageLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+func splitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 	switch {
 	case r.Structure.CostStages:
 		out, _ := splitByCost(m, layers, n)
@@ -473,7 +473,7 @@ func splitWeighed(layers, n int64) []int64 {
 // LossApart reports whether the last stage of a pipeline computes the loss alone, of
 // logits that it receives.
 func (p *Plan) LossApart(m *model.Spec, r *recipe.Recipe) bool {
-	if !r.Structure.CostStages || p.PP <= 1 || p.Layers != "" {
+	if !r.Structure.CostStages || p.PP <= 1 || p.StageLayers != "" {
 		return false
 	}
 	_, head := splitByCost(m, m.Layers, p.PP*p.VirtualStages)
@@ -526,8 +526,8 @@ func (p *Plan) String() string {
 		if p.VirtualStages > 1 {
 			s += fmt.Sprintf(" ×%d", p.VirtualStages)
 		}
-		if p.Layers != "" {
-			s += ", layers " + strings.ReplaceAll(string(p.Layers), ",", "-")
+		if p.StageLayers != "" {
+			s += ", layers " + strings.ReplaceAll(string(p.StageLayers), ",", "-")
 		}
 		parts[len(parts)-1] += " (" + s + ")"
 	}

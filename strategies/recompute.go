@@ -88,7 +88,7 @@ func (t *Train) RecomputeText() string {
 
 // layersOfStage is the number of layers of the fullest stage, a virtual one by itself.
 func (p *Plan) layersOfStage(s Shape) int64 {
-	return slices.Max(p.StageLayers(s.Model, s.Recipe, s.Model.Layers, p.modelStages(s.Recipe)))
+	return slices.Max(p.SplitLayers(s.Model, s.Recipe, s.Model.Layers, p.modelStages(s.Recipe)))
 }
 
 // checkRecompute returns the first rule that a choice of layers breaks.
@@ -120,7 +120,7 @@ func (p *Plan) checkRecompute(s Shape) error {
 	}
 	if t.RecomputeMethod == RecomputeUniform && n > 1 {
 		stages := p.modelStages(s.Recipe)
-		if slices.ContainsFunc(p.StageLayers(s.Model, s.Recipe, s.Model.Layers, stages), func(k int64) bool { return k%n != 0 }) {
+		if slices.ContainsFunc(p.SplitLayers(s.Model, s.Recipe, s.Model.Layers, stages), func(k int64) bool { return k%n != 0 }) {
 			return diag.Errorf("train.recompute_num_layers: %d at a time does not divide the layers of each of %d stages of %d (use %s)", n, stages, s.Model.Layers, list(divisors(most, most)))
 		}
 		if p.DataParallel.ShardsParameters() {

@@ -15,14 +15,14 @@ import (
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
-// GivenLayers are the numbers of layers of a pipeline's stages in the order of the model,
+// StageLayers are the numbers of layers of a pipeline's stages in the order of the model,
 // virtual stages apart: a list, or a text with commas between them. Megatron has them by
 // --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers and
 // --pipeline-model-parallel-layout. Empty: as the recipe's framework splits them.
-type GivenLayers string
+type StageLayers string
 
 // DecodeNode reads either form.
-func (g *GivenLayers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+func (g *StageLayers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	var parts []string
 	if n.Kind == yaml.ScalarNode {
 		parts = strings.Split(strings.Trim(n.Value, "[]"), ",")
@@ -36,12 +36,12 @@ func (g *GivenLayers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 		}
 		parts[i] = strconv.FormatInt(k, 10)
 	}
-	*g = GivenLayers(strings.Join(parts, ","))
+	*g = StageLayers(strings.Join(parts, ","))
 	return nil
 }
 
 // List returns the numbers.
-func (g GivenLayers) List() (out []int64) {
+func (g StageLayers) List() (out []int64) {
 	for s := range strings.SplitSeq(string(g), ",") {
 		k, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
@@ -53,14 +53,14 @@ func (g GivenLayers) List() (out []int64) {
 }
 
 // MarshalJSON writes the list.
-func (g GivenLayers) MarshalJSON() ([]byte, error) { return json.Marshal(g.List()) }
+func (g StageLayers) MarshalJSON() ([]byte, error) { return json.Marshal(g.List()) }
 
-// StageLayers returns the number of layers of each of n stages.
-func (p *Plan) StageLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
-	if p.Layers != "" {
-		return p.Layers.List()
+// SplitLayers returns the number of layers of each of n stages.
+func (p *Plan) SplitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+	if p.StageLayers != "" {
+		return p.StageLayers.List()
 	}
-	return stageLayers(m, r, layers, n)
+	return splitLayers(m, r, layers, n)
 }
 
 // modelStages is into how many stages the model is cut.
@@ -76,10 +76,10 @@ func (p *Plan) modelStages(r *recipe.Recipe) int64 {
 
 // checkLayers returns the first rule that given layers break.
 func (p *Plan) checkLayers(s Shape) error {
-	if p.Layers == "" {
+	if p.StageLayers == "" {
 		return nil
 	}
-	list, stages := p.Layers.List(), p.modelStages(s.Recipe)
+	list, stages := p.StageLayers.List(), p.modelStages(s.Recipe)
 	if p.PP == 1 {
 		return diag.Errorf("plan.stage_layers: needs pipeline parallelism; set pp above 1 or leave it out")
 	}
@@ -91,7 +91,7 @@ func (p *Plan) checkLayers(s Shape) error {
 		sum += k
 	}
 	if sum != s.Model.Layers {
-		return diag.Errorf("plan.stage_layers: %s add up to %d of the model's %d layers", p.Layers, sum, s.Model.Layers)
+		return diag.Errorf("plan.stage_layers: %s add up to %d of the model's %d layers", p.StageLayers, sum, s.Model.Layers)
 	}
 	if i := slices.Index(list[1:len(list)-1], 0); i >= 0 {
 		return diag.Errorf("plan.stage_layers: stage %d has no layer, which only the first and the last may, with embedding and head; give it one", i+1)

@@ -27,7 +27,7 @@ func (x *fitter) busy(p *point) float64 { return max(p.seconds-x.gap, p.seconds/
 // clockRatio is the SM clock of a case over the highest; 1 when unknown. A reading
 // below half is one of an idle GPU and says nothing.
 func (x *fitter) clockRatio(p *point) float64 {
-	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	top := float64(x.base.GPU.TopClock())
 	if r := p.clock / top; top > 0 && r > 0.5 && r < 0.99 {
 		return r
 	}
@@ -36,7 +36,7 @@ func (x *fitter) clockRatio(p *point) float64 {
 
 // gemmClock is the ratio above which matrix multiplies gain nothing.
 func (x *fitter) gemmClock() float64 {
-	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	top := float64(x.base.GPU.TopClock())
 	if w := x.machine.Laws.Power; w != nil && w.GEMMClock > 0 && top > 0 {
 		return float64(w.GEMMClock) / top
 	}

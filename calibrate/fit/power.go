@@ -50,7 +50,7 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 		}
 	}
 	out := map[string]float64{}
-	top := float64(max(x.base.GPU.MaxClock.Value, x.base.GPU.Clock.Value))
+	top := float64(x.base.GPU.TopClock())
 	throttled := false
 	for name, p := range steady {
 		if name == "idle" {
@@ -148,8 +148,7 @@ func (x *fitter) ownPower() *hardware.PowerLaw {
 	}
 	law.Class = maps.Clone(law.Class)
 	if was := law.On; was != nil && was.Power.Value > 0 {
-		top := func(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
-		scale := units.Watts(float64(on.SMs.Value) / float64(was.SMs.Value) * float64(top(&on)/top(was)))
+		scale := units.Watts(float64(on.SMs.Value) / float64(was.SMs.Value) * float64(on.TopClock()/was.TopClock()))
 		law.Cap *= on.Power.Value / was.Power.Value
 		law.Idle *= scale
 		for k, c := range law.Class {

@@ -24,7 +24,7 @@ type Quote struct {
 
 // Quote prices an op.
 func (t *Timer) Quote(o *tape.Op) Quote {
-	q := Quote{Explain: t.Explain(o), Clock: maxClock(t.gpu), Memory: t.gpu.Bandwidth.Value}
+	q := Quote{Explain: t.Explain(o), Clock: t.gpu.TopClock(), Memory: t.gpu.Bandwidth.Value}
 	own, other := t.Spread(o)
 	q.RelErr = math.Hypot(own, other)
 	q.Low, q.High = hardware.Range(q.Time, q.RelErr)

@@ -69,10 +69,7 @@ func scale(on, gpu *hardware.GPU, limit string) float64 {
 // IssueScale is how much longer instructions take to issue on gpu than on another.
 func IssueScale(on, gpu *hardware.GPU) float64 { return issueRate(on) / issueRate(gpu) }
 
-func issueRate(g *hardware.GPU) float64 { return float64(g.SMs.Value) * float64(maxClock(g)) }
-
-// maxClock is the highest SM clock, or the rated one when it is not known.
-func maxClock(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+func issueRate(g *hardware.GPU) float64 { return float64(g.SMs.Value) * float64(g.TopClock()) }
 
 // Time returns the device time of all kernels of an op, without gaps between them.
 func (t *Timer) Time(o *tape.Op) units.Seconds {

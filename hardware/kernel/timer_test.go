@@ -66,7 +66,7 @@ func TestNothingBeatsTheDatasheet(t *testing.T) {
 	for _, name := range hardware.Names() {
 		x, p := timer(t, name)
 		d := dtypeOf(p)
-		peak := float64(p.GPU.Peak.Of(d.String())) * float64(maxClock(&p.GPU)) / float64(p.GPU.Clock.Value)
+		peak := float64(p.GPU.Peak.Of(d.String())) * float64(p.GPU.TopClock()) / float64(p.GPU.Clock.Value)
 		for _, m := range []int64{1, 64, 1000, 4096, 16384} {
 			for _, n := range []int64{512, 4096, 11008, 128256} {
 				for _, l := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {

@@ -11,6 +11,12 @@ import (
 // byChunk reports whether chunks of a rank reduce their gradients one by one.
 func (r *pipelineRun) byChunk() bool { return r.plan.Chunks > 1 && r.s.p.job.Recipe.Overlap.GradReduce }
 
+// sharesTable reports whether a rank has embedding and head with one table, whose gradient
+// is complete with the chunks of both only: such a rank reduces all at the end.
+func (r *pipelineRun) sharesTable(whole *chunk) bool {
+	return r.s.p.job.Model.Tied && whole.embedding != nil && whole.head != nil
+}
+
 // chunkwise is what stays exposed of the reductions of a rank's gradients where each of
 // its chunks begins its own once its last micro batch is through, beside the passes of
 // the others that are left (Megatron-Core, schedules.py: grad_sync_func; each chunk has

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // TestChunkwise: the gradients of GPT-3's stages on 8192 H100. In one chunk all of a
@@ -37,4 +39,21 @@ func TestChunksReduceBesidePasses(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSharedTable: the first rank of a V holds embedding and head. Where they share a
+// table, its gradient is reduced once, as all others are.
+func TestSharedTable(t *testing.T) {
+	r, err := Estimate(mustParse(t, `{model: gpt2-xl, hardware: h100-sxm, gpus: 16, runtime: {recipe: megatron-core},
+		plan: {tp: 1, pp: 2, dp: 8, schedule: zb-v, virtual_stages: 2, data_parallel: ddp}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 8}}`), Options{Detail: true})
+	require.NoError(t, err)
+	require.Zero(t, r.Detail.Rank)
+	sent := units.Bytes(0)
+	for _, c := range r.Detail.Collectives {
+		if c.Group == "dp" {
+			sent += c.Bytes * units.Bytes(c.Count)
+		}
+	}
+	table := r.Job.Model.Vocab * r.Job.Model.Hidden // which the stage counts for both of its chunks
+	require.InEpsilon(t, 4*float64(r.Stages[0].Params-table), float64(sent), 0.005)
 }

@@ -59,7 +59,7 @@ type layout struct {
 
 type layoutKey struct {
 	recomputed       strategies.Recomputed
-	given            strategies.GivenLayers
+	given            strategies.StageLayers
 	placement        pipeline.Placement
 	copies, pp, each int
 }
@@ -102,7 +102,7 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	r := j.Train.Recomputed()
 	key := layoutKey{recomputed: r, copies: 1, pp: 1, each: 1}
 	if schedule != nil {
-		key = layoutKey{r, j.Plan.Layers, schedule.Placement, schedule.Copies, schedule.Ranks, schedule.Chunks}
+		key = layoutKey{r, j.Plan.StageLayers, schedule.Placement, schedule.Copies, schedule.Ranks, schedule.Chunks}
 	}
 	if l := m.layouts[key]; l != nil {
 		return l
@@ -120,7 +120,7 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	}
 	parts := make([][]int, stages) // layers of each stage
 	at := 0
-	for i, n := range j.Plan.StageLayers(m.config.Spec, m.config.Recipe, int64(len(m.layers)), int64(stages)) {
+	for i, n := range j.Plan.SplitLayers(m.config.Spec, m.config.Recipe, int64(len(m.layers)), int64(stages)) {
 		parts[i] = slices.Clone(m.layers[at : at+int(n)])
 		for k := range parts[i] {
 			if !r.Of(int64(k)) {

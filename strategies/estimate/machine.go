@@ -104,7 +104,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
 		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
-		c := float64(max(h.GPU.MaxClock.Value, h.GPU.Clock.Value))
+		c := float64(h.GPU.TopClock())
 		if l.Power.GEMMClock > 0 {
 			m.law.gemmClock = float64(l.Power.GEMMClock) / c
 		}
@@ -113,7 +113,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 			m.law.narrow = *n
 		}
 		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
-			m.law.gemmRates = float64(l.Power.GEMMRates / max(on.MaxClock.Value, on.Clock.Value))
+			m.law.gemmRates = float64(l.Power.GEMMRates / on.TopClock())
 		}
 	}
 	return m, nil

@@ -397,7 +397,7 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 	differ := (l.Order != "" || serial) && apart < island && apart*l.PP > island
 	slow := slices.ContainsFunc(p.lags, func(l lag) bool { return l.link > 1 })
 	loss := l.LossApart(p.job.Model, p.job.Recipe)
-	empty := serial && slices.Contains(l.StageLayers(p.job.Model, p.job.Recipe, p.job.Model.Layers, l.PP*l.VirtualStages), 0)
+	empty := serial && slices.Contains(l.SplitLayers(p.job.Model, p.job.Recipe, p.job.Model.Layers, l.PP*l.VirtualStages), 0)
 	if !differ && !slow && !empty {
 		return out
 	}
@@ -444,7 +444,7 @@ func (r *pipelineRun) ends(rank int) {
 		case p.job.Recipe.Structure.TorchPipeline && st.shards != nil:
 			st.shards.scatterAll()
 			r.reduce[rank] = sim.Now - t
-		case st.ddp != nil && r.byChunk():
+		case st.ddp != nil && r.byChunk() && !r.sharesTable(whole):
 			r.reduce[rank] = r.chunkwise(rank)
 			st.begin(p, whole, sim)
 		default:

@@ -82,11 +82,8 @@ func (p *pricer) limit(rank int, s *simulation, card *card, l *load, d *demand) 
 
 // clockOf is the SM clock of a pipeline rank.
 func (p *pricer) clockOf(rank int) units.Hertz {
-	return topClock(&p.job.Hardware.GPU) * units.Hertz(p.clocks[rank].ratio)
+	return p.job.Hardware.GPU.TopClock() * units.Hertz(p.clocks[rank].ratio)
 }
-
-// topClock is the highest of a GPU.
-func topClock(g *hardware.GPU) units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
 
 // card is the power of a GPU.
 //
@@ -111,7 +108,7 @@ func (p *pricer) card() card {
 		worst: math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)}
 	if on := law.On; on != nil && on.Power.Value > 0 {
 		c.limit *= float64(gpu.Power.Value / on.Power.Value)
-		c.scale = float64(gpu.SMs.Value) * float64(topClock(gpu)) / (float64(on.SMs.Value) * float64(topClock(on)))
+		c.scale = float64(gpu.SMs.Value) * float64(gpu.TopClock()) / (float64(on.SMs.Value) * float64(on.TopClock()))
 		c.measured = float64(on.Bandwidth.Value)
 		c.memory = float64(gpu.Bandwidth.Value) / c.measured
 	}

@@ -77,11 +77,7 @@ func TestRivals(t *testing.T) {
 
 // Bounds change nothing: the list is that of estimating every plan.
 func TestBoundsAreExact(t *testing.T) {
-	jobs := small
-	if testing.Short() { // as narrow does
-		jobs = small[:2]
-	}
-	for i, text := range jobs {
+	for i, text := range small {
 		j := jobOf(t, text)
 		for k, objective := range Objectives {
 			if testing.Short() && k != i%len(Objectives) {

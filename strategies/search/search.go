@@ -330,7 +330,7 @@ func changes(j *strategies.Job) []change {
 	}
 	if j.Plan.DP%2 == 0 {
 		add("plan.tp", strconv.FormatInt(2*j.Plan.TP, 10), func(_ *strategies.Job, p *strategies.Plan) { p.TP *= 2; p.DP = 0 })
-		add("plan.pp", strconv.FormatInt(2*j.Plan.PP, 10), func(_ *strategies.Job, p *strategies.Plan) { p.PP *= 2; p.DP, p.Schedule, p.Layers = 0, "", "" })
+		add("plan.pp", strconv.FormatInt(2*j.Plan.PP, 10), func(_ *strategies.Job, p *strategies.Plan) { p.PP *= 2; p.DP, p.Schedule, p.StageLayers = 0, "", "" })
 	}
 	for _, f := range []int64{2, 4, 8} {
 		add("gpus", strconv.FormatInt(f*j.GPUs, 10), func(j *strategies.Job, p *strategies.Plan) { j.GPUs *= f; p.DP = 0 })
