@@ -64,9 +64,9 @@ func show(r *Ranking) []shown {
 // The chances to be the best are shared by the plans returned and the next ones.
 func TestRivals(t *testing.T) {
 	j := jobOf(t, small[0])
-	all, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1 + robust})
+	all, err := Rank(t.Context(), j, narrow(Options{Objective: Tokens, Top: 1 + robust}))
 	require.NoError(t, err)
-	one, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1})
+	one, err := Rank(t.Context(), j, narrow(Options{Objective: Tokens, Top: 1}))
 	require.NoError(t, err)
 	require.Len(t, one.Plans, 1)
 	require.Equal(t, 1+robust, one.Rivals)
@@ -75,34 +75,80 @@ func TestRivals(t *testing.T) {
 	require.Less(t, all.Plans[0].Best, one.Plans[0].Best)
 }
 
+// exhausted is a space of which every plan was estimated, to be ranked by any objective.
+type exhausted struct {
+	*searcher
+	scores []scored
+}
+
+// exhaust estimates all of a space.
+func exhaust(t *testing.T, j *strategies.Job, o Options) *exhausted {
+	s, err := start(t.Context(), j, o, &Ranking{})
+	require.NoError(t, err)
+	x := &exhausted{searcher: s}
+	s.each(func() (float64, bool) { return 0, false }, func(f *scored) { x.scores = append(x.scores, *f) })
+	return x
+}
+
+// rank sorts the space by an objective.
+func (x *exhausted) rank(t *testing.T, objective Objective, most int) *Ranking {
+	x.o.Objective, x.o.Top = objective, most
+	best := &top{most: most + robust}
+	var job strategies.Job
+	for _, f := range x.scores {
+		x.apply(&job, &f.found)
+		f.value = objective.value(&f.score, job.Tokens())
+		best.add(&f, objective)
+	}
+	require.NoError(t, x.finish(best))
+	return x.out
+}
+
 // Bounds change nothing: the list is that of estimating every plan.
 func TestBoundsAreExact(t *testing.T) {
 	for i, text := range small {
 		j := jobOf(t, text)
-		for k, objective := range Objectives {
-			if testing.Short() && k != i%len(Objectives) {
-				continue
-			}
-			o := Options{Objective: Objective(objective), Top: 1 + 3*k, Headroom: 0.1 * float64((i+k)%3)}
-			o.Space.MaxCP, o.Space.MaxPP, o.Space.Fix = 2, 4, Fix{"micro_batch": "1"}
-			if k%2 == 0 {
-				o.Space.Fix = Fix{"tp": "2", "recompute": "selective"}
-			}
+		for k, fix := range []Fix{{"tp": "2", "recompute": "selective"}, {"micro_batch": "1"}} {
+			o := Options{Headroom: 0.1 * float64((i+k)%3), Exhaustive: true}
+			o.Space.MaxCP, o.Space.MaxPP, o.Space.Fix = 2, 4, fix
 			o = narrow(o)
-			bounded, err := Rank(t.Context(), j, o)
-			require.NoError(t, err)
-			o.Exhaustive = true
-			all, err := Rank(t.Context(), j, o)
-			require.NoError(t, err)
-			require.Equal(t, show(all), show(bounded), "%s by %s", text, objective)
-			require.Equal(t, all.Considered, bounded.Considered)
-			require.Equal(t, all.Legal, bounded.Legal)
-			require.LessOrEqual(t, bounded.Evaluated, all.Evaluated)
-			require.Zero(t, all.Pruned)
-			require.Equal(t, all.Considered, total(all)+all.Fits, "every plan has its place")
-			require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
+			every := exhaust(t, j, o)
+			for n, name := range Objectives {
+				objective, most := Objective(name), 1+3*n
+				if testing.Short() && n != i%len(Objectives) || !testing.Short() && n%2 != k {
+					continue
+				}
+				all := every.rank(t, objective, most)
+				o.Objective, o.Top, o.Exhaustive = objective, most, false
+				bounded, err := Rank(t.Context(), j, o)
+				require.NoError(t, err)
+				require.Equal(t, show(all), show(bounded), "%s by %s", text, name)
+				require.Equal(t, all.Considered, bounded.Considered)
+				require.Equal(t, all.Legal, bounded.Legal)
+				require.LessOrEqual(t, bounded.Evaluated, all.Evaluated)
+				require.Zero(t, all.Pruned)
+				require.Equal(t, all.Considered, total(all)+all.Fits, "every plan has its place")
+				require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
+			}
+			if testing.Short() {
+				break // narrow makes one of both
+			}
 		}
 	}
+}
+
+// Without bounds a search evaluates all, and returns the same.
+func TestExhaustive(t *testing.T) {
+	j := jobOf(t, small[0])
+	o := narrow(Options{Top: 5, Space: Space{MaxPP: 2, Fix: Fix{"micro_batch": "1"}}})
+	bounded, err := Rank(t.Context(), j, o)
+	require.NoError(t, err)
+	o.Exhaustive = true
+	all, err := Rank(t.Context(), j, o)
+	require.NoError(t, err)
+	require.Equal(t, show(all), show(bounded))
+	require.Zero(t, all.Pruned)
+	require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
 }
 
 func total(r *Ranking) int {
