@@ -59,10 +59,12 @@ type GEMMLaw struct {
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
 	Reset            units.Seconds   `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
-	Grouped          float64         `yaml:"grouped"`       // rate factor of a grouped GEMM
-	GroupedW         *GroupedWgrad   `yaml:"grouped_wgrad"` // weight gradients of a grouped GEMM; absent: as the others
+	Added            *AddedGEMM      `yaml:"added"`         // weight gradients that are added to what is there; absent: as the others
+	Grouped          float64         `yaml:"grouped"`       // rate factor of a kernel that multiplies for all experts
+	GroupedAdded     *AddedGEMM      `yaml:"grouped_added"` // weight gradients of experts, added; absent: as those of others
 	Releases         []GEMMRelease   `yaml:"releases"`      // rates of older libraries, the oldest last
 	Points           GEMMPoints      `yaml:"points"`        // measured, for the correction
+	PointsAdded      bool            `yaml:"points_added"`  // their weight gradients are added to fp32 ones
 	Width            float64         `yaml:"width"`         // octaves over which a point corrects its neighbours
 	Source           string          `yaml:"source"`        // "": that of all laws of its file
 	Spread           `yaml:",inline"`
@@ -102,10 +104,11 @@ func (p *GEMMPoints) UnmarshalText(text []byte) error {
 	return err
 }
 
-// GroupedWgrad replaces two constants of GEMMLaw for the weight gradients of a
-// grouped GEMM: each expert has few tokens, so that the sum of the gradients, read
-// and written, hides badly behind the multiplication.
-type GroupedWgrad struct {
+// AddedGEMM replaces two constants of GEMMLaw for weight gradients that their GEMM adds
+// to the main gradients: a tile reads the sum when its product is done and writes it
+// back, which hides badly behind the multiplication, and is longer than that where an
+// expert has few tokens.
+type AddedGEMM struct {
 	Memory   float64 `yaml:"memory"`
 	Exponent float64 `yaml:"exponent"`
 }
@@ -129,8 +132,8 @@ type AttentionLaw struct {
 	On       *GPU
 }
 
-// AttentionFlavour is another implementation: what it leaves out, and all but rates and
-// diagonals, is the law's.
+// AttentionFlavour is another implementation: what it leaves out, and all but rates,
+// diagonals and dropout, is the law's.
 type AttentionFlavour struct {
 	Forward  FlavourPass `yaml:"forward"`
 	Backward FlavourPass `yaml:"backward"`
@@ -140,6 +143,7 @@ type AttentionFlavour struct {
 type FlavourPass struct {
 	Rate     []float64 `yaml:"rate"`
 	Diagonal []float64 `yaml:"diagonal"`
+	Dropout  float64   `yaml:"dropout"` // time factor with dropout inside
 }
 
 // check refuses tables that do not go with the widths. The error begins with the key.
@@ -189,6 +193,21 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 		p.Diagonal = own.Diagonal
 	}
 	return p
+}
+
+// Dropped is the time factor of dropout inside one direction of a flavour.
+func (a *AttentionLaw) Dropped(flavour string, backward bool) float64 {
+	i, own := 0, a.Flavour[flavour].Forward
+	if backward {
+		i, own = 1, a.Flavour[flavour].Backward
+	}
+	switch {
+	case own.Dropout > 0:
+		return own.Dropout
+	case len(a.Dropout) > i:
+		return a.Dropout[i]
+	}
+	return 1
 }
 
 // At is a table by head width at a width: straight between the law's widths, flat

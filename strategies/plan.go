@@ -138,7 +138,7 @@ type Runtime struct {
 }
 
 var recomputes = []string{"none", "selective", "full"}
-var attentions = []string{"sdpa", "flash", "unfused"}
+var attentions = []string{"sdpa", "flash", "flash-attn", "unfused"}
 
 // Token dispatchers: NCCL's all-to-all, and a kernel of its own.
 const (

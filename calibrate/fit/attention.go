@@ -197,6 +197,7 @@ func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFla
 				out.Diagonal = append(out.Diagonal, base.At(f.Diagonal, w))
 			}
 		}
+		out.Dropout = f.Dropout
 		return
 	}
 	out := map[string]hardware.AttentionFlavour{}

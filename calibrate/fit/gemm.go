@@ -164,11 +164,15 @@ func (x *fitter) movedGEMM(shots []shot) (*hardware.GEMMLaw, []float64, []string
 }
 
 // newPoints are the shapes that the base lacks. What the reference's probe measured,
-// too, is no news of a kind of machine.
+// too, is no news of a kind of machine; a probe's weight gradients are not added to
+// anything, as those of the base's points may be.
 func (x *fitter) newPoints(base *hardware.GEMMLaw, shots []shot) hardware.GEMMPoints {
 	var out hardware.GEMMPoints
 	for _, p := range gemmPoints(shots) {
 		if !x.ref.is(base.On) && !slices.ContainsFunc(base.Points, func(q hardware.GEMMPoint) bool { return q.M == p.M && q.N == p.N && q.K == p.K }) {
+			if base.PointsAdded {
+				p.Time[tape.LayoutWgrad] = 0
+			}
 			out = append(out, p)
 		}
 	}
@@ -189,7 +193,7 @@ func (x *fitter) newGEMM(shots []shot) (*hardware.GEMMLaw, []float64, []string) 
 	base := x.base.Laws.GEMM
 	on := x.machine.GPU
 	law := *base
-	law.Points, law.On, law.Source = nil, &on, ""
+	law.Points, law.PointsAdded, law.On, law.Source = nil, false, &on, ""
 	with := func(f []float64) *hardware.GEMMLaw {
 		l := law
 		l.Rate = maps.Clone(base.Rate)

@@ -33,7 +33,7 @@ var settings = []setting{
 	{"gpus", "gpus", "N", "number of GPUs", nil},
 	{"hardware", "hardware", "NAME", "catalog name or file of the machine (perfplan hardware list)", hardware.Names()},
 	{"recipe", "runtime.recipe", "NAME", "framework, such as megatron-core or hf-eager: which kernels run", recipe.Names()},
-	{"attention", "runtime.attention", "KIND", "sdpa, flash or unfused", []string{"sdpa", "flash", "unfused"}},
+	{"attention", "runtime.attention", "KIND", "sdpa, flash, flash-attn or unfused", []string{"sdpa", "flash", "flash-attn", "unfused"}},
 	{"seq", "train.sequence_length", "TOKENS", "tokens of a sequence", nil},
 	{"micro-batch", "train.micro_batch", "N", "sequences per GPU and micro step", nil},
 	{"global-batch", "train.global_batch", "N", "sequences per step over all GPUs", nil},

@@ -310,7 +310,8 @@ type gemmKey struct {
 	layout         tape.Layout
 	dtype          tape.DType
 	grouped        bool
-	bytes          units.Bytes // results of equal shapes may be stored in other dtypes, or added to what is there
+	adds, calls    bool
+	bytes          units.Bytes // results of equal shapes may be stored in other dtypes
 }
 
 func (g *gemmModel) init(p *hardware.Profile) {
@@ -335,6 +336,10 @@ func (g *gemmModel) init(p *hardware.Profile) {
 				m, n, k = n, k, m
 			}
 			o := tape.Op{Class: tape.GEMM, DType: tape.BF16, M: int64(m), N: int64(n), K: int64(k), Batch: 1, Bytes: units.Bytes(2 * (m*k + k*n + m*n))}
+			if g.law.PointsAdded && tape.Layout(layout) == tape.LayoutWgrad {
+				o.Adds = true
+				o.Bytes += units.Bytes(m * n * (2*4 - 2))
+			}
 			law := g.on(&o)
 			g.points[layout] = append(g.points[layout], point{math.Log2(m), math.Log2(n), math.Log2(k), math.Log(float64(q.Time[layout]) / law)})
 		}
@@ -395,7 +400,10 @@ func (g *gemmModel) on(o *tape.Op) float64 {
 func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 	l := g.law
 	rate := peak / sms
-	m, n, k, batch := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1))
+	m, n, k, batch, calls := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1)), 1.0
+	if o.Calls { // each fills the SMs by itself
+		batch, calls = 1, batch
+	}
 	rows := func(m, tm float64) float64 { return math.Ceil(m / tm) }
 	if o.Class == tape.GroupedGEMM && o.Layout != tape.LayoutWgrad {
 		// Routing gives every expert another number of rows: half a tile is empty on average.
@@ -418,11 +426,22 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 	}
 	c := best * 2 * (k + l.KOverhead) / (rate * g.alignment(o))
 	p, slow := l.Exponent, l.Memory
-	if w := l.GroupedW; w != nil && o.Class == tape.GroupedGEMM && o.Layout == tape.LayoutWgrad {
+	if w := g.added(o); w != nil {
 		p, slow = w.Exponent, w.Memory
 	}
-	b := slow * float64(o.Bytes) * memory
-	return setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p)
+	b := slow * float64(o.Bytes) * memory / calls
+	return calls * (setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p))
+}
+
+// added are the constants of a GEMM that adds its result; nil: those of the others.
+func (g *gemmModel) added(o *tape.Op) *hardware.AddedGEMM {
+	switch {
+	case !o.Adds:
+		return nil
+	case o.Class == tape.GroupedGEMM && g.law.GroupedAdded != nil:
+		return g.law.GroupedAdded
+	}
+	return g.law.Added
 }
 
 // alignment is the rate factor of dimensions that do not fill 16-byte accesses:
@@ -457,7 +476,7 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 }
 
 func (g *gemmModel) time(o *tape.Op) units.Seconds {
-	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM, o.Bytes}
+	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM, o.Adds, o.Calls, o.Bytes}
 	g.mu.RLock()
 	s, ok := g.cache[key]
 	g.mu.RUnlock()
@@ -483,7 +502,7 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 		with.Bytes = units.Bytes(float64(max(o.Batch, 1))*float64(o.M*o.K+o.K*o.N+o.M*o.N)) * o.DType.Size()
 	}
 	peak := g.peaks[o.DType]
-	if o.Class == tape.GroupedGEMM {
+	if o.Class == tape.GroupedGEMM && !o.Calls {
 		peak *= g.law.Grouped
 	}
 	return g.base(&with, peak, g.sms, taken, g.memory*slower)
@@ -592,14 +611,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	if s.Backward {
 		flops *= 2.5
 	}
-	i := 0
-	if s.Backward {
-		i = 1
-	}
-	rate := a.law.At(p.Rate, width) * peak
-	t := float64(p.Setup) + flops/rate
-	if s.Dropout && len(a.law.Dropout) > i {
-		t *= a.law.Dropout[i]
+	t := float64(p.Setup) + flops/(a.law.At(p.Rate, width)*peak)
+	if s.Dropout {
+		t *= a.law.Dropped(s.Flavour, s.Backward)
 	}
 	return t
 }

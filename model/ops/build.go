@@ -65,7 +65,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.t.Autocast = c.Precision.Compute.DType
 	}
 	b.t.TF32 = c.TF32
-	b.t.Compiled, b.t.ScalarCat = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat
+	b.t.Compiled, b.t.ScalarCat, b.t.ExpertCalls = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat, c.Recipe.Structure.ExpertCalls
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
 	}

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"maps"
@@ -150,6 +151,7 @@ type Structure struct {
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
@@ -209,6 +211,16 @@ const LatentModels = "mla"
 
 // UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
 const UnnormedModels = "unnormed"
+
+// Flavour is the implementation of the attention law that runs for a runtime.attention;
+// "": the law's own. flash-attn is that package also where a framework that may use it
+// would take another kernel (NVTE_FUSED_ATTN=0 for Transformer Engine).
+func (r *Recipe) Flavour(attention string) string {
+	if f, ok := r.Kernels[attention]; ok || attention != "flash-attn" {
+		return f
+	}
+	return cmp.Or(r.Kernels["flash"], "flash")
+}
 
 // AddsGradients reports whether every gradient is added into a buffer apart from what
 // autograd makes, by its GEMM or by a hook. DeepSpeed's 16-bit gradients are autograd's own:

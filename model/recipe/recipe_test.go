@@ -207,3 +207,26 @@ func TestReleasesOfMegatronLM(t *testing.T) {
 		require.Equal(t, c.hook, r.At(c.release).Structure.GradientHook, "%s %s", c.recipe, c.release)
 	}
 }
+
+// TestFlavour: flash is the kernel that a framework takes, flash-attn the package's, in
+// the version of its time.
+func TestFlavour(t *testing.T) {
+	for _, c := range []struct{ recipe, release, attention, want string }{
+		{"megatron-core", "", "flash", ""},
+		{"megatron-core", "", "flash-attn", "flash"},
+		{"megatron-core", "23.06", "flash", "flash1"},
+		{"megatron-core", "23.06", "flash-attn", "flash1"},
+		{"llm-foundry", "", "flash-attn", "flash1"},
+		{"hf-eager", "", "flash-attn", "flash"},
+		{"hf-eager", "", "sdpa", ""},
+	} {
+		r, err := Load(c.recipe)
+		require.NoError(t, err)
+		if c.release != "" {
+			var at units.Release
+			require.NoError(t, at.UnmarshalText([]byte(c.release)))
+			r = r.At(at)
+		}
+		require.Equal(t, c.want, r.Flavour(c.attention), "%v", c)
+	}
+}

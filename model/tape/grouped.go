@@ -15,10 +15,12 @@ func (t *Tape) quantizedRows(x *Tensor, experts int64) *Tensor {
 }
 
 // groupedGEMM emits one GEMM for each of so many experts with weights [out, in] over
-// their rows, which moves some bytes beside its operands and its result.
-func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, rows, experts, out, in int64, more units.Bytes) {
+// their rows, which moves some bytes beside its operands and its result. It returns the
+// op for what is left to say.
+func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, rows, experts, out, in int64, more units.Bytes) *Op {
 	t.Tiny("grouped_mm_setup", 1)
 	m, n, k := max(rows/experts, 1), out, in
+	adds := layout == LayoutWgrad && t.HasMain
 	x, y, weight := units.Bytes(rows*in), units.Bytes(rows*out), units.Bytes(experts*in*out)
 	read, written, size := x+weight, y, result.Size() // results are wider than quantized operands
 	switch layout {
@@ -28,13 +30,14 @@ func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, r
 	case LayoutWgrad:
 		m, n, k = out, in, m
 		read, written = x+y, weight
-		if t.HasMain {
+		if adds {
 			size = 2 * t.MainGrad.Size()
 		}
 	}
-	t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: operands, Layout: layout, M: m, N: n, K: k, Batch: experts,
+	t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: operands, Layout: layout, Adds: adds, M: m, N: n, K: k, Batch: experts,
 		Elements: float64(rows) * float64(out), Bytes: read*operands.Size() + written*size + more,
 		FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
+	return &t.sec.Ops[len(t.sec.Ops)-1]
 }
 
 // GroupedLinear multiplies rows sorted by expert with the weight of their
@@ -57,7 +60,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	each := max(rows/experts, 1)
 	grouped := func(prim string, layout Layout, m, n, k int64) {
 		if w.dtype == BF16 || w.dtype == FP8 {
-			t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
+			t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0).Calls = t.ExpertCalls
 			return
 		}
 		t.Wait() // no grouped kernel: one GEMM per expert, sizes read on the host

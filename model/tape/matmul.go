@@ -31,6 +31,7 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 	o.Bytes += out * (d.Size() - operands.Size())
 	if layout == LayoutWgrad && t.HasMain && !t.MainHook {
 		o.Bytes += out * (2*t.MainGrad.Size() - d.Size())
+		o.Adds = true
 	}
 }
 

@@ -10,7 +10,7 @@ const (
 	NoKernel Class = iota // host work only
 
 	GEMM        // matrix multiply on tensor cores
-	GroupedGEMM // one GEMM per expert in one kernel
+	GroupedGEMM // one GEMM per expert
 	Attention   // fused attention, forward or backward
 
 	Vectorized  // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
@@ -155,6 +155,8 @@ type Op struct {
 	// GEMM: M×N×K, Batch times. Attention: see AttentionShape.
 	M, N, K, Batch int64
 	Layout         Layout
+	Adds           bool // the result is added to what is there
+	Calls          bool // GroupedGEMM: by a call of the library for each expert, not by one kernel for all
 	Attn           *AttentionShape
 
 	Elements float64     // elements the kernel iterates over

@@ -22,6 +22,7 @@ type Tape struct {
 	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
 	HasMain       bool    // MainGrad is set
 	MainHook      bool    // by a kernel after it instead
+	ExpertCalls   bool    // GroupedLinear calls the library once for each expert
 	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
 	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results

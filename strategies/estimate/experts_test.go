@@ -39,7 +39,7 @@ func TestExpertGroups(t *testing.T) {
 // TestExpertTensorParallelismCosts: to cut experts along their width saves no
 // multiplication, and what it adds is communication within the ranks that share them.
 func TestExpertTensorParallelismCosts(t *testing.T) {
-	const text = "{model: mixtral-8x7b, hardware: h100-sxm, gpus: 8, plan: {ep: 2, expert_tp: %d, data_parallel: zero1}, train: {sequence_length: 1024, micro_batch: 4, global_batch: 64}}"
+	const text = "{model: mixtral-8x7b, hardware: h100-sxm, gpus: 8, plan: {ep: 2, expert_tp: %d, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 4, global_batch: 64}}"
 	one, four := mustEstimate(t, mustParse(t, fmt.Sprintf(text, 1))), mustEstimate(t, mustParse(t, fmt.Sprintf(text, 4)))
 	require.Zero(t, one.Exposed["expert_tp"])
 	require.Positive(t, four.Exposed["expert_tp"])

@@ -30,7 +30,7 @@ func TestNothingPanics(t *testing.T) {
 		require.NoError(t, err)
 		tp, cp, pp := small("tp", 1, 1, 2, 8), small("cp", 1, 1, 2), small("pp", 1, 1, 2, 4)
 		text := fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s, attention: %s}, plan: {tp: %d, cp: %d, pp: %d, ep: %d, data_parallel: %s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, precision: %s, recompute: %s}}",
-			pick("model", model.Names()), pick("hardware", hardware.Names()), tp*cp*pp*small("dp", 1, 2, 3, 16), of, pick("attention", []string{"sdpa", "flash", "unfused"}),
+			pick("model", model.Names()), pick("hardware", hardware.Names()), tp*cp*pp*small("dp", 1, 2, 3, 16), of, pick("attention", []string{"sdpa", "flash", "flash-attn", "unfused"}),
 			tp, cp, pp, small("ep", 1, 1, 2, 4), pick("data_parallel", kinds),
 			small("sequence", 1, 100, 1024), small("micro", 1, 3), small("accumulation", 1, 3), pick("precision", slices.Sorted(maps.Keys(r.Precision))), pick("recompute", []string{"none", "selective", "full"}))
 		estimates(t, text)

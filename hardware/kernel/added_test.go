@@ -1,0 +1,131 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// adding is a weight gradient of so many tokens whose result, of size bytes an element,
+// is added to what is there; 0: a 16-bit product alone.
+func adding(tokens, outputs, inputs, size int64) tape.Op {
+	o := GEMM(tape.LayoutWgrad, tape.BF16, tokens, outputs, inputs)
+	if size > 0 {
+		o.Adds = true
+		o.Bytes += units.Bytes(outputs * inputs * (2*size - 2))
+	}
+	return o
+}
+
+// TestAddedGradients: bf16 weight gradients alone, added to fp32 and to bf16 sums, in us
+// (torch.mm, and torch.addmm with out_dtype, on an H100 in bursts of 30 ms at full clock,
+// PyTorch 2.11, 2026-11-23), with sums larger than L2.
+func TestAddedGradients(t *testing.T) {
+	x, _ := timer(t, "h100-sxm")
+	var off, n float64
+	for _, c := range []struct {
+		tokens, outputs, inputs int64
+		alone, fp32, bf16       float64
+	}{
+		{2048, 16384, 6144, 545, 685, 578},
+		{2048, 6144, 8192, 282, 378, 301},
+		{2048, 12288, 12288, 819, 1036, 868},
+		{2048, 9216, 12288, 620, 788, 655},
+		{2048, 12288, 3072, 211, 276, 225},
+		{4096, 32128, 6144, 2067, 2225, 2095},
+		{4096, 12288, 12288, 1593, 1730, 1628},
+		{8192, 16384, 6144, 2078, 2148, 2088},
+		{8192, 28672, 4096, 2456, 2549, 2486},
+		{8192, 4096, 14336, 1211, 1274, 1217},
+		{8192, 8192, 3584, 606, 630, 610},
+	} {
+		at := func(size int64) float64 {
+			o := adding(c.tokens, c.outputs, c.inputs, size)
+			return float64(x.Time(&o)) * 1e6
+		}
+		for size, want := range map[int64]float64{4: c.fp32 / c.alone, 2: c.bf16 / c.alone} {
+			got := at(size) / at(0)
+			require.InEpsilon(t, want, got, 0.09, "%v, %d bytes", c, size)
+			off, n = off+math.Abs(got/want-1), n+1
+		}
+	}
+	require.Less(t, off/n, 0.03)
+}
+
+// TestExpertCalls: products of experts with so many rows each by one call of cuBLAS for
+// each, four streams in turn, replayed from a CUDA graph on an H100 (same conditions), in
+// us: forward, input gradients, weight gradients alone and added to fp32 and to bf16 sums.
+// Rows are equal here, so that half of a tile less is empty than where tokens are routed.
+func TestExpertCalls(t *testing.T) {
+	x, _ := timer(t, "h100-sxm")
+	var off [5]float64
+	cases := []struct {
+		experts, rows, outputs, inputs int64
+		want                           [5]float64
+	}{
+		{16, 512, 1536, 2048, [5]float64{138, 126, 107, 216, 130}},
+		{16, 1024, 1536, 2048, [5]float64{196, 183, 169, 247, 182}},
+		{16, 4096, 1536, 2048, [5]float64{578, 568, 575, 615, 582}},
+		{16, 512, 2048, 768, [5]float64{83, 118, 75, 123, 84}},
+		{16, 2048, 2048, 768, [5]float64{172, 196, 195, 215, 197}},
+		{8, 128, 4096, 7168, [5]float64{203, 183, 192, 928, 483}},
+		{8, 512, 4096, 7168, [5]float64{378, 349, 379, 927, 515}},
+		{8, 2048, 4096, 7168, [5]float64{1245, 1428, 1243, 1430, 1284}},
+		{8, 512, 7168, 2048, [5]float64{202, 249, 206, 478, 254}},
+		{8, 4096, 7168, 2048, [5]float64{1244, 1235, 1317, 1404, 1336}},
+		{4, 512, 28672, 4096, [5]float64{642, 725, 786, 1894, 1016}},
+		{4, 2048, 28672, 4096, [5]float64{2466, 2426, 2549, 3031, 2673}},
+		{4, 2048, 16384, 6144, [5]float64{2095, 2085, 2148, 2573, 2237}},
+		{4, 4096, 16384, 6144, [5]float64{4236, 4157, 4174, 4497, 4255}},
+	}
+	for _, c := range cases {
+		for i, want := range c.want {
+			layout := min(tape.Layout(i), tape.LayoutWgrad)
+			o := GEMM(layout, tape.BF16, c.rows, c.outputs, c.inputs)
+			if layout == tape.LayoutWgrad {
+				o = adding(c.rows, c.outputs, c.inputs, [...]int64{0, 4, 2}[i-2])
+			}
+			o.Class, o.Calls, o.Batch = tape.GroupedGEMM, true, c.experts
+			o.Bytes *= units.Bytes(c.experts)
+			got := float64(x.Time(&o)) * 1e6
+			require.InEpsilon(t, want, got, 0.35, "%v %d", c, i)
+			off[i] += math.Abs(got/want - 1)
+		}
+	}
+	for i := range off {
+		require.Less(t, off[i]/float64(len(cases)), 0.11, "%d", i)
+	}
+}
+
+// TestDroppedAttention: what dropout inside costs FlashAttention 2 and cuDNN, forward and
+// backward with the small kernels around, over the same without, on an H100 (PyTorch
+// 2.11, 2026-11-23).
+func TestDroppedAttention(t *testing.T) {
+	x, _ := timer(t, "h100-sxm")
+	for _, c := range []struct {
+		flavour              string
+		heads, tokens, width int64
+		want                 [2]float64
+	}{
+		{"flash", 24, 2048, 128, [2]float64{466. / 380, 1420. / 1266}},
+		{"flash", 12, 8192, 128, [2]float64{951. / 776, 2327. / 2042}},
+		{"flash", 12, 4096, 64, [2]float64{304. / 240, 761. / 671}},
+		{"", 24, 2048, 128, [2]float64{414. / 203, 835. / 708}},
+		{"", 12, 8192, 128, [2]float64{836. / 383, 1365. / 1114}},
+		{"", 12, 4096, 64, [2]float64{363. / 148, 587. / 414}},
+	} {
+		for i, want := range c.want {
+			s := tape.AttentionShape{Batch: 4, Heads: c.heads, KVHeads: c.heads, Queries: c.tokens, QKDim: c.width, VDim: c.width, Causal: true, Flavour: c.flavour, Backward: i == 1}
+			o := Attention(tape.BF16, s)
+			alone := x.Time(&o)
+			with := *o.Attn
+			with.Dropout = true
+			o.Attn = &with
+			require.InEpsilon(t, want, float64(x.Time(&o)/alone), 0.13, "%v %d", c, i)
+		}
+	}
+}
