@@ -367,6 +367,7 @@ type LaunchLaw struct {
 	Floor   units.Seconds `yaml:"floor"`   // shortest kernel
 	Latency units.Seconds `yaml:"latency"` // from the host's call to the start of the kernel on an idle device
 	Host    float64       `yaml:"host"`    // speed of the host relative to the one of the recipes' host costs; 1: equal
+	Timed   bool          `yaml:"timed"`   // Host was measured on this machine
 }
 
 // OverlapLaw is how compute and communication slow each other down while both run.

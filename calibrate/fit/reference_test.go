@@ -66,7 +66,9 @@ func TestReferenceAgainstItself(t *testing.T) {
 		g.Residual, g.Source, g.On, g.Spread = k.Residual, k.Source, k.On, k.Spread
 		require.Equal(t, k, g, name)
 	}
-	require.Equal(t, want.Launch, got.Launch)
+	launch := *want.Launch
+	launch.Timed = true
+	require.Equal(t, &launch, got.Launch)
 	require.Equal(t, want.Overlap, got.Overlap)
 	require.Equal(t, want.Power.Class, got.Power.Class)
 	require.Equal(t, want.Power.Cap, got.Power.Cap)
