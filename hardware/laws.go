@@ -174,6 +174,9 @@ func (a *AttentionLaw) check() error {
 			own := [...]FlavourPass{f.Forward, f.Backward}[i]
 			key := "flavour." + name + "." + key
 			errs = append(errs, table(key+".rate", own.Rate, false, false), table(key+".diagonal", own.Diagonal, false, true))
+			if d := own.Dropout; !(d >= 0) || math.IsInf(d, 0) {
+				errs = append(errs, fmt.Errorf("%s.dropout: %g; it must be above 0", key, d))
+			}
 		}
 	}
 	return cmp.Or(errs...)
@@ -479,6 +482,11 @@ type CopyCurve struct {
 func (g *GEMMLaw) TileSizes() [][2]float64 { return g.tiles }
 
 func (g *GEMMLaw) parse() error {
+	for i, a := range []*AddedGEMM{g.Added, g.GroupedAdded} {
+		if a != nil && !(a.Memory > 0 && a.Exponent >= 1 && a.Memory+a.Exponent < math.Inf(1)) {
+			return fmt.Errorf("gemm.%s: memory %g, exponent %g; the first must be above 0, the second 1 or more", [...]string{"added", "grouped_added"}[i], a.Memory, a.Exponent)
+		}
+	}
 	for _, t := range g.Tiles {
 		a, b, _ := strings.Cut(t, "x")
 		x, err1 := strconv.ParseFloat(a, 64)
