@@ -22,12 +22,11 @@ func adding(tokens, outputs, inputs, size int64) tape.Op {
 }
 
 // TestAddedGradients: bf16 weight gradients alone, added to fp32 and to bf16 sums, in us
-// (torch.mm, and torch.addmm with out_dtype, on an H100 in bursts of 30 ms at full clock,
-// PyTorch 2.11, 2026-11-23), with sums larger than L2.
+// (torch.mm, and torch.addmm with out_dtype, on an H100 and an H200 in bursts of 30 ms at
+// full clock, PyTorch 2.11, 2026-11-23), with sums larger than L2.
 func TestAddedGradients(t *testing.T) {
-	x, _ := timer(t, "h100-sxm")
 	var off, n float64
-	for _, c := range []struct {
+	for i, c := range []struct {
 		tokens, outputs, inputs int64
 		alone, fp32, bf16       float64
 	}{
@@ -42,14 +41,31 @@ func TestAddedGradients(t *testing.T) {
 		{8192, 28672, 4096, 2456, 2549, 2486},
 		{8192, 4096, 14336, 1211, 1274, 1217},
 		{8192, 8192, 3584, 606, 630, 610},
+
+		{512, 16384, 6144, 163, 372, 216},
+		{512, 28672, 4096, 194, 432, 259},
+		{2048, 16384, 6144, 528, 663, 552},
+		{2048, 6144, 8192, 266, 321, 273},
+		{2048, 12288, 12288, 792, 985, 833},
+		{2048, 9216, 12288, 597, 745, 625},
+		{2048, 12288, 3072, 202, 258, 212},
+		{4096, 32128, 6144, 2000, 2139, 2036},
+		{4096, 12288, 12288, 1546, 1667, 1582},
+		{8192, 16384, 6144, 2017, 2085, 2034},
+		{8192, 28672, 4096, 2395, 2478, 2420},
+		{8192, 4096, 14336, 1192, 1230, 1198},
 	} {
+		x, _ := timer(t, "h100-sxm")
+		if i >= 11 {
+			x, _ = timer(t, "h200-sxm")
+		}
 		at := func(size int64) float64 {
 			o := adding(c.tokens, c.outputs, c.inputs, size)
 			return float64(x.Time(&o)) * 1e6
 		}
 		for size, want := range map[int64]float64{4: c.fp32 / c.alone, 2: c.bf16 / c.alone} {
 			got := at(size) / at(0)
-			require.InEpsilon(t, want, got, 0.09, "%v, %d bytes", c, size)
+			require.InEpsilon(t, want, got, 0.13, "%v, %d bytes", c, size)
 			off, n = off+math.Abs(got/want-1), n+1
 		}
 	}

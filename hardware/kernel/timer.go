@@ -297,6 +297,7 @@ type gemmModel struct {
 	peaks  [tape.NumDTypes]float64 // achievable FLOP/s by dtype, all SMs
 	sms    float64
 	memory float64 // seconds per byte
+	adding float64 // the same of what is added: a tile waits for its sum, which more bandwidth alone shortens by half of what it gains
 	points [3][]point
 	mu     sync.RWMutex
 	cached float64 // bytes of L2
@@ -318,6 +319,10 @@ func (g *gemmModel) init(p *hardware.Profile) {
 	g.law = p.Laws.GEMM
 	g.sms = float64(p.GPU.SMs.Value)
 	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
+	g.adding = g.memory
+	if on := g.law.On; on != nil {
+		g.adding = math.Sqrt(g.memory / (0.9 * float64(on.Bandwidth.Value)) * IssueScale(on, &p.GPU))
+	}
 	g.cached = float64(p.GPU.L2.Value)
 	g.cache = map[gemmKey]float64{}
 	for d := range tape.NumDTypes {
@@ -389,15 +394,16 @@ func Formats(d tape.DType) []string {
 func (g *gemmModel) on(o *tape.Op) float64 {
 	on := g.law.On
 	if on == nil {
-		return g.base(o, g.peaks[tape.BF16], g.sms, 0, g.memory)
+		return g.base(o, g.peaks[tape.BF16], g.sms, 0, g.memory, g.memory)
 	}
 	rate := g.law.Rate["bf16"] * float64(on.Peak.Of("bf16"))
-	return g.base(o, rate, float64(on.SMs.Value), 0, 1/(0.9*float64(on.Bandwidth.Value)))
+	memory := 1 / (0.9 * float64(on.Bandwidth.Value))
+	return g.base(o, rate, float64(on.SMs.Value), 0, memory, memory)
 }
 
 // base is the law of hardware.GEMMLaw in seconds, with so many SMs taken by others:
 // the tile is chosen as if none were, its waves are counted over the rest.
-func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
+func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) float64 {
 	l := g.law
 	rate := peak / sms
 	m, n, k, batch, calls := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1)), 1.0
@@ -427,7 +433,7 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory float64) float64 {
 	c := best * 2 * (k + l.KOverhead) / (rate * g.alignment(o))
 	p, slow := l.Exponent, l.Memory
 	if w := g.added(o); w != nil {
-		p, slow = w.Exponent, w.Memory
+		p, slow, memory = w.Exponent, w.Memory, adding
 	}
 	b := slow * float64(o.Bytes) * memory / calls
 	return calls * (setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p))
@@ -505,7 +511,7 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 	if o.Class == tape.GroupedGEMM && !o.Calls {
 		peak *= g.law.Grouped
 	}
-	return g.base(&with, peak, g.sms, taken, g.memory*slower)
+	return g.base(&with, peak, g.sms, taken, g.memory*slower, g.adding*slower)
 }
 
 // correction is the mean of measured over law of nearby points, weighted by
