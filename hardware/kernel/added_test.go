@@ -145,3 +145,45 @@ func TestDroppedAttention(t *testing.T) {
 		}
 	}
 }
+
+// TestBlackwellExperts: the same on a B200, as shares of 2250 TFLOP/s: forward, input
+// gradients, and weight gradients added to bf16 or fp32 (MooreThreads/SimuMax
+// configs/system/b200_bf16_ceperm.json, group_matmul; loops of 57 ms and more, taken at
+// 0.83 of the full clock, between that of dense products and what those that draw less
+// leave).
+func TestBlackwellExperts(t *testing.T) {
+	x, _ := timer(t, "b200-sxm")
+	var off [3]float64
+	cases := []struct {
+		experts, rows, outputs, inputs, sums int64
+		share                                [3]float64
+	}{
+		{64, 512, 4096, 7168, 2, [3]float64{0.3635, 0.3988, 0.2891}},
+		{64, 512, 7168, 2048, 2, [3]float64{0.3927, 0.2958, 0.2844}},
+		{40, 616, 3072, 5120, 2, [3]float64{0.4703, 0.3450, 0.3430}},
+		{40, 616, 5120, 1536, 2, [3]float64{0.3008, 0.2810, 0.3612}},
+		{32, 1024, 4096, 7168, 2, [3]float64{0.4580, 0.4336, 0.3469}},
+		{32, 1024, 7168, 2048, 2, [3]float64{0.4021, 0.4575, 0.2948}},
+		{20, 1232, 3072, 5120, 2, [3]float64{0.4502, 0.3896, 0.3849}},
+		{20, 1232, 5120, 1536, 2, [3]float64{0.3933, 0.3781, 0.3603}},
+		{40, 2460, 3072, 5120, 4, [3]float64{0.4868, 0.4520, 0.4166}},
+		{40, 2460, 5120, 1536, 4, [3]float64{0.4958, 0.4888, 0.4026}},
+		{40, 9832, 3072, 5120, 4, [3]float64{0.4746, 0.4755, 0.4186}},
+		{40, 9832, 5120, 1536, 4, [3]float64{0.4447, 0.4634, 0.4134}},
+	}
+	for _, c := range cases {
+		for layout, share := range c.share {
+			o := GEMM(tape.Layout(layout), tape.BF16, c.rows, c.outputs, c.inputs)
+			if tape.Layout(layout) == tape.LayoutWgrad {
+				o = adding(c.rows, c.outputs, c.inputs, c.sums)
+			}
+			o.Class, o.Calls, o.Batch = tape.GroupedGEMM, true, c.experts
+			o.Bytes *= units.Bytes(c.experts)
+			rate := 2 * float64(c.experts*c.rows*c.outputs*c.inputs) / float64(x.Time(&o))
+			off[layout] += math.Abs(math.Log(rate / (share * 2250e12 / 0.83)))
+		}
+	}
+	for layout, sum := range off {
+		require.Less(t, sum/float64(len(cases)), 0.15, tape.Layout(layout))
+	}
+}
