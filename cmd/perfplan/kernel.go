@@ -106,16 +106,20 @@ func oneOf(flag, word string, known []string) (string, error) {
 // layouts of a linear layer's multiplies.
 var layouts = []string{"fprop", "dgrad", "wgrad"}
 
+// sumTypes are those of gradients that weight gradients are added to.
+var sumTypes = []string{"fp32", "bf16", "fp16"}
+
 func newKernelGEMM(e *env) *cobra.Command {
 	var f kernelFlags
 	var m, n, k int64
-	var layout string
+	var layout, sums string
 	cmd := &cobra.Command{
 		Use:   "gemm --m TOKENS --n OUTPUTS --k INPUTS",
 		Short: "Price a matrix multiply of a linear layer",
 		Long: `Price a matrix multiply of a linear layer on m tokens with n outputs and k inputs.
 --layout says which: fprop gives [m, n] from x and W, dgrad [m, k] from the output's
-gradient and W, wgrad [n, k] from both activations.`,
+gradient and W, wgrad [n, k] from both activations, with --add to gradients of a type
+that the same kernel adds it to, as Megatron's main gradients.`,
 		Example: "  perfplan kernel gemm --m 4096 --n 14336 --k 4096 --layout wgrad --hardware h200-sxm",
 		Args:    atMost(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -129,7 +133,17 @@ gradient and W, wgrad [n, k] from both activations.`,
 			if layout, err = oneOf("layout", layout, layouts); err != nil {
 				return err
 			}
-			return f.write(e, "gemm", "", kernel.GEMM(kernel.LayoutOf[layout], d, m, n, k))
+			if sums == "" {
+				return f.write(e, "gemm", "", kernel.GEMM(kernel.LayoutOf[layout], d, m, n, k))
+			}
+			if sums, err = oneOf("add", sums, sumTypes); err != nil {
+				return err
+			}
+			if layout != "wgrad" || d == tape.F32 || d == tape.TF32 {
+				return usage("--add: only weight gradients of 16 bits and less are added to others; use --layout wgrad and another --dtype, or leave it out")
+			}
+			to, _ := tape.DTypeOf(sums)
+			return f.write(e, "gemm", "added to "+sums, kernel.AddedGEMM(d, to, m, n, k))
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -138,6 +152,8 @@ gradient and W, wgrad [n, k] from both activations.`,
 	cmd.Flags().Int64Var(&k, "k", 4096, "`INPUTS` of the layer")
 	cmd.Flags().StringVar(&layout, "layout", "fprop", "`WHICH` multiply: "+strings.Join(layouts, ", "))
 	complete(cmd, "layout", layouts)
+	cmd.Flags().StringVar(&sums, "add", "", "`TYPE` of the gradients that a weight gradient is added to: "+strings.Join(sumTypes, ", "))
+	complete(cmd, "add", sumTypes)
 	f.addType(cmd)
 	f.add(cmd)
 	return cmd

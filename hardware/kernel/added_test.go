@@ -13,12 +13,13 @@ import (
 // adding is a weight gradient of so many tokens whose result, of size bytes an element,
 // is added to what is there; 0: a 16-bit product alone.
 func adding(tokens, outputs, inputs, size int64) tape.Op {
-	o := GEMM(tape.LayoutWgrad, tape.BF16, tokens, outputs, inputs)
-	if size > 0 {
-		o.Adds = true
-		o.Bytes += units.Bytes(outputs * inputs * (2*size - 2))
+	switch size {
+	case 0:
+		return GEMM(tape.LayoutWgrad, tape.BF16, tokens, outputs, inputs)
+	case 2:
+		return AddedGEMM(tape.BF16, tape.BF16, tokens, outputs, inputs)
 	}
-	return o
+	return AddedGEMM(tape.BF16, tape.F32, tokens, outputs, inputs)
 }
 
 // TestAddedGradients: bf16 weight gradients alone, added to fp32 and to bf16 sums, in us

@@ -16,7 +16,18 @@ import (
 // inputs: x·Wᵀ [m, n], its input gradient g·W [m, k], or its weight gradient gᵀ·x
 // [n, k]. All three execute 2·m·n·k FLOPs.
 func GEMM(layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
+	return layerGEMM(tape.New(), layout, d, m, n, k)
+}
+
+// AddedGEMM is the weight gradient of the same layer where it is added to sums, as to
+// Megatron's main gradients.
+func AddedGEMM(d, sums tape.DType, m, n, k int64) tape.Op {
 	t := tape.New()
+	t.MainGrad, t.HasMain = sums, true
+	return layerGEMM(t, tape.LayoutWgrad, d, m, n, k)
+}
+
+func layerGEMM(t *tape.Tape, layout tape.Layout, d tape.DType, m, n, k int64) tape.Op {
 	if d == tape.TF32 {
 		t.TF32, d = true, tape.F32
 	}
