@@ -367,11 +367,11 @@ type LongRows struct {
 
 // LaunchLaw is what launching kernels costs on the device.
 type LaunchLaw struct {
-	Gap     units.Seconds `yaml:"gap"`     // between dependent kernels of one stream
-	Floor   units.Seconds `yaml:"floor"`   // shortest kernel
-	Latency units.Seconds `yaml:"latency"` // from the host's call to the start of the kernel on an idle device
-	Host    float64       `yaml:"host"`    // speed of the host relative to the one of the recipes' host costs; 1: equal
-	Timed   bool          `yaml:"timed"`   // Host was measured on this machine
+	Gap          units.Seconds `yaml:"gap"`           // between dependent kernels of one stream
+	Floor        units.Seconds `yaml:"floor"`         // shortest kernel
+	Latency      units.Seconds `yaml:"latency"`       // from the host's call to the start of the kernel on an idle device
+	Host         float64       `yaml:"host"`          // speed of the host relative to the one of the recipes' host costs; 1: equal
+	HostMeasured bool          `yaml:"host_measured"` // Host is that of this very machine
 }
 
 // OverlapLaw is how compute and communication slow each other down while both run.

@@ -238,7 +238,7 @@ func (f *jobFile) resolve() (*Job, error) {
 		j.Runtime.FusedCrossEntropy = &on
 		note("runtime.fused_cross_entropy", on, "the framework's own")
 	}
-	if err := oneOf("runtime.attention", j.Runtime.Attention, attentions); err != nil {
+	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return nil, err
 	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
@@ -470,7 +470,7 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	case j.Recipe.Programs["experts_capacity"] == nil:
 		return diag.Errorf("train.expert_capacity: recipe %s pads no experts to a capacity; leave it out, or use megatron-core", j.Recipe.Name)
 	}
-	if err := oneOf("train.recompute", string(t.Recompute), recomputes); err != nil {
+	if err := oneOf("train.recompute", string(t.Recompute), Recomputes); err != nil {
 		return err
 	}
 	return j.checkModules()

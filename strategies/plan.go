@@ -137,8 +137,11 @@ type Runtime struct {
 	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`         // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
-var recomputes = []string{"none", "selective", "full"}
-var attentions = []string{"sdpa", "flash", "flash-attn", "unfused"}
+// Recomputes and Attentions are what a job may name, of recomputation and of attention.
+var (
+	Recomputes = []string{"none", "selective", "full"}
+	Attentions = []string{"sdpa", "flash", "flash-attn", "unfused"}
+)
 
 // Token dispatchers: NCCL's all-to-all, and a kernel of its own.
 const (

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -87,14 +86,17 @@ func (p *Plan) checkLayers(s Shape) error {
 		return diag.Errorf("plan.stage_layers: %d numbers for %d stages (pp %d × virtual_stages %d); give one for each in the order of the model", n, stages, p.PP, p.VirtualStages)
 	}
 	var sum int64
-	for _, k := range list {
+	for i, k := range list {
+		if k > s.Model.Layers {
+			return diag.Errorf("plan.stage_layers: stage %d has %d layers, the model %d; give numbers that add up to these", i, k, s.Model.Layers)
+		}
+		if k == 0 && i > 0 && i < len(list)-1 {
+			return diag.Errorf("plan.stage_layers: stage %d has no layer, which only the first and the last may, with embedding and head; give it one", i)
+		}
 		sum += k
 	}
 	if sum != s.Model.Layers {
-		return diag.Errorf("plan.stage_layers: %s add up to %d of the model's %d layers", p.StageLayers, sum, s.Model.Layers)
-	}
-	if i := slices.Index(list[1:len(list)-1], 0); i >= 0 {
-		return diag.Errorf("plan.stage_layers: stage %d has no layer, which only the first and the last may, with embedding and head; give it one", i+1)
+		return diag.Errorf("plan.stage_layers: %s add up to %d of the model's %d layers; give numbers that add up to all", p.StageLayers, sum, s.Model.Layers)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (x *fitter) launch() {
 	}
 	l := *base
 	l.Gap, l.Floor, l.Latency = from.Gap*factor("gap"), from.Floor*factor("period"), from.Latency*factor("latency")
-	l.Host, l.Timed = from.Host/told(now["launch"], then["launch"], hostError), true
+	l.Host, l.HostMeasured = from.Host/told(now["launch"], then["launch"], hostError), true
 	x.gap = float64(l.Gap)
 	x.machine.Laws.Launch, x.own.Launch = &l, &l
 	x.probe("launch").Base = math.Abs(math.Log(float64(l.Gap / base.Gap)))

@@ -67,7 +67,7 @@ func TestReferenceAgainstItself(t *testing.T) {
 		require.Equal(t, k, g, name)
 	}
 	launch := *want.Launch
-	launch.Timed = true
+	launch.HostMeasured = true
 	require.Equal(t, &launch, got.Launch)
 	require.Equal(t, want.Overlap, got.Overlap)
 	require.Equal(t, want.Power.Class, got.Power.Class)

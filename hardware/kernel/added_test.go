@@ -27,39 +27,37 @@ func adding(tokens, outputs, inputs, size int64) tape.Op {
 // full clock, PyTorch 2.11, 2026-11-23), with sums larger than L2.
 func TestAddedGradients(t *testing.T) {
 	var off, n float64
-	for i, c := range []struct {
+	for _, c := range []struct {
+		machine                 string
 		tokens, outputs, inputs int64
 		alone, fp32, bf16       float64
 	}{
-		{2048, 16384, 6144, 545, 685, 578},
-		{2048, 6144, 8192, 282, 378, 301},
-		{2048, 12288, 12288, 819, 1036, 868},
-		{2048, 9216, 12288, 620, 788, 655},
-		{2048, 12288, 3072, 211, 276, 225},
-		{4096, 32128, 6144, 2067, 2225, 2095},
-		{4096, 12288, 12288, 1593, 1730, 1628},
-		{8192, 16384, 6144, 2078, 2148, 2088},
-		{8192, 28672, 4096, 2456, 2549, 2486},
-		{8192, 4096, 14336, 1211, 1274, 1217},
-		{8192, 8192, 3584, 606, 630, 610},
+		{"h100-sxm", 2048, 16384, 6144, 545, 685, 578},
+		{"h100-sxm", 2048, 6144, 8192, 282, 378, 301},
+		{"h100-sxm", 2048, 12288, 12288, 819, 1036, 868},
+		{"h100-sxm", 2048, 9216, 12288, 620, 788, 655},
+		{"h100-sxm", 2048, 12288, 3072, 211, 276, 225},
+		{"h100-sxm", 4096, 32128, 6144, 2067, 2225, 2095},
+		{"h100-sxm", 4096, 12288, 12288, 1593, 1730, 1628},
+		{"h100-sxm", 8192, 16384, 6144, 2078, 2148, 2088},
+		{"h100-sxm", 8192, 28672, 4096, 2456, 2549, 2486},
+		{"h100-sxm", 8192, 4096, 14336, 1211, 1274, 1217},
+		{"h100-sxm", 8192, 8192, 3584, 606, 630, 610},
 
-		{512, 16384, 6144, 163, 372, 216},
-		{512, 28672, 4096, 194, 432, 259},
-		{2048, 16384, 6144, 528, 663, 552},
-		{2048, 6144, 8192, 266, 321, 273},
-		{2048, 12288, 12288, 792, 985, 833},
-		{2048, 9216, 12288, 597, 745, 625},
-		{2048, 12288, 3072, 202, 258, 212},
-		{4096, 32128, 6144, 2000, 2139, 2036},
-		{4096, 12288, 12288, 1546, 1667, 1582},
-		{8192, 16384, 6144, 2017, 2085, 2034},
-		{8192, 28672, 4096, 2395, 2478, 2420},
-		{8192, 4096, 14336, 1192, 1230, 1198},
+		{"h200-sxm", 512, 16384, 6144, 163, 372, 216},
+		{"h200-sxm", 512, 28672, 4096, 194, 432, 259},
+		{"h200-sxm", 2048, 16384, 6144, 528, 663, 552},
+		{"h200-sxm", 2048, 6144, 8192, 266, 321, 273},
+		{"h200-sxm", 2048, 12288, 12288, 792, 985, 833},
+		{"h200-sxm", 2048, 9216, 12288, 597, 745, 625},
+		{"h200-sxm", 2048, 12288, 3072, 202, 258, 212},
+		{"h200-sxm", 4096, 32128, 6144, 2000, 2139, 2036},
+		{"h200-sxm", 4096, 12288, 12288, 1546, 1667, 1582},
+		{"h200-sxm", 8192, 16384, 6144, 2017, 2085, 2034},
+		{"h200-sxm", 8192, 28672, 4096, 2395, 2478, 2420},
+		{"h200-sxm", 8192, 4096, 14336, 1192, 1230, 1198},
 	} {
-		x, _ := timer(t, "h100-sxm")
-		if i >= 11 {
-			x, _ = timer(t, "h200-sxm")
-		}
+		x, _ := timer(t, c.machine)
 		at := func(size int64) float64 {
 			o := adding(c.tokens, c.outputs, c.inputs, size)
 			return float64(x.Time(&o)) * 1e6
@@ -74,7 +72,7 @@ func TestAddedGradients(t *testing.T) {
 }
 
 // TestExpertCalls: products of experts with so many rows each by one call of cuBLAS for
-// each, four streams in turn, replayed from a CUDA graph on an H100 (same conditions), in
+// each, four streams in turn, replayed from a CUDA graph on an H100 (PyTorch 2.11, 2026-11-23), in
 // us: forward, input gradients, weight gradients alone and added to fp32 and to bf16 sums.
 // Rows are equal here, so that half of a tile less is empty than where tokens are routed.
 func TestExpertCalls(t *testing.T) {
@@ -185,6 +183,6 @@ func TestBlackwellExperts(t *testing.T) {
 		}
 	}
 	for layout, sum := range off {
-		require.Less(t, sum/float64(len(cases)), 0.15, tape.Layout(layout))
+		require.Less(t, sum/float64(len(cases)), 0.14, tape.Layout(layout))
 	}
 }

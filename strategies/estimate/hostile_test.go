@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -17,6 +18,8 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // TestNothingPanics: every model of the catalog, in every precision of every recipe, on
@@ -29,10 +32,28 @@ func TestNothingPanics(t *testing.T) {
 		r, err := recipe.Load(of)
 		require.NoError(t, err)
 		tp, cp, pp := small("tp", 1, 1, 2, 8), small("cp", 1, 1, 2), small("pp", 1, 1, 2, 4)
-		text := fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s, attention: %s}, plan: {tp: %d, cp: %d, pp: %d, ep: %d, data_parallel: %s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, precision: %s, recompute: %s}}",
-			pick("model", model.Names()), pick("hardware", hardware.Names()), tp*cp*pp*small("dp", 1, 2, 3, 16), of, pick("attention", []string{"sdpa", "flash", "flash-attn", "unfused"}),
-			tp, cp, pp, small("ep", 1, 1, 2, 4), pick("data_parallel", kinds),
-			small("sequence", 1, 100, 1024), small("micro", 1, 3), small("accumulation", 1, 3), pick("precision", slices.Sorted(maps.Keys(r.Precision))), pick("recompute", []string{"none", "selective", "full"}))
+		name := pick("model", model.Names())
+		m, err := model.Load(name)
+		require.NoError(t, err)
+		stages := "" // as the recipe has them
+		if rapid.Bool().Draw(t, "scheduled") {
+			virtual := small("virtual stages", 1, 1, 2)
+			stages = fmt.Sprintf(", schedule: %s, virtual_stages: %d", pick("schedule", pipeline.Names()), virtual)
+			if n := pp * virtual; rapid.Bool().Draw(t, "by hand") {
+				layers := rapid.OneOf(rapid.Int64Range(1, max(m.Layers/int64(n), 1)), rapid.SampledFrom([]int64{0, math.MaxInt64}))
+				list, first := rapid.SliceOfN(layers, n-1, n-1).Draw(t, "layers"), m.Layers
+				for _, k := range list {
+					first -= k
+				}
+				numbers, err := json.Marshal(append([]int64{first}, list...))
+				require.NoError(t, err)
+				stages += ", stage_layers: " + string(numbers)
+			}
+		}
+		text := fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s, attention: %s}, plan: {tp: %d, cp: %d, pp: %d, ep: %d, data_parallel: %s%s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, precision: %s, recompute: %s}}",
+			name, pick("hardware", hardware.Names()), tp*cp*pp*small("dp", 1, 2, 3, 16), of, pick("attention", strategies.Attentions),
+			tp, cp, pp, small("ep", 1, 1, 2, 4), pick("data_parallel", kinds), stages,
+			small("sequence", 1, 100, 1024), small("micro", 1, 3), small("accumulation", 1, 3), pick("precision", slices.Sorted(maps.Keys(r.Precision))), pick("recompute", strategies.Recomputes))
 		estimates(t, text)
 	})
 }
@@ -171,7 +192,7 @@ func TestHostRange(t *testing.T) {
 	require.Less(t, float64(given.High), 1.2*float64(given.StepTime))
 	timed := mustParse(t, fmt.Sprintf(job, "", 1))
 	machine, launch := *timed.Hardware, *timed.Hardware.Laws.Launch
-	launch.Timed = true
+	launch.HostMeasured = true
 	machine.Laws.Launch, timed.Hardware = &launch, &machine
 	require.Equal(t, given.High, mustEstimate(t, timed).High)
 

@@ -15,8 +15,11 @@ import (
 const (
 	// CPU cost of launches. Of hosts that nobody measured: two of H100 take 1.7 times as
 	// long for the same calls as that of the recipes' costs, Megatron's own runs on
-	// virtual machines 1.2 to 2 times (calibrate/runs/data); where it was measured or the
-	// user says how fast they are, what the recipes' costs themselves are off.
+	// virtual machines 1.2 to 2 times, so that the 35 runs that wait for theirs
+	// for more than a tenth of the step are off by 0.9 of what 0.3 makes of it
+	// (calibrate/runs/data). Where it was measured or the user says how fast they are, what
+	// the recipes' costs themselves are off: up to 0.06 on the machine that they were
+	// taken on (h200-hostbound), and a benchmark of the driver's calls 0.07.
 	hostSpread, hostSpreadGiven = 0.3, 0.1
 	commSpread                  = 0.10 // exposed communication, where the collective's cost names none
 )
@@ -100,12 +103,12 @@ func (p *pricer) spread(s *simulation, r *Result) {
 // slowerHost is how much longer the step would take with hosts slower by a standard
 // deviation: what waits for them, and what then would, stretches as a whole.
 func slowerHost(r *Result) float64 {
-	if float64(r.Parts.Host) < 0.002*float64(r.StepTime) {
+	if float64(r.Parts.Host) < 0.002*float64(r.StepTime) { // nothing waits, and to time it again takes as long as the estimate
 		return 0
 	}
 	j := *r.Job
 	by := hostSpread
-	if j.Runtime.HostSpeed > 0 || j.Hardware.Laws.Launch.Timed {
+	if j.Runtime.HostSpeed > 0 || j.Hardware.Laws.Launch.HostMeasured {
 		by = hostSpreadGiven
 	}
 	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / (1 + by)
