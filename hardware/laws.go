@@ -58,6 +58,7 @@ type GEMMLaw struct {
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
+	AnyLayout        bool            `yaml:"any_layout"`    // 8-bit operands of one scale are read along rows and columns alike, from one copy
 	Reset            units.Seconds   `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
 	Added            *AddedGEMM      `yaml:"added"`         // weight gradients that are added to what is there; absent: as the others
 	Grouped          float64         `yaml:"grouped"`       // rate factor of a kernel that multiplies for all experts

@@ -70,7 +70,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
-		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1)
+		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead, b.t.Copies = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1), c.Precision.Copies(c.AnyLayout)
 		if b.t.NarrowGathers == 1 || c.Recipe.Structure.FunctionalTP { // pieces are of one scale
 			b.t.ScaleRanks = c.Shard.TP
 		}

@@ -62,6 +62,7 @@ type Config struct {
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
+	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it

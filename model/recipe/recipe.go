@@ -69,6 +69,7 @@ type Older struct {
 	UnfusedRouter      bool  `yaml:"unfused_router"`
 	UnscaledRotary     bool  `yaml:"unscaled_rotary"` // no scaled_rotary
 	UnfusedPermutation bool  `yaml:"unfused_permutation"`
+	TwoLayouts         bool  `yaml:"two_layouts"` // no any_layout
 	UnfusedNorm        bool  `yaml:"unfused_norm"`
 	RepeatHeads        bool  `yaml:"repeat_heads"`
 	ScalarCat          bool  `yaml:"scalar_cat"`
@@ -107,6 +108,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 				out.Structure.KeptExchanges = ""
 			}
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
+			out.Structure.AnyLayout = out.Structure.AnyLayout && !o.TwoLayouts
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
 			out.Structure.UnfusedNorm = out.Structure.UnfusedNorm || o.UnfusedNorm
 			out.Precision = maps.Clone(out.Precision)
@@ -151,6 +153,7 @@ type Structure struct {
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
@@ -243,6 +246,7 @@ type Precision struct {
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
+	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
 }
 
@@ -252,6 +256,24 @@ func (p Precision) Operands() DType {
 		return p.GEMM
 	}
 	return p.Compute
+}
+
+// Copies is the number of copies of an operand that quantized GEMMs read: along rows and
+// along columns, or one where they read those of one scale along both. 0: none is quantized.
+func (p Precision) Copies(anyLayout bool) int64 {
+	switch {
+	case !p.GEMM.Set || p.GEMM.Size() >= p.Compute.Size():
+		return 0
+	case anyLayout && p.GEMM.DType == tape.FP8:
+		return 1
+	}
+	return 2
+}
+
+// KeptQuantized reports whether weights that quantized GEMMs read are stored as those read
+// them alone: where they are gathered so, too (Megatron, fp8_param_gather), and in Primary ones.
+func (p Precision) KeptQuantized() bool {
+	return p.GEMM.Set && (p.Primary || p.Gather.DType == p.GEMM.DType)
 }
 
 // Optimizer is the cost of one optimizer step per parameter.

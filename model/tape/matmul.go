@@ -37,7 +37,7 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
 
 // quantized casts a GEMM operand: the kernel reads it once and writes it row-wise
 // and column-wise, since the forward and the gradient GEMMs read it along
-// different axes. It returns the column-wise copy, which is what the backward pass
+// different axes, or once for both. It returns the copy that the backward pass
 // saves. What was gathered as GEMMs read it is not cast again, and a compiler casts
 // for all that read x at once. Without quantization it returns x itself.
 func (t *Tape) quantized(x *Tensor) *Tensor {
@@ -46,7 +46,7 @@ func (t *Tape) quantized(x *Tensor) *Tensor {
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	if !x.narrow && !x.cast {
-		t.quantize(x, 2)
+		t.quantize(x, units.Bytes(t.Copies))
 		x.cast = t.Compiled
 	}
 	return q
@@ -62,9 +62,9 @@ func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
 }
 
 // turn emits the transpose that a weight gradient reads of an operand which was gathered
-// in one copy, once for all that read it.
+// in one copy where GEMMs need two, once for all that read it.
 func (t *Tape) turn(x *Tensor) {
-	if x.narrow && !x.turned && t.NarrowGathers == 1 {
+	if x.narrow && !x.turned && t.NarrowGathers < t.Copies {
 		x.turned = true
 		t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: 2 * units.Bytes(x.Size()) * t.Quantize.Size()})
 	}

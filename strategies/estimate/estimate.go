@@ -46,8 +46,13 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
-		SyncFree: syncFree(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
+		SyncFree: syncFree(j), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
+}
+
+// anyLayout reports whether GEMMs read 8-bit operands of one scale along rows and columns alike.
+func anyLayout(j *strategies.Job) bool {
+	return j.Recipe.Structure.AnyLayout && j.Hardware.Laws.GEMM.AnyLayout
 }
 
 // simulation is one run of the timeline over all stages. It keeps its memory from

@@ -32,6 +32,7 @@ type footprint struct {
 	receives                      bool          // inputs that came from another rank are tensors of their own
 	holds                         bool          // outputs stay until their gradients have come
 	kept                          units.Bytes   // of the last stage's outputs, to the end of the step
+	absent                        units.Bytes   // of a weight that GEMMs read, of what else is kept of parameters
 	dummy                         units.Bytes   // of a value of the unused gradients that autograd gets; 0: none
 }
 
@@ -53,7 +54,10 @@ func (p *pricer) footprint() footprint {
 		}
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
-		f.copies = quantizedBytes(*prec)
+		f.copies = quantizedBytes(j)
+		if prec.KeptQuantized() && !plan.DataParallel.ShardsParameters() { // and nothing else of them
+			f.absent = prec.Weights.Size()
+		}
 	}
 	if !main { // buffers of Megatron are whole
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
@@ -135,7 +139,7 @@ func stored(p recipe.Precision, weights, states units.Bytes) memory.Stored {
 // static is what lives between steps of a chunk's parameters, and workspaces.
 func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
-	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert
+	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert - f.absent*units.Bytes(c.matrices)
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
 	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies

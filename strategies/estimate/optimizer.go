@@ -5,7 +5,6 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
@@ -91,9 +90,16 @@ func (s *step) optimizerStep() {
 		s.mainCopies("copy_weights", tape.Vectorized, local, tensors, prec.Master.Size()+prec.Weights.Size(), false)
 	}
 	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
-		if q := s.quantizedBytes(); q > 0 {
+		q := quantizedBytes(s.job)
+		if q > 0 {
+			q += prec.Compute.Size()
+		}
+		if prec.KeptQuantized() && !prec.Primary { // what was gathered is turned, if it has to be
+			q = 2 * (quantizedBytes(s.job) - prec.GEMM.Size())
+		}
+		if q > 0 {
 			n := units.Bytes(s.chunk.matrices)
-			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * (prec.Compute.Size() + q), Phase: tape.Optimize})
+			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
 			s.sim.Run(&seg)
 		}
 	}
@@ -189,11 +195,6 @@ func (s *step) gradientPasses(dense, expert int64) float64 {
 
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
 // 0 without quantization.
-func (s *step) quantizedBytes() units.Bytes { return quantizedBytes(s.job.Precision) }
-
-func quantizedBytes(p recipe.Precision) units.Bytes {
-	if !p.GEMM.Set || p.GEMM.Size() >= p.Compute.Size() {
-		return 0
-	}
-	return 2 * p.GEMM.Size()
+func quantizedBytes(j *strategies.Job) units.Bytes {
+	return units.Bytes(j.Precision.Copies(anyLayout(j))) * j.Precision.GEMM.Size()
 }

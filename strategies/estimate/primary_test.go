@@ -1,0 +1,32 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/perfplan/perfplan/strategies/memory"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPrimaryWeights: weights that quantized GEMMs read are stored as those read them
+// alone where they are gathered so (fp8_param_gather) and in MXFP8, in two copies, of one
+// scale on Blackwell in one; with fp4, and where 16 bits are gathered, 16-bit ones stay.
+func TestPrimaryWeights(t *testing.T) {
+	const matrices, rest = 32.0 * (2*4096*4096 + 2*4096*1024 + 3*4096*14336), 2.0 * 128256 * 4096 // of Llama-3 8B, embedding and head
+	for _, c := range []struct {
+		name, hardware, train string
+		bytes                 float64 // of a weight
+	}{
+		{"bf16", "h100-sxm", "precision: bf16", 2},
+		{"one scale, Hopper", "h100-sxm", "precision: fp8", 2},
+		{"one scale, gathered in 16 bits", "h100-sxm", "precision: fp8, dtypes: {gather: bf16}", 4},
+		{"one scale, Blackwell", "b200-sxm", "precision: fp8", 1},
+		{"blocks", "b200-sxm", "precision: mxfp8", 2},
+		{"fp4", "b200-sxm", "precision: nvfp4", 3},
+	} {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: llama3-8b, hardware: %s, gpus: 8, runtime: {recipe: megatron-core}, plan: {data_parallel: zero1}, train: {sequence_length: 8192, micro_batch: 1, %s}}`, c.hardware, c.train)), Options{})
+		require.NoError(t, err)
+		kept := float64(r.Memory.By[memory.Parameters]+r.Memory.By[memory.WeightCopies]) - 2*rest
+		require.InDelta(t, c.bytes, kept/matrices, 0.2, c.name)
+	}
+}
