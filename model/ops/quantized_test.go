@@ -182,3 +182,25 @@ func TestCapacity(t *testing.T) {
 		require.Equal(t, []int{0, 2, 2}, []int{w, p, s})
 	}
 }
+
+// TestAnyLayout: where GEMMs read 8-bit operands of one scale along both axes, casts write
+// one copy instead of two, those of blocks as before.
+func TestAnyLayout(t *testing.T) {
+	written := func(precision string, any bool) (bytes, elements float64) {
+		c := config(t, "llama3.2-1b", "megatron-core")
+		c.Precision, c.AnyLayout = c.Recipe.Precision[precision], any
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Prim == "quantize" {
+				bytes, elements = bytes+float64(o.Bytes), elements+o.Elements
+			}
+		}
+		return
+	}
+	two, n := written("fp8", false)
+	one, _ := written("fp8", true)
+	require.Positive(t, n)
+	require.InDelta(t, n, two-one, 1)
+	blocks, _ := written("mxfp8", false)
+	same, _ := written("mxfp8", true)
+	require.Equal(t, blocks, same)
+}

@@ -182,6 +182,7 @@ func TestReleases(t *testing.T) {
 		require.Equal(t, c.release < 12*25+7, old.Structure.UnfusedRouter, c.release)
 		require.Equal(t, c.release >= 12*25+10, old.Overlap.RemoteEP, c.release)
 		require.Equal(t, c.release < 12*25+2, old.Structure.UnfusedPermutation, c.release)
+		require.Equal(t, c.release >= 12*25+2, old.Structure.AnyLayout, c.release)
 		require.Equal(t, c.release >= 12*24+8, old.Precision["fp8"].Gather.DType == tape.FP8, c.release)
 	}
 	require.False(t, r.Structure.UnfusedRouter || r.Structure.UnfusedPermutation)

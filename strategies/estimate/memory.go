@@ -55,7 +55,7 @@ func (p *pricer) footprint() footprint {
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(j)
-		if prec.KeptQuantized() && !plan.DataParallel.ShardsParameters() { // and nothing else of them
+		if primary(j) && !plan.DataParallel.ShardsParameters() { // and nothing else of them
 			f.absent = prec.Weights.Size()
 		}
 	}

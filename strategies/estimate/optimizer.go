@@ -89,15 +89,8 @@ func (s *step) optimizerStep() {
 	if copies {
 		s.mainCopies("copy_weights", tape.Vectorized, local, tensors, prec.Master.Size()+prec.Weights.Size(), false)
 	}
-	if s.job.Recipe.Structure.MainGradients { // quantized copies of the new weights, row-wise and column-wise
-		q := quantizedBytes(s.job)
-		if q > 0 {
-			q += prec.Compute.Size()
-		}
-		if prec.KeptQuantized() && !prec.Primary { // what was gathered is turned, if it has to be
-			q = 2 * (quantizedBytes(s.job) - prec.GEMM.Size())
-		}
-		if q > 0 {
+	if s.job.Recipe.Structure.MainGradients { // the copies of the new weights that quantized GEMMs read
+		if q := s.requantized(); q > 0 {
 			n := units.Bytes(s.chunk.matrices)
 			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
 			s.sim.Run(&seg)
@@ -191,6 +184,25 @@ func (s *step) gradientPasses(dense, expert int64) float64 {
 		}
 	}
 	return float64(dense)*float64(every) + float64(expert)*float64(every+experts)
+}
+
+// requantized is what making those copies moves for each weight: it is read in 16 bits, or,
+// gathered as one of them already, turned where GEMMs read another.
+func (s *step) requantized() units.Bytes {
+	q, prec := quantizedBytes(s.job), &s.job.Precision
+	switch {
+	case q == 0:
+		return 0
+	case primary(s.job) && prec.Gather.Size() < prec.Compute.Size():
+		return 2 * (q - prec.GEMM.Size())
+	}
+	return prec.Compute.Size() + q
+}
+
+// primary reports whether the weights that quantized GEMMs read are stored as those read them
+// alone, which takes the distributed optimizer or FSDP (megatron/training/arguments.py, --fp8-param-gather).
+func primary(j *strategies.Job) bool {
+	return j.Recipe.Structure.MainGradients && j.Precision.KeptQuantized() && j.Plan.DataParallel != strategies.DDP
 }
 
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
