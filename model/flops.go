@@ -11,13 +11,17 @@ type FLOPBreakdown struct {
 	MLP         units.FLOPs // dense MLP, the experts a token is sent to, shared experts
 	Router      units.FLOPs
 	Head        units.FLOPs // logits, whether or not lm_head is tied
+	MTP         units.FLOPs // the multi-token-prediction modules, each with its logits
 }
 
-// Total is the sum. A training step without recomputation is three times as
-// much: the backward pass multiplies by each operand once.
+// Total is the sum for the main model. A training step without recomputation is three
+// times as much: the backward pass multiplies by each operand once.
 func (f FLOPBreakdown) Total() units.FLOPs {
 	return f.Projections + f.Attention + f.MLP + f.Router + f.Head
 }
+
+// Trained is the sum with multi-token prediction.
+func (f FLOPBreakdown) Trained() units.FLOPs { return f.Total() + f.MTP }
 
 // class is where the FLOPs of a part belong.
 type class uint8
@@ -47,7 +51,7 @@ var classes = [...]class{
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
 // of query and key that is counted: with causal, half of all pairs; else all,
 // the "full" convention of sources that ignore the mask. A sliding window is
-// exact in both: see pairs. Multi-token prediction is not counted.
+// exact in both: see pairs.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	var perToken [logits + 1]float64
 	l := layoutOf(s)
@@ -90,6 +94,10 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	if seq > 0 {
 		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
 	}
+	if s.MTPLayers > 0 {
+		projection := 4 * n * float64(s.Hidden) * float64(s.Hidden) // of twice the hidden size
+		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
+	}
 	return f
 }
 
@@ -119,4 +127,19 @@ func pairs(s, w int64, chunked, causal bool) float64 {
 		return full - win*win/2
 	}
 	return full
+}
+
+// lastLayer is the model cut down to its last layer.
+func (s *Spec) lastLayer() *Spec {
+	k, one := s.MTPKind(), *s
+	one.Layers, one.MTPLayers = 1, 0
+	if s.Windows != nil {
+		one.Windows = []bool{k.Windowed}
+	}
+	if s.MoE != nil {
+		moe := *s.MoE
+		moe.Dense = []bool{!k.MoE}
+		one.MoE = &moe
+	}
+	return &one
 }

@@ -37,6 +37,21 @@ func TestForwardFLOPs(t *testing.T) {
 	}
 }
 
+// With its module of multi-token prediction: a sparse layer, a projection of twice the hidden
+// size and another head. NVIDIA's tables divide alike by tokens (Megatron-Bridge,
+// docs/performance-summary-archive.md: 1640 TFLOP/s at 6304 tokens/s with it in 26.06, 961 at 3848
+// without in 25.11).
+func TestMultiTokenPredictionFLOPs(t *testing.T) {
+	s, err := model.Load("deepseek-v3")
+	require.NoError(t, err)
+	f := s.ForwardFLOPs(4096, 4096, true)
+	less := *s
+	less.Layers--
+	require.InEpsilon(t, float64(f.Total()-less.ForwardFLOPs(4096, 4096, true).Total()+f.Head)+4096*4*7168*7168, float64(f.MTP), 1e-9)
+	require.InEpsilon(t, 1640e12/6304, 3*float64(f.Trained())/4096, 0.01)
+	require.InEpsilon(t, 961e12/3848, 3*float64(f.Total())/4096, 0.01)
+}
+
 // Windows by brute force: pairs of query and key that are within reach.
 func TestWindows(t *testing.T) {
 	attention := func(text string, seq int64, causal bool) float64 {

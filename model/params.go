@@ -8,6 +8,7 @@ package model
 type Parameters struct {
 	Embedding []Tensor // token and position tables, embedding norm
 	Head      []Tensor // final norm and lm_head; a tied lm_head is a TiedCopy
+	MTP       []Tensor // of one multi-token-prediction module what is beside its layer, Layer(MTPKind)
 
 	dense, sparse []Tensor
 }
@@ -33,8 +34,35 @@ func (s *Spec) Tensors() Parameters {
 	if s.MoE != nil {
 		p.sparse = s.unit(concat(l.layer), LayerKind{MoE: true})
 	}
+	if s.MTPLayers > 0 {
+		p.MTP = s.predicting()
+	}
 	return p
 }
+
+// predicting returns what a multi-token-prediction module has beside its layer: two norms,
+// a projection of twice the hidden size, and a final norm; embedding and head are the main
+// model's (arXiv 2412.19437, section 2.2).
+func (s *Spec) predicting() []Tensor {
+	var out []Tensor
+	add := func(r Role, tensors []Tensor) {
+		for i := range tensors { // the weight, then the bias
+			tensors[i].Role = r
+			if i > 0 {
+				tensors[i].Role = r.Bias()
+			}
+		}
+		out = append(out, tensors...)
+	}
+	add(RoleMTPEmbedNorm, s.norm("mtp.enorm", s.Hidden))
+	add(RoleMTPHiddenNorm, s.norm("mtp.hnorm", s.Hidden))
+	add(RoleMTPProj, s.linear("mtp.eh_proj", 2*s.Hidden, s.Hidden, ColumnSplit, false))
+	add(RoleMTPNorm, s.norm("mtp.norm", s.Hidden))
+	return out
+}
+
+// MTPKind is the kind of layer that a multi-token-prediction module has: the last one's.
+func (s *Spec) MTPKind() LayerKind { return s.Kind(s.Layers - 1) }
 
 // AtSequence closes what a model leaves open until the sequence length is
 // known: a learned position table without max_position_embeddings gets one row
@@ -64,10 +92,6 @@ type Count struct {
 }
 
 // Params counts the parameters.
-//
-// An MTP module is a sparse layer, two norms and a projection of twice the
-// hidden size, and a final norm; embedding and head are the main model's
-// (arXiv 2412.19437, section 2.2).
 func (s *Spec) Params() Count {
 	p := s.Tensors()
 	var c Count
@@ -104,9 +128,7 @@ func (s *Spec) Params() Count {
 	c.Active = c.Total - sparse*idle
 	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {
-		last := total(p.Layer(s.Kind(s.Layers - 1)))
-		norm := total(s.norm("", s.Hidden))
-		c.MTP = s.MTPLayers * (last + 2*s.Hidden*s.Hidden + 3*norm)
+		c.MTP = s.MTPLayers * (total(p.Layer(s.MTPKind())) + total(p.MTP))
 	}
 	return c
 }

@@ -256,6 +256,11 @@ const (
 
 	RoleFinalNorm Role = "final_norm"
 	RoleHead      Role = "lm_head"
+
+	RoleMTPEmbedNorm  Role = "mtp_embed_norm"  // of the next token's embedding
+	RoleMTPHiddenNorm Role = "mtp_hidden_norm" // of the hidden states
+	RoleMTPProj       Role = "mtp_proj"        // both to one
+	RoleMTPNorm       Role = "mtp_norm"        // what head and next module read
 )
 
 // Bias returns the role of the bias beside weight r.

@@ -107,6 +107,7 @@ const (
 	defaultSequence = 4096
 
 	mostAccumulation = 1 << 16 // micro batches of a step: far more than anybody runs
+	mostMTP          = 16      // modules of multi-token prediction, likewise
 )
 
 // Decode reads a job from a node. extra collects keys that are not part of a job
@@ -348,6 +349,10 @@ func (j *Job) Unmixed() bool {
 	return j.Recipe.Structure.ShardedMixed && j.Precision.Weights != j.Precision.Compute && p.TP*p.PP > 1 && !(p.DataParallel.ShardsParameters() && p.DP*p.CP > 1)
 }
 
+// SharesTable reports whether the head's rank reads the table of the embedding, too: for its
+// logits, or for multi-token prediction.
+func (j *Job) SharesTable() bool { return j.Model.Tied || j.Model.MTPLayers > 0 }
+
 func (j *Job) shape() Shape {
 	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor, NodeGPUs: j.Hardware.Node.GPUs.Value}
 }
@@ -373,6 +378,29 @@ func (j *Job) GPU() string { return gpuName(j.Hardware) }
 
 // gpuName is what messages call the GPU of a machine.
 func gpuName(h *hardware.Profile) string { return cmp.Or(h.GPU.Name.Value, "the GPU") }
+
+// resolveMTP leaves the model the modules of multi-token prediction that are trained.
+func (j *Job) resolveMTP(note func(string, any, string)) error {
+	s, n := &j.Recipe.Structure, int64(0)
+	switch given := j.Train.MTPLayers; {
+	case given != nil && (*given < 0 || *given > mostMTP):
+		return diag.Errorf("train.mtp_layers: %d; give 0 to %d", *given, mostMTP)
+	case given != nil && *given > 0 && s.MTP == recipe.NoMTP:
+		return diag.Errorf("train.mtp_layers: recipe %s trains no multi-token prediction; leave it out, or use megatron-core", j.Recipe.Name)
+	case given != nil:
+		n = *given
+	case s.MTP == recipe.ModelsMTP && j.Model.MTPLayers > 0:
+		n = j.Model.MTPLayers
+		j.Train.MTPLayers = &n
+		note("train.mtp_layers", n, "the model's own, which the framework trains")
+	}
+	if n != j.Model.MTPLayers {
+		own := *j.Model
+		own.MTPLayers = n
+		j.Model = &own
+	}
+	return nil
+}
 
 // resolveTrain fills the training settings that do not depend on the plan.
 func (j *Job) resolveTrain(note func(string, any, string)) error {
@@ -458,6 +486,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	}
 	if t.Imbalance < 1 || t.Imbalance > 1000 {
 		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 or more", t.Imbalance)
+	}
+	if err := j.resolveMTP(note); err != nil {
+		return err
 	}
 	switch {
 	case t.Capacity == 0:

@@ -80,6 +80,8 @@ type Train struct {
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"`
 	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"` // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 
+	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
+
 	RecomputeModules RecomputeModules `yaml:"recompute_modules" json:"recompute_modules,omitempty"` // of selective recomputation; left out: the attention core
 
 	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first

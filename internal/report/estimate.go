@@ -133,7 +133,7 @@ func fullMFU(r *estimate.Result) float64 {
 	if r.ModelFLOPs == 0 {
 		return 0
 	}
-	full := 3 * r.Job.Model.ForwardFLOPs(int64(r.Job.Tokens()), r.Job.Train.SequenceLength, false).Total()
+	full := 3 * r.Job.Model.ForwardFLOPs(int64(r.Job.Tokens()), r.Job.Train.SequenceLength, false).Trained()
 	return r.MFU * float64(full/r.ModelFLOPs)
 }
 

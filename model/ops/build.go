@@ -36,7 +36,7 @@ func Build(c Config) *Model {
 		}
 		m.Layers[i] = k
 	}
-	m.Head, m.Loss = buildHead(c, params.Head)
+	m.Head, m.Loss = buildHead(c, params)
 	return m
 }
 
@@ -634,11 +634,12 @@ func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
 	return b.call(string(b.Spec.Activation), tensorOf(x))[0].t
 }
 
-// buildHead builds final norm, head and loss: one unit, or the loss by itself where
-// another rank computes it.
-func buildHead(c Config, tensors []model.Tensor) (head, loss Unit) {
-	b := newBuilder(c, tensors)
+// buildHead builds final norm, modules of multi-token prediction, head and loss: one unit,
+// or the loss by itself where another rank computes it.
+func buildHead(c Config, params model.Parameters) (head, loss Unit) {
+	b := newBuilder(c, params.Head)
 	t := b.t
+	predict := b.predictor(params)
 	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
@@ -647,8 +648,34 @@ func buildHead(c Config, tensors []model.Tensor) (head, loss Unit) {
 		h = b.give(h, b.norm(h, model.RoleFinalNorm))
 	}
 	t.Release(x)
+	states := predict(h)
+	if c.LossApart {
+		logits := b.logits(states[0])
+		apart := newBuilder(c, nil)
+		in := apart.t.Input(logits.DType(), true, logits.Dim(0), logits.Dim(1), logits.Dim(2))
+		y := apart.loss(apart.t.Hold(in))
+		apart.t.Release(in)
+		return b.finish("head", x, logits), apart.finish("loss", in, y)
+	}
+	var y *tape.Tensor
+	for i := len(states) - 1; i >= 0; i-- { // the main model's last (megatron/core/models/gpt/gpt_model.py, _postprocess)
+		z := b.loss(b.logits(states[i]))
+		if y == nil {
+			y = z
+			continue
+		}
+		sum := t.Add(y, z)
+		t.Release(y, z)
+		y = sum
+	}
+	return b.finish("head", x, y), Unit{}
+}
+
+// logits are those of hidden states, which it takes over.
+func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
+	t, c := b.t, &b.Config
 	t.Module = "head"
-	kind := t.Kind(tape.Logits)
+	defer t.Kind(t.Kind(tape.Logits))
 	in := h
 	if c.Recipe.Structure.VocabParallel {
 		in = b.columnInput(h)
@@ -668,17 +695,7 @@ func buildHead(c Config, tensors []model.Tensor) (head, loss Unit) {
 		logits = b.give(logits, t.Unary("tanh", logits))
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
-	if c.LossApart {
-		t.Kind(kind)
-		apart := newBuilder(c, nil)
-		in := apart.t.Input(logits.DType(), true, logits.Dim(0), logits.Dim(1), logits.Dim(2))
-		y := apart.loss(apart.t.Hold(in))
-		apart.t.Release(in)
-		return b.finish("head", x, logits), apart.finish("loss", in, y)
-	}
-	y := b.loss(logits)
-	t.Kind(kind)
-	return b.finish("head", x, y), Unit{}
+	return logits
 }
 
 // loss is the cross entropy of logits, which it takes over.

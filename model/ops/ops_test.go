@@ -333,17 +333,8 @@ func TestParametersAreThoseOfTheModel(t *testing.T) {
 		for i, u := range list {
 			n += times[i] * float64(u.LocalParams())
 		}
-		require.Equal(t, float64(c.Spec.Params().Total), n+float64(mtp(c.Spec)), fmt.Sprint(name))
+		require.Equal(t, float64(c.Spec.Params().Total+c.Spec.Params().MTP), n, fmt.Sprint(name))
 	}
-}
-
-// mtp are parameters that are stored and not trained by the recipes: multi-token
-// prediction.
-func mtp(s *model.Spec) int64 {
-	if s.MTPLayers > 0 {
-		return s.Params().Total
-	}
-	return 0
 }
 
 // TestExpertTensorParallelism: ranks that share the matrices of their experts gather the

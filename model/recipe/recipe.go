@@ -197,6 +197,7 @@ type Structure struct {
 	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
 	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
+	MTP            string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
 	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
@@ -208,6 +209,13 @@ type Structure struct {
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
 }
+
+// What Structure.MTP may be.
+const (
+	NoMTP     = ""
+	AskedMTP  = "asked"
+	ModelsMTP = "models"
+)
 
 // LatentModels are the models with latent attention, in Structure.FlexDispatcher.
 const LatentModels = "mla"

@@ -584,6 +584,12 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	src := *x
 	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if c.Backward == "" {
+			if c.Grow { // each rank's own part of it
+				part := t.Slice(g[0], dim, 0, src.dims[dim])
+				own := t.Contiguous(part)
+				t.Release(part)
+				return []*Tensor{own}
+			}
 			return []*Tensor{t.Hold(g[0])}
 		}
 		r := t.empty(src.dtype, src.dims[:src.nd]...)

@@ -288,6 +288,7 @@ type node struct {
 	name    string
 	module  string
 	kind    StoreKind
+	narrow  DType  // Quantize of its GEMMs
 	in      []edge // inputs that need a gradient, in the order backward returns them
 	saved   []*Tensor
 	nout    int8
@@ -297,7 +298,7 @@ type node struct {
 }
 
 func (t *Tape) addNode(n node) int32 {
-	n.module, n.kind = t.Module, t.kind
+	n.module, n.kind, n.narrow = t.Module, t.kind, t.Quantize
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
@@ -378,7 +379,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.Release(g)
 		return nil
 	}
-	recording, kind := t.record, t.kind
+	recording, kind, narrow := t.record, t.kind, t.Quantize
 	t.record = false
 	t.nodes[y.node].grads[y.outIdx] = g
 	var inputs []*Tensor
@@ -396,7 +397,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 			t.drop(i)
 			continue
 		}
-		t.Module, t.kind = n.module, n.kind
+		t.Module, t.kind, t.Quantize = n.module, n.kind, n.narrow
 		t.host.Nodes++
 		out := n.run(t, &n, n.grads[:n.nout])
 		t.Release(n.grads[:n.nout]...)
@@ -404,7 +405,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.drop(i)
 		t.route(n.in, out)
 	}
-	t.record, t.kind = recording, kind
+	t.record, t.kind, t.Quantize = recording, kind, narrow
 	for i, j := 0, len(inputs)-1; i < j; i, j = i+1, j-1 {
 		inputs[i], inputs[j] = inputs[j], inputs[i]
 	}

@@ -14,7 +14,7 @@ func (r *pipelineRun) byChunk() bool { return r.plan.Chunks > 1 && r.s.p.job.Rec
 // sharesTable reports whether a rank has embedding and head with one table, whose gradient
 // is complete with the chunks of both only: such a rank reduces all at the end.
 func (r *pipelineRun) sharesTable(whole *chunk) bool {
-	return r.s.p.job.Model.Tied && whole.embedding != nil && whole.head != nil
+	return r.s.p.job.SharesTable() && whole.embedding != nil && whole.head != nil
 }
 
 // chunkwise is what stays exposed of the reductions of a rank's gradients where each of

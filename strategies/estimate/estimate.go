@@ -214,7 +214,7 @@ func (p *pricer) finish(l *layout, r *Result) {
 	tokens := j.Tokens()
 	r.TokensPerSecond = tokens / float64(r.StepTime) / gpus
 	fwd := j.Model.ForwardFLOPs(int64(tokens), j.Train.SequenceLength, true)
-	r.ModelFLOPs = 3 * fwd.Total()
+	r.ModelFLOPs = 3 * fwd.Trained()
 	r.Peak = peakOf(j)
 	if r.Peak > 0 {
 		r.MFU = float64(r.ModelFLOPs) / gpus / float64(r.StepTime) / float64(r.Peak)

@@ -72,28 +72,24 @@ func hiddenExchanges(j *strategies.Job) units.Seconds {
 	return units.Seconds(max(0, 1-float64(j.Plan.PP)/float64(j.Train.GradAccumulation)))
 }
 
-// hideExchanges leaves of the exchanges of a unit's passes what another micro batch,
-// which is in the other pass, cannot hide, and what they slow its kernels by.
-func hideExchanges(p *pricer, passes ...*section) {
-	var exchanges, alone, loaded units.Seconds
-	var kind collective.Op
-	for _, s := range passes {
-		for i := range s.base {
-			switch b, l := &s.base[i], &s.launches[i]; {
-			case b.role == commRole && b.group == epGroup:
-				exchanges += l.Busy
-				kind = kindOf(s.ops[i].Comm.Kind)
-			case b.role != commRole && b.role != asyncRole:
-				alone += l.Busy
-				loaded += l.Loaded
-			}
-		}
+// hideExchanges leaves of the exchanges of a layer's passes what another micro batch, which
+// is in the other pass, cannot hide, and what they slow its kernels by.
+func hideExchanges(p *pricer, forward, backward *section) {
+	windows, kind := exchangeWindows(forward, backward)
+	var exchanges, longer units.Seconds
+	for _, w := range windows {
+		exchanges += w.exchange
 	}
 	if exchanges == 0 {
 		return
 	}
-	left := 1 - p.hides + p.hides*beside(exchanges, alone, loaded, units.Seconds(p.slow(kind)))/exchanges
-	for _, s := range passes {
+	for _, w := range windows {
+		if w.exchange > 0 {
+			longer += beside(w.exchange, w.alone, w.loaded, units.Seconds(p.slow(kind)))
+		}
+	}
+	left := 1 - p.hides + p.hides*longer/exchanges
+	for _, s := range [...]*section{forward, backward} {
 		for i := range s.base {
 			if b, l := &s.base[i], &s.launches[i]; b.role == commRole && b.group == epGroup {
 				s.comm[epGroup] -= l.Busy * (1 - left)
@@ -102,6 +98,66 @@ func hideExchanges(p *pricer, passes ...*section) {
 			}
 		}
 	}
+}
+
+// window is an exchange and the kernels that run beside it.
+type window struct {
+	exchange      units.Seconds
+	alone, loaded units.Seconds // the kernels, by themselves and beside an exchange
+}
+
+// exchangeWindows are the four windows in which a layer of one micro batch runs forward
+// beside one of another that runs backward (Megatron-Core,
+// model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run):
+//
+//	combined rows' gradients   beside attention and router, and weight gradients of attention before
+//	rows to the experts        beside the experts' gradients
+//	gradients of those rows    beside weight gradients of the experts, then the experts
+//	rows back from the experts beside the gradients of router and attention
+func exchangeWindows(forward, backward *section) (w [4]window, kind collective.Op) {
+	const combineBack, dispatch, dispatchBack, combine = 0, 1, 2, 3
+	place := func(s *section, before, within, after, first, last, weights int) {
+		at, end := -1, -1 // of the experts' products
+		for i := range s.ops {
+			if s.ops[i].Class == tape.GroupedGEMM {
+				if end = i; at < 0 {
+					at = i
+				}
+			}
+		}
+		started, ended := false, false // the first exchange, the last one
+		for i := range s.base {
+			b, l, o := &s.base[i], &s.launches[i], &s.ops[i]
+			switch {
+			case b.role == commRole && b.group == epGroup:
+				kind = kindOf(o.Comm.Kind)
+				to := first
+				if i > at {
+					to, ended = last, i > end
+				}
+				started = started || i < at
+				w[to].exchange += l.Busy
+			case b.role == commRole || b.role == asyncRole:
+			default:
+				to := within
+				switch {
+				case o.Layout == tape.LayoutWgrad && (o.Class == tape.GEMM || o.Class == tape.GroupedGEMM):
+					if to = weights; ended {
+						to = combineBack
+					}
+				case !started:
+					to = before
+				case ended:
+					to = after
+				}
+				w[to].alone += l.Busy
+				w[to].loaded += l.Loaded
+			}
+		}
+	}
+	place(forward, combineBack, dispatchBack, combine, dispatch, combine, dispatchBack)
+	place(backward, combineBack, dispatch, combine, combineBack, dispatchBack, dispatchBack)
+	return w, kind
 }
 
 // expertCost is the CPU time of one expert of a grouped GEMM.

@@ -150,3 +150,36 @@ func TestShardedGradientsOfMegatron(t *testing.T) {
 	}
 	require.Less(t, gradients("megatron-core"), 0.2*gradients("hf-eager"))
 }
+
+// TestExchangeWindows: the four windows in which a layer's passes overlap hold every kernel and
+// every exchange of both once, and each exchange has kernels beside it.
+func TestExchangeWindows(t *testing.T) {
+	var e Evaluator
+	m, err := e.prepare(mustParse(t, "{model: deepseek-v3, hardware: h100-sxm, gpus: 64, runtime: {ep_overlap: false}, plan: {ep: 32, pp: 2, virtual_stages: 2}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 16, mtp_layers: 0, recompute: selective, recompute_modules: [moe_act, mla_up_proj]}}"))
+	require.NoError(t, err)
+	u := m.units[2]
+	require.Equal(t, "moe layer", u.Name)
+	u.forward.clock(&e.p)
+	u.backward.clock(&e.p)
+	windows, _ := exchangeWindows(&u.forward, &u.backward)
+	var kernels, exchanges, inWindows, exchanged float64
+	for _, s := range []*section{&u.forward, &u.backward} {
+		for i := range s.base {
+			switch {
+			case s.base[i].role == commRole && s.base[i].group == epGroup:
+				exchanges += float64(s.launches[i].Busy)
+			case s.base[i].role != commRole && s.base[i].role != asyncRole:
+				kernels += float64(s.launches[i].Busy)
+			}
+		}
+	}
+	for _, w := range windows {
+		require.Positive(t, w.exchange)
+		require.Positive(t, w.alone)
+		inWindows, exchanged = inWindows+float64(w.alone), exchanged+float64(w.exchange)
+	}
+	require.InEpsilon(t, kernels, inWindows, 1e-9)
+	require.InEpsilon(t, exchanges, exchanged, 1e-9)
+	require.InEpsilon(t, float64(windows[1].exchange), float64(windows[3].exchange), 0.05, "rows there and back")
+	require.Greater(t, windows[2].alone, windows[1].alone, "weight gradients and the experts, beside the experts' gradients")
+}

@@ -195,7 +195,7 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			} else {
 				c.dense += p.Local
 			}
-			if u != c.embedding && u != c.head && len(p.Dims) > 1 {
+			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 {
 				c.matrices += p.Local
 			}
 			c.tensors++

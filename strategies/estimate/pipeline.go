@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -488,7 +489,7 @@ func (r *pipelineRun) tied(c *chunk) units.Seconds {
 	j := p.job
 	var u *unit
 	switch {
-	case !j.Model.Tied || j.Recipe.Structure.TorchPipeline || (c.embedding == nil) == (c.head == nil):
+	case !j.SharesTable() || j.Recipe.Structure.TorchPipeline || (c.embedding == nil) == (c.head == nil):
 		return 0
 	case c.head != nil:
 		u = c.head
@@ -497,7 +498,9 @@ func (r *pipelineRun) tied(c *chunk) units.Seconds {
 	}
 	var table int64
 	for i := range u.Params {
-		table = max(table, u.Params[i].Local)
+		if p := &u.Params[i]; p.TiedCopy || p.Role == model.RoleEmbed {
+			table = p.Local
+		}
 	}
 	return p.comm(collective.AllReduce, embeddingGroup, units.Bytes(table)*j.Precision.Gradients.Size())
 }

@@ -285,7 +285,7 @@ func (s *step) gradients() gradients {
 		at[j] = len(dense)
 		for _, g := range u.backward.grads {
 			size := g.Bytes
-			if u == s.chunk.head && s.job.Model.Tied && s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
+			if s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
 				size = 0 // complete only with the embedding's
 			}
 			d, e := size*reduce, units.Bytes(0)
