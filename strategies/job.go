@@ -452,6 +452,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.precision: recipe %s has no %q; %s", j.Recipe.Name, t.Precision, remedy)
 	}
 	j.Precision = t.DTypes.Apply(precision)
+	if h, layers := j.Precision.Head, j.Precision.Operands(); h.Set && h.DType != j.Precision.Compute.DType && h.DType != layers.DType {
+		return diag.Errorf("train.dtypes.head: %s, but layers multiply in %s; the output layer multiplies as they do, or in %s where it is left out", h, layers, j.Precision.Compute)
+	}
 	if !j.multiplies(j.Precision) {
 		var others []string
 		for _, k := range slices.Sorted(maps.Keys(j.Recipe.Precision)) {

@@ -93,6 +93,7 @@ type DTypes struct {
 	Weights   recipe.DType `yaml:"weights"`
 	Compute   recipe.DType `yaml:"compute"`
 	GEMM      recipe.DType `yaml:"gemm"`
+	Head      recipe.DType `yaml:"head"`
 	Gradients recipe.DType `yaml:"gradients"`
 	Master    recipe.DType `yaml:"master"`
 	Moments   recipe.DType `yaml:"moments"`
@@ -105,7 +106,7 @@ func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
 	for _, c := range []struct {
 		from recipe.DType
 		to   *recipe.DType
-	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
+	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Head, &p.Head}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
 		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}} {
 		if c.from.Set {
 			*c.to = c.from

@@ -100,6 +100,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {recompute: all}}", `train.recompute: "all" is not known`},
 		{"{model: gpt2, train: {expert_imbalance: 0.5}}", "train.expert_imbalance: 0.5; tokens of the busiest expert rank over the mean, 1 or more"},
 		{"{model: mixtral-8x7b, train: {expert_capacity: -1}}", "train.expert_capacity: -1; rows of every expert over the mean, as in 1 or 1.25"},
+		{"{model: gpt2, runtime: {recipe: megatron-core}, train: {precision: bf16, dtypes: {head: fp8}}}", "train.dtypes.head: fp8, but layers multiply in bf16; the output layer multiplies as they do, or in bf16 where it is left out"},
+		{"{model: gpt2, hardware: b200-sxm, runtime: {recipe: megatron-core}, train: {precision: mxfp8, dtypes: {head: fp8}}}", "train.dtypes.head: fp8, but layers multiply in mxfp8; the output layer multiplies as they do, or in bf16 where it is left out"},
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
 		{"{model: gpt2, train: {expert_capacity: 1}}", "train.expert_capacity: 1, but the model has no experts; leave it out"},

@@ -640,7 +640,10 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	b := newBuilder(c, params.Head)
 	t := b.t
 	predict := b.predictor(params)
-	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits
+	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits, unless asked
+	if h := c.Precision.Head; h.Set && h.Size() < c.Precision.Compute.Size() {
+		t.Quantize = h.DType
+	}
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)

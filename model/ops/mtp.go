@@ -16,8 +16,8 @@ import (
 // and head are the main model's (megatron/core/transformer/multi_token_prediction.py;
 // arXiv 2412.19437, section 2.2). The table of the embedding is copied to the head's rank.
 func (b *builder) predictor(params model.Parameters) func(h *tape.Tensor) []*tape.Tensor {
-	head, quantize := b.roles, b.t.Quantize
-	table, tied := head[model.RoleHead]
+	layers := b.t.Quantize
+	table, tied := b.roles[model.RoleHead]
 	tied = tied && b.Spec.Tied
 	kind := b.Spec.MTPKind()
 	var modules []map[model.Role]int
@@ -40,13 +40,13 @@ func (b *builder) predictor(params model.Parameters) func(h *tape.Tensor) []*tap
 		modules = append(modules, roles)
 	}
 	return func(h *tape.Tensor) []*tape.Tensor {
-		states := []*tape.Tensor{h}
+		states, own := []*tape.Tensor{h}, b.t.Quantize
 		for _, roles := range modules {
-			own := *b // also for what its backward pass computes again
-			own.roles, b.t.Quantize = roles, quantize
-			states = append(states, own.predict(states[len(states)-1], kind))
+			module := *b // also for what its backward pass computes again
+			module.roles, b.t.Quantize = roles, layers
+			states = append(states, module.predict(states[len(states)-1], kind))
 		}
-		b.t.Quantize = tape.F32
+		b.t.Quantize = own
 		return states
 	}
 }

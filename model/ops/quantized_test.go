@@ -204,3 +204,32 @@ func TestAnyLayout(t *testing.T) {
 	same, _ := written("mxfp8", true)
 	require.Equal(t, blocks, same)
 }
+
+// TestQuantizedHead: the output layer multiplies in 16 bits unless the precision names what
+// layers multiply in; then it casts what it multiplies, too.
+func TestQuantizedHead(t *testing.T) {
+	for _, narrow := range []bool{false, true} {
+		c := config(t, "llama3.2-1b", "megatron-core")
+		c.Precision = c.Recipe.Precision["mxfp8"]
+		want, casts := tape.BF16, 0
+		if narrow {
+			c.Precision.Head = c.Precision.GEMM
+			want, casts = c.Precision.GEMM.DType, 2 // the input, and its gradient
+		}
+		m := Build(c)
+		var products []tape.DType
+		quantized := 0
+		for _, s := range []*tape.Section{&m.Head.Forward, &m.Head.Backward} {
+			for i := range s.Ops {
+				switch o := &s.Ops[i]; {
+				case o.Class == tape.GEMM:
+					products = append(products, o.DType)
+				case o.Prim == "quantize":
+					quantized++
+				}
+			}
+		}
+		require.Equal(t, []tape.DType{want, want, want}, products)
+		require.Equal(t, casts, quantized)
+	}
+}

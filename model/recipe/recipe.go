@@ -245,6 +245,7 @@ type Precision struct {
 	Weights   DType `yaml:"weights"`   // parameters as stored between steps
 	Compute   DType `yaml:"compute"`   // activations and GEMM inputs
 	GEMM      DType `yaml:"gemm"`      // GEMM operands when narrower than Compute (fp8)
+	Head      DType `yaml:"head"`      // operands of the output layer when narrower than Compute, as layers have them; unset: Compute
 	Autocast  bool  `yaml:"autocast"`  // weights are cast where they are used
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
