@@ -253,6 +253,11 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := j.checkExperts(); err != nil {
 		return nil, err
 	}
+	if fused := j.Runtime.PermuteFusion; fused != nil && *fused == j.Recipe.Structure.UnfusedPermutation {
+		own := *j.Recipe
+		own.Structure.UnfusedPermutation = !*fused
+		j.Recipe = &own
+	}
 	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
@@ -331,6 +336,10 @@ func (j *Job) checkExperts() error {
 	switch {
 	case overlap && !able:
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
+	case j.Runtime.PermuteFusion != nil && j.Model.MoE == nil:
+		return diag.Errorf("runtime.permute_fusion: %s has no experts; leave it out", j.ModelName)
+	case j.Runtime.PermuteFusion != nil && j.Recipe.Programs["experts_unfused"] == nil:
+		return diag.Errorf("runtime.permute_fusion: recipe %s moves rows of experts in one way; leave it out, or use megatron-core", j.Recipe.Name)
 	case d == "":
 		return nil
 	case j.Model.MoE == nil:

@@ -72,7 +72,11 @@ func (b *builder) experts() string {
 		name += "_capacity"
 	}
 	if b.recipe.Structure.UnfusedPermutation {
-		return b.variant(name, "_unfused")
+		name = b.variant(name, "_unfused")
+		if b.recipe.Structure.WeighedBack {
+			name = b.variant(name, "_back")
+		}
+		return name
 	}
 	if b.Capacity > 0 {
 		return name

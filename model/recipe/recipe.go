@@ -69,6 +69,7 @@ type Older struct {
 	UnfusedRouter      bool  `yaml:"unfused_router"`
 	UnscaledRotary     bool  `yaml:"unscaled_rotary"` // no scaled_rotary
 	UnfusedPermutation bool  `yaml:"unfused_permutation"`
+	WeighedBack        bool  `yaml:"weighed_back"`
 	TwoLayouts         bool  `yaml:"two_layouts"` // no any_layout
 	UnfusedNorm        bool  `yaml:"unfused_norm"`
 	RepeatHeads        bool  `yaml:"repeat_heads"`
@@ -110,6 +111,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.AnyLayout = out.Structure.AnyLayout && !o.TwoLayouts
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
+			out.Structure.WeighedBack = out.Structure.WeighedBack || o.WeighedBack
 			out.Structure.UnfusedNorm = out.Structure.UnfusedNorm || o.UnfusedNorm
 			out.Precision = maps.Clone(out.Precision)
 			for name, p := range out.Precision {
@@ -207,6 +209,7 @@ type Structure struct {
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
+	WeighedBack        bool `yaml:"weighed_back"`        // and apply probabilities to the rows that come back, not inside the experts: _unfused_back, if there is one
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
 }
 

@@ -61,6 +61,34 @@ func TestUnfusedPermutation(t *testing.T) {
 	}
 	require.InEpsilon(t, 132e-6+278e-6, float64(added("24.12")), 0.05)
 	require.Zero(t, added("25.04"))
+	require.Zero(t, added("24.12, permute_fusion: true"))
+	require.InEpsilon(t, 132e-6+278e-6, float64(added("26.04, permute_fusion: false")), 0.05)
+}
+
+// TestUnfusedPermutationWaits: without the fused kernels the host waits for the numbers of rows
+// twice a layer, of rows and probabilities, since core_v0.13 before they are sent; before that
+// once before and once after the experts, whose probabilities are then applied to what came back.
+func TestUnfusedPermutationWaits(t *testing.T) {
+	for release, want := range map[string][2]bool{"26.04": {false, true}, "25.04": {true, false}} { // probabilities applied after the experts, and sent with their rows
+		built, err := build(mustParse(t, `{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core, permute_fusion: false, release: "`+release+`"},
+			plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16}}`))
+		require.NoError(t, err)
+		waits, sent, products, weighed := 0, 0, 0, false
+		for _, o := range built.Kinds[0].Forward.Ops {
+			switch {
+			case o.Sync:
+				waits++
+			case o.Class == tape.Collective && o.Comm.Group == "ep":
+				sent++
+			case o.Class == tape.GroupedGEMM:
+				products++
+			case o.Module == "experts" && o.Prim == "mul" && products == 2:
+				weighed = true
+			}
+		}
+		require.Equal(t, 2, waits, release)
+		require.Equal(t, want, [2]bool{weighed, sent == 3}, release)
+	}
 }
 
 // TestScaledRotaryAndClamps: kernels of a gpt-oss layer in Megatron-Core that torch launches
