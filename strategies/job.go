@@ -239,6 +239,9 @@ func (f *jobFile) resolve() (*Job, error) {
 		j.Runtime.FusedCrossEntropy = &on
 		note("runtime.fused_cross_entropy", on, "the framework's own")
 	}
+	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
+		return nil, diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
+	}
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return nil, err
 	}
@@ -301,6 +304,9 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Complete(s); err != nil {
 		return err
 	}
+	if j.LinearLoss() && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
+		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
+	}
 	t := j.Given
 	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
@@ -327,6 +333,12 @@ func (j *Job) TF32() bool {
 		return *t
 	}
 	return j.Hardware.GPU.Peak.TF32.Value > 0
+}
+
+// LinearLoss reports whether loss and output layer run in pieces, without logits.
+func (j *Job) LinearLoss() bool {
+	on := j.Runtime.FusedLinearCrossEntropy
+	return on != nil && *on
 }
 
 // checkExperts checks how experts' rows are to be exchanged.

@@ -104,6 +104,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, hardware: b200-sxm, runtime: {recipe: megatron-core}, train: {precision: mxfp8, dtypes: {head: fp8}}}", "train.dtypes.head: fp8, but layers multiply in mxfp8; the output layer multiplies as they do, or in bf16 where it is left out"},
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
+		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
+		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true}, plan: {tp: 2}}", "runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp 2) nor outside a pipeline's loss (pp 1); leave it out, or set both to 1"},
 		{"{model: gpt2, runtime: {permute_fusion: false}}", "runtime.permute_fusion: gpt2 has no experts; leave it out"},
 		{"{model: mixtral-8x7b, runtime: {recipe: torchtitan, permute_fusion: false}}", "runtime.permute_fusion: recipe torchtitan moves rows of experts in one way; leave it out, or use megatron-core"},
 		{"{model: gpt2, train: {expert_capacity: 1}}", "train.expert_capacity: 1, but the model has no experts; leave it out"},

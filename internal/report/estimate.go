@@ -389,13 +389,16 @@ func runtimeText(j *strategies.Job) string {
 	for _, x := range []struct {
 		name string
 		on   *bool
-	}{{"tp_overlap", r.TPOverlap}, {"ep_overlap", r.EPOverlap}, {"launch_blocking", r.LaunchBlocking}} {
+	}{{"fused_linear_cross_entropy", r.FusedLinearCrossEntropy}, {"tp_overlap", r.TPOverlap}, {"ep_overlap", r.EPOverlap}, {"permute_fusion", r.PermuteFusion}, {"launch_blocking", r.LaunchBlocking}} {
 		if x.on != nil && *x.on {
 			s += ", " + x.name
 		}
 	}
 	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
 		s += ", fused_cross_entropy"
+	}
+	if fused := r.PermuteFusion; fused != nil && !*fused {
+		s += ", no permute_fusion"
 	}
 	if r.TokenDispatcher != "" {
 		s += ", " + r.TokenDispatcher + " dispatcher"

@@ -662,7 +662,7 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	}
 	var y *tape.Tensor
 	for i := len(states) - 1; i >= 0; i-- { // the main model's last (megatron/core/models/gpt/gpt_model.py, _postprocess)
-		z := b.loss(b.logits(states[i]))
+		z := b.headLoss(states[i])
 		if y == nil {
 			y = z
 			continue
@@ -672,6 +672,21 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 		y = sum
 	}
 	return b.finish("head", x, y), Unit{}
+}
+
+// headLoss is the loss of hidden states, which it takes over.
+func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
+	if !b.LinearLoss {
+		return b.loss(b.logits(h))
+	}
+	t := b.t
+	t.Module = Loss
+	t.Call()
+	defer t.Kind(t.Kind(tape.Logits))
+	t.Tiny("loss", b.recipe.Structure.LossTiny)
+	y := b.call("linear_cross_entropy", tensorOf(h), tensorOf(b.p(model.RoleHead)))[0].t
+	t.Release(h)
+	return y
 }
 
 // logits are those of hidden states, which it takes over.

@@ -64,6 +64,7 @@ type Config struct {
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
+	LinearLoss  bool    // and with the output layer, in pieces of rows (no logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced

@@ -293,7 +293,7 @@ type Optimizer struct {
 	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
 	Kernels float64 `yaml:"kernels"` // launches per tensor; 0: one multi-tensor kernel per chunk
-	Temp    float64 `yaml:"temp"`    // bytes per parameter held while it runs (foreach)
+	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more

@@ -45,7 +45,8 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
-		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
+		LinearLoss: j.LinearLoss(),
+		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: j.Train.Imbalance, Capacity: j.Train.Capacity,
 		SyncFree: syncFree(j), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }

@@ -60,7 +60,8 @@ func (p *pricer) footprint() footprint {
 		}
 	}
 	if !main { // buffers of Megatron are whole
-		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0]), stored(*prec, f.weights[1], f.optimizer[1])
+		temp := units.Bytes(j.Recipe.Optimizer[j.Train.Optimizer].Temp)
+		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
 	}
 	if plan.PP > 1 {
 		f.handOver(p)
@@ -127,13 +128,13 @@ func (f *footprint) handOver(p *pricer) {
 	}
 }
 
-// stored is what each parameter keeps.
-func stored(p recipe.Precision, weights, states units.Bytes) memory.Stored {
+// stored is what each parameter keeps, and what the update holds of it: so many moments.
+func stored(p recipe.Precision, weights, states, update units.Bytes) memory.Stored {
 	n := 2 // Adam's moments
 	if p.Master.Size() > 0 {
 		n++
 	}
-	return memory.Stored{Weights: weights, States: states, Tensors: n}
+	return memory.Stored{Weights: weights, States: states, Update: update * states * p.Moments.Size() / (2*p.Moments.Size() + p.Master.Size()), Tensors: n}
 }
 
 // static is what lives between steps of a chunk's parameters, and workspaces.

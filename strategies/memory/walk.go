@@ -115,10 +115,11 @@ type Update struct {
 }
 
 // Stored is what a rank keeps of each of its parameters between steps, in bytes per
-// element. The optimizer makes its states, so many tensors each, in its first step.
+// element. The optimizer makes its states, so many tensors each, in its first step, and
+// holds something of each beside the gradients while it runs.
 type Stored struct {
-	Weights, States units.Bytes
-	Tensors         int
+	Weights, States, Update units.Bytes
+	Tensors                 int
 }
 
 // Streams of a rank. The allocator keeps the memory of each apart.
@@ -380,6 +381,9 @@ func (w *walker) update() {
 	if w.warm && w.Dense.Tensors > 0 {
 		w.states()
 	}
+	if w.Dense.Update > 0 {
+		w.beside()
+	}
 	bucket, partition, gradient := w.next, w.next+1, w.next+2
 	if w.t.alloc != nil {
 		w.t.take(bucket, w.Update.Bucket, Gathered)
@@ -397,6 +401,23 @@ func (w *walker) update() {
 	}
 	w.t.free(partition)
 	w.t.free(gradient)
+}
+
+// beside allocates what the optimizer holds of every parameter beside its gradient, and
+// lets go of it.
+func (w *walker) beside() {
+	id := w.next
+	for _, take := range [...]bool{true, false} {
+		k := id
+		each([]*walker{w}, func(w *walker, p *ops.Param) {
+			if take {
+				w.t.take(k, units.Bytes(p.Local)*w.stored(p).Update, OptimizerStates)
+			} else {
+				w.t.free(k)
+			}
+			k++
+		})
+	}
 }
 
 // enter begins a pass over a unit.
@@ -429,7 +450,7 @@ func (w *walker) label(m moment) string {
 func (w *walker) kept() int {
 	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 4 // outputs, and what the update takes
 	for _, u := range w.Units {
-		n += len(u.Params) * (1 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
+		n += len(u.Params) * (2 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
 	}
 	return n
 }

@@ -1,0 +1,69 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// LinearLoss is the cross entropy of x·Wᵀ, W of shape [vocabulary, width], whose logits never
+// exist but in pieces of rows: of each piece they are multiplied out, turned into their
+// gradient in place and multiplied to the gradients of x and of W, so that the backward pass
+// finds both. As many rows go into a piece as make its logits as large as x, rounded up to a
+// power of two. A 16-bit gradient of W is multiplied out, cast to fp32 and added for each
+// piece, an fp32 one is added to by its GEMM (Liger-Kernel, ops/fused_linear_cross_entropy.py).
+func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
+	width, vocab := x.Dim(-1), w.Dim(0)
+	rows := x.Size() / width
+	piece := min(nextPowerOfTwo(ceilDiv(rows, ceilDiv(vocab, width))), rows)
+	pieces := ceilDiv(rows, piece)
+	wl, xl := t.low(w), t.low(x)
+	each := func(o Op) {
+		o.Count, o.FLOPs = int32(pieces), o.FLOPs*units.FLOPs(pieces)
+		t.emit(o)
+	}
+	multiply := func(prim string, layout Layout, m, n, k int64) {
+		t.gemm(prim, layout, xl.dtype, m, n, k, 1)
+		o := &t.sec.Ops[len(t.sec.Ops)-1]
+		o.Count, o.FLOPs = int32(pieces), o.FLOPs*units.FLOPs(pieces)
+	}
+	t.begin()
+	t.Tiny("loss", 2) // labels that count
+	t.Wait()
+	gx := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.fill(gx)
+	gw := t.empty(w.dtype, vocab, width)
+	t.fill(gw)
+	logits := t.empty(xl.dtype, piece, vocab)
+	multiply("linear", LayoutForward, piece, vocab, width)
+	each(Op{Prim: "linear_loss", Class: LossBackward, DType: xl.dtype, N: vocab, Elements: float64(logits.Size()), Bytes: 3 * logits.bytes()})
+	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
+	multiply("linear_wgrad", LayoutWgrad, vocab, width, piece)
+	if w.dtype == F32 {
+		t.sec.Ops[len(t.sec.Ops)-1].Bytes += units.Bytes(vocab*width) * (2*F32.Size() - xl.dtype.Size())
+		t.sec.Ops[len(t.sec.Ops)-1].Adds = true
+	} else {
+		product := t.empty(w.dtype, vocab, width)
+		wide := t.empty(F32, vocab, width)
+		n := float64(gw.Size())
+		each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: product.bytes() + wide.bytes()})
+		each(Op{Prim: "add_", Class: UnrolledMix, DType: w.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})
+		t.Release(product, wide)
+	}
+	t.Release(logits, wl, xl)
+	y := t.empty(F32)
+	t.Tiny("loss", 2) // sum, and its mean
+	t.attach("linear_loss", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{gx, gw}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("loss_backward", 2) // is the loss's gradient 1?
+		t.Wait()
+		return []*Tensor{t.Hold(n.saved[0]), t.Hold(n.saved[1])}
+	})
+	t.Release(gx, gw)
+	return y
+}
+
+func nextPowerOfTwo(n int64) int64 {
+	p := int64(1)
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
