@@ -160,12 +160,13 @@ var dispatchers = []string{AllToAllDispatcher, FlexDispatcher}
 
 // What is replayed from CUDA graphs.
 const (
-	NoGraphs    = "none"
-	LayerGraphs = "layers" // all of a layer but its experts
-	FullGraphs  = "full"   // whole steps
+	NoGraphs     = "none"
+	RouterGraphs = "router" // of a layer with experts, what comes before the exchange of their rows
+	LayerGraphs  = "layers" // all of a layer but its experts
+	FullGraphs   = "full"   // whole steps
 )
 
-var graphKinds = []string{NoGraphs, LayerGraphs, FullGraphs}
+var graphKinds = []string{NoGraphs, RouterGraphs, LayerGraphs, FullGraphs}
 
 // SP reports whether sequence parallelism is on.
 func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }

@@ -21,15 +21,21 @@ func replayed(j *strategies.Job) string {
 	return strategies.NoGraphs
 }
 
-// replayedOp is whether an op belongs to what is replayed of a layer: all but the
+// replays is whether an op belongs to what such graphs replay of a layer: all but the
 // experts, whose numbers of rows the host has to know, but the preparation of their
-// exchange too.
-func replayedOp(o *tape.Op) bool {
+// exchange too; or that, the router and the shared expert alone
+// (Megatron-Core's cuda_graph_scope moe_router and moe_preprocess).
+func replays(graphs string, o *tape.Op) bool {
+	if graphs == strategies.NoGraphs {
+		return false
+	}
 	switch o.Module {
 	case "embedding", "head", "loss":
 		return false
 	case "experts":
 		return o.Prim == "preprocess"
+	case "router", "shared expert":
+		return true
 	}
-	return true
+	return graphs == strategies.LayerGraphs
 }

@@ -45,23 +45,23 @@ func workOf(c tape.Class) work {
 // pricer turns ops into launches for one job.
 type pricer struct {
 	*machine
-	job     *strategies.Job
-	host    *recipe.Host
-	speed   units.Seconds // host cost multiplier
-	replays bool          // layers are replayed from CUDA graphs, but for their experts
-	hides   units.Seconds // share of the exchanges between experts that run beside another micro batch
-	block   bool          // the host waits for every kernel: what it does between two is time of the device
-	issue   units.Seconds // host cost of a collective of data parallelism
-	groups  [numGroups]collective.Group
-	clock                 // of the rank at hand
-	clocks  []clock       // of all pipeline ranks
-	most    []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
-	rounds  int           // of the search for them
-	own     units.Seconds // time factor of everything: what the user's own runs took, over their predictions
-	pace    units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
-	lags    []lag         // by pipeline rank; nil where nobody is slow
-	prices  [prices]price
-	counts  *tally // of what is no part of a unit, when recorded
+	job    *strategies.Job
+	host   *recipe.Host
+	speed  units.Seconds // host cost multiplier
+	graphs string        // what is replayed from CUDA graphs
+	hides  units.Seconds // share of the exchanges between experts that run beside another micro batch
+	block  bool          // the host waits for every kernel: what it does between two is time of the device
+	issue  units.Seconds // host cost of a collective of data parallelism
+	groups [numGroups]collective.Group
+	clock                // of the rank at hand
+	clocks []clock       // of all pipeline ranks
+	most   []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
+	rounds int           // of the search for them
+	own    units.Seconds // time factor of everything: what the user's own runs took, over their predictions
+	pace   units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
+	lags   []lag         // by pipeline rank; nil where nobody is slow
+	prices [prices]price
+	counts *tally // of what is no part of a unit, when recorded
 }
 
 // begin readies the pricer for a job on its machine.
@@ -77,11 +77,9 @@ func (p *pricer) begin(j *strategies.Job) {
 	if f := j.Runtime.HostSpeed; f > 0 {
 		p.speed /= units.Seconds(f)
 	}
-	graphs := replayed(j)
-	if graphs == strategies.FullGraphs {
+	if p.graphs = replayed(j); p.graphs == strategies.FullGraphs {
 		p.speed = 0
 	}
-	p.replays = graphs == strategies.LayerGraphs
 	p.hides = hiddenExchanges(j)
 	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
 	if p.own = 1; j.Runtime.OwnRuns != nil {
@@ -216,7 +214,7 @@ func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
 // hostCost is the CPU time of an op.
 func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	h := p.host
-	if p.replays && replayedOp(o) {
+	if replays(p.graphs, o) {
 		return 0
 	}
 	per, view := h.Call, h.View
