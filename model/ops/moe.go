@@ -3,6 +3,7 @@ package ops
 import (
 	"math"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
@@ -91,21 +92,25 @@ func (b *builder) experts() string {
 }
 
 // spread sends every token's row once to each rank that holds any of its k experts,
-// and collect brings back one row from each, which the receiving kernel sums.
+// and collect brings back one row from each, which the receiving kernel sums. With what
+// is spread go, and their gradients come back, the probabilities of all experts of the
+// NVLink domain in fp32 (prob_buffer, deepseek-ai/DeepEP docs/Hybrid-EP_Implementation.md 4.2).
 func (b *builder) spread(x *tape.Tensor, k int64) *tape.Tensor {
-	return b.exchange(x, k, b.reach(k, b.Shard.EP)*max(b.Imbalance, 1))
+	probabilities := tape.F32.Size() * units.Bytes(b.Spec.MoE.Experts/max(b.Shard.Domains, 1))
+	return b.exchange(x, k, b.reach(k, b.Shard.EP)*max(b.Imbalance, 1), probabilities)
 }
 
 func (b *builder) collect(x *tape.Tensor, k int64) *tape.Tensor {
-	return b.exchange(x, k, 1/(b.reach(k, b.Shard.EP)*max(b.Imbalance, 1)))
+	return b.exchange(x, k, 1/(b.reach(k, b.Shard.EP)*max(b.Imbalance, 1)), 0)
 }
 
-// exchange moves rows between the experts' ranks. Those that leave an NVLink domain do
-// so once for all ranks of the domain that they go to.
-func (b *builder) exchange(x *tape.Tensor, k int64, factor float64) *tape.Tensor {
-	c := tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor}
+// exchange moves rows, and so much beside each, between the experts' ranks. Those that
+// leave an NVLink domain do so once for all ranks of the domain that they go to.
+func (b *builder) exchange(x *tape.Tensor, k int64, factor float64, beside units.Bytes) *tape.Tensor {
+	row := units.Bytes(x.Dim(-1)) * x.DType().Size()
+	c := tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor, Sent: float64((row + beside) / row)}
 	if n := b.Shard.Domains; n > 1 {
-		c.Sent = b.reach(k, n) / b.reach(k, b.Shard.EP)
+		c.Sent *= b.reach(k, n) / b.reach(k, b.Shard.EP)
 	}
 	return b.t.Communicate(c, x)
 }

@@ -59,6 +59,38 @@ func TestQuantizedExperts(t *testing.T) {
 	require.Equal(t, permutations("bf16", true), permutations("mxfp8", true))
 }
 
+// TestTokenExchange: a row of 2048 goes once to each of the 5.3 of 8 ranks that hold 8 of 128
+// experts, with 128 probabilities, and its gradient returns with theirs; what experts
+// make of it returns alone. Across nodes it leaves a domain once for each other one, with the
+// probabilities of that domain's experts.
+func TestTokenExchange(t *testing.T) {
+	missed := func(parts float64) float64 { // that a part holds none of the 8
+		p := 1.0
+		for i := range 8 {
+			p *= 1 - 128/parts/float64(128-i)
+		}
+		return p
+	}
+	for _, domains := range []int64{0, 2} {
+		c := config(t, "qwen3-30b-a3b", "megatron-core")
+		c.Shard.EP, c.Shard.Flex, c.Shard.Domains = 8, true, domains
+		var got []float64
+		k := &Build(c).Kinds[0]
+		for _, s := range []*tape.Section{&k.Forward, &k.Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Prim == "token-exchange" {
+					got = append(got, float64(o.Comm.Bytes)/float64(c.MicroBatch*c.Sequence))
+				}
+			}
+		}
+		reached, experts := 8*(1-missed(8)), 128.0
+		if domains > 1 {
+			reached, experts = 2*(1-missed(2)), 64
+		}
+		require.InEpsilonSlice(t, []float64{reached * (4096 + 4*experts), reached * 4096, reached * 4096, reached * (4096 + 4*experts)}, got, 1e-4)
+	}
+}
+
 // TestSyncFreeExperts: kernels that take numbers of rows from the device multiply as
 // much as those that wait for the host, and leave neither activation nor casts of what
 // they make to others; what is kept is copied away and back.
