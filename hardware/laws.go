@@ -120,7 +120,7 @@ type AddedGEMM struct {
 //	t = setup + FLOPs(pairs + diagonal·queries) / (rate · peak)
 //
 // by head width; pairs is what the mask leaves, and a kernel computes whole blocks
-// along the diagonal. An explicit mask costs a factor. One SM computes a block of rows
+// along the diagonal, and along the other edge of a sliding window. An explicit mask costs a factor. One SM computes a block of rows
 // alone, so that few heads take at least as long as the block that sees most.
 type AttentionLaw struct {
 	Widths   []float64                   `yaml:"widths"`
@@ -171,6 +171,9 @@ func (a *AttentionLaw) check() error {
 	for i, p := range []*AttentionPass{&a.Forward, &a.Backward} {
 		key := [...]string{"forward", "backward"}[i]
 		errs = append(errs, table(key+".rate", p.Rate, true, false), table(key+".diagonal", p.Diagonal, false, true), table(key+".masked", p.Masked, false, false))
+		if w := p.Window; !(w >= 0) || math.IsInf(w, 0) {
+			errs = append(errs, fmt.Errorf("%s.window: %g; it must not be below 0", key, w))
+		}
 		for _, name := range slices.Sorted(maps.Keys(a.Flavour)) {
 			f := a.Flavour[name]
 			own := [...]FlavourPass{f.Forward, f.Backward}[i]
@@ -240,7 +243,8 @@ type AttentionPass struct {
 	Diagonal []float64     `yaml:"diagonal"` // keys beyond the causal half that each query computes
 	Masked   []float64     `yaml:"masked"`   // time factor of an explicit mask
 	Setup    units.Seconds `yaml:"setup"`
-	Rows     int64         `yaml:"rows"` // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
+	Rows     int64         `yaml:"rows"`   // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
+	Window   float64       `yaml:"window"` // further keys that each query computes at the far edge of a sliding window
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

@@ -49,6 +49,47 @@ func TestBlackwellAttention(t *testing.T) {
 	}
 }
 
+// TestWindowedAttention: sliding windows at width 64 over two sequences with cuDNN 9.19 (1024
+// keys) and 9.24 (128 keys; NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, gpt_oss
+// of 2026-02-26 and 2026-06-15), in ms: blocks at the far edge of the window are computed whole.
+func TestWindowedAttention(t *testing.T) {
+	for _, c := range []struct {
+		machine           string
+		heads, kv, window int64
+		tokens            int64
+		forward, backward float64
+	}{
+		{"gb200-nvl72", 128, 128, 128, 4096, 0.210, 0.455},
+		{"gb200-nvl72", 128, 128, 128, 32768, 1.634, 3.623},
+		{"gb200-nvl72", 64, 8, 1024, 4096, 0.209, 0.487},
+		{"gb200-nvl72", 64, 8, 1024, 32768, 1.711, 4.099},
+		{"gb300-nvl72", 128, 128, 128, 4096, 0.193, 0.439},
+		{"gb300-nvl72", 128, 128, 128, 32768, 1.503, 3.426},
+		{"gb300-nvl72", 64, 8, 1024, 4096, 0.178, 0.472},
+		{"gb300-nvl72", 64, 8, 1024, 32768, 1.448, 3.930},
+		{"h200-sxm", 64, 8, 1024, 2048, 0.166, 0.488},
+		{"h200-sxm", 64, 8, 1024, 4096, 0.358, 1.042},
+		{"h200-sxm", 64, 8, 1024, 16384, 1.499, 4.392},
+	} {
+		p, err := hardware.Load(c.machine)
+		require.NoError(t, err)
+		timer, err := New(p)
+		require.NoError(t, err)
+		s := tape.AttentionShape{Batch: 2, Heads: c.heads, KVHeads: c.kv, Queries: c.tokens, QKDim: 64, VDim: 64, Causal: true, Window: c.window}
+		for _, want := range []float64{c.forward, c.backward} {
+			o := Attention(tape.BF16, s)
+			got := timer.Time(&o)
+			for _, o := range AroundAttention(tape.BF16, s) {
+				if s.Backward {
+					got += timer.Time(&o)
+				}
+			}
+			require.InEpsilon(t, want, float64(got/units.Seconds(1e-3)), 0.13, "%s, window %d, %d tokens, backward %t", c.machine, c.window, c.tokens, s.Backward)
+			s.Backward = true
+		}
+	}
+}
+
 // TestAttentionOfFewHeads: the forward kernel over 4096 tokens against that of 32
 // heads, in loops on a B200 (MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json,
 // sdp_fwd and sdp_bwd): few heads cannot share a block among SMs.

@@ -605,6 +605,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	} else if s.Causal {
 		pairs += a.law.At(p.Diagonal, width) * float64(s.Queries)
 	}
+	if s.Window > 0 && s.Window < s.Keys {
+		pairs += p.Window * float64(s.Queries)
+	}
 	rows, seen := min(p.Rows, s.Queries), s.Keys
 	if s.Backward {
 		rows, seen = min(p.Rows, s.Keys), s.Queries
