@@ -117,11 +117,12 @@ type AddedGEMM struct {
 
 // AttentionLaw is the time of a fused attention kernel
 //
-//	t = setup + FLOPs(pairs + diagonal·queries) / (rate · peak)
+//	t = setup + FLOPs(pairs + (diagonal + window)·queries) / (rate · peak)
 //
 // by head width; pairs is what the mask leaves, and a kernel computes whole blocks
-// along the diagonal, and along the other edge of a sliding window. An explicit mask costs a factor. One SM computes a block of rows
-// alone, so that few heads take at least as long as the block that sees most.
+// along the diagonal and, of a sliding window, along its far edge. An explicit mask costs
+// a factor. One SM computes a block of rows alone, so that few heads take at least as long
+// as the block that sees most.
 type AttentionLaw struct {
 	Widths   []float64                   `yaml:"widths"`
 	Forward  AttentionPass               `yaml:"forward"`
@@ -244,7 +245,7 @@ type AttentionPass struct {
 	Masked   []float64     `yaml:"masked"`   // time factor of an explicit mask
 	Setup    units.Seconds `yaml:"setup"`
 	Rows     int64         `yaml:"rows"`   // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
-	Window   float64       `yaml:"window"` // further keys that each query computes at the far edge of a sliding window
+	Window   float64       `yaml:"window"` // keys beyond a sliding window that each query computes, of all widths and flavours
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

@@ -34,6 +34,7 @@ func TestBadLaws(t *testing.T) {
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [-0.2]}}", "measured.attention.backward.rate: [-0.2]; the values must be above 0"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {rate: [0.1, 0.2]}}}}", "measured.attention.flavour.flash.forward.rate: 2 values for 1 widths"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {backward: {masked: [2]}}}}", `unknown key "masked"`},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2], window: -1}}", "measured.attention.backward.window: -1; it must not be below 0"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: [0.6, 0.6]}}", "flash: expected a mapping"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: -1}}}}", "measured.attention.flavour.flash.forward.dropout: -1; it must be above 0"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, added: {memory: 1, exponent: 0}}", "gemm.added: memory 1, exponent 0; the first must be above 0, the second 1 or more"},

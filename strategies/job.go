@@ -341,23 +341,29 @@ func (j *Job) LinearLoss() bool {
 	return on != nil && *on
 }
 
-// checkExperts checks how experts' rows are to be exchanged.
+// checkExperts checks how experts' rows are to be moved and exchanged, and what of them is replayed.
 func (j *Job) checkExperts() error {
-	d, overlap := j.Runtime.TokenDispatcher, j.Runtime.EPOverlap != nil && *j.Runtime.EPOverlap
+	d, fused, overlap := j.Runtime.TokenDispatcher, j.Runtime.PermuteFusion, j.Runtime.EPOverlap != nil && *j.Runtime.EPOverlap
 	able := j.Recipe.Programs["experts_flex"] != nil
 	switch {
 	case overlap && !able:
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
-	case j.Runtime.PermuteFusion != nil && j.Model.MoE == nil:
+	case fused != nil && j.Model.MoE == nil:
 		return diag.Errorf("runtime.permute_fusion: %s has no experts; leave it out", j.ModelName)
-	case j.Runtime.PermuteFusion != nil && j.Recipe.Programs["experts_unfused"] == nil:
+	case fused != nil && j.Recipe.Programs["experts_unfused"] == nil:
 		return diag.Errorf("runtime.permute_fusion: recipe %s moves rows of experts in one way; leave it out, or use megatron-core", j.Recipe.Name)
+	case fused != nil && !*fused && d == FlexDispatcher:
+		return diag.Errorf("runtime.permute_fusion: false, but the flex dispatcher permutes rows itself; leave it out, or take token_dispatcher: %s", AllToAllDispatcher)
+	case j.Runtime.CUDAGraphs == RouterGraphs && j.Model.MoE == nil:
+		return diag.Errorf("runtime.cuda_graphs: %s, but %s has no experts; give one of %s, %s, %s", RouterGraphs, j.ModelName, NoGraphs, LayerGraphs, FullGraphs)
 	case d == "":
 		return nil
 	case j.Model.MoE == nil:
 		return diag.Errorf("runtime.token_dispatcher: %s has no experts; leave it out", j.ModelName)
 	case d == FlexDispatcher && !able:
 		return diag.Errorf("runtime.token_dispatcher: recipe %s has no flex dispatcher; leave it out, or use megatron-core", j.Recipe.Name)
+	case d == FlexDispatcher && j.Recipe.Structure.UnfusedPermutation && fused == nil:
+		return diag.Errorf("runtime.token_dispatcher: release %s of recipe %s has no flex dispatcher; leave it out, or name a later release", j.Runtime.Release, j.Recipe.Name)
 	}
 	return oneOf("runtime.token_dispatcher", d, dispatchers)
 }

@@ -132,7 +132,7 @@ type Runtime struct {
 
 	PermuteFusion *bool `yaml:"permute_fusion" json:"permute_fusion,omitempty"` // kernels of their own move experts' rows (Megatron's moe_permute_fusion); left out: as the recipe has it
 
-	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, none; left out: as the recipe has it
+	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, none; left out: as the recipe has it
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 

@@ -603,10 +603,11 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	if s.Masked {
 		pairs *= a.law.At(p.Masked, width)
 	} else if s.Causal {
-		pairs += a.law.At(p.Diagonal, width) * float64(s.Queries)
-	}
-	if s.Window > 0 && s.Window < s.Keys {
-		pairs += p.Window * float64(s.Queries)
+		beyond := a.law.At(p.Diagonal, width)
+		if s.Window > 0 && s.Window < s.Keys {
+			beyond += p.Window
+		}
+		pairs += beyond * float64(s.Queries)
 	}
 	rows, seen := min(p.Rows, s.Queries), s.Keys
 	if s.Backward {

@@ -382,7 +382,7 @@ func jobFields(j *strategies.Job) fields {
 	return f
 }
 
-// runtimeText is the framework with the switches that are on beside its own.
+// runtimeText is the framework with the switches that a job sets beside its own.
 func runtimeText(j *strategies.Job) string {
 	r := &j.Runtime
 	s := fmt.Sprintf("%s, %s attention", r.Recipe, r.Attention)
@@ -390,15 +390,16 @@ func runtimeText(j *strategies.Job) string {
 		name string
 		on   *bool
 	}{{"fused_linear_cross_entropy", r.FusedLinearCrossEntropy}, {"tp_overlap", r.TPOverlap}, {"ep_overlap", r.EPOverlap}, {"permute_fusion", r.PermuteFusion}, {"launch_blocking", r.LaunchBlocking}} {
-		if x.on != nil && *x.on {
+		switch {
+		case x.on == nil:
+		case *x.on:
 			s += ", " + x.name
+		default:
+			s += ", no " + x.name
 		}
 	}
 	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
 		s += ", fused_cross_entropy"
-	}
-	if fused := r.PermuteFusion; fused != nil && !*fused {
-		s += ", no permute_fusion"
 	}
 	if r.TokenDispatcher != "" {
 		s += ", " + r.TokenDispatcher + " dispatcher"

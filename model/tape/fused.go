@@ -518,7 +518,7 @@ type CommSpec struct {
 	Join              bool    // and move whole blocks: what is cut along Dim is joined before, what is gathered after (torch/distributed/_functional_collectives.py)
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
-	Sent              float64 // share of the larger side's rows that are sent; 0: all
+	Sent              float64 // what is sent, over the larger side; 0: as much
 	Operand           bool    // GEMMs alone read what is gathered
 	Wide              bool    // gradients are reduced in fp32
 	Regather          bool    // layers keep the shard of a gathered input and gather it again

@@ -1,6 +1,10 @@
 package tape
 
-import "github.com/perfplan/perfplan/internal/units"
+import (
+	"math/bits"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
 
 // LinearLoss is the cross entropy of x·Wᵀ, W of shape [vocabulary, width], whose logits never
 // exist but in pieces of rows: of each piece they are multiplied out, turned into their
@@ -11,17 +15,19 @@ import "github.com/perfplan/perfplan/internal/units"
 func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	width, vocab := x.Dim(-1), w.Dim(0)
 	rows := x.Size() / width
-	piece := min(nextPowerOfTwo(ceilDiv(rows, ceilDiv(vocab, width))), rows)
-	pieces := ceilDiv(rows, piece)
+	wider := (vocab + width - 1) / width
+	piece := min(int64(1)<<bits.Len64(uint64((rows+wider-1)/wider-1)), rows)
+	pieces := (rows + piece - 1) / piece
 	wl, xl := t.low(w), t.low(x)
 	each := func(o Op) {
-		o.Count, o.FLOPs = int32(pieces), o.FLOPs*units.FLOPs(pieces)
+		o.Count = int32(pieces)
 		t.emit(o)
 	}
-	multiply := func(prim string, layout Layout, m, n, k int64) {
+	multiply := func(prim string, layout Layout, m, n, k int64) *Op {
 		t.gemm(prim, layout, xl.dtype, m, n, k, 1)
 		o := &t.sec.Ops[len(t.sec.Ops)-1]
 		o.Count, o.FLOPs = int32(pieces), o.FLOPs*units.FLOPs(pieces)
+		return o
 	}
 	t.begin()
 	t.Tiny("loss", 2) // labels that count
@@ -34,10 +40,9 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	multiply("linear", LayoutForward, piece, vocab, width)
 	each(Op{Prim: "linear_loss", Class: LossBackward, DType: xl.dtype, N: vocab, Elements: float64(logits.Size()), Bytes: 3 * logits.bytes()})
 	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
-	multiply("linear_wgrad", LayoutWgrad, vocab, width, piece)
-	if w.dtype == F32 {
-		t.sec.Ops[len(t.sec.Ops)-1].Bytes += units.Bytes(vocab*width) * (2*F32.Size() - xl.dtype.Size())
-		t.sec.Ops[len(t.sec.Ops)-1].Adds = true
+	if sum := multiply("linear_wgrad", LayoutWgrad, vocab, width, piece); w.dtype == F32 {
+		sum.Bytes += units.Bytes(vocab*width) * (2*F32.Size() - xl.dtype.Size())
+		sum.Adds = true
 	} else {
 		product := t.empty(w.dtype, vocab, width)
 		wide := t.empty(F32, vocab, width)
@@ -57,13 +62,3 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	t.Release(gx, gw)
 	return y
 }
-
-func nextPowerOfTwo(n int64) int64 {
-	p := int64(1)
-	for p < n {
-		p *= 2
-	}
-	return p
-}
-
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -26,8 +26,12 @@ func wideNVLink(j *strategies.Job) bool {
 
 // flexDispatch is whether a kernel of its own sends rows to the experts' ranks (Megatron's
 // flex dispatcher), not NCCL's all-to-all: as the job says, else inside a rack, and
-// across NVLink domains for the models for which the recipe has it.
+// across NVLink domains for the models for which the recipe has it. Such a kernel
+// permutes rows, too.
 func flexDispatch(j *strategies.Job) bool {
+	if j.Recipe.Structure.UnfusedPermutation {
+		return false
+	}
 	if d := j.Runtime.TokenDispatcher; d != "" {
 		return d == strategies.FlexDispatcher
 	}
@@ -59,7 +63,7 @@ func exchangesOverlap(j *strategies.Job) bool {
 func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
 	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
-	return graphs && j.Precision.SyncFree && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
+	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
 // hiddenExchanges is the share of the exchanges between experts that run beside
@@ -116,12 +120,15 @@ type window struct {
 //	rows back from the experts beside the gradients of router and attention
 func exchangeWindows(forward, backward *section) (w [4]window, kind collective.Op) {
 	const combineBack, dispatch, dispatchBack, combine = 0, 1, 2, 3
-	place := func(s *section, before, within, after, first, last, weights int) {
-		at, end := -1, -1 // of the experts' products
+	// side is in which windows a pass has its exchanges, the kernels before, between and
+	// after these, and its weight gradients before the last one.
+	type side struct{ first, last, before, between, after, weights int }
+	place := func(s *section, at side) {
+		begin, end := -1, -1 // of the experts' products
 		for i := range s.ops {
 			if s.ops[i].Class == tape.GroupedGEMM {
-				if end = i; at < 0 {
-					at = i
+				if end = i; begin < 0 {
+					begin = i
 				}
 			}
 		}
@@ -131,32 +138,32 @@ func exchangeWindows(forward, backward *section) (w [4]window, kind collective.O
 			switch {
 			case b.role == commRole && b.group == epGroup:
 				kind = kindOf(o.Comm.Kind)
-				to := first
-				if i > at {
-					to, ended = last, i > end
+				to := at.first
+				if i > begin {
+					to, ended = at.last, i > end
 				}
-				started = started || i < at
+				started = started || i < begin
 				w[to].exchange += l.Busy
 			case b.role == commRole || b.role == asyncRole:
 			default:
-				to := within
+				to := at.between
 				switch {
 				case o.Layout == tape.LayoutWgrad && (o.Class == tape.GEMM || o.Class == tape.GroupedGEMM):
-					if to = weights; ended {
+					if to = at.weights; ended {
 						to = combineBack
 					}
 				case !started:
-					to = before
+					to = at.before
 				case ended:
-					to = after
+					to = at.after
 				}
 				w[to].alone += l.Busy
 				w[to].loaded += l.Loaded
 			}
 		}
 	}
-	place(forward, combineBack, dispatchBack, combine, dispatch, combine, dispatchBack)
-	place(backward, combineBack, dispatch, combine, combineBack, dispatchBack, dispatchBack)
+	place(forward, side{first: dispatch, last: combine, before: combineBack, between: dispatchBack, after: combine, weights: dispatchBack})
+	place(backward, side{first: combineBack, last: dispatchBack, before: combineBack, between: dispatch, after: combine, weights: dispatchBack})
 	return w, kind
 }
 

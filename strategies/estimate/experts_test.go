@@ -183,3 +183,16 @@ func TestExchangeWindows(t *testing.T) {
 	require.InEpsilon(t, float64(windows[1].exchange), float64(windows[3].exchange), 0.05, "rows there and back")
 	require.Greater(t, windows[2].alone, windows[1].alone, "weight gradients and the experts, beside the experts' gradients")
 }
+
+// TestUnfusedAllToAll: a flex dispatcher's kernel permutes rows, too: without kernels that
+// do, a rack exchanges them as any other machine, by NCCL's all-to-all, and waits for the host.
+func TestUnfusedAllToAll(t *testing.T) {
+	run := func(runtime string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf(`{model: qwen3-30b-a3b, hardware: gb200-nvl72, gpus: 8, runtime: {permute_fusion: false%s}, plan: {dp: 8, ep: 8},
+			train: {sequence_length: 1024, grad_accumulation: 4, precision: mxfp8}}`, runtime)))
+	}
+	own, asked := run(""), run(", token_dispatcher: alltoall")
+	require.Equal(t, asked.StepTime, own.StepTime)
+	require.Equal(t, asked.Memory, own.Memory)
+	require.Positive(t, own.Parts.Host)
+}
