@@ -127,8 +127,9 @@ type AttentionLaw struct {
 	Widths   []float64                   `yaml:"widths"`
 	Forward  AttentionPass               `yaml:"forward"`
 	Backward AttentionPass               `yaml:"backward"`
-	Flavour  map[string]AttentionFlavour `yaml:"flavour"` // other implementations: flash, flash1
+	Flavour  map[string]AttentionFlavour `yaml:"flavour"` // other implementations: flash, flash1, and kernels that multiply in 8 bits by dtype
 	Dropout  []float64                   `yaml:"dropout"` // time factors with dropout inside, forward and backward
+	Sink     units.Seconds               `yaml:"sink"`    // of each query of each head, for the gradients of learned sinks, which are summed one after another
 	Points   AttentionPoints             `yaml:"points"`
 	Source   string                      `yaml:"source"` // "": that of all laws of its file
 	Spread   `yaml:",inline"`
@@ -147,6 +148,7 @@ type FlavourPass struct {
 	Rate     []float64 `yaml:"rate"`
 	Diagonal []float64 `yaml:"diagonal"`
 	Dropout  float64   `yaml:"dropout"` // time factor with dropout inside
+	Whole    bool      `yaml:"whole"`   // nothing is left out for a sliding window
 }
 
 // check refuses tables that do not go with the widths. The error begins with the key.
@@ -185,6 +187,9 @@ func (a *AttentionLaw) check() error {
 			}
 		}
 	}
+	if !(a.Sink >= 0) || math.IsInf(float64(a.Sink), 0) {
+		errs = append(errs, fmt.Errorf("sink: %v; it must not be below 0", a.Sink))
+	}
 	return cmp.Or(errs...)
 }
 
@@ -201,6 +206,7 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 	if own.Diagonal != nil {
 		p.Diagonal = own.Diagonal
 	}
+	p.Whole = own.Whole
 	return p
 }
 
@@ -246,6 +252,7 @@ type AttentionPass struct {
 	Setup    units.Seconds `yaml:"setup"`
 	Rows     int64         `yaml:"rows"`   // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
 	Window   float64       `yaml:"window"` // keys beyond a sliding window that each query computes, of all widths and flavours
+	Whole    bool          `yaml:"whole"`  // nothing is left out for a sliding window
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

@@ -307,6 +307,9 @@ func (j *Job) SetPlan(p Plan) error {
 	if j.LinearLoss() && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
 	}
+	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 0 {
+		return diag.Errorf("train.dtypes.attention: %s, which context ranks (cp %d) exchange in no known way; leave it out, or set plan.cp to 1", a, p.CP)
+	}
 	t := j.Given
 	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
@@ -403,6 +406,25 @@ func (j *Job) multiplies(p recipe.Precision) bool {
 // GPU is the name of the machine's kind of GPU.
 func (j *Job) GPU() string { return gpuName(j.Hardware) }
 
+// checkAttention holds train.dtypes.attention against what can multiply it.
+func (j *Job) checkAttention() error {
+	a, layers := j.Precision.Attention, j.Precision.Operands()
+	if j.Precision.AttentionCopies() == 0 {
+		return nil
+	}
+	where := "train.dtypes.attention: " + a.String()
+	switch {
+	case a.DType != layers.DType || a.Size() != tape.FP8.Size():
+		return diag.Errorf("%s, but layers multiply in %s; attention multiplies in 8 bits as they do, or in %s where it is left out", where, layers, j.Precision.Compute)
+	case !j.Recipe.Structure.NarrowAttn || j.Runtime.Attention != "flash":
+		return diag.Errorf("%s, which %s attention of recipe %s does not read; leave it out, or use megatron-core with flash", where, j.Runtime.Attention, j.Recipe.Name)
+	}
+	if _, ok := j.Hardware.Laws.Attention.Flavour[a.String()]; !ok {
+		return diag.Errorf("%s, whose kernels have no law on %s; leave it out", where, gpuName(j.Hardware))
+	}
+	return nil
+}
+
 // gpuName is what messages call the GPU of a machine.
 func gpuName(h *hardware.Profile) string { return cmp.Or(h.GPU.Name.Value, "the GPU") }
 
@@ -481,6 +503,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	j.Precision = t.DTypes.Apply(precision)
 	if h, layers := j.Precision.Head, j.Precision.Operands(); h.Set && h.DType != j.Precision.Compute.DType && h.DType != layers.DType {
 		return diag.Errorf("train.dtypes.head: %s, but layers multiply in %s; the output layer multiplies as they do, or in %s where it is left out", h, layers, j.Precision.Compute)
+	}
+	if err := j.checkAttention(); err != nil {
+		return err
 	}
 	if !j.multiplies(j.Precision) {
 		var others []string

@@ -56,6 +56,52 @@ func TestBlackwellAttention(t *testing.T) {
 	}
 }
 
+// TestNarrowAttention: two causal sequences in 8 bits with cuDNN 9.22 (same source, of 2026-04-24),
+// in ms: the backward kernel skips nothing outside a window.
+func TestNarrowAttention(t *testing.T) {
+	for _, c := range []struct {
+		machine, dtype            string
+		heads, kv, qk, v, window  int64
+		tokens                    int64
+		forward, backward, within float64
+	}{
+		{"gb200-nvl72", "mxfp8", 64, 8, 128, 128, 0, 4096, 0.326, 1.305, 0.03},
+		{"gb200-nvl72", "mxfp8", 64, 8, 128, 128, 0, 16384, 4.4, 15.315, 0.03},
+		{"gb200-nvl72", "mxfp8", 128, 128, 192, 128, 0, 4096, 0.714, 2.62, 0.05},
+		{"gb200-nvl72", "mxfp8", 64, 64, 192, 128, 0, 8192, 1.254, 4.546, 0.05},
+		{"gb200-nvl72", "mxfp8", 128, 128, 64, 64, 128, 4096, 0.21, 2.08, 0.15},
+		{"gb200-nvl72", "mxfp8", 128, 128, 64, 64, 128, 16384, 0.826, 27.94, 0.15},
+		{"gb200-nvl72", "fp8", 128, 128, 192, 128, 0, 4096, 0.656, 2.112, 0.05},
+		{"gb300-nvl72", "mxfp8", 64, 8, 128, 128, 0, 4096, 0.242, 1.203, 0.03},
+		{"gb300-nvl72", "mxfp8", 128, 128, 192, 128, 0, 4096, 0.546, 2.348, 0.06},
+		{"gb300-nvl72", "mxfp8", 64, 64, 192, 128, 0, 16384, 3.613, 14.766, 0.06},
+		{"gb300-nvl72", "mxfp8", 128, 128, 64, 64, 128, 4096, 0.175, 1.871, 0.15},
+		{"gb300-nvl72", "fp8", 64, 8, 128, 128, 0, 8192, 0.759, 3.087, 0.03},
+	} {
+		s := tape.AttentionShape{Batch: 2, Heads: c.heads, KVHeads: c.kv, Queries: c.tokens, QKDim: c.qk, VDim: c.v, Window: c.window, Causal: true, Flavour: c.dtype}
+		requireAttention(t, c.machine, s, c.forward, c.backward, c.within)
+	}
+}
+
+// TestSinks: gradients of learned sinks, of 64 heads of 4096 tokens at width 64 and of 32 at 128,
+// on an H100 (Transformer Engine 2.9, cuDNN 9.19, 2026-11-23).
+func TestSinks(t *testing.T) {
+	p, err := hardware.Load("h100-sxm")
+	require.NoError(t, err)
+	timer, err := New(p)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		batch, heads, width int64
+		longer              float64 // us
+	}{{1, 64, 64, 367}, {4, 64, 64, 1690}, {1, 32, 128, 178}} {
+		s := tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: 8, Queries: 4096, Keys: 4096, QKDim: c.width, VDim: c.width, Causal: true, Backward: true}
+		without := Attention(tape.BF16, s)
+		s.Sinks = true
+		with := Attention(tape.BF16, s)
+		require.InEpsilon(t, c.longer, float64((timer.Time(&with)-timer.Time(&without))/units.Seconds(1e-6)), 0.12, "%v", c) // 1.36 to 1.61 ns
+	}
+}
+
 // TestWindowedAttention: sliding windows at width 64 over two sequences with cuDNN 9.19 (1024
 // keys) and 9.24 (128 keys; NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, gpt_oss
 // of 2026-02-26 and 2026-06-15), in ms: blocks at the far edge of the window are computed whole.

@@ -67,7 +67,7 @@ func attentionOps(d tape.DType, s tape.AttentionShape) []tape.Op {
 	q := t.Input(d, true, s.Batch, s.Heads, s.Queries, s.QKDim)
 	k := t.Param(0, d, true, s.Batch, s.KVHeads, s.Keys, s.QKDim)
 	v := t.Param(1, d, true, s.Batch, s.KVHeads, s.Keys, s.VDim)
-	y := t.Attention(q, k, v, tape.AttentionOptions{Causal: s.Causal, Window: s.Window, Flavour: s.Flavour})
+	y := t.Attention(q, k, v, tape.AttentionOptions{Causal: s.Causal, Window: s.Window, Sinks: s.Sinks, Flavour: s.Flavour})
 	sections := sections(t, y, d)
 	if s.Backward {
 		return sections[1].Ops

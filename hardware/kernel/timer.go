@@ -599,6 +599,11 @@ func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
 func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	p := a.pass(s)
 	width := float64(s.QKDim+s.VDim) / 2
+	if p.Whole && s.Window > 0 {
+		all := *s
+		all.Window = 0
+		s = &all
+	}
 	pairs := s.Pairs()
 	if s.Masked {
 		pairs *= a.law.At(p.Masked, width)
@@ -622,6 +627,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 		flops *= 2.5
 	}
 	t := float64(p.Setup) + flops/(a.law.At(p.Rate, width)*peak)
+	if s.Sinks && s.Backward {
+		t += float64(a.law.Sink) * float64(s.Batch*s.Heads*s.Queries)
+	}
 	if s.Dropout {
 		t *= a.law.Dropped(s.Flavour, s.Backward)
 	}

@@ -295,7 +295,10 @@ func (b *builder) sharesMask() bool {
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
-	o := tape.AttentionOptions{Causal: true, Dropout: b.dropouts.attention, Flavour: b.recipe.Flavour(b.Attention)}
+	o := tape.AttentionOptions{Causal: true, Dropout: b.dropouts.attention, Sinks: s.Sinks && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
+	if o.Narrow = b.Precision.AttentionCopies(); o.Narrow > 0 {
+		o.Flavour = b.Precision.Attention.String()
+	}
 	if kind.Windowed {
 		o.Window = s.Window
 	}

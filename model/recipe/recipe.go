@@ -155,6 +155,7 @@ type Structure struct {
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
@@ -249,6 +250,7 @@ type Precision struct {
 	Compute   DType `yaml:"compute"`   // activations and GEMM inputs
 	GEMM      DType `yaml:"gemm"`      // GEMM operands when narrower than Compute (fp8)
 	Head      DType `yaml:"head"`      // operands of the output layer when narrower than Compute, as layers have them; unset: Compute
+	Attention DType `yaml:"attention"` // operands of fused attention when narrower than Compute, as layers have them; unset: Compute
 	Autocast  bool  `yaml:"autocast"`  // weights are cast where they are used
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
@@ -260,6 +262,18 @@ type Precision struct {
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
+}
+
+// AttentionCopies is the number of copies of its operands that attention reads in 8 bits: two
+// where scales are of blocks along an axis. 0: it reads them in Compute.
+func (p Precision) AttentionCopies() int64 {
+	switch {
+	case !p.Attention.Set || p.Attention.DType == p.Compute.DType:
+		return 0
+	case p.Attention.DType == tape.FP8:
+		return 1
+	}
+	return 2
 }
 
 // Operands is the dtype that matrix multiplies read.

@@ -1,6 +1,10 @@
 package tape
 
-import "github.com/perfplan/perfplan/internal/units"
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
 
 // gemm emits one matrix multiply of M×K by K×N, batch times, reading both
 // operands and writing the result once.
@@ -264,7 +268,9 @@ type AttentionOptions struct {
 	Masked  bool    // an explicit mask tensor is read
 	Shared  bool    // it was made once for all layers (Tape.AttentionMask), not for this call
 	Dropout float64 // probability inside the kernel
+	Sinks   bool    // each head has one that is learned
 	Flavour string
+	Narrow  int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
 	Ring    Ring
 }
 
@@ -338,11 +344,12 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	vl := t.low(v)
 	kl := t.low(k)
 	ql := t.low(q)
+	kept := t.narrowed(o.Narrow, ql, kl, vl)
 	t.begin()
 	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
 	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
 	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
-		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Flavour: o.Flavour}
+		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Sinks: o.Sinks, Flavour: o.Flavour}
 	var bias *Tensor
 	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))
 	y := t.meta(ql.dtype, []int64{b, heads, sq, dv})
@@ -369,7 +376,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	qs, ks, vs, made := *ql, *kl, *vl, *y
-	saved := []*Tensor{ql, kl, vl, y, stats, bias, gathered}
+	saved := append(slices.Clone(kept), y, stats, bias, gathered)
 	var joined *Tensor
 	if o.Ring.Joins {
 		joined = t.empty(kl.dtype, kl.Size()+vl.Size())
@@ -378,6 +385,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		back := shape
 		back.Backward = true
+		t.Release(t.narrowed(o.Narrow, g[0])...)
 		gq, gk, gv := qs, ks, vs
 		for _, p := range []*Tensor{&gq, &gk, &gv} {
 			p.grad, p.node, p.param = false, -1, 0
@@ -411,8 +419,28 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 		return r
 	})
-	t.Release(stats, bias, joined, gathered, vl, kl, ql)
+	t.Release(stats, bias, joined, gathered)
+	t.Release(kept...)
+	t.Release(vl, kl, ql)
 	return y
+}
+
+// narrowed casts what fused attention reads to so many copies in Quantize, with two kernels
+// that lay out the scales of either. Without copies it returns the tensors themselves.
+func (t *Tape) narrowed(copies int64, tensors ...*Tensor) []*Tensor {
+	kept := make([]*Tensor, len(tensors))
+	for i, x := range tensors {
+		if copies == 0 {
+			kept[i] = t.Hold(x)
+			continue
+		}
+		kept[i] = t.empty(t.Quantize, copies*x.Size())
+		t.quantize(x, units.Bytes(copies))
+	}
+	if copies > 1 {
+		t.Tiny("scales", int(2*copies))
+	}
+	return kept
 }
 
 // AttentionMask makes the additive mask of a batch from a boolean one.

@@ -211,6 +211,7 @@ type AttentionShape struct {
 	Window                int64 // keys each query sees; 0: all
 	Masked                bool  // explicit mask or bias tensor: no skipping of blocks
 	Dropout               bool
+	Sinks                 bool   // each head has one that is learned
 	Flavour               string // "" for what PyTorch picks (cuDNN), flash for FlashAttention 2
 	Backward              bool
 }
