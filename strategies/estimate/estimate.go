@@ -40,7 +40,7 @@ func build(j *strategies.Job) (m *ops.Model, err error) {
 func config(j *strategies.Job) ops.Config {
 	some := j.Train.Recomputed()
 	return ops.Config{
-		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: j.Precision, Attention: j.Runtime.Attention,
+		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: precision(j), Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
@@ -286,6 +286,10 @@ func (p *pricer) notes(r *Result) {
 	if j.Unmixed() {
 		r.Notes = append(r.Notes, diag.Note{Code: "precision.unsharded", Text: fmt.Sprintf("%s itself would compute in %s: it leaves mixed precision to FSDP, which has nothing to shard beside tp %d and pp %d", j.Recipe.Name, j.Precision.Weights, j.Plan.TP, j.Plan.PP),
 			Remedy: "set train.precision fp32 with runtime.tf32 false, or shard over dp or cp"})
+	}
+	if a := precision(j).Attention; a != j.Precision.Attention {
+		r.Notes = append(r.Notes, diag.Note{Code: "attention.narrow", Text: fmt.Sprintf("attention multiplies in %s, as in Megatron-Bridge where whole steps with experts are replayed", a),
+			Remedy: fmt.Sprintf("set train.dtypes={attention: %s} to leave it in 16 bits", j.Precision.Compute)})
 	}
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})

@@ -66,6 +66,19 @@ func syncFree(j *strategies.Job) bool {
 	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
+// precision is that of the job. Attention multiplies in the layers' 8 bits where a step with
+// experts is replayed whole, as in Megatron-Bridge's configurations from v0.5.0 on, unless
+// the job says otherwise.
+func precision(j *strategies.Job) recipe.Precision {
+	p := j.Precision
+	if !p.Attention.Set && syncFree(j) && j.Runtime.Attention == "flash" && j.Plan.CP <= 1 {
+		if _, ok := j.Hardware.Laws.Attention.Flavour[p.GEMM.String()]; ok {
+			p.Attention = p.GEMM
+		}
+	}
+	return p
+}
+
 // hiddenExchanges is the share of the exchanges between experts that run beside
 // another micro batch: all but those that fill and drain the pipeline, PP of the micro
 // batches.

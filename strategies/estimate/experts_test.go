@@ -68,6 +68,22 @@ func TestSyncFree(t *testing.T) {
 	require.Equal(t, run("b200-sxm", "26.04", 16, "mxfp8", 8).StepTime, run("b200-sxm", "26.06", 16, "mxfp8", 8).StepTime, "two nodes")
 }
 
+// TestNarrowAttention: attention multiplies in 8 bits where a job says so, and where a step
+// with experts is replayed whole unless it says not; its kernels gain over long sequences
+// and lose where a window leaves out most of them.
+func TestNarrowAttention(t *testing.T) {
+	run := func(model, release, dtypes string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: gb300-nvl72, gpus: 64, runtime: {release: %q}, plan: {ep: 16, dp: 64}, train: {sequence_length: 4096, precision: mxfp8, dtypes: {%s}, micro_batch: 1, grad_accumulation: 2}}", model, release, dtypes)))
+	}
+	for model, faster := range map[string]bool{"deepseek-v2-lite": true, "gpt-oss-20b": false} {
+		wide, narrow := run(model, "26.06", "attention: bf16"), run(model, "26.06", "attention: mxfp8")
+		require.Equal(t, faster, narrow.Parts.Attention < wide.Parts.Attention, model)
+		require.Greater(t, float64(narrow.Parts.Memory), float64(wide.Parts.Memory), "casts")
+		require.Equal(t, narrow.StepTime, run(model, "26.06", "").StepTime)
+		require.Equal(t, run(model, "26.04", "attention: bf16").StepTime, run(model, "26.04", "").StepTime, "not replayed")
+	}
+}
+
 // TestExchangesAcrossNodes: rows that leave a node hide behind another micro batch, in
 // interleaved pipelines that keep their layers, since Megatron-Bridge of 25.11; models of
 // DeepSeek's kind send them by the flex dispatcher, once to each node, as any may.
