@@ -334,6 +334,7 @@ type Host struct {
 	DTensorParam units.Seconds            `yaml:"dtensor_tensor"` // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
 	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`      // hooks and flat copies of one FSDP unit, forward
 	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"`
+	Hooks        Hooks                    `yaml:"hooks"`
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
@@ -341,6 +342,17 @@ type Host struct {
 	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 	Blocking     Blocking                 `yaml:"blocking"`
 }
+
+// Hooks are what the host does for sharded parameters module by module, beyond FSDPUnit and
+// FSDPBack.
+type Hooks struct {
+	Module    units.Seconds `yaml:"module"`    // around one call of a module, and around its backward pass
+	Parameter units.Seconds `yaml:"parameter"` // to gather a matrix for a pass, by a call of its own, and to free it
+	Gradient  units.Seconds `yaml:"gradient"`  // to reduce the gradient of a parameter, by a call of its own
+}
+
+// Any reports whether there are hooks.
+func (h *Hooks) Any() bool { return *h != (Hooks{}) }
 
 // Blocking says which jobs of a recipe hang but with CUDA_LAUNCH_BLOCKING=1: the
 // host waits for every kernel. No nodes: none does.

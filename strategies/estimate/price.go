@@ -483,13 +483,39 @@ type unit struct {
 	*ops.Unit
 	ratio             float64 // clock of the prices
 	forward, backward section
+	hooked            hooked
+}
+
+// hooked counts what hooks run for.
+type hooked struct {
+	modules, again       float64 // calls of modules forward, and where the backward pass computes them again
+	parameters, matrices float64
+}
+
+func (h *hooked) count(u *ops.Unit) {
+	for i := range u.Forward.Ops {
+		h.modules += float64(u.Forward.Ops[i].Host.Modules)
+	}
+	for i := range u.Backward.Ops {
+		h.again += float64(u.Backward.Ops[i].Host.Modules)
+	}
+	for i := range u.Params {
+		h.parameters++
+		if len(u.Params[i].Dims) > 1 {
+			h.matrices++
+		}
+	}
 }
 
 // unit prices a unit. Overlap.TP is of layers alone: torchtitan compiles these and leaves
 // embedding and head eager, Megatron's output layer is none of Transformer Engine's.
 func (p *pricer) unit(u *ops.Unit) *unit {
 	tiled := p.job.Recipe.Overlap.TP && u.Layers > 0
-	return &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled)}
+	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled)}
+	if p.host.Hooks.Any() {
+		priced.hooked.count(u)
+	}
+	return priced
 }
 
 // run is the device time of a kernel that is not part of a unit. It counts the

@@ -139,7 +139,22 @@ func (h *shards) hooks(i int, backward bool) {
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2
 	}
-	h.s.sim.Host += float64(c * h.s.p.speed)
+	h.s.sim.Host += float64((c + h.moduleHooks(h.s.list[i], backward)) * h.s.p.speed)
+}
+
+// moduleHooks is what the host does around the modules of a unit and for each of its
+// parameters. Small parameters stay gathered (DeepSpeed, stage3_param_persistence_threshold),
+// and one rank gathers none (_no_gather_coalesced).
+func (h *shards) moduleHooks(u *unit, backward bool) units.Seconds {
+	of, n := &h.s.p.host.Hooks, &u.hooked
+	c := n.modules * float64(of.Module)
+	if h.s.p.groups[shardGroup].Ranks > 1 {
+		c += n.matrices * float64(of.Parameter)
+	}
+	if backward {
+		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient)
+	}
+	return units.Seconds(c)
 }
 
 func (h *shards) forward() {

@@ -44,7 +44,7 @@ func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
 	s.forward, s.backward, s.optimizer, s.ddp, s.shards, s.listed = 0, 0, 0, nil, nil, nil
 	switch kind := p.job.Plan.DataParallel; {
-	case p.groups[dpGroup].Ranks <= 1:
+	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && p.host.Hooks.Any()): // which run for one rank, too
 	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:
 		s.listed = &s.own.listed
 		s.listed.begin(s)
