@@ -126,10 +126,10 @@ func (b *builder) reach(k, parts int64) float64 {
 	return n * (1 - missed)
 }
 
-// chunks reorders what the ranks sent by the experts of this one, when there are
-// several of both.
+// chunks reorders what the ranks sent, or the one there is, by the experts of this one, when
+// it has several (megatron/core/transformer/moe/token_dispatcher.py, num_local_experts).
 func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
-	if b.Shard.EP*b.Shard.ExpertTP <= 1 || b.Spec.MoE.Experts <= b.Shard.EP {
+	if b.Spec.MoE.Experts <= b.Shard.EP {
 		return b.t.Hold(x)
 	}
 	b.t.ChunkMap(x.Dim(0))

@@ -259,6 +259,7 @@ type Precision struct {
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
+	RaggedRows    float64 `yaml:"ragged_rows"`    // the same of experts' rows cast to two copies of one scale, over QuantizeRead: their numbers are no multiple of a kernel's tile; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute

@@ -394,7 +394,8 @@ type Fused struct {
 
 // Fuse runs a fused kernel. Its gradient reads the output gradients and the saved
 // tensors, and writes a gradient for each input that needs one; the gradient
-// of a vector (a norm's weight) adds a column reduction of partial sums.
+// of a vector (a norm's weight) adds a column reduction of partial sums, that of a column
+// (experts' probabilities) a kernel that sums rows.
 func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	t.begin()
 	outs := make([]*Tensor, max(f.Outs, 1))
@@ -470,6 +471,7 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		}
 		var r []*Tensor
 		vectors := 0
+		var columns units.Bytes
 		for i, e := range n.in {
 			var x *Tensor
 			if f.InPlace && i == 0 {
@@ -480,9 +482,12 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 				x.grad = false
 				t.alloc(x)
 			}
-			if e.meta.nd == 1 {
+			switch {
+			case e.meta.nd == 1:
 				vectors++
-			} else {
+			case i > 0 && x.Dim(-1) == 1 && width > 1:
+				columns += x.bytes() + n.saved[0].bytes() + g[0].bytes()
+			default:
 				back += x.bytes()
 			}
 			r = append(r, x)
@@ -490,6 +495,9 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		kernels := max(f.BackKernels, 1)
 		for range kernels {
 			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: work(f.BackWork), N: width, Index: f.Index, Bytes: back / units.Bytes(kernels)})
+		}
+		if columns > 0 { // a value for each row: summed by a kernel of its own, which reads all again
+			t.emit(Op{Prim: f.Prim + "_row_sum", Class: FusedReduce, DType: f.DType, Elements: elements, N: width, Bytes: columns})
 		}
 		for range vectors { // partial sums of the fused kernel are added up
 			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})

@@ -10,7 +10,7 @@ func (t *Tape) quantizedRows(x *Tensor, experts int64) *Tensor {
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	n := units.Bytes(experts)
 	t.emit(Op{Prim: "grouped_quantize", Class: FusedPointwise, DType: t.Quantize, Count: int32(experts), Elements: float64(x.Size()) / float64(experts),
-		Bytes: (units.Bytes(t.QuantizeRead*float64(x.bytes())) + units.Bytes(t.Copies)*q.bytes()) / n})
+		Bytes: (units.Bytes(t.RaggedRead*float64(x.bytes())) + units.Bytes(t.Copies)*q.bytes()) / n})
 	return q
 }
 

@@ -26,6 +26,7 @@ type Tape struct {
 	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
 	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
 	Copies        int64   // of an operand cast to Quantize, one for each axis along which GEMMs read it
+	RaggedRead    float64 // QuantizeRead of the rows of experts
 	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
