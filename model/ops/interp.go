@@ -148,6 +148,7 @@ func init() {
 		"row_map":        func(b *builder, a []value) []value { b.t.RowMap(a[0].t.Dim(0), b.Spec.MoE.Experts); return nil },
 		"tiny":           func(b *builder, a []value) []value { b.t.Tiny("tiny", int(a[0].num)); return nil },
 		"preprocess":     func(b *builder, a []value) []value { b.t.Tiny("preprocess", int(a[0].num)); return nil },
+		"scan_map":       func(b *builder, a []value) []value { b.scanMap(a[0].t); return nil },
 		"wait":           func(b *builder, a []value) []value { b.t.Wait(); return nil },
 		"first_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)/2))

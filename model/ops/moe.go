@@ -100,6 +100,14 @@ func (b *builder) spread(x *tape.Tensor, k int64) *tape.Tensor {
 	return b.exchange(x, k, b.reach(k, b.Shard.EP)*max(b.Imbalance, 1), probabilities)
 }
 
+// scanMap gathers which tokens go to which experts, a byte for each pair, from the ranks of an
+// NVLink domain, and numbers their rows by one kernel (DeepEP, csrc/hybrid_ep, scan).
+func (b *builder) scanMap(x *tape.Tensor) {
+	if b.Shard.Domains <= 1 && b.Shard.EP > 1 {
+		b.t.ScanMap(b.Shard.EP, x.Size()/x.Dim(-1), b.Spec.MoE.Experts)
+	}
+}
+
 func (b *builder) collect(x *tape.Tensor, k int64) *tape.Tensor {
 	return b.exchange(x, k, 1/(b.reach(k, b.Shard.EP)*max(b.Imbalance, 1)), 0)
 }
