@@ -47,10 +47,11 @@ type Spread struct {
 // every SM), e < 1 for tiles smaller than 256×128; times the measured correction
 // of nearby shapes. Fitted to kernel times at full clock.
 type GEMMLaw struct {
-	Tiles     []string           `yaml:"tiles"`      // "256x128"
-	Rate      map[string]float64 `yaml:"rate"`       // of the dense peak, by dtype, with full waves
-	Scaled    map[string]float64 `yaml:"scaled"`     // rate of mxfp8 and fp4, whose blocks have scales, over that of fp8, which has one; absent: that of mxfp8 is fp8's
-	KOverhead float64            `yaml:"k_overhead"` // K elements a tile spends on its prologue and epilogue
+	Tiles     []string           `yaml:"tiles"`        // "256x128"
+	Rate      map[string]float64 `yaml:"rate"`         // of the dense peak, by dtype, with full waves
+	Scaled    map[string]float64 `yaml:"scaled"`       // rate of formats whose blocks have scales over that of fp8, which has one; absent: that of mxfp8 is fp8's, the GPU has no kernels for fp8-block
+	ScaledW   map[string]float64 `yaml:"scaled_wgrad"` // the same of weight gradients; absent: as Scaled
+	KOverhead float64            `yaml:"k_overhead"`   // K elements a tile spends on its prologue and epilogue
 	Setup     units.Seconds      `yaml:"setup"`
 	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
 	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide

@@ -400,6 +400,9 @@ func oneOf(key, v string, known []string) error {
 // GPU, what is narrower on tensor cores that take it (Volta and Turing: no bf16).
 func (j *Job) multiplies(p recipe.Precision) bool {
 	d := p.Operands()
+	if _, ok := j.Hardware.Laws.GEMM.Scaled[d.String()]; d.DType == tape.FP8Block && !ok { // cuBLAS has the kernels on Hopper alone
+		return false
+	}
 	return d.DType == tape.F32 || j.Hardware.GPU.Peak.Of(d.String()) > 0
 }
 

@@ -83,25 +83,6 @@ func TestNarrowAttention(t *testing.T) {
 	}
 }
 
-// TestSinks: gradients of learned sinks, of 64 heads of 4096 tokens at width 64 and of 32 at 128,
-// on an H100 (Transformer Engine 2.9, cuDNN 9.19, 2026-11-23).
-func TestSinks(t *testing.T) {
-	p, err := hardware.Load("h100-sxm")
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
-	for _, c := range []struct {
-		batch, heads, width int64
-		longer              float64 // us
-	}{{1, 64, 64, 367}, {4, 64, 64, 1690}, {1, 32, 128, 178}} {
-		s := tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: 8, Queries: 4096, Keys: 4096, QKDim: c.width, VDim: c.width, Causal: true, Backward: true}
-		without := Attention(tape.BF16, s)
-		s.Sinks = true
-		with := Attention(tape.BF16, s)
-		require.InEpsilon(t, c.longer, float64((timer.Time(&with)-timer.Time(&without))/units.Seconds(1e-6)), 0.12, "%v", c) // 1.36 to 1.61 ns
-	}
-}
-
 // TestWindowedAttention: sliding windows at width 64 over two sequences with cuDNN 9.19 (1024
 // keys) and 9.24 (128 keys; NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, gpt_oss
 // of 2026-02-26 and 2026-06-15), in ms: blocks at the far edge of the window are computed whole.

@@ -508,6 +508,9 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 		with.Bytes = units.Bytes(float64(max(o.Batch, 1))*float64(o.M*o.K+o.K*o.N+o.M*o.N)) * o.DType.Size()
 	}
 	peak := g.peaks[o.DType]
+	if w, ok := g.law.ScaledW[o.DType.String()]; ok && o.Layout == tape.LayoutWgrad {
+		peak *= w / g.law.Scaled[o.DType.String()]
+	}
 	if o.Class == tape.GroupedGEMM && !o.Calls {
 		peak *= g.law.Grouped
 	}

@@ -390,14 +390,14 @@ type DType struct {
 	Set bool
 }
 
-// UnmarshalText reads a dtype name: fp32, bf16, fp16, fp8, mxfp8, fp4.
+// UnmarshalText reads a dtype name: fp32, bf16, fp16, fp8, mxfp8, fp8-block, fp4.
 func (d *DType) UnmarshalText(b []byte) error {
 	t, ok := tape.DTypeOf(string(b))
 	if t == tape.TF32 {
 		return fmt.Errorf("no tensor is stored in tf32; use fp32; runtime.tf32 says how it is multiplied")
 	}
 	if !ok {
-		return fmt.Errorf("%q is not a dtype; use fp32, bf16, fp16, fp8, mxfp8 or fp4", b)
+		return fmt.Errorf("%q is not a dtype; use fp32, bf16, fp16, fp8, mxfp8, fp8-block or fp4", b)
 	}
 	*d = DType{t, true}
 	return nil

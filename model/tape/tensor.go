@@ -10,7 +10,8 @@ const (
 	BF16
 	F16
 	FP8
-	MXFP8 // 8 bits, with a scale for every 32 elements
+	MXFP8    // 8 bits, with a scale for every 32 elements
+	FP8Block // 8 bits, with a scale for every 128 elements of a row and every 128×128 of a weight
 	FP4
 	I64
 	I32
@@ -24,7 +25,7 @@ const (
 var dtypes = [...]struct {
 	name string
 	size units.Bytes
-}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"mxfp8", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"tf32", 4}}
+}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"mxfp8", 1}, {"fp8-block", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"tf32", 4}}
 
 func (d DType) String() string     { return dtypes[d].name }
 func (d DType) Size() units.Bytes  { return dtypes[d].size }
@@ -32,7 +33,7 @@ func (d DType) floating() bool     { return d <= FP4 || d == F64 }
 func (d DType) lowPrecision() bool { return d >= BF16 && d <= FP4 }
 
 // Narrow is whether elements have less than 16 bits.
-func (d DType) Narrow() bool { return d == FP8 || d == MXFP8 || d == FP4 }
+func (d DType) Narrow() bool { return d >= FP8 && d <= FP4 }
 
 // DTypeOf returns the dtype of a name.
 func DTypeOf(name string) (DType, bool) {

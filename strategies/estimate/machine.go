@@ -123,7 +123,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 func (m *machine) utilization(o *tape.Op) float64 {
 	use := m.timer.Utilization(o)
 	switch {
-	case o.DType != tape.FP8 && o.DType != tape.MXFP8 || workOf(o.Class) != gemmWork:
+	case !o.DType.Narrow() || o.DType == tape.FP4 || workOf(o.Class) != gemmWork:
 	case o.Layout == tape.LayoutForward:
 		use *= m.law.narrow.Forward
 	default:

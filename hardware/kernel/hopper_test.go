@@ -1,0 +1,55 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestSinks: gradients of learned sinks, of 64 heads of 4096 tokens at width 64 and of 32 at 128,
+// on an H100 (Transformer Engine 2.9, cuDNN 9.19, 2026-11-23).
+func TestSinks(t *testing.T) {
+	p, err := hardware.Load("h100-sxm")
+	require.NoError(t, err)
+	timer, err := New(p)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		batch, heads, width int64
+		longer              float64 // us
+	}{{1, 64, 64, 367}, {4, 64, 64, 1690}, {1, 32, 128, 178}} {
+		s := tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: 8, Queries: 4096, Keys: 4096, QKDim: c.width, VDim: c.width, Causal: true, Backward: true}
+		without := Attention(tape.BF16, s)
+		s.Sinks = true
+		with := Attention(tape.BF16, s)
+		require.InEpsilon(t, c.longer, float64((timer.Time(&with)-timer.Time(&without))/units.Seconds(1e-6)), 0.12, "%v", c) // 1.36 to 1.61 ns
+	}
+}
+
+// TestBlocksOf128: layers of an H100 in 8 bits with scales of blocks against one scale, forward,
+// input gradient and weight gradient (Transformer Engine 2.9, 2026-11-23), in us.
+func TestBlocksOf128(t *testing.T) {
+	p, err := hardware.Load("h100-sxm")
+	require.NoError(t, err)
+	timer, err := New(p)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		m, n, k    int64
+		one, block [3]float64
+	}{
+		{4096, 4096, 4096, [3]float64{97.95, 102.4, 97.99}, [3]float64{112.1, 112.48, 135.91}},
+		{4096, 8192, 8192, [3]float64{357.16, 373.48, 388.39}, [3]float64{414.76, 415.43, 526.73}},
+		{4096, 18432, 7168, [3]float64{715.66, 758.06, 750.67}, [3]float64{804.08, 814.77, 1026.97}},
+		{4096, 7168, 2048, [3]float64{92.22, 88.67, 87.65}, [3]float64{105.57, 96.45, 121.51}},
+		{2048, 4096, 7168, [3]float64{82.72, 89.16, 93.83}, [3]float64{96.13, 98.05, 132.45}},
+	} {
+		for i, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
+			one, block := GEMM(layout, tape.FP8, c.m, c.n, c.k), GEMM(layout, tape.FP8Block, c.m, c.n, c.k)
+			require.InEpsilon(t, c.one[i], float64(timer.Time(&one)/units.Seconds(1e-6)), 0.12, "%v, %d", c, i)
+			require.InEpsilon(t, c.block[i], float64(timer.Time(&block)/units.Seconds(1e-6)), 0.12, "%v, %d", c, i)
+		}
+	}
+}
