@@ -44,7 +44,7 @@ func TestGraphs(t *testing.T) {
 	require.Less(t, rack(moe, "26.04", "").StepTime, rack(moe, "26.04", "none").StepTime)
 }
 
-// TestTransformerEngineHost: a dense layer of Transformer Engine costs the host 0.7 of
+// TestTransformerEngineHost: a dense layer of Transformer Engine costs the host 0.8 of
 // the 3.3 ms, forward and backward, that it took on virtual machines with H200 GPUs
 // (Megatron-Core core_v0.14.0, hidden size 1024, 512 tokens, 16 layers against 4), a layer
 // of experts more than twice as much.
@@ -57,6 +57,6 @@ func TestTransformerEngineHost(t *testing.T) {
 		return (at(16) - at(4)) / 12 / 4
 	}
 	dense := layer("")
-	require.InEpsilon(t, 0.7*3.3e-3, dense, 0.1)
+	require.InEpsilon(t, 0.8*3.3e-3, dense, 0.1)
 	require.Greater(t, layer(", num_experts: 16, num_experts_per_tok: 4, moe_intermediate_size: 256"), 2*dense)
 }
