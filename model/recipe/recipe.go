@@ -157,6 +157,7 @@ type Structure struct {
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
+	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
 	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM

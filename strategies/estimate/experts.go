@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"math"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
@@ -64,6 +66,25 @@ func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
 	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
 	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
+}
+
+// imbalance is the rows of the busiest expert rank over the mean. Left open it is that of
+// random routing where the framework's benchmarks draw logits (Megatron-Core's
+// moe_router_force_load_balancing): each token takes k of the experts at will, and the
+// ranks wait for the one that got most.
+func imbalance(j *strategies.Job) float64 {
+	given, m, ranks := j.Train.Imbalance, j.Model.MoE, j.Plan.EP
+	if given > 0 || m == nil || ranks <= 1 || j.Train.Capacity > 0 || !j.Recipe.Structure.RandomRouting {
+		return max(given, 1)
+	}
+	tokens := float64(j.Train.MicroBatch*j.Train.SequenceLength*ranks) / float64(max(j.Plan.CP, 1))
+	if j.Plan.SP() {
+		tokens /= float64(j.Plan.TP)
+	}
+	here := 1 / float64(ranks) // of the experts
+	mean := tokens * float64(m.TopK) * here
+	variance := mean * (1 - here) * float64(m.Experts-m.TopK) / float64(max(m.Experts-1, 1)) // hypergeometric, of each token
+	return 1 + expectedMaximum(ranks)*math.Sqrt(variance)/mean
 }
 
 // precision is that of the job. Attention multiplies in the layers' 8 bits where a step with

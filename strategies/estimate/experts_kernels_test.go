@@ -18,7 +18,7 @@ import (
 // TEGroupedMLP._apply_bias of core_v0.15, PyTorch 2.11).
 func TestExpertBias(t *testing.T) {
 	r, err := Estimate(mustParse(t, `{model: gpt-oss-20b, hardware: h200-sxm, gpus: 4, runtime: {recipe: megatron-core},
-		plan: {ep: 4}, train: {sequence_length: 4096, micro_batch: 4, grad_accumulation: 1, precision: bf16, recompute: none}}`), Options{Detail: true})
+		plan: {ep: 4}, train: {sequence_length: 4096, micro_batch: 4, grad_accumulation: 1, expert_imbalance: 1, precision: bf16, recompute: none}}`), Options{Detail: true})
 	require.NoError(t, err)
 	for _, u := range r.Detail.Units {
 		if u.Name != "moe layer" {

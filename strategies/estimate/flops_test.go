@@ -70,6 +70,7 @@ func TestSplitsKeepFLOPs(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
+		j.Train.Imbalance = 1 // the busiest rank of random routing multiplies more
 		p, a := executed(t, j)
 		require.InEpsilon(t, products, p, 0.02, "%s: matrix products", d) // the padded vocabulary
 		require.InEpsilon(t, attention, a, 1e-9, "%s: attention", d)
