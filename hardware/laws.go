@@ -188,9 +188,6 @@ func (a *AttentionLaw) check() error {
 			}
 		}
 	}
-	if !(a.Sink >= 0) || math.IsInf(float64(a.Sink), 0) {
-		errs = append(errs, fmt.Errorf("sink: %v; it must not be below 0", a.Sink))
-	}
 	return cmp.Or(errs...)
 }
 
@@ -500,6 +497,13 @@ func (g *GEMMLaw) parse() error {
 	for i, a := range []*AddedGEMM{g.Added, g.GroupedAdded} {
 		if a != nil && !(a.Memory > 0 && a.Exponent >= 1 && a.Memory+a.Exponent < math.Inf(1)) {
 			return fmt.Errorf("gemm.%s: memory %g, exponent %g; the first must be above 0, the second 1 or more", [...]string{"added", "grouped_added"}[i], a.Memory, a.Exponent)
+		}
+	}
+	for i, rates := range []map[string]float64{g.Scaled, g.ScaledW} {
+		for _, d := range slices.Sorted(maps.Keys(rates)) {
+			if r := rates[d]; !(r > 0) || math.IsInf(r, 0) || g.Scaled[d] == 0 {
+				return fmt.Errorf("gemm.%s.%s: %g; it must be above 0, and in gemm.scaled, too", [...]string{"scaled", "scaled_wgrad"}[i], d, r)
+			}
 		}
 	}
 	for _, t := range g.Tiles {
