@@ -501,8 +501,12 @@ func (g *GEMMLaw) parse() error {
 	}
 	for i, rates := range []map[string]float64{g.Scaled, g.ScaledW} {
 		for _, d := range slices.Sorted(maps.Keys(rates)) {
-			if r := rates[d]; !(r > 0) || math.IsInf(r, 0) || g.Scaled[d] == 0 {
-				return fmt.Errorf("gemm.%s.%s: %g; it must be above 0, and in gemm.scaled, too", [...]string{"scaled", "scaled_wgrad"}[i], d, r)
+			key := fmt.Sprintf("gemm.%s.%s: %g", [...]string{"scaled", "scaled_wgrad"}[i], d, rates[d])
+			switch r := rates[d]; {
+			case !(r > 0) || math.IsInf(r, 0):
+				return fmt.Errorf("%s; it must be above 0", key)
+			case g.Scaled[d] == 0:
+				return fmt.Errorf("%s, but gemm.scaled has no %s; give it there, too", key, d)
 			}
 		}
 	}

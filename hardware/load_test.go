@@ -38,8 +38,8 @@ func TestBadLaws(t *testing.T) {
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: [0.6, 0.6]}}", "flash: expected a mapping"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: -1}}}}", "measured.attention.flavour.flash.forward.dropout: -1; it must be above 0"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, added: {memory: 1, exponent: 0}}", "gemm.added: memory 1, exponent 0; the first must be above 0, the second 1 or more"},
-		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled: {mxfp8: 0}}", "gemm.scaled.mxfp8: 0; it must be above 0, and in gemm.scaled, too"},
-		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled_wgrad: {fp8-block: 0.7}}", "gemm.scaled_wgrad.fp8-block: 0.7; it must be above 0, and in gemm.scaled, too"},
+		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled: {mxfp8: 0}}", "gemm.scaled.mxfp8: 0; it must be above 0"},
+		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled_wgrad: {fp8-block: 0.7}}", "gemm.scaled_wgrad.fp8-block: 0.7, but gemm.scaled has no fp8-block; give it there, too"},
 		{"kernels: {col-reduce: {bytes: [1 MB], time: [1 us], parts: {rows: -3, time: 5 ns}}}", "measured.kernels.col-reduce.parts: rows -3, columns 0, per_sm 0; each must be above 0"},
 	} {
 		doc, err := yamlx.Parse("m.yaml", []byte("perfplan: hardware/v1\ninherits: h100-sxm\nmeasured:\n  "+c.measured+"\n"))

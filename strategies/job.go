@@ -540,7 +540,7 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		t.Recompute = ops.NoRecompute
 	}
 	if t.Imbalance != 0 && !(t.Imbalance >= 1 && t.Imbalance <= 1000) {
-		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 or more", t.Imbalance)
+		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 to 1000", t.Imbalance)
 	}
 	if err := j.resolveMTP(note); err != nil {
 		return err

@@ -98,7 +98,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {precision: bf61}}", `recipe megatron-core has no "bf61"; it has bf16`},
 		{"{model: gpt2, train: {optimizer: adam}}", `train.optimizer: recipe megatron-core has no "adam"; it has`},
 		{"{model: gpt2, train: {recompute: all}}", `train.recompute: "all" is not known`},
-		{"{model: gpt2, train: {expert_imbalance: 0.5}}", "train.expert_imbalance: 0.5; tokens of the busiest expert rank over the mean, 1 or more"},
+		{"{model: gpt2, train: {expert_imbalance: 0.5}}", "train.expert_imbalance: 0.5; tokens of the busiest expert rank over the mean, 1 to 1000"},
 		{"{model: mixtral-8x7b, train: {expert_capacity: -1}}", "train.expert_capacity: -1; rows of every expert over the mean, as in 1 or 1.25"},
 		{"{model: gpt2, runtime: {recipe: megatron-core}, train: {precision: bf16, dtypes: {head: fp8}}}", "train.dtypes.head: fp8, but layers multiply in bf16; the output layer multiplies as they do, or in bf16 where it is left out"},
 		{"{model: gpt2, hardware: b200-sxm, runtime: {recipe: megatron-core}, train: {precision: mxfp8, dtypes: {head: fp8}}}", "train.dtypes.head: fp8, but layers multiply in mxfp8; the output layer multiplies as they do, or in bf16 where it is left out"},

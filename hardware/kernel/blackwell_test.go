@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -14,10 +13,7 @@ import (
 // against what they took, in ms.
 func requireAttention(t *testing.T, machine string, s tape.AttentionShape, forward, backward, within float64) {
 	t.Helper()
-	p, err := hardware.Load(machine)
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
+	timer, _ := timer(t, machine)
 	for _, want := range []float64{forward, backward} {
 		o := Attention(tape.BF16, s)
 		got := timer.Time(&o)
@@ -116,10 +112,7 @@ func TestWindowedAttention(t *testing.T) {
 // heads, in loops on a B200 (MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json,
 // sdp_fwd and sdp_bwd): few heads cannot share a block among SMs.
 func TestAttentionOfFewHeads(t *testing.T) {
-	p, err := hardware.Load("b200-sxm")
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
+	timer, _ := timer(t, "b200-sxm")
 	at := func(heads int64, backward bool) float64 {
 		o := Attention(tape.BF16, tape.AttentionShape{Batch: 1, Heads: heads, KVHeads: heads / 4, Queries: 4096, QKDim: 128, VDim: 128, Causal: true, Backward: backward})
 		return float64(timer.Time(&o))
@@ -143,10 +136,7 @@ func TestAttentionOfFewHeads(t *testing.T) {
 // 8192 and 32768 cubed (triton-lang/triton pull 9697).
 func TestBlockScaledGEMM(t *testing.T) {
 	time := func(machine string, d tape.DType, shapes ...[3]int64) float64 {
-		p, err := hardware.Load(machine)
-		require.NoError(t, err)
-		timer, err := New(p)
-		require.NoError(t, err)
+		timer, _ := timer(t, machine)
 		sum := 0.0
 		for _, s := range shapes {
 			for _, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {

@@ -103,9 +103,6 @@ func TestQuote(t *testing.T) {
 }
 
 func h200(t *testing.T) *Timer {
-	p, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
+	timer, _ := timer(t, "h200-sxm")
 	return timer
 }

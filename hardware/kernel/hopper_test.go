@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -13,10 +12,7 @@ import (
 // TestSinks: gradients of learned sinks, of 64 heads of 4096 tokens at width 64 and of 32 at 128,
 // on an H100 (Transformer Engine 2.9, cuDNN 9.19, 2026-11-23).
 func TestSinks(t *testing.T) {
-	p, err := hardware.Load("h100-sxm")
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
+	timer, _ := timer(t, "h100-sxm")
 	for _, c := range []struct {
 		batch, heads, width int64
 		longer              float64 // us
@@ -32,10 +28,7 @@ func TestSinks(t *testing.T) {
 // TestBlocksOf128: layers of an H100 in 8 bits with scales of blocks against one scale, forward,
 // input gradient and weight gradient (Transformer Engine 2.9, 2026-11-23), in us.
 func TestBlocksOf128(t *testing.T) {
-	p, err := hardware.Load("h100-sxm")
-	require.NoError(t, err)
-	timer, err := New(p)
-	require.NoError(t, err)
+	timer, _ := timer(t, "h100-sxm")
 	for _, c := range []struct {
 		m, n, k    int64
 		one, block [3]float64

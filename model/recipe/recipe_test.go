@@ -61,6 +61,20 @@ func TestPrecision(t *testing.T) {
 	}
 }
 
+// TestCastsAreTransformerEngines: what pretrain_gpt.py stores differs from Megatron-Core's
+// other users, what its casts cost does not.
+func TestCastsAreTransformerEngines(t *testing.T) {
+	core, err := Load("megatron-core")
+	require.NoError(t, err)
+	pretrain, err := Load("megatron-pretrain")
+	require.NoError(t, err)
+	for name, p := range pretrain.Precision {
+		of := core.Precision[name]
+		require.Equal(t, of.QuantizeRead, p.QuantizeRead, name)
+		require.Equal(t, of.RaggedRows, p.RaggedRows, name)
+	}
+}
+
 func TestLoadUnknown(t *testing.T) {
 	_, err := Load("hf-eagr")
 	require.ErrorContains(t, err, `did you mean "hf-eager"?`)

@@ -70,7 +70,7 @@ func TestSyncFree(t *testing.T) {
 
 // TestRandomRouting: the busiest of 8 ranks, which 16384 tokens choose 2 of 8 experts on at
 // random, has 1.9 % more rows than the mean: 1.42 deviations of 55 of 4096 rows. torchtitan's
-// benchmarks give every rank as many.
+// benchmarks give every rank as many. An estimate says which of them it takes.
 func TestRandomRouting(t *testing.T) {
 	at := func(recipe, train string) float64 {
 		return imbalance(mustParse(t, fmt.Sprintf("{model: mixtral-8x22b, hardware: h100-sxm, gpus: 16, runtime: {recipe: %s}, plan: {tp: 2, sequence_parallel: true, ep: 8}, train: {sequence_length: 4096, micro_batch: 1%s}}", recipe, train)))
@@ -80,6 +80,19 @@ func TestRandomRouting(t *testing.T) {
 	require.Equal(t, 1.0, at("megatron-core", ", expert_imbalance: 1"))
 	require.Equal(t, 1.0, at("megatron-core", ", expert_capacity: 1"))
 	require.Equal(t, 1.0, at("torchtitan", ""))
+
+	told := func(recipe, train string) (text string) {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: %s}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1%s}}", recipe, train)))
+		for _, n := range r.Notes {
+			if n.Code == "experts.balance" {
+				text += n.Text
+			}
+		}
+		return
+	}
+	require.Regexp(t, `^the busiest of 8 expert ranks is taken to get \d\.\d % more tokens than the mean, as by random routing$`, told("megatron-core", ""))
+	require.Equal(t, "each of 8 expert ranks is taken to get as many tokens as the others", told("torchtitan", ""))
+	require.Empty(t, told("megatron-core", ", expert_imbalance: 1"))
 }
 
 // TestNarrowAttention: attention multiplies in 8 bits where a job says so, and where a step
