@@ -23,7 +23,7 @@ const (
 	windowKeys = " sliding_window layer_types"
 	qwenKeys   = llamaKeys + windowKeys + " use_sliding_window"
 	gemmaKeys  = llamaKeys + " hidden_activation=hidden_act attention_bias"
-	expertKeys = " num_experts num_local_experts=num_experts num_experts_per_tok norm_topk_prob"
+	expertKeys = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
 	qwenMoE    = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
 	mixtralMoE = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
 	latentKeys = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"

@@ -143,6 +143,16 @@ func (r *reader) experts(d *draft) {
 	r.needs("num_experts_per_tok", m.TopK)
 	r.check(m.TopK <= m.Experts, []string{"num_experts_per_tok", "num_experts"},
 		"%s %d is more than %s %d", topK, m.TopK, experts, m.Experts)
+	if m.Groups > 1 {
+		r.needs("topk_group", m.TopGroups)
+		r.check(m.Experts%m.Groups == 0, []string{"n_group", "num_experts"}, "%s %d is no multiple of n_group %d", experts, m.Experts, m.Groups)
+		r.check(m.TopGroups <= m.Groups, []string{"topk_group", "n_group"}, "topk_group %d is more than n_group %d", m.TopGroups, m.Groups)
+		r.check(m.TopK*m.Groups <= m.Experts*m.TopGroups, []string{"topk_group", "num_experts_per_tok", "n_group"},
+			"%s %d is more than the experts of topk_group %d of n_group %d", topK, m.TopK, m.TopGroups, m.Groups)
+	}
+	if m.Groups <= 1 || m.TopGroups >= m.Groups {
+		m.Groups, m.TopGroups = 0, 0
+	}
 	r.layerList("moe_layers", d.sparseLayers, d.Layers)
 	r.layerList("mlp_only_layers", d.denseLayers, d.Layers)
 

@@ -139,6 +139,8 @@ var keys = []key{
 
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
 	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
+	{name: "n_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Groups} }},
+	{name: "topk_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopGroups} }},
 	{name: "moe_intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.FFN} }},
 	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
 	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
@@ -191,7 +193,7 @@ const irrelevant = `
 	activation_dropout clip_qkv embedding_fraction learned_pos_emb sliding_window_size use_mrope
 
 	output_router_logits router_aux_loss_coef router_jitter_noise router_z_loss_coef aux_loss_alpha seq_aux
-	ep_size n_group topk_group topk_method scoring_func routed_scaling_factor swiglu_limit
+	ep_size topk_method scoring_func routed_scaling_factor swiglu_limit
 
 	summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout
 	summary_proj_to_labels

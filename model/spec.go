@@ -71,6 +71,8 @@ type MLA struct {
 type MoE struct {
 	Experts    int64 // routed experts
 	TopK       int64 // num_experts_per_tok
+	Groups     int64 // n_group: equal parts of the experts, of which a token takes the best alone; 0: no such choice
+	TopGroups  int64 // topk_group: how many of them
 	FFN        int64 // moe_intermediate_size: width of one routed expert
 	Shared     int64 // n_shared_experts
 	SharedFFN  int64 // width of all shared experts together

@@ -347,15 +347,17 @@ func (j *Job) LinearLoss() bool {
 // checkExperts checks how experts' rows are to be moved and exchanged, and what of them is replayed.
 func (j *Job) checkExperts() error {
 	d, fused, overlap := j.Runtime.TokenDispatcher, j.Runtime.PermuteFusion, j.Runtime.EPOverlap != nil && *j.Runtime.EPOverlap
-	able := j.Recipe.Programs["experts_flex"] != nil
+	able, flex := j.Recipe.Programs["experts_flex"] != nil, d != "" && d != AllToAllDispatcher
 	switch {
+	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation):
+		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation, not of %s; take that, or give experts a gate", j.Recipe.Name)
 	case overlap && !able:
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && j.Model.MoE == nil:
 		return diag.Errorf("runtime.permute_fusion: %s has no experts; leave it out", j.ModelName)
 	case fused != nil && j.Recipe.Programs["experts_unfused"] == nil:
 		return diag.Errorf("runtime.permute_fusion: recipe %s moves rows of experts in one way; leave it out, or use megatron-core", j.Recipe.Name)
-	case fused != nil && !*fused && d == FlexDispatcher:
+	case fused != nil && !*fused && flex:
 		return diag.Errorf("runtime.permute_fusion: false, but the flex dispatcher permutes rows itself; leave it out, or take token_dispatcher: %s", AllToAllDispatcher)
 	case j.Runtime.CUDAGraphs == RouterGraphs && j.Model.MoE == nil:
 		return diag.Errorf("runtime.cuda_graphs: %s, but %s has no experts; give one of %s, %s, %s", RouterGraphs, j.ModelName, NoGraphs, LayerGraphs, FullGraphs)
@@ -363,12 +365,14 @@ func (j *Job) checkExperts() error {
 		return nil
 	case j.Model.MoE == nil:
 		return diag.Errorf("runtime.token_dispatcher: %s has no experts; leave it out", j.ModelName)
-	case d == FlexDispatcher && !able:
+	case !slices.Contains(dispatchers, d):
+		return oneOf("runtime.token_dispatcher", d, dispatchers)
+	case flex && !able:
 		return diag.Errorf("runtime.token_dispatcher: recipe %s has no flex dispatcher; leave it out, or use megatron-core", j.Recipe.Name)
-	case d == FlexDispatcher && j.Recipe.Structure.UnfusedPermutation && fused == nil:
+	case flex && j.Recipe.Structure.UnfusedPermutation && fused == nil:
 		return diag.Errorf("runtime.token_dispatcher: release %s of recipe %s has no flex dispatcher; leave it out, or name a later release", j.Runtime.Release, j.Recipe.Name)
 	}
-	return oneOf("runtime.token_dispatcher", d, dispatchers)
+	return nil
 }
 
 // Unmixed reports whether the framework computes in the weights' dtype though the

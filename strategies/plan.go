@@ -129,7 +129,7 @@ type Runtime struct {
 	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
 
 	EPOverlap       *bool  `yaml:"ep_overlap" json:"ep_overlap,omitempty"`             // experts exchange rows beside another micro batch (Megatron's overlap_moe_expert_parallel_comm); left out: as the recipe has it
-	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, or flex for DeepEP and Hybrid-EP; left out: as the recipe has it
+	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, deepep, hybridep, or flex: Hybrid-EP in a rack, else DeepEP; left out: as the recipe has it
 
 	PermuteFusion *bool `yaml:"permute_fusion" json:"permute_fusion,omitempty"` // kernels of their own move experts' rows (Megatron's moe_permute_fusion); left out: as the recipe has it
 
@@ -155,9 +155,11 @@ var (
 const (
 	AllToAllDispatcher = "alltoall"
 	FlexDispatcher     = "flex"
+	DeepEPDispatcher   = "deepep"
+	HybridEPDispatcher = "hybridep"
 )
 
-var dispatchers = []string{AllToAllDispatcher, FlexDispatcher}
+var dispatchers = []string{AllToAllDispatcher, FlexDispatcher, DeepEPDispatcher, HybridEPDispatcher}
 
 // What is replayed from CUDA graphs.
 const (

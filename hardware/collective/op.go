@@ -16,7 +16,7 @@ type Op uint8
 //	reduce-scatter: the buffer before scattering, n times one rank's result
 //	all-to-all: one rank's send buffer, n times what it sends each peer (itself included)
 //	send-recv: the message, one direction
-//	token-exchange: the rows one rank sends, once to each rank, across islands once to each island, those that stay included
+//	token-exchange, deepep-exchange: the rows one rank sends, once to each rank, across islands once to each island, those that stay included
 const (
 	AllReduce Op = iota
 	AllGather
@@ -25,11 +25,12 @@ const (
 	Broadcast
 	Reduce
 	SendRecv
-	TokenExchange // of experts, by a kernel that writes into the peers' memory
+	TokenExchange  // of experts, by a kernel that writes into the peers' memory: Hybrid-EP's
+	DeepEPExchange // the same by DeepEP's normal kernels
 	opCount
 )
 
-var opNames = [opCount]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv", "token-exchange"}
+var opNames = [opCount]string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv", "token-exchange", "deepep-exchange"}
 
 // Ops are all operations, in the order of the constants.
 func Ops() []Op {
@@ -69,11 +70,14 @@ func (o Op) BusFactor(ranks int64) float64 {
 	switch o {
 	case AllReduce:
 		return 2 * (n - 1) / n
-	case AllGather, ReduceScatter, AllToAll, TokenExchange:
+	case AllGather, ReduceScatter, AllToAll, TokenExchange, DeepEPExchange:
 		return (n - 1) / n
 	}
 	return 1
 }
+
+// rows is whether an operation sends rows of tokens by a kernel that is not NCCL's.
+func (o Op) rows() bool { return o == TokenExchange || o == DeepEPExchange }
 
 // ringSteps is how many times data moves to the next rank of a ring.
 func (o Op) ringSteps(n float64) float64 {
@@ -90,11 +94,12 @@ func (o Op) ringSteps(n float64) float64 {
 // network cuts: a node, or the NVLink domain where that spans nodes (NVL72).
 // Every island of a group holds as many of its members.
 type Group struct {
-	Ranks   int64 // members
-	PerNode int64 // members in one island; 0 means all of them
-	Stride  int64 // GPUs from one member to the next in an island; 0 and 1 mean neighbours
-	NICs    int64 // network adapters of one island that serve the group; 0 means those nearest its members
-	Sharing int64 // groups that use those adapters at once; 0 and 1 mean this one alone
+	Ranks   int64   // members
+	PerNode int64   // members in one island; 0 means all of them
+	Stride  int64   // GPUs from one member to the next in an island; 0 and 1 mean neighbours
+	NICs    int64   // network adapters of one island that serve the group; 0 means those nearest its members
+	Sharing int64   // groups that use those adapters at once; 0 and 1 mean this one alone
+	Spread  float64 // members of an island to which a token's row that reached it goes; below 1: one
 }
 
 // Nodes is the number of islands that the group spans.
@@ -112,5 +117,8 @@ func (g Group) normal() Group {
 		g.PerNode = g.Ranks
 	}
 	g.Stride, g.NICs, g.Sharing = max(g.Stride, 1), max(g.NICs, 0), max(g.Sharing, 1)
+	if g.Spread <= 1 || g.Nodes() == 1 {
+		g.Spread = 0
+	}
 	return g
 }

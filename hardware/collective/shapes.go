@@ -47,15 +47,37 @@ type constants struct {
 		Network      units.Seconds `yaml:"network"`
 		RemotePeer   units.Seconds `yaml:"remote_peer"`
 		Congestion   float64       `yaml:"congestion"`
-		Tokens       float64       `yaml:"tokens"`
-		TokensWider  float64       `yaml:"tokens_wider"`
-		TokensRemote float64       `yaml:"tokens_remote"`
+		HybridEP     tokenKernels  `yaml:"hybridep"`
+		DeepEP       tokenKernels  `yaml:"deepep"`
 		Error        float64       `yaml:"error"`
 	} `yaml:"p2p"`
 	Spread struct {
 		Bytes []units.Bytes `yaml:"bytes"`
 		Error []float64     `yaml:"error"`
 	} `yaml:"spread"`
+}
+
+// tokenKernels are kernels that write rows of tokens into the memory of the experts'
+// ranks.
+type tokenKernels struct {
+	Setup     units.Seconds `yaml:"setup"`
+	Inside    float64       `yaml:"inside"`    // rate inside a node over what NCCL counts
+	Wider     float64       `yaml:"wider"`     // lost of it for each doubling of the ranks beyond 8
+	Across    float64       `yaml:"across"`    // rate across nodes over that of the wire
+	Received  byGeneration  `yaml:"received"`  // most that a rank receives inside a node, its own rows included, GB/s
+	Forwarded byGeneration  `yaml:"forwarded"` // the same across nodes
+}
+
+// rows is the most that a rank receives, GB/s; 0: no limit.
+func (k *tokenKernels) rows(g generation, across bool) float64 {
+	most := &k.Received
+	if across {
+		most = &k.Forwarded
+	}
+	if r := most.of(g); r != nil {
+		return r[0]
+	}
+	return 0
 }
 
 //go:embed shapes.yaml

@@ -218,7 +218,11 @@ func init() {
 		// the activation between two GEMMs of the experts, which the second one's result lets go of
 		"expert_act": func(b *builder, a []value) []value {
 			act := func(ins []*tape.Tensor) []*tape.Tensor {
-				return []*tape.Tensor{b.call("expert_glu", tensorOf(ins[0]), tensorOf(ins[1]))[0].t}
+				name := "expert_glu"
+				if !b.Spec.Gated {
+					name = "expert_plain"
+				}
+				return []*tape.Tensor{b.call(name, tensorOf(ins[0]), tensorOf(ins[1]))[0].t}
 			}
 			out, after := b.discarding(ExpertActivation, act, a[0].t, a[1].t)
 			b.after = after
@@ -230,8 +234,8 @@ func init() {
 		},
 		"sum_groups":         func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":             func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"spread":             func(b *builder, a []value) []value { return one(b.spread(a[0].t, int64(a[1].num))) },
-		"collect":            func(b *builder, a []value) []value { return one(b.collect(a[0].t, int64(a[1].num))) },
+		"spread":             func(b *builder, a []value) []value { return one(b.spread(a[0].t)) },
+		"collect":            func(b *builder, a []value) []value { return one(b.collect(a[0].t)) },
 		"like_rows":          func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
 		"dispatch":           func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
 		"combine":            func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },

@@ -95,43 +95,85 @@ func (b *builder) experts() string {
 // and collect brings back one row from each, which the receiving kernel sums. With what
 // is spread go, and their gradients come back, the probabilities of all experts of the
 // NVLink domain in fp32 (prob_buffer, deepseek-ai/DeepEP docs/Hybrid-EP_Implementation.md 4.2).
-func (b *builder) spread(x *tape.Tensor, k int64) *tape.Tensor {
+func (b *builder) spread(x *tape.Tensor) *tape.Tensor {
 	probabilities := tape.F32.Size() * units.Bytes(b.Spec.MoE.Experts/max(b.Shard.Domains, 1))
-	return b.exchange(x, k, b.reach(k, b.Shard.EP)*max(b.Imbalance, 1), probabilities)
+	return b.exchange(x, b.reach(b.Shard.EP)*max(b.Imbalance, 1), probabilities)
 }
 
-// scanMap gathers which tokens go to which experts, a byte for each pair, from the ranks of an
-// NVLink domain, and numbers their rows by one kernel (DeepEP, csrc/hybrid_ep, scan).
+// scanMap gathers which tokens go to which experts, a byte for each pair, from all ranks, and
+// numbers their rows by one kernel (Hybrid-EP, csrc/hybrid_ep, allgather_routing_map and
+// scan). DeepEP's ranks tell each other how many rows they send to each expert
+// (notify_dispatch).
 func (b *builder) scanMap(x *tape.Tensor) {
-	if b.Shard.Domains <= 1 && b.Shard.EP > 1 {
-		b.t.ScanMap(b.Shard.EP, x.Size()/x.Dim(-1), b.Spec.MoE.Experts)
+	switch experts := b.Spec.MoE.Experts; {
+	case b.Shard.EP <= 1:
+	case b.Shard.DeepEP:
+		b.t.Notify("deepep-exchange", experts)
+	default:
+		b.t.ScanMap(b.Shard.EP, x.Size()/x.Dim(-1), experts)
 	}
 }
 
-func (b *builder) collect(x *tape.Tensor, k int64) *tape.Tensor {
-	return b.exchange(x, k, 1/(b.reach(k, b.Shard.EP)*max(b.Imbalance, 1)), 0)
+func (b *builder) collect(x *tape.Tensor) *tape.Tensor {
+	return b.exchange(x, 1/(b.reach(b.Shard.EP)*max(b.Imbalance, 1)), 0)
 }
 
 // exchange moves rows, and so much beside each, between the experts' ranks. Those that
 // leave an NVLink domain do so once for all ranks of the domain that they go to.
-func (b *builder) exchange(x *tape.Tensor, k int64, factor float64, beside units.Bytes) *tape.Tensor {
+func (b *builder) exchange(x *tape.Tensor, factor float64, beside units.Bytes) *tape.Tensor {
 	row := units.Bytes(x.Dim(-1)) * x.DType().Size()
-	c := tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "token-exchange", Backward: "token-exchange", Rows: factor, Sent: float64((row + beside) / row)}
+	kind := "token-exchange"
+	if b.Shard.DeepEP {
+		kind = "deepep-exchange"
+	}
+	c := tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: kind, Backward: kind, Rows: factor, Sent: float64((row + beside) / row)}
 	if n := b.Shard.Domains; n > 1 {
-		c.Sent *= b.reach(k, n) / b.reach(k, b.Shard.EP)
+		c.Sent *= b.reach(n) / b.reach(b.Shard.EP)
 	}
 	return b.t.Communicate(c, x)
 }
 
-// reach is on how many of n equal parts of the experts the k of a token lie, on average
-// over random choices without repetition.
-func (b *builder) reach(k, parts int64) float64 {
-	e, n := float64(b.Spec.MoE.Experts), float64(parts)
-	missed := 1.0 // probability that a part holds none of them
-	for i := range k {
-		missed *= max(1-e/n/(e-float64(i)), 0)
+// reach is Reach of the model's experts.
+func (b *builder) reach(parts int64) float64 { return Reach(b.Spec.MoE, parts) }
+
+// Reach is on how many of equal parts of the experts, in their order, those of a token
+// lie, on average over random choices without repetition: of groups first, where the
+// model chooses groups, then of experts of these.
+func Reach(m *model.MoE, parts int64) float64 {
+	groups, chosen := max(m.Groups, 1), max(m.TopGroups, 1)
+	open := m.Experts / groups * chosen // experts to choose from
+	if parts >= groups {                // which lie on whole parts
+		return float64(parts) * float64(chosen) / float64(groups) * (1 - missed(open, m.Experts/max(parts, 1), m.TopK))
 	}
-	return n * (1 - missed)
+	each := groups / parts // groups of a part
+	held := 0.0            // probability that a part holds any of the experts
+	for i := range min(each, chosen) + 1 {
+		p := choose(each, i) * choose(groups-each, chosen-i) / choose(groups, chosen)
+		held += p * (1 - missed(open, m.Experts/groups*i, m.TopK))
+	}
+	return float64(parts) * held
+}
+
+// missed is the probability that none of k choices out of n, without repetition, is one
+// of some.
+func missed(n, some, k int64) float64 {
+	p := 1.0
+	for i := range k {
+		p *= max(1-float64(some)/float64(n-i), 0)
+	}
+	return p
+}
+
+// choose is the number of ways to choose k of n.
+func choose(n, k int64) float64 {
+	if k < 0 || k > n {
+		return 0
+	}
+	ways := 1.0
+	for i := range k {
+		ways *= float64(n-i) / float64(i+1)
+	}
+	return ways
 }
 
 // chunks reorders what the ranks sent, or the one there is, by the experts of this one, when

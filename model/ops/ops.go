@@ -43,6 +43,7 @@ type Shard struct {
 	CPHeads              bool  // context ranks exchange positions for heads around the attention kernel, instead of keys in a ring
 	SequenceParallel     bool  // norms and residuals are cut over tp along the sequence
 	Flex                 bool  // rows go to experts' ranks by a kernel of their own, once to each: the flex dispatcher
+	DeepEP               bool  // that kernel is DeepEP's, not Hybrid-EP's
 	Domains              int64 // NVLink domains that the expert-parallel ranks span; 0: one
 }
 

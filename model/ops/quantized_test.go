@@ -1,11 +1,13 @@
 package ops
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -88,6 +90,34 @@ func TestTokenExchange(t *testing.T) {
 			reached, experts = 2*(1-missed(2)), 64
 		}
 		require.InEpsilonSlice(t, []float64{reached * (4096 + 4*experts), reached * 4096, reached * 4096, reached * (4096 + 4*experts)}, got, 1e-4)
+	}
+}
+
+// TestReach: where 8 of 256 experts lie in the best 4 of 8 groups, a token reaches at most 4 of
+// as many parts, half as many as without groups of 32 where it meets most of them; as often
+// as in counted draws.
+func TestReach(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, m := range []model.MoE{{Experts: 256, TopK: 8, Groups: 8, TopGroups: 4}, {Experts: 160, TopK: 6, Groups: 8, TopGroups: 3}, {Experts: 128, TopK: 8}} {
+		for _, parts := range []int64{1, 2, 4, 8, 16, 32} {
+			reached, draws := 0, 4000
+			for range draws {
+				groups := max(m.Groups, 1)
+				each := m.Experts / groups
+				var open []int64 // experts of the groups taken
+				for _, g := range rng.Perm(int(groups))[:max(m.TopGroups, 1)] {
+					for i := range each {
+						open = append(open, int64(g)*each+i)
+					}
+				}
+				parted := map[int64]bool{}
+				for _, i := range rng.Perm(len(open))[:m.TopK] {
+					parted[open[i]*parts/m.Experts] = true
+				}
+				reached += len(parted)
+			}
+			require.InEpsilon(t, float64(reached)/float64(draws), Reach(&m, parts), 0.03, "%v on %d", m, parts)
+		}
 	}
 }
 

@@ -191,6 +191,11 @@ func (t *Tape) ScanMap(ranks, tokens, experts int64) {
 	t.emit(Op{Prim: "scan_map", Class: Gather, DType: Bool, Elements: scanReads * float64(n), Bytes: scanReads * units.Bytes(n)})
 }
 
+// Notify exchanges the numbers of rows, one for each expert, between the experts' ranks.
+func (t *Tape) Notify(kind string, experts int64) {
+	t.emit(Op{Prim: kind, Class: Collective, DType: F32, Elements: float64(experts), Comm: &Comm{Kind: kind, Group: "ep", Bytes: units.Bytes(experts) * F32.Size()}})
+}
+
 // RowMap makes the map of a fused permutation from one of booleans, [rows, experts]: two
 // kernels count rows by expert, a third sorts each row's experts (Transformer Engine
 // common/triton/permutation.py, make_row_id_map).

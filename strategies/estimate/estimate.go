@@ -42,7 +42,7 @@ func config(j *strategies.Job) ops.Config {
 	return ops.Config{
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: precision(j), Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
-			Flex: flexDispatch(j), Domains: domains(j)},
+			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		LinearLoss: j.LinearLoss(),

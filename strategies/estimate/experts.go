@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
@@ -35,9 +36,21 @@ func flexDispatch(j *strategies.Job) bool {
 		return false
 	}
 	if d := j.Runtime.TokenDispatcher; d != "" {
-		return d == strategies.FlexDispatcher
+		return d != strategies.AllToAllDispatcher
 	}
 	return wideNVLink(j) || domains(j) > 1 && j.Recipe.Structure.FlexDispatcher == recipe.LatentModels && j.Model.MLA != nil
+}
+
+// deepEP is whether that kernel is DeepEP's: as the job says, else Megatron's own choice
+// (moe_flex_dispatcher_backend) where neither a rack nor a graph of the whole step needs Hybrid-EP.
+func deepEP(j *strategies.Job) bool {
+	switch j.Runtime.TokenDispatcher {
+	case strategies.DeepEPDispatcher:
+		return true
+	case strategies.HybridEPDispatcher:
+		return false
+	}
+	return !wideNVLink(j) && !syncFree(j)
 }
 
 // exchangesOverlap is whether experts' exchanges run beside another micro batch, the
@@ -65,7 +78,9 @@ func exchangesOverlap(j *strategies.Job) bool {
 func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
 	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
-	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Train.Capacity == 0 && j.Runtime.TokenDispatcher != strategies.AllToAllDispatcher && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
+	other := []string{strategies.AllToAllDispatcher, strategies.DeepEPDispatcher}
+	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Model.Gated && j.Train.Capacity == 0 &&
+		!slices.Contains(other, j.Runtime.TokenDispatcher) && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
 // imbalance is the rows of the busiest expert rank over the mean. Left open it is that of

@@ -11,6 +11,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 )
 
 // Megatron-Core's experts add the bias behind their second GEMM in 2079 us and pass back
@@ -85,12 +86,12 @@ func TestExpertKernels(t *testing.T) {
 	}
 }
 
-// TestScanMap: Hybrid-EP gathers the routing map of an NVLink domain, a byte for each pair of
-// token and expert, once a layer, and scans it; across domains DeepEP counts rows. The scan
+// TestScanMap: Hybrid-EP gathers the routing map of all ranks, a byte for each pair of token
+// and expert, once a layer, and scans it; DeepEP counts rows. The scan
 // of 34 and 67 MB takes 81 and 118 us longer than that of a small one on an H100.
 func TestScanMap(t *testing.T) {
-	mapped := func(gpus, ep int) (gathered units.Bytes) {
-		built, err := build(mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core, token_dispatcher: flex}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16, recompute: none}}", gpus, ep)))
+	mapped := func(gpus int, dispatcher string) (gathered units.Bytes) {
+		built, err := build(mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core, token_dispatcher: %s}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16, recompute: none}}", gpus, dispatcher, gpus)))
 		require.NoError(t, err)
 		for _, o := range append(built.Kinds[0].Forward.Ops, built.Kinds[0].Backward.Ops...) {
 			if o.Class == tape.Collective && o.Comm.Kind == "all-gather" {
@@ -99,8 +100,10 @@ func TestScanMap(t *testing.T) {
 		}
 		return
 	}
-	require.Equal(t, units.Bytes(8*4096*128), mapped(8, 8))
-	require.Zero(t, mapped(16, 16), "two nodes")
+	require.Equal(t, units.Bytes(8*4096*128), mapped(8, strategies.HybridEPDispatcher))
+	require.Equal(t, units.Bytes(16*4096*128), mapped(16, strategies.HybridEPDispatcher))
+	require.Zero(t, mapped(16, strategies.DeepEPDispatcher))
+	require.Zero(t, mapped(16, strategies.FlexDispatcher), "DeepEP but in a rack")
 
 	p, err := hardware.Load("h100-sxm")
 	require.NoError(t, err)
@@ -111,6 +114,49 @@ func TestScanMap(t *testing.T) {
 		scan.ScanMap(64, 4096, experts)
 		ops := scan.Cut(tape.Backward).Ops
 		require.InEpsilon(t, want, float64(timer.Time(&ops[1])), 0.3)
+	}
+}
+
+// TestExpertLayers: a layer of experts on 8 H100, 4096 tokens each, routed evenly, without a gate
+// (Megatron-LM tests/functional_tests/test_cases/common/moe_perf, baseline.json: ms forward and
+// backward, the mean of 20 runs, each behind a long kernel that lets the host run ahead).
+func TestExpertLayers(t *testing.T) {
+	models := map[string]string{
+		"mixtral":  "hidden_size: 4096, intermediate_size: 14336, num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 14336",
+		"deepseek": "hidden_size: 7168, intermediate_size: 2048, num_experts: 32, num_experts_per_tok: 8, n_group: 8, topk_group: 4, moe_intermediate_size: 2048, n_shared_experts: 1",
+	}
+	for _, c := range []struct {
+		model, dispatcher, precision string
+		forward, backward            float64
+	}{
+		{"deepseek", "alltoall", "bf16", 7.12, 10.48},
+		{"deepseek", "deepep", "bf16", 5.68, 9.06},
+		{"deepseek", "hybridep", "bf16", 5.39, 8.80},
+		{"mixtral", "alltoall", "bf16", 4.33, 7.68},
+		{"mixtral", "deepep", "bf16", 4.64, 7.85},
+		{"mixtral", "hybridep", "bf16", 4.34, 7.74},
+		{"deepseek", "alltoall", "fp8-block", 7.61, 10.13},
+		{"deepseek", "deepep", "fp8-block", 6.03, 8.60},
+		{"deepseek", "hybridep", "fp8-block", 5.14, 7.69},
+		{"mixtral", "alltoall", "fp8-block", 3.79, 6.62},
+		{"mixtral", "deepep", "fp8-block", 4.10, 6.83},
+		{"mixtral", "hybridep", "fp8-block", 3.70, 6.57},
+	} {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: {model_type: decoder, num_hidden_layers: 1, num_attention_heads: 8, num_key_value_heads: 8, head_dim: 128, gated_mlp: false, activation: gelu, vocab_size: 1024, %s},
+			hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, token_dispatcher: %s, ep_overlap: false, cuda_graphs: none}, plan: {ep: 8, data_parallel: zero1},
+			train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 1, precision: %s}}`, models[c.model], c.dispatcher, c.precision)), Options{Detail: true})
+		require.NoError(t, err)
+		of := func(ops []OpDetail) (ms float64) {
+			for _, o := range ops {
+				if slices.Contains([]string{"router", "experts", "shared expert"}, o.Op.Module) {
+					ms += 1e3 * float64(o.Time)
+				}
+			}
+			return
+		}
+		u := &r.Detail.Units[slices.IndexFunc(r.Detail.Units, func(u UnitDetail) bool { return u.Name == "moe layer" })]
+		require.InEpsilon(t, c.forward, of(u.Forward), 0.1, "%s by %s in %s, forward", c.model, c.dispatcher, c.precision)
+		require.InEpsilon(t, c.backward, of(u.Backward), 0.11, "%s by %s in %s, backward", c.model, c.dispatcher, c.precision)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestExpertGroups(t *testing.T) {
 		require.NoError(t, err)
 		for g, want := range map[group]collective.Group{expertTPGroup: c.shared, epGroup: c.exchanging, expertDPGroup: c.copies} {
 			got := e.p.groups[g]
-			got.Sharing = 0
+			got.Sharing, got.Spread = 0, 0
 			require.Equal(t, want, got, "%s: %s", c.plan, g)
 		}
 	}

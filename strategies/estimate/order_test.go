@@ -31,7 +31,7 @@ func TestOrderPlacesGroups(t *testing.T) {
 		require.NoError(t, err)
 		for g, want := range c.want {
 			got := e.p.groups[g]
-			got.Sharing = 0
+			got.Sharing, got.Spread = 0, 0
 			require.Equal(t, want, got, "%s: %s", c.plan, g)
 		}
 	}

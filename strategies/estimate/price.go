@@ -113,6 +113,9 @@ func (p *pricer) placeGroups() {
 	g[cpGroup] = p.fabric.Group(l.CP, at.CP)
 	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, at.ExpertTP)
 	g[epGroup] = p.fabric.Group(l.EP, at.EP)
+	if m, nodes := p.job.Model.MoE, g[epGroup].Nodes(); m != nil && nodes > 1 {
+		g[epGroup].Spread = ops.Reach(m, l.EP) / ops.Reach(m, nodes)
+	}
 	dp := l.DP * l.CP // context ranks hold the same parameters
 	shard := min(l.Shard(), dp)
 	inner := at.CP // of the two, where there are both
