@@ -319,6 +319,7 @@ type Optimizer struct {
 // Host is what the CPU pays. Times are for the reference CPU of the source.
 type Host struct {
 	Source       string                   `yaml:"source"`
+	Speed        float64                  `yaml:"speed"`    // of the CPUs as runs of the framework leave them, over that at which it costs the following; 0: 1
 	Call         units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
 	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
 	View         units.Seconds            `yaml:"view"`

@@ -74,8 +74,10 @@ func (p *pricer) begin(j *strategies.Job) {
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
 	}
-	if f := j.Runtime.HostSpeed; f > 0 {
-		p.speed /= units.Seconds(f)
+	for _, f := range [...]float64{j.Recipe.Host.Speed, j.Runtime.HostSpeed} {
+		if f > 0 {
+			p.speed /= units.Seconds(f)
+		}
 	}
 	if p.graphs = replayed(j); p.graphs == strategies.FullGraphs {
 		p.speed = 0
