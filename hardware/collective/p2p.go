@@ -53,7 +53,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 		x.ramp = c.ExchangeRamp
 		x.setup += us(k.Setup - c.Setup)
 		x.inside *= k.Inside / (1 + k.Wider*max(math.Log2(v.perNode/8), 0))
-		x.across *= k.Across
+		x.across *= k.across(f.Transport)
 		x.rows = k.rows(gen, v.nodes > 1)
 	default:
 		x.inside *= c.Links

@@ -61,11 +61,20 @@ type constants struct {
 // ranks.
 type tokenKernels struct {
 	Setup     units.Seconds `yaml:"setup"`
-	Inside    float64       `yaml:"inside"`    // rate inside a node over what NCCL counts
-	Wider     float64       `yaml:"wider"`     // lost of it for each doubling of the ranks beyond 8
-	Across    float64       `yaml:"across"`    // rate across nodes over that of the wire
-	Received  byGeneration  `yaml:"received"`  // most that a rank receives inside a node, its own rows included, GB/s
-	Forwarded byGeneration  `yaml:"forwarded"` // the same across nodes
+	Inside    float64       `yaml:"inside"`     // rate inside a node over what NCCL counts
+	Wider     float64       `yaml:"wider"`      // lost of it for each doubling of the ranks beyond 8
+	Across    float64       `yaml:"across"`     // rate across nodes over that of the wire
+	AcrossEFA float64       `yaml:"across_efa"` // the same where a thread of the host passes on what the kernels send; 0: as across
+	Received  byGeneration  `yaml:"received"`   // most that a rank receives inside a node, its own rows included, GB/s
+	Forwarded byGeneration  `yaml:"forwarded"`  // the same across nodes
+}
+
+// across is the rate across nodes over that of the wire.
+func (k *tokenKernels) across(transport string) float64 {
+	if transport == "efa" && k.AcrossEFA > 0 {
+		return k.AcrossEFA
+	}
+	return k.Across
 }
 
 // rows is the most that a rank receives, GB/s; 0: no limit.

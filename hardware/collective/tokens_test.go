@@ -28,6 +28,12 @@ func TestTokenExchanges(t *testing.T) {
 		{DeepEPExchange, "h100-ib", 2, 40.89, 44.37},
 		{DeepEPExchange, "h100-ib", 4, 58, 57},
 		{DeepEPExchange, "h100-ib", 8, 51, 50},
+		// Over EFA (awslabs/awsome-distributed-ai micro-benchmarks/expert-parallelism/ep-backend-comparison, NVSHMEM).
+		{DeepEPExchange, "p5", 4, 43.7, 46.1},
+		{DeepEPExchange, "p5", 8, 39.6, 39.2},
+		{DeepEPExchange, "p6-b300", 2, 126.6, 106.4},
+		{DeepEPExchange, "p6-b300", 4, 97.1, 95.4},
+		{DeepEPExchange, "p6-b300", 8, 84.2, 73.1},
 	} {
 		reached := func(parts int64) float64 { return float64(parts) * (1 - math.Pow(1-1/float64(parts), 8)) }
 		copies := reached(c.nodes)
