@@ -215,6 +215,17 @@ func (f *Fabric) hopLatency() units.Seconds {
 	return 0
 }
 
+// ExpertsSpread is what the transport adds to the relative standard deviation of a step
+// whose experts exchange rows across nodes.
+func (f *Fabric) ExpertsSpread() float64 {
+	for _, t := range fitted().Transports {
+		if t.Name == f.Transport {
+			return t.Experts
+		}
+	}
+	return 0
+}
+
 // adapters returns how many network adapters of each node serve a group, and
 // the rate of one: those nearest its members, all for a whole node, one of eight
 // for one rank of eight. Plug-ins join the adapters that share a GPU into one.

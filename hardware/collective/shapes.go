@@ -33,6 +33,7 @@ type constants struct {
 	Transports []struct {
 		Name    string        `yaml:"name"`
 		Latency units.Seconds `yaml:"latency"`
+		Experts float64       `yaml:"experts"`
 		Source  string        `yaml:"source"`
 	} `yaml:"transports"`
 	WireEfficiency float64 `yaml:"wire_efficiency"`

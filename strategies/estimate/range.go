@@ -135,16 +135,15 @@ const leftOut = "what the model leaves out"
 // from the machine.
 func (p *pricer) cause() string {
 	j := p.job
-	machine, experts := unknownStep, 0.0
+	machine, experts := unknownStep, p.expertsSpread()
 	if l := j.Hardware.Laws.Step; l != nil {
 		machine = math.Hypot(l.Residual, l.Extrapolate)
-		if j.Plan.EP > 1 {
-			experts = l.Experts
-		}
 	}
 	switch software := j.Recipe.Spread; {
 	case software > max(machine, experts):
 		return "recipe " + j.Recipe.Name + ", whose published steps are as far from predictions"
+	case experts > machine && experts > j.Hardware.Laws.Step.Experts:
+		return "experts' exchanges over " + p.fabric.Transport + ", which take longer in training than alone"
 	case experts > machine:
 		return "experts spread over GPUs, whose load and messages vary"
 	}
@@ -162,8 +161,18 @@ func (p *pricer) stepSpread() float64 {
 		l.Nodes > 0 && j.GPUs > l.Nodes*j.Hardware.Node.GPUs.Value {
 		dev = math.Hypot(dev, l.Extrapolate)
 	}
-	if j.Plan.EP > 1 {
-		dev = math.Hypot(dev, l.Experts)
+	return math.Hypot(dev, p.expertsSpread())
+}
+
+// expertsSpread is what of it comes from experts on several ranks.
+func (p *pricer) expertsSpread() float64 {
+	j := p.job
+	if j.Plan.EP <= 1 || j.Hardware.Laws.Step == nil {
+		return 0
+	}
+	dev := j.Hardware.Laws.Step.Experts
+	if domains(j) > 1 {
+		dev = math.Hypot(dev, p.fabric.ExpertsSpread())
 	}
 	return dev
 }
