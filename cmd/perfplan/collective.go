@@ -23,9 +23,11 @@ func newCollective(e *env) *cobra.Command {
 range, the algorithm and protocol that NCCL picks and what it weighed them against.
 Measured groups are answered from their curves, others by the model of NCCL.
 
-OP is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, reduce or
-send-recv. The size is what nccl-tests prints: the gathered result of an all-gather,
-the buffer before scattering of a reduce-scatter, else the buffer of one rank.`,
+OP is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, reduce,
+send-recv, or of experts' rows token-exchange (Hybrid-EP) or deepep-exchange. The size is
+what nccl-tests prints: the gathered result of an all-gather, the buffer before
+scattering of a reduce-scatter, else the buffer of one rank; of experts' rows what a rank
+sends, once to each rank, across nodes once to each node.`,
 		Example: `  perfplan collective all-reduce --size 1GiB --gpus 64 --hardware h100-sxm
   perfplan collective all-gather --size 1KiB..1GiB --gpus 8 --hardware h200-sxm
   perfplan collective reduce-scatter --size 256MiB --gpus 16 --stride 8`,

@@ -51,7 +51,7 @@ func (f *Fabric) Cost(op Op, bytes units.Bytes, g Group) Cost {
 	c := Cost{Time: p.law.Time(bytes), Source: p.source, RelErr: p.relErr(bytes)}
 	c.AlgBW = bytes.Per(c.Time)
 	n := g.Ranks
-	if op.rows() && g.Nodes() > 1 { // a row crosses once for all ranks of an island
+	if op.ofTokens() && g.Nodes() > 1 { // a row crosses once for all ranks of an island
 		n = g.Nodes()
 	}
 	c.BusBW = c.AlgBW * units.Rate(op.BusFactor(n))
@@ -190,7 +190,7 @@ func (f *Fabric) model(op Op, g Group) *plan {
 		return p
 	}
 	var time func(bytes float64) float64
-	if op == AllToAll || op == SendRecv || op.rows() {
+	if op == AllToAll || op == SendRecv || op.ofTokens() {
 		p.exchange = f.exchangeOf(op, g)
 		time = p.exchange.time
 	} else {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -202,29 +203,23 @@ func (f *Fabric) normal(g Group) Group {
 	return g
 }
 
-// hopLatency is what the transport adds to one hop across nodes.
-func (f *Fabric) hopLatency() units.Seconds {
-	if f.HopLatency > 0 {
-		return f.HopLatency
-	}
-	for _, t := range fitted().Transports {
-		if t.Name == f.Transport {
-			return t.Latency
+// transport is what shapes.yaml says of the fabric's, nothing of one that it lacks.
+func (f *Fabric) transport() *transport {
+	list := fitted().Transports
+	for i := range list {
+		if list[i].Name == f.Transport {
+			return &list[i]
 		}
 	}
-	return 0
+	return &transport{}
 }
+
+// hopLatency is what the transport adds to one hop across nodes.
+func (f *Fabric) hopLatency() units.Seconds { return cmp.Or(f.HopLatency, f.transport().Latency) }
 
 // ExpertsSpread is what the transport adds to the relative standard deviation of a step
 // whose experts exchange rows across nodes.
-func (f *Fabric) ExpertsSpread() float64 {
-	for _, t := range fitted().Transports {
-		if t.Name == f.Transport {
-			return t.Experts
-		}
-	}
-	return 0
-}
+func (f *Fabric) ExpertsSpread() float64 { return f.transport().Experts }
 
 // adapters returns how many network adapters of each node serve a group, and
 // the rate of one: those nearest its members, all for a whole node, one of eight

@@ -76,8 +76,8 @@ func (o Op) BusFactor(ranks int64) float64 {
 	return 1
 }
 
-// rows is whether an operation sends rows of tokens by a kernel that is not NCCL's.
-func (o Op) rows() bool { return o == TokenExchange || o == DeepEPExchange }
+// ofTokens is whether an operation sends rows of tokens by a kernel that is not NCCL's.
+func (o Op) ofTokens() bool { return o == TokenExchange || o == DeepEPExchange }
 
 // ringSteps is how many times data moves to the next rank of a ring.
 func (o Op) ringSteps(n float64) float64 {

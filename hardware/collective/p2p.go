@@ -15,7 +15,7 @@ type exchange struct {
 	setup    float64 // us before the first byte
 	inside   float64 // GB/s to the members of the node
 	across   float64 // GB/s to those of other nodes
-	rows     float64 // GB/s of the rows that a member receives, its own included; 0: no limit
+	received float64 // GB/s of the rows that a member receives, its own included
 	spread   float64 // members of a node that a row goes to once it is there
 	ramp     float64
 	channels float64 // of all messages together
@@ -27,7 +27,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	c, r, gen := &fitted().P2P, releaseOf(Version{}), generationOf(f.Capability)
 	v := f.view(r, g)
 	us := func(t units.Seconds) float64 { return float64(t) * 1e6 }
-	x := &exchange{op: op, view: v, ramp: c.MessageRamp, setup: us(c.Setup), inside: max(v.total, slowest), spread: max(g.Spread, 1)}
+	x := &exchange{op: op, view: v, ramp: c.MessageRamp, setup: us(c.Setup), inside: max(v.total, slowest), received: math.Inf(1), spread: max(g.Spread, 1)}
 	small := 1.0 // what small groups lose
 	if gen <= ampere && v.nvlink {
 		small -= c.PerRank / v.n
@@ -53,8 +53,8 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 		x.ramp = c.ExchangeRamp
 		x.setup += us(k.Setup - c.Setup)
 		x.inside *= k.Inside / (1 + k.Wider*max(math.Log2(v.perNode/8), 0))
-		x.across *= k.across(f.Transport)
-		x.rows = k.rows(gen, v.nodes > 1)
+		x.across *= k.Across * f.transport().sent()
+		x.received = k.most(gen, v.nodes > 1)
 	default:
 		x.inside *= c.Links
 	}
@@ -79,12 +79,10 @@ func upToPowerOf2(x float64) float64 { return math.Exp2(math.Ceil(math.Log2(max(
 func (x *exchange) time(bytes float64) float64 {
 	var move float64 // us
 	switch v := x.view; {
-	case x.op.rows() && v.nodes > 1: // each row once to a node, which hands it on
-		move = max(bytes*(v.nodes-1)/v.nodes/x.across, bytes*x.spread/x.rows) / 1e3
-	case x.op.rows() && x.rows > 0:
-		move = max(bytes*(v.perNode-1)/v.n/x.inside, bytes/x.rows) / 1e3
-	case x.op == AllToAll || x.op.rows():
-		move = bytes * (v.perNode - 1) / v.n / x.inside / 1e3
+	case x.op.ofTokens() && v.nodes > 1: // each row once to a node, which hands it on
+		move = max(bytes*(v.nodes-1)/v.nodes/x.across, bytes*x.spread/x.received) / 1e3
+	case x.op == AllToAll || x.op.ofTokens():
+		move = max(bytes*(v.perNode-1)/v.n/x.inside, bytes/x.received) / 1e3
 		if v.nodes > 1 {
 			move = max(move, bytes*(v.n-v.perNode)/v.n/x.across/1e3)
 		}
@@ -99,7 +97,7 @@ func (x *exchange) time(bytes float64) float64 {
 // protocol is LL for small messages. Source: NCCL_P2P_LL_THRESHOLD, 16 KiB a
 // channel, src/enqueue.cc.
 func (x *exchange) protocol(bytes float64) Protocol {
-	if x.op == AllToAll || x.op.rows() {
+	if x.op == AllToAll || x.op.ofTokens() {
 		bytes /= x.view.n
 	}
 	if bytes <= 16*1024*x.perPeer {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	_ "embed"
 	"math"
 	"sync"
@@ -27,16 +28,11 @@ type shape struct {
 
 // constants is shapes.yaml.
 type constants struct {
-	Shapes     []shape      `yaml:"shapes"`
-	Trust      float64      `yaml:"trust"`
-	NVLSLinks  byGeneration `yaml:"nvls_links"`
-	Transports []struct {
-		Name    string        `yaml:"name"`
-		Latency units.Seconds `yaml:"latency"`
-		Experts float64       `yaml:"experts"`
-		Source  string        `yaml:"source"`
-	} `yaml:"transports"`
-	WireEfficiency float64 `yaml:"wire_efficiency"`
+	Shapes         []shape      `yaml:"shapes"`
+	Trust          float64      `yaml:"trust"`
+	NVLSLinks      byGeneration `yaml:"nvls_links"`
+	Transports     []transport  `yaml:"transports"`
+	WireEfficiency float64      `yaml:"wire_efficiency"`
 	P2P            struct {
 		Links        float64       `yaml:"links"`
 		MessageRamp  float64       `yaml:"message_ramp"`
@@ -58,36 +54,39 @@ type constants struct {
 	} `yaml:"spread"`
 }
 
+// transport is what the way between nodes adds.
+type transport struct {
+	Name    string        `yaml:"name"`
+	Latency units.Seconds `yaml:"latency"` // to one hop
+	Proxied float64       `yaml:"proxied"` // rate of kernels that send by themselves where a thread of the host does it for them, over that where none does; 0: none does
+	Experts float64       `yaml:"experts"` // to the relative standard deviation of a step whose experts exchange rows over it
+	Source  string        `yaml:"source"`
+}
+
+// sent is the rate of kernels that send by themselves, over that on InfiniBand.
+func (t *transport) sent() float64 { return cmp.Or(t.Proxied, 1) }
+
 // tokenKernels are kernels that write rows of tokens into the memory of the experts'
 // ranks.
 type tokenKernels struct {
 	Setup     units.Seconds `yaml:"setup"`
-	Inside    float64       `yaml:"inside"`     // rate inside a node over what NCCL counts
-	Wider     float64       `yaml:"wider"`      // lost of it for each doubling of the ranks beyond 8
-	Across    float64       `yaml:"across"`     // rate across nodes over that of the wire
-	AcrossEFA float64       `yaml:"across_efa"` // the same where a thread of the host passes on what the kernels send; 0: as across
-	Received  byGeneration  `yaml:"received"`   // most that a rank receives inside a node, its own rows included, GB/s
-	Forwarded byGeneration  `yaml:"forwarded"`  // the same across nodes
+	Inside    float64       `yaml:"inside"`    // rate inside a node over what NCCL counts
+	Wider     float64       `yaml:"wider"`     // lost of it for each doubling of the ranks beyond 8
+	Across    float64       `yaml:"across"`    // rate across nodes over that of the wire
+	Received  byGeneration  `yaml:"received"`  // most that a rank receives inside a node, its own rows included, GB/s
+	Forwarded byGeneration  `yaml:"forwarded"` // the same across nodes
 }
 
-// across is the rate across nodes over that of the wire.
-func (k *tokenKernels) across(transport string) float64 {
-	if transport == "efa" && k.AcrossEFA > 0 {
-		return k.AcrossEFA
-	}
-	return k.Across
-}
-
-// rows is the most that a rank receives, GB/s; 0: no limit.
-func (k *tokenKernels) rows(g generation, across bool) float64 {
-	most := &k.Received
+// most is what a rank receives at most, GB/s.
+func (k *tokenKernels) most(g generation, across bool) float64 {
+	limit := &k.Received
 	if across {
-		most = &k.Forwarded
+		limit = &k.Forwarded
 	}
-	if r := most.of(g); r != nil {
+	if r := limit.of(g); r != nil {
 		return r[0]
 	}
-	return 0
+	return math.Inf(1)
 }
 
 //go:embed shapes.yaml

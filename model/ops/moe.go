@@ -141,17 +141,29 @@ func (b *builder) reach(parts int64) float64 { return Reach(b.Spec.MoE, parts) }
 // model chooses groups, then of experts of these.
 func Reach(m *model.MoE, parts int64) float64 {
 	groups, chosen := max(m.Groups, 1), max(m.TopGroups, 1)
-	open := m.Experts / groups * chosen // experts to choose from
-	if parts >= groups {                // which lie on whole parts
-		return float64(parts) * float64(chosen) / float64(groups) * (1 - missed(open, m.Experts/max(parts, 1), m.TopK))
+	part, group := m.Experts/parts, m.Experts/groups // experts of each
+	differ := parts                                  // parts that lie in groups in ways of their own
+	if parts%groups == 0 || groups%parts == 0 {
+		differ = 1
 	}
-	each := groups / parts // groups of a part
-	held := 0.0            // probability that a part holds any of the experts
-	for i := range min(each, chosen) + 1 {
-		p := choose(each, i) * choose(groups-each, chosen-i) / choose(groups, chosen)
-		held += p * (1 - missed(open, m.Experts/groups*i, m.TopK))
+	held := 0.0 // probability that a part holds any of the experts
+	for i := range differ {
+		// its experts in the first and last group that it touches, and how many groups lie between
+		first, last := i*part/group, ((i+1)*part-1)/group
+		ends, whole := [2]int64{part}, int64(0)
+		touched := int64(1)
+		if last > first {
+			ends, whole, touched = [2]int64{(first+1)*group - i*part, (i+1)*part - last*group}, last-first-1, 2
+		}
+		for taken := range int64(1) << touched { // which of the two are among the chosen ones
+			l, r := taken&1, taken>>1
+			for w := range whole + 1 {
+				p := choose(whole, w) * choose(groups-whole-touched, chosen-w-l-r) / choose(groups, chosen)
+				held += p * (1 - missed(group*chosen, ends[0]*l+ends[1]*r+group*w, m.TopK))
+			}
+		}
 	}
-	return float64(parts) * held
+	return float64(parts) * held / float64(differ)
 }
 
 // missed is the probability that none of k choices out of n, without repetition, is one

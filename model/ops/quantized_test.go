@@ -99,7 +99,10 @@ func TestTokenExchange(t *testing.T) {
 func TestReach(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, m := range []model.MoE{{Experts: 256, TopK: 8, Groups: 8, TopGroups: 4}, {Experts: 160, TopK: 6, Groups: 8, TopGroups: 3}, {Experts: 128, TopK: 8}} {
-		for _, parts := range []int64{1, 2, 4, 8, 16, 32} {
+		for _, parts := range []int64{1, 2, 4, 5, 8, 10, 16, 20, 32} {
+			if m.Experts%parts != 0 {
+				continue
+			}
 			reached, draws := 0, 4000
 			for range draws {
 				groups := max(m.Groups, 1)
