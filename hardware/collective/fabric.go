@@ -221,6 +221,10 @@ func (f *Fabric) hopLatency() units.Seconds { return cmp.Or(f.HopLatency, f.tran
 // whose experts exchange rows across nodes.
 func (f *Fabric) ExpertsSpread() float64 { return f.transport().Experts }
 
+// SlowerNetwork is how many times as long collectives across nodes take in training, one
+// standard deviation from what a fabric says of those that nobody measured.
+func SlowerNetwork() float64 { return fitted().SlowerNetwork }
+
 // adapters returns how many network adapters of each node serve a group, and
 // the rate of one: those nearest its members, all for a whole node, one of eight
 // for one rank of eight. Plug-ins join the adapters that share a GPU into one.

@@ -32,6 +32,7 @@ type constants struct {
 	Trust          float64      `yaml:"trust"`
 	NVLSLinks      byGeneration `yaml:"nvls_links"`
 	Transports     []transport  `yaml:"transports"`
+	SlowerNetwork  float64      `yaml:"slower_network"`
 	WireEfficiency float64      `yaml:"wire_efficiency"`
 	P2P            struct {
 		Links        float64       `yaml:"links"`

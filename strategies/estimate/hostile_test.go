@@ -164,18 +164,38 @@ func TestNoTensorCores(t *testing.T) {
 // TestWideRange: the note names what makes a range wide, and a remedy that helps.
 func TestWideRange(t *testing.T) {
 	for job, want := range map[string]string{
-		"{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: nanotron}, plan: {tp: 2}}":                                      "recipe nanotron, whose published steps are as far from predictions",
-		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, plan: {ep: 8}}":                                                               "experts spread over GPUs, whose load and messages vary",
-		"{model: qwen3-235b-a22b, hardware: aws-p6-b300, gpus: 64, plan: {tp: 8, pp: 2, dp: 4, ep: 32}, runtime: {recipe: megatron-core}}": "experts' exchanges over efa, which take longer in training than alone",
-		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                                                                   "what the model leaves out",
-		"{model: gpt2, hardware: h100-sxm, gpus: 1, runtime: {recipe: hf-eager}, plan: {}}":                                                "the host",
+		"{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: nanotron}, plan: {tp: 2}}":                                              "recipe nanotron, whose published steps are as far from predictions",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}":                                                                        "experts spread over GPUs, whose load and messages vary",
+		"{model: qwen3-235b-a22b, hardware: aws-p6-b300, gpus: 64, plan: {tp: 8, pp: 2, dp: 4, ep: 32}, runtime: {recipe: megatron-core}}":         "experts' exchanges over efa, which take longer in training than alone",
+		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                                                                           "what the model leaves out",
+		"{model: gpt2, hardware: h100-sxm, gpus: 1, runtime: {recipe: hf-eager}, plan: {}}":                                                        "the host",
+		"{model: llama2-7b, hardware: aws-p5, gpus: 512, runtime: {recipe: torchtitan}, plan: {}, train: {sequence_length: 1024, micro_batch: 1}}": "the network between nodes",
 	} {
 		r := mustEstimate(t, mustParse(t, job))
 		at := slices.IndexFunc(r.Notes, func(n diag.Note) bool { return n.Code == "range.wide" })
 		require.GreaterOrEqual(t, at, 0, job)
 		require.Regexp(t, `^the step time is uncertain by [0-9]+ % \(one standard deviation\), most of all because of `+want+"$", r.Notes[at].Text)
-		require.Equal(t, want == "what the model leaves out" || want == "the host", strings.Contains(r.Notes[at].Remedy, "calibrate"), job)
+		require.Equal(t, want == "what the model leaves out" || strings.HasPrefix(want, "the "), strings.Contains(r.Notes[at].Remedy, "calibrate"), job)
 	}
+}
+
+// TestNetworkRange: a step that waits for the network between nodes may take as long as with
+// one that is slower by a standard deviation; in one that hides all of it the range says
+// what would no longer be hidden, and one inside a node has no such part.
+func TestNetworkRange(t *testing.T) {
+	const job = "{model: llama2-7b, hardware: {inherits: h100-sxm, network: {oversubscription: {value: %g, source: test, kind: assumed}}}, gpus: %d, runtime: {recipe: torchtitan}, plan: {}, train: {sequence_length: 1024, micro_batch: %d}}"
+	rel := func(r *Result) float64 { return float64(r.High / r.StepTime) }
+	estimate := func(oversubscribed float64, gpus, batch int) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf(job, oversubscribed, gpus, batch)))
+	}
+	inside := estimate(1, 8, 4)
+	require.Equal(t, inside.High, estimate(1.5, 8, 4).High)
+	require.InDelta(t, rel(inside), rel(estimate(1, 256, 16)), 0.03, "there is room for a network that gives two thirds")
+
+	bound, slower := estimate(1, 256, 1), estimate(1.5, 256, 1)
+	require.Greater(t, float64(slower.StepTime), 1.1*float64(bound.StepTime))
+	require.Greater(t, float64(bound.High), float64(slower.StepTime))
+	require.Greater(t, rel(bound), rel(inside)+0.1)
 }
 
 // TestHostRange: a step that waits for the host may take as long as with hosts slower by

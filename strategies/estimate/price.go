@@ -59,6 +59,7 @@ type pricer struct {
 	rounds int           // of the search for them
 	own    units.Seconds // time factor of everything: what the user's own runs took, over their predictions
 	pace   units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
+	across units.Seconds // time factor of collectives across nodes that nobody measured, of a network slower than said; 0: as said
 	lags   []lag         // by pipeline rank; nil where nobody is slow
 	prices [prices]price
 	counts *tally // of what is no part of a unit, when recorded
@@ -177,6 +178,9 @@ func (p *pricer) commTime(op collective.Op, group group, bytes units.Bytes) unit
 	at := &p.prices[h>>32%prices]
 	if at.bytes != bytes || at.op != op || at.group != g {
 		*at = price{op, g, bytes, p.fabric.Time(op, bytes, g)}
+		if p.across > 0 && g.Nodes() > 1 && p.fabric.Cost(op, bytes, g).Source != collective.Measured {
+			at.time *= p.across
+		}
 	}
 	return at.time * p.link() * p.own
 }

@@ -7,8 +7,11 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 )
 
 // Relative standard deviations of what no law carries one for.
@@ -73,7 +76,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		dev  float64
 	}{
 		{"kernel times", 0}, {"the host", slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
-		{leftOut, p.stepSpread() * total},
+		{"the network between nodes", p.slowerNetwork(r)}, {leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
 		parts[0].dev = math.Sqrt(ops) / busy * (busy + float64(r.Parts.Bubble))
@@ -112,8 +115,22 @@ func slowerHost(r *Result) float64 {
 		by = hostSpreadGiven
 	}
 	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / (1 + by)
-	var e Evaluator
-	s, err := e.Score(&j, Limits{Time: math.SmallestNonzeroFloat64})
+	return new(Evaluator).longer(&j, r)
+}
+
+// slowerNetwork is how much longer the step would take with a network between nodes
+// that is slower by a standard deviation: what is exposed, and what then would be.
+func (p *pricer) slowerNetwork(r *Result) float64 {
+	if r.Job.GPUs <= p.fabric.Island() {
+		return 0
+	}
+	slow := Evaluator{p: pricer{machine: p.machine, across: units.Seconds(collective.SlowerNetwork())}}
+	return slow.longer(r.Job, r)
+}
+
+// longer is how much longer than r a job takes.
+func (e *Evaluator) longer(j *strategies.Job, r *Result) float64 {
+	s, err := e.Score(j, Limits{Time: math.SmallestNonzeroFloat64})
 	if err != nil { // as little as the job itself
 		return 0
 	}
