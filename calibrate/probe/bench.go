@@ -17,7 +17,6 @@ type Bench struct {
 	GPU    cuda.GPU
 	Stream cuda.Stream
 	gate   cuda.Gate // nil where there is none; times then hold launch costs
-	marks  [2]cuda.Mark
 	own    []cuda.Buffer
 	shared map[string]cuda.Buffer // by purpose
 }

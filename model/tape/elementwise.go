@@ -361,7 +361,6 @@ func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 // result instead of its input, and whether its gradient reads the saved tensor.
 type unaryRule struct {
 	saveResult, saveNothing bool
-	fp32                    bool    // autocast runs it in fp32
 	arithmetic              float64 // beyond what moving the bytes hides: 1 for a tanh form, 2 for erf
 }
 

@@ -331,9 +331,6 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 		Comm: &Comm{Kind: "all-gather", Group: "cp", Bytes: bytes * units.Bytes(r.Ranks), Ring: true}})
 }
 
-// AttentionSaves of the fused kernels: the log-sum-exp of each row in fp32.
-const logSumExpBytes = 4
-
 // Attention is a fused kernel on q [b, heads, s, d], k and v [b, kvHeads, s, d].
 // It saves q, k, v, the output and one fp32 per row; its gradient recomputes
 // the scores (2.5 times the forward FLOPs), with a small kernel before (row dot

@@ -127,9 +127,6 @@ func ClassOf(name string) (Class, bool) {
 	return 0, false
 }
 
-// ClassNames lists the names of all classes.
-func ClassNames() []string { return classNames[:] }
-
 // Layout is which operands of a GEMM are transposed, by its role in training.
 type Layout uint8
 

@@ -56,9 +56,6 @@ func New() *Tape {
 	return &Tape{record: true, sec: new(Section)}
 }
 
-// Grad switches the recording of nodes and saved tensors (torch.set_grad_enabled).
-func (t *Tape) Grad(on bool) { t.record = on }
-
 // Kind sets what new storages hold and returns the former kind.
 func (t *Tape) Kind(k StoreKind) StoreKind {
 	old := t.kind

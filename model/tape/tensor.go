@@ -70,9 +70,6 @@ type Tensor struct {
 	summed        bool      // a weight gradient that its GEMM added to Tape.MainGrad
 }
 
-// Dims returns the shape.
-func (x *Tensor) Dims() []int64 { return x.dims[:x.nd] }
-
 // Dim returns one dimension; negative counts from the end.
 func (x *Tensor) Dim(i int) int64 {
 	if i < 0 {
@@ -86,9 +83,6 @@ func (x *Tensor) DType() DType { return x.dtype }
 
 // Store returns the storage that holds x, as Events name it; -1 for none.
 func (x *Tensor) Store() int32 { return x.store }
-
-// RequiresGrad reports whether a gradient will flow to x.
-func (x *Tensor) RequiresGrad() bool { return x.grad }
 
 // Size returns the number of elements.
 func (x *Tensor) Size() int64 {

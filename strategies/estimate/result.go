@@ -41,8 +41,6 @@ type Result struct {
 	Notes   []diag.Note
 	Spans   []timeline.Span
 	Detail  *Detail // with Options.Detail
-
-	points []memory.Point
 }
 
 // Parts split the step time of the slowest rank; they add up to it.

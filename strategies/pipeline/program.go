@@ -137,17 +137,10 @@ func (p *program) split() (forwards, backwards []int) {
 	return forwards, backwards
 }
 
-// inOf and outOf are in and out of the i-th of places; none past the end.
+// inOf is in of the i-th of places; none past the end.
 func (p *program) inOf(places []int, i int) message {
 	if i >= len(places) {
 		return none
 	}
 	return p.in(places[i])
-}
-
-func (p *program) outOf(places []int, i int) message {
-	if i >= len(places) {
-		return none
-	}
-	return p.out(places[i])
 }
