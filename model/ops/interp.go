@@ -198,6 +198,8 @@ func init() {
 		"weigh_rows": func(b *builder, a []value) []value { return one(b.t.WeighRows(a[0].t, a[1].t, int64(a[2].num))) },
 		"all_rows":   func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, a[0].t.Dim(0), 1)) },
 		"permute":    func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, int64(a[1].num))) },
+		"arrive":     func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, b.busiest(int64(a[1].num)))) },
+		"along":      func(b *builder, a []value) []value { return one(b.t.Along(a[0].t, a[1].t.Dim(0))) },
 		"unpermute":  func(b *builder, a []value) []value { return one(b.t.Unpermute(a[0].t, int64(a[1].num))) },
 		"regroup":    func(b *builder, a []value) []value { return one(b.regroup(a[0].t)) },
 		"drop": func(b *builder, a []value) []value {

@@ -100,6 +100,14 @@ func (b *builder) spread(x *tape.Tensor) *tape.Tensor {
 	return b.exchange(x, b.reach(b.Shard.EP)*max(b.Imbalance, 1), probabilities)
 }
 
+// busiest is how many rows the experts of the busiest rank multiply, of n on average.
+func (b *builder) busiest(n int64) int64 {
+	if b.Shard.EP <= 1 {
+		return n
+	}
+	return int64(math.Round(float64(n) * max(b.Imbalance, 1)))
+}
+
 // scanMap gathers which tokens go to which experts, a byte for each pair, from all ranks, and
 // numbers their rows by one kernel (Hybrid-EP, csrc/hybrid_ep, allgather_routing_map and
 // scan). DeepEP's ranks tell each other how many rows they send to each expert

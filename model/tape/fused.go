@@ -310,6 +310,17 @@ func (t *Tape) Permute(x *Tensor, n int64) *Tensor {
 	return y
 }
 
+// Along makes the n rows of one element that a kernel which moves other rows brings along.
+func (t *Tape) Along(x *Tensor, n int64) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, n, 1)
+	src := *x
+	t.attach("along", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...)}
+	})
+	return y
+}
+
 // Unpermute sums the k rows of each token, the opposite of Permute.
 func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor { return t.UnpermuteTo(x, x.Dim(0)/k) }
 
