@@ -261,6 +261,9 @@ func (f *jobFile) resolve() (*Job, error) {
 		own.Structure.UnfusedPermutation = !*fused
 		j.Recipe = &own
 	}
+	if err := j.setRopeFusion(); err != nil {
+		return nil, err
+	}
 	j.Given = f.Train
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
@@ -268,7 +271,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.Train.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.TF32() {
 		note("runtime.tf32", true, "training scripts turn TF32 on; PyTorch's own default is false")
 	}
-	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Imbalance, j.Given.Capacity = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Imbalance, j.Train.Capacity
+	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Routing, j.Given.Imbalance, j.Given.Capacity = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Routing, j.Train.Imbalance, j.Train.Capacity
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
 	if err := j.Run.Check(); err != nil {
 		return nil, err
@@ -342,6 +345,24 @@ func (j *Job) TF32() bool {
 func (j *Job) LinearLoss() bool {
 	on := j.Runtime.FusedLinearCrossEntropy
 	return on != nil && *on
+}
+
+// setRopeFusion takes over whether the recipe's own kernels turn queries and keys.
+func (j *Job) setRopeFusion() error {
+	fused := j.Runtime.RopeFusion
+	switch {
+	case fused == nil:
+		return nil
+	case j.Recipe.Programs["rotary_apart"] == nil:
+		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", j.Recipe.Name)
+	case j.Model.Position != model.Rotary:
+		return diag.Errorf("runtime.rope_fusion: %s has no rotary positions; leave it out", j.ModelName)
+	case !*fused:
+		own := *j.Recipe
+		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
+		j.Recipe = &own
+	}
+	return nil
 }
 
 // checkExperts checks how experts' rows are to be moved and exchanged, and what of them is replayed.
@@ -548,6 +569,20 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	}
 	if err := j.resolveMTP(note); err != nil {
 		return err
+	}
+	if t.Routing != "" {
+		if err := oneOf("train.routing", t.Routing, routings); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.Routing == "":
+	case j.Model.MoE == nil:
+		return diag.Errorf("train.routing: %s, but the model has no experts; leave it out", t.Routing)
+	case t.Imbalance > 0:
+		return diag.Errorf("train.routing: %s, but train.expert_imbalance: %g says how even it is; leave one out", t.Routing, t.Imbalance)
+	case t.Capacity > 0 && t.Routing != EvenRouting:
+		return diag.Errorf("train.routing: %s, but experts of equal capacity are balanced; leave it or train.expert_capacity out", t.Routing)
 	}
 	switch {
 	case t.Capacity == 0:

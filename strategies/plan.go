@@ -77,8 +77,9 @@ type Train struct {
 	DTypes           DTypes        `yaml:"dtypes" json:"-"`
 	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
 	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
-	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"`
-	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"` // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
+	Routing          string        `yaml:"routing" json:"routing,omitempty"`                   // how even: of experts' tokens; left out: as the recipe's benchmarks route
+	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
+	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
 
@@ -133,6 +134,8 @@ type Runtime struct {
 
 	PermuteFusion *bool `yaml:"permute_fusion" json:"permute_fusion,omitempty"` // kernels of their own move experts' rows (Megatron's moe_permute_fusion); left out: as the recipe has it
 
+	RopeFusion *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"` // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
+
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, none; left out: as the recipe has it
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
@@ -144,6 +147,15 @@ type Runtime struct {
 	HostSpeed  float64    `yaml:"host_speed" json:"host_speed,omitempty"` // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
 	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`         // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
+
+// How tokens are routed to experts.
+const (
+	EvenRouting    = "even"    // to all as many
+	RandomRouting  = "random"  // to k of them at will
+	LearnedRouting = "learned" // by a router that an auxiliary loss or biases balance as it learns
+)
+
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting}
 
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.
 var (

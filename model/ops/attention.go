@@ -168,8 +168,8 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	t := b.t
 	t.Module = "rotary"
 	d := x.Dim(-1)
-	if b.Spec.TurnScaled && b.recipe.Structure.ScaledRotary {
-		return b.rotaryApart(x)
+	if s := &b.recipe.Structure; s.UnfusedRotary || b.Spec.TurnScaled && s.ScaledRotary {
+		return b.rotaryApart(x, width)
 	}
 	table, wide, program := b.hidden, width, "rotary"
 	switch b.Spec.Turn {
@@ -198,15 +198,17 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	return z
 }
 
-// rotaryApart turns all of each head where the recipe's kernel cannot, position by
-// position as they lie, and joins it with nothing.
-func (b *builder) rotaryApart(x *tape.Tensor) *tape.Tensor {
+// rotaryApart turns the first width elements of each head where no kernel of the recipe
+// does, position by position as they lie, and joins them with the rest, be it nothing.
+func (b *builder) rotaryApart(x *tape.Tensor, width int64) *tape.Tensor {
 	t := b.t
 	y := t.Transpose(x, 1, 2)
-	d := y.Dim(3)
-	table := func() value { return tensorOf(t.Outside(b.hidden, y.Dim(0), y.Dim(1), 1, d)) }
-	rest := t.Slice(y, -1, d, d)
-	y = b.give(y, b.call("rotary_scaled", tensorOf(y), table(), table())[0].t)
+	table := func() value { return tensorOf(t.Outside(b.hidden, y.Dim(0), y.Dim(1), 1, width)) }
+	rest := t.Slice(y, -1, width, y.Dim(3))
+	if width < y.Dim(3) {
+		y = b.give(y, t.Slice(y, -1, 0, width))
+	}
+	y = b.give(y, b.call("rotary_apart", tensorOf(y), table(), table())[0].t)
 	y = b.give(y, t.Concat(y, rest))
 	t.Release(rest)
 	return b.give(y, t.Transpose(y, 1, 2))

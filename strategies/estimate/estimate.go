@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/perfplan/perfplan/hardware/collective"
@@ -292,12 +293,14 @@ func (p *pricer) notes(r *Result) {
 			Remedy: fmt.Sprintf("set train.dtypes={attention: %s} to leave it in 16 bits", j.Precision.Compute)})
 	}
 	if ranks := j.Plan.EP; j.Model.MoE != nil && ranks > 1 && j.Train.Imbalance == 0 && j.Train.Capacity == 0 {
-		text := fmt.Sprintf("each of %d expert ranks is taken to get as many tokens as the others", ranks)
+		text, remedy := fmt.Sprintf("each of %d expert ranks is taken to get as many tokens as the others", ranks), "set train.expert_imbalance to what yours does"
 		if more := imbalance(j) - 1; more > 0 {
-			text = fmt.Sprintf("the busiest of %d expert ranks is taken to get %.1f %% more tokens than the mean, as by random routing", ranks, 100*more)
+			text = fmt.Sprintf("the busiest of %d expert ranks is taken to get %.1f %% more tokens than the mean, as by %s routing", ranks, 100*more, cmp.Or(j.Train.Routing, strategies.RandomRouting))
 		}
-		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text,
-			Remedy: "a router that learns is less even: set train.expert_imbalance to what yours does"})
+		if j.Train.Routing != strategies.LearnedRouting {
+			remedy = "a router that learns is less even: set train.routing=learned, or train.expert_imbalance to what yours does"
+		}
+		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})
 	}
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})

@@ -209,6 +209,36 @@ func TestUnfusedPermutationWaits(t *testing.T) {
 	}
 }
 
+// TestUnfusedRotary: without Megatron's apply_rope_fusion torch turns queries and keys by
+// kernels of its own (models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd):
+// two products, a sign, a sum and two joins each, of the part that is turned.
+func TestUnfusedRotary(t *testing.T) {
+	layer := func(model, more string) map[string]int {
+		built, err := build(mustParse(t, "{model: "+model+", hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core"+more+"}, plan: {tp: 8}}"))
+		require.NoError(t, err)
+		kernels := map[string]int{}
+		for i := range built.Kinds[0].Forward.Ops {
+			if o := &built.Kinds[0].Forward.Ops[i]; o.Module == "rotary" && o.Class != tape.NoKernel {
+				kernels[o.Prim]++
+			}
+		}
+		return kernels
+	}
+	require.Equal(t, map[string]int{"rotary": 2}, layer("llama2-7b", ""))
+	require.Equal(t, layer("llama2-7b", ""), layer("llama2-7b", ", rope_fusion: true"))
+	whole := layer("llama2-7b", ", rope_fusion: false")
+	for prim, n := range map[string]int{"mul": 4, "neg": 2, "add": 2, "cat": 4, "rotary": 0} {
+		require.Equal(t, n, whole[prim], prim)
+	}
+	const gpt = "{model_type: decoder, hidden_size: 6144, num_hidden_layers: 32, num_attention_heads: 48, num_key_value_heads: 8, intermediate_size: 24576, gated_mlp: false, position: rope, partial_rotary_factor: %g, vocab_size: 256000}"
+	require.Equal(t, whole, layer(fmt.Sprintf(gpt, 0.5), ", rope_fusion: false"))
+	step := func(part float64) units.Seconds {
+		return mustEstimate(t, mustParse(t, "{model: "+fmt.Sprintf(gpt, part)+", hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core, rope_fusion: false}, plan: {tp: 8}, train: {micro_batch: 4}}")).StepTime
+	}
+	require.Greater(t, float64(step(1)), float64(step(0.5)))
+	require.NotEmpty(t, layer("deepseek-v2-lite", ", rope_fusion: false"))
+}
+
 // TestScaledRotaryAndClamps: kernels of a gpt-oss layer in Megatron-Core that torch launches
 // by itself, us on an H200 for 16384 tokens on 65536 rows of experts (PyTorch 2.11, profiles
 // of the functions' arithmetic, 2026-11-22): queries out of their groups, their rotary
