@@ -43,6 +43,8 @@ func TestCatalogCounts(t *testing.T) {
 		"llama3.1-405b":     {"405853388800", 0, hub},
 		"llama3.2-1b":       {"1235814400", 0, hub},
 		"llama3.2-3b":       {"3212749824", 0, hub},
+		"llama4-scout":      {"108641793536", 871932416, hub + ", with vision encoder and projector"},
+		"llama4-maverick":   {"401583781376", 871932416, hub + ", with vision encoder and projector"},
 		"tinyllama-1.1b":    {"1100048384", 0, hub},
 		"smollm2-135m":      {"134515008", 0, hub},
 		"smollm2-1.7b":      {"1711376384", 0, hub},

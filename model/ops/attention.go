@@ -208,6 +208,11 @@ func (b *builder) rotaryApart(x *tape.Tensor, width int64) *tape.Tensor {
 	if width < y.Dim(3) {
 		y = b.give(y, t.Slice(y, -1, 0, width))
 	}
+	if b.Spec.MLA != nil { // whose pairs are neighbours: first all even elements, then all odd ones
+		even, odd := t.Slice(y, -1, 0, width/2), t.Slice(y, -1, width/2, width)
+		y = b.give(y, t.Concat(even, odd))
+		t.Release(even, odd)
+	}
 	y = b.give(y, b.call("rotary_apart", tensorOf(y), table(), table())[0].t)
 	y = b.give(y, t.Concat(y, rest))
 	t.Release(rest)
