@@ -256,12 +256,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := j.checkExperts(); err != nil {
 		return nil, err
 	}
-	if fused := j.Runtime.PermuteFusion; fused != nil && *fused == j.Recipe.Structure.UnfusedPermutation {
-		own := *j.Recipe
-		own.Structure.UnfusedPermutation = !*fused
-		j.Recipe = &own
-	}
-	if err := j.setRopeFusion(); err != nil {
+	if err := j.setFusions(); err != nil {
 		return nil, err
 	}
 	j.Given = f.Train
@@ -347,21 +342,32 @@ func (j *Job) LinearLoss() bool {
 	return on != nil && *on
 }
 
-// setRopeFusion takes over whether the recipe's own kernels turn queries and keys.
-func (j *Job) setRopeFusion() error {
-	fused := j.Runtime.RopeFusion
+// setFusions takes over which kernels of the recipe's own the job says it runs or does not.
+func (j *Job) setFusions() error {
+	permute, router, rope := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion
+	own, moe := *j.Recipe, j.Model.MoE
 	switch {
-	case fused == nil:
+	case permute == nil && router == nil && rope == nil:
 		return nil
-	case j.Recipe.Programs["rotary_apart"] == nil:
-		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", j.Recipe.Name)
-	case j.Model.Position != model.Rotary:
+	case router != nil && moe == nil:
+		return diag.Errorf("runtime.router_fusion: %s has no experts; leave it out", j.ModelName)
+	case router != nil && own.Programs["router_"+string(moe.Router)+"_unfused"] == nil:
+		return diag.Errorf("runtime.router_fusion: recipe %s chooses experts in one way; leave it out, or use megatron-core", own.Name)
+	case rope != nil && own.Programs["rotary_apart"] == nil:
+		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", own.Name)
+	case rope != nil && j.Model.Position != model.Rotary:
 		return diag.Errorf("runtime.rope_fusion: %s has no rotary positions; leave it out", j.ModelName)
-	case !*fused:
-		own := *j.Recipe
-		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
-		j.Recipe = &own
 	}
+	if permute != nil {
+		own.Structure.UnfusedPermutation = !*permute
+	}
+	if router != nil {
+		own.Structure.UnfusedRouter = !*router
+	}
+	if rope != nil && !*rope {
+		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
+	}
+	j.Recipe = &own
 	return nil
 }
 

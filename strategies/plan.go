@@ -134,6 +134,8 @@ type Runtime struct {
 
 	PermuteFusion *bool `yaml:"permute_fusion" json:"permute_fusion,omitempty"` // kernels of their own move experts' rows (Megatron's moe_permute_fusion); left out: as the recipe has it
 
+	RouterFusion *bool `yaml:"router_fusion" json:"router_fusion,omitempty"` // kernels of their own choose experts (Megatron's moe_router_fusion); left out: as the recipe has it
+
 	RopeFusion *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"` // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, none; left out: as the recipe has it

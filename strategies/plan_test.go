@@ -113,6 +113,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true}, plan: {tp: 2}}", "runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp 2) nor outside a pipeline's loss (pp 1); leave it out, or set both to 1"},
 		{"{model: gpt2, runtime: {permute_fusion: false}}", "runtime.permute_fusion: gpt2 has no experts; leave it out"},
 		{"{model: llama2-7b, runtime: {recipe: torchtitan, rope_fusion: false}}", "runtime.rope_fusion: recipe torchtitan turns queries and keys in one way; leave it out, or use megatron-core"},
+		{"{model: gpt2, runtime: {recipe: megatron-core, router_fusion: false}}", "runtime.router_fusion: gpt2 has no experts; leave it out"},
+		{"{model: mixtral-8x7b, runtime: {recipe: torchtitan, router_fusion: false}}", "runtime.router_fusion: recipe torchtitan chooses experts in one way; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {recipe: megatron-core, rope_fusion: false}}", "runtime.rope_fusion: gpt2 has no rotary positions; leave it out"},
 		{"{model: mixtral-8x7b, runtime: {recipe: torchtitan, permute_fusion: false}}", "runtime.permute_fusion: recipe torchtitan moves rows of experts in one way; leave it out, or use megatron-core"},
 		{"{model: mixtral-8x7b, runtime: {recipe: megatron-core, permute_fusion: false, token_dispatcher: flex}}", "runtime.permute_fusion: false, but the flex dispatcher permutes rows itself; leave it out, or take token_dispatcher: alltoall"},

@@ -254,6 +254,30 @@ func TestUnfusedRotary(t *testing.T) {
 	require.InDelta(t, 52, kernels("deepseek-v3", ", rope_fusion: false")-kernels("deepseek-v3", ""), 1)
 }
 
+// TestUnfusedRouter: without Megatron's moe_router_fusion torch chooses experts by kernels of
+// its own, as before the release that brought the fused ones, and as pretrain_gpt.py does unless asked.
+func TestUnfusedRouter(t *testing.T) {
+	router := func(runtime string) (kernels int) {
+		built, err := build(mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {"+runtime+"}, plan: {ep: 8}}"))
+		require.NoError(t, err)
+		for _, s := range []tape.Section{built.Kinds[0].Forward, built.Kinds[0].Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Module == "router" && o.Class != tape.NoKernel {
+					kernels += int(max(o.Count, 1))
+				}
+			}
+		}
+		return
+	}
+	fused := router("recipe: megatron-core")
+	require.Equal(t, fused, router("recipe: megatron-core, router_fusion: true"))
+	require.Equal(t, fused, router("recipe: megatron-pretrain, router_fusion: true"))
+	apart := router("recipe: megatron-core, router_fusion: false")
+	require.Greater(t, apart, fused+10)
+	require.Equal(t, apart, router("recipe: megatron-pretrain"))
+	require.Equal(t, apart, router("recipe: megatron-core, release: 25.07"))
+}
+
 // TestScaledRotaryAndClamps: kernels of a gpt-oss layer in Megatron-Core that torch launches
 // by itself, us on an H200 for 16384 tokens on 65536 rows of experts (PyTorch 2.11, profiles
 // of the functions' arithmetic, 2026-11-22): queries out of their groups, their rotary
