@@ -253,10 +253,10 @@ func (f *jobFile) resolve() (*Job, error) {
 			return nil, err
 		}
 	}
-	if err := j.checkExperts(); err != nil {
+	if err := j.setFusions(); err != nil {
 		return nil, err
 	}
-	if err := j.setFusions(); err != nil {
+	if err := j.checkExperts(); err != nil {
 		return nil, err
 	}
 	j.Given = f.Train

@@ -77,7 +77,7 @@ type Train struct {
 	DTypes           DTypes        `yaml:"dtypes" json:"-"`
 	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
 	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
-	Routing          string        `yaml:"routing" json:"routing,omitempty"`                   // how even: of experts' tokens; left out: as the recipe's benchmarks route
+	Routing          string        `yaml:"routing" json:"routing,omitempty"`                   // how evenly experts get tokens; left out: as the recipe's benchmarks route
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
 	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 

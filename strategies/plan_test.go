@@ -141,6 +141,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, runtime: {recipe: hf-eager}, train: {recompute: selective, recompute_modules: [mlp]}}", "train.recompute_modules: recipe hf-eager has none to choose from; leave it out"},
 		{"{model: {model_type: decoder, hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, intermediate_size: 4096, vocab_size: 1000, gated_mlp: false, num_experts: 8, num_experts_per_tok: 2}, runtime: {recipe: hf-eager}}",
 			"runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation, not of hf-eager; take that, or give experts a gate"},
+		{"{model: {model_type: decoder, hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, intermediate_size: 4096, vocab_size: 1000, gated_mlp: false, num_experts: 8, num_experts_per_tok: 2}, runtime: {recipe: megatron-core, permute_fusion: false}}",
+			"runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation, not of megatron-core; take that, or give experts a gate"},
 		{"{model: gpt2, runtime: {token_dispatcher: flex}}", "runtime.token_dispatcher: gpt2 has no experts; leave it out"},
 		{"{model: mixtral-8x7b, runtime: {recipe: nanotron, ep_overlap: true}}", "runtime.ep_overlap: recipe nanotron does not exchange rows beside another micro batch; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {own_runs: {ratio: 1.2, spread: 0, runs: 1}}}", "runtime.own_runs: spread 0; give a standard deviation as a share, as in 0.07"},

@@ -9,19 +9,19 @@ import (
 )
 
 // Steps of one software on one machine deviate from their predictions by what they have
-// in common and by what is each layout's own. The second is withinTable before any run
-// says so, or what was predicted of both where that is less, with the weight of withinRuns
-// runs: the 80 % range from three runs of a published table then holds 82 % of its other
-// runs (cmd/perfplan, TestOwnRunsOfTables).
+// in common and by what is each layout's own. Before any run says so, the second is this
+// share of the variance that is predicted of both, with the weight of withinRuns runs: the
+// median of the published tables with 8 runs and more has a quarter (TestOwnRunsOfTables of
+// cmd/perfplan holds what three runs then say of the others of their table).
 const (
-	withinTable = 0.06 // relative standard deviation
+	withinShare = 1. / 4
 	withinRuns  = 2
 )
 
 // Own is what measured runs of one recipe and GPU took against their predictions. The
 // more runs there are, and the more alike they are off, the more of that is expected of
-// the next one; what their predicted ranges allow for is the weight of expecting none
-// (the posterior mean and predictive deviation of normal logarithms).
+// the next one; what their predicted ranges allow for beyond each layout's own is the weight
+// of expecting none (the posterior mean and predictive deviation of normal logarithms).
 func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 	var off []float64 // logarithms of measured over predicted
 	var before float64
@@ -53,7 +53,7 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		return nil, diag.Errorf("no run says how long a step takes against its prediction (%s)", reason)
 	}
 	before /= n
-	mean, within := 0.0, withinRuns*min(withinTable*withinTable, before)
+	mean, within := 0.0, withinRuns*withinShare*before
 	for _, x := range off {
 		mean += x / n
 	}
@@ -61,7 +61,8 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		within += (x - mean) * (x - mean)
 	}
 	within /= withinRuns + n - 1
-	weight := n * before / (n*before + within)
+	common := max(before-within, 0)
+	weight := n * common / (n*common + within)
 	own.Ratio, own.Runs = math.Exp(weight*mean), int64(n)
 	own.Spread = math.Sqrt(weight*within/n + within)
 	return &own, nil

@@ -35,12 +35,12 @@ func TestOwn(t *testing.T) {
 		factors       []float64
 		ratio, spread float64
 	}{
-		// By hand: within² = 2·0.06² / (2+n−1), of which one run has as much say as 1/(1+within²/0.1²).
-		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 1/1.36), math.Sqrt(0.0036/1.36 + 0.0036)},
-		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 0.03/0.0318), math.Sqrt(0.01*0.0018/0.0318 + 0.0018)},
-		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(0.01*0.0024/0.0224 + 0.0024)},
-		{"surely predicted", 0.03, []float64{1.1}, math.Sqrt(1.1), math.Sqrt(1.5 * 0.0009)}, // within² = 0.03²
-		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 1/1.36), math.Sqrt(0.0036/1.36 + 0.0036)},
+		// By hand: within² = 2·d²/4 / (2+n−1), what is common d² − within².
+		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 0.75), math.Sqrt(1.75 * 0.0025)},
+		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 21./22), math.Sqrt(21./22*0.00125/3 + 0.00125)},
+		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(10./11*0.005/6 + 0.005/3)},
+		{"surely predicted", 0.03, []float64{1.1}, math.Pow(1.1, 0.75), math.Sqrt(1.75 * 0.0009 / 4)},
+		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 0.75), math.Sqrt(1.75 * 0.0025)},
 	} {
 		list, rows := ownRows(c.deviation, c.factors...)
 		got, err := Own(list, rows)

@@ -352,6 +352,6 @@ func TestOwnRunsOfTables(t *testing.T) {
 	t.Logf("%g tables: mean |error| %.1f %% before, %.1f %% with three own runs, %.0f %% in range", tables, 100*plain/tables, 100*corrected/tables, 100*inside/tables)
 	require.Greater(t, tables, 15.0)
 	require.Less(t, 100*corrected/tables, 7.5, "what three own runs leave, whatever predictions gain by themselves")
-	require.Less(t, corrected, plain)
+	require.Less(t, corrected, 0.925*plain)
 	require.InDelta(t, 0.8, inside/tables, 0.06)
 }

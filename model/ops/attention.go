@@ -172,9 +172,6 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		return b.rotaryApart(x, width)
 	}
 	table, wide, program := b.hidden, width, "rotary"
-	if t.Joined {
-		program = b.variant(program, "_latent")
-	}
 	switch b.Spec.Turn {
 	case model.TurnFP32:
 		if program = b.variant(program, "_fp32"); program != "rotary" {
@@ -184,6 +181,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		if program = b.variant(program, "_parts"); program != "rotary" {
 			wide /= 2
 		}
+	}
+	if t.Joined && program == "rotary" {
+		program = b.variant(program, "_latent")
 	}
 	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
 	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)

@@ -97,16 +97,19 @@ func (b *builder) experts() string {
 // NVLink domain in fp32 (prob_buffer, deepseek-ai/DeepEP docs/Hybrid-EP_Implementation.md 4.2).
 func (b *builder) spread(x *tape.Tensor) *tape.Tensor {
 	probabilities := tape.F32.Size() * units.Bytes(b.Spec.MoE.Experts/max(b.Shard.Domains, 1))
-	return b.exchange(x, b.reach(b.Shard.EP)*max(b.Imbalance, 1), probabilities)
+	return b.exchange(x, b.reach(b.Shard.EP)*b.load(), probabilities)
+}
+
+// load is how many rows the busiest of the experts' ranks gets, of the mean.
+func (b *builder) load() float64 {
+	if b.Shard.EP <= 1 {
+		return 1
+	}
+	return max(b.Imbalance, 1)
 }
 
 // busiest is how many rows the experts of the busiest rank multiply, of n on average.
-func (b *builder) busiest(n int64) int64 {
-	if b.Shard.EP <= 1 {
-		return n
-	}
-	return int64(math.Round(float64(n) * max(b.Imbalance, 1)))
-}
+func (b *builder) busiest(n int64) int64 { return int64(math.Round(float64(n) * b.load())) }
 
 // scanMap gathers which tokens go to which experts, a byte for each pair, from all ranks, and
 // numbers their rows by one kernel (Hybrid-EP, csrc/hybrid_ep, allgather_routing_map and
@@ -123,7 +126,7 @@ func (b *builder) scanMap(x *tape.Tensor) {
 }
 
 func (b *builder) collect(x *tape.Tensor) *tape.Tensor {
-	return b.exchange(x, 1/(b.reach(b.Shard.EP)*max(b.Imbalance, 1)), 0)
+	return b.exchange(x, 1/(b.reach(b.Shard.EP)*b.load()), 0)
 }
 
 // exchange moves rows, and so much beside each, between the experts' ranks. Those that
@@ -233,7 +236,7 @@ func (b *builder) padded(x *tape.Tensor) *tape.Tensor {
 // an expert's matrices, cut along its intermediate width, all need every row that any
 // of them receives: they gather them (the all-to-all dispatcher of Megatron-Core).
 func (b *builder) dispatch(x *tape.Tensor) *tape.Tensor {
-	y := b.allToAll(x, max(b.Imbalance, 1))
+	y := b.allToAll(x, b.load())
 	return b.give(y, b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}, y))
 }
 
@@ -241,7 +244,7 @@ func (b *builder) dispatch(x *tape.Tensor) *tape.Tensor {
 // share the experts, and every row returns to the rank it came from.
 func (b *builder) combine(x *tape.Tensor) *tape.Tensor {
 	y := b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "reduce-scatter", Backward: "all-gather", Shrink: true}, x)
-	return b.give(y, b.allToAll(y, 1/max(b.Imbalance, 1)))
+	return b.give(y, b.allToAll(y, 1/b.load()))
 }
 
 // allToAll exchanges token rows between the expert-parallel ranks. The busiest rank
