@@ -382,6 +382,7 @@ type LaunchLaw struct {
 	Floor        units.Seconds `yaml:"floor"`         // shortest kernel
 	Latency      units.Seconds `yaml:"latency"`       // from the host's call to the start of the kernel on an idle device
 	Host         float64       `yaml:"host"`          // speed of the host relative to the one of the recipes' host costs; 1: equal
+	Python       float64       `yaml:"python"`        // the same of its Python, where that differs; 0: as host
 	HostMeasured bool          `yaml:"host_measured"` // Host is that of this very machine
 }
 

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -41,6 +42,7 @@ func (x *fitter) launch() {
 	l := *base
 	l.Gap, l.Floor, l.Latency = from.Gap*factor("gap"), from.Floor*factor("period"), from.Latency*factor("latency")
 	l.Host, l.HostMeasured = from.Host/told(now["launch"], then["launch"], hostError), true
+	l.Python *= l.Host / cmp.Or(base.Host, 1)
 	x.gap = float64(l.Gap)
 	x.machine.Laws.Launch, x.own.Launch = &l, &l
 	x.probe("launch").Base = math.Abs(math.Log(float64(l.Gap / base.Gap)))

@@ -35,12 +35,12 @@ func TestOwn(t *testing.T) {
 		factors       []float64
 		ratio, spread float64
 	}{
-		// By hand: within² = 2·d²/4 / (2+n−1), what is common d² − within².
-		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 0.75), math.Sqrt(1.75 * 0.0025)},
-		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 21./22), math.Sqrt(21./22*0.00125/3 + 0.00125)},
-		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(10./11*0.005/6 + 0.005/3)},
-		{"surely predicted", 0.03, []float64{1.1}, math.Pow(1.1, 0.75), math.Sqrt(1.75 * 0.0009 / 4)},
-		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 0.75), math.Sqrt(1.75 * 0.0025)},
+		// By hand: of the predicted variance d², 2·0.3/(2+n−1) within and 0.15 in common.
+		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 1./3), math.Sqrt(4. / 3 * 0.003)},
+		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 0.75), math.Sqrt(1.25 * 0.0015)},
+		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(1.3 * 0.002)},
+		{"surely predicted", 0.03, []float64{1.1}, math.Pow(1.1, 1./3), math.Sqrt(4. / 3 * 0.3 * 0.0009)},
+		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 1./3), math.Sqrt(4. / 3 * 0.003)},
 	} {
 		list, rows := ownRows(c.deviation, c.factors...)
 		got, err := Own(list, rows)
@@ -63,6 +63,18 @@ func TestOwnRunsThatDisagree(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, d.Ratio, a.Ratio)
 	require.Greater(t, d.Spread, 2*a.Spread)
+}
+
+// A run that was predicted closely says more than one that was not.
+func TestOwnWeighs(t *testing.T) {
+	list, rows := ownRows(0.1, 1.04, 1)
+	rows[0].Predicted.Low, rows[0].Predicted.High = hardware.Range(2, 0.05)
+	near, err := Own(list, rows)
+	require.NoError(t, err)
+	rows[0].Predicted.Low, rows[0].Predicted.High = hardware.Range(2, 0.2)
+	far, err := Own(list, rows)
+	require.NoError(t, err)
+	require.InDelta(t, math.Log(near.Ratio), 4*math.Log(far.Ratio), 0.1*math.Log(near.Ratio)) // of both, 4 parts in 5 and 1
 }
 
 func TestOwnRefuses(t *testing.T) {

@@ -89,19 +89,19 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 			q = b.give(q, t.Contiguous(q))
 		}
 		if s.QKNorm == model.FullQKNorm {
-			q = b.give(q, b.norm(q, model.RoleQNorm))
-			k = b.give(k, b.norm(k, model.RoleKNorm))
+			q = b.give(q, b.norm(q, model.RoleQNorm, true))
+			k = b.give(k, b.norm(k, model.RoleKNorm, true))
 			t.Module = "attention"
 		}
 	} else {
 		q = b.column(in, model.RoleQ)
 		if s.QKNorm == model.FullQKNorm {
-			q = b.give(q, b.norm(q, model.RoleQNorm))
+			q = b.give(q, b.norm(q, model.RoleQNorm, true))
 		}
 		t.Module = "attention"
 		k = b.column(in, model.RoleK)
 		if s.QKNorm == model.FullQKNorm {
-			k = b.give(k, b.norm(k, model.RoleKNorm))
+			k = b.give(k, b.norm(k, model.RoleKNorm, true))
 		}
 		t.Module = "attention"
 		v = b.column(in, model.RoleV)
@@ -111,7 +111,7 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 			return b.split(x, heads)
 		}
 		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
-		y = b.give(y, b.norm(y, r))
+		y = b.give(y, b.norm(y, r, true))
 		return b.give(y, t.Transpose(y, 1, 2))
 	}
 	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
@@ -182,9 +182,7 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			wide /= 2
 		}
 	}
-	if t.Joined && program == "rotary" {
-		program = b.variant(program, "_latent")
-	}
+	program = b.turning(program)
 	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
 	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
 	if width == d && (!b.Spec.TurnJoins || t.Compiled) {
@@ -199,6 +197,15 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	z := t.Concat(y, pass)
 	t.Release(turn, pass, y)
 	return z
+}
+
+// turning is the program, and its kernel, that does for latent attention what the named
+// one does.
+func (b *builder) turning(program string) string {
+	if b.t.Joined && program == "rotary" {
+		return b.variant(program, "_latent")
+	}
+	return program
 }
 
 // rotaryApart turns the first width elements of each head where no kernel of the recipe
@@ -254,7 +261,7 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t, s, m := b.t, b.Spec, b.Spec.MLA
 	heads, _ := b.heads()
 	if m.QLora > 0 {
-		down = b.give(down, b.norm(down, model.RoleQDownNorm))
+		down = b.give(down, b.norm(down, model.RoleQDownNorm, false))
 		t.Module = "attention"
 	}
 	q = b.column(down, model.RoleQUp)
@@ -264,7 +271,8 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	if t.Joined { // in place: only the part that turns is read and written
 		still := -float64(m.Nope) / float64(m.Nope+m.Rope)
 		t.Module = "rotary"
-		q = b.give(q, t.Fuse(tape.Fused{Prim: "rotary", Class: tape.FusedPointwise, DType: q.DType(), Read: still, Write: still, BackRead: still, BackWrite: still}, q)[0])
+		q = b.give(q, t.Fuse(tape.Fused{Prim: b.turning("rotary"), Class: tape.FusedPointwise, DType: q.DType(), Read: still, Write: still, BackRead: still, BackWrite: still}, q)[0])
+		t.Module = "attention"
 	} else {
 		qp = t.Split(q, m.Nope, m.Rope)
 		t.Release(q)
@@ -274,7 +282,7 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	}
 	kvp := t.Split(kv, m.KVLora, m.Rope)
 	t.Release(kv)
-	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm))
+	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm, false))
 	t.Module = "attention"
 	up := b.column(c, model.RoleKVUp)
 	t.Release(c)

@@ -237,7 +237,7 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, t.Scale("mul_scalar", x))
 	}
 	if w := b.p(model.RoleEmbedNorm); w != nil {
-		x = b.give(x, b.norm(x, model.RoleEmbedNorm))
+		x = b.give(x, b.norm(x, model.RoleEmbedNorm, true))
 	}
 	x = b.give(x, t.Dropout(x, b.dropouts.embed))
 	if b.sharesMask() {
@@ -335,31 +335,31 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	if kind.MoE {
 		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
 	}
-	in := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm before a block, if there is one
+	in := func(x *tape.Tensor, r model.Role, own bool) *tape.Tensor { // norm before a block, if there is one; own: no projection takes it in
 		if b.has(r) {
-			return b.norm(x, r)
+			return b.norm(x, r, own)
 		}
 		return t.Hold(x)
 	}
 	out := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm after a block
 		if b.has(r) {
-			return b.give(x, b.norm(x, r))
+			return b.give(x, b.norm(x, r, true))
 		}
 		return x
 	}
-	inner := func(x *tape.Tensor, r model.Role, own bool) (*tape.Tensor, func(*tape.Tensor) *tape.Tensor) { // the same that no projection took in
+	inner := func(x *tape.Tensor, r model.Role, own bool) (*tape.Tensor, func(*tape.Tensor) *tape.Tensor) { // the same, perhaps not kept
 		m := LayerNorms
 		if !own || !b.has(r) {
 			m = 0
 		}
-		out, after := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{in(ins[0], r)} }, x)
+		out, after := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{in(ins[0], r, own)} }, x)
 		return out[0], after
 	}
 	if s.Parallel != model.Serial {
-		h := in(x, model.RoleNorm1)
+		h := in(x, model.RoleNorm1, true)
 		h2 := h
 		if s.Parallel == model.ParallelTwoNorm {
-			h2 = in(x, model.RoleNorm2)
+			h2 = in(x, model.RoleNorm2, true)
 		} else {
 			t.Hold(h)
 		}
@@ -471,24 +471,28 @@ func (b *builder) variant(name, suffix string) string {
 	return name
 }
 
-// norm normalises x with the weight of that role.
-func (b *builder) norm(x *tape.Tensor, r model.Role) *tape.Tensor {
+// norm normalises x with the weight of that role. own: it is a module of its own, whatever
+// the recipe does in one with the projection behind it.
+func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 	b.t.Module = "norm"
 	b.t.Call()
 	w := b.p(r)
-	older := ""
-	if b.recipe.Structure.UnfusedNorm {
-		older = "_unfused"
+	written := ""
+	switch {
+	case b.recipe.Structure.UnfusedNorm:
+		written = "_unfused"
+	case own:
+		written = "_own"
 	}
 	switch b.Spec.Norm {
 	case model.RMSNorm:
-		return b.call(b.variant("rms_norm", older), tensorOf(x), tensorOf(w))[0].t
+		return b.call(b.variant("rms_norm", written), tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.GemmaRMSNorm:
-		return b.call(b.variant("gemma_rms_norm", older), tensorOf(x), tensorOf(w))[0].t
+		return b.call(b.variant("gemma_rms_norm", written), tensorOf(x), tensorOf(w))[0].t
 	}
-	return b.call("layer_norm", tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
+	return b.call(b.variant("layer_norm", written), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 }
 
 // --- tensor parallelism ---
@@ -651,7 +655,7 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)
 	if b.has(model.RoleFinalNorm) {
-		h = b.give(h, b.norm(h, model.RoleFinalNorm))
+		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
 	}
 	t.Release(x)
 	states := predict(h)

@@ -63,8 +63,8 @@ func (b *builder) predict(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	if b.recipe.Structure.VocabParallel {
 		e = b.give(e, b.reduceOutput(e))
 	}
-	e = b.give(e, b.norm(e, model.RoleMTPEmbedNorm))
-	n := b.norm(h, model.RoleMTPHiddenNorm)
+	e = b.give(e, b.norm(e, model.RoleMTPEmbedNorm, true))
+	n := b.norm(h, model.RoleMTPHiddenNorm, true)
 	t.Module = "mtp"
 	x := t.Concat(e, n)
 	t.Release(e, n)
@@ -79,7 +79,7 @@ func (b *builder) predict(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	} else {
 		y = b.give(y, run([]*tape.Tensor{y}))
 	}
-	return b.give(y, b.norm(y, model.RoleMTPNorm))
+	return b.give(y, b.norm(y, model.RoleMTPNorm, true))
 }
 
 // rejoin gathers what tensor ranks made of the hidden width, of which each goes on with its

@@ -341,7 +341,8 @@ type Host struct {
 	Hooks        Hooks                    `yaml:"hooks"`
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
-	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward
+	Pass         units.Seconds            `yaml:"pass"`            // around the forward or the backward pass of a micro batch, once for each
+	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward, beside that
 	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
 	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 	Blocking     Blocking                 `yaml:"blocking"`

@@ -167,7 +167,9 @@ func TestWideRange(t *testing.T) {
 		"{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: nanotron}, plan: {tp: 2}}":                                              "recipe nanotron, whose published steps are as far from predictions",
 		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}":                                                                        "experts spread over GPUs, whose load and messages vary",
 		"{model: qwen3-235b-a22b, hardware: aws-p6-b300, gpus: 64, plan: {tp: 8, pp: 2, dp: 4, ep: 32}, runtime: {recipe: megatron-core}}":         "experts' exchanges over efa, which take longer in training than alone",
-		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                                                                           "what the model leaves out",
+		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {}}":                                                                                "what the model leaves out",
+		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                                                                           "the host",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 64, plan: {ep: 8}}":                                                                       "the network between nodes",
 		"{model: gpt2, hardware: h100-sxm, gpus: 1, runtime: {recipe: hf-eager}, plan: {}}":                                                        "the host",
 		"{model: llama2-7b, hardware: aws-p5, gpus: 512, runtime: {recipe: torchtitan}, plan: {}, train: {sequence_length: 1024, micro_batch: 1}}": "the network between nodes",
 	} {

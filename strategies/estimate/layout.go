@@ -37,10 +37,10 @@ type chunk struct {
 	list            []*unit // all of them in forward order
 	ops             []*ops.Unit
 	// Parameters on this rank, before data-parallel sharding: dense ones and those
-	// of experts, and how many tensors they are.
+	// of experts, and how many tensors either are.
 	dense, expert int64
 	matrices      int64 // of the layers: what quantized GEMMs multiply
-	tensors       int
+	tensors       [2]int
 	cut           int // of these, those that tensor or expert parallelism cuts
 
 	passes  passes
@@ -190,15 +190,20 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			if p.TiedCopy && embedding {
 				continue
 			}
-			if p.Split == model.ExpertSplit {
-				c.expert += p.Local
-			} else {
+			switch {
+			case p.Split != model.ExpertSplit:
 				c.dense += p.Local
+				c.tensors[0]++
+			case m.config.Recipe.Structure.ExpertCalls: // GroupedLinear keeps a weight for each
+				c.expert += p.Local
+				c.tensors[1] += int(p.Dims[0] * p.Local / p.Size())
+			default:
+				c.expert += p.Local
+				c.tensors[1]++
 			}
 			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 {
 				c.matrices += p.Local
 			}
-			c.tensors++
 			if p.Local < p.Size() {
 				c.cut++
 			}

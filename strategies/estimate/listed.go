@@ -189,7 +189,7 @@ func (l *listed) run(from, to int) {
 	for k := from; k < to; k++ {
 		u := &l.uses[k]
 		if u.first {
-			s.sim.Host += float64(s.p.host.FSDPUnit * s.p.speed) // hooks
+			s.sim.Host += float64(s.p.host.FSDPUnit * s.p.python) // hooks
 		}
 		l.fetch(u)
 		l.ahead(k)
@@ -282,13 +282,13 @@ func (l *listed) gather(i int) {
 
 // list is what a list of one tensor per rank costs: the host makes each by some views in
 // Python, the process group one more in C++ and a copy, and the device copies all.
-func (l *listed) list(g group, b units.Bytes, python units.Seconds) (views, copies, device units.Seconds) {
+func (l *listed) list(g group, b units.Bytes, views units.Seconds) (python, copies, device units.Seconds) {
 	p := l.s.p
 	n := p.groups[g].Ranks
 	prim := p.host.Primitives
-	each := units.Seconds(n) * p.speed
+	each := units.Seconds(n)
 	device = p.run(&tape.Op{Prim: "list_copy", Class: tape.Memcpy, Count: int32(n), Elements: float64(b) / float64(n), Bytes: 2 * b / units.Bytes(n)}, true)
-	return each * python * prim["list_view"], each * (p.host.ViewBack + prim["list_copy"]), device
+	return each * views * prim["list_view"] * p.python, each * (p.host.ViewBack + prim["list_copy"]) * p.speed, device
 }
 
 // wait lets the host wait for all that the device does.
@@ -351,7 +351,7 @@ func (l *listed) finish() {
 	s := l.s
 	n := int32(l.small) * int32(s.p.groups[shardGroup].Ranks)
 	prim := s.p.host.Primitives
-	host := units.Seconds(n) * (3*prim["list_view"] + prim["list_copy"]) * s.p.speed
+	host := units.Seconds(n) * (3*prim["list_view"]*s.p.python + prim["list_copy"]*s.p.speed)
 	device := s.p.run(&tape.Op{Prim: "list_copy", Class: tape.Memcpy, Count: n, Elements: 16, Bytes: 64}, false)
 	s.sim.Run(&timeline.Segment{Host: host, Busy: device, Loaded: device, Lag: max(host, device) + s.p.latency()})
 }

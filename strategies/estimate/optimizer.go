@@ -12,7 +12,7 @@ import (
 
 // optimizerStep updates the parameters of the rank.
 func (s *step) optimizerStep() {
-	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.chunk.tensors
+	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.updated()
 	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
 	prec := s.job.Precision
 	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
@@ -54,8 +54,8 @@ func (s *step) optimizerStep() {
 		s.sim.Run(&passes)
 	}
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(max(dense+expert, 1))*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
-	seg.Host += host * s.p.speed
-	seg.Lag += host * s.p.speed
+	seg.Host += host * s.p.python
+	seg.Lag += host * s.p.python
 	if o.Each { // the device is at one tensor while the host is at the next
 		if prec.Master.Set {
 			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: local, Bytes: units.Bytes(local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
@@ -118,6 +118,25 @@ func (s *step) optimizerStep() {
 	}
 }
 
+// updated is the number of tensors that the rank's optimizer goes through: all, or, where
+// a rank has a part of each bucket, those of which it has something.
+func (s *step) updated() int {
+	n := 0
+	for k, tensors := range s.chunk.tensors {
+		if ranks := int(s.p.groups[[2]group{shardGroup, expertShardGroup}[k]].Ranks); s.parts() && ranks > 1 {
+			tensors = min(tensors, (tensors+ranks-1)/ranks+len(s.ddp.queues[k].sizes))
+		}
+		n += tensors
+	}
+	return n
+}
+
+// parts reports whether the optimizer of a rank updates its part of each bucket.
+func (s *step) parts() bool {
+	kind := s.job.Plan.DataParallel
+	return s.ddp != nil && s.job.Recipe.Structure.MainGradients && !s.job.Recipe.Structure.ListParameters && (kind == strategies.ZeRO1 || kind == strategies.ZeRO2)
+}
+
 // listParameters is what ZeRO ranks copy around a gather into a list: the rank's own part
 // and all outputs into flat tensors, the list out of what NCCL gathered, and each rank's
 // part of each parameter into it, by a call of its own (nanotron, optim/zero.py,
@@ -128,7 +147,7 @@ func (s *step) listParameters(params int64) {
 		return
 	}
 	size := float64(params) * float64(s.job.Precision.Gather.Size())
-	calls := int64(s.chunk.tensors) * ranks
+	calls := int64(s.chunk.tensors[0]+s.chunk.tensors[1]) * ranks
 	flat := s.p.kernelOf(tape.Op{Prim: "flatten_params", Class: tape.SplitCopy, Count: 1, Elements: float64(params), Bytes: units.Bytes((2/float64(ranks) + 4) * size), Phase: tape.Optimize, Host: tape.HostWork{Calls: 4}})
 	s.sim.Run(&flat)
 	out := s.p.kernelOf(tape.Op{Prim: "copy_params", Class: tape.Vectorized, Count: int32(calls), Elements: float64(params) / float64(calls), Bytes: units.Bytes(2 * size / float64(calls)), Phase: tape.Optimize, Host: tape.HostWork{Calls: 1}})

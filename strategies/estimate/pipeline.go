@@ -225,7 +225,7 @@ type passTime struct {
 // duration of a pass in the steady state: the device's or the host's, whichever
 // is longer, with the runtime's own cost per action.
 func (t *passTime) duration(p *pricer) units.Seconds {
-	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.python) + t.gather
 }
 
 // beside is duration while one side of a transfer waits for the other: its blocks
@@ -234,7 +234,7 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 // interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their
 // time).
 func (t *passTime) beside(p *pricer) units.Seconds {
-	return max(t.seg.Busy+t.fewer, t.seg.Host+p.host.Pipeline*p.speed) + t.gather
+	return max(t.seg.Busy+t.fewer, t.seg.Host+p.host.Pipeline*p.python) + t.gather
 }
 
 func sameRank(plan *pipeline.Plan, a, b int) bool {
@@ -299,6 +299,7 @@ func (p *pricer) stagePasses(c *chunk) (f, b passTime) {
 
 func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
 	list := c.list
+	f.seg.Host, b.seg.Host = p.host.Pass*p.python, p.host.Pass*p.python
 	for _, u := range list {
 		u.forward.addTo(&f.seg)
 		f.busy += u.forward.whole.Busy
@@ -384,7 +385,7 @@ func (p *pricer) exchange(t units.Seconds, layers bool) units.Seconds {
 	if layers && p.job.Recipe.Structure.SendsMask {
 		tensors++
 	}
-	return 2*t + units.Seconds(tensors)*p.host.Transfer*p.speed
+	return 2*t + units.Seconds(tensors)*p.host.Transfer*p.python
 }
 
 // hops appends the times of transfers between each two pipeline ranks, where these

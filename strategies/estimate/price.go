@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -47,7 +48,8 @@ type pricer struct {
 	*machine
 	job    *strategies.Job
 	host   *recipe.Host
-	speed  units.Seconds // host cost multiplier
+	speed  units.Seconds // time factor of the calls a host makes of the libraries and the driver
+	python units.Seconds // and of its Python
 	graphs string        // what is replayed from CUDA graphs
 	hides  units.Seconds // share of the exchanges between experts that run beside another micro batch
 	block  bool          // the host waits for every kernel: what it does between two is time of the device
@@ -67,21 +69,23 @@ type pricer struct {
 
 // begin readies the pricer for a job on its machine.
 func (p *pricer) begin(j *strategies.Job) {
-	p.job, p.host, p.speed, p.clock, p.most, p.rounds, p.counts = j, &j.Recipe.Host, 1, fullClock, p.most[:0], 0, nil
+	p.job, p.host, p.speed, p.python, p.clock, p.most, p.rounds, p.counts = j, &j.Recipe.Host, 1, 1, fullClock, p.most[:0], 0, nil
 	p.clocks = resize(p.clocks, int(max(j.Plan.PP, 1)))
 	for rank := range p.clocks {
 		p.clocks[rank] = fullClock
 	}
 	if l := j.Hardware.Laws; l.Launch.Host > 0 {
 		p.speed = units.Seconds(1 / l.Launch.Host)
+		p.python = units.Seconds(1 / cmp.Or(l.Launch.Python, l.Launch.Host))
 	}
 	for _, f := range [...]float64{j.Recipe.Host.Speed, j.Runtime.HostSpeed} {
 		if f > 0 {
 			p.speed /= units.Seconds(f)
+			p.python /= units.Seconds(f)
 		}
 	}
 	if p.graphs = replayed(j); p.graphs == strategies.FullGraphs {
-		p.speed = 0
+		p.speed, p.python = 0, 0
 	}
 	p.hides = hiddenExchanges(j)
 	p.block = j.Runtime.LaunchBlocking != nil && *j.Runtime.LaunchBlocking
@@ -89,7 +93,8 @@ func (p *pricer) begin(j *strategies.Job) {
 		p.own = units.Seconds(j.Runtime.OwnRuns.Ratio)
 	}
 	p.speed *= p.own
-	p.issue = p.host.Primitives["collective"] * p.speed
+	p.python *= p.own
+	p.issue = p.host.Primitives["collective"] * p.python
 	p.lags, p.pace = lagsOf(j), p.own
 	if j.GPUs > 1 {
 		p.pace *= units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))
@@ -230,29 +235,30 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	if o.Phase == tape.Backward {
 		per, view = h.Backward, h.ViewBack
 	}
-	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Modules)*h.Module + units.Seconds(o.Host.Nodes)*h.Node
+	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Nodes)*h.Node
+	python := units.Seconds(o.Host.Modules)*h.Module + h.Primitives[o.Prim]
 	if o.Count > 1 {
 		c += units.Seconds(o.Count-1) * per
 	}
-	c += h.Primitives[o.Prim]
 	switch {
 	case o.Class == tape.GroupedGEMM:
-		c += units.Seconds(o.Batch) * expertCost(h, o)
+		python += units.Seconds(o.Batch) * expertCost(h, o)
 	case o.Prim == "grouped_quantize":
 		c += units.Seconds(o.Count) * h.ExpertCast
 	}
 	if o.Bytes > recipe.LargeTensor && h.Large > 0 {
 		c *= units.Seconds(h.Large)
+		python *= units.Seconds(h.Large)
 	}
 	if p.job.Recipe.Structure.DTensor && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
 		switch {
 		case o.Phase != tape.Backward:
-			c += h.DTensor
+			python += h.DTensor
 		case o.Layout == tape.LayoutDgrad:
-			c += h.DTensorBack
+			python += h.DTensorBack
 		}
 	}
-	return c * p.speed
+	return c*p.speed + python*p.python
 }
 
 // section is a priced tape.Section.

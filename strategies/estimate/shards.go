@@ -139,7 +139,7 @@ func (h *shards) hooks(i int, backward bool) {
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2
 	}
-	h.s.sim.Host += float64((c + h.moduleHooks(h.s.list[i], backward)) * h.s.p.speed)
+	h.s.sim.Host += float64((c + h.moduleHooks(h.s.list[i], backward)) * h.s.p.python)
 }
 
 // moduleHooks is what the host does around the modules of a unit and for each of its

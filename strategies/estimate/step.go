@@ -97,6 +97,7 @@ func (s *step) label(unit, pass string) {
 
 // forwardPass runs one micro batch forward.
 func (s *step) forwardPass(i int64) {
+	s.sim.Host += float64(s.p.host.Pass * s.p.python)
 	if s.listed != nil {
 		s.listed.forward()
 		return
@@ -138,6 +139,7 @@ func (s *section) addTo(g *timeline.Segment) {
 
 // backwardPass runs one micro batch backward, with reductions when sync is set.
 func (s *step) backwardPass(i int64, sync bool) {
+	s.sim.Host += float64(s.p.host.Pass * s.p.python)
 	first := i == 0
 	if s.listed != nil {
 		s.listed.backward()
@@ -410,7 +412,7 @@ func (b *buckets) beforeForward(int64) {
 		b.queues[k].next = 0
 	}
 	if b.copies { // torch DDP broadcasts the module's buffers in every forward
-		seg := timeline.Segment{Host: b.s.p.host.Primitives["ddp_forward"] * b.s.p.speed}
+		seg := timeline.Segment{Host: b.s.p.host.Primitives["ddp_forward"] * b.s.p.python}
 		b.s.sim.Run(&seg)
 	}
 }
