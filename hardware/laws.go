@@ -426,6 +426,7 @@ type ClassWatts struct {
 	Static units.Watts `yaml:"static"` // part that does not fall with the clock
 	Base   float64     `yaml:"base"`   // of the rest, what is drawn at no utilization; 0 for work without one
 	Narrow *Narrow     `yaml:"narrow"` // gemm: 8-bit operands
+	Zeros  float64     `yaml:"zeros"`  // gemm: of one with an operand half of whose values are zeros, over others; 0: as others
 }
 
 // Narrow is the power of 8-bit GEMMs over that of 16-bit ones at the same share of the

@@ -150,15 +150,6 @@ type Runtime struct {
 	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`         // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
-// How tokens are routed to experts.
-const (
-	EvenRouting    = "even"    // to all as many
-	RandomRouting  = "random"  // to k of them at will
-	LearnedRouting = "learned" // by a router that an auxiliary loss or biases balance as it learns
-)
-
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting}
-
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.
 var (
 	Recomputes = []string{"none", "selective", "full"}
@@ -174,6 +165,15 @@ const (
 )
 
 var dispatchers = []string{AllToAllDispatcher, FlexDispatcher, DeepEPDispatcher, HybridEPDispatcher}
+
+// How tokens are routed to experts.
+const (
+	EvenRouting    = "even"    // to all as many
+	RandomRouting  = "random"  // to k of them at will
+	LearnedRouting = "learned" // by a router that an auxiliary loss or biases balance as it learns
+)
+
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting}
 
 // What is replayed from CUDA graphs.
 const (

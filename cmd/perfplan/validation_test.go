@@ -325,7 +325,7 @@ func TestOwnRunsOfTables(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(1, uint64(len(of))))
 			var n, off, left, in float64
-			for range 40 {
+			for range 400 {
 				random.Shuffle(len(of), func(a, b int) { of[a], of[b] = of[b], of[a] })
 				var mine []runs.Run
 				var rows []runs.Row
@@ -337,6 +337,9 @@ func TestOwnRunsOfTables(t *testing.T) {
 					continue
 				}
 				for _, i := range of[own:] {
+					if j := list[i].Job; j.Runtime.Recipe != o.Recipe || j.GPU() != o.GPU { // own runs say nothing of others
+						continue
+					}
 					measured, predicted := r.Rows[i].Measured.StepTime, r.Rows[i].Predicted.StepTime
 					expected := predicted * units.Seconds(o.Ratio)
 					n, off, left = n+1, off+math.Abs(float64(predicted/measured)-1), left+math.Abs(float64(expected/measured)-1)
@@ -355,9 +358,9 @@ func TestOwnRunsOfTables(t *testing.T) {
 	plain, corrected, inside, tables := after(3)
 	require.Greater(t, tables, 15.0)
 	require.Less(t, 100*corrected/tables, 7.5, "what three own runs leave, whatever predictions gain by themselves")
-	require.Less(t, corrected, 0.9*plain)
+	require.Less(t, corrected, 0.87*plain)
 	require.InDelta(t, 0.8, inside/tables, 0.06)
 	plain, corrected, inside, _ = after(1)
-	require.Less(t, corrected, 0.98*plain)
+	require.Less(t, corrected, 0.95*plain)
 	require.InDelta(t, 0.8, inside/tables, 0.06)
 }

@@ -185,7 +185,7 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	program = b.turning(program)
 	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
 	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
-	if width == d && (!b.Spec.TurnJoins || t.Compiled) {
+	if b.recipe.Structure.PartialRotary || width == d && (!b.Spec.TurnJoins || t.Compiled) {
 		return b.call(program, tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
 	}
 	turn := t.Hold(x)

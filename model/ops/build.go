@@ -533,7 +533,23 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 // linear is a projection without communication.
 func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
+	b.t.HalfZero = b.zeros(r)
+	defer func() { b.t.HalfZero = tape.NoZeros }()
 	return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights)
+}
+
+// zeros is what the MLP's activation makes zero by half of a projection.
+func (b *builder) zeros(r model.Role) tape.Zeros {
+	if a := b.Spec.Activation; a != model.ReLU && a != model.ReLU2 {
+		return tape.NoZeros
+	}
+	switch r {
+	case model.RoleDown, model.RoleSharedDown, model.RoleExpertsDown:
+		return tape.InputZeros
+	case model.RoleGate, model.RoleUp, model.RoleGateUp, model.RoleSharedGate, model.RoleSharedUp, model.RoleExpertsGateUp:
+		return tape.GradientZeros
+	}
+	return tape.NoZeros
 }
 
 // plainLinear is a small projection that is never quantized: a router.

@@ -215,6 +215,12 @@ func init() {
 		"masked_fill": func(b *builder, a []value) []value { return one(b.t.MaskedFill(a[0].t, a[1].t)) },
 		"mask_rows":   func(b *builder, a []value) []value { return one(b.t.MaskRows(a[0].t, a[1].t)) },
 		"grouped": func(b *builder, a []value) []value {
+			r := model.RoleExpertsGateUp
+			if w := a[1].t; w.Param() == b.roles[model.RoleExpertsDown] {
+				r = model.RoleExpertsDown
+			}
+			b.t.HalfZero = b.zeros(r)
+			defer func() { b.t.HalfZero = tape.NoZeros }()
 			return one(b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed))
 		},
 		// the activation between two GEMMs of the experts, which the second one's result lets go of

@@ -441,3 +441,45 @@ func TestRouterKernels(t *testing.T) {
 		require.InEpsilon(t, x.backward, count(layer.Backward), 0.125, x.model)
 	}
 }
+
+// TestHalfZeros: half of what a ReLU makes and of the gradient of what it reads are zeros,
+// in the products of an MLP that multiply them, dense or of experts.
+func TestHalfZeros(t *testing.T) {
+	zeros := func(name string, activation model.Activation) (made []string) {
+		c := config(t, name, "megatron-core")
+		s := *c.Spec
+		s.Activation = activation
+		c.Spec = &s
+		u := Build(c).Kinds[0]
+		for _, o := range append(append([]tape.Op(nil), u.Forward.Ops...), u.Backward.Ops...) {
+			if o.Zeros {
+				made = append(made, o.Prim)
+			}
+		}
+		return
+	}
+	require.Empty(t, zeros("gpt2", model.GELU))
+	require.Equal(t, []string{"linear", "linear_wgrad", "linear_wgrad", "linear_dgrad"}, zeros("gpt2", model.ReLU))
+	require.Equal(t, []string{"linear", "linear_wgrad", "linear_wgrad", "linear_dgrad"}, zeros("gpt2", model.ReLU2))
+	require.Equal(t, []string{"grouped_mm", "grouped_mm_wgrad", "grouped_mm_dgrad", "grouped_mm_wgrad"}, zeros("qwen3-30b-a3b", model.ReLU2))
+}
+
+// TestPartialRotary: Transformer Engine's rotary kernel takes whole heads of which it turns
+// a part, torchtitan's and others the part, which is cut off and joined again.
+func TestPartialRotary(t *testing.T) {
+	kernels := func(recipe string, width int64) (n int) {
+		c := config(t, "llama2-7b", recipe)
+		s := *c.Spec
+		s.RotaryDim = width
+		c.Spec = &s
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				n++
+			}
+		}
+		return
+	}
+	require.Equal(t, 2, kernels("megatron-core", 128))
+	require.Equal(t, 2, kernels("megatron-core", 64))
+	require.Greater(t, kernels("megatron-lm", 64), kernels("megatron-lm", 128))
+}

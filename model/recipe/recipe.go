@@ -139,6 +139,7 @@ type Structure struct {
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
 	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
+	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
 	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel

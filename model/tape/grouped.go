@@ -57,10 +57,11 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	if kept.dtype != xl.dtype {
 		dtype = kept.dtype
 	}
-	each := max(rows/experts, 1)
+	each, zeros := max(rows/experts, 1), t.HalfZero
 	grouped := func(prim string, layout Layout, m, n, k int64) {
 		if w.dtype == BF16 || w.dtype == FP8 {
-			t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0).Calls = t.ExpertCalls
+			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
+			o.Calls, o.Zeros = t.ExpertCalls, zeros.in(layout)
 			return
 		}
 		t.Wait() // no grouped kernel: one GEMM per expert, sizes read on the host

@@ -24,13 +24,14 @@ func (t *Tape) gemm(prim string, layout Layout, d DType, m, n, k, batch int64) {
 // multiply emits a GEMM of a layer's weight: in the quantized dtype where there is
 // one, whose result is 16-bit; a weight gradient is read and written where it
 // is accumulated.
-func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64) {
+func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64, zeros Zeros) {
 	operands := d
 	if t.Quantize != F32 && d.lowPrecision() {
 		operands = t.Quantize
 	}
 	t.gemm(prim, layout, operands, m, n, k, 1)
 	o := &t.sec.Ops[len(t.sec.Ops)-1]
+	o.Zeros = zeros.in(layout)
 	out := units.Bytes(m * n)
 	o.Bytes += out * (d.Size() - operands.Size())
 	if layout == LayoutWgrad && t.HasMain && !t.MainHook {
@@ -91,6 +92,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	dims := append([]int64(nil), xl.dims[:xl.nd]...)
 	dims[len(dims)-1] = out
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
+	zeros := t.HalfZero
 	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
 	if pad {
 		t.Release(t.pad(wl))
@@ -98,7 +100,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	}
 	kept := t.quantized(xl)
 	t.begin()
-	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in) })
+	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
 	again := xl.shard // gathered once more in the backward pass
 	var saved []*Tensor
 	switch {
@@ -134,7 +136,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.turn(gy)
 				gw = t.empty(gy.dtype, wdims...)
 				gw.summed = t.HasMain && !t.MainHook
-				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m)
+				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
 			}
 		}
 		if again == nil {
@@ -145,7 +147,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.Release(t.pad(wl))
 			}
 			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), xl.Dim(-1))...)
-			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out)
+			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
 		}
 		if again != nil { // the input is gathered beside the input gradient, then the weight gradient runs
 			full := t.regather(again)

@@ -140,6 +140,20 @@ var layoutNames = [...]string{"forward", "dgrad", "wgrad"}
 
 func (l Layout) String() string { return layoutNames[l] }
 
+// Zeros is what of a projection a ReLU makes zero by half.
+type Zeros uint8
+
+const (
+	NoZeros       Zeros = iota
+	InputZeros          // its input, a ReLU's output
+	GradientZeros       // the gradient of its output, a ReLU's input
+)
+
+// in reports whether the GEMM of that layout reads it.
+func (z Zeros) in(l Layout) bool {
+	return z == InputZeros && l != LayoutDgrad || z == GradientZeros && l != LayoutForward
+}
+
 // Op is one kernel launch (or Count equal ones in a row) and the host work in
 // front of it.
 type Op struct {
@@ -153,6 +167,7 @@ type Op struct {
 	M, N, K, Batch int64
 	Layout         Layout
 	Adds           bool // the result is added to what is there
+	Zeros          bool // half of one operand are zeros
 	Calls          bool // GroupedGEMM: by a call of the library for each expert, not by one kernel for all
 	Attn           *AttentionShape
 

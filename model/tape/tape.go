@@ -31,6 +31,8 @@ type Tape struct {
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
 
+	HalfZero Zeros // of the projections that follow
+
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	stores []storage
 	nodes  []node

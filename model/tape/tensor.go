@@ -78,6 +78,9 @@ func (x *Tensor) Dim(i int) int64 {
 	return x.dims[i]
 }
 
+// Param returns the index of the parameter that x is, -1 for none.
+func (x *Tensor) Param() int { return int(x.param) - 1 }
+
 // DType returns the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,6 +62,7 @@ type lawView struct {
 	collectives          map[string]float64
 	skew                 float64
 	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	zeros                float64         // power of GEMMs one operand of which is zero by half, over others'
 	narrow               hardware.Narrow // see there; ones where nobody measured it
 }
 
@@ -102,13 +104,14 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	l := h.Laws
 	m := &machine{hardware: h, timer: timer, fabric: fabric}
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
 		c := float64(h.GPU.TopClock())
 		if l.Power.GEMMClock > 0 {
 			m.law.gemmClock = float64(l.Power.GEMMClock) / c
 		}
 		m.law.gemmRates = m.law.gemmClock
+		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
 		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
 			m.law.narrow = *n
 		}
@@ -122,6 +125,9 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 // utilization is how much of the power that its kind of work draws at most an op takes.
 func (m *machine) utilization(o *tape.Op) float64 {
 	use := m.timer.Utilization(o)
+	if o.Zeros {
+		use *= m.law.zeros
+	}
 	switch {
 	case !o.DType.Narrow() || o.DType == tape.FP4 || workOf(o.Class) != gemmWork:
 	case o.Layout == tape.LayoutForward:
