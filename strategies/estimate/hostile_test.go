@@ -198,6 +198,23 @@ func TestNetworkRange(t *testing.T) {
 	require.Greater(t, float64(slower.StepTime), 1.1*float64(bound.StepTime))
 	require.Greater(t, float64(bound.High), float64(slower.StepTime))
 	require.Greater(t, rel(bound), rel(inside)+0.1)
+
+	// transfers between stages, also where only some of them cross nodes
+	const pipeline = "{model: llama2-7b, hardware: a100-80g-sxm, gpus: %d, runtime: {recipe: nanotron}, plan: {pp: %[1]d, order: tp-cp-ep-pp-dp}, train: {sequence_length: 4096, micro_batch: 4, grad_accumulation: 4}}"
+	for _, pp := range []int{8, 16} {
+		j := mustParse(t, fmt.Sprintf(pipeline, pp))
+		require.Equal(t, pp > 8, across(t, j, 4) > 1.001*across(t, j, 0), "%d stages", pp)
+	}
+}
+
+// across is the step time with messages across nodes slower by a factor; 0: as said.
+func across(t *testing.T, j *strategies.Job, factor units.Seconds) float64 {
+	m, err := newMachine(j.Hardware)
+	require.NoError(t, err)
+	e := Evaluator{p: pricer{machine: m, across: factor}}
+	s, err := e.Score(j, Limits{Time: math.SmallestNonzeroFloat64})
+	require.NoError(t, err)
+	return float64(s.StepTime)
 }
 
 // TestHostRange: a step that waits for the host may take as long as with hosts slower by

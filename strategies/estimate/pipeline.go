@@ -410,7 +410,7 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 	bare := p.exchange(p.comm(collective.SendRecv, ppGroup, bytes), false) // the head's, and only it and the loss have no layers
 	across := hop
 	if differ {
-		across = p.exchange(p.fabric.Time(collective.SendRecv, bytes, p.fabric.Group(2, island))*p.own, true)
+		across = p.exchange(p.alone(collective.SendRecv, bytes, p.fabric.Group(2, island))*p.own, true)
 	}
 	for a := range l.PP {
 		for b := range l.PP {

@@ -182,12 +182,18 @@ func (p *pricer) commTime(op collective.Op, group group, bytes units.Bytes) unit
 	h *= 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
 	at := &p.prices[h>>32%prices]
 	if at.bytes != bytes || at.op != op || at.group != g {
-		*at = price{op, g, bytes, p.fabric.Time(op, bytes, g)}
-		if p.across > 0 && g.Nodes() > 1 && p.fabric.Cost(op, bytes, g).Source != collective.Measured {
-			at.time *= p.across
-		}
+		*at = price{op, g, bytes, p.alone(op, bytes, g)}
 	}
 	return at.time * p.link() * p.own
+}
+
+// alone is the time of a collective by itself, on a network as slow as across has it.
+func (p *pricer) alone(op collective.Op, bytes units.Bytes, g collective.Group) units.Seconds {
+	t := p.fabric.Time(op, bytes, g)
+	if p.across > 0 && g.Nodes() > 1 && p.fabric.Cost(op, bytes, g).Source != collective.Measured {
+		t *= p.across
+	}
+	return t
 }
 
 // link is the time factor of collectives without pipeline.
