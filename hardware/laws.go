@@ -386,6 +386,21 @@ type LaunchLaw struct {
 	HostMeasured bool          `yaml:"host_measured"` // Host is that of this very machine
 }
 
+// Speeds of hosts that a profile may state: far beyond any.
+const minHostSpeed, maxHostSpeed = 0.01, 100.0
+
+func (l *LaunchLaw) check() error {
+	for _, x := range []struct {
+		name  string
+		speed float64
+	}{{"host", l.Host}, {"python", l.Python}} {
+		if x.speed != 0 && !(x.speed >= minHostSpeed && x.speed <= maxHostSpeed) {
+			return fmt.Errorf("%s: %g; give a speed of %g to %g over that of the recipes' host costs, as in 0.8, or leave it out", x.name, x.speed, minHostSpeed, maxHostSpeed)
+		}
+	}
+	return nil
+}
+
 // OverlapLaw is how compute and communication slow each other down while both run.
 type OverlapLaw struct {
 	SMs         int64              `yaml:"sms"`         // that a collective takes: what is left runs a matrix multiply in more waves

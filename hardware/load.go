@@ -211,6 +211,18 @@ func (l *Laws) check() error {
 			return fmt.Errorf("attention.%w", err)
 		}
 	}
+	if l.Launch != nil {
+		if err := l.Launch.check(); err != nil {
+			return fmt.Errorf("launch.%w", err)
+		}
+	}
+	if l.Power != nil {
+		for _, name := range slices.Sorted(maps.Keys(l.Power.Class)) {
+			if z := l.Power.Class[name].Zeros; !(z >= 0 && z <= 1) {
+				return fmt.Errorf("power.class.%s.zeros: %g; give the share of others' power, as in 0.944, or leave it out", name, z)
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(l.Kernels)) {
 		law := l.Kernels[name]
 		if err := law.Parts.check(); err != nil {

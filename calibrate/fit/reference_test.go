@@ -84,6 +84,20 @@ func TestReferenceAgainstItself(t *testing.T) {
 	require.Equal(t, got.GEMM.Source, again.Loaded.Laws.GEMM.Source, "what was done is said once")
 }
 
+// A benchmark of the driver's calls moves the speed of a host's Python along with theirs.
+func TestPythonFollowsCalls(t *testing.T) {
+	b := *base(t)
+	launch := *b.Laws.Launch
+	launch.Host, launch.Python = 0.5, 0.75
+	b.Laws.Launch = &launch
+	r, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), &b, Options{})
+	require.NoError(t, err)
+	got := r.Loaded.Laws.Launch
+	require.Equal(t, base(t).Laws.Launch.Host, got.Host, "as the samples say")
+	require.InEpsilon(t, 1.5*got.Host, got.Python, 1e-12)
+	require.Zero(t, base(t).Laws.Launch.Python)
+}
+
 // A machine that is slower in one class is so in this class alone.
 func TestOneClassSlower(t *testing.T) {
 	ref, err := theReference()

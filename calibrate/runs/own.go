@@ -12,8 +12,9 @@ import (
 // in common and by what is each layout's own, by so much of the variance that is predicted
 // of both. Before any run says otherwise the second is withinShare, with the weight of
 // withinRuns runs; of the first, runs of one table say little. Medians of the published
-// tables with 8 runs and more: 0.29 within, 0.40 in all (TestOwnRunsOfTables of cmd/perfplan
-// holds what three runs then say of the others of their table).
+// tables with 8 runs and more: 0.29 within, 0.40 in all; what is left for the first does the
+// others of a table as well from 0.1 to 0.2 (TestOwnRunsOfTables of cmd/perfplan holds what
+// three runs say of them).
 const (
 	commonShare = 0.15
 	withinShare = 0.3

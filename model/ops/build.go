@@ -533,9 +533,14 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 // linear is a projection without communication.
 func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
+	return b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights) })
+}
+
+// halfZero runs a projection with the weight of that role.
+func (b *builder) halfZero(r model.Role, projection func() *tape.Tensor) *tape.Tensor {
 	b.t.HalfZero = b.zeros(r)
 	defer func() { b.t.HalfZero = tape.NoZeros }()
-	return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights)
+	return projection()
 }
 
 // zeros is what the MLP's activation makes zero by half of a projection.

@@ -219,9 +219,7 @@ func init() {
 			if w := a[1].t; w.Param() == b.roles[model.RoleExpertsDown] {
 				r = model.RoleExpertsDown
 			}
-			b.t.HalfZero = b.zeros(r)
-			defer func() { b.t.HalfZero = tape.NoZeros }()
-			return one(b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed))
+			return one(b.halfZero(r, func() *tape.Tensor { return b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed) }))
 		},
 		// the activation between two GEMMs of the experts, which the second one's result lets go of
 		"expert_act": func(b *builder, a []value) []value {

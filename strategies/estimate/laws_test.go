@@ -205,6 +205,7 @@ func TestRangesKnowWhatWasMeasured(t *testing.T) {
 	near := width("{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1}}")
 	nodes := width("{model: llama3-8b, hardware: h200-sxm, gpus: 16, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1}}")
 	software := width("{model: llama3-8b, hardware: h200-sxm, gpus: 8, plan: {tp: 2}, train: {micro_batch: 4}}") // which does not wait for its host
+	waiting := width("{model: llama3-8b, hardware: h200-sxm, gpus: 8, plan: {tp: 2}, train: {micro_batch: 1}}")
 	experts := width("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {tp: 1, ep: 8}, train: {micro_batch: 1}}")
 	unruly := width("{model: tinyllama-1.1b, hardware: h100-sxm, gpus: 16, runtime: {recipe: nanotron}, plan: {tp: 1}, train: {micro_batch: 1}}")
 	require.Greater(t, unruly, 0.8, "published steps are off by 30 %")
@@ -212,4 +213,6 @@ func TestRangesKnowWhatWasMeasured(t *testing.T) {
 	require.Greater(t, nodes, 1.5*near)
 	require.Greater(t, software, 1.5*near)
 	require.Greater(t, experts, 1.5*software)
+	require.Greater(t, experts, waiting)
+	require.Greater(t, waiting, 1.5*near)
 }

@@ -190,16 +190,16 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			if p.TiedCopy && embedding {
 				continue
 			}
-			switch {
-			case p.Split != model.ExpertSplit:
+			if p.Split == model.ExpertSplit {
+				n := int64(1)
+				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each
+					n = p.Dims[0] * p.Local / p.Size()
+				}
+				c.expert += p.Local
+				c.tensors[1] += int(n)
+			} else {
 				c.dense += p.Local
 				c.tensors[0]++
-			case m.config.Recipe.Structure.ExpertCalls: // GroupedLinear keeps a weight for each
-				c.expert += p.Local
-				c.tensors[1] += int(p.Dims[0] * p.Local / p.Size())
-			default:
-				c.expert += p.Local
-				c.tensors[1]++
 			}
 			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 {
 				c.matrices += p.Local
