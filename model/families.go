@@ -27,6 +27,11 @@ const (
 	qwenMoE    = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
 	mixtralMoE = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
 	latentKeys = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
+	// Of a state-space mixer, as Megatron-Core spells them.
+	mambaKeys = " mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim mamba_conv_kernel mamba_chunk_size mamba_expand mamba_proj_bias mamba_conv_bias"
+	// And as transformers does.
+	stateKeys = " n_groups=mamba_num_groups conv_kernel=mamba_conv_kernel chunk_size=mamba_chunk_size expand=mamba_expand use_conv_bias=mamba_conv_bias use_bias=mamba_proj_bias" +
+		" use_mamba_kernels= time_step_min= time_step_max= time_step_floor= time_step_limit= time_step_rank= residual_in_fp32= rescale_prenorm_residual="
 	sharedKeys = " moe_intermediate_size n_shared_experts first_k_dense_replace num_nextn_predict_layers"
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
@@ -154,6 +159,18 @@ var families = []family{
 		useWindow: true, windowPattern: 4,
 	})},
 
+	// Each layer is one block: a state-space mixer (M), attention without positions (*), an
+	// MLP (-) or experts (E).
+	{name: "nemotron_h", keys: denseKeys + groupKeys + expertKeys + stateKeys + " hybrid_override_pattern layers_block_type layer_types=layers_block_type hybrid_layer_pattern=hybrid_override_pattern" +
+		" ssm_state_size=mamba_state_dim mamba_num_heads mamba_head_dim mamba_proj_bias= mamba_hidden_act= mamba_ssm_cache_dtype= mlp_hidden_act=hidden_act hidden_act= attention_head_dim=head_dim" +
+		" mamba_n_groups=mamba_num_groups mamba_d_conv=mamba_conv_kernel mamba_expand mamba_conv_bias mamba_chunk_size" +
+		" mlp_bias attention_bias n_routed_experts=num_experts n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size=shared_expert_intermediate_size moe_latent_size moe_shared_expert_overlap=" +
+		" partial_rotary_factor= num_nextn_predict_layers mtp_hybrid_override_pattern= mtp_layers_block_type= mtp_use_repeated_layer= keep_mtp_spec_in_bf16= mtp_loss_scaling_factor= hidden_dropout=residual_dropout sliding_window=", base: draft{
+		Spec: Spec{Vocab: 131072, Hidden: 4096, FFN: 21504, Heads: 32, KVHeads: 8, HeadDim: 128, MaxPositions: 4096,
+			Activation: ReLU2, Norm: RMSNorm, Place: PreNorm, Position: NoPosition},
+		mamba: Mamba{Heads: 128, HeadDim: 64, Groups: 8, State: 128, Conv: 4, Chunk: 128, ConvBias: true},
+		moe:   MoE{Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+	}},
 	{name: "gpt2", keys: gptKeys, base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUNew, Position: LearnedPosition,
 			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
@@ -194,19 +211,23 @@ var families = []family{
 	})},
 
 	// The generic form: every size must be given. gated_mlp false takes the next row.
-	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true})},
+	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba})},
 	{name: "decoder", keys: decoderKeys, base: gptLike(biased(draft{
 		Spec:      Spec{Position: LearnedPosition, FusedQKV: true, Tied: true},
-		useWindow: true, parallel: true,
+		useWindow: true, parallel: true, mamba: genericMamba,
 	}))},
 }
+
+// genericMamba is what the generic form takes for given of a state-space mixer
+// (megatron/core/transformer/transformer_config.py).
+var genericMamba = Mamba{HeadDim: 64, Groups: 8, State: 128, Conv: 4, Chunk: 128, ConvBias: true}
 
 // ungated is the second row of the generic form.
 func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys +
+const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + " hybrid_layer_pattern=hybrid_override_pattern moe_latent_size" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

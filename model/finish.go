@@ -10,6 +10,7 @@ import (
 // finish turns the settings of a draft into the fields of its Spec and checks
 // what only makes sense together.
 func (r *reader) finish(d *draft) {
+	r.blocks(d)
 	r.needs("hidden_size", d.Hidden)
 	r.needs("num_hidden_layers", d.Layers)
 	r.needs("num_attention_heads", d.Heads)
@@ -20,6 +21,7 @@ func (r *reader) finish(d *draft) {
 		}
 	}
 	r.variants(d)
+	r.mixers(d)
 	r.heads(d)
 	r.experts(d)
 	r.windows(d)
@@ -67,6 +69,75 @@ func (r *reader) variants(d *draft) {
 		r.check(d.embedWidth == d.Hidden, []string{"word_embed_proj_dim", "hidden_size"},
 			"word_embed_proj_dim %d differs from hidden_size %d; projected embeddings are not modelled, use %d", d.embedWidth, d.Hidden, d.Hidden)
 	}
+}
+
+// blockKinds are the blocks that a layer may be by itself, by the letter of a pattern and
+// by transformers' words, the older after the newer.
+var blockKinds = map[string]LayerKind{
+	"M": mambaAlone, "linear_attention": mambaAlone, "mamba": mambaAlone,
+	"*": attentionAlone, "full_attention": attentionAlone, "attention": attentionAlone,
+	"-": {Mixer: NoMixer}, "mlp": {Mixer: NoMixer},
+	"E": {Mixer: NoMixer, MoE: true}, "moe": {Mixer: NoMixer, MoE: true},
+}
+
+var (
+	mambaAlone     = LayerKind{Mixer: MambaMixer, NoMLP: true}
+	attentionAlone = LayerKind{NoMLP: true}
+)
+
+// blocks reads layers that are one block each, from a pattern or a list.
+func (r *reader) blocks(d *draft) {
+	names, about := d.blocks, "layers_block_type"
+	switch {
+	case d.pattern != "":
+		about = "hybrid_override_pattern"
+		pattern, _, _ := strings.Cut(d.pattern, "/") // what follows is of multi-token prediction
+		names = strings.Split(strings.ReplaceAll(pattern, "|", ""), "")
+	case names == nil:
+		return
+	}
+	if d.Layers == 0 && !r.bad["num_hidden_layers"] {
+		d.Layers = int64(len(names))
+	}
+	if !r.check(d.Layers == int64(len(names)), []string{about, "num_hidden_layers"},
+		"%s has %d blocks for num_hidden_layers %d; make them as many, or leave num_hidden_layers out", r.label(about), len(names), d.Layers) {
+		return
+	}
+	experts := false
+	for i, name := range names {
+		k, ok := blockKinds[name]
+		if !r.check(ok, []string{about}, "%s: %q is no block; M or mamba, * or attention, - or mlp, E or moe are", r.label(about), name) {
+			d.Mixers, d.NoMLP = nil, nil
+			return
+		}
+		d.Mixers, d.NoMLP = append(d.Mixers, k.Mixer), append(d.NoMLP, k.NoMLP)
+		if experts = experts || k.MoE; !k.MoE {
+			d.denseLayers = append(d.denseLayers, int64(i))
+		}
+	}
+	if !experts { // their keys may be there all the same
+		d.moe = MoE{}
+		r.given["num_experts"] = entry{}
+		return
+	}
+	r.needs("num_experts", d.moe.Experts)
+}
+
+// mixers settles the state-space mixer.
+func (r *reader) mixers(d *draft) {
+	if !slices.Contains(d.Mixers, MambaMixer) {
+		r.check(r.fam.name != "decoder" || d.mamba == genericMamba, []string{"mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"},
+			"no layer has a Mamba mixer; say which have by hybrid_layer_pattern")
+		return
+	}
+	m := d.mamba
+	if m.Heads == 0 {
+		m.Heads = max(d.mambaExpand, 2) * d.Hidden / m.HeadDim
+	}
+	r.needs("mamba_num_heads", m.Heads)
+	r.check(m.Heads%m.Groups == 0, []string{"mamba_num_groups", "mamba_num_heads"},
+		"%s %d does not divide %s %d; use %s", r.label("mamba_num_groups"), m.Groups, r.label("mamba_num_heads"), m.Heads, divisors(m.Heads))
+	d.Mamba = &m
 }
 
 // heads derives the widths of attention.

@@ -9,6 +9,7 @@ type FLOPBreakdown struct {
 	Projections units.FLOPs // q, k, v and output; the latent projections of MLA
 	Attention   units.FLOPs // scores, and scores times values
 	MLP         units.FLOPs // dense MLP, the experts a token is sent to, shared experts
+	Scan        units.FLOPs // state-space mixers
 	Router      units.FLOPs
 	Head        units.FLOPs // logits, whether or not lm_head is tied
 	MTP         units.FLOPs // the multi-token-prediction modules, each with its logits
@@ -17,7 +18,7 @@ type FLOPBreakdown struct {
 // Total is the sum for the main model. A training step without recomputation is three
 // times as much: the backward pass multiplies by each operand once.
 func (f FLOPBreakdown) Total() units.FLOPs {
-	return f.Projections + f.Attention + f.MLP + f.Router + f.Head
+	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head
 }
 
 // Trained is the sum with multi-token prediction.
@@ -38,6 +39,8 @@ const (
 var classes = [...]class{
 	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
 	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
+	partMambaIn: projection, partMambaOut: projection,
+	partLatentDown: feedForward, partLatentUp: feedForward,
 	partGate: feedForward, partUp: feedForward, partGateUp: feedForward, partDown: feedForward,
 	partExpertsUp: expert, partExpertsDown: expert,
 	partSharedGate: feedForward, partSharedUp: feedForward, partSharedDown: feedForward,
@@ -51,7 +54,7 @@ var classes = [...]class{
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
 // of query and key that is counted: with causal, half of all pairs; else all,
 // the "full" convention of sources that ignore the mask. A sliding window is
-// exact in both: see pairs.
+// exact in both: see pairs. A scan costs scanFLOPs for each element of its states.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	var perToken [logits + 1]float64
 	l := layoutOf(s)
@@ -64,10 +67,17 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			}
 		}
 	}
-	dense, sparse := s.kinds()
-	for _, block := range l.layer {
-		add(block, LayerKind{}, dense)
-		add(block, LayerKind{MoE: true}, sparse)
+	var attends, scans int64 // layers
+	for _, k := range s.Kinds() {
+		for _, block := range l.layer {
+			add(block, k.LayerKind, k.Layers)
+		}
+		switch k.Mixer {
+		case AttentionMixer:
+			attends += k.Layers
+		case MambaMixer:
+			scans += k.Layers
+		}
 	}
 	add(l.head, LayerKind{}, 1)
 	if s.MoE != nil {
@@ -80,7 +90,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			windowed++
 		}
 	}
-	perSequence := float64(s.Layers-windowed)*pairs(seq, 0, false, causal) +
+	perSequence := float64(attends-windowed)*pairs(seq, 0, false, causal) +
 		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)
 	perPair := 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim)
 
@@ -91,6 +101,9 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		Router:      units.FLOPs(n * perToken[router]),
 		Head:        units.FLOPs(n * perToken[logits]),
 	}
+	if scans > 0 {
+		f.Scan = units.FLOPs(scanFLOPs * n * float64(scans) * float64(s.Mamba.Inner()*s.Mamba.State))
+	}
 	if seq > 0 {
 		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
 	}
@@ -100,6 +113,10 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	}
 	return f
 }
+
+// scanFLOPs are those of one element of a state and one token: decayed, added to and read
+// (Megatron-Core, megatron/training/training.py, mamba_layer_flops).
+const scanFLOPs = 7
 
 // pairs counts the pairs of query and key in one sequence of length s that
 // attention computes, with a window of w keys (0: none).
@@ -133,6 +150,7 @@ func pairs(s, w int64, chunked, causal bool) float64 {
 func (s *Spec) lastLayer() *Spec {
 	k, one := s.MTPKind(), *s
 	one.Layers, one.MTPLayers = 1, 0
+	one.Mixers, one.NoMLP = []Mixer{k.Mixer}, []bool{k.NoMLP}
 	if s.Windows != nil {
 		one.Windows = []bool{k.Windowed}
 	}

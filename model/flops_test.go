@@ -52,6 +52,19 @@ func TestMultiTokenPredictionFLOPs(t *testing.T) {
 	require.InEpsilon(t, 961e12/3848, 3*float64(f.Total())/4096, 0.01)
 }
 
+// Hybrid models: NVIDIA's tables divide alike by tokens, where an inner width of twice the
+// hidden size is counted for the scan and its projections, whatever the mixer's own
+// (Megatron-Core, megatron/training/training.py, hybrid_flops; Megatron-Bridge,
+// docs/performance-summary-archive.md: 905 TFLOP/s at 40960 tokens/s of Nemotron 3 Nano, full attention).
+func TestHybridFLOPs(t *testing.T) {
+	s, err := model.Load("nemotron-3-nano-30b-a3b")
+	require.NoError(t, err)
+	f := s.ForwardFLOPs(8192, 8192, false)
+	require.Equal(t, 23*7*4096*128*8192., float64(f.Scan))
+	require.Equal(t, 6*4*32*128*8192.*8192, float64(f.Attention), "of six layers")
+	require.InEpsilon(t, 905e12/40960, 3*float64(f.Total())/8192, 0.01)
+}
+
 // Windows by brute force: pairs of query and key that are within reach.
 func TestWindows(t *testing.T) {
 	attention := func(text string, seq int64, causal bool) float64 {

@@ -18,6 +18,11 @@ type draft struct {
 	mla MLA // used when KVLora is set
 	moe MoE // used when Experts is set
 
+	mamba       Mamba // used when a layer has it
+	mambaExpand int64 // inner width over Hidden when mamba_num_heads is absent
+	pattern     string
+	blocks      []string
+
 	activation     string  // hidden_act; empty: the family's
 	expansion      int64   // FFN over Hidden when intermediate_size is absent
 	rotaryFraction float64 // RotaryDim over HeadDim; 0: all of it
@@ -137,11 +142,24 @@ var keys = []key{
 	{name: "qk_nope_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mla.Nope} }},
 	{name: "v_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.VDim} }},
 
+	{name: "hybrid_override_pattern", optional: true, to: func(d *draft) []any { return []any{&d.pattern} }},
+	{name: "layers_block_type", optional: true, to: func(d *draft) []any { return []any{&d.blocks} }},
+	{name: "mamba_num_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.mamba.Heads} }},
+	{name: "mamba_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.HeadDim} }},
+	{name: "mamba_num_groups", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.Groups} }},
+	{name: "mamba_state_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.State} }},
+	{name: "mamba_conv_kernel", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.mamba.Conv} }},
+	{name: "mamba_chunk_size", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.Chunk} }},
+	{name: "mamba_expand", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.mambaExpand} }},
+	{name: "mamba_proj_bias", to: func(d *draft) []any { return []any{&d.mamba.Bias} }},
+	{name: "mamba_conv_bias", to: func(d *draft) []any { return []any{&d.mamba.ConvBias} }},
+
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
 	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
 	{name: "n_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Groups} }},
 	{name: "topk_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopGroups} }},
 	{name: "moe_intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.FFN} }},
+	{name: "moe_latent_size", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.moe.Latent} }},
 	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
 	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
 	{name: "router", one: words(SoftmaxRouter, SigmoidRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},

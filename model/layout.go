@@ -29,6 +29,12 @@ const (
 	partKVLatentNorm
 	partKVUp
 
+	partMamba // what a mixer holds itself: time steps, decays, skips
+	partMambaConv
+	partMambaIn
+	partMambaNorm
+	partMambaOut
+
 	partGate
 	partUp
 	partGateUp // the two fused
@@ -37,6 +43,8 @@ const (
 	partRouter
 	partExpertsUp   // gate and up of all experts in one tensor
 	partExpertsDown // down of all experts
+	partLatentDown  // into and out of the width of experts
+	partLatentUp
 	partSharedGate
 	partSharedUp
 	partSharedDown
@@ -98,6 +106,7 @@ var (
 		{"mlp.shared_expert.down_proj", partSharedDown},
 		{"mlp.shared_expert_gate", partSharedSwitch},
 	}
+	decoderLatent  = []module{{"mlp.latent_down_proj", partLatentDown}, {"mlp.latent_up_proj", partLatentUp}}
 	deepseekShared = []module{
 		{"mlp.shared_experts.gate_proj", partSharedGate},
 		{"mlp.shared_experts.up_proj", partSharedUp},
@@ -114,6 +123,14 @@ var (
 		{"feed_forward.up_proj", partUp},
 		{"feed_forward.down_proj", partDown},
 	}
+	mambaMixer = []module{
+		{"mixer", partMamba},
+		{"mixer.conv1d", partMambaConv},
+		{"mixer.in_proj", partMambaIn},
+		{"mixer.norm", partMambaNorm},
+		{"mixer.out_proj", partMambaOut},
+	}
+	oneNorm   = []module{{"norm", partNorm1}, {"norm", partNorm2}} // of the one block that a layer is
 	preNorms  = []module{{"input_layernorm", partNorm1}, {"post_attention_layernorm", partNorm2}}
 	postNorms = []module{
 		{"input_layernorm", partNorm1},
@@ -137,7 +154,7 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, deepseekShared, decoderNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, mambaMixer, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, postNorms}, llamaHead},
 	{[]string{"phi3"}, Serial,
@@ -146,6 +163,16 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
 	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
+	{[]string{"nemotron_h"}, Serial,
+		[]module{{"backbone.embeddings", partTokens}},
+		[][]module{oneNorm, mambaMixer, {
+			{"mixer.q_proj", partQuery}, {"mixer.k_proj", partKey}, {"mixer.v_proj", partValue}, {"mixer.o_proj", partOut},
+			{"mixer.up_proj", partUp}, {"mixer.down_proj", partDown},
+			{"mixer.experts.up_proj", partExpertsUp}, {"mixer.experts.down_proj", partExpertsDown},
+			{"mixer.gate", partRouter},
+			{"mixer.shared_experts.up_proj", partSharedUp}, {"mixer.shared_experts.down_proj", partSharedDown},
+			{"mixer.fc1_latent_proj", partLatentDown}, {"mixer.fc2_latent_proj", partLatentUp},
+		}}, []module{{"backbone.norm_f", partFinalNorm}, {"lm_head", partHead}}},
 	{[]string{"gpt_oss"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, ossRouter, experts, preNorms}, llamaHead},
 	{[]string{"llama4_text"}, Serial,

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Parameters are the parameters of a model by unit, each unit in the order in
 // which PyTorch's parameters() yields them: a module's own parameters before
 // those of its children, children in the order of definition (transformers
@@ -10,16 +12,14 @@ type Parameters struct {
 	Head      []Tensor // final norm and lm_head; a tied lm_head is a TiedCopy
 	MTP       []Tensor // of one multi-token-prediction module what is beside its layer, Layer(MTPKind)
 
-	dense, sparse []Tensor
+	layers map[LayerKind][]Tensor
 }
 
-// Layer returns the parameters of a layer of the given kind. Windows change no
+// Layer returns the parameters of a layer of a kind that the model has. Windows change no
 // parameters.
 func (p Parameters) Layer(k LayerKind) []Tensor {
-	if k.MoE {
-		return p.sparse
-	}
-	return p.dense
+	k.Windowed = false
+	return p.layers[k]
 }
 
 // Tensors lists the parameters. A position table whose MaxPositions is open has
@@ -29,12 +29,15 @@ func (s *Spec) Tensors() Parameters {
 	p := Parameters{
 		Embedding: s.unit(l.embedding, LayerKind{}),
 		Head:      s.unit(l.head, LayerKind{}),
-		dense:     s.unit(concat(l.layer), LayerKind{}),
+		layers:    map[LayerKind][]Tensor{},
 	}
-	if s.MoE != nil {
-		p.sparse = s.unit(concat(l.layer), LayerKind{MoE: true})
+	for _, k := range s.Kinds() {
+		p.layers[k.LayerKind] = s.unit(concat(l.layer), k.LayerKind)
 	}
 	if s.MTPLayers > 0 {
+		if k := s.MTPKind(); p.Layer(k) == nil {
+			p.layers[k] = s.unit(concat(l.layer), k)
+		}
 		p.MTP = s.predicting()
 	}
 	return p
@@ -61,8 +64,46 @@ func (s *Spec) predicting() []Tensor {
 	return out
 }
 
-// MTPKind is the kind of layer that a multi-token-prediction module has: the last one's.
-func (s *Spec) MTPKind() LayerKind { return s.Kind(s.Layers - 1) }
+// MTPKind is the kind of layer that a multi-token-prediction module has: the last one's, or
+// attention and the last one's MLP where layers have either alone.
+func (s *Spec) MTPKind() LayerKind {
+	k := s.Kind(s.Layers - 1)
+	if s.NoMLP != nil {
+		k = LayerKind{MoE: s.MoE != nil}
+	}
+	return k
+}
+
+// KindCount is how many layers are of a kind, whatever their windows.
+type KindCount struct {
+	LayerKind
+	Layers int64
+	Params int64 // of one of them
+}
+
+// Kinds counts the layers by kind, in the order of their first layers but dense ones first.
+func (s *Spec) Kinds() []KindCount {
+	var out []KindCount
+	for i := range s.Layers {
+		k := s.Kind(i)
+		k.Windowed = false
+		at := slices.IndexFunc(out, func(c KindCount) bool { return c.LayerKind == k })
+		if at < 0 {
+			at, out = len(out), append(out, KindCount{LayerKind: k})
+		}
+		out[at].Layers++
+	}
+	slices.SortStableFunc(out, func(a, b KindCount) int {
+		switch {
+		case a.MoE == b.MoE:
+			return 0
+		case b.MoE:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
 
 // AtSequence closes what a model leaves open until the sequence length is
 // known: a learned position table without max_position_embeddings gets one row
@@ -85,10 +126,9 @@ type Count struct {
 	Head         int64 // lm_head; 0 when tied
 	NonEmbedding int64 // Total - Embedding - Head, the N of scaling laws (arXiv 2001.08361)
 
-	DenseLayer int64 // one layer with the dense MLP; 0 when there is none
-	MoELayer   int64 // one layer with experts; 0 when there is none
-	Experts    int64 // routed experts of all layers
-	MTP        int64 // the multi-token-prediction modules, beside Total
+	Layers  []KindCount // the kinds of layer
+	Experts int64       // routed experts of all layers
+	MTP     int64       // the multi-token-prediction modules, beside Total
 }
 
 // Params counts the parameters.
@@ -110,37 +150,26 @@ func (s *Spec) Params() Count {
 			c.Head += t.Size()
 		}
 	}
-	dense, sparse := s.kinds()
-	var idle int64 // experts of one sparse layer that a token does not use
-	if dense > 0 {
-		c.DenseLayer = total(p.dense)
-	}
-	if sparse > 0 {
-		c.MoELayer = total(p.sparse)
-		for _, t := range p.sparse {
+	c.Layers = s.Kinds()
+	var idle int64 // experts that a token does not use
+	for i := range c.Layers {
+		k := &c.Layers[i]
+		tensors := p.Layer(k.LayerKind)
+		k.Params = total(tensors)
+		c.Total += k.Layers * k.Params
+		for _, t := range tensors {
 			if t.Split == ExpertSplit {
-				c.Experts += t.Size() * sparse
-				idle += t.Size() / s.MoE.Experts * (s.MoE.Experts - s.MoE.TopK)
+				c.Experts += t.Size() * k.Layers
+				idle += t.Size() / s.MoE.Experts * (s.MoE.Experts - s.MoE.TopK) * k.Layers
 			}
 		}
 	}
-	c.Total += dense*c.DenseLayer + sparse*c.MoELayer
-	c.Active = c.Total - sparse*idle
+	c.Active = c.Total - idle
 	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {
 		c.MTP = s.MTPLayers * (total(p.Layer(s.MTPKind())) + total(p.MTP))
 	}
 	return c
-}
-
-// kinds counts the layers with the dense MLP and those with experts.
-func (s *Spec) kinds() (dense, sparse int64) {
-	for i := range s.Layers {
-		if s.Kind(i).MoE {
-			sparse++
-		}
-	}
-	return s.Layers - sparse, sparse
 }
 
 func total(tensors []Tensor) int64 {
@@ -166,7 +195,11 @@ func (s *Spec) approximateParams() float64 {
 		}
 		return n
 	}
-	return sum(p.Embedding) + sum(p.Head) + float64(s.Layers)*(sum(p.dense)+sum(p.sparse))
+	n := sum(p.Embedding) + sum(p.Head)
+	for _, k := range s.Kinds() {
+		n += float64(k.Layers) * sum(p.Layer(k.LayerKind))
+	}
+	return n
 }
 
 func concat(blocks [][]module) []module {
@@ -183,6 +216,9 @@ func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
 	for _, m := range modules {
 		tensors := s.parameters(m, k)
 		for i := range tensors { // the weight, then the bias
+			if m.part == partMamba { // which has three of its own
+				break
+			}
 			tensors[i].Role = s.role(m.part)
 			if i > 0 {
 				tensors[i].Role = tensors[i].Role.Bias()
@@ -208,10 +244,27 @@ var roles = map[part]Role{
 	partQueryNorm: RoleQNorm, partKeyNorm: RoleKNorm,
 	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
 	partKVDown: RoleKVDown, partKVLatentNorm: RoleKVDownNorm, partKVUp: RoleKVUp,
+	partMambaConv: RoleMambaConv, partMambaIn: RoleMambaIn, partMambaNorm: RoleMambaNorm, partMambaOut: RoleMambaOut,
+	partLatentDown: RoleLatentDown, partLatentUp: RoleLatentUp,
 	partGate: RoleGate, partUp: RoleUp, partGateUp: RoleGateUp, partDown: RoleDown,
 	partRouter: RoleRouter, partExpertsUp: RoleExpertsGateUp, partExpertsDown: RoleExpertsDown,
 	partSharedGate: RoleSharedGate, partSharedUp: RoleSharedUp, partSharedDown: RoleSharedDown, partSharedSwitch: RoleSharedRouter,
 	partFinalNorm: RoleFinalNorm, partHead: RoleHead,
+}
+
+// has reports whether a layer of kind k may have a part.
+func (k LayerKind) has(p part) bool {
+	switch {
+	case p == partNorm1 || p == partPost1:
+		return k.Mixer != NoMixer
+	case p >= partSinks && p <= partKVUp:
+		return k.Mixer == AttentionMixer
+	case p >= partMamba && p <= partMambaOut:
+		return k.Mixer == MambaMixer
+	case p == partNorm2 || p == partPost2, p >= partGate && p <= partSharedSwitch:
+		return !k.NoMLP
+	}
+	return true
 }
 
 // parameters returns the weight and bias of one module in a layer of kind k;
@@ -219,7 +272,10 @@ var roles = map[part]Role{
 func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 	h, hd, q, kv := s.Hidden, s.HeadDim, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	v := s.KVHeads * s.VDim
-	mla, moe := s.MLA, s.MoE
+	mla, moe, mamba := s.MLA, s.MoE, s.Mamba
+	if !k.has(m.part) {
+		return nil
+	}
 	sparse := k.MoE && moe != nil
 	shared := sparse && moe.SharedFFN > 0
 
@@ -311,6 +367,24 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.linear(m.name, mla.KVLora, s.Heads*(mla.Nope+s.VDim), ColumnSplit, false)
 		}
 
+	case partMamba:
+		own := func(r Role, name string) Tensor {
+			return Tensor{Role: r, Name: m.name + "." + name, Shape: []int64{mamba.Heads}, Split: ColumnSplit, NoDecay: true}
+		}
+		return []Tensor{own(RoleMambaStep, "dt_bias"), own(RoleMambaDecay, "A_log"), own(RoleMambaSkip, "D")}
+	case partMambaConv:
+		t := []Tensor{{Name: m.name + ".weight", Shape: []int64{mamba.Convolved(), 1, mamba.Conv}, Split: ColumnSplit}}
+		if mamba.ConvBias {
+			t = append(t, Tensor{Name: m.name + ".bias", Shape: []int64{mamba.Convolved()}, Split: ColumnSplit, NoDecay: true})
+		}
+		return t
+	case partMambaIn:
+		return s.linear(m.name, h, mamba.Projected(), ColumnSplit, mamba.Bias)
+	case partMambaNorm:
+		return []Tensor{{Name: m.name + ".weight", Shape: []int64{mamba.Inner()}, Split: ColumnSplit, NoDecay: true}}
+	case partMambaOut:
+		return s.linear(m.name, mamba.Inner(), h, RowSplit, mamba.Bias)
+
 	case partGate:
 		if !sparse && s.Gated && !s.FusedGateUp {
 			return s.linear(m.name, h, s.FFN, ColumnSplit, s.MLPBias)
@@ -335,11 +409,19 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		}
 	case partExpertsUp:
 		if sparse {
-			return s.experts(m.name, h, s.upWidth(moe.FFN))
+			return s.experts(m.name, moe.width(h), s.upWidth(moe.FFN))
 		}
 	case partExpertsDown:
 		if sparse {
-			return s.experts(m.name, moe.FFN, h)
+			return s.experts(m.name, moe.FFN, moe.width(h))
+		}
+	case partLatentDown:
+		if sparse && moe.Latent > 0 {
+			return s.linear(m.name, h, moe.Latent, Replicated, false)
+		}
+	case partLatentUp:
+		if sparse && moe.Latent > 0 {
+			return s.linear(m.name, moe.Latent, h, Replicated, false)
 		}
 	case partSharedGate:
 		if shared && s.Gated {
@@ -366,6 +448,14 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		return head
 	}
 	return nil
+}
+
+// width is the width of what routed experts read and write in a model of hidden size h.
+func (m *MoE) width(h int64) int64 {
+	if m.Latent > 0 {
+		return m.Latent
+	}
+	return h
 }
 
 // upWidth is the output width of the first MLP projection(s) of width ffn.

@@ -29,98 +29,101 @@ func TestCatalogCounts(t *testing.T) {
 		beside int64  // in the published number but no parameter of ours
 		source string
 	}{
-		"llama-7b":          {"6.7B", 0, paper + " (arXiv 2302.13971, table 2)"},
-		"llama-13b":         {"13.0B", 0, paper + " (arXiv 2302.13971, table 2)"},
-		"llama-30b":         {"32528943616", 0, counts},
-		"llama-65b":         {"65285660672", 0, counts},
-		"llama2-7b":         {"6738417664", 32 * 64, hub + "; with one buffer of 64 rotary frequencies per layer"},
-		"llama2-13b":        {"13015866880", 40 * 64, hub + "; with rotary frequencies"},
-		"llama2-70b":        {"68976653312", 80 * 64, hub + "; with rotary frequencies"},
-		"llama3-8b":         {"8030261248", 0, hub},
-		"llama3-70b":        {"70553706496", 0, hub},
-		"llama3.1-8b":       {"8030261248", 0, hub},
-		"llama3.1-70b":      {"70553706496", 0, hub},
-		"llama3.1-405b":     {"405853388800", 0, hub},
-		"llama3.2-1b":       {"1235814400", 0, hub},
-		"llama3.2-3b":       {"3212749824", 0, hub},
-		"llama4-scout":      {"108641793536", 871932416, hub + ", with vision encoder and projector"},
-		"llama4-maverick":   {"401583781376", 871932416, hub + ", with vision encoder and projector"},
-		"tinyllama-1.1b":    {"1100048384", 0, hub},
-		"smollm2-135m":      {"134515008", 0, hub},
-		"smollm2-1.7b":      {"1711376384", 0, hub},
-		"yi-34b":            {"34388917248", 0, hub},
-		"mistral-7b":        {"7248023552", 2 * 768 * 4096, hub + " (v0.3, which has 768 more words)"},
-		"mistral-nemo-12b":  {"12247782400", 0, hub},
-		"mixtral-8x7b":      {"46702792704", 0, hub},
-		"mixtral-8x22b":     {"140620634112", 0, hub},
-		"qwen2-7b":          {"7615616512", 0, hub},
-		"qwen2.5-0.5b":      {"494032768", 0, hub},
-		"qwen2.5-1.5b":      {"1543714304", 0, hub},
-		"qwen2.5-3b":        {"3085938688", 0, hub},
-		"qwen2.5-7b":        {"7615616512", 0, hub},
-		"qwen2.5-14b":       {"14770033664", 0, hub},
-		"qwen2.5-32b":       {"32763876352", 0, hub},
-		"qwen2.5-72b":       {"72706203648", 0, hub},
-		"qwen1.5-moe-a2.7b": {"14315784192", 0, hub},
-		"qwen3-0.6b":        {"751632384", 151936 * 1024, hub + "; stores the tied lm_head too"},
-		"qwen3-1.7b":        {"2031739904", 151936 * 2048, hub + "; stores the tied lm_head too"},
-		"qwen3-4b":          {"4022468096", 0, hub},
-		"qwen3-8b":          {"8190735360", 0, hub},
-		"qwen3-14b":         {"14768307200", 0, hub},
-		"qwen3-32b":         {"32762123264", 0, hub},
-		"qwen3-30b-a3b":     {"30532122624", 0, hub},
-		"qwen3-235b-a22b":   {"235093634560", 0, hub},
-		"gpt2":              {"124439808", 0, counts},
-		"gpt2-medium":       {"354823168", 0, counts},
-		"gpt2-large":        {"774030080", 0, counts},
-		"gpt2-xl":           {"1557611200", 0, counts},
-		"gpt3-175b":         {"175B", 0, paper + " (arXiv 2005.14165, table 2.1: 175.0B)"},
-		"gptj-6b":           {"6050882784", 0, counts},
-		"gpt-neox-20b":      {"20554567680", 0, card},
-		"pythia-160m":       {"160M", 0, card + "; exact non-embedding counts below"},
-		"pythia-410m":       {"410M", 0, card},
-		"pythia-1b":         {"1.0B", 0, card},
-		"pythia-1.4b":       {"1.4B", 0, card},
-		"pythia-2.8b":       {"2.8B", 0, card},
-		"pythia-6.9b":       {"6.9B", 0, card},
-		"pythia-12b":        {"12B", 0, card},
-		"falcon-7b":         {"7217189760", 65024 * 4544, hub + "; stores the tied lm_head too"},
-		"falcon-40b":        {"41.3B", 0, hub + ", rounded"},
-		"falcon-180b":       {"179522565120", 65024 * 14848, hub + "; stores the tied lm_head too"},
-		"gemma-2b":          {"2506172416", 0, hub},
-		"gemma-7b":          {"8537680896", 0, hub},
-		"gemma2-2b":         {"2614341888", 0, hub},
-		"gemma2-9b":         {"9241705984", 0, hub},
-		"gemma2-27b":        {"27227128320", 0, hub},
-		"gemma3-1b":         {"999885952", 0, hub},
-		"gemma3-4b":         {"4300079472", 416_866_032 + 1152*2560 + 1152, hub + "; with the vision tower and its projection"},
-		"gemma3-12b":        {"11766034176", 0, gguf},
-		"gemma3-27b":        {"27009346304", 0, gguf},
-		"phi-2":             {"2779683840", 0, hub},
-		"phi3-mini":         {"3821079552", 0, hub},
-		"phi3-medium":       {"13960238080", 0, hub},
-		"phi4":              {"14659507200", 0, hub},
-		"olmo-7b":           {"6888095744", 0, hub},
-		"olmo2-7b":          {"7298617344", 0, hub},
-		"olmo2-13b":         {"13716198400", 0, hub},
-		"olmoe-1b-7b":       {"6919161856", 0, hub},
-		"gpt-oss-20b":       {"20914757184", 0, gguf},
-		"gpt-oss-120b":      {"116829156672", 0, gguf},
-		"deepseek-v2-lite":  {"15706484224", 0, hub},
-		"deepseek-v2":       {"235741434880", 0, hub},
-		"deepseek-v3":       {"671026419200", 58 * 256, hub + " of a 16-bit copy without MTP; with the router's correction terms, which are buffers"},
-		"kimi-k2":           {"1026408232448", 60 * 384, hub + " of a 16-bit copy; with the router's correction terms"},
-		"bloom-560m":        {"559214592", 0, hub},
-		"bloom-7b1":         {"7069016064", 0, hub},
-		"bloom-176b":        {"176247271424", 0, hub},
-		"opt-125m":          {"125M", 0, paper + " (arXiv 2205.01068, table 1)"},
-		"opt-1.3b":          {"1315758080", 0, counts},
-		"opt-6.7b":          {"6.7B", 0, paper},
-		"opt-13b":           {"13B", 0, paper},
-		"opt-66b":           {"66B", 0, paper},
-		"opt-175b":          {"175B", 0, paper},
-		"mpt-7b":            {"6.65B", 0, hub + ", rounded"},
-		"mpt-30b":           {"30.0B", 0, hub + ", rounded"},
+		"llama-7b":                   {"6.7B", 0, paper + " (arXiv 2302.13971, table 2)"},
+		"llama-13b":                  {"13.0B", 0, paper + " (arXiv 2302.13971, table 2)"},
+		"llama-30b":                  {"32528943616", 0, counts},
+		"llama-65b":                  {"65285660672", 0, counts},
+		"llama2-7b":                  {"6738417664", 32 * 64, hub + "; with one buffer of 64 rotary frequencies per layer"},
+		"llama2-13b":                 {"13015866880", 40 * 64, hub + "; with rotary frequencies"},
+		"llama2-70b":                 {"68976653312", 80 * 64, hub + "; with rotary frequencies"},
+		"llama3-8b":                  {"8030261248", 0, hub},
+		"llama3-70b":                 {"70553706496", 0, hub},
+		"llama3.1-8b":                {"8030261248", 0, hub},
+		"llama3.1-70b":               {"70553706496", 0, hub},
+		"llama3.1-405b":              {"405853388800", 0, hub},
+		"llama3.2-1b":                {"1235814400", 0, hub},
+		"llama3.2-3b":                {"3212749824", 0, hub},
+		"llama4-scout":               {"108641793536", 871932416, hub + ", with vision encoder and projector"},
+		"llama4-maverick":            {"401583781376", 871932416, hub + ", with vision encoder and projector"},
+		"tinyllama-1.1b":             {"1100048384", 0, hub},
+		"smollm2-135m":               {"134515008", 0, hub},
+		"smollm2-1.7b":               {"1711376384", 0, hub},
+		"yi-34b":                     {"34388917248", 0, hub},
+		"mistral-7b":                 {"7248023552", 2 * 768 * 4096, hub + " (v0.3, which has 768 more words)"},
+		"mistral-nemo-12b":           {"12247782400", 0, hub},
+		"mixtral-8x7b":               {"46702792704", 0, hub},
+		"mixtral-8x22b":              {"140620634112", 0, hub},
+		"qwen2-7b":                   {"7615616512", 0, hub},
+		"qwen2.5-0.5b":               {"494032768", 0, hub},
+		"qwen2.5-1.5b":               {"1543714304", 0, hub},
+		"qwen2.5-3b":                 {"3085938688", 0, hub},
+		"qwen2.5-7b":                 {"7615616512", 0, hub},
+		"qwen2.5-14b":                {"14770033664", 0, hub},
+		"qwen2.5-32b":                {"32763876352", 0, hub},
+		"qwen2.5-72b":                {"72706203648", 0, hub},
+		"qwen1.5-moe-a2.7b":          {"14315784192", 0, hub},
+		"qwen3-0.6b":                 {"751632384", 151936 * 1024, hub + "; stores the tied lm_head too"},
+		"qwen3-1.7b":                 {"2031739904", 151936 * 2048, hub + "; stores the tied lm_head too"},
+		"qwen3-4b":                   {"4022468096", 0, hub},
+		"qwen3-8b":                   {"8190735360", 0, hub},
+		"qwen3-14b":                  {"14768307200", 0, hub},
+		"qwen3-32b":                  {"32762123264", 0, hub},
+		"qwen3-30b-a3b":              {"30532122624", 0, hub},
+		"qwen3-235b-a22b":            {"235093634560", 0, hub},
+		"gpt2":                       {"124439808", 0, counts},
+		"gpt2-medium":                {"354823168", 0, counts},
+		"gpt2-large":                 {"774030080", 0, counts},
+		"gpt2-xl":                    {"1557611200", 0, counts},
+		"gpt3-175b":                  {"175B", 0, paper + " (arXiv 2005.14165, table 2.1: 175.0B)"},
+		"gptj-6b":                    {"6050882784", 0, counts},
+		"gpt-neox-20b":               {"20554567680", 0, card},
+		"pythia-160m":                {"160M", 0, card + "; exact non-embedding counts below"},
+		"pythia-410m":                {"410M", 0, card},
+		"pythia-1b":                  {"1.0B", 0, card},
+		"pythia-1.4b":                {"1.4B", 0, card},
+		"pythia-2.8b":                {"2.8B", 0, card},
+		"pythia-6.9b":                {"6.9B", 0, card},
+		"pythia-12b":                 {"12B", 0, card},
+		"falcon-7b":                  {"7217189760", 65024 * 4544, hub + "; stores the tied lm_head too"},
+		"falcon-40b":                 {"41.3B", 0, hub + ", rounded"},
+		"falcon-180b":                {"179522565120", 65024 * 14848, hub + "; stores the tied lm_head too"},
+		"gemma-2b":                   {"2506172416", 0, hub},
+		"gemma-7b":                   {"8537680896", 0, hub},
+		"gemma2-2b":                  {"2614341888", 0, hub},
+		"gemma2-9b":                  {"9241705984", 0, hub},
+		"gemma2-27b":                 {"27227128320", 0, hub},
+		"gemma3-1b":                  {"999885952", 0, hub},
+		"gemma3-4b":                  {"4300079472", 416_866_032 + 1152*2560 + 1152, hub + "; with the vision tower and its projection"},
+		"gemma3-12b":                 {"11766034176", 0, gguf},
+		"gemma3-27b":                 {"27009346304", 0, gguf},
+		"phi-2":                      {"2779683840", 0, hub},
+		"phi3-mini":                  {"3821079552", 0, hub},
+		"phi3-medium":                {"13960238080", 0, hub},
+		"phi4":                       {"14659507200", 0, hub},
+		"olmo-7b":                    {"6888095744", 0, hub},
+		"olmo2-7b":                   {"7298617344", 0, hub},
+		"olmo2-13b":                  {"13716198400", 0, hub},
+		"olmoe-1b-7b":                {"6919161856", 0, hub},
+		"gpt-oss-20b":                {"20914757184", 0, gguf},
+		"gpt-oss-120b":               {"116829156672", 0, gguf},
+		"deepseek-v2-lite":           {"15706484224", 0, hub},
+		"deepseek-v2":                {"235741434880", 0, hub},
+		"deepseek-v3":                {"671026419200", 58 * 256, hub + " of a 16-bit copy without MTP; with the router's correction terms, which are buffers"},
+		"kimi-k2":                    {"1026408232448", 60 * 384, hub + " of a 16-bit copy; with the router's correction terms"},
+		"nemotron-3-nano-30b-a3b":    {"31.6B", 0, "research.nvidia.com/labs/nemotron/Nemotron-3 (31.6B total, 3.6B active with embeddings)"},
+		"nemotron-3-super-120b-a12b": {"120B", 0, "research.nvidia.com/labs/nemotron/Nemotron-3-Super"},
+		"nemotron-h-8b":              {"8B", 0, "NVIDIA-NeMo/Megatron-Bridge docs/models/nemotron/nemotronh.md"},
+		"bloom-560m":                 {"559214592", 0, hub},
+		"bloom-7b1":                  {"7069016064", 0, hub},
+		"bloom-176b":                 {"176247271424", 0, hub},
+		"opt-125m":                   {"125M", 0, paper + " (arXiv 2205.01068, table 1)"},
+		"opt-1.3b":                   {"1315758080", 0, counts},
+		"opt-6.7b":                   {"6.7B", 0, paper},
+		"opt-13b":                    {"13B", 0, paper},
+		"opt-66b":                    {"66B", 0, paper},
+		"opt-175b":                   {"175B", 0, paper},
+		"mpt-7b":                     {"6.65B", 0, hub + ", rounded"},
+		"mpt-30b":                    {"30.0B", 0, hub + ", rounded"},
 	}
 	for _, e := range model.Catalog() {
 		t.Run(e.Name, func(t *testing.T) {
@@ -174,6 +177,33 @@ func TestNonEmbedding(t *testing.T) {
 	}
 }
 
+// Layers of one block, from a pattern, from words and in the generic form.
+func TestBlocks(t *testing.T) {
+	kinds := func(text string) (out []string) {
+		s := decode(t, text)
+		for i := range s.Layers {
+			out = append(out, s.Kind(i).String())
+		}
+		return out
+	}
+	want := []string{"mamba layer", "MLP alone", "attention layer", "experts alone"}
+	require.Equal(t, want, kinds(`{model_type: nemotron_h, hybrid_override_pattern: "M-*E", n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, intermediate_size: 128}`))
+	require.Equal(t, want, kinds(`{model_type: nemotron_h, layer_types: [linear_attention, mlp, full_attention, moe], n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64}`))
+	require.Equal(t, want[:3], kinds(`{model_type: decoder, hybrid_layer_pattern: "M|-*/*E", hidden_size: 256, num_attention_heads: 4, intermediate_size: 512, vocab_size: 1000, gated_mlp: false}`), "cut into stages, and what multi-token prediction has behind")
+
+	s := decode(t, `{model_type: decoder, hybrid_layer_pattern: "M*", hidden_size: 256, num_attention_heads: 4, intermediate_size: 512, vocab_size: 1000}`)
+	require.Equal(t, int64(8), s.Mamba.Heads, "twice the hidden size in heads of 64")
+	p := s.Tensors()
+	roles := func(k model.LayerKind) (out []model.Role) {
+		for _, x := range p.Layer(k) {
+			out = append(out, x.Role)
+		}
+		return out
+	}
+	require.Equal(t, []model.Role{model.RoleMambaStep, model.RoleMambaDecay, model.RoleMambaSkip, model.RoleMambaConv, "mamba_conv_b", model.RoleMambaIn, model.RoleMambaNorm, model.RoleMambaOut, model.RoleNorm1}, roles(s.Kind(0)))
+	require.Equal(t, []model.Role{model.RoleQ, model.RoleK, model.RoleV, model.RoleO, model.RoleNorm1}, roles(s.Kind(1)), "no MLP, and no norm of one")
+}
+
 // What one token passes through, as the model cards and papers round it.
 func TestActive(t *testing.T) {
 	for name, want := range map[string]string{
@@ -186,6 +216,9 @@ func TestActive(t *testing.T) {
 		"deepseek-v3":      "37.6B", // arXiv 2412.19437: 37B
 		"olmoe-1b-7b":      "1.3B",  // arXiv 2409.02060: 1.3B
 		"llama3-8b":        "8.0B",
+
+		"nemotron-3-nano-30b-a3b":    "3.6B",  // research.nvidia.com/labs/nemotron/Nemotron-3: 3.6B with embeddings
+		"nemotron-3-super-120b-a12b": "12.8B", // research.nvidia.com/labs/nemotron/Nemotron-3-Super: 12B
 	} {
 		s, err := model.Load(name)
 		require.NoError(t, err)

@@ -54,8 +54,44 @@ type Spec struct {
 	Windows []bool // per layer: true when windowed; nil when Window is 0
 	Chunked bool   // a window is a chunk that no query looks out of (Llama 4)
 
+	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
+	Mixers []Mixer // per layer: what mixes tokens; nil: attention in all
+	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
+
 	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
 }
+
+// Mixer is what mixes the tokens of a sequence in a layer.
+type Mixer string
+
+const (
+	AttentionMixer Mixer = ""
+	MambaMixer     Mixer = "mamba"
+	NoMixer        Mixer = "none" // the layer is an MLP alone
+)
+
+// Mamba is the state-space mixer of Mamba-2 (arXiv 2405.21060): gates, inputs, B, C and
+// time steps from one projection, a causal convolution over the middle three, a scan with
+// a state of HeadDim × State for each head, a gated norm and a projection.
+type Mamba struct {
+	Heads    int64 // mamba_num_heads
+	HeadDim  int64 // mamba_head_dim
+	Groups   int64 // n_groups: heads of a group share B and C
+	State    int64 // ssm_state_size
+	Conv     int64 // conv_kernel: width of the convolution
+	Chunk    int64 // chunk_size: tokens that the scan takes at once
+	Bias     bool  // of both projections
+	ConvBias bool
+}
+
+// Inner is the width of the mixer's inputs.
+func (m *Mamba) Inner() int64 { return m.Heads * m.HeadDim }
+
+// Convolved is the width of what the convolution reads: inputs, B and C.
+func (m *Mamba) Convolved() int64 { return m.Inner() + 2*m.Groups*m.State }
+
+// Projected is the width of the first projection: gates, what is convolved, time steps.
+func (m *Mamba) Projected() int64 { return m.Inner() + m.Convolved() + m.Heads }
 
 // MLA is multi-head latent attention: queries and keys/values are projected
 // through low-rank latents; each head has a part with and one without rotary
@@ -74,6 +110,7 @@ type MoE struct {
 	Groups     int64 // n_group: equal parts of the experts, of which a token takes the best alone; 0: no such choice
 	TopGroups  int64 // topk_group: how many of them
 	FFN        int64 // moe_intermediate_size: width of one routed expert
+	Latent     int64 // moe_latent_size: width of what routed experts read and write; 0: the hidden size
 	Shared     int64 // n_shared_experts
 	SharedFFN  int64 // width of all shared experts together
 	SharedGate bool  // sigmoid gate on the shared experts (Qwen2-MoE)
@@ -168,13 +205,47 @@ const (
 type LayerKind struct {
 	MoE      bool
 	Windowed bool
+	Mixer    Mixer
+	NoMLP    bool
+}
+
+// Plain reports whether a layer has attention and an MLP, as most models' all have.
+func (k LayerKind) Plain() bool { return k.Mixer == AttentionMixer && !k.NoMLP }
+
+// String names a kind of layer.
+func (k LayerKind) String() string {
+	switch {
+	case k.Mixer == NoMixer && k.MoE:
+		return "experts alone"
+	case k.Mixer == NoMixer:
+		return "MLP alone"
+	}
+	name := "layer"
+	if k.MoE {
+		name = "moe layer"
+	}
+	if k.Mixer == MambaMixer {
+		name = "mamba " + name
+	} else if k.NoMLP {
+		name = "attention " + name
+	}
+	if k.Windowed {
+		name = "windowed " + name
+	}
+	return name
 }
 
 // Kind returns the kind of layer i.
 func (s *Spec) Kind(i int64) LayerKind {
 	k := LayerKind{}
+	if s.NoMLP != nil {
+		k.NoMLP = s.NoMLP[i]
+	}
+	if s.Mixers != nil {
+		k.Mixer = s.Mixers[i]
+	}
 	if s.MoE != nil {
-		k.MoE = s.MoE.Dense == nil || !s.MoE.Dense[i]
+		k.MoE = !k.NoMLP && (s.MoE.Dense == nil || !s.MoE.Dense[i])
 	}
 	if s.Windows != nil {
 		k.Windowed = s.Windows[i]
@@ -236,6 +307,14 @@ const (
 	RoleKNorm Role = "k_norm"
 	RoleSinks Role = "sinks"
 
+	RoleMambaIn    Role = "mamba_in"
+	RoleMambaConv  Role = "mamba_conv"
+	RoleMambaStep  Role = "mamba_step"  // bias of the time steps
+	RoleMambaDecay Role = "mamba_decay" // logarithms
+	RoleMambaSkip  Role = "mamba_skip"
+	RoleMambaNorm  Role = "mamba_norm" // gated
+	RoleMambaOut   Role = "mamba_out"
+
 	RoleQDown      Role = "q_down" // MLA: hidden to query latent
 	RoleQDownNorm  Role = "q_down_norm"
 	RoleQUp        Role = "q_up"    // latent (or hidden without one) to query heads
@@ -251,6 +330,8 @@ const (
 	RoleRouter        Role = "router"
 	RoleExpertsGateUp Role = "experts_gate_up" // [experts, 2·ffn, hidden]; up alone when not gated
 	RoleExpertsDown   Role = "experts_down"    // [experts, hidden, ffn]
+	RoleLatentDown    Role = "latent_down"     // hidden to what experts read
+	RoleLatentUp      Role = "latent_up"       // and back
 	RoleSharedGate    Role = "shared_gate"
 	RoleSharedUp      Role = "shared_up"
 	RoleSharedDown    Role = "shared_down"

@@ -344,11 +344,15 @@ func (j *Job) LinearLoss() bool {
 
 // setFusions takes over which kernels of the recipe's own the job says it runs or does not.
 func (j *Job) setFusions() error {
-	permute, router, rope := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion
+	permute, router, rope, relu := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion, j.Runtime.SquaredReLUFusion
 	own, moe := *j.Recipe, j.Model.MoE
 	switch {
-	case permute == nil && router == nil && rope == nil:
+	case permute == nil && router == nil && rope == nil && relu == nil:
 		return nil
+	case relu != nil && own.Programs["expert_relu2"] == nil:
+		return diag.Errorf("runtime.squared_relu_fusion: recipe %s weighs experts' rows in one way; leave it out, or use megatron-core", own.Name)
+	case relu != nil && (moe == nil || j.Model.Gated || j.Model.Activation != model.ReLU2):
+		return diag.Errorf("runtime.squared_relu_fusion: %s has no experts that square a ReLU; leave it out", j.ModelName)
 	case router != nil && moe == nil:
 		return diag.Errorf("runtime.router_fusion: %s has no experts; leave it out", j.ModelName)
 	case router != nil && own.Programs["router_"+string(moe.Router)+"_unfused"] == nil:
@@ -364,6 +368,9 @@ func (j *Job) setFusions() error {
 	if router != nil {
 		own.Structure.UnfusedRouter = !*router
 	}
+	if relu != nil {
+		own.Structure.FusedReLU2 = *relu
+	}
 	if rope != nil && !*rope {
 		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
 	}
@@ -377,7 +384,7 @@ func (j *Job) checkExperts() error {
 	able, flex := j.Recipe.Programs["experts_flex"] != nil, d != "" && d != AllToAllDispatcher
 	switch {
 	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation):
-		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation, not of %s; take that, or give experts a gate", j.Recipe.Name)
+		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation and of hf-eager, not of %s; take one of these, or give experts a gate", j.Recipe.Name)
 	case overlap && !able:
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && j.Model.MoE == nil:
@@ -387,7 +394,7 @@ func (j *Job) checkExperts() error {
 	case fused != nil && !*fused && flex:
 		return diag.Errorf("runtime.permute_fusion: false, but the flex dispatcher permutes rows itself; leave it out, or take token_dispatcher: %s", AllToAllDispatcher)
 	case j.Runtime.CUDAGraphs == RouterGraphs && j.Model.MoE == nil:
-		return diag.Errorf("runtime.cuda_graphs: %s, but %s has no experts; give one of %s, %s, %s", RouterGraphs, j.ModelName, NoGraphs, LayerGraphs, FullGraphs)
+		return diag.Errorf("runtime.cuda_graphs: %s, but %s has no experts; give one of %s, %s, %s, %s", RouterGraphs, j.ModelName, NoGraphs, MixerGraphs, LayerGraphs, FullGraphs)
 	case d == "":
 		return nil
 	case j.Model.MoE == nil:

@@ -136,9 +136,10 @@ type Runtime struct {
 
 	RouterFusion *bool `yaml:"router_fusion" json:"router_fusion,omitempty"` // kernels of their own choose experts (Megatron's moe_router_fusion); left out: as the recipe has it
 
-	RopeFusion *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"` // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
+	SquaredReLUFusion *bool `yaml:"squared_relu_fusion" json:"squared_relu_fusion,omitempty"` // one kernel squares the ReLU of experts and weighs it (Megatron's use_fused_weighted_squared_relu); left out: as the recipe has it
+	RopeFusion        *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 
-	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, none; left out: as the recipe has it
+	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
@@ -178,12 +179,13 @@ var routings = []string{EvenRouting, RandomRouting, LearnedRouting}
 // What is replayed from CUDA graphs.
 const (
 	NoGraphs     = "none"
+	MixerGraphs  = "mixers" // of a layer attention or its state-space mixer
 	RouterGraphs = "router" // of a layer with experts, what comes before the exchange of their rows
 	LayerGraphs  = "layers" // all of a layer but its experts
 	FullGraphs   = "full"   // whole steps
 )
 
-var graphKinds = []string{NoGraphs, RouterGraphs, LayerGraphs, FullGraphs}
+var graphKinds = []string{NoGraphs, MixerGraphs, RouterGraphs, LayerGraphs, FullGraphs}
 
 // SP reports whether sequence parallelism is on.
 func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }
@@ -341,6 +343,11 @@ func (p *Plan) Check(s Shape) error {
 	}
 	if m.FFN%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(divisors(m.FFN, min(s.GPUs, 64))))
+	}
+	if m.Mamba != nil {
+		if err := p.checkMamba(s); err != nil {
+			return err
+		}
 	}
 	seq := t.SequenceLength
 	if err := p.checkContexts(s); err != nil {
@@ -574,4 +581,26 @@ func (p *Plan) String() string {
 		return "one GPU"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// checkMamba checks how state-space mixers are cut: over tensor ranks by heads and by
+// groups, over context ranks by heads (megatron/core/ssm/mamba_mixer.py).
+func (p *Plan) checkMamba(s Shape) error {
+	m := s.Model.Mamba
+	whole := s.Recipe.Structure.Mixers == ops.WholeMixer
+	switch {
+	case s.Recipe.Structure.Mixers == "":
+		return diag.Errorf("runtime.recipe: %s has no Mamba layers; use megatron-core or hf-eager", s.Recipe.Name)
+	case whole && p.TP > 1:
+		return diag.Errorf("plan.tp: %d, but recipe %s does not cut Mamba layers; use 1, or recipe megatron-core", p.TP, s.Recipe.Name)
+	case whole && p.CP > 1:
+		return diag.Errorf("plan.cp: %d, but recipe %s does not cut Mamba layers; use 1, or recipe megatron-core", p.CP, s.Recipe.Name)
+	case m.Heads%p.TP != 0:
+		return diag.Errorf("plan.tp: %d does not divide the %d Mamba heads (use %s)", p.TP, m.Heads, list(divisors(m.Heads, 64)))
+	case m.Groups%p.TP != 0:
+		return diag.Errorf("plan.tp: %d does not divide the %d groups of Mamba heads (use %s)", p.TP, m.Groups, list(divisors(m.Groups, 64)))
+	case m.Heads%(p.TP*p.CP) != 0:
+		return diag.Errorf("plan.cp: tp %d × cp %d does not divide the %d Mamba heads", p.TP, p.CP, m.Heads)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/units"
@@ -82,8 +83,11 @@ func (m *Model) page() *page {
 
 func layersText(s *model.Spec) string {
 	text := fmt.Sprintf("%d of width %s", s.Layers, thousands(float64(s.Hidden)))
-	if dense, sparse := kindCounts(s); dense > 0 && sparse > 0 {
-		text += fmt.Sprintf(", %d dense, %d with experts", dense, sparse)
+	if kinds := s.Kinds(); len(kinds) > 1 {
+		for _, k := range kinds {
+			kind, _ := kindNames(k.LayerKind)
+			text += fmt.Sprintf(", %d %s", k.Layers, kind)
+		}
 	}
 	if s.MTPLayers > 0 {
 		text += fmt.Sprintf(", %d for multi-token prediction", s.MTPLayers)
@@ -91,16 +95,19 @@ func layersText(s *model.Spec) string {
 	return text
 }
 
-// kindCounts counts layers with the dense MLP and with experts.
-func kindCounts(s *model.Spec) (dense, sparse int64) {
-	for i := range s.Layers {
-		if s.Kind(i).MoE {
-			sparse++
-		} else {
-			dense++
-		}
+// kindNames are a kind of layer in a sentence and at the head of a row.
+func kindNames(k model.LayerKind) (text, row string) {
+	switch {
+	case k.Mixer == model.MambaMixer:
+		return "Mamba", "mamba"
+	case k.NoMLP:
+		return "attention", "attention"
+	case k.MoE:
+		return "with experts", "experts"
+	case k.Mixer == model.NoMixer:
+		return "MLP", "mlp"
 	}
-	return dense, sparse
+	return "dense", "dense"
 }
 
 func attentionText(s *model.Spec) string {
@@ -129,11 +136,14 @@ func mlpText(s *model.Spec) string {
 		kind = "gated"
 	}
 	text := fmt.Sprintf("%s %s", kind, s.Activation)
-	if dense, _ := kindCounts(s); dense > 0 {
+	if slices.ContainsFunc(s.Kinds(), func(k model.KindCount) bool { return !k.MoE && !k.NoMLP }) {
 		text += ", width " + thousands(float64(s.FFN))
 	}
 	if m := s.MoE; m != nil {
 		text += fmt.Sprintf(", %d experts of width %s, %d per token", m.Experts, thousands(float64(m.FFN)), m.TopK)
+		if m.Latent > 0 {
+			text += ", which read and write a width of " + thousands(float64(m.Latent))
+		}
 		if m.Shared > 0 {
 			text += fmt.Sprintf(", %d shared", m.Shared)
 		}
@@ -160,24 +170,29 @@ type modelPart struct {
 
 // parts are the counts by part and their total, which they add up to.
 func (m *Model) parts() []modelPart {
-	s, c := m.Spec, m.Spec.Params()
+	c := m.Spec.Params()
 	var out []modelPart
 	add := func(name string, n int64) {
 		if n > 0 {
 			out = append(out, modelPart{name, n})
 		}
 	}
-	dense, sparse := kindCounts(s)
 	add("embedding", c.Embedding)
-	if dense > 0 {
-		add(fmt.Sprintf("%s of %s", plural(int(dense), "dense layer"), thousands(float64(c.DenseLayer))), dense*c.DenseLayer)
-	}
-	if sparse > 0 {
-		add("routed experts", c.Experts)
-		add(plural(int(sparse), "layer")+" without them", sparse*c.MoELayer-c.Experts)
+	outside, experts := c.Total-c.Embedding-c.Head, c.Experts
+	for _, k := range c.Layers {
+		n := k.Layers * k.Params
+		outside -= n
+		if !k.MoE {
+			kind, _ := kindNames(k.LayerKind)
+			add(fmt.Sprintf("%s of %s", plural(int(k.Layers), kind+" layer"), thousands(float64(k.Params))), n)
+			continue
+		}
+		add("routed experts", experts)
+		add(plural(int(k.Layers), "layer")+" without them", n-experts)
+		experts = 0
 	}
 	add("head", c.Head)
-	add("norms outside layers", c.Total-c.Embedding-c.Head-dense*c.DenseLayer-sparse*c.MoELayer)
+	add("norms outside layers", outside)
 	return append(out, modelPart{"total", c.Total})
 }
 
@@ -208,7 +223,7 @@ func (m *Model) flopParts() []struct {
 		name         string
 		causal, full units.FLOPs
 	}{
-		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"mlp", per(h.MLP), per(w.MLP)},
+		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
 		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", per(h.Total()), per(w.Total())},
 	}
 }
@@ -223,28 +238,12 @@ func (m *Model) flops() *grid {
 	return g
 }
 
-// kindsOf are the distinct kinds of layer that differ in parameters.
-func kindsOf(s *model.Spec) []model.LayerKind {
-	var out []model.LayerKind
-	dense, sparse := kindCounts(s)
-	if dense > 0 {
-		out = append(out, model.LayerKind{})
-	}
-	if sparse > 0 {
-		out = append(out, model.LayerKind{MoE: true})
-	}
-	return out
-}
-
 func (m *Model) tensors() *grid {
 	g := &grid{columns: []column{{title: "layer", drop: 1}, {title: "parameter", flex: 40}, {title: "shape", right: true}, {title: "elements", right: true}}}
 	all := m.Spec.Tensors()
-	for _, k := range kindsOf(m.Spec) {
-		name := "dense"
-		if k.MoE {
-			name = "experts"
-		}
-		for _, t := range all.Layer(k) {
+	for _, k := range m.Spec.Kinds() {
+		_, name := kindNames(k.LayerKind)
+		for _, t := range all.Layer(k.LayerKind) {
 			g.row(name, t.Name, shapeText(t.Shape), thousands(float64(t.Size())))
 		}
 	}
@@ -271,20 +270,21 @@ func (m *Model) plain() any {
 	}
 	full := m.flopParts()
 	layers := ordered{}
-	for _, k := range kindsOf(s) {
-		name, list := "dense", []tensor{}
-		if k.MoE {
-			name = "experts"
-		}
-		for _, t := range s.Tensors().Layer(k) {
+	one := map[bool]int64{} // parameters of a layer, with experts or without
+	for _, k := range c.Layers {
+		list := []tensor{}
+		for _, t := range s.Tensors().Layer(k.LayerKind) {
 			list = append(list, tensor{t.Name, t.Shape})
 		}
-		layers = append(layers, entry{name, list})
+		_, name := kindNames(k.LayerKind)
+		if layers = append(layers, entry{name, list}); k.Mixer == model.AttentionMixer {
+			one[k.MoE] = k.Params
+		}
 	}
 	return ordered{
 		{"schema", "model-report/v1"}, {"name", s.Name}, {"model_type", s.ModelType}, {"source", m.Source},
-		{"parameters", ordered{{"total", c.Total}, {"active", c.Active}, {"embedding", c.Embedding}, {"head", c.Head}, {"dense_layer", c.DenseLayer},
-			{"moe_layer", c.MoELayer}, {"experts", c.Experts}, {"multi_token_prediction", c.MTP}}},
+		{"parameters", ordered{{"total", c.Total}, {"active", c.Active}, {"embedding", c.Embedding}, {"head", c.Head}, {"dense_layer", one[false]},
+			{"moe_layer", one[true]}, {"experts", c.Experts}, {"multi_token_prediction", c.MTP}}},
 		{"hidden_size", s.Hidden}, {"num_hidden_layers", s.Layers}, {"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads}, {"head_dim", s.HeadDim},
 		{"intermediate_size", s.FFN}, {"vocab_size", s.Vocab},
 		{"sequence_length", m.Sequence}, {"model_flops_per_token", flops}, {"model_flops_per_token_full_attention", float64(full[len(full)-1].full)},

@@ -396,12 +396,21 @@ func (b *builder) fromHeads(x *tape.Tensor) *tape.Tensor {
 
 func (b *builder) reshard(x *tape.Tensor, heads, positions int64) *tape.Tensor {
 	t := b.t
-	copied := tape.Fused{Prim: "reorder", Class: tape.Strided2, Back: tape.Strided2, DType: x.DType()}
-	y := t.Fuse(copied, x)[0]
-	y = b.give(y, t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all"}, y))
-	y = b.give(y, t.Fuse(copied, y)[0])
+	y := b.trade(x)
 	y = b.give(y, t.Reshape(y, x.Dim(0), positions, heads, x.Dim(3)))
 	return b.give(y, t.Transpose(y, 1, 2))
+}
+
+// trade sends each context rank its part of x: one copy puts in order what goes, one what came.
+func (b *builder) trade(x *tape.Tensor) *tape.Tensor {
+	y := b.reorder(x)
+	y = b.give(y, b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all"}, y))
+	return b.give(y, b.reorder(y))
+}
+
+// reorder copies x to another order of its dimensions.
+func (b *builder) reorder(x *tape.Tensor) *tape.Tensor {
+	return b.t.Fuse(tape.Fused{Prim: "reorder", Class: tape.Strided2, Back: tape.Strided2, DType: x.DType()}, x)[0]
 }
 
 // fusedSoftmax reports whether the recipe's kernel for masked softmax takes the scores of q and k.

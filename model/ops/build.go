@@ -291,7 +291,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 		roles = append(roles, next.roles)
 		b.params = append(b.params, next.params...)
 	}
-	b.whole = b.t.Compiled && !kinds[0].MoE && len(kinds) == 1
+	b.whole = b.t.Compiled && !kinds[0].MoE && kinds[0].Plain() && len(kinds) == 1
 	batch, seq, width := b.hiddenDims()
 	x := b.t.Input(b.hidden, true, batch, seq, width)
 	run := func(ins []*tape.Tensor) *tape.Tensor {
@@ -313,13 +313,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 		y = run([]*tape.Tensor{x})
 	}
 	b.t.Release(x)
-	name := "layer"
-	if kinds[0].MoE {
-		name = "moe layer"
-	}
-	if kinds[0].Windowed {
-		name = "windowed " + name
-	}
+	name := kinds[0].String()
 	if n := len(kinds); n > 1 {
 		name = fmt.Sprintf("%d layers from %s", n, name)
 	}
@@ -373,8 +367,28 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		t.Release(y)
 		return z
 	}
-	h, after := inner(x, model.RoleNorm1, s.MLA != nil)
-	a := b.attention(h, kind)
+	alone := func(r model.Role, own bool, f func(h *tape.Tensor) *tape.Tensor, r2 model.Role) *tape.Tensor { // a layer of one block
+		h, after := inner(x, r, own)
+		a := f(h)
+		t.Release(h)
+		a = out(after(a), r2)
+		y := b.dropoutResidual(x, a)
+		t.Release(a)
+		return y
+	}
+	mix := func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) }
+	if kind.Mixer == model.MambaMixer {
+		mix = b.mamba
+	}
+	ownNorm := s.MLA != nil && kind.Mixer == model.AttentionMixer
+	switch {
+	case kind.NoMLP:
+		return alone(model.RoleNorm1, ownNorm, mix, model.RoleNorm3)
+	case kind.Mixer == model.NoMixer:
+		return alone(model.RoleNorm2, kind.MoE, mlp, model.RoleNorm4)
+	}
+	h, after := inner(x, model.RoleNorm1, ownNorm)
+	a := mix(h)
 	t.Release(h)
 	a = out(after(a), model.RoleNorm3)
 	after = same

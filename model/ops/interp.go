@@ -227,6 +227,9 @@ func init() {
 				name := "expert_glu"
 				if !b.Spec.Gated {
 					name = "expert_plain"
+					if b.recipe.Structure.FusedReLU2 {
+						name = "expert_relu2"
+					}
 				}
 				return []*tape.Tensor{b.call(name, tensorOf(ins[0]), tensorOf(ins[1]))[0].t}
 			}
@@ -397,6 +400,9 @@ func (m Missing) Error() string {
 // call runs the recipe's program of that name, or the primitive. Arguments are
 // borrowed; results are owned by the caller.
 func (b *builder) call(name string, args ...value) []value {
+	if name == "gate" && b.Spec.MoE != nil && !b.Spec.Gated {
+		name = "expert_plain"
+	}
 	if (name == "gate" || name == "expert_glu") && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
 		name = b.variant(name, "_clamped")
 	}

@@ -33,9 +33,16 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	if b.Capacity > 0 {
 		rows = float64(m.Experts) * math.Ceil(rows*b.Capacity/float64(m.Experts))
 	}
-	y := b.call(b.experts(), tensorOf(flat), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
+	latent := t.Hold(flat)
+	if m.Latent > 0 { // as Megatron-Core's ranks do, before their rows are exchanged
+		latent = b.give(latent, b.linear(flat, model.RoleLatentDown))
+	}
+	y := b.call(b.experts(), tensorOf(latent), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
 		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
-	t.Release(flat, scores)
+	t.Release(flat, scores, latent)
+	if m.Latent > 0 {
+		y = b.give(y, b.linear(y, model.RoleLatentUp))
+	}
 	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
 	if m.SharedFFN == 0 {
 		return y

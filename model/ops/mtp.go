@@ -17,6 +17,9 @@ import (
 // arXiv 2412.19437, section 2.2). The table of the embedding is copied to the head's rank.
 func (b *builder) predictor(params model.Parameters) func(h *tape.Tensor) []*tape.Tensor {
 	layers := b.t.Quantize
+	if b.Spec.NoMLP != nil { // those of hybrid models stay in 16 bits (Megatron-Bridge, keep_mtp_spec_in_bf16)
+		layers = tape.F32
+	}
 	table, tied := b.roles[model.RoleHead]
 	tied = tied && b.Spec.Tied
 	kind := b.Spec.MTPKind()

@@ -139,9 +139,11 @@ type Structure struct {
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
 	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
+	Mixers         string  `yaml:"mixers"`              // state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
+	FusedReLU2     bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2
 	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered

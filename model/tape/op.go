@@ -52,6 +52,7 @@ const (
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward
+	Scan        // of a state-space mixer: products of a chunk of tokens (mamba_ssm, in Triton), its convolution, its gated norm
 	RowBlock    // handwritten, one block for each row of any width (Transformer Engine's cross entropy, in Triton)
 	MultiTensor // one kernel over a list of tensors (foreach copies)
 	Optimizer   // fused optimizer over a list of tensors
@@ -107,6 +108,7 @@ var classNames = [NumClasses]string{
 	FusedHeavy:      "fused-heavy",
 	LossForward:     "loss-forward",
 	LossBackward:    "loss-backward",
+	Scan:            "scan",
 	RowBlock:        "row-block",
 	MultiTensor:     "multi-tensor",
 	Optimizer:       "optimizer",

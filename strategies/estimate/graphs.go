@@ -24,18 +24,22 @@ func replayed(j *strategies.Job) string {
 // replays is whether an op belongs to what such graphs replay of a layer: all but the
 // experts, whose numbers of rows the host has to know, but the preparation of their
 // exchange too; or that, the router and the shared expert alone
-// (Megatron-Core's cuda_graph_scope moe_router and moe_preprocess).
+// (Megatron-Core's cuda_graph_scope moe_router and moe_preprocess); or what mixes tokens
+// alone (attn and mamba).
 func replays(graphs string, o *tape.Op) bool {
 	if graphs == strategies.NoGraphs {
 		return false
 	}
+	mixers := graphs == strategies.MixerGraphs
 	switch o.Module {
 	case "embedding", "head", "loss":
 		return false
 	case "experts":
-		return o.Prim == "preprocess"
+		return o.Prim == "preprocess" && !mixers
 	case "router", "shared expert":
-		return true
+		return !mixers
+	case "mlp":
+		return graphs == strategies.LayerGraphs
 	}
-	return graphs == strategies.LayerGraphs
+	return mixers || graphs == strategies.LayerGraphs
 }

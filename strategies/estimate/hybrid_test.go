@@ -1,0 +1,107 @@
+package estimate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+const hybrid = `{model: nemotron-3-nano-30b-a3b, hardware: b200-sxm, gpus: 8, runtime: {recipe: megatron-core%s}, plan: {%s, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 2, grad_accumulation: 4, precision: bf16}}`
+
+// TestBlocksAlone: a layer of a hybrid model is one block with its norm and its sum, and
+// layers of a kind are built once.
+func TestBlocksAlone(t *testing.T) {
+	m := ops.Build(config(mustParse(t, fmt.Sprintf(hybrid, "", "ep: 8"))))
+	require.Len(t, m.Kinds, 3)
+	modules := map[string]map[string]bool{}
+	for i := range m.Kinds {
+		u := &m.Kinds[i]
+		modules[u.Name] = map[string]bool{}
+		for _, s := range []*tape.Section{&u.Forward, &u.Backward} {
+			for j := range s.Ops {
+				modules[u.Name][s.Ops[j].Module] = true
+			}
+		}
+	}
+	for name, has := range map[string][3]bool{"mamba layer": {true, false, false}, "attention layer": {false, true, false}, "experts alone": {false, false, true}} {
+		require.NotNil(t, modules[name], name)
+		for i, module := range []string{"mamba", "attention", "experts"} {
+			require.Equal(t, has[i], modules[name][module], "%s: %s", name, module)
+		}
+		require.True(t, modules[name]["residual"], name)
+	}
+	require.Equal(t, m.Layers[0], m.Layers[2])
+	require.NotEqual(t, m.Layers[0], m.Layers[1])
+}
+
+// TestMixersCut: tensor and context ranks share a mixer's heads; what it keeps and computes
+// falls with them, and context ranks exchange positions for heads before and after it.
+func TestMixersCut(t *testing.T) {
+	scan := func(plan string) (work, exchanged float64, kinds int) {
+		m := ops.Build(config(mustParse(t, fmt.Sprintf(hybrid, "", plan))))
+		for i := range m.Kinds {
+			for _, s := range []*tape.Section{&m.Kinds[i].Forward, &m.Kinds[i].Backward} {
+				for j := range s.Ops {
+					switch o := &s.Ops[j]; {
+					case o.Module == "mamba" && o.Class == tape.Scan:
+						work += float64(o.Bytes)
+					case o.Module == "mamba" && o.Comm != nil && o.Comm.Group == "cp":
+						exchanged += float64(o.Comm.Bytes)
+						kinds++
+					}
+				}
+			}
+		}
+		return work, exchanged, kinds
+	}
+	one, none, _ := scan("ep: 8")
+	require.Zero(t, none)
+	half, _, _ := scan("tp: 2, sequence_parallel: true, ep: 4")
+	require.InEpsilon(t, one/2, half, 0.01)
+	quarter, exchanged, n := scan("cp: 4, ep: 8")
+	require.InEpsilon(t, one/4, quarter, 0.01)
+	require.Equal(t, 4, n, "two forward, two backward")
+	require.InEpsilon(t, 2*2*2*4096/4*float64(10304+4096), exchanged, 0.01, "what both projections have, of a quarter of the positions, both ways")
+}
+
+// TestMixerGraphs: mixers that CUDA graphs replay cost the host nothing, routers still do.
+func TestMixerGraphs(t *testing.T) {
+	host := func(graphs string) float64 {
+		short := strings.Replace(fmt.Sprintf(hybrid, ", token_dispatcher: alltoall, cuda_graphs: "+graphs, "ep: 8"), "4096", "512", 1)
+		return float64(mustEstimate(t, mustParse(t, short)).Parts.Host)
+	}
+	none, mixers, layers := host("none"), host("mixers"), host("layers")
+	require.Less(t, mixers, none)
+	require.Less(t, layers, mixers)
+}
+
+// TestSquaredReLUFusion: one kernel in place of four that multiply in fp32.
+func TestSquaredReLUFusion(t *testing.T) {
+	step := func(more string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(hybrid, more, "ep: 8"))).StepTime)
+	}
+	apart := step("")
+	require.Equal(t, apart, step(", squared_relu_fusion: false"))
+	require.Less(t, step(", squared_relu_fusion: true"), 0.95*apart)
+}
+
+// TestLatentExperts: experts that read latents exchange rows of their width, not the hidden one.
+func TestLatentExperts(t *testing.T) {
+	rows := func(model string) (sent float64) {
+		m := ops.Build(config(mustParse(t, `{model: `+model+`, hardware: gb200-nvl72, gpus: 64, runtime: {recipe: megatron-core, token_dispatcher: alltoall}, plan: {ep: 64, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16}}`)))
+		for i := range m.Kinds {
+			for j := range m.Kinds[i].Forward.Ops {
+				if o := &m.Kinds[i].Forward.Ops[j]; o.Comm != nil && o.Comm.Kind == "all-to-all" {
+					sent = max(sent, float64(o.Comm.Bytes))
+				}
+			}
+		}
+		return sent
+	}
+	require.InEpsilon(t, 4096*22*1024*2, rows("nemotron-3-super-120b-a12b"), 0.02)
+}
