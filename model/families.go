@@ -77,6 +77,17 @@ var families = []family{
 		Spec:      Spec{Vocab: 32000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, Window: 4096},
 		useWindow: true,
 	})},
+	{name: "mistral3", text: "mistral"},
+	// One layer of four leaves the rotary embedding out; all are counted with it.
+	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers= no_rope_layer_interval= max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
+	})},
+	{name: "granite", keys: llamaKeys + " attention_bias mlp_bias embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
+	})},
+	{name: "seed_oss", keys: llamaKeys + " attention_bias=qkv_bias attention_out_bias=out_bias mlp_bias residual_dropout", base: llamaLike(draft{
+		Spec: Spec{Vocab: 155136, Hidden: 4096, FFN: 27648, Layers: 64, Heads: 80, KVHeads: 8, HeadDim: 128, MaxPositions: 524288, QKVBias: true, AttnDropout: 0.1, ResidDropout: 0.1},
+	})},
 	{name: "mixtral", keys: mixtralMoE + windowKeys, base: llamaLike(draft{
 		Spec:      Spec{Vocab: 32000, Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072},
 		moe:       MoE{Experts: 8, TopK: 2, FFN: 14336, NormTopK: true},
@@ -92,11 +103,13 @@ var families = []family{
 		moe:           MoE{Experts: 60, TopK: 4, FFN: 1408, SharedFFN: 5632, SharedGate: true},
 		windowPattern: 2, windowUntil: 28,
 	})},
-	{name: "qwen3", keys: qwenKeys + " max_window_layers attention_bias", base: llamaLike(draft{
+	{name: "qwen3_vl", text: "qwen3"},
+	{name: "qwen3", also: "qwen3_vl_text", keys: qwenKeys + " max_window_layers attention_bias", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, HeadDim: 128, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		windowFrom: 28,
 	})},
-	{name: "qwen3_moe", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
+	{name: "qwen3_vl_moe", text: "qwen3_moe"},
+	{name: "qwen3_moe", also: "qwen3_vl_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 768},
 	})},
@@ -127,6 +140,14 @@ var families = []family{
 	{name: "olmo2", keys: llamaKeys + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: WideRMSNorm, Place: PostNorm, QKNorm: FullQKNorm, Turn: TurnFP32},
 	})},
+	{name: "olmo3", keys: llamaKeys + windowKeys + " attention_bias rope_parameters", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: WideRMSNorm, Place: PostNorm, QKNorm: FullQKNorm, Turn: TurnFP32, Window: 4096},
+		useWindow: true, windowPattern: 4,
+	})},
+	{name: "minimax_m2", keys: mixtralMoE + " rotary_dim rope_parameters use_qk_norm= qk_norm_type= use_routing_bias= attn_type_list= shared_intermediate_size= shared_moe_mode= mlp_intermediate_size= use_mtp= num_mtp_modules= mtp_transformer_layers= layernorm_full_attention_beta= layernorm_linear_attention_beta= layernorm_mlp_beta= postnorm= max_model_len=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 200064, Hidden: 3072, Layers: 62, Heads: 48, KVHeads: 8, HeadDim: 128, MaxPositions: 196608, RotaryDim: 64, QKNorm: FullQKNorm},
+		moe:  MoE{Experts: 256, TopK: 8, FFN: 1536, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+	})},
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
 		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048},
@@ -148,6 +169,11 @@ var families = []family{
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 		denseFirst: 3,
+	})},
+	{name: "glm4_moe", keys: denseKeys + groupKeys + expertKeys + sharedKeys + " n_routed_experts=num_experts attention_bias=qkv_bias use_qk_norm=qk_layernorm partial_rotary_factor rope_parameters moe_layer_freq", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 151552, Hidden: 4096, FFN: 10944, Layers: 46, Heads: 96, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
+		moe:        MoE{Experts: 128, TopK: 8, FFN: 1408, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		denseFirst: 1, rotaryFraction: 0.5,
 	})},
 
 	// Llama 4 turns three layers of four into chunked attention; the fourth has no
@@ -185,6 +211,14 @@ var families = []family{
 			Parallel: ParallelTwoNorm, FusedQKV: true, QKVHeads: true},
 		parallel: true, rotaryFraction: 0.25,
 	}))},
+	{name: "starcoder2", keys: denseKeys + groupKeys + " activation_function= mlp_type= norm_type= scale_attention_softmax_in_fp32= use_bias=bias sliding_window rope_parameters embedding_dropout residual_dropout", base: gptLike(biased(draft{
+		Spec:      Spec{Vocab: 49152, Hidden: 3072, FFN: 12288, Layers: 30, Heads: 24, KVHeads: 2, MaxPositions: 4096, Activation: GELUTanh, Position: Rotary, Tied: true},
+		useWindow: true,
+	}))},
+	{name: "nemotron", keys: denseKeys + groupKeys + " partial_rotary_factor rope_parameters attention_bias mlp_bias", base: gptLike(draft{
+		Spec:           Spec{Vocab: 256000, Hidden: 6144, FFN: 24576, Layers: 32, Heads: 48, MaxPositions: 4096, Activation: ReLU2, Position: Rotary},
+		rotaryFraction: 0.5,
+	})},
 	{name: "phi", keys: denseKeys + " num_key_value_heads attention_dropout partial_rotary_factor rope_parameters qk_layernorm embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 51200, Hidden: 2048, FFN: 8192, Layers: 24, Heads: 32, MaxPositions: 2048, Activation: GELUNew, Position: Rotary,
 			Parallel: ParallelOneNorm, HeadBias: true},

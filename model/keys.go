@@ -216,6 +216,7 @@ const irrelevant = `
 	summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout
 	summary_proj_to_labels
 
+	video_token_id vision_start_token_id vision_end_token_id spatial_merge_size projector_hidden_act vision_feature_layer multimodal_projector_bias
 	attn_temperature_tuning attn_scale floor_scale use_qk_norm no_rope_layers vision_config image_token_index
 	image_token_id mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
 

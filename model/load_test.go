@@ -224,6 +224,58 @@ func TestSwitches(t *testing.T) {
 			require.True(t, s.Chunked)
 			require.Equal(t, []bool{true, false, true, false, true}, s.MoE.Dense)
 		}},
+		{"{model_type: olmo3, num_hidden_layers: 5}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, "www-w", windows(s))
+			require.Equal(t, model.PostNorm, s.Place)
+			require.Equal(t, model.FullQKNorm, s.QKNorm)
+		}},
+		{"{model_type: smollm3, no_rope_layer_interval: 4, no_rope_layers: [1, 1, 1, 0]}", func(t *testing.T, s *model.Spec) {
+			require.Zero(t, s.Window)
+			require.True(t, s.Tied)
+		}},
+		{"{model_type: granite, residual_multiplier: 0.22, logits_scaling: 16}", func(t *testing.T, s *model.Spec) {
+			require.True(t, s.EmbedScale && s.ResidScale && s.LogitScale)
+		}},
+		{"{model_type: seed_oss}", func(t *testing.T, s *model.Spec) {
+			require.True(t, s.QKVBias)
+			require.False(t, s.OutBias)
+			require.Equal(t, 0.1, s.ResidDropout)
+		}},
+		{"{model_type: starcoder2, use_bias: false}", func(t *testing.T, s *model.Spec) {
+			require.False(t, s.QKVBias || s.OutBias || s.MLPBias || s.Gated)
+			require.Zero(t, s.Window)
+		}},
+		{"{model_type: nemotron}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.ReLU2, s.Activation)
+			require.False(t, s.Gated)
+			require.Equal(t, s.HeadDim/2, s.RotaryDim)
+		}},
+		{"{model_type: glm4_moe, num_hidden_layers: 3, attention_bias: true}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, false, false}, s.MoE.Dense)
+			require.Equal(t, int64(64), s.RotaryDim)
+			require.Equal(t, s.MoE.FFN, s.MoE.SharedFFN)
+			require.True(t, s.QKVBias)
+			require.False(t, s.OutBias)
+			require.Zero(t, s.MTPLayers)
+			require.Equal(t, model.NoQKNorm, s.QKNorm)
+		}},
+		{"{model_type: glm4_moe, use_qk_norm: true, num_nextn_predict_layers: 1}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.HeadQKNorm, s.QKNorm)
+			require.Equal(t, int64(1), s.MTPLayers)
+		}},
+		{"{model_type: minimax_m2}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.SigmoidRouter, s.MoE.Router)
+			require.Equal(t, int64(64), s.RotaryDim)
+			require.Equal(t, model.FullQKNorm, s.QKNorm)
+		}},
+		{"{model_type: qwen3_vl_moe, vision_config: {depth: 27}, text_config: {model_type: qwen3_vl_moe_text, num_hidden_layers: 2}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.HeadQKNorm, s.QKNorm)
+			require.Equal(t, int64(128), s.MoE.Experts)
+		}},
+		{"{model_type: mistral3, text_config: {model_type: mistral, head_dim: 128, sliding_window: null}}", func(t *testing.T, s *model.Spec) {
+			require.Zero(t, s.Window)
+			require.Equal(t, int64(128), s.HeadDim)
+		}},
 		{"{model_type: qwen3_moe, num_hidden_layers: 4, decoder_sparse_step: 2, mlp_only_layers: [3]}", func(t *testing.T, s *model.Spec) {
 			require.Equal(t, []bool{true, false, true, true}, s.MoE.Dense)
 			require.True(t, s.Kind(1).MoE)

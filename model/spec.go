@@ -45,6 +45,7 @@ type Spec struct {
 	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
+	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
 	Sinks                               bool // learned attention sink per head (gpt-oss)
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 

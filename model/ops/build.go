@@ -421,6 +421,10 @@ func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
 		return b.call("dropout_residual", tensorOf(x), tensorOf(y))[0].t
 	}
 	y = b.dropout(y)
+	if b.Spec.ResidScale {
+		b.t.Module = "residual"
+		y = b.give(y, b.t.Scale("mul_scalar", y))
+	}
 	z := b.residual(x, y)
 	b.t.Release(y)
 	return z
@@ -750,6 +754,9 @@ func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
 	t.Call()
 	logits := t.Linear(in, b.p(model.RoleHead), b.p(model.RoleHead.Bias()), false)
 	t.Release(in)
+	if c.Spec.LogitScale {
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+	}
 	if c.Spec.LogitSoftcap {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 		logits = b.give(logits, t.Unary("tanh", logits))
