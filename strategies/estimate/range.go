@@ -20,9 +20,13 @@ const (
 	// long for the same calls as that of the recipes' costs, Megatron's own runs on
 	// virtual machines 1.2 to 2 times, so that the 35 runs that wait for theirs
 	// for more than a tenth of the step are off by 0.9 of what 0.3 makes of it
-	// (calibrate/runs/data). Where it was measured or the user says how fast they are, what
+	// (calibrate/runs/data). A benchmark of the driver's calls tells little of a
+	// framework's: in four sessions on hosts of H100 it read 1.11, 1.18, 1.26 and 1.49 times
+	// the reference's where steps of up to 12 models took 1.62 to 1.78 times what the
+	// recipes say, on one of an H200 0.87 and 0.95 where they took 1.05 times (2026-11-24):
+	// off by 0.28 in the logarithm. Where the user says how fast they are, what
 	// the recipes' costs themselves are off: up to 0.06 on the machine that they were
-	// taken on (h200-hostbound), and a benchmark of the driver's calls 0.07.
+	// taken on (h200-hostbound).
 	hostSpread, hostSpreadGiven = 0.3, 0.1
 	commSpread                  = 0.10 // exposed communication, where the collective's cost names none
 )
@@ -75,7 +79,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		name string
 		dev  float64
 	}{
-		{"kernel times", 0}, {"the host", slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
+		{"kernel times", 0}, {theHost, slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
 		{"the network between nodes", p.slowerNetwork(r)}, {leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
@@ -93,9 +97,14 @@ func (p *pricer) spread(s *simulation, r *Result) {
 	if rel > 0.10 {
 		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or give runs of your own with --runs"}
 		why := parts[worst].name
-		if why == leftOut {
-			if cause := p.cause(); cause != "" { // which no calibration takes away
+		switch why { // of what no calibration takes away
+		case leftOut:
+			if cause := p.cause(); cause != "" {
 				why, note.Remedy = cause, "give runs of your own with --runs"
+			}
+		case theHost:
+			if p.job.Hardware.Laws.Launch.HostMeasured {
+				note.Remedy = "give runs of your own with --runs, or set runtime.host_speed to what they show"
 			}
 		}
 		note.Text = fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why)
@@ -111,7 +120,7 @@ func slowerHost(r *Result) float64 {
 	}
 	j := *r.Job
 	by := hostSpread
-	if j.Runtime.HostSpeed > 0 || j.Hardware.Laws.Launch.HostMeasured {
+	if j.Runtime.HostSpeed > 0 {
 		by = hostSpreadGiven
 	}
 	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / (1 + by)
@@ -146,7 +155,7 @@ func counted(n int64) string {
 }
 
 // leftOut is the part of the range that stepSpread gives.
-const leftOut = "what the model leaves out"
+const leftOut, theHost = "what the model leaves out", "the host"
 
 // cause names the part of the job that most of stepSpread comes from, "" when it comes
 // from the machine.
