@@ -78,9 +78,9 @@ var families = []family{
 		useWindow: true,
 	})},
 	{name: "mistral3", text: "mistral"},
-	// One layer of four leaves the rotary embedding out; all are counted with it.
-	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers= no_rope_layer_interval= max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
-		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
+	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
+		Spec:          Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
+		unturnedEvery: 4,
 	})},
 	{name: "granite", keys: llamaKeys + " attention_bias mlp_bias embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling=", base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
@@ -146,7 +146,7 @@ var families = []family{
 	})},
 	{name: "minimax_m2", keys: mixtralMoE + " rotary_dim rope_parameters use_qk_norm= qk_norm_type= use_routing_bias= attn_type_list= shared_intermediate_size= shared_moe_mode= mlp_intermediate_size= use_mtp= num_mtp_modules= mtp_transformer_layers= layernorm_full_attention_beta= layernorm_linear_attention_beta= layernorm_mlp_beta= postnorm= max_model_len=", base: llamaLike(draft{
 		Spec: Spec{Vocab: 200064, Hidden: 3072, Layers: 62, Heads: 48, KVHeads: 8, HeadDim: 128, MaxPositions: 196608, RotaryDim: 64, QKNorm: FullQKNorm},
-		moe:  MoE{Experts: 256, TopK: 8, FFN: 1536, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		moe:  MoE{Experts: 256, TopK: 8, FFN: 1536, Router: SigmoidRouter, RouterBias: true, LowRouter: true, NormTopK: true},
 	})},
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
@@ -179,7 +179,7 @@ var families = []family{
 	// Llama 4 turns three layers of four into chunked attention; the fourth has no
 	// rotary embedding. Its query/key norm has no parameters.
 	{name: "llama4", text: "llama4_text"},
-	{name: "llama4_text", keys: mixtralMoE + " attention_bias intermediate_size_mlp=intermediate_size attention_chunk_size=sliding_window no_rope_layer_interval=sliding_window_pattern layer_types interleave_moe_layer_step=decoder_sparse_step moe_layers", base: llamaLike(draft{
+	{name: "llama4_text", keys: mixtralMoE + " attention_bias intermediate_size_mlp=intermediate_size attention_chunk_size=sliding_window no_rope_layers= no_rope_layer_interval=sliding_window_pattern layer_types interleave_moe_layer_step=decoder_sparse_step moe_layers", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 202048, Hidden: 5120, FFN: 16384, Layers: 48, Heads: 40, KVHeads: 8, HeadDim: 128, MaxPositions: 131072, Window: 8192, Chunked: true},
 		moe:       MoE{Experts: 16, TopK: 1, FFN: 8192, Shared: 1, Router: SigmoidRouter, Transposed: true},
 		useWindow: true, windowPattern: 4,
@@ -216,7 +216,7 @@ var families = []family{
 		useWindow: true,
 	}))},
 	{name: "nemotron", keys: denseKeys + groupKeys + " partial_rotary_factor rope_parameters attention_bias mlp_bias", base: gptLike(draft{
-		Spec:           Spec{Vocab: 256000, Hidden: 6144, FFN: 24576, Layers: 32, Heads: 48, MaxPositions: 4096, Activation: ReLU2, Position: Rotary},
+		Spec:           Spec{Vocab: 256000, Hidden: 6144, FFN: 24576, Layers: 32, Heads: 48, MaxPositions: 4096, Activation: ReLU2, Norm: LayerNorm1P, Position: Rotary},
 		rotaryFraction: 0.5,
 	})},
 	{name: "phi", keys: denseKeys + " num_key_value_heads attention_dropout partial_rotary_factor rope_parameters qk_layernorm embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: gptLike(biased(draft{
@@ -262,7 +262,7 @@ func ungated() *family { return &families[len(families)-1] }
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
 const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + " hybrid_layer_pattern=hybrid_override_pattern moe_latent_size" +
-	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor" +
+	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
 	" shared_expert_intermediate_size router"

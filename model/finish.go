@@ -25,6 +25,7 @@ func (r *reader) finish(d *draft) {
 	r.heads(d)
 	r.experts(d)
 	r.windows(d)
+	r.unturned(d)
 	if len(r.missing) > 0 {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
 	}
@@ -272,6 +273,29 @@ func (r *reader) windows(d *draft) {
 		return
 	}
 	d.Windows = windowed
+}
+
+// unturned derives which layers leave the rotary embedding out.
+func (r *reader) unturned(d *draft) {
+	if d.Position != Rotary {
+		return
+	}
+	if d.turned != nil {
+		r.check(int64(len(d.turned)) >= d.Layers, []string{"no_rope_layers", "num_hidden_layers"},
+			"no_rope_layers has %d entries for %d layers", len(d.turned), d.Layers)
+	}
+	unturned := make([]bool, d.Layers)
+	for i := range d.Layers {
+		switch {
+		case i < int64(len(d.turned)):
+			unturned[i] = d.turned[i] == 0
+		case d.turned == nil:
+			unturned[i] = d.unturnedEvery > 0 && (i+1)%d.unturnedEvery == 0
+		}
+	}
+	if slices.Contains(unturned, true) {
+		d.Unturned = unturned
+	}
 }
 
 // layerList checks a list of layer numbers.

@@ -154,6 +154,9 @@ func (s *Spec) lastLayer() *Spec {
 	if s.Windows != nil {
 		one.Windows = []bool{k.Windowed}
 	}
+	if s.Unturned != nil {
+		one.Unturned = []bool{k.Unturned}
+	}
 	if s.MoE != nil {
 		moe := *s.MoE
 		moe.Dense = []bool{!k.MoE}

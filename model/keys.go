@@ -40,6 +40,11 @@ type draft struct {
 	windowPattern int64
 	layerTypes    []string
 
+	// Layer i leaves the rotary embedding out when unturnedEvery divides i+1 (0: in
+	// none); turned, 1 where it does not, wins.
+	unturnedEvery int64
+	turned        []int64
+
 	// Layer i is sparse when i >= denseFirst, sparseEvery divides i, sparseStep
 	// divides i+1 and denseLayers does not list it; sparseLayers wins.
 	denseFirst   int64
@@ -97,7 +102,7 @@ var keys = []key{
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
-	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB), to: func(d *draft) []any { return []any{&d.Norm} }},
+	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
 	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
@@ -109,6 +114,8 @@ var keys = []key{
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
 	{name: "rotary_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.RotaryDim} }},
+	{name: "no_rope_layer_interval", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.unturnedEvery} }},
+	{name: "no_rope_layers", optional: true, to: func(d *draft) []any { return []any{&d.turned} }},
 	{name: "partial_rotary_factor", min: 0, max: 1, to: func(d *draft) []any { return []any{&d.rotaryFraction} }},
 	{name: "rope_parameters", to: func(d *draft) []any { return []any{(*ropeParameters)(d)} }},
 
@@ -217,7 +224,7 @@ const irrelevant = `
 	summary_proj_to_labels
 
 	video_token_id vision_start_token_id vision_end_token_id spatial_merge_size projector_hidden_act vision_feature_layer multimodal_projector_bias
-	attn_temperature_tuning attn_scale floor_scale use_qk_norm no_rope_layers vision_config image_token_index
+	attn_temperature_tuning attn_scale floor_scale use_qk_norm vision_config image_token_index
 	image_token_id mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
 
 // activations are the Hugging Face names of the activations that are modelled.

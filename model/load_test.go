@@ -229,9 +229,15 @@ func TestSwitches(t *testing.T) {
 			require.Equal(t, model.PostNorm, s.Place)
 			require.Equal(t, model.FullQKNorm, s.QKNorm)
 		}},
-		{"{model_type: smollm3, no_rope_layer_interval: 4, no_rope_layers: [1, 1, 1, 0]}", func(t *testing.T, s *model.Spec) {
+		{"{model_type: smollm3, num_hidden_layers: 5}", func(t *testing.T, s *model.Spec) {
 			require.Zero(t, s.Window)
 			require.True(t, s.Tied)
+			require.Equal(t, []bool{false, false, false, true, false}, s.Unturned)
+		}},
+		{"{model_type: smollm3, num_hidden_layers: 3, no_rope_layers: [1, 0, 1]}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{false, true, false}, s.Unturned)
+			require.Equal(t, "unturned layer", s.Kind(1).String())
+			require.Equal(t, s.Params().Total, decode(t, "{model_type: smollm3, num_hidden_layers: 3, no_rope_layer_interval: 0}").Params().Total)
 		}},
 		{"{model_type: granite, residual_multiplier: 0.22, logits_scaling: 16}", func(t *testing.T, s *model.Spec) {
 			require.True(t, s.EmbedScale && s.ResidScale && s.LogitScale)

@@ -15,11 +15,9 @@ type Parameters struct {
 	layers map[LayerKind][]Tensor
 }
 
-// Layer returns the parameters of a layer of a kind that the model has. Windows change no
-// parameters.
+// Layer returns the parameters of a layer of a kind that the model has.
 func (p Parameters) Layer(k LayerKind) []Tensor {
-	k.Windowed = false
-	return p.layers[k]
+	return p.layers[k.parameters()]
 }
 
 // Tensors lists the parameters. A position table whose MaxPositions is open has
@@ -85,8 +83,7 @@ type KindCount struct {
 func (s *Spec) Kinds() []KindCount {
 	var out []KindCount
 	for i := range s.Layers {
-		k := s.Kind(i)
-		k.Windowed = false
+		k := s.Kind(i).parameters()
 		at := slices.IndexFunc(out, func(c KindCount) bool { return c.LayerKind == k })
 		if at < 0 {
 			at, out = len(out), append(out, KindCount{LayerKind: k})
@@ -502,7 +499,7 @@ func (s *Spec) norm(name string, width int64) []Tensor {
 		return nil
 	}
 	t := []Tensor{{Name: name + ".weight", Shape: []int64{width}, NoDecay: true}}
-	if s.Norm == LayerNorm {
+	if s.Norm == LayerNorm || s.Norm == LayerNorm1P {
 		t = append(t, Tensor{Name: name + ".bias", Shape: []int64{width}, NoDecay: true})
 	}
 	return t

@@ -55,6 +55,8 @@ type Spec struct {
 	Windows []bool // per layer: true when windowed; nil when Window is 0
 	Chunked bool   // a window is a chunk that no query looks out of (Llama 4)
 
+	Unturned []bool // per layer: true when a rotary embedding is left out; nil: in none
+
 	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
 	Mixers []Mixer // per layer: what mixes tokens; nil: attention in all
 	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
@@ -116,6 +118,7 @@ type MoE struct {
 	SharedFFN  int64 // width of all shared experts together
 	SharedGate bool  // sigmoid gate on the shared experts (Qwen2-MoE)
 	Router     Router
+	LowRouter  bool   // whose product stays in 16 bits, by transformers (MiniMax-M2)
 	RouterBias bool   // bias or correction term per expert
 	ExpertBias bool   // biases in the experts (gpt-oss)
 	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
@@ -146,6 +149,7 @@ const (
 	LayerNorm    Norm = "layernorm"
 	PlainNorm    Norm = "layernorm_no_params" // OLMo 1
 	LayerNormNoB Norm = "layernorm_no_bias"   // MPT
+	LayerNorm1P  Norm = "layernorm_1p"        // weight stored as w-1, and nothing in fp32 under autocast (Nemotron)
 )
 
 // NormPlacement is where a layer normalises.
@@ -206,12 +210,20 @@ const (
 type LayerKind struct {
 	MoE      bool
 	Windowed bool
+	Unturned bool
 	Mixer    Mixer
 	NoMLP    bool
 }
 
 // Plain reports whether a layer has attention and an MLP, as most models' all have.
 func (k LayerKind) Plain() bool { return k.Mixer == AttentionMixer && !k.NoMLP }
+
+// parameters is the kind by which layers have parameters: windows and rotary embeddings
+// have none.
+func (k LayerKind) parameters() LayerKind {
+	k.Windowed, k.Unturned = false, false
+	return k
+}
 
 // String names a kind of layer.
 func (k LayerKind) String() string {
@@ -233,6 +245,9 @@ func (k LayerKind) String() string {
 	if k.Windowed {
 		name = "windowed " + name
 	}
+	if k.Unturned {
+		name = "unturned " + name
+	}
 	return name
 }
 
@@ -250,6 +265,9 @@ func (s *Spec) Kind(i int64) LayerKind {
 	}
 	if s.Windows != nil {
 		k.Windowed = s.Windows[i]
+	}
+	if s.Unturned != nil {
+		k.Unturned = s.Unturned[i]
 	}
 	return k
 }

@@ -19,6 +19,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		q, k, v, after = b.latent(in)
 	} else {
 		q, k, v = b.project(in)
+		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.Unturned {
+			q, k = b.turn(q, k)
+		}
 	}
 	t.Release(in)
 	t.Module = "attention"
@@ -68,7 +71,7 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		qkv = b.give(qkv, b.split(qkv, heads))
 		parts := t.Split(qkv, s.HeadDim, s.HeadDim, s.VDim)
 		t.Release(qkv)
-		return b.turn(parts[0], parts[1], parts[2])
+		return parts[0], parts[1], parts[2]
 	}
 	if b.has(model.RoleQKV) {
 		qkv := b.column(in, model.RoleQKV)
@@ -117,22 +120,17 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
 	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
 	v = b.give(v, b.split(v, kv))
-	return b.turn(q, k, v)
+	return q, k, v
 }
 
-// turn gives queries and keys their positions.
-func (b *builder) turn(q, k, v *tape.Tensor) (_, _, _ *tape.Tensor) {
-	s := b.Spec
+// turn gives queries and keys, which it takes over, their positions.
+func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 	heads, kv := b.heads()
-	if s.Position == model.Rotary && s.RotaryDim > 0 {
-		q = b.give(q, b.rotary(q, s.RotaryDim))
-		if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
-			k = b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
-		} else {
-			k = b.give(k, b.rotary(k, s.RotaryDim))
-		}
+	q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
+	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
+		return q, b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
 	}
-	return q, k, v
+	return q, b.give(k, b.rotary(k, b.Spec.RotaryDim))
 }
 
 // projectLists cuts queries, keys and values of each group of heads from one
@@ -155,12 +153,7 @@ func (b *builder) projectLists(in *tape.Tensor, heads, kv int64) (q, k, v *tape.
 	}
 	k, v = take(), take()
 	t.Release(qkv)
-	q = b.give(q, t.Transpose(q, 1, 2))
-	if b.Spec.Position == model.Rotary {
-		q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
-		k = b.give(k, b.rotary(k, b.Spec.RotaryDim))
-	}
-	return q, k, v
+	return b.give(q, t.Transpose(q, 1, 2)), k, v
 }
 
 // rotary turns the first width elements of each head.

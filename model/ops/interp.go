@@ -78,6 +78,19 @@ func init() {
 			}
 			return one(b.t.LayerNorm(a[0].t, a[1].t, bias))
 		},
+		"layer_norm_low": func(b *builder, a []value) []value { // of what autocast's dtype makes of its arguments, outside of autocast
+			t := b.t
+			dtype := t.Autocast
+			if dtype == tape.F32 {
+				return one(t.LayerNorm(a[0].t, a[1].t, a[2].t))
+			}
+			x, w, bias := t.To(a[0].t, dtype), t.To(a[1].t, dtype), t.To(a[2].t, dtype)
+			t.Autocast = tape.F32
+			y := t.LayerNorm(x, w, bias)
+			t.Autocast = dtype
+			t.Release(x, w, bias)
+			return one(y)
+		},
 		"softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
 		"log_softmax": func(b *builder, a []value) []value {
 			return one(b.t.Softmax("log_softmax", a[0].t))

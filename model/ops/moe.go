@@ -18,7 +18,10 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	flat := t.Reshape(x, tokens, x.Dim(2))
 	t.Call()
 	suffix := ""
-	if m.RouterBias { // softmax of the chosen only
+	switch {
+	case m.LowRouter:
+		suffix = "_low"
+	case m.RouterBias: // softmax of the chosen only
 		suffix = "_biased"
 	}
 	router := b.variant("router_"+string(m.Router), suffix)

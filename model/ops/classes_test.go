@@ -1,0 +1,106 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// in counts the kernels of a module.
+func in(s *tape.Section, module string) (n int) {
+	for _, o := range s.Ops {
+		if o.Module == module && o.Class != tape.NoKernel {
+			n += max(int(o.Count), 1)
+		}
+	}
+	return
+}
+
+// TestUnturned: 12 layers of SmolLM3 on an H100 ran 75 elementwise kernels less than if all
+// turned their queries and keys, 25 for each of the three that do not (2026-11-24).
+func TestUnturned(t *testing.T) {
+	m := Build(config(t, "smollm3-3b", "hf-eager"))
+	require.Len(t, m.Kinds, 2)
+	turned, unturned := &m.Kinds[0], &m.Kinds[1]
+	require.Zero(t, in(&unturned.Forward, "rotary"))
+	elementwise := func(u *Unit) (n int) {
+		for _, s := range []*tape.Section{&u.Forward, &u.Backward} {
+			for _, o := range s.Ops {
+				switch o.Class {
+				case tape.Vectorized, tape.Strided2, tape.Strided4, tape.Unrolled:
+					n += max(int(o.Count), 1)
+				}
+			}
+		}
+		return
+	}
+	require.InDelta(t, 25, elementwise(turned)-elementwise(unturned), 1)
+	unturnedLayers := 0
+	for _, k := range m.Layers {
+		unturnedLayers += int(k)
+	}
+	require.Equal(t, 9, unturnedLayers, "of 36")
+}
+
+// TestLayerNorm1P: Nemotron's norm adds one to its weight and, under autocast, runs in 16
+// bits what others run in fp32, whose input the backward pass then keeps.
+func TestLayerNorm1P(t *testing.T) {
+	r, err := recipe.Load("hf-eager")
+	require.NoError(t, err)
+	norms := func(norm model.Norm) (dtypes map[tape.DType]int, ones int, kept float64) {
+		c := config(t, "starcoder2-7b", "hf-eager")
+		s := *c.Spec
+		s.Norm = norm
+		c.Spec, c.Precision = &s, r.Precision["bf16-autocast"]
+		layer := &Build(c).Kinds[0]
+		dtypes = map[tape.DType]int{}
+		for _, o := range layer.Forward.Ops {
+			if o.Prim == "layer_norm" {
+				dtypes[o.DType]++
+			}
+		}
+		return dtypes, number(&layer.Forward, "add_scalar"), saved(layer)
+	}
+	wide, none, all := norms(model.LayerNorm)
+	require.Equal(t, map[tape.DType]int{tape.F32: 2}, wide)
+	low, ones, half := norms(model.LayerNorm1P)
+	require.Equal(t, map[tape.DType]int{tape.BF16: 2}, low)
+	require.Equal(t, 2, ones-none)
+	require.Less(t, half, all)
+}
+
+// TestLowRouter: MiniMax-M2's router multiplies in 16 bits, DeepSeek-V3's in fp32.
+func TestLowRouter(t *testing.T) {
+	product := func(name string) (d tape.DType) {
+		m := Build(config(t, name, "hf-eager"))
+		layer := &m.Kinds[len(m.Kinds)-1]
+		for _, o := range layer.Forward.Ops {
+			if o.Module == "router" && o.Prim == "linear" {
+				d = o.DType
+			}
+		}
+		return
+	}
+	require.Equal(t, tape.BF16, product("minimax-m2"))
+	require.Equal(t, tape.F32, product("glm-4.5-air"))
+}
+
+// TestScales: Granite scales what either block adds, and its logits, with a kernel each.
+func TestScales(t *testing.T) {
+	scales := func(on bool) (layer, head int) {
+		c := config(t, "granite-3.3-8b", "hf-eager")
+		s := *c.Spec
+		s.ResidScale, s.LogitScale = on, on
+		c.Spec = &s
+		m := Build(c)
+		return number(&m.Kinds[0].Forward, "mul_scalar") + number(&m.Kinds[0].Backward, "mul_scalar"),
+			number(&m.Head.Forward, "mul_scalar") + number(&m.Head.Backward, "mul_scalar")
+	}
+	layer, head := scales(true)
+	without, bare := scales(false)
+	require.Equal(t, []int{4, 2}, []int{layer - without, head - bare}, "forward and backward")
+}

@@ -1,0 +1,124 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// buildHead builds final norm, modules of multi-token prediction, head and loss: one unit,
+// or the loss by itself where another rank computes it.
+func buildHead(c Config, params model.Parameters) (head, loss Unit) {
+	b := newBuilder(c, params.Head)
+	t := b.t
+	predict := b.predictor(params)
+	t.Quantize = tape.F32 // frameworks leave the output layer in 16 bits, unless asked
+	if h := c.Precision.Head; h.Set && h.Size() < c.Precision.Compute.Size() {
+		t.Quantize = h.DType
+	}
+	batch, seq, width := b.hiddenDims()
+	x := t.Input(b.hidden, true, batch, seq, width)
+	h := t.Hold(x)
+	if b.has(model.RoleFinalNorm) {
+		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
+	}
+	t.Release(x)
+	states := predict(h)
+	if c.LossApart {
+		logits := b.logits(states[0])
+		apart := newBuilder(c, nil)
+		in := apart.t.Input(logits.DType(), true, logits.Dim(0), logits.Dim(1), logits.Dim(2))
+		y := apart.loss(apart.t.Hold(in))
+		apart.t.Release(in)
+		return b.finish("head", x, logits), apart.finish("loss", in, y)
+	}
+	var y *tape.Tensor
+	for i := len(states) - 1; i >= 0; i-- { // the main model's last (megatron/core/models/gpt/gpt_model.py, _postprocess)
+		z := b.headLoss(states[i])
+		if y == nil {
+			y = z
+			continue
+		}
+		sum := t.Add(y, z)
+		t.Release(y, z)
+		y = sum
+	}
+	return b.finish("head", x, y), Unit{}
+}
+
+// headLoss is the loss of hidden states, which it takes over.
+func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
+	if !b.LinearLoss {
+		return b.loss(b.logits(h))
+	}
+	t := b.t
+	t.Module = Loss
+	t.Call()
+	defer t.Kind(t.Kind(tape.Logits))
+	t.Tiny("loss", b.recipe.Structure.LossTiny)
+	y := b.call("linear_cross_entropy", tensorOf(h), tensorOf(b.p(model.RoleHead)))[0].t
+	t.Release(h)
+	return y
+}
+
+// logits are those of hidden states, which it takes over.
+func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
+	t, c := b.t, &b.Config
+	t.Module = "head"
+	defer t.Kind(t.Kind(tape.Logits))
+	in := h
+	if c.Recipe.Structure.VocabParallel {
+		in = b.columnInput(h)
+	} else {
+		if b.Shard.SequenceParallel {
+			in = b.columnInput(h)
+		} else {
+			t.Hold(in)
+		}
+	}
+	t.Release(h)
+	t.Call()
+	logits := t.Linear(in, b.p(model.RoleHead), b.p(model.RoleHead.Bias()), false)
+	t.Release(in)
+	if c.Spec.LogitScale {
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+	}
+	if c.Spec.LogitSoftcap {
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+		logits = b.give(logits, t.Unary("tanh", logits))
+		logits = b.give(logits, t.Scale("mul_scalar", logits))
+	}
+	return logits
+}
+
+// loss is the cross entropy of logits, which it takes over.
+func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
+	t, c := b.t, &b.Config
+	t.Module = Loss
+	defer t.Kind(t.Kind(tape.Logits))
+	t.Tiny("loss", c.Recipe.Structure.LossTiny)
+	if b.program("loss_input") { // which lets go of the 16-bit ones
+		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
+	}
+	name := "cross_entropy"
+	switch {
+	case c.FusedLoss:
+		name = "fused_cross_entropy"
+	case c.Recipe.Structure.ApartLoss:
+		name = b.variant(name, "_apart")
+	}
+	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && b.program("parallel_"+name) {
+		name = "parallel_" + name
+	}
+	y := b.call(name, tensorOf(logits))[0].t
+	for range c.Recipe.Structure.LossMetrics {
+		t.LossMetric(logits)
+	}
+	t.Release(logits)
+	if c.Recipe.Structure.CheckGradients { // isnan, then isinf (megatron/core/rerun_state_machine.py, validate_result)
+		for _, kernels := range [...]int{1, 3} {
+			t.Tiny("loss", kernels)
+			t.Wait()
+		}
+	}
+	return y
+}
