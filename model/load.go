@@ -266,6 +266,7 @@ func (r *reader) other(spelled string, e entry) {
 	}
 	if others := r.vocab.spoken[spelled]; len(others) > 0 {
 		if r.fam.name != "decoder" && off(e.value) {
+			r.overruled(spelled, e)
 			return
 		}
 		remedy := "remove it or change model_type"
@@ -281,6 +282,31 @@ func (r *reader) other(spelled string, e entry) {
 		return
 	}
 	r.fail(r.known[near], e.key, "unknown key %q; did you mean %q?", spelled, near)
+}
+
+// overruled reports a key that the family spells otherwise, whose zero would change nothing
+// of what the file sets by the family's own, or of the family's default.
+func (r *reader) overruled(spelled string, e entry) {
+	if e.value.Kind != yaml.ScalarNode || e.value.Tag == "!!null" || e.value.Value == "" {
+		return
+	}
+	canonical := r.vocab.families[r.vocab.spoken[spelled][0]].names()[spelled]
+	own := ""
+	for _, s := range sorted(r.known) {
+		if r.known[s] != canonical || canonical == "" {
+			continue
+		}
+		own = s
+		if at := slices.IndexFunc(r.node.Content, func(n *yaml.Node) bool { return n.Value == s }); at >= 0 && at%2 == 0 {
+			if value := resolve(r.node.Content[at+1]); !off(value) {
+				r.errorf(e.key, "%s is what %s calls %q, and the file has %s for it; change that one", s, r.fam.name, spelled, value.Value)
+			}
+			return
+		}
+	}
+	if own != "" {
+		r.errorf(e.key, "%s is what %s calls %q; write that", own, r.fam.name, spelled)
+	}
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -407,6 +408,9 @@ func tensors(ts []*tape.Tensor) []value {
 type Missing struct{ Recipe, Program string }
 
 func (m Missing) Error() string {
+	if strings.HasPrefix(m.Program, "dropout_") { // which models of other frameworks train without
+		return fmt.Sprintf("runtime.recipe: %s has no dropout of what blocks add; leave it out with --set model.residual_dropout=0, or use another recipe", m.Recipe)
+	}
 	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use another recipe", m.Recipe, m.Program)
 }
 

@@ -95,6 +95,11 @@ func TestBestOfNone(t *testing.T) {
 	require.True(t, diag.IsInput(err))
 	_, err = Best(job(t, "{model: mixtral-8x7b, gpus: 8, runtime: {recipe: llm-foundry}}"))
 	require.ErrorContains(t, err, "does not run this model")
+	_, err = Best(job(t, "{model: gpt2, gpus: 8, runtime: {recipe: torchtitan}}"))
+	require.ErrorContains(t, err, "torchtitan has no dropout of what blocks add")
+	require.ErrorContains(t, err, "model.residual_dropout=0")
+	_, err = Best(job(t, "{model: {model_type: gpt2, resid_pdrop: 0}, gpus: 8, runtime: {recipe: torchtitan}}"))
+	require.NoError(t, err)
 }
 
 // TestRemedies: each makes the job fit, the cheapest comes first, and what it sets is
