@@ -25,7 +25,7 @@ func (r *reader) finish(d *draft) {
 	r.heads(d)
 	r.experts(d)
 	r.windows(d)
-	r.unturned(d)
+	r.noRope(d)
 	if len(r.missing) > 0 {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
 	}
@@ -275,26 +275,26 @@ func (r *reader) windows(d *draft) {
 	d.Windows = windowed
 }
 
-// unturned derives which layers leave the rotary embedding out.
-func (r *reader) unturned(d *draft) {
+// noRope derives which layers leave the rotary embedding out.
+func (r *reader) noRope(d *draft) {
 	if d.Position != Rotary {
 		return
 	}
-	if d.turned != nil {
-		r.check(int64(len(d.turned)) >= d.Layers, []string{"no_rope_layers", "num_hidden_layers"},
-			"no_rope_layers has %d entries for %d layers", len(d.turned), d.Layers)
+	if d.rope != nil {
+		r.check(int64(len(d.rope)) >= d.Layers, []string{"no_rope_layers", "num_hidden_layers"},
+			"no_rope_layers has %d entries for %d layers", len(d.rope), d.Layers)
 	}
-	unturned := make([]bool, d.Layers)
+	without := make([]bool, d.Layers)
 	for i := range d.Layers {
 		switch {
-		case i < int64(len(d.turned)):
-			unturned[i] = d.turned[i] == 0
-		case d.turned == nil:
-			unturned[i] = d.unturnedEvery > 0 && (i+1)%d.unturnedEvery == 0
+		case i < int64(len(d.rope)):
+			without[i] = d.rope[i] == 0
+		case d.rope == nil:
+			without[i] = d.noRopeEvery > 0 && (i+1)%d.noRopeEvery == 0
 		}
 	}
-	if slices.Contains(unturned, true) {
-		d.Unturned = unturned
+	if slices.Contains(without, true) {
+		d.NoRope = without
 	}
 }
 

@@ -154,8 +154,8 @@ func (s *Spec) lastLayer() *Spec {
 	if s.Windows != nil {
 		one.Windows = []bool{k.Windowed}
 	}
-	if s.Unturned != nil {
-		one.Unturned = []bool{k.Unturned}
+	if s.NoRope != nil {
+		one.NoRope = []bool{k.NoRope}
 	}
 	if s.MoE != nil {
 		moe := *s.MoE

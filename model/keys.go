@@ -40,10 +40,10 @@ type draft struct {
 	windowPattern int64
 	layerTypes    []string
 
-	// Layer i leaves the rotary embedding out when unturnedEvery divides i+1 (0: in
-	// none); turned, 1 where it does not, wins.
-	unturnedEvery int64
-	turned        []int64
+	// Layer i leaves the rotary embedding out when noRopeEvery divides i+1 (0: in
+	// none); rope, 1 where it does not, wins.
+	noRopeEvery int64
+	rope        []int64
 
 	// Layer i is sparse when i >= denseFirst, sparseEvery divides i, sparseStep
 	// divides i+1 and denseLayers does not list it; sparseLayers wins.
@@ -114,8 +114,8 @@ var keys = []key{
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
 	{name: "rotary_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.RotaryDim} }},
-	{name: "no_rope_layer_interval", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.unturnedEvery} }},
-	{name: "no_rope_layers", optional: true, to: func(d *draft) []any { return []any{&d.turned} }},
+	{name: "no_rope_layer_interval", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.noRopeEvery} }},
+	{name: "no_rope_layers", optional: true, to: func(d *draft) []any { return []any{&d.rope} }},
 	{name: "partial_rotary_factor", min: 0, max: 1, to: func(d *draft) []any { return []any{&d.rotaryFraction} }},
 	{name: "rope_parameters", to: func(d *draft) []any { return []any{(*ropeParameters)(d)} }},
 

@@ -232,11 +232,11 @@ func TestSwitches(t *testing.T) {
 		{"{model_type: smollm3, num_hidden_layers: 5}", func(t *testing.T, s *model.Spec) {
 			require.Zero(t, s.Window)
 			require.True(t, s.Tied)
-			require.Equal(t, []bool{false, false, false, true, false}, s.Unturned)
+			require.Equal(t, []bool{false, false, false, true, false}, s.NoRope)
 		}},
 		{"{model_type: smollm3, num_hidden_layers: 3, no_rope_layers: [1, 0, 1]}", func(t *testing.T, s *model.Spec) {
-			require.Equal(t, []bool{false, true, false}, s.Unturned)
-			require.Equal(t, "unturned layer", s.Kind(1).String())
+			require.Equal(t, []bool{false, true, false}, s.NoRope)
+			require.Equal(t, "no-rope layer", s.Kind(1).String())
 			require.Equal(t, s.Params().Total, decode(t, "{model_type: smollm3, num_hidden_layers: 3, no_rope_layer_interval: 0}").Params().Total)
 		}},
 		{"{model_type: granite, residual_multiplier: 0.22, logits_scaling: 16}", func(t *testing.T, s *model.Spec) {

@@ -55,7 +55,7 @@ type Spec struct {
 	Windows []bool // per layer: true when windowed; nil when Window is 0
 	Chunked bool   // a window is a chunk that no query looks out of (Llama 4)
 
-	Unturned []bool // per layer: true when a rotary embedding is left out; nil: in none
+	NoRope []bool // per layer: true when a rotary embedding is left out; nil: in none
 
 	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
 	Mixers []Mixer // per layer: what mixes tokens; nil: attention in all
@@ -210,7 +210,7 @@ const (
 type LayerKind struct {
 	MoE      bool
 	Windowed bool
-	Unturned bool
+	NoRope   bool
 	Mixer    Mixer
 	NoMLP    bool
 }
@@ -221,7 +221,7 @@ func (k LayerKind) Plain() bool { return k.Mixer == AttentionMixer && !k.NoMLP }
 // parameters is the kind by which layers have parameters: windows and rotary embeddings
 // have none.
 func (k LayerKind) parameters() LayerKind {
-	k.Windowed, k.Unturned = false, false
+	k.Windowed, k.NoRope = false, false
 	return k
 }
 
@@ -245,8 +245,8 @@ func (k LayerKind) String() string {
 	if k.Windowed {
 		name = "windowed " + name
 	}
-	if k.Unturned {
-		name = "unturned " + name
+	if k.NoRope {
+		name = "no-rope " + name
 	}
 	return name
 }
@@ -266,8 +266,8 @@ func (s *Spec) Kind(i int64) LayerKind {
 	if s.Windows != nil {
 		k.Windowed = s.Windows[i]
 	}
-	if s.Unturned != nil {
-		k.Unturned = s.Unturned[i]
+	if s.NoRope != nil {
+		k.NoRope = s.NoRope[i]
 	}
 	return k
 }

@@ -25,9 +25,9 @@ const hostError = 0.07
 // probe's times differ from the reference's: between dependent kernels, from one empty
 // kernel to the next, and from the host's call to the end on an idle device. What a
 // launch costs on the host is the recipes', a framework's and not the driver's: it goes by
-// how fast this host makes the driver's calls. It is a hint: on the host of an H100 they
-// took 1.11 to 1.49 times as long as on the reference's, by session, steps that wait for
-// the host 1.62 to 1.78 times (hostSpread in strategies/estimate).
+// how fast this host makes the driver's calls. It is a hint: on hosts of H100 they
+// took 1.11 to 1.49 times as long as on the reference's, steps that wait for the host
+// 1.62 to 1.78 times (hostSpread in strategies/estimate).
 func (x *fitter) launch() {
 	now, spread := x.launchTimes()
 	base, from := x.base.Laws.Launch, x.ref.base.Laws.Launch

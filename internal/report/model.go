@@ -118,16 +118,22 @@ func attentionText(s *model.Spec) string {
 	case s.KVHeads != s.Heads:
 		text += fmt.Sprintf(", %d key/value heads", s.KVHeads)
 	}
-	if s.Window > 0 {
-		n := 0
-		for _, w := range s.Windows {
-			if w {
+	marked := func(layers []bool) (n int) {
+		for _, is := range layers {
+			if is {
 				n++
 			}
 		}
-		text += fmt.Sprintf(", window %d in %d layers", s.Window, n)
+		return
 	}
-	return text + ", position " + string(s.Position)
+	if s.Window > 0 {
+		text += fmt.Sprintf(", window %d in %d layers", s.Window, marked(s.Windows))
+	}
+	text += ", position " + string(s.Position)
+	if n := marked(s.NoRope); n > 0 {
+		text += fmt.Sprintf(", none in %d layers", n)
+	}
+	return text
 }
 
 func mlpText(s *model.Spec) string {

@@ -19,7 +19,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		q, k, v, after = b.latent(in)
 	} else {
 		q, k, v = b.project(in)
-		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.Unturned {
+		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
 			q, k = b.turn(q, k)
 		}
 	}

@@ -20,13 +20,13 @@ func in(s *tape.Section, module string) (n int) {
 	return
 }
 
-// TestUnturned: 12 layers of SmolLM3 on an H100 ran 75 elementwise kernels less than if all
+// TestNoRope: 12 layers of SmolLM3 on an H100 ran 75 elementwise kernels less than if all
 // turned their queries and keys, 25 for each of the three that do not (2026-11-24).
-func TestUnturned(t *testing.T) {
+func TestNoRope(t *testing.T) {
 	m := Build(config(t, "smollm3-3b", "hf-eager"))
 	require.Len(t, m.Kinds, 2)
-	turned, unturned := &m.Kinds[0], &m.Kinds[1]
-	require.Zero(t, in(&unturned.Forward, "rotary"))
+	turned, bare := &m.Kinds[0], &m.Kinds[1]
+	require.Zero(t, in(&bare.Forward, "rotary"))
 	elementwise := func(u *Unit) (n int) {
 		for _, s := range []*tape.Section{&u.Forward, &u.Backward} {
 			for _, o := range s.Ops {
@@ -38,12 +38,12 @@ func TestUnturned(t *testing.T) {
 		}
 		return
 	}
-	require.InDelta(t, 25, elementwise(turned)-elementwise(unturned), 1)
-	unturnedLayers := 0
+	require.InDelta(t, 25, elementwise(turned)-elementwise(bare), 1)
+	bareLayers := 0
 	for _, k := range m.Layers {
-		unturnedLayers += int(k)
+		bareLayers += int(k)
 	}
-	require.Equal(t, 9, unturnedLayers, "of 36")
+	require.Equal(t, 9, bareLayers, "of 36")
 }
 
 // TestLayerNorm1P: Nemotron's norm adds one to its weight and, under autocast, runs in 16

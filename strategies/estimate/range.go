@@ -21,7 +21,7 @@ const (
 	// virtual machines 1.2 to 2 times, so that the 35 runs that wait for theirs
 	// for more than a tenth of the step are off by 0.9 of what 0.3 makes of it
 	// (calibrate/runs/data). A benchmark of the driver's calls tells little of a
-	// framework's: in four sessions on hosts of H100 it read 1.11, 1.18, 1.26 and 1.49 times
+	// framework's: four times on hosts of H100 it read 1.11, 1.18, 1.26 and 1.49 times
 	// the reference's where steps of up to 12 models took 1.62 to 1.78 times what the
 	// recipes say, on one of an H200 0.87 and 0.95 where they took 1.05 times (2026-11-24):
 	// off by 0.28 in the logarithm. Where the user says how fast they are, what
