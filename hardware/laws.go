@@ -383,7 +383,8 @@ type LaunchLaw struct {
 	Latency      units.Seconds `yaml:"latency"`       // from the host's call to the start of the kernel on an idle device
 	Host         float64       `yaml:"host"`          // speed of the host relative to the one of the recipes' host costs; 1: equal
 	Python       float64       `yaml:"python"`        // the same of its Python, where that differs; 0: as host
-	HostMeasured bool          `yaml:"host_measured"` // Host is that of this very machine
+	HostSpread   float64       `yaml:"host_spread"`   // relative standard deviation of Host, where it was measured on this very machine; 0: it was not
+	HostMeasured bool          `yaml:"host_measured"` // read and left alone: calibrations that timed the driver's calls wrote it
 }
 
 // Speeds of hosts that a profile may state: far beyond any.
@@ -397,6 +398,9 @@ func (l *LaunchLaw) check() error {
 		if x.speed != 0 && !(x.speed >= minHostSpeed && x.speed <= maxHostSpeed) {
 			return fmt.Errorf("%s: %g; give a speed of %g to %g over that of the recipes' host costs, as in 0.8, or leave it out", x.name, x.speed, minHostSpeed, maxHostSpeed)
 		}
+	}
+	if !(l.HostSpread >= 0 && l.HostSpread <= 1) {
+		return fmt.Errorf("host_spread: %g; give the relative standard deviation of host, of 0 to 1, or leave it out", l.HostSpread)
 	}
 	return nil
 }

@@ -180,6 +180,7 @@ func (d *driver) Libraries() []Library  { return d.libraries }
 func (d *driver) Devices() []Device     { return d.devices }
 func (d *driver) Now() time.Time        { return time.Now() }
 func (d *driver) Sleep(t time.Duration) { time.Sleep(t) }
+func (d *driver) Run(code func())       { code() }
 func (d *driver) needs(names ...string) error {
 	for _, l := range d.libraries {
 		for _, n := range names {

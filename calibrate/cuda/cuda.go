@@ -22,6 +22,8 @@ type Driver interface {
 	Join(id []byte, ranks int, members []Member) (Comm, error)
 	Now() time.Time
 	Sleep(time.Duration)
+	// Run runs code of the host's own by the clock of Now.
+	Run(code func())
 	Close() error
 }
 

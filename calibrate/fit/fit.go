@@ -51,7 +51,7 @@ func Profile(f *sample.File, base *hardware.Profile, o Options) (yaml []byte, no
 }
 
 // Names are the probes, in the order of reports.
-var Names = []string{"gemm", "attention", "memory", "adam", "launch", "copy", "power", "collective", "overlap"}
+var Names = []string{"gemm", "attention", "memory", "adam", "launch", "host", "copy", "power", "collective", "overlap"}
 
 // fitter holds what the sections share.
 type fitter struct {

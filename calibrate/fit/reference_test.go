@@ -66,9 +66,7 @@ func TestReferenceAgainstItself(t *testing.T) {
 		g.Residual, g.Source, g.On, g.Spread = k.Residual, k.Source, k.On, k.Spread
 		require.Equal(t, k, g, name)
 	}
-	launch := *want.Launch
-	launch.HostMeasured = true
-	require.Equal(t, &launch, got.Launch)
+	require.Equal(t, want.Launch, got.Launch)
 	require.Equal(t, want.Overlap, got.Overlap)
 	require.Equal(t, want.Power.Class, got.Power.Class)
 	require.Equal(t, want.Power.Cap, got.Power.Cap)
@@ -82,6 +80,52 @@ func TestReferenceAgainstItself(t *testing.T) {
 	again, err := Run(again(t, "NVIDIA H200", tape.NoKernel, 1), r.Loaded, Options{})
 	require.NoError(t, err)
 	require.Equal(t, got.GEMM.Source, again.Loaded.Laws.GEMM.Source, "what was done is said once")
+}
+
+// A host is as fast as its own code says, whatever the driver's calls do; without that
+// code they count, and it is not sure.
+func TestHostSpeed(t *testing.T) {
+	ref, _ := theReference()
+	then, _ := ref.launchTimes()
+	for name, c := range map[string]struct {
+		code, call  float64 // over the reference's times; 0: not measured
+		host        float64
+		spread      float64
+		note, quiet string
+	}{
+		"slow code":  {code: 1.8, call: 1.2, host: 1 / 1.8, spread: hostSpread, quiet: "probe host"},
+		"alike":      {code: 1.05, call: 1.5, host: 1, spread: hostSpread, quiet: "probe host"},
+		"code alone": {code: 0.7, host: 1 / 0.7, spread: hostSpread, note: "launch costs are inherited"},
+		"calls":      {call: 1.4, host: 1 / 1.4, note: "no sample of probe host: the host's speed goes by the driver's calls"},
+		"neither":    {note: "launch costs are inherited"},
+	} {
+		n := newNoisy(t, 0)
+		n.gemms(1024)
+		if c.code > 0 {
+			n.add("host", c.code*hostReference, "code", "format")
+		}
+		if c.call > 0 {
+			n.add("launch", c.call*then["launch"], "kind", "launch")
+			n.launches()
+		}
+		r, err := Run(&n.file, base(t), Options{})
+		require.NoError(t, err, name)
+		l := r.Loaded.Laws.Launch
+		if c.host == 0 {
+			require.Equal(t, base(t).Laws.Launch, l, name)
+		} else {
+			require.InEpsilon(t, c.host*base(t).Laws.Launch.Host, l.Host, 1e-5, name)
+			require.Equal(t, c.spread, l.HostSpread, name)
+		}
+		text := ""
+		for _, d := range r.Notes {
+			text += d.Text + "\n"
+		}
+		require.Contains(t, text, c.note, name)
+		if c.quiet != "" {
+			require.NotContains(t, text, c.quiet, name)
+		}
+	}
 }
 
 // A benchmark of the driver's calls moves the speed of a host's Python along with theirs.

@@ -3,9 +3,11 @@ package probe
 import (
 	"cmp"
 	"encoding/binary"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -182,7 +184,7 @@ func TestAllOnFour(t *testing.T) {
 // found.
 func TestVerify(t *testing.T) {
 	w := world(t, fake.Options{GPUs: 4})
-	for _, p := range []Probe{gemm, copies, attention, collective} {
+	for _, p := range []Probe{gemm, copies, attention, collective, host} {
 		require.NoError(t, p.Verify(w, w.Benches[0]), p.Key)
 		require.NoError(t, w.LeaveGroups())
 	}
@@ -245,4 +247,36 @@ func (g smallGPU) Device() cuda.Device {
 func TestSample(t *testing.T) {
 	s := Sample(power, Case{"class": "gemm", "mode": sample.Sustained}, 2, []Reading{{Seconds: []float64{3, 1}}, {Seconds: []float64{2}, Telemetry: cuda.Telemetry{ClockHz: 1, Throttled: "power-cap"}}})
 	require.Equal(t, sample.Sample{Probe: "power", Case: map[string]string{"class": "gemm", "mode": "sustained"}, GPU: 2, Seconds: 2, Low: 1, High: 3, Repeats: 3, Outliers: 0, ClockHz: 1, Throttled: "power-cap", Mode: sample.Sustained}, s)
+}
+
+// real runs the host's code, and takes its time.
+type real struct{ cuda.Driver }
+
+func (real) Now() time.Time  { return time.Now() }
+func (real) Run(code func()) { code() }
+
+// The probe of the host formats its text, in a time that a host needs for it, and leaves
+// garbage collection as it was.
+func TestHost(t *testing.T) {
+	w := world(t, fake.Options{})
+	w.Benches[0].Driver = real{w.Driver}
+	was := debug.SetGCPercent(50)
+	defer debug.SetGCPercent(was)
+	trial, err := host.Prepare(w, w.Benches[0], nil)
+	require.NoError(t, err)
+	r, err := trial.Once(false)
+	require.NoError(t, err)
+	require.Len(t, r.Seconds, 1)
+	require.Greater(t, r.Seconds[0], 50e-6)
+	require.Less(t, r.Seconds[0], 0.5)
+	require.Equal(t, 50, debug.SetGCPercent(50))
+
+	text := hostText
+	defer func() { hostText = text }()
+	hostText = []byte("package  p\n")
+	require.ErrorContains(t, host.Verify(w, nil), "otherwise")
+	hostText = []byte("no Go")
+	require.Error(t, host.Verify(w, nil))
+	_, err = trial.Once(false)
+	require.Error(t, err)
 }

@@ -100,7 +100,7 @@ func (f *File) Summarize() []Summary {
 // alike are the labels by which cases are grouped for their best rate.
 var alike = map[string][]string{
 	"gemm": {"dtype", "layout"}, "attention": {"dtype", "head_dim", "direction"}, "memory": {"kind", "dtype"}, "adam": {"dtype"},
-	"copy": {"direction", "pinned"}, "collective": {"op", "gpus"}, "launch": {"kind"},
+	"copy": {"direction", "pinned"}, "collective": {"op", "gpus"}, "launch": {"kind"}, "host": {"code"},
 }
 
 // BestRates finds the highest rate of each group of like cases, and the times of

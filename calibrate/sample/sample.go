@@ -6,7 +6,7 @@ package sample
 // stream, so it holds the dependent-launch gap too (probe launch, kind gap). Times
 // are of the device unless the case says otherwise.
 type Sample struct {
-	Probe     string            `json:"probe"`   // registry key: gemm, attention, memory, adam, launch, copy, power, collective, overlap
+	Probe     string            `json:"probe"`   // registry key: gemm, attention, memory, adam, launch, host, copy, power, collective, overlap
 	Case      map[string]string `json:"case"`    // what was measured; each probe documents its keys
 	GPU       int               `json:"gpu"`     // local index; -1 for all
 	Seconds   float64           `json:"seconds"` // median of one execution

@@ -183,6 +183,13 @@ func lawFields(h *hardware.Profile) fields {
 		}
 		f = append(f, [2]string{"Scaled", text + ")"})
 	}
+	if l := h.Laws.Launch; l != nil && (l.Host != 1 || l.HostSpread > 0) {
+		text := fmt.Sprintf("%.3g times the speed of the host of the recipes' costs", l.Host)
+		if l.HostSpread > 0 {
+			text += fmt.Sprintf(", measured to %.0f %%", 100*l.HostSpread)
+		}
+		f = append(f, [2]string{"Host", text})
+	}
 	if h.Laws.Source != "" {
 		f = append(f, [2]string{"Source", h.Laws.Source})
 	}

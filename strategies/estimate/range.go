@@ -20,13 +20,10 @@ const (
 	// long for the same calls as that of the recipes' costs, Megatron's own runs on
 	// virtual machines 1.2 to 2 times, so that the 35 runs that wait for theirs
 	// for more than a tenth of the step are off by 0.9 of what 0.3 makes of it
-	// (calibrate/runs/data). A benchmark of the driver's calls tells little of a
-	// framework's: four times on hosts of H100 it read 1.11, 1.18, 1.26 and 1.49 times
-	// the reference's where steps of up to 12 models took 1.62 to 1.78 times what the
-	// recipes say, on one of an H200 0.87 and 0.95 where they took 1.05 times (2026-11-24):
-	// off by 0.28 in the logarithm. Where the user says how fast they are, what
-	// the recipes' costs themselves are off: up to 0.06 on the machine that they were
-	// taken on (h200-hostbound).
+	// (calibrate/runs/data). A calibration says itself how sure it is (hardware laws,
+	// launch.host_spread). Where the user says how fast they are, what the recipes' costs
+	// themselves are off: up to 0.06 on the machine that they were taken on
+	// (h200-hostbound).
 	hostSpread, hostSpreadGiven = 0.3, 0.1
 	commSpread                  = 0.10 // exposed communication, where the collective's cost names none
 )
@@ -103,7 +100,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 				why, note.Remedy = cause, "give runs of your own with --runs"
 			}
 		case theHost:
-			if p.job.Hardware.Laws.Launch.HostMeasured {
+			if p.job.Hardware.Laws.Launch.HostSpread > 0 {
 				note.Remedy = "give runs of your own with --runs, or set runtime.host_speed to what they show"
 			}
 		}
@@ -119,7 +116,7 @@ func slowerHost(r *Result) float64 {
 		return 0
 	}
 	j := *r.Job
-	by := hostSpread
+	by := cmp.Or(j.Hardware.Laws.Launch.HostSpread, hostSpread)
 	if j.Runtime.HostSpeed > 0 {
 		by = hostSpreadGiven
 	}
