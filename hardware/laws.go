@@ -64,7 +64,7 @@ type GEMMLaw struct {
 	Added            *AddedGEMM      `yaml:"added"`         // weight gradients that are added to what is there; absent: as the others
 	Grouped          float64         `yaml:"grouped"`       // rate factor of a kernel that multiplies for all experts
 	GroupedAdded     *AddedGEMM      `yaml:"grouped_added"` // weight gradients of experts, added; absent: as those of others
-	Releases         []GEMMRelease   `yaml:"releases"`      // rates of older libraries, the oldest last
+	Releases         []GEMMRelease   `yaml:"releases"`      // older libraries, the oldest last
 	Points           GEMMPoints      `yaml:"points"`        // measured, for the correction
 	PointsAdded      bool            `yaml:"points_added"`  // their weight gradients are added to fp32 ones
 	Width            float64         `yaml:"width"`         // octaves over which a point corrects its neighbours
@@ -75,11 +75,33 @@ type GEMMLaw struct {
 	tiles [][2]float64
 }
 
-// GEMMRelease are the rates, by dtype, that libraries reached before a release.
+// GEMMRelease is what a library did otherwise before a release. Constants that are
+// absent are those of the law; a table of points replaces the law's.
 type GEMMRelease struct {
-	Before units.Release      `yaml:"before"`
-	Rate   map[string]float64 `yaml:"rate"`
-	Source string             `yaml:"source"`
+	Before    units.Release      `yaml:"before"`
+	Rate      map[string]float64 `yaml:"rate"`
+	KOverhead float64            `yaml:"k_overhead"`
+	Setup     units.Seconds      `yaml:"setup"`
+	Points    GEMMPoints         `yaml:"points"`
+	Source    string             `yaml:"source"`
+}
+
+// at is the law of the library of a release.
+func (g *GEMMLaw) at(r units.Release) *GEMMLaw {
+	out := *g
+	for _, o := range g.Releases {
+		if !r.Before(o.Before) {
+			continue
+		}
+		out.Rate = maps.Clone(out.Rate)
+		maps.Copy(out.Rate, o.Rate)
+		out.KOverhead = cmp.Or(o.KOverhead, out.KOverhead)
+		out.Setup = cmp.Or(o.Setup, out.Setup)
+		if o.Points != nil {
+			out.Points = o.Points
+		}
+	}
+	return &out
 }
 
 // GEMMPoint is one measured shape: times of the forward, input-gradient and

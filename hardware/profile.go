@@ -2,7 +2,7 @@ package hardware
 
 import (
 	"fmt"
-	"maps"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -15,23 +15,11 @@ import (
 // not differ from the newest.
 func (p *Profile) At(r units.Release) *Profile {
 	g := p.Laws.GEMM
-	if g == nil {
+	if g == nil || !slices.ContainsFunc(g.Releases, func(o GEMMRelease) bool { return r.Before(o.Before) }) {
 		return p
 	}
-	rate := maps.Clone(g.Rate)
-	older := false
-	for _, o := range g.Releases {
-		if r.Before(o.Before) {
-			maps.Copy(rate, o.Rate)
-			older = true
-		}
-	}
-	if !older {
-		return p
-	}
-	out, law := *p, *g
-	law.Rate = rate
-	out.Laws.GEMM = &law
+	out := *p
+	out.Laws.GEMM = g.at(r)
 	return &out
 }
 

@@ -218,8 +218,15 @@ func (f *jobFile) resolve() (*Job, error) {
 			return nil, err
 		}
 	}
+	if j.Runtime.Release == 0 && j.Recipe.Release > 0 {
+		j.Runtime.Release = j.Recipe.Release
+		note("runtime.release", j.Recipe.Release, "the software that the recipe describes")
+	}
 	if r := j.Runtime.Release; r > 0 {
-		j.Recipe, j.Hardware = j.Recipe.At(r), j.Hardware.At(r)
+		j.Recipe = j.Recipe.At(r)
+	}
+	if r := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); r > 0 {
+		j.Hardware = j.Hardware.At(r)
 	}
 	if on := j.Runtime.TPOverlap; on != nil && *on != j.Recipe.Overlap.TP {
 		own := *j.Recipe

@@ -143,7 +143,8 @@ type Runtime struct {
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
-	Release units.Release `yaml:"release" json:"release,omitempty"` // year and month of the software; 0: the newest
+	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest
+	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of the CUDA libraries beneath it, where they are not of the same time; 0: Release
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
 	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`

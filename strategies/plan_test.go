@@ -3,6 +3,7 @@ package strategies
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -187,6 +188,33 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, float64(32*4096), j.Tokens())
 
 	require.Equal(t, "one GPU", func() string { p := mustDecode(t, "{model: gpt2, gpus: 1, plan: {}}").Plan; return p.String() }())
+}
+
+// TestReleases: the software of a job is that which its recipe describes, unless it says
+// otherwise, and so are the libraries beneath it.
+func TestReleases(t *testing.T) {
+	newest := mustDecode(t, "{model: gpt2, gpus: 8, runtime: {recipe: hf-eager}}").Hardware.Laws.GEMM.Rate["bf16"]
+	for _, c := range []struct {
+		runtime   string
+		release   string
+		noted     bool // that it was taken by default
+		older     bool // cuBLAS before 12.6 Update 2
+		earlyStop bool // PyTorch 2.1 and later
+	}{
+		{"recipe: hf-eager", "", false, false, true},
+		{"recipe: hf-eager, release: \"24.07\"", "24.07", false, true, true},
+		{"recipe: llm-foundry", "23.06", true, true, false},
+		{"recipe: llm-foundry, release: \"23.10\"", "23.10", false, true, true},
+		{"recipe: llm-foundry, release: \"25.01\"", "25.01", false, false, true},
+		{"recipe: llm-foundry, libraries: \"25.11\"", "23.06", true, false, false},
+		{"recipe: hf-eager, libraries: \"24.09\"", "", false, true, true},
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: gpt2, gpus: 8, runtime: {%s}}", c.runtime))
+		require.Equal(t, c.release, j.Runtime.Release.String(), c.runtime)
+		require.Equal(t, c.noted, slices.ContainsFunc(j.Defaulted, func(d string) bool { return strings.HasPrefix(d, "runtime.release = 23.06") }), c.runtime)
+		require.Equal(t, c.older, j.Hardware.Laws.GEMM.Rate["bf16"] < newest, c.runtime)
+		require.Equal(t, c.earlyStop, j.Recipe.Structure.EarlyStop, c.runtime)
+	}
 }
 
 // TestSyncsEveryMicroBatch: as the plan says, else as kind and framework do.

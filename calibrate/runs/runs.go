@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -128,17 +129,21 @@ var containers = map[string]string{"3.0": "23.04", "3.1": "23.09", "4.0": "24.04
 
 var (
 	namedRelease = regexp.MustCompile(`\b(2\d\.(?:0[1-9]|1[0-2]))\b`) // NeMo 24.07
+	namedMonth   = regexp.MustCompile(`\b[A-Z][a-z]+ 20\d\d\b`)       // nanotron (July 2024)
 	mlperfRound  = regexp.MustCompile(`training_results_v(\d\.\d)`)
 	paper        = regexp.MustCompile(`\barXiv:(2\d)((?:0[1-9]|1[0-2]))\.`)
 	datedFile    = regexp.MustCompile(`_20(2\d)-?(0[1-9]|1[0-2])_`) // llama3_h100_202412_torchtitan.md
 )
 
-// releaseOf is the release of the software that a run names: in the version of its
-// framework, or by the round of MLPerf that it was submitted to, or by the month of the
+// releaseOf is the release of the software that a run names: in the version or the month
+// of its framework, or by the round of MLPerf that it was submitted to, or by the month of the
 // paper or in the name of the file that it is from. "" when it names none.
 func releaseOf(framework, source string) string {
 	if m := namedRelease.FindStringSubmatch(framework); m != nil {
 		return m[1]
+	}
+	if t, err := time.Parse("January 2006", namedMonth.FindString(framework)); err == nil {
+		return t.Format("06.01")
 	}
 	if m := mlperfRound.FindStringSubmatch(source); m != nil {
 		return containers[m[1]]

@@ -98,6 +98,9 @@ func TestLoad(t *testing.T) {
 func TestReleaseOf(t *testing.T) {
 	for _, c := range []struct{ framework, source, want string }{
 		{"NeMo 24.07", "", "24.07"},
+		{"nanotron (July 2024)", "", "24.07"},
+		{"Megatron-LM (2021)", "", ""},
+		{"Novembre 2024", "", ""},
 		{"", "mlcommons/training_results_v3.1", "23.09"},
 		{"Megatron-LM", "arXiv:2401.10241 Tables 3 and 4", "24.01"},
 		{"torchtitan", "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md @b5bcd76", "24.12"},

@@ -44,6 +44,7 @@ type Recipe struct {
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Schedule         string               `yaml:"default_schedule"`
+	Release          units.Release        `yaml:"release"`             // of the software that it describes, where that is not the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
@@ -80,6 +81,7 @@ type Older struct {
 	ApartLoss          *bool `yaml:"apart_loss"`
 	EvenStages         bool  `yaml:"even_stages"`     // no weighed_ends
 	ExchangedAgain     bool  `yaml:"exchanged_again"` // no kept_exchanges
+	WholeRecompute     bool  `yaml:"whole_recompute"` // no early_stop
 }
 
 // At is the recipe with the software of a release.
@@ -108,6 +110,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 			if o.ExchangedAgain {
 				out.Structure.KeptExchanges = ""
 			}
+			out.Structure.EarlyStop = out.Structure.EarlyStop && !o.WholeRecompute
 			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
 			out.Structure.AnyLayout = out.Structure.AnyLayout && !o.TwoLayouts
 			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
