@@ -27,8 +27,9 @@ type sample struct {
 
 // samples reads testdata. fit.csv holds the points that shapes.yaml was fitted
 // to, check.csv other tables, which set no constant but spread. Both are drawn
-// from published-components.csv of the measured facts and from table B8 of
-// knowledge/hardware-and-collectives.md; the source column names the publication.
+// from published-components.csv of the measured facts, from table B8 of
+// knowledge/hardware-and-collectives.md and from the project's own measurements; the
+// source column names the publication or the run.
 func samples(t *testing.T, file string) []sample {
 	f, err := os.Open("testdata/" + file)
 	require.NoError(t, err)

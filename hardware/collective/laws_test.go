@@ -110,12 +110,14 @@ func TestMoreRanksNeverFaster(t *testing.T) {
 	})
 }
 
-// A ring's all-reduce is its reduce-scatter and its all-gather.
+// A ring's all-reduce is its reduce-scatter and its all-gather, less what those lose in
+// small groups: two H200 take 4.02 ms for both of 1 GiB and 3.24 for the all-reduce, four
+// 4.95 and 4.53 (testdata).
 func TestAllReduceIsReduceScatterAndAllGather(t *testing.T) {
-	for _, n := range []int64{2, 4, 8} {
+	for n, lost := range map[int64]float64{2: 1.24, 4: 1.09, 8: 1} {
 		f, g := machine("h200-ring", Version{2, 28, 9}), Group{Ranks: n}
-		sum := f.Time(AllGather, 16*units.GiB, g) + f.Time(ReduceScatter, 16*units.GiB, g)
-		require.InEpsilon(t, float64(f.Time(AllReduce, 16*units.GiB, g)), float64(sum), 0.01)
+		sum := f.Time(AllGather, units.GiB, g) + f.Time(ReduceScatter, units.GiB, g)
+		require.InEpsilon(t, lost, float64(sum/f.Time(AllReduce, units.GiB, g)), 0.1, "%d ranks", n)
 		small := f.Time(AllGather, units.MiB, g) + f.Time(ReduceScatter, units.MiB, g)
 		require.Greater(t, small, f.Time(AllReduce, units.MiB, g))
 	}

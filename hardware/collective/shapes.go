@@ -13,6 +13,7 @@ import (
 // shape is one row of shapes.yaml: how time follows from NCCL's latency and
 // bandwidth.
 type shape struct {
+	Op         string  `yaml:"op"`
 	Algorithm  string  `yaml:"algorithm"`
 	Protocol   string  `yaml:"protocol"`
 	Across     *bool   `yaml:"across"` // more than one node
@@ -109,10 +110,10 @@ var fitted = sync.OnceValue(func() *constants {
 var generationNames = [...]string{volta: "volta", ampere: "ampere", hopper: "hopper", blackwell: "blackwell"}
 
 // shapeOf returns the row for a candidate; the last row matches all.
-func (c *constants) shapeOf(k candidate, v view, gen generation) *shape {
+func (c *constants) shapeOf(op Op, k candidate, v view, gen generation) *shape {
 	for i := range c.Shapes {
 		s := &c.Shapes[i]
-		if (s.Algorithm == "" || s.Algorithm == k.algorithm.String()) &&
+		if (s.Op == "" || s.Op == op.String()) && (s.Algorithm == "" || s.Algorithm == k.algorithm.String()) &&
 			(s.Protocol == "" || s.Protocol == k.protocol.String()) &&
 			(s.Across == nil || *s.Across == (v.nodes > 1)) &&
 			(s.Generation == "" || s.Generation == generationNames[gen]) {

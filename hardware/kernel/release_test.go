@@ -42,5 +42,5 @@ func TestOlderLibrary(t *testing.T) {
 	}
 	require.Same(t, p, p.At(0), "no release: the newest")
 	require.NotEqual(t, p.Laws.GEMM.Rate, p.At(old).Laws.GEMM.Rate, "the profile itself is left as it was")
-	require.Equal(t, p.Laws.GEMM.Rate["fp8"], p.At(old+5).Laws.GEMM.Rate["fp8"], "8 bits went faster before 16 did")
+	require.Equal(t, p.Laws.GEMM.Rate["fp8"], p.At(old + 5).Laws.GEMM.Rate["fp8"], "8 bits went faster before 16 did")
 }
