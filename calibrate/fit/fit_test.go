@@ -125,6 +125,10 @@ func TestFileLoads(t *testing.T) {
 	require.Contains(t, p.Laws.Kernels["fill"].Source, "law of the NVIDIA H200 times ")
 	require.Contains(t, p.Laws.Step.Source+p.Laws.Conditions, "duty 50 %")
 	require.NotEmpty(t, notes, "power, copy and overlap were not measured")
+	var old units.Release
+	require.NoError(t, old.UnmarshalText([]byte("23.06")))
+	require.NotSame(t, base(t), base(t).At(old), "the catalog knows an older cuBLAS")
+	require.Same(t, p, p.At(old), "the machine has the one that was measured")
 
 	// A fitted profile may be refined in turn, though no file can be inherited.
 	again, err := Run(&n.file, p, Options{})
