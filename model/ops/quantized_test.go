@@ -23,10 +23,11 @@ func gathers(s *tape.Section) (sizes []units.Bytes) {
 
 // TestNarrowGathers: what only GEMMs read is gathered as they read it where the recipe
 // says so. Of a layer's two gathers forward and four backward, two of those are of
-// gradients, which are gathered twice (Transformer Engine 2.8, pytorch/distributed.py).
+// gradients, which are gathered twice where scales are of blocks (Transformer Engine 2.8,
+// pytorch/distributed.py).
 func TestNarrowGathers(t *testing.T) {
 	for precision, want := range map[string][2]units.Bytes{ // bytes an element of inputs and of gradients
-		"bf16": {2, 2}, "fp8": {2, 2}, "nvfp4": {0.5, 1},
+		"bf16": {2, 2}, "fp8": {1, 1}, "fp8-block": {1, 2}, "mxfp8": {1, 2}, "nvfp4": {0.5, 1},
 	} {
 		c := config(t, "llama3.2-1b", "megatron-core")
 		c.Precision, c.Shard.TP, c.Shard.SequenceParallel = c.Recipe.Precision[precision], 2, true
