@@ -74,7 +74,8 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		if b.t.RaggedRead = b.t.QuantizeRead; b.t.Copies > 1 && c.Precision.RaggedRows > 0 {
 			b.t.RaggedRead *= c.Precision.RaggedRows
 		}
-		if b.t.NarrowGathers == 1 || c.Recipe.Structure.FunctionalTP { // pieces are of one scale
+		// Pieces of one scale, unless it was there before the maximum was read (delayed scaling)
+		if b.t.GatheredScale = !c.Recipe.Structure.FunctionalTP; b.t.QuantizeRead > 1 && (b.t.NarrowGathers == 1 || !b.t.GatheredScale) {
 			b.t.ScaleRanks = c.Shard.TP
 		}
 	}

@@ -45,6 +45,36 @@ func TestNarrowGathers(t *testing.T) {
 	}
 }
 
+// TestSharedScales: ranks agree on the scale of what they gather where it follows from the
+// tensor itself, input forward and gradient backward of a layer's two gathers each
+// (Transformer Engine 2.2 to 2.9, _customize_quantizers_float8_current_scaling of Linear and
+// LayerNormLinear). Delayed scaling has it from steps before, blocks have their own.
+func TestSharedScales(t *testing.T) {
+	var old units.Release
+	require.NoError(t, old.UnmarshalText([]byte("25.04")))
+	for _, c := range []struct {
+		precision string
+		release   units.Release
+		want      int // in either direction
+	}{
+		{"fp8", 0, 2}, {"fp8", old, 0}, {"mxfp8", 0, 0}, {"bf16", 0, 0},
+	} {
+		k := config(t, "llama3.2-1b", "megatron-core")
+		k.Recipe = k.Recipe.At(c.release)
+		k.Precision, k.Shard.TP, k.Shard.SequenceParallel = k.Recipe.Precision[c.precision], 2, true
+		layer := Build(k).Kinds[0]
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			n := 0
+			for i := range s.Ops {
+				if o := s.Ops[i].Comm; o != nil && o.Kind == "all-reduce" && o.Bytes == 4 {
+					n++
+				}
+			}
+			require.Equal(t, c.want, n, "%s of %s", c.precision, c.release)
+		}
+	}
+}
+
 // TestQuantizedExperts: rows are padded and back around quantized experts, but not
 // where Hybrid-EP has padded them.
 func TestQuantizedExperts(t *testing.T) {

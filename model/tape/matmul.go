@@ -51,15 +51,16 @@ func (t *Tape) quantized(x *Tensor) *Tensor {
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	if !x.narrow && !x.cast {
-		t.quantize(x, units.Bytes(t.Copies))
+		t.quantize(x, units.Bytes(t.Copies), false)
 		x.cast = t.Compiled
 	}
 	return q
 }
 
-// quantize emits the cast of x to so many copies, by the largest magnitude on all of ScaleRanks.
-func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
-	if t.ScaleRanks > 1 && !x.whole {
+// quantize emits the cast of x to so many copies, by the largest magnitude on all of
+// ScaleRanks, or, with GatheredScale, on this one unless x is to be gathered.
+func (t *Tape) quantize(x *Tensor, copies units.Bytes, gathers bool) {
+	if t.ScaleRanks > 1 && !x.whole && (gathers || !t.GatheredScale) {
 		t.emit(Op{Prim: "all-reduce", Class: Collective, DType: F32, Elements: 1, Comm: &Comm{Kind: "all-reduce", Group: "tp", Bytes: F32.Size()}})
 	}
 	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()),
@@ -434,7 +435,7 @@ func (t *Tape) narrowed(copies int64, tensors ...*Tensor) []*Tensor {
 			continue
 		}
 		kept[i] = t.empty(t.Quantize, copies*x.Size())
-		t.quantize(x, units.Bytes(copies))
+		t.quantize(x, units.Bytes(copies), false)
 	}
 	if copies > 1 {
 		t.Tiny("scales", int(2*copies))
