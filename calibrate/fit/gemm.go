@@ -112,7 +112,7 @@ func (x *fitter) gemm() {
 		x.note("fit.above-peak", "check gpu.peak of the base profile and the clocks of the samples", "matrix multiplies reach %.0f %% of the dense peak of %s", 100*law.Rate["bf16"], x.base.Name)
 	}
 	x.otherFormats(law, all, shots)
-	law.Releases = []hardware.GEMMRelease{} // the library that is there was measured, whatever its month; nil would inherit
+	law.Releases = nil // the library that is there was measured, whatever its month
 	x.machine.Laws.GEMM, x.own.GEMM = law, law
 	p := x.probe("gemm")
 	p.judge(labels, out, residuals(x.before, shots), law.Residual)

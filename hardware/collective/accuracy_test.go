@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -26,10 +27,10 @@ type sample struct {
 }
 
 // samples reads testdata. fit.csv holds the points that shapes.yaml was fitted
-// to, check.csv other tables, which set no constant but spread. Both are drawn
-// from published-components.csv of the measured facts, from table B8 of
-// knowledge/hardware-and-collectives.md and from the project's own measurements; the
-// source column names the publication or the run.
+// to, beside the catalog's curves, check.csv other tables, which set no constant but
+// spread. Both are drawn from published-components.csv of the measured facts, from
+// table B8 of knowledge/hardware-and-collectives.md and from the project's own runs;
+// the source column names the publication or the run.
 func samples(t *testing.T, file string) []sample {
 	f, err := os.Open("testdata/" + file)
 	require.NoError(t, err)
@@ -49,6 +50,25 @@ func samples(t *testing.T, file string) []sample {
 		s.group = Group{Ranks: int64(number(2)), PerNode: int64(number(2) / number(3))}
 		s.bytes, s.time = units.Bytes(number(5)), units.Seconds(number(6)*1e-6)
 		all = append(all, s)
+	}
+	return all
+}
+
+// catalogSamples are the curves of two and four H200 without multicast in the catalog,
+// where kernels and not launches take the time.
+func catalogSamples(t *testing.T) []sample {
+	const ringAndSimple = 16 * units.MiB
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	f, err := FabricOf(h.GPU, h.Node, h.Network, h.Software, h.Laws.Collectives...)
+	require.NoError(t, err)
+	var all []sample
+	for _, c := range f.Curves {
+		for i, b := range c.Bytes {
+			if c.Op != AllToAll && b >= ringAndSimple {
+				all = append(all, sample{"h200-ring", Version{2, 28, 9}, c.Op, Group{Ranks: c.Ranks}, b, c.Time[i], "catalog"})
+			}
+		}
 	}
 	return all
 }
@@ -95,7 +115,11 @@ func TestAccuracy(t *testing.T) {
 			sizes := map[string]errors{}
 			var order []string
 			var large errors
-			for _, s := range samples(t, c.file) {
+			all := samples(t, c.file)
+			if c.file == "fit.csv" {
+				all = append(all, catalogSamples(t)...)
+			}
+			for _, s := range all {
 				f := fabrics[s.machine+s.nccl.String()]
 				if f == nil {
 					f = machine(s.machine, s.nccl)

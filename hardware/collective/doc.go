@@ -14,7 +14,7 @@
 //
 //	time = A + B + ramp·√(A·B),  A = latency·NCCL's latency,  B = bytes/(bandwidth·NCCL's bandwidth)
 //
-// with latency, bandwidth and ramp fitted to published measurements
+// with latency, bandwidth and ramp fitted to measurements
 // (shapes.yaml). The newest table times every release: the release decides the
 // choice, the hardware the time. Network adapters that siblings share, wire
 // efficiency and oversubscribed switches bound the bandwidth.

@@ -70,7 +70,7 @@ func (c *Collective) notes(p *page) {
 var sourceText = map[collective.Source]string{
 	collective.Measured: "measured on this very group",
 	collective.Scaled:   "the model of NCCL, corrected by what was measured on other groups of this machine",
-	collective.Modelled: "the model of NCCL: its own tables, with shapes fitted to published measurements",
+	collective.Modelled: "the model of NCCL: its own tables, with shapes fitted to measurements",
 }
 
 // between is the 80 % range.

@@ -413,6 +413,9 @@ func runtimeText(j *strategies.Job) string {
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()
 	}
+	if r.Libraries > 0 {
+		s += ", libraries of " + r.Libraries.String()
+	}
 	return s
 }
 

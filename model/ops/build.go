@@ -74,9 +74,11 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		if b.t.RaggedRead = b.t.QuantizeRead; b.t.Copies > 1 && c.Precision.RaggedRows > 0 {
 			b.t.RaggedRead *= c.Precision.RaggedRows
 		}
-		// Pieces of one scale, unless it was there before the maximum was read (delayed scaling)
-		if b.t.GatheredScale = !c.Recipe.Structure.FunctionalTP; b.t.QuantizeRead > 1 && (b.t.NarrowGathers == 1 || !b.t.GatheredScale) {
+		switch { // pieces of one tensor have one scale
+		case c.Recipe.Structure.FunctionalTP: // DTensor's maximum is that of all ranks
 			b.t.ScaleRanks = c.Shard.TP
+		case b.t.NarrowGathers == 1 && b.t.QuantizeRead > 1: // the maximum is read first; delayed scaling has one from before
+			b.t.ScaleRanks, b.t.OwnScales = c.Shard.TP, true
 		}
 	}
 	b.dropouts.embed, b.dropouts.attention, b.dropouts.resid = c.Dropouts()

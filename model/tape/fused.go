@@ -568,7 +568,10 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	run := func(kind string, in, out *Tensor, async bool) {
 		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
 		if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
-			t.quantize(in, units.Bytes(t.NarrowGathers), true)
+			if t.OwnScales { // else quantize does
+				t.shareScale(in)
+			}
+			t.quantize(in, units.Bytes(t.NarrowGathers))
 		}
 		out.whole = c.Operand && kind == "all-gather"
 		if c.Sent > 0 {

@@ -51,17 +51,23 @@ func (t *Tape) quantized(x *Tensor) *Tensor {
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	if !x.narrow && !x.cast {
-		t.quantize(x, units.Bytes(t.Copies), false)
+		t.quantize(x, units.Bytes(t.Copies))
 		x.cast = t.Compiled
 	}
 	return q
 }
 
-// quantize emits the cast of x to so many copies, by the largest magnitude on all of
-// ScaleRanks, or, with GatheredScale, on this one unless x is to be gathered.
-func (t *Tape) quantize(x *Tensor, copies units.Bytes, gathers bool) {
-	if t.ScaleRanks > 1 && !x.whole && (gathers || !t.GatheredScale) {
+// shareScale emits the reduction of x's largest magnitude over all of ScaleRanks.
+func (t *Tape) shareScale(x *Tensor) {
+	if t.ScaleRanks > 1 && !x.whole {
 		t.emit(Op{Prim: "all-reduce", Class: Collective, DType: F32, Elements: 1, Comm: &Comm{Kind: "all-reduce", Group: "tp", Bytes: F32.Size()}})
+	}
+}
+
+// quantize emits the cast of x to so many copies.
+func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
+	if !t.OwnScales {
+		t.shareScale(x)
 	}
 	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()),
 		Bytes: units.Bytes(t.QuantizeRead*float64(x.bytes())) + copies*units.Bytes(x.Size())*t.Quantize.Size()})
@@ -435,7 +441,7 @@ func (t *Tape) narrowed(copies int64, tensors ...*Tensor) []*Tensor {
 			continue
 		}
 		kept[i] = t.empty(t.Quantize, copies*x.Size())
-		t.quantize(x, units.Bytes(copies), false)
+		t.quantize(x, units.Bytes(copies))
 	}
 	if copies > 1 {
 		t.Tiny("scales", int(2*copies))

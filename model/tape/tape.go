@@ -29,7 +29,7 @@ type Tape struct {
 	RaggedRead    float64 // QuantizeRead of the rows of experts
 	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
-	GatheredScale bool    // before the casts alone of what they gather
+	OwnScales     bool    // which they do for what they gather alone, and cast the rest each by its own
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
 
 	HalfZero Zeros // of the projections that follow
