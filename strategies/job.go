@@ -214,8 +214,10 @@ func (f *jobFile) resolve() (*Job, error) {
 		if j.Layers, err = recipe.Load(inner); err != nil {
 			return nil, err
 		}
-		if j.Recipe, err = recipe.Load(j.Recipe.Extends); err != nil {
-			return nil, err
+		for j.Recipe.Structure.Compiled {
+			if j.Recipe, err = recipe.Load(j.Recipe.Extends); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if j.Runtime.Release == 0 && j.Recipe.Release > 0 {

@@ -327,6 +327,7 @@ type Optimizer struct {
 type Host struct {
 	Source       string                   `yaml:"source"`
 	Speed        float64                  `yaml:"speed"`    // of the CPUs as runs of the framework leave them, over that at which it costs the following; 0: 1
+	Spread       float64                  `yaml:"spread"`   // relative standard deviation of what a host that nobody measured takes for the same
 	Call         units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
 	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
 	View         units.Seconds            `yaml:"view"`
@@ -344,9 +345,13 @@ type Host struct {
 	DTensorParam units.Seconds            `yaml:"dtensor_tensor"` // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
 	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`      // hooks and flat copies of one FSDP unit, forward
 	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"`
+	KeptUnit     units.Seconds            `yaml:"fsdp_kept"` // the same of a unit that stays gathered after the forward pass
+	KeptBack     units.Seconds            `yaml:"fsdp_kept_backward"`
 	Hooks        Hooks                    `yaml:"hooks"`
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
+	Graph        units.Seconds            `yaml:"graph"` // around a layer that is compiled by itself, forward: guards, and entry of its graph
+	GraphBack    units.Seconds            `yaml:"graph_backward"`
 	Pass         units.Seconds            `yaml:"pass"`            // around the forward or the backward pass of a micro batch, once for each
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward, beside that
 	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on

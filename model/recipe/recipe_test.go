@@ -14,7 +14,7 @@ import (
 // TestEveryRecipeLoads: whole, with a source, a default for everything a job may leave
 // out, and kernel classes that exist.
 func TestEveryRecipeLoads(t *testing.T) {
-	require.Equal(t, []string{"automodel", "deepspeed-hf", "hf-compile", "hf-compile-layer", "hf-eager", "llm-foundry", "megatron-core", "megatron-deepspeed", "megatron-lm", "megatron-pretrain", "megatron-script", "nanotron", "torchtitan", "torchtitan-eager"}, Names())
+	require.Equal(t, []string{"automodel", "deepspeed-hf", "hf-compile", "hf-compile-layer", "hf-eager", "litgpt", "llm-foundry", "megatron-core", "megatron-deepspeed", "megatron-lm", "megatron-pretrain", "megatron-script", "nanotron", "torchtitan", "torchtitan-eager"}, Names())
 	for _, name := range Names() {
 		r, err := Load(name)
 		require.NoError(t, err, name)
@@ -243,5 +243,14 @@ func TestFlavour(t *testing.T) {
 			r = r.At(at)
 		}
 		require.Equal(t, c.want, r.Flavour(c.attention), "%v", c)
+	}
+}
+
+// Every recipe says how far a host that nobody measured may be from its own.
+func TestHostSpread(t *testing.T) {
+	for _, name := range Names() {
+		r, err := Load(name)
+		require.NoError(t, err)
+		require.Positive(t, r.Host.Spread, name)
 	}
 }

@@ -217,9 +217,9 @@ func across(t *testing.T, j *strategies.Job, factor units.Seconds) float64 {
 	return float64(s.StepTime)
 }
 
-// TestHostRange: a step that waits for the host may take as long as with hosts slower by
-// a standard deviation, less where their speed was given or measured; one that does not,
-// does not.
+// TestHostRange: a step that waits for the host may take as long as with hosts at the end
+// of their range, and so may one that nearly does; less where their speed was given or
+// measured. One that is far from waiting does not.
 func TestHostRange(t *testing.T) {
 	const job = "{model: gpt2, hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager%s}, plan: {}, train: {micro_batch: %d}}"
 	bound := mustEstimate(t, mustParse(t, fmt.Sprintf(job, "", 1)))
@@ -247,6 +247,13 @@ func TestHostRange(t *testing.T) {
 	busy := mustEstimate(t, mustParse(t, fmt.Sprintf(job, "", 64)))
 	require.Less(t, float64(busy.Parts.Host), 0.002*float64(busy.StepTime))
 	require.Less(t, float64(busy.High), 1.1*float64(busy.StepTime))
+
+	near := mustEstimate(t, mustParse(t, fmt.Sprintf(job, "", 7)))
+	require.Less(t, float64(near.Parts.Host), 0.05*float64(near.StepTime))
+	atEnd := mustEstimate(t, mustParse(t, fmt.Sprintf(job, ", host_speed: 0.56", 7)))
+	require.Greater(t, float64(atEnd.StepTime), 1.05*float64(near.StepTime))
+	known := mustEstimate(t, mustParse(t, fmt.Sprintf(job, ", host_speed: 1", 7)))
+	require.Greater(t, float64(near.High), 1.02*float64(known.High))
 }
 
 // TestNoNegativeParts: what overlap slows is a difference of sums, which nothing slowed

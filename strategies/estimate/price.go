@@ -376,6 +376,13 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param, tiled bool) sectio
 	return s
 }
 
+// enter adds what the host does before the first of all launches.
+func (s *section) enter(host units.Seconds) {
+	if len(s.launches) > 0 {
+		s.launches[0].Host += host
+	}
+}
+
 // clock sets the times that depend on the clock.
 func (s *section) clock(p *pricer) {
 	s.latent, s.pauses = [numWork]units.Seconds{}, 0
@@ -532,7 +539,16 @@ func (h *hooked) count(u *ops.Unit) {
 // embedding and head eager, Megatron's output layer is none of Transformer Engine's.
 func (p *pricer) unit(u *ops.Unit) *unit {
 	tiled := p.job.Recipe.Overlap.TP && u.Layers > 0
+	if p.job.Layers != nil && u.Layers > 0 { // compiled one by one: their host's cost is that of compiled code
+		around := p.host
+		p.host = &p.job.Layers.Host
+		defer func() { p.host = around }()
+	}
 	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled)}
+	if u.Layers > 0 {
+		priced.forward.enter(p.host.Graph * p.python)
+		priced.backward.enter(p.host.GraphBack * p.python)
+	}
 	if p.host.Hooks.Any() {
 		priced.hooked.count(u)
 	}

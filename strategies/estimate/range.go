@@ -16,16 +16,12 @@ import (
 
 // Relative standard deviations of what no law carries one for.
 const (
-	// CPU cost of launches. Of hosts that nobody measured: two of H100 take 1.7 times as
-	// long for the same calls as that of the recipes' costs, Megatron's own runs on
-	// virtual machines 1.2 to 2 times, so that the 35 runs that wait for theirs
-	// for more than a tenth of the step are off by 0.9 of what 0.3 makes of it
-	// (calibrate/runs/data). A calibration says itself how sure it is (hardware laws,
-	// launch.host_spread). Where the user says how fast they are, what the recipes' costs
-	// themselves are off: up to 0.06 on the machine that they were taken on
-	// (h200-hostbound).
-	hostSpread, hostSpreadGiven = 0.3, 0.1
-	commSpread                  = 0.10 // exposed communication, where the collective's cost names none
+	// CPU cost of launches where the user says how fast the hosts are: what the recipes'
+	// costs themselves are off, up to 0.06 on the machine that they were taken on
+	// (h200-hostbound). Of hosts that nobody measured a recipe says it (host.spread), of
+	// its own a calibration (hardware laws, launch.host_spread).
+	hostSpreadGiven = 0.1
+	commSpread      = 0.10 // exposed communication, where the collective's cost names none
 )
 
 // spread sets the 80 % range of the step time. Where runs of the user's own were
@@ -76,7 +72,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		name string
 		dev  float64
 	}{
-		{"kernel times", 0}, {theHost, slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
+		{"kernel times", 0}, {theHost, p.slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
 		{"the network between nodes", p.slowerNetwork(r)}, {leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
@@ -109,19 +105,21 @@ func (p *pricer) spread(s *simulation, r *Result) {
 	}
 }
 
-// slowerHost is how much longer the step would take with hosts slower by a standard
-// deviation: what waits for them, and what then would, stretches as a whole.
-func slowerHost(r *Result) float64 {
-	if float64(r.Parts.Host) < 0.002*float64(r.StepTime) { // nothing waits, and to time it again takes as long as the estimate
+// slowerHost is the standard deviation of the step time that hosts of unknown speed
+// make: how much longer it would take with those at the end of the 80 % range, over
+// that end. A step that waits for nothing may wait for them.
+func (p *pricer) slowerHost(r *Result) float64 {
+	if p.speed == 0 { // replayed whole
 		return 0
 	}
 	j := *r.Job
-	by := cmp.Or(j.Hardware.Laws.Launch.HostSpread, hostSpread)
+	by := cmp.Or(j.Hardware.Laws.Launch.HostSpread, j.Recipe.Host.Spread)
 	if j.Runtime.HostSpeed > 0 {
 		by = hostSpreadGiven
 	}
-	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / (1 + by)
-	return new(Evaluator).longer(&j, r)
+	_, slow := hardware.Range(1, by)
+	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / float64(slow)
+	return new(Evaluator).longer(&j, r) * by / float64(slow-1)
 }
 
 // slowerNetwork is how much longer the step would take with a network between nodes

@@ -132,9 +132,13 @@ func (h *shards) drop(i int) { h.ready[i] = false }
 // hooks is what the host does around unit i, and around its experts where they are a unit
 // of their own.
 func (h *shards) hooks(i int, backward bool) {
-	c := h.s.p.host.FSDPUnit
+	of := h.s.p.host
+	c, back := of.FSDPUnit, of.FSDPBack
+	if !h.reshards(i) {
+		c, back = of.KeptUnit, of.KeptBack
+	}
 	if backward {
-		c = h.s.p.host.FSDPBack
+		c = back
 	}
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2
