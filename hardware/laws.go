@@ -457,7 +457,7 @@ type PowerLaw struct {
 	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
 	Window    units.Seconds         `yaml:"window"`          // a pause counts for the limit as long as this at most, approached exponentially
 	Spread    float64               `yaml:"spread"`          // standard deviation between chips of the clock that the limit leaves them, as a share; the lowest of all sets the pace
-	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective
+	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective, copy-engine
 	On        *GPU
 }
 

@@ -86,6 +86,7 @@ type GPU struct {
 	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
 	MaxClock     Datum[units.Hertz] `yaml:"max_clock"` // highest SM clock
 	Power        Datum[units.Watts] `yaml:"power"`     // board power limit
+	Draw         Datum[float64]     `yaml:"draw"`      // power at the same work over that of the chip the power law was measured on; not set: 1
 	NVLink       Datum[units.Rate]  `yaml:"nvlink"`    // all links, one direction; 0 without
 	PCIe         Datum[units.Rate]  `yaml:"pcie"`      // x16 link or C2C, one direction
 	Capability   Datum[string]      `yaml:"compute_capability"`

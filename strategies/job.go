@@ -230,11 +230,6 @@ func (f *jobFile) resolve() (*Job, error) {
 	if r := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); r > 0 {
 		j.Hardware = j.Hardware.At(r)
 	}
-	if on := j.Runtime.TPOverlap; on != nil && *on != j.Recipe.Overlap.TP {
-		own := *j.Recipe
-		own.Overlap.TP = *on
-		j.Recipe = &own
-	}
 	if j.Runtime.LaunchBlocking == nil && j.hangs() {
 		on := true
 		j.Runtime.LaunchBlocking = &on

@@ -269,6 +269,7 @@ type Precision struct {
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
 	RaggedRows    float64 `yaml:"ragged_rows"`    // the same of experts' rows cast to two copies of one scale, over QuantizeRead: their numbers are no multiple of a kernel's tile; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
+	TPApart       bool    `yaml:"tp_apart"`       // tensor ranks do not exchange beside their GEMMs though the recipe has it
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
 }
@@ -388,6 +389,7 @@ type Overlap struct {
 	ParamGather bool        `yaml:"param_gather"`           // distributed-optimizer parameter gathers run during forward
 	TP          bool        `yaml:"tp"`                     // tensor-parallel collectives overlap with their GEMMs
 	TPWgrad     bool        `yaml:"tp_wgrad"`               // the backward input-gradient collective hides behind the weight-gradient GEMM
+	Streams     bool        `yaml:"tp_streams"`             // the pieces of a GEMM whose operands tensor ranks exchange beside it are multiplied on several streams: as fast as the whole
 	PP          bool        `yaml:"pp"`                     // pipeline sends and receives run beside compute
 	SyncFreeEP  bool        `yaml:"sync_free_ep"`           // exchanges of sync-free experts run beside another micro batch
 	RemoteEP    bool        `yaml:"remote_ep"`              // and so do those between NVLink domains, of interleaved schedules

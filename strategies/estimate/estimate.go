@@ -153,7 +153,7 @@ func addExposed(to map[string]units.Seconds, sec *section, n units.Seconds) {
 // load is what the power of a rank follows from.
 type load struct {
 	time, effort [numWork]units.Seconds // by kind of work, without kernels too small to draw any; the same at full power
-	busy         units.Seconds          // all of time
+	busy         units.Seconds          // in which the card does not idle
 	moved        units.Bytes            // by the memory-bound kernels of units
 	others       units.Seconds          // memory-bound: the optimizer and the copies of data parallelism
 	once, each   units.Seconds          // waits: once in a step, and in every micro batch
@@ -164,13 +164,13 @@ func (s *simulation) load(rank int) load {
 	if s.pipe != nil {
 		return s.pipe.loads[rank]
 	}
-	l, small := s.work(0)
+	l, rest := s.work(0)
 	moved := units.Seconds(s.sim.Moved)
 	if s.step.ddp != nil {
 		l.once = units.Seconds(s.sim.Exposed)
 		moved -= l.once
 	}
-	l.add(max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-small, 0), moved)
+	l.add(max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-rest, 0), moved)
 	return l
 }
 
@@ -184,9 +184,11 @@ func (l *load) add(others, moved units.Seconds) {
 	l.effort[commWork] += moved
 }
 
-// work is the load of the units of a rank, at its clock, with the time of what is too
-// small to draw any power.
-func (s *simulation) work(rank int) (l load, small units.Seconds) {
+// work is the load of the units of a rank, at its clock, with the time of what else they
+// wait for: kernels too small to draw any power, and collectives, whose power comes on top
+// of that of idling.
+func (s *simulation) work(rank int) (l load, rest units.Seconds) {
+
 	list := s.layout.ranks[rank].list
 	for i := 0; i < len(list); {
 		u, n := list[i], s.passesOf()
@@ -197,16 +199,21 @@ func (s *simulation) work(rank int) (l load, small units.Seconds) {
 			for k, t := range sec.time {
 				l.time[k] += (t - sec.latent[k]) * n
 				l.effort[k] += sec.effort[k] * n
-				small += sec.latent[k] * n
+				rest += sec.latent[k] * n
 			}
-			small += sec.pauses * n
+			for _, t := range sec.comm {
+				rest += t * n
+			}
+			rest += sec.pauses * n
 			l.moved += sec.moved * units.Bytes(n)
 		}
 	}
-	for _, t := range l.time {
-		l.busy += t
+	for k, t := range l.time {
+		if k := work(k); k != commWork && k != engineWork {
+			l.busy += t
+		}
 	}
-	return l, small
+	return l, rest
 }
 
 // finish derives the figures that need the whole result.

@@ -476,8 +476,8 @@ func (r *pipelineRun) ends(rank int) {
 	r.reduce[rank] *= float64(p.lag(rank).link)
 	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
-	l, small := r.s.work(rank)
-	l.add(max(r.path.busy[rank]-l.busy-small, 0)+units.Seconds(sim.Work-work), 0)
+	l, others := r.s.work(rank)
+	l.add(max(r.path.busy[rank]-l.busy-others, 0)+units.Seconds(sim.Work-work), 0)
 	r.loads[rank] = l
 	r.loads[rank].once = units.Seconds(r.reduce[rank] + sim.Exposed - exposed)
 }

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -43,9 +44,8 @@ func (p *pricer) throttle(s *simulation) bool {
 	for rank := range p.clocks {
 		l := s.load(rank)
 		d := card.demand(&l, p, p.clocks[rank])
-		total := max(s.total, float64(l.busy))
-		energy := card.rests(total-float64(l.busy), float64(l.once+l.each)) + d.fixed + d.drawn
-		s.power.Power += units.Watts(energy / total * share)
+		energy := card.rests(s.total-float64(l.busy), float64(l.once+l.each)) + d.fixed + d.drawn
+		s.power.Power += units.Watts(energy / s.total * share)
 		s.power.Energy += units.Joules(energy * share)
 		if p.rounds < mostRounds && p.limit(rank, s, &card, &l, &d) {
 			again = true
@@ -112,6 +112,7 @@ func (p *pricer) card() card {
 		c.measured = float64(on.Bandwidth.Value)
 		c.memory = float64(gpu.Bandwidth.Value) / c.measured
 	}
+	c.scale *= cmp.Or(gpu.Draw.Value, 1)
 	c.idle = float64(law.Idle) * c.scale
 	return c
 }

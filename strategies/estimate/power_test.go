@@ -103,3 +103,20 @@ func TestPauses(t *testing.T) {
 	}
 	require.Less(t, math.Sqrt(squares/float64(len(cases))), 0.016)
 }
+
+// TestEnergyOfStep: power is the energy of a step over its time, whatever runs beside
+// what, and no card draws more than its limit. Tensor ranks that wait for each other's
+// values idle as they do: the energy of four steps on two and four H200 is within 7 % (h200-tp).
+func TestEnergyOfStep(t *testing.T) {
+	for _, job := range []string{
+		"{model: llama3-8b, hardware: h200-sxm, gpus: 8, plan: {tp: 8}, train: {micro_batch: 4, grad_accumulation: 16}}",
+		"{model: llama3-70b, hardware: h100-sxm, gpus: 64, plan: {tp: 4, pp: 4, schedule: interleaved-1f1b, virtual_stages: 5}, train: {micro_batch: 1, grad_accumulation: 64}}",
+		"{model: llama3-8b, hardware: h100-sxm, gpus: 8, runtime: {recipe: torchtitan}, plan: {cp: 4, dp: 2, data_parallel: fsdp2}, train: {sequence_length: 32768, micro_batch: 1}}",
+		"{model: mixtral-8x7b, hardware: b200-sxm, gpus: 16, plan: {ep: 8}, train: {micro_batch: 1, grad_accumulation: 8}}",
+		"{model: llama3-8b, hardware: h100-sxm, gpus: 8, plan: {dp: 8, data_parallel: ddp}, train: {micro_batch: 1, grad_accumulation: 64}}",
+	} {
+		r := mustEstimate(t, mustParse(t, job))
+		require.InEpsilon(t, float64(r.Energy), float64(r.Power)*float64(r.StepTime), 1e-9, job)
+		require.LessOrEqual(t, float64(r.Power), 1.01*float64(r.Job.Hardware.GPU.Power.Value), job)
+	}
+}

@@ -23,10 +23,11 @@ const (
 	memoryWork
 	issueWork
 	commWork
+	engineWork // pieces that copy engines exchange beside a GEMM
 	numWork
 )
 
-var workNames = [numWork]string{"gemm", "attention", "memory", "issue", "collective"}
+var workNames = [numWork]string{"gemm", "attention", "memory", "issue", "collective", "copy-engine"}
 
 // workOf sorts kernel classes by what limits them.
 func workOf(c tape.Class) work {
@@ -409,8 +410,12 @@ func (s *section) clock(p *pricer) {
 			}
 			l.Busy, l.Loaded = t-hidden, t-hidden
 			s.comm[b.group] += t - hidden
-			s.time[commWork] += t
-			s.effort[commWork] += t
+			kind := commWork
+			if b.role == tiledRole {
+				kind = engineWork
+			}
+			s.time[kind] += t
+			s.effort[kind] += t
 		default:
 			l.Busy = p.clocked(b.busy, b.work)
 			l.Loaded = l.Busy * b.loaded
@@ -479,9 +484,13 @@ func (p *pricer) tile(ops []tape.Op, at int, b *base) {
 		}
 		whole := p.full(&o)
 		b.whole += whole
-		o.Bytes -= units.Bytes(float64(o.M*(o.K+o.N))*(1-1/float64(ranks))) * o.DType.Size()
-		o.M = max(o.M/ranks, 1)
-		b.piece += max(p.full(&o), whole/units.Seconds(ranks))
+		piece := whole / units.Seconds(ranks)
+		if !p.job.Recipe.Overlap.Streams {
+			o.Bytes -= units.Bytes(float64(o.M*(o.K+o.N))*(1-1/float64(ranks))) * o.DType.Size()
+			o.M = max(o.M/ranks, 1)
+			piece = max(p.full(&o), piece)
+		}
+		b.piece += piece
 		if step < 0 {
 			return
 		}
@@ -535,10 +544,19 @@ func (h *hooked) count(u *ops.Unit) {
 	}
 }
 
-// unit prices a unit. Overlap.TP is of layers alone: torchtitan compiles these and leaves
-// embedding and head eager, Megatron's output layer is none of Transformer Engine's.
+// tensorOverlap is whether tensor ranks exchange pieces beside the GEMMs that make or read
+// them: as the job says, else as the recipe does in its precision.
+func tensorOverlap(j *strategies.Job) bool {
+	if on := j.Runtime.TPOverlap; on != nil {
+		return *on
+	}
+	return j.Recipe.Overlap.TP && !j.Precision.TPApart
+}
+
+// unit prices a unit. Tensor ranks overlap in layers alone: torchtitan compiles these and
+// leaves embedding and head eager, Megatron's output layer is none of Transformer Engine's.
 func (p *pricer) unit(u *ops.Unit) *unit {
-	tiled := p.job.Recipe.Overlap.TP && u.Layers > 0
+	tiled := u.Layers > 0 && tensorOverlap(p.job)
 	if p.job.Layers != nil && u.Layers > 0 { // compiled one by one: their host's cost is that of compiled code
 		around := p.host
 		p.host = &p.job.Layers.Host
