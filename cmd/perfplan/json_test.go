@@ -42,3 +42,29 @@ func TestContract(t *testing.T) {
 		require.IsType(t, map[string]any{}, all["exposed_comm_s"])
 	}
 }
+
+// TestChosenTime: a collective takes as long as what NCCL chooses for it.
+func TestChosenTime(t *testing.T) {
+	for _, args := range [][]string{
+		{"all-reduce", "--gpus", "2", "--size", "1KiB"},
+		{"all-reduce", "--gpus", "8", "--size", "8MiB", "--hardware", "h200-sxm"},
+		{"all-gather", "--gpus", "64", "--size", "1MiB"},
+	} {
+		_, out, errs := in("", append(append([]string{"collective"}, args...), "-o", "json")...)
+		var got struct {
+			Time         float64 `json:"time_s"`
+			Alternatives []struct {
+				Time   float64 `json:"time_s"`
+				Chosen bool    `json:"chosen"`
+			} `json:"alternatives"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(out), &got), errs)
+		var chosen []float64
+		for _, a := range got.Alternatives {
+			if a.Chosen {
+				chosen = append(chosen, a.Time)
+			}
+		}
+		require.Equal(t, []float64{got.Time}, chosen, "%v", args)
+	}
+}

@@ -37,7 +37,7 @@ type Choice struct {
 	Algorithm string
 	Protocol  string
 	Nominal   units.Seconds // NCCL's own estimate, from which it chooses
-	Time      units.Seconds // the model's, with the fitted shape
+	Time      units.Seconds // the Cost's of the choice; of others as much more or less as the model has them take
 }
 
 // Cost explains one call: what NCCL picks, what it takes, how sure that is.
@@ -59,13 +59,15 @@ func (f *Fabric) Cost(op Op, bytes units.Bytes, g Group) Cost {
 		c.Algorithm, c.Protocol, c.CTAs = PointToPoint.String(), p.exchange.protocol(b).String(), p.exchange.ctas()
 		return c
 	}
-	picked := p.tuning.candidates[p.tuning.choose(b)]
+	choice, chosen := p.tuning.choose(b), p.chosenTime(b)
+	picked := p.tuning.candidates[choice]
 	c.Algorithm, c.Protocol, c.CTAs = picked.algorithm.String(), picked.protocol.String(), p.tuning.ctas(picked, b)
 	for i, k := range p.tuning.candidates {
-		c.Alternatives = append(c.Alternatives, Choice{
-			k.algorithm.String(), k.protocol.String(),
-			units.Seconds(p.tuning.nominal(k, b) * 1e-6), units.Seconds(p.timers[i].time(b) * 1e-6),
-		})
+		time := c.Time
+		if i != choice { // what curves correct in the choice, they would in the others
+			time *= units.Seconds(p.timers[i].time(b) / chosen)
+		}
+		c.Alternatives = append(c.Alternatives, Choice{k.algorithm.String(), k.protocol.String(), units.Seconds(p.tuning.nominal(k, b) * 1e-6), time})
 	}
 	sort.SliceStable(c.Alternatives, func(i, j int) bool { return c.Alternatives[i].Nominal < c.Alternatives[j].Nominal })
 	return c

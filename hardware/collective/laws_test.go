@@ -159,6 +159,42 @@ func TestCurves(t *testing.T) {
 	})
 }
 
+// catalog are the fabrics of all machines of the catalog, with their curves.
+func catalog(t *testing.T) []*Fabric {
+	var list []*Fabric
+	for _, name := range hardware.Names() {
+		h, err := hardware.Load(name)
+		require.NoError(t, err)
+		f, err := FabricOf(h.GPU, h.Node, h.Network, h.Software, h.Laws.Collectives...)
+		require.NoError(t, err)
+		list = append(list, f)
+	}
+	return list
+}
+
+// TestChoiceTakesTheTime: NCCL's choice stands among the alternatives with the time of
+// the call, whatever that rests on, and none is faster than the choice is trusted for.
+func TestChoiceTakesTheTime(t *testing.T) {
+	machines := catalog(t)
+	for _, name := range machineNames {
+		machines = append(machines, machine(name, Newest))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom(machines).Draw(t, "machine")
+		g := f.Group(rapid.Int64Range(2, 64).Draw(t, "ranks"), rapid.SampledFrom([]int64{1, 2, 8}).Draw(t, "stride"))
+		c := f.Cost(rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce}).Draw(t, "op"), drawBytes(t), g)
+		chosen := 0
+		for _, a := range c.Alternatives {
+			if a.Algorithm == c.Algorithm && a.Protocol == c.Protocol {
+				chosen++
+				require.Equal(t, c.Time, a.Time)
+			}
+			require.GreaterOrEqual(t, float64(a.Time), float64(c.Time)/fitted().Trust*0.999999)
+		}
+		require.Equal(t, 1, chosen)
+	})
+}
+
 func TestPlansAreSharedSafely(t *testing.T) {
 	f := hgxH200()
 	want := hgxH200().Time(AllReduce, units.MiB, Group{Ranks: 8})
