@@ -64,7 +64,7 @@ sends, once to each rank, across nodes once to each node.`,
 				}
 			}
 			c.NCCL = fabric.Release()
-			c.Group = fabric.Group(gpus, stride)
+			c.Group, c.Islands = fabric.FirstGroup(gpus, stride)
 			for _, b := range sizes {
 				c.Calls = append(c.Calls, report.CollectiveCall{Bytes: b, Cost: fabric.Cost(c.Op, b, c.Group)})
 			}

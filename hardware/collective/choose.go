@@ -79,7 +79,7 @@ func (f *Fabric) tune(r *release, op Op, g Group) *tuning {
 			add(NVLSTree, Simple, nvlsBandwidth(r, gen, op, NVLSTree, v, nvls))
 		}
 	}
-	if gather && v.perNode == 1 && v.nodes > 1 {
+	if gather && v.nodes == v.n && v.nodes > 1 {
 		add(PAT, Simple, ring.channels*rate(ring, v)*r.PATShare)
 	}
 	return t

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
@@ -187,6 +188,9 @@ func TestGroups(t *testing.T) {
 		{"half of them", machine("p4de", Newest), 16, 4, Group{Ranks: 16, PerNode: 2, Stride: 4, Sharing: 1}},
 		{"an NVL72 rack is one island", machine("gb200", Newest), 72, 1, Group{Ranks: 72, PerNode: 72, Stride: 1, Sharing: 1}},
 		{"two racks", machine("gb200", Newest), 144, 1, Group{Ranks: 144, PerNode: 72, Stride: 1, Sharing: 1}},
+		{"tensor parallel 3 splits the nodes unevenly", hgxH200(), 16, 3, Group{Ranks: 16, PerNode: 2, Islands: 6, Stride: 3, Sharing: 1}},
+		{"and tensor parallel 6", hgxH200(), 16, 6, Group{Ranks: 16, PerNode: 1, Islands: 12, Stride: 6, Sharing: 1}},
+		{"a stage of 6 GPUs: most pairs lie in two nodes", hgxH200(), 2, 6, Group{Ranks: 2, PerNode: 1, Stride: 6, Sharing: 1}},
 		{"bridged pairs: a node is the island", pcie, 8, 1, Group{Ranks: 8, PerNode: 8, Stride: 1, Sharing: 1}},
 	} {
 		require.Equal(t, c.want, c.fabric.Group(c.ranks, c.stride), c.name)
@@ -198,4 +202,46 @@ func TestGroups(t *testing.T) {
 	one, all := Group{Ranks: 16, PerNode: 1}, Group{Ranks: 128, PerNode: 8}
 	ratio := hgxH200().Law(AllGather, all).Rate() / hgxH200().Law(AllGather, one).Rate()
 	require.InDelta(t, 8, float64(ratio), 1, "one rank of eight reaches one adapter of eight")
+}
+
+// TestIslandsOfStrides counts, rank by rank, the islands of groups of any stride: those
+// of the first of them, and of that which spans most; where the stride divides the island
+// they are what fits into it.
+func TestIslandsOfStrides(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := machine(rapid.SampledFrom(machineNames).Draw(t, "machine"), Newest)
+		ranks, stride := rapid.Int64Range(1, 200).Draw(t, "ranks"), rapid.Int64Range(1, 150).Draw(t, "stride")
+		on := func(first int64) []int64 {
+			var list []int64
+			last := int64(-1)
+			for i := range ranks {
+				if at := (first + i*stride) / f.Island(); at != last {
+					list, last = append(list, 0), at
+				}
+				list[len(list)-1]++
+			}
+			return list
+		}
+		g, onEach := f.FirstGroup(ranks, stride)
+		require.Equal(t, on(0), onEach)
+		require.Equal(t, int64(len(onEach)), g.Nodes())
+		most := 0
+		for first := range stride {
+			most = max(most, len(on(first)))
+		}
+		all := f.Group(ranks, stride)
+		require.Equal(t, int64(most), all.Nodes())
+		require.Equal(t, all.Nodes(), all.normal().Nodes())
+		if f.Island()%stride == 0 || stride%f.Island() == 0 {
+			require.Equal(t, all, g)
+			require.Zero(t, g.Islands)
+		}
+	})
+	f := hgxH200()
+	require.Equal(t, int64(4), f.Grid(2, 3, 4, 12).Nodes(), "0 3, 12 15, 24 27, 36 39")
+	require.Equal(t, int64(3), f.Grid(2, 1, 4, 6).Nodes(), "0 1, 6 7, 12 13, 18 19")
+	require.Equal(t, int64(8), f.Grid(12, 1, 4, 24).Nodes(), "0 to 11, 24 to 35, ...")
+	fewer, more := f.Group(16, 3), Group{Ranks: 16, PerNode: 2, Stride: 3}
+	require.Less(t, f.Time(AllGather, units.KiB, fewer), f.Time(AllGather, units.KiB, more), "fewer hops between nodes")
+	require.NotEqual(t, "PAT", f.Cost(AllGather, units.KiB, f.Group(16, 6)).Algorithm, "which NCCL takes for single ranks")
 }

@@ -153,12 +153,39 @@ func AssumedNetwork(h *hardware.Profile) string {
 
 // Group is the group of so many ranks, each a stride of GPUs from the one
 // before, in a cluster where every GPU belongs to a group like it: tensor
-// parallelism has stride 1, data parallelism the ranks of one replica.
+// parallelism has stride 1, data parallelism the ranks of one replica. Where the
+// stride does not divide the islands, some of these groups span more of them than
+// others; it is one of those that span most, for which a step waits.
 func (f *Fabric) Group(ranks, stride int64) Group {
+	return f.group(ranks, stride, f.spanned(ranks, stride))
+}
+
+// FirstGroup is the one of these groups that begins with the first GPU of an island,
+// with how many ranks it has on each island.
+func (f *Fabric) FirstGroup(ranks, stride int64) (g Group, onEach []int64) {
+	apart := min(max(stride, 1), f.Island())
+	for rank, last := int64(0), int64(-1); rank < ranks; rank++ {
+		if at := rank * apart / f.Island(); at != last {
+			onEach, last = append(onEach, 0), at
+		}
+		onEach[len(onEach)-1]++
+	}
+	return f.group(ranks, stride, int64(len(onEach))), onEach
+}
+
+// group is a group of Group over so many islands.
+func (f *Fabric) group(ranks, stride, islands int64) Group {
 	stride = max(stride, 1)
-	g := Group{Ranks: ranks, PerNode: max(min(f.Island()/stride, ranks), 1), Stride: stride}
+	g := Group{Ranks: ranks, PerNode: max(min(f.Island()/stride, ranks), 1), Stride: stride}.over(islands)
 	g.Sharing = f.siblings(g)
 	return g
+}
+
+// spanned is how many islands so many places span that are a stride of GPUs apart,
+// with the GPUs between them.
+func (f *Fabric) spanned(places, stride int64) int64 {
+	island := f.Island()
+	return max((places*min(max(stride, 1), island)+island-1)/island, 1)
 }
 
 // Grid is a group of so many rows of ranks: those of a row are a stride apart, and
@@ -171,10 +198,12 @@ func (f *Fabric) Grid(ranks, stride, rows, apart int64) Group {
 		return f.Group(ranks*rows, min(stride, apart))
 	}
 	g := f.Group(ranks, stride)
+	islands := g.Nodes() * f.spanned(rows, apart)
 	if g.PerNode == ranks {
 		g.PerNode *= max(min(f.Island()/max(apart, 1), rows), 1)
 	}
 	g.Ranks *= rows
+	g = g.over(islands)
 	g.Sharing = f.siblings(g)
 	return g
 }

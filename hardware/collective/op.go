@@ -92,10 +92,14 @@ func (o Op) ringSteps(n float64) float64 {
 
 // Group is the set of ranks that one collective runs over. An island is what no
 // network cuts: a node, or the NVLink domain where that spans nodes (NVL72).
-// Every island of a group holds as many of its members.
+// Every island of a group holds as many of its members, but for the last one; and
+// where a stride does not divide the islands, some hold one more than PerNode. Then
+// the group is priced as if none did: NCCL makes as many channels on every node as on
+// the one with the fewest, and no ring is faster than where it is narrowest.
 type Group struct {
 	Ranks   int64   // members
 	PerNode int64   // members in one island; 0 means all of them
+	Islands int64   // that it spans, where PerNode does not tell; 0 means as many as PerNode fills
 	Stride  int64   // GPUs from one member to the next in an island; 0 and 1 mean neighbours
 	NICs    int64   // network adapters of one island that serve the group; 0 means those nearest its members
 	Sharing int64   // groups that use those adapters at once; 0 and 1 mean this one alone
@@ -104,6 +108,9 @@ type Group struct {
 
 // Nodes is the number of islands that the group spans.
 func (g Group) Nodes() int64 {
+	if g.Islands > 0 {
+		return min(g.Islands, max(g.Ranks, 1))
+	}
 	if g.PerNode <= 0 || g.PerNode >= g.Ranks {
 		return 1
 	}
@@ -113,12 +120,24 @@ func (g Group) Nodes() int64 {
 // normal fills in the defaults, so that equal groups compare equal.
 func (g Group) normal() Group {
 	g.Ranks = max(g.Ranks, 1)
+	g = g.over(g.Nodes())
 	if g.PerNode <= 0 || g.PerNode > g.Ranks {
 		g.PerNode = g.Ranks
 	}
 	g.Stride, g.NICs, g.Sharing = max(g.Stride, 1), max(g.NICs, 0), max(g.Sharing, 1)
 	if g.Spread <= 1 || g.Nodes() == 1 {
 		g.Spread = 0
+	}
+	return g
+}
+
+// over is the group on so many islands.
+func (g Group) over(islands int64) Group {
+	if g.Islands = 0; islands == 1 {
+		g.PerNode = g.Ranks
+	}
+	if islands != g.Nodes() {
+		g.Islands = islands
 	}
 	return g
 }

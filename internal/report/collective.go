@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -15,6 +16,7 @@ type Collective struct {
 	Machine *hardware.Profile
 	Op      collective.Op
 	Group   collective.Group
+	Islands []int64 // ranks of the group on each of its islands
 	NCCL    collective.Version
 	Calls   []CollectiveCall
 }
@@ -80,20 +82,19 @@ func (x *CollectiveCall) between() (low, high units.Seconds) {
 
 // placement says which ranks share an island.
 func (c *Collective) placement() string {
-	islands := c.islands()
 	where := "node"
 	if c.Machine.Node.NVLinkDomain.Value > c.Machine.Node.GPUs.Value {
 		where = "NVLink domain"
 	}
-	text := plural(len(islands), where)
-	if len(islands) == 1 {
+	text := plural(len(c.Islands), where)
+	if len(c.Islands) == 1 {
 		text += " with all ranks"
 	} else {
-		most := ""
-		if c.Group.Ranks%c.Group.PerNode != 0 {
-			most = "up to "
+		upTo, most := "", slices.Max(c.Islands)
+		if slices.Min(c.Islands) < most {
+			upTo = "up to "
 		}
-		text += fmt.Sprintf(" with %s%s each: %s", most, plural(int(c.Group.PerNode), "rank"), strings.Join(shortened(islands), ", "))
+		text += fmt.Sprintf(" with %s%s each: %s", upTo, plural(int(most), "rank"), strings.Join(shortened(c.islands()), ", "))
 	}
 	if c.Group.Stride > 1 {
 		text += fmt.Sprintf("; a rank on every %s GPU", ordinal(c.Group.Stride))
@@ -107,13 +108,14 @@ func (c *Collective) placement() string {
 // islands are the ranks of each island, as "0-7".
 func (c *Collective) islands() []string {
 	var out []string
-	for first := int64(0); first < c.Group.Ranks; first += c.Group.PerNode {
-		last := min(first+c.Group.PerNode, c.Group.Ranks) - 1
+	first := int64(0)
+	for _, n := range c.Islands {
 		text := integer(first)
-		if last > first {
-			text += "-" + integer(last)
+		if n > 1 {
+			text += "-" + integer(first+n-1)
 		}
 		out = append(out, text)
+		first += n
 	}
 	return out
 }
@@ -182,7 +184,7 @@ func (c *Collective) sizeGrid() *grid {
 // plain is one object; of several sizes it holds a list of calls.
 func (c *Collective) plain() any {
 	out := ordered{{"schema", "collective/v1"}, {"hardware", c.Machine.Name}, {"nccl", c.NCCL.String()}, {"op", c.Op.String()}, {"gpus", c.Group.Ranks},
-		{"placement", ordered{{"islands", c.Group.Nodes()}, {"ranks_per_island", c.Group.PerNode}, {"stride", c.Group.Stride}, {"groups_sharing_adapters", c.Group.Sharing}, {"ranks", c.islands()}}}}
+		{"placement", ordered{{"islands", len(c.Islands)}, {"ranks_per_island", slices.Max(c.Islands)}, {"stride", c.Group.Stride}, {"groups_sharing_adapters", c.Group.Sharing}, {"ranks", c.islands()}}}}
 	if len(c.Calls) == 1 {
 		return append(out, c.Calls[0].plain()...)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,14 +21,14 @@ import (
 
 // oneCollective is a call across nodes with its alternatives.
 func oneCollective(t *testing.T) *Collective {
-	return &Collective{Machine: machines(t)[0], Op: collective.AllReduce, Group: collective.Group{Ranks: 64, PerNode: 8, Stride: 2, Sharing: 2}, NCCL: collective.Version{2, 28, 9}, Calls: []CollectiveCall{{units.GiB, collective.Cost{
+	return &Collective{Machine: machines(t)[0], Op: collective.AllReduce, Group: collective.Group{Ranks: 64, PerNode: 8, Stride: 2, Sharing: 2}, Islands: slices.Repeat([]int64{8}, 8), NCCL: collective.Version{2, 28, 9}, Calls: []CollectiveCall{{units.GiB, collective.Cost{
 		Time: 6.4 * ms, Algorithm: "NVLSTree", Protocol: "Simple", CTAs: 16, AlgBW: 167.8e9, BusBW: 330.3e9, Source: collective.Modelled, RelErr: 0.06,
 		Alternatives: []collective.Choice{{Algorithm: "NVLSTree", Protocol: "Simple", Nominal: 5.9 * ms, Time: 6.4 * ms}, {Algorithm: "Ring", Protocol: "LL128", Nominal: 7.5 * ms, Time: 8.1 * ms}}}}}}
 }
 
 // collectives are calls of several sizes in one node.
 func collectives(t *testing.T) *Collective {
-	c := &Collective{Machine: machines(t)[0], Op: collective.SendRecv, Group: collective.Group{Ranks: 2, PerNode: 2, Stride: 1, Sharing: 1}, NCCL: collective.Version{2, 28, 9}}
+	c := &Collective{Machine: machines(t)[0], Op: collective.SendRecv, Group: collective.Group{Ranks: 2, PerNode: 2, Stride: 1, Sharing: 1}, Islands: []int64{2}, NCCL: collective.Version{2, 28, 9}}
 	for _, b := range []units.Bytes{units.KiB, units.GiB} {
 		c.Calls = append(c.Calls, CollectiveCall{b, collective.Cost{Time: 20*us + b.At(300e9), Algorithm: "P2P", Protocol: "LL", CTAs: 1, AlgBW: 300e9, BusBW: 300e9, Source: collective.Measured, RelErr: 0.03}})
 	}

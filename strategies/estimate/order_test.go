@@ -37,6 +37,17 @@ func TestOrderPlacesGroups(t *testing.T) {
 	}
 }
 
+// TestTensorRanksThatDoNotDivideNodes: data ranks beside 3 or 6 tensor ranks are spread over
+// the nodes that the GPUs fill, not over as many as nodes of 2 or 1 of them would need.
+func TestTensorRanksThatDoNotDivideNodes(t *testing.T) {
+	for tp, nodes := range map[int]int64{3: 6, 6: 6} {
+		var e Evaluator
+		_, err := e.prepare(mustParse(t, fmt.Sprintf("{model: gpt2, hardware: h100-sxm, gpus: 48, plan: {tp: %d}, train: {sequence_length: 768}}", tp)))
+		require.NoError(t, err)
+		require.Equal(t, nodes, e.p.groups[dpGroup].Nodes(), "tp %d", tp)
+	}
+}
+
 // TestOrderMovesCommunication: the order changes neither work nor memory, only where
 // communication goes; in one node nothing.
 func TestOrderMovesCommunication(t *testing.T) {
