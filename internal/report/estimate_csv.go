@@ -23,14 +23,23 @@ func (e *Estimate) records() ([]string, [][]string) {
 	count("gpus", j.GPUs)
 	add("recipe", j.Runtime.Recipe)
 	p := &j.Plan
-	for _, d := range []struct {
-		key string
-		v   int64
-	}{{"tp", p.TP}, {"cp", p.CP}, {"ep", p.EP}, {"expert_tp", p.ExpertTP}, {"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"dp", p.DP}} {
-		count(d.key, d.v)
-	}
+	count("tp", p.TP)
+	add("sequence_parallel", strconv.FormatBool(p.SP()))
+	count("cp", p.CP)
+	add("cp_comm_type", string(p.CPCommType))
+	count("ep", p.EP)
+	count("expert_tp", p.ExpertTP)
+	count("pp", p.PP)
+	count("virtual_stages", p.VirtualStages)
+	add("stage_layers", string(p.StageLayers))
+	count("dp", p.DP)
 	add("schedule", p.Schedule)
 	add("data_parallel", string(p.DataParallel))
+	count("shard_degree", p.ShardDegree)
+	value("bucket_bytes", float64(p.Bucket))
+	add("reshard_after_forward", switchText(p.ReshardAfterForward))
+	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
+	add("order", string(p.Order))
 	t := &j.Train
 	count("sequence_length", t.SequenceLength)
 	count("micro_batch", t.MicroBatch)
@@ -69,4 +78,12 @@ func (e *Estimate) records() ([]string, [][]string) {
 	value("capacity_bytes", float64(m.Capacity))
 	add("fits", strconv.FormatBool(m.Fits))
 	return header, [][]string{row}
+}
+
+// switchText is a switch that a plan may leave to its kind of data parallelism.
+func switchText(on *bool) string {
+	if on == nil {
+		return ""
+	}
+	return strconv.FormatBool(*on)
 }

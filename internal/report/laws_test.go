@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -137,4 +138,31 @@ func TestRecordsAlign(t *testing.T) {
 	require.Len(t, rows[0], len(got))
 	require.Equal(t, "block", rows[0][slices.Index(got, "recompute_method")])
 	require.Equal(t, "4", rows[0][slices.Index(got, "recompute_num_layers")])
+}
+
+// TestRecordsTellPlansApart: no two plans have the same cells in every column.
+func TestRecordsTellPlansApart(t *testing.T) {
+	e := pipeline(t)
+	plan := &e.Result.Job.Plan
+	kept := *plan
+	_, before := e.records()
+	fields := reflect.ValueOf(plan).Elem()
+	for i := range fields.NumField() {
+		switch f := fields.Field(i); f.Kind() {
+		case reflect.Int64:
+			f.SetInt(f.Int() + 1)
+		case reflect.Float64:
+			f.SetFloat(f.Float() + 1)
+		case reflect.String:
+			f.SetString(f.String() + "1")
+		case reflect.Pointer:
+			other := f.IsNil() || !f.Elem().Bool()
+			f.Set(reflect.ValueOf(&other))
+		default:
+			t.Fatalf("a plan's %s is a %s: say here how to change it", fields.Type().Field(i).Name, f.Kind())
+		}
+		_, after := e.records()
+		require.NotEqual(t, before, after, "%s has no column", fields.Type().Field(i).Name)
+		*plan = kept
+	}
 }

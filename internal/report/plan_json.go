@@ -1,8 +1,6 @@
 package report
 
 import (
-	"strconv"
-
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
 )
@@ -127,16 +125,8 @@ func (p *Plans) records() (header []string, rows [][]string) {
 	for i := range p.Ranking.Plans {
 		x := &p.Ranking.Plans[i]
 		h, r := (&Estimate{Result: x.Result}).records()
-		header = append([]string{"rank", "probability_best", "cp_comm_type", "shard_degree", "order", "reshard_after_forward", "sync_every_micro_batch", "bucket_bytes"}, h...)
-		rows = append(rows, append([]string{integer(int64(x.Rank)), number(x.Best), string(x.Job.Plan.CPCommType), integer(x.Job.Plan.ShardDegree), string(x.Job.Plan.Order), switchText(x.Job.Plan.ReshardAfterForward), switchText(x.Job.Plan.SyncEveryMicroBatch), number(float64(x.Job.Plan.Bucket))}, r[0]...))
+		header = append([]string{"rank", "probability_best"}, h...)
+		rows = append(rows, append([]string{integer(int64(x.Rank)), number(x.Best)}, r[0]...))
 	}
 	return
-}
-
-// switchText is a switch that a plan may leave to its kind of data parallelism.
-func switchText(on *bool) string {
-	if on == nil {
-		return ""
-	}
-	return strconv.FormatBool(*on)
 }
