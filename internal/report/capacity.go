@@ -20,7 +20,7 @@ func WriteDeadline(w io.Writer, list []*capacity.Cluster, f Format, s Style) err
 
 func deadlinePage(list []*capacity.Cluster) *page {
 	j := list[0].Job
-	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, limitText(list[0].Deadline))}
+	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, lasting(list[0].Deadline))}
 	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
 		{title: "goodput", right: true, drop: 2}, {title: "batch tokens", right: true, drop: 6}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
 	var refused bullets
@@ -34,13 +34,13 @@ func deadlinePage(list []*capacity.Cluster) *page {
 		r := t.Result
 		cost := "-"
 		if t.Price > 0 {
-			cost = "$" + thousands(t.Cost)
+			cost = dollars(t.Cost)
 		}
 		note := ""
 		if !c.Met {
 			note = "too late"
 		}
-		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), days(t.Time), thousands(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
+		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), days(t.Time), digits(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
 	}
 	p.section("The smallest cluster of each kind", g.withoutEmpty())
 	p.add(refused)
@@ -55,14 +55,6 @@ func deadlinePage(list []*capacity.Cluster) *page {
 	defaults(p, j, "gpus") // which is what was looked for
 	p.section("Notes", notes)
 	return p
-}
-
-// limitText is a deadline: in days, as people give it, unless it is less than one.
-func limitText(t units.Seconds) string {
-	if t < 86400 {
-		return t.String()
-	}
-	return days(t) + " days"
 }
 
 func impossible(c *capacity.Cluster) string {
@@ -148,7 +140,7 @@ func Deadlines(list []*capacity.Cluster) string {
 	if best == nil {
 		return "no cluster that was tried can run the job"
 	}
-	return fmt.Sprintf("the deadline cannot be met: nearest are %s days on %s × %s", days(best.Training.Time), thousands(float64(best.Training.Result.Job.GPUs)), best.Job.Hardware.Name)
+	return fmt.Sprintf("the deadline cannot be met: nearest are %s on %s × %s", lasting(best.Training.Time), thousands(float64(best.Training.Result.Job.GPUs)), best.Job.Hardware.Name)
 }
 
 // WriteLargest prints the largest value that fits, for each kind of machine.

@@ -85,7 +85,7 @@ func (p *Plans) summary() fields {
 			f = append(f, [2]string{"Cost", fmt.Sprintf("%.3g US dollars per million tokens", c.Dollars)})
 		}
 		if c.Days > 0 {
-			f = append(f, [2]string{"Training", fmt.Sprintf("%.1f days for %s tokens, without stops", c.Days, units.Count(r.Options.TrainTokens))})
+			f = append(f, [2]string{"Training", fmt.Sprintf("%s for %s tokens, without stops", lasting(units.Seconds(c.Days*86400)), units.Count(r.Options.TrainTokens))})
 		}
 	} else if r.Partial {
 		f = append(f, [2]string{"Best", "none yet"})

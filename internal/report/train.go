@@ -29,10 +29,10 @@ func (t *Train) page() *page {
 	g := x.Plan
 	p := &page{title: fmt.Sprintf("%s tokens, %s", units.Count(x.Tokens), t.title())}
 	p.add(fields{
-		{"Time", fmt.Sprintf("%s: %s of %s tokens", runTime(x), plural(int(x.Steps), "step"), units.Count(x.Result.Job.Tokens()))},
-		{"GPU-hours", fmt.Sprintf("%s on %s GPUs%s", thousands(x.GPUHours), thousands(float64(x.GPUs)), spareText(x))},
+		{"Time", fmt.Sprintf("%s (%s to %s): %s of %s tokens", lasting(x.Time), lasting(x.Low), lasting(x.High), plural(int(x.Steps), "step"), units.Count(x.Result.Job.Tokens()))},
+		{"GPU-hours", fmt.Sprintf("%s on %s GPUs%s", digits(x.GPUHours), thousands(float64(x.GPUs)), spareText(x))},
 		{"Cost", costText(x)},
-		{"Energy", fmt.Sprintf("%s MWh in the GPUs, %s MWh at the meter", megawattHours(x.GPUEnergy), megawattHours(x.SiteEnergy))},
+		{"Energy", fmt.Sprintf("%s in the GPUs, %s at the meter", powerBill(x.GPUEnergy), powerBill(x.SiteEnergy))},
 		{"MFU", mfuText(x.Result)},
 		{"Goodput", goodputText(g.Goodput)},
 		{"Failures", fmt.Sprintf("one every %s, %s in all; each costs %s until training goes on", g.Failures, thousands(float64(x.Time/g.Failures)), g.Downtime)},
@@ -70,44 +70,17 @@ func costText(x *capacity.Training) string {
 	if x.Price == 0 {
 		return "not known: no price"
 	}
-	s := fmt.Sprintf("$%s at $%.2f per GPU-hour", thousands(x.Cost), x.Price)
+	s := fmt.Sprintf("%s at $%.2f per GPU-hour", dollars(x.Cost), x.Price)
 	if x.PriceSource != "" {
 		s += " (" + x.PriceSource + ")"
 	}
 	return s
 }
 
-// runTime is how long a run takes, with its range: in days, unless it is less than one.
-func runTime(x *capacity.Training) string {
-	if x.Time < 86400 {
-		return fmt.Sprintf("%s (%s to %s)", x.Time, x.Low, x.High)
-	}
-	return fmt.Sprintf("%s days (%s to %s)", days(x.Time), days(x.Low), days(x.High))
-}
-
-// days prints a long time in days.
-func days(t units.Seconds) string { return fmt.Sprintf("%.1f", float64(t)/86400) }
-
-// megawattHours prints an energy as power bills do.
-func megawattHours(e units.Joules) string {
-	if v := float64(e) / 3.6e9; v < 10 {
-		return fmt.Sprintf("%.2f", v)
-	} else if v < 1000 {
-		return fmt.Sprintf("%.1f", v)
-	} else {
-		return thousands(v)
-	}
-}
-
 func lossGrid(x *capacity.Training) *grid {
 	g := &grid{bars: true, columns: []column{{}, {right: true}, {right: true}}}
 	add := func(name string, share float64, sum bool) {
-		t := x.Time * units.Seconds(share)
-		cell := t.String()
-		if x.Time >= 86400 {
-			cell = days(t) + " d"
-		}
-		l := line{cells: []string{name, cell, percent(share)}, sum: sum}
+		l := line{cells: []string{name, lasting(x.Time * units.Seconds(share)), percent(share)}, sum: sum}
 		if !sum {
 			l.share = share
 		}
