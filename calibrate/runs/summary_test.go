@@ -73,7 +73,13 @@ func TestTolerances(t *testing.T) {
 	got, err = ParseTolerances("step_time=5%, peak_allocated=0.02")
 	require.NoError(t, err)
 	require.Equal(t, []Tolerance{{"step_time", 0.05}, {"peak_allocated", 0.02}}, got)
-	for text, want := range map[string]string{"x": "not a tolerance", "-5%": "not a tolerance", "NaN": "not a tolerance", "step_tim=5%": `did you mean "step_time"?`, "": "not a tolerance", "5%,": "not a tolerance"} {
+	got, err = ParseTolerances("500 %")
+	require.NoError(t, err)
+	require.Equal(t, []Tolerance{{"step_time", 5}}, got, "with the sign a user knows")
+	for text, want := range map[string]string{
+		"x": "not a share", "-5%": "not a share", "NaN": "not a share", "": "not a share", "5%,": "not a share", "step_tim=5%": `did you mean "step_time"?`,
+		"5": `"5" is not a share of 0 or more, with a % sign from 1 on; write it as in 5%`, "1": "not a share", "step_time=5": `"step_time=5" is not a share`,
+	} {
 		_, err := ParseTolerances(text)
 		require.ErrorContains(t, err, want, text)
 	}

@@ -1,12 +1,11 @@
 package runs
 
 import (
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // Tolerance is the largest mean |error| of a quantity that a group may have, as a
@@ -28,13 +27,9 @@ func ParseTolerances(text string) ([]Tolerance, error) {
 		if !slices.Contains(QuantityNames(), name) {
 			return nil, diag.Errorf("%q is not a quantity%s", name, diag.DidYouMean(name, QuantityNames()))
 		}
-		number, percent := strings.CutSuffix(strings.TrimSpace(limit), "%")
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(v >= 0) || math.IsInf(v, 0) {
-			return nil, diag.Errorf("%q is not a tolerance; write it as in 5%% or step_time=5%%,peak_allocated=2%%", part)
-		}
-		if percent {
-			v /= 100
+		v, err := units.ParsePercent(limit)
+		if err != nil || v < 0 {
+			return nil, diag.Errorf("%q is not a share of 0 or more, with a %% sign from 1 on; write it as in 5%% or step_time=5%%,peak_allocated=2%%", part)
 		}
 		out = append(out, Tolerance{name, v})
 	}
