@@ -2,7 +2,6 @@ package runs
 
 import (
 	"embed"
-	"fmt"
 
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
@@ -18,7 +17,6 @@ func Embedded() ([]Run, error) {
 		return nil, err
 	}
 	var all []Run
-	seen := map[string]string{}
 	for _, f := range files {
 		text, err := data.ReadFile("data/" + f.Name())
 		if err != nil {
@@ -32,13 +30,7 @@ func Embedded() ([]Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range list {
-			if other, twice := seen[r.ID]; twice {
-				return nil, fmt.Errorf("run %q is in %s and in %s", r.ID, other, f.Name())
-			}
-			seen[r.ID] = f.Name()
-		}
 		all = append(all, list...)
 	}
-	return all, nil
+	return all, repeated(all).Err()
 }

@@ -28,7 +28,8 @@ type Run struct {
 	Err      error // the job is refused for this reason; Job is nil
 
 	doc *yamlx.Document
-	job yaml.Node // what Job was read from
+	id  *yaml.Node // where it stands in doc
+	job yaml.Node  // what Job was read from
 }
 
 // runFile is one entry of a runs/v1 file: its own keys, the job's in Job.
@@ -74,7 +75,6 @@ func Decode(doc *yamlx.Document) ([]Run, error) {
 	}
 	var out []Run
 	var errs diag.List
-	first := map[string]int{} // line of each id
 	for _, e := range f.Runs {
 		run, list := decodeRun(doc, e.node)
 		if len(list) > 0 {
@@ -84,15 +84,9 @@ func Decode(doc *yamlx.Document) ([]Run, error) {
 		if run.Source == "" {
 			run.Source = f.Source
 		}
-		if line, twice := first[run.ID]; twice {
-			_, id := yamlx.Key(e.node, "id")
-			errs = append(errs, doc.Errorf(id, "id: %q is that of the run in line %d; give each its own", run.ID, line))
-			continue
-		}
-		first[run.ID] = e.node.Line
 		out = append(out, run)
 	}
-	return out, errs.Err()
+	return out, append(errs, repeated(out)...).Err()
 }
 
 // entryNode keeps the node of a run, whose keys are a run's and a job's together.
@@ -220,6 +214,7 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 		run.Group = "ungrouped"
 	}
 	run.doc, run.job = doc, job
+	_, run.id = yamlx.Key(n, "id")
 	run.decide()
 	return run, nil
 }

@@ -94,6 +94,45 @@ func TestLoad(t *testing.T) {
 	require.ErrorContains(t, err, "no such file")
 }
 
+// TestLoadAll: what is given twice would count twice.
+func TestLoadAll(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, ids ...string) string {
+		var rows []string
+		for _, id := range ids {
+			rows = append(rows, fmt.Sprintf(row, id, "{}"))
+		}
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(name, []byte(file(rows...)), 0o644))
+		return name
+	}
+	first, second, clash := write("first.yaml", "a", "b"), write("second.yaml", "c"), write("clash.yaml", "d", "b")
+	link := filepath.Join(dir, "link.yaml")
+	require.NoError(t, os.Symlink(first, link))
+	for _, c := range []struct {
+		name  string
+		files []string
+		want  string // of the complaint
+		runs  int
+	}{
+		{"one", []string{first}, "", 2},
+		{"two", []string{first, second}, "", 3},
+		{"an id of another file", []string{first, second, clash}, fmt.Sprintf(`%s:12:9: id: "b" is that of the run in %s, line 12; give each its own`, clash, first), 0},
+		{"the same file", []string{first, second, first}, first + ": is the same file as " + first, 0},
+		{"the same file by another name", []string{first, link}, link + ": is the same file as " + first + ", which is given before it; give it once", 0},
+		{"no file, twice", []string{dir + "/none.yaml", dir + "/none.yaml"}, "no such file", 0},
+	} {
+		list, err := LoadAll(c.files)
+		if c.want == "" {
+			require.NoError(t, err, c.name)
+			require.Len(t, list, c.runs, c.name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, c.name)
+		require.True(t, diag.IsInput(err), c.name)
+	}
+}
+
 // TestReleaseOf: what a run says of the month of its software.
 func TestReleaseOf(t *testing.T) {
 	for _, c := range []struct{ framework, source, want string }{

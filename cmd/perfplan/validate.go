@@ -103,15 +103,7 @@ func measured(files []string) ([]runs.Run, error) {
 	if len(files) == 0 {
 		return runs.Embedded()
 	}
-	var all []runs.Run
-	for _, f := range files {
-		list, err := runs.Load(f)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-	}
-	return all, nil
+	return runs.LoadAll(files)
 }
 
 // within turns a broken tolerance into an error; so is one that nothing could be
