@@ -79,9 +79,14 @@ type Ablation struct {
 }
 
 // Ablate validates the runs as they are, under no name, and then without each effect
-// in turn. It tells how many effects are done; told may be nil.
-func Ablate(list []Run, told func(done int)) []Ablation {
-	out := []Ablation{{Groups: Validate(list).Summary}}
+// in turn. It tells how many effects are done; told may be nil. It is an error when none
+// of the runs can be predicted.
+func Ablate(list []Run, told func(done int)) ([]Ablation, error) {
+	whole := Validate(list)
+	if err := whole.Refusal(); err != nil {
+		return nil, err
+	}
+	out := []Ablation{{Groups: whole.Summary}}
 	for done, e := range Effects {
 		if told != nil {
 			told(done)
@@ -98,5 +103,5 @@ func Ablate(list []Run, told func(done int)) []Ablation {
 		}
 		out = append(out, Ablation{e.Name, e.What, Validate(without).Summary})
 	}
-	return out
+	return out, nil
 }

@@ -2,8 +2,13 @@ package runs
 
 import (
 	"encoding/json"
+	"fmt"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 // Figures are what can be measured of a step. A figure that is not known is zero.
@@ -22,6 +27,39 @@ type Figures struct {
 	Energy     units.Joules `yaml:"energy_per_step_per_gpu"`
 	Clock      units.Hertz  `yaml:"sm_clock_after"`
 	Parameters int64        `yaml:"parameters"` // of the whole model
+}
+
+// zeros complains about figures that are written down as zero or less: nothing can be
+// compared with them, and they would pass for not measured. n is what f was read from.
+func (f *Figures) zeros(doc *yamlx.Document, n *yaml.Node) (errs diag.List) {
+	complain := func(name string, v *yaml.Node) {
+		errs = append(errs, doc.Errorf(v, "%s: %q is not a usable measurement; give more than 0, or leave out what was not measured", name, v.Value))
+	}
+	for _, q := range Quantities {
+		if _, v := yamlx.Key(n, q.Name); v != nil && v.Tag != "!!null" && q.of(f) <= 0 {
+			complain(q.Name, v)
+		}
+	}
+	_, stages := yamlx.Key(n, PerStage)
+	for i, b := range f.PerStage {
+		if b <= 0 {
+			complain(PerStage, stages.Content[i])
+		}
+	}
+	return errs
+}
+
+// incomparable says why none of the figures could be compared.
+func (f *Figures) incomparable() string {
+	for _, q := range Quantities {
+		if q.of(f) > 0 {
+			return "nothing that is measured is also predicted; measure the step_time"
+		}
+	}
+	if len(f.PerStage) > 0 {
+		return fmt.Sprintf("%s has %d stages, the plan another number; give one value of each", PerStage, len(f.PerStage))
+	}
+	return "nothing is measured; give what is known under measured:, as in {step_time: 1.5 s}"
 }
 
 // plainFigures are figures as bare numbers in SI base units, with the unit in the

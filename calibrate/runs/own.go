@@ -32,7 +32,9 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 	for i := range rows {
 		r := &rows[i]
 		if r.Status != OK {
-			reason = r.ID + ": " + r.Reason
+			if reason = r.ID + ": " + r.Reason; r.Where != "" {
+				reason = r.Where + ": " + reason
+			}
 			continue
 		}
 		measured, predicted := r.Measured.StepTime, r.Predicted.StepTime

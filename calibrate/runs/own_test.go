@@ -89,6 +89,9 @@ func TestOwnRefuses(t *testing.T) {
 	rows[0].Status, rows[0].Reason = Unsupported, "plan.tp: 3 does not divide 32 heads"
 	_, err = Own(list, rows)
 	require.ErrorContains(t, err, "no run says how long a step takes against its prediction (a: plan.tp: 3 does not divide 32 heads)")
+	rows[0].Where = "runs.yaml:9:16"
+	_, err = Own(list, rows)
+	require.ErrorContains(t, err, "(runs.yaml:9:16: a: plan.tp: 3 does not divide 32 heads)")
 	rows[0].Status, rows[0].Measured.StepTime = OK, 0
 	_, err = Own(list, rows)
 	require.ErrorContains(t, err, "none has a measured step_time")

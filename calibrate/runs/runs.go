@@ -195,6 +195,10 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	if r.ID == "" {
 		return Run{}, diag.List{doc.Errorf(n, "id: is missing; give each run its own")}
 	}
+	_, figures := yamlx.Key(n, "measured")
+	if errs := r.Measured.zeros(doc, figures); len(errs) > 0 {
+		return Run{}, errs
+	}
 	job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
 	release := releaseOf(r.Framework, r.Source)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -271,6 +275,9 @@ func On(list []Run, machine string) ([]Run, error) {
 		out = append(out, r)
 	}
 	if len(out) == 0 {
+		if len(other) == 0 { // not even one has a GPU
+			return nil, Validate(list).Refusal()
+		}
 		slices.Sort(other)
 		return nil, diag.Errorf("%s has the GPU %q, which none of the runs used (%s); a run is only comparable on its own GPU", machine, gpu, strings.Join(other, ", "))
 	}

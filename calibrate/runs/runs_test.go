@@ -74,6 +74,10 @@ func TestDecodeErrors(t *testing.T) {
 		"scalar run":     {file("\n  - 3"), "expected a mapping"},
 		"unknown figure": {file("\n  - {id: a, measured: {steptime: 3 s}}"), `did you mean "step_time"?`},
 		"unit":           {file("\n  - {id: a, measured: {step_time: 3 GB}}"), "is not a unit of time"},
+		"zero":           {file("\n  - {id: a, measured: {step_time: 0 ms}}"), `runs.yaml:3:35: step_time: "0 ms" is not a usable measurement; give more than 0, or leave out what was not measured`},
+		"negative":       {file("\n  - {id: a, measured: {step_time: -5 ms}}"), "runs.yaml:3:35: "},
+		"no count":       {file("\n  - {id: a, measured: {parameters: -7}}"), `parameters: "-7" is not a usable measurement`},
+		"zero of a rank": {file("\n  - {id: a, measured: {peak_allocated_per_stage: [1 GB, 0 GB]}}"), `runs.yaml:3:57: peak_allocated_per_stage: "0 GB" is not a usable measurement`},
 		"unknown key":    {"perfplan: runs/v1\nruns: [{id: a}]\nrun: 3", `unknown key "run"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,6 +135,59 @@ func TestLoadAll(t *testing.T) {
 		require.ErrorContains(t, err, c.want, c.name)
 		require.True(t, diag.IsInput(err), c.name)
 	}
+}
+
+// TestReasons: what is wrong with a run is said with its place in the file.
+func TestReasons(t *testing.T) {
+	machine := filepath.Join(t.TempDir(), "machine.yaml")
+	require.NoError(t, os.WriteFile(machine, []byte("perfplan: hardware/v1\ninherits: h200-sxm\ngpuu: 3\n"), 0o644))
+	for _, c := range []struct{ name, from, to, where, reason string }{
+		{"no whole number", "gpus: 1", "gpus: 1.5", "runs.yaml:7:11", `gpus: expected a whole number, found "1.5"`},
+		{"negative", "gpus: 1", "gpus: -4", "runs.yaml:7:11", "gpus: -4; give 1 to "},
+		{"precision", "bf16-pure", "bf17", "runs.yaml:10:63", `recipe hf-eager has no "bf17"`},
+		{"hardware", "h200-sxm", "h200-sxx", "runs.yaml:6:15", `there is no hardware "h200-sxx"`},
+		{"recipe", "hf-eager", "hf-eagr", "runs.yaml:8:23", `there is no recipe "hf-eagr"`},
+		{"model", "tinyllama-1.1b", "tinyllama-1b", "runs.yaml:5:12", `unknown model "tinyllama-1b"`},
+		{"unknown key", "gpus: 1", "gpuss: 1", "runs.yaml:7:5", `unknown key "gpuss"`},
+		{"no plan", "plan: {}\n", "\n", "runs.yaml:3:5", "plan: is missing; a measured run had one"},
+		{"in another file", "h200-sxm", machine, "runs.yaml:3:9", machine + `:3:1: unknown key "gpuu"`},
+		{"nothing measured", "{step_time: 157 ms, peak_allocated: 25.66 GB}", "{}", "runs.yaml:3:9", "nothing is measured; give what is known under measured:"},
+		{"other stages", "{step_time: 157 ms, peak_allocated: 25.66 GB}", "{peak_allocated_per_stage: [1 GB, 2 GB]}", "runs.yaml:3:9", "peak_allocated_per_stage has 2 stages, the plan another number"},
+	} {
+		text := file(fmt.Sprintf(row, "a", "{}"))
+		require.Contains(t, text, c.from)
+		list, err := decode(strings.Replace(text, c.from, c.to, 1))
+		require.NoError(t, err, c.name)
+		r := Validate(list).Rows[0]
+		require.Equal(t, c.where, r.Where, c.name)
+		require.Contains(t, r.Reason, c.reason, c.name)
+	}
+}
+
+// TestRefusal: that nothing at all is predicted is an error, with every run's place.
+func TestRefusal(t *testing.T) {
+	good, bad, worse := fmt.Sprintf(row, "a", "{}"), fmt.Sprintf(row, "b", "{tp: 3}"), fmt.Sprintf(row, "c", "{tpp: 3}")
+	list, err := decode(file(good, bad))
+	require.NoError(t, err)
+	require.NoError(t, Validate(list).Refusal(), "one is predicted")
+	_, err = Ablate(list, nil)
+	require.NoError(t, err)
+
+	list, err = decode(file(bad, worse))
+	require.NoError(t, err)
+	_, ablation := Ablate(list, nil)
+	_, elsewhere := On(list, "h200-sxm")
+	for _, err := range []error{Validate(list).Refusal(), ablation, elsewhere} {
+		require.ErrorContains(t, err, "not one run can be predicted:\nruns.yaml:9:16: run b: plan.tp: ")
+		require.ErrorContains(t, err, "\nruns.yaml:18:12: run c: unknown key \"tpp\"")
+		require.True(t, diag.IsInput(err))
+	}
+
+	list, err = decode(file(good))
+	require.NoError(t, err)
+	failed := Report{Rows: []Row{validate(&list[0], func(*strategies.Job) (*estimate.Result, error) { return nil, errors.New("boom") })}}
+	require.ErrorContains(t, failed.Refusal(), "runs.yaml:3:9: run a: boom")
+	require.False(t, diag.IsInput(failed.Refusal()), "a mistake of the program is none of the user")
 }
 
 // TestReleaseOf: what a run says of the month of its software.

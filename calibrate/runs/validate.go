@@ -36,7 +36,10 @@ type Row struct {
 	Stages    []float64          `json:"stage_error,omitempty"` // the same of peak_allocated_per_stage
 	InRange   *bool              `json:"in_range,omitempty"`    // the measured step lies within the predicted range
 	Status    Status             `json:"status"`
-	Reason    string             `json:"reason"`
+	Reason    string             `json:"reason"`          // why it is not predicted, or that it has nothing to compare
+	Where     string             `json:"where,omitempty"` // file:line:column of that
+
+	complaints diag.List // what Reason sums up
 }
 
 // Prediction is the predicted figures with the range of the step time.
@@ -77,6 +80,33 @@ func Validate(list []Run) *Report {
 	return rep
 }
 
+// Refusal is why not a single run was predicted; nil when one was. It is a complaint
+// about the input unless an estimate failed.
+func (r *Report) Refusal() error {
+	var list diag.List
+	failed := false
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Status == OK {
+			return nil
+		}
+		failed = failed || row.Status == Failed
+		for _, c := range row.complaints {
+			named := *c
+			named.Message = "run " + row.ID + ": " + c.Message
+			list = append(list, &named)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	list = append(list, &diag.Error{Message: "not one run can be predicted:"})
+	if err := list.Err(); !failed {
+		return err
+	}
+	return errors.New(list.Err().Error())
+}
+
 // Filter returns the runs of the named groups; all of them when none is named. A
 // name that no run has is an error.
 func Filter(list []Run, groups []string) ([]Run, error) {
@@ -100,14 +130,14 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 // validate predicts one run and compares.
 func validate(r *Run, predict predictor) Row {
 	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}}
-	if r.Err != nil {
-		row.Status, row.Reason = Unsupported, reason(r.Err)
-		return row
+	err := r.Err
+	var result *estimate.Result
+	if err == nil {
+		result, err = predict(r.Job)
 	}
-	result, err := predict(r.Job)
 	if err != nil {
-		row.Status, row.Reason = Failed, reason(err)
-		if diag.IsInput(err) {
+		row.complain(r.complaints(err))
+		if row.Status = Failed; diag.IsInput(err) {
 			row.Status = Unsupported
 		}
 		return row
@@ -119,7 +149,19 @@ func validate(r *Run, predict predictor) Row {
 		in := result.Low <= t && t <= result.High
 		row.InRange = &in
 	}
+	if len(row.Errors) == 0 {
+		row.complain(r.complaints(diag.Errorf("%s", r.Measured.incomparable())))
+	}
 	return row
+}
+
+// complain sums up complaints about the run.
+func (row *Row) complain(list diag.List) {
+	parts := make([]string, len(list))
+	for i, c := range list {
+		parts[i] = c.Message
+	}
+	row.Reason, row.Where, row.complaints = strings.Join(parts, "; "), list[0].Place(), list
 }
 
 // predictor estimates one job.
@@ -147,19 +189,31 @@ func guard(j *strategies.Job, f predictor) (result *estimate.Result, err error) 
 	return result, nil
 }
 
-// reason is a complaint without its place, which the id of the run tells.
-func reason(err error) string {
+// complaints are the parts of an error, each at its place in the file of the run: where
+// the run stands if it has none, or one in another file, which the text then names.
+func (r *Run) complaints(err error) diag.List {
 	var list diag.List
 	var one *diag.Error
 	switch {
 	case errors.As(err, &list):
-		parts := make([]string, len(list))
-		for i, e := range list {
-			parts[i] = e.Message
-		}
-		return strings.Join(parts, "; ")
 	case errors.As(err, &one):
-		return one.Message
+		list = diag.List{one}
+	default:
+		list = diag.List{{Message: err.Error()}}
 	}
-	return err.Error()
+	if r.doc == nil {
+		return list
+	}
+	out := make(diag.List, len(list))
+	for i, c := range list {
+		if out[i] = c; c.File == r.doc.Name && c.Line > 0 {
+			continue
+		}
+		message := c.Message
+		if place := c.Place(); place != "" && c.File != r.doc.Name {
+			message = place + ": " + message
+		}
+		out[i] = r.doc.Errorf(r.id, "%s", message)
+	}
+	return out
 }

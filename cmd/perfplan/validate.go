@@ -29,7 +29,8 @@ which shows whether a calibration of yours predicts better than the catalog: onl
 of the same GPU are comparable, others are left out.
 
 An error is (predicted − measured) / measured. With --fail-over the exit code is 3
-when the mean |error| of any group exceeds the tolerance.`,
+when the mean |error| of any group exceeds the tolerance. Runs that cannot be
+predicted are listed with the reason; when that is all of them, the exit code is 2.`,
 		Example: `  perfplan validate
   perfplan validate runs.yaml --group h200-single --rows
   perfplan validate --hardware my-h200.yaml
@@ -57,23 +58,27 @@ when the mean |error| of any group exceeds the tolerance.`,
 				return usage("--group: %v", err)
 			}
 			if machine != "" {
-				all := len(list)
-				if list, err = runs.On(list, machine); err != nil {
+				all := list
+				if list, err = runs.On(all, machine); err != nil {
 					return err
 				}
-				if left := all - len(list); left > 0 {
-					fmt.Fprintf(e.err, "perfplan: %d runs of other GPUs are left out\n", left)
-				}
+				leftOut(e, all, len(list))
 			}
 			if ablation {
 				p := &progress{out: e.err, last: time.Now()}
-				found := runs.Ablate(list, func(done int) {
+				found, err := runs.Ablate(list, func(done int) {
 					p.show(search.Progress{Phase: "effects left out", Done: done, Total: len(runs.Effects)})
 				})
 				p.end()
+				if err != nil {
+					return err
+				}
 				return report.WriteAblation(e.out, found, format, e.style)
 			}
 			r := runs.Validate(list)
+			if err := r.Refusal(); err != nil {
+				return err
+			}
 			if choices {
 				r.Choices = runs.Choices(list, r.Rows)
 			}
@@ -96,6 +101,23 @@ when the mean |error| of any group exceeds the tolerance.`,
 	complete(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.ValidateFormats...)
 	return cmd
+}
+
+// leftOut says which of all runs are not among those that another machine can stand for,
+// so many of them.
+func leftOut(e *env, all []runs.Run, taken int) {
+	refused := 0
+	for i := range all {
+		if all[i].Err != nil {
+			refused++
+		}
+	}
+	if others := len(all) - taken - refused; others > 0 {
+		fmt.Fprintf(e.err, "perfplan: %d runs of other GPUs are left out\n", others)
+	}
+	if refused > 0 {
+		fmt.Fprintf(e.err, "perfplan: left out because they cannot be predicted: %d; validate without --hardware says why\n", refused)
+	}
 }
 
 // measured loads the runs of the files, or the embedded ones.

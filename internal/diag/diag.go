@@ -25,15 +25,19 @@ type Error struct {
 // may be as long as the file.
 const maxMessage = 4000
 
+// Place returns "file:line:col", as far as it is known.
+func (e *Error) Place() string {
+	if e.File == "" || e.Line <= 0 {
+		return printable(e.File)
+	}
+	return fmt.Sprintf("%s:%d:%d", printable(e.File), e.Line, e.Col)
+}
+
 // Error returns "file:line:col: message", then the source line and a caret.
 func (e *Error) Error() string {
 	var b strings.Builder
-	if e.File != "" {
-		b.WriteString(printable(e.File))
-		if e.Line > 0 {
-			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Col)
-		}
-		b.WriteString(": ")
+	if place := e.Place(); place != "" {
+		b.WriteString(place + ": ")
 	}
 	message := e.Message
 	if end := offset(message, maxMessage); end < len(message) {

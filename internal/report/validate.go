@@ -30,11 +30,13 @@ func validatePage(r *runs.Report, rows bool) *page {
 		cells := []string{"groups weighed alike", integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
 		steps.lines = append(steps.lines, line{cells: cells[:len(steps.columns)], sum: true})
 	}
-	p.section("Error of the step time, |predicted − measured| / measured", steps)
+	if len(all.Stats) > 0 {
+		p.section("Error of the step time, |predicted − measured| / measured", steps)
+	}
 	if g := quantityGrid(&all); len(g.lines) > 0 {
 		p.section("All quantities, over all runs", g)
 	}
-	if len(groups) > 1 {
+	if len(groups) > 1 && len(all.Stats) > 0 {
 		p.section("Mean |error| by group", groupGrid(groups))
 	}
 	if len(r.Choices) > 0 {
@@ -44,8 +46,11 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
 	}
-	if l := refusals(r.Rows); len(l) > 0 {
+	if l := reasons(r.Rows, func(r *runs.Row) bool { return r.Status != runs.OK }); len(l) > 0 {
 		p.section("Not predicted", l)
+	}
+	if l := reasons(r.Rows, func(r *runs.Row) bool { return r.Status == runs.OK && r.Reason != "" }); len(l) > 0 {
+		p.section("Predicted, but not compared", l)
 	}
 	if o := r.Own; o != nil {
 		p.section("For other jobs of yours", paragraph(fmt.Sprintf("%s on %s: expect %.2f times the prediction, give or take %s (one standard deviation). --runs with this file, on any command that takes a job, carries that over.",
@@ -150,18 +155,19 @@ func rowGrid(rows []runs.Row) *grid {
 	return g.withoutEmpty()
 }
 
-// refusals groups the runs that were not predicted by the reason, most frequent
+// reasons groups the runs that are meant by the reason that they have, most frequent
 // first.
-func refusals(rows []runs.Row) bullets {
+func reasons(rows []runs.Row, meant func(*runs.Row) bool) bullets {
 	type reason struct {
 		text  string
 		count int
 		first string
+		where string // the first stands
 	}
 	var list []*reason
 	for i := range rows {
 		r := &rows[i]
-		if r.Status == runs.OK {
+		if !meant(r) {
 			continue
 		}
 		text := r.Reason
@@ -171,7 +177,7 @@ func refusals(rows []runs.Row) bullets {
 		at := slices.IndexFunc(list, func(x *reason) bool { return x.text == text })
 		if at < 0 {
 			at = len(list)
-			list = append(list, &reason{text: text, first: r.ID})
+			list = append(list, &reason{text: text, first: r.ID, where: r.Where})
 		}
 		list[at].count++
 	}
@@ -181,6 +187,9 @@ func refusals(rows []runs.Row) bullets {
 		n := r.first
 		if r.count > 1 {
 			n = fmt.Sprintf("%d runs, first %s", r.count, r.first)
+		}
+		if r.where != "" {
+			n = r.where + ": " + n
 		}
 		out = append(out, [2]string{n + ": " + r.text, ""})
 	}
@@ -193,7 +202,7 @@ func validateRecords(r *runs.Report) ([]string, [][]string) {
 	for _, q := range runs.QuantityNames() {
 		header = append(header, q+"_error")
 	}
-	header = append(header, "reason")
+	header = append(header, "reason", "where")
 	var rows [][]string
 	for i := range r.Rows {
 		x := &r.Rows[i]
@@ -211,7 +220,7 @@ func validateRecords(r *runs.Report) ([]string, [][]string) {
 			}
 			cells = append(cells, cell)
 		}
-		rows = append(rows, append(cells, x.Reason))
+		rows = append(rows, append(cells, x.Reason, x.Where))
 	}
 	return header, rows
 }
