@@ -237,8 +237,7 @@ var families = []family{
 	}))},
 	{name: "opt", keys: coreKeys + " d_model=hidden_size ffn_dim=intermediate_size activation_function=hidden_act attention_dropout dropout=residual_dropout enable_bias=bias word_embed_proj_dim", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50272, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 2048, Activation: ReLU, Position: LearnedPosition,
-			Tied: true, ResidDropout: 0.1},
-		extraPositions: 2,
+			Tied: true, ResidDropout: 0.1, IdlePositions: 2},
 	}))},
 	{name: "mpt", keys: coreKeys + " d_model=hidden_size n_heads=num_attention_heads n_layers=num_hidden_layers max_seq_len=max_position_embeddings expansion_ratio attn_config emb_pdrop=embedding_dropout resid_pdrop= no_bias=", base: gptLike(draft{
 		Spec:  Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Norm: LayerNormNoB, Position: LearnedPosition, FusedQKV: true, Tied: true},

@@ -30,9 +30,6 @@ func (r *reader) finish(d *draft) {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
 	}
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
-	if d.MaxPositions > 0 {
-		d.MaxPositions += d.extraPositions
-	}
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {
 		r.check(d.approximateParams() <= maxParameters, []string{"hidden_size"},

@@ -26,7 +26,6 @@ type draft struct {
 	activation     string  // hidden_act; empty: the family's
 	expansion      int64   // FFN over Hidden when intermediate_size is absent
 	rotaryFraction float64 // RotaryDim over HeadDim; 0: all of it
-	extraPositions int64   // rows of the position table beyond max_position_embeddings
 	attnCap        float64 // 0: none
 	logitCap       float64 // 0: none
 	alibi          bool

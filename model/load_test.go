@@ -320,7 +320,8 @@ func TestSwitches(t *testing.T) {
 			require.Equal(t, 0.1, s.AttnDropout)
 		}},
 		{"{model_type: opt}", func(t *testing.T, s *model.Spec) {
-			require.Equal(t, int64(2050), s.MaxPositions)
+			require.Equal(t, int64(2048), s.MaxPositions)
+			require.Equal(t, int64(2), s.IdlePositions)
 		}},
 		{"{model_type: phi, hidden_size: 2560, partial_rotary_factor: 0.4, qk_layernorm: true}", func(t *testing.T, s *model.Spec) {
 			require.Equal(t, int64(32), s.RotaryDim)

@@ -281,7 +281,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.Vocab, h}, Split: VocabSplit}}
 	case partPositions:
 		if s.Position == LearnedPosition {
-			return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.MaxPositions, h}}}
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.MaxPositions + s.IdlePositions, h}}}
 		}
 	case partEmbedNorm:
 		if s.EmbedNorm {

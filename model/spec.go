@@ -8,10 +8,11 @@ type Spec struct {
 	Name      string // catalog name or file name, for printing
 	ModelType string // Hugging Face model_type it was read as
 
-	Hidden       int64 // hidden_size: width of the residual stream
-	Layers       int64 // num_hidden_layers
-	Vocab        int64 // vocab_size, as stored (padding is the framework's business)
-	MaxPositions int64 // max_position_embeddings; rows of a learned position table
+	Hidden        int64 // hidden_size: width of the residual stream
+	Layers        int64 // num_hidden_layers
+	Vocab         int64 // vocab_size, as stored (padding is the framework's business)
+	MaxPositions  int64 // max_position_embeddings; rows of a learned position table that positions take
+	IdlePositions int64 // and rows of it in front of the first position's (OPT)
 
 	Heads   int64 // num_attention_heads
 	KVHeads int64 // num_key_value_heads

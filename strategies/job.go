@@ -510,7 +510,7 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.sequence_length: %d; give 1 to %d tokens", t.SequenceLength, 1<<24)
 	}
 	if m := j.Model.MaxPositions; j.Model.Position == model.LearnedPosition && m > 0 && t.SequenceLength > m {
-		return diag.Errorf("train.sequence_length: %d exceeds the %d learned positions of the model", t.SequenceLength, m)
+		return diag.Errorf("train.sequence_length: %d exceeds the %d learned positions of the model; give 1 to %d", t.SequenceLength, m, m)
 	}
 	for _, c := range []struct {
 		key string
