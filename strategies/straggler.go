@@ -24,7 +24,15 @@ type Stragglers []Straggler
 // DecodeNode reads either form.
 func (s *Stragglers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	if n.Kind != yaml.ScalarNode {
-		return d.DecodeInto(n, (*[]Straggler)(s))
+		errs := d.DecodeInto(n, (*[]Straggler)(s))
+		for _, one := range n.Content {
+			for _, key := range []string{"slowdown", "link"} {
+				if _, v := yamlx.Key(one, key); v != nil && zero[float64](v) {
+					errs = append(errs, d.Errorf(v, "%s: %s; %s", key, v.Value, giveFactor))
+				}
+			}
+		}
+		return errs
 	}
 	list, err := ParseStragglers(n.Value)
 	if err != nil {
@@ -33,6 +41,9 @@ func (s *Stragglers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	*s = list
 	return nil
 }
+
+// giveFactor is what to write for a slowdown that is none.
+const giveFactor = "give a factor of 1 to 1000, or leave it out"
 
 // ParseStragglers reads "rank=3,slowdown=1.3", several with semicolons between them.
 func ParseStragglers(text string) (Stragglers, error) {
@@ -53,6 +64,8 @@ func ParseStragglers(text string) (Stragglers, error) {
 					return nil, diag.Errorf("rank: %q is not a whole number", value)
 				}
 				s.Rank, ranked = int64(v), true
+			case v == 0:
+				return nil, diag.Errorf("%s: %s; %s", key, value, giveFactor)
 			case key == "slowdown":
 				s.Slowdown = v
 			default:
@@ -78,8 +91,10 @@ func (s Stragglers) check(gpus int64) error {
 			return diag.Errorf("runtime.stragglers: rank %d is given twice", x.Rank)
 		case x.Slowdown == 0 && x.Link == 0:
 			return diag.Errorf("runtime.stragglers: rank %d is not slow; give slowdown=1.3 for its kernels or link=1.3 for its links", x.Rank)
-		case !factor(x.Slowdown) || !factor(x.Link):
-			return diag.Errorf("runtime.stragglers: slowdown %g, link %g of rank %d; give factors of 1 to 1000", x.Slowdown, x.Link, x.Rank)
+		case !factor(x.Slowdown):
+			return diag.Errorf("runtime.stragglers: slowdown %g of rank %d; %s", x.Slowdown, x.Rank, giveFactor)
+		case !factor(x.Link):
+			return diag.Errorf("runtime.stragglers: link %g of rank %d; %s", x.Link, x.Rank, giveFactor)
 		}
 		seen[x.Rank] = true
 	}

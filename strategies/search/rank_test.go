@@ -343,7 +343,7 @@ func TestParseFix(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "tp=8,data_parallel=zero1,bucket=25MiB,micro_batch=2", f.String())
 	for text, want := range map[string]string{
-		"tp": "write it as in", "tq=8": `did you mean "tp"`, "tp=0": "from 1 on", "schedule=1f2b": "unknown pipeline schedule", "data_parallel=zero4": "not a kind", "bucket=25": "no unit",
+		"tp": "write it as in", "tq=8": `did you mean "tp"`, "tp=0": "from 1 on", "schedule=1f2b": "unknown pipeline schedule", "data_parallel=zero4": "not a kind", "bucket=25": "no unit", "bucket=0MiB": "bucket: 0MiB is no size of a bucket; give one above 0, as in 25MiB",
 		"recompute=some": "none, selective or full", "reshard_after_forward=maybe": "reshard_after_forward",
 	} {
 		_, err := ParseFix(text)

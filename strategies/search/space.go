@@ -52,7 +52,10 @@ func ParseFix(text string) (Fix, error) {
 		case "cp_comm_type":
 			err = new(strategies.CPCommType).UnmarshalText([]byte(value))
 		case "bucket":
-			_, err = units.ParseBytes(value)
+			var b units.Bytes
+			if b, err = units.ParseBytes(value); err == nil && b == 0 {
+				err = diag.Errorf("%s is no size of a bucket; give one above 0, as in 25MiB", value)
+			}
 		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
 			_, err = strconv.ParseBool(value)
 		case "recompute":
