@@ -35,14 +35,14 @@ func (p *Plan) ByHeads() bool { return p.CP > 1 && p.CPCommType == A2A }
 func (p *Plan) checkContexts(s Shape) error {
 	m, seq := s.Model, s.Train.SequenceLength
 	heads, kv := m.Heads/p.TP, max(m.KVHeads/p.TP, 1) // of a tensor rank
-	degrees := func(n int64) string { return list(divisors(n, min(s.GPUs, 64))) }
+	use := func() string { return list(p.legalCP(s)) }
 	switch {
 	case p.CP <= 1:
 		return nil
 	case s.Recipe.Structure.WholeSequences:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	case seq%(2*p.CP) != 0:
-		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, degrees(seq/2))
+		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, use())
 	case !p.ByHeads():
 		return nil
 	case !slices.Contains(s.Recipe.CPCommTypes, string(p.CPCommType)):
@@ -50,9 +50,9 @@ func (p *Plan) checkContexts(s Shape) error {
 	case m.MLA != nil:
 		return diag.Errorf("plan.cp_comm_type: %s takes keys and values of one width, which latent attention has not; use p2p", p.CPCommType)
 	case heads%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, heads, p.TP, degrees(heads))
+		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, heads, p.TP, use())
 	case kv%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, kv, p.TP, degrees(kv))
+		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, kv, p.TP, use())
 	}
 	return nil
 }

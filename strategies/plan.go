@@ -231,12 +231,12 @@ func (p *Plan) Complete(s Shape) error {
 			return diag.Errorf("plan.%s: %d is negative; give 1 or more", d.name, d.v)
 		}
 		if d.v > s.GPUs && d.name != "virtual_stages" {
-			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job", d.name, d.v, s.GPUs)
+			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job; give 1 to %d", d.name, d.v, s.GPUs, s.GPUs)
 		}
 	}
 	inner := p.TP * p.CP * p.PP
 	if s.GPUs%inner != 0 {
-		return diag.Errorf("plan: tp %d × cp %d × pp %d = %d does not divide the %d GPUs; %s", p.TP, p.CP, p.PP, inner, s.GPUs, nearestDivisors(inner, s.GPUs))
+		return diag.Errorf("plan: tp %d × cp %d × pp %d = %d does not divide the %d GPUs; %s", p.TP, p.CP, p.PP, inner, s.GPUs, p.changes(s))
 	}
 	rest := s.GPUs / inner
 	if p.DP == 0 {
@@ -272,28 +272,6 @@ func (s *Shape) usual() DataParallel {
 	return DDP
 }
 
-// nearestDivisors names the divisors of n around d.
-func nearestDivisors(d, n int64) string {
-	below, above := int64(1), n
-	for i := int64(1); i*i <= n; i++ {
-		if n%i != 0 {
-			continue
-		}
-		for _, x := range []int64{i, n / i} {
-			if x <= d && x > below {
-				below = x
-			}
-			if x >= d && x < above {
-				above = x
-			}
-		}
-	}
-	if below == above {
-		return fmt.Sprintf("use a product of %d", below)
-	}
-	return fmt.Sprintf("use a product of %d or %d", below, above)
-}
-
 // divisors lists the divisors of n up to limit.
 func divisors(n, limit int64) []int64 {
 	var out []int64
@@ -305,24 +283,20 @@ func divisors(n, limit int64) []int64 {
 	return out
 }
 
-func list(v []int64) string {
-	s := make([]string, len(v))
-	for i, x := range v {
-		s[i] = fmt.Sprint(x)
-	}
-	return strings.Join(s, ", ")
-}
+func list(v []int64) string { return strings.Join(texts(v), ", ") }
 
 // checkExpertTP returns the first rule that cutting experts along their width breaks.
 func (p *Plan) checkExpertTP(s Shape) error {
-	m := s.Model
+	m, ranks := s.Model, p.TP*p.CP*p.DP
 	switch {
 	case m.MoE == nil:
 		return diag.Errorf("plan.expert_tp: %d, but the model has no experts; leave expert_tp out", p.ExpertTP)
 	case !s.Recipe.Structure.ExpertParallel:
 		return diag.Errorf("plan.expert_tp: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	case m.MoE.FFN%p.ExpertTP != 0:
-		return diag.Errorf("plan.expert_tp: %d does not divide moe_intermediate_size %d (use %s)", p.ExpertTP, m.MoE.FFN, list(divisors(m.MoE.FFN, min(s.GPUs, 64))))
+		return diag.Errorf("plan.expert_tp: %d does not divide moe_intermediate_size %d (use %s)", p.ExpertTP, m.MoE.FFN, list(p.legalExpertTP(s)))
+	case ranks%p.ExpertTP != 0:
+		return diag.Errorf("plan.expert_tp: %d does not divide tp·cp·dp = %d (use %s)", p.ExpertTP, ranks, list(p.legalExpertTP(s)))
 	case p.TP > 1 && !p.SP(): // they would gather the same rows from every tensor rank
 		return diag.Errorf("plan.expert_tp: %d with tp %d needs each tensor rank to hold its own tokens; set sequence_parallel: true or expert_tp 1", p.ExpertTP, p.TP)
 	}
@@ -334,16 +308,16 @@ func (p *Plan) checkExpertTP(s Shape) error {
 func (p *Plan) Check(s Shape) error {
 	m, t := s.Model, s.Train
 	if m.Heads%p.TP != 0 {
-		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(divisors(m.Heads, min(s.GPUs, 64))))
+		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	}
 	if m.MLA == nil && m.KVHeads%p.TP != 0 && p.TP%m.KVHeads != 0 {
-		return diag.Errorf("plan.tp: %d neither divides num_key_value_heads %d nor is a multiple of it (use %s)", p.TP, m.KVHeads, list(divisors(m.KVHeads, 64)))
+		return diag.Errorf("plan.tp: %d neither divides num_key_value_heads %d nor is a multiple of it (use %s)", p.TP, m.KVHeads, list(p.legalTP(s)))
 	}
 	if s.DTensor && m.MLA == nil && m.KVHeads%p.TP != 0 {
-		return diag.Errorf("plan.tp: %d does not divide num_key_value_heads %d, which recipe %s needs (use %s)", p.TP, m.KVHeads, s.Recipe.Name, list(divisors(m.KVHeads, 64)))
+		return diag.Errorf("plan.tp: %d does not divide num_key_value_heads %d, which recipe %s needs (use %s)", p.TP, m.KVHeads, s.Recipe.Name, list(p.legalTP(s)))
 	}
 	if m.FFN%p.TP != 0 {
-		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(divisors(m.FFN, min(s.GPUs, 64))))
+		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(p.legalTP(s)))
 	}
 	if m.Mamba != nil {
 		if err := p.checkMamba(s); err != nil {
@@ -355,7 +329,7 @@ func (p *Plan) Check(s Shape) error {
 		return err
 	}
 	if p.SP() && seq/p.CP%p.TP != 0 {
-		return diag.Errorf("plan.sequence_parallel: sequence_length %d over cp %d is not divisible by tp %d", seq, p.CP, p.TP)
+		return diag.Errorf("plan.tp: %d does not divide the %d tokens of a sequence over cp %d, which sequence parallelism cuts; use %stp 1, or plan.sequence_parallel: false", p.TP, seq, p.CP, p.evenSequences(s))
 	}
 	if m.MoE == nil && p.EP > 1 {
 		return diag.Errorf("plan.ep: %d, but the model has no experts; leave ep out", p.EP)
@@ -366,19 +340,22 @@ func (p *Plan) Check(s Shape) error {
 		}
 	}
 	if m.MoE != nil {
-		if m.MoE.Experts%p.EP != 0 {
-			return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(divisors(m.MoE.Experts, 256)))
-		}
-		if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
-			return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use a divisor of it)", p.EP, p.ExpertTP, ranks)
-		}
 		if p.EP > 1 && !s.Recipe.Structure.ExpertParallel {
 			return diag.Errorf("plan.ep: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 		}
+		if m.MoE.Experts%p.EP != 0 {
+			return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(p.legalEP(s)))
+		}
+		if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
+			return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)))
+		}
+	}
+	if p.PP == 1 && p.VirtualStages > 1 {
+		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
 	stages := p.PP * p.VirtualStages
 	if stages > m.Layers+2 || p.PP > m.Layers {
-		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers with embedding and head", stages, p.PP, p.VirtualStages, m.Layers)
+		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers with embedding and head; %s", stages, p.PP, p.VirtualStages, m.Layers, p.fewerStages(s))
 	}
 	if err := p.checkLayers(s); err != nil {
 		return err
@@ -387,9 +364,6 @@ func (p *Plan) Check(s Shape) error {
 		if _, head := splitByCost(m, m.Layers, stages); head < stages-2 {
 			return diag.Errorf("plan.pp: recipe %s splits by cost, which leaves the last %d of %d stages without work; use a smaller pp", s.Recipe.Name, stages-2-head, stages)
 		}
-	}
-	if p.PP == 1 && p.VirtualStages > 1 {
-		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
 	if p.VirtualStages > 1 && s.Recipe.Structure.EvenChunks && p.StageLayers == "" && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
@@ -597,11 +571,11 @@ func (p *Plan) checkMamba(s Shape) error {
 	case whole && p.CP > 1:
 		return diag.Errorf("plan.cp: %d, but recipe %s does not cut Mamba layers; use 1, or recipe megatron-core", p.CP, s.Recipe.Name)
 	case m.Heads%p.TP != 0:
-		return diag.Errorf("plan.tp: %d does not divide the %d Mamba heads (use %s)", p.TP, m.Heads, list(divisors(m.Heads, 64)))
+		return diag.Errorf("plan.tp: %d does not divide the %d Mamba heads (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	case m.Groups%p.TP != 0:
-		return diag.Errorf("plan.tp: %d does not divide the %d groups of Mamba heads (use %s)", p.TP, m.Groups, list(divisors(m.Groups, 64)))
+		return diag.Errorf("plan.tp: %d does not divide the %d groups of Mamba heads (use %s)", p.TP, m.Groups, list(p.legalTP(s)))
 	case m.Heads%(p.TP*p.CP) != 0:
-		return diag.Errorf("plan.cp: tp %d × cp %d does not divide the %d Mamba heads", p.TP, p.CP, m.Heads)
+		return diag.Errorf("plan.cp: tp %d × cp %d does not divide the %d Mamba heads (use cp %s)", p.TP, p.CP, m.Heads, list(p.legalCP(s)))
 	}
 	return nil
 }

@@ -1,0 +1,142 @@
+package strategies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+)
+
+// What remedies name: the values of one degree that break no rule while the others stay
+// as they are, and with which the degrees divide the GPUs.
+
+// mostDegree bounds how many ranks a remedy puts side by side.
+const mostDegree = 64
+
+// degrees lists the divisors of n over the other degrees, up to a limit, that a rule
+// allows; none when the others alone do not divide n.
+func degrees(n, others, limit int64, allowed func(int64) bool) []int64 {
+	if n%others != 0 {
+		return nil
+	}
+	return slices.DeleteFunc(divisors(n/others, limit), func(d int64) bool { return !allowed(d) })
+}
+
+// legalTP lists the tensor-parallel degrees.
+func (p *Plan) legalTP(s Shape) []int64 {
+	return degrees(s.GPUs, p.CP*p.PP, mostDegree, func(tp int64) bool { return s.cutsHeads(tp) && s.cutsMixers(tp, p.CP) })
+}
+
+// legalCP lists the context-parallel degrees.
+func (p *Plan) legalCP(s Shape) []int64 {
+	return degrees(s.GPUs, p.TP*p.PP, mostDegree, func(cp int64) bool {
+		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Recipe.Structure.WholeSequences && s.Train.SequenceLength%(2*cp) == 0 && (p.CPCommType != A2A || p.tradesHeads(s, cp)))
+	})
+}
+
+// legalPP lists the pipeline-parallel degrees.
+func (p *Plan) legalPP(s Shape) []int64 {
+	return degrees(s.GPUs, p.TP*p.CP, s.Model.Layers, func(pp int64) bool {
+		return pp*p.VirtualStages <= s.Model.Layers+2 && (pp > 1 || p.VirtualStages == 1)
+	})
+}
+
+// legalEP lists the expert-parallel degrees.
+func (p *Plan) legalEP(s Shape) []int64 {
+	return degrees(p.TP*p.CP*p.DP, p.ExpertTP, s.Model.MoE.Experts, func(ep int64) bool { return s.Model.MoE.Experts%ep == 0 })
+}
+
+// legalExpertTP lists the degrees by which experts can be cut along their width.
+func (p *Plan) legalExpertTP(s Shape) []int64 {
+	return degrees(p.TP*p.CP*p.DP, 1, mostDegree, func(n int64) bool { return s.Model.MoE.FFN%n == 0 })
+}
+
+// cutsHeads reports whether tensor ranks get whole heads and equal parts of the MLP.
+func (s *Shape) cutsHeads(tp int64) bool {
+	m := s.Model
+	shared := m.MLA != nil || m.KVHeads%tp == 0 || !s.DTensor && tp%m.KVHeads == 0
+	return m.Heads%tp == 0 && shared && m.FFN%tp == 0
+}
+
+// cutsMixers reports whether tensor and context ranks get whole heads of state-space mixers.
+func (s *Shape) cutsMixers(tp, cp int64) bool {
+	m := s.Model.Mamba
+	if m == nil || tp*cp == 1 {
+		return true
+	}
+	return s.Recipe.Structure.Mixers != ops.WholeMixer && m.Groups%tp == 0 && m.Heads%(tp*cp) == 0
+}
+
+// tradesHeads reports whether every context rank gets heads for its positions.
+func (p *Plan) tradesHeads(s Shape, cp int64) bool {
+	m := s.Model
+	return m.MLA == nil && slices.Contains(s.Recipe.CPCommTypes, string(A2A)) && m.Heads/p.TP%cp == 0 && max(m.KVHeads/p.TP, 1)%cp == 0
+}
+
+// fewerStages says how to get by with no more stages than there are layers.
+func (p *Plan) fewerStages(s Shape) string {
+	var out []string
+	if legal := p.legalPP(s); len(legal) > 0 {
+		out = append(out, "pp "+diag.Or(texts(legal)))
+	}
+	if most := (s.Model.Layers + 2) / p.PP; p.VirtualStages > 1 && most > 0 && p.PP <= s.Model.Layers {
+		out = append(out, fmt.Sprintf("virtual_stages of at most %d", most))
+	}
+	if len(out) == 0 {
+		return "use fewer of both"
+	}
+	return "use " + strings.Join(out, ", or ")
+}
+
+// evenSequences offers the nearest numbers of tokens that context and tensor ranks share
+// evenly, as far as the model has positions for them.
+func (p *Plan) evenSequences(s Shape) string {
+	seq, unit := s.Train.SequenceLength, p.CP*p.TP
+	if p.CP > 1 && p.TP%2 == 1 { // context ranks take two pieces each
+		unit *= 2
+	}
+	var out []string
+	if below := seq / unit * unit; below > 0 {
+		out = append(out, fmt.Sprint(below))
+	}
+	if above := (seq/unit + 1) * unit; s.Model.Position != model.LearnedPosition || above <= s.Model.MaxPositions {
+		out = append(out, fmt.Sprint(above))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "sequences of " + diag.Or(out) + " tokens, "
+}
+
+// changes says to which values one of the degrees could be changed.
+func (p *Plan) changes(s Shape) string {
+	var out []string
+	for _, d := range []struct {
+		name  string
+		value int64
+		legal func(Shape) []int64
+	}{{"tp", p.TP, p.legalTP}, {"cp", p.CP, p.legalCP}, {"pp", p.PP, p.legalPP}} {
+		if d.value == 1 {
+			continue
+		}
+		if legal := d.legal(s); len(legal) > 0 {
+			out = append(out, d.name+" "+diag.Or(texts(legal)))
+		}
+	}
+	if len(out) == 0 {
+		return fmt.Sprintf("use degrees whose product divides %d", s.GPUs)
+	}
+	return "use " + strings.Join(out, ", or ")
+}
+
+// texts writes numbers as words of a message.
+func texts(v []int64) []string {
+	out := make([]string, len(v))
+	for i, x := range v {
+		out[i] = fmt.Sprint(x)
+	}
+	return out
+}
