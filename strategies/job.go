@@ -106,7 +106,8 @@ const (
 	DefaultRecipe   = "megatron-core"
 	defaultSequence = 4096
 
-	mostAccumulation = 1 << 16 // micro batches of a step: far more than anybody runs
+	mostBatch        = 1 << 30 // sequences of a step: far more than anybody runs
+	mostAccumulation = 1 << 16 // micro batches of a step, likewise
 	mostMTP          = 16      // modules of multi-token prediction, likewise
 )
 
@@ -396,7 +397,7 @@ func (j *Job) checkExperts() error {
 	case fused != nil && j.Recipe.Programs["experts_unfused"] == nil:
 		return diag.Errorf("runtime.permute_fusion: recipe %s moves rows of experts in one way; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && !*fused && flex:
-		return diag.Errorf("runtime.permute_fusion: false, but the flex dispatcher permutes rows itself; leave it out, or take token_dispatcher: %s", AllToAllDispatcher)
+		return diag.Errorf("runtime.permute_fusion: false, but the %s dispatcher permutes rows itself; leave it out, or take token_dispatcher: %s", d, AllToAllDispatcher)
 	case j.Runtime.CUDAGraphs == RouterGraphs && j.Model.MoE == nil:
 		return diag.Errorf("runtime.cuda_graphs: %s, but %s has no experts; give one of %s, %s, %s, %s", RouterGraphs, j.ModelName, NoGraphs, MixerGraphs, LayerGraphs, FullGraphs)
 	case d == "":
@@ -406,9 +407,9 @@ func (j *Job) checkExperts() error {
 	case !slices.Contains(dispatchers, d):
 		return oneOf("runtime.token_dispatcher", d, dispatchers)
 	case flex && !able:
-		return diag.Errorf("runtime.token_dispatcher: recipe %s has no flex dispatcher; leave it out, or use megatron-core", j.Recipe.Name)
+		return diag.Errorf("runtime.token_dispatcher: recipe %s has no %s dispatcher; leave it out, or use megatron-core", j.Recipe.Name, d)
 	case flex && j.Recipe.Structure.UnfusedPermutation && fused == nil:
-		return diag.Errorf("runtime.token_dispatcher: release %s of recipe %s has no flex dispatcher; leave it out, or name a later release", j.Runtime.Release, j.Recipe.Name)
+		return diag.Errorf("runtime.token_dispatcher: release %s of recipe %s has no %s dispatcher; leave it out, or name a later release", j.Runtime.Release, j.Recipe.Name, d)
 	}
 	return nil
 }
@@ -513,15 +514,12 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.sequence_length: %d exceeds the %d learned positions of the model; give 1 to %d", t.SequenceLength, m, m)
 	}
 	for _, c := range []struct {
-		key string
-		v   int64
-	}{{"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"global_batch", t.GlobalBatch}} {
-		if c.v < 0 || c.v > 1<<30 {
-			return diag.Errorf("train.%s: %d; give 1 or more", c.key, c.v)
+		key     string
+		v, most int64
+	}{{"micro_batch", t.MicroBatch, mostBatch}, {"grad_accumulation", t.GradAccumulation, mostAccumulation}, {"global_batch", t.GlobalBatch, mostBatch}} {
+		if c.v < 0 || c.v > c.most {
+			return diag.Errorf("train.%s: %d; give 1 to %d", c.key, c.v, c.most)
 		}
-	}
-	if t.GradAccumulation > mostAccumulation {
-		return diag.Errorf("train.grad_accumulation: %d; give 1 to %d", t.GradAccumulation, mostAccumulation)
 	}
 	if t.Precision == "" {
 		why := "default of recipe " + j.Recipe.Name

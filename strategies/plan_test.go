@@ -171,6 +171,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: mixtral-8x7b, runtime: {recipe: nanotron, ep_overlap: true}}", "runtime.ep_overlap: recipe nanotron does not exchange rows beside another micro batch; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {own_runs: {ratio: 1.2, spread: 0, runs: 1}}}", "runtime.own_runs: spread 0; give a standard deviation as a share, as in 0.07"},
 		{"{model: gpt2, runtime: {own_runs: {ratio: 1.2, spread: 0.1}}}", "runtime.own_runs: runs 0; give the number of measured runs, 1 or more"},
+		{"{model: gpt2, train: {micro_batch: 1000000000000}}", "train.micro_batch: 1000000000000; give 1 to 1073741824"},
+		{"{model: gpt2, train: {global_batch: -1}}", "train.global_batch: -1; give 1 to 1073741824"},
 		{"{model: gpt2, train: {grad_accumulation: 65537}}", "train.grad_accumulation: 65537; give 1 to 65536"},
 		{"{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 12}}", "train.global_batch: 12 sequences do not divide into micro batches of 1 on 8 replicas; use a multiple of 8, as in 8"},
 		{"{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 16, grad_accumulation: 3}}", "train.grad_accumulation: 3 × micro_batch 1 × dp 8 is 24, not the global_batch 16; leave one of them out"},
