@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -579,8 +580,13 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
-	if t.Imbalance != 0 && !(t.Imbalance >= 1 && t.Imbalance <= 1000) {
-		return diag.Errorf("train.expert_imbalance: %g; tokens of the busiest expert rank over the mean, 1 to 1000", t.Imbalance)
+	switch m := j.Model.MoE; {
+	case t.Imbalance == 0:
+	case m == nil:
+		return diag.Errorf("train.expert_imbalance: %g, but the model has no experts; leave it out", t.Imbalance)
+	case !(t.Imbalance >= 1 && t.Imbalance*float64(m.TopK) <= float64(m.Experts)):
+		most := math.Floor(1e3*float64(m.Experts)/float64(m.TopK)) / 1e3
+		return diag.Errorf("train.expert_imbalance: %g; give tokens of the busiest expert rank over the mean, 1 to %g where each goes to %d of %d experts", t.Imbalance, most, m.TopK, m.Experts)
 	}
 	if err := j.resolveMTP(note); err != nil {
 		return err

@@ -349,6 +349,9 @@ func (p *Plan) Check(s Shape) error {
 		if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
 			return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)))
 		}
+		if p.EP > 1 && t.Imbalance > float64(p.EP) {
+			return diag.Errorf("train.expert_imbalance: %g, but one of %d expert ranks has at most %d times the mean, all tokens; give 1 to %d", t.Imbalance, p.EP, p.EP, p.EP)
+		}
 	}
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
