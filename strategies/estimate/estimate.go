@@ -309,6 +309,7 @@ func (p *pricer) notes(r *Result) {
 		}
 		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})
 	}
+	r.Notes = append(r.Notes, j.Idle()...)
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
 	}

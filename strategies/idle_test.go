@@ -1,0 +1,40 @@
+package strategies
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestIdle: what a degree of one leaves without effect is said, but for what is the
+// default anyway.
+func TestIdle(t *testing.T) {
+	for _, c := range []struct{ model, runtime, plan, want string }{
+		{"llama3-8b", "", "schedule: zb-h2", "plan.schedule: zb-h2 has no effect without pipeline stages (pp 1)"},
+		{"llama3-8b", "", "schedule: 1f1b", ""},
+		{"llama3-8b", "", "pp: 4, schedule: zb-h2", ""},
+		{"llama3-8b", "", "cp_comm_type: a2a", "plan.cp_comm_type: a2a has no effect without context ranks (cp 1)"},
+		{"llama3-8b", "", "cp_comm_type: p2p", ""},
+		{"llama3-8b", "", "cp: 2, cp_comm_type: a2a", ""},
+		{"llama3-8b", "tp_overlap: true", "", "runtime.tp_overlap: true has no effect without tensor ranks (tp 1)"},
+		{"llama3-8b", "tp_overlap: false", "", ""},
+		{"llama3-8b", "tp_overlap: true", "tp: 2", ""},
+		{"mixtral-8x7b", "token_dispatcher: deepep", "", "runtime.token_dispatcher: deepep has no effect without expert ranks (ep 1)"},
+		{"mixtral-8x7b", "token_dispatcher: alltoall", "", ""},
+		{"mixtral-8x7b", "token_dispatcher: deepep", "ep: 8", ""},
+		{"mixtral-8x7b", "ep_overlap: true", "", "runtime.ep_overlap: true has no effect without expert ranks (ep 1)"},
+		{"mixtral-8x7b", "ep_overlap: false", "", ""},
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: %s, gpus: 8, runtime: {%s}, plan: {%s}}", c.model, c.runtime, c.plan))
+		var got string
+		for _, n := range j.Idle() {
+			require.Equal(t, "setting.idle", n.Code)
+			require.Contains(t, n.Remedy, "above 1, or leave it out")
+			got += n.Text
+		}
+		require.Equal(t, c.want, got, "%s %s", c.runtime, c.plan)
+	}
+	j := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, plan: {}, train: {expert_imbalance: 1.1}}")
+	require.Equal(t, "train.expert_imbalance: 1.1 has no effect without expert ranks (ep 1)", j.Idle()[0].Text)
+}
