@@ -239,6 +239,10 @@ func (f *jobFile) resolve() (*Job, error) {
 	}
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention
+		if !j.fuses() {
+			note("runtime.attention", "unfused", fmt.Sprintf("%s does not run the %s attention of recipe %s", gpuName(j.Hardware), j.Runtime.Attention, j.Recipe.Name))
+			j.Runtime.Attention = "unfused"
+		}
 	}
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
 		on := true
@@ -250,6 +254,13 @@ func (f *jobFile) resolve() (*Job, error) {
 	}
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return nil, err
+	}
+	if !j.fuses() {
+		others := []string{"unfused", "a GPU of the Ampere generation or later"}
+		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them
+			others = append([]string{"sdpa"}, others...)
+		}
+		return nil, diag.Errorf("runtime.attention: %s, whose kernels %s does not run; use %s", j.Runtime.Attention, gpuName(j.Hardware), diag.Or(others))
 	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
 		return nil, diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))
@@ -294,6 +305,19 @@ func (f *jobFile) resolve() (*Job, error) {
 		return j, nil
 	}
 	return j, j.SetPlan(*f.Plan)
+}
+
+// fuses reports whether the GPU runs the job's attention. FlashAttention 2
+// (csrc/flash_attn/flash_api.cpp) and Transformer Engine's fused attention
+// (pytorch/attention/dot_product_attention/utils.py, get_attention_backend) need compute
+// capability 8.0, FlashAttention 1 runs on Turing too (its README).
+func (j *Job) fuses() bool {
+	a := j.Runtime.Attention
+	if a != "flash" && a != "flash-attn" {
+		return true
+	}
+	gpu := j.Hardware.GPU.Architecture.Value
+	return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(a) == "flash1")
 }
 
 // hangs reports whether the framework does, unless the host waits for every kernel.

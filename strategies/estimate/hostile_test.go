@@ -161,6 +161,39 @@ func TestNoTensorCores(t *testing.T) {
 	}
 }
 
+// TestOldAttention: GPUs before Ampere run no FlashAttention 2 and no fused attention of
+// Transformer Engine: it is no default there, and refused where it is asked for.
+func TestOldAttention(t *testing.T) {
+	job := func(machine, runtime string) string {
+		return fmt.Sprintf("{model: gpt2, gpus: 1, plan: {}, hardware: %s, runtime: {%s}, train: {precision: fp16}}", machine, runtime)
+	}
+	for _, c := range []struct{ machine, runtime, want, told string }{
+		{"v100-32g-sxm", "recipe: megatron-core", "unfused", "runtime.attention = unfused (Tesla V100-SXM2-32GB does not run the flash attention of recipe megatron-core)"},
+		{"t4", "recipe: megatron-core", "unfused", "runtime.attention = unfused (Tesla T4 does not run the flash attention of recipe megatron-core)"},
+		{"t4", `recipe: megatron-core, release: "23.06"`, "flash", ""}, // FlashAttention 1
+		{"v100-32g-sxm", "recipe: megatron-lm", "unfused", ""},
+		{"v100-32g-sxm", "recipe: hf-eager", "sdpa", ""}, // PyTorch's memory-efficient kernel
+		{"a100-80g-sxm", "recipe: megatron-core", "flash", ""},
+	} {
+		j := mustParse(t, job(c.machine, c.runtime))
+		require.Equal(t, c.want, j.Runtime.Attention, "%s, %s", c.machine, c.runtime)
+		at := slices.IndexFunc(j.Defaulted, func(d string) bool { return strings.HasPrefix(d, "runtime.attention") })
+		require.Equal(t, c.told != "", at >= 0, "%s, %s", c.machine, c.runtime)
+		if at >= 0 {
+			require.Equal(t, c.told, j.Defaulted[at])
+		}
+		mustEstimate(t, j)
+	}
+	for _, c := range []struct{ machine, runtime, want string }{
+		{"v100-32g-sxm", "attention: flash-attn", "runtime.attention: flash-attn, whose kernels Tesla V100-SXM2-32GB does not run; use unfused or a GPU of the Ampere generation or later"},
+		{"v100-32g-sxm", `recipe: megatron-core, release: "23.06", attention: flash`, "runtime.attention: flash, whose kernels"},
+		{"t4", "recipe: hf-eager, attention: flash", "runtime.attention: flash, whose kernels Tesla T4 does not run; use sdpa, unfused or a GPU of the Ampere generation or later"},
+	} {
+		_, err := parse(job(c.machine, c.runtime))
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
 // TestWideRange: the note names what makes a range wide, and a remedy that helps.
 func TestWideRange(t *testing.T) {
 	for job, want := range map[string]string{
