@@ -65,11 +65,8 @@ Other arguments and flags are those of perfplan train.`,
 				return fitLargest(e, &job, doc, machines, largest, format)
 			}
 			limit, err := units.ParseSeconds(deadline)
-			if err != nil {
-				return usage("--deadline: %v", err)
-			}
-			if limit == 0 {
-				return usage("--deadline: 0; give a time, as in 30d")
+			if err != nil || limit == 0 {
+				return usage("--deadline: %q is no time to train in; write a number above 0 of d, h or min, as in 30d or 12h", deadline)
 			}
 			decode, err := job.variants(doc, machines)
 			if err != nil {

@@ -60,6 +60,7 @@ type edit struct{ origin, path, value string }
 
 // jobFlags collects the edits of a command line in their order.
 type jobFlags struct {
+	cmd   *cobra.Command
 	own   []setting // of this command, in front of those of every command
 	runs  []string  // files of the user's own runs
 	edits []edit
@@ -101,6 +102,7 @@ func (v *settingValue) Set(text string) error {
 }
 
 func (f *jobFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
 	cmd.Flags().SortFlags = false
 	for _, s := range slices.Concat(f.own, settings) {
 		cmd.Flags().Var(&settingValue{f, s}, s.flag, s.help)
@@ -180,7 +182,7 @@ func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
 		if f.given("model") {
 			return jobOf(nil), nil
 		}
-		return nil, usage("name a job file, a model or - for standard input, as in \"perfplan estimate llama2-7b --gpus 8\"")
+		return nil, usage("name a job file, a model or - for standard input, as in %q", firstExample(f.cmd))
 	}
 	name := args[0]
 	if name == "-" {

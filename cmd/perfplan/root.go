@@ -67,6 +67,9 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if cmd.Parent() == nil && diag.Nearest(args[0], names) == "" && model.Known(args[0]) {
 		hint = "; for a prediction write \"perfplan estimate " + args[0] + "\""
 	}
+	if hint == "" { // more commands than one line holds
+		hint = "; see " + cmd.CommandPath() + " --help"
+	}
 	return usage("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }
 
@@ -127,8 +130,14 @@ func exactly(what string) cobra.PositionalArgs {
 func atLeast(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage("%s needs %s, as in \"%s\"", cmd.CommandPath(), what, strings.TrimSpace(strings.Split(cmd.Example, "\n")[0]))
+			return usage("%s needs %s, as in \"%s\"", cmd.CommandPath(), what, firstExample(cmd))
 		}
 		return nil
 	}
+}
+
+// firstExample is the first of a command's examples.
+func firstExample(cmd *cobra.Command) string {
+	first, _, _ := strings.Cut(cmd.Example, "\n")
+	return strings.TrimSpace(first)
 }
