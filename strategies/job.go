@@ -593,13 +593,17 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	if t.Optimizer == "" {
 		t.Optimizer = j.Recipe.DefaultOptimizer
 	}
-	if _, ok := j.Recipe.Optimizer[t.Optimizer]; !ok {
+	optimizer, ok := j.Recipe.Optimizer[t.Optimizer]
+	if !ok {
 		known := make([]string, 0, len(j.Recipe.Optimizer))
 		for k := range j.Recipe.Optimizer {
 			known = append(known, k)
 		}
 		sort.Strings(known)
 		return diag.Errorf("train.optimizer: recipe %s has no %q; it has %s", j.Recipe.Name, t.Optimizer, strings.Join(known, ", "))
+	}
+	if optimizer.Moments != nil {
+		j.Precision.Without = 2 - *optimizer.Moments
 	}
 	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute

@@ -61,6 +61,7 @@ type Plan struct {
 	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"` // HSDP: ranks that share one copy
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
+	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"` // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
 
 	Order Order `yaml:"order" json:"order,omitempty"`
@@ -193,6 +194,10 @@ func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParall
 
 // Reshard reports whether gathered parameters are dropped after the forward pass.
 func (p *Plan) Reshard() bool { return p.ReshardAfterForward == nil || *p.ReshardAfterForward }
+
+// BucketViews reports whether gradients under PyTorch's DDP are views of the buckets, or
+// tensors of their own that are copied into them and back.
+func (p *Plan) BucketViews() bool { return p.BucketView == nil || *p.BucketView }
 
 // Shard is the number of ranks that share one copy of what is sharded.
 func (p *Plan) Shard() int64 {
@@ -397,6 +402,9 @@ func (p *Plan) Check(s Shape) error {
 	}
 	if err := p.checkOrder(s); err != nil {
 		return err
+	}
+	if p.BucketView != nil && (p.DataParallel != DDP || s.Recipe.Structure.MainGradients) {
+		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
 	}
 	if n := p.ShardDegree; n > 0 {
 		if !p.DataParallel.ShardsParameters() {

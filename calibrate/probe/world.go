@@ -12,7 +12,6 @@ import (
 // Peers are the processes of a calibration over several; Rank 0 decides and writes.
 type Peers interface {
 	Rank() int
-	Size() int
 	// Share gives every process what each of them brought, by rank. All call it
 	// together.
 	Share(own []byte) ([][]byte, error)

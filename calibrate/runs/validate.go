@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -60,21 +59,7 @@ type Report struct {
 // Validate estimates every run and compares. Runs are estimated in parallel and
 // reported in their order.
 func Validate(list []Run) *Report {
-	rep := &Report{Rows: make([]Row, len(list))}
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), len(list)) {
-		wg.Go(func() {
-			for i := range next {
-				rep.Rows[i] = validate(&list[i], predict)
-			}
-		})
-	}
-	for i := range list {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+	rep := &Report{Rows: parallel.Map(list, func(r Run) Row { return validate(&r, predict) })}
 	rep.Summary = summarize(rep.Rows)
 	rep.Overall = Overall(rep.Summary)
 	return rep

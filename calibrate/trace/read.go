@@ -47,7 +47,6 @@ func (t *Trace) class(name string) string {
 // trace.
 type Span struct {
 	Name       string
-	Stream     int64
 	Start, End float64
 }
 
@@ -244,7 +243,6 @@ func (r *reader) interned(name string) string {
 func (r *reader) span(e *event) error {
 	var on struct {
 		Device int64 `json:"device"`
-		Stream int64 `json:"stream"`
 	}
 	if e.Args != nil {
 		if err := json.Unmarshal(e.Args, &on); err != nil {
@@ -259,7 +257,7 @@ func (r *reader) span(e *event) error {
 	if err != nil {
 		return err
 	}
-	r.trace.Spans = append(r.trace.Spans, Span{r.interned(e.Name), on.Stream, start, end})
+	r.trace.Spans = append(r.trace.Spans, Span{r.interned(e.Name), start, end})
 	return nil
 }
 

@@ -3,5 +3,6 @@
 // The order of results is the order of the values, whatever finished first, so
 // that what is printed does not depend on the machine.
 //
-// strategies/whatif and strategies/capacity estimate many jobs with it, and come next.
+// strategies/search, strategies/whatif and calibrate/runs estimate many jobs with it, and
+// come next.
 package parallel

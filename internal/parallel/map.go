@@ -10,24 +10,36 @@ import (
 // again here, where the caller can recover from it.
 func Map[T, R any](in []T, f func(T) R) []R {
 	out := make([]R, len(in))
-	var next atomic.Int64
+	Workers(len(in), func(_ int, next func() (int, bool)) {
+		for i, ok := next(); ok; i, ok = next() {
+			out[i] = f(in[i])
+		}
+	})
+	return out
+}
+
+// Workers runs f on all processors, with a number for each; next hands out 0 to n-1. A
+// panic in f is raised again here, and ends what next hands out.
+func Workers(n int, f func(worker int, next func() (int, bool))) {
+	var at atomic.Int64
 	var failed atomic.Pointer[any]
+	next := func() (int, bool) {
+		i := int(at.Add(1)) - 1
+		return i, i < n && failed.Load() == nil
+	}
 	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(in)) {
+	for w := range min(runtime.GOMAXPROCS(0), n) {
 		wg.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
 					failed.Store(&p)
 				}
 			}()
-			for i := next.Add(1) - 1; i < int64(len(in)) && failed.Load() == nil; i = next.Add(1) - 1 {
-				out[i] = f(in[i])
-			}
+			f(w, next)
 		})
 	}
 	wg.Wait()
 	if p := failed.Load(); p != nil {
 		panic(*p)
 	}
-	return out
 }

@@ -457,6 +457,9 @@ func precisionText(p recipe.Precision) string {
 	if p.Master.Set {
 		s += ", master " + p.Master.String()
 	}
+	if p.MomentBytes() == 0 {
+		return s + ", no moments"
+	}
 	return s + ", moments " + p.Moments.String()
 }
 

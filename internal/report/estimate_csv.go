@@ -37,6 +37,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("data_parallel", string(p.DataParallel))
 	count("shard_degree", p.ShardDegree)
 	value("bucket_bytes", float64(p.Bucket))
+	add("bucket_view", switchText(p.BucketView))
 	add("reshard_after_forward", switchText(p.ReshardAfterForward))
 	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
 	add("order", string(p.Order))

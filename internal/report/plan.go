@@ -190,6 +190,9 @@ func extras(p *strategies.Plan) string {
 	if p.Bucket > 0 {
 		parts = append(parts, "bucket "+p.Bucket.String())
 	}
+	if !p.BucketViews() {
+		parts = append(parts, "gradients beside buckets")
+	}
 	if p.ReshardAfterForward != nil && !*p.ReshardAfterForward {
 		parts = append(parts, "kept gathered")
 	}

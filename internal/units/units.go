@@ -56,10 +56,8 @@ func ratio(a, b float64) float64 {
 
 // Common scales, for literals in code and tests.
 const (
-	KB Bytes = 1e3
 	MB Bytes = 1e6
 	GB Bytes = 1e9
-	TB Bytes = 1e12
 
 	KiB Bytes = 1 << 10
 	MiB Bytes = 1 << 20
@@ -70,7 +68,5 @@ const (
 	Microsecond Seconds = 1e-6
 	Nanosecond  Seconds = 1e-9
 
-	GBps   Rate     = 1e9
-	TBps   Rate     = 1e12
-	TFLOPS FLOPRate = 1e12
+	GBps Rate = 1e9
 )

@@ -43,7 +43,6 @@ type Recipe struct {
 	Optimizer        map[string]Optimizer `yaml:"optimizer"`
 	Host             Host                 `yaml:"host"`
 	Overlap          Overlap              `yaml:"overlap"`
-	Schedule         string               `yaml:"default_schedule"`
 	Release          units.Release        `yaml:"release"`             // of the software that it describes, where that is not the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
@@ -52,82 +51,54 @@ type Recipe struct {
 	Programs         Programs             `yaml:"programs"`
 }
 
-// Older is what a framework's software before a release did otherwise.
+// Older is what a framework's software before a release did otherwise: keys of a recipe
+// with the values that they had. Of precision only what a recipe has is changed.
 type Older struct {
-	Before     units.Release      `yaml:"before"`
-	Kernels    map[string]string  `yaml:"attention_kernels"`
-	ListGather bool               `yaml:"list_gather"`
-	Launched   bool               `yaml:"launched_layers"`
-	Unfused    bool               `yaml:"unfused_cross_entropy"`
-	Synced     bool               `yaml:"synced"`         // experts waited for the host in every precision
-	Reads      map[string]float64 `yaml:"quantize_read"`  // by precision
-	Gathers    map[string]DType   `yaml:"gather"`         // by precision
-	Narrow     map[string]int64   `yaml:"narrow_gathers"` // by precision
-	Source     string             `yaml:"source"`
+	Before    units.Release     `yaml:"before"`
+	Kernels   map[string]string `yaml:"attention_kernels"`
+	Structure Node              `yaml:"structure"`
+	Overlap   Node              `yaml:"overlap"`
+	Precision map[string]Node   `yaml:"precision"`
+	Source    string            `yaml:"source"`
+}
 
-	GradientHook       bool  `yaml:"gradient_hook"`   // main_gradients were added by a kernel of their own
-	ExposedExperts     bool  `yaml:"exposed_experts"` // no remote_ep
-	UnfusedRouter      bool  `yaml:"unfused_router"`
-	UnscaledRotary     bool  `yaml:"unscaled_rotary"` // no scaled_rotary
-	UnfusedPermutation bool  `yaml:"unfused_permutation"`
-	WeighedBack        bool  `yaml:"weighed_back"`
-	TwoLayouts         bool  `yaml:"two_layouts"` // no any_layout
-	UnfusedNorm        bool  `yaml:"unfused_norm"`
-	RepeatHeads        bool  `yaml:"repeat_heads"`
-	ScalarCat          bool  `yaml:"scalar_cat"`
-	ExposedRoot        bool  `yaml:"exposed_root"`
-	KeptOutputs        bool  `yaml:"kept_outputs"` // no dropped_outputs
-	ScaledSums         bool  `yaml:"scaled_sums"`
-	ApartLoss          *bool `yaml:"apart_loss"`
-	EvenStages         bool  `yaml:"even_stages"`     // no weighed_ends
-	ExchangedAgain     bool  `yaml:"exchanged_again"` // no kept_exchanges
-	WholeRecompute     bool  `yaml:"whole_recompute"` // no early_stop
+// Node is a part of a recipe that is decoded over what another has.
+type Node struct {
+	doc  *yamlx.Document
+	node *yaml.Node
+}
+
+// DecodeNode keeps the node.
+func (o *Node) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	o.doc, o.node = d, n
+	return nil
+}
+
+// over decodes it over what is in out.
+func (o Node) over(out any) {
+	if o.node != nil {
+		if err := o.doc.DecodeInto(o.node, out).Err(); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // At is the recipe with the software of a release.
 func (r *Recipe) At(release units.Release) *Recipe {
 	out := *r
+	out.Precision = maps.Clone(r.Precision)
 	for _, o := range r.Releases {
-		if release.Before(o.Before) {
-			if o.Kernels != nil {
-				out.Kernels = o.Kernels
-			}
-			out.Structure.ListGather = out.Structure.ListGather || o.ListGather
-			out.Structure.GraphedLayers = out.Structure.GraphedLayers && !o.Launched
-			out.Structure.FusedLoss = out.Structure.FusedLoss && !o.Unfused
-			out.Structure.GradientHook = out.Structure.GradientHook || o.GradientHook
-			out.Overlap.RemoteEP = out.Overlap.RemoteEP && !o.ExposedExperts
-			out.Structure.UnfusedRouter = out.Structure.UnfusedRouter || o.UnfusedRouter
-			out.Structure.ScaledRotary = out.Structure.ScaledRotary && !o.UnscaledRotary
-			out.Structure.RepeatHeads = out.Structure.RepeatHeads || o.RepeatHeads
-			out.Structure.ScalarCat = out.Structure.ScalarCat || o.ScalarCat
-			if o.ApartLoss != nil {
-				out.Structure.ApartLoss = *o.ApartLoss
-			}
-			out.Structure.WeighedEnds = out.Structure.WeighedEnds && !o.EvenStages
-			out.Structure.ScaledSums = out.Structure.ScaledSums || o.ScaledSums
-			out.Structure.DroppedOutputs = out.Structure.DroppedOutputs && !o.KeptOutputs
-			if o.ExchangedAgain {
-				out.Structure.KeptExchanges = ""
-			}
-			out.Structure.EarlyStop = out.Structure.EarlyStop && !o.WholeRecompute
-			out.Structure.ExposedRoot = out.Structure.ExposedRoot || o.ExposedRoot
-			out.Structure.AnyLayout = out.Structure.AnyLayout && !o.TwoLayouts
-			out.Structure.UnfusedPermutation = out.Structure.UnfusedPermutation || o.UnfusedPermutation
-			out.Structure.WeighedBack = out.Structure.WeighedBack || o.WeighedBack
-			out.Structure.UnfusedNorm = out.Structure.UnfusedNorm || o.UnfusedNorm
-			out.Precision = maps.Clone(out.Precision)
-			for name, p := range out.Precision {
-				if read, ok := o.Reads[name]; ok {
-					p.QuantizeRead = read
-				}
-				if gather, ok := o.Gathers[name]; ok {
-					p.Gather = gather
-				}
-				if n, ok := o.Narrow[name]; ok {
-					p.NarrowGathers = n
-				}
-				p.SyncFree = p.SyncFree && !o.Synced
+		if !release.Before(o.Before) {
+			continue
+		}
+		if o.Kernels != nil {
+			out.Kernels = o.Kernels
+		}
+		o.Structure.over(&out.Structure)
+		o.Overlap.over(&out.Overlap)
+		for name, was := range o.Precision {
+			if p, ok := out.Precision[name]; ok {
+				was.over(&p)
 				out.Precision[name] = p
 			}
 		}
@@ -263,6 +234,7 @@ type Precision struct {
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
 	Moments   DType `yaml:"moments"`   // Adam's two states
+	Without   int64 `yaml:"-"`         // of these two, how many the job's optimizer does without
 	Reduce    DType `yaml:"reduce"`    // gradient collectives
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
@@ -312,11 +284,15 @@ func (p Precision) KeptQuantized() bool {
 	return p.GEMM.Set && (p.Primary || p.Gather.DType == p.GEMM.DType)
 }
 
+// MomentBytes are the bytes of a parameter's moments.
+func (p Precision) MomentBytes() units.Bytes { return units.Bytes(2-p.Without) * p.Moments.Size() }
+
 // Optimizer is the cost of one optimizer step per parameter.
 type Optimizer struct {
 	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized
+	Moments *int64  `yaml:"moments"` // kept of each parameter; not set: Adam's two
+	Calls   float64 `yaml:"calls"`   // launches for each tensor, one by one; 0: one launch takes many
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
-	Kernels float64 `yaml:"kernels"` // launches per tensor; 0: one multi-tensor kernel per chunk
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
@@ -356,7 +332,6 @@ type Host struct {
 	Pass         units.Seconds            `yaml:"pass"`            // around the forward or the backward pass of a micro batch, once for each
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward, beside that
 	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
-	Graphed      bool                     `yaml:"graphed"`         // the step is replayed from CUDA graphs: no host cost
 	Blocking     Blocking                 `yaml:"blocking"`
 }
 

@@ -254,3 +254,15 @@ func TestHostSpread(t *testing.T) {
 		require.Positive(t, r.Host.Spread, name)
 	}
 }
+
+// Every difference of an older release is one that a recipe can have.
+func TestEveryRelease(t *testing.T) {
+	for _, name := range Names() {
+		r, err := Load(name)
+		require.NoError(t, err)
+		for _, o := range r.Releases {
+			require.NotEmpty(t, o.Source, "%s before %s", name, o.Before)
+			require.NotPanics(t, func() { r.At(o.Before - 1) }, "%s before %s", name, o.Before)
+		}
+	}
+}

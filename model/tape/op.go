@@ -207,14 +207,6 @@ type HostWork struct {
 	Nodes   uint16 // autograd nodes run by the engine
 }
 
-// Add accumulates other into h.
-func (h *HostWork) Add(o HostWork) {
-	h.Calls += o.Calls
-	h.Views += o.Views
-	h.Modules += o.Modules
-	h.Nodes += o.Nodes
-}
-
 // AttentionShape is the problem of one fused attention kernel. Sequence lengths
 // are per sequence; heads are those of this rank.
 type AttentionShape struct {
@@ -257,7 +249,6 @@ const (
 	WeightCopy           // a parameter cast by autocast
 	Workspace            // scratch of one kernel
 	Logits               // loss head tensors over the vocabulary
-	NumStoreKinds
 )
 
 var storeKindNames = [...]string{"activations", "gradients", "weight_copies", "workspace", "logits"}

@@ -18,7 +18,7 @@ type States struct {
 // persistent says that gradients live in buffers of their own (DDP buckets, Megatron's
 // main gradients) instead of coming and going with the backward pass.
 func StatesOf(kind strategies.DataParallel, p recipe.Precision, persistent bool) States {
-	s := States{Weights: p.Weights.Size(), Master: p.Master.Size(), Moments: 2 * p.Moments.Size()}
+	s := States{Weights: p.Weights.Size(), Master: p.Master.Size(), Moments: p.MomentBytes()}
 	if persistent {
 		s.Gradients = p.Gradients.Size()
 	}

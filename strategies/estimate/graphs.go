@@ -13,7 +13,7 @@ func replayed(j *strategies.Job) string {
 	switch {
 	case j.Runtime.CUDAGraphs != "":
 		return j.Runtime.CUDAGraphs
-	case j.Recipe.Host.Graphed || syncFree(j) || rack && s.GraphedDense && j.Model.MoE == nil:
+	case syncFree(j) || rack && s.GraphedDense && j.Model.MoE == nil:
 		return strategies.FullGraphs
 	case s.GraphedLayers && j.Model.MoE != nil && wideNVLink(j):
 		return strategies.LayerGraphs

@@ -80,8 +80,11 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
-	case dp > 1 && plan.DataParallel == strategies.DDP && !main:
+	case dp > 1 && (plan.DataParallel == strategies.DDP || plan.DataParallel == strategies.ZeRO1) && !main: // of PyTorch, ZeRO 1 is an optimizer behind DDP
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
+		if !plan.BucketViews() {
+			f.mode = memory.Copied
+		}
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case plan.DataParallel.ShardsParameters() && dp > 1:
@@ -130,11 +133,15 @@ func (f *footprint) handOver(p *pricer) {
 
 // stored is what each parameter keeps, and what the update holds of it: so many moments.
 func stored(p recipe.Precision, weights, states, update units.Bytes) memory.Stored {
-	n := 2 // Adam's moments
+	n := 2 - int(p.Without)
 	if p.Master.Size() > 0 {
 		n++
 	}
-	return memory.Stored{Weights: weights, States: states, Update: update * states * p.Moments.Size() / (2*p.Moments.Size() + p.Master.Size()), Tensors: n}
+	s := memory.Stored{Weights: weights, States: states, Tensors: n}
+	if kept := p.MomentBytes() + p.Master.Size(); kept > 0 {
+		s.Update = update * states * p.Moments.Size() / kept
+	}
+	return s
 }
 
 // static is what lives between steps of a chunk's parameters, and workspaces.
@@ -307,7 +314,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
 	step.Static[memory.Gradients] += f.dummies(c)
 	step.Update = f.updateOf(c)
-	if f.mode == memory.Bucketed {
+	if f.mode == memory.Bucketed || f.mode == memory.Copied {
 		s.step.begin(p, c, &s.sim)
 		for _, q := range s.step.ddp.queues {
 			step.Buckets = append(step.Buckets, q.sizes...)

@@ -28,7 +28,7 @@ func (s *step) optimizerStep() {
 	if copies {
 		gradient = max(gradient, prec.Master.Size())
 	}
-	per := gradient + 4*prec.Moments.Size() // read g; read and write two moments
+	per := gradient + 2*prec.MomentBytes() // read g; read and write the moments
 	if prec.Master.Set {
 		per += 2 * prec.Master.Size()
 		if !copies {
@@ -48,6 +48,7 @@ func (s *step) optimizerStep() {
 		distributed = s.chunk.cut
 	}
 	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
+	host += units.Seconds(float64(tensors)*o.Calls) * s.p.host.Call
 	s.label("optimizer", "")
 	if n := s.gradientPasses(dense, expert); n > 0 {
 		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * prec.Gradients.Size(), Phase: tape.Optimize})

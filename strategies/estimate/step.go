@@ -488,4 +488,12 @@ func (b *buckets) finish() {
 		b.s.sim.Wait(t)
 	}
 	b.tasks = b.tasks[:0]
+	if b.copies && !b.s.job.Plan.BucketViews() { // what came back is copied out (torch/csrc/distributed/c10d/reducer.cpp, finalize_bucket_dense)
+		for _, u := range b.s.list {
+			for i := range u.backward.grads {
+				seg := b.s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: 2 * u.backward.grads[i].Bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
+				b.s.sim.Run(&seg)
+			}
+		}
+	}
 }

@@ -64,7 +64,8 @@ type Mode uint8
 
 const (
 	Plain       Mode = iota // gradients are kept where autograd left them
-	Bucketed                // gradients are copied into buckets that live between steps (torch DDP)
+	Bucketed                // gradients go into buckets that live between steps (torch DDP, gradient_as_bucket_view)
+	Copied                  // they are copied into such buckets and back, and stay beside them
 	MainBuffers             // weight gradients are added into buffers that live between steps (Megatron)
 	Lingering               // into such buffers too, but autograd's own stay until the next backward pass (DeepSpeed's BF16_Optimizer)
 	Swept                   // into such buffers once the backward pass is over, when autograd's own go (nanotron)
@@ -626,7 +627,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	case MainBuffers:
 		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
 		return
-	case Plain, Bucketed:
+	case Plain, Bucketed, Copied:
 		// Later micro batches add into the gradient that is there: theirs goes at once.
 		release := !first || w.Mode == Bucketed && sync
 		at := 0

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
@@ -65,11 +65,10 @@ type Count struct {
 // Ranked is a plan with its place.
 type Ranked struct {
 	Candidate
-	Rank   int // equal plans share it
-	Tie    bool
-	Value  float64 // by the objective, least is best
-	Best   float64 // probability that it is the best of the rivals
-	Equals int     // further buckets with which it is as good
+	Rank  int // equal plans share it
+	Tie   bool
+	Value float64 // by the objective, least is best
+	Best  float64 // probability that it is the best of the rivals
 }
 
 // Reasons that are not rules.
@@ -168,32 +167,6 @@ func (o *Options) Price(j *strategies.Job) float64 {
 	return cmp.Or(o.Dollars, j.Hardware.Price.GPUHour.Value)
 }
 
-// workers runs f on all processors, with a number for each. A panic in f is raised
-// again here.
-func workers(n int, f func(worker int, next func() (int, bool))) {
-	var at atomic.Int64
-	next := func() (int, bool) {
-		i := int(at.Add(1)) - 1
-		return i, i < n
-	}
-	var wg sync.WaitGroup
-	var failed atomic.Pointer[any]
-	for w := range max(min(runtime.GOMAXPROCS(0), n), 1) {
-		wg.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					failed.Store(&p)
-				}
-			}()
-			f(w, next)
-		})
-	}
-	wg.Wait()
-	if p := failed.Load(); p != nil {
-		panic(*p)
-	}
-}
-
 // enumerate lists the legal plans whose states fit, with their floors.
 func (s *searcher) enumerate() error {
 	s.cuts = s.o.Space.cuts(s.job)
@@ -208,7 +181,7 @@ func (s *searcher) enumerate() error {
 	}
 	parts := make([]part, len(s.cuts))
 	var done atomic.Int64
-	workers(len(s.cuts), func(_ int, next func() (int, bool)) {
+	parallel.Workers(len(s.cuts), func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
 			p, c := &parts[i], &s.cuts[i]
@@ -425,7 +398,7 @@ func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, slow
 	const run = 16
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
-	workers(runs, func(w int, next func() (int, bool)) {
+	parallel.Workers(runs, func(w int, next func() (int, bool)) {
 		var scratch strategies.Job
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
 			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
@@ -513,7 +486,7 @@ const same = 1e-9
 func (s *searcher) finish(best *top) error {
 	candidates := make([]Ranked, len(best.list))
 	errs := make([]error, len(best.list))
-	workers(len(best.list), func(_ int, next func() (int, bool)) {
+	parallel.Workers(len(best.list), func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
 		for i, ok := next(); ok; i, ok = next() {
 			var j strategies.Job

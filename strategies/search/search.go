@@ -2,13 +2,12 @@ package search
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -217,39 +216,16 @@ func predict(j *strategies.Job) (*estimate.Result, error) {
 	return e.Estimate(j, estimate.Options{})
 }
 
-// each runs f over in on all processors and returns what it accepts, in order. A
-// panic in f is raised again here, where the caller can recover from it.
+// each runs f over in on all processors and returns what it accepts, in order.
 func each[T, R any](in []T, f func(T) (R, bool)) []R {
 	type slot struct {
 		r  R
 		ok bool
 	}
-	slots := make([]slot, len(in))
-	var wg sync.WaitGroup
-	var failed atomic.Pointer[any]
-	next := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), len(in)) {
-		wg.Go(func() {
-			for i := range next {
-				func() {
-					defer func() {
-						if p := recover(); p != nil {
-							failed.Store(&p)
-						}
-					}()
-					slots[i].r, slots[i].ok = f(in[i])
-				}()
-			}
-		})
-	}
-	for i := range in {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	if p := failed.Load(); p != nil {
-		panic(*p)
-	}
+	slots := parallel.Map(in, func(x T) slot {
+		r, ok := f(x)
+		return slot{r, ok}
+	})
 	var out []R
 	for _, s := range slots {
 		if s.ok {

@@ -253,14 +253,6 @@ func (s *Sim) Issued() float64 {
 // WaitHost makes the host wait for the device (a stream synchronisation).
 func (s *Sim) WaitHost() { s.Host = max(s.Host, s.Now) }
 
-// Delay moves the compute stream to t if it is earlier, as waiting for a message
-// does; communication goes on meanwhile.
-func (s *Sim) Delay(t float64) {
-	if t > s.Now {
-		s.pass(t)
-	}
-}
-
 // Recorder keeps the spans of a Sim for traces and charts.
 type Recorder struct {
 	Label string // of the segment now running
