@@ -159,8 +159,11 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 		}
 		seen[base.Value] = true
 		parent, err := catalogProfile(base.Value, seen)
-		if err != nil {
-			return nil, doc.Errorf(base, "inherits: there is no hardware %q in the catalog%s", base.Value, diag.DidYouMean(base.Value, Names()))
+		switch known := Names(); {
+		case err != nil && !slices.Contains(known, base.Value):
+			return nil, doc.Errorf(base, "inherits: there is no hardware %q in the catalog%s", base.Value, diag.DidYouMean(base.Value, known))
+		case err != nil: // its own, with its own place
+			return nil, err
 		}
 		*p = *parent
 	}

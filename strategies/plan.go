@@ -377,20 +377,18 @@ func (p *Plan) Check(s Shape) error {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
 			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
 	}
+	var schedule *pipeline.Info
 	if p.Schedule != "" {
-		if _, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe)); err != nil {
+		var err error
+		if schedule, err = pipeline.Lookup(p.PipelineSchedule(s.Recipe)); err != nil {
 			return diag.Errorf("plan.schedule: %v", err)
 		}
 	}
 	if p.PP > 1 {
-		info, err := pipeline.Lookup(p.PipelineSchedule(s.Recipe))
-		if err != nil {
+		if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(t.GradAccumulation)); err != nil {
 			return diag.Errorf("plan.schedule: %v", err)
 		}
-		if err := info.Check(int(p.PP), int(p.VirtualStages), int(t.GradAccumulation)); err != nil {
-			return diag.Errorf("plan.schedule: %v", err)
-		}
-		if p.DataParallel.FSDP() && p.DataParallel == FSDP1 {
+		if p.DataParallel == FSDP1 {
 			return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
 		}
 		if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {

@@ -31,6 +31,6 @@
 // Inner loops call Fabric.Time, or keep the Law of an operation and group.
 //
 // The package reads hardware profiles; hardware does not know it. Next come
-// strategies/dataparallel, which says which collectives a step needs, and
+// strategies/estimate, which says which collectives a step needs, and
 // strategies/timeline, which lets them contend with compute.
 package collective

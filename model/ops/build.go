@@ -196,7 +196,7 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	return b.t.Param(i, b.weight, true, b.params[i].Dims...)
 }
 
-// shape is batch, local sequence and width of the residual stream.
+// hiddenDims are batch, local sequence and width of the residual stream.
 func (b *builder) hiddenDims() (batch, seq, width int64) {
 	seq = ceilDiv(b.Sequence, max(b.Shard.CP, 1))
 	if b.Shard.SequenceParallel {

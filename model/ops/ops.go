@@ -128,7 +128,7 @@ type Model struct {
 	Loss      Unit // without ops unless Config.LossApart
 }
 
-// Params is the number of parameters on this rank.
+// LocalParams is the number of parameters on this rank, without copies of tied ones.
 func (u *Unit) LocalParams() int64 {
 	var n int64
 	for _, p := range u.Params {

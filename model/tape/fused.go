@@ -523,10 +523,10 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 // column sum that follows it: one or two per SM.
 const fusedPartials = 256
 
-// Comm is a collective on tensor x in the flow of the layer: the forward one and
-// the one its gradient needs. Either name may be empty. The result has x's shape
-// with the dimension dim scaled by num/den (all-gather grows it, reduce-scatter
-// shrinks it).
+// CommSpec is a collective on a tensor in the flow of the layer: the forward one and
+// the one its gradient needs. Either name may be empty. The result has the tensor's
+// shape with one dimension Ranks times as long after an all-gather, that part of it after a
+// reduce-scatter.
 type CommSpec struct {
 	Forward, Backward string
 	Group             string

@@ -146,7 +146,7 @@ func (t *Tape) meta(dtype DType, dims []int64) *Tensor {
 	return x
 }
 
-// empty allocates a fresh tensor with the layout already set in x.
+// alloc allocates a fresh tensor with the layout already set in x.
 func (t *Tape) alloc(x *Tensor) *Tensor {
 	b := roundUp(x.bytes())
 	x.store = int32(len(t.stores))

@@ -2,8 +2,8 @@
 //
 //	job → ops → times → actions → timeline → result
 //
-// and holds no physics of its own. Estimate builds the units of a rank (model/ops),
-// prices them (hardware/kernel, hardware/collective), runs them on the timeline as
+// and of what runs between them: gradients and parameters that ranks exchange, the
+// optimizer, power. Estimate builds the units of a rank (model/ops), prices them (hardware/kernel, hardware/collective), runs them on the timeline as
 // the plan's data parallelism and pipeline schedule say, adds memory, and finds the
 // clock at which the step's power fits the card.
 //

@@ -34,7 +34,7 @@ type Result struct {
 
 	Clock  units.Hertz // average SM clock
 	Power  units.Watts // average per GPU
-	Energy units.Joules
+	Energy units.Joules // per GPU and step
 
 	Waiting *Waiting // of a job with stragglers
 	Stages  []Stage

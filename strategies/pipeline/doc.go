@@ -7,11 +7,10 @@
 // after it, nothing else. From that alone follow the two things asked of a
 // Plan: PeakInFlight, the activations a rank holds at its worst moment, and
 // Run, the critical path for given stage times, with no closed formula in it.
-// The closed formula of each schedule is printed beside the result as a check.
+// Tests hold both against the closed formula of each schedule.
 //
 // A new schedule is one new file that calls register.
 //
-// The package comes after strategies (the Plan that chose schedule, ranks and
-// virtual stages). Next is strategies/timeline, which replays the same lists
-// with kernels, host queues and communication streams.
+// The package knows no job: strategies checks its Plan with it, and strategies/estimate
+// runs the lists with the times of stages and walks memory along them.
 package pipeline

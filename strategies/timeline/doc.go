@@ -7,6 +7,6 @@
 // pair. Communication runs in order on its streams; while it runs, compute is
 // slower and it is slower itself, integrated piece by piece.
 //
-// strategies/dataparallel drives a Sim through the units of a model; next is
-// strategies/estimate, which puts stages and schedules together.
+// strategies/estimate drives a Sim through the units of a model and puts stages and
+// schedules together.
 package timeline
