@@ -34,7 +34,8 @@ type Job struct {
 	Layers    *recipe.Recipe // of the layers, when another one (compile_scope: layer)
 	Precision recipe.Precision
 	Plan      Plan
-	Open      bool // no plan was given: the caller picks one
+	Open      bool  // no plan was given: the caller picks one
+	GivenPlan *Plan // Plan before it was completed; nil: none was given
 	Train     Train
 	Given     Train // Train before the plan completed it: zero where the job leaves the choice open
 	Run       goodput.Settings
@@ -276,7 +277,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if err := j.checkExperts(); err != nil {
 		return nil, err
 	}
-	j.Given = f.Train
+	j.Given, j.GivenPlan = f.Train, f.Plan
 	if err := j.resolveTrain(note); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,8 @@ whether it fits in memory.
 The argument is a job file (perfplan init writes one), a model of the catalog, a
 model file or Hugging Face config.json, or - for standard input. Flags override the
 file. A job without a plan gets the fastest simple one that fits. A job that does
-not fit exits with code 3 and names the cheapest remedies.`,
+not fit exits with code 3 and names the cheapest remedies, those on the fewest GPUs
+first.`,
 		Example: `  perfplan estimate llama2-7b --gpus 64
   perfplan estimate job.yaml --tp 2 --set plan.bucket=100MiB -o json
   perfplan estimate config.json --hardware h200-sxm --gpus 8 --data-parallel fsdp2`,
@@ -35,16 +36,21 @@ not fit exits with code 3 and names the cheapest remedies.`,
 			if err != nil {
 				return err
 			}
-			j, given, err := job.load(e, args)
+			doc, err := job.document(e, args)
 			if err != nil {
 				return err
 			}
-			r, err := predict(j, given, estimate.Options{Record: trace != ""})
+			with := job.with(doc)
+			j, _, err := job.decode(doc)
+			if err != nil {
+				return err
+			}
+			r, err := predict(j, doc.Root, estimate.Options{Record: trace != ""})
 			if err != nil {
 				return err
 			}
 			if !r.Result.Memory.Fits {
-				r.Remedies = search.Remedies(r.Result.Job, r.Result)
+				r.Remedies, r.Tried = search.Remedies(j, r.Result, with)
 			}
 			if trace != "" {
 				if err := writeFile(trace, func(f *os.File) error { return report.WriteTrace(f, r.Result) }); err != nil {

@@ -159,6 +159,23 @@ func (f *jobFlags) decode(doc *yamlx.Document) (j *strategies.Job, malformed boo
 	return j, false, nil
 }
 
+// with returns how to make the job of a document, before the flags, again with settings
+// behind them, as --set takes them.
+func (f *jobFlags) with(doc *yamlx.Document) func(set []string) (*strategies.Job, error) {
+	before := *doc
+	return func(set []string) (*strategies.Job, error) {
+		more := jobFlags{edits: slices.Clone(f.edits)}
+		for _, text := range set {
+			if err := (&settingValue{&more, setting{}}).Set(text); err != nil {
+				return nil, err
+			}
+		}
+		again := before
+		j, _, err := more.decode(&again)
+		return j, err
+	}
+}
+
 // changed marks the name of something that flags set a part of.
 const changed = " (changed)"
 

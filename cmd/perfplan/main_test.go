@@ -171,6 +171,58 @@ func TestFlagsAreTheFile(t *testing.T) {
 	require.Equal(t, file, sets)
 }
 
+// TestRemediesAreCommands: what estimate lists for a job that does not fit is what it
+// prints once that is added to the command line.
+func TestRemediesAreCommands(t *testing.T) {
+	for i, args := range [][]string{
+		{"llama2-7b", "--gpus", "1"},
+		{"llama3-70b", "--gpus", "8"},
+		{"llama2-13b", "--gpus", "1", "--tp", "1"},
+		{"llama2-70b", "--gpus", "8", "--dp", "8"},
+		{"llama2-70b", "--gpus", "64", "--tp", "4", "--pp", "4", "--data-parallel", "ddp"},
+		{filepath.Join(root(t), "examples", "llama70b-fsdp2.yaml"), "--micro-batch", "16", "--set", "hardware.gpu.memory=60 GiB"},
+	} {
+		if testing.Short() && i > 0 {
+			break
+		}
+		args = append([]string{"estimate", "-o", "json"}, args...)
+		code, text, _ := in("", args...)
+		require.Equal(t, exitBroken, code, args)
+		var listed []struct {
+			Set    []string        `json:"set"`
+			Plan   json.RawMessage `json:"plan"`
+			GPUs   int64           `json:"gpus"`
+			Tokens float64         `json:"tokens_per_s_per_gpu"`
+			Used   float64         `json:"device_used_bytes"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(field(t, text, "remedies")), &listed))
+		require.NotEmpty(t, listed, args)
+		for _, r := range listed {
+			more := args
+			for _, set := range r.Set {
+				more = append(more[:len(more):len(more)], "--set", set)
+			}
+			code, text, errs := in("", more...)
+			require.Zero(t, code, "%v: %s", more, errs)
+			var shown struct {
+				Tokens float64 `json:"tokens_per_s_per_gpu"`
+				Job    struct {
+					Plan json.RawMessage `json:"plan"`
+					GPUs int64           `json:"gpus"`
+				} `json:"job"`
+				Memory struct {
+					Used float64 `json:"device_used_bytes"`
+				} `json:"memory"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(text), &shown))
+			require.Equal(t, shown.Tokens, r.Tokens, more)
+			require.Equal(t, shown.Memory.Used, r.Used, more)
+			require.Equal(t, shown.Job.GPUs, r.GPUs, more)
+			require.JSONEq(t, string(shown.Job.Plan), string(r.Plan), more)
+		}
+	}
+}
+
 // FuzzJob: no text makes the way from bytes to a job panic or take long, and every
 // complaint is about input.
 func FuzzJob(f *testing.F) {

@@ -22,6 +22,7 @@ type Estimate struct {
 	Result   *estimate.Result
 	Choice   *search.Choice  // when the job left its plan open
 	Remedies []search.Remedy // when the job does not fit
+	Tried    int64           // the most GPUs on which remedies were looked for
 	Given    *yaml.Node      // the job as the user wrote it, flags applied; may be nil
 	Version  string          // of the program
 }
@@ -55,11 +56,20 @@ func (e *Estimate) page() *page {
 	case len(e.Remedies) > 0:
 		p.section("What would make it fit", remedyGrid(r, e.Remedies))
 	case !r.Memory.Fits:
-		p.section("What would make it fit", paragraph("No one or two changes make it fit. Leave the plan out (--set plan=null) to have one looked for, or add GPUs."))
+		p.section("What would make it fit", paragraph(e.noRemedy()))
 	}
 	p.section("Job", jobFields(r.Job))
 	notes(p, r)
 	return p
+}
+
+// noRemedy says what was looked for in vain, and who looks further.
+func (e *Estimate) noRemedy() string {
+	tried := "no one or two changes of the job"
+	if e.Tried > e.Result.Job.GPUs {
+		tried += fmt.Sprintf(", and no more GPUs up to %s, alone or with one change", thousands(float64(e.Tried)))
+	}
+	return "Nothing that was tried: " + tried + ". perfplan plan tries every legal plan and says what comes nearest."
 }
 
 func (e *Estimate) title() string {

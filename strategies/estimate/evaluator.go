@@ -137,6 +137,21 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	return out, nil
 }
 
+// DeviceUsed is Memory.DeviceUsed of an Estimate, without the time of the step. Of a
+// plan beyond a limit only that is known for sure; 0 is no limit.
+func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Bytes, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return 0, err
+	}
+	p, s, u := &e.p, &e.sim, &e.memory
+	s.own.plan = p.schedule()
+	if u.measure(s, p, m.layout(j, s.own.plan), false); limit == 0 || u.used <= limit {
+		u.replay(p)
+	}
+	return u.used, nil
+}
+
 // simulate runs the step at falling clocks until its power fits the card. A straggler is
 // slower than healthy ranks are among themselves: the clocks are theirs at most.
 func (e *Evaluator) simulate(l *layout, o Options) {

@@ -3,11 +3,11 @@ package search
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/parallel"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -52,53 +52,71 @@ func better(a, b Candidate) int {
 // batch that gives it most tokens/s) and returns the fastest that fits, or the one
 // that lacks the least memory. It fails when no plan is legal.
 func Best(j *strategies.Job) (*Choice, error) {
-	plans := simple(j)
-	var firstErr error
-	jobs := make([]*strategies.Job, 0, len(plans))
-	for _, p := range plans {
+	jobs, err := legal(j)
+	if err != nil {
+		return nil, err
+	}
+	out := &Choice{Legal: len(jobs)}
+	found := fastest(jobs)
+	if out.Fit = len(found); out.Fit > 0 {
+		out.Candidate, out.Others = found[0], found[1:]
+		return out, nil
+	}
+	out.Candidate, err = leastLacking(jobs)
+	return out, err
+}
+
+// legal is a job under each of its simple plans that breaks no rule. Where there is none
+// it fails with the first rule.
+func legal(j *strategies.Job) ([]*strategies.Job, error) {
+	var jobs []*strategies.Job
+	var first error
+	for _, p := range simple(j) {
 		c := *j
-		if err := c.SetPlan(p); err != nil {
-			if firstErr == nil {
-				firstErr = err
-			}
-			continue
+		if err := c.SetPlan(p); err == nil {
+			jobs = append(jobs, &c)
+		} else if first == nil {
+			first = err
 		}
-		jobs = append(jobs, &c)
 	}
 	if len(jobs) == 0 {
-		return nil, firstErr
+		return nil, first
 	}
-	run := fitting
-	if j.Given.MicroBatch == 0 {
-		run = widest
-	}
-	found := each(jobs, run)
-	out := &Choice{Legal: len(jobs)}
+	return jobs, nil
+}
+
+// fastest estimates the jobs that fit and orders them, the fastest first.
+func fastest(jobs []*strategies.Job) []Candidate {
+	found := each(jobs, func(j *strategies.Job) (Candidate, bool) {
+		lean, ok := fitting(j)
+		if !ok {
+			return Candidate{}, false
+		}
+		return widest(lean)
+	})
 	slices.SortStableFunc(found, better)
-	if len(found) == 0 { // for the reason, which no plan changes
-		if _, err := estimate.Estimate(jobs[0], estimate.Options{}); err != nil {
-			return nil, err
+	return found
+}
+
+// leastLacking estimates the one of some jobs that needs least memory.
+func leastLacking(jobs []*strategies.Job) (Candidate, error) {
+	loads := each(jobs, func(j *strategies.Job) (load, bool) { return leanest(j, 0) })
+	slices.SortStableFunc(loads, func(a, b load) int { return cmp.Compare(a.used, b.used) })
+	for _, l := range loads {
+		if r, err := predict(l.job); err == nil {
+			return Candidate{l.job, r}, nil
 		}
-		return nil, diag.Errorf("plan: none of %d legal plans could be estimated", len(jobs))
 	}
-	for _, c := range found {
-		if c.Result.Memory.Fits {
-			out.Fit++
-		}
+	if _, err := predict(jobs[0]); err != nil { // for the reason, which no plan changes
+		return Candidate{}, err
 	}
-	out.Candidate = found[0]
-	out.Others = found[1:]
-	if n := max(out.Fit-1, 0); n < len(out.Others) {
-		out.Others = out.Others[:n]
-	}
-	return out, nil
+	return Candidate{}, diag.Errorf("plan: none of %d legal plans could be estimated", len(jobs))
 }
 
 // simple enumerates plans from the least to the most parallel.
 func simple(j *strategies.Job) []strategies.Plan {
 	var out []strategies.Plan
-	node := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
-	for tp := int64(1); tp <= min(node, j.GPUs, 8); tp *= 2 {
+	for tp := int64(1); tp <= min(island(j), j.GPUs, 8); tp *= 2 {
 		for pp := int64(1); tp*pp <= j.GPUs && pp <= min(j.Model.Layers, 16); pp *= 2 {
 			for _, cp := range simpleContexts(j) {
 				for _, ep := range experts(j) {
@@ -154,57 +172,100 @@ func kinds(j *strategies.Job) []strategies.DataParallel {
 	return out
 }
 
-// fitting estimates a job with as much recomputation as it needs to fit, as far
-// as the job leaves that open.
-func fitting(j *strategies.Job) (Candidate, bool) {
-	levels := []ops.Recompute{j.Train.Recompute}
-	if j.Given.Recompute == "" {
-		levels = []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
-	}
-	var best Candidate
-	for _, level := range levels {
+// load is a job with the memory that it takes.
+type load struct {
+	job  *strategies.Job
+	used units.Bytes
+}
+
+func (l load) fits() bool { return l.used <= estimate.Capacity(l.job) }
+
+// leanest is a job with as little recomputation as lets it fit, or with that which
+// needs least memory, as far as the job leaves that open. Of what needs more than a
+// limit only that is known; 0 is no limit.
+func leanest(j *strategies.Job, limit units.Bytes) (load, bool) {
+	var best load
+	for _, level := range levels(j) {
 		c := *j
 		c.Train.Recompute = level
-		r, err := predict(&c)
+		used, err := deviceUsed(&c, limit)
 		if err != nil {
 			continue
 		}
-		now := Candidate{&c, r}
-		if best.Result == nil || better(now, best) < 0 {
-			best = now
+		if l := (load{&c, used}); best.job == nil || l.used < best.used {
+			best = l
 		}
-		if r.Memory.Fits {
+		if best.fits() {
 			break
 		}
 	}
-	return best, best.Result != nil
+	return best, best.job != nil
 }
 
-// widest estimates a job with the micro batch that is fastest, doubling it as long as
-// that is faster and fits.
+// fitting is a job with as little recomputation as lets it fit, if any does. It predicts
+// no time, and soon sees that what lives between steps is too large.
+func fitting(j *strategies.Job) (*strategies.Job, bool) {
+	if !statesFit(j) {
+		return nil, false
+	}
+	l, ok := leanest(j, estimate.Capacity(j))
+	return l.job, ok && l.fits()
+}
+
+// levels are the recomputations that a job leaves open, the least first.
+func levels(j *strategies.Job) []ops.Recompute {
+	if j.Given.Recompute != "" {
+		return []ops.Recompute{j.Train.Recompute}
+	}
+	return recomputations
+}
+
+// widest estimates a job that fits, where it gives no micro batch with the one that is
+// fastest, doubling it as long as that is faster and fits.
 func widest(j *strategies.Job) (Candidate, bool) {
-	best, ok := fitting(j)
+	best, ok := estimated(j)
+	if j.Given.MicroBatch > 0 {
+		return best, ok
+	}
 	for range 4 {
-		if !ok || !best.Result.Memory.Fits {
+		if !ok {
 			break
 		}
-		c := *best.Job
-		c.Given.MicroBatch = 2 * best.Job.Train.MicroBatch
-		c.Given.Recompute = best.Job.Train.Recompute
-		if c.Given.GlobalBatch > 0 {
-			c.Given.GradAccumulation = 0
-		}
-		if c.SetPlan(best.Job.Plan) != nil {
+		wide, legal := doubled(best.Job, j.Given.Recompute)
+		if !legal {
 			break
 		}
-		c.Given.Recompute = j.Given.Recompute
-		now, estimated := fitting(&c)
-		if !estimated || better(now, best) >= 0 {
+		lean, fits := fitting(wide)
+		if !fits {
+			break
+		}
+		now, known := estimated(lean)
+		if !known || better(now, best) >= 0 {
 			break
 		}
 		best = now
 	}
 	return best, ok
+}
+
+// doubled is a job with twice the micro batch, at the recomputation that it has come to.
+// That is open again afterwards as far as it was given.
+func doubled(j *strategies.Job, given ops.Recompute) (*strategies.Job, bool) {
+	c := *j
+	c.Given.MicroBatch, c.Given.Recompute = 2*j.Train.MicroBatch, j.Train.Recompute
+	if c.Given.GlobalBatch > 0 {
+		c.Given.GradAccumulation = 0
+	}
+	if c.SetPlan(j.Plan) != nil {
+		return nil, false
+	}
+	c.Given.Recompute = given
+	return &c, true
+}
+
+func estimated(j *strategies.Job) (Candidate, bool) {
+	r, err := predict(j)
+	return Candidate{j, r}, err == nil
 }
 
 // evaluators are kept from plan to plan: those of a search share much.
@@ -214,6 +275,20 @@ func predict(j *strategies.Job) (*estimate.Result, error) {
 	e := evaluators.Get().(*estimate.Evaluator)
 	defer evaluators.Put(e)
 	return e.Estimate(j, estimate.Options{})
+}
+
+func deviceUsed(j *strategies.Job, limit units.Bytes) (units.Bytes, error) {
+	e := evaluators.Get().(*estimate.Evaluator)
+	defer evaluators.Put(e)
+	return e.DeviceUsed(j, limit)
+}
+
+// statesFit reports whether what lives between steps fits.
+func statesFit(j *strategies.Job) bool {
+	e := evaluators.Get().(*estimate.Evaluator)
+	defer evaluators.Put(e)
+	least, err := e.FloorMemory(j)
+	return err == nil && least <= estimate.Capacity(j)
 }
 
 // each runs f over in on all processors and returns what it accepts, in order.
@@ -233,104 +308,4 @@ func each[T, R any](in []T, f func(T) (R, bool)) []R {
 		}
 	}
 	return out
-}
-
-// Remedy is a change that makes a job fit.
-type Remedy struct {
-	Set       []string // "train.recompute=full", as --set takes it
-	Candidate Candidate
-	Slowdown  float64 // tokens/s/GPU before over after, minus one; negative when it is faster
-}
-
-// Remedies returns up to three changes that make a job fit, the cheapest in
-// throughput per GPU first; single changes before pairs.
-func Remedies(j *strategies.Job, r *estimate.Result) []Remedy {
-	single := changes(j)
-	found := try(j, r, single)
-	if len(found) < 3 {
-		var pairs []change
-		for i, a := range single {
-			for _, b := range single[i+1:] {
-				if a.key != b.key {
-					pairs = append(pairs, a.and(b))
-				}
-			}
-		}
-		found = append(found, try(j, r, pairs)...)
-	}
-	return found[:min(3, len(found))]
-}
-
-// change is an edit of a job.
-type change struct {
-	key  string
-	set  []string
-	edit func(*strategies.Job, *strategies.Plan)
-}
-
-func (a change) and(b change) change {
-	return change{set: append(slices.Clone(a.set), b.set...), edit: func(j *strategies.Job, p *strategies.Plan) { a.edit(j, p); b.edit(j, p) }}
-}
-
-// changes lists what could be done to a job, one at a time.
-func changes(j *strategies.Job) []change {
-	var out []change
-	add := func(key, value string, edit func(*strategies.Job, *strategies.Plan)) {
-		out = append(out, change{key, []string{key + "=" + value}, edit})
-	}
-	for _, level := range []ops.Recompute{ops.SelectiveRecompute, ops.FullRecompute} {
-		if j.Train.Recompute != ops.FullRecompute && j.Train.Recompute != level {
-			add("train.recompute", string(level), func(j *strategies.Job, _ *strategies.Plan) { j.Given.Recompute = level })
-		}
-	}
-	if j.Train.Recomputed().Partly() {
-		add("train.recompute_num_layers", "null", func(j *strategies.Job, _ *strategies.Plan) {
-			j.Given.RecomputeNumLayers, j.Given.RecomputeMethod = nil, ""
-		})
-	}
-	if b := j.Train.MicroBatch; b > 1 {
-		h := b / 2
-		for b%h != 0 {
-			h--
-		}
-		c := change{key: "train.micro_batch", set: []string{"train.micro_batch=" + strconv.FormatInt(h, 10), "train.grad_accumulation=" + strconv.FormatInt(j.Train.GradAccumulation*b/h, 10)}}
-		c.edit = func(j *strategies.Job, _ *strategies.Plan) {
-			j.Given.GradAccumulation, j.Given.MicroBatch = j.Train.GradAccumulation*b/h, h
-		}
-		out = append(out, c)
-	}
-	for _, k := range kinds(j) {
-		if k != j.Plan.DataParallel && j.Plan.DP*j.Plan.CP > 1 {
-			add("plan.data_parallel", string(k), func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = k })
-		}
-	}
-	if j.Plan.DP%2 == 0 {
-		add("plan.tp", strconv.FormatInt(2*j.Plan.TP, 10), func(_ *strategies.Job, p *strategies.Plan) { p.TP *= 2; p.DP = 0 })
-		add("plan.pp", strconv.FormatInt(2*j.Plan.PP, 10), func(_ *strategies.Job, p *strategies.Plan) { p.PP *= 2; p.DP, p.Schedule, p.StageLayers = 0, "", "" })
-	}
-	for _, f := range []int64{2, 4, 8} {
-		add("gpus", strconv.FormatInt(f*j.GPUs, 10), func(j *strategies.Job, p *strategies.Plan) { j.GPUs *= f; p.DP = 0 })
-	}
-	return out
-}
-
-// try estimates the changes and returns those that fit, cheapest first.
-func try(j *strategies.Job, before *estimate.Result, list []change) []Remedy {
-	found := each(list, func(c change) (Remedy, bool) {
-		next, plan := *j, j.Plan
-		next.Given.Recompute, next.Given.MicroBatch, next.Given.GradAccumulation = j.Train.Recompute, j.Train.MicroBatch, j.Train.GradAccumulation
-		if c.edit(&next, &plan); plan.DP == 0 && next.Given.GlobalBatch > 0 {
-			next.Given.GradAccumulation = 0
-		}
-		if next.SetPlan(plan) != nil {
-			return Remedy{}, false
-		}
-		r, err := predict(&next)
-		if err != nil || !r.Memory.Fits {
-			return Remedy{}, false
-		}
-		return Remedy{c.set, Candidate{&next, r}, before.TokensPerSecond/r.TokensPerSecond - 1}, true
-	})
-	slices.SortStableFunc(found, func(a, b Remedy) int { return cmp.Compare(a.Slowdown, b.Slowdown) })
-	return found
 }

@@ -150,9 +150,8 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 	if len(precisions) == 0 {
 		precisions = []string{j.Train.Precision}
 	}
-	island := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
 	for _, precision := range fixed(f, "precision", precisions) {
-		for _, tp := range f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island))) {
+		for _, tp := range f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island(j)))) {
 			sps := []*bool{nil}
 			if tp > 1 && j.Recipe.Structure.SharedTPInput {
 				sps = []*bool{&yes, &no}
@@ -173,6 +172,11 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 		}
 	}
 	return out
+}
+
+// island is how many GPUs NVLink joins.
+func island(j *strategies.Job) int64 {
+	return max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
 }
 
 // bound is the smaller of a limit and a natural one, where there is a limit.
@@ -392,8 +396,8 @@ func (s *Space) orders(j *strategies.Job, p *strategies.Plan, dp int64) []strate
 	if j.Model.MoE != nil {
 		experts = p.EP * p.ExpertTP
 	}
-	island := max(j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value)
-	if p.PP == 1 || dp == 1 || experts != p.TP*p.CP || p.TP*p.CP >= island || j.GPUs <= island {
+	near := island(j)
+	if p.PP == 1 || dp == 1 || experts != p.TP*p.CP || p.TP*p.CP >= near || j.GPUs <= near {
 		return defaultOrder
 	}
 	return bothOrders

@@ -1,0 +1,251 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+)
+
+// Remedy is a change that makes a job fit.
+type Remedy struct {
+	Set       []string // "train.recompute=full", as --set takes it
+	Candidate Candidate
+	Slowdown  float64 // tokens/s/GPU before over after, minus one; negative when it is faster
+}
+
+const (
+	mostRemedies = 3
+	mostTimes    = 1024    // the GPUs of a job, in search of enough
+	mostGPUs     = 1 << 20 // of any job
+)
+
+// Remedies returns up to three ways to make a job fit, those on the fewest GPUs first and
+// of these the fastest, and the most GPUs that it tried. On the job's own GPUs it tries
+// one change and, unless there are enough, two. As long as no way leaves DefaultHeadroom
+// free, it doubles the GPUs and tries that alone and with one change.
+//
+// with makes the job again with such settings. What a remedy promises is what that job
+// gives, with the best simple plan where it leaves the plan open: setting them shows the
+// same.
+func Remedies(j *strategies.Job, before *estimate.Result, with func(set []string) (*strategies.Job, error)) (list []Remedy, most int64) {
+	most = j.GPUs
+	single := changes(j)
+	list, short := try(before, single, with)
+	if len(list) < mostRemedies {
+		two, _ := try(before, pairs(short), with)
+		list = append(list, two...)
+	}
+	slices.SortStableFunc(list, cheaper)
+	for !enough(list) && 2*most <= min(mostTimes*j.GPUs, mostGPUs) {
+		most *= 2
+		found, _ := try(before, onGPUs(j, most, single), with)
+		slices.SortStableFunc(found, cheaper)
+		list = append(list, found...)
+	}
+	return list[:min(mostRemedies, len(list))], most
+}
+
+// enough reports whether nobody needs to look further.
+func enough(list []Remedy) bool {
+	return len(list) >= mostRemedies || slices.ContainsFunc(list, func(r Remedy) bool {
+		m := &r.Candidate.Result.Memory
+		return float64(m.Capacity-m.DeviceUsed) >= DefaultHeadroom*float64(m.Capacity)
+	})
+}
+
+// onGPUs is another number of GPUs, alone and with each of some changes.
+func onGPUs(j *strategies.Job, n int64, single []change) []change {
+	gpus := growth(j, "gpus", n)
+	out := []change{gpus}
+	for _, c := range single {
+		out = append(out, gpus.and(c))
+	}
+	return out
+}
+
+// cheaper orders remedies on as many GPUs.
+func cheaper(a, b Remedy) int { return cmp.Compare(a.Slowdown, b.Slowdown) }
+
+// change is an edit of a job: settings, of which the first names it.
+type change []string
+
+// key is the setting that a change is about.
+func (c change) key() string {
+	key, _, _ := strings.Cut(c[0], "=")
+	return key
+}
+
+// and is both changes, each setting once. Where the second drops the plan, the first
+// need not change it.
+func (c change) and(d change) change {
+	out := slices.Clone(c)
+	if d[0] == noPlan {
+		out = slices.DeleteFunc(out, func(set string) bool { return strings.HasPrefix(set, "plan.") })
+	}
+	for _, set := range d {
+		if !slices.Contains(out, set) {
+			out = append(out, set)
+		}
+	}
+	return out
+}
+
+// noPlan gives the choice of the plan back.
+const noPlan = "plan=null"
+
+// pairs are any two changes that do not undo each other.
+func pairs(list []change) []change {
+	var out []change
+	for i, a := range list {
+		for _, b := range list[i+1:] {
+			if a.key() != b.key() && !(a[0] == noPlan && strings.HasPrefix(b[0], "plan.")) {
+				out = append(out, a.and(b))
+			}
+		}
+	}
+	return out
+}
+
+// changes lists what could be done to a job on its GPUs, one at a time: to what it gives,
+// and where it has a plan, to that and to what was taken by default.
+func changes(j *strategies.Job) []change {
+	t := &j.Given
+	var out []change
+	if !j.Open {
+		t = &j.Train
+		out = append(out, regrown(j, noPlan))
+	}
+	out = append(out, recomputeMore(t)...)
+	out = append(out, batchLess(j, t)...)
+	if j.Open {
+		return out
+	}
+	for _, k := range kinds(j) {
+		if k != j.Plan.DataParallel {
+			out = append(out, change{"plan.data_parallel=" + string(k)})
+		}
+	}
+	for _, times := range []int64{2, 4, 8} {
+		if tp := times * j.Plan.TP; tp <= island(j) {
+			out = append(out, growth(j, "plan.tp", tp))
+		}
+		out = append(out, growth(j, "plan.pp", times*j.Plan.PP))
+	}
+	return out
+}
+
+// recomputeMore are the ways to recompute more than a job does.
+func recomputeMore(t *strategies.Train) []change {
+	switch {
+	case t.Recomputed().Partly():
+		return []change{{"train.recompute_num_layers=null", "train.recompute_method=null"}}
+	case t.Recompute == ops.NoRecompute:
+		return []change{{"train.recompute=selective"}, {"train.recompute=full"}}
+	case t.Recompute == ops.SelectiveRecompute:
+		return []change{{"train.recompute=full"}}
+	}
+	return nil
+}
+
+// batchLess are smaller micro batches, of which a step has as many more.
+func batchLess(j *strategies.Job, t *strategies.Train) []change {
+	var out []change
+	for b := t.MicroBatch / 2; b > 0; b /= 2 {
+		c := change{setting("train.micro_batch", b)}
+		switch {
+		case t.MicroBatch%b != 0:
+			continue
+		case j.Given.GlobalBatch > 0:
+			c = regrown(j, c...)
+		case t.GradAccumulation > 0:
+			c = append(c, setting("train.grad_accumulation", t.GradAccumulation*t.MicroBatch/b))
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// growth raises a degree or the number of GPUs. Data parallelism takes the rest, and
+// stages have as many layers as they get.
+func growth(j *strategies.Job, key string, n int64) change {
+	set := []string{setting(key, n)}
+	if p := j.GivenPlan; p != nil && p.DP > 0 {
+		set = append(set, "plan.dp=null")
+	}
+	if p := j.GivenPlan; p != nil && p.StageLayers != "" && key == "plan.pp" {
+		set = append(set, "plan.stage_layers=null")
+	}
+	return regrown(j, set...)
+}
+
+// regrown is a change after which micro batches divide the global batch anew, where that
+// is given.
+func regrown(j *strategies.Job, set ...string) change {
+	if j.Given.GlobalBatch > 0 && j.Given.GradAccumulation > 0 {
+		set = append(set, "train.grad_accumulation=null")
+	}
+	return set
+}
+
+func setting(key string, n int64) string { return key + "=" + strconv.FormatInt(n, 10) }
+
+// try returns the changes that make a job fit, estimated, and those that are too little.
+// Changes that no rule admits are neither.
+func try(before *estimate.Result, list []change, with func([]string) (*strategies.Job, error)) (found []Remedy, short []change) {
+	type trial struct {
+		change
+		job *strategies.Job
+		fit bool
+	}
+	var trials []trial
+	for _, c := range list {
+		if j, err := with(c); err == nil {
+			trials = append(trials, trial{change: c, job: j})
+		}
+	}
+	trials = each(trials, func(t trial) (trial, bool) { t.fit = roomy(t.job); return t, true })
+	for _, t := range trials {
+		if !t.fit {
+			short = append(short, t.change)
+		}
+	}
+	return each(trials, func(t trial) (Remedy, bool) {
+		if !t.fit {
+			return Remedy{}, false
+		}
+		c, err := chosen(t.job)
+		if err != nil {
+			return Remedy{}, false
+		}
+		return Remedy{t.change, c, before.TokensPerSecond/c.Result.TokensPerSecond - 1}, true
+	}), short
+}
+
+// chosen estimates a job, with the best simple plan where it leaves that open.
+func chosen(j *strategies.Job) (Candidate, error) {
+	if j.Open {
+		best, err := Best(j)
+		if err != nil {
+			return Candidate{}, err
+		}
+		return best.Candidate, nil
+	}
+	r, err := predict(j)
+	return Candidate{j, r}, err
+}
+
+// roomy reports whether a job fits, under one of the simple plans where it leaves its
+// plan open. It predicts no time, since most of what is tried does not fit.
+func roomy(j *strategies.Job) bool {
+	if !j.Open {
+		used, err := deviceUsed(j, estimate.Capacity(j))
+		return err == nil && load{j, used}.fits()
+	}
+	jobs, _ := legal(j) // none where no plan is legal
+	return len(each(jobs, fitting)) > 0
+}
