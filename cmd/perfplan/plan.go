@@ -182,6 +182,7 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 		}
 		out.Own = &search.Candidate{Job: j, Result: r}
 	}
+	free := f.options.Headroom
 	var err error
 	if out.Ranking, err = search.Rank(ctx, search.Reopen(j), f.options); err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 		}
 	}
 	if len(out.Ranking.Plans) == 0 && !out.Ranking.Partial {
-		if out.Near, err = search.Near(ctx, out.Ranking); err != nil {
+		if out.Near, err = search.Near(ctx, out.Ranking, free); err != nil {
 			return nil, err
 		}
 	}

@@ -63,6 +63,9 @@ func (p *Plans) page() *page {
 	}
 	if len(r.Rejected) > 0 {
 		out.section("Left out, by reason", rejectedGrid(r.Rejected))
+		if slices.ContainsFunc(r.Rejected, search.Count.Tight) {
+			out.add(paragraph("A lower --min-headroom lets in what leaves too little free, as far as it fits."))
+		}
 	}
 	defaults(out, j)
 	if p.mixed() {
@@ -83,6 +86,9 @@ func (p *Plans) summary() fields {
 		c := search.CostsOf(b.Job, b.Result, p.Dollars, r.Options.TrainTokens)
 		if c.Dollars > 0 {
 			f = append(f, [2]string{"Cost", fmt.Sprintf("%.3g US dollars per million tokens", c.Dollars)})
+		}
+		if r.Options.Objective == search.Energy {
+			f = append(f, [2]string{"Energy", fmt.Sprintf("%.4g kJ per million tokens", float64(c.Joules)/1e3)})
 		}
 		if c.Days > 0 {
 			f = append(f, [2]string{"Training", fmt.Sprintf("%s for %s tokens, without stops", lasting(units.Seconds(c.Days*86400)), units.Count(r.Options.TrainTokens))})
@@ -261,7 +267,13 @@ func nearest(n *search.Nearest) bullets {
 		out = append(out, [2]string{"least memory: " + planText(n.Least.Job, nil) + ": " + fitText(&n.Least.Result.Memory), ""})
 	}
 	if n.Plan != nil {
-		out = append(out, [2]string{fmt.Sprintf("fewest GPUs: %d, with %s: %s per step, %s", n.GPUs, planText(n.Plan.Job, nil), n.Plan.Result.StepTime, fitText(&n.Plan.Result.Memory)), ""})
+		free := ""
+		if n.Headroom > 0 {
+			free = fmt.Sprintf(" for %s of the memory free", percent(n.Headroom))
+		}
+		out = append(out, [2]string{fmt.Sprintf("fewest GPUs%s: %d, with %s: %s per step, %s", free, n.GPUs, planText(n.Plan.Job, nil), n.Plan.Result.StepTime, fitText(&n.Plan.Result.Memory)), ""})
+	} else if n.Headroom > 0 {
+		out = append(out, [2]string{fmt.Sprintf("on no larger number of GPUs that was tried does a plan leave %s of the memory free", percent(n.Headroom)), ""})
 	} else {
 		out = append(out, [2]string{"no larger number of GPUs that was tried fits it either", ""})
 	}
@@ -295,6 +307,9 @@ func (p *Plans) Unfit() string {
 	if n := p.Near; n != nil && n.Least != nil {
 		m := &n.Least.Result.Memory
 		s += fmt.Sprintf(": the least needs %s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
+		if m.Fits {
+			s += "; ask for less with --min-headroom"
+		}
 	}
 	return s
 }

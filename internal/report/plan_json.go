@@ -65,6 +65,7 @@ type plainNearest struct {
 	Least *plainResult `json:"least_memory,omitempty"`
 	GPUs  int64        `json:"gpus,omitempty"`
 	Plan  *plainResult `json:"plan,omitempty"`
+	Free  float64      `json:"min_headroom"` // of the memory, that the plan leaves
 }
 
 func (p *Plans) result(c *search.Candidate) plainResult {
@@ -115,7 +116,7 @@ func (p *Plans) plain() plainPlans {
 		}
 	}
 	if n := p.Near; n != nil {
-		out.Nearest = &plainNearest{p.maybe(n.Least), n.GPUs, p.maybe(n.Plan)}
+		out.Nearest = &plainNearest{p.maybe(n.Least), n.GPUs, p.maybe(n.Plan), n.Headroom}
 	}
 	return out
 }

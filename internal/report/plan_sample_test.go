@@ -17,7 +17,7 @@ func ranked(t *testing.T) *Plans {
 		Job: first.Job, Options: search.Options{Objective: search.Tokens, TrainTokens: 2e12}, Rivals: 12, Considered: 12345, Legal: 2345, Fits: 45, Evaluated: 345, Pruned: 1000,
 		Plans: []search.Ranked{{Candidate: first, Rank: 1, Tie: true, Value: 1, Best: 0.6}, {Candidate: second, Rank: 1, Tie: true, Value: 1, Best: 0.3}},
 		Rejected: []search.Count{{Reason: "plan.tp", N: 10000, Example: "plan.tp: 3 does not divide num_attention_heads 64 (use 1, 2, 4, 8, 16, 32, 64)"}, {Reason: "memory.states", N: 1000}, {Reason: "memory.activations", N: 200},
-			{Reason: "memory.peak", N: 300}},
+			{Reason: "memory.peak", N: 300}, {Reason: "headroom.states", N: 90, Free: 0.7}, {Reason: "headroom.activations", N: 80, Free: 0.7}, {Reason: "headroom.peak", N: 70, Free: 0.7}},
 	}
 	return &Plans{
 		Ranking: r, Own: &second, Dollars: 2.5, Version: "v0",
@@ -42,6 +42,6 @@ func unfit(t *testing.T) *Plans {
 	p := ranked(t)
 	least := p.Ranking.Plans[0].Candidate
 	p.Ranking.Plans, p.Ranking.Pruned, p.Own, p.WhyNot, p.Front = nil, 0, nil, nil, nil
-	p.Near = &search.Nearest{Least: &least, GPUs: 128, Plan: &least}
+	p.Near = &search.Nearest{Least: &least, GPUs: 128, Plan: &least, Headroom: 0.03}
 	return p
 }

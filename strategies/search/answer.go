@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -83,19 +84,22 @@ func terms(r *estimate.Result) []Term {
 
 // Nearest is what comes nearest to an impossible request.
 type Nearest struct {
-	Least *Candidate // the plan that lacks the least memory
-	GPUs  int64      // the fewest GPUs, among multiples of a node, on which some plan fits; 0: none found
-	Plan  *Candidate // the best of them there
+	Least    *Candidate // the plan that lacks the least memory
+	GPUs     int64      // the fewest of those tried, multiples of a node, on which some plan fits and leaves Headroom free; 0: none found
+	Plan     *Candidate // the best of them there
+	Headroom float64
 }
 
 // most is how many times the GPUs Near tries.
 const most = 64
 
-// Near answers a search in which nothing fits.
-func Near(ctx context.Context, r *Ranking) (*Nearest, error) {
+// Near answers a search in which nothing fits. The plan that it names leaves headroom
+// free, as that of a search on so many GPUs would, though the search itself may have
+// asked for less in the end.
+func Near(ctx context.Context, r *Ranking, headroom float64) (*Nearest, error) {
 	o := r.Options
-	o.Top, o.Progress, o.Exhaustive = 1, nil, false
-	var out Nearest
+	o.Top, o.Progress, o.Exhaustive, o.Headroom = 1, nil, false, headroom
+	out := Nearest{Headroom: headroom}
 	var err error
 	if out.Least, err = least(ctx, r.Job, o); err != nil {
 		return nil, err
@@ -151,8 +155,13 @@ func least(ctx context.Context, j *strategies.Job, o Options) (*Candidate, error
 // unlimited is a headroom that lets every plan fit.
 const unlimited = -1e12
 
-// Reason is what stands behind a count, for people.
+// Tight reports whether the plans fit and leave too little free. Some of them may be
+// larger than was found out.
+func (c Count) Tight() bool { return c.Free > 0 }
+
+// String is the reason, for people.
 func (c Count) String() string {
+	free := fmt.Sprintf("under %.1f %% free", 100*c.Free)
 	switch c.Reason {
 	case statesTooLarge:
 		return "parameters, gradients and optimizer states alone do not fit"
@@ -160,6 +169,12 @@ func (c Count) String() string {
 		return "with the activations that a forward pass keeps they do not fit"
 	case peakTooLarge:
 		return "the peak does not fit"
+	case statesTight:
+		return "parameters, gradients and optimizer states leave " + free
+	case savedTight:
+		return "with what a forward pass keeps they leave " + free
+	case peakTight:
+		return "the peak leaves " + free
 	}
 	return "such as " + c.Example
 }

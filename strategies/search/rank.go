@@ -59,7 +59,8 @@ type Ranking struct {
 type Count struct {
 	Reason  string
 	N       int
-	Example string // the rule's own words for one of them
+	Example string  // the rule's own words for one of them
+	Free    float64 // of the memory that must stay free, where that is the reason
 }
 
 // Ranked is a plan with its place.
@@ -71,12 +72,25 @@ type Ranked struct {
 	Best  float64 // probability that it is the best of the rivals
 }
 
-// Reasons that are not rules.
+// Reasons that are not rules: what does not fit, and what fits but leaves less free than
+// is asked for.
 const (
-	statesTooLarge = "memory.states"      // what lives between steps alone does not fit
-	savedTooLarge  = "memory.activations" // nor do they with the activations that a forward pass keeps
+	statesTooLarge = "memory.states"      // what lives between steps alone
+	savedTooLarge  = "memory.activations" // with the activations that a forward pass keeps
 	peakTooLarge   = "memory.peak"
+	statesTight    = "headroom.states"
+	savedTight     = "headroom.activations"
+	peakTight      = "headroom.peak"
 )
+
+// over is the reason to leave out a plan that uses so much: one where it exceeds the
+// memory, the other where it leaves too little free.
+func (s *searcher) over(used units.Bytes, large, tight string) Count {
+	if used > estimate.Capacity(s.job) {
+		return Count{Reason: large}
+	}
+	return Count{Reason: tight, Free: s.o.Headroom}
+}
 
 // layout is a legal plan up to what no rule looks at.
 type layout struct {
@@ -152,8 +166,8 @@ func Reopen(j *strategies.Job) *strategies.Job {
 func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
 	o.Objective = cmp.Or(o.Objective, Tokens)
 	o.Top = cmp.Or(o.Top, defaultTop)
-	if o.Objective == Time && j.Given.GlobalBatch == 0 {
-		return nil, diag.Errorf("train.global_batch: is missing, so each plan would train on a batch of its own, and the step of the smallest would win; give it, or rank by tokens")
+	if err := o.known(j); err != nil {
+		return nil, err
 	}
 	out.Job, out.Options = j, o
 	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}
@@ -161,6 +175,21 @@ func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*se
 }
 
 const defaultTop = 10
+
+// known fails where the objective is a figure that nothing is known of.
+func (o *Options) known(j *strategies.Job) error {
+	switch {
+	case o.Objective == Time && j.Given.GlobalBatch == 0:
+		return diag.Errorf("train.global_batch: is missing, so each plan would train on a batch of its own, and the step of the smallest would win; give it, or rank by tokens")
+	case o.Objective == Cost && o.Price(j) == 0:
+		return diag.Errorf("run.price_per_gpu_hour: is missing, and hardware %s has no price, so no cost is known; give --price in US dollars, or a machine of a cloud, such as aws-p5", j.Hardware.Name)
+	case o.Objective == Train && o.TrainTokens == 0:
+		return diag.Errorf("run.tokens: is missing, so no time to train is known; say how much to train on, as in --tokens 2T, or rank by tokens")
+	case o.Objective == Energy && j.Hardware.Laws.Power == nil:
+		return diag.Errorf("hardware: %s has no power law, so no energy is known; rank by tokens, or take a machine whose power was measured", j.Hardware.Name)
+	}
+	return nil
+}
 
 // Price is what an hour of one GPU costs in US dollars, 0 where it is not known.
 func (o *Options) Price(j *strategies.Job) float64 {
@@ -186,14 +215,11 @@ func (s *searcher) enumerate() error {
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
 			p, c := &parts[i], &s.cuts[i]
 			p.rejected = map[string]*Count{}
-			reject := func(reason string, n int, err error) {
-				x := p.rejected[reason]
+			reject := func(why Count, n int) {
+				x := p.rejected[why.Reason]
 				if x == nil {
-					x = &Count{Reason: reason}
-					if err != nil {
-						x.Example = err.Error()
-					}
-					p.rejected[reason] = x
+					x = &why
+					p.rejected[why.Reason] = x
 				}
 				x.N += n
 			}
@@ -210,7 +236,7 @@ func (s *searcher) enumerate() error {
 					j.Given.RecomputeMethod = by
 				}
 				if err := j.SetPlan(same[0]); err != nil {
-					reject(strategies.Rule(err), len(same), err)
+					reject(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
 					return true
 				}
 				p.legal += len(same)
@@ -222,12 +248,12 @@ func (s *searcher) enumerate() error {
 					return false
 				}
 				if least > s.limit {
-					reject(statesTooLarge, len(same), nil)
+					reject(s.over(least, statesTooLarge, statesTight), len(same))
 					return true
 				}
 				j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no // the way that keeps least
 				if least, err = e.FloorPeak(&j); err == nil && least > s.limit {
-					reject(savedTooLarge, len(same), nil)
+					reject(s.over(least, savedTooLarge, savedTight), len(same))
 					return true
 				}
 				time, err := e.FloorTime(&j)
@@ -350,7 +376,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
 	})
 	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
-	tooLarge := 0
+	rejected := map[string]*Count{}
 	var best *scored
 	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
 		if most, ok := bar(); ok && s.all[order[at]].floor > most {
@@ -367,7 +393,11 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 			case !x.done:
 				continue
 			case x.score.DeviceUsed > s.limit:
-				tooLarge++
+				why := s.over(x.score.DeviceUsed, peakTooLarge, peakTight)
+				if rejected[why.Reason] == nil {
+					rejected[why.Reason] = &why
+				}
+				rejected[why.Reason].N++
 			case x.score.DeviceUsed == 0: // too slow to matter
 			default:
 				s.out.Fits++
@@ -385,8 +415,8 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		}
 		s.progress(p)
 	}
-	if tooLarge > 0 {
-		s.out.Rejected = append(s.out.Rejected, Count{Reason: peakTooLarge, N: tooLarge})
+	for _, x := range rejected {
+		s.out.Rejected = append(s.out.Rejected, *x)
 	}
 	s.sortRejected()
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil

@@ -6,12 +6,14 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -109,7 +111,7 @@ func TestBoundsAreExact(t *testing.T) {
 	for i, text := range small {
 		j := jobOf(t, text)
 		for k, fix := range []Fix{{"tp": "2", "recompute": "selective"}, {"micro_batch": "1"}} {
-			o := Options{Headroom: 0.1 * float64((i+k)%3), Exhaustive: true}
+			o := Options{Headroom: 0.1 * float64((i+k)%3), Exhaustive: true, Dollars: 2, TrainTokens: 1e12}
 			o.Space.MaxCP, o.Space.MaxPP, o.Space.Fix = 2, 4, fix
 			o = narrow(o)
 			every := exhaust(t, j, o)
@@ -132,7 +134,7 @@ func TestBoundsAreExact(t *testing.T) {
 				require.LessOrEqual(t, bounded.Evaluated, all.Evaluated)
 				require.Zero(t, all.Pruned)
 				require.Equal(t, all.Considered, total(all)+all.Fits, "every plan has its place")
-				require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
+				require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge, statesTight, savedTight))
 			}
 			if testing.Short() {
 				break // narrow makes one of both
@@ -152,7 +154,7 @@ func TestExhaustive(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, show(all), show(bounded))
 	require.Zero(t, all.Pruned)
-	require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge))
+	require.Equal(t, all.Legal-all.Evaluated, illegal(all, statesTooLarge, savedTooLarge, statesTight, savedTight))
 }
 
 func total(r *Ranking) int {
@@ -304,19 +306,102 @@ func TestWhyNot(t *testing.T) {
 	require.InDelta(t, float64(w.Best.Result.StepTime-r.Plans[0].Result.StepTime), lost, 1e-9, "the terms add up to the difference")
 }
 
-// Nothing fits: the answer names what lacks least, and the GPUs that would do.
+// Nothing fits: the answer names what lacks least, and the GPUs that would do, with the
+// plan that a search on so many GPUs finds when it keeps as much memory free.
 func TestNear(t *testing.T) {
-	j := jobOf(t, "{model: llama3-70b, hardware: h100-sxm, gpus: 8, train: {global_batch: 64}}")
-	r, err := Rank(t.Context(), j, narrow(Options{}))
-	require.NoError(t, err)
-	require.Empty(t, r.Plans)
-	n, err := Near(t.Context(), r)
-	require.NoError(t, err)
-	require.NotNil(t, n.Least)
-	require.Greater(t, n.Least.Result.Memory.DeviceUsed, n.Least.Result.Memory.Capacity)
-	require.Greater(t, n.GPUs, int64(8))
-	require.Zero(t, n.GPUs%8)
-	require.True(t, n.Plan.Result.Memory.Fits)
+	for _, c := range []struct {
+		text     string
+		headroom float64
+		gpus     int64
+	}{
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 8, train: {global_batch: 64}}", 0, 24},
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 8, train: {global_batch: 64}}", DefaultHeadroom, 24},
+		{"{model: llama3-70b, hardware: l40s, gpus: 32, train: {global_batch: 64}}", DefaultHeadroom, 40},
+	} {
+		if testing.Short() && c.headroom > 0 { // all race alike
+			continue
+		}
+		j := jobOf(t, c.text)
+		r, err := Rank(t.Context(), j, narrow(Options{}))
+		require.NoError(t, err)
+		require.Empty(t, r.Plans, c.text)
+		n, err := Near(t.Context(), r, c.headroom)
+		require.NoError(t, err)
+		require.NotNil(t, n.Least)
+		require.Greater(t, n.Least.Result.Memory.DeviceUsed, n.Least.Result.Memory.Capacity)
+		if !testing.Short() {
+			require.Equal(t, c.gpus, n.GPUs, c.text)
+		}
+		m := &n.Plan.Result.Memory
+		require.LessOrEqual(t, float64(m.DeviceUsed), (1-c.headroom)*float64(m.Capacity), c.text)
+		j.GPUs = n.GPUs
+		there, err := Rank(t.Context(), j, narrow(Options{Headroom: c.headroom}))
+		require.NoError(t, err)
+		require.Equal(t, there.Plans[0].Job.Plan, n.Plan.Job.Plan, c.text)
+	}
+}
+
+// What is left out for the memory that must stay free is not said not to fit, and what
+// does not fit is not helped by less of it.
+func TestHeadroomIsNotCapacity(t *testing.T) {
+	j := jobOf(t, small[0])
+	counts := func(headroom float64) map[bool]int {
+		r, err := Rank(t.Context(), j, narrow(Options{Headroom: headroom, Exhaustive: true, Space: Space{Fix: Fix{"micro_batch": "1"}}}))
+		require.NoError(t, err)
+		out := map[bool]int{}
+		for _, c := range r.Rejected {
+			if strings.HasPrefix(c.Reason, "headroom.") {
+				require.Contains(t, c.String(), fmt.Sprintf("under %.1f %% free", 100*headroom))
+				require.NotContains(t, c.String(), "fit")
+				require.True(t, c.Tight())
+			}
+			if strings.HasPrefix(c.Reason, "memory.") {
+				require.Contains(t, c.String(), "fit")
+			}
+			if strings.HasPrefix(c.Reason, "headroom.") || strings.HasPrefix(c.Reason, "memory.") {
+				out[c.Tight()] += c.N
+			}
+		}
+		return out
+	}
+	none, much := counts(0), counts(0.7)
+	require.Zero(t, none[true])
+	require.Positive(t, much[true])
+	require.LessOrEqual(t, much[false], none[false])
+	all := counts(0.99)
+	require.GreaterOrEqual(t, all[true]+all[false], much[true]+much[false])
+}
+
+// What nothing is known of ranks nothing.
+func TestUnknownObjectives(t *testing.T) {
+	noPower := jobOf(t, small[0])
+	machine := *noPower.Hardware
+	machine.Laws.Power = nil
+	noPower.Hardware = &machine
+	for _, c := range []struct {
+		job  *strategies.Job
+		o    Options
+		want string // of the error; none where it ranks
+	}{
+		{jobOf(t, small[0]), Options{Objective: Cost}, "give --price"},
+		{jobOf(t, small[0]), Options{Objective: Cost, Dollars: 2}, ""},
+		{jobOf(t, "{model: llama2-7b, hardware: aws-p5, gpus: 8, train: {global_batch: 8}}"), Options{Objective: Cost}, ""},
+		{jobOf(t, small[0]), Options{Objective: Train}, "as in --tokens 2T"},
+		{jobOf(t, small[0]), Options{Objective: Train, TrainTokens: 1e12}, ""},
+		{jobOf(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8}"), Options{Objective: Time}, "train.global_batch: is missing"},
+		{jobOf(t, small[0]), Options{Objective: Energy}, ""},
+		{noPower, Options{Objective: Energy}, "has no power law"},
+	} {
+		c.o.Space.Fix = Fix{"tp": "2", "recompute": "selective", "micro_batch": "1", "pp": "1"}
+		r, err := Rank(t.Context(), c.job, c.o)
+		if c.want == "" {
+			require.NoError(t, err, c.o.Objective)
+			require.NotEmpty(t, r.Plans)
+			continue
+		}
+		require.ErrorContains(t, err, c.want)
+		require.True(t, diag.IsInput(err))
+	}
 }
 
 // No point of the front is beaten, and the fastest plan is on it.
