@@ -103,7 +103,7 @@ func (f *planFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.Space.AnySchedule, "any-schedule", false, "also pipeline schedules that the framework does not have")
 	cmd.Flags().StringVar(&f.headroom, "min-headroom", "", fmt.Sprintf("`SHARE` of the memory that must stay free; default: %.0f%%, and 0 when no plan leaves that", 100*search.DefaultHeadroom))
 	cmd.Flags().StringArrayVar(&f.whyNot, "why-not", nil, "say why plans with `KEY=VALUE,...` are not the best (repeatable)")
-	cmd.Flags().BoolVar(&f.pareto, "pareto", false, "also the plans that none beats in time, GPUs, memory, cost and energy at once, down to fewer GPUs")
+	cmd.Flags().BoolVar(&f.pareto, "pareto", false, fmt.Sprintf("also the plans that none beats in time, GPUs, memory, cost and energy at once, down to fewer GPUs; one stands for those that are at most %.0f %% better, or a sixteenth of the memory", 100*search.Alike))
 	cmd.Flags().BoolVar(&o.Exhaustive, "exhaustive", false, "predict every legal plan; the list is the same")
 	complete(cmd, "by", search.Objectives)
 }

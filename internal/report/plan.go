@@ -56,7 +56,7 @@ func (p *Plans) page() *page {
 		out.section("Why not "+w.Fix.String(), p.whyNot(w)...)
 	}
 	if p.Front != nil {
-		out.section("Not beaten in time, GPUs, memory, cost and energy at once", p.frontGrid())
+		out.section("Not beaten in time, GPUs, memory, cost and energy at once", p.frontGrid(), paragraph(frontText(p.Front)))
 	}
 	if n := p.Near; n != nil {
 		out.section("What comes nearest", nearest(n))
@@ -246,6 +246,11 @@ func (p *Plans) whyNot(w *search.WhyNot) []piece {
 		g.row(t.Name, t.Time.String(), t.Other.String(), t.Lost().String())
 	}
 	return []piece{paragraph(fmt.Sprintf("%s. By %s it is %s behind the best.", text, objectiveNames[p.Ranking.Options.Objective], percent(w.Behind))), g}
+}
+
+// frontText says what a front leaves out that nothing beats.
+func frontText(f *search.Front) string {
+	return fmt.Sprintf("Of plans that are nearly alike one stands for all: what is left out is at most %.0f %% better in time, cost and energy, and by %s in memory, than a plan above on no more GPUs.", 100*search.Alike, f.Memory)
 }
 
 func (p *Plans) frontGrid() *grid {

@@ -23,6 +23,7 @@ type plainPlans struct {
 	Own        *plainResult  `json:"own,omitempty"`
 	WhyNot     []plainWhyNot `json:"why_not,omitempty"`
 	Front      []plainMember `json:"front,omitempty"`
+	Alike      *plainAlike   `json:"front_resolution,omitempty"`
 	Nearest    *plainNearest `json:"nearest,omitempty"`
 }
 
@@ -59,6 +60,12 @@ type plainTerm struct {
 type plainMember struct {
 	Costs plainCosts `json:"costs"`
 	plainResult
+}
+
+// plainAlike is how much better a plan may be than one of the front and be left out.
+type plainAlike struct {
+	Share  float64 `json:"share"` // of time, cost and energy
+	Memory float64 `json:"memory_bytes"`
 }
 
 type plainNearest struct {
@@ -110,6 +117,7 @@ func (p *Plans) plain() plainPlans {
 		out.WhyNot = append(out.WhyNot, q)
 	}
 	if p.Front != nil {
+		out.Alike = &plainAlike{search.Alike, float64(p.Front.Memory)}
 		for i := range p.Front.Points {
 			x := &p.Front.Points[i]
 			out.Front = append(out.Front, plainMember{costsOf(x.Costs), p.result(&x.Candidate)})

@@ -404,21 +404,42 @@ func TestUnknownObjectives(t *testing.T) {
 	}
 }
 
-// No point of the front is beaten, and the fastest plan is on it.
+// No plan of any of the spaces beats a point of the front, each is hardly better than
+// one of them, and no two stand for each other. The fastest plan is on it.
 func TestPareto(t *testing.T) {
 	j := jobOf(t, small[0])
-	f, err := Pareto(t.Context(), j, narrow(Options{Dollars: 2}))
+	o := narrow(Options{Dollars: 2, TrainTokens: 1e12, Space: Space{Fix: Fix{"micro_batch": "1"}}})
+	f, err := Pareto(t.Context(), j, o)
 	require.NoError(t, err)
 	require.Equal(t, []int64{8, 4, 2}, f.GPUs)
-	r, err := Rank(t.Context(), j, narrow(Options{Objective: Time, Top: 1}))
+	o.Objective, o.Top = Time, 1
+	r, err := Rank(t.Context(), j, o)
 	require.NoError(t, err)
 	require.Equal(t, r.Plans[0].Result.StepTime, f.Points[0].Result.StepTime)
+
+	var points []goals
 	for i := range f.Points {
-		require.Positive(t, f.Points[i].Dollars)
-		for k := range f.Points {
-			a, b := &f.Points[i], &f.Points[k]
-			require.False(t, i != k && a.Job.GPUs <= b.Job.GPUs && a.Result.StepTime < b.Result.StepTime && a.Result.Memory.DeviceUsed < b.Result.Memory.DeviceUsed && a.Joules < b.Joules && a.Dollars < b.Dollars,
-				"%v beats %v", a.Job.Plan, b.Job.Plan)
+		p := &f.Points[i]
+		require.Positive(t, p.Dollars)
+		points = append(points, goals{float64(p.Result.StepTime) / p.Job.Tokens(), p.Job.GPUs, p.Result.Memory.DeviceUsed, float64(p.Result.Energy) * float64(p.Job.GPUs) / p.Job.Tokens()})
+	}
+	for i := range points {
+		for k := range points {
+			require.False(t, i != k && points[i].standsFor(&points[k], f.Memory) && points[k].standsFor(&points[i], f.Memory), "%v and %v", f.Points[i].Job.Plan, f.Points[k].Job.Plan)
+		}
+	}
+	for _, gpus := range f.GPUs {
+		next := *j
+		next.GPUs = gpus
+		every := exhaust(t, &next, o)
+		var plan strategies.Job
+		for _, x := range every.scores {
+			every.apply(&plan, &x.found)
+			g := goalsOf(&plan, &x.score)
+			require.True(t, slices.ContainsFunc(points, func(p goals) bool { return p.standsFor(&g, f.Memory) }), "%v has no like", plan.Plan)
+			for i := range points {
+				require.False(t, g.beats(&points[i]), "%v beats %v", plan.Plan, f.Points[i].Job.Plan)
+			}
 		}
 	}
 }
