@@ -40,6 +40,7 @@ type Job struct {
 	Given     Train // Train before the plan completed it: zero where the job leaves the choice open
 	Run       goodput.Settings
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
+	Unchosen  []string // the same of what is chosen where no plan is given, but was not, since one is
 }
 
 // jobFile is the form of a job/v1 file and of one run of runs/v1.
@@ -108,6 +109,7 @@ const (
 	DefaultRecipe   = "megatron-core"
 	defaultSequence = 4096
 
+	fillPipeline     = 4       // micro batches for each stage of a pipeline, where none are given
 	mostBatch        = 1 << 30 // sequences of a step: far more than anybody runs
 	mostAccumulation = 1 << 16 // micro batches of a step, likewise
 	mostMTP          = 16      // modules of multi-token prediction, likewise
@@ -171,9 +173,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.Model == nil {
 		return nil, diag.Errorf("model: is missing; give a catalog name, a path or the keys of a config.json")
 	}
-	note := func(key string, v any, why string) {
-		j.Defaulted = append(j.Defaulted, fmt.Sprintf("%s = %v (%s)", key, v, why))
-	}
+	note := func(key string, v any, why string) { j.Defaulted = append(j.Defaulted, taken(key, v, why)) }
 	var err error
 	if j.Hardware == nil {
 		if j.Hardware, err = hardware.Load(DefaultHardware); err != nil {
@@ -303,9 +303,47 @@ func (f *jobFile) resolve() (*Job, error) {
 	}
 	if f.Plan == nil {
 		j.Open = true
+		if f.Train.GlobalBatch == 0 && f.Train.GradAccumulation == 0 {
+			note("train.grad_accumulation", 1, fmt.Sprintf("default; with a pipeline %d for each stage", fillPipeline))
+		}
 		return j, nil
 	}
-	return j, j.SetPlan(*f.Plan)
+	if err := j.SetPlan(*f.Plan); err != nil {
+		return j, err
+	}
+	j.Unchosen = j.unchosen()
+	return j, nil
+}
+
+// taken says what a job leaves to this program.
+func taken(key string, v any, why string) string { return fmt.Sprintf("%s = %v (%s)", key, v, why) }
+
+// Defaults are what a job leaves to this program, and nobody chose.
+func (j *Job) Defaults() []string { return slices.Concat(j.Defaulted, j.Unchosen) }
+
+// unchosen are the settings that a job with a plan leaves to defaults. One without has
+// most of them chosen, so that the two compare badly.
+func (j *Job) unchosen() []string {
+	const chosen = "default; chosen only where no plan is given"
+	var out []string
+	t := &j.Given
+	if j.GivenPlan.DataParallel == "" && j.GPUs > 1 {
+		out = append(out, taken("plan.data_parallel", j.Plan.DataParallel, "default of recipe "+j.Recipe.Name))
+	}
+	if t.MicroBatch == 0 {
+		out = append(out, taken("train.micro_batch", j.Train.MicroBatch, chosen))
+	}
+	if t.GlobalBatch == 0 && t.GradAccumulation == 0 {
+		why := "default"
+		if j.Plan.PP > 1 {
+			why = fmt.Sprintf("default: %d for each pipeline stage", fillPipeline)
+		}
+		out = append(out, taken("train.grad_accumulation", j.Train.GradAccumulation, why))
+	}
+	if t.Recompute == "" {
+		out = append(out, taken("train.recompute", j.Train.Recompute, chosen))
+	}
+	return out
 }
 
 // fuses reports whether the GPU runs the job's attention. FlashAttention 2
@@ -678,8 +716,8 @@ func (t *Train) complete(p *Plan) error {
 	}
 	if t.GradAccumulation == 0 {
 		t.GradAccumulation = 1
-		if p.PP > 1 { // enough micro batches to fill the pipeline
-			t.GradAccumulation = 4 * p.PP
+		if p.PP > 1 {
+			t.GradAccumulation = fillPipeline * p.PP
 		}
 	}
 	t.GlobalBatch = t.MicroBatch * t.GradAccumulation * p.DP

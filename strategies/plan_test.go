@@ -28,6 +28,33 @@ func mustDecode(t *testing.T, text string) *Job {
 	return j
 }
 
+// TestUnchosen: what a job with a plan leaves open is listed, and neither what it gives
+// nor what is chosen where it has no plan.
+func TestUnchosen(t *testing.T) {
+	const free = " (default; chosen only where no plan is given)"
+	dp, one := "plan.data_parallel = zero1 (default of recipe megatron-core)", "train.grad_accumulation = 1 (default)"
+	for _, c := range []struct {
+		job  string
+		want []string
+	}{
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 2}}", []string{dp, "train.micro_batch = 1" + free, one, "train.recompute = none" + free}},
+		{"{model: llama2-7b, gpus: 8, plan: {pp: 2}}", []string{dp, "train.micro_batch = 1" + free, "train.grad_accumulation = 8 (default: 4 for each pipeline stage)", "train.recompute = none" + free}},
+		{"{model: llama2-7b, gpus: 1, plan: {}}", []string{"train.micro_batch = 1" + free, one, "train.recompute = none" + free}},
+		{"{model: llama2-7b, gpus: 8, plan: {data_parallel: zero1}, train: {micro_batch: 1, recompute: none, global_batch: 8}}", nil},
+		{"{model: llama2-7b, gpus: 8, plan: {data_parallel: ddp}, train: {grad_accumulation: 2}}", []string{"train.micro_batch = 1" + free, "train.recompute = none" + free}},
+		{"{model: llama2-7b, gpus: 8}", []string{"train.grad_accumulation = 1 (default; with a pipeline 4 for each stage)"}},
+		{"{model: llama2-7b, gpus: 8, train: {global_batch: 8}}", nil},
+	} {
+		var got []string
+		for _, d := range mustDecode(t, c.job).Defaults() {
+			if key, _, _ := strings.Cut(d, " "); slices.Contains([]string{"plan.data_parallel", "train.micro_batch", "train.grad_accumulation", "train.recompute"}, key) {
+				got = append(got, d)
+			}
+		}
+		require.Equal(t, c.want, got, c.job)
+	}
+}
+
 // TestEveryRuleNamesARemedy: each rule that a plan can break, with the complaint's
 // place, value, rule and way out.
 func TestEveryRuleNamesARemedy(t *testing.T) {
@@ -199,7 +226,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "h100-sxm", j.Hardware.Name)
 	require.Equal(t, int64(8), j.GPUs)
 	require.Equal(t, int64(1024), j.Train.SequenceLength, "no more than the model has positions")
-	require.Len(t, j.Defaulted, 6)
+	require.Len(t, j.Defaulted, 7)
 
 	j = mustDecode(t, "{model: llama2-7b, gpus: 32, plan: {tp: 4, pp: 2}}")
 	require.False(t, j.Open)

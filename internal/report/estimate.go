@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
@@ -500,18 +501,35 @@ func batchText(j *strategies.Job) string {
 	return fmt.Sprintf("%s of %s tokens: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), t.MicroBatch, t.GradAccumulation, j.Plan.DP)
 }
 
-// defaults lists what a job leaves to this program, but for some keys.
-func defaults(p *page, j *strategies.Job, but ...string) {
+// defaults shows what a job leaves to this program, but for some keys.
+func defaults(p *page, j *strategies.Job, but ...string) { taken(p, defaultsOf(j, but...)) }
+
+// defaultsOf lists what a job leaves to this program, but for some keys.
+func defaultsOf(j *strategies.Job, but ...string) []string {
+	return slices.DeleteFunc(j.Defaults(), func(d string) bool {
+		key, _, _ := strings.Cut(d, " ")
+		return slices.Contains(but, key)
+	})
+}
+
+// taken shows what was taken by default.
+func taken(p *page, defaults []string) {
 	var list bullets
-	for _, d := range j.Defaulted {
-		if key, _, _ := strings.Cut(d, " "); slices.Contains(but, key) {
-			continue
-		}
+	for _, d := range defaults {
 		list = append(list, [2]string{d, ""})
 	}
 	if len(list) > 0 {
 		p.section("Taken by default", list)
 	}
+}
+
+// defaultNotes are the same for scripts, as an estimate has them.
+func defaultNotes(defaults []string) []diag.Note {
+	out := []diag.Note{}
+	for _, d := range defaults {
+		out = append(out, diag.Note{Code: defaultCode, Text: d})
+	}
+	return out
 }
 
 // Misfit says in one line what a job lacks.

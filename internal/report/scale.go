@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
@@ -114,6 +115,7 @@ type plainScale struct {
 	Schema string       `json:"schema"`
 	Least  float64      `json:"least_efficiency"`
 	Curves []plainCurve `json:"curves"`
+	Notes  []diag.Note  `json:"notes"`
 }
 
 type plainCurve struct {
@@ -145,7 +147,7 @@ type plainBreak struct {
 }
 
 func scalePlain(x *whatif.Scaling) plainScale {
-	out := plainScale{Schema: "scale/v1", Least: x.Least}
+	out := plainScale{Schema: "scale/v1", Least: x.Least, Notes: defaultNotes(defaultsOf(x.Job, "gpus"))}
 	for _, c := range both(x) {
 		p := plainCurve{Kind: c.Kind}
 		for _, s := range c.Sizes {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -52,7 +53,7 @@ func sweepPage(t *whatif.Table) *page {
 	if len(refused) > 0 {
 		p.section("Not legal", refused)
 	}
-	defaults(p, firstResult(t).Job)
+	taken(p, sweptDefaults(t))
 	if t.By.Name == "step" && slices.ContainsFunc(t.Points, func(x whatif.Point) bool {
 		return x.Result != nil && x.Result.Job.Tokens() != firstResult(t).Job.Tokens()
 	}) {
@@ -64,6 +65,30 @@ func sweepPage(t *whatif.Table) *page {
 // firstResult is that of the first legal point; a sweep has one.
 func firstResult(t *whatif.Table) *estimate.Result {
 	return t.Points[slices.IndexFunc(t.Points, func(p whatif.Point) bool { return p.Err == nil })].Result
+}
+
+// sweptDefaults are what the points leave to this program; what only some of them do is
+// marked.
+func sweptDefaults(t *whatif.Table) []string {
+	var out []string
+	points, count := 0, map[string]int{}
+	for _, x := range t.Points {
+		if x.Result == nil {
+			continue
+		}
+		points++
+		for _, d := range x.Result.Job.Defaults() {
+			if count[d]++; count[d] == 1 {
+				out = append(out, d)
+			}
+		}
+	}
+	for i, d := range out {
+		if count[d] < points {
+			out[i] += ", at some points"
+		}
+	}
+	return out
 }
 
 func axisNames(axes []whatif.Axis) string {
@@ -225,6 +250,7 @@ type plainSweep struct {
 	Best      *int              `json:"best"`
 	Ties      []int             `json:"ties"`
 	Resolved  *strategies.Plan  `json:"best_plan"`
+	Notes     []diag.Note       `json:"notes"`
 }
 
 type plainAxis struct {
@@ -252,7 +278,7 @@ type plainSweepPoint struct {
 }
 
 func sweepPlain(t *whatif.Table) any {
-	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Left: t.Left, Axes: []plainAxis{}, Ties: append([]int{}, t.Ties...)}
+	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Left: t.Left, Axes: []plainAxis{}, Notes: defaultNotes(sweptDefaults(t)), Ties: append([]int{}, t.Ties...)}
 	if t.Best >= 0 {
 		out.Best, out.Resolved = &t.Best, &t.Points[t.Best].Result.Job.Plan
 	}

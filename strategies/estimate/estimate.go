@@ -280,7 +280,7 @@ func bound(r *Result) string {
 // notes adds what makes the number less certain.
 func (p *pricer) notes(r *Result) {
 	j := p.job
-	for _, d := range j.Defaulted {
+	for _, d := range j.Defaults() {
 		r.Notes = append(r.Notes, diag.Note{Code: "job.default", Text: d})
 	}
 	if !j.Hardware.Own["gemm"] && j.Hardware.Laws.GEMM.On != nil && j.Hardware.Laws.GEMM.On.Name.Value != j.Hardware.GPU.Name.Value {

@@ -32,8 +32,8 @@ type Result struct {
 
 	Memory Memory
 
-	Clock  units.Hertz // average SM clock
-	Power  units.Watts // average per GPU
+	Clock  units.Hertz  // average SM clock
+	Power  units.Watts  // average per GPU
 	Energy units.Joules // per GPU and step
 
 	Waiting *Waiting // of a job with stragglers

@@ -158,7 +158,7 @@ func Reopen(j *strategies.Job) *strategies.Job {
 	if !j.Open && j.Given.GlobalBatch == 0 {
 		next.Given.GlobalBatch, next.Given.GradAccumulation = j.Train.GlobalBatch, 0
 	}
-	next.Open, next.Plan = true, strategies.Plan{}
+	next.Open, next.Plan, next.GivenPlan, next.Unchosen = true, strategies.Plan{}, nil, nil
 	return &next
 }
 
