@@ -49,7 +49,9 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		}
 		counts[u] += n
 	}
+	host := 2 * (p.host.Pass + p.host.Pipeline) * p.python * units.Seconds(n) // of passes and units
 	for _, u := range list {
+		host += (u.forward.whole.Host + u.backward.whole.Host) * units.Seconds(counts[u])
 		for _, sec := range []*section{&u.forward, &u.backward} {
 			for i := range sec.ops {
 				o := &sec.ops[i]
@@ -72,7 +74,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		name string
 		dev  float64
 	}{
-		{"kernel times", 0}, {theHost, p.slowerHost(r)}, {"communication", commSpread * float64(r.Parts.Exposed)},
+		{"kernel times", 0}, {theHost, p.slowerHost(r, host)}, {"communication", commSpread * float64(r.Parts.Exposed)},
 		{"the network between nodes", p.slowerNetwork(r)}, {leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
@@ -107,8 +109,9 @@ func (p *pricer) spread(s *simulation, r *Result) {
 
 // slowerHost is the standard deviation of the step time that hosts of unknown speed
 // make: how much longer it would take with those at the end of the 80 % range, over
-// that end. A step that waits for nothing may wait for them.
-func (p *pricer) slowerHost(r *Result) float64 {
+// that end. A step that waits for nothing may wait for them, but not one whose passes
+// would take such a host less than half of it: to time that again takes as long as the estimate.
+func (p *pricer) slowerHost(r *Result, passes units.Seconds) float64 {
 	if p.speed == 0 { // replayed whole
 		return 0
 	}
@@ -118,6 +121,10 @@ func (p *pricer) slowerHost(r *Result) float64 {
 		by = hostSpreadGiven
 	}
 	_, slow := hardware.Range(1, by)
+	more := p.block || p.host.Transfer > 0 || j.Plan.DataParallel.ShardsParameters() // than passes
+	if !more && float64(r.Parts.Host) < 0.002*float64(r.StepTime) && 2*passes*slow < r.StepTime-r.Parts.Bubble {
+		return 0
+	}
 	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / float64(slow)
 	return new(Evaluator).longer(&j, r) * by / float64(slow-1)
 }
