@@ -20,7 +20,11 @@ func WriteValidate(w io.Writer, r *runs.Report, rows bool, f Format, s Style) er
 
 func validatePage(r *runs.Report, rows bool) *page {
 	all := r.Summary[len(r.Summary)-1]
-	p := &page{title: fmt.Sprintf("%d measured runs, %d predicted", all.N, all.N-all.Unsupported-all.Failed)}
+	noun := "runs"
+	if all.N == 1 {
+		noun = "run"
+	}
+	p := &page{title: fmt.Sprintf("%d measured %s, %d predicted", all.N, noun, all.N-all.Unsupported-all.Failed)}
 	groups := r.Summary
 	if len(groups) == 2 { // one group and all of it
 		groups = groups[:1]

@@ -54,28 +54,28 @@ type Recipe struct {
 // Older is what a framework's software before a release did otherwise: keys of a recipe
 // with the values that they had. Of precision only what a recipe has is changed.
 type Older struct {
-	Before    units.Release     `yaml:"before"`
-	Kernels   map[string]string `yaml:"attention_kernels"`
-	Structure Node              `yaml:"structure"`
-	Overlap   Node              `yaml:"overlap"`
-	Precision map[string]Node   `yaml:"precision"`
-	Source    string            `yaml:"source"`
+	Before    units.Release       `yaml:"before"`
+	Kernels   map[string]string   `yaml:"attention_kernels"`
+	Structure Override            `yaml:"structure"`
+	Overlap   Override            `yaml:"overlap"`
+	Precision map[string]Override `yaml:"precision"`
+	Source    string              `yaml:"source"`
 }
 
-// Node is a part of a recipe that is decoded over what another has.
-type Node struct {
+// Override is a part of a recipe that is decoded over what another has.
+type Override struct {
 	doc  *yamlx.Document
 	node *yaml.Node
 }
 
 // DecodeNode keeps the node.
-func (o *Node) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+func (o *Override) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	o.doc, o.node = d, n
 	return nil
 }
 
 // over decodes it over what is in out.
-func (o Node) over(out any) {
+func (o Override) over(out any) {
 	if o.node != nil {
 		if err := o.doc.DecodeInto(o.node, out).Err(); err != nil {
 			panic(err)

@@ -3,9 +3,10 @@
 //	job → ops → times → actions → timeline → result
 //
 // and of what runs between them: gradients and parameters that ranks exchange, the
-// optimizer, power. Estimate builds the units of a rank (model/ops), prices them (hardware/kernel, hardware/collective), runs them on the timeline as
-// the plan's data parallelism and pipeline schedule say, adds memory, and finds the
-// clock at which the step's power fits the card.
+// optimizer, power. Estimate builds the units of a rank (model/ops), prices them
+// (hardware/kernel, hardware/collective), runs them on the timeline as the plan's data
+// parallelism and pipeline schedule say, adds memory, and finds the clock at which the
+// step's power fits the card.
 //
 // An Evaluator does the same for many plans and keeps what they share: priced
 // units, schedules, memory walks; its Score leaves out what ranking does not need.
