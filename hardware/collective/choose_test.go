@@ -219,6 +219,22 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
+// TestLinkBetweenSockets: GPUs of PCIe alone share the link between the sockets, which is that
+// of the servers of their time: NCCL takes 10 GB/s of Skylake, 22 of Sapphire Rapids, with which
+// Ada's came too, and 16 of AMD (src/graph/topo.h). Four L40S, whose Llama-2 70B with adapters of
+// MLPerf v4.0 exchanges 1.5 s of its 2.9 (2.9, too, at these rates; 4.9 at Skylake's).
+func TestLinkBetweenSockets(t *testing.T) {
+	for _, c := range []struct {
+		capability int
+		cpu        string
+		total      float64
+	}{{80, "intel", 10}, {86, "intel", 10}, {89, "intel", 22}, {90, "intel", 22}, {89, "amd", 16}} {
+		f := Fabric{Capability: c.capability, PCIe: 31.5 * units.GBps, GPUs: 4, Domain: 1, CPU: c.cpu}
+		require.Equal(t, c.total, f.view(releaseOf(Newest), Group{Ranks: 4}.normal()).total, "SM%d, %s", c.capability, c.cpu)
+		require.Equal(t, 24., f.view(releaseOf(Newest), Group{Ranks: 2}.normal()).total, "two of four are on one socket")
+	}
+}
+
 // TestPeersAtOnce: what all-to-all takes before its first byte does not grow with its
 // peers: 8 H20 take 10.6 to 11.1 us for 128 B to 4 KiB (deepseek-ai/DeepEP issue 303), and
 // 2, 4 and 8 B200, with what the host takes, 58, 41 and 51 us (MooreThreads/SimuMax

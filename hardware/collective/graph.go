@@ -44,7 +44,7 @@ func (f *Fabric) view(r *release, g Group) view {
 	case !v.nvlink:
 		v.total = pci
 		if float64(g.PerNode) > float64(f.GPUs)/2 { // both sockets take part
-			v.total = min(v.total, f.cpuLink(gen))
+			v.total = min(v.total, f.cpuLink())
 		}
 	default:
 		line := 25e9 // of one link, one direction
@@ -69,13 +69,13 @@ func (f *Fabric) view(r *release, g Group) view {
 
 // cpuLink is the rate that NCCL gives the link between the two sockets of a
 // server of the GPU's time. Source: src/graph/topo.h (SKL, SPR, AMD, ARM).
-func (f *Fabric) cpuLink(gen generation) float64 {
+func (f *Fabric) cpuLink() float64 {
 	switch {
 	case f.CPU == "amd":
 		return 16
 	case f.CPU == "arm":
 		return 6
-	case gen >= hopper:
+	case f.Capability >= 89: // Ada came with Sapphire Rapids, too
 		return 22
 	}
 	return 10
