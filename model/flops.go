@@ -12,13 +12,25 @@ type FLOPBreakdown struct {
 	Scan        units.FLOPs // state-space mixers
 	Router      units.FLOPs
 	Head        units.FLOPs // logits, whether or not lm_head is tied
+	Adapters    units.FLOPs // of LoRA
 	MTP         units.FLOPs // the multi-token-prediction modules, each with its logits
 }
 
-// Total is the sum for the main model. A training step without recomputation is three
-// times as much: the backward pass multiplies by each operand once.
+// Total is the sum for the main model.
 func (f FLOPBreakdown) Total() units.FLOPs {
-	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head
+	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head + f.Adapters
+}
+
+// StepFLOPs counts a training step without recomputation, multi-token prediction included:
+// three times ForwardFLOPs, as the backward pass multiplies by each operand once, but twice
+// what frozen weights multiply, which have no gradients.
+func (s *Spec) StepFLOPs(tokens, seq int64, causal bool) units.FLOPs {
+	f := s.ForwardFLOPs(tokens, seq, causal)
+	if s.LoRA == nil {
+		return 3 * f.Trained()
+	}
+	trained := f.Attention + f.Scan + f.Adapters
+	return 3*trained + 2*(f.Trained()-trained)
 }
 
 // Trained is the sum with multi-token prediction.
@@ -34,6 +46,7 @@ const (
 	expert
 	router
 	logits
+	adapter
 )
 
 var classes = [...]class{
@@ -56,13 +69,16 @@ var classes = [...]class{
 // the "full" convention of sources that ignore the mask. A sliding window is
 // exact in both: see pairs. A scan costs scanFLOPs for each element of its states.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
-	var perToken [logits + 1]float64
+	var perToken [adapter + 1]float64
 	l := layoutOf(s)
 	add := func(modules []module, k LayerKind, times int64) {
 		for _, m := range modules {
 			if c := classes[m.part]; c != noProduct && times > 0 {
 				if p := s.parameters(m, k); len(p) > 0 {
 					perToken[c] += 2 * float64(p[0].Size()) * float64(times)
+					if s.LoRA != nil {
+						perToken[adapter] += 2 * float64(adapters(s.unit([]module{m}, k))) * float64(times)
+					}
 				}
 			}
 		}
@@ -100,6 +116,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
 		Router:      units.FLOPs(n * perToken[router]),
 		Head:        units.FLOPs(n * perToken[logits]),
+		Adapters:    units.FLOPs(n * perToken[adapter]),
 	}
 	if scans > 0 {
 		f.Scan = units.FLOPs(scanFLOPs * n * float64(scans) * float64(s.Mamba.Inner()*s.Mamba.State))

@@ -53,7 +53,7 @@ func (s *Spec) predicting() []Tensor {
 				tensors[i].Role = r.Bias()
 			}
 		}
-		out = append(out, tensors...)
+		out = append(out, s.freeze(tensors)...)
 	}
 	add(RoleMTPEmbedNorm, s.norm("mtp.enorm", s.Hidden))
 	add(RoleMTPHiddenNorm, s.norm("mtp.hnorm", s.Hidden))
@@ -119,6 +119,8 @@ type Count struct {
 	Total  int64 // every parameter; without multi-token prediction
 	Active int64 // what one token passes through: Total less the experts the router does not pick
 
+	Trained int64 // of Total: all, or adapters alone
+
 	Embedding    int64 // token and position tables
 	Head         int64 // lm_head; 0 when tied
 	NonEmbedding int64 // Total - Embedding - Head, the N of scaling laws (arXiv 2001.08361)
@@ -162,6 +164,13 @@ func (s *Spec) Params() Count {
 		}
 	}
 	c.Active = c.Total - idle
+	c.Trained = c.Total
+	if s.LoRA != nil {
+		c.Trained = 0
+		for _, k := range c.Layers {
+			c.Trained += k.Layers * adapters(p.Layer(k.LayerKind))
+		}
+	}
 	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {
 		c.MTP = s.MTPLayers * (total(p.Layer(s.MTPKind())) + total(p.MTP))
@@ -173,6 +182,16 @@ func total(tensors []Tensor) int64 {
 	var n int64
 	for _, t := range tensors {
 		if !t.TiedCopy {
+			n += t.Size()
+		}
+	}
+	return n
+}
+
+func adapters(tensors []Tensor) int64 {
+	var n int64
+	for _, t := range tensors {
+		if t.Adapter {
 			n += t.Size()
 		}
 	}
@@ -221,7 +240,7 @@ func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
 				tensors[i].Role = tensors[i].Role.Bias()
 			}
 		}
-		out = append(out, tensors...)
+		out = append(out, s.freeze(tensors)...)
 	}
 	return out
 }

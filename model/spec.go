@@ -63,6 +63,8 @@ type Spec struct {
 	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
 
 	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
+
+	LoRA *LoRA // trained beside frozen parameters; nil: all are trained. Of a job, no key of a model
 }
 
 // Mixer is what mixes the tokens of a sequence in a layer.
@@ -293,6 +295,8 @@ type Tensor struct {
 	KVHead   bool // divided by key/value heads: replicated when tp exceeds them
 	NoDecay  bool // norms and biases: usually without weight decay
 	TiedCopy bool // shares storage with an earlier tensor; counts no parameters
+	Frozen   bool // not trained: no gradient, no state of an optimizer
+	Adapter  bool // of LoRA: stored [out, in] whatever the model's weights are
 }
 
 // Size returns the number of elements.

@@ -284,7 +284,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	if j.Train.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.TF32() {
 		note("runtime.tf32", true, "training scripts turn TF32 on; PyTorch's own default is false")
 	}
-	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Routing, j.Given.Imbalance, j.Given.Capacity = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Routing, j.Train.Imbalance, j.Train.Capacity
+	j.Given.Optimizer, j.Given.Precision, j.Given.SequenceLength, j.Given.Routing, j.Given.Imbalance, j.Given.Capacity, j.Given.LoRA, j.Given.DocumentLength = j.Train.Optimizer, j.Train.Precision, j.Train.SequenceLength, j.Train.Routing, j.Train.Imbalance, j.Train.Capacity, j.Train.LoRA, j.Train.DocumentLength
 	j.Model = j.Model.AtSequence(j.Train.SequenceLength)
 	if err := j.Run.Check(); err != nil {
 		return nil, err
@@ -374,8 +374,14 @@ func (j *Job) SetPlan(p Plan) error {
 	if j.LinearLoss() && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
 	}
-	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 0 {
-		return diag.Errorf("train.dtypes.attention: %s, which context ranks (cp %d) exchange in no known way; leave it out, or set plan.cp to 1", a, p.CP)
+	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
+		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
+	}
+	if err := j.setAdapters(&p); err != nil {
+		return err
+	}
+	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 {
+		return diag.Errorf("train.document_length: %d, but how context ranks (cp %d) cut documents is not known; leave it out, or set plan.cp to 1", n, p.CP)
 	}
 	t := j.Given
 	if t.Recompute == "" {
@@ -392,6 +398,31 @@ func (j *Job) SetPlan(p Plan) error {
 		return err
 	}
 	j.Plan, j.Train, j.Open = p, t, false
+	return nil
+}
+
+// setAdapters checks that a plan splits adapters in a way that is known, and gives them their
+// dtype: the recipe's, or that of the weights where these are sharded.
+func (j *Job) setAdapters(p *Plan) error {
+	if j.Model.LoRA == nil {
+		return nil
+	}
+	given, weights := j.Train.DTypes.Adapters, j.Precision.Weights
+	sharded := p.DataParallel.ShardsParameters()
+	switch {
+	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
+		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
+	case sharded && given.Set && given.DType != weights.DType:
+		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
+	}
+	own := j.Recipe.Precision[j.Train.Precision].Adapters
+	switch {
+	case given.Set:
+		own = given
+	case own.Set && sharded:
+		own = weights
+	}
+	j.Precision.Adapters = own
 	return nil
 }
 
@@ -588,6 +619,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 	if t.Precision == "" {
 		why := "default of recipe " + j.Recipe.Name
 		t.Precision = j.Recipe.Default
+		if t.LoRA != nil {
+			t.Precision = cmp.Or(j.Recipe.AdapterPrecision, t.Precision)
+		}
 		if half, ok := j.Recipe.Precision[tape.F16.String()]; ok && !j.multiplies(j.Recipe.Precision[t.Precision]) && j.multiplies(half) {
 			why = fmt.Sprintf("%s has no tensor cores for the %s of recipe %s", gpuName(j.Hardware), t.Precision, j.Recipe.Name)
 			t.Precision = tape.F16.String()
@@ -606,6 +640,9 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 			remedy = "TF32 is a way to multiply fp32: use fp32, and leave runtime.tf32 on"
 		}
 		return diag.Errorf("train.precision: recipe %s has no %q; %s", j.Recipe.Name, t.Precision, remedy)
+	}
+	if precision.Adapters.Set && t.LoRA == nil {
+		return diag.Errorf("train.precision: %s is that of adapters beside frozen weights; give train.lora, or use %s", t.Precision, j.Recipe.Default)
 	}
 	j.Precision = t.DTypes.Apply(precision)
 	if h, layers := j.Precision.Head, j.Precision.Operands(); h.Set && h.DType != j.Precision.Compute.DType && h.DType != layers.DType {
@@ -656,6 +693,12 @@ func (j *Job) resolveTrain(note func(string, any, string)) error {
 		return diag.Errorf("train.expert_imbalance: %g; give tokens of the busiest expert rank over the mean, 1 to %g where each goes to %d of %d experts", t.Imbalance, most, m.TopK, m.Experts)
 	}
 	if err := j.resolveMTP(note); err != nil {
+		return err
+	}
+	if err := j.resolveLoRA(note); err != nil {
+		return err
+	}
+	if err := j.checkDocuments(); err != nil {
 		return err
 	}
 	if t.Routing != "" {

@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -82,12 +83,93 @@ type Train struct {
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
 	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 
+	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
+
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
+
+	LoRA *LoRA `yaml:"lora" json:"lora,omitempty"` // low-rank adapters are trained, beside frozen weights; left out: all parameters
 
 	RecomputeModules RecomputeModules `yaml:"recompute_modules" json:"recompute_modules,omitempty"` // of selective recomputation; left out: the attention core
 
 	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first
 	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
+}
+
+// Attended is how many tokens attention sees at once.
+func (t *Train) Attended() int64 { return cmp.Or(t.DocumentLength, t.SequenceLength) }
+
+// checkDocuments holds train.document_length against what keeps documents apart.
+func (j *Job) checkDocuments() error {
+	n, t := j.Train.DocumentLength, &j.Train
+	switch a := j.Runtime.Attention; {
+	case n == 0:
+		return nil
+	case n < 1 || n > t.SequenceLength:
+		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
+	case a != "flash" && a != "flash-attn":
+		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
+	}
+	return nil
+}
+
+// LoRA are the adapters of a fine-tuning (arXiv 2106.09685).
+type LoRA struct {
+	Rank    int64    `yaml:"rank" json:"rank"`
+	Alpha   float64  `yaml:"alpha" json:"alpha,omitempty"` // scales what adapters add, over the rank; changes no time
+	Targets []string `yaml:"targets" json:"targets"`       // projections by name, or attention and mlp; left out: all of both
+	Dropout float64  `yaml:"dropout" json:"dropout,omitempty"`
+}
+
+// mostRank bounds the rank of adapters: that of a matrix that is trained whole.
+const mostRank = 1 << 14
+
+// resolveLoRA puts a job's adapters into its model.
+func (j *Job) resolveLoRA(note func(string, any, string)) error {
+	l, s := j.Train.LoRA, &j.Recipe.Structure
+	if l == nil {
+		if a := j.Train.DTypes.Adapters; a.Set {
+			return diag.Errorf("train.dtypes.adapters: %s, but nothing says what adapters there are; give train.lora, or leave it out", a)
+		}
+		return nil
+	}
+	switch {
+	case l.Rank < 1 || l.Rank > mostRank:
+		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
+	case !s.Adapters:
+		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
+	}
+	adapted, err := j.Model.Adapted(l.Rank, l.Targets, l.Dropout)
+	if err != nil {
+		return err
+	}
+	for whole, fused := range map[model.Role]bool{model.RoleQKV: s.FusedQKV, model.RoleGateUp: s.FusedGateUp} {
+		if fused && adapted.LoRA.Splits(whole) {
+			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, whole, whole)
+		}
+	}
+	own := *l
+	own.Targets = nil
+	for _, r := range adapted.LoRA.Targets {
+		own.Targets = append(own.Targets, string(r))
+	}
+	if len(l.Targets) == 0 {
+		note("train.lora.targets", strings.Join(own.Targets, ", "), "all projections of attention and MLP")
+	}
+	j.Model, j.Train.LoRA = adapted, &own
+	return nil
+}
+
+// adapting are the recipes that know adapters.
+func adapting() []string {
+	var out []string
+	for _, name := range recipe.Names() {
+		if r, err := recipe.Load(name); err == nil && r.Structure.Adapters {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // DTypes overrides single cells of the precision's table.
@@ -102,6 +184,7 @@ type DTypes struct {
 	Moments   recipe.DType `yaml:"moments"`
 	Reduce    recipe.DType `yaml:"reduce"`
 	Gather    recipe.DType `yaml:"gather"`
+	Adapters  recipe.DType `yaml:"adapters"`
 }
 
 // Apply returns p with the given cells replaced.
@@ -110,7 +193,7 @@ func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
 		from recipe.DType
 		to   *recipe.DType
 	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Head, &p.Head}, {d.Attention, &p.Attention}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
-		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}} {
+		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}, {d.Adapters, &p.Adapters}} {
 		if c.from.Set {
 			*c.to = c.from
 		}

@@ -144,7 +144,7 @@ func fullMFU(r *estimate.Result) float64 {
 	if r.ModelFLOPs == 0 {
 		return 0
 	}
-	full := 3 * r.Job.Model.ForwardFLOPs(int64(r.Job.Tokens()), r.Job.Train.SequenceLength, false).Trained()
+	full := r.Job.Model.StepFLOPs(int64(r.Job.Tokens()), r.Job.Train.Attended(), false)
 	return r.MFU * float64(full/r.ModelFLOPs)
 }
 
@@ -381,6 +381,9 @@ func jobFields(j *strategies.Job) fields {
 	if count.Active != count.Total {
 		params += ", " + units.Count(float64(count.Active)) + " active per token"
 	}
+	if count.Trained != count.Total {
+		params += ", " + units.Count(float64(count.Trained)) + " trained"
+	}
 	t := &j.Train
 	f := fields{
 		{"Model", j.ModelName + ", " + params},
@@ -389,6 +392,9 @@ func jobFields(j *strategies.Job) fields {
 		{"Batch", batchText(j)},
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
+	}
+	if l := t.LoRA; l != nil {
+		f = append(f, [2]string{"Adapters", loraText(l)})
 	}
 	return f
 }
@@ -455,6 +461,15 @@ func hardwareText(j *strategies.Job) string {
 	return s
 }
 
+// loraText describes adapters.
+func loraText(l *strategies.LoRA) string {
+	s := fmt.Sprintf("rank %d beside %s", l.Rank, strings.Join(l.Targets, ", "))
+	if l.Dropout > 0 {
+		s += fmt.Sprintf(", dropout %g", l.Dropout)
+	}
+	return s
+}
+
 // precisionText names the dtypes that decide memory.
 func precisionText(p recipe.Precision) string {
 	s := "weights " + p.Weights.String()
@@ -463,6 +478,10 @@ func precisionText(p recipe.Precision) string {
 	}
 	if p.GEMM.Set && p.GEMM.String() != p.Compute.String() {
 		s += ", matrix products " + p.GEMM.String()
+	}
+	if p.Adapters.Set {
+		s += ", adapters " + p.Adapters.String()
+		p = p.Trained()
 	}
 	s += ", gradients " + p.Gradients.String()
 	if p.Master.Set {
@@ -498,7 +517,11 @@ func notes(p *page, r *estimate.Result) {
 // batchText is what one step trains on.
 func batchText(j *strategies.Job) string {
 	t := &j.Train
-	return fmt.Sprintf("%s of %s tokens: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), t.MicroBatch, t.GradAccumulation, j.Plan.DP)
+	packed := ""
+	if n := t.DocumentLength; n > 0 {
+		packed = fmt.Sprintf(", packed of documents of %s", thousands(float64(n)))
+	}
+	return fmt.Sprintf("%s of %s tokens%s: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), packed, t.MicroBatch, t.GradAccumulation, j.Plan.DP)
 }
 
 // defaults shows what a job leaves to this program, but for some keys.

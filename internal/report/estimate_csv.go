@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // records is the prediction as one row, so that rows of several estimates make one
@@ -48,6 +49,16 @@ func (e *Estimate) records() ([]string, [][]string) {
 	count("global_batch", t.GlobalBatch)
 	add("precision", t.Precision)
 	add("optimizer", t.Optimizer)
+	rank, targets, document := "", "", ""
+	if l := t.LoRA; l != nil {
+		rank, targets = integer(l.Rank), strings.Join(l.Targets, " ")
+	}
+	if n := t.DocumentLength; n > 0 {
+		document = integer(n)
+	}
+	add("lora_rank", rank)
+	add("lora_targets", targets)
+	add("document_length", document)
 	add("recompute", string(t.Recompute))
 	add("recompute_modules", t.RecomputeModules.String())
 	layers := "" // every job has every column, so that rows of several make one table

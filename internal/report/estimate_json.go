@@ -81,6 +81,7 @@ type plainModel struct {
 	Name       string `json:"name"`
 	Parameters int64  `json:"parameters"`
 	Active     int64  `json:"active_parameters"`
+	Trained    int64  `json:"trained_parameters,omitempty"` // left out: all
 }
 
 type plainMemory struct {
@@ -149,9 +150,13 @@ type plainRemedy struct {
 func (e *Estimate) plain() plainResult {
 	r := e.Result
 	count := r.Job.Model.Params()
+	trained := count.Trained
+	if trained == count.Total {
+		trained = 0
+	}
 	out := plainResult{
 		Schema: resultSchema, Versions: versions{e.Version}, Job: e.job(),
-		Model:    plainModel{r.Job.ModelName, count.Total, count.Active},
+		Model:    plainModel{r.Job.ModelName, count.Total, count.Active, trained},
 		StepTime: float64(r.StepTime), Low: known(float64(r.Low)), High: known(float64(r.High)),
 		Forward: float64(r.Forward), Backward: float64(r.Backward), Optimizer: float64(r.Optimizer),
 		TokensPerGPU: r.TokensPerSecond, TFLOPS: float64(modelRate(r)) / 1e12, Peak: float64(r.Peak),

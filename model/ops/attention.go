@@ -313,17 +313,22 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if kind.Windowed {
 		o.Window = s.Window
 	}
+	if b.Document > 0 {
+		o.Apart = max(b.Sequence/b.Document, 1)
+	}
 	if b.recipe.Structure.RepeatHeads {
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 	}
 	if b.Shard.CPHeads {
-		q, k, v = b.toHeads(q), b.toHeads(k), b.toHeads(v)
+		q, k, v = b.toHeads(q, o.Narrow), b.toHeads(k, o.Narrow), b.toHeads(v, o.Narrow)
 		defer t.Release(q, k, v)
 	}
+	sent, back := b.narrowed(o.Narrow)
 	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa")
 	if cp := b.ringRanks(); cp > 1 && fused {
 		o.Ring = b.ring(q, k)
+		o.Ring.Sent, o.Ring.Back = sent, back
 	} else if cp > 1 { // scores of all keys at once
 		c := tape.CommSpec{Group: "cp", Ranks: cp, Dim: 2, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}
 		k, v = t.Communicate(c, k), t.Communicate(c, v)
@@ -358,7 +363,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	}
 	y := t.Attention(q, k, v, o)
 	if b.Shard.CPHeads {
-		y = b.give(y, b.fromHeads(y))
+		y = b.give(y, b.fromHeads(y, o.Narrow))
 	}
 	return y
 }
@@ -376,28 +381,45 @@ func (b *builder) ringRanks() int64 {
 // Engine, pytorch/attention/dot_product_attention/context_parallel.py,
 // AttnFuncWithCPAndQKVOA2A). A copy puts the rows in order that go to each rank, another
 // the positions that came.
-func (b *builder) toHeads(x *tape.Tensor) *tape.Tensor {
+func (b *builder) toHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 	cp := b.Shard.CP
-	return b.reshard(x, x.Dim(1)/cp, x.Dim(2)*cp)
+	sent, back := b.narrowed(narrow)
+	return b.reshard(x, x.Dim(1)/cp, x.Dim(2)*cp, sent, back)
 }
 
 // fromHeads is the way back.
-func (b *builder) fromHeads(x *tape.Tensor) *tape.Tensor {
+func (b *builder) fromHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 	cp := b.Shard.CP
-	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp)
+	back, sent := b.narrowed(narrow)
+	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp, sent, back)
 }
 
-func (b *builder) reshard(x *tape.Tensor, heads, positions int64) *tape.Tensor {
+// narrowed are the shares of their bytes that context ranks exchange of what attention reads
+// in so many narrow copies and of gradients of it: what it reads goes as it does, and so
+// does what it makes where scales are known before (Transformer Engine,
+// context_parallel.py: delayed scaling). 0: no copies are narrow.
+func (b *builder) narrowed(copies int64) (reads, makes float64) {
+	if copies == 0 {
+		return 0, 0
+	}
+	reads, makes = float64(b.Precision.Attention.Size()/b.Precision.Compute.Size()), 1
+	if b.Precision.QuantizeRead <= 1 {
+		makes = reads
+	}
+	return reads, makes
+}
+
+func (b *builder) reshard(x *tape.Tensor, heads, positions int64, sent, back float64) *tape.Tensor {
 	t := b.t
-	y := b.trade(x)
+	y := b.trade(x, sent, back)
 	y = b.give(y, t.Reshape(y, x.Dim(0), positions, heads, x.Dim(3)))
 	return b.give(y, t.Transpose(y, 1, 2))
 }
 
 // trade sends each context rank its part of x: one copy puts in order what goes, one what came.
-func (b *builder) trade(x *tape.Tensor) *tape.Tensor {
+func (b *builder) trade(x *tape.Tensor, sent, back float64) *tape.Tensor {
 	y := b.reorder(x)
-	y = b.give(y, b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all"}, y))
+	y = b.give(y, b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all", Sent: sent, SentBack: back}, y))
 	return b.give(y, b.reorder(y))
 }
 

@@ -99,15 +99,10 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	return b
 }
 
-// merge replaces parameters that a framework stores as one, with their biases.
+// merge replaces parameters that a framework stores as one, with their biases and with
+// their adapters, which read the same and have one A.
 func (b *builder) merge(into model.Role, parts ...model.Role) {
-	for _, bias := range []bool{false, true} {
-		role := func(r model.Role) model.Role {
-			if bias {
-				return r.Bias()
-			}
-			return r
-		}
+	for _, role := range []func(model.Role) model.Role{func(r model.Role) model.Role { return r }, model.Role.Bias, model.Role.Down, model.Role.Up} {
 		if !b.has(role(parts[0])) {
 			continue
 		}
@@ -116,18 +111,20 @@ func (b *builder) merge(into model.Role, parts ...model.Role) {
 		whole.Role, whole.Name, whole.Used = role(into), string(role(into)), false
 		whole.Shape = append([]int64(nil), whole.Shape...)
 		whole.Dims = append([]int64(nil), whole.Dims...)
+		same := whole.Role == into.Down()
 		for _, r := range parts[1:] {
-			q := b.params[b.roles[role(r)]]
-			whole.Shape[0] += q.Shape[0]
-			whole.Dims[0] += q.Dims[0]
-			whole.Local += q.Local
+			if q := b.params[b.roles[role(r)]]; !same {
+				whole.Shape[0] += q.Shape[0]
+				whole.Dims[0] += q.Dims[0]
+				whole.Local += q.Local
+			}
 		}
 		merged := b.params[:0:0]
 		for i, q := range b.params {
 			switch {
 			case i == first:
 				merged = append(merged, whole)
-			case !contains(parts, q.Role, bias):
+			case !slices.ContainsFunc(parts, func(r model.Role) bool { return role(r) == q.Role }):
 				merged = append(merged, q)
 			}
 		}
@@ -139,22 +136,13 @@ func (b *builder) merge(into model.Role, parts ...model.Role) {
 	}
 }
 
-func contains(parts []model.Role, r model.Role, bias bool) bool {
-	for _, p := range parts {
-		if r == p && !bias || r == p.Bias() && bias {
-			return true
-		}
-	}
-	return false
-}
-
 // localDims returns the dimensions of a parameter that tensor and expert
 // parallelism leave on one rank.
 func (c *Config) localDims(t model.Tensor) []int64 {
 	dims := append([]int64(nil), t.Shape...)
 	tp, ep, etp := max(c.Shard.TP, 1), max(c.Shard.EP, 1), max(c.Shard.ExpertTP, 1)
 	out, in := 0, len(dims)-1 // weights are stored [out, in]
-	if c.Spec.TransposedWeights && len(dims) == 2 && t.Split != model.VocabSplit {
+	if c.Spec.TransposedWeights && len(dims) == 2 && t.Split != model.VocabSplit && !t.Adapter {
 		out, in = 1, 0
 	}
 	switch t.Split {
@@ -192,8 +180,13 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	if !ok {
 		return nil
 	}
-	b.params[i].Used = true
-	return b.t.Param(i, b.weight, true, b.params[i].Dims...)
+	p := &b.params[i]
+	p.Used = true
+	dtype := b.weight
+	if a := b.Precision.Adapters; p.Adapter && a.Set {
+		dtype = a.DType
+	}
+	return b.t.Param(i, dtype, !p.Frozen, p.Dims...)
 }
 
 // hiddenDims are batch, local sequence and width of the residual stream.
@@ -553,8 +546,13 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 	return b.t.Communicate(c, x)
 }
 
-// linear is a projection without communication.
+// linear is a projection without communication, with its adapter.
 func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
+	return b.adapted(x, b.frozen(x, r), r)
+}
+
+// frozen is the projection itself, which is frozen where it has an adapter.
+func (b *builder) frozen(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
 	return b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights) })
 }
@@ -604,8 +602,8 @@ func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
 // row is a row-parallel projection with its reduction.
 func (b *builder) row(x *tape.Tensor, r model.Role) *tape.Tensor {
 	reduced := b.Shard.SequenceParallel && b.Shard.TP > 1 // which is kept
-	y := b.unread(reduced, func() *tape.Tensor { return b.linear(x, r) })
-	return b.give(y, b.reduceOutput(y))
+	y := b.unread(reduced, func() *tape.Tensor { return b.frozen(x, r) })
+	return b.adapted(x, b.give(y, b.reduceOutput(y)), r)
 }
 
 // unread runs f. If so, no gradient of the layer reads its output, as a compiler sees that

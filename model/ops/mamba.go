@@ -75,6 +75,6 @@ func (b *builder) positionsOf(x *tape.Tensor, cp int64) *tape.Tensor {
 }
 
 func (b *builder) exchangeDims(x *tape.Tensor, positions, channels int64) *tape.Tensor {
-	y := b.trade(x)
+	y := b.trade(x, 0, 0)
 	return b.give(y, b.t.Reshape(y, x.Dim(0), positions, channels))
 }

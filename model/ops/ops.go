@@ -57,6 +57,7 @@ type Config struct {
 	Shard       Shard
 	MicroBatch  int64 // sequences
 	Sequence    int64 // tokens of a sequence, before context parallelism cuts it
+	Document    int64 // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
 	Recompute   Recompute
 	Modules     Modules // of selective recomputation; 0: the recipe's own
 	Partly      bool    // some layers are recomputed and others not: Model.Kept

@@ -155,7 +155,7 @@ func sound(t *testing.T, recipeName string, u *Unit) {
 			continue
 		}
 		require.True(t, p.Used, "%s: nothing uses %s", u.Name, p.Name)
-		require.True(t, seen[int32(i)], "%s: %s gets no gradient", u.Name, p.Name)
+		require.Equal(t, !p.Frozen, seen[int32(i)], "%s: gradient of %s, which is frozen: %v", u.Name, p.Name, p.Frozen)
 		require.Positive(t, p.Local)
 	}
 	for _, s := range []*tape.Section{&u.Forward, &u.Backward} {

@@ -38,6 +38,7 @@ type Recipe struct {
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
 	Default          string               `yaml:"default_precision"`
+	AdapterPrecision string               `yaml:"adapter_precision"` // the default where LoRA is trained; "": Default
 	DefaultOptimizer string               `yaml:"default_optimizer"`
 	Attention        string               `yaml:"default_attention"`
 	Optimizer        map[string]Optimizer `yaml:"optimizer"`
@@ -137,6 +138,7 @@ type Structure struct {
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
 	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
+	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
@@ -234,6 +236,7 @@ type Precision struct {
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
 	Moments   DType `yaml:"moments"`   // Adam's two states
+	Adapters  DType `yaml:"adapters"`  // those of LoRA as stored and as they compute, and their gradients and moments; unset: as the weights
 	Without   int64 `yaml:"-"`         // of these two, how many the job's optimizer does without
 	Reduce    DType `yaml:"reduce"`    // gradient collectives
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
@@ -256,6 +259,15 @@ func (p Precision) AttentionCopies() int64 {
 		return 1
 	}
 	return 2
+}
+
+// Trained is the precision of what is trained of a model: as all of it, but for adapters that
+// are stored in a dtype of their own, as are their gradients and moments.
+func (p Precision) Trained() Precision {
+	if p.Adapters.Set {
+		p.Weights, p.Gradients, p.Moments, p.Master = p.Adapters, p.Adapters, p.Adapters, DType{}
+	}
+	return p
 }
 
 // Operands is the dtype that matrix multiplies read.

@@ -203,12 +203,17 @@ func (t *Tape) fp32(x *Tensor) *Tensor {
 }
 
 // low is autocast's cast for ops that run in low precision (linear, matmul,
-// attention). Casts of parameters are cached until the autocast context ends.
+// attention). Casts of parameters are cached until the autocast context ends, but not those
+// of frozen ones (aten/src/ATen/autocast_mode.cpp, cached_cast).
 func (t *Tape) low(x *Tensor) *Tensor {
 	if t.Autocast == F32 || x == nil || x.dtype != F32 {
 		return t.Hold(x)
 	}
 	if x.param == 0 {
+		return t.To(x, t.Autocast)
+	}
+	if !x.grad {
+		defer t.Kind(t.Kind(WeightCopy))
 		return t.To(x, t.Autocast)
 	}
 	for _, c := range t.casts {

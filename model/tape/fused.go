@@ -538,6 +538,7 @@ type CommSpec struct {
 	AsyncBackward     bool    // the gradient's collective overlaps with the GEMM after it
 	Rows              float64 // the result has this many times the rows; 0: as many
 	Sent              float64 // what is sent, over the larger side; 0: as much
+	SentBack          float64 // the same of gradients; 0: as Sent
 	Operand           bool    // GEMMs alone read what is gathered
 	Wide              bool    // gradients are reduced in fp32
 	Regather          bool    // layers keep the shard of a gathered input and gather it again
@@ -565,7 +566,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		z.dims[0] = int64(float64(z.dims[0])*c.Rows + 0.5)
 	}
 	z.setContiguous()
-	run := func(kind string, in, out *Tensor, async bool) {
+	run := func(kind string, in, out *Tensor, back bool) {
 		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
 		if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
 			if t.OwnScales { // else quantize does
@@ -574,8 +575,12 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			t.quantize(in, units.Bytes(t.NarrowGathers))
 		}
 		out.whole = c.Operand && kind == "all-gather"
-		if c.Sent > 0 {
-			bytes *= units.Bytes(c.Sent)
+		sent := c.Sent
+		if back && c.SentBack > 0 {
+			sent = c.SentBack
+		}
+		if sent > 0 {
+			bytes *= units.Bytes(sent)
 		}
 		if c.Wide && kind == c.Backward {
 			bytes *= F32.Size() / in.dtype.Size()
@@ -589,7 +594,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
 		}
 		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
-			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: async}})
+			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: back && c.AsyncBackward}})
 		if c.Join && kind == "all-gather" && !(t.Compiled && outer(out, dim) == 1) { // whose pieces lie as they should
 			piece = t.join(out, 2*bytes)
 		}
@@ -615,7 +620,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			return []*Tensor{t.Hold(g[0])}
 		}
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		run(c.Backward, g[0], r, c.AsyncBackward)
+		run(c.Backward, g[0], r, true)
 		return []*Tensor{r}
 	})
 	return z

@@ -3,14 +3,17 @@ package tape
 import "github.com/perfplan/perfplan/internal/units"
 
 // quantizedRows is the same for the rows of several experts: one kernel for each.
-func (t *Tape) quantizedRows(x *Tensor, experts int64) *Tensor {
+func (t *Tape) quantizedRows(x *Tensor, experts int64, wgrad bool) *Tensor {
 	if t.Quantize == F32 || !x.dtype.lowPrecision() {
 		return t.Hold(x)
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
-	n := units.Bytes(experts)
+	n, copies := units.Bytes(experts), t.Copies
+	if !wgrad {
+		copies = 1
+	}
 	t.emit(Op{Prim: "grouped_quantize", Class: FusedPointwise, DType: t.Quantize, Count: int32(experts), Elements: float64(x.Size()) / float64(experts),
-		Bytes: (units.Bytes(t.RaggedRead*float64(x.bytes())) + units.Bytes(t.Copies)*q.bytes()) / n})
+		Bytes: (units.Bytes(t.RaggedRead*float64(x.bytes())) + units.Bytes(copies)*q.bytes()) / n})
 	return q
 }
 
@@ -50,7 +53,8 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		out, in = in, out
 	}
 	rows := xl.Size() / in
-	kept := t.quantizedRows(xl, experts)
+	xg, wg := xl.grad, w.grad
+	kept := t.quantizedRows(xl, experts, wg)
 	t.begin()
 	y := t.empty(w.dtype, rows, out)
 	dtype := w.dtype
@@ -70,14 +74,13 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 	}
 	grouped("grouped_mm", LayoutForward, each, out, in)
-	xg, wg := xl.grad, w.grad
 	var saved []*Tensor
 	if wg {
 		saved = append(saved, kept)
 	}
 	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		t.Release(t.quantizedRows(g[0], experts))
+		t.Release(t.quantizedRows(g[0], experts, wg))
 		if xg {
 			gx := t.empty(w.dtype, rows, in)
 			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
@@ -107,7 +110,8 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tens
 		f, h = gateUp.Dim(2)/2, gateUp.Dim(1)
 	}
 	rows, wide := x.Size()/h, x.dtype
-	kept := t.quantized(x)
+	trained := gateUp.grad
+	kept := t.quantized(x, trained)
 	narrow := kept.dtype
 	t.begin()
 	before := t.empty(wide, rows, 2*f)
@@ -124,12 +128,16 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tens
 	ins := []*Tensor{x, probs, gateUp, down}
 	t.attach("grouped_mlp", ins, []*Tensor{y}, []*Tensor{kept, before, after, probs}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		stash("unstash")
-		t.Release(t.quantized(g[0]))
+		t.Release(t.quantized(g[0], trained))
 		// Beside what a GEMM moves, the gradient of the activation reads what went into it and is written twice as wide, along both axes.
 		t.groupedGEMM("grouped_glu_dgrad", LayoutDgrad, narrow, narrow, rows, experts, h, f, units.Bytes(2*rows*f)*(wide.Size()+2*narrow.Size())-after.bytes())
-		t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, h, f, 0)
+		if trained {
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, h, f, 0)
+		}
 		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, wide, rows, experts, 2*f, h, 0)
-		t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, 2*f, h, 0)
+		if trained {
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, 2*f, h, 0)
+		}
 		var r []*Tensor
 		for _, e := range n.in {
 			g := t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...)
@@ -175,12 +183,18 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 		gp := t.empty(weights.dtype, weights.dims[:weights.nd]...)
 		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: rows.Dim(-1)}, 4)
 		each(Op{Prim: "mul", Class: Strided4, DType: F32, Index: broadcast}, 8)
-		gb := t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
-		each(Op{Prim: "sum", Class: ColReduce, DType: F32, N: rows.Dim(-1)}, 4)
+		var gb *Tensor
+		if vectors.grad {
+			gb = t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
+			each(Op{Prim: "sum", Class: ColReduce, DType: F32, N: rows.Dim(-1)}, 4)
+		}
 		t.Release(wide, products)
 		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
 		t.concat(false, gx)
 		t.Release(parts)
+		if gb == nil {
+			return []*Tensor{gx, gp}
+		}
 		return []*Tensor{gx, gb, gp}
 	})
 	return y

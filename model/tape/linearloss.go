@@ -34,22 +34,17 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	t.Wait()
 	gx := t.empty(x.dtype, x.dims[:x.nd]...)
 	t.fill(gx)
-	gw := t.empty(w.dtype, vocab, width)
-	t.fill(gw)
+	var gw *Tensor // of a head that is trained
+	if w.grad {
+		gw = t.empty(w.dtype, vocab, width)
+		t.fill(gw)
+	}
 	logits := t.empty(xl.dtype, piece, vocab)
 	multiply("linear", LayoutForward, piece, vocab, width)
 	each(Op{Prim: "linear_loss", Class: LossBackward, DType: xl.dtype, N: vocab, Elements: float64(logits.Size()), Bytes: 3 * logits.bytes()})
 	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
-	if sum := multiply("linear_wgrad", LayoutWgrad, vocab, width, piece); w.dtype == F32 {
-		sum.Bytes += units.Bytes(vocab*width) * (2*F32.Size() - xl.dtype.Size())
-		sum.Adds = true
-	} else {
-		product := t.empty(w.dtype, vocab, width)
-		wide := t.empty(F32, vocab, width)
-		n := float64(gw.Size())
-		each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: product.bytes() + wide.bytes()})
-		each(Op{Prim: "add_", Class: UnrolledMix, DType: w.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})
-		t.Release(product, wide)
+	if gw != nil {
+		t.addPieces(multiply("linear_wgrad", LayoutWgrad, vocab, width, piece), gw, xl.dtype, each)
 	}
 	t.Release(logits, wl, xl)
 	y := t.empty(F32)
@@ -57,8 +52,26 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	t.attach("linear_loss", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{gx, gw}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", 2) // is the loss's gradient 1?
 		t.Wait()
-		return []*Tensor{t.Hold(n.saved[0]), t.Hold(n.saved[1])}
+		grads := make([]*Tensor, len(n.saved))
+		for i, g := range n.saved {
+			grads[i] = t.Hold(g)
+		}
+		return grads
 	})
 	t.Release(gx, gw)
 	return y
+}
+
+// addPieces adds the products of all pieces, in the dtype of the logits, to the gradient gw.
+func (t *Tape) addPieces(product *Op, gw *Tensor, logits DType, each func(Op)) {
+	if gw.dtype == F32 {
+		product.Bytes += units.Bytes(gw.Size()) * (2*F32.Size() - logits.Size())
+		product.Adds = true
+		return
+	}
+	part, wide := t.empty(gw.dtype, gw.dims[:gw.nd]...), t.empty(F32, gw.dims[:gw.nd]...)
+	n := float64(gw.Size())
+	each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: part.bytes() + wide.bytes()})
+	each(Op{Prim: "add_", Class: UnrolledMix, DType: gw.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})
+	t.Release(part, wide)
 }

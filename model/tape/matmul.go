@@ -42,16 +42,21 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64, zero
 
 // quantized casts a GEMM operand: the kernel reads it once and writes it row-wise
 // and column-wise, since the forward and the gradient GEMMs read it along
-// different axes, or once for both. It returns the copy that the backward pass
-// saves. What was gathered as GEMMs read it is not cast again, and a compiler casts
-// for all that read x at once. Without quantization it returns x itself.
-func (t *Tape) quantized(x *Tensor) *Tensor {
+// different axes, or once for both; only the former where no weight gradient reads it. It
+// returns the copy that the backward pass saves. What was gathered as GEMMs read it is not
+// cast again, and a compiler casts for all that read x at once. Without quantization it
+// returns x itself.
+func (t *Tape) quantized(x *Tensor, wgrad bool) *Tensor {
 	if t.Quantize == F32 || !x.dtype.lowPrecision() {
 		return t.Hold(x)
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	if !x.narrow && !x.cast {
-		t.quantize(x, units.Bytes(t.Copies))
+		copies := t.Copies
+		if !wgrad {
+			copies = 1
+		}
+		t.quantize(x, units.Bytes(copies))
 		x.cast = t.Compiled
 	}
 	return q
@@ -82,6 +87,14 @@ func (t *Tape) turn(x *Tensor) {
 	}
 }
 
+// turnFrozen emits the transpose of a frozen weight that is kept in one quantized copy where
+// GEMMs read it along either axis.
+func (t *Tape) turnFrozen(w *Tensor) {
+	if w.param != 0 && t.Quantize == FP8 && t.Copies > 1 {
+		t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(w.Size()), Bytes: 2 * units.Bytes(w.Size()) * t.Quantize.Size()})
+	}
+}
+
 // Linear returns x·Wᵀ + b for a weight of shape [out, in] (or [in, out] when
 // transposed) and an optional bias. x keeps its leading dimensions. The bias is
 // added in the GEMM's epilogue; its gradient is a column sum. The weight gradient is
@@ -105,7 +118,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		t.Release(t.pad(wl))
 		out, in = roundTo(out, padTo), roundTo(in, padTo)
 	}
-	kept := t.quantized(xl)
+	kept := t.quantized(xl, wg)
 	t.begin()
 	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
 	again := xl.shard // gathered once more in the backward pass
@@ -136,7 +149,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			gy = t.pad(gy)
 			defer t.Release(gy)
 		}
-		t.Release(t.quantized(gy))
+		t.Release(t.quantized(gy, wg))
 		wgrad := func() {
 			if wg {
 				t.turn(xl)
@@ -152,6 +165,9 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		if xg {
 			if pad {
 				t.Release(t.pad(wl))
+			}
+			if !wg {
+				t.turnFrozen(wl)
 			}
 			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), xl.Dim(-1))...)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
@@ -281,19 +297,22 @@ type AttentionOptions struct {
 	Flavour string
 	Narrow  int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
 	Ring    Ring
+	Apart   int64 // documents of a sequence, which do not see one another; 0: it is one
 }
 
 // Ring is attention over context-parallel ranks, each of which keeps the keys and values
 // of its positions and sees those of the others pass by: around the ring once forward,
 // and once more with their gradients backward.
 type Ring struct {
-	Ranks   int64 // 0: no ring
-	Blocks  int64 // keys and values of so many ranks are held at once going forward
-	Again   int64 // and backward
-	Wide    bool  // gradients go around in fp32
-	Returns bool  // and from the last rank back to the one they belong to
-	Joins   bool  // keys and values are joined in a tensor of their own, which is kept
-	Kept    int64 // keys and values of all ranks stay for the backward pass, which gathers none, with so many tensors as large as the keys; 0: gathered again
+	Ranks   int64   // 0: no ring
+	Blocks  int64   // keys and values of so many ranks are held at once going forward
+	Again   int64   // and backward
+	Wide    bool    // gradients go around in fp32
+	Returns bool    // and from the last rank back to the one they belong to
+	Joins   bool    // keys and values are joined in a tensor of their own, which is kept
+	Sent    float64 // of the bytes of keys and values, what goes around; 0: as much
+	Back    float64 // the same of their gradients
+	Kept    int64   // keys and values of all ranks stay for the backward pass, which gathers none, with so many tensors as large as the keys; 0: gathered again
 	// What is moved beside the attention kernels and the exchange to put the steps
 	// together, in passes over the output, and by how many kernels.
 	Merge, MergeBack         float64
@@ -314,6 +333,10 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 		return
 	}
 	own := k.bytes() + v.bytes()
+	grads := own
+	if r.Sent > 0 {
+		own, grads = own*units.Bytes(r.Sent), own*units.Bytes(r.Back)
+	}
 	bytes, held := own, units.Bytes(r.Blocks)*own
 	if back {
 		held = units.Bytes(r.Again) * own
@@ -325,7 +348,6 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 		}
 	}
 	if back {
-		grads := own
 		if r.Wide {
 			grads *= F32.Size() / k.dtype.Size()
 		}
@@ -354,7 +376,8 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	t.begin()
 	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
 	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
-	shape := AttentionShape{Batch: b, Heads: heads, KVHeads: kv, Queries: sq, Keys: sk, QKDim: d, VDim: dv,
+	apart := max(o.Apart, 1)
+	shape := AttentionShape{Batch: b * apart, Heads: heads, KVHeads: kv, Queries: sq / apart, Keys: sk / apart, QKDim: d, VDim: dv,
 		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Sinks: o.Sinks, Flavour: o.Flavour}
 	var bias *Tensor
 	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))

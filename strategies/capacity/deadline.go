@@ -155,7 +155,7 @@ func floor(j *strategies.Job, deadline units.Seconds) int64 {
 		peak = max(peak, j.Hardware.GPU.Peak.Of(d))
 	}
 	tokens := float64(j.Run.Tokens.Value)
-	perToken := 3 * j.Model.ForwardFLOPs(j.Train.SequenceLength, j.Train.SequenceLength, true).Trained() / units.FLOPs(j.Train.SequenceLength)
+	perToken := j.Model.StepFLOPs(j.Train.SequenceLength, j.Train.Attended(), true) / units.FLOPs(j.Train.SequenceLength)
 	gpus := tokens * float64((perToken).At(peak)) / float64(deadline)
 	return max(1, int64(math.Ceil(gpus/float64(j.Hardware.Node.GPUs.Value))))
 }

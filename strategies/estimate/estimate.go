@@ -44,7 +44,7 @@ func config(j *strategies.Job) ops.Config {
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: precision(j), Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
-		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
+		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity,
@@ -222,8 +222,7 @@ func (p *pricer) finish(l *layout, r *Result) {
 	gpus := float64(j.GPUs)
 	tokens := j.Tokens()
 	r.TokensPerSecond = tokens / float64(r.StepTime) / gpus
-	fwd := j.Model.ForwardFLOPs(int64(tokens), j.Train.SequenceLength, true)
-	r.ModelFLOPs = 3 * fwd.Trained()
+	r.ModelFLOPs = j.Model.StepFLOPs(int64(tokens), j.Train.Attended(), true)
 	r.Peak = peakOf(j)
 	if r.Peak > 0 {
 		r.MFU = float64(r.ModelFLOPs) / gpus / float64(r.StepTime) / float64(r.Peak)

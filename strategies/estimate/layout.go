@@ -37,11 +37,12 @@ type chunk struct {
 	list            []*unit // all of them in forward order
 	ops             []*ops.Unit
 	// Parameters on this rank, before data-parallel sharding: dense ones and those
-	// of experts, and how many tensors either are.
+	// of experts that are trained, how many tensors either are, and those that are frozen.
 	dense, expert int64
-	matrices      int64 // of the layers: what quantized GEMMs multiply
 	tensors       [2]int
-	cut           int // of these, those that tensor or expert parallelism cuts
+	frozen        [2]int64
+	matrices      int64 // of the layers, trained or not: what quantized GEMMs multiply
+	cut           int   // of these, those that tensor or expert parallelism cuts
 
 	passes  passes
 	memory  measured
@@ -190,6 +191,17 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			if p.TiedCopy && embedding {
 				continue
 			}
+			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter {
+				c.matrices += p.Local
+			}
+			if p.Frozen {
+				if p.Split == model.ExpertSplit {
+					c.frozen[1] += p.Local
+				} else {
+					c.frozen[0] += p.Local
+				}
+				continue
+			}
 			if p.Split == model.ExpertSplit {
 				n := int64(1)
 				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each
@@ -200,9 +212,6 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			} else {
 				c.dense += p.Local
 				c.tensors[0]++
-			}
-			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 {
-				c.matrices += p.Local
 			}
 			if p.Local < p.Size() {
 				c.cut++

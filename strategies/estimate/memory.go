@@ -18,6 +18,7 @@ import (
 type footprint struct {
 	// Per parameter, of dense ones and those of experts.
 	weights, optimizer, gradients [2]units.Bytes
+	frozen                        [2]units.Bytes // weights of those that are not trained
 	ranks                         [2]units.Bytes // that share one copy of the optimizer's states
 	copies, buckets, workspace    units.Bytes
 	mode                          memory.Mode
@@ -38,7 +39,8 @@ type footprint struct {
 
 func (p *pricer) footprint() footprint {
 	j := p.job
-	plan, prec := &j.Plan, &j.Precision
+	trained := j.Precision.Trained()
+	plan, prec := &j.Plan, &trained
 	dp := p.groups[dpGroup].Ranks
 	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
 	main := j.Recipe.Structure.MainGradients
@@ -46,7 +48,10 @@ func (p *pricer) footprint() footprint {
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !(plan.DataParallel.ShardsParameters() && dp > 1))
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
+	frozen := states
+	frozen.Weights = j.Precision.Weights.Size()
 	for k, n := range [...]int64{shard, expertShard} {
+		f.frozen[k], _, _ = frozen.PerParam(n)
 		f.weights[k], f.optimizer[k], f.gradients[k] = states.PerParam(n)
 		f.ranks[k] = 1
 		if states.ShardOptimizer {
@@ -62,6 +67,7 @@ func (p *pricer) footprint() footprint {
 	if !main { // buffers of Megatron are whole
 		temp := units.Bytes(j.Recipe.Optimizer[j.Train.Optimizer].Temp)
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
+		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
 	}
 	if plan.PP > 1 {
 		f.handOver(p)
@@ -147,7 +153,7 @@ func stored(p recipe.Precision, weights, states, update units.Bytes) memory.Stor
 // static is what lives between steps of a chunk's parameters, and workspaces.
 func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
-	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert - f.absent*units.Bytes(c.matrices)
+	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert + f.frozen[0]*units.Bytes(c.frozen[0]) + f.frozen[1]*units.Bytes(c.frozen[1]) - f.absent*units.Bytes(c.matrices)
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
 	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies

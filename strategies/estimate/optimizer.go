@@ -14,7 +14,7 @@ import (
 func (s *step) optimizerStep() {
 	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.updated()
 	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
-	prec := s.job.Precision
+	prec := s.job.Precision.Trained()
 	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
 	local := float64(dense)
 	experts := float64(expert)
@@ -90,7 +90,7 @@ func (s *step) optimizerStep() {
 	if copies {
 		s.mainCopies("copy_weights", tape.Vectorized, local, tensors, prec.Master.Size()+prec.Weights.Size(), false)
 	}
-	if s.job.Recipe.Structure.MainGradients { // the copies of the new weights that quantized GEMMs read
+	if s.job.Recipe.Structure.MainGradients && s.job.Model.LoRA == nil { // the copies of the new weights that quantized GEMMs read
 		if q := s.requantized(); q > 0 {
 			n := units.Bytes(s.chunk.matrices)
 			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
@@ -172,7 +172,7 @@ func (s *step) mainCopies(prim string, class tape.Class, n float64, calls int, b
 // tied embedding has gradients from the head.
 func (s *step) unseen(steps float64) float64 {
 	u := s.chunk.embedding
-	if u == nil || s.job.Model.Tied || steps <= 0 {
+	if u == nil || s.job.Model.Tied || steps <= 0 || s.job.Model.LoRA != nil {
 		return 0
 	}
 	return float64(u.Params[0].Local) * math.Exp(-steps*s.job.Tokens()/float64(s.job.Model.Vocab))
@@ -220,13 +220,25 @@ func (s *step) requantized() units.Bytes {
 }
 
 // primary reports whether the weights that quantized GEMMs read are stored as those read them
-// alone, which takes the distributed optimizer or FSDP (megatron/training/arguments.py, --fp8-param-gather).
+// alone, which takes the distributed optimizer or FSDP (megatron/training/arguments.py, --fp8-param-gather);
+// or frozen ones of 8 bits (NeMo, peft.model.fp8_params).
 func primary(j *strategies.Job) bool {
-	return j.Recipe.Structure.MainGradients && j.Precision.KeptQuantized() && j.Plan.DataParallel != strategies.DDP
+	switch {
+	case !j.Recipe.Structure.MainGradients:
+		return false
+	case j.Model.LoRA != nil:
+		return j.Precision.GEMM.Set && j.Precision.GEMM.Size() == tape.FP8.Size()
+	}
+	return j.Precision.KeptQuantized() && j.Plan.DataParallel != strategies.DDP
 }
 
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
-// 0 without quantization.
+// 0 without quantization. Of frozen weights with one scale there is one, which is transposed
+// where it is read (Megatron-Bridge, disable_parameter_transpose_cache).
 func quantizedBytes(j *strategies.Job) units.Bytes {
-	return units.Bytes(j.Precision.Copies(anyLayout(j))) * j.Precision.GEMM.Size()
+	copies := j.Precision.Copies(anyLayout(j))
+	if j.Model.LoRA != nil && j.Precision.GEMM.DType == tape.FP8 {
+		copies = min(copies, 1)
+	}
+	return units.Bytes(copies) * j.Precision.GEMM.Size()
 }

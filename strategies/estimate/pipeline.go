@@ -595,7 +595,7 @@ func (r *pipelineRun) fill(out *Result) {
 			for _, u := range ch.layers {
 				st.Layers += u.Layers
 			}
-			st.Params += ch.dense + ch.expert
+			st.Params += ch.dense + ch.expert + ch.frozen[0] + ch.frozen[1]
 			stage := r.plan.Stage(rank, c)
 			st.Forward += x.times.F[stage]
 			st.Backward += x.times.B[stage]

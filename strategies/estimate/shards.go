@@ -16,9 +16,10 @@ type shards struct {
 	s      *step
 	gather []timeline.Task // by unit
 	ready  []bool
-	params []int64 // by unit, dense
-	expert []int64 // by unit, of experts
-	narrow []int64 // by unit, of params: matrices of layers that are gathered as 8-bit products read them
+	params []int64    // by unit, dense
+	expert []int64    // by unit, of experts
+	grads  [][2]int64 // by unit: of either, those that are trained
+	narrow []int64    // by unit, of params: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
 	busy   bool // reduce is in flight
 	copies bool // FSDP2 copies in and out of flat buffers
@@ -34,14 +35,21 @@ func (h *shards) begin(s *step) {
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
 	h.params, h.expert, h.narrow = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...), append(h.narrow[:0], make([]int64, n)...)
+	h.grads = append(h.grads[:0], make([][2]int64, n)...)
 	for i, u := range s.list {
 		for _, p := range u.Params {
 			switch {
 			case p.TiedCopy && s.chunk.embedding != nil:
 			case p.Split == model.ExpertSplit:
 				h.expert[i] += p.Local
+				if !p.Frozen {
+					h.grads[i][1] += p.Local
+				}
 			default:
 				h.params[i] += p.Local
+				if !p.Frozen {
+					h.grads[i][0] += p.Local
+				}
 				if s.job.Precision.Gather.Narrow() && u.Narrowed(&p) {
 					h.narrow[i] += p.Local
 				}
@@ -51,7 +59,8 @@ func (h *shards) begin(s *step) {
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
 		last := len(s.list) - 1
 		h.params[0] += h.params[last] // one unit: embedding, final norm, head
-		h.params[last] = 0
+		h.grads[0][0] += h.grads[last][0]
+		h.params[last], h.grads[last][0] = 0, 0
 	}
 }
 
@@ -273,12 +282,12 @@ func (h *shards) backward(first, sync bool) {
 // scatter reduces the gradients of unit i, or adds them to those kept from
 // earlier micro batches.
 func (h *shards) scatter(i int, first, sync bool) {
-	if h.params[i] == 0 {
+	if h.grads[i] == [2]int64{} {
 		return
 	}
 	s := h.s
 	prec := s.job.Precision
-	u := float64(h.params[i] + h.expert[i])
+	u := float64(h.grads[i][0] + h.grads[i][1])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.p.gradSize()
 	if h.flat { // the views were split off the flat parameter: autograd joins their gradients
@@ -311,8 +320,8 @@ func keep(n float64, grad, full units.Bytes, first bool) tape.Op {
 // (torch/distributed/pipelining/stage.py, run_post_backward).
 func (h *shards) scatterAll() {
 	for i := range h.params {
-		if h.params[i] > 0 {
-			h.scatterKept(i, units.Bytes(h.params[i]+h.expert[i])*h.s.job.Precision.Reduce.Size())
+		if h.grads[i] != [2]int64{} {
+			h.scatterKept(i, units.Bytes(h.grads[i][0]+h.grads[i][1])*h.s.job.Precision.Reduce.Size())
 		}
 	}
 	if h.busy {
@@ -325,7 +334,7 @@ func (h *shards) scatterAll() {
 func (h *shards) scatterKept(i int, grad units.Bytes) {
 	s := h.s
 	prec := s.job.Precision
-	u := float64(h.params[i] + h.expert[i])
+	u := float64(h.grads[i][0] + h.grads[i][1])
 	full := units.Bytes(u) * prec.Reduce.Size()
 	if h.busy { // one reduce-scatter in flight
 		s.sim.Wait(h.reduce)
@@ -335,14 +344,14 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		seg := s.p.kernelOf(op)
 		s.sim.Run(&seg)
 	}
-	dense, expert := units.Bytes(h.params[i])*prec.Reduce.Size(), units.Bytes(h.expert[i])*prec.Reduce.Size()
+	dense, expert := units.Bytes(h.grads[i][0])*prec.Reduce.Size(), units.Bytes(h.grads[i][1])*prec.Reduce.Size()
 	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)
 	if h.flat {
 		t += h.prepare(u, grad, full)
 	}
 	if h.alone && expert > 0 { // divided, and copied (foreach_reduce)
-		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
-		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.expert[i]), Bytes: 2 * expert}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
 	}
 	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {

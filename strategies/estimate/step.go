@@ -197,7 +197,7 @@ func (s *step) keepGradients(u *unit, first bool) {
 
 // tiedBytes is the size of the gradient that a tied embedding adds to the head's.
 func (s *step) tiedBytes(u *unit) units.Bytes {
-	if u != s.chunk.embedding || s.chunk.head == nil || !s.job.Model.Tied {
+	if u != s.chunk.embedding || s.chunk.head == nil || !s.job.Model.Tied || s.job.Model.LoRA != nil {
 		return 0
 	}
 	return units.Bytes(u.Params[0].Local) * s.p.gradSize()
@@ -206,7 +206,10 @@ func (s *step) tiedBytes(u *unit) units.Bytes {
 // gradSize is the bytes of one element of a gradient as autograd makes it.
 func (p *pricer) gradSize() units.Bytes {
 	prec := &p.job.Precision
-	if prec.Autocast {
+	switch {
+	case p.job.Model.LoRA != nil && prec.Adapters.Set:
+		return prec.Adapters.Size()
+	case prec.Autocast:
 		return prec.Weights.Size()
 	}
 	return prec.Compute.Size()

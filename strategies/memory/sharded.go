@@ -28,7 +28,8 @@ type Sharding struct {
 // part is what a rank has of a unit of sharding.
 type part struct {
 	params units.Bytes // parameters, whole
-	shard  units.Bytes // what it keeps of them
+	grads  units.Bytes // those that are trained
+	shard  units.Bytes // what it keeps of these
 	alone  units.Bytes // those that no other rank has a part of, as experts may be
 	flat   units.Bytes // bytes of the gather
 	cast   units.Bytes // and of the shard, cast for it
@@ -52,12 +53,17 @@ func (w *walker) shard(from, unit int) {
 		}
 		mine := n / units.Bytes(max(ranks, 1))
 		to.params += n
-		to.shard += mine
+		if !p.Frozen {
+			to.grads += n
+			to.shard += mine
+		}
 		if s.Copies {
 			w.full = append(w.full, n*size)
 		}
 		if s.Copies && ranks <= 1 {
-			to.alone += n
+			if !p.Frozen {
+				to.alone += n
+			}
 			continue
 		}
 		to.flat += n * size
@@ -171,13 +177,13 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if sync || !s.Stays {
 		w.discard(i)
 	}
-	if w.parts[i].params == 0 {
+	if w.parts[i].grads == 0 {
 		for _, g := range u.Backward.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
 		return
 	}
-	n := w.parts[i].params
+	n := w.parts[i].grads
 	if !sync { // kept whole, in the reduction's dtype
 		if first {
 			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)

@@ -120,7 +120,16 @@ type Update struct {
 // holds something of each beside the gradients while it runs.
 type Stored struct {
 	Weights, States, Update units.Bytes
+	Frozen                  units.Bytes // weights of what is not trained
 	Tensors                 int
+}
+
+// weights are the bytes per element that are kept of a parameter.
+func (s *Stored) weights(p *ops.Param) units.Bytes {
+	if p.Frozen {
+		return s.Frozen
+	}
+	return s.Weights
 }
 
 // Streams of a rank. The allocator keeps the memory of each apart.
@@ -281,7 +290,7 @@ func begin(chunks ...*walker) {
 	for c, b := range w.Static {
 		switch single := replay && w.Dense.Tensors > 0; {
 		case single && Class(c) == Parameters:
-			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).Weights, Parameters) })
+			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).weights(p), Parameters) })
 		case single && Class(c) == OptimizerStates: // not yet
 		case single && Class(c) == Gathered && len(w.Buckets) > 0:
 			for _, b := range w.Buckets {
@@ -336,6 +345,9 @@ func (w *walker) stored(p *ops.Param) *Stored {
 func (w *walker) states() {
 	each([]*walker{w}, func(w *walker, p *ops.Param) {
 		s := w.stored(p)
+		if p.Frozen {
+			return
+		}
 		for range s.Tensors {
 			w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
 		}
@@ -411,9 +423,11 @@ func (w *walker) beside() {
 	for _, take := range [...]bool{true, false} {
 		k := id
 		each([]*walker{w}, func(w *walker, p *ops.Param) {
-			if take {
+			switch {
+			case p.Frozen:
+			case take:
 				w.t.take(k, units.Bytes(p.Local)*w.stored(p).Update, OptimizerStates)
-			} else {
+			default:
 				w.t.free(k)
 			}
 			k++

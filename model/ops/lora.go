@@ -1,0 +1,62 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// adapted adds to y, which it takes over, what the adapter of the projection of that role
+// makes of its input x: dropout, A, B and a constant (PEFT, tuners/lora/layer.py; NeMo,
+// ParallelLinearAdapter). Tensor ranks put together what each has of A's outputs before B.
+// Where the projection sums over them, its output is that of a rank's part of the sequence
+// or of all, and so is B's, whose columns each has a part of.
+func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
+	if !b.has(r.Down()) {
+		return y
+	}
+	t, dtype := b.t, y.DType()
+	for range 3 { // the modules around the projection, A and B
+		t.Call()
+	}
+	quantize := t.Quantize
+	t.Quantize = tape.F32 // too narrow for 8 bits
+	defer func() { t.Quantize = quantize }()
+	down, up := b.p(r.Down()), b.p(r.Up())
+	h := t.Hold(x)
+	if a := b.Precision.Adapters; a.Set {
+		h = b.give(h, t.To(h, a.DType))
+	}
+	if p := b.Spec.LoRA.Dropout; p > 0 {
+		h = b.give(h, t.Dropout(h, p))
+	}
+	h = b.give(h, t.Linear(h, down, nil, false))
+	summed := b.params[down.Param()].Split == model.RowSplit
+	if summed {
+		h = b.give(h, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Forward: "all-reduce"}, h))
+	} else {
+		h = b.give(h, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: -1, Forward: "all-gather", Grow: true}, h))
+	}
+	h = b.give(h, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Backward: "all-reduce"}, h)) // each rank has columns of B
+	h = b.give(h, t.Linear(h, up, nil, false))
+	if summed {
+		h = b.give(h, b.columns(h))
+	}
+	if b.program("adapter_sum") {
+		return b.give(y, b.give(h, b.call("adapter_sum", tensorOf(y), tensorOf(h))[0].t))
+	}
+	h = b.give(h, t.Scale("mul_scalar", h))
+	z := t.Add(y, h)
+	t.Release(h, y)
+	return b.give(z, t.To(z, dtype))
+}
+
+// columns puts together the columns that tensor ranks have of h and, with sequence
+// parallelism, keeps the rank's part of the sequence.
+func (b *builder) columns(h *tape.Tensor) *tape.Tensor {
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: -1, Forward: "all-gather", Grow: true}
+	h = b.t.Communicate(c, h)
+	if !b.Shard.SequenceParallel || b.Shard.TP <= 1 {
+		return h
+	}
+	return b.give(h, b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-gather", Shrink: true}, h))
+}

@@ -1,0 +1,79 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/memory"
+)
+
+// TestLoRA: beside frozen weights of 16 bits only adapters have gradients and states of the
+// optimizer, in their own dtype; a step takes less time and memory than one that trains all.
+func TestLoRA(t *testing.T) {
+	of := func(recipe, plan, train string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: %s}, plan: {%s}, train: {sequence_length: 4096, micro_batch: 1%s}}", recipe, plan, train)))
+	}
+	const all, adapters = 8030261248, 41943040 // of rank 16
+	for _, c := range []struct {
+		recipe, kind, full, precision string  // full: of the step that trains all
+		weights, states, adapter      float64 // bytes of a frozen weight, of an adapter's states and of an adapter
+		ranks                         float64 // that share them
+	}{
+		{"hf-eager", "ddp", "bf16-pure", "bf16-pure", 2, 4, 2, 1},
+		{"hf-eager", "ddp", "bf16-pure", "bf16-frozen", 2, 8, 4, 1},
+		{"hf-eager", "fsdp2", "bf16-pure", "bf16-frozen", 2, 4, 2, 8},
+		{"hf-eager", "fsdp2", "bf16-mixed", "bf16-mixed", 4, 8, 4, 8},
+		{"hf-eager", "ddp", "bf16-autocast", "bf16-autocast", 4, 8, 4, 1},
+		{"automodel", "ddp", "bf16-pure", "bf16-pure", 2, 4, 2, 1},
+	} {
+		plan := "data_parallel: " + c.kind
+		whole := of(c.recipe, plan, ", precision: "+c.full)
+		r := of(c.recipe, plan, ", precision: "+c.precision+", lora: {rank: 16}")
+		require.InEpsilon(t, (all*c.weights+adapters*c.adapter)/c.ranks, float64(r.Memory.By[memory.Parameters]), 0.001, "%v", c)
+		require.InEpsilon(t, adapters*c.states/c.ranks, float64(r.Memory.By[memory.OptimizerStates]), 0.01, "%v", c)
+		require.Less(t, float64(r.Memory.PeakAllocated), float64(whole.Memory.PeakAllocated), "%v", c)
+		require.Less(t, float64(r.StepTime), 0.9*float64(whole.StepTime), "%v", c)
+		require.Less(t, float64(r.Optimizer), 0.2*float64(whole.Optimizer), "%v", c)
+	}
+
+	// Megatron: main gradients, masters and moments of adapters; frozen weights in the 8 bits
+	// that products read, in one copy.
+	r := of("megatron-core", "", ", precision: bf16, lora: {rank: 16}")
+	fused := float64(r.Job.Model.Params().Trained) - 32*16*(2*4096+4096) // q, k, v and gate, up have one A
+	require.InEpsilon(t, all*2+fused*2, float64(r.Memory.By[memory.Parameters]), 0.001)
+	require.InEpsilon(t, fused*12/8, float64(r.Memory.By[memory.OptimizerStates]), 0.01)
+	eight := of("megatron-core", "", ", precision: fp8, lora: {rank: 16}")
+	const matrices = 32 * (4096*(2*4096+2*1024) + 3*4096*14336)
+	require.InEpsilon(t, matrices, float64(eight.Memory.By[memory.WeightCopies]), 0.001, "one byte each")
+	require.InEpsilon(t, (all-matrices)*2+fused*2, float64(eight.Memory.By[memory.Parameters]), 0.001)
+}
+
+// TestLoRALaws: more rank and more targets take longer and need more memory; dropout, too.
+func TestLoRALaws(t *testing.T) {
+	of := func(lora string) *Result {
+		return mustEstimate(t, mustParse(t, "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: hf-eager}, plan: {}, train: {sequence_length: 4096, micro_batch: 2, lora: "+lora+"}}"))
+	}
+	var before *Result
+	for _, lora := range []string{"{rank: 8, targets: [q]}", "{rank: 8, targets: [q, v]}", "{rank: 8, targets: [attention]}", "{rank: 8}", "{rank: 64}", "{rank: 512}", "{rank: 512, dropout: 0.1}"} {
+		r := of(lora)
+		if before != nil {
+			require.Greater(t, float64(r.StepTime), float64(before.StepTime), lora)
+			require.Greater(t, float64(r.Memory.PeakAllocated), float64(before.Memory.PeakAllocated), lora)
+		}
+		before = r
+	}
+}
+
+// TestDocumentsTakeLess: documents packed into a sequence are attended one by one.
+func TestDocumentsTakeLess(t *testing.T) {
+	of := func(more string) *Result {
+		return mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: h200-sxm, gpus: 8, plan: {}, train: {sequence_length: 8192"+more+"}}"))
+	}
+	whole, same, packed := of(""), of(", document_length: 8192"), of(", document_length: 512")
+	require.Equal(t, whole.StepTime, same.StepTime)
+	require.Less(t, float64(packed.Parts.Attention), 0.25*float64(whole.Parts.Attention))
+	require.Less(t, float64(packed.ModelFLOPs), float64(whole.ModelFLOPs))
+	require.InEpsilon(t, float64(whole.Memory.PeakAllocated), float64(packed.Memory.PeakAllocated), 1e-9, "which keeps as much")
+}
