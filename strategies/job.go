@@ -412,6 +412,8 @@ func (j *Job) setAdapters(p *Plan) error {
 	switch {
 	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
 		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
+	case sharded && j.Precision.Frozen.Set:
+		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; use ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
 	case sharded && given.Set && given.DType != weights.DType:
 		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
 	}

@@ -168,6 +168,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {precision: bf16-pure, dtypes: {adapters: fp32}, lora: {rank: 8}}}", "train.dtypes.adapters: fp32, but fsdp2 shards parameters of one dtype, here bf16; leave it out, or use ddp"},
 		{"{model: llama3-8b, train: {dtypes: {adapters: fp32}}}", "train.dtypes.adapters: fp32, but nothing says what adapters there are; give train.lora, or leave it out"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager}, train: {precision: bf16-frozen}}", "train.precision: bf16-frozen is that of adapters beside frozen weights; give train.lora, or use bf16-mixed"},
+		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {precision: nf4-frozen, lora: {rank: 8}}}", "train.precision: nf4-frozen, but how fsdp2 shards weights of nf4 is not known; use ddp"},
 		{"{model: llama3-8b, train: {document_length: 5000, sequence_length: 4096}}", "train.document_length: 5000; give the mean tokens of the documents that a sequence of 4096 is packed of, or leave it out"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager}, train: {document_length: 500}}", "train.document_length: 500, but sdpa attention computes whole sequences; leave it out, or use --attention flash"},
 		{"{model: llama3-8b, gpus: 2, plan: {cp: 2}, train: {document_length: 500}}", "train.document_length: 500, but how context ranks (cp 2) cut documents is not known; leave it out, or set plan.cp to 1"},

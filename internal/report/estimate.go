@@ -479,6 +479,9 @@ func precisionText(p recipe.Precision) string {
 	if p.GEMM.Set && p.GEMM.String() != p.Compute.String() {
 		s += ", matrix products " + p.GEMM.String()
 	}
+	if p.Frozen.Set {
+		s += ", matrices of layers " + p.Frozen.String()
+	}
 	if p.Adapters.Set {
 		s += ", adapters " + p.Adapters.String()
 		p = p.Trained()

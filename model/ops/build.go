@@ -186,7 +186,11 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	if a := b.Precision.Adapters; p.Adapter && a.Set {
 		dtype = a.DType
 	}
-	return b.t.Param(i, dtype, !p.Frozen, p.Dims...)
+	w := b.t.Param(i, dtype, !p.Frozen, p.Dims...)
+	if d := b.Precision.Frozen; d.Set && p.Packs() {
+		w = b.t.Packed(w, d.DType)
+	}
+	return w
 }
 
 // hiddenDims are batch, local sequence and width of the residual stream.

@@ -161,6 +161,35 @@ func TestFrozenQuantized(t *testing.T) {
 	require.Zero(t, count("transpose"), "GEMMs that read it along both axes")
 }
 
+// TestUnpacked: a weight of 4 bits is unpacked for each product, three times where the layer
+// is recomputed, into a copy that lives no longer.
+func TestUnpacked(t *testing.T) {
+	c := adaptedConfig(t, "llama3.2-1b", "hf-eager")
+	c.Precision, c.Recompute = c.Recipe.Precision["nf4-frozen"], FullRecompute
+	u := Build(c).Kinds[0]
+	n, bytes := 0, units.Bytes(0)
+	for _, o := range slices.Concat(u.Forward.Ops, u.Backward.Ops) {
+		if o.Prim == "dequantize" {
+			n, bytes = n+1, bytes+o.Bytes
+		}
+	}
+	const matrices = 2048*(2*2048+2*512) + 3*2048*8192
+	require.Equal(t, 3*7, n)
+	require.InEpsilon(t, 3*matrices*(2+0.5+1./64+1./4096), float64(bytes), 1e-9)
+	live, most := map[int32]units.Bytes{}, units.Bytes(0)
+	for _, e := range slices.Concat(u.Forward.Events, u.Backward.Events) {
+		if e.Kind == tape.WeightCopy {
+			live[e.Store] += e.Bytes
+			sum := units.Bytes(0)
+			for _, b := range live {
+				sum += b
+			}
+			most = max(most, sum)
+		}
+	}
+	require.Less(t, float64(most), 1.2*2*2048*8192, "one at a time, beside 16-bit copies of adapters")
+}
+
 // TestNarrowExchange: context ranks exchange what attention reads in 8 bits as it reads it,
 // and its gradients, too, where scales are known before (Transformer Engine,
 // context_parallel.py).

@@ -92,6 +92,9 @@ type Param struct {
 	Used  bool    // some op of the unit uses it
 }
 
+// Packs reports whether a parameter may be stored in 4 bits: a frozen matrix of a layer.
+func (p *Param) Packs() bool { return p.Frozen && len(p.Dims) == 2 && p.Split != model.VocabSplit }
+
 // Narrowed reports whether GEMMs in 8 bits read a parameter of the unit, so that unit-wise
 // sharding may gather it in 8: the matrices of layers, but for experts (torchao/float8
 // converts linear modules; configs leave out the head).

@@ -236,6 +236,7 @@ type Precision struct {
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none
 	Moments   DType `yaml:"moments"`   // Adam's two states
+	Frozen    DType `yaml:"frozen"`    // frozen matrices of layers as stored, when they are unpacked for each product; unset: as the weights
 	Adapters  DType `yaml:"adapters"`  // those of LoRA as stored and as they compute, and their gradients and moments; unset: as the weights
 	Without   int64 `yaml:"-"`         // of these two, how many the job's optimizer does without
 	Reduce    DType `yaml:"reduce"`    // gradient collectives

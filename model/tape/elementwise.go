@@ -1,5 +1,7 @@
 package tape
 
+import "github.com/perfplan/perfplan/internal/units"
+
 // kernel emits the elementwise kernel that TensorIterator would launch to
 // write out from ins: flat and vectorized when all operands walk memory alike,
 // "unrolled" when a dtype is converted on the way, strided otherwise.
@@ -225,6 +227,19 @@ func (t *Tape) low(x *Tensor) *Tensor {
 	y := t.To(x, t.Autocast)
 	t.Kind(old)
 	t.casts = append(t.casts, cast{x.param, t.Hold(y)})
+	return y
+}
+
+// operand is the weight that products read: autocast's cast of it, or what is unpacked of it,
+// which lives no longer than they run (bitsandbytes, autograd/_functions.py, MatMul4Bit).
+func (t *Tape) operand(w *Tensor) *Tensor {
+	if w.packed == F32 {
+		return t.low(w)
+	}
+	defer t.Kind(t.Kind(WeightCopy))
+	y := t.empty(w.dtype, w.dims[:w.nd]...)
+	n := w.Size()
+	t.emit(Op{Prim: "dequantize", Class: FusedPointwise, DType: w.dtype, Elements: float64(n), Bytes: units.Bytes(n)*w.packed.Size() + y.bytes()})
 	return y
 }
 

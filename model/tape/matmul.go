@@ -100,7 +100,7 @@ func (t *Tape) turnFrozen(w *Tensor) {
 // added in the GEMM's epilogue; its gradient is a column sum. The weight gradient is
 // computed before the input gradient (MmBackward0: mat2 before self).
 func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
-	wl := t.low(w) // autocast casts the arguments right to left
+	wl := t.operand(w) // autocast casts the arguments right to left
 	bl := t.low(b)
 	xl := t.low(x)
 	out, in := w.Dim(0), w.Dim(1)
@@ -130,7 +130,8 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	default:
 		saved = append(saved, kept)
 	}
-	if xg {
+	packed := w.packed != F32
+	if xg && !packed {
 		saved = append(saved, wl)
 	}
 	wdims := append([]int64(nil), w.dims[:2]...)
@@ -165,6 +166,9 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		if xg {
 			if pad {
 				t.Release(t.pad(wl))
+			}
+			if packed {
+				defer t.Release(t.operand(w))
 			}
 			if !wg {
 				t.turnFrozen(wl)

@@ -114,6 +114,13 @@ func (t *Tape) Param(i int, dtype DType, grad bool, dims ...int64) *Tensor {
 	return x
 }
 
+// Packed says that a weight is stored in another dtype, of which each product makes a copy
+// that it reads.
+func (t *Tape) Packed(w *Tensor, d DType) *Tensor {
+	w.packed = d
+	return w
+}
+
 // Outside returns a tensor that others allocate and release: position tables,
 // token ids.
 func (t *Tape) Outside(dtype DType, dims ...int64) *Tensor { return t.outside(dtype, dims) }

@@ -17,6 +17,7 @@ const (
 	I32
 	Bool
 	F64
+	NF4  // 4 bits of a frozen weight, with 8 bits of scale for every 64 and 32 for every 256 of these (bitsandbytes, double quantization)
 	TF32 // fp32 operands that a multiply rounds to 10 bits of mantissa; no tensor has it
 
 	NumDTypes
@@ -25,7 +26,7 @@ const (
 var dtypes = [...]struct {
 	name string
 	size units.Bytes
-}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"mxfp8", 1}, {"fp8-block", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"tf32", 4}}
+}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"mxfp8", 1}, {"fp8-block", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"nf4", 0.5 + 1./64 + 4./(64*256)}, {"tf32", 4}}
 
 func (d DType) String() string     { return dtypes[d].name }
 func (d DType) Size() units.Bytes  { return dtypes[d].size }
@@ -55,6 +56,7 @@ type Tensor struct {
 	dims, strides [maxDims]int64
 	nd            int8
 	dtype         DType
+	packed        DType     // a weight is stored so, dtype is what products read; F32: it is as it is
 	store         int32     // storage; -1: holds no device memory (a scalar on the host)
 	node          int32     // producing node; -1: a leaf or no gradient
 	outIdx        int8      // which of its outputs

@@ -38,6 +38,13 @@ func TestLoRA(t *testing.T) {
 		require.Less(t, float64(r.Optimizer), 0.2*float64(whole.Optimizer), "%v", c)
 	}
 
+	// QLoRA: 4 bits and scales of each matrix of a layer, by itself and among ranks of DDP.
+	const packed, rest = 32 * (4096*(2*4096+2*1024) + 3*4096*14336), 8030261248 - 32*(4096*(2*4096+2*1024)+3*4096*14336)
+	for _, gpus := range []string{"1", "8"} {
+		r := mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: h200-sxm, gpus: "+gpus+", runtime: {recipe: hf-eager}, plan: {data_parallel: ddp}, train: {sequence_length: 4096, micro_batch: 1, precision: nf4-frozen, lora: {rank: 16}}}"))
+		require.InEpsilon(t, packed*(0.5+1./64+1./4096)+rest*2+adapters*4, float64(r.Memory.By[memory.Parameters]), 0.001, gpus)
+	}
+
 	// Megatron: main gradients, masters and moments of adapters; frozen weights in the 8 bits
 	// that products read, in one copy.
 	r := of("megatron-core", "", ", precision: bf16, lora: {rank: 16}")

@@ -58,6 +58,9 @@ func (p *pricer) footprint() footprint {
 			f.ranks[k] = units.Bytes(n)
 		}
 	}
+	if d := prec.Frozen; d.Set { // matrices of layers
+		f.absent = j.Precision.Weights.Size() - d.Size()
+	}
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(j)
 		if primary(j) && !plan.DataParallel.ShardsParameters() { // and nothing else of them
@@ -68,6 +71,7 @@ func (p *pricer) footprint() footprint {
 		temp := units.Bytes(j.Recipe.Optimizer[j.Train.Optimizer].Temp)
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
 		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
+		f.dense.Packed, f.expert.Packed = f.frozen[0]-f.absent, f.frozen[1]
 	}
 	if plan.PP > 1 {
 		f.handOver(p)

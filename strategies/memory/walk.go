@@ -121,12 +121,16 @@ type Update struct {
 type Stored struct {
 	Weights, States, Update units.Bytes
 	Frozen                  units.Bytes // weights of what is not trained
+	Packed                  units.Bytes // of matrices among these
 	Tensors                 int
 }
 
 // weights are the bytes per element that are kept of a parameter.
 func (s *Stored) weights(p *ops.Param) units.Bytes {
-	if p.Frozen {
+	switch {
+	case p.Packs():
+		return s.Packed
+	case p.Frozen:
 		return s.Frozen
 	}
 	return s.Weights
