@@ -98,7 +98,7 @@ collectives together and the first one writes.`,
 	f.Uint64Var(&o.Seed, "seed", 1, "`number` that the random order of cases starts from")
 	complete(cmd, "only", probe.Keys())
 	complete(cmd, "base", hardware.Names())
-	out.addFlag(cmd, report.CalibrationFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

@@ -87,7 +87,7 @@ sends, once to each rank, across nodes once to each node.`,
 	cmd.Flags().Int64Var(&stride, "stride", 1, "`GPUs` from one rank to the next: 8 for data parallelism beside tp 8")
 	cmd.Flags().StringVar(&nccl, "nccl", "", "`VERSION` of NCCL, which decides the choice; default: the machine's, else the newest known")
 	machineFlag(cmd, &machine)
-	out.addFlag(cmd, report.CollectiveFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

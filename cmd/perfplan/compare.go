@@ -58,7 +58,7 @@ the clock of the predicted step, traced ones as run.`,
 		},
 	}
 	cmd.Flags().BoolVar(&classes, "classes", false, "also print the classes of each family, as text and Markdown")
-	out.addFlag(cmd, report.CompareFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

@@ -46,7 +46,7 @@ measured laws alike, the largest relative change first.`,
 		ValidArgsFunction: machineNames,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "print all differences as text, not only the largest")
-	out.addFlag(cmd, report.DiffFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

@@ -47,7 +47,7 @@ json wrote; one may be - for standard input. Flags change both jobs.`,
 			return report.WriteDifference(e.out, whatif.Diff(sides[0], sides[1]), format, e.style)
 		},
 	}
-	out.addFlag(cmd, report.DifferenceFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

@@ -66,7 +66,7 @@ first.`,
 			return nil
 		},
 	}
-	out.addFlag(cmd, report.EstimateFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	cmd.Flags().StringVar(&trace, "trace", "", "also write the timeline to `FILE`, for chrome://tracing or ui.perfetto.dev")
 	return cmd

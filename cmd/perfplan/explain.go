@@ -55,7 +55,7 @@ Arguments and flags are those of perfplan estimate.`,
 	cmd.Flags().IntVar(&depth, "depth", 3, "`LEVELS` of the tree: 1 units, 2 modules, 3 ops")
 	cmd.Flags().StringVar(&unit, "unit", "", "only the unit of this `NAME`: embedding, layer, head")
 	complete(cmd, "stage", []string{"tree", "ops", "times", "timeline", "memory"})
-	out.addFlag(cmd, report.ExplainFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

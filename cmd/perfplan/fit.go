@@ -101,7 +101,7 @@ Other arguments and flags are those of perfplan train.`,
 	cmd.Flags().StringVar(&largest, "largest", "", "`QUANTITY` to make as large as fits: sequence, micro-batch or model")
 	cmd.Flags().Int64Var(&most, "max-gpus", 32768, "largest cluster to try, `N`")
 	complete(cmd, "largest", []string{"sequence", "micro-batch", "model"})
-	out.addFlag(cmd, report.CapacityFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

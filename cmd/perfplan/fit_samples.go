@@ -75,7 +75,7 @@ kernels were measured on, times what the probe takes here over what it takes the
 	cmd.Flags().StringVar(&file, "out", "", "write the machine into this `FILE`")
 	cmd.Flags().StringVar(&title, "title", "", "`TEXT` that names the machine in lists")
 	complete(cmd, "base", hardware.Names())
-	out.addFlag(cmd, report.FitFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

@@ -41,7 +41,7 @@ func newHardwareList(e *env) *cobra.Command {
 			return report.WriteMachines(e.out, list, format, e.style)
 		},
 	}
-	out.addFlag(cmd, report.ListFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 
@@ -91,6 +91,6 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&asCurves, "curves", false, "plot its curves")
 	cmd.Flags().StringVar(&picture, "plot", "", "draw its curves and roofline into an SVG `FILE`")
-	out.addFlag(cmd, report.ListFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }

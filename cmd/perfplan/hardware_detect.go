@@ -76,7 +76,7 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` of the catalog's machine to inherit; default: the nearest")
 	cmd.Flags().StringVar(&to, "out", "", "write the profile into this `FILE`")
 	complete(cmd, "base", hardware.Names())
-	out.addFlag(cmd, report.ListFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

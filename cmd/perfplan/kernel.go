@@ -31,7 +31,7 @@ type kernelFlags struct {
 
 func (f *kernelFlags) add(cmd *cobra.Command) {
 	machineFlag(cmd, &f.machine)
-	f.out.addFlag(cmd, report.KernelFormats...)
+	f.out.addFlag(cmd, report.Formats...)
 }
 
 func (f *kernelFlags) addType(cmd *cobra.Command) {

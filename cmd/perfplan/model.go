@@ -29,7 +29,7 @@ func newModelList(e *env) *cobra.Command {
 			return report.WriteModels(e.out, model.Catalog(), format, e.style)
 		},
 	}
-	out.addFlag(cmd, report.ListFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 
@@ -68,6 +68,6 @@ func newModelShow(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().Int64Var(&sequence, "seq", 4096, "`TOKENS` of a sequence, for the FLOPs of attention")
-	out.addFlag(cmd, report.ListFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }

@@ -84,7 +84,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 			return nil
 		},
 	}
-	out.addFlag(cmd, report.PlanFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	f.add(cmd)
 	return cmd

@@ -58,7 +58,7 @@ gets the best simple one at every size.`,
 		},
 	}
 	cmd.Flags().StringVar(&plot, "plot", "", "also draw the efficiencies into `FILE`, an SVG")
-	out.addFlag(cmd, report.ScaleFormats...)
+	out.addFlag(cmd, report.PlotFormats...)
 	job.add(cmd)
 	return cmd
 }

@@ -49,7 +49,7 @@ Arguments and flags are those of perfplan estimate.`,
 			return nil
 		},
 	}
-	out.addFlag(cmd, report.SensitivityFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

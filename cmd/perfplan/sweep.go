@@ -86,7 +86,7 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 	cmd.Flags().StringVar(&by, "by", whatif.Objectives[0].Name, "what the best point has: `OBJECTIVE` tokens (per second and GPU), step, throughput, mfu, memory, energy or cost")
 	cmd.Flags().StringVar(&plot, "plot", "", "also draw the objective into `FILE`, an SVG")
 	complete(cmd, "by", []string{"tokens", "step", "throughput", "mfu", "memory", "energy", "cost"})
-	out.addFlag(cmd, report.SweepFormats...)
+	out.addFlag(cmd, report.PlotFormats...)
 	job.add(cmd)
 	return cmd
 }

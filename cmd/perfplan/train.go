@@ -73,7 +73,7 @@ estimate. A job that does not fit exits with code 3.`,
 			return nil
 		},
 	}
-	out.addFlag(cmd, report.TrainFormats...)
+	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
 }

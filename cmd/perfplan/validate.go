@@ -99,7 +99,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	complete(cmd, "hardware", hardware.Names())
-	out.addFlag(cmd, report.ValidateFormats...)
+	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
 

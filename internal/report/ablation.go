@@ -7,9 +7,6 @@ import (
 	"github.com/perfplan/perfplan/calibrate/runs"
 )
 
-// AblationFormats are the formats of WriteAblation.
-var AblationFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteAblation prints what each effect is worth: the error of the step time
 // without it.
 func WriteAblation(w io.Writer, list []runs.Ablation, f Format, s Style) error {

@@ -23,9 +23,6 @@ type Calibration struct {
 	Notes       []diag.Note
 }
 
-// CalibrationFormats are the formats of WriteCalibration.
-var CalibrationFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteCalibration prints what was measured, as CSV every sample.
 func WriteCalibration(w io.Writer, c *Calibration, f Format, s Style) error {
 	return write(w, f, s, func() *page { return calibrationPage(c) }, func() any { return plainCalibration(c) }, func() ([]string, [][]string) { return sampleRecords(c.File) })

@@ -10,9 +10,6 @@ import (
 	"github.com/perfplan/perfplan/strategies/capacity"
 )
 
-// CapacityFormats are the formats of WriteDeadline and WriteLargest.
-var CapacityFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteDeadline prints which clusters make a deadline.
 func WriteDeadline(w io.Writer, list []*capacity.Cluster, f Format, s Style) error {
 	return write(w, f, s, func() *page { return deadlinePage(list) }, func() any { return deadlinePlain(list) }, func() ([]string, [][]string) { return deadlineRecords(list) })

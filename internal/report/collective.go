@@ -27,9 +27,6 @@ type CollectiveCall struct {
 	Cost  collective.Cost
 }
 
-// CollectiveFormats are the formats of WriteCollective.
-var CollectiveFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteCollective prints what a collective costs and what NCCL chose it from; of
 // several sizes a table.
 func WriteCollective(w io.Writer, c *Collective, f Format, s Style) error {

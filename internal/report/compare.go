@@ -16,9 +16,6 @@ type Compare struct {
 	Classes bool // also print the classes of each family, as text and Markdown
 }
 
-// CompareFormats are the formats of WriteCompare.
-var CompareFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteCompare prints a prediction beside a trace; as CSV, JSON and YAML always with
 // all classes.
 func WriteCompare(w io.Writer, x *Compare, f Format, s Style) error {

@@ -17,9 +17,6 @@ type Diff struct {
 	Limit int // rows of text; 0: all
 }
 
-// DiffFormats are the formats of WriteDiff.
-var DiffFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteDiff prints every datum that differs, the largest change first.
 func WriteDiff(w io.Writer, d *Diff, f Format, s Style) error {
 	return write(w, f, s, d.page, d.plain, d.records)

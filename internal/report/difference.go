@@ -16,9 +16,6 @@ import (
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
-// DifferenceFormats are the formats of WriteDifference.
-var DifferenceFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // resultSchema names the JSON of an estimate.
 const resultSchema = "result/v1"
 

@@ -28,9 +28,6 @@ type Estimate struct {
 	Version  string          // of the program
 }
 
-// EstimateFormats are the formats of Estimate.
-var EstimateFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteEstimate prints a prediction.
 func WriteEstimate(w io.Writer, e *Estimate, f Format, s Style) error {
 	return write(w, f, s, e.page, func() any { return e.plain() }, e.records)

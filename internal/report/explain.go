@@ -42,9 +42,6 @@ type Explain struct {
 	Unit  string // only this unit; "" for all
 }
 
-// ExplainFormats are the formats of WriteExplain.
-var ExplainFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteExplain prints where a prediction comes from.
 func WriteExplain(w io.Writer, x *Explain, f Format, s Style) error {
 	if x.Unit != "" {

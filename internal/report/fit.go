@@ -30,9 +30,6 @@ type FitProbe struct {
 	Deviation        float64
 }
 
-// FitFormats are the formats of WriteFit.
-var FitFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteFit prints how well each probe is described.
 func WriteFit(w io.Writer, x *Fit, f Format, s Style) error {
 	return write(w, f, s, x.page, x.plain, x.records)

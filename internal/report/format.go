@@ -23,6 +23,13 @@ const (
 	YAML     Format = "yaml"
 	CSV      Format = "csv"
 	Markdown Format = "markdown"
+	HTML     Format = "html" // a page in one file, for a browser
+)
+
+// Formats are those of what every command prints, PlotFormats those of curves.
+var (
+	Formats     = []Format{Text, JSON, YAML, CSV, Markdown, HTML}
+	PlotFormats = append(slices.Clone(Formats), Plot)
 )
 
 // ParseFormat reads the name of one of the formats that a command has.
@@ -120,6 +127,9 @@ func write(w io.Writer, f Format, s Style, page func() *page, plain func() any, 
 		return writeCSV(w, header, rows)
 	case Markdown:
 		_, err := io.WriteString(w, page().markdown())
+		return err
+	case HTML:
+		_, err := io.WriteString(w, page().html())
 		return err
 	}
 	_, err := io.WriteString(w, page().text(s))

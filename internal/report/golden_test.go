@@ -39,48 +39,48 @@ func TestGolden(t *testing.T) {
 		formats []Format
 		narrow  bool // also at 60 columns
 	}{
-		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, oneGPU(t), f, s) }, EstimateFormats, true},
-		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, pipeline(t), f, s) }, EstimateFormats, true},
-		{"plans", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, ranked(t), f, s) }, PlanFormats, true},
+		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, oneGPU(t), f, s) }, Formats, true},
+		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, pipeline(t), f, s) }, Formats, true},
+		{"plans", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, ranked(t), f, s) }, Formats, true},
 		{"stopped", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, stopped(t), f, s) }, []Format{Text}, false},
 		{"unfit", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, unfit(t), f, s) }, []Format{Text, JSON}, true},
-		{"tree", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Tree), f, s) }, ExplainFormats, true},
-		{"ops", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Ops), f, s) }, ExplainFormats, false},
-		{"times", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Times), f, s) }, ExplainFormats, false},
-		{"timeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Timeline), f, s) }, ExplainFormats, false},
-		{"memory", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Memory), f, s) }, ExplainFormats, false},
-		{"validate", func(b *bytes.Buffer, f Format, s Style) error { return WriteValidate(b, validation(), true, f, s) }, ValidateFormats, true},
-		{"models", func(b *bytes.Buffer, f Format, s Style) error { return WriteModels(b, models(), f, s) }, ListFormats, false},
-		{"model", func(b *bytes.Buffer, f Format, s Style) error { return WriteModel(b, shownModel(t), f, s) }, ListFormats, false},
-		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, ListFormats, false},
-		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, ListFormats, true},
-		{"collective", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, oneCollective(t), f, s) }, CollectiveFormats, true},
-		{"collectives", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, collectives(t), f, s) }, CollectiveFormats, true},
-		{"kernel", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[:1], f, s) }, KernelFormats, true},
-		{"attention", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[1:2], f, s) }, KernelFormats, true},
-		{"kernels", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[2:], f, s) }, KernelFormats, true},
-		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, FitFormats, true},
-		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, DiffFormats, true},
-		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, ListFormats, true},
-		{"calibration", func(b *bytes.Buffer, f Format, s Style) error { return WriteCalibration(b, calibration(), f, s) }, CalibrationFormats, true},
+		{"tree", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Tree), f, s) }, Formats, true},
+		{"ops", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Ops), f, s) }, Formats, false},
+		{"times", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Times), f, s) }, Formats, false},
+		{"timeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Timeline), f, s) }, Formats, false},
+		{"memory", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Memory), f, s) }, Formats, false},
+		{"validate", func(b *bytes.Buffer, f Format, s Style) error { return WriteValidate(b, validation(), true, f, s) }, Formats, true},
+		{"models", func(b *bytes.Buffer, f Format, s Style) error { return WriteModels(b, models(), f, s) }, Formats, false},
+		{"model", func(b *bytes.Buffer, f Format, s Style) error { return WriteModel(b, shownModel(t), f, s) }, Formats, false},
+		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, Formats, false},
+		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, Formats, true},
+		{"collective", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, oneCollective(t), f, s) }, Formats, true},
+		{"collectives", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, collectives(t), f, s) }, Formats, true},
+		{"kernel", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[:1], f, s) }, Formats, true},
+		{"attention", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[1:2], f, s) }, Formats, true},
+		{"kernels", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[2:], f, s) }, Formats, true},
+		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, Formats, true},
+		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, Formats, true},
+		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, Formats, true},
+		{"calibration", func(b *bytes.Buffer, f Format, s Style) error { return WriteCalibration(b, calibration(), f, s) }, Formats, true},
 		{"probes", func(b *bytes.Buffer, f Format, s Style) error {
 			return WriteProbes(b, [][2]string{{"gemm", "matrix multiplies"}, {"copy", "copies between host and device"}}, f, s)
-		}, CalibrationFormats, false},
+		}, Formats, false},
 		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, waited(t), f, s) }, []Format{Text, JSON}, true},
-		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, TrainFormats, true},
-		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, SweepFormats, true},
+		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, Formats, true},
+		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, PlotFormats, true},
 		{"halted", func(b *bytes.Buffer, f Format, s Style) error {
 			x := swept(t)
 			x.Points, x.Left = x.Points[:3], 1
 			return WriteSweep(b, x, f, s)
 		}, []Format{Text}, false},
 		{"sharded", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, sharded(t), f, s) }, []Format{Text, Markdown}, false},
-		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, SensitivityFormats, true},
-		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, ScaleFormats, true},
-		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return WriteDifference(b, difference(), f, s) }, DifferenceFormats, true},
-		{"compare", func(b *bytes.Buffer, f Format, s Style) error { return WriteCompare(b, compared(t), f, s) }, CompareFormats, true},
-		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return WriteDeadline(b, clusters(t), f, s) }, CapacityFormats, true},
-		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return WriteLargest(b, largests(t), f, s) }, CapacityFormats, true},
+		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, Formats, true},
+		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, PlotFormats, true},
+		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return WriteDifference(b, difference(), f, s) }, Formats, true},
+		{"compare", func(b *bytes.Buffer, f Format, s Style) error { return WriteCompare(b, compared(t), f, s) }, Formats, true},
+		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return WriteDeadline(b, clusters(t), f, s) }, Formats, true},
+		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return WriteLargest(b, largests(t), f, s) }, Formats, true},
 		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},
 	} {
 		for _, f := range c.formats {
@@ -89,7 +89,12 @@ func TestGolden(t *testing.T) {
 				require.NoError(t, c.print(&b, f, wide))
 				require.NoError(t, c.print(&again, f, wide))
 				require.Equal(t, b.String(), again.String(), "two prints of one value differ")
-				golden(t, c.name+"."+extension[f], b.Bytes())
+				if f == HTML {
+					wellFormed(t, b.String())
+				}
+				if f != HTML || c.name == "estimate" { // whose elements are those of all
+					golden(t, c.name+"."+extension[f], b.Bytes())
+				}
 				for width := leastWidth; f == Text && width < narrow.Width; width += 5 { // no table breaks
 					b.Reset()
 					require.NoError(t, c.print(&b, f, Style{Width: width}))
@@ -108,7 +113,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md", Plot: "plot.txt"}
+var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: "csv", Markdown: "md", HTML: "html", Plot: "plot.txt"}
 
 // TestStacked: a table whose columns do not fit loses nothing but its form.
 func TestStacked(t *testing.T) {
@@ -147,13 +152,13 @@ func TestColour(t *testing.T) {
 }
 
 func TestParseFormat(t *testing.T) {
-	f, err := ParseFormat("json", EstimateFormats...)
+	f, err := ParseFormat("json", Formats...)
 	require.NoError(t, err)
 	require.Equal(t, JSON, f)
-	_, err = ParseFormat("jsn", EstimateFormats...)
+	_, err = ParseFormat("jsn", Formats...)
 	require.ErrorContains(t, err, `did you mean "json"?`)
-	_, err = ParseFormat("html", EstimateFormats...)
-	require.ErrorContains(t, err, "use text, json, yaml, csv, markdown")
+	_, err = ParseFormat("pdf", Formats...)
+	require.ErrorContains(t, err, "use text, json, yaml, csv, markdown, html")
 }
 
 func TestParseStage(t *testing.T) {

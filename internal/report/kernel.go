@@ -32,9 +32,6 @@ func WriteKernels(w io.Writer, list []Kernel, f Format, s Style) error {
 	}, func() ([]string, [][]string) { return kernelRecords(list) })
 }
 
-// KernelFormats are the formats of WriteKernels.
-var KernelFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 func kernelPage(list []Kernel) *page {
 	k := &list[0]
 	q := &k.Quote

@@ -10,9 +10,6 @@ import (
 	"github.com/perfplan/perfplan/model"
 )
 
-// ListFormats are the formats of lists and of single models and machines.
-var ListFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteModels prints the catalog of models.
 func WriteModels(w io.Writer, list []model.Entry, f Format, s Style) error {
 	g := &grid{columns: []column{{title: "model"}, {title: "parameters", right: true}, {title: "active", right: true, drop: 2}, {title: "description", flex: 60, drop: 1}}}

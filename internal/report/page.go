@@ -17,6 +17,7 @@ type page struct {
 type piece interface {
 	text(p *printer)
 	markdown(b *strings.Builder)
+	html(b *strings.Builder)
 }
 
 // section is a heading; a blank line goes before it.

@@ -26,9 +26,6 @@ type Plans struct {
 	Version string
 }
 
-// PlanFormats are the formats of Plans.
-var PlanFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WritePlans prints a ranking.
 func WritePlans(w io.Writer, p *Plans, f Format, s Style) error {
 	return write(w, f, s, p.page, func() any { return p.plain() }, p.records)

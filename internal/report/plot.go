@@ -33,7 +33,7 @@ func WriteSVG(w io.Writer, c *Curves) error {
 	whole.Fill(whole.Rectangle.Path())
 	tiles := draw.Tiles{Rows: rows, Cols: 2, PadX: margin, PadY: margin, PadTop: margin, PadBottom: margin, PadLeft: margin, PadRight: margin}
 	for i := range c.Figures {
-		p, err := picture(&c.Figures[i], c.Machine.Name)
+		p, err := picture(&c.Figures[i], c.Machine.Name+": "+c.Figures[i].Title)
 		if err != nil {
 			return err
 		}
@@ -45,9 +45,9 @@ func WriteSVG(w io.Writer, c *Curves) error {
 
 // picture is one figure; the horizontal axis is logarithmic, that of rates over
 // intensity both.
-func picture(f *curves.Figure, machine string) (*plot.Plot, error) {
+func picture(f *curves.Figure, title string) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = machine + ": " + f.Title
+	p.Title.Text = title
 	p.Title.TextStyle.Font.Size = font.Points(11)
 	p.X.Label.Text, p.Y.Label.Text = string(f.X), axisUnit(f)
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, doubling{f.X}

@@ -11,9 +11,6 @@ import (
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
-// ScaleFormats are the formats of WriteScale.
-var ScaleFormats = []Format{Text, JSON, YAML, CSV, Markdown, Plot}
-
 // WriteScale prints scaling curves.
 func WriteScale(w io.Writer, x *whatif.Scaling, f Format, s Style) error {
 	if f == Plot {

@@ -14,9 +14,6 @@ type Sensitivity struct {
 	Found *whatif.Sensitivity
 }
 
-// SensitivityFormats are the formats of WriteSensitivity.
-var SensitivityFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteSensitivity prints what a prediction depends on.
 func WriteSensitivity(w io.Writer, x *Sensitivity, f Format, s Style) error {
 	return write(w, f, s, x.page, func() any { return x.plain() }, x.records)

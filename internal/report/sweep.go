@@ -16,9 +16,6 @@ import (
 // Plot is a curve in characters.
 const Plot Format = "plot"
 
-// SweepFormats are the formats of WriteSweep.
-var SweepFormats = []Format{Text, JSON, YAML, CSV, Markdown, Plot}
-
 // WriteSweep prints a sweep.
 func WriteSweep(w io.Writer, t *whatif.Table, f Format, s Style) error {
 	if f == Plot {

@@ -16,9 +16,6 @@ type Train struct {
 	Training *capacity.Training
 }
 
-// TrainFormats are the formats of WriteTrain.
-var TrainFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteTrain prints a training run.
 func WriteTrain(w io.Writer, t *Train, f Format, s Style) error {
 	return write(w, f, s, t.page, func() any { return t.plain() }, t.records)

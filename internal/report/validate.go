@@ -10,9 +10,6 @@ import (
 	"github.com/perfplan/perfplan/calibrate/runs"
 )
 
-// ValidateFormats are the formats of WriteValidate.
-var ValidateFormats = []Format{Text, JSON, YAML, CSV, Markdown}
-
 // WriteValidate prints a comparison with measured runs, as CSV always by run.
 func WriteValidate(w io.Writer, r *runs.Report, rows bool, f Format, s Style) error {
 	return write(w, f, s, func() *page { return validatePage(r, rows) }, func() any { return r }, func() ([]string, [][]string) { return validateRecords(r) })
