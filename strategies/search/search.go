@@ -115,23 +115,19 @@ func leastLacking(jobs []*strategies.Job) (Candidate, error) {
 
 // simple enumerates plans from the least to the most parallel.
 func simple(j *strategies.Job) []strategies.Plan {
-	var out []strategies.Plan
-	for tp := int64(1); tp <= min(island(j), j.GPUs, 8); tp *= 2 {
-		for pp := int64(1); tp*pp <= j.GPUs && pp <= min(j.Model.Layers, 16); pp *= 2 {
-			for _, cp := range simpleContexts(j) {
-				for _, ep := range experts(j) {
-					for _, kind := range kinds(j) {
-						if pp > 1 && kind != strategies.DDP && kind != strategies.ZeRO1 {
-							continue
-						}
-						out = append(out, strategies.Plan{TP: tp, PP: pp, CP: cp, EP: ep, DataParallel: kind})
-						if tp*pp*cp == j.GPUs {
-							break // nothing left to shard over
-						}
-					}
-				}
-			}
-		}
+	out := []strategies.Plan{{}}
+	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return powers(min(j.GPUs/p.TP, j.Model.Layers, 16)) }, func(p *strategies.Plan, v int64) { p.PP = v })
+	out = expand(out, func(*strategies.Plan) []int64 { return simpleContexts(j) }, func(p *strategies.Plan, v int64) { p.CP = v })
+	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
+	return expand(out, func(p *strategies.Plan) []strategies.DataParallel { return simpleKinds(j, p) }, func(p *strategies.Plan, v strategies.DataParallel) { p.DataParallel = v })
+}
+
+// powers lists the powers of two up to limit.
+func powers(limit int64) []int64 {
+	var out []int64
+	for n := int64(1); n <= limit; n *= 2 {
+		out = append(out, n)
 	}
 	return out
 }
@@ -139,23 +135,30 @@ func simple(j *strategies.Job) []strategies.Plan {
 // simpleContexts are the context-parallel degrees worth trying: more than one only for
 // long sequences.
 func simpleContexts(j *strategies.Job) []int64 {
-	out := []int64{1}
 	if j.Recipe.Structure.WholeSequences {
-		return out
+		return powers(1)
 	}
-	for cp := int64(2); cp <= min(8, j.Train.SequenceLength/16384); cp *= 2 {
-		out = append(out, cp)
-	}
-	return out
+	return powers(max(1, min(8, j.Train.SequenceLength/16384)))
 }
 
-func experts(j *strategies.Job) []int64 {
-	out := []int64{1}
+func simpleExperts(j *strategies.Job) []int64 {
 	if j.Model.MoE == nil || !j.Recipe.Structure.ExpertParallel {
-		return out
+		return powers(1)
 	}
-	for ep := int64(2); ep <= min(j.Model.MoE.Experts, j.GPUs, 64); ep *= 2 {
-		out = append(out, ep)
+	return powers(max(1, min(j.Model.MoE.Experts, j.GPUs, 64)))
+}
+
+// simpleKinds are the kinds of data parallelism worth trying: under a pipeline only those
+// that keep parameters and gradients whole, and the first where no ranks are left.
+func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParallel {
+	var out []strategies.DataParallel
+	for _, k := range kinds(j) {
+		if p.PP == 1 || k == strategies.DDP || k == strategies.ZeRO1 {
+			out = append(out, k)
+		}
+	}
+	if p.TP*p.PP*p.CP == j.GPUs {
+		out = out[:min(len(out), 1)]
 	}
 	return out
 }

@@ -144,31 +144,30 @@ type cut struct {
 
 // cuts lists the ways to cut and run layers, from the least parallel on.
 func (s *Space) cuts(j *strategies.Job) []cut {
-	var out []cut
 	f := s.Fix
 	precisions := s.Precisions
 	if len(precisions) == 0 {
 		precisions = []string{j.Train.Precision}
 	}
-	for _, precision := range fixed(f, "precision", precisions) {
-		for _, tp := range f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island(j)))) {
-			sps := []*bool{nil}
-			if tp > 1 && j.Recipe.Structure.SharedTPInput {
-				sps = []*bool{&yes, &no}
-			}
-			for _, cp := range s.contexts(j, tp) {
-				for _, sp := range f.switches("sequence_parallel", sps...) {
-					for _, ep := range f.counts("ep", s.experts(j)) {
-						for _, etp := range f.counts("expert_tp", expertWidths(j, tp, sp)) {
-							for _, r := range fixed(f, "recompute", recomputes(j, f)) {
-								for _, mb := range f.counts("micro_batch", microBatches(j)) {
-									out = append(out, cut{contexts: cp, tp: tp, ep: ep, expertTP: etp, sp: sp, microBatch: mb, recompute: r, precision: precision})
-								}
-							}
-						}
-					}
-				}
-			}
+	out := []cut{{}}
+	out = expand(out, func(*cut) []string { return fixed(f, "precision", precisions) }, func(c *cut, v string) { c.precision = v })
+	out = expand(out, func(*cut) []int64 { return f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island(j)))) }, func(c *cut, v int64) { c.tp = v })
+	out = expand(out, func(c *cut) []contexts { return s.contexts(j, c.tp) }, func(c *cut, v contexts) { c.contexts = v })
+	out = expand(out, func(c *cut) []*bool { return f.switches("sequence_parallel", sequences(j, c.tp)...) }, func(c *cut, v *bool) { c.sp = v })
+	out = expand(out, func(*cut) []int64 { return f.counts("ep", s.experts(j)) }, func(c *cut, v int64) { c.ep = v })
+	out = expand(out, func(c *cut) []int64 { return f.counts("expert_tp", expertWidths(j, c.tp, c.sp)) }, func(c *cut, v int64) { c.expertTP = v })
+	out = expand(out, func(*cut) []ops.Recompute { return fixed(f, "recompute", recomputes(j, f)) }, func(c *cut, v ops.Recompute) { c.recompute = v })
+	return expand(out, func(*cut) []int64 { return f.counts("micro_batch", microBatches(j)) }, func(c *cut, v int64) { c.microBatch = v })
+}
+
+// expand makes of each item one with every value that an axis has for it, in order: the
+// last axis that a list is expanded by varies fastest.
+func expand[T, V any](items []T, values func(*T) []V, set func(*T, V)) []T {
+	var out []T
+	for i := range items {
+		for _, v := range values(&items[i]) {
+			out = append(out, items[i])
+			set(&out[len(out)-1], v)
 		}
 	}
 	return out
@@ -223,6 +222,15 @@ func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 		}
 	}
 	return out
+}
+
+// sequences says whether tensor ranks also cut the sequence between matrix products:
+// the default, or each way where the recipe knows both.
+func sequences(j *strategies.Job, tp int64) []*bool {
+	if tp > 1 && j.Recipe.Structure.SharedTPInput {
+		return onOff
+	}
+	return byDefault
 }
 
 func (s *Space) experts(j *strategies.Job) []int64 {
@@ -311,36 +319,59 @@ func microBatches(j *strategies.Job) []int64 {
 // plans calls f with every plan of a cut, in order, those that differ in nothing that
 // a rule looks at together, and the layers that they recompute. It stops when f says so.
 func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, method strategies.RecomputeMethod, layers *int64) bool) {
-	rest := j.GPUs / max(c.tp*c.cp, 1)
-	var same []strategies.Plan
-	for _, pp := range s.Fix.counts("pp", divisors(rest, bound(s.MaxPP, j.Model.Layers))) {
-		for _, v := range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, pp)) {
-			for _, schedule := range s.schedules(j, pp, v) {
-				dp := rest / max(pp, 1)
-				method, layers := s.layers(j, c, pp*v)
-				for i, kind := range fixed(s.Fix, "data_parallel", kinds(j)) {
-					if i > 0 && dp*c.cp == 1 {
-						break // nothing to share out
-					}
-					for _, shard := range s.Fix.counts("shard_degree", shards(j, kind, dp*c.cp, c.tp)) {
-						p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP, PP: pp, VirtualStages: v, Schedule: schedule,
-							DataParallel: kind, ShardDegree: shard}
-						if n := s.Fix.counts("dp", nil); n != nil {
-							p.DP = n[0]
-						}
-						for _, p.Order = range s.orders(j, &p, dp) {
-							same = s.variants(same[:0], j, p, dp*c.cp > 1)
-							for _, n := range layers {
-								if !f(same, method, n) {
-									return
-								}
-							}
-						}
-					}
+	var copies, same []strategies.Plan
+	for _, staged := range s.pipelines(j, c) {
+		method, layers := s.layers(j, c, staged.PP*staged.VirtualStages)
+		copies = s.copies(copies[:0], j, staged)
+		for _, p := range copies {
+			same = s.variants(same[:0], j, p, dataRanks(j, &p)*p.CP > 1)
+			for _, n := range layers {
+				if !f(same, method, n) {
+					return
 				}
 			}
 		}
 	}
+}
+
+// pipelines lists the plans of a cut up to their pipeline.
+func (s *Space) pipelines(j *strategies.Job, c *cut) []strategies.Plan {
+	var out []strategies.Plan
+	p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP}
+	for _, p.PP = range s.Fix.counts("pp", divisors(dataRanks(j, &p), bound(s.MaxPP, j.Model.Layers))) {
+		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, p.PP)) {
+			for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// copies appends the plans that have the pipeline of p: what its copies share out, and
+// where its ranks are.
+func (s *Space) copies(out []strategies.Plan, j *strategies.Job, p strategies.Plan) []strategies.Plan {
+	dp := dataRanks(j, &p)
+	if n := s.Fix.counts("dp", nil); n != nil {
+		p.DP = n[0]
+	}
+	offered := fixed(s.Fix, "data_parallel", kinds(j))
+	if dp*p.CP == 1 {
+		offered = offered[:1] // nothing to share out
+	}
+	for _, p.DataParallel = range offered {
+		for _, p.ShardDegree = range s.Fix.counts("shard_degree", shards(j, p.DataParallel, dp*p.CP, p.TP)) {
+			for _, p.Order = range s.orders(j, &p, dp) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// dataRanks is how many ranks the degrees that a plan has so far leave for data.
+func dataRanks(j *strategies.Job, p *strategies.Plan) int64 {
+	return j.GPUs / max(p.TP*p.CP, 1) / max(p.PP, 1)
 }
 
 // virtual lists the numbers of chunks per rank that cut the layers evenly, with
