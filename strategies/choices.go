@@ -22,10 +22,11 @@ func Rule(err error) string {
 func (j *Job) With(precision string, microBatch int64, r ops.Recompute) (*Job, error) {
 	next := *j
 	if precision != "" && precision != j.Train.Precision {
-		next.Train.Precision = precision
-		if err := next.resolveTrain(func(string, any, string) {}); err != nil {
+		next.Train.Precision, next.Defaulted = precision, nil
+		if err := next.resolveTrain(); err != nil {
 			return nil, err
 		}
+		next.Defaulted = j.Defaulted // what a choice leaves open, the job does too
 		next.Given.Precision = precision
 	}
 	if microBatch > 0 {

@@ -1,7 +1,6 @@
 package strategies
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -93,83 +92,6 @@ type Train struct {
 
 	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first
 	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
-}
-
-// Attended is how many tokens attention sees at once.
-func (t *Train) Attended() int64 { return cmp.Or(t.DocumentLength, t.SequenceLength) }
-
-// checkDocuments holds train.document_length against what keeps documents apart.
-func (j *Job) checkDocuments() error {
-	n, t := j.Train.DocumentLength, &j.Train
-	switch a := j.Runtime.Attention; {
-	case n == 0:
-		return nil
-	case n < 1 || n > t.SequenceLength:
-		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
-	case a != "flash" && a != "flash-attn":
-		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
-	}
-	return nil
-}
-
-// LoRA are the adapters of a fine-tuning (arXiv 2106.09685).
-type LoRA struct {
-	Rank    int64    `yaml:"rank" json:"rank"`
-	Alpha   float64  `yaml:"alpha" json:"alpha,omitempty"` // scales what adapters add, over the rank; changes no time
-	Targets []string `yaml:"targets" json:"targets"`       // projections by name, or attention and mlp; left out: all of both
-	Dropout float64  `yaml:"dropout" json:"dropout,omitempty"`
-}
-
-// mostRank bounds the rank of adapters: that of a matrix that is trained whole.
-const mostRank = 1 << 14
-
-// resolveLoRA puts a job's adapters into its model.
-func (j *Job) resolveLoRA(note func(string, any, string)) error {
-	l, s := j.Train.LoRA, &j.Recipe.Structure
-	if l == nil {
-		if a := j.Train.DTypes.Adapters; a.Set {
-			return diag.Errorf("train.dtypes.adapters: %s, but nothing says what adapters there are; give train.lora, or leave it out", a)
-		}
-		return nil
-	}
-	switch {
-	case l.Rank < 1 || l.Rank > mostRank:
-		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
-	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
-	case !s.Adapters:
-		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
-	}
-	adapted, err := j.Model.Adapted(l.Rank, l.Targets, l.Dropout)
-	if err != nil {
-		return err
-	}
-	for whole, fused := range map[model.Role]bool{model.RoleQKV: s.FusedQKV, model.RoleGateUp: s.FusedGateUp} {
-		if fused && adapted.LoRA.Splits(whole) {
-			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, whole, whole)
-		}
-	}
-	own := *l
-	own.Targets = nil
-	for _, r := range adapted.LoRA.Targets {
-		own.Targets = append(own.Targets, string(r))
-	}
-	if len(l.Targets) == 0 {
-		note("train.lora.targets", strings.Join(own.Targets, ", "), "all projections of attention and MLP")
-	}
-	j.Model, j.Train.LoRA = adapted, &own
-	return nil
-}
-
-// adapting are the recipes that know adapters.
-func adapting() []string {
-	var out []string
-	for _, name := range recipe.Names() {
-		if r, err := recipe.Load(name); err == nil && r.Structure.Adapters {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // DTypes overrides single cells of the precision's table.
@@ -394,7 +316,43 @@ func (p *Plan) checkExpertTP(s Shape) error {
 // Check returns the first rule that a completed plan breaks, as an error with the
 // nearest legal values.
 func (p *Plan) Check(s Shape) error {
-	m, t := s.Model, s.Train
+	if err := p.checkCuts(s); err != nil {
+		return err
+	}
+	if err := p.checkPipeline(s); err != nil {
+		return err
+	}
+	if err := p.checkRecompute(s); err != nil {
+		return err
+	}
+	if err := p.checkOrder(s); err != nil {
+		return err
+	}
+	return p.checkDataParallel(s)
+}
+
+// checkCuts returns the first rule that cutting layers breaks.
+func (p *Plan) checkCuts(s Shape) error {
+	if err := p.checkTP(s); err != nil {
+		return err
+	}
+	if s.Model.Mamba != nil {
+		if err := p.checkMamba(s); err != nil {
+			return err
+		}
+	}
+	if err := p.checkContexts(s); err != nil {
+		return err
+	}
+	if seq := s.Train.SequenceLength; p.SP() && seq/p.CP%p.TP != 0 {
+		return diag.Errorf("plan.tp: %d does not divide the %d tokens of a sequence over cp %d, which sequence parallelism cuts; use %stp 1, or plan.sequence_parallel: false", p.TP, seq, p.CP, p.evenSequences(s))
+	}
+	return p.checkExperts(s)
+}
+
+// checkTP returns the first rule that cutting matrices over tensor ranks breaks.
+func (p *Plan) checkTP(s Shape) error {
+	m := s.Model
 	if m.Heads%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	}
@@ -407,19 +365,12 @@ func (p *Plan) Check(s Shape) error {
 	if m.FFN%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide intermediate_size %d (use %s)", p.TP, m.FFN, list(p.legalTP(s)))
 	}
-	if m.Mamba != nil {
-		if err := p.checkMamba(s); err != nil {
-			return err
-		}
-	}
-	seq := t.SequenceLength
-	if err := p.checkContexts(s); err != nil {
-		return err
-	}
-	if p.SP() && seq/p.CP%p.TP != 0 {
-		return diag.Errorf("plan.tp: %d does not divide the %d tokens of a sequence over cp %d, which sequence parallelism cuts; use %stp 1, or plan.sequence_parallel: false", p.TP, seq, p.CP, p.evenSequences(s))
-	}
-	if m.MoE == nil && p.EP > 1 {
+	return nil
+}
+
+// checkExperts returns the first rule that sharing out and cutting experts breaks.
+func (p *Plan) checkExperts(s Shape) error {
+	if s.Model.MoE == nil && p.EP > 1 {
 		return diag.Errorf("plan.ep: %d, but the model has no experts; leave ep out", p.EP)
 	}
 	if p.ExpertTP > 1 {
@@ -427,20 +378,47 @@ func (p *Plan) Check(s Shape) error {
 			return err
 		}
 	}
-	if m.MoE != nil {
-		if p.EP > 1 && !s.Recipe.Structure.ExpertParallel {
-			return diag.Errorf("plan.ep: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
-		}
-		if m.MoE.Experts%p.EP != 0 {
-			return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(p.legalEP(s)))
-		}
-		if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
-			return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)))
-		}
-		if p.EP > 1 && t.Imbalance > float64(p.EP) {
-			return diag.Errorf("train.expert_imbalance: %g, but one of %d expert ranks has at most %d times the mean, all tokens; give 1 to %d", t.Imbalance, p.EP, p.EP, p.EP)
-		}
+	if s.Model.MoE == nil {
+		return nil
 	}
+	return p.checkEP(s)
+}
+
+// checkEP returns the first rule that sharing out experts breaks.
+func (p *Plan) checkEP(s Shape) error {
+	m, t := s.Model, s.Train
+	if p.EP > 1 && !s.Recipe.Structure.ExpertParallel {
+		return diag.Errorf("plan.ep: recipe %s has no expert parallelism; use 1 or a recipe that has it", s.Recipe.Name)
+	}
+	if m.MoE.Experts%p.EP != 0 {
+		return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(p.legalEP(s)))
+	}
+	if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
+		return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)))
+	}
+	if p.EP > 1 && t.Imbalance > float64(p.EP) {
+		return diag.Errorf("train.expert_imbalance: %g, but one of %d expert ranks has at most %d times the mean, all tokens; give 1 to %d", t.Imbalance, p.EP, p.EP, p.EP)
+	}
+	return nil
+}
+
+// checkPipeline returns the first rule that a pipeline breaks.
+func (p *Plan) checkPipeline(s Shape) error {
+	if err := p.checkStages(s); err != nil {
+		return err
+	}
+	if err := p.checkLayers(s); err != nil {
+		return err
+	}
+	if err := p.checkChunks(s); err != nil {
+		return err
+	}
+	return p.checkSchedule(s)
+}
+
+// checkStages checks that a pipeline has no more stages than layers to give them.
+func (p *Plan) checkStages(s Shape) error {
+	m := s.Model
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
 	}
@@ -448,9 +426,12 @@ func (p *Plan) Check(s Shape) error {
 	if stages > m.Layers+2 || p.PP > m.Layers {
 		return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d) are more than the %d layers with embedding and head; %s", stages, p.PP, p.VirtualStages, m.Layers, p.fewerStages(s))
 	}
-	if err := p.checkLayers(s); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkChunks checks that the recipe's way to split layers gives every stage its share.
+func (p *Plan) checkChunks(s Shape) error {
+	m, stages := s.Model, p.PP*p.VirtualStages
 	if s.Recipe.Structure.CostStages && p.PP > 1 && p.StageLayers == "" {
 		if _, head := splitByCost(m, m.Layers, stages); head < stages-2 {
 			return diag.Errorf("plan.pp: recipe %s splits by cost, which leaves the last %d of %d stages without work; use a smaller pp", s.Recipe.Name, stages-2-head, stages)
@@ -460,6 +441,12 @@ func (p *Plan) Check(s Shape) error {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
 			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
 	}
+	return nil
+}
+
+// checkSchedule returns the first rule that the order of a pipeline's work breaks, or the
+// kind of data parallelism beside it.
+func (p *Plan) checkSchedule(s Shape) error {
 	var schedule *pipeline.Info
 	if p.Schedule != "" {
 		var err error
@@ -467,23 +454,23 @@ func (p *Plan) Check(s Shape) error {
 			return diag.Errorf("plan.schedule: %v", err)
 		}
 	}
-	if p.PP > 1 {
-		if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(t.GradAccumulation)); err != nil {
-			return diag.Errorf("plan.schedule: %v", err)
-		}
-		if p.DataParallel == FSDP1 {
-			return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
-		}
-		if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
-			return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
-		}
+	if p.PP == 1 {
+		return nil
 	}
-	if err := p.checkRecompute(s); err != nil {
-		return err
+	if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(s.Train.GradAccumulation)); err != nil {
+		return diag.Errorf("plan.schedule: %v", err)
 	}
-	if err := p.checkOrder(s); err != nil {
-		return err
+	if p.DataParallel == FSDP1 {
+		return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
 	}
+	if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
+		return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
+	}
+	return nil
+}
+
+// checkDataParallel returns the first rule that sharing out states breaks.
+func (p *Plan) checkDataParallel(s Shape) error {
 	if p.BucketView != nil && (p.DataParallel != DDP || s.Recipe.Structure.MainGradients) {
 		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
 	}

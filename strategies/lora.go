@@ -1,0 +1,114 @@
+package strategies
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
+)
+
+// Attended is how many tokens attention sees at once.
+func (t *Train) Attended() int64 { return cmp.Or(t.DocumentLength, t.SequenceLength) }
+
+// checkDocuments holds train.document_length against what keeps documents apart.
+func (j *Job) checkDocuments() error {
+	n, t := j.Train.DocumentLength, &j.Train
+	switch a := j.Runtime.Attention; {
+	case n == 0:
+		return nil
+	case n < 1 || n > t.SequenceLength:
+		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
+	case a != "flash" && a != "flash-attn":
+		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
+	}
+	return nil
+}
+
+// LoRA are the adapters of a fine-tuning (arXiv 2106.09685).
+type LoRA struct {
+	Rank    int64    `yaml:"rank" json:"rank"`
+	Alpha   float64  `yaml:"alpha" json:"alpha,omitempty"` // scales what adapters add, over the rank; changes no time
+	Targets []string `yaml:"targets" json:"targets"`       // projections by name, or attention and mlp; left out: all of both
+	Dropout float64  `yaml:"dropout" json:"dropout,omitempty"`
+}
+
+// mostRank bounds the rank of adapters: that of a matrix that is trained whole.
+const mostRank = 1 << 14
+
+// resolveLoRA puts a job's adapters into its model.
+func (j *Job) resolveLoRA() error {
+	l, s := j.Train.LoRA, &j.Recipe.Structure
+	if l == nil {
+		if a := j.Train.DTypes.Adapters; a.Set {
+			return diag.Errorf("train.dtypes.adapters: %s, but nothing says what adapters there are; give train.lora, or leave it out", a)
+		}
+		return nil
+	}
+	switch {
+	case l.Rank < 1 || l.Rank > mostRank:
+		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
+	case !s.Adapters:
+		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
+	}
+	adapted, err := j.Model.Adapted(l.Rank, l.Targets, l.Dropout)
+	if err != nil {
+		return err
+	}
+	for whole, fused := range map[model.Role]bool{model.RoleQKV: s.FusedQKV, model.RoleGateUp: s.FusedGateUp} {
+		if fused && adapted.LoRA.Splits(whole) {
+			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, whole, whole)
+		}
+	}
+	own := *l
+	own.Targets = nil
+	for _, r := range adapted.LoRA.Targets {
+		own.Targets = append(own.Targets, string(r))
+	}
+	if len(l.Targets) == 0 {
+		j.note("train.lora.targets", strings.Join(own.Targets, ", "), "all projections of attention and MLP")
+	}
+	j.Model, j.Train.LoRA = adapted, &own
+	return nil
+}
+
+// adapting are the recipes that know adapters.
+func adapting() []string {
+	var out []string
+	for _, name := range recipe.Names() {
+		if r, err := recipe.Load(name); err == nil && r.Structure.Adapters {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// setAdapters checks that a plan splits adapters in a way that is known, and gives them their
+// dtype: the recipe's, or that of the weights where these are sharded.
+func (j *Job) setAdapters(p *Plan) error {
+	if j.Model.LoRA == nil {
+		return nil
+	}
+	given, weights := j.Train.DTypes.Adapters, j.Precision.Weights
+	sharded := p.DataParallel.ShardsParameters()
+	switch {
+	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
+		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
+	case sharded && j.Precision.Frozen.Set:
+		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; use ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
+	case sharded && given.Set && given.DType != weights.DType:
+		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
+	}
+	own := j.Recipe.Precision[j.Train.Precision].Adapters
+	switch {
+	case given.Set:
+		own = given
+	case own.Set && sharded:
+		own = weights
+	}
+	j.Precision.Adapters = own
+	return nil
+}
