@@ -196,101 +196,140 @@ func (o *Options) Price(j *strategies.Job) float64 {
 	return cmp.Or(o.Dollars, j.Hardware.Price.GPUHour.Value)
 }
 
+// reasons counts plans that are left out, by reason.
+type reasons map[string]*Count
+
+// add counts n plans. The first of a reason is its example.
+func (r reasons) add(why Count, n int) {
+	if known := r[why.Reason]; known != nil {
+		known.N += n
+		return
+	}
+	why.N = n
+	r[why.Reason] = &why
+}
+
+// reject adds reasons to the ranking.
+func (s *searcher) reject(r reasons) {
+	for _, why := range r {
+		s.out.Rejected = append(s.out.Rejected, *why)
+	}
+}
+
+// listing is what one cut adds to a search.
+type listing struct {
+	found      []found
+	plans      []layout
+	considered int
+	legal      int
+	rejected   reasons
+	err        error // the model cannot be built
+}
+
+// add takes plans in that differ in nothing that a rule looks at, and share a floor.
+func (l *listing) add(p layout, same []strategies.Plan, floor float64) {
+	at, group := int32(len(l.plans)), 0
+	l.plans = append(l.plans, p)
+	for k, v := range same {
+		if k > 0 && v.Bucket == same[0].Bucket {
+			group++
+		}
+		l.found = append(l.found, found{floor, at, uint8(k), uint8(group)})
+	}
+}
+
 // enumerate lists the legal plans whose states fit, with their floors.
 func (s *searcher) enumerate() error {
 	s.cuts = s.o.Space.cuts(s.job)
 	s.jobs = make([]*strategies.Job, len(s.cuts))
-	type part struct {
-		found      []found
-		plans      []layout
-		considered int
-		legal      int
-		rejected   map[string]*Count
-		err        error // the model cannot be built
-	}
-	parts := make([]part, len(s.cuts))
+	parts := make([]listing, len(s.cuts))
 	var done atomic.Int64
 	parallel.Workers(len(s.cuts), func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
-			p, c := &parts[i], &s.cuts[i]
-			p.rejected = map[string]*Count{}
-			reject := func(why Count, n int) {
-				x := p.rejected[why.Reason]
-				if x == nil {
-					x = &why
-					p.rejected[why.Reason] = x
-				}
-				x.N += n
-			}
-			base, err := s.job.With(c.precision, c.microBatch, c.recompute)
-			if err != nil {
-				p.err = err
-				continue
-			}
-			s.jobs[i] = base
-			s.o.Space.plans(base, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
-				p.considered += len(same)
-				j := *base
-				if j.Given.RecomputeNumLayers = some; some != nil {
-					j.Given.RecomputeMethod = by
-				}
-				if err := j.SetPlan(same[0]); err != nil {
-					reject(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
-					return true
-				}
-				p.legal += len(same)
-				plain := j // what is kept of parameters does not depend on what is computed
-				plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, nil
-				least, err := e.FloorMemory(&plain)
-				if err != nil {
-					p.err = err
-					return false
-				}
-				if least > s.limit {
-					reject(s.over(least, statesTooLarge, statesTight), len(same))
-					return true
-				}
-				j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no // the way that keeps least
-				if least, err = e.FloorPeak(&j); err == nil && least > s.limit {
-					reject(s.over(least, savedTooLarge, savedTight), len(same))
-					return true
-				}
-				time, err := e.FloorTime(&j)
-				if err != nil {
-					p.err = err
-					return false
-				}
-				floor := s.o.Objective.floor(time, least, j.Tokens())
-				at := int32(len(p.plans))
-				p.plans = append(p.plans, layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)})
-				group := 0
-				for k, v := range same {
-					if k > 0 && v.Bucket == same[0].Bucket {
-						group++
-					}
-					p.found = append(p.found, found{floor, at, uint8(k), uint8(group)})
-				}
-				return true
-			})
+			parts[i] = s.list(&e, i)
 			s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
 		}
 	})
-	rejected := map[string]*Count{}
+	err := s.join(parts)
+	s.out.Partial = s.ctx.Err() != nil
+	if s.out.Legal > 0 || s.out.Partial {
+		return nil
+	}
+	return s.nothingLegal(err)
+}
+
+// list lists the legal plans of one cut whose states fit, with their floors.
+func (s *searcher) list(e *estimate.Evaluator, i int) listing {
+	l, c := listing{rejected: reasons{}}, &s.cuts[i]
+	base, err := s.job.With(c.precision, c.microBatch, c.recompute)
+	if err != nil {
+		l.err = err
+		return l
+	}
+	s.jobs[i] = base
+	s.o.Space.plans(base, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
+		l.considered += len(same)
+		j := *base
+		if j.Given.RecomputeNumLayers = some; some != nil {
+			j.Given.RecomputeMethod = by
+		}
+		if err := j.SetPlan(same[0]); err != nil {
+			l.rejected.add(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
+			return true
+		}
+		l.legal += len(same)
+		floor, why, err := s.floor(e, &j)
+		switch {
+		case err != nil:
+			l.err = err
+			return false
+		case why.Reason != "":
+			l.rejected.add(why, len(same))
+			return true
+		}
+		l.add(layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)}, same, floor)
+		return true
+	})
+	return l
+}
+
+// floor is what the value of a legal plan cannot fall below, or the reason to leave it
+// out: the least that it needs does not fit. It sets the ways that keep least.
+func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job) (float64, Count, error) {
+	plain := *j // what is kept of parameters does not depend on what is computed
+	plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, nil
+	least, err := e.FloorMemory(&plain)
+	if err != nil {
+		return 0, Count{}, err
+	}
+	if least > s.limit {
+		return 0, s.over(least, statesTooLarge, statesTight), nil
+	}
+	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
+	if least, err = e.FloorPeak(j); err == nil && least > s.limit {
+		return 0, s.over(least, savedTooLarge, savedTight), nil
+	}
+	time, err := e.FloorTime(j)
+	if err != nil {
+		return 0, Count{}, err
+	}
+	return s.o.Objective.floor(time, least, j.Tokens()), Count{}, nil
+}
+
+// join puts together what the cuts add, in their order, and returns the first error.
+func (s *searcher) join(parts []listing) error {
+	rejected := reasons{}
 	var err error
 	for i := range parts {
 		p := &parts[i]
 		s.out.Considered += p.considered
 		s.out.Legal += p.legal
-		if p.err != nil && err == nil {
+		if err == nil {
 			err = p.err
 		}
-		for _, x := range p.rejected {
-			if y := rejected[x.Reason]; y != nil {
-				y.N += x.N
-			} else {
-				rejected[x.Reason] = x
-			}
+		for _, why := range p.rejected {
+			rejected.add(*why, why.N)
 		}
 		for _, f := range p.found {
 			f.layout += int32(len(s.plans))
@@ -299,21 +338,21 @@ func (s *searcher) enumerate() error {
 		s.plans = append(s.plans, p.plans...)
 		p.found, p.plans = nil, nil
 	}
-	for _, x := range rejected {
-		s.out.Rejected = append(s.out.Rejected, *x)
+	s.reject(rejected)
+	return err
+}
+
+// nothingLegal is the error of a space without a legal plan: why the model cannot be
+// built, where it cannot, else the most frequent reason.
+func (s *searcher) nothingLegal(err error) error {
+	switch {
+	case err != nil:
+		return err
+	case len(s.out.Rejected) > 0:
+		s.sortRejected()
+		return diag.Errorf("no plan is legal: %s", s.out.Rejected[0].Example)
 	}
-	s.out.Partial = s.ctx.Err() != nil
-	if s.out.Legal == 0 && !s.out.Partial {
-		switch {
-		case err != nil:
-			return err
-		case len(s.out.Rejected) > 0:
-			s.sortRejected()
-			return diag.Errorf("no plan is legal: %s", s.out.Rejected[0].Example)
-		}
-		return diag.Errorf("no plan within the bounds has these keys; loosen the bounds, such as the largest tp")
-	}
-	return nil
+	return diag.Errorf("no plan within the bounds has these keys; loosen the bounds, such as the largest tp")
 }
 
 func (s *searcher) sortRejected() {
@@ -376,7 +415,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
 	})
 	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
-	rejected := map[string]*Count{}
+	large := reasons{}
 	var best *scored
 	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
 		if most, ok := bar(); ok && s.all[order[at]].floor > most {
@@ -393,11 +432,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 			case !x.done:
 				continue
 			case x.score.DeviceUsed > s.limit:
-				why := s.over(x.score.DeviceUsed, peakTooLarge, peakTight)
-				if rejected[why.Reason] == nil {
-					rejected[why.Reason] = &why
-				}
-				rejected[why.Reason].N++
+				large.add(s.over(x.score.DeviceUsed, peakTooLarge, peakTight), 1)
 			case x.score.DeviceUsed == 0: // too slow to matter
 			default:
 				s.out.Fits++
@@ -415,9 +450,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		}
 		s.progress(p)
 	}
-	for _, x := range rejected {
-		s.out.Rejected = append(s.out.Rejected, *x)
-	}
+	s.reject(large)
 	s.sortRejected()
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
 }
