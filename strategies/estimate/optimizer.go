@@ -5,118 +5,170 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/dataparallel"
+	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
 // optimizerStep updates the parameters of the rank.
 func (s *step) optimizerStep() {
-	dense, expert, tensors := s.chunk.dense, s.chunk.expert, s.updated()
-	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
-	prec := s.job.Precision.Trained()
-	states := dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false)
-	local := float64(dense)
-	experts := float64(expert)
-	if states.ShardOptimizer {
-		local /= float64(s.p.groups[shardGroup].Ranks)
-		experts /= float64(s.p.groups[expertShardGroup].Ranks)
-	}
-	local += experts
-	gradient := prec.Gradients.Size() // as the optimizer reads it
-	copies := s.job.Recipe.Structure.MainCopies && prec.Master.Set
-	if copies {
-		gradient = max(gradient, prec.Master.Size())
-	}
-	per := gradient + 2*prec.MomentBytes() // read g; read and write the moments
-	if prec.Master.Set {
-		per += 2 * prec.Master.Size()
-		if !copies {
-			per += prec.Weights.Size()
-		}
-	} else {
-		per += 2 * prec.Weights.Size()
-	}
-	per += units.Bytes(o.Read) * per
-	class, _ := tape.ClassOf(o.Class)
-	distributed := 0 // tensors that are DTensors: under FSDP2 all, under tensor parallelism those it cuts
-	switch {
-	case s.p.host.DTensorParam <= 0:
-	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
-		distributed = tensors
-	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
-		distributed = s.chunk.cut
-	}
-	host := s.p.host.Step + units.Seconds(tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
-	host += units.Seconds(float64(tensors)*o.Calls) * s.p.host.Call
+	u := s.update()
 	s.label("optimizer", "")
-	if n := s.gradientPasses(dense, expert); n > 0 {
-		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * prec.Gradients.Size(), Phase: tape.Optimize})
+	if n := s.gradientPasses(s.chunk.dense, s.chunk.expert); n > 0 {
+		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * s.job.Precision.Gradients.Size(), Phase: tape.Optimize})
 		s.sim.Run(&passes)
 	}
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: local + o.Zero*local/float64(max(dense+expert, 1))*s.unseen(o.Steps), Bytes: units.Bytes(local) * per, Phase: tape.Optimize})
-	seg.Host += host * s.p.python
-	seg.Lag += host * s.p.python
-	if o.Each { // the device is at one tensor while the host is at the next
-		if prec.Master.Set {
-			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: local, Bytes: units.Bytes(local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
-			seg.Busy, seg.Loaded = seg.Busy+copies.Busy, seg.Loaded+copies.Loaded
-		}
-		seg.Lag = max(seg.Busy, seg.Host+s.p.latency()+seg.Busy/units.Seconds(max(tensors, 1)))
-	}
-	if copies && gradient > prec.Gradients.Size() {
-		s.mainCopies("cast_gradients", tape.Unrolled, local, tensors, prec.Gradients.Size()+gradient, false)
-	}
-	if copies && prec.Weights.DType == tape.F16 { // unscale, and look for infinities
-		s.mainCopies("unscale", tape.MultiTensor, local, 1, 2*gradient, true)
-	}
-	if o.Clip { // norm over all gradients, a scalar to the host, scaling
-		n := local
-		if s.job.Recipe.Structure.AllReduce { // all of them, on every rank
-			n = float64(dense + expert)
-		}
-		b := units.Bytes(n) * gradient
-		norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: b})
-		norm.Sync = !o.Each
-		s.sim.Run(&norm)
-		clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: 2 * b}
-		if o.Each { // mul_ by a tensor of one value is no flat kernel
-			clip.Class, clip.Index = tape.Strided4, 9
-		}
-		scale := s.p.kernelOf(clip)
-		s.sim.Run(&scale)
-	}
+	seg := s.updateKernel(&u)
+	s.readyGradients(&u)
 	s.sim.Run(&seg)
-	if copies {
-		s.mainCopies("copy_weights", tape.Vectorized, local, tensors, prec.Master.Size()+prec.Weights.Size(), false)
-	}
-	if s.job.Recipe.Structure.MainGradients && s.job.Model.LoRA == nil { // the copies of the new weights that quantized GEMMs read
-		if q := s.requantized(); q > 0 {
-			n := units.Bytes(s.chunk.matrices)
-			seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
-			s.sim.Run(&seg)
-		}
-	}
+	s.copyWeights(&u)
 	if s.listed != nil {
 		s.listed.finish()
 	}
 	if k := s.job.Plan.DataParallel; (k == strategies.ZeRO1 || k == strategies.ZeRO2) && s.p.groups[dpGroup].Ranks > 1 {
-		s.listParameters(dense)
-		t, first := 0.0, 0.0
-		for k, n := range [2]int64{dense, expert} {
-			q := &s.ddp.queues[k]
-			g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*prec.Gather.Size()))
-			t, first = t+g, first+g*q.firstShare()
-		}
-		if s.job.Recipe.Overlap.ParamGather { // bucket by bucket beside the next forward pass, which waits for the first one
-			if s.chunk.embedding == nil { // later stages wait for their first input meanwhile
-				first = 0
-			}
-			t = max(t-s.forward/float64(s.job.Train.GradAccumulation), first)
-		}
-		task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
-		s.sim.Wait(task)
+		s.gatherParameters()
 	}
+}
+
+// update is what an optimizer goes through.
+type update struct {
+	recipe.Optimizer
+	local    float64     // parameters that the rank updates
+	tensors  int         // that they lie in
+	gradient units.Bytes // of one parameter, as the optimizer reads it
+	copies   bool        // master weights are tensors of their own, beside those that compute
+}
+
+func (s *step) update() update {
+	prec := s.job.Precision.Trained()
+	local, experts := float64(s.chunk.dense), float64(s.chunk.expert)
+	if dataparallel.StatesOf(s.job.Plan.DataParallel, prec, false).ShardOptimizer {
+		local /= float64(s.p.groups[shardGroup].Ranks)
+		experts /= float64(s.p.groups[expertShardGroup].Ranks)
+	}
+	u := update{Optimizer: s.job.Recipe.Optimizer[s.job.Train.Optimizer], local: local + experts, tensors: s.updated(), gradient: prec.Gradients.Size()}
+	if u.copies = s.job.Recipe.Structure.MainCopies && prec.Master.Set; u.copies {
+		u.gradient = max(u.gradient, prec.Master.Size())
+	}
+	return u
+}
+
+// traffic is what the update of one parameter reads and writes: its gradient is read, its
+// moments and its weight are read and written.
+func (s *step) traffic(u *update) units.Bytes {
+	prec := s.job.Precision.Trained()
+	per := u.gradient + 2*prec.MomentBytes()
+	switch {
+	case prec.Master.Set && u.copies:
+		per += 2 * prec.Master.Size()
+	case prec.Master.Set:
+		per += 2*prec.Master.Size() + prec.Weights.Size()
+	default:
+		per += 2 * prec.Weights.Size()
+	}
+	return per + units.Bytes(u.Read)*per
+}
+
+// updateKernel is the update itself.
+func (s *step) updateKernel(u *update) timeline.Segment {
+	prec := s.job.Precision.Trained()
+	class, _ := tape.ClassOf(u.Class)
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: u.local + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps), Bytes: units.Bytes(u.local) * s.traffic(u), Phase: tape.Optimize})
+	host := s.updateHost(u)
+	seg.Host += host * s.p.python
+	seg.Lag += host * s.p.python
+	if u.Each { // the device is at one tensor while the host is at the next
+		if prec.Master.Set {
+			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
+			seg.Busy, seg.Loaded = seg.Busy+copies.Busy, seg.Loaded+copies.Loaded
+		}
+		seg.Lag = max(seg.Busy, seg.Host+s.p.latency()+seg.Busy/units.Seconds(max(u.tensors, 1)))
+	}
+	return seg
+}
+
+// updateHost is how long the host works on an update. DTensors take it longer: under
+// FSDP2 all tensors are, under tensor parallelism those that it cuts.
+func (s *step) updateHost(u *update) units.Seconds {
+	distributed := 0
+	switch {
+	case s.p.host.DTensorParam <= 0:
+	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
+		distributed = u.tensors
+	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
+		distributed = s.chunk.cut
+	}
+	host := s.p.host.Step + units.Seconds(u.tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
+	return host + units.Seconds(float64(u.tensors)*u.Calls)*s.p.host.Call
+}
+
+// readyGradients casts, unscales and clips gradients before the update.
+func (s *step) readyGradients(u *update) {
+	prec := s.job.Precision.Trained()
+	if u.copies && u.gradient > prec.Gradients.Size() {
+		s.mainCopies("cast_gradients", tape.Unrolled, u.local, u.tensors, prec.Gradients.Size()+u.gradient, false)
+	}
+	if u.copies && prec.Weights.DType == tape.F16 { // unscale, and look for infinities
+		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, true)
+	}
+	if u.Clip {
+		s.clip(u)
+	}
+}
+
+// clip takes the norm over all gradients, hands a scalar to the host, and scales.
+func (s *step) clip(u *update) {
+	n := u.local
+	if s.job.Recipe.Structure.AllReduce { // all of them, on every rank
+		n = float64(s.chunk.dense + s.chunk.expert)
+	}
+	b := units.Bytes(n) * u.gradient
+	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: b})
+	norm.Sync = !u.Each
+	s.sim.Run(&norm)
+	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: 2 * b}
+	if u.Each { // mul_ by a tensor of one value is no flat kernel
+		clip.Class, clip.Index = tape.Strided4, 9
+	}
+	scale := s.p.kernelOf(clip)
+	s.sim.Run(&scale)
+}
+
+// copyWeights writes what computes from the updated weights.
+func (s *step) copyWeights(u *update) {
+	prec := s.job.Precision.Trained()
+	if u.copies {
+		s.mainCopies("copy_weights", tape.Vectorized, u.local, u.tensors, prec.Master.Size()+prec.Weights.Size(), false)
+	}
+	if !s.job.Recipe.Structure.MainGradients || s.job.Model.LoRA != nil {
+		return
+	}
+	if q := s.requantized(); q > 0 { // the copies of the new weights that quantized GEMMs read
+		n := units.Bytes(s.chunk.matrices)
+		seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
+		s.sim.Run(&seg)
+	}
+}
+
+// gatherParameters hands every rank the parameters that the others have updated.
+func (s *step) gatherParameters() {
+	s.listParameters(s.chunk.dense)
+	t, first := 0.0, 0.0
+	for k, n := range [2]int64{s.chunk.dense, s.chunk.expert} {
+		q := &s.ddp.queues[k]
+		g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*s.job.Precision.Gather.Size()))
+		t, first = t+g, first+g*q.firstShare()
+	}
+	if s.job.Recipe.Overlap.ParamGather { // bucket by bucket beside the next forward pass, which waits for the first one
+		if s.chunk.embedding == nil { // later stages wait for their first input meanwhile
+			first = 0
+		}
+		t = max(t-s.forward/float64(s.job.Train.GradAccumulation), first)
+	}
+	task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
+	s.sim.Wait(task)
 }
 
 // updated is the number of tensors that the rank's optimizer goes through: all, or, where
