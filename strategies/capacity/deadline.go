@@ -36,101 +36,115 @@ func Deadline(j *strategies.Job, deadline units.Seconds, most int64) (*Cluster, 
 	}
 	node := j.Hardware.Node.GPUs.Value
 	c := &Cluster{Job: j, Deadline: deadline, Floor: floor(j, deadline)}
-	last := most / node
-	if last < 1 {
+	s := sizing{Cluster: c, last: most / node}
+	if s.last < 1 {
 		return nil, diag.Errorf("--max-gpus: %d; a node of %s has %d", most, j.Hardware.Name, node)
 	}
-
-	// from returns the first size in [a, b) that is legal, 0 when there is none.
-	from := func(a, b int64) (int64, *estimate.Result, error) {
-		for n := a; n < b; n++ {
-			r, err := c.at(n * node)
-			if err == nil {
-				return n, r, nil
-			}
-			if !diag.IsInput(err) {
-				return 0, nil, err
-			}
-			if c.Err == nil {
-				c.Err = err
-			}
-		}
-		return 0, nil, nil
+	if err := s.climb(); err != nil {
+		return nil, err
 	}
-	guess := int64(0) // what the latest size says of the right one; 0: nothing
-	// makes estimates a size and keeps it when it is the best answer so far.
-	makes := func(n int64, r *estimate.Result) (bool, error) {
-		c.Tried++
-		guess = 0
-		if !r.Memory.Fits {
-			return false, nil
-		}
-		t, err := Train(r)
-		if err != nil {
-			if diag.IsInput(err) { // so many GPUs that failures leave no time
-				return false, nil
-			}
-			return false, err
-		}
-		in := t.Time <= deadline
-		guess = int64(math.Ceil(float64(n) * float64(t.Time/deadline)))
-		if in || !c.Met && (c.Training == nil || t.Time < c.Training.Time) {
-			c.Training, c.Nodes, c.Met = t, n, c.Met || in
-		}
-		return in, nil
-	}
-
-	below, above := int64(0), int64(0) // the largest size known to be late; the smallest that is not, or last + 1
-	for n := min(c.Floor, last); above == 0; {
-		end := min(2*n, last+1)
-		k, r, err := from(n, end)
-		if err != nil {
-			return nil, err
-		}
-		if k > 0 {
-			in, err := makes(k, r)
-			if err != nil {
-				return nil, err
-			}
-			if in {
-				above = k
-				break
-			}
-			below = k
-		}
-		if n = end; k > 0 {
-			n = min(max(k+1, guess), 4*k)
-		}
-		if n > last {
-			above = last + 1
-		}
-	}
-	for helped := true; above-below > 1; {
-		width := above - below
-		mid := (below + above) / 2
-		if helped && guess > 0 {
-			mid = min(max(guess, below+1), above-1)
-		}
-		k, r, err := from(mid, above)
-		if err != nil {
-			return nil, err
-		}
-		if k == 0 { // nothing legal from there on
-			above, helped = mid, false
-			continue
-		}
-		in, err := makes(k, r)
-		if err != nil {
-			return nil, err
-		}
-		if in {
-			above = k
-		} else {
-			below = k
-		}
-		helped = !helped || 2*(above-below) <= width
+	if err := s.narrow(); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+// sizing is a search for the smallest cluster, in nodes.
+type sizing struct {
+	*Cluster
+	last  int64 // the largest size that may be tried
+	below int64 // the largest size known to be late
+	above int64 // the smallest known not to be, or one more than there are
+	guess int64 // what the latest size says of the right one; 0: nothing
+}
+
+// climb goes from the floor upwards until a size is in time or none is left.
+func (s *sizing) climb() error {
+	for n := min(s.Floor, s.last); n <= s.last; {
+		end := min(2*n, s.last+1)
+		k, in, err := s.try(n, end)
+		if err != nil {
+			return err
+		}
+		switch {
+		case k == 0:
+			n = end
+			continue
+		case in:
+			s.above = k
+			return nil
+		}
+		s.below = k
+		n = min(max(k+1, s.guess), 4*k)
+	}
+	s.above = s.last + 1
+	return nil
+}
+
+// narrow closes in on the smallest size between the two.
+func (s *sizing) narrow() error {
+	for helped := true; s.above-s.below > 1; {
+		width := s.above - s.below
+		mid := (s.below + s.above) / 2
+		if helped && s.guess > 0 {
+			mid = min(max(s.guess, s.below+1), s.above-1)
+		}
+		k, in, err := s.try(mid, s.above)
+		switch {
+		case err != nil:
+			return err
+		case k == 0: // nothing legal from there on
+			s.above, helped = mid, false
+			continue
+		case in:
+			s.above = k
+		default:
+			s.below = k
+		}
+		helped = !helped || 2*(s.above-s.below) <= width
+	}
+	return nil
+}
+
+// try estimates the first size in [a, b) that is legal, and reports whether it is in
+// time; a size of 0 says that there is none.
+func (s *sizing) try(a, b int64) (int64, bool, error) {
+	for n := a; n < b; n++ {
+		r, err := s.at(n * s.Job.Hardware.Node.GPUs.Value)
+		if err == nil {
+			in, err := s.makes(n, r)
+			return n, in, err
+		}
+		if !diag.IsInput(err) {
+			return 0, false, err
+		}
+		if s.Err == nil {
+			s.Err = err
+		}
+	}
+	return 0, false, nil
+}
+
+// makes reports whether a size is in time, and keeps it when it is the best answer so far.
+func (s *sizing) makes(n int64, r *estimate.Result) (bool, error) {
+	s.Tried++
+	s.guess = 0
+	if !r.Memory.Fits {
+		return false, nil
+	}
+	t, err := Train(r)
+	if diag.IsInput(err) { // so many GPUs that failures leave no time
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	in := t.Time <= s.Deadline
+	s.guess = int64(math.Ceil(float64(n) * float64(t.Time/s.Deadline)))
+	if in || !s.Met && (s.Training == nil || t.Time < s.Training.Time) {
+		s.Training, s.Nodes, s.Met = t, n, s.Met || in
+	}
+	return in, nil
 }
 
 // at estimates the job on so many GPUs.
