@@ -9,7 +9,8 @@
 // Run, the critical path for given stage times, with no closed formula in it.
 // Tests hold both against the closed formula of each schedule.
 //
-// A new schedule is one new file that calls register.
+// A new schedule is one new file that calls register, and its closed formula in the
+// tests.
 //
 // The package knows no job: strategies checks its Plan with it, and strategies/estimate
 // runs the lists with the times of stages and walks memory along them.

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/internal/units"
 )
 
 // DualPipe sends half of the micro batches down the ranks and half up, through
@@ -10,23 +9,13 @@ import (
 // copy, half the ranks, two chunks per rank in a V, the same order.
 func init() {
 	row := Info{
-		Name:          "dualpipe",
-		Doc:           "DeepSeek's two-way pipeline: forward and backward overlap, parameters held twice",
-		Source:        "arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
-		Placement:     V,
-		Copies:        2,
-		Splits:        true,
-		BubbleFormula: "(p/2-1)(FB+B-2W), FB the overlapped pair; shown for FB = F+B+W",
-		Bubble: func(p, _, _ int, f, b, w units.Seconds) units.Seconds {
-			return dualBubble(p/2, f, b, w)
-		},
-		ExactIf: "F = B = W",
-		exact: func(_, _, _ int, f, b, w units.Seconds) bool {
-			return f == b && b == w
-		},
-		PeakFormula: "p+1",
-		Peak:        func(p, _, _ int) float64 { return float64(p + 1) },
-		virtual:     2,
+		Name:      "dualpipe",
+		Doc:       "DeepSeek's two-way pipeline: forward and backward overlap, parameters held twice",
+		Source:    "arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
+		Placement: V,
+		Copies:    2,
+		Splits:    true,
+		virtual:   2,
 		rule: func(p, _, m int) error {
 			if p%2 != 0 {
 				return diag.Errorf("dualpipe: %d pipeline ranks are odd, but ranks mirror each other in pairs; use %s", p, nearest(p, func(n int) bool { return n%2 == 0 }))
@@ -53,12 +42,6 @@ func init() {
 	row.Doc = "dualpipe folded into a V: one copy of the parameters, two chunks per rank"
 	row.Source = "torch ScheduleDualPipeV; github.com/deepseek-ai/DualPipe"
 	row.Copies = 1
-	row.BubbleFormula = "(p-1)(FB+B-2W)/2, FB the overlapped pair; shown for FB = F+B+W"
-	row.Bubble = func(p, _, _ int, f, b, w units.Seconds) units.Seconds {
-		return dualBubble(p, f/2, b/2, w/2)
-	}
-	row.PeakFormula = "p+1/2"
-	row.Peak = func(p, _, _ int) float64 { return float64(p) + 0.5 }
 	row.rule = func(p, _, m int) error {
 		if m < 2*p {
 			return diag.Errorf("dualpipe-v: %d micro batches are fewer than the %d stages (2 x %d pipeline ranks); use at least %d", m, 2*p, p, 2*p)
@@ -67,12 +50,6 @@ func init() {
 	}
 	row.order = func(l *list) { dualOrder(l, l.p, l.rank, 0) }
 	register(row)
-}
-
-// dualBubble is (d-1)(FB + Bf - 3W) of the DualPipe README with Bf = B+W, for d
-// ranks from the end of the pipeline to its fold.
-func dualBubble(d int, f, b, w units.Seconds) units.Seconds {
-	return units.Seconds(d-1) * max(0, (f+b+w)+(b+w)-3*w)
 }
 
 // dualOrder writes the order of the rank that is r steps from the end of a V of

@@ -14,18 +14,9 @@ import (
 // the doubled warm-up at v = 1.
 func init() {
 	row := Info{
-		Name:          "interleaved-1f1b",
-		Doc:           "1F1B over v chunks per rank, in groups of p micro batches (Megatron): bubble / v, transfers x v",
-		Source:        "arXiv 2104.04473; Megatron-LM schedules.py (get_pp_rank_microbatches, get_schedule_table)",
-		BubbleFormula: "(p-1)(F+B+W)/v",
-		Bubble:        fillAndDrain,
-		PeakFormula:   "min(mv, vp+p-1)/v",
-		Peak: func(p, v, m int) float64 {
-			if v == 1 {
-				return float64(min(m, p))
-			}
-			return float64(min(m*v, v*p+p-1)) / float64(v)
-		},
+		Name:     "interleaved-1f1b",
+		Doc:      "1F1B over v chunks per rank, in groups of p micro batches (Megatron): bubble / v, transfers x v",
+		Source:   "arXiv 2104.04473; Megatron-LM schedules.py (get_pp_rank_microbatches, get_schedule_table)",
 		rule:     groupsOfRanks,
 		order:    interleavedMegatron,
 		blocking: blockingInterleaved,
@@ -36,12 +27,6 @@ func init() {
 	row.Name = "interleaved-1f1b-torch"
 	row.Doc = "interleaved 1F1B as PyTorch orders it: any m that divides into max(1, m/p) equal rounds"
 	row.Source = "torch ScheduleInterleaved1F1B"
-	row.ExactIf = "m >= p"
-	row.exact = enoughToFill
-	row.PeakFormula = "min(mv, (v-1)g+2p-1)/v, g = m/max(1, m/p)"
-	row.Peak = func(p, v, m int) float64 {
-		return float64(min(m*v, (v-1)*roundSize(p, m)+2*p-1)) / float64(v)
-	}
 	row.rule = equalRounds("interleaved-1f1b-torch")
 	row.order = interleavedTorch
 	row.blocking = nil

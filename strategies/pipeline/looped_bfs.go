@@ -2,15 +2,9 @@ package pipeline
 
 func init() {
 	register(Info{
-		Name:          "looped-bfs",
-		Doc:           "gpipe over v chunks per rank, all micro batches of a chunk at once; suits sharded weights",
-		Source:        "arXiv 2211.05953; torch ScheduleLoopedBFS",
-		BubbleFormula: "(p-1)(F+B+W)/v",
-		Bubble:        fillAndDrain,
-		ExactIf:       "m >= p",
-		exact:         enoughToFill,
-		PeakFormula:   "m",
-		Peak:          func(_, _, m int) float64 { return float64(m) },
+		Name:   "looped-bfs",
+		Doc:    "gpipe over v chunks per rank, all micro batches of a chunk at once; suits sharded weights",
+		Source: "arXiv 2211.05953; torch ScheduleLoopedBFS",
 		order: func(l *list) {
 			for c := range l.v {
 				for range l.m {

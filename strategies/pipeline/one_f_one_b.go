@@ -2,18 +2,14 @@ package pipeline
 
 func init() {
 	register(Info{
-		Name:          "1f1b",
-		Doc:           "one forward, one backward; the bubble of gpipe with at most p micro batches held",
-		Source:        "arXiv 2006.09503 (PipeDream-Flush); Megatron-LM; torch Schedule1F1B",
-		BubbleFormula: "(p-1)(F+B+W)",
-		Bubble:        fillAndDrain,
-		PeakFormula:   "min(m, p)",
-		Peak:          func(p, _, m int) float64 { return float64(min(m, p)) },
-		virtual:       1,
-		order:         oneFOneB,
-		blocking:      blockingOneFOneB,
-		torch:         torchOneFOneB,
-		period:        everyMicroBatch,
+		Name:     "1f1b",
+		Doc:      "one forward, one backward; the bubble of gpipe with at most p micro batches held",
+		Source:   "arXiv 2006.09503 (PipeDream-Flush); Megatron-LM; torch Schedule1F1B",
+		virtual:  1,
+		order:    oneFOneB,
+		blocking: blockingOneFOneB,
+		torch:    torchOneFOneB,
+		period:   everyMicroBatch,
 	})
 }
 

@@ -1,7 +1,5 @@
 package pipeline
 
-import "github.com/perfplan/perfplan/internal/units"
-
 // Plan is a legal schedule for given ranks, chunks and micro batches. It is
 // read-only and safe for concurrent use.
 type Plan struct {
@@ -144,19 +142,3 @@ func (pl *Plan) Before(stage int) (int, bool) { return stage - 1, pl.ModelStage(
 func (pl *Plan) After(stage int) (int, bool) {
 	return stage + 1, pl.ModelStage(stage) < pl.ModelStages()-1
 }
-
-// ClosedBubble returns the published closed form of the bubble of a rank, for
-// equal stages and free communication; f, b and w as in Info.Bubble.
-func (pl *Plan) ClosedBubble(f, b, w units.Seconds) units.Seconds {
-	return pl.Bubble(pl.Ranks, pl.Chunks, pl.MicroBatches, f, b, w)
-}
-
-// ClosedBubbleExact reports whether the closed form holds exactly for these
-// times, given equal stages and free communication; else it is a first guess.
-func (pl *Plan) ClosedBubbleExact(f, b, w units.Seconds) bool {
-	return pl.exact == nil || pl.exact(pl.Ranks, pl.Chunks, pl.MicroBatches, f, b, w)
-}
-
-// ClosedPeak returns the published closed form of the activations of the worst
-// rank, in micro batches of 1/p of the model.
-func (pl *Plan) ClosedPeak() float64 { return pl.Peak(pl.Ranks, pl.Chunks, pl.MicroBatches) }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/internal/units"
 )
 
 // Placement says which stages a rank holds.
@@ -36,24 +35,9 @@ type Info struct {
 	// BackwardWeight.
 	Splits bool
 
-	// BubbleFormula and Bubble are the published closed form of the idle time
-	// of a rank, for equal stages and free communication. f, b and w are the
-	// times of one micro batch in all chunks of one rank (for DualPipe: in one
-	// chunk): forward, backward by input, backward by weight.
-	BubbleFormula string
-	Bubble        func(p, v, m int, f, b, w units.Seconds) units.Seconds
-	// OpenEnds means that Bubble counts from a rank's own first action to its
-	// own last (Result.Period - Busy): the step ends without making ranks wait
-	// for each other. Otherwise it counts the whole step (Result.Bubble).
+	// OpenEnds means that the step ends without making ranks wait for each other:
+	// each begins the next when its own last action is over.
 	OpenEnds bool
-	// ExactIf tells for which inputs Run gives the closed form exactly; empty
-	// for all. exact tests it.
-	ExactIf string
-	exact   func(p, v, m int, f, b, w units.Seconds) bool
-	// PeakFormula and Peak are the most activations a rank holds, counted in
-	// micro batches of 1/p of the model.
-	PeakFormula string
-	Peak        func(p, v, m int) float64
 
 	// virtual is the only legal number of virtual stages, 0 for any.
 	virtual int

@@ -45,53 +45,6 @@ func (t *Times) between(pl *Plan, a, b int) units.Seconds {
 	return t.Hop
 }
 
-// Where ExactIf says so, the run gives the published bubble exactly; the
-// published peak holds always.
-func TestClosedForms(t *testing.T) {
-	for _, name := range Names() {
-		t.Run(name, func(t *testing.T) {
-			var buf Buffer
-			exact := 0
-			rapid.Check(t, func(t *rapid.T) {
-				if closedForms(t, sized(t, name, 8, 40), &buf) {
-					exact++
-				}
-			})
-			require.NotZero(t, exact)
-		})
-	}
-}
-
-// closedForms reports whether the bubble could be compared.
-func closedForms(t *rapid.T, pl *Plan, buf *Buffer) bool {
-	draw := func(label string) units.Seconds { return units.Seconds(rapid.IntRange(1, 6).Draw(t, label)) }
-	f := draw("f")
-	b, w := f, f
-	if rapid.Bool().Draw(t, "unequal") {
-		b, w = draw("b"), draw("w")
-	}
-	peak := units.Bytes(0)
-	for rank := range pl.Ranks {
-		peak = max(peak, pl.PeakInFlight(rank, nil, nil).Bytes)
-	}
-	require.Equal(t, pl.ClosedPeak(), float64(peak)*float64(pl.Copies)/float64(pl.Chunks))
-
-	r := pl.Run(equal(pl, f, b, w), buf)
-	n := units.Seconds(pl.Chunks / pl.Copies) // one micro batch is n chunks
-	if !pl.ClosedBubbleExact(n*f, n*b, n*w) {
-		return false
-	}
-	got := slices.Max(r.Bubble)
-	require.Equal(t, got, slices.Min(r.Bubble), "equal stages work equally")
-	if pl.OpenEnds {
-		r.Roll()
-		require.Equal(t, r.Total, slices.Max(r.Finish))
-		got = slices.Max(r.Bubble)
-	}
-	require.Equal(t, pl.ClosedBubble(n*f, n*b, n*w), got)
-	return true
-}
-
 // ends computes the end of every action by recursion from the definition; it
 // shares nothing with unitOrder, graph and Run.
 type ends struct {

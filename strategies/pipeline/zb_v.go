@@ -1,26 +1,16 @@
 package pipeline
 
-import "github.com/perfplan/perfplan/internal/units"
-
 func init() {
 	register(Info{
-		Name:          "zb-v",
-		Doc:           "zero bubble over two chunks per rank placed in a V; memory of 1F1B",
-		Source:        "arXiv 2401.10241 section 6; torch ScheduleZBVZeroBubble",
-		Placement:     V,
-		Splits:        true,
-		OpenEnds:      true,
-		BubbleFormula: "0 if F = B = W",
-		Bubble:        func(_, _, _ int, _, _, _ units.Seconds) units.Seconds { return 0 },
-		ExactIf:       "F = B = W and m >= 2p-1",
-		exact: func(p, v, m int, f, b, w units.Seconds) bool {
-			return m >= 2*p-1 && f == b && b == w
-		},
-		PeakFormula: "min(m, p)",
-		Peak:        func(p, _, m int) float64 { return float64(min(m, p)) },
-		virtual:     2,
-		order:       zbV,
-		period:      everyMicroBatch,
+		Name:      "zb-v",
+		Doc:       "zero bubble over two chunks per rank placed in a V; memory of 1F1B",
+		Source:    "arXiv 2401.10241 section 6; torch ScheduleZBVZeroBubble",
+		Placement: V,
+		Splits:    true,
+		OpenEnds:  true,
+		virtual:   2,
+		order:     zbV,
+		period:    everyMicroBatch,
 	})
 }
 
