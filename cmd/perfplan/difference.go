@@ -78,11 +78,7 @@ func side(e *env, job *jobFlags, name string) (whatif.Side, error) {
 			return report.ReadResult(doc)
 		}
 	}
-	j, given, err := job.load(e, []string{name})
-	if err != nil {
-		return whatif.Side{}, err
-	}
-	r, err := predict(j, given, estimate.Options{})
+	r, err := job.predict(e, []string{name}, estimate.Options{})
 	if err != nil {
 		return whatif.Side{}, err
 	}

@@ -60,16 +60,30 @@ first.`,
 			if err := report.WriteEstimate(e.out, r, format, e.style); err != nil {
 				return err
 			}
-			if m := &r.Result.Memory; !m.Fits {
-				return broken{report.Misfit(m)}
-			}
-			return nil
+			return fits(r)
 		},
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	cmd.Flags().StringVar(&trace, "trace", "", "also write the timeline to `FILE`, for chrome://tracing or ui.perfetto.dev")
 	return cmd
+}
+
+// predict loads a job and estimates it.
+func (f *jobFlags) predict(e *env, args []string, o estimate.Options) (*report.Estimate, error) {
+	j, given, err := f.load(e, args)
+	if err != nil {
+		return nil, err
+	}
+	return predict(j, given, o)
+}
+
+// fits fails where a job does not fit.
+func fits(r *report.Estimate) error {
+	if m := &r.Result.Memory; !m.Fits {
+		return broken{report.Misfit(m)}
+	}
+	return nil
 }
 
 // predict estimates a job, and picks its plan when it has none.

@@ -39,11 +39,7 @@ Arguments and flags are those of perfplan estimate.`,
 			if depth < 0 {
 				return usage("--depth: %d; give 0 (the step alone) to 3 (single ops)", depth)
 			}
-			j, given, err := job.load(e, args)
-			if err != nil {
-				return err
-			}
-			r, err := predict(j, given, estimate.Options{Detail: true, Record: true})
+			r, err := job.predict(e, args, estimate.Options{Detail: true, Record: true})
 			if err != nil {
 				return err
 			}

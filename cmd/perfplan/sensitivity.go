@@ -28,11 +28,7 @@ Arguments and flags are those of perfplan estimate.`,
 			if err != nil {
 				return err
 			}
-			j, given, err := job.load(e, args)
-			if err != nil {
-				return err
-			}
-			r, err := predict(j, given, estimate.Options{})
+			r, err := job.predict(e, args, estimate.Options{})
 			if err != nil {
 				return err
 			}
@@ -43,10 +39,7 @@ Arguments and flags are those of perfplan estimate.`,
 			if err := report.WriteSensitivity(e.out, &x, format, e.style); err != nil {
 				return err
 			}
-			if m := &r.Result.Memory; !m.Fits {
-				return broken{report.Misfit(m)}
-			}
-			return nil
+			return fits(r)
 		},
 	}
 	out.addFlag(cmd, report.Formats...)

@@ -52,11 +52,7 @@ estimate. A job that does not fit exits with code 3.`,
 			if err != nil {
 				return err
 			}
-			j, given, err := job.load(e, args)
-			if err != nil {
-				return err
-			}
-			r, err := predict(j, given, estimate.Options{})
+			r, err := job.predict(e, args, estimate.Options{})
 			if err != nil {
 				return err
 			}
@@ -67,10 +63,7 @@ estimate. A job that does not fit exits with code 3.`,
 			if err := report.WriteTrain(e.out, &t, format, e.style); err != nil {
 				return err
 			}
-			if m := &r.Result.Memory; !m.Fits {
-				return broken{report.Misfit(m)}
-			}
-			return nil
+			return fits(r)
 		},
 	}
 	out.addFlag(cmd, report.Formats...)
