@@ -315,7 +315,7 @@ func table(text string, n int) ([][]float64, error) {
 			}
 			v, err := strconv.ParseFloat(w, 64)
 			if err != nil || v < 0 || math.IsInf(v, 0) || math.IsNaN(v) {
-				return nil, fmt.Errorf("line %d of the table: %q is not a usable number", i+1, w)
+				return nil, fmt.Errorf("line %d of the table: %q is no number from 0 on; give one, or - for none", i+1, w)
 			}
 			row[j] = v
 		}
@@ -558,7 +558,7 @@ func (g *GEMMLaw) parse() error {
 		x, err1 := strconv.ParseFloat(a, 64)
 		y, err2 := strconv.ParseFloat(b, 64)
 		if err1 != nil || err2 != nil || x < 1 || y < 1 {
-			return fmt.Errorf("gemm tile %q: write rows x columns, as in 256x128", t)
+			return fmt.Errorf("gemm.tiles: %q; write rows x columns, as in 256x128", t)
 		}
 		g.tiles = append(g.tiles, [2]float64{x, y})
 	}

@@ -118,7 +118,10 @@ func FromDocument(doc *yamlx.Document, n *yaml.Node, name string) (*Profile, err
 	if err != nil {
 		return nil, err
 	}
-	return p, p.complete()
+	if err := p.complete(); err != nil {
+		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
+	}
+	return p, nil
 }
 
 var cache sync.Map // name → *Profile
@@ -177,32 +180,31 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 	}
 	p.Name, p.Title, p.Inherits = name, f.Title, f.Inherits
 	p.GPU, p.Node, p.Network, p.Software, p.Price = f.GPU, f.Node, f.Network, f.Software, f.Price
-	if err := p.check(doc, n); err != nil {
-		return nil, err
+	if err := p.check(); err != nil {
+		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
 	}
 	if err := f.Measured.check(); err != nil {
-		key, _ := yamlx.Key(n, "measured")
-		return nil, doc.Errorf(key, "measured.%v", err)
+		err = fmt.Errorf("measured.%w", err)
+		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
 	}
 	gpu := p.GPU
 	p.Laws.merge(&f.Measured, &gpu, p.Own)
 	return p, nil
 }
 
-// check refuses facts that no machine has.
-func (p *Profile) check(doc *yamlx.Document, n *yaml.Node) error {
-	fail := func(format string, args ...any) error { return doc.Errorf(n, format, args...) }
+// check refuses facts that no machine has. The error begins with the key.
+func (p *Profile) check() error {
 	switch {
 	case p.GPU.SMs.Value < 1 || p.GPU.SMs.Value > 1024:
-		return fail("gpu.sms: %d; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)", p.GPU.SMs.Value)
+		return diag.Errorf("gpu.sms: %d; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)", p.GPU.SMs.Value)
 	case p.GPU.Bandwidth.Value <= 0 || p.GPU.Bandwidth.Value > 1e15:
-		return fail("gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)")
+		return diag.Errorf("gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)")
 	case p.GPU.Memory.Value <= 0:
-		return fail("gpu.memory: give the memory, as in 80 GiB (or inherit it)")
+		return diag.Errorf("gpu.memory: give the memory, as in 80 GiB (or inherit it)")
 	case p.Node.GPUs.Value < 1 || p.Node.GPUs.Value > 4096:
-		return fail("node.gpus: %d; give the number of GPUs of a node (or inherit it)", p.Node.GPUs.Value)
+		return diag.Errorf("node.gpus: %d; a node has 1 to 4096 GPUs (or inherit it)", p.Node.GPUs.Value)
 	case p.GPU.Peak.Of("bf16") <= 0 && p.GPU.Peak.Of("fp16") <= 0:
-		return fail("gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)")
+		return diag.Errorf("gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)")
 	}
 	return nil
 }
@@ -294,7 +296,9 @@ func (p *Profile) complete() error {
 	p.Laws = *base
 	p.Laws.merge(&own, &p.GPU, map[string]bool{})
 	if len(p.Laws.GEMM.tiles) == 0 {
-		return p.Laws.GEMM.parse()
+		if err := p.Laws.GEMM.parse(); err != nil {
+			return fmt.Errorf("measured.%w", err)
+		}
 	}
 	return nil
 }

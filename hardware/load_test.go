@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -44,12 +45,37 @@ func TestBadLaws(t *testing.T) {
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, added: {memory: 1, exponent: 0}}", "gemm.added: memory 1, exponent 0; the first must be above 0, the second 1 or more"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled: {mxfp8: 0}}", "gemm.scaled.mxfp8: 0; it must be above 0"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled_wgrad: {fp8-block: 0.7}}", "gemm.scaled_wgrad.fp8-block: 0.7, but gemm.scaled has no fp8-block; give it there, too"},
+		{"gemm: {tiles: [256], rate: {bf16: 0.8}, memory: 1, exponent: 2}", `measured.gemm.tiles: "256"; write rows x columns, as in 256x128`},
+		{"gemm: {tiles: [128x128], points: '1 2 3'}", "m.yaml:4:36: points: line 1 of the table has 3 values; it needs 6"},
+		{"gemm: {tiles: [128x128], points: '1 2 3 4 x 6'}", `m.yaml:4:36: points: line 1 of the table: "x" is no number from 0 on; give one, or - for none`},
 		{"kernels: {col-reduce: {bytes: [1 MB], time: [1 us], parts: {rows: -3, time: 5 ns}}}", "measured.kernels.col-reduce.parts: rows -3, columns 0, per_sm 0; each must be above 0"},
 	} {
 		doc, err := yamlx.Parse("m.yaml", []byte("perfplan: hardware/v1\ninherits: h100-sxm\nmeasured:\n  "+c.measured+"\n"))
 		require.NoError(t, err)
 		_, err = FromDocument(doc, doc.Root, "m")
 		require.ErrorContains(t, err, c.want, c.measured)
+	}
+}
+
+// A fact that no machine has is refused at its key, with value, rule and remedy.
+func TestBadFacts(t *testing.T) {
+	for _, c := range []struct{ facts, want string }{
+		{"perfplan: job/v1", `m.yaml:2:1: perfplan: "job/v1" is not a hardware file; expected hardware/v1`},
+		{"gpu: {sms: 0}", "m.yaml:2:12: gpu.sms: 0; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)"},
+		{"gpu: {sms: {value: 132, kind: guessed}}", `m.yaml:2:31: kind: "guessed" is not a kind of datum; use datasheet, measured, fitted or assumed`},
+		{"gpu: {bandwidth: 0 B/s}", "m.yaml:2:18: gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)"},
+		{"gpu: {memory: 0 B}", "m.yaml:2:15: gpu.memory: give the memory, as in 80 GiB (or inherit it)"},
+		{"node: {gpus: 4097}", "m.yaml:2:14: node.gpus: 4097; a node has 1 to 4096 GPUs (or inherit it)"},
+		{"gpu: {peak: {bf16: 0 FLOP/s, fp16: 0 FLOP/s}}", "m.yaml:2:13: gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)"},
+		{"gpu: {architecture: hoper}", `m.yaml:2:21: gpu.architecture: there are no laws for "hoper"; did you mean "hopper"?`},
+		{"gpu: {architecture: gfx942}", `m.yaml:2:21: gpu.architecture: there are no laws for "gfx942"; known: ada, ampere`},
+		{"measured: {launch: {host: -1}}", "m.yaml:2:27: measured.launch.host: -1; give a speed"},
+	} {
+		doc, err := yamlx.Parse("m.yaml", []byte("inherits: h100-sxm\n"+c.facts+"\n"))
+		require.NoError(t, err)
+		_, err = FromDocument(doc, doc.Root, "m")
+		require.ErrorContains(t, err, c.want, c.facts)
+		require.True(t, diag.IsInput(err), c.facts)
 	}
 }
 

@@ -120,7 +120,7 @@ func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
 	}
 	j, err := f.resolve()
 	if err != nil {
-		return nil, positioned(d, place(d, n, err), err).Err()
+		return nil, positioned(d, yamlx.Place(n, err), err).Err()
 	}
 	return j, nil
 }
@@ -143,24 +143,6 @@ func read(d *yamlx.Document, n *yaml.Node) (*jobFile, error) {
 		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
 	}
 	return &f, refuseZeros(d, n)
-}
-
-// place finds the node that an error message names by its leading path, such as
-// "plan.tp: …", so that the error points at it.
-func place(d *yamlx.Document, n *yaml.Node, err error) *yaml.Node {
-	path, _, ok := strings.Cut(err.Error(), ":")
-	if !ok {
-		return n
-	}
-	at := n
-	for _, k := range strings.Split(path, ".") {
-		_, v := yamlx.Key(at, k)
-		if v == nil {
-			break
-		}
-		at = v
-	}
-	return at
 }
 
 // taken says what a job leaves to this program.

@@ -530,7 +530,7 @@ func (j *Job) checkRun() error {
 		return err
 	}
 	if v := j.Runtime.Jitter; !(v >= 0 && v <= 1) {
-		return diag.Errorf("runtime.jitter: %g; give the standard deviation between ranks as a share, as in 0.01", v)
+		return diag.Errorf("runtime.jitter: %g is outside 0 to 1; give the standard deviation between ranks as a share, as in 0.01", v)
 	}
 	if v := j.Runtime.HostSpeed; v != 0 && !(v >= 0.05 && v <= 20) {
 		return diag.Errorf("runtime.host_speed: %g is outside 0.05 to 20; give the speed of the CPUs over that of the machine's own, as in 0.7", v)

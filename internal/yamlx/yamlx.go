@@ -234,3 +234,21 @@ func (d *Document) At(path ...string) *yaml.Node {
 	}
 	return n
 }
+
+// Place returns the node below n that an error names by its leading path of keys, such as
+// "plan.tp: …", so that the error points at it, or the last of the path that is there.
+func Place(n *yaml.Node, err error) *yaml.Node {
+	path, _, ok := strings.Cut(err.Error(), ":")
+	if !ok {
+		return n
+	}
+	at := n
+	for _, k := range strings.Split(path, ".") {
+		_, v := Key(at, k)
+		if v == nil {
+			break
+		}
+		at = v
+	}
+	return at
+}
