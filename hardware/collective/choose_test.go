@@ -24,10 +24,19 @@ func hgxA100() *Fabric {
 
 // TestTuner replays knowledge/hardware-and-collectives.md B5a: latency in us
 // and algorithm bandwidth in GB/s of every candidate, before the corrections at
-// the call, and the choices for 64 KiB, 1 MiB, 16 MiB and 256 MiB.
+// the call, and the choices for 64 KiB, 1 MiB, 16 MiB and 256 MiB. With SHARP on the
+// switches the rest is as without, and ncclTopoTuneModel (src/graph/tuning.cc of NCCL
+// 2.28.9) adds, for an all-reduce across nodes,
+//
+//	CollNetDirect: 2·(3.7 + 7·0.4) + 31 = 44 us, half of 8 channels of 45 GB/s, less 15 %
+//	from Hopper on: 153 GB/s; of 24 GB/s on A100: 96
+//	NVLS: 25 + 18 = 43 us, 8 channels of 48 GB/s · 16/30 of 16 ranks: 204.8 GB/s, and
+//	64/126 of 64: 195.05
+//
+// An all-gather gets neither where the network's plug-in has no iallgather.
 func TestTuner(t *testing.T) {
-	noMulticast := hgxH200()
-	noMulticast.Multicast = false
+	noMulticast, sharpH200, sharpA100 := hgxH200(), hgxH200(), hgxA100()
+	noMulticast.Multicast, sharpH200.InNetworkReduce, sharpA100.InNetworkReduce = false, true, true
 	type row map[string][2]float64
 	sizes := []float64{64 << 10, 1 << 20, 16 << 20, 256 << 20}
 	type pick struct {
@@ -84,6 +93,21 @@ func TestTuner(t *testing.T) {
 		{"16x8 A100, 8x200G, AMD", hgxA100(), Group{Ranks: 128, PerNode: 8}, AllGather,
 			row{"Ring LL": {271, 19.1}, "Ring LL128": {298, 161}, "Ring Simple": {890, 193.5}},
 			[]pick{{"Ring LL", 275}, {"Ring LL128", 305}, {"Ring LL128", 402}, {"Ring LL128", 1963}}},
+		{"2x8 H100, 8x400G, SHARP", sharpH200, Group{Ranks: 16, PerNode: 8}, AllReduce,
+			row{"Tree LL": {25.2, 19.5}, "Tree LL128": {48.5, 146.8}, "Tree Simple": {92.4, 165.6}, "Ring LL": {40, 20.8}, "Ring LL128": {75.2, 156.6}, "Ring Simple": {184.2 / 1.4, 192}, "CollNetDirect Simple": {44, 153}, "NVLS Simple": {43, 204.8}, "NVLSTree Simple": {66.8, 246.2}},
+			[]pick{{"Tree LL", 30.8}, {"NVLS Simple", 48.1}, {"NVLS Simple", 124.9}, {"NVLSTree Simple", 1157}}},
+		{"2x8 H100, 8x400G, SHARP", sharpH200, Group{Ranks: 16, PerNode: 8}, AllGather,
+			row{"Ring LL": {23.3, 41.6}, "Ring LL128": {44.6, 313.2}, "Ring Simple": {70, 384}},
+			[]pick{{"Ring LL", 24.9}, {"Ring LL128", 47.9}, {"Ring LL128", 98.2}, {"Ring Simple", 769}}},
+		{"8x8 H100, 8x400G, SHARP", sharpH200, Group{Ranks: 64, PerNode: 8}, AllReduce,
+			row{"Tree LL": {45.2, 10.2}, "Tree LL128": {82.5, 116}, "Tree Simple": {148.4, 144}, "Ring LL": {156, 10.4}, "Ring LL128": {283, 149}, "Ring Simple": {819 / 1.4, 183}, "CollNetDirect Simple": {44, 153}, "NVLS Simple": {43, 195.05}, "NVLSTree Simple": {150.4, 184.9}},
+			[]pick{{"NVLS Simple", 43.3}, {"NVLS Simple", 48.4}, {"NVLS Simple", 129}, {"NVLS Simple", 1419}}},
+		{"16x8 A100, 8x200G, AMD, SHARP", sharpA100, Group{Ranks: 128, PerNode: 8}, AllReduce,
+			row{"Tree LL": {55.2, 9.5}, "Tree LL128": {99.5, 66.8}, "Tree Simple": {176, 71.2}, "Ring LL": {536, 9.6}, "Ring LL128": {582, 80.6}, "Ring Simple": {2481 / 1.4, 96.8}, "CollNetDirect Simple": {44, 96}},
+			[]pick{{"CollNetDirect Simple", 44.7}, {"CollNetDirect Simple", 54.9}, {"CollNetDirect Simple", 218.8}, {"CollNetDirect Simple", 2840}}},
+		{"1x8 H100, SHARP beyond it", sharpH200, Group{Ranks: 8}, AllReduce,
+			row{"Tree LL": {15.2, 43.6}, "Tree LL128": {31.5, 128.8}, "Tree Simple": {64.4, 165.6}, "Ring LL": {15, 80.6}, "Ring LL128": {40.6, 189.3}, "Ring Simple": {56, 205.7}, "NVLS Simple": {25, 272}},
+			[]pick{{"Ring LL", 15.8}, {"Ring LL", 28.0}, {"NVLS Simple", 86.7}, {"NVLS Simple", 1012}}},
 	} {
 		t.Run(c.name+" "+c.op.String(), func(t *testing.T) {
 			tn := c.fabric.tune(releaseOf(c.fabric.NCCL), c.op, c.group.normal())
