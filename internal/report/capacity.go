@@ -43,7 +43,7 @@ func deadlinePage(list []*capacity.Cluster) *page {
 	p.add(refused)
 	var notes bullets
 	if j.Given.GlobalBatch == 0 {
-		notes = append(notes, [2]string{"the job names no global batch, so it grows with the cluster", "give --global-batch in sequences"})
+		notes = append(notes, [2]string{"the job names no global batch, so it grows with the cluster", giveBatch})
 	}
 	if slices.ContainsFunc(list, func(c *capacity.Cluster) bool { return !c.Met && c.Training != nil }) {
 		notes = append(notes, [2]string{"where every size is too late, the fastest is shown", ""})

@@ -499,6 +499,12 @@ const (
 	overflowCode = "memory.overflow" // beside the memory
 )
 
+// What a job without a global batch is told where its batch depends on something else.
+const (
+	openBatchCode = "batch.open"
+	giveBatch     = "give --global-batch in sequences"
+)
+
 func notes(p *page, r *estimate.Result) {
 	defaults(p, r.Job)
 	var rest bullets

@@ -8,6 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
@@ -65,10 +66,19 @@ func (p *Plans) page() *page {
 		}
 	}
 	defaults(out, j)
-	if p.mixed() {
-		out.section("Notes", bullets{{"the job names no global batch, so each plan has its own: compare tokens/s, not steps", "give --global-batch in sequences"}})
+	if n := p.notes(); len(n) > 0 {
+		out.section("Notes", noteList(n))
 	}
 	return out
+}
+
+// notes warn of plans that do not train alike, also where those that are listed do.
+func (p *Plans) notes() []diag.Note {
+	b := p.Ranking.Batches
+	if b[0] == b[1] || len(p.Ranking.Plans) == 0 {
+		return []diag.Note{}
+	}
+	return []diag.Note{{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch, so each plan has its own, of %d to %d sequences: their steps do not compare, and tokens/s favours large ones", b[0], b[1]), Remedy: giveBatch}}
 }
 
 // summary is the answer and how it was found.
@@ -231,11 +241,17 @@ func (p *Plans) whyNot(w *search.WhyNot) []piece {
 		}
 		return []piece{paragraph("No such plan is legal."), reasons}
 	}
-	text := fmt.Sprintf("The best such plan is %s: %s, %s", planText(w.Best.Job, nil), w.Best.Result.StepTime, fitText(&w.Best.Result.Memory))
+	step, head := w.Best.Result.StepTime.String(), "time of a step"
+	if list := p.Ranking.Plans; len(list) > 0 && list[0].Job.Train.GlobalBatch != w.Best.Job.Train.GlobalBatch {
+		own := plural(int(w.Best.Job.Train.GlobalBatch), "sequence")
+		step += fmt.Sprintf(" for %s (of the best %s for %d)", own, list[0].Result.StepTime, list[0].Job.Train.GlobalBatch)
+		head = "time of " + own
+	}
+	text := fmt.Sprintf("The best such plan is %s: %s, %s", planText(w.Best.Job, nil), step, fitText(&w.Best.Result.Memory))
 	if w.Behind <= 0 {
 		return []piece{paragraph(text + ". It is as good as the best.")}
 	}
-	g := &grid{columns: []column{{title: "time of a step"}, {title: "asked for", right: true}, {title: "best", right: true}, {title: "lost", right: true}}}
+	g := &grid{columns: []column{{title: head}, {title: "asked for", right: true}, {title: "best", right: true}, {title: "lost", right: true}}}
 	for _, t := range w.Lost {
 		if l := t.Lost(); l < negligible && l > -negligible {
 			continue

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
 )
@@ -25,6 +26,7 @@ type plainPlans struct {
 	Front      []plainMember `json:"front,omitempty"`
 	Alike      *plainAlike   `json:"front_resolution,omitempty"`
 	Nearest    *plainNearest `json:"nearest,omitempty"`
+	Notes      []diag.Note   `json:"notes"`
 }
 
 type plainRanked struct {
@@ -51,6 +53,7 @@ type plainWhyNot struct {
 	Lost     []plainTerm  `json:"lost,omitempty"`
 }
 
+// plainTerm is a part of two steps, both for the batch of the plan asked for.
 type plainTerm struct {
 	Name  string  `json:"name"`
 	Time  float64 `json:"time_s"`
@@ -103,7 +106,7 @@ func counts(list []search.Count) ordered {
 func (p *Plans) plain() plainPlans {
 	r := p.Ranking
 	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
-		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own)}
+		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own), Notes: p.notes()}
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)

@@ -18,7 +18,7 @@ type WhyNot struct {
 	Misfit   *Candidate // when none fits: the one that lacks least
 	Best     *Candidate // the best of them, when some fit
 	Behind   float64    // value of Best over that of the best of all, minus one
-	Lost     []Term     // where Best loses its time, largest loss first; gains are negative
+	Lost     []Term     // where Best loses its time, largest loss first; gains are negative; both times are for the batch of Best
 }
 
 // Term is a part of the step time of two plans.
@@ -54,8 +54,9 @@ func Explain(ctx context.Context, r *Ranking, fix Fix) (*WhyNot, error) {
 	out.Behind = got.Plans[0].Value/r.Plans[0].Value - 1
 	a, b := out.Best.Result, r.Plans[0].Result
 	x, y := terms(a), terms(b)
+	alike := units.Seconds(a.Job.Tokens() / b.Job.Tokens()) // a step of another batch is other work
 	for i := range x {
-		if t := (Term{x[i].Name, x[i].Time, y[i].Time}); t.Time != 0 || t.Other != 0 {
+		if t := (Term{x[i].Name, x[i].Time, y[i].Time * alike}); t.Time != 0 || t.Other != 0 {
 			out.Lost = append(out.Lost, t)
 		}
 	}

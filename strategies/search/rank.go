@@ -53,6 +53,7 @@ type Ranking struct {
 	Pruned     int      // legal, and shown to be worse than those returned without being evaluated
 	Rejected   []Count  // illegal or too large, by reason, most frequent first
 	Partial    bool     // the search was stopped
+	Batches    [2]int64 // the smallest and the largest global batch of the plans that were compared
 }
 
 // Count is how many plans one reason rejects.
@@ -337,6 +338,13 @@ func (s *searcher) join(parts []listing) error {
 		}
 		s.plans = append(s.plans, p.plans...)
 		p.found, p.plans = nil, nil
+	}
+	for i, l := range s.plans {
+		if b := &s.out.Batches; i == 0 {
+			*b = [2]int64{l.batch, l.batch}
+		} else {
+			*b = [2]int64{min(b[0], l.batch), max(b[1], l.batch)}
+		}
 	}
 	s.reject(rejected)
 	return err

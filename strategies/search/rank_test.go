@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -269,6 +270,27 @@ func TestProbabilities(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 1, sum, 1e-9)
+}
+
+// TestWhyNotAlike: of plans with batches of their own, the parts of the best are those of
+// as many tokens as the plan asked for has, so that losses add up to what it is slower by.
+func TestWhyNotAlike(t *testing.T) {
+	r, err := Rank(t.Context(), jobOf(t, "{model: llama2-7b, gpus: 8, train: {micro_batch: 1, recompute: none}}"), Options{})
+	require.NoError(t, err)
+	require.Less(t, r.Batches[0], r.Batches[1])
+	w, err := Explain(t.Context(), r, Fix{"pp": "1"})
+	require.NoError(t, err)
+	own, best := w.Best, &r.Plans[0]
+	require.NotEqual(t, own.Job.Train.GlobalBatch, best.Job.Train.GlobalBatch)
+	var lost units.Seconds
+	for _, x := range w.Lost {
+		lost += x.Lost()
+	}
+	require.InEpsilon(t, w.Behind, float64(lost/(own.Result.StepTime-lost)), 1e-6)
+
+	r, err = Rank(t.Context(), jobOf(t, "{model: llama2-7b, gpus: 8, train: {global_batch: 32, recompute: none}}"), Options{})
+	require.NoError(t, err)
+	require.Equal(t, [2]int64{32, 32}, r.Batches)
 }
 
 func TestWhyNot(t *testing.T) {
