@@ -505,6 +505,8 @@ const (
 	giveBatch     = "give --global-batch in sequences"
 )
 
+const noPriceCode = "price.unknown"
+
 func notes(p *page, r *estimate.Result) {
 	defaults(p, r.Job)
 	var rest bullets

@@ -40,7 +40,18 @@ func scalePage(x *whatif.Scaling) *page {
 		}
 	}
 	defaults(p, x.Job, "gpus")
+	if n := scaleNotes(x); len(n) > 0 {
+		p.section("Notes", noteList(n))
+	}
 	return p
+}
+
+// scaleNotes warn of a batch that nobody chose: it decides how far strong scaling goes.
+func scaleNotes(x *whatif.Scaling) []diag.Note {
+	if x.Job.Given.GlobalBatch > 0 {
+		return nil
+	}
+	return []diag.Note{{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch; the %s per step that strong scaling shares out follow from the plan on %s", plural(int(x.Batch), "sequence"), plural(int(x.Job.GPUs), "GPU")), Remedy: giveBatch}}
 }
 
 func firstLine(text string) string {
@@ -144,7 +155,7 @@ type plainBreak struct {
 }
 
 func scalePlain(x *whatif.Scaling) plainScale {
-	out := plainScale{Schema: "scale/v1", Least: x.Least, Notes: defaultNotes(defaultsOf(x.Job, "gpus"))}
+	out := plainScale{Schema: "scale/v1", Least: x.Least, Notes: append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}
 	for _, c := range both(x) {
 		p := plainCurve{Kind: c.Kind}
 		for _, s := range c.Sizes {

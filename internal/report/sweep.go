@@ -51,12 +51,51 @@ func sweepPage(t *whatif.Table) *page {
 		p.section("Not legal", refused)
 	}
 	taken(p, sweptDefaults(t))
-	if t.By.Name == "step" && slices.ContainsFunc(t.Points, func(x whatif.Point) bool {
-		return x.Result != nil && x.Result.Job.Tokens() != firstResult(t).Job.Tokens()
-	}) {
-		p.section("Notes", bullets{{"the points train on batches of different sizes, and the step of the smallest wins", "compare tokens/s (--by tokens), or give --global-batch in sequences"}})
+	if n := sweepNotes(t); len(n) > 0 {
+		p.section("Notes", noteList(n))
 	}
 	return p
+}
+
+// sweepNotes warn of points that do not train alike, and of those whose objective is not
+// known.
+func sweepNotes(t *whatif.Table) []diag.Note {
+	var out []diag.Note
+	least, most := batches(t)
+	switch mixed := slices.ContainsFunc(t.Points, func(x whatif.Point) bool {
+		return x.Result != nil && x.Result.Job.Tokens() != firstResult(t).Job.Tokens()
+	}); {
+	case mixed && t.By.Name == "step":
+		out = append(out, diag.Note{Code: openBatchCode, Text: "the points train on batches of different sizes, and the step of the smallest wins", Remedy: "compare tokens/s (--by tokens), or give --global-batch in sequences"})
+	case least != most && firstResult(t).Job.Given.GlobalBatch == 0:
+		out = append(out, diag.Note{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch, so points have their own, of %d to %d sequences: their steps do not compare, and tokens/s favours large ones", least, most), Remedy: giveBatch})
+	}
+	if t.By.Name == "cost" {
+		var names []string
+		for _, x := range t.Points {
+			if r := x.Result; r != nil && whatif.Price(r.Job) == 0 && !slices.Contains(names, r.Job.Hardware.Name) {
+				names = append(names, r.Job.Hardware.Name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, diag.Note{Code: noPriceCode, Text: "no cost is known on " + strings.Join(names, ", ") + ", which has no price", Remedy: "give --price in US dollars per GPU-hour, or a machine of a cloud, such as aws-p5"})
+		}
+	}
+	return out
+}
+
+// batches are the smallest and the largest global batch of the legal points.
+func batches(t *whatif.Table) (least, most int64) {
+	for _, x := range t.Points {
+		if x.Result == nil {
+			continue
+		}
+		b := x.Result.Job.Train.GlobalBatch
+		if most = max(most, b); least == 0 || b < least {
+			least = b
+		}
+	}
+	return least, most
 }
 
 // firstResult is that of the first legal point; a sweep has one.
@@ -147,27 +186,51 @@ func sweepGrid(t *whatif.Table) *grid {
 	shown, columns := shownAxes(t)
 	g := &grid{columns: columns}
 	plans := plansDiffer(t)
-	plan := column{title: "plan", flex: 40, least: 16, drop: 6}
+	plan := column{title: "plan", flex: 40, least: 16, drop: 7}
 	if picked(t) { // no axis says it
 		plan.drop = 0
 	}
-	g.columns = append(g.columns, column{title: "step", right: true}, column{title: "vs best", right: true}, column{title: "tokens/s/GPU", right: true, drop: 3},
-		column{title: "MFU", right: true, drop: 5}, column{title: "used GiB", right: true}, column{title: "exposed", right: true, drop: 2}, column{title: "sent GiB", right: true, drop: 1},
-		column{title: "bound", drop: 7}, plan, column{})
+	// Where batches differ, steps do not compare: the batch stands beside them, and
+	// tokens/s stay on pages where steps do not.
+	least, most := batches(t)
+	step, tokens, used := column{title: "step", right: true}, column{title: "tokens/s/GPU", right: true, drop: 4}, column{title: "used GiB", right: true}
+	if least != most {
+		step.drop, tokens.drop, used.drop = 5, 0, 1
+	}
+	g.columns = append(g.columns, column{title: "batch", right: true}, step, column{title: "vs best", right: true}, column{title: "$/Mtoken", right: true}, tokens,
+		column{title: "MFU", right: true, drop: 6}, used, column{title: "exposed", right: true, drop: 3}, column{title: "sent GiB", right: true, drop: 2},
+		column{title: "bound", drop: 8}, plan, column{})
 	for i, p := range t.Points {
 		var cells []string
 		for _, k := range shown {
 			cells = append(cells, p.Values[k])
 		}
 		if r := p.Result; r != nil {
-			cells = append(cells, r.StepTime.String(), versus(t, r), thousands(r.TokensPerSecond), percent(r.MFU), gibibytes(r.Memory.DeviceUsed), r.Parts.Exposed.String(),
+			batch, cost := "-", "-"
+			if least != most && !slices.ContainsFunc(t.Axes, axisOfBatch) {
+				batch = thousands(float64(r.Job.Train.GlobalBatch))
+			}
+			if v := tokenCost(r); v > 0 && t.By.Name == "cost" {
+				cost = fmt.Sprintf("%.4g", v)
+			}
+			cells = append(cells, batch, r.StepTime.String(), versus(t, r), cost, thousands(r.TokensPerSecond), percent(r.MFU), gibibytes(r.Memory.DeviceUsed), r.Parts.Exposed.String(),
 				gibibytes(p.Sent), r.Bound, planCell(plans, r), mark(t, i))
 		} else {
-			cells = append(cells, "-", "-", "-", "-", "-", "-", "-", "-", "-", "not legal")
+			cells = append(cells, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "not legal")
 		}
 		g.lines = append(g.lines, line{cells: cells, sum: i == t.Best})
 	}
 	return g.withoutEmpty()
+}
+
+// axisOfBatch says that an axis sets the batch itself.
+func axisOfBatch(a whatif.Axis) bool {
+	return a.Path == "global-batch" || strings.HasSuffix("."+a.Path, ".global_batch")
+}
+
+// tokenCost is what a million tokens cost in US dollars, 0 where no price is known.
+func tokenCost(r *estimate.Result) float64 {
+	return whatif.Price(r.Job) / 3600 / r.TokensPerSecond * 1e6
 }
 
 // picked says that the points got their plans from this program.
@@ -222,6 +285,10 @@ func mark(t *whatif.Table, i int) string {
 		return "as good"
 	case !r.Memory.Fits:
 		return "does not fit"
+	case t.By.Of(r) == 0 && t.By.Name == "cost":
+		return "no price"
+	case t.By.Of(r) == 0:
+		return "not known"
 	}
 	return ""
 }
@@ -241,6 +308,7 @@ func versus(t *whatif.Table, r *estimate.Result) string {
 type plainSweep struct {
 	Schema    string            `json:"schema"`
 	Objective string            `json:"objective"`
+	Title     string            `json:"objective_title"` // with its unit
 	Axes      []plainAxis       `json:"axes"`
 	Points    []plainSweepPoint `json:"points"`
 	Left      int               `json:"points_left_out"`
@@ -260,7 +328,9 @@ type plainSweepPoint struct {
 	Legal      bool             `json:"legal"`
 	Rule       string           `json:"rule,omitempty"`
 	Objective  *float64         `json:"objective"`
+	Cost       *float64         `json:"cost_usd_per_million_tokens"`
 	GPUs       int64            `json:"gpus,omitempty"`
+	Batch      int64            `json:"global_batch,omitempty"`
 	Plan       *strategies.Plan `json:"plan,omitempty"`
 	StepTime   *float64         `json:"step_time_s"`
 	Tokens     *float64         `json:"tokens_per_s_per_gpu"`
@@ -275,7 +345,7 @@ type plainSweepPoint struct {
 }
 
 func sweepPlain(t *whatif.Table) any {
-	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Left: t.Left, Axes: []plainAxis{}, Notes: defaultNotes(sweptDefaults(t)), Ties: append([]int{}, t.Ties...)}
+	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Title: t.By.Title, Left: t.Left, Axes: []plainAxis{}, Notes: append(defaultNotes(sweptDefaults(t)), sweepNotes(t)...), Ties: append([]int{}, t.Ties...)}
 	if t.Best >= 0 {
 		out.Best, out.Resolved = &t.Best, &t.Points[t.Best].Result.Job.Plan
 	}
@@ -293,6 +363,7 @@ func sweepPlain(t *whatif.Table) any {
 			r := p.Result
 			value := func(v float64) *float64 { return &v }
 			x.Objective, x.GPUs, x.Plan, x.StepTime, x.Tokens, x.MFU = known(t.By.Of(r)), r.Job.GPUs, &r.Job.Plan, value(float64(r.StepTime)), &r.TokensPerSecond, &r.MFU
+			x.Cost, x.Batch = known(tokenCost(r)), r.Job.Train.GlobalBatch
 			x.Memory = memoryOf(&r.Memory).ByClass
 			x.DeviceUsed, x.Fits, x.Exposed, x.Sent, x.Bound, x.Energy = value(float64(r.Memory.DeviceUsed)), r.Memory.Fits, value(float64(r.Parts.Exposed)), value(float64(p.Sent)), r.Bound, known(float64(r.Energy))
 		}
@@ -314,14 +385,14 @@ func sweepRecords(t *whatif.Table) ([]string, [][]string) {
 			break
 		}
 	}
-	header = append(append(header, inner...), "sent_bytes_per_gpu", "objective", "best", "rule")
+	header = append(append(header, inner...), "sent_bytes_per_gpu", "cost_usd_per_million_tokens", "objective", "objective_title", "best", "rule")
 	for i, p := range t.Points {
 		row := slices.Clone(p.Values)
 		if p.Result == nil {
-			row = append(append(row, make([]string, len(inner)+2)...), "false", ruleOf(t.Axes, p))
+			row = append(append(row, make([]string, len(inner)+3)...), t.By.Title, "false", ruleOf(t.Axes, p))
 		} else {
 			_, cells := (&Estimate{Result: p.Result}).records()
-			row = append(append(row, cells[0]...), number(float64(p.Sent)), number(t.By.Of(p.Result)), fmt.Sprint(i == t.Best), "")
+			row = append(append(row, cells[0]...), number(float64(p.Sent)), knownNumber(tokenCost(p.Result)), knownNumber(t.By.Of(p.Result)), t.By.Title, fmt.Sprint(i == t.Best), "")
 		}
 		rows = append(rows, row)
 	}

@@ -85,7 +85,7 @@ func scaled(t *testing.T) *whatif.Scaling {
 	strong := &whatif.Curve{Kind: "strong", Sizes: []whatif.Size{size(8, 1), size(16, 0.9), size(32, 0.7), {GPUs: 64, Err: errors.New("train.global_batch: too small")}},
 		Break: &whatif.Break{At: 2, Term: "exposed_comm.dp", From: 0.1, To: 2.5}}
 	weak := &whatif.Curve{Kind: "weak", Sizes: []whatif.Size{size(8, 1), size(16, 0.99), size(32, 0.98), size(64, 0.97)}}
-	return &whatif.Scaling{Job: e.Result.Job, Strong: strong, Weak: weak, Least: 0.8}
+	return &whatif.Scaling{Job: e.Result.Job, Batch: 4, Strong: strong, Weak: weak, Least: 0.8}
 }
 
 func difference() *whatif.Difference {

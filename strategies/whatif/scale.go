@@ -38,6 +38,7 @@ type Break struct {
 // Scaling is a job grown in both ways.
 type Scaling struct {
 	Job          *strategies.Job
+	Batch        int64 // sequences per step of Strong: those of the job
 	Strong, Weak *Curve
 	Least        float64 // efficiency below which a curve breaks
 }
@@ -55,7 +56,7 @@ func Scale(j *strategies.Job, gpus []int64) (*Scaling, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Scaling{Job: j, Least: LeastEfficiency}
+	out := &Scaling{Job: j, Batch: base.Job.Train.GlobalBatch, Least: LeastEfficiency}
 	for _, c := range []struct {
 		kind string
 		into **Curve
