@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/ops"
 )
 
 // Idle says which settings of a job have no effect under its plan. They are remarks and
@@ -29,8 +30,27 @@ func (j *Job) Idle() []diag.Note {
 				Remedy: fmt.Sprintf("set plan.%s above 1, or leave it out", x.degree)})
 		}
 	}
+	if p.EP > 1 && isOn(r.EPOverlap) && j.RefusesEPOverlap() {
+		n := diag.Note{Code: "setting.idle", Text: "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it", Remedy: "set train.recompute to selective or none, or leave it out"}
+		if j.flatPipeline() {
+			n.Text = fmt.Sprintf("runtime.ep_overlap: true has no effect under a pipeline that is not interleaved (pp %d, virtual_stages 1), where the framework refuses it", p.PP)
+			n.Remedy = "set plan.virtual_stages above 1, or leave it out"
+		}
+		out = append(out, n)
+	}
 	return out
 }
+
+// RefusesEPOverlap reports whether the framework refuses to run experts' exchanges beside
+// another micro batch: pipelines have to be interleaved, and layers kept (Megatron-LM,
+// transformer_config.py, overlap_moe_expert_parallel_comm; its schedules without virtual
+// stages know no combined passes).
+func (j *Job) RefusesEPOverlap() bool {
+	return j.flatPipeline() || j.Train.Recompute == ops.FullRecompute
+}
+
+// flatPipeline reports whether stages are not cut into virtual ones.
+func (j *Job) flatPipeline() bool { return j.Plan.PP > 1 && j.Plan.VirtualStages <= 1 }
 
 // isOn reports whether a switch is set to true.
 func isOn(s *bool) bool { return s != nil && *s }

@@ -25,6 +25,10 @@ func TestIdle(t *testing.T) {
 		{"mixtral-8x7b", "token_dispatcher: deepep", "ep: 8", ""},
 		{"mixtral-8x7b", "ep_overlap: true", "", "runtime.ep_overlap: true has no effect without expert ranks (ep 1)"},
 		{"mixtral-8x7b", "ep_overlap: false", "", ""},
+		{"mixtral-8x7b", "ep_overlap: true", "ep: 2, pp: 2", "runtime.ep_overlap: true has no effect under a pipeline that is not interleaved (pp 2, virtual_stages 1), where the framework refuses it"},
+		{"mixtral-8x7b", "ep_overlap: true", "ep: 2, pp: 2, virtual_stages: 2", ""},
+		{"mixtral-8x7b", "ep_overlap: true", "ep: 2", ""},
+		{"mixtral-8x7b", "ep_overlap: false", "ep: 2, pp: 2", ""},
 	} {
 		j := mustDecode(t, fmt.Sprintf("{model: %s, gpus: 8, runtime: {%s}, plan: {%s}}", c.model, c.runtime, c.plan))
 		var got string
@@ -35,6 +39,9 @@ func TestIdle(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, "%s %s", c.runtime, c.plan)
 	}
+	full := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, runtime: {ep_overlap: true}, plan: {ep: 2}, train: {recompute: full}}").Idle()
+	require.Equal(t, "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it", full[0].Text)
+	require.Equal(t, "set train.recompute to selective or none, or leave it out", full[0].Remedy)
 	j := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, plan: {}, train: {expert_imbalance: 1.1}}")
 	require.Equal(t, "train.expert_imbalance: 1.1 has no effect without expert ranks (ep 1)", j.Idle()[0].Text)
 }

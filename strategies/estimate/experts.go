@@ -6,7 +6,6 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -55,21 +54,19 @@ func deepEP(j *strategies.Job) bool {
 
 // exchangesOverlap is whether experts' exchanges run beside another micro batch, the
 // forward pass of one beside the backward pass of the one before: as the job says, else
-// where a whole step is replayed, and across NVLink domains under a pipeline. Pipelines
-// have to be interleaved, and layers kept (Megatron-LM, transformer_config.py,
-// overlap_moe_expert_parallel_comm).
+// where a whole step is replayed, and across NVLink domains under a pipeline; never where
+// the framework refuses it.
 func exchangesOverlap(j *strategies.Job) bool {
 	o, pipe := &j.Recipe.Overlap, j.Plan.PP > 1
-	allowed := (!pipe || j.Plan.VirtualStages > 1) && j.Train.Recompute != ops.FullRecompute
 	switch on := j.Runtime.EPOverlap; {
-	case j.Plan.EP <= 1 || j.Model.MoE == nil:
+	case j.Plan.EP <= 1 || j.Model.MoE == nil || j.RefusesEPOverlap():
 		return false
 	case on != nil:
-		return *on && allowed
+		return *on
 	case syncFree(j):
 		return o.SyncFreeEP
 	}
-	return o.RemoteEP && allowed && pipe && domains(j) > 1
+	return o.RemoteEP && pipe && domains(j) > 1
 }
 
 // syncFree is whether a whole step is replayed from a CUDA graph although it has

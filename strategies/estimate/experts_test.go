@@ -208,6 +208,23 @@ func TestExchangesAcrossNodes(t *testing.T) {
 	require.Less(t, deep(""), deep("token_dispatcher: alltoall"))
 }
 
+// TestReplayedExchanges: where a whole step is replayed rows hide behind another micro batch
+// without being told, too, but not where the framework refuses it.
+func TestReplayedExchanges(t *testing.T) {
+	run := func(runtime, plan, train string) units.Seconds {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: gb200-nvl72, gpus: 64, runtime: {%s}, plan: {ep: 16, %s}, train: {precision: mxfp8, grad_accumulation: 16, %s}}", runtime, plan, train))).StepTime
+	}
+	const off, on = "ep_overlap: false", "ep_overlap: true"
+	for _, c := range [][2]string{{"pp: 2", ""}, {"pp: 1", "recompute: full"}, {"pp: 2, virtual_stages: 2", "recompute: full"}} {
+		require.Equal(t, run(off, c[0], c[1]), run("", c[0], c[1]), c)
+		require.Equal(t, run(off, c[0], c[1]), run(on, c[0], c[1]), c)
+	}
+	for _, plan := range []string{"pp: 1", "pp: 2, virtual_stages: 2"} {
+		require.Less(t, run("", plan, ""), run(off, plan, ""), plan)
+		require.Equal(t, run("", plan, ""), run(on, plan, ""), plan)
+	}
+}
+
 // TestManyLocalExperts: each expert of a rank costs the host its own casts and calls, so
 // that fewer tokens save no time once it is behind.
 func TestManyLocalExperts(t *testing.T) {
