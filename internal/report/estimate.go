@@ -11,7 +11,6 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -243,7 +242,7 @@ func memoryTitle(r *estimate.Result) string {
 }
 
 var memoryNames = map[string]string{
-	"optimizer": "optimizer states", "logits_loss": "logits and loss", "weight_copies": "weights cast for compute", "gathered_and_buckets": "gathered shards, buckets",
+	"optimizer": "optimizer states", "logits_loss": "logits and loss", "weight_copies": "weights cast or quantized", "gathered_and_buckets": "gathered shards, buckets",
 	"cuda_context": "CUDA context", "nccl": "NCCL", "allocator_slack": "allocator slack",
 }
 
@@ -252,6 +251,24 @@ func memoryName(key string) string {
 		return n
 	}
 	return strings.ReplaceAll(key, "_", " ")
+}
+
+// memoryRow is what a job keeps under a key: which of its weights are quantized decides what
+// the parameters are, and what their copies.
+func memoryRow(j *strategies.Job, key string) string {
+	narrow := j.Precision.GEMM
+	switch quantized := narrow.Set && narrow.Narrow() && j.Recipe.Structure.MainGradients; { // by others for the moment only
+	case !quantized && key == memory.WeightCopies.String():
+		return "weights cast for compute"
+	case !quantized:
+	case key == memory.Parameters.String() && estimate.QuantizedAlone(j):
+		return "parameters in " + j.Precision.Weights.String()
+	case key == memory.WeightCopies.String() && estimate.QuantizedAlone(j):
+		return "weights in " + narrow.String()
+	case key == memory.WeightCopies.String():
+		return "weights' copies in " + narrow.String()
+	}
+	return memoryName(key)
 }
 
 func memoryGrid(r *estimate.Result) *grid {
@@ -267,7 +284,7 @@ func memoryGrid(r *estimate.Result) *grid {
 	}
 	for c, b := range m.By {
 		if b > 0 {
-			add(memoryName(memory.Class(c).String()), b, false)
+			add(memoryRow(r.Job, memory.Class(c).String()), b, false)
 		}
 	}
 	peak := "peak allocated"
@@ -387,7 +404,7 @@ func jobFields(j *strategies.Job) fields {
 		{"Hardware", hardwareText(j)},
 		{"Runtime", runtimeText(j)},
 		{"Batch", batchText(j)},
-		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j.Precision), t.Optimizer)},
+		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
 	}
 	if l := t.LoRA; l != nil {
@@ -468,8 +485,12 @@ func loraText(l *strategies.LoRA) string {
 }
 
 // precisionText names the dtypes that decide memory.
-func precisionText(p recipe.Precision) string {
+func precisionText(j *strategies.Job) string {
+	p := &j.Precision
 	s := "weights " + p.Weights.String()
+	if estimate.QuantizedAlone(j) {
+		s = fmt.Sprintf("weights %s and %s", p.GEMM, p.Weights)
+	}
 	if p.Compute.String() != p.Weights.String() {
 		s += ", compute " + p.Compute.String()
 	}

@@ -426,7 +426,7 @@ func pointsGrid(r *estimate.Result) *grid {
 	for c := range r.Memory.By {
 		if slices.ContainsFunc(points, func(p point) bool { return p.By[c] > 0 }) {
 			classes = append(classes, c)
-			g.columns = append(g.columns, column{title: memoryName(className(c)), right: true, drop: 1 + len(classes)})
+			g.columns = append(g.columns, column{title: memoryRow(r.Job, className(c)), right: true, drop: 1 + len(classes)})
 		}
 	}
 	for _, p := range points {

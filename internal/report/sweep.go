@@ -263,7 +263,11 @@ func shardGrid(t *whatif.Table) *grid {
 		}
 		rest := m.DeviceUsed
 		for _, c := range classes {
-			cells, rest = append(cells, gibibytes(m.By[c])), rest-m.By[c]
+			b := m.By[c]
+			if c == memory.Parameters && estimate.QuantizedAlone(p.Result.Job) {
+				b += m.By[memory.WeightCopies] // the rest of the parameters
+			}
+			cells, rest = append(cells, gibibytes(b)), rest-b
 		}
 		g.lines = append(g.lines, line{cells: append(cells, gibibytes(rest)), sum: i == t.Best})
 	}

@@ -63,7 +63,7 @@ func (p *pricer) footprint() footprint {
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(j)
-		if primary(j) && !plan.DataParallel.ShardsParameters() { // and nothing else of them
+		if QuantizedAlone(j) { // and nothing else of them
 			f.absent = prec.Weights.Size()
 		}
 	}

@@ -284,6 +284,12 @@ func primary(j *strategies.Job) bool {
 	return j.Precision.KeptQuantized() && j.Plan.DataParallel != strategies.DDP
 }
 
+// QuantizedAlone reports whether a rank keeps the weights that quantized GEMMs read in no
+// other form: as weight copies (memory.WeightCopies), and not among its parameters.
+func QuantizedAlone(j *strategies.Job) bool {
+	return primary(j) && !j.Plan.DataParallel.ShardsParameters()
+}
+
 // quantizedBytes is the size per parameter of the copies that quantized GEMMs read,
 // 0 without quantization. Of frozen weights with one scale there is one, which is transposed
 // where it is read (Megatron-Bridge, disable_parameter_transpose_cache).
