@@ -163,11 +163,33 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	if tied != nil {
 		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)
 	}
+	defaulted := r.defaulted(&d)
 	r.finish(&d)
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
+	d.Defaulted = slices.DeleteFunc(defaulted, func(s Size) bool {
+		return d.MoE == nil && (strings.Contains(s.Key, "expert") || strings.HasPrefix(s.Key, "moe_"))
+	})
 	return &d.Spec, nil
+}
+
+// sizes are the keys that make a model as large as it is.
+var sizes = []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size"}
+
+// defaulted are the sizes that the file leaves to its family, as transformers does: a file
+// cut short is a model all the same, if not the one that was meant.
+func (r *reader) defaulted(d *draft) []Size {
+	var out []Size
+	for _, name := range sizes {
+		if _, given := r.given[name]; given {
+			continue
+		}
+		if v, ok := r.vocab.keys[name].to(d)[0].(*int64); ok && *v > 0 { // else it follows from others, or is not there
+			out = append(out, Size{r.label(name), *v})
+		}
+	}
+	return out
 }
 
 // choose finds the family that r.node's model_type names; absent stands in for

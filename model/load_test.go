@@ -49,6 +49,7 @@ func TestConfigJSON(t *testing.T) {
 			require.NoError(t, err)
 			want, err := model.Load(name)
 			require.NoError(t, err)
+			got.Defaulted = want.Defaulted // a published file may leave to its model_type what the catalog spells out
 			require.Equal(t, want, got)
 		})
 	}
@@ -444,4 +445,22 @@ func FuzzDecode(f *testing.F) {
 		require.LessOrEqual(t, c.Active, c.Total)
 		require.Positive(t, float64(s.ForwardFLOPs(128, 128, true).Total()))
 	})
+}
+
+// TestDefaulted: sizes that a file leaves to its model_type are known by the file's words,
+// those that follow from others are none of them.
+func TestDefaulted(t *testing.T) {
+	for text, want := range map[string][]model.Size{
+		"{model_type: llama}": {{"hidden_size", 4096}, {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}},
+		"{model_type: gpt2, n_embd: 1600, n_layer: 48, n_head: 25}":                                                                                                                                {{"vocab_size", 50257}},
+		"{model_type: mixtral, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, vocab_size: 32000}":                                                                               {{"num_key_value_heads", 8}, {"num_experts", 8}, {"num_experts_per_tok", 2}, {"intermediate_size", 14336}},
+		"{model_type: qwen3_moe, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 4, head_dim: 128, intermediate_size: 64, vocab_size: 320, num_experts: 0}": {},
+	} {
+		require.Equal(t, want, decode(t, text).Defaulted, text)
+	}
+	for _, name := range model.Names() {
+		s, err := model.Load(name)
+		require.NoError(t, err)
+		require.Empty(t, s.Defaulted, name)
+	}
 }

@@ -7,6 +7,7 @@ package model
 type Spec struct {
 	Name      string // catalog name or file name, for printing
 	ModelType string // Hugging Face model_type it was read as
+	Defaulted []Size // sizes that the file leaves to its model_type
 
 	Hidden        int64 // hidden_size: width of the residual stream
 	Layers        int64 // num_hidden_layers
@@ -65,6 +66,12 @@ type Spec struct {
 	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
 
 	LoRA *LoRA // trained beside frozen parameters; nil: all are trained. Of a job, no key of a model
+}
+
+// Size is one size of a model, by its key.
+type Size struct {
+	Key   string
+	Value int64
 }
 
 // Mixer is what mixes the tokens of a sequence in a layer.

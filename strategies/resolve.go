@@ -60,6 +60,9 @@ func (j *Job) resolveMachine(network networkRef) error {
 		}
 		j.note("hardware", DefaultHardware, "default")
 	}
+	for _, s := range j.Model.Defaulted {
+		j.note("model."+s.Key, s.Value, "default of model_type "+j.Model.ModelType)
+	}
 	if network.BandwidthPerGPU > 0 {
 		h := *j.Hardware
 		h.Network.NICs = hardware.Of(h.Node.GPUs.Value)

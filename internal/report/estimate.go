@@ -502,7 +502,8 @@ func precisionText(j *strategies.Job) string {
 	}
 	if p.Adapters.Set {
 		s += ", adapters " + p.Adapters.String()
-		p = p.Trained()
+		trained := p.Trained()
+		p = &trained
 	}
 	s += ", gradients " + p.Gradients.String()
 	if p.Master.Set {

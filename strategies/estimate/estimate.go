@@ -308,7 +308,7 @@ func (p *pricer) notes(r *Result) {
 		}
 		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})
 	}
-	r.Notes = append(r.Notes, j.Idle()...)
+	r.Notes = append(append(r.Notes, j.Beyond()...), j.Idle()...)
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
 	}
