@@ -113,6 +113,7 @@ type plainTraining struct {
 	Tokens     float64  `json:"tokens"`
 	Steps      int64    `json:"steps"`
 	StepTime   float64  `json:"step_time_s"`
+	MFU        float64  `json:"mfu"`
 	Time       float64  `json:"time_s"`
 	Low        float64  `json:"time_low_s"`
 	High       float64  `json:"time_high_s"`
@@ -153,7 +154,7 @@ func (t *Train) plain() plainTraining {
 	g := x.Plan
 	out := plainTraining{
 		Schema: "train/v1", Job: t.job(),
-		Tokens: x.Tokens, Steps: x.Steps, StepTime: float64(x.Result.StepTime), Time: float64(x.Time), Low: float64(x.Low), High: float64(x.High),
+		Tokens: x.Tokens, Steps: x.Steps, StepTime: float64(x.Result.StepTime), MFU: x.Result.MFU, Time: float64(x.Time), Low: float64(x.Low), High: float64(x.High),
 		GPUs: x.GPUs, GPUHours: x.GPUHours, Price: known(x.Price), Cost: known(x.Cost), GPUEnergy: float64(x.GPUEnergy), SiteEnergy: float64(x.SiteEnergy),
 		Goodput: g.Goodput, Failures: float64(g.Failures), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
 		Interval: float64(g.Interval), IntervalSteps: g.IntervalSteps, Young: float64(g.Young), Daly: float64(g.Daly), Spares: g.Spares, DataRate: float64(g.DataRate),
@@ -168,16 +169,13 @@ func (t *Train) plain() plainTraining {
 	return out
 }
 
-// records is the run as one row.
+// records is the run as one row: the columns of an estimate of its step, then its own.
 func (t *Train) records() ([]string, [][]string) {
 	x := t.Training
-	j := x.Result.Job
-	header := []string{"model", "hardware", "gpus", "tokens", "steps", "step_time_s", "time_s", "gpus_with_spares", "gpu_hours", "cost_usd", "gpu_energy_j", "site_energy_j", "goodput"}
-	row := []string{j.ModelName, j.Hardware.Name, integer(j.GPUs), number(x.Tokens), integer(x.Steps), number(float64(x.Result.StepTime)), number(float64(x.Time)), integer(x.GPUs),
-		number(x.GPUHours), number(x.Cost), number(float64(x.GPUEnergy)), number(float64(x.SiteEnergy)), number(x.Plan.Goodput)}
-	if x.Price == 0 {
-		row[9] = ""
-	}
+	header, rows := t.Estimate.records()
+	header = append(header, "tokens", "steps", "time_s", "time_low_s", "time_high_s", "gpus_with_spares", "gpu_hours", "price_usd_per_gpu_hour", "cost_usd", "gpu_energy_j", "site_energy_j", "goodput")
+	row := append(rows[0], number(x.Tokens), integer(x.Steps), number(float64(x.Time)), number(float64(x.Low)), number(float64(x.High)), integer(x.GPUs),
+		number(x.GPUHours), knownNumber(x.Price), knownNumber(x.Cost), number(float64(x.GPUEnergy)), number(float64(x.SiteEnergy)), number(x.Plan.Goodput))
 	for _, l := range x.Plan.Losses {
 		header, row = append(header, "losses."+l.Key), append(row, number(l.Share))
 	}
