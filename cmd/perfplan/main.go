@@ -28,9 +28,11 @@ func system() *env {
 		if width, _, err := term.GetSize(fd); err == nil {
 			e.style.Width = width
 		}
+	} else {
+		e.style.Whole = true // a file or a pipe has no width
 	}
 	if width, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
-		e.style.Width = width
+		e.style.Width, e.style.Whole = width, false
 	}
 	return e
 }

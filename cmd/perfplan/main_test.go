@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "")
-			e.Setenv("COLUMNS", "")
+			e.Setenv("COLUMNS", "80")
 			e.Setenv("PORT", freePort(t))
 			e.Setenv("GORACE", "atexit_sleep_ms=100") // under the race detector each of 429 commands would sleep a second at its end
 			return os.CopyFS(filepath.Join(e.WorkDir, "examples"), os.DirFS(filepath.Join(root(t), "examples")))

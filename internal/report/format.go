@@ -50,6 +50,7 @@ func ParseFormat(name string, known ...Format) (Format, error) {
 // Style is what the reader's terminal can show.
 type Style struct {
 	Width int  // columns; 0 means 80
+	Whole bool // tables are as wide as what is in them: nobody set the width
 	Color bool // escape codes for emphasis
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,7 +129,29 @@ Levers that a reader may pull
     memory
       a rather long title  7 GB/s
       another long title   per GPU
+  not shown for want of width: detail; a
+  wider terminal, COLUMNS=160 or -o json
+  shows them.
 `, p.text(Style{Width: 40}))
+}
+
+// TestWhole: where nobody set a width tables lose nothing, bars and running text are those
+// of the usual page; narrow pages name what they lose.
+func TestWhole(t *testing.T) {
+	words := strings.Repeat("word ", 30)
+	g := &grid{columns: []column{{title: "name"}, {title: "text", flex: 24}, {title: "more", drop: 1}}}
+	g.row("a", words+"end", "b")
+	var p page
+	p.add(paragraph(words), g)
+	whole, narrow := p.text(Style{Whole: true}), p.text(Style{Width: 40})
+	require.Contains(t, whole, "  a     "+words+"end  b\n")
+	require.Contains(t, whole, "\n  word ", "wrapped")
+	require.NotContains(t, whole, "not shown")
+	require.Contains(t, narrow, "…")
+	g.columns[1].flex = 0
+	require.Contains(t, p.text(Style{Width: 40}), "not shown for want of width: more;")
+	g.columns[2].title = ""
+	require.NotContains(t, p.text(Style{Width: 40}), "not shown")
 }
 
 // TestColour: escape codes only where asked for, and the same text between them.

@@ -157,7 +157,7 @@ func placeText(r *search.Ranked) string {
 
 func (p *Plans) planGrid() *grid {
 	r := p.Ranking
-	g := &grid{told: true, columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 7}, {title: "pp", right: true},
+	g := &grid{columns: []column{{title: "", right: true}, {title: "precision"}, {title: "tp", right: true}, {title: "cp", right: true}, {title: "ep", right: true}, {title: "etp", right: true, drop: 7}, {title: "pp", right: true},
 		{title: "v", right: true}, {title: "schedule", drop: 10}, {title: "dp", right: true, drop: 8}, {title: "data", drop: 5}, {title: "shard", right: true}, {title: "order", drop: 6}, {title: "extra", drop: 11}, {title: "mb", right: true}, {title: "batch", right: true}, {title: "recompute", drop: 3},
 		{title: "step", right: true}, {title: "tokens/s/GPU", right: true, drop: 4}, {title: "MFU", right: true, drop: 9}, {title: "GiB", right: true, drop: 1}, {title: "best", right: true, drop: 2}}}
 	many := func(n int64) string {

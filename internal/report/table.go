@@ -33,7 +33,6 @@ type grid struct {
 	lines   []line
 	bars    bool
 	barDrop bool // the bars go before any column does, not after all
-	told    bool // a line below names the columns that a page is too narrow for
 }
 
 func (g *grid) row(cells ...string) { g.lines = append(g.lines, line{cells: cells}) }
@@ -103,6 +102,7 @@ func (g *grid) text(p *printer) {
 		case f.bar > leastBar:
 			f.bar = max(f.bar-over, leastBar)
 			continue
+		case p.Whole:
 		case g.cuttable(f):
 			f.cut++
 			continue
@@ -118,28 +118,26 @@ func (g *grid) text(p *printer) {
 			continue
 		default:
 			g.stacked(p, f.hidden)
-			if g.told && len(f.hidden) > 0 {
-				p.wrapped("  ", g.hiddenText(f.hidden))
-			}
+			g.hiddenLine(p, f.hidden)
 			return
 		}
 		p.WriteString(out)
-		if g.told && len(f.hidden) > 0 {
-			p.wrapped("  ", g.hiddenText(f.hidden))
-		}
+		g.hiddenLine(p, f.hidden)
 		return
 	}
 }
 
-// hiddenText names the columns that did not fit.
-func (g *grid) hiddenText(hidden map[int]bool) string {
+// hiddenLine names the columns that did not fit; those without a title go unsaid.
+func (g *grid) hiddenLine(p *printer, hidden map[int]bool) {
 	var titles []string
 	for i, c := range g.columns {
-		if hidden[i] {
+		if hidden[i] && c.title != "" {
 			titles = append(titles, c.title)
 		}
 	}
-	return "not shown for want of width: " + strings.Join(titles, ", ") + "; a wider terminal, COLUMNS=160 or -o json shows them."
+	if len(titles) > 0 {
+		p.wrapped("  ", "not shown for want of width: "+strings.Join(titles, ", ")+"; a wider terminal, COLUMNS=160 or -o json shows them.")
+	}
 }
 
 // stacked is the form for pages that are too narrow for the columns that must stay:
@@ -218,7 +216,7 @@ func (g *grid) render(p *printer, f fit) string {
 	for _, l := range g.lines {
 		row := make(table.Row, 0, len(g.columns)+1)
 		for i, c := range l.cells {
-			if g.columns[i].flex > 0 {
+			if g.columns[i].flex > 0 && !p.Whole {
 				c = text.Snip(c, g.columns[i].cutTo(f.cut)-2*l.level*first(i), "…")
 			}
 			c = strings.Repeat("  ", l.level*first(i)) + c
