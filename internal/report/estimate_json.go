@@ -11,7 +11,8 @@ import (
 	"github.com/perfplan/perfplan/strategies/search"
 )
 
-// plainResult is the contract for scripts: SI base units with the unit in the key.
+// plainResult is the contract for scripts: SI base units with the unit in the key, but for
+// model_tflops_per_gpu, which scripts know.
 // A figure that is not known is null.
 type plainResult struct {
 	Schema   string       `json:"schema"`
