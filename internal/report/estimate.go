@@ -41,7 +41,7 @@ func (e *Estimate) page() *page {
 	p.section("Where the time goes", timeGrid(r), paragraph(phases(r)))
 	p.section(memoryTitle(r), memoryGrid(r))
 	if len(r.Stages) > 1 {
-		p.section("Pipeline stages", stageGrid(r))
+		p.section("Pipeline stages", stageGrid(r), paragraph(bubbles(r)))
 	}
 	if r.Waiting != nil {
 		p.section("Stragglers", waitingFields(r))
@@ -224,9 +224,6 @@ func timeGrid(r *estimate.Result) *grid {
 // phases is the step in order, and how well communication hides.
 func phases(r *estimate.Result) string {
 	s := fmt.Sprintf("forward %s, backward %s, optimizer %s", r.Forward, r.Backward, r.Optimizer)
-	if r.Job.Plan.PP > 1 {
-		s += fmt.Sprintf("; bubble %s of the average stage", percent(r.Bubble))
-	}
 	if r.Overlap > 0 {
 		s += fmt.Sprintf("; %s of data-parallel communication hidden", percent(r.Overlap))
 	}
@@ -317,6 +314,18 @@ func stageGrid(r *estimate.Result) *grid {
 			s.Busy.String(), s.Bubble.String(), s.Clock.String(), gibibytes(s.PeakAllocated))
 	}
 	return g
+}
+
+// bubbles says what the bubbles of the stages are beside that of the step, which is one of
+// them without transfers.
+func bubbles(r *estimate.Result) string {
+	busiest := r.Stages[0]
+	for _, s := range r.Stages {
+		if s.Busy > busiest.Busy*(1+1e-9) { // as the estimate has it: equal but for the last digit is equal
+			busiest = s
+		}
+	}
+	return fmt.Sprintf("busy: in passes of its own; bubble: what is left of the pipeline's time, transfers included, %s of it for the average stage. Where the time goes is said of rank %d, the busiest.", percent(r.Bubble), busiest.Rank)
 }
 
 // waitingFields is what stragglers cost, and who waits for them.
