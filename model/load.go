@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,6 +38,8 @@ func Document(name string) (*yamlx.Document, error) {
 	}
 	info, err := os.Stat(name)
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, &diag.Error{File: name, Message: "may not be read: permission denied"}
 	case err != nil && looksLikePath(name):
 		return nil, &diag.Error{File: name, Message: "no such model file or folder"}
 	case err != nil:

@@ -464,3 +464,14 @@ func TestDefaulted(t *testing.T) {
 		require.Empty(t, s.Defaulted, name)
 	}
 }
+
+// TestUnreadable: what may not be read is not said to be missing.
+func TestUnreadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	dir := filepath.Join(t.TempDir(), "locked")
+	require.NoError(t, os.Mkdir(dir, 0))
+	_, err := model.Load(filepath.Join(dir, "config.json"))
+	require.ErrorContains(t, err, "config.json: may not be read: permission denied")
+}

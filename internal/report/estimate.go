@@ -153,13 +153,13 @@ func fitText(m *estimate.Memory) string {
 	s := fmt.Sprintf("%s of %s GiB per GPU", gibibytes(m.DeviceUsed), gibibytes(m.Capacity))
 	if m.Fits {
 		free := m.Capacity - m.DeviceUsed
-		s += fmt.Sprintf(": fits, %s free", free)
+		s += fmt.Sprintf(": fits, %s GiB free", gibibytes(free))
 		if float64(free) < tight*float64(m.Capacity) {
 			s += ", less than the usual error"
 		}
 		return s
 	}
-	return s + fmt.Sprintf(": DOES NOT FIT, %s too much", m.DeviceUsed-m.Capacity)
+	return s + fmt.Sprintf(": DOES NOT FIT, %s GiB too much", gibibytes(m.DeviceUsed-m.Capacity))
 }
 
 // part is one share of the step.
@@ -478,7 +478,7 @@ func hardwareText(j *strategies.Job) string {
 	if n := h.Node.GPUs.Value; n > 0 && j.GPUs > n {
 		s += fmt.Sprintf(" in nodes of %d", n)
 		if bw := h.Network.NICBandwidth.Value; bw > 0 {
-			s += fmt.Sprintf(" with %d NICs of %s", h.Network.NICs.Value, bw)
+			s += fmt.Sprintf(" with %d NICs of %s", h.Network.NICs.Value, bw.Bits())
 		}
 	}
 	return s

@@ -34,7 +34,7 @@ func WriteMachines(w io.Writer, list []*hardware.Profile, f Format, s Style) err
 		net := h.Network.NICBandwidth.Value * units.Rate(h.Network.NICs.Value)
 		network := "-"
 		if net > 0 {
-			network = fmt.Sprintf("%d × %s", h.Network.NICs.Value, h.Network.NICBandwidth.Value)
+			network = fmt.Sprintf("%d × %s", h.Network.NICs.Value, h.Network.NICBandwidth.Value.Bits())
 		}
 		g.row(h.Name, h.GPU.Memory.Value.String(), h.GPU.Bandwidth.Value.String(), teraflops(peak), integer(h.Node.GPUs.Value), network, h.Title)
 		x := plain{h.Name, h.Title, h.GPU.Name.Value, float64(h.GPU.Memory.Value), float64(h.GPU.Bandwidth.Value), float64(peak), h.Node.GPUs.Value, float64(net)}

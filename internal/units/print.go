@@ -91,6 +91,11 @@ func (r Rate) String() string {
 	return show(float64(r), []scale{{" TB/s", 1e12, 1e12}, {" GB/s", 1e9, 1e9}, {" MB/s", 1e6, 1e6}, {" kB/s", 1e3, 1e3}, {" B/s", 1, 0}})
 }
 
+// Bits prints a data rate in Gbit/s, as network cards are sold.
+func (r Rate) Bits() string {
+	return strconv.FormatFloat(math.Round(float64(r)*8/1e8)/10, 'f', -1, 64) + " Gbit/s"
+}
+
 // String prints an arithmetic rate in the unit of the datasheets.
 func (r FLOPRate) String() string {
 	return show(float64(r), []scale{{" TFLOP/s", 1e12, 1e12}, {" GFLOP/s", 1e9, 1e9}, {" MFLOP/s", 1e6, 1e6}, {" FLOP/s", 1, 0}})

@@ -44,6 +44,8 @@ func TestString(t *testing.T) {
 
 		{Rate(4.8e12), "4.800 TB/s", "H200 memory"},
 		{Rate(50e9), "50.00 GB/s", "400 Gbit/s"},
+		{bits(50e9), "400 Gbit/s", "NDR"},
+		{bits(12.5e9 / 3), "33.3 Gbit/s", ""},
 		{Rate(999.96e9), "1.000 TB/s", "not 1000.0 GB/s"},
 		{Rate(2.5e5), "250.0 kB/s", ""},
 		{Rate(0), "0 B/s", ""},
@@ -191,3 +193,8 @@ func TestZero(t *testing.T) {
 	require.Equal(t, Seconds(2), (2 * GB).At(GBps))
 	require.Equal(t, Joules(1400), Watts(700).For(2))
 }
+
+// bits prints a rate as network cards are sold.
+type bits Rate
+
+func (b bits) String() string { return Rate(b).Bits() }

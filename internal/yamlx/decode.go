@@ -2,6 +2,7 @@ package yamlx
 
 import (
 	"encoding"
+	"fmt"
 	"math"
 	"reflect"
 	"strconv"
@@ -131,7 +132,7 @@ func assign(v reflect.Value, n *yaml.Node) (remedy string, ok bool) {
 		v.SetBool(b)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		if !isNumber || f != math.Trunc(f) {
-			return "", false
+			return thousand(n.Value), false
 		}
 		x, err := strconv.ParseInt(number, 10, 64)
 		if err != nil { // 1e9 and 4096.0 are whole numbers to a person
@@ -286,6 +287,17 @@ func kindName(n *yaml.Node) string {
 		return "nothing"
 	}
 	return strconv.Quote(shorten(n.Value))
+}
+
+// thousand says how to write what was meant by 8k: 8000 to some, to those who count
+// positions of a sequence 8192.
+func thousand(text string) (remedy string) {
+	digits, k := strings.CutSuffix(strings.ToLower(text), "k")
+	x, err := strconv.ParseInt(digits, 10, 32)
+	if !k || err != nil || x < 1 {
+		return ""
+	}
+	return fmt.Sprintf("; write %d or %d, whichever is meant", 1000*x, 1024*x)
 }
 
 func typeName(v reflect.Value) string {

@@ -119,6 +119,8 @@ func TestDecodeErrors(t *testing.T) {
 		{"words: {a: b}", `1:8: words: expected a list, found a mapping`},
 		{"title: [a]", `1:8: title: expected text, found a list`},
 		{"gpus: many", `1:7: gpus: expected a whole number, found "many"`},
+		{"gpus: 8k", `1:7: gpus: expected a whole number, found "8k"; write 8000 or 8192, whichever is meant`},
+		{"gpus: -8k", `1:7: gpus: expected a whole number, found "-8k"`},
 		{"gpus: 2.5", `1:7: gpus: expected a whole number, found "2.5"`},
 		{"gpus: true", `1:7: gpus: expected a whole number, found "true"`},
 		{"gpus: [1]", `1:7: gpus: expected a whole number, found a list`},

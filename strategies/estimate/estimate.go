@@ -310,6 +310,6 @@ func (p *pricer) notes(r *Result) {
 	}
 	r.Notes = append(append(r.Notes, j.Beyond()...), j.Idle()...)
 	if !r.Memory.Fits {
-		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: "the job does not fit: " + r.Memory.DeviceUsed.String() + " of " + r.Memory.Capacity.String()})
+		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: fmt.Sprintf("the job does not fit: %.2f of %.2f GiB", float64(r.Memory.DeviceUsed/units.GiB), float64(r.Memory.Capacity/units.GiB))})
 	}
 }
