@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 )
 
@@ -40,21 +39,6 @@ func (j *Job) Idle() []diag.Note {
 		out = append(out, n)
 	}
 	return out
-}
-
-// Beyond remarks on sequences longer than those that a model with rotary embedding was made
-// for. They run, so that it is no error as with learned positions, but hardly train.
-func (j *Job) Beyond() []diag.Note {
-	seq, most := j.Train.Attended(), j.Model.MaxPositions
-	if j.Model.Position != model.Rotary || most == 0 || seq <= most {
-		return nil
-	}
-	key := "train.sequence_length"
-	if j.Train.DocumentLength > 0 {
-		key = "train.document_length"
-	}
-	return []diag.Note{{Code: "sequence.beyond", Text: fmt.Sprintf("%s: %d exceeds the %d positions (max_position_embeddings) that %s was made for", key, seq, most, j.ModelName),
-		Remedy: "scale its rotary embedding (rope_scaling) and set model.max_position_embeddings, or take a model of longer context"}}
 }
 
 // RefusesEPOverlap reports whether the framework refuses to run experts' exchanges beside

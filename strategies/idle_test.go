@@ -45,21 +45,3 @@ func TestIdle(t *testing.T) {
 	j := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, plan: {}, train: {expert_imbalance: 1.1}}")
 	require.Equal(t, "train.expert_imbalance: 1.1 has no effect without expert ranks (ep 1)", j.Idle()[0].Text)
 }
-
-// TestBeyond: sequences beyond a model's positions are remarked on where these are rotary
-// and known; learned ones are an error.
-func TestBeyond(t *testing.T) {
-	for model, want := range map[string]string{
-		"{model: llama2-7b, gpus: 8, train: {sequence_length: 4096}}":   "",
-		"{model: llama2-7b, gpus: 8, train: {sequence_length: 32768}}":  "train.sequence_length: 32768 exceeds the 4096 positions (max_position_embeddings) that llama2-7b was made for",
-		"{model: bloom-176b, gpus: 8, train: {sequence_length: 32768}}": "",
-		"{model: {model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, vocab_size: 64}, train: {sequence_length: 32768}}": "",
-	} {
-		text := ""
-		for _, n := range mustDecode(t, model).Beyond() {
-			require.Contains(t, n.Remedy, "set model.max_position_embeddings, or take a model of longer context")
-			text += n.Text
-		}
-		require.Equal(t, want, text, model)
-	}
-}

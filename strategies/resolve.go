@@ -352,7 +352,11 @@ func (j *Job) defaultPrecision() {
 
 // noPrecision is the error of a precision that the recipe does not have.
 func (j *Job) noPrecision() error {
-	remedy := "it has " + strings.Join(slices.Sorted(maps.Keys(j.Recipe.Precision)), ", ")
+	known := slices.Sorted(maps.Keys(j.Recipe.Precision))
+	remedy := "it has " + strings.Join(known, ", ")
+	if near := diag.Nearest(j.Train.Precision, known); near != "" {
+		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
+	}
 	if j.Train.Precision == tape.TF32.String() {
 		remedy = "TF32 is a way to multiply fp32: use fp32, and leave runtime.tf32 on"
 	}

@@ -476,6 +476,9 @@ func hardwareText(j *strategies.Job) string {
 	h := j.Hardware
 	s := fmt.Sprintf("%d × %s", j.GPUs, h.GPU.Name.Value)
 	if n := h.Node.GPUs.Value; n > 0 && j.GPUs > n {
+		if domain := h.Node.NVLinkDomain.Value; domain > n {
+			s += fmt.Sprintf(" in NVLink domains of %d,", domain)
+		}
 		s += fmt.Sprintf(" in nodes of %d", n)
 		if bw := h.Network.NICBandwidth.Value; bw > 0 {
 			s += fmt.Sprintf(" with %d NICs of %s", h.Network.NICs.Value, bw.Bits())

@@ -308,7 +308,7 @@ func (p *pricer) notes(r *Result) {
 		}
 		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})
 	}
-	r.Notes = append(append(r.Notes, j.Beyond()...), j.Idle()...)
+	r.Notes = append(append(r.Notes, j.Remarks()...), j.Idle()...)
 	if !r.Memory.Fits {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.overflow", Text: fmt.Sprintf("the job does not fit: %.2f of %.2f GiB", float64(r.Memory.DeviceUsed/units.GiB), float64(r.Memory.Capacity/units.GiB))})
 	}

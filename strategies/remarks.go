@@ -1,0 +1,44 @@
+package strategies
+
+import (
+	"fmt"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model"
+)
+
+// Remarks say what of a job is legal and may not be what was meant, under any plan.
+func (j *Job) Remarks() []diag.Note { return append(j.beyond(), j.racks()...) }
+
+// beyond remarks on sequences longer than those that a model with rotary embedding was made
+// for. They run, so that it is no error as with learned positions, but hardly train.
+func (j *Job) beyond() []diag.Note {
+	seq, most := j.Train.Attended(), j.Model.MaxPositions
+	if j.Model.Position != model.Rotary || most == 0 || seq <= most {
+		return nil
+	}
+	key := "train.sequence_length"
+	if j.Train.DocumentLength > 0 {
+		key = "train.document_length"
+	}
+	return []diag.Note{{Code: "sequence.beyond", Text: fmt.Sprintf("%s: %d exceeds the %d positions (max_position_embeddings) that %s was made for", key, seq, most, j.ModelName),
+		Remedy: "scale its rotary embedding (rope_scaling) and set model.max_position_embeddings, or take a model of longer context"}}
+}
+
+// racks remarks on NVLink domains over several nodes of which one is left in part: ranks
+// are placed domain by domain (hardware/collective, Fabric.Group), so that groups of a
+// power of two lie across domains of 72. Who runs 64 GPUs of each has others.
+func (j *Job) racks() []diag.Note {
+	node, domain := j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value
+	if node < 1 || domain <= node || j.GPUs <= domain || j.GPUs%domain == 0 {
+		return nil
+	}
+	remedy := fmt.Sprintf("use a multiple of %d GPUs", domain)
+	for part := domain - node; part > domain/2; part -= node {
+		if j.GPUs%part == 0 {
+			remedy = fmt.Sprintf("if your job gets %d GPUs of each, set hardware.node.nvlink_domain=%d", part, part)
+			break
+		}
+	}
+	return []diag.Note{{Code: "hardware.domains", Text: fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of %d: domains are taken to be filled one after another, so that groups of ranks may lie across two", j.GPUs, domain), Remedy: remedy}}
+}

@@ -1,0 +1,54 @@
+package strategies
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBeyond: sequences beyond a model's positions are remarked on where these are rotary
+// and known; learned ones are an error.
+func TestBeyond(t *testing.T) {
+	for model, want := range map[string]string{
+		"{model: llama2-7b, gpus: 8, train: {sequence_length: 4096}}":   "",
+		"{model: llama2-7b, gpus: 8, train: {sequence_length: 32768}}":  "train.sequence_length: 32768 exceeds the 4096 positions (max_position_embeddings) that llama2-7b was made for",
+		"{model: bloom-176b, gpus: 8, train: {sequence_length: 32768}}": "",
+		"{model: {model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, vocab_size: 64}, train: {sequence_length: 32768}}": "",
+	} {
+		text := ""
+		for _, n := range mustDecode(t, model).Remarks() {
+			require.Contains(t, n.Remedy, "set model.max_position_embeddings, or take a model of longer context")
+			text += n.Text
+		}
+		require.Equal(t, want, text, model)
+	}
+}
+
+// TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack
+// that they would fill.
+func TestRacks(t *testing.T) {
+	for _, c := range []struct {
+		hardware string
+		gpus     int64
+		remedy   string
+	}{
+		{"gb200-nvl72", 4, ""},
+		{"gb200-nvl72", 64, ""},
+		{"gb200-nvl72", 72, ""},
+		{"gb200-nvl72", 144, ""},
+		{"gb200-nvl72", 1024, "if your job gets 64 GPUs of each, set hardware.node.nvlink_domain=64"},
+		{"gb200-nvl72", 136, "if your job gets 68 GPUs of each, set hardware.node.nvlink_domain=68"},
+		{"gb200-nvl72", 76, "use a multiple of 72 GPUs"},
+		{"h100-sxm", 12, ""},
+		{"h100-pcie", 12, ""},
+	} {
+		remedy := ""
+		for _, n := range mustDecode(t, fmt.Sprintf("{model: llama3-8b, hardware: %s, gpus: %d}", c.hardware, c.gpus)).Remarks() {
+			require.Equal(t, "hardware.domains", n.Code)
+			require.Contains(t, n.Text, fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of 72", c.gpus))
+			remedy += n.Remedy
+		}
+		require.Equal(t, c.remedy, remedy, c)
+	}
+}
