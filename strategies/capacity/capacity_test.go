@@ -71,6 +71,20 @@ func TestBLOOM(t *testing.T) {
 	require.InEpsilon(t, 1_082_990, x.GPUHours, 0.25)
 }
 
+// TestCheckpointBytes: Megatron saves 16-bit weights, fp32 masters and two moments, 14 bytes a
+// parameter; beside frozen weights those of the adapters (one of q, k, v and one of gate, up
+// each in the model's count, which has them apart), PEFT's in fp32 with two moments.
+func TestCheckpointBytes(t *testing.T) {
+	for text, want := range map[string]float64{
+		"{model: llama3-8b, runtime: {recipe: megatron-core}, train: {precision: bf16}}":                        8030261248 * 14,
+		"{model: llama3-8b, runtime: {recipe: megatron-core}, train: {precision: bf16, lora: {rank: 16}}}":      41943040 * 14,
+		"{model: llama3-8b, gpus: 1, runtime: {recipe: hf-eager}, plan: {}, train: {lora: {rank: 16}}}":         41943040 * 12,
+		"{model: llama3-8b, gpus: 1, runtime: {recipe: hf-eager}, plan: {}, train: {precision: bf16-autocast}}": 8030261248 * 12,
+	} {
+		require.Equal(t, want, float64(CheckpointBytes(job(t, text))), text)
+	}
+}
+
 func TestTrainNeedsTokens(t *testing.T) {
 	r, err := whatif.Predict(job(t, `{model: gpt2, gpus: 8}`), estimate.Options{})
 	require.NoError(t, err)

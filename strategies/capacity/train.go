@@ -109,8 +109,9 @@ func (t *Training) absurd(task goodput.Job) diag.Note {
 }
 
 // CheckpointBytes is the size of a checkpoint from which training goes on: weights,
-// master weights and optimizer states of the whole model, once.
+// master weights and optimizer states of the whole model, once; of adapters alone, where
+// these are trained (PEFT and NeMo save no frozen weights).
 func CheckpointBytes(j *strategies.Job) units.Bytes {
-	weights, optimizer, _ := dataparallel.StatesOf(strategies.DDP, j.Precision, false).PerParam(1)
-	return units.Bytes(j.Model.Params().Total) * (weights + optimizer)
+	weights, optimizer, _ := dataparallel.StatesOf(strategies.DDP, j.Precision.Trained(), false).PerParam(1)
+	return units.Bytes(j.Model.Params().Trained) * (weights + optimizer)
 }
