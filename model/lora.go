@@ -65,9 +65,9 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 			return nil, diag.Errorf("train.lora.targets: %s has no projection %s; it has %s", s.Name, name, names(all))
 		}
 	}
-	for whole, parts := range joined {
-		if s.stores(whole) && slices.ContainsFunc(parts, l.has) && !l.hasAll(parts) {
-			return nil, diag.Errorf("train.lora.targets: %s stores %s as one projection, which has one adapter; name %s", s.Name, names(parts), whole)
+	for _, whole := range []Role{RoleQKV, RoleGateUp} {
+		if s.stores(whole) && l.Splits(whole) {
+			return nil, diag.Errorf("train.lora.targets: %s stores %s as one projection, which has one adapter; name %s", s.Name, names(joined[whole]), whole)
 		}
 	}
 	adapted := *s
@@ -78,15 +78,16 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 // Splits reports whether some parts, but not all, of what a framework stores as one
 // projection have adapters.
 func (l *LoRA) Splits(whole Role) bool {
-	parts := joined[whole]
-	return slices.ContainsFunc(parts, l.has) && !l.hasAll(parts)
+	n := 0
+	for _, part := range joined[whole] {
+		if l.has(part) {
+			n++
+		}
+	}
+	return n > 0 && n < len(joined[whole])
 }
 
 func (l *LoRA) has(r Role) bool { return slices.Contains(l.Targets, r) }
-
-func (l *LoRA) hasAll(parts []Role) bool {
-	return !slices.ContainsFunc(parts, func(r Role) bool { return !l.has(r) })
-}
 
 // adaptable are the projections of the model's layers that an adapter may be beside, those
 // stored as one by their parts.

@@ -58,9 +58,12 @@ func (j *Job) resolveLoRA() error {
 	if err != nil {
 		return err
 	}
-	for whole, fused := range map[model.Role]bool{model.RoleQKV: s.FusedQKV, model.RoleGateUp: s.FusedGateUp} {
-		if fused && adapted.LoRA.Splits(whole) {
-			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, whole, whole)
+	for _, x := range []struct {
+		whole model.Role
+		fused bool
+	}{{model.RoleQKV, s.FusedQKV}, {model.RoleGateUp, s.FusedGateUp}} {
+		if x.fused && adapted.LoRA.Splits(x.whole) {
+			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, x.whole, x.whole)
 		}
 	}
 	own := *l

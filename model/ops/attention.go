@@ -12,7 +12,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	b.masked = b.Attention == "sdpa" && (b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
 		kind.Windowed && b.Spec.Window < b.Sequence)
-	in := b.block(h)
+	in := b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV, model.RoleQDown, model.RoleQUp, model.RoleKVDown)
 	var q, k, v *tape.Tensor
 	after := same
 	if b.Spec.MLA != nil {

@@ -520,12 +520,12 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 // columnInput is what column-parallel projections of a block read: with sequence
 // parallelism the gathered sequence, else x itself with its gradient summed
 // over the ranks.
-func (b *builder) columnInput(x *tape.Tensor) *tape.Tensor {
+func (b *builder) columnInput(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
 		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
-		c.Operand = true
+		c.Operand = !slices.ContainsFunc(roles, func(r model.Role) bool { return b.has(r.Down()) }) // adapters read it in 16 bits
 	}
 	return b.t.Communicate(c, x)
 }
@@ -597,7 +597,7 @@ func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
 	if b.recipe.Structure.SharedTPInput {
 		return b.linear(x, r)
 	}
-	in := b.columnInput(x)
+	in := b.columnInput(x, r)
 	y := b.linear(in, r)
 	b.t.Release(in)
 	return y
@@ -619,10 +619,10 @@ func (b *builder) unread(so bool, f func() *tape.Tensor) *tape.Tensor {
 	return f()
 }
 
-// block returns the input of a block's column-parallel projections.
-func (b *builder) block(x *tape.Tensor) *tape.Tensor {
+// block returns the input of a block's column-parallel projections, of those roles.
+func (b *builder) block(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
 	if b.recipe.Structure.SharedTPInput {
-		return b.columnInput(x)
+		return b.columnInput(x, roles...)
 	}
 	return b.t.Hold(x)
 }
@@ -632,7 +632,7 @@ func (b *builder) block(x *tape.Tensor) *tape.Tensor {
 func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	b.t.Call()
 	b.t.Module = "mlp"
-	h := b.block(x)
+	h := b.block(x, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	b.t.Release(h)
 	b.t.Module = "mlp"

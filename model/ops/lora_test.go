@@ -129,6 +129,14 @@ func TestAdapterRanks(t *testing.T) {
 	with, without := count(Build(c)), count(Build(own))
 	require.Equal(t, map[units.Bytes]int{large: 4}, without)
 	require.Equal(t, map[units.Bytes]int{small: 4, large: 6}, with)
+	adds := map[float64]int{}
+	for _, o := range Build(c).Kinds[0].Forward.Ops {
+		if o.Prim == "add" && (o.Module == "attention" || o.Module == "mlp") {
+			adds[o.Elements]++
+		}
+	}
+	const rows = 2 * 1024 // of which the output of o and down is a half
+	require.Equal(t, map[float64]int{rows * (4096 + 2*1024) / 2: 1, rows * 2 * 14336 / 2: 1, rows / 2 * 4096: 2}, adds, "adapters' outputs are added where the projections' are")
 	for _, p := range Build(c).Kinds[0].Params {
 		if p.Role == model.RoleQKV.Down() {
 			require.Equal(t, []int64{8, 4096}, p.Dims)
@@ -159,6 +167,27 @@ func TestFrozenQuantized(t *testing.T) {
 	c.AnyLayout = true
 	u = Build(c).Kinds[0]
 	require.Zero(t, count("transpose"), "GEMMs that read it along both axes")
+}
+
+// TestAdapterGathers: what adapters read, too, tensor ranks gather in 16 bits, what 8-bit
+// products alone read in 8.
+func TestAdapterGathers(t *testing.T) {
+	const rows, width = 2 * 1024, 4096
+	for _, x := range []struct {
+		target         string
+		attention, mlp units.Bytes
+	}{{"qkv", 2, 1}, {"mlp", 1, 2}, {"o", 1, 1}} {
+		c := adaptedConfig(t, "llama3-8b", "megatron-core", x.target)
+		c.Precision = c.Recipe.Precision["fp8"]
+		c.Shard.TP, c.Shard.SequenceParallel = 2, true
+		gathered := map[string]units.Bytes{} // by module: the first
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Comm != nil && o.Comm.Kind == "all-gather" && gathered[o.Module] == 0 {
+				gathered[o.Module] = o.Comm.Bytes
+			}
+		}
+		require.Equal(t, map[string]units.Bytes{"attention": rows * width * x.attention, "mlp": rows * width * x.mlp}, gathered, x.target)
+	}
 }
 
 // TestUnpacked: a weight of 4 bits is unpacked for each product, three times where the layer

@@ -600,8 +600,13 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		}
 		t.Release(piece)
 	}
-	if c.Forward == "" { // identity forward
+	if c.Forward == "" { // as it is, or the rank's own part
+		dims := z.dims
 		z = t.view(x)
+		if c.Shrink {
+			z.dims = dims
+			z.setContiguous()
+		}
 	} else {
 		z = t.produce(c.Kept, z, func(z *Tensor) { run(c.Forward, x, z, false) })
 	}
