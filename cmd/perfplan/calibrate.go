@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/term"
 
 	"github.com/perfplan/perfplan/calibrate"
 	"github.com/perfplan/perfplan/calibrate/cuda"
@@ -224,7 +223,7 @@ func stalled(w io.Writer, watch func(calibrate.Progress), samples string) (guard
 // calibration shows how far a calibration is: a bar with the time left on a terminal,
 // else a line for each probe.
 func calibration(w io.Writer) (watch func(calibrate.Progress), done func()) {
-	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if isTerminal(w) {
 		return bar(w)
 	}
 	last := ""

@@ -46,7 +46,7 @@ the clock of the predicted step, traced ones as run.`,
 				}
 				traces = append(traces, s)
 			}
-			r, err := predict(j, given, estimate.Options{Detail: true})
+			r, err := predict(e, j, given, estimate.Options{Detail: true})
 			if err != nil {
 				return err
 			}

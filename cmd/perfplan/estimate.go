@@ -45,12 +45,14 @@ first.`,
 			if err != nil {
 				return err
 			}
-			r, err := predict(j, doc.Root, estimate.Options{Record: trace != ""})
+			r, err := predict(e, j, doc.Root, estimate.Options{Record: trace != ""})
 			if err != nil {
 				return err
 			}
 			if !r.Result.Memory.Fits {
+				end := e.busy("looking for what would fit")
 				r.Remedies, r.Tried = search.Remedies(j, r.Result, with)
+				end()
 			}
 			if trace != "" {
 				if err := writeFile(trace, func(f *os.File) error { return report.WriteTrace(f, r.Result) }); err != nil {
@@ -75,7 +77,7 @@ func (f *jobFlags) predict(e *env, args []string, o estimate.Options) (*report.E
 	if err != nil {
 		return nil, err
 	}
-	return predict(j, given, o)
+	return predict(e, j, given, o)
 }
 
 // fits fails where a job does not fit.
@@ -87,10 +89,12 @@ func fits(r *report.Estimate) error {
 }
 
 // predict estimates a job, and picks its plan when it has none.
-func predict(j *strategies.Job, given *yaml.Node, o estimate.Options) (*report.Estimate, error) {
+func predict(e *env, j *strategies.Job, given *yaml.Node, o estimate.Options) (*report.Estimate, error) {
 	r := &report.Estimate{Given: given, Version: version()}
 	if j.Open {
+		end := e.busy("choosing a plan")
 		choice, err := search.Best(j)
+		end()
 		if err != nil {
 			return nil, err
 		}

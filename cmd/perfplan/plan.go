@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
@@ -225,16 +224,11 @@ type progress struct {
 	shown bool
 }
 
-func (p *progress) terminal() bool {
-	f, ok := p.out.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
 func (p *progress) show(s search.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := time.Second
-	if !p.terminal() {
+	if !isTerminal(p.out) {
 		wait *= 5
 	}
 	if time.Since(p.last) < wait {
@@ -245,7 +239,7 @@ func (p *progress) show(s search.Progress) {
 	if s.Best != "" {
 		text += fmt.Sprintf("; best so far %s: %s", s.StepTime, s.Best)
 	}
-	if p.terminal() {
+	if isTerminal(p.out) {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
 		p.shown = true
 		return

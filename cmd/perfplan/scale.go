@@ -45,7 +45,9 @@ gets the best simple one at every size.`,
 			if err != nil {
 				return err
 			}
+			end := e.busy("predicting every size")
 			x, err := whatif.Scale(j, gpus)
+			end()
 			if err != nil {
 				return err
 			}

@@ -33,7 +33,9 @@ Arguments and flags are those of perfplan estimate.`,
 				return err
 			}
 			x := report.Sensitivity{Estimate: *r}
-			if x.Found, err = whatif.Sense(r.Result); err != nil {
+			end := e.busy("pulling every lever")
+			x.Found, err = whatif.Sense(r.Result)
+			if end(); err != nil {
 				return err
 			}
 			if err := report.WriteSensitivity(e.out, &x, format, e.style); err != nil {

@@ -59,7 +59,9 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process
+			end := e.busy("predicting every point")
 			t, err := whatif.Sweep(ctx, axes, objective, decode)
+			end()
 			if errors.Is(err, context.Canceled) {
 				return stopped{"stopped before any point was predicted"}
 			}
