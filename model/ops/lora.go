@@ -22,10 +22,7 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	t.Quantize = tape.F32 // too narrow for 8 bits
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
-	h := t.Hold(x)
-	if a := b.Precision.Adapters; a.Set {
-		h = b.give(h, t.To(h, a.DType))
-	}
+	h := t.To(x, down.DType())
 	if p := b.Spec.LoRA.Dropout; p > 0 {
 		h = b.give(h, t.Dropout(h, p))
 	}
