@@ -23,6 +23,10 @@ type tuning struct {
 	candidates []candidate
 }
 
+// directRanks is the most ranks of a node that CollNetDirect takes (NCCL_MAX_DIRECT_ARITY + 1,
+// src/include/device.h and enqueue.cc).
+const directRanks = 8
+
 // tune replays NCCL's tuner for an operation it knows. Sources: B, latencies
 // and enabling in ncclTopoTuneModel, src/graph/tuning.cc; channel counts in
 // ncclTopoPostset, src/graph/connect.cc, and src/transport/nvls.cc.
@@ -67,7 +71,7 @@ func (f *Fabric) tune(r *release, op Op, g Group) *tuning {
 		}
 	}
 	sharp := f.InNetworkReduce && v.nodes > 1
-	if sharp && op == AllReduce && f.Switched && v.perNode <= 9 {
+	if sharp && op == AllReduce && f.Switched && v.perNode <= directRanks {
 		add(CollNetDirect, Simple, directBandwidth(gen, v, ring))
 	}
 	if (op == AllReduce || gather) && f.Multicast && f.Switched && v.nvlink && gen >= hopper && v.perNode > 1 {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/perfplan/perfplan/internal/units"
@@ -128,6 +129,16 @@ func TestTuner(t *testing.T) {
 				require.InEpsilon(t, want.us, tn.nominal(k, sizes[i]), 0.006, "%v bytes", sizes[i])
 			}
 		})
+	}
+}
+
+// TestDirectRanks: CollNetDirect takes up to eight ranks of a node.
+func TestDirectRanks(t *testing.T) {
+	f := *hgxH200()
+	f.InNetworkReduce, f.GPUs, f.Domain = true, 16, 16
+	for perNode, want := range map[int64]bool{8: true, 9: false, 16: false} {
+		tn := f.tune(releaseOf(f.NCCL), AllReduce, Group{Ranks: 2 * perNode, PerNode: perNode}.normal())
+		require.Equal(t, want, slices.ContainsFunc(tn.candidates, func(c candidate) bool { return c.algorithm == CollNetDirect }), "%d", perNode)
 	}
 }
 
