@@ -171,7 +171,11 @@ func largestPage(list []MachineLargest) *page {
 	p.add(g.withoutEmpty())
 	p.section("What is beyond", next)
 	if i := slices.IndexFunc(list, func(x MachineLargest) bool { return x.Best != nil }); i >= 0 {
-		defaults(p, list[i].Best.Result.Job)
+		j := list[i].Best.Result.Job
+		defaults(p, j)
+		if n := j.Remarks(); len(n) > 0 {
+			p.section("Notes", noteList(n))
+		}
 	}
 	return p
 }

@@ -72,13 +72,15 @@ func (p *Plans) page() *page {
 	return out
 }
 
-// notes warn of plans that do not train alike, also where those that are listed do.
+// notes are what holds of the job under any plan, and a warning of plans that do not train
+// alike, also where those that are listed do.
 func (p *Plans) notes() []diag.Note {
+	out := append([]diag.Note{}, p.Ranking.Job.Remarks()...)
 	b := p.Ranking.Batches
 	if b[0] == b[1] || len(p.Ranking.Plans) == 0 {
-		return []diag.Note{}
+		return out
 	}
-	return []diag.Note{{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch, so each plan has its own, of %d to %d sequences: their steps do not compare, and tokens/s favours large ones", b[0], b[1]), Remedy: giveBatch}}
+	return append(out, diag.Note{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch, so each plan has its own, of %d to %d sequences: their steps do not compare, and tokens/s favours large ones", b[0], b[1]), Remedy: giveBatch})
 }
 
 // summary is the answer and how it was found.

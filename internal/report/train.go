@@ -40,10 +40,15 @@ func (t *Train) page() *page {
 	p.section("Where the wall time goes", lossGrid(x))
 	p.section("Assumptions, set by flags or the section run: of the job", assumptionList(x.Assumed))
 	defaults(p, x.Result.Job)
-	if len(x.Notes) > 0 {
-		p.section("Notes", noteList(x.Notes))
+	if n := t.notes(); len(n) > 0 {
+		p.section("Notes", noteList(n))
 	}
 	return p
+}
+
+// notes are those of the run, and what holds of the job whatever its plan.
+func (t *Train) notes() []diag.Note {
+	return append(append([]diag.Note{}, t.Training.Notes...), t.Result.Job.Remarks()...)
 }
 
 func goodputText(share float64) string {
@@ -158,7 +163,7 @@ func (t *Train) plain() plainTraining {
 		GPUs: x.GPUs, GPUHours: x.GPUHours, Price: known(x.Price), Cost: known(x.Cost), GPUEnergy: float64(x.GPUEnergy), SiteEnergy: float64(x.SiteEnergy),
 		Goodput: g.Goodput, Failures: float64(g.Failures), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
 		Interval: float64(g.Interval), IntervalSteps: g.IntervalSteps, Young: float64(g.Young), Daly: float64(g.Daly), Spares: g.Spares, DataRate: float64(g.DataRate),
-		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: append([]diag.Note{}, x.Notes...),
+		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: t.notes(),
 	}
 	for _, l := range g.Losses {
 		out.Losses = append(out.Losses, entry{l.Key, l.Share})
