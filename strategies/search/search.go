@@ -117,7 +117,7 @@ func leastLacking(jobs []*strategies.Job) (Candidate, error) {
 func simple(j *strategies.Job) []strategies.Plan {
 	out := []strategies.Plan{{}}
 	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
-	out = expand(out, func(p *strategies.Plan) []int64 { return powers(min(j.GPUs/p.TP, j.Model.Layers, 16)) }, func(p *strategies.Plan, v int64) { p.PP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p.TP) }, func(p *strategies.Plan, v int64) { p.PP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleContexts(j) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
 	return expand(out, func(p *strategies.Plan) []strategies.DataParallel { return simpleKinds(j, p) }, func(p *strategies.Plan, v strategies.DataParallel) { p.DataParallel = v })
@@ -130,6 +130,24 @@ func powers(limit int64) []int64 {
 		out = append(out, n)
 	}
 	return out
+}
+
+// simpleStages are the numbers of pipeline stages worth trying where so many ranks share
+// a stage: up to 16, or to what the global batch asks for, whose sequences replicas
+// share evenly.
+func simpleStages(j *strategies.Job, ranks int64) []int64 {
+	most, rest := int64(16), j.GPUs/ranks
+	if b := j.Given.GlobalBatch; b > 0 && rest > 0 {
+		most = max(most, rest/gcd(rest, b))
+	}
+	return divisors(rest, min(j.Model.Layers, most))
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // simpleContexts are the context-parallel degrees worth trying: more than one only for

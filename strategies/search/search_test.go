@@ -1,6 +1,7 @@
 package search
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,18 @@ func TestBestKeepsWhatIsGiven(t *testing.T) {
 	require.Equal(t, int64(48), best.Job.Train.GlobalBatch)
 }
 
+// TestBestDivides: where the GPUs do not divide the batch, stages take the factor that the
+// batch lacks.
+func TestBestDivides(t *testing.T) {
+	for _, gpus := range []int{48, 96, 136, 2560} { // 136: 17 stages
+		text := fmt.Sprintf("{model: llama3-70b, hardware: h100-sxm, gpus: %d, train: {global_batch: 2048}}", gpus)
+		best, err := Best(job(t, text))
+		require.NoError(t, err, text)
+		require.True(t, best.Result.Memory.Fits, text)
+		require.Zero(t, 2048%best.Job.Plan.DP, text)
+	}
+}
+
 // TestBestOfNone: nothing fits, or nothing is legal, or the recipe runs no such model.
 func TestBestOfNone(t *testing.T) {
 	best, err := Best(job(t, "{model: llama3.1-405b, gpus: 1}"))
@@ -91,7 +104,7 @@ func TestBestOfNone(t *testing.T) {
 	for _, c := range best.Others {
 		require.GreaterOrEqual(t, c.Result.Memory.DeviceUsed, best.Result.Memory.DeviceUsed, "the one that lacks least")
 	}
-	_, err = Best(job(t, "{model: llama2-7b, gpus: 7, train: {global_batch: 5}}"))
+	_, err = Best(job(t, "{model: llama2-7b, gpus: 37, train: {global_batch: 5}}"))
 	require.ErrorContains(t, err, "do not divide")
 	require.True(t, diag.IsInput(err))
 	_, err = Best(job(t, "{model: mixtral-8x7b, gpus: 8, runtime: {recipe: llm-foundry}}"))
@@ -182,7 +195,8 @@ func TestRemediesFound(t *testing.T) {
 		{"{model: llama3.1-405b, gpus: 1}", []string{"gpus=128"}, 128},
 		{"{model: llama2-70b, gpus: 64, plan: {tp: 4, pp: 4, data_parallel: ddp}}", []string{"plan=null"}, 64},
 		{"{model: llama2-7b, gpus: 8, train: {micro_batch: 16, recompute: none, sequence_length: 32768}}", []string{"train.micro_batch=1"}, 8},
-		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1}}", nil, 32768},
+		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1}}", []string{"gpus=256"}, 256},
+		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1, sequence_length: 8388608}}", nil, 32768},
 	} {
 		list, most := remedied(t, c.text)
 		require.Equal(t, c.most, most, c.text)
