@@ -355,6 +355,15 @@ func waitingFields(r *estimate.Result) fields {
 
 // settings says what a candidate chose beside its plan.
 func settings(j *strategies.Job) string {
+	s := planOf(j)
+	if every := j.Plan.SyncEveryMicroBatch; every != nil && *every {
+		s += ", " + reducedEvery
+	}
+	return s
+}
+
+// planOf is a plan without its extras, with what is computed at once and twice.
+func planOf(j *strategies.Job) string {
 	s := fmt.Sprintf("%s, micro batch %d", j.Plan.String(), j.Train.MicroBatch)
 	if j.Train.Recompute != "none" {
 		s += ", " + j.Train.RecomputeText() + " recomputation"

@@ -140,7 +140,7 @@ func (p *Plans) mixed() bool {
 
 // planText is a plan with all in which it may differ from its neighbours.
 func planText(j *strategies.Job, r *search.Ranking) string {
-	s := settings(j)
+	s := planOf(j)
 	if x := extras(&j.Plan); x != "" {
 		s += ", " + x
 	}
@@ -196,6 +196,9 @@ func (p *Plans) planGrid() *grid {
 	return g.withoutEmpty()
 }
 
+// reducedEvery is what a plan with sync_every_micro_batch does.
+const reducedEvery = "reduced every micro batch"
+
 // extras are settings of a plan that its short form leaves out.
 func extras(p *strategies.Plan) string {
 	var parts []string
@@ -212,7 +215,7 @@ func extras(p *strategies.Plan) string {
 		parts = append(parts, "kept gathered")
 	}
 	if p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
-		parts = append(parts, "reduced every micro batch")
+		parts = append(parts, reducedEvery)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -244,8 +244,8 @@ func chosen(j *strategies.Job) (Candidate, error) {
 func roomy(j *strategies.Job) bool {
 	if !j.Open {
 		used, err := deviceUsed(j, estimate.Capacity(j))
-		return err == nil && load{j, used}.fits()
+		return err == nil && used <= estimate.Capacity(j)
 	}
-	jobs, _ := legal(j) // none where no plan is legal
-	return len(each(jobs, fitting)) > 0
+	plans, _ := legal(j) // none where no plan is legal
+	return len(each(plans, func(p entrant) (bool, bool) { fits := p.fits(); return fits, fits })) > 0
 }

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
@@ -27,99 +25,96 @@ type Choice struct {
 	Others []Candidate // the next best that fit, fastest first
 }
 
-// better orders candidates: what fits before what does not, then by throughput,
-// then by memory; those that do not fit by how much they lack.
-func better(a, b Candidate) int {
-	x, y := a.Result, b.Result
-	if x.Memory.Fits != y.Memory.Fits {
-		if x.Memory.Fits {
-			return -1
-		}
-		return 1
-	}
-	if !x.Memory.Fits {
-		return cmp.Compare(x.Memory.DeviceUsed, y.Memory.DeviceUsed)
-	}
-	if c := cmp.Compare(y.TokensPerSecond, x.TokensPerSecond); c != 0 {
-		return c
-	}
-	return cmp.Compare(x.Memory.DeviceUsed, y.Memory.DeviceUsed)
-}
-
-// Best tries the simple plans of a job that leaves its plan open (one tensor-,
-// expert- and pipeline-parallel degree each, the recipe's kinds of data
-// parallelism, recomputation only as far as memory asks for it, each with the micro
-// batch that gives it most tokens/s) and returns the fastest that fits, or the one
-// that lacks the least memory. It fails when no plan is legal.
+// Best ranks the simple plans of a job that leaves its plan open (one tensor-, expert-
+// and pipeline-parallel degree each, the recipe's kinds of data parallelism), each with every micro batch and way to reduce gradients
+// that the job leaves open, and no more recomputation than memory asks for. It returns
+// the fastest that fits, or the one that lacks the least memory. It fails when no plan
+// is legal.
+//
+// Which of them fit does not depend on how fast a machine is, and the fastest of all is
+// taken: a faster machine is never predicted to be slower.
 func Best(j *strategies.Job) (*Choice, error) {
-	jobs, err := legal(j)
+	plans, err := legal(j)
 	if err != nil {
 		return nil, err
 	}
-	out := &Choice{Legal: len(jobs)}
-	found := fastest(jobs)
-	if out.Fit = len(found); out.Fit > 0 {
-		out.Candidate, out.Others = found[0], found[1:]
-		return out, nil
+	out := &Choice{Legal: len(plans)}
+	c := contest{most: mostCandidates}
+	if out.Fit = c.run(plans); out.Fit == 0 {
+		out.Candidate, err = leastLacking(plans)
+		return out, err
 	}
-	out.Candidate, err = leastLacking(jobs)
-	return out, err
+	found, err := c.finish()
+	if err != nil {
+		return nil, err
+	}
+	out.Candidate, out.Others = found[0], found[1:]
+	return out, nil
 }
+
+// mostCandidates is how many plans Best returns.
+const mostCandidates = 10
 
 // legal is a job under each of its simple plans that breaks no rule. Where there is none
 // it fails with the first rule.
-func legal(j *strategies.Job) ([]*strategies.Job, error) {
-	var jobs []*strategies.Job
+func legal(j *strategies.Job) ([]entrant, error) {
+	var out []entrant
 	var first error
 	for _, p := range simple(j) {
-		c := *j
-		if err := c.SetPlan(p); err == nil {
-			jobs = append(jobs, &c)
+		if e, err := enter(j, p); err == nil {
+			out = append(out, e)
 		} else if first == nil {
 			first = err
 		}
 	}
-	if len(jobs) == 0 {
+	if len(out) == 0 {
 		return nil, first
 	}
-	return jobs, nil
+	return out, nil
 }
 
-// fastest estimates the jobs that fit and orders them, the fastest first.
-func fastest(jobs []*strategies.Job) []Candidate {
-	found := each(jobs, func(j *strategies.Job) (Candidate, bool) {
-		lean, ok := fitting(j)
-		if !ok {
-			return Candidate{}, false
+// leastLacking estimates the one of some plans, none of which fits, that needs least
+// memory. What lives between steps says of most that they need more than another.
+func leastLacking(plans []entrant) (Candidate, error) {
+	type load struct {
+		job  *strategies.Job
+		used units.Bytes
+	}
+	floors := slices.Concat(each(plans, func(p entrant) ([]load, bool) {
+		e := evaluators.Get().(*estimate.Evaluator)
+		defer evaluators.Put(e)
+		var out []load
+		for _, jobs := range p {
+			if least, err := e.FloorMemory(jobs[0]); err == nil {
+				out = append(out, load{jobs[0], least})
+			}
 		}
-		return widest(lean)
-	})
-	slices.SortStableFunc(found, better)
-	return found
-}
-
-// leastLacking estimates the one of some jobs that needs least memory.
-func leastLacking(jobs []*strategies.Job) (Candidate, error) {
-	loads := each(jobs, func(j *strategies.Job) (load, bool) { return leanest(j, 0) })
-	slices.SortStableFunc(loads, func(a, b load) int { return cmp.Compare(a.used, b.used) })
-	for _, l := range loads {
-		if r, err := predict(l.job); err == nil {
-			return Candidate{l.job, r}, nil
+		return out, true
+	})...)
+	slices.SortStableFunc(floors, func(a, b load) int { return cmp.Compare(a.used, b.used) })
+	best := load{job: plans[0][0][0]} // where no model can be built, for the reason
+	for _, l := range floors {
+		if best.used > 0 && l.used >= best.used {
+			break
+		}
+		for _, j := range leveled(l.job) {
+			if used, err := deviceUsed(j, best.used); err == nil && (best.used == 0 || used < best.used) {
+				best = load{j, used}
+			}
 		}
 	}
-	if _, err := predict(jobs[0]); err != nil { // for the reason, which no plan changes
-		return Candidate{}, err
-	}
-	return Candidate{}, diag.Errorf("plan: none of %d legal plans could be estimated", len(jobs))
+	r, err := predict(best.job)
+	return Candidate{best.job, r}, err
 }
 
-// simple enumerates plans from the least to the most parallel.
+// simple enumerates plans from the least to the most parallel, those that cut layers
+// alike together.
 func simple(j *strategies.Job) []strategies.Plan {
 	out := []strategies.Plan{{}}
 	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
-	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p.TP) }, func(p *strategies.Plan, v int64) { p.PP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleContexts(j) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p.TP*p.CP) }, func(p *strategies.Plan, v int64) { p.PP = v })
 	return expand(out, func(p *strategies.Plan) []strategies.DataParallel { return simpleKinds(j, p) }, func(p *strategies.Plan, v strategies.DataParallel) { p.DataParallel = v })
 }
 
@@ -193,100 +188,18 @@ func kinds(j *strategies.Job) []strategies.DataParallel {
 	return out
 }
 
-// load is a job with the memory that it takes.
-type load struct {
-	job  *strategies.Job
-	used units.Bytes
-}
-
-func (l load) fits() bool { return l.used <= estimate.Capacity(l.job) }
-
-// leanest is a job with as little recomputation as lets it fit, or with that which
-// needs least memory, as far as the job leaves that open. Of what needs more than a
-// limit only that is known; 0 is no limit.
-func leanest(j *strategies.Job, limit units.Bytes) (load, bool) {
-	var best load
-	for _, level := range levels(j) {
-		c := *j
-		c.Train.Recompute = level
-		used, err := deviceUsed(&c, limit)
-		if err != nil {
-			continue
-		}
-		if l := (load{&c, used}); best.job == nil || l.used < best.used {
-			best = l
-		}
-		if best.fits() {
-			break
-		}
-	}
-	return best, best.job != nil
-}
-
-// fitting is a job with as little recomputation as lets it fit, if any does. It predicts
-// no time, and soon sees that what lives between steps is too large.
-func fitting(j *strategies.Job) (*strategies.Job, bool) {
-	if !statesFit(j) {
-		return nil, false
-	}
-	l, ok := leanest(j, estimate.Capacity(j))
-	return l.job, ok && l.fits()
-}
-
-// levels are the recomputations that a job leaves open, the least first.
-func levels(j *strategies.Job) []ops.Recompute {
+// leveled is a job with each recomputation that it leaves open, the least first.
+func leveled(j *strategies.Job) []*strategies.Job {
 	if j.Given.Recompute != "" {
-		return []ops.Recompute{j.Train.Recompute}
+		return []*strategies.Job{j}
 	}
-	return recomputations
-}
-
-// widest estimates a job that fits, where it gives no micro batch with the one that is
-// fastest, doubling it as long as that is faster and fits.
-func widest(j *strategies.Job) (Candidate, bool) {
-	best, ok := estimated(j)
-	if j.Given.MicroBatch > 0 {
-		return best, ok
+	out := make([]*strategies.Job, len(recomputations))
+	for i, r := range recomputations {
+		c := *j
+		c.Train.Recompute = r
+		out[i] = &c
 	}
-	for range 4 {
-		if !ok {
-			break
-		}
-		wide, legal := doubled(best.Job, j.Given.Recompute)
-		if !legal {
-			break
-		}
-		lean, fits := fitting(wide)
-		if !fits {
-			break
-		}
-		now, known := estimated(lean)
-		if !known || better(now, best) >= 0 {
-			break
-		}
-		best = now
-	}
-	return best, ok
-}
-
-// doubled is a job with twice the micro batch, at the recomputation that it has come to.
-// That is open again afterwards as far as it was given.
-func doubled(j *strategies.Job, given ops.Recompute) (*strategies.Job, bool) {
-	c := *j
-	c.Given.MicroBatch, c.Given.Recompute = 2*j.Train.MicroBatch, j.Train.Recompute
-	if c.Given.GlobalBatch > 0 {
-		c.Given.GradAccumulation = 0
-	}
-	if c.SetPlan(j.Plan) != nil {
-		return nil, false
-	}
-	c.Given.Recompute = given
-	return &c, true
-}
-
-func estimated(j *strategies.Job) (Candidate, bool) {
-	r, err := predict(j)
-	return Candidate{j, r}, err == nil
+	return out
 }
 
 // evaluators are kept from plan to plan: those of a search share much.
@@ -302,14 +215,6 @@ func deviceUsed(j *strategies.Job, limit units.Bytes) (units.Bytes, error) {
 	e := evaluators.Get().(*estimate.Evaluator)
 	defer evaluators.Put(e)
 	return e.DeviceUsed(j, limit)
-}
-
-// statesFit reports whether what lives between steps fits.
-func statesFit(j *strategies.Job) bool {
-	e := evaluators.Get().(*estimate.Evaluator)
-	defer evaluators.Put(e)
-	least, err := e.FloorMemory(j)
-	return err == nil && least <= estimate.Capacity(j)
 }
 
 // each runs f over in on all processors and returns what it accepts, in order.

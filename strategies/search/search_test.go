@@ -42,7 +42,7 @@ func TestBest(t *testing.T) {
 		require.True(t, best.Result.Memory.Fits, text)
 		require.False(t, best.Job.Open)
 		require.Positive(t, best.Legal)
-		require.Equal(t, best.Fit-1, len(best.Others), text)
+		require.Equal(t, min(best.Fit, mostCandidates)-1, len(best.Others), text)
 		require.LessOrEqual(t, best.Fit, best.Legal, text)
 		for _, c := range append([]Candidate{best.Candidate}, best.Others...) { // all kinds alike
 			twice := *c.Job
@@ -81,6 +81,98 @@ func TestBestKeepsWhatIsGiven(t *testing.T) {
 	best, err = Best(job(t, "{model: llama2-7b, gpus: 8, train: {global_batch: 48}}"))
 	require.NoError(t, err)
 	require.Equal(t, int64(48), best.Job.Train.GlobalBatch)
+}
+
+// TestBestOfAll: bounds leave out nothing that is among the best.
+func TestBestOfAll(t *testing.T) {
+	for i, text := range []string{
+		"{model: llama3-8b, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 96}}",
+		"{model: llama2-13b, gpus: 24, train: {global_batch: 48}}",
+		"{model: qwen3-30b-a3b, gpus: 8, runtime: {recipe: torchtitan}, train: {global_batch: 16}}",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 16}",
+	} {
+		if testing.Short() && i > 0 { // all race alike
+			break
+		}
+		j := job(t, text)
+		best, err := Best(j)
+		require.NoError(t, err)
+		plans, err := legal(j)
+		require.NoError(t, err)
+		all := contest{most: mostCandidates}
+		fit := 0
+		var e estimate.Evaluator
+		for n, p := range plans {
+			fits := false
+			for k, x := range slices.Concat(p...) {
+				for _, lean := range leveled(x) {
+					s, err := e.Score(lean, estimate.Limits{})
+					require.NoError(t, err)
+					if s.Fits {
+						fits = true
+						all.offer(contestant{n, k, lean, float64(s.StepTime) / lean.Tokens(), s.DeviceUsed})
+						break
+					}
+				}
+			}
+			if fits {
+				fit++
+			}
+		}
+		require.Equal(t, fit, best.Fit, text)
+		require.Len(t, all.best, 1+len(best.Others), text)
+		for n, c := range append([]Candidate{best.Candidate}, best.Others...) {
+			require.Equal(t, all.best[n].job.Plan, c.Job.Plan, text)
+			require.Equal(t, all.best[n].job.Train, c.Job.Train, text)
+		}
+	}
+}
+
+// TestBestOnFasterNetworks: more bandwidth never looks slower, where there is a plan to
+// choose.
+func TestBestOnFasterNetworks(t *testing.T) {
+	for i, text := range []string{
+		"{model: llama3-8b, hardware: h100-sxm, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 1024}, network: {bandwidth_per_gpu: %s}}",
+		"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}, network: {bandwidth_per_gpu: %s}}",
+		"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}, network: {bandwidth_per_gpu: %s}}",
+		"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}, network: {bandwidth_per_gpu: %s}}",
+		"{model: llama3-70b, hardware: h100-sxm, gpus: 96, train: {global_batch: 512}, network: {bandwidth_per_gpu: %s}}",
+	} {
+		if testing.Short() && i > 0 { // all race alike
+			break
+		}
+		last := 0.0
+		for _, bandwidth := range []string{"50 Gbit/s", "100 Gbit/s", "200 Gbit/s", "400 Gbit/s"} {
+			best, err := Best(job(t, fmt.Sprintf(text, bandwidth)))
+			require.NoError(t, err)
+			require.True(t, best.Result.Memory.Fits)
+			require.GreaterOrEqual(t, best.Result.TokensPerSecond, last, "%s: %s", text, bandwidth)
+			last = best.Result.TokensPerSecond
+		}
+	}
+}
+
+// TestBestFinds: what takes more than the smallest micro batch and the framework's own
+// way to reduce gradients.
+func TestBestFinds(t *testing.T) {
+	for i, c := range []struct {
+		text string
+		rate float64 // tokens/s per GPU, at least
+		dp   int64
+	}{
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 904, 32},
+		{"{model: llama3-8b, hardware: l40s, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 1024}}", 1250, 8},
+		{"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}}", 8398, 32},
+	} {
+		if testing.Short() && i > 0 { // all race alike
+			break
+		}
+		best, err := Best(job(t, c.text))
+		require.NoError(t, err, c.text)
+		require.True(t, best.Result.Memory.Fits, c.text)
+		require.GreaterOrEqual(t, best.Result.TokensPerSecond, c.rate, c.text)
+		require.Equal(t, c.dp, best.Job.Plan.DP, c.text)
+	}
 }
 
 // TestBestDivides: where the GPUs do not divide the batch, stages take the factor that the
