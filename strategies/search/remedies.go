@@ -80,6 +80,9 @@ func (c change) key() string {
 	return key
 }
 
+// plans reports whether a change is about a key of the plan.
+func (c change) plans() bool { return strings.HasPrefix(c[0], "plan.") }
+
 // and is both changes, each setting once. Where the second drops the plan, the first
 // need not change it.
 func (c change) and(d change) change {
@@ -103,7 +106,7 @@ func pairs(list []change) []change {
 	var out []change
 	for i, a := range list {
 		for _, b := range list[i+1:] {
-			if a.key() != b.key() && !(a[0] == noPlan && strings.HasPrefix(b[0], "plan.")) {
+			if a.key() != b.key() && !(a[0] == noPlan && b.plans()) && !(b[0] == noPlan && a.plans()) {
 				out = append(out, a.and(b))
 			}
 		}
@@ -117,7 +120,9 @@ func changes(j *strategies.Job) []change {
 	t := &j.Given
 	var out []change
 	if !j.Open {
-		t = &j.Train
+		if t = &j.Train; sumsWhole(j) {
+			out = append(out, change{"plan.sync_every_micro_batch=true"})
+		}
 		out = append(out, regrown(j, noPlan))
 	}
 	out = append(out, recomputeMore(t)...)

@@ -289,6 +289,7 @@ func TestRemediesFound(t *testing.T) {
 		{"{model: llama2-7b, gpus: 8, train: {micro_batch: 16, recompute: none, sequence_length: 32768}}", []string{"train.micro_batch=1"}, 8},
 		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1}}", []string{"gpus=256"}, 256},
 		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1, sequence_length: 8388608}}", nil, 32768},
+		{"{model: llama3-70b, gpus: 32, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, dp: 32}, train: {global_batch: 512, recompute: full, micro_batch: 2}}", []string{"plan.sync_every_micro_batch=true"}, 32},
 	} {
 		list, most := remedied(t, c.text)
 		require.Equal(t, c.most, most, c.text)
