@@ -48,10 +48,27 @@ func deadlinePage(list []*capacity.Cluster) *page {
 	if slices.ContainsFunc(list, func(c *capacity.Cluster) bool { return !c.Met && c.Training != nil }) {
 		notes = append(notes, [2]string{"where every size is too late, the fastest is shown", ""})
 	}
+	for _, c := range list {
+		if c.Met {
+			notes = append(notes, [2]string{c.Job.Hardware.Name + ": " + lookedAt(c), ""})
+		}
+	}
 	notes = append(notes, [2]string{"failures, checkpoints and spare nodes are counted in", "perfplan train with the same flags and --gpus shows them, and the assumptions"})
 	defaults(p, j, "gpus") // which is what was looked for
 	p.section("Notes", notes)
 	return p
+}
+
+// lookedAt says which sizes an answer is the smallest of.
+func lookedAt(c *capacity.Cluster) string {
+	from := thousands(float64(c.From * c.Job.Hardware.Node.GPUs.Value))
+	switch {
+	case c.From >= c.Nodes:
+		return "no size below was looked at, as it would have to get more out of its GPUs than any that was"
+	case c.Every > 1:
+		return fmt.Sprintf("of the legal sizes in whole nodes from %s GPUs on one in %d was looked at, and each just below the answer", from, c.Every)
+	}
+	return fmt.Sprintf("each size in whole nodes from %s GPUs on was looked at", from)
 }
 
 func impossible(c *capacity.Cluster) string {
@@ -78,6 +95,8 @@ type plainCluster struct {
 	Recompute    string           `json:"recompute,omitempty"`
 	Plan         *strategies.Plan `json:"plan"`
 	FloorNodes   int64            `json:"floor_nodes"`
+	FromNodes    int64            `json:"from_nodes"`
+	OneIn        int              `json:"one_in_sizes"` // of the legal ones from there on; all of those just below the answer
 	SizesTried   int              `json:"sizes_tried"`
 	Reason       string           `json:"reason,omitempty"`
 	TokensPerGPU *float64         `json:"tokens_per_s_per_gpu"`
@@ -91,7 +110,7 @@ func deadlinePlain(list []*capacity.Cluster) any {
 		Clusters []plainCluster `json:"clusters"`
 	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil}
 	for _, c := range list {
-		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, SizesTried: c.Tried}
+		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, OneIn: c.Every, SizesTried: c.Tried}
 		if t := c.Training; t == nil {
 			x.Reason = impossible(c)
 		} else {

@@ -100,7 +100,7 @@ func clusters(t *testing.T) []*capacity.Cluster {
 	x := training(t)
 	j := *x.Result.Job
 	j.Run.Tokens.Value = 2e12
-	met := &capacity.Cluster{Job: &j, Deadline: 30 * 86400, Met: true, Training: x.Training, Nodes: 2, Floor: 1, Tried: 5}
+	met := &capacity.Cluster{Job: &j, Deadline: 30 * 86400, Met: true, Training: x.Training, Nodes: 2, Floor: 1, From: 1, Every: 1, Tried: 5}
 	late := *met
 	late.Met = false
 	return []*capacity.Cluster{met, &late, {Job: &j, Deadline: 30 * 86400, Floor: 3, Err: errors.New("plan.tp: 3 is not legal")}, {Job: &j, Deadline: 30 * 86400, Floor: 3, Tried: 2}}

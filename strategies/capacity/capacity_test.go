@@ -151,6 +151,46 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestSmallest: time does not fall evenly with GPUs where the plan is chosen; the answer
+// is the smallest of the sizes that were looked at.
+func TestSmallest(t *testing.T) {
+	for i, c := range []struct {
+		text  string
+		days  units.Seconds
+		most  int64 // GPUs: a size known to make it
+		every int
+	}{
+		{"{model: llama3-8b, hardware: h100-sxm, run: {tokens: 2T}}", 30, 136, 1},
+		{"{model: llama3-8b, hardware: h100-sxm, runtime: {recipe: hf-eager}, train: {global_batch: 480}, run: {tokens: 1T}}", 30, 96, 1},
+		{"{model: llama3-70b, hardware: h100-sxm, runtime: {recipe: hf-eager}, train: {global_batch: 512}, run: {tokens: 100B}}", 60, 32, 1},
+		{"{model: llama3-70b, hardware: h100-sxm, run: {tokens: 15T}}", 60, 2864, 2},
+		{"{model: llama3-70b, hardware: h100-sxm, train: {global_batch: 2048}, run: {tokens: 15T}}", 60, 3584, 2},
+	} {
+		if testing.Short() && i > 0 { // all race alike
+			break
+		}
+		x, err := Deadline(job(t, c.text), c.days*day, 32768)
+		require.NoError(t, err, c.text)
+		require.True(t, x.Met, c.text)
+		require.LessOrEqual(t, x.Training.Time, c.days*day, c.text)
+		require.LessOrEqual(t, x.Training.Result.Job.GPUs, c.most, c.text)
+		require.Equal(t, x.Nodes*8, x.Training.Result.Job.GPUs)
+		require.LessOrEqual(t, x.Every, c.every, c.text)
+		for n := max(x.From, x.Nodes-6); n < x.Nodes; n++ {
+			if x.Every > 1 && n < x.Nodes-1 {
+				continue // may not have been looked at
+			}
+			r, err := x.at(8 * n)
+			if err != nil || !r.Memory.Fits {
+				continue
+			}
+			y, err := Train(r)
+			require.NoError(t, err)
+			require.Greater(t, y.Time, c.days*day, "%s: %d nodes", c.text, n)
+		}
+	}
+}
+
 // TestNearest: what cannot be met is answered with the fastest that was tried.
 func TestNearest(t *testing.T) {
 	c, err := Deadline(job(t, `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 64}, run: {tokens: 2T}}`), day, 4096)

@@ -7,6 +7,7 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/search"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
@@ -18,137 +19,205 @@ type Cluster struct {
 	Training *Training // of the smallest cluster that makes it, else of the fastest; nil: no size is legal and fits
 	Nodes    int64
 	Floor    int64 // nodes that could make it at the arithmetic peak, without a loss
-	Tried    int   // sizes that were estimated
+	From     int64 // nodes of the smallest size that was looked at
+	Every    int   // one in so many of the legal sizes from there on was looked at, and all of those between the last of them and Nodes
+	Tried    int   // sizes that were looked at
 	Err      error // why no size was possible
 }
 
 // Deadline finds the smallest number of whole nodes on which a job trains on its
 // tokens (run.tokens) in time, failures and checkpoints included. The plan is the
 // best simple one of every size, or the job's own with data parallelism over the
-// GPUs. Sizes up to most GPUs are tried: from the floor upwards until one makes it,
-// then between the last two. That takes for granted that more nodes are not slower;
-// the next size is the one that would be in time if the GPU-hours stayed the same,
-// or the middle when that was of no help. Where none makes it, the same search ends
-// at the largest that is legal.
+// GPUs. Sizes up to most GPUs are tried: from the least that kernels alone leave
+// possible upwards until one makes it. More nodes may be slower, where they suit batch
+// or stages less: the smaller sizes are then looked at, too, where they are many one in
+// some, and the smallest that makes it is the answer. Where none makes it, it is the
+// fastest found on the way to the largest that is legal.
 func Deadline(j *strategies.Job, deadline units.Seconds, most int64) (*Cluster, error) {
 	if !j.Run.Tokens.IsSet() {
 		return nil, diag.Errorf("run.tokens: is missing; say how much to train on, as in --tokens 2T")
 	}
 	node := j.Hardware.Node.GPUs.Value
 	c := &Cluster{Job: j, Deadline: deadline, Floor: floor(j, deadline)}
-	s := sizing{Cluster: c, last: most / node}
-	if s.last < 1 {
+	last := most / node
+	if last < 1 {
 		return nil, diag.Errorf("--max-gpus: %d; a node of %s has %d", most, j.Hardware.Name, node)
 	}
-	if err := s.climb(); err != nil {
-		return nil, err
+
+	// from returns the first size in [a, b) that is legal, 0 when there is none.
+	from := func(a, b int64) (int64, *estimate.Result, error) {
+		for n := a; n < b; n++ {
+			r, err := c.at(n * node)
+			if err == nil {
+				return n, r, nil
+			}
+			if !diag.IsInput(err) {
+				return 0, nil, err
+			}
+			if c.Err == nil {
+				c.Err = err
+			}
+		}
+		return 0, nil, nil
 	}
-	if err := s.narrow(); err != nil {
-		return nil, err
+	guess := int64(0)              // what the latest size says of the right one; 0: nothing
+	likely := int64(math.MaxInt64) // the least of them
+	// makes estimates a size and keeps it when it is the best answer so far.
+	makes := func(n int64, r *estimate.Result) (bool, error) {
+		c.Tried++
+		guess = 0
+		if !r.Memory.Fits {
+			return false, nil
+		}
+		t, err := Train(r)
+		if err != nil {
+			if diag.IsInput(err) { // so many GPUs that failures leave no time
+				return false, nil
+			}
+			return false, err
+		}
+		in := t.Time <= deadline
+		guess = int64(math.Ceil(float64(n) * float64(t.Time/deadline)))
+		likely = min(likely, guess)
+		if in || !c.Met && (c.Training == nil || t.Time < c.Training.Time) {
+			c.Training, c.Nodes, c.Met = t, n, c.Met || in
+		}
+		return in, nil
 	}
-	return c, nil
+
+	c.From = max(c.Floor, int64(math.Ceil(least(j, last*node)*float64(j.Run.Tokens.Value)/float64(deadline)/float64(node))))
+	below, above := int64(0), int64(0) // the largest size known to be late; the smallest that is not, or last + 1
+	for n := min(c.From, last); above == 0; {
+		end := min(2*n, last+1)
+		k, r, err := from(n, end)
+		if err != nil {
+			return nil, err
+		}
+		if k > 0 {
+			in, err := makes(k, r)
+			if err != nil {
+				return nil, err
+			}
+			if in {
+				above = k
+				break
+			}
+			below = k
+		}
+		if n = end; k > 0 {
+			n = min(max(k+1, guess), 4*k)
+		}
+		if n > last {
+			above = last + 1
+		}
+	}
+	for helped := true; !c.Met && above-below > 1; {
+		width := above - below
+		mid := (below + above) / 2
+		if helped && guess > 0 {
+			mid = min(max(guess, below+1), above-1)
+		}
+		k, r, err := from(mid, above)
+		if err != nil {
+			return nil, err
+		}
+		if k == 0 { // nothing legal from there on
+			above, helped = mid, false
+			continue
+		}
+		in, err := makes(k, r)
+		if err != nil {
+			return nil, err
+		}
+		if in {
+			above = k
+		} else {
+			below = k
+		}
+		helped = !helped || 2*(above-below) <= width
+	}
+	if !c.Met {
+		return c, c.smaller(last+1, node, makes)
+	}
+	for least, end := c.From, c.Nodes; ; end = c.From {
+		// What a smaller size has shown to be possible may make yet smaller ones likely.
+		if c.From = max(least, int64(unlikely*float64(likely))); c.From >= end {
+			c.From = end
+			return c, nil
+		}
+		if err := c.smaller(end, node, makes); err != nil {
+			return nil, err
+		}
+	}
 }
 
-// sizing is a search for the smallest cluster, in nodes.
-type sizing struct {
-	*Cluster
-	last  int64 // the largest size that may be tried
-	below int64 // the largest size known to be late
-	above int64 // the smallest known not to be, or one more than there are
-	guess int64 // what the latest size says of the right one; 0: nothing
-}
+// unlikely is the share of the nodes that would be enough if GPU-hours stayed what they are
+// at best, below which no size is looked at.
+const unlikely = 0.9
 
-// climb goes from the floor upwards until a size is in time or none is left.
-func (s *sizing) climb() error {
-	for n := min(s.Floor, s.last); n <= s.last; {
-		end := min(2*n, s.last+1)
-		k, in, err := s.try(n, end)
+// mostSizes is about how many sizes are looked at one by one, at some 20 ms each.
+const mostSizes = 32
+
+// smaller looks for a size below a number of nodes that makes the deadline, from the
+// smallest on, and between it and the one before.
+func (c *Cluster) smaller(end, node int64, makes func(int64, *estimate.Result) (bool, error)) error {
+	var sizes []*strategies.Job
+	for n := c.From; n < end; n++ {
+		if j, err := c.on(n * node); err == nil && search.Legal(j) {
+			sizes = append(sizes, j)
+		}
+	}
+	every := (len(sizes) + mostSizes - 1) / mostSizes
+	c.Every = max(c.Every, every)
+	var scout search.Scout
+	in := func(j *strategies.Job) (bool, error) {
+		limit := c.Deadline
+		switch {
+		case c.Met:
+		case c.Training == nil:
+			limit = units.Seconds(math.Inf(1))
+		default: // of those that are late the fastest is the answer
+			limit = max(limit, c.Training.Time)
+		}
+		r, err := scout.Within(j, float64(limit)/float64(c.Job.Run.Tokens.Value))
+		if r == nil {
+			c.Tried++
+			return false, err
+		}
+		return makes(j.GPUs/node, r)
+	}
+	for i := 0; i < len(sizes); i += every {
+		ok, err := in(sizes[i])
 		if err != nil {
 			return err
 		}
-		switch {
-		case k == 0:
-			n = end
-			continue
-		case in:
-			s.above = k
-			return nil
+		if ok {
+			sizes = sizes[max(i-every+1, 0):i]
+			break
 		}
-		s.below = k
-		n = min(max(k+1, s.guess), 4*k)
+		if i+every >= len(sizes) {
+			sizes = sizes[i+1:]
+		}
 	}
-	s.above = s.last + 1
-	return nil
-}
-
-// narrow closes in on the smallest size between the two.
-func (s *sizing) narrow() error {
-	for helped := true; s.above-s.below > 1; {
-		width := s.above - s.below
-		mid := (s.below + s.above) / 2
-		if helped && s.guess > 0 {
-			mid = min(max(s.guess, s.below+1), s.above-1)
-		}
-		k, in, err := s.try(mid, s.above)
-		switch {
-		case err != nil:
+	for _, j := range sizes {
+		if ok, err := in(j); ok || err != nil {
 			return err
-		case k == 0: // nothing legal from there on
-			s.above, helped = mid, false
-			continue
-		case in:
-			s.above = k
-		default:
-			s.below = k
 		}
-		helped = !helped || 2*(s.above-s.below) <= width
 	}
 	return nil
-}
-
-// try estimates the first size in [a, b) that is legal, and reports whether it is in
-// time; a size of 0 says that there is none.
-func (s *sizing) try(a, b int64) (int64, bool, error) {
-	for n := a; n < b; n++ {
-		r, err := s.at(n * s.Job.Hardware.Node.GPUs.Value)
-		if err == nil {
-			in, err := s.makes(n, r)
-			return n, in, err
-		}
-		if !diag.IsInput(err) {
-			return 0, false, err
-		}
-		if s.Err == nil {
-			s.Err = err
-		}
-	}
-	return 0, false, nil
-}
-
-// makes reports whether a size is in time, and keeps it when it is the best answer so far.
-func (s *sizing) makes(n int64, r *estimate.Result) (bool, error) {
-	s.Tried++
-	s.guess = 0
-	if !r.Memory.Fits {
-		return false, nil
-	}
-	t, err := Train(r)
-	if diag.IsInput(err) { // so many GPUs that failures leave no time
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	in := t.Time <= s.Deadline
-	s.guess = int64(math.Ceil(float64(n) * float64(t.Time/s.Deadline)))
-	if in || !s.Met && (s.Training == nil || t.Time < s.Training.Time) {
-		s.Training, s.Nodes, s.Met = t, n, s.Met || in
-	}
-	return in, nil
 }
 
 // at estimates the job on so many GPUs.
 func (c *Cluster) at(gpus int64) (*estimate.Result, error) {
+	j, err := c.on(gpus)
+	if err != nil {
+		return nil, err
+	}
+	return whatif.Predict(j, estimate.Options{})
+}
+
+// on is the job on so many GPUs.
+func (c *Cluster) on(gpus int64) (*strategies.Job, error) {
 	next := *c.Job
 	next.GPUs = gpus
 	if !c.Job.Open {
@@ -158,7 +227,18 @@ func (c *Cluster) at(gpus int64) (*estimate.Result, error) {
 			return nil, err
 		}
 	}
-	return whatif.Predict(&next, estimate.Options{})
+	return &next, nil
+}
+
+// least is the time of a GPU that a token takes at least on up to so many, 0 where that is
+// not known before.
+func least(j *strategies.Job, gpus int64) float64 {
+	if !j.Open {
+		return 0
+	}
+	next := *j
+	next.GPUs = gpus
+	return search.Floor(&next)
 }
 
 // floor is the number of nodes that have enough arithmetic, at the highest peak of

@@ -68,9 +68,11 @@ func (p entrant) fits() bool {
 
 // contest finds the fastest plans, each in its fastest setting that fits.
 type contest struct {
-	most int // plans to find
-	mu   sync.Mutex
-	best []contestant // the fastest first, one of each plan
+	most    int     // plans to find
+	slowest float64 // time of a token that none may exceed; 0: any
+	scout   *Scout  // whose evaluators to use; nil: those of the pool
+	mu      sync.Mutex
+	best    []contestant // the fastest first, one of each plan
 }
 
 type contestant struct {
@@ -97,8 +99,8 @@ func (c *contest) run(plans []entrant) (fit int) {
 		groups[len(groups)-1][1]++
 	}
 	for _, n := range parallel.Map(groups, func(g [2]int) (n int) {
-		e := evaluators.Get().(*estimate.Evaluator)
-		defer evaluators.Put(e)
+		e, done := c.scout.evaluator(&plans[g[0]][0][0].Plan)
+		defer done()
 		for i := g[0]; i < g[1]; i++ {
 			if c.enter(e, i, plans[i]) {
 				n++
@@ -117,11 +119,13 @@ func (e entrant) cutAs(f entrant) bool {
 	return p.TP == q.TP && p.CP == q.CP && p.EP == q.EP
 }
 
-// enter times the settings of a plan and reports whether one fits.
+// enter times the settings of a plan and reports whether one fits, which is not known
+// where the time of a token is bounded.
 func (c *contest) enter(e *estimate.Evaluator, plan int, p entrant) (fits bool) {
 	if least, err := e.FloorMemory(p[0][0]); err != nil || least > estimate.Capacity(p[0][0]) {
 		return false
 	}
+	fits = c.slowest > 0 // so that what is too slow is not measured
 	setting := 0
 	for _, jobs := range p {
 		for _, j := range jobs {
@@ -184,7 +188,7 @@ func (c *contest) bar(plan int) float64 {
 		return c.best[i].value
 	}
 	if len(c.best) < c.most {
-		return 0
+		return c.slowest
 	}
 	return c.best[len(c.best)-1].value
 }

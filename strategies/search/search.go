@@ -55,6 +55,98 @@ func Best(j *strategies.Job) (*Choice, error) {
 // mostCandidates is how many plans Best returns.
 const mostCandidates = 10
 
+// Scout looks at one job on many numbers of GPUs. It remembers what they share.
+type Scout struct {
+	mu   sync.Mutex
+	kept map[strategies.Plan]*estimate.Evaluator // by how layers are cut, the zero Plan for the job's own
+}
+
+// evaluator returns that of a way to cut layers, which nobody else uses until done.
+func (s *Scout) evaluator(p *strategies.Plan) (e *estimate.Evaluator, done func()) {
+	if s == nil {
+		e = evaluators.Get().(*estimate.Evaluator)
+		return e, func() { evaluators.Put(e) }
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := strategies.Plan{TP: p.TP, CP: p.CP, EP: p.EP}
+	if s.kept == nil {
+		s.kept = map[strategies.Plan]*estimate.Evaluator{}
+	}
+	if s.kept[key] == nil {
+		s.kept[key] = new(estimate.Evaluator)
+	}
+	return s.kept[key], func() {}
+}
+
+// Legal reports whether a job breaks no rule, under one of the simple plans where it leaves
+// its plan open.
+func Legal(j *strategies.Job) bool {
+	return !j.Open || slices.ContainsFunc(simple(j), func(p strategies.Plan) bool {
+		c := *j
+		return c.SetPlan(p) == nil
+	})
+}
+
+// Within estimates a job, with the best simple plan where it leaves that open, if it fits
+// and takes no longer than so many seconds for a token; else it returns nil.
+func (s *Scout) Within(j *strategies.Job, slowest float64) (*estimate.Result, error) {
+	if !j.Open {
+		e, done := s.evaluator(&strategies.Plan{})
+		defer done()
+		if floor, err := e.FloorTime(j); err != nil || float64(floor) > slowest*j.Tokens() {
+			return nil, err
+		}
+		r, err := e.Estimate(j, estimate.Options{})
+		if err != nil || !r.Memory.Fits || float64(r.StepTime) > slowest*j.Tokens() {
+			return nil, err
+		}
+		return r, nil
+	}
+	plans, err := legal(j)
+	if err != nil {
+		return nil, err
+	}
+	c := contest{most: 1, slowest: slowest, scout: s}
+	if c.run(plans); len(c.best) == 0 {
+		return nil, nil
+	}
+	found, err := c.finish()
+	if err != nil {
+		return nil, err
+	}
+	return found[0].Result, nil
+}
+
+// Floor is the time of a GPU that a token takes at least, whatever the simple plan and
+// whatever the number of GPUs: that of the kernels of a step without a pipeline. It is 0
+// where it is not known.
+func Floor(j *strategies.Job) float64 {
+	var jobs []*strategies.Job
+	for _, p := range simple(j) {
+		if p.PP > 1 || p.DataParallel != kinds(j)[0] {
+			continue
+		}
+		for _, b := range microBatches(j) {
+			c := *j
+			c.GPUs, c.Given.MicroBatch, c.Given.GradAccumulation, c.Given.GlobalBatch = p.TP*p.CP*p.EP, b, 1, 0
+			if c.SetPlan(p) == nil {
+				jobs = append(jobs, &c)
+			}
+		}
+	}
+	floors := each(jobs, func(j *strategies.Job) (float64, bool) {
+		e := evaluators.Get().(*estimate.Evaluator)
+		defer evaluators.Put(e)
+		t, err := e.FloorTime(j)
+		return float64(t) * float64(j.GPUs) / j.Tokens(), err == nil
+	})
+	if len(floors) == 0 {
+		return 0
+	}
+	return slices.Min(floors)
+}
+
 // legal is a job under each of its simple plans that breaks no rule. Where there is none
 // it fails with the first rule.
 func legal(j *strategies.Job) ([]entrant, error) {

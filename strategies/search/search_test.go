@@ -187,6 +187,48 @@ func TestBestDivides(t *testing.T) {
 	}
 }
 
+// TestWithin: the fastest plan where it is fast enough, none where it is not.
+func TestWithin(t *testing.T) {
+	for _, text := range []string{
+		"{model: llama3-8b, gpus: 16, train: {global_batch: 64}}",
+		"{model: llama3-8b, gpus: 16, plan: {tp: 2}}",
+	} {
+		j := job(t, text)
+		best, err := chosen(j)
+		require.NoError(t, err)
+		token := float64(best.Result.StepTime) / best.Job.Tokens()
+		var s Scout
+		for range 2 { // with and without what it remembers
+			r, err := s.Within(j, token*1.0001)
+			require.NoError(t, err)
+			require.NotNil(t, r, text)
+			require.Equal(t, best.Result.StepTime, r.StepTime, text)
+			require.Equal(t, best.Job.Plan, r.Job.Plan, text)
+			r, err = s.Within(j, token*0.9999)
+			require.NoError(t, err)
+			require.Nil(t, r, text)
+		}
+	}
+}
+
+// TestFloor: no choice on any number of GPUs is faster.
+func TestFloor(t *testing.T) {
+	for _, text := range []string{
+		"{model: llama3-8b, gpus: %d, train: {global_batch: 1920}}",
+		"{model: llama3-8b, gpus: %d, runtime: {recipe: hf-eager}}",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: %d}",
+	} {
+		floor := Floor(job(t, fmt.Sprintf(text, 1024)))
+		require.Positive(t, floor)
+		for _, n := range []int{16, 96, 256} {
+			best, err := Best(job(t, fmt.Sprintf(text, n)))
+			require.NoError(t, err)
+			require.Less(t, floor*best.Result.TokensPerSecond, 1.0, "%s: %d", text, n)
+			require.Greater(t, floor*best.Result.TokensPerSecond, 0.4, "%s: %d: a bound that says something", text, n)
+		}
+	}
+}
+
 // TestBestOfNone: nothing fits, or nothing is legal, or the recipe runs no such model.
 func TestBestOfNone(t *testing.T) {
 	best, err := Best(job(t, "{model: llama3.1-405b, gpus: 1}"))
