@@ -55,6 +55,8 @@ func TestLoRA(t *testing.T) {
 	const matrices = 32 * (4096*(2*4096+2*1024) + 3*4096*14336)
 	require.InEpsilon(t, matrices, float64(eight.Memory.By[memory.WeightCopies]), 0.001, "one byte each")
 	require.InEpsilon(t, (all-matrices)*2+fused*2, float64(eight.Memory.By[memory.Parameters]), 0.001)
+	wide := of("megatron-core", "", ", precision: fp8, dtypes: {adapters: fp32}, lora: {rank: 16}")
+	require.InEpsilon(t, (all-matrices)*2+fused*4, float64(wide.Memory.By[memory.Parameters]), 0.001, "the dtype of adapters is theirs alone")
 }
 
 // TestLoRALaws: more rank and more targets take longer and need more memory; dropout, too.

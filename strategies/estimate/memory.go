@@ -64,7 +64,7 @@ func (p *pricer) footprint() footprint {
 	if main { // Transformer Engine keeps quantized copies of the weights
 		f.copies = quantizedBytes(j)
 		if QuantizedAlone(j) { // and nothing else of them
-			f.absent = prec.Weights.Size()
+			f.absent = j.Precision.Weights.Size()
 		}
 	}
 	if !main { // buffers of Megatron are whole
