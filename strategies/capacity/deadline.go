@@ -38,160 +38,122 @@ func Deadline(j *strategies.Job, deadline units.Seconds, most int64) (*Cluster, 
 		return nil, diag.Errorf("run.tokens: is missing; say how much to train on, as in --tokens 2T")
 	}
 	node := j.Hardware.Node.GPUs.Value
-	c := &Cluster{Job: j, Deadline: deadline, Floor: floor(j, deadline)}
 	last := most / node
 	if last < 1 {
 		return nil, diag.Errorf("--max-gpus: %d; a node of %s has %d", most, j.Hardware.Name, node)
 	}
-
-	// from returns the first size in [a, b) that is legal, 0 when there is none.
-	from := func(a, b int64) (int64, *estimate.Result, error) {
-		for n := a; n < b; n++ {
-			r, err := c.at(n * node)
-			if err == nil {
-				return n, r, nil
-			}
-			if !diag.IsInput(err) {
-				return 0, nil, err
-			}
-			if c.Err == nil {
-				c.Err = err
-			}
-		}
-		return 0, nil, nil
-	}
-	guess := int64(0)              // what the latest size says of the right one; 0: nothing
-	likely := int64(math.MaxInt64) // the least of them
-	// makes estimates a size and keeps it when it is the best answer so far.
-	makes := func(n int64, r *estimate.Result) (bool, error) {
-		c.Tried++
-		guess = 0
-		if !r.Memory.Fits {
-			return false, nil
-		}
-		t, err := Train(r)
-		if err != nil {
-			if diag.IsInput(err) { // so many GPUs that failures leave no time
-				return false, nil
-			}
-			return false, err
-		}
-		in := t.Time <= deadline
-		guess = int64(math.Ceil(float64(n) * float64(t.Time/deadline)))
-		likely = min(likely, guess)
-		if in || !c.Met && (c.Training == nil || t.Time < c.Training.Time) {
-			c.Training, c.Nodes, c.Met = t, n, c.Met || in
-		}
-		return in, nil
-	}
-
+	c := &Cluster{Job: j, Deadline: deadline, Floor: floor(j, deadline)}
 	c.From = max(c.Floor, int64(math.Ceil(least(j, last*node)*float64(j.Run.Tokens.Value)/float64(deadline)/float64(node))))
-	below, above := int64(0), int64(0) // the largest size known to be late; the smallest that is not, or last + 1
-	for n := min(c.From, last); above == 0; {
-		end := min(2*n, last+1)
-		k, r, err := from(n, end)
-		if err != nil {
+	s := sizing{Cluster: c, node: node, last: last, likely: math.MaxInt64}
+	for _, step := range []func() error{s.climb, s.narrow, s.settle} {
+		if err := step(); err != nil {
 			return nil, err
-		}
-		if k > 0 {
-			in, err := makes(k, r)
-			if err != nil {
-				return nil, err
-			}
-			if in {
-				above = k
-				break
-			}
-			below = k
-		}
-		if n = end; k > 0 {
-			n = min(max(k+1, guess), 4*k)
-		}
-		if n > last {
-			above = last + 1
 		}
 	}
-	for helped := true; !c.Met && above-below > 1; {
-		width := above - below
-		mid := (below + above) / 2
-		if helped && guess > 0 {
-			mid = min(max(guess, below+1), above-1)
-		}
-		k, r, err := from(mid, above)
-		if err != nil {
-			return nil, err
-		}
-		if k == 0 { // nothing legal from there on
-			above, helped = mid, false
+	return c, nil
+}
+
+// sizing is a search for the smallest cluster, in nodes.
+type sizing struct {
+	*Cluster
+	node   int64 // GPUs of one
+	last   int64 // the largest size that may be tried
+	below  int64 // the largest size known to be late
+	above  int64 // the smallest known not to be, or one more than there are
+	guess  int64 // what the latest size says of the right one; 0: nothing
+	likely int64 // the least of them
+}
+
+// climb goes upwards until a size is in time or none is left.
+func (s *sizing) climb() error {
+	for n := min(s.From, s.last); n <= s.last; {
+		end := min(2*n, s.last+1)
+		k, in, err := s.first(n, end)
+		switch {
+		case err != nil:
+			return err
+		case k == 0:
+			n = end
 			continue
+		case in:
+			s.above = k
+			return nil
 		}
-		in, err := makes(k, r)
-		if err != nil {
-			return nil, err
-		}
-		if in {
-			above = k
-		} else {
-			below = k
-		}
-		helped = !helped || 2*(above-below) <= width
+		s.below = k
+		n = min(max(k+1, s.guess), 4*k)
 	}
-	if !c.Met {
-		return c, c.smaller(last+1, node, makes)
-	}
-	for least, end := c.From, c.Nodes; ; end = c.From {
-		// What a smaller size has shown to be possible may make yet smaller ones likely.
-		if c.From = max(least, int64(unlikely*float64(likely))); c.From >= end {
-			c.From = end
-			return c, nil
+	s.above = s.last + 1
+	return nil
+}
+
+// narrow looks, where no size is in time yet, between the last that was late and the
+// largest, the likely ones first.
+func (s *sizing) narrow() error {
+	for helped := true; !s.Met && s.above-s.below > 1; {
+		width := s.above - s.below
+		mid := (s.below + s.above) / 2
+		if helped && s.guess > 0 {
+			mid = min(max(s.guess, s.below+1), s.above-1)
 		}
-		if err := c.smaller(end, node, makes); err != nil {
-			return nil, err
+		k, in, err := s.first(mid, s.above)
+		switch {
+		case err != nil:
+			return err
+		case k == 0: // nothing legal from there on
+			s.above, helped = mid, false
+			continue
+		case in:
+			s.above = k
+		default:
+			s.below = k
 		}
+		helped = !helped || 2*(s.above-s.below) <= width
 	}
+	return nil
 }
 
 // unlikely is the share of the nodes that would be enough if GPU-hours stayed what they are
 // at best, below which no size is looked at.
 const unlikely = 0.9
 
+// settle looks at the sizes below the answer, or at all where there is none. What a smaller
+// size has shown to be possible may make yet smaller ones likely.
+func (s *sizing) settle() error {
+	if !s.Met {
+		return s.smaller(s.last + 1)
+	}
+	for least, end := s.From, s.Nodes; ; end = s.From {
+		if s.From = max(least, int64(unlikely*float64(s.likely))); s.From >= end {
+			s.From = end
+			return nil
+		}
+		if err := s.smaller(end); err != nil {
+			return err
+		}
+	}
+}
+
 // mostSizes is about how many sizes are looked at one by one, at some 20 ms each.
 const mostSizes = 32
 
 // smaller looks for a size below a number of nodes that makes the deadline, from the
 // smallest on, and between it and the one before.
-func (c *Cluster) smaller(end, node int64, makes func(int64, *estimate.Result) (bool, error)) error {
+func (s *sizing) smaller(end int64) error {
 	var sizes []*strategies.Job
-	for n := c.From; n < end; n++ {
-		if j, err := c.on(n * node); err == nil && search.Legal(j) {
+	for n := s.From; n < end; n++ {
+		if j, err := s.on(n * s.node); err == nil && search.Legal(j) {
 			sizes = append(sizes, j)
 		}
 	}
 	every := (len(sizes) + mostSizes - 1) / mostSizes
-	c.Every = max(c.Every, every)
+	s.Every = max(s.Every, every)
 	var scout search.Scout
-	in := func(j *strategies.Job) (bool, error) {
-		limit := c.Deadline
-		switch {
-		case c.Met:
-		case c.Training == nil:
-			limit = units.Seconds(math.Inf(1))
-		default: // of those that are late the fastest is the answer
-			limit = max(limit, c.Training.Time)
-		}
-		r, err := scout.Within(j, float64(limit)/float64(c.Job.Run.Tokens.Value))
-		if r == nil {
-			c.Tried++
-			return false, err
-		}
-		return makes(j.GPUs/node, r)
-	}
 	for i := 0; i < len(sizes); i += every {
-		ok, err := in(sizes[i])
+		in, err := s.scouted(&scout, sizes[i])
 		if err != nil {
 			return err
 		}
-		if ok {
+		if in {
 			sizes = sizes[max(i-every+1, 0):i]
 			break
 		}
@@ -200,11 +162,71 @@ func (c *Cluster) smaller(end, node int64, makes func(int64, *estimate.Result) (
 		}
 	}
 	for _, j := range sizes {
-		if ok, err := in(j); ok || err != nil {
+		if in, err := s.scouted(&scout, j); in || err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// scouted reports whether a size is in time, which a scout may rule out at less cost.
+func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
+	limit := s.Deadline
+	switch {
+	case s.Met:
+	case s.Training == nil:
+		limit = units.Seconds(math.Inf(1))
+	default: // of those that are late the fastest is the answer
+		limit = max(limit, s.Training.Time)
+	}
+	r, err := scout.Within(j, float64(limit)/float64(s.Job.Run.Tokens.Value))
+	if r == nil {
+		s.Tried++
+		return false, err
+	}
+	return s.makes(j.GPUs/s.node, r)
+}
+
+// first estimates the first size in [a, b) that is legal, and reports whether it is in
+// time; a size of 0 says that there is none.
+func (s *sizing) first(a, b int64) (int64, bool, error) {
+	for n := a; n < b; n++ {
+		r, err := s.at(n * s.node)
+		if err == nil {
+			in, err := s.makes(n, r)
+			return n, in, err
+		}
+		if !diag.IsInput(err) {
+			return 0, false, err
+		}
+		if s.Err == nil {
+			s.Err = err
+		}
+	}
+	return 0, false, nil
+}
+
+// makes reports whether a size is in time, and keeps it when it is the best answer so far.
+func (s *sizing) makes(n int64, r *estimate.Result) (bool, error) {
+	s.Tried++
+	s.guess = 0
+	if !r.Memory.Fits {
+		return false, nil
+	}
+	t, err := Train(r)
+	if diag.IsInput(err) { // so many GPUs that failures leave no time
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	in := t.Time <= s.Deadline
+	s.guess = int64(math.Ceil(float64(n) * float64(t.Time/s.Deadline)))
+	s.likely = min(s.likely, s.guess)
+	if in || !s.Met && (s.Training == nil || t.Time < s.Training.Time) {
+		s.Training, s.Nodes, s.Met = t, n, s.Met || in
+	}
+	return in, nil
 }
 
 // at estimates the job on so many GPUs.
