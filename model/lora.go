@@ -30,12 +30,10 @@ var (
 var joined = map[Role][]Role{RoleQKV: {RoleQ, RoleK, RoleV}, RoleGateUp: {RoleGate, RoleUp}}
 
 // Adapted is the model with adapters of a rank on targets by name: a role, or attention or
-// mlp for all of these. None stands for all that the model has. Names that the model has no projection of are
-// an error, as are those of some parts of a projection that it stores as one.
+// mlp for all of these. None stands for all that the model has. Names that the model has no
+// projection of are an error, as are those of some parts of a projection that it stores as
+// one.
 func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, error) {
-	if s.Mamba != nil {
-		return nil, diag.Errorf("train.lora: adapters beside state-space mixers are not known; leave it out")
-	}
 	all := s.adaptable()
 	l := &LoRA{Rank: rank, Dropout: dropout}
 	if len(targets) == 0 {
@@ -53,7 +51,7 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 		case slices.Contains(AttentionTargets, group) || slices.Contains(MLPTargets, group):
 			found = []Role{group}
 		default:
-			return nil, diag.Errorf("train.lora.targets: %q is not a projection%s", name, diag.DidYouMean(name, targetNames()))
+			return nil, diag.Errorf("targets: %q is not a projection%s", name, diag.DidYouMean(name, targetNames()))
 		}
 		at := len(l.Targets)
 		for _, r := range found {
@@ -62,12 +60,12 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 			}
 		}
 		if len(l.Targets) == at && !slices.ContainsFunc(found, func(r Role) bool { return slices.Contains(l.Targets, r) }) {
-			return nil, diag.Errorf("train.lora.targets: %s has no projection %s; it has %s", s.Name, name, names(all))
+			return nil, diag.Errorf("targets: %s has no projection %s; it has %s", s.Name, name, names(all))
 		}
 	}
 	for _, whole := range []Role{RoleQKV, RoleGateUp} {
 		if s.stores(whole) && l.Splits(whole) {
-			return nil, diag.Errorf("train.lora.targets: %s stores %s as one projection, which has one adapter; name %s", s.Name, names(joined[whole]), whole)
+			return nil, diag.Errorf("targets: %s stores %s as one projection, which has one adapter; name %s", s.Name, names(joined[whole]), whole)
 		}
 	}
 	adapted := *s

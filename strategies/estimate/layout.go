@@ -37,12 +37,13 @@ type chunk struct {
 	list            []*unit // all of them in forward order
 	ops             []*ops.Unit
 	// Parameters on this rank, before data-parallel sharding: dense ones and those
-	// of experts that are trained, how many tensors either are, and those that are frozen.
+	// of experts that are trained, how many tensors either are, and those that are frozen,
+	// again dense and of experts.
 	dense, expert int64
 	tensors       [2]int
+	cut           int // of these, those that tensor or expert parallelism cuts
 	frozen        [2]int64
 	matrices      int64 // of the layers, trained or not: what quantized GEMMs multiply
-	cut           int   // of these, those that tensor or expert parallelism cuts
 
 	passes  passes
 	memory  measured

@@ -26,10 +26,10 @@ type Choice struct {
 }
 
 // Best ranks the simple plans of a job that leaves its plan open (one tensor-, expert-
-// and pipeline-parallel degree each, the recipe's kinds of data parallelism), each with every micro batch and way to reduce gradients
-// that the job leaves open, and no more recomputation than memory asks for. It returns
-// the fastest that fits, or the one that lacks the least memory. It fails when no plan
-// is legal.
+// and pipeline-parallel degree each, the recipe's kinds of data parallelism), each with
+// every micro batch and way to reduce gradients that the job leaves open, and no more
+// recomputation than memory asks for. It returns the fastest that fits, or the one that
+// lacks the least memory. It fails when no plan is legal.
 //
 // Which of them fit does not depend on how fast a machine is, and the fastest of all is
 // taken: a faster machine is never predicted to be slower.
