@@ -11,11 +11,11 @@ import (
 // default anyway.
 func TestIdle(t *testing.T) {
 	for _, c := range []struct{ model, runtime, plan, want string }{
-		{"llama3-8b", "", "schedule: zb-h2", "plan.schedule: zb-h2 has no effect without pipeline stages (pp 1)"},
-		{"llama3-8b", "", "schedule: 1f1b", ""},
+		{"llama3-8b", "", "pp: 1, schedule: zb-h2", "plan.schedule: zb-h2 has no effect without pipeline stages (pp 1)"},
+		{"llama3-8b", "", "pp: 1, schedule: 1f1b", ""},
 		{"llama3-8b", "", "pp: 4, schedule: zb-h2", ""},
-		{"llama3-8b", "", "cp_comm_type: a2a", "plan.cp_comm_type: a2a has no effect without context ranks (cp 1)"},
-		{"llama3-8b", "", "cp_comm_type: p2p", ""},
+		{"llama3-8b", "", "pp: 1, cp_comm_type: a2a", "plan.cp_comm_type: a2a has no effect without context ranks (cp 1)"},
+		{"llama3-8b", "", "pp: 1, cp_comm_type: p2p", ""},
 		{"llama3-8b", "", "cp: 2, cp_comm_type: a2a", ""},
 		{"llama3-8b", "tp_overlap: true", "", "runtime.tp_overlap: true has no effect without tensor ranks (tp 1)"},
 		{"llama3-8b", "tp_overlap: false", "", ""},

@@ -30,7 +30,7 @@ type Job struct {
 	Layers    *recipe.Recipe // of the layers, when another one (compile_scope: layer)
 	Precision recipe.Precision
 	Plan      Plan
-	Open      bool  // no plan was given: the caller picks one
+	Open      bool  // no plan was given, or one that only says how it runs: the caller picks the rest
 	GivenPlan *Plan // Plan before it was completed; nil: none was given
 	Train     Train
 	Given     Train // Train before the plan completed it: zero where the job leaves the choice open

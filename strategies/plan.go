@@ -67,6 +67,15 @@ type Plan struct {
 	Order Order `yaml:"order" json:"order,omitempty"`
 }
 
+// Splits reports whether a plan says into what a job is split, or nothing at all, which is
+// everything by default. One that only says how it runs, such as its schedule or bucket,
+// leaves that to be chosen.
+func (p *Plan) Splits() bool {
+	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Order: p.Order}
+	return *p != how || how == Plan{}
+}
+
 // Train is what one step computes.
 type Train struct {
 	SequenceLength   int64         `yaml:"sequence_length" json:"sequence_length"`

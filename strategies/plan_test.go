@@ -44,6 +44,7 @@ func TestUnchosen(t *testing.T) {
 		{"{model: llama2-7b, gpus: 8, plan: {data_parallel: ddp}, train: {grad_accumulation: 2}}", []string{"train.micro_batch = 1" + free, "train.recompute = none" + free}},
 		{"{model: llama2-7b, gpus: 8}", []string{"train.grad_accumulation = 1 (default; with a pipeline 4 for each stage)"}},
 		{"{model: llama2-7b, gpus: 8, train: {global_batch: 8}}", nil},
+		{"{model: llama2-7b, gpus: 8, plan: {schedule: 1f1b}, train: {global_batch: 8}}", nil},
 	} {
 		var got []string
 		for _, d := range mustDecode(t, c.job).Defaults() {
@@ -53,6 +54,28 @@ func TestUnchosen(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, c.job)
 	}
+}
+
+// TestOpen: a plan that gives no degree and no kind of data parallelism leaves both open,
+// one that gives nothing at all takes the defaults.
+func TestOpen(t *testing.T) {
+	for plan, open := range map[string]bool{
+		"schedule: 1f1b": true, "bucket: 25MiB": true, "sync_every_micro_batch: true": true, "reshard_after_forward: false": true, "sequence_parallel: false": true, "bucket_view: false": true,
+		"order: tp-cp-ep-pp-dp": true, "cp_comm_type: a2a": true, "schedule: gpipe, bucket: 25MiB": true,
+		"": false, "tp: 1": false, "pp: 2": false, "cp: 1": false, "ep: 1": false, "dp: 8": false, "expert_tp: 1": false, "virtual_stages: 1": false, "data_parallel: ddp": false,
+		"data_parallel: fsdp2, shard_degree: 4": false, "pp: 2, stage_layers: '[16, 16]'": false, "tp: 2, sequence_parallel: false": false,
+	} {
+		j := mustDecode(t, "{model: llama2-7b, gpus: 8, plan: {"+plan+"}}")
+		require.Equal(t, open, j.Open, plan)
+		require.NotNil(t, j.GivenPlan, plan)
+		if open && plan != "bucket_view: false" { // which the default kind of data parallelism refuses
+			require.NoError(t, j.TakeGiven(), plan)
+			require.False(t, j.Open)
+			require.EqualValues(t, 8, j.Plan.DP, plan)
+		}
+	}
+	_, err := decode("{model: llama2-7b, gpus: 8, plan: {schedule: 1f1c}}")
+	require.ErrorContains(t, err, `unknown pipeline schedule "1f1c"`)
 }
 
 // TestEveryRuleNamesARemedy: each rule that a plan can break, with the complaint's

@@ -15,6 +15,7 @@ import (
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // resolve fills the defaults and checks the rules. Each step relies on what those before
@@ -548,15 +549,26 @@ func (j *Job) checkRun() error {
 	return j.Runtime.OwnRuns.check(j)
 }
 
-// resolvePlan takes over the plan that was given, if one was.
+// resolvePlan takes over the plan that was given, if that says into what the job is split.
 func (j *Job) resolvePlan() error {
-	if j.GivenPlan == nil {
-		j.Open = true
-		if j.Given.GlobalBatch == 0 && j.Given.GradAccumulation == 0 {
-			j.note("train.grad_accumulation", 1, fmt.Sprintf("default; with a pipeline %d for each stage", fillPipeline))
-		}
-		return nil
+	p := j.GivenPlan
+	if p != nil && p.Splits() {
+		return j.TakeGiven()
 	}
+	j.Open = true
+	if p != nil && p.Schedule != "" {
+		if _, err := pipeline.Lookup(p.PipelineSchedule(j.Recipe)); err != nil {
+			return diag.Errorf("plan.schedule: %v", err)
+		}
+	}
+	if j.Given.GlobalBatch == 0 && j.Given.GradAccumulation == 0 {
+		j.note("train.grad_accumulation", 1, fmt.Sprintf("default; with a pipeline %d for each stage", fillPipeline))
+	}
+	return nil
+}
+
+// TakeGiven gives a job its own plan, with defaults for what that leaves open.
+func (j *Job) TakeGiven() error {
 	if err := j.SetPlan(*j.GivenPlan); err != nil {
 		return err
 	}

@@ -226,7 +226,11 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 // decide reads the job of a run.
 func (run *Run) decide() {
 	run.Job, run.Err = strategies.Decode(run.doc, &run.job)
-	if run.Err == nil && run.Job.Open {
+	switch {
+	case run.Err != nil || !run.Job.Open:
+	case run.Job.GivenPlan != nil: // what it leaves open was the default, not chosen
+		run.Err = run.Job.TakeGiven()
+	default:
 		run.Err = run.doc.Errorf(&run.job, "plan: is missing; a measured run had one")
 	}
 	if run.Err != nil {

@@ -137,6 +137,16 @@ func TestLoadAll(t *testing.T) {
 	}
 }
 
+// TestRunsTakeDefaults: a run whose plan only says how it ran was split by default, not as
+// would be best.
+func TestRunsTakeDefaults(t *testing.T) {
+	list, err := decode(file(fmt.Sprintf(row, "a", "{bucket: 25MiB}")))
+	require.NoError(t, err)
+	require.NoError(t, list[0].Err)
+	require.False(t, list[0].Job.Open)
+	require.Equal(t, list[0].Job.GPUs, list[0].Job.Plan.DP)
+}
+
 // TestReasons: what is wrong with a run is said with its place in the file.
 func TestReasons(t *testing.T) {
 	machine := filepath.Join(t.TempDir(), "machine.yaml")

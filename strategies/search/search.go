@@ -27,8 +27,8 @@ type Choice struct {
 
 // Best ranks the simple plans of a job that leaves its plan open (one tensor-, expert-
 // and pipeline-parallel degree each, the recipe's kinds of data parallelism), each with
-// every micro batch and way to reduce gradients that the job leaves open, and no more
-// recomputation than memory asks for. It returns the fastest that fits, or the one that
+// every micro batch and way to reduce gradients that the job leaves open, what it says of
+// a plan kept, and no more recomputation than memory asks for. It returns the fastest that fits, or the one that
 // lacks the least memory. It fails when no plan is legal.
 //
 // Which of them fit does not depend on how fast a machine is, and the fastest of all is
@@ -200,9 +200,12 @@ func leastLacking(plans []entrant) (Candidate, error) {
 }
 
 // simple enumerates plans from the least to the most parallel, those that cut layers
-// alike together.
+// alike together, each run as the job says.
 func simple(j *strategies.Job) []strategies.Plan {
-	out := []strategies.Plan{{}}
+	out := make([]strategies.Plan, 1)
+	if p := j.GivenPlan; p != nil {
+		out[0] = *p
+	}
 	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleContexts(j) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -184,6 +185,26 @@ func TestBestDivides(t *testing.T) {
 		require.NoError(t, err, text)
 		require.True(t, best.Result.Memory.Fits, text)
 		require.Zero(t, 2048%best.Job.Plan.DP, text)
+	}
+}
+
+// TestBestKeepsHow: what a job says of how a plan runs stays, the rest is chosen.
+func TestBestKeepsHow(t *testing.T) {
+	free, err := Best(job(t, "{model: llama3-8b, gpus: 8}"))
+	require.NoError(t, err)
+	best, err := Best(job(t, "{model: llama3-8b, gpus: 8, plan: {schedule: 1f1b}}"))
+	require.NoError(t, err)
+	require.Equal(t, free.Result.StepTime, best.Result.StepTime)
+	require.Equal(t, "1f1b", best.Job.Plan.Schedule)
+	for _, on := range []bool{true, false} {
+		best, err = Best(job(t, fmt.Sprintf("{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}, plan: {sync_every_micro_batch: %v, sequence_parallel: false, bucket: 10MiB}}", on)))
+		require.NoError(t, err)
+		require.True(t, best.Result.Memory.Fits)
+		for _, c := range append([]Candidate{best.Candidate}, best.Others...) {
+			require.Equal(t, on, c.Job.SyncsEveryMicroBatch())
+			require.False(t, c.Job.Plan.SP())
+			require.Equal(t, 10*units.MiB, c.Job.Plan.Bucket)
+		}
 	}
 }
 
