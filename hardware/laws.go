@@ -27,6 +27,8 @@ type Laws struct {
 	Memory     *MemoryLaw           `yaml:"memory"`
 	Step       *StepLaw             `yaml:"step"`
 
+	Offload *OffloadLaw `yaml:"offload"`
+
 	Collectives []CollectiveCurve `yaml:"collectives"`
 	Copies      []CopyCurve       `yaml:"copies"`
 }
@@ -501,6 +503,23 @@ type StepLaw struct {
 	On      *GPU
 }
 
+// OffloadLaw is what a host gives to what GPUs leave to it: copies between its memory and
+// a GPU, and the update of parameters by its cores,
+//
+//	t = values/(threads · update) + bytes/(memory · host_bandwidth)
+//
+// over all GPUs of a node.
+type OffloadLaw struct {
+	ToDevice float64    `yaml:"to_device"` // of gpu.pcie, from page-locked memory
+	ToHost   float64    `yaml:"to_host"`   // and into it
+	Both     float64    `yaml:"both"`      // either, while copies go the other way
+	Fresh    units.Rate `yaml:"fresh"`     // into memory that is new and not page-locked
+	Update   float64    `yaml:"update"`    // values that one thread updates in a second, by PyTorch's fused AdamW
+	Memory   float64    `yaml:"memory"`    // of node.host_bandwidth, that many threads reach
+	Spread   float64    `yaml:"spread"`    // relative standard deviation of what an update takes on a host that nobody measured
+	Source   string     `yaml:"source"`
+}
+
 // CollectiveCurve is a measured collective: the time of one operation on one
 // group at several sizes. hardware/collective gives its meaning.
 type CollectiveCurve struct {
@@ -531,6 +550,16 @@ type CopyCurve struct {
 	Bytes     []units.Bytes   `yaml:"bytes"`
 	Time      []units.Seconds `yaml:"time"`
 	RelErr    float64         `yaml:"relative_error"`
+}
+
+// CopyRate is that of the largest copies measured in a direction, if there were any.
+func (l *Laws) CopyRate(direction string, pinned bool) (units.Rate, bool) {
+	for _, c := range l.Copies {
+		if n := len(c.Bytes) - 1; c.Direction == direction && c.Pinned == pinned && n >= 0 && n < len(c.Time) && c.Time[n] > 0 {
+			return units.Rate(float64(c.Bytes[n]) / float64(c.Time[n])), true
+		}
+	}
+	return 0, false
 }
 
 // TileSizes are the parsed tiles, rows by columns.

@@ -278,6 +278,9 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 		l.Step, mark["step"] = own.Step, true
 		l.Step.On = cmp.Or(l.Step.On, gpu)
 	}
+	if own.Offload != nil {
+		l.Offload, mark["offload"] = own.Offload, true
+	}
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true
 	}

@@ -114,6 +114,8 @@ type Node struct {
 	Multicast    Datum[bool]        `yaml:"multicast"`     // NVLink SHARP usable (NCCL's NVLS)
 	CPU          Datum[string]      `yaml:"cpu"`           // intel, amd, arm: NCCL's tables differ
 	HostMemory   Datum[units.Bytes] `yaml:"host_memory"`
+	Cores        Datum[int64]       `yaml:"cores"`          // of its CPUs
+	HostRate     Datum[units.Rate]  `yaml:"host_bandwidth"` // of the memory of all CPUs, read plus write
 }
 
 // Network is what connects nodes.

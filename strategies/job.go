@@ -208,6 +208,9 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Check(s); err != nil {
 		return err
 	}
+	if err := j.checkHost(&p); err != nil {
+		return err
+	}
 	j.Plan, j.Train, j.Open = p, t, false
 	return nil
 }

@@ -63,6 +63,7 @@ type Plan struct {
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"` // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
+	Offload             Offload     `yaml:"offload" json:"offload,omitempty"` // to the host's memory; left out: nothing
 
 	Order Order `yaml:"order" json:"order,omitempty"`
 }
@@ -72,7 +73,7 @@ type Plan struct {
 // leaves that to be chosen.
 func (p *Plan) Splits() bool {
 	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
-		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Order: p.Order}
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload, Order: p.Order}
 	return *p != how || how == Plan{}
 }
 
@@ -163,8 +164,9 @@ type Runtime struct {
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
 	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`
-	HostSpeed  float64    `yaml:"host_speed" json:"host_speed,omitempty"` // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
-	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`         // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
+	HostSpeed  float64    `yaml:"host_speed" json:"host_speed,omitempty"`   // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
+	CPUThreads int64      `yaml:"cpu_threads" json:"cpu_threads,omitempty"` // of a rank, for what is left to the host (OMP_NUM_THREADS); 0: what the launcher sets
+	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`           // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.
@@ -265,7 +267,7 @@ func (p *Plan) Complete(s Shape) error {
 		return diag.Errorf("plan.dp: %d × tp %d × cp %d × pp %d = %d is not the %d GPUs of the job; leave dp out or use %d", p.DP, p.TP, p.CP, p.PP, p.DP*inner, s.GPUs, rest)
 	}
 	if p.DataParallel == "" {
-		p.DataParallel = s.usual()
+		p.DataParallel = s.usual(p.Offload)
 	}
 	if p.Schedule == "" && p.PP > 1 {
 		p.Schedule = "1f1b"
@@ -283,9 +285,10 @@ func (p *Plan) Complete(s Shape) error {
 	return nil
 }
 
-// usual is the kind of data parallelism that users of the recipe run.
-func (s *Shape) usual() DataParallel {
-	if kinds := s.Recipe.DataParallel; len(kinds) > 0 {
+// usual is the kind of data parallelism that users of the recipe run, with something left to
+// the host.
+func (s *Shape) usual(o Offload) DataParallel {
+	if kinds := beside(s.Recipe, o); len(kinds) > 0 {
 		return DataParallel(kinds[0])
 	}
 	return DDP
@@ -337,7 +340,10 @@ func (p *Plan) Check(s Shape) error {
 	if err := p.checkOrder(s); err != nil {
 		return err
 	}
-	return p.checkDataParallel(s)
+	if err := p.checkDataParallel(s); err != nil {
+		return err
+	}
+	return p.checkOffload(s)
 }
 
 // checkCuts returns the first rule that cutting layers breaks.
@@ -630,12 +636,15 @@ func (p *Plan) String() string {
 		parts[len(parts)-1] += " (" + s + ")"
 	}
 	add("dp", p.DP)
-	if p.DP*max(p.CP, 1) > 1 {
+	if p.DP*max(p.CP, 1) > 1 || p.OffloadsParameters() {
 		d := string(p.DataParallel)
 		if p.ShardDegree > 0 {
 			d += fmt.Sprintf(" shard %d", p.ShardDegree)
 		}
 		parts = append(parts, d)
+	}
+	if p.Offloads() {
+		parts = append(parts, string(p.Offload)+" on the host")
 	}
 	if p.Order != "" {
 		parts = append(parts, "order "+string(p.Order))

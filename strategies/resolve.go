@@ -543,6 +543,9 @@ func (j *Job) checkRun() error {
 	if v := j.Runtime.HostSpeed; v != 0 && !(v >= 0.05 && v <= 20) {
 		return diag.Errorf("runtime.host_speed: %g is outside 0.05 to 20; give the speed of the CPUs over that of the machine's own, as in 0.7", v)
 	}
+	if v := j.Runtime.CPUThreads; v < 0 || v > 1024 {
+		return diag.Errorf("runtime.cpu_threads: %d is outside 1 to 1024; give the threads of a rank (OMP_NUM_THREADS), or leave it out", v)
+	}
 	if err := j.Runtime.Stragglers.check(j.GPUs); err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ var settings = []setting{
 	{"dp", "plan.dp", "N", "data-parallel degree; default: the rest of the GPUs", nil},
 	{"virtual-stages", "plan.virtual_stages", "N", "model chunks per pipeline rank", nil},
 	{"schedule", "plan.schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, ...", pipeline.Names()},
+	{"offload", "plan.offload", "WHAT", "what lives in the hosts' memory: optimizer or parameters", []string{"none", "optimizer", "parameters"}},
 	{"straggler", stragglers, "RANK", "a slow rank, as in rank=3,slowdown=1.3, or with slow links, as in rank=3,link=2 (repeatable)", nil},
 	{"data-parallel", "plan.data_parallel", "KIND", "ddp, zero1, zero2, zero3, fsdp1 or fsdp2", []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}},
 }

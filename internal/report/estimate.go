@@ -88,6 +88,9 @@ func (e *Estimate) answer() fields {
 		f = append(f, [2]string{"HFU", percent(r.HFU) + " with recomputation"})
 	}
 	f = append(f, [2]string{"Memory", fitText(&r.Memory)})
+	if h := r.Memory.Host; h > 0 {
+		f = append(f, [2]string{"Host memory", hostText(h, r.Job.Hardware.Node.HostMemory.Value)})
+	}
 	if r.Power > 0 {
 		f = append(f, [2]string{"Power", fmt.Sprintf("%s per GPU on average at %s; %s per step and GPU", r.Power, r.Clock, r.Energy)})
 	}
@@ -115,7 +118,8 @@ func rangeText(r *estimate.Result) string {
 
 var boundNames = map[string]string{
 	"compute": "compute (matrix products and attention)", "memory": "memory bandwidth (elementwise kernels and norms)",
-	"communication": "exposed communication", "host": "the host, which launches too slowly", "bubble": "the pipeline bubble",
+	"communication": "exposed communication", "host": "the host, which launches too slowly",
+	"host_update": "the host, which updates the parameters", "bubble": "the pipeline bubble",
 }
 
 func boundText(b string) string {
@@ -162,6 +166,14 @@ func fitText(m *estimate.Memory) string {
 	return s + fmt.Sprintf(": DOES NOT FIT, %s GiB too much", gibibytes(m.DeviceUsed-m.Capacity))
 }
 
+// hostText is what is left to a host, of what it has where that is known.
+func hostText(used, capacity units.Bytes) string {
+	if capacity > 0 {
+		return fmt.Sprintf("%s of %s GiB per node", gibibytes(used), gibibytes(capacity))
+	}
+	return gibibytes(used) + " GiB per node"
+}
+
 // part is one share of the step.
 type part struct {
 	name, key string
@@ -173,7 +185,7 @@ type part struct {
 // groups inside.
 func parts(r *estimate.Result) []part {
 	p := &r.Parts
-	times := []units.Seconds{p.GEMM, p.Attention, p.Memory, p.Gaps, p.Contention, p.Exposed, p.Host, p.Bubble}
+	times := []units.Seconds{p.GEMM, p.Attention, p.Memory, p.Gaps, p.Contention, p.Exposed, p.Host, p.Update, p.Bubble}
 	out := make([]part, len(timeNames))
 	for i, n := range timeNames {
 		out[i] = part{n[1], n[0], times[i], nil}
@@ -187,7 +199,8 @@ func parts(r *estimate.Result) []part {
 // timeNames are the parts of the step, in their order: key and what people read.
 var timeNames = [][2]string{
 	{"gemm", "matrix products"}, {"attention", "attention"}, {"memory_bound", "memory-bound kernels"}, {"gaps", "optimizer, copies, gaps"},
-	{"contention", "slowed by overlap"}, {"exposed_comm", "exposed communication"}, {"host", "waiting for the host"}, {"bubble", "pipeline bubble"},
+	{"contention", "slowed by overlap"}, {"exposed_comm", "exposed communication"}, {"host", "waiting for the host"},
+	{"host_update", "update on the host"}, {"bubble", "pipeline bubble"},
 }
 
 // exposed lists the groups that communicate in the open, largest first.
@@ -458,6 +471,9 @@ func runtimeText(j *strategies.Job) string {
 	}
 	if r.HostSpeed > 0 {
 		s += fmt.Sprintf(", host at %.3g of the machine's", r.HostSpeed)
+	}
+	if r.CPUThreads > 0 {
+		s += fmt.Sprintf(", %d CPU threads of each rank", r.CPUThreads)
 	}
 	if r.Release > 0 {
 		s += ", release " + r.Release.String()

@@ -41,6 +41,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("bucket_view", switchText(p.BucketView))
 	add("reshard_after_forward", switchText(p.ReshardAfterForward))
 	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
+	add("offload", string(p.Offload))
 	add("order", string(p.Order))
 	t := &j.Train
 	count("sequence_length", t.SequenceLength)
@@ -88,6 +89,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	value("peak_reserved_bytes", float64(m.PeakReserved))
 	value("device_used_bytes", float64(m.DeviceUsed))
 	value("capacity_bytes", float64(m.Capacity))
+	value("host_bytes_per_node", float64(m.Host))
 	add("fits", strconv.FormatBool(m.Fits))
 	return header, [][]string{row}
 }

@@ -95,6 +95,7 @@ type plainMemory struct {
 	ByClass       ordered   `json:"by_class"`
 	Outside       ordered   `json:"outside_bytes"`
 	ByStage       []float64 `json:"by_stage"`
+	Host          float64   `json:"host_bytes_per_node"`
 }
 
 type plainStage struct {
@@ -219,7 +220,7 @@ func partsOf(r *estimate.Result) ordered {
 
 func memoryOf(m *estimate.Memory) plainMemory {
 	out := plainMemory{PeakAllocated: float64(m.PeakAllocated), PeakReserved: float64(m.PeakReserved), DeviceUsed: float64(m.DeviceUsed),
-		Capacity: float64(m.Capacity), Fits: m.Fits, Moment: m.Moment, ByClass: ordered{}, Outside: ordered{}, ByStage: []float64{}}
+		Capacity: float64(m.Capacity), Fits: m.Fits, Moment: m.Moment, ByClass: ordered{}, Outside: ordered{}, ByStage: []float64{}, Host: float64(m.Host)}
 	for c, b := range m.By {
 		out.ByClass = append(out.ByClass, entry{memory.Class(c).String(), float64(b)})
 	}

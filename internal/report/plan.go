@@ -217,6 +217,9 @@ func extras(p *strategies.Plan) string {
 	if p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
 		parts = append(parts, reducedEvery)
 	}
+	if p.Offloads() {
+		parts = append(parts, string(p.Offload)+" on the host")
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -228,7 +231,7 @@ func (p *Plans) shareGrid() *grid {
 		x := &p.Ranking.Plans[i]
 		q, t := &x.Result.Parts, x.Result.StepTime
 		share := func(v units.Seconds) string { return fmt.Sprintf("%.1f", 100*float64(v/t)) }
-		g.row(placeText(x), x.Result.Bound, share(q.GEMM), share(q.Attention), share(q.Memory), share(q.Exposed), share(q.Bubble), share(q.Host), share(q.Gaps+q.Contention))
+		g.row(placeText(x), x.Result.Bound, share(q.GEMM), share(q.Attention), share(q.Memory), share(q.Exposed), share(q.Bubble), share(q.Host+q.Update), share(q.Gaps+q.Contention))
 	}
 	return g
 }

@@ -43,6 +43,7 @@ type Recipe struct {
 	Attention        string               `yaml:"default_attention"`
 	Optimizer        map[string]Optimizer `yaml:"optimizer"`
 	Host             Host                 `yaml:"host"`
+	Offload          Offload              `yaml:"offload"`
 	Overlap          Overlap              `yaml:"overlap"`
 	Release          units.Release        `yaml:"release"`             // of the software that it describes, where that is not the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
@@ -310,7 +311,25 @@ type Optimizer struct {
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
+	OnHost  OnHost  `yaml:"on_host"` // where the host runs it
 	Steps   float64 `yaml:"steps"`   // a timed step is about the how manyth: rows of the embedding no token asked for are zero
+}
+
+// OnHost is the cost of an update by the host, over that of the fused AdamW of which a
+// machine's offload law is.
+type OnHost struct {
+	Work    float64 `yaml:"work"`    // a thread's time for a value; 0: 1
+	Traffic float64 `yaml:"traffic"` // bytes of a value that go through memory beside what is read and written once: temporaries
+}
+
+// Offload is what a framework can leave to the host: with the optimizer its states and the
+// update, with parameters these and their gradients, too. Each is known beside some kinds
+// of data parallelism.
+type Offload struct {
+	Optimizer  []string `yaml:"optimizer"`
+	Parameters []string `yaml:"parameters"`
+	Threads    int64    `yaml:"threads"` // of a rank, where the launcher does not give it all that it has a part of, as torchrun, which sets OMP_NUM_THREADS=1 for ranks that share a node
+	Source     string   `yaml:"source"`
 }
 
 // Host is what the CPU pays. Times are for the reference CPU of the source.

@@ -130,7 +130,7 @@ func (s *simulation) fill(r *Result) {
 			addExposed(r.Exposed, sec, n)
 		}
 	}
-	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle), Contention: units.Seconds(sim.Slowed),
+	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle - st.hosted), Update: units.Seconds(st.hosted), Contention: units.Seconds(sim.Slowed),
 		Exposed: units.Seconds(sim.Exposed + sim.Inline)}
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
@@ -157,6 +157,7 @@ type load struct {
 	moved        units.Bytes            // by the memory-bound kernels of units
 	others       units.Seconds          // memory-bound: the optimizer and the copies of data parallelism
 	once, each   units.Seconds          // waits: once in a step, and in every micro batch
+	rest         units.Seconds          // and with nothing to do, while the host updates parameters
 }
 
 // load is that of a pipeline rank.
@@ -165,7 +166,9 @@ func (s *simulation) load(rank int) load {
 		return s.pipe.loads[rank]
 	}
 	l, rest := s.work(0)
-	moved := units.Seconds(s.sim.Moved)
+	moved := units.Seconds(s.sim.Moved - s.sim.Copied)
+	l.time[engineWork] += units.Seconds(s.sim.Copied)
+	l.rest = units.Seconds(s.step.hosted)
 	if s.step.ddp != nil {
 		l.once = units.Seconds(s.sim.Exposed)
 		moved -= l.once
@@ -232,6 +235,7 @@ func (p *pricer) finish(l *layout, r *Result) {
 		r.HFU = r.MFU * l.recomputeFactor()
 	}
 	r.Bound = bound(r)
+	r.Memory.Host = j.HostMemory()
 	p.notes(r)
 }
 
@@ -264,6 +268,8 @@ func peakOf(j *strategies.Job) units.FLOPRate {
 func bound(r *Result) string {
 	t := r.StepTime
 	switch p := r.Parts; {
+	case p.Update > t/3:
+		return "host_update"
 	case p.Host > t/5:
 		return "host"
 	case p.Bubble > t/4:
@@ -289,6 +295,9 @@ func (p *pricer) notes(r *Result) {
 	if text := collective.AssumedNetwork(j.Hardware); text != "" && j.GPUs > p.fabric.Island() {
 		r.Notes = append(r.Notes, diag.Note{Code: "network.assumed", Text: text,
 			Remedy: collective.NetworkRemedy + ", or --set network.bandwidth_per_gpu=400Gbit/s"})
+	}
+	if note, ok := p.hostNote(r); ok {
+		r.Notes = append(r.Notes, note)
 	}
 	if j.Unmixed() {
 		r.Notes = append(r.Notes, diag.Note{Code: "precision.unsharded", Text: fmt.Sprintf("%s itself would compute in %s: it leaves mixed precision to FSDP, which has nothing to shard beside tp %d and pp %d", j.Recipe.Name, j.Precision.Weights, j.Plan.TP, j.Plan.PP),

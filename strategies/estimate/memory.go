@@ -46,7 +46,8 @@ func (p *pricer) footprint() footprint {
 	main := j.Recipe.Structure.MainGradients
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
-	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !(plan.DataParallel.ShardsParameters() && dp > 1))
+	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
+	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
@@ -58,6 +59,7 @@ func (p *pricer) footprint() footprint {
 			f.ranks[k] = units.Bytes(n)
 		}
 	}
+	p.leave(&f)
 	if d := prec.Frozen; d.Set { // matrices of layers
 		f.absent = j.Precision.Weights.Size() - d.Size()
 	}
@@ -97,9 +99,9 @@ func (p *pricer) footprint() footprint {
 		}
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
-	case plan.DataParallel.ShardsParameters() && dp > 1:
+	case byUnit:
 		f.mode, f.root, f.heldHead = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead
-		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(),
+		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), Away: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if prec.Gather.Narrow() {
 			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()
@@ -262,6 +264,8 @@ type usage struct {
 	context, nccl units.Bytes
 	used          units.Bytes // what the device shows
 	capacity      units.Bytes
+	host          units.Bytes     // of a node's host memory
+	hostCapacity  units.Bytes     // 0: not known
 	chunks        []*memory.Chunk // of one rank
 	fullest       int             // pipeline rank
 

@@ -20,10 +20,14 @@ func (s *step) optimizerStep() {
 		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * s.job.Precision.Gradients.Size(), Phase: tape.Optimize})
 		s.sim.Run(&passes)
 	}
-	seg := s.updateKernel(&u)
-	s.readyGradients(&u)
-	s.sim.Run(&seg)
-	s.copyWeights(&u)
+	if s.job.Plan.Offloads() {
+		s.hostUpdate(&u)
+	} else {
+		seg := s.updateKernel(&u)
+		s.readyGradients(&u)
+		s.sim.Run(&seg)
+		s.copyWeights(&u)
+	}
 	if s.listed != nil {
 		s.listed.finish()
 	}

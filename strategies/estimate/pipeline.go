@@ -478,6 +478,7 @@ func (r *pipelineRun) ends(rank int) {
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
 	l, others := r.s.work(rank)
 	l.add(max(r.path.busy[rank]-l.busy-others, 0)+units.Seconds(sim.Work-work), 0)
+	l.rest = units.Seconds(st.hosted)
 	r.loads[rank] = l
 	r.loads[rank].once = units.Seconds(r.reduce[rank] + sim.Exposed - exposed)
 }
@@ -583,7 +584,7 @@ func (r *pipelineRun) fill(out *Result) {
 		}
 	}
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
-		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(x.host[w], 0))}
+		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
 	out.Parts.Bubble = left + max(out.StepTime-finish-units.Seconds(r.tail[w]), 0) // others end later
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()

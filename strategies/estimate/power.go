@@ -69,7 +69,7 @@ func (p *pricer) limit(rank int, s *simulation, card *card, l *load, d *demand) 
 	now := &p.clocks[rank]
 	n := units.Seconds(p.job.Train.GradAccumulation)
 	waits := card.spared(l.once) + float64(n)*card.spared(l.each/n)
-	active := max(s.total-float64(l.once+l.each)+waits, float64(l.busy))
+	active := max(s.total-float64(l.once+l.each+l.rest)+waits+card.spared(l.rest), float64(l.busy))
 	fixed := card.rests(active-float64(l.busy), waits) + d.fixed
 	watts := (fixed + card.worst*d.drawn) / active
 	if card.limit <= 0 || watts <= card.limit*1.002 && (now.ratio == most || watts >= card.limit*0.998) {

@@ -75,7 +75,7 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		dev  float64
 	}{
 		{"kernel times", 0}, {theHost, p.slowerHost(r, host)}, {"communication", commSpread * float64(r.Parts.Exposed)},
-		{"the network between nodes", p.slowerNetwork(r)}, {leftOut, p.stepSpread() * total},
+		{"the network between nodes", p.slowerNetwork(r)}, {"the update by the host", p.updateSpread(r)}, {leftOut, p.stepSpread() * total},
 	}
 	if busy > 0 { // bubbles stretch with the kernels
 		parts[0].dev = math.Sqrt(ops) / busy * (busy + float64(r.Parts.Bubble))
@@ -105,6 +105,14 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		note.Text = fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why)
 		r.Notes = append(r.Notes, note)
 	}
+}
+
+// updateSpread is the standard deviation of an update by the host.
+func (p *pricer) updateSpread(r *Result) float64 {
+	if r.Parts.Update <= 0 {
+		return 0
+	}
+	return p.job.Hardware.Laws.Offload.Spread * float64(r.Parts.Update)
 }
 
 // slowerHost is the standard deviation of the step time that hosts of unknown speed

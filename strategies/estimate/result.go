@@ -50,12 +50,13 @@ type Parts struct {
 	Contention              units.Seconds // compute slowed by communication beside it
 	Exposed                 units.Seconds // communication that nothing hides
 	Host                    units.Seconds // the device waits for the host
+	Update                  units.Seconds // and while that updates parameters
 	Bubble                  units.Seconds // the stage waits for others
 }
 
 // Total is the sum of the parts.
 func (p Parts) Total() units.Seconds {
-	return p.GEMM + p.Attention + p.Memory + p.Gaps + p.Contention + p.Exposed + p.Host + p.Bubble
+	return p.GEMM + p.Attention + p.Memory + p.Gaps + p.Contention + p.Exposed + p.Host + p.Update + p.Bubble
 }
 
 // Memory is the fullest rank's.
@@ -68,6 +69,7 @@ type Memory struct {
 	Outside       []Outside
 	Moment        string
 	ByStage       []units.Bytes // peak_allocated of each pipeline rank
+	Host          units.Bytes   // of a node's host memory, by what all its ranks leave to it
 	Fits          bool
 }
 

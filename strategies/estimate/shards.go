@@ -21,15 +21,20 @@ type shards struct {
 	grads  [][2]int64 // by unit: of either, those that are trained
 	narrow []int64    // by unit, of params: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
-	busy   bool // reduce is in flight
-	copies bool // FSDP2 copies in and out of flat buffers
-	alone  bool // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
-	flat   bool // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
+	busy   bool          // reduce is in flight
+	home   timeline.Task // copy of the last gradients to the host
+	back   bool          // this is the backward pass of a micro batch whose gradients are reduced
+	sums   bool          // the gradients of a unit are added to those that the host has of earlier micro batches
+	away   bool          // shards of parameters and gradients are in the host's memory
+	copies bool          // FSDP2 copies in and out of flat buffers
+	alone  bool          // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
+	flat   bool          // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
+	h.away = s.job.Plan.OffloadsParameters()
 	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
@@ -95,6 +100,9 @@ func (h *shards) launchGather(i int, ready float64) {
 	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
 	narrow /= n
 	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
+	if h.away {
+		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w, h.back)), ready)
+	}
 	if g := s.job.Precision.Gather; narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
 			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: narrow, Bytes: units.Bytes(narrow) * b}, true)
@@ -152,6 +160,13 @@ func (h *shards) hooks(i int, backward bool) {
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2
 	}
+	if h.away { // to the device and cast, tensor by tensor; and gradients from there
+		calls := 2 * len(h.s.list[i].Params)
+		if h.back {
+			calls *= 2
+		}
+		c += units.Seconds(calls) * of.Call
+	}
 	h.s.sim.Host += float64((c + h.moduleHooks(h.s.list[i], backward)) * h.s.p.python)
 }
 
@@ -172,6 +187,7 @@ func (h *shards) moduleHooks(u *unit, backward bool) units.Seconds {
 
 func (h *shards) forward() {
 	s := h.s
+	h.back = false
 	last := len(s.list) - 1
 	h.hooks(0, false)
 	h.launchGather(0, s.sim.Issued())
@@ -227,6 +243,7 @@ func (h *shards) reshards(i int) bool {
 
 func (h *shards) backward(first, sync bool) {
 	s := h.s
+	h.back = sync
 	last := len(s.list) - 1
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
 	h.hooks(last, true)
@@ -272,6 +289,10 @@ func (h *shards) backward(first, sync bool) {
 	}
 	if h.busy {
 		s.sim.Wait(h.reduce)
+		if h.away { // finalize_backward, grad_offload_event
+			s.sim.Wait(h.home)
+			s.sim.Run(&timeline.Segment{Sync: true})
+		}
 		h.busy = false
 	}
 	for i := range h.ready {
@@ -302,6 +323,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 		}
 		grad = full
 	}
+	h.sums = h.away && !first && s.job.SyncsEveryMicroBatch()
 	h.scatterKept(i, grad)
 }
 
@@ -353,7 +375,19 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
 		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
 	}
-	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
+	stream := dpStream
+	if h.away {
+		stream = hostStream
+	}
+	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
+	if h.away {
+		shard := units.Bytes(float64(h.grads[i][0])/float64(s.p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(s.p.groups[expertShardGroup].Ranks, 1)))
+		if h.sums {
+			s.sim.Host += float64(t + s.p.addOnHost(shard*prec.Weights.Size()))
+			return
+		}
+		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*prec.Weights.Size(), true)), s.sim.Issued())
+	}
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
 		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
 		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)

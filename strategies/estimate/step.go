@@ -16,6 +16,7 @@ import (
 const (
 	dpStream      = 0 // gathers and reductions of the sharding group
 	replicaStream = 1 // all-reduces between copies (HSDP)
+	hostStream    = 2 // reductions and gradients on their way to the host, beside gathers of what comes from there
 )
 
 // step runs the micro batches of one rank without pipeline neighbours.
@@ -27,6 +28,7 @@ type step struct {
 	list  []*unit
 
 	forward, backward, optimizer float64
+	hosted                       float64 // of the optimizer, by the host while the device waits
 
 	ddp    *buckets // of replicated parameters
 	shards *shards  // of sharded ones
@@ -42,9 +44,9 @@ type step struct {
 // begin readies the step for a chunk, keeping its memory.
 func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
-	s.forward, s.backward, s.optimizer, s.ddp, s.shards, s.listed = 0, 0, 0, nil, nil, nil
+	s.forward, s.backward, s.optimizer, s.hosted, s.ddp, s.shards, s.listed = 0, 0, 0, 0, nil, nil, nil
 	switch kind := p.job.Plan.DataParallel; {
-	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && p.host.Hooks.Any()): // which run for one rank, too
+	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && (p.host.Hooks.Any() || p.job.Plan.OffloadsParameters())): // which run for one rank, too
 	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:
 		s.listed = &s.own.listed
 		s.listed.begin(s)

@@ -198,6 +198,7 @@ const (
 	scatterID        // reduce-scatter input
 	shardID          // sharded gradient
 	castID           // shard cast for the gather
+	awayID           // the largest tensor of the shard, from the host
 	keepID           // unsharded gradients kept over micro batches
 	perUnit
 )

@@ -127,10 +127,11 @@ func changes(j *strategies.Job) []change {
 	}
 	out = append(out, recomputeMore(t)...)
 	out = append(out, batchLess(j, t)...)
+	out = append(out, hosted(j)...)
 	if j.Open {
 		return out
 	}
-	for _, k := range kinds(j) {
+	for _, k := range kinds(j, j.Plan.Offload) {
 		if k != j.Plan.DataParallel {
 			out = append(out, change{"plan.data_parallel=" + string(k)})
 		}
@@ -155,6 +156,22 @@ func recomputeMore(t *strategies.Train) []change {
 		return []change{{"train.recompute=full"}}
 	}
 	return nil
+}
+
+// hosted are the ways to leave something to the host.
+func hosted(j *strategies.Job) []change {
+	if p := j.GivenPlan; p != nil && p.Offload != "" {
+		return nil
+	}
+	var out []change
+	for _, o := range j.Offloading() {
+		c := change{"plan.offload=" + string(o)}
+		if able := j.Beside(o); !j.Open && !slices.Contains(able, string(j.Plan.DataParallel)) {
+			c = append(c, "plan.data_parallel="+able[0])
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // batchLess are smaller micro batches, of which a step has as many more.

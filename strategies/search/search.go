@@ -124,7 +124,7 @@ func (s *Scout) Within(j *strategies.Job, slowest float64) (*estimate.Result, er
 func Floor(j *strategies.Job) float64 {
 	var jobs []*strategies.Job
 	for _, p := range simple(j) {
-		if p.PP > 1 || p.DataParallel != kinds(j)[0] {
+		if p.PP > 1 || p.DataParallel != kinds(j, p.Offload)[0] {
 			continue
 		}
 		for _, b := range microBatches(j) {
@@ -260,7 +260,7 @@ func simpleExperts(j *strategies.Job) []int64 {
 // that keep parameters and gradients whole, and the first where no ranks are left.
 func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParallel {
 	var out []strategies.DataParallel
-	for _, k := range kinds(j) {
+	for _, k := range kinds(j, p.Offload) {
 		if p.PP == 1 || k == strategies.DDP || k == strategies.ZeRO1 {
 			out = append(out, k)
 		}
@@ -271,10 +271,11 @@ func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParalle
 	return out
 }
 
-// kinds are the recipe's kinds of data parallelism, least sharded first.
-func kinds(j *strategies.Job) []strategies.DataParallel {
+// kinds are the recipe's kinds of data parallelism, least sharded first, or those of them
+// beside which something is left to the host.
+func kinds(j *strategies.Job, o strategies.Offload) []strategies.DataParallel {
 	var out []strategies.DataParallel
-	for _, k := range j.Recipe.DataParallel {
+	for _, k := range j.Beside(o) {
 		out = append(out, strategies.DataParallel(k))
 	}
 	if len(out) == 0 {

@@ -26,7 +26,7 @@ type Fix map[string]string
 
 // fixable are the keys of a Fix.
 var fixable = []string{"tp", "sequence_parallel", "cp", "cp_comm_type", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
-	"bucket", "reshard_after_forward", "sync_every_micro_batch", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
+	"bucket", "reshard_after_forward", "sync_every_micro_batch", "offload", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
 
 // ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
 // train.micro_batch.
@@ -49,6 +49,8 @@ func ParseFix(text string) (Fix, error) {
 			_, err = pipeline.Lookup(value)
 		case "data_parallel":
 			err = new(strategies.DataParallel).UnmarshalText([]byte(value))
+		case "offload":
+			err = new(strategies.Offload).UnmarshalText([]byte(value))
 		case "cp_comm_type":
 			err = new(strategies.CPCommType).UnmarshalText([]byte(value))
 		case "bucket":
@@ -355,7 +357,8 @@ func (s *Space) copies(out []strategies.Plan, j *strategies.Job, p strategies.Pl
 	if n := s.Fix.counts("dp", nil); n != nil {
 		p.DP = n[0]
 	}
-	offered := fixed(s.Fix, "data_parallel", kinds(j))
+	p.Offload = strategies.Offload(s.Fix["offload"])
+	offered := fixed(s.Fix, "data_parallel", kinds(j, p.Offload))
 	if dp*p.CP == 1 {
 		offered = offered[:1] // nothing to share out
 	}

@@ -37,7 +37,7 @@ func (s *Segment) Add(o *Segment) {
 }
 
 // MaxStreams is the number of communication streams of a Sim.
-const MaxStreams = 4
+const MaxStreams = 3
 
 // Task is a collective in a stream's queue.
 type Task struct {
@@ -48,6 +48,7 @@ type Task struct {
 type task struct {
 	ready, left float64
 	slow        float64 // time under compute over time alone
+	quiet       bool    // runs on a copy engine: compute beside it takes no longer
 	end         float64 // when finished; -1 before
 	start       float64
 	label       string
@@ -69,7 +70,8 @@ type Sim struct {
 	Inline  float64 // communication on the compute stream itself
 	Work    float64 // compute time alone, without slowdown
 	Slowed  float64 // added by communication beside it
-	Moved   float64 // communication on other streams, alone
+	Moved   float64 // communication on other streams, alone, copies to and from the host included
+	Copied  float64 // of that these
 	Late    int     // how often something waited for the host
 
 	Record  *Recorder
@@ -185,10 +187,10 @@ func (s *Sim) head(i int) *task {
 	return nil
 }
 
-// communicates reports whether a task runs now.
+// communicates reports whether a task runs now that slows compute.
 func (s *Sim) communicates() bool {
 	for i := range s.streams[:s.used] {
-		if t := s.head(i); t != nil && t.ready <= s.Now {
+		if t := s.head(i); t != nil && t.ready <= s.Now && !t.quiet {
 			return true
 		}
 	}
@@ -224,6 +226,15 @@ func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Ta
 	s.Moved += duration
 	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
 	return Task{stream, len(st.tasks) - 1}
+}
+
+// Copy queues a copy to the host or from it, by a copy engine: compute neither slows it nor
+// is slowed by it.
+func (s *Sim) Copy(stream int, label string, duration, ready float64) Task {
+	t := s.Launch(stream, label, duration, ready, 1)
+	s.streams[stream].tasks[t.index].quiet = true
+	s.Copied += duration
+	return t
 }
 
 // Wait makes the compute stream wait for a task and returns how long it waited.
@@ -267,7 +278,7 @@ type Span struct {
 }
 
 // StreamNames are the names of communication streams, by index.
-var StreamNames = [MaxStreams]string{"dp", "dp replicas", "tp", "pp"}
+var StreamNames = [MaxStreams]string{"dp", "dp replicas", "dp reductions"}
 
 func (r *Recorder) compute(start, end float64) {
 	if end > start {

@@ -7,6 +7,7 @@ import "math"
 type Mark struct {
 	now, host                                   float64
 	idle, exposed, inline, work, slowed, launch float64
+	copied                                      float64
 	late, fresh                                 int
 	queues                                      [MaxStreams]queued
 }
@@ -30,6 +31,7 @@ const same = 1e-12
 func (s *Sim) Mark(m *Mark) {
 	m.now, m.host = s.Now, s.Host
 	m.idle, m.exposed, m.inline, m.work, m.slowed, m.launch = s.Idle, s.Exposed, s.Inline, s.Work, s.Slowed, s.Moved
+	m.copied = s.Copied
 	m.late, m.fresh = s.Late, s.fresh
 	for i := range s.streams {
 		st, q := &s.streams[i], &m.queues[i]
@@ -46,7 +48,7 @@ func (s *Sim) Mark(m *Mark) {
 				q.waiting = true
 			}
 			if k < few {
-				q.first[k] = task{left: t.left, slow: t.slow, ready: max(t.ready-s.Now, 0)}
+				q.first[k] = task{left: t.left, slow: t.slow, quiet: t.quiet, ready: max(t.ready-s.Now, 0)}
 			}
 		}
 	}
@@ -75,7 +77,7 @@ func (q *queued) equal(o *queued) bool {
 	}
 	for k := range q.tasks {
 		x, y := &q.first[k], &o.first[k]
-		if x.slow != y.slow || math.Abs(x.left-y.left) > same || math.Abs(x.ready-y.ready) > same {
+		if x.slow != y.slow || x.quiet != y.quiet || math.Abs(x.left-y.left) > same || math.Abs(x.ready-y.ready) > same {
 			return false
 		}
 	}
@@ -105,6 +107,7 @@ func (s *Sim) Skip(a *Mark, n int) (tasks [MaxStreams]Task) {
 	s.Work += k * (s.Work - a.work)
 	s.Slowed += k * (s.Slowed - a.slowed)
 	s.Moved += k * (s.Moved - a.launch)
+	s.Copied += k * (s.Copied - a.copied)
 	for i := range s.streams {
 		st := &s.streams[i]
 		tasks[i] = Task{i, -1}
@@ -114,7 +117,7 @@ func (s *Sim) Skip(a *Mark, n int) (tasks [MaxStreams]Task) {
 			}
 		}
 		if more := b.queues[i].left - a.queues[i].left; b.queues[i].tasks > 0 && more > same {
-			st.tasks = append(st.tasks, task{ready: s.Now, left: k * more, slow: b.queues[i].slow, end: -1, start: -1})
+			st.tasks = append(st.tasks, task{ready: s.Now, left: k * more, slow: b.queues[i].slow, quiet: st.tasks[st.head].quiet, end: -1, start: -1})
 			tasks[i] = Task{i, len(st.tasks) - 1}
 		}
 	}

@@ -22,7 +22,7 @@ func TimeTerms(r *estimate.Result) []Term {
 		exposed[g] = float64(t)
 	}
 	return SplitExposed([]Term{{"gemm", float64(p.GEMM)}, {"attention", float64(p.Attention)}, {"memory_bound", float64(p.Memory)}, {"gaps", float64(p.Gaps)},
-		{"contention", float64(p.Contention)}, {exposedKey, float64(p.Exposed)}, {"host", float64(p.Host)}, {"bubble", float64(p.Bubble)}}, exposed)
+		{"contention", float64(p.Contention)}, {exposedKey, float64(p.Exposed)}, {"host", float64(p.Host)}, {"host_update", float64(p.Update)}, {"bubble", float64(p.Bubble)}}, exposed)
 }
 
 const exposedKey = "exposed_comm"

@@ -1,0 +1,87 @@
+package estimate
+
+import (
+	"fmt"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies/timeline"
+)
+
+// toDevice is the time in which so many bytes come from page-locked memory of the host; both:
+// while as many go there.
+func (p *pricer) toDevice(b units.Bytes, both bool) units.Seconds {
+	l := p.hardware.Laws.Offload
+	return p.hostCopy(b, "h2d", l.ToDevice, both)
+}
+
+// toHost is the time in which so many bytes go into page-locked memory of the host.
+func (p *pricer) toHost(b units.Bytes, both bool) units.Seconds {
+	l := p.hardware.Laws.Offload
+	return p.hostCopy(b, "d2h", l.ToHost, both)
+}
+
+// hostCopy is the time of a copy at a share of what the link carries, or at the rate that
+// was measured on this machine.
+func (p *pricer) hostCopy(b units.Bytes, direction string, share float64, both bool) units.Seconds {
+	h := p.hardware
+	rate := float64(h.GPU.PCIe.Value) * share
+	if measured, ok := h.Laws.CopyRate(direction, true); ok {
+		rate = float64(measured)
+	}
+	if l := h.Laws.Offload; both {
+		rate *= l.Both / share
+	}
+	return units.Seconds(float64(b)/rate) * p.own
+}
+
+// hostUpdate runs the update of the rank's parameters on the host, all of whose ranks share
+// the memory of its CPUs, while the device waits.
+func (s *step) hostUpdate(u *update) {
+	law, node := s.p.hardware.Laws.Offload, &s.p.hardware.Node
+	threads, ranks := s.job.HostThreads()
+	values := u.local * float64(ranks)
+	work := values * max(u.OnHost.Work, 1) / (float64(threads) * law.Update)
+	moved := values * (float64(s.traffic(u)) + u.OnHost.Traffic) / (law.Memory * float64(node.HostRate.Value))
+	t := units.Seconds(work+moved) * s.p.own
+	seg := timeline.Segment{Host: t, Lag: t, Sync: true}
+	seg.Host += s.updateHost(u) * s.p.python
+	seg.Lag = seg.Host
+	before := s.sim.Now
+	s.sim.WaitHost()
+	s.sim.Run(&seg)
+	s.hosted += s.sim.Now - before
+}
+
+// leave takes what the host has from a rank's footprint.
+func (p *pricer) leave(f *footprint) {
+	plan := &p.job.Plan
+	if plan.Offloads() {
+		f.optimizer = [2]units.Bytes{}
+	}
+	if plan.OffloadsParameters() {
+		f.weights, f.gradients = [2]units.Bytes{}, [2]units.Bytes{}
+	}
+}
+
+// addOnHost is how long the host is busy with gradients that it adds to those of earlier
+// micro batches: it waits for them, and what it waits for goes to memory that is new and
+// not page-locked (_fsdp_collectives.py, foreach_reduce: to_accumulate_grad).
+func (p *pricer) addOnHost(b units.Bytes) units.Seconds {
+	law := p.hardware.Laws.Offload
+	_, ranks := p.job.HostThreads()
+	added := float64(3*b) * float64(ranks) / (law.Memory * float64(p.hardware.Node.HostRate.Value))
+	return units.Seconds(float64(b)/float64(law.Fresh)+added) * p.own
+}
+
+// hostNote says how many threads an update is taken to have, where more would be faster.
+func (p *pricer) hostNote(r *Result) (diag.Note, bool) {
+	j := p.job
+	threads, ranks := j.HostThreads()
+	most := j.Hardware.Node.Cores.Value / ranks
+	if r.Parts.Update <= 0 || j.Runtime.CPUThreads > 0 || threads/ranks >= most {
+		return diag.Note{}, false
+	}
+	return diag.Note{Code: "offload.threads", Text: fmt.Sprintf("the host updates parameters with %d thread for each rank: torchrun sets OMP_NUM_THREADS=%d where ranks share a node", threads/ranks, threads/ranks),
+		Remedy: fmt.Sprintf("set OMP_NUM_THREADS to up to %d, and runtime.cpu_threads to what it is", most)}, true
+}

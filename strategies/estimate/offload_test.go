@@ -1,0 +1,89 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies/memory"
+)
+
+// offloaded is Llama-3.2 1B under FSDP2 on two H100, with more keys of plan, runtime and machine.
+func offloaded(t *testing.T, gpus int, plan, runtime, node string) *Result {
+	t.Helper()
+	return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm%s}, gpus: %d, runtime: {recipe: hf-eager%s}, plan: {data_parallel: fsdp2, dp: %d%s}, train: {sequence_length: 2048, micro_batch: 4, precision: bf16-mixed}}",
+		node, gpus, runtime, gpus, plan)))
+}
+
+// TestOffloadTakesStatesAway: weights, gradients and states of a shard, 16 bytes of each of
+// its parameters, are the host's; what a step holds beside them stays.
+func TestOffloadTakesStatesAway(t *testing.T) {
+	here, away := offloaded(t, 2, "", "", ""), offloaded(t, 2, ", offload: parameters", "", "")
+	for _, c := range []memory.Class{memory.Parameters, memory.Gradients, memory.OptimizerStates} {
+		require.Zero(t, away.Memory.By[c], c.String())
+	}
+	shard := units.Bytes(here.Job.Model.Params().Total / 2)
+	require.InEpsilon(t, float64(12*shard), float64(here.Memory.PeakAllocated-away.Memory.PeakAllocated), 0.01) // gradients have not come at the peak
+	require.InEpsilon(t, float64(2*16*shard), float64(away.Memory.Host), 0.001)
+	require.Zero(t, here.Memory.Host)
+}
+
+// TestHostUpdate: the update takes what the law of the machine's hosts says, longer with fewer
+// threads and slower memory, and is no part of waiting for launches. PyTorch's for-loop takes
+// longer than its fused kernel.
+func TestHostUpdate(t *testing.T) {
+	many := offloaded(t, 2, ", offload: parameters", ", cpu_threads: 16", ", node: {cores: 32, host_bandwidth: 307.2 GB/s, gpus: 2}")
+	law, n := many.Job.Hardware.Laws.Offload, float64(many.Job.Model.Params().Total)
+	require.InEpsilon(t, n/(32*law.Update)+28*n/(law.Memory*307.2e9), float64(many.Parts.Update), 0.04)
+	require.InDelta(t, 1, float64(many.Parts.Total()/many.StepTime), 1e-9)
+	require.Equal(t, "host_update", many.Bound)
+
+	one := offloaded(t, 2, ", offload: parameters", ", cpu_threads: 1", ", node: {cores: 32, host_bandwidth: 307.2 GB/s, gpus: 2}")
+	require.Greater(t, float64(one.Parts.Update), 3*float64(many.Parts.Update))
+	fast := offloaded(t, 2, ", offload: parameters", ", cpu_threads: 16", ", node: {cores: 32, host_bandwidth: 1 TB/s, gpus: 2}")
+	require.Less(t, float64(fast.Parts.Update), 0.5*float64(many.Parts.Update))
+
+	loop := mustEstimate(t, mustParse(t, "{model: llama3.2-1b, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager, cpu_threads: 8}, plan: {data_parallel: fsdp2, dp: 2, offload: parameters}, train: {optimizer: adamw}}"))
+	fused := mustEstimate(t, mustParse(t, "{model: llama3.2-1b, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager, cpu_threads: 8}, plan: {data_parallel: fsdp2, dp: 2, offload: parameters}}"))
+	require.Greater(t, float64(loop.Parts.Update), 4*float64(fused.Parts.Update))
+}
+
+// TestCopiesSetThePace: where a GPU's link takes longer than its kernels, a pass takes as long
+// as what comes over it, fp32 weights, at the rate measured on the machine where there is one.
+func TestCopiesSetThePace(t *testing.T) {
+	const slow = ", gpu: {pcie: 8 GB/s}"
+	r := offloaded(t, 1, ", offload: parameters", "", slow)
+	law := r.Job.Hardware.Laws.Offload
+	weights := 4 * float64(r.Job.Model.Params().Total)
+	require.InEpsilon(t, weights/(law.ToDevice*8e9), float64(r.Forward), 0.1)
+	require.InEpsilon(t, weights/(law.Both*8e9), float64(r.Backward), 0.3) // and gradients back, those of the embedding, a fifth, when all else is over
+
+	j := mustParse(t, "{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {pcie: 8 GB/s}, measured: {copies: [{direction: h2d, pinned: true, bytes: [1 GiB], time: [20 ms]}]}}, gpus: 1, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, dp: 1, offload: parameters}, train: {sequence_length: 2048, micro_batch: 4, precision: bf16-mixed}}")
+	rate, ok := j.Hardware.Laws.CopyRate("h2d", true)
+	require.True(t, ok)
+	require.InEpsilon(t, float64(units.GiB)/0.02, float64(rate), 1e-9)
+	require.Less(t, float64(mustEstimate(t, j).Forward), 0.3*float64(r.Forward))
+}
+
+// TestGradientsAddedOnTheHost: gradients reduced after every micro batch are added to those that
+// the host has, through memory that is not page-locked, while it waits: the second backward
+// pass takes far longer (2.7 s were measured where the first took 0.15).
+func TestGradientsAddedOnTheHost(t *testing.T) {
+	of := func(every bool) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, dp: 2, offload: parameters, sync_every_micro_batch: %v}, train: {sequence_length: 2048, micro_batch: 2, grad_accumulation: 2, precision: bf16-mixed}}", every)))
+	}
+	whole, added := of(false), of(true)
+	shard := 4 * float64(whole.Job.Model.Params().Total) / 2
+	require.InEpsilon(t, shard/float64(whole.Job.Hardware.Laws.Offload.Fresh), float64(added.Backward-whole.Backward), 0.1)
+	require.Less(t, float64(added.Memory.PeakAllocated), float64(whole.Memory.PeakAllocated)) // which keeps whole gradients
+}
+
+// TestOffloadSpread: how long an update takes on a host that nobody measured is uncertain.
+func TestOffloadSpread(t *testing.T) {
+	r := offloaded(t, 2, ", offload: parameters", "", "")
+	_, high := hardware.Range(1, r.Job.Hardware.Laws.Offload.Spread*float64(r.Parts.Update/r.StepTime))
+	require.GreaterOrEqual(t, float64(r.High/r.StepTime), float64(high))
+}

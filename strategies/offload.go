@@ -1,0 +1,144 @@
+package strategies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
+)
+
+// Offload is what lives in the host's memory instead of the GPU's. The host updates the
+// parameters whose states it has.
+type Offload string
+
+const (
+	NoOffload         Offload = "none"
+	OffloadOptimizer  Offload = "optimizer"  // the optimizer's states and master weights
+	OffloadParameters Offload = "parameters" // these, and the shards of parameters and gradients
+)
+
+var offloads = []string{string(NoOffload), string(OffloadOptimizer), string(OffloadParameters)}
+
+// UnmarshalText accepts one of them.
+func (o *Offload) UnmarshalText(b []byte) error {
+	if !slices.Contains(offloads, string(b)) {
+		return fmt.Errorf("%q is not what can be left to the host; use %s", b, strings.Join(offloads, ", "))
+	}
+	*o = Offload(b)
+	return nil
+}
+
+// Offloads reports whether the host has the optimizer's states.
+func (p *Plan) Offloads() bool { return p.Offload != "" && p.Offload != NoOffload }
+
+// OffloadsParameters reports whether it has the parameters, too.
+func (p *Plan) OffloadsParameters() bool { return p.Offload == OffloadParameters }
+
+// beside lists the kinds of data parallelism that a recipe's framework has, or beside which
+// it leaves something to the host.
+func beside(r *recipe.Recipe, o Offload) []string {
+	switch o {
+	case OffloadOptimizer:
+		return r.Offload.Optimizer
+	case OffloadParameters:
+		return r.Offload.Parameters
+	}
+	return r.DataParallel
+}
+
+// Beside lists the kinds of data parallelism that the job's framework has, or beside which it
+// leaves something to the host.
+func (j *Job) Beside(o Offload) []string { return beside(j.Recipe, o) }
+
+// Offloading lists what a job's framework can leave to the host.
+func (j *Job) Offloading() []Offload {
+	var out []Offload
+	for _, o := range []Offload{OffloadOptimizer, OffloadParameters} {
+		if len(beside(j.Recipe, o)) > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// checkOffload returns the first rule that leaving something to the host breaks.
+func (p *Plan) checkOffload(s Shape) error {
+	if !p.Offloads() {
+		return nil
+	}
+	kinds := beside(s.Recipe, p.Offload)
+	switch {
+	case len(kinds) == 0:
+		return diag.Errorf("plan.offload: %s, which recipe %s does not do; %s", p.Offload, s.Recipe.Name, otherOffload(s))
+	case !slices.Contains(kinds, string(p.DataParallel)):
+		return diag.Errorf("plan.offload: %s beside data_parallel %s, which recipe %s does not do; use %s", p.Offload, p.DataParallel, s.Recipe.Name, diag.Or(kinds))
+	case p.OffloadsParameters() && p.PP > 1:
+		return diag.Errorf("plan.offload: %s with pp %d, but what pipeline stages do with parameters of the host is not known; use pp 1, or leave it out", p.Offload, p.PP)
+	case p.OffloadsParameters() && p.EP > 1:
+		return diag.Errorf("plan.offload: %s with ep %d, but what ranks of experts do with parameters of the host is not known; use ep 1, or leave it out", p.Offload, p.EP)
+	case s.Model.LoRA != nil:
+		return diag.Errorf("plan.offload: %s with train.lora, but what of frozen weights is left to the host is not known; leave one of them out", p.Offload)
+	}
+	return nil
+}
+
+// checkHost checks that the machine is known well enough to leave something to its hosts,
+// and that they have the memory.
+func (j *Job) checkHost(p *Plan) error {
+	n := &j.Hardware.Node
+	if !p.Offloads() {
+		return nil
+	}
+	if n.HostRate.Value <= 0 || n.Cores.Value <= 0 || j.Hardware.GPU.PCIe.Value <= 0 {
+		return diag.Errorf("plan.offload: %s, but of %s nobody says how fast its hosts are; give node.host_bandwidth, node.cores and gpu.pcie, or leave it out", p.Offload, j.Hardware.Name)
+	}
+	if need := j.hostMemory(p); n.HostMemory.Value > 0 && need > n.HostMemory.Value {
+		return diag.Errorf("plan.offload: %s takes %s of the hosts' memory, which have %s each; use more GPUs, or leave it out", p.Offload, need, n.HostMemory.Value)
+	}
+	return nil
+}
+
+// HostMemory is what the ranks of a node leave to its host.
+func (j *Job) HostMemory() units.Bytes { return j.hostMemory(&j.Plan) }
+
+func (j *Job) hostMemory(p *Plan) units.Bytes {
+	if !p.Offloads() {
+		return 0
+	}
+	q := &j.Precision
+	each := q.Master.Size() + q.MomentBytes() + q.Gradients.Size()
+	if p.OffloadsParameters() {
+		each += q.Weights.Size()
+	}
+	share := p.TP * p.PP * p.Shard() // experts are cut over ranks of the same copy
+	return units.Bytes(float64(j.Model.Params().Total) * float64(each) / float64(share) * float64(min(j.GPUs, j.Hardware.Node.GPUs.Value)))
+}
+
+// otherOffload says what else there is.
+func otherOffload(s Shape) string {
+	switch o := &s.Recipe.Offload; {
+	case len(o.Optimizer) > 0:
+		return "use optimizer, or leave it out"
+	case len(o.Parameters) > 0:
+		return "use parameters, or leave it out"
+	}
+	return "leave it out, or use recipe hf-eager, torchtitan, deepspeed-hf or megatron-core"
+}
+
+// HostThreads is how many threads of its CPUs a node has at work for the updates of its
+// ranks, and how many of these there are.
+func (j *Job) HostThreads() (threads, ranks int64) {
+	n := &j.Hardware.Node
+	ranks = max(min(j.GPUs, n.GPUs.Value), 1)
+	each := j.Runtime.CPUThreads
+	if each == 0 && ranks > 1 {
+		each = j.Recipe.Offload.Threads
+	}
+	if each == 0 {
+		each = max(n.Cores.Value/n.GPUs.Value, 1)
+	}
+	return min(each*ranks, max(n.Cores.Value, 1)), ranks
+}

@@ -1,0 +1,74 @@
+package strategies
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// TestOffloadRules: what a framework cannot leave to the host, and what a host cannot take,
+// is refused with what can be done instead.
+func TestOffloadRules(t *testing.T) {
+	for _, c := range []struct{ job, want string }{
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", ""},
+		{"{model: llama3-8b, gpus: 1, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 1}}", ""},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: none, tp: 8}}", ""},
+		{"{model: llama3-8b, gpus: 8, plan: {offload: disk}}", `"disk" is not what can be left to the host; use none, optimizer, parameters`},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: nanotron}, plan: {offload: optimizer, dp: 8}}", "recipe nanotron does not do; leave it out"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: optimizer, dp: 8}}", "recipe hf-eager does not do; use parameters"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, data_parallel: ddp, dp: 8}}", "parameters beside data_parallel ddp, which recipe hf-eager does not do; use fsdp2"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, pp: 2, data_parallel: fsdp2}}", "parameters with pp 2"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}, train: {lora: {rank: 8}}}", "parameters with train.lora"},
+		{"{model: llama3.1-405b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "takes 5.91 TiB of the hosts' memory, which have 2.00 TiB each; use more GPUs"},
+		{"{model: llama3-8b, hardware: {inherits: h100-sxm, node: {host_bandwidth: 0 GB/s}}, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "give node.host_bandwidth"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager, cpu_threads: -1}}", "runtime.cpu_threads: -1 is outside 1 to 1024"},
+	} {
+		_, err := decode(c.job)
+		if c.want == "" {
+			require.NoError(t, err, c.job)
+		} else {
+			require.ErrorContains(t, err, c.want, c.job)
+		}
+	}
+}
+
+// TestOffloadLeavesThePlanOpen: to leave something to the host says how a job runs. What is
+// chosen beside it is a kind that the framework has with it.
+func TestOffloadLeavesThePlanOpen(t *testing.T) {
+	j := mustDecode(t, "{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters}}")
+	require.True(t, j.Open)
+	require.Equal(t, []string{"fsdp2"}, j.Beside(OffloadParameters))
+	require.NoError(t, j.TakeGiven())
+	require.Equal(t, FSDP2, j.Plan.DataParallel)
+	require.Contains(t, j.Plan.String(), "fsdp2, parameters on the host")
+}
+
+// TestHostThreads: torchrun gives each of several ranks of a node one thread (torch/distributed/run.py),
+// one alone all cores that it has a part of, and none more than there are.
+func TestHostThreads(t *testing.T) {
+	for _, c := range []struct {
+		job            string
+		threads, ranks int64
+	}{
+		{"gpus: 8, runtime: {recipe: hf-eager}", 8, 8},
+		{"gpus: 16, runtime: {recipe: hf-eager}", 8, 8},
+		{"gpus: 2, runtime: {recipe: hf-eager}", 2, 2},
+		{"gpus: 1, runtime: {recipe: hf-eager}", 14, 1},
+		{"gpus: 8, runtime: {recipe: hf-eager, cpu_threads: 8}", 64, 8},
+		{"gpus: 8, runtime: {recipe: hf-eager, cpu_threads: 100}", 112, 8},
+	} {
+		threads, ranks := mustDecode(t, "{model: gpt2, hardware: h100-sxm, plan: {}, "+c.job+"}").HostThreads()
+		require.Equal(t, [2]int64{c.threads, c.ranks}, [2]int64{threads, ranks}, c.job)
+	}
+}
+
+// TestHostMemory: of each parameter the host keeps fp32 weights, gradient and two moments.
+func TestHostMemory(t *testing.T) {
+	j := mustDecode(t, "{model: llama2-7b, gpus: 16, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 16}}")
+	require.InDelta(t, 16.0/2*float64(j.Model.Params().Total), float64(j.HostMemory()), 1)
+	require.Zero(t, mustDecode(t, "{model: llama2-7b, gpus: 16, runtime: {recipe: hf-eager}, plan: {dp: 16}}").HostMemory())
+	require.True(t, strings.HasSuffix(j.HostMemory().String(), "GiB"), units.Bytes(j.HostMemory()))
+}
