@@ -512,7 +512,7 @@ type StepLaw struct {
 type OffloadLaw struct {
 	ToDevice float64    `yaml:"to_device"` // of gpu.pcie, from page-locked memory
 	ToHost   float64    `yaml:"to_host"`   // and into it
-	Both     float64    `yaml:"both"`      // either, while copies go the other way
+	Crowd    float64    `yaml:"crowd"`     // time of either while another goes the other way, over its time alone
 	Fresh    units.Rate `yaml:"fresh"`     // into memory that is new and not page-locked
 	Update   float64    `yaml:"update"`    // values that one thread updates in a second, by PyTorch's fused AdamW
 	Memory   float64    `yaml:"memory"`    // of node.host_bandwidth, that many threads reach

@@ -8,29 +8,22 @@ import (
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
-// toDevice is the time in which so many bytes come from page-locked memory of the host; both:
-// while as many go there.
-func (p *pricer) toDevice(b units.Bytes, both bool) units.Seconds {
-	l := p.hardware.Laws.Offload
-	return p.hostCopy(b, "h2d", l.ToDevice, both)
+// toDevice is the time in which so many bytes come from page-locked memory of the host.
+func (p *pricer) toDevice(b units.Bytes) units.Seconds {
+	return p.hostCopy(b, "h2d", p.hardware.Laws.Offload.ToDevice)
 }
 
 // toHost is the time in which so many bytes go into page-locked memory of the host.
-func (p *pricer) toHost(b units.Bytes, both bool) units.Seconds {
-	l := p.hardware.Laws.Offload
-	return p.hostCopy(b, "d2h", l.ToHost, both)
+func (p *pricer) toHost(b units.Bytes) units.Seconds {
+	return p.hostCopy(b, "d2h", p.hardware.Laws.Offload.ToHost)
 }
 
 // hostCopy is the time of a copy at a share of what the link carries, or at the rate that
 // was measured on this machine.
-func (p *pricer) hostCopy(b units.Bytes, direction string, share float64, both bool) units.Seconds {
-	h := p.hardware
-	rate := float64(h.GPU.PCIe.Value) * share
-	if measured, ok := h.Laws.CopyRate(direction, true); ok {
+func (p *pricer) hostCopy(b units.Bytes, direction string, share float64) units.Seconds {
+	rate := float64(p.hardware.GPU.PCIe.Value) * share
+	if measured, ok := p.hardware.Laws.CopyRate(direction, true); ok {
 		rate = float64(measured)
-	}
-	if l := h.Laws.Offload; both {
-		rate *= l.Both / share
 	}
 	return units.Seconds(float64(b)/rate) * p.own
 }
@@ -66,12 +59,12 @@ func (p *pricer) leave(f *footprint) {
 
 // addOnHost is how long the host is busy with gradients that it adds to those of earlier
 // micro batches: it waits for them, and what it waits for goes to memory that is new and
-// not page-locked (_fsdp_collectives.py, foreach_reduce: to_accumulate_grad).
+// not page-locked, for whose pages the kernel takes its time (_fsdp_collectives.py, foreach_reduce: to_accumulate_grad).
 func (p *pricer) addOnHost(b units.Bytes) units.Seconds {
 	law := p.hardware.Laws.Offload
 	_, ranks := p.job.HostThreads()
 	added := float64(3*b) * float64(ranks) / (law.Memory * float64(p.hardware.Node.HostRate.Value))
-	return units.Seconds(float64(b)/float64(law.Fresh)+added) * p.own
+	return units.Seconds(float64(b)/float64(law.Fresh))*p.speed + units.Seconds(added)*p.own
 }
 
 // hostNote says how many threads an update is taken to have, where more would be faster.

@@ -58,14 +58,18 @@ func TestCopiesSetThePace(t *testing.T) {
 	r := offloaded(t, 1, ", offload: parameters", "", slow)
 	law := r.Job.Hardware.Laws.Offload
 	weights := 4 * float64(r.Job.Model.Params().Total)
-	require.InEpsilon(t, weights/(law.ToDevice*8e9), float64(r.Forward), 0.1)
-	require.InEpsilon(t, weights/(law.Both*8e9), float64(r.Backward), 0.3) // and gradients back, those of the embedding, a fifth, when all else is over
+	kernels := offloaded(t, 1, "", "", "")
+	copies := weights / (law.ToDevice * 8e9)
+	require.InEpsilon(t, copies+float64(kernels.Forward), float64(r.Forward), 0.1)              // one rank copies between its kernels
+	require.InEpsilon(t, law.Crowd*copies+float64(kernels.Backward), float64(r.Backward), 0.25) // while gradients go back, those of the embedding, a fifth, when all else is over
+	two := offloaded(t, 2, ", offload: parameters", "", slow)
+	require.InEpsilon(t, copies/2, float64(two.Forward), 0.1) // of two half of it comes beside kernels, which take less
 
 	j := mustParse(t, "{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {pcie: 8 GB/s}, measured: {copies: [{direction: h2d, pinned: true, bytes: [1 GiB], time: [20 ms]}]}}, gpus: 1, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, dp: 1, offload: parameters}, train: {sequence_length: 2048, micro_batch: 4, precision: bf16-mixed}}")
 	rate, ok := j.Hardware.Laws.CopyRate("h2d", true)
 	require.True(t, ok)
 	require.InEpsilon(t, float64(units.GiB)/0.02, float64(rate), 1e-9)
-	require.Less(t, float64(mustEstimate(t, j).Forward), 0.3*float64(r.Forward))
+	require.Less(t, float64(mustEstimate(t, j).Forward), 0.5*float64(r.Forward))
 }
 
 // TestGradientsAddedOnTheHost: gradients reduced after every micro batch are added to those that

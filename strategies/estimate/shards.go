@@ -27,6 +27,7 @@ type shards struct {
 	sums   bool          // the gradients of a unit are added to those that the host has of earlier micro batches
 	away   bool          // shards of parameters and gradients are in the host's memory
 	copies bool          // FSDP2 copies in and out of flat buffers
+	single bool          // there is no other rank: what would be gathered is copied by the compute stream (_fsdp_param_group.py, wait_for_unshard)
 	alone  bool          // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
 	flat   bool          // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 }
@@ -35,6 +36,7 @@ func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
 	h.away = s.job.Plan.OffloadsParameters()
+	h.single = h.copies && s.p.groups[shardGroup].Ranks <= 1
 	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
@@ -91,6 +93,10 @@ func (h *shards) launchGather(i int, ready float64) {
 		return
 	}
 	s := h.s
+	h.ready[i] = true
+	if h.single {
+		return
+	}
 	n := float64(s.p.groups[shardGroup].Ranks)
 	params, narrow, expert := float64(h.params[i]), float64(h.narrow[i]), float64(h.expert[i])
 	if h.alone {
@@ -101,7 +107,7 @@ func (h *shards) launchGather(i int, ready float64) {
 	narrow /= n
 	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	if h.away {
-		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w, h.back)), ready)
+		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w)), ready)
 	}
 	if g := s.job.Precision.Gather; narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
@@ -115,7 +121,6 @@ func (h *shards) launchGather(i int, ready float64) {
 		t += s.p.run(&tape.Op{Prim: "fsdp_copy_in_gather", Class: tape.MultiTensor, Count: 1, Elements: local, Bytes: 2 * h.gathered(local, narrow)}, true)
 	}
 	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
-	h.ready[i] = true
 }
 
 // open waits for the parameters of unit i and copies them out.
@@ -124,11 +129,19 @@ func (h *shards) open(i int) {
 		return
 	}
 	s := h.s
-	s.sim.Wait(h.gather[i])
+	if !h.single {
+		s.sim.Wait(h.gather[i])
+	}
 	if h.copies {
 		n, own := float64(h.params[i]+h.expert[i]), 0.
-		if h.alone {
+		switch {
+		case h.single:
+			n, own = 0, n
+		case h.alone:
 			n, own = float64(h.params[i]), float64(h.expert[i])
+		}
+		if h.away && h.single {
+			s.sim.Fetch(float64(s.p.toDevice(units.Bytes(own)*s.job.Precision.Weights.Size())), s.sim.Issued())
 		}
 		if w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision); own > 0 {
 			if w != wide {
@@ -137,6 +150,9 @@ func (h *shards) open(i int) {
 			}
 			seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: own, Bytes: 2 * units.Bytes(own) * wide})
 			s.sim.Run(&seg)
+		}
+		if n == 0 {
+			return
 		}
 		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[i]))})
 		s.sim.Run(&seg)
@@ -371,9 +387,10 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 	if h.flat {
 		t += h.prepare(u, grad, full)
 	}
-	if h.alone && expert > 0 { // divided, and copied (foreach_reduce)
-		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
-		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(h.grads[i][1]), Bytes: 2 * expert}, true)
+	if own := h.aloneGrads(i); own > 0 { // divided, and copied (foreach_reduce)
+		b := 2 * units.Bytes(own) * prec.Reduce.Size()
+		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(own), Bytes: b}, true)
+		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(own), Bytes: b}, true)
 	}
 	stream := dpStream
 	if h.away {
@@ -386,13 +403,24 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 			s.sim.Host += float64(t + s.p.addOnHost(shard*prec.Weights.Size()))
 			return
 		}
-		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*prec.Weights.Size(), true)), s.sim.Issued())
+		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*prec.Weights.Size())), s.sim.Issued())
 	}
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
 		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
 		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 	}
+}
+
+// aloneGrads are the gradients of unit i that no other rank has a part of.
+func (h *shards) aloneGrads(i int) int64 {
+	switch {
+	case h.single:
+		return h.grads[i][0] + h.grads[i][1]
+	case h.alone:
+		return h.grads[i][1]
+	}
+	return 0
 }
 
 // equal returns how many units from i on, in the direction of the pass, are one

@@ -45,6 +45,9 @@ type step struct {
 func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
 	s.forward, s.backward, s.optimizer, s.hosted, s.ddp, s.shards, s.listed = 0, 0, 0, 0, nil, nil, nil
+	if p.job.Plan.Offloads() {
+		sim.Crowd = p.hardware.Laws.Offload.Crowd
+	}
 	switch kind := p.job.Plan.DataParallel; {
 	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && (p.host.Hooks.Any() || p.job.Plan.OffloadsParameters())): // which run for one rank, too
 	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:

@@ -74,10 +74,13 @@ type Sim struct {
 	Copied  float64 // of that these
 	Late    int     // how often something waited for the host
 
-	Record  *Recorder
-	streams [MaxStreams]stream
-	used    int // streams with tasks, idle ones below them included
-	fresh   int // tasks that found their stream idle
+	Crowd float64 // time of a copy while another goes the other way, over its time alone; 0: 1
+
+	Record   *Recorder
+	streams  [MaxStreams]stream
+	fetching bool // the compute stream copies from the host
+	used     int  // streams with tasks, idle ones below them included
+	fresh    int  // tasks that found their stream idle
 }
 
 // Reset returns the Sim to time 0, keeping its memory.
@@ -87,7 +90,7 @@ func (s *Sim) Reset() {
 		s.streams[i].head = 0
 	}
 	streams := s.streams
-	*s = Sim{streams: streams, Record: s.Record}
+	*s = Sim{streams: streams, Record: s.Record, Crowd: s.Crowd}
 }
 
 // Run executes a segment: the host issues it from its own time on, the device
@@ -144,6 +147,7 @@ func (s *Sim) pass(t float64) {
 // limit, and returns how much went by.
 func (s *Sim) advance(limit float64, computing bool) float64 {
 	d, at := limit, s.Now+limit
+	copies := s.copies()
 	for i := range s.streams[:s.used] {
 		switch t := s.head(i); {
 		case t == nil:
@@ -155,10 +159,7 @@ func (s *Sim) advance(limit float64, computing bool) float64 {
 			if t.start < 0 {
 				t.start = s.Now
 			}
-			need := t.left
-			if computing {
-				need *= t.slow
-			}
+			need := t.left * s.pace(t, computing, copies)
 			if need < d {
 				d, at = need, s.Now+need
 			}
@@ -166,16 +167,56 @@ func (s *Sim) advance(limit float64, computing bool) float64 {
 	}
 	for i := range s.streams[:s.used] {
 		if t := s.head(i); t != nil && t.ready <= s.Now {
-			if computing {
-				t.left -= d / t.slow
-			} else {
-				t.left -= d
-			}
+			t.left -= d / s.pace(t, computing, copies)
 		}
 	}
 	s.Now = at
 	s.retire()
 	return d
+}
+
+// pace is the time that a task takes now over its time alone, where so many copies run.
+func (s *Sim) pace(t *task, computing bool, copies int) float64 {
+	switch {
+	case t.quiet && copies > 1:
+		return max(s.Crowd, 1)
+	case computing:
+		return t.slow
+	}
+	return 1
+}
+
+// copies is how many copies to the host or from it run now, those of the compute stream
+// included.
+func (s *Sim) copies() int {
+	n := 0
+	if s.fetching {
+		n++
+	}
+	for i := range s.streams[:s.used] {
+		if t := s.head(i); t != nil && t.ready <= s.Now && t.quiet {
+			n++
+		}
+	}
+	return n
+}
+
+// Fetch makes the compute stream copy from the host, which takes duration alone.
+func (s *Sim) Fetch(duration, issued float64) {
+	s.pass(issued)
+	begin := s.Now
+	s.fetching = true
+	for left := duration; left > resolution; {
+		slow := 1.0
+		if s.copies() > 1 {
+			slow = max(s.Crowd, 1)
+		}
+		left -= s.advance(left*slow, true) / slow
+	}
+	s.fetching = false
+	s.Copied += duration
+	s.Moved += duration
+	s.Exposed += s.Now - begin
 }
 
 // head is the first unfinished task of a stream.
