@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
@@ -85,10 +86,32 @@ func (p *Plan) checkOffload(s Shape) error {
 	return nil
 }
 
+// checkOffloadLayers returns the first rule that leaving activations to the host breaks.
+func (p *Plan) checkOffloadLayers(s Shape) error {
+	n := s.Train.OffloadLayers
+	if n == 0 {
+		return nil
+	}
+	switch {
+	case !s.Recipe.Offload.Layers:
+		return diag.Errorf("train.offload_layers: recipe %s does not leave activations to the host; leave it out, or use megatron-core", s.Recipe.Name)
+	case n < 0 || n >= s.Model.Layers:
+		return diag.Errorf("train.offload_layers: %d of %d layers; give 1 to %d", n, s.Model.Layers, s.Model.Layers-1)
+	case p.PP > 1:
+		return diag.Errorf("train.offload_layers: %d with pp %d, which Megatron-Core does not do; use pp 1, or leave it out", n, p.PP)
+	case s.Train.Recompute != ops.NoRecompute:
+		return diag.Errorf("train.offload_layers: %d with recompute %s, which Megatron-Core does not do; use recompute none, or leave it out", n, s.Train.Recompute)
+	}
+	return nil
+}
+
 // checkHost checks that the machine is known well enough to leave something to its hosts,
 // and that they have the memory.
 func (j *Job) checkHost(p *Plan) error {
 	n := &j.Hardware.Node
+	if j.Train.OffloadLayers > 0 && j.Hardware.GPU.PCIe.Value <= 0 {
+		return diag.Errorf("train.offload_layers: %d, but of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave it out", j.Train.OffloadLayers, j.Hardware.Name)
+	}
 	if !p.Offloads() {
 		return nil
 	}

@@ -24,6 +24,11 @@ func TestOffloadRules(t *testing.T) {
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}, train: {lora: {rank: 8}}}", "parameters with train.lora"},
 		{"{model: llama3.1-405b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "takes 5.91 TiB of the hosts' memory, which have 2.00 TiB each; use more GPUs"},
 		{"{model: llama3-8b, hardware: {inherits: h100-sxm, node: {host_bandwidth: 0 GB/s}}, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "give node.host_bandwidth"},
+		{"{model: llama3-8b, gpus: 8, plan: {dp: 8}, train: {offload_layers: 31}}", ""},
+		{"{model: llama3-8b, gpus: 8, plan: {dp: 8}, train: {offload_layers: 32}}", "train.offload_layers: 32 of 32 layers; give 1 to 31"},
+		{"{model: llama3-8b, gpus: 8, plan: {pp: 2}, train: {offload_layers: 4}}", "train.offload_layers: 4 with pp 2"},
+		{"{model: llama3-8b, gpus: 8, plan: {dp: 8}, train: {offload_layers: 4, recompute: full}}", "train.offload_layers: 4 with recompute full"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {dp: 8}, train: {offload_layers: 4}}", "recipe hf-eager does not leave activations to the host"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager, cpu_threads: -1}}", "runtime.cpu_threads: -1 is outside 1 to 1024"},
 	} {
 		_, err := decode(c.job)

@@ -92,6 +92,8 @@ type Train struct {
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
 	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 
+	OffloadLayers int64 `yaml:"offload_layers" json:"offload_layers,omitempty"` // whose activations go to the host between their passes, the first of the model (Megatron's cpu_offloading_num_layers); left out: none
+
 	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
@@ -341,6 +343,9 @@ func (p *Plan) Check(s Shape) error {
 		return err
 	}
 	if err := p.checkDataParallel(s); err != nil {
+		return err
+	}
+	if err := p.checkOffloadLayers(s); err != nil {
 		return err
 	}
 	return p.checkOffload(s)

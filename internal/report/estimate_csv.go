@@ -60,6 +60,11 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("lora_rank", rank)
 	add("lora_targets", targets)
 	add("document_length", document)
+	away := ""
+	if n := t.OffloadLayers; n > 0 {
+		away = integer(n)
+	}
+	add("offload_layers", away)
 	add("recompute", string(t.Recompute))
 	add("recompute_modules", t.RecomputeModules.String())
 	layers := "" // every job has every column, so that rows of several make one table

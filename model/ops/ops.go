@@ -132,6 +132,27 @@ type Model struct {
 	Loss      Unit // without ops unless Config.LossApart
 }
 
+// Saved is what the unit keeps from its forward to its backward pass.
+func (u *Unit) Saved() units.Bytes {
+	live := map[int32]units.Bytes{}
+	if u.InputStore >= 0 {
+		live[u.InputStore] = u.Input
+	}
+	for _, events := range [][]tape.Event{u.Forward.Events, u.Forward.Deferred} {
+		for _, e := range events {
+			if live[e.Store] = e.Bytes; e.Bytes <= 0 {
+				delete(live, e.Store)
+			}
+		}
+	}
+	delete(live, u.OutputStore)
+	var sum units.Bytes
+	for _, b := range live {
+		sum += b
+	}
+	return sum
+}
+
 // LocalParams is the number of parameters on this rank, without copies of tied ones.
 func (u *Unit) LocalParams() int64 {
 	var n int64

@@ -328,6 +328,7 @@ type OnHost struct {
 type Offload struct {
 	Optimizer  []string `yaml:"optimizer"`
 	Parameters []string `yaml:"parameters"`
+	Layers     bool     `yaml:"layers"`  // and, without pipeline or recomputation, what the first layers keep for their backward passes
 	Threads    int64    `yaml:"threads"` // of a rank, where the launcher does not give it all that it has a part of, as torchrun, which sets OMP_NUM_THREADS=1 for ranks that share a node
 	Source     string   `yaml:"source"`
 }

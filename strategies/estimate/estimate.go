@@ -117,8 +117,11 @@ func (s *simulation) fill(r *Result) {
 	r.Forward, r.Backward, r.Optimizer = units.Seconds(st.forward), units.Seconds(st.backward), units.Seconds(st.optimizer)
 	r.HostIdle = units.Seconds(sim.Idle)
 	r.Exposed = map[string]units.Seconds{}
-	if sim.Exposed > 0 {
-		r.Exposed["dp"] = units.Seconds(sim.Exposed)
+	if t := sim.Exposed - sim.Starved; t > 0 {
+		r.Exposed["dp"] = units.Seconds(t)
+	}
+	if sim.Starved > 0 {
+		r.Exposed["host"] = units.Seconds(sim.Starved)
 	}
 	n := units.Seconds(s.p.job.Train.GradAccumulation)
 	var kernels [numWork]units.Seconds
@@ -135,8 +138,9 @@ func (s *simulation) fill(r *Result) {
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
 	r.Parts.Gaps = r.StepTime - r.Parts.Total()
-	if hidden := sim.Moved - sim.Exposed; hidden > 0 {
-		r.Overlap = min(hidden/min(sim.Moved, s.total-sim.Exposed), 1)
+	moved, exposed := sim.Moved-sim.Copied, sim.Exposed-sim.Starved
+	if hidden := moved - exposed; hidden > 0 {
+		r.Overlap = min(hidden/min(moved, s.total-exposed), 1)
 	}
 }
 
@@ -235,7 +239,7 @@ func (p *pricer) finish(l *layout, r *Result) {
 		r.HFU = r.MFU * l.recomputeFactor()
 	}
 	r.Bound = bound(r)
-	r.Memory.Host = j.HostMemory()
+	r.Memory.Host = j.HostMemory() + p.onHost(l)
 	p.notes(r)
 }
 
@@ -295,6 +299,9 @@ func (p *pricer) notes(r *Result) {
 	if text := collective.AssumedNetwork(j.Hardware); text != "" && j.GPUs > p.fabric.Island() {
 		r.Notes = append(r.Notes, diag.Note{Code: "network.assumed", Text: text,
 			Remedy: collective.NetworkRemedy + ", or --set network.bandwidth_per_gpu=400Gbit/s"})
+	}
+	if has := j.Hardware.Node.HostMemory.Value; has > 0 && r.Memory.Host > has {
+		r.Notes = append(r.Notes, diag.Note{Code: "memory.host", Text: fmt.Sprintf("what is left to the hosts does not fit: %.2f of %.2f GiB of a node", float64(r.Memory.Host/units.GiB), float64(has/units.GiB))})
 	}
 	if note, ok := p.hostNote(r); ok {
 		r.Notes = append(r.Notes, note)

@@ -87,6 +87,8 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		return 0, err
 	}
 	f := e.p.footprint()
+	f.away = 0
+	bare, most := floor, units.Bytes(0)
 	for k := range m.units[1:m.head] {
 		if l.counts[k+1] == 0 {
 			continue
@@ -96,8 +98,9 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		batches := j.Train.GradAccumulation
 		one, two := m.chunk(false, []int{k}, false, false).measure(&f, batches, false), m.chunk(false, []int{k, k}, false, false).measure(&f, batches, false)
 		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
+		most = max(most, two.Saved-one.Saved)
 	}
-	return floor, nil
+	return max(floor-most*units.Bytes(j.Train.OffloadLayers), bare), nil
 }
 
 // Capacity is the device memory that a job may use.

@@ -23,9 +23,10 @@ type footprint struct {
 	copies, buckets, workspace    units.Bytes
 	mode                          memory.Mode
 	sharding                      memory.Sharding
-	root                          bool // first and last unit are one where a chunk has both
-	heldHead                      bool // the head's unit stays gathered between its passes
-	every                         bool // gradients are reduced after every micro batch
+	root                          bool  // first and last unit are one where a chunk has both
+	heldHead                      bool  // the head's unit stays gathered between its passes
+	away                          int64 // layers whose activations the host has
+	every                         bool  // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
 	bucket                        units.Bytes   // of the plan, where buckets are tensors
 	sum                           units.Bytes   // of a value that lingering gradients are added to
@@ -48,7 +49,7 @@ func (p *pricer) footprint() footprint {
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
 	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
-	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch()}
+	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: j.Train.OffloadLayers}
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
 	for k, n := range [...]int64{shard, expertShard} {
@@ -64,7 +65,9 @@ func (p *pricer) footprint() footprint {
 		f.absent = j.Precision.Weights.Size() - d.Size()
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
-		f.copies = quantizedBytes(j)
+		if !(byUnit && primary(j)) { // gathered unit by unit as they are, and no longer kept than that
+			f.copies = quantizedBytes(j)
+		}
 		if QuantizedAlone(j) { // and nothing else of them
 			f.absent = j.Precision.Weights.Size()
 		}
@@ -208,7 +211,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.HeldLast = f.heldHead && c.head != nil
-	s.Sum = f.sum
+	s.Sum, s.Away = f.sum, int(f.away)
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {
 		s.KeptOutput = f.kept

@@ -521,6 +521,7 @@ type unit struct {
 	ratio             float64 // clock of the prices
 	forward, backward section
 	hooked            hooked
+	saved             units.Bytes // kept from its forward to its backward pass
 }
 
 // hooked counts what hooks run for.
@@ -562,7 +563,7 @@ func (p *pricer) unit(u *ops.Unit) *unit {
 		p.host = &p.job.Layers.Host
 		defer func() { p.host = around }()
 	}
-	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled)}
+	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled), saved: u.Saved()}
 	if u.Layers > 0 {
 		priced.forward.enter(p.host.Graph * p.python)
 		priced.backward.enter(p.host.GraphBack * p.python)

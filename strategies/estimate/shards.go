@@ -217,6 +217,7 @@ func (h *shards) forward() {
 			}
 		}
 		u := s.list[i]
+		s.away.beforeForward(i)
 		if i > 0 && h.params[i] > 0 && !h.ready[i] {
 			h.hooks(i, false)
 			h.launchGather(i, s.sim.Issued())
@@ -240,6 +241,7 @@ func (h *shards) forward() {
 			}
 			s.runAll(&u.forward)
 		}
+		s.away.afterForward(i)
 		if h.reshards(i) {
 			h.drop(i)
 		}
@@ -279,6 +281,7 @@ func (h *shards) backward(first, sync bool) {
 			}
 		}
 		u := s.list[i]
+		s.away.beforeBackward(i)
 		if !(root && (i == last || i == 0)) {
 			h.launchGather(i, s.sim.Issued())
 			h.open(i)

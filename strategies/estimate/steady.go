@@ -13,18 +13,20 @@ type steady struct {
 	marks             [2]timeline.Mark // at the start of the last stretch, and of this one
 	counts            [2]*tally        // at the marks
 	seen              int
+	each              bool    // stretches wait for what others sent away: none is like another
 	every             bool    // run all stretches: what the others are compared with
 	forward, backward float64 // of the last stretch, where it is a micro batch
 }
 
 func (w *steady) begin(s *step) {
 	w.sim, w.tally, w.seen = s.sim, s.p.counts, 0
+	w.each = s.away.layers > 0
 }
 
 // repeats marks the start of a stretch and reports whether the one before it
 // ended as it began.
 func (w *steady) repeats() bool {
-	if w.every || w.sim.Record != nil {
+	if w.every || w.each || w.sim.Record != nil {
 		return false
 	}
 	if w.seen++; w.seen > 1 {

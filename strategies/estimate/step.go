@@ -38,6 +38,7 @@ type step struct {
 		shards shards
 		listed listed
 	}
+	away            away // activations of the first layers
 	batches, layers steady
 }
 
@@ -45,6 +46,7 @@ type step struct {
 func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
 	s.forward, s.backward, s.optimizer, s.hosted, s.ddp, s.shards, s.listed = 0, 0, 0, 0, nil, nil, nil
+	s.away.begin(s)
 	if p.job.Plan.Offloads() {
 		sim.Crowd = p.hardware.Laws.Offload.Crowd
 	}
@@ -114,9 +116,11 @@ func (s *step) forwardPass(i int64) {
 	if s.ddp != nil {
 		s.ddp.beforeForward(i)
 	}
-	for _, u := range s.list {
+	for i, u := range s.list {
+		s.away.beforeForward(i)
 		s.label(u.Name, " forward")
 		s.runAll(&u.forward)
+		s.away.afterForward(i)
 	}
 }
 
@@ -156,6 +160,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 	}
 	s.layers.begin(s)
 	for j := len(s.list) - 1; j >= 0; j-- {
+		s.away.beforeBackward(j)
 		if s.ddp != nil && sync && s.layers.repeats() {
 			if k := s.ddp.equal(j); k > 0 {
 				s.ddp.skip(j, k)

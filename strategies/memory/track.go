@@ -26,6 +26,7 @@ type slot struct {
 	block allocator.Block
 	class Class
 	live  bool
+	away  bool // on the host
 }
 
 // settle notes of which classes the peak is, and when. It comes before anything but
@@ -76,6 +77,22 @@ func (t *tracker) free(id int) {
 	t.by[s.class] -= s.bytes
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
+	}
+}
+
+// park frees a block to the host.
+func (t *tracker) park(id int) {
+	if t.blocks[id].live {
+		t.free(id)
+		t.blocks[id].away = true
+	}
+}
+
+// unpark allocates a block that comes back from there.
+func (t *tracker) unpark(id int) {
+	if s := &t.blocks[id]; s.away {
+		s.away = false
+		t.take(id, s.bytes, s.class)
 	}
 }
 

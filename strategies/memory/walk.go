@@ -82,6 +82,7 @@ type Step struct {
 	SyncEvery    bool
 	Sum          units.Bytes // Lingering: element size of the buffers
 	Record       bool
+	Away         int // layers, the first of the model, whose saved tensors the host has between their passes
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
 	// until its gradient is sent; whether each output stays until its gradient has come;
@@ -520,6 +521,7 @@ func (w *walker) forward() {
 	}
 	for i, u := range w.Units {
 		w.enter(i, forward)
+		w.send(i)
 		if w.Mode == Sharded {
 			w.open(i)
 			if next := i + 1; next < len(w.Units) && (w.Sharding.Ahead || !w.Sharding.Copies) {
@@ -571,6 +573,7 @@ func (w *walker) backward(first, sync bool) {
 	for i := last; i >= 0; i-- {
 		u := w.Units[i]
 		w.enter(i, backward)
+		w.fetch(i)
 		if w.Mode == Sharded && !w.afterLoss(i) {
 			w.reopen(i)
 		}

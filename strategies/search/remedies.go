@@ -171,6 +171,9 @@ func hosted(j *strategies.Job) []change {
 		}
 		out = append(out, c)
 	}
+	if n := j.Model.Layers; j.Recipe.Offload.Layers && n > 1 && j.Given.OffloadLayers == 0 && (j.Open || j.Plan.PP == 1 && j.Train.Recompute == ops.NoRecompute) {
+		out = append(out, change{setting("train.offload_layers", (n+1)/2)}, change{setting("train.offload_layers", n-1)})
+	}
 	return out
 }
 

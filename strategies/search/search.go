@@ -286,7 +286,7 @@ func kinds(j *strategies.Job, o strategies.Offload) []strategies.DataParallel {
 
 // leveled is a job with each recomputation that it leaves open, the least first.
 func leveled(j *strategies.Job) []*strategies.Job {
-	if j.Given.Recompute != "" {
+	if j.Given.Recompute != "" || j.Train.OffloadLayers > 0 { // beside which there is none
 		return []*strategies.Job{j}
 	}
 	out := make([]*strategies.Job, len(recomputations))

@@ -346,7 +346,7 @@ func TestRemediesFound(t *testing.T) {
 	}{
 		{"{model: llama2-13b, gpus: 1}", []string{"gpus=4"}, 4},
 		{"{model: llama2-13b, gpus: 1, plan: {tp: 1}}", []string{"gpus=4", "plan=null"}, 4},
-		{"{model: llama3-70b, gpus: 8}", []string{"gpus=32"}, 128},
+		{"{model: llama3-70b, gpus: 8}", []string{"gpus=32"}, 64},
 		{"{model: llama3.1-405b, gpus: 1}", []string{"gpus=128"}, 128},
 		{"{model: llama2-70b, gpus: 64, plan: {tp: 4, pp: 4, data_parallel: ddp}}", []string{"plan=null"}, 64},
 		{"{model: llama2-7b, gpus: 8, train: {micro_batch: 16, recompute: none, sequence_length: 32768}}", []string{"train.micro_batch=1"}, 8},

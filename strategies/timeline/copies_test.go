@@ -13,23 +13,26 @@ import (
 func TestCopies(t *testing.T) {
 	kernels := Segment{Busy: 4, Loaded: 6}
 	for _, c := range []struct {
-		name             string
-		run              func(*Sim)
-		now, exposed     float64
-		copied, contends float64
+		name            string
+		run             func(*Sim)
+		now, exposed    float64
+		copied, starved float64
+		contends        float64
 	}{
-		{"kernels beside a copy", func(s *Sim) { s.Copy(0, "in", 10, 0); s.Run(&kernels) }, 4, 0, 10, 0},
-		{"kernels beside a collective", func(s *Sim) { s.Launch(0, "gather", 10, 0, 1); s.Run(&kernels) }, 6, 0, 0, 2},
-		{"both ways: 2 alone, then 4 crowded", func(s *Sim) { s.Copy(0, "in", 2, 2); s.Wait(s.Copy(1, "out", 4, 0)) }, 5, 5, 6, 0},
-		{"one way, one after the other", func(s *Sim) { s.Copy(0, "in", 2, 0); s.Wait(s.Copy(0, "in", 4, 0)) }, 6, 6, 6, 0},
-		{"a fetch of the compute stream", func(s *Sim) { s.Fetch(3, 1) }, 4, 3, 3, 0},
-		{"beside a copy of 3 the other way", func(s *Sim) { s.Copy(1, "out", 3, 0); s.Fetch(4, 0) }, 5.5, 5.5, 7, 0},
+		{"kernels beside a copy", func(s *Sim) { s.Copy(0, "in", 10, 0); s.Run(&kernels) }, 4, 0, 10, 0, 0},
+		{"kernels beside a collective", func(s *Sim) { s.Launch(0, "gather", 10, 0, 1); s.Run(&kernels) }, 6, 0, 0, 0, 2},
+		{"both ways: 2 alone, then 4 crowded", func(s *Sim) { s.Copy(0, "in", 2, 2); s.Wait(s.Copy(1, "out", 4, 0)) }, 5, 5, 6, 5, 0},
+		{"one way, one after the other", func(s *Sim) { s.Copy(0, "in", 2, 0); s.Wait(s.Copy(0, "in", 4, 0)) }, 6, 6, 6, 6, 0},
+		{"a fetch of the compute stream", func(s *Sim) { s.Fetch(3, 1) }, 4, 3, 3, 3, 0},
+		{"beside a copy of 3 the other way", func(s *Sim) { s.Copy(1, "out", 3, 0); s.Fetch(4, 0) }, 5.5, 5.5, 7, 5.5, 0},
+		{"a collective behind a copy", func(s *Sim) { s.Copy(0, "in", 2, 0); s.Wait(s.Launch(0, "gather", 3, 0, 1)) }, 5, 5, 2, 2, 0},
 	} {
 		s := Sim{Crowd: 1.5}
 		c.run(&s)
 		require.InDelta(t, c.now, s.Now, 1e-9, c.name)
 		require.InDelta(t, c.exposed, s.Exposed, 1e-9, c.name)
 		require.InDelta(t, c.copied, s.Copied, 1e-9, c.name)
+		require.InDelta(t, c.starved, s.Starved, 1e-9, c.name)
 		require.InDelta(t, c.contends, s.Slowed, 1e-9, c.name)
 	}
 }

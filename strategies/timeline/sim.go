@@ -66,7 +66,8 @@ type Sim struct {
 	Host float64 // the host has issued everything up to here
 
 	Idle    float64 // compute waited for the host
-	Exposed float64 // compute waited for communication on other streams
+	Exposed float64 // compute waited for communication on other streams, copies to and from the host included
+	Starved float64 // of that, for these
 	Inline  float64 // communication on the compute stream itself
 	Work    float64 // compute time alone, without slowdown
 	Slowed  float64 // added by communication beside it
@@ -217,6 +218,7 @@ func (s *Sim) Fetch(duration, issued float64) {
 	s.Copied += duration
 	s.Moved += duration
 	s.Exposed += s.Now - begin
+	s.Starved += s.Now - begin
 }
 
 // head is the first unfinished task of a stream.
@@ -283,7 +285,10 @@ func (s *Sim) Wait(t Task) float64 {
 	begin := s.Now
 	s.retire()
 	for s.streams[t.stream].tasks[t.index].end < 0 {
-		s.advance(math.Inf(1), false)
+		copying := s.head(t.stream).quiet
+		if d := s.advance(math.Inf(1), false); copying {
+			s.Starved += d
+		}
 	}
 	w := s.Now - begin
 	s.Exposed += w

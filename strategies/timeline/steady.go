@@ -7,7 +7,7 @@ import "math"
 type Mark struct {
 	now, host                                   float64
 	idle, exposed, inline, work, slowed, launch float64
-	copied                                      float64
+	copied, starved                             float64
 	late, fresh                                 int
 	queues                                      [MaxStreams]queued
 }
@@ -31,7 +31,7 @@ const same = 1e-12
 func (s *Sim) Mark(m *Mark) {
 	m.now, m.host = s.Now, s.Host
 	m.idle, m.exposed, m.inline, m.work, m.slowed, m.launch = s.Idle, s.Exposed, s.Inline, s.Work, s.Slowed, s.Moved
-	m.copied = s.Copied
+	m.copied, m.starved = s.Copied, s.Starved
 	m.late, m.fresh = s.Late, s.fresh
 	for i := range s.streams {
 		st, q := &s.streams[i], &m.queues[i]
@@ -108,6 +108,7 @@ func (s *Sim) Skip(a *Mark, n int) (tasks [MaxStreams]Task) {
 	s.Slowed += k * (s.Slowed - a.slowed)
 	s.Moved += k * (s.Moved - a.launch)
 	s.Copied += k * (s.Copied - a.copied)
+	s.Starved += k * (s.Starved - a.starved)
 	for i := range s.streams {
 		st := &s.streams[i]
 		tasks[i] = Task{i, -1}
