@@ -141,7 +141,7 @@ func (p *Plans) mixed() bool {
 // planText is a plan with all in which it may differ from its neighbours.
 func planText(j *strategies.Job, r *search.Ranking) string {
 	s := planOf(j)
-	if x := extras(&j.Plan); x != "" {
+	for _, x := range extras(&j.Plan) {
 		s += ", " + x
 	}
 	if r != nil && len(r.Options.Space.Precisions) > 1 {
@@ -190,7 +190,7 @@ func (p *Plans) planGrid() *grid {
 		if x.Best > 0 {
 			best = percent(x.Best)
 		}
-		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, string(q.Order), extras(q), integer(t.MicroBatch), batch, recompute,
+		g.row(placeText(x), precision, tp, many(q.CP), many(q.EP), many(q.ExpertTP), many(q.PP), many(q.VirtualStages), q.Schedule, integer(q.DP), string(q.DataParallel), shard, string(q.Order), uncolumned(q), integer(t.MicroBatch), batch, recompute,
 			x.Result.StepTime.String(), thousands(x.Result.TokensPerSecond), percent(x.Result.MFU), gibibytes(x.Result.Memory.DeviceUsed), best)
 	}
 	return g.withoutEmpty()
@@ -200,11 +200,8 @@ func (p *Plans) planGrid() *grid {
 const reducedEvery = "reduced every micro batch"
 
 // extras are settings of a plan that its short form leaves out.
-func extras(p *strategies.Plan) string {
+func extras(p *strategies.Plan) []string {
 	var parts []string
-	if p.ByHeads() {
-		parts = append(parts, "cp "+string(p.CPCommType))
-	}
 	if p.Bucket > 0 {
 		parts = append(parts, "bucket "+p.Bucket.String())
 	}
@@ -217,6 +214,16 @@ func extras(p *strategies.Plan) string {
 	if p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
 		parts = append(parts, reducedEvery)
 	}
+	return parts
+}
+
+// uncolumned are settings of a plan that have no column of their own.
+func uncolumned(p *strategies.Plan) string {
+	var parts []string
+	if p.ByHeads() {
+		parts = append(parts, "cp "+string(p.CPCommType))
+	}
+	parts = append(parts, extras(p)...)
 	if p.Offloads() {
 		parts = append(parts, string(p.Offload)+" on the host")
 	}

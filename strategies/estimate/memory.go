@@ -127,7 +127,10 @@ func (f *footprint) flat(p *pricer, own bool) {
 		return
 	}
 	f.mode = memory.Plain
-	f.update.Bucket, f.update.Partition, f.update.Gradient = units.Bytes(p.job.Recipe.Structure.ReduceBucket)*prec.Gradients.Size(), prec.Gradients.Size(), prec.Master.Size()
+	f.update.Bucket = units.Bytes(p.job.Recipe.Structure.ReduceBucket) * prec.Gradients.Size()
+	if !p.job.Plan.Offloads() {
+		f.update.Partition, f.update.Gradient = prec.Gradients.Size(), prec.Master.Size()
+	}
 }
 
 // handOver says what stages keep of what they receive and send. PyTorch receives into

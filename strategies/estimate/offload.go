@@ -29,21 +29,34 @@ func (p *pricer) hostCopy(b units.Bytes, direction string, share float64) units.
 }
 
 // hostUpdate runs the update of the rank's parameters on the host, all of whose ranks share
-// the memory of its CPUs, while the device waits.
+// the memory of its CPUs, while the device waits, between the copies of what lives there.
 func (s *step) hostUpdate(u *update) {
-	law, node := s.p.hardware.Laws.Offload, &s.p.hardware.Node
-	threads, ranks := s.job.HostThreads()
-	values := u.local * float64(ranks)
-	work := values * max(u.OnHost.Work, 1) / (float64(threads) * law.Update)
-	moved := values * (float64(s.traffic(u)) + u.OnHost.Traffic) / (law.Memory * float64(node.HostRate.Value))
-	t := units.Seconds(work+moved) * s.p.own
-	seg := timeline.Segment{Host: t, Lag: t, Sync: true}
-	seg.Host += s.updateHost(u) * s.p.python
+	p, how := s.p, &s.job.Recipe.Offload
+	values, away := units.Bytes(u.local), s.job.Plan.OffloadsParameters()
+	if !away && !how.Reduced {
+		s.readyGradients(u)
+		s.sim.Wait(s.sim.Copy(hostStream, "gradients to host", float64(p.toHost(values*u.gradient)), s.sim.Issued()))
+	}
+	seg := timeline.Segment{Host: p.hostUpdate(u, s.traffic(u)) + s.updateHost(u)*p.python, Sync: true}
 	seg.Lag = seg.Host
-	before := s.sim.Now
 	s.sim.WaitHost()
+	before := s.sim.Now
 	s.sim.Run(&seg)
 	s.hosted += s.sim.Now - before
+	if !away {
+		s.sim.Wait(s.sim.Copy(hostStream, "weights from host", float64(p.toDevice(values*units.Bytes(how.Back))), s.sim.Now))
+	}
+}
+
+// hostUpdate is the time in which all ranks of a node update what they have, of which an
+// update reads and writes so many bytes of each parameter.
+func (p *pricer) hostUpdate(u *update, traffic units.Bytes) units.Seconds {
+	law := p.hardware.Laws.Offload
+	threads, ranks := p.job.HostThreads()
+	values := u.local * float64(ranks)
+	work := values * max(u.OnHost.Work, 1) / (float64(threads) * law.Update)
+	moved := values * (float64(traffic) + u.OnHost.Traffic) / (law.Memory * float64(p.hardware.Node.HostRate.Value))
+	return units.Seconds(work+moved) * p.own
 }
 
 // leave takes what the host has from a rank's footprint.

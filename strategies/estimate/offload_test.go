@@ -91,3 +91,65 @@ func TestOffloadSpread(t *testing.T) {
 	_, high := hardware.Range(1, r.Job.Hardware.Laws.Offload.Spread*float64(r.Parts.Update/r.StepTime))
 	require.GreaterOrEqual(t, float64(r.High/r.StepTime), float64(high))
 }
+
+// TestHybridDeviceOptimizer: Megatron-Core's optimizer on the host (hybrid_optimizer.py of 2026-11, by
+// itself: all of bf16 parameters and fp32 gradients of one H100 offloaded, one copy after the
+// other), medians of four steps on a virtual machine of 32 cores, 2026-11-25.
+func TestHybridDeviceOptimizer(t *testing.T) {
+	for _, c := range []struct {
+		values   float64
+		threads  int
+		measured units.Seconds
+		within   float64
+	}{
+		{1 << 28, 16, 107.05e-3, 0.1},
+		{48 << 24, 16, 311.87e-3, 0.1},
+		{1 << 28, 1, 495.59e-3, 0.25},
+	} {
+		j := mustParse(t, fmt.Sprintf("{model: llama2-7b, hardware: {inherits: h100-sxm, node: {gpus: 1, cores: 32, host_bandwidth: 307.2 GB/s}}, gpus: 1, runtime: {recipe: megatron-core, cpu_threads: %d}, plan: {offload: optimizer, data_parallel: zero1}}", c.threads))
+		var e Evaluator
+		_, err := e.prepare(j)
+		require.NoError(t, err)
+		p := &e.p
+		got := p.toHost(units.Bytes(4*c.values)) + p.hostUpdate(&update{local: c.values}, 28) + p.toDevice(units.Bytes(float64(j.Recipe.Offload.Back)*c.values))
+		require.InEpsilon(t, float64(c.measured), float64(got), c.within, "%g values, %d threads", c.values, c.threads)
+	}
+}
+
+// TestOptimizerOnTheHost: Megatron-Core's states are the host's, 12 bytes of each parameter that
+// a rank updates, and a step takes longer by two copies and the update, with a pipeline as without.
+func TestOptimizerOnTheHost(t *testing.T) {
+	for _, plan := range []string{"dp: 8", "pp: 2, dp: 4", "tp: 2, dp: 4"} {
+		of := func(more string) *Result {
+			return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama2-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, cpu_threads: 12}, plan: {%s%s}, train: {global_batch: 64, micro_batch: 1}}", plan, more)))
+		}
+		here, away := of(""), of(", offload: optimizer")
+		require.Zero(t, away.Memory.By[memory.OptimizerStates], plan)
+		require.InEpsilon(t, float64(here.Memory.By[memory.OptimizerStates]), float64(here.Memory.PeakAllocated-away.Memory.PeakAllocated), 0.02, plan)
+		longer := float64(away.Optimizer - here.Optimizer)
+		require.Greater(t, longer, float64(away.Parts.Update)*0.9, plan)
+		require.InDelta(t, longer, float64(away.StepTime-here.StepTime), 0.1*longer, plan) // a card that rests meanwhile runs faster after
+		require.InDelta(t, 1, float64(away.Parts.Total()/away.StepTime), 1e-9, plan)
+	}
+}
+
+// TestReducedToTheHost: DeepSpeed's gradients go to the host as they are reduced, bucket by bucket
+// and rank by rank, 16 bits after every micro batch but the last, which has them back to
+// add to, and 32 after that.
+func TestReducedToTheHost(t *testing.T) {
+	of := func(accumulation int, more string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {pcie: 2 GB/s}}, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero2%s}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: %d}}", more, accumulation)))
+	}
+	n := float64(of(1, "").Job.Model.Params().Total)
+	law := of(1, "").Job.Hardware.Laws.Offload
+	for _, c := range []struct {
+		accumulation int
+		copies       float64 // seconds
+	}{
+		{1, 4 * n / law.ToHost / 2e9},
+		{3, (2+2+4)*n/law.ToHost/2e9 + (2+2)*n/law.ToDevice/2e9},
+	} {
+		here, away := of(c.accumulation, ""), of(c.accumulation, ", offload: optimizer")
+		require.InEpsilon(t, c.copies, float64(away.Backward-here.Backward), 0.1, "%d micro batches", c.accumulation)
+	}
+}

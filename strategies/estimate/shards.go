@@ -342,7 +342,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 		}
 		grad = full
 	}
-	h.sums = h.away && !first && s.job.SyncsEveryMicroBatch()
+	h.sums = h.away && h.copies && !first && s.job.SyncsEveryMicroBatch()
 	h.scatterKept(i, grad)
 }
 
@@ -406,7 +406,7 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 			s.sim.Host += float64(t + s.p.addOnHost(shard*prec.Weights.Size()))
 			return
 		}
-		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*prec.Weights.Size())), s.sim.Issued())
+		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*max(prec.Weights.Size(), prec.Master.Size()))), s.sim.Issued())
 	}
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
 		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)

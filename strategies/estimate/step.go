@@ -241,6 +241,7 @@ type buckets struct {
 	queues [2]queue // dense gradients and those of experts
 	at     []int    // of the chunk
 	i      int      // gradients of this pass so far
+	micro  int64    // batch
 	tasks  []timeline.Task
 	op     collective.Op
 	copies bool // gradients are copied into the bucket (torch DDP)
@@ -419,8 +420,8 @@ func (q *queue) firstShare() float64 {
 }
 
 // beforeForward starts a micro batch: buckets are empty, buffers are broadcast.
-func (b *buckets) beforeForward(int64) {
-	b.i = 0
+func (b *buckets) beforeForward(micro int64) {
+	b.i, b.micro = 0, micro
 	for k := range b.queues {
 		b.queues[k].next = 0
 	}
@@ -478,6 +479,26 @@ func (b *buckets) launch(q *queue) {
 	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size)
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
+	b.leave(size / s.job.Precision.Reduce.Size())
+}
+
+// leave sends so many gradients to the host as soon as they are reduced. Those of earlier
+// micro batches come back to be added to (DeepSpeed, stage_1_and_2.py,
+// async_accumulate_grad_in_cpu_via_gpu); the last go in the dtype of the update.
+func (b *buckets) leave(values units.Bytes) {
+	s := b.s
+	if !s.job.Plan.Offloads() || !s.job.Recipe.Offload.Reduced {
+		return
+	}
+	prec := &s.job.Precision
+	if b.micro > 0 && s.syncs(b.micro-1, s.job.Train.GradAccumulation) {
+		b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients from host", float64(s.p.toDevice(values*prec.Compute.Size())), s.sim.Issued()))
+	}
+	size := prec.Compute.Size()
+	if b.micro == s.job.Train.GradAccumulation-1 {
+		size = prec.Master.Size()
+	}
+	b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients to host", float64(s.p.toHost(values*size)), s.sim.Issued()))
 }
 
 // normCheck is what the host does for one of the checks of a bucket's norm (Megatron-Core,

@@ -27,7 +27,7 @@ const (
 // Remedies returns up to three ways to make a job fit, those on the fewest GPUs first and
 // of these the fastest, and the most GPUs that it tried. On the job's own GPUs it tries
 // one change and, unless there are enough, two. As long as no way leaves DefaultHeadroom
-// free, it doubles the GPUs and tries that alone and with one change.
+// free without the hosts, which are slower, it doubles the GPUs and tries that alone and with one change.
 //
 // with makes the job again with such settings. What a remedy promises is what that job
 // gives, with the best simple plan where it leaves the plan open: setting them shows the
@@ -47,15 +47,30 @@ func Remedies(j *strategies.Job, before *estimate.Result, with func(set []string
 		slices.SortStableFunc(found, cheaper)
 		list = append(list, found...)
 	}
-	return list[:min(mostRemedies, len(list))], most
+	return few(list), most
+}
+
+// few are the first remedies, one of which leaves nothing to the hosts if any does.
+func few(list []Remedy) []Remedy {
+	n := min(mostRemedies, len(list))
+	alone := slices.IndexFunc(list, func(r Remedy) bool { return !r.hosted() })
+	if alone >= n {
+		return append(slices.Clone(list[:n-1]), list[alone])
+	}
+	return list[:n]
 }
 
 // enough reports whether nobody needs to look further.
 func enough(list []Remedy) bool {
-	return len(list) >= mostRemedies || slices.ContainsFunc(list, func(r Remedy) bool {
+	return len(list) >= mostRemedies && slices.ContainsFunc(list, func(r Remedy) bool { return !r.hosted() }) || slices.ContainsFunc(list, func(r Remedy) bool {
 		m := &r.Candidate.Result.Memory
-		return float64(m.Capacity-m.DeviceUsed) >= DefaultHeadroom*float64(m.Capacity)
+		return !r.hosted() && float64(m.Capacity-m.DeviceUsed) >= DefaultHeadroom*float64(m.Capacity)
 	})
+}
+
+// hosted reports whether a remedy leaves something to the hosts.
+func (r *Remedy) hosted() bool {
+	return slices.ContainsFunc(r.Set, func(set string) bool { return strings.Contains(set, "offload") })
 }
 
 // onGPUs is another number of GPUs, alone and with each of some changes.
