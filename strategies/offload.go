@@ -38,6 +38,32 @@ func (p *Plan) Offloads() bool { return p.Offload != "" && p.Offload != NoOffloa
 // OffloadsParameters reports whether it has the parameters, too.
 func (p *Plan) OffloadsParameters() bool { return p.Offload == OffloadParameters }
 
+// OnHost is the share of the optimizer that the host has.
+func (p *Plan) OnHost() float64 {
+	switch {
+	case !p.Offloads():
+		return 0
+	case p.OffloadFraction > 0:
+		return p.OffloadFraction
+	}
+	return 1
+}
+
+// OverlapsOffload reports whether copies run beside the host's update.
+func (p *Plan) OverlapsOffload() bool { return p.OffloadOverlap != nil && *p.OffloadOverlap }
+
+// OffloadText says what the host has.
+func (p *Plan) OffloadText() string {
+	s := string(p.Offload) + " on the host"
+	if f := p.OnHost(); f < 1 {
+		s = fmt.Sprintf("%g %% of the %s", 100*f, s)
+	}
+	if p.OverlapsOffload() {
+		s += " overlapped"
+	}
+	return s
+}
+
 // beside lists the kinds of data parallelism that a recipe's framework has, or beside which
 // it leaves something to the host.
 func beside(r *recipe.Recipe, o Offload) []string {
@@ -68,10 +94,17 @@ func (j *Job) Offloading() []Offload {
 // checkOffload returns the first rule that leaving something to the host breaks.
 func (p *Plan) checkOffload(s Shape) error {
 	if !p.Offloads() {
+		if p.OffloadFraction != 0 || p.OffloadOverlap != nil {
+			return diag.Errorf("plan.offload_fraction, plan.offload_overlap: say how the host has the optimizer; give plan.offload: optimizer, or leave them out")
+		}
 		return nil
 	}
 	kinds := beside(s.Recipe, p.Offload)
 	switch {
+	case !(p.OffloadFraction >= 0 && p.OffloadFraction <= 1):
+		return diag.Errorf("plan.offload_fraction: %g is outside 0 to 1; give the share of the optimizer, as in 0.5, or leave it out", p.OffloadFraction)
+	case (p.OffloadFraction > 0 && p.OffloadFraction < 1 || p.OffloadOverlap != nil) && !s.Recipe.Offload.Parted:
+		return diag.Errorf("plan.offload_fraction, plan.offload_overlap: recipe %s has neither; leave them out, or use megatron-core", s.Recipe.Name)
 	case len(kinds) == 0:
 		return diag.Errorf("plan.offload: %s, which recipe %s does not do; %s", p.Offload, s.Recipe.Name, otherOffload(s))
 	case !slices.Contains(kinds, string(p.DataParallel)):
@@ -136,6 +169,7 @@ func (j *Job) hostMemory(p *Plan) units.Bytes {
 	if p.OffloadsParameters() {
 		each += q.Weights.Size()
 	}
+	each *= units.Bytes(p.OnHost())
 	share := p.TP * p.PP * p.Shard() // experts are cut over ranks of the same copy
 	return units.Bytes(float64(j.Model.Params().Total) * float64(each) / float64(share) * float64(min(j.GPUs, j.Hardware.Node.GPUs.Value)))
 }

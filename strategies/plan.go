@@ -63,7 +63,9 @@ type Plan struct {
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"` // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
-	Offload             Offload     `yaml:"offload" json:"offload,omitempty"` // to the host's memory; left out: nothing
+	Offload             Offload     `yaml:"offload" json:"offload,omitempty"`                   // to the host's memory; left out: nothing
+	OffloadFraction     float64     `yaml:"offload_fraction" json:"offload_fraction,omitempty"` // of the optimizer, the rest of which the GPU updates meanwhile (Megatron's optimizer_offload_fraction); 0: all
+	OffloadOverlap      *bool       `yaml:"offload_overlap" json:"offload_overlap,omitempty"`   // tensors go to the host and come back while it updates others (Megatron's overlap_cpu_optimizer_d2h_h2d); left out: they do not
 
 	Order Order `yaml:"order" json:"order,omitempty"`
 }
@@ -73,7 +75,8 @@ type Plan struct {
 // leaves that to be chosen.
 func (p *Plan) Splits() bool {
 	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
-		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload, Order: p.Order}
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
+		OffloadFraction: p.OffloadFraction, OffloadOverlap: p.OffloadOverlap, Order: p.Order}
 	return *p != how || how == Plan{}
 }
 
@@ -649,7 +652,7 @@ func (p *Plan) String() string {
 		parts = append(parts, d)
 	}
 	if p.Offloads() {
-		parts = append(parts, string(p.Offload)+" on the host")
+		parts = append(parts, p.OffloadText())
 	}
 	if p.Order != "" {
 		parts = append(parts, "order "+string(p.Order))

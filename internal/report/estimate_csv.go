@@ -42,6 +42,12 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("reshard_after_forward", switchText(p.ReshardAfterForward))
 	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
 	add("offload", string(p.Offload))
+	fraction := ""
+	if p.OffloadFraction > 0 {
+		fraction = fmt.Sprint(p.OffloadFraction)
+	}
+	add("offload_fraction", fraction)
+	add("offload_overlap", switchText(p.OffloadOverlap))
 	add("order", string(p.Order))
 	t := &j.Train
 	count("sequence_length", t.SequenceLength)

@@ -225,7 +225,7 @@ func uncolumned(p *strategies.Plan) string {
 	}
 	parts = append(parts, extras(p)...)
 	if p.Offloads() {
-		parts = append(parts, string(p.Offload)+" on the host")
+		parts = append(parts, p.OffloadText())
 	}
 	return strings.Join(parts, ", ")
 }

@@ -28,23 +28,39 @@ func (p *pricer) hostCopy(b units.Bytes, direction string, share float64) units.
 	return units.Seconds(float64(b)/rate) * p.own
 }
 
-// hostUpdate runs the update of the rank's parameters on the host, all of whose ranks share
-// the memory of its CPUs, while the device waits, between the copies of what lives there.
+// hostUpdate runs the update of what the host has of the rank's parameters, all of whose ranks
+// share the memory of its CPUs, while the device waits, or updates the rest. Copies of what
+// lives elsewhere come before and after, or beside it, and share that memory, too.
 func (s *step) hostUpdate(u *update) {
-	p, how := s.p, &s.job.Recipe.Offload
-	values, away := units.Bytes(u.local), s.job.Plan.OffloadsParameters()
+	p, how, plan := s.p, &s.job.Recipe.Offload, &s.job.Plan
+	away, beside := plan.OffloadsParameters(), plan.OverlapsOffload()
+	here, there := *u, *u
+	there.local *= plan.OnHost()
+	here.local -= there.local
+	values, traffic := units.Bytes(there.local), s.traffic(u)
 	if !away && !how.Reduced {
 		s.readyGradients(u)
-		s.sim.Wait(s.sim.Copy(hostStream, "gradients to host", float64(p.toHost(values*u.gradient)), s.sim.Issued()))
+		if beside {
+			traffic += u.gradient + units.Bytes(how.Back)
+		} else {
+			s.sim.Wait(s.sim.Copy(hostStream, "gradients to host", float64(p.toHost(values*u.gradient)), s.sim.Issued()))
+		}
 	}
-	seg := timeline.Segment{Host: p.hostUpdate(u, s.traffic(u)) + s.updateHost(u)*p.python, Sync: true}
-	seg.Lag = seg.Host
+	seg := timeline.Segment{Host: p.hostUpdate(&there, traffic) + s.updateHost(u)*p.python, Sync: true}
+	if here.local > 0 {
+		rest := s.updateKernel(&here)
+		seg.Busy, seg.Loaded = rest.Busy, rest.Loaded
+	}
+	seg.Lag = max(seg.Host, seg.Busy)
 	s.sim.WaitHost()
-	before := s.sim.Now
+	before := s.sim.Now + float64(seg.Busy)
 	s.sim.Run(&seg)
-	s.hosted += s.sim.Now - before
-	if !away {
+	s.hosted += max(s.sim.Now-before, 0)
+	if !away && !beside {
 		s.sim.Wait(s.sim.Copy(hostStream, "weights from host", float64(p.toDevice(values*units.Bytes(how.Back))), s.sim.Now))
+	}
+	if here.local > 0 {
+		s.copyWeights(&here)
 	}
 }
 
@@ -62,8 +78,8 @@ func (p *pricer) hostUpdate(u *update, traffic units.Bytes) units.Seconds {
 // leave takes what the host has from a rank's footprint.
 func (p *pricer) leave(f *footprint) {
 	plan := &p.job.Plan
-	if plan.Offloads() {
-		f.optimizer = [2]units.Bytes{}
+	for k := range f.optimizer {
+		f.optimizer[k] *= units.Bytes(1 - plan.OnHost())
 	}
 	if plan.OffloadsParameters() {
 		f.weights, f.gradients = [2]units.Bytes{}, [2]units.Bytes{}

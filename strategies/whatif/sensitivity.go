@@ -86,6 +86,22 @@ var levers = []lever{
 		j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) * f
 		return true
 	}, false},
+	{"host_memory", "host memory bandwidth", func(r *estimate.Result) string { return r.Job.Hardware.Node.HostRate.Value.String() }, func(j *strategies.Job, f float64) bool {
+		j.Hardware.Node.HostRate.Value *= units.Rate(f)
+		return j.Plan.Offloads()
+	}, false},
+	{"host_link", "link to the host", func(r *estimate.Result) string { return r.Job.Hardware.GPU.PCIe.Value.String() }, func(j *strategies.Job, f float64) bool {
+		h := j.Hardware
+		h.Laws.Copies = slices.Clone(h.Laws.Copies)
+		for i := range h.Laws.Copies {
+			c := &h.Laws.Copies[i]
+			c.Time = slices.Clone(c.Time)
+			for k := range c.Time {
+				c.Time[k] /= units.Seconds(f)
+			}
+		}
+		return (j.Plan.Offloads() || j.Train.OffloadLayers > 0) && relink(j, func(h *hardware.Profile) { h.GPU.PCIe.Value *= units.Rate(f) })
+	}, false},
 	{"micro_batch", "micro batch", func(r *estimate.Result) string { return units.Count(float64(r.Job.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
 		b := float64(j.Train.MicroBatch) * f
 		if b != math.Trunc(b) || b < 1 {

@@ -211,6 +211,28 @@ func TestSensitivity(t *testing.T) {
 	}
 }
 
+// TestHostLevers: what a host gives is worth something where something is left to it, and no
+// lever where nothing is.
+func TestHostLevers(t *testing.T) {
+	const form = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager, cpu_threads: 8}, plan: {data_parallel: fsdp2, dp: 2%s}, train: {micro_batch: 1, sequence_length: 1024}}"
+	find := func(more, key string) (Lever, bool) {
+		s, err := Sense(predict(t, fmt.Sprintf(form, more)))
+		require.NoError(t, err)
+		at := slices.IndexFunc(s.Levers, func(l Lever) bool { return l.Key == key })
+		if at < 0 {
+			return Lever{}, false
+		}
+		return s.Levers[at], true
+	}
+	for _, key := range []string{"host_memory", "host_link"} {
+		lever, ok := find(", offload: parameters", key)
+		require.True(t, ok, key)
+		require.Less(t, lever.Elasticity, -0.05, key)
+		_, ok = find("", key)
+		require.False(t, ok, key)
+	}
+}
+
 func TestScale(t *testing.T) {
 	s, err := Scale(job(t, `{model: llama2-7b, hardware: h100-sxm, gpus: 16, plan: {data_parallel: zero1}, train: {micro_batch: 2, global_batch: 64}}`), []int64{8, 12, 16, 32, 64, 128})
 	require.NoError(t, err)
