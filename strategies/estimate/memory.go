@@ -104,7 +104,7 @@ func (p *pricer) footprint() footprint {
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case byUnit:
 		f.mode, f.root, f.heldHead = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead
-		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), Away: plan.OffloadsParameters(),
+		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if prec.Gather.Narrow() {
 			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()
@@ -270,8 +270,6 @@ type usage struct {
 	context, nccl units.Bytes
 	used          units.Bytes // what the device shows
 	capacity      units.Bytes
-	host          units.Bytes     // of a node's host memory
-	hostCapacity  units.Bytes     // 0: not known
 	chunks        []*memory.Chunk // of one rank
 	fullest       int             // pipeline rank
 

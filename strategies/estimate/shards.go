@@ -25,7 +25,7 @@ type shards struct {
 	home   timeline.Task // copy of the last gradients to the host
 	back   bool          // this is the backward pass of a micro batch whose gradients are reduced
 	sums   bool          // the gradients of a unit are added to those that the host has of earlier micro batches
-	away   bool          // shards of parameters and gradients are in the host's memory
+	onHost bool          // shards of parameters and gradients are in the host's memory
 	copies bool          // FSDP2 copies in and out of flat buffers
 	single bool          // there is no other rank: what would be gathered is copied by the compute stream (_fsdp_param_group.py, wait_for_unshard)
 	alone  bool          // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
@@ -35,7 +35,7 @@ type shards struct {
 func (h *shards) begin(s *step) {
 	n := len(s.list)
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
-	h.away = s.job.Plan.OffloadsParameters()
+	h.onHost = s.job.Plan.OffloadsParameters()
 	h.single = h.copies && s.p.groups[shardGroup].Ranks <= 1
 	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
@@ -106,7 +106,7 @@ func (h *shards) launchGather(i int, ready float64) {
 	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
 	narrow /= n
 	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
-	if h.away {
+	if h.onHost {
 		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w)), ready)
 	}
 	if g := s.job.Precision.Gather; narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
@@ -140,7 +140,7 @@ func (h *shards) open(i int) {
 		case h.alone:
 			n, own = float64(h.params[i]), float64(h.expert[i])
 		}
-		if h.away && h.single {
+		if h.onHost && h.single {
 			s.sim.Fetch(float64(s.p.toDevice(units.Bytes(own)*s.job.Precision.Weights.Size())), s.sim.Issued())
 		}
 		if w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision); own > 0 {
@@ -176,7 +176,7 @@ func (h *shards) hooks(i int, backward bool) {
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2
 	}
-	if h.away { // to the device and cast, tensor by tensor; and gradients from there
+	if h.onHost { // to the device and cast, tensor by tensor; and gradients from there
 		calls := 2 * len(h.s.list[i].Params)
 		if h.back {
 			calls *= 2
@@ -308,7 +308,7 @@ func (h *shards) backward(first, sync bool) {
 	}
 	if h.busy {
 		s.sim.Wait(h.reduce)
-		if h.away { // finalize_backward, grad_offload_event
+		if h.onHost { // finalize_backward, grad_offload_event
 			s.sim.Wait(h.home)
 			s.sim.Run(&timeline.Segment{Sync: true})
 		}
@@ -342,7 +342,7 @@ func (h *shards) scatter(i int, first, sync bool) {
 		}
 		grad = full
 	}
-	h.sums = h.away && h.copies && !first && s.job.SyncsEveryMicroBatch()
+	h.sums = h.onHost && h.copies && !first && s.job.SyncsEveryMicroBatch()
 	h.scatterKept(i, grad)
 }
 
@@ -396,23 +396,32 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(own), Bytes: b}, true)
 	}
 	stream := dpStream
-	if h.away {
+	if h.onHost {
 		stream = hostStream
 	}
-	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), s.sim.Issued(), s.p.slow(collective.ReduceScatter)), true
-	if h.away {
-		shard := units.Bytes(float64(h.grads[i][0])/float64(s.p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(s.p.groups[expertShardGroup].Ranks, 1)))
-		if h.sums {
-			s.sim.Host += float64(t + s.p.addOnHost(shard*prec.Weights.Size()))
-			return
-		}
-		h.home = s.sim.Copy(stream, "gradients to host", float64(s.p.toHost(shard*max(prec.Weights.Size(), prec.Master.Size()))), s.sim.Issued())
-	}
+	ready := s.sim.Issued()
+	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), ready, s.p.slow(collective.ReduceScatter)), true
 	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
 		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
 		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
+		ready += float64(t + ar)
 	}
+	if h.onHost {
+		h.leave(i, ready, t)
+	}
+}
+
+// leave sends the shard of the gradients of unit i to the host once it is reduced, which
+// takes t; or, where the host adds it to what it has, makes that wait for it.
+func (h *shards) leave(i int, ready float64, t units.Seconds) {
+	p, prec := h.s.p, &h.s.job.Precision
+	shard := units.Bytes(float64(h.grads[i][0])/float64(p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(p.groups[expertShardGroup].Ranks, 1)))
+	if h.sums {
+		h.s.sim.Host += float64(t + p.addOnHost(shard*prec.Weights.Size()))
+		return
+	}
+	h.home = h.s.sim.Copy(hostStream, "gradients to host", float64(p.toHost(shard*max(prec.Weights.Size(), prec.Master.Size()))), ready)
 }
 
 // aloneGrads are the gradients of unit i that no other rank has a part of.

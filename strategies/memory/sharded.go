@@ -22,20 +22,20 @@ type Sharding struct {
 	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool // first and last unit are one
 	HeldLast           bool // the last unit stays gathered between its passes
-	Away               bool // shards come from the host's memory and go there
+	OnHost             bool // shards come from the host's memory and go there
 	Copies             bool // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 
 // part is what a rank has of a unit of sharding.
 type part struct {
-	params units.Bytes // parameters, whole
-	grads  units.Bytes // those that are trained
-	shard  units.Bytes // what it keeps of these
-	alone  units.Bytes // those that no other rank has a part of, as experts may be
-	flat   units.Bytes // bytes of the gather
-	cast   units.Bytes // and of the shard, cast for it
-	away   units.Bytes // its largest tensor, as it comes from the host
-	from   int         // its first of walker.full
+	params  units.Bytes // parameters, whole
+	grads   units.Bytes // those that are trained
+	shard   units.Bytes // what it keeps of these
+	alone   units.Bytes // those that no other rank has a part of, as experts may be
+	flat    units.Bytes // bytes of the gather
+	cast    units.Bytes // and of the shard, cast for it
+	largest units.Bytes // its largest tensor, as it comes from the host
+	from    int         // its first of walker.full
 }
 
 // shard makes the parameters of a unit of ops those of a unit of sharding.
@@ -54,8 +54,8 @@ func (w *walker) shard(from, unit int) {
 			size = s.Narrow
 		}
 		mine := n / units.Bytes(max(ranks, 1))
-		if s.Away {
-			to.away = max(to.away, mine*s.Kept)
+		if s.OnHost {
+			to.largest = max(to.largest, mine*s.Kept)
 		}
 		to.params += n
 		if !p.Frozen {
@@ -85,11 +85,11 @@ func (w *walker) gather(i int) {
 	if w.parts[i].params == 0 || w.t.blocks[w.at(i, gatherID)].live || w.opened(i) {
 		return
 	}
-	w.t.takeOn(gatherStream, w.at(i, awayID), w.parts[i].away, Gathered) // tensor by tensor
+	w.t.takeOn(gatherStream, w.at(i, hostID), w.parts[i].largest, Gathered) // tensor by tensor
 	if w.Sharding.Cast {
 		w.t.takeOn(gatherStream, w.at(i, castID), w.parts[i].cast, Gathered)
 	}
-	w.t.free(w.at(i, awayID))
+	w.t.free(w.at(i, hostID))
 	w.t.takeOn(gatherStream, w.at(i, gatherID), w.parts[i].flat, Gathered)
 	w.t.free(w.at(i, castID))
 }
@@ -227,7 +227,7 @@ func (w *walker) reduced(i int) {
 	s := &w.Sharding
 	kept, out := w.at(i, shardID), w.parts[i].shard*s.Reduce
 	switch here := w.t.blocks[kept].live; {
-	case s.Away: // copied to the host by the stream that made it
+	case s.OnHost: // copied to the host by the stream that made it
 		w.t.takeOn(scatterStream, w.at(i, castID), out, Gradients)
 		w.t.free(w.at(i, castID))
 	case here && !s.Copies:

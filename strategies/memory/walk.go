@@ -199,7 +199,7 @@ const (
 	scatterID        // reduce-scatter input
 	shardID          // sharded gradient
 	castID           // shard cast for the gather
-	awayID           // the largest tensor of the shard, from the host
+	hostID           // the largest tensor of the shard, from the host
 	keepID           // unsharded gradients kept over micro batches
 	perUnit
 )
