@@ -309,6 +309,7 @@ type Optimizer struct {
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
+	Norm    float64 `yaml:"norm"`    // bytes that the norm moves of each gradient; 0: it reads them once, as they are
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
 	OnHost  OnHost  `yaml:"on_host"` // where the host runs it

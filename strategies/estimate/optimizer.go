@@ -129,7 +129,11 @@ func (s *step) clip(u *update) {
 		n = float64(s.chunk.dense + s.chunk.expert)
 	}
 	b := units.Bytes(n) * u.gradient
-	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: b})
+	read := b
+	if u.Norm > 0 {
+		read = units.Bytes(n * u.Norm)
+	}
+	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: read})
 	norm.Sync = !u.Each
 	s.sim.Run(&norm)
 	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: 2 * b}
