@@ -20,7 +20,7 @@ type steady struct {
 
 func (w *steady) begin(s *step) {
 	w.sim, w.tally, w.seen = s.sim, s.p.counts, 0
-	w.each = s.away.layers > 0
+	w.each = s.away.any()
 }
 
 // repeats marks the start of a stretch and reports whether the one before it

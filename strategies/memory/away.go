@@ -1,71 +1,64 @@
 package memory
 
-// Away says of the layers of a model, so many of which leave what they save to the host,
-// which one must be gone before the forward pass of a layer, and which one comes back from
-// the beginning of its backward pass: there is room for one more then (Transformer Engine,
-// pytorch/cpu_offload.py, OffloadSynchronizer). -1: none.
-func Away(layers, away, layer int) (gone, back int) {
-	gone, back = layer-(layers-away), layer-(layers-1-away)
-	if gone < 0 || gone >= away {
-		gone = -1
-	}
-	if back < 0 || back >= away {
-		back = -1
-	}
-	return
+// Trip is what of the tensors that units save goes to the host and comes back around the
+// passes of one of them. Units are counted in their chunk.
+type Trip struct {
+	Leaves bool // its own go after its forward pass, and are awaited by its backward pass
+	Gone   int  // whose must be gone before its forward pass; -1: nobody's
+	Back   int  // whose come back from the beginning of its backward pass on; -1: nobody's
 }
 
-// layer is which layer of the model a unit is, and of how many; -1 for the ends.
-func (w *walker) layer(unit int) (layer, layers int) {
-	layer = -1
-	for i, u := range w.Units {
-		if u.Layers == 0 {
-			continue
-		}
-		if i == unit {
-			layer = layers
-		}
-		layers++
+// Trips appends to out those of so many units, of which some are layers, in order, the first
+// so many of which leave what they save to the host, but never the last. There is room for one of them more at a
+// time than for the others (Transformer Engine, pytorch/cpu_offload.py, OffloadSynchronizer).
+func Trips(out []Trip, units int, layers []int, away int) []Trip {
+	for range units {
+		out = append(out, Trip{Gone: -1, Back: -1})
 	}
-	return
+	n := len(layers)
+	away = min(away, n-1)
+	for k := range away {
+		out[layers[k]].Leaves = true
+		out[layers[n-away+k]].Gone = layers[k]
+		out[layers[n-1-away+k]].Back = layers[k]
+	}
+	return out
 }
 
-// unit is the unit of a layer.
-func (w *walker) unit(layer int) int {
-	for i, u := range w.Units {
-		if u.Layers > 0 {
-			if layer--; layer < 0 {
-				return i
-			}
-		}
-	}
-	return -1
-}
-
-// send frees what the layer saved that must be gone before the forward pass of a unit.
-func (w *walker) send(unit int) {
+// leaving finds what the walk sends to the host.
+func (w *walker) leaving() {
 	if w.Away == 0 {
 		return
 	}
-	layer, layers := w.layer(unit)
-	if gone, _ := Away(layers, w.Away, layer); layer >= 0 && gone >= 0 {
-		from := w.unit(gone)
-		for s := range int32(w.width) {
-			w.t.park(w.id(from, s))
+	var layers []int
+	for i, u := range w.Units {
+		if u.Layers > 0 {
+			layers = append(layers, i)
 		}
+	}
+	w.trips = Trips(nil, len(w.Units), layers, w.Away)
+}
+
+// send frees what must be gone before the forward pass of a unit.
+func (w *walker) send(unit int) {
+	if w.Away > 0 {
+		w.saves(w.trips[unit].Gone, (*tracker).park)
 	}
 }
 
 // fetch allocates what comes back from the backward pass of a unit on.
 func (w *walker) fetch(unit int) {
-	if w.Away == 0 {
+	if w.Away > 0 {
+		w.saves(w.trips[unit].Back, (*tracker).unpark)
+	}
+}
+
+// saves does something to all that a unit may have saved.
+func (w *walker) saves(unit int, do func(*tracker, int)) {
+	if unit < 0 {
 		return
 	}
-	layer, layers := w.layer(unit)
-	if _, back := Away(layers, w.Away, layer); layer >= 0 && back >= 0 {
-		from := w.unit(back)
-		for s := range int32(w.width) {
-			w.t.unpark(w.id(from, s))
-		}
+	for s := range int32(w.width) {
+		do(w.t, w.id(unit, s))
 	}
 }

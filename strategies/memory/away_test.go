@@ -6,32 +6,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAway: every layer that leaves what it saves is gone once, after its forward pass, and
+// TestTrips: every layer that leaves what it saves is gone once, after its forward pass, and
 // back once, before its backward pass; until the last backward pass begins no more than the
 // others are there (Transformer Engine, OffloadSynchronizer: the peak is that of L - N layers).
-func TestAway(t *testing.T) {
-	for layers := 2; layers <= 12; layers++ {
-		for away := 1; away < layers; away++ {
+// Units that are no layers have no part in it.
+func TestTrips(t *testing.T) {
+	for n := 2; n <= 12; n++ {
+		var layers []int
+		for k := range n {
+			layers = append(layers, k+1) // between the two ends
+		}
+		for away := 1; away < n; away++ {
+			trips := Trips(nil, n+2, layers, away)
+			require.Len(t, trips, n+2)
+			require.Equal(t, Trip{Gone: -1, Back: -1}, trips[0])
+			require.Equal(t, Trip{Gone: -1, Back: -1}, trips[n+1])
 			here, gone := 0, map[int]bool{}
-			for layer := range layers {
-				if g, _ := Away(layers, away, layer); g >= 0 {
-					require.Less(t, g, layer, "%d of %d: it has run", away, layers)
+			for k, unit := range layers {
+				require.Equal(t, k < away, trips[unit].Leaves)
+				if g := trips[unit].Gone; g >= 0 {
+					require.Less(t, g, unit, "%d of %d: it has run", away, n)
 					require.False(t, gone[g])
+					require.True(t, trips[g].Leaves)
 					gone[g] = true
 					here--
 				}
 				here++
 			}
 			require.Len(t, gone, away)
-			require.Equal(t, layers-away, here)
-			for layer := layers - 1; layer >= 0; layer-- {
-				if _, b := Away(layers, away, layer); b >= 0 {
+			require.Equal(t, n-away, here)
+			for k := n - 1; k >= 0; k-- {
+				if b := trips[layers[k]].Back; b >= 0 {
 					require.True(t, gone[b])
 					delete(gone, b)
 					here++
 				}
-				require.False(t, gone[layer], "%d of %d: layer %d is there", away, layers, layer)
-				require.LessOrEqual(t, here, layers-away)
+				require.False(t, gone[layers[k]], "%d of %d: layer %d is there", away, n, k)
+				require.LessOrEqual(t, here, n-away)
 				here--
 			}
 			require.Empty(t, gone)

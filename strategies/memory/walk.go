@@ -191,6 +191,7 @@ type walker struct {
 	split bool          // the weights' part of a backward pass comes later: saved tensors stay for it
 	warm  bool          // this is the first step
 	next  int           // first id that nothing uses
+	trips []Trip        // by unit, where some go to the host
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -236,6 +237,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 	for _, s := range chunks {
 		w := &walker{Step: s, t: t, first: n}
 		w.measure()
+		w.leaving()
 		w.extra = n + inFlight*w.width*len(s.Units)
 		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
 		n = w.next + w.kept()
