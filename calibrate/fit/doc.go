@@ -2,7 +2,7 @@
 //
 // Each section of the hardware laws has one file here. What training runs, too, is
 // measured as it is: multiplies and attention (gemm.go, attention.go), collectives and
-// copies (collective.go, device.go); attention's small kernels come off first. Where the base's law was measured on a GPU of the
+// copies (collective.go, device.go), the host's memory (hostmemory.go); attention's small kernels come off first. Where the base's law was measured on a GPU of the
 // same kind, its points and curves stay and are moved by how the samples differ around
 // each, since a quick calibration must not lose what a longer one knew. Otherwise the
 // laws keep their form, and their constants are the ones that make hardware/kernel

@@ -51,7 +51,7 @@ func Profile(f *sample.File, base *hardware.Profile, o Options) (yaml []byte, no
 }
 
 // Names are the probes, in the order of reports.
-var Names = []string{"gemm", "attention", "memory", "adam", "launch", "host", "copy", "power", "collective", "overlap"}
+var Names = []string{"gemm", "attention", "memory", "adam", "launch", "host", "host-memory", "copy", "power", "collective", "overlap"}
 
 // fitter holds what the sections share.
 type fitter struct {
@@ -61,6 +61,7 @@ type fitter struct {
 	before  *kernel.Timer    // of the base
 	machine hardware.Profile // the base with the device's name and the laws found so far
 	own     hardware.Laws    // found here; what the file will hold
+	node    hardware.Node    // likewise
 	cases   map[string][]point
 	probes  map[string]*Probe
 	notes   []diag.Note
@@ -82,7 +83,7 @@ func Run(f *sample.File, base *hardware.Profile, o Options) (*Result, error) {
 	if x.ref, err = theReference(); err != nil {
 		return nil, err
 	}
-	for _, section := range []func(){x.launch, x.power, x.kernels, x.attention, x.gemm, x.copies, x.collectives, x.overlap} {
+	for _, section := range []func(){x.launch, x.power, x.kernels, x.attention, x.gemm, x.copies, x.hostMemory, x.collectives, x.overlap} {
 		section()
 	}
 	x.leftOver()
@@ -206,7 +207,7 @@ func (x *fitter) conditions() string {
 
 // result writes the profile and reads it back.
 func (x *fitter) result(o Options) (*Result, error) {
-	p := &hardware.Profile{Title: cmp.Or(o.Title, x.base.Title), Laws: x.own}
+	p := &hardware.Profile{Title: cmp.Or(o.Title, x.base.Title), Laws: x.own, Node: x.node}
 	if slices.Contains(hardware.Names(), x.base.Name) {
 		p.Inherits = x.base.Name
 		if x.machine.GPU.Name.Value != x.base.GPU.Name.Value {
@@ -214,6 +215,7 @@ func (x *fitter) result(o Options) (*Result, error) {
 		}
 	} else { // a file cannot be inherited: the profile holds all of it
 		p.GPU, p.Node, p.Network, p.Software, p.Price = x.machine.GPU, x.base.Node, x.base.Network, x.base.Software, x.base.Price
+		p.Node.Cores, p.Node.HostRate = cmp.Or(x.node.Cores, p.Node.Cores), cmp.Or(x.node.HostRate, p.Node.HostRate)
 		inherit(&p.Laws, x.base)
 	}
 	for _, s := range []struct {
@@ -280,6 +282,9 @@ func inherit(l *hardware.Laws, base *hardware.Profile) {
 	}
 	if l.Collectives == nil && own["collectives"] {
 		l.Collectives = b.Collectives
+	}
+	if l.Offload == nil && own["offload"] {
+		l.Offload = b.Offload
 	}
 	if l.Copies == nil && own["copies"] {
 		l.Copies = b.Copies

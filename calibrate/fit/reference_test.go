@@ -93,8 +93,8 @@ func TestHostSpeed(t *testing.T) {
 		spread      float64
 		note, quiet string
 	}{
-		"slow code":  {code: 1.8, call: 1.2, host: 1 / 1.8, spread: hostSpread, quiet: "probe host"},
-		"alike":      {code: 1.05, call: 1.5, host: 1, spread: hostSpread, quiet: "probe host"},
+		"slow code":  {code: 1.8, call: 1.2, host: 1 / 1.8, spread: hostSpread, quiet: "probe host:"},
+		"alike":      {code: 1.05, call: 1.5, host: 1, spread: hostSpread, quiet: "probe host:"},
 		"code alone": {code: 0.7, host: 1 / 0.7, spread: hostSpread, note: "launch costs are inherited"},
 		"calls":      {call: 1.4, host: 1 / 1.4, note: "no sample of probe host: the host's speed goes by the driver's calls"},
 		"neither":    {note: "launch costs are inherited"},

@@ -29,5 +29,6 @@ type Machine struct {
 	Topology     *Topology // nil: unknown
 	Driver, CUDA string
 	CPU          string // intel, amd, arm; "" other
+	Cores        int    // of all processors
 	HostMemory   int64  // bytes
 }

@@ -100,7 +100,7 @@ var files = fstest.MapFS{
 	"sys/class/infiniband/mlx5_0/ports/1/rate":       {Data: []byte("400 Gb/sec (4X NDR)\n")},
 	"sys/class/infiniband/mlx5_0/ports/1/link_layer": {Data: []byte("InfiniBand\n")},
 	"sys/class/infiniband/mlx5_1/node_desc":          {Data: []byte("x")},
-	"proc/cpuinfo":                                   {Data: []byte("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: x\n")},
+	"proc/cpuinfo":                                   {Data: []byte("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: x\nphysical id\t: 0\ncore id\t\t: 0\n\nprocessor\t: 1\nphysical id\t: 1\ncore id\t\t: 0\n\nprocessor\t: 2\nphysical id\t: 0\ncore id\t\t: 0\n")},
 	"proc/meminfo":                                   {Data: []byte("MemTotal:       2113536000 kB\nMemFree: 1 kB\n")},
 }
 
@@ -124,6 +124,7 @@ func TestSkeleton(t *testing.T) {
 	require.Equal(t, int64(4), p.Node.GPUs.Value)
 	require.True(t, p.Node.Switched.Value)
 	require.Equal(t, "intel", p.Node.CPU.Value)
+	require.Equal(t, int64(2), p.Node.Cores.Value, "of three threads")
 	require.Equal(t, int64(1), p.Network.NICs.Value)
 	require.Equal(t, 50e9, float64(p.Network.NICBandwidth.Value))
 	require.Equal(t, "infiniband", p.Network.Transport.Value)

@@ -62,6 +62,9 @@ func (m *Machine) Skeleton(base string) ([]byte, error) {
 	if m.CPU != "" {
 		w.datum(node, "cpu", m.CPU, bySystem)
 	}
+	if m.Cores > 0 {
+		w.datum(node, "cores", m.Cores, bySystem)
+	}
 	w.quantity(node, "host_memory", float64(m.HostMemory)/(1<<30), "GiB", bySystem)
 	network := w.section("network")
 	switch {

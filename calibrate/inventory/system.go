@@ -28,16 +28,26 @@ func (m *Machine) system(root fs.FS) {
 		}
 		m.NICs = append(m.NICs, NIC{Name: e.Name(), Rate: gbit * 1e9 / 8, Link: text(path.Join(port, "link_layer"))})
 	}
+	cores, socket, threads := map[[2]string]bool{}, "", 0
 	for line := range strings.Lines(text("proc/cpuinfo")) {
 		key, value, _ := strings.Cut(line, ":")
-		switch v := strings.TrimSpace(value); {
-		case strings.TrimSpace(key) == "vendor_id" && v == "GenuineIntel":
+		switch k, v := strings.TrimSpace(key), strings.TrimSpace(value); {
+		case k == "vendor_id" && v == "GenuineIntel":
 			m.CPU = "intel"
-		case strings.TrimSpace(key) == "vendor_id" && v == "AuthenticAMD":
+		case k == "vendor_id" && v == "AuthenticAMD":
 			m.CPU = "amd"
-		case strings.TrimSpace(key) == "CPU implementer":
+		case k == "CPU implementer":
 			m.CPU = "arm"
+		case k == "processor":
+			threads++
+		case k == "physical id":
+			socket = v
+		case k == "core id":
+			cores[[2]string{socket, v}] = true
 		}
+	}
+	if m.Cores = len(cores); m.Cores == 0 { // Arm's say no more than the number of threads, each of a core of its own
+		m.Cores = threads
 	}
 	for line := range strings.Lines(text("proc/meminfo")) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {

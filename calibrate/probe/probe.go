@@ -73,7 +73,7 @@ type Reading struct {
 
 // Registry lists the probes in the order in which they run.
 func Registry() []Probe {
-	return []Probe{launch, host, copies, memory, adam, gemm, attention, power, collective, overlap}
+	return []Probe{launch, host, hostMemory, copies, memory, adam, gemm, attention, power, collective, overlap}
 }
 
 // Keys lists the probes' names.

@@ -27,7 +27,7 @@ func (s Sample) Work() (flops, bytes float64) {
 			f *= 2.5 // five products where the forward pass has two
 		}
 		return f, 0
-	case "memory", "adam", "copy", "collective":
+	case "memory", "adam", "copy", "collective", "host-memory":
 		return 0, n("bytes")
 	}
 	return 0, 0
@@ -100,7 +100,7 @@ func (f *File) Summarize() []Summary {
 // alike are the labels by which cases are grouped for their best rate.
 var alike = map[string][]string{
 	"gemm": {"dtype", "layout"}, "attention": {"dtype", "head_dim", "direction"}, "memory": {"kind", "dtype"}, "adam": {"dtype"},
-	"copy": {"direction", "pinned"}, "collective": {"op", "gpus"}, "launch": {"kind"}, "host": {"code"},
+	"copy": {"direction", "pinned"}, "collective": {"op", "gpus"}, "launch": {"kind"}, "host": {"code"}, "host-memory": {"threads"},
 }
 
 // BestRates finds the highest rate of each group of like cases, and the times of
@@ -118,6 +118,8 @@ func (f *File) BestRates() []Best {
 			switch {
 			case l == "gpus":
 				v += " GPUs"
+			case l == "threads":
+				v += " threads"
 			case l == "pinned" && v == "true":
 				v = "pinned"
 			case l == "pinned":
