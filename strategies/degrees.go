@@ -40,7 +40,7 @@ func (p *Plan) legalCP(s Shape) []int64 {
 // legalPP lists the pipeline-parallel degrees.
 func (p *Plan) legalPP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.CP, s.Model.Layers, func(pp int64) bool {
-		return pp*p.VirtualStages <= s.Model.Layers+2 && (pp > 1 || p.VirtualStages == 1)
+		return (pp == 1 || !s.Recipe.Structure.WholeModels) && pp*p.VirtualStages <= s.Model.Layers+2 && (pp > 1 || p.VirtualStages == 1)
 	})
 }
 

@@ -21,6 +21,8 @@ func (j *Job) Idle() []diag.Note {
 		{p.PP == 1 && p.Schedule != "" && p.Schedule != "1f1b", "plan.schedule", p.Schedule, "pp", "pipeline stages"},
 		{p.CP == 1 && p.CPCommType != "" && p.CPCommType != P2P, "plan.cp_comm_type", string(p.CPCommType), "cp", "context ranks"},
 		{p.TP == 1 && isOn(r.TPOverlap), "runtime.tp_overlap", "true", "tp", "tensor ranks"},
+		{p.DP*p.CP == 1 && isOn(r.OverlapGradReduce), "runtime.overlap_grad_reduce", "true", "dp", "data ranks"},
+		{p.DP*p.CP == 1 && isOn(r.OverlapParamGather), "runtime.overlap_param_gather", "true", "dp", "data ranks"},
 		{p.EP == 1 && isOn(r.EPOverlap), "runtime.ep_overlap", "true", "ep", "expert ranks"},
 		{p.EP == 1 && r.TokenDispatcher != "" && r.TokenDispatcher != AllToAllDispatcher, "runtime.token_dispatcher", r.TokenDispatcher, "ep", "expert ranks"},
 		{p.EP == 1 && j.Train.Imbalance > 1, "train.expert_imbalance", fmt.Sprint(j.Train.Imbalance), "ep", "expert ranks"},
@@ -29,6 +31,9 @@ func (j *Job) Idle() []diag.Note {
 			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("%s: %s has no effect without %s (%s 1)", x.key, x.value, x.lacks, x.degree),
 				Remedy: fmt.Sprintf("set plan.%s above 1, or leave it out", x.degree)})
 		}
+	}
+	if p.DP*p.CP > 1 && p.DataParallel == DDP && isOn(r.OverlapParamGather) {
+		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.overlap_param_gather: true has no effect under ddp, which shards nothing that is to be gathered", Remedy: "set plan.data_parallel to zero1, or leave it out"})
 	}
 	if p.EP > 1 && isOn(r.EPOverlap) && j.RefusesEPOverlap() {
 		n := diag.Note{Code: "setting.idle", Text: "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it", Remedy: "set train.recompute to selective or none, or leave it out"}

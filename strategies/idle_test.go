@@ -20,6 +20,10 @@ func TestIdle(t *testing.T) {
 		{"llama3-8b", "tp_overlap: true", "", "runtime.tp_overlap: true has no effect without tensor ranks (tp 1)"},
 		{"llama3-8b", "tp_overlap: false", "", ""},
 		{"llama3-8b", "tp_overlap: true", "tp: 2", ""},
+		{"llama3-8b", "overlap_grad_reduce: true", "", ""},
+		{"llama3-8b", "overlap_grad_reduce: true", "tp: 4, cp: 2", ""},
+		{"llama3-8b", "overlap_grad_reduce: true", "tp: 8", "runtime.overlap_grad_reduce: true has no effect without data ranks (dp 1)"},
+		{"llama3-8b", "overlap_param_gather: true", "tp: 8", "runtime.overlap_param_gather: true has no effect without data ranks (dp 1)"},
 		{"mixtral-8x7b", "token_dispatcher: deepep", "", "runtime.token_dispatcher: deepep has no effect without expert ranks (ep 1)"},
 		{"mixtral-8x7b", "token_dispatcher: alltoall", "", ""},
 		{"mixtral-8x7b", "token_dispatcher: deepep", "ep: 8", ""},
@@ -39,6 +43,9 @@ func TestIdle(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, "%s %s", c.runtime, c.plan)
 	}
+	whole := mustDecode(t, "{model: llama3-8b, gpus: 8, runtime: {overlap_param_gather: true}, plan: {data_parallel: ddp}}").Idle()
+	require.Equal(t, "runtime.overlap_param_gather: true has no effect under ddp, which shards nothing that is to be gathered", whole[0].Text)
+	require.Equal(t, "set plan.data_parallel to zero1, or leave it out", whole[0].Remedy)
 	full := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, runtime: {ep_overlap: true}, plan: {ep: 2}, train: {recompute: full}}").Idle()
 	require.Equal(t, "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it", full[0].Text)
 	require.Equal(t, "set train.recompute to selective or none, or leave it out", full[0].Remedy)

@@ -208,7 +208,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Check(s); err != nil {
 		return err
 	}
-	if err := j.checkHost(&p); err != nil {
+	if err := first(func() error { return j.checkOverlaps(&p) }, func() error { return j.checkHost(&p) }); err != nil {
 		return err
 	}
 	j.Plan, j.Train, j.Open = p, t, false

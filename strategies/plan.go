@@ -150,6 +150,9 @@ type Runtime struct {
 
 	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
 
+	OverlapGradReduce  *bool `yaml:"overlap_grad_reduce" json:"overlap_grad_reduce,omitempty"`   // gradients are reduced beside the backward pass (Megatron's flag of this name, DeepSpeed's overlap_comm of ZeRO-1 and 2); left out: as the recipe has it
+	OverlapParamGather *bool `yaml:"overlap_param_gather" json:"overlap_param_gather,omitempty"` // parameters that ZeRO-1 updated are gathered beside the next forward pass (Megatron's flag of this name); left out: as the recipe has it
+
 	EPOverlap       *bool  `yaml:"ep_overlap" json:"ep_overlap,omitempty"`             // experts exchange rows beside another micro batch (Megatron's overlap_moe_expert_parallel_comm); left out: as the recipe has it
 	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, deepep, hybridep, or flex: Hybrid-EP in a rack, else DeepEP; left out: as the recipe has it
 
@@ -439,11 +442,14 @@ func (p *Plan) checkPipeline(s Shape) error {
 	return p.checkSchedule(s)
 }
 
-// checkStages checks that a pipeline has no more stages than layers to give them.
+// checkStages checks that the recipe has a pipeline, and no more stages than layers to give them.
 func (p *Plan) checkStages(s Shape) error {
 	m := s.Model
 	if p.PP == 1 && p.VirtualStages > 1 {
 		return diag.Errorf("plan.virtual_stages: %d needs pipeline parallelism; set pp above 1 or leave it out", p.VirtualStages)
+	}
+	if p.PP > 1 && s.Recipe.Structure.WholeModels {
+		return diag.Errorf("plan.pp: recipe %s has no pipeline parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	}
 	stages := p.PP * p.VirtualStages
 	if stages > m.Layers+2 || p.PP > m.Layers {

@@ -28,7 +28,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	j.ModelName = j.Model.Name
 	err := first(
 		func() error { return j.resolveMachine(f.Network) },
-		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setFusions, j.checkExperts,
+		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setFusions, j.setOverlaps, j.checkExperts,
 		j.resolveTrain, j.settleTrain,
 		j.checkRun, j.resolvePlan)
 	if err != nil {
@@ -234,6 +234,47 @@ func (j *Job) setFusions() error {
 		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
 	}
 	j.Recipe = &own
+	return nil
+}
+
+// setOverlaps takes over which exchanges of replicas the job says run beside compute.
+// Parameters are gathered so by frameworks that reduce so (Megatron-LM,
+// training/arguments.py: --overlap-param-gather needs --overlap-grad-reduce).
+func (j *Job) setOverlaps() error {
+	reduce, gather := j.Runtime.OverlapGradReduce, j.Runtime.OverlapParamGather
+	if reduce == nil && gather == nil {
+		return nil
+	}
+	own := *j.Recipe
+	o := &own.Overlap
+	for _, x := range []struct {
+		on   *bool
+		name string
+		does string
+	}{{reduce, recipe.GradReduceSwitch, "reduces gradients"}, {gather, recipe.ParamGatherSwitch, "gathers parameters"}} {
+		if x.on != nil && !slices.Contains(o.Switches, x.name) {
+			return diag.Errorf("runtime.overlap_%s: recipe %s %s in one way; leave it out, or use megatron-core", x.name, own.Name, x.does)
+		}
+	}
+	if reduce != nil {
+		o.GradReduce = *reduce
+	}
+	if gather != nil {
+		o.ParamGather = *gather
+	}
+	if !o.GradReduce && isOn(gather) {
+		return diag.Errorf("runtime.overlap_param_gather: true, but gradients are not reduced beside the backward pass, without which the framework refuses it; set runtime.overlap_grad_reduce to true, or leave it out")
+	}
+	o.ParamGather = o.ParamGather && o.GradReduce
+	j.Recipe = &own
+	return nil
+}
+
+// checkOverlaps refuses exchanges of sharded parameters that wait for compute: none is known.
+func (j *Job) checkOverlaps(p *Plan) error {
+	if on := j.Runtime.OverlapGradReduce; on != nil && !*on && p.DataParallel.ShardsParameters() {
+		return diag.Errorf("runtime.overlap_grad_reduce: false, but with %s gradients are taken to be reduced beside the backward pass; leave it out, or set plan.data_parallel to zero1", p.DataParallel)
+	}
 	return nil
 }
 

@@ -169,6 +169,7 @@ type Structure struct {
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
 	WholeSequences bool    `yaml:"whole_sequences"` // there is no context parallelism
+	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
 	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
@@ -411,7 +412,14 @@ type Overlap struct {
 	Bucket      units.Bytes `yaml:"bucket"`                 // default bucket of the gradient reduction
 	Values      int64       `yaml:"bucket_values"`          // the same in gradients, of the first stage; later stages have one bucket each
 	RankValues  int64       `yaml:"bucket_rank_values"`     // at least as many for each data rank
+	Switches    []string    `yaml:"switches"`               // which of GradReduceSwitch and ParamGatherSwitch a job may turn
 }
+
+// Switches of Overlap, by their keys.
+const (
+	GradReduceSwitch  = "grad_reduce"
+	ParamGatherSwitch = "param_gather"
+)
 
 // DType is a tape.DType that reads its name from YAML; unset means "not there".
 type DType struct {

@@ -394,7 +394,7 @@ func (b *buckets) skip(j, n int) {
 
 func (s *step) defaultBucket() (limit, first units.Bytes) {
 	if v := s.job.Recipe.Overlap.Values; v > 0 {
-		if s.chunk.embedding == nil {
+		if s.chunk.embedding == nil || !s.job.Recipe.Overlap.GradReduce { // distributed_data_parallel.py: bucket_size
 			return math.MaxInt64, math.MaxInt64
 		}
 		limit = units.Bytes(max(v, s.job.Recipe.Overlap.RankValues*s.job.Plan.DP)) * s.job.Precision.Reduce.Size()

@@ -226,6 +226,9 @@ func powers(limit int64) []int64 {
 // a stage: up to 16, or to what the global batch asks for, whose sequences replicas
 // share evenly.
 func simpleStages(j *strategies.Job, ranks int64) []int64 {
+	if j.Recipe.Structure.WholeModels {
+		return powers(1)
+	}
 	most, rest := int64(16), j.GPUs/ranks
 	if b := j.Given.GlobalBatch; b > 0 && rest > 0 {
 		most = max(most, rest/gcd(rest, b))

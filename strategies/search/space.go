@@ -340,7 +340,11 @@ func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, 
 func (s *Space) pipelines(j *strategies.Job, c *cut) []strategies.Plan {
 	var out []strategies.Plan
 	p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP}
-	for _, p.PP = range s.Fix.counts("pp", divisors(dataRanks(j, &p), bound(s.MaxPP, j.Model.Layers))) {
+	most := j.Model.Layers
+	if j.Recipe.Structure.WholeModels {
+		most = 1
+	}
+	for _, p.PP = range s.Fix.counts("pp", divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
 		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, p.PP)) {
 			for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
 				out = append(out, p)
