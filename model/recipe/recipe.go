@@ -54,13 +54,15 @@ type Recipe struct {
 }
 
 // Older is what a framework's software before a release did otherwise: keys of a recipe
-// with the values that they had. Of precision only what a recipe has is changed.
+// with the values that they had. Of precision and optimizer only what a recipe has is changed.
 type Older struct {
 	Before    units.Release       `yaml:"before"`
 	Kernels   map[string]string   `yaml:"attention_kernels"`
 	Structure Override            `yaml:"structure"`
 	Overlap   Override            `yaml:"overlap"`
 	Precision map[string]Override `yaml:"precision"`
+	Optimizer map[string]Override `yaml:"optimizer"`
+	Host      Override            `yaml:"host"`
 	Source    string              `yaml:"source"`
 }
 
@@ -88,7 +90,7 @@ func (o Override) over(out any) {
 // At is the recipe with the software of a release.
 func (r *Recipe) At(release units.Release) *Recipe {
 	out := *r
-	out.Precision = maps.Clone(r.Precision)
+	out.Precision, out.Optimizer, out.Host.Primitives = maps.Clone(r.Precision), maps.Clone(r.Optimizer), maps.Clone(r.Host.Primitives)
 	for _, o := range r.Releases {
 		if !release.Before(o.Before) {
 			continue
@@ -98,14 +100,21 @@ func (r *Recipe) At(release units.Release) *Recipe {
 		}
 		o.Structure.over(&out.Structure)
 		o.Overlap.over(&out.Overlap)
-		for name, was := range o.Precision {
-			if p, ok := out.Precision[name]; ok {
-				was.over(&p)
-				out.Precision[name] = p
-			}
-		}
+		o.Host.over(&out.Host)
+		change(out.Precision, o.Precision)
+		change(out.Optimizer, o.Optimizer)
 	}
 	return &out
+}
+
+// change decodes entries of was over those of the same name.
+func change[T any](of map[string]T, was map[string]Override) {
+	for name, o := range was {
+		if v, ok := of[name]; ok {
+			o.over(&v)
+			of[name] = v
+		}
+	}
 }
 
 // Structure says how a framework shapes the layers it is given.
@@ -144,6 +153,12 @@ type Structure struct {
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
 	AllReduce      bool    `yaml:"all_reduce"`          // ZeRO 1 and 2 all-reduce gradients, of which each rank uses its part
+	WholeNorm      bool    `yaml:"whole_norm"`          // and takes the norm of all of them
+	Partitions     bool    `yaml:"partitions"`          // DeepSpeed: gradients leave autograd for buckets; ZeRO 3 has a bucket and its part of all gradients between steps, too
+	BucketPasses   int     `yaml:"bucket_passes"`       // partitions: kernels that read and write all of a bucket around its reduction
+	PartPasses     int     `yaml:"part_passes"`         // and those that do so with a rank's part of it
+	SubGroup       int64   `yaml:"sub_group"`           // and updates so many of a rank's at once
+	LiveParameters int64   `yaml:"live_parameters"`     // of ZeRO 3, so many stay gathered from the end of the forward pass to the backward pass
 	ListParameters bool    `yaml:"list_parameters"`     // ZeRO 1 and 2 gather parameters into a list of flat tensors and copy each rank's part of each parameter out
 	FlatStates     bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
 	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
@@ -311,6 +326,8 @@ type Optimizer struct {
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
 	Norm    float64 `yaml:"norm"`    // bytes that the norm moves of each gradient; 0: it reads them once, as they are
+	Check   float64 `yaml:"check"`   // the same of a test for infinities, of gradients that ZeRO 1 and 2 reduced
+	Join    float64 `yaml:"join"`    // and of joining them into one tensor
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
 	OnHost  OnHost  `yaml:"on_host"` // where the host runs it
@@ -378,7 +395,8 @@ type Host struct {
 type Hooks struct {
 	Module    units.Seconds `yaml:"module"`    // around one call of a module, and around its backward pass
 	Parameter units.Seconds `yaml:"parameter"` // to gather a matrix for a pass, by a call of its own, and to free it
-	Gradient  units.Seconds `yaml:"gradient"`  // to reduce the gradient of a parameter, by a call of its own
+	Gradient  units.Seconds `yaml:"gradient"`  // to put the gradient of a parameter into a bucket
+	Flush     units.Seconds `yaml:"flush"`     // to reduce a bucket
 }
 
 // Any reports whether there are hooks.

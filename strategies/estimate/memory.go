@@ -25,10 +25,13 @@ type footprint struct {
 	sharding                      memory.Sharding
 	root                          bool  // first and last unit are one where a chunk has both
 	heldHead                      bool  // the head's unit stays gathered between its passes
+	live                          int64 // parameters of the last units that do so, at most
 	away                          int64 // layers whose activations the host has
 	every                         bool  // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
 	bucket                        units.Bytes   // of the plan, where buckets are tensors
+	reducing                      units.Bytes   // a bucket that is there all the time
+	group                         int64         // parameters that ZeRO 3 updates at once; 0: all
 	sum                           units.Bytes   // of a value that lingering gradients are added to
 	update                        memory.Update // its partition per parameter of the rank's
 	receives                      bool          // inputs that came from another rank are tensors of their own
@@ -95,6 +98,14 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
+	case dp > 1 && j.Recipe.Structure.Partitions && !plan.DataParallel.ShardsParameters():
+		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
+		if plan.DataParallel == strategies.ZeRO1 && j.Train.GradAccumulation > 1 { // buckets are there from the first backward pass on
+			f.reducing = p.reduceBucket()
+			if j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
+				f.reducing *= 2
+			}
+		}
 	case dp > 1 && (plan.DataParallel == strategies.DDP || plan.DataParallel == strategies.ZeRO1) && !main: // of PyTorch, ZeRO 1 is an optimizer behind DDP
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
 		if !plan.BucketViews() {
@@ -103,13 +114,21 @@ func (p *pricer) footprint() footprint {
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case byUnit:
-		f.mode, f.root, f.heldHead = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead
+		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead, j.Recipe.Structure.LiveParameters
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
+		if j.Recipe.Structure.Partitions {
+			f.sharding.Parts, f.reducing = true, p.reduceBucket()
+			f.gradients = [2]units.Bytes{prec.Reduce.Size() / units.Bytes(shard), prec.Reduce.Size() / units.Bytes(expertShard)}
+		}
 		if prec.Gather.Narrow() {
 			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
+	}
+	if j.Recipe.Structure.Partitions && dp > 1 && !plan.Offloads() { // a rank's part of the gradients is joined, then cast
+		f.update.Partition, f.update.Gradient = prec.Reduce.Size(), prec.Master.Size()
+		f.group = j.Recipe.Structure.SubGroup
 	}
 	return f
 }
@@ -131,6 +150,44 @@ func (f *footprint) flat(p *pricer, own bool) {
 	if !p.job.Plan.Offloads() {
 		f.update.Partition, f.update.Gradient = prec.Gradients.Size(), prec.Master.Size()
 	}
+}
+
+// held is how many units, the last of a chunk, stay gathered between their passes: that of
+// the head, or those that have at most so many parameters.
+func (c *chunk) held(head bool, live int64) int {
+	if live <= 0 {
+		if head && c.head != nil {
+			return 1
+		}
+		return 0
+	}
+	n := 0
+	for i := len(c.list) - 1; i >= 0; i-- {
+		for k := range c.list[i].Params {
+			if p := &c.list[i].Params[k]; !p.TiedCopy || c.embedding == nil {
+				live -= p.Local
+			}
+		}
+		if live < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// reduceBucket is the size of the buckets that gradients are reduced in. DeepSpeed's ZeRO 3
+// is taken to run as Hugging Face's Trainer sets it where a configuration says auto: with
+// buckets as large as a square matrix (transformers, integrations/deepspeed.py).
+func (p *pricer) reduceBucket() units.Bytes {
+	j := p.job
+	switch {
+	case j.Plan.Bucket > 0:
+		return j.Plan.Bucket
+	case j.Plan.DataParallel == strategies.ZeRO3:
+		return units.Bytes(j.Model.Hidden*j.Model.Hidden) * j.Precision.Reduce.Size()
+	}
+	return j.Recipe.Overlap.Bucket
 }
 
 // handOver says what stages keep of what they receive and send. PyTorch receives into
@@ -169,7 +226,7 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
 	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies
-	s[memory.Gathered] = (dense + expert) * f.buckets
+	s[memory.Gathered] = (dense+expert)*f.buckets + f.reducing
 	s[memory.Workspaces] = f.workspace
 	return s
 }
@@ -178,6 +235,9 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 func (f *footprint) updateOf(c *chunk) memory.Update {
 	u := f.update
 	n := units.Bytes(c.dense)/f.ranks[0] + units.Bytes(c.expert)/f.ranks[1]
+	if f.sharding.Parts && f.group > 0 {
+		n = min(n, units.Bytes(f.group))
+	}
 	u.Partition *= n
 	u.Gradient *= n
 	return u
@@ -213,7 +273,7 @@ func (f *footprint) dummies(c *chunk) units.Bytes {
 func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
-	s.Sharding.HeldLast = f.heldHead && c.head != nil
+	s.Sharding.Held = c.held(f.heldHead, f.live)
 	s.Sum, s.Away = f.sum, int(f.away)
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {

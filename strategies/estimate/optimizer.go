@@ -111,6 +111,12 @@ func (s *step) updateHost(u *update) units.Seconds {
 // readyGradients casts, unscales and clips gradients before the update.
 func (s *step) readyGradients(u *update) {
 	prec := s.job.Precision.Trained()
+	if kind := s.job.Plan.DataParallel; u.Check > 0 && (kind == strategies.ZeRO1 || kind == strategies.ZeRO2) {
+		s.mainCopies("check_gradients", tape.MultiTensor, u.local, 1, units.Bytes(u.Check), true)
+	}
+	if u.Join > 0 {
+		s.mainCopies("join_gradients", tape.SplitCopy, u.local, 1, units.Bytes(u.Join), false)
+	}
 	if u.copies && u.gradient > prec.Gradients.Size() {
 		s.mainCopies("cast_gradients", tape.Unrolled, u.local, u.tensors, prec.Gradients.Size()+u.gradient, false)
 	}
@@ -125,7 +131,7 @@ func (s *step) readyGradients(u *update) {
 // clip takes the norm over all gradients, hands a scalar to the host, and scales.
 func (s *step) clip(u *update) {
 	n := u.local
-	if s.job.Recipe.Structure.AllReduce { // all of them, on every rank
+	if s.job.Recipe.Structure.WholeNorm { // of all of them, on every rank
 		n = float64(s.chunk.dense + s.chunk.expert)
 	}
 	b := units.Bytes(n) * u.gradient

@@ -21,6 +21,7 @@ type shards struct {
 	grads  [][2]int64 // by unit: of either, those that are trained
 	narrow []int64    // by unit, of params: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
+	held   int           // so many units, the last, stay gathered between their passes
 	busy   bool          // reduce is in flight
 	home   timeline.Task // copy of the last gradients to the host
 	back   bool          // this is the backward pass of a micro batch whose gradients are reduced
@@ -63,6 +64,7 @@ func (h *shards) begin(s *step) {
 			}
 		}
 	}
+	h.held = s.chunk.held(s.job.Recipe.Structure.HeldHead, s.job.Recipe.Structure.LiveParameters)
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
 		last := len(s.list) - 1
 		h.params[0] += h.params[last] // one unit: embedding, final norm, head
@@ -183,22 +185,40 @@ func (h *shards) hooks(i int, backward bool) {
 		}
 		c += units.Seconds(calls) * of.Call
 	}
-	h.s.sim.Host += float64((c + h.moduleHooks(h.s.list[i], backward)) * h.s.p.python)
+	h.s.sim.Host += float64((c + h.moduleHooks(i, backward)) * h.s.p.python)
 }
 
 // moduleHooks is what the host does around the modules of a unit and for each of its
 // parameters. Small parameters stay gathered (DeepSpeed, stage3_param_persistence_threshold),
-// and one rank gathers none (_no_gather_coalesced).
-func (h *shards) moduleHooks(u *unit, backward bool) units.Seconds {
-	of, n := &h.s.p.host.Hooks, &u.hooked
+// as do those of the last units until their backward pass, and one rank gathers none (_no_gather_coalesced).
+func (h *shards) moduleHooks(i int, backward bool) units.Seconds {
+	of, n := &h.s.p.host.Hooks, &h.s.list[i].hooked
 	c := n.modules * float64(of.Module)
-	if h.s.p.groups[shardGroup].Ranks > 1 {
+	if h.s.p.groups[shardGroup].Ranks > 1 && !(backward && h.ready[i]) {
 		c += n.matrices * float64(of.Parameter)
 	}
 	if backward {
-		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient)
+		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient) + h.flushes(i)*float64(of.Flush)
 	}
 	return units.Seconds(c)
+}
+
+// flushes is how many buckets the gradients of unit i fill, part of one at the end. A bucket
+// is reduced before a gradient that it has no room for.
+func (h *shards) flushes(i int) float64 {
+	p := h.s.p
+	if p.host.Hooks.Flush == 0 {
+		return 0
+	}
+	limit, have, n := p.reduceBucket(), units.Bytes(0), 0.
+	for k := range h.s.list[i].Params {
+		size := units.Bytes(h.s.list[i].Params[k].Local) * p.job.Precision.Reduce.Size()
+		if have > 0 && have+size > limit {
+			have, n = 0, n+1
+		}
+		have += size
+	}
+	return n + min(float64(have/limit), 1)
 }
 
 func (h *shards) forward() {
@@ -256,7 +276,7 @@ func (h *shards) reshards(i int) bool {
 	if !h.s.job.Plan.Reshard() || h.s.job.Plan.DataParallel == strategies.ZeRO2 {
 		return false
 	}
-	return !(h.s.job.Recipe.Structure.HeldHead && h.s.chunk.head != nil && i == len(h.params)-1)
+	return i < len(h.params)-h.held
 }
 
 func (h *shards) backward(first, sync bool) {
@@ -390,7 +410,8 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 	if h.flat {
 		t += h.prepare(u, grad, full)
 	}
-	if own := h.aloneGrads(i); own > 0 { // divided, and copied (foreach_reduce)
+	t += s.bucketPasses(dense, shardGroup, 1) + s.bucketPasses(expert, expertShardGroup, 1) // one of them into the bucket (stage3.py, add_grad_to_ipg_bucket)
+	if own := h.aloneGrads(i); own > 0 {                                                    // divided, and copied (foreach_reduce)
 		b := 2 * units.Bytes(own) * prec.Reduce.Size()
 		t += s.p.run(&tape.Op{Prim: "fsdp_divide", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: float64(own), Bytes: b}, true)
 		t += s.p.run(&tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: float64(own), Bytes: b}, true)

@@ -477,9 +477,20 @@ func (b *buckets) launch(q *queue) {
 		s.sim.Host += float64(s.p.hostCost(&normCheck))
 	}
 	s.sim.Host += float64(s.p.issue)
-	t := s.p.comm(b.op, q.group, size)
+	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
 	b.leave(size / s.job.Precision.Reduce.Size())
+}
+
+// bucketPasses are the kernels that read and write gradients of so many bytes around their
+// reduction, on its stream, with so many more of all of them.
+func (s *step) bucketPasses(size units.Bytes, g group, more int) units.Seconds {
+	r := &s.job.Recipe.Structure
+	if !r.Partitions || size <= 0 {
+		return 0
+	}
+	moved := 2 * size * (units.Bytes(r.BucketPasses+more) + units.Bytes(r.PartPasses)/units.Bytes(max(s.p.groups[g].Ranks, 1)))
+	return s.p.run(&tape.Op{Prim: "bucket_passes", Class: tape.Vectorized, Count: 1, Elements: float64(size / s.job.Precision.Reduce.Size()), Bytes: moved, Phase: tape.Backward}, true)
 }
 
 // leave sends so many gradients to the host as soon as they are reduced. Those of earlier

@@ -21,7 +21,8 @@ type Sharding struct {
 	Reshard            bool
 	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool // first and last unit are one
-	HeldLast           bool // the last unit stays gathered between its passes
+	Held               int  // so many units, the last, stay gathered between their passes
+	Parts              bool // a rank's part of all gradients lives between steps
 	OnHost             bool // shards come from the host's memory and go there
 	Copies             bool // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
@@ -227,6 +228,7 @@ func (w *walker) reduced(i int) {
 	s := &w.Sharding
 	kept, out := w.at(i, shardID), w.parts[i].shard*s.Reduce
 	switch here := w.t.blocks[kept].live; {
+	case s.Parts:
 	case s.OnHost: // copied to the host by the stream that made it
 		w.t.takeOn(scatterStream, w.at(i, castID), out, Gradients)
 		w.t.free(w.at(i, castID))

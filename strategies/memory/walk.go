@@ -541,7 +541,7 @@ func (w *walker) forward() {
 			events = events[n:]
 		}
 		w.events(i, events, nil)
-		if w.Mode == Sharded && w.Sharding.Reshard && !(w.Sharding.HeldLast && i == len(w.Units)-1) {
+		if w.Mode == Sharded && w.Sharding.Reshard && i < len(w.Units)-w.Sharding.Held {
 			w.close(i)
 		}
 	}

@@ -1,0 +1,96 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+const deepspeedJob = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 2, runtime: {recipe: deepspeed-hf%s}, plan: {dp: 2, data_parallel: %s}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: %d}}"
+
+// moved is what kernels of each name read and write, and the collectives of the data ranks,
+// by the bytes of each.
+func moved(t *testing.T, job string) (kernels map[string]float64, exchanges map[string]float64) {
+	t.Helper()
+	r, err := Estimate(mustParse(t, job), Options{Detail: true})
+	require.NoError(t, err)
+	kernels, exchanges = map[string]float64{}, map[string]float64{}
+	for _, d := range r.Detail.Kernels {
+		kernels[d.Op.Prim] += float64(d.Op.Bytes) * float64(max(d.Op.Count, 1)) * float64(d.Count)
+	}
+	for _, c := range r.Detail.Collectives {
+		exchanges[c.Kind] += float64(c.Bytes) * float64(c.Count)
+	}
+	return kernels, exchanges
+}
+
+// TestDeepSpeedUpdate: ZeRO 1 and 2 look for infinities in a rank's part of the gradients,
+// which took 36 bytes of each in a trace; all take the norm in double precision, 2 + 8 + 8,
+// join the gradients, cast them to fp32 for the update and copy the weights back
+// (DeepSpeed, stage_1_and_2.py, step, _has_inf_or_nan and get_grad_norm_direct; stage3.py).
+func TestDeepSpeedUpdate(t *testing.T) {
+	const part = 1235814400. / 2
+	for _, c := range []struct {
+		kind, release string
+		check         float64
+	}{{"zero1", "", 36}, {"zero2", "", 36}, {"zero2", ", release: 24.01", 10}, {"zero3", "", 0}} {
+		got, _ := moved(t, fmt.Sprintf(deepspeedJob, c.release, c.kind, 1))
+		for prim, bytes := range map[string]float64{"cast_gradients": 6, "grad_norm": 18, "join_gradients": 4, "optimizer": 28, "copy_weights": 6} {
+			require.InEpsilon(t, bytes*part, got[prim], 0.01, "%s: %s", c.kind, prim)
+		}
+		require.InDelta(t, c.check*part, got["check_gradients"], 0.01*part, "%s%s", c.kind, c.release)
+	}
+}
+
+// TestDeepSpeedBuckets: ZeRO 1 and 2 sum whole buckets over all ranks (average_tensor,
+// allreduce_and_scatter), until November 2023 each rank's part to it; ZeRO 2 after every micro
+// batch. Around each reduction a bucket is divided and joined, and a rank's part of it copied
+// twice: 2 · 2 + 2 · 2/2 times its size through memory.
+func TestDeepSpeedBuckets(t *testing.T) {
+	const all = 2 * 1235814400.
+	for _, c := range []struct {
+		kind, release, op string
+		times             float64
+	}{
+		{"zero1", "", "all-reduce", 1}, {"zero2", "", "all-reduce", 3}, {"zero2", ", overlap_grad_reduce: true", "all-reduce", 3},
+		{"zero1", ", release: 23.10", "reduce", 1}, {"zero3", "", "reduce-scatter", 3},
+	} {
+		kernels, exchanges := moved(t, fmt.Sprintf(deepspeedJob, c.release, c.kind, 3))
+		require.InEpsilon(t, c.times*all, exchanges[c.op], 0.01, "%s%s", c.kind, c.release)
+		passes := 6.
+		if c.kind == "zero3" { // copied into the bucket on the same stream
+			passes = 8
+		}
+		require.InEpsilon(t, passes*c.times*all, kernels["bucket_passes"], 0.01, "%s%s", c.kind, c.release)
+	}
+}
+
+// TestLiveParameters: of ZeRO 3 the parameters of the last units stay gathered from the
+// forward to the backward pass, up to 1e9 (stage3_max_live_parameters): all but the embedding
+// of a model of 1.2 billion, not those of the first layers of a larger one.
+func TestLiveParameters(t *testing.T) {
+	const job = "{model: %s, hardware: h100-sxm, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero3}, train: {sequence_length: 2048, micro_batch: 1}}"
+	for _, c := range []struct {
+		model      string
+		parameters float64
+		again      float64 // those gathered for the backward pass
+	}{{"llama3.2-1b", 1.2358e9, 0}, {"llama3-8b", 8.03e9, 8.03e9 - 1e9}} {
+		_, exchanges := moved(t, fmt.Sprintf(job, c.model))
+		require.InDelta(t, 2*(c.parameters+c.again), exchanges["all-gather"], 2*0.45e9, c.model)
+	}
+}
+
+// TestDeepSpeedBucketMemory: a bucket of ZeRO 3 is there all the time, those of ZeRO 1 from its
+// first backward pass to its last, two where they overlap (setup_buckets).
+func TestDeepSpeedBucketMemory(t *testing.T) {
+	peak := func(runtime, plan string, steps int) units.Bytes {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf(deepspeedJob, runtime, plan, steps))).Memory.PeakAllocated
+	}
+	const slack = 1e7
+	require.InDelta(t, 1e9, float64(peak("", "zero3, bucket: 1 GB", 2)-peak("", "zero3, bucket: 1 kB", 2)), slack)
+	require.InDelta(t, 1e9, float64(peak("", "zero1, bucket: 1 GB", 2)-peak("", "zero1, bucket: 1 kB", 2)), slack)
+	require.InDelta(t, 1e9, float64(peak(", overlap_grad_reduce: true", "zero1", 2)-peak("", "zero1", 2)), slack)
+}
