@@ -150,7 +150,7 @@ func TestPartOfTheOptimizer(t *testing.T) {
 }
 
 // TestReducedToTheHost: DeepSpeed's gradients go to the host as they are reduced, bucket by bucket
-// and rank by rank, 16 bits after every micro batch but the last, which has them back to
+// and rank by rank, or at once where ranks have parts of a bucket, 16 bits after every micro batch but the last, which has them back to
 // add to, and 32 after that.
 func TestReducedToTheHost(t *testing.T) {
 	of := func(accumulation int, more string) *Result {
@@ -160,12 +160,14 @@ func TestReducedToTheHost(t *testing.T) {
 	law := of(1, "").Job.Hardware.Laws.Offload
 	for _, c := range []struct {
 		accumulation int
+		bucket       string
 		copies       float64 // seconds
 	}{
-		{1, 4 * n / law.ToHost / 2e9},
-		{3, (2+2+4)*n/law.ToHost/2e9 + (2+2)*n/law.ToDevice/2e9},
+		{1, "100 MB", 4 * n / law.ToHost / 2e9},
+		{1, "3 GB", 4 * n / 8 / law.ToHost / 2e9},
+		{3, "100 MB", (2+2+4)*n/law.ToHost/2e9 + (2+2)*n/law.ToDevice/2e9},
 	} {
-		here, away := of(c.accumulation, ""), of(c.accumulation, ", offload: optimizer")
+		here, away := of(c.accumulation, ", bucket: "+c.bucket), of(c.accumulation, ", offload: optimizer, bucket: "+c.bucket)
 		require.InEpsilon(t, c.copies, float64(away.Backward-here.Backward), 0.1, "%d micro batches", c.accumulation)
 	}
 }

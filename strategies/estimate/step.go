@@ -479,7 +479,7 @@ func (b *buckets) launch(q *queue) {
 	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
-	b.leave(size / s.job.Precision.Reduce.Size())
+	b.leave(q, size/s.job.Precision.Reduce.Size())
 }
 
 // bucketPasses are the kernels that read and write gradients of so many bytes around their
@@ -493,23 +493,38 @@ func (s *step) bucketPasses(size units.Bytes, g group, more int) units.Seconds {
 	return s.p.run(&tape.Op{Prim: "bucket_passes", Class: tape.Vectorized, Count: 1, Elements: float64(size / s.job.Precision.Reduce.Size()), Bytes: moved, Phase: tape.Backward}, true)
 }
 
-// leave sends so many gradients to the host as soon as they are reduced. Those of earlier
-// micro batches come back to be added to (DeepSpeed, stage_1_and_2.py,
-// async_accumulate_grad_in_cpu_via_gpu); the last go in the dtype of the update.
-func (b *buckets) leave(values units.Bytes) {
+// leave sends a bucket of so many gradients to the hosts of the ranks that have their
+// states as soon as they are reduced; ranks with parts of one bucket do so at once. Those
+// of earlier micro batches come back to be added to (DeepSpeed, stage_1_and_2.py,
+// async_accumulate_grad_in_cpu_via_gpu); the last go in the dtype of the update, each once
+// the host has seen that it is finite, which takes it half again what it waits for.
+func (b *buckets) leave(q *queue, values units.Bytes) {
 	s := b.s
-	if !s.job.Plan.Offloads() || !s.job.Recipe.Offload.Reduced {
+	if !s.job.Plan.Offloads() || !s.job.Recipe.Offload.Reduced || values <= 0 {
 		return
 	}
 	prec := &s.job.Precision
+	var all units.Bytes
+	for _, size := range q.sizes {
+		all += size / prec.Reduce.Size()
+	}
+	ranks := units.Bytes(s.p.groups[q.group].Ranks)
+	tensors := float64(len(q.grads)) * float64(values/all)
+	part := values / min(max(values*ranks/all, 1), ranks)
+	tensors *= float64(part / values)
 	if b.micro > 0 && s.syncs(b.micro-1, s.job.Train.GradAccumulation) {
-		b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients from host", float64(s.p.toDevice(values*prec.Compute.Size())), s.sim.Issued()))
+		b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients from host", float64(s.p.toDevice(part*prec.Compute.Size())), s.sim.Issued()))
 	}
-	size := prec.Compute.Size()
-	if b.micro == s.job.Train.GradAccumulation-1 {
-		size = prec.Master.Size()
+	if b.micro < s.job.Train.GradAccumulation-1 {
+		b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients to host", float64(s.p.toHost(part*prec.Compute.Size())), s.sim.Issued()))
+		return
 	}
-	b.tasks = append(b.tasks, s.sim.Copy(dpStream, "gradients to host", float64(s.p.toHost(values*size)), s.sim.Issued()))
+	copied := float64(s.p.toHost(part * prec.Master.Size()))
+	o := s.job.Recipe.Optimizer[s.job.Train.Optimizer]
+	busy := float64(s.p.run(&tape.Op{Prim: "check_gradients", Class: tape.MultiTensor, Count: 1, Elements: float64(part), Bytes: part * units.Bytes(o.Norm+o.Check), Phase: tape.Backward}, true))
+	host := tensors * float64(s.job.Recipe.Offload.Checked*s.p.python)
+	busy = max(busy+host/2, host-copied)
+	b.tasks = append(b.tasks, s.sim.Launch(dpStream, "check gradients", busy, s.sim.Issued(), 1), s.sim.Copy(dpStream, "gradients to host", copied, s.sim.Issued()))
 }
 
 // normCheck is what the host does for one of the checks of a bucket's norm (Megatron-Core,
