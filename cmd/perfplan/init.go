@@ -3,9 +3,14 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies/launch"
 )
 
 //go:embed job.template.yaml
@@ -13,25 +18,35 @@ var template []byte
 
 func newInit(e *env) *cobra.Command {
 	var force bool
+	var from []string
 	cmd := &cobra.Command{
-		Use:     "init [FILE]",
-		Short:   "Write a commented job file to start from",
-		Example: "  perfplan init job.yaml",
+		Use:   "init [FILE]",
+		Short: "Write a commented job file to start from",
+		Long: `Write a commented job file to start from; with --from the job that a script, a list or a
+log of Megatron-LM's arguments describes, or a configuration of DeepSpeed, with what said so
+beside each key. What costs time or memory and has no key is listed at its end.`,
+		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
 		Args:    atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := template, error(nil)
+			if len(from) > 0 {
+				if text, err = e.launched(from); err != nil {
+					return err
+				}
+			}
 			name := "job.yaml"
 			if len(args) > 0 {
 				name = args[0]
 			}
 			if name == "-" {
-				_, err := e.out.Write(template)
+				_, err := e.out.Write(text)
 				return err
 			}
 			if _, err := os.Lstat(name); err == nil && !force {
 				return usage("%s is there already; name another file, or overwrite it with --force", name)
 			}
-			err := writeFile(name, func(f *os.File) error {
-				_, err := f.Write(template)
+			err = writeFile(name, func(f *os.File) error {
+				_, err := f.Write(text)
 				return err
 			})
 			if err != nil {
@@ -42,5 +57,53 @@ func newInit(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM, a configuration of DeepSpeed; - is standard input (repeatable)")
 	return cmd
+}
+
+// launched is the job that files describe, and says what they leave open.
+func (e *env) launched(files []string) ([]byte, error) {
+	var jobs []*launch.Job
+	for _, name := range files {
+		text, err := e.beginning(name)
+		if err != nil {
+			return nil, err
+		}
+		j, err := launch.Read(name, text)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, j)
+	}
+	j, err := launch.Join(jobs)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range j.Settings {
+		if s.Value == nil {
+			fmt.Fprintf(e.err, "open: %s: %s: %s\n", s.Key, s.From, s.Why)
+		}
+	}
+	for _, n := range j.Notes {
+		fmt.Fprintf(e.err, "not taken over: %s\n", n)
+	}
+	return j.YAML()
+}
+
+// beginning is a file or standard input, of a long log the beginning, where its arguments are.
+func (e *env) beginning(name string) ([]byte, error) {
+	in := e.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, diag.Errorf("%v; give a file that is there", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, yamlx.MaxFileSize))
+	if err != nil {
+		return nil, diag.Errorf("%v; give a file that can be read", err)
+	}
+	return text, nil
 }

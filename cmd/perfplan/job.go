@@ -257,12 +257,14 @@ func (f *jobFlags) carryOver() error {
 // a job: by its path when it has one, so that it is named after the file.
 func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 	if doc.Root.Kind != yaml.MappingNode {
-		return nil, doc.Errorf(doc.Root, "is neither a job nor a model; a job has a key model:, a model the keys of a Hugging Face config.json")
+		return nil, doc.Errorf(doc.Root, "is neither a job nor a model; a job has a key model:, a model the keys of a Hugging Face config.json, and of a script or a log of Megatron-LM perfplan init --from makes one")
 	}
 	format := doc.At("perfplan")
 	switch {
 	case doc.At("schema") != nil && doc.At("job") != nil:
 		return nil, doc.Errorf(doc.At("schema"), "is a result, not a job; perfplan diff compares results, and the job is what the result has under job")
+	case doc.At("zero_optimization") != nil:
+		return nil, doc.Errorf(doc.At("zero_optimization"), "is a configuration of DeepSpeed, not a job; perfplan init --from %s makes one of it", doc.Name)
 	case format == nil && slices.ContainsFunc(jobKeys, func(k string) bool { return doc.At(k) != nil }), format != nil && format.Value == "job/v1":
 		return doc, nil
 	case format == nil, format.Value == model.Format:

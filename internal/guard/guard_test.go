@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"calibrate/cuda/fake", "calibrate/inventory"},
 	{"calibrate/probe"},
 	{"calibrate"},
-	{"strategies/pipeline", "strategies/goodput"}, // leaves: strategies asks which schedules are legal, and reads the settings of a run
+	{"strategies/pipeline", "strategies/goodput", "strategies/launch"}, // leaves: strategies asks which schedules are legal, and reads the settings of a run
 	{"strategies"},
 	{"strategies/dataparallel", "strategies/timeline", "strategies/memory/allocator"},
 	{"strategies/memory"},

@@ -1,0 +1,162 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+// Setting is a key of a job file.
+type Setting struct {
+	Key   string // "plan.tp"
+	Value any    // string, int64, float64, bool, or []any; nil: it is not known, and Why says so
+	From  string // what said so: a flag, a key
+	Why   string
+}
+
+// Job is what files that start a job say of it.
+type Job struct {
+	Settings []Setting
+	Ignored  []string // flags and keys that change neither time nor memory, or that nobody knows
+	Notes    []string // what is left out that may
+	source   string
+}
+
+// sections are the parts of a job file, in order.
+var sections = []string{"model", "gpus", "runtime", "plan", "train"}
+
+// Read reads one file. Its name is for messages.
+func Read(name string, text []byte) (*Job, error) {
+	j := &Job{source: name}
+	text = bytes.Map(func(r rune) rune { // what no comment may hold
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || !unicode.IsPrint(r) && !unicode.IsSpace(r) || r == utf8.RuneError) {
+			return ' '
+		}
+		return r
+	}, text)
+	switch trimmed := bytes.TrimSpace(text); {
+	case len(trimmed) == 0:
+		return nil, &diag.Error{File: name, Message: "is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed"}
+	case trimmed[0] == '{':
+		if err := j.deepspeed(name, text); err != nil {
+			return nil, err
+		}
+	default:
+		if err := j.megatron(name, string(text)); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// Join puts together what several files say of one job.
+func Join(jobs []*Job) (*Job, error) {
+	all := &Job{}
+	for _, j := range jobs {
+		for _, s := range j.Settings {
+			i := slices.IndexFunc(all.Settings, func(o Setting) bool { return o.Key == s.Key })
+			switch {
+			case i < 0:
+				all.Settings = append(all.Settings, s)
+			case s.Key == "runtime.recipe": // of two frameworks the one that shards
+				if s.Value == deepspeedRecipe && all.Settings[i].Value == megatronRecipe {
+					s.Value = "megatron-deepspeed"
+				}
+				all.Settings[i] = s
+			case fmt.Sprint(all.Settings[i].Value) != fmt.Sprint(s.Value):
+				return nil, diag.Errorf("%s: %s says %v, but %s before it %v; leave one of them out", s.Key, s.From, s.Value, all.Settings[i].From, all.Settings[i].Value)
+			}
+		}
+		all.Ignored = append(all.Ignored, j.Ignored...)
+		all.Notes = append(all.Notes, j.Notes...)
+		all.source = strings.TrimPrefix(all.source+", "+j.source, ", ")
+	}
+	return all, nil
+}
+
+func (j *Job) set(key string, value any, from string) {
+	j.Settings = append(j.Settings, Setting{Key: key, Value: value, From: from})
+}
+
+func (j *Job) note(format string, args ...any) {
+	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
+}
+
+// YAML writes a job file: every key with what said so beside it.
+func (j *Job) YAML() ([]byte, error) {
+	root := &yaml.Node{Kind: yaml.MappingNode, HeadComment: "A training step to predict, read from " + j.source}
+	add(root, "perfplan", "job/v1", "")
+	for _, section := range sections {
+		var of *yaml.Node
+		var open []string
+		for _, s := range j.Settings {
+			head, key, nested := strings.Cut(s.Key, ".")
+			switch {
+			case head != section:
+			case s.Value == nil:
+				open = append(open, fmt.Sprintf("%s: %s: %s", s.Key, s.From, s.Why))
+			case !nested:
+				add(root, head, s.Value, s.From)
+			default:
+				if of == nil {
+					of = &yaml.Node{Kind: yaml.MappingNode}
+				}
+				add(of, key, s.Value, s.From)
+			}
+		}
+		if of != nil {
+			root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: section}, of)
+		}
+		if n := len(root.Content); len(open) > 0 {
+			root.Content[n-2].HeadComment = strings.Join(open, "\n")
+		}
+	}
+	var foot []string
+	for _, n := range j.Notes {
+		foot = append(foot, "Not taken over: "+n)
+	}
+	if len(j.Ignored) > 0 {
+		foot = append(foot, "Without a key: "+strings.Join(j.Ignored, " "))
+	}
+	root.FootComment = strings.Join(foot, "\n")
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(root); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+// add appends a key; dots in it are mappings within.
+func add(to *yaml.Node, key string, value any, comment string) {
+	head, rest, nested := strings.Cut(key, ".")
+	if nested {
+		for i := 0; i < len(to.Content); i += 2 {
+			if to.Content[i].Value == head {
+				add(to.Content[i+1], rest, value, comment)
+				return
+			}
+		}
+		in := &yaml.Node{Kind: yaml.MappingNode}
+		to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: head}, in)
+		add(in, rest, value, comment)
+		return
+	}
+	v := &yaml.Node{}
+	if err := v.Encode(value); err != nil { // of strings, numbers, booleans and lists of them
+		panic(err)
+	}
+	if v.Kind == yaml.SequenceNode {
+		v.Style = yaml.FlowStyle
+	}
+	v.LineComment = comment
+	to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, v)
+}

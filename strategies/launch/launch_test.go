@@ -1,0 +1,131 @@
+package launch_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestRead: what each kind of file says, as a job file. Those that leave nothing open are
+// jobs: of a configuration of DeepSpeed with a model.
+func TestRead(t *testing.T) {
+	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", name))
+			require.NoError(t, err)
+			j, err := launch.Read(name, text)
+			require.NoError(t, err)
+			got, err := j.YAML()
+			require.NoError(t, err)
+			golden := filepath.Join("testdata", name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, got, 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+			if name == "dense.sh" {
+				got = []byte(strings.Replace(string(got), "model:\n", "model:\n  vocab_size: 50304\n", 1))
+				more = ""
+			}
+			d, err := yamlx.Parse(name, append(got, more...))
+			if strings.HasPrefix(more, "{") {
+				d, err = yamlx.Parse(name, append(got, strings.NewReplacer("{", "\n", ", ", "\n", "}", "\n").Replace(more)...))
+			}
+			require.NoError(t, err)
+			_, err = strategies.Decode(d, d.Root)
+			require.NoError(t, err, string(got))
+		})
+	}
+}
+
+// TestJoin: files of one job say together what it is; two that differ are refused, but of two
+// frameworks.
+func TestJoin(t *testing.T) {
+	read := func(text string) *launch.Job {
+		j, err := launch.Read("a", []byte(text))
+		require.NoError(t, err)
+		return j
+	}
+	script := read("--num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128")
+	j, err := launch.Join([]*launch.Job{script, read(`{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}`)})
+	require.NoError(t, err)
+	text, err := j.YAML()
+	require.NoError(t, err)
+	require.Contains(t, string(text), "recipe: megatron-deepspeed")
+	require.Contains(t, string(text), "read from a, a")
+	_, err = launch.Join([]*launch.Job{script, read(`{"train_micro_batch_size_per_gpu": 4}`)})
+	require.EqualError(t, err, "train.micro_batch: train_micro_batch_size_per_gpu says 4, but --micro-batch-size before it 2; leave one of them out")
+}
+
+// TestErrors: what is no such file is said to be none.
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                    "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed",
+		"echo hello --world":  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed",
+		`{"lr": 1}`:           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
+		`{"bf16": {"enabled"`: "x:1:",
+	} {
+		_, err := launch.Read("x", []byte(text))
+		require.Error(t, err, text)
+		require.True(t, diag.IsInput(err), text)
+		require.True(t, strings.HasPrefix(err.Error(), want), err.Error())
+	}
+}
+
+// TestValues: arguments as scripts write them.
+func TestValues(t *testing.T) {
+	const rest = " --num-layers 4 --hidden-size 64 --num-attention-heads 4 --bf16 --vocab-size 128"
+	for text, want := range map[string]string{
+		"--micro-batch-size 3":                          "micro_batch: 3 # --micro-batch-size",
+		"--micro-batch-size=3":                          "micro_batch: 3 #",
+		"MBS=3\n--micro-batch-size $MBS":                "micro_batch: 3 #",
+		"export MBS=\"3\"\n--micro-batch-size ${MBS}":   "micro_batch: 3 #",
+		"A=3\nB=2\n--micro-batch-size $(($A*$B))":       "micro_batch: 6 #",
+		"--micro-batch-size ${MBS:-5}":                  "micro_batch: 5 #",
+		"--micro-batch-size $1":                         "# train.micro_batch: --micro-batch-size: line 1 takes $1, which the file does not set: give the key",
+		"X=\"--micro-batch-size 3 --tp-comm-overlap\"":  "micro_batch: 3 #",
+		"# --micro-batch-size 9\n--micro-batch-size 3":  "micro_batch: 3 #",
+		"--micro-batch-size 3 \\\n --tp-comm-overlap":   "tp_overlap: true # --tp-comm-overlap",
+		"ARGS=(--micro-batch-size 3)\n":                 "micro_batch: 3 #",
+		"['--micro-batch-size', '3', '--seq-length',8]": "sequence_length: 8",
+	} {
+		j, err := launch.Read("x", []byte(text+rest))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want, text)
+	}
+}
+
+// No text makes Read panic, and what it reads can be written.
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		j, err := launch.Read("x", []byte(text))
+		if err != nil {
+			return
+		}
+		out, err := j.YAML()
+		require.NoError(t, err)
+		_, err = yamlx.Parse("x", out)
+		require.NoError(t, err, string(out))
+	})
+}

@@ -1,0 +1,451 @@
+package launch
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+const megatronRecipe = "megatron-pretrain" // Megatron-LM's scripts as they come
+
+// direct are arguments that are keys of a job under another name
+// (megatron/training/arguments.py, megatron/core/transformer/transformer_config.py).
+var direct = []struct{ name, key string }{
+	{"num_layers", "model.num_hidden_layers"}, {"hidden_size", "model.hidden_size"}, {"num_attention_heads", "model.num_attention_heads"},
+	{"kv_channels", "model.head_dim"}, {"ffn_hidden_size", "model.intermediate_size"}, {"max_position_embeddings", "model.max_position_embeddings"},
+	{"attention_dropout", "model.attention_dropout"},
+
+	{"overlap_grad_reduce", "runtime.overlap_grad_reduce"}, {"overlap_param_gather", "runtime.overlap_param_gather"}, {"tp_comm_overlap", "runtime.tp_overlap"},
+	{"cross_entropy_loss_fusion", "runtime.fused_cross_entropy"},
+
+	{"tensor_model_parallel_size", "plan.tp"}, {"pipeline_model_parallel_size", "plan.pp"}, {"context_parallel_size", "plan.cp"},
+
+	{"seq_length", "train.sequence_length"}, {"micro_batch_size", "train.micro_batch"}, {"global_batch_size", "train.global_batch"},
+}
+
+// only are those that mean something beside another argument alone, in the value given
+// ("": any that is neither false nor none).
+var only = []struct{ name, key, beside, value string }{
+	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
+	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
+	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
+
+	{"moe_permute_fusion", "runtime.permute_fusion", "num_experts", ""}, {"moe_router_fusion", "runtime.router_fusion", "num_experts", ""},
+	{"overlap_moe_expert_parallel_comm", "runtime.ep_overlap", "num_experts", ""}, {"use_fused_weighted_squared_relu", "runtime.squared_relu_fusion", "use_fused_weighted_squared_relu", ""},
+
+	{"expert_model_parallel_size", "plan.ep", "num_experts", ""}, {"expert_tensor_parallel_size", "plan.expert_tp", "num_experts", ""},
+	{"optimizer_offload_fraction", "plan.offload_fraction", "optimizer_cpu_offload", ""}, {"overlap_cpu_optimizer_d2h_h2d", "plan.offload_overlap", "optimizer_cpu_offload", ""},
+
+	{"recompute_granularity", "train.recompute", "recompute_granularity", ""}, {"recompute_method", "train.recompute_method", "recompute_granularity", "full"},
+	{"recompute_num_layers", "train.recompute_num_layers", "recompute_granularity", "full"}, {"recompute_modules", "train.recompute_modules", "recompute_granularity", "selective"},
+	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""},
+}
+
+// latent are those of latent attention.
+var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk_head_dim", "qk_nope_head_dim"}, {"qk_pos_emb_head_dim", "qk_rope_head_dim"}, {"v_head_dim", "v_head_dim"}}
+
+// costly are arguments that no key of a job stands for though they change time or memory.
+var costly = []string{
+	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+	"use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "hierarchical_context_parallel_sizes", "num_distributed_optimizer_instances", "use_precision_aware_optimizer",
+	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_dot_product_attention",
+	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "moe_latent_size", "use_sharp",
+}
+
+// aside are arguments that are read, but stand for no key of their own.
+var aside = []string{
+	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
+	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
+	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
+	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
+	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "cpu_offloading_num_layers", "fp8_param_gather", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models",
+}
+
+// harmless are beginnings of arguments that cost nothing worth a word.
+var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
+
+// megatron reads the arguments of Megatron-LM.
+func (j *Job) megatron(name, text string) error {
+	f, logged := readFlags(text)
+	if _, ok := f["num_layers"]; !ok && f["tensor_model_parallel_size"].line == 0 && f["micro_batch_size"].line == 0 {
+		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed"}
+	}
+	m := &megatron{Job: j, flags: f, logged: logged}
+	m.model()
+	m.machine()
+	m.runtime()
+	m.plan()
+	m.train()
+	m.rest()
+	return nil
+}
+
+type megatron struct {
+	*Job
+	flags  flags
+	logged bool
+}
+
+// has reports whether an argument is given and neither false nor none.
+func (m *megatron) has(name string) bool {
+	f, ok := m.flags[name]
+	return ok && !slices.Contains([]string{"False", "false", "None", "null", ""}, f.value)
+}
+
+// from is how messages name an argument.
+func (m *megatron) from(name string) string {
+	if m.logged {
+		return name
+	}
+	return "--" + strings.ReplaceAll(name, "_", "-")
+}
+
+// take sets a key to the value of an argument, where it is given.
+func (m *megatron) take(key, name string) bool {
+	f := m.flags[name]
+	switch {
+	case !m.has(name):
+		if f.value == "False" || f.value == "false" {
+			m.set(key, false, m.from(name))
+			return true
+		}
+		return false
+	case f.open != "":
+		m.Settings = append(m.Settings, Setting{Key: key, From: m.from(name), Why: "line " + strconv.Itoa(f.line) + " takes $" + f.open + ", which the file does not set: give the key"})
+	default:
+		m.set(key, plain(f.value), m.from(name))
+	}
+	return true
+}
+
+// plain is a value as YAML has it.
+func plain(s string) any {
+	s = strings.Trim(s, `"'`)
+	if n, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64); err == nil {
+		return n
+	}
+	if x, err := strconv.ParseFloat(s, 64); err == nil {
+		return x
+	}
+	switch s {
+	case "true", "True":
+		return true
+	case "false", "False":
+		return false
+	}
+	if inner, ok := strings.CutPrefix(s, "["); ok { // a list, as a log prints it
+		var list []any
+		for _, w := range strings.FieldsFunc(strings.TrimSuffix(inner, "]"), func(r rune) bool { return strings.ContainsRune(`,'" `, r) }) {
+			list = append(list, w)
+		}
+		return list
+	}
+	return s
+}
+
+// number is the value of an argument, 0 where it is none.
+func (m *megatron) number(name string) int64 {
+	n, _ := plain(m.flags[name].value).(int64)
+	return n
+}
+
+func (m *megatron) group(section string) {
+	for _, d := range direct {
+		if strings.HasPrefix(d.key, section) {
+			m.take(d.key, d.name)
+		}
+	}
+	for _, o := range only {
+		if strings.HasPrefix(o.key, section) && m.has(o.beside) && (o.value == "" || m.word(o.beside) == o.value) {
+			m.take(o.key, o.name)
+		}
+	}
+}
+
+// word is the value of an argument that is one word.
+func (m *megatron) word(name string) string { return strings.Trim(m.flags[name].value, `"'[]`) }
+
+// given is how comments name an argument, or that it is not there.
+func (m *megatron) given(name string) string {
+	if _, ok := m.flags[name]; ok {
+		return m.from(name)
+	}
+	return "without " + m.from(name)
+}
+
+// model says what the layers are; Megatron's defaults are those of GPT-2.
+func (m *megatron) model() {
+	if !m.has("num_layers") && !m.has("hidden_size") {
+		return
+	}
+	m.set("model.model_type", "decoder", "")
+	m.group("model.")
+	gated := m.has("swiglu") || m.has("quick_geglu")
+	m.set("model.gated_mlp", gated, m.given("swiglu"))
+	switch {
+	case gated:
+		m.set("model.hidden_act", "silu", m.from("swiglu"))
+	case m.has("squared_relu"):
+		m.set("model.hidden_act", "relu2", m.from("squared_relu"))
+	default:
+		m.set("model.hidden_act", "gelu", m.given("swiglu"))
+	}
+	if h := m.number("hidden_size"); !m.has("ffn_hidden_size") && h > 0 { // validate_args
+		if gated {
+			m.set("model.intermediate_size", 4*h*2/3/64*64, "of hidden_size")
+		} else {
+			m.set("model.intermediate_size", 4*h, "of hidden_size")
+		}
+	}
+	if m.has("group_query_attention") && m.has("num_query_groups") {
+		m.take("model.num_key_value_heads", "num_query_groups")
+	} else {
+		m.take("model.num_key_value_heads", "num_attention_heads")
+	}
+	norm := "layernorm"
+	if strings.EqualFold(m.word("normalization"), "rmsnorm") {
+		norm = "rmsnorm"
+	}
+	m.set("model.norm", norm, m.given("normalization"))
+	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope"}[m.word("position_embedding_type")]
+	if position == "" {
+		position = "learned"
+	}
+	m.set("model.position", position, m.given("position_embedding_type"))
+	if r, ok := plain(m.word("rotary_percent")).(float64); ok && position == "rope" && r < 1 {
+		m.take("model.partial_rotary_factor", "rotary_percent")
+	}
+	bias, from := !m.has("disable_bias_linear"), m.given("disable_bias_linear")
+	if m.logged {
+		bias, from = m.has("add_bias_linear"), m.from("add_bias_linear")
+	}
+	m.set("model.bias", bias, from)
+	if m.has("add_qkv_bias") && !bias {
+		m.set("model.qkv_bias", true, m.from("add_qkv_bias"))
+	}
+	m.set("model.tie_word_embeddings", !m.has("untie_embeddings_and_output_weights"), m.given("untie_embeddings_and_output_weights"))
+	if !m.take("model.residual_dropout", "hidden_dropout") {
+		m.set("model.residual_dropout", 0.1, "default of --hidden-dropout")
+	}
+	if !m.take("model.embedding_dropout", "hidden_dropout") {
+		m.set("model.embedding_dropout", 0.1, "default of --hidden-dropout")
+	}
+	if _, ok := m.flags["attention_dropout"]; !ok {
+		m.set("model.attention_dropout", 0.1, "default of --attention-dropout")
+	}
+	m.vocabulary()
+	if m.has("multi_latent_attention") {
+		for _, l := range latent {
+			if !m.take("model."+l.key, l.name) {
+				m.set("model."+l.key, map[string]int64{"kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}[l.name], "default of "+m.from(l.name))
+			}
+		}
+	}
+	if m.has("qk_layernorm") && !m.has("multi_latent_attention") { // which has norms of its own
+		m.set("model.qk_norm", "head", m.from("qk_layernorm"))
+	}
+	m.experts()
+}
+
+// vocabulary is the number of tokens, which a script may leave to its tokenizer.
+func (m *megatron) vocabulary() {
+	const key = "model.vocab_size"
+	known := map[string]int64{"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}[m.word("tokenizer_type")]
+	switch {
+	case m.take(key, "padded_vocab_size"), m.take(key, "vocab_size"):
+	case known > 0:
+		m.set(key, known, m.from("tokenizer_type"))
+	case !m.has("tokenizer_type") && m.has("merge_file"): // of GPT-2's byte pairs
+		m.set(key, int64(50257), m.from("merge_file"))
+	default:
+		m.Settings = append(m.Settings, Setting{Key: key, From: m.from("tokenizer_type"), Why: "the tokenizer has the size of the vocabulary: give the key"})
+	}
+}
+
+var pattern = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
+
+// experts says which layers have them.
+func (m *megatron) experts() {
+	if !m.has("num_experts") {
+		return
+	}
+	if !m.has("moe_ffn_hidden_size") {
+		m.take("model.moe_intermediate_size", "ffn_hidden_size")
+	}
+	if !m.has("moe_router_topk") {
+		m.set("model.num_experts_per_tok", int64(2), "default of --moe-router-topk")
+	}
+	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
+	switch p := pattern.FindStringSubmatch(freq); {
+	case freq == "" || freq == "1":
+	case p != nil:
+		n, _ := strconv.ParseInt(p[1], 10, 64)
+		m.set("model.first_k_dense_replace", n, m.from("moe_layer_freq"))
+	default:
+		if n, ok := plain(freq).(int64); ok {
+			m.set("model.moe_layer_freq", n, m.from("moe_layer_freq"))
+		} else {
+			m.note("%s %s: which layers have experts; give model.moe_layers", m.from("moe_layer_freq"), freq)
+		}
+	}
+}
+
+// machine is the number of GPUs.
+func (m *megatron) machine() {
+	switch each, nodes := m.number("nproc_per_node"), m.number("nnodes"); {
+	case m.take("gpus", "world_size"):
+	case m.number("num_gpus") > 0: // deepspeed
+		m.set("gpus", m.number("num_gpus")*max(m.number("num_nodes"), 1), m.from("num_gpus"))
+	case each > 0 && nodes > 0:
+		m.set("gpus", each*nodes, m.from("nproc_per_node")+", "+m.from("nnodes"))
+	}
+}
+
+func (m *megatron) runtime() {
+	m.set("runtime.recipe", megatronRecipe, "")
+	m.group("runtime.")
+	switch m.word("attention_backend") {
+	case "flash", "AttnBackend.flash":
+		m.set("runtime.attention", "flash-attn", m.from("attention_backend"))
+	case "unfused", "AttnBackend.unfused", "local", "AttnBackend.local":
+		m.set("runtime.attention", "unfused", m.from("attention_backend"))
+	}
+	for _, off := range []string{"no_rope_fusion", "apply_rope_fusion"} {
+		if f, ok := m.flags[off]; ok && m.has(off) == (off == "no_rope_fusion") && f.value != "None" && m.word("position_embedding_type") == "rope" {
+			m.set("runtime.rope_fusion", false, m.from(off))
+		}
+	}
+	if m.has("num_experts") {
+		kind, backend := m.word("moe_token_dispatcher_type"), m.word("moe_flex_dispatcher_backend")
+		switch {
+		case kind == "flex" && backend == "hybridep":
+			m.set("runtime.token_dispatcher", "hybridep", m.from("moe_flex_dispatcher_backend"))
+		case kind == "flex":
+			m.set("runtime.token_dispatcher", "deepep", m.from("moe_token_dispatcher_type"))
+		case kind == "alltoall":
+			m.set("runtime.token_dispatcher", "alltoall", m.from("moe_token_dispatcher_type"))
+		case kind == "allgather" || kind == "":
+			m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from("moe_token_dispatcher_type"))
+		}
+	}
+	if m.flags["cuda_graph_scope"].value == "full_iteration" {
+		m.set("runtime.cuda_graphs", "full", m.from("cuda_graph_scope"))
+	} else if m.has("enable_cuda_graph") || m.has("external_cuda_graph") || m.has("cuda_graph_impl") && m.flags["cuda_graph_impl"].value != "none" {
+		m.note("%s: which parts of a layer are replayed; give runtime.cuda_graphs", m.from("cuda_graph_impl"))
+	}
+	if m.flags["transformer_impl"].value == "local" {
+		m.note("%s local: the layers are taken to be Transformer Engine's", m.from("transformer_impl"))
+	}
+}
+
+func (m *megatron) plan() {
+	m.group("plan.")
+	if tp := m.number("tensor_model_parallel_size"); tp > 1 {
+		m.set("plan.sequence_parallel", m.has("sequence_parallel"), m.from("sequence_parallel"))
+	}
+	if m.has("use_distributed_optimizer") {
+		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
+	} else {
+		m.set("plan.data_parallel", "ddp", "without "+m.from("use_distributed_optimizer"))
+	}
+	if m.number("context_parallel_size") > 1 && m.has("cp_comm_type") {
+		m.set("plan.cp_comm_type", m.word("cp_comm_type"), m.from("cp_comm_type"))
+	}
+	if m.has("optimizer_cpu_offload") {
+		m.set("plan.offload", "optimizer", m.from("optimizer_cpu_offload"))
+	}
+	pp, layers, each := m.number("pipeline_model_parallel_size"), m.number("num_layers"), m.number("num_layers_per_virtual_pipeline_stage")
+	switch {
+	case pp <= 1:
+	case m.take("plan.virtual_stages", "num_virtual_stages_per_pipeline_rank"), m.take("plan.virtual_stages", "virtual_pipeline_model_parallel_size"):
+	case each > 0 && layers > 0 && layers/pp/each > 1:
+		m.set("plan.virtual_stages", layers/pp/each, m.from("num_layers_per_virtual_pipeline_stage"))
+	}
+}
+
+func (m *megatron) train() {
+	m.group("train.")
+	if m.number("cpu_offloading_num_layers") > 0 {
+		m.take("train.offload_layers", "cpu_offloading_num_layers")
+	}
+	if m.has("recompute_activations") && !m.has("recompute_granularity") {
+		m.set("train.recompute", "selective", m.from("recompute_activations"))
+	}
+	if !m.has("recompute_granularity") && !m.has("recompute_activations") {
+		m.set("train.recompute", "none", "without "+m.from("recompute_granularity"))
+	}
+	narrow := func(names ...string) string {
+		for _, n := range names {
+			if m.has(n) {
+				return n
+			}
+		}
+		return ""
+	}
+	switch {
+	case narrow("fp4", "fp4_format") != "":
+		m.set("train.precision", "nvfp4", m.from(narrow("fp4", "fp4_format")))
+	case narrow("fp8", "fp8_format") != "":
+		kind, ok := map[string]string{"": "fp8", "delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8-block"}[m.word("fp8_recipe")]
+		if !ok {
+			m.note("%s %s: scales of this kind are not known; fp8 is taken", m.from("fp8_recipe"), m.flags["fp8_recipe"].value)
+			kind = "fp8"
+		}
+		m.set("train.precision", kind, m.from(narrow("fp8", "fp8_format")))
+		if m.has("fp8_param_gather") && kind != "mxfp8" {
+			m.set("train.dtypes.gather", kind, m.from("fp8_param_gather"))
+		}
+	case m.has("bf16"):
+		m.set("train.precision", "bf16", m.from("bf16"))
+	case m.has("fp16"):
+		m.set("train.precision", "fp16", m.from("fp16"))
+	default:
+		m.note("neither --bf16 nor --fp16: training in fp32 has no precision here; bf16 is taken")
+	}
+	if m.has("grad_reduce_in_bf16") {
+		m.set("train.dtypes.gradients", "bf16", m.from("grad_reduce_in_bf16"))
+		m.set("train.dtypes.reduce", "bf16", m.from("grad_reduce_in_bf16"))
+	}
+	if m.has("moe_router_force_load_balancing") {
+		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
+	}
+	if o := m.flags["optimizer"].value; o != "" && o != "adam" {
+		m.note("%s %s: Adam is taken", m.from("optimizer"), o)
+	}
+}
+
+// rest says what else there is.
+func (m *megatron) rest() {
+	known := map[string]bool{}
+	for _, d := range direct {
+		known[d.name] = true
+	}
+	for _, o := range only {
+		known[o.name] = true
+	}
+	for _, l := range latent {
+		known[l.name] = true
+	}
+	for _, n := range aside {
+		known[n] = true
+	}
+	var names []string
+	for n := range m.flags {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		switch {
+		case known[n]:
+		case slices.Contains(costly, n):
+			if m.has(n) && !(m.number(n) == 1 && m.flags[n].value == "1") {
+				m.note("%s %s", m.from(n), m.flags[n].value)
+			}
+		case !m.logged && !harmless.MatchString(n):
+			m.Ignored = append(m.Ignored, m.from(n))
+		}
+	}
+}
