@@ -398,6 +398,7 @@ type Hooks struct {
 	Parameter units.Seconds `yaml:"parameter"` // to gather a matrix for a pass, by a call of its own, and to free it
 	Gradient  units.Seconds `yaml:"gradient"`  // to put the gradient of a parameter into a bucket
 	Flush     units.Seconds `yaml:"flush"`     // to reduce a bucket
+	Spread    float64       `yaml:"spread"`    // relative standard deviation of all that the host does where hooks run, beside that of its speed
 }
 
 // Any reports whether there are hooks.

@@ -128,6 +128,9 @@ func (p *pricer) slowerHost(r *Result, passes units.Seconds) float64 {
 	if j.Runtime.HostSpeed > 0 {
 		by = hostSpreadGiven
 	}
+	if p.host.Hooks.Any() && j.Plan.DataParallel.ShardsParameters() {
+		by = math.Hypot(by, p.host.Hooks.Spread)
+	}
 	_, slow := hardware.Range(1, by)
 	more := p.block || p.host.Transfer > 0 || j.Plan.DataParallel.ShardsParameters() // than passes
 	if !more && float64(r.Parts.Host) < 0.002*float64(r.StepTime) && 2*passes*slow < r.StepTime-r.Parts.Bubble {
