@@ -23,8 +23,8 @@ func newInit(e *env) *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write a commented job file to start from",
 		Long: `Write a commented job file to start from; with --from the job that a script, a list or a
-log of Megatron-LM's arguments describes, or a configuration of DeepSpeed, with what said so
-beside each key. What costs time or memory and has no key is listed at its end.`,
+log of Megatron-LM's arguments describes, or a configuration of DeepSpeed or torchtitan (TOML),
+with what said so beside each key. What costs time or memory and has no key is listed at its end.`,
 		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
 		Args:    atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -57,7 +57,7 @@ beside each key. What costs time or memory and has no key is listed at its end.`
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
-	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM, a configuration of DeepSpeed; - is standard input (repeatable)")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM, a configuration of DeepSpeed or torchtitan; - is standard input (repeatable)")
 	return cmd
 }
 

@@ -1,6 +1,6 @@
 // Package launch reads what a training job is started with and says it in the words of a
 // job file: the flags of Megatron-LM, in a shell script, a list or as a log prints them, and
-// the configuration of DeepSpeed. What has no key is said, and nothing is guessed.
+// configurations of DeepSpeed and torchtitan. What has no key is said, and nothing is guessed.
 //
 // Package strategies, next, reads and checks the job.
 package launch

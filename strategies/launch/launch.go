@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -32,6 +33,9 @@ type Job struct {
 // sections are the parts of a job file, in order.
 var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 
+// tables are what tells a configuration in TOML.
+var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
+
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
@@ -43,9 +47,13 @@ func Read(name string, text []byte) (*Job, error) {
 	}, text)
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
-		return nil, &diag.Error{File: name, Message: "is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed"}
+		return nil, &diag.Error{File: name, Message: "is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan"}
 	case trimmed[0] == '{':
 		if err := j.deepspeed(name, text); err != nil {
+			return nil, err
+		}
+	case tables.Match(text):
+		if err := j.torchtitan(name, text); err != nil {
 			return nil, err
 		}
 	default:

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestRead: what each kind of file says, as a job file. Those that leave nothing open are
 // jobs: of a configuration of DeepSpeed with a model.
 func TestRead(t *testing.T) {
-	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}"} {
+	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
@@ -72,10 +72,12 @@ func TestJoin(t *testing.T) {
 // TestErrors: what is no such file is said to be none.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                    "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed",
-		"echo hello --world":  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed",
-		`{"lr": 1}`:           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
-		`{"bf16": {"enabled"`: "x:1:",
+		"":                       "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan",
+		"echo hello --world":     "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan",
+		`{"lr": 1}`:              "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
+		`{"bf16": {"enabled"`:    "x:1:",
+		"[training]\nseq_len = ": "x:2:10: is no TOML",
+		"[training]\nsteps = 1":  "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {
 		_, err := launch.Read("x", []byte(text))
 		require.Error(t, err, text)
@@ -111,7 +113,7 @@ func TestValues(t *testing.T) {
 
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json"} {
+	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

@@ -71,7 +71,7 @@ var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|
 func (j *Job) megatron(name, text string) error {
 	f, logged := readFlags(text)
 	if _, ok := f["num_layers"]; !ok && f["tensor_model_parallel_size"].line == 0 && f["micro_batch_size"].line == 0 {
-		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed"}
+		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan"}
 	}
 	m := &megatron{Job: j, flags: f, logged: logged}
 	m.model()
