@@ -87,6 +87,9 @@ func (e *env) launched(files []string) ([]byte, error) {
 	for _, n := range j.Notes {
 		fmt.Fprintf(e.err, "not taken over: %s\n", n)
 	}
+	if m := j.Measured(); m != "" {
+		fmt.Fprintf(e.err, "measured: %s\n", m)
+	}
 	return j.YAML()
 }
 

@@ -27,7 +27,17 @@ type Job struct {
 	Settings []Setting
 	Ignored  []string // flags and keys that change neither time nor memory, or that nobody knows
 	Notes    []string // what is left out that may
+	StepTime float64  // s, as a log has it: the median of Steps iterations after the first third; 0: no log
+	Steps    int
 	source   string
+}
+
+// Measured says what a step took in a log, "" where there is none.
+func (j *Job) Measured() string {
+	if j.Steps == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.4g s a step, the median of %d iterations after the first third", j.StepTime, j.Steps)
 }
 
 // sections are the parts of a job file, in order.
@@ -84,6 +94,9 @@ func Join(jobs []*Job) (*Job, error) {
 		}
 		all.Ignored = append(all.Ignored, j.Ignored...)
 		all.Notes = append(all.Notes, j.Notes...)
+		if j.Steps > 0 {
+			all.StepTime, all.Steps = j.StepTime, j.Steps
+		}
 		all.source = strings.TrimPrefix(all.source+", "+j.source, ", ")
 	}
 	return all, nil
@@ -100,6 +113,9 @@ func (j *Job) note(format string, args ...any) {
 // YAML writes a job file: every key with what said so beside it.
 func (j *Job) YAML() ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode, HeadComment: "A training step to predict, read from " + j.source}
+	if m := j.Measured(); m != "" {
+		root.HeadComment += "\nMeasured: " + m
+	}
 	add(root, "perfplan", "job/v1", "")
 	for _, section := range sections {
 		var of *yaml.Node

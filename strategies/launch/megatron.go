@@ -80,7 +80,26 @@ func (j *Job) megatron(name, text string) error {
 	m.plan()
 	m.train()
 	m.rest()
+	m.times(text)
 	return nil
+}
+
+var elapsed = regexp.MustCompile(`elapsed time per iteration \(ms\): ([0-9.]+)`)
+
+// times takes what iterations took from a log (megatron/training/training.py, training_log).
+func (m *megatron) times(text string) {
+	var all []float64
+	for _, at := range elapsed.FindAllStringSubmatch(text, -1) {
+		if t, err := strconv.ParseFloat(at[1], 64); err == nil {
+			all = append(all, t/1e3)
+		}
+	}
+	all = all[len(all)/3:] // the first ones compile, fill caches and wait for data
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	m.Steps, m.StepTime = len(all), all[len(all)/2]
 }
 
 type megatron struct {
