@@ -17,24 +17,32 @@ import (
 var template []byte
 
 func newInit(e *env) *cobra.Command {
-	var force bool
+	var force, measured bool
 	var from []string
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a commented job file to start from",
 		Long: `Write a commented job file to start from; with --from the job that a script, a list or a
 log of Megatron-LM's arguments describes, or a configuration of DeepSpeed or torchtitan (TOML),
-with what said so beside each key. What costs time or memory and has no key is listed at its end.`,
-		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
+with what said so beside each key. What costs time or memory and has no key is listed at its end.
+With --measured logs become measured runs, which validate holds against predictions and
+--runs of other commands learns from.`,
+		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --measured --from a.log --from b.log runs.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
 		Args:    atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := template, error(nil)
+			name, next := "job.yaml", "estimate"
+			switch {
+			case measured && len(from) == 0:
+				return usage("--measured makes measured runs of logs; name them by --from, or leave it out")
+			case measured:
+				name, next = "runs.yaml", "validate"
+			}
 			if len(from) > 0 {
-				if text, err = e.launched(from); err != nil {
+				if text, err = e.launched(from, measured); err != nil {
 					return err
 				}
 			}
-			name := "job.yaml"
 			if len(args) > 0 {
 				name = args[0]
 			}
@@ -52,17 +60,19 @@ with what said so beside each key. What costs time or memory and has no key is l
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.err, "wrote %s; next: perfplan estimate %s\n", name, name)
+			fmt.Fprintf(e.err, "wrote %s; next: perfplan %s %s\n", name, next, name)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
 	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM, a configuration of DeepSpeed or torchtitan; - is standard input (repeatable)")
+	cmd.Flags().BoolVar(&measured, "measured", false, "write measured runs of logs of Megatron-LM, each a --from, for perfplan validate")
 	return cmd
 }
 
-// launched is the job that files describe, and says what they leave open.
-func (e *env) launched(files []string) ([]byte, error) {
+// launched is the job that files describe, and says what they leave open; or the runs that
+// logs measured.
+func (e *env) launched(files []string, measured bool) ([]byte, error) {
 	var jobs []*launch.Job
 	for _, name := range files {
 		text, err := e.beginning(name)
@@ -74,6 +84,9 @@ func (e *env) launched(files []string) ([]byte, error) {
 			return nil, err
 		}
 		jobs = append(jobs, j)
+	}
+	if measured {
+		return launch.Runs(jobs)
 	}
 	j, err := launch.Join(jobs)
 	if err != nil {

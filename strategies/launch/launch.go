@@ -3,6 +3,8 @@ package launch
 import (
 	"bytes"
 	"fmt"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -117,6 +119,43 @@ func (j *Job) YAML() ([]byte, error) {
 		root.HeadComment += "\nMeasured: " + m
 	}
 	add(root, "perfplan", "job/v1", "")
+	j.sections(root)
+	root.FootComment = j.foot()
+	return encode(root)
+}
+
+// Runs writes measured runs, one of each log, for perfplan validate and runtime.own_runs.
+func Runs(jobs []*Job) ([]byte, error) {
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	ids := map[string]int{}
+	for _, j := range jobs {
+		if j.Steps == 0 {
+			return nil, &diag.Error{File: j.source, Message: "has no line that says what an iteration took; give logs of Megatron-LM, or leave --measured out for a job"}
+		}
+		for _, s := range j.Settings {
+			if s.Value == nil {
+				return nil, &diag.Error{File: j.source, Message: fmt.Sprintf("%s is not known: %s: %s; a log that begins with its arguments has it", s.Key, s.From, s.Why)}
+			}
+		}
+		id := strings.TrimSuffix(path.Base(filepath.ToSlash(j.source)), filepath.Ext(j.source))
+		if ids[id]++; ids[id] > 1 {
+			id = fmt.Sprintf("%s-%d", id, ids[id])
+		}
+		run := &yaml.Node{Kind: yaml.MappingNode, HeadComment: j.foot()}
+		add(run, "id", id, "")
+		j.sections(run)
+		add(run, "measured.step_time", fmt.Sprintf("%.6g s", j.StepTime), fmt.Sprintf("median of %d iterations after the first third", j.Steps))
+		list.Content = append(list.Content, run)
+	}
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	add(root, "perfplan", "runs/v1", "")
+	add(root, "source", "logs of Megatron-LM", "")
+	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs"}, list)
+	return encode(root)
+}
+
+// sections appends the keys of a job.
+func (j *Job) sections(root *yaml.Node) {
 	for _, section := range sections {
 		var of *yaml.Node
 		var open []string
@@ -142,14 +181,21 @@ func (j *Job) YAML() ([]byte, error) {
 			root.Content[n-2].HeadComment = strings.Join(open, "\n")
 		}
 	}
-	var foot []string
+}
+
+// foot is what a job leaves out.
+func (j *Job) foot() string {
+	var lines []string
 	for _, n := range j.Notes {
-		foot = append(foot, "Not taken over: "+n)
+		lines = append(lines, "Not taken over: "+n)
 	}
 	if len(j.Ignored) > 0 {
-		foot = append(foot, "Without a key: "+strings.Join(j.Ignored, " "))
+		lines = append(lines, "Without a key: "+strings.Join(j.Ignored, " "))
 	}
-	root.FootComment = strings.Join(foot, "\n")
+	return strings.Join(lines, "\n")
+}
+
+func encode(root *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)

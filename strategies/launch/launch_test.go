@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
@@ -67,6 +68,34 @@ func TestJoin(t *testing.T) {
 	require.Contains(t, string(text), "read from a, a")
 	_, err = launch.Join([]*launch.Job{script, read(`{"train_micro_batch_size_per_gpu": 4}`)})
 	require.EqualError(t, err, "train.micro_batch: train_micro_batch_size_per_gpu says 4, but --micro-batch-size before it 2; leave one of them out")
+}
+
+// TestRuns: logs are runs that can be validated, each by a name of its own; what says nothing
+// of its steps or leaves something open is none.
+func TestRuns(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "run.log"))
+	require.NoError(t, err)
+	read := func(name, text string) *launch.Job {
+		j, err := launch.Read(name, []byte(text))
+		require.NoError(t, err)
+		return j
+	}
+	got, err := launch.Runs([]*launch.Job{read("a/run.log", string(text)), read("b/run.log", string(text))})
+	require.NoError(t, err)
+	d, err := yamlx.Parse("x", got)
+	require.NoError(t, err)
+	list, err := runs.Decode(d)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	for i, id := range []string{"run", "run-2"} {
+		require.Equal(t, id, list[i].ID)
+		require.NoError(t, list[i].Err)
+		require.Equal(t, 29.188, float64(list[i].Measured.StepTime))
+	}
+	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --vocab-size 128 --bf16")})
+	require.EqualError(t, err, "x: has no line that says what an iteration took; give logs of Megatron-LM, or leave --measured out for a job")
+	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --bf16\nelapsed time per iteration (ms): 10")})
+	require.ErrorContains(t, err, "x: model.vocab_size is not known: --tokenizer-type")
 }
 
 // TestErrors: what is no such file is said to be none.
