@@ -17,7 +17,7 @@ type flag struct {
 type flags map[string]flag
 
 var (
-	dumped     = regexp.MustCompile(`(?m)^(?:.*:)?\s\s([a-z][a-z0-9_]*) \.{3,} (.*?)\s*$`)
+	dumped     = regexp.MustCompile(`(?m)^(?:.*:)?[ \t]{2,}([a-z][a-z0-9_]*) \.{3,} (.*?)\s*$`)
 	assignment = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=(.+)$`)
 	quoted     = regexp.MustCompile(`^\s*(?:export\s+|local\s+|readonly\s+)?[A-Za-z_][A-Za-z0-9_]*=["']`)
 	variable   = regexp.MustCompile(`\$(?:\{([A-Za-z_0-9]+)(?::?[-=]([^{}]*))?\}|([A-Za-z_][A-Za-z_0-9]*|[0-9]))`)

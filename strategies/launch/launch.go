@@ -87,7 +87,7 @@ func Join(jobs []*Job) (*Job, error) {
 				all.Settings = append(all.Settings, s)
 			case s.Key == "runtime.recipe": // of two frameworks the one that shards
 				if s.Value == deepspeedRecipe && all.Settings[i].Value == megatronRecipe {
-					s.Value = "megatron-deepspeed"
+					s.Value = shardedRecipe
 				}
 				all.Settings[i] = s
 			case fmt.Sprint(all.Settings[i].Value) != fmt.Sprint(s.Value):

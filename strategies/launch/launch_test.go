@@ -130,6 +130,9 @@ func TestValues(t *testing.T) {
 		"# --micro-batch-size 9\n--micro-batch-size 3":  "micro_batch: 3 #",
 		"--micro-batch-size 3 \\\n --tp-comm-overlap":   "tp_overlap: true # --tp-comm-overlap",
 		"ARGS=(--micro-batch-size 3)\n":                 "micro_batch: 3 #",
+		"--deepspeed --zero-stage 1":                    "data_parallel: zero1 # --zero-stage",
+		"--deepspeed --overlap-grad-reduce":             "recipe: megatron-deepspeed # --deepspeed",
+		"--checkpoint-activations":                      "recompute: full # --checkpoint-activations",
 		"['--micro-batch-size', '3', '--seq-length',8]": "sequence_length: 8",
 	} {
 		j, err := launch.Read("x", []byte(text+rest))

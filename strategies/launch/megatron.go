@@ -9,7 +9,10 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 )
 
-const megatronRecipe = "megatron-pretrain" // Megatron-LM's scripts as they come
+const (
+	megatronRecipe = "megatron-pretrain" // Megatron-LM's scripts as they come
+	shardedRecipe  = "megatron-deepspeed"
+)
 
 // direct are arguments that are keys of a job under another name
 // (megatron/training/arguments.py, megatron/core/transformer/transformer_config.py).
@@ -57,11 +60,11 @@ var costly = []string{
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
-	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
+	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "cpu_offloading_num_layers", "fp8_param_gather", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models",
+	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "cpu_offloading_num_layers", "fp8_param_gather", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
@@ -202,7 +205,7 @@ func (m *megatron) model() {
 	}
 	m.set("model.model_type", "decoder", "")
 	m.group("model.")
-	gated := m.has("swiglu") || m.has("quick_geglu")
+	gated := m.has("swiglu") || m.has("quick_geglu") || m.has("glu_activation")
 	m.set("model.gated_mlp", gated, m.given("swiglu"))
 	switch {
 	case gated:
@@ -229,7 +232,7 @@ func (m *megatron) model() {
 		norm = "rmsnorm"
 	}
 	m.set("model.norm", norm, m.given("normalization"))
-	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope"}[m.word("position_embedding_type")]
+	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope", "rotary": "rope", "alibi": "alibi", "absolute": "learned"}[strings.TrimPrefix(m.word("position_embedding_type"), "PositionEmbeddingType.")]
 	if position == "" {
 		position = "learned"
 	}
@@ -238,7 +241,7 @@ func (m *megatron) model() {
 		m.take("model.partial_rotary_factor", "rotary_percent")
 	}
 	bias, from := !m.has("disable_bias_linear"), m.given("disable_bias_linear")
-	if m.logged {
+	if _, ok := m.flags["add_bias_linear"]; ok { // as logs have it, since 2023
 		bias, from = m.has("add_bias_linear"), m.from("add_bias_linear")
 	}
 	m.set("model.bias", bias, from)
@@ -324,8 +327,12 @@ func (m *megatron) machine() {
 }
 
 func (m *megatron) runtime() {
-	m.set("runtime.recipe", megatronRecipe, "")
-	m.group("runtime.")
+	if m.has("deepspeed") { // whose fork has none of the switches
+		m.set("runtime.recipe", shardedRecipe, m.from("deepspeed"))
+	} else {
+		m.set("runtime.recipe", megatronRecipe, "")
+		m.group("runtime.")
+	}
 	switch m.word("attention_backend") {
 	case "flash", "AttnBackend.flash":
 		m.set("runtime.attention", "flash-attn", m.from("attention_backend"))
@@ -365,7 +372,9 @@ func (m *megatron) plan() {
 	if tp := m.number("tensor_model_parallel_size"); tp > 1 {
 		m.set("plan.sequence_parallel", m.has("sequence_parallel"), m.from("sequence_parallel"))
 	}
-	if m.has("use_distributed_optimizer") {
+	if stage := m.number("zero_stage"); m.has("deepspeed") && stage > 0 && stage <= 3 {
+		m.set("plan.data_parallel", "zero"+strconv.FormatInt(stage, 10), m.from("zero_stage"))
+	} else if m.has("use_distributed_optimizer") {
 		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
 	} else {
 		m.set("plan.data_parallel", "ddp", "without "+m.from("use_distributed_optimizer"))
@@ -393,7 +402,9 @@ func (m *megatron) train() {
 	if m.has("recompute_activations") && !m.has("recompute_granularity") {
 		m.set("train.recompute", "selective", m.from("recompute_activations"))
 	}
-	if !m.has("recompute_granularity") && !m.has("recompute_activations") {
+	if m.has("checkpoint_activations") || m.has("activations_checkpoint_method") { // until 2022
+		m.set("train.recompute", "full", m.from("checkpoint_activations"))
+	} else if !m.has("recompute_granularity") && !m.has("recompute_activations") {
 		m.set("train.recompute", "none", "without "+m.from("recompute_granularity"))
 	}
 	narrow := func(names ...string) string {
