@@ -514,6 +514,7 @@ type OffloadLaw struct {
 	ToHost   float64    `yaml:"to_host"`   // and into it
 	Crowd    float64    `yaml:"crowd"`     // time of either while another goes the other way, over its time alone
 	Fresh    units.Rate `yaml:"fresh"`     // into memory that is new and not page-locked
+	Recast   units.Rate `yaml:"recast"`    // of 16-bit weights that the host casts into such memory and the GPU has from there
 	Update   float64    `yaml:"update"`    // values that one thread updates in a second, by PyTorch's fused AdamW
 	Memory   float64    `yaml:"memory"`    // of node.host_bandwidth, that many threads reach
 	Spread   float64    `yaml:"spread"`    // relative standard deviation of what an update takes on a host that nobody measured

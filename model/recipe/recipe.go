@@ -351,6 +351,7 @@ type Offload struct {
 	Reduced    bool          `yaml:"reduced"` // gradients go to the host as they are reduced, to that of the rank that has their states, for which the others wait; else when all are there
 	Checked    units.Seconds `yaml:"checked"` // reduced: what the host takes for each gradient before it leaves, its norm and a test for infinities, for whose outcome it waits
 	Parted     bool          `yaml:"parted"`  // of the optimizer also a part, and copies beside the update where that is asked for
+	Recast     []string      `yaml:"recast"`  // beside which kinds weights come back cast by the host through memory that is new and not page-locked
 	Back       int64         `yaml:"back"`    // bytes of a weight that come back: master's, or those of the copy that computes
 	Threads    int64         `yaml:"threads"` // of a rank, where the launcher does not give it all that it has a part of, as torchrun, which sets OMP_NUM_THREADS=1 for ranks that share a node
 	Source     string        `yaml:"source"`

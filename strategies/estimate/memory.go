@@ -119,7 +119,9 @@ func (p *pricer) footprint() footprint {
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if j.Recipe.Structure.Partitions {
 			f.sharding.Parts, f.reducing = true, p.reduceBucket()
-			f.gradients = [2]units.Bytes{prec.Reduce.Size() / units.Bytes(shard), prec.Reduce.Size() / units.Bytes(expertShard)}
+			if !plan.Offloads() { // whose host has them
+				f.gradients = [2]units.Bytes{prec.Reduce.Size() / units.Bytes(shard), prec.Reduce.Size() / units.Bytes(expertShard)}
+			}
 		}
 		if prec.Gather.Narrow() {
 			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
@@ -57,7 +58,11 @@ func (s *step) hostUpdate(u *update) {
 	s.sim.Run(&seg)
 	s.hosted += max(s.sim.Now-before, 0)
 	if !away && !beside {
-		s.sim.Wait(s.sim.Copy(hostStream, "weights from host", float64(p.toDevice(values*units.Bytes(how.Back))), s.sim.Now))
+		back := p.toDevice(values * units.Bytes(how.Back))
+		if slices.Contains(how.Recast, string(plan.DataParallel)) {
+			back = units.Seconds(float64(values*units.Bytes(how.Back))/float64(p.hardware.Laws.Offload.Recast)) * p.own
+		}
+		s.sim.Wait(s.sim.Copy(hostStream, "weights from host", float64(back), s.sim.Now))
 	}
 	if here.local > 0 {
 		s.copyWeights(&here)

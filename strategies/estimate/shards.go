@@ -428,9 +428,21 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 		ready += float64(t + ar)
 	}
-	if h.onHost {
+	switch {
+	case h.onHost:
 		h.leave(i, ready, t)
+	case s.job.Plan.Offloads():
+		h.reduce = s.sim.Copy(stream, "gradients to host", float64(h.summed(i)), ready)
 	}
+}
+
+// summed is the time in which the shard of the gradients of unit i goes to the host, whose
+// optimizer has its states: to those of earlier micro batches, and from there by the GPU,
+// which casts them, to what it updates by (DeepSpeed, stage3.py, partition_grads).
+func (h *shards) summed(i int) units.Seconds {
+	p, prec := h.s.p, &h.s.job.Precision
+	shard := units.Bytes(float64(h.grads[i][0])/float64(p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(p.groups[expertShardGroup].Ranks, 1)))
+	return p.toHost(shard*(prec.Reduce.Size()+prec.Master.Size())) + p.toDevice(shard*prec.Reduce.Size())
 }
 
 // leave sends the shard of the gradients of unit i to the host once it is reduced, which

@@ -85,8 +85,6 @@ func (j *Job) zero(c config) int {
 		j.note("offload_param without offload_optimizer: both are known alone")
 	case weights == "cpu":
 		j.set("plan.offload", "parameters", "zero_optimization.offload_param")
-	case states == "cpu" && stage == 3:
-		j.note("offload_optimizer of stage 3 without offload_param: both are known alone")
 	case states == "cpu":
 		j.set("plan.offload", "optimizer", "zero_optimization.offload_optimizer")
 	}
