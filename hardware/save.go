@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 // digits of a fitted constant that mean anything, and some more.
@@ -27,13 +28,7 @@ func Encode(p *Profile) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(n); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
+	return yamlx.Encode(n)
 }
 
 // encode turns a value into a node; nil for the zero value, which is left out.

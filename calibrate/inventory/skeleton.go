@@ -1,13 +1,13 @@
 package inventory
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 // Rates of a PCIe lane by generation, B/s in one direction after line coding (PCI-SIG).
@@ -169,11 +169,5 @@ func (w *writer) bytes() ([]byte, error) {
 		}
 	}
 	w.root.Content = kept
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(w.root); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
+	return yamlx.Encode(w.root)
 }

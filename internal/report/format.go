@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 // Format is a form of output.
@@ -85,12 +86,12 @@ func writeYAML(w io.Writer, v any) error {
 		return fmt.Errorf("JSON as YAML: %w", err)
 	}
 	block(&n)
-	e := yaml.NewEncoder(w)
-	e.SetIndent(2)
-	if err := e.Encode(&n); err != nil {
+	text, err := yamlx.Encode(&n)
+	if err != nil {
 		return err
 	}
-	return e.Close()
+	_, err = w.Write(text)
+	return err
 }
 
 // block undoes the flow style and the quotes that YAML does not need.

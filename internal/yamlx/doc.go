@@ -4,7 +4,7 @@
 // column, an unknown key is answered with the nearest known one, and all
 // complaints of a file come at once. Types with UnmarshalText read their own
 // scalars (units); types with DecodeNode read their own nodes (a model that may be a
-// name or a mapping). Set changes one value at a dotted path, for flags.
+// name or a mapping). Set changes one value at a dotted path, for flags; Encode writes files.
 //
 // A file holds one document of plain values: no second document, no tags, no merge
 // keys, no key twice; aliases are replaced by what they stand for. Size, nesting and

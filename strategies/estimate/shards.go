@@ -436,12 +436,18 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 	}
 }
 
+// shard is how many of the gradients of unit i this rank has once they are reduced.
+func (h *shards) shard(i int) units.Bytes {
+	g := &h.s.p.groups
+	return units.Bytes(float64(h.grads[i][0])/float64(g[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(g[expertShardGroup].Ranks, 1)))
+}
+
 // summed is the time in which the shard of the gradients of unit i goes to the host, whose
 // optimizer has its states: to those of earlier micro batches, and from there by the GPU,
 // which casts them, to what it updates by (DeepSpeed, stage3.py, partition_grads).
 func (h *shards) summed(i int) units.Seconds {
 	p, prec := h.s.p, &h.s.job.Precision
-	shard := units.Bytes(float64(h.grads[i][0])/float64(p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(p.groups[expertShardGroup].Ranks, 1)))
+	shard := h.shard(i)
 	return p.toHost(shard*(prec.Reduce.Size()+prec.Master.Size())) + p.toDevice(shard*prec.Reduce.Size())
 }
 
@@ -449,7 +455,7 @@ func (h *shards) summed(i int) units.Seconds {
 // takes t; or, where the host adds it to what it has, makes that wait for it.
 func (h *shards) leave(i int, ready float64, t units.Seconds) {
 	p, prec := h.s.p, &h.s.job.Precision
-	shard := units.Bytes(float64(h.grads[i][0])/float64(p.groups[shardGroup].Ranks) + float64(h.grads[i][1])/float64(max(p.groups[expertShardGroup].Ranks, 1)))
+	shard := h.shard(i)
 	if h.sums {
 		h.s.sim.Host += float64(t + p.addOnHost(shard*prec.Weights.Size()))
 		return

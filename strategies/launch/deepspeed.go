@@ -2,8 +2,10 @@ package launch
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -16,6 +18,18 @@ const deepspeedRecipe = "deepspeed-hf"
 // defaultBucket is reduce_bucket_size where a configuration has none, in elements
 // (runtime/zero/config.py). Trainers put a size of their own where it says auto.
 const defaultBucket = 500_000_000
+
+// stages are the kinds of data parallelism by zero_optimization.stage.
+var stages = []string{"ddp", "zero1", "zero2", "zero3"}
+
+// counts are the keys whose values are whole numbers, or auto, and the least that they may be.
+var counts = []struct {
+	keys  []string
+	least float64
+}{
+	{[]string{"train_micro_batch_size_per_gpu"}, 1}, {[]string{"gradient_accumulation_steps"}, 1}, {[]string{"train_batch_size"}, 1}, {[]string{"tensor_parallel", "autotp_size"}, 0},
+	{[]string{"zero_optimization", "stage"}, 0}, {[]string{"zero_optimization", "reduce_bucket_size"}, 1},
+}
 
 // zeroCostly are keys of zero_optimization that no key of a job stands for, unless they have
 // the value that is DeepSpeed's own.
@@ -32,7 +46,10 @@ func (j *Job) deepspeed(name string, text []byte) error {
 	}
 	c := config{d.Root}
 	if !slices.ContainsFunc([]string{"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "fp16"}, func(k string) bool { return c.at(k) != nil }) {
-		return &diag.Error{File: name, Message: "is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16"}
+		return &diag.Error{File: name, Message: "is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16; give a ds_config.json"}
+	}
+	if err := c.check(d); err != nil {
+		return err
 	}
 	j.set("runtime.recipe", deepspeedRecipe, "")
 	for _, k := range [][2]string{{"train_micro_batch_size_per_gpu", "train.micro_batch"}, {"gradient_accumulation_steps", "train.grad_accumulation"}, {"train_batch_size", "train.global_batch"}} {
@@ -61,10 +78,7 @@ func (j *Job) deepspeed(name string, text []byte) error {
 // zero reads how replicas share what they keep.
 func (j *Job) zero(c config) int {
 	stage, _ := c.number("zero_optimization", "stage")
-	if stage > 3 {
-		stage = 3
-	}
-	j.set("plan.data_parallel", []string{"ddp", "zero1", "zero2", "zero3"}[int(max(stage, 0))], "zero_optimization.stage")
+	j.set("plan.data_parallel", stages[int(stage)], "zero_optimization.stage")
 	bucket, given := c.number("zero_optimization", "reduce_bucket_size")
 	switch {
 	case given:
@@ -74,7 +88,7 @@ func (j *Job) zero(c config) int {
 	}
 	if at := c.at("zero_optimization", "overlap_comm"); at != nil && stage < 3 && at.Value != "null" && stage > 0 {
 		j.set("runtime.overlap_grad_reduce", at.Value == "true", "zero_optimization.overlap_comm")
-	} else if at != nil && at.Value == "false" {
+	} else if at != nil && stage == 3 && at.Value == "false" {
 		j.note("zero_optimization.overlap_comm false: gradients of stage 3 are taken to be reduced beside the backward pass")
 	}
 	states, weights := c.text("zero_optimization", "offload_optimizer", "device"), c.text("zero_optimization", "offload_param", "device")
@@ -110,6 +124,26 @@ func (j *Job) zero(c config) int {
 
 // config is a configuration with its keys.
 type config struct{ root *yaml.Node }
+
+// check refuses values that say nothing, which would be left out else.
+func (c config) check(d *yamlx.Document) error {
+	if z := c.at("zero_optimization"); z != nil && z.Kind != yaml.MappingNode {
+		return d.Errorf(z, "zero_optimization: %s has no keys; give them in braces, as {\"stage\": 2}", z.Value)
+	}
+	for _, k := range counts {
+		at := c.at(k.keys...)
+		if at == nil || at.Value == "auto" {
+			continue
+		}
+		if v, ok := c.number(k.keys...); !ok || v < k.least || v != math.Trunc(v) {
+			return d.Errorf(at, "%s: %q; give a whole number from %g on, or auto", strings.Join(k.keys, "."), at.Value, k.least)
+		}
+	}
+	if v, ok := c.number("zero_optimization", "stage"); ok && int(v) >= len(stages) {
+		return d.Errorf(c.at("zero_optimization", "stage"), "zero_optimization.stage: there is no stage %g; give 0, 1, 2 or 3", v)
+	}
+	return nil
+}
 
 // at is the value under some keys, nil where there is none.
 func (c config) at(keys ...string) *yaml.Node {

@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 // Setting is a key of a job file.
@@ -121,10 +122,10 @@ func (j *Job) YAML() ([]byte, error) {
 	add(root, "perfplan", "job/v1", "")
 	j.sections(root)
 	root.FootComment = j.foot()
-	return encode(root)
+	return yamlx.Encode(root)
 }
 
-// Runs writes measured runs, one of each log, for perfplan validate and runtime.own_runs.
+// Runs writes measured runs, one of each log, for perfplan validate and for --runs.
 func Runs(jobs []*Job) ([]byte, error) {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	ids := map[string]int{}
@@ -151,7 +152,7 @@ func Runs(jobs []*Job) ([]byte, error) {
 	add(root, "perfplan", "runs/v1", "")
 	add(root, "source", "logs of Megatron-LM", "")
 	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs"}, list)
-	return encode(root)
+	return yamlx.Encode(root)
 }
 
 // sections appends the keys of a job.
@@ -193,16 +194,6 @@ func (j *Job) foot() string {
 		lines = append(lines, "Without a key: "+strings.Join(j.Ignored, " "))
 	}
 	return strings.Join(lines, "\n")
-}
-
-func encode(root *yaml.Node) ([]byte, error) {
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(root); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
 }
 
 // add appends a key; dots in it are mappings within.

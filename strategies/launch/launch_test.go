@@ -101,17 +101,41 @@ func TestRuns(t *testing.T) {
 // TestErrors: what is no such file is said to be none.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan",
-		"echo hello --world":     "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan",
-		`{"lr": 1}`:              "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
-		`{"bf16": {"enabled"`:    "x:1:",
-		"[training]\nseq_len = ": "x:2:10: is no TOML",
-		"[training]\nsteps = 1":  "x: is no configuration of torchtitan: it has no tables [model] and [training]",
+		"":                                    "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan",
+		"echo hello --world":                  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan",
+		`{"lr": 1}`:                           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
+		`{"bf16": {"enabled"`:                 "x:1:",
+		`{"zero_optimization": 3}`:            `x:1:23: zero_optimization: 3 has no keys; give them in braces, as {"stage": 2}`,
+		`{"zero_optimization": {"stage": 4}}`: "x:1:33: zero_optimization.stage: there is no stage 4; give 0, 1, 2 or 3",
+		`{"zero_optimization": {"stage": "two"}}`:                `x:1:33: zero_optimization.stage: "two"; give a whole number from 0 on, or auto`,
+		`{"train_micro_batch_size_per_gpu": 0}`:                  `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
+		`{"train_batch_size": 1.5}`:                              `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
+		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'": `x: training.seq_len: "8192"; give a whole number`,
+		"[training]\nseq_len = ":                                 "x:2:10: is no TOML",
+		"[training]\nsteps = 1":                                  "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {
 		_, err := launch.Read("x", []byte(text))
 		require.Error(t, err, text)
 		require.True(t, diag.IsInput(err), text)
 		require.True(t, strings.HasPrefix(err.Error(), want), err.Error())
+	}
+}
+
+// TestStages: what ZeRO leaves to the host, and what of overlap_comm a stage has a key for.
+func TestStages(t *testing.T) {
+	for text, want := range map[string]string{
+		`"stage": 3, "offload_optimizer": {"device": "cpu"}`: "offload: optimizer # zero_optimization.offload_optimizer\n",
+		`"stage": 3, "overlap_comm": false`:                  "# Not taken over: zero_optimization.overlap_comm false",
+		`"stage": 1, "overlap_comm": false`:                  "overlap_grad_reduce: false # zero_optimization.overlap_comm\n",
+		`"stage": 0, "overlap_comm": false`:                  "data_parallel: ddp # zero_optimization.stage\n",
+		`"stage": 2, "reduce_bucket_size": "auto"`:           "data_parallel: zero2 # zero_optimization.stage\n",
+	} {
+		j, err := launch.Read("x", []byte(`{"zero_optimization": {`+text+"}}"))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want, text)
+		require.Equal(t, strings.HasPrefix(want, "#"), len(j.Notes) > 0, text)
 	}
 }
 

@@ -31,9 +31,9 @@ func (j *Job) torchtitan(name string, text []byte) error {
 		}
 		return e
 	}
-	c := table{root}
+	c := &table{root: root}
 	if c.at("training") == nil || c.at("model") == nil {
-		return &diag.Error{File: name, Message: "is no configuration of torchtitan: it has no tables [model] and [training]"}
+		return &diag.Error{File: name, Message: "is no configuration of torchtitan: it has no tables [model] and [training]; give one of its train_configs"}
 	}
 	if id, ok := titanModels[c.text("model.name")+" "+c.text("model.flavor")]; ok {
 		j.set("model", id, "model.name, model.flavor")
@@ -43,10 +43,13 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	j.titanRuntime(c)
 	j.titanPlan(c)
 	j.titanTrain(c)
+	if c.wrong != "" {
+		return &diag.Error{File: name, Message: c.wrong + "; give a whole number"}
+	}
 	return nil
 }
 
-func (j *Job) titanRuntime(c table) {
+func (j *Job) titanRuntime(c *table) {
 	compiled := c.on("compile.enable") || c.on("training.compile")
 	recipe, from := "torchtitan-eager", "without compile.enable"
 	if compiled {
@@ -61,7 +64,7 @@ func (j *Job) titanRuntime(c table) {
 }
 
 // titanPlan reads degrees, which older versions had in other tables.
-func (j *Job) titanPlan(c table) {
+func (j *Job) titanPlan(c *table) {
 	for _, d := range []struct{ name, key string }{{"tensor_parallel_degree", "tp"}, {"pipeline_parallel_degree", "pp"}, {"context_parallel_degree", "cp"}, {"expert_parallel_degree", "ep"}, {"expert_tensor_parallel_degree", "expert_tp"}} {
 		if v, at := c.first(d.name); at != "" && (v > 1 || d.key == "tp" || d.key == "pp") {
 			j.set("plan."+d.key, v, at)
@@ -97,7 +100,7 @@ func (j *Job) titanPlan(c table) {
 	}
 }
 
-func (j *Job) titanTrain(c table) {
+func (j *Job) titanTrain(c *table) {
 	if v, ok := c.number("training.seq_len"); ok {
 		j.set("train.sequence_length", v, "training.seq_len")
 	}
@@ -166,9 +169,12 @@ func (j *Job) titanTrain(c table) {
 var titanTables = []string{"parallelism.", "training.", "experimental."}
 
 // table is a configuration with its keys, which dots join.
-type table struct{ root map[string]any }
+type table struct {
+	root  map[string]any
+	wrong string // a key that is no whole number but should be, with its value
+}
 
-func (t table) at(key string) any {
+func (t *table) at(key string) any {
 	var v any = t.root
 	for _, k := range strings.Split(key, ".") {
 		m, ok := v.(map[string]any)
@@ -180,22 +186,26 @@ func (t table) at(key string) any {
 	return v
 }
 
-func (t table) text(key string) string {
+func (t *table) text(key string) string {
 	if v := t.at(key); v != nil {
 		return fmt.Sprint(v)
 	}
 	return ""
 }
 
-func (t table) on(key string) bool { return t.at(key) == true }
+func (t *table) on(key string) bool { return t.at(key) == true }
 
-func (t table) number(key string) (int64, bool) {
-	v, ok := t.at(key).(int64)
+func (t *table) number(key string) (int64, bool) {
+	at := t.at(key)
+	v, ok := at.(int64)
+	if !ok && at != nil {
+		t.wrong = fmt.Sprintf("%s: %#v", key, at)
+	}
 	return v, ok
 }
 
 // first is a number in the newest table that has it, and its key; "": none has.
-func (t table) first(name string) (int64, string) {
+func (t *table) first(name string) (int64, string) {
 	for _, in := range titanTables {
 		if v, ok := t.number(in + name); ok {
 			return v, in + name
