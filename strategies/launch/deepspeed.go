@@ -127,20 +127,22 @@ type config struct{ root *yaml.Node }
 
 // check refuses values that say nothing, which would be left out else.
 func (c config) check(d *yamlx.Document) error {
-	if z := c.at("zero_optimization"); z != nil && z.Kind != yaml.MappingNode {
+	if z := c.at("zero_optimization"); z != nil && z.Tag != "!!null" && z.Kind != yaml.MappingNode {
 		return d.Errorf(z, "zero_optimization: %s has no keys; give them in braces, as {\"stage\": 2}", z.Value)
 	}
 	for _, k := range counts {
 		at := c.at(k.keys...)
-		if at == nil || at.Value == "auto" {
+		if at == nil || at.Value == "auto" || at.Tag == "!!null" {
 			continue
 		}
-		if v, ok := c.number(k.keys...); !ok || v < k.least || v != math.Trunc(v) {
+		if v, ok := c.number(k.keys...); !ok || v < k.least || v > 1e15 || v != math.Trunc(v) {
 			return d.Errorf(at, "%s: %q; give a whole number from %g on, or auto", strings.Join(k.keys, "."), at.Value, k.least)
 		}
 	}
-	if v, ok := c.number("zero_optimization", "stage"); ok && int(v) >= len(stages) {
-		return d.Errorf(c.at("zero_optimization", "stage"), "zero_optimization.stage: there is no stage %g; give 0, 1, 2 or 3", v)
+	if at := c.at("zero_optimization", "stage"); at != nil {
+		if v, ok := c.number("zero_optimization", "stage"); !ok || int(v) >= len(stages) {
+			return d.Errorf(at, "zero_optimization.stage: there is no stage %s; give 0, 1, 2 or 3", at.Value)
+		}
 	}
 	return nil
 }
