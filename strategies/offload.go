@@ -122,6 +122,9 @@ func (p *Plan) checkOffload(s Shape) error {
 // checkOffloadLayers returns the first rule that leaving activations to the host breaks.
 func (p *Plan) checkOffloadLayers(s Shape) error {
 	n := s.Train.OffloadLayers
+	if s.Train.OffloadActivations {
+		return p.checkOffloadActivations(s)
+	}
 	if n == 0 {
 		return nil
 	}
@@ -138,12 +141,28 @@ func (p *Plan) checkOffloadLayers(s Shape) error {
 	return nil
 }
 
+// checkOffloadActivations returns the first rule that leaving all activations there breaks.
+func (p *Plan) checkOffloadActivations(s Shape) error {
+	switch {
+	case !s.Recipe.Offload.Activations:
+		return diag.Errorf("train.offload_activations: recipe %s does not leave activations to the host tensor by tensor; leave it out, or use hf-eager", s.Recipe.Name)
+	case s.Train.OffloadLayers > 0:
+		return diag.Errorf("train.offload_activations, train.offload_layers: two ways to leave activations to the host; leave one of them out")
+	case p.PP > 1:
+		return diag.Errorf("train.offload_activations: with pp %d, but what pipeline stages leave to the host is not known; use pp 1, or leave it out", p.PP)
+	}
+	return nil
+}
+
+// AwayActivations reports whether the host has activations between their passes.
+func (t *Train) AwayActivations() bool { return t.OffloadLayers > 0 || t.OffloadActivations }
+
 // checkHost checks that the machine is known well enough to leave something to its hosts,
 // and that they have the memory.
 func (j *Job) checkHost(p *Plan) error {
 	n := &j.Hardware.Node
-	if j.Train.OffloadLayers > 0 && j.Hardware.GPU.PCIe.Value <= 0 {
-		return diag.Errorf("train.offload_layers: %d, but of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave it out", j.Train.OffloadLayers, j.Hardware.Name)
+	if j.Train.AwayActivations() && j.Hardware.GPU.PCIe.Value <= 0 {
+		return diag.Errorf("train.offload_layers, train.offload_activations: of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave them out", j.Hardware.Name)
 	}
 	if !p.Offloads() {
 		return nil

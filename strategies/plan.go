@@ -97,6 +97,8 @@ type Train struct {
 
 	OffloadLayers int64 `yaml:"offload_layers" json:"offload_layers,omitempty"` // whose activations go to the host between their passes, the first of the model (Megatron's cpu_offloading_num_layers); left out: none
 
+	OffloadActivations bool `yaml:"offload_activations" json:"offload_activations,omitempty"` // what all layers keep goes there, tensor by tensor (TRL's and Axolotl's activation_offloading, torchtune's enable_activation_offloading)
+
 	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them

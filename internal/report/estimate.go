@@ -438,6 +438,9 @@ func jobFields(j *strategies.Job) fields {
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
 	}
+	if t.OffloadActivations {
+		f = append(f, [2]string{"On the host", "activations of all layers"})
+	}
 	if n := t.OffloadLayers; n > 0 {
 		f = append(f, [2]string{"On the host", fmt.Sprintf("activations of the first %s", plural(int(n), "layer"))})
 	}

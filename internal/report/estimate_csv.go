@@ -70,6 +70,9 @@ func (e *Estimate) records() ([]string, [][]string) {
 	if n := t.OffloadLayers; n > 0 {
 		away = integer(n)
 	}
+	if t.OffloadActivations {
+		away = "all"
+	}
 	add("offload_layers", away)
 	add("recompute", string(t.Recompute))
 	add("recompute_modules", t.RecomputeModules.String())

@@ -261,6 +261,7 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 	t.EndAutocast()
 	t.Flush()
 	u.Forward = t.Cut(tape.Backward)
+	u.Forward.Twice = t.Twice()
 	if in != nil {
 		u.InputStore, u.Input = in.Store(), t.Bytes(in)
 	}

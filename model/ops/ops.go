@@ -133,14 +133,21 @@ type Model struct {
 }
 
 // Saved is what the unit keeps from its forward to its backward pass.
-func (u *Unit) Saved() units.Bytes {
+func (u *Unit) Saved() units.Bytes { return u.saved(func(tape.StoreKind) bool { return true }) }
+
+// SavedTensors is Saved without parameters that were cast.
+func (u *Unit) SavedTensors() units.Bytes {
+	return u.saved(func(k tape.StoreKind) bool { return k != tape.WeightCopy })
+}
+
+func (u *Unit) saved(counts func(tape.StoreKind) bool) units.Bytes {
 	live := map[int32]units.Bytes{}
 	if u.InputStore >= 0 {
 		live[u.InputStore] = u.Input
 	}
 	for _, events := range [][]tape.Event{u.Forward.Events, u.Forward.Deferred} {
 		for _, e := range events {
-			if live[e.Store] = e.Bytes; e.Bytes <= 0 {
+			if live[e.Store] = e.Bytes; e.Bytes <= 0 || !counts(e.Kind) {
 				delete(live, e.Store)
 			}
 		}

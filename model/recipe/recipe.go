@@ -345,16 +345,17 @@ type OnHost struct {
 // update, with parameters these and their gradients, too. Each is known beside some kinds
 // of data parallelism.
 type Offload struct {
-	Optimizer  []string      `yaml:"optimizer"`
-	Parameters []string      `yaml:"parameters"`
-	Layers     bool          `yaml:"layers"`  // and, without pipeline or recomputation, what the first layers keep for their backward passes
-	Reduced    bool          `yaml:"reduced"` // gradients go to the host as they are reduced, to that of the rank that has their states, for which the others wait; else when all are there
-	Checked    units.Seconds `yaml:"checked"` // reduced: what the host takes for each gradient before it leaves, its norm and a test for infinities, for whose outcome it waits
-	Parted     bool          `yaml:"parted"`  // of the optimizer also a part, and copies beside the update where that is asked for
-	Recast     []string      `yaml:"recast"`  // beside which kinds weights come back cast by the host through memory that is new and not page-locked
-	Back       int64         `yaml:"back"`    // bytes of a weight that come back: master's, or those of the copy that computes
-	Threads    int64         `yaml:"threads"` // of a rank, where the launcher does not give it all that it has a part of, as torchrun, which sets OMP_NUM_THREADS=1 for ranks that share a node
-	Source     string        `yaml:"source"`
+	Optimizer   []string      `yaml:"optimizer"`
+	Parameters  []string      `yaml:"parameters"`
+	Layers      bool          `yaml:"layers"`      // and, without pipeline or recomputation, what the first layers keep for their backward passes
+	Activations bool          `yaml:"activations"` // what all layers keep, tensor by tensor
+	Reduced     bool          `yaml:"reduced"`     // gradients go to the host as they are reduced, to that of the rank that has their states, for which the others wait; else when all are there
+	Checked     units.Seconds `yaml:"checked"`     // reduced: what the host takes for each gradient before it leaves, its norm and a test for infinities, for whose outcome it waits
+	Parted      bool          `yaml:"parted"`      // of the optimizer also a part, and copies beside the update where that is asked for
+	Recast      []string      `yaml:"recast"`      // beside which kinds weights come back cast by the host through memory that is new and not page-locked
+	Back        int64         `yaml:"back"`        // bytes of a weight that come back: master's, or those of the copy that computes
+	Threads     int64         `yaml:"threads"`     // of a rank, where the launcher does not give it all that it has a part of, as torchrun, which sets OMP_NUM_THREADS=1 for ranks that share a node
+	Source      string        `yaml:"source"`
 }
 
 // Host is what the CPU pays. Times are for the reference CPU of the source.

@@ -271,4 +271,6 @@ type Section struct {
 	// Deferred are storages that nothing but autocast's cache of weight copies
 	// holds: they are released when the whole forward pass ends.
 	Deferred []Event
+	// Twice are storages that more than one node of autograd saves.
+	Twice []int32
 }

@@ -361,6 +361,23 @@ func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape,
 	}
 }
 
+// Twice lists the storages that more than one node saves whole, in the order of their second.
+func (t *Tape) Twice() []int32 {
+	var once, twice []int32
+	for i := range t.nodes {
+		for _, x := range t.nodes[i].saved {
+			switch {
+			case x.store < 0 || slices.Contains(twice, x.store) || x.bytes() < t.stores[x.store].bytes: // or a part, as of q, k and v
+			case slices.Contains(once, x.store):
+				twice = append(twice, x.store)
+			default:
+				once = append(once, x.store)
+			}
+		}
+	}
+	return twice
+}
+
 // GradOf allocates the gradient that arrives at an output from the unit after
 // it; like Input, this tape releases it.
 func (t *Tape) GradOf(y *Tensor, dtype DType) *Tensor {

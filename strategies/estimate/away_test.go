@@ -59,3 +59,55 @@ func TestAwayTime(t *testing.T) {
 		require.InDelta(t, 1, float64(slow.Parts.Total()/slow.StepTime), 1e-9)
 	}
 }
+
+// streamed is Llama 3.2 1B on one or more H100 with all activations on the host or not.
+func streamed(t *testing.T, with string) *Result {
+	t.Helper()
+	return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, runtime: {recipe: hf-eager}, %s}", with)))
+}
+
+// TestStreamedLayers: where layers are recomputed, their inputs leave beside them and cost
+// nothing, but what the loss saves goes and comes while nothing else runs; the device has
+// that, and the inputs no more.
+func TestStreamedLayers(t *testing.T) {
+	const job = "gpus: 1, plan: {dp: 1}, train: {sequence_length: 8192, micro_batch: 2, grad_accumulation: 1, precision: bf16-pure, recompute: full%s}"
+	here, away := streamed(t, fmt.Sprintf(job, "")), streamed(t, fmt.Sprintf(job, ", offload_activations: true"))
+	h := here.Job.Hardware
+	tokens, link := float64(2*8192), float64(h.GPU.PCIe.Value)
+	loss := tokens * 128256 * 4 * (1/(link*h.Laws.Offload.ToHost) + 1/(link*h.Laws.Offload.ToDevice))
+	require.InDelta(t, loss, float64(away.StepTime-here.StepTime), 0.06*loss)
+	require.InDelta(t, loss, float64(away.Exposed["host"]), 0.05*loss)
+	inputs := 16 * tokens * 2048 * 2
+	require.InDelta(t, inputs, float64(here.Memory.PeakAllocated-away.Memory.PeakAllocated), 0.15*inputs)
+	require.Greater(t, float64(away.Memory.Host), tokens*128256*4+inputs)
+	require.Zero(t, here.Memory.Host)
+}
+
+// TestStreamedLink: without recomputation the link sets the pace of both passes. What two nodes
+// save stays, as an attention's output and what both matrices of an MLP read; q, k and v of one
+// tensor do not, which are three.
+func TestStreamedLink(t *testing.T) {
+	const job = "gpus: %d, plan: {%s}, train: {sequence_length: 4096, micro_batch: 2, grad_accumulation: %d, precision: %s, recompute: none, offload_activations: true}"
+	one := streamed(t, fmt.Sprintf(job, 1, "dp: 1", 1, "bf16-pure"))
+	h := one.Job.Hardware
+	pass := float64(one.Memory.Host) / (float64(h.GPU.PCIe.Value) * h.Laws.Offload.ToHost)
+	require.InEpsilon(t, 2*pass, float64(one.StepTime), 0.2)
+	require.Greater(t, float64(one.StepTime), 2*pass)
+	two := streamed(t, fmt.Sprintf(job, 1, "dp: 1", 2, "bf16-pure"))
+	require.InEpsilon(t, 2*float64(one.Forward+one.Backward), float64(two.Forward+two.Backward), 0.02, "a micro batch is like another")
+	sharded := streamed(t, fmt.Sprintf(job, 2, "dp: 2, data_parallel: fsdp2", 1, "bf16-mixed"))
+	var matrices float64
+	var e Evaluator
+	m, err := e.prepare(one.Job)
+	require.NoError(t, err)
+	for _, p := range m.units[1].Params {
+		if len(p.Dims) > 1 {
+			matrices += 16 * 2 * float64(p.Local)
+		}
+	}
+	require.InEpsilon(t, float64(one.Memory.Host)+matrices, float64(sharded.Memory.Host)/2, 0.01, "what FSDP2 gathered goes, too")
+	cached := streamed(t, fmt.Sprintf(job, 1, "dp: 1", 1, "bf16-autocast"))
+	floor, err := new(Evaluator).FloorPeak(cached.Job)
+	require.NoError(t, err)
+	require.LessOrEqual(t, floor, cached.Memory.DeviceUsed)
+}

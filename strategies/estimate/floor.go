@@ -3,6 +3,7 @@ package estimate
 import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
@@ -76,10 +77,11 @@ func (e *Evaluator) FloorMemory(j *strategies.Job) (units.Bytes, error) {
 }
 
 // FloorPeak is FloorMemory with the activations that a whole model keeps from its
-// forward to its backward pass, without pipeline; with one it is FloorMemory.
+// forward to its backward pass, without pipeline; with one, or where the host has them,
+// it is FloorMemory.
 func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 	floor, err := e.FloorMemory(j)
-	if err != nil || j.Plan.PP > 1 {
+	if err != nil || j.Plan.PP > 1 || j.Train.OffloadActivations {
 		return floor, err
 	}
 	m, l, _, err := e.shape(j)
@@ -87,7 +89,7 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		return 0, err
 	}
 	f := e.p.footprint()
-	f.away = 0
+	f.away = memory.Away{}
 	bare, most := floor, units.Bytes(0)
 	for k := range m.units[1:m.head] {
 		if l.counts[k+1] == 0 {

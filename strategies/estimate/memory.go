@@ -26,8 +26,8 @@ type footprint struct {
 	root                          bool  // first and last unit are one where a chunk has both
 	heldHead                      bool  // the head's unit stays gathered between its passes
 	live                          int64 // parameters of the last units that do so, at most
-	away                          int64 // layers whose activations the host has
-	every                         bool  // gradients are reduced after every micro batch
+	away                          memory.Away
+	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
 	bucket                        units.Bytes   // of the plan, where buckets are tensors
 	reducing                      units.Bytes   // a bucket that is there all the time
@@ -52,7 +52,7 @@ func (p *pricer) footprint() footprint {
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
 	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
-	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: j.Train.OffloadLayers}
+	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations()}
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
 	for k, n := range [...]int64{shard, expertShard} {
@@ -276,7 +276,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
-	s.Sum, s.Away = f.sum, int(f.away)
+	s.Sum, s.Away = f.sum, f.away
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {
 		s.KeptOutput = f.kept

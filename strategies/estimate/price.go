@@ -522,6 +522,7 @@ type unit struct {
 	forward, backward section
 	hooked            hooked
 	saved             units.Bytes // kept from its forward to its backward pass
+	streamed          units.Bytes // what of it goes to the host where all activations do
 }
 
 // hooked counts what hooks run for.
@@ -564,6 +565,9 @@ func (p *pricer) unit(u *ops.Unit) *unit {
 		defer func() { p.host = around }()
 	}
 	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled), saved: u.Saved()}
+	if p.job.Train.OffloadActivations {
+		priced.streamed = p.streamed(u)
+	}
 	if u.Layers > 0 {
 		priced.forward.enter(p.host.Graph * p.python)
 		priced.backward.enter(p.host.GraphBack * p.python)

@@ -87,6 +87,7 @@ func (s *step) run() {
 		s.forwardPass(i)
 		t1 := s.sim.Now
 		s.backwardPass(i, s.syncs(i, n))
+		s.away.end()
 		s.batches.forward, s.batches.backward = t1-t0, s.sim.Now-t1
 		s.forward += t1 - t0
 		s.backward += s.sim.Now - t1

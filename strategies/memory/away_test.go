@@ -17,7 +17,11 @@ func TestTrips(t *testing.T) {
 			layers = append(layers, k+1) // between the two ends
 		}
 		for away := 1; away < n; away++ {
-			trips := Trips(nil, n+2, layers, away)
+			layer := make([]bool, n+2)
+			for _, unit := range layers {
+				layer[unit] = true
+			}
+			trips := Away{Layers: away}.Trips(nil, layer)
 			require.Len(t, trips, n+2)
 			require.Equal(t, Trip{Gone: -1, Back: -1}, trips[0])
 			require.Equal(t, Trip{Gone: -1, Back: -1}, trips[n+1])
@@ -48,4 +52,15 @@ func TestTrips(t *testing.T) {
 			require.Empty(t, gone)
 		}
 	}
+}
+
+// TestTripsOfAll: what every unit saves is gone as the next begins, and back for its own
+// backward pass; the last unit's, which comes back at once, is never gone.
+func TestTripsOfAll(t *testing.T) {
+	trips := Away{All: true}.Trips(nil, make([]bool, 5))
+	require.Len(t, trips, 5)
+	for i, trip := range trips {
+		require.Equal(t, Trip{Leaves: true, Gone: i - 1, Back: i}, trip)
+	}
+	require.False(t, Away{}.Any())
 }

@@ -88,11 +88,19 @@ func (t *tracker) park(id int) {
 	}
 }
 
-// unpark allocates a block that comes back from there.
-func (t *tracker) unpark(id int) {
+// unpark allocates a block that comes back from there, on a stream.
+func (t *tracker) unpark(stream, id int) {
 	if s := &t.blocks[id]; s.away {
 		s.away = false
-		t.take(id, s.bytes, s.class)
+		t.takeOn(stream, id, s.bytes, s.class)
+	}
+}
+
+// swap frees a block and allocates one like it on a stream.
+func (t *tracker) swap(stream, id int) {
+	if s := t.blocks[id]; s.live {
+		t.free(id)
+		t.takeOn(stream, id, s.bytes, s.class)
 	}
 }
 

@@ -82,7 +82,7 @@ type Step struct {
 	SyncEvery    bool
 	Sum          units.Bytes // Lingering: element size of the buffers
 	Record       bool
-	Away         int // layers, the first of the model, whose saved tensors the host has between their passes
+	Away         Away
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
 	// until its gradient is sent; whether each output stays until its gradient has come;
@@ -142,6 +142,7 @@ const (
 	compute = iota
 	gatherStream
 	scatterStream
+	hostStream // that of copies from the host, where they are made on it
 )
 
 // Peak is the largest moment.
@@ -487,16 +488,20 @@ func (w *walker) received() int { return w.id(0, int32(w.width-1)) }
 
 // events applies memory events of a section.
 func (w *walker) events(unit int, events []tape.Event, skip func(int32) bool) {
-	for i := range events {
-		e := &events[i]
-		if e.Bytes > 0 {
-			if skip != nil && skip(e.Store) {
-				continue
-			}
-			w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
-		} else {
-			w.end(unit, e)
+	for k := range events {
+		if e := &events[k]; e.Bytes <= 0 || skip == nil || !skip(e.Store) {
+			w.event(unit, events, k)
 		}
+	}
+}
+
+// event applies one of them.
+func (w *walker) event(unit int, events []tape.Event, k int) {
+	w.again(unit, events, k)
+	if e := &events[k]; e.Bytes > 0 {
+		w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
+	} else {
+		w.end(unit, e)
 	}
 }
 
@@ -523,7 +528,6 @@ func (w *walker) forward() {
 	}
 	for i, u := range w.Units {
 		w.enter(i, forward)
-		w.send(i)
 		if w.Mode == Sharded {
 			w.open(i)
 			if next := i + 1; next < len(w.Units) && (w.Sharding.Ahead || !w.Sharding.Copies) {
@@ -533,6 +537,7 @@ func (w *walker) forward() {
 		if i > 0 && u.InputStore >= 0 {
 			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
 		}
+		w.send(i)
 		events := u.Forward.Events
 		if w.afterLoss(i) { // the model has returned before the loss
 			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
@@ -550,6 +555,7 @@ func (w *walker) forward() {
 			w.t.free(w.id(i, e.Store))
 		}
 	}
+	w.sent()
 	if w.Mode == Sharded {
 		w.release()
 		if w.Sharding.Root && w.Sharding.Reshard {
@@ -661,11 +667,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 				w.settle(i, &sec.Grads[at], release)
 				at++
 			}
-			if e.Bytes > 0 {
-				w.t.take(w.id(i, e.Store), e.Bytes, classOf(e.Kind))
-			} else {
-				w.end(i, e)
-			}
+			w.event(i, sec.Events, k)
 		}
 		for ; at < len(sec.Grads); at++ {
 			w.settle(i, &sec.Grads[at], release)

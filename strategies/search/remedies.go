@@ -189,6 +189,9 @@ func hosted(j *strategies.Job) []change {
 	if n := j.Model.Layers; j.Recipe.Offload.Layers && n > 1 && j.Given.OffloadLayers == 0 && (j.Open || j.Plan.PP == 1 && j.Train.Recompute == ops.NoRecompute) {
 		out = append(out, change{setting("train.offload_layers", (n+1)/2)}, change{setting("train.offload_layers", n-1)})
 	}
+	if j.Recipe.Offload.Activations && j.Plan.PP == 1 && !j.Train.OffloadActivations {
+		out = append(out, change{"train.offload_activations=true"})
+	}
 	return out
 }
 

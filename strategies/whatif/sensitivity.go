@@ -100,7 +100,7 @@ var levers = []lever{
 				c.Time[k] /= units.Seconds(f)
 			}
 		}
-		return (j.Plan.Offloads() || j.Train.OffloadLayers > 0) && relink(j, func(h *hardware.Profile) { h.GPU.PCIe.Value *= units.Rate(f) })
+		return (j.Plan.Offloads() || j.Train.AwayActivations()) && relink(j, func(h *hardware.Profile) { h.GPU.PCIe.Value *= units.Rate(f) })
 	}, false},
 	{"micro_batch", "micro batch", func(r *estimate.Result) string { return units.Count(float64(r.Job.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
 		b := float64(j.Train.MicroBatch) * f
