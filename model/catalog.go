@@ -100,6 +100,33 @@ func aliases() map[string]string {
 	return out
 }
 
+// Named is the catalog's name of a model that has an id of the Hugging Face hub, or a path
+// that ends as one does, "" where there is none. What an id says of how a model was tuned
+// further leaves it as large as it is.
+func Named(id string) string {
+	last := strings.ToLower(path.Base(strings.ReplaceAll(id, "\\", "/")))
+	known := map[string]string{}
+	for _, name := range Names() {
+		known[name] = name
+	}
+	for alias, name := range aliases() {
+		known[path.Base(alias)] = name
+	}
+	for {
+		if name := known[last]; name != "" {
+			return name
+		}
+		cut := last
+		for _, tuned := range []string{"-hf", "-instruct", "-chat", "-it", "-base"} {
+			cut = strings.TrimSuffix(cut, tuned)
+		}
+		if cut == last {
+			return ""
+		}
+		last = cut
+	}
+}
+
 // catalogHint completes an error about an unknown name.
 func catalogHint(name string) string {
 	return cmp.Or(diag.DidYouMean(name, Names()), diag.DidYouMean(name, sorted(aliases())), "; give a name of the catalog, a YAML or JSON file, or a folder with a config.json")

@@ -475,3 +475,14 @@ func TestUnreadable(t *testing.T) {
 	_, err := model.Load(filepath.Join(dir, "config.json"))
 	require.ErrorContains(t, err, "config.json: may not be read: permission denied")
 }
+
+// TestNamed: ids of the hub and folders that end as one name what the catalog has, also where
+// a model was tuned further; another model of a family is none of it.
+func TestNamed(t *testing.T) {
+	for id, want := range map[string]string{
+		"meta-llama/Llama-3.1-8B": "llama3.1-8b", "/data/Llama-3.1-8B-Instruct/": "llama3.1-8b", "NousResearch/Meta-Llama-3-8B": "llama3-8b", "google/gemma-2-9b-it": "gemma2-9b",
+		"Qwen/Qwen3-4B-Instruct-2507": "", "meta-llama/Llama-2-7b-chat-hf": "llama2-7b", "gpt2": "gpt2", "Qwen/Qwen2.5-Coder-7B": "", "": "",
+	} {
+		require.Equal(t, want, model.Named(id), id)
+	}
+}

@@ -39,15 +39,16 @@ var zeroCostly = map[string]string{
 }
 
 // deepspeed reads a configuration of DeepSpeed.
-func (j *Job) deepspeed(name string, text []byte) error {
-	d, err := yamlx.Parse(name, text) // JSON is YAML
-	if err != nil {
-		return err
-	}
+func (j *Job) deepspeed(name string, d *yamlx.Document) error {
 	c := config{d.Root}
 	if !slices.ContainsFunc([]string{"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "fp16"}, func(k string) bool { return c.at(k) != nil }) {
 		return &diag.Error{File: name, Message: "is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16; give a ds_config.json"}
 	}
+	return j.sharding(d, c)
+}
+
+// sharding reads the keys of a configuration of DeepSpeed.
+func (j *Job) sharding(d *yamlx.Document, c config) error {
 	if err := c.check(d); err != nil {
 		return err
 	}
@@ -86,22 +87,13 @@ func (j *Job) zero(c config) int {
 	case stage == 3 && c.text("zero_optimization", "reduce_bucket_size") == "":
 		j.set("plan.bucket", fmt.Sprintf("%.6g MB", 2*defaultBucket/1e6), "default of reduce_bucket_size, of 16 bits")
 	}
+	j.squareBucket = stage > 0 && stage < 3 && c.text("zero_optimization", "reduce_bucket_size") == "auto"
 	if at := c.at("zero_optimization", "overlap_comm"); at != nil && stage < 3 && at.Value != "null" && stage > 0 {
 		j.set("runtime.overlap_grad_reduce", at.Value == "true", "zero_optimization.overlap_comm")
 	} else if at != nil && stage == 3 && at.Value == "false" {
 		j.note("zero_optimization.overlap_comm false: gradients of stage 3 are taken to be reduced beside the backward pass")
 	}
-	states, weights := c.text("zero_optimization", "offload_optimizer", "device"), c.text("zero_optimization", "offload_param", "device")
-	switch {
-	case weights == "nvme" || states == "nvme":
-		j.note("offload to nvme: to the host's memory is known alone")
-	case weights == "cpu" && states != "cpu":
-		j.note("offload_param without offload_optimizer: both are known alone")
-	case weights == "cpu":
-		j.set("plan.offload", "parameters", "zero_optimization.offload_param")
-	case states == "cpu":
-		j.set("plan.offload", "optimizer", "zero_optimization.offload_optimizer")
-	}
+	j.offloaded(c.text("zero_optimization", "offload_optimizer", "device"), c.text("zero_optimization", "offload_param", "device"), "zero_optimization.offload_optimizer", "zero_optimization.offload_param")
 	var keys []string
 	for k := range zeroCostly {
 		keys = append(keys, k)
@@ -120,6 +112,20 @@ func (j *Job) zero(c config) int {
 		j.note("zero_optimization.%s %s", k, at.Value)
 	}
 	return int(stage)
+}
+
+// offloaded says what is on which device of the host, and what says so.
+func (j *Job) offloaded(states, weights, statesFrom, weightsFrom string) {
+	switch {
+	case weights == "nvme" || states == "nvme":
+		j.note("offload to nvme: to the host's memory is known alone")
+	case weights == "cpu" && states != "cpu":
+		j.note("offload_param without offload_optimizer: both are known alone")
+	case weights == "cpu":
+		j.set("plan.offload", "parameters", weightsFrom)
+	case states == "cpu":
+		j.set("plan.offload", "optimizer", statesFrom)
+	}
 }
 
 // config is a configuration with its keys.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
 )
 
 // Setting is a key of a job file.
@@ -30,9 +31,13 @@ type Job struct {
 	Settings []Setting
 	Ignored  []string // flags and keys that change neither time nor memory, or that nobody knows
 	Notes    []string // what is left out that may
-	StepTime float64  // s, as a log has it: the median of Steps iterations after the first third; 0: no log
+	StepTime float64  // s, as a log has it, of Steps steps; 0: no log
 	Steps    int
+	measured string // how StepTime comes of the steps
 	source   string
+	trainer  *trainer // what it was read from, where that is a Trainer's
+
+	squareBucket bool // a Trainer makes a bucket of the width of the model squared
 }
 
 // Measured says what a step took in a log, "" where there is none.
@@ -40,7 +45,7 @@ func (j *Job) Measured() string {
 	if j.Steps == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.4g s a step, the median of %d iterations after the first third", j.StepTime, j.Steps)
+	return fmt.Sprintf("%.4g s a step, the %s", j.StepTime, j.measured)
 }
 
 // sections are the parts of a job file, in order.
@@ -48,6 +53,9 @@ var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 
 // tables are what tells a configuration in TOML.
 var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
+
+// remedy is what to give instead of a file that is none of these.
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
@@ -60,9 +68,9 @@ func Read(name string, text []byte) (*Job, error) {
 	}, text)
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
-		return nil, &diag.Error{File: name, Message: "is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan"}
-	case trimmed[0] == '{':
-		if err := j.deepspeed(name, text); err != nil {
+		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
+	case trimmed[0] == '{' || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
+		if err := j.configuration(name, text); err != nil {
 			return nil, err
 		}
 	case tables.Match(text):
@@ -70,15 +78,90 @@ func Read(name string, text []byte) (*Job, error) {
 			return nil, err
 		}
 	default:
-		if err := j.megatron(name, string(text)); err != nil {
+		if err := j.script(name, string(text)); err != nil {
 			return nil, err
 		}
 	}
 	return j, nil
 }
 
-// Join puts together what several files say of one job.
+// configuration reads YAML or JSON: of DeepSpeed, or else of a Trainer.
+func (j *Job) configuration(name string, text []byte) error {
+	d, err := yamlx.Parse(name, text) // JSON is YAML
+	if err != nil {
+		return err
+	}
+	if ok, err := j.keys(d); ok || err != nil {
+		return err
+	}
+	return j.deepspeed(name, d)
+}
+
+// script reads a command line or a log.
+func (j *Job) script(name, text string) error {
+	f, logged := readFlags(text)
+	if !logged {
+		j.took(text)
+		if ok, err := j.arguments(name, text, f); ok || err != nil {
+			return err
+		}
+	}
+	return j.megatron(name, text, f, logged)
+}
+
+// Join puts together what several files say of one job. Those of a Trainer are read as one:
+// what one leaves open another may say.
 func Join(jobs []*Job) (*Job, error) {
+	sharded := slices.ContainsFunc(jobs, func(j *Job) bool { return j.trainer == nil && j.says("runtime.recipe", deepspeedRecipe) })
+	var rest []*Job
+	var one *Job
+	for _, j := range jobs {
+		switch {
+		case j.trainer == nil:
+			rest = append(rest, j)
+		case one == nil:
+			own := *j
+			one = &own
+			rest = append(rest, one)
+		default:
+			t, err := one.trainer.beside(j.trainer)
+			if err != nil {
+				return nil, err
+			}
+			one.trainer, one.source = t, one.source+", "+j.source
+			if j.Steps > 0 {
+				one.StepTime, one.Steps, one.measured = j.StepTime, j.Steps, j.measured
+			}
+		}
+	}
+	if one != nil {
+		if err := one.take(one.trainer, sharded); err != nil {
+			return nil, err
+		}
+	}
+	all, err := merge(rest)
+	if err == nil && one != nil && all.squareBucket {
+		all.bucket()
+	}
+	return all, err
+}
+
+// bucket is what a Trainer makes of reduce_bucket_size auto, of a model that is known
+// (transformers/integrations/deepspeed.py, trainer_config_finalize).
+func (j *Job) bucket() {
+	i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == "model" })
+	if i < 0 {
+		return
+	}
+	if name, ok := j.Settings[i].Value.(string); ok {
+		if m, err := model.Load(name); err == nil {
+			j.set("plan.bucket", fmt.Sprintf("%.6g MB", 2*float64(m.Hidden*m.Hidden)/1e6), "zero_optimization.reduce_bucket_size auto: hidden_size squared, of 16 bits")
+		}
+	}
+}
+
+// merge puts jobs together, of which no two may say a key otherwise.
+func merge(jobs []*Job) (*Job, error) {
 	all := &Job{}
 	for _, j := range jobs {
 		for _, s := range j.Settings {
@@ -86,6 +169,9 @@ func Join(jobs []*Job) (*Job, error) {
 			switch {
 			case i < 0:
 				all.Settings = append(all.Settings, s)
+			case s.Value == nil: // another file says it
+			case all.Settings[i].Value == nil:
+				all.Settings[i] = s
 			case s.Key == "runtime.recipe": // of two frameworks the one that shards
 				if s.Value == deepspeedRecipe && all.Settings[i].Value == megatronRecipe {
 					s.Value = shardedRecipe
@@ -95,14 +181,20 @@ func Join(jobs []*Job) (*Job, error) {
 				return nil, diag.Errorf("%s: %s says %v, but %s before it %v; leave one of them out", s.Key, s.From, s.Value, all.Settings[i].From, all.Settings[i].Value)
 			}
 		}
+		all.squareBucket = all.squareBucket || j.squareBucket
 		all.Ignored = append(all.Ignored, j.Ignored...)
 		all.Notes = append(all.Notes, j.Notes...)
 		if j.Steps > 0 {
-			all.StepTime, all.Steps = j.StepTime, j.Steps
+			all.StepTime, all.Steps, all.measured = j.StepTime, j.Steps, j.measured
 		}
 		all.source = strings.TrimPrefix(all.source+", "+j.source, ", ")
 	}
 	return all, nil
+}
+
+// says reports whether a key has a value.
+func (j *Job) says(key string, value any) bool {
+	return slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == key && s.Value == value })
 }
 
 func (j *Job) set(key string, value any, from string) {
@@ -131,7 +223,7 @@ func Runs(jobs []*Job) ([]byte, error) {
 	ids := map[string]int{}
 	for _, j := range jobs {
 		if j.Steps == 0 {
-			return nil, &diag.Error{File: j.source, Message: "has no line that says what an iteration took; give logs of Megatron-LM, or leave --measured out for a job"}
+			return nil, &diag.Error{File: j.source, Message: "has no line that says what an iteration took; give logs of Megatron-LM or of a Trainer, or leave --measured out for a job"}
 		}
 		for _, s := range j.Settings {
 			if s.Value == nil {
@@ -145,12 +237,12 @@ func Runs(jobs []*Job) ([]byte, error) {
 		run := &yaml.Node{Kind: yaml.MappingNode, HeadComment: j.foot()}
 		add(run, "id", id, "")
 		j.sections(run)
-		add(run, "measured.step_time", fmt.Sprintf("%.6g s", j.StepTime), fmt.Sprintf("median of %d iterations after the first third", j.Steps))
+		add(run, "measured.step_time", fmt.Sprintf("%.6g s", j.StepTime), j.measured)
 		list.Content = append(list.Content, run)
 	}
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	add(root, "perfplan", "runs/v1", "")
-	add(root, "source", "logs of Megatron-LM", "")
+	add(root, "source", "logs of training", "")
 	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs"}, list)
 	return yamlx.Encode(root)
 }

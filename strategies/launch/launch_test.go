@@ -13,6 +13,7 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/launch"
 )
 
@@ -21,7 +22,8 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestRead: what each kind of file says, as a job file. Those that leave nothing open are
 // jobs: of a configuration of DeepSpeed with a model.
 func TestRead(t *testing.T) {
-	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64"} {
+	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64",
+		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
@@ -45,7 +47,10 @@ func TestRead(t *testing.T) {
 				d, err = yamlx.Parse(name, append(got, strings.NewReplacer("{", "\n", ", ", "\n", "}", "\n").Replace(more)...))
 			}
 			require.NoError(t, err)
-			_, err = strategies.Decode(d, d.Root)
+			job, err := strategies.Decode(d, d.Root)
+			require.NoError(t, err, string(got))
+			require.False(t, job.Open)
+			_, err = estimate.Estimate(job, estimate.Options{})
 			require.NoError(t, err, string(got))
 		})
 	}
@@ -70,6 +75,94 @@ func TestJoin(t *testing.T) {
 	require.EqualError(t, err, "train.micro_batch: train_micro_batch_size_per_gpu says 4, but --micro-batch-size before it 2; leave one of them out")
 }
 
+// TestTogether: what files of one Trainer say of one job, and what one of them leaves to another.
+func TestTogether(t *testing.T) {
+	const (
+		script   = "accelerate launch --config_file a.yaml run_clm.py --model_name_or_path Qwen/Qwen2.5-7B --block_size 1024 --bf16 --gradient_checkpointing --output_dir x --deepspeed ds.json"
+		auto     = `{"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}`
+		launched = "distributed_type: FSDP\nnum_processes: 4\nmixed_precision: bf16\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}"
+	)
+	plain := strings.TrimSuffix(script, " --deepspeed ds.json")
+	for _, c := range []struct {
+		files []string
+		want  []string
+		err   string
+	}{
+		{files: []string{script}, want: []string{"# plan.data_parallel: --deepspeed: ds.json has the stage of ZeRO: name it by --from, too", "recipe: deepspeed-hf"}},
+		{files: []string{script, auto}, want: []string{"data_parallel: zero2", "micro_batch: 8 # default of --per_device", "precision: bf16 # --bf16", "bucket: 25.6901 MB"}},
+		{files: []string{auto, script}, want: []string{"data_parallel: zero2", "micro_batch: 8", "precision: bf16 # --bf16"}},
+		{files: []string{script, `{"train_micro_batch_size_per_gpu": 4}`}, err: "train.micro_batch: train_micro_batch_size_per_gpu says 4, but default of --per_device_train_batch_size before it 8; leave one of them out"},
+		{files: []string{"sft.py --model_name_or_path gpt2 --deepspeed d.json", `{"bf16": {"enabled": true}}`}, want: []string{"precision: bf16 # bf16.enabled"}},
+		{files: []string{plain}, want: []string{"# plan.data_parallel: --config_file: a.yaml has it: name it by --from, too"}},
+		{files: []string{plain, launched}, want: []string{"data_parallel: fsdp2 # fsdp_config.fsdp_version", "gpus: 4 # num_processes", "precision: bf16-mixed # --bf16, distributed_type", "reduce: bf16"}},
+		{files: []string{launched, plain}, want: []string{"data_parallel: fsdp2", "micro_batch: 8 #", "recompute: full"}},
+		{files: []string{plain + " --fsdp full_shard --fsdp_config f.json", `{"fsdp_version": 2, "reshard_after_forward": false}`}, want: []string{"data_parallel: fsdp2 # fsdp_version", "reshard_after_forward: false # reshard_after_forward"}},
+		{files: []string{plain, "output_dir: x\ngradient_accumulation_steps: 2\nblock_size: 2048"}, err: "block_size says 2048, but --block_size before it 1024; leave one of them out"},
+		{files: []string{`{"output_dir": "x", "bf16": true, "deepspeed": {"zero_optimization": {"stage": 1}}}`}, want: []string{"data_parallel: zero1 # zero_optimization.stage", "precision: bf16 # bf16"}},
+	} {
+		var jobs []*launch.Job
+		for _, f := range c.files {
+			j, err := launch.Read("a", []byte(f))
+			require.NoError(t, err, f)
+			jobs = append(jobs, j)
+		}
+		j, err := launch.Join(jobs)
+		if c.err != "" {
+			require.EqualError(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err, c.files)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range c.want {
+			require.Contains(t, string(got), w)
+		}
+	}
+}
+
+// TestTrainer: what arguments of a Trainer make of a step, and what they leave open.
+func TestTrainer(t *testing.T) {
+	const run = "run_clm.py --output_dir x --model_name_or_path gpt2 --block_size 512 "
+	for text, want := range map[string]string{
+		run + "--bf16":                                "precision: bf16-autocast # --bf16",
+		run + "--bf16 --torch_dtype bfloat16":         "precision: bf16-pure # --bf16, --torch_dtype",
+		run + "--torch_dtype bfloat16":                "precision: bf16-pure # --torch_dtype",
+		run + "--torch_dtype auto --bf16":             "# train.precision: --torch_dtype: weights are loaded as they are stored",
+		run:                                           "precision: fp32 # without --bf16 and fp16",
+		run + "--fp16 false --tf32 false":             "tf32: false # --tf32",
+		run + "--bf16 --fsdp=shard_grad_op":           "reshard_after_forward: false # --fsdp",
+		run + "--deepspeed $DS":                       "# plan.data_parallel: --deepspeed: line 1 takes $DS, which the file does not set",
+		run + "--per_device_train_batch_size $1":      "# train.micro_batch: --per_device_train_batch_size: line 1 takes $1, which",
+		run + "--optim adamw_torch":                   "optimizer: adamw-foreach # --optim",
+		run + "--optim adafactor":                     "# Not taken over: --optim adafactor: AdamW",
+		run + "--max_grad_norm 0.5":                   "# Not taken over: --max_grad_norm, 0.5: gradients are read once more",
+		run + "--torch_compile_mode reduce-overhead":  "recipe: hf-compile # --torch_compile_mode",
+		run + "--use_liger_kernel":                    "fused_linear_cross_entropy: true # --use_liger_kernel",
+		run + "--attn_implementation flex_attention":  "# Not taken over: --attn_implementation flex_attention: give runtime.attention",
+		run + "--unheard 3":                           "# Without a key: --unheard",
+		"sft.py --model_name_or_path gpt2":            "# train.precision: without --bf16 and fp16: TRL turned bf16 on by default in 2025",
+		"trl dpo --model_name_or_path gpt2 --bf16":    "# Not taken over: TRL's dpo: a step is taken",
+		"sft.py --model_name_or_path m/Own-7B --bf16": "# model: --model_name_or_path: m/Own-7B is not in the catalog",
+		"sft.py --use_peft --output_dir x --bf16":     "# train.lora.targets: without --lora_target_modules: PEFT chooses",
+		"sft.py --use_peft --lora_target_modules all-linear --bf16 --load_in_4bit": "# Not taken over: default of --use_bnb_nested_quant",
+		"finetuning_type: full\nbf16: true":                                        "precision: bf16-autocast # bf16",
+		"finetuning_type: full\npure_bf16: true":                                   "precision: bf16-pure # pure_bf16",
+		"finetuning_type: lora\nlora_target: lm_head":                              "# train.lora.targets: lora_target: none of them is known",
+		"base_model: gpt2":                              "precision: bf16-pure # default of bf16",
+		"base_model: gpt2\nadapter: lora\nlora_r: 8":    "precision: bf16-frozen # default of bf16",
+		"base_model: gpt2\nrl: dpo":                     "# Not taken over: rl dpo: a step is taken",
+		"distributed_type: MEGATRON_LM":                 "# Not taken over: distributed_type MEGATRON_LM: give plan",
+		"distributed_type: MULTI_GPU\nnum_processes: 2": "data_parallel: ddp # distributed_type",
+		"distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}": "# plan.data_parallel: deepspeed_config.deepspeed_config_file: d.json has the stage",
+	} {
+		j, err := launch.Read("x", []byte(text))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want, text)
+	}
+}
+
 // TestRuns: logs are runs that can be validated, each by a name of its own; what says nothing
 // of its steps or leaves something open is none.
 func TestRuns(t *testing.T) {
@@ -92,8 +185,13 @@ func TestRuns(t *testing.T) {
 		require.NoError(t, list[i].Err)
 		require.Equal(t, 29.188, float64(list[i].Measured.StepTime))
 	}
+	text, err = os.ReadFile(filepath.Join("testdata", "sft.log"))
+	require.NoError(t, err)
+	got, err = launch.Runs([]*launch.Job{read("sft.log", string(text))})
+	require.NoError(t, err)
+	require.Contains(t, string(got), "step_time: 0.4 s # mean of all 301 steps")
 	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --vocab-size 128 --bf16")})
-	require.EqualError(t, err, "x: has no line that says what an iteration took; give logs of Megatron-LM, or leave --measured out for a job")
+	require.EqualError(t, err, "x: has no line that says what an iteration took; give logs of Megatron-LM or of a Trainer, or leave --measured out for a job")
 	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --bf16\nelapsed time per iteration (ms): 10")})
 	require.ErrorContains(t, err, "x: model.vocab_size is not known: --tokenizer-type")
 }
@@ -101,21 +199,29 @@ func TestRuns(t *testing.T) {
 // TestErrors: what is no such file is said to be none.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                    "x: is empty; give a script or a log of Megatron-LM, or a configuration of DeepSpeed or torchtitan",
-		"echo hello --world":                  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan",
+		"":                                    "x: is empty; give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), ",
+		"echo hello --world":                  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; give a script, a log or ",
 		`{"lr": 1}`:                           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
 		`{"bf16": {"enabled"`:                 "x:1:",
 		`{"zero_optimization": 3}`:            `x:1:23: zero_optimization: 3 has no keys; give them in braces, as {"stage": 2}`,
 		`{"zero_optimization": {"stage": 4}}`: "x:1:33: zero_optimization.stage: there is no stage 4; give 0, 1, 2 or 3",
-		`{"zero_optimization": {"stage": "auto"}}`:               "x:1:33: zero_optimization.stage: there is no stage auto; give 0, 1, 2 or 3",
-		`{"zero_optimization": {"stage": 1e300}}`:                `x:1:33: zero_optimization.stage: "1e300"; give a whole number from 0 on, or auto`,
-		`{"train_batch_size": .inf}`:                             "x:1:22: train_batch_size: ",
-		`{"zero_optimization": {"stage": "two"}}`:                `x:1:33: zero_optimization.stage: "two"; give a whole number from 0 on, or auto`,
-		`{"train_micro_batch_size_per_gpu": 0}`:                  `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
-		`{"train_batch_size": 1.5}`:                              `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
-		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'": `x: training.seq_len: "8192"; give a whole number`,
-		"[training]\nseq_len = ":                                 "x:2:10: is no TOML",
-		"[training]\nsteps = 1":                                  "x: is no configuration of torchtitan: it has no tables [model] and [training]",
+		`{"zero_optimization": {"stage": "auto"}}`:                              "x:1:33: zero_optimization.stage: there is no stage auto; give 0, 1, 2 or 3",
+		`{"zero_optimization": {"stage": 1e300}}`:                               `x:1:33: zero_optimization.stage: "1e300"; give a whole number from 0 on, or auto`,
+		`{"train_batch_size": .inf}`:                                            "x:1:22: train_batch_size: ",
+		`{"zero_optimization": {"stage": "two"}}`:                               `x:1:33: zero_optimization.stage: "two"; give a whole number from 0 on, or auto`,
+		`{"train_micro_batch_size_per_gpu": 0}`:                                 `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
+		`{"train_batch_size": 1.5}`:                                             `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
+		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'":                `x: training.seq_len: "8192"; give a whole number`,
+		"[training]\nseq_len = ":                                                "x:2:10: is no TOML",
+		"base_model: gpt2\nmicro_batch_size: 0":                                 `x:2:19: micro_batch_size: "0"; give a whole number from 1 to 1073741824`,
+		"base_model: gpt2\nbf16: true\nfp16: true":                              "x:3:7: fp16 beside bf16: a Trainer refuses both; leave one of them out",
+		"base_model: gpt2\nsequence_len: [":                                     "x:2:",
+		"run.sh --output_dir x \\\n --lora_r 1.5":                               `x:2:1: --lora_r: "1.5"; give a whole number from 1 to 16384`,
+		"--output_dir x --fsdp wide_shard":                                      `x:1:1: --fsdp: there is no strategy "wide_shard"; give full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard`,
+		"distributed_type: FSDP\nfsdp_config: {fsdp_version: 3}":                `x:2:29: fsdp_config.fsdp_version: "3"; give a whole number from 1 to 2`,
+		"distributed_type: 'NO'\nmixed_precision: int8":                         `x:2:18: mixed_precision: there is no "int8"; give no, fp16, bf16 or fp8`,
+		`{"output_dir": "x", "deepspeed": {"zero_optimization": {"stage": 7}}}`: "x:1:66: zero_optimization.stage: there is no stage 7",
+		"[training]\nsteps = 1":                                                 "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {
 		_, err := launch.Read("x", []byte(text))
 		require.Error(t, err, text)
@@ -172,7 +278,7 @@ func TestValues(t *testing.T) {
 
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml"} {
+	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
@@ -184,6 +290,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
+		j, err = launch.Join([]*launch.Job{j})
+		require.NoError(t, err)
 		out, err := j.YAML()
 		require.NoError(t, err)
 		_, err = yamlx.Parse("x", out)

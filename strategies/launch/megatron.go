@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -71,10 +72,9 @@ var aside = []string{
 var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
 
 // megatron reads the arguments of Megatron-LM.
-func (j *Job) megatron(name, text string) error {
-	f, logged := readFlags(text)
+func (j *Job) megatron(name, text string, f flags, logged bool) error {
 	if _, ok := f["num_layers"]; !ok && f["tensor_model_parallel_size"].line == 0 && f["micro_batch_size"].line == 0 {
-		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM; give its script, its log or a configuration of DeepSpeed or torchtitan"}
+		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
 	}
 	m := &megatron{Job: j, flags: f, logged: logged}
 	m.model()
@@ -103,6 +103,7 @@ func (m *megatron) times(text string) {
 	}
 	slices.Sort(all)
 	m.Steps, m.StepTime = len(all), all[len(all)/2]
+	m.measured = fmt.Sprintf("median of %d iterations after the first third", m.Steps)
 }
 
 type megatron struct {

@@ -1,0 +1,362 @@
+package launch
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// dialect is how a program says the arguments of transformers' Trainer.
+type dialect struct {
+	marks    []string          // keys that tell it, of which no other has any
+	names    map[string]string // what it calls otherwise than TrainingArguments
+	defaults map[string]string // of arguments by their names there
+}
+
+// Dialects, in the order in which marks tell them.
+var (
+	accelerateConfig = &dialect{marks: []string{"compute_environment", "distributed_type", "num_processes"}}
+	axolotl          = &dialect{
+		marks: []string{"base_model"},
+		names: map[string]string{
+			"base_model": "model_name_or_path", "micro_batch_size": "per_device_train_batch_size", "sequence_len": "max_length", "optimizer": "optim", "sample_packing": "packing",
+			"context_parallel_size": "parallelism.cp_size", "sequence_parallel_degree": "parallelism.cp_size", "tensor_parallel_size": "parallelism.tp_size",
+			"dp_shard_size": "parallelism.dp_shard_size", "dp_replicate_size": "parallelism.dp_replicate_size", "peft_use_dora": "use_dora", "world_size": "num_processes",
+		},
+		// src/axolotl/utils/schemas: config.py, training.py, peft.py
+		defaults: map[string]string{"per_device_train_batch_size": "1", "gradient_accumulation_steps": "1", "max_length": "512", "optim": "adamw_torch_fused", "bf16": "auto", "gradient_checkpointing": "false", "max_grad_norm": "1"},
+	}
+	llamaFactory = &dialect{
+		marks: []string{"finetuning_type", "cutoff_len", "lora_target"},
+		names: map[string]string{"lora_rank": "lora_r", "lora_target": "lora_target_modules", "cutoff_len": "max_length", "enable_liger_kernel": "use_liger_kernel", "flash_attn": "attn_implementation", "additional_target": "lora_modules_to_save", "double_quantization": "bnb_4bit_use_double_quant"},
+		// src/llamafactory/hparams: data_args.py, finetuning_args.py, model_args.py
+		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "2048", "use_peft": "true", "lora_r": "8", "lora_target_modules": "all", "gradient_checkpointing": "true",
+			"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true"},
+	}
+	trl = &dialect{
+		marks: []string{"use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "load_in_4bit", "dataset_text_field", "packing"},
+		names: map[string]string{"use_bnb_nested_quant": "bnb_4bit_use_double_quant"},
+		// trl/trainer: sft_config.py, model_config.py
+		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "1024", "optim": "adamw_torch_fused", "max_grad_norm": "1", "lora_r": "16", "lora_dropout": "0.05", "bnb_4bit_use_double_quant": "false"},
+	}
+	trainerArguments = &dialect{
+		marks: []string{"per_device_train_batch_size", "model_name_or_path", "gradient_checkpointing", "output_dir", "num_train_epochs"},
+		// src/transformers/training_args.py
+		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "optim": "adamw_torch_fused", "gradient_checkpointing": "false", "max_grad_norm": "1"},
+	}
+	fsdpConfig = &dialect{marks: []string{"fsdp_version", "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"}}
+
+	dialects = []*dialect{axolotl, llamaFactory, trl, trainerArguments, accelerateConfig, fsdpConfig}
+)
+
+// renamed are arguments under other names that any dialect may use.
+var renamed = map[string]string{
+	"torch_dtype": "dtype", "max_seq_length": "max_length", "cutoff_len": "max_length", "nproc_per_node": "per_node", "num_gpus": "per_node", "nnodes": "num_machines", "num_nodes": "num_machines",
+	"per_gpu_train_batch_size": "per_device_train_batch_size",
+
+	"zero_stage": "deepspeed.zero_stage", "offload_optimizer_device": "deepspeed.offload_optimizer_device", "offload_param_device": "deepspeed.offload_param_device",
+	"deepspeed_config_file": "deepspeed.file", "deepspeed.gradient_accumulation_steps": "gradient_accumulation_steps", "config_file": "accelerate.config_file",
+}
+
+// switches are values that say what another argument does, too; "" is any that is on.
+var switches = []struct{ name, value, says, as string }{
+	{"finetuning_type", "lora", "use_peft", "true"}, {"finetuning_type", "full", "use_peft", "false"}, {"finetuning_type", "freeze", "use_peft", "false"}, {"finetuning_type", "oft", "use_peft", "false"},
+	{"adapter", "lora", "use_peft", "true"}, {"adapter", "qlora", "use_peft", "true"}, {"adapter", "qlora", "load_in_4bit", "true"},
+	{"quantization_bit", "4", "load_in_4bit", "true"}, {"quantization_bit", "8", "load_in_8bit", "true"}, {"disable_gradient_checkpointing", "", "gradient_checkpointing", "false"}, {"pure_bf16", "", "dtype", "bfloat16"},
+	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
+	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
+	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"},
+	{"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
+}
+
+// whole are arguments that are whole numbers, and from where to where.
+var whole = map[string][2]int64{
+	"per_device_train_batch_size": {1, 1 << 30}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
+	"num_processes": {1, 1 << 20}, "fsdp.version": {1, 2}, "deepspeed.zero_stage": {0, 3}, "ddp_bucket_cap_mb": {1, 1 << 20}, "num_cpu_threads_per_process": {1, 1024},
+	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},
+}
+
+// harmlessArguments are beginnings of arguments that cost nothing worth a word.
+var harmlessArguments = regexp.MustCompile(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$)`)
+
+// argument is one that a file gives.
+type argument struct {
+	value string
+	words []string // of a list
+	from  string   // what the file calls it
+	open  string   // why the value is not known
+	given bool     // not a default
+	fail  func(format string, args ...any) error
+}
+
+// on reports whether it is given and neither false nor none.
+func (a argument) on() bool {
+	return a.open == "" && (len(a.words) > 0 || !slices.Contains([]string{"", "false", "no", "none", "null", "n", "f", "0", "0.0"}, strings.ToLower(a.value)))
+}
+
+func (a argument) number() int64 {
+	n, _ := strconv.ParseInt(strings.ReplaceAll(a.value, "_", ""), 10, 64)
+	return n
+}
+
+// all are the words of a list, or of a value that is several.
+func (a argument) all() []string {
+	if len(a.words) > 0 {
+		return a.words
+	}
+	return strings.FieldsFunc(a.value, func(r rune) bool { return r == ' ' || r == ',' })
+}
+
+// trainer are arguments of transformers' Trainer, of whatever files they are.
+type trainer struct {
+	given    map[string]argument
+	dialects []*dialect
+	flags    bool // on a command line
+	inline   *Job // a configuration of DeepSpeed among them
+	ignored  []string
+}
+
+// keyed finds keys of a configuration in YAML.
+var keyed = func() *regexp.Regexp {
+	var marks []string
+	for _, d := range dialects {
+		marks = append(marks, d.marks...)
+	}
+	return regexp.MustCompile(`(?m)^(?:` + strings.Join(marks, "|") + `):(?:\s|$)`)
+}()
+
+// dialectOf tells who reads some keys, nil where nobody does.
+func dialectOf(has func(string) bool) *dialect {
+	for _, d := range dialects {
+		if slices.ContainsFunc(d.marks, has) {
+			return d
+		}
+	}
+	return nil
+}
+
+// keys reads arguments as YAML or JSON; false: they are none of a Trainer's.
+func (j *Job) keys(d *yamlx.Document) (bool, error) {
+	of := dialectOf(func(k string) bool { return config{d.Root}.at(k) != nil })
+	if of == nil {
+		return false, nil
+	}
+	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}}
+	in := ""
+	if of == fsdpConfig {
+		in = "fsdp"
+	}
+	if err := t.mapping(d, d.Root, in, ""); err != nil {
+		return true, err
+	}
+	return true, j.take(t, false)
+}
+
+// mapping takes keys and those within them, which have the name of the outer one before them.
+func (t *trainer) mapping(d *yamlx.Document, n *yaml.Node, in, label string) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1]
+		a := argument{from: label + key, given: true, fail: func(format string, args ...any) error { return d.Errorf(value, format, args...) }}
+		name := key
+		if in != "" {
+			name = in + "." + strings.TrimPrefix(strings.TrimPrefix(key, in+"_"), "config_")
+		}
+		switch {
+		case value.Kind == yaml.MappingNode && key == "deepspeed" && in == "":
+			t.inline = &Job{}
+			if err := t.inline.sharding(d, config{value}); err != nil {
+				return err
+			}
+			continue
+		case value.Kind == yaml.MappingNode && in == "":
+			if err := t.mapping(d, value, strings.TrimSuffix(key, "_config"), key+"."); err != nil {
+				return err
+			}
+			continue
+		case value.Kind == yaml.SequenceNode:
+			for _, w := range value.Content {
+				if w.Kind == yaml.ScalarNode {
+					a.words = append(a.words, w.Value)
+				}
+			}
+		case value.Kind == yaml.ScalarNode && value.Tag != "!!null":
+			a.value = value.Value
+		}
+		if a.value == "" && len(a.words) == 0 {
+			continue
+		}
+		if err := t.take(name, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// method is how TRL trains, where a command line names its script or command.
+var method = regexp.MustCompile(`\b(?:trl +|)(sft|dpo|kto|orpo|cpo|grpo|rloo|ppo|reward)(?:\.py\b| +--)`)
+
+// arguments reads those of a command line; false: they are none of a Trainer's.
+func (j *Job) arguments(name, text string, f flags) (bool, error) {
+	has := func(k string) bool { _, ok := f[k]; return ok }
+	of := dialectOf(has)
+	if of == nil || has("num_layers") || has("tensor_model_parallel_size") {
+		return false, nil
+	}
+	by := method.FindStringSubmatch(text)
+	if by != nil && of == trainerArguments {
+		of = trl
+	}
+	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true}
+	if by != nil && of == trl {
+		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
+	}
+	for _, k := range slices.Sorted(maps.Keys(f)) {
+		one := f[k]
+		a := argument{value: strings.Trim(one.value, `"'`), from: "--" + k, given: true, fail: func(format string, args ...any) error {
+			return &diag.Error{File: name, Line: one.line, Col: 1, Message: fmt.Sprintf(format, args...)}
+		}}
+		if one.open == "" && strings.Contains(a.value, "$") {
+			one.open = strings.TrimPrefix(a.value, "$")
+		}
+		if one.open != "" {
+			a.open = fmt.Sprintf("line %d takes $%s, which the file does not set: give the key", one.line, one.open)
+		} else if slices.Contains(several, k) {
+			if words := following(text, k); len(words) > 0 && strings.HasPrefix(a.value, words[0]) {
+				a.words = words
+			}
+		}
+		if err := t.take(k, a); err != nil {
+			return true, err
+		}
+	}
+	return true, j.take(t, false)
+}
+
+// several are arguments of a command line that may have several words.
+var several = []string{"fsdp", "lora_target_modules"}
+
+// following are the words after an argument, up to the next one or the end of the command.
+func following(text, name string) []string {
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	m := regexp.MustCompile(`--` + strings.ReplaceAll(name, "_", "[_-]") + `[= ]+((?:"[^"\n]*"|'[^'\n]*'|[^\s"'\\-][^\s\\]*)(?:[ \t]+[^\s"'\\-][^\s\\]*)*)`).FindStringSubmatch(text)
+	if m == nil || strings.Contains(m[1], "$") {
+		return nil
+	}
+	return strings.FieldsFunc(m[1], func(r rune) bool { return strings.ContainsRune(`"', `, r) || r == '\t' })
+}
+
+var finished = regexp.MustCompile(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
+
+// took takes what steps took from what a Trainer says in the end (transformers/trainer_utils.py,
+// speed_metrics).
+func (j *Job) took(text string) {
+	all := finished.FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return
+	}
+	last := all[len(all)-1]
+	runtime, _ := strconv.ParseFloat(last[1], 64)
+	if rate, err := strconv.ParseFloat(last[2], 64); err == nil && rate > 0 && runtime > 0 && runtime*rate < 1e9 {
+		j.StepTime, j.Steps = 1/rate, max(int(math.Round(runtime*rate)), 1)
+		j.measured = fmt.Sprintf("mean of all %d steps, with the first and with what came between them", j.Steps)
+	}
+}
+
+// take notes an argument by the name that TrainingArguments has for it.
+func (t *trainer) take(name string, a argument) error {
+	of := t.dialects[0]
+	for _, prefix := range []string{"fsdp_", "dynamo_", "parallelism_config_"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "config" {
+			name = strings.TrimSuffix(strings.TrimSuffix(prefix, "_"), "_config") + "." + rest
+		}
+	}
+	for _, names := range []map[string]string{of.names, renamed} {
+		if to, ok := names[name]; ok {
+			name = to
+		}
+	}
+	if bounds, ok := whole[name]; ok && a.open == "" && a.value != "auto" && a.value != "-1" {
+		v, err := number(a.value)
+		if err != nil || v != math.Trunc(v) || v < float64(bounds[0]) || v > float64(bounds[1]) {
+			return a.fail("%s: %q; give a whole number from %d to %d", a.from, a.value, bounds[0], bounds[1])
+		}
+		a.value = strconv.FormatInt(int64(v), 10)
+	} else if ok && a.open == "" {
+		return nil // left to another file
+	}
+	for _, s := range switches {
+		if name == s.name && a.open == "" && (s.value == a.value || s.value == "" && a.on()) {
+			t.given[s.says] = argument{value: s.as, from: a.from, given: true, fail: a.fail}
+		}
+	}
+	t.given[name] = a
+	if !known[name] && !slices.ContainsFunc(costlyArguments, func(c costlyArgument) bool { return c.name == name }) && !harmlessArguments.MatchString(name) {
+		t.ignored = append(t.ignored, a.from)
+	}
+	return nil
+}
+
+// beside takes over what another file gives.
+func (t *trainer) beside(o *trainer) (*trainer, error) {
+	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags}
+	if both.inline == nil {
+		both.inline = o.inline
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.given)) {
+		a, b := t.given[name], o.given[name]
+		if a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == "" {
+			return nil, diag.Errorf("%s says %s, but %s before it %s; leave one of them out", b.from, strings.Join(b.all(), " "), a.from, strings.Join(a.all(), " "))
+		}
+		if !a.given || a.open != "" {
+			both.given[name] = b
+		}
+	}
+	return both, nil
+}
+
+// speaks reports whether a file of a dialect is among them.
+func (t *trainer) speaks(d *dialect) bool { return slices.Contains(t.dialects, d) }
+
+// trains reports whether there is one that gives the arguments themselves.
+func (t *trainer) trains() bool {
+	return slices.ContainsFunc(t.dialects, func(d *dialect) bool { return d.defaults != nil })
+}
+
+// get is an argument, or its default.
+func (t *trainer) get(name string) argument {
+	if a, ok := t.given[name]; ok {
+		return a
+	}
+	for _, d := range t.dialects {
+		if v, ok := d.defaults[name]; ok {
+			return argument{value: v, from: "default of " + t.spell(d, name)}
+		}
+	}
+	return argument{}
+}
+
+// spell is what a dialect calls an argument.
+func (t *trainer) spell(d *dialect, name string) string {
+	for _, own := range slices.Sorted(maps.Keys(d.names)) {
+		if d.names[own] == name {
+			name = own
+			break
+		}
+	}
+	if t.flags {
+		name = "--" + name
+	}
+	return name
+}
+
+// without is how comments say that an argument is not there.
+func (t *trainer) without(name string) string { return "without " + t.spell(t.dialects[0], name) }

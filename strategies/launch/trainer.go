@@ -1,0 +1,665 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfplan/perfplan/model"
+)
+
+// known are arguments that a job is read from.
+var known = func() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range strings.Fields(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
+		float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
+		use_liger_kernel liger_fused_linear_cross_entropy fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+		ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
+		fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
+		deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
+		parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`) {
+		out[n] = true
+	}
+	return out
+}()
+
+type costlyArgument struct{ name, but, why string } // but: the value that costs nothing
+
+// costlyArguments are those that no key of a job stands for though they change time or memory.
+var costlyArguments = []costlyArgument{
+	{"activation_offloading", "", ""}, {"layer_offloading", "", ""}, {"selective_checkpointing", "", ""}, {"auto_find_batch_size", "", "batches are halved until they fit"}, {"torch_empty_cache_steps", "", ""},
+	{"full_determinism", "", ""}, {"label_smoothing_factor", "", ""}, {"include_num_input_tokens_seen", "", ""}, {"accelerator_config.split_batches", "", "a batch is cut over the processes"},
+	{"gradient_checkpointing_kwargs.use_reentrant", "", "recomputation is taken to stop with the last tensor that is needed"}, {"loss_type", "nll", ""}, {"padding_free", "", ""},
+	{"use_dora", "", ""}, {"lora_modules_to_save", "", "they are trained whole"}, {"modules_to_save", "", "they are trained whole"}, {"unfrozen_parameters", "", ""}, {"freeze_vision_tower", "", ""},
+	{"use_unsloth", "", "its kernels"}, {"use_unsloth_gc", "", ""}, {"shift_attn", "", ""}, {"upcast_layernorm", "", ""}, {"upcast_lmhead_output", "", ""}, {"use_galore", "", ""}, {"use_apollo", "", ""}, {"use_badam", "", ""},
+	{"flash_attn_cross_entropy", "", ""}, {"flash_attn_fuse_mlp", "", ""}, {"xformers_attention", "", ""}, {"flex_attention", "", ""}, {"lora_mlp_kernel", "", ""}, {"lora_qkv_kernel", "", ""}, {"lora_o_kernel", "", ""},
+	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""}, {"liger_rms_norm", "", ""}, {"liger_glu_activation", "", ""}, {"liger_swiglu", "", ""},
+	{"liger_layer_norm", "", ""}, {"liger_cross_entropy", "", ""}, {"fsdp.forward_prefetch", "", ""}, {"fsdp.ignored_modules", "", ""}, {"fsdp.mixed_precision_policy", "", ""}, {"config_overrides", "", "the model is another"},
+	{"jagged_restart_steps", "", ""}, {"relora_steps", "", ""}, {"mixture_of_depths", "", ""}, {"use_llama_pro", "", ""}, {"fp32_norms", "", ""}, {"predict_with_generate", "", ""},
+}
+
+// How replicas share what they keep, by the program that does it.
+const (
+	plainDDP = "ddp"
+	byFSDP   = "fsdp"
+	byZeRO   = "deepspeed"
+)
+
+// hub makes a job of arguments.
+type hub struct {
+	*Job
+	*trainer
+	kind, kindFrom string
+	plain          argument // that chose the kind
+}
+
+// take makes a job of arguments; sharded: a configuration of DeepSpeed is beside them.
+func (j *Job) take(t *trainer, sharded bool) error {
+	*j = Job{source: j.source, trainer: t, StepTime: j.StepTime, Steps: j.Steps, measured: j.measured}
+	h := &hub{Job: j, trainer: t}
+	if err := h.choose(sharded || t.inline != nil); err != nil {
+		return err
+	}
+	h.model()
+	h.machine()
+	h.runtime()
+	h.adapters()
+	if err := h.precision(); err != nil {
+		return err
+	}
+	if err := h.plan(sharded || t.inline != nil); err != nil {
+		return err
+	}
+	h.batch()
+	h.optimizer()
+	h.recompute()
+	h.rest()
+	j.Ignored = t.ignored
+	if t.inline == nil {
+		return nil
+	}
+	all, err := merge([]*Job{j, t.inline})
+	if err != nil {
+		return err
+	}
+	j.Settings, j.Notes = all.Settings, all.Notes
+	return nil
+}
+
+func (h *hub) open(key, from, why string) {
+	h.Settings = append(h.Settings, Setting{Key: key, From: from, Why: why})
+}
+
+// put sets a key to a whole number that an argument gives, where there is one.
+func (h *hub) put(key, name string) bool {
+	switch a := h.get(name); {
+	case a.open != "":
+		h.open(key, a.from, a.open)
+	case a.value == "":
+		return false
+	default:
+		h.set(key, a.number(), a.from)
+	}
+	return true
+}
+
+// choose says who shards: DeepSpeed, FSDP, or nobody.
+func (h *hub) choose(sharded bool) error {
+	ds, fsdp, kind := h.get("deepspeed"), h.get("fsdp"), h.get("distributed_type")
+	file := h.get("accelerate.config_file")
+	switch name := strings.ToUpper(kind.value); {
+	case ds.on() || ds.open != "":
+		h.kind, h.plain = byZeRO, ds
+	case sharded:
+		h.kind, h.plain = byZeRO, argument{from: "deepspeed"}
+	case fsdp.on():
+		h.kind, h.plain = byFSDP, fsdp
+	case name == "DEEPSPEED":
+		h.kind, h.plain = byZeRO, kind
+	case name == "FSDP":
+		h.kind, h.plain = byFSDP, kind
+	case kind.value == "" && file.value != "" && !h.speaks(accelerateConfig):
+		h.open("plan.data_parallel", file.from, file.value+" has it: name it by --from, too")
+	case slices.Contains([]string{"", "NO", "MULTI_GPU"}, name):
+		h.kind, h.plain = plainDDP, kind
+	default:
+		h.note("%s %s: give plan", kind.from, kind.value)
+	}
+	if h.kindFrom = h.plain.from; h.kindFrom == "" {
+		h.kindFrom = h.without("fsdp") + " and deepspeed"
+	}
+	if a, b := h.get("bf16"), h.get("fp16"); a.on() && a.given && b.on() && a.value != "auto" {
+		return b.fail("%s beside %s: a Trainer refuses both; leave one of them out", b.from, a.from)
+	}
+	return nil
+}
+
+// model is the catalog's, where that has it.
+func (h *hub) model() {
+	switch a := h.get("model_name_or_path"); {
+	case a.open != "":
+		h.open("model", a.from, a.open)
+	case a.value == "":
+	default:
+		if name := model.Named(a.value); name != "" {
+			h.set("model", name, a.from+" "+a.value)
+		} else {
+			h.open("model", a.from, a.value+" is not in the catalog: give the key, which may be the folder of the model or its config.json")
+		}
+	}
+}
+
+// perNode is how many processes a node has, 0 where nobody says.
+func (h *hub) perNode() (n int64, from string) {
+	nodes := h.get("num_machines")
+	if a := h.get("per_node"); a.number() > 0 {
+		return a.number(), a.from
+	}
+	if a := h.get("num_processes"); a.number() > 0 {
+		return a.number() / max(nodes.number(), 1), a.from
+	}
+	return 0, ""
+}
+
+// machine is the number of GPUs.
+func (h *hub) machine() {
+	each, nodes := h.get("per_node"), h.get("num_machines")
+	switch {
+	case h.put("gpus", "num_processes"):
+	case each.open != "" || each.value != "" && nodes.open != "":
+		a := each
+		if each.open == "" {
+			a = nodes
+		}
+		h.open("gpus", a.from, a.open)
+	case each.number() > 0 && nodes.value == "":
+		h.set("gpus", each.number(), each.from)
+	case each.number() > 0 && nodes.number() > 0:
+		h.set("gpus", each.number()*nodes.number(), each.from+", "+nodes.from)
+	}
+}
+
+// attentions are the kernels by what they are called.
+var attentions = map[string]string{
+	"eager": "unfused", "disabled": "unfused", "sdpa": "sdpa", "flash_attention_2": "flash-attn", "fa2": "flash-attn", "kernels-community/flash-attn": "flash-attn", "kernels-community/flash-attn2": "flash-attn",
+}
+
+func (h *hub) runtime() {
+	compiled := h.get("torch_compile")
+	if b := h.get("dynamo.backend"); !compiled.on() && b.on() {
+		compiled = b
+	}
+	switch {
+	case h.kind == byZeRO:
+		h.set("runtime.recipe", deepspeedRecipe, h.kindFrom)
+		if compiled.on() {
+			h.note("%s: under DeepSpeed layers are taken to run eagerly", compiled.from)
+		}
+	case compiled.on():
+		h.set("runtime.recipe", "hf-compile", compiled.from)
+		if r := h.get("dynamo.use_regional_compilation"); r.on() {
+			h.set("runtime.compile_scope", "layer", r.from)
+		}
+		for _, name := range []string{"torch_compile_backend", "dynamo.backend"} {
+			if b := h.get(name); b.value != "" && !strings.EqualFold(b.value, "inductor") {
+				h.note("%s %s: inductor is taken", b.from, b.value)
+			}
+		}
+		if m := h.get("torch_compile_mode"); m.value != "" && m.value != "default" {
+			h.note("%s %s: what it replays from CUDA graphs or tunes; give runtime.cuda_graphs", m.from, m.value)
+		}
+	default:
+		h.set("runtime.recipe", "hf-eager", h.without("torch_compile"))
+	}
+	if a := h.get("attn_implementation"); a.value != "" && a.value != "auto" {
+		if kernel, ok := attentions[a.value]; ok {
+			h.set("runtime.attention", kernel, a.from)
+		} else {
+			h.note("%s %s: give runtime.attention", a.from, a.value)
+		}
+	}
+	liger, loss := h.get("use_liger_kernel"), h.get("liger_fused_linear_cross_entropy")
+	switch {
+	case liger.on():
+		h.set("runtime.fused_linear_cross_entropy", true, liger.from)
+		h.note("%s: its loss alone has a key, its norms, activation and rotary embedding are taken to be the model's own", liger.from)
+	case loss.on():
+		h.set("runtime.fused_linear_cross_entropy", true, loss.from)
+	}
+	if h.kind != plainDDP {
+		h.put("runtime.cpu_threads", "num_cpu_threads_per_process")
+	}
+}
+
+// mixed is the dtype of autocast or of FSDP's mixed precision, "" where there is none, and
+// whether a Trainer's default is not the same in all releases.
+func (h *hub) mixed() (dtype string, by argument, unsure bool) {
+	bf16, fp16, mixed := h.get("bf16"), h.get("fp16"), h.get("mixed_precision")
+	switch {
+	case fp16.on():
+		return "fp16", fp16, false
+	case bf16.on() || bf16.open != "":
+		return "bf16", bf16, false
+	case mixed.value == "fp8":
+		return "bf16", mixed, false
+	case mixed.on():
+		return mixed.value, mixed, false
+	}
+	return "", argument{from: h.without("bf16") + " and fp16"}, h.speaks(trl) && bf16.value == ""
+}
+
+// loaded is the dtype that weights are loaded in, "" where nobody says.
+func (h *hub) loaded() (dtype string, by argument) {
+	by = h.get("dtype")
+	mixed, mixedBy, _ := h.mixed()
+	switch {
+	case by.value != "":
+		return map[string]string{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "auto": "auto"}[by.value], by
+	case (h.speaks(axolotl) || h.speaks(llamaFactory)) && mixed != "": // cfg.torch_dtype, model_args.compute_dtype
+		return mixed, mixedBy
+	case h.speaks(axolotl):
+		return "fp32", mixedBy
+	}
+	return "", argument{from: h.without("dtype")}
+}
+
+// precision chooses among those of the recipes: which dtype weights are kept in depends on who
+// loads them, and on who shards them.
+func (h *hub) precision() error {
+	const key = "train.precision"
+	mixed, by, unsure := h.mixed()
+	if mixed != "" && mixed != "bf16" && mixed != "fp16" {
+		return by.fail("%s: there is no %q; give no, fp16, bf16 or fp8", by.from, mixed)
+	}
+	if by.value == "fp8" {
+		h.note("%s fp8: bf16 is taken", by.from)
+	}
+	weights, loader := h.loaded()
+	set := func(value string, from ...string) { h.set(key, value, strings.Join(slices.Compact(from), ", ")) }
+	switch four, eight := h.get("load_in_4bit"), h.get("load_in_8bit"); {
+	case unsure:
+		h.open(key, by.from, "TRL turned bf16 on by default in 2025: give the key, or bf16")
+	case !h.trains() && mixed == "":
+	case h.kind == byZeRO && mixed == "" && !h.trains():
+	case h.kind == byZeRO && mixed == "":
+		set("fp32", by.from)
+	case h.kind == byZeRO:
+		set(mixed, by.from)
+	case (four.on() || eight.on()) && !h.adapted():
+		h.open(key, cmp.Or(four.from, eight.from), "what is trained beside frozen weights of a few bits is not known: give the key")
+	case four.on():
+		set("nf4-frozen", four.from)
+		if d := h.get("bnb_4bit_use_double_quant"); d.value != "" && !d.on() {
+			h.note("%s: scales of the 4 bits are not quantized again, which takes 0.37 bits of each weight more", d.from)
+		}
+		if mixed == "" {
+			h.note("%s: autocast to bf16 is taken", by.from)
+		}
+	case eight.on():
+		h.open(key, eight.from, "frozen weights in 8 bits of bitsandbytes have none: give the key")
+	case weights == "auto":
+		h.open(key, loader.from, "weights are loaded as they are stored: give the key, of 16 bits bf16-pure, of 32 bf16-autocast")
+	case mixed == "" && h.speaks(llamaFactory) && weights == "":
+		h.open(key, by.from, "weights are loaded as they are stored, and those that are trained are kept in fp32: give the key")
+	case mixed == "" && weights == "fp16":
+		h.open(key, loader.from, "weights in fp16 without mixed precision have none: give the key")
+	case mixed == "" && weights == "bf16":
+		set("bf16-pure", loader.from)
+		if h.adapted() {
+			h.set("train.dtypes.adapters", "fp32", "PEFT's autocast_adapter_dtype")
+		}
+	case mixed == "":
+		set("fp32", by.from)
+		h.tf32()
+	case h.adapted() && weights == "bf16":
+		set("bf16-frozen", by.from, loader.from)
+	case h.kind == byFSDP && mixed == "bf16": // which upcasts what is trained (accelerate/accelerator.py, utils/fsdp_utils.py)
+		set("bf16-mixed", by.from, h.kindFrom)
+	case weights == "bf16" && !h.speaks(llamaFactory): // which keeps what it trains in fp32 (model/adapter.py)
+		set("bf16-pure", by.from, loader.from)
+	default:
+		set(mixed+"-autocast", by.from)
+		if weights == "" && h.kind == plainDDP {
+			h.note("%s weights are taken to be kept in fp32, as transformers 4 loads them; 5 loads them as they are stored, which bf16-pure is of 16 bits", loader.from)
+		}
+	}
+	if h.kind == byFSDP && mixed != "" { // accelerate/utils/dataclasses.py, set_mixed_precision
+		h.set("train.dtypes.reduce", mixed, "accelerate's reduce_dtype")
+		if mixed == "fp16" {
+			h.set("train.dtypes.gather", mixed, "accelerate's param_dtype")
+		}
+	}
+	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.has("runtime.tf32") {
+		h.set("runtime.tf32", a.on(), a.from)
+	}
+	return nil
+}
+
+// tf32 says how fp32 operands are multiplied where nothing is narrower: PyTorch leaves TF32 off.
+func (h *hub) tf32() {
+	if a, c := h.get("tf32"), h.get("torch_compile"); a.value == "" && c.on() {
+		h.set("runtime.tf32", true, c.from)
+	} else if a.value == "" && h.trains() && !h.speaks(axolotl) {
+		h.set("runtime.tf32", false, h.without("tf32"))
+	}
+}
+
+// has reports whether a key is there.
+func (h *hub) has(key string) bool {
+	return slices.ContainsFunc(h.Settings, func(s Setting) bool { return s.Key == key })
+}
+
+// plan says how replicas share what they keep.
+func (h *hub) plan(sharded bool) error {
+	h.degrees()
+	switch h.kind {
+	case byZeRO:
+		h.zeroPlan(sharded)
+	case byFSDP:
+		return h.fsdp()
+	case plainDDP:
+		h.ddp()
+	}
+	return nil
+}
+
+// degrees are those of accelerate's parallelism_config.
+func (h *hub) degrees() {
+	for _, d := range []struct{ name, key string }{{"tp_size", "plan.tp"}, {"cp_size", "plan.cp"}} {
+		if a := h.get("parallelism." + d.name); a.open != "" || a.number() > 1 {
+			h.put(d.key, "parallelism."+d.name)
+		}
+	}
+	if a := h.get("parallelism.sp_size"); a.number() > 1 {
+		h.note("%s %d: sequences cut by all-to-all; give plan.cp, plan.cp_comm_type", a.from, a.number())
+	}
+	if a := h.get("parallelism.cp_comm_strategy"); a.value != "" && h.get("parallelism.cp_size").number() > 1 {
+		h.note("%s %s: keys and values are taken to go around a ring", a.from, a.value)
+	}
+	replicas, shards := h.get("parallelism.dp_replicate_size"), h.get("parallelism.dp_shard_size")
+	switch {
+	case replicas.number() > 1 && shards.number() > 1 && h.kind == byFSDP:
+		h.set("plan.shard_degree", shards.number()*max(h.get("parallelism.cp_size").number(), 1), shards.from)
+	case replicas.number() > 1:
+		h.note("%s %d: give plan.shard_degree", replicas.from, replicas.number())
+	}
+}
+
+// zeroPlan reads what accelerate says of DeepSpeed, or which file says it.
+func (h *hub) zeroPlan(sharded bool) {
+	stage := h.get("deepspeed.zero_stage")
+	switch file := h.get("deepspeed.file"); {
+	case stage.value != "":
+		h.set("plan.data_parallel", stages[stage.number()], stage.from)
+		states, weights := h.get("deepspeed.offload_optimizer_device"), h.get("deepspeed.offload_param_device")
+		h.offloaded(states.value, weights.value, states.from, weights.from)
+	case sharded:
+	case file.value != "":
+		h.open("plan.data_parallel", file.from, file.value+" has the stage of ZeRO: name it by --from, too")
+	case h.plain.open != "":
+		h.open("plan.data_parallel", h.plain.from, h.plain.open)
+	case h.get("deepspeed").on():
+		h.open("plan.data_parallel", h.plain.from, h.plain.value+" has the stage of ZeRO: name it by --from, too")
+	default:
+		h.open("plan.data_parallel", h.plain.from, "a configuration of DeepSpeed has the stage of ZeRO: name it by --from, too")
+	}
+}
+
+// sharding are the strategies of FSDP, by name and by number.
+var shardings = map[string]struct{ kept, hybrid bool }{
+	"full_shard": {}, "shard_grad_op": {kept: true}, "hybrid_shard": {hybrid: true}, "hybrid_shard_zero2": {kept: true, hybrid: true}, "_hybrid_shard_zero2": {kept: true, hybrid: true},
+	"1": {}, "2": {kept: true}, "4": {hybrid: true}, "5": {kept: true, hybrid: true},
+}
+
+// fsdp reads what TrainingArguments and accelerate say of FSDP.
+func (h *hub) fsdp() error {
+	version := h.get("fsdp.version")
+	two := version.number() == 2
+	switch {
+	case two:
+		h.set("plan.data_parallel", "fsdp2", version.from)
+	case version.given:
+		h.set("plan.data_parallel", "fsdp1", version.from)
+	default:
+		h.set("plan.data_parallel", "fsdp1", h.kindFrom+"; version 1 is the default")
+	}
+	words := h.get("fsdp")
+	strategy, reshard, offload := h.get("fsdp.sharding_strategy"), h.get("fsdp.reshard_after_forward"), h.get("fsdp.offload_params")
+	wrapped := h.get("fsdp.auto_wrap_policy").on() && !strings.EqualFold(h.get("fsdp.auto_wrap_policy").value, "NO_WRAP")
+	if _, named := shardings[strings.ToLower(reshard.value)]; named && !two && reshard.value != "" {
+		strategy = reshard
+	}
+	for _, w := range words.all() {
+		switch w {
+		case "auto_wrap":
+			wrapped = true
+		case "offload":
+			offload = argument{value: "true", from: words.from}
+		case "true", "True":
+		default:
+			strategy = argument{value: w, from: words.from, fail: words.fail}
+		}
+	}
+	s, ok := shardings[strings.ToLower(strategy.value)]
+	switch {
+	case strategy.value == "":
+	case strings.EqualFold(strategy.value, "no_shard") || strategy.value == "3":
+		h.note("%s %s: replicas keep all, as under plan.data_parallel: ddp", strategy.from, strategy.value)
+	case !ok:
+		return strategy.fail("%s: there is no strategy %q; give full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard", strategy.from, strategy.value)
+	}
+	switch {
+	case two && reshard.value != "":
+		h.set("plan.reshard_after_forward", reshard.on(), reshard.from)
+	case two && words.on():
+		h.open("plan.reshard_after_forward", "without reshard_after_forward", "a Trainer's default is false, accelerate's true: give the key")
+	case s.kept:
+		h.set("plan.reshard_after_forward", false, strategy.from)
+	}
+	if n, from := h.perNode(); s.hybrid && n > 0 {
+		h.set("plan.shard_degree", n, strategy.from+", "+from)
+	} else if s.hybrid {
+		h.note("%s %s: give plan.shard_degree, the GPUs of a node", strategy.from, strategy.value)
+	}
+	h.fsdpUnits(two, wrapped)
+	switch {
+	case offload.on() && two:
+		h.set("plan.offload", "parameters", offload.from)
+	case offload.on():
+		h.note("%s: what FSDP leaves to the host is known of version 2 alone; give plan.offload: parameters with plan.data_parallel: fsdp2", offload.from)
+	}
+	return nil
+}
+
+// fsdpUnits notes where units are not layers, or are not gathered ahead.
+func (h *hub) fsdpUnits(two, wrapped bool) {
+	if n := h.get("fsdp.min_num_params"); n.number() > 0 {
+		h.note("%s %d: units by size; layers are taken", n.from, n.number())
+	} else if !wrapped && !two {
+		h.note("without auto_wrap the model is one unit, gathered as a whole; layers are taken")
+	}
+	if p := h.get("fsdp.backward_prefetch"); !two && !strings.EqualFold(p.value, "backward_pre") {
+		h.note("backward_prefetch is %s: parameters are taken to be gathered ahead (backward_pre)", cmp.Or(p.value, "left out, which is none"))
+	}
+	if c := h.get("fsdp_config"); c.value != "" && !h.speaks(fsdpConfig) {
+		h.note("%s %s: name it by --from, too", c.from, c.value)
+	}
+}
+
+// ddp is that of PyTorch as a Trainer calls it.
+func (h *hub) ddp() {
+	if h.plain.value == "" && !h.trains() {
+		return
+	}
+	h.set("plan.data_parallel", "ddp", h.kindFrom)
+	if i := slices.IndexFunc(h.Settings, func(s Setting) bool { return s.Key == "gpus" }); i >= 0 && h.Settings[i].Value == int64(1) {
+		return
+	}
+	h.set("plan.bucket_view", false, "accelerate's DistributedDataParallelKwargs")
+	if b := h.get("ddp_bucket_cap_mb"); b.number() > 0 {
+		h.set("plan.bucket", fmt.Sprintf("%d MiB", b.number()), b.from)
+	}
+	unused := h.get("ddp_find_unused_parameters")
+	switch {
+	case unused.on():
+		h.note("%s: the graph is searched after each forward pass", unused.from)
+	case unused.value == "" && h.trains() && !h.get("gradient_checkpointing").on() && !h.speaks(llamaFactory):
+		h.note("%s a Trainer searches the graph for unused parameters after each forward pass, unless it recomputes", h.without("ddp_find_unused_parameters"))
+	}
+}
+
+// batch is what a step computes.
+func (h *hub) batch() {
+	h.put("train.micro_batch", "per_device_train_batch_size")
+	h.put("train.grad_accumulation", "gradient_accumulation_steps")
+	packing := h.get("packing")
+	const key = "train.sequence_length"
+	switch {
+	case h.put(key, "block_size"):
+	case h.put(key, "max_length"):
+		if !packing.on() && !h.get("pad_to_sequence_len").on() && !h.get("pad_to_max_length").on() && h.get("stage").value != "pt" {
+			h.note("%s is the most: without packing a batch is as long as its longest sequence", h.get("max_length").from)
+		}
+	case h.trains():
+		h.open(key, h.without("block_size"), "the script or its tokenizer has the length: give the key")
+	}
+	apart := h.speaks(axolotl) || h.speaks(trl) || h.get("neat_packing").on()
+	if packing.on() && apart && attentions[h.get("attn_implementation").value] == "flash-attn" {
+		h.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", packing.from)
+	}
+	if s := h.get("stage"); s.value != "" && s.value != "sft" && s.value != "pt" {
+		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
+	}
+	if s := h.get("rl"); s.on() {
+		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
+	}
+}
+
+// optimizers are those of the recipes, by TrainingArguments' names.
+var optimizers = map[string]string{"adamw_torch_fused": "adamw-fused", "adamw_torch": "adamw-foreach", "sgd": "sgd"}
+
+func (h *hub) optimizer() {
+	a := h.get("optim")
+	name, ok := optimizers[a.value]
+	switch {
+	case a.value == "":
+	case !ok:
+		h.note("%s %s: AdamW with states in fp32 is taken", a.from, a.value)
+	case h.kind == byZeRO: // whose configuration has one, or puts its own in the place of AdamW
+	case !a.given && !h.speaks(axolotl):
+		h.set("train.optimizer", name, a.from+" since PyTorch 2.8")
+	default:
+		h.set("train.optimizer", name, a.from)
+	}
+	if g := h.get("max_grad_norm"); g.on() && h.kind != byZeRO && !h.adapted() {
+		h.note("%s, %s: gradients are read once more for their norm, and scaled", g.from, g.value)
+	}
+}
+
+func (h *hub) recompute() {
+	const key = "train.recompute"
+	a := h.get("gradient_checkpointing")
+	if inner := h.get("fsdp.activation_checkpointing"); inner.on() && h.kind == byFSDP {
+		a = inner
+	}
+	switch {
+	case a.open != "":
+		h.open(key, a.from, a.open)
+	case a.on() && !a.given: // LLaMA-Factory's
+		h.set(key, "full", h.without("disable_gradient_checkpointing"))
+	case a.on():
+		h.set(key, "full", a.from)
+		if !slices.Contains([]string{"true", "True", "yes", "1"}, a.value) {
+			h.note("%s %s: inputs of layers are taken to stay on the GPU", a.from, a.value)
+		}
+	case a.value != "" && a.given:
+		h.set(key, "none", a.from)
+	case a.value != "":
+		h.set(key, "none", h.without("gradient_checkpointing"))
+	case h.speaks(trl):
+		h.open(key, h.without("gradient_checkpointing"), "TRL turned it on by default in 2025: give the key")
+	}
+}
+
+// adapted reports whether low-rank adapters are trained.
+func (h *hub) adapted() bool {
+	return h.get("use_peft").on() || h.get("use_peft").value == "" && h.given["lora_r"].value != ""
+}
+
+// projections are modules of transformers' models, by what they are in the catalog's.
+var projections = map[string][]string{
+	"q_proj": {"q"}, "k_proj": {"k"}, "v_proj": {"v"}, "o_proj": {"o"}, "out_proj": {"o"}, "gate_proj": {"gate"}, "up_proj": {"up"}, "down_proj": {"down"}, "qkv_proj": {"qkv"}, "gate_up_proj": {"gate_up"},
+	"query_key_value": {"qkv"}, "Wqkv": {"qkv"}, "dense_h_to_4h": {"up"}, "dense_4h_to_h": {"down"}, "c_attn": {"qkv"}, "c_fc": {"up"}, "c_proj": {"o", "down"}, "fc1": {"up"}, "fc2": {"down"},
+}
+
+func (h *hub) adapters() {
+	if kind := h.get("finetuning_type"); kind.value == "freeze" || kind.value == "oft" {
+		h.note("%s %s: all parameters are taken to be trained", kind.from, kind.value)
+	}
+	if !h.adapted() {
+		return
+	}
+	if !h.put("train.lora.rank", "lora_r") {
+		h.open("train.lora.rank", h.without("lora_r"), "give the key")
+	}
+	for _, n := range []struct{ name, key string }{{"lora_alpha", "train.lora.alpha"}, {"lora_dropout", "train.lora.dropout"}} {
+		if a := h.get(n.name); a.on() {
+			if v, err := strconv.ParseFloat(a.value, 64); err == nil {
+				h.set(n.key, v, a.from)
+			}
+		}
+	}
+	h.targets()
+	if h.speaks(axolotl) && !h.get("lora_dropout").on() && h.get("lora_mlp_kernel").value == "" {
+		h.note("%s newer releases of Axolotl run kernels of their own for adapters without dropout", h.without("lora_mlp_kernel"))
+	}
+}
+
+// targets are the projections that have adapters; all of them where a job has none.
+func (h *hub) targets() {
+	const key = "train.lora.targets"
+	a := h.get("lora_target_modules")
+	var out []any
+	switch names := a.all(); {
+	case a.open != "":
+		h.open(key, a.from, a.open)
+		return
+	case len(names) == 0:
+		h.open(key, h.without("lora_target_modules"), "PEFT chooses by the kind of model, q and v of Llama's: give the key")
+		return
+	case len(names) == 1 && slices.Contains([]string{"all", "all-linear", "all_linear"}, names[0]):
+		return // as a job has it that names none
+	default:
+		for _, n := range names {
+			known, ok := projections[n]
+			if !ok {
+				h.note("%s %s: which projections that is; give train.lora.targets", a.from, n)
+			}
+			for _, p := range known {
+				out = append(out, p)
+			}
+		}
+	}
+	if len(out) > 0 {
+		h.set(key, out, a.from)
+	} else {
+		h.open(key, a.from, "none of them is known: give the key")
+	}
+}
+
+// rest says what else there is.
+func (h *hub) rest() {
+	for _, c := range costlyArguments {
+		a := h.get(c.name)
+		if !a.on() || c.but != "" && !slices.ContainsFunc(a.all(), func(w string) bool { return w != c.but }) {
+			continue
+		}
+		what := strings.TrimSuffix(a.from+" "+strings.Join(a.all(), " "), " ")
+		if c.why != "" {
+			what += ": " + c.why
+		}
+		h.note("%s", what)
+	}
+}
