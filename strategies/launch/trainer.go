@@ -14,7 +14,7 @@ import (
 var known = func() map[string]bool {
 	out := map[string]bool{}
 	for _, n := range strings.Fields(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
-		float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
+		float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 		use_liger_kernel liger_fused_linear_cross_entropy fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 		ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 		fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
@@ -29,7 +29,7 @@ type costlyArgument struct{ name, but, why string } // but: the value that costs
 
 // costlyArguments are those that no key of a job stands for though they change time or memory.
 var costlyArguments = []costlyArgument{
-	{"activation_offloading", "", ""}, {"layer_offloading", "", ""}, {"selective_checkpointing", "", ""}, {"auto_find_batch_size", "", "batches are halved until they fit"}, {"torch_empty_cache_steps", "", ""},
+	{"layer_offloading", "", ""}, {"selective_checkpointing", "", ""}, {"auto_find_batch_size", "", "batches are halved until they fit"}, {"torch_empty_cache_steps", "", ""},
 	{"full_determinism", "", ""}, {"label_smoothing_factor", "", ""}, {"include_num_input_tokens_seen", "", ""}, {"accelerator_config.split_batches", "", "a batch is cut over the processes"},
 	{"gradient_checkpointing_kwargs.use_reentrant", "", "recomputation is taken to stop with the last tensor that is needed"}, {"loss_type", "nll", ""}, {"padding_free", "", ""},
 	{"use_dora", "", ""}, {"lora_modules_to_save", "", "they are trained whole"}, {"modules_to_save", "", "they are trained whole"}, {"unfrozen_parameters", "", ""}, {"freeze_vision_tower", "", ""},
@@ -564,6 +564,9 @@ func (h *hub) recompute() {
 	if inner := h.get("fsdp.activation_checkpointing"); inner.on() && h.kind == byFSDP {
 		a = inner
 	}
+	if away := h.away(); away.from != "" && h.speaks(axolotl) { // core/builders/base.py, loaders/model.py: layers are recomputed where they are trained whole
+		a = argument{value: strconv.FormatBool(!h.adapted()), from: away.from, given: true}
+	}
 	switch {
 	case a.open != "":
 		h.open(key, a.from, a.open)
@@ -571,7 +574,7 @@ func (h *hub) recompute() {
 		h.set(key, "full", h.without("disable_gradient_checkpointing"))
 	case a.on():
 		h.set(key, "full", a.from)
-		if !slices.Contains([]string{"true", "True", "yes", "1"}, a.value) {
+		if a.value != "offload" && !slices.Contains([]string{"true", "True", "yes", "1"}, a.value) {
 			h.note("%s %s: inputs of layers are taken to stay on the GPU", a.from, a.value)
 		}
 	case a.value != "" && a.given:
@@ -581,6 +584,24 @@ func (h *hub) recompute() {
 	case h.speaks(trl):
 		h.open(key, h.without("gradient_checkpointing"), "TRL turned it on by default in 2025: give the key")
 	}
+}
+
+// away sets that activations go to the host, as TRL does it, and returns what says so.
+func (h *hub) away() argument {
+	a := h.get("activation_offloading")
+	if g := h.get("gradient_checkpointing"); g.value == "offload" {
+		a = argument{value: "true", from: g.from}
+	}
+	eager := slices.ContainsFunc(h.Settings, func(s Setting) bool { return s.Key == "runtime.recipe" && s.Value == "hf-eager" })
+	switch {
+	case !a.on():
+		return argument{}
+	case !eager || !strings.EqualFold(a.value, "true"):
+		h.note("%s %s: activations are taken to stay on the GPU", a.from, a.value)
+	default:
+		h.set("train.offload_activations", true, a.from)
+	}
+	return a
 }
 
 // adapted reports whether low-rank adapters are trained.
