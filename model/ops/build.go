@@ -67,7 +67,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	b.t.TF32 = c.TF32
 	b.t.Compiled, b.t.ScalarCat, b.t.ExpertCalls = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat, c.Recipe.Structure.ExpertCalls
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
-		b.t.MainGrad, b.t.HasMain, b.t.MainHook = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook
+		b.t.MainGrad, b.t.HasMain, b.t.MainHook, b.t.MainCast = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook, c.Recipe.Structure.HookCasts
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
 		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead, b.t.Copies = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1), c.Precision.Copies(c.AnyLayout)
@@ -559,7 +559,12 @@ func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 // frozen is the projection itself, which is frozen where it has an adapter.
 func (b *builder) frozen(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
-	return b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), b.p(r.Bias()), b.Spec.TransposedWeights) })
+	bias := b.p(r.Bias())
+	if bias != nil && b.recipe.Structure.ApartBias && (r == model.RoleQKV || r == model.RoleGateUp) {
+		y := b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), nil, b.Spec.TransposedWeights) })
+		return b.give(y, b.t.AddBias(y, bias))
+	}
+	return b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), bias, b.Spec.TransposedWeights) })
 }
 
 // halfZero runs a projection with the weight of that role.

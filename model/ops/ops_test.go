@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
@@ -483,5 +484,36 @@ func TestPartialRotary(t *testing.T) {
 	}
 	require.Equal(t, 2, kernels("megatron-core", 128))
 	require.Equal(t, 2, kernels("megatron-core", 64))
-	require.Greater(t, kernels("megatron-lm", 64), kernels("megatron-lm", 128))
+	require.Greater(t, kernels("megatron-deepspeed", 64), kernels("megatron-deepspeed", 128))
+}
+
+// TestLegacyMegatron: Llama's layers in the transformer of Megatron-LM of 2023 and in that of
+// Megatron-DeepSpeed's, whose kernels a trace of two H100 counted: queries and keys are turned
+// by five kernels each (and, in Megatron-LM, joined by one with what does not turn, be it
+// nothing), SwiGLU is two, biases of projections that run in GEMMs of the framework are added
+// by one each; Megatron-Core has one kernel for each of these, or none.
+func TestLegacyMegatron(t *testing.T) {
+	count := func(recipe, module string, biased bool, release units.Release) (n int) {
+		c := config(t, "llama2-7b", recipe)
+		c.Recipe = c.Recipe.At(release)
+		s := *c.Spec
+		s.QKVBias, s.MLPBias = biased, biased
+		c.Spec = &s
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Class != tape.NoKernel && o.Class != tape.GEMM && strings.HasPrefix(o.Module, module) {
+				n++
+			}
+		}
+		return
+	}
+	var now, before units.Release
+	require.NoError(t, now.UnmarshalText([]byte("23.11")))
+	require.NoError(t, before.UnmarshalText([]byte("22.07")))
+	require.Equal(t, 2*6, count("megatron-lm", "rotary", false, now))
+	require.Equal(t, 2*5, count("megatron-deepspeed", "rotary", false, now))
+	require.Equal(t, 2, count("megatron-core", "rotary", false, now))
+	require.Equal(t, 2, count("megatron-lm", "mlp", false, now))
+	require.Equal(t, 3, count("megatron-deepspeed", "mlp", true, now))
+	require.Equal(t, 2, count("megatron-deepspeed", "mlp", true, before), "by the GEMM")
+	require.Equal(t, 1, count("megatron-core", "mlp", false, now))
 }

@@ -122,6 +122,7 @@ type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
 	GroupedQKV     bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
+	ApartBias      bool    `yaml:"apart_bias"`          // biases of these two are added by a kernel of their own
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
 	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
 	Mixers         string  `yaml:"mixers"`              // state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none
@@ -151,11 +152,12 @@ type Structure struct {
 	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	HookCasts      bool    `yaml:"hook_casts"`          // which adds a copy in the dtype of the main gradients
 	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
 	AllReduce      bool    `yaml:"all_reduce"`          // ZeRO 1 and 2 all-reduce gradients, of which each rank uses its part
 	WholeNorm      bool    `yaml:"whole_norm"`          // and takes the norm of all of them
 	Partitions     bool    `yaml:"partitions"`          // DeepSpeed: gradients leave autograd for buckets; ZeRO 3 has a bucket and its part of all gradients between steps, too
-	BucketPasses   int     `yaml:"bucket_passes"`       // partitions: kernels that read and write all of a bucket around its reduction
+	BucketPasses   int     `yaml:"bucket_passes"`       // kernels that read and write all of a bucket around its reduction
 	PartPasses     int     `yaml:"part_passes"`         // and those that do so with a rank's part of it
 	SubGroup       int64   `yaml:"sub_group"`           // and updates so many of a rank's at once
 	LiveParameters int64   `yaml:"live_parameters"`     // of ZeRO 3, so many stay gathered from the end of the forward pass to the backward pass
@@ -186,6 +188,8 @@ type Structure struct {
 	WholeSequences bool    `yaml:"whole_sequences"` // there is no context parallelism
 	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
+	PipelineEngine bool    `yaml:"pipeline_engine"` // a model of one stage runs as a pipeline, too
+	KeptLogits     int     `yaml:"kept_logits"`     // pipelines keep the logits of so many micro batches
 	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
 	ScaledSums     bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)

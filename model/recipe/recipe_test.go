@@ -34,9 +34,11 @@ func TestEveryRecipeLoads(t *testing.T) {
 		for n, p := range r.Precision {
 			require.True(t, p.Weights.Set && p.Compute.Set && p.Gradients.Set && p.Moments.Set && p.Reduce.Set && p.Gather.Set, "%s: %s leaves a dtype open", name, n)
 		}
-		for _, p := range []string{"rms_norm", "layer_norm", "rotary", "cross_entropy", "silu", "gelu"} {
+		for _, p := range []string{"rms_norm", "layer_norm", "cross_entropy", "silu", "gelu"} {
 			require.Contains(t, r.Programs, p, name)
 		}
+		turns := map[bool]string{false: "rotary", true: "rotary_apart"}[r.Structure.UnfusedRotary]
+		require.Contains(t, r.Programs, turns, name)
 		again, err := Load(name)
 		require.NoError(t, err)
 		require.Same(t, r, again, "read once")

@@ -197,6 +197,28 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	return y
 }
 
+// AddBias adds a bias to the rows of x in a kernel of its own. Its gradient is a column sum.
+func (t *Tape) AddBias(x, b *Tensor) *Tensor {
+	bl := t.low(b)
+	t.begin()
+	z := t.like(x)
+	t.kernel("bias", z, x, bl)
+	t.attach("bias", []*Tensor{x, bl}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		var r []*Tensor
+		if x.grad {
+			r = append(r, t.Hold(g[0]))
+		}
+		if bl.grad {
+			gb := t.empty(g[0].dtype, bl.Size())
+			t.reduce("sum", ColReduce, g[0], gb)
+			r = append(r, gb)
+		}
+		return r
+	})
+	t.Release(bl)
+	return z
+}
+
 // padTo is the number of elements to whose multiple the compiler pads the extents
 // of a GEMM (torch._inductor, shape_padding: 16 bytes of a 16-bit type).
 const padTo = 8

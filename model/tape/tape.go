@@ -22,6 +22,7 @@ type Tape struct {
 	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
 	HasMain       bool    // MainGrad is set
 	MainHook      bool    // by a kernel after it instead
+	MainCast      bool    // which adds a copy in that dtype
 	ExpertCalls   bool    // GroupedLinear calls the library once for each expert
 	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
 	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
@@ -723,11 +724,14 @@ func (t *Tape) settle(g *Tensor) *Tensor {
 func (t *Tape) paramGrad(param int32, g *Tensor) {
 	s := &t.stores[g.store]
 	if t.HasMain && !g.summed {
-		class := UnrolledMix
+		class, added := UnrolledMix, g.bytes()
 		if t.MainGrad == g.dtype {
 			class = Vectorized
+		} else if t.MainCast {
+			class, added = Vectorized, units.Bytes(g.Size())*t.MainGrad.Size()
+			t.emit(Op{Prim: "to", Class: Unrolled, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: g.bytes() + added})
 		}
-		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + g.bytes()})
+		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + added})
 	}
 	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes})
 }

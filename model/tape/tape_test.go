@@ -333,6 +333,7 @@ func TestSums(t *testing.T) {
 // distributed_data_parallel.py, _make_backward_post_hook: main_grad.add_(grad)).
 func TestParameterGradients(t *testing.T) {
 	bias := func(t *Tape, x *Tensor) *Tensor { return t.Add(x, t.Param(0, BF16, true, 256)) }
+	apart := func(t *Tape, x *Tensor) *Tensor { return t.AddBias(x, t.Param(0, BF16, true, 256)) }
 	linear := func(t *Tape, x *Tensor) *Tensor { return t.Linear(x, weight(t, true), nil, false) }
 	for _, c := range []struct {
 		name    string
@@ -347,6 +348,7 @@ func TestParameterGradients(t *testing.T) {
 		{"bias, main gradients", true, false, bias, block, []string{"sum", "accumulate"}},
 		{"weight, main gradients", true, false, linear, small, []string{"linear_wgrad", "linear_dgrad"}},
 		{"weight, main gradients by a hook", true, true, linear, small, []string{"linear_wgrad", "linear_dgrad", "accumulate"}},
+		{"bias apart", false, false, apart, block, []string{"sum"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tape := New()
@@ -360,5 +362,23 @@ func TestParameterGradients(t *testing.T) {
 				require.Equal(t, c.bytes/2*(4+4+2), last.Bytes)
 			}
 		})
+	}
+}
+
+// TestMainCast: a hook that adds a copy in fp32 reads and writes it once more than one that
+// adds the 16 bits: 18 bytes of each value, not 10 (traces of DeepSpeed's BF16_Optimizer).
+func TestMainCast(t *testing.T) {
+	for cast, want := range map[bool]units.Bytes{false: 10, true: 18} {
+		tape := New()
+		tape.HasMain, tape.MainHook, tape.MainCast, tape.MainGrad = true, true, cast, F32
+		r, y := running(t, tape, BF16, func(t *Tape, x *Tensor) *Tensor { return t.AddBias(x, t.Param(0, BF16, true, 256)) }, 4, 256)
+		r.back(y)
+		var moved units.Bytes
+		for _, o := range r.backward.Ops {
+			if o.Prim == "accumulate" || o.Prim == "to" {
+				moved += o.Bytes
+			}
+		}
+		require.Equal(t, want*256, moved)
 	}
 }

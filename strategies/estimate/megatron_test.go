@@ -138,3 +138,35 @@ func TestCollectivesOfOneRank(t *testing.T) {
 		require.Equal(t, tp > 1, moved > 0)
 	}
 }
+
+// bloomJob is a GPT that Megatron-DeepSpeed (bigscience 0f23a729, DeepSpeed 0.7.0) was
+// measured with on two H100: 2 x 2048 tokens, full recomputation, fp16, ZeRO 1.
+func bloomJob(t *testing.T, batches int, recipe string) *Result {
+	t.Helper()
+	return mustEstimate(t, mustParse(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 6, num_attention_heads: 32, num_key_value_heads: 32, intermediate_size: 16384, gated_mlp: false, vocab_size: 50304, tie_word_embeddings: true},
+		hardware: {inherits: h100-sxm, gpu: {power: 1500 W}}, gpus: 2, runtime: {recipe: megatron-deepspeed, attention: unfused%s}, plan: {dp: 2, data_parallel: zero1}, train: {sequence_length: 2048, micro_batch: 2, grad_accumulation: %d, precision: fp16, recompute: full}}`, recipe, batches)))
+}
+
+// TestLastBatchAdds: gradients of the last micro batch, which DeepSpeed reduces once they are
+// all there, are added to the others like those before them: each further micro batch takes as long.
+func TestLastBatchAdds(t *testing.T) {
+	var step [5]float64
+	for n := range 4 {
+		step[n+1] = float64(bloomJob(t, n+1, "").StepTime)
+	}
+	adds := 3 * 2 * 1.42e9 / 3e12 // 16-bit values read, read and written
+	require.InDelta(t, step[3]-step[2], step[2]-step[1], 0.1*adds)
+	require.InDelta(t, step[4]-step[3], step[3]-step[2], 0.1*adds)
+}
+
+// TestBufferedLogits: DeepSpeed's pipeline engine, through which every model of 2022 runs,
+// keeps the fp32 logits of two micro batches, those of its last one and of the one that runs;
+// the peak is within 1 % of the measured one.
+func TestBufferedLogits(t *testing.T) {
+	const logits = 2 * 2048 * 50304 * 4
+	one, two, four, later := bloomJob(t, 1, ""), bloomJob(t, 2, ""), bloomJob(t, 4, ""), bloomJob(t, 4, `, release: "23.11"`)
+	require.InEpsilon(t, 18.819e9, float64(four.Memory.PeakAllocated), 0.01)
+	require.Equal(t, two.Memory.PeakAllocated, four.Memory.PeakAllocated)
+	require.Greater(t, float64(two.Memory.PeakAllocated-one.Memory.PeakAllocated), 0.9*logits)
+	require.Less(t, float64(later.Memory.PeakAllocated), float64(four.Memory.PeakAllocated)-0.9*logits, "--no-pipeline-parallel")
+}

@@ -36,6 +36,8 @@ type footprint struct {
 	update                        memory.Update // its partition per parameter of the rank's
 	receives                      bool          // inputs that came from another rank are tensors of their own
 	holds                         bool          // outputs stay until their gradients have come
+	buffered                      units.Bytes   // logits of a micro batch, of which the last stage has
+	outputs                       int64         // so many
 	kept                          units.Bytes   // of the last stage's outputs, to the end of the step
 	absent                        units.Bytes   // of a weight that GEMMs read, of what else is kept of parameters
 	dummy                         units.Bytes   // of a value of the unused gradients that autograd gets; 0: none
@@ -53,6 +55,7 @@ func (p *pricer) footprint() footprint {
 	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations()}
+	f.buffered, f.outputs = p.buffered()
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
 	for k, n := range [...]int64{shard, expertShard} {
@@ -230,6 +233,9 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies
 	s[memory.Gathered] = (dense+expert)*f.buckets + f.reducing
 	s[memory.Workspaces] = f.workspace
+	if c.head != nil {
+		s[memory.LogitsLoss] = f.buffered * units.Bytes(max(f.outputs-1, 0))
+	}
 	return s
 }
 
@@ -279,7 +285,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s.Sum, s.Away = f.sum, f.away
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {
-		s.KeptOutput = f.kept
+		s.KeptOutput, s.Output = f.kept, f.buffered
 	}
 	return s
 }
@@ -493,6 +499,17 @@ func (p *pricer) logits() units.Bytes {
 		vocab = (vocab + j.Plan.TP - 1) / j.Plan.TP
 	}
 	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength/j.Plan.CP*vocab) * j.Precision.Compute.Size()
+}
+
+// buffered are the logits, in fp32, that DeepSpeed's pipeline engine keeps of the last micro
+// batches until others take their place (runtime/pipe/engine.py, pipe_buffers; schedule.py,
+// num_pipe_buffers: at least two).
+func (p *pricer) buffered() (each units.Bytes, n int64) {
+	j, r := p.job, &p.job.Recipe.Structure
+	if n = min(int64(r.KeptLogits), j.Train.GradAccumulation); n == 0 || j.Plan.PP == 1 && !r.PipelineEngine {
+		return 0, 0
+	}
+	return p.logits() / j.Precision.Compute.Size() * tape.F32.Size(), n
 }
 
 // outside is the device memory that is not in the framework's tensors.

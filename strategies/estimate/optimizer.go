@@ -53,7 +53,13 @@ func (s *step) update() update {
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
 	u := update{Optimizer: s.job.Recipe.Optimizer[s.job.Train.Optimizer], local: local + experts, tensors: s.updated(), gradient: prec.Gradients.Size()}
-	if u.copies = s.job.Recipe.Structure.MainCopies && prec.Master.Set; u.copies {
+	// Flat states that no replica shares are taken to be updated in one pass: DeepSpeed's
+	// stage 0 casts and copies, too, but no step of it has been measured.
+	whole := s.job.Recipe.Structure.FlatStates && s.job.Plan.DataParallel == strategies.DDP
+	if whole {
+		u.Norm = 0
+	}
+	if u.copies = s.job.Recipe.Structure.MainCopies && prec.Master.Set && !whole; u.copies {
 		u.gradient = max(u.gradient, prec.Master.Size())
 	}
 	return u

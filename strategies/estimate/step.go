@@ -449,12 +449,12 @@ func (b *buckets) unit(u *unit, first bool) {
 			seg := s.p.add("tied", tied)
 			s.sim.Run(&seg)
 		}
+		if !first && !s.job.Recipe.Structure.AddsGradients(&s.job.Precision) {
+			seg := s.p.add("accumulate", g.Bytes)
+			s.sim.Run(&seg)
+		}
 		if b.copies {
 			bytes := 2 * g.Bytes
-			if !first {
-				seg := s.p.add("accumulate", g.Bytes)
-				s.sim.Run(&seg)
-			}
 			seg := s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 			s.sim.Run(&seg)
 		}
@@ -487,7 +487,7 @@ func (b *buckets) launch(q *queue) {
 // reduction, on its stream, with so many more of all of them.
 func (s *step) bucketPasses(size units.Bytes, g group, more int) units.Seconds {
 	r := &s.job.Recipe.Structure
-	if !r.Partitions || size <= 0 {
+	if r.BucketPasses+r.PartPasses == 0 || size <= 0 {
 		return 0
 	}
 	moved := 2 * size * (units.Bytes(r.BucketPasses+more) + units.Bytes(r.PartPasses)/units.Bytes(max(s.p.groups[g].Ranks, 1)))

@@ -91,6 +91,7 @@ type Step struct {
 	Receives, HoldsOutput bool
 	Splits                bool
 	KeptOutput            units.Bytes // of each micro batch
+	Output                units.Bytes // and what of a micro batch's stays until the next one's takes its place
 
 	// For the replay of the allocator: what of Static is a tensor per parameter, the
 	// buckets that make up Static[Gathered], and what making Static and the update
@@ -179,20 +180,21 @@ const (
 // walker runs a Step over a tracker.
 type walker struct {
 	*Step
-	t     *tracker
-	width int           // ids per unit
-	first int           // first id of all
-	base  int           // first id of this micro batch: the kept gradients of the first one have their own
-	extra int           // first id after those of the units
-	parts []part        // by unit, and one more
-	full  []units.Bytes // what gathers are copied out to, or are: of all units
-	held  int           // unit whose gather waits for the next one's to be copied out; -1: none
-	saved []int32       // by unit: first store that a forward pass does not have
-	grads int           // base of the micro batch whose gradients are kept, or linger
-	split bool          // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm  bool          // this is the first step
-	next  int           // first id that nothing uses
-	trips []Trip        // by unit, where some go to the host
+	t      *tracker
+	width  int           // ids per unit
+	output int           // id of Output
+	first  int           // first id of all
+	base   int           // first id of this micro batch: the kept gradients of the first one have their own
+	extra  int           // first id after those of the units
+	parts  []part        // by unit, and one more
+	full   []units.Bytes // what gathers are copied out to, or are: of all units
+	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
+	saved  []int32       // by unit: first store that a forward pass does not have
+	grads  int           // base of the micro batch whose gradients are kept, or linger
+	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm   bool          // this is the first step
+	next   int           // first id that nothing uses
+	trips  []Trip        // by unit, where some go to the host
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -242,6 +244,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 		w.extra = n + inFlight*w.width*len(s.Units)
 		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
 		n = w.next + w.kept()
+		w.output = n - 1
 		all = append(all, w)
 	}
 	t.table(n)
@@ -406,10 +409,16 @@ func (w *walker) update() {
 	if w.Dense.Update > 0 {
 		w.beside()
 	}
-	bucket, partition, gradient := w.next, w.next+1, w.next+2
+	bucket, partition, gradient, own := w.next, w.next+1, w.next+2, w.next+3
 	if w.t.alloc != nil {
 		w.t.take(bucket, w.Update.Bucket, Gathered)
 		w.t.free(bucket)
+		if w.Mode == Plain && w.Update.Partition > 0 { // those of other partitions go
+			for i := range w.Units {
+				w.freeGrads(i)
+			}
+			w.t.take(own, w.Update.Partition, Gradients)
+		}
 		w.t.take(partition, w.Update.Partition, Gradients)
 		w.t.take(gradient, w.Update.Gradient, Gradients)
 	}
@@ -421,6 +430,7 @@ func (w *walker) update() {
 			w.t.free(w.at(i, k))
 		}
 	}
+	w.t.free(own)
 	w.t.free(partition)
 	w.t.free(gradient)
 }
@@ -472,7 +482,7 @@ func (w *walker) label(m moment) string {
 
 // kept is the most that keep is called in a walk.
 func (w *walker) kept() int {
-	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 4 // outputs, and what the update takes
+	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 6 // outputs, and what the update takes
 	for _, u := range w.Units {
 		n += len(u.Params) * (2 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
 	}
@@ -538,6 +548,9 @@ func (w *walker) forward() {
 			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
 		}
 		w.send(i)
+		if i == len(w.Units)-1 && w.Output > 0 {
+			w.t.free(w.output)
+		}
 		events := u.Forward.Events
 		if w.afterLoss(i) { // the model has returned before the loss
 			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
@@ -589,6 +602,9 @@ func (w *walker) backward(first, sync bool) {
 			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
 		}
 		w.backwardUnit(i, u, first, sync)
+		if i == last && w.Output > 0 {
+			w.t.take(w.output, w.Output, LogitsLoss)
+		}
 	}
 	if w.Mode == Sharded {
 		for i := range w.Units {
