@@ -1,7 +1,8 @@
 // Package launch reads what a training job is started with and says it in the words of a
 // job file: the flags of Megatron-LM, in a shell script, a list or as a log prints them, the
 // arguments of transformers' Trainer on a command line or as TRL, accelerate, LLaMA-Factory
-// and Axolotl write them, and configurations of DeepSpeed and torchtitan. What has no key is
+// and Axolotl write them, and configurations of DeepSpeed, torchtitan, NeMo 1 and
+// Megatron-Bridge. What has no key is
 // said, and nothing is guessed.
 //
 // Package strategies, next, reads and checks the job.

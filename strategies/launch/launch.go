@@ -55,7 +55,7 @@ var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
 // remedy is what to give instead of a file that is none of these.
-const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
@@ -75,6 +75,10 @@ func Read(name string, text []byte) (*Job, error) {
 		}
 	case tables.Match(text):
 		if err := j.torchtitan(name, text); err != nil {
+			return nil, err
+		}
+	case nemoFile(text):
+		if err := j.nemo(name, text); err != nil {
 			return nil, err
 		}
 	default:

@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "write the golden files")
 // jobs: of a configuration of DeepSpeed with a model.
 func TestRead(t *testing.T) {
 	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64",
-		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8"} {
+		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8",
+		"nemo.yaml": "", "nemo-llama.yaml": "", "nemo-old.yaml": "", "bridge.yaml": "", "bridge-experts.yaml": "gpus: 256"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
@@ -205,7 +206,7 @@ func TestRuns(t *testing.T) {
 // TestErrors: what is no such file is said to be none.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                    "x: is empty; give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), ",
+		"":                                    "x: is empty; give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, ",
 		"echo hello --world":                  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; give a script, a log or ",
 		`{"lr": 1}`:                           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",
 		`{"bf16": {"enabled"`:                 "x:1:",
@@ -284,7 +285,7 @@ func TestValues(t *testing.T) {
 
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml"} {
+	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

@@ -13,6 +13,9 @@ import (
 const (
 	megatronRecipe = "megatron-pretrain" // Megatron-LM's scripts as they come
 	shardedRecipe  = "megatron-deepspeed"
+	oldRecipe      = "megatron-lm"     // before Transformer Engine
+	coreRecipe     = "megatron-core"   // as NeMo and Megatron-Bridge run it
+	guidedRecipe   = "megatron-script" // Bridge without its performance scripts
 )
 
 // direct are arguments that are keys of a job under another name
@@ -36,6 +39,7 @@ var only = []struct{ name, key, beside, value string }{
 	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
 	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
 	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
+	{"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
 
 	{"moe_permute_fusion", "runtime.permute_fusion", "num_experts", ""}, {"moe_router_fusion", "runtime.router_fusion", "num_experts", ""},
 	{"overlap_moe_expert_parallel_comm", "runtime.ep_overlap", "num_experts", ""}, {"use_fused_weighted_squared_relu", "runtime.squared_relu_fusion", "use_fused_weighted_squared_relu", ""},
@@ -53,9 +57,9 @@ var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk
 
 // costly are arguments that no key of a job stands for though they change time or memory.
 var costly = []string{
-	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 	"use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "hierarchical_context_parallel_sizes", "num_distributed_optimizer_instances", "use_precision_aware_optimizer",
-	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_dot_product_attention",
+	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_multi_head_attention",
 	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "moe_latent_size", "use_sharp",
 }
 
@@ -65,7 +69,7 @@ var aside = []string{
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "cpu_offloading_num_layers", "fp8_param_gather", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
@@ -76,15 +80,20 @@ func (j *Job) megatron(name, text string, f flags, logged bool) error {
 	if _, ok := f["num_layers"]; !ok && f["tensor_model_parallel_size"].line == 0 && f["micro_batch_size"].line == 0 {
 		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
 	}
-	m := &megatron{Job: j, flags: f, logged: logged}
+	m := &megatron{Job: j, flags: f, logged: logged, recipe: megatronRecipe}
+	m.read()
+	m.times(text)
+	return nil
+}
+
+// read says what the arguments mean.
+func (m *megatron) read() {
 	m.model()
 	m.machine()
 	m.runtime()
 	m.plan()
 	m.train()
 	m.rest()
-	m.times(text)
-	return nil
 }
 
 var elapsed = regexp.MustCompile(`elapsed time per iteration \(ms\): ([0-9.]+)`)
@@ -109,7 +118,9 @@ func (m *megatron) times(text string) {
 type megatron struct {
 	*Job
 	flags  flags
-	logged bool
+	logged bool              // all arguments are there
+	names  map[string]string // what the file calls them, where they have names of their own
+	recipe string
 }
 
 // has reports whether an argument is given and neither false nor none.
@@ -120,6 +131,9 @@ func (m *megatron) has(name string) bool {
 
 // from is how messages name an argument.
 func (m *megatron) from(name string) string {
+	if n, ok := m.names[name]; ok {
+		return n
+	}
 	if m.logged {
 		return name
 	}
@@ -209,6 +223,8 @@ func (m *megatron) model() {
 	gated := m.has("swiglu") || m.has("quick_geglu") || m.has("glu_activation")
 	m.set("model.gated_mlp", gated, m.given("swiglu"))
 	switch {
+	case m.has("hidden_act"):
+		m.take("model.hidden_act", "hidden_act")
 	case gated:
 		m.set("model.hidden_act", "silu", m.from("swiglu"))
 	case m.has("squared_relu"):
@@ -233,7 +249,7 @@ func (m *megatron) model() {
 		norm = "rmsnorm"
 	}
 	m.set("model.norm", norm, m.given("normalization"))
-	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope", "rotary": "rope", "alibi": "alibi", "absolute": "learned"}[strings.TrimPrefix(m.word("position_embedding_type"), "PositionEmbeddingType.")]
+	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope", "mrope": "rope", "rotary": "rope", "alibi": "alibi", "absolute": "learned"}[strings.TrimPrefix(m.word("position_embedding_type"), "PositionEmbeddingType.")]
 	if position == "" {
 		position = "learned"
 	}
@@ -251,13 +267,13 @@ func (m *megatron) model() {
 	}
 	m.set("model.tie_word_embeddings", !m.has("untie_embeddings_and_output_weights"), m.given("untie_embeddings_and_output_weights"))
 	if !m.take("model.residual_dropout", "hidden_dropout") {
-		m.set("model.residual_dropout", 0.1, "default of --hidden-dropout")
+		m.set("model.residual_dropout", 0.1, "default of "+m.from("hidden_dropout"))
 	}
 	if !m.take("model.embedding_dropout", "hidden_dropout") {
-		m.set("model.embedding_dropout", 0.1, "default of --hidden-dropout")
+		m.set("model.embedding_dropout", 0.1, "default of "+m.from("hidden_dropout"))
 	}
 	if _, ok := m.flags["attention_dropout"]; !ok {
-		m.set("model.attention_dropout", 0.1, "default of --attention-dropout")
+		m.set("model.attention_dropout", 0.1, "default of "+m.from("attention_dropout"))
 	}
 	m.vocabulary()
 	if m.has("multi_latent_attention") {
@@ -299,7 +315,7 @@ func (m *megatron) experts() {
 		m.take("model.moe_intermediate_size", "ffn_hidden_size")
 	}
 	if !m.has("moe_router_topk") {
-		m.set("model.num_experts_per_tok", int64(2), "default of --moe-router-topk")
+		m.set("model.num_experts_per_tok", int64(2), "default of "+m.from("moe_router_topk"))
 	}
 	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
 	switch p := pattern.FindStringSubmatch(freq); {
@@ -331,8 +347,10 @@ func (m *megatron) runtime() {
 	if m.has("deepspeed") { // whose fork has none of the switches
 		m.set("runtime.recipe", shardedRecipe, m.from("deepspeed"))
 	} else {
-		m.set("runtime.recipe", megatronRecipe, "")
-		m.group("runtime.")
+		m.set("runtime.recipe", m.recipe, m.names["recipe"])
+		if m.recipe != oldRecipe { // which has none either
+			m.group("runtime.")
+		}
 	}
 	switch m.word("attention_backend") {
 	case "flash", "AttnBackend.flash":
@@ -358,14 +376,43 @@ func (m *megatron) runtime() {
 			m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from("moe_token_dispatcher_type"))
 		}
 	}
-	if m.flags["cuda_graph_scope"].value == "full_iteration" {
-		m.set("runtime.cuda_graphs", "full", m.from("cuda_graph_scope"))
-	} else if m.has("enable_cuda_graph") || m.has("external_cuda_graph") || m.has("cuda_graph_impl") && m.flags["cuda_graph_impl"].value != "none" {
-		m.note("%s: which parts of a layer are replayed; give runtime.cuda_graphs", m.from("cuda_graph_impl"))
-	}
+	m.graphs()
 	if m.flags["transformer_impl"].value == "local" {
 		m.note("%s local: the layers are taken to be Transformer Engine's", m.from("transformer_impl"))
 	}
+}
+
+// graphs says what is replayed without the host's launches.
+func (m *megatron) graphs() {
+	impl := m.word("cuda_graph_impl")
+	on := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(p string) bool {
+			return slices.Contains(strings.FieldsFunc(m.word("cuda_graph_scope"), func(r rune) bool { return strings.ContainsRune(`, '"`, r) }), p)
+		})
+	}
+	kind := ""
+	switch {
+	case on("full_iteration") || impl == "full_iteration":
+		kind = "full"
+	case impl == "none" && m.recipe != megatronRecipe: // others replay some where nothing is said
+		kind = "none"
+	case !m.has("enable_cuda_graph") && !m.has("external_cuda_graph") && (!m.has("cuda_graph_impl") || impl == "none"):
+		return
+	case on("attn") && on("mlp", "moe_router"):
+		kind = "layers"
+	case on("moe_router"):
+		kind = "router"
+	case on("attn", "mamba"):
+		kind = "mixers"
+	default:
+		m.note("%s: which parts of a layer are replayed; give runtime.cuda_graphs", m.from("cuda_graph_impl"))
+		return
+	}
+	from := "cuda_graph_scope"
+	if kind == "none" || impl == "full_iteration" || !m.has(from) {
+		from = "cuda_graph_impl"
+	}
+	m.set("runtime.cuda_graphs", kind, m.from(from))
 }
 
 func (m *megatron) plan() {
@@ -378,21 +425,65 @@ func (m *megatron) plan() {
 	} else if m.has("use_distributed_optimizer") {
 		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
 	} else {
-		m.set("plan.data_parallel", "ddp", "without "+m.from("use_distributed_optimizer"))
+		m.set("plan.data_parallel", "ddp", m.given("use_distributed_optimizer"))
 	}
 	if m.number("context_parallel_size") > 1 && m.has("cp_comm_type") {
 		m.set("plan.cp_comm_type", m.word("cp_comm_type"), m.from("cp_comm_type"))
+	}
+	if tp := m.number("tensor_model_parallel_size"); tp > 1 && m.has("num_experts") && !m.has("expert_tensor_parallel_size") {
+		m.set("plan.expert_tp", tp, "default of "+m.from("expert_tensor_parallel_size"))
 	}
 	if m.has("optimizer_cpu_offload") {
 		m.set("plan.offload", "optimizer", m.from("optimizer_cpu_offload"))
 	}
 	pp, layers, each := m.number("pipeline_model_parallel_size"), m.number("num_layers"), m.number("num_layers_per_virtual_pipeline_stage")
+	stages := m.layout()
 	switch {
 	case pp <= 1:
 	case m.take("plan.virtual_stages", "num_virtual_stages_per_pipeline_rank"), m.take("plan.virtual_stages", "virtual_pipeline_model_parallel_size"):
 	case each > 0 && layers > 0 && layers/pp/each > 1:
 		m.set("plan.virtual_stages", layers/pp/each, m.from("num_layers_per_virtual_pipeline_stage"))
+	case int64(len(stages)) > pp && int64(len(stages))%pp == 0:
+		m.set("plan.virtual_stages", int64(len(stages))/pp, m.from("pipeline_model_parallel_layout"))
 	}
+	if pp > 1 && len(stages) > 0 {
+		m.set("plan.stage_layers", stages, m.from("pipeline_model_parallel_layout"))
+	}
+}
+
+// mostStages bounds what a layout may repeat: more than any pipeline has.
+const mostStages = 1 << 12
+
+var (
+	repeated = regexp.MustCompile(`(?:\(([EtmL|]*)\)|([EtmL|]))\*(\d{1,3})`)
+	spelled  = regexp.MustCompile(`^[EtmL|]+$`)
+)
+
+// layout is how many layers each stage of a pipeline has, virtual ones apart, as in
+// Et*3|(tt|)*29,m|L (megatron/core/transformer/pipeline_parallel_layer_layout.py); nil: none
+// is given, or it cannot be read.
+func (m *megatron) layout() []any {
+	const name = "pipeline_model_parallel_layout"
+	if !m.has(name) {
+		return nil
+	}
+	text := strings.ReplaceAll(m.word(name), ",", "")
+	for repeated.MatchString(text) && len(text) < mostStages {
+		text = repeated.ReplaceAllStringFunc(text, func(s string) string {
+			p := repeated.FindStringSubmatch(s)
+			n, _ := strconv.Atoi(p[3])
+			return strings.Repeat(p[1]+p[2], n)
+		})
+	}
+	if !spelled.MatchString(text) {
+		m.note("%s %s", m.from(name), m.flags[name].value)
+		return nil
+	}
+	var stages []any
+	for _, stage := range strings.Split(text, "|") {
+		stages = append(stages, int64(strings.Count(stage, "t")))
+	}
+	return stages
 }
 
 func (m *megatron) train() {
@@ -406,9 +497,9 @@ func (m *megatron) train() {
 	if m.has("checkpoint_activations") || m.has("activations_checkpoint_method") { // until 2022
 		m.set("train.recompute", "full", m.from("checkpoint_activations"))
 	} else if !m.has("recompute_granularity") && !m.has("recompute_activations") {
-		m.set("train.recompute", "none", "without "+m.from("recompute_granularity"))
+		m.set("train.recompute", "none", m.given("recompute_granularity"))
 	}
-	narrow := func(names ...string) string {
+	first := func(names ...string) string {
 		for _, n := range names {
 			if m.has(n) {
 				return n
@@ -417,24 +508,22 @@ func (m *megatron) train() {
 		return ""
 	}
 	switch {
-	case narrow("fp4", "fp4_format") != "":
-		m.set("train.precision", "nvfp4", m.from(narrow("fp4", "fp4_format")))
-	case narrow("fp8", "fp8_format") != "":
+	case first("fp4", "fp4_format") != "":
+		m.set("train.precision", "nvfp4", m.from(first("fp4", "fp4_format")))
+	case first("fp8", "fp8_format") != "":
 		kind, ok := map[string]string{"": "fp8", "delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8-block"}[m.word("fp8_recipe")]
 		if !ok {
 			m.note("%s %s: scales of this kind are not known; fp8 is taken", m.from("fp8_recipe"), m.flags["fp8_recipe"].value)
 			kind = "fp8"
 		}
-		m.set("train.precision", kind, m.from(narrow("fp8", "fp8_format")))
-		if m.has("fp8_param_gather") && kind != "mxfp8" {
-			m.set("train.dtypes.gather", kind, m.from("fp8_param_gather"))
-		}
+		m.set("train.precision", kind, m.from(first("fp8", "fp8_format")))
+		m.narrow(kind)
 	case m.has("bf16"):
 		m.set("train.precision", "bf16", m.from("bf16"))
 	case m.has("fp16"):
 		m.set("train.precision", "fp16", m.from("fp16"))
 	default:
-		m.note("neither --bf16 nor --fp16: training in fp32 has no precision here; bf16 is taken")
+		m.note("neither %s nor %s: training in fp32 has no precision here; bf16 is taken", m.from("bf16"), m.from("fp16"))
 	}
 	if m.has("grad_reduce_in_bf16") {
 		m.set("train.dtypes.gradients", "bf16", m.from("grad_reduce_in_bf16"))
@@ -445,6 +534,23 @@ func (m *megatron) train() {
 	}
 	if o := m.flags["optimizer"].value; o != "" && o != "adam" {
 		m.note("%s %s: Adam is taken", m.from("optimizer"), o)
+	}
+}
+
+// narrow says what beside the layers' GEMMs is in 8 bits. Recipes but pretrain_gpt.py's
+// have some of it so where nothing is said.
+func (m *megatron) narrow(kind string) {
+	for _, of := range []struct {
+		name, key string
+		unless    bool
+	}{{"fp8_param_gather", "gather", kind == "mxfp8"}, {"fp8_dot_product_attention", "attention", false}, {"fp8_output_proj", "head", false}} {
+		switch _, given := m.flags[of.name]; {
+		case of.unless:
+		case m.has(of.name):
+			m.set("train.dtypes."+of.key, kind, m.from(of.name))
+		case given && m.recipe != megatronRecipe:
+			m.set("train.dtypes."+of.key, "bf16", m.from(of.name))
+		}
 	}
 }
 

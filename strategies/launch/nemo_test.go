@@ -1,0 +1,160 @@
+package launch_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// TestRows: what a configuration of NeMo or Bridge says is predicted as the measured run of
+// the same job is, whose machine, release and environment no configuration has.
+func TestRows(t *testing.T) {
+	list, err := runs.Embedded()
+	require.NoError(t, err)
+	for _, x := range []struct {
+		file, id string
+		set      map[string]string
+	}{
+		{"nemo.yaml", "dgxc25-gpt3-fp8-128", map[string]string{"runtime.attention": "flash-attn"}}, // NVTE_FUSED_ATTN=0
+		{"nemo-llama.yaml", "nemo24-028", nil},
+		{"nemo-old.yaml", "nemoci-2210-126m-tp1-pp1-16", nil},
+		{"bridge.yaml", "bridge-080", nil},
+		{"bridge-experts.yaml", "bridge-042", map[string]string{"gpus": "256", "train.dtypes.gradients": "bf16", "train.dtypes.reduce": "bf16"}}, // grad_reduce_in_fp32 is off in the performance scripts
+	} {
+		t.Run(x.file, func(t *testing.T) {
+			var run *runs.Run
+			for i := range list {
+				if list[i].ID == x.id {
+					run = &list[i]
+				}
+			}
+			require.NotNil(t, run)
+			d, err := yamlx.Parse(x.file, written(t, x.file))
+			require.NoError(t, err)
+			set := map[string]string{"runtime.release": fmt.Sprintf("%q", run.Job.Runtime.Release)}
+			for k, v := range x.set {
+				set[k] = v
+			}
+			for k, v := range set {
+				require.NoError(t, d.Set("--set", k, v, ""))
+			}
+			j, err := strategies.Decode(d, d.Root)
+			require.NoError(t, err)
+			j.Hardware = run.Job.Hardware
+			got, err := estimate.Estimate(j, estimate.Options{})
+			require.NoError(t, err)
+			want, err := estimate.Estimate(run.Job, estimate.Options{})
+			require.NoError(t, err)
+			require.InEpsilon(t, float64(want.StepTime), float64(got.StepTime), 0.01)
+		})
+	}
+}
+
+// written is the job of a file of testdata.
+func written(t *testing.T, name string) []byte {
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	j, err := launch.Read(name, text)
+	require.NoError(t, err)
+	out, err := j.YAML()
+	require.NoError(t, err)
+	return out
+}
+
+// TestNeMoErrors: bad values have the key and the place of the file, and what is no whole
+// configuration is said to be none.
+func TestNeMoErrors(t *testing.T) {
+	for _, x := range []struct{ file, old, new, want string }{
+		{"nemo.yaml", "num_layers: 96", "num_layers: many", `x:17:15: model.num_layers: "many"; give a whole number from 1 on`},
+		{"nemo.yaml", "num_layers: 96", "num_layers: 0", `x:17:15: model.num_layers: "0"; give a whole number from 1 on`},
+		{"nemo.yaml", "sequence_parallel: true", "sequence_parallel: 3", `x:24:22: model.sequence_parallel: "3"; give true or false`},
+		{"nemo.yaml", "  hidden_size: 12288\n", "", "x: has no key model.hidden_size; give a configuration of a GPT of NeMo 1, as Hydra writes it in whole"},
+		{"nemo.yaml", "trainer:", "trainer: {", "x:3:1: is not valid YAML"},
+		{"bridge.yaml", "  num_layers: 80\n", "", "x: has no key model.num_layers; give the run_config.yaml that Megatron-Bridge writes beside a checkpoint, or a ConfigContainer's to_yaml"},
+		{"bridge.yaml", "micro_batch_size: 1", "micro_batch_size: -1", `x:85:21: train.micro_batch_size: "-1"; give a whole number from 1 on`},
+		{"bridge.yaml", "tp_comm_overlap: true", "tp_comm_overlap: maybe", `x:8:20: comm_overlap.tp_comm_overlap: "maybe"; give true or false`},
+		{"bridge-experts.yaml", "bf16_with_mxfp8_mixed", "bf16_with_fp7_mixed", "x:5:18: mixed_precision: there is no bf16_with_fp7_mixed; give one of Megatron-Bridge's names, as in bf16_mixed or bf16_with_mxfp8_mixed"},
+		{"bridge.yaml", "_target_: megatron.bridge.training.config.ConfigContainer", "_target_: nemo.collections.llm.api.pretrain",
+			"x:2:11: _target_: nemo.collections.llm.api.pretrain: recipes of NeMo 2.0 leave the sizes of a model to Python; give the run_config.yaml of Megatron-Bridge, or a job with the model's name or config.json (perfplan init without --from)"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", x.file))
+		require.NoError(t, err)
+		require.Contains(t, string(text), x.old)
+		_, err = launch.Read("x", []byte(strings.Replace(string(text), x.old, x.new, 1)))
+		require.Error(t, err, x.new)
+		require.True(t, diag.IsInput(err), x.new)
+		require.True(t, strings.HasPrefix(err.Error(), x.want), err.Error())
+	}
+}
+
+// TestNeMoValues: keys that others, versions and defaults mean.
+func TestNeMoValues(t *testing.T) {
+	for _, x := range []struct{ file, old, new, want string }{
+		{"nemo.yaml", "  num_nodes: 16\n", "", `# gpus: trainer.devices: the file does not say how many there are: give the key`},
+		{"nemo.yaml", "micro_batch_size: 1\n", "micro_batch_size: ${oc.env:MBS}\n", "# train.micro_batch: model.micro_batch_size: line 10 takes ${oc.env:MBS}, which the file does not set: give the key"},
+		{"nemo.yaml", "${.encoder_seq_length}", "${training.model.encoder_seq_length}", "max_position_embeddings: 2048 # model.max_position_embeddings"},
+		{"nemo.yaml", "distributed_fused_adam", "fused_adam", "data_parallel: ddp # model.optim.name"},
+		{"nemo.yaml", "distributed_fused_adam", "fused_adam", "overlap_grad_reduce: false # model.optim.name"},
+		{"nemo.yaml", "distributed_fused_adam", "mcore_distributed_optim", "overlap_grad_reduce: false # default of model.optim.overlap_grad_sync"},
+		{"nemo.yaml", "distributed_fused_adam", "lion", "# Not taken over: model.optim.name lion: Adam is taken"},
+		{"nemo.yaml", "fp8_params: true", "fp8_params: false", "gather: bf16 # model.fp8_params"},
+		{"nemo.yaml", "precision: bf16", "precision: 32", "precision: fp8"},
+		{"nemo-llama.yaml", "fast-swiglu", "fast-geglu", "hidden_act: gelu # model.activation"},
+		{"nemo-old.yaml", "  activations_checkpoint_granularity: null\n", "", "recompute: full # model.activations_checkpoint_method"},
+		{"nemo-old.yaml", "megatron_amp_O2: true", "use_flash_attention: true", "attention: flash-attn # model.use_flash_attention"},
+		{"nemo-old.yaml", "megatron_amp_O2: true", "fsdp: true", "# Not taken over: model.fsdp true"},
+		{"bridge.yaml", "cuda_graph_impl: none", "cuda_graph_impl: local", "# Not taken over: model.cuda_graph_impl: which parts of a layer are replayed; give runtime.cuda_graphs"},
+		{"bridge.yaml", "cuda_graph_impl: none\n  cuda_graph_scope: full", "cuda_graph_impl: transformer_engine\n  cuda_graph_scope: [attn, mlp]", "cuda_graphs: layers # model.cuda_graph_scope"},
+		{"bridge.yaml", "cuda_graph_impl: none\n  cuda_graph_scope: full", "cuda_graph_impl: local\n  cuda_graph_scope: full_iteration", "cuda_graphs: full # model.cuda_graph_scope"},
+		{"bridge.yaml", "check_for_nan_in_grad: false", "check_for_nan_in_grad: true", "recipe: megatron-script # ddp.check_for_nan_in_grad"},
+		{"bridge.yaml", "cross_entropy_fusion_impl: te", "cross_entropy_fusion_impl: native", "fused_cross_entropy: false # model.cross_entropy_loss_fusion"},
+		{"bridge.yaml", "sequence_parallel: true", "sequence_parallel: false", "tp_overlap: false # comm_overlap.tp_comm_overlap, not without sequence_parallel"},
+		{"bridge.yaml", "first_last_layers_bf16: false", "first_last_layers_bf16: true", "# Not taken over: mixed_precision.first_last_layers_bf16 true"},
+		{"bridge.yaml", "bf16: true\n  first", "bf16: false\n  first", "precision: fp8 # mixed_precision.fp8"},
+		{"bridge.yaml", "use_megatron_fsdp: false", "use_megatron_fsdp: true", "# Not taken over: ddp.use_megatron_fsdp true"},
+		{"bridge.yaml", "tokenizer:", "peft: {dim: 16}\ntokenizer:", "# Not taken over: peft {dim: 16}"},
+		{"bridge-experts.yaml", "bf16_with_mxfp8_mixed", "bf16-with-fp8-current-scaling-mixed", "# Not taken over: mixed_precision: first_last_layers_bf16 true"},
+		{"bridge-experts.yaml", "bf16_with_mxfp8_mixed", "nanov2_bf16_with_fp8_current_scaling_mixed", "precision: fp8-block # mixed_precision: fp8"},
+		{"bridge-experts.yaml", "torch.nn.functional.silu", "megatron.core.activations.squared_relu", "hidden_act: relu2 # model.activation_func"},
+		{"bridge-experts.yaml", "moe_grouped_gemm: true", "moe_grouped_gemm: false", "# Not taken over: model.moe_grouped_gemm false"},
+		{"bridge-experts.yaml", "virtual_pipeline_model_parallel_size: 4", "virtual_pipeline_model_parallel_size: null", "virtual_stages: 4 # model.pipeline_model_parallel_layout"},
+		{"bridge-experts.yaml", "expert_tensor_parallel_size: 1\n", "expert_tensor_parallel_size: null\n", "ep: 64 # model.expert_model_parallel_size"},
+		{"bridge-experts.yaml", "exp_avg_sq_dtype: *half", "exp_avg_sq_dtype: null", "# Not taken over: optimizer.exp_avg_dtype bfloat16, optimizer.exp_avg_sq_dtype None: one dtype for both is known"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", x.file))
+		require.NoError(t, err)
+		require.Contains(t, string(text), x.old)
+		j, err := launch.Read("x", []byte(strings.Replace(string(text), x.old, x.new, 1)))
+		require.NoError(t, err, x.new)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), x.want, x.new)
+	}
+}
+
+// TestLayout: layouts of pipelines in letters, of scripts too.
+func TestLayout(t *testing.T) {
+	const rest = " --num-layers 8 --hidden-size 64 --num-attention-heads 4 --bf16 --vocab-size 128 --pipeline-model-parallel-size 2"
+	for layout, want := range map[string]string{
+		"Ett|ttt|tt|tL": "  virtual_stages: 2 # --pipeline-model-parallel-layout\n  stage_layers: [2, 3, 2, 1] # --pipeline-model-parallel-layout\n",
+		"Et*3|t*5L":     "  stage_layers: [3, 5] #",
+		"Et|x":          "# Not taken over: --pipeline-model-parallel-layout Et|x",
+	} {
+		j, err := launch.Read("x", []byte(`--pipeline-model-parallel-layout "`+layout+`"`+rest))
+		require.NoError(t, err)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want)
+	}
+}
