@@ -95,6 +95,8 @@ type Train struct {
 	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
 	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
 
+	ClipGradients *bool `yaml:"clip_gradients" json:"clip_gradients,omitempty"` // by their norm, before the update (max_grad_norm, --clip-grad); left out: as the framework does by itself
+
 	OffloadLayers int64 `yaml:"offload_layers" json:"offload_layers,omitempty"` // whose activations go to the host between their passes, the first of the model (Megatron's cpu_offloading_num_layers); left out: none
 
 	OffloadActivations bool `yaml:"offload_activations" json:"offload_activations,omitempty"` // what all layers keep goes there, tensor by tensor (TRL's and Axolotl's activation_offloading, torchtune's enable_activation_offloading)

@@ -29,7 +29,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	err := first(
 		func() error { return j.resolveMachine(f.Network) },
 		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setFusions, j.setOverlaps, j.checkExperts,
-		j.resolveTrain, j.settleTrain,
+		j.resolveTrain, j.settleTrain, j.setClipping,
 		j.checkRun, j.resolvePlan)
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (j *Job) setFusions() error {
 		return diag.Errorf("runtime.router_fusion: %s has no experts; leave it out", j.ModelName)
 	case router != nil && own.Programs["router_"+string(moe.Router)+"_unfused"] == nil:
 		return diag.Errorf("runtime.router_fusion: recipe %s chooses experts in one way; leave it out, or use megatron-core", own.Name)
-	case rope != nil && own.Programs["rotary_apart"] == nil:
+	case rope != nil && (own.Programs["rotary_apart"] == nil || own.Structure.UnfusedRotary):
 		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", own.Name)
 	case rope != nil && j.Model.Position != model.Rotary:
 		return diag.Errorf("runtime.rope_fusion: %s has no rotary positions; leave it out", j.ModelName)
@@ -233,6 +233,21 @@ func (j *Job) setFusions() error {
 	if rope != nil && !*rope {
 		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
 	}
+	j.Recipe = &own
+	return nil
+}
+
+// setClipping takes over whether gradients are clipped by their norm.
+func (j *Job) setClipping() error {
+	on := j.Train.ClipGradients
+	o := j.Recipe.Optimizer[j.Train.Optimizer]
+	if on == nil || *on == o.Clip {
+		return nil
+	}
+	own := *j.Recipe
+	own.Optimizer = maps.Clone(own.Optimizer)
+	o.Clip = *on
+	own.Optimizer[j.Train.Optimizer] = o
 	j.Recipe = &own
 	return nil
 }

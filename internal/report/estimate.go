@@ -207,7 +207,9 @@ var timeNames = [][2]string{
 func exposed(r *estimate.Result) []part {
 	var out []part
 	for g, t := range r.Exposed {
-		out = append(out, part{name: g, key: g, time: t})
+		if t >= negligible {
+			out = append(out, part{name: g, key: g, time: t})
+		}
 	}
 	slices.SortFunc(out, func(a, b part) int {
 		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.key, b.key))

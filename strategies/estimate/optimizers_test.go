@@ -30,3 +30,26 @@ func TestOptimizers(t *testing.T) {
 	require.Less(t, float64(of("hf-eager", "sgd").Optimizer), 0.8*float64(of("hf-eager", "adamw-foreach").Optimizer))
 	require.Greater(t, float64(of("hf-eager", "adamw").Optimizer), 2*float64(of("hf-eager", "adamw-foreach").Optimizer))
 }
+
+// TestClipping: clipping reads gradients once for their norm, and reads and writes them once
+// more, whatever the framework does by itself; an H100 took 2.7 to 8.9 ms of 1.2 to 2.8
+// billion values in 16 bits and 5.7 of 1.2 in 32.
+func TestClipping(t *testing.T) {
+	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: %s}, plan: {dp: 1}, train: {sequence_length: 4096, micro_batch: 2, precision: %s%s}}"
+	optimizer := func(recipe, precision, more string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(job, recipe, precision, more))).Optimizer)
+	}
+	for _, c := range []struct {
+		recipe, precision string
+		clips             bool
+		size              float64
+	}{{"hf-eager", "bf16-pure", false, 2}, {"hf-eager", "bf16-autocast", false, 4}, {"torchtitan", "bf16-mixed", true, 4}} {
+		on, off := optimizer(c.recipe, c.precision, ", clip_gradients: true"), optimizer(c.recipe, c.precision, ", clip_gradients: false")
+		require.InEpsilon(t, 3*c.size*1.236e9/2.6e12, on-off, 0.15, c.recipe)
+		own := off
+		if c.clips {
+			own = on
+		}
+		require.Equal(t, own, optimizer(c.recipe, c.precision, ""), "%s: left out", c.recipe)
+	}
+}

@@ -491,6 +491,9 @@ func (m *megatron) train() {
 	if m.number("cpu_offloading_num_layers") > 0 {
 		m.take("train.offload_layers", "cpu_offloading_num_layers")
 	}
+	if f := m.flags["clip_grad"]; m.has("clip_grad") && f.open == "" && strings.Trim(f.value, "0.") == "" {
+		m.set("train.clip_gradients", false, m.from("clip_grad"))
+	}
 	if m.has("recompute_activations") && !m.has("recompute_granularity") {
 		m.set("train.recompute", "selective", m.from("recompute_activations"))
 	}

@@ -553,8 +553,8 @@ func (h *hub) optimizer() {
 	default:
 		h.set("train.optimizer", name, a.from)
 	}
-	if g := h.get("max_grad_norm"); g.on() && h.kind != byZeRO && !h.adapted() {
-		h.note("%s, %s: gradients are read once more for their norm, and scaled", g.from, g.value)
+	if g := h.get("max_grad_norm"); g.on() && h.kind != byZeRO && (g.given || h.trains()) {
+		h.set("train.clip_gradients", true, strings.TrimPrefix(g.from+", "+g.value, ", "))
 	}
 }
 
