@@ -60,11 +60,11 @@ const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpee
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
-	text = bytes.Map(func(r rune) rune { // what no comment may hold
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || !unicode.IsPrint(r) && !unicode.IsSpace(r) || r == utf8.RuneError) {
-			return ' '
+	text = bytes.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
 		}
-		return r
+		return printable(r)
 	}, text)
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
@@ -87,6 +87,14 @@ func Read(name string, text []byte) (*Job, error) {
 		}
 	}
 	return j, nil
+}
+
+// printable is a character that a comment may hold.
+func printable(r rune) rune {
+	if unicode.IsControl(r) || !unicode.IsPrint(r) && !unicode.IsSpace(r) || r == utf8.RuneError {
+		return ' '
+	}
+	return r
 }
 
 // configuration reads YAML or JSON: of DeepSpeed, or else of a Trainer.
@@ -261,7 +269,7 @@ func (j *Job) sections(root *yaml.Node) {
 			switch {
 			case head != section:
 			case s.Value == nil:
-				open = append(open, fmt.Sprintf("%s: %s: %s", s.Key, s.From, s.Why))
+				open = append(open, strings.Map(printable, fmt.Sprintf("%s: %s: %s", s.Key, s.From, s.Why)))
 			case !nested:
 				add(root, head, s.Value, s.From)
 			default:
@@ -284,10 +292,10 @@ func (j *Job) sections(root *yaml.Node) {
 func (j *Job) foot() string {
 	var lines []string
 	for _, n := range j.Notes {
-		lines = append(lines, "Not taken over: "+n)
+		lines = append(lines, strings.Map(printable, "Not taken over: "+n))
 	}
 	if len(j.Ignored) > 0 {
-		lines = append(lines, "Without a key: "+strings.Join(j.Ignored, " "))
+		lines = append(lines, strings.Map(printable, "Without a key: "+strings.Join(j.Ignored, " ")))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -314,6 +322,6 @@ func add(to *yaml.Node, key string, value any, comment string) {
 	if v.Kind == yaml.SequenceNode {
 		v.Style = yaml.FlowStyle
 	}
-	v.LineComment = comment
+	v.LineComment = strings.Map(printable, comment)
 	to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, v)
 }

@@ -284,6 +284,17 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestComments: characters that no comment may hold do not come into one by an escape.
+func TestComments(t *testing.T) {
+	j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\n[training]\nsteps = 1\n[experimental]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = \"a\\u001bb\\nc\""))
+	require.NoError(t, err)
+	got, err := j.YAML()
+	require.NoError(t, err)
+	_, err = yamlx.Parse("x", got)
+	require.NoError(t, err)
+	require.Contains(t, string(got), "# Not taken over: experimental.pipeline_parallel_schedule a b c")
+}
+
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml"} {
