@@ -95,7 +95,7 @@ func (e *env) launched(files []string, measured bool) ([]byte, error) {
 	}
 	for _, s := range j.Settings {
 		if s.Value == nil {
-			fmt.Fprintf(e.err, "open: %s: %s: %s\n", s.Key, s.From, s.Why)
+			fmt.Fprintf(e.err, "open: %s\n", s.Open())
 		}
 	}
 	for _, n := range j.Notes {

@@ -39,6 +39,7 @@ var layers = [][]string{
 	{"calibrate/cuda/fake", "calibrate/inventory"},
 	{"calibrate/probe"},
 	{"calibrate"},
+	{"strategies/launch/shell"},                                        // walks through what strategies/launch reads
 	{"strategies/pipeline", "strategies/goodput", "strategies/launch"}, // leaves: strategies asks which schedules are legal, and reads the settings of a run
 	{"strategies"},
 	{"strategies/dataparallel", "strategies/timeline", "strategies/memory/allocator"},

@@ -47,6 +47,21 @@ func (j *Job) deepspeed(name string, d *yamlx.Document) error {
 	return j.sharding(d, c)
 }
 
+// writes reads the configuration of DeepSpeed that a script writes, nil where it writes none.
+// What the script does not give is left to the trainer.
+func (s start) writes(name string) (*Job, error) {
+	file := s.config()
+	if file == "" {
+		return nil, nil
+	}
+	d, err := yamlx.Parse(name+", "+file, []byte(s.Fill(s.Files[file], "auto")))
+	if err != nil {
+		return nil, err
+	}
+	j := &Job{}
+	return j, j.deepspeed(d.Name, d)
+}
+
 // sharding reads the keys of a configuration of DeepSpeed.
 func (j *Job) sharding(d *yamlx.Document, c config) error {
 	if err := c.check(d); err != nil {

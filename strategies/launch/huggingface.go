@@ -60,7 +60,7 @@ var (
 
 // renamed are arguments under other names that any dialect may use.
 var renamed = map[string]string{
-	"torch_dtype": "dtype", "max_seq_length": "max_length", "cutoff_len": "max_length", "nproc_per_node": "per_node", "num_gpus": "per_node", "nnodes": "num_machines", "num_nodes": "num_machines",
+	"torch_dtype": "dtype", "max_seq_length": "max_length", "cutoff_len": "max_length", "nproc_per_node": "per_node", "num_gpus": "per_node", "nnodes": "num_machines", "num_nodes": "num_machines", "nodes": "num_machines", "gpus_per_node": "per_node",
 	"per_gpu_train_batch_size": "per_device_train_batch_size",
 
 	"zero_stage": "deepspeed.zero_stage", "offload_optimizer_device": "deepspeed.offload_optimizer_device", "offload_param_device": "deepspeed.offload_param_device",
@@ -123,6 +123,14 @@ type trainer struct {
 	flags    bool // on a command line
 	inline   *Job // a configuration of DeepSpeed among them
 	ignored  []string
+	notes    []string
+	ways     []way // that conditions of a script give it
+}
+
+// way is what a script comes to by a condition that goes another way.
+type way struct {
+	by string
+	*trainer
 }
 
 // keyed finds keys of a configuration in YAML.
@@ -205,17 +213,24 @@ func (t *trainer) mapping(d *yamlx.Document, n *yaml.Node, in, label string) err
 var method = regexp.MustCompile(`\b(?:trl +|)(sft|dpo|kto|orpo|cpo|grpo|rloo|ppo|reward)(?:\.py\b| +--)`)
 
 // arguments reads those of a command line; false: they are none of a Trainer's.
-func (j *Job) arguments(name, text string, f flags) (bool, error) {
+func (j *Job) arguments(name string, s start) (bool, error) {
+	f := maps.Clone(s.flags)
 	has := func(k string) bool { _, ok := f[k]; return ok }
 	of := dialectOf(has)
 	if of == nil || has("num_layers") || has("tensor_model_parallel_size") {
 		return false, nil
 	}
-	by := method.FindStringSubmatch(text)
+	counted := f.count([]string{"num_processes", "nproc_per_node", "num_gpus"}) > 0
+	for _, name := range []string{"nodes", "gpus_per_node", "ntasks_per_node"} { // of Slurm, which counts where nothing else does
+		if counted || name == "ntasks_per_node" {
+			delete(f, name)
+		}
+	}
+	by := method.FindStringSubmatch(s.text)
 	if by != nil && of == trainerArguments {
 		of = trl
 	}
-	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true}
+	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true, notes: s.Notes}
 	if by != nil && of == trl {
 		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
 	}
@@ -224,34 +239,20 @@ func (j *Job) arguments(name, text string, f flags) (bool, error) {
 		a := argument{value: strings.Trim(one.value, `"'`), from: "--" + k, given: true, fail: func(format string, args ...any) error {
 			return &diag.Error{File: name, Line: one.line, Col: 1, Message: fmt.Sprintf(format, args...)}
 		}}
-		if one.open == "" && strings.Contains(a.value, "$") {
-			one.open = strings.TrimPrefix(a.value, "$")
-		}
 		if one.open != "" {
-			a.open = fmt.Sprintf("line %d takes $%s, which the file does not set: give the key", one.line, one.open)
-		} else if slices.Contains(several, k) {
-			if words := following(text, k); len(words) > 0 && strings.HasPrefix(a.value, words[0]) {
-				a.words = words
-			}
+			a.open = fmt.Sprintf("line %d takes %s, which the file does not set: give the key", one.line, one.open)
+		} else if len(one.words) > 1 {
+			a.words = one.words
 		}
 		if err := t.take(k, a); err != nil {
 			return true, err
 		}
 	}
-	return true, j.take(t, false)
-}
-
-// several are arguments of a command line that may have several words.
-var several = []string{"fsdp", "lora_target_modules"}
-
-// following are the words after an argument, up to the next one or the end of the command.
-func following(text, name string) []string {
-	text = strings.ReplaceAll(text, "\\\n", " ")
-	m := regexp.MustCompile(`--` + strings.ReplaceAll(name, "_", "[_-]") + `[= ]+((?:"[^"\n]*"|'[^'\n]*'|[^\s"'\\-][^\s\\]*)(?:[ \t]+[^\s"'\\-][^\s\\]*)*)`).FindStringSubmatch(text)
-	if m == nil || strings.Contains(m[1], "$") {
-		return nil
+	var err error
+	if t.inline, err = s.writes(name); err != nil {
+		return true, err
 	}
-	return strings.FieldsFunc(m[1], func(r rune) bool { return strings.ContainsRune(`"', `, r) || r == '\t' })
+	return true, j.take(t, false)
 }
 
 var finished = regexp.MustCompile(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
@@ -305,9 +306,28 @@ func (t *trainer) take(name string, a argument) error {
 	return nil
 }
 
+// join takes over what another file gives, whichever way its conditions go.
+func (t *trainer) join(o *trainer) (*trainer, error) {
+	both, err := t.beside(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range t.ways {
+		if other, err := w.beside(o); err == nil {
+			both.ways = append(both.ways, way{w.by, other})
+		}
+	}
+	for _, w := range o.ways {
+		if other, err := t.beside(w.trainer); err == nil {
+			both.ways = append(both.ways, way{w.by, other})
+		}
+	}
+	return both, nil
+}
+
 // beside takes over what another file gives.
 func (t *trainer) beside(o *trainer) (*trainer, error) {
-	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags}
+	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags, notes: slices.Concat(t.notes, o.notes)}
 	if both.inline == nil {
 		both.inline = o.inline
 	}

@@ -24,6 +24,7 @@ type Setting struct {
 	Value any    // string, int64, float64, bool, or []any; nil: it is not known, and Why says so
 	From  string // what said so: a flag, a key
 	Why   string
+	ways  []string // the values that conditions may give it
 }
 
 // Job is what files that start a job say of it.
@@ -48,6 +49,15 @@ func (j *Job) Measured() string {
 	return fmt.Sprintf("%.4g s a step, the %s", j.StepTime, j.measured)
 }
 
+// Open says what leaves a setting open.
+func (s Setting) Open() string {
+	why := s.Why
+	if len(s.ways) > 1 {
+		why = strings.Join(s.ways, " or ") + ": " + why
+	}
+	return strings.Map(printable, strings.Join(slices.DeleteFunc([]string{s.Key, s.From, why}, func(w string) bool { return w == "" }), ": "))
+}
+
 // sections are the parts of a job file, in order.
 var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 
@@ -60,6 +70,7 @@ const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpee
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
+	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	text = bytes.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return r
@@ -109,16 +120,36 @@ func (j *Job) configuration(name string, text []byte) error {
 	return j.deepspeed(name, d)
 }
 
-// script reads a command line or a log.
+// script reads a command line, a script or a log.
 func (j *Job) script(name, text string) error {
-	f, logged := readFlags(text)
-	if !logged {
+	all := starts(text)
+	if !all[0].logged {
 		j.took(text)
-		if ok, err := j.arguments(name, text, f); ok || err != nil {
-			return err
+	}
+	if err := j.started(name, all[0]); err != nil {
+		return err
+	}
+	if j.trainer == nil {
+		j.times(text)
+	}
+	for _, s := range all[1:] {
+		o := &Job{}
+		if o.started(name, s) != nil {
+			continue
+		}
+		if j.unsettle(o, s.By); j.trainer != nil && o.trainer != nil {
+			j.trainer.ways = append(j.trainer.ways, way{s.By, o.trainer})
 		}
 	}
-	return j.megatron(name, text, f, logged)
+	return nil
+}
+
+// started reads what starts a job of one of the two frameworks.
+func (j *Job) started(name string, s start) error {
+	if ok, err := j.arguments(name, s); ok || err != nil {
+		return err
+	}
+	return j.megatron(name, s)
 }
 
 // Join puts together what several files say of one job. Those of a Trainer are read as one:
@@ -136,7 +167,7 @@ func Join(jobs []*Job) (*Job, error) {
 			one = &own
 			rest = append(rest, one)
 		default:
-			t, err := one.trainer.beside(j.trainer)
+			t, err := one.trainer.join(j.trainer)
 			if err != nil {
 				return nil, err
 			}
@@ -269,7 +300,7 @@ func (j *Job) sections(root *yaml.Node) {
 			switch {
 			case head != section:
 			case s.Value == nil:
-				open = append(open, strings.Map(printable, fmt.Sprintf("%s: %s: %s", s.Key, s.From, s.Why)))
+				open = append(open, s.Open())
 			case !nested:
 				add(root, head, s.Value, s.From)
 			default:
@@ -283,7 +314,7 @@ func (j *Job) sections(root *yaml.Node) {
 			root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: section}, of)
 		}
 		if n := len(root.Content); len(open) > 0 {
-			root.Content[n-2].HeadComment = strings.Join(open, "\n")
+			root.Content[n-2].HeadComment = strings.TrimPrefix(root.Content[n-2].HeadComment+"\n"+strings.Join(open, "\n"), "\n")
 		}
 	}
 }

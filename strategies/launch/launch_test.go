@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestRead: what each kind of file says, as a job file. Those that leave nothing open are
 // jobs: of a configuration of DeepSpeed with a model.
 func TestRead(t *testing.T) {
-	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64",
+	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "conditions.sh": "", "functions.sh": "", "heredoc.sh": "", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64",
 		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8",
 		"nemo.yaml": "", "nemo-llama.yaml": "", "nemo-old.yaml": "", "bridge.yaml": "", "bridge-experts.yaml": "gpus: 256"} {
 		t.Run(name, func(t *testing.T) {
@@ -72,6 +72,11 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "recipe: megatron-deepspeed")
 	require.Contains(t, string(text), "read from a, a")
+	open, err := launch.Join([]*launch.Job{read("--micro-batch-size $1 --num-layers 4"), read(`{"train_micro_batch_size_per_gpu": 4}`)})
+	require.NoError(t, err)
+	text, err = open.YAML()
+	require.NoError(t, err)
+	require.Contains(t, string(text), "micro_batch: 4 # train_micro_batch_size_per_gpu")
 	_, err = launch.Join([]*launch.Job{script, read(`{"train_micro_batch_size_per_gpu": 4}`)})
 	require.EqualError(t, err, "train.micro_batch: train_micro_batch_size_per_gpu says 4, but --micro-batch-size before it 2; leave one of them out")
 }
@@ -98,6 +103,7 @@ func TestTogether(t *testing.T) {
 		{files: []string{plain, launched}, want: []string{"data_parallel: fsdp2 # fsdp_config.fsdp_version", "gpus: 4 # num_processes", "precision: bf16-mixed # --bf16, distributed_type", "reduce: bf16"}},
 		{files: []string{launched, plain}, want: []string{"data_parallel: fsdp2", "micro_batch: 8 #", "recompute: full"}},
 		{files: []string{plain + " --fsdp full_shard --fsdp_config f.json", `{"fsdp_version": 2, "reshard_after_forward": false}`}, want: []string{"data_parallel: fsdp2 # fsdp_version", "reshard_after_forward: false # reshard_after_forward"}},
+		{files: []string{"[ $A = 1 ] && B=--gradient_checkpointing\n" + strings.Replace(plain, "--gradient_checkpointing", "$B", 1), launched}, want: []string{"# train.recompute: --gradient_checkpointing: full or none: line 1 asks [ $A = 1 ]", "gpus: 4"}},
 		{files: []string{plain, "output_dir: x\ngradient_accumulation_steps: 2\nblock_size: 2048"}, err: "block_size says 2048, but --block_size before it 1024; leave one of them out"},
 		{files: []string{`{"output_dir": "x", "bf16": true, "deepspeed": {"zero_optimization": {"stage": 1}}}`}, want: []string{"data_parallel: zero1 # zero_optimization.stage", "precision: bf16 # bf16"}},
 	} {
@@ -145,10 +151,19 @@ func TestTrainer(t *testing.T) {
 		"trl dpo --model_name_or_path gpt2 --bf16":    "# Not taken over: TRL's dpo: a step is taken",
 		"sft.py --model_name_or_path m/Own-7B --bf16": "# model: --model_name_or_path: m/Own-7B is not in the catalog",
 		"sft.py --use_peft --output_dir x --bf16":     "# train.lora.targets: without --lora_target_modules: PEFT chooses",
-		"sft.py --use_peft --lora_target_modules all-linear --bf16 --load_in_4bit": "# Not taken over: default of --use_bnb_nested_quant",
-		"finetuning_type: full\nbf16: true":                                        "precision: bf16-autocast # bf16",
-		"finetuning_type: full\npure_bf16: true":                                   "precision: bf16-pure # pure_bf16",
-		"finetuning_type: lora\nlora_target: lm_head":                              "# train.lora.targets: lora_target: none of them is known",
+		"sft.py --use_peft --lora_target_modules all-linear --bf16 --load_in_4bit":                       "# Not taken over: default of --use_bnb_nested_quant",
+		"MBS=2\nARGS=(--per_device_train_batch_size $MBS)\n" + run + "\"${ARGS[@]}\"":                    "micro_batch: 2 # --per_device_train_batch_size",
+		"if [ \"$1\" = big ]; then MBS=8; else MBS=4; fi\n" + run + "--per_device_train_batch_size $MBS": "# train.micro_batch: --per_device_train_batch_size: 8 or 4: line 1 asks [ \"$1\" = big ], which the file does not decide: give the key",
+		"[ $Z = 1 ] && MORE='--deepspeed d.json'\n" + run + "$MORE":                                      "# runtime.recipe: --deepspeed: deepspeed-hf or hf-eager: line 1 asks [ $Z = 1 ], which",
+		"prepare.py --max_length 9 --output_dir y\ntorchrun --nproc_per_node=8 --nnodes 2 " + run:        "gpus: 16 # --nproc_per_node, --nnodes",
+		"deepspeed --num_gpus 4 " + run:                                                                                   "gpus: 4 # --num_gpus",
+		"accelerate launch --num_processes $((2 * 4)) --mixed_precision bf16 " + run:                                      "precision: bf16-autocast # --mixed_precision",
+		"#SBATCH --nodes=2 --gres=gpu:4\nsrun python " + run:                                                              "gpus: 8 # --gpus_per_node, --nodes",
+		"cat <<E > d.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n" + run + "--deepspeed d.json":                     "data_parallel: zero2 # zero_optimization.stage",
+		"sft.py --use_peft --output_dir x --bf16 --lora_r 8 --lora_target_modules q_proj v_proj \\\n --optim adamw_torch": "targets: [q, v] # --lora_target_modules",
+		"finetuning_type: full\nbf16: true":                                                                               "precision: bf16-autocast # bf16",
+		"finetuning_type: full\npure_bf16: true":                                                                          "precision: bf16-pure # pure_bf16",
+		"finetuning_type: lora\nlora_target: lm_head":                                                                     "# train.lora.targets: lora_target: none of them is known",
 		"base_model: gpt2":                                                                 "precision: bf16-pure # default of bf16",
 		"base_model: gpt2\nadapter: lora\nlora_r: 8":                                       "precision: bf16-frozen # default of bf16",
 		"base_model: gpt2\nrl: dpo":                                                        "# Not taken over: rl dpo: a step is taken",
@@ -275,6 +290,27 @@ func TestValues(t *testing.T) {
 		"--deepspeed --overlap-grad-reduce":             "recipe: megatron-deepspeed # --deepspeed",
 		"--checkpoint-activations":                      "recompute: full # --checkpoint-activations",
 		"['--micro-batch-size', '3', '--seq-length',8]": "sequence_length: 8",
+
+		"MBS=3\r\n--micro-batch-size $MBS \\\r\n --tp-comm-overlap":                  "micro_batch: 3 #",
+		"A=1\nA+=2\n--micro-batch-size $((A / 4 ? A : 0)) ":                          "micro_batch: 12 #",
+		"A=(1 2 3)\nA+=(4)\n--micro-batch-size ${#A[@]}":                             "micro_batch: 4 #",
+		"--micro-batch-size $((MBS * 2))":                                            "# train.micro_batch: --micro-batch-size: line 1 takes $MBS, which the file does not set: give the key",
+		"\n--micro-batch-size $(nproc)":                                              "# train.micro_batch: --micro-batch-size: line 2 takes $(nproc), which",
+		"X=$1\nMBS=${X:-4}\n--micro-batch-size $MBS":                                 "micro_batch: 4 #",
+		"X=$1\n--micro-batch-size ${#X}":                                             "line 2 takes $1, which",
+		"if [ \"$1\" = 8 ]; then MBS=8; else MBS=4; fi\n--micro-batch-size $MBS":     "# train.micro_batch: --micro-batch-size: 8 or 4: line 1 asks [ \"$1\" = 8 ], which the file does not decide: give the key",
+		"MBS=4\nif [ -n \"$M\" ]; then MBS=$M; fi\n--micro-batch-size $MBS":          "micro_batch: 4 #",
+		"case $1 in a) MBS=8 ;; *) MBS=8 ;; esac\n--micro-batch-size $MBS":           "micro_batch: 8 #",
+		"if [[ $1 == a ]]; then exit 1; fi\nMBS=2\npython x.py --micro-batch-size 2": "micro_batch: 2 #",
+		"false && MBS=9 || MBS=3\n--micro-batch-size $MBS":                           "micro_batch: 3 #",
+		"P=<where the data is>\n--micro-batch-size 3":                                "# Not taken over: line 1, which is no shell: > must be followed by a word",
+		"--recompute-granularity selective --recompute-modules mlp moe_act":          "recompute_modules: [mlp, moe_act] # --recompute-modules",
+		"A:\n  --micro-batch-size: ${MBS}\n  --num-layers: 4 # ":                     "# train.micro_batch: --micro-batch-size: line 2 takes $MBS, which",
+		"sbatch -N 2 <<E\n#SBATCH --nodes=2 --gpus-per-node=4\n#SBATCH --ntasks-per-node=8\nsrun bash -x -c 'python x.py --micro-batch-size 3 --num-layers 4'\nE\ntrue": "gpus: 8 # --gpus-per-node, --nodes",
+		"A=(--moe-layer-freq [0]*1+[1]*3 --micro-batch-size 3 --num-experts 8)\ntorchrun x.py ${A[@]}":                                                                  "first_k_dense_replace: 1 # --moe-layer-freq",
+		"python x.py --micro-batch-size 3 --num-layers 4\npython y.py --micro-batch-size 4":                                                                             "micro_batch: 3 #",
+		"python x.py --micro-batch-size 3 --num-layers 4 $MORE_ARGS\ntrue":                                                                                              "# Not taken over: $MORE_ARGS in the command of line 1, which the file does not set, may hold more arguments",
+		"run: |\n  torchrun --nproc_per_node 8 x.py --micro-batch-size 3":                                                                                               "gpus: 8 # --nproc-per-node",
 	} {
 		j, err := launch.Read("x", []byte(text+rest))
 		require.NoError(t, err, text)
@@ -295,9 +331,41 @@ func TestComments(t *testing.T) {
 	require.Contains(t, string(got), "# Not taken over: experimental.pipeline_parallel_schedule a b c")
 }
 
+// TestRunsNothing: what a script says is neither done nor looked at, and ends.
+func TestRunsNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("MBS", "9")
+	kept := filepath.Join(dir, "kept.sh")
+	require.NoError(t, os.WriteFile(kept, []byte("SEQ=7"), 0o644))
+	text := strings.ReplaceAll(`cd DIR; source DIR/kept.sh; . DIR/kept.sh
+touch DIR/a; echo x > DIR/b; cat <<E > DIR/c
+x
+E
+curl http://127.0.0.1:1/ -o DIR/d; exec 3> DIR/e; : $(touch DIR/f) `+"`touch DIR/g`"+` <(touch DIR/h) >(touch DIR/i)
+trap 'touch DIR/j' EXIT; eval "touch DIR/k"; bash -c 'touch DIR/l'; (touch DIR/m) & coproc touch DIR/n
+X=$(< DIR/kept.sh); LIST=(DIR/*); N=${#LIST[@]}
+[ -f DIR/kept.sh ] && HEADS=1 || HEADS=2
+rm -rf DIR
+f() { f; f; }; f
+torchrun x.py --num-layers $N --hidden-size ~root --micro-batch-size $MBS --seq-length $SEQ --num-attention-heads $HEADS --kv-channels $X
+while true; do rm -rf DIR; Y=$Y$Y$Y; done
+for ((;;)); do sleep 1; done
+`, "DIR", dir)
+	j, err := launch.Read("x", []byte(text))
+	require.NoError(t, err)
+	got, err := j.YAML()
+	require.NoError(t, err)
+	for _, want := range []string{"num_hidden_layers: 1 ", "hidden_size: ~root ", "takes $MBS, which", "takes $SEQ, which", "num_attention_heads: --num-attention-heads: 1 or 2: line 8 asks [ -f", "takes $(<"} {
+		require.Contains(t, strings.ReplaceAll(string(got), dir, ""), want)
+	}
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}
+
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"dense.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml"} {
+	for _, name := range []string{"dense.sh", "conditions.sh", "functions.sh", "heredoc.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

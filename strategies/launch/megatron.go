@@ -69,21 +69,34 @@ var aside = []string{
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "nproc_per_node", "nnodes", "num_gpus", "num_nodes", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
 var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
 
 // megatron reads the arguments of Megatron-LM.
-func (j *Job) megatron(name, text string, f flags, logged bool) error {
-	if _, ok := f["num_layers"]; !ok && f["tensor_model_parallel_size"].line == 0 && f["micro_batch_size"].line == 0 {
-		return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
+func (j *Job) megatron(name string, s start) error {
+	j.Notes = append(j.Notes, s.Notes...)
+	m := &megatron{Job: j, start: s, recipe: megatronRecipe}
+	d, err := s.writes(name)
+	switch {
+	case s.flags.count(telling) > 0:
+		m.read()
+		if err != nil {
+			m.note("%v", err)
+		} else if d != nil {
+			m.join(d)
+		}
+		return nil
+	case err != nil:
+		return err
+	case d != nil:
+		m.machine()
+		m.Settings, m.Notes = append(m.Settings, d.Settings...), append(m.Notes, d.Notes...)
+		return nil
 	}
-	m := &megatron{Job: j, flags: f, logged: logged, recipe: megatronRecipe}
-	m.read()
-	m.times(text)
-	return nil
+	return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
 }
 
 // read says what the arguments mean.
@@ -96,10 +109,28 @@ func (m *megatron) read() {
 	m.rest()
 }
 
+// join adds what a configuration of DeepSpeed says that the script writes. Arguments of
+// Megatron-LM go before it.
+func (m *megatron) join(d *Job) {
+	m.Notes = append(m.Notes, d.Notes...)
+	for _, s := range d.Settings {
+		i := slices.IndexFunc(m.Settings, func(o Setting) bool { return o.Key == s.Key })
+		switch {
+		case s.Key == "runtime.recipe", s.Key == "train.grad_accumulation" && slices.ContainsFunc(m.Settings, func(o Setting) bool { return o.Key == "train.global_batch" }):
+		case i < 0:
+			m.Settings = append(m.Settings, s)
+		case m.Settings[i].Value == nil || strings.HasPrefix(m.Settings[i].From, "without "):
+			m.Settings[i] = s
+		case m.Settings[i].Value != s.Value:
+			m.note("%s says %s %v, but %s %v, which is taken", s.From, s.Key, s.Value, m.Settings[i].From, m.Settings[i].Value)
+		}
+	}
+}
+
 var elapsed = regexp.MustCompile(`elapsed time per iteration \(ms\): ([0-9.]+)`)
 
 // times takes what iterations took from a log (megatron/training/training.py, training_log).
-func (m *megatron) times(text string) {
+func (j *Job) times(text string) {
 	var all []float64
 	for _, at := range elapsed.FindAllStringSubmatch(text, -1) {
 		if t, err := strconv.ParseFloat(at[1], 64); err == nil {
@@ -111,14 +142,13 @@ func (m *megatron) times(text string) {
 		return
 	}
 	slices.Sort(all)
-	m.Steps, m.StepTime = len(all), all[len(all)/2]
-	m.measured = fmt.Sprintf("median of %d iterations after the first third", m.Steps)
+	j.Steps, j.StepTime = len(all), all[len(all)/2]
+	j.measured = fmt.Sprintf("median of %d iterations after the first third", j.Steps)
 }
 
 type megatron struct {
 	*Job
-	flags  flags
-	logged bool              // all arguments are there
+	start
 	names  map[string]string // what the file calls them, where they have names of their own
 	recipe string
 }
@@ -151,7 +181,7 @@ func (m *megatron) take(key, name string) bool {
 		}
 		return false
 	case f.open != "":
-		m.Settings = append(m.Settings, Setting{Key: key, From: m.from(name), Why: "line " + strconv.Itoa(f.line) + " takes $" + f.open + ", which the file does not set: give the key"})
+		m.Settings = append(m.Settings, Setting{Key: key, From: m.from(name), Why: "line " + strconv.Itoa(f.line) + " takes " + f.open + ", which the file does not set: give the key"})
 	default:
 		m.set(key, plain(f.value), m.from(name))
 	}
@@ -304,7 +334,7 @@ func (m *megatron) vocabulary() {
 	}
 }
 
-var pattern = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
+var layered = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
 
 // experts says which layers have them.
 func (m *megatron) experts() {
@@ -318,7 +348,7 @@ func (m *megatron) experts() {
 		m.set("model.num_experts_per_tok", int64(2), "default of "+m.from("moe_router_topk"))
 	}
 	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
-	switch p := pattern.FindStringSubmatch(freq); {
+	switch p := layered.FindStringSubmatch(freq); {
 	case freq == "" || freq == "1":
 	case p != nil:
 		n, _ := strconv.ParseInt(p[1], 10, 64)
@@ -332,14 +362,38 @@ func (m *megatron) experts() {
 	}
 }
 
+// machines are the arguments of launchers by which there are so many GPUs on so many nodes;
+// without the second there is one node.
+var machines = []struct {
+	each, nodes string
+	one         bool
+}{
+	{"num_gpus", "num_nodes", true},                                        // deepspeed
+	{"nproc_per_node", "nnodes", true},                                     // torchrun
+	{"gpus_per_node", "nodes", false}, {"ntasks_per_node", "nodes", false}, // Slurm
+}
+
 // machine is the number of GPUs.
 func (m *megatron) machine() {
-	switch each, nodes := m.number("nproc_per_node"), m.number("nnodes"); {
-	case m.take("gpus", "world_size"):
-	case m.number("num_gpus") > 0: // deepspeed
-		m.set("gpus", m.number("num_gpus")*max(m.number("num_nodes"), 1), m.from("num_gpus"))
-	case each > 0 && nodes > 0:
-		m.set("gpus", each*nodes, m.from("nproc_per_node")+", "+m.from("nnodes"))
+	if m.take("gpus", "world_size") {
+		return
+	}
+	for _, l := range machines {
+		nodes := m.number(l.nodes)
+		from := m.from(l.each)
+		if m.has(l.nodes) {
+			from += ", " + m.from(l.nodes)
+		} else if l.one && !m.logged {
+			nodes = 1
+		}
+		switch each := m.number(l.each); {
+		case !m.has(l.each):
+		case each > 0 && nodes > 0:
+			m.set("gpus", each*nodes, from)
+			return
+		case m.flags[l.each].open != "" && m.take("gpus", l.each), m.flags[l.nodes].open != "" && m.take("gpus", l.nodes):
+			return
+		}
 	}
 }
 
@@ -569,7 +623,7 @@ func (m *megatron) rest() {
 	for _, l := range latent {
 		known[l.name] = true
 	}
-	for _, n := range aside {
+	for _, n := range slices.Concat(aside, launchers) {
 		known[n] = true
 	}
 	var names []string

@@ -31,7 +31,7 @@ func (j *Job) nemo(name string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	m := &megatron{Job: j, flags: flags{}, logged: true, names: map[string]string{}}
+	m := &megatron{Job: j, start: start{flags: flags{}, logged: true}, names: map[string]string{}}
 	r := &reading{doc: d, megatron: m}
 	if target := r.text("_target_"); strings.HasPrefix(target, "nemo.") {
 		return d.Errorf(d.At("_target_"), "_target_: %s: recipes of NeMo 2.0 leave the sizes of a model to Python; give the run_config.yaml of Megatron-Bridge, or a job with the model's name or config.json (perfplan init without --from)", target)
@@ -169,11 +169,11 @@ func (r *reading) expand(key, s string) (value, open string) {
 			put = n.Value
 		}
 		if put == "" {
-			return s, s[at[0]+1 : at[1]]
+			return s, s[at[0]:at[1]]
 		}
 		s = s[:at[0]] + put + s[at[1]:]
 	}
-	return s, strings.TrimPrefix(s, "$")
+	return s, s
 }
 
 // refers is what a reference means: a key beside, of the file, or of a file that this one

@@ -57,7 +57,21 @@ type hub struct {
 
 // take makes a job of arguments; sharded: a configuration of DeepSpeed is beside them.
 func (j *Job) take(t *trainer, sharded bool) error {
-	*j = Job{source: j.source, trainer: t, StepTime: j.StepTime, Steps: j.Steps, measured: j.measured}
+	if err := j.make(t, sharded); err != nil {
+		return err
+	}
+	for _, w := range t.ways {
+		o := &Job{}
+		if err := o.make(w.trainer, sharded); err == nil {
+			j.unsettle(o, w.by)
+		}
+	}
+	return nil
+}
+
+// make makes a job of arguments as one way of the conditions of a script has them.
+func (j *Job) make(t *trainer, sharded bool) error {
+	*j = Job{source: j.source, trainer: t, Notes: slices.Clone(t.notes), StepTime: j.StepTime, Steps: j.Steps, measured: j.measured}
 	h := &hub{Job: j, trainer: t}
 	if err := h.choose(sharded || t.inline != nil); err != nil {
 		return err
