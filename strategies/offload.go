@@ -164,6 +164,9 @@ func (j *Job) checkHost(p *Plan) error {
 	if j.Train.AwayActivations() && j.Hardware.GPU.PCIe.Value <= 0 {
 		return diag.Errorf("train.offload_layers, train.offload_activations: of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave them out", j.Hardware.Name)
 	}
+	if on := j.Train.ClipGradients; on != nil && *on && p.OffloadsParameters() && !j.Recipe.Offload.Reduced {
+		return diag.Errorf("train.clip_gradients: with plan.offload: %s, but what clipping them takes the host is not known; leave one of them out", p.Offload)
+	}
 	if j.Train.OffloadActivations && j.Layers != nil {
 		return diag.Errorf("train.offload_activations: with layers that are compiled, but what these leave to the host is not known; use recipe hf-eager, or leave it out")
 	}

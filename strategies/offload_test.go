@@ -36,6 +36,7 @@ func TestOffloadRules(t *testing.T) {
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {dp: 8, data_parallel: fsdp2}, train: {offload_activations: true}}", ""},
 		{"{model: llama3-8b, gpus: 8, plan: {dp: 8}, train: {offload_activations: true}}", "train.offload_activations: recipe megatron-core does not leave activations to the host tensor by tensor; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {pp: 2}, train: {offload_activations: true}}", "train.offload_activations: with pp 2"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {dp: 8, data_parallel: fsdp2, offload: parameters}, train: {clip_gradients: true}}", "train.clip_gradients: with plan.offload: parameters, but what clipping them takes the host is not known"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-compile}, plan: {dp: 8}, train: {offload_activations: true}}", "recipe hf-compile does not leave activations to the host tensor by tensor"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-compile, compile_scope: layer}, plan: {dp: 8}, train: {offload_activations: true}}", "train.offload_activations: with layers that are compiled"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero3}, train: {offload_activations: true}}", "recipe deepspeed-hf does not leave activations to the host tensor by tensor"},

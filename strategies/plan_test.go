@@ -201,6 +201,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true}, plan: {tp: 2}}", "runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp 2) nor outside a pipeline's loss (pp 1); leave it out, or set both to 1"},
 		{"{model: gpt2, runtime: {permute_fusion: false}}", "runtime.permute_fusion: gpt2 has no experts; leave it out"},
+		{"{model: llama2-7b, runtime: {recipe: megatron-lm, rope_fusion: true}}", "runtime.rope_fusion: recipe megatron-lm turns queries and keys in one way; leave it out, or use megatron-core"},
+		{"{model: llama2-7b, runtime: {recipe: megatron-deepspeed, rope_fusion: false}}", "runtime.rope_fusion: recipe megatron-deepspeed turns queries and keys in one way; leave it out, or use megatron-core"},
 		{"{model: llama2-7b, runtime: {recipe: torchtitan, rope_fusion: false}}", "runtime.rope_fusion: recipe torchtitan turns queries and keys in one way; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {recipe: megatron-core, router_fusion: false}}", "runtime.router_fusion: gpt2 has no experts; leave it out"},
 		{"{model: gpt2, runtime: {recipe: torchtitan, overlap_grad_reduce: false}}", "runtime.overlap_grad_reduce: recipe torchtitan reduces gradients in one way; leave it out, or use megatron-core"},

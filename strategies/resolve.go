@@ -216,7 +216,7 @@ func (j *Job) setFusions() error {
 		return diag.Errorf("runtime.router_fusion: %s has no experts; leave it out", j.ModelName)
 	case router != nil && own.Programs["router_"+string(moe.Router)+"_unfused"] == nil:
 		return diag.Errorf("runtime.router_fusion: recipe %s chooses experts in one way; leave it out, or use megatron-core", own.Name)
-	case rope != nil && (own.Programs["rotary_apart"] == nil || own.Structure.UnfusedRotary):
+	case rope != nil && !own.Structure.FusedRotary:
 		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", own.Name)
 	case rope != nil && j.Model.Position != model.Rotary:
 		return diag.Errorf("runtime.rope_fusion: %s has no rotary positions; leave it out", j.ModelName)

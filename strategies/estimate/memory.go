@@ -285,7 +285,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s.Sum, s.Away = f.sum, f.away
 	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
 	if c.head != nil {
-		s.KeptOutput, s.Output = f.kept, f.buffered
+		s.KeptOutput, s.Buffered = f.kept, f.buffered
 	}
 	return s
 }

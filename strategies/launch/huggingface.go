@@ -285,7 +285,8 @@ func (t *trainer) take(name string, a argument) error {
 			name = to
 		}
 	}
-	if bounds, ok := whole[name]; ok && a.open == "" && a.value != "auto" && a.value != "-1" {
+	left := a.value == "auto" || a.value == "-1" && strings.HasPrefix(name, "parallelism.") // to DeepSpeed's trainer, and to the other degrees
+	if bounds, ok := whole[name]; ok && a.open == "" && !left {
 		v, err := number(a.value)
 		if err != nil || v != math.Trunc(v) || v < float64(bounds[0]) || v > float64(bounds[1]) {
 			return a.fail("%s: %q; give a whole number from %d to %d", a.from, a.value, bounds[0], bounds[1])

@@ -16,7 +16,7 @@ import (
 var (
 	modelSection   = regexp.MustCompile(`(?m)^model:[ \t]*([{#].*)?$`)
 	trainerSection = regexp.MustCompile(`(?m)^trainer:[ \t]*([{#].*)?$`)
-	dumpedObject   = regexp.MustCompile(`(?m)^_target_:\s*['"]?(nemo|megatron\.bridge|megatron\.training)\.`)
+	dumpedObject   = regexp.MustCompile(`(?m)^[ \t]*_target_:\s*['"]?(nemo|megatron\.bridge|megatron\.training)\.`)
 )
 
 // nemoFile tells a configuration of NeMo or Megatron-Bridge.

@@ -567,8 +567,12 @@ func (h *hub) optimizer() {
 	default:
 		h.set("train.optimizer", name, a.from)
 	}
-	if g := h.get("max_grad_norm"); g.on() && h.kind != byZeRO && (g.given || h.trains()) {
-		h.set("train.clip_gradients", true, strings.TrimPrefix(g.from+", "+g.value, ", "))
+	switch g := h.get("max_grad_norm"); {
+	case !g.on() || h.kind == byZeRO:
+	case h.has("plan.offload"):
+		h.note("%s, %s: the host clips the gradients that it has", g.from, g.value)
+	default:
+		h.set("train.clip_gradients", true, g.from+", "+g.value)
 	}
 }
 

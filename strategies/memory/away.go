@@ -38,9 +38,9 @@ func (a Away) Trips(out []Trip, layer []bool) []Trip {
 	return buffered(out, len(layer), layers, a.Layers)
 }
 
-// streamed are those of units all of which leave: what one saves is gone as the next begins,
-// and comes back for its own backward pass, tensor by tensor (torchtune, training/_activation_offloading.py;
-// the last few of a forward pass wait for one another).
+// streamed are those of units all of which leave, tensor by tensor: what one saves is taken to
+// be gone as the next begins, and comes back for its own backward pass (torchtune,
+// training/_activation_offloading.py, whose max_fwd_stash_size lets five tensors lag behind).
 func streamed(out []Trip, n int) []Trip {
 	for i := range n {
 		out = append(out, Trip{Leaves: true, Gone: i - 1, Back: i})

@@ -91,7 +91,7 @@ type Step struct {
 	Receives, HoldsOutput bool
 	Splits                bool
 	KeptOutput            units.Bytes // of each micro batch
-	Output                units.Bytes // and what of a micro batch's stays until the next one's takes its place
+	Buffered              units.Bytes // and what of the last one's stays until the next one's takes its place
 
 	// For the replay of the allocator: what of Static is a tensor per parameter, the
 	// buckets that make up Static[Gathered], and what making Static and the update
@@ -182,7 +182,7 @@ type walker struct {
 	*Step
 	t      *tracker
 	width  int           // ids per unit
-	output int           // id of Output
+	buffer int           // id of Buffered
 	first  int           // first id of all
 	base   int           // first id of this micro batch: the kept gradients of the first one have their own
 	extra  int           // first id after those of the units
@@ -244,7 +244,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 		w.extra = n + inFlight*w.width*len(s.Units)
 		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
 		n = w.next + w.kept()
-		w.output = n - 1
+		w.buffer = n - 1
 		all = append(all, w)
 	}
 	t.table(n)
@@ -548,8 +548,8 @@ func (w *walker) forward() {
 			w.t.move(w.id(i-1, w.Units[i-1].OutputStore), w.id(i, u.InputStore))
 		}
 		w.send(i)
-		if i == len(w.Units)-1 && w.Output > 0 {
-			w.t.free(w.output)
+		if i == len(w.Units)-1 && w.Buffered > 0 {
+			w.t.free(w.buffer)
 		}
 		events := u.Forward.Events
 		if w.afterLoss(i) { // the model has returned before the loss
@@ -602,8 +602,8 @@ func (w *walker) backward(first, sync bool) {
 			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
 		}
 		w.backwardUnit(i, u, first, sync)
-		if i == last && w.Output > 0 {
-			w.t.take(w.output, w.Output, LogitsLoss)
+		if i == last && w.Buffered > 0 {
+			w.t.take(w.buffer, w.Buffered, LogitsLoss)
 		}
 	}
 	if w.Mode == Sharded {

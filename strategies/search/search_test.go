@@ -356,6 +356,7 @@ func TestRemediesFound(t *testing.T) {
 		{"{model: llama3.1-405b, hardware: l40s, gpus: 32, train: {global_batch: 1, sequence_length: 8388608}}", nil, nil, 32768},
 		{"{model: llama3-70b, gpus: 32, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, dp: 32}, train: {global_batch: 512, recompute: full, micro_batch: 2}}", []string{"plan.sync_every_micro_batch=true"}, []string{"plan.sync_every_micro_batch=true"}, 32},
 		{"{model: llama3-70b, gpus: 8, runtime: {recipe: hf-eager}}", []string{"plan.offload=parameters"}, []string{"gpus=32"}, 32},
+		{"{model: llama2-13b, gpus: 8, runtime: {recipe: hf-eager}, plan: {dp: 8, data_parallel: fsdp2}, train: {sequence_length: 65536, micro_batch: 1, recompute: full}}", []string{"train.offload_activations=true"}, []string{"plan=null"}, 8},
 	} {
 		list, most := remedied(t, c.text)
 		require.Equal(t, c.most, most, c.text)
