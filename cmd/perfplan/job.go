@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/launch"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
@@ -224,12 +227,18 @@ func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
 		_, err := model.Document(name) // for its complaint
 		return nil, err
 	}
+	if slices.Contains([]string{".toml", ".sh", ".sbatch", ".slurm", ".log"}, filepath.Ext(name)) { // as YAML they would be told of brackets
+		return nil, &diag.Error{File: name, Message: fmt.Sprintf(neither, name)}
+	}
 	doc, err := yamlx.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
 	return inner(doc, path)
 }
+
+// neither is said of what can be no job.
+const neither = "is neither a job nor a model; a job has a key model:, a model the keys of a Hugging Face config.json, and of a script, a log or a framework's configuration perfplan init --from %s makes a job"
 
 // carryOver makes what --runs says of the user's own runs a flag like others, once for
 // all documents of a command.
@@ -257,14 +266,15 @@ func (f *jobFlags) carryOver() error {
 // a job: by its path when it has one, so that it is named after the file.
 func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 	if doc.Root.Kind != yaml.MappingNode {
-		return nil, doc.Errorf(doc.Root, "is neither a job nor a model; a job has a key model:, a model the keys of a Hugging Face config.json, and of a script or a log of Megatron-LM perfplan init --from makes one")
+		return nil, doc.Errorf(doc.Root, neither, doc.Name)
 	}
 	format := doc.At("perfplan")
+	framework, says := launch.Framework(doc)
 	switch {
 	case doc.At("schema") != nil && doc.At("job") != nil:
 		return nil, doc.Errorf(doc.At("schema"), "is a result, not a job; perfplan diff compares results, and the job is what the result has under job")
-	case doc.At("zero_optimization") != nil:
-		return nil, doc.Errorf(doc.At("zero_optimization"), "is a configuration of DeepSpeed, not a job; perfplan init --from %s makes one of it", doc.Name)
+	case format == nil && says != nil:
+		return nil, doc.Errorf(says, "is a configuration of %s, not a job; perfplan init --from %s makes one of it", framework, doc.Name)
 	case format == nil && slices.ContainsFunc(jobKeys, func(k string) bool { return doc.At(k) != nil }), format != nil && format.Value == "job/v1":
 		return doc, nil
 	case format == nil, format.Value == model.Format:

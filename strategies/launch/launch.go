@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -98,6 +99,32 @@ func Read(name string, text []byte) (*Job, error) {
 		}
 	}
 	return j, nil
+}
+
+// Framework tells whose configuration a document in YAML or JSON is, and the value that says
+// so; nil for a job, a model or anything else.
+func Framework(d *yamlx.Document) (string, *yaml.Node) {
+	const nemo = "NeMo or Megatron-Bridge"
+	if n := d.At("zero_optimization"); n != nil {
+		return "DeepSpeed", n
+	}
+	if n := cmp.Or(d.At("_target_"), d.At("model", "_target_")); n != nil {
+		return nemo, n
+	}
+	if has := func(k string) bool { return d.At(k) != nil }; slices.ContainsFunc([]string{"model_type", "gpus", "plan", "train"}, has) {
+		return "", nil // a config.json may say how it generates in a Trainer's words, a job may err
+	}
+	if n := d.At("trainer"); n != nil && d.At("model") != nil {
+		return nemo, n
+	}
+	for _, of := range dialects {
+		for _, mark := range of.marks {
+			if n := d.At(mark); n != nil {
+				return "a Trainer", n
+			}
+		}
+	}
+	return "", nil
 }
 
 // printable is a character that a comment may hold.

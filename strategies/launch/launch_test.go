@@ -388,3 +388,25 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, err, string(out))
 	})
 }
+
+// TestFramework: what is told from a job or a model, and what is not.
+func TestFramework(t *testing.T) {
+	const nemo = "NeMo or Megatron-Bridge"
+	for text, want := range map[string]string{
+		`{zero_optimization: {stage: 2}, bf16: {enabled: true}}`: "DeepSpeed",
+		`{_target_: nemo.collections.llm.gpt.model.llama}`:       nemo,
+		`{model: {_target_: megatron.bridge.models}, train: {}}`: nemo,
+		`{model: {hidden_size: 8}, trainer: {devices: 8}}`:       nemo,
+		`{per_device_train_batch_size: 2}`:                       "a Trainer",
+		`{compute_environment: LOCAL_MACHINE}`:                   "a Trainer",
+		`{model_type: llama, max_length: 20}`:                    "", // a config.json that says how it generates
+		`{model: llama3-8b, trainer: {}, gpus: 8}`:               "", // a job with a key misspelt
+		`{hidden_size: 8}`:                                       "",
+	} {
+		d, err := yamlx.Parse("a.yaml", []byte(text))
+		require.NoError(t, err, text)
+		got, says := launch.Framework(d)
+		require.Equal(t, want, got, text)
+		require.Equal(t, want != "", says != nil, text)
+	}
+}
