@@ -114,6 +114,23 @@ func (s *Spec) AtSequence(seq int64) *Spec {
 	return &closed
 }
 
+// MatrixParams is the number of parameters in matrices of layers, as Tensor.Matrices counts them.
+func (s *Spec) MatrixParams(each bool) int64 {
+	p := s.Tensors()
+	n := int64(0)
+	add := func(tensors []Tensor, times int64) {
+		for _, t := range tensors {
+			if t.Matrices(each) > 0 {
+				n += times * t.Size()
+			}
+		}
+	}
+	for _, k := range s.Kinds() {
+		add(p.Layer(k.LayerKind), k.Layers)
+	}
+	return n
+}
+
 // Count is numbers of parameters. Shared tensors are counted once.
 type Count struct {
 	Total  int64 // every parameter; without multi-token prediction

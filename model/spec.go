@@ -315,6 +315,21 @@ func (t Tensor) Size() int64 {
 	return n
 }
 
+// Matrices is how many matrices of a layer a parameter is of, each of which an optimizer such as
+// Muon updates by itself: one, or one for every expert where each has weights of its own; none if
+// it is a table, a vector or a stack, which are left to another optimizer.
+func (t Tensor) Matrices(each bool) int64 {
+	switch {
+	case t.Frozen || t.Adapter || t.Split == VocabSplit || t.Role == RoleEmbed || t.Role == RolePosition:
+		return 0
+	case t.Split == ExpertSplit && len(t.Shape) == 3 && each:
+		return t.Shape[0]
+	case t.Split == ExpertSplit || len(t.Shape) != 2:
+		return 0
+	}
+	return 1
+}
+
 // Role names a parameter by its use, independent of a family's own spelling.
 // A bias has the role of its weight with "_b" appended.
 type Role string

@@ -355,6 +355,9 @@ func (p *Plan) Check(s Shape) error {
 	if err := p.checkDataParallel(s); err != nil {
 		return err
 	}
+	if err := p.checkMatrices(s); err != nil {
+		return err
+	}
 	if err := p.checkOffloadLayers(s); err != nil {
 		return err
 	}

@@ -52,6 +52,8 @@ type builder struct {
 	masked   bool       // attention reads an explicit mask
 	whole    bool       // a compiler sees the layer as one: those with experts it leaves in pieces
 	dropouts struct{ embed, attention, resid float64 }
+	matrix   Matrix                               // that is updated
+	ranks    int64                                // that hold the parts of it
 	after    func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
 

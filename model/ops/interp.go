@@ -37,6 +37,14 @@ func numberOf(n float64) value      { return value{num: n, kind: numberValue} }
 // returns owned results.
 type primitive func(b *builder, a []value) []value
 
+func tensorsOf(a []value) []*tape.Tensor {
+	out := make([]*tape.Tensor, len(a))
+	for i, v := range a {
+		out[i] = v.t
+	}
+	return out
+}
+
 func one(t *tape.Tensor) []value { return []value{{t: t}} }
 
 // primitives are the words a program may call, by name.
@@ -49,7 +57,26 @@ func init() {
 	scale := func(name string) primitive {
 		return func(b *builder, a []value) []value { return one(b.t.Scale(name, a[0].t)) }
 	}
+	inPlace := func(name string) primitive {
+		return func(b *builder, a []value) []value { return one(b.t.InPlace(name, a[0].t, tensorsOf(a[1:])...)) }
+	}
 	primitives = map[string]primitive{
+		"lerp_":         inPlace("lerp_"),
+		"mul_":          inPlace("mul_"),
+		"add_":          inPlace("add_"),
+		"div_":          inPlace("div_"),
+		"lerp":          func(b *builder, a []value) []value { return one(b.t.Elementwise("lerp", a[0].t, a[1].t)) },
+		"norm":          func(b *builder, a []value) []value { return one(b.t.Norm(a[0].t)) },
+		"wide":          func(b *builder, a []value) []value { return one(b.wide(a[0].t)) },
+		"bf16":          func(b *builder, a []value) []value { return one(b.t.To(a[0].t, tape.BF16)) },
+		"joined":        func(b *builder, a []value) []value { return one(b.joined(a[0].t)) },
+		"part":          func(b *builder, a []value) []value { return one(b.part(a[0].t)) },
+		"upright":       func(b *builder, a []value) []value { return one(b.t.Upright(a[0].t, a[1].t)) },
+		"sum_shards":    func(b *builder, a []value) []value { b.t.Collect("all-reduce", "shard", a[0].t); return nil },
+		"newton_schulz": func(b *builder, a []value) []value { return one(b.t.NewtonSchulz(a[0].t)) },
+		"newton_schulz_shards": func(b *builder, a []value) []value {
+			return one(b.t.NewtonSchulzShards(a[0].t, b.ranks, b.matrix.Rows*b.ranks > b.matrix.Cols))
+		},
 		"dtype":      func(b *builder, a []value) []value { return []value{{dt: a[0].t.DType(), kind: dtypeValue}} },
 		"to":         func(b *builder, a []value) []value { return one(b.t.To(a[0].t, a[1].dt)) },
 		"float":      func(b *builder, a []value) []value { return one(b.t.Float(a[0].t)) },

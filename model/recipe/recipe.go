@@ -335,7 +335,12 @@ type Optimizer struct {
 	Each    bool    `yaml:"each"`    // tensor by tensor: norm, scaling, update and the copy to 16 bits are calls of their own, none of which the host waits for
 	Zero    float64 `yaml:"zero"`    // a parameter whose gradient and moments are all zero takes as many elements more
 	OnHost  OnHost  `yaml:"on_host"` // where the host runs it
-	Steps   float64 `yaml:"steps"`   // a timed step is about the how manyth: rows of the embedding no token asked for are zero
+	// Programs that update each matrix of a layer by itself, with one moment, all else being
+	// left to the optimizer that the other keys describe: as it is, and as a DTensor of the
+	// ranks of FSDP2. "": there is none.
+	Matrix string  `yaml:"matrix"`
+	Shards string  `yaml:"shards"`
+	Steps  float64 `yaml:"steps"` // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
 
 // OnHost is the cost of an update by the host, over that of the fused AdamW of which a

@@ -6,13 +6,14 @@ import "github.com/perfplan/perfplan/internal/units"
 // write out from ins: flat and vectorized when all operands walk memory alike,
 // "unrolled" when a dtype is converted on the way, strided otherwise.
 func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
-	flat, convert := true, false
+	flat, convert, turned := true, false, false
 	bytes := out.bytes()
 	for _, x := range ins {
 		if x.nd == 0 { // a host scalar travels as a kernel argument
 			continue
 		}
 		bytes += x.reads()
+		turned = turned || x.turnedAgainst(out)
 		flat = flat && x.sameLayout(out)
 		convert = convert || x.dtype != out.dtype && x.dtype.floating() && out.dtype.floating()
 	}
@@ -29,6 +30,8 @@ func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 		class = UnrolledMix
 	case flat && convert:
 		class = Unrolled
+	case turned:
+		class = Transposed
 	case convert:
 		class = StridedCast
 	case !flat && out.dtype.Size() <= 2:

@@ -19,6 +19,7 @@ const (
 	UnrolledMix // elementwise on contiguous operands of different dtypes
 	Strided2    // elementwise, broadcast or strided operands, 2-byte elements
 	Strided4    // the same, 4-byte elements
+	Transposed  // elementwise, operands of which neighbours in the result lie a row apart
 	StridedCast // broadcast or strided with a dtype conversion inside
 	Concat      // CatArrayBatchedCopy
 	RowReduce   // sum or mean over the last dimension
@@ -75,6 +76,7 @@ var classNames = [NumClasses]string{
 	UnrolledMix:     "unrolled-mix",
 	Strided2:        "strided2",
 	Strided4:        "strided4",
+	Transposed:      "transposed",
 	StridedCast:     "strided-cast",
 	Concat:          "concat",
 	RowReduce:       "row-reduce",

@@ -190,6 +190,16 @@ func (x *Tensor) sameLayout(y *Tensor) bool {
 	return true
 }
 
+// turnedAgainst reports whether the neighbours of a row of y lie a row apart in x, which has
+// neighbours along another dimension.
+func (x *Tensor) turnedAgainst(y *Tensor) bool {
+	if x.nd != y.nd || x.nd < 2 {
+		return false
+	}
+	inner := y.order()[y.nd-1]
+	return x.dims[inner] == y.dims[inner] && x.dims[inner] > 1 && x.strides[inner] > 1 && y.strides[inner] == 1
+}
+
 // gathered says where a gathered tensor came from: a layer that needs it again in
 // the backward pass keeps the shard and gathers once more.
 type gathered struct {

@@ -113,5 +113,9 @@ func (t *Training) absurd(task goodput.Job) diag.Note {
 // these are trained (PEFT and NeMo save no frozen weights).
 func CheckpointBytes(j *strategies.Job) units.Bytes {
 	weights, optimizer, _ := dataparallel.StatesOf(strategies.DDP, j.Precision.Trained(), false).PerParam(1)
-	return units.Bytes(j.Model.Params().Trained) * (weights + optimizer)
+	b := units.Bytes(j.Model.Params().Trained) * (weights + optimizer)
+	if j.Recipe.Optimizer[j.Train.Optimizer].Matrix != "" { // one moment of these
+		b -= units.Bytes(j.Model.MatrixParams(j.Recipe.Structure.ExpertCalls)) * j.Precision.Moments.Size()
+	}
+	return b
 }

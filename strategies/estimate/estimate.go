@@ -133,6 +133,9 @@ func (s *simulation) fill(r *Result) {
 			addExposed(r.Exposed, sec, n)
 		}
 	}
+	for i := range st.matrices {
+		addExposed(r.Exposed, &st.matrices[i].section, units.Seconds(st.matrices[i].count))
+	}
 	r.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Host: units.Seconds(sim.Idle - st.hosted), Update: units.Seconds(st.hosted), Contention: units.Seconds(sim.Slowed),
 		Exposed: units.Seconds(sim.Exposed + sim.Inline)}
 	r.Parts.Memory = kernels[memoryWork] + kernels[issueWork]
@@ -178,6 +181,7 @@ func (s *simulation) load(rank int) load {
 		moved -= l.once
 	}
 	l.add(max(units.Seconds(s.sim.Work+s.sim.Inline)-l.busy-rest, 0), moved)
+	l.gain(s.step.matrices)
 	return l
 }
 

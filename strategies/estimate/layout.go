@@ -25,6 +25,7 @@ type priced struct {
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
 	chunks  map[string]*chunk
+	updates map[updateKey]*matrixUpdate
 	layouts map[layoutKey]*layout
 }
 
@@ -44,6 +45,8 @@ type chunk struct {
 	cut           int // of these, those that tensor or expert parallelism cuts
 	frozen        [2]int64
 	matrices      int64 // of the layers, trained or not: what quantized GEMMs multiply
+	matrix        matrices
+	of            *priced
 
 	passes  passes
 	memory  measured
@@ -169,7 +172,7 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 	if c := m.chunks[string(name)]; c != nil {
 		return c
 	}
-	c := &chunk{}
+	c := &chunk{of: m}
 	if embedding {
 		c.embedding = m.units[0]
 		c.list = append(c.list, c.embedding)
@@ -203,6 +206,7 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 				}
 				continue
 			}
+			c.matrix.add(&m.config, &p)
 			if p.Split == model.ExpertSplit {
 				n := int64(1)
 				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each

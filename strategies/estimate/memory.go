@@ -29,18 +29,19 @@ type footprint struct {
 	away                          memory.Away
 	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
-	bucket                        units.Bytes   // of the plan, where buckets are tensors
-	reducing                      units.Bytes   // a bucket that is there all the time
-	group                         int64         // parameters that ZeRO 3 updates at once; 0: all
-	sum                           units.Bytes   // of a value that lingering gradients are added to
-	update                        memory.Update // its partition per parameter of the rank's
-	receives                      bool          // inputs that came from another rank are tensors of their own
-	holds                         bool          // outputs stay until their gradients have come
-	buffered                      units.Bytes   // logits of a micro batch, of which the last stage has
-	outputs                       int64         // so many
-	kept                          units.Bytes   // of the last stage's outputs, to the end of the step
-	absent                        units.Bytes   // of a weight that GEMMs read, of what else is kept of parameters
-	dummy                         units.Bytes   // of a value of the unused gradients that autograd gets; 0: none
+	bucket                        units.Bytes    // of the plan, where buckets are tensors
+	reducing                      units.Bytes    // a bucket that is there all the time
+	group                         int64          // parameters that ZeRO 3 updates at once; 0: all
+	sum                           units.Bytes    // of a value that lingering gradients are added to
+	update                        memory.Update  // its partition per parameter of the rank's
+	receives                      bool           // inputs that came from another rank are tensors of their own
+	holds                         bool           // outputs stay until their gradients have come
+	buffered                      units.Bytes    // logits of a micro batch, of which the last stage has
+	outputs                       int64          // so many
+	kept                          units.Bytes    // of the last stage's outputs, to the end of the step
+	absent                        units.Bytes    // of a weight that GEMMs read, of what else is kept of parameters
+	moment                        [2]units.Bytes // that an optimizer of whole matrices does not keep of these
+	dummy                         units.Bytes    // of a value of the unused gradients that autograd gets; 0: none
 }
 
 func (p *pricer) footprint() footprint {
@@ -56,6 +57,7 @@ func (p *pricer) footprint() footprint {
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations()}
 	f.buffered, f.outputs = p.buffered()
+	matrix := j.Recipe.Optimizer[j.Train.Optimizer].Matrix != ""
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
 	for k, n := range [...]int64{shard, expertShard} {
@@ -65,6 +67,9 @@ func (p *pricer) footprint() footprint {
 		if states.ShardOptimizer {
 			f.ranks[k] = units.Bytes(n)
 		}
+	}
+	if matrix {
+		f.moment = [2]units.Bytes{prec.Moments.Size() / f.ranks[0], prec.Moments.Size() / f.ranks[1]}
 	}
 	p.leave(&f)
 	if d := prec.Frozen; d.Set { // matrices of layers
@@ -82,6 +87,7 @@ func (p *pricer) footprint() footprint {
 		temp := units.Bytes(j.Recipe.Optimizer[j.Train.Optimizer].Temp)
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
 		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
+		f.dense.Apart, f.expert.Apart = matrix, matrix
 		f.dense.Packed, f.expert.Packed = f.frozen[0]-f.absent, f.frozen[1]
 	}
 	if plan.PP > 1 {
@@ -229,6 +235,9 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
 	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert + f.frozen[0]*units.Bytes(c.frozen[0]) + f.frozen[1]*units.Bytes(c.frozen[1]) - f.absent*units.Bytes(c.matrices)
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
+	for k, n := range c.matrix.params {
+		s[memory.OptimizerStates] -= f.moment[k] * units.Bytes(n)
+	}
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
 	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies
 	s[memory.Gathered] = (dense+expert)*f.buckets + f.reducing

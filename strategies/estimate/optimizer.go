@@ -25,6 +25,7 @@ func (s *step) optimizerStep() {
 	} else {
 		seg := s.updateKernel(&u)
 		s.readyGradients(&u)
+		s.updateMatrices(&u)
 		s.sim.Run(&seg)
 		s.copyWeights(&u)
 	}
@@ -40,6 +41,7 @@ func (s *step) optimizerStep() {
 type update struct {
 	recipe.Optimizer
 	local    float64     // parameters that the rank updates
+	apart    float64     // of these, those that are updated matrix by matrix
 	tensors  int         // that they lie in
 	gradient units.Bytes // of one parameter, as the optimizer reads it
 	copies   bool        // master weights are tensors of their own, beside those that compute
@@ -53,6 +55,10 @@ func (s *step) update() update {
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
 	u := update{Optimizer: s.job.Recipe.Optimizer[s.job.Train.Optimizer], local: local + experts, tensors: s.updated(), gradient: prec.Gradients.Size()}
+	if m := &s.chunk.matrix; u.Matrix != "" {
+		u.apart = local*float64(m.params[0])/float64(max(s.chunk.dense, 1)) + experts*float64(m.params[1])/float64(max(s.chunk.expert, 1))
+		u.tensors = max(u.tensors-m.tensors, 0)
+	}
 	// Flat states that no replica shares are taken to be updated in one pass: DeepSpeed's
 	// stage 0 casts and copies, too, but no step of it has been measured.
 	whole := s.job.Recipe.Structure.FlatStates && s.job.Plan.DataParallel == strategies.DDP
@@ -85,7 +91,7 @@ func (s *step) traffic(u *update) units.Bytes {
 func (s *step) updateKernel(u *update) timeline.Segment {
 	prec := s.job.Precision.Trained()
 	class, _ := tape.ClassOf(u.Class)
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: u.local + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps), Bytes: units.Bytes(u.local) * s.traffic(u), Phase: tape.Optimize})
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: u.local - u.apart + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
 	host := s.updateHost(u)
 	seg.Host += host * s.p.python
 	seg.Lag += host * s.p.python

@@ -478,6 +478,7 @@ func (r *pipelineRun) ends(rank int) {
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
 	l, others := r.s.work(rank)
 	l.add(max(r.path.busy[rank]-l.busy-others, 0)+units.Seconds(sim.Work-work), 0)
+	l.gain(st.matrices)
 	l.rest = units.Seconds(st.hosted)
 	r.loads[rank] = l
 	r.loads[rank].once = units.Seconds(r.reduce[rank] + sim.Exposed - exposed)

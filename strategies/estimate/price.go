@@ -36,7 +36,7 @@ func workOf(c tape.Class) work {
 		return gemmWork
 	case tape.Attention:
 		return attentionWork
-	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.SerialAdd, tape.AtomicAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
+	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.Transposed, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.SerialAdd, tape.AtomicAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
 		return issueWork
 	case tape.Collective:
 		return commWork
@@ -239,8 +239,11 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		return 0
 	}
 	per, view := h.Call, h.View
-	if o.Phase == tape.Backward {
+	switch {
+	case o.Phase == tape.Backward:
 		per, view = h.Backward, h.ViewBack
+	case o.Phase == tape.Optimize && o.Host.Calls > 0: // nothing is recorded for a gradient
+		per = h.Backward
 	}
 	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Nodes)*h.Node
 	python := units.Seconds(o.Host.Modules)*h.Module + h.Primitives[o.Prim]

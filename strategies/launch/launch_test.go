@@ -410,3 +410,26 @@ func TestFramework(t *testing.T) {
 		require.Equal(t, want != "", says != nil, text)
 	}
 }
+
+// TestMuon: Megatron-LM's Muon by either name, and by the arguments that change its cost.
+func TestMuon(t *testing.T) {
+	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 "
+	for more, want := range map[string][]string{
+		"--optimizer muon --muon-momentum 0.9":                  {"optimizer: muon # --optimizer", "data_parallel: ddp"},
+		"--optimizer muon --use-distributed-optimizer":          {"optimizer: muon # --optimizer", "data_parallel: zero1 # --use-distributed-optimizer"},
+		"--optimizer dist_muon":                                 {"optimizer: muon # --optimizer", "data_parallel: zero1 # --optimizer"},
+		"--optimizer muon --muon-use-syrk --muon-nesterov":      {"optimizer: muon # --optimizer", "--muon-use-syrk", "--muon-nesterov"},
+		"--optimizer soap":                                      {"--optimizer soap: Adam is taken"},
+		"--optimizer adaptive_muon":                             {"--optimizer adaptive_muon: Adam is taken"},
+		"--optimizer muon --transformer-impl local --deepspeed": {"--optimizer muon: Adam is taken"},
+	} {
+		j, err := launch.Read("a", []byte(run+more))
+		require.NoError(t, err)
+		text, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Contains(t, string(text), w, more)
+		}
+		require.NotContains(t, string(text), "muon-momentum")
+	}
+}

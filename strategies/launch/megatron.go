@@ -60,6 +60,7 @@ var costly = []string{
 	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 	"use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "hierarchical_context_parallel_sizes", "num_distributed_optimizer_instances", "use_precision_aware_optimizer",
 	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_multi_head_attention",
+	"muon_nesterov", "muon_num_ns_steps", "muon_tp_mode", "muon_use_syrk", "muon_fp32_matmul_prec", "muon_no_split_qkv", "muon_scalar_optimizer",
 	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "moe_latent_size", "use_sharp",
 }
 
@@ -73,7 +74,7 @@ var aside = []string{
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
-var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
+var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|muon_(momentum|scale|extra|coefficient)|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
 
 // megatron reads the arguments of Megatron-LM.
 func (j *Job) megatron(name string, s start) error {
@@ -476,6 +477,8 @@ func (m *megatron) plan() {
 	}
 	if stage := m.number("zero_stage"); m.has("deepspeed") && stage > 0 && stage <= 3 {
 		m.set("plan.data_parallel", "zero"+strconv.FormatInt(stage, 10), m.from("zero_stage"))
+	} else if m.flags["optimizer"].value == "dist_muon" {
+		m.set("plan.data_parallel", "zero1", m.from("optimizer"))
 	} else if m.has("use_distributed_optimizer") {
 		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
 	} else {
@@ -589,7 +592,11 @@ func (m *megatron) train() {
 	if m.has("moe_router_force_load_balancing") {
 		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
 	}
-	if o := m.flags["optimizer"].value; o != "" && o != "adam" {
+	switch o := m.flags["optimizer"].value; {
+	case o == "" || o == "adam":
+	case strings.HasSuffix(o, "muon") && !strings.HasPrefix(o, "adaptive") && m.recipe != oldRecipe && !m.has("deepspeed"):
+		m.set("train.optimizer", "muon", m.from("optimizer"))
+	default:
 		m.note("%s %s: Adam is taken", m.from("optimizer"), o)
 	}
 }

@@ -125,6 +125,7 @@ type Stored struct {
 	Frozen                  units.Bytes // weights of what is not trained
 	Packed                  units.Bytes // of matrices among these
 	Tensors                 int
+	Apart                   bool // the optimizer keeps one tensor less of each matrix of a layer
 }
 
 // weights are the bytes per element that are kept of a parameter.
@@ -360,7 +361,11 @@ func (w *walker) states() {
 		if p.Frozen {
 			return
 		}
-		for range s.Tensors {
+		n := s.Tensors
+		if s.Apart && p.Matrices(false) > 0 {
+			n--
+		}
+		for range n {
 			w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
 		}
 	})
