@@ -276,6 +276,7 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 	t.Flush()
 	u.Backward = t.Cut(tape.Forward)
 	u.Params = b.params
+	t.End()
 	return u
 }
 

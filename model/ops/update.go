@@ -40,7 +40,9 @@ func Update(r *recipe.Recipe, program string, m Matrix, weight, gradient, moment
 		b.t.Release(v.t)
 	}
 	b.t.Flush()
-	return b.t.Cut(tape.Optimize)
+	sec := b.t.Cut(tape.Optimize)
+	b.t.End()
+	return sec
 }
 
 // wide is a view of a matrix, or of this rank's part of its rows, that has no more rows than columns.

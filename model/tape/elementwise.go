@@ -113,7 +113,8 @@ func (t *Tape) shape(dtype DType, ins ...*Tensor) *Tensor {
 	for _, x := range ins {
 		nd = max(nd, x.nd)
 	}
-	y := &Tensor{nd: nd, dtype: dtype, node: -1, store: -1}
+	y := t.tensor()
+	*y = Tensor{nd: nd, dtype: dtype, node: -1, store: -1}
 	for i := range nd {
 		y.dims[i] = 1
 		for _, x := range ins {

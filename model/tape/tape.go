@@ -2,6 +2,7 @@ package tape
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
 )
@@ -36,9 +37,7 @@ type Tape struct {
 	HalfZero Zeros // of the projections that follow
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
-	stores []storage
-	nodes  []node
-	sec    *Section
+	buffers
 	phase  Phase
 	record bool // grad mode: make nodes and save tensors
 	host   HostWork
@@ -55,9 +54,51 @@ type cast struct {
 	copy  *Tensor
 }
 
+// buffers are what a tape records into. A search builds thousands of units: each tape takes
+// those of one before it.
+type buffers struct {
+	stores  []storage
+	nodes   []node
+	sec     Section    // that is recorded
+	tensors [][]Tensor // of which views and results are taken one after the other
+	taken   int        // of these
+}
+
+// used are buffers of tapes that have ended.
+var used = sync.Pool{New: func() any { return new(buffers) }}
+
 // New returns a tape that records forward ops with gradients.
 func New() *Tape {
-	return &Tape{record: true, sec: new(Section)}
+	return &Tape{record: true, buffers: *used.Get().(*buffers)}
+}
+
+// End gives up the tape and its tensors; what Cut returned stays.
+func (t *Tape) End() {
+	b := t.buffers
+	clear(b.nodes[:cap(b.nodes)]) // closures hold tensors
+	for i := range b.tensors {
+		clear(b.tensors[i])
+	}
+	b.stores, b.nodes, b.taken = b.stores[:0], b.nodes[:0], 0
+	b.sec.reset()
+	t.buffers = buffers{}
+	used.Put(&b)
+}
+
+// tensor returns a new one.
+func (t *Tape) tensor() *Tensor {
+	const chunk = 128
+	i, k := t.taken/chunk, t.taken%chunk
+	if i == len(t.tensors) {
+		t.tensors = append(t.tensors, make([]Tensor, chunk))
+	}
+	t.taken++
+	return &t.tensors[i][k]
+}
+
+// reset empties a section, whose buffers are filled anew.
+func (s *Section) reset() {
+	*s = Section{Ops: s.Ops[:0], Events: s.Events[:0], Grads: s.Grads[:0], Deferred: s.Deferred[:0]}
 }
 
 // Kind sets what new storages hold and returns the former kind.
@@ -70,8 +111,10 @@ func (t *Tape) Kind(k StoreKind) StoreKind {
 // Cut ends the current section and returns it; recording goes on in a new one
 // of the given phase.
 func (t *Tape) Cut(next Phase) Section {
-	s := *t.sec
-	t.sec, t.phase = new(Section), next
+	s := t.sec
+	s.Ops, s.Events, s.Grads, s.Deferred = slices.Clone(s.Ops), slices.Clone(s.Events), slices.Clone(s.Grads), slices.Clone(s.Deferred)
+	t.sec.reset()
+	t.phase = next
 	t.lastSave, t.lastSaveEvent = 0, 0
 	return s
 }
@@ -148,7 +191,8 @@ func (t *Tape) Input(dtype DType, grad bool, dims ...int64) *Tensor {
 }
 
 func (t *Tape) meta(dtype DType, dims []int64) *Tensor {
-	x := &Tensor{nd: int8(len(dims)), dtype: dtype, node: -1, store: -1}
+	x := t.tensor()
+	*x = Tensor{nd: int8(len(dims)), dtype: dtype, node: -1, store: -1}
 	copy(x.dims[:], dims)
 	x.setContiguous()
 	return x
@@ -221,11 +265,12 @@ func (t *Tape) Release(xs ...*Tensor) {
 
 // view returns another tensor on x's storage.
 func (t *Tape) view(x *Tensor) *Tensor {
-	y := *x
+	y := t.tensor()
+	*y = *x
 	y.node, y.grad, y.param = -1, false, 0
 	t.Hold(x)
 	t.host.Views++
-	return &y
+	return y
 }
 
 // --- ops ---

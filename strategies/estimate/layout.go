@@ -44,9 +44,10 @@ type chunk struct {
 	tensors       [2]int
 	cut           int // of these, those that tensor or expert parallelism cuts
 	frozen        [2]int64
-	matrices      int64 // of the layers, trained or not: what quantized GEMMs multiply
-	matrix        matrices
+	multiplied    int64 // of the layers' matrices, trained or not: what quantized GEMMs multiply
 	of            *priced
+
+	matrices matrices
 
 	passes  passes
 	memory  measured
@@ -196,7 +197,7 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 				continue
 			}
 			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter {
-				c.matrices += p.Local
+				c.multiplied += p.Local
 			}
 			if p.Frozen {
 				if p.Split == model.ExpertSplit {
@@ -206,7 +207,6 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 				}
 				continue
 			}
-			c.matrix.add(&m.config, &p)
 			if p.Split == model.ExpertSplit {
 				n := int64(1)
 				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each

@@ -14,6 +14,7 @@ import (
 
 // matrices are the weights of a chunk that an optimizer such as Muon updates one by one.
 type matrices struct {
+	known   bool
 	kinds   []matrixKind
 	params  [2]int64 // in them, dense and of experts
 	tensors int      // that they lie in
@@ -31,6 +32,23 @@ type matrixKind struct {
 func (k *matrixKind) cost() float64 {
 	m, n := float64(min(k.Rows, k.Cols)), float64(max(k.Rows, k.Cols))
 	return m * m * (2*n + m)
+}
+
+// weights are the matrices of a chunk, which few optimizers ask for.
+func (c *chunk) weights() *matrices {
+	m := &c.matrices
+	if m.known {
+		return m
+	}
+	m.known = true
+	for _, u := range c.list {
+		for i := range u.Params {
+			if p := &u.Params[i]; !p.TiedCopy || c.embedding == nil {
+				m.add(&c.of.config, p)
+			}
+		}
+	}
+	return m
 }
 
 // add adds those of a parameter. Queries, keys and values that are stored as one are updated
@@ -174,7 +192,7 @@ func (s *step) hand() *dealt {
 	if s.job.Plan.DataParallel == strategies.ZeRO1 {
 		ranks = [2]int64{s.p.groups[shardGroup].Ranks, s.p.groups[expertShardGroup].Ranks}
 	}
-	return s.chunk.matrix.deal(ranks)
+	return s.chunk.weights().deal(ranks)
 }
 
 // updateMatrices updates the matrices of the rank one by one.
@@ -185,8 +203,8 @@ func (s *step) updateMatrices(o *update) {
 	ranks := s.p.groups[shardGroup].Ranks
 	sharded := s.job.Plan.DataParallel == strategies.FSDP2 && ranks > 1
 	counts := s.hand().counts
-	for i := range s.chunk.matrix.kinds {
-		k := &s.chunk.matrix.kinds[i]
+	for i := range s.chunk.weights().kinds {
+		k := &s.chunk.weights().kinds[i]
 		key := updateKey{program: o.Matrix, of: k.Matrix, ranks: 1}
 		switch {
 		case sharded:

@@ -233,13 +233,15 @@ func stored(p recipe.Precision, weights, states, update units.Bytes) memory.Stor
 // static is what lives between steps of a chunk's parameters, and workspaces.
 func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
-	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert + f.frozen[0]*units.Bytes(c.frozen[0]) + f.frozen[1]*units.Bytes(c.frozen[1]) - f.absent*units.Bytes(c.matrices)
+	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert + f.frozen[0]*units.Bytes(c.frozen[0]) + f.frozen[1]*units.Bytes(c.frozen[1]) - f.absent*units.Bytes(c.multiplied)
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
-	for k, n := range c.matrix.params {
-		s[memory.OptimizerStates] -= f.moment[k] * units.Bytes(n)
+	if f.moment[0] > 0 {
+		for k, n := range c.weights().params {
+			s[memory.OptimizerStates] -= f.moment[k] * units.Bytes(n)
+		}
 	}
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
-	s[memory.WeightCopies] = units.Bytes(c.matrices) * f.copies
+	s[memory.WeightCopies] = units.Bytes(c.multiplied) * f.copies
 	s[memory.Gathered] = (dense+expert)*f.buckets + f.reducing
 	s[memory.Workspaces] = f.workspace
 	if c.head != nil {

@@ -55,7 +55,8 @@ func (s *step) update() update {
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
 	u := update{Optimizer: s.job.Recipe.Optimizer[s.job.Train.Optimizer], local: local + experts, tensors: s.updated(), gradient: prec.Gradients.Size()}
-	if m := &s.chunk.matrix; u.Matrix != "" {
+	if u.Matrix != "" {
+		m := s.chunk.weights()
 		u.apart = local*float64(m.params[0])/float64(max(s.chunk.dense, 1)) + experts*float64(m.params[1])/float64(max(s.chunk.expert, 1))
 		u.tensors = max(u.tensors-m.tensors, 0)
 	}
@@ -172,7 +173,7 @@ func (s *step) copyWeights(u *update) {
 		return
 	}
 	if q := s.requantized(); q > 0 { // the copies of the new weights that quantized GEMMs read
-		n := units.Bytes(s.chunk.matrices)
+		n := units.Bytes(s.chunk.multiplied)
 		seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
 		s.sim.Run(&seg)
 	}
