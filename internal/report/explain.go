@@ -143,6 +143,9 @@ func (x *Explain) tree() *treeNode {
 		for _, q := range p.inner {
 			node.inner = append(node.inner, &treeNode{name: q.name, time: q.time})
 		}
+		if p.key == "gaps" {
+			node.inner = looseNodes(r.Detail.Kernels, p.time)
+		}
 		root.inner = append(root.inner, node)
 	}
 	if rest := r.Parts.GEMM + r.Parts.Attention + r.Parts.Memory - kernels; rest > negligible || rest < -negligible {
@@ -152,6 +155,29 @@ func (x *Explain) tree() *treeNode {
 		root.inner = slices.DeleteFunc(root.inner, func(u *treeNode) bool { return u.name != x.Unit && !strings.HasPrefix(u.name, x.Unit+" ×") })
 	}
 	return root
+}
+
+// looseNodes are the kernels that are no part of a unit, and what is left of the time that
+// they and the gaps between kernels take.
+func looseNodes(list []estimate.KernelDetail, whole units.Seconds) []*treeNode {
+	var out []*treeNode
+	rest := whole
+	for i := range list {
+		k := &list[i]
+		if k.Beside {
+			continue
+		}
+		t := k.Time * units.Seconds(k.Count)
+		rest -= t
+		op := estimate.OpDetail{Op: k.Op, Time: k.Time, Why: k.Why}
+		out = append(out, &treeNode{name: k.Op.Prim + " " + cmp.Or(shape(k.Op), k.Op.Bytes.String()), calls: kernels(k.Op) * k.Count, time: t, bound: string(k.Why.Bound), rate: rate(&op)})
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	out = append(out, &treeNode{name: "gaps and the rest", time: rest})
+	slices.SortStableFunc(out, func(a, b *treeNode) int { return cmp.Compare(b.time, a.time) })
+	return out
 }
 
 // unitNode is a unit over the whole step: all its copies, all micro batches.

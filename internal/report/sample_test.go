@@ -73,6 +73,8 @@ func oneGPU(t *testing.T) *Estimate {
 			Backward: []estimate.OpDetail{{Op: &dgrad, Time: 50 * ms / 22, Host: 9 * us, Why: law(kernel.Compute, "8192×5632×2048 bf16 dgrad")}},
 		}},
 		Collectives: []estimate.CommDetail{call},
+		Kernels: []estimate.KernelDetail{{Op: &tape.Op{Prim: "optimizer", Class: tape.Optimizer, Elements: 1.1e9, Bytes: 15.4e9, Phase: tape.Optimize}, Time: 5 * ms, Count: 1, Why: law(kernel.Memory, "optimizer law")},
+			{Op: &tape.Op{Prim: "ddp_copy", Class: tape.Memcpy, Bytes: 25 * units.MiB}, Time: ms, Count: 1, Beside: true}},
 		Memory: []memory.Point{{Label: "layer 1 forward", Allocated: 9 * units.GiB, By: memory.Bytes{memory.Parameters: 8 * units.GiB, memory.Activations: units.GiB}},
 			{Label: "head backward", Allocated: 20 * units.GiB, By: r.Memory.By}},
 	}

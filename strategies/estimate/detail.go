@@ -55,6 +55,7 @@ type KernelDetail struct {
 	Loaded units.Seconds // the same beside communication
 	Count  int64         // per step
 	Beside bool          // on a communication stream
+	Why    kernel.Explain
 }
 
 // call is what identifies a CommDetail.

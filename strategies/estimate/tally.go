@@ -40,7 +40,7 @@ func (p *pricer) loose() []KernelDetail {
 	var out []KernelDetail
 	for k, n := range p.counts.kernels {
 		t := p.device(&k.op)
-		d := KernelDetail{Op: &k.op, Time: t, Loaded: t, Count: n, Beside: k.beside}
+		d := KernelDetail{Op: &k.op, Time: t, Loaded: t, Count: n, Beside: k.beside, Why: p.timer.Explain(&k.op)}
 		if !k.beside {
 			d.Loaded = t * units.Seconds(p.timer.Beside(&k.op))
 		}
