@@ -65,9 +65,12 @@ func (m *matrices) add(c *ops.Config, p *ops.Param) {
 		q, kv := c.Spec.Heads, c.Spec.KVHeads
 		rows = []int64{of.Rows * q / (q + 2*kv), of.Rows * kv / (q + 2*kv), of.Rows * kv / (q + 2*kv)}
 	}
-	expert := p.Split == model.ExpertSplit
+	expert, side := p.Split == model.ExpertSplit, 0
+	if expert {
+		side = 1
+	}
 	m.tensors += int(count)
-	m.params[index(expert)] += p.Local
+	m.params[side] += p.Local
 	for _, n := range rows {
 		of.Rows = n
 		i := slices.IndexFunc(m.kinds, func(k matrixKind) bool { return k.Matrix == of && k.expert == expert })
@@ -76,13 +79,6 @@ func (m *matrices) add(c *ops.Config, p *ops.Param) {
 		}
 		m.kinds[i].count += count
 	}
-}
-
-func index(expert bool) int {
-	if expert {
-		return 1
-	}
-	return 0
 }
 
 // dealt are the matrices of the busiest of some ranks.
@@ -186,8 +182,8 @@ type updatedMatrix struct {
 	count int64
 }
 
-// hand is what of whole matrices the busiest rank updates.
-func (s *step) hand() *dealt {
+// dealt is what of whole matrices the busiest rank updates.
+func (s *step) dealt() *dealt {
 	ranks := [2]int64{1, 1}
 	if s.job.Plan.DataParallel == strategies.ZeRO1 {
 		ranks = [2]int64{s.p.groups[shardGroup].Ranks, s.p.groups[expertShardGroup].Ranks}
@@ -202,9 +198,12 @@ func (s *step) updateMatrices(o *update) {
 	}
 	ranks := s.p.groups[shardGroup].Ranks
 	sharded := s.job.Plan.DataParallel == strategies.FSDP2 && ranks > 1
-	counts := s.hand().counts
-	for i := range s.chunk.weights().kinds {
-		k := &s.chunk.weights().kinds[i]
+	kinds := s.chunk.weights().kinds
+	for i, n := range s.dealt().counts {
+		if n == 0 {
+			continue
+		}
+		k := &kinds[i]
 		key := updateKey{program: o.Matrix, of: k.Matrix, ranks: 1}
 		switch {
 		case sharded:
@@ -212,20 +211,17 @@ func (s *step) updateMatrices(o *update) {
 		case k.Group != "":
 			key.ranks = s.p.groups[groupOf(k.Group)].Ranks
 		}
-		if counts[i] == 0 {
-			continue
-		}
 		u := s.chunk.of.update(s.p, key)
-		s.matrices = append(s.matrices, updatedMatrix{u, counts[i]})
-		for range counts[i] {
+		s.matrices = append(s.matrices, updatedMatrix{u, n})
+		for range n {
 			s.sim.Run(&u.whole)
 		}
-		s.p.tally(&u.section, counts[i])
+		s.p.count(&u.section, n)
 	}
 }
 
-// tally counts the kernels and collectives of a section that runs so often.
-func (p *pricer) tally(sec *section, n int64) {
+// count counts the kernels and collectives of a section that runs so often.
+func (p *pricer) count(sec *section, n int64) {
 	if p.counts == nil {
 		return
 	}
