@@ -203,11 +203,16 @@ func (j *Job) hangs() bool {
 
 // setFusions takes over which kernels of the recipe's own the job says it runs or does not.
 func (j *Job) setFusions() error {
-	permute, router, rope, relu := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion, j.Runtime.SquaredReLUFusion
+	permute, router, rope := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion
+	relu, gate := j.Runtime.SquaredReLUFusion, j.Runtime.GateFusion
 	own, moe := *j.Recipe, j.Model.MoE
 	switch {
-	case permute == nil && router == nil && rope == nil && relu == nil:
+	case permute == nil && router == nil && rope == nil && relu == nil && gate == nil:
 		return nil
+	case gate != nil && own.Programs["glu_unfused"] == nil:
+		return diag.Errorf("runtime.gate_fusion: recipe %s applies gates in one way; leave it out, or use megatron-core", own.Name)
+	case gate != nil && !j.Model.Gated:
+		return diag.Errorf("runtime.gate_fusion: %s has no gated MLP; leave it out", j.ModelName)
 	case relu != nil && own.Programs["expert_relu2"] == nil:
 		return diag.Errorf("runtime.squared_relu_fusion: recipe %s weighs experts' rows in one way; leave it out, or use megatron-core", own.Name)
 	case relu != nil && (moe == nil || j.Model.Gated || j.Model.Activation != model.ReLU2):
@@ -229,6 +234,9 @@ func (j *Job) setFusions() error {
 	}
 	if relu != nil {
 		own.Structure.FusedReLU2 = *relu
+	}
+	if gate != nil {
+		own.Structure.UnfusedGate = !*gate
 	}
 	if rope != nil && !*rope {
 		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
@@ -556,6 +564,8 @@ func (j *Job) checkCapacity() error {
 		return diag.Errorf("train.expert_capacity: %g, but the model has no experts; leave it out", t.Capacity)
 	case t.Imbalance > 1:
 		return diag.Errorf("train.expert_capacity: experts of equal capacity are balanced; leave train.expert_imbalance: %g out", t.Imbalance)
+	case j.Runtime.TokenDispatcher == DeepEPDispatcher:
+		return diag.Errorf("train.expert_capacity: the deepep dispatcher pads no experts to a capacity; leave it out, or use alltoall or hybridep")
 	case j.Recipe.Programs["experts_capacity"] == nil:
 		return diag.Errorf("train.expert_capacity: recipe %s pads no experts to a capacity; leave it out, or use megatron-core", j.Recipe.Name)
 	}

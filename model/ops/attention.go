@@ -162,6 +162,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	t.Module = "rotary"
 	d := x.Dim(-1)
 	if s := &b.recipe.Structure; s.UnfusedRotary || b.Spec.TurnScaled && s.ScaledRotary {
+		if n := b.documents(); n > 0 {
+			return b.rotaryPacked(x, width, n)
+		}
 		return b.rotaryApart(x, width)
 	}
 	table, wide, program := b.hidden, width, "rotary"
@@ -199,6 +202,36 @@ func (b *builder) turning(program string) string {
 		return b.variant(program, "_latent")
 	}
 	return program
+}
+
+// rotaryPacked turns packed documents, for whose lengths and last end the host waits: one
+// after another, or all by tables that are joined (Megatron-Core, rope_utils.py,
+// _apply_rotary_pos_emb_thd).
+func (b *builder) rotaryPacked(x *tape.Tensor, width, documents int64) *tape.Tensor {
+	const positions = 2
+	t := b.t
+	t.Tiny("lengths", 2)
+	t.Wait()
+	t.Wait()
+	if !b.recipe.Structure.PackedRotary {
+		t.Tiny("cat", 1)
+		return b.rotaryApart(x, width)
+	}
+	parts := t.Pieces(x, positions, documents)
+	for i, p := range parts {
+		parts[i] = b.give(p, b.rotaryApart(p, width))
+	}
+	y := t.Refill(positions, parts...)
+	t.Release(parts...)
+	return y
+}
+
+// documents are how many a sequence is packed of; 0: it is not.
+func (b *builder) documents() int64 {
+	if b.Document == 0 {
+		return 0
+	}
+	return max(b.Sequence/b.Document, 1)
 }
 
 // rotaryApart turns the first width elements of each head where no kernel of the recipe
@@ -313,9 +346,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if kind.Windowed {
 		o.Window = s.Window
 	}
-	if b.Document > 0 {
-		o.Apart = max(b.Sequence/b.Document, 1)
-	}
+	o.Apart = b.documents()
 	if b.recipe.Structure.RepeatHeads {
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)

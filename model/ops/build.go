@@ -662,7 +662,7 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 	if b.has(both) {
 		gu := b.column(h, both)
 		if b.program("glu") {
-			y := b.call("glu", tensorOf(gu))[0].t
+			y := b.call(b.gate("glu"), tensorOf(gu))[0].t
 			return b.give(gu, y)
 		}
 		half := gu.Dim(-1) / 2
@@ -689,6 +689,14 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 	y := t.Mul(g, u)
 	t.Release(g, u)
 	return y
+}
+
+// gate is the program that applies a gate, or the same kernel by kernel.
+func (b *builder) gate(program string) string {
+	if b.recipe.Structure.UnfusedGate {
+		return b.variant(program, "_unfused")
+	}
+	return program
 }
 
 func (b *builder) activation(x *tape.Tensor) *tape.Tensor {

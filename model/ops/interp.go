@@ -265,7 +265,7 @@ func init() {
 		// the activation between two GEMMs of the experts, which the second one's result lets go of
 		"expert_act": func(b *builder, a []value) []value {
 			act := func(ins []*tape.Tensor) []*tape.Tensor {
-				name := "expert_glu"
+				name := b.gate("expert_glu")
 				if !b.Spec.Gated {
 					name = "expert_plain"
 					if b.recipe.Structure.FusedReLU2 {

@@ -89,13 +89,16 @@ func (b *builder) experts() string {
 		}
 		return name
 	}
-	if b.Capacity > 0 {
+	s := b.Shard
+	flex := s.EP > 1 && s.ExpertTP <= 1 && s.Flex
+	switch {
+	case b.Capacity > 0 && flex && !s.DeepEP:
+		return b.variant("experts_flex", "_capacity")
+	case b.Capacity > 0:
 		return name
-	}
-	if b.SyncFree {
+	case b.SyncFree:
 		return "experts_sync_free"
-	}
-	if s := b.Shard; s.EP > 1 && s.ExpertTP <= 1 && s.Flex && b.recipe.Programs["experts_flex"] != nil {
+	case flex && b.recipe.Programs["experts_flex"] != nil:
 		return "experts_flex"
 	}
 	return "experts"

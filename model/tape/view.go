@@ -164,6 +164,64 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 	return outs
 }
 
+// Pieces cuts dimension dim into n parts, as equal as they can be. Its gradient is one
+// concatenation.
+func (t *Tape) Pieces(x *Tensor, dim int, n int64) []*Tensor {
+	outs := make([]*Tensor, n)
+	src := *x
+	for i, whole := int64(0), x.dims[dim]; i < n; i++ {
+		outs[i] = t.view(x)
+		outs[i].dims[dim] = whole*(i+1)/n - whole*i/n
+		t.attach("split", []*Tensor{x}, outs[i:i+1], nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+			if i > 0 { // nodes go back from the last to the first, which joins all
+				return []*Tensor{nil}
+			}
+			r := t.empty(src.dtype, src.dims[:src.nd]...)
+			t.concat(false, r, g...)
+			return []*Tensor{r}
+		})
+	}
+	return outs
+}
+
+// Refill copies parts along dimension dim into views of one new tensor, one after
+// another. Autograd answers each by a copy of the gradient of the whole, a clone of the
+// part's and zeros copied over it (torch/csrc/autograd/functions/tensor.cpp, CopySlices).
+func (t *Tape) Refill(dim int, parts ...*Tensor) *Tensor {
+	whole := t.meta(parts[0].dtype, parts[0].dims[:parts[0].nd])
+	whole.dims[dim] = 0
+	for _, p := range parts {
+		whole.dims[dim] += p.dims[dim]
+	}
+	whole.setContiguous()
+	t.alloc(whole)
+	for _, p := range parts {
+		t.begin()
+		y := t.view(whole)
+		y.dims[dim] = p.dims[dim]
+		t.kernel("copy_", y, p)
+		t.Release(y)
+	}
+	t.attach("refill", parts, []*Tensor{whole}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := make([]*Tensor, len(n.in))
+		for i := range r {
+			left := t.empty(whole.dtype, whole.dims[:whole.nd]...)
+			t.kernel("copy_", left, g[0])
+			r[i] = t.empty(whole.dtype, n.in[i].meta.dims[:n.in[i].meta.nd]...)
+			t.kernel("clone", r[i], r[i])
+			if i > 0 { // before the first one the whole has no gradient
+				zeros := t.like(r[i])
+				t.fill(zeros)
+				t.kernel("copy_", zeros, zeros)
+				t.Release(zeros)
+			}
+			t.Release(left)
+		}
+		return r
+	})
+	return whole
+}
+
 // concat emits the copy of parts into out: vectorized when all are contiguous, or by
 // a kernel of its own.
 func (t *Tape) concat(joined bool, out *Tensor, parts ...*Tensor) {

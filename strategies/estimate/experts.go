@@ -37,6 +37,9 @@ func flexDispatch(j *strategies.Job) bool {
 	if d := j.Runtime.TokenDispatcher; d != "" {
 		return d != strategies.AllToAllDispatcher
 	}
+	if j.Train.Capacity > 0 { // NVIDIA's benchmarks that drop tokens (Megatron-Bridge 25.09)
+		return false
+	}
 	return wideNVLink(j) || domains(j) > 1 && j.Recipe.Structure.FlexDispatcher == recipe.LatentModels && j.Model.MLA != nil
 }
 

@@ -254,6 +254,80 @@ func TestUnfusedRotary(t *testing.T) {
 	require.InDelta(t, 52, kernels("deepseek-v3", ", rope_fusion: false")-kernels("deepseek-v3", ""), 1)
 }
 
+// TestPackedRotary: five documents turned one after another take the kernels that torch runs
+// them by (Megatron-LM's _apply_rotary_pos_emb_thd written out, a profiler's trace of an
+// H100, PyTorch 2.11, 2026-11-25): 13 forward for each, 11 backward but for the first one,
+// and lengths and ends for which the host waits twice.
+func TestPackedRotary(t *testing.T) {
+	count := func(runtime, train string) (forward, backward, waits int) {
+		built, err := build(mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}, train: {sequence_length: 2048"+train+"}}"))
+		require.NoError(t, err)
+		for pass, s := range []*tape.Section{&built.Kinds[0].Forward, &built.Kinds[0].Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Module == "rotary" && o.Class != tape.NoKernel {
+					if o.Sync {
+						waits++
+					}
+					if pass == 0 {
+						forward++
+					} else {
+						backward++
+					}
+				}
+			}
+		}
+		return
+	}
+	const packed = ", document_length: 400"
+	forward, backward, waits := count(", rope_fusion: false", packed)
+	require.Equal(t, []int{2 * (4 + 5*13), 2 * (5*11 - 2 + 1), 4}, []int{forward, backward, waits}, "queries and keys")
+	plain, _, none := count(", rope_fusion: false", "")
+	require.Zero(t, none)
+	before, _, waits := count(`, rope_fusion: false, release: "26.06"`, packed)
+	require.Equal(t, []int{plain + 2*5, 4}, []int{before, waits}, "by tables that are joined")
+	fused, _, waits := count("", packed)
+	require.Equal(t, []int{2, 0}, []int{fused, waits}, "by Transformer Engine's kernel")
+}
+
+// TestUnfusedGate: without bias_activation_fusion a gate is applied by SiLU, a sum with an
+// offset of 0 and a product, its gradient by two products, SiLU's and a join (transformer/mlp.py,
+// glu); experts weigh their rows by casts and products in fp32 besides (moe/experts.py).
+func TestUnfusedGate(t *testing.T) {
+	kernels := func(model, runtime string) (forward, backward int) {
+		built, err := build(mustParse(t, "{model: "+model+", hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}}"))
+		require.NoError(t, err)
+		unit := built.Kinds[len(built.Kinds)-1]
+		for i := range unit.Forward.Ops {
+			if unit.Forward.Ops[i].Class != tape.NoKernel {
+				forward++
+			}
+		}
+		for i := range unit.Backward.Ops {
+			if unit.Backward.Ops[i].Class != tape.NoKernel {
+				backward++
+			}
+		}
+		return
+	}
+	for model, want := range map[string][2]int{"llama2-7b": {2, 3}, "qwen3-30b-a3b": {5, 8}} {
+		forward, backward := kernels(model, "")
+		f, b := kernels(model, ", gate_fusion: false")
+		require.Equal(t, want, [2]int{f - forward, b - backward}, model)
+	}
+}
+
+// TestPaddedExchange: Hybrid-EP sends the rows that are left to their ranks and pads them
+// there, so that a capacity costs rows to multiply, but neither exchanges nor waits.
+func TestPaddedExchange(t *testing.T) {
+	at := func(dispatcher, train string) *Result {
+		return mustEstimate(t, mustParse(t, "{model: nemotron-3-super-120b-a12b, hardware: h100-sxm, gpus: 32, runtime: {recipe: megatron-core, release: \"26.08\", cuda_graphs: none, token_dispatcher: "+dispatcher+"}, plan: {ep: 32, pp: 1}, train: {sequence_length: 4096, micro_batch: 1, recompute: full"+train+"}}"))
+	}
+	free, padded := at("hybridep", ", routing: even"), at("hybridep", ", expert_capacity: 1.1")
+	require.InEpsilon(t, float64(free.Exposed["ep"]), float64(padded.Exposed["ep"]), 0.01)
+	require.Less(t, float64(free.Parts.GEMM), float64(padded.Parts.GEMM))
+	require.Greater(t, float64(at("alltoall", ", expert_capacity: 1.1").Exposed["ep"]), 2*float64(padded.Exposed["ep"]))
+}
+
 // TestUnfusedRouter: without Megatron's moe_router_fusion torch chooses experts by kernels of
 // its own, as before the release that brought the fused ones, and as pretrain_gpt.py does unless asked.
 func TestUnfusedRouter(t *testing.T) {

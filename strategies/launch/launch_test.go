@@ -411,6 +411,22 @@ func TestFramework(t *testing.T) {
 	}
 }
 
+// TestUnfusedKernels: kernels of their own that Megatron-LM can be told to leave out.
+func TestUnfusedKernels(t *testing.T) {
+	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 --position-embedding-type rope --transformer-impl transformer_engine "
+	for more, want := range map[string]string{
+		"--swiglu --no-rope-fusion":        "rope_fusion: false # --no-rope-fusion",
+		"--swiglu --no-bias-swiglu-fusion": "gate_fusion: false # --no-bias-swiglu-fusion",
+		"--no-bias-gelu-fusion":            "--no-bias-gelu-fusion: biases and activations are taken to be one kernel's",
+	} {
+		j, err := launch.Read("a", []byte(run+more))
+		require.NoError(t, err)
+		text, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(text), want, more)
+	}
+}
+
 // TestMuon: Megatron-LM's Muon by either name, and by the arguments that change its cost.
 func TestMuon(t *testing.T) {
 	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 "

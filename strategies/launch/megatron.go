@@ -70,7 +70,7 @@ var aside = []string{
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_fusion", "apply_rope_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
@@ -416,6 +416,16 @@ func (m *megatron) runtime() {
 	for _, off := range []string{"no_rope_fusion", "apply_rope_fusion"} {
 		if f, ok := m.flags[off]; ok && m.has(off) == (off == "no_rope_fusion") && f.value != "None" && m.word("position_embedding_type") == "rope" {
 			m.set("runtime.rope_fusion", false, m.from(off))
+		}
+	}
+	for _, off := range []string{"no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion"} {
+		f, ok := m.flags[off]
+		switch {
+		case !ok || m.has(off) != strings.HasPrefix(off, "no_") || f.value == "None" || m.recipe == oldRecipe:
+		case m.has("swiglu") && off != "no_bias_gelu_fusion":
+			m.set("runtime.gate_fusion", false, m.from(off))
+		case !m.has("swiglu") && !m.has("squared_relu") && off != "no_bias_swiglu_fusion":
+			m.note("%s: biases and activations are taken to be one kernel's", m.from(off))
 		}
 	}
 	if m.has("num_experts") {

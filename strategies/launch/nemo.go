@@ -54,7 +54,7 @@ var (
 	wholeFlags = words(`num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size kv_channels seq_length vocab_size tensor_model_parallel_size pipeline_model_parallel_size
 		virtual_pipeline_model_parallel_size context_parallel_size expert_model_parallel_size expert_tensor_parallel_size num_experts moe_router_topk moe_ffn_hidden_size micro_batch_size global_batch_size
 		nnodes`)
-	switchFlags = words(`sequence_parallel swiglu multi_latent_attention tp_comm_overlap overlap_grad_reduce overlap_param_gather use_distributed_optimizer apply_rope_fusion moe_permute_fusion moe_router_fusion
+	switchFlags = words(`sequence_parallel swiglu multi_latent_attention tp_comm_overlap overlap_grad_reduce overlap_param_gather use_distributed_optimizer apply_rope_fusion bias_activation_fusion moe_permute_fusion moe_router_fusion
 		overlap_moe_expert_parallel_comm bf16 fp16 fp8_param_gather fp8_dot_product_attention optimizer_cpu_offload cross_entropy_loss_fusion`)
 )
 
@@ -214,7 +214,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 	{"model.moe_layer_freq", "moe_layer_freq", ""}, {"model.moe_expert_capacity_factor", "moe_expert_capacity_factor", ""}, {"model.moe_permute_fusion", "moe_permute_fusion", ""},
 	{"model.tensor_model_parallel_size", "tensor_model_parallel_size", "1"}, {"model.pipeline_model_parallel_size", "pipeline_model_parallel_size", "1"}, {"model.context_parallel_size", "context_parallel_size", ""},
 	{"model.virtual_pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", ""}, {"model.expert_model_parallel_size", "expert_model_parallel_size", ""}, {"model.sequence_parallel", "sequence_parallel", "false"},
-	{"model.ub_tp_comm_overlap", "tp_comm_overlap", "false"}, {"model.apply_rope_fusion", "apply_rope_fusion", "false"}, {"model.cp_comm_type", "cp_comm_type", ""},
+	{"model.ub_tp_comm_overlap", "tp_comm_overlap", "false"}, {"model.apply_rope_fusion", "apply_rope_fusion", "false"}, {"model.bias_activation_fusion", "bias_activation_fusion", "true"}, {"model.cp_comm_type", "cp_comm_type", ""},
 	{"model.micro_batch_size", "micro_batch_size", ""}, {"model.global_batch_size", "global_batch_size", ""},
 	{"model.activations_checkpoint_granularity", "recompute_granularity", ""}, {"model.activations_checkpoint_method", "recompute_method", ""}, {"model.activations_checkpoint_num_layers", "recompute_num_layers", ""},
 	{"model.fp8", "fp8", "false"}, {"model.fp8_params", "fp8_param_gather", "false"}, {"model.enable_cuda_graph", "enable_cuda_graph", ""}, {"model.sharp", "use_sharp", ""}, {"model.deterministic_mode", "deterministic_mode", ""},
@@ -225,7 +225,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 var nemoCostly = []costs{
 	{"model.rampup_batch_size", ""}, {"model.fsdp", "false"}, {"model.activations_checkpoint_layers_per_pipeline", ""}, {"model.num_micro_batches_with_partial_activation_checkpoints", ""},
 	{"model.defer_embedding_wgrad_compute", "false"}, {"model.fp32_residual_connection", "false"}, {"model.mcore_customization_config", ""}, {"model.peft.peft_scheme", "none"}, {"model.window_size", ""},
-	{"model.optim.overlap_param_gather_with_optimizer_step", "false"}, {"model.gradient_accumulation_fusion", "true"}, {"model.bias_activation_fusion", "true"}, {"model.bias_dropout_add_fusion", "true"},
+	{"model.optim.overlap_param_gather_with_optimizer_step", "false"}, {"model.gradient_accumulation_fusion", "true"}, {"model.bias_dropout_add_fusion", "true"},
 }
 
 // nemoAdams are its optimizers that are Adam, by whether they shard their states.
