@@ -200,12 +200,14 @@ var dispatchers = []string{AllToAllDispatcher, FlexDispatcher, DeepEPDispatcher,
 
 // How tokens are routed to experts.
 const (
-	EvenRouting    = "even"    // to all as many
-	RandomRouting  = "random"  // to k of them at will
-	LearnedRouting = "learned" // by a router that an auxiliary loss or biases balance as it learns
+	EvenRouting       = "even"       // to all as many
+	RandomRouting     = "random"     // to k of them at will
+	LearnedRouting    = "learned"    // by a router that an auxiliary loss of 0.01 or biases balance as it learns
+	WeakRouting       = "weak"       // by one that a loss of 0.001 balances
+	UnbalancedRouting = "unbalanced" // by one that nothing balances
 )
 
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting}
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting}
 
 // What is replayed from CUDA graphs.
 const (

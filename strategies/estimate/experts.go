@@ -83,16 +83,19 @@ func syncFree(j *strategies.Job) bool {
 		!slices.Contains(other, j.Runtime.TokenDispatcher) && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
-// learnedSpread is the standard deviation of the rows of an expert rank over the mean, by
-// the root of the ranks, under a router that is balanced as it learns. The busiest rank has
-// as much more as the maximum of normal values. Decoders of 8 layers trained on an H100 for
-// 600 to 800 steps of 33 thousand tokens of text and code (2026-11-23) give it 1.06 to 1.09 of
-// 4 ranks, 1.11 to 1.16 of 8, 1.22 of 16, 1.35 to 1.38 of 32 and 1.57 to 1.70 of 64, whether
-// 8 or 64 experts are balanced by an auxiliary loss of 0.01 or 64 by biases. A loss of
-// 0.001 leaves twice as much (1.25 to 1.29 of 8), a router that learned nothing 1.5 to 2.2.
-// Mixtral 8x22B takes 4.5 % longer than with forced balance (Megatron-MoE-ModelZoo,
-// best_practice/mixtral), as 1.08 of 8 would.
-const learnedSpread = 0.03
+// spreads are the standard deviations of the rows of an expert rank over the mean, by the
+// root of the ranks, under routers that learn. The busiest rank has as much more as the
+// maximum of normal values. Decoders of 8 layers trained on an H100 for 600 to 800 steps of
+// 33 thousand tokens of text and code (2026-11-23) give it 1.06 to 1.09 of 4 ranks, 1.11 to
+// 1.16 of 8, 1.22 of 16, 1.35 to 1.38 of 32 and 1.57 to 1.70 of 64, whether 8 or 64 experts
+// are balanced by an auxiliary loss of 0.01 or 64 by biases; 1.25 to 1.29 of 8 with a loss of
+// 0.001, 1.5 to 2.2 with none. Mixtral 8x22B takes 4.5 % longer than with forced balance
+// (Megatron-MoE-ModelZoo, best_practice/mixtral), as 1.08 of 8 would.
+var spreads = map[string]float64{strategies.LearnedRouting: 0.03, strategies.WeakRouting: 0.06, strategies.UnbalancedRouting: 0.21}
+
+// unbalancedStep is the standard deviation, over the step, of what nothing balances: between
+// 1.5 and 2.2 of 8.
+const unbalancedStep = 0.2
 
 // imbalance is the rows of the busiest expert rank, for which the others wait, over the
 // mean. Left open it is that of random routing where the framework's benchmarks draw
@@ -112,10 +115,8 @@ func imbalance(j *strategies.Job) float64 {
 	here := 1 / float64(ranks) // of the experts
 	mean := tokens * float64(m.TopK) * here
 	variance := (1 - here) * float64(m.Experts-m.TopK) / float64(max(m.Experts-1, 1)) / mean // over the mean's square; hypergeometric, of each token
-	if routing == strategies.LearnedRouting {
-		variance += learnedSpread * learnedSpread * float64(ranks)
-	}
-	return 1 + expectedMaximum(ranks)*math.Sqrt(variance)
+	variance += spreads[routing] * spreads[routing] * float64(ranks)
+	return min(1+expectedMaximum(ranks)*math.Sqrt(variance), float64(ranks))
 }
 
 // precision is that of the job. Attention multiplies in the layers' 8 bits where a step with

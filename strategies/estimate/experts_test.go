@@ -123,6 +123,17 @@ func TestLearnedRouting(t *testing.T) {
 		require.Equal(t, at(c.model, c.ep, ", routing: random"), at(c.model, c.ep, ""), "as Megatron's benchmarks draw")
 		require.Equal(t, 1.0, at(c.model, c.ep, ", routing: even"))
 	}
+	for _, weak := range []float64{1.25, 1.29} { // a loss of 0.001
+		require.InEpsilon(t, weak, at("deepseek-v2-lite", 8, ", routing: weak"), 0.05)
+	}
+	none := at("deepseek-v2-lite", 8, ", routing: unbalanced")
+	require.Greater(t, none, 1.5)
+	require.Less(t, none, 2.2)
+	width := func(routing string) float64 {
+		r := mustEstimate(t, mustParse(t, "{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 8, routing: "+routing+"}}"))
+		return float64(r.High / r.Low)
+	}
+	require.Greater(t, width("unbalanced"), 1.2*width("weak"))
 	r := mustEstimate(t, mustParse(t, "{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: torchtitan}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, routing: learned}}"))
 	require.True(t, slices.ContainsFunc(r.Notes, func(n diag.Note) bool {
 		return n.Code == "experts.balance" && strings.HasSuffix(n.Text, "than the mean, as by learned routing") && n.Remedy == "set train.expert_imbalance to what yours does"

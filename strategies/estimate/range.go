@@ -213,6 +213,9 @@ func (p *pricer) expertsSpread() float64 {
 	if domains(j) > 1 {
 		dev = math.Hypot(dev, p.fabric.ExpertsSpread())
 	}
+	if j.Train.Routing == strategies.UnbalancedRouting {
+		dev = math.Hypot(dev, unbalancedStep)
+	}
 	return dev
 }
 

@@ -427,6 +427,32 @@ func TestUnfusedKernels(t *testing.T) {
 	}
 }
 
+// TestRouting: what balances the tokens of experts, where the arguments say it.
+func TestRouting(t *testing.T) {
+	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 --num-experts 8 --expert-model-parallel-size 4 "
+	for more, want := range map[string]string{
+		"":                                      "",
+		"--moe-router-load-balancing-type none": "unbalanced # --moe-router-load-balancing-type",
+		"--moe-router-load-balancing-type none --moe-router-enable-expert-bias":   "learned # --moe-router-enable-expert-bias",
+		"--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2":     "learned # --moe-aux-loss-coeff",
+		"--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-3": "weak # --moe-aux-loss-coeff",
+		"--moe-aux-loss-coeff 0": "unbalanced # --moe-aux-loss-coeff",
+		"--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0":        "",
+		"--moe-router-load-balancing-type aux_loss":                               "",
+		"--moe-router-load-balancing-type none --moe-router-force-load-balancing": "random # --moe-router-force-load-balancing",
+	} {
+		j, err := launch.Read("a", []byte(run+more))
+		require.NoError(t, err)
+		text, err := j.YAML()
+		require.NoError(t, err)
+		if want == "" {
+			require.NotContains(t, string(text), "routing:", more)
+			continue
+		}
+		require.Contains(t, string(text), "routing: "+want, more)
+	}
+}
+
 // TestMuon: Megatron-LM's Muon by either name, and by the arguments that change its cost.
 func TestMuon(t *testing.T) {
 	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 "

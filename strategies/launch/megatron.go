@@ -447,6 +447,31 @@ func (m *megatron) runtime() {
 	}
 }
 
+// weakLoss is the largest weight of a loss that balances experts hardly at all.
+const weakLoss = 0.003
+
+// routing says what balances the tokens of experts.
+func (m *megatron) routing() {
+	kind, weight := m.flags["moe_router_load_balancing_type"], m.flags["moe_aux_loss_coeff"]
+	loss, err := strconv.ParseFloat(weight.value, 64)
+	switch {
+	case m.has("moe_router_force_load_balancing"):
+		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
+	case !m.has("num_experts"):
+	case m.has("moe_router_enable_expert_bias"):
+		m.set("train.routing", "learned", m.from("moe_router_enable_expert_bias"))
+	case kind.value == "none":
+		m.set("train.routing", "unbalanced", m.from("moe_router_load_balancing_type"))
+	case err != nil || strings.Contains(kind.value, "sinkhorn"):
+	case loss == 0:
+		m.set("train.routing", "unbalanced", m.from("moe_aux_loss_coeff"))
+	case loss <= weakLoss:
+		m.set("train.routing", "weak", m.from("moe_aux_loss_coeff"))
+	default:
+		m.set("train.routing", "learned", m.from("moe_aux_loss_coeff"))
+	}
+}
+
 // graphs says what is replayed without the host's launches.
 func (m *megatron) graphs() {
 	impl := m.word("cuda_graph_impl")
@@ -599,9 +624,7 @@ func (m *megatron) train() {
 		m.set("train.dtypes.gradients", "bf16", m.from("grad_reduce_in_bf16"))
 		m.set("train.dtypes.reduce", "bf16", m.from("grad_reduce_in_bf16"))
 	}
-	if m.has("moe_router_force_load_balancing") {
-		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
-	}
+	m.routing()
 	switch o := m.flags["optimizer"].value; {
 	case o == "" || o == "adam":
 	case strings.HasSuffix(o, "muon") && !strings.HasPrefix(o, "adaptive") && m.recipe != oldRecipe && !m.has("deepspeed"):
