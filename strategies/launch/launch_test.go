@@ -433,9 +433,10 @@ func TestRouting(t *testing.T) {
 	for more, want := range map[string]string{
 		"":                                      "",
 		"--moe-router-load-balancing-type none": "unbalanced # --moe-router-load-balancing-type",
-		"--moe-router-load-balancing-type none --moe-router-enable-expert-bias":   "learned # --moe-router-enable-expert-bias",
-		"--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2":     "learned # --moe-aux-loss-coeff",
-		"--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-3": "weak # --moe-aux-loss-coeff",
+		"--moe-router-load-balancing-type none --moe-router-enable-expert-bias":                         "learned # --moe-router-enable-expert-bias",
+		"--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2":                           "learned # --moe-aux-loss-coeff",
+		"--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-3":                       "weak # --moe-aux-loss-coeff",
+		"--moe-aux-loss-coeff 1e-2 --moe-expert-capacity-factor 1.1 --moe-pad-expert-input-to-capacity": "",
 		"--moe-aux-loss-coeff 0": "unbalanced # --moe-aux-loss-coeff",
 		"--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0":        "",
 		"--moe-router-load-balancing-type aux_loss":                               "",

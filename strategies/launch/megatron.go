@@ -455,6 +455,7 @@ func (m *megatron) routing() {
 	kind, weight := m.flags["moe_router_load_balancing_type"], m.flags["moe_aux_loss_coeff"]
 	loss, err := strconv.ParseFloat(weight.value, 64)
 	switch {
+	case m.has("moe_expert_capacity_factor"): // which is as many tokens for each
 	case m.has("moe_router_force_load_balancing"):
 		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
 	case !m.has("num_experts"):
