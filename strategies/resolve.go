@@ -564,8 +564,8 @@ func (j *Job) checkCapacity() error {
 		return diag.Errorf("train.expert_capacity: %g, but the model has no experts; leave it out", t.Capacity)
 	case t.Imbalance > 1:
 		return diag.Errorf("train.expert_capacity: experts of equal capacity are balanced; leave train.expert_imbalance: %g out", t.Imbalance)
-	case j.Runtime.TokenDispatcher == DeepEPDispatcher:
-		return diag.Errorf("train.expert_capacity: the deepep dispatcher pads no experts to a capacity; leave it out, or use alltoall or hybridep")
+	case j.Runtime.TokenDispatcher == DeepEPDispatcher, j.Runtime.TokenDispatcher == FlexDispatcher && j.Hardware.Node.NVLinkDomain.Value <= j.Hardware.Node.GPUs.Value:
+		return diag.Errorf("train.expert_capacity: DeepEP, which token_dispatcher %s is here, pads no experts to a capacity; leave it out, or use alltoall or hybridep", j.Runtime.TokenDispatcher)
 	case j.Recipe.Programs["experts_capacity"] == nil:
 		return diag.Errorf("train.expert_capacity: recipe %s pads no experts to a capacity; leave it out, or use megatron-core", j.Recipe.Name)
 	}

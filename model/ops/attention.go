@@ -162,7 +162,7 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	t.Module = "rotary"
 	d := x.Dim(-1)
 	if s := &b.recipe.Structure; s.UnfusedRotary || b.Spec.TurnScaled && s.ScaledRotary {
-		if n := b.documents(); n > 0 {
+		if n := b.documents(); n > 0 && s.PackedRotary != "" {
 			return b.rotaryPacked(x, width, n)
 		}
 		return b.rotaryApart(x, width)
@@ -204,6 +204,9 @@ func (b *builder) turning(program string) string {
 	return program
 }
 
+// joinedDocuments are turned at once (Structure.PackedRotary).
+const joinedDocuments = "joined"
+
 // rotaryPacked turns packed documents, for whose lengths and last end the host waits: one
 // after another, or all by tables that are joined (Megatron-Core, rope_utils.py,
 // _apply_rotary_pos_emb_thd).
@@ -213,7 +216,7 @@ func (b *builder) rotaryPacked(x *tape.Tensor, width, documents int64) *tape.Ten
 	t.Tiny("lengths", 2)
 	t.Wait()
 	t.Wait()
-	if !b.recipe.Structure.PackedRotary {
+	if b.recipe.Structure.PackedRotary == joinedDocuments {
 		t.Tiny("cat", 1)
 		return b.rotaryApart(x, width)
 	}

@@ -285,6 +285,12 @@ func TestPackedRotary(t *testing.T) {
 	require.Zero(t, none)
 	before, _, waits := count(`, rope_fusion: false, release: "26.06"`, packed)
 	require.Equal(t, []int{plain + 2*5, 4}, []int{before, waits}, "by tables that are joined")
+	old := func(train string) int {
+		built, err := build(mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-lm, attention: flash-attn}, train: {sequence_length: 2048"+train+"}}"))
+		require.NoError(t, err)
+		return len(built.Kinds[0].Forward.Ops)
+	}
+	require.Equal(t, old(""), old(packed), "Megatron-LM before them turns them as one sequence")
 	fused, _, waits := count("", packed)
 	require.Equal(t, []int{2, 0}, []int{fused, waits}, "by Transformer Engine's kernel")
 }

@@ -411,25 +411,30 @@ func TestFramework(t *testing.T) {
 	}
 }
 
+// pretrain is the job that Megatron-LM's arguments make, beside those of a small model.
+func pretrain(t *testing.T, more string) string {
+	t.Helper()
+	j, err := launch.Read("a", []byte("pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 "+more))
+	require.NoError(t, err)
+	text, err := j.YAML()
+	require.NoError(t, err)
+	return string(text)
+}
+
 // TestUnfusedKernels: kernels of their own that Megatron-LM can be told to leave out.
 func TestUnfusedKernels(t *testing.T) {
-	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 --position-embedding-type rope --transformer-impl transformer_engine "
 	for more, want := range map[string]string{
-		"--swiglu --no-rope-fusion":        "rope_fusion: false # --no-rope-fusion",
-		"--swiglu --no-bias-swiglu-fusion": "gate_fusion: false # --no-bias-swiglu-fusion",
-		"--no-bias-gelu-fusion":            "--no-bias-gelu-fusion: biases and activations are taken to be one kernel's",
+		"--position-embedding-type rope --swiglu --no-rope-fusion": "rope_fusion: false # --no-rope-fusion",
+		"--swiglu --no-bias-swiglu-fusion":                         "gate_fusion: false # --no-bias-swiglu-fusion",
+		"--no-bias-gelu-fusion":                                    "--no-bias-gelu-fusion: biases and activations are taken to be one kernel's",
 	} {
-		j, err := launch.Read("a", []byte(run+more))
-		require.NoError(t, err)
-		text, err := j.YAML()
-		require.NoError(t, err)
-		require.Contains(t, string(text), want, more)
+		text := pretrain(t, more)
+		require.Contains(t, text, want, more)
 	}
 }
 
 // TestRouting: what balances the tokens of experts, where the arguments say it.
 func TestRouting(t *testing.T) {
-	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 --num-experts 8 --expert-model-parallel-size 4 "
 	for more, want := range map[string]string{
 		"":                                      "",
 		"--moe-router-load-balancing-type none": "unbalanced # --moe-router-load-balancing-type",
@@ -442,21 +447,17 @@ func TestRouting(t *testing.T) {
 		"--moe-router-load-balancing-type aux_loss":                               "",
 		"--moe-router-load-balancing-type none --moe-router-force-load-balancing": "random # --moe-router-force-load-balancing",
 	} {
-		j, err := launch.Read("a", []byte(run+more))
-		require.NoError(t, err)
-		text, err := j.YAML()
-		require.NoError(t, err)
+		text := pretrain(t, "--num-experts 8 --expert-model-parallel-size 4 "+more)
 		if want == "" {
-			require.NotContains(t, string(text), "routing:", more)
+			require.NotContains(t, text, "routing:", more)
 			continue
 		}
-		require.Contains(t, string(text), "routing: "+want, more)
+		require.Contains(t, text, "routing: "+want, more)
 	}
 }
 
 // TestMuon: Megatron-LM's Muon by either name, and by the arguments that change its cost.
 func TestMuon(t *testing.T) {
-	const run = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128 "
 	for more, want := range map[string][]string{
 		"--optimizer muon --muon-momentum 0.9":                  {"optimizer: muon # --optimizer", "data_parallel: ddp"},
 		"--optimizer muon --use-distributed-optimizer":          {"optimizer: muon # --optimizer", "data_parallel: zero1 # --use-distributed-optimizer"},
@@ -466,13 +467,10 @@ func TestMuon(t *testing.T) {
 		"--optimizer adaptive_muon":                             {"--optimizer adaptive_muon: Adam is taken"},
 		"--optimizer muon --transformer-impl local --deepspeed": {"--optimizer muon: Adam is taken"},
 	} {
-		j, err := launch.Read("a", []byte(run+more))
-		require.NoError(t, err)
-		text, err := j.YAML()
-		require.NoError(t, err)
+		text := pretrain(t, more)
 		for _, w := range want {
-			require.Contains(t, string(text), w, more)
+			require.Contains(t, text, w, more)
 		}
-		require.NotContains(t, string(text), "muon-momentum")
+		require.NotContains(t, text, "muon-momentum")
 	}
 }
