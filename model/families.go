@@ -32,6 +32,9 @@ const (
 	// And as transformers does.
 	stateKeys = " n_groups=mamba_num_groups conv_kernel=mamba_conv_kernel chunk_size=mamba_chunk_size expand=mamba_expand use_conv_bias=mamba_conv_bias use_bias=mamba_proj_bias" +
 		" use_mamba_kernels= time_step_min= time_step_max= time_step_floor= time_step_limit= time_step_rank= residual_in_fp32= rescale_prenorm_residual="
+	// Of a gated delta net.
+	deltaKeys  = " linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim full_attention_interval layer_types attention_output_gate attn_output_gate=attention_output_gate"
+	nextKeys   = llamaKeys + deltaKeys + " attention_bias partial_rotary_factor rope_parameters mtp_num_hidden_layers=num_nextn_predict_layers num_nextn_predict_layers mtp_use_dedicated_embeddings= mamba_ssm_dtype= mlp_only_layers"
 	sharedKeys = " moe_intermediate_size n_shared_experts first_k_dense_replace num_nextn_predict_layers"
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
@@ -45,6 +48,13 @@ func llamaLike(d draft) draft {
 	fill(&d.Norm, RMSNorm)
 	fill(&d.Place, PreNorm)
 	return d
+}
+
+// nextLike fills in what Qwen's models from Qwen3-Next on have in common.
+func nextLike(d draft) draft {
+	d.HeadDim, d.MaxPositions, d.Norm, d.QKNorm = 256, 32768, GemmaRMSNorm, HeadQKNorm
+	d.GatedAttention, d.deltaEvery, d.rotaryFraction = true, 4, 0.25
+	return llamaLike(d)
 }
 
 // gptLike fills in what the families before Llama have in common.
@@ -112,6 +122,24 @@ var families = []family{
 	{name: "qwen3_moe", also: "qwen3_vl_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 768},
+	})},
+
+	// Three layers of four are gated delta nets.
+	{name: "qwen3_next", keys: nextKeys + qwenMoE + " shared_expert_intermediate_size", base: nextLike(draft{
+		Spec:  Spec{Vocab: 151936, Hidden: 2048, FFN: 5632, Layers: 48, Heads: 16, KVHeads: 2},
+		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
+		moe:   MoE{Experts: 512, TopK: 10, FFN: 512, SharedFFN: 512, SharedGate: true, NormTopK: true, LowRouter: true},
+	})},
+	{name: "qwen3_5", text: "qwen3_5_text"},
+	{name: "qwen3_5_text", keys: nextKeys, base: nextLike(draft{
+		Spec:  Spec{Vocab: 248320, Hidden: 4096, FFN: 12288, Layers: 32, Heads: 16, KVHeads: 4},
+		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
+	})},
+	{name: "qwen3_5_moe", text: "qwen3_5_moe_text"},
+	{name: "qwen3_5_moe_text", keys: nextKeys + expertKeys + " moe_intermediate_size shared_expert_intermediate_size", base: nextLike(draft{
+		Spec:  Spec{Vocab: 248320, Hidden: 2048, Layers: 40, Heads: 16, KVHeads: 2},
+		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
+		moe:   MoE{Experts: 256, TopK: 8, FFN: 512, SharedFFN: 512, SharedGate: true, NormTopK: true, LowRouter: true},
 	})},
 
 	{name: "gemma", keys: gemmaKeys + " hidden_act=", base: llamaLike(draft{
@@ -245,10 +273,10 @@ var families = []family{
 	})},
 
 	// The generic form: every size must be given. gated_mlp false takes the next row.
-	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba})},
+	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta})},
 	{name: "decoder", keys: decoderKeys, base: gptLike(biased(draft{
 		Spec:      Spec{Position: LearnedPosition, FusedQKV: true, Tied: true},
-		useWindow: true, parallel: true, mamba: genericMamba,
+		useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta,
 	}))},
 }
 
@@ -256,12 +284,15 @@ var families = []family{
 // (megatron/core/transformer/transformer_config.py).
 var genericMamba = Mamba{HeadDim: 64, Groups: 8, State: 128, Conv: 4, Chunk: 128, ConvBias: true}
 
+// genericDelta is the same of a gated delta net.
+var genericDelta = Delta{KeyDim: 128, ValueDim: 128, Conv: 4}
+
 // ungated is the second row of the generic form.
 func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + " hybrid_layer_pattern=hybrid_override_pattern moe_latent_size" +
+const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

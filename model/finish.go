@@ -22,6 +22,7 @@ func (r *reader) finish(d *draft) {
 	}
 	r.variants(d)
 	r.mixers(d)
+	r.deltas(d)
 	r.heads(d)
 	r.experts(d)
 	r.windows(d)
@@ -136,6 +137,38 @@ func (r *reader) mixers(d *draft) {
 	r.check(m.Heads%m.Groups == 0, []string{"mamba_num_groups", "mamba_num_heads"},
 		"%s %d does not divide %s %d; use %s", r.label("mamba_num_groups"), m.Groups, r.label("mamba_num_heads"), m.Heads, divisors(m.Heads))
 	d.Mamba = &m
+}
+
+// deltas settles which layers are gated delta nets: those that layer_types calls linear
+// attention, or all but every so many.
+func (r *reader) deltas(d *draft) {
+	const linear = "linear_attention"
+	if d.Mixers != nil || d.delta == (Delta{}) { // whose layers are one block each; which has no such layers
+		return
+	}
+	if d.layerTypes == nil && d.deltaEvery == 0 || d.layerTypes != nil && !slices.Contains(d.layerTypes, linear) {
+		r.check(r.fam.name != "decoder" || d.delta == genericDelta, []string{"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"},
+			"no layer has a gated delta net; say which have by full_attention_interval or layer_types")
+		return
+	}
+	d.Mixers = make([]Mixer, d.Layers)
+	for i := range d.Mixers {
+		if d.layerTypes == nil && int64(i+1)%d.deltaEvery != 0 || i < len(d.layerTypes) && d.layerTypes[i] == linear {
+			d.Mixers[i] = DeltaMixer
+		}
+	}
+	if !slices.Contains(d.Mixers, DeltaMixer) { // an interval of one
+		d.Mixers = nil
+		return
+	}
+	n := d.delta
+	r.needs("linear_num_key_heads", n.KeyHeads)
+	r.needs("linear_num_value_heads", n.ValueHeads)
+	if n.KeyHeads > 0 {
+		r.check(n.ValueHeads%n.KeyHeads == 0, []string{"linear_num_key_heads", "linear_num_value_heads"},
+			"%s %d does not divide %s %d; use %s", r.label("linear_num_key_heads"), n.KeyHeads, r.label("linear_num_value_heads"), n.ValueHeads, divisors(n.ValueHeads))
+	}
+	d.Delta = &n
 }
 
 // heads derives the widths of attention.
@@ -261,6 +294,8 @@ func (r *reader) windows(d *draft) {
 		case "full_attention", "attention":
 		case "sliding_attention", "chunked_attention":
 			windowed[i] = true
+		case "linear_attention":
+			r.check(d.Delta != nil, []string{"layer_types"}, "layer_types: model_type %s has no linear_attention; full_attention, sliding_attention and chunked_attention are modelled", r.fam.name)
 		default:
 			r.check(false, []string{"layer_types"}, "layer_types: %q is not modelled; full_attention, sliding_attention and chunked_attention are", d.layerTypes[i])
 		}

@@ -9,7 +9,7 @@ type FLOPBreakdown struct {
 	Projections units.FLOPs // q, k, v and output; the latent projections of MLA
 	Attention   units.FLOPs // scores, and scores times values
 	MLP         units.FLOPs // dense MLP, the experts a token is sent to, shared experts
-	Scan        units.FLOPs // state-space mixers
+	Scan        units.FLOPs // state-space mixers, gated delta nets
 	Router      units.FLOPs
 	Head        units.FLOPs // logits, whether or not lm_head is tied
 	Adapters    units.FLOPs // of LoRA
@@ -53,6 +53,7 @@ var classes = [...]class{
 	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
 	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
 	partMambaIn: projection, partMambaOut: projection,
+	partDeltaQKVZ: projection, partDeltaBA: projection, partDeltaQKV: projection, partDeltaZ: projection, partDeltaB: projection, partDeltaA: projection, partDeltaOut: projection,
 	partLatentDown: feedForward, partLatentUp: feedForward,
 	partGate: feedForward, partUp: feedForward, partGateUp: feedForward, partDown: feedForward,
 	partExpertsUp: expert, partExpertsDown: expert,
@@ -67,7 +68,8 @@ var classes = [...]class{
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
 // of query and key that is counted: with causal, half of all pairs; else all,
 // the "full" convention of sources that ignore the mask. A sliding window is
-// exact in both: see pairs. A scan costs scanFLOPs for each element of its states.
+// exact in both: see pairs. A scan costs scanFLOPs for each element of its
+// states, a gated delta net deltaFLOPs.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	var perToken [adapter + 1]float64
 	l := layoutOf(s)
@@ -83,7 +85,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			}
 		}
 	}
-	var attends, scans int64 // layers
+	var attends, scans, deltas int64 // layers
 	for _, k := range s.Kinds() {
 		for _, block := range l.layer {
 			add(block, k.LayerKind, k.Layers)
@@ -93,6 +95,8 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			attends += k.Layers
 		case MambaMixer:
 			scans += k.Layers
+		case DeltaMixer:
+			deltas += k.Layers
 		}
 	}
 	add(l.head, LayerKind{}, 1)
@@ -121,6 +125,9 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	if scans > 0 {
 		f.Scan = units.FLOPs(scanFLOPs * n * float64(scans) * float64(s.Mamba.Inner()*s.Mamba.State))
 	}
+	if deltas > 0 {
+		f.Scan += units.FLOPs(deltaFLOPs * n * float64(deltas) * float64(s.Delta.Values()*s.Delta.KeyDim))
+	}
 	if seq > 0 {
 		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
 	}
@@ -134,6 +141,10 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 // scanFLOPs are those of one element of a state and one token: decayed, added to and read
 // (Megatron-Core, megatron/training/training.py, mamba_layer_flops).
 const scanFLOPs = 7
+
+// deltaFLOPs are those of one element of a gated delta net's state and one token: what it
+// holds is looked up, forgotten, corrected and read (ibid., gdn_layer_flops).
+const deltaFLOPs = 8
 
 // pairs counts the pairs of query and key in one sequence of length s that
 // attention computes, with a window of w keys (0: none).

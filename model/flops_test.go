@@ -65,6 +65,18 @@ func TestHybridFLOPs(t *testing.T) {
 	require.InEpsilon(t, 905e12/40960, 3*float64(f.Total())/8192, 0.01)
 }
 
+// A gated delta net's by its own count: Megatron's, without its convolution, which is no
+// product (megatron/training/training.py, gdn_layer_flops).
+func TestDeltaFLOPs(t *testing.T) {
+	s, err := model.Load("qwen3.5-27b")
+	require.NoError(t, err)
+	f := s.ForwardFLOPs(4096, 4096, true)
+	require.Equal(t, 48*2*4096*48*128*128*4., float64(f.Scan))
+	require.Equal(t, 16*2*24*(256+256)*4096*4096/2., float64(f.Attention), "of every fourth layer")
+	const net, attention = 5120*(2*16*128+2*48*128+2*48) + 48*128*5120, 5120*(2*24+2*4)*256 + 24*256*5120
+	require.Equal(t, 2*4096*(48*net+16*attention)*1., float64(f.Projections))
+}
+
 // Windows by brute force: pairs of query and key that are within reach.
 func TestWindows(t *testing.T) {
 	attention := func(text string, seq int64, causal bool) float64 {

@@ -19,6 +19,8 @@ type draft struct {
 	moe MoE // used when Experts is set
 
 	mamba       Mamba // used when a layer has it
+	delta       Delta // likewise
+	deltaEvery  int64 // every so many layers one has attention, the others a gated delta net; 0: as layerTypes has it
 	mambaExpand int64 // inner width over Hidden when mamba_num_heads is absent
 	pattern     string
 	blocks      []string
@@ -159,6 +161,15 @@ var keys = []key{
 	{name: "mamba_expand", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.mambaExpand} }},
 	{name: "mamba_proj_bias", to: func(d *draft) []any { return []any{&d.mamba.Bias} }},
 	{name: "mamba_conv_bias", to: func(d *draft) []any { return []any{&d.mamba.ConvBias} }},
+
+	{name: "attention_output_gate", to: func(d *draft) []any { return []any{&d.GatedAttention} }},
+	{name: "full_attention_interval", min: 1, max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.deltaEvery} }},
+	{name: "shared_expert_gate", to: func(d *draft) []any { return []any{&d.moe.SharedGate} }},
+	{name: "linear_num_key_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.KeyHeads} }},
+	{name: "linear_num_value_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.ValueHeads} }},
+	{name: "linear_key_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.KeyDim} }},
+	{name: "linear_value_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.ValueDim} }},
+	{name: "linear_conv_kernel_dim", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.delta.Conv} }},
 
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
 	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},

@@ -35,6 +35,17 @@ const (
 	partMambaNorm
 	partMambaOut
 
+	partDelta // what a gated delta net holds itself: bias of the decays, their logarithms
+	partDeltaConv
+	partDeltaQKVZ // its projections, in two
+	partDeltaBA
+	partDeltaQKV // or four
+	partDeltaZ
+	partDeltaB
+	partDeltaA
+	partDeltaNorm
+	partDeltaOut
+
 	partGate
 	partUp
 	partGateUp // the two fused
@@ -130,6 +141,24 @@ var (
 		{"mixer.norm", partMambaNorm},
 		{"mixer.out_proj", partMambaOut},
 	}
+	nextDelta = []module{
+		{"linear_attn", partDelta},
+		{"linear_attn.conv1d", partDeltaConv},
+		{"linear_attn.in_proj_qkvz", partDeltaQKVZ},
+		{"linear_attn.in_proj_ba", partDeltaBA},
+		{"linear_attn.norm", partDeltaNorm},
+		{"linear_attn.out_proj", partDeltaOut},
+	}
+	qwenDelta = []module{
+		{"linear_attn", partDelta},
+		{"linear_attn.conv1d", partDeltaConv},
+		{"linear_attn.norm", partDeltaNorm},
+		{"linear_attn.out_proj", partDeltaOut},
+		{"linear_attn.in_proj_qkv", partDeltaQKV},
+		{"linear_attn.in_proj_z", partDeltaZ},
+		{"linear_attn.in_proj_b", partDeltaB},
+		{"linear_attn.in_proj_a", partDeltaA},
+	}
 	oneNorm   = []module{{"norm", partNorm1}, {"norm", partNorm2}} // of the one block that a layer is
 	preNorms  = []module{{"input_layernorm", partNorm1}, {"post_attention_layernorm", partNorm2}}
 	postNorms = []module{
@@ -154,7 +183,7 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, mambaMixer, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, decoderNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2", "olmo3"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, postNorms}, llamaHead},
 	{[]string{"starcoder2"}, Serial,
@@ -163,6 +192,10 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{phi3Attention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"mixtral", "qwen2_moe", "olmoe", "minimax_m2"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
+	{[]string{"qwen3_next"}, Serial,
+		llamaEmbedding, [][]module{nextDelta, llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
+	{[]string{"qwen3_5_text", "qwen3_5_moe_text"}, Serial,
+		llamaEmbedding, [][]module{qwenDelta, llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
 	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,

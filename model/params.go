@@ -249,7 +249,7 @@ func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
 	for _, m := range modules {
 		tensors := s.parameters(m, k)
 		for i := range tensors { // the weight, then the bias
-			if m.part == partMamba { // which has three of its own
+			if m.part == partMamba || m.part == partDelta { // which have several of their own
 				break
 			}
 			tensors[i].Role = s.role(m.part)
@@ -278,6 +278,8 @@ var roles = map[part]Role{
 	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
 	partKVDown: RoleKVDown, partKVLatentNorm: RoleKVDownNorm, partKVUp: RoleKVUp,
 	partMambaConv: RoleMambaConv, partMambaIn: RoleMambaIn, partMambaNorm: RoleMambaNorm, partMambaOut: RoleMambaOut,
+	partDeltaConv: RoleDeltaConv, partDeltaQKVZ: RoleDeltaQKVZ, partDeltaBA: RoleDeltaBA, partDeltaQKV: RoleDeltaQKV, partDeltaZ: RoleDeltaZ,
+	partDeltaB: RoleDeltaB, partDeltaA: RoleDeltaA, partDeltaNorm: RoleDeltaNorm, partDeltaOut: RoleDeltaOut,
 	partLatentDown: RoleLatentDown, partLatentUp: RoleLatentUp,
 	partGate: RoleGate, partUp: RoleUp, partGateUp: RoleGateUp, partDown: RoleDown,
 	partRouter: RoleRouter, partExpertsUp: RoleExpertsGateUp, partExpertsDown: RoleExpertsDown,
@@ -294,6 +296,8 @@ func (k LayerKind) has(p part) bool {
 		return k.Mixer == AttentionMixer
 	case p >= partMamba && p <= partMambaOut:
 		return k.Mixer == MambaMixer
+	case p >= partDelta && p <= partDeltaOut:
+		return k.Mixer == DeltaMixer
 	case p == partNorm2 || p == partPost2, p >= partGate && p <= partSharedSwitch:
 		return !k.NoMLP
 	}
@@ -305,7 +309,11 @@ func (k LayerKind) has(p part) bool {
 func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 	h, hd, q, kv := s.Hidden, s.HeadDim, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	v := s.KVHeads * s.VDim
-	mla, moe, mamba := s.MLA, s.MoE, s.Mamba
+	mla, moe, mamba, delta := s.MLA, s.MoE, s.Mamba, s.Delta
+	gate := int64(0) // of attention, beside its queries
+	if s.GatedAttention {
+		gate = q
+	}
 	if !k.has(m.part) {
 		return nil
 	}
@@ -345,7 +353,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		}
 	case partQuery:
 		if !s.FusedQKV && (mla == nil || mla.QLora == 0) {
-			return s.linear(m.name, h, q, ColumnSplit, s.QKVBias && mla == nil)
+			return s.linear(m.name, h, q+gate, ColumnSplit, s.QKVBias && mla == nil)
 		}
 	case partKey:
 		if !s.FusedQKV && mla == nil {
@@ -357,7 +365,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		}
 	case partQKV:
 		if s.FusedQKV && mla == nil {
-			return s.linear(m.name, h, q+kv+v, ColumnSplit, s.QKVBias)
+			return s.linear(m.name, h, q+gate+kv+v, ColumnSplit, s.QKVBias)
 		}
 	case partOut:
 		return s.linear(m.name, s.Heads*s.VDim, h, RowSplit, s.OutBias)
@@ -417,6 +425,28 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		return []Tensor{{Name: m.name + ".weight", Shape: []int64{mamba.Inner()}, Split: ColumnSplit, NoDecay: true}}
 	case partMambaOut:
 		return s.linear(m.name, mamba.Inner(), h, RowSplit, mamba.Bias)
+
+	case partDelta:
+		own := func(r Role, name string) Tensor {
+			return Tensor{Role: r, Name: m.name + "." + name, Shape: []int64{delta.ValueHeads}, Split: ColumnSplit, NoDecay: true}
+		}
+		return []Tensor{own(RoleDeltaStep, "dt_bias"), own(RoleDeltaDecay, "A_log")}
+	case partDeltaConv:
+		return []Tensor{{Name: m.name + ".weight", Shape: []int64{delta.Convolved(), 1, delta.Conv}, Split: ColumnSplit}}
+	case partDeltaQKVZ:
+		return s.linear(m.name, h, delta.Convolved()+delta.Values(), ColumnSplit, false)
+	case partDeltaBA:
+		return s.linear(m.name, h, 2*delta.ValueHeads, ColumnSplit, false)
+	case partDeltaQKV:
+		return s.linear(m.name, h, delta.Convolved(), ColumnSplit, false)
+	case partDeltaZ:
+		return s.linear(m.name, h, delta.Values(), ColumnSplit, false)
+	case partDeltaB, partDeltaA:
+		return s.linear(m.name, h, delta.ValueHeads, ColumnSplit, false)
+	case partDeltaNorm:
+		return []Tensor{{Name: m.name + ".weight", Shape: []int64{delta.ValueDim}, NoDecay: true}}
+	case partDeltaOut:
+		return s.linear(m.name, delta.Values(), h, RowSplit, false)
 
 	case partGate:
 		if !sparse && s.Gated && !s.FusedGateUp {

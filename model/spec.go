@@ -59,7 +59,10 @@ type Spec struct {
 
 	NoRope []bool // per layer: true when a rotary embedding is left out; nil: in none
 
+	GatedAttention bool // queries come with a gate of their width, whose sigmoid attention's output is multiplied by (Qwen3-Next)
+
 	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
+	Delta  *Delta  // likewise
 	Mixers []Mixer // per layer: what mixes tokens; nil: attention in all
 	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
 
@@ -80,6 +83,7 @@ type Mixer string
 const (
 	AttentionMixer Mixer = ""
 	MambaMixer     Mixer = "mamba"
+	DeltaMixer     Mixer = "delta"
 	NoMixer        Mixer = "none" // the layer is an MLP alone
 )
 
@@ -106,6 +110,27 @@ func (m *Mamba) Convolved() int64 { return m.Inner() + 2*m.Groups*m.State }
 // Projected is the width of the first projection: gates, what is convolved, time steps.
 func (m *Mamba) Projected() int64 { return m.Inner() + m.Convolved() + m.Heads }
 
+// Delta is the gated delta net (arXiv 2412.06464): queries, keys and values from
+// projections through a causal convolution, a state of KeyDim × ValueDim for each value
+// head that forgets and is corrected token by token, a norm over each head with a gate, and
+// a projection. A query and a key head serve ValueHeads / KeyHeads value heads.
+type Delta struct {
+	KeyHeads   int64 // linear_num_key_heads
+	ValueHeads int64 // linear_num_value_heads
+	KeyDim     int64 // linear_key_head_dim
+	ValueDim   int64 // linear_value_head_dim
+	Conv       int64 // linear_conv_kernel_dim
+}
+
+// Keys is the width of all queries, and of all keys.
+func (d *Delta) Keys() int64 { return d.KeyHeads * d.KeyDim }
+
+// Values is the width of all values, of their gates and of the net's output.
+func (d *Delta) Values() int64 { return d.ValueHeads * d.ValueDim }
+
+// Convolved is the width of what the convolution reads: queries, keys and values.
+func (d *Delta) Convolved() int64 { return 2*d.Keys() + d.Values() }
+
 // MLA is multi-head latent attention: queries and keys/values are projected
 // through low-rank latents; each head has a part with and one without rotary
 // embedding (DeepSeek-V2, arXiv 2405.04434).
@@ -128,7 +153,7 @@ type MoE struct {
 	SharedFFN  int64 // width of all shared experts together
 	SharedGate bool  // sigmoid gate on the shared experts (Qwen2-MoE)
 	Router     Router
-	LowRouter  bool   // whose product stays in 16 bits, by transformers (MiniMax-M2)
+	LowRouter  bool   // whose scores or their product stay in 16 bits, by transformers (MiniMax-M2, Qwen3-Next)
 	RouterBias bool   // bias or correction term per expert
 	ExpertBias bool   // biases in the experts (gpt-oss)
 	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
@@ -247,9 +272,12 @@ func (k LayerKind) String() string {
 	if k.MoE {
 		name = "moe layer"
 	}
-	if k.Mixer == MambaMixer {
+	switch {
+	case k.Mixer == MambaMixer:
 		name = "mamba " + name
-	} else if k.NoMLP {
+	case k.Mixer == DeltaMixer:
+		name = "delta " + name
+	case k.NoMLP:
 		name = "attention " + name
 	}
 	if k.Windowed {
@@ -360,6 +388,19 @@ const (
 	RoleMambaSkip  Role = "mamba_skip"
 	RoleMambaNorm  Role = "mamba_norm" // gated
 	RoleMambaOut   Role = "mamba_out"
+
+	RoleDeltaIn    Role = "delta_in"   // all its projections in one
+	RoleDeltaQKVZ  Role = "delta_qkvz" // queries, keys, values and gates
+	RoleDeltaBA    Role = "delta_ba"   // strengths and decays
+	RoleDeltaQKV   Role = "delta_qkv"  // or apart
+	RoleDeltaZ     Role = "delta_z"    // gates
+	RoleDeltaB     Role = "delta_b"    // strengths
+	RoleDeltaA     Role = "delta_a"    // decays
+	RoleDeltaConv  Role = "delta_conv"
+	RoleDeltaStep  Role = "delta_step"  // bias of the decays
+	RoleDeltaDecay Role = "delta_decay" // logarithms
+	RoleDeltaNorm  Role = "delta_norm"  // gated
+	RoleDeltaOut   Role = "delta_out"
 
 	RoleQDown      Role = "q_down" // MLA: hidden to query latent
 	RoleQDownNorm  Role = "q_down_norm"

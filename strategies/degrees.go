@@ -61,13 +61,14 @@ func (s *Shape) cutsHeads(tp int64) bool {
 	return m.Heads%tp == 0 && shared && m.FFN%tp == 0
 }
 
-// cutsMixers reports whether tensor and context ranks get whole heads of state-space mixers.
+// cutsMixers reports whether tensor and context ranks get whole heads of mixers other than attention.
 func (s *Shape) cutsMixers(tp, cp int64) bool {
-	m := s.Model.Mamba
-	if m == nil || tp*cp == 1 {
-		return true
+	for _, m := range mixersOf(s.Model) {
+		if tp*cp > 1 && (s.Recipe.Structure.Mixers == ops.WholeMixer || m.groups%tp != 0 || m.heads%(tp*cp) != 0 || m.each && m.groups%(tp*cp) != 0) {
+			return false
+		}
 	}
-	return s.Recipe.Structure.Mixers != ops.WholeMixer && m.Groups%tp == 0 && m.Heads%(tp*cp) == 0
+	return true
 }
 
 // tradesHeads reports whether every context rank gets heads for its positions.

@@ -372,10 +372,8 @@ func (p *Plan) checkCuts(s Shape) error {
 	if err := p.checkTP(s); err != nil {
 		return err
 	}
-	if s.Model.Mamba != nil {
-		if err := p.checkMamba(s); err != nil {
-			return err
-		}
+	if err := p.checkMixers(s); err != nil {
+		return err
 	}
 	if err := p.checkContexts(s); err != nil {
 		return err
@@ -679,24 +677,52 @@ func (p *Plan) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// checkMamba checks how state-space mixers are cut: over tensor ranks by heads and by
-// groups, over context ranks by heads (megatron/core/ssm/mamba_mixer.py).
-func (p *Plan) checkMamba(s Shape) error {
-	m := s.Model.Mamba
-	whole := s.Recipe.Structure.Mixers == ops.WholeMixer
-	switch {
-	case s.Recipe.Structure.Mixers == "":
-		return diag.Errorf("runtime.recipe: %s has no Mamba layers; use megatron-core or hf-eager", s.Recipe.Name)
-	case whole && p.TP > 1:
-		return diag.Errorf("plan.tp: %d, but recipe %s does not cut Mamba layers; use 1, or recipe megatron-core", p.TP, s.Recipe.Name)
-	case whole && p.CP > 1:
-		return diag.Errorf("plan.cp: %d, but recipe %s does not cut Mamba layers; use 1, or recipe megatron-core", p.CP, s.Recipe.Name)
-	case m.Heads%p.TP != 0:
-		return diag.Errorf("plan.tp: %d does not divide the %d Mamba heads (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
-	case m.Groups%p.TP != 0:
-		return diag.Errorf("plan.tp: %d does not divide the %d groups of Mamba heads (use %s)", p.TP, m.Groups, list(p.legalTP(s)))
-	case m.Heads%(p.TP*p.CP) != 0:
-		return diag.Errorf("plan.cp: tp %d × cp %d does not divide the %d Mamba heads (use cp %s)", p.TP, p.CP, m.Heads, list(p.legalCP(s)))
+// checkMixers checks how state-space mixers and gated delta nets are cut: over tensor ranks
+// by heads and by groups, over context ranks by heads (megatron/core/ssm/mamba_mixer.py,
+// gated_delta_net/gdn.py).
+func (p *Plan) checkMixers(s Shape) error {
+	for _, m := range mixersOf(s.Model) {
+		whole := s.Recipe.Structure.Mixers == ops.WholeMixer
+		switch {
+		case s.Recipe.Structure.Mixers == "":
+			return diag.Errorf("runtime.recipe: %s has no %s layers; use megatron-core or hf-eager", s.Recipe.Name, m.name)
+		case whole && p.TP > 1:
+			return diag.Errorf("plan.tp: %d, but recipe %s does not cut %s layers; use 1, or recipe megatron-core", p.TP, s.Recipe.Name, m.name)
+		case whole && p.CP > 1:
+			return diag.Errorf("plan.cp: %d, but recipe %s does not cut %s layers; use 1, or recipe megatron-core", p.CP, s.Recipe.Name, m.name)
+		case m.heads%p.TP != 0:
+			return diag.Errorf("plan.tp: %d does not divide the %d %s heads (use %s)", p.TP, m.heads, m.name, list(p.legalTP(s)))
+		case m.groups%p.TP != 0:
+			return diag.Errorf("plan.tp: %d does not divide the %d %s (use %s)", p.TP, m.groups, m.shared, list(p.legalTP(s)))
+		case m.heads%(p.TP*p.CP) != 0 || m.each && m.groups%(p.TP*p.CP) != 0:
+			return diag.Errorf("plan.cp: tp %d × cp %d does not divide the %d %s heads (use cp %s)", p.TP, p.CP, m.least(), m.name, list(p.legalCP(s)))
+		}
 	}
 	return nil
+}
+
+// mixer is what of a mixer other than attention is cut over ranks.
+type mixer struct {
+	name, shared  string // what groups are called
+	heads, groups int64
+	each          bool // groups are cut over context ranks too
+}
+
+// least is the number of heads that context ranks share.
+func (m *mixer) least() int64 {
+	if m.each {
+		return m.groups
+	}
+	return m.heads
+}
+
+// mixersOf are those that layers of a model have.
+func mixersOf(s *model.Spec) (out []mixer) {
+	if m := s.Mamba; m != nil {
+		out = append(out, mixer{name: "Mamba", shared: "groups of Mamba heads", heads: m.Heads, groups: m.Groups})
+	}
+	if d := s.Delta; d != nil {
+		out = append(out, mixer{name: "gated delta", shared: "key heads of gated delta nets", heads: d.ValueHeads, groups: d.KeyHeads, each: true})
+	}
+	return out
 }

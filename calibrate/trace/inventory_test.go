@@ -41,7 +41,6 @@ var exceptions = map[string]map[string]string{
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
 		"softmax and loss": "rows of 1025 run as rows of 2048: the kernel fills them up to a power of two (PersistentSoftmax.cuh)"},
 	"h100-fa-03":   {"norm": "layer norms of 2048 columns take 36, 40 and 47 us (forward, backward, weights) where the law, whose widths nobody noted, has 45, 49 and 57"},
-	"h100-fa-07":   {"reduction": "the sum over the four rows of a token takes 119 us where the law has 182, which goes by the two rows of a Mixtral trace"},
 	"h200x4-t5-00": {"collective": transfers},
 	"h200x4-u5-00": {"collective": transfers},
 	"h200x1-u1-00": {"attention": "predicted at the clock that the power limit leaves in a steady run; the two traced steps ran faster", "fused": "the gradient of the tied embedding is cast and added in one pass of 607 us, in two of 1.1 ms by the recipe",

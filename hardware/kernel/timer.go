@@ -41,8 +41,12 @@ func New(p *hardware.Profile) (*Timer, error) {
 			continue
 		}
 		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), known: true}
-		if l.element = l.scale; law.Limit == "both" {
+		l.element = l.scale
+		switch law.Limit {
+		case "both":
 			l.element = l.issue
+		case "chain":
+			l.element = clockScale(law.On, &p.GPU)
 		}
 		t.classes[i] = l
 	}
@@ -64,6 +68,14 @@ func scale(on, gpu *hardware.GPU, limit string) float64 {
 		return IssueScale(on, gpu)
 	}
 	return float64(on.Bandwidth.Value / gpu.Bandwidth.Value)
+}
+
+// clockScale is how much longer what one program does takes on gpu.
+func clockScale(on, gpu *hardware.GPU) float64 {
+	if on == nil {
+		return 1
+	}
+	return float64(on.TopClock()) / float64(gpu.TopClock())
 }
 
 // IssueScale is how much longer instructions take to issue on gpu than on another.
@@ -183,6 +195,9 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
+	if l.Limit == "chain" { // programs that wait for their own last result, and share the memory
+		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+	}
 	if len(l.Wide) > 0 {
 		f := 1.0
 		for i := range l.Wide {

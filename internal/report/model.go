@@ -82,7 +82,7 @@ func layersText(s *model.Spec) string {
 	text := fmt.Sprintf("%d of width %s", s.Layers, thousands(float64(s.Hidden)))
 	if kinds := s.Kinds(); len(kinds) > 1 {
 		for _, k := range kinds {
-			kind, _ := kindNames(k.LayerKind)
+			kind, _ := kindNames(s, k.LayerKind)
 			text += fmt.Sprintf(", %d %s", k.Layers, kind)
 		}
 	}
@@ -93,11 +93,13 @@ func layersText(s *model.Spec) string {
 }
 
 // kindNames are a kind of layer in a sentence and at the head of a row.
-func kindNames(k model.LayerKind) (text, row string) {
+func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 	switch {
 	case k.Mixer == model.MambaMixer:
 		return "Mamba", "mamba"
-	case k.NoMLP:
+	case k.Mixer == model.DeltaMixer:
+		return "gated delta", "delta"
+	case k.NoMLP || s.Delta != nil:
 		return "attention", "attention"
 	case k.MoE:
 		return "with experts", "experts"
@@ -171,6 +173,8 @@ type modelPart struct {
 	count int64
 }
 
+const routed = "routed experts"
+
 // parts are the counts by part and their total, which they add up to.
 func (m *Model) parts() []modelPart {
 	c := m.Spec.Params()
@@ -181,18 +185,28 @@ func (m *Model) parts() []modelPart {
 		}
 	}
 	add("embedding", c.Embedding)
-	outside, experts := c.Total-c.Embedding-c.Head, c.Experts
+	outside, sparse := c.Total-c.Embedding-c.Head, int64(0)
+	for _, k := range c.Layers {
+		if k.MoE {
+			sparse += k.Layers
+		}
+	}
 	for _, k := range c.Layers {
 		n := k.Layers * k.Params
 		outside -= n
+		kind, _ := kindNames(m.Spec, k.LayerKind)
 		if !k.MoE {
-			kind, _ := kindNames(k.LayerKind)
 			add(fmt.Sprintf("%s of %s", plural(int(k.Layers), kind+" layer"), thousands(float64(k.Params))), n)
 			continue
 		}
-		add("routed experts", experts)
-		add(plural(int(k.Layers), "layer")+" without them", n-experts)
-		experts = 0
+		experts := c.Experts / sparse * k.Layers // as many in each
+		if k.Layers == sparse {
+			kind = ""
+		}
+		if !slices.ContainsFunc(out, func(p modelPart) bool { return p.name == routed }) {
+			add(routed, c.Experts)
+		}
+		add(plural(int(k.Layers), strings.TrimSpace(kind+" layer"))+" without them", n-experts)
 	}
 	add("head", c.Head)
 	add("norms outside layers", outside)
@@ -245,7 +259,7 @@ func (m *Model) tensors() *grid {
 	g := &grid{columns: []column{{title: "layer", drop: 1}, {title: "parameter", flex: 40}, {title: "shape", right: true}, {title: "elements", right: true}}}
 	all := m.Spec.Tensors()
 	for _, k := range m.Spec.Kinds() {
-		_, name := kindNames(k.LayerKind)
+		_, name := kindNames(m.Spec, k.LayerKind)
 		for _, t := range all.Layer(k.LayerKind) {
 			g.row(name, t.Name, shapeText(t.Shape), thousands(float64(t.Size())))
 		}
@@ -279,7 +293,7 @@ func (m *Model) plain() any {
 		for _, t := range s.Tensors().Layer(k.LayerKind) {
 			list = append(list, tensor{t.Name, t.Shape})
 		}
-		_, name := kindNames(k.LayerKind)
+		_, name := kindNames(s, k.LayerKind)
 		if layers = append(layers, entry{name, list}); k.Mixer == model.AttentionMixer {
 			one[k.MoE] = k.Params
 		}

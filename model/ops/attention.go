@@ -38,6 +38,11 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	y = b.give(y, t.Transpose(y, 1, 2))
 	y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), y.Dim(2)*y.Dim(3)))
 	t.Module = "attention"
+	if g := b.outputGate; g != nil {
+		b.outputGate = nil
+		y = b.give(y, b.call("output_gate", tensorOf(y), tensorOf(g))[0].t)
+		t.Release(g)
+	}
 	if b.MicroBatch > 1 && b.program("attention_output") {
 		y = b.give(y, b.call("attention_output", tensorOf(y))[0].t)
 	}
@@ -76,6 +81,9 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	if b.has(model.RoleQKV) {
 		qkv := b.column(in, model.RoleQKV)
 		widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
+		if s.GatedAttention {
+			widths = append(widths, heads*s.HeadDim)
+		}
 		var parts []*tape.Tensor
 		if s.QKVSlices && !t.Compiled {
 			at := int64(0)
@@ -90,6 +98,12 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		q, k, v = parts[0], parts[1], parts[2]
 		if b.recipe.Structure.GroupedQKV && kv != heads { // a head of the next group does not follow the last of this one
 			q = b.give(q, t.Contiguous(q))
+			if s.GatedAttention {
+				parts[3] = b.give(parts[3], t.Contiguous(parts[3]))
+			}
+		}
+		if s.GatedAttention {
+			b.outputGate = parts[3]
 		}
 		if s.QKNorm == model.FullQKNorm {
 			q = b.give(q, b.norm(q, model.RoleQNorm, true))
@@ -98,6 +112,15 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		}
 	} else {
 		q = b.column(in, model.RoleQ)
+		if s.GatedAttention { // a head's queries and its gate lie side by side
+			q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads, 2*s.HeadDim))
+			p := t.Split(q, s.HeadDim, s.HeadDim)
+			t.Release(q)
+			q, b.outputGate = p[0], b.give(p[1], t.Reshape(p[1], p[1].Dim(0), p[1].Dim(1), heads*s.HeadDim))
+			if s.QKNorm != model.HeadQKNorm {
+				q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads*s.HeadDim))
+			}
+		}
 		if s.QKNorm == model.FullQKNorm {
 			q = b.give(q, b.norm(q, model.RoleQNorm, true))
 		}
@@ -113,7 +136,7 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		if s.QKNorm != model.HeadQKNorm {
 			return b.split(x, heads)
 		}
-		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, x.Dim(2)/heads)
+		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)
 		y = b.give(y, b.norm(y, r, true))
 		return b.give(y, t.Transpose(y, 1, 2))
 	}

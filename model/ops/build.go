@@ -43,18 +43,19 @@ func Build(c Config) *Model {
 // builder records one unit.
 type builder struct {
 	Config
-	recipe   *recipe.Recipe
-	t        *tape.Tape
-	params   []Param
-	roles    map[model.Role]int
-	weight   tape.DType // dtype in which a unit sees its parameters
-	hidden   tape.DType // dtype of the residual stream
-	masked   bool       // attention reads an explicit mask
-	whole    bool       // a compiler sees the layer as one: those with experts it leaves in pieces
-	dropouts struct{ embed, attention, resid float64 }
-	matrix   Matrix                               // that is updated
-	ranks    int64                                // that hold the parts of it
-	after    func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
+	recipe     *recipe.Recipe
+	t          *tape.Tape
+	params     []Param
+	roles      map[model.Role]int
+	weight     tape.DType   // dtype in which a unit sees its parameters
+	hidden     tape.DType   // dtype of the residual stream
+	outputGate *tape.Tensor // what attention's output is yet to be multiplied by
+	masked     bool         // attention reads an explicit mask
+	whole      bool         // a compiler sees the layer as one: those with experts it leaves in pieces
+	dropouts   struct{ embed, attention, resid float64 }
+	matrix     Matrix                               // that is updated
+	ranks      int64                                // that hold the parts of it
+	after      func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
 
 func newBuilder(c Config, tensors []model.Tensor) *builder {
@@ -94,6 +95,8 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	if c.Recipe.Structure.FusedQKV {
 		b.merge(model.RoleQKV, model.RoleQ, model.RoleK, model.RoleV)
+		b.merge(model.RoleDeltaIn, model.RoleDeltaQKVZ, model.RoleDeltaBA)
+		b.merge(model.RoleDeltaIn, model.RoleDeltaQKV, model.RoleDeltaZ, model.RoleDeltaB, model.RoleDeltaA)
 	}
 	if c.Recipe.Structure.FusedGateUp {
 		b.merge(model.RoleGateUp, model.RoleGate, model.RoleUp)
@@ -381,8 +384,11 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		return y
 	}
 	mix := func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) }
-	if kind.Mixer == model.MambaMixer {
+	switch kind.Mixer {
+	case model.MambaMixer:
 		mix = b.mamba
+	case model.DeltaMixer:
+		mix = b.delta
 	}
 	ownNorm := s.MLA != nil && kind.Mixer == model.AttentionMixer
 	switch {

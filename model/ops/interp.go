@@ -99,6 +99,8 @@ func init() {
 		"tanh":       unary("tanh"),
 		"sigmoid":    unary("sigmoid"),
 		"neg":        unary("neg"),
+		"exp":        unary("exp"),
+		"softplus":   unary("softplus"),
 		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS
 			bias := (*tape.Tensor)(nil)
 			if len(a) > 2 {

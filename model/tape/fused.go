@@ -276,7 +276,7 @@ func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
 	}
 	wide := cast("to", Unrolled, x, F32)
 	sum := t.empty(F32, rows, h)
-	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: size, Bytes: wide.bytes() + sum.bytes()})
+	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: size * (1 + midOutput/2), Bytes: wide.bytes() + sum.bytes()})
 	y := cast("to", Vectorized, sum, x.dtype)
 	t.Release(sum)
 	ws, d := *w, x.dtype

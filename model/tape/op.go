@@ -54,6 +54,7 @@ const (
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward
 	Scan        // of a state-space mixer: products of a chunk of tokens (mamba_ssm, in Triton), its convolution, its gated norm
+	Chain       // states handed from chunk to chunk of a sequence, one after another
 	RowBlock    // handwritten, one block for each row of any width (Transformer Engine's cross entropy, in Triton)
 	MultiTensor // one kernel over a list of tensors (foreach copies)
 	Optimizer   // fused optimizer over a list of tensors
@@ -111,6 +112,7 @@ var classNames = [NumClasses]string{
 	LossForward:     "loss-forward",
 	LossBackward:    "loss-backward",
 	Scan:            "scan",
+	Chain:           "chain",
 	RowBlock:        "row-block",
 	MultiTensor:     "multi-tensor",
 	Optimizer:       "optimizer",

@@ -346,7 +346,7 @@ type node struct {
 	in      []edge // inputs that need a gradient, in the order backward returns them
 	saved   []*Tensor
 	nout    int8
-	grads   [3]*Tensor // gradients of the outputs, summed over their uses
+	grads   [maxOuts]*Tensor // gradients of the outputs, summed over their uses
 	isInput bool
 	run     func(t *Tape, n *node, g []*Tensor) []*Tensor
 }
@@ -461,10 +461,10 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 				n.grads[0] = t.settle(n.grads[0])
 			}
 			inputs = append(inputs, n.grads[0])
-			t.nodes[i].grads = [3]*Tensor{}
+			t.nodes[i].grads = [maxOuts]*Tensor{}
 			continue
 		}
-		if n.grads == [3]*Tensor{} {
+		if n.grads == [maxOuts]*Tensor{} {
 			t.drop(i)
 			continue
 		}
@@ -472,7 +472,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.host.Nodes++
 		out := n.run(t, &n, n.grads[:n.nout])
 		t.Release(n.grads[:n.nout]...)
-		t.nodes[i].grads = [3]*Tensor{}
+		t.nodes[i].grads = [maxOuts]*Tensor{}
 		t.drop(i)
 		t.route(n.in, out)
 	}

@@ -46,6 +46,9 @@ func DTypeOf(name string) (DType, bool) {
 	return 0, false
 }
 
+// maxOuts is the most results any op has.
+const maxOuts = 6
+
 // maxDims is the most dimensions any program uses.
 const maxDims = 5
 

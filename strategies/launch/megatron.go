@@ -67,6 +67,7 @@ var costly = []string{
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
+	"experimental_attention_variant", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
@@ -317,7 +318,39 @@ func (m *megatron) model() {
 	if m.has("qk_layernorm") && !m.has("multi_latent_attention") { // which has norms of its own
 		m.set("model.qk_norm", "head", m.from("qk_layernorm"))
 	}
+	if m.has("attention_output_gate") {
+		m.take("model.attention_output_gate", "attention_output_gate")
+	}
+	m.deltas()
 	m.experts()
+}
+
+// deltaNets are what experimental_attention_variant calls a gated delta net.
+var deltaNets = []string{"gated_delta_net", "gdn"}
+
+// deltas says which layers are gated delta nets.
+func (m *megatron) deltas() {
+	const variant, freq = "experimental_attention_variant", "linear_attention_freq"
+	switch v := m.word(variant); {
+	case !m.has(variant):
+		return
+	case !slices.Contains(deltaNets, v):
+		m.note("%s %s: attention that is not known; estimated as softmax attention in every layer", m.from(variant), v)
+		return
+	}
+	for _, d := range []struct {
+		name     string
+		standard int64
+	}{{"linear_num_key_heads", 16}, {"linear_num_value_heads", 32}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, {"linear_conv_kernel_dim", 4}} {
+		if !m.take("model."+d.name, d.name) {
+			m.set("model."+d.name, d.standard, "default of "+m.from(d.name))
+		}
+	}
+	if n, ok := plain(m.word(freq)).(int64); ok {
+		m.set("model.full_attention_interval", n, m.from(freq))
+	} else {
+		m.Settings = append(m.Settings, Setting{Key: "model.layer_types", From: m.from(freq), Why: "which layers are gated delta nets: give the key, a list of linear_attention and full_attention"})
+	}
 }
 
 // vocabulary is the number of tokens, which a script may leave to its tokenizer.
@@ -344,6 +377,9 @@ func (m *megatron) experts() {
 	}
 	if !m.has("moe_ffn_hidden_size") {
 		m.take("model.moe_intermediate_size", "ffn_hidden_size")
+	}
+	if m.has("moe_shared_expert_gate") {
+		m.take("model.shared_expert_gate", "moe_shared_expert_gate")
 	}
 	if !m.has("moe_router_topk") {
 		m.set("model.num_experts_per_tok", int64(2), "default of "+m.from("moe_router_topk"))
