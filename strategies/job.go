@@ -191,8 +191,8 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := j.setAdapters(&p); err != nil {
 		return err
 	}
-	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 {
-		return diag.Errorf("train.document_length: %d, but how context ranks (cp %d) cut documents is not known; leave it out, or set plan.cp to 1", n, p.CP)
+	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 && j.Recipe.Structure.Ring != ops.DocumentRing {
+		return diag.Errorf("train.document_length: %d, but how recipe %s cuts documents over context ranks (cp %d) is not known; leave it out, set plan.cp to 1, or use megatron-core", n, j.Recipe.Name, p.CP)
 	}
 	t := j.Given
 	if t.Recompute == "" {

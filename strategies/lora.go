@@ -53,8 +53,6 @@ func (j *Job) resolveLoRA() error {
 		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
 	case !s.Adapters:
 		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
-	case j.Model.Mamba != nil:
-		return diag.Errorf("train.lora: adapters beside state-space mixers are not known; leave it out")
 	}
 	adapted, err := j.Model.Adapted(l.Rank, l.Targets, l.Dropout)
 	if err != nil {

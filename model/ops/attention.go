@@ -227,6 +227,10 @@ func (b *builder) turning(program string) string {
 	return program
 }
 
+// DocumentRing is the ring of context ranks each of which has a part of every document
+// (Transformer Engine's THD format).
+const DocumentRing = "transformer-engine"
+
 // joinedDocuments are turned at once (Structure.PackedRotary).
 const joinedDocuments = "joined"
 
@@ -239,6 +243,9 @@ func (b *builder) rotaryPacked(x *tape.Tensor, width, documents int64) *tape.Ten
 	t.Tiny("lengths", 2)
 	t.Wait()
 	t.Wait()
+	if b.Shard.CP > 1 { // the angles of a document's two parts are joined (_get_thd_freqs_on_this_cp_rank)
+		t.Tiny("cat", int(documents))
+	}
 	if b.recipe.Structure.PackedRotary == joinedDocuments {
 		t.Tiny("cat", 1)
 		return b.rotaryApart(x, width)
@@ -379,6 +386,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	}
 	if b.Shard.CPHeads {
 		q, k, v = b.toHeads(q, o.Narrow), b.toHeads(k, o.Narrow), b.toHeads(v, o.Narrow)
+		q, k, v = b.give(q, b.documentChunks(q, false)), b.give(k, b.documentChunks(k, false)), b.give(v, b.documentChunks(v, false))
 		defer t.Release(q, k, v)
 	}
 	sent, back := b.narrowed(o.Narrow)
@@ -420,6 +428,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	}
 	y := t.Attention(q, k, v, o)
 	if b.Shard.CPHeads {
+		y = b.give(y, b.documentChunks(y, true))
 		y = b.give(y, b.fromHeads(y, o.Narrow))
 	}
 	return y
@@ -449,6 +458,16 @@ func (b *builder) fromHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 	cp := b.Shard.CP
 	back, sent := b.narrowed(narrow)
 	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp, sent, back)
+}
+
+// documentChunks finds the parts of each document that context ranks hold, two each, before
+// x goes to them or after it came.
+func (b *builder) documentChunks(x *tape.Tensor, before bool) *tape.Tensor {
+	n := b.documents()
+	if n == 0 || !b.recipe.Structure.PackedChunks {
+		return b.t.Hold(x)
+	}
+	return b.t.ChunkIndices(x, before, int(2*b.Shard.CP*n))
 }
 
 // narrowed are the shares of their bytes that context ranks exchange of what attention reads

@@ -512,6 +512,32 @@ func (t *Tape) MaskOf(d DType, queries, keys int64) *Tensor {
 	return m
 }
 
+// ChunkIndices makes the indices of parts of packed documents by which a copy of x orders
+// them, part by part, where their bounds are computed on the device and read back: four
+// kernels of arithmetic before context ranks exchange x and eight after it, which the host
+// takes longer to launch than the device to run and which are part of its cost here, one for
+// the indices and two waits (Transformer Engine before 2.18). The gradient goes the other way.
+func (t *Tape) ChunkIndices(x *Tensor, before bool, parts int) *Tensor {
+	indices := func(t *Tape, before bool) {
+		prim := "chunk_indices"
+		if before {
+			prim = "chunk_bounds"
+		}
+		for range parts {
+			t.Tiny(prim, 1)
+			t.Wait()
+			t.Wait()
+		}
+	}
+	indices(t, before)
+	z := t.view(x)
+	t.attach("chunk_indices", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		indices(t, !before)
+		return []*Tensor{t.Hold(g[0])}
+	})
+	return z
+}
+
 // Keep holds a tensor until the gradient of x has come back to this point.
 func (t *Tape) Keep(x, held *Tensor) *Tensor {
 	z := t.view(x)
