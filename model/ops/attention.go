@@ -231,15 +231,26 @@ func (b *builder) turning(program string) string {
 // (Transformer Engine's THD format).
 const DocumentRing = "transformer-engine"
 
-// joinedDocuments are turned at once (Structure.PackedRotary).
-const joinedDocuments = "joined"
+// joinedDocuments are turned at once, and so are gatheredDocuments (Structure.PackedRotary).
+const (
+	joinedDocuments   = "joined"
+	gatheredDocuments = "gathered"
+)
 
 // rotaryPacked turns packed documents, for whose lengths and last end the host waits: one
 // after another, or all by tables that are joined (Megatron-Core, rope_utils.py,
-// _apply_rotary_pos_emb_thd).
+// _apply_rotary_pos_emb_thd). Tables gathered by positions take the host 15 small kernels,
+// 9 more where context ranks share documents, and no wait.
 func (b *builder) rotaryPacked(x *tape.Tensor, width, documents int64) *tape.Tensor {
 	const positions = 2
 	t := b.t
+	if b.recipe.Structure.PackedRotary == gatheredDocuments {
+		t.Tiny("positions", 15)
+		if b.Shard.CP > 1 {
+			t.Tiny("positions", 9)
+		}
+		return b.rotaryApart(x, width)
+	}
 	t.Tiny("lengths", 2)
 	t.Wait()
 	t.Wait()

@@ -279,10 +279,12 @@ func TestPackedRotary(t *testing.T) {
 		return
 	}
 	const packed = ", document_length: 400"
-	forward, backward, waits := count(", rope_fusion: false", packed)
+	forward, backward, waits := count(`, rope_fusion: false, release: "26.08"`, packed)
 	require.Equal(t, []int{2 * (4 + 5*13), 2 * (5*11 - 2 + 1), 4}, []int{forward, backward, waits}, "queries and keys")
 	plain, _, none := count(", rope_fusion: false", "")
 	require.Zero(t, none)
+	gathered, _, none := count(", rope_fusion: false", packed)
+	require.Equal(t, []int{plain + 2*15, 0}, []int{gathered, none}, "by positions, since")
 	before, _, waits := count(`, rope_fusion: false, release: "26.06"`, packed)
 	require.Equal(t, []int{plain + 2*5, 4}, []int{before, waits}, "by tables that are joined")
 	old := func(train string) int {
