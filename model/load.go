@@ -153,7 +153,9 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 		return nil, r.errs
 	}
 	var tied *yaml.Node
-	if r.choose(""); r.fam != nil && r.fam.text != "" {
+	r.choose("")
+	nested := r.fam != nil && r.fam.text != ""
+	if nested {
 		tied = r.descend()
 	}
 	if r.fam == nil {
@@ -162,6 +164,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	d := r.fam.base
 	d.ModelType = r.fam.name
 	d.Name = d.ModelType
+	d.TextOnly = nested
 	r.read(&d)
 	if tied != nil {
 		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)

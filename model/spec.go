@@ -34,6 +34,8 @@ type Spec struct {
 	Position  Position
 	RotaryDim int64 // width of a head that rotary embedding turns
 
+	TextOnly bool // the language model of a multimodal file, whose other towers are left out
+
 	QKVBias, OutBias, MLPBias, HeadBias bool
 	FusedQKV                            bool // one parameter for q, k and v
 	FusedGateUp                         bool // one parameter for gate and up

@@ -272,7 +272,13 @@ func (p *Plan) Complete(s Shape) error {
 	}
 	inner := p.TP * p.CP * p.PP
 	if s.GPUs%inner != 0 {
-		return diag.Errorf("plan: tp %d × cp %d × pp %d = %d does not divide the %d GPUs; %s", p.TP, p.CP, p.PP, inner, s.GPUs, p.changes(s))
+		first := "tp" // that does not go with those before it
+		if s.GPUs%(p.TP*p.CP) == 0 {
+			first = "pp"
+		} else if s.GPUs%p.TP == 0 {
+			first = "cp"
+		}
+		return diag.Errorf("plan.%s: tp %d × cp %d × pp %d = %d does not divide the %d GPUs; %s", first, p.TP, p.CP, p.PP, inner, s.GPUs, p.changes(s))
 	}
 	rest := s.GPUs / inner
 	if p.DP == 0 {

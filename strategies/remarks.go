@@ -2,13 +2,23 @@ package strategies
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
 )
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
-func (j *Job) Remarks() []diag.Note { return append(j.beyond(), j.racks()...) }
+func (j *Job) Remarks() []diag.Note { return slices.Concat(j.towers(), j.beyond(), j.racks()) }
+
+// towers remarks on what of a multimodal model is not predicted.
+func (j *Job) towers() []diag.Note {
+	if !j.Model.TextOnly {
+		return nil
+	}
+	return []diag.Note{{Code: "model.towers", Text: fmt.Sprintf("model: %s is predicted without what its file has beside text_config: steps on images take longer, by what their encoder takes", j.ModelName),
+		Remedy: "for such steps add its time and memory"}}
+}
 
 // beyond remarks on sequences longer than those that a model with rotary embedding was made
 // for. They run, so that it is no error as with learned positions, but hardly train.

@@ -25,6 +25,16 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+// TestTowers: a multimodal file is predicted as its language model, and that is said.
+func TestTowers(t *testing.T) {
+	const text = "model_type: qwen3, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 2, intermediate_size: 64, vocab_size: 64"
+	require.Empty(t, mustDecode(t, "{model: {"+text+"}, gpus: 8}").Remarks())
+	notes := mustDecode(t, "{model: {model_type: qwen3_vl, text_config: {"+text+"}, vision_config: {depth: 27}}, gpus: 8}").Remarks()
+	require.Len(t, notes, 1)
+	require.Equal(t, "model.towers", notes[0].Code)
+	require.Contains(t, notes[0].Text, "steps on images take longer")
+}
+
 // TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack
 // that they would fill.
 func TestRacks(t *testing.T) {

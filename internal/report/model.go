@@ -67,6 +67,9 @@ func (m *Model) page() *page {
 		total += ", " + units.Count(float64(count.Active)) + " active per token"
 	}
 	f := fields{{"Parameters", total}, {"Layers", layersText(s)}, {"Attention", attentionText(s)}, {"MLP", mlpText(s)}, {"Vocabulary", vocabText(s)}}
+	if s.TextOnly {
+		f = append(f, [2]string{"Left out", "what the file has beside text_config: encoders of images"})
+	}
 	if m.Source != "" {
 		f = append(f, [2]string{"Source", m.Source})
 	}
