@@ -167,7 +167,7 @@ var keys = []key{
 	{name: "shared_expert_gate", to: func(d *draft) []any { return []any{&d.moe.SharedGate} }},
 	{name: "linear_num_key_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.KeyHeads} }},
 	{name: "linear_num_value_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.ValueHeads} }},
-	{name: "linear_key_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.KeyDim} }},
+	{name: "linear_key_head_dim", min: 1, max: 256, to: func(d *draft) []any { return []any{&d.delta.KeyDim} }}, // flash-linear-attention takes no more (fla/ops/common/chunk_delta_h.py)
 	{name: "linear_value_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.ValueDim} }},
 	{name: "linear_conv_kernel_dim", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.delta.Conv} }},
 

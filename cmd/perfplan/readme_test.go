@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,6 +53,30 @@ func TestREADME(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFirstPredictions: the README has the totals of docs/unseen.md, which are those of its rows.
+func TestFirstPredictions(t *testing.T) {
+	read := func(page string) string {
+		text, err := os.ReadFile(filepath.Join(root(t), page))
+		require.NoError(t, err)
+		return string(text)
+	}
+	runs, sets, total, off := 0, 0, 0, 0.0
+	for _, m := range regexp.MustCompile(`(?m)^\| (.+?) \| (\d+) (?:\| ([\d.]+) %)?`).FindAllStringSubmatch(read("docs/unseen.md"), -1) {
+		n, err := strconv.Atoi(m[2])
+		require.NoError(t, err)
+		mean, err := strconv.ParseFloat(m[3], 64)
+		require.NoError(t, err)
+		if m[1] == "all" {
+			total = n
+			require.InDelta(t, off/float64(runs), mean, 0.5)
+			break
+		}
+		runs, sets, off = runs+n, sets+1, off+mean*float64(n)
+	}
+	require.Equal(t, runs, total)
+	require.Contains(t, read("README.md"), fmt.Sprintf("%d runs of %d sets were", runs, sets))
 }
 
 // runBlocks runs a page and returns how many blocks of each kind it has. Blocks of

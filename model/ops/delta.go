@@ -8,15 +8,9 @@ import (
 // delta runs a gated delta net on the normed input h, which it borrows.
 func (b *builder) delta(h *tape.Tensor) *tape.Tensor {
 	t := b.t
-	mixers := b.recipe.Structure.Mixers
-	if mixers == "" {
-		panic(Missing{b.recipe.Name, "a gated delta net"})
-	}
-	t.Call()
-	t.Module = "delta"
-	in := b.block(h)
+	in := b.mixerInput(h, "delta", "a gated delta net")
 	var y *tape.Tensor
-	if mixers == WholeMixer {
+	if b.recipe.Structure.Mixers == WholeMixer {
 		y = b.deltaEager(in)
 	} else {
 		y = b.deltaApart(in)
@@ -103,14 +97,14 @@ func (b *builder) deltaNorm(y, gate *tape.Tensor) *tape.Tensor {
 func (b *builder) deltaApart(in *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.Delta
 	tp, cp := max(b.Shard.TP, 1), max(b.Shard.CP, 1)
-	x := b.column(in, model.RoleDeltaIn)
-	t.Release(in)
-	t.Module = "delta"
-	if b.documents() > 0 { // ends of documents are compared on the host (_resolve_cu_seqlens, torch.equal)
-		for range 5 {
+	if b.documents() > 0 { // the host asks for the last end and the lengths of queries' and of keys' documents, and whether they are the same (_resolve_cu_seqlens, gdn.py)
+		for range 2 + 2 + 1 {
 			t.Wait()
 		}
 	}
+	x := b.column(in, model.RoleDeltaIn)
+	t.Release(in)
+	t.Module = "delta"
 	if cp > 1 {
 		x = b.give(x, b.headsOf(x, cp))
 	}

@@ -5,22 +5,26 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// How a recipe runs a state-space mixer.
+// How a recipe runs mixers other than attention: state-space mixers and gated delta nets.
 const (
-	WholeMixer = "whole" // scan, gated norm and projection in one function (transformers)
-	ApartMixer = "apart" // the scan by itself, cut over tensor and context ranks (Megatron-Core)
+	WholeMixer = "whole" // on one rank; the scan, its gated norm and projection in one function (transformers)
+	ApartMixer = "apart" // cut over tensor and context ranks, the scan by itself (Megatron-Core)
 )
+
+// mixerInput enters a mixer that is no attention, on the normed input h, which it borrows.
+func (b *builder) mixerInput(h *tape.Tensor, module, what string) *tape.Tensor {
+	if b.recipe.Structure.Mixers == "" {
+		panic(Missing{b.recipe.Name, what})
+	}
+	b.t.Call()
+	b.t.Module = module
+	return b.block(h)
+}
 
 // mamba runs the state-space mixer on the normed input h, which it borrows.
 func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.Mamba
-	mixers := b.recipe.Structure.Mixers
-	if mixers == "" {
-		panic(Missing{b.recipe.Name, "a Mamba mixer"})
-	}
-	t.Call()
-	t.Module = "mamba"
-	in := b.block(h)
+	in := b.mixerInput(h, "mamba", "a Mamba mixer")
 	x := b.column(in, model.RoleMambaIn)
 	t.Release(in)
 	tp, cp := max(b.Shard.TP, 1), max(b.Shard.CP, 1)
@@ -29,7 +33,7 @@ func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 	}
 	s := tape.ScanShape{Batch: b.MicroBatch, Sequence: b.Sequence, Heads: ceilDiv(m.Heads, tp*cp), HeadDim: m.HeadDim, Groups: ceilDiv(m.Groups, tp*cp), State: m.State, Chunk: m.Chunk}
 	w := tape.ScanWeights{Conv: b.p(model.RoleMambaConv), ConvBias: b.p(model.RoleMambaConv.Bias()), Step: b.p(model.RoleMambaStep), Decay: b.p(model.RoleMambaDecay), Skip: b.p(model.RoleMambaSkip)}
-	if mixers == WholeMixer {
+	if b.recipe.Structure.Mixers == WholeMixer {
 		t.Call() // the norm and the convolution are modules, but not called
 		w.Norm, w.Out, w.Transposed = b.p(model.RoleMambaNorm), b.p(model.RoleMambaOut), b.Spec.TransposedWeights
 		return b.give(x, t.Scan(x, w, s))

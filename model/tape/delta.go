@@ -22,7 +22,7 @@ const (
 	unsolveWork = 2.1 // of a pair: gradients of it
 	mixWork     = 900 // of a token and head whose tile of a state has 128 × 128 elements; it grows with the tile's square
 	chainStart  = 450e3
-	chainKey    = 5.9e3 // beside chainStart for each element of a key: from one chunk's state to the next
+	chainKey    = 5.9e3 // beside chainStart for each element of a key, 256 at most: from one chunk's state to the next
 	chainBack   = 1.68  // the same of its gradient over that
 	convWork    = 0.2   // of an element of a convolution in Triton
 	unconvWork  = 3.4   // and of its gradient
@@ -41,7 +41,7 @@ func (s *DeltaShape) sizes() deltaSizes {
 	chunks := float64((s.Sequence + deltaChunk - 1) / deltaChunk)
 	tile := min(k, deltaTile) * min(v, deltaTile) / (deltaTile * deltaTile)
 	return deltaSizes{heads: n, pairs: n * deltaChunk, q: n * k, v: n * v, states: chunks * float64(s.Batch*s.Heads) * k * v,
-		chain: chunks * (chainStart + chainKey*min(k, 256)), across: mixWork * n * tile * tile * max(1, k/deltaTile)}
+		chain: chunks * (chainStart + chainKey*k), across: mixWork * n * tile * tile * max(1, k/deltaTile)}
 }
 
 // Delta is the gated delta rule over chunks of 64 tokens by the kernels of

@@ -217,9 +217,11 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 // indexPut is how much longer index_put_ takes for an element of whole rows than
 // scatter_add_ does, and outerProduct the products of a column with a row in fp32: 4.55 and 6.86
 // ps on an H200 (torchtitan v0.2.2, 131,072 rows of 2048, 2026-11-22), where that takes 3.8.
+// innerProduct is what a row of products takes for an element: as much as a sum of two rows.
 const (
 	indexPut     = 1.2
 	outerProduct = 1.8
+	innerProduct = 1 + midOutput/2
 )
 
 // PutRows writes the rows of x where an index says, element by element, into n rows: of
@@ -276,7 +278,7 @@ func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
 	}
 	wide := cast("to", Unrolled, x, F32)
 	sum := t.empty(F32, rows, h)
-	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: size * (1 + midOutput/2), Bytes: wide.bytes() + sum.bytes()})
+	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: innerProduct * size, Bytes: wide.bytes() + sum.bytes()})
 	y := cast("to", Vectorized, sum, x.dtype)
 	t.Release(sum)
 	ws, d := *w, x.dtype
