@@ -148,8 +148,17 @@ type AddedGEMM struct {
 // along the diagonal and, of a sliding window, along its far edge. An explicit mask costs
 // a factor. One SM computes a block of rows alone, so that few heads take at least as long
 // as the block that sees most.
+//
+// With a table of blocks a pass goes by these: SMs compute blocks of rows one after another,
+// each with so many keys more than the mask leaves it,
+//
+//	t = launch + max(SMs·FLOPs(keys of the busiest SM) / (rate · peak), bytes / (share · bandwidth))
+//
+// and the busiest has its share of all blocks and part of the longest one, or whole blocks
+// where all are as long.
 type AttentionLaw struct {
 	Widths   []float64                   `yaml:"widths"`
+	Heads    []float64                   `yaml:"heads"` // widths that kernels are made for: others run as the next one; none: all
 	Forward  AttentionPass               `yaml:"forward"`
 	Backward AttentionPass               `yaml:"backward"`
 	Flavour  map[string]AttentionFlavour `yaml:"flavour"` // other implementations: flash, flash1, and kernels that multiply in 8 bits by dtype
@@ -199,6 +208,10 @@ func (a *AttentionLaw) check() error {
 	for i, p := range []*AttentionPass{&a.Forward, &a.Backward} {
 		key := [...]string{"forward", "backward"}[i]
 		errs = append(errs, table(key+".rate", p.Rate, true, false), table(key+".diagonal", p.Diagonal, false, true), table(key+".masked", p.Masked, false, false))
+		errs = append(errs, table(key+".block", p.Block, false, true), table(key+".longest", p.Longest, len(p.Block) > 0, true))
+		if len(p.Block) > 0 && !(p.Rows > 0 && p.Bytes > 0 && p.Bytes <= 1) {
+			errs = append(errs, fmt.Errorf("%s.block: needs rows above 0 and bytes from 0 to 1, given %d and %g", key, p.Rows, p.Bytes))
+		}
 		if w := p.Window; !(w >= 0) || math.IsInf(w, 0) {
 			errs = append(errs, fmt.Errorf("%s.window: %g; it must not be below 0", key, w))
 		}
@@ -223,7 +236,7 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 		p, own = a.Backward, f.Backward
 	}
 	if own.Rate != nil {
-		p.Rate = own.Rate
+		p.Rate, p.Block = own.Rate, nil
 	}
 	if own.Diagonal != nil {
 		p.Diagonal = own.Diagonal
@@ -266,6 +279,16 @@ func (a *AttentionLaw) At(table []float64, width float64) float64 {
 	return table[len(table)-1]
 }
 
+// Padded is the width that a kernel computes heads of a width as.
+func (a *AttentionLaw) Padded(width float64) float64 {
+	for _, w := range a.Heads {
+		if width <= w {
+			return w
+		}
+	}
+	return width
+}
+
 // AttentionPass are the constants of one direction, by head width.
 type AttentionPass struct {
 	Rate     []float64     `yaml:"rate"`     // of the dense 16-bit peak
@@ -275,6 +298,11 @@ type AttentionPass struct {
 	Rows     int64         `yaml:"rows"`   // of a block: queries forward, keys backward; 0: as many blocks as there are SMs
 	Window   float64       `yaml:"window"` // keys beyond a sliding window that each query computes, of all widths and flavours
 	Whole    bool          `yaml:"whole"`  // nothing is left out for a sliding window
+
+	Launch  units.Seconds `yaml:"launch"`
+	Block   []float64     `yaml:"block"`   // keys beyond those it sees that a block of rows takes as long as
+	Longest []float64     `yaml:"longest"` // share of the longest block, where they differ
+	Bytes   float64       `yaml:"bytes"`   // of the memory's bandwidth
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

@@ -22,6 +22,7 @@ type Entry struct {
 	Source      string // where the values come from
 	Parameters  int64  // Count.Total
 	Active      int64  // Count.Active
+	Sparse      bool   // Count.Sparse
 }
 
 // Names lists the catalog's models, sorted. Nothing is parsed.
@@ -54,7 +55,7 @@ func Catalog() []Entry {
 			continue
 		}
 		count := s.Params()
-		e := Entry{Name: name, Parameters: count.Total, Active: count.Active}
+		e := Entry{Name: name, Parameters: count.Total, Active: count.Active, Sparse: count.Sparse()}
 		if n := doc.At("description"); n != nil {
 			e.Description = n.Value
 		}

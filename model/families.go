@@ -1,16 +1,20 @@
 package model
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // family is how one model_type is read: which keys it knows, and the defaults
 // of its configuration class in transformers 5.17 (older ones, such as mpt and
 // opt, are unchanged since 4.x).
 type family struct {
-	name string
-	also string // another model_type of the same architecture
-	text string // model_type of the nested text_config, for multimodal files
-	keys string // words: "canonical", "its-name=canonical", or "its-name=" for a key without effect
-	base draft
+	name    string
+	also    string // words: other model_types of the same architecture
+	text    string // model_type of the nested text_config, for multimodal files
+	encoder string // and of their vision_config, where it is modelled
+	keys    string // words: "canonical", "its-name=canonical", or "its-name=" for a key without effect
+	base    draft
 }
 
 // Groups of keys that families share.
@@ -88,6 +92,7 @@ var families = []family{
 		useWindow: true,
 	})},
 	{name: "mistral3", text: "mistral"},
+	{name: "llava", text: "llama", encoder: "clip_vision_model"},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,
@@ -104,7 +109,9 @@ var families = []family{
 		useWindow: true,
 	})},
 
-	{name: "qwen2", keys: qwenKeys + " max_window_layers", base: llamaLike(draft{
+	{name: "qwen2_vl", text: "qwen2", encoder: "qwen2_vl_vision"},
+	{name: "qwen2_5_vl", text: "qwen2", encoder: "qwen2_5_vl_vision"},
+	{name: "qwen2", also: "qwen2_vl_text qwen2_5_vl_text", keys: qwenKeys + " max_window_layers", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 32768, QKVBias: true, Window: 4096},
 		windowFrom: 28,
 	})},
@@ -113,12 +120,12 @@ var families = []family{
 		moe:           MoE{Experts: 60, TopK: 4, FFN: 1408, SharedFFN: 5632, SharedGate: true},
 		windowPattern: 2, windowUntil: 28,
 	})},
-	{name: "qwen3_vl", text: "qwen3"},
+	{name: "qwen3_vl", text: "qwen3", encoder: "qwen3_vl_vision"},
 	{name: "qwen3", also: "qwen3_vl_text", keys: qwenKeys + " max_window_layers attention_bias", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, HeadDim: 128, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		windowFrom: 28,
 	})},
-	{name: "qwen3_vl_moe", text: "qwen3_moe"},
+	{name: "qwen3_vl_moe", text: "qwen3_moe", encoder: "qwen3_vl_vision"},
 	{name: "qwen3_moe", also: "qwen3_vl_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 768},
@@ -130,12 +137,12 @@ var families = []family{
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
 		moe:   MoE{Experts: 512, TopK: 10, FFN: 512, SharedFFN: 512, SharedGate: true, NormTopK: true, LowRouter: true},
 	})},
-	{name: "qwen3_5", text: "qwen3_5_text"},
+	{name: "qwen3_5", text: "qwen3_5_text", encoder: "qwen3_vl_vision"},
 	{name: "qwen3_5_text", keys: nextKeys, base: nextLike(draft{
 		Spec:  Spec{Vocab: 248320, Hidden: 4096, FFN: 12288, Layers: 32, Heads: 16, KVHeads: 4},
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
 	})},
-	{name: "qwen3_5_moe", text: "qwen3_5_moe_text"},
+	{name: "qwen3_5_moe", text: "qwen3_5_moe_text", encoder: "qwen3_vl_vision"},
 	{name: "qwen3_5_moe_text", keys: nextKeys + expertKeys + " moe_intermediate_size shared_expert_intermediate_size", base: nextLike(draft{
 		Spec:  Spec{Vocab: 248320, Hidden: 2048, Layers: 40, Heads: 16, KVHeads: 2},
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
@@ -151,7 +158,7 @@ var families = []family{
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, Tied: true, EmbedScale: true, Window: 4096},
 		attnCap: 50, logitCap: 30, useWindow: true, windowPattern: 2,
 	})},
-	{name: "gemma3", text: "gemma3_text"},
+	{name: "gemma3", text: "gemma3_text", encoder: "siglip_vision_model"},
 	{name: "gemma3_text", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping sliding_window_pattern", base: llamaLike(draft{
 		Spec: Spec{Vocab: 262208, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 131072,
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm, Tied: true, EmbedScale: true, Window: 4096},
@@ -297,6 +304,11 @@ const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKey
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
 	" shared_expert_intermediate_size router"
+
+// named reports whether a model_type is the family's.
+func (f *family) named(name string) bool {
+	return f.name == name || slices.Contains(strings.Fields(f.also), name)
+}
 
 // names maps each key the family knows, as a file spells it, to its canonical
 // name; empty for keys without effect. A later word wins.

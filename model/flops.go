@@ -14,11 +14,12 @@ type FLOPBreakdown struct {
 	Head        units.FLOPs // logits, whether or not lm_head is tied
 	Adapters    units.FLOPs // of LoRA
 	MTP         units.FLOPs // the multi-token-prediction modules, each with its logits
+	Vision      units.FLOPs // the encoder of images and its projector
 }
 
 // Total is the sum for the main model.
 func (f FLOPBreakdown) Total() units.FLOPs {
-	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head + f.Adapters
+	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head + f.Adapters + f.Vision
 }
 
 // StepFLOPs counts a training step without recomputation, multi-token prediction included:
@@ -26,11 +27,24 @@ func (f FLOPBreakdown) Total() units.FLOPs {
 // what frozen weights multiply, which have no gradients.
 func (s *Spec) StepFLOPs(tokens, seq int64, causal bool) units.FLOPs {
 	f := s.ForwardFLOPs(tokens, seq, causal)
+	var images units.FLOPs
+	if s.Vision != nil {
+		all, learned, passed := s.Vision.flops(s.images(tokens, seq), s.Hidden)
+		images, f.Vision = units.FLOPs(all+learned+passed), 0
+	}
 	if s.LoRA == nil {
-		return 3 * f.Trained()
+		return 3*f.Trained() + images
 	}
 	trained := f.Attention + f.Scan + f.Adapters
-	return 3*trained + 2*(f.Trained()-trained)
+	return 3*trained + 2*(f.Trained()-trained) + images
+}
+
+// images are those of so many tokens.
+func (s *Spec) images(tokens, seq int64) float64 {
+	if s.Vision == nil || seq == 0 {
+		return 0
+	}
+	return float64(tokens) / float64(seq) * float64(s.Vision.Each)
 }
 
 // Trained is the sum with multi-token prediction.
@@ -131,6 +145,10 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	if seq > 0 {
 		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
 	}
+	if n := s.images(tokens, seq); n > 0 {
+		all, _, _ := s.Vision.flops(n, s.Hidden)
+		f.Vision = units.FLOPs(all)
+	}
 	if s.MTPLayers > 0 {
 		projection := 4 * n * float64(s.Hidden) * float64(s.Hidden) // of twice the hidden size
 		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
@@ -177,7 +195,7 @@ func pairs(s, w int64, chunked, causal bool) float64 {
 // lastLayer is the model cut down to its last layer.
 func (s *Spec) lastLayer() *Spec {
 	k, one := s.MTPKind(), *s
-	one.Layers, one.MTPLayers = 1, 0
+	one.Layers, one.MTPLayers, one.Vision = 1, 0, nil
 	one.Mixers, one.NoMLP = []Mixer{k.Mixer}, []bool{k.NoMLP}
 	if s.Windows != nil {
 		one.Windows = []bool{k.Windowed}

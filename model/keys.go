@@ -33,6 +33,11 @@ type draft struct {
 	alibi          bool
 	headNorm       bool // QKNorm is HeadQKNorm
 
+	vision     Vision  // of an encoder
+	projected  int64   // out_hidden_size
+	windowSize int64   // side of a window in pixels; 0: none
+	fullLayers []int64 // without one
+
 	// Layer i is windowed when from <= i < until (0: no limit) and it is not the
 	// last of a group of pattern layers (0: no groups); layerTypes wins.
 	useWindow     bool
@@ -187,6 +192,17 @@ var keys = []key{
 	{name: "mlp_only_layers", optional: true, to: func(d *draft) []any { return []any{&d.denseLayers} }},
 	{name: "moe_layers", optional: true, to: func(d *draft) []any { return []any{&d.sparseLayers} }},
 	{name: "num_nextn_predict_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.MTPLayers} }},
+
+	{name: "patch_size", min: 1, max: 4096, to: func(d *draft) []any { return []any{&d.vision.Patch} }},
+	{name: "temporal_patch_size", min: 1, max: 64, to: func(d *draft) []any { return []any{&d.vision.Frames} }},
+	{name: "in_channels", min: 1, max: 64, to: func(d *draft) []any { return []any{&d.vision.Channels} }},
+	{name: "spatial_merge_size", min: 1, max: 64, to: func(d *draft) []any { return []any{&d.vision.Merge} }},
+	{name: "image_size", min: 1, max: 65536, to: func(d *draft) []any { return []any{&d.vision.Size} }},
+	{name: "num_position_embeddings", min: 1, max: maxSeq, to: func(d *draft) []any { return []any{&d.vision.Rows} }},
+	{name: "out_hidden_size", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.projected} }},
+	{name: "deepstack_visual_indexes", optional: true, to: func(d *draft) []any { return []any{&d.vision.Deep} }},
+	{name: "window_size", min: 1, max: 65536, optional: true, to: func(d *draft) []any { return []any{&d.windowSize} }},
+	{name: "fullatt_block_indexes", optional: true, to: func(d *draft) []any { return []any{&d.fullLayers} }},
 }
 
 // only are keys whose other values describe something that is not modelled.
@@ -235,7 +251,7 @@ const irrelevant = `
 
 	video_token_id vision_start_token_id vision_end_token_id spatial_merge_size projector_hidden_act vision_feature_layer multimodal_projector_bias
 	attn_temperature_tuning attn_scale floor_scale use_qk_norm vision_config image_token_index
-	image_token_id mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
+	image_token_id vision_token_id ignore_index vision_feature_select_strategy image_seq_length mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
 
 // activations are the Hugging Face names of the activations that are modelled.
 var activations = []struct {
@@ -243,7 +259,7 @@ var activations = []struct {
 	is   Activation
 }{
 	{"silu", SiLU}, {"swish", SiLU},
-	{"gelu", GELU}, {"gelu_python", GELU},
+	{"gelu", GELU}, {"gelu_python", GELU}, {"quick_gelu", QuickGELU},
 	{"gelu_pytorch_tanh", GELUTanh}, {"gelu_python_tanh", GELUTanh},
 	{"gelu_new", GELUNew}, {"gelu_fast", GELUNew}, {"gelu_accurate", GELUNew},
 	{"relu", ReLU}, {"relu2", ReLU2},
@@ -293,8 +309,8 @@ var vocabularyOnce = sync.OnceValue(func() *vocabulary {
 		if v.families[f.name] == nil {
 			v.families[f.name] = f
 		}
-		if f.also != "" {
-			v.families[f.also] = f
+		for _, name := range strings.Fields(f.also) {
+			v.families[name] = f
 		}
 		v.known[f] = f.names()
 		for spelled := range v.known[f] {

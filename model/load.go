@@ -154,7 +154,8 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	}
 	var tied *yaml.Node
 	r.choose("")
-	nested := r.fam != nil && r.fam.text != ""
+	outer := r.fam
+	nested := outer != nil && outer.text != ""
 	if nested {
 		tied = r.descend()
 	}
@@ -164,13 +165,16 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	d := r.fam.base
 	d.ModelType = r.fam.name
 	d.Name = d.ModelType
-	d.TextOnly = nested
 	r.read(&d)
 	if tied != nil {
 		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)
 	}
 	defaulted := r.defaulted(&d)
 	r.finish(&d)
+	if nested {
+		r.vision(n, outer, &d)
+		d.TextOnly = d.Vision == nil
+	}
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
@@ -234,15 +238,19 @@ func modelTypes() []string {
 	return names
 }
 
-// descend moves from a multimodal file to its text_config, the language model:
-// the towers beside it are not trained in the steps this project predicts. It
-// returns the outer tie_word_embeddings, which is the one that counts.
+// descend moves from a multimodal file to its text_config, the language model, which is
+// the file itself in the first ones of Qwen2-VL and Qwen2.5-VL. It returns the outer
+// tie_word_embeddings, which is the one that counts.
 func (r *reader) descend() (tied *yaml.Node) {
 	outer := r.fam
-	r.known = map[string]string{"text_config": "", "tie_word_embeddings": ""}
-	r.each(func(string, entry) {}) // for its complaints
-	tied = lookup(r.node, "tie_word_embeddings")
 	text := lookup(r.node, "text_config")
+	if text == nil && lookup(r.node, "hidden_size") != nil {
+		text = r.node
+	} else {
+		r.known = map[string]string{"text_config": "", "tie_word_embeddings": ""}
+		r.each(func(string, entry) {}) // for its complaints
+		tied = lookup(r.node, "tie_word_embeddings")
+	}
 	if r.fam = nil; text == nil || text.Kind != yaml.MappingNode {
 		r.errorf(r.node, "%s files nest the language model under text_config, which is missing", outer.name)
 		return nil

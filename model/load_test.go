@@ -50,22 +50,23 @@ func TestConfigJSON(t *testing.T) {
 			want, err := model.Load(name)
 			require.NoError(t, err)
 			got.Defaulted = want.Defaulted // a published file may leave to its model_type what the catalog spells out
-			require.Equal(t, name == "gemma3-27b", got.TextOnly)
-			got.TextOnly = false // the catalog has language models
 			require.Equal(t, want, got)
 		})
 	}
 }
 
-// YAML and JSON are two spellings of one file.
+// YAML and JSON are two spellings of one file, nested or flat, with an encoder of images or
+// without.
 func TestYAMLAndJSONAgree(t *testing.T) {
-	data, err := os.ReadFile("testdata/configs/deepseek-v3.json")
-	require.NoError(t, err)
-	var values map[string]any
-	require.NoError(t, yaml.Unmarshal(data, &values))
-	asYAML, err := yaml.Marshal(values)
-	require.NoError(t, err)
-	require.Equal(t, decode(t, string(data)), decode(t, string(asYAML)))
+	for _, name := range []string{"deepseek-v3", "qwen2-vl-7b", "qwen3-vl-4b", "llava-1.5-7b"} {
+		data, err := os.ReadFile("testdata/configs/" + name + ".json")
+		require.NoError(t, err)
+		var values map[string]any
+		require.NoError(t, yaml.Unmarshal(data, &values))
+		asYAML, err := yaml.Marshal(values)
+		require.NoError(t, err)
+		require.Equal(t, decode(t, string(data)), decode(t, string(asYAML)), name)
+	}
 }
 
 func TestLoadFolder(t *testing.T) {
@@ -281,6 +282,47 @@ func TestSwitches(t *testing.T) {
 			require.Equal(t, model.HeadQKNorm, s.QKNorm)
 			require.Equal(t, int64(128), s.MoE.Experts)
 		}},
+		{"{model_type: qwen2_5_vl, text_config: {hidden_size: 2048, num_attention_heads: 16, num_key_value_heads: 2}, vision_config: {model_type: qwen2_5_vl, hidden_size: 1280, out_hidden_size: 2048, depth: 4, fullatt_block_indexes: [1]}}", func(t *testing.T, s *model.Spec) { // which its class called itself until transformers 5
+			require.Equal(t, "w-ww", windows(s.Vision.Encoder))
+			require.Equal(t, int64(8*8), s.Vision.Encoder.Window, "112 pixels are eight patches")
+			require.Equal(t, model.RMSNorm, s.Vision.Encoder.Norm)
+			require.True(t, s.Vision.Encoder.Gated && s.Vision.Packed && s.Vision.Encoder.Bidirectional)
+			require.False(t, s.Bidirectional || s.Vision.PatchBias)
+		}},
+		{"{model_type: qwen2_vl, text_config: {hidden_size: 3584, num_attention_heads: 28, num_key_value_heads: 4}, vision_config: {model_type: qwen2_vl, embed_dim: 1280, hidden_size: 3584, mlp_ratio: 4}}", func(t *testing.T, s *model.Spec) { // hidden_size is the language model's
+			require.Equal(t, []int64{1280, 5120, 16, 32}, []int64{s.Vision.Encoder.Hidden, s.Vision.Encoder.FFN, s.Vision.Encoder.Heads, s.Vision.Encoder.Layers})
+			require.Zero(t, s.Vision.Encoder.Window)
+			require.Equal(t, model.QuickGELU, s.Vision.Encoder.Activation)
+		}},
+		{"{model_type: qwen2_vl, hidden_size: 3584, num_attention_heads: 28, num_key_value_heads: 4, vision_config: {embed_dim: 1280, hidden_size: 3584}}", func(t *testing.T, s *model.Spec) { // flat, as the first files were
+			require.Equal(t, []int64{3584, 1280}, []int64{s.Hidden, s.Vision.Encoder.Hidden})
+		}},
+		{"{model_type: qwen3_5_moe, text_config: {hidden_size: 2048, num_hidden_layers: 4}, vision_config: {model_type: qwen3_5_moe, out_hidden_size: 2048, deepstack_visual_indexes: []}}", func(t *testing.T, s *model.Spec) {
+			require.Empty(t, s.Vision.Deep)
+			require.Equal(t, int64(48*48), s.Vision.Rows)
+			require.True(t, s.Vision.Grid && s.Vision.PatchBias)
+			require.False(t, s.Kind(0).Deep)
+		}},
+		{"{model_type: qwen3_vl, text_config: {num_hidden_layers: 5}, vision_config: {out_hidden_size: 4096, depth: 6, deepstack_visual_indexes: [1, 3]}}", func(t *testing.T, s *model.Spec) { // the first layers of the language model take what layers 1 and 3 make
+			var deep []bool
+			for i := range s.Layers {
+				deep = append(deep, s.Kind(i).Deep)
+			}
+			require.Equal(t, []bool{true, true, false, false, false}, deep)
+		}},
+		{"{model_type: gemma3, text_config: {}, vision_config: {image_size: 896, patch_size: 14}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []int64{64 * 64, 4, 0}, []int64{s.Vision.Rows, s.Vision.Merge, s.Vision.Idle})
+			require.Equal(t, model.PoolProjector, s.Vision.Projector)
+			require.True(t, s.Vision.Mutual() && s.Vision.PatchBias)
+			require.Equal(t, model.NoPosition, s.Vision.Encoder.Position)
+		}},
+		{"{model_type: llava, text_config: {}, vision_config: {image_size: 336, patch_size: 14, num_hidden_layers: 24}}", func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []int64{24*24 + 1, 1, 23}, []int64{s.Vision.Rows, s.Vision.Idle, s.Vision.Used()}, "a row for the class token; what the last layer but one puts out is read")
+			require.True(t, s.Vision.Class && !s.Vision.Mutual() && !s.Vision.PatchBias)
+		}},
+		{"{model_type: llava, vision_feature_layer: 5, text_config: {}, vision_config: {image_size: 336, patch_size: 14, num_hidden_layers: 24}}", func(t *testing.T, s *model.Spec) { // hidden_states, whose first is the embedding
+			require.Equal(t, int64(5), s.Vision.Used())
+		}},
 		{"{model_type: mistral3, text_config: {model_type: mistral, head_dim: 128, sliding_window: null}}", func(t *testing.T, s *model.Spec) {
 			require.Zero(t, s.Window)
 			require.Equal(t, int64(128), s.HeadDim)
@@ -365,6 +407,31 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
+// What is no encoder that is known is left out, and said to be: the language model alone is
+// what loads.
+func TestTextOnly(t *testing.T) {
+	const text = "text_config: {num_hidden_layers: 2}"
+	for _, test := range []struct {
+		text  string
+		alone bool
+	}{
+		{"{model_type: qwen2_5_vl, " + text + "}", true},
+		{"{model_type: qwen2_5_vl, " + text + ", vision_config: null}", true},
+		{"{model_type: qwen2_5_vl, " + text + ", vision_config: {model_type: eva_vision, bogus: 1}}", true},
+		{"{model_type: mistral3, " + text + ", vision_config: {model_type: pixtral}}", true},
+		{"{model_type: llama4, " + text + ", vision_config: {model_type: llama4_vision_model}}", true},
+		{"{model_type: qwen2_5_vl, text_config: {hidden_size: 3584, num_attention_heads: 28, num_key_value_heads: 4}, vision_config: {out_hidden_size: 3584}}", false},
+		{"{model_type: llama, num_hidden_layers: 2}", false},
+	} {
+		s := decode(t, test.text)
+		require.Equal(t, test.alone, s.TextOnly, test.text)
+		if test.alone {
+			require.Nil(t, s.Vision, test.text)
+			require.Zero(t, s.Params().Vision, test.text)
+		}
+	}
+}
+
 // The specs of measured runs, copied from h200-steps.yaml with the parameters
 // that PyTorch counted there.
 func TestMeasuredParameters(t *testing.T) {
@@ -379,6 +446,12 @@ func TestMeasuredParameters(t *testing.T) {
 		{"h200x1-n1-01", "{model_type: llama, hidden_size: 5120, num_hidden_layers: 6, num_attention_heads: 40, num_key_value_heads: 8, intermediate_size: 13824, vocab_size: 32000, tie_word_embeddings: false}", 1_979_253_760},
 		{"h200x1-n2-02", "{model_type: llama, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, num_key_value_heads: 12, intermediate_size: 2048, vocab_size: 32000, tie_word_embeddings: false}", 134_105_856},
 		{"h200x1-n3-00", "{model_type: llama, hidden_size: 2048, num_hidden_layers: 16, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 8192, vocab_size: 128256, tie_word_embeddings: true}", 1_235_814_400},
+		// And of vision.yaml, with encoders of images.
+		{"h100-q3vl-0", "{model_type: qwen3_vl, tie_word_embeddings: false, text_config: {hidden_size: 2048, num_hidden_layers: 4, num_attention_heads: 16, num_key_value_heads: 8, head_dim: 128, intermediate_size: 6144, vocab_size: 32000}, vision_config: {hidden_size: 1024, depth: 6, num_heads: 16, intermediate_size: 4096, out_hidden_size: 2048, deepstack_visual_indexes: [1, 2, 3], patch_size: 16}}", 512_643_072},
+		{"h100-q25vl-1", "{model_type: qwen2_5_vl, tie_word_embeddings: false, text_config: {hidden_size: 3584, num_hidden_layers: 4, num_attention_heads: 28, num_key_value_heads: 4, intermediate_size: 18944, vocab_size: 32000}, vision_config: {hidden_size: 1280, depth: 8, num_heads: 16, intermediate_size: 3420, out_hidden_size: 3584, fullatt_block_indexes: [3, 7]}}", 1_365_308_096},
+		{"h100-q2vl-0", "{model_type: qwen2_vl, tie_word_embeddings: false, text_config: {hidden_size: 1536, num_hidden_layers: 6, num_attention_heads: 12, num_key_value_heads: 2, intermediate_size: 8960, vocab_size: 32000}, vision_config: {embed_dim: 1280, depth: 8, num_heads: 16, hidden_size: 1536, mlp_ratio: 4}}", 572_105_216},
+		{"h100-llava-1", "{model_type: llava, tie_word_embeddings: false, text_config: {model_type: llama, hidden_size: 5120, num_hidden_layers: 3, num_attention_heads: 40, intermediate_size: 13824, vocab_size: 32064}, vision_config: {model_type: clip_vision_model, hidden_size: 1024, num_hidden_layers: 12, num_attention_heads: 16, intermediate_size: 4096, image_size: 336, patch_size: 14}}", 1_463_774_208},
+		{"h100-gemma3-1", "{model_type: gemma3, mm_tokens_per_image: 256, text_config: {hidden_size: 2560, num_hidden_layers: 6, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256, intermediate_size: 10240, vocab_size: 32128, sliding_window: 1024}, vision_config: {hidden_size: 1152, num_hidden_layers: 9, num_attention_heads: 16, intermediate_size: 4304, image_size: 896, patch_size: 14, vision_use_head: false}}", 794_051_024},
 	} {
 		require.Equal(t, test.want, decode(t, test.text).Params().Total, test.id)
 	}
@@ -432,6 +505,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte("model_type: decoder\nhidden_size: 8\nnum_hidden_layers: 2\nnum_attention_heads: 2\nvocab_size: 9\nintermediate_size: 4\nnum_experts: 4\nnum_experts_per_tok: 2\n"))
 	f.Add([]byte("model_type: &a llama\nhidden_act: *a\n"))
+	f.Add([]byte("model_type: qwen2_5_vl\ntext_config: {hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1}\nvision_config: {hidden_size: 4, out_hidden_size: 8, depth: 2, num_heads: 2, patch_size: 7, spatial_merge_size: 2, window_size: 14, fullatt_block_indexes: [1]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		doc, err := yamlx.Parse("fuzz.yaml", data)
 		if err != nil {
@@ -441,6 +515,10 @@ func FuzzDecode(f *testing.F) {
 		if len(errs) > 0 {
 			require.NotEmpty(t, errs.Error())
 			return
+		}
+		if s.Vision != nil {
+			side := 2 * s.Vision.Patch * s.Vision.Merge
+			s.Vision = s.Vision.Of(model.Images{Each: 1, Height: side, Width: side})
 		}
 		c := s.AtSequence(128).Params()
 		require.Positive(t, c.Total)
@@ -483,7 +561,9 @@ func TestUnreadable(t *testing.T) {
 func TestNamed(t *testing.T) {
 	for id, want := range map[string]string{
 		"meta-llama/Llama-3.1-8B": "llama3.1-8b", "/data/Llama-3.1-8B-Instruct/": "llama3.1-8b", "NousResearch/Meta-Llama-3-8B": "llama3-8b", "google/gemma-2-9b-it": "gemma2-9b",
-		"Qwen/Qwen3-4B-Instruct-2507": "", "meta-llama/Llama-2-7b-chat-hf": "llama2-7b", "gpt2": "gpt2", "Qwen/Qwen2.5-Coder-7B": "", "": "",
+		"Qwen/Qwen3-4B-Instruct-2507": "", "Qwen/Qwen2.5-VL-72B-Instruct": "qwen2.5-vl-72b", "/data/Qwen3-VL-30B-A3B-Thinking": "qwen3-vl-30b-a3b", "Qwen/Qwen3-VL-8B": "qwen3-vl-8b",
+		"google/gemma-3-27b-it": "gemma3-27b", "llava-hf/llava-1.5-13b-hf": "llava-1.5-13b",
+		"meta-llama/Llama-2-7b-chat-hf": "llama2-7b", "gpt2": "gpt2", "Qwen/Qwen2.5-Coder-7B": "", "": "",
 	} {
 		require.Equal(t, want, model.Named(id), id)
 	}

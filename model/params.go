@@ -134,7 +134,8 @@ func (s *Spec) MatrixParams(each bool) int64 {
 // Count is numbers of parameters. Shared tensors are counted once.
 type Count struct {
 	Total  int64 // every parameter; without multi-token prediction
-	Active int64 // what one token passes through: Total less the experts the router does not pick
+	Vision int64 // of Total, those of the encoder of images and of its projector
+	Active int64 // what one token of text passes through: Total less Vision and the experts the router does not pick
 
 	Trained int64 // of Total: all, or adapters alone
 
@@ -146,6 +147,9 @@ type Count struct {
 	Experts int64       // routed experts of all layers
 	MTP     int64       // the multi-token-prediction modules, beside Total
 }
+
+// Sparse reports whether a token passes through some of the experts alone.
+func (c *Count) Sparse() bool { return c.Active+c.Vision != c.Total }
 
 // Params counts the parameters.
 func (s *Spec) Params() Count {
@@ -187,6 +191,10 @@ func (s *Spec) Params() Count {
 		for _, k := range c.Layers {
 			c.Trained += k.Layers * adapters(p.Layer(k.LayerKind))
 		}
+	}
+	if s.Vision != nil {
+		all, trained := s.Vision.params(s.Hidden)
+		c.Vision, c.Total, c.Trained = all, c.Total+all, c.Trained+trained
 	}
 	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {

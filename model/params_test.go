@@ -70,10 +70,23 @@ func TestCatalogCounts(t *testing.T) {
 		"qwen3-32b":                  {"32762123264", 0, hub},
 		"qwen3-30b-a3b":              {"30532122624", 0, hub},
 		"qwen3-next-80b-a3b":         {"81324862720", 1650471424, hub + ", with multi-token prediction"},
-		"qwen3.5-9b":                 {"9B", 0, card + ", by its name"},
-		"qwen3.5-27b":                {"27781427952", 424699392 + 460730096, "16-bit bytes of the export in NVIDIA-NeMo/Megatron-Bridge examples/model_verification_cards/qwen3.8-27b, with multi-token prediction and vision encoder"},
-		"qwen3.5-35b-a3b":            {"35951822704", 844640768 + 446571248, "the same of qwen3.6-35b-a3b"},
+		"qwen3.5-9b":                 {"9409813744", 0, hub + " of copies without multi-token prediction"},
+		"qwen3.5-27b":                {"27781427952", 424699392, "16-bit bytes of the export in NVIDIA-NeMo/Megatron-Bridge examples/model_verification_cards/qwen3.8-27b, with multi-token prediction"},
+		"qwen3.5-35b-a3b":            {"35951822704", 844640768, "the same of qwen3.6-35b-a3b"},
 		"qwen3-235b-a22b":            {"235093634560", 0, hub},
+		"qwen2-vl-7b":                {"8291375616", 0, hub},
+		"qwen2.5-vl-3b":              {"3754622976", 0, hub},
+		"qwen2.5-vl-7b":              {"8292166656", 0, hub},
+		"qwen2.5-vl-32b":             {"33452718336", 0, hub},
+		"qwen2.5-vl-72b":             {"73410777344", 0, hub},
+		"qwen3-vl-2b":                {"2127532032", 0, hub},
+		"qwen3-vl-4b":                {"4437815808", 0, hub},
+		"qwen3-vl-8b":                {"8767123696", 0, hub},
+		"qwen3-vl-32b":               {"33357390064", 0, hub},
+		"qwen3-vl-30b-a3b":           {"31070754032", 0, hub},
+		"qwen3-vl-235b-a22b":         {"235670022896", 0, hub},
+		"llava-1.5-7b":               {"7063427072", 0, counts},
+		"llava-1.5-13b":              {"13351494656", 0, counts},
 		"gpt2":                       {"124439808", 0, counts},
 		"gpt2-medium":                {"354823168", 0, counts},
 		"gpt2-large":                 {"774030080", 0, counts},
@@ -97,9 +110,9 @@ func TestCatalogCounts(t *testing.T) {
 		"gemma2-9b":                  {"9241705984", 0, hub},
 		"gemma2-27b":                 {"27227128320", 0, hub},
 		"gemma3-1b":                  {"999885952", 0, hub},
-		"gemma3-4b":                  {"4300079472", 416_866_032 + 1152*2560 + 1152, hub + "; with the vision tower and its projection"},
-		"gemma3-12b":                 {"11766034176", 0, gguf},
-		"gemma3-27b":                 {"27009346304", 0, gguf},
+		"gemma3-4b":                  {"4300079472", 0, hub},
+		"gemma3-12b":                 {"12187325040", 0, hub},
+		"gemma3-27b":                 {"27432406640", 0, hub},
 		"phi-2":                      {"2779683840", 0, hub},
 		"phi3-mini":                  {"3821079552", 0, hub},
 		"phi3-medium":                {"13960238080", 0, hub},
@@ -231,6 +244,7 @@ func TestActive(t *testing.T) {
 		"deepseek-v3":      "37.6B", // arXiv 2412.19437: 37B
 		"olmoe-1b-7b":      "1.3B",  // arXiv 2409.02060: 1.3B
 		"llama3-8b":        "8.0B",
+		"qwen3-vl-30b-a3b": "3.4B", // of text: what passes through qwen3-30b-a3b
 
 		"nemotron-3-nano-30b-a3b":    "3.6B",  // research.nvidia.com/labs/nemotron/Nemotron-3: 3.6B with embeddings
 		"nemotron-3-super-120b-a12b": "12.8B", // research.nvidia.com/labs/nemotron/Nemotron-3-Super: 12B
@@ -246,6 +260,48 @@ func TestActive(t *testing.T) {
 	// copies of embedding and head, and correction terms of 58 + 1 routers.
 	require.Equal(t, int64(684_489_845_504), c.Total+c.MTP+2*129280*7168+59*256)
 	require.Equal(t, int64(653_908_770_816), c.Experts)
+}
+
+// Encoder and projector apart from the language model they are of. Sums of parts that runs of
+// transformers printed: visual of Qwen2.5-VL 7B; of Qwen3-VL 4B the blocks with patch and
+// position tables, the merger and three of inner layers, and all that is trained when the
+// former are frozen. Of Gemma 3 the tower of 416,866,032 and its projection.
+func TestVisionCounts(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		encoder   int64
+		projector int64
+	}{
+		{"qwen2.5-vl-7b", 676_550_144 - (1280 + 5120*5120 + 5120 + 5120*3584 + 3584), 1280 + 5120*5120 + 5120 + 5120*3584 + 3584},
+		{"qwen3-vl-4b", 306_242_560, 27_271_680 + 81_833_472},
+		{"gemma3-4b", 416_866_032, 1152*2560 + 1152},
+	} {
+		s, err := model.Load(test.name)
+		require.NoError(t, err)
+		whole := s.Params()
+		require.Equal(t, test.encoder+test.projector, whole.Vision, test.name)
+		require.Equal(t, whole.Total, whole.Active+whole.Vision, "%s: text passes by the encoder", test.name)
+		require.Equal(t, whole.Total, whole.Trained, test.name)
+		require.False(t, whole.Sparse(), test.name)
+		for frozen, want := range map[[2]bool]int64{
+			{true, false}: whole.Total - test.encoder,
+			{false, true}: whole.Total - test.projector,
+			{true, true}:  whole.Active,
+		} {
+			looking := *s
+			looking.Vision = s.Vision.Of(model.Images{FrozenEncoder: frozen[0], FrozenProjector: frozen[1]})
+			require.Equal(t, want, looking.Params().Trained, "%s: frozen encoder and projector %v", test.name, frozen)
+			require.Equal(t, whole.Total, looking.Params().Total, test.name)
+		}
+	}
+	s, err := model.Load("qwen3-vl-4b")
+	require.NoError(t, err)
+	s.Vision = s.Vision.Of(model.Images{FrozenEncoder: true})
+	require.Equal(t, int64(4_131_573_248), s.Params().Trained)
+	s, err = model.Load("qwen3-vl-30b-a3b")
+	require.NoError(t, err)
+	c := s.Params()
+	require.True(t, c.Sparse())
 }
 
 func TestCatalog(t *testing.T) {

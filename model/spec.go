@@ -34,7 +34,10 @@ type Spec struct {
 	Position  Position
 	RotaryDim int64 // width of a head that rotary embedding turns
 
-	TextOnly bool // the language model of a multimodal file, whose other towers are left out
+	TextOnly bool    // the language model of a multimodal file, whose other towers are left out
+	Vision   *Vision // what makes tokens of images; nil: nothing does
+
+	Bidirectional bool // every position sees all, as patches of an image do
 
 	QKVBias, OutBias, MLPBias, HeadBias bool
 	FusedQKV                            bool // one parameter for q, k and v
@@ -168,12 +171,13 @@ type MoE struct {
 type Activation string
 
 const (
-	SiLU     Activation = "silu"
-	GELU     Activation = "gelu"              // erf form, one kernel
-	GELUTanh Activation = "gelu_pytorch_tanh" // tanh form, one kernel
-	GELUNew  Activation = "gelu_new"          // tanh form written out in elementwise kernels
-	ReLU     Activation = "relu"
-	ReLU2    Activation = "relu2"
+	SiLU      Activation = "silu"
+	GELU      Activation = "gelu"              // erf form, one kernel
+	GELUTanh  Activation = "gelu_pytorch_tanh" // tanh form, one kernel
+	GELUNew   Activation = "gelu_new"          // tanh form written out in elementwise kernels
+	QuickGELU Activation = "quick_gelu"        // x times the sigmoid of 1.702 x
+	ReLU      Activation = "relu"
+	ReLU2     Activation = "relu2"
 )
 
 // Norm is the kind of normalisation.
@@ -250,15 +254,16 @@ type LayerKind struct {
 	NoRope   bool
 	Mixer    Mixer
 	NoMLP    bool
+	Deep     bool // what an inner layer of the vision encoder made of images is added to its output
 }
 
 // Plain reports whether a layer has attention and an MLP, as most models' all have.
 func (k LayerKind) Plain() bool { return k.Mixer == AttentionMixer && !k.NoMLP }
 
-// parameters is the kind by which layers have parameters: windows and rotary embeddings
-// have none.
+// parameters is the kind by which layers have parameters: windows, rotary embeddings and
+// what is added of images have none.
 func (k LayerKind) parameters() LayerKind {
-	k.Windowed, k.NoRope = false, false
+	k.Windowed, k.NoRope, k.Deep = false, false, false
 	return k
 }
 
@@ -288,6 +293,9 @@ func (k LayerKind) String() string {
 	if k.NoRope {
 		name = "no-rope " + name
 	}
+	if k.Deep {
+		name = "deepstack " + name
+	}
 	return name
 }
 
@@ -309,6 +317,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 	if s.NoRope != nil {
 		k.NoRope = s.NoRope[i]
 	}
+	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
 	return k
 }
 
@@ -425,6 +434,12 @@ const (
 	RoleSharedUp      Role = "shared_up"
 	RoleSharedDown    Role = "shared_down"
 	RoleSharedRouter  Role = "shared_router" // sigmoid gate of the shared experts
+
+	RolePatches   Role = "patches"    // of a vision encoder: a convolution that takes each patch once
+	RoleClass     Role = "class"      // its token in front of the patches
+	RoleMergeNorm Role = "merge_norm" // projector of images
+	RoleMergeUp   Role = "merge_up"
+	RoleMergeDown Role = "merge_down"
 
 	RoleFinalNorm Role = "final_norm"
 	RoleHead      Role = "lm_head"

@@ -37,6 +37,8 @@ type Job struct {
 	Run       goodput.Settings
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
 	Unchosen  []string // the same of what is chosen where no plan is given, but was not, since one is
+
+	sighted bool // the model has an encoder of images, which the job leaves out
 }
 
 // jobFile is the form of a job/v1 file and of one run of runs/v1.
@@ -188,7 +190,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}
-	if err := j.setAdapters(&p); err != nil {
+	if err := first(func() error { return j.setAdapters(&p) }, func() error { return j.checkImages(&p) }); err != nil {
 		return err
 	}
 	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 && j.Recipe.Structure.Ring != ops.DocumentRing {

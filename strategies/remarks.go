@@ -16,8 +16,12 @@ func (j *Job) towers() []diag.Note {
 	if !j.Model.TextOnly {
 		return nil
 	}
+	remedy := "for such steps add its time and memory"
+	if j.sighted {
+		remedy = "for such steps give train.images"
+	}
 	return []diag.Note{{Code: "model.towers", Text: fmt.Sprintf("model: %s is predicted without what its file has beside text_config: steps on images take longer, by what their encoder takes", j.ModelName),
-		Remedy: "for such steps add its time and memory"}}
+		Remedy: remedy}}
 }
 
 // beyond remarks on sequences longer than those that a model with rotary embedding was made

@@ -33,6 +33,10 @@ func TestTowers(t *testing.T) {
 	require.Len(t, notes, 1)
 	require.Equal(t, "model.towers", notes[0].Code)
 	require.Contains(t, notes[0].Text, "steps on images take longer")
+	require.Contains(t, notes[0].Remedy, "give train.images")
+	notes = mustDecode(t, "{model: {model_type: mistral3, text_config: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 2, intermediate_size: 64}, vision_config: {model_type: pixtral}}, gpus: 8}").Remarks()
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0].Remedy, "add its time and memory", "of an encoder that is not modelled")
 }
 
 // TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack

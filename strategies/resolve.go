@@ -336,7 +336,7 @@ func (j *Job) checkExperts() error {
 func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
-		j.checkImbalance, j.resolveMTP, j.resolveLoRA, j.checkDocuments,
+		j.checkImbalance, j.resolveMTP, j.resolveLoRA, j.resolveImages, j.checkDocuments,
 		j.checkRouting, j.checkCapacity, j.resolveRecompute)
 }
 
@@ -592,7 +592,7 @@ func (j *Job) settleTrain() error {
 	}
 	g := &j.Given
 	g.Optimizer, g.Precision, g.SequenceLength, g.Routing, g.Imbalance, g.Capacity = t.Optimizer, t.Precision, t.SequenceLength, t.Routing, t.Imbalance, t.Capacity
-	g.LoRA, g.DocumentLength = t.LoRA, t.DocumentLength
+	g.LoRA, g.DocumentLength, g.Images = t.LoRA, t.DocumentLength, t.Images
 	j.Model = j.Model.AtSequence(t.SequenceLength)
 	return nil
 }

@@ -136,7 +136,7 @@ func (x *fitter) newAttention(shots []shot) (*hardware.AttentionLaw, []float64, 
 				pass.Rate[i] *= f[1+i]
 				pass.Diagonal[i] *= f[1+n+i]
 			}
-			pass.Setup = from.Setup * units.Seconds(f[0])
+			pass.Setup, pass.Launch = from.Setup*units.Seconds(f[0]), from.Launch*units.Seconds(f[0])
 		}
 		with(refine(1+2*n, func(f []float64) []float64 {
 			with(f)
@@ -176,11 +176,15 @@ func attentionWidths(base *hardware.AttentionLaw, shots []shot) []float64 {
 
 // widened is a pass with its tables at other widths.
 func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []float64) hardware.AttentionPass {
-	out := hardware.AttentionPass{Setup: p.Setup, Rows: p.Rows}
+	out := hardware.AttentionPass{Setup: p.Setup, Rows: p.Rows, Launch: p.Launch, Bytes: p.Bytes}
 	for _, w := range widths {
 		out.Rate = append(out.Rate, base.At(p.Rate, w))
 		out.Diagonal = append(out.Diagonal, base.At(p.Diagonal, w))
 		out.Masked = append(out.Masked, base.At(p.Masked, w))
+		if len(p.Block) > 0 {
+			out.Block = append(out.Block, base.At(p.Block, w))
+			out.Longest = append(out.Longest, base.At(p.Longest, w))
+		}
 	}
 	return out
 }

@@ -38,6 +38,8 @@ var settings = []setting{
 	{"recipe", "runtime.recipe", "NAME", "framework, such as megatron-core or hf-eager: which kernels run", recipe.Names()},
 	{"attention", "runtime.attention", "KIND", "sdpa, flash, flash-attn or unfused", strategies.Attentions},
 	{"seq", "train.sequence_length", "TOKENS", "tokens of a sequence", nil},
+	{"images", "train.images.per_sequence", "N", "images in a sequence, of a vision-language model", nil},
+	{"image-size", "train.images.size", "PIXELS", "height and width of each, as in 448x672", nil},
 	{"micro-batch", "train.micro_batch", "N", "sequences per GPU and micro step", nil},
 	{"global-batch", "train.global_batch", "N", "sequences per step over all GPUs", nil},
 	{"grad-accumulation", "train.grad_accumulation", "N", "micro steps per step", nil},

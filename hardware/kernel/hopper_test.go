@@ -82,3 +82,48 @@ func TestOlderLibrary(t *testing.T) {
 	require.NotEqual(t, p.Laws.GEMM.Rate, p.At(old).Laws.GEMM.Rate, "the profile itself is left as it was")
 	require.Equal(t, p.Laws.GEMM.Rate["fp8"], p.At(old + 5).Laws.GEMM.Rate["fp8"], "8 bits went faster before 16 did")
 }
+
+// TestAttentionBlocks: 16 heads of sequences short and long, with all keys and causal, of
+// widths that kernels are made for and others, which run as the next wider one does; from cold
+// caches on an H100 (cuDNN 9 of PyTorch 2.11, 2026-11-26), in us forward and backward.
+func TestAttentionBlocks(t *testing.T) {
+	h100, _ := timer(t, "h100-sxm")
+	for _, c := range []struct {
+		batch, tokens, width int64
+		causal               bool
+		forward, backward    float64
+	}{
+		{1, 64, 64, false, 4.9, 5.8},
+		{1, 256, 64, true, 6.9, 11.6},
+		{1, 1024, 64, false, 14.3, 28.4},
+		{1, 2048, 64, true, 37.9, 88.6},
+		{4, 128, 64, false, 6.0, 7.8},
+		{4, 512, 64, true, 15.7, 33.3},
+		{4, 1024, 64, false, 44.2, 111.3},
+		{32, 256, 64, false, 31.2, 92.6},
+		{32, 1024, 64, true, 201.4, 558.8},
+		{1, 512, 72, false, 11.7, 24.0},
+		{4, 1024, 72, false, 63.8, 173.2},
+		{32, 256, 72, false, 48.6, 124.9},
+		{32, 1024, 72, false, 438.2, 1277.7},
+		{1, 64, 80, false, 5.7, 7.1},
+		{4, 2048, 80, true, 136.4, 366.1},
+		{32, 512, 80, false, 125.5, 370.2},
+		{1, 128, 128, true, 6.6, 10.6},
+		{1, 512, 128, false, 11.7, 23.4},
+		{4, 256, 128, false, 11.1, 17.5},
+		{4, 1024, 128, true, 47.4, 132.1},
+		{4, 2048, 128, false, 212.5, 599.0},
+		{32, 256, 128, true, 53.7, 140.8},
+		{32, 1024, 128, false, 439.6, 1237.4},
+		{2, 2048, 112, true, 82.1, 217.5},
+		{2, 2048, 192, true, 115.8, 451.8},
+		{2, 2048, 256, false, 206.6, 957.1},
+	} {
+		for i, measured := range []float64{c.forward, c.backward} {
+			s := tape.AttentionShape{Batch: c.batch, Heads: 16, KVHeads: 16, Queries: c.tokens, Keys: c.tokens, QKDim: c.width, VDim: c.width, Causal: c.causal, Backward: i == 1}
+			o := Attention(tape.BF16, s)
+			require.InEpsilon(t, measured, float64(h100.Time(&o))*1e6, 0.2, "%+v", s)
+		}
+	}
+}

@@ -279,7 +279,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 		e.Source = t.gemm.law.Source
 	case tape.Attention:
 		e.Bound = Compute
-		e.Formula = fmt.Sprintf("setup + FLOPs / (%.3f of peak)", t.attn.rate(o.Attn))
+		e.Formula = fmt.Sprintf("%s + FLOPs / (%.3f of peak)", t.attn.fixed(o.Attn), t.attn.rate(o.Attn))
 		e.RelErr = t.attn.law.Residual
 		e.Source = t.attn.law.Source
 	default:
@@ -584,18 +584,19 @@ func (g *gemmModel) explain(o *tape.Op) (Bound, string, float64) {
 // --- attention ---
 
 type attentionModel struct {
-	law  *hardware.AttentionLaw
-	peak float64
-	on   float64
-	fp32 units.FLOPRate // of fp32 operands
-	sms  float64
+	law       *hardware.AttentionLaw
+	peak      float64
+	on        float64
+	fp32      units.FLOPRate // of fp32 operands
+	sms       float64
+	bandwidth float64 // bytes a second
 }
 
 func (a *attentionModel) init(p *hardware.Profile) {
 	a.law = p.Laws.Attention
 	a.peak = float64(max(p.GPU.Peak.Of("bf16"), p.GPU.Peak.Of("fp16")))
 	a.on = a.peak
-	a.sms = float64(p.GPU.SMs.Value)
+	a.sms, a.bandwidth = float64(p.GPU.SMs.Value), float64(p.GPU.Bandwidth.Value)
 	// PyTorch's kernel for fp32 makes each product from three in TF32, whatever allow_tf32
 	// says, and multiplies on the vector units where there is none (pytorch,
 	// mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
@@ -613,10 +614,21 @@ func (a *attentionModel) rate(s *tape.AttentionShape) float64 {
 	return a.law.At(a.pass(s).Rate, float64(s.QKDim+s.VDim)/2)
 }
 
+// fixed is what a law calls its time beside FLOPs.
+func (a *attentionModel) fixed(s *tape.AttentionShape) string {
+	if len(a.pass(s).Block) > 0 {
+		return "launch, whole blocks of rows"
+	}
+	return "setup"
+}
+
 // seconds is the law for a problem at a peak rate.
 func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	p := a.pass(s)
 	width := float64(s.QKDim+s.VDim) / 2
+	if len(p.Block) > 0 {
+		return a.added(s, a.blocks(s, &p, peak))
+	}
 	if p.Whole && s.Window > 0 {
 		all := *s
 		all.Window = 0
@@ -644,7 +656,46 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	if s.Backward {
 		flops *= 2.5
 	}
-	t := float64(p.Setup) + flops/(a.law.At(p.Rate, width)*peak)
+	return a.added(s, float64(p.Setup)+flops/(a.law.At(p.Rate, width)*peak))
+}
+
+// blocks is the law of blocks for a problem at a peak rate.
+func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPass, peak float64) float64 {
+	width := float64(s.QKDim+s.VDim) / 2
+	if s.QKDim == s.VDim {
+		width = a.law.Padded(width)
+	}
+	along, seen := s.Queries, s.Keys // a block of queries goes through keys
+	if s.Backward {
+		along, seen = seen, along
+	}
+	rows := float64(p.Rows)
+	each := float64(s.Batch*s.Heads) * math.Ceil(float64(along)/rows)
+	block, whole := a.law.At(p.Block, width), max(float64(seen), rows/2)
+	var busiest float64 // keys that an SM goes through with blocks of rows
+	switch {
+	case s.Masked:
+		busiest = math.Ceil(each/a.sms) * (whole*a.law.At(p.Masked, width) + block)
+	case s.Causal:
+		mean := s.Pairs()/float64(along) + a.law.At(p.Diagonal, width)
+		if s.Window > 0 && s.Window < s.Keys {
+			mean += p.Window
+			whole = min(whole, float64(s.Window)+rows)
+		}
+		busiest = max(each/a.sms*(mean+block)+a.law.At(p.Longest, width)*(whole+block), whole+block)
+	default:
+		busiest = math.Ceil(each/a.sms) * (whole + block)
+	}
+	flops, heads := 4*width*rows*busiest*a.sms, float64(s.Heads*s.Queries+s.KVHeads*s.Keys)
+	bytes := float64(s.Batch) * heads * float64(s.QKDim+s.VDim) * 2
+	if s.Backward {
+		flops, bytes = 2.5*flops, 2*bytes+4*float64(s.Batch*s.Heads*s.Queries*s.QKDim)
+	}
+	return float64(p.Launch) + max(flops/(a.law.At(p.Rate, width)*peak), bytes/(p.Bytes*a.bandwidth))
+}
+
+// added is the time of a problem with what some add to it.
+func (a *attentionModel) added(s *tape.AttentionShape, t float64) float64 {
 	if s.Sinks && s.Backward {
 		t += float64(a.law.Sink) * float64(s.Batch*s.Heads*s.Queries)
 	}
@@ -665,7 +716,7 @@ func (a *attentionModel) time(o *tape.Op) units.Seconds {
 // correction is the measured time over the law at nearby problems of the same
 // kind, as for matrix multiplies.
 func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {
-	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout {
+	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout || len(a.pass(s).Block) > 0 && !s.Causal && !s.Masked { // no point is without a mask
 		return 1
 	}
 	if _, own := a.law.Flavour[s.Flavour]; own { // the points are of the law's own kernel

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -425,7 +426,7 @@ func remedyGrid(before *estimate.Result, list []search.Remedy) *grid {
 func jobFields(j *strategies.Job) fields {
 	count := j.Model.Params()
 	params := units.Count(float64(count.Total)) + " parameters"
-	if count.Active != count.Total {
+	if count.Sparse() {
 		params += ", " + units.Count(float64(count.Active)) + " active per token"
 	}
 	if count.Trained != count.Total {
@@ -448,6 +449,9 @@ func jobFields(j *strategies.Job) fields {
 	}
 	if l := t.LoRA; l != nil {
 		f = append(f, [2]string{"Adapters", loraText(l)})
+	}
+	if i := t.Images; i != nil {
+		f = append(f, [2]string{"Images", imagesText(j.Model.Vision, i)})
 	}
 	return f
 }
@@ -525,6 +529,15 @@ func loraText(l *strategies.LoRA) string {
 	s := fmt.Sprintf("rank %d beside %s", l.Rank, strings.Join(l.Targets, ", "))
 	if l.Dropout > 0 {
 		s += fmt.Sprintf(", dropout %g", l.Dropout)
+	}
+	return s
+}
+
+// imagesText describes the images of a sequence.
+func imagesText(v *model.Vision, i *strategies.Images) string {
+	s := fmt.Sprintf("%d a sequence of %d × %d pixels: %s patches, %s tokens each", i.PerSequence, i.Size.Height, i.Size.Width, thousands(float64(v.Patches())), thousands(float64(v.Tokens())))
+	if len(i.Frozen) > 0 {
+		s += "; not trained: " + strings.Join(i.Frozen, ", ")
 	}
 	return s
 }

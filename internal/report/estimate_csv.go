@@ -66,6 +66,13 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("lora_rank", rank)
 	add("lora_targets", targets)
 	add("document_length", document)
+	images, size, frozen := "", "", ""
+	if i := t.Images; i != nil {
+		images, size, frozen = integer(i.PerSequence), i.Size.String(), strings.Join(i.Frozen, " ")
+	}
+	add("images_per_sequence", images)
+	add("image_size", size)
+	add("frozen", frozen)
 	away := ""
 	if n := t.OffloadLayers; n > 0 {
 		away = integer(n)

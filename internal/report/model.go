@@ -24,7 +24,7 @@ func WriteModels(w io.Writer, list []model.Entry, f Format, s Style) error {
 	var rows [][]string
 	for _, e := range list {
 		active := ""
-		if e.Active != e.Parameters {
+		if e.Sparse {
 			active = units.Count(float64(e.Active))
 		}
 		g.row(e.Name, units.Count(float64(e.Parameters)), active, e.Description)
@@ -63,10 +63,13 @@ func (m *Model) page() *page {
 	count := s.Params()
 	p := &page{title: s.Name}
 	total := thousands(float64(count.Total)) + " (" + units.Count(float64(count.Total)) + ")"
-	if count.Active != count.Total {
+	if count.Sparse() {
 		total += ", " + units.Count(float64(count.Active)) + " active per token"
 	}
 	f := fields{{"Parameters", total}, {"Layers", layersText(s)}, {"Attention", attentionText(s)}, {"MLP", mlpText(s)}, {"Vocabulary", vocabText(s)}}
+	if s.Vision != nil {
+		f = append(f, [2]string{"Images", visionText(s.Vision)})
+	}
 	if s.TextOnly {
 		f = append(f, [2]string{"Left out", "what the file has beside text_config: encoders of images"})
 	}
@@ -74,9 +77,13 @@ func (m *Model) page() *page {
 		f = append(f, [2]string{"Source", m.Source})
 	}
 	p.add(f)
+	note := "Three times the forward pass, no recomputation; a multiply-add is two. Causal attention is counted half, in full in the last column."
+	if s.Vision != nil {
+		note += " What makes tokens of images is not in it."
+	}
 	p.section("Parameters by part", m.parameters())
 	p.section(fmt.Sprintf("Model FLOPs per token of a training step, at %s tokens", thousands(float64(m.Sequence))), m.flops(),
-		paragraph("Three times the forward pass, no recomputation; a multiply-add is two. Causal attention is counted half, in full in the last column."))
+		paragraph(note))
 	p.section("Parameters of a layer", m.tensors())
 	return p
 }
@@ -170,6 +177,17 @@ func vocabText(s *model.Spec) string {
 	return text
 }
 
+func visionText(v *model.Vision) string {
+	text := fmt.Sprintf("encoder (%s) of %d layers of width %s, patches of %d pixels", v.Encoder.ModelType, v.Encoder.Layers, thousands(float64(v.Encoder.Hidden)), v.Patch)
+	if v.Merge > 1 {
+		text += fmt.Sprintf(", %d × %d of them a token", v.Merge, v.Merge)
+	}
+	if v.Size > 0 {
+		text += fmt.Sprintf(", images of %d × %d", v.Size, v.Size)
+	}
+	return text
+}
+
 // modelPart is a share of the parameters.
 type modelPart struct {
 	name  string
@@ -188,7 +206,7 @@ func (m *Model) parts() []modelPart {
 		}
 	}
 	add("embedding", c.Embedding)
-	outside, sparse := c.Total-c.Embedding-c.Head, int64(0)
+	outside, sparse := c.Total-c.Embedding-c.Head-c.Vision, int64(0)
 	for _, k := range c.Layers {
 		if k.MoE {
 			sparse += k.Layers
@@ -213,6 +231,7 @@ func (m *Model) parts() []modelPart {
 	}
 	add("head", c.Head)
 	add("norms outside layers", outside)
+	add("encoder of images and projector", c.Vision)
 	return append(out, modelPart{"total", c.Total})
 }
 
@@ -304,7 +323,7 @@ func (m *Model) plain() any {
 	return ordered{
 		{"schema", "model-report/v1"}, {"name", s.Name}, {"model_type", s.ModelType}, {"source", m.Source},
 		{"parameters", ordered{{"total", c.Total}, {"active", c.Active}, {"embedding", c.Embedding}, {"head", c.Head}, {"dense_layer", one[false]},
-			{"moe_layer", one[true]}, {"experts", c.Experts}, {"multi_token_prediction", c.MTP}}},
+			{"moe_layer", one[true]}, {"experts", c.Experts}, {"vision", c.Vision}, {"multi_token_prediction", c.MTP}}},
 		{"hidden_size", s.Hidden}, {"num_hidden_layers", s.Layers}, {"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads}, {"head_dim", s.HeadDim},
 		{"intermediate_size", s.FFN}, {"vocab_size", s.Vocab},
 		{"sequence_length", m.Sequence}, {"model_flops_per_token", flops}, {"model_flops_per_token_full_attention", float64(full[len(full)-1].full)},

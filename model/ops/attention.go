@@ -10,7 +10,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && (b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
 		kind.Windowed && b.Spec.Window < b.Sequence)
 	in := b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV, model.RoleQDown, model.RoleQUp, model.RoleKVDown)
 	var q, k, v *tape.Tensor
@@ -283,7 +283,7 @@ func (b *builder) documents() int64 {
 func (b *builder) rotaryApart(x *tape.Tensor, width int64) *tape.Tensor {
 	t := b.t
 	y := t.Transpose(x, 1, 2)
-	table := func() value { return tensorOf(t.Outside(b.hidden, y.Dim(0), y.Dim(1), 1, width)) }
+	table := func() value { return tensorOf(t.Outside(y.DType(), y.Dim(0), y.Dim(1), 1, width)) }
 	rest := t.Slice(y, -1, width, y.Dim(3))
 	if width < y.Dim(3) {
 		y = b.give(y, t.Slice(y, -1, 0, width))
@@ -383,7 +383,7 @@ func (b *builder) sharesMask() bool {
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
-	o := tape.AttentionOptions{Causal: true, Dropout: b.dropouts.attention, Sinks: s.Sinks && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
+	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
 	if o.Narrow = b.Precision.AttentionCopies(); o.Narrow > 0 {
 		o.Flavour = b.Precision.Attention.String()
 	}

@@ -13,6 +13,9 @@ import (
 func Build(c Config) *Model {
 	m := &Model{}
 	params := c.Spec.Tensors()
+	if c.Spec.Vision != nil {
+		m.Vision, m.Looks = buildVision(c)
+	}
 	m.Embedding = buildEmbedding(c, params.Embedding)
 	together := int(max(c.Together, 1))
 	kept := c
@@ -66,6 +69,9 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.weight = c.Precision.Weights.DType
 		b.hidden = c.Precision.Weights.DType
 		b.t.Autocast = c.Precision.Compute.DType
+	}
+	if c.stream != 0 {
+		b.hidden = c.stream
 	}
 	b.t.TF32 = c.TF32
 	b.t.Compiled, b.t.ScalarCat, b.t.ExpertCalls = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat, c.Recipe.Structure.ExpertCalls
@@ -207,6 +213,15 @@ func (b *builder) hiddenDims() (batch, seq, width int64) {
 	return b.MicroBatch, seq, b.Spec.Hidden
 }
 
+// input is what a layer, or what comes after layers, reads.
+func (b *builder) input(batch, seq, width int64) *tape.Tensor {
+	x := b.t.Input(b.hidden, !b.fixed, batch, seq, width)
+	if b.planes {
+		b.t.Planes(x)
+	}
+	return x
+}
+
 func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	b := newBuilder(c, tensors)
 	t := b.t
@@ -215,6 +230,10 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	ids := t.Outside(tape.I64, c.MicroBatch, seq)
 	table := b.p(model.RoleEmbed)
 	x := t.Embedding(ids, table)
+	parts := c.Shard.SequenceParallel && c.Spec.Vision != nil // images are put in whole sequences, which are cut after
+	if parts {
+		b.Shard.SequenceParallel = false
+	}
 	if c.Recipe.Structure.VocabParallel {
 		x = b.give(x, b.reduceOutput(x))
 	}
@@ -250,7 +269,18 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, t.Keep(x, m))
 		t.Release(m)
 	}
-	return b.finish("embedding", nil, x)
+	var images *tape.Tensor
+	if v := c.Spec.Vision; v != nil {
+		images = t.Input(b.hidden, !(v.FrozenEncoder && v.FrozenProjector), 1, c.MicroBatch*v.Each*v.Tokens(), c.Spec.Hidden)
+		x = b.give(x, b.placed(x, t.Hold(images)))
+		t.Release(images)
+	}
+	if parts {
+		x = b.give(x, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 1, Backward: "all-gather", Shrink: true}, x))
+		x = b.give(x, t.Contiguous(x))
+		x = b.give(x, t.Copied(x))
+	}
+	return b.finish("embedding", images, x)
 }
 
 // give releases old and returns x: for chains that replace their argument.
@@ -271,6 +301,11 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 		u.InputStore, u.Input = in.Store(), t.Bytes(in)
 	}
 	u.OutputStore, u.Output = out.Store(), t.Bytes(out)
+	if b.vision != nil && !out.Grad() { // whose parameters are frozen, as those of all before it
+		u.Params = b.params
+		t.End()
+		return u
+	}
 	g := t.GradOf(out, out.DType())
 	u.GradStore = g.Store()
 	if gi := t.Backward(out, g); gi != nil {
@@ -300,12 +335,15 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	}
 	b.whole = b.t.Compiled && !kinds[0].MoE && kinds[0].Plain() && len(kinds) == 1
 	batch, seq, width := b.hiddenDims()
-	x := b.t.Input(b.hidden, true, batch, seq, width)
+	x := b.input(batch, seq, width)
 	run := func(ins []*tape.Tensor) *tape.Tensor {
 		y := b.t.Hold(ins[0])
 		for i, kind := range kinds {
 			b.roles = roles[i]
-			y = b.give(y, b.layer(y, kind))
+			if y = b.give(y, b.layer(y, kind)); kind.Deep {
+				v := c.Spec.Vision
+				y = b.give(y, b.t.AddAt(y, c.MicroBatch*v.Each*v.Tokens()))
+			}
 		}
 		return y
 	}
@@ -384,6 +422,9 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		return y
 	}
 	mix := func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) }
+	if b.vision != nil && b.vision.Packed {
+		mix = func(h *tape.Tensor) *tape.Tensor { return b.look(h, kind) }
+	}
 	switch kind.Mixer {
 	case model.MambaMixer:
 		mix = b.mamba

@@ -70,6 +70,11 @@ type Config struct {
 	SyncFree    bool    // experts take the numbers of rows from the device
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
+
+	vision *model.Vision // whose encoder's layers these are
+	stream tape.DType    // of their residual stream, where it is not that of other layers
+	planes bool          // which lies width by width
+	fixed  bool          // no gradient goes back through what they read
 }
 
 // Dropouts are the probabilities after the embedding, on attention scores and in
@@ -78,7 +83,7 @@ type Config struct {
 func (c *Config) Dropouts() (embed, attention, resid float64) {
 	s := c.Spec
 	embed, attention, resid = s.EmbedDropout, s.AttnDropout, s.ResidDropout
-	if d := c.Recipe.Structure.Dropout; embed+attention+resid == 0 && !s.Gated && s.Norm == model.LayerNorm {
+	if d := c.Recipe.Structure.Dropout; embed+attention+resid == 0 && !s.Gated && s.Norm == model.LayerNorm && !s.Bidirectional {
 		return d, d, d
 	}
 	return
@@ -124,6 +129,8 @@ type Unit struct {
 // Model is the ops of one rank over a whole model; a pipeline stage takes a
 // range of its layers and, at the ends, embedding and head.
 type Model struct {
+	Vision    []Unit // the encoder of images, its parts that differ
+	Looks     []int  // the order in which they run, before the embedding
 	Embedding Unit
 	Kinds     []Unit // one per distinct kind of layer, or of layers that are recomputed together
 	Kept      []Unit // the same without recomputation, where only some layers are recomputed

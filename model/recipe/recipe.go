@@ -50,7 +50,27 @@ type Recipe struct {
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
 	Context          units.Bytes          `yaml:"context"`             // CUDA context of this software; 0: that of the hardware profile
+	Images           map[string]Images    `yaml:"images"`              // encoders of images that it runs, by the model_type of their vision_config
 	Programs         Programs             `yaml:"programs"`
+}
+
+// Images is what the host does around an encoder of images in a forward pass, in kernels too
+// small to matter but for their launch.
+type Images struct {
+	Pass     Hosted `yaml:"pass"`     // before patches are projected
+	Image    Hosted `yaml:"image"`    // likewise, for each image
+	Tables   Hosted `yaml:"tables"`   // after it: rotary tables of patches
+	Places   Hosted `yaml:"places"`   // to find the places of images' tokens
+	Sequence Hosted `yaml:"sequence"` // for the positions of each sequence
+	Turned   Hosted `yaml:"turned"`   // and of each image in it
+	Masks    int    `yaml:"masks"`    // kernels over all pairs of positions of the language model
+	Lists    bool   `yaml:"lists"`    // tokens are put by lists of places, between copies of all, not by a mask as wide as they
+}
+
+// Hosted is so many small kernels, and after them so many waits of the host for the device.
+type Hosted struct {
+	Kernels int `yaml:"kernels"`
+	Waits   int `yaml:"waits"`
 }
 
 // Older is what a framework's software before a release did otherwise: keys of a recipe
@@ -212,6 +232,8 @@ type Structure struct {
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
 	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
 	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
+
+	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
@@ -386,6 +408,7 @@ type Host struct {
 	ExpertCast   units.Seconds            `yaml:"expert_cast"`    // casting the rows of one expert to quantized operands of a grouped GEMM
 	ExpertGrad   units.Seconds            `yaml:"expert_grad"`    // handing over the gradient of one expert's weight
 	Primitives   map[string]units.Seconds `yaml:"primitives"`     // what one call of a primitive costs beyond Call
+	Again        map[string]units.Seconds `yaml:"again"`          // what every further call in a row costs in all; of others Call
 	Large        float64                  `yaml:"large"`          // factor on ops whose tensors exceed LargeTensor; 0: 1
 	Step         units.Seconds            `yaml:"step"`           // per optimizer step: Python around it
 	Tensor       units.Seconds            `yaml:"tensor"`         // optimizer bookkeeping per tensor

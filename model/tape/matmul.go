@@ -324,6 +324,7 @@ type AttentionOptions struct {
 	Narrow  int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
 	Ring    Ring
 	Apart   int64 // documents of a sequence, which do not see one another; 0: it is one
+	Calls   int64 // the parts of a sequence that kernels of their own take, one after the other; 0: one takes it whole
 }
 
 // Ring is attention over context-parallel ranks, each of which keeps the keys and values
@@ -402,8 +403,8 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	t.begin()
 	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
 	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
-	apart := max(o.Apart, 1)
-	shape := AttentionShape{Batch: b * apart, Heads: heads, KVHeads: kv, Queries: sq / apart, Keys: sk / apart, QKDim: d, VDim: dv,
+	apart, calls := max(o.Apart, 1), max(o.Calls, 1)
+	shape := AttentionShape{Batch: b * apart, Heads: heads, KVHeads: kv, Queries: sq / apart / calls, Keys: sk / apart / calls, QKDim: d, VDim: dv,
 		Causal: o.Causal, Window: o.Window, Masked: o.Masked, Dropout: o.Dropout > 0, Sinks: o.Sinks, Flavour: o.Flavour}
 	var bias *Tensor
 	seen := (kl.bytes() + vl.bytes()) * units.Bytes(max(o.Ring.Ranks, 1))
@@ -425,8 +426,8 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		if o.Ring.Kept == 0 {
 			t.exchange(o.Ring, kl, vl, false)
 		}
-		t.Tiny("memset", 1)
-		t.emit(Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
+		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
+		t.called(o.Calls, Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
 			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
@@ -452,11 +453,11 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		rows := units.Bytes(b * heads * sq)
 		dq32 := rows * units.Bytes(d) * 4
 		t.scratch(dq32 + rows*4)
-		t.Tiny("memset", 1)
-		t.emit(Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
-		t.emit(Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),
+		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
+		t.called(o.Calls, Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
+		t.called(o.Calls, Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),
 			Bytes: 2*io + dq32, FLOPs: back.FLOPs()})
-		t.emit(Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
+		t.called(o.Calls, Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
 		if heads != kv {
 			for _, x := range []*Tensor{&gk, &gv} {
 				passes := max(o.Ring.Ranks, 1)
@@ -478,6 +479,14 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	t.Release(kept...)
 	t.Release(vl, kl, ql)
 	return y
+}
+
+// called emits an op that n kernels of their own share, which the host calls one by one; 0: one.
+func (t *Tape) called(n int64, o Op) {
+	if n > 1 {
+		o.Count, o.Elements, o.Bytes, o.FLOPs = int32(n), o.Elements/float64(n), o.Bytes/units.Bytes(n), o.FLOPs*units.FLOPs(n)
+	}
+	t.emit(o)
 }
 
 // narrowed casts what fused attention reads to so many copies in Quantize, with two kernels

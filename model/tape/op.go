@@ -53,6 +53,7 @@ const (
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward
+	Convolution // of patches that do not overlap, without tensor cores
 	Scan        // of a state-space mixer: products of a chunk of tokens (mamba_ssm, in Triton), its convolution, its gated norm
 	Chain       // states handed from chunk to chunk of a sequence, one after another
 	RowBlock    // handwritten, one block for each row of any width (Transformer Engine's cross entropy, in Triton)
@@ -111,6 +112,7 @@ var classNames = [NumClasses]string{
 	FusedHeavy:      "fused-heavy",
 	LossForward:     "loss-forward",
 	LossBackward:    "loss-backward",
+	Convolution:     "convolution",
 	Scan:            "scan",
 	Chain:           "chain",
 	RowBlock:        "row-block",

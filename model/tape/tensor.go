@@ -86,6 +86,9 @@ func (x *Tensor) Dim(i int) int64 {
 // Param returns the index of the parameter that x is, -1 for none.
 func (x *Tensor) Param() int { return int(x.param) - 1 }
 
+// Grad reports whether a gradient of x is asked for.
+func (x *Tensor) Grad() bool { return x.grad }
+
 // DType returns the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 

@@ -24,6 +24,8 @@ type priced struct {
 	head    int           // of these
 	kinds   int           // of layers
 	layers  []int         // by layer, its kind
+	vision  int           // of these, the first of the encoder of images
+	looks   []int         // units from there on, in the order in which they run
 	chunks  map[string]*chunk
 	updates map[updateKey]*matrixUpdate
 	layouts map[layoutKey]*layout
@@ -85,6 +87,10 @@ func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
 	if c.LossApart {
 		out.units = append(out.units, p.unit(&m.Loss))
 	}
+	out.vision, out.looks = len(out.units), m.Looks
+	for i := range m.Vision {
+		out.units = append(out.units, p.unit(&m.Vision[i]))
+	}
 	return out
 }
 
@@ -116,8 +122,11 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	stages := key.pp * key.each / key.copies
 	l := &layout{units: m.units, counts: make([]float64, len(m.units))}
 	l.counts[0] = 1
-	for k := m.head; k < len(m.units); k++ {
+	for k := m.head; k < m.vision; k++ {
 		l.counts[k] = 1
+	}
+	for _, k := range m.looks {
+		l.counts[m.vision+k]++
 	}
 	loss := stages // none
 	head := stages - 1
@@ -175,6 +184,9 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 	}
 	c := &chunk{of: m}
 	if embedding {
+		for _, k := range m.looks {
+			c.list = append(c.list, m.units[m.vision+k])
+		}
 		c.embedding = m.units[0]
 		c.list = append(c.list, c.embedding)
 	}

@@ -247,8 +247,12 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	}
 	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Nodes)*h.Node
 	python := units.Seconds(o.Host.Modules)*h.Module + h.Primitives[o.Prim]
-	if o.Count > 1 {
-		c += units.Seconds(o.Count-1) * per
+	if n := units.Seconds(o.Count - 1); n > 0 {
+		if again, ok := h.Again[o.Prim]; ok {
+			python += n * again
+		} else {
+			c += n * per
+		}
 	}
 	switch {
 	case o.Class == tape.GroupedGEMM: // most of an expert is the wrapping of its tensors: as calls Qwen3 in 16 bits on GB200 would take 33 % too long

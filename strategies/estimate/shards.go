@@ -21,6 +21,7 @@ type shards struct {
 	grads  [][2]int64 // by unit: of either, those that are trained
 	narrow []int64    // by unit, of params: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
+	frozen int           // so many units, the first, have no backward pass
 	held   int           // so many units, the last, stay gathered between their passes
 	busy   bool          // reduce is in flight
 	home   timeline.Task // copy of the last gradients to the host
@@ -66,10 +67,15 @@ func (h *shards) begin(s *step) {
 	}
 	h.held = s.chunk.held(s.job.Recipe.Structure.HeldHead, s.job.Recipe.Structure.LiveParameters)
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
-		last := len(s.list) - 1
-		h.params[0] += h.params[last] // one unit: embedding, final norm, head
-		h.grads[0][0] += h.grads[last][0]
-		h.params[last], h.grads[last][0] = 0, 0
+		for i, u := range s.list { // one unit: embedding, final norm, head, what is around an encoder
+			if i > 0 && u.Layers == 0 {
+				h.params[0] += h.params[i]
+				h.grads[0][0] += h.grads[i][0]
+				h.params[i], h.grads[i][0] = 0, 0
+			}
+		}
+	}
+	for h.frozen = 0; h.frozen < n-1 && len(s.list[h.frozen].backward.ops) == 0; h.frozen++ { // a stage may be frozen as a whole
 	}
 }
 
@@ -292,7 +298,7 @@ func (h *shards) backward(first, sync bool) {
 		h.launchGather(last, s.sim.Issued())
 	}
 	s.layers.begin(s)
-	for i := last; i >= 0; i-- {
+	for i := last; i >= h.frozen; i-- {
 		if s.layers.repeats() {
 			if k := h.equal(i, -1); k > 0 {
 				s.layers.skip(k)
@@ -301,19 +307,22 @@ func (h *shards) backward(first, sync bool) {
 			}
 		}
 		u := s.list[i]
+		if i < last && len(u.backward.ops) == 0 { // frozen, between projectors of inner layers that are trained
+			continue
+		}
 		s.away.beforeBackward(i)
 		if !(root && (i == last || i == 0)) {
 			h.launchGather(i, s.sim.Issued())
 			h.open(i)
 		}
 		// One unit ahead: the next one's parameters are gathered beside this one's gradients.
-		if i > 0 && !(root && i-1 == 0) {
+		if i > h.frozen && !(root && s.list[i-1].Layers == 0) && len(s.list[i-1].backward.ops) > 0 {
 			h.hooks(i-1, true)
 			h.launchGather(i-1, s.sim.Issued())
 		}
 		s.label(u.Name, " backward")
 		s.runAll(&u.backward)
-		if root && i == 0 {
+		if root {
 			if tied := s.tiedBytes(u); tied > 0 {
 				seg := s.p.add("tied", tied)
 				s.sim.Run(&seg)
@@ -325,6 +334,9 @@ func (h *shards) backward(first, sync bool) {
 			continue
 		}
 		h.scatter(i, first, sync)
+	}
+	if root && h.frozen > 0 {
+		h.scatter(0, first, sync)
 	}
 	if h.busy {
 		s.sim.Wait(h.reduce)

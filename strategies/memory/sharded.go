@@ -20,7 +20,7 @@ type Sharding struct {
 	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
 	Reshard            bool
 	Stays              bool // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
-	Root               bool // first and last unit are one
+	Root               bool // all but layers is one unit, the first
 	Held               int  // so many units, the last, stay gathered between their passes
 	Parts              bool // a rank's part of all gradients lives between steps
 	OnHost             bool // shards come from the host's memory and go there
@@ -149,8 +149,13 @@ func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.Units) + k }
 // opened is whether the parameters of a unit are there.
 func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.parts[i].from)].live }
 
+// rooted is whether a unit is part of the root of sharding.
+func (w *walker) rooted(i int) bool {
+	return w.Sharding.Root && len(w.Units) > 1 && w.Units[i].Layers == 0
+}
+
 func (w *walker) close(i int) {
-	if w.Sharding.Root && (i == 0 || i == len(w.Units)-1) {
+	if w.rooted(i) {
 		return // the root stays until the pass ends
 	}
 	w.discard(i)

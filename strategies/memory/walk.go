@@ -274,15 +274,13 @@ func (w *walker) measure() {
 	last := len(s.Units) - 1
 	for i := range s.Units {
 		w.parts[i].from = len(w.full)
-		if !s.Sharding.Root || last == 0 {
-			w.shard(i, i)
-			continue
-		}
-		if i < last {
+		if i == 0 || !w.rooted(i) {
 			w.shard(i, i)
 		}
-		if i == 0 {
-			w.shard(last, 0)
+		for k := 1; i == 0 && k <= last; k++ {
+			if w.rooted(k) {
+				w.shard(k, 0)
+			}
 		}
 	}
 	w.parts[last+1].from = len(w.full)
@@ -600,7 +598,7 @@ func (w *walker) backward(first, sync bool) {
 		u := w.Units[i]
 		w.enter(i, backward)
 		w.fetch(i)
-		if w.Mode == Sharded && !w.afterLoss(i) {
+		if w.Mode == Sharded && !w.afterLoss(i) && len(u.Backward.Ops) > 0 { // else it is frozen, and so are those before it
 			w.reopen(i)
 		}
 		if i < last && u.GradStore >= 0 && w.Units[i+1].InGradStore >= 0 {
@@ -722,16 +720,18 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 	w.t.reclass(id, Gradients)
 }
 
-// freeGrads releases the gradients that autograd left, with those of the head when
-// i is the root.
+// freeGrads releases the gradients that autograd left, with those of all that is of the root
+// when i is it.
 func (w *walker) freeGrads(i int) {
 	for _, g := range w.Units[i].Backward.Grads {
 		w.t.free(w.id(i, g.Store))
 	}
-	if w.Sharding.Root && i == 0 {
-		last := len(w.Units) - 1
-		for _, g := range w.Units[last].Backward.Grads {
-			w.t.free(w.id(last, g.Store))
+	for k := 1; i == 0 && k < len(w.Units); k++ {
+		if !w.rooted(k) {
+			continue
+		}
+		for _, g := range w.Units[k].Backward.Grads {
+			w.t.free(w.id(k, g.Store))
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestProduct(t *testing.T) {
 
 // FuzzParseAxis: no text panics, and what is read has distinct, non-empty values.
 func FuzzParseAxis(f *testing.F) {
-	for _, seed := range []string{"gpus=8..1024", "a=1MiB..1GiB", "a=1..8:1", "a=[1,2],{b: c}", "a=..", "a=1..1e308", "a=0..0:1", "a=1e9..1e18:1e-9"} {
+	for _, seed := range []string{"gpus=8..1024", "a=1MiB..1GiB", "a=1..8:1", "a=[1,2],{b: c}", "a=..", "a=1..1e308", "a=0..0:1", "a=1e9..1e18:1e-9", "train.images.size=448x672,896", "train.images={per_sequence: 2, size: 448x672},{per_sequence: 4, size: 448}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
