@@ -170,8 +170,8 @@ type AttentionLaw struct {
 	On       *GPU
 }
 
-// AttentionFlavour is another implementation: what it leaves out, and all but rates,
-// diagonals and dropout, is the law's.
+// AttentionFlavour is another implementation: what it leaves out is the law's, of which it
+// goes by blocks only where it has its own.
 type AttentionFlavour struct {
 	Forward  FlavourPass `yaml:"forward"`
 	Backward FlavourPass `yaml:"backward"`
@@ -181,6 +181,10 @@ type AttentionFlavour struct {
 type FlavourPass struct {
 	Rate     []float64 `yaml:"rate"`
 	Diagonal []float64 `yaml:"diagonal"`
+	Masked   []float64 `yaml:"masked"`
+	Block    []float64 `yaml:"block"`
+	Longest  []float64 `yaml:"longest"`
+	Rows     int64     `yaml:"rows"`
 	Dropout  float64   `yaml:"dropout"` // time factor with dropout inside
 	Whole    bool      `yaml:"whole"`   // nothing is left out for a sliding window
 }
@@ -219,7 +223,11 @@ func (a *AttentionLaw) check() error {
 			f := a.Flavour[name]
 			own := [...]FlavourPass{f.Forward, f.Backward}[i]
 			key := "flavour." + name + "." + key
-			errs = append(errs, table(key+".rate", own.Rate, false, false), table(key+".diagonal", own.Diagonal, false, true))
+			errs = append(errs, table(key+".rate", own.Rate, len(own.Block) > 0, false), table(key+".diagonal", own.Diagonal, false, true), table(key+".masked", own.Masked, false, false),
+				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true))
+			if len(own.Block) > 0 && own.Rows <= 0 {
+				errs = append(errs, fmt.Errorf("%s.block: needs rows above 0, given %d", key, own.Rows))
+			}
 			if d := own.Dropout; !(d >= 0) || math.IsInf(d, 0) {
 				errs = append(errs, fmt.Errorf("%s.dropout: %g; it must be above 0", key, d))
 			}
@@ -236,10 +244,16 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 		p, own = a.Backward, f.Backward
 	}
 	if own.Rate != nil {
-		p.Rate, p.Block = own.Rate, nil
+		p.Rate, p.Block, p.Longest = own.Rate, own.Block, own.Longest
 	}
 	if own.Diagonal != nil {
 		p.Diagonal = own.Diagonal
+	}
+	if own.Masked != nil {
+		p.Masked = own.Masked
+	}
+	if own.Rows > 0 {
+		p.Rows = own.Rows
 	}
 	p.Whole = own.Whole
 	return p

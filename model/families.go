@@ -165,6 +165,14 @@ var families = []family{
 		useWindow: true, windowPattern: 6,
 	})},
 
+	{name: "gemma4", also: "gemma4_unified", text: "gemma4_text"},
+	{name: "gemma4_text", also: "gemma4_unified_text", keys: gemmaKeys + windowKeys + expertKeys + " moe_intermediate_size top_k_experts=num_experts_per_tok final_logit_softcapping" +
+		" global_head_dim num_global_key_value_heads per_layer_config attention_k_eq_v hidden_size_per_layer_input num_kv_shared_layers enable_moe_block use_double_wide_mlp vocab_size_per_layer_input use_bidirectional_attention= rope_parameters=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 262144, Hidden: 2304, FFN: 9216, Layers: 30, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 131072,
+			Activation: GELUTanh, Norm: CastRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm, ValueNorm: true, Tied: true, EmbedScale: true, LayerScale: true, TurnFirst: true, Window: 512},
+		global: Global{HeadDim: 512}, perLayer: PerLayer{Width: 256, Vocab: 262144}, useWindow: true, windowPattern: 6,
+	})},
+
 	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true, TurnJoins: true, QKVSlices: true},
 		useWindow: true,

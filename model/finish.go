@@ -24,8 +24,10 @@ func (r *reader) finish(d *draft) {
 	r.mixers(d)
 	r.deltas(d)
 	r.heads(d)
+	r.beside(d)
 	r.experts(d)
 	r.windows(d)
+	r.global(d)
 	r.noRope(d)
 	if len(r.missing) > 0 {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
@@ -214,6 +216,53 @@ func (r *reader) heads(d *draft) {
 	}
 	r.check(d.RotaryDim <= d.HeadDim, []string{"rotary_dim", "head_dim", "num_attention_heads"},
 		"rotary_dim %d is wider than a head, which has %d", d.RotaryDim, d.HeadDim)
+}
+
+// beside settles whether layers have experts beside their MLP, which then is what all
+// tokens go to.
+func (r *reader) beside(d *draft) {
+	switch {
+	case d.global.HeadDim == 0: // no such family
+	case d.beside:
+		r.needs("num_experts", d.moe.Experts)
+		d.moe.Beside, d.moe.SharedFFN, d.moe.Shared = true, d.FFN, 1
+	default:
+		d.moe = MoE{}
+		r.given["num_experts"] = entry{}
+	}
+}
+
+// global settles what attention of layers without a window has of its own.
+func (r *reader) global(d *draft) {
+	if d.global.HeadDim == 0 {
+		return
+	}
+	g := d.global
+	if g.KVHeads == 0 || !g.KeysAreValues {
+		g.KVHeads = d.KVHeads
+	}
+	r.check(d.Heads%max(g.KVHeads, 1) == 0, []string{"num_global_key_value_heads", "num_attention_heads"},
+		"%s %d does not divide %s %d; use %s", r.label("num_global_key_value_heads"), g.KVHeads, r.label("num_attention_heads"), d.Heads, divisors(d.Heads))
+	if n := len(d.Windows); n > 0 {
+		d.Windows[n-1] = false // as transformers has it whatever layer_types says (configuration_gemma4.py)
+	}
+	d.Global = &g
+	if d.perLayer.Width > 0 {
+		own := d.perLayer
+		d.PerLayer = &own
+	}
+	if d.sharedKV == 0 {
+		return
+	}
+	first := d.Layers - d.sharedKV
+	if !r.check(first > 0, []string{"num_kv_shared_layers", "num_hidden_layers"}, "%s %d leaves no layer of %d that has keys and values; give fewer", r.label("num_kv_shared_layers"), d.sharedKV, d.Layers) {
+		return
+	}
+	d.KVLayers = first
+	for i := first; i < d.Layers && d.Windows != nil; i++ {
+		r.check(slices.Contains(d.Windows[:first], d.Windows[i]), []string{"num_kv_shared_layers", "layer_types"},
+			"layer %d reads keys and values of a layer like it, but none of the first %d is; share fewer (num_kv_shared_layers %d) or change layer_types", i, first, d.sharedKV)
+	}
 }
 
 // experts derives the widths of the MLP, and which layers are sparse.

@@ -69,6 +69,7 @@ var classes = [...]class{
 	partMambaIn: projection, partMambaOut: projection,
 	partDeltaQKVZ: projection, partDeltaBA: projection, partDeltaQKV: projection, partDeltaZ: projection, partDeltaB: projection, partDeltaA: projection, partDeltaOut: projection,
 	partLatentDown: feedForward, partLatentUp: feedForward,
+	partLayerEmbedIn: feedForward, partLayerGate: feedForward, partLayerUp: feedForward,
 	partGate: feedForward, partUp: feedForward, partGateUp: feedForward, partDown: feedForward,
 	partExpertsUp: expert, partExpertsDown: expert,
 	partSharedGate: feedForward, partSharedUp: feedForward, partSharedDown: feedForward,
@@ -113,6 +114,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			deltas += k.Layers
 		}
 	}
+	add(l.embedding, LayerKind{}, 1)
 	add(l.head, LayerKind{}, 1)
 	if s.MoE != nil {
 		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
@@ -124,9 +126,9 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			windowed++
 		}
 	}
-	perSequence := float64(attends-windowed)*pairs(seq, 0, false, causal) +
-		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)
-	perPair := 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim)
+	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
+	perSequence := float64(attends-windowed)*pairs(seq, 0, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
+		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s)
 
 	n := float64(tokens)
 	f := FLOPBreakdown{
@@ -143,7 +145,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		f.Scan += units.FLOPs(deltaFLOPs * n * float64(deltas) * float64(s.Delta.Values()*s.Delta.KeyDim))
 	}
 	if seq > 0 {
-		f.Attention = units.FLOPs(n / float64(seq) * perSequence * perPair)
+		f.Attention = units.FLOPs(n / float64(seq) * perSequence)
 	}
 	if n := s.images(tokens, seq); n > 0 {
 		all, _, _ := s.Vision.flops(n, s.Hidden)

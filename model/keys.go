@@ -64,6 +64,11 @@ type draft struct {
 	multiQuery    bool  // Falcon: one key/value head
 	newDecoder    bool  // Falcon: grouped queries and two norms
 	embedWidth    int64 // OPT: word_embed_proj_dim
+
+	global   Global   // Gemma 4
+	perLayer PerLayer // likewise
+	sharedKV int64    // num_kv_shared_layers
+	beside   bool     // enable_moe_block: experts beside the MLP of every layer
 }
 
 // key is one key of a configuration file under its canonical name: where its
@@ -99,6 +104,15 @@ var keys = []key{
 	{name: "num_attention_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.Heads} }},
 	{name: "num_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.KVHeads} }},
 	{name: "head_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.HeadDim} }},
+	{name: "global_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.global.HeadDim} }},
+	{name: "num_global_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.global.KVHeads} }},
+	{name: "per_layer_config", optional: true, to: func(d *draft) []any { return []any{(*layerConfig)(d)} }},
+	{name: "attention_k_eq_v", to: func(d *draft) []any { return []any{&d.global.KeysAreValues} }},
+	{name: "hidden_size_per_layer_input", max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.perLayer.Width} }},
+	{name: "vocab_size_per_layer_input", min: 1, max: maxVocab, to: func(d *draft) []any { return []any{&d.perLayer.Vocab} }},
+	{name: "use_double_wide_mlp", to: func(d *draft) []any { return []any{&d.WideFFN} }},
+	{name: "num_kv_shared_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.sharedKV} }},
+	{name: "enable_moe_block", to: func(d *draft) []any { return []any{&d.beside} }},
 	{name: "intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.FFN} }},
 	{name: "expansion_ratio", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.expansion} }},
 	{name: "vocab_size", min: 1, max: maxVocab, to: func(d *draft) []any { return []any{&d.Vocab} }},
@@ -108,7 +122,7 @@ var keys = []key{
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
-	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
+	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, CastRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
 	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
@@ -251,7 +265,8 @@ const irrelevant = `
 
 	video_token_id vision_start_token_id vision_end_token_id spatial_merge_size projector_hidden_act vision_feature_layer multimodal_projector_bias
 	attn_temperature_tuning attn_scale floor_scale use_qk_norm vision_config image_token_index
-	image_token_id vision_token_id ignore_index vision_feature_select_strategy image_seq_length mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id`
+	image_token_id vision_token_id ignore_index vision_feature_select_strategy image_seq_length mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id
+	audio_config audio_token_id boa_token_id eoa_token_id eoa_token_index`
 
 // activations are the Hugging Face names of the activations that are modelled.
 var activations = []struct {
@@ -331,6 +346,31 @@ func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List
 		return doc.DecodeInto(v, &r.rotaryFraction)
 	}
 	return nil
+}
+
+// layerConfig reads per_layer_config, which transformers from 5.17 on writes for the sizes that
+// attention of layers without a window has of its own (configuration_gemma4.py).
+type layerConfig draft
+
+// DecodeNode takes the sizes of a layer, which are those of all that have any.
+func (l *layerConfig) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	var errs diag.List
+	if n.Kind != yaml.MappingNode {
+		return diag.List{doc.Errorf(n, "per_layer_config: expected a mapping of layers to their sizes")}
+	}
+	for i := 1; i < len(n.Content); i += 2 {
+		own := l.global
+		for name, to := range map[string]*int64{"head_dim": &own.HeadDim, "num_key_value_heads": &own.KVHeads} {
+			if _, v := yamlx.Key(n.Content[i], name); v != nil {
+				errs = append(errs, doc.DecodeInto(v, to)...)
+			}
+		}
+		if i > 1 && own != l.global {
+			return append(errs, doc.Errorf(n.Content[i], "per_layer_config: layers of more than two kinds of sizes are not modelled; give all that have any the same ones"))
+		}
+		l.global = own
+	}
+	return errs
 }
 
 // mptAttention reads MPT's nested attn_config.

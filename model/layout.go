@@ -9,10 +9,25 @@ const (
 	partPositions             // learned position table
 	partEmbedNorm             // norm after the embedding
 
+	partLayerEmbed // table of embeddings for each layer, projection that is added to them, norm of what it makes
+	partLayerEmbedIn
+	partLayerEmbedNorm
+	partLayerGate // into and out of the width of a layer's part, norm after it
+	partLayerUp
+	partPostLayer
+
 	partNorm1 // norm on the input of attention
 	partNorm2 // norm on the input of the MLP
 	partPost1 // norm on the output of attention
 	partPost2 // norm on the output of the MLP
+
+	// Of experts beside the MLP: norms on the MLP's output, on the experts' input and on
+	// their output, factors of the router's input and of each expert.
+	partPostMLP
+	partPreExperts
+	partPostExperts
+	partRouterScale
+	partExpertScale
 
 	partSinks // one learned sink per head
 	partQuery
@@ -159,6 +174,40 @@ var (
 		{"linear_attn.in_proj_b", partDeltaB},
 		{"linear_attn.in_proj_a", partDeltaA},
 	}
+	gemmaAttention = []module{
+		{"self_attn.q_proj", partQuery},
+		{"self_attn.q_norm", partQueryNorm},
+		{"self_attn.k_norm", partKeyNorm},
+		{"self_attn.k_proj", partKey},
+		{"self_attn.v_proj", partValue},
+		{"self_attn.o_proj", partOut},
+	}
+	gemmaEmbedding = []module{
+		{"model.embed_tokens", partTokens},
+		{"model.embed_tokens_per_layer", partLayerEmbed},
+		{"model.per_layer_model_projection", partLayerEmbedIn},
+		{"model.per_layer_projection_norm", partLayerEmbedNorm},
+	}
+	gemmaPerLayer = []module{
+		{"per_layer_input_gate", partLayerGate},
+		{"per_layer_projection", partLayerUp},
+		{"post_per_layer_input_norm", partPostLayer},
+	}
+	gemmaShared = []module{
+		{"mlp.gate_proj", partSharedGate},
+		{"mlp.up_proj", partSharedUp},
+		{"mlp.down_proj", partSharedDown},
+	}
+	gemmaExperts = []module{
+		{"router.scale", partRouterScale},
+		{"router.per_expert_scale", partExpertScale},
+		{"router.proj", partRouter},
+		{"experts.gate_up_proj", partExpertsUp},
+		{"experts.down_proj", partExpertsDown},
+		{"post_feedforward_layernorm_1", partPostMLP},
+		{"post_feedforward_layernorm_2", partPostExperts},
+		{"pre_feedforward_layernorm_2", partPreExperts},
+	}
 	oneNorm   = []module{{"norm", partNorm1}, {"norm", partNorm2}} // of the one block that a layer is
 	preNorms  = []module{{"input_layernorm", partNorm1}, {"post_attention_layernorm", partNorm2}}
 	postNorms = []module{
@@ -186,6 +235,8 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2", "olmo3"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, postNorms}, llamaHead},
+	{[]string{"gemma4_text"}, Serial,
+		gemmaEmbedding, [][]module{gemmaAttention, llamaMLP, gemmaShared, postNorms, gemmaPerLayer, gemmaExperts}, llamaHead},
 	{[]string{"starcoder2"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, {{"mlp.c_fc", partUp}, {"mlp.c_proj", partDown}}, preNorms}, llamaHead},
 	{[]string{"phi3"}, Serial,

@@ -419,6 +419,7 @@ func TestTextOnly(t *testing.T) {
 		{"{model_type: qwen2_5_vl, " + text + ", vision_config: null}", true},
 		{"{model_type: qwen2_5_vl, " + text + ", vision_config: {model_type: eva_vision, bogus: 1}}", true},
 		{"{model_type: mistral3, " + text + ", vision_config: {model_type: pixtral}}", true},
+		{"{model_type: gemma4, " + text + ", vision_config: {model_type: gemma4_vision}, audio_config: {model_type: gemma4_audio}, boa_token_id: 256000, audio_token_id: 258881}", true},
 		{"{model_type: llama4, " + text + ", vision_config: {model_type: llama4_vision_model}}", true},
 		{"{model_type: qwen2_5_vl, text_config: {hidden_size: 3584, num_attention_heads: 28, num_key_value_heads: 4}, vision_config: {out_hidden_size: 3584}}", false},
 		{"{model_type: llama, num_hidden_layers: 2}", false},
@@ -505,6 +506,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte("model_type: decoder\nhidden_size: 8\nnum_hidden_layers: 2\nnum_attention_heads: 2\nvocab_size: 9\nintermediate_size: 4\nnum_experts: 4\nnum_experts_per_tok: 2\n"))
 	f.Add([]byte("model_type: &a llama\nhidden_act: *a\n"))
+	f.Add([]byte("model_type: gemma4\ntext_config: {hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 2, global_head_dim: 4, num_global_key_value_heads: 1, attention_k_eq_v: true, sliding_window: 3, num_kv_shared_layers: 2, layer_types: [sliding_attention, full_attention, sliding_attention, full_attention], hidden_size_per_layer_input: 4, use_double_wide_mlp: true, enable_moe_block: true, num_experts: 4, top_k_experts: 2, moe_intermediate_size: 4}\n"))
 	f.Add([]byte("model_type: qwen2_5_vl\ntext_config: {hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1}\nvision_config: {hidden_size: 4, out_hidden_size: 8, depth: 2, num_heads: 2, patch_size: 7, spatial_merge_size: 2, window_size: 14, fullatt_block_indexes: [1]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		doc, err := yamlx.Parse("fuzz.yaml", data)

@@ -157,7 +157,7 @@ func (s *Spec) Params() Count {
 	var c Count
 	for _, t := range p.Embedding {
 		c.Total += t.Size()
-		if !t.NoDecay { // a table, not the norm after it
+		if t.Split == VocabSplit || t.Role == RolePosition { // a table, not what comes after it
 			c.Embedding += t.Size()
 		}
 	}
@@ -228,11 +228,7 @@ func (s *Spec) approximateParams() float64 {
 	p := s.Tensors()
 	sum := func(tensors []Tensor) (n float64) {
 		for _, t := range tensors {
-			size := 1.0
-			for _, d := range t.Shape {
-				size *= float64(d)
-			}
-			n += size
+			n += t.approximateSize()
 		}
 		return n
 	}
@@ -281,6 +277,9 @@ func (s *Spec) role(p part) Role {
 var roles = map[part]Role{
 	partTokens: RoleEmbed, partPositions: RolePosition, partEmbedNorm: RoleEmbedNorm,
 	partNorm1: RoleNorm1, partNorm2: RoleNorm2, partPost1: RoleNorm3, partPost2: RoleNorm4,
+	partLayerEmbed: RoleLayerEmbed, partLayerEmbedIn: RoleLayerEmbedIn, partLayerEmbedNorm: RoleLayerEmbedNorm,
+	partLayerGate: RoleLayerGate, partLayerUp: RoleLayerUp, partPostLayer: RoleNorm8,
+	partPostMLP: RoleNorm5, partPreExperts: RoleNorm6, partPostExperts: RoleNorm7, partRouterScale: RoleRouterScale, partExpertScale: RoleExpertScale,
 	partSinks: RoleSinks, partQuery: RoleQ, partKey: RoleK, partValue: RoleV, partQKV: RoleQKV, partOut: RoleO,
 	partQueryNorm: RoleQNorm, partKeyNorm: RoleKNorm,
 	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
@@ -306,7 +305,7 @@ func (k LayerKind) has(p part) bool {
 		return k.Mixer == MambaMixer
 	case p >= partDelta && p <= partDeltaOut:
 		return k.Mixer == DeltaMixer
-	case p == partNorm2 || p == partPost2, p >= partGate && p <= partSharedSwitch:
+	case p == partNorm2 || p == partPost2, p >= partPostMLP && p <= partExpertScale, p >= partGate && p <= partSharedSwitch:
 		return !k.NoMLP
 	}
 	return true
@@ -315,6 +314,7 @@ func (k LayerKind) has(p part) bool {
 // parameters returns the weight and bias of one module in a layer of kind k;
 // nothing when the model has no such module.
 func (s *Spec) parameters(m module, k LayerKind) []Tensor {
+	s = s.Of(k)
 	h, hd, q, kv := s.Hidden, s.HeadDim, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	v := s.KVHeads * s.VDim
 	mla, moe, mamba, delta := s.MLA, s.MoE, s.Mamba, s.Delta
@@ -339,6 +339,30 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		if s.EmbedNorm {
 			return s.norm(m.name, h)
 		}
+	case partLayerEmbed:
+		if e := s.PerLayer; e != nil {
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{e.Vocab, s.Layers * e.Width}, Split: VocabSplit}}
+		}
+	case partLayerEmbedIn:
+		if e := s.PerLayer; e != nil {
+			return s.linear(m.name, h, s.Layers*e.Width, Replicated, false)
+		}
+	case partLayerEmbedNorm:
+		if e := s.PerLayer; e != nil {
+			return s.norm(m.name, e.Width)
+		}
+	case partLayerGate:
+		if e := s.PerLayer; e != nil {
+			return s.linear(m.name, h, e.Width, Replicated, false)
+		}
+	case partLayerUp:
+		if e := s.PerLayer; e != nil {
+			return s.linear(m.name, e.Width, h, Replicated, false)
+		}
+	case partPostLayer:
+		if s.PerLayer != nil {
+			return s.norm(m.name, h)
+		}
 
 	case partNorm1:
 		if s.Place != PostNorm {
@@ -352,6 +376,18 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		if s.Place == PostNorm || s.Place == Sandwich {
 			return s.norm(m.name, h)
 		}
+	case partPostMLP, partPreExperts, partPostExperts:
+		if sparse && moe.Beside {
+			return s.norm(m.name, h)
+		}
+	case partRouterScale:
+		if sparse && moe.Beside {
+			return []Tensor{{Name: m.name, Shape: []int64{h}, NoDecay: true}}
+		}
+	case partExpertScale:
+		if sparse && moe.Beside {
+			return []Tensor{{Name: m.name, Shape: []int64{moe.Experts}, NoDecay: true}}
+		}
 	case partFinalNorm:
 		return s.norm(m.name, h)
 
@@ -364,11 +400,11 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.linear(m.name, h, q+gate, ColumnSplit, s.QKVBias && mla == nil)
 		}
 	case partKey:
-		if !s.FusedQKV && mla == nil {
+		if !s.FusedQKV && mla == nil && !k.Borrows {
 			return perKVHead(s.linear(m.name, h, kv, ColumnSplit, s.QKVBias))
 		}
 	case partValue:
-		if !s.FusedQKV && mla == nil {
+		if !s.FusedQKV && mla == nil && !k.Borrows && !(k.Global && s.Global.KeysAreValues) {
 			return perKVHead(s.linear(m.name, h, v, ColumnSplit, s.QKVBias))
 		}
 	case partQKV:
@@ -385,6 +421,9 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.norm(m.name, q)
 		}
 	case partKeyNorm:
+		if k.Borrows {
+			return nil
+		}
 		switch s.QKNorm {
 		case HeadQKNorm:
 			return s.norm(m.name, hd)

@@ -113,6 +113,11 @@ func TestCatalogCounts(t *testing.T) {
 		"gemma3-4b":                  {"4300079472", 0, hub},
 		"gemma3-12b":                 {"12187325040", 0, hub},
 		"gemma3-27b":                 {"27432406640", 0, hub},
+		"gemma4-12b":                 {"11907350272", 0, counts},
+		"gemma4-26b-a4b":             {"25233141760", 0, counts},
+		"gemma4-31b":                 {"30697345280", 0, counts},
+		"gemma4-e2b":                 {"4628569344", 0, counts},
+		"gemma4-e4b":                 {"7463013376", 0, counts},
 		"phi-2":                      {"2779683840", 0, hub},
 		"phi3-mini":                  {"3821079552", 0, hub},
 		"phi3-medium":                {"13960238080", 0, hub},
@@ -253,6 +258,10 @@ func TestActive(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, like(want, s.Params().Active), name)
 	}
+	gemma, err := model.Load("gemma4-26b-a4b")
+	require.NoError(t, err)
+	require.Equal(t, int64(25_233_141_760-30*(128-8)*3*2816*704), gemma.Params().Active, "8 of 128 experts beside the MLP of each of 30 layers")
+
 	s, err := model.Load("deepseek-v3")
 	require.NoError(t, err)
 	c := s.Params()

@@ -31,6 +31,12 @@ type Spec struct {
 	Parallel Parallel // attention and MLP both read the layer's input
 	QKNorm   QKNorm   // norm on queries and keys before rotary
 
+	ValueNorm bool      // norm without a weight on values (Gemma 4)
+	Global    *Global   // what attention of layers without a window has of its own; nil: nothing
+	KVLayers  int64     // layers, the first, that have keys and values; later ones read those of the last one of their kind; 0: all have
+	WideFFN   bool      // use_double_wide_mlp: MLPs of layers that have none are twice as wide
+	PerLayer  *PerLayer // embeddings that every layer adds its part of; nil: none
+
 	Position  Position
 	RotaryDim int64 // width of a head that rotary embedding turns
 
@@ -45,6 +51,7 @@ type Spec struct {
 	TransposedWeights                   bool // weights stored [in, out] (GPT-2's Conv1D)
 	Tied                                bool // tie_word_embeddings
 	Turn                                Turn // how the rotary embedding is written out
+	TurnFirst                           bool // heads are turned as they lie beside each other, before they are transposed (Gemma 4)
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
@@ -53,6 +60,7 @@ type Spec struct {
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
+	LayerScale                          bool // what a layer made times a constant of its own, in place (Gemma 4)
 	Sinks                               bool // learned attention sink per head (gpt-oss)
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
@@ -75,6 +83,40 @@ type Spec struct {
 
 	LoRA *LoRA // trained beside frozen parameters; nil: all are trained. Of a job, no key of a model
 }
+
+// Global are the sizes of attention in layers that see all keys, where they differ from
+// those of layers with a window (Gemma 4).
+type Global struct {
+	HeadDim       int64 // global_head_dim
+	KVHeads       int64 // num_global_key_value_heads
+	KeysAreValues bool  // attention_k_eq_v: values are what the keys' projection made, before its norm
+}
+
+// PerLayer are embeddings of tokens for each layer, a table beside the model's own to which
+// a projection of the embedded tokens is added (Gemma 3n, Gemma 4 E2B and E4B).
+type PerLayer struct {
+	Width int64 // hidden_size_per_layer_input, of one layer's part
+	Vocab int64 // vocab_size_per_layer_input
+}
+
+// Of is the model as layers of kind k see it.
+func (s *Spec) Of(k LayerKind) *Spec {
+	wide := k.Borrows && s.WideFFN
+	if !k.Global && !wide {
+		return s
+	}
+	own := *s
+	if k.Global {
+		own.HeadDim, own.VDim, own.RotaryDim, own.KVHeads = s.Global.HeadDim, s.Global.HeadDim, s.Global.HeadDim, s.Global.KVHeads
+	}
+	if wide {
+		own.FFN *= 2
+	}
+	return &own
+}
+
+// Interleaved reports whether layers read more of what came before than the residual stream.
+func (s *Spec) Interleaved() bool { return s.PerLayer != nil || s.KVLayers > 0 }
 
 // Size is one size of a model, by its key.
 type Size struct {
@@ -163,6 +205,7 @@ type MoE struct {
 	ExpertBias bool   // biases in the experts (gpt-oss)
 	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
 	NormTopK   bool   // norm_topk_prob
+	Beside     bool   // routed and shared experts have norms of their own, and the router reads the residual stream (Gemma 4)
 	Clamped    bool   // gate and up projections are clamped (gpt-oss)
 	Dense      []bool // per layer: true when the layer has the dense MLP instead
 }
@@ -187,6 +230,7 @@ const (
 	RMSNorm      Norm = "rmsnorm"
 	WideRMSNorm  Norm = "rmsnorm_fp32_weight" // weight multiplied before the cast back (OLMo 2, gpt-oss)
 	GemmaRMSNorm Norm = "gemma_rmsnorm"       // weight stored as w-1, multiplied in fp32
+	CastRMSNorm  Norm = "rmsnorm_cast_weight" // weight cast to fp32 and multiplied there (Gemma 4)
 	LayerNorm    Norm = "layernorm"
 	PlainNorm    Norm = "layernorm_no_params" // OLMo 1
 	LayerNormNoB Norm = "layernorm_no_bias"   // MPT
@@ -254,6 +298,8 @@ type LayerKind struct {
 	NoRope   bool
 	Mixer    Mixer
 	NoMLP    bool
+	Global   bool // attention is as Spec.Global has it
+	Borrows  bool // keys and values are those of a layer before (Spec.KVLayers)
 	Deep     bool // what an inner layer of the vision encoder made of images is added to its output
 }
 
@@ -317,6 +363,8 @@ func (s *Spec) Kind(i int64) LayerKind {
 	if s.NoRope != nil {
 		k.NoRope = s.NoRope[i]
 	}
+	k.Global = s.Global != nil && !k.Windowed
+	k.Borrows = s.KVLayers > 0 && i >= s.KVLayers
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
 	return k
 }
@@ -354,6 +402,15 @@ func (t Tensor) Size() int64 {
 	return n
 }
 
+// approximateSize is Size in floating point, which cannot overflow.
+func (t Tensor) approximateSize() float64 {
+	n := 1.0
+	for _, d := range t.Shape {
+		n *= float64(d)
+	}
+	return n
+}
+
 // Matrices is how many matrices of a layer a parameter is of, each of which an optimizer such as
 // Muon updates by itself: one, or one for every expert where each has weights of its own; none if
 // it is a table, a vector or a stack, which are left to another optimizer.
@@ -382,6 +439,16 @@ const (
 	RoleNorm2 Role = "norm2" // input of the MLP
 	RoleNorm3 Role = "norm3" // output of attention (post and sandwich)
 	RoleNorm4 Role = "norm4" // output of the MLP (post and sandwich)
+	RoleNorm5 Role = "norm5" // output of the MLP that experts are beside, their input and their output
+	RoleNorm6 Role = "norm6"
+	RoleNorm7 Role = "norm7"
+
+	RoleLayerEmbed     Role = "layer_embed" // embeddings for each layer: their table, what is added to them, its norm
+	RoleLayerEmbedIn   Role = "layer_embed_in"
+	RoleLayerEmbedNorm Role = "layer_embed_norm"
+	RoleLayerGate      Role = "layer_gate" // and what a layer makes of its part, with the norm after it
+	RoleLayerUp        Role = "layer_up"
+	RoleNorm8          Role = "norm8"
 
 	RoleQ     Role = "q"
 	RoleK     Role = "k"
@@ -426,6 +493,8 @@ const (
 	RoleDown   Role = "down"
 
 	RoleRouter        Role = "router"
+	RoleRouterScale   Role = "router_scale" // factors of what the router reads, and of each expert
+	RoleExpertScale   Role = "expert_scale"
 	RoleExpertsGateUp Role = "experts_gate_up" // [experts, 2·ffn, hidden]; up alone when not gated
 	RoleExpertsDown   Role = "experts_down"    // [experts, hidden, ffn]
 	RoleLatentDown    Role = "latent_down"     // hidden to what experts read

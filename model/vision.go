@@ -204,6 +204,16 @@ func (v *Vision) params(hidden int64) (all, trained int64) {
 	return all, trained
 }
 
+// approximateParams is the number of parameters in floating point, which cannot overflow.
+func (v *Vision) approximateParams(hidden int64) (n float64) {
+	v.units(hidden, func(tensors []Tensor, times int64) {
+		for _, t := range tensors {
+			n += float64(times) * t.approximateSize()
+		}
+	})
+	return n
+}
+
 // flops are those of one forward pass over n images: 2 × the elements of each matrix for
 // every patch or token that it multiplies, and attention over all pairs that see one
 // another; learned is what of it has a gradient for weights, passed what of it for inputs.
@@ -335,10 +345,15 @@ func (r *reader) vision(outer *yaml.Node, fam *family, d *draft) {
 			"%d patches of %d pixels along either side of an image make no %d tokens (mm_tokens_per_image); change one of the three", side, vision.Patch, tokens)
 	default:
 		vision.Projector = MLPProjector
-		if at := r.number(outer, "vision_feature_layer", -2); at < 0 {
-			vision.Idle = min(-1-at, v.Layers-1)
-		} else {
-			vision.Idle = max(v.Layers-at, 0)
+		at := r.number(outer, "vision_feature_layer", -2)
+		if vision.Idle = v.Layers - at; at < 0 {
+			vision.Idle = -1 - at
+		}
+		if vision.Idle < 0 || vision.Idle >= v.Layers {
+			r.errorf(lookup(outer, "vision_feature_layer"), "vision_feature_layer: an encoder of %d layers has 1 to %d, or -%d to -1; given %d", v.Layers, v.Layers, v.Layers, at)
+		}
+		if n := lookup(outer, "vision_feature_select_strategy"); n != nil && n.Value != "default" {
+			r.errorf(n, "vision_feature_select_strategy: %q is not modelled; use default, which leaves out the token in front of the patches", n.Value)
 		}
 	}
 	if !vision.Packed {
@@ -347,7 +362,6 @@ func (r *reader) vision(outer *yaml.Node, fam *family, d *draft) {
 			vision.Rows++
 		}
 	}
-	vision.Deep = slices.DeleteFunc(slices.Clone(vision.Deep), func(i int64) bool { return i >= v.Layers })
 	r.errs = append(r.errs, e.errs...)
 	if len(e.missing) > 0 {
 		r.errorf(node, "vision_config: missing %s", e.missing[0])
@@ -355,6 +369,10 @@ func (r *reader) vision(outer *yaml.Node, fam *family, d *draft) {
 	spec := v.Spec
 	spec.Bidirectional = true
 	vision.Encoder = &spec
+	if len(r.errs) == 0 {
+		n := vision.approximateParams(d.Hidden)
+		r.check(n <= maxParameters, []string{"hidden_size"}, "vision_config: these sizes make %.3g parameters; the largest model that is handled has %.0g", n, maxParameters)
+	}
 	d.Vision = &vision
 }
 
@@ -362,6 +380,9 @@ func (r *reader) vision(outer *yaml.Node, fam *family, d *draft) {
 func (r *reader) square(d *draft) {
 	v := &d.vision
 	r.check(v.Size == 0 || v.Size%v.Patch == 0, []string{"patch_size", "image_size"}, "image_size %d is no multiple of patch_size %d; change one of them", v.Size, v.Patch)
+	if _, given := r.given["deepstack_visual_indexes"]; !given { // those of the family's own encoder, of which a smaller one has less
+		v.Deep = slices.DeleteFunc(slices.Clone(v.Deep), func(i int64) bool { return i >= d.Layers })
+	}
 	r.layerList("deepstack_visual_indexes", v.Deep, d.Layers)
 	if d.windowSize == 0 {
 		return

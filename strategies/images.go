@@ -150,6 +150,22 @@ func (j *Job) checkSize(v *model.Vision, i *Images) error {
 	return nil
 }
 
+// checkLayers holds a plan against what is known of layers that read what others made.
+func (j *Job) checkLayers(p *Plan) error {
+	if !j.Model.Interleaved() {
+		return nil
+	}
+	for _, c := range []struct {
+		key string
+		n   int64
+	}{{"tp", p.TP}, {"cp", p.CP}, {"pp", p.PP}} {
+		if c.n > 1 {
+			return diag.Errorf("plan.%s: %d, but how recipe %s cuts keys and values that layers share, or embeddings of each layer, over such ranks is not known; set it to 1", c.key, c.n, j.Recipe.Name)
+		}
+	}
+	return nil
+}
+
 // checkImages holds a plan against what is known of images.
 func (j *Job) checkImages(p *Plan) error {
 	if j.Model.Vision == nil {
@@ -165,6 +181,13 @@ func (j *Job) checkImages(p *Plan) error {
 	}{{"cp", p.CP, p.CP > 1}, {"tp", p.TP, p.TP > 1 && !j.Recipe.Structure.SharedTPInput}, {"pp", p.PP, p.PP > 1 && j.Recipe.Structure.TorchPipeline}} {
 		if c.bad {
 			return diag.Errorf("plan.%s: %d, but how recipe %s cuts an encoder of images over such ranks is not known; set it to 1, or leave out train.images", c.key, c.n, j.Recipe.Name)
+		}
+	}
+	// Megatron-Bridge, models/qwen_vl/modelling_qwen3_vl: layers to which the encoder's inner ones add are all on the first stage
+	if deep := int64(len(j.Model.Vision.Deep)); p.PP > 1 {
+		first := p.SplitLayers(j.Model, j.Recipe, j.Model.Layers, p.modelStages(j.Recipe))[0]
+		if first < deep {
+			return diag.Errorf("plan.pp: %d leaves the first stage %d layers, but it needs the first %d, to which inner layers of the encoder add; use a lower one, or plan.stage_layers", p.PP, first, deep)
 		}
 	}
 	return nil

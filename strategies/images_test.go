@@ -218,7 +218,7 @@ func TestImagesRoundTrip(t *testing.T) {
 
 // FuzzPixels: no text panics, and a size that is read is written as it is read again.
 func FuzzPixels(f *testing.F) {
-	for _, seed := range []string{"448x672", "768", "x", "1x", "-1x+2", "0x10", "1x2x3", "9223372036854775808", "４４８x６７２", ""} {
+	for _, seed := range []string{"448x672", "768", "x", "1x", "-1x+2", "0x10", "1x2x3", "9223372036854775808", "４４８x６７２", strings.Repeat("9", 1000), ""} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -226,7 +226,7 @@ func FuzzPixels(f *testing.F) {
 		d := &yamlx.Document{}
 		if errs := p.DecodeNode(d, &yaml.Node{Kind: yaml.ScalarNode, Value: text}); len(errs) > 0 {
 			if len(text) < 64 { // of a longer one the error shows the beginning
-				require.ErrorContains(t, errs.Err(), "is no size of an image; write height and width in pixels")
+				require.Contains(t, errs[0].Message, "is no size of an image; write height and width in pixels") // printed, long text is cut short
 			}
 			require.Zero(t, p)
 			return

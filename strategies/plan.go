@@ -398,6 +398,9 @@ func (p *Plan) checkTP(s Shape) error {
 	if m.Heads%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	}
+	if g := m.Global; g != nil && !s.sharesKV(p.TP, g.KVHeads) {
+		return diag.Errorf("plan.tp: %d does not divide num_global_key_value_heads %d (use %s)", p.TP, g.KVHeads, list(p.legalTP(s)))
+	}
 	if m.MLA == nil && m.KVHeads%p.TP != 0 && p.TP%m.KVHeads != 0 {
 		return diag.Errorf("plan.tp: %d neither divides num_key_value_heads %d nor is a multiple of it (use %s)", p.TP, m.KVHeads, list(p.legalTP(s)))
 	}

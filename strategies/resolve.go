@@ -436,8 +436,13 @@ func (j *Job) checkHead() error {
 	return nil
 }
 
-// checkAttention holds train.dtypes.attention against what can multiply it.
+// checkAttention holds heads against what the attention takes, and train.dtypes.attention
+// against what can multiply it.
 func (j *Job) checkAttention() error {
+	_, runs := j.Recipe.Programs["rms_norm_cast"] // others run no such model, whatever its attention
+	if g := j.Model.Global; g != nil && runs && g.HeadDim > ops.WidestHead && strings.HasPrefix(j.Runtime.Attention, "flash") {
+		return diag.Errorf("runtime.attention: %s, whose heads have at most %d elements, but global_head_dim is %d; use sdpa", j.Runtime.Attention, ops.WidestHead, g.HeadDim)
+	}
 	a, layers := j.Precision.Attention, j.Precision.Operands()
 	if j.Precision.AttentionCopies() == 0 {
 		return nil

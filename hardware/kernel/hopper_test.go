@@ -127,3 +127,40 @@ func TestAttentionBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestWideAttention: heads of 512, causal and with a mask of all pairs, by PyTorch's
+// memory-efficient kernels on an H100 (PyTorch 2.11, 2026-11-26), in us forward and backward.
+// Where no SM has two blocks of 128 keys, what a block takes depends on how many others there
+// are, which the law does not know.
+func TestWideAttention(t *testing.T) {
+	h100, _ := timer(t, "h100-sxm")
+	for _, c := range []struct {
+		batch, heads, tokens int64
+		masked               bool
+		forward, backward    float64
+	}{
+		{1, 8, 2048, false, 401.5, 6550.6},
+		{1, 8, 2048, true, 586.5, 8627.7},
+		{1, 8, 8192, false, 5087.4, 48030.1},
+		{1, 8, 8192, true, 9480.9, 80100.4},
+		{4, 8, 512, false, 105.3, 1744.1},
+		{4, 8, 512, true, 146.1, 2165.0},
+		{4, 8, 2048, false, 1267.8, 12638.7},
+		{4, 8, 2048, true, 2286.0, 20468.8},
+		{1, 32, 1024, false, 360.9, 4421.1},
+		{1, 32, 1024, true, 589.2, 6153.1},
+		{1, 32, 4096, false, 4784.9, 41165.3},
+		{1, 32, 4096, true, 9396.3, 72395.5},
+	} {
+		for i, measured := range []float64{c.forward, c.backward} {
+			s := tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: c.heads, Queries: c.tokens, Keys: c.tokens, QKDim: 512, VDim: 512, Causal: true, Backward: i == 1, Flavour: "efficient"}
+			o := Attention(tape.BF16, s)
+			o.Attn.Masked = c.masked
+			within := 0.12
+			if i == 1 && c.batch*c.heads*c.tokens/128 < 2*132 {
+				within = 0.5
+			}
+			require.InEpsilon(t, measured, float64(h100.Time(&o))*1e6, within, "%+v", s)
+		}
+	}
+}

@@ -691,7 +691,11 @@ func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPas
 	if s.Backward {
 		flops, bytes = 2.5*flops, 2*bytes+4*float64(s.Batch*s.Heads*s.Queries*s.QKDim)
 	}
-	return float64(p.Launch) + max(flops/(a.law.At(p.Rate, width)*peak), bytes/(p.Bytes*a.bandwidth))
+	t := flops / (a.law.At(p.Rate, width) * peak)
+	if p.Bytes > 0 { // of a flavour whose law itself goes by no blocks nothing is known
+		t = max(t, bytes/(p.Bytes*a.bandwidth))
+	}
+	return float64(p.Launch) + t
 }
 
 // added is the time of a problem with what some add to it.

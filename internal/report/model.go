@@ -111,10 +111,18 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 		return "gated delta", "delta"
 	case k.NoMLP || s.Delta != nil:
 		return "attention", "attention"
+	case k.Global && k.Borrows:
+		return "with global attention, keys and values borrowed", "borrowing global"
+	case k.Borrows:
+		return "with keys and values borrowed", "borrowing"
+	case k.MoE && k.Global:
+		return "with experts and global attention", "global"
 	case k.MoE:
 		return "with experts", "experts"
 	case k.Mixer == model.NoMixer:
 		return "MLP", "mlp"
+	case k.Global:
+		return "with global attention", "global"
 	}
 	return "dense", "dense"
 }
@@ -134,6 +142,9 @@ func attentionText(s *model.Spec) string {
 			}
 		}
 		return
+	}
+	if g := s.Global; g != nil {
+		text += fmt.Sprintf(", or %d of %d", g.KVHeads, g.HeadDim)
 	}
 	if s.Window > 0 {
 		text += fmt.Sprintf(", window %d in %d layers", s.Window, marked(s.Windows))
@@ -215,13 +226,16 @@ func (m *Model) parts() []modelPart {
 	for _, k := range c.Layers {
 		n := k.Layers * k.Params
 		outside -= n
-		kind, _ := kindNames(m.Spec, k.LayerKind)
+		kind, row := kindNames(m.Spec, k.LayerKind)
+		if k.Global || k.Borrows {
+			kind = row
+		}
 		if !k.MoE {
 			add(fmt.Sprintf("%s of %s", plural(int(k.Layers), kind+" layer"), thousands(float64(k.Params))), n)
 			continue
 		}
 		experts := c.Experts / sparse * k.Layers // as many in each
-		if k.Layers == sparse {
+		if k.Layers == sparse || m.Spec.Global != nil && !k.Global {
 			kind = ""
 		}
 		if !slices.ContainsFunc(out, func(p modelPart) bool { return p.name == routed }) {
@@ -230,7 +244,11 @@ func (m *Model) parts() []modelPart {
 		add(plural(int(k.Layers), strings.TrimSpace(kind+" layer"))+" without them", n-experts)
 	}
 	add("head", c.Head)
-	add("norms outside layers", outside)
+	label := "norms outside layers"
+	if m.Spec.PerLayer != nil {
+		label = "norms and projection outside layers"
+	}
+	add(label, outside)
 	add("encoder of images and projector", c.Vision)
 	return append(out, modelPart{"total", c.Total})
 }

@@ -125,12 +125,20 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 			q = b.give(q, b.norm(q, model.RoleQNorm, true))
 		}
 		t.Module = "attention"
+		if !b.has(model.RoleK) {
+			return b.borrowed(q, heads, kv)
+		}
 		k = b.column(in, model.RoleK)
 		if s.QKNorm == model.FullQKNorm {
 			k = b.give(k, b.norm(k, model.RoleKNorm, true))
 		}
 		t.Module = "attention"
-		v = b.column(in, model.RoleV)
+		if b.has(model.RoleV) {
+			v = b.column(in, model.RoleV)
+		}
+	}
+	if v == nil {
+		v = t.Hold(k)
 	}
 	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
 		if s.QKNorm != model.HeadQKNorm {
@@ -142,13 +150,46 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	}
 	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
 	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
+	if s.ValueNorm {
+		v = b.give(v, t.Reshape(v, v.Dim(0), v.Dim(1), kv, s.VDim))
+		t.Module = "norm"
+		t.Call()
+		v = b.give(v, b.call("rms_norm_plain", tensorOf(v))[0].t)
+		return q, k, b.give(v, t.Transpose(v, 1, 2))
+	}
 	v = b.give(v, b.split(v, kv))
 	return q, k, v
+}
+
+// borrowed makes queries of their projection, which it takes over, beside keys and values
+// that a layer before made.
+func (b *builder) borrowed(q *tape.Tensor, heads, kv int64) (_, k, v *tape.Tensor) {
+	t, s := b.t, b.Spec
+	q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads, s.HeadDim))
+	q = b.give(q, b.norm(q, model.RoleQNorm, true))
+	t.Module = "attention"
+	lend := func(width int64) *tape.Tensor {
+		x := t.Lent(q.DType(), true, q.Dim(0), q.Dim(1), kv, width)
+		return b.give(x, t.Transpose(x, 1, 2))
+	}
+	k, v = lend(s.HeadDim), lend(s.VDim)
+	return b.give(q, t.Transpose(q, 1, 2)), k, v
 }
 
 // turn gives queries and keys, which it takes over, their positions.
 func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 	heads, kv := b.heads()
+	if b.Spec.TurnFirst && !b.t.Compiled {
+		first := func(x *tape.Tensor) *tape.Tensor {
+			x = b.give(x, b.t.Transpose(x, 1, 2))
+			x = b.give(x, b.rotary(x, b.Spec.RotaryDim))
+			return b.give(x, b.t.Transpose(x, 1, 2))
+		}
+		if q = first(q); b.has(model.RoleK) {
+			k = first(k)
+		}
+		return q, k
+	}
 	q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
 	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
 		return q, b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
@@ -202,8 +243,12 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		}
 	}
 	program = b.turning(program)
-	cos := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
-	sin := t.Outside(table, x.Dim(0), 1, x.Dim(2), wide)
+	heads, positions := int64(1), x.Dim(2)
+	if b.Spec.TurnFirst && !t.Compiled {
+		heads, positions = x.Dim(1), 1
+	}
+	cos := t.Outside(table, x.Dim(0), heads, positions, wide)
+	sin := t.Outside(table, x.Dim(0), heads, positions, wide)
 	if b.recipe.Structure.PartialRotary || width == d && (!b.Spec.TurnJoins || t.Compiled) {
 		return b.call(program, tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
 	}
@@ -427,6 +472,13 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if s.KVLists && k.Dim(1) != q.Dim(1) && b.Attention == "sdpa" && !t.Compiled && b.program("attention_math") {
 		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
 	}
+	if wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > WidestHead; wide {
+		o.Flavour = "efficient"
+		if !b.masked { // which shares no heads either
+			k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+			defer t.Release(k, v)
+		}
+	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1)) // a mask rules out shared heads
@@ -444,6 +496,11 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	}
 	return y
 }
+
+// WidestHead is the width of the widest heads that flash attention and cuDNN take
+// (flash_attn_interface.py; cuDNN's scaled dot product attention); PyTorch's
+// memory-efficient kernel takes wider ones.
+const WidestHead = 256
 
 // ringRanks is the number of ranks that pass keys and values around.
 func (b *builder) ringRanks() int64 {

@@ -54,6 +54,7 @@ type builder struct {
 	hidden     tape.DType   // dtype of the residual stream
 	outputGate *tape.Tensor // what attention's output is yet to be multiplied by
 	masked     bool         // attention reads an explicit mask
+	stream     *tape.Tensor // the residual stream before the MLP
 	whole      bool         // a compiler sees the layer as one: those with experts it leaves in pieces
 	dropouts   struct{ embed, attention, resid float64 }
 	matrix     Matrix                               // that is updated
@@ -260,6 +261,9 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if b.Spec.EmbedScale {
 		x = b.give(x, t.Scale("mul_scalar", x))
 	}
+	if e := b.Spec.PerLayer; e != nil {
+		x = b.give(x, b.perLayer(x, t.Outside(tape.I64, c.MicroBatch, seq)))
+	}
 	if w := b.p(model.RoleEmbedNorm); w != nil {
 		x = b.give(x, b.norm(x, model.RoleEmbedNorm, true))
 	}
@@ -323,10 +327,15 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	if c.LayerRecipe != nil {
 		c.Recipe = c.LayerRecipe
 	}
-	b := newBuilder(c, tensors.Layer(kinds[0]))
+	build := func(k model.LayerKind) *builder {
+		own := c
+		own.Spec = c.Spec.Of(k)
+		return newBuilder(own, tensors.Layer(k))
+	}
+	b := build(kinds[0])
 	roles := []map[model.Role]int{b.roles} // by layer
 	for _, kind := range kinds[1:] {
-		next := newBuilder(c, tensors.Layer(kind))
+		next := build(kind)
 		for r := range next.roles {
 			next.roles[r] += len(b.params)
 		}
@@ -339,7 +348,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	run := func(ins []*tape.Tensor) *tape.Tensor {
 		y := b.t.Hold(ins[0])
 		for i, kind := range kinds {
-			b.roles = roles[i]
+			b.roles, b.Spec = roles[i], c.Spec.Of(kind)
 			if y = b.give(y, b.layer(y, kind)); kind.Deep {
 				v := c.Spec.Vision
 				y = b.give(y, b.t.AddAt(y, c.MicroBatch*v.Each*v.Tokens()))
@@ -457,11 +466,19 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		h, after = inner(y, model.RoleNorm2, kind.MoE)
 	}
 	t.Release(a)
+	b.stream = y
 	m := mlp(h)
 	t.Release(h)
 	m = out(after(m), model.RoleNorm4)
 	z := b.dropoutResidual(y, m)
 	t.Release(y, m)
+	if s.PerLayer != nil {
+		z = b.give(z, b.ownPart(z))
+	}
+	if s.LayerScale {
+		t.Module = "residual"
+		z = b.give(z, b.call("layer_scale", tensorOf(z))[0].t)
+	}
 	return z
 }
 
@@ -558,6 +575,8 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 		return b.call(b.variant("rms_norm", written), tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
+	case model.CastRMSNorm:
+		return b.call("rms_norm_cast", tensorOf(x), tensorOf(w))[0].t
 	case model.LayerNorm1P:
 		return b.call(b.variant("layer_norm", "_1p"), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 	case model.GemmaRMSNorm:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
@@ -440,7 +441,22 @@ func (m Missing) Error() string {
 	if strings.HasPrefix(m.Program, "dropout_") { // which models of other frameworks train without
 		return fmt.Sprintf("runtime.recipe: %s has no dropout of what blocks add; leave it out with --set model.residual_dropout=0, or use another recipe", m.Recipe)
 	}
-	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use another recipe", m.Recipe, m.Program)
+	other := "another recipe"
+	if able := m.able(); len(able) > 0 {
+		other = diag.Or(able)
+	}
+	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use %s", m.Recipe, m.Program, other)
+}
+
+// able are the recipes that have what is missing; what a compiler makes of it goes without saying.
+func (m Missing) able() []string {
+	var out []string
+	for _, name := range recipe.Names() {
+		if r, err := recipe.Load(name); err == nil && !r.Structure.Compiled && r.Programs[m.Program] != nil {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // call runs the recipe's program of that name, or the primitive. Arguments are

@@ -12,6 +12,9 @@ import (
 // moe is a mixture-of-experts MLP with its router and shared experts.
 func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.MoE
+	if m.Beside {
+		return b.beside(x)
+	}
 	t.Call()
 	t.Module = "router"
 	tokens := x.Dim(0) * x.Dim(1)
@@ -32,16 +35,11 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 		tensorOf(b.p(model.RoleRouter.Bias())))[0].t
 	t.Module = "experts"
 	t.Call()
-	rows := float64(tokens * m.TopK)
-	if b.Capacity > 0 {
-		rows = float64(m.Experts) * math.Ceil(rows*b.Capacity/float64(m.Experts))
-	}
 	latent := t.Hold(flat)
 	if m.Latent > 0 { // as Megatron-Core's ranks do, before their rows are exchanged
 		latent = b.give(latent, b.linear(flat, model.RoleLatentDown))
 	}
-	y := b.call(b.experts(), tensorOf(latent), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
-		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
+	y := b.routed(latent, scores)
 	t.Release(flat, scores, latent)
 	if m.Latent > 0 {
 		y = b.give(y, b.linear(y, model.RoleLatentUp))
@@ -53,6 +51,42 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	s := b.checkpointed(SharedExperts, b.shared, x)
 	z := b.residual(y, s)
 	t.Release(y, s)
+	return z
+}
+
+// routed runs the experts on tokens [tokens, width] with the scores of those that each is
+// routed to.
+func (b *builder) routed(x, scores *tape.Tensor) *tape.Tensor {
+	m := b.Spec.MoE
+	rows := float64(x.Dim(0) * m.TopK)
+	if b.Capacity > 0 {
+		rows = float64(m.Experts) * math.Ceil(rows*b.Capacity/float64(m.Experts))
+	}
+	return b.call(b.experts(), tensorOf(x), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
+		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
+}
+
+// beside runs the part that all tokens go to on the normed input x, and beside it the
+// experts, which the router picks from the residual stream (Gemma 4).
+func (b *builder) beside(x *tape.Tensor) *tape.Tensor {
+	t, m := b.t, b.Spec.MoE
+	s := b.checkpointed(SharedExperts, b.shared, x)
+	s = b.give(s, b.norm(s, model.RoleNorm5, true))
+	flat := t.Reshape(b.stream, x.Dim(0)*x.Dim(1), x.Dim(2))
+	t.Call()
+	t.Module = "router"
+	t.Call()
+	scores := b.call("router_scaled", tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
+		tensorOf(b.p(model.RoleRouterScale)), tensorOf(b.p(model.RoleExpertScale)), numberOf(float64(flat.Dim(0)*m.TopK)))[0].t
+	h := b.norm(flat, model.RoleNorm6, true)
+	t.Module = "experts"
+	t.Call()
+	y := b.routed(h, scores)
+	t.Release(flat, scores, h)
+	y = b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1), x.Dim(2)))
+	y = b.give(y, b.norm(y, model.RoleNorm7, true))
+	z := b.residual(s, y)
+	t.Release(s, y)
 	return z
 }
 

@@ -163,6 +163,16 @@ func TestFrozenEncoder(t *testing.T) {
 	}
 }
 
+// TestIdleLayer: a layer that nothing reads keeps nothing: beside it are what LLaVA's first
+// product reads without class tokens, and what GELU and the second read.
+func TestIdleLayer(t *testing.T) {
+	m := built(t, lookingConfig(t, "llava-1.5-7b", "hf-eager", model.Images{}))
+	projector := &m.Vision[len(m.Vision)-1]
+	require.EqualValues(t, 4*576*2*(1024+4096+4096), projector.Saved())
+	require.Equal(t, 1, number(&projector.Forward, "attention"))
+	require.Zero(t, number(&projector.Backward, "attention_backward"))
+}
+
 // TestLooks: which units run, and in which order: layers with windows and without are two,
 // inner layers' projectors follow the layers that they read, and the last of LLaVA's runs with
 // its projector, which does not read it.

@@ -202,6 +202,9 @@ func (t *Tape) Sort(n int64) { t.sort(n) }
 // warp does one after the other, to take longer than reading the rows.
 const serialRows = 32
 
+// warp is the number of threads that run together.
+const warp = 32
+
 // Rows gathers rows of x by an index of n entries (x[index]). In the gradient the
 // index is sorted and the rows are added into zeros (index_put_ with accumulate,
 // indexing_backward_kernel in aten/native/cuda/Indexing.cu): the rows that belong to
@@ -222,7 +225,11 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 			t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 32})
 		}
 		put := Op{Prim: "index_put_", Class: ScatterAdd, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()}
-		if chain := n / max(src.Dim(0), 1); chain >= serialRows {
+		chain := n / max(src.Dim(0), 1)
+		if src.Dim(-1) == 1 { // a warp adds as many at once (indexing_backward_kernel_stride_1)
+			chain /= warp
+		}
+		if chain >= serialRows {
 			put.Class, put.Elements = SerialAdd, float64(chain)*max(busiest, 1)
 		}
 		t.emit(put)

@@ -190,6 +190,23 @@ func (t *Tape) Input(dtype DType, grad bool, dims ...int64) *Tensor {
 	return x
 }
 
+// Lent returns a tensor that another tape made and keeps. Its gradient is added to that of
+// others who read it, which this tape does not make, if it has one.
+func (t *Tape) Lent(dtype DType, grad bool, dims ...int64) *Tensor {
+	x := t.outside(dtype, dims)
+	if !t.record || !grad {
+		return x
+	}
+	x.grad = true
+	x.node = t.addNode(node{name: "lent", nout: 1, run: func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		sum := t.outside(dtype, dims)
+		t.kernel("add_", sum, sum, g[0])
+		t.Release(sum)
+		return nil
+	}})
+	return x
+}
+
 func (t *Tape) meta(dtype DType, dims []int64) *Tensor {
 	x := t.tensor()
 	*x = Tensor{nd: int8(len(dims)), dtype: dtype, node: -1, store: -1}

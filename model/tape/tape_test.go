@@ -382,3 +382,32 @@ func TestMainCast(t *testing.T) {
 		require.Equal(t, want*256, moved)
 	}
 }
+
+// TestLent: what another tape keeps takes no memory here; the gradient of it is added to that
+// of others, which is not this tape's either, and is let go; none where none is wanted.
+func TestLent(t *testing.T) {
+	for _, grad := range []bool{true, false} {
+		r, y := running(t, New(), BF16, func(t *Tape, x *Tensor) *Tensor {
+			lent := t.Lent(BF16, grad, 4, 256)
+			y := t.Mul(x, lent)
+			t.Release(lent)
+			return y
+		}, 4, 256)
+		want := units.Bytes(0) // what the gradients read: the lent tensor is not ours, x is
+		if grad {
+			want = half
+		}
+		require.Equal(t, want, r.left)
+		require.Len(t, r.forward.Ops, 1)
+		r.back(y)
+		adds := 0
+		for _, o := range r.backward.Ops {
+			if o.Prim == "add_" {
+				adds++
+				require.Equal(t, 4*256., o.Elements)
+				require.Equal(t, 3*half, o.Bytes, "both are read, the sum is written")
+			}
+		}
+		require.Equal(t, grad, adds == 1, "%d additions", adds)
+	}
+}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,4 +97,47 @@ func TestFrozenEncoderKeepsNothing(t *testing.T) {
 	// Else inputs of norms and of products (2, 2), what q, k and v are parts of and q and k turned (3, 2), what attention
 	// puts out image by image and in one (2), the MLP before and after GELU (8); in fp32 what softmax of 16 heads and norms keep.
 	require.InDelta(t, 12*positions*(2*19*h+4*16+2*2*4), peak(ops.NoRecompute, false, 24)-peak(ops.NoRecompute, false, 12), 12*positions)
+}
+
+// TestEncoderInTheRoot: under FSDP2 what is around the encoder's layers is of the root, with
+// embedding and head, which stays gathered. Frozen layers have nothing to do backward, and are
+// not gathered for it.
+func TestEncoderInTheRoot(t *testing.T) {
+	s := looking(t, "qwen3-vl-2b", ops.NoRecompute, model.Images{Height: 448, Width: 448, FrozenEncoder: true, FrozenProjector: true})
+	shard(s, 4)
+	w := new(tracker).walkers([]*Step{s}, 2)[0]
+	begin(w)
+	var root, layer units.Bytes
+	for i, u := range s.Units {
+		n := units.Bytes(0)
+		for k := range u.Params {
+			if w.own(&u.Params[k]) {
+				n += units.Bytes(u.Params[k].Local)
+			}
+		}
+		switch {
+		case u.Layers == 0:
+			root += n
+			require.Equal(t, i == 0, w.parts[i].params > 0, u.Name)
+		case u.Name == "vision layer":
+			layer = n
+			fallthrough
+		default:
+			require.Equal(t, n, w.parts[i].params, u.Name)
+		}
+	}
+	require.Equal(t, root, w.parts[0].params)
+
+	s.Record = true
+	forward := 0
+	for _, p := range Measure(s, nil).Points {
+		if !strings.HasPrefix(p.Label, "vision layer") {
+			continue
+		}
+		require.True(t, strings.HasSuffix(p.Label, "forward"), p.Label)
+		if forward++; forward > 1 { // until then there is what the root was copied out from, then what a layer was
+			require.LessOrEqual(t, float64(p.By[Gathered]), 1.001*float64(2*(root+2*layer)), p.Label)
+		}
+	}
+	require.Equal(t, 24, forward)
 }
