@@ -87,6 +87,17 @@ func (v *Vision) Parts(k LayerKind) int64 {
 	return ((rows + side - 1) / side) * ((columns + side - 1) / side)
 }
 
+// Pairs are those of positions of an image that see one another in a layer of kind k.
+func (v *Vision) Pairs(k LayerKind) int64 {
+	if !k.Windowed {
+		return v.Positions() * v.Positions()
+	}
+	side := v.windowSide()
+	squares := func(n int64) int64 { return n/side*side*side + (n%side)*(n%side) } // of the windows' sides along n patches
+	rows, columns := v.Sides()
+	return squares(rows) * squares(columns)
+}
+
 // windowSide is that of a window, in patches.
 func (v *Vision) windowSide() int64 {
 	side := int64(1)
@@ -238,7 +249,7 @@ func (v *Vision) flops(n float64, hidden int64) (all, learned, passed float64) {
 	for i := range v.Used() {
 		k := e.Kind(i)
 		count(p.Layers.Layer(k), positions, !v.FrozenEncoder)
-		a := 2 * float64(e.Heads*(e.HeadDim+e.VDim)) * positions * float64(v.Positions()) / float64(v.Parts(k))
+		a := 2 * float64(e.Heads*(e.HeadDim+e.VDim)) * n * float64(v.Pairs(k))
 		if all += a; !v.FrozenEncoder {
 			learned, passed = learned+a, passed+a
 		}

@@ -54,6 +54,16 @@ func TestImageTokens(t *testing.T) {
 	}
 }
 
+// Pairs of patches that see one another are those of each window, however large it is: of 34 by
+// 32 patches four windows of 8 by 8 and one of 2 by 8 along either of four columns.
+func TestPairs(t *testing.T) {
+	v := looking(t, "qwen2.5-vl-7b", model.Images{Height: 476, Width: 448}).Vision
+	require.Equal(t, int64(4*(4*64*64+16*16)), v.Pairs(v.Encoder.Kind(0)))
+	require.Equal(t, int64(34*32*34*32), v.Pairs(model.LayerKind{}))
+	v = looking(t, "llava-1.5-7b", model.Images{Height: 336, Width: 336}).Vision
+	require.Equal(t, int64(577*577), v.Pairs(v.Encoder.Kind(0)), "a class token sees all, too")
+}
+
 // FLOPs of an encoder by hand: two for each element of a matrix and what it multiplies, four
 // for each pair of patches and element of a head. Weights have gradients, and so have inputs
 // but for pixels, unless nothing in front of them is trained.

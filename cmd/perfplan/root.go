@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
 )
@@ -66,6 +69,9 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	hint := diag.DidYouMean(args[0], names)
 	if cmd.Parent() == nil && diag.Nearest(args[0], names) == "" && model.Known(args[0]) {
 		hint = "; for a prediction write \"perfplan estimate " + args[0] + "\""
+	}
+	if slices.Contains(names, "show") && diag.Nearest(args[0], names) == "" && (model.Known(args[0]) || slices.Contains(hardware.Names(), args[0])) {
+		hint = fmt.Sprintf("; write %q", cmd.CommandPath()+" show "+args[0])
 	}
 	if hint == "" { // more commands than one line holds
 		hint = "; see " + cmd.CommandPath() + " --help"

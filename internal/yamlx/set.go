@@ -132,7 +132,12 @@ func (e *edit) place(n, as *yaml.Node) {
 
 // strip removes the path from the front of a message that a flag already names.
 func (o source) strip(message string) string {
-	for _, p := range []string{o.path, o.path[strings.LastIndexByte(o.path, '.')+1:]} {
+	last := strings.LastIndexByte(o.path, '.')
+	paths := []string{o.path, o.path[last+1:]}
+	if last >= 0 && strings.Contains(o.path[:last], ".") { // the mapping that the key is in
+		paths = append(paths, o.path[:last])
+	}
+	for _, p := range paths {
 		if rest, ok := strings.CutPrefix(message, p+": "); ok {
 			return rest
 		}
