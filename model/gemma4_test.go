@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,4 +149,23 @@ func TestLayerConfig(t *testing.T) {
 	require.ErrorContains(t, err, "layers of more than two kinds of sizes are not modelled")
 	_, err = decodeText(shape + "per_layer_config: 5}")
 	require.ErrorContains(t, err, "expected a mapping of layers to their sizes")
+}
+
+// TestKindNames: kinds of layer that differ have names that do, by which explain lists them.
+func TestKindNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"gemma4-31b":     "global layer, windowed layer",
+		"gemma4-26b-a4b": "global moe layer, windowed moe layer",
+		"gemma4-e4b":     "borrowing global layer, borrowing windowed layer, global layer, windowed layer",
+	} {
+		s, err := model.Load(name)
+		require.NoError(t, err)
+		var names []string
+		for i := range s.Layers {
+			names = append(names, s.Kind(i).String())
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+		require.Equal(t, want, strings.Join(names, ", "))
+	}
 }

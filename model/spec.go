@@ -336,6 +336,12 @@ func (k LayerKind) String() string {
 	if k.Windowed {
 		name = "windowed " + name
 	}
+	if k.Global {
+		name = "global " + name
+	}
+	if k.Borrows {
+		name = "borrowing " + name
+	}
 	if k.NoRope {
 		name = "no-rope " + name
 	}
