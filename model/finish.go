@@ -28,6 +28,7 @@ func (r *reader) finish(d *draft) {
 	r.experts(d)
 	r.windows(d)
 	r.global(d)
+	r.crossLayer(d)
 	r.noRope(d)
 	if len(r.missing) > 0 {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
@@ -247,6 +248,10 @@ func (r *reader) global(d *draft) {
 		d.Windows[n-1] = false // as transformers has it whatever layer_types says (configuration_gemma4.py)
 	}
 	d.Global = &g
+}
+
+// crossLayer settles what layers read beside the residual stream.
+func (r *reader) crossLayer(d *draft) {
 	if d.perLayer.Width > 0 {
 		own := d.perLayer
 		d.PerLayer = &own

@@ -147,6 +147,8 @@ func TestLayerConfig(t *testing.T) {
 	require.Equal(t, want, got)
 	_, err = decodeText(shape + "per_layer_config: {4: {head_dim: 32}, 5: {head_dim: 64}}}")
 	require.ErrorContains(t, err, "layers of more than two kinds of sizes are not modelled")
+	_, err = decodeText(shape + "per_layer_config: {5: {head_dim: 0}}}")
+	require.ErrorContains(t, err, "per_layer_config: head_dim 0 is out of range; use 1 to 100000")
 	_, err = decodeText(shape + "per_layer_config: 5}")
 	require.ErrorContains(t, err, "expected a mapping of layers to their sizes")
 }

@@ -354,23 +354,33 @@ type layerConfig draft
 
 // DecodeNode takes the sizes of a layer, which are those of all that have any.
 func (l *layerConfig) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
-	var errs diag.List
 	if n.Kind != yaml.MappingNode {
 		return diag.List{doc.Errorf(n, "per_layer_config: expected a mapping of layers to their sizes")}
 	}
 	for i := 1; i < len(n.Content); i += 2 {
+		var errs diag.List
 		own := l.global
-		for name, to := range map[string]*int64{"head_dim": &own.HeadDim, "num_key_value_heads": &own.KVHeads} {
-			if _, v := yamlx.Key(n.Content[i], name); v != nil {
-				errs = append(errs, doc.DecodeInto(v, to)...)
+		for _, size := range []struct {
+			name string
+			to   *int64
+		}{{"head_dim", &own.HeadDim}, {"num_key_value_heads", &own.KVHeads}} {
+			_, v := yamlx.Key(n.Content[i], size.name)
+			if v == nil {
+				continue
+			}
+			if errs = append(errs, doc.DecodeInto(v, size.to)...); len(errs) == 0 && (*size.to < 1 || *size.to > maxHeads) {
+				errs = append(errs, doc.Errorf(v, "per_layer_config: %s %d is out of range; use 1 to %d", size.name, *size.to, maxHeads))
 			}
 		}
+		if len(errs) > 0 {
+			return errs
+		}
 		if i > 1 && own != l.global {
-			return append(errs, doc.Errorf(n.Content[i], "per_layer_config: layers of more than two kinds of sizes are not modelled; give all that have any the same ones"))
+			return diag.List{doc.Errorf(n.Content[i], "per_layer_config: layers of more than two kinds of sizes are not modelled; give all that have any the same ones")}
 		}
 		l.global = own
 	}
-	return errs
+	return nil
 }
 
 // mptAttention reads MPT's nested attn_config.

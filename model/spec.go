@@ -115,8 +115,17 @@ func (s *Spec) Of(k LayerKind) *Spec {
 	return &own
 }
 
-// Interleaved reports whether layers read more of what came before than the residual stream.
-func (s *Spec) Interleaved() bool { return s.PerLayer != nil || s.KVLayers > 0 }
+// WidestHead is the width of the widest heads of any layer's attention.
+func (s *Spec) WidestHead() int64 {
+	w := max(s.HeadDim, s.VDim)
+	if s.Global != nil {
+		w = max(w, s.Global.HeadDim)
+	}
+	return w
+}
+
+// CrossLayer reports whether layers read more of what came before than the residual stream.
+func (s *Spec) CrossLayer() bool { return s.PerLayer != nil || s.KVLayers > 0 }
 
 // Size is one size of a model, by its key.
 type Size struct {

@@ -33,14 +33,14 @@ func (p *Plan) legalTP(s Shape) []int64 {
 // legalCP lists the context-parallel degrees.
 func (p *Plan) legalCP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.PP, mostDegree, func(cp int64) bool {
-		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Model.Interleaved() && !s.Recipe.Structure.WholeSequences && s.Train.SequenceLength%(2*cp) == 0 && (p.CPCommType != A2A || p.tradesHeads(s, cp)))
+		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Model.CrossLayer() && !s.Recipe.Structure.WholeSequences && s.Train.SequenceLength%(2*cp) == 0 && (p.CPCommType != A2A || p.tradesHeads(s, cp)))
 	})
 }
 
 // legalPP lists the pipeline-parallel degrees.
 func (p *Plan) legalPP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.CP, s.Model.Layers, func(pp int64) bool {
-		return (pp == 1 || !s.Recipe.Structure.WholeModels && !s.Model.Interleaved()) && pp*p.VirtualStages <= s.Model.Layers+2 && (pp > 1 || p.VirtualStages == 1)
+		return (pp == 1 || !s.Recipe.Structure.WholeModels && !s.Model.CrossLayer()) && pp*p.VirtualStages <= s.Model.Layers+2 && (pp > 1 || p.VirtualStages == 1)
 	})
 }
 
@@ -57,7 +57,7 @@ func (p *Plan) legalExpertTP(s Shape) []int64 {
 // cutsHeads reports whether tensor ranks get whole heads and equal parts of the MLP.
 func (s *Shape) cutsHeads(tp int64) bool {
 	m := s.Model
-	if tp > 1 && m.Interleaved() {
+	if tp > 1 && m.CrossLayer() {
 		return false
 	}
 	return m.Heads%tp == 0 && m.FFN%tp == 0 && (m.MLA != nil || s.sharesKV(tp, m.KVHeads) && (m.Global == nil || s.sharesKV(tp, m.Global.KVHeads)))

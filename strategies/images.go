@@ -52,6 +52,7 @@ const (
 	projectorPart = "projector"
 )
 
+// Bounds beyond any job, so that products of them stay inside int64.
 const (
 	mostImages = 1 << 16
 	mostPixels = 1 << 16
@@ -63,7 +64,7 @@ func (j *Job) resolveImages() error {
 	m := *j.Model
 	if i == nil {
 		if v != nil {
-			m.Vision, m.TextOnly, j.sighted = nil, true, true
+			m.Vision, m.TextOnly, j.leavesEncoder = nil, true, true
 			j.Model = &m
 		}
 		return nil
@@ -115,15 +116,10 @@ func (j *Job) checkEncoder(v *model.Vision) error {
 
 // looking are the recipes that run an encoder.
 func looking(encoder string) []string {
-	var out []string
-	for _, name := range recipe.Names() {
-		if r, err := recipe.Load(name); err == nil && !r.Structure.Compiled {
-			if _, ok := r.Images[encoder]; ok {
-				out = append(out, name)
-			}
-		}
-	}
-	return out
+	return recipe.Having(func(r *recipe.Recipe) bool {
+		_, runs := r.Images[encoder]
+		return runs && !r.Structure.Compiled
+	})
 }
 
 // checkSize holds the size of images against that which the model takes.
@@ -146,22 +142,6 @@ func (j *Job) checkSize(v *model.Vision, i *Images) error {
 		nearest := func(n int64) int64 { return int64(math.RoundToEven(float64(n)/float64(unit))) * unit }
 		i.Size = Pixels{nearest(p.Height), nearest(p.Width)}
 		j.note("train.images.size", i.Size, fmt.Sprintf("multiples of %d pixels, to which the model's processor brings %s", unit, p))
-	}
-	return nil
-}
-
-// checkLayers holds a plan against what is known of layers that read what others made.
-func (j *Job) checkLayers(p *Plan) error {
-	if !j.Model.Interleaved() {
-		return nil
-	}
-	for _, c := range []struct {
-		key string
-		n   int64
-	}{{"tp", p.TP}, {"cp", p.CP}, {"pp", p.PP}} {
-		if c.n > 1 {
-			return diag.Errorf("plan.%s: %d, but how recipe %s cuts keys and values that layers share, or embeddings of each layer, over such ranks is not known; set it to 1", c.key, c.n, j.Recipe.Name)
-		}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ type Job struct {
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
 	Unchosen  []string // the same of what is chosen where no plan is given, but was not, since one is
 
-	sighted bool // the model has an encoder of images, which the job leaves out
+	leavesEncoder bool // the model has an encoder of images, which the job leaves out
 }
 
 // jobFile is the form of a job/v1 file and of one run of runs/v1.

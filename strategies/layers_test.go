@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,22 @@ func TestLayersThatDiffer(t *testing.T) {
 		_, err := decode(job)
 		require.NoError(t, err, job)
 	}
+}
+
+// TestWideHeads: heads wider than flash attention takes, of any model, run without it where it is
+// no more than the recipe's own choice, and are refused where it is asked for.
+func TestWideHeads(t *testing.T) {
+	for model, key := range map[string]string{
+		"gemma4-31b": "global_head_dim is 512",
+		"{model_type: decoder, hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 4, head_dim: 320, intermediate_size: 64, vocab_size: 64}": "head_dim is 320",
+	} {
+		j := mustDecode(t, "{model: "+model+", gpus: 8}")
+		require.Equal(t, "unfused", j.Runtime.Attention, model)
+		require.Contains(t, strings.Join(j.Defaulted, "\n"), "are wider than the flash attention of recipe megatron-core takes")
+		_, err := decode("{model: " + model + ", gpus: 8, runtime: {attention: flash}}")
+		require.ErrorContains(t, err, "runtime.attention: flash, whose heads have at most 256 elements, but "+key+"; use sdpa or unfused")
+	}
+	require.Equal(t, "flash", mustDecode(t, "{model: gemma3-27b, gpus: 8}").Runtime.Attention)
 }
 
 // TestOpenPlansOfLayersThatDiffer: where no plan is given, none is looked at that is refused.

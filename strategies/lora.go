@@ -80,13 +80,7 @@ func (j *Job) resolveLoRA() error {
 
 // adapting are the recipes that know adapters.
 func adapting() []string {
-	var out []string
-	for _, name := range recipe.Names() {
-		if r, err := recipe.Load(name); err == nil && r.Structure.Adapters {
-			out = append(out, name)
-		}
-	}
-	return out
+	return recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Adapters })
 }
 
 // setAdapters checks that a plan splits adapters in a way that is known, and gives them their

@@ -17,7 +17,7 @@ func (j *Job) towers() []diag.Note {
 		return nil
 	}
 	remedy := "for such steps add its time and memory"
-	if j.sighted {
+	if j.leavesEncoder {
 		remedy = "for such steps give train.images"
 	}
 	return []diag.Note{{Code: "model.towers", Text: fmt.Sprintf("model: %s is predicted without what its file has beside text_config: steps on images take longer, by what their encoder takes", j.ModelName),

@@ -164,8 +164,15 @@ func (j *Job) resolveKernels() error {
 func (j *Job) resolveAttention() error {
 	if j.Runtime.Attention == "" {
 		j.Runtime.Attention = j.Recipe.Attention
-		if !j.fuses() {
-			j.note("runtime.attention", "unfused", fmt.Sprintf("%s does not run the %s attention of recipe %s", gpuName(j.Hardware), j.Runtime.Attention, j.Recipe.Name))
+		why := ""
+		switch {
+		case !j.fuses():
+			why = fmt.Sprintf("%s does not run the %s attention of recipe %s", gpuName(j.Hardware), j.Runtime.Attention, j.Recipe.Name)
+		case !j.fits():
+			why = fmt.Sprintf("heads of %d are wider than the %s attention of recipe %s takes", j.Model.WidestHead(), j.Runtime.Attention, j.Recipe.Name)
+		}
+		if why != "" {
+			j.note("runtime.attention", "unfused", why)
 			j.Runtime.Attention = "unfused"
 		}
 	}
@@ -179,7 +186,19 @@ func (j *Job) resolveAttention() error {
 		}
 		return diag.Errorf("runtime.attention: %s, whose kernels %s does not run; use %s", j.Runtime.Attention, gpuName(j.Hardware), diag.Or(others))
 	}
+	if !j.fits() {
+		key := "head_dim"
+		if j.Model.Global != nil {
+			key = "global_head_dim"
+		}
+		return diag.Errorf("runtime.attention: %s, whose heads have at most %d elements, but %s is %d; use sdpa or unfused", j.Runtime.Attention, ops.FlashHead, key, j.Model.WidestHead())
+	}
 	return nil
+}
+
+// fits reports whether the job's attention takes heads as wide as the model's.
+func (j *Job) fits() bool {
+	return !strings.HasPrefix(j.Runtime.Attention, "flash") || j.Model.WidestHead() <= ops.FlashHead
 }
 
 // fuses reports whether the GPU runs the job's attention. FlashAttention 2
@@ -436,13 +455,8 @@ func (j *Job) checkHead() error {
 	return nil
 }
 
-// checkAttention holds heads against what the attention takes, and train.dtypes.attention
-// against what can multiply it.
+// checkAttention holds train.dtypes.attention against what can multiply it.
 func (j *Job) checkAttention() error {
-	_, runs := j.Recipe.Programs["rms_norm_cast"] // others run no such model, whatever its attention
-	if g := j.Model.Global; g != nil && runs && g.HeadDim > ops.WidestHead && strings.HasPrefix(j.Runtime.Attention, "flash") {
-		return diag.Errorf("runtime.attention: %s, whose heads have at most %d elements, but global_head_dim is %d; use sdpa", j.Runtime.Attention, ops.WidestHead, g.HeadDim)
-	}
 	a, layers := j.Precision.Attention, j.Precision.Operands()
 	if j.Precision.AttentionCopies() == 0 {
 		return nil

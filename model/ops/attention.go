@@ -243,12 +243,11 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		}
 	}
 	program = b.turning(program)
-	heads, positions := int64(1), x.Dim(2)
-	if b.Spec.TurnFirst && !t.Compiled {
-		heads, positions = x.Dim(1), 1
+	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
+	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]
+		of[1], of[2] = x.Dim(1), 1
 	}
-	cos := t.Outside(table, x.Dim(0), heads, positions, wide)
-	sin := t.Outside(table, x.Dim(0), heads, positions, wide)
+	cos, sin := t.Outside(table, of[:]...), t.Outside(table, of[:]...)
 	if b.recipe.Structure.PartialRotary || width == d && (!b.Spec.TurnJoins || t.Compiled) {
 		return b.call(program, tensorOf(x), tensorOf(cos), tensorOf(sin))[0].t
 	}
@@ -472,16 +471,15 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if s.KVLists && k.Dim(1) != q.Dim(1) && b.Attention == "sdpa" && !t.Compiled && b.program("attention_math") {
 		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
 	}
-	if wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > WidestHead; wide {
+	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead
+	if wide {
 		o.Flavour = "efficient"
-		if !b.masked { // which shares no heads either
-			k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
-			defer t.Release(k, v)
-		}
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
-		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1)) // a mask rules out shared heads
+	}
+	if wide || b.masked { // either rules out shared heads
+		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 	}
 	if b.program("attention_layout") {
@@ -497,10 +495,10 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	return y
 }
 
-// WidestHead is the width of the widest heads that flash attention and cuDNN take
+// FlashHead is the width of the widest heads that flash attention and cuDNN take
 // (flash_attn_interface.py; cuDNN's scaled dot product attention); PyTorch's
 // memory-efficient kernel takes wider ones.
-const WidestHead = 256
+const FlashHead = 256
 
 // ringRanks is the number of ranks that pass keys and values around.
 func (b *builder) ringRanks() int64 {

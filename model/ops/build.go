@@ -54,7 +54,7 @@ type builder struct {
 	hidden     tape.DType   // dtype of the residual stream
 	outputGate *tape.Tensor // what attention's output is yet to be multiplied by
 	masked     bool         // attention reads an explicit mask
-	stream     *tape.Tensor // the residual stream before the MLP
+	beforeMLP  *tape.Tensor // the residual stream there
 	whole      bool         // a compiler sees the layer as one: those with experts it leaves in pieces
 	dropouts   struct{ embed, attention, resid float64 }
 	matrix     Matrix                               // that is updated
@@ -466,7 +466,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		h, after = inner(y, model.RoleNorm2, kind.MoE)
 	}
 	t.Release(a)
-	b.stream = y
+	b.beforeMLP = y
 	m := mlp(h)
 	t.Release(h)
 	m = out(after(m), model.RoleNorm4)

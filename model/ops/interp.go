@@ -450,13 +450,7 @@ func (m Missing) Error() string {
 
 // able are the recipes that have what is missing; what a compiler makes of it goes without saying.
 func (m Missing) able() []string {
-	var out []string
-	for _, name := range recipe.Names() {
-		if r, err := recipe.Load(name); err == nil && !r.Structure.Compiled && r.Programs[m.Program] != nil {
-			out = append(out, name)
-		}
-	}
-	return out
+	return recipe.Having(func(r *recipe.Recipe) bool { return !r.Structure.Compiled && r.Programs[m.Program] != nil })
 }
 
 // call runs the recipe's program of that name, or the primitive. Arguments are

@@ -72,7 +72,7 @@ func (b *builder) beside(x *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.MoE
 	s := b.checkpointed(SharedExperts, b.shared, x)
 	s = b.give(s, b.norm(s, model.RoleNorm5, true))
-	flat := t.Reshape(b.stream, x.Dim(0)*x.Dim(1), x.Dim(2))
+	flat := t.Reshape(b.beforeMLP, x.Dim(0)*x.Dim(1), x.Dim(2))
 	t.Call()
 	t.Module = "router"
 	t.Call()

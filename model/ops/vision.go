@@ -16,23 +16,22 @@ func buildVision(c Config) (units []Unit, order []int) {
 	patches, out := buildPatches(e, v, params.Patches)
 	e.stream, e.planes, e.fixed = out.DType(), !out.Flat(), v.FrozenEncoder
 	units, order = append(units, patches), append(order, 0)
-	var kinds []model.LayerKind
-	at := map[model.LayerKind]int{}
+	at, inner := map[model.LayerKind]int{}, 0
 	for i := range v.Used() {
 		k := v.Encoder.Kind(i)
-		if !slices.Contains(kinds, k) {
+		if _, built := at[k]; !built {
 			u := buildLayers(e, []model.LayerKind{k}, params.Layers)
 			u.Name = "vision " + u.Name
-			kinds, at[k] = append(kinds, k), len(units)
+			at[k] = len(units)
 			units = append(units, u)
 		}
 		order = append(order, at[k])
 		if slices.Contains(v.Deep, i) {
 			if i == v.Deep[0] {
-				at[model.LayerKind{Deep: true}] = len(units)
-				units = append(units, buildInner(e, c.Spec, params.Deep))
+				inner = len(units)
+				units = append(units, buildInner(e, params.Deep))
 			}
-			order = append(order, at[model.LayerKind{Deep: true}])
+			order = append(order, inner)
 		}
 	}
 	order = append(order, len(units))
@@ -186,7 +185,7 @@ func (b *builder) look(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 
 // buildInner makes tokens of what an inner layer of the encoder puts out, for a layer of the
 // language model.
-func buildInner(c Config, text *model.Spec, tensors []model.Tensor) Unit {
+func buildInner(c Config, tensors []model.Tensor) Unit {
 	b := newBuilder(c, tensors)
 	t := b.t
 	batch, seq, width := b.hiddenDims()

@@ -544,6 +544,17 @@ func Names() []string {
 	return names
 }
 
+// Having lists the recipes of which has holds.
+func Having(has func(*Recipe) bool) []string {
+	var names []string
+	for _, name := range Names() {
+		if r, err := Load(name); err == nil && has(r) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Load returns a recipe by name, with what it extends filled in.
 func Load(name string) (*Recipe, error) {
 	if known := Names(); !slices.Contains(known, name) {
