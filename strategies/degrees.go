@@ -57,7 +57,7 @@ func (p *Plan) legalExpertTP(s Shape) []int64 {
 // cutsHeads reports whether tensor ranks get whole heads and equal parts of the MLP.
 func (s *Shape) cutsHeads(tp int64) bool {
 	m := s.Model
-	if tp > 1 && m.CrossLayer() {
+	if tp > 1 && (m.CrossLayer() || s.Recipe.Structure.WholeMatrices) {
 		return false
 	}
 	return m.Heads%tp == 0 && m.FFN%tp == 0 && (m.MLA != nil || s.sharesKV(tp, m.KVHeads) && (m.Global == nil || s.sharesKV(tp, m.Global.KVHeads)))

@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -55,6 +56,7 @@ type Plan struct {
 	VirtualStages    int64        `yaml:"virtual_stages" json:"virtual_stages"`
 	Schedule         string       `yaml:"schedule" json:"schedule,omitempty"`
 	StageLayers      StageLayers  `yaml:"stage_layers" json:"stage_layers,omitempty"`
+	DrainEvery       int64        `yaml:"drain_every" json:"drain_every,omitempty"` // micro batches after which the pipeline is empty again (torchtitan's and AutoModel's local batches); 0: those of a step
 	DP               int64        `yaml:"dp" json:"dp"`
 	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
 
@@ -207,9 +209,10 @@ const (
 	LearnedRouting    = "learned"    // by a router that an auxiliary loss of 0.01 or biases balance as it learns
 	WeakRouting       = "weak"       // by one that a loss of 0.001 balances
 	UnbalancedRouting = "unbalanced" // by one that nothing balances
+	InTurnRouting     = "in-turn"    // every token to the k after those of the one before, without a router (NeMo AutoModel's fake_balanced_gate)
 )
 
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting}
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, InTurnRouting}
 
 // What is replayed from CUDA graphs.
 const (
@@ -395,6 +398,9 @@ func (p *Plan) checkCuts(s Shape) error {
 // checkTP returns the first rule that cutting matrices over tensor ranks breaks.
 func (p *Plan) checkTP(s Shape) error {
 	m := s.Model
+	if n := max(p.TP, p.ExpertTP); n > 1 && s.Recipe.Structure.WholeMatrices {
+		return diag.Errorf("plan.tp: %d, but recipe %s cuts no matrices over ranks; use tp 1 and expert_tp 1, and ep or more of dp", n, s.Recipe.Name)
+	}
 	if m.Heads%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	}
@@ -502,10 +508,10 @@ func (p *Plan) checkSchedule(s Shape) error {
 			return diag.Errorf("plan.schedule: %v", err)
 		}
 	}
-	if p.PP == 1 {
-		return nil
+	if err := p.checkDrain(s); err != nil || p.PP == 1 {
+		return err
 	}
-	if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(s.Train.GradAccumulation)); err != nil {
+	if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(p.Fill(s.Train))); err != nil {
 		return diag.Errorf("plan.schedule: %v", err)
 	}
 	if p.DataParallel == FSDP1 {
@@ -513,6 +519,23 @@ func (p *Plan) checkSchedule(s Shape) error {
 	}
 	if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
 		return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
+	}
+	return nil
+}
+
+// Fill is how many micro batches go through a pipeline before it is empty again.
+func (p *Plan) Fill(t *Train) int64 { return cmp.Or(p.DrainEvery, t.GradAccumulation) }
+
+// checkDrain checks after how many micro batches a pipeline is empty.
+func (p *Plan) checkDrain(s Shape) error {
+	switch n := s.Train.GradAccumulation; {
+	case p.DrainEvery == 0:
+	case p.PP == 1:
+		return diag.Errorf("plan.drain_every: %d, but there is no pipeline; leave it out, or set pp", p.DrainEvery)
+	case !s.Recipe.Structure.TorchPipeline:
+		return diag.Errorf("plan.drain_every: %d, but pipelines of recipe %s take in all micro batches of a step; leave it out", p.DrainEvery, s.Recipe.Name)
+	case p.DrainEvery < 0 || n%p.DrainEvery > 0:
+		return diag.Errorf("plan.drain_every: %d does not divide the %d micro batches of a step (use %s)", p.DrainEvery, n, list(divisors(n, 4096)))
 	}
 	return nil
 }
@@ -665,6 +688,9 @@ func (p *Plan) String() string {
 		}
 		if p.StageLayers != "" {
 			s += ", layers " + strings.ReplaceAll(string(p.StageLayers), ",", "-")
+		}
+		if p.DrainEvery > 0 {
+			s += fmt.Sprintf(", empty after every %d", p.DrainEvery)
 		}
 		parts[len(parts)-1] += " (" + s + ")"
 	}

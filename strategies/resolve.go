@@ -324,10 +324,15 @@ func (j *Job) checkOverlaps(p *Plan) error {
 func (j *Job) checkExperts() error {
 	d, fused, overlap := j.Runtime.TokenDispatcher, j.Runtime.PermuteFusion, j.Runtime.EPOverlap != nil && *j.Runtime.EPOverlap
 	able, flex := j.Recipe.Programs["experts_flex"] != nil, d != "" && d != AllToAllDispatcher
+	only, other := j.Recipe.Structure.ExpertsOnly, j.Recipe.Structure.ExpertModels
 	switch {
+	case only != "" && j.Model.MoE == nil:
+		return diag.Errorf("runtime.recipe: %s is for models with experts, of which %s has none; use %s", j.Recipe.Name, j.ModelName, only)
+	case other != "" && j.Model.MoE != nil:
+		return diag.Errorf("runtime.recipe: %s is not how its framework runs models with experts, as %s is; use %s", j.Recipe.Name, j.ModelName, other)
 	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation):
 		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation and of hf-eager, not of %s; take one of these, or give experts a gate", j.Recipe.Name)
-	case overlap && !able:
+	case overlap && (!able || j.Recipe.Structure.FlexDispatcher == recipe.AllModels):
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && j.Model.MoE == nil:
 		return diag.Errorf("runtime.permute_fusion: %s has no experts; leave it out", j.ModelName)
@@ -343,6 +348,8 @@ func (j *Job) checkExperts() error {
 		return diag.Errorf("runtime.token_dispatcher: %s has no experts; leave it out", j.ModelName)
 	case !slices.Contains(dispatchers, d):
 		return oneOf("runtime.token_dispatcher", d, dispatchers)
+	case !flex && j.Recipe.Structure.FlexDispatcher == recipe.AllModels:
+		return diag.Errorf("runtime.token_dispatcher: %s, but recipe %s exchanges rows by kernels of their own; leave it out, or use %s or %s", d, j.Recipe.Name, DeepEPDispatcher, HybridEPDispatcher)
 	case flex && !able:
 		return diag.Errorf("runtime.token_dispatcher: recipe %s has no %s dispatcher; leave it out, or use megatron-core", j.Recipe.Name, d)
 	case flex && j.Recipe.Structure.UnfusedPermutation && fused == nil:
@@ -566,6 +573,8 @@ func (j *Job) checkRouting() error {
 		return diag.Errorf("train.routing: %s, but the model has no experts; leave it out", t.Routing)
 	case t.Imbalance > 0:
 		return diag.Errorf("train.routing: %s, but train.expert_imbalance: %g says how even it is; leave one out", t.Routing, t.Imbalance)
+	case t.Routing == InTurnRouting && j.Recipe.Programs["router_in_turn"] == nil:
+		return diag.Errorf("train.routing: %s, but recipe %s has no such gate; use even, or recipe %s", t.Routing, j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["router_in_turn"] != nil })))
 	case t.Capacity > 0 && t.Routing != EvenRouting:
 		return diag.Errorf("train.routing: %s, but experts of equal capacity are balanced; leave it or train.expert_capacity out", t.Routing)
 	}

@@ -33,6 +33,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	count("pp", p.PP)
 	count("virtual_stages", p.VirtualStages)
 	add("stage_layers", string(p.StageLayers))
+	count("drain_every", p.DrainEvery)
 	count("dp", p.DP)
 	add("schedule", p.Schedule)
 	add("data_parallel", string(p.DataParallel))

@@ -175,8 +175,9 @@ func init() {
 		"linear": func(b *builder, a []value) []value { // with an optional bias
 			return one(b.plainLinear(a[0].t, a[1].t, append(a, value{})[2].t))
 		},
-		"topk":  func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
-		"dense": func(b *builder, a []value) []value { return one(b.t.Dense(a[0].t, a[1].t)) },
+		"weights": func(b *builder, a []value) []value { return one(b.t.Weights(a[0].t, int64(a[1].num))) },
+		"topk":    func(b *builder, a []value) []value { return one(b.t.TopK(a[0].t, int64(a[1].num))) },
+		"dense":   func(b *builder, a []value) []value { return one(b.t.Dense(a[0].t, a[1].t)) },
 		"fused_topk": func(b *builder, a []value) []value {
 			rounds := int64(0)
 			if len(a) > 2 {
@@ -222,7 +223,7 @@ func init() {
 			if a[1].t == nil {
 				return one(b.t.Hold(a[0].t))
 			}
-			return one(b.t.ExpertBias(a[0].t, a[1].t, a[2].t))
+			return one(b.t.ExpertBias(a[0].t, a[1].t, append(a, value{})[2].t))
 		},
 		"wait_ranks": func(b *builder, a []value) []value { // for the numbers of rows that ranks exchange, where there are several
 			if b.Shard.EP > 1 {

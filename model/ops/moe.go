@@ -31,8 +31,13 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	if b.recipe.Structure.UnfusedRouter {
 		router = b.variant(router, "_unfused")
 	}
-	scores := b.call(router, tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
-		tensorOf(b.p(model.RoleRouter.Bias())))[0].t
+	var scores *tape.Tensor
+	if b.InTurn {
+		scores = b.call("router_in_turn", tensorOf(flat), numberOf(float64(m.TopK)))[0].t
+	} else {
+		scores = b.call(router, tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
+			tensorOf(b.p(model.RoleRouter.Bias())))[0].t
+	}
 	t.Module = "experts"
 	t.Call()
 	latent := t.Hold(flat)
@@ -191,8 +196,30 @@ func (b *builder) exchange(x *tape.Tensor, factor float64, beside units.Bytes) *
 	return b.t.Communicate(c, x)
 }
 
-// reach is Reach of the model's experts.
-func (b *builder) reach(parts int64) float64 { return Reach(b.Spec.MoE, parts) }
+// reach is on how many of equal parts of the experts those of a token lie.
+func (b *builder) reach(parts int64) float64 {
+	if b.InTurn {
+		return ReachInTurn(b.Spec.MoE, parts)
+	}
+	return Reach(b.Spec.MoE, parts)
+}
+
+// ReachInTurn is on how many of equal parts of the experts those of a token lie, on average,
+// where every token goes to the k experts after those of the token before.
+func ReachInTurn(m *model.MoE, parts int64) float64 {
+	part, tokens, reached := m.Experts/parts, int64(0), int64(0)
+	for first := int64(0); first != 0 || tokens == 0; first = (first + m.TopK) % m.Experts {
+		tokens++
+		entered := int64(1)
+		for i := int64(1); i < m.TopK; i++ {
+			if (first+i)%m.Experts%part == 0 {
+				entered++
+			}
+		}
+		reached += min(entered, parts) // which it may come back to
+	}
+	return float64(reached) / float64(tokens)
+}
 
 // Reach is on how many of equal parts of the experts, in their order, those of a token
 // lie, on average over random choices without repetition: of groups first, where the

@@ -70,6 +70,7 @@ type Config struct {
 	SyncFree    bool    // experts take the numbers of rows from the device
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
+	InTurn      bool    // every token goes to the experts after those of the one before, by program router_in_turn
 
 	vision *model.Vision // whose encoder's layers these are
 	stream tape.DType    // of their residual stream, where it is not that of other layers

@@ -28,6 +28,7 @@ type Recipe struct {
 	Title   string `yaml:"title"`
 	Source  string `yaml:"source"`
 	Extends string `yaml:"extends"`
+	With    string `yaml:"with"` // whose programs and costs of primitives it has, too, before those of what it extends
 
 	Kernels          map[string]string    `yaml:"attention_kernels"` // runtime.attention → flavour of the attention law; absent: what PyTorch picks
 	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, the usual one first
@@ -210,11 +211,15 @@ type Structure struct {
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
 	WholeSequences bool    `yaml:"whole_sequences"` // there is no context parallelism
 	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
+	WholeMatrices  bool    `yaml:"whole_matrices"`  // there is no tensor parallelism
+	ExpertModels   string  `yaml:"expert_models"`   // the recipe for models with experts, of which this one has none; "": it has any
+	ExpertsOnly    string  `yaml:"experts_only"`    // the recipe for models without experts, of which this one has none; "": it has any
 	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
 	PipelineEngine bool    `yaml:"pipeline_engine"` // a model of one stage runs as a pipeline, too
 	KeptLogits     int     `yaml:"kept_logits"`     // pipelines keep the logits of so many micro batches
 	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
 	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	StepsInLine    bool    `yaml:"steps_in_line"`   // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
 	ScaledSums     bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
 	DroppedOutputs bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
 	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
@@ -226,7 +231,7 @@ type Structure struct {
 	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
 	MTP            string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
-	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; others: of none that does not ask for it
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; others: of none that does not ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
@@ -248,8 +253,11 @@ const (
 	ModelsMTP = "models"
 )
 
-// LatentModels are the models with latent attention, in Structure.FlexDispatcher.
-const LatentModels = "mla"
+// What Structure.FlexDispatcher may be: models with latent attention, and all.
+const (
+	LatentModels = "mla"
+	AllModels    = "all"
+)
 
 // UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
 const UnnormedModels = "unnormed"
@@ -584,7 +592,7 @@ func load(name string) (*Recipe, error) {
 			return nil, err
 		}
 		*r = *base
-		r.Programs = nil
+		r.Programs, r.With = nil, ""
 		r.Precision, r.Optimizer = nil, nil
 		r.Host.Primitives = nil
 	}
@@ -599,6 +607,14 @@ func load(name string) (*Recipe, error) {
 		return nil, diag.Errorf("recipe/%s.yaml: expected perfplan: recipe/v1", name)
 	}
 	r.Name = name
+	if node := doc.At("with"); node != nil {
+		shared, err := load(node.Value)
+		if err != nil {
+			return nil, err
+		}
+		r.Programs = merged(shared.Programs, r.Programs)
+		r.Host.Primitives = merged(shared.Host.Primitives, r.Host.Primitives)
+	}
 	if r.Extends != "" {
 		base := cache[r.Extends]
 		r.Programs = merged(base.Programs, r.Programs)

@@ -152,8 +152,12 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tens
 
 // ExpertBias adds to each of the rows x [rows, h], sorted by expert, the bias [experts, h]
 // of its expert times the row's probability, probs [rows, 1]: expert by expert in fp32,
-// joined and cast back (Megatron-Core moe/experts.py, TEGroupedMLP._apply_bias).
+// joined and cast back (Megatron-Core moe/experts.py, TEGroupedMLP._apply_bias). Without
+// probabilities all is in the dtype of the rows.
 func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
+	if probs == nil {
+		return t.plainBias(x, bias)
+	}
 	experts, n := bias.Dim(0), x.Size()
 	// each emits one kernel per expert over its rows, which moves so many bytes an element.
 	each := func(o Op, bytes units.Bytes) {
@@ -196,6 +200,37 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 			return []*Tensor{gx, gp}
 		}
 		return []*Tensor{gx, gb, gp}
+	})
+	return y
+}
+
+// plainBias is ExpertBias without probabilities: sums expert by expert, which are joined.
+func (t *Tape) plainBias(x, bias *Tensor) *Tensor {
+	experts := bias.Dim(0)
+	each := func(o Op) {
+		o.Count, o.Elements, o.DType = int32(experts), float64(x.Size())/float64(experts), x.dtype
+		o.Bytes *= x.dtype.Size() * units.Bytes(x.Size()) / units.Bytes(experts)
+		t.emit(o)
+	}
+	t.begin()
+	sums := t.alloc(t.shape(x.dtype, x))
+	each(Op{Prim: "add", Class: Strided2, Bytes: 2})
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	t.concat(false, y)
+	t.Release(sums)
+	rows, vectors := *x, *bias
+	t.attach("expert_bias", []*Tensor{x, bias}, []*Tensor{y}, nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+		var gb *Tensor
+		if vectors.grad {
+			gb = t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
+			each(Op{Prim: "sum", Class: ColReduce, N: rows.Dim(-1), Bytes: 1})
+		}
+		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
+		t.concat(false, gx)
+		if gb == nil {
+			return []*Tensor{gx}
+		}
+		return []*Tensor{gx, gb}
 	})
 	return y
 }

@@ -220,3 +220,12 @@ func (t *Tape) copied(x *Tensor) {
 func (t *Tape) cast(m, x *Tensor) {
 	t.emit(Op{Prim: "to", Class: Unrolled, DType: Bool, Elements: float64(m.Size()), Bytes: m.bytes() + x.bytes()})
 }
+
+// Weights are the k weights of each row of x that no router makes. They have a gradient, of
+// which nothing comes back to x: what exchanges rows makes one of all that it sends.
+func (t *Tape) Weights(x *Tensor, k int64) *Tensor {
+	t.begin()
+	y := t.empty(F32, x.Dim(0), k)
+	t.attach("weights", []*Tensor{x}, []*Tensor{y}, nil, func(*Tape, *node, []*Tensor) []*Tensor { return []*Tensor{nil} })
+	return y
+}

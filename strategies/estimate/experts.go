@@ -40,6 +40,9 @@ func flexDispatch(j *strategies.Job) bool {
 	if j.Train.Capacity > 0 { // NVIDIA's benchmarks that drop tokens (Megatron-Bridge 25.09)
 		return false
 	}
+	if j.Recipe.Structure.FlexDispatcher == recipe.AllModels {
+		return true
+	}
 	return wideNVLink(j) || domains(j) > 1 && j.Recipe.Structure.FlexDispatcher == recipe.LatentModels && j.Model.MLA != nil
 }
 
@@ -105,7 +108,7 @@ func imbalance(j *strategies.Job) float64 {
 	if routing == "" && j.Recipe.Structure.RandomRouting {
 		routing = strategies.RandomRouting
 	}
-	if given > 0 || m == nil || ranks <= 1 || j.Train.Capacity > 0 || routing == "" || routing == strategies.EvenRouting {
+	if given > 0 || m == nil || ranks <= 1 || j.Train.Capacity > 0 || routing == "" || routing == strategies.EvenRouting || routing == strategies.InTurnRouting {
 		return max(given, 1)
 	}
 	tokens := float64(j.Train.MicroBatch*j.Train.SequenceLength*ranks) / float64(max(j.Plan.CP, 1))

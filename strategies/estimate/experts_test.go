@@ -99,6 +99,20 @@ func TestRandomRouting(t *testing.T) {
 	require.Empty(t, told("megatron-core", ", expert_imbalance: 1"))
 }
 
+// TestInTurnRouting: a benchmark's gate that hands tokens out in turn sends each to as few
+// ranks and nodes as can be, which no router does (NeMo AutoModel's fake_balanced_gate):
+// what it measures is faster than training.
+func TestInTurnRouting(t *testing.T) {
+	at := func(model string, gpus, ep int64, routing string) float64 {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: h100-sxm, gpus: %d, runtime: {recipe: automodel-moe}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 2, recompute: full, routing: %s}}", model, gpus, ep, routing)))
+		return float64(r.StepTime)
+	}
+	require.Greater(t, at("qwen3-30b-a3b", 8, 8, "even"), 1.08*at("qwen3-30b-a3b", 8, 8, "in-turn"), "one rank of 8, not 5.3")
+	require.Greater(t, at("qwen3-30b-a3b", 64, 64, "even"), 1.5*at("qwen3-30b-a3b", 64, 64, "in-turn"), "one node of 8")
+	j := mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: automodel-moe}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, routing: in-turn}}")
+	require.Equal(t, 1.0, imbalance(j))
+}
+
 // TestLearnedRouting: routers that an auxiliary loss of 0.01 balances, or biases, left the
 // busiest of so many ranks with this over the mean (decoders of 8 layers with 8 or 64 experts
 // after 600 to 800 steps, H100, 2026-11-23; two ranks are within 2 % of even, which the

@@ -461,7 +461,7 @@ func (u *usage) static(p *pricer, l *layout, plan *pipeline.Plan, f *footprint, 
 			}
 		}
 		if j.Recipe.Structure.TorchPipeline {
-			n := units.Bytes(j.Train.GradAccumulation)
+			n := units.Bytes(j.Plan.Fill(&j.Train))
 			if ch.embedding == nil { // a receive buffer for every micro batch
 				static[memory.Activations] += n * ch.ops[0].Input
 			}
@@ -490,7 +490,7 @@ func (u *usage) replay(p *pricer) {
 	if p.job.Recipe.Structure.TorchPipeline { // which keeps something of every micro batch
 		actions = plan.Actions(u.fullest)
 		for _, s := range steps {
-			s.MicroBatches = p.job.Train.GradAccumulation
+			s.MicroBatches = p.job.Plan.Fill(&p.job.Train)
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)

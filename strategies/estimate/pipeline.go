@@ -41,6 +41,7 @@ type path struct {
 	hops    []units.Seconds // between each two ranks, where they differ
 	lags    []lag
 	collect units.Seconds // of received pieces, by the tensor ranks
+	batches int64         // micro batches of the step, which drain the pipeline in between
 
 	result pipeline.Result
 	times  pipeline.Times
@@ -62,7 +63,7 @@ func (p *pricer) schedule() *pipeline.Plan {
 	if j.Plan.PP <= 1 {
 		return nil
 	}
-	plan, err := schedules.Get(j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Train.GradAccumulation), p.transfers())
+	plan, err := schedules.Get(j.Plan.PipelineSchedule(j.Recipe), int(j.Plan.PP), int(j.Plan.VirtualStages), int(j.Plan.Fill(&j.Train)), p.transfers())
 	if err != nil {
 		panic(err) // Plan.Check has asked the same question
 	}
@@ -80,9 +81,10 @@ func (s *simulation) runPipeline() {
 	}
 	r.hops = p.hops(r.hops[:0], hop, bytes)
 	x := r.path
-	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.hop == hop && x.collect == collect && slices.Equal(x.lags, p.lags)
+	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags)
 	if !known {
 		x.plan, x.layout, x.wide, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.keepsWide(), hop, collect, p.lags, bytes
+		x.batches = j.Train.GradAccumulation
 		x.clocks, x.hops = append(x.clocks[:0], p.clocks...), append(x.hops[:0], r.hops...)
 		x.begin(p)
 	}
@@ -154,7 +156,7 @@ func (x *path) begin(p *pricer) {
 	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
 	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
-	if plan.Transfers == pipeline.Torch {
+	if plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep {
 		x.times.Beside = &x.beside
 	}
 }
@@ -196,6 +198,7 @@ func (x *path) time(p *pricer, rank int) {
 // its update, no rank waits for the others at the end of a step.
 func (p *pricer) runSchedule(plan *pipeline.Plan, t pipeline.Times, b *pipeline.Buffer) pipeline.Result {
 	r := plan.Run(t, b)
+	r.Repeat(int(p.job.Train.GradAccumulation / p.job.Plan.Fill(&p.job.Train)))
 	if rolls(plan, p.job.Recipe) {
 		r.Roll()
 	}
@@ -270,6 +273,8 @@ func cleared[T any](s []T, n int) []T {
 // transfers is how the framework moves data between stages.
 func (p *pricer) transfers() pipeline.Transfers {
 	switch r := p.job.Recipe; {
+	case r.Structure.TorchPipeline && r.Structure.StepsInLine:
+		return pipeline.InStep
 	case r.Structure.TorchPipeline:
 		return pipeline.Torch
 	case r.Overlap.PP:

@@ -123,7 +123,11 @@ func (p *pricer) placeGroups() {
 	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, at.ExpertTP)
 	g[epGroup] = p.fabric.Group(l.EP, at.EP)
 	if m, nodes := p.job.Model.MoE, g[epGroup].Nodes(); m != nil && nodes > 1 {
-		g[epGroup].Spread = ops.Reach(m, l.EP) / ops.Reach(m, nodes)
+		reach := ops.Reach
+		if p.job.Train.Routing == strategies.InTurnRouting {
+			reach = ops.ReachInTurn
+		}
+		g[epGroup].Spread = reach(m, l.EP) / reach(m, nodes)
 	}
 	dp := l.DP * l.CP // context ranks hold the same parameters
 	shard := min(l.Shard(), dp)

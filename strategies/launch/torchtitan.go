@@ -116,7 +116,12 @@ func (j *Job) titanTrain(c *table) {
 			piece, by = 1, "default of pipeline_parallel_microbatch_size"
 		}
 		j.set("train.micro_batch", piece, by)
-		j.set("train.grad_accumulation", batch/piece, at)
+		if v, ok := c.number("training.global_batch_size"); ok && v > 0 { // local batches, after each of which the pipeline is empty
+			j.set("plan.drain_every", batch/piece, at)
+			j.set("train.global_batch", v, "training.global_batch_size")
+		} else {
+			j.set("train.grad_accumulation", batch/piece, at)
+		}
 	} else if batch > 0 {
 		j.set("train.micro_batch", batch, at)
 		if v, ok := c.number("training.global_batch_size"); ok && v > 0 {

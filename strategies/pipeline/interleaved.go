@@ -30,6 +30,7 @@ func init() {
 	row.rule = equalRounds("interleaved-1f1b-torch")
 	row.order = interleavedTorch
 	row.blocking = nil
+	row.inStep = interleavedSteps
 	row.period = torchPeriod
 	register(row)
 }
@@ -47,6 +48,32 @@ func interleavedTorch(l *list) { l.interleaved(roundSize(l.p, l.m)) }
 func (l *list) interleaved(group int) {
 	f, b := l.grouped(group)
 	l.oneForwardOneBackward((l.v-1)*group+2*(l.p-1-l.rank), f, b, false, 0)
+}
+
+// interleavedSteps pads what a rank runs so that all are in line (torch 2.8,
+// _get_1f1b_rank_ops): a step for each rank before it, as many after the warm-up as the
+// first backward takes to arrive, and one before each backward of the cool-down, in which
+// others still run a forward.
+func interleavedSteps(p *program) []int32 {
+	ranks, v, n := p.pl.Ranks, p.pl.Chunks, len(p.actions)/2
+	warm := min((v-1)*roundSize(ranks, p.m)+2*(ranks-1-p.rank), n)
+	steps := make([]int32, 0, 3*n)
+	idle := func(n int) {
+		for range n {
+			steps = append(steps, -1)
+		}
+	}
+	idle(p.rank)
+	for i := range p.actions {
+		if i == warm && warm > 0 {
+			idle(v*ranks + 2*(ranks-1-p.rank) - warm - p.rank)
+		}
+		if i >= 2*n-warm {
+			idle(1)
+		}
+		steps = append(steps, int32(i))
+	}
+	return steps
 }
 
 // groupsOfRanks is Megatron's rule: m is a multiple of p, unless v is 1.

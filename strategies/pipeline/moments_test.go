@@ -92,7 +92,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	var one, other Buffer
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, v, m := drawSchedule(t)
-		mode := Transfers(rapid.IntRange(0, 2).Draw(t, "transfers"))
+		mode := Transfers(rapid.IntRange(0, 3).Draw(t, "transfers"))
 		times := Times{Hop: units.Seconds(rapid.Float64Range(0, 1).Draw(t, "hop"))}
 		for range p * v {
 			f := rapid.Float64Range(0.5, 2).Draw(t, "f")

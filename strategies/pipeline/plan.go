@@ -38,6 +38,9 @@ func ScheduleAs(name string, p, v, m int, t Transfers) (*Plan, error) {
 // plan builds the Plan from the lists of the compact number of micro batches,
 // or of all m if those do not settle into a period.
 func (i *Info) plan(p, v, m, compact int, t Transfers) (*Plan, error) {
+	if t == InStep && i.inStep == nil {
+		t = Torch
+	}
 	pl := &Plan{Info: i, Ranks: p, Chunks: v, MicroBatches: m, Transfers: t, lists: i.lists(p, v, compact), shared: &moments{}, own: &moments{}}
 	folded, err := pl.arrange(compact)
 	if err != nil {

@@ -49,6 +49,9 @@ type Info struct {
 	// Without blocking the schedule stays Async, without torch it goes through
 	// PyTorch's runtime.
 	blocking, torch func(p *program)
+	// inStep returns, by time step, the place of the action that a rank runs under
+	// InStep, or -1. Without it the schedule is Torch.
+	inStep func(p *program) []int32
 	// period is how many micro batches of a chunk later the order repeats in
 	// steady state; nil for schedules without one.
 	period func(p, v, m int) int

@@ -42,6 +42,20 @@ type Result struct {
 	Bubble []units.Seconds // Total - Busy
 }
 
+// Repeat makes the step one of n runs, of which each begins when all ranks have ended the
+// one before.
+func (r *Result) Repeat(n int) {
+	once, times := r.Total, units.Seconds(n)
+	r.Total *= times
+	for rank := range r.Finish {
+		r.Finish[rank] += r.Total - once
+		r.Busy[rank] *= times
+		r.Slowed[rank] *= times
+		r.Bubble[rank] *= times
+		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])
+	}
+}
+
 // Roll makes the step one of many whose ranks need not start or end together: each
 // begins its next one where it ended this, so that times count from its own start.
 func (r *Result) Roll() {

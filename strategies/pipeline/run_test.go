@@ -327,3 +327,27 @@ func TestEqualHops(t *testing.T) {
 		require.Equal(t, want, pl.Run(x, &buf).Finish)
 	})
 }
+
+// TestRepeat: several runs one after another take so many times as long, with the bubble of
+// each; a longer run has it once.
+func TestRepeat(t *testing.T) {
+	var buf Buffer
+	run := func(m, times int) Result {
+		pl, err := ScheduleAs("1f1b", 4, 1, m, Torch)
+		require.NoError(t, err)
+		x := Times{Hop: 0.1}
+		for range 4 {
+			x.F, x.B = append(x.F, 1), append(x.B, 2)
+		}
+		r := pl.Run(x, &buf)
+		r.Repeat(times)
+		for rank := range r.Busy {
+			require.InDelta(t, float64(r.Total), float64(r.Busy[rank]+r.Bubble[rank]), 1e-9)
+			require.LessOrEqual(t, float64(r.Finish[rank]), float64(r.Total))
+		}
+		return r
+	}
+	once := run(8, 1).Total
+	require.InDelta(t, 4*float64(once), float64(run(8, 4).Total), 1e-9)
+	require.Less(t, float64(run(32, 1).Total), 3.5*float64(once))
+}

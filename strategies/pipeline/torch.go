@@ -161,3 +161,34 @@ func (p *program) torchEntries() []int32 {
 	}
 	return entries
 }
+
+// torchInStep writes what PipelineScheduleMulti of torch 2.8 runs: in each time step a rank
+// runs its pass, and then sends and receives in one call what it and its neighbours have
+// made in this step, for which it waits (_step_microbatches).
+func torchInStep(ps []program) []program {
+	steps, last := make([][]int32, len(ps)), 0
+	for r := range ps {
+		steps[r] = ps[r].pl.inStep(&ps[r])
+		last = max(last, len(steps[r]))
+	}
+	moved := make([][]message, len(ps)) // by rank: what the step sends and receives
+	for t := range last {
+		for r := range ps {
+			p := &ps[r]
+			if t >= len(steps[r]) || steps[r][t] < 0 {
+				continue
+			}
+			a := int(steps[r][t])
+			p.pass(a)
+			if m := p.out(a); m != none {
+				to := p.receiver(m)
+				moved[r], moved[to] = append(moved[r], m), append(moved[to], m)
+			}
+		}
+		for r := range ps {
+			ps[r].exchange(moved[r]...)
+			moved[r] = moved[r][:0]
+		}
+	}
+	return ps
+}

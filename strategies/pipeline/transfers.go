@@ -23,9 +23,15 @@ const (
 	// have loops of their own (Schedule1F1B, ScheduleGPipe), all others go
 	// through _PipelineScheduleRuntime.
 	Torch
+	// InStep is torch.distributed.pipelining up to torch 2.8, where schedules of
+	// several stages on a rank run in time steps that all ranks count alike
+	// (PipelineScheduleMulti): at the end of each, a rank waits for what it sends
+	// and receives in it. It is known for interleaved-1f1b-torch; other schedules
+	// are Torch.
+	InStep
 )
 
-var transfersNames = [...]string{"async", "blocking", "torch"}
+var transfersNames = [...]string{"async", "blocking", "torch", "in-step"}
 
 func (t Transfers) String() string {
 	if int(t) < len(transfersNames) {
@@ -44,6 +50,8 @@ func (pl *Plan) programs(lists [][]Action, m int) []program {
 		if write = pl.torch; write == nil {
 			return torchRuntime(pl.emptyPrograms(lists, m))
 		}
+	case InStep:
+		return torchInStep(pl.emptyPrograms(lists, m))
 	default:
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 )
 
-var allTransfers = []Transfers{Async, Blocking, Torch}
+var allTransfers = []Transfers{Async, Blocking, Torch, InStep}
 
 // legalAs draws a schedule, sizes that it accepts and a mode.
 func legalAs(t *rapid.T, maxP, maxM int) *Plan {
@@ -64,6 +64,10 @@ func TestPrograms(t *testing.T) {
 		// 2.11) on 4 GPUs; all four ranks were compared.
 		{"interleaved-1f1b-torch", Torch, 4, 2, 8, 0, "0F0 0SEND_F0 4RECV_F0 0F1 0SEND_F1 4RECV_F1 0F2 0SEND_F2 4RECV_F2 0F3 0SEND_F3 4RECV_F3 4F0 4SEND_F0 4F1 4SEND_F1 4F2 4SEND_F2 4F3 4SEND_F3 0F4 0SEND_F4 0F5 0SEND_F5 4RECV_B0 0F6 0SEND_F6 4B0 4SEND_B0 4RECV_B1 0F7 0SEND_F7 4RECV_F4 4B1 4SEND_B1 4RECV_B2 4F4 4SEND_F4 4RECV_F5 4B2 4SEND_B2 4RECV_B3 4F5 4SEND_F5 4RECV_F6 4B3 4SEND_B3 0RECV_B0 4F6 4SEND_F6 4RECV_F7 0B0 0RECV_B1 4F7 4SEND_F7 0B1 0RECV_B2 0B2 0RECV_B3 0B3 4RECV_B4 4B4 4SEND_B4 4RECV_B5 4B5 4SEND_B5 4RECV_B6 4B6 4SEND_B6 4RECV_B7 4B7 4SEND_B7 0RECV_B4 0B4 0RECV_B5 0B5 0RECV_B6 0B6 0RECV_B7 0B7"},
 		{"interleaved-1f1b-torch", Torch, 4, 2, 8, 3, "3RECV_F0 3F0 3SEND_F0 3RECV_F1 3F1 3SEND_F1 3RECV_F2 3F2 3SEND_F2 3RECV_F3 3F3 3SEND_F3 7RECV_F0 7F0 7RECV_F1 7B0 7SEND_B0 7RECV_F2 7F1 7B1 7SEND_B1 7RECV_F3 7F2 7B2 7SEND_B2 3RECV_F4 7F3 3RECV_B0 7B3 7SEND_B3 3RECV_F5 3F4 3SEND_F4 3RECV_B1 3B0 3SEND_B0 3RECV_F6 3F5 3SEND_F5 3RECV_B2 3B1 3SEND_B1 3RECV_F7 3F6 3SEND_F6 3RECV_B3 3B2 3SEND_B2 7RECV_F4 3F7 3SEND_F7 3B3 3SEND_B3 7RECV_F5 7F4 7B4 7SEND_B4 7RECV_F6 7F5 7B5 7SEND_B5 7RECV_F7 7F6 3RECV_B4 7B6 7SEND_B6 7F7 3RECV_B5 7B7 7SEND_B7 3RECV_B6 3RECV_B7 3B4 3SEND_B4 3B5 3SEND_B5 3B6 3SEND_B6 3B7 3SEND_B7"},
+		// PipelineScheduleMulti of torch 2.8, whose _get_1f1b_rank_ops and _step_microbatches
+		// were followed on paper: one call a time step.
+		{"interleaved-1f1b-torch", InStep, 2, 2, 4, 0, "0F0 0SEND_F0 0F1 0SEND_F1+2RECV_F0 2F0 2SEND_F0+2RECV_F1 2F1 2SEND_F1 2RECV_B0 0F2 0SEND_F2 2B0 2SEND_B0+2RECV_B1 0F3 0SEND_F3+2RECV_F2 2B1 2SEND_B1+0RECV_B0 2F2 2SEND_F2+2RECV_F3 0B0 0RECV_B1 2F3 2SEND_F3 0B1 2RECV_B2 2B2 2SEND_B2+2RECV_B3 2B3 2SEND_B3+0RECV_B2 0B2 0RECV_B3 0B3"},
+		{"interleaved-1f1b-torch", InStep, 3, 2, 3, 1, "1RECV_F0 1F0 1RECV_F1+1SEND_F0 1F1 1RECV_F2+1SEND_F1 1F2 4RECV_F0+1SEND_F2 4F0 4RECV_F1+4SEND_F0 4F1 4RECV_F2+4SEND_F1 4RECV_B0 4F2 4SEND_F2 4B0 4SEND_B0+4RECV_B1 4B1 4SEND_B1+4RECV_B2 4B2 4SEND_B2+1RECV_B0 1B0 1SEND_B0+1RECV_B1 1B1 1SEND_B1+1RECV_B2 1B2 1SEND_B2"},
 		// torch Schedule1F1B: two forwards of warm-up on the first of two ranks.
 		{"1f1b", Torch, 2, 1, 3, 0, "0F0 0SEND_F0 0F1 0SEND_F1+0RECV_B0 0B0 0F2 0SEND_F2+0RECV_B1 0B1 0RECV_B2 0B2"},
 		{"1f1b", Torch, 3, 1, 3, 1, "1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1+1RECV_B0 1B0 1SEND_B0+1RECV_F2 1F2 1SEND_F2+1RECV_B1 1B1 1SEND_B1 1RECV_B2 1B2 1SEND_B2"},
@@ -87,6 +91,29 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Up to torch 2.8 more stages on a rank leave less of a bubble, as Megatron's do; the
+// runtime since then holds a rank up by receives that it has posted ahead
+// (pytorch/pytorch#188833), and they leave as much as one.
+func TestStepsInLine(t *testing.T) {
+	var buf Buffer
+	total := func(v int, mode Transfers) float64 {
+		pl, err := ScheduleAs("interleaved-1f1b-torch", 4, v, 8, mode)
+		require.NoError(t, err)
+		x := Times{}
+		for range 4 * v {
+			x.F, x.B = append(x.F, units.Seconds(1/float64(v))), append(x.B, units.Seconds(3/float64(v)))
+		}
+		return float64(pl.Run(x, &buf).Total)
+	}
+	for v, want := range map[int]float64{1: 47, 2: 38.5, 4: 35.25, 8: 33.625} { // 32 of passes; followed step by step
+		require.InDelta(t, want, total(v, InStep), 1e-9, "%d stages a rank", v)
+	}
+	require.Greater(t, total(8, Torch), 40.0)
+	pl, err := ScheduleAs("zb-v", 2, 2, 8, InStep)
+	require.NoError(t, err)
+	require.Equal(t, Torch, pl.Transfers, "no order in time steps is known of it")
+}
+
 // Nobody runs these blocking.
 func TestStaysAsync(t *testing.T) {
 	for _, name := range []string{"zb-h1", "zb-v", "dualpipe", "looped-bfs", "interleaved-1f1b-torch"} {
@@ -94,7 +121,7 @@ func TestStaysAsync(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Async, pl.Transfers)
 	}
-	require.Equal(t, "async blocking torch transfers(7)", fmt.Sprint(Async, Blocking, Torch, Transfers(7)))
+	require.Equal(t, "async blocking torch in-step transfers(7)", fmt.Sprint(Async, Blocking, Torch, InStep, Transfers(7)))
 }
 
 // F = 1, B = 2, Hop = 1/2, on two ranks; drawn by hand.
@@ -434,7 +461,7 @@ func TestLongStepTransfers(t *testing.T) {
 		v    int
 		mode Transfers
 	}{
-		{"1f1b", 1, Blocking}, {"interleaved-1f1b", 3, Blocking}, {"1f1b", 1, Torch}, {"interleaved-1f1b-torch", 3, Torch},
+		{"1f1b", 1, Blocking}, {"interleaved-1f1b", 3, Blocking}, {"1f1b", 1, Torch}, {"interleaved-1f1b-torch", 3, Torch}, {"interleaved-1f1b-torch", 3, InStep},
 		{"zb-v", 2, Torch}, {"interleaved-zero-bubble", 2, Torch}, {"zb-h1", 1, Torch}, {"dualpipe-v", 2, Torch},
 	} {
 		pl, err := ScheduleAs(c.name, 8, c.v, 1<<12, c.mode)
