@@ -131,6 +131,7 @@ func TestCatalogCounts(t *testing.T) {
 		"deepseek-v2-lite":           {"15706484224", 0, hub},
 		"deepseek-v2":                {"235741434880", 0, hub},
 		"deepseek-v3":                {"671026419200", 58 * 256, hub + " of a 16-bit copy without MTP; with the router's correction terms, which are buffers"},
+		"moonlight-16b-a3b":          {"15.29B", -2 * 163840 * 2048, paper + " (arXiv 2502.16982); without embeddings"},
 		"kimi-k2":                    {"1026408232448", 60 * 384, hub + " of a 16-bit copy; with the router's correction terms"},
 		"smollm3-3b":                 {"3075098624", 0, hub},
 		"mistral-small-24b":          {"23572403200", 0, hub},

@@ -66,7 +66,7 @@ var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
 // remedy is what to give instead of a file that is none of these.
-const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
@@ -81,6 +81,10 @@ func Read(name string, text []byte) (*Job, error) {
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
+	case scheduled.Match(text):
+		if err := j.automodel(name, text); err != nil {
+			return nil, err
+		}
 	case trimmed[0] == '{' || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
 		if err := j.configuration(name, text); err != nil {
 			return nil, err
@@ -107,6 +111,9 @@ func Framework(d *yamlx.Document) (string, *yaml.Node) {
 	const nemo = "NeMo or Megatron-Bridge"
 	if n := d.At("zero_optimization"); n != nil {
 		return "DeepSpeed", n
+	}
+	if n := d.At("step_scheduler"); n != nil {
+		return "NeMo AutoModel", n
 	}
 	if n := cmp.Or(d.At("_target_"), d.At("model", "_target_")); n != nil {
 		return nemo, n

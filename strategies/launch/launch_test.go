@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestRead(t *testing.T) {
 	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "conditions.sh": "", "functions.sh": "", "heredoc.sh": "", "delta.sh": "", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "gpus: 64", "titan-pp.toml": "gpus: 64",
 		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8",
-		"nemo.yaml": "", "nemo-llama.yaml": "", "nemo-old.yaml": "", "bridge.yaml": "", "bridge-experts.yaml": "gpus: 256"} {
+		"nemo.yaml": "", "nemo-llama.yaml": "", "nemo-old.yaml": "", "bridge.yaml": "", "bridge-experts.yaml": "gpus: 256",
+		"automodel.yaml": "gpus: 16", "automodel-experts.yaml": "gpus: 256"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)
@@ -368,7 +369,7 @@ for ((;;)); do sleep 1; done
 
 // No text makes Read panic, and what it reads can be written.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"dense.sh", "conditions.sh", "functions.sh", "heredoc.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml"} {
+	for _, name := range []string{"dense.sh", "conditions.sh", "functions.sh", "heredoc.sh", "experts.yaml", "run.log", "zero3.json", "zero2.json", "titan.toml", "titan-pp.toml", "clm.sh", "sft.log", "trainer.json", "fsdp2.yaml", "zero3-accelerate.yaml", "lora.yaml", "qlora.yaml", "ring.yaml", "nemo.yaml", "nemo-llama.yaml", "nemo-old.yaml", "bridge.yaml", "bridge-experts.yaml", "automodel.yaml", "automodel-experts.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
@@ -393,15 +394,16 @@ func FuzzRead(f *testing.F) {
 func TestFramework(t *testing.T) {
 	const nemo = "NeMo or Megatron-Bridge"
 	for text, want := range map[string]string{
-		`{zero_optimization: {stage: 2}, bf16: {enabled: true}}`: "DeepSpeed",
-		`{_target_: nemo.collections.llm.gpt.model.llama}`:       nemo,
-		`{model: {_target_: megatron.bridge.models}, train: {}}`: nemo,
-		`{model: {hidden_size: 8}, trainer: {devices: 8}}`:       nemo,
-		`{per_device_train_batch_size: 2}`:                       "a Trainer",
-		`{compute_environment: LOCAL_MACHINE}`:                   "a Trainer",
-		`{model_type: llama, max_length: 20}`:                    "", // a config.json that says how it generates
-		`{model: llama3-8b, trainer: {}, gpus: 8}`:               "", // a job with a key misspelt
-		`{hidden_size: 8}`:                                       "",
+		`{zero_optimization: {stage: 2}, bf16: {enabled: true}}`:                        "DeepSpeed",
+		`{_target_: nemo.collections.llm.gpt.model.llama}`:                              nemo,
+		`{model: {_target_: megatron.bridge.models}, train: {}}`:                        nemo,
+		`{model: {hidden_size: 8}, trainer: {devices: 8}}`:                              nemo,
+		`{model: {_target_: nemo_automodel.A}, step_scheduler: {global_batch_size: 8}}`: "NeMo AutoModel",
+		`{per_device_train_batch_size: 2}`:                                              "a Trainer",
+		`{compute_environment: LOCAL_MACHINE}`:                                          "a Trainer",
+		`{model_type: llama, max_length: 20}`:                                           "", // a config.json that says how it generates
+		`{model: llama3-8b, trainer: {}, gpus: 8}`:                                      "", // a job with a key misspelt
+		`{hidden_size: 8}`: "",
 	} {
 		d, err := yamlx.Parse("a.yaml", []byte(text))
 		require.NoError(t, err, text)

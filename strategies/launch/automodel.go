@@ -1,0 +1,460 @@
+package launch
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
+)
+
+const (
+	hubRecipe     = "automodel"
+	expertsRecipe = "automodel-moe"
+)
+
+// scheduled tells a configuration of NeMo AutoModel.
+var scheduled = regexp.MustCompile(`(?m)^step_scheduler:[ \t]*([{#].*)?$`)
+
+// autoCostly are its keys that no key of a job stands for, by the values that cost nothing.
+var autoCostly = []struct {
+	key  string
+	free []string
+	why  string
+}{
+	{"compile.enabled", []string{"false"}, "what it compiles has no recipe; eager PyTorch is taken"},
+	{"distributed.enable_compile", []string{"false"}, "what it compiles has no recipe; eager PyTorch is taken"},
+	{"model.backend.compile_attn", []string{"false"}, "attention is taken to run eagerly"},
+	{"distributed.enable_async_tensor_parallel", []string{"false"}, ""},
+	{"distributed.defer_fsdp_grad_sync", []string{"true"}, "gradients are taken to be reduced with the last micro batch"},
+	{"distributed.mp_policy.reduce_dtype", []string{"float32", "torch.float32"}, "give train.dtypes.reduce"},
+	{"distributed.offload_policy", nil, "give plan.offload"},
+	{"fp8.enabled", []string{"false"}, "products are taken to be of 16 bits"},
+	{"model.backend.te_fp8", nil, "products are taken to be of 16 bits"},
+	{"model.backend.linear", []string{"te", "torch"}, ""},
+	{"model.backend.rms_norm", []string{"te"}, "norms are taken to be Transformer Engine's"},
+	{"model.backend.attn", []string{"te"}, "attention is taken to be Transformer Engine's"},
+	{"model.backend.experts", []string{"gmm", "torch_mm"}, "experts are taken to be grouped products"},
+	{"model.backend.fake_gate_noise", []string{"0", "0.0"}, "ranks are taken to have the same number of rows"},
+	{"model.backend.cuda_graph", nil, ""},
+	{"model.force_hf", []string{"false"}, "the class is taken that AutoModel has of its own"},
+	{"model.num_nextn_predict_layers", []string{"0"}, "the model is taken as the catalog has it"},
+	{"peft.use_triton", []string{"false"}, "adapters have kernels of their own where they have no dropout; PEFT's are taken"},
+	{"peft.use_dora", []string{"false"}, ""},
+	{"teacher_model", nil, "its forward pass"},
+	{"qat", nil, ""},
+}
+
+// expertKernels are those of autoCostly that dense models do not read.
+var expertKernels = []string{"model.backend.linear", "model.backend.rms_norm", "model.backend.attn", "model.backend.experts", "model.force_hf"}
+
+// autoOptimizers are Adam's by their Python names.
+var autoOptimizers = []string{"torch.optim.Adam", "torch.optim.AdamW"}
+
+// autoModel is a configuration of NeMo AutoModel on its way to a job
+// (nemo_automodel/recipes/llm/train_ft.py and components/*/config.py of main of 2026-08; older
+// files have what splits a pipeline, and what wraps layers, at the top).
+type autoModel struct {
+	*Job
+	doc     *yamlx.Document
+	known   *model.Spec // nil: it is not in the catalog
+	experts bool
+	wrong   error // the first value that cannot be
+}
+
+// automodel reads a configuration of NeMo AutoModel (YAML).
+func (j *Job) automodel(name string, text []byte) error {
+	d, err := yamlx.Parse(name, text)
+	if err != nil {
+		return err
+	}
+	a := &autoModel{Job: j, doc: d}
+	if a.node("model") == nil || a.node("step_scheduler.global_batch_size") == nil {
+		return &diag.Error{File: name, Message: "is no configuration of NeMo AutoModel: it has no keys model and step_scheduler.global_batch_size; give one that automodel starts a training of a language model with"}
+	}
+	a.model()
+	a.runtime()
+	a.plan()
+	a.train()
+	a.adapters()
+	for _, c := range autoCostly {
+		if v := a.text(c.key); v != "" && !slices.Contains(c.free, v) && (a.experts || !slices.Contains(expertKernels, c.key)) {
+			j.note("%s", strings.TrimSuffix(c.key+" "+v+": "+c.why, ": "))
+		}
+	}
+	return a.wrong
+}
+
+func (a *autoModel) node(key string) *yaml.Node {
+	n := a.doc.At(strings.Split(key, ".")...)
+	if n != nil && (n.Tag == "!!null" || n.Value == "none" || n.Value == "None") {
+		return nil
+	}
+	return n
+}
+
+// text is the value of the first key that is there, "" where none is; of mappings and lists
+// that there is one.
+func (a *autoModel) text(keys ...string) string {
+	n, _ := a.first(keys...)
+	switch {
+	case n == nil:
+		return ""
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!bool":
+		return strings.ToLower(n.Value)
+	case n.Kind == yaml.ScalarNode:
+		return n.Value
+	}
+	return "is given"
+}
+
+func (a *autoModel) first(keys ...string) (*yaml.Node, string) {
+	for _, k := range keys {
+		if n := a.node(k); n != nil {
+			return n, k
+		}
+	}
+	return nil, ""
+}
+
+func (a *autoModel) on(keys ...string) bool { return a.text(keys...) == "true" }
+
+// whole is a whole number from 1 on and its key; 0: it is not there.
+func (a *autoModel) whole(keys ...string) (int64, string) {
+	n, key := a.first(keys...)
+	if n == nil {
+		return 0, ""
+	}
+	v, err := strconv.ParseInt(n.Value, 10, 64)
+	if (err != nil || v < 1) && a.wrong == nil {
+		a.wrong = a.doc.Errorf(n, "%s: %q; give a whole number from 1 on", key, n.Value)
+	}
+	return v, key
+}
+
+func (a *autoModel) open(key, from, why string) {
+	a.Settings = append(a.Settings, Setting{Key: key, From: from, Why: why})
+}
+
+// model is the catalog's, where that has it.
+func (a *autoModel) model() {
+	n, from := a.first("model.pretrained_model_name_or_path", "model.config.pretrained_model_name_or_path", "model.config.name_or_path", "model.config")
+	ep, _ := a.whole("distributed.ep_size")
+	a.experts = ep > 1 || a.node("model.backend.experts") != nil
+	switch {
+	case n == nil:
+		a.open("model", "model", "the file does not name it: give the key")
+	case n.Kind != yaml.ScalarNode || model.Named(n.Value) == "":
+		what := n.Value
+		if n.Kind != yaml.ScalarNode {
+			what = "what it builds"
+		}
+		a.open("model", from, what+" is not in the catalog: give the key, which may be the folder of the model or its config.json")
+	default:
+		name := model.Named(n.Value)
+		a.set("model", name, from+" "+n.Value)
+		if m, err := model.Load(name); err == nil {
+			a.known, a.experts = m, m.MoE != nil
+		}
+		if a.node("model.config.num_hidden_layers") != nil {
+			a.note("model.config: what it says of the model's sizes; give the keys of model")
+		}
+	}
+}
+
+// runtime chooses between classes of Hugging Face and AutoModel's own.
+func (a *autoModel) runtime() {
+	if !a.experts {
+		a.set("runtime.recipe", hubRecipe, "")
+		if name := a.text("model.attn_implementation"); name != "" {
+			if kernel, ok := attentions[name]; ok {
+				a.set("runtime.attention", kernel, "model.attn_implementation")
+			} else {
+				a.note("model.attn_implementation %s: give runtime.attention", name)
+			}
+		}
+	} else {
+		a.set("runtime.recipe", expertsRecipe, "a model with experts")
+		if n, from := a.first("distributed._target_", "autopipeline", "parallelizer", "model.backend.enable_deepep"); n != nil {
+			a.open("runtime.release", from, `an AutoModel of 2026-02 or before reads it, and today's is taken: give the key, as in "25.12"`)
+		}
+		switch d := a.text("model.backend.dispatcher"); {
+		case d == "deepep" || d == "hybridep":
+			a.set("runtime.token_dispatcher", d, "model.backend.dispatcher")
+		case a.on("model.backend.enable_deepep"): // until 2026
+			a.set("runtime.token_dispatcher", "deepep", "model.backend.enable_deepep")
+		case d != "":
+			a.note("model.backend.dispatcher %s: DeepEP's exchanges are taken", d)
+		}
+	}
+	switch of := a.text("loss_fn._target_"); {
+	case strings.HasSuffix(of, "FusedLinearCrossEntropy"):
+		a.set("runtime.fused_linear_cross_entropy", true, "loss_fn")
+		a.note("loss_fn %s: its kernels are taken to be Liger-Kernel's", of[strings.LastIndex(of, ".")+1:])
+	case strings.HasSuffix(of, "MaskedCrossEntropy"):
+		if a.experts && a.text("loss_fn.fp32_upcast") != "false" {
+			a.note("loss_fn.fp32_upcast true: logits are taken to stay in 16 bits, as its benchmarks have them")
+		}
+	case of != "":
+		a.note("loss_fn %s: logits are taken to be held whole", of[strings.LastIndex(of, ".")+1:])
+	}
+}
+
+// plan reads degrees; a file without one leaves it at 1.
+func (a *autoModel) plan() {
+	for _, key := range []string{"tp", "pp", "cp", "ep"} {
+		if v, at := a.whole("distributed." + key + "_size"); v > 1 || at != "" && (key == "tp" || key == "pp") {
+			a.set("plan."+key, v, at)
+		}
+	}
+	switch s := a.text("distributed.strategy"); s {
+	case "":
+		a.set("plan.data_parallel", "fsdp2", "default of distributed.strategy")
+	case "fsdp2", "ddp":
+		a.set("plan.data_parallel", s, "distributed.strategy")
+	default:
+		a.open("plan.data_parallel", "distributed.strategy", s+" has no recipe: give the key")
+	}
+	shards, _ := a.whole("distributed.dp_size")
+	switch replicas, at := a.whole("distributed.dp_replicate_size"); {
+	case replicas > 1 && shards >= replicas:
+		a.set("plan.shard_degree", shards/replicas, "distributed.dp_size over "+at)
+	case replicas > 1:
+		a.open("plan.shard_degree", at, "the data-parallel ranks over "+strconv.FormatInt(replicas, 10)+": give the key")
+	}
+	if a.on("distributed.sequence_parallel") {
+		a.set("plan.sequence_parallel", true, "distributed.sequence_parallel")
+	}
+	reshard := []string{"distributed.reshard_after_forward"}
+	if a.experts {
+		reshard = []string{"distributed.moe.reshard_after_forward"}
+	}
+	switch v := a.text(reshard...); {
+	case v != "":
+		a.set("plan.reshard_after_forward", v == "true", reshard[0])
+	case a.experts && a.node("distributed.moe") != nil:
+		a.set("plan.reshard_after_forward", false, "default of "+reshard[0])
+	}
+	if pp, _ := a.whole("distributed.pp_size"); pp > 1 {
+		a.stages(pp)
+	}
+}
+
+// pipelineKeys are the keys that say something of a pipeline, the second that of older files.
+func pipelineKeys(name string) []string {
+	return []string{"distributed.pipeline." + name, "autopipeline." + name}
+}
+
+// stages cuts a model in stages that differ by a layer at most, the first the larger, which ranks
+// take in turn (components/distributed/pipelining/functional.py, calculate_virtual_stages).
+func (a *autoModel) stages(pp int64) {
+	name := a.text(pipelineKeys("pp_schedule")...)
+	schedule, ok := titanSchedules[strings.ToLower(name)]
+	if name == "" {
+		schedule, ok = "1f1b", true
+	}
+	_, from := a.first(pipelineKeys("pp_schedule")...)
+	if !ok {
+		a.open("plan.schedule", from, name+" is not known: give the key")
+		return
+	}
+	if from == "" {
+		from = "default of " + pipelineKeys("pp_schedule")[0]
+	}
+	a.set("plan.schedule", schedule, from)
+	several := schedule != "1f1b" && schedule != "gpipe"
+	each, at := a.whole(pipelineKeys("layers_per_stage")...)
+	switch {
+	case a.wrong != nil:
+	case each == 0 && several:
+		a.set("plan.virtual_stages", int64(2), "without "+pipelineKeys("layers_per_stage")[0])
+	case each > 0 && a.known == nil && several:
+		a.open("plan.virtual_stages", at, "the model's layers over it and the ranks: give the key")
+	case a.known == nil:
+	default:
+		a.split(pp, each, at, several)
+	}
+}
+
+// split names the layers of each stage where these differ.
+func (a *autoModel) split(pp, each int64, at string, several bool) {
+	layers, stages := a.known.Layers, pp
+	if each > 0 && several {
+		stages = (layers + each - 1) / each
+		switch round := a.text(pipelineKeys("round_virtual_stages_to_pp_multiple")...); {
+		case stages%pp == 0:
+		case round == "down":
+			stages -= stages % pp
+		case round == "up":
+			stages += pp - stages%pp
+		default:
+			n, _ := a.first(at)
+			a.wrong = a.doc.Errorf(n, "%s: %d makes %d stages of %d layers, no multiple of the pipeline's %d ranks, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple", at, each, stages, layers, pp)
+			return
+		}
+		a.set("plan.virtual_stages", stages/pp, at)
+	}
+	if stages > 0 && layers%stages != 0 {
+		var counts []any
+		for i := range stages {
+			n := layers / stages
+			if i < layers%stages {
+				n++
+			}
+			counts = append(counts, n)
+		}
+		a.set("plan.stage_layers", counts, "the first stages have one more")
+	}
+}
+
+func (a *autoModel) train() {
+	lengths := []string{"dataset.seq_len", "packed_sequence.packed_sequence_size", "dataset.seq_length"}
+	if a.text(lengths[1]) == "0" { // not packed
+		lengths = slices.Delete(lengths, 1, 2)
+	}
+	switch n, at := a.whole(lengths...); {
+	case at == "dataset.seq_length" && a.text("dataset.padding") != "max_length" && !a.on("dataset.pad_to_max_length"):
+		a.open("train.sequence_length", at, "texts are cut there and may be shorter: give the key, the length of a batch")
+	case at != "":
+		a.set("train.sequence_length", n, at)
+		if strings.HasPrefix(at, "packed") {
+			a.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", at)
+		}
+	default:
+		a.open("train.sequence_length", "dataset", "batches are as long as their longest text: give the key")
+	}
+	a.batches()
+	if a.on("model.backend.fake_balanced_gate") && a.experts {
+		a.set("train.routing", "in-turn", "model.backend.fake_balanced_gate")
+	}
+	switch kind := a.text("distributed.activation_checkpointing", "parallelizer.activation_checkpointing"); kind {
+	case "", "false":
+		a.set("train.recompute", "none", "without distributed.activation_checkpointing")
+	case "true", "full":
+		a.set("train.recompute", "full", "distributed.activation_checkpointing")
+	case "selective":
+		a.set("train.recompute", "selective", "distributed.activation_checkpointing")
+	default:
+		a.note("distributed.activation_checkpointing %s: give train.recompute", kind)
+	}
+	const optimizer = "optimizer._target_"
+	switch of := a.text(optimizer); {
+	case of == "":
+	case !slices.Contains(autoOptimizers, of):
+		a.note("optimizer %s: Adam with states in the dtype of the weights is taken", of)
+	case a.on("optimizer.fused"):
+		a.set("train.optimizer", "adamw-fused", "optimizer.fused")
+	default:
+		a.set("train.optimizer", "adamw-foreach", optimizer)
+		if a.text("optimizer.foreach") == "false" {
+			a.note("optimizer.foreach false: a kernel for each operation on each weight; those of lists are taken")
+		}
+	}
+	if strings.HasPrefix(a.text("recipe"), "Benchmarking") {
+		a.set("train.clip_gradients", false, "recipe")
+	} else {
+		a.set("train.clip_gradients", true, "clip_grad_norm.max_norm, 1 where left out")
+	}
+	a.precision()
+}
+
+// batches: with a pipeline, pieces of a local batch go through the stages, which are empty after each.
+func (a *autoModel) batches() {
+	batch, at := a.whole("step_scheduler.local_batch_size")
+	if pp, _ := a.whole("distributed.pp_size"); pp > 1 && batch > 0 {
+		piece, by := a.whole(pipelineKeys("pp_microbatch_size")...)
+		if by == "" {
+			piece, by = 1, "default of "+pipelineKeys("pp_microbatch_size")[0]
+		}
+		if a.wrong == nil && batch%piece != 0 {
+			n, _ := a.first(at)
+			a.wrong = a.doc.Errorf(n, "%s: %d is no multiple of %s, %d; give one", at, batch, by, piece)
+		} else if a.wrong == nil {
+			a.set("plan.drain_every", batch/piece, at)
+			a.set("train.micro_batch", piece, by)
+		}
+	} else if batch > 0 {
+		a.set("train.micro_batch", batch, at)
+	}
+	global, at := a.whole("step_scheduler.global_batch_size")
+	a.set("train.global_batch", global, at)
+}
+
+// precision: weights keep the dtype that they are loaded in, and are cast to 16 bits for each use
+// where it is wider.
+func (a *autoModel) precision() {
+	kind := strings.TrimPrefix(a.text("model.torch_dtype"), "torch.")
+	four := a.on("quantization.load_in_4bit")
+	switch {
+	case four:
+		a.set("train.precision", "nf4-frozen", "quantization.load_in_4bit")
+	case kind == "float32" || kind == "fp32":
+		a.set("train.precision", "bf16-mixed", "model.torch_dtype")
+	case kind == "" || kind == "auto":
+		a.set("train.precision", "bf16-pure", "weights are taken to be stored in 16 bits")
+	default:
+		a.set("train.precision", "bf16-pure", "model.torch_dtype")
+	}
+	if a.on("quantization.load_in_8bit") {
+		a.note("quantization.load_in_8bit true: weights are taken to be of 16 bits")
+	}
+	if a.node("peft") == nil && !a.experts {
+		a.set("train.dtypes.reduce", "fp32", "default of distributed.mp_policy")
+	}
+}
+
+// adapters: patterns name modules by the end of their names (components/_peft/module_matcher.py).
+func (a *autoModel) adapters() {
+	if a.node("peft") == nil {
+		return
+	}
+	rank, from := a.whole("peft.dim")
+	if from == "" {
+		rank, from = 8, "default of peft.dim"
+	}
+	a.set("train.lora.rank", rank, from)
+	for _, k := range []string{"alpha", "dropout"} {
+		if v, err := strconv.ParseFloat(a.text("peft."+k), 64); err == nil && v > 0 {
+			a.set("train.lora."+k, v, "peft."+k)
+		}
+	}
+	n := a.node("peft.target_modules")
+	if a.on("peft.match_all_linear") || n == nil {
+		return // as a job has it that names none
+	}
+	patterns := n.Content
+	if n.Kind == yaml.ScalarNode {
+		patterns = []*yaml.Node{n}
+	}
+	var out []any
+	for _, p := range patterns {
+		last := p.Value[strings.LastIndex(p.Value, ".")+1:]
+		if last == "*" || last == "*_proj" {
+			return
+		}
+		var found []string
+		for name, of := range projections {
+			if ok, _ := path.Match(last, name); ok {
+				found = append(found, of...)
+			}
+		}
+		if len(found) == 0 {
+			a.note("peft.target_modules %s: which projections that is; give train.lora.targets", p.Value)
+		}
+		slices.Sort(found)
+		for _, t := range slices.Compact(found) {
+			out = append(out, t)
+		}
+	}
+	if len(out) > 0 {
+		a.set("train.lora.targets", out, "peft.target_modules")
+	} else {
+		a.open("train.lora.targets", "peft.target_modules", "none of them is known: give the key")
+	}
+}

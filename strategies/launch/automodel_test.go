@@ -1,0 +1,70 @@
+package launch_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// auto is a configuration of NeMo AutoModel with more lines.
+func auto(more string) string {
+	return "step_scheduler: {global_batch_size: 128, local_batch_size: 8}\n" + more
+}
+
+// TestAutoModel: what configurations of NeMo AutoModel say, what they leave open, and what they
+// have that no key stands for.
+func TestAutoModel(t *testing.T) {
+	const experts = "model: {config: {pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B}, backend: {enable_deepep: true, attn: sdpa}}\n"
+	plain := "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
+	for text, want := range map[string][]string{
+		plain: {"recipe: automodel", "data_parallel: fsdp2", "# train.sequence_length: dataset: batches are as long as their longest text", "recompute: none", "clip_gradients: true",
+			"precision: bf16-pure # weights are taken to be stored", "reduce: fp32"},
+		plain + "packed_sequence: {packed_sequence_size: 0}\ndataset: {seq_length: 512, padding: max_length}": {"sequence_length: 512 # dataset.seq_length"},
+		plain + "dataset: {seq_length: 512}":                                                                                                          {"# train.sequence_length: dataset.seq_length: texts are cut there"},
+		plain + "recipe: BenchmarkingRecipeForNextTokenPrediction":                                                                                    {"clip_gradients: false # recipe"},
+		"model: {pretrained_model_name_or_path: x/y, torch_dtype: float32, attn_implementation: odd}":                                                 {"# model: model.pretrained_model_name_or_path: x/y is not in the catalog", "precision: bf16-mixed", "attn_implementation odd: give runtime.attention"},
+		"model: {config: {hidden_size: 64}}\ndistributed: {ep_size: 8, pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, layers_per_stage: 2}}":    {"# model: model.config: what it builds is not in the catalog", "recipe: automodel-moe", "# plan.virtual_stages: distributed.pipeline.layers_per_stage: the model's layers"},
+		plain + "distributed: {strategy: megatron_fsdp}":                                                                                              {"# plan.data_parallel: distributed.strategy: megatron_fsdp has no recipe"},
+		plain + "distributed: {dp_replicate_size: 2, dp_size: none}":                                                                                  {"# plan.shard_degree: distributed.dp_replicate_size: the data-parallel ranks over 2"},
+		plain + "distributed: {pp_size: 2}\nautopipeline: {pp_schedule: 1f1b, pp_microbatch_size: 4}":                                                 {"schedule: 1f1b # autopipeline.pp_schedule", "drain_every: 2", "micro_batch: 4 # autopipeline"},
+		plain + "distributed: {pp_size: 2, pipeline: {pp_schedule: interleaved1f1b}}":                                                                 {"virtual_stages: 2 # without distributed.pipeline.layers_per_stage", "drain_every: 8", "micro_batch: 1 # default of"},
+		plain + "distributed: {pp_size: 4, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 3, round_virtual_stages_to_pp_multiple: down}}": {"virtual_stages: 1 # distributed.pipeline.layers_per_stage"},
+		plain + "distributed: {pp_size: 3}":                                                                                                           {"stage_layers: [6, 5, 5]"},
+		plain + "distributed: {pp_size: 2, pipeline: {pp_schedule: LoopedBFS}}":                                                                       {"# plan.schedule: distributed.pipeline.pp_schedule: LoopedBFS is not known"},
+		plain + "fp8: {enabled: true}\ncompile: {enabled: false}":                                                                                     {"# Not taken over: fp8.enabled true: products are taken to be of 16 bits"},
+		plain + "peft: {match_all_linear: true}":                                                                                                      {"rank: 8 # default of peft.dim"},
+		plain + "peft: {target_modules: ['*.odd']}\nquantization: {load_in_4bit: true}":                                                               {"peft.target_modules *.odd: which projections that is", "# train.lora.targets: peft.target_modules: none of them", "precision: nf4-frozen"},
+		plain + "optimizer: {_target_: dion.Muon}":                                                                                                    {"optimizer dion.Muon: Adam with states"},
+		experts + "distributed: {ep_size: 8, activation_checkpointing: selective, moe: {wrap_outer_model: false}}":                                    {"token_dispatcher: deepep # model.backend.enable_deepep", "# runtime.release: model.backend.enable_deepep: an AutoModel of 2026-02 or before", "model.backend.attn sdpa: attention is taken to be", "recompute: selective", "reshard_after_forward: false # default of distributed.moe"},
+		experts + "loss_fn: {_target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}":                                                  {"loss_fn.fp32_upcast true: logits are taken"},
+	} {
+		j, err := launch.Read("a.yaml", []byte(auto(text)))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Contains(t, string(got), w, text)
+		}
+	}
+}
+
+// TestAutoModelErrors: values that cannot be, at their place.
+func TestAutoModelErrors(t *testing.T) {
+	const plain = "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
+	for text, want := range map[string]string{
+		"step_scheduler: {local_batch_size: 8}":                                                                  "a.yaml: is no configuration of NeMo AutoModel: it has no keys model and step_scheduler.global_batch_size; give one that automodel starts a training of a language model with",
+		auto(plain + "distributed: {tp_size: two}"):                                                              `a.yaml:3:24: distributed.tp_size: "two"; give a whole number from 1 on`,
+		auto(plain + "peft: {dim: 0}"):                                                                           `a.yaml:3:13: peft.dim: "0"; give a whole number from 1 on`,
+		auto(plain + "distributed: {pp_size: 2, pipeline: {pp_microbatch_size: 3}}"):                             "a.yaml:1:60: step_scheduler.local_batch_size: 8 is no multiple of distributed.pipeline.pp_microbatch_size, 3; give one",
+		auto(plain + "distributed: {pp_size: 3, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 2}}"): "a.yaml:3:86: distributed.pipeline.layers_per_stage: 2 makes 8 stages of 16 layers, no multiple of the pipeline's 3 ranks, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple",
+		auto("model: ["): "",
+	} {
+		_, err := launch.Read("a.yaml", []byte(text))
+		require.Error(t, err, text)
+		if want != "" {
+			require.Contains(t, err.Error(), want)
+		}
+	}
+}
