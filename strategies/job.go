@@ -187,6 +187,9 @@ func (j *Job) SetPlan(p Plan) error {
 	if j.LinearLoss() && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
 	}
+	if j.Liger() && p.TP > 1 {
+		return diag.Errorf("runtime.liger_kernels: how these run on tensor ranks (tp %d) is not known; leave it out, or set plan.tp to 1", p.TP)
+	}
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}

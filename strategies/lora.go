@@ -40,7 +40,11 @@ const mostRank = 1 << 14
 // resolveLoRA puts a job's adapters into its model.
 func (j *Job) resolveLoRA() error {
 	l, s := j.Train.LoRA, &j.Recipe.Structure
+	triton := j.Runtime.TritonAdapters
 	if l == nil {
+		if triton != nil {
+			return diag.Errorf("runtime.triton_adapters: nothing says what adapters there are; give train.lora, or leave it out")
+		}
 		if a := j.Train.DTypes.Adapters; a.Set {
 			return diag.Errorf("train.dtypes.adapters: %s, but nothing says what adapters there are; give train.lora, or leave it out", a)
 		}
@@ -51,6 +55,8 @@ func (j *Job) resolveLoRA() error {
 		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
+	case triton != nil && !s.AdapterScaledInside:
+		return diag.Errorf("runtime.triton_adapters: recipe %s has none; leave it out, or use automodel", j.Recipe.Name)
 	case !s.Adapters:
 		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
 	}
@@ -65,6 +71,11 @@ func (j *Job) resolveLoRA() error {
 		if x.fused && adapted.LoRA.Splits(x.whole) {
 			return diag.Errorf("train.lora.targets: recipe %s stores the parts of %s as one projection, which has one adapter; name %s", j.Recipe.Name, x.whole, x.whole)
 		}
+	}
+	if triton != nil && *triton {
+		r := *j.Recipe
+		r.Structure.TritonAdapters = true
+		j.Recipe = &r
 	}
 	own := *l
 	own.Targets = nil

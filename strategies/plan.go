@@ -156,6 +156,10 @@ type Runtime struct {
 
 	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer in pieces of rows, without logits (Liger-Kernel)
 
+	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
+
+	TritonAdapters *bool `yaml:"triton_adapters" json:"triton_adapters,omitempty"` // adapters are Triton kernels (NeMo AutoModel's peft.use_triton)
+
 	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
 
 	OverlapGradReduce  *bool `yaml:"overlap_grad_reduce" json:"overlap_grad_reduce,omitempty"`   // gradients are reduced beside the backward pass (Megatron's flag of this name, DeepSpeed's overlap_comm of ZeRO-1 and 2); left out: as the recipe has it

@@ -190,6 +190,12 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		}
 		return q, k
 	}
+	if b.program("rotary_pair") && b.Spec.RotaryDim == q.Dim(-1) {
+		b.t.Module = "rotary"
+		y := b.call("rotary_pair", tensorOf(q), tensorOf(k))
+		b.t.Release(q, k)
+		return y[0].t, y[1].t
+	}
 	q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
 	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
 		return q, b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)

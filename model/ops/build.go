@@ -734,7 +734,11 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		half := gu.Dim(-1) / 2
 		parts := t.Split(gu, half, half)
 		t.Release(gu)
-		g, u = parts[0], parts[1]
+		if g, u = parts[0], parts[1]; b.program("glu_split") {
+			y := b.call("glu_split", tensorOf(g), tensorOf(u))[0].t
+			t.Release(g, u)
+			return y
+		}
 	} else {
 		g = b.column(h, gate)
 		if !b.program("glu2") {
@@ -743,7 +747,7 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		b.t.Module = "mlp"
 		u = b.column(h, up)
 		if b.program("glu2") {
-			y := b.call("glu2", tensorOf(g), tensorOf(u))[0].t
+			y := b.call(b.variant("glu2", "_"+string(b.Spec.Activation)), tensorOf(g), tensorOf(u))[0].t
 			t.Release(g, u)
 			return y
 		}

@@ -286,14 +286,28 @@ func init() {
 		"grouped_mlp": func(b *builder, a []value) []value {
 			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, b.Spec.MoE.Transposed))
 		},
-		"sum_groups":         func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
-		"column":             func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
-		"spread":             func(b *builder, a []value) []value { return one(b.spread(a[0].t)) },
-		"collect":            func(b *builder, a []value) []value { return one(b.collect(a[0].t)) },
-		"like_rows":          func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
-		"dispatch":           func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
-		"combine":            func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
-		"fused":              fused,
+		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
+		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },
+		"spread":     func(b *builder, a []value) []value { return one(b.spread(a[0].t)) },
+		"collect":    func(b *builder, a []value) []value { return one(b.collect(a[0].t)) },
+		"like_rows":  func(b *builder, a []value) []value { return one(b.t.Permute(a[0].t, a[1].t.Dim(0))) },
+		"dispatch":   func(b *builder, a []value) []value { return one(b.dispatch(a[0].t)) },
+		"combine":    func(b *builder, a []value) []value { return one(b.combine(a[0].t)) },
+		"fused":      fused,
+		"liger_norm": func(b *builder, a []value) []value { // in_place but for Gemma 2 and 3 and OLMo 2 (transformers/rms_norm.py)
+			return one(b.t.LigerNorm(a[0].t, a[1].t, b.Spec.Place != model.PreNorm))
+		},
+		"liger_rope": func(b *builder, a []value) []value {
+			q, k := b.t.LigerRope(a[0].t, a[1].t)
+			return []value{{t: q}, {t: k}}
+		},
+		"liger_gate": func(b *builder, a []value) []value { // with numbers: of kernels that arithmetic limits
+			work, back := 0.0, 0.0
+			if len(a) > 2 {
+				work, back = a[2].num, a[3].num
+			}
+			return one(b.t.LigerGate(a[0].t, a[1].t, work, back))
+		},
 		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
 		"vocab_loss_apart":   func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
 		"copied":             func(b *builder, a []value) []value { return one(b.t.Copied(a[0].t)) },

@@ -23,10 +23,23 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
 	h := t.To(x, down.DType())
-	if p := b.Spec.LoRA.Dropout; p > 0 {
+	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.AdapterScaledInside
+	if p > 0 && !inside {
 		h = b.give(h, t.Dropout(h, p))
 	}
+	if b.recipe.Structure.TritonAdapters {
+		h = b.give(h, t.TritonAdapter(h, down, up))
+		if p > 0 {
+			h = b.give(h, t.Dropout(h, p))
+		}
+		z := t.Add(y, h)
+		t.Release(h, y)
+		return z
+	}
 	h = b.give(h, t.Linear(h, down, nil, false))
+	if inside {
+		h = b.give(h, t.Scale("mul_scalar", h))
+	}
 	summed := b.params[down.Param()].Split == model.RowSplit
 	if summed {
 		h = b.give(h, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Forward: "all-reduce"}, h))
@@ -41,7 +54,12 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	if b.program("adapter_sum") {
 		return b.give(y, b.give(h, b.call("adapter_sum", tensorOf(y), tensorOf(h))[0].t))
 	}
-	h = b.give(h, t.Scale("mul_scalar", h))
+	switch {
+	case !inside:
+		h = b.give(h, t.Scale("mul_scalar", h))
+	case p > 0:
+		h = b.give(h, t.Dropout(h, p))
+	}
 	z := t.Add(y, h)
 	t.Release(h, y)
 	return b.give(z, t.To(z, dtype))

@@ -46,6 +46,7 @@ const (
 	RowTopK        // selection of the k largest of each row by a warp, one after the other (Transformer Engine's router)
 	RowWarp        // a warp for each row, several readings of it in shared memory
 	RowProgram     // one program for each row, with next to nothing to do
+	RowLoop        // a program on each SM, which takes rows one after the other (Liger-Kernel's gradient of a norm, in Triton)
 	Index          // element-wise gather or scatter by index
 	Scatter        // the same along a dimension, one index for each element
 	FusedPointwise // compiler-fused elementwise (Triton)
@@ -105,6 +106,7 @@ var classNames = [NumClasses]string{
 	RowTopK:         "row-topk",
 	RowWarp:         "row-warp",
 	RowProgram:      "row-program",
+	RowLoop:         "row-loop",
 	Index:           "index",
 	Scatter:         "scatter",
 	FusedPointwise:  "fused-pointwise",

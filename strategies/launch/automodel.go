@@ -45,7 +45,6 @@ var autoCostly = []struct {
 	{"model.backend.cuda_graph", nil, ""},
 	{"model.force_hf", []string{"false"}, "the class is taken that AutoModel has of its own"},
 	{"model.num_nextn_predict_layers", []string{"0"}, "the model is taken as the catalog has it"},
-	{"peft.use_triton", []string{"false"}, "adapters have kernels of their own where they have no dropout; PEFT's are taken"},
 	{"peft.use_dora", []string{"false"}, ""},
 	{"teacher_model", nil, "its forward pass"},
 	{"qat", nil, ""},
@@ -178,6 +177,12 @@ func (a *autoModel) runtime() {
 			} else {
 				a.note("model.attn_implementation %s: give runtime.attention", name)
 			}
+		}
+		if v := a.text("model.use_liger_kernel"); v == "false" {
+			a.set("runtime.liger_kernels", false, "model.use_liger_kernel")
+		}
+		if a.on("peft.use_triton") {
+			a.set("runtime.triton_adapters", true, "peft.use_triton")
 		}
 	} else {
 		a.set("runtime.recipe", expertsRecipe, "a model with experts")

@@ -15,7 +15,7 @@ var known = func() map[string]bool {
 	out := map[string]bool{}
 	for _, n := range strings.Fields(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
 		float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-		use_liger_kernel liger_fused_linear_cross_entropy fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+		use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 		ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 		fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 		deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
@@ -35,7 +35,7 @@ var costlyArguments = []costlyArgument{
 	{"use_dora", "", ""}, {"lora_modules_to_save", "", "they are trained whole"}, {"modules_to_save", "", "they are trained whole"}, {"unfrozen_parameters", "", ""}, {"freeze_vision_tower", "", ""},
 	{"use_unsloth", "", "its kernels"}, {"use_unsloth_gc", "", ""}, {"shift_attn", "", ""}, {"upcast_layernorm", "", ""}, {"upcast_lmhead_output", "", ""}, {"use_galore", "", ""}, {"use_apollo", "", ""}, {"use_badam", "", ""},
 	{"flash_attn_cross_entropy", "", ""}, {"flash_attn_fuse_mlp", "", ""}, {"xformers_attention", "", ""}, {"flex_attention", "", ""}, {"lora_mlp_kernel", "", ""}, {"lora_qkv_kernel", "", ""}, {"lora_o_kernel", "", ""},
-	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""}, {"liger_rms_norm", "", ""}, {"liger_glu_activation", "", ""}, {"liger_swiglu", "", ""},
+	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""}, {"liger_swiglu", "", ""},
 	{"liger_layer_norm", "", ""}, {"liger_cross_entropy", "", ""}, {"fsdp.forward_prefetch", "", ""}, {"fsdp.ignored_modules", "", ""}, {"fsdp.mixed_precision_policy", "", ""}, {"config_overrides", "", "the model is another"},
 	{"jagged_restart_steps", "", ""}, {"relora_steps", "", ""}, {"mixture_of_depths", "", ""}, {"use_llama_pro", "", ""}, {"fp32_norms", "", ""}, {"predict_with_generate", "", ""},
 }
@@ -234,17 +234,63 @@ func (h *hub) runtime() {
 			h.note("%s %s: give runtime.attention", a.from, a.value)
 		}
 	}
-	liger, loss := h.get("use_liger_kernel"), h.get("liger_fused_linear_cross_entropy")
-	switch {
-	case liger.on():
-		h.set("runtime.fused_linear_cross_entropy", true, liger.from)
-		h.note("%s: its loss alone has a key, its norms, activation and rotary embedding are taken to be the model's own", liger.from)
-	case loss.on():
-		h.set("runtime.fused_linear_cross_entropy", true, loss.from)
-	}
+	h.liger()
 	if h.kind != plainDDP {
 		h.put("runtime.cpu_threads", "num_cpu_threads_per_process")
 	}
+}
+
+// liger are Liger-Kernel's operators, all of them, Axolotl's one by one, and its loss.
+func (h *hub) liger() {
+	whole, loss := h.get("use_liger_kernel"), h.get("liger_fused_linear_cross_entropy")
+	norm, gate, rope := h.get("liger_rms_norm"), h.get("liger_glu_activation"), h.get("liger_rope")
+	if old := h.get("liger_swiglu"); old.on() {
+		gate = old
+	}
+	parts := []argument{norm, gate, rope}
+	one := slices.IndexFunc(parts, argument.on)
+	all := !slices.ContainsFunc(parts, func(a argument) bool { return !a.on() })
+	switch {
+	case whole.on() || all:
+		by := whole
+		if all {
+			by = norm
+		}
+		what := ligerless(model.Named(h.get("model_name_or_path").value))
+		if h.says("runtime.recipe", "hf-compile") {
+			what = "a compiled model"
+		}
+		if what != "" {
+			h.note("%s: %s, of which its operators are not known; the model's own are taken", by.from, what)
+		} else {
+			h.set("runtime.liger_kernels", true, by.from)
+		}
+	case one >= 0:
+		h.note("%s without all of norm, activation and rotary embedding: the model's own are taken", parts[one].from)
+	}
+	switch {
+	case whole.on():
+		h.set("runtime.fused_linear_cross_entropy", true, whole.from)
+	case loss.on():
+		h.set("runtime.fused_linear_cross_entropy", true, loss.from)
+	}
+}
+
+// ligerless says what keeps a model of the catalog from Liger-Kernel's operators as they are
+// known, "" where nothing does or the model is not there.
+func ligerless(name string) string {
+	m, err := model.Load(name)
+	switch {
+	case name == "" || err != nil:
+		return ""
+	case m.MoE != nil:
+		return "a model with experts"
+	case m.Vision != nil:
+		return "a model with an encoder of images"
+	case !m.Gated || m.Mixers != nil:
+		return "a model without attention and a gated MLP in each layer"
+	}
+	return ""
 }
 
 // mixed is the dtype of autocast or of FSDP's mixed precision, "" where there is none, and

@@ -1,0 +1,43 @@
+package tape
+
+// TritonAdapter is B(A(x)) by NeMo AutoModel's Triton kernels (components/_peft/lora_kernel.py): one
+// kernel forward; backward one for the gradient of the input, a product for A's, and for B's a
+// kernel that makes A(x) anew, and a product. Each reads or writes the input and the output once.
+func (t *Tape) TritonAdapter(x, a, b *Tensor) *Tensor {
+	t.begin()
+	in, rank, out := a.Dim(1), a.Dim(0), b.Dim(0)
+	rows := x.Size() / in
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = out
+	y := t.empty(x.dtype, dims...)
+	kernel := func(prim string, xs ...*Tensor) {
+		o := Op{Prim: prim, Class: FusedReduce, DType: x.dtype, Elements: float64(rows), N: in}
+		for _, x := range xs {
+			o.Bytes += x.bytes()
+		}
+		t.emit(o)
+	}
+	kernel("triton_adapter", x, y)
+	src := *x
+	t.attach("triton_adapter", []*Tensor{x, a, b}, []*Tensor{y}, []*Tensor{x, a, b}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		gy := t.packed(g[0])
+		gx := t.empty(src.dtype, src.dims[:src.nd]...)
+		low := t.empty(src.dtype, rows, rank)
+		kernel("triton_adapter_dgrad", gy, gx)
+		ga := t.empty(src.dtype, rank, in)
+		t.gemm("triton_adapter_a", LayoutWgrad, src.dtype, in, rank, rows, 1)
+		t.Release(low)
+		low = t.empty(src.dtype, rank, rows)
+		kernel("triton_adapter_down", &src)
+		gb := t.empty(src.dtype, out, rank)
+		t.gemm("triton_adapter_b", LayoutWgrad, src.dtype, rank, out, rows, 1)
+		t.Release(low, gy)
+		r := []*Tensor{gx, ga, gb}
+		if !src.grad {
+			t.Release(gx)
+			r = r[1:]
+		}
+		return r
+	})
+	return y
+}

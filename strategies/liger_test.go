@@ -1,0 +1,51 @@
+package strategies
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLiger: where Liger-Kernel's operators take the place of a model's own, asked for or not, and
+// what is said where they are not known.
+func TestLiger(t *testing.T) {
+	const job = "{model: %s, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s%s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 1}}"
+	for _, c := range []struct {
+		model, recipe, runtime, plan string
+		on                           bool
+		want                         string
+	}{
+		{"llama3.2-1b", "hf-eager", "", "dp: 8", false, ""},
+		{"llama3.2-1b", "hf-eager", ", liger_kernels: true", "dp: 8", true, ""},
+		{"llama3.2-1b", "deepspeed-hf", ", liger_kernels: true", "dp: 8", true, ""},
+		{"mistral-7b", "automodel", "", "dp: 8", true, ""},
+		{"mistral-7b", "automodel", ", liger_kernels: false", "dp: 8", false, ""},
+		{"mistral-7b", "automodel", "", "tp: 2, dp: 4", false, ""},
+		{"mistral-7b", "automodel", "", "cp: 2, dp: 4", false, ""},
+		{"llama3.2-1b", "automodel", "", "dp: 8", false, ""},
+		{"llama3.2-1b", "automodel", `, release: "25.10"`, "dp: 8", true, ""},
+		{"qwen3-0.6b", "automodel", `, release: "26.05"`, "dp: 8", true, ""},
+		{"gpt2", "automodel", "", "dp: 8", false, ""},
+		{"gpt2", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: gpt2 does not normalise by RMS, of which what Liger-Kernel replaces is not known; leave it out"},
+		{"qwen3-30b-a3b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen3-30b-a3b has experts"},
+		{"llama3.2-1b", "megatron-core", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: recipe megatron-core is not known to run them; leave it out, or use hf-eager, automodel or deepspeed-hf"},
+		{"llama3.2-1b", "hf-compile", ", liger_kernels: true", "dp: 8", false, "recipe hf-compile is not known to run them"},
+		{"llama3.2-1b", "hf-eager", ", liger_kernels: true", "tp: 2, dp: 4", false, "runtime.liger_kernels: how these run on tensor ranks (tp 2) is not known; leave it out, or set plan.tp to 1"},
+		{"llama3.2-1b", "hf-eager", ", triton_adapters: true", "dp: 8", false, "runtime.triton_adapters: nothing says what adapters there are; give train.lora, or leave it out"},
+	} {
+		j, err := decode(fmt.Sprintf(job, c.model, c.recipe, c.runtime, c.plan))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, c.on, j.Liger(), "%+v", c)
+		require.Equal(t, c.on, j.Recipe.Programs["rotary_pair"] != nil)
+	}
+	const adapters = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s, triton_adapters: true}, plan: {dp: 8}, train: {micro_batch: 1, lora: {rank: 8}}}"
+	_, err := decode(fmt.Sprintf(adapters, "hf-eager"))
+	require.ErrorContains(t, err, "runtime.triton_adapters: recipe hf-eager has none; leave it out, or use automodel")
+	_, err = decode(fmt.Sprintf(adapters, "automodel"))
+	require.NoError(t, err)
+}
