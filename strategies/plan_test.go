@@ -182,7 +182,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {lora: {}}}", "train.lora.rank: 0; give 1 to 16384, as in 16"},
 		{"{model: gpt2, train: {lora: {rank: 99999}}}", "train.lora.rank: 99999; give 1 to 16384, as in 16"},
 		{"{model: gpt2, train: {lora: {rank: 8, dropout: 1}}}", "train.lora.dropout: 1; give a probability from 0 to below 1, as in 0.05"},
-		{"{model: gpt2, runtime: {recipe: nanotron}, train: {lora: {rank: 8}}}", "train.lora: what recipe nanotron does with adapters is not known; leave it out, or use automodel, hf-compile, hf-compile-layer, hf-eager, megatron-core or megatron-script"},
+		{"{model: gpt2, runtime: {recipe: nanotron}, train: {lora: {rank: 8}}}", "train.lora: what recipe nanotron does with adapters is not known; leave it out, or use automodel, deepspeed-hf, hf-compile, hf-compile-layer, hf-eager, megatron-core or megatron-script"},
 		{"{model: llama3-8b, train: {lora: {rank: 8, targets: [query]}}}", `train.lora.targets: "query" is not a projection`},
 		{"{model: gpt2, runtime: {recipe: hf-eager}, train: {lora: {rank: 8, targets: [gate]}}}", "train.lora.targets: gpt2 has no projection gate; it has q, k, v, o, up, down"},
 		{"{model: gpt2, runtime: {recipe: hf-eager}, train: {lora: {rank: 8, targets: [q, v]}}}", "train.lora.targets: gpt2 stores q, k, v as one projection, which has one adapter; name qkv"},

@@ -15,7 +15,11 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 		return y
 	}
 	t, dtype := b.t, y.DType()
-	for range 3 { // the modules around the projection, A and B
+	modules := 4 // around the projection, dropout, A and B
+	if b.recipe.Structure.AdapterScaledInside {
+		modules = 2 // A and B alone
+	}
+	for range modules {
 		t.Call()
 	}
 	quantize := t.Quantize
