@@ -33,6 +33,7 @@ type start struct {
 	logged bool   // all arguments are there
 	alone  bool   // they are those of one command
 	text   string // of it
+	env    map[string]string
 }
 
 var (
@@ -232,7 +233,7 @@ func (p places) start(script string, r shell.Reading) start {
 		}
 		return s
 	}
-	s.text = strings.Join(first.Words, " ")
+	s.text, s.env = strings.Join(first.Words, " "), first.Env
 	at := "line " + strconv.Itoa(first.Line)
 	for _, name := range rest {
 		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimPrefix(name, "$")) + `\+?=`).MatchString(script) { // but not where the conditions go this way

@@ -55,7 +55,7 @@ var (
 	}
 	fsdpConfig = &dialect{marks: []string{"fsdp_version", "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"}}
 
-	dialects = []*dialect{axolotl, llamaFactory, trl, trainerArguments, accelerateConfig, fsdpConfig}
+	dialects = []*dialect{axolotl, llamaFactory, swift, trl, trainerArguments, accelerateConfig, fsdpConfig}
 )
 
 // renamed are arguments under other names that any dialect may use.
@@ -166,6 +166,11 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 	if err := t.mapping(d, d.Root, in, ""); err != nil {
 		return true, err
 	}
+	if of == swift {
+		if err := t.swift(environment(d)); err != nil {
+			return true, err
+		}
+	}
 	return true, j.take(t, false)
 }
 
@@ -230,6 +235,9 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if by != nil && of == trainerArguments {
 		of = trl
 	}
+	if swiftCommand.MatchString(s.text) {
+		of = swift
+	}
 	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true, notes: s.Notes}
 	if by != nil && of == trl {
 		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
@@ -251,6 +259,11 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	var err error
 	if t.inline, err = s.writes(name); err != nil {
 		return true, err
+	}
+	if of == swift {
+		if err := t.swift(s.env); err != nil {
+			return true, err
+		}
 	}
 	return true, j.take(t, false)
 }

@@ -66,7 +66,7 @@ var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
 // remedy is what to give instead of a file that is none of these.
-const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory or Axolotl"
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {

@@ -197,7 +197,7 @@ func (h *hub) machine() {
 
 // attentions are the kernels by what they are called.
 var attentions = map[string]string{
-	"eager": "unfused", "disabled": "unfused", "sdpa": "sdpa", "flash_attention_2": "flash-attn", "fa2": "flash-attn", "kernels-community/flash-attn": "flash-attn", "kernels-community/flash-attn2": "flash-attn",
+	"eager": "unfused", "disabled": "unfused", "sdpa": "sdpa", "flash_attn": "flash-attn", "flash_attention_2": "flash-attn", "fa2": "flash-attn", "kernels-community/flash-attn": "flash-attn", "kernels-community/flash-attn2": "flash-attn",
 }
 
 func (h *hub) runtime() {
@@ -339,6 +339,8 @@ func (h *hub) precision() error {
 	weights, loader := h.loaded()
 	set := func(value string, from ...string) { h.set(key, value, strings.Join(slices.Compact(from), ", ")) }
 	switch four, eight := h.get("load_in_4bit"), h.get("load_in_8bit"); {
+	case h.speaks(swift) && weights == "" && mixed == "":
+		h.open(key, loader.from, "the dtype that the model is stored in, most often bf16: give the key")
 	case unsure:
 		h.open(key, by.from, "TRL turned bf16 on by default in 2025: give the key, or bf16")
 	case !h.trains() && mixed == "":
@@ -585,7 +587,7 @@ func (h *hub) batch() {
 	case h.trains():
 		h.open(key, h.without("block_size"), "the script or its tokenizer has the length: give the key")
 	}
-	apart := h.speaks(axolotl) || h.speaks(trl) || h.get("neat_packing").on()
+	apart := h.speaks(axolotl) || h.speaks(trl) || h.speaks(swift) || h.get("neat_packing").on()
 	if packing.on() && apart && attentions[h.get("attn_implementation").value] == "flash-attn" {
 		h.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", packing.from)
 	}
@@ -634,7 +636,7 @@ func (h *hub) recompute() {
 	switch {
 	case a.open != "":
 		h.open(key, a.from, a.open)
-	case a.on() && !a.given: // LLaMA-Factory's
+	case a.on() && !a.given && h.speaks(llamaFactory):
 		h.set(key, "full", h.without("disable_gradient_checkpointing"))
 	case a.on():
 		h.set(key, "full", a.from)

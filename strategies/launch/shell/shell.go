@@ -27,7 +27,11 @@ const (
 type Command struct {
 	Words []string
 	Line  int
+	Env   map[string]string // variables of Kept that are set when it starts
 }
+
+// Kept are variables by which programs start processes.
+var Kept = []string{"NPROC_PER_NODE", "NNODES"}
 
 // Reading is what a script comes to where its conditions go one way. In words a character
 // stands for what the script does not give, which Show names.

@@ -307,7 +307,13 @@ func (s *shell) start(words []string, line int) {
 	if len(words) == 0 {
 		return
 	}
-	s.Commands = append(s.Commands, Command{slices.Concat(s.outer, words), line})
+	env := map[string]string{}
+	for _, name := range Kept {
+		if v, ok := s.vars[name]; ok {
+			env[name] = v.Str
+		}
+	}
+	s.Commands = append(s.Commands, Command{slices.Concat(s.outer, words), line, env})
 }
 
 // function walks through a function with its arguments, and forgets what is local after it.

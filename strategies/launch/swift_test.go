@@ -1,0 +1,39 @@
+package launch_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// TestSwift: what ms-swift makes of names and of what is left out.
+func TestSwift(t *testing.T) {
+	const sft = "swift sft --model Qwen/Qwen2.5-7B --dataset x --max_length 2048 "
+	for text, want := range map[string][]string{
+		sft: {"rank: 8 # default of --lora_rank", "dropout: 0.05", "micro_batch: 1 # default of", "# train.grad_accumulation: default of --gradient_accumulation_steps: as many as make 16 sequences of a step",
+			"recompute: full # default of --gradient_checkpointing", "# train.precision: without --torch_dtype: the dtype that the model is stored in"},
+		"NPROC_PER_NODE=8 " + sft + "--torch_dtype bfloat16":                                                         {"gpus: 8 # NPROC_PER_NODE", "precision: bf16-frozen # --torch_dtype", "grad_accumulation: 2 # default of"},
+		"NNODES=2 NPROC_PER_NODE=8 " + sft + "--torch_dtype bfloat16 --tuner_type full":                              {"gpus: 16", "precision: bf16-pure", "grad_accumulation: 1 # default of"},
+		"NPROC_PER_NODE=$N " + sft:                                                                                   {"# gpus: NPROC_PER_NODE: "},
+		"export NPROC_PER_NODE=2\n" + sft + "--gradient_accumulation_steps 4":                                        {"gpus: 2 # NPROC_PER_NODE", "grad_accumulation: 4 # --gradient_accumulation_steps"},
+		sft + "--deepspeed zero3":                                                                                    {"data_parallel: zero3 # zero_optimization.stage", "recipe: deepspeed-hf"},
+		sft + "--torch_dtype bfloat16 --train_type full --deepspeed zero3_offload":                                   {"offload: parameters", "precision: bf16"},
+		sft + "--deepspeed ds.json":                                                                                  {"# plan.data_parallel: --deepspeed: ds.json has the stage of ZeRO"},
+		sft + "--torch_dtype bfloat16 --fsdp fsdp2 --tuner_type full":                                                {"data_parallel: fsdp2 # --fsdp", "reshard_after_forward: true # --fsdp", "recompute: full # --fsdp"},
+		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb":                                             {"precision: nf4-frozen # --quant_bits"},
+		sft + "--gradient_checkpointing false --attn_impl flash_attn --sequence_parallel_size 4":                     {"recompute: none", "attention: flash-attn", "--sequence_parallel_size 4: sequences cut by all-to-all"},
+		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "precision: bf16-pure # torch_dtype"},
+	} {
+		j, err := launch.Read("a", []byte(text))
+		require.NoError(t, err, text)
+		j, err = launch.Join([]*launch.Job{j})
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Contains(t, string(got), w, text)
+		}
+	}
+}
