@@ -55,7 +55,7 @@ func (j *Job) resolveLoRA() error {
 		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
-	case triton != nil && !s.AdapterScaledInside:
+	case triton != nil && !s.InnerScale:
 		return diag.Errorf("runtime.triton_adapters: recipe %s has none; leave it out, or use automodel", j.Recipe.Name)
 	case !s.Adapters:
 		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))

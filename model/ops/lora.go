@@ -16,7 +16,7 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	}
 	t, dtype := b.t, y.DType()
 	modules := 4 // around the projection, dropout, A and B
-	if b.recipe.Structure.AdapterScaledInside {
+	if b.recipe.Structure.InnerScale {
 		modules = 2 // A and B alone
 	}
 	for range modules {
@@ -27,7 +27,7 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
 	h := t.To(x, down.DType())
-	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.AdapterScaledInside
+	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.InnerScale
 	if p > 0 && !inside {
 		h = b.give(h, t.Dropout(h, p))
 	}
