@@ -563,9 +563,9 @@ func TestUnreadable(t *testing.T) {
 func TestNamed(t *testing.T) {
 	for id, want := range map[string]string{
 		"meta-llama/Llama-3.1-8B": "llama3.1-8b", "/data/Llama-3.1-8B-Instruct/": "llama3.1-8b", "NousResearch/Meta-Llama-3-8B": "llama3-8b", "google/gemma-2-9b-it": "gemma2-9b",
-		"Qwen/Qwen3-4B-Instruct-2507": "", "Qwen/Qwen2.5-VL-72B-Instruct": "qwen2.5-vl-72b", "/data/Qwen3-VL-30B-A3B-Thinking": "qwen3-vl-30b-a3b", "Qwen/Qwen3-VL-8B": "qwen3-vl-8b",
+		"Qwen/Qwen3-4B-Instruct-2507": "qwen3-4b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": "qwen2.5-32b", "Qwen/QwQ-32B": "qwen2.5-32b", "moonshotai/Moonlight-16B-A3B-Instruct": "moonlight-16b-a3b", "Qwen/Qwen2.5-VL-72B-Instruct": "qwen2.5-vl-72b", "/data/Qwen3-VL-30B-A3B-Thinking": "qwen3-vl-30b-a3b", "Qwen/Qwen3-VL-8B": "qwen3-vl-8b",
 		"google/gemma-3-27b-it": "gemma3-27b", "llava-hf/llava-1.5-13b-hf": "llava-1.5-13b",
-		"meta-llama/Llama-2-7b-chat-hf": "llama2-7b", "gpt2": "gpt2", "Qwen/Qwen2.5-Coder-7B": "", "": "",
+		"meta-llama/Llama-2-7b-chat-hf": "llama2-7b", "gpt2": "gpt2", "Qwen/Qwen2.5-Coder-7B-Instruct": "qwen2.5-7b", "mistralai/Mistral-7B-Instruct-v0.2": "", "": "",
 	} {
 		require.Equal(t, want, model.Named(id), id)
 	}
