@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -273,24 +274,34 @@ func (a *autoModel) stages(pp int64) {
 		from = "default of " + pipelineKeys("pp_schedule")[0]
 	}
 	a.set("plan.schedule", schedule, from)
+	stages := pp // of schedules that have one on each rank
 	several := schedule != "1f1b" && schedule != "gpipe"
+	if several {
+		stages = 2 * pp
+	}
 	each, at := a.whole(pipelineKeys("layers_per_stage")...)
 	switch {
 	case a.wrong != nil:
-	case each == 0 && several:
-		a.set("plan.virtual_stages", int64(2), "without "+pipelineKeys("layers_per_stage")[0])
-	case each > 0 && a.known == nil && several:
+	case a.known != nil:
+		a.split(pp, stages, each, at, several)
+	case each > 0 && several:
 		a.open("plan.virtual_stages", at, "the model's layers over it and the ranks: give the key")
-	case a.known == nil:
-	default:
-		a.split(pp, each, at, several)
+	case several:
+		a.set("plan.virtual_stages", stages/pp, "without "+pipelineKeys("layers_per_stage")[0])
 	}
 }
 
-// split names the layers of each stage where these differ.
-func (a *autoModel) split(pp, each int64, at string, several bool) {
-	layers, stages := a.known.Layers, pp
-	if each > 0 && several {
+// split names the layers of each stage where these differ; stages are there where each, the
+// layers of one, is 0.
+func (a *autoModel) split(pp, stages, each int64, at string, several bool) {
+	layers, from := a.known.Layers, at
+	if each == 0 {
+		from = "without " + pipelineKeys("layers_per_stage")[0]
+	} else {
+		refuse := func(n int64, why string) {
+			node, _ := a.first(at)
+			a.wrong = a.doc.Errorf(node, "%s: %d makes %d stages of %d layers, %s, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple", at, each, n, layers, why)
+		}
 		stages = (layers + each - 1) / each
 		switch round := a.text(pipelineKeys("round_virtual_stages_to_pp_multiple")...); {
 		case stages%pp == 0:
@@ -299,23 +310,33 @@ func (a *autoModel) split(pp, each int64, at string, several bool) {
 		case round == "up":
 			stages += pp - stages%pp
 		default:
-			n, _ := a.first(at)
-			a.wrong = a.doc.Errorf(n, "%s: %d makes %d stages of %d layers, no multiple of the pipeline's %d ranks, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple", at, each, stages, layers, pp)
+			refuse(stages, fmt.Sprintf("no multiple of the pipeline's %d ranks", pp))
 			return
 		}
-		a.set("plan.virtual_stages", stages/pp, at)
-	}
-	if stages > 0 && layers%stages != 0 {
-		var counts []any
-		for i := range stages {
-			n := layers / stages
-			if i < layers%stages {
-				n++
-			}
-			counts = append(counts, n)
+		switch {
+		case several && stages < 2*pp:
+			refuse(stages, fmt.Sprintf("less than two for each of the pipeline's %d ranks", pp))
+			return
+		case !several && stages != pp:
+			refuse(stages, fmt.Sprintf("more than one for each of the pipeline's %d ranks", pp))
+			return
 		}
-		a.set("plan.stage_layers", counts, "the first stages have one more")
 	}
+	if several {
+		a.set("plan.virtual_stages", stages/pp, from)
+	}
+	if layers%stages == 0 {
+		return
+	}
+	var counts []any
+	for i := range stages {
+		n := layers / stages
+		if i < layers%stages {
+			n++
+		}
+		counts = append(counts, n)
+	}
+	a.set("plan.stage_layers", counts, "the first stages have one more")
 }
 
 func (a *autoModel) train() {
