@@ -51,6 +51,8 @@ func (j *Job) resolveLoRA() error {
 		return nil
 	}
 	switch {
+	case l.Rank == 0:
+		return diag.Errorf("train.lora.rank: is missing; give 1 to %d, as in 16", mostRank)
 	case l.Rank < 1 || l.Rank > mostRank:
 		return diag.Errorf("train.lora.rank: %d; give 1 to %d, as in 16", l.Rank, mostRank)
 	case !(l.Dropout >= 0 && l.Dropout < 1):
@@ -58,7 +60,7 @@ func (j *Job) resolveLoRA() error {
 	case triton != nil && !s.InnerScale:
 		return diag.Errorf("runtime.triton_adapters: recipe %s has none; leave it out, or use automodel", j.Recipe.Name)
 	case !s.Adapters:
-		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(adapting()))
+		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(j.adapting()))
 	}
 	adapted, err := j.Model.Adapted(l.Rank, l.Targets, l.Dropout)
 	if err != nil {
@@ -89,9 +91,12 @@ func (j *Job) resolveLoRA() error {
 	return nil
 }
 
-// adapting are the recipes that know adapters.
-func adapting() []string {
-	return recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Adapters })
+// adapting are the recipes that know adapters of such a model.
+func (j *Job) adapting() []string {
+	return recipe.Having(func(r *recipe.Recipe) bool {
+		s := &r.Structure
+		return s.Adapters && !(j.Model.MoE != nil && s.ExpertModels != "" || j.Model.MoE == nil && s.ExpertsOnly != "")
+	})
 }
 
 // setAdapters checks that a plan splits adapters in a way that is known, and gives them their
@@ -106,7 +111,7 @@ func (j *Job) setAdapters(p *Plan) error {
 	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
 		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
 	case sharded && j.Precision.Frozen.Set:
-		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; use ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
+		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; set plan.data_parallel to ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
 	case sharded && given.Set && given.DType != weights.DType:
 		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
 	}

@@ -276,7 +276,7 @@ func (p *Plan) Complete(s Shape) error {
 			return diag.Errorf("plan.%s: %d is negative; give 1 or more", d.name, d.v)
 		}
 		if d.v > s.GPUs && d.name != "virtual_stages" {
-			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job; give 1 to %d", d.name, d.v, s.GPUs, s.GPUs)
+			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job; give 1 to %d, or more gpus", d.name, d.v, s.GPUs, s.GPUs)
 		}
 	}
 	inner := p.TP * p.CP * p.PP

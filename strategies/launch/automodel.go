@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -75,8 +76,15 @@ func (j *Job) automodel(name string, text []byte) error {
 		return err
 	}
 	a := &autoModel{Job: j, doc: d}
-	if a.node("model") == nil || a.node("step_scheduler.global_batch_size") == nil {
-		return &diag.Error{File: name, Message: "is no configuration of NeMo AutoModel: it has no keys model and step_scheduler.global_batch_size; give one that automodel starts a training of a language model with"}
+	for _, key := range []string{"model", "step_scheduler.global_batch_size"} {
+		if a.node(key) == nil {
+			return &diag.Error{File: name, Message: "is no configuration of NeMo AutoModel: it has no key " + key + "; give one that automodel starts a training of a language model with"}
+		}
+	}
+	for _, key := range []string{"model", "model.backend", "distributed", "distributed.pipeline", "distributed.moe", "step_scheduler", "dataset", "packed_sequence", "peft", "optimizer", "loss_fn"} {
+		if n := a.node(key); n != nil && n.Kind != yaml.MappingNode {
+			return d.Errorf(n, "%s: is no mapping; give its keys", key)
+		}
 	}
 	a.model()
 	a.runtime()
@@ -111,7 +119,7 @@ func (a *autoModel) text(keys ...string) string {
 	case n.Kind == yaml.ScalarNode:
 		return n.Value
 	}
-	return "is given"
+	return "a list or mapping"
 }
 
 func (a *autoModel) first(keys ...string) (*yaml.Node, string) {
@@ -123,7 +131,14 @@ func (a *autoModel) first(keys ...string) (*yaml.Node, string) {
 	return nil, ""
 }
 
-func (a *autoModel) on(keys ...string) bool { return a.text(keys...) == "true" }
+// on reports whether a key is true.
+func (a *autoModel) on(key string) bool {
+	v := a.text(key)
+	if v != "" && v != "true" && v != "false" && a.wrong == nil {
+		a.wrong = a.doc.Errorf(a.node(key), "%s: %q; give true or false", key, v)
+	}
+	return v == "true"
+}
 
 // whole is a whole number from 1 on and its key; 0: it is not there.
 func (a *autoModel) whole(keys ...string) (int64, string) {
@@ -133,7 +148,7 @@ func (a *autoModel) whole(keys ...string) (int64, string) {
 	}
 	v, err := strconv.ParseInt(n.Value, 10, 64)
 	if (err != nil || v < 1) && a.wrong == nil {
-		a.wrong = a.doc.Errorf(n, "%s: %q; give a whole number from 1 on", key, n.Value)
+		a.wrong = a.doc.Errorf(n, "%s: %q; give a whole number from 1 on", key, a.text(key))
 	}
 	return v, key
 }
@@ -170,6 +185,9 @@ func (a *autoModel) model() {
 
 // runtime chooses between classes of Hugging Face and AutoModel's own.
 func (a *autoModel) runtime() {
+	if n, from := a.first("distributed._target_", "autopipeline", "parallelizer", "model.backend.enable_deepep"); n != nil {
+		a.open("runtime.release", from, `an AutoModel of 2026-02 or before reads it, and today's is taken: give the key, as in "25.12"`)
+	}
 	if !a.experts {
 		a.set("runtime.recipe", hubRecipe, "")
 		if name := a.text("model.attn_implementation"); name != "" {
@@ -187,9 +205,6 @@ func (a *autoModel) runtime() {
 		}
 	} else {
 		a.set("runtime.recipe", expertsRecipe, "a model with experts")
-		if n, from := a.first("distributed._target_", "autopipeline", "parallelizer", "model.backend.enable_deepep"); n != nil {
-			a.open("runtime.release", from, `an AutoModel of 2026-02 or before reads it, and today's is taken: give the key, as in "25.12"`)
-		}
 		switch d := a.text("model.backend.dispatcher"); {
 		case d == "deepep" || d == "hybridep":
 			a.set("runtime.token_dispatcher", d, "model.backend.dispatcher")
@@ -214,6 +229,9 @@ func (a *autoModel) runtime() {
 
 // plan reads degrees; a file without one leaves it at 1.
 func (a *autoModel) plan() {
+	if nodes, at := a.whole("benchmark.num_nodes"); nodes > 1 {
+		a.open("gpus", at, strconv.FormatInt(nodes, 10)+" nodes: give their GPUs")
+	}
 	for _, key := range []string{"tp", "pp", "cp", "ep"} {
 		if v, at := a.whole("distributed." + key + "_size"); v > 1 || at != "" && (key == "tp" || key == "pp") {
 			a.set("plan."+key, v, at)
@@ -237,15 +255,15 @@ func (a *autoModel) plan() {
 	if a.on("distributed.sequence_parallel") {
 		a.set("plan.sequence_parallel", true, "distributed.sequence_parallel")
 	}
-	reshard := []string{"distributed.reshard_after_forward"}
+	reshard := "distributed.reshard_after_forward"
 	if a.experts {
-		reshard = []string{"distributed.moe.reshard_after_forward"}
+		reshard = "distributed.moe.reshard_after_forward"
 	}
-	switch v := a.text(reshard...); {
+	switch v := a.text(reshard); {
 	case v != "":
-		a.set("plan.reshard_after_forward", v == "true", reshard[0])
+		a.set("plan.reshard_after_forward", v == "true", reshard)
 	case a.experts && a.node("distributed.moe") != nil:
-		a.set("plan.reshard_after_forward", false, "default of "+reshard[0])
+		a.set("plan.reshard_after_forward", false, "default of "+reshard)
 	}
 	if pp, _ := a.whole("distributed.pp_size"); pp > 1 {
 		a.stages(pp)
@@ -376,11 +394,10 @@ func (a *autoModel) train() {
 		a.note("optimizer %s: Adam with states in the dtype of the weights is taken", of)
 	case a.on("optimizer.fused"):
 		a.set("train.optimizer", "adamw-fused", "optimizer.fused")
+	case a.text("optimizer.foreach") == "false":
+		a.set("train.optimizer", "adamw", "optimizer.foreach")
 	default:
 		a.set("train.optimizer", "adamw-foreach", optimizer)
-		if a.text("optimizer.foreach") == "false" {
-			a.note("optimizer.foreach false: a kernel for each operation on each weight; those of lists are taken")
-		}
 	}
 	if strings.HasPrefix(a.text("recipe"), "Benchmarking") {
 		a.set("train.clip_gradients", false, "recipe")
@@ -392,8 +409,13 @@ func (a *autoModel) train() {
 
 // batches: with a pipeline, pieces of a local batch go through the stages, which are empty after each.
 func (a *autoModel) batches() {
-	batch, at := a.whole("step_scheduler.local_batch_size")
-	if pp, _ := a.whole("distributed.pp_size"); pp > 1 && batch > 0 {
+	const local = "step_scheduler.local_batch_size"
+	batch, at := a.whole(local)
+	pp, _ := a.whole("distributed.pp_size")
+	switch {
+	case at == "":
+		a.open("train.micro_batch", local, "the file leaves it out: give the key")
+	case pp > 1:
 		piece, by := a.whole(pipelineKeys("pp_microbatch_size")...)
 		if by == "" {
 			piece, by = 1, "default of "+pipelineKeys("pp_microbatch_size")[0]
@@ -405,7 +427,7 @@ func (a *autoModel) batches() {
 			a.set("plan.drain_every", batch/piece, at)
 			a.set("train.micro_batch", piece, by)
 		}
-	} else if batch > 0 {
+	default:
 		a.set("train.micro_batch", batch, at)
 	}
 	global, at := a.whole("step_scheduler.global_batch_size")
@@ -424,8 +446,10 @@ func (a *autoModel) precision() {
 		a.set("train.precision", "bf16-mixed", "model.torch_dtype")
 	case kind == "" || kind == "auto":
 		a.set("train.precision", "bf16-pure", "weights are taken to be stored in 16 bits")
-	default:
+	case kind == "bf16" || kind == "bfloat16":
 		a.set("train.precision", "bf16-pure", "model.torch_dtype")
+	default:
+		a.open("train.precision", "model.torch_dtype", kind+" has none: give the key")
 	}
 	if a.on("quantization.load_in_8bit") {
 		a.note("quantization.load_in_8bit true: weights are taken to be of 16 bits")
@@ -440,14 +464,21 @@ func (a *autoModel) adapters() {
 	if a.node("peft") == nil {
 		return
 	}
+	if a.experts {
+		a.note("peft: what adapters beside AutoModel's experts take is not known; without train.lora all is taken to be trained")
+	}
 	rank, from := a.whole("peft.dim")
 	if from == "" {
 		rank, from = 8, "default of peft.dim"
 	}
 	a.set("train.lora.rank", rank, from)
 	for _, k := range []string{"alpha", "dropout"} {
-		if v, err := strconv.ParseFloat(a.text("peft."+k), 64); err == nil && v > 0 {
-			a.set("train.lora."+k, v, "peft."+k)
+		at := "peft." + k
+		v, err := strconv.ParseFloat(cmp.Or(a.text(at), "0"), 64)
+		if err != nil && a.wrong == nil {
+			a.wrong = a.doc.Errorf(a.node(at), "%s: %q; give a number", at, a.text(at))
+		} else if v > 0 {
+			a.set("train.lora."+k, v, at)
 		}
 	}
 	n := a.node("peft.target_modules")

@@ -54,14 +54,18 @@ func TestAutoModel(t *testing.T) {
 func TestAutoModelErrors(t *testing.T) {
 	const plain = "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
 	for text, want := range map[string]string{
-		"step_scheduler: {local_batch_size: 8}":                                                                  "a.yaml: is no configuration of NeMo AutoModel: it has no keys model and step_scheduler.global_batch_size; give one that automodel starts a training of a language model with",
+		"step_scheduler: {local_batch_size: 8}":                                                                  "a.yaml: is no configuration of NeMo AutoModel: it has no key model; give one that automodel starts a training of a language model with",
 		auto(plain + "distributed: {tp_size: two}"):                                                              `a.yaml:3:24: distributed.tp_size: "two"; give a whole number from 1 on`,
 		auto(plain + "peft: {dim: 0}"):                                                                           `a.yaml:3:13: peft.dim: "0"; give a whole number from 1 on`,
 		auto(plain + "distributed: {pp_size: 2, pipeline: {pp_microbatch_size: 3}}"):                             "a.yaml:1:60: step_scheduler.local_batch_size: 8 is no multiple of distributed.pipeline.pp_microbatch_size, 3; give one",
 		auto(plain + "distributed: {pp_size: 3, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 2}}"): "a.yaml:3:86: distributed.pipeline.layers_per_stage: 2 makes 8 stages of 16 layers, no multiple of the pipeline's 3 ranks, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple",
 		auto(plain + "distributed: {pp_size: 4, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 3, round_virtual_stages_to_pp_multiple: down}}"): "3 makes 4 stages of 16 layers, less than two for each of the pipeline's 4 ranks, which AutoModel refuses",
 		auto(plain + "distributed: {pp_size: 2, pipeline: {layers_per_stage: 2}}"):                                                                          "2 makes 8 stages of 16 layers, more than one for each of the pipeline's 2 ranks, which AutoModel refuses",
-		auto("model: ["): "",
+		auto(plain + "distributed: 3"):              "a.yaml:3:14: distributed: is no mapping; give its keys",
+		auto(plain + "peft: {use_triton: maybe}"):   `a.yaml:3:20: peft.use_triton: "maybe"; give true or false`,
+		auto(plain + "peft: {dropout: x}"):          `a.yaml:3:17: peft.dropout: "x"; give a number`,
+		auto(plain + "distributed: {tp_size: [2]}"): `distributed.tp_size: "a list or mapping"; give a whole number from 1 on`,
+		auto("model: ["):                            "",
 	} {
 		_, err := launch.Read("a.yaml", []byte(text))
 		require.Error(t, err, text)

@@ -56,7 +56,7 @@ var (
 var launchers = []string{"nproc_per_node", "nnodes", "num_gpus", "num_nodes", "nodes", "gpus_per_node", "ntasks_per_node"}
 
 // several are arguments that may have several words.
-var several = []string{"fsdp", "lora_target_modules", "recompute_modules", "cuda_graph_scope"}
+var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "cuda_graph_scope"}
 
 // count is how many arguments of a list there are.
 func (f flags) count(list []string) (n int) {
@@ -255,6 +255,9 @@ func (p places) launching(f flags, words []string, r shell.Reading) (rest []stri
 		if words[i-1] == "-m" && !slices.Contains(words[i:], "-m") {
 			cut = i
 		}
+	}
+	if i := slices.IndexFunc(words, func(w string) bool { return path.Base(w) == "swift" }); i >= 0 && i < cut { // whose plugins are files
+		cut = i
 	}
 	cut = max(cut, 0)
 	before := flags{}

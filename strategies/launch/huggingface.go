@@ -85,6 +85,16 @@ var whole = map[string][2]int64{
 	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},
 }
 
+// truths are arguments that are true or false, with what else some programs take; truthWords are
+// how these are written.
+var (
+	truths = map[string][]string{
+		"bf16": {"auto", "full"}, "fp16": {"auto"}, "use_liger_kernel": nil, "liger_rms_norm": nil, "liger_glu_activation": nil, "liger_swiglu": nil, "liger_rope": nil,
+		"liger_fused_linear_cross_entropy": nil, "torch_compile": {"auto"},
+	}
+	truthWords = []string{"", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n", "none", "null", "on", "off"}
+)
+
 // harmlessArguments are beginnings of arguments that cost nothing worth a word.
 var harmlessArguments = regexp.MustCompile(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$)`)
 
@@ -301,12 +311,18 @@ func (t *trainer) take(name string, a argument) error {
 	left := a.value == "auto" || a.value == "-1" && strings.HasPrefix(name, "parallelism.") // to DeepSpeed's trainer, and to the other degrees
 	if bounds, ok := whole[name]; ok && a.open == "" && !left {
 		v, err := number(a.value)
+		if len(a.words) > 0 {
+			return a.fail("%s: %s; give one whole number from %d to %d", a.from, strings.Join(a.words, ", "), bounds[0], bounds[1])
+		}
 		if err != nil || v != math.Trunc(v) || v < float64(bounds[0]) || v > float64(bounds[1]) {
 			return a.fail("%s: %q; give a whole number from %d to %d", a.from, a.value, bounds[0], bounds[1])
 		}
 		a.value = strconv.FormatInt(int64(v), 10)
 	} else if ok && a.open == "" {
 		return nil // left to another file
+	}
+	if extra, ok := truths[name]; ok && a.open == "" && !slices.Contains(extra, strings.ToLower(a.value)) && (len(a.words) > 0 || !slices.Contains(truthWords, strings.ToLower(a.value))) {
+		return a.fail("%s: %q; give true or false", a.from, strings.Join(a.all(), " "))
 	}
 	for _, s := range switches {
 		if name == s.name && a.open == "" && (s.value == a.value || s.value == "" && a.on()) {

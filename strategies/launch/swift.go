@@ -2,9 +2,13 @@ package launch
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies/launch/shell"
 )
@@ -79,7 +83,11 @@ func (t *trainer) swift(env map[string]string) error {
 		f.value = "full_shard auto_wrap"
 		t.given["fsdp"] = f
 	}
-	if ds := t.given["deepspeed"]; swiftZeRO[ds.value] != "" {
+	ds := t.given["deepspeed"]
+	if named := strings.HasPrefix(ds.value, "zero") && !strings.Contains(ds.value, "."); named && swiftZeRO[ds.value] == "" && ds.open == "" {
+		return ds.fail("%s: there is no %q; give %s, or a file", ds.from, ds.value, diag.Or(slices.Sorted(maps.Keys(swiftZeRO))))
+	}
+	if swiftZeRO[ds.value] != "" {
 		doc, err := yamlx.Parse(ds.from+" "+ds.value, []byte(swiftZeRO[ds.value]))
 		if err != nil {
 			return err

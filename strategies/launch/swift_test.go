@@ -14,6 +14,10 @@ func TestSwift(t *testing.T) {
 	for text, want := range map[string][]string{
 		sft: {"rank: 8 # default of --lora_rank", "dropout: 0.05", "micro_batch: 1 # default of", "# train.grad_accumulation: default of --gradient_accumulation_steps: as many as make 16 sequences of a step",
 			"recompute: full # default of --gradient_checkpointing", "# train.precision: without --torch_dtype: the dtype that the model is stored in"},
+		sft + "--external_plugins plugin.py --target_modules q_proj v_proj":                                          {"model: qwen2.5-7b", "targets: [q, v]"},
+		sft + "--target_modules all-linear lm_head":                                                                  {"# Not taken over: --target_modules lm_head: it has no adapter here"},
+		sft + "--tuner_type adalora":                                                                                 {"--tuner_type adalora: which is taken for what the other arguments say"},
+		"swift sft --tuner_type full --max_length 512":                                                               {"# model: without --model: give the key"},
 		"NPROC_PER_NODE=8 " + sft + "--torch_dtype bfloat16":                                                         {"gpus: 8 # NPROC_PER_NODE", "precision: bf16-frozen # --torch_dtype", "grad_accumulation: 2 # default of"},
 		"NNODES=2 NPROC_PER_NODE=8 " + sft + "--torch_dtype bfloat16 --tuner_type full":                              {"gpus: 16", "precision: bf16-pure", "grad_accumulation: 1 # default of"},
 		"NPROC_PER_NODE=$N " + sft:                                                                                   {"# gpus: NPROC_PER_NODE: "},
@@ -35,5 +39,18 @@ func TestSwift(t *testing.T) {
 		for _, w := range want {
 			require.Contains(t, string(got), w, text)
 		}
+	}
+}
+
+// TestSwiftErrors: values that ms-swift does not know.
+func TestSwiftErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"swift sft --model gpt2 --tuner_type full --deepspeed zero9":           `a:1:1: --deepspeed: there is no "zero9"; give zero0, zero1, zero2, zero2_offload, zero3 or zero3_offload, or a file`,
+		"swift sft --model gpt2 --tuner_type full --use_liger_kernel maybe":    `a:1:1: --use_liger_kernel: "maybe"; give true or false`,
+		"base_model: gpt2\nliger_rms_norm: [true, false]\nmicro_batch_size: 1": `liger_rms_norm: "true false"; give true or false`,
+		"base_model: gpt2\nmicro_batch_size: [2, 3]":                           "micro_batch_size: 2, 3; give one whole number from 1 to",
+	} {
+		_, err := launch.Read("a", []byte(text))
+		require.ErrorContains(t, err, want)
 	}
 }

@@ -35,7 +35,7 @@ var costlyArguments = []costlyArgument{
 	{"use_dora", "", ""}, {"lora_modules_to_save", "", "they are trained whole"}, {"modules_to_save", "", "they are trained whole"}, {"unfrozen_parameters", "", ""}, {"freeze_vision_tower", "", ""},
 	{"use_unsloth", "", "its kernels"}, {"use_unsloth_gc", "", ""}, {"shift_attn", "", ""}, {"upcast_layernorm", "", ""}, {"upcast_lmhead_output", "", ""}, {"use_galore", "", ""}, {"use_apollo", "", ""}, {"use_badam", "", ""},
 	{"flash_attn_cross_entropy", "", ""}, {"flash_attn_fuse_mlp", "", ""}, {"xformers_attention", "", ""}, {"flex_attention", "", ""}, {"lora_mlp_kernel", "", ""}, {"lora_qkv_kernel", "", ""}, {"lora_o_kernel", "", ""},
-	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""}, {"liger_swiglu", "", ""},
+	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""},
 	{"liger_layer_norm", "", ""}, {"liger_cross_entropy", "", ""}, {"fsdp.forward_prefetch", "", ""}, {"fsdp.ignored_modules", "", ""}, {"fsdp.mixed_precision_policy", "", ""}, {"config_overrides", "", "the model is another"},
 	{"jagged_restart_steps", "", ""}, {"relora_steps", "", ""}, {"mixture_of_depths", "", ""}, {"use_llama_pro", "", ""}, {"fp32_norms", "", ""}, {"predict_with_generate", "", ""},
 }
@@ -155,6 +155,8 @@ func (h *hub) model() {
 	switch a := h.get("model_name_or_path"); {
 	case a.open != "":
 		h.open("model", a.from, a.open)
+	case a.value == "" && h.trains():
+		h.open("model", h.without("model_name_or_path"), "give the key")
 	case a.value == "":
 	default:
 		if name := model.Named(a.value); name != "" {
@@ -681,9 +683,17 @@ var projections = map[string][]string{
 	"query_key_value": {"qkv"}, "Wqkv": {"qkv"}, "dense_h_to_4h": {"up"}, "dense_4h_to_h": {"down"}, "c_attn": {"qkv"}, "c_fc": {"up"}, "c_proj": {"o", "down"}, "fc1": {"up"}, "fc2": {"down"},
 }
 
+// tunings are the ways of training that are told apart, by the arguments that choose them.
+var tunings = map[string][]string{"finetuning_type": {"lora", "full", "freeze", "oft"}, "adapter": {"lora", "qlora"}}
+
 func (h *hub) adapters() {
 	if kind := h.get("finetuning_type"); kind.value == "freeze" || kind.value == "oft" {
 		h.note("%s %s: all parameters are taken to be trained", kind.from, kind.value)
+	}
+	for name, kinds := range tunings {
+		if a := h.get(name); a.given && a.open == "" && a.value != "" && !slices.Contains(kinds, a.value) {
+			h.note("%s %s: which is taken for what the other arguments say", a.from, a.value)
+		}
 	}
 	if !h.adapted() {
 		return
@@ -704,6 +714,11 @@ func (h *hub) adapters() {
 	}
 }
 
+// everyLinear is a name of all projections.
+func everyLinear(name string) bool {
+	return slices.Contains([]string{"all", "all-linear", "all_linear"}, name)
+}
+
 // targets are the projections that have adapters; all of them where a job has none.
 func (h *hub) targets() {
 	const key = "train.lora.targets"
@@ -716,7 +731,12 @@ func (h *hub) targets() {
 	case len(names) == 0:
 		h.open(key, h.without("lora_target_modules"), "PEFT chooses by the kind of model, q and v of Llama's: give the key")
 		return
-	case len(names) == 1 && slices.Contains([]string{"all", "all-linear", "all_linear"}, names[0]):
+	case slices.ContainsFunc(names, everyLinear):
+		for _, n := range names {
+			if !everyLinear(n) {
+				h.note("%s %s: it has no adapter here", a.from, n)
+			}
+		}
 		return // as a job has it that names none
 	default:
 		for _, n := range names {
