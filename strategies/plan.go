@@ -614,6 +614,15 @@ func splitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 		return out
 	case r.Structure.WeighedEnds && n > 1:
 		return splitWeighed(layers, n)
+	case r.Structure.LargerFirst:
+		out := make([]int64, n)
+		for i := range out {
+			out[i] = layers / n
+			if int64(i) < layers%n {
+				out[i]++
+			}
+		}
+		return out
 	}
 	return Split(layers, n, r.Structure.FullStages)
 }

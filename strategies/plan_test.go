@@ -364,6 +364,8 @@ func TestSplit(t *testing.T) {
 	require.Equal(t, []int64{8, 8, 8, 8}, Split(32, 4, false))
 	require.Equal(t, []int64{15, 16, 16, 15}, Split(62, 4, true), "64 with embedding and head")
 	require.Equal(t, []int64{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 1}, Split(78, 12, true), "bigscience, chronicles-prequel.md, Re-do")
+	auto := mustDecode(t, "{model: gemma-2b, gpus: 4, runtime: {recipe: automodel}, plan: {pp: 4}, train: {grad_accumulation: 4}}")
+	require.Equal(t, []int64{5, 5, 4, 4}, auto.Plan.SplitLayers(auto.Model, auto.Recipe, auto.Model.Layers, 4), "AutoModel, generate_hf_model_fqn_per_model_part")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, 32).Draw(t, "stages")
 		layers := rapid.Int64Range(n, 200).Draw(t, "layers")

@@ -229,6 +229,7 @@ type Structure struct {
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
+	LargerFirst    bool    `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
 	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
 	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
 	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one

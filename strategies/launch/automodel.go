@@ -153,10 +153,6 @@ func (a *autoModel) whole(keys ...string) (int64, string) {
 	return v, key
 }
 
-func (a *autoModel) open(key, from, why string) {
-	a.Settings = append(a.Settings, Setting{Key: key, From: from, Why: why})
-}
-
 // model is the catalog's, where that has it.
 func (a *autoModel) model() {
 	n, from := a.first("model.pretrained_model_name_or_path", "model.config.pretrained_model_name_or_path", "model.config.name_or_path", "model.config")
@@ -197,8 +193,8 @@ func (a *autoModel) runtime() {
 				a.note("model.attn_implementation %s: give runtime.attention", name)
 			}
 		}
-		if v := a.text("model.use_liger_kernel"); v == "false" {
-			a.set("runtime.liger_kernels", false, "model.use_liger_kernel")
+		if liger := "model.use_liger_kernel"; !a.on(liger) && a.node(liger) != nil { // true leaves it to AutoModel, as nothing does
+			a.set("runtime.liger_kernels", false, liger)
 		}
 		if a.on("peft.use_triton") {
 			a.set("runtime.triton_adapters", true, "peft.use_triton")
@@ -259,9 +255,9 @@ func (a *autoModel) plan() {
 	if a.experts {
 		reshard = "distributed.moe.reshard_after_forward"
 	}
-	switch v := a.text(reshard); {
-	case v != "":
-		a.set("plan.reshard_after_forward", v == "true", reshard)
+	switch on := a.on(reshard); {
+	case a.text(reshard) != "":
+		a.set("plan.reshard_after_forward", on, reshard)
 	case a.experts && a.node("distributed.moe") != nil:
 		a.set("plan.reshard_after_forward", false, "default of "+reshard)
 	}
@@ -301,7 +297,7 @@ func (a *autoModel) stages(pp int64) {
 	switch {
 	case a.wrong != nil:
 	case a.known != nil:
-		a.split(pp, stages, each, at, several)
+		a.virtual(pp, stages, each, at, several)
 	case each > 0 && several:
 		a.open("plan.virtual_stages", at, "the model's layers over it and the ranks: give the key")
 	case several:
@@ -309,9 +305,9 @@ func (a *autoModel) stages(pp int64) {
 	}
 }
 
-// split names the layers of each stage where these differ; stages are there where each, the
-// layers of one, is 0.
-func (a *autoModel) split(pp, stages, each int64, at string, several bool) {
+// virtual sets the stages of a rank: there are so many stages in all, or, where each is above 0, as
+// many as have each layers.
+func (a *autoModel) virtual(pp, stages, each int64, at string, several bool) {
 	layers, from := a.known.Layers, at
 	if each == 0 {
 		from = "without " + pipelineKeys("layers_per_stage")[0]
@@ -343,18 +339,6 @@ func (a *autoModel) split(pp, stages, each int64, at string, several bool) {
 	if several {
 		a.set("plan.virtual_stages", stages/pp, from)
 	}
-	if layers%stages == 0 {
-		return
-	}
-	var counts []any
-	for i := range stages {
-		n := layers / stages
-		if i < layers%stages {
-			n++
-		}
-		counts = append(counts, n)
-	}
-	a.set("plan.stage_layers", counts, "the first stages have one more")
 }
 
 func (a *autoModel) train() {
@@ -368,7 +352,7 @@ func (a *autoModel) train() {
 	case at != "":
 		a.set("train.sequence_length", n, at)
 		if strings.HasPrefix(at, "packed") {
-			a.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", at)
+			a.apart(at)
 		}
 	default:
 		a.open("train.sequence_length", "dataset", "batches are as long as their longest text: give the key")

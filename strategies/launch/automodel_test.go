@@ -30,7 +30,7 @@ func TestAutoModel(t *testing.T) {
 		plain + "distributed: {dp_replicate_size: 2, dp_size: none}":                                                                               {"# plan.shard_degree: distributed.dp_replicate_size: the data-parallel ranks over 2"},
 		plain + "distributed: {pp_size: 2}\nautopipeline: {pp_schedule: 1f1b, pp_microbatch_size: 4}":                                              {"schedule: 1f1b # autopipeline.pp_schedule", "drain_every: 2", "micro_batch: 4 # autopipeline"},
 		plain + "distributed: {pp_size: 2, pipeline: {pp_schedule: interleaved1f1b}}":                                                              {"virtual_stages: 2 # without distributed.pipeline.layers_per_stage", "drain_every: 8", "micro_batch: 1 # default of"},
-		plain + "distributed: {pp_size: 3}":                                                                                                        {"stage_layers: [6, 5, 5]"},
+		plain + "distributed: {pp_size: 3}":                                                                                                        {"pp: 3", "schedule: 1f1b"},
 		plain + "distributed: {pp_size: 2, pipeline: {pp_schedule: LoopedBFS}}":                                                                    {"# plan.schedule: distributed.pipeline.pp_schedule: LoopedBFS is not known"},
 		plain + "fp8: {enabled: true}\ncompile: {enabled: false}":                                                                                  {"# Not taken over: fp8.enabled true: products are taken to be of 16 bits"},
 		plain + "peft: {match_all_linear: true}":                                                                                                   {"rank: 8 # default of peft.dim"},
@@ -61,11 +61,13 @@ func TestAutoModelErrors(t *testing.T) {
 		auto(plain + "distributed: {pp_size: 3, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 2}}"): "a.yaml:3:86: distributed.pipeline.layers_per_stage: 2 makes 8 stages of 16 layers, no multiple of the pipeline's 3 ranks, which AutoModel refuses; give another, or round_virtual_stages_to_pp_multiple",
 		auto(plain + "distributed: {pp_size: 4, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 3, round_virtual_stages_to_pp_multiple: down}}"): "3 makes 4 stages of 16 layers, less than two for each of the pipeline's 4 ranks, which AutoModel refuses",
 		auto(plain + "distributed: {pp_size: 2, pipeline: {layers_per_stage: 2}}"):                                                                          "2 makes 8 stages of 16 layers, more than one for each of the pipeline's 2 ranks, which AutoModel refuses",
-		auto(plain + "distributed: 3"):              "a.yaml:3:14: distributed: is no mapping; give its keys",
-		auto(plain + "peft: {use_triton: maybe}"):   `a.yaml:3:20: peft.use_triton: "maybe"; give true or false`,
-		auto(plain + "peft: {dropout: x}"):          `a.yaml:3:17: peft.dropout: "x"; give a number`,
-		auto(plain + "distributed: {tp_size: [2]}"): `distributed.tp_size: "a list or mapping"; give a whole number from 1 on`,
-		auto("model: ["):                            "",
+		auto(plain + "distributed: 3"):                                                           "a.yaml:3:14: distributed: is no mapping; give its keys",
+		auto(plain + "distributed: {reshard_after_forward: 2}"):                                  `a.yaml:3:38: distributed.reshard_after_forward: "2"; give true or false`,
+		auto("model: {pretrained_model_name_or_path: google/gemma-2b, use_liger_kernel: maybe}"): `model.use_liger_kernel: "maybe"; give true or false`,
+		auto(plain + "peft: {use_triton: maybe}"):                                                `a.yaml:3:20: peft.use_triton: "maybe"; give true or false`,
+		auto(plain + "peft: {dropout: x}"):                                                       `a.yaml:3:17: peft.dropout: "x"; give a number`,
+		auto(plain + "distributed: {tp_size: [2]}"):                                              `distributed.tp_size: "a list or mapping"; give a whole number from 1 on`,
+		auto("model: ["): "",
 	} {
 		_, err := launch.Read("a.yaml", []byte(text))
 		require.Error(t, err, text)

@@ -245,12 +245,16 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if by != nil && of == trainerArguments {
 		of = trl
 	}
-	if swiftCommand.MatchString(s.text) {
+	command := swiftCommand.FindStringSubmatch(s.text)
+	if command != nil {
 		of = swift
 	}
 	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true, notes: s.Notes}
 	if by != nil && of == trl {
 		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
+	}
+	if command != nil && command[1] == "rlhf" {
+		t.given["stage"] = argument{value: "dpo", from: "default of --rlhf_type", given: true}
 	}
 	for _, k := range slices.Sorted(maps.Keys(f)) {
 		one := f[k]

@@ -278,8 +278,18 @@ func (j *Job) set(key string, value any, from string) {
 	j.Settings = append(j.Settings, Setting{Key: key, Value: value, From: from})
 }
 
+// open leaves a key that the file has something of, and says why it must be given.
+func (j *Job) open(key, from, why string) {
+	j.Settings = append(j.Settings, Setting{Key: key, From: from, Why: why})
+}
+
 func (j *Job) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
+}
+
+// apart notes that packed sequences keep their documents apart, which from says.
+func (j *Job) apart(from string) {
+	j.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", from)
 }
 
 // YAML writes a job file: every key with what said so beside it.

@@ -183,7 +183,7 @@ func (m *megatron) take(key, name string) bool {
 		}
 		return false
 	case f.open != "":
-		m.Settings = append(m.Settings, Setting{Key: key, From: m.from(name), Why: "line " + strconv.Itoa(f.line) + " takes " + f.open + ", which the file does not set: give the key"})
+		m.open(key, m.from(name), "line "+strconv.Itoa(f.line)+" takes "+f.open+", which the file does not set: give the key")
 	default:
 		m.set(key, plain(f.value), m.from(name))
 	}
@@ -349,7 +349,7 @@ func (m *megatron) deltas() {
 	if n, ok := plain(m.word(freq)).(int64); ok {
 		m.set("model.full_attention_interval", n, m.from(freq))
 	} else {
-		m.Settings = append(m.Settings, Setting{Key: "model.layer_types", From: m.from(freq), Why: "which layers are gated delta nets: give the key, a list of linear_attention and full_attention"})
+		m.open("model.layer_types", m.from(freq), "which layers are gated delta nets: give the key, a list of linear_attention and full_attention")
 	}
 }
 
@@ -364,7 +364,7 @@ func (m *megatron) vocabulary() {
 	case !m.has("tokenizer_type") && m.has("merge_file"): // of GPT-2's byte pairs
 		m.set(key, int64(50257), m.from("merge_file"))
 	default:
-		m.Settings = append(m.Settings, Setting{Key: key, From: m.from("tokenizer_type"), Why: "the tokenizer has the size of the vocabulary: give the key"})
+		m.open(key, m.from("tokenizer_type"), "the tokenizer has the size of the vocabulary: give the key")
 	}
 }
 

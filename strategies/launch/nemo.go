@@ -261,7 +261,7 @@ func (r *reading) nemo1() error {
 	r.dtype("gradients", "grad_sync_dtype")
 	r.dtype("reduce", "grad_sync_dtype")
 	r.counts("trainer.devices")
-	r.Settings = append(r.Settings, Setting{Key: "runtime.release", From: "model", Why: `the file does not say which release of NeMo reads it, up to 24.12: give the key, as in "24.07"`})
+	r.open("runtime.release", "model", `the file does not say which release of NeMo reads it, up to 24.12: give the key, as in "24.07"`)
 	r.lists("model.", nemoCostly)
 	return nil
 }
@@ -370,7 +370,7 @@ func (r *reading) dtype(of, name string) {
 // counts leaves the number of GPUs open where nothing says it.
 func (r *reading) counts(from string) {
 	if !slices.ContainsFunc(r.Settings, func(s Setting) bool { return s.Key == "gpus" }) {
-		r.Settings = append(r.Settings, Setting{Key: "gpus", From: from, Why: "the file does not say how many there are: give the key"})
+		r.open("gpus", from, "the file does not say how many there are: give the key")
 	}
 }
 

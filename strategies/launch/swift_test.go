@@ -24,6 +24,8 @@ func TestSwift(t *testing.T) {
 		"export NPROC_PER_NODE=2\n" + sft + "--gradient_accumulation_steps 4":                                        {"gpus: 2 # NPROC_PER_NODE", "grad_accumulation: 4 # --gradient_accumulation_steps"},
 		sft + "--deepspeed zero3":                                                                                    {"data_parallel: zero3 # zero_optimization.stage", "recipe: deepspeed-hf"},
 		sft + "--torch_dtype bfloat16 --train_type full --deepspeed zero3_offload":                                   {"offload: parameters", "precision: bf16"},
+		"swift rlhf --rlhf_type kto --model Qwen/Qwen2.5-7B --max_length 2048":                                       {"# Not taken over: --rlhf_type kto: a step is taken to train on next tokens"},
+		"swift rlhf --model Qwen/Qwen2.5-7B --max_length 2048":                                                       {"# Not taken over: default of --rlhf_type dpo: a step is taken to train on next tokens"},
 		sft + "--deepspeed ds.json":                                                                                  {"# plan.data_parallel: --deepspeed: ds.json has the stage of ZeRO"},
 		sft + "--torch_dtype bfloat16 --fsdp fsdp2 --tuner_type full":                                                {"data_parallel: fsdp2 # --fsdp", "reshard_after_forward: true # --fsdp", "recompute: full # --fsdp"},
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb":                                             {"precision: nf4-frozen # --quant_bits"},

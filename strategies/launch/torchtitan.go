@@ -38,7 +38,7 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	if id, ok := titanModels[c.text("model.name")+" "+c.text("model.flavor")]; ok {
 		j.set("model", id, "model.name, model.flavor")
 	} else {
-		j.Settings = append(j.Settings, Setting{Key: "model", From: "model.flavor", Why: fmt.Sprintf("%s of %s is not known: give the key", c.text("model.flavor"), c.text("model.name"))})
+		j.open("model", "model.flavor", fmt.Sprintf("%s of %s is not known: give the key", c.text("model.flavor"), c.text("model.name")))
 	}
 	j.titanRuntime(c)
 	j.titanPlan(c)

@@ -102,10 +102,6 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	return nil
 }
 
-func (h *hub) open(key, from, why string) {
-	h.Settings = append(h.Settings, Setting{Key: key, From: from, Why: why})
-}
-
 // put sets a key to a whole number that an argument gives, where there is one.
 func (h *hub) put(key, name string) bool {
 	switch a := h.get(name); {
@@ -258,12 +254,16 @@ func (h *hub) liger() {
 		if all {
 			by = norm
 		}
-		what := ligerless(model.Named(h.get("model_name_or_path").value))
+		why := ""
 		if h.says("runtime.recipe", "hf-compile") {
-			what = "a compiled model"
+			why = "is compiled"
+		} else if name := model.Named(h.get("model_name_or_path").value); name != "" {
+			if m, err := model.Load(name); err == nil {
+				why = m.Ligerless()
+			}
 		}
-		if what != "" {
-			h.note("%s: %s, of which its operators are not known; the model's own are taken", by.from, what)
+		if why != "" {
+			h.note("%s: the model %s, and what Liger-Kernel replaces of such a one is not known; its own operators are taken", by.from, why)
 		} else {
 			h.set("runtime.liger_kernels", true, by.from)
 		}
@@ -276,23 +276,6 @@ func (h *hub) liger() {
 	case loss.on():
 		h.set("runtime.fused_linear_cross_entropy", true, loss.from)
 	}
-}
-
-// ligerless says what keeps a model of the catalog from Liger-Kernel's operators as they are
-// known, "" where nothing does or the model is not there.
-func ligerless(name string) string {
-	m, err := model.Load(name)
-	switch {
-	case name == "" || err != nil:
-		return ""
-	case m.MoE != nil:
-		return "a model with experts"
-	case m.Vision != nil:
-		return "a model with an encoder of images"
-	case !m.Gated || m.Mixers != nil:
-		return "a model without attention and a gated MLP in each layer"
-	}
-	return ""
 }
 
 // mixed is the dtype of autocast or of FSDP's mixed precision, "" where there is none, and
@@ -591,7 +574,7 @@ func (h *hub) batch() {
 	}
 	apart := h.speaks(axolotl) || h.speaks(trl) || h.speaks(swift) || h.get("neat_packing").on()
 	if packing.on() && apart && attentions[h.get("attn_implementation").value] == "flash-attn" {
-		h.note("%s: attention keeps documents apart, whose mean length the file does not have; give train.document_length", packing.from)
+		h.apart(packing.from)
 	}
 	if s := h.get("stage"); s.value != "" && s.value != "sft" && s.value != "pt" {
 		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)

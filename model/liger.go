@@ -1,0 +1,23 @@
+package model
+
+import "slices"
+
+// Ligerless is what the model has that none of Liger-Kernel's operators as they were measured
+// stands for (model/tape/liger.go), as words that follow its name; "" where there is nothing.
+func (s *Spec) Ligerless() string {
+	switch {
+	case s.MoE != nil:
+		return "has experts"
+	case s.MLA != nil || s.Mixers != nil:
+		return "mixes tokens by other than plain attention"
+	case s.Vision != nil:
+		return "has an encoder of images"
+	case !slices.Contains([]Norm{RMSNorm, WideRMSNorm, GemmaRMSNorm}, s.Norm):
+		return "does not normalise by RMS"
+	case !s.Gated || s.Activation != SiLU && s.Activation != GELUTanh:
+		return "has no MLP with a gate of SiLU or GELU (tanh)"
+	case s.Position != Rotary || s.RotaryDim != s.HeadDim:
+		return "does not turn whole heads"
+	}
+	return ""
+}
