@@ -387,7 +387,7 @@ type KernelLaw struct {
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
 
-	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, or both, bytes by the one and elements by the other
+	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, both, bytes by the one and elements by the other, or either, as both, of which one hides the other in part
 	Spread `yaml:",inline"`
 	Source string `yaml:"source"`
 	On     *GPU

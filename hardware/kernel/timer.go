@@ -43,7 +43,7 @@ func New(p *hardware.Profile) (*Timer, error) {
 		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), known: true}
 		l.element = l.scale
 		switch law.Limit {
-		case "both":
+		case "both", "either":
 			l.element = l.issue
 		case "chain":
 			l.element = clockScale(law.On, &p.GPU)
@@ -195,7 +195,10 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
-	if l.Limit == "chain" { // programs that wait for their own last result, and share the memory
+	switch l.Limit {
+	case "either": // the squares of their times add up
+		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+	case "chain": // programs that wait for their own last result, and share the memory
 		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
 	}
 	if len(l.Wide) > 0 {

@@ -271,18 +271,18 @@ func shape(o *tape.Op) string {
 // rate is the rate that an op reaches in what limits it: arithmetic, else memory,
 // and the limit where it is neither.
 func rate(o *estimate.OpDetail) string {
-	bound := string(o.Why.Bound)
+	bound, bytes := string(o.Why.Bound), o.Op.Bytes*units.Bytes(max(o.Op.Count, 1)) // of all kernels, as FLOPs and Time are
 	switch {
 	case o.Time <= 0:
 		return ""
 	case o.Op.FLOPs > 0 && o.Why.Bound == kernel.Compute:
 		return o.Op.FLOPs.Per(o.Time).String()
 	case o.Op.Bytes > 0 && o.Why.Bound == kernel.Memory:
-		return o.Op.Bytes.Per(o.Time).String()
+		return bytes.Per(o.Time).String()
 	case o.Op.FLOPs > 0:
 		return bound + " " + o.Op.FLOPs.Per(o.Time).String()
 	case o.Op.Bytes > 0 && o.Why.Bound != kernel.Latency:
-		return bound + " " + o.Op.Bytes.Per(o.Time).String()
+		return bound + " " + bytes.Per(o.Time).String()
 	}
 	return bound
 }

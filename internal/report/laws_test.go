@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
 	_ "github.com/perfplan/perfplan/internal/seed"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
@@ -165,4 +167,13 @@ func TestRecordsTellPlansApart(t *testing.T) {
 		require.NotEqual(t, before, after, "%s has no column", fields.Type().Field(i).Name)
 		*plan = kept
 	}
+}
+
+// TestRateOfSeveral: an op of several kernels moves all their bytes in its time.
+func TestRateOfSeveral(t *testing.T) {
+	one := estimate.OpDetail{Op: &tape.Op{Class: tape.Vectorized, Bytes: 80 * units.MB, Count: 1}, Time: 20 * units.Microsecond, Why: kernel.Explain{Bound: kernel.Memory}}
+	many := one
+	many.Op, many.Time = &tape.Op{Class: tape.Vectorized, Bytes: 80 * units.MB, Count: 16}, 16*one.Time
+	require.Equal(t, "4.000 TB/s", rate(&one))
+	require.Equal(t, rate(&one), rate(&many))
 }

@@ -173,8 +173,27 @@ func (b *builder) scanMap(x *tape.Tensor) {
 	case b.Shard.DeepEP:
 		b.t.Notify("deepep-exchange", experts)
 	default:
-		b.t.ScanMap(b.Shard.EP, x.Size()/x.Dim(-1), experts)
+		tokens := x.Size() / x.Dim(-1)
+		b.t.ScanMap(b.Shard.EP, tokens, experts)
+		if b.byMap() {
+			b.t.NumberRows(b.Shard.EP*tokens, experts/b.Shard.EP)
+		}
 	}
+}
+
+// byMap is whether rows that came are permuted by Hybrid-EP's kernels that read a map of
+// them.
+func (b *builder) byMap() bool {
+	return b.recipe.Structure.RowMaps && b.Shard.Flex && !b.Shard.DeepEP && b.Shard.EP > 1
+}
+
+// toExperts permutes rows that came from other ranks to the places of their experts, n in
+// all, or back.
+func (b *builder) toExperts(x *tape.Tensor, n int64) *tape.Tensor {
+	if b.byMap() {
+		return b.t.PermuteByMap(x, n, b.Spec.MoE.Experts/b.Shard.EP)
+	}
+	return b.t.Permute(x, n)
 }
 
 func (b *builder) collect(x *tape.Tensor) *tape.Tensor {

@@ -320,50 +320,6 @@ func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
 	return y
 }
 
-// Permute copies each token's row to the k places its experts read (a fused
-// permutation kernel); the gradient sums them back. n is rows times k.
-func (t *Tape) Permute(x *Tensor, n int64) *Tensor {
-	t.begin()
-	h := x.Dim(-1)
-	y := t.empty(x.dtype, n, h)
-	t.permutation("permute", x, y)
-	src := *x
-	t.attach("permute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.permutation("permute_backward", g[0], r)
-		return []*Tensor{r}
-	})
-	return y
-}
-
-// Along makes the n rows of one element that a kernel which moves other rows brings along.
-func (t *Tape) Along(x *Tensor, n int64) *Tensor {
-	t.begin()
-	y := t.empty(x.dtype, n, 1)
-	src := *x
-	t.attach("along", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...)}
-	})
-	return y
-}
-
-// Unpermute sums the k rows of each token, the opposite of Permute.
-func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor { return t.UnpermuteTo(x, x.Dim(0)/k) }
-
-// UnpermuteTo sums rows x up to n of them.
-func (t *Tape) UnpermuteTo(x *Tensor, n int64) *Tensor {
-	t.begin()
-	y := t.empty(x.dtype, n, x.Dim(1))
-	t.permutation("unpermute", x, y)
-	src := *x
-	t.attach("unpermute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.permutation("unpermute_backward", g[0], r)
-		return []*Tensor{r}
-	})
-	return y
-}
-
 // indexAdd is how much longer index_add_ takes for an element than scatter_add_ does
 // (hardware laws, atomic-add).
 const indexAdd = 2.08
@@ -397,10 +353,6 @@ func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 		return []*Tensor{r}
 	})
 	return y
-}
-
-func (t *Tape) permutation(prim string, x, y *Tensor) {
-	t.emit(Op{Prim: prim, Class: Gather, DType: x.dtype, Elements: float64(max(x.Size(), y.Size())), Bytes: x.bytes() + y.bytes()})
 }
 
 // Fused is a kernel that a framework wrote or a compiler generated for several

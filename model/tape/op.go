@@ -47,6 +47,8 @@ const (
 	RowWarp        // a warp for each row, several readings of it in shared memory
 	RowProgram     // one program for each row, with next to nothing to do
 	RowLoop        // a program on each SM, which takes rows one after the other (Liger-Kernel's gradient of a norm, in Triton)
+	RowMap         // rows moved by a map of rows and experts that is read entry by entry (Hybrid-EP's permutations before 2026-05)
+	MapScan        // a routing map scanned along its rows (Hybrid-EP)
 	Index          // element-wise gather or scatter by index
 	Scatter        // the same along a dimension, one index for each element
 	FusedPointwise // compiler-fused elementwise (Triton)
@@ -107,6 +109,8 @@ var classNames = [NumClasses]string{
 	RowWarp:         "row-warp",
 	RowProgram:      "row-program",
 	RowLoop:         "row-loop",
+	RowMap:          "row-map",
+	MapScan:         "map-scan",
 	Index:           "index",
 	Scatter:         "scatter",
 	FusedPointwise:  "fused-pointwise",

@@ -178,17 +178,31 @@ func (t *Tape) CountRows(scores *Tensor) {
 	t.emit(Op{Prim: "sum", Class: TallReduce, DType: I64, Elements: float64(scores.Size()), Bytes: 8 * units.Bytes(scores.Size())})
 }
 
-// scanReads is what the scan's threads, each of which walks along a row of the map, take in
-// readings of it: on an H100 31 us of 4 MB, 44 of 17 and 106 to 143 of 34 and 67 (8, 32 and 64
-// ranks of 4096 tokens, 128 and 256 experts, 2026-11-23), less the 25 us that any map takes.
-const scanReads = 5
-
 // ScanMap gathers the routing maps of so many ranks, [tokens, experts] of a byte each, and
 // numbers the rows that they stand for.
 func (t *Tape) ScanMap(ranks, tokens, experts int64) {
 	n := ranks * tokens * experts
 	t.emit(Op{Prim: "all-gather", Class: Collective, DType: Bool, Elements: float64(n), Comm: &Comm{Kind: "all-gather", Group: "ep", Bytes: units.Bytes(n)}})
-	t.emit(Op{Prim: "scan_map", Class: Gather, DType: Bool, Elements: scanReads * float64(n), Bytes: scanReads * units.Bytes(n)})
+	t.emit(Op{Prim: "scan_map", Class: MapScan, DType: Bool, Elements: float64(n), Bytes: units.Bytes(n)})
+}
+
+// Hybrid-EP numbers the rows of each local expert by tiles of numberedTile rows, one on each
+// of the SMs at a time, in numberedTime for each expert of a tile's columns: on an H200 22 to
+// 245 us for 4 to 128 experts and up to 33,792 rows, 46 and 79 us for 16 and 16,384 or 65,536
+// (deepseek-ai/DeepEP hybrid-ep @7febc6e, 2026-11-26).
+const (
+	numberedTile  = 256
+	numberedSMs   = 132
+	numberedTime  = 2e6  // ps
+	numberedStart = 10e6 // ps
+)
+
+// NumberRows numbers the rows of each of so many local experts, of as many tokens as there
+// may be (Hybrid-EP csrc/hybrid_ep/extension/permute.cu, permute_preprocessing, before
+// 2026-05).
+func (t *Tape) NumberRows(tokens, experts int64) {
+	rounds := max(float64(tokens)/(numberedTile*numberedSMs), 1)
+	t.emit(Op{Prim: "permute_preprocessing", Class: Chain, DType: I32, Elements: numberedStart + numberedTime*rounds*float64(experts), Bytes: 5 * units.Bytes(tokens*experts)})
 }
 
 // Notify exchanges the numbers of rows, one for each expert, between the experts' ranks.

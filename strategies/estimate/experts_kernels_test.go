@@ -88,7 +88,7 @@ func TestExpertKernels(t *testing.T) {
 
 // TestScanMap: Hybrid-EP gathers the routing map of all ranks, a byte for each pair of token
 // and expert, once a layer, and scans it; DeepEP counts rows. The scan
-// of 34 and 67 MB takes 81 and 118 us longer than that of a small one on an H100.
+// of 34 and 67 MB takes 106 and 143 us on an H100.
 func TestScanMap(t *testing.T) {
 	mapped := func(gpus int, dispatcher string) (gathered units.Bytes) {
 		built, err := build(mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core, token_dispatcher: %s}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16, recompute: none}}", gpus, dispatcher, gpus)))
@@ -109,7 +109,7 @@ func TestScanMap(t *testing.T) {
 	require.NoError(t, err)
 	timer, err := kernel.New(p)
 	require.NoError(t, err)
-	for experts, want := range map[int64]float64{128: 81e-6, 256: 118e-6} {
+	for experts, want := range map[int64]float64{128: 106e-6, 256: 143e-6} {
 		scan := tape.New()
 		scan.ScanMap(64, 4096, experts)
 		ops := scan.Cut(tape.Backward).Ops
