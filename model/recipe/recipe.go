@@ -305,6 +305,7 @@ type Precision struct {
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
+	ScaleKernels  int64   `yaml:"scale_kernels"`  // tiny kernels of each expert's cast, beside the readings
 	RaggedRows    float64 `yaml:"ragged_rows"`    // the same of experts' rows cast to two copies of one scale, over QuantizeRead: their numbers are no multiple of a kernel's tile; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	TPApart       bool    `yaml:"tp_apart"`       // tensor ranks do not exchange beside their GEMMs though the recipe has it

@@ -12,6 +12,9 @@ func (t *Tape) quantizedRows(x *Tensor, experts int64, wgrad bool) *Tensor {
 	if !wgrad {
 		copies = 1
 	}
+	if t.ScaleKernels > 0 {
+		t.emit(Op{Prim: "grouped_scales", Class: Vectorized, Count: int32(experts) * int32(t.ScaleKernels), Elements: 1})
+	}
 	t.emit(Op{Prim: "grouped_quantize", Class: FusedPointwise, DType: t.Quantize, Count: int32(experts), Elements: float64(x.Size()) / float64(experts),
 		Bytes: (units.Bytes(t.RaggedRead*float64(x.bytes())) + units.Bytes(copies)*q.bytes()) / n})
 	return q

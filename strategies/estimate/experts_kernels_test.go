@@ -86,6 +86,25 @@ func TestExpertKernels(t *testing.T) {
 	}
 }
 
+// TestExpertScales: with one scale for all, the rows of each expert are cast after three tiny
+// kernels, for two products in either pass (the profile of TestExpertKernels); of blocks or
+// with scales of the steps before there are none.
+func TestExpertScales(t *testing.T) {
+	tiny := func(precision, release string) (n int32) {
+		built, err := build(mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, release: %q}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: %s, recompute: none}}", release, precision)))
+		require.NoError(t, err)
+		for _, o := range append(built.Kinds[0].Forward.Ops, built.Kinds[0].Backward.Ops...) {
+			if o.Prim == "grouped_scales" {
+				n += o.Count
+			}
+		}
+		return
+	}
+	require.EqualValues(t, 3*16*4, tiny("fp8", "26.02"))
+	require.Zero(t, tiny("fp8", "25.06"), "delayed scaling")
+	require.Zero(t, tiny("fp8-block", "26.02"))
+}
+
 // TestScanMap: Hybrid-EP gathers the routing map of all ranks, a byte for each pair of token
 // and expert, once a layer, and scans it; DeepEP counts rows. The scan
 // of 34 and 67 MB takes 106 and 143 us on an H100.
