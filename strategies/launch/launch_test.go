@@ -482,3 +482,25 @@ func TestMuon(t *testing.T) {
 		require.NotContains(t, text, "muon-momentum")
 	}
 }
+
+// TestMegatronFSDP: what Megatron-FSDP has in shards, of how many copies, and that it reduces
+// and gathers beside the passes whatever the log of a run says of Megatron's own switches.
+func TestMegatronFSDP(t *testing.T) {
+	for more, want := range map[string][]string{
+		"--use-megatron-fsdp": {"data_parallel: fsdp1 # default of --data-parallel-sharding-strategy of --use-megatron-fsdp"},
+		"--use-custom-fsdp --data-parallel-sharding-strategy optim_grads":                                                            {"data_parallel: zero2 # --data-parallel-sharding-strategy of --use-custom-fsdp"},
+		"--use-megatron-fsdp --data-parallel-sharding-strategy no_shard":                                                             {"data_parallel: ddp # "},
+		"--use-megatron-fsdp --data-parallel-sharding-strategy most":                                                                 {"# plan.data_parallel: --data-parallel-sharding-strategy: most is none of Megatron-FSDP's strategies: give the key"},
+		"--use-megatron-fsdp --num-distributed-optimizer-instances 2":                                                                {"shard_degree: 4 # --num-distributed-optimizer-instances"},
+		"--use-megatron-fsdp --num-distributed-optimizer-instances 3":                                                                {"# plan.shard_degree: --num-distributed-optimizer-instances: 3 copies do not divide the 8 ranks"},
+		"--use-distributed-optimizer --num-distributed-optimizer-instances 2":                                                        {"data_parallel: zero1 # --use-distributed-optimizer", "Not taken over: --num-distributed-optimizer-instances 2"},
+		"--use-megatron-fsdp --overlap-grad-reduce False --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2": {"# Not taken over: --overlap-grad-reduce false: with shards", "# Not taken over: --outer-dp-sharding-strategy optim"},
+	} {
+		text := pretrain(t, "--world-size 8 "+more)
+		for _, w := range want {
+			require.Contains(t, text, w, more)
+		}
+		require.NotContains(t, text, "overlap_grad_reduce", more)
+	}
+	require.NotContains(t, pretrain(t, "--data-parallel-sharding-strategy optim_grads_params"), "fsdp1", "without --use-megatron-fsdp")
+}

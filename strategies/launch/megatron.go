@@ -58,7 +58,7 @@ var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk
 // costly are arguments that no key of a job stands for though they change time or memory.
 var costly = []string{
 	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-	"use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "hierarchical_context_parallel_sizes", "num_distributed_optimizer_instances", "use_precision_aware_optimizer",
+	"use_torch_fsdp2", "hierarchical_context_parallel_sizes", "use_precision_aware_optimizer",
 	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_multi_head_attention",
 	"muon_nesterov", "muon_num_ns_steps", "muon_tp_mode", "muon_use_syrk", "muon_fp32_matmul_prec", "muon_no_split_qkv", "muon_scalar_optimizer",
 	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "moe_latent_size", "use_sharp",
@@ -66,6 +66,7 @@ var costly = []string{
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
+	"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
 	"experimental_attention_variant", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
@@ -105,6 +106,7 @@ func (j *Job) megatron(name string, s start) error {
 func (m *megatron) read() {
 	m.model()
 	m.machine()
+	m.besidePasses()
 	m.runtime()
 	m.plan()
 	m.train()
@@ -552,11 +554,14 @@ func (m *megatron) plan() {
 		m.set("plan.data_parallel", "zero"+strconv.FormatInt(stage, 10), m.from("zero_stage"))
 	} else if m.flags["optimizer"].value == "dist_muon" {
 		m.set("plan.data_parallel", "zero1", m.from("optimizer"))
+	} else if m.sharding() != "" {
+		m.fsdp()
 	} else if m.has("use_distributed_optimizer") {
 		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
 	} else {
 		m.set("plan.data_parallel", "ddp", m.given("use_distributed_optimizer"))
 	}
+	m.copies()
 	if m.number("context_parallel_size") > 1 && m.has("cp_comm_type") {
 		m.set("plan.cp_comm_type", m.word("cp_comm_type"), m.from("cp_comm_type"))
 	}

@@ -1,0 +1,91 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+)
+
+// megatronFSDP are Megatron-FSDP's strategies by the kind of data parallelism that has as much
+// of a step in shards (--data-parallel-sharding-strategy, megatron/training/arguments.py).
+var megatronFSDP = map[string]string{"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "fsdp1"}
+
+// sharding is the argument that turns on Megatron-FSDP, or an older name of it; "" where none does.
+func (m *megatron) sharding() string {
+	for _, name := range []string{"use_megatron_fsdp", "use_custom_fsdp"} {
+		if m.has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// fsdp says how Megatron-FSDP shards a step, which it does with a distributed optimizer
+// whatever is said of one.
+func (m *megatron) fsdp() {
+	kind, from := m.strategy()
+	to, known := megatronFSDP[kind]
+	if !known {
+		m.open("plan.data_parallel", from, kind+" is none of Megatron-FSDP's strategies: give the key")
+		return
+	}
+	m.set("plan.data_parallel", to, from+" of "+m.from(m.sharding()))
+}
+
+// strategy is Megatron-FSDP's, and what says so.
+func (m *megatron) strategy() (kind, from string) {
+	const name = "data_parallel_sharding_strategy"
+	if m.has(name) {
+		return m.word(name), m.from(name)
+	}
+	return "optim_grads_params", "default of " + m.from(name)
+}
+
+// copies says how many ranks share one copy of the parameters, where they are sharded.
+func (m *megatron) copies() {
+	const instances = "num_distributed_optimizer_instances"
+	n := m.number(instances)
+	switch {
+	case n < 2:
+		return
+	case !m.shardsParameters():
+		m.note("%s %d", m.from(instances), n)
+		return
+	}
+	var gpus int64
+	if i := slices.IndexFunc(m.Settings, func(s Setting) bool { return s.Key == "gpus" }); i >= 0 {
+		gpus, _ = m.Settings[i].Value.(int64)
+	}
+	ranks := gpus / max(m.number("tensor_model_parallel_size"), 1) / max(m.number("pipeline_model_parallel_size"), 1)
+	switch {
+	case gpus == 0:
+		m.open("plan.shard_degree", m.from(instances), "how many ranks a copy has depends on the number of GPUs: give the key")
+		return
+	case ranks%n != 0:
+		m.open("plan.shard_degree", m.from(instances), fmt.Sprintf("%d copies do not divide the %d ranks beside tp and pp: give the key", n, ranks))
+		return
+	}
+	m.set("plan.shard_degree", ranks/n, m.from(instances))
+	if outer := "outer_dp_sharding_strategy"; m.word(outer) == "optim" {
+		m.note("%s optim: states of the optimizer are taken to be in as many shards as parameters", m.from(outer))
+	}
+}
+
+// shardsParameters is whether Megatron-FSDP has parameters in shards, too.
+func (m *megatron) shardsParameters() bool {
+	kind, _ := m.strategy()
+	return m.sharding() != "" && megatronFSDP[kind] == "fsdp1"
+}
+
+// besidePasses drops switches that say that gradients are not reduced, or parameters not
+// gathered, beside the passes, which is not known of shards of parameters.
+func (m *megatron) besidePasses() {
+	if !m.shardsParameters() {
+		return
+	}
+	for _, name := range []string{"overlap_grad_reduce", "overlap_param_gather"} {
+		if _, given := m.flags[name]; given && !m.has(name) {
+			m.note("%s false: with shards of parameters that is taken to be beside the passes", m.from(name))
+			delete(m.flags, name)
+		}
+	}
+}
