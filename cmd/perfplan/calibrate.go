@@ -34,8 +34,9 @@ func newCalibrate(e *env) *cobra.Command {
 	var quick, list bool
 	var w written
 	cmd := &cobra.Command{
-		Use:   "calibrate",
-		Short: "Measure the GPUs of this machine",
+		Use:        "calibrate",
+		SuggestFor: []string{"bench", "benchmark", "measure"},
+		Short:      "Measure the GPUs of this machine",
 		Long: `Measure the GPUs of this machine: matrix multiplies, memory-bound kernels, launches,
 fused attention, copies, power and clocks, and with several GPUs their collectives.
 Every sample goes into a samples file (JSON lines); --out fits them into a machine

@@ -17,8 +17,9 @@ func newEstimate(e *env) *cobra.Command {
 	var out output
 	var trace string
 	cmd := &cobra.Command{
-		Use:   "estimate [FILE | NAME | -]",
-		Short: "Predict step time, memory and MFU of a job",
+		Use:        "estimate [FILE | NAME | -]",
+		SuggestFor: []string{"predict", "simulate"},
+		Short:      "Predict step time, memory and MFU of a job",
 		Long: `Predict one training step: its time with what bounds it, throughput, MFU, and
 whether it fits in memory.
 

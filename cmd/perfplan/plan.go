@@ -33,8 +33,9 @@ func newPlan(e *env) *cobra.Command {
 	var out output
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan [FILE | NAME | -]",
-		Short: "Rank every legal way to split a job",
+		Use:        "plan [FILE | NAME | -]",
+		SuggestFor: []string{"optimize", "rank", "search", "tune"},
+		Short:      "Rank every legal way to split a job",
 		Long: `Rank every legal plan of a job: tensor, sequence, context, expert and pipeline
 parallelism, virtual stages and schedules, kinds of data parallelism with shard degrees,
 buckets and resharding, micro batch, recomputation, also of some layers only, and the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,12 +62,16 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	var names []string
+	var meant string // what a command of another word does
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
+		if slices.Contains(c.SuggestFor, args[0]) {
+			meant = fmt.Sprintf("; did you mean %q?", c.Name())
+		}
 	}
-	hint := diag.DidYouMean(args[0], names)
+	hint := cmp.Or(meant, diag.DidYouMean(args[0], names))
 	if cmd.Parent() == nil && diag.Nearest(args[0], names) == "" && model.Known(args[0]) {
 		hint = "; for a prediction write \"perfplan estimate " + args[0] + "\""
 	}
@@ -101,6 +106,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return usage("--%s: %v", invalid.GetFlag().Name, err)
 	case errors.As(err, &unknown):
+		if rest := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(rest) > 0 {
+			return noCommand(cmd, rest) // the flag is of a command that is not there
+		}
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
 		if near := diag.Nearest("--"+unknown.GetSpecifiedName(), flags); near != "" {
