@@ -297,14 +297,15 @@ func (t *Train) complete(p *Plan) error {
 // instead of the last: as the plan says, else as the framework does. ZeRO-2 and
 // ZeRO-3 hold no whole gradient that later micro batches could add to
 // (deepspeed/runtime/engine.py, allreduce_gradients: stages that partition
-// gradients reduce at every backward pass).
+// gradients reduce at every backward pass). PyTorch's pipelines reduce after the last
+// one (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
 func (j *Job) SyncsEveryMicroBatch() bool {
 	if every := j.Plan.SyncEveryMicroBatch; every != nil {
 		return *every
 	}
 	kind := j.Plan.DataParallel
 	o := &j.Recipe.Overlap
-	return o.SyncEvery || o.SyncSharded && kind.ShardsParameters() || kind == ZeRO2 || kind == ZeRO3
+	return o.SyncEvery && j.Plan.PP <= 1 || o.SyncSharded && kind.ShardsParameters() || kind == ZeRO2 || kind == ZeRO3
 }
 
 // Tokens is the number of tokens of one step over all GPUs.

@@ -356,6 +356,16 @@ func TestSyncsEveryMicroBatch(t *testing.T) {
 		j := mustDecode(t, fmt.Sprintf("{model: gpt2, gpus: 8, runtime: {recipe: hf-eager}, plan: {%s}, train: {grad_accumulation: 4}}", c.plan))
 		require.Equal(t, c.want, j.SyncsEveryMicroBatch(), c.plan)
 	}
+	for _, c := range []struct {
+		recipe, plan string
+		want         bool
+	}{
+		{"torchtitan", "data_parallel: fsdp2", true}, {"torchtitan-eager", "data_parallel: fsdp2", true}, {"torchtitan", "data_parallel: fsdp2, pp: 2", false},
+		{"torchtitan", "data_parallel: fsdp2, sync_every_micro_batch: false", false}, {"llm-foundry", "data_parallel: fsdp1", true},
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: llama3.2-1b, gpus: 8, runtime: {recipe: %s}, plan: {%s}, train: {grad_accumulation: 4}}", c.recipe, c.plan))
+		require.Equal(t, c.want, j.SyncsEveryMicroBatch(), "%s: %s", c.recipe, c.plan)
+	}
 }
 
 // TestSplit: every layer is on one stage, and stages are alike, or differ by one with
