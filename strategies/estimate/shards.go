@@ -200,11 +200,16 @@ func (h *shards) hooks(i int, backward bool) {
 func (h *shards) moduleHooks(i int, backward bool) units.Seconds {
 	of, n := &h.s.p.host.Hooks, &h.s.list[i].hooked
 	c := n.modules * float64(of.Module)
-	if h.s.p.groups[shardGroup].Ranks > 1 && !(backward && h.ready[i]) {
+	shared := h.s.p.groups[shardGroup].Ranks > 1
+	if shared && !(backward && h.ready[i]) {
 		c += n.matrices * float64(of.Parameter)
 	}
 	if backward {
-		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient) + h.flushes(i)*float64(of.Flush)
+		flush := of.Flush
+		if shared {
+			flush += of.Reduce
+		}
+		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient) + h.flushes(i)*float64(flush)
 	}
 	return units.Seconds(c)
 }
