@@ -380,6 +380,16 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 // speaks reports whether a file of a dialect is among them.
 func (t *trainer) speaks(d *dialect) bool { return slices.Contains(t.dialects, d) }
 
+// within reports whether a file has keys within one of its own.
+func (t *trainer) within(outer string) bool {
+	for _, a := range t.given {
+		if strings.HasPrefix(a.from, outer+".") {
+			return true
+		}
+	}
+	return false
+}
+
 // trains reports whether there is one that gives the arguments themselves.
 func (t *trainer) trains() bool {
 	return slices.ContainsFunc(t.dialects, func(d *dialect) bool { return d.defaults != nil })

@@ -126,6 +126,8 @@ func (h *hub) choose(sharded bool) error {
 		h.kind, h.plain = byZeRO, argument{from: "deepspeed"}
 	case fsdp.on():
 		h.kind, h.plain = byFSDP, fsdp
+	case h.speaks(axolotl) && h.within("fsdp_config"): // which turns it on (core/builders/base.py)
+		h.kind, h.plain = byFSDP, argument{from: "fsdp_config"}
 	case name == "DEEPSPEED":
 		h.kind, h.plain = byZeRO, kind
 	case name == "FSDP":
@@ -427,7 +429,7 @@ func (h *hub) degrees() {
 	}
 	replicas, shards := h.get("parallelism.dp_replicate_size"), h.get("parallelism.dp_shard_size")
 	switch {
-	case replicas.number() > 1 && shards.number() > 1 && h.kind == byFSDP:
+	case (replicas.number() > 1 || h.speaks(axolotl)) && shards.number() > 1 && h.kind == byFSDP: // of Axolotl's the ranks beyond are replicas (utils/distributed.py)
 		h.set("plan.shard_degree", shards.number()*max(h.get("parallelism.cp_size").number(), 1), shards.from)
 	case replicas.number() > 1:
 		h.note("%s %d: give plan.shard_degree", replicas.from, replicas.number())
@@ -500,7 +502,7 @@ func (h *hub) fsdp() error {
 	switch {
 	case two && reshard.value != "":
 		h.set("plan.reshard_after_forward", reshard.on(), reshard.from)
-	case two && words.on():
+	case two && (words.on() || h.plain.from == "fsdp_config"):
 		h.open("plan.reshard_after_forward", "without reshard_after_forward", "a Trainer's default is false, accelerate's true: give the key")
 	case s.kept:
 		h.set("plan.reshard_after_forward", false, strategy.from)
