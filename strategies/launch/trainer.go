@@ -617,8 +617,12 @@ func (h *hub) recompute() {
 	if inner := h.get("fsdp.activation_checkpointing"); inner.on() && h.kind == byFSDP {
 		a = inner
 	}
-	if away := h.away(); away.from != "" && h.speaks(axolotl) { // core/builders/base.py, loaders/model.py: layers are recomputed where they are trained whole
-		a = argument{value: strconv.FormatBool(!h.adapted()), from: away.from, given: true}
+	if away := h.away(); away.from != "" && h.speaks(axolotl) { // core/builders/base.py, loaders/model.py: layers are recomputed but beside adapters
+		streamed := strings.EqualFold(away.value, "true")
+		a = argument{value: strconv.FormatBool(!streamed || !h.adapted()), from: away.from, given: true}
+		if (away.value == "legacy" || away.value == "disk") && h.adapted() {
+			h.note("%s %s: since 2026-06 Axolotl recomputes nothing beside adapters; for that give train.recompute: none, train.offload_activations: true", away.from, away.value)
+		}
 	}
 	switch {
 	case a.open != "":
