@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,12 +32,50 @@ var counts = []struct {
 	{[]string{"zero_optimization", "stage"}, 0}, {[]string{"zero_optimization", "reduce_bucket_size"}, 1},
 }
 
-// zeroCostly are keys of zero_optimization that no key of a job stands for, unless they have
-// the value that is DeepSpeed's own.
-var zeroCostly = map[string]string{
-	"zero_hpz_partition_size": "1", "zero_quantized_weights": "false", "zero_quantized_gradients": "false", "mics_shard_size": "-1", "stage3_max_live_parameters": "1e9",
-	"stage3_max_reuse_distance": "1e9", "sub_group_size": "1e9", "stage3_prefetch_bucket_size": "5e7", "round_robin_gradients": "false", "zenflow": "",
+// zeroRead are keys that a job is read from.
+var zeroRead = func() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range strings.Fields(`train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping optimizer.type optimizer.params.torch_adam bf16.enabled fp16.enabled
+		communication_data_type data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
+		zero_optimization.offload_optimizer.device zero_optimization.offload_param.device zero_optimization.cpu_offload zero_optimization.cpu_offload_param`) {
+		out[n] = true
+	}
+	return out
+}()
+
+// zeroCostly are keys that no key of a job stands for though they change time or memory, unless
+// they have the value that is DeepSpeed's own, in the stages that heed them (all where none is
+// named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
+var zeroCostly = []struct{ key, stages, own, why string }{
+	{"sequence_parallel_size", "", "1", "sequences cut by all-to-all are not known under DeepSpeed; ranks are taken to share no sequence"},
+	{"tensor_parallel.tp_overlap_comm", "", "false", ""}, {"expert_parallel", "", "", ""}, {"torch_autocast", "", "", "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
+	{"amp", "", "", "its dtypes; give train.precision"}, {"compile", "", "", "layers are taken to run eagerly"}, {"graph_harvesting", "", "false", ""}, {"wall_clock_breakdown", "", "false", "its timers wait for the GPU"},
+	{"activation_checkpointing.partition_activations", "", "false", ownCheckpoints}, {"activation_checkpointing.cpu_checkpointing", "", "false", ownCheckpoints},
+	{"activation_checkpointing.contiguous_memory_optimization", "", "false", ownCheckpoints}, {"activation_checkpointing.number_checkpoints", "", "", ownCheckpoints},
+	{"curriculum_learning", "", "", "sequences are taken to be whole"}, {"data_efficiency", "", "", "all tokens of a batch are taken"}, {"progressive_layer_drop", "", "", "all layers are taken to run"},
+	{"sparse_attention", "", "", ""}, {"sparse_gradients", "", "false", ""}, {"compression_training", "", "", ""}, {"eigenvalue", "", "", ""}, {"elasticity", "", "", "it chooses the batch; give train.micro_batch and train.global_batch"},
+	{"bf16.bf16_master_weights_and_grads", "", "false", "both are taken in fp32"}, {"bf16.bf16_optimizer_states", "", "false", "they are taken in fp32"}, {"bf16.immediate_grad_update", "", "false", ""},
+	{"fp16.fp16_master_weights_and_grads", "", "false", "both are taken in fp32"}, {"zero_force_ds_cpu_optimizer", "", "true", ""},
+	{"zero_optimization.allgather_bucket_size", "12", "5e8", "5e8 elements are taken"}, {"zero_optimization.allgather_partitions", "12", "true", ""},
+	{"zero_optimization.reduce_scatter", "12", "true", ""}, {"zero_optimization.contiguous_gradients", "12", "true", ""}, {"zero_optimization.use_multi_rank_bucket_allreduce", "12", "true", ""},
+	{"zero_optimization.round_robin_gradients", "12", "false", ""}, {"zero_optimization.offload_optimizer.ratio", "3", "1", "the host is taken to update all or nothing"},
+	{"zero_optimization.offload_optimizer.super_offload", "3", "false", ""}, {"zero_optimization.offload_optimizer.pin_memory", "", "true", pinned}, {"zero_optimization.offload_param.pin_memory", "3", "true", pinned},
+	{"zero_optimization.stage3_param_persistence_threshold", "3", "1e5", "smaller parameters, which stay whole, are taken to be in shards"}, {"zero_optimization.stage3_model_persistence_threshold", "3", "", ""},
+	{"zero_optimization.stage3_max_live_parameters", "3", "1e9", ""}, {"zero_optimization.stage3_max_reuse_distance", "3", "1e9", ""}, {"zero_optimization.stage3_prefetch_bucket_size", "3", "5e7", ""},
+	{"zero_optimization.stage3_module_granularity_threshold", "3", "0", ""}, {"zero_optimization.stage3_use_all_reduce_for_fetch_params", "3", "false", ""}, {"zero_optimization.stage3_allgather_sequential", "3", "false", ""},
+	{"zero_optimization.sub_group_size", "3", "1e9", ""}, {"zero_optimization.memory_efficient_linear", "3", "true", ""}, {"zero_optimization.leaf_module", "3", "", ""},
+	{"zero_optimization.zero_hpz_partition_size", "3", "1", ""}, {"zero_optimization.zero_quantized_weights", "3", "false", ""}, {"zero_optimization.zero_quantized_nontrainable_weights", "3", "false", ""},
+	{"zero_optimization.zero_quantized_gradients", "3", "false", ""}, {"zero_optimization.mics_shard_size", "3", "-1", ""}, {"zero_optimization.mics_hierarchical_params_gather", "3", "false", ""}, {"zero_optimization.zenflow", "", "", ""},
 }
+
+const (
+	ownCheckpoints = "DeepSpeed's own checkpoints alone heed it; layers are taken to be recomputed by torch's"
+	pinned         = "memory is taken to be pinned"
+)
+
+// harmlessZeRO are beginnings of keys that cost nothing worth a word, or nothing without another
+// one that is told.
+var harmlessZeRO = regexp.MustCompile(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
 
 // deepspeed reads a configuration of DeepSpeed.
 func (j *Job) deepspeed(name string, d *yamlx.Document) error {
@@ -88,7 +127,63 @@ func (j *Job) sharding(d *yamlx.Document, c config) error {
 	if n, ok := c.number("tensor_parallel", "autotp_size"); ok && n > 1 {
 		j.set("plan.tp", int64(n), "tensor_parallel.autotp_size")
 	}
+	j.zeroOptimizer(c)
+	j.left(c.root, "", strconv.Itoa(stage))
 	return nil
+}
+
+// zeroOptimizer reads what a configuration has in the place of a Trainer's optimizer.
+func (j *Job) zeroOptimizer(c config) {
+	switch name := c.text("optimizer", "type"); {
+	case name == "" || name == "auto":
+	case !strings.EqualFold(name, "adam") && !strings.EqualFold(name, "adamw"):
+		j.note("optimizer.type %s: AdamW with states in fp32 is taken", name)
+	case c.on("optimizer", "params", "torch_adam"):
+		j.set("train.optimizer", "adamw-foreach", "optimizer.params.torch_adam")
+	default:
+		j.set("train.optimizer", "adamw-fused", "optimizer.type")
+	}
+	if most, ok := c.number("gradient_clipping"); ok {
+		j.set("train.clip_gradients", most > 0, "gradient_clipping")
+	}
+}
+
+// left notes which keys cost something that no key of a job stands for, and lists those that
+// nobody knows.
+func (j *Job) left(n *yaml.Node, in, stage string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := in+n.Content[i].Value, n.Content[i+1]
+		at := slices.IndexFunc(zeroCostly, func(k struct{ key, stages, own, why string }) bool { return k.key == key })
+		switch {
+		case zeroRead[key] || harmlessZeRO.MatchString(key) || without(value):
+		case at >= 0:
+			k := zeroCostly[at]
+			if k.stages != "" && !strings.Contains(k.stages, stage) || same(value.Value, k.own) {
+				continue
+			}
+			j.note("%s", strings.TrimSuffix(strings.TrimSuffix(key+" "+value.Value, " ")+": "+k.why, ": "))
+		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
+			j.left(value, key+".", stage)
+		default:
+			j.Ignored = append(j.Ignored, key)
+		}
+	}
+}
+
+// zeroTables are the keys with keys within that are told apart.
+var zeroTables = []string{"optimizer", "bf16", "fp16", "data_types", "tensor_parallel", "activation_checkpointing", "zero_optimization", "zero_optimization.offload_optimizer", "zero_optimization.offload_param"}
+
+// without reports whether a value leaves its key to others, or a table is not in use.
+func without(n *yaml.Node) bool {
+	enabled := config{n}.text("enabled")
+	return n.Tag == "!!null" || n.Kind == yaml.ScalarNode && n.Value == "auto" || enabled == "false" && n.Kind == yaml.MappingNode || n.Kind != yaml.ScalarNode && len(n.Content) == 0
+}
+
+// same reports whether a value is another, however numbers are written.
+func same(a, b string) bool {
+	v, err := number(a)
+	own, ownErr := number(b)
+	return a == b && a != "" || err == nil && ownErr == nil && v == own
 }
 
 // zero reads how replicas share what they keep.
@@ -108,38 +203,48 @@ func (j *Job) zero(c config) int {
 	} else if at != nil && stage == 3 && at.Value == "false" {
 		j.note("zero_optimization.overlap_comm false: gradients of stage 3 are taken to be reduced beside the backward pass")
 	}
-	j.offloaded(c.text("zero_optimization", "offload_optimizer", "device"), c.text("zero_optimization", "offload_param", "device"), "zero_optimization.offload_optimizer", "zero_optimization.offload_param")
-	var keys []string
-	for k := range zeroCostly {
-		keys = append(keys, k)
+	states, weights := offload{c.text("zero_optimization", "offload_optimizer", "device"), "zero_optimization.offload_optimizer"}, offload{c.text("zero_optimization", "offload_param", "device"), "zero_optimization.offload_param"}
+	if c.on("zero_optimization", "cpu_offload") { // as it was until 0.4
+		states = offload{"cpu", "zero_optimization.cpu_offload"}
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		at := c.at("zero_optimization", k)
-		if at == nil || at.Value == "auto" || at.Value == zeroCostly[k] {
-			continue
-		}
-		if own, err := number(zeroCostly[k]); err == nil {
-			if v, ok := c.number("zero_optimization", k); ok && v == own {
-				continue
-			}
-		}
-		j.note("zero_optimization.%s %s", k, at.Value)
+	if c.on("zero_optimization", "cpu_offload_param") {
+		weights = offload{"cpu", "zero_optimization.cpu_offload_param"}
 	}
+	j.offloaded(int(stage), states, weights)
 	return int(stage)
 }
 
-// offloaded says what is on which device of the host, and what says so.
-func (j *Job) offloaded(states, weights, statesFrom, weightsFrom string) {
+// offload says to which device of the host something goes, and what says so.
+type offload struct{ device, from string }
+
+func (o offload) away() bool { return o.device == "cpu" || o.device == "nvme" }
+
+// offloaded says what of a stage lives on the host.
+func (j *Job) offloaded(stage int, states, weights offload) {
+	if weights.away() && stage < 3 {
+		j.note("%s %s: stage 3 alone leaves parameters to the host", weights.from, weights.device)
+		weights = offload{}
+	}
+	if states.away() && stage < 1 {
+		j.note("%s %s: stages from 1 on alone leave an optimizer to the host", states.from, states.device)
+		states = offload{}
+	}
+	nvme, to := states, "optimizer"
+	if weights.away() {
+		to = "parameters"
+	}
+	if nvme.device != "nvme" {
+		nvme = weights
+	}
 	switch {
-	case weights == "nvme" || states == "nvme":
-		j.note("offload to nvme: to the host's memory is known alone")
-	case weights == "cpu" && states != "cpu":
-		j.note("offload_param without offload_optimizer: both are known alone")
-	case weights == "cpu":
-		j.set("plan.offload", "parameters", weightsFrom)
-	case states == "cpu":
-		j.set("plan.offload", "optimizer", statesFrom)
+	case nvme.device == "nvme":
+		j.note("%s nvme: all is taken to stay on the GPU, as what a disk adds is not known; give plan.offload: %s for the host's memory", nvme.from, to)
+	case weights.away() && !states.away():
+		j.note("%s without offload_optimizer: all is taken to stay on the GPU, as either is known with the other alone; give plan.offload: parameters for both", weights.from)
+	case weights.away():
+		j.set("plan.offload", "parameters", weights.from)
+	case states.away():
+		j.set("plan.offload", "optimizer", states.from)
 	}
 }
 
@@ -158,6 +263,13 @@ func (c config) check(d *yamlx.Document) error {
 		}
 		if v, ok := c.number(k.keys...); !ok || v < k.least || v > 1e15 || v != math.Trunc(v) {
 			return d.Errorf(at, "%s: %q; give a whole number from %g on, or auto", strings.Join(k.keys, "."), at.Value, k.least)
+		}
+	}
+	if all, ok := c.number("train_batch_size"); ok {
+		micro, ok := c.number("train_micro_batch_size_per_gpu")
+		times, known := c.number("gradient_accumulation_steps")
+		if ok && known && math.Mod(all, micro*times) != 0 {
+			return d.Errorf(c.at("train_batch_size"), "train_batch_size: %g is no multiple of train_micro_batch_size_per_gpu %g times gradient_accumulation_steps %g, which DeepSpeed refuses; give that times the data ranks, or leave it out", all, micro, times)
 		}
 	}
 	if at := c.at("zero_optimization", "stage"); at != nil {

@@ -244,25 +244,26 @@ func TestErrors(t *testing.T) {
 		`{"bf16": {"enabled"`:                 "x:1:",
 		`{"zero_optimization": 3}`:            `x:1:23: zero_optimization: 3 has no keys; give them in braces, as {"stage": 2}`,
 		`{"zero_optimization": {"stage": 4}}`: "x:1:33: zero_optimization.stage: there is no stage 4; give 0, 1, 2 or 3",
-		`{"zero_optimization": {"stage": "auto"}}`:                                     "x:1:33: zero_optimization.stage: there is no stage auto; give 0, 1, 2 or 3",
-		`{"zero_optimization": {"stage": 1e300}}`:                                      `x:1:33: zero_optimization.stage: "1e300"; give a whole number from 0 on, or auto`,
-		`{"train_batch_size": .inf}`:                                                   "x:1:22: train_batch_size: ",
-		`{"zero_optimization": {"stage": "two"}}`:                                      `x:1:33: zero_optimization.stage: "two"; give a whole number from 0 on, or auto`,
-		`{"train_micro_batch_size_per_gpu": 0}`:                                        `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
-		`{"train_batch_size": 1.5}`:                                                    `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
-		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'":                       `x: training.seq_len: "8192"; give a whole number`,
-		"[training]\nseq_len = ":                                                       "x:2:10: is no TOML",
-		"model_name_or_path: gpt2\nper_device_train_batch_size: -1":                    `x:2:30: per_device_train_batch_size: "-1"; give a whole number from 1 to 1073741824`,
-		"model:\n  _target_: megatron.bridge.models.GPTModelProvider\n  num_layers: 4": "x: has no key model.hidden_size; give the run_config.yaml",
-		"base_model: gpt2\nmicro_batch_size: 0":                                        `x:2:19: micro_batch_size: "0"; give a whole number from 1 to 1073741824`,
-		"base_model: gpt2\nbf16: true\nfp16: true":                                     "x:3:7: fp16 beside bf16: a Trainer refuses both; leave one of them out",
-		"base_model: gpt2\nsequence_len: [":                                            "x:2:",
-		"run.sh --output_dir x \\\n --lora_r 1.5":                                      `x:2:1: --lora_r: "1.5"; give a whole number from 1 to 16384`,
-		"--output_dir x --fsdp wide_shard":                                             `x:1:1: --fsdp: there is no strategy "wide_shard"; give full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard`,
-		"distributed_type: FSDP\nfsdp_config: {fsdp_version: 3}":                       `x:2:29: fsdp_config.fsdp_version: "3"; give a whole number from 1 to 2`,
-		"distributed_type: 'NO'\nmixed_precision: int8":                                `x:2:18: mixed_precision: there is no "int8"; give no, fp16, bf16 or fp8`,
-		`{"output_dir": "x", "deepspeed": {"zero_optimization": {"stage": 7}}}`:        "x:1:66: zero_optimization.stage: there is no stage 7",
-		"[training]\nsteps = 1":                                                        "x: is no configuration of torchtitan: it has no tables [model] and [training]",
+		`{"zero_optimization": {"stage": "auto"}}`: "x:1:33: zero_optimization.stage: there is no stage auto; give 0, 1, 2 or 3",
+		`{"zero_optimization": {"stage": 1e300}}`:  `x:1:33: zero_optimization.stage: "1e300"; give a whole number from 0 on, or auto`,
+		`{"train_batch_size": .inf}`:               "x:1:22: train_batch_size: ",
+		`{"zero_optimization": {"stage": "two"}}`:  `x:1:33: zero_optimization.stage: "two"; give a whole number from 0 on, or auto`,
+		`{"train_batch_size": 65, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}`: "x:1:22: train_batch_size: 65 is no multiple of train_micro_batch_size_per_gpu 2 times gradient_accumulation_steps 4, which DeepSpeed refuses; give ",
+		`{"train_micro_batch_size_per_gpu": 0}`:                                                           `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
+		`{"train_batch_size": 1.5}`:                                                                       `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
+		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'":                                          `x: training.seq_len: "8192"; give a whole number`,
+		"[training]\nseq_len = ":                                                                          "x:2:10: is no TOML",
+		"model_name_or_path: gpt2\nper_device_train_batch_size: -1":                                       `x:2:30: per_device_train_batch_size: "-1"; give a whole number from 1 to 1073741824`,
+		"model:\n  _target_: megatron.bridge.models.GPTModelProvider\n  num_layers: 4":                    "x: has no key model.hidden_size; give the run_config.yaml",
+		"base_model: gpt2\nmicro_batch_size: 0":                                                           `x:2:19: micro_batch_size: "0"; give a whole number from 1 to 1073741824`,
+		"base_model: gpt2\nbf16: true\nfp16: true":                                                        "x:3:7: fp16 beside bf16: a Trainer refuses both; leave one of them out",
+		"base_model: gpt2\nsequence_len: [":                                                               "x:2:",
+		"run.sh --output_dir x \\\n --lora_r 1.5":                                                         `x:2:1: --lora_r: "1.5"; give a whole number from 1 to 16384`,
+		"--output_dir x --fsdp wide_shard":                                                                `x:1:1: --fsdp: there is no strategy "wide_shard"; give full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard`,
+		"distributed_type: FSDP\nfsdp_config: {fsdp_version: 3}":                                          `x:2:29: fsdp_config.fsdp_version: "3"; give a whole number from 1 to 2`,
+		"distributed_type: 'NO'\nmixed_precision: int8":                                                   `x:2:18: mixed_precision: there is no "int8"; give no, fp16, bf16 or fp8`,
+		`{"output_dir": "x", "deepspeed": {"zero_optimization": {"stage": 7}}}`:                           "x:1:66: zero_optimization.stage: there is no stage 7",
+		"[training]\nsteps = 1":                                                                           "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {
 		_, err := launch.Read("x", []byte(text))
 		require.Error(t, err, text)
@@ -274,11 +275,16 @@ func TestErrors(t *testing.T) {
 // TestStages: what ZeRO leaves to the host, and what of overlap_comm a stage has a key for.
 func TestStages(t *testing.T) {
 	for text, want := range map[string]string{
-		`"stage": 3, "offload_optimizer": {"device": "cpu"}`: "offload: optimizer # zero_optimization.offload_optimizer\n",
-		`"stage": 3, "overlap_comm": false`:                  "# Not taken over: zero_optimization.overlap_comm false",
-		`"stage": 1, "overlap_comm": false`:                  "overlap_grad_reduce: false # zero_optimization.overlap_comm\n",
-		`"stage": 0, "overlap_comm": false`:                  "data_parallel: ddp # zero_optimization.stage\n",
-		`"stage": 2, "reduce_bucket_size": "auto"`:           "data_parallel: zero2 # zero_optimization.stage\n",
+		`"stage": 3, "offload_optimizer": {"device": "cpu"}`:                                      "offload: optimizer # zero_optimization.offload_optimizer\n",
+		`"stage": 3, "overlap_comm": false`:                                                       "# Not taken over: zero_optimization.overlap_comm false",
+		`"stage": 1, "overlap_comm": false`:                                                       "overlap_grad_reduce: false # zero_optimization.overlap_comm\n",
+		`"stage": 0, "overlap_comm": false`:                                                       "data_parallel: ddp # zero_optimization.stage\n",
+		`"stage": 2, "reduce_bucket_size": "auto"`:                                                "data_parallel: zero2 # zero_optimization.stage\n",
+		`"stage": 2, "cpu_offload": true`:                                                         "offload: optimizer # zero_optimization.cpu_offload\n",
+		`"stage": 3, "offload_optimizer": {"device": "nvme"}, "offload_param": {"device": "cpu"}`: "# Not taken over: zero_optimization.offload_optimizer nvme: all is taken to stay on the GPU, as what a disk adds is not known; give plan.offload: parameters",
+		`"stage": 3, "offload_param": {"device": "cpu"}`:                                          "# Not taken over: zero_optimization.offload_param without offload_optimizer: all is taken to stay on the GPU",
+		`"stage": 2, "offload_param": {"device": "cpu"}`:                                          "# Not taken over: zero_optimization.offload_param cpu: stage 3 alone leaves parameters to the host",
+		`"stage": 0, "offload_optimizer": {"device": "cpu"}`:                                      "# Not taken over: zero_optimization.offload_optimizer cpu: stages from 1 on alone",
 	} {
 		j, err := launch.Read("x", []byte(`{"zero_optimization": {`+text+"}}"))
 		require.NoError(t, err, text)
@@ -287,6 +293,46 @@ func TestStages(t *testing.T) {
 		require.Contains(t, string(got), want, text)
 		require.Equal(t, strings.HasPrefix(want, "#"), len(j.Notes) > 0, text)
 	}
+}
+
+// TestDeepSpeedKeys: what a configuration says beside its stage, by what becomes of it: a key, a
+// note, a word without a key, or nothing.
+func TestDeepSpeedKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		`"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}`:                                     "optimizer: adamw-fused # optimizer.type\n",
+		`"optimizer": {"type": "Adam", "params": {"torch_adam": true}}`:                              "optimizer: adamw-foreach # optimizer.params.torch_adam\n",
+		`"optimizer": {"type": "Lion"}`:                                                              "# Not taken over: optimizer.type Lion: AdamW with states in fp32 is taken",
+		`"gradient_clipping": 1.0`:                                                                   "clip_gradients: true # gradient_clipping\n",
+		`"gradient_clipping": 0`:                                                                     "clip_gradients: false # gradient_clipping\n",
+		`"gradient_clipping": "auto"`:                                                                "",
+		`"sequence_parallel_size": 2`:                                                                "# Not taken over: sequence_parallel_size 2: sequences cut",
+		`"sequence_parallel_size": 1`:                                                                "",
+		`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`:                                   "# Not taken over: torch_autocast: weights are taken",
+		`"torch_autocast": {"enabled": false}`:                                                       "",
+		`"compile": {"deepcompile": true}`:                                                           "# Not taken over: compile: layers are taken to run eagerly",
+		`"curriculum_learning": {"enabled": true}`:                                                   "# Not taken over: curriculum_learning: sequences",
+		`"activation_checkpointing": {"cpu_checkpointing": true, "profile": true}`:                   "# Not taken over: activation_checkpointing.cpu_checkpointing true: DeepSpeed's own",
+		`"activation_checkpointing": {"cpu_checkpointing": false}`:                                   "",
+		`"zero_optimization": {"stage": 2, "allgather_bucket_size": 2e8}`:                            "# Not taken over: zero_optimization.allgather_bucket_size 2e8: 5e8",
+		`"zero_optimization": {"stage": 2, "allgather_bucket_size": 500000000, "sub_group_size": 1}`: "",
+		`"zero_optimization": {"stage": 3, "allgather_bucket_size": 2e8, "stage3_gather_16bit_weights_on_model_save": true}`:     "",
+		`"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1e6}`:                                           "# Not taken over: zero_optimization.stage3_param_persistence_threshold 1e6: ",
+		`"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.4, "nvme_path": "/x"}}`:             "# Not taken over: zero_optimization.offload_optimizer.ratio 0.4: the host",
+		`"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}`:                                                      "# Not taken over: zero_optimization.zenflow\n",
+		`"steps_per_print": 9, "fp16": {"enabled": false, "loss_scale": 0}, "wandb": {"team": "a"}, "flops_profiler": {}`:        "",
+		`"unheard": 1, "zero_optimization": {"stage": 1, "of": {"it": 2}}, "tensor_parallel": {"autotp_size": 1, "preset": "x"}`: "# Without a key: unheard zero_optimization.of tensor_parallel.preset\n",
+	} {
+		j, err := launch.Read("x", []byte(`{"bf16": {"enabled": true}, `+text+"}"))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got)+"\n", want, text)
+		require.Equal(t, strings.HasPrefix(want, "# Not"), len(j.Notes) > 0, text)
+		require.Equal(t, strings.HasPrefix(want, "# Without"), len(j.Ignored) > 0, text)
+	}
+	j, err := launch.Read("x", []byte("output_dir: x\ndeepspeed: {unheard: 1, zero_optimization: {stage: 1}}"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"unheard"}, j.Ignored)
 }
 
 // TestValues: arguments as scripts write them.

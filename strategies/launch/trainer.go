@@ -98,7 +98,7 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	if err != nil {
 		return err
 	}
-	j.Settings, j.Notes = all.Settings, all.Notes
+	j.Settings, j.Notes, j.Ignored = all.Settings, all.Notes, all.Ignored
 	return nil
 }
 
@@ -443,7 +443,7 @@ func (h *hub) zeroPlan(sharded bool) {
 	case stage.value != "":
 		h.set("plan.data_parallel", stages[stage.number()], stage.from)
 		states, weights := h.get("deepspeed.offload_optimizer_device"), h.get("deepspeed.offload_param_device")
-		h.offloaded(states.value, weights.value, states.from, weights.from)
+		h.offloaded(int(stage.number()), offload{states.value, states.from}, offload{weights.value, weights.from})
 	case sharded:
 	case file.value != "":
 		h.open("plan.data_parallel", file.from, file.value+" has the stage of ZeRO: name it by --from, too")
