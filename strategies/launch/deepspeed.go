@@ -46,7 +46,7 @@ var zeroRead = func() map[string]bool {
 // zeroCostly are keys that no key of a job stands for though they change time or memory, unless
 // they have the value that is DeepSpeed's own, in the stages that heed them (all where none is
 // named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
-var zeroCostly = []struct{ key, stages, own, why string }{
+var zeroCostly = []costlyKey{
 	{"sequence_parallel_size", "", "1", "sequences cut by all-to-all are not known under DeepSpeed; ranks are taken to share no sequence"},
 	{"tensor_parallel.tp_overlap_comm", "", "false", ""}, {"expert_parallel", "", "", ""}, {"torch_autocast", "", "", "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
 	{"amp", "", "", "its dtypes; give train.precision"}, {"compile", "", "", "layers are taken to run eagerly"}, {"graph_harvesting", "", "false", ""}, {"wall_clock_breakdown", "", "false", "its timers wait for the GPU"},
@@ -153,15 +153,9 @@ func (j *Job) zeroOptimizer(c config) {
 func (j *Job) left(n *yaml.Node, in, stage string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := in+n.Content[i].Value, n.Content[i+1]
-		at := slices.IndexFunc(zeroCostly, func(k struct{ key, stages, own, why string }) bool { return k.key == key })
 		switch {
 		case zeroRead[key] || harmlessZeRO.MatchString(key) || without(value):
-		case at >= 0:
-			k := zeroCostly[at]
-			if k.stages != "" && !strings.Contains(k.stages, stage) || same(value.Value, k.own) {
-				continue
-			}
-			j.note("%s", strings.TrimSuffix(strings.TrimSuffix(key+" "+value.Value, " ")+": "+k.why, ": "))
+		case j.costs(zeroCostly, key, key, value.Value, stage):
 		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
 			j.left(value, key+".", stage)
 		default:
@@ -177,13 +171,6 @@ var zeroTables = []string{"optimizer", "bf16", "fp16", "data_types", "tensor_par
 func without(n *yaml.Node) bool {
 	enabled := config{n}.text("enabled")
 	return n.Tag == "!!null" || n.Kind == yaml.ScalarNode && n.Value == "auto" || enabled == "false" && n.Kind == yaml.MappingNode || n.Kind != yaml.ScalarNode && len(n.Content) == 0
-}
-
-// same reports whether a value is another, however numbers are written.
-func same(a, b string) bool {
-	v, err := number(a)
-	own, ownErr := number(b)
-	return a == b && a != "" || err == nil && ownErr == nil && v == own
 }
 
 // zero reads how replicas share what they keep.

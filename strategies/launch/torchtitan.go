@@ -3,11 +3,15 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model"
 )
 
 // titanModels are torchtitan's models in this program's catalog (torchtitan/models, flavors).
@@ -19,6 +23,42 @@ var titanModels = map[string]string{
 
 // titanSchedules are PyTorch's schedules by the names that they have here.
 var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v"}
+
+// titanRead are keys that a job is read from; those of titanTables without the table.
+var titanRead = func() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range strings.Fields(`model.name model.flavor model.converters compile.enable compile.components training.compile optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
+		training.seq_len training.local_batch_size training.batch_size training.global_batch_size training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
+		activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
+		tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
+		fsdp_reshard_after_forward enable_async_tensor_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`) {
+		out[n] = true
+	}
+	return out
+}()
+
+// titanCostly are keys that no key of a job stands for though they change time or memory, by the
+// ranks that heed them (config/job_config.py).
+var titanCostly = []costlyKey{
+	{"disable_loss_parallel", "tp", "false", "the loss is taken to be cut over tensor ranks"}, {"context_parallel_rotate_method", "cp", "allgather", "keys and values are taken to be exchanged as by allgather"},
+	{"context_parallel_load_balancer", "cp", "headtail", ""}, {"enable_compiled_autograd", "", "false", ""}, {"expert_parallel_comm_backend", "ep", "standard", "all-to-all is taken"},
+	{"pipeline_parallel_first_stage_less_layers", "pp", "1", cutStages}, {"pipeline_parallel_last_stage_less_layers", "pp", "1", cutStages}, {"module_fqns_per_model_part", "pp", "[]", cutStages},
+	{"pipeline_parallel_split_points", "pp", "[]", cutStages}, {"pipeline_parallel_schedule_csv", "pp", "", "give plan.schedule"},
+	{"compile.backend", "", "inductor", "inductor is taken"}, {"training.deterministic", "", "false", ""}, {"debug.deterministic", "", "false", ""}, {"training.debug_moe_force_load_balance", "", "false", "give train.routing: even"},
+	{"debug.moe_force_load_balance", "", "false", "give train.routing: even"}, {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "", "[moe.router.gate]", ""}, {"fault_tolerance.enable", "", "false", ""},
+	{"quantize.linear.float8.recipe_name", "", "", scales}, {"float8.recipe_name", "", "", scales}, {"quantize.linear.float8.filter_fqns", "", "[output]", filtered}, {"float8.filter_fqns", "", "[output]", filtered},
+	{"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", "", "false", ""}, {"float8.precompute_float8_dynamic_scale_for_fsdp", "", "false", ""}, {"float8.force_recompute_fp8_weight_in_bwd", "", "false", ""},
+}
+
+const (
+	converted = "converters"
+	cutStages = "give plan.stage_layers"
+	scales    = "one scale for a tensor is taken"
+	filtered  = "which layers stay in 16 bits is not known; the output layer is taken to"
+)
+
+// harmlessTitan are beginnings of keys that cost nothing worth a word.
+var harmlessTitan = regexp.MustCompile(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.)`)
 
 // torchtitan reads a configuration of torchtitan, as it was until 2026-02 (TOML).
 func (j *Job) torchtitan(name string, text []byte) error {
@@ -43,6 +83,17 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	j.titanRuntime(c)
 	j.titanPlan(c)
 	j.titanTrain(c)
+	j.titanOptimizer(c)
+	var with []string
+	for _, d := range titanDegrees {
+		if v, _ := c.first(d.name); v > 1 {
+			with = append(with, d.key)
+		}
+	}
+	if list, _ := c.at("model.converters").([]any); len(list) > 0 || c.on("float8.enable_float8_linear") {
+		with = append(with, converted)
+	}
+	j.titanLeft(root, "", with)
 	if c.wrong != "" {
 		return &diag.Error{File: name, Message: c.wrong + "; give a whole number"}
 	}
@@ -51,6 +102,11 @@ func (j *Job) torchtitan(name string, text []byte) error {
 
 func (j *Job) titanRuntime(c *table) {
 	compiled := c.on("compile.enable") || c.on("training.compile")
+	if parts, ok := c.at("compile.components").([]any); ok && compiled {
+		if !slices.Contains(parts, any("model")) || !slices.Contains(parts, any("loss")) {
+			j.note("compile.components %v: layers and loss are taken to be compiled", parts)
+		}
+	}
 	recipe, from := "torchtitan-eager", "without compile.enable"
 	if compiled {
 		recipe, from = "torchtitan", "compile.enable"
@@ -63,9 +119,12 @@ func (j *Job) titanRuntime(c *table) {
 	}
 }
 
+// titanDegrees are the ranks of each kind.
+var titanDegrees = []struct{ name, key string }{{"tensor_parallel_degree", "tp"}, {"pipeline_parallel_degree", "pp"}, {"context_parallel_degree", "cp"}, {"expert_parallel_degree", "ep"}, {"expert_tensor_parallel_degree", "expert_tp"}}
+
 // titanPlan reads degrees, which older versions had in other tables.
 func (j *Job) titanPlan(c *table) {
-	for _, d := range []struct{ name, key string }{{"tensor_parallel_degree", "tp"}, {"pipeline_parallel_degree", "pp"}, {"context_parallel_degree", "cp"}, {"expert_parallel_degree", "ep"}, {"expert_tensor_parallel_degree", "expert_tp"}} {
+	for _, d := range titanDegrees {
 		if v, at := c.first(d.name); at != "" && (v > 1 || d.key == "tp" || d.key == "pp") {
 			j.set("plan."+d.key, v, at)
 		}
@@ -73,13 +132,20 @@ func (j *Job) titanPlan(c *table) {
 	j.set("plan.data_parallel", "fsdp2", "")
 	replicas, at := c.first("data_parallel_replicate_degree")
 	shard, by := c.first("data_parallel_shard_degree")
+	tp, _ := c.first("tensor_parallel_degree")
+	pp, _ := c.first("pipeline_parallel_degree")
+	cp, _ := c.first("context_parallel_degree")
 	switch {
-	case replicas > 1 && shard == 1:
+	case replicas > 1 && shard == 1 && cp <= 1:
 		j.note("%s %d without shards: replicas under DDP; give plan.data_parallel", at, replicas)
-	case replicas > 1 && shard > 1:
-		j.set("plan.shard_degree", shard, by)
+	case replicas > 1 && shard >= 1: // context ranks hold shards, too
+		j.set("plan.shard_degree", shard*max(cp, 1), by)
 	case replicas > 1:
-		j.note("%s %d: give plan.shard_degree, the GPUs over it", at, replicas)
+		over := fmt.Sprint(replicas)
+		if tp, pp := max(tp, 1), max(pp, 1); tp*pp > 1 {
+			over = fmt.Sprintf("%d replicas × tp %d × pp %d = %d", replicas, tp, pp, replicas*tp*pp)
+		}
+		j.note("%s %d: give plan.shard_degree, the GPUs over %s", at, replicas, over)
 	}
 	for _, in := range titanTables {
 		switch c.text(in + "fsdp_reshard_after_forward") {
@@ -89,13 +155,74 @@ func (j *Job) titanPlan(c *table) {
 			j.set("plan.reshard_after_forward", false, in+"fsdp_reshard_after_forward")
 		}
 		if s := c.text(in + "pipeline_parallel_schedule"); s != "" {
-			if pp, _ := c.first("pipeline_parallel_degree"); pp > 1 {
-				if known, ok := titanSchedules[strings.ToLower(s)]; ok {
-					j.set("plan.schedule", known, in+"pipeline_parallel_schedule")
-				} else {
-					j.note("%spipeline_parallel_schedule %s", in, s)
-				}
+			if known, ok := titanSchedules[strings.ToLower(s)]; ok && pp > 1 {
+				j.set("plan.schedule", known, in+"pipeline_parallel_schedule")
+				j.titanStages(c, known, pp)
+			} else if pp > 1 {
+				j.note("%spipeline_parallel_schedule %s: which is not known; give plan.schedule", in, s)
 			}
+		}
+	}
+}
+
+// titanStages says how many stages each rank of a pipeline has: two, unless stages have so many
+// layers each, or the schedule has one on each.
+func (j *Job) titanStages(c *table, schedule string, pp int64) {
+	if schedule == "1f1b" || schedule == "gpipe" {
+		return
+	}
+	const key = "plan.virtual_stages"
+	each, at := c.first("pipeline_parallel_layers_per_stage")
+	if each <= 0 {
+		j.set(key, int64(2), "without pipeline_parallel_layers_per_stage")
+		return
+	}
+	m, err := model.Load(titanModels[c.text("model.name")+" "+c.text("model.flavor")])
+	if err != nil {
+		j.open(key, at, "the model's layers over it and the ranks: give the key")
+		return
+	}
+	if stages := (m.Layers + each - 1) / each; stages%pp == 0 {
+		j.set(key, stages/pp, fmt.Sprintf("%s, of %d layers", at, m.Layers))
+	} else {
+		j.open(key, at, fmt.Sprintf("%d layers make %d stages of %d, no multiple of the pipeline's %d ranks: give the key", m.Layers, stages, each, pp))
+	}
+}
+
+// titanOptimizers are torch's ways of an update by their names; older versions had a switch.
+var titanOptimizers = map[string]string{"fused": "adamw-fused", "foreach": "adamw-foreach", "for-loop": "adamw", "true": "adamw-fused", "false": "adamw-foreach"}
+
+func (j *Job) titanOptimizer(c *table) {
+	if name := c.text("optimizer.name"); name != "" && name != "AdamW" && name != "Adam" {
+		j.note("optimizer.name %s: AdamW with states in fp32 is taken", name)
+	}
+	for _, k := range []string{"optimizer.implementation", "optimizer.fused"} {
+		if how := c.text(k); titanOptimizers[how] != "" {
+			j.set("train.optimizer", titanOptimizers[how], k)
+			return
+		} else if how != "" {
+			j.note("%s %s: which is not known; give train.optimizer", k, how)
+		}
+	}
+}
+
+// titanLeft notes which keys cost something that no key of a job stands for, and lists those that
+// nobody knows; with are the kinds of ranks that a job has, and whether it converts its model.
+func (j *Job) titanLeft(in map[string]any, table string, with []string) {
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		key, bare := table+name, name
+		if !slices.Contains(titanTables, table) {
+			bare = key
+		}
+		within, nested := in[name].(map[string]any)
+		switch {
+		case slices.Contains([]string{"quantize", "float8", "mx"}, key) && !slices.Contains(with, converted): // not in use
+		case nested:
+			j.titanLeft(within, key+".", with)
+		case titanRead[key] || titanRead[bare] || harmlessTitan.MatchString(key):
+		case j.costs(titanCostly, bare, key, fmt.Sprint(in[name]), with...) || j.costs(titanCostly, key, key, fmt.Sprint(in[name]), with...):
+		default:
+			j.Ignored = append(j.Ignored, key)
 		}
 	}
 }

@@ -1,0 +1,60 @@
+package launch_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// TestTitanKeys: what a configuration of torchtitan says, by what becomes of it: a key, a note, a
+// word without a key, or nothing.
+func TestTitanKeys(t *testing.T) {
+	const pipeline = "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = 'Interleaved1F1B'\n"
+	for text, want := range map[string]string{
+		"[optimizer]\nname = 'AdamW'\nimplementation = 'foreach'":                                                        "optimizer: adamw-foreach # optimizer.implementation\n",
+		"[optimizer]\nimplementation = 'for-loop'":                                                                       "optimizer: adamw # optimizer.implementation\n",
+		"[optimizer]\nfused = true":                                                                                      "optimizer: adamw-fused # optimizer.fused\n",
+		"[optimizer]\nimplementation = 'fused_opt_states_bf16'":                                                          "# Not taken over: optimizer.implementation fused_opt_states_bf16: which is not known; give train.optimizer\n",
+		"[optimizer]\nname = 'Muon'":                                                                                     "# Not taken over: optimizer.name Muon: AdamW",
+		pipeline:                                                                                                         "virtual_stages: 2 # without pipeline_parallel_layers_per_stage\n",
+		pipeline + "pipeline_parallel_layers_per_stage = 2":                                                              "virtual_stages: 4 # parallelism.pipeline_parallel_layers_per_stage, of 32 layers\n",
+		pipeline + "pipeline_parallel_layers_per_stage = 5":                                                              "# plan.virtual_stages: parallelism.pipeline_parallel_layers_per_stage: 32 layers make 7 stages of 5, no multiple of the pipeline's 4 ranks: give the key\n",
+		strings.Replace(pipeline, "Interleaved1F1B", "1F1B", 1):                                                          "schedule: 1f1b # parallelism.pipeline_parallel_schedule\n",
+		strings.Replace(pipeline, "Interleaved1F1B", "DualPipeV", 1):                                                     "# Not taken over: parallelism.pipeline_parallel_schedule DualPipeV: which is not known; give plan.schedule\n",
+		pipeline + "pipeline_parallel_first_stage_less_layers = 0":                                                       "# Not taken over: parallelism.pipeline_parallel_first_stage_less_layers 0: give plan.stage_layers\n",
+		"[parallelism]\npipeline_parallel_first_stage_less_layers = 0":                                                   "",
+		"[parallelism]\ntensor_parallel_degree = 2\ndisable_loss_parallel = true":                                        "# Not taken over: parallelism.disable_loss_parallel true: the loss",
+		"[parallelism]\ndisable_loss_parallel = true":                                                                    "",
+		"[experimental]\ncontext_parallel_degree = 2\ncontext_parallel_rotate_method = 'alltoall'":                       "# Not taken over: experimental.context_parallel_rotate_method alltoall: keys and values",
+		"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_rotate_method = 'allgather'":                       "cp: 2 # parallelism.context_parallel_degree\n",
+		"[compile]\nenable = true\ncomponents = ['model']":                                                               "# Not taken over: compile.components [model]: layers and loss",
+		"[compile]\nenable = true\ncomponents = ['model', 'loss']":                                                       "recipe: torchtitan # compile.enable\n",
+		"[float8]\nenable_float8_linear = true\nrecipe_name = 'rowwise'":                                                 "# Not taken over: float8.recipe_name rowwise: one scale",
+		"[quantize.linear.float8]\nrecipe_name = 'rowwise'\nunheard = 1":                                                 "",
+		"[parallelism]\nunheard = 1\n[unknown]\nkey = 2\n[metrics]\nlog_freq = 10":                                       "# Without a key: parallelism.unheard unknown.key\n",
+		"[parallelism]\ndata_parallel_replicate_degree = 2\ntensor_parallel_degree = 8\npipeline_parallel_degree = 2":    "# Not taken over: parallelism.data_parallel_replicate_degree 2: give plan.shard_degree, the GPUs over 2 replicas × tp 8 × pp 2 = 32\n",
+		"[parallelism]\ndata_parallel_replicate_degree = 2":                                                              "# Not taken over: parallelism.data_parallel_replicate_degree 2: give plan.shard_degree, the GPUs over 2\n",
+		"[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\ncontext_parallel_degree = 2": "shard_degree: 8 # parallelism.data_parallel_shard_degree\n",
+		"[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 1":                              "# Not taken over: parallelism.data_parallel_replicate_degree 2 without shards",
+	} {
+		j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n[activation_checkpoint]\nmode = 'full'\n"+text))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got)+"\n", want, text)
+		require.Equal(t, strings.HasPrefix(want, "# Not"), len(j.Notes) > 0, "%s: %s", text, j.Notes)
+		require.Equal(t, strings.HasPrefix(want, "# Without"), len(j.Ignored) > 0, "%s: %s", text, j.Ignored)
+		d, err := yamlx.Parse("x", append(got, "\ngpus: 32"...))
+		require.NoError(t, err)
+		job, err := strategies.Decode(d, d.Root)
+		require.NoError(t, err, string(got))
+		_, err = estimate.Estimate(job, estimate.Options{})
+		require.NoError(t, err, string(got))
+	}
+}
