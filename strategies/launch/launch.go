@@ -217,10 +217,33 @@ func Join(jobs []*Job) (*Job, error) {
 		}
 	}
 	all, err := merge(rest)
-	if err == nil && one != nil && all.squareBucket {
+	if err != nil {
+		return nil, err
+	}
+	if one != nil && all.squareBucket {
 		all.bucket()
 	}
-	return all, err
+	all.unliger()
+	return all, nil
+}
+
+// unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
+func (j *Job) unliger() {
+	i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == "plan.tp" })
+	if i < 0 {
+		return
+	}
+	tp, ok := j.Settings[i].Value.(int64)
+	if !ok || tp <= 1 {
+		return
+	}
+	for _, part := range [][2]string{{"runtime.liger_kernels", "kernel of each operator is"}, {"runtime.fused_linear_cross_entropy", "output layer is"}} {
+		at := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == part[0] && s.Value == true })
+		if at >= 0 {
+			j.note("%s: Liger-Kernel's %s not known on tensor ranks (tp %d); the model's is taken", j.Settings[at].From, part[1], tp)
+			j.Settings = slices.Delete(j.Settings, at, at+1)
+		}
+	}
 }
 
 // bucket is what a Trainer makes of reduce_bucket_size auto, of a model that is known

@@ -265,14 +265,16 @@ func (h *hub) liger() {
 			}
 		}
 		if why != "" {
-			h.note("%s: the model %s, and what Liger-Kernel replaces of such a one is not known; its own operators are taken", by.from, why)
+			h.note("%s, of norms, MLPs and rotary embedding: the model %s, and what Liger-Kernel replaces of such a one is not known; its own operators are taken", by.from, why)
 		} else {
 			h.set("runtime.liger_kernels", true, by.from)
 		}
 	case one >= 0:
 		h.note("%s without all of norm, activation and rotary embedding: the model's own are taken", parts[one].from)
 	}
+	stage := h.get("stage").value
 	switch {
+	case whole.on() && h.speaks(llamaFactory) && stage != "" && stage != "sft" && stage != "pt": // which needs logits (model/loader.py)
 	case whole.on():
 		h.set("runtime.fused_linear_cross_entropy", true, whole.from)
 	case loss.on():
