@@ -229,12 +229,8 @@ func Join(jobs []*Job) (*Job, error) {
 
 // unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
 func (j *Job) unliger() {
-	i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == "plan.tp" })
-	if i < 0 {
-		return
-	}
-	tp, ok := j.Settings[i].Value.(int64)
-	if !ok || tp <= 1 {
+	tp := j.count("plan.tp")
+	if tp <= 1 {
 		return
 	}
 	for _, part := range [][2]string{{"runtime.liger_kernels", "kernel of each operator is"}, {"runtime.fused_linear_cross_entropy", "output layer is"}} {
@@ -295,6 +291,24 @@ func merge(jobs []*Job) (*Job, error) {
 // says reports whether a key has a value.
 func (j *Job) says(key string, value any) bool {
 	return slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == key && s.Value == value })
+}
+
+// count is the whole number that a key has, 0 where it has none.
+func (j *Job) count(key string) int64 {
+	for _, s := range j.Settings {
+		if n, ok := s.Value.(int64); ok && s.Key == key {
+			return n
+		}
+	}
+	return 0
+}
+
+// copies says what the GPUs go by for those that share one of several copies.
+func copies(replicas, tp, pp int64) string {
+	if tp*pp == 1 {
+		return fmt.Sprint(replicas)
+	}
+	return fmt.Sprintf("%d replicas × tp %d × pp %d = %d", replicas, tp, pp, replicas*tp*pp)
 }
 
 func (j *Job) set(key string, value any, from string) {

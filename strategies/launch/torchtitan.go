@@ -141,11 +141,7 @@ func (j *Job) titanPlan(c *table) {
 	case replicas > 1 && shard >= 1: // context ranks hold shards, too
 		j.set("plan.shard_degree", shard*max(cp, 1), by)
 	case replicas > 1:
-		over := fmt.Sprint(replicas)
-		if tp, pp := max(tp, 1), max(pp, 1); tp*pp > 1 {
-			over = fmt.Sprintf("%d replicas × tp %d × pp %d = %d", replicas, tp, pp, replicas*tp*pp)
-		}
-		j.note("%s %d: give plan.shard_degree, the GPUs over %s", at, replicas, over)
+		j.note("%s %d: give plan.shard_degree, the GPUs over %s", at, replicas, copies(replicas, max(tp, 1), max(pp, 1)))
 	}
 	for _, in := range titanTables {
 		switch c.text(in + "fsdp_reshard_after_forward") {

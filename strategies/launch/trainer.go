@@ -433,8 +433,14 @@ func (h *hub) degrees() {
 	switch {
 	case (replicas.number() > 1 || h.speaks(axolotl)) && shards.number() > 1 && h.kind == byFSDP: // of Axolotl's the ranks beyond are replicas (utils/distributed.py)
 		h.set("plan.shard_degree", shards.number()*max(h.get("parallelism.cp_size").number(), 1), shards.from)
-	case replicas.number() > 1:
-		h.note("%s %d: give plan.shard_degree", replicas.from, replicas.number())
+	case replicas.number() > 1 && h.kind == byFSDP:
+		tp := max(h.get("parallelism.tp_size").number(), 1)
+		gpus := h.count("gpus")
+		if n := replicas.number() * tp; h.speaks(axolotl) && gpus > n && gpus%n == 0 { // the rest are shards (utils/distributed.py)
+			h.set("plan.shard_degree", gpus/n, replicas.from)
+		} else {
+			h.note("%s %d: give plan.shard_degree, the GPUs over %s", replicas.from, replicas.number(), copies(replicas.number(), tp, 1))
+		}
 	}
 }
 
@@ -545,7 +551,7 @@ func (h *hub) ddp() {
 		return
 	}
 	h.set("plan.data_parallel", "ddp", h.kindFrom)
-	if i := slices.IndexFunc(h.Settings, func(s Setting) bool { return s.Key == "gpus" }); i >= 0 && h.Settings[i].Value == int64(1) {
+	if h.count("gpus") == 1 {
 		return
 	}
 	h.set("plan.bucket_view", false, "accelerate's DistributedDataParallelKwargs")
