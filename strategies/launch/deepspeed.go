@@ -191,7 +191,7 @@ func (j *Job) zero(c config) int {
 		j.note("zero_optimization.overlap_comm false: gradients of stage 3 are taken to be reduced beside the backward pass")
 	}
 	states, weights := offload{c.text("zero_optimization", "offload_optimizer", "device"), "zero_optimization.offload_optimizer"}, offload{c.text("zero_optimization", "offload_param", "device"), "zero_optimization.offload_param"}
-	if c.on("zero_optimization", "cpu_offload") { // as it was until 0.4
+	if c.on("zero_optimization", "cpu_offload") { // deprecated (runtime/zero/config.py)
 		states = offload{"cpu", "zero_optimization.cpu_offload"}
 	}
 	if c.on("zero_optimization", "cpu_offload_param") {

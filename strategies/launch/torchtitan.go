@@ -38,7 +38,7 @@ var titanRead = func() map[string]bool {
 }()
 
 // titanCostly are keys that no key of a job stands for though they change time or memory, by the
-// ranks that heed them (config/job_config.py).
+// ranks that heed them, and its own values.
 var titanCostly = []costlyKey{
 	{"disable_loss_parallel", "tp", "false", "the loss is taken to be cut over tensor ranks"}, {"context_parallel_rotate_method", "cp", "allgather", "keys and values are taken to be exchanged as by allgather"},
 	{"context_parallel_load_balancer", "cp", "headtail", ""}, {"enable_compiled_autograd", "", "false", ""}, {"expert_parallel_comm_backend", "ep", "standard", "all-to-all is taken"},
