@@ -51,7 +51,7 @@ type Spread struct {
 type GEMMLaw struct {
 	Tiles     []string           `yaml:"tiles"`        // "256x128"
 	Rate      map[string]float64 `yaml:"rate"`         // of the dense peak, by dtype, with full waves
-	Scaled    map[string]float64 `yaml:"scaled"`       // rate of formats whose blocks have scales over that of fp8, which has one; absent: that of mxfp8 is fp8's, the GPU has no kernels for fp8-block
+	Scaled    map[string]float64 `yaml:"scaled"`       // rate of formats whose blocks have scales over that of fp8, which has one; absent: the GPU has no kernels for it
 	ScaledW   map[string]float64 `yaml:"scaled_wgrad"` // the same of weight gradients; absent: as Scaled
 	KOverhead float64            `yaml:"k_overhead"`   // K elements a tile spends on its prologue and epilogue
 	Setup     units.Seconds      `yaml:"setup"`
