@@ -274,20 +274,17 @@ func peakOf(j *strategies.Job) units.FLOPRate {
 
 // bound names what most of the step goes to.
 func bound(r *Result) string {
-	t := r.StepTime
-	switch p := r.Parts; {
-	case p.Update > t/3:
-		return "host_update"
-	case p.Host > t/5:
-		return "host"
-	case p.Bubble > t/4:
-		return "bubble"
-	case p.Exposed > t/4:
-		return "communication"
-	case p.Memory > p.GEMM+p.Attention:
-		return "memory"
+	p := &r.Parts
+	name, most := "compute", p.GEMM+p.Attention
+	for _, x := range [...]struct {
+		name string
+		time units.Seconds
+	}{{"memory", p.Memory}, {"communication", p.Exposed}, {"bubble", p.Bubble}, {"host", p.Host}, {"host_update", p.Update}} {
+		if x.time > most {
+			name, most = x.name, x.time
+		}
 	}
-	return "compute"
+	return name
 }
 
 // notes adds what makes the number less certain.
