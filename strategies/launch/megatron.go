@@ -571,54 +571,7 @@ func (m *megatron) plan() {
 	if m.has("optimizer_cpu_offload") {
 		m.set("plan.offload", "optimizer", m.from("optimizer_cpu_offload"))
 	}
-	pp, layers, each := m.number("pipeline_model_parallel_size"), m.number("num_layers"), m.number("num_layers_per_virtual_pipeline_stage")
-	stages := m.layout()
-	switch {
-	case pp <= 1:
-	case m.take("plan.virtual_stages", "num_virtual_stages_per_pipeline_rank"), m.take("plan.virtual_stages", "virtual_pipeline_model_parallel_size"):
-	case each > 0 && layers > 0 && layers/pp/each > 1:
-		m.set("plan.virtual_stages", layers/pp/each, m.from("num_layers_per_virtual_pipeline_stage"))
-	case int64(len(stages)) > pp && int64(len(stages))%pp == 0:
-		m.set("plan.virtual_stages", int64(len(stages))/pp, m.from("pipeline_model_parallel_layout"))
-	}
-	if pp > 1 && len(stages) > 0 {
-		m.set("plan.stage_layers", stages, m.from("pipeline_model_parallel_layout"))
-	}
-}
-
-// mostStages bounds what a layout may repeat: more than any pipeline has.
-const mostStages = 1 << 12
-
-var (
-	repeated = regexp.MustCompile(`(?:\(([EtmL|]*)\)|([EtmL|]))\*(\d{1,3})`)
-	spelled  = regexp.MustCompile(`^[EtmL|]+$`)
-)
-
-// layout is how many layers each stage of a pipeline has, virtual ones apart, as in
-// Et*3|(tt|)*29,m|L (megatron/core/transformer/pipeline_parallel_layer_layout.py); nil: none
-// is given, or it cannot be read.
-func (m *megatron) layout() []any {
-	const name = "pipeline_model_parallel_layout"
-	if !m.has(name) {
-		return nil
-	}
-	text := strings.ReplaceAll(m.word(name), ",", "")
-	for repeated.MatchString(text) && len(text) < mostStages {
-		text = repeated.ReplaceAllStringFunc(text, func(s string) string {
-			p := repeated.FindStringSubmatch(s)
-			n, _ := strconv.Atoi(p[3])
-			return strings.Repeat(p[1]+p[2], n)
-		})
-	}
-	if !spelled.MatchString(text) {
-		m.note("%s %s", m.from(name), m.flags[name].value)
-		return nil
-	}
-	var stages []any
-	for _, stage := range strings.Split(text, "|") {
-		stages = append(stages, int64(strings.Count(stage, "t")))
-	}
-	return stages
+	m.stages()
 }
 
 func (m *megatron) train() {
