@@ -39,7 +39,7 @@ var only = []struct{ name, key, beside, value string }{
 	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
 	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
 	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
-	{"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
+	{"moe_latent_size", "model.moe_latent_size", "num_experts", ""}, {"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
 
 	{"moe_permute_fusion", "runtime.permute_fusion", "num_experts", ""}, {"moe_router_fusion", "runtime.router_fusion", "num_experts", ""},
 	{"overlap_moe_expert_parallel_comm", "runtime.ep_overlap", "num_experts", ""}, {"use_fused_weighted_squared_relu", "runtime.squared_relu_fusion", "use_fused_weighted_squared_relu", ""},
@@ -59,16 +59,16 @@ var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk
 var costly = []string{
 	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
 	"use_torch_fsdp2", "hierarchical_context_parallel_sizes", "use_precision_aware_optimizer",
-	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "hybrid_layer_pattern", "hybrid_override_pattern", "fp8_multi_head_attention",
+	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "fp8_multi_head_attention",
 	"muon_nesterov", "muon_num_ns_steps", "muon_tp_mode", "muon_use_syrk", "muon_fp32_matmul_prec", "muon_no_split_qkv", "muon_scalar_optimizer",
-	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "moe_latent_size", "use_sharp",
+	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "use_sharp",
 }
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
 	"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
-	"experimental_attention_variant", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
+	"experimental_attention_variant", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
@@ -81,7 +81,7 @@ var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|
 // megatron reads the arguments of Megatron-LM.
 func (j *Job) megatron(name string, s start) error {
 	j.Notes = append(j.Notes, s.Notes...)
-	m := &megatron{Job: j, start: s, recipe: megatronRecipe}
+	m := &megatron{Job: j, start: s, names: map[string]string{}, recipe: megatronRecipe}
 	d, err := s.writes(name)
 	switch {
 	case s.flags.count(telling) > 0:
@@ -252,7 +252,12 @@ func (m *megatron) model() {
 	if !m.has("num_layers") && !m.has("hidden_size") {
 		return
 	}
+	blocks, known := m.blocks()
+	if !known {
+		return
+	}
 	m.set("model.model_type", "decoder", "")
+	m.hybrid(blocks)
 	m.group("model.")
 	gated := m.has("swiglu") || m.has("quick_geglu") || m.has("glu_activation")
 	m.set("model.gated_mlp", gated, m.given("swiglu"))
@@ -659,7 +664,7 @@ func (m *megatron) rest() {
 	for _, l := range latent {
 		known[l.name] = true
 	}
-	for _, n := range slices.Concat(aside, launchers) {
+	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios) {
 		known[n] = true
 	}
 	var names []string

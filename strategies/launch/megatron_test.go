@@ -33,3 +33,25 @@ func TestStageLayers(t *testing.T) {
 		"--pipeline-model-parallel-size 2": {"pp: 2 # --pipeline-model-parallel-size"},
 	})
 }
+
+// TestHybrid: the letters of a hybrid model, which say how many layers there are; where the
+// blocks are not known the model is open.
+func TestHybrid(t *testing.T) {
+	holds(t, map[string][]string{
+		"--hybrid-layer-pattern 'M-M*|-M' --mamba-state-dim 64":                           {"num_hidden_layers: 6 # --hybrid-layer-pattern", "hybrid_layer_pattern: M-M*-M #", "mamba_state_dim: 64 # --mamba-state-dim"},
+		"--hybrid-override-pattern '*-*-' --pipeline-model-parallel-size 2":               {"hybrid_layer_pattern: '*-*-' # --hybrid-override-pattern"},
+		"--hybrid-layer-pattern 'M-|M*|M-' --pipeline-model-parallel-size 3":              {"stage_layers: [2, 2, 2] # --hybrid-layer-pattern"},
+		"--hybrid-layer-pattern 'M-|M*|M-' --pipeline-model-parallel-size 2":              {"# plan.stage_layers: --hybrid-layer-pattern: 3 is the number of stages, no multiple of the 2 ranks"},
+		"--hybrid-layer-pattern 'M-M*/*-/*-' --mtp-num-layers 1":                          {"mtp_layers: 2 # --hybrid-layer-pattern"},
+		"--hybrid-layer-pattern 'M-M*/MM'":                                                {"mtp_layers: 1 # --hybrid-layer-pattern", "# Not taken over: --hybrid-layer-pattern M-M*/MM: multi-token prediction is taken to have the blocks *-"},
+		"--hybrid-layer-pattern MEM* --num-experts 8 --moe-layer-freq 2":                  {"hybrid_layer_pattern: MEM* #", "num_experts: 8 #"},
+		"--hybrid-layer-pattern MGM*":                                                     {"# model: --hybrid-layer-pattern: \"G\" is none of the blocks that are known, M, *, - and E: give the key"},
+		"--hybrid-layer-pattern $PATTERN":                                                 {"# model: --hybrid-layer-pattern: line 1 takes $PATTERN, which the file does not set: give the key"},
+		"--is-hybrid-model":                                                               {"# model: --is-hybrid-model: no letters say which layers are Mamba mixers: give the key"},
+		"--hybrid-attention-ratio 0.08 --hybrid-mlp-ratio 0.5":                            {"# model: --hybrid-attention-ratio: no letters say which layers are Mamba mixers: give the key"},
+		"--hybrid-attention-ratio 0.0 --hybrid-mlp-ratio 0.0 --hybrid-layer-pattern None": {"num_hidden_layers: 4 # --num-layers"},
+	})
+	require.NotContains(t, pretrain(t, "--hybrid-layer-pattern '*-*-' --mamba-state-dim 64"), "mamba", "without a mixer")
+	require.NotContains(t, pretrain(t, "--hybrid-layer-pattern MGM*"), "model_type")
+	require.NotContains(t, pretrain(t, "--hybrid-layer-pattern MEM* --num-experts 8 --moe-layer-freq 2"), "moe_layer_freq")
+}

@@ -85,10 +85,20 @@ func (m *megatron) fill(list []int64, from string) bool {
 }
 
 // layout is how many layers each stage has by an argument, virtual stages apart, as in
-// Et*3|(tt|)*29,m|L (megatron/core/transformer/pipeline_parallel_layer_layout.py), and which
-// argument that is; nil: none is given, or it cannot be read.
+// Et*3|(tt|)*29,m|L (megatron/core/transformer/pipeline_parallel_layer_layout.py) or in the
+// pattern of a hybrid model, and which argument that is; nil: none is given, or it cannot be
+// read.
 func (m *megatron) layout() (list []int64, from string) {
 	const name = "pipeline_model_parallel_layout"
+	if by := m.pattern(); by != "" && !m.has(name) {
+		blocks, _, _ := strings.Cut(m.word(by), "/")
+		if stages := strings.Split(blocks, "|"); len(stages) > 1 {
+			for _, stage := range stages {
+				list = append(list, int64(len(stage)))
+			}
+		}
+		return list, by
+	}
 	if !m.has(name) {
 		return nil, ""
 	}
