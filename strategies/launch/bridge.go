@@ -303,13 +303,7 @@ func (r *reading) bridgeDTypes(aware bool) {
 	}
 	r.set("train.dtypes.gradients", kept, r.from("grad_reduce_in_fp32"))
 	r.set("train.dtypes.reduce", kept, r.from("grad_reduce_in_fp32"))
-	if !aware {
-		return
+	if aware {
+		r.states()
 	}
-	if first, second := r.word("exp_avg_dtype"), r.word("exp_avg_sq_dtype"); first == second {
-		r.dtype("moments", "exp_avg_dtype")
-	} else {
-		r.note("%s %s, %s %s: one dtype for both is known", r.from("exp_avg_dtype"), first, r.from("exp_avg_sq_dtype"), second)
-	}
-	r.dtype("master", "main_params_dtype")
 }

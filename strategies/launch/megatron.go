@@ -57,8 +57,7 @@ var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk
 
 // costly are arguments that no key of a job stands for though they change time or memory.
 var costly = []string{
-	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-	"use_torch_fsdp2", "hierarchical_context_parallel_sizes", "use_precision_aware_optimizer",
+	"use_torch_fsdp2", "hierarchical_context_parallel_sizes",
 	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "fp8_multi_head_attention",
 	"muon_nesterov", "muon_num_ns_steps", "muon_tp_mode", "muon_use_syrk", "muon_fp32_matmul_prec", "muon_no_split_qkv", "muon_scalar_optimizer",
 	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "use_sharp",
@@ -70,9 +69,9 @@ var aside = []string{
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
 	"experimental_attention_variant", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
-	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
+	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_freq", "no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // harmless are beginnings of arguments that cost nothing worth a word.
@@ -296,6 +295,9 @@ func (m *megatron) model() {
 	if r, ok := plain(m.word("rotary_percent")).(float64); ok && position == "rope" && r < 1 {
 		m.take("model.partial_rotary_factor", "rotary_percent")
 	}
+	if position == "rope" && m.has("no_rope_freq") {
+		m.unturned()
+	}
 	bias, from := !m.has("disable_bias_linear"), m.given("disable_bias_linear")
 	if _, ok := m.flags["add_bias_linear"]; ok { // as logs have it, since 2023
 		bias, from = m.has("add_bias_linear"), m.from("add_bias_linear")
@@ -330,6 +332,23 @@ func (m *megatron) model() {
 	}
 	m.deltas()
 	m.experts()
+}
+
+// unturning is a list of layers with the rotary embedding but every so many.
+var unturning = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\](?:\*1)?\)?(?:\*\d+)?$`)
+
+// unturned says which layers leave the rotary embedding out.
+func (m *megatron) unturned() {
+	const name, key = "no_rope_freq", "model.no_rope_layer_interval"
+	f := m.flags[name]
+	if _, ok := plain(f.value).(int64); ok || f.open != "" {
+		m.take(key, name)
+	} else if p := unturning.FindStringSubmatch(strings.ReplaceAll(strings.Trim(f.value, `"'`), " ", "")); p != nil {
+		with, _ := strconv.ParseInt(p[1], 10, 64)
+		m.set(key, with+1, m.from(name))
+	} else {
+		m.note("%s %s: all layers are taken to turn queries and keys", m.from(name), f.value)
+	}
 }
 
 // deltaNets are what experimental_attention_variant calls a gated delta net.
@@ -456,7 +475,7 @@ func (m *megatron) runtime() {
 	case "unfused", "AttnBackend.unfused", "local", "AttnBackend.local":
 		m.set("runtime.attention", "unfused", m.from("attention_backend"))
 	}
-	for _, off := range []string{"no_rope_fusion", "apply_rope_fusion"} {
+	for _, off := range []string{"no_rope_freq", "no_rope_fusion", "apply_rope_fusion"} {
 		if f, ok := m.flags[off]; ok && m.has(off) == (off == "no_rope_fusion") && f.value != "None" && m.word("position_embedding_type") == "rope" {
 			m.set("runtime.rope_fusion", false, m.from(off))
 		}
@@ -621,10 +640,7 @@ func (m *megatron) train() {
 	default:
 		m.note("neither %s nor %s: training in fp32 has no precision here; bf16 is taken", m.from("bf16"), m.from("fp16"))
 	}
-	if m.has("grad_reduce_in_bf16") {
-		m.set("train.dtypes.gradients", "bf16", m.from("grad_reduce_in_bf16"))
-		m.set("train.dtypes.reduce", "bf16", m.from("grad_reduce_in_bf16"))
-	}
+	m.kept()
 	m.routing()
 	switch o := m.flags["optimizer"].value; {
 	case o == "" || o == "adam":
@@ -633,6 +649,32 @@ func (m *megatron) train() {
 	default:
 		m.note("%s %s: Adam is taken", m.from("optimizer"), o)
 	}
+}
+
+// kept says in what gradients are kept and reduced, and what an optimizer that is aware of
+// precision keeps.
+func (m *megatron) kept() {
+	for _, name := range []string{"grad_reduce_in_bf16", "main_grads_dtype"} {
+		if m.has(name) && (name == "grad_reduce_in_bf16" || dtypes[m.dtypeName(name)] == "bf16") {
+			m.set("train.dtypes.gradients", "bf16", m.from(name))
+			m.set("train.dtypes.reduce", "bf16", m.from(name))
+			break
+		}
+	}
+	if m.has("use_precision_aware_optimizer") {
+		m.states()
+	}
+}
+
+// states says in what an optimizer keeps its moments and the weights that it updates.
+func (m *megatron) states() {
+	first, second := m.dtypeName("exp_avg_dtype"), m.dtypeName("exp_avg_sq_dtype")
+	if first == second {
+		m.dtype("moments", "exp_avg_dtype")
+	} else {
+		m.note("%s %s, %s %s: one dtype for both is known", m.from("exp_avg_dtype"), first, m.from("exp_avg_sq_dtype"), second)
+	}
+	m.dtype("master", "main_params_dtype")
 }
 
 // narrow says what beside the layers' GEMMs is in 8 bits. Recipes but pretrain_gpt.py's
@@ -664,7 +706,7 @@ func (m *megatron) rest() {
 	for _, l := range latent {
 		known[l.name] = true
 	}
-	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios) {
+	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true
 	}
 	var names []string

@@ -55,3 +55,48 @@ func TestHybrid(t *testing.T) {
 	require.NotContains(t, pretrain(t, "--hybrid-layer-pattern MGM*"), "model_type")
 	require.NotContains(t, pretrain(t, "--hybrid-layer-pattern MEM* --num-experts 8 --moe-layer-freq 2"), "moe_layer_freq")
 }
+
+// TestUnevenStages: the first and the last rank of a pipeline with layers of their own, and
+// embedding and loss that count as one each.
+func TestUnevenStages(t *testing.T) {
+	const first, last = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+	const cut = "--num-layers 14 --pipeline-model-parallel-size 4 "
+	holds(t, map[string][]string{
+		cut + first + " 2": {"stage_layers: [2, 4, 4, 4] # " + first},
+		cut + last + " 2":  {"stage_layers: [4, 4, 4, 2] # " + last},
+		cut + first + " 2 " + last + " 4 --num-virtual-stages-per-pipeline-rank 2": {"virtual_stages: 2", "stage_layers: [1, 2, 2, 2, 1, 2, 2, 2] # " + first},
+		cut + first + " 3 " + last + " 3 --num-virtual-stages-per-pipeline-rank 2": {"# plan.stage_layers: " + first + ": 3 layers of rank 0 for 2 virtual stages, which Megatron-LM needs to divide: give the key"},
+		cut + first + " 3":  {"# plan.stage_layers: " + first + ": 11 layers for 3 more ranks of the pipeline, which Megatron-LM needs to divide: give the key"},
+		cut + first + " 16": {"# plan.stage_layers: " + first + ": -2 layers for 3 more ranks"},
+		"--pipeline-model-parallel-size 2 " + first + " 1 " + last + " 3":                                                                {"stage_layers: [1, 3]"},
+		cut + "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split":                                           {"stage_layers: [3, 4, 4, 3] # --account-for-embedding-in-pipeline-split"},
+		cut + "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split --num-layers-per-virtual-pipeline-stage 2": {"virtual_stages: 2", "stage_layers: [1, 2, 2, 2, 2, 2, 2, 1]"},
+	})
+	require.NotContains(t, pretrain(t, cut+"--num-virtual-stages-per-pipeline-rank 2"), "stage_layers")
+}
+
+// TestDTypes: what an optimizer that is aware of precision keeps, and gradients.
+func TestDTypes(t *testing.T) {
+	const aware = "--use-precision-aware-optimizer --use-distributed-optimizer "
+	holds(t, map[string][]string{
+		aware + "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16": {"moments: bf16 # --exp-avg-dtype"},
+		aware + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8":   {"# Not taken over: --exp-avg-dtype fp8"},
+		aware + "--exp-avg-dtype bf16":                         {"# Not taken over: --exp-avg-dtype bf16, --exp-avg-sq-dtype fp32: one dtype for both is known"},
+		aware + "--main-params-dtype fp16":                     {"master: fp16 # --main-params-dtype"},
+		aware + "--main-grads-dtype bf16":                      {"gradients: bf16 # --main-grads-dtype", "reduce: bf16 # --main-grads-dtype"},
+		"--grad-reduce-in-bf16":                                {"gradients: bf16 # --grad-reduce-in-bf16"},
+	})
+	require.NotContains(t, pretrain(t, aware), "dtypes")
+	require.NotContains(t, pretrain(t, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"), "dtypes")
+}
+
+// TestNoRope: which layers leave the rotary embedding out.
+func TestNoRope(t *testing.T) {
+	const rope = "--position-embedding-type rope --no-rope-freq "
+	holds(t, map[string][]string{
+		rope + "4":                 {"no_rope_layer_interval: 4 # --no-rope-freq"},
+		rope + "'([0]*1+[1]*1)*2'": {"no_rope_layer_interval: 2 # --no-rope-freq"},
+		rope + "'([1]+[0]*3)'":     {"# Not taken over: --no-rope-freq ([1]+[0]*3): all layers are taken to turn queries and keys"},
+	})
+	require.NotContains(t, pretrain(t, "--no-rope-freq 4"), "no_rope", "without rotary embedding")
+}

@@ -18,22 +18,90 @@ var (
 
 // stages says into how many stages a pipeline is cut, and how many layers each has.
 func (m *megatron) stages() {
-	pp, layers, each := m.number("pipeline_model_parallel_size"), m.number("num_layers"), m.number("num_layers_per_virtual_pipeline_stage")
+	const key = "plan.virtual_stages"
+	pp, layers := m.number("pipeline_model_parallel_size"), m.number("num_layers")
 	if pp <= 1 {
 		return
 	}
-	list, from := m.layout()
-	switch n := int64(len(list)); {
-	case n > pp && n%pp == 0:
-		m.set("plan.virtual_stages", n/pp, m.from(from))
-	case n > 0:
-	case m.take("plan.virtual_stages", "num_virtual_stages_per_pipeline_rank"), m.take("plan.virtual_stages", "virtual_pipeline_model_parallel_size"):
-	case each > 0 && layers > 0 && layers/pp/each > 1:
-		m.set("plan.virtual_stages", layers/pp/each, m.from("num_layers_per_virtual_pipeline_stage"))
-	}
-	if list != nil {
+	if list, from := m.layout(); list != nil {
+		if n := int64(len(list)); n > pp && n%pp == 0 {
+			m.set(key, n/pp, m.from(from))
+		}
 		m.stageLayers(list, pp, layers, from)
+		return
 	}
+	virtual := int64(1)
+	for _, name := range []string{"num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"} {
+		if m.take(key, name) {
+			virtual = max(m.number(name), 1)
+			break
+		}
+	}
+	whole := layers + int64(len(m.counted())) // validate_args
+	if each := "num_layers_per_virtual_pipeline_stage"; virtual == 1 && m.number(each) > 0 && whole/pp/m.number(each) > 1 {
+		virtual = whole / pp / m.number(each)
+		m.set(key, virtual, m.from(each))
+	}
+	m.uneven(pp, virtual, layers)
+}
+
+// ends are arguments that say how many layers the first and the last rank of a pipeline have.
+var ends = [2]string{"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"}
+
+// counting are arguments by which embedding and loss count as a layer each.
+var counting = [2]string{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"}
+
+// counted are those of them that are given.
+func (m *megatron) counted() (names []string) {
+	for _, name := range counting {
+		if m.has(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// uneven says how many layers stages have where the first or the last rank has more or fewer
+// (megatron/core/transformer/transformer_block.py, get_num_layers_to_build).
+func (m *megatron) uneven(pp, virtual, layers int64) {
+	const key = "plan.stage_layers"
+	ranks, left, between := make([]int64, pp), layers, pp
+	given := m.counted()
+	for i, name := range ends {
+		if m.has(name) {
+			given = append(given, name)
+			ranks[i*int(pp-1)] = m.number(name)
+			left, between = left-m.number(name), between-1
+		}
+	}
+	if len(given) == 0 || layers == 0 {
+		return
+	}
+	left += int64(len(m.counted()))
+	if between > 0 && left%between != 0 || between == 0 && left != 0 || left < 0 {
+		m.open(key, m.from(given[0]), fmt.Sprintf("%d layers for %d more ranks of the pipeline, which Megatron-LM needs to divide: give the key", left, between))
+		return
+	}
+	var list []int64
+	for k := range virtual * pp {
+		i, n := k%pp, left/max(between, 1)
+		for end, name := range ends {
+			if i == int64(end)*(pp-1) && m.has(name) {
+				n = ranks[i]
+			}
+		}
+		if n%virtual != 0 {
+			m.open(key, m.from(given[0]), fmt.Sprintf("%d layers of rank %d for %d virtual stages, which Megatron-LM needs to divide: give the key", n, i, virtual))
+			return
+		}
+		list = append(list, n/virtual)
+	}
+	for end, name := range counting {
+		if m.has(name) {
+			list[end*(len(list)-1)]--
+		}
+	}
+	m.stageLayers(list, pp, layers, given[0])
 }
 
 // stageLayers sets the layers of stages, where they are as many as the pipeline and the model have.

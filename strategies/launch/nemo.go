@@ -359,12 +359,17 @@ func (r *reading) fusedLoss(section string) {
 var dtypes = map[string]string{"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "16": "fp16", "float16": "fp16", "fp32": "fp32", "32": "fp32", "float32": "fp32"}
 
 // dtype says what of training is kept in the dtype that an argument names.
-func (r *reading) dtype(of, name string) {
-	if short, ok := dtypes[strings.TrimPrefix(r.word(name), "torch.")]; ok {
-		r.set("train.dtypes."+of, short, r.from(name))
-	} else if r.has(name) {
-		r.note("%s %s", r.from(name), r.word(name))
+func (m *megatron) dtype(of, name string) {
+	if short, ok := dtypes[m.dtypeName(name)]; ok && m.has(name) {
+		m.set("train.dtypes."+of, short, m.from(name))
+	} else if m.has(name) {
+		m.note("%s %s", m.from(name), m.word(name))
 	}
+}
+
+// dtypeName is the dtype that an argument names; left out, fp32.
+func (m *megatron) dtypeName(name string) string {
+	return cmp.Or(strings.TrimPrefix(m.word(name), "torch."), "fp32")
 }
 
 // counts leaves the number of GPUs open where nothing says it.
