@@ -35,7 +35,7 @@ var bridgeActivations = map[string]string{"silu": "silu", "swish": "silu", "quic
 // bridgeCostly are keys that no key of a job stands for, beside those that are arguments.
 var bridgeCostly = []costs{
 	{"model.softmax_type", "vanilla"}, {"model.activation_func_clamp_value", ""}, {"model.fp32_residual_connection", "false"},
-	{"model.bias_dropout_fusion", "true"}, {"model.cpu_offloading_weights", "false"}, {"model.distribute_saved_activations", "false"},
+	{"model.bias_dropout_fusion", "true"}, {"model.cpu_offloading_weights", "false"},
 	{"model.defer_embedding_wgrad_compute", "false"}, {"model.use_transformer_engine_op_fuser", "false"}, {"model.use_kitchen", "false"}, {"model.enable_mhc_connections", "false"},
 	{"model.heterogeneous_block_specs", "false"}, {"model.quant_recipe", ""}, {"model.tensor_parallel_num_weight_shards", "1"},
 	{"ddp.reduce_scatter_with_fp32_accumulation", "false"}, {"ddp.nccl_ub", "false"}, {"optimizer.overlap_param_gather_with_optimizer_step", "false"}, {"optimizer.optimizer_cuda_graph", "false"},
@@ -44,7 +44,7 @@ var bridgeCostly = []costs{
 
 // expertsCostly are those of experts.
 var expertsCostly = []costs{
-	{"model.moe_grouped_gemm", "true"}, {"model.moe_shared_expert_overlap", "false"}, {"model.moe_expert_rank_capacity_factor", ""}, {"model.moe_paged_stash", "false"},
+	{"model.moe_grouped_gemm", "true"}, {"model.moe_expert_rank_capacity_factor", ""}, {"model.moe_paged_stash", "false"},
 }
 
 // bridgePrecisions are what the names of mixed_precision mean, in Megatron-LM's arguments

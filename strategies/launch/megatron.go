@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 const (
@@ -17,65 +19,6 @@ const (
 	coreRecipe     = "megatron-core"   // as NeMo and Megatron-Bridge run it
 	guidedRecipe   = "megatron-script" // Bridge without its performance scripts
 )
-
-// direct are arguments that are keys of a job under another name
-// (megatron/training/arguments.py, megatron/core/transformer/transformer_config.py).
-var direct = []struct{ name, key string }{
-	{"num_layers", "model.num_hidden_layers"}, {"hidden_size", "model.hidden_size"}, {"num_attention_heads", "model.num_attention_heads"},
-	{"kv_channels", "model.head_dim"}, {"ffn_hidden_size", "model.intermediate_size"}, {"max_position_embeddings", "model.max_position_embeddings"},
-	{"attention_dropout", "model.attention_dropout"},
-
-	{"overlap_grad_reduce", "runtime.overlap_grad_reduce"}, {"overlap_param_gather", "runtime.overlap_param_gather"}, {"tp_comm_overlap", "runtime.tp_overlap"},
-	{"cross_entropy_loss_fusion", "runtime.fused_cross_entropy"},
-
-	{"tensor_model_parallel_size", "plan.tp"}, {"pipeline_model_parallel_size", "plan.pp"}, {"context_parallel_size", "plan.cp"},
-
-	{"seq_length", "train.sequence_length"}, {"micro_batch_size", "train.micro_batch"}, {"global_batch_size", "train.global_batch"},
-}
-
-// only are those that mean something beside another argument alone, in the value given
-// ("": any that is neither false nor none).
-var only = []struct{ name, key, beside, value string }{
-	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
-	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
-	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
-	{"moe_latent_size", "model.moe_latent_size", "num_experts", ""}, {"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
-
-	{"moe_permute_fusion", "runtime.permute_fusion", "num_experts", ""}, {"moe_router_fusion", "runtime.router_fusion", "num_experts", ""},
-	{"overlap_moe_expert_parallel_comm", "runtime.ep_overlap", "num_experts", ""}, {"use_fused_weighted_squared_relu", "runtime.squared_relu_fusion", "use_fused_weighted_squared_relu", ""},
-
-	{"expert_model_parallel_size", "plan.ep", "num_experts", ""}, {"expert_tensor_parallel_size", "plan.expert_tp", "num_experts", ""},
-	{"optimizer_offload_fraction", "plan.offload_fraction", "optimizer_cpu_offload", ""}, {"overlap_cpu_optimizer_d2h_h2d", "plan.offload_overlap", "optimizer_cpu_offload", ""},
-
-	{"recompute_granularity", "train.recompute", "recompute_granularity", ""}, {"recompute_method", "train.recompute_method", "recompute_granularity", "full"},
-	{"recompute_num_layers", "train.recompute_num_layers", "recompute_granularity", "full"}, {"recompute_modules", "train.recompute_modules", "recompute_granularity", "selective"},
-	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""},
-}
-
-// latent are those of latent attention.
-var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk_head_dim", "qk_nope_head_dim"}, {"qk_pos_emb_head_dim", "qk_rope_head_dim"}, {"v_head_dim", "v_head_dim"}}
-
-// costly are arguments that no key of a job stands for though they change time or memory.
-var costly = []string{
-	"use_torch_fsdp2", "hierarchical_context_parallel_sizes",
-	"no_gradient_accumulation_fusion", "deterministic_mode", "fine_grained_activation_offloading", "window_size", "fp8_multi_head_attention",
-	"muon_nesterov", "muon_num_ns_steps", "muon_tp_mode", "muon_use_syrk", "muon_fp32_matmul_prec", "muon_no_split_qkv", "muon_scalar_optimizer",
-	"first_last_layers_bf16", "delay_wgrad_compute", "reuse_grad_buf_for_mxfp8_param_ag", "use_sharp",
-}
-
-// aside are arguments that are read, but stand for no key of their own.
-var aside = []string{
-	"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
-	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
-	"experimental_attention_variant", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
-	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
-	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
-	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_freq", "no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
-}
-
-// harmless are beginnings of arguments that cost nothing worth a word.
-var harmless = regexp.MustCompile(`^(adam|lr|min_lr|weight|train|eval|save|load|log|tensorboard|wandb|data|vocab_file|merge|split|tokenizer|seed|init_|clip|exit|num_workers|master|node_rank|rdzv|local|rank|ckpt|dist|async|no_load|no_save|mock|start|end_|profile|timing|check|override|use_checkpoint|finetune|rotary_(base|s)|rope|norm_epsilon|moe_(aux|z_loss|grouped|router_(load|dtype|pre|bias|enable|num_g|group|topk_s))|attention_softmax|no_masked|make_vocab|distributed|loss_scale|initial_loss|lazy|manual_gc|bf16|cp_|per_split|decoupled|apply_layernorm_1p|empty_unused|no_create|no_mmap|no_bias|muon_(momentum|scale|extra|coefficient)|use_(persistent|cpu)|disable_(straggler|tp)|mtp_loss|tiktoken|null|consumed|iteration|params_dtype|rdma|encoder|ddp|calculate_per_token|accumulate_allreduce|fp8_amax|help)`)
 
 // megatron reads the arguments of Megatron-LM.
 func (j *Job) megatron(name string, s start) error {
@@ -502,6 +445,9 @@ func (m *megatron) runtime() {
 		case kind == "allgather" || kind == "":
 			m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from("moe_token_dispatcher_type"))
 		}
+		if grouped := "moe_grouped_gemm"; m.recipe == megatronRecipe && !m.has("deepspeed") && !m.has(grouped) {
+			m.note("%s: experts run one after another; grouped GEMMs of all are taken", m.given(grouped))
+		}
 	}
 	m.graphs()
 	if m.flags["transformer_impl"].value == "local" {
@@ -641,6 +587,7 @@ func (m *megatron) train() {
 		m.note("neither %s nor %s: training in fp32 has no precision here; bf16 is taken", m.from("bf16"), m.from("fp16"))
 	}
 	m.kept()
+	m.bucket()
 	m.routing()
 	switch o := m.flags["optimizer"].value; {
 	case o == "" || o == "adam":
@@ -649,6 +596,36 @@ func (m *megatron) train() {
 	default:
 		m.note("%s %s: Adam is taken", m.from("optimizer"), o)
 	}
+}
+
+// bucket is into what gradients are collected, where they are reduced beside the backward pass:
+// a number of elements, else Megatron-LM has one bucket whatever is said (megatron/training/
+// training.py, resolve_ddp_bucket_size).
+func (m *megatron) bucket() {
+	const size, number = "ddp_bucket_size", "ddp_num_buckets"
+	r, err := recipe.Load(m.recipe)
+	switch {
+	case !m.has("overlap_grad_reduce") || m.has("deepspeed") || m.has("use_torch_fsdp2") || err != nil:
+	case m.has(number):
+		m.note("%s %s", m.from(number), m.flags[number].value)
+	case m.has(size) && m.sharding() != "":
+		m.note("%s %s", m.from(size), m.flags[size].value)
+	case m.number(size) > 0:
+		kind, _ := m.value("train.precision").(string)
+		each := int64(r.Precision[cmp.Or(kind, r.Default)].Reduce.Size())
+		if m.value("train.dtypes.reduce") == "bf16" {
+			each = 2
+		}
+		m.set("plan.bucket", fmt.Sprintf("%.6g MB", float64(each*m.number(size))/1e6), fmt.Sprintf("%s, of %d bits", m.from(size), 8*each))
+	}
+}
+
+// value is that of a key which is set; nil: it is not.
+func (j *Job) value(key string) any {
+	if i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key }); i >= 0 {
+		return j.Settings[i].Value
+	}
+	return nil
 }
 
 // kept says in what gradients are kept and reduced, and what an optimizer that is aware of
@@ -690,39 +667,6 @@ func (m *megatron) narrow(kind string) {
 			m.set("train.dtypes."+of.key, kind, m.from(of.name))
 		case given && m.recipe != megatronRecipe:
 			m.set("train.dtypes."+of.key, "bf16", m.from(of.name))
-		}
-	}
-}
-
-// rest says what else there is.
-func (m *megatron) rest() {
-	known := map[string]bool{}
-	for _, d := range direct {
-		known[d.name] = true
-	}
-	for _, o := range only {
-		known[o.name] = true
-	}
-	for _, l := range latent {
-		known[l.name] = true
-	}
-	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios, ends[:], counting[:]) {
-		known[n] = true
-	}
-	var names []string
-	for n := range m.flags {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		switch {
-		case known[n]:
-		case slices.Contains(costly, n):
-			if m.has(n) && !(m.number(n) == 1 && m.flags[n].value == "1") {
-				m.note("%s %s", m.from(n), m.flags[n].value)
-			}
-		case !m.logged && !harmless.MatchString(n):
-			m.Ignored = append(m.Ignored, m.from(n))
 		}
 	}
 }

@@ -100,3 +100,31 @@ func TestNoRope(t *testing.T) {
 	})
 	require.NotContains(t, pretrain(t, "--no-rope-freq 4"), "no_rope", "without rotary embedding")
 }
+
+// TestCosts: arguments that cost time or memory have their key, or a note; those that cost
+// nothing have neither.
+func TestCosts(t *testing.T) {
+	const ddp, experts = "--overlap-grad-reduce --ddp-bucket-size 20000000", "--num-experts 8 "
+	holds(t, map[string][]string{
+		ddp:                            {"bucket: 80 MB # --ddp-bucket-size, of 32 bits"},
+		ddp + " --grad-reduce-in-bf16": {"bucket: 40 MB # --ddp-bucket-size, of 16 bits"},
+		ddp + " --ddp-num-buckets 8":   {"# Not taken over: --ddp-num-buckets 8"},
+		ddp + " --use-megatron-fsdp":   {"# Not taken over: --ddp-bucket-size 20000000"},
+		"--distribute-saved-activations --no-bias-dropout-fusion":   {"# Not taken over: --distribute-saved-activations true", "# Not taken over: --no-bias-dropout-fusion true"},
+		"--empty-unused-memory-level 1":                             {"# Not taken over: --empty-unused-memory-level 1"},
+		"--log-params-norm --log-num-zeros-in-grad":                 {"# Not taken over: --log-params-norm true", "# Not taken over: --log-num-zeros-in-grad true"},
+		"--hierarchical-context-parallel-sizes 2 4":                 {"# Not taken over: --hierarchical-context-parallel-sizes [2, 4]"},
+		"--disable-tp-comm-bulk-dgrad --moe-router-padding-for-fp8": {"# Without a key: --disable-tp-comm-bulk-dgrad --moe-router-padding-for-fp8"},
+		experts:                             {"# Not taken over: without --moe-grouped-gemm: experts run one after another; grouped GEMMs of all are taken"},
+		experts + "--moe-router-dtype fp64": {"# Not taken over: --moe-router-dtype fp64"},
+	})
+	for _, free := range []string{
+		"", "--ddp-bucket-size 20000000", "--empty-unused-memory-level 0", "--moe-router-dtype fp64", experts + "--moe-grouped-gemm --moe-router-dtype fp32 --moe-token-dispatcher-type alltoall",
+		"--adam-beta1 0.9 --lr 1e-4 --lr-warmup-iters 10 --log-interval 1 --log-timers-to-tensorboard --save x --save-interval 5 --no-load-optim --dist-ckpt-strictness log_all --rotary-base 500000 --tokenizer-model x --init-method-std 0.02",
+	} {
+		text := pretrain(t, free)
+		require.NotContains(t, text, "Not taken over", free)
+		require.NotContains(t, text, "Without a key", free)
+		require.NotContains(t, text, "bucket", free)
+	}
+}

@@ -1,9 +1,6 @@
 package launch
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // megatronFSDP are Megatron-FSDP's strategies by the kind of data parallelism that has as much
 // of a step in shards (--data-parallel-sharding-strategy, megatron/training/arguments.py).
@@ -51,10 +48,7 @@ func (m *megatron) copies() {
 		m.note("%s %d", m.from(instances), n)
 		return
 	}
-	var gpus int64
-	if i := slices.IndexFunc(m.Settings, func(s Setting) bool { return s.Key == "gpus" }); i >= 0 {
-		gpus, _ = m.Settings[i].Value.(int64)
-	}
+	gpus, _ := m.value("gpus").(int64)
 	ranks := gpus / max(m.number("tensor_model_parallel_size"), 1) / max(m.number("pipeline_model_parallel_size"), 1)
 	switch {
 	case gpus == 0:

@@ -1,0 +1,125 @@
+package launch
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// direct are arguments that are keys of a job under another name
+// (megatron/training/arguments.py, megatron/core/transformer/transformer_config.py).
+var direct = []struct{ name, key string }{
+	{"num_layers", "model.num_hidden_layers"}, {"hidden_size", "model.hidden_size"}, {"num_attention_heads", "model.num_attention_heads"},
+	{"kv_channels", "model.head_dim"}, {"ffn_hidden_size", "model.intermediate_size"}, {"max_position_embeddings", "model.max_position_embeddings"},
+	{"attention_dropout", "model.attention_dropout"},
+
+	{"overlap_grad_reduce", "runtime.overlap_grad_reduce"}, {"overlap_param_gather", "runtime.overlap_param_gather"}, {"tp_comm_overlap", "runtime.tp_overlap"},
+	{"cross_entropy_loss_fusion", "runtime.fused_cross_entropy"},
+
+	{"tensor_model_parallel_size", "plan.tp"}, {"pipeline_model_parallel_size", "plan.pp"}, {"context_parallel_size", "plan.cp"},
+
+	{"seq_length", "train.sequence_length"}, {"micro_batch_size", "train.micro_batch"}, {"global_batch_size", "train.global_batch"},
+}
+
+// only are those that mean something beside another argument alone, in the value given
+// ("": any that is neither false nor none).
+var only = []struct{ name, key, beside, value string }{
+	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
+	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
+	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
+	{"moe_latent_size", "model.moe_latent_size", "num_experts", ""}, {"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
+
+	{"moe_permute_fusion", "runtime.permute_fusion", "num_experts", ""}, {"moe_router_fusion", "runtime.router_fusion", "num_experts", ""},
+	{"overlap_moe_expert_parallel_comm", "runtime.ep_overlap", "num_experts", ""}, {"use_fused_weighted_squared_relu", "runtime.squared_relu_fusion", "use_fused_weighted_squared_relu", ""},
+
+	{"expert_model_parallel_size", "plan.ep", "num_experts", ""}, {"expert_tensor_parallel_size", "plan.expert_tp", "num_experts", ""},
+	{"optimizer_offload_fraction", "plan.offload_fraction", "optimizer_cpu_offload", ""}, {"overlap_cpu_optimizer_d2h_h2d", "plan.offload_overlap", "optimizer_cpu_offload", ""},
+
+	{"recompute_granularity", "train.recompute", "recompute_granularity", ""}, {"recompute_method", "train.recompute_method", "recompute_granularity", "full"},
+	{"recompute_num_layers", "train.recompute_num_layers", "recompute_granularity", "full"}, {"recompute_modules", "train.recompute_modules", "recompute_granularity", "selective"},
+	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""},
+}
+
+// latent are those of latent attention.
+var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk_head_dim", "qk_nope_head_dim"}, {"qk_pos_emb_head_dim", "qk_rope_head_dim"}, {"v_head_dim", "v_head_dim"}}
+
+// costly are arguments that no key of a job stands for though they change time or memory, and
+// the value with which they cost nothing.
+var costly = map[string]string{
+	"hierarchical_context_parallel_sizes": "",
+	"no_gradient_accumulation_fusion":     "", "deterministic_mode": "", "fine_grained_activation_offloading": "", "window_size": "", "fp8_multi_head_attention": "",
+	"muon_nesterov": "", "muon_num_ns_steps": "5", "muon_tp_mode": "", "muon_use_syrk": "", "muon_fp32_matmul_prec": "", "muon_no_split_qkv": "", "muon_scalar_optimizer": "",
+	"first_last_layers_bf16": "", "delay_wgrad_compute": "", "reuse_grad_buf_for_mxfp8_param_ag": "", "use_sharp": "",
+	"distribute_saved_activations": "", "no_bias_dropout_fusion": "", "no_overlap_p2p_communication": "", "empty_unused_memory_level": "0", "train_sync_interval": "", "dataloader_inter_document_masking": "",
+	"ddp_average_in_collective": "", "ddp_reduce_scatter_with_fp32_accumulation": "", "ddp_param_name_patterns_for_fp32_local_accumulation": "", "check_for_large_grads": "", "no_check_for_nan_in_loss_and_grad": "",
+	"log_params_norm": "", "log_num_zeros_in_grad": "", "log_max_attention_logit": "", "log_l2_norm_grad_to_tensorboard": "",
+	"save_activations_interval": "", "save_wgrads_interval": "", "save_dgrads_interval": "",
+}
+
+// expertsCost are those of experts.
+var expertsCost = map[string]string{"moe_router_dtype": "fp32", "moe_shared_expert_overlap": ""}
+
+// aside are arguments that are read, but stand for no key of their own.
+var aside = []string{
+	"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
+	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
+	"experimental_attention_variant", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
+	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
+	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
+	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
+	"no_rope_freq", "no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+}
+
+// harmless are arguments that cost nothing worth a word: by their whole names, so that one that
+// costs something is not among them by how it begins.
+var harmless = regexp.MustCompile(`^(` + strings.Join(strings.Fields(`
+	adam_\w+ lr lr_\w+ min_lr decoupled_\w+ weight_decay\w* start_weight_decay end_weight_decay clip_grad loss_scale loss_scale_window initial_loss_scale min_loss_scale hysteresis muon_(momentum|scale_mode|extra_scale_factor|coefficient_type)
+	train_iters train_samples train_data_path start_eval_at_iter eval_\w+ exit_\w+ iteration iterations_to_skip consumed_\w+ manual_gc\w* profile(_\w+)? timing_log_\w+
+	log_(interval|progress|throughput|energy|memory_interval|device_memory_used|straggler) log_\w+_to_tensorboard logging_level tensorboard_\w+ wandb_\w+ disable_straggler_on_startup
+	save save_(interval|retain_interval|params_interval|tokens_per_expert_interval|optim|rng|tokenizer_assets|config_filepath) load load_\w+ no_save_\w+ no_load_\w+ finetune async_\w+ (dist_)?ckpt_\w+ distrib_optim_\w+
+	override_(ckpt_iteration|opt_param_scheduler) use_(persistent_ckpt_worker|checkpoint_args|checkpoint_opt_param_scheduler|cpu_initialization)
+	data_(path|args_path|cache_path|per_class_fraction|parallel_random_init) per_split_data_args_path dataloader_(type|fast_cache_load|defer_npy_index_mmap) mock_data split num_workers no_create_attention_mask_in_dataloader no_mmap_bin_files
+	vocab_file make_vocab_size_divisible_by tokenizer_\w+ tiktoken_\w+ null_tokenizer_\w+ seed init_method\w* init_model_with_meta_device
+	master_(addr|port) node_rank rank local_rank rdzv_\w+ distributed_\w+ lazy_mpu_init help encoder_(num_layers|seq_length) params_dtype calculate_per_token_loss accumulate_allreduce_grads_in_fp32
+	norm_epsilon apply_layernorm_1p rotary_(base|seq_len_interpolation_factor|scaling_factor) rope_(type|scaling_factor) attention_softmax_in_fp32 no_masked_softmax_fusion
+	moe_(aux_loss_coeff|z_loss_coeff) moe_router_(load_balancing_type|dtype|pre_softmax|bias_update_rate|enable_expert_bias|topk_scaling_factor) mtp_loss_scaling_factor fp8_amax_\w+ ddp_pad_buckets_for_high_nccl_busbw`), "|") + `)$`)
+
+// rest says what else there is.
+func (m *megatron) rest() {
+	known := map[string]bool{}
+	for _, d := range direct {
+		known[d.name] = true
+	}
+	for _, o := range only {
+		known[o.name] = true
+	}
+	for _, l := range latent {
+		known[l.name] = true
+	}
+	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios, ends[:], counting[:]) {
+		known[n] = true
+	}
+	var names []string
+	for n := range m.flags {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		switch {
+		case known[n]:
+		case m.costs(n, costly), m.has("num_experts") && m.costs(n, expertsCost):
+		case !m.logged && !harmless.MatchString(n):
+			m.Ignored = append(m.Ignored, m.from(n))
+		}
+	}
+}
+
+// costs reports whether an argument is among those that no key stands for, and notes what it
+// says unless that costs nothing. A log has one that turns something off by what that is.
+func (m *megatron) costs(name string, among map[string]string) bool {
+	free, ok := among[name]
+	if _, off := among["no_"+name]; off && m.recipe == megatronRecipe && m.flags[name].value == "False" || ok && m.has(name) && m.word(name) != free {
+		m.note("%s %s", m.from(name), m.flags[name].value)
+	}
+	return ok
+}
