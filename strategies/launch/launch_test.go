@@ -271,6 +271,11 @@ func TestErrors(t *testing.T) {
 		"distributed_type: FSDP\nfsdp_config: {fsdp_version: 3}":                                          `x:2:29: fsdp_config.fsdp_version: "3"; give a whole number from 1 to 2`,
 		"distributed_type: 'NO'\nmixed_precision: int8":                                                   `x:2:18: mixed_precision: there is no "int8"; give no, fp16, bf16 or fp8`,
 		`{"output_dir": "x", "deepspeed": {"zero_optimization": {"stage": 7}}}`:                           "x:1:66: zero_optimization.stage: there is no stage 7",
+		"p.py --num-layers 4 \\\n --seq-length abc":                                                       `x:2:1: --seq-length: "abc"; give a whole number from 1 on`,
+		"p.py --num-layers 4 --tensor-model-parallel-size -2":                                             `x:1:1: --tensor-model-parallel-size: "-2"; give a whole number from 1 on`,
+		"p.py --num-layers 4 --micro-batch-size 1.5":                                                      `x:1:1: --micro-batch-size: "1.5"; give a whole number from 1 on`,
+		"p.py --num-layers 4 --mtp-num-layers -1":                                                         `x:1:1: --mtp-num-layers: "-1"; give a whole number from 0 on`,
+		"p.py --num-layers --bf16":                                                                        `x:1:1: --num-layers: "true"; give a whole number from 1 on`,
 		"[training]\nsteps = 1":                                                                           "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {
 		_, err := launch.Read("x", []byte(text))
@@ -347,22 +352,23 @@ func TestDeepSpeedKeys(t *testing.T) {
 func TestValues(t *testing.T) {
 	const rest = " --num-layers 4 --hidden-size 64 --num-attention-heads 4 --bf16 --vocab-size 128"
 	for text, want := range map[string]string{
-		"--micro-batch-size 3":                          "micro_batch: 3 # --micro-batch-size",
-		"--micro-batch-size=3":                          "micro_batch: 3 #",
-		"MBS=3\n--micro-batch-size $MBS":                "micro_batch: 3 #",
-		"export MBS=\"3\"\n--micro-batch-size ${MBS}":   "micro_batch: 3 #",
-		"A=3\nB=2\n--micro-batch-size $(($A*$B))":       "micro_batch: 6 #",
-		"--micro-batch-size ${MBS:-5}":                  "micro_batch: 5 #",
-		"--micro-batch-size $1":                         "# train.micro_batch: --micro-batch-size: line 1 takes $1, which the file does not set: give the key",
-		"X=\"--micro-batch-size 3 --tp-comm-overlap\"":  "micro_batch: 3 #",
-		"# --micro-batch-size 9\n--micro-batch-size 3":  "micro_batch: 3 #",
-		"--micro-batch-size 3 \\\n --tp-comm-overlap":   "tp_overlap: true # --tp-comm-overlap",
-		"ARGS=(--micro-batch-size 3)\n":                 "micro_batch: 3 #",
-		"--clip-grad 0.0":                               "clip_gradients: false # --clip-grad",
-		"--deepspeed --zero-stage 1":                    "data_parallel: zero1 # --zero-stage",
-		"--deepspeed --overlap-grad-reduce":             "recipe: megatron-deepspeed # --deepspeed",
-		"--checkpoint-activations":                      "recompute: full # --checkpoint-activations",
-		"['--micro-batch-size', '3', '--seq-length',8]": "sequence_length: 8",
+		"--micro-batch-size 3":                             "micro_batch: 3 # --micro-batch-size",
+		"--micro-batch-size=3":                             "micro_batch: 3 #",
+		"MBS=3\n--micro-batch-size $MBS":                   "micro_batch: 3 #",
+		"export MBS=\"3\"\n--micro-batch-size ${MBS}":      "micro_batch: 3 #",
+		"A=3\nB=2\n--micro-batch-size $(($A*$B))":          "micro_batch: 6 #",
+		"--micro-batch-size ${MBS:-5}":                     "micro_batch: 5 #",
+		"--micro-batch-size $1":                            "# train.micro_batch: --micro-batch-size: line 1 takes $1, which the file does not set: give the key",
+		"X=\"--micro-batch-size 3 --tp-comm-overlap\"":     "micro_batch: 3 #",
+		"# --micro-batch-size 9\n--micro-batch-size 3":     "micro_batch: 3 #",
+		"--micro-batch-size 3 \\\n --tp-comm-overlap":      "tp_overlap: true # --tp-comm-overlap",
+		"ARGS=(--micro-batch-size 3)\n":                    "micro_batch: 3 #",
+		"--clip-grad 0.0":                                  "clip_gradients: false # --clip-grad",
+		"--deepspeed --zero-stage 1":                       "data_parallel: zero1 # --zero-stage",
+		"--deepspeed --overlap-grad-reduce":                "recipe: megatron-deepspeed # --deepspeed",
+		"--checkpoint-activations":                         "recompute: full # --checkpoint-activations",
+		"['--micro-batch-size', '3', '--seq-length',8]":    "sequence_length: 8",
+		"['--micro-batch-size', str(n), '--seq-length',8]": "# train.micro_batch: --micro-batch-size: line 1 takes str(n), which the file does not set: give the key",
 
 		"MBS=3\r\n--micro-batch-size $MBS \\\r\n --tp-comm-overlap":                  "micro_batch: 3 #",
 		"A=1\nA+=2\n--micro-batch-size $((A / 4 ? A : 0)) ":                          "micro_batch: 12 #",
@@ -428,7 +434,7 @@ for ((;;)); do sleep 1; done
 	require.NoError(t, err)
 	got, err := j.YAML()
 	require.NoError(t, err)
-	for _, want := range []string{"num_hidden_layers: 1 ", "hidden_size: ~root ", "takes $MBS, which", "takes $SEQ, which", "num_attention_heads: --num-attention-heads: 1 or 2: line 8 asks [ -f", "takes $(<"} {
+	for _, want := range []string{"num_hidden_layers: 1 ", "hidden_size: --hidden-size: line 11 takes ~root, which", "takes $MBS, which", "takes $SEQ, which", "num_attention_heads: --num-attention-heads: 1 or 2: line 8 asks [ -f", "takes $(<"} {
 		require.Contains(t, strings.ReplaceAll(string(got), dir, ""), want)
 	}
 	list, err := os.ReadDir(dir)

@@ -27,6 +27,9 @@ func (j *Job) megatron(name string, s start) error {
 	d, err := s.writes(name)
 	switch {
 	case s.flags.count(telling) > 0:
+		if wrong := m.check(name); wrong != nil {
+			return wrong
+		}
 		m.read()
 		if err != nil {
 			m.note("%v", err)
@@ -526,15 +529,15 @@ func (m *megatron) plan() {
 		m.set("plan.data_parallel", "zero1", m.from("optimizer"))
 	} else if m.sharding() != "" {
 		m.fsdp()
+	} else if m.has("use_torch_fsdp2") {
+		m.torchFSDP()
 	} else if m.has("use_distributed_optimizer") {
 		m.set("plan.data_parallel", "zero1", m.from("use_distributed_optimizer"))
 	} else {
 		m.set("plan.data_parallel", "ddp", m.given("use_distributed_optimizer"))
 	}
 	m.copies()
-	if m.number("context_parallel_size") > 1 && m.has("cp_comm_type") {
-		m.set("plan.cp_comm_type", m.word("cp_comm_type"), m.from("cp_comm_type"))
-	}
+	m.contexts()
 	if tp := m.number("tensor_model_parallel_size"); tp > 1 && m.has("num_experts") && !m.has("expert_tensor_parallel_size") {
 		m.set("plan.expert_tp", tp, "default of "+m.from("expert_tensor_parallel_size"))
 	}
@@ -542,6 +545,24 @@ func (m *megatron) plan() {
 		m.set("plan.offload", "optimizer", m.from("optimizer_cpu_offload"))
 	}
 	m.stages()
+}
+
+// contexts says how context ranks come by each other's keys and values: a job has one way for
+// all layers, and no two at once.
+func (m *megatron) contexts() {
+	const name = "cp_comm_type"
+	if m.number("context_parallel_size") < 2 || !m.has(name) {
+		return
+	}
+	kinds := slices.Compact(strings.FieldsFunc(m.word(name), func(r rune) bool { return strings.ContainsRune(`, '"`, r) }))
+	taken := "p2p"
+	if len(kinds) > 0 && kinds[0] == "a2a" {
+		taken = "a2a"
+	}
+	if slices.ContainsFunc(kinds, func(k string) bool { return k != taken }) {
+		m.note("%s %s: %s is taken in all layers", m.from(name), strings.Join(kinds, " "), taken)
+	}
+	m.set("plan.cp_comm_type", taken, m.from(name))
 }
 
 func (m *megatron) train() {

@@ -128,3 +128,30 @@ func TestCosts(t *testing.T) {
 		require.NotContains(t, text, "bucket", free)
 	}
 }
+
+// TestContexts: context ranks come by keys and values in one way that is known.
+func TestContexts(t *testing.T) {
+	const way = "--context-parallel-size 4 --cp-comm-type "
+	holds(t, map[string][]string{
+		way + "p2p":                 {"cp_comm_type: p2p # --cp-comm-type"},
+		way + "a2a a2a a2a a2a":     {"cp_comm_type: a2a # --cp-comm-type"},
+		way + "a2a p2p p2p a2a+p2p": {"cp_comm_type: a2a #", "# Not taken over: --cp-comm-type a2a p2p a2a+p2p: a2a is taken in all layers"},
+		way + "a2a+p2p":             {"cp_comm_type: p2p #", "# Not taken over: --cp-comm-type a2a+p2p: p2p is taken in all layers"},
+		way + "allgather":           {"cp_comm_type: p2p #", "# Not taken over: --cp-comm-type allgather: p2p is taken in all layers"},
+	})
+	require.NotContains(t, pretrain(t, way+"p2p"), "Not taken over")
+	require.NotContains(t, pretrain(t, "--cp-comm-type a2a"), "a2a", "without context ranks")
+}
+
+// TestTorchFSDP: PyTorch's FSDP2, for which Megatron's own switches of replicas say nothing.
+func TestTorchFSDP(t *testing.T) {
+	holds(t, map[string][]string{
+		"--use-torch-fsdp2": {"data_parallel: fsdp2 # --use-torch-fsdp2"},
+		"--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward":                                     {"reshard_after_forward: false # --torch-fsdp2-no-reshard-after-forward"},
+		"--use-torch-fsdp2 True --torch-fsdp2-reshard-after-forward False --overlap-grad-reduce False": {"reshard_after_forward: false # --torch-fsdp2-reshard-after-forward"},
+	})
+	text := pretrain(t, "--use-torch-fsdp2 --overlap-grad-reduce False --ddp-bucket-size 1000")
+	for _, not := range []string{"overlap_grad_reduce", "bucket", "reshard", "Not taken over"} {
+		require.NotContains(t, text, not)
+	}
+}

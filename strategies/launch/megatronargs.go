@@ -1,9 +1,13 @@
 package launch
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
 )
 
 // direct are arguments that are keys of a job under another name
@@ -61,13 +65,48 @@ var expertsCost = map[string]string{"moe_router_dtype": "fp32", "moe_shared_expe
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
-	"use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
+	"use_torch_fsdp2", "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward", "use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
 	"experimental_attention_variant", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
 	"no_rope_freq", "no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+}
+
+// least are the arguments of scripts that are whole numbers, by the least that they may be,
+// beside those of configurations (wholeFlags), which are from 1 on.
+var least = []map[string]bool{
+	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
+	words(`max_position_embeddings padded_vocab_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank moe_latent_size kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
+		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim`),
+}
+
+// literal is a value that is no piece of a program, as str(n) or {n} is, which a script's number may be.
+var literal = regexp.MustCompile(`^[-+]?[\w.]*$`)
+
+// check refuses values of arguments that are no whole numbers but should be, and leaves open
+// those that are pieces of a program.
+func (m *megatron) check(file string) error {
+	for _, name := range slices.Sorted(maps.Keys(m.flags)) {
+		f, from := m.flags[name], int64(1)
+		switch {
+		case least[0][name]:
+			from = 0
+		case !least[1][name] && (!wholeFlags[name] || name == "nnodes"): // which may be 1:4
+			continue
+		}
+		n, ok := plain(m.word(name)).(int64)
+		switch {
+		case f.open != "" || !m.has(name) || ok && n >= from:
+		case literal.MatchString(m.word(name)):
+			return &diag.Error{File: file, Line: f.line, Col: 1, Message: fmt.Sprintf("%s: %q; give a whole number from %d on", m.from(name), m.word(name), from)}
+		default:
+			f.open = f.value
+			m.flags[name] = f
+		}
+	}
+	return nil
 }
 
 // harmless are arguments that cost nothing worth a word: by their whole names, so that one that

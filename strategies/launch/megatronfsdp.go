@@ -28,6 +28,18 @@ func (m *megatron) fsdp() {
 	m.set("plan.data_parallel", to, from+" of "+m.from(m.sharding()))
 }
 
+// torchFSDP says how PyTorch's FSDP2 shards a step, which has neither Megatron's buckets nor
+// its distributed optimizer.
+func (m *megatron) torchFSDP() {
+	m.set("plan.data_parallel", "fsdp2", m.from("use_torch_fsdp2"))
+	const no, log = "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward"
+	if m.has(no) {
+		m.set("plan.reshard_after_forward", false, m.from(no))
+	} else {
+		m.take("plan.reshard_after_forward", log)
+	}
+}
+
 // strategy is Megatron-FSDP's, and what says so.
 func (m *megatron) strategy() (kind, from string) {
 	const name = "data_parallel_sharding_strategy"
@@ -73,11 +85,14 @@ func (m *megatron) shardsParameters() bool {
 // besidePasses drops switches that say that gradients are not reduced, or parameters not
 // gathered, beside the passes, which is not known of shards of parameters.
 func (m *megatron) besidePasses() {
-	if !m.shardsParameters() {
+	torch := m.has("use_torch_fsdp2") && m.sharding() == "" // for which the switches say nothing
+	if !torch && !m.shardsParameters() {
 		return
 	}
 	for _, name := range []string{"overlap_grad_reduce", "overlap_param_gather"} {
-		if _, given := m.flags[name]; given && !m.has(name) {
+		if _, given := m.flags[name]; torch {
+			delete(m.flags, name)
+		} else if given && !m.has(name) {
 			m.note("%s false: with shards of parameters that is taken to be beside the passes", m.from(name))
 			delete(m.flags, name)
 		}
