@@ -56,7 +56,7 @@ var (
 var launchers = []string{"nproc_per_node", "nnodes", "num_gpus", "num_nodes", "nodes", "gpus_per_node", "ntasks_per_node"}
 
 // several are arguments that may have several words.
-var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "cuda_graph_scope", "cp_comm_type", "hierarchical_context_parallel_sizes"}
+var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "cuda_graph_scope", "cuda_graph_modules", "cp_comm_type", "hierarchical_context_parallel_sizes"}
 
 // count is how many arguments of a list there are.
 func (f flags) count(list []string) (n int) {

@@ -49,6 +49,7 @@ func (j *Job) megatron(name string, s start) error {
 
 // read says what the arguments mean.
 func (m *megatron) read() {
+	m.rename()
 	m.model()
 	m.machine()
 	m.besidePasses()

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/launch"
 )
 
 // holds requires of Megatron-LM's arguments what they say in the job that they make.
@@ -154,4 +156,23 @@ func TestTorchFSDP(t *testing.T) {
 	for _, not := range []string{"overlap_grad_reduce", "bucket", "reshard", "Not taken over"} {
 		require.NotContains(t, text, not)
 	}
+}
+
+// TestOtherNames: arguments that other releases have for the same.
+func TestOtherNames(t *testing.T) {
+	holds(t, map[string][]string{
+		"--use-rotary-position-embeddings --no-rope-fusion":                               {"position: rope # --use-rotary-position-embeddings", "rope_fusion: false"},
+		"--cuda-graph-impl transformer_engine --cuda-graph-modules attn mamba":            {"cuda_graphs: mixers # --cuda-graph-modules"},
+		"--moe-layer-recompute --num-experts 8":                                           {"recompute: selective # --moe-layer-recompute", "recompute_modules: [core_attn, moe] # --moe-layer-recompute"},
+		"--moe-layer-recompute --num-experts 8 --recompute-modules layernorm mla_up_proj": {"recompute_modules: [layernorm, mla_up_proj, moe]"},
+	})
+}
+
+// TestLogCosts: a log has what is turned off by its name, and all else that there is.
+func TestLogCosts(t *testing.T) {
+	j, err := launch.Read("x", []byte("  num_layers ............ 4\n  hidden_size ........... 64\n  num_attention_heads ... 4\n  bf16 .................. True\n  vocab_size ............ 128\n"+
+		"  bias_dropout_fusion ... False\n  gradient_accumulation_fusion ... True\n  empty_unused_memory_level ... 0\n  ddp_bucket_size ....... None\n  hybrid_layer_pattern .. None\n  log_params_norm ....... False\n"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"bias_dropout_fusion False"}, j.Notes)
+	require.Empty(t, j.Ignored)
 }

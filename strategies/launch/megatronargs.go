@@ -65,7 +65,7 @@ var expertsCost = map[string]string{"moe_router_dtype": "fp32", "moe_shared_expe
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
-	"use_torch_fsdp2", "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward", "use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
+	"cuda_graph_modules", "cuda_graph_scope_deprecated", "moe_layer_recompute", "use_rotary_position_embeddings", "use_torch_fsdp2", "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward", "use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
 	"experimental_attention_variant", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
@@ -80,6 +80,35 @@ var least = []map[string]bool{
 	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
 	words(`max_position_embeddings padded_vocab_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank moe_latent_size kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
 		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim`),
+}
+
+// others are arguments of other releases, or of their logs, and those that mean the same.
+var others = [][2]string{{"cuda_graph_modules", "cuda_graph_scope"}, {"cuda_graph_scope_deprecated", "cuda_graph_scope"}}
+
+// rename brings arguments of other releases into those that are read.
+func (m *megatron) rename() {
+	for _, o := range others {
+		if m.has(o[0]) && !m.has(o[1]) {
+			m.flags[o[1]], m.names[o[1]] = m.flags[o[0]], m.from(o[0])
+		}
+	}
+	if rotary := "use_rotary_position_embeddings"; m.has(rotary) {
+		m.follows("position_embedding_type", "rope", rotary)
+	}
+	if moe := "moe_layer_recompute"; m.has(moe) { // core/transformer/transformer_config.py
+		modules := "core_attn"
+		if m.has("recompute_modules") {
+			modules = m.word("recompute_modules")
+		}
+		m.follows("recompute_modules", "["+modules+", moe]", moe)
+		m.follows("recompute_granularity", "selective", moe)
+	}
+}
+
+// follows gives an argument the value that follows from another.
+func (m *megatron) follows(name, value, from string) {
+	m.names[name] = m.from(from)
+	m.flags[name] = flag{value: value, line: m.flags[from].line}
 }
 
 // literal is a value that is no piece of a program, as str(n) or {n} is, which a script's number may be.

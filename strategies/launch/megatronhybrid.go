@@ -67,7 +67,7 @@ func (m *megatron) hybrid(blocks string) {
 		return
 	}
 	name := m.pattern()
-	m.follows("num_layers", len(blocks), name)
+	m.follows("num_layers", strconv.Itoa(len(blocks)), name)
 	delete(m.flags, "moe_layer_freq") // the letters say which layers have experts
 	m.set("model.hybrid_layer_pattern", blocks, m.from(name))
 	if strings.Contains(blocks, "M") {
@@ -77,7 +77,7 @@ func (m *megatron) hybrid(blocks string) {
 	}
 	predicts, like := m.word("mtp_hybrid_override_pattern"), "*-"
 	if _, after, _ := strings.Cut(m.word(name), "/"); after != "" {
-		m.follows("mtp_num_layers", 1+strings.Count(after, "/"), name)
+		m.follows("mtp_num_layers", strconv.Itoa(1+strings.Count(after, "/")), name)
 		predicts, _, _ = strings.Cut(after, "/")
 	}
 	if strings.Contains(blocks, "E") {
@@ -86,10 +86,4 @@ func (m *megatron) hybrid(blocks string) {
 	if m.has("mtp_num_layers") && predicts != like {
 		m.note("%s %s: multi-token prediction is taken to have the blocks %s", m.from(name), m.word(name), like)
 	}
-}
-
-// follows gives an argument the number that follows from another.
-func (m *megatron) follows(name string, n int, from string) {
-	m.names[name] = m.from(from)
-	m.flags[name] = flag{value: strconv.Itoa(n), line: m.flags[from].line}
 }
