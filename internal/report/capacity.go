@@ -18,13 +18,13 @@ func WriteDeadline(w io.Writer, list []*capacity.Cluster, f Format, s Style) err
 func deadlinePage(list []*capacity.Cluster) *page {
 	j := list[0].Job
 	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, lasting(list[0].Deadline))}
-	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
+	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "booked", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
 		{title: "goodput", right: true, drop: 2}, {title: "batch tokens", right: true, drop: 6}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
 	var refused bullets
 	for _, c := range list {
 		t := c.Training
 		if t == nil {
-			g.row(c.Job.Hardware.Name, "-", "-", "-", "-", "-", "-", "-", "-", "impossible")
+			g.row(c.Job.Hardware.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", "impossible")
 			refused = append(refused, [2]string{c.Job.Hardware.Name + ": " + impossible(c), ""})
 			continue
 		}
@@ -37,7 +37,7 @@ func deadlinePage(list []*capacity.Cluster) *page {
 		if !c.Met {
 			note = "too late"
 		}
-		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), days(t.Time), digits(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
+		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), thousands(float64(t.GPUs)), days(t.Time), digits(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
 	}
 	p.section("The smallest cluster of each kind", g.withoutEmpty())
 	p.add(refused)
@@ -48,15 +48,23 @@ func deadlinePage(list []*capacity.Cluster) *page {
 	if slices.ContainsFunc(list, func(c *capacity.Cluster) bool { return !c.Met && c.Training != nil }) {
 		notes = append(notes, [2]string{"where every size is too late, the fastest is shown", ""})
 	}
+	if i := slices.IndexFunc(list, func(c *capacity.Cluster) bool { return c.Job.Open && c.Training != nil }); i >= 0 {
+		notes = append(notes, [2]string{"only simple plans were tried, and another may need fewer GPUs", rankAll(list[i])})
+	}
 	for _, c := range list {
 		if c.Met {
 			notes = append(notes, [2]string{c.Job.Hardware.Name + ": " + lookedAt(c), ""})
 		}
 	}
-	notes = append(notes, [2]string{"failures, checkpoints and spare nodes are counted in", "perfplan train with the same flags and --gpus shows them, and the assumptions"})
+	notes = append(notes, [2]string{"failures, checkpoints and spare nodes are counted in; booked are GPUs with the spare ones", "perfplan train with the same flags and --gpus shows them, and the assumptions"})
 	defaults(p, j, "gpus") // which is what was looked for
 	p.section("Notes", notes)
 	return p
+}
+
+// rankAll says how to try every plan on a cluster.
+func rankAll(c *capacity.Cluster) string {
+	return fmt.Sprintf("perfplan plan with the same job, --hardware %s and --gpus %d ranks all plans", c.Job.Hardware.Name, c.Training.Result.Job.GPUs)
 }
 
 // lookedAt says which sizes an answer is the smallest of.
@@ -83,6 +91,8 @@ type plainCluster struct {
 	Met          bool             `json:"met"`
 	Deadline     float64          `json:"deadline_s"`
 	GPUs         *int64           `json:"gpus"`
+	Booked       *int64           `json:"gpus_with_spares"`
+	Spares       *int64           `json:"spare_nodes"`
 	Nodes        *int64           `json:"nodes"`
 	Time         *float64         `json:"time_s"`
 	GPUHours     *float64         `json:"gpu_hours"`
@@ -98,6 +108,7 @@ type plainCluster struct {
 	FromNodes    int64            `json:"from_nodes"`
 	OneIn        int              `json:"one_in_sizes"` // of the legal ones from there on; all of those just below the answer
 	SizesTried   int              `json:"sizes_tried"`
+	Simple       bool             `json:"simple_plans_only"`
 	Reason       string           `json:"reason,omitempty"`
 	TokensPerGPU *float64         `json:"tokens_per_s_per_gpu"`
 }
@@ -110,13 +121,14 @@ func deadlinePlain(list []*capacity.Cluster) any {
 		Clusters []plainCluster `json:"clusters"`
 	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil}
 	for _, c := range list {
-		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, OneIn: c.Every, SizesTried: c.Tried}
+		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, OneIn: c.Every, SizesTried: c.Tried, Simple: c.Job.Open}
 		if t := c.Training; t == nil {
 			x.Reason = impossible(c)
 		} else {
 			r := t.Result
 			time, energy, step := float64(t.Time), float64(t.SiteEnergy), float64(r.StepTime)
 			x.GPUs, x.Nodes, x.Time, x.GPUHours, x.Cost, x.SiteEnergy, x.Goodput = &r.Job.GPUs, &c.Nodes, &time, &t.GPUHours, known(t.Cost), &energy, &t.Plan.Goodput
+			x.Booked, x.Spares = &t.GPUs, &t.Plan.Spares
 			x.StepTime, x.Batch, x.MicroBatch, x.Recompute, x.Plan, x.TokensPerGPU = &step, &r.Job.Train.GlobalBatch, &r.Job.Train.MicroBatch, r.Job.Train.RecomputeText(), &r.Job.Plan, &r.TokensPerSecond
 		}
 		out.Clusters = append(out.Clusters, x)
@@ -125,7 +137,7 @@ func deadlinePlain(list []*capacity.Cluster) any {
 }
 
 func deadlineRecords(list []*capacity.Cluster) ([]string, [][]string) {
-	header := []string{"hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan"}
+	header := []string{"hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes"}
 	var rows [][]string
 	for _, c := range list {
 		row := make([]string, len(header))
@@ -135,7 +147,7 @@ func deadlineRecords(list []*capacity.Cluster) ([]string, [][]string) {
 			if t.Price > 0 {
 				cost = number(t.Cost)
 			}
-			copy(row[2:], []string{integer(t.Result.Job.GPUs), number(float64(t.Time)), number(t.GPUHours), cost, number(float64(t.SiteEnergy)), number(t.Plan.Goodput), number(float64(t.Result.StepTime)), settings(t.Result.Job)})
+			copy(row[2:], []string{integer(t.Result.Job.GPUs), number(float64(t.Time)), number(t.GPUHours), cost, number(float64(t.SiteEnergy)), number(t.Plan.Goodput), number(float64(t.Result.StepTime)), settings(t.Result.Job), integer(t.GPUs), integer(t.Plan.Spares)})
 		}
 		rows = append(rows, row)
 	}
@@ -156,7 +168,11 @@ func Deadlines(list []*capacity.Cluster) string {
 	if best == nil {
 		return "no cluster that was tried can run the job"
 	}
-	return fmt.Sprintf("the deadline cannot be met: nearest are %s on %s × %s", lasting(best.Training.Time), thousands(float64(best.Training.Result.Job.GPUs)), best.Job.Hardware.Name)
+	nearest := fmt.Sprintf("nearest are %s on %s × %s", lasting(best.Training.Time), thousands(float64(best.Training.Result.Job.GPUs)), best.Job.Hardware.Name)
+	if best.Job.Open {
+		return "no simple plan meets the deadline: " + nearest + "; " + rankAll(best)
+	}
+	return "the deadline cannot be met: " + nearest
 }
 
 // WriteLargest prints the largest value that fits, for each kind of machine.
