@@ -3,7 +3,10 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
@@ -63,4 +66,48 @@ func (f *jobFlags) variants(doc *yamlx.Document, axes ...whatif.Axis) (decode fu
 		point := *doc
 		return (&jobFlags{edits: edits}).decode(&point)
 	}, nil
+}
+
+// growing refuses a degree that a command gives all the GPUs of each size it looks at.
+func (f *jobFlags) growing() error {
+	for _, x := range f.edits {
+		if x.path == "plan.dp" && x.value != "null" {
+			return usage("%s: %s, but data parallelism takes the GPUs of each size; leave it out, or see perfplan sweep", x.origin, x.value)
+		}
+	}
+	return nil
+}
+
+// firstLegal is a job on the first of some numbers of GPUs where it is legal: a plan may
+// split it over more than the one node that is taken where none is named.
+func firstLegal(gpus []int64, decode func(gpus string) (*strategies.Job, bool, error)) (j *strategies.Job, err error) {
+	for _, n := range gpus {
+		var malformed bool
+		if j, malformed, err = decode(strconv.FormatInt(n, 10)); err == nil || malformed {
+			break
+		}
+	}
+	return j, err
+}
+
+// inner is over how many GPUs the plan of a document and the flags splits a model, but for
+// data parallelism.
+func (f *jobFlags) inner(doc *yamlx.Document) (int64, error) {
+	d := *doc
+	for _, x := range f.edits {
+		if x.path == "plan" || strings.HasPrefix(x.path, "plan.") {
+			if err := d.Set(x.origin, x.path, x.value, ""); err != nil {
+				return 0, err
+			}
+		}
+	}
+	inner := int64(1)
+	for _, key := range []string{"tp", "cp", "pp"} {
+		if n := d.At("plan", key); n != nil && n.Kind == yaml.ScalarNode {
+			if v, err := strconv.ParseInt(n.Value, 10, 20); err == nil && v > 1 { // others are refused by its rule
+				inner *= v
+			}
+		}
+	}
+	return inner, nil
 }

@@ -52,12 +52,16 @@ Other arguments and flags are those of perfplan train.`,
 			if len(args) > 0 && job.given("model") {
 				return usage("both %q and --model name the model; leave one of them out", args[0])
 			}
-			if len(args) == 0 && largest == "model" {
+			named := len(args) > 0
+			if !named && largest == "model" {
 				args = []string{"gpt2"} // every model takes its place
 			}
 			doc, err := job.document(e, args)
 			if err != nil {
 				return err
+			}
+			if largest == "model" && (job.given("model") || named && len(doc.Root.Content) == 2) { // a job of nothing but its model
+				return usage("--largest model tries every model of the catalog; leave the one that is named out, or give --largest sequence or micro-batch")
 			}
 			machines, err := job.machines(doc)
 			if err != nil {
@@ -70,16 +74,29 @@ Other arguments and flags are those of perfplan train.`,
 			if err != nil || limit == 0 {
 				return usage("--deadline: %q is no time to train in; write a number above 0 of d, h or min, as in 30d or 12h", deadline)
 			}
-			decode, err := job.variants(doc, machines)
+			if err := job.growing(); err != nil {
+				return err
+			}
+			decode, err := job.variants(doc, machines, whatif.Axis{Path: "gpus"})
 			if err != nil {
 				return err
+			}
+			inner, err := job.inner(doc)
+			if err != nil {
+				return err
+			}
+			if inner > most {
+				return usage("--max-gpus: %d, but the plan splits the model over %d GPUs; give %d or more", most, inner, inner)
 			}
 			p := &progress{out: e.err, last: time.Now()}
 			defer p.end() // on the way to an error, too
 			var list []*capacity.Cluster
 			for i, m := range machines.Values {
 				p.show(search.Progress{Phase: "clusters, machines done", Done: i, Total: len(machines.Values)})
-				j, _, err := decode([]string{m})
+				j, malformed, err := decode([]string{m, ""})
+				if err != nil && !malformed && inner > 1 {
+					j, err = firstLegal(doublings(inner, most), func(gpus string) (*strategies.Job, bool, error) { return decode([]string{m, gpus}) })
+				}
 				if err != nil {
 					return err
 				}
@@ -106,6 +123,14 @@ Other arguments and flags are those of perfplan train.`,
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
+}
+
+// doublings are n, 2n, 4n, … up to most.
+func doublings(n, most int64) (out []int64) {
+	for ; n <= most; n *= 2 {
+		out = append(out, n)
+	}
+	return out
 }
 
 // machines takes --hardware out of the flags as a list; without one the job's own

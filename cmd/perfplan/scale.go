@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/internal/report"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
@@ -41,7 +42,10 @@ gets the best simple one at every size.`,
 			if err != nil {
 				return err
 			}
-			j, _, err := job.load(e, args)
+			if err := job.growing(); err != nil {
+				return err
+			}
+			j, err := job.loadFor(e, args, gpus)
 			if err != nil {
 				return err
 			}
@@ -63,4 +67,27 @@ gets the best simple one at every size.`,
 	out.addFlag(cmd, report.PlotFormats...)
 	job.add(cmd)
 	return cmd
+}
+
+// loadFor is load of a job that is asked about on some numbers of GPUs: where it names none
+// itself, and one node is less than these or than its plan takes, it is that on the first of
+// them where it is legal.
+func (f *jobFlags) loadFor(e *env, args []string, gpus []int64) (*strategies.Job, error) {
+	doc, err := f.document(e, args)
+	if err != nil {
+		return nil, err
+	}
+	if f.given("gpus") || doc.At("gpus") != nil {
+		j, _, err := f.decode(doc)
+		return j, err
+	}
+	decode, err := f.variants(doc, whatif.Axis{Path: "gpus"})
+	if err != nil {
+		return nil, err
+	}
+	j, malformed, err := decode([]string{""})
+	if malformed || err == nil && j.GPUs >= gpus[0] {
+		return j, err
+	}
+	return firstLegal(gpus, func(n string) (*strategies.Job, bool, error) { return decode([]string{n}) })
 }
