@@ -205,9 +205,34 @@ func (p *Profile) check() error {
 		return diag.Errorf("node.gpus: %d; a node has 1 to 4096 GPUs (or inherit it)", p.Node.GPUs.Value)
 	case p.GPU.Peak.Of("bf16") <= 0 && p.GPU.Peak.Of("fp16") <= 0:
 		return diag.Errorf("gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)")
+	case p.Node.Cores.Value < 0:
+		return diag.Errorf("node.cores: %d; give the cores of its CPUs, 1 or more (or inherit them)", p.Node.Cores.Value)
+	case p.Network.NICs.Value < 0:
+		return diag.Errorf("network.nics: %d; give those of a node, 0 or more (or inherit them)", p.Network.NICs.Value)
+	}
+	for _, f := range []struct {
+		key   string
+		datum Datum[float64]
+		in    func(v float64) bool
+		what  string
+	}{
+		{"gpu.draw", p.GPU.Draw, func(v float64) bool { return v > 0 && v <= 10 }, "its power at the same work over that of the chip the power law was measured on, above 0, at most 10"},
+		{"network.efficiency", p.Network.Efficiency, func(v float64) bool { return v > 0 && v <= 1 }, "the share of the wire rate that large messages reach, above 0, at most 1"},
+		{"network.oversubscription", p.Network.Oversubscription, func(v float64) bool { return v >= 1 && v <= 1000 }, "1 for full bandwidth between leaf switches, 2 for half of it, at most 1000"},
+		{"network.latency_scale", p.Network.LatencyScale, func(v float64) bool { return v > 0 && v <= 1000 }, "a factor above 0, at most 1000"},
+		{"price.gpu_hour", p.Price.GPUHour, IsPrice, Prices},
+	} {
+		if v := f.datum.Value; f.datum.IsSet() && !f.in(v) {
+			return diag.Errorf("%s: %g; give %s", f.key, v, f.what)
+		}
 	}
 	return nil
 }
+
+// IsPrice reports whether a GPU-hour can cost so many US dollars, and Prices says what can.
+func IsPrice(v float64) bool { return v > 0 && v <= 1e6 }
+
+const Prices = "US dollars above 0, at most 1,000,000, or leave it out where no price is known"
 
 // check refuses laws that cannot be evaluated. The error begins with the key.
 func (l *Laws) check() error {

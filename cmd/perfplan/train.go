@@ -26,8 +26,8 @@ var runSettings = []setting{
 	{"checkpoint-interval", "run.checkpoint_interval", "TIME", "between checkpoints; default: the best", nil},
 	{"spares", "run.spare_nodes", "N", "spare nodes; default: enough to wait less than 1 % of the time", nil},
 	{"repair", "run.repair_time", "TIME", "until an exchanged node is back", nil},
-	{"data-stall", "run.data_stall", "SHARE", "of the step that waits for data, as in 2%", nil},
-	{"straggler-loss", "run.straggler_loss", "SHARE", "of the step that waits for slow nodes, as in 2%", nil},
+	{"data-stall", "run.data_stall", "SHARE", "that waiting for data adds to the step, as in 2%", nil},
+	{"straggler-loss", "run.straggler_loss", "SHARE", "that waiting for slow nodes adds to the step, as in 2%", nil},
 	{"pue", "run.pue", "FACTOR", "power of the site over that of its servers", nil},
 }
 

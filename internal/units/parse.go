@@ -50,6 +50,9 @@ func parse(s, quantity string, units []unit) (float64, error) {
 		return 0, fmt.Errorf("%s is not a %s; write a number and a unit, as in \"25 %s\"", quote(s), quantity, units[0].name)
 	}
 	if name == "" {
+		if v, _ := strconv.ParseFloat(number, 64); v <= 0 { // which few quantities may be
+			number = "25"
+		}
 		return 0, fmt.Errorf("%s has no unit; write a %s as in \"%s %s\"; units: %s", quote(s), quantity, shorten(number), units[0].name, names(units))
 	}
 	for _, u := range units {

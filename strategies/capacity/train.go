@@ -67,6 +67,11 @@ func Train(r *estimate.Result) (*Training, error) {
 		t.Notes = append(t.Notes, diag.Note{Code: "price.unknown", Text: "hardware " + j.Hardware.Name + " has no price, so the run has no cost", Remedy: "give --price in US dollars per GPU-hour, or a machine of a cloud, such as aws-p5"})
 	}
 	t.Cost = t.Price * t.GPUHours
+	if node := j.Hardware.Node.GPUs.Value; j.GPUs%node != 0 && t.Price > 0 && !s.Price.IsSet() {
+		whole := j.GPUs + node - j.GPUs%node
+		t.Notes = append(t.Notes, diag.Note{Code: "nodes.part", Text: fmt.Sprintf("%d GPUs are no whole nodes of %s, which have %d each: GPU-hours and cost are those of the GPUs alone", j.GPUs, j.Hardware.Name, node),
+			Remedy: fmt.Sprintf("whole nodes are %d GPUs, in the same time %.0f %% dearer; --gpus %d trains on all of them", whole, 100*float64(whole-j.GPUs)/float64(t.GPUs), whole)})
+	}
 
 	if j.Given.GlobalBatch == 0 {
 		t.Notes = append(t.Notes, diag.Note{Code: "batch.open", Text: fmt.Sprintf("the job names no global batch; %d sequences per step follow from its plan", j.Train.GlobalBatch), Remedy: "give --global-batch in sequences"})

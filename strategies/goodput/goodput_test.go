@@ -223,9 +223,16 @@ func TestDefaultsHaveSources(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for want, change := range map[string]func(*Settings){
-		"run.mtbf_per_gpu: 0":                                     func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(0)) },
-		"run.hardware_share: 2; give a share":                     func(s *Settings) { s.HardwareShare = hardware.Of(2.0) },
-		"run.data_stall: NaN":                                     func(s *Settings) { s.DataStall = hardware.Of(math.NaN()) },
+		"run.mtbf_per_gpu: 0":                 func(s *Settings) { s.MTBF = hardware.Of(units.Seconds(0)) },
+		"run.hardware_share: 2; give a share": func(s *Settings) { s.HardwareShare = hardware.Of(2.0) },
+		"run.data_stall: NaN":                 func(s *Settings) { s.DataStall = hardware.Of(math.NaN()) },
+		"run.data_stall: 1000 (100000 %); give what it adds to the step, as a share of it, 0 to 10 (1000 %)":              func(s *Settings) { s.DataStall = hardware.Of(1000.0) },
+		"run.straggler_loss: 10.5 (1050 %); give what it adds to the step":                                                func(s *Settings) { s.Stragglers = hardware.Of(10.5) },
+		"run.checkpoint_interval: 4000 d; give a time of at most 365 d":                                                   func(s *Settings) { s.CheckpointInterval = hardware.Of(units.Seconds(4000 * 86400)) },
+		"run.restart_time: 4000 d; give a time of at most 365 d":                                                          func(s *Settings) { s.Restart = hardware.Of(units.Seconds(4000 * 86400)) },
+		"run.storage_rate_per_gpu: 1000000 TB/s; give a rate of 1 B/s to 1000 TB/s":                                       func(s *Settings) { s.StorageRate = hardware.Of(units.Rate(1e18)) },
+		"run.price_per_gpu_hour: 0; give US dollars above 0, at most 1,000,000, or leave it out where no price is known":  func(s *Settings) { s.Price = hardware.Of(0.0) },
+		"run.price_per_gpu_hour: -2; give US dollars above 0, at most 1,000,000, or leave it out where no price is known": func(s *Settings) { s.Price = hardware.Of(-2.0) },
 		"run.spare_nodes: -1":                                     func(s *Settings) { s.Spares = hardware.Of(int64(-1)) },
 		"run.checkpoint_interval: 0; give a time":                 func(s *Settings) { s.CheckpointInterval = hardware.Of(units.Seconds(0)) },
 		"run.tokens: 1e+30; give a count of 1 to 1e+18, as in 2T": func(s *Settings) { s.Tokens = hardware.Of(Tokens(1e30)) },

@@ -2,6 +2,7 @@ package goodput
 
 import (
 	_ "embed"
+	"fmt"
 	"sync"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -40,8 +41,8 @@ type Settings struct {
 	Repair    hardware.Datum[units.Seconds] `yaml:"repair_time"` // until an exchanged node is back
 
 	BytesPerToken hardware.Datum[units.Bytes] `yaml:"data_bytes_per_token"`
-	DataStall     hardware.Datum[float64]     `yaml:"data_stall"`     // share of the step that waits for data
-	Stragglers    hardware.Datum[float64]     `yaml:"straggler_loss"` // share of the step that waits for slow nodes
+	DataStall     hardware.Datum[float64]     `yaml:"data_stall"`     // what waiting for data adds to the step, as a share of it
+	Stragglers    hardware.Datum[float64]     `yaml:"straggler_loss"` // the same of waiting for slow nodes
 
 	ServerOverhead hardware.Datum[float64] `yaml:"server_overhead"` // power of the servers over that of their GPUs
 	PUE            hardware.Datum[float64] `yaml:"pue"`             // power of the site over that of its servers
@@ -68,42 +69,55 @@ func Defaults() Settings {
 	return s
 }
 
+// bound is what a setting may be, with its value as it is written.
+type bound struct {
+	key, text          string
+	value, least, most float64
+	what               string
+}
+
+// within is the bound of a quantity, which is printed in its unit.
+func within[T ~float64 | ~int64](key string, v T, least, most float64, what string) bound {
+	return bound{key, fmt.Sprint(v), float64(v), least, most, what}
+}
+
+// added is the bound of what a step takes more, as a share of it.
+func added(key string, v float64) bound {
+	return bound{key, fmt.Sprintf("%g (%g %%)", v, 100*v), v, 0, 10, "what it adds to the step, as a share of it, 0 to 10 (1000 %)"}
+}
+
 // Check refuses settings that no run has. Every error names the key.
 func (s *Settings) Check() error {
-	type bound struct {
-		key         string
-		value       float64
-		least, most float64
-		what        string
-	}
 	const year = 365 * 86400
 	for _, b := range []bound{
-		{"price_per_gpu_hour", s.Price.Value, 0, 1e6, "US dollars, 0 to 1,000,000"},
-		{"mtbf_per_gpu", float64(s.MTBF.Value), 60, 1e6 * year, "a time of 1 min or more"},
-		{"hardware_share", s.HardwareShare.Value, 0, 1, "a share of 0 to 1"},
-		{"detection_time", float64(s.Detection.Value), 0, year, "a time of at most 365 d"},
-		{"restart_time", float64(s.Restart.Value), 0, year, "a time of at most 365 d"},
-		{"storage_rate_per_gpu", float64(s.StorageRate.Value), 1, 1e15, "a rate, as in 122 MB/s"},
-		{"checkpoint_time", float64(s.CheckpointTime.Value), 0, year, "a time of at most 365 d"},
-		{"checkpoint_interval", float64(s.CheckpointInterval.Value), 0, year, "a time of at most 365 d"},
-		{"spare_nodes", float64(s.Spares.Value), 0, 1 << 20, "0 to 1,048,576 nodes"},
-		{"spare_wait", s.SpareWait.Value, 1e-6, 1, "a share above 0, at most 1"},
-		{"repair_time", float64(s.Repair.Value), 0, 100 * year, "a time of at most 100 years"},
-		{"data_bytes_per_token", float64(s.BytesPerToken.Value), 0, 1e9, "a size of at most 1 GB"},
-		{"data_stall", s.DataStall.Value, 0, 100, "a share of the step, 0 or more"},
-		{"straggler_loss", s.Stragglers.Value, 0, 100, "a share of the step, 0 or more"},
-		{"server_overhead", s.ServerOverhead.Value, 1, 10, "a factor of 1 to 10"},
-		{"pue", s.PUE.Value, 1, 10, "a factor of 1 to 10"},
+		within("mtbf_per_gpu", s.MTBF.Value, 60, 1e6*year, "a time of 1 min to 1,000,000 years"),
+		within("hardware_share", s.HardwareShare.Value, 0, 1, "a share of 0 to 1"),
+		within("detection_time", s.Detection.Value, 0, year, "a time of at most 365 d"),
+		within("restart_time", s.Restart.Value, 0, year, "a time of at most 365 d"),
+		within("storage_rate_per_gpu", s.StorageRate.Value, 1, 1e15, "a rate of 1 B/s to 1000 TB/s, as in 122 MB/s"),
+		within("checkpoint_time", s.CheckpointTime.Value, 0, year, "a time of at most 365 d"),
+		within("checkpoint_interval", s.CheckpointInterval.Value, 0, year, "a time of at most 365 d"),
+		within("spare_nodes", s.Spares.Value, 0, 1<<20, "0 to 1,048,576 nodes"),
+		within("spare_wait", s.SpareWait.Value, 1e-6, 1, "a share above 0, at most 1"),
+		within("repair_time", s.Repair.Value, 0, 100*year, "a time of at most 100 years, which are 36500 d"),
+		within("data_bytes_per_token", s.BytesPerToken.Value, 0, 1e9, "a size of at most 1 GB"),
+		added("data_stall", s.DataStall.Value),
+		added("straggler_loss", s.Stragglers.Value),
+		within("server_overhead", s.ServerOverhead.Value, 1, 10, "a factor of 1 to 10"),
+		within("pue", s.PUE.Value, 1, 10, "a factor of 1 to 10"),
 	} {
 		if !(b.value >= b.least && b.value <= b.most) {
-			return diag.Errorf("run.%s: %g; give %s", b.key, b.value, b.what)
+			return diag.Errorf("run.%s: %s; give %s", b.key, b.text, b.what)
 		}
+	}
+	if v := s.Price.Value; s.Price.IsSet() && !hardware.IsPrice(v) {
+		return diag.Errorf("run.price_per_gpu_hour: %g; give %s", v, hardware.Prices)
 	}
 	if n := float64(s.Tokens.Value); s.Tokens.IsSet() && !(n >= 1 && n <= mostTokens) {
 		return diag.Errorf("run.tokens: %g; give a count of 1 to %g, as in 2T", n, mostTokens)
 	}
 	if s.CheckpointInterval.IsSet() && s.CheckpointInterval.Value == 0 {
-		return diag.Errorf("run.checkpoint_interval: 0; give a time, or leave it out for the best")
+		return diag.Errorf("run.checkpoint_interval: 0; give a time above 0, or leave it out for the best")
 	}
 	return nil
 }
