@@ -46,7 +46,12 @@ func pathOf(name string) string {
 // variants returns how to make the job of each combination of values from a
 // document. An empty value leaves the job as it is.
 func (f *jobFlags) variants(doc *yamlx.Document, axes ...whatif.Axis) (decode func(values []string) (*strategies.Job, bool, error), err error) {
-	for _, a := range axes {
+	for i, a := range axes {
+		for _, b := range axes[:i] {
+			if a.Path != b.Path && pathOf(a.Path) == pathOf(b.Path) { // the same path is refused with the product
+				return nil, usage("%s and %s are axes of one key, %s; write its values in one list", b.Path, a.Path, pathOf(a.Path))
+			}
+		}
 		for _, x := range f.edits {
 			if x.path == pathOf(a.Path) {
 				return nil, usage("%s is an axis and %s sets it, too; leave one of them out", a.Path, x.origin)

@@ -10,6 +10,7 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -176,6 +177,9 @@ func newKernelAttention(e *env) *cobra.Command {
 			}
 			if err := check([]extent{{"seq", &s.Queries}, {"heads", &s.Heads}, {"kv-heads", &s.KVHeads}, {"head-dim", &s.QKDim}, {"batch", &s.Batch}}); err != nil {
 				return err
+			}
+			if s.QKDim > ops.FlashHead {
+				return usage("--head-dim: %d; a fused kernel is flash, whose heads have at most %d elements; give 1 to %d", s.QKDim, ops.FlashHead, ops.FlashHead)
 			}
 			if s.Heads%s.KVHeads != 0 {
 				return usage("--kv-heads: %d does not divide the %d heads", s.KVHeads, s.Heads)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -154,6 +155,12 @@ func (f *planFlags) read(cmd *cobra.Command, job *jobFlags) error {
 			}
 		}
 		o.Space.Fix = o.Space.Fix.And(fix)
+	}
+	for _, key := range []string{"tp", "pp", "cp", "ep"} {
+		most := cmd.Flags().Lookup("max-" + key)
+		if n, err := strconv.ParseInt(o.Space.Fix[key], 10, 64); most.Changed && err == nil && strconv.FormatInt(n, 10) != most.Value.String() {
+			return usage("--%s: %s, but %s=%d was given, too; leave one of them out", most.Name, most.Value, key, n)
+		}
 	}
 	return nil
 }
