@@ -18,8 +18,8 @@ func newScale(e *env) *cobra.Command {
 		Use:   "scale [FILE | NAME | -] gpus=FROM..TO",
 		Short: "Strong and weak scaling: how far more GPUs pay",
 		Long: `Grow a job over numbers of GPUs: strong scaling keeps the job's global batch, weak
-scaling its batch per GPU. Each size gets its efficiency against the first legal
-one; where it falls below 80 %, the term that grew is named, and where the job
+scaling its batch per GPU. Each size gets its efficiency against the smallest that
+fits; where it falls below 80 %, the term that grew is named, and where the job
 cannot grow further, the rule.
 
 The plan keeps its degrees and data parallelism takes the GPUs; a job without a plan

@@ -69,16 +69,29 @@ func curveTitle(c *whatif.Curve) string {
 
 // breakText says where a curve breaks, and why.
 func breakText(c *whatif.Curve, least float64) string {
-	b := c.Break
+	b, from := c.Break, againstText(c)
 	if b == nil {
-		return fmt.Sprintf("above %s efficiency up to %s GPUs", percent(least), thousands(float64(c.Sizes[len(c.Sizes)-1].GPUs)))
+		return fmt.Sprintf("above %s efficiency up to %s GPUs%s", percent(least), thousands(float64(c.Sizes[len(c.Sizes)-1].GPUs)), from)
 	}
 	s := &c.Sizes[b.At]
 	if b.Rule != "" {
-		return fmt.Sprintf("ends before %s GPUs: %s", thousands(float64(s.GPUs)), firstLine(b.Rule))
+		return fmt.Sprintf("ends before %s GPUs%s: %s", thousands(float64(s.GPUs)), from, firstLine(b.Rule))
 	}
-	return fmt.Sprintf("breaks at %s GPUs with %s efficiency: %s grew from %s to %s GPU-s per million tokens", thousands(float64(s.GPUs)), percent(s.Efficiency), termName(b.Term),
+	return fmt.Sprintf("breaks at %s GPUs with %s efficiency%s: %s grew from %s to %s GPU-s per million tokens", thousands(float64(s.GPUs)), percent(s.Efficiency), from, termName(b.Term),
 		short(b.From), short(b.To))
+}
+
+// againstText says what a curve's efficiencies are measured against where that is not plainly
+// its first size.
+func againstText(c *whatif.Curve) string {
+	base := &c.Sizes[c.Base]
+	switch {
+	case !base.Result.Memory.Fits:
+		return fmt.Sprintf(" against %s, though no size fits in memory", plural(int(base.GPUs), "GPU"))
+	case c.Base > 0:
+		return fmt.Sprintf(" against %s, the smallest size that fits", plural(int(base.GPUs), "GPU"))
+	}
+	return ""
 }
 
 // termName is what people read for a term of whatif.TimeTerms.
@@ -113,8 +126,12 @@ func curveGrid(c *whatif.Curve, picked bool) *grid {
 		if !r.Memory.Fits {
 			note = "does not fit"
 		}
-		g.lines = append(g.lines, line{share: s.Efficiency, cells: []string{thousands(float64(s.GPUs)), r.StepTime.String(), units.Count(r.TokensPerSecond * float64(r.Job.GPUs)), fmt.Sprintf("%.2f", s.Speedup),
-			percent(s.Efficiency), gibibytes(r.Memory.DeviceUsed), settings(r.Job), note}})
+		speedup, efficiency := "-", "-" // of what is smaller than the base
+		if s.Efficiency > 0 {
+			speedup, efficiency = fmt.Sprintf("%.2f", s.Speedup), percent(s.Efficiency)
+		}
+		g.lines = append(g.lines, line{share: s.Efficiency, cells: []string{thousands(float64(s.GPUs)), r.StepTime.String(), units.Count(r.TokensPerSecond * float64(r.Job.GPUs)), speedup,
+			efficiency, gibibytes(r.Memory.DeviceUsed), settings(r.Job), note}})
 	}
 	return g.withoutEmpty()
 }
@@ -128,6 +145,7 @@ type plainScale struct {
 
 type plainCurve struct {
 	Kind  string      `json:"kind"`
+	Base  int64       `json:"base_gpus"` // the smallest that fit, or of those that are legal where none does
 	Sizes []plainSize `json:"sizes"`
 	Break *plainBreak `json:"break"`
 }
@@ -157,7 +175,7 @@ type plainBreak struct {
 func scalePlain(x *whatif.Scaling) plainScale {
 	out := plainScale{Schema: "scale/v1", Least: x.Least, Notes: append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}
 	for _, c := range both(x) {
-		p := plainCurve{Kind: c.Kind}
+		p := plainCurve{Kind: c.Kind, Base: c.Sizes[c.Base].GPUs}
 		for _, s := range c.Sizes {
 			q := plainSize{GPUs: s.GPUs, Legal: s.Err == nil}
 			if s.Err != nil {
@@ -165,7 +183,7 @@ func scalePlain(x *whatif.Scaling) plainScale {
 			} else {
 				r := s.Result
 				step, used := float64(r.StepTime), float64(r.Memory.DeviceUsed)
-				q.Plan, q.Batch, q.StepTime, q.Tokens, q.Speedup, q.Efficiency, q.DeviceUsed, q.Fits = &r.Job.Plan, r.Job.Train.GlobalBatch, &step, &r.TokensPerSecond, &s.Speedup, &s.Efficiency, &used, r.Memory.Fits
+				q.Plan, q.Batch, q.StepTime, q.Tokens, q.Speedup, q.Efficiency, q.DeviceUsed, q.Fits = &r.Job.Plan, r.Job.Train.GlobalBatch, &step, &r.TokensPerSecond, known(s.Speedup), known(s.Efficiency), &used, r.Memory.Fits
 			}
 			p.Sizes = append(p.Sizes, q)
 		}
@@ -187,7 +205,7 @@ func scaleRecords(x *whatif.Scaling) ([]string, [][]string) {
 				row[8] = firstLine(s.Err.Error())
 			} else {
 				r := s.Result
-				copy(row[2:], []string{number(float64(r.StepTime)), number(r.TokensPerSecond), number(s.Speedup), number(s.Efficiency), number(float64(r.Memory.DeviceUsed)), fmt.Sprint(r.Memory.Fits)})
+				copy(row[2:], []string{number(float64(r.StepTime)), number(r.TokensPerSecond), knownNumber(s.Speedup), knownNumber(s.Efficiency), number(float64(r.Memory.DeviceUsed)), fmt.Sprint(r.Memory.Fits)})
 			}
 			rows = append(rows, row)
 		}
@@ -204,7 +222,7 @@ func scaleTrend(x *whatif.Scaling) *trend {
 	for _, curve := range both(x) {
 		for i, s := range curve.Sizes {
 			y := missing
-			if s.Err == nil {
+			if s.Efficiency > 0 {
 				y = s.Efficiency
 			}
 			c.add(curve.Kind, i, y)

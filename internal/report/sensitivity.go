@@ -43,7 +43,7 @@ func (x *Sensitivity) page() *page {
 		}
 		g.row(cells...)
 	}
-	p.section("What is worth buying", paragraph("Elasticity is d ln step / d ln x; the rest is what more of one thing adds to tokens/s."), g)
+	p.section("What is worth buying", paragraph("Elasticity is d ln step / d ln x, of more and less together; the rest is what more of one thing adds to tokens/s, most first."), g)
 	if x.Result.Parts.Exposed > x.Result.StepTime/20 {
 		p.add(paragraph("NCCL runs its channels at rates of a fixed list, so links pay in steps."))
 	}

@@ -197,7 +197,7 @@ func sweepGrid(t *whatif.Table) *grid {
 	if least != most {
 		step.drop, tokens.drop, used.drop = 5, 0, 1
 	}
-	g.columns = append(g.columns, column{title: "batch", right: true}, step, column{title: "vs best", right: true}, column{title: "$/Mtoken", right: true}, tokens,
+	g.columns = append(g.columns, column{title: "batch", right: true}, step, column{title: "vs best", right: true}, column{title: "$/Mtoken", right: true}, column{title: "kJ/Mtoken", right: true}, tokens,
 		column{title: "MFU", right: true, drop: 6}, used, column{title: "exposed", right: true, drop: 3}, column{title: "sent GiB", right: true, drop: 2},
 		column{title: "bound", drop: 8}, plan, column{})
 	for i, p := range t.Points {
@@ -206,17 +206,20 @@ func sweepGrid(t *whatif.Table) *grid {
 			cells = append(cells, p.Values[k])
 		}
 		if r := p.Result; r != nil {
-			batch, cost := "-", "-"
+			batch, cost, energy := "-", "-", "-"
 			if least != most && !slices.ContainsFunc(t.Axes, axisOfBatch) {
 				batch = thousands(float64(r.Job.Train.GlobalBatch))
 			}
 			if v := tokenCost(r); v > 0 && t.By.Name == "cost" {
 				cost = fmt.Sprintf("%.4g", v)
 			}
-			cells = append(cells, batch, r.StepTime.String(), versus(t, r), cost, thousands(r.TokensPerSecond), percent(r.MFU), gibibytes(r.Memory.DeviceUsed), r.Parts.Exposed.String(),
+			if v := whatif.TokenEnergy(r); v > 0 && t.By.Name == "energy" {
+				energy = fmt.Sprintf("%.4g", float64(v)/1e3)
+			}
+			cells = append(cells, batch, r.StepTime.String(), versus(t, r), cost, energy, thousands(r.TokensPerSecond), percent(r.MFU), gibibytes(r.Memory.DeviceUsed), r.Parts.Exposed.String(),
 				gibibytes(p.Sent), r.Bound, planCell(plans, r), mark(t, i))
 		} else {
-			cells = append(cells, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "not legal")
+			cells = append(cells, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "not legal")
 		}
 		g.lines = append(g.lines, line{cells: cells, sum: i == t.Best})
 	}
@@ -346,6 +349,7 @@ type plainSweepPoint struct {
 	Sent       *float64         `json:"sent_bytes_per_gpu"`
 	Bound      string           `json:"bound,omitempty"`
 	Energy     *float64         `json:"energy_j_per_step_per_gpu"`
+	PerToken   *float64         `json:"energy_j_per_million_tokens"`
 }
 
 func sweepPlain(t *whatif.Table) any {
@@ -367,6 +371,7 @@ func sweepPlain(t *whatif.Table) any {
 			r := p.Result
 			value := func(v float64) *float64 { return &v }
 			x.Objective, x.GPUs, x.Plan, x.StepTime, x.Tokens, x.MFU = known(t.By.Of(r)), r.Job.GPUs, &r.Job.Plan, value(float64(r.StepTime)), &r.TokensPerSecond, &r.MFU
+			x.PerToken = known(float64(whatif.TokenEnergy(r)))
 			x.Cost, x.Batch = known(tokenCost(r)), r.Job.Train.GlobalBatch
 			x.Memory = memoryOf(&r.Memory).ByClass
 			x.DeviceUsed, x.Fits, x.Exposed, x.Sent, x.Bound, x.Energy = value(float64(r.Memory.DeviceUsed)), r.Memory.Fits, value(float64(r.Parts.Exposed)), value(float64(p.Sent)), r.Bound, known(float64(r.Energy))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/guptarohit/asciigraph"
@@ -54,7 +55,7 @@ func writeTrend(w io.Writer, c *trend, s Style) error {
 		_, err := fmt.Fprintf(w, "%s: nothing to draw, no point fits in memory\n", c.title)
 		return err
 	}
-	label := func(v float64) string { return short(v) }
+	label := labels(shown)
 	margin := 0
 	for _, x := range shown {
 		for _, v := range x.y {
@@ -125,6 +126,30 @@ func axisLine(names []string, width int) string {
 		free = at + len(r) + 1
 	}
 	return strings.TrimRight(string(line), " ")
+}
+
+// labels returns how to print the numbers beside the lines of a trend: with as many
+// decimals as tell them apart, where short ones do not.
+func labels(shown []series) func(float64) string {
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, x := range shown {
+		for _, v := range x.y {
+			if !math.IsNaN(v) {
+				least, most = min(least, v), max(most, v)
+			}
+		}
+	}
+	step := (most - least) / chartHeight
+	if step <= 1e-9*math.Abs(most) { // a straight line
+		return short
+	}
+	for i := range chartHeight {
+		if v := least + float64(i)*step; short(v) == short(v+step) {
+			decimals := max(int(math.Ceil(-math.Log10(step))), 0)
+			return func(v float64) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+		}
+	}
+	return short
 }
 
 // short prints a number of an axis.

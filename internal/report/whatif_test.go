@@ -191,3 +191,16 @@ func TestShortRun(t *testing.T) {
 	require.Regexp(t, `Time +12\.00 s \(11\.00 s to 13\.00 s\): 1 step of `, b.String())
 	require.NotContains(t, b.String(), "0.0 d")
 }
+
+// TestTrendLabels: numbers beside a trend differ from line to line.
+func TestTrendLabels(t *testing.T) {
+	for _, y := range [][]float64{{0.05815, 0.05835}, {10321, 10327}, {1, 1000}, {99.99, 100.01}, {0.8, missing, 1}} {
+		label := labels([]series{{"a", y}})
+		step := (y[len(y)-1] - y[0]) / chartHeight
+		for i := range chartHeight {
+			v := y[0] + float64(i)*step
+			require.NotEqual(t, label(v), label(v+step), y)
+		}
+	}
+	require.Equal(t, "7.5", labels([]series{{"a", []float64{7.5, 7.5}}})(7.5))
+}

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -13,7 +14,7 @@ import (
 type Size struct {
 	GPUs       int64
 	Result     *estimate.Result
-	Speedup    float64 // of the throughput over the first legal size
+	Speedup    float64 // of the throughput over the base of the curve; 0 below it
 	Efficiency float64 // speedup over the growth in GPUs
 	Err        error   // the rule that refuses the size; Result is nil then
 }
@@ -22,7 +23,7 @@ type Size struct {
 type Curve struct {
 	Kind  string // strong or weak
 	Sizes []Size
-	Base  int // index of the first legal size; -1: none
+	Base  int // index of the first size that fits, of the first legal one where none does; -1: none
 	Break *Break
 }
 
@@ -62,7 +63,7 @@ func Scale(j *strategies.Job, gpus []int64) (*Scaling, error) {
 		into **Curve
 		at   func(j, base *strategies.Job, n int64) (*strategies.Job, error)
 	}{{"strong", &out.Strong, strong}, {"weak", &out.Weak, weak}} {
-		curve := &Curve{Kind: c.kind, Base: -1}
+		curve := &Curve{Kind: c.kind}
 		curve.Sizes = parallel.Map(gpus, func(n int64) Size {
 			s := Size{GPUs: n}
 			var next *strategies.Job
@@ -120,17 +121,23 @@ func weak(j, base *strategies.Job, n int64) (*strategies.Job, error) {
 	return &next, next.SetPlan(p)
 }
 
+// base is the index of the size that others are held against: nobody runs on one that does
+// not fit, so that it proves nothing.
+func (c *Curve) base() int {
+	if i := slices.IndexFunc(c.Sizes, func(s Size) bool { return s.Err == nil && s.Result.Memory.Fits }); i >= 0 {
+		return i
+	}
+	return slices.IndexFunc(c.Sizes, func(s Size) bool { return s.Err == nil })
+}
+
 // measure fills in efficiencies and finds the break.
 func (c *Curve) measure(least float64) {
-	var base *estimate.Result
-	for i := range c.Sizes {
+	if c.Base = c.base(); c.Base < 0 {
+		return
+	}
+	base := c.Sizes[c.Base].Result
+	for i := c.Base; i < len(c.Sizes); i++ {
 		s := &c.Sizes[i]
-		if s.Err == nil && base == nil {
-			base, c.Base = s.Result, i
-		}
-		if base == nil {
-			continue
-		}
 		if s.Err == nil {
 			growth := float64(s.GPUs) / float64(base.Job.GPUs)
 			s.Efficiency = s.Result.TokensPerSecond / base.TokensPerSecond

@@ -21,7 +21,8 @@ type Lever struct {
 	Key, Name  string
 	Now        string  // its present value
 	Elasticity float64 // d ln(step time) / d ln(x)
-	Throughput float64 // d ln(tokens/s) / d ln(x), by which levers are sorted
+	Throughput float64 // d ln(tokens/s) / d ln(x)
+	Raised     float64 // the same of more alone, by which levers are sorted: of some only less has an effect
 	Gains      []Gain  // by Raises
 }
 
@@ -202,6 +203,7 @@ func Sense(r *estimate.Result) (*Sensitivity, error) {
 		}
 		x.Elasticity = math.Log(float64(high.StepTime/low.StepTime)) / span
 		x.Throughput = math.Log(high.TokensPerSecond/low.TokensPerSecond) / span
+		x.Raised = math.Log(high.TokensPerSecond/r.TokensPerSecond) / math.Log(f[1])
 		for _, a := range own[2:] {
 			g := Gain{}
 			if a.result != nil {
@@ -211,6 +213,8 @@ func Sense(r *estimate.Result) (*Sensitivity, error) {
 		}
 		out.Levers = append(out.Levers, x)
 	}
-	slices.SortStableFunc(out.Levers, func(a, b Lever) int { return cmp.Compare(b.Throughput, a.Throughput) })
+	slices.SortStableFunc(out.Levers, func(a, b Lever) int {
+		return cmp.Or(cmp.Compare(b.Raised, a.Raised), cmp.Compare(b.Throughput, a.Throughput))
+	})
 	return out, nil
 }

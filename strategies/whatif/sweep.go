@@ -48,12 +48,17 @@ var Objectives = []Objective{
 	{"throughput", "tokens/s in all", false, func(r *estimate.Result) float64 { return r.TokensPerSecond * float64(r.Job.GPUs) }},
 	{"mfu", "MFU", false, func(r *estimate.Result) float64 { return r.MFU }},
 	{"memory", "GiB used per GPU", true, func(r *estimate.Result) float64 { return float64(r.Memory.DeviceUsed / units.GiB) }},
-	{"energy", "J per token", true, func(r *estimate.Result) float64 {
-		return float64(r.Energy) * float64(r.Job.GPUs) / r.Job.Tokens()
+	{"energy", "kJ per million tokens", true, func(r *estimate.Result) float64 {
+		return float64(TokenEnergy(r)) / 1e3
 	}},
 	{"cost", "US dollars per million tokens", true, func(r *estimate.Result) float64 {
 		return Price(r.Job) / 3600 / r.TokensPerSecond * 1e6
 	}},
+}
+
+// TokenEnergy is what the GPUs draw for a million tokens, 0 where no power is known.
+func TokenEnergy(r *estimate.Result) units.Joules {
+	return r.Energy * units.Joules(float64(r.Job.GPUs)/r.Job.Tokens()*1e6)
 }
 
 // Price is what a GPU-hour of a job costs in US dollars: as the job says, else as its

@@ -174,7 +174,7 @@ func TestSensitivity(t *testing.T) {
 	for i, l := range s.Levers {
 		byKey[l.Key] = l
 		if i > 0 {
-			require.LessOrEqual(t, l.Throughput, s.Levers[i-1].Throughput, "sorted")
+			require.LessOrEqual(t, l.Raised, s.Levers[i-1].Raised, "sorted")
 		}
 		if l.Key == "micro_batch" {
 			continue
@@ -186,6 +186,7 @@ func TestSensitivity(t *testing.T) {
 			require.GreaterOrEqual(t, l.Gains[k].Throughput, l.Gains[k-1].Throughput-0.003, "%s: twice buys no less than half", l.Key)
 		}
 	}
+	require.InDelta(t, math.Log1p(byKey["compute_peak"].Gains[0].Throughput)/math.Log1p(Raises[0]), byKey["compute_peak"].Raised, 1e-9, "what +10 % buys")
 	require.Contains(t, byKey, "micro_batch")
 	require.Less(t, byKey["compute_peak"].Elasticity, -0.05)
 	require.Less(t, byKey["nvlink_bandwidth"].Elasticity, -0.02, "measured collectives follow the links")
@@ -234,7 +235,7 @@ func TestHostLevers(t *testing.T) {
 }
 
 func TestScale(t *testing.T) {
-	s, err := Scale(job(t, `{model: llama2-7b, hardware: h100-sxm, gpus: 16, plan: {data_parallel: zero1}, train: {micro_batch: 2, global_batch: 64}}`), []int64{8, 12, 16, 32, 64, 128})
+	s, err := Scale(job(t, `{model: llama2-7b, hardware: h200-sxm, gpus: 16, plan: {data_parallel: zero1}, train: {micro_batch: 2, global_batch: 64}}`), []int64{8, 12, 16, 32, 64, 128})
 	require.NoError(t, err)
 	for _, c := range []*Curve{s.Strong, s.Weak} {
 		require.Equal(t, 0, c.Base)
@@ -264,6 +265,24 @@ func TestScale(t *testing.T) {
 	require.Equal(t, "exposed_comm.dp", s.Strong.Break.Term)
 	require.Less(t, s.Strong.Sizes[s.Strong.Break.At].Efficiency, LeastEfficiency)
 	require.Greater(t, s.Strong.Break.To, s.Strong.Break.From)
+}
+
+// TestScaleBase: a size that does not fit is held against nothing, and nothing against it,
+// unless none fits.
+func TestScaleBase(t *testing.T) {
+	j := job(t, `{model: llama3-70b, hardware: h100-sxm, gpus: 8, plan: {tp: 8}, train: {global_batch: 64}}`)
+	s, err := Scale(j, []int64{8, 16, 64, 128})
+	require.NoError(t, err)
+	for _, c := range []*Curve{s.Strong, s.Weak} {
+		require.Equal(t, 2, c.Base)
+		require.Zero(t, c.Sizes[1].Efficiency)
+		require.InDelta(t, 1, c.Sizes[2].Efficiency, 1e-12)
+		require.InDelta(t, 2*c.Sizes[3].Efficiency, c.Sizes[3].Speedup, 1e-12)
+	}
+	s, err = Scale(j, []int64{8, 16})
+	require.NoError(t, err)
+	require.Zero(t, s.Strong.Base)
+	require.InDelta(t, 2*s.Strong.Sizes[1].Efficiency, s.Strong.Sizes[1].Speedup, 1e-12)
 }
 
 func TestGPUCounts(t *testing.T) {
