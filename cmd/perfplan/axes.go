@@ -83,16 +83,21 @@ func (f *jobFlags) growing() error {
 	return nil
 }
 
-// firstLegal is a job on the first of some numbers of GPUs where it is legal: a plan may
-// split it over more than the one node that is taken where none is named.
-func firstLegal(gpus []int64, decode func(gpus string) (*strategies.Job, bool, error)) (j *strategies.Job, err error) {
+// firstLegal is a job on the first of some numbers of GPUs where it is legal, or why it is
+// not on the very first: a plan may split it over more than the one node that is taken
+// where none is named.
+func firstLegal(gpus []int64, decode func(gpus string) (*strategies.Job, bool, error)) (*strategies.Job, error) {
+	var refused error
 	for _, n := range gpus {
-		var malformed bool
-		if j, malformed, err = decode(strconv.FormatInt(n, 10)); err == nil || malformed {
-			break
+		j, malformed, err := decode(strconv.FormatInt(n, 10))
+		if err == nil || malformed {
+			return j, err
+		}
+		if refused == nil {
+			refused = err
 		}
 	}
-	return j, err
+	return nil, refused
 }
 
 // inner is over how many GPUs the plan of a document and the flags splits a model, but for
