@@ -30,7 +30,7 @@ func TestRows(t *testing.T) {
 		{"nemo-llama.yaml", "nemo24-028", nil},
 		{"nemo-old.yaml", "nemoci-2210-126m-tp1-pp1-16", nil},
 		{"bridge.yaml", "bridge-080", nil},
-		{"bridge-experts.yaml", "bridge-042", map[string]string{"gpus": "256", "train.dtypes.gradients": "bf16", "train.dtypes.reduce": "bf16"}}, // grad_reduce_in_fp32 is off in the performance scripts
+		{"bridge-experts.yaml", "bridge-042", map[string]string{"hardware": "b200-sxm", "gpus": "256", "train.dtypes.gradients": "bf16", "train.dtypes.reduce": "bf16"}}, // grad_reduce_in_fp32 is off in the performance scripts
 	} {
 		t.Run(x.file, func(t *testing.T) {
 			var run *runs.Run
