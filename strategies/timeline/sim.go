@@ -47,6 +47,7 @@ type Task struct {
 
 type task struct {
 	ready, left float64
+	issued      float64 // when the host had: ready, or before it
 	slow        float64 // time under compute over time alone
 	quiet       bool    // runs on a copy engine: compute beside it takes no longer
 	end         float64 // when finished; -1 before
@@ -267,7 +268,7 @@ func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Ta
 		s.fresh++
 	}
 	s.Moved += duration
-	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
+	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), issued: max(min(ready, s.Host), s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
 	return Task{stream, len(st.tasks) - 1}
 }
 
@@ -280,18 +281,22 @@ func (s *Sim) Copy(stream int, label string, duration, ready float64) Task {
 	return t
 }
 
-// Wait makes the compute stream wait for a task and returns how long it waited.
+// Wait makes the compute stream wait for a task and returns how long it waited, which is
+// the host's doing until it has issued what runs next on the stream.
 func (s *Sim) Wait(t Task) float64 {
-	begin := s.Now
+	begin, idle := s.Now, s.Idle
 	s.retire()
 	for s.streams[t.stream].tasks[t.index].end < 0 {
-		copying := s.head(t.stream).quiet
-		if d := s.advance(math.Inf(1), false); copying {
-			s.Starved += d
+		next := s.head(t.stream)
+		late, copying := max(next.issued-s.Now, 0), next.quiet
+		d := s.advance(math.Inf(1), false)
+		late = min(late, d)
+		if s.Idle += late; copying {
+			s.Starved += d - late
 		}
 	}
 	w := s.Now - begin
-	s.Exposed += w
+	s.Exposed += w - (s.Idle - idle)
 	return w
 }
 

@@ -48,7 +48,7 @@ func (s *Sim) Mark(m *Mark) {
 				q.waiting = true
 			}
 			if k < few {
-				q.first[k] = task{left: t.left, slow: t.slow, quiet: t.quiet, ready: max(t.ready-s.Now, 0)}
+				q.first[k] = task{left: t.left, slow: t.slow, quiet: t.quiet, ready: max(t.ready-s.Now, 0), issued: max(t.issued-s.Now, 0)}
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (q *queued) equal(o *queued) bool {
 	}
 	for k := range q.tasks {
 		x, y := &q.first[k], &o.first[k]
-		if x.slow != y.slow || x.quiet != y.quiet || math.Abs(x.left-y.left) > same || math.Abs(x.ready-y.ready) > same {
+		if x.slow != y.slow || x.quiet != y.quiet || math.Abs(x.left-y.left) > same || math.Abs(x.ready-y.ready) > same || math.Abs(x.issued-y.issued) > same {
 			return false
 		}
 	}
@@ -113,8 +113,12 @@ func (s *Sim) Skip(a *Mark, n int) (tasks [MaxStreams]Task) {
 		st := &s.streams[i]
 		tasks[i] = Task{i, -1}
 		for j := st.head; j < len(st.tasks); j++ {
-			if t := &st.tasks[j]; t.ready > b.now {
+			t := &st.tasks[j]
+			if t.ready > b.now {
 				t.ready += dt
+			}
+			if t.issued > b.now {
+				t.issued += dt
 			}
 		}
 		if more := b.queues[i].left - a.queues[i].left; b.queues[i].tasks > 0 && more > same {

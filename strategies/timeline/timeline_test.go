@@ -54,6 +54,19 @@ func TestExposed(t *testing.T) {
 	require.InDelta(t, 3, s.Moved, e)
 }
 
+// TestLateHost: what the host has not issued yet is waited for because of the host; what
+// waits for another stream, because of communication.
+func TestLateHost(t *testing.T) {
+	for _, c := range []struct{ host, ready, idle, exposed float64 }{
+		{5, 5, 5, 3}, {5, 7, 5, 5}, {0, 2, 0, 5}, {2, 0, 0, 3},
+	} {
+		s := Sim{Host: c.host}
+		require.InDelta(t, c.idle+c.exposed, s.Wait(s.Launch(0, "all-gather", 3, c.ready, 1)), e)
+		require.InDelta(t, c.idle, s.Idle, e, c)
+		require.InDelta(t, c.exposed, s.Exposed, e, c)
+	}
+}
+
 // TestStreams: tasks of one stream run one after the other, of two at once.
 func TestStreams(t *testing.T) {
 	var s Sim
