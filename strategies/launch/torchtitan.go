@@ -101,15 +101,20 @@ func (j *Job) torchtitan(name string, text []byte) error {
 }
 
 func (j *Job) titanRuntime(c *table) {
-	compiled := c.on("compile.enable") || c.on("training.compile")
-	if parts, ok := c.at("compile.components").([]any); ok && compiled {
-		if !slices.Contains(parts, any("model")) || !slices.Contains(parts, any("loss")) {
-			j.note("compile.components %v: layers and loss are taken to be compiled", parts)
-		}
-	}
 	recipe, from := "torchtitan-eager", "without compile.enable"
-	if compiled {
-		recipe, from = "torchtitan", "compile.enable"
+	if c.on("compile.enable") || c.on("training.compile") {
+		parts, given := c.at("compile.components").([]any)
+		switch layers, loss := slices.Contains(parts, any("model")), slices.Contains(parts, any("loss")); {
+		case given && !layers:
+			if from = "compile.components"; loss {
+				j.note("compile.components %v: the loss is taken to run eagerly, as layers do", parts)
+			}
+		case given && !loss:
+			j.note("compile.components %v: the loss is taken to be compiled, as layers are", parts)
+			fallthrough
+		default:
+			recipe, from = "torchtitan", "compile.enable"
+		}
 	}
 	j.set("runtime.recipe", recipe, from)
 	for _, k := range []string{"parallelism.enable_async_tensor_parallel", "experimental.enable_async_tensor_parallel"} {
