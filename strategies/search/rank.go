@@ -322,6 +322,11 @@ func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job) (float64, Cou
 func (s *searcher) join(parts []listing) error {
 	rejected := reasons{}
 	var err error
+	plans, all := 0, 0
+	for i := range parts {
+		plans, all = plans+len(parts[i].plans), all+len(parts[i].found)
+	}
+	s.plans, s.all = make([]layout, 0, plans), make([]found, 0, all)
 	for i := range parts {
 		p := &parts[i]
 		s.out.Considered += p.considered
