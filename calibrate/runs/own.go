@@ -66,8 +66,17 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		within += (x - mean) * (x - mean) / of[i]
 	}
 	within /= withinRuns + n - 1
-	weight := n * commonShare / (n*commonShare + within)
+	common := commonShare
+	if n > 1 {
+		// Runs that agree, beyond two deviations of what was expected of them, are of another
+		// machine than was predicted, as one whose host is twice as slow: they say by how much.
+		common = max(common, mean*mean*sum/n/4-within/n)
+	}
+	weight := n * common / (n*common + within)
 	own.Ratio, own.Runs = math.Exp(weight*mean), int64(n)
-	own.Spread = math.Sqrt((weight/n + 1) * within * before)
+	own.Spread = min(max(math.Sqrt((weight/n+1)*within*before), (1-weight)*math.Abs(mean)), 1) // which is not taken over is not ruled out
+	if !own.Believable() {
+		return nil, diag.Errorf("the runs take %.3g times what is predicted of them, where 0.1 to 10 is believed; check the unit of step_time and what their jobs say", own.Ratio)
+	}
 	return &own, nil
 }

@@ -36,11 +36,14 @@ func TestOwn(t *testing.T) {
 		ratio, spread float64
 	}{
 		// By hand: of the predicted variance d², 2·0.3/(2+n−1) within and 0.15 in common.
-		{"one run", 0.1, []float64{1.3}, math.Pow(1.3, 1./3), math.Sqrt(4. / 3 * 0.003)},
-		{"three alike", 0.1, []float64{1.2, 1.2, 1.2}, math.Pow(1.2, 0.75), math.Sqrt(1.25 * 0.0015)},
+		{"one run", 0.1, []float64{1.05}, math.Pow(1.05, 1./3), math.Sqrt(4. / 3 * 0.003)},
+		{"three alike", 0.1, []float64{1.08, 1.08, 1.08}, math.Pow(1.08, 0.75), math.Sqrt(1.25 * 0.0015)},
 		{"as predicted", 0.1, []float64{1, 1}, 1, math.Sqrt(1.3 * 0.002)},
-		{"surely predicted", 0.03, []float64{1.1}, math.Pow(1.1, 1./3), math.Sqrt(4. / 3 * 0.3 * 0.0009)},
-		{"faster", 0.1, []float64{0.8}, math.Pow(0.8, 1./3), math.Sqrt(4. / 3 * 0.003)},
+		{"faster", 0.1, []float64{0.95}, math.Pow(0.95, 1./3), math.Sqrt(4. / 3 * 0.003)},
+		// What one run is off beyond a third of it may be its own, or not.
+		{"surely predicted", 0.03, []float64{1.1}, math.Pow(1.1, 1./3), 2. / 3 * math.Log(1.1)},
+		// 4 deviations: 16/4 − 0.15/3 in common.
+		{"three far away", 0.1, []float64{math.Exp(0.4), math.Exp(0.4), math.Exp(0.4)}, math.Exp(0.4 * 3 * 3.95 / (3*3.95 + 0.15)), math.Sqrt((3.95/(3*3.95+0.15) + 1) * 0.0015)},
 	} {
 		list, rows := ownRows(c.deviation, c.factors...)
 		got, err := Own(list, rows)
@@ -50,6 +53,20 @@ func TestOwn(t *testing.T) {
 		require.Equal(t, int64(len(c.factors)), got.Runs, c.name)
 		require.Equal(t, "megatron-core", got.Recipe)
 		require.Equal(t, "NVIDIA H200", got.GPU)
+	}
+}
+
+// Runs far from what is predicted are believed: what is expected of the next holds them.
+func TestOwnFarAway(t *testing.T) {
+	for _, factors := range [][]float64{{1.3, 1.3}, {2}, {2, 2, 2}, {0.5, 0.52}, {5, 5.1}} {
+		list, rows := ownRows(0.03, factors...)
+		own, err := Own(list, rows)
+		require.NoError(t, err)
+		low, high := hardware.Range(units.Seconds(own.Ratio), own.Spread)
+		for _, f := range factors {
+			require.LessOrEqual(t, float64(low), f, "%v: %v", factors, own)
+			require.GreaterOrEqual(t, float64(high), f, "%v: %v", factors, own)
+		}
 	}
 }
 
@@ -84,6 +101,10 @@ func TestOwnRefuses(t *testing.T) {
 	list[1].Job = &other
 	_, err := Own(list, rows)
 	require.EqualError(t, err, "run b is of torchtitan on NVIDIA H200, others of megatron-core on NVIDIA H200; give runs of one recipe and one kind of GPU")
+
+	list, rows = ownRows(0.1, 1000, 1100)
+	_, err = Own(list, rows)
+	require.ErrorContains(t, err, "times what is predicted of them, where 0.1 to 10 is believed; check the unit of step_time")
 
 	list, rows = ownRows(0.1, 1.2)
 	rows[0].Status, rows[0].Reason = Unsupported, "plan.tp: 3 does not divide 32 heads"
