@@ -29,6 +29,7 @@ func TestSwift(t *testing.T) {
 		sft + "--deepspeed ds.json":                                                                                  {"# plan.data_parallel: --deepspeed: ds.json has the stage of ZeRO"},
 		sft + "--torch_dtype bfloat16 --fsdp fsdp2 --tuner_type full":                                                {"data_parallel: fsdp2 # --fsdp", "reshard_after_forward: true # --fsdp", "recompute: full # --fsdp"},
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb":                                             {"precision: nf4-frozen # --quant_bits"},
+		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb --deepspeed zero2":                           {"precision: bf16 # --torch_dtype", "# Not taken over: --quant_bits: frozen weights of 4 bits are not known under DeepSpeed"},
 		sft + "--gradient_checkpointing false --attn_impl flash_attn --sequence_parallel_size 4":                     {"recompute: none", "attention: flash-attn", "--sequence_parallel_size 4: sequences cut by all-to-all"},
 		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "precision: bf16-pure # torch_dtype"},
 	} {

@@ -327,7 +327,8 @@ func (h *hub) precision() error {
 	}
 	weights, loader := h.loaded()
 	set := func(value string, from ...string) { h.set(key, value, strings.Join(slices.Compact(from), ", ")) }
-	switch four, eight := h.get("load_in_4bit"), h.get("load_in_8bit"); {
+	four, eight := h.get("load_in_4bit"), h.get("load_in_8bit")
+	switch {
 	case h.speaks(swift) && weights == "" && mixed == "":
 		h.open(key, loader.from, "the dtype that the model is stored in, most often bf16: give the key")
 	case unsure:
@@ -375,6 +376,11 @@ func (h *hub) precision() error {
 		if weights == "" && h.kind == plainDDP {
 			h.note("%s weights are taken to be kept in fp32, as transformers 4 loads them; 5 loads them as they are stored, which bf16-pure is of 16 bits", loader.from)
 		}
+	}
+	if h.kind == byZeRO && four.on() {
+		h.note("%s: frozen weights of 4 bits are not known under DeepSpeed, and are taken to be as wide as those that are trained; recipe hf-eager with train.precision nf4-frozen and plan.data_parallel ddp is the nearest", four.from)
+	} else if h.kind == byZeRO && eight.on() {
+		h.note("%s: frozen weights of 8 bits are not known, and are taken to be as wide as those that are trained", eight.from)
 	}
 	if h.kind == byFSDP && mixed != "" { // accelerate/utils/dataclasses.py, set_mixed_precision
 		h.set("train.dtypes.reduce", mixed, "accelerate's reduce_dtype")
