@@ -369,7 +369,7 @@ func (h *hub) precision() error {
 		set("bf16-frozen", by.from, loader.from)
 	case h.kind == byFSDP && mixed == "bf16": // which upcasts what is trained (accelerate/accelerator.py, utils/fsdp_utils.py)
 		set("bf16-mixed", by.from, h.kindFrom)
-	case weights == "bf16" && !h.speaks(llamaFactory): // which keeps what it trains in fp32 (model/adapter.py)
+	case weights == "bf16" && (!h.speaks(llamaFactory) || h.get("pure_bf16").on()): // which keeps what it trains in fp32 else (model/adapter.py)
 		set("bf16-pure", by.from, loader.from)
 	default:
 		set(mixed+"-autocast", by.from)
@@ -675,9 +675,11 @@ func (h *hub) away() argument {
 	return a
 }
 
-// adapted reports whether low-rank adapters are trained.
+// adapted reports whether low-rank adapters are trained. To Axolotl its key alone says so
+// (loaders/adapter.py, load_adapter).
 func (h *hub) adapted() bool {
-	return h.get("use_peft").on() || h.get("use_peft").value == "" && h.given["lora_r"].value != ""
+	whole := h.speaks(axolotl) && h.get("adapter").value == ""
+	return h.get("use_peft").on() || h.get("use_peft").value == "" && h.given["lora_r"].value != "" && !whole
 }
 
 // projections are modules of transformers' models, by what they are in the catalog's.
@@ -699,6 +701,9 @@ func (h *hub) adapters() {
 		}
 	}
 	if !h.adapted() {
+		if r := h.given["lora_r"]; h.speaks(axolotl) && r.value != "" {
+			h.note("%s %s: without adapter Axolotl trains the whole model and heeds no lora_ keys; give adapter: lora for adapters", r.from, r.value)
+		}
 		return
 	}
 	if !h.put("train.lora.rank", "lora_r") {
