@@ -359,6 +359,15 @@ func (t *trainer) join(o *trainer) (*trainer, error) {
 	return both, nil
 }
 
+// ofLaunch are arguments that accelerate launch takes from its command line before its file
+// (accelerate/commands/launch.py, _validate_launch_command).
+var ofLaunch = regexp.MustCompile(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism)\..*)$`)
+
+// launches reports whether this is a command line and the other accelerate's file.
+func (t *trainer) launches(o *trainer) bool {
+	return t.flags && !o.flags && slices.Equal(o.dialects, []*dialect{accelerateConfig})
+}
+
 // beside takes over what another file gives.
 func (t *trainer) beside(o *trainer) (*trainer, error) {
 	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags, notes: slices.Concat(t.notes, o.notes)}
@@ -367,14 +376,25 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]
-		if a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == "" {
+		differ := a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
+		switch launch := ofLaunch.MatchString(name); {
+		case differ && launch && t.launches(o):
+			both.outdo(a, b)
+		case differ && launch && o.launches(t):
+			both.given[name] = b
+			both.outdo(b, a)
+		case differ:
 			return nil, diag.Errorf("%s says %s, but %s before it %s; leave one of them out", b.from, strings.Join(b.all(), " "), a.from, strings.Join(a.all(), " "))
-		}
-		if !a.given || a.open != "" {
+		case !a.given || a.open != "":
 			both.given[name] = b
 		}
 	}
 	return both, nil
+}
+
+// outdo notes which of two values accelerate launch takes.
+func (t *trainer) outdo(line, file argument) {
+	t.notes = append(t.notes, fmt.Sprintf("%s %s of the file: accelerate launch takes its command line's %s %s", file.from, strings.Join(file.all(), " "), line.from, strings.Join(line.all(), " ")))
 }
 
 // speaks reports whether a file of a dialect is among them.

@@ -111,6 +111,12 @@ func TestTogether(t *testing.T) {
 		{files: []string{plain + " --use_liger_kernel", launched + "\nparallelism_config: {parallelism_config_tp_size: 2}"}, want: []string{"tp: 2 # ", "recipe: hf-eager # without --torch_compile\nplan:",
 			"# Not taken over: --use_liger_kernel: Liger-Kernel's kernel of each operator is not known on tensor ranks (tp 2); the model's is taken", "# Not taken over: --use_liger_kernel: Liger-Kernel's output layer is not known on tensor ranks (tp 2)"}},
 		{files: []string{script + " --use_liger_kernel", `{"tensor_parallel": {"autotp_size": 4}, "zero_optimization": {"stage": 1}}`}, want: []string{"recipe: deepspeed-hf\nplan:", "Liger-Kernel's kernel of each operator is not known on tensor ranks (tp 4)"}},
+		{files: []string{strings.Replace(plain, "launch", "launch --num_processes 8 --mixed_precision fp16", 1), launched}, want: []string{"gpus: 8 # --num_processes\n",
+			"# Not taken over: num_processes 4 of the file: accelerate launch takes its command line's --num_processes 8\n", "# Not taken over: mixed_precision bf16 of the file: accelerate launch takes its command line's --mixed_precision fp16\n"}},
+		{files: []string{launched, strings.Replace(plain, "launch", "launch --num_processes 8 --multi_gpu", 1)}, want: []string{"gpus: 8 # --num_processes\n", "data_parallel: ddp # --multi_gpu\n", "# Not taken over: num_processes 4 of the file: accelerate launch takes its command line's --num_processes 8\n",
+			"# Not taken over: distributed_type FSDP of the file: accelerate launch takes its command line's --multi_gpu"}},
+		{files: []string{strings.Replace(plain, "launch", "launch --fsdp_version 1", 1), launched}, want: []string{"data_parallel: fsdp1 # --fsdp_version\n", "# Not taken over: fsdp_config.fsdp_version 2 of the file"}},
+		{files: []string{launched, strings.Replace(launched, "4", "8", 1)}, err: "num_processes says 8, but num_processes before it 4; leave one of them out"},
 		{files: []string{plain, "output_dir: x\ngradient_accumulation_steps: 2\nblock_size: 2048"}, err: "block_size says 2048, but --block_size before it 1024; leave one of them out"},
 		{files: []string{`{"output_dir": "x", "bf16": true, "deepspeed": {"zero_optimization": {"stage": 1}}}`}, want: []string{"data_parallel: zero1 # zero_optimization.stage", "precision: bf16 # bf16"}},
 	} {
