@@ -31,7 +31,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	line := 0
 	for in.Scan() {
 		line++
-		text := bytes.TrimSpace(in.Bytes())
+		text := bytes.TrimSpace(bytes.TrimPrefix(in.Bytes(), []byte("\ufeff"))) // a byte order mark is no text
 		if len(text) == 0 {
 			continue
 		}

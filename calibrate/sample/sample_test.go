@@ -60,6 +60,15 @@ func TestCutOff(t *testing.T) {
 	require.Equal(t, points, f.Samples)
 }
 
+// An editor's byte order mark before the header is no part of it.
+func TestByteOrderMark(t *testing.T) {
+	data, err := os.ReadFile(written(t))
+	require.NoError(t, err)
+	f, err := Read(strings.NewReader("\ufeff"+string(data)), "s.jsonl")
+	require.NoError(t, err)
+	require.Equal(t, points, f.Samples)
+}
+
 func TestBadFiles(t *testing.T) {
 	head, err := json.Marshal(header)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -122,6 +123,9 @@ func (e *env) beginning(name string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(in, yamlx.MaxFileSize))
 	if err != nil {
 		return nil, diag.Errorf("%v; give a file that can be read", err)
+	}
+	if cut := bytes.LastIndexAny(text, " \r\n"); len(text) == yamlx.MaxFileSize && cut > 0 { // within a word, or a character of a progress bar
+		text = text[:cut]
 	}
 	return text, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/calibrate/cuda/fake"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
 var update = flag.Bool("update", false, "write the expected output into the README and into scripts that compare with files")
@@ -274,4 +275,15 @@ func TestSweepStopped(t *testing.T) {
 	require.ErrorAs(t, err, new(stopped))
 	require.ErrorContains(t, err, "stopped before any point was predicted")
 	require.Empty(t, out.String())
+}
+
+// TestLongLog: of a log that is longer than what is read the beginning is, whichever character
+// of a progress bar it ends within.
+func TestLongLog(t *testing.T) {
+	for _, bar := range []string{" █", " x█", " xx█"} {
+		text := "run_clm.py --output_dir x --bf16 --model_name_or_path gpt2\n" + strings.Repeat(bar, yamlx.MaxFileSize/len(bar)+1)
+		var out, err bytes.Buffer
+		require.Zero(t, run([]string{"init", "--from", "-", "-"}, &env{in: strings.NewReader(text), out: &out, err: &err}), err.String())
+		require.Contains(t, out.String(), "precision: bf16-autocast # --bf16")
+	}
 }

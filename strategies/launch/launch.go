@@ -71,6 +71,10 @@ const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpee
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
+	text = bytes.TrimLeft(text, "\ufeff") // byte order marks
+	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+		return nil, &diag.Error{File: name, Message: "is not a text file; a script, a log or a configuration in UTF-8 is expected"}
+	}
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	text = bytes.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
