@@ -60,3 +60,32 @@ func TestTitanKeys(t *testing.T) {
 		require.NoError(t, err, string(got))
 	}
 }
+
+// TestTitanNumbers: counts that torchtitan does not start with, and those that -1 leaves open.
+func TestTitanNumbers(t *testing.T) {
+	for text, want := range map[string]string{
+		"local_batch_size = 0":                       "x: training.local_batch_size: 0; give a whole number from 1 on",
+		"local_batch_size = -1":                      "x: training.local_batch_size: -1; give a whole number from 1 on",
+		"batch_size = 1.5":                           "x: training.batch_size: 1.5; give a whole number from 1 on",
+		"seq_len = -8192":                            "x: training.seq_len: -8192; give a whole number from 1 on",
+		"global_batch_size = 0":                      "x: training.global_batch_size: 0; give a whole number from 1 on, or -1",
+		"global_batch_size = -1":                     "",
+		"data_parallel_shard_degree = -1":            "",
+		"data_parallel_shard_degree = 0":             "x: training.data_parallel_shard_degree: 0; give a whole number from 1 on, or -1",
+		"data_parallel_replicate_degree = -1":        "x: training.data_parallel_replicate_degree: -1; give a whole number from 1 on",
+		"tensor_parallel_degree = 0":                 "x: training.tensor_parallel_degree: 0; give a whole number from 1 on",
+		"[parallelism]\nexpert_parallel_degree = -2": "x: parallelism.expert_parallel_degree: -2; give a whole number from 1 on",
+		"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatch_size = 0\n[training]\nlocal_batch_size = 4": "x: parallelism.pipeline_parallel_microbatch_size: 0; give a whole number from 1 on",
+	} {
+		head := "[model]\nname = 'llama3'\nflavor = '8B'\n"
+		if !strings.Contains(text, "[training]") {
+			head += "[training]\n"
+		}
+		_, err := launch.Read("x", []byte(head+text))
+		if want == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.EqualError(t, err, want)
+	}
+}

@@ -95,7 +95,7 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	}
 	j.titanLeft(root, "", with)
 	if c.wrong != "" {
-		return &diag.Error{File: name, Message: c.wrong + "; give a whole number"}
+		return &diag.Error{File: name, Message: c.wrong}
 	}
 	return nil
 }
@@ -232,6 +232,7 @@ func (j *Job) titanTrain(c *table) {
 	if v, ok := c.number("training.seq_len"); ok {
 		j.set("train.sequence_length", v, "training.seq_len")
 	}
+	all, _ := c.number("training.global_batch_size")
 	batch, at := int64(0), ""
 	for _, k := range []string{"training.local_batch_size", "training.batch_size"} {
 		if v, ok := c.number(k); ok {
@@ -244,16 +245,16 @@ func (j *Job) titanTrain(c *table) {
 			piece, by = 1, "default of pipeline_parallel_microbatch_size"
 		}
 		j.set("train.micro_batch", piece, by)
-		if v, ok := c.number("training.global_batch_size"); ok && v > 0 { // local batches, after each of which the pipeline is empty
+		if all > 0 { // local batches, after each of which the pipeline is empty
 			j.set("plan.drain_every", batch/piece, at)
-			j.set("train.global_batch", v, "training.global_batch_size")
+			j.set("train.global_batch", all, "training.global_batch_size")
 		} else {
 			j.set("train.grad_accumulation", batch/piece, at)
 		}
 	} else if batch > 0 {
 		j.set("train.micro_batch", batch, at)
-		if v, ok := c.number("training.global_batch_size"); ok && v > 0 {
-			j.set("train.global_batch", v, "training.global_batch_size")
+		if all > 0 {
+			j.set("train.global_batch", all, "training.global_batch_size")
 		} else {
 			j.set("train.grad_accumulation", int64(1), "without training.global_batch_size")
 		}
@@ -304,7 +305,7 @@ var titanTables = []string{"parallelism.", "training.", "experimental."}
 // table is a configuration with its keys, which dots join.
 type table struct {
 	root  map[string]any
-	wrong string // a key that is no whole number but should be, with its value
+	wrong string // a key that is not the whole number that it should be, with its value and what to give
 }
 
 func (t *table) at(key string) any {
@@ -328,11 +329,19 @@ func (t *table) text(key string) string {
 
 func (t *table) on(key string) bool { return t.at(key) == true }
 
+// titanRests are the keys that -1 leaves to the others (torchtitan/config/job_config.py).
+var titanRests = []string{"data_parallel_shard_degree", "global_batch_size"}
+
 func (t *table) number(key string) (int64, bool) {
 	at := t.at(key)
 	v, ok := at.(int64)
-	if !ok && at != nil {
-		t.wrong = fmt.Sprintf("%s: %#v", key, at)
+	rests := slices.Contains(titanRests, key[strings.LastIndex(key, ".")+1:])
+	if at == nil || v > 0 || rests && v == -1 {
+		return v, ok
+	}
+	t.wrong = fmt.Sprintf("%s: %#v; give a whole number from 1 on", key, at)
+	if rests {
+		t.wrong += ", or -1"
 	}
 	return v, ok
 }
