@@ -5,6 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/launch"
 )
 
@@ -47,6 +50,43 @@ func TestAutoModel(t *testing.T) {
 		for _, w := range want {
 			require.Contains(t, string(got), w, text)
 		}
+	}
+}
+
+// TestUncut: adapters on tensor ranks, which estimate refuses, are noted, and nothing else is.
+func TestUncut(t *testing.T) {
+	const (
+		plain = "model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}\n"
+		ranks = "distributed: {tp_size: 2}\n"
+		lora  = "peft: {dim: 8, match_all_linear: true}\n"
+		axo   = "base_model: meta-llama/Llama-3.2-1B\ntensor_parallel_size: 2\n"
+		uncut = " beside adapters: how recipe "
+	)
+	for text, want := range map[string]string{
+		auto(plain + ranks + lora):       "# Not taken over: distributed.tp_size 2 beside adapters: how recipe automodel cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out",
+		auto(plain + lora):               "",
+		auto(plain + ranks):              "",
+		axo + "adapter: lora\nlora_r: 8": "# Not taken over: tensor_parallel_size 2 beside adapters: how recipe hf-eager cuts them",
+		axo + "lora_r: 8":                "",
+	} {
+		j, err := launch.Read("a.yaml", []byte(text))
+		require.NoError(t, err, text)
+		j, err = launch.Join([]*launch.Job{j})
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want, text)
+		if want == "" {
+			require.NotContains(t, string(got), uncut, text)
+			continue
+		}
+		d, err := yamlx.Parse("a.yaml", append(got, "\ngpus: 8"...))
+		require.NoError(t, err)
+		job, err := strategies.Decode(d, d.Root)
+		if err == nil {
+			_, err = estimate.Estimate(job, estimate.Options{})
+		}
+		require.ErrorContains(t, err, "cuts adapters over tensor ranks is not known", text)
 	}
 }
 

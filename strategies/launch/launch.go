@@ -17,6 +17,7 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // Setting is a key of a job file.
@@ -228,7 +229,22 @@ func Join(jobs []*Job) (*Job, error) {
 		all.bucket()
 	}
 	all.unliger()
+	all.uncut()
 	return all, nil
+}
+
+// uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, setAdapters).
+func (j *Job) uncut() {
+	by := map[string]Setting{}
+	for _, s := range j.Settings {
+		by[s.Key] = s
+	}
+	name, _ := by["runtime.recipe"].Value.(string)
+	r, err := recipe.Load(name)
+	_, adapted := by["train.lora.rank"]
+	if tp := j.count("plan.tp"); tp > 1 && adapted && err == nil && !r.Structure.SharedTPInput {
+		j.note("%s %d beside adapters: how recipe %s cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out", by["plan.tp"].From, tp, name)
+	}
 }
 
 // unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
