@@ -363,9 +363,9 @@ func (t *trainer) join(o *trainer) (*trainer, error) {
 // (accelerate/commands/launch.py, _validate_launch_command).
 var ofLaunch = regexp.MustCompile(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism)\..*)$`)
 
-// launches reports whether this is a command line and the other accelerate's file.
+// launches reports whether this has a command line, and the other accelerate's file and none.
 func (t *trainer) launches(o *trainer) bool {
-	return t.flags && !o.flags && slices.Equal(o.dialects, []*dialect{accelerateConfig})
+	return t.flags && !o.flags && o.speaks(accelerateConfig)
 }
 
 // beside takes over what another file gives.

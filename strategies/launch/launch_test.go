@@ -115,6 +115,7 @@ func TestTogether(t *testing.T) {
 			"# Not taken over: num_processes 4 of the file: accelerate launch takes its command line's --num_processes 8\n", "# Not taken over: mixed_precision bf16 of the file: accelerate launch takes its command line's --mixed_precision fp16\n"}},
 		{files: []string{launched, strings.Replace(plain, "launch", "launch --num_processes 8 --multi_gpu", 1)}, want: []string{"gpus: 8 # --num_processes\n", "data_parallel: ddp # --multi_gpu\n", "# Not taken over: num_processes 4 of the file: accelerate launch takes its command line's --num_processes 8\n",
 			"# Not taken over: distributed_type FSDP of the file: accelerate launch takes its command line's --multi_gpu"}},
+		{files: []string{"model_name_or_path: gpt2\nuse_peft: false\nbf16: true", launched, "accelerate launch --config_file a.yaml --num_processes 8 sft.py --config b.yaml"}, want: []string{"gpus: 8 # --num_processes\n"}},
 		{files: []string{strings.Replace(plain, "launch", "launch --fsdp_version 1", 1), launched}, want: []string{"data_parallel: fsdp1 # --fsdp_version\n", "# Not taken over: fsdp_config.fsdp_version 2 of the file"}},
 		{files: []string{launched, strings.Replace(launched, "4", "8", 1)}, err: "num_processes says 8, but num_processes before it 4; leave one of them out"},
 		{files: []string{plain, "output_dir: x\ngradient_accumulation_steps: 2\nblock_size: 2048"}, err: "block_size says 2048, but --block_size before it 1024; leave one of them out"},
