@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -74,6 +75,9 @@ collectives together and the first one writes.`,
 			if o.Budget < 0 {
 				return usage("--budget: %v; give a time to measure for, as in 3m", o.Budget)
 			}
+			if err := w.apart(o.Samples); err != nil {
+				return err
+			}
 			d, err := openDriver(cuda.Options{Folders: folders})
 			if err != nil {
 				return err
@@ -83,8 +87,8 @@ collectives together and the first one writes.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Samples, "samples", "samples.jsonl", "`file` for the samples")
-	f.StringVar(&w.profile, "out", "", "fit the samples and write the machine into this `file`")
+	f.StringVar(&o.Samples, "samples", "samples.jsonl", "`file` for the samples; one that is there is never replaced")
+	f.StringVar(&w.profile, "out", "", "fit the samples and write the machine into this `file`; replaces it")
 	f.StringVar(&w.base, "base", "", "`NAME` or file of the machine that is refined; default: the catalog's of the same GPU")
 	f.BoolVar(&quick, "quick", false, "fewer cases, less than a minute")
 	f.DurationVar(&o.Budget, "budget", 0, "`time` to measure for, as in 3m (default: by what there is to measure)")
@@ -115,6 +119,17 @@ func probeRows(probes []probe.Probe) [][2]string {
 type written struct {
 	profile, base string
 	machine       *hardware.Profile
+}
+
+// apart refuses samples, profile and the machine that is refined in one file.
+func (w *written) apart(samples string) error {
+	if w.profile != "" && filepath.Clean(w.profile) == filepath.Clean(samples) { // neither need be there yet
+		return usage("--out: %s is the file of the samples (--samples), which would be lost; name another file", w.profile)
+	}
+	if err := distinct("--out", w.profile, samples, w.base); err != nil {
+		return err
+	}
+	return distinct("--samples", samples, w.base)
 }
 
 // find loads the machine that is refined, when a file is asked for.

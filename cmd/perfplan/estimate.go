@@ -41,6 +41,9 @@ first.`,
 			if err != nil {
 				return err
 			}
+			if err := distinct("--trace", trace, job.files...); err != nil {
+				return err
+			}
 			with := job.with(doc)
 			j, _, err := job.decode(doc)
 			if err != nil {
@@ -68,7 +71,7 @@ first.`,
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
-	cmd.Flags().StringVar(&trace, "trace", "", "also write the timeline to `FILE`, for chrome://tracing or ui.perfetto.dev")
+	cmd.Flags().StringVar(&trace, "trace", "", "also write the timeline to `FILE`, for chrome://tracing or ui.perfetto.dev; replaces it")
 	return cmd
 }
 

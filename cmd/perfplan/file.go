@@ -53,6 +53,24 @@ func writeFile(name string, write func(*os.File) error) (err error) {
 	return nil
 }
 
+// distinct refuses to write a file over one that the same command reads: what was read
+// is gone then, samples of hours of a GPU among it. Inputs that are no files, such as
+// names of the catalog, are passed over; of a folder its config.json is what is read.
+func distinct(flag, out string, inputs ...string) error {
+	to, err := os.Stat(out)
+	if err != nil || !to.Mode().IsRegular() {
+		return nil
+	}
+	for _, in := range inputs {
+		for _, name := range []string{in, filepath.Join(in, "config.json")} {
+			if from, err := os.Stat(name); err == nil && os.SameFile(from, to) {
+				return usage("%s: %s is what this command reads (%s), and would be lost; name another file", flag, out, name)
+			}
+		}
+	}
+	return nil
+}
+
 // unwritable is a complaint about the file that the user named, if err is of the
 // file system.
 func unwritable(name string, err error) error {

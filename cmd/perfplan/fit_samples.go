@@ -37,6 +37,9 @@ kernels were measured on, times what the probe takes here over what it takes the
 			if err != nil {
 				return err
 			}
+			if err := distinct("--out", file, append(args, base)...); err != nil {
+				return err
+			}
 			var files []*sample.File
 			for _, name := range args {
 				f, err := readSamples(e, name)
@@ -72,7 +75,7 @@ kernels were measured on, times what the probe takes here over what it takes the
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` or file of the machine that is refined; default: the catalog's of the same GPU")
-	cmd.Flags().StringVar(&file, "out", "", "write the machine into this `FILE`")
+	cmd.Flags().StringVar(&file, "out", "", "write the machine into this `FILE`; replaces it")
 	cmd.Flags().StringVar(&title, "title", "", "`TEXT` that names the machine in lists")
 	complete(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.Formats...)

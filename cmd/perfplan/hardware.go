@@ -77,6 +77,9 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 				if filepath.Ext(picture) != ".svg" {
 					return usage("--plot: %s is no SVG file; name it as in %s.svg", picture, h.Name)
 				}
+				if err := distinct("--plot", picture, args...); err != nil {
+					return err
+				}
 				if err := writeFile(picture, func(f *os.File) error { return report.WriteSVG(f, c) }); err != nil {
 					return err
 				}
@@ -90,7 +93,7 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&asCurves, "curves", false, "plot its curves")
-	cmd.Flags().StringVar(&picture, "plot", "", "draw its curves and roofline into an SVG `FILE`")
+	cmd.Flags().StringVar(&picture, "plot", "", "draw its curves and roofline into an SVG `FILE`; replaces it")
 	out.addFlag(cmd, report.Formats...)
 	return cmd
 }

@@ -32,6 +32,9 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 			if err != nil {
 				return err
 			}
+			if err := distinct("--out", to, topo, base); err != nil {
+				return err
+			}
 			m := &inventory.Machine{}
 			if topo == "" || base == "" {
 				if m, err = inventory.Detect(); err != nil {
@@ -74,7 +77,7 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 	}
 	cmd.Flags().StringVar(&topo, "topo", "", "`FILE` with the text of nvidia-smi topo -m; - is standard input")
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` of the catalog's machine to inherit; default: the nearest")
-	cmd.Flags().StringVar(&to, "out", "", "write the profile into this `FILE`")
+	cmd.Flags().StringVar(&to, "out", "", "write the profile into this `FILE`; replaces it")
 	complete(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.Formats...)
 	return cmd

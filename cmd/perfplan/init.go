@@ -56,6 +56,9 @@ predictions and --runs of other commands learns from.`,
 			if _, err := os.Lstat(name); err == nil && !force {
 				return usage("%s is there already; name another file, or overwrite it with --force", name)
 			}
+			if err := distinct("--force", name, from...); err != nil {
+				return err
+			}
 			err = writeFile(name, func(f *os.File) error {
 				_, err := f.Write(text)
 				return err
@@ -67,7 +70,7 @@ predictions and --runs of other commands learns from.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
+	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it is there; never a file of --from")
 	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM or of a Trainer, a configuration of it, accelerate, LLaMA-Factory, Axolotl, ms-swift, DeepSpeed, torchtitan, NeMo, NeMo AutoModel or Megatron-Bridge; - is standard input (repeatable)")
 	cmd.Flags().BoolVar(&measured, "measured", false, "write measured runs of logs, each a --from, for perfplan validate")
 	return cmd

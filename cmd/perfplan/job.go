@@ -70,6 +70,7 @@ type jobFlags struct {
 	own   []setting // of this command, in front of those of every command
 	runs  []string  // files of the user's own runs
 	edits []edit
+	files []string // what may be read: arguments, values of flags, what the job names
 }
 
 // settingValue is the pflag.Value of a setting, and of --set when path is "".
@@ -198,6 +199,24 @@ func (f *jobFlags) sets(key string) bool {
 // document is the job before the flags: a job file, or a job of nothing but the
 // model that the argument names.
 func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
+	f.files = slices.Concat(f.files, args, f.runs)
+	for _, x := range f.edits {
+		f.files = append(f.files, x.value)
+	}
+	doc, err := f.open(e, args)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"model", "hardware"} {
+		if n := doc.At(key); n != nil && n.Kind == yaml.ScalarNode {
+			f.files = append(f.files, doc.Path(n))
+		}
+	}
+	return doc, nil
+}
+
+// open is document without a record of what is read.
+func (f *jobFlags) open(e *env, args []string) (*yamlx.Document, error) {
 	if err := f.carryOver(); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,9 @@ gets the best simple one at every size.`,
 			if err != nil {
 				return err
 			}
+			if err := distinct("--plot", plot, job.files...); err != nil {
+				return err
+			}
 			end := e.busy("predicting every size")
 			x, err := whatif.Scale(j, gpus)
 			end()
@@ -63,7 +66,7 @@ gets the best simple one at every size.`,
 			return report.WriteScale(e.out, x, format, e.style)
 		},
 	}
-	cmd.Flags().StringVar(&plot, "plot", "", "also draw the efficiencies into `FILE`, an SVG")
+	cmd.Flags().StringVar(&plot, "plot", "", "also draw the efficiencies into `FILE`, an SVG; replaces it")
 	out.addFlag(cmd, report.PlotFormats...)
 	job.add(cmd)
 	return cmd

@@ -52,6 +52,12 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			if err != nil {
 				return err
 			}
+			for _, a := range axes {
+				job.files = append(job.files, a.Values...)
+			}
+			if err := distinct("--plot", plot, job.files...); err != nil {
+				return err
+			}
 			decode, err := job.variants(doc, axes...)
 			if err != nil {
 				return err
@@ -86,7 +92,7 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", whatif.Objectives[0].Name, "what the best point has: `OBJECTIVE` tokens (per second and GPU), step, throughput, mfu, memory, energy or cost")
-	cmd.Flags().StringVar(&plot, "plot", "", "also draw the objective into `FILE`, an SVG")
+	cmd.Flags().StringVar(&plot, "plot", "", "also draw the objective into `FILE`, an SVG; replaces it")
 	complete(cmd, "by", []string{"tokens", "step", "throughput", "mfu", "memory", "energy", "cost"})
 	out.addFlag(cmd, report.PlotFormats...)
 	job.add(cmd)
