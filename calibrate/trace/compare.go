@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
@@ -340,6 +342,7 @@ func (c *Comparison) remark() {
 		c.Notes = append(c.Notes, diag.Note{Code: "compare.job", Text: fmt.Sprintf("the traced step takes %s, the predicted one %s: they are hardly of one job", t.Traced, t.Predicted),
 			Remedy: "check the model, the batch and the GPU of the job against the run"})
 	}
+	c.foreign()
 	if slices.ContainsFunc(c.Traces, func(s *Summary) bool { return s.Cut }) {
 		c.Notes = append(c.Notes, diag.Note{Code: "compare.cut", Text: "a trace holds one step, which is taken to begin with its first kernel", Remedy: "profile two steps or more"})
 	}
@@ -348,4 +351,40 @@ func (c *Comparison) remark() {
 			c.Notes = append(c.Notes, diag.Note{Code: "compare.unknown", Text: fmt.Sprintf("%s (%s) of no known class, most of the time in %s", kernels(f.Traced.Count), f.Traced.Time, f.Longest)})
 		}
 	}
+}
+
+// foreign remarks on what the traces themselves say that the job does not: another GPU,
+// another number of ranks, and one rank twice.
+func (c *Comparison) foreign() {
+	j := c.Result.Job
+	note := func(code, remedy, format string, args ...any) {
+		c.Notes = append(c.Notes, diag.Note{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
+	}
+	if own := j.Hardware.GPU.Name.Value; own != "" {
+		if i := slices.IndexFunc(c.Traces, func(s *Summary) bool { return s.GPU != "" && !sameGPU(s.GPU, own) }); i >= 0 {
+			s, remedy := c.Traces[i], "name the machine of the run with --hardware"
+			if h, ok := hardware.ByDevice(s.GPU); ok {
+				remedy += " " + h.Name
+			}
+			note("compare.gpu", remedy, "%s ran on %s (deviceProperties), the job is on %s (%s)", s.Name, s.GPU, own, j.Hardware.Name)
+		}
+	}
+	if i := slices.IndexFunc(c.Traces, func(s *Summary) bool { return s.World > 0 && int64(s.World) != j.GPUs }); i >= 0 {
+		s := c.Traces[i]
+		note("compare.world", fmt.Sprintf("give the job of the run, or set --gpus %d and its plan", s.World), "%s is of a run on %d GPUs (world_size), the job is on %d", s.Name, s.World, j.GPUs)
+	}
+	first := map[int]*Summary{}
+	for _, s := range c.Traces {
+		if of := first[s.Rank]; of != nil && s.Rank >= 0 {
+			note("compare.rank", "leave one of them out, unless both are of this run", "%s and %s are both of rank %d, which counts twice in the average", of.Name, s.Name, s.Rank)
+			return
+		}
+		first[s.Rank] = s
+	}
+}
+
+// sameGPU reports whether two names may be of one GPU: some software prints the first
+// words alone (NVIDIA H100).
+func sameGPU(a, b string) bool {
+	return strings.HasPrefix(a+" ", b+" ") || strings.HasPrefix(b+" ", a+" ")
 }

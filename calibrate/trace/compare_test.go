@@ -117,3 +117,31 @@ func TestStagesOfAPipeline(t *testing.T) {
 	require.Equal(t, []*Summary{other}, c.Traces)
 	require.Contains(t, c.Notes[0].Text, "the traces are of others, whose stages differ")
 }
+
+// What a trace says of itself is held against the job.
+func TestForeignTraces(t *testing.T) {
+	r := byID(t, "h200x1-t0-00") // on one H200
+	span := Seconds(r.StepTime)
+	for name, c := range map[string]struct {
+		traces []*Summary
+		codes  []string
+	}{
+		"own":         {[]*Summary{{Rank: 0, World: 1, GPU: "NVIDIA H200", Span: span}}, nil},
+		"silent":      {[]*Summary{{Rank: -1, Span: span}, {Rank: -1, Span: span}}, nil},
+		"short name":  {[]*Summary{{GPU: "NVIDIA H200 SXM", Span: span}}, nil},
+		"other GPU":   {[]*Summary{{GPU: "NVIDIA A100-SXM4-80GB", Span: span}}, []string{"compare.gpu"}},
+		"a prefix":    {[]*Summary{{GPU: "NVIDIA H20", Span: span}}, []string{"compare.gpu"}},
+		"other world": {[]*Summary{{World: 8, Span: span}}, []string{"compare.world"}},
+		"rank twice":  {[]*Summary{{Rank: 3, Span: span}, {Rank: 3, Span: span}}, []string{"compare.rank"}},
+	} {
+		got, err := Compare(r, c.traces)
+		require.NoError(t, err)
+		var codes []string
+		for _, n := range got.Notes {
+			if n.Code != "compare.clock" {
+				codes = append(codes, n.Code)
+			}
+		}
+		require.Equal(t, c.codes, codes, name)
+	}
+}

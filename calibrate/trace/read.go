@@ -25,8 +25,9 @@ const MaxSize = 8 << 30
 // Trace is what one rank ran on its device.
 type Trace struct {
 	Name   string
-	Rank   int // -1 when the trace does not say
-	World  int // ranks of the job; 0 when the trace does not say
+	Rank   int    // -1 when the trace does not say
+	World  int    // ranks of the job; 0 when the trace does not say
+	GPU    string // the device's name; "" when the trace does not say
 	Spans  []Span
 	Marked []Mark
 
@@ -95,6 +96,7 @@ func Read(name string, in io.Reader) (*Trace, error) {
 	case len(r.trace.Spans) == 0:
 		return nil, complain(name, "holds no kernel; profile with ProfilerActivity.CUDA, and after the first steps")
 	}
+	r.trace.GPU = r.gpus[r.device]
 	slices.SortStableFunc(r.trace.Spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 	slices.SortStableFunc(r.trace.Marked, func(a, b Mark) int { return cmp.Compare(a.Start, b.Start) })
 	return r.trace, nil
@@ -123,7 +125,8 @@ type reader struct {
 	in     *json.Decoder
 	event  int // number of the one that is read, from 0; -1 outside
 	names  map[string]string
-	device int64 // of the kernels so far; -1 before the first
+	device int64            // of the kernels so far; -1 before the first
+	gpus   map[int64]string // names of the host's devices
 	trace  *Trace
 }
 
@@ -178,9 +181,12 @@ func (r *reader) file() error {
 			}
 			r.trace.Rank, r.trace.World = info.Rank, info.World
 		default:
-			var skip json.RawMessage
-			if err := r.in.Decode(&skip); err != nil {
+			var rest json.RawMessage
+			if err := r.in.Decode(&rest); err != nil {
 				return r.fail(err)
+			}
+			if key == "deviceProperties" {
+				r.devices(rest)
 			}
 		}
 	}
@@ -191,6 +197,22 @@ func (r *reader) file() error {
 		return complain(r.name, "has no traceEvents; %s", remedy)
 	}
 	return nil
+}
+
+// devices keeps the names of the host's GPUs. They are for a note alone, so that a list of
+// another form is passed over.
+func (r *reader) devices(list json.RawMessage) {
+	var found []struct {
+		ID   int64  `json:"id"`
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(list, &found) != nil {
+		return
+	}
+	r.gpus = map[int64]string{}
+	for _, d := range found {
+		r.gpus[d.ID] = short(d.Name)
+	}
 }
 
 // event is the part of a trace event that is read.

@@ -28,7 +28,7 @@ const (
 )
 
 func traceOf(events ...string) string {
-	return `{"schemaVersion":1,"deviceProperties":[{"id":0}],"distributedInfo":{"backend":"nccl","rank":3,"world_size":4},"traceEvents":[` +
+	return `{"schemaVersion":1,"deviceProperties":[{"id":1,"name":"none"},{"id":0,"name":"NVIDIA H200"}],"distributedInfo":{"backend":"nccl","rank":3,"world_size":4},"traceEvents":[` +
 		strings.Join(events, ",") + `],"traceName":"t.json"}`
 }
 
@@ -63,7 +63,7 @@ func TestReadAndSummarize(t *testing.T) {
 		require.Len(t, x.Spans, 8)
 		s, err := Summarize(x)
 		require.NoError(t, err)
-		require.Equal(t, &Summary{Schema: SummarySchema, Name: name, Rank: 3, World: 4, Steps: 1, Span: 22e-6, Idle: 3e-6, NCCL: 8e-6, Exposed: 4e-6, Kernels: []Sum{
+		require.Equal(t, &Summary{Schema: SummarySchema, Name: name, Rank: 3, World: 4, GPU: "NVIDIA H200", Steps: 1, Span: 22e-6, Idle: 3e-6, NCCL: 8e-6, Exposed: 4e-6, Kernels: []Sum{
 			{"gemm", 1, 10e-6, gemmName}, {"all-gather", 1, 8e-6, ncclName}, {"optimizer", 2, 5e-6, short(adamName)},
 		}}, s)
 	}

@@ -21,10 +21,11 @@ const SummarySchema = "trace/v1"
 type Summary struct {
 	Schema string `json:"schema"`
 	Name   string `json:"name"`
-	Rank   int    `json:"rank"`       // -1: not known
-	World  int    `json:"world_size"` // 0: not known
-	Steps  int    `json:"steps"`      // averaged
-	Cut    bool   `json:"cut"`        // the step begins with the first kernel of the trace, not where another ended
+	Rank   int    `json:"rank"`          // -1: not known
+	World  int    `json:"world_size"`    // 0: not known
+	GPU    string `json:"gpu,omitempty"` // the device's name; "": not known
+	Steps  int    `json:"steps"`         // averaged
+	Cut    bool   `json:"cut"`           // the step begins with the first kernel of the trace, not where another ended
 
 	Span    Seconds `json:"step_time_s"`
 	Idle    Seconds `json:"idle_s"`         // nothing runs on the device
@@ -98,7 +99,7 @@ func Summarize(t *Trace) (*Summary, error) {
 	if len(ends) == 0 {
 		return nil, complain(t.Name, "shows no end of a step; call profiler.step() after each, or profile until the optimizer has run")
 	}
-	s := &Summary{Schema: SummarySchema, Name: t.Name, Rank: t.Rank, World: t.World, Steps: len(ends) - 1}
+	s := &Summary{Schema: SummarySchema, Name: t.Name, Rank: t.Rank, World: t.World, GPU: t.GPU, Steps: len(ends) - 1}
 	from := ends[0]
 	if s.Steps == 0 {
 		s.Steps, s.Cut, from = 1, true, t.Spans[0].Start

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/calibrate/trace"
@@ -34,6 +36,9 @@ the clock of the predicted step, traced ones as run.`,
 			if len(args) < 2 {
 				return usage("%s needs a job and one trace or more, as in \"perfplan compare job.yaml rank0.json.gz\"", cmd.CommandPath())
 			}
+			if err := once(args[1:]); err != nil {
+				return err
+			}
 			j, given, err := job.load(e, args[:1])
 			if err != nil {
 				return err
@@ -61,4 +66,22 @@ the clock of the predicted step, traced ones as run.`,
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)
 	return cmd
+}
+
+// once refuses one trace given twice, by whatever names: its rank would count double.
+func once(traces []string) error {
+	var infos []os.FileInfo
+	for i, name := range traces {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil // loading it says why
+		}
+		for k, before := range infos {
+			if os.SameFile(before, info) {
+				return usage("%s and %s, traces %d and %d, are one file; give each rank's once", traces[k], name, k+1, i+1)
+			}
+		}
+		infos = append(infos, info)
+	}
+	return nil
 }
