@@ -16,6 +16,7 @@ import (
 	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
@@ -292,8 +293,10 @@ func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 	format := doc.At("perfplan")
 	framework, says := launch.Framework(doc)
 	switch {
-	case doc.At("schema") != nil && doc.At("job") != nil:
+	case report.IsResult(doc):
 		return nil, doc.Errorf(doc.At("schema"), "is a result, not a job; perfplan diff compares results, and the job is what the result has under job")
+	case format == nil && foreign(doc) != nil:
+		return nil, foreign(doc)
 	case format == nil && says != nil:
 		return nil, doc.Errorf(says, "is a configuration of %s, not a job; perfplan init --from %s makes one of it", framework, doc.Name)
 	case format == nil && slices.ContainsFunc(jobKeys, func(k string) bool { return doc.At(k) != nil }), format != nil && format.Value == "job/v1":
@@ -312,6 +315,29 @@ func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 	whole := *doc
 	whole.Root = jobOf(doc.Root).Root
 	return &whole, nil
+}
+
+// foreign is a complaint about a file that others take for a job, by the key that tells
+// what it is; nil where none does.
+func foreign(doc *yamlx.Document) error {
+	if n := doc.At("schema"); n != nil && strings.HasSuffix(n.Value, "/v1") {
+		return doc.Errorf(n, "schema: %s is neither a job nor what perfplan estimate -o json writes (result/v1), which perfplan diff takes, too; give a job, a model or such a result", n.Value)
+	}
+	if n := doc.At("traceEvents"); n != nil {
+		return doc.Errorf(n, "is a profiler's trace, not a job; hold it against a job by perfplan compare JOB %s", doc.Name)
+	}
+	n := doc.At("peft_type")
+	if n == nil {
+		return nil
+	}
+	base, rank := "its model", "16"
+	if n := doc.At("base_model_name_or_path"); n != nil && n.Value != "" {
+		base = n.Value
+	}
+	if n := doc.At("r"); n != nil && n.Value != "" {
+		rank = n.Value
+	}
+	return doc.Errorf(n, "peft_type: %s is an adapter of PEFT, not a model; name the model that it is of (%s), and describe the adapter in train.lora, as in --set train.lora.rank=%s", n.Value, base, rank)
 }
 
 // jobKeys tell a job without a format from a model.
