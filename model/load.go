@@ -178,6 +178,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
+	d.Headless, d.Quantized = headless(n), quantized(n)
 	d.Defaulted = slices.DeleteFunc(defaulted, func(s Size) bool {
 		return d.MoE == nil && (strings.Contains(s.Key, "expert") || strings.HasPrefix(s.Key, "moe_"))
 	})
@@ -200,6 +201,34 @@ func (r *reader) defaulted(d *draft) []Size {
 		}
 	}
 	return out
+}
+
+// headless is the class of a file, where that is one without the language model's head:
+// transformers' classifiers and bare towers, and reward models by custom code.
+func headless(n *yaml.Node) string {
+	list := lookup(n, "architectures")
+	if list == nil || list.Kind != yaml.SequenceNode || len(list.Content) != 1 {
+		return ""
+	}
+	class := resolve(list.Content[0]).Value
+	for _, end := range []string{"Classification", "QuestionAnswering", "Reward", "Model"} {
+		if strings.HasSuffix(class, end) && !strings.HasSuffix(class, "LMHeadModel") {
+			return class
+		}
+	}
+	return ""
+}
+
+// quantized is how the weights of a file are packed.
+func quantized(n *yaml.Node) string {
+	how := lookup(n, "quantization_config")
+	if how == nil || off(how) {
+		return ""
+	}
+	if method := lookup(how, "quant_method"); method != nil && method.Value != "" {
+		return method.Value
+	}
+	return "of an unknown quant_method"
 }
 
 // choose finds the family that r.node's model_type names; absent stands in for
@@ -314,7 +343,7 @@ func (r *reader) other(spelled string, e entry) {
 	}
 	near := diag.Nearest(spelled, append(sorted(r.known), sorted(r.vocab.irrelevant)...))
 	if near == "" {
-		r.errorf(e.key, "unknown key %q; no configuration of %s has it", spelled, r.fam.name)
+		r.errorf(e.key, "unknown key %q; no configuration of %s has it; remove it if it changes nothing of the model", spelled, r.fam.name)
 		return
 	}
 	r.fail(r.known[near], e.key, "unknown key %q; did you mean %q?", spelled, near)

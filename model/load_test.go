@@ -50,8 +50,34 @@ func TestConfigJSON(t *testing.T) {
 			want, err := model.Load(name)
 			require.NoError(t, err)
 			got.Defaulted = want.Defaulted // a published file may leave to its model_type what the catalog spells out
+			got.Quantized = want.Quantized // DeepSeek-V3 and gpt-oss are published packed
 			require.Equal(t, want, got)
 		})
+	}
+}
+
+// What a file says of its class and its weights and is not modelled is kept for remarks.
+func TestHeadlessAndQuantized(t *testing.T) {
+	const llama = "model_type: llama, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, vocab_size: 64"
+	for text, want := range map[string][2]string{
+		"":                                                {},
+		"architectures: [LlamaForCausalLM]":               {},
+		"architectures: [GPT2LMHeadModel]":                {},
+		"architectures: LlamaModel":                       {},
+		"architectures: null":                             {},
+		"architectures: [LlamaModel]":                     {"LlamaModel", ""},
+		"architectures: [InternLM2ForReward]":             {"InternLM2ForReward", ""},
+		"architectures: [LlamaForSequenceClassification]": {"LlamaForSequenceClassification", ""},
+		"architectures: [LlamaForTokenClassification]":    {"LlamaForTokenClassification", ""},
+		"architectures: [LlamaForRewardModel]":            {"LlamaForRewardModel", ""},
+		"quantization_config: null":                       {},
+		"quantization_config: {}":                         {},
+		"quantization_config: {bits: 4}":                  {"", "of an unknown quant_method"},
+		"quantization_config: {quant_method: bitsandbytes, load_in_4bit: true}": {"", "bitsandbytes"},
+		"architectures: [LlamaModel], quantization_config: {quant_method: awq}": {"LlamaModel", "awq"},
+	} {
+		s := decode(t, "{"+llama+", "+text+"}")
+		require.Equal(t, want, [2]string{s.Headless, s.Quantized}, text)
 	}
 }
 

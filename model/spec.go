@@ -8,6 +8,8 @@ type Spec struct {
 	Name      string // catalog name or file name, for printing
 	ModelType string // Hugging Face model_type it was read as
 	Defaulted []Size // sizes that the file leaves to its model_type
+	Headless  string // its class, where that has no language model's head (architectures); "": it has
+	Quantized string // how its weights are packed (quantization_config); "": they are not
 
 	Hidden        int64 // hidden_size: width of the residual stream
 	Layers        int64 // num_hidden_layers

@@ -9,7 +9,9 @@ import (
 )
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
-func (j *Job) Remarks() []diag.Note { return slices.Concat(j.towers(), j.beyond(), j.racks()) }
+func (j *Job) Remarks() []diag.Note {
+	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks())
+}
 
 // towers remarks on what of a multimodal model is not predicted.
 func (j *Job) towers() []diag.Note {
@@ -21,6 +23,28 @@ func (j *Job) towers() []diag.Note {
 		remedy = "for such steps give train.images"
 	}
 	return []diag.Note{{Code: "model.towers", Text: fmt.Sprintf("model: %s is predicted without what its file has beside text_config: steps on images take longer, by what their encoder takes", j.ModelName),
+		Remedy: remedy}}
+}
+
+// head remarks on a model whose class has another head than the language model's.
+func (j *Job) head() []diag.Note {
+	if j.Model.Headless == "" {
+		return nil
+	}
+	return []diag.Note{{Code: "model.head", Text: fmt.Sprintf("model: %s is a %s (architectures), and is predicted as a language model: with an output layer of %d and its loss, which it does not have", j.ModelName, j.Model.Headless, j.Model.Vocab),
+		Remedy: "take off what perfplan explain --stage ops lists for these"}}
+}
+
+// packed remarks on weights that a file has in fewer bits than they are predicted in.
+func (j *Job) packed() []diag.Note {
+	if j.Model.Quantized == "" || j.Precision.Frozen.Set {
+		return nil
+	}
+	remedy := ""
+	if j.Model.Quantized == "bitsandbytes" {
+		remedy = "for adapters beside weights in 4 bits (QLoRA) give train.lora and train.precision nf4-frozen, under recipe hf-eager"
+	}
+	return []diag.Note{{Code: "model.packed", Text: fmt.Sprintf("model: the weights of %s are packed, %s (quantization_config), and are predicted in %s, as train.precision %s has them", j.ModelName, j.Model.Quantized, j.Precision.Weights, j.Train.Precision),
 		Remedy: remedy}}
 }
 

@@ -39,6 +39,22 @@ func TestTowers(t *testing.T) {
 	require.Contains(t, notes[0].Remedy, "add its time and memory", "of an encoder that is not modelled")
 }
 
+// TestHeadAndPacked: what a file's class and packing would change is said.
+func TestHeadAndPacked(t *testing.T) {
+	const text = "{model: {model_type: llama, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, vocab_size: 96, architectures: [%s], quantization_config: {quant_method: %s}}, gpus: 1, runtime: {recipe: hf-eager}, train: {%s}}"
+	notes := mustDecode(t, fmt.Sprintf(text, "LlamaForSequenceClassification", "gptq", "precision: bf16-mixed")).Remarks()
+	require.Len(t, notes, 2)
+	require.Equal(t, "model.head", notes[0].Code)
+	require.Contains(t, notes[0].Text, "is a LlamaForSequenceClassification (architectures), and is predicted as a language model: with an output layer of 96 and its loss")
+	require.Equal(t, "model.packed", notes[1].Code)
+	require.Contains(t, notes[1].Text, "are packed, gptq (quantization_config), and are predicted in fp32, as train.precision bf16-mixed has them")
+	require.Empty(t, notes[1].Remedy)
+	notes = mustDecode(t, fmt.Sprintf(text, "LlamaForCausalLM", "bitsandbytes", "precision: bf16-mixed")).Remarks()
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0].Remedy, "nf4-frozen")
+	require.Empty(t, mustDecode(t, fmt.Sprintf(text, "LlamaForCausalLM", "bitsandbytes", "precision: nf4-frozen, lora: {rank: 8}")).Remarks(), "frozen in 4 bits")
+}
+
 // TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack
 // that they would fill.
 func TestRacks(t *testing.T) {
