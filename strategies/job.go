@@ -107,10 +107,12 @@ const (
 	DefaultRecipe   = "megatron-core"
 	defaultSequence = 4096
 
-	fillPipeline     = 4       // micro batches for each stage of a pipeline, where none are given
-	mostBatch        = 1 << 30 // sequences of a step: far more than anybody runs
-	mostAccumulation = 1 << 16 // micro batches of a step, likewise
-	mostMTP          = 16      // modules of multi-token prediction, likewise
+	fillPipeline     = 4         // micro batches for each stage of a pipeline, where none are given
+	mostBatch        = 1 << 30   // sequences of a step: far more than anybody runs
+	mostMicroBatch   = 1 << 16   // sequences of a micro batch on one GPU, likewise
+	mostAccumulation = 1 << 16   // micro batches of a step, likewise
+	mostBucket       = units.TiB // all gradients of any GPU are one bucket long before
+	mostMTP          = 16        // modules of multi-token prediction, likewise
 )
 
 // Decode reads a job from a node. extra collects keys that are not part of a job

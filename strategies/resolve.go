@@ -30,7 +30,7 @@ func (f *jobFile) resolve() (*Job, error) {
 		func() error { return j.resolveMachine(f.Network) },
 		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.setFusions, j.setOverlaps, j.checkExperts,
 		j.resolveTrain, j.settleTrain, j.setClipping,
-		j.checkRun, j.resolvePlan)
+		j.checkRun, j.checkBucket, j.resolvePlan)
 	if err != nil {
 		return nil, err
 	}
@@ -391,10 +391,26 @@ func (j *Job) checkBatches() error {
 	for _, c := range []struct {
 		key     string
 		v, most int64
-	}{{"micro_batch", t.MicroBatch, mostBatch}, {"grad_accumulation", t.GradAccumulation, mostAccumulation}, {"global_batch", t.GlobalBatch, mostBatch}} {
+	}{{"micro_batch", t.MicroBatch, mostMicroBatch}, {"grad_accumulation", t.GradAccumulation, mostAccumulation}, {"global_batch", t.GlobalBatch, mostBatch}} {
 		if c.v < 0 || c.v > c.most {
 			return diag.Errorf("train.%s: %d; give 1 to %d", c.key, c.v, c.most)
 		}
+	}
+	return nil
+}
+
+// checkBucket checks the size of a plan's buckets, also of one that leaves the rest open.
+func (j *Job) checkBucket() error {
+	if j.GivenPlan == nil {
+		return nil
+	}
+	return CheckBucket(j.GivenPlan.Bucket)
+}
+
+// CheckBucket checks the size of a bucket; 0 is that of the framework.
+func CheckBucket(b units.Bytes) error {
+	if !(b >= 0 && b <= mostBucket) {
+		return diag.Errorf("plan.bucket: %g bytes; give a size up to 1TiB, as in 25MiB", float64(b))
 	}
 	return nil
 }

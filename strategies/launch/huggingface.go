@@ -80,7 +80,7 @@ var switches = []struct{ name, value, says, as string }{
 
 // whole are arguments that are whole numbers, and from where to where.
 var whole = map[string][2]int64{
-	"per_device_train_batch_size": {1, 1 << 30}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
+	"per_device_train_batch_size": {1, 1 << 16}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
 	"num_processes": {1, 1 << 20}, "fsdp.version": {1, 2}, "deepspeed.zero_stage": {0, 3}, "ddp_bucket_cap_mb": {1, 1 << 20}, "num_cpu_threads_per_process": {1, 1024},
 	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},
 }

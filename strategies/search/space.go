@@ -57,6 +57,8 @@ func ParseFix(text string) (Fix, error) {
 			var b units.Bytes
 			if b, err = units.ParseBytes(value); err == nil && b == 0 {
 				err = diag.Errorf("%s is no size of a bucket; give one above 0, as in 25MiB", value)
+			} else if err == nil {
+				err = strategies.CheckBucket(b)
 			}
 		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
 			_, err = strconv.ParseBool(value)
