@@ -73,6 +73,9 @@ func (m *Model) page() *page {
 	if s.TextOnly {
 		f = append(f, [2]string{"Left out", "what the file has beside text_config: encoders of images"})
 	}
+	if s.Headless != "" {
+		f = append(f, [2]string{"Taken as", "a language model, with its output layer, though it is a " + s.Headless + " (architectures)"})
+	}
 	if m.Source != "" {
 		f = append(f, [2]string{"Source", m.Source})
 	}
