@@ -37,6 +37,9 @@ func TestTitanKeys(t *testing.T) {
 		"[compile]\nenable = true\ncomponents = ['loss']":                                                                "# Not taken over: compile.components [loss]: the loss is taken to run eagerly, as layers do",
 		"[compile]\nenable = true\ncomponents = []":                                                                      "recipe: torchtitan-eager # compile.components\n",
 		"[compile]\nenable = true\ncomponents = ['model', 'loss']":                                                       "recipe: torchtitan # compile.enable\n",
+		"[float8]\nenable_float8_linear = true":                                                                          "gather: bf16 # without enable_fsdp_float8_all_gather\n",
+		"[float8]\nenable_float8_linear = true\nenable_fsdp_float8_all_gather = true":                                    "precision: fp8 # float8.enable_float8_linear\n",
+		pipeline + "pipeline_parallel_layers_per_stage = 3":                                                              "virtual_stages: 3 # parallelism.pipeline_parallel_layers_per_stage, of 32 layers\n",
 		"[float8]\nenable_float8_linear = true\nrecipe_name = 'rowwise'":                                                 "# Not taken over: float8.recipe_name rowwise: one scale",
 		"[quantize.linear.float8]\nrecipe_name = 'rowwise'\nunheard = 1":                                                 "",
 		"[parallelism]\nunheard = 1\n[unknown]\nkey = 2\n[metrics]\nlog_freq = 10":                                       "# Without a key: parallelism.unheard unknown.key\n",
@@ -87,5 +90,29 @@ func TestTitanNumbers(t *testing.T) {
 			continue
 		}
 		require.EqualError(t, err, want)
+	}
+}
+
+// TestTitanConverters: what makes layers multiply in 8 bits, and what they gather in.
+func TestTitanConverters(t *testing.T) {
+	for converters, want := range map[string][]string{
+		"['float8']":                 {"precision: fp8 # model.converters\n", "gather: bf16 # without enable_fsdp_float8_all_gather\n"},
+		"['quantize.linear.float8']": {"precision: fp8 # model.converters\n", "gather: bf16 # without enable_fsdp_float8_all_gather\n"},
+		"['quantize.linear.mx']":     {"# Not taken over: model.converters quantize.linear.mx: which dtypes it multiplies and gathers in; give train.precision, train.dtypes.gather\n"},
+		"[]":                         {"recompute: full # activation_checkpoint.mode\n"},
+	} {
+		j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\nflavor = '8B'\nconverters = "+converters+"\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n[activation_checkpoint]\nmode = 'full'\n"))
+		require.NoError(t, err, converters)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Contains(t, string(got)+"\n", w, converters)
+		}
+		d, err := yamlx.Parse("x", append(got, "\ngpus: 8"...))
+		require.NoError(t, err)
+		job, err := strategies.Decode(d, d.Root)
+		require.NoError(t, err, string(got))
+		_, err = estimate.Estimate(job, estimate.Options{})
+		require.NoError(t, err, string(got))
 	}
 }

@@ -183,11 +183,22 @@ func (j *Job) titanStages(c *table, schedule string, pp int64) {
 		j.open(key, at, "the model's layers over it and the ranks: give the key")
 		return
 	}
-	if stages := (m.Layers + each - 1) / each; stages%pp == 0 {
-		j.set(key, stages/pp, fmt.Sprintf("%s, of %d layers", at, m.Layers))
-	} else {
-		j.open(key, at, fmt.Sprintf("%d layers make %d stages of %d, no multiple of the pipeline's %d ranks: give the key", m.Layers, stages, each, pp))
+	// Embedding and output layer count as layers since 2025 (pipeline_parallel.py, pipeline_llm).
+	for _, ends := range []int64{c.less("first") + c.less("last"), 0} {
+		if stages := (m.Layers + ends + each - 1) / each; stages%pp == 0 {
+			j.set(key, stages/pp, fmt.Sprintf("%s, of %d layers", at, m.Layers))
+			return
+		}
 	}
+	j.open(key, at, fmt.Sprintf("%d layers make %d stages of %d, no multiple of the pipeline's %d ranks: give the key", m.Layers, (m.Layers+each-1)/each, each, pp))
+}
+
+// less is how many layers less the first or the last stage of a pipeline has.
+func (t *table) less(end string) int64 {
+	if n, ok := t.at("parallelism.pipeline_parallel_" + end + "_stage_less_layers").(int64); ok {
+		return n
+	}
+	return 1
 }
 
 // titanOptimizers are torch's ways of an update by their names; older versions had a switch.
@@ -277,15 +288,7 @@ func (j *Job) titanTrain(c *table) {
 	default:
 		j.note("activation_checkpoint.mode %s", mode)
 	}
-	for _, k := range []string{"float8.enable_float8_linear", "float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"} {
-		if c.on(k) {
-			j.set("train.precision", "fp8", k)
-			break
-		}
-	}
-	if list, ok := c.at("model.converters").([]any); ok && len(list) > 0 && !c.on("float8.enable_fsdp_float8_all_gather") && !c.on("quantize.linear.float8.enable_fsdp_float8_all_gather") {
-		j.note("model.converters %v: which dtypes these multiply and gather in; give train.precision, train.dtypes.gather", list)
-	}
+	j.titanNarrow(c)
 	for _, p := range []struct{ from, key string }{{"mixed_precision_param", "compute"}, {"mixed_precision_reduce", "reduce"}, {"dtype", "weights"}} {
 		if v := map[string]string{"bfloat16": "bf16", "float32": "fp32"}[c.text("training."+p.from)]; v != "" && !(v == "bf16" && p.key == "compute") && !(v == "fp32" && p.key != "compute") {
 			j.set("train.dtypes."+p.key, v, "training."+p.from)
@@ -296,6 +299,35 @@ func (j *Job) titanTrain(c *table) {
 	}
 	if c.on("training.enable_cpu_offload") {
 		j.set("plan.offload", "parameters", "training.enable_cpu_offload")
+	}
+}
+
+// titanNarrow says in what layers multiply and parameters are gathered: in 8 bits where a
+// converter, or the switch that was before them, makes layers so, gathers with a switch of
+// their own (torchtitan/components/quantization/float8.py).
+func (j *Job) titanNarrow(c *table) {
+	var by, gathers string
+	for _, k := range []string{"float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"} {
+		if c.on(k) {
+			by, gathers = k, k
+		}
+	}
+	if k := "float8.enable_float8_linear"; c.on(k) {
+		by = k
+	}
+	list, _ := c.at("model.converters").([]any)
+	for _, name := range list {
+		if name != any("float8") && name != any("quantize.linear.float8") {
+			j.note("model.converters %v: which dtypes it multiplies and gathers in; give train.precision, train.dtypes.gather", name)
+		} else if by == "" {
+			by = "model.converters"
+		}
+	}
+	if by != "" {
+		j.set("train.precision", "fp8", by)
+	}
+	if by != "" && gathers == "" {
+		j.set("train.dtypes.gather", "bf16", "without enable_fsdp_float8_all_gather")
 	}
 }
 
