@@ -10,38 +10,7 @@ import (
 )
 
 // Build records the units of the model for one rank.
-func Build(c Config) *Model {
-	m := &Model{}
-	params := c.Spec.Tensors()
-	if c.Spec.Vision != nil {
-		m.Vision, m.Looks = buildVision(c)
-	}
-	m.Embedding = buildEmbedding(c, params.Embedding)
-	together := int(max(c.Together, 1))
-	kept := c
-	kept.Recompute = NoRecompute
-	var known [][]model.LayerKind
-	m.Layers = make([]int, int(c.Spec.Layers)/together)
-	for i := range m.Layers {
-		kinds := make([]model.LayerKind, together)
-		for n := range kinds {
-			kinds[n] = c.Spec.Kind(int64(i*together + n))
-		}
-		k := slices.IndexFunc(known, func(x []model.LayerKind) bool { return slices.Equal(x, kinds) })
-		if k < 0 {
-			k = len(m.Kinds)
-			known = append(known, kinds)
-			m.Kinds = append(m.Kinds, buildLayers(c, kinds, params))
-			if c.Partly {
-				m.Kinds[k].Name = "recomputed " + m.Kinds[k].Name
-				m.Kept = append(m.Kept, buildLayers(kept, kinds, params))
-			}
-		}
-		m.Layers[i] = k
-	}
-	m.Head, m.Loss = buildHead(c, params)
-	return m
-}
+func Build(c Config) *Model { return new(Shelf).Build(c) }
 
 // builder records one unit.
 type builder struct {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
@@ -15,6 +16,7 @@ import (
 // value is ready; it must not be shared between goroutines.
 type Evaluator struct {
 	p       pricer
+	shelf   ops.Shelf
 	known   []*priced // the latest last
 	sim     simulation
 	memory  usage
@@ -196,7 +198,7 @@ func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 			return m, nil
 		}
 	}
-	built, err := build(j)
+	built, err := build(&e.shelf, j)
 	if err != nil {
 		return nil, err
 	}

@@ -244,12 +244,15 @@ func (s *searcher) enumerate() error {
 	s.cuts = s.o.Space.cuts(s.job)
 	s.jobs = make([]*strategies.Job, len(s.cuts))
 	parts := make([]listing, len(s.cuts))
+	alike := alike(s.cuts)
 	var done atomic.Int64
-	parallel.Workers(len(s.cuts), func(_ int, next func() (int, bool)) {
+	parallel.Workers(len(alike)-1, func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
-		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
-			parts[i] = s.list(&e, i)
-			s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
+		for k, ok := next(); ok; k, ok = next() {
+			for i := alike[k]; i < alike[k+1] && s.ctx.Err() == nil; i++ {
+				parts[i] = s.list(&e, i)
+				s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
+			}
 		}
 	})
 	err := s.join(parts)
@@ -258,6 +261,21 @@ func (s *searcher) enumerate() error {
 		return nil
 	}
 	return s.nothingLegal(err)
+}
+
+// alike is where runs of cuts begin that differ in what is recomputed and in the micro batch
+// alone, and so share layers, and after the last one where they end.
+func alike(cuts []cut) (at []int) {
+	for i := range cuts {
+		x := cuts[i]
+		if i > 0 {
+			x.recompute, x.microBatch = cuts[i-1].recompute, cuts[i-1].microBatch
+		}
+		if i == 0 || x != cuts[i-1] {
+			at = append(at, i)
+		}
+	}
+	return append(at, len(cuts))
 }
 
 // list lists the legal plans of one cut whose states fit, with their floors.

@@ -1,0 +1,93 @@
+package ops
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/model"
+)
+
+// Shelf keeps units for further models: layers do not depend on how a pipeline ends, nor on
+// whether others are recomputed, too. Models share them, and must leave them as they are. The
+// zero value is ready; it must not be shared between goroutines.
+type Shelf struct {
+	layers map[shelved]Unit
+	heads  map[Config][2]Unit
+}
+
+// shelved is what a layer depends on.
+type shelved struct {
+	Config
+	kind model.LayerKind
+}
+
+// mostShelved is how many units a Shelf keeps of each sort, at some 60 KB each.
+const mostShelved = 64
+
+// shelve keeps one more unit, and all others only while there is room.
+func shelve[K comparable, V any](kept *map[K]V, key K, unit V) V {
+	if len(*kept) >= mostShelved {
+		clear(*kept)
+	} else if *kept == nil {
+		*kept = map[K]V{}
+	}
+	(*kept)[key] = unit
+	return unit
+}
+
+// layer is buildLayers, for one layer from the shelf.
+func (s *Shelf) layer(c Config, kinds []model.LayerKind, params model.Parameters) Unit {
+	if len(kinds) > 1 {
+		return buildLayers(c, kinds, params)
+	}
+	c.LossApart, c.Partly = false, false
+	key := shelved{c, kinds[0]}
+	if u, ok := s.layers[key]; ok {
+		return u
+	}
+	return shelve(&s.layers, key, buildLayers(c, kinds, params))
+}
+
+// head is buildHead, from the shelf.
+func (s *Shelf) head(c Config, params model.Parameters) (head, loss Unit) {
+	c.Partly = false
+	u, ok := s.heads[c]
+	if !ok {
+		head, loss := buildHead(c, params)
+		u = shelve(&s.heads, c, [2]Unit{head, loss})
+	}
+	return u[0], u[1]
+}
+
+// Build is ops.Build with the units that the shelf has.
+func (s *Shelf) Build(c Config) *Model {
+	m := &Model{}
+	params := c.Spec.Tensors()
+	if c.Spec.Vision != nil {
+		m.Vision, m.Looks = buildVision(c)
+	}
+	m.Embedding = buildEmbedding(c, params.Embedding)
+	together := int(max(c.Together, 1))
+	kept := c
+	kept.Recompute = NoRecompute
+	var known [][]model.LayerKind
+	m.Layers = make([]int, int(c.Spec.Layers)/together)
+	for i := range m.Layers {
+		kinds := make([]model.LayerKind, together)
+		for n := range kinds {
+			kinds[n] = c.Spec.Kind(int64(i*together + n))
+		}
+		k := slices.IndexFunc(known, func(x []model.LayerKind) bool { return slices.Equal(x, kinds) })
+		if k < 0 {
+			k = len(m.Kinds)
+			known = append(known, kinds)
+			m.Kinds = append(m.Kinds, s.layer(c, kinds, params))
+			if c.Partly {
+				m.Kinds[k].Name = "recomputed " + m.Kinds[k].Name
+				m.Kept = append(m.Kept, s.layer(kept, kinds, params))
+			}
+		}
+		m.Layers[i] = k
+	}
+	m.Head, m.Loss = s.head(c, params)
+	return m
+}
