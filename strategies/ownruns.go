@@ -15,9 +15,11 @@ type OwnRuns struct {
 	GPU    string  `yaml:"gpu" json:"gpu"`       // and on what
 }
 
-// Believable reports whether software and machines explain the ratio: beyond it a job or a
-// unit is wrong.
+// Believable reports whether software and machines explain the ratio, and Believed says
+// which they do: beyond it a job or a unit is wrong.
 func (o *OwnRuns) Believable() bool { return o.Ratio >= 0.1 && o.Ratio <= 10 }
+
+const Believed = "0.1 to 10"
 
 // check refuses what cannot be carried over to the job.
 func (o *OwnRuns) check(j *Job) error {
@@ -25,7 +27,7 @@ func (o *OwnRuns) check(j *Job) error {
 	case o == nil:
 		return nil
 	case !o.Believable():
-		return diag.Errorf("runtime.own_runs: ratio %g; give measured over predicted step time, 0.1 to 10", o.Ratio)
+		return diag.Errorf("runtime.own_runs: ratio %g; give measured over predicted step time, %s", o.Ratio, Believed)
 	case !(o.Spread > 0 && o.Spread <= 1):
 		return diag.Errorf("runtime.own_runs: spread %g; give a standard deviation as a share, as in 0.07", o.Spread)
 	case o.Runs < 1:

@@ -76,7 +76,7 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 	own.Ratio, own.Runs = math.Exp(weight*mean), int64(n)
 	own.Spread = min(max(math.Sqrt((weight/n+1)*within*before), (1-weight)*math.Abs(mean)), 1) // which is not taken over is not ruled out
 	if !own.Believable() {
-		return nil, diag.Errorf("the runs take %.3g times what is predicted of them, where 0.1 to 10 is believed; check the unit of step_time and what their jobs say", own.Ratio)
+		return nil, diag.Errorf("the runs take %.3g times what is predicted of them, where %s is believed; check the unit of step_time and what their jobs say", own.Ratio, strategies.Believed)
 	}
 	return &own, nil
 }

@@ -100,9 +100,8 @@ func firstLegal(gpus []int64, decode func(gpus string) (*strategies.Job, bool, e
 	return nil, refused
 }
 
-// inner is over how many GPUs the plan of a document and the flags splits a model, but for
-// data parallelism.
-func (f *jobFlags) inner(doc *yamlx.Document) (int64, error) {
+// modelParallel is over how many GPUs the plan of a document and the flags splits a model.
+func (f *jobFlags) modelParallel(doc *yamlx.Document) (int64, error) {
 	d := *doc
 	for _, x := range f.edits {
 		if x.path == "plan" || strings.HasPrefix(x.path, "plan.") {
@@ -111,13 +110,13 @@ func (f *jobFlags) inner(doc *yamlx.Document) (int64, error) {
 			}
 		}
 	}
-	inner := int64(1)
+	split := int64(1)
 	for _, key := range []string{"tp", "cp", "pp"} {
 		if n := d.At("plan", key); n != nil && n.Kind == yaml.ScalarNode {
 			if v, err := strconv.ParseInt(n.Value, 10, 20); err == nil && v > 1 { // others are refused by its rule
-				inner *= v
+				split *= v
 			}
 		}
 	}
-	return inner, nil
+	return split, nil
 }

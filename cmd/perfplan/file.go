@@ -62,6 +62,9 @@ func distinct(flag, out string, inputs ...string) error {
 		return nil
 	}
 	for _, in := range inputs {
+		if in == "" { // a flag that is not given
+			continue
+		}
 		for _, name := range []string{in, filepath.Join(in, "config.json")} {
 			if from, err := os.Stat(name); err == nil && os.SameFile(from, to) {
 				return usage("%s: %s is what this command reads (%s), and would be lost; name another file", flag, out, name)

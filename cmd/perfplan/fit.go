@@ -81,12 +81,12 @@ Other arguments and flags are those of perfplan train.`,
 			if err != nil {
 				return err
 			}
-			inner, err := job.inner(doc)
+			split, err := job.modelParallel(doc)
 			if err != nil {
 				return err
 			}
-			if inner > most {
-				return usage("--max-gpus: %d, but the plan splits the model over %d GPUs; give %d or more", most, inner, inner)
+			if split > most {
+				return usage("--max-gpus: %d, but the plan splits the model over %d GPUs; give %d or more", most, split, split)
 			}
 			p := &progress{out: e.err, last: time.Now()}
 			defer p.end() // on the way to an error, too
@@ -94,8 +94,8 @@ Other arguments and flags are those of perfplan train.`,
 			for i, m := range machines.Values {
 				p.show(search.Progress{Phase: "clusters, machines done", Done: i, Total: len(machines.Values)})
 				j, malformed, err := decode([]string{m, ""})
-				if err != nil && !malformed && inner > 1 {
-					j, err = firstLegal(doublings(inner, most), func(gpus string) (*strategies.Job, bool, error) { return decode([]string{m, gpus}) })
+				if err != nil && !malformed && split > 1 {
+					j, err = firstLegal(doublings(split, most), func(gpus string) (*strategies.Job, bool, error) { return decode([]string{m, gpus}) })
 				}
 				if err != nil {
 					return err

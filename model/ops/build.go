@@ -10,7 +10,7 @@ import (
 )
 
 // Build records the units of the model for one rank.
-func Build(c Config) *Model { return new(Shelf).Build(c) }
+func Build(c Config) *Model { return new(Cache).Build(c) }
 
 // builder records one unit.
 type builder struct {

@@ -3,17 +3,36 @@ package tape
 // Permute copies each token's row to the k places its experts read (a fused
 // permutation kernel); the gradient sums them back. n is rows times k.
 func (t *Tape) Permute(x *Tensor, n int64) *Tensor {
+	return t.moveRows("permute", x, n, x.Dim(-1), (*Tape).permutation, (*Tape).permutation)
+}
+
+// Unpermute sums the k rows of each token, the opposite of Permute.
+func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor { return t.UnpermuteTo(x, x.Dim(0)/k) }
+
+// UnpermuteTo sums rows x up to n of them.
+func (t *Tape) UnpermuteTo(x *Tensor, n int64) *Tensor {
+	return t.moveRows("unpermute", x, n, x.Dim(1), (*Tape).permutation, (*Tape).permutation)
+}
+
+// movement is a kernel that moves the rows of x to those of y.
+type movement func(t *Tape, prim string, x, y *Tensor)
+
+// moveRows moves rows of a width to n others by one kernel, and their gradient back by another.
+func (t *Tape) moveRows(name string, x *Tensor, n, width int64, forth, back movement) *Tensor {
 	t.begin()
-	h := x.Dim(-1)
-	y := t.empty(x.dtype, n, h)
-	t.permutation("permute", x, y)
+	y := t.empty(x.dtype, n, width)
+	forth(t, name, x, y)
 	src := *x
-	t.attach("permute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach(name, []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.permutation("permute_backward", g[0], r)
+		back(t, name+"_backward", g[0], r)
 		return []*Tensor{r}
 	})
 	return y
+}
+
+func (t *Tape) permutation(prim string, x, y *Tensor) {
+	t.emit(Op{Prim: prim, Class: Gather, DType: x.dtype, Elements: float64(max(x.Size(), y.Size())), Bytes: x.bytes() + y.bytes()})
 }
 
 // Entries of a row's map of local experts that a look at the row itself takes as long as,
@@ -33,25 +52,19 @@ type rowMap struct{ row, entry float64 }
 // to n, by kernels that read a map of rows and experts entry by entry; the gradient is the
 // opposite.
 func (t *Tape) PermuteByMap(x *Tensor, n, experts int64) *Tensor {
-	t.begin()
-	y := t.empty(x.dtype, n, x.Dim(-1))
-	there, back := mapForth, mapBack
+	forth, back := mapForth, mapBack
 	if n < x.Dim(0) {
-		there, back = mapBack, mapForthBack
+		forth, back = mapBack, mapForthBack
 	}
-	t.byMap("permute", x, y, experts, there)
-	src := *x
-	t.attach("permute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.byMap("permute_backward", g[0], r, experts, back)
-		return []*Tensor{r}
-	})
-	return y
+	return t.moveRows("permute", x, n, x.Dim(-1), forth.over(experts), back.over(experts))
 }
 
-func (t *Tape) byMap(prim string, x, y *Tensor, experts int64, m rowMap) {
-	rows := float64(min(x.Dim(0), y.Dim(0)))
-	t.emit(Op{Prim: prim, Class: RowMap, DType: x.dtype, Elements: rows * (m.row + m.entry*float64(experts)), Bytes: x.bytes() + y.bytes()})
+// over is the kernel that reads a map of so many experts.
+func (m rowMap) over(experts int64) movement {
+	return func(t *Tape, prim string, x, y *Tensor) {
+		rows := float64(min(x.Dim(0), y.Dim(0)))
+		t.emit(Op{Prim: prim, Class: RowMap, DType: x.dtype, Elements: rows * (m.row + m.entry*float64(experts)), Bytes: x.bytes() + y.bytes()})
+	}
 }
 
 // Along makes the n rows of one element that a kernel which moves other rows brings along.
@@ -63,25 +76,4 @@ func (t *Tape) Along(x *Tensor, n int64) *Tensor {
 		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...)}
 	})
 	return y
-}
-
-// Unpermute sums the k rows of each token, the opposite of Permute.
-func (t *Tape) Unpermute(x *Tensor, k int64) *Tensor { return t.UnpermuteTo(x, x.Dim(0)/k) }
-
-// UnpermuteTo sums rows x up to n of them.
-func (t *Tape) UnpermuteTo(x *Tensor, n int64) *Tensor {
-	t.begin()
-	y := t.empty(x.dtype, n, x.Dim(1))
-	t.permutation("unpermute", x, y)
-	src := *x
-	t.attach("unpermute", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.permutation("unpermute_backward", g[0], r)
-		return []*Tensor{r}
-	})
-	return y
-}
-
-func (t *Tape) permutation(prim string, x, y *Tensor) {
-	t.emit(Op{Prim: prim, Class: Gather, DType: x.dtype, Elements: float64(max(x.Size(), y.Size())), Bytes: x.bytes() + y.bytes()})
 }

@@ -23,8 +23,8 @@ type Options struct {
 // Estimate predicts one training step of a resolved job with a plan.
 func Estimate(j *strategies.Job, o Options) (*Result, error) { return new(Evaluator).Estimate(j, o) }
 
-// build is Build of a shelf with a model that the recipe cannot run as an error.
-func build(s *ops.Shelf, j *strategies.Job) (m *ops.Model, err error) {
+// build is Build of a cache with a model that the recipe cannot run as an error.
+func build(known *ops.Cache, j *strategies.Job) (m *ops.Model, err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -34,7 +34,7 @@ func build(s *ops.Shelf, j *strategies.Job) (m *ops.Model, err error) {
 			panic(p)
 		}
 	}()
-	return s.Build(config(j)), nil
+	return known.Build(config(j)), nil
 }
 
 // config is what the ops of one rank depend on.

@@ -16,7 +16,7 @@ import (
 // value is ready; it must not be shared between goroutines.
 type Evaluator struct {
 	p       pricer
-	shelf   ops.Shelf
+	cache   ops.Cache
 	known   []*priced // the latest last
 	sim     simulation
 	memory  usage
@@ -198,7 +198,7 @@ func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 			return m, nil
 		}
 	}
-	built, err := build(&e.shelf, j)
+	built, err := build(&e.cache, j)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func TestExpertKernels(t *testing.T) {
 // with scales of the steps before there are none.
 func TestExpertScales(t *testing.T) {
 	tiny := func(precision, release string) (n int32) {
-		built, err := build(new(ops.Shelf), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, release: %q}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: %s, recompute: none}}", release, precision)))
+		built, err := build(new(ops.Cache), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, release: %q}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: %s, recompute: none}}", release, precision)))
 		require.NoError(t, err)
 		for _, o := range append(built.Kinds[0].Forward.Ops, built.Kinds[0].Backward.Ops...) {
 			if o.Prim == "grouped_scales" {
@@ -111,7 +111,7 @@ func TestExpertScales(t *testing.T) {
 // of 34 and 67 MB takes 106 and 143 us on an H100.
 func TestScanMap(t *testing.T) {
 	mapped := func(gpus int, dispatcher string) (gathered units.Bytes) {
-		built, err := build(new(ops.Shelf), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core, token_dispatcher: %s}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16, recompute: none}}", gpus, dispatcher, gpus)))
+		built, err := build(new(ops.Cache), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core, token_dispatcher: %s}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16, recompute: none}}", gpus, dispatcher, gpus)))
 		require.NoError(t, err)
 		for _, o := range append(built.Kinds[0].Forward.Ops, built.Kinds[0].Backward.Ops...) {
 			if o.Class == tape.Collective && o.Comm.Kind == "all-gather" {
@@ -208,7 +208,7 @@ func TestUnfusedPermutation(t *testing.T) {
 // once before and once after the experts, whose probabilities are then applied to what came back.
 func TestUnfusedPermutationWaits(t *testing.T) {
 	for release, want := range map[string][2]bool{"26.04": {false, true}, "25.04": {true, false}} { // probabilities applied after the experts, and sent with their rows
-		built, err := build(new(ops.Shelf), mustParse(t, `{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core, permute_fusion: false, release: "`+release+`"},
+		built, err := build(new(ops.Cache), mustParse(t, `{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core, permute_fusion: false, release: "`+release+`"},
 			plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16}}`))
 		require.NoError(t, err)
 		waits, sent, products, weighed := 0, 0, 0, false
@@ -234,7 +234,7 @@ func TestUnfusedPermutationWaits(t *testing.T) {
 // two products, a sign, a sum and two joins each, of the part that is turned.
 func TestUnfusedRotary(t *testing.T) {
 	layer := func(model, more string) map[string]int {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: "+model+", hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core"+more+"}, plan: {tp: 8}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: "+model+", hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core"+more+"}, plan: {tp: 8}}"))
 		require.NoError(t, err)
 		kernels := map[string]int{}
 		for i := range built.Kinds[0].Forward.Ops {
@@ -259,7 +259,7 @@ func TestUnfusedRotary(t *testing.T) {
 	// The even elements of each head come first, then the odd ones: 52 kernels more in a layer's two passes than with
 	// Megatron's own (core_v0.15 on an H100, 2026-11-23), 34 of which a layer without latent attention has.
 	kernels := func(model, fusion string) (n int) {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: "+model+", hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+fusion+"}, plan: {}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: "+model+", hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+fusion+"}, plan: {}}"))
 		require.NoError(t, err)
 		for _, s := range []tape.Section{built.Kinds[0].Forward, built.Kinds[0].Backward} {
 			for i := range s.Ops {
@@ -280,7 +280,7 @@ func TestUnfusedRotary(t *testing.T) {
 // and lengths and ends for which the host waits twice.
 func TestPackedRotary(t *testing.T) {
 	count := func(runtime, train string) (forward, backward, waits int) {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}, train: {sequence_length: 2048"+train+"}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}, train: {sequence_length: 2048"+train+"}}"))
 		require.NoError(t, err)
 		for pass, s := range []*tape.Section{&built.Kinds[0].Forward, &built.Kinds[0].Backward} {
 			for i := range s.Ops {
@@ -308,7 +308,7 @@ func TestPackedRotary(t *testing.T) {
 	before, _, waits := count(`, rope_fusion: false, release: "26.06"`, packed)
 	require.Equal(t, []int{plain + 2*5, 4}, []int{before, waits}, "by tables that are joined")
 	old := func(train string) int {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-lm, attention: flash-attn}, train: {sequence_length: 2048"+train+"}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-lm, attention: flash-attn}, train: {sequence_length: 2048"+train+"}}"))
 		require.NoError(t, err)
 		return len(built.Kinds[0].Forward.Ops)
 	}
@@ -322,7 +322,7 @@ func TestPackedRotary(t *testing.T) {
 // glu); experts weigh their rows by casts and products in fp32 besides (moe/experts.py).
 func TestUnfusedGate(t *testing.T) {
 	kernels := func(model, runtime string) (forward, backward int) {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: "+model+", hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: "+model+", hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}}"))
 		require.NoError(t, err)
 		unit := built.Kinds[len(built.Kinds)-1]
 		for i := range unit.Forward.Ops {
@@ -360,7 +360,7 @@ func TestPaddedExchange(t *testing.T) {
 // its own, as before the release that brought the fused ones, and as pretrain_gpt.py does unless asked.
 func TestUnfusedRouter(t *testing.T) {
 	router := func(runtime string) (kernels int) {
-		built, err := build(new(ops.Shelf), mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {"+runtime+"}, plan: {ep: 8}}"))
+		built, err := build(new(ops.Cache), mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {"+runtime+"}, plan: {ep: 8}}"))
 		require.NoError(t, err)
 		for _, s := range []tape.Section{built.Kinds[0].Forward, built.Kinds[0].Backward} {
 			for i := range s.Ops {
@@ -389,7 +389,7 @@ func TestScaledRotaryAndClamps(t *testing.T) {
 	j := mustParse(t, "{model: gpt-oss-120b, hardware: h200-sxm, gpus: 64, plan: {ep: 64}, train: {sequence_length: 4096, micro_batch: 4}}")
 	_, err := e.prepare(j)
 	require.NoError(t, err)
-	built, err := build(new(ops.Shelf), j)
+	built, err := build(new(ops.Cache), j)
 	require.NoError(t, err)
 	layer := &built.Kinds[0]
 	in := func(s *tape.Section, module, prim string) (us float64) {

@@ -171,7 +171,7 @@ func TestBusiestRank(t *testing.T) {
 			if strings.Contains(more, "gb300") { // from numbers of rows on the device
 				precision = "mxfp8"
 			}
-			built, err := build(new(ops.Shelf), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, gpus: 8, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: %s, expert_imbalance: %g}, %s}", precision, imbalance, more)))
+			built, err := build(new(ops.Cache), mustParse(t, fmt.Sprintf("{model: qwen3-30b-a3b, gpus: 8, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, precision: %s, expert_imbalance: %g}, %s}", precision, imbalance, more)))
 			require.NoError(t, err)
 			for _, s := range []tape.Section{built.Kinds[0].Forward, built.Kinds[0].Backward} {
 				for i := range s.Ops {

@@ -33,18 +33,18 @@ var bridgeNeeds = []string{
 var bridgeActivations = map[string]string{"silu": "silu", "swish": "silu", "quick_gelu": "silu", "gelu": "gelu", "relu": "relu", "squared_relu": "relu2"}
 
 // bridgeCostly are keys that no key of a job stands for, beside those that are arguments.
-var bridgeCostly = []costs{
-	{"model.softmax_type", "vanilla"}, {"model.activation_func_clamp_value", ""}, {"model.fp32_residual_connection", "false"},
-	{"model.bias_dropout_fusion", "true"}, {"model.cpu_offloading_weights", "false"},
-	{"model.defer_embedding_wgrad_compute", "false"}, {"model.use_transformer_engine_op_fuser", "false"}, {"model.use_kitchen", "false"}, {"model.enable_mhc_connections", "false"},
-	{"model.heterogeneous_block_specs", "false"}, {"model.quant_recipe", ""}, {"model.tensor_parallel_num_weight_shards", "1"},
-	{"ddp.reduce_scatter_with_fp32_accumulation", "false"}, {"ddp.nccl_ub", "false"}, {"optimizer.overlap_param_gather_with_optimizer_step", "false"}, {"optimizer.optimizer_cuda_graph", "false"},
-	{"train.rampup_batch_size", ""}, {"peft", ""}, {"dataset.packed_sequence_specs", ""},
+var bridgeCostly = []costly{
+	{key: "model.softmax_type", free: "vanilla"}, {key: "model.activation_func_clamp_value"}, {key: "model.fp32_residual_connection", free: "false"},
+	{key: "model.bias_dropout_fusion", free: "true"}, {key: "model.cpu_offloading_weights", free: "false"},
+	{key: "model.defer_embedding_wgrad_compute", free: "false"}, {key: "model.use_transformer_engine_op_fuser", free: "false"}, {key: "model.use_kitchen", free: "false"}, {key: "model.enable_mhc_connections", free: "false"},
+	{key: "model.heterogeneous_block_specs", free: "false"}, {key: "model.quant_recipe"}, {key: "model.tensor_parallel_num_weight_shards", free: "1"},
+	{key: "ddp.reduce_scatter_with_fp32_accumulation", free: "false"}, {key: "ddp.nccl_ub", free: "false"}, {key: "optimizer.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "optimizer.optimizer_cuda_graph", free: "false"},
+	{key: "train.rampup_batch_size"}, {key: "peft"}, {key: "dataset.packed_sequence_specs"},
 }
 
-// expertsCostly are those of experts.
-var expertsCostly = []costs{
-	{"model.moe_grouped_gemm", "true"}, {"model.moe_expert_rank_capacity_factor", ""}, {"model.moe_paged_stash", "false"},
+// bridgeExpertsCostly are those of experts.
+var bridgeExpertsCostly = []costly{
+	{key: "model.moe_grouped_gemm", free: "true"}, {key: "model.moe_expert_rank_capacity_factor"}, {key: "model.moe_paged_stash", free: "false"},
 }
 
 // bridgePrecisions are what the names of mixed_precision mean, in Megatron-LM's arguments
@@ -105,7 +105,7 @@ func (r *reading) bridge() error {
 	r.counts("run_config.yaml")
 	r.lists(section, bridgeCostly)
 	if r.has("num_experts") {
-		r.lists(section, expertsCostly)
+		r.lists(section, bridgeExpertsCostly)
 	}
 	return nil
 }

@@ -5,33 +5,42 @@ import (
 	"strings"
 )
 
-// costlyKey is a key of a configuration that no key of a job stands for though it changes time or
-// memory: unless it has the value own, and only with what of names (all where it names nothing).
-// why says what is taken instead.
-type costlyKey struct{ key, of, own, why string }
+// costly is a key of a file, or an argument, that no key of a job stands for though it changes
+// time or memory: with any value but free, which is what it has where it costs nothing, and, where
+// of names some, beside these alone (stages of ZeRO, kinds of ranks). why says what is taken instead.
+type costly struct{ key, free, of, why string }
 
-// costs reports whether a table has a key, which it notes by what the file calls it where its
-// value costs something with what there is of a job.
-func (j *Job) costs(table []costlyKey, key, from, value string, with ...string) bool {
-	at := slices.IndexFunc(table, func(k costlyKey) bool { return k.key == key })
-	if at < 0 {
-		return false
+// among is the entry of a key in a table.
+func among(table []costly, key string) (costly, bool) {
+	if at := slices.IndexFunc(table, func(c costly) bool { return c.key == key }); at >= 0 {
+		return table[at], true
 	}
-	k := table[at]
-	if k.of != "" && !slices.ContainsFunc(with, func(w string) bool { return strings.Contains(k.of, w) }) || same(value, k.own) {
-		return true
-	}
+	return costly{}, false
+}
+
+// charge notes a key by what the file calls it, with its value.
+func (j *Job) charge(c costly, from, value string) {
 	what := strings.TrimSuffix(from+" "+value, " ")
-	if k.why != "" {
-		what += ": " + k.why
+	if c.why != "" {
+		what += ": " + c.why
 	}
 	j.note("%s", what)
-	return true
+}
+
+// costs reports whether a table has a key, which it notes where its value costs something with
+// what there is of a job.
+func (j *Job) costs(table []costly, key, from, value string, with ...string) bool {
+	c, ok := among(table, key)
+	heeded := c.of == "" || slices.ContainsFunc(with, func(w string) bool { return strings.Contains(c.of, w) })
+	if ok && heeded && !same(value, c.free) {
+		j.charge(c, from, value)
+	}
+	return ok
 }
 
 // same reports whether a value is another, however numbers are written.
 func same(a, b string) bool {
 	v, err := number(a)
-	own, ownErr := number(b)
-	return a == b && a != "" || err == nil && ownErr == nil && v == own
+	free, freeErr := number(b)
+	return a == b && a != "" || err == nil && freeErr == nil && v == free
 }

@@ -33,39 +33,33 @@ var counts = []struct {
 }
 
 // zeroRead are keys that a job is read from.
-var zeroRead = func() map[string]bool {
-	out := map[string]bool{}
-	for _, n := range strings.Fields(`train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping optimizer.type optimizer.params.torch_adam bf16.enabled fp16.enabled
-		communication_data_type data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
-		zero_optimization.offload_optimizer.device zero_optimization.offload_param.device zero_optimization.cpu_offload zero_optimization.cpu_offload_param`) {
-		out[n] = true
-	}
-	return out
-}()
+var zeroRead = words(`train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping optimizer.type optimizer.params.torch_adam bf16.enabled fp16.enabled
+	communication_data_type data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
+	zero_optimization.offload_optimizer.device zero_optimization.offload_param.device zero_optimization.cpu_offload zero_optimization.cpu_offload_param`)
 
 // zeroCostly are keys that no key of a job stands for though they change time or memory, unless
 // they have the value that is DeepSpeed's own, in the stages that heed them (all where none is
 // named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
-var zeroCostly = []costlyKey{
-	{"sequence_parallel_size", "", "1", "sequences cut by all-to-all are not known under DeepSpeed; ranks are taken to share no sequence"},
-	{"tensor_parallel.tp_overlap_comm", "", "false", ""}, {"expert_parallel", "", "", ""}, {"torch_autocast", "", "", "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
-	{"amp", "", "", "its dtypes; give train.precision"}, {"compile", "", "", "layers are taken to run eagerly"}, {"graph_harvesting", "", "false", ""}, {"wall_clock_breakdown", "", "false", "its timers wait for the GPU"},
-	{"activation_checkpointing.partition_activations", "", "false", ownCheckpoints}, {"activation_checkpointing.cpu_checkpointing", "", "false", ownCheckpoints},
-	{"activation_checkpointing.contiguous_memory_optimization", "", "false", ownCheckpoints}, {"activation_checkpointing.number_checkpoints", "", "", ownCheckpoints},
-	{"curriculum_learning", "", "", "sequences are taken to be whole"}, {"data_efficiency", "", "", "all tokens of a batch are taken"}, {"progressive_layer_drop", "", "", "all layers are taken to run"},
-	{"sparse_attention", "", "", ""}, {"sparse_gradients", "", "false", ""}, {"compression_training", "", "", ""}, {"eigenvalue", "", "", ""}, {"elasticity", "", "", "it chooses the batch; give train.micro_batch and train.global_batch"},
-	{"bf16.bf16_master_weights_and_grads", "", "false", "both are taken in fp32"}, {"bf16.bf16_optimizer_states", "", "false", "they are taken in fp32"}, {"bf16.immediate_grad_update", "", "false", ""},
-	{"fp16.fp16_master_weights_and_grads", "", "false", "both are taken in fp32"}, {"zero_force_ds_cpu_optimizer", "", "true", ""},
-	{"zero_optimization.allgather_bucket_size", "12", "5e8", "5e8 elements are taken"}, {"zero_optimization.allgather_partitions", "12", "true", ""},
-	{"zero_optimization.reduce_scatter", "12", "true", ""}, {"zero_optimization.contiguous_gradients", "12", "true", ""}, {"zero_optimization.use_multi_rank_bucket_allreduce", "12", "true", ""},
-	{"zero_optimization.round_robin_gradients", "12", "false", ""}, {"zero_optimization.offload_optimizer.ratio", "3", "1", "the host is taken to update all or nothing"},
-	{"zero_optimization.offload_optimizer.super_offload", "3", "false", ""}, {"zero_optimization.offload_optimizer.pin_memory", "", "true", pinned}, {"zero_optimization.offload_param.pin_memory", "3", "true", pinned},
-	{"zero_optimization.stage3_param_persistence_threshold", "3", "1e5", "smaller parameters, which stay whole, are taken to be in shards"}, {"zero_optimization.stage3_model_persistence_threshold", "3", "", ""},
-	{"zero_optimization.stage3_max_live_parameters", "3", "1e9", ""}, {"zero_optimization.stage3_max_reuse_distance", "3", "1e9", ""}, {"zero_optimization.stage3_prefetch_bucket_size", "3", "5e7", ""},
-	{"zero_optimization.stage3_module_granularity_threshold", "3", "0", ""}, {"zero_optimization.stage3_use_all_reduce_for_fetch_params", "3", "false", ""}, {"zero_optimization.stage3_allgather_sequential", "3", "false", ""},
-	{"zero_optimization.sub_group_size", "3", "1e9", ""}, {"zero_optimization.memory_efficient_linear", "3", "true", ""}, {"zero_optimization.leaf_module", "3", "", ""},
-	{"zero_optimization.zero_hpz_partition_size", "3", "1", ""}, {"zero_optimization.zero_quantized_weights", "3", "false", ""}, {"zero_optimization.zero_quantized_nontrainable_weights", "3", "false", ""},
-	{"zero_optimization.zero_quantized_gradients", "3", "false", ""}, {"zero_optimization.mics_shard_size", "3", "-1", ""}, {"zero_optimization.mics_hierarchical_params_gather", "3", "false", ""}, {"zero_optimization.zenflow", "", "", ""},
+var zeroCostly = []costly{
+	{key: "sequence_parallel_size", free: "1", why: "sequences cut by all-to-all are not known under DeepSpeed; ranks are taken to share no sequence"},
+	{key: "tensor_parallel.tp_overlap_comm", free: "false"}, {key: "expert_parallel"}, {key: "torch_autocast", why: "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
+	{key: "amp", why: "its dtypes; give train.precision"}, {key: "compile", why: "layers are taken to run eagerly"}, {key: "graph_harvesting", free: "false"}, {key: "wall_clock_breakdown", free: "false", why: "its timers wait for the GPU"},
+	{key: "activation_checkpointing.partition_activations", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.cpu_checkpointing", free: "false", why: ownCheckpoints},
+	{key: "activation_checkpointing.contiguous_memory_optimization", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.number_checkpoints", why: ownCheckpoints},
+	{key: "curriculum_learning", why: "sequences are taken to be whole"}, {key: "data_efficiency", why: "all tokens of a batch are taken"}, {key: "progressive_layer_drop", why: "all layers are taken to run"},
+	{key: "sparse_attention"}, {key: "sparse_gradients", free: "false"}, {key: "compression_training"}, {key: "eigenvalue"}, {key: "elasticity", why: "it chooses the batch; give train.micro_batch and train.global_batch"},
+	{key: "bf16.bf16_master_weights_and_grads", free: "false", why: "both are taken in fp32"}, {key: "bf16.bf16_optimizer_states", free: "false", why: "they are taken in fp32"}, {key: "bf16.immediate_grad_update", free: "false"},
+	{key: "fp16.fp16_master_weights_and_grads", free: "false", why: "both are taken in fp32"}, {key: "zero_force_ds_cpu_optimizer", free: "true"},
+	{key: "zero_optimization.allgather_bucket_size", of: "12", free: "5e8", why: "5e8 elements are taken"}, {key: "zero_optimization.allgather_partitions", of: "12", free: "true"},
+	{key: "zero_optimization.reduce_scatter", of: "12", free: "true"}, {key: "zero_optimization.contiguous_gradients", of: "12", free: "true"}, {key: "zero_optimization.use_multi_rank_bucket_allreduce", of: "12", free: "true"},
+	{key: "zero_optimization.round_robin_gradients", of: "12", free: "false"}, {key: "zero_optimization.offload_optimizer.ratio", of: "3", free: "1", why: "the host is taken to update all or nothing"},
+	{key: "zero_optimization.offload_optimizer.super_offload", of: "3", free: "false"}, {key: "zero_optimization.offload_optimizer.pin_memory", free: "true", why: pinned}, {key: "zero_optimization.offload_param.pin_memory", of: "3", free: "true", why: pinned},
+	{key: "zero_optimization.stage3_param_persistence_threshold", of: "3", free: "1e5", why: "smaller parameters, which stay whole, are taken to be in shards"}, {key: "zero_optimization.stage3_model_persistence_threshold", of: "3"},
+	{key: "zero_optimization.stage3_max_live_parameters", of: "3", free: "1e9"}, {key: "zero_optimization.stage3_max_reuse_distance", of: "3", free: "1e9"}, {key: "zero_optimization.stage3_prefetch_bucket_size", of: "3", free: "5e7"},
+	{key: "zero_optimization.stage3_module_granularity_threshold", of: "3", free: "0"}, {key: "zero_optimization.stage3_use_all_reduce_for_fetch_params", of: "3", free: "false"}, {key: "zero_optimization.stage3_allgather_sequential", of: "3", free: "false"},
+	{key: "zero_optimization.sub_group_size", of: "3", free: "1e9"}, {key: "zero_optimization.memory_efficient_linear", of: "3", free: "true"}, {key: "zero_optimization.leaf_module", of: "3"},
+	{key: "zero_optimization.zero_hpz_partition_size", of: "3", free: "1"}, {key: "zero_optimization.zero_quantized_weights", of: "3", free: "false"}, {key: "zero_optimization.zero_quantized_nontrainable_weights", of: "3", free: "false"},
+	{key: "zero_optimization.zero_quantized_gradients", of: "3", free: "false"}, {key: "zero_optimization.mics_shard_size", of: "3", free: "-1"}, {key: "zero_optimization.mics_hierarchical_params_gather", of: "3", free: "false"}, {key: "zero_optimization.zenflow"},
 }
 
 const (

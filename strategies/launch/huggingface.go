@@ -334,7 +334,7 @@ func (t *trainer) take(name string, a argument) error {
 		}
 	}
 	t.given[name] = a
-	if !known[name] && !slices.ContainsFunc(costlyArguments, func(c costlyArgument) bool { return c.name == name }) && !harmlessArguments.MatchString(name) {
+	if _, charged := among(trainerCostly, name); !known[name] && !charged && !harmlessArguments.MatchString(name) {
 		t.ignored = append(t.ignored, a.from)
 	}
 	return nil

@@ -47,21 +47,20 @@ var only = []struct{ name, key, beside, value string }{
 // latent are those of latent attention.
 var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk_head_dim", "qk_nope_head_dim"}, {"qk_pos_emb_head_dim", "qk_rope_head_dim"}, {"v_head_dim", "v_head_dim"}}
 
-// costly are arguments that no key of a job stands for though they change time or memory, and
-// the value with which they cost nothing.
-var costly = map[string]string{
-	"hierarchical_context_parallel_sizes": "",
-	"no_gradient_accumulation_fusion":     "", "deterministic_mode": "", "fine_grained_activation_offloading": "", "window_size": "", "fp8_multi_head_attention": "",
-	"muon_nesterov": "", "muon_num_ns_steps": "5", "muon_tp_mode": "", "muon_use_syrk": "", "muon_fp32_matmul_prec": "", "muon_no_split_qkv": "", "muon_scalar_optimizer": "",
-	"first_last_layers_bf16": "", "delay_wgrad_compute": "", "reuse_grad_buf_for_mxfp8_param_ag": "", "use_sharp": "",
-	"distribute_saved_activations": "", "no_bias_dropout_fusion": "", "no_overlap_p2p_communication": "", "empty_unused_memory_level": "0", "train_sync_interval": "", "dataloader_inter_document_masking": "",
-	"ddp_average_in_collective": "", "ddp_reduce_scatter_with_fp32_accumulation": "", "ddp_param_name_patterns_for_fp32_local_accumulation": "", "check_for_large_grads": "", "no_check_for_nan_in_loss_and_grad": "",
-	"log_params_norm": "", "log_num_zeros_in_grad": "", "log_max_attention_logit": "", "log_l2_norm_grad_to_tensorboard": "",
-	"save_activations_interval": "", "save_wgrads_interval": "", "save_dgrads_interval": "",
+// megatronCostly are arguments that no key of a job stands for though they change time or memory.
+var megatronCostly = []costly{
+	{key: "hierarchical_context_parallel_sizes"},
+	{key: "no_gradient_accumulation_fusion"}, {key: "deterministic_mode"}, {key: "fine_grained_activation_offloading"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
+	{key: "muon_nesterov"}, {key: "muon_num_ns_steps", free: "5"}, {key: "muon_tp_mode"}, {key: "muon_use_syrk"}, {key: "muon_fp32_matmul_prec"}, {key: "muon_no_split_qkv"}, {key: "muon_scalar_optimizer"},
+	{key: "first_last_layers_bf16"}, {key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
+	{key: "distribute_saved_activations"}, {key: "no_bias_dropout_fusion"}, {key: "no_overlap_p2p_communication"}, {key: "empty_unused_memory_level", free: "0"}, {key: "train_sync_interval"}, {key: "dataloader_inter_document_masking"},
+	{key: "ddp_average_in_collective"}, {key: "ddp_reduce_scatter_with_fp32_accumulation"}, {key: "ddp_param_name_patterns_for_fp32_local_accumulation"}, {key: "check_for_large_grads"}, {key: "no_check_for_nan_in_loss_and_grad"},
+	{key: "log_params_norm"}, {key: "log_num_zeros_in_grad"}, {key: "log_max_attention_logit"}, {key: "log_l2_norm_grad_to_tensorboard"},
+	{key: "save_activations_interval"}, {key: "save_wgrads_interval"}, {key: "save_dgrads_interval"},
 }
 
-// expertsCost are those of experts.
-var expertsCost = map[string]string{"moe_router_dtype": "fp32", "moe_shared_expert_overlap": ""}
+// megatronExpertsCostly are those of experts.
+var megatronExpertsCostly = []costly{{key: "moe_router_dtype", free: "fp32"}, {key: "moe_shared_expert_overlap"}}
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{
@@ -175,7 +174,7 @@ func (m *megatron) rest() {
 	for _, n := range names {
 		switch {
 		case known[n]:
-		case m.costs(n, costly), m.has("num_experts") && m.costs(n, expertsCost):
+		case m.costs(n, megatronCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
 		case !m.logged && !harmless.MatchString(n):
 			m.Ignored = append(m.Ignored, m.from(n))
 		}
@@ -184,10 +183,10 @@ func (m *megatron) rest() {
 
 // costs reports whether an argument is among those that no key stands for, and notes what it
 // says unless that costs nothing. A log has one that turns something off by what that is.
-func (m *megatron) costs(name string, among map[string]string) bool {
-	free, ok := among[name]
-	if _, off := among["no_"+name]; off && m.recipe == megatronRecipe && m.flags[name].value == "False" || ok && m.has(name) && m.word(name) != free {
-		m.note("%s %s", m.from(name), m.flags[name].value)
+func (m *megatron) costs(name string, table []costly) bool {
+	c, ok := among(table, name)
+	if _, off := among(table, "no_"+name); off && m.recipe == megatronRecipe && m.flags[name].value == "False" || ok && m.has(name) && m.word(name) != c.free {
+		m.charge(c, m.from(name), m.flags[name].value)
 	}
 	return ok
 }

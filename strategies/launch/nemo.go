@@ -58,6 +58,7 @@ var (
 		overlap_moe_expert_parallel_comm bf16 fp16 fp8_param_gather fp8_dot_product_attention optimizer_cpu_offload cross_entropy_loss_fusion`)
 )
 
+// words is a set of words.
 func words(s string) map[string]bool {
 	out := map[string]bool{}
 	for _, w := range strings.Fields(s) {
@@ -222,10 +223,10 @@ var nemoKeys = []struct{ key, name, fallback string }{
 }
 
 // nemoCostly are keys of NeMo 1 that no key of a job stands for.
-var nemoCostly = []costs{
-	{"model.rampup_batch_size", ""}, {"model.fsdp", "false"}, {"model.activations_checkpoint_layers_per_pipeline", ""}, {"model.num_micro_batches_with_partial_activation_checkpoints", ""},
-	{"model.defer_embedding_wgrad_compute", "false"}, {"model.fp32_residual_connection", "false"}, {"model.mcore_customization_config", ""}, {"model.peft.peft_scheme", "none"}, {"model.window_size", ""},
-	{"model.optim.overlap_param_gather_with_optimizer_step", "false"}, {"model.gradient_accumulation_fusion", "true"}, {"model.bias_dropout_add_fusion", "true"},
+var nemoCostly = []costly{
+	{key: "model.rampup_batch_size"}, {key: "model.fsdp", free: "false"}, {key: "model.activations_checkpoint_layers_per_pipeline"}, {key: "model.num_micro_batches_with_partial_activation_checkpoints"},
+	{key: "model.defer_embedding_wgrad_compute", free: "false"}, {key: "model.fp32_residual_connection", free: "false"}, {key: "model.mcore_customization_config"}, {key: "model.peft.peft_scheme", free: "none"}, {key: "model.window_size"},
+	{key: "model.optim.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "model.gradient_accumulation_fusion", free: "true"}, {key: "model.bias_dropout_add_fusion", free: "true"},
 }
 
 // nemoAdams are its optimizers that are Adam, by whether they shard their states.
@@ -379,11 +380,8 @@ func (r *reading) counts(from string) {
 	}
 }
 
-// costs is a key that no key of a job stands for, and the value with which it costs nothing.
-type costs struct{ key, free string }
-
 // lists notes keys that cost something; those of a model are in a section.
-func (r *reading) lists(section string, all []costs) {
+func (r *reading) lists(section string, all []costly) {
 	for _, c := range all {
 		if of, ok := strings.CutPrefix(c.key, "model."); ok {
 			c.key = section + of
@@ -393,7 +391,7 @@ func (r *reading) lists(section string, all []costs) {
 			continue
 		}
 		if value, _ := r.value(c.key, n); !strings.EqualFold(value, c.free) {
-			r.note("%s %s", c.key, value)
+			r.charge(c, c.key, value)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,17 @@ import (
 	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/launch"
 )
+
+// predictable holds that a job that was read is one, on so many GPUs.
+func predictable(t *testing.T, text []byte, gpus int) {
+	t.Helper()
+	d, err := yamlx.Parse("x", fmt.Appendf(text, "\ngpus: %d", gpus))
+	require.NoError(t, err)
+	job, err := strategies.Decode(d, d.Root)
+	require.NoError(t, err, string(text))
+	_, err = estimate.Estimate(job, estimate.Options{})
+	require.NoError(t, err, string(text))
+}
 
 // TestTitanKeys: what a configuration of torchtitan says, by what becomes of it: a key, a note, a
 // word without a key, or nothing.
@@ -55,12 +67,7 @@ func TestTitanKeys(t *testing.T) {
 		require.Contains(t, string(got)+"\n", want, text)
 		require.Equal(t, strings.HasPrefix(want, "# Not"), len(j.Notes) > 0, "%s: %s", text, j.Notes)
 		require.Equal(t, strings.HasPrefix(want, "# Without"), len(j.Ignored) > 0, "%s: %s", text, j.Ignored)
-		d, err := yamlx.Parse("x", append(got, "\ngpus: 32"...))
-		require.NoError(t, err)
-		job, err := strategies.Decode(d, d.Root)
-		require.NoError(t, err, string(got))
-		_, err = estimate.Estimate(job, estimate.Options{})
-		require.NoError(t, err, string(got))
+		predictable(t, got, 32)
 	}
 }
 
@@ -108,11 +115,6 @@ func TestTitanConverters(t *testing.T) {
 		for _, w := range want {
 			require.Contains(t, string(got)+"\n", w, converters)
 		}
-		d, err := yamlx.Parse("x", append(got, "\ngpus: 8"...))
-		require.NoError(t, err)
-		job, err := strategies.Decode(d, d.Root)
-		require.NoError(t, err, string(got))
-		_, err = estimate.Estimate(job, estimate.Options{})
-		require.NoError(t, err, string(got))
+		predictable(t, got, 8)
 	}
 }

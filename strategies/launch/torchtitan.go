@@ -25,29 +25,23 @@ var titanModels = map[string]string{
 var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v"}
 
 // titanRead are keys that a job is read from; those of titanTables without the table.
-var titanRead = func() map[string]bool {
-	out := map[string]bool{}
-	for _, n := range strings.Fields(`model.name model.flavor model.converters compile.enable compile.components training.compile optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
-		training.seq_len training.local_batch_size training.batch_size training.global_batch_size training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
-		activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
-		tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
-		fsdp_reshard_after_forward enable_async_tensor_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`) {
-		out[n] = true
-	}
-	return out
-}()
+var titanRead = words(`model.name model.flavor model.converters compile.enable compile.components training.compile optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
+	training.seq_len training.local_batch_size training.batch_size training.global_batch_size training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
+	activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
+	tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
+	fsdp_reshard_after_forward enable_async_tensor_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
 
 // titanCostly are keys that no key of a job stands for though they change time or memory, by the
 // ranks that heed them, and its own values.
-var titanCostly = []costlyKey{
-	{"disable_loss_parallel", "tp", "false", "the loss is taken to be cut over tensor ranks"}, {"context_parallel_rotate_method", "cp", "allgather", "keys and values are taken to be exchanged as by allgather"},
-	{"context_parallel_load_balancer", "cp", "headtail", ""}, {"enable_compiled_autograd", "", "false", ""}, {"expert_parallel_comm_backend", "ep", "standard", "all-to-all is taken"},
-	{"pipeline_parallel_first_stage_less_layers", "pp", "1", cutStages}, {"pipeline_parallel_last_stage_less_layers", "pp", "1", cutStages}, {"module_fqns_per_model_part", "pp", "[]", cutStages},
-	{"pipeline_parallel_split_points", "pp", "[]", cutStages}, {"pipeline_parallel_schedule_csv", "pp", "", "give plan.schedule"},
-	{"compile.backend", "", "inductor", "inductor is taken"}, {"training.deterministic", "", "false", ""}, {"debug.deterministic", "", "false", ""}, {"training.debug_moe_force_load_balance", "", "false", "give train.routing: even"},
-	{"debug.moe_force_load_balance", "", "false", "give train.routing: even"}, {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "", "[moe.router.gate]", ""}, {"fault_tolerance.enable", "", "false", ""},
-	{"quantize.linear.float8.recipe_name", "", "", scales}, {"float8.recipe_name", "", "", scales}, {"quantize.linear.float8.filter_fqns", "", "[output]", filtered}, {"float8.filter_fqns", "", "[output]", filtered},
-	{"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", "", "false", ""}, {"float8.precompute_float8_dynamic_scale_for_fsdp", "", "false", ""}, {"float8.force_recompute_fp8_weight_in_bwd", "", "false", ""},
+var titanCostly = []costly{
+	{key: "disable_loss_parallel", of: "tp", free: "false", why: "the loss is taken to be cut over tensor ranks"}, {key: "context_parallel_rotate_method", of: "cp", free: "allgather", why: "keys and values are taken to be exchanged as by allgather"},
+	{key: "context_parallel_load_balancer", of: "cp", free: "headtail"}, {key: "enable_compiled_autograd", free: "false"}, {key: "expert_parallel_comm_backend", of: "ep", free: "standard", why: "all-to-all is taken"},
+	{key: "pipeline_parallel_first_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "pipeline_parallel_last_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "module_fqns_per_model_part", of: "pp", free: "[]", why: cutStages},
+	{key: "pipeline_parallel_split_points", of: "pp", free: "[]", why: cutStages}, {key: "pipeline_parallel_schedule_csv", of: "pp", why: "give plan.schedule"},
+	{key: "compile.backend", free: "inductor", why: "inductor is taken"}, {key: "training.deterministic", free: "false"}, {key: "debug.deterministic", free: "false"}, {key: "training.debug_moe_force_load_balance", free: "false", why: "give train.routing: even"},
+	{key: "debug.moe_force_load_balance", free: "false", why: "give train.routing: even"}, {key: "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", free: "[moe.router.gate]"}, {key: "fault_tolerance.enable", free: "false"},
+	{key: "quantize.linear.float8.recipe_name", why: scales}, {key: "float8.recipe_name", why: scales}, {key: "quantize.linear.float8.filter_fqns", free: "[output]", why: filtered}, {key: "float8.filter_fqns", free: "[output]", why: filtered},
+	{key: "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.force_recompute_fp8_weight_in_bwd", free: "false"},
 }
 
 const (

@@ -11,33 +11,25 @@ import (
 )
 
 // known are arguments that a job is read from.
-var known = func() map[string]bool {
-	out := map[string]bool{}
-	for _, n := range strings.Fields(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
-		float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-		use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
-		ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
-		fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
-		deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
-		parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`) {
-		out[n] = true
-	}
-	return out
-}()
+var known = words(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
+	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
+	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+	ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
+	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
+	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
+	parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`)
 
-type costlyArgument struct{ name, but, why string } // but: the value that costs nothing
-
-// costlyArguments are those that no key of a job stands for though they change time or memory.
-var costlyArguments = []costlyArgument{
-	{"layer_offloading", "", ""}, {"selective_checkpointing", "", ""}, {"auto_find_batch_size", "", "batches are halved until they fit"}, {"torch_empty_cache_steps", "", ""},
-	{"full_determinism", "", ""}, {"label_smoothing_factor", "", ""}, {"include_num_input_tokens_seen", "", ""}, {"accelerator_config.split_batches", "", "a batch is cut over the processes"},
-	{"gradient_checkpointing_kwargs.use_reentrant", "", "recomputation is taken to stop with the last tensor that is needed"}, {"loss_type", "nll", ""}, {"padding_free", "", ""},
-	{"use_dora", "", ""}, {"lora_modules_to_save", "", "they are trained whole"}, {"modules_to_save", "", "they are trained whole"}, {"unfrozen_parameters", "", ""}, {"freeze_vision_tower", "", ""},
-	{"use_unsloth", "", "its kernels"}, {"use_unsloth_gc", "", ""}, {"shift_attn", "", ""}, {"upcast_layernorm", "", ""}, {"upcast_lmhead_output", "", ""}, {"use_galore", "", ""}, {"use_apollo", "", ""}, {"use_badam", "", ""},
-	{"flash_attn_cross_entropy", "", ""}, {"flash_attn_fuse_mlp", "", ""}, {"xformers_attention", "", ""}, {"flex_attention", "", ""}, {"lora_mlp_kernel", "", ""}, {"lora_qkv_kernel", "", ""}, {"lora_o_kernel", "", ""},
-	{"tiled_mlp", "", ""}, {"chunked_cross_entropy", "", ""}, {"fp8", "", ""}, {"fp8_config", "", ""}, {"plugins", "axolotl.integrations.liger.LigerPlugin", ""}, {"deepcompile", "", ""},
-	{"liger_layer_norm", "", ""}, {"liger_cross_entropy", "", ""}, {"fsdp.forward_prefetch", "", ""}, {"fsdp.ignored_modules", "", ""}, {"fsdp.mixed_precision_policy", "", ""}, {"config_overrides", "", "the model is another"},
-	{"jagged_restart_steps", "", ""}, {"relora_steps", "", ""}, {"mixture_of_depths", "", ""}, {"use_llama_pro", "", ""}, {"fp32_norms", "", ""}, {"predict_with_generate", "", ""},
+// trainerCostly are arguments that no key of a job stands for though they change time or memory.
+var trainerCostly = []costly{
+	{key: "layer_offloading"}, {key: "selective_checkpointing"}, {key: "auto_find_batch_size", why: "batches are halved until they fit"}, {key: "torch_empty_cache_steps"},
+	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator_config.split_batches", why: "a batch is cut over the processes"},
+	{key: "gradient_checkpointing_kwargs.use_reentrant", why: "recomputation is taken to stop with the last tensor that is needed"}, {key: "loss_type", free: "nll"}, {key: "padding_free"},
+	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_vision_tower"},
+	{key: "use_unsloth", why: "its kernels"}, {key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
+	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"}, {key: "lora_mlp_kernel"}, {key: "lora_qkv_kernel"}, {key: "lora_o_kernel"},
+	{key: "tiled_mlp"}, {key: "chunked_cross_entropy"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin"}, {key: "deepcompile"},
+	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
+	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
 }
 
 // How replicas share what they keep, by the program that does it.
@@ -766,15 +758,9 @@ func (h *hub) targets() {
 
 // rest says what else there is.
 func (h *hub) rest() {
-	for _, c := range costlyArguments {
-		a := h.get(c.name)
-		if !a.on() || c.but != "" && !slices.ContainsFunc(a.all(), func(w string) bool { return w != c.but }) {
-			continue
+	for _, c := range trainerCostly {
+		if a := h.get(c.key); a.on() && (c.free == "" || slices.ContainsFunc(a.all(), func(w string) bool { return w != c.free })) {
+			h.charge(c, a.from, strings.Join(a.all(), " "))
 		}
-		what := strings.TrimSuffix(a.from+" "+strings.Join(a.all(), " "), " ")
-		if c.why != "" {
-			what += ": " + c.why
-		}
-		h.note("%s", what)
 	}
 }

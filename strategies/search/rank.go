@@ -244,12 +244,12 @@ func (s *searcher) enumerate() error {
 	s.cuts = s.o.Space.cuts(s.job)
 	s.jobs = make([]*strategies.Job, len(s.cuts))
 	parts := make([]listing, len(s.cuts))
-	alike := alike(s.cuts)
+	runs := alike(s.cuts)
 	var done atomic.Int64
-	parallel.Workers(len(alike)-1, func(_ int, next func() (int, bool)) {
+	parallel.Workers(len(runs)-1, func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
 		for k, ok := next(); ok; k, ok = next() {
-			for i := alike[k]; i < alike[k+1] && s.ctx.Err() == nil; i++ {
+			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
 				parts[i] = s.list(&e, i)
 				s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
 			}

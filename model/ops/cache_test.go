@@ -10,11 +10,11 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// TestShelf: a model from a shelf is the model, whatever was built before it, and layers are
+// TestCache: a model from a cache is the model, whatever was built before it, and layers are
 // built once for those that differ in what layers do not depend on.
-func TestShelf(t *testing.T) {
+func TestCache(t *testing.T) {
 	for _, name := range []string{"llama3-8b", "deepseek-v3"} {
-		var s Shelf
+		var s Cache
 		base := config(t, name, "megatron-core")
 		for range 2 {
 			for _, recompute := range []Recompute{NoRecompute, SelectiveRecompute, FullRecompute} {
@@ -48,13 +48,13 @@ func alike(a, b *Unit) bool {
 		slices.EqualFunc(a.Forward.Ops, b.Forward.Ops, same) && slices.EqualFunc(a.Backward.Ops, b.Backward.Ops, same)
 }
 
-// A shelf holds so many units, however many are built.
-func TestShelfIsBounded(t *testing.T) {
-	var s Shelf
+// A cache holds so many units, however many are built.
+func TestCacheIsBounded(t *testing.T) {
+	var s Cache
 	c := config(t, "llama3-8b", "megatron-core")
-	for n := range int64(2*mostShelved + 1) {
+	for n := range int64(2*mostCached + 1) {
 		c.MicroBatch = n + 1
 		s.Build(c)
-		require.LessOrEqual(t, len(s.layers), mostShelved)
+		require.LessOrEqual(t, len(s.layers), mostCached)
 	}
 }

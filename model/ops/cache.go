@@ -6,26 +6,26 @@ import (
 	"github.com/perfplan/perfplan/model"
 )
 
-// Shelf keeps units for further models: layers do not depend on how a pipeline ends, nor on
+// Cache keeps units for further models: layers do not depend on how a pipeline ends, nor on
 // whether others are recomputed, too. Models share them, and must leave them as they are. The
 // zero value is ready; it must not be shared between goroutines.
-type Shelf struct {
-	layers map[shelved]Unit
+type Cache struct {
+	layers map[layerKey]Unit
 	heads  map[Config][2]Unit
 }
 
-// shelved is what a layer depends on.
-type shelved struct {
+// layerKey is what a layer depends on.
+type layerKey struct {
 	Config
 	kind model.LayerKind
 }
 
-// mostShelved is how many units a Shelf keeps of each sort, at some 60 KB each.
-const mostShelved = 64
+// mostCached is how many units a Cache keeps of each sort, at some 40 KB each.
+const mostCached = 64
 
-// shelve keeps one more unit, and all others only while there is room.
-func shelve[K comparable, V any](kept *map[K]V, key K, unit V) V {
-	if len(*kept) >= mostShelved {
+// keep keeps one more unit, and all others only while there is room.
+func keep[K comparable, V any](kept *map[K]V, key K, unit V) V {
+	if len(*kept) >= mostCached {
 		clear(*kept)
 	} else if *kept == nil {
 		*kept = map[K]V{}
@@ -34,32 +34,32 @@ func shelve[K comparable, V any](kept *map[K]V, key K, unit V) V {
 	return unit
 }
 
-// layer is buildLayers, for one layer from the shelf.
-func (s *Shelf) layer(c Config, kinds []model.LayerKind, params model.Parameters) Unit {
+// layer is buildLayers, for one layer from the cache.
+func (x *Cache) layer(c Config, kinds []model.LayerKind, params model.Parameters) Unit {
 	if len(kinds) > 1 {
 		return buildLayers(c, kinds, params)
 	}
 	c.LossApart, c.Partly = false, false
-	key := shelved{c, kinds[0]}
-	if u, ok := s.layers[key]; ok {
+	key := layerKey{c, kinds[0]}
+	if u, ok := x.layers[key]; ok {
 		return u
 	}
-	return shelve(&s.layers, key, buildLayers(c, kinds, params))
+	return keep(&x.layers, key, buildLayers(c, kinds, params))
 }
 
-// head is buildHead, from the shelf.
-func (s *Shelf) head(c Config, params model.Parameters) (head, loss Unit) {
+// head is buildHead, from the cache.
+func (x *Cache) head(c Config, params model.Parameters) (head, loss Unit) {
 	c.Partly = false
-	u, ok := s.heads[c]
+	u, ok := x.heads[c]
 	if !ok {
 		head, loss := buildHead(c, params)
-		u = shelve(&s.heads, c, [2]Unit{head, loss})
+		u = keep(&x.heads, c, [2]Unit{head, loss})
 	}
 	return u[0], u[1]
 }
 
-// Build is ops.Build with the units that the shelf has.
-func (s *Shelf) Build(c Config) *Model {
+// Build is ops.Build with the units that the cache has.
+func (x *Cache) Build(c Config) *Model {
 	m := &Model{}
 	params := c.Spec.Tensors()
 	if c.Spec.Vision != nil {
@@ -80,14 +80,14 @@ func (s *Shelf) Build(c Config) *Model {
 		if k < 0 {
 			k = len(m.Kinds)
 			known = append(known, kinds)
-			m.Kinds = append(m.Kinds, s.layer(c, kinds, params))
+			m.Kinds = append(m.Kinds, x.layer(c, kinds, params))
 			if c.Partly {
 				m.Kinds[k].Name = "recomputed " + m.Kinds[k].Name
-				m.Kept = append(m.Kept, s.layer(kept, kinds, params))
+				m.Kept = append(m.Kept, x.layer(kept, kinds, params))
 			}
 		}
 		m.Layers[i] = k
 	}
-	m.Head, m.Loss = s.head(c, params)
+	m.Head, m.Loss = x.head(c, params)
 	return m
 }
