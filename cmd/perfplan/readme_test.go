@@ -31,8 +31,8 @@ func blocks(readme string) []block {
 	return out
 }
 
-// TestREADME runs the commands of the README, and of the page on all of them, in a
-// copy of the examples.
+// TestREADME runs the commands of the README, of the page on all of them, and of that on
+// the job file, in a copy of the examples.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is concurrent here has tests of its own")
@@ -44,6 +44,16 @@ func TestREADME(t *testing.T) {
 		require.NotZero(t, seen["text"])
 	})
 	t.Run("commands", func(t *testing.T) { require.NotZero(t, runBlocks(t, "docs/commands.md")["sh"]) })
+	t.Run("job", func(t *testing.T) {
+		seen := runBlocks(t, "docs/job.md")
+		require.NotZero(t, seen["sh"])
+		require.NotZero(t, seen["yaml"])
+	})
+	keys, err := os.ReadFile(filepath.Join(root(t), "docs/job.md"))
+	require.NoError(t, err)
+	for _, s := range settings {
+		require.Contains(t, string(keys), "\n| `"+s.path+"`, `--"+s.flag+"` |", "docs/job.md has no row with the flag")
+	}
 	for _, page := range []string{"README.md", "docs/commands.md"} {
 		text, err := os.ReadFile(filepath.Join(root(t), page))
 		require.NoError(t, err)
@@ -81,8 +91,8 @@ func TestFirstPredictions(t *testing.T) {
 
 // runBlocks runs a page and returns how many blocks of each kind it has. Blocks of
 // kind sh hold commands; a block of kind text shows the output of the one before,
-// up to a line of "..." . Set-up runs as far as it needs no network; the line that
-// runs the tests is this run.
+// up to a line of "..." ; one of kind yaml is a job. Set-up runs as far as it needs no
+// network; the line that runs the tests is this run.
 func runBlocks(t *testing.T, page string) map[string]int {
 	repository := root(t)
 	name := filepath.Join(repository, page)
@@ -113,6 +123,9 @@ func runBlocks(t *testing.T, page string) map[string]int {
 				require.Zero(t, code, "%s%s", line, stderr)
 				out += stdout
 			}
+		case "yaml":
+			code, _, stderr := in(b.text, "estimate", "-")
+			require.Zero(t, code, "%s%s", b.text, stderr)
 		case "text":
 			want := head(out, b.text)
 			if *update {
@@ -121,7 +134,7 @@ func runBlocks(t *testing.T, page string) map[string]int {
 				t.Errorf("%s shows another output; run go test ./cmd/perfplan -run README -update\n%s", page, d)
 			}
 		default:
-			t.Errorf("a block of kind %q; use sh, sh setup, sh test or text", b.kind)
+			t.Errorf("a block of kind %q; use sh, sh setup, sh test, yaml or text", b.kind)
 		}
 	}
 	if replaced != readme {
