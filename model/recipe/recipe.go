@@ -414,6 +414,7 @@ type Host struct {
 	Source       string                   `yaml:"source"`
 	Speed        float64                  `yaml:"speed"`    // of the CPUs as runs of the framework leave them, over that at which it costs the following; 0: 1
 	Spread       float64                  `yaml:"spread"`   // relative standard deviation of what a host that nobody measured takes for the same
+	Skew         float64                  `yaml:"skew"`     // relative standard deviation between the hosts' parts of the ranks of one step
 	Call         units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
 	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
 	View         units.Seconds            `yaml:"view"`

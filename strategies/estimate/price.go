@@ -85,6 +85,11 @@ func (p *pricer) begin(j *strategies.Job) {
 			p.python /= units.Seconds(f)
 		}
 	}
+	if j.GPUs > 1 { // ranks wait for each other, and so for the slowest of their hosts
+		slowest := units.Seconds(1 + j.Recipe.Host.Skew*expectedMaximum(j.GPUs))
+		p.speed *= slowest
+		p.python *= slowest
+	}
 	if p.graphs = replayed(j); p.graphs == strategies.FullGraphs {
 		p.speed, p.python = 0, 0
 	}
