@@ -32,6 +32,9 @@ func (j *Job) Idle() []diag.Note {
 				Remedy: fmt.Sprintf("set plan.%s above 1, or leave it out", x.degree)})
 		}
 	}
+	if p.TP > 1 && isOn(r.TPOverlap) && !p.SP() {
+		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces", Remedy: "set plan.sequence_parallel to true, or leave it out"})
+	}
 	if p.DP*p.CP > 1 && p.DataParallel == DDP && isOn(r.OverlapParamGather) {
 		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.overlap_param_gather: true has no effect under ddp, which shards nothing that is to be gathered", Remedy: "set plan.data_parallel to zero1, or leave it out"})
 	}

@@ -110,6 +110,8 @@ func (j *Job) setAdapters(p *Plan) error {
 	switch {
 	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
 		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
+	case j.Precision.Frozen.Set && j.Recipe.Structure.Partitions:
+		return diag.Errorf("train.precision: %s, but how recipe %s holds weights of %s is not known; take recipe hf-eager with plan.data_parallel ddp, or precision bf16", j.Train.Precision, j.Recipe.Name, j.Precision.Frozen)
 	case sharded && j.Precision.Frozen.Set:
 		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; set plan.data_parallel to ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
 	case sharded && given.Set && given.DType != weights.DType:

@@ -103,7 +103,9 @@ func (j *Job) resolveRecipe() error {
 		j.Runtime.CompileScope = j.Recipe.Structure.CompiledScope
 	}
 	inner, ok := j.Recipe.Scopes[j.Runtime.CompileScope]
-	if !ok {
+	if own := j.Recipe.Structure.CompiledScope; !ok && j.Runtime.CompileScope != own {
+		return diag.Errorf("runtime.compile_scope: %s, but recipe %s compiles by %s; leave it out, or use recipe hf-compile", j.Runtime.CompileScope, name, own)
+	} else if !ok {
 		return nil
 	}
 	if j.Layers, err = recipe.Load(inner); err != nil {
@@ -146,6 +148,9 @@ func (j *Job) resolveKernels() error {
 		on := true
 		j.Runtime.FusedCrossEntropy = &on
 		j.note("runtime.fused_cross_entropy", on, "the framework's own")
+	}
+	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
+		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })))
 	}
 	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
@@ -330,8 +335,8 @@ func (j *Job) checkExperts() error {
 		return diag.Errorf("runtime.recipe: %s is for models with experts, of which %s has none; use %s", j.Recipe.Name, j.ModelName, only)
 	case other != "" && j.Model.MoE != nil:
 		return diag.Errorf("runtime.recipe: %s is not how its framework runs models with experts, as %s is; use %s", j.Recipe.Name, j.ModelName, other)
-	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation):
-		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of megatron-core with fused permutation and of hf-eager, not of %s; take one of these, or give experts a gate", j.Recipe.Name)
+	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation && j.Recipe.Structure.WeighedBack):
+		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of hf-eager and of megatron-core, there from release 25.07 on or with fused permutation, not so of %s; take one of these, or give experts a gate", j.Recipe.Name)
 	case overlap && (!able || j.Recipe.Structure.FlexDispatcher == recipe.AllModels):
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && j.Model.MoE == nil:

@@ -26,6 +26,9 @@ func (s *Stragglers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	if n.Kind != yaml.ScalarNode {
 		errs := d.DecodeInto(n, (*[]Straggler)(s))
 		for _, one := range n.Content {
+			if key, _ := yamlx.Key(one, "rank"); key == nil && one.Kind == yaml.MappingNode {
+				errs = append(errs, d.Errorf(one, "rank: is missing; say which rank is slow, as in {rank: 3, slowdown: 1.3}"))
+			}
 			for _, key := range []string{"slowdown", "link"} {
 				if _, v := yamlx.Key(one, key); v != nil && zero[float64](v) {
 					errs = append(errs, d.Errorf(v, "%s: %s; %s", key, v.Value, giveFactor))

@@ -24,6 +24,10 @@ var optionals = func() []optional {
 		{"network.bandwidth_per_gpu", zero[units.Rate], "a rate above 0, as in 50GB/s"},
 		{"runtime.host_speed", zero[float64], "the speed of the CPUs over that of the machine's own, as in 0.7"},
 		{"plan.bucket", zero[units.Bytes], "a size above 0, as in 25MiB"},
+		{"runtime.cpu_threads", zero[float64], "1 to 1024"},
+		{"plan.offload_fraction", zero[float64], "a share above 0, up to 1"},
+		{"plan.drain_every", zero[float64], "1 or more"},
+		{"train.document_length", zero[float64], "mean tokens of a document, 1 or more"},
 		{"train.expert_imbalance", zero[float64], "tokens of the busiest expert rank over the mean, 1 or more"},
 		{"train.expert_capacity", zero[float64], "rows of every expert over the mean, as in 1 or 1.25"},
 	}

@@ -235,7 +235,7 @@ type Structure struct {
 	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
 	MTP            string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
-	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; others: of none that does not ask for it
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
@@ -261,10 +261,11 @@ const (
 	ModelsMTP = "models"
 )
 
-// What Structure.FlexDispatcher may be: models with latent attention, and all.
+// What Structure.FlexDispatcher may be: models with latent attention, all, and none that do not ask for it.
 const (
 	LatentModels = "mla"
 	AllModels    = "all"
+	NoModels     = "none"
 )
 
 // UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.

@@ -31,16 +31,13 @@ func wideNVLink(j *strategies.Job) bool {
 // across NVLink domains for the models for which the recipe has it. Such a kernel
 // permutes rows, too.
 func flexDispatch(j *strategies.Job) bool {
-	if j.Recipe.Structure.UnfusedPermutation {
-		return false
-	}
 	if d := j.Runtime.TokenDispatcher; d != "" {
 		return d != strategies.AllToAllDispatcher
 	}
-	if j.Train.Capacity > 0 { // NVIDIA's benchmarks that drop tokens (Megatron-Bridge 25.09)
+	switch s := &j.Recipe.Structure; {
+	case s.UnfusedPermutation, s.FlexDispatcher == recipe.NoModels, j.Train.Capacity > 0: // as NVIDIA's benchmarks that drop tokens (Megatron-Bridge 25.09)
 		return false
-	}
-	if j.Recipe.Structure.FlexDispatcher == recipe.AllModels {
+	case s.FlexDispatcher == recipe.AllModels:
 		return true
 	}
 	return wideNVLink(j) || domains(j) > 1 && j.Recipe.Structure.FlexDispatcher == recipe.LatentModels && j.Model.MLA != nil
