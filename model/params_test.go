@@ -146,6 +146,7 @@ func TestCatalogCounts(t *testing.T) {
 		"minimax-m2":                 {"228689764864", 62 * 256, hub + "; with the router's correction terms"},
 		"nemotron-3-nano-30b-a3b":    {"31.6B", 0, "research.nvidia.com/labs/nemotron/Nemotron-3 (31.6B total, 3.6B active with embeddings)"},
 		"nemotron-3-super-120b-a12b": {"120B", 0, "research.nvidia.com/labs/nemotron/Nemotron-3-Super"},
+		"nemotron-3-ultra-550b-a55b": {"561B", 11_215_609_856, hub + ", rounded, with multi-token prediction (550B without)"},
 		"nemotron-h-8b":              {"8B", 0, "NVIDIA-NeMo/Megatron-Bridge docs/models/nemotron/nemotronh.md"},
 		"bloom-560m":                 {"559214592", 0, hub},
 		"bloom-7b1":                  {"7069016064", 0, hub},
@@ -254,6 +255,7 @@ func TestActive(t *testing.T) {
 
 		"nemotron-3-nano-30b-a3b":    "3.6B",  // research.nvidia.com/labs/nemotron/Nemotron-3: 3.6B with embeddings
 		"nemotron-3-super-120b-a12b": "12.8B", // research.nvidia.com/labs/nemotron/Nemotron-3-Super: 12B
+		"nemotron-3-ultra-550b-a55b": "56.1B", // research.nvidia.com/labs/nemotron/Nemotron-3-Ultra: 55B
 	} {
 		s, err := model.Load(name)
 		require.NoError(t, err)
