@@ -549,15 +549,7 @@ func (p *Plan) checkDataParallel(s Shape) error {
 	if p.BucketView != nil && (p.DataParallel != DDP || s.Recipe.Structure.MainGradients) {
 		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
 	}
-	if n := p.ShardDegree; n > 0 {
-		if !p.DataParallel.ShardsParameters() {
-			return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
-		}
-		if ranks := p.DP * p.CP; ranks%n != 0 {
-			return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s)", n, ranks, list(divisors(ranks, 4096)))
-		}
-	}
-	return nil
+	return p.checkCopies(s)
 }
 
 // PipelineSchedule is the schedule as the recipe's framework runs it: PyTorch's

@@ -41,6 +41,43 @@ func TestExpertGroups(t *testing.T) {
 	}
 }
 
+// TestCopiesOfExperts: each copy of what is sharded has all experts; the ranks of one that
+// hold the same ones share them, and reduce their gradients with those of other copies.
+func TestCopiesOfExperts(t *testing.T) {
+	const text = "{model: mixtral-8x7b, hardware: h100-sxm, gpus: 32, runtime: {recipe: %s}, plan: {tp: 1, ep: 4%s}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: %d}}"
+	j := mustParse(t, fmt.Sprintf(text, "torchtitan", ", data_parallel: fsdp2, shard_degree: 8", 1))
+	var e Evaluator
+	_, err := e.prepare(j)
+	require.NoError(t, err)
+	for g, want := range map[group]collective.Group{shardGroup: {Ranks: 8, PerNode: 8, Stride: 1}, replicaGroup: {Ranks: 4, PerNode: 1, Stride: 8},
+		expertShardGroup: {Ranks: 2, PerNode: 2, Stride: 4}, expertReplicaGroup: {Ranks: 4, PerNode: 1, Stride: 8}} {
+		got := e.p.groups[g]
+		got.Sharing, got.Spread = 0, 0
+		require.Equal(t, want, got, "%s", g)
+	}
+	reductions := func(recipe, plan string, batches int64) (dense, experts int64) {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(text, recipe, ", data_parallel: "+plan, batches)), Options{Detail: true})
+		require.NoError(t, err)
+		for _, c := range r.Detail.Collectives {
+			switch c.Group {
+			case "replicas":
+				dense += c.Count
+			case "expert_replicas":
+				experts += c.Count
+			}
+		}
+		return dense, experts
+	}
+	dense, experts := reductions("torchtitan", "fsdp2, shard_degree: 8", 1)
+	require.Equal(t, int64(32), experts, "of each layer")
+	require.Greater(t, dense, experts)
+	dense, experts = reductions("torchtitan", "fsdp2", 1)
+	require.Zero(t, dense+experts)
+	dense, experts = reductions("megatron-core", "fsdp1, shard_degree: 8", 4)
+	require.Equal(t, int64(32), experts, "Megatron-FSDP reduces among copies after the last of four micro batches")
+	require.Greater(t, dense, experts)
+}
+
 // TestExpertTensorParallelismCosts: to cut experts along their width saves no
 // multiplication, and what it adds is communication within the ranks that share them.
 func TestExpertTensorParallelismCosts(t *testing.T) {

@@ -27,11 +27,12 @@ const (
 	ppGroup      // neighbours in the pipeline
 	expertDPGroup
 	expertShardGroup
-	embeddingGroup // the first and the last stage of a pipeline
+	expertReplicaGroup // of the copies of the same experts
+	embeddingGroup     // the first and the last stage of a pipeline
 	numGroups
 )
 
-var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard", "embedding"}
+var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard", "expert_replicas", "embedding"}
 
 func (g group) String() string { return groupNames[g] }
 

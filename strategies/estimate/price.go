@@ -150,12 +150,13 @@ func (p *pricer) placeGroups() {
 	g[embeddingGroup] = p.fabric.Group(min(l.PP, 2), at.PP*(l.PP-1))
 	// Experts are spread over tensor, context and data ranks alike; what is left shares copies of them.
 	if l.EP == 1 && l.ExpertTP == 1 { // not spread: experts go with the rest
-		g[expertDPGroup], g[expertShardGroup] = g[dpGroup], g[shardGroup]
+		g[expertDPGroup], g[expertShardGroup], g[expertReplicaGroup] = g[dpGroup], g[shardGroup], g[replicaGroup]
 		return
 	}
 	edp := max(l.TP*dp/(l.EP*l.ExpertTP), 1)
 	g[expertDPGroup] = p.fabric.Group(edp, at.ExpertDP)
-	g[expertShardGroup] = p.fabric.Group(min(shard, edp), at.ExpertDP)
+	each := max(edp/(dp/shard), 1) // of the ranks that share one copy of all
+	g[expertShardGroup], g[expertReplicaGroup] = p.fabric.Group(each, at.ExpertDP), p.fabric.Group(edp/each, at.ExpertDP*each)
 }
 
 // inLayers are the groups whose collectives belong to the units of a model.

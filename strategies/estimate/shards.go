@@ -26,6 +26,7 @@ type shards struct {
 	busy   bool          // reduce is in flight
 	home   timeline.Task // copy of the last gradients to the host
 	back   bool          // this is the backward pass of a micro batch whose gradients are reduced
+	ends   bool          // the micro batch is the last one of the step
 	sums   bool          // the gradients of a unit are added to those that the host has of earlier micro batches
 	onHost bool          // shards of parameters and gradients are in the host's memory
 	copies bool          // FSDP2 copies in and out of flat buffers
@@ -439,9 +440,8 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 	}
 	ready := s.sim.Issued()
 	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), ready, s.p.slow(collective.ReduceScatter)), true
-	if g := s.p.groups[replicaGroup]; g.Ranks > 1 {
-		shard := dense / units.Bytes(s.p.groups[shardGroup].Ranks)
-		ar := s.p.comm(collective.AllReduce, replicaGroup, shard)
+	if g := &s.p.groups; g[replicaGroup].Ranks > 1 && (h.ends || !s.job.Recipe.Structure.MainGradients) { // Megatron-FSDP reduces among copies once a step (megatron_fsdp.py, outer_fsdp_group_grad_reduce)
+		ar := s.p.comm(collective.AllReduce, replicaGroup, dense/units.Bytes(g[shardGroup].Ranks)) + s.p.comm(collective.AllReduce, expertReplicaGroup, expert/units.Bytes(g[expertShardGroup].Ranks))
 		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
 		ready += float64(t + ar)
 	}

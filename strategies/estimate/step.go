@@ -158,6 +158,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 		return
 	}
 	if s.shards != nil {
+		s.shards.ends = i == s.job.Train.GradAccumulation-1
 		s.shards.backward(first, sync)
 		return
 	}

@@ -1,0 +1,32 @@
+package strategies
+
+import "github.com/perfplan/perfplan/internal/diag"
+
+// checkCopies returns the first rule that several copies of what is sharded break (HSDP).
+func (p *Plan) checkCopies(s Shape) error {
+	n, ranks := p.ShardDegree, p.DP*p.CP
+	switch {
+	case n == 0:
+		return nil
+	case !p.DataParallel.ShardsParameters():
+		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
+	case ranks%n != 0:
+		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s)", n, ranks, list(divisors(ranks, 4096)))
+	}
+	// A copy has all experts (Megatron-Core, parallel_state.py: num_distributed_optimizer_instances
+	// divide expert_data_parallel_size; torchtitan, parallel_dims.py: efsdp).
+	if holders, copies := p.expertHolders(s), ranks/n; holders%copies != 0 {
+		whole := degrees(ranks, 1, 4096, func(n int64) bool { return holders%(ranks/n) == 0 })
+		return diag.Errorf("plan.shard_degree: %d makes %d copies, but ep %d × expert_tp %d has %d of each expert (use %s)", n, copies, p.EP, p.ExpertTP, holders, list(whole))
+	}
+	return nil
+}
+
+// expertHolders is how many ranks of a stage have the same experts, or the same part of them.
+func (p *Plan) expertHolders(s Shape) int64 {
+	ranks := p.DP * p.CP
+	if s.Model.MoE == nil || p.EP*p.ExpertTP <= 1 {
+		return ranks
+	}
+	return p.TP * ranks / (p.EP * p.ExpertTP)
+}
