@@ -102,10 +102,11 @@ type Param struct {
 func (p *Param) Packs() bool { return p.Frozen && len(p.Dims) == 2 && p.Split != model.VocabSplit }
 
 // Narrowed reports whether GEMMs in 8 bits read a parameter of the unit, so that unit-wise
-// sharding may gather it in 8: the matrices of layers, but for experts (torchao/float8
+// sharding may gather it in 8: the matrices of layers, of experts where they are modules that
+// hold them so (Transformer Engine's GroupedLinear, but not under torchao/float8, which
 // converts linear modules; configs leave out the head).
-func (u *Unit) Narrowed(p *Param) bool {
-	return u.Layers > 0 && len(p.Dims) > 1 && p.Split != model.ExpertSplit
+func (u *Unit) Narrowed(p *Param, experts bool) bool {
+	return u.Layers > 0 && len(p.Dims) > 1 && (experts || p.Split != model.ExpertSplit)
 }
 
 // Loss is the module of the ops of the loss.

@@ -124,7 +124,7 @@ func (p *pricer) footprint() footprint {
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case byUnit:
 		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead, j.Recipe.Structure.LiveParameters
-		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: prec.Gather.Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
+		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if j.Recipe.Structure.Partitions {
 			f.sharding.Parts, f.reducing = true, p.reduceBucket()
@@ -132,8 +132,8 @@ func (p *pricer) footprint() footprint {
 				f.gradients = [2]units.Bytes{prec.Reduce.Size() / units.Bytes(shard), prec.Reduce.Size() / units.Bytes(expertShard)}
 			}
 		}
-		if prec.Gather.Narrow() {
-			f.sharding.Gather, f.sharding.Narrow = wideGather(prec), prec.Gather.Size()
+		if g := gathers(j); g.Narrow() {
+			f.sharding.Gather, f.sharding.Narrow, f.sharding.NarrowExperts = wideGather(j), g.Size(), main
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}

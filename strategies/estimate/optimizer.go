@@ -174,6 +174,9 @@ func (s *step) copyWeights(u *update) {
 	}
 	if q := s.requantized(); q > 0 { // the copies of the new weights that quantized GEMMs read
 		n := units.Bytes(s.chunk.multiplied)
+		if s.gathersCopies() { // its shards of them
+			n = units.Bytes(u.local)
+		}
 		seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
 		s.sim.Run(&seg)
 	}
@@ -296,6 +299,13 @@ func (s *step) requantized() units.Bytes {
 		return 2 * (q - prec.GEMM.Size())
 	}
 	return prec.Compute.Size() + q
+}
+
+// gathersCopies is whether shards are gathered of each of the copies that quantized GEMMs
+// read, so that ranks quantize theirs alone (fsdp/src/megatron_fsdp, copy_main_weights_to_model_weights):
+// of MXFP8, which has one for either pass; of others one is gathered and turned.
+func (s *step) gathersCopies() bool {
+	return s.job.Precision.GEMM.DType == tape.MXFP8 && gathers(s.job).DType == tape.MXFP8
 }
 
 // primary reports whether the weights that quantized GEMMs read are stored as those read them

@@ -34,3 +34,33 @@ func TestPrimaryWeights(t *testing.T) {
 		require.InDelta(t, c.bytes, kept/matrices, 0.2, c.name)
 	}
 }
+
+// TestGathersAsRead: Megatron-FSDP gathers MXFP8's weights as either pass reads them, those of
+// experts, too, half of what 16 bits are, and a rank quantizes its shards alone; embedding and
+// head, norms and a router's weights stay wide.
+func TestGathersAsRead(t *testing.T) {
+	const text = "{model: mixtral-8x7b, hardware: b200-sxm, gpus: 16, runtime: {recipe: megatron-core, cuda_graphs: none}, plan: {ep: 4, data_parallel: fsdp1}, train: {sequence_length: 4096, micro_batch: 1, precision: mxfp8%s}}"
+	moved := func(train string) (gathered map[string]float64, quantized float64) {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(text, train)), Options{Detail: true})
+		require.NoError(t, err)
+		gathered = map[string]float64{}
+		for _, c := range r.Detail.Collectives {
+			if c.Kind == "all-gather" {
+				gathered[c.Group] += float64(c.Bytes) * float64(c.Count)
+			}
+		}
+		for _, k := range r.Detail.Kernels {
+			if k.Op.Prim == "quantize_weights" {
+				quantized += k.Op.Elements
+			}
+		}
+		return gathered, quantized
+	}
+	own, shards := moved("")
+	wide, all := moved(", dtypes: {gather: bf16}")
+	require.InEpsilon(t, wide["expert_shard"]/2, own["expert_shard"], 1e-9)
+	require.Less(t, own["shard"], wide["shard"])
+	require.Greater(t, own["shard"], wide["shard"]/2)
+	require.Less(t, shards, all/2)
+	require.Positive(t, shards)
+}

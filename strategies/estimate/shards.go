@@ -19,7 +19,7 @@ type shards struct {
 	params []int64    // by unit, dense
 	expert []int64    // by unit, of experts
 	grads  [][2]int64 // by unit: of either, those that are trained
-	narrow []int64    // by unit, of params: matrices of layers that are gathered as 8-bit products read them
+	narrow [2][]int64 // of params, of expert: matrices of layers that are gathered as 8-bit products read them
 	reduce timeline.Task
 	frozen int           // so many units, the first, have no backward pass
 	held   int           // so many units, the last, stay gathered between their passes
@@ -44,7 +44,11 @@ func (h *shards) begin(s *step) {
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
-	h.params, h.expert, h.narrow = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...), append(h.narrow[:0], make([]int64, n)...)
+	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
+	for k := range h.narrow {
+		h.narrow[k] = append(h.narrow[k][:0], make([]int64, n)...)
+	}
+	narrows, main := gathers(s.job).Narrow(), s.job.Recipe.Structure.MainGradients
 	h.grads = append(h.grads[:0], make([][2]int64, n)...)
 	for i, u := range s.list {
 		for _, p := range u.Params {
@@ -55,13 +59,16 @@ func (h *shards) begin(s *step) {
 				if !p.Frozen {
 					h.grads[i][1] += p.Local
 				}
+				if narrows && u.Narrowed(&p, main) {
+					h.narrow[1][i] += p.Local
+				}
 			default:
 				h.params[i] += p.Local
 				if !p.Frozen {
 					h.grads[i][0] += p.Local
 				}
-				if s.job.Precision.Gather.Narrow() && u.Narrowed(&p) {
-					h.narrow[i] += p.Local
+				if narrows && u.Narrowed(&p, main) {
+					h.narrow[0][i] += p.Local
 				}
 			}
 		}
@@ -82,17 +89,28 @@ func (h *shards) begin(s *step) {
 
 // gathered is the size of so many parameters, some of them narrow, as they are gathered.
 func (h *shards) gathered(params, narrow float64) units.Bytes {
-	gather := h.s.job.Precision.Gather.Size()
-	return units.Bytes(narrow)*gather + units.Bytes(params-narrow)*wideGather(&h.s.job.Precision)
+	return units.Bytes(narrow)*gathers(h.s.job).Size() + units.Bytes(params-narrow)*wideGather(h.s.job)
+}
+
+// gathers is the dtype in which shards of parameters are gathered: the job's, or, where
+// Megatron-FSDP keeps weights as 8-bit products read them alone, along rows for the forward
+// pass and along columns for the backward one, theirs (fsdp/src/megatron_fsdp,
+// param_and_grad_buffer.py, transpose_weight_buffer).
+func gathers(j *strategies.Job) recipe.DType {
+	if primary(j) && j.Plan.DataParallel.ShardsParameters() && j.Model.LoRA == nil && !j.Train.DTypes.Gather.Set {
+		return j.Precision.GEMM
+	}
+	return j.Precision.Gather
 }
 
 // wideGather is the element size in which parameters are gathered that no 8-bit product
-// reads: embedding, head, norms, experts.
-func wideGather(p *recipe.Precision) units.Bytes {
-	if p.Gather.Narrow() {
-		return p.Compute.Size()
+// reads: embedding, head, norms, experts under PyTorch.
+func wideGather(j *strategies.Job) units.Bytes {
+	g := gathers(j)
+	if g.Narrow() {
+		return j.Precision.Compute.Size()
 	}
-	return p.Gather.Size()
+	return g.Size()
 }
 
 // launchGather queues the all-gather of unit i: the cast and copy into the flat
@@ -107,18 +125,19 @@ func (h *shards) launchGather(i int, ready float64) {
 		return
 	}
 	n := float64(s.p.groups[shardGroup].Ranks)
-	params, narrow, expert := float64(h.params[i]), float64(h.narrow[i]), float64(h.expert[i])
+	params, narrow, expert, narrowed := float64(h.params[i]), float64(h.narrow[0][i]), float64(h.expert[i]), float64(h.narrow[1][i])
 	if h.alone {
-		expert = 0
+		expert, narrowed = 0, 0
 	}
-	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, 0))
-	w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision)
-	narrow /= n
-	local := params/n + expert/float64(max(s.p.groups[expertShardGroup].Ranks, 1))
+	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, narrowed))
+	w, wide := s.job.Precision.Weights.Size(), wideGather(s.job)
+	among := float64(max(s.p.groups[expertShardGroup].Ranks, 1))
+	narrow = narrow/n + narrowed/among
+	local := params/n + expert/among
 	if h.onHost {
 		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w)), ready)
 	}
-	if g := s.job.Precision.Gather; narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+	if g := gathers(s.job); narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
 			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: narrow, Bytes: units.Bytes(narrow) * b}, true)
 		}
@@ -152,7 +171,7 @@ func (h *shards) open(i int) {
 		if h.onHost && h.single {
 			s.sim.Fetch(float64(s.p.toDevice(units.Bytes(own)*s.job.Precision.Weights.Size())), s.sim.Issued())
 		}
-		if w, wide := s.job.Precision.Weights.Size(), wideGather(&s.job.Precision); own > 0 {
+		if w, wide := s.job.Precision.Weights.Size(), wideGather(s.job); own > 0 {
 			if w != wide {
 				seg := s.p.kernelOf(tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, Count: 1, Elements: own, Bytes: units.Bytes(own) * (w + wide)})
 				s.sim.Run(&seg)
@@ -163,7 +182,7 @@ func (h *shards) open(i int) {
 		if n == 0 {
 			return
 		}
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[i]))})
+		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[0][i]+h.narrow[1][i]))})
 		s.sim.Run(&seg)
 	}
 }

@@ -15,6 +15,7 @@ type Sharding struct {
 	Gather, Reduce     units.Bytes // element sizes: gathered weights, reduction
 	Kept               units.Bytes // element size of what is kept of the gradients
 	Narrow             units.Bytes // element size of the matrices of layers, gathered as 8-bit GEMMs read them; 0: Gather
+	NarrowExperts      bool        // those of experts, too
 	Cast               bool        // shards are cast for the gather
 	Ahead              bool        // a unit is gathered before the one before it runs forward
 	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
@@ -51,7 +52,7 @@ func (w *walker) shard(from, unit int) {
 		if p.Split == model.ExpertSplit {
 			ranks = s.ExpertRanks
 		}
-		if s.Narrow > 0 && w.Units[from].Narrowed(p) {
+		if s.Narrow > 0 && w.Units[from].Narrowed(p, s.NarrowExperts) {
 			size = s.Narrow
 		}
 		mine := n / units.Bytes(max(ranks, 1))
