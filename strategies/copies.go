@@ -2,10 +2,19 @@ package strategies
 
 import "github.com/perfplan/perfplan/internal/diag"
 
+// StatesOverCopies reports whether copies share the optimizer's states.
+func (p *Plan) StatesOverCopies() bool { return p.ShardOptimizer != nil && *p.ShardOptimizer }
+
 // checkCopies returns the first rule that several copies of what is sharded break (HSDP).
 func (p *Plan) checkCopies(s Shape) error {
-	n, ranks := p.ShardDegree, p.DP*p.CP
+	n, ranks, over := p.ShardDegree, p.DP*p.CP, p.StatesOverCopies()
 	switch {
+	case over && (n == 0 || n == ranks):
+		return diag.Errorf("plan.shard_optimizer: there is one copy, in whose shards the optimizer's states are, too; leave it out, or give plan.shard_degree")
+	case over && (p.DataParallel != FSDP1 || !s.Recipe.Structure.MainGradients):
+		return diag.Errorf("plan.shard_optimizer: only Megatron-FSDP spreads states over copies, not %s under recipe %s; leave it out, or use fsdp1 under megatron-core", p.DataParallel, s.Recipe.Name)
+	case over && p.Offloads():
+		return diag.Errorf("plan.shard_optimizer: with plan.offload %s it is not known what the host updates; leave one out", p.Offload)
 	case n == 0:
 		return nil
 	case !p.DataParallel.ShardsParameters():

@@ -60,7 +60,8 @@ type Plan struct {
 	DP               int64        `yaml:"dp" json:"dp"`
 	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
 
-	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"` // HSDP: ranks that share one copy
+	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"`       // HSDP: ranks that share one copy
+	ShardOptimizer      *bool       `yaml:"shard_optimizer" json:"shard_optimizer,omitempty"` // of which each has a part of the optimizer's states alone (Megatron-FSDP's outer_dp_sharding_strategy optim)
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"` // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
@@ -704,6 +705,9 @@ func (p *Plan) String() string {
 		d := string(p.DataParallel)
 		if p.ShardDegree > 0 {
 			d += fmt.Sprintf(" shard %d", p.ShardDegree)
+		}
+		if p.StatesOverCopies() {
+			d += ", optimizer over all"
 		}
 		parts = append(parts, d)
 	}

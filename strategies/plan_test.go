@@ -127,6 +127,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2, data_parallel: ddp}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
 		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8)"},
 		{"{model: mixtral-8x7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {ep: 8, shard_degree: 4, data_parallel: fsdp2}}", "plan.shard_degree: 4 makes 4 copies, but ep 8 × expert_tp 1 has 2 of each expert (use 8, 16)"},
+		{"{model: llama2-7b, gpus: 16, plan: {data_parallel: fsdp1, shard_optimizer: true}}", "plan.shard_optimizer: there is one copy, in whose shards the optimizer's states are, too; leave it out, or give plan.shard_degree"},
+		{"{model: llama2-7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2, shard_degree: 8, shard_optimizer: true}}", "plan.shard_optimizer: only Megatron-FSDP spreads states over copies, not fsdp2 under recipe torchtitan"},
 		{"{model: gpt2, plan: {data_parallel: zero4}}", `"zero4" is not a kind of data parallelism; use ddp, zero1`},
 
 		{"{model: llama2-7b, plan: {}, train: {recompute: selective, recompute_num_layers: 2}}", "train.recompute_num_layers: 2 needs recompute: full; with selective leave it out"},

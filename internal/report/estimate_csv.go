@@ -38,6 +38,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("schedule", p.Schedule)
 	add("data_parallel", string(p.DataParallel))
 	count("shard_degree", p.ShardDegree)
+	add("shard_optimizer", switchText(p.ShardOptimizer))
 	value("bucket_bytes", float64(p.Bucket))
 	add("bucket_view", switchText(p.BucketView))
 	add("reshard_after_forward", switchText(p.ReshardAfterForward))

@@ -78,6 +78,31 @@ func TestCopiesOfExperts(t *testing.T) {
 	require.Greater(t, dense, experts)
 }
 
+// TestStatesOverCopies: copies that share the optimizer's states scatter gradients among them
+// and gather what the others have updated once a step for either pass; a rank keeps and updates
+// a part of what it has without, and as much of the parameters.
+func TestStatesOverCopies(t *testing.T) {
+	const text = "{model: mixtral-8x7b, hardware: h100-sxm, gpus: 32, runtime: {recipe: megatron-core}, plan: {ep: 4, data_parallel: fsdp1, shard_degree: 8%s}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 4}}"
+	moved := func(plan string) (*Result, map[string]int64) {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(text, plan)), Options{Detail: true})
+		require.NoError(t, err)
+		kinds := map[string]int64{}
+		for _, c := range r.Detail.Collectives {
+			if c.Group == "expert_replicas" {
+				kinds[c.Kind] += c.Count
+			}
+		}
+		return r, kinds
+	}
+	each, reduced := moved("")
+	require.Equal(t, map[string]int64{"all-reduce": 32}, reduced)
+	over, scattered := moved(", shard_optimizer: true")
+	require.Equal(t, map[string]int64{"reduce-scatter": 32, "all-gather": 64}, scattered)
+	require.InEpsilon(t, float64(each.Memory.By[memory.OptimizerStates])/4, float64(over.Memory.By[memory.OptimizerStates]), 1e-6)
+	require.Equal(t, each.Memory.By[memory.Parameters], over.Memory.By[memory.Parameters])
+	require.Less(t, over.Optimizer, each.Optimizer)
+}
+
 // TestExpertTensorParallelismCosts: to cut experts along their width saves no
 // multiplication, and what it adds is communication within the ranks that share them.
 func TestExpertTensorParallelismCosts(t *testing.T) {

@@ -67,6 +67,10 @@ func (p *pricer) footprint() footprint {
 		if states.ShardOptimizer {
 			f.ranks[k] = units.Bytes(n)
 		}
+		if plan.StatesOverCopies() {
+			copies := units.Bytes(p.groups[[2]group{replicaGroup, expertReplicaGroup}[k]].Ranks)
+			f.optimizer[k], f.ranks[k] = f.optimizer[k]/copies, f.ranks[k]*copies
+		}
 	}
 	if matrix {
 		f.moment = [2]units.Bytes{prec.Moments.Size() / f.ranks[0], prec.Moments.Size() / f.ranks[1]}

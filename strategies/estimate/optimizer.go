@@ -54,6 +54,10 @@ func (s *step) update() update {
 		local /= float64(s.p.groups[shardGroup].Ranks)
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
+	if s.job.Plan.StatesOverCopies() {
+		local /= float64(s.p.groups[replicaGroup].Ranks)
+		experts /= float64(s.p.groups[expertReplicaGroup].Ranks)
+	}
 	u := update{Optimizer: s.job.Recipe.Optimizer[s.job.Train.Optimizer], local: local + experts, tensors: s.updated(), gradient: prec.Gradients.Size()}
 	if u.Matrix != "" {
 		m := s.chunk.weights()

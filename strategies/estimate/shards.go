@@ -26,7 +26,8 @@ type shards struct {
 	busy   bool          // reduce is in flight
 	home   timeline.Task // copy of the last gradients to the host
 	back   bool          // this is the backward pass of a micro batch whose gradients are reduced
-	ends   bool          // the micro batch is the last one of the step
+	begins bool          // the micro batch is the first one of the step
+	ends   bool          // it is the last one
 	sums   bool          // the gradients of a unit are added to those that the host has of earlier micro batches
 	onHost bool          // shards of parameters and gradients are in the host's memory
 	copies bool          // FSDP2 copies in and out of flat buffers
@@ -124,14 +125,16 @@ func (h *shards) launchGather(i int, ready float64) {
 	if h.single {
 		return
 	}
-	n := float64(s.p.groups[shardGroup].Ranks)
+	n, among := float64(s.p.groups[shardGroup].Ranks), float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	params, narrow, expert, narrowed := float64(h.params[i]), float64(h.narrow[0][i]), float64(h.expert[i]), float64(h.narrow[1][i])
 	if h.alone {
 		expert, narrowed = 0, 0
 	}
 	t := s.p.comm(collective.AllGather, shardGroup, h.gathered(params, narrow)) + s.p.comm(collective.AllGather, expertShardGroup, h.gathered(expert, narrowed))
+	if s.job.Plan.StatesOverCopies() && h.begins { // what the other copies have updated of its shard, as either pass reads it, before that (param_and_grad_buffer.py, outer_fsdp_group_param_gather)
+		t += s.p.comm(collective.AllGather, replicaGroup, h.gathered(params/n, narrow/n)) + s.p.comm(collective.AllGather, expertReplicaGroup, h.gathered(expert/among, narrowed/among))
+	}
 	w, wide := s.job.Precision.Weights.Size(), wideGather(s.job)
-	among := float64(max(s.p.groups[expertShardGroup].Ranks, 1))
 	narrow = narrow/n + narrowed/among
 	local := params/n + expert/among
 	if h.onHost {
@@ -460,8 +463,12 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 	ready := s.sim.Issued()
 	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), ready, s.p.slow(collective.ReduceScatter)), true
 	if g := &s.p.groups; g[replicaGroup].Ranks > 1 && (h.ends || !s.job.Recipe.Structure.MainGradients) { // Megatron-FSDP reduces among copies once a step (megatron_fsdp.py, outer_fsdp_group_grad_reduce)
-		ar := s.p.comm(collective.AllReduce, replicaGroup, dense/units.Bytes(g[shardGroup].Ranks)) + s.p.comm(collective.AllReduce, expertReplicaGroup, expert/units.Bytes(g[expertShardGroup].Ranks))
-		h.reduce = s.sim.Launch(replicaStream, "all-reduce", float64(ar), s.sim.Now+float64(t), s.p.slow(collective.AllReduce))
+		kind := collective.AllReduce
+		if s.job.Plan.StatesOverCopies() { // a copy goes on with the part that it updates
+			kind = collective.ReduceScatter
+		}
+		ar := s.p.comm(kind, replicaGroup, dense/units.Bytes(g[shardGroup].Ranks)) + s.p.comm(kind, expertReplicaGroup, expert/units.Bytes(g[expertShardGroup].Ranks))
+		h.reduce = s.sim.Launch(replicaStream, kind.String(), float64(ar), s.sim.Now+float64(t), s.p.slow(kind))
 		ready += float64(t + ar)
 	}
 	switch {

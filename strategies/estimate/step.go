@@ -113,6 +113,7 @@ func (s *step) forwardPass(i int64) {
 		return
 	}
 	if s.shards != nil {
+		s.shards.begins = i == 0
 		s.shards.forward()
 		return
 	}
@@ -158,7 +159,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 		return
 	}
 	if s.shards != nil {
-		s.shards.ends = i == s.job.Train.GradAccumulation-1
+		s.shards.begins, s.shards.ends = first, i == s.job.Train.GradAccumulation-1
 		s.shards.backward(first, sync)
 		return
 	}

@@ -591,7 +591,7 @@ func TestMegatronFSDP(t *testing.T) {
 		"--use-megatron-fsdp --num-distributed-optimizer-instances 2":                                                                {"shard_degree: 4 # --num-distributed-optimizer-instances"},
 		"--use-megatron-fsdp --num-distributed-optimizer-instances 3":                                                                {"# plan.shard_degree: --num-distributed-optimizer-instances: 3 copies do not divide the 8 ranks"},
 		"--use-distributed-optimizer --num-distributed-optimizer-instances 2":                                                        {"data_parallel: zero1 # --use-distributed-optimizer", "Not taken over: --num-distributed-optimizer-instances 2"},
-		"--use-megatron-fsdp --overlap-grad-reduce False --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2": {"# Not taken over: --overlap-grad-reduce false: with shards", "# Not taken over: --outer-dp-sharding-strategy optim"},
+		"--use-megatron-fsdp --overlap-grad-reduce False --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2": {"# Not taken over: --overlap-grad-reduce false: with shards", "shard_optimizer: true # --outer-dp-sharding-strategy"},
 	} {
 		text := pretrain(t, "--world-size 8 "+more)
 		for _, w := range want {

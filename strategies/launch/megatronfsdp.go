@@ -72,7 +72,7 @@ func (m *megatron) copies() {
 	}
 	m.set("plan.shard_degree", ranks/n, m.from(instances))
 	if outer := "outer_dp_sharding_strategy"; m.word(outer) == "optim" {
-		m.note("%s optim: states of the optimizer are taken to be in as many shards as parameters", m.from(outer))
+		m.set("plan.shard_optimizer", true, m.from(outer))
 	}
 }
 
