@@ -235,7 +235,7 @@ var families = []family{
 		" ssm_state_size=mamba_state_dim mamba_num_heads mamba_head_dim mamba_proj_bias= mamba_hidden_act= mamba_ssm_cache_dtype= mlp_hidden_act=hidden_act hidden_act= attention_head_dim=head_dim" +
 		" mamba_n_groups=mamba_num_groups mamba_d_conv=mamba_conv_kernel mamba_expand mamba_conv_bias mamba_chunk_size" +
 		" mlp_bias attention_bias n_routed_experts=num_experts n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size=shared_expert_intermediate_size moe_latent_size moe_shared_expert_overlap=" +
-		" partial_rotary_factor= num_nextn_predict_layers mtp_hybrid_override_pattern= mtp_layers_block_type= mtp_use_repeated_layer= keep_mtp_spec_in_bf16= mtp_loss_scaling_factor= hidden_dropout=residual_dropout sliding_window=", base: draft{
+		" partial_rotary_factor= num_nextn_predict_layers mtp_hybrid_override_pattern= mtp_layers_block_type= mtp_use_repeated_layer keep_mtp_spec_in_bf16= mtp_loss_scaling_factor= hidden_dropout=residual_dropout sliding_window=", base: draft{
 		Spec: Spec{Vocab: 131072, Hidden: 4096, FFN: 21504, Heads: 32, KVHeads: 8, HeadDim: 128, MaxPositions: 4096,
 			Activation: ReLU2, Norm: RMSNorm, Place: PreNorm, Position: NoPosition},
 		mamba: Mamba{Heads: 128, HeadDim: 64, Groups: 8, State: 128, Conv: 4, Chunk: 128, ConvBias: true},
@@ -307,7 +307,7 @@ func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size" +
+const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

@@ -206,6 +206,7 @@ var keys = []key{
 	{name: "mlp_only_layers", optional: true, to: func(d *draft) []any { return []any{&d.denseLayers} }},
 	{name: "moe_layers", optional: true, to: func(d *draft) []any { return []any{&d.sparseLayers} }},
 	{name: "num_nextn_predict_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.MTPLayers} }},
+	{name: "mtp_use_repeated_layer", to: func(d *draft) []any { return []any{&d.MTPShared} }},
 
 	{name: "patch_size", min: 1, max: 4096, to: func(d *draft) []any { return []any{&d.vision.Patch} }},
 	{name: "temporal_patch_size", min: 1, max: 64, to: func(d *draft) []any { return []any{&d.vision.Frames} }},

@@ -62,6 +62,14 @@ func (s *Spec) predicting() []Tensor {
 	return out
 }
 
+// MTPModules is how many modules of multi-token prediction have parameters of their own.
+func (s *Spec) MTPModules() int64 {
+	if s.MTPShared {
+		return min(s.MTPLayers, 1)
+	}
+	return s.MTPLayers
+}
+
 // MTPKind is the kind of layer that a multi-token-prediction module has: the last one's, or
 // attention and the last one's MLP where layers have either alone.
 func (s *Spec) MTPKind() LayerKind {
@@ -198,7 +206,7 @@ func (s *Spec) Params() Count {
 	}
 	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {
-		c.MTP = s.MTPLayers * (total(p.Layer(s.MTPKind())) + total(p.MTP))
+		c.MTP = s.MTPModules() * (total(p.Layer(s.MTPKind())) + total(p.MTP))
 	}
 	return c
 }

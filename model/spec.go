@@ -82,6 +82,7 @@ type Spec struct {
 	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
 
 	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
+	MTPShared bool  // mtp_use_repeated_layer: one module runs for all of them
 
 	LoRA *LoRA // trained beside frozen parameters; nil: all are trained. Of a job, no key of a model
 }

@@ -24,7 +24,7 @@ func (b *builder) predictor(params model.Parameters) func(h *tape.Tensor) []*tap
 	tied = tied && b.Spec.Tied
 	kind := b.Spec.MTPKind()
 	var modules []map[model.Role]int
-	for range b.Spec.MTPLayers {
+	for range b.Spec.MTPModules() {
 		if !tied {
 			for _, t := range params.Embedding {
 				if t.Role == model.RoleEmbed {
@@ -41,6 +41,9 @@ func (b *builder) predictor(params model.Parameters) func(h *tape.Tensor) []*tap
 		roles[model.RoleEmbed] = table
 		b.params = append(b.params, own.params...)
 		modules = append(modules, roles)
+	}
+	for len(modules) < int(b.Spec.MTPLayers) { // the one again (multi_token_prediction.py, mtp_use_repeated_layer)
+		modules = append(modules, modules[0])
 	}
 	return func(h *tape.Tensor) []*tape.Tensor {
 		states, own := []*tape.Tensor{h}, b.t.Quantize

@@ -781,20 +781,3 @@ func (t *Tape) settle(g *Tensor) *Tensor {
 	t.Release(g)
 	return sum
 }
-
-// paramGrad ends a gradient at its parameter, which takes over its storage. What no GEMM
-// added to the main gradients (embeddings, norms, biases) a hook does.
-func (t *Tape) paramGrad(param int32, g *Tensor) {
-	s := &t.stores[g.store]
-	if t.HasMain && !g.summed {
-		class, added := UnrolledMix, g.bytes()
-		if t.MainGrad == g.dtype {
-			class = Vectorized
-		} else if t.MainCast {
-			class, added = Vectorized, units.Bytes(g.Size())*t.MainGrad.Size()
-			t.emit(Op{Prim: "to", Class: Unrolled, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: g.bytes() + added})
-		}
-		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + added})
-	}
-	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: s.bytes})
-}

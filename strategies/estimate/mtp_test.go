@@ -85,3 +85,36 @@ func TestMultiTokenPredictionIsAsked(t *testing.T) {
 		require.Equal(t, c.layers, j.Model.MTPLayers, c.recipe+c.train)
 	}
 }
+
+// TestRepeatedPrediction: where one module stands for all, it runs as often and has parameters
+// once; head and table are reduced once, whatever uses them.
+func TestRepeatedPrediction(t *testing.T) {
+	const job = `{model: %s, hardware: b200-sxm, gpus: 8, runtime: {recipe: megatron-core, squared_relu_fusion: true}, plan: {ep: 8, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 2, precision: bf16, mtp_layers: %d}}`
+	const shape = `{model_type: nemotron_h, hybrid_override_pattern: "ME*E", hidden_size: 2048, intermediate_size: 1024, num_attention_heads: 16, num_key_value_heads: 2, head_dim: 128, mamba_num_heads: 64, mamba_head_dim: 64, vocab_size: 131072, n_routed_experts: 64, num_experts_per_tok: 4, moe_intermediate_size: 1024, moe_shared_expert_intermediate_size: 2048, tie_word_embeddings: false%s}`
+	of := func(more string, n int) (products, params, reduced float64) {
+		j := mustParse(t, fmt.Sprintf(job, fmt.Sprintf(shape, more), n))
+		m := ops.Build(config(j))
+		for _, s := range []*tape.Section{&m.Head.Forward, &m.Head.Backward} {
+			for i := range s.Ops {
+				products += float64(s.Ops[i].FLOPs)
+			}
+		}
+		r, err := Estimate(j, Options{Detail: true})
+		require.NoError(t, err)
+		for _, c := range r.Detail.Collectives {
+			if c.Kind == "reduce-scatter" {
+				reduced += float64(c.Bytes) * float64(c.Count)
+			}
+		}
+		return products, float64(m.Head.LocalParams()), reduced
+	}
+	own, two, each := of("", 2)
+	same, shared, once := of(", mtp_use_repeated_layer: true", 2)
+	work, one, alone := of("", 1)
+	require.Equal(t, own, same)
+	require.Less(t, work, own)
+	require.Equal(t, one, shared)
+	require.Less(t, shared, two)
+	require.Equal(t, alone, once)
+	require.Less(t, once, each)
+}

@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"slices"
+
 	"math"
 
 	"github.com/perfplan/perfplan/hardware/collective"
@@ -304,10 +306,13 @@ func (s *step) gradients() gradients {
 	for j := len(s.list) - 1; j >= 0; j-- {
 		u := s.list[j]
 		at[j] = len(dense)
-		for _, g := range u.backward.grads {
+		for i, g := range u.backward.grads {
 			size := g.Bytes
 			if s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
 				size = 0 // complete only with the embedding's
+			}
+			if slices.ContainsFunc(u.backward.grads[i+1:], func(later tape.ParamGrad) bool { return later.Param == g.Param }) {
+				size = 0 // or with what it is used for before
 			}
 			d, e := size*reduce, units.Bytes(0)
 			if u.Params[g.Param].Split == model.ExpertSplit {

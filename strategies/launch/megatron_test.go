@@ -45,6 +45,7 @@ func TestHybrid(t *testing.T) {
 		"--hybrid-layer-pattern 'M-|M*|M-' --pipeline-model-parallel-size 3":              {"stage_layers: [2, 2, 2] # --hybrid-layer-pattern"},
 		"--hybrid-layer-pattern 'M-|M*|M-' --pipeline-model-parallel-size 2":              {"# plan.stage_layers: --hybrid-layer-pattern: 3 is the number of stages, no multiple of the 2 ranks"},
 		"--hybrid-layer-pattern 'M-M*/*-/*-' --mtp-num-layers 1":                          {"mtp_layers: 2 # --hybrid-layer-pattern"},
+		"--hybrid-layer-pattern 'M-M*/*-/*-' --mtp-use-repeated-layer":                    {"mtp_layers: 2 # --hybrid-layer-pattern", "mtp_use_repeated_layer: true # --mtp-use-repeated-layer"},
 		"--hybrid-layer-pattern 'M-M*/MM'":                                                {"mtp_layers: 1 # --hybrid-layer-pattern", "# Not taken over: --hybrid-layer-pattern M-M*/MM: multi-token prediction is taken to have the blocks *-"},
 		"--hybrid-layer-pattern MEM* --num-experts 8 --moe-layer-freq 2":                  {"hybrid_layer_pattern: MEM* #", "num_experts: 8 #"},
 		"--hybrid-layer-pattern MGM*":                                                     {"# model: --hybrid-layer-pattern: \"G\" is none of the blocks that are known, M, *, - and E: give the key"},

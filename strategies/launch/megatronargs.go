@@ -41,7 +41,7 @@ var only = []struct{ name, key, beside, value string }{
 
 	{"recompute_granularity", "train.recompute", "recompute_granularity", ""}, {"recompute_method", "train.recompute_method", "recompute_granularity", "full"},
 	{"recompute_num_layers", "train.recompute_num_layers", "recompute_granularity", "full"}, {"recompute_modules", "train.recompute_modules", "recompute_granularity", "selective"},
-	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""},
+	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""}, {"mtp_use_repeated_layer", "model.mtp_use_repeated_layer", "mtp_num_layers", ""},
 }
 
 // latent are those of latent attention.

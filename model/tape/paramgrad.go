@@ -1,0 +1,30 @@
+package tape
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// paramGrad ends a gradient at its parameter, which takes over its storage. What no GEMM
+// added to the main gradients (embeddings, norms, biases) a hook does. Those of a parameter that
+// is used again are summed where no main gradients do that.
+func (t *Tape) paramGrad(param int32, g *Tensor) {
+	if t.HasMain && !g.summed {
+		class, added := UnrolledMix, g.bytes()
+		if t.MainGrad == g.dtype {
+			class = Vectorized
+		} else if t.MainCast {
+			class, added = Vectorized, units.Bytes(g.Size())*t.MainGrad.Size()
+			t.emit(Op{Prim: "to", Class: Unrolled, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: g.bytes() + added})
+		}
+		t.emit(Op{Prim: "accumulate", Class: class, DType: t.MainGrad, Elements: float64(g.Size()), Bytes: 2*units.Bytes(g.Size())*t.MainGrad.Size() + added})
+	}
+	if i := slices.IndexFunc(t.sec.Grads, func(e ParamGrad) bool { return e.Param == param }); i >= 0 && !t.HasMain {
+		old := *g
+		old.store = t.sec.Grads[i].Store
+		t.sec.Grads = slices.Delete(t.sec.Grads, i, i+1)
+		g = t.accumulate(&old, g)
+	}
+	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: t.stores[g.store].bytes})
+}
