@@ -174,6 +174,7 @@ type Runtime struct {
 	RouterFusion *bool `yaml:"router_fusion" json:"router_fusion,omitempty"` // kernels of their own choose experts (Megatron's moe_router_fusion); left out: as the recipe has it
 
 	SquaredReLUFusion *bool `yaml:"squared_relu_fusion" json:"squared_relu_fusion,omitempty"` // one kernel squares the ReLU of experts and weighs it (Megatron's use_fused_weighted_squared_relu); left out: as the recipe has it
+	GroupedMLPFusion  *bool `yaml:"grouped_mlp_fusion" json:"grouped_mlp_fusion,omitempty"`   // both products of all experts of a rank in kernels that cast and activate (Megatron's use_transformer_engine_op_fuser with NVTE_CUTEDSL_FUSED_GROUPED_MLP); left out: where whole steps with experts are replayed
 	GateFusion        *bool `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
 	RopeFusion        *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 

@@ -368,7 +368,7 @@ func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
 		j.checkImbalance, j.resolveMTP, j.resolveLoRA, j.resolveImages, j.checkDocuments,
-		j.checkRouting, j.checkCapacity, j.resolveRecompute)
+		j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.resolveRecompute)
 }
 
 // resolveSequence fills and checks the length of sequences.

@@ -284,7 +284,8 @@ func init() {
 		},
 		"after_act": func(b *builder, a []value) []value { return one(b.after(b.t.Hold(a[0].t))) },
 		"grouped_mlp": func(b *builder, a []value) []value {
-			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, b.Spec.MoE.Transposed))
+			plain := !b.Spec.Gated
+			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, tape.ExpertMLP{Transposed: b.Spec.MoE.Transposed, Plain: plain, Stash: b.SyncFree, Again: plain && b.again(ExpertActivation)}))
 		},
 		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },

@@ -138,9 +138,12 @@ func (b *builder) experts() string {
 	case b.SyncFree:
 		return "experts_sync_free"
 	case flex && b.recipe.Programs["experts_flex"] != nil:
-		return "experts_flex"
+		name = "experts_flex"
 	}
-	return "experts"
+	if b.JointMLPs && b.t.Quantize == tape.MXFP8 {
+		return b.variant(name, "_joint")
+	}
+	return name
 }
 
 // spread sends every token's row once to each rank that holds any of its k experts,

@@ -68,6 +68,7 @@ type Config struct {
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	LinearLoss  bool    // and with the output layer, in pieces of rows (no logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
+	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
 	InTurn      bool    // every token goes to the experts after those of the one before, by program router_in_turn

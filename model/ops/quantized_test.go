@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -187,6 +188,48 @@ func TestSyncFreeExperts(t *testing.T) {
 	require.Equal(t, 6, fused["stash"]+fused["unstash"])
 	require.Equal(t, 6, fused["grouped_mm"]+fused["grouped_glu"]+fused["grouped_mm_dgrad"]+fused["grouped_glu_dgrad"]+fused["grouped_mm_wgrad"])
 	require.Equal(t, flops, same)
+}
+
+// TestJointExperts: kernels of all experts of a rank multiply as much as one for each and leave
+// no activation and no casts of what they make; what the second product read is made again by
+// the kernel of its gradient where the activation is not kept. A layer in 16 bits has none.
+func TestJointExperts(t *testing.T) {
+	count := func(joint bool, modules Modules) (prims map[string]int, flops units.FLOPs, saved, bytes units.Bytes) {
+		c := config(t, "nemotron-3-nano-30b-a3b", "megatron-core")
+		own := *c.Recipe
+		own.Structure.FusedReLU2 = true
+		c.Recipe, c.Precision, c.Shard.EP, c.Shard.Flex, c.JointMLPs = &own, c.Recipe.Precision["mxfp8"], 8, true, joint
+		if modules != 0 {
+			c.Recompute, c.Modules = SelectiveRecompute, modules
+		}
+		prims = map[string]int{}
+		m := Build(c)
+		k := &m.Kinds[slices.IndexFunc(m.Kinds, func(u Unit) bool { return u.Name == "experts alone" })]
+		for _, s := range []*tape.Section{&k.Forward, &k.Backward} {
+			for i := range s.Ops {
+				o := &s.Ops[i]
+				prims[o.Prim]++
+				flops += o.FLOPs
+				if o.Prim == "grouped_act_dgrad" {
+					bytes += o.Bytes
+				}
+			}
+		}
+		return prims, flops, k.Saved(), bytes
+	}
+	apart, flops, kept, _ := count(false, 0)
+	require.Equal(t, 4, apart["grouped_quantize"])
+	joint, same, held, moved := count(true, 0)
+	require.Equal(t, flops, same)
+	require.Zero(t, joint["grouped_quantize"]+joint["glu"]+joint["glu_backward"]+joint["stash"])
+	require.Equal(t, 6, joint["grouped_mm"]+joint["grouped_act"]+joint["grouped_mm_dgrad"]+joint["grouped_act_dgrad"]+joint["grouped_mm_wgrad"])
+	require.Equal(t, 1, joint["scan_map"])
+	require.Equal(t, kept, held)
+	_, _, less, more := count(true, ExpertActivation)
+	c := config(t, "nemotron-3-nano-30b-a3b", "megatron-core")
+	after := units.Bytes(c.MicroBatch * c.Sequence * 6 * 1856) // in 8 bits
+	require.Equal(t, after, held-less)
+	require.Equal(t, after, more-moved)
 }
 
 // TestGroupedTraffic: quantized operands are read in 8 bits, results written in 16.

@@ -101,45 +101,67 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	return y
 }
 
-// GroupedMLP is a gated MLP of experts in kernels that take the numbers of rows from
-// the device: the first GEMM applies the activation and the rows' probabilities and
-// quantizes what the second one reads, the gradient of the second one passes back
-// through both (cuDNN frontend, grouped GEMM with GLU and with its gradient). x
-// [rows, h] is quantized by one kernel for all experts; gateUp [experts, 2f, h] and
-// down [experts, h, f], or their transposes; probs [rows, 1].
-func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, transposed bool) *Tensor {
-	experts, f, h := gateUp.Dim(0), gateUp.Dim(1)/2, gateUp.Dim(2)
-	if transposed {
-		f, h = gateUp.Dim(2)/2, gateUp.Dim(1)
+// ExpertMLP says how GroupedMLP runs.
+type ExpertMLP struct {
+	Transposed bool // weights are [experts, in, out]
+	Plain      bool // without a gate
+	Stash      bool // what is kept moves between the kernels' buffers, as large as they might get, and a dense one
+	Again      bool // what the second product read is not kept, but made again by the kernel of its gradient (use_dsrelu_reuse)
+}
+
+// GroupedMLP is an MLP of experts in kernels that take the numbers of rows from
+// the device, x [rows, h] sorted by expert, a probability for each row: the first GEMM
+// applies the activation and the probability and casts, the gradient of the second undoes
+// them (Transformer Engine, pytorch/ops/fused/grouped_mlp.py). The input
+// and the gradient are cast for all experts at once.
+func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP) *Tensor {
+	experts, wide, h := gateUp.Dim(0), gateUp.Dim(1), gateUp.Dim(2)
+	if how.Transposed {
+		wide, h = h, wide
 	}
-	rows, wide := x.Size()/h, x.dtype
+	f, prim := wide/2, "grouped_glu"
+	if how.Plain {
+		f, prim = wide, "grouped_act"
+	}
+	rows, dtype := x.Size()/h, x.dtype
 	trained := gateUp.grad
 	kept := t.quantized(x, trained)
 	narrow := kept.dtype
 	t.begin()
-	before := t.empty(wide, rows, 2*f)
+	before := t.empty(dtype, rows, wide)
 	after := t.empty(narrow, rows, f)
-	t.groupedGEMM("grouped_glu", LayoutForward, narrow, wide, rows, experts, 2*f, h, 2*after.bytes()) // written along both axes
-	y := t.empty(wide, rows, h)
-	t.groupedGEMM("grouped_mm", LayoutForward, narrow, wide, rows, experts, h, f, 0)
-	stash := func(prim string) { // what is kept moves between the kernels' buffers, as large as they might get, and a dense one
+	t.groupedGEMM(prim, LayoutForward, narrow, dtype, rows, experts, wide, h, 2*after.bytes()) // written along both axes
+	y := t.empty(dtype, rows, h)
+	t.groupedGEMM("grouped_mm", LayoutForward, narrow, dtype, rows, experts, h, f, 0)
+	saved := []*Tensor{kept, before, after, probs}
+	if how.Again {
+		saved = []*Tensor{kept, before, probs}
+	}
+	stash := func(prim string) {
+		if !how.Stash {
+			return
+		}
 		for _, b := range []units.Bytes{kept.bytes(), before.bytes(), after.bytes()} {
 			t.emit(Op{Prim: prim, Class: Vectorized, DType: narrow, Elements: float64(b) / 4, Bytes: 2 * b})
 		}
 	}
 	stash("stash")
 	ins := []*Tensor{x, probs, gateUp, down}
-	t.attach("grouped_mlp", ins, []*Tensor{y}, []*Tensor{kept, before, after, probs}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach("grouped_mlp", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		stash("unstash")
 		t.Release(t.quantized(g[0], trained))
-		// Beside what a GEMM moves, the gradient of the activation reads what went into it and is written twice as wide, along both axes.
-		t.groupedGEMM("grouped_glu_dgrad", LayoutDgrad, narrow, narrow, rows, experts, h, f, units.Bytes(2*rows*f)*(wide.Size()+2*narrow.Size())-after.bytes())
-		if trained {
-			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, h, f, 0)
+		// Beside what a GEMM moves, the gradient of the activation reads what went into it and is written as wide, along both axes.
+		more := units.Bytes(rows*wide)*(dtype.Size()+2*narrow.Size()) - after.bytes()
+		if how.Again {
+			more += after.bytes()
 		}
-		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, wide, rows, experts, 2*f, h, 0)
+		t.groupedGEMM(prim+"_dgrad", LayoutDgrad, narrow, narrow, rows, experts, h, f, more)
 		if trained {
-			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, wide, rows, experts, 2*f, h, 0)
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, rows, experts, h, f, 0)
+		}
+		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, dtype, rows, experts, wide, h, 0)
+		if trained {
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, rows, experts, wide, h, 0)
 		}
 		var r []*Tensor
 		for _, e := range n.in {

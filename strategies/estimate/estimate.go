@@ -48,7 +48,7 @@ func config(j *strategies.Job) ops.Config {
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
-		SyncFree: syncFree(j), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
+		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }
 

@@ -79,7 +79,8 @@ func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
 	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
 	other := []string{strategies.AllToAllDispatcher, strategies.DeepEPDispatcher}
-	return graphs && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Model.Gated && j.Train.Capacity == 0 &&
+	joint := j.Runtime.GroupedMLPFusion
+	return graphs && (joint == nil || *joint) && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Model.Gated && j.Train.Capacity == 0 &&
 		!slices.Contains(other, j.Runtime.TokenDispatcher) && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
@@ -235,9 +236,13 @@ func exchangeWindows(forward, backward *section) (w [4]window, kind collective.O
 
 // expertCost is the CPU time of one expert of a grouped GEMM.
 func expertCost(h *recipe.Host, o *tape.Op) units.Seconds {
-	c := h.Expert
-	if o.DType.Narrow() && h.ScaledExpert > 0 {
+	c := units.Seconds(0)
+	switch {
+	case !o.Calls: // one kernel for all
+	case o.DType.Narrow() && h.ScaledExpert > 0:
 		c = h.ScaledExpert
+	default:
+		c = h.Expert
 	}
 	if o.Layout == tape.LayoutWgrad {
 		c += h.ExpertGrad
