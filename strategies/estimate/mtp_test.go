@@ -84,6 +84,9 @@ func TestMultiTokenPredictionIsAsked(t *testing.T) {
 		j := mustParse(t, fmt.Sprintf(predicting, c.recipe, "bf16", c.train))
 		require.Equal(t, c.layers, j.Model.MTPLayers, c.recipe+c.train)
 	}
+	const sharded = `{model: nemotron-3-super-120b-a12b, hardware: h100-sxm, gpus: 64, runtime: {recipe: automodel-moe}, plan: {ep: 64, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 2, recompute: full%s}}`
+	with, without := mustEstimate(t, mustParse(t, fmt.Sprintf(sharded, ", mtp_layers: 2"))), mustEstimate(t, mustParse(t, fmt.Sprintf(sharded, "")))
+	require.Greater(t, float64(with.StepTime), 1.03*float64(without.StepTime))
 }
 
 // TestRepeatedPrediction: where one module stands for all, it runs as often and has parameters

@@ -46,7 +46,6 @@ var autoCostly = []struct {
 	{"model.backend.fake_gate_noise", []string{"0", "0.0"}, "ranks are taken to have the same number of rows"},
 	{"model.backend.cuda_graph", nil, ""},
 	{"model.force_hf", []string{"false"}, "the class is taken that AutoModel has of its own"},
-	{"model.num_nextn_predict_layers", []string{"0"}, "the model is taken as the catalog has it"},
 	{"peft.use_dora", []string{"false"}, ""},
 	{"teacher_model", nil, "its forward pass"},
 	{"qat", nil, ""},
@@ -361,6 +360,7 @@ func (a *autoModel) train() {
 	if a.on("model.backend.fake_balanced_gate") && a.experts {
 		a.set("train.routing", "in-turn", "model.backend.fake_balanced_gate")
 	}
+	a.predictions()
 	switch kind := a.text("distributed.activation_checkpointing", "parallelizer.activation_checkpointing"); kind {
 	case "", "false":
 		a.set("train.recompute", "none", "without distributed.activation_checkpointing")
@@ -389,6 +389,23 @@ func (a *autoModel) train() {
 		a.set("train.clip_gradients", true, "clip_grad_norm.max_norm, 1 where left out")
 	}
 	a.precision()
+}
+
+// predictions are the modules of multi-token prediction, which the classes for models with
+// experts train (components/models/common/mtp).
+func (a *autoModel) predictions() {
+	const key, shared = "model.num_nextn_predict_layers", "model.mtp_use_repeated_layer"
+	n, at := a.whole(key)
+	switch {
+	case n == 0:
+	case !a.experts:
+		a.note("%s %d: the model is taken as the catalog has it", at, n)
+	default:
+		a.set("train.mtp_layers", n, at)
+		if a.known != nil && n > 1 && a.on(shared) != a.known.MTPShared {
+			a.note("%s %v: the model's modules are taken as the catalog has them", shared, a.on(shared))
+		}
+	}
 }
 
 // batches: with a pipeline, pieces of a local batch go through the stages, which are empty after each.
