@@ -63,6 +63,7 @@ func (x *fitter) collectives() {
 	before, _ := x.fabric(x.base.Laws.Collectives)
 	p := x.probe("collective")
 	var out, old []float64
+	slower := map[string][]float64{} // by operation: ln of the time over the base's
 	var labels []string
 	worst := 0.0
 	for _, g := range order {
@@ -92,12 +93,13 @@ func (x *fitter) collectives() {
 			out, labels = append(out, k.left[i]), append(labels, label+" "+b.String())
 			if before != nil {
 				place := collective.Group{Ranks: g.ranks, PerNode: g.ranks / max(g.nodes, 1)}
-				old = append(old, math.Log(k.values[i]/float64(before.Time(g.op, b, place))))
+				ratio := math.Log(k.values[i] / float64(before.Time(g.op, b, place)))
+				old, slower[g.op.String()] = append(old, ratio), append(slower[g.op.String()], ratio)
 			}
 		}
 	}
 	p.judge(labels, out, old, worst)
-	x.keepCurves()
+	x.keepCurves(slower)
 }
 
 // baseCurves are the base's where it measured a GPU of this kind itself.
@@ -113,14 +115,25 @@ func sameGroup(a, b hardware.CollectiveCurve) bool {
 	return a.Op == b.Op && a.Ranks == b.Ranks && max(a.Nodes, 1) == max(b.Nodes, 1)
 }
 
-// keepCurves keeps what the base measured on groups that the samples lack: a file's
-// curves replace the inherited ones as a whole.
-func (x *fitter) keepCurves() {
+// keepCurves keeps what the base measured on groups that the samples lack, as much slower or
+// faster as the samples of that operation are in the middle: a file's curves replace the
+// inherited ones as a whole.
+func (x *fitter) keepCurves(slower map[string][]float64) {
 	for _, c := range x.baseCurves() {
-		if !slices.ContainsFunc(x.own.Collectives, func(m hardware.CollectiveCurve) bool { return sameGroup(m, c) }) {
-			c.Source = cmp.Or(c.Source, x.base.Laws.Source)
-			x.own.Collectives = append(x.own.Collectives, c)
+		if slices.ContainsFunc(x.own.Collectives, func(m hardware.CollectiveCurve) bool { return sameGroup(m, c) }) {
+			continue
 		}
+		c.Source = cmp.Or(c.Source, x.base.Laws.Source)
+		if logs := slower[c.Op]; len(logs) > 0 {
+			by := median(logs)
+			c.Time = slices.Clone(c.Time)
+			for i := range c.Time {
+				c.Time[i] *= units.Seconds(math.Exp(by))
+			}
+			c.RelErr = math.Hypot(c.RelErr, by/2) // machines differ by operation and size, too
+			c.Line = line(c.Bytes, c.Time)
+		}
+		x.own.Collectives = append(x.own.Collectives, c)
 	}
 }
 

@@ -95,7 +95,9 @@ func TestFitGivesTheMachineBack(t *testing.T) {
 			c := fabric.Cost(collective.AllGather, b, fabric.Group(4, 1))
 			require.Equal(t, collective.Measured, c.Source)
 			require.InEpsilon(t, float64(n.fabric.Time(collective.AllGather, b, fabric.Group(4, 1))), float64(c.Time), 0.1+2*noise)
-			require.Equal(t, collective.Scaled, fabric.Cost(collective.AllGather, b, fabric.Group(8, 1)).Source)
+			if eight := fabric.Group(8, 1); b > 100*units.MiB { // which the catalog measured, as much slower as four are
+				require.InEpsilon(t, float64(n.fabric.Time(collective.AllGather, b, eight)), float64(fabric.Time(collective.AllGather, b, eight)), 0.2)
+			}
 		}
 		require.InEpsilon(t, 0.9e-6, float64(r.Loaded.Laws.Launch.Gap), 0.05)
 		require.Equal(t, "NVIDIA H200", r.Loaded.GPU.Name.Value)

@@ -97,7 +97,7 @@ func TestGradientsAtOnce(t *testing.T) {
 	g := f.Group(4, 1)
 	reduce, gather := float64(f.Time(collective.AllReduce, 4*params, g)), float64(f.Time(collective.AllGather, 2*params, g))
 	require.InEpsilon(t, 0.0186, reduce, 0.05)
-	require.InEpsilon(t, reduce+gather, float64(r.Exposed["dp"]), 0.04, "and the start of both")
+	require.InEpsilon(t, reduce+gather, float64(r.Exposed["dp"]), 0.05, "and the start of both")
 }
 
 // TestListParameters counts the copies around nanotron's gather of parameters: one for each

@@ -105,7 +105,8 @@ func TestShardedMemory(t *testing.T) {
 
 // TestTorchtitanStages: peak allocated of the first of four stages of 16 such layers, with 4
 // of them and 8 micro batches of 4096 tokens: 16.00 GB on an H200 (v0.2.2). Until October
-// 2025 the last stage held the logits of all micro batches.
+// 2025 the last stage held the logits of all micro batches and, when all had come back, joined
+// them in one tensor; now its peak is that of a backward pass, two to three micro batches' logits.
 func TestTorchtitanStages(t *testing.T) {
 	at := func(release string) *Result {
 		return predicted(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 16, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 128, intermediate_size: 14336, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false}, hardware: h200-sxm, gpus: 4, runtime: {recipe: torchtitan, release: "%s"}, plan: {pp: 4, data_parallel: ddp}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 8, recompute: selective, dtypes: {weights: bf16, gradients: bf16, moments: bf16, reduce: bf16}}}`, release))
@@ -113,7 +114,7 @@ func TestTorchtitanStages(t *testing.T) {
 	now, then := at("25.11"), at("25.10")
 	require.InEpsilon(t, 16.00e9, float64(now.Stages[0].PeakAllocated), 0.03)
 	logits := 4096 * 128256 * 2.0
-	require.InDelta(t, 8*logits, float64(then.Stages[3].PeakAllocated-now.Stages[3].PeakAllocated), 2*logits)
+	require.InDelta(t, (2*8-2.5)*logits, float64(then.Stages[3].PeakAllocated-now.Stages[3].PeakAllocated), logits)
 }
 
 // TestRingMemory: what torchtitan's ring of four H200 takes beside the allocator, 2.96 GB,

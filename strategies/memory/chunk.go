@@ -104,6 +104,17 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 			p.Allocated, worst = at, i
 		}
 	}
+	if at, outputs := joined(base, moments, chunks); at > p.Allocated {
+		p.Allocated, p.Moment = at, "outputs of all micro batches joined"
+		p.By[LogitsLoss] += outputs
+		for _, c := range chunks {
+			p.By[Gradients] += c.Gradients
+			if c.Stays {
+				p.By[Gathered] += c.Whole
+			}
+		}
+		return p
+	}
 	if worst < 0 {
 		return p
 	}
@@ -122,4 +133,26 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 	}
 	p.By[Activations] += p.Allocated - p.By.Total()
 	return p
+}
+
+// joined is what is there at the end of the passes, when PyTorch's schedules put the outputs
+// of all micro batches into one tensor (torch/distributed/pipelining/schedules.py,
+// _merge_outputs), and how much of it these and that are. Nothing where none are kept.
+func joined(base units.Bytes, moments []pipeline.Moment, chunks []*Chunk) (at, outputs units.Bytes) {
+	at = base
+	for k, c := range chunks {
+		n := 0
+		for i := range moments {
+			n = max(n, int(moments[i].Held[k].Forward))
+		}
+		outputs += 2 * units.Bytes(n) * c.KeptOutput
+		at += c.Gradients
+		if c.Stays {
+			at += c.Whole
+		}
+	}
+	if outputs == 0 {
+		return 0, 0
+	}
+	return at + outputs, outputs
 }

@@ -118,6 +118,9 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 		}
 	}
 	for c, w := range r.walkers {
+		if n := w.next - kept[c]; n > 0 {
+			w.keep(units.Bytes(n)*w.KeptOutput, LogitsLoss) // all in one (joined)
+		}
 		for ; w.next > kept[c]; w.next-- { // outputs
 			w.t.free(w.next - 1)
 		}
