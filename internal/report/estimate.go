@@ -407,17 +407,11 @@ func choiceGrid(c *search.Choice) *grid {
 }
 
 func remedyGrid(before *estimate.Result, list []search.Remedy) *grid {
-	g := &grid{columns: []column{{title: "add"}, {title: "tokens/s/GPU", right: true}, {title: "change", right: true}, {title: "used GiB", right: true, drop: 1}}}
+	g := &grid{columns: []column{{title: "add"}, {title: "tokens/s/GPU", right: true}, {title: "change", right: true}, {title: "used GiB", right: true}}}
 	for _, r := range list {
 		after := r.Candidate.Result
 		change := after.TokensPerSecond/before.TokensPerSecond - 1
-		for i, set := range r.Set {
-			if i == 0 {
-				g.row("--set "+set, thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
-			} else {
-				g.row("--set "+set, "", "", "")
-			}
-		}
+		g.row("--set "+strings.Join(r.Set, " --set "), thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
 	}
 	return g
 }

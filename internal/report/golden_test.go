@@ -122,7 +122,7 @@ var extension = map[Format]string{Text: "txt", JSON: "json", YAML: "yaml", CSV: 
 // TestStacked: a table whose columns do not fit loses nothing but its form.
 func TestStacked(t *testing.T) {
 	g := &grid{columns: []column{{title: "lever"}, {title: "a rather long title", right: true}, {title: "another long title"}, {title: "detail", drop: 1}}}
-	g.lines = []line{{cells: []string{"clock", "12", "", "x"}}, {cells: []string{"memory", "7 GB/s", "per GPU", "y"}, level: 1}}
+	g.lines = []line{{cells: []string{"clock", "12", "", "x"}}, {cells: []string{"memory", "7 GB/s", "per GPU", "y"}, level: 1}, {cells: []string{"what is as long as the page is wide", "3", "", ""}}}
 	p := page{}
 	p.section("Levers that a reader may pull", g)
 	require.Equal(t, `
@@ -132,10 +132,30 @@ Levers that a reader may pull
     memory
       a rather long title  7 GB/s
       another long title   per GPU
+  what is as long as the page is
+      wide
+    a rather long title  3
   not shown for want of width: detail; a
   wider terminal, COLUMNS=160 or -o json
   shows them.
 `, p.text(Style{Width: 40}))
+}
+
+// TestRemedies: the settings of a remedy stand in one row, with its numbers.
+func TestRemedies(t *testing.T) {
+	for f, want := range map[Format]string{
+		Text:     "  --set plan.pp=8 --set train.recompute=full         3,900  -4.8 %     60.00\n",
+		Markdown: "| --set plan.pp=8 --set train.recompute=full | 3,900 | -4.8 % | 60.00 |\n",
+		HTML:     "<tr><td>--set plan.pp=8 --set train.recompute=full</td><td class=\"number\">3,900</td>",
+		JSON:     "      \"set\": [\n        \"plan.pp=8\",\n        \"train.recompute=full\"\n      ],\n",
+	} {
+		var b bytes.Buffer
+		require.NoError(t, WriteEstimate(&b, pipeline(t), f, Style{Width: 80}))
+		require.Contains(t, b.String(), want)
+	}
+	var b bytes.Buffer
+	require.NoError(t, WriteEstimate(&b, pipeline(t), Text, Style{Width: leastWidth}))
+	require.Contains(t, b.String(), "  --set plan.pp=8 --set\n      train.recompute=full\n    tokens/s/GPU  3,900\n")
 }
 
 // TestWhole: where nobody set a width tables lose nothing, bars and running text are those

@@ -141,7 +141,8 @@ func (g *grid) hiddenLine(p *printer, hidden map[int]bool) {
 }
 
 // stacked is the form for pages that are too narrow for the columns that must stay:
-// each row is its first cell, with the others below by their titles.
+// each row is its first cell, with the others below by their titles. What of a first cell
+// goes on in another line stands further in than these.
 func (g *grid) stacked(p *printer, hidden map[int]bool) {
 	label := 0
 	for i, c := range g.columns[1:] {
@@ -155,7 +156,10 @@ func (g *grid) stacked(p *printer, hidden map[int]bool) {
 		if l.sum {
 			head = p.bold(head)
 		}
-		p.wrapped(indent, head)
+		lines := strings.Split(text.WrapSoft(head, p.width()-len(indent)-4), "\n")
+		for i, line := range lines {
+			p.wrapped(indent+strings.Repeat(" ", 4*min(i, 1)), strings.TrimRight(line, " "))
+		}
 		for i, c := range l.cells[1:] {
 			if !hidden[i+1] && c != "" {
 				p.wrapped(indent+"  "+text.Pad(g.columns[i+1].title, label, ' ')+"  ", c)
