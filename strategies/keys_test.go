@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // keysOf are the keys of a type below a path: true where they have none of their own.
@@ -34,7 +35,7 @@ func keysOf(t reflect.Type, path string, out map[string]bool) {
 }
 
 // TestKeysOfDocs: docs/job.md has a row for every key of a job, and none for another; it
-// names every recipe.
+// names every recipe and every schedule of pipelines.
 func TestKeysOfDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/job.md")
 	require.NoError(t, err)
@@ -56,6 +57,9 @@ func TestKeysOfDocs(t *testing.T) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		require.Contains(t, keys, key, "a row of docs/job.md is for no key")
+	}
+	for _, name := range pipeline.Names() {
+		require.Contains(t, string(page), "\n| `"+name+"` |", "docs/job.md has no row for a schedule")
 	}
 	for _, name := range recipe.Names() {
 		require.Contains(t, string(page), "\n| `"+name+"` |", "docs/job.md has no row for a recipe")

@@ -554,11 +554,14 @@ func (p *Plan) checkDataParallel(s Shape) error {
 	return p.checkCopies(s)
 }
 
+// torchInterleaved is interleaved-1f1b as PyTorch runs it.
+const torchInterleaved = "interleaved-1f1b-torch"
+
 // PipelineSchedule is the schedule as the recipe's framework runs it: PyTorch's
 // interleaving differs from Megatron's in what it allows.
 func (p *Plan) PipelineSchedule(r *recipe.Recipe) string {
 	if p.Schedule == "interleaved-1f1b" && r.Structure.TorchPipeline {
-		return "interleaved-1f1b-torch"
+		return torchInterleaved
 	}
 	return p.Schedule
 }

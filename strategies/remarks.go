@@ -10,7 +10,7 @@ import (
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
 func (j *Job) Remarks() []diag.Note {
-	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks())
+	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks(), j.schedule())
 }
 
 // towers remarks on what of a multimodal model is not predicted.
@@ -79,4 +79,15 @@ func (j *Job) racks() []diag.Note {
 		}
 	}
 	return []diag.Note{{Code: "hardware.domains", Text: fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of %d: domains are taken to be filled one after another, so that groups of ranks may lie across two", j.GPUs, domain), Remedy: remedy}}
+}
+
+// schedule remarks on an order of a pipeline's work that the framework does not have. It is
+// no error: what a framework lacks may be worth having.
+func (j *Job) schedule() []diag.Note {
+	p, r := &j.Plan, j.Recipe
+	if p.PP <= 1 || slices.Contains(r.Schedules, p.Schedule) || p.Schedule == torchInterleaved && r.Structure.TorchPipeline {
+		return nil
+	}
+	return []diag.Note{{Code: "schedule.foreign", Text: fmt.Sprintf("plan.schedule: %s is no schedule of recipe %s, and is predicted as if it were", p.Schedule, r.Name),
+		Remedy: "for what the framework runs use " + diag.Or(r.Schedules)}}
 }

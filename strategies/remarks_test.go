@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // TestBeyond: sequences beyond a model's positions are remarked on where these are rotary
@@ -53,6 +56,30 @@ func TestHeadAndPacked(t *testing.T) {
 	require.Len(t, notes, 1)
 	require.Contains(t, notes[0].Remedy, "nf4-frozen")
 	require.Empty(t, mustDecode(t, fmt.Sprintf(text, "LlamaForCausalLM", "bitsandbytes", "precision: nf4-frozen, lora: {rank: 8}")).Remarks(), "frozen in 4 bits")
+}
+
+// TestSchedule: every recipe says which schedules there are, and others are remarked on.
+func TestSchedule(t *testing.T) {
+	for recipe, own := range map[string]string{
+		"megatron-core":      "1f1b or interleaved-1f1b",
+		"megatron-pretrain":  "1f1b or interleaved-1f1b",
+		"megatron-lm":        "1f1b, interleaved-1f1b, zb-h1, zb-h2 or zb-v",
+		"megatron-deepspeed": "1f1b",
+		"nanotron":           "1f1b or gpipe",
+		"torchtitan":         "1f1b, gpipe, interleaved-1f1b, interleaved-zero-bubble, looped-bfs, zb-v or dualpipe-v",
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: llama2-7b, gpus: 8, runtime: {recipe: %s}, plan: {pp: 4, virtual_stages: 2, schedule: dualpipe}, train: {grad_accumulation: 16}}", recipe))
+		require.Equal(t, []diag.Note{{Code: "schedule.foreign", Text: "plan.schedule: dualpipe is no schedule of recipe " + recipe + ", and is predicted as if it were", Remedy: "for what the framework runs use " + own}}, j.Remarks())
+		for _, s := range j.Recipe.Schedules {
+			_, err := pipeline.Lookup(s)
+			require.NoError(t, err)
+			j.Plan.Schedule = s
+			require.Empty(t, j.Remarks(), s)
+		}
+		j.Plan.Schedule = torchInterleaved
+		require.Equal(t, j.Recipe.Structure.TorchPipeline, len(j.Remarks()) == 0)
+	}
+	require.Empty(t, mustDecode(t, "{model: llama2-7b, gpus: 8, plan: {pp: 1, schedule: dualpipe}}").Remarks(), "which has no effect")
 }
 
 // TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack

@@ -37,6 +37,7 @@ type Recipe struct {
 	RecomputeModules []string             `yaml:"recompute_modules"` // parts of a layer that selective recomputation may name; none: the attention core alone
 	RecomputeMethods []string             `yaml:"recompute_methods"` // ways to recompute some layers in full, the usual one first; none: all layers or no layer
 	Scopes           map[string]string    `yaml:"scopes"`            // compile scope → recipe of the layers
+	Schedules        []string             `yaml:"schedules"`         // orders of a pipeline's work that its framework has
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
 	Default          string               `yaml:"default_precision"`

@@ -81,11 +81,7 @@ func groupsOfRanks(p, v, m int) error {
 	if v == 1 || m%p == 0 {
 		return nil
 	}
-	hint := ""
-	if m%max(1, m/p) == 0 {
-		hint = ", or interleaved-1f1b-torch, which takes it"
-	}
-	return diag.Errorf("interleaved-1f1b: %d micro batches are not a multiple of %d pipeline ranks; use %s%s", m, p, nearest(m, func(n int) bool { return n%p == 0 }), hint)
+	return diag.Errorf("interleaved-1f1b: %d micro batches are not a multiple of %d pipeline ranks; use %s", m, p, nearest(m, func(n int) bool { return n%p == 0 }))
 }
 
 // roundSize is how many micro batches PyTorch sends through one chunk in a row.

@@ -69,7 +69,7 @@ func TestIllegal(t *testing.T) {
 		{"1f1b", 4, 1, 0, "1f1b: 0 micro batches per step; use at least 1"},
 		{"1f1b", 4, 2, 8, "1f1b holds one stage per rank, not 2; use virtual_stages: 1, or a schedule such as interleaved-1f1b"},
 		{"interleaved-1f1b", 4, 0, 8, "interleaved-1f1b: 0 virtual stages per rank; use at least 1"},
-		{"interleaved-1f1b", 4, 2, 10, "interleaved-1f1b: 10 micro batches are not a multiple of 4 pipeline ranks; use 8 or 12, or interleaved-1f1b-torch, which takes it"},
+		{"interleaved-1f1b", 4, 2, 10, "interleaved-1f1b: 10 micro batches are not a multiple of 4 pipeline ranks; use 8 or 12"},
 		{"interleaved-1f1b", 4, 2, 9, "interleaved-1f1b: 9 micro batches are not a multiple of 4 pipeline ranks; use 8 or 12"},
 		{"interleaved-1f1b-torch", 4, 2, 9, "interleaved-1f1b-torch: 9 micro batches do not divide into 2 equal rounds (micro batches / 4 pipeline ranks, rounded down); use 8 or 10"},
 		{"interleaved-zero-bubble", 4, 2, 11, "interleaved-zero-bubble: 11 micro batches do not divide into 2 equal rounds (micro batches / 4 pipeline ranks, rounded down); use 10 or 12"},
