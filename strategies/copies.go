@@ -20,7 +20,7 @@ func (p *Plan) checkCopies(s Shape) error {
 	case !p.DataParallel.ShardsParameters():
 		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
 	case ranks%n != 0:
-		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s)", n, ranks, list(divisors(ranks, 4096)))
+		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s%s)", n, ranks, list(divisors(ranks, 4096)), p.anyDP().orGPUs(s))
 	}
 	// A copy has all experts (Megatron-Core, parallel_state.py: num_distributed_optimizer_instances
 	// divide expert_data_parallel_size; torchtitan, parallel_dims.py: efsdp).

@@ -25,6 +25,9 @@ func degrees(n, others, limit int64, allowed func(int64) bool) []int64 {
 	return slices.DeleteFunc(divisors(n/others, limit), func(d int64) bool { return !allowed(d) })
 }
 
+// mostGPUs is how many GPUs a job may have.
+const mostGPUs = 1 << 20
+
 // legalTP lists the tensor-parallel degrees.
 func (p *Plan) legalTP(s Shape) []int64 {
 	return degrees(s.GPUs, p.CP*p.PP, mostDegree, func(tp int64) bool { return s.cutsHeads(tp) && s.cutsMixers(tp, p.CP) })
@@ -135,9 +138,59 @@ func (p *Plan) changes(s Shape) string {
 		}
 	}
 	if len(out) == 0 {
-		return fmt.Sprintf("use degrees whose product divides %d", s.GPUs)
+		out = append(out, fmt.Sprintf("degrees whose product divides %d", s.GPUs))
 	}
-	return "use " + strings.Join(out, ", or ")
+	degrees, gpus := strings.Join(out, ", or "), p.orGPUs(s)
+	if gpus != "" && p.TP*p.CP*p.PP > s.GPUs { // these are what is missing
+		return "use " + strings.TrimPrefix(gpus, ", or ") + ", or " + degrees
+	}
+	return "use " + degrees + gpus
+}
+
+// orGPUs offers as many GPUs as the degrees need, at least those of the job where replicas
+// take the rest; "" where no number of them would do.
+func (p *Plan) orGPUs(s Shape) string {
+	all := []int64{p.TP, p.CP, p.PP, p.DP, p.EP, p.ExpertTP, p.ShardDegree}
+	for i, d := range all {
+		if all[i] = max(d, 1); d > mostGPUs {
+			return ""
+		}
+	}
+	if m := s.Model; !s.cutsHeads(all[0]) || !s.cutsMixers(all[0], all[1]) || all[2] > m.Layers || all[4] > 1 && (m.MoE == nil || m.MoE.Experts%all[4] != 0) {
+		return ""
+	}
+	tp, cp, pp, dp, experts, shards := all[0], all[1], all[2], all[3], all[4]*all[5], all[0]*all[6]
+	ranks := tp * cp * dp // of a stage
+	for _, unit := range []int64{experts, shards} {
+		if ranks > mostGPUs || unit > mostGPUs || p.DP > 0 && ranks%unit != 0 {
+			return ""
+		}
+		ranks = lcm(ranks, unit)
+	}
+	need := ranks * pp
+	if p.DP <= 0 {
+		need *= (s.GPUs + need - 1) / need
+	}
+	if need > mostGPUs {
+		return ""
+	}
+	return fmt.Sprintf(", or %d GPUs", need)
+}
+
+// anyDP is a plan whose number of replicas follows from the GPUs.
+func (p *Plan) anyDP() *Plan {
+	free := *p
+	free.DP = 0
+	return &free
+}
+
+// lcm is the least common multiple of two numbers.
+func lcm(a, b int64) int64 {
+	x, y := a, b
+	for y > 0 {
+		x, y = y, x%y
+	}
+	return a / x * b
 }
 
 // texts writes numbers as words of a message.

@@ -278,7 +278,7 @@ func (p *Plan) Complete(s Shape) error {
 			return diag.Errorf("plan.%s: %d is negative; give 1 or more", d.name, d.v)
 		}
 		if d.v > s.GPUs && d.name != "virtual_stages" {
-			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job; give 1 to %d, or more gpus", d.name, d.v, s.GPUs, s.GPUs)
+			return diag.Errorf("plan.%s: %d exceeds the %d GPUs of the job; give 1 to %d%s", d.name, d.v, s.GPUs, s.GPUs, p.orGPUs(s))
 		}
 	}
 	inner := p.TP * p.CP * p.PP
@@ -296,7 +296,7 @@ func (p *Plan) Complete(s Shape) error {
 		p.DP = rest
 	}
 	if p.DP != rest {
-		return diag.Errorf("plan.dp: %d × tp %d × cp %d × pp %d = %d is not the %d GPUs of the job; leave dp out or use %d", p.DP, p.TP, p.CP, p.PP, p.DP*inner, s.GPUs, rest)
+		return diag.Errorf("plan.dp: %d × tp %d × cp %d × pp %d = %d is not the %d GPUs of the job; leave dp out or use %d%s", p.DP, p.TP, p.CP, p.PP, p.DP*inner, s.GPUs, rest, p.orGPUs(s))
 	}
 	if p.DataParallel == "" {
 		p.DataParallel = s.usual(p.Offload)
@@ -350,7 +350,7 @@ func (p *Plan) checkExpertTP(s Shape) error {
 	case m.MoE.FFN%p.ExpertTP != 0:
 		return diag.Errorf("plan.expert_tp: %d does not divide moe_intermediate_size %d (use %s)", p.ExpertTP, m.MoE.FFN, list(p.legalExpertTP(s)))
 	case ranks%p.ExpertTP != 0:
-		return diag.Errorf("plan.expert_tp: %d does not divide tp·cp·dp = %d (use %s)", p.ExpertTP, ranks, list(p.legalExpertTP(s)))
+		return diag.Errorf("plan.expert_tp: %d does not divide tp·cp·dp = %d (use %s%s)", p.ExpertTP, ranks, list(p.legalExpertTP(s)), p.anyDP().orGPUs(s))
 	case p.TP > 1 && !p.SP(): // they would gather the same rows from every tensor rank
 		return diag.Errorf("plan.expert_tp: %d with tp %d needs each tensor rank to hold its own tokens; set sequence_parallel: true or expert_tp 1", p.ExpertTP, p.TP)
 	}
@@ -451,7 +451,7 @@ func (p *Plan) checkEP(s Shape) error {
 		return diag.Errorf("plan.ep: %d does not divide the %d experts (use %s)", p.EP, m.MoE.Experts, list(p.legalEP(s)))
 	}
 	if ranks := p.TP * p.CP * p.DP; ranks%(p.EP*p.ExpertTP) != 0 {
-		return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)))
+		return diag.Errorf("plan.ep: ep %d × expert_tp %d does not divide tp·cp·dp = %d (use ep %s%s)", p.EP, p.ExpertTP, ranks, list(p.legalEP(s)), p.anyDP().orGPUs(s))
 	}
 	if p.EP > 1 && t.Imbalance > float64(p.EP) {
 		return diag.Errorf("train.expert_imbalance: %g, but one of %d expert ranks has at most %d times the mean, all tokens; give 1 to %d", t.Imbalance, p.EP, p.EP, p.EP)

@@ -78,19 +78,41 @@ func TestOpen(t *testing.T) {
 	require.ErrorContains(t, err, `unknown pipeline schedule "1f1c"`)
 }
 
+// TestNoGPUsOffered: more GPUs are no remedy where another rule is broken, or no job has them.
+func TestNoGPUsOffered(t *testing.T) {
+	for _, c := range []struct{ plan, want string }{
+		{"tp: 3", "does not divide the 8 GPUs; use tp 1, 2, 4 or 8"},
+		{"tp: 1000000007", "exceeds the 8 GPUs of the job; give 1 to 8"},
+		{"tp: 8, cp: 8, pp: 8, dp: 1048576", "exceeds the 8 GPUs of the job; give 1 to 8"},
+		{"pp: 33", "exceeds the 8 GPUs of the job; give 1 to 8"},
+		{"ep: 9", "exceeds the 8 GPUs of the job; give 1 to 8"},
+		{"tp: 4, ep: 16, dp: 1", "exceeds the 8 GPUs of the job; give 1 to 8"},
+	} {
+		_, err := decode("{model: mixtral-8x7b, gpus: 8, plan: {" + c.plan + "}}")
+		require.Error(t, err)
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		require.True(t, strings.HasSuffix(first, c.want), first)
+	}
+}
+
 // TestEveryRuleNamesARemedy: each rule that a plan can break, with the complaint's
 // place, value, rule and way out.
 func TestEveryRuleNamesARemedy(t *testing.T) {
 	for _, c := range []struct{ job, want string }{
 		{"{model: llama2-7b, gpus: 8, plan: {tp: -1}}", "plan.tp: -1 is negative; give 1 or more"},
-		{"{model: llama2-7b, gpus: 8, plan: {tp: 16}}", "plan.tp: 16 exceeds the 8 GPUs of the job; give 1 to 8"},
-		{"{model: llama2-7b, gpus: 8, plan: {shard_degree: 16, data_parallel: fsdp2}}", "plan.shard_degree: 16 exceeds the 8 GPUs"},
-		{"{model: llama2-7b, gpus: 12, plan: {tp: 8}}", "plan.tp: tp 8 × cp 1 × pp 1 = 8 does not divide the 12 GPUs; use tp 1, 2 or 4"},
-		{"{model: llama3-8b, gpus: 6, plan: {tp: 4}}", "plan.tp: tp 4 × cp 1 × pp 1 = 4 does not divide the 6 GPUs; use tp 1 or 2"},
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 16}}", "plan.tp: 16 exceeds the 8 GPUs of the job; give 1 to 8, or 16 GPUs"},
+		{"{model: llama2-7b, gpus: 8, plan: {shard_degree: 16, data_parallel: fsdp2}}", "plan.shard_degree: 16 exceeds the 8 GPUs of the job; give 1 to 8, or 16 GPUs"},
+		{"{model: llama3-8b, gpus: 8, plan: {tp: 4, pp: 16}}", "plan.pp: 16 exceeds the 8 GPUs of the job; give 1 to 8, or 64 GPUs"},
+		{"{model: llama3-8b, gpus: 8, plan: {tp: 8, dp: 16}}", "plan.dp: 16 exceeds the 8 GPUs of the job; give 1 to 8, or 128 GPUs"},
+		{"{model: mixtral-8x7b, gpus: 4, plan: {tp: 2, ep: 8, dp: 2}}", "plan.ep: 8 exceeds the 4 GPUs of the job; give 1 to 4"},
+		{"{model: llama3-8b, gpus: 8, plan: {tp: 4, cp: 2, pp: 4}}", "plan.pp: tp 4 × cp 2 × pp 4 = 32 does not divide the 8 GPUs; use 32 GPUs, or tp 1, or pp 1"},
+		{"{model: mixtral-8x7b, gpus: 8, plan: {pp: 4, ep: 8}}", "plan.ep: ep 8 × expert_tp 1 does not divide tp·cp·dp = 2 (use ep 1, 2, or 32 GPUs)"},
+		{"{model: llama2-7b, gpus: 12, plan: {tp: 8}}", "plan.tp: tp 8 × cp 1 × pp 1 = 8 does not divide the 12 GPUs; use tp 1, 2 or 4, or 16 GPUs"},
+		{"{model: llama3-8b, gpus: 6, plan: {tp: 4}}", "plan.tp: tp 4 × cp 1 × pp 1 = 4 does not divide the 6 GPUs; use tp 1 or 2, or 8 GPUs"},
 		{"{model: llama3-8b, gpus: 6, plan: {tp: 3}}", "plan.tp: 3 does not divide num_attention_heads 32 (use 1, 2)"},
-		{"{model: llama3-8b, gpus: 6, plan: {tp: 2, pp: 2}}", "plan.pp: tp 2 × cp 1 × pp 2 = 4 does not divide the 6 GPUs; use tp 1, or pp 1 or 3"},
-		{"{model: llama3-8b, gpus: 7, plan: {tp: 2, pp: 2}}", "plan.tp: tp 2 × cp 1 × pp 2 = 4 does not divide the 7 GPUs; use degrees whose product divides 7"},
-		{"{model: llama2-7b, gpus: 8, plan: {tp: 2, dp: 3}}", "plan.dp: 3 × tp 2 × cp 1 × pp 1 = 6 is not the 8 GPUs of the job; leave dp out or use 4"},
+		{"{model: llama3-8b, gpus: 6, plan: {tp: 2, pp: 2}}", "plan.pp: tp 2 × cp 1 × pp 2 = 4 does not divide the 6 GPUs; use tp 1, or pp 1 or 3, or 8 GPUs"},
+		{"{model: llama3-8b, gpus: 7, plan: {tp: 2, pp: 2}}", "plan.tp: tp 2 × cp 1 × pp 2 = 4 does not divide the 7 GPUs; use degrees whose product divides 7, or 8 GPUs"},
+		{"{model: llama2-7b, gpus: 8, plan: {tp: 2, dp: 3}}", "plan.dp: 3 × tp 2 × cp 1 × pp 1 = 6 is not the 8 GPUs of the job; leave dp out or use 4, or 6 GPUs"},
 		{"{model: llama2-7b, gpus: 6, plan: {tp: 6}}", "plan.tp: 6 does not divide num_attention_heads 32 (use 1, 2)"},
 		{"{model: qwen2.5-7b, gpus: 7, plan: {tp: 7}}", "plan.tp: 7 neither divides num_key_value_heads 4 nor is a multiple of it (use 1)"},
 		{"{model: llama2-70b, gpus: 16, runtime: {recipe: hf-eager}, plan: {tp: 16}}", "plan.tp: 16 does not divide num_key_value_heads 8, which recipe hf-eager needs (use 1, 2, 4, 8)"},
@@ -107,8 +129,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, gpus: 16, plan: {tp: 2, cp: 8, cp_comm_type: a2a}}", "plan.cp_comm_type: a2a needs key/value heads for every rank, but cp 8 does not divide the 4 of tp 2 (use cp 1, 2, 4, or p2p)"},
 		{"{model: llama2-7b, gpus: 8, plan: {ep: 2}}", "plan.ep: 2, but the model has no experts; leave ep out"},
 		{"{model: mixtral-8x7b, gpus: 12, plan: {ep: 3}}", "plan.ep: 3 does not divide the 8 experts (use 1, 2, 4)"},
-		{"{model: mixtral-8x7b, gpus: 4, plan: {ep: 4, expert_tp: 2}}", "plan.ep: ep 4 × expert_tp 2 does not divide tp·cp·dp = 4 (use ep 1, 2)"},
-		{"{model: mixtral-8x7b, gpus: 12, plan: {expert_tp: 8}}", "plan.expert_tp: 8 does not divide tp·cp·dp = 12 (use 1, 2, 4)"},
+		{"{model: mixtral-8x7b, gpus: 4, plan: {ep: 4, expert_tp: 2}}", "plan.ep: ep 4 × expert_tp 2 does not divide tp·cp·dp = 4 (use ep 1, 2, or 8 GPUs)"},
+		{"{model: mixtral-8x7b, gpus: 12, plan: {expert_tp: 8}}", "plan.expert_tp: 8 does not divide tp·cp·dp = 12 (use 1, 2, 4, or 16 GPUs)"},
 		{"{model: llama2-7b, gpus: 8, plan: {expert_tp: 2}}", "plan.expert_tp: 2, but the model has no experts; leave expert_tp out"},
 		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: hf-eager}, plan: {expert_tp: 2}}", "plan.expert_tp: recipe hf-eager has no expert parallelism; use 1 or a recipe that has it"},
 		{"{model: mixtral-8x7b, gpus: 12, plan: {expert_tp: 3}}", "plan.expert_tp: 3 does not divide moe_intermediate_size 14336 (use 1, 2, 4)"},
@@ -125,7 +147,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: fsdp1}}", "plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp"},
 		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: zero3}}", "plan.data_parallel: zero3 does not compose with pipeline parallelism"},
 		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2, data_parallel: ddp}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
-		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8)"},
+		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8, or 9 GPUs)"},
 		{"{model: mixtral-8x7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {ep: 8, shard_degree: 4, data_parallel: fsdp2}}", "plan.shard_degree: 4 makes 4 copies, but ep 8 × expert_tp 1 has 2 of each expert (use 8, 16)"},
 		{"{model: llama2-7b, gpus: 16, plan: {data_parallel: fsdp1, shard_optimizer: true}}", "plan.shard_optimizer: there is one copy, in whose shards the optimizer's states are, too; leave it out, or give plan.shard_degree"},
 		{"{model: llama2-7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2, shard_degree: 8, shard_optimizer: true}}", "plan.shard_optimizer: only Megatron-FSDP spreads states over copies, not fsdp2 under recipe torchtitan"},

@@ -74,8 +74,8 @@ func (j *Job) resolveMachine(network networkRef) error {
 		j.GPUs = j.Hardware.Node.GPUs.Value
 		j.note("gpus", j.GPUs, "one node")
 	}
-	if j.GPUs < 1 || j.GPUs > 1<<20 {
-		return diag.Errorf("gpus: %d; give 1 to %d", j.GPUs, 1<<20)
+	if j.GPUs < 1 || j.GPUs > mostGPUs {
+		return diag.Errorf("gpus: %d; give 1 to %d", j.GPUs, mostGPUs)
 	}
 	return nil
 }
