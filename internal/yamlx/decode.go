@@ -1,6 +1,7 @@
 package yamlx
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"math"
@@ -26,7 +27,7 @@ func (d *Document) Decode(out any) error {
 
 // DecodeInto decodes a node into out, a pointer, and returns all complaints.
 func (d *Document) DecodeInto(n *yaml.Node, out any) diag.List {
-	dec := decoder{doc: d}
+	dec := decoder{doc: d, root: reflect.TypeOf(out).Elem()}
 	dec.value(n, reflect.ValueOf(out).Elem(), "")
 	return dec.errs
 }
@@ -36,6 +37,7 @@ const maxComplaints = 1000
 
 type decoder struct {
 	doc  *Document
+	root reflect.Type // of what is decoded
 	errs diag.List
 }
 
@@ -201,7 +203,7 @@ func (c *decoder) structure(n *yaml.Node, v reflect.Value, label string) {
 			return
 		}
 		if info.rest == nil {
-			c.errorf(key, "unknown key %q%s", shorten(key.Value), diag.DidYouMean(key.Value, info.names))
+			c.errorf(key, "unknown key %q%s", shorten(key.Value), cmp.Or(elsewhere(c.root, key.Value), diag.DidYouMean(key.Value, info.names)))
 			return
 		}
 		rest := v.FieldByIndex(info.rest)
@@ -210,6 +212,43 @@ func (c *decoder) structure(n *yaml.Node, v reflect.Value, label string) {
 		}
 		rest.SetMapIndex(reflect.ValueOf(key.Value), reflect.ValueOf(value))
 	})
+}
+
+// mostLevels bounds where elsewhere looks, in types that hold themselves too.
+const mostLevels = 4
+
+// elsewhere returns `; did you mean "plan.tp"?` for a key that belongs somewhere else in a
+// type, as close to its top as it is found.
+func elsewhere(t reflect.Type, key string) string {
+	type place struct {
+		path string
+		of   reflect.Type
+	}
+	level := []place{{"", t}}
+	for range mostLevels {
+		var next []place
+		var found []string
+		for _, p := range level {
+			for p.of.Kind() == reflect.Pointer {
+				p.of = p.of.Elem()
+			}
+			if to := reflect.PointerTo(p.of); p.of.Kind() != reflect.Struct || to.Implements(nodeDecoderType) || to.Implements(textUnmarshalerType) {
+				continue
+			}
+			info := fieldsOf(p.of)
+			for _, name := range info.names {
+				inner := place{p.path + name + ".", p.of.FieldByIndex(info.index[name]).Type}
+				if next = append(next, inner); name == key {
+					found = append(found, strconv.Quote(p.path+name))
+				}
+			}
+		}
+		if len(found) > 0 {
+			return "; did you mean " + diag.Or(found) + "?"
+		}
+		level = next
+	}
+	return ""
 }
 
 // entries calls each for the entries of a mapping whose key is one word that was

@@ -111,6 +111,9 @@ func TestDecodeErrors(t *testing.T) {
 		{"plan: {size: 1}", `1:8: unknown key "size"; did you mean "sizes"?`},
 		{"plan: {qqqqqqq: 1}", `1:8: unknown key "qqqqqqq"; known: tp, fast, sizes, model, also`},
 		{"Untold: 1", `1:1: unknown key "Untold"; known: title, gpus, small, rate, on, plan, maybe, words, by, curves, any, lists`},
+		{"sizes: 1", `1:1: unknown key "sizes"; did you mean "plan.sizes" or "maybe.sizes"?`},
+		{"plan: {gpus: 1}", `1:8: unknown key "gpus"; did you mean "gpus"?`},
+		{"name: x", `1:1: unknown key "name"; known: title, gpus, small, rate, on, plan, maybe, words, by, curves, any, lists`}, // of a type that decodes itself
 		{"hello", `1:1: expected a mapping, found "hello"`},
 		{"[gpus]", `1:1: expected a mapping, found a list`},
 		{"plan: 3", `1:7: plan: expected a mapping, found "3"`},
