@@ -24,12 +24,16 @@ const (
 // Own is what measured runs of one recipe and GPU took against their predictions. The
 // more runs there are, and the more alike they are off, the more of that is expected of
 // the next one; those predicted more closely count more (the posterior mean and predictive
-// deviation of normal logarithms).
+// deviation of normal logarithms). A run that repeats another one counts once (Copies).
 func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 	var off, of []float64 // logarithms of measured over predicted, and the variances predicted of them
 	var own strategies.OwnRuns
 	reason := "none has a measured step_time"
+	again := copies(list)
 	for i := range rows {
+		if _, copied := again[i]; copied {
+			continue
+		}
 		r := &rows[i]
 		if r.Status != OK {
 			if reason = r.ID + ": " + r.Reason; r.Where != "" {

@@ -1,7 +1,9 @@
 package runs
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +20,7 @@ func ownRows(deviation float64, factors ...float64) ([]Run, []Row) {
 	var list []Run
 	var rows []Row
 	for i, f := range factors {
-		j := &strategies.Job{Hardware: h}
+		j := &strategies.Job{Hardware: h, GPUs: int64(i + 1)} // no copies of each other
 		j.Runtime.Recipe = "megatron-core"
 		p := Prediction{Figures: Figures{StepTime: 2}}
 		p.Low, p.High = hardware.Range(2, deviation)
@@ -116,4 +118,30 @@ func TestOwnRefuses(t *testing.T) {
 	rows[0].Status, rows[0].Measured.StepTime = OK, 0
 	_, err = Own(list, rows)
 	require.ErrorContains(t, err, "none has a measured step_time")
+}
+
+// A log that was copied counts once, and that is said.
+func TestOwnCopies(t *testing.T) {
+	one := fmt.Sprintf(row, "a", "{}")
+	other := strings.Replace(fmt.Sprintf(row, "d", "{}"), "157 ms", "158 ms", 1)
+	own := func(rows ...string) (*strategies.OwnRuns, []string) {
+		list, err := decode(file(rows...))
+		require.NoError(t, err)
+		got, err := Own(list, Validate(list).Rows)
+		require.NoError(t, err)
+		return got, Copies(list)
+	}
+	first, copied := own(one)
+	require.Empty(t, copied)
+	again, copied := own(one, strings.Replace(one, "id: a", "id: b", 1))
+	require.Equal(t, first, again)
+	require.Equal(t, []string{"run b has the job and the measurements of run a: for --runs they count once"}, copied)
+	again, copied = own(one, strings.Replace(one, "id: a", "id: b", 1), other, strings.Replace(one, "id: a", "id: c", 1))
+	require.EqualValues(t, 2, again.Runs)
+	require.Equal(t, []string{"runs b, c have the job and the measurements of run a: for --runs they count once"}, copied)
+	for _, change := range [][2]string{{"gpus: 1", "gpus: 2"}, {"micro_batch: 4", "micro_batch: 2"}, {"25.66 GB", "25.67 GB"}, {"plan: {}", "plan: {bucket: 1MiB}"}, {"tinyllama-1.1b", "llama3.2-1b"}, {"hf-eager", "hf-eager, release: '25.08'"}} {
+		again, copied = own(one, strings.NewReplacer("id: a", "id: b", change[0], change[1]).Replace(one))
+		require.EqualValues(t, 2, again.Runs, change)
+		require.Empty(t, copied)
+	}
 }

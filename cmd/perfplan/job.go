@@ -276,6 +276,9 @@ func (f *jobFlags) carryOver() error {
 	if err != nil {
 		return usage("--runs: %v", err)
 	}
+	for _, copies := range runs.Copies(list) {
+		fmt.Fprintf(f.cmd.ErrOrStderr(), "perfplan: %s\n", copies)
+	}
 	text, err := json.Marshal(own)
 	if err != nil {
 		return err

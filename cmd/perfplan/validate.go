@@ -84,6 +84,9 @@ predicted are listed with the reason; when that is all of them, the exit code is
 			}
 			if len(args) > 0 {
 				r.Own, _ = runs.Own(list, r.Rows) // nothing to carry over is no error here
+				for _, copies := range runs.Copies(list) {
+					fmt.Fprintf(e.err, "perfplan: %s\n", copies)
+				}
 			}
 			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
 				return err
