@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -329,5 +331,31 @@ func BenchmarkValidate(b *testing.B) {
 	require.NoError(b, err)
 	for b.Loop() {
 		Validate(list)
+	}
+}
+
+// TestDocs: docs/commands.md has a row for every figure of a run, with a value that is one,
+// and names the other keys.
+func TestDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/commands.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n### Files of runs\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var keys, rows []string
+	for f := range reflect.TypeFor[Figures]().Fields() {
+		keys = append(keys, f.Tag.Get("yaml"))
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| .* \\| `(.*)` \\|$").FindAllStringSubmatch(section, -1) {
+		rows = append(rows, m[1])
+		list, err := decode(file(fmt.Sprintf("\n  - {id: a, measured: {%s: %s}}", m[1], m[2])))
+		require.NoError(t, err, m[0])
+		require.NotZero(t, list[0].Measured, m[0])
+	}
+	require.Equal(t, keys, rows)
+	for f := range reflect.TypeFor[runFile]().Fields() {
+		if key := f.Tag.Get("yaml"); key != ",rest" {
+			require.Contains(t, section, "`"+key+"`")
+		}
 	}
 }

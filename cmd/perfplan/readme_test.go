@@ -91,7 +91,7 @@ func TestFirstPredictions(t *testing.T) {
 
 // runBlocks runs a page and returns how many blocks of each kind it has. Blocks of
 // kind sh hold commands; a block of kind text shows the output of the one before,
-// up to a line of "..." ; one of kind yaml is a job. Set-up runs as far as it needs no
+// up to a line of "..." ; one of kind yaml is a job, one of kind yaml runs a file of runs. Set-up runs as far as it needs no
 // network; the line that runs the tests is this run.
 func runBlocks(t *testing.T, page string) map[string]int {
 	repository := root(t)
@@ -126,6 +126,10 @@ func runBlocks(t *testing.T, page string) map[string]int {
 		case "yaml":
 			code, _, stderr := in(b.text, "estimate", "-")
 			require.Zero(t, code, "%s%s", b.text, stderr)
+		case "yaml runs":
+			require.NoError(t, os.WriteFile("runs.yaml", []byte(b.text), 0o644))
+			code, _, stderr := in("", "validate", "runs.yaml")
+			require.Zero(t, code, "%s%s", b.text, stderr)
 		case "text":
 			want := head(out, b.text)
 			if *update {
@@ -134,7 +138,7 @@ func runBlocks(t *testing.T, page string) map[string]int {
 				t.Errorf("%s shows another output; run go test ./cmd/perfplan -run README -update\n%s", page, d)
 			}
 		default:
-			t.Errorf("a block of kind %q; use sh, sh setup, sh test, yaml or text", b.kind)
+			t.Errorf("a block of kind %q; use sh, sh setup, sh test, yaml, yaml runs or text", b.kind)
 		}
 	}
 	if replaced != readme {
