@@ -305,6 +305,9 @@ func (j *Job) SyncsEveryMicroBatch() bool {
 	if every := j.Plan.SyncEveryMicroBatch; every != nil {
 		return *every
 	}
+	if j.Plan.ReducesOnce() {
+		return false
+	}
 	kind := j.Plan.DataParallel
 	o := &j.Recipe.Overlap
 	return o.SyncEvery && j.Plan.PP <= 1 || o.SyncSharded && kind.ShardsParameters() || kind == ZeRO2 || kind == ZeRO3

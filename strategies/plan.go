@@ -520,6 +520,9 @@ func (p *Plan) checkSchedule(s Shape) error {
 	if err := schedule.Check(int(p.PP), int(p.VirtualStages), int(p.Fill(s.Train))); err != nil {
 		return diag.Errorf("plan.schedule: %v", err)
 	}
+	if p.ReducesOnce() && p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
+		return diag.Errorf("plan.sync_every_micro_batch: true, but PyTorch's pipelines reduce sharded gradients once, at the end of a step; leave it out, or set plan.pp to 1")
+	}
 	if p.DataParallel == FSDP1 {
 		return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
 	}
@@ -528,6 +531,11 @@ func (p *Plan) checkSchedule(s Shape) error {
 	}
 	return nil
 }
+
+// ReducesOnce reports whether sharded gradients can only be reduced at the end of a step: PyTorch's
+// schedules turn the reduction off for all micro batches (torch/distributed/pipelining/stage.py,
+// backward_maybe_with_nosync).
+func (p *Plan) ReducesOnce() bool { return p.PP > 1 && p.DataParallel.ShardsParameters() }
 
 // Fill is how many micro batches go through a pipeline before it is empty again.
 func (p *Plan) Fill(t *Train) int64 { return cmp.Or(p.DrainEvery, t.GradAccumulation) }

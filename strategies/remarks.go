@@ -64,8 +64,8 @@ func (j *Job) beyond() []diag.Note {
 }
 
 // racks remarks on NVLink domains over several nodes of which one is left in part: ranks
-// are placed domain by domain (hardware/collective, Fabric.Group), so that groups of a
-// power of two lie across domains of 72. Who runs 64 GPUs of each has others.
+// are taken to be placed so that no group lies across two which fits into one
+// (hardware/collective, Fabric.Straddling), as a scheduler does that gives 64 GPUs of each 72.
 func (j *Job) racks() []diag.Note {
 	node, domain := j.Hardware.Node.GPUs.Value, j.Hardware.Node.NVLinkDomain.Value
 	if node < 1 || domain <= node || j.GPUs <= domain || j.GPUs%domain == 0 {
@@ -78,7 +78,7 @@ func (j *Job) racks() []diag.Note {
 			break
 		}
 	}
-	return []diag.Note{{Code: "hardware.domains", Text: fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of %d: domains are taken to be filled one after another, so that groups of ranks may lie across two", j.GPUs, domain), Remedy: remedy}}
+	return []diag.Note{{Code: "hardware.domains", Text: fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of %d: groups of ranks that fit into a domain are taken to lie in one, which they do where the job gets whole groups of each (Slurm's --segment)", j.GPUs, domain), Remedy: remedy}}
 }
 
 // schedule remarks on an order of a pipeline's work that the framework does not have. It is

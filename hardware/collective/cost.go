@@ -204,6 +204,12 @@ func (f *Fabric) model(op Op, g Group) *plan {
 	for i, b := range knots {
 		times[i] = time(b) * 1e-6
 	}
+	if p.tuning != nil && g.Nodes() > 1 && g.PerNode > 1 { // the same bytes pass each island's links
+		island := f.model(op, Group{Ranks: g.PerNode, PerNode: g.PerNode, Stride: g.Stride})
+		for i, b := range knots {
+			times[i] = max(times[i], float64(island.law.Time(units.Bytes(b))))
+		}
+	}
 	p.law = newLaw(knots, times)
 	return p
 }

@@ -160,6 +160,21 @@ func (f *Fabric) Group(ranks, stride int64) Group {
 	return f.group(ranks, stride, f.spanned(ranks, stride))
 }
 
+// Straddling is Group in a cluster whose nodes such groups fill one after another: where they
+// do not divide a node, as six ranks the eight GPUs of one, some lie across two. NVLink domains
+// of several nodes are taken to be left in part instead, as schedulers do that give 64 GPUs of 72.
+func (f *Fabric) Straddling(ranks, stride int64) Group {
+	span, node := ranks*max(stride, 1), f.gpus()
+	if f.domain() > node || span >= node || node%span == 0 {
+		return f.Group(ranks, stride)
+	}
+	g := f.Group(ranks, stride)
+	g.PerNode = (ranks + 1) / 2
+	g = g.over(2)
+	g.Sharing = f.siblings(g)
+	return g
+}
+
 // FirstGroup is the one of these groups that begins with the first GPU of an island,
 // with how many ranks it has on each island.
 func (f *Fabric) FirstGroup(ranks, stride int64) (g Group, onEach []int64) {

@@ -284,3 +284,33 @@ func TestLatencyScale(t *testing.T) {
 		}
 	}
 }
+
+// TestStraddling: of groups that do not divide a node some lie across two; those that do, and
+// those of racks, which are left in part, do not.
+func TestStraddling(t *testing.T) {
+	node, rack := machine("h100-ib", Newest), machine("gb200", Newest)
+	for _, c := range []struct {
+		fabric         *Fabric
+		ranks, stride  int64
+		nodes, perNode int64
+	}{
+		{node, 6, 1, 2, 3}, {node, 3, 2, 2, 2}, {node, 4, 1, 1, 4}, {node, 8, 1, 1, 8}, {node, 16, 1, 2, 8}, {node, 2, 8, 2, 1},
+		{rack, 64, 1, 1, 64}, {rack, 3, 1, 1, 3},
+	} {
+		g := c.fabric.Straddling(c.ranks, c.stride)
+		require.Equal(t, c.nodes, g.Nodes(), "%d ranks %d apart", c.ranks, c.stride)
+		require.Equal(t, c.perNode, g.PerNode)
+	}
+	const b = 64 * units.MiB
+	require.Greater(t, node.Time(AllToAll, b, node.Straddling(6, 1)), 1.5*node.Time(AllToAll, b, node.Group(6, 1)))
+}
+
+// TestLeavingAnIsland: what crosses islands goes over the links of each, too, and so is no faster.
+func TestLeavingAnIsland(t *testing.T) {
+	f := machine("gb200", Newest)
+	for _, op := range []Op{AllGather, ReduceScatter, AllReduce} {
+		for b := units.Bytes(units.MiB); b <= 4*units.GiB; b *= 4 {
+			require.GreaterOrEqual(t, float64(f.Time(op, b, f.Group(144, 1))), float64(f.Time(op, b, f.Group(72, 1)))*0.999, "%s of %s", op, b)
+		}
+	}
+}

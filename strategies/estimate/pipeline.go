@@ -40,8 +40,10 @@ type path struct {
 	hop     units.Seconds
 	hops    []units.Seconds // between each two ranks, where they differ
 	lags    []lag
-	collect units.Seconds // of received pieces, by the tensor ranks
-	batches int64         // micro batches of the step, which drain the pipeline in between
+	collect units.Seconds   // of received pieces, by the tensor ranks
+	batches int64           // micro batches of the step, which drain the pipeline in between
+	again   bool            // each backward pass gathers parameters again
+	waits   []units.Seconds // by rank: for these
 
 	result pipeline.Result
 	times  pipeline.Times
@@ -81,9 +83,9 @@ func (s *simulation) runPipeline() {
 	}
 	r.hops = p.hops(r.hops[:0], hop, bytes)
 	x := r.path
-	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags)
+	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.again == p.gathersAgain() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags)
 	if !known {
-		x.plan, x.layout, x.wide, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.keepsWide(), hop, collect, p.lags, bytes
+		x.plan, x.layout, x.wide, x.again, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.keepsWide(), p.gathersAgain(), hop, collect, p.lags, bytes
 		x.batches = j.Train.GradAccumulation
 		x.clocks, x.hops = append(x.clocks[:0], p.clocks...), append(x.hops[:0], r.hops...)
 		x.begin(p)
@@ -97,7 +99,7 @@ func (s *simulation) runPipeline() {
 		p.counts = nil // sums counts what passes add
 		s.clock(rank)
 		if !known {
-			x.time(p, rank)
+			x.time(s, rank)
 		}
 		switch before := r.like(rank); {
 		case recorded:
@@ -154,6 +156,7 @@ func (x *path) begin(p *pricer) {
 	resizeTimes(&x.times, plan)
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
+	x.waits = cleared(x.waits, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
 	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
 	if plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep {
@@ -162,13 +165,18 @@ func (x *path) begin(p *pricer) {
 }
 
 // time sets the times of a rank's stages, priced at its clock.
-func (x *path) time(p *pricer, rank int) {
-	plan := x.plan
+func (x *path) time(s *simulation, rank int) {
+	p, plan := s.p, x.plan
 	n := units.Seconds(p.job.Train.GradAccumulation) / units.Seconds(plan.Copies)
 	for c := range plan.Chunks {
 		stage := plan.Stage(rank, c)
 		ch := x.layout.stage(plan, rank, c)
 		f, b := p.stagePasses(ch)
+		waits := units.Seconds(0)
+		if x.again {
+			waits = max(s.gatheringPass(ch)-b.duration(p), 0)
+			b.gather = waits
+		}
 		p.lag(rank).stretch(&f)
 		p.lag(rank).stretch(&b)
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
@@ -176,10 +184,11 @@ func (x *path) time(p *pricer, rank int) {
 			x.sends[rank]++ // a gradient
 		}
 		if from, ok := plan.After(stage); ok && !sameRank(plan, from, stage) {
-			b.gather = x.collect
+			b.gather += x.collect
 			x.sends[rank]++ // an activation
 		}
-		x.gather[rank] += (f.gather + b.gather) * n
+		x.gather[rank] += (f.gather + b.gather - waits) * n
+		x.waits[rank] += waits * n
 		x.busy[rank] += (f.busy + b.busy) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
 		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
@@ -192,6 +201,24 @@ func (x *path) time(p *pricer, rank int) {
 			x.beside.BW[stage], x.beside.BI[stage] = x.times.BW[stage]*slow, x.times.BI[stage]*slow
 		}
 	}
+}
+
+// gathersAgain reports whether a stage gathers its parameters for each backward pass, which the
+// forward pass before it has dropped. They then stay until the next forward pass
+// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync, set_reshard_after_backward).
+func (p *pricer) gathersAgain() bool {
+	l := &p.job.Plan
+	return l.ReducesOnce() && l.Reshard() && p.groups[dpGroup].Ranks > 1
+}
+
+// gatheringPass is a backward pass of a chunk beside which its parameters are gathered.
+func (s *simulation) gatheringPass(c *chunk) units.Seconds {
+	s.sim.Reset()
+	s.step.begin(s.p, c, &s.sim)
+	s.step.forwardPass(1)
+	t := s.sim.Now
+	s.step.backwardPass(1, false)
+	return units.Seconds(s.sim.Now - t)
 }
 
 // runSchedule runs a schedule. Where the optimizer looks at norm and overflow only after
@@ -446,6 +473,9 @@ func (r *pipelineRun) ends(rank int) {
 		if st.shards != nil || st.listed != nil {
 			st.forwardPass(0)
 		}
+		if st.shards != nil && p.counts != nil && r.path.again {
+			st.shards.countGathers(p.job.Train.GradAccumulation)
+		}
 		t := sim.Now
 		switch {
 		case p.job.Recipe.Structure.TorchPipeline && st.shards != nil:
@@ -550,8 +580,8 @@ func (r *pipelineRun) fill(out *Result) {
 	out.Optimizer = units.Seconds(r.opt[w])
 	out.Bubble = x.result.BubbleFraction()
 	out.Exposed = map[string]units.Seconds{}
-	if r.reduce[w] > 0 {
-		out.Exposed["dp"] = units.Seconds(r.reduce[w])
+	if t := units.Seconds(r.reduce[w]) + x.waits[w]; t > 0 {
+		out.Exposed["dp"] = t
 	}
 	if t := x.gather[w]; t > 0 {
 		out.Exposed["tp"] = t
@@ -590,7 +620,7 @@ func (r *pipelineRun) fill(out *Result) {
 		}
 	}
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
-		Exposed: inline + units.Seconds(r.reduce[w]), Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
+		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w], Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
 	out.Parts.Bubble = left + max(out.StepTime-finish-units.Seconds(r.tail[w]), 0) // others end later
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()

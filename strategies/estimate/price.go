@@ -123,10 +123,14 @@ func (p *pricer) lag(rank int) lag {
 func (p *pricer) placeGroups() {
 	l, g := &p.job.Plan, &p.groups
 	at := l.Strides()
-	g[tpGroup] = p.fabric.Group(l.TP, at.TP)
-	g[cpGroup] = p.fabric.Group(l.CP, at.CP)
-	g[expertTPGroup] = p.fabric.Group(l.ExpertTP, at.ExpertTP)
-	g[epGroup] = p.fabric.Group(l.EP, at.EP)
+	group := p.fabric.Group
+	if p.job.GPUs > p.fabric.Island() {
+		group = p.fabric.Straddling
+	}
+	g[tpGroup] = group(l.TP, at.TP)
+	g[cpGroup] = group(l.CP, at.CP)
+	g[expertTPGroup] = group(l.ExpertTP, at.ExpertTP)
+	g[epGroup] = group(l.EP, at.EP)
 	if m, nodes := p.job.Model.MoE, g[epGroup].Nodes(); m != nil && nodes > 1 {
 		reach := ops.Reach
 		if p.job.Train.Routing == strategies.InTurnRouting {

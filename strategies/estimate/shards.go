@@ -154,6 +154,20 @@ func (h *shards) launchGather(i int, ready float64) {
 	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
 }
 
+// countGathers counts the gathers of all units as often again, once in each backward pass.
+func (h *shards) countGathers(passes int64) {
+	for i := range h.params {
+		dense := h.gathered(float64(h.params[i]), float64(h.narrow[0][i]))
+		expert := h.gathered(float64(h.expert[i]), float64(h.narrow[1][i]))
+		for range passes {
+			h.s.p.comm(collective.AllGather, shardGroup, dense)
+			if !h.alone {
+				h.s.p.comm(collective.AllGather, expertShardGroup, expert)
+			}
+		}
+	}
+}
+
 // open waits for the parameters of unit i and copies them out.
 func (h *shards) open(i int) {
 	if h.params[i] == 0 || !h.ready[i] {

@@ -145,3 +145,18 @@ func TestStagesAfterOthers(t *testing.T) {
 		require.Equal(t, mustEstimate(t, &j).StepTime, score.StepTime, kind)
 	}
 }
+
+// TestStagesThatGatherAgain: a stage that drops its parameters after each forward pass gathers
+// them for each backward pass, beside which the slow network shows; it sends as often.
+func TestStagesThatGatherAgain(t *testing.T) {
+	step := func(reshard, rate string) *Result {
+		return predicted(t, fmt.Sprintf("{model: llama3-8b, hardware: h100-sxm, gpus: 64, network: {bandwidth_per_gpu: %s}, runtime: {recipe: torchtitan}, plan: {pp: 2, data_parallel: fsdp2, reshard_after_forward: %s}, train: {micro_batch: 1, grad_accumulation: 8}}", rate, reshard))
+	}
+	fast, slow := step("true", "400 Gbit/s"), step("true", "25 Gbit/s")
+	kept := step("false", "25 Gbit/s")
+	require.Less(t, float64(fast.StepTime), 1.1*float64(step("false", "400 Gbit/s").StepTime))
+	require.Greater(t, float64(slow.StepTime), 1.5*float64(kept.StepTime))
+	require.Greater(t, float64(slow.Exposed["dp"]), 3*float64(kept.Exposed["dp"]))
+	require.InDelta(t, float64(slow.StepTime), float64(slow.Parts.Total()), 1e-9)
+	require.Less(t, float64(slow.Memory.PeakAllocated), float64(kept.Memory.PeakAllocated))
+}

@@ -54,7 +54,7 @@ func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 // it shards them.
 func sumsWhole(j *strategies.Job) bool {
 	p := &j.Plan
-	return p.DataParallel.FSDP() && p.DP*p.CP > 1 && j.Train.GradAccumulation > 1 && !j.SyncsEveryMicroBatch()
+	return p.DataParallel.FSDP() && !p.ReducesOnce() && p.DP*p.CP > 1 && j.Train.GradAccumulation > 1 && !j.SyncsEveryMicroBatch()
 }
 
 // fits reports whether some setting does.

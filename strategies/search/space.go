@@ -453,7 +453,7 @@ var (
 func (s *Space) ways(j *strategies.Job, p *strategies.Plan, many bool) (reshard, every []*bool, buckets []units.Bytes) {
 	reshard, every, buckets = byDefault, byDefault, bucketSizes[:1]
 	if many && p.DataParallel.ShardsParameters() {
-		if reshard = onOff; p.DataParallel.FSDP() { // ZeRO-3 has no choice
+		if reshard = onOff; p.DataParallel.FSDP() && !p.ReducesOnce() { // ZeRO-3 has no choice
 			every = offOn
 		}
 	} else if many && j.Recipe.Overlap.GradReduce {
