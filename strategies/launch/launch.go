@@ -17,7 +17,6 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
-	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // Setting is a key of a job file.
@@ -230,36 +229,8 @@ func Join(jobs []*Job) (*Job, error) {
 	}
 	all.unliger()
 	all.uncut()
+	all.stay()
 	return all, nil
-}
-
-// uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, setAdapters).
-func (j *Job) uncut() {
-	by := map[string]Setting{}
-	for _, s := range j.Settings {
-		by[s.Key] = s
-	}
-	name, _ := by["runtime.recipe"].Value.(string)
-	r, err := recipe.Load(name)
-	_, adapted := by["train.lora.rank"]
-	if tp := j.count("plan.tp"); tp > 1 && adapted && err == nil && !r.Structure.SharedTPInput {
-		j.note("%s %d beside adapters: how recipe %s cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out", by["plan.tp"].From, tp, name)
-	}
-}
-
-// unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
-func (j *Job) unliger() {
-	tp := j.count("plan.tp")
-	if tp <= 1 {
-		return
-	}
-	for _, part := range [][2]string{{"runtime.liger_kernels", "kernel of each operator is"}, {"runtime.fused_linear_cross_entropy", "output layer is"}} {
-		at := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == part[0] && s.Value == true })
-		if at >= 0 {
-			j.note("%s: Liger-Kernel's %s not known on tensor ranks (tp %d); the model's is taken", j.Settings[at].From, part[1], tp)
-			j.Settings = slices.Delete(j.Settings, at, at+1)
-		}
-	}
 }
 
 // bucket is what a Trainer makes of reduce_bucket_size auto, of a model that is known

@@ -287,7 +287,7 @@ func TestErrors(t *testing.T) {
 		`{"train_batch_size": 65, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}`: "x:1:22: train_batch_size: 65 is no multiple of train_micro_batch_size_per_gpu 2 times gradient_accumulation_steps 4, which DeepSpeed refuses; give ",
 		`{"train_micro_batch_size_per_gpu": 0}`:                                                           `x:1:36: train_micro_batch_size_per_gpu: "0"; give a whole number from 1 on, or auto`,
 		`{"train_batch_size": 1.5}`:                                                                       `x:1:22: train_batch_size: "1.5"; give a whole number from 1 on, or auto`,
-		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'":                                          `x: training.seq_len: "8192"; give a whole number`,
+		"[model]\nname = 'llama3'\n[training]\nseq_len = '8192'":                                          `x:4:1: training.seq_len: "8192"; give a whole number`,
 		"[training]\nseq_len = ":                                                                          "x:2:10: is no TOML",
 		"model_name_or_path: gpt2\nper_device_train_batch_size: -1":                                       `x:2:30: per_device_train_batch_size: "-1"; give a whole number from 1 to 65536`,
 		"model:\n  _target_: megatron.bridge.models.GPTModelProvider\n  num_layers: 4":                    "x: has no key model.hidden_size; give the run_config.yaml",

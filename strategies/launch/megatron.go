@@ -643,12 +643,7 @@ func (m *megatron) bucket() {
 }
 
 // value is that of a key which is set; nil: it is not.
-func (j *Job) value(key string) any {
-	if i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key }); i >= 0 {
-		return j.Settings[i].Value
-	}
-	return nil
-}
+func (j *Job) value(key string) any { return j.setting(key).Value }
 
 // kept says in what gradients are kept and reduced, and what an optimizer that is aware of
 // precision keeps.

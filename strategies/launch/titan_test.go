@@ -38,7 +38,11 @@ func TestTitanKeys(t *testing.T) {
 		pipeline + "pipeline_parallel_layers_per_stage = 2":                                                              "virtual_stages: 4 # parallelism.pipeline_parallel_layers_per_stage, of 32 layers\n",
 		pipeline + "pipeline_parallel_layers_per_stage = 5":                                                              "# plan.virtual_stages: parallelism.pipeline_parallel_layers_per_stage: 32 layers make 7 stages of 5, no multiple of the pipeline's 4 ranks: give the key\n",
 		strings.Replace(pipeline, "Interleaved1F1B", "1F1B", 1):                                                          "schedule: 1f1b # parallelism.pipeline_parallel_schedule\n",
-		strings.Replace(pipeline, "Interleaved1F1B", "DualPipeV", 1):                                                     "# Not taken over: parallelism.pipeline_parallel_schedule DualPipeV: which is not known; give plan.schedule\n",
+		strings.Replace(pipeline, "Interleaved1F1B", "PipelineScheduleMulti", 1):                                         "# Not taken over: parallelism.pipeline_parallel_schedule PipelineScheduleMulti: which is not known; give plan.schedule\n",
+		strings.Replace(pipeline, "Interleaved1F1B", "DualPipeV", 1):                                                     "schedule: dualpipe-v # parallelism.pipeline_parallel_schedule\n  virtual_stages: 2 # without",
+		strings.Replace(pipeline, "Interleaved1F1B", "loopedbfs", 1):                                                     "schedule: looped-bfs # parallelism.pipeline_parallel_schedule\n  virtual_stages: 2 # without",
+		"[training]\ndtype = 'bfloat16'":                                                                                 "dtypes:\n    weights: bf16 # training.dtype\n    gradients: bf16 # training.dtype\n    moments: bf16 # training.dtype\n",
+		"[training]\ndtype = 'float32'":                                                                                  "recompute: full # activation_checkpoint.mode\n\n",
 		pipeline + "pipeline_parallel_first_stage_less_layers = 0":                                                       "# Not taken over: parallelism.pipeline_parallel_first_stage_less_layers 0: give plan.stage_layers\n",
 		"[parallelism]\npipeline_parallel_first_stage_less_layers = 0":                                                   "",
 		"[parallelism]\ntensor_parallel_degree = 2\ndisable_loss_parallel = true":                                        "# Not taken over: parallelism.disable_loss_parallel true: the loss",
@@ -58,9 +62,13 @@ func TestTitanKeys(t *testing.T) {
 		"[parallelism]\ndata_parallel_replicate_degree = 2\ntensor_parallel_degree = 8\npipeline_parallel_degree = 2":    "# Not taken over: parallelism.data_parallel_replicate_degree 2: give plan.shard_degree, the GPUs over 2 replicas × tp 8 × pp 2 = 32\n",
 		"[parallelism]\ndata_parallel_replicate_degree = 2":                                                              "# Not taken over: parallelism.data_parallel_replicate_degree 2: give plan.shard_degree, the GPUs over 2\n",
 		"[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\ncontext_parallel_degree = 2": "shard_degree: 8 # parallelism.data_parallel_shard_degree\n",
-		"[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 1":                              "# Not taken over: parallelism.data_parallel_replicate_degree 2 without shards",
+		"[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 1":                              "data_parallel: ddp # parallelism.data_parallel_replicate_degree, parallelism.data_parallel_shard_degree\n",
 	} {
-		j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n[activation_checkpoint]\nmode = 'full'\n"+text))
+		training, text := "[training]\nlocal_batch_size = 8\nseq_len = 8192\n", text
+		if more, ok := strings.CutPrefix(text, "[training]\n"); ok {
+			training, text = training+more+"\n", ""
+		}
+		j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\nflavor = '8B'\n"+training+"[activation_checkpoint]\nmode = 'full'\n"+text))
 		require.NoError(t, err, text)
 		got, err := j.YAML()
 		require.NoError(t, err)
@@ -71,21 +79,36 @@ func TestTitanKeys(t *testing.T) {
 	}
 }
 
+// TestTitanDefaults: what torchtitan makes of what a configuration leaves out.
+func TestTitanDefaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"[training]\nsteps = 10": "sequence_length: 2048 # default of training.seq_len\n  micro_batch: 8 # default of training.local_batch_size\n  grad_accumulation: 1 # without training.global_batch_size\n",
+		"[training]\nglobal_batch_size = 512\n[parallelism]\npipeline_parallel_degree = 2": "micro_batch: 1 # default of pipeline_parallel_microbatch_size\n  global_batch: 512 # training.global_batch_size\n",
+	} {
+		j, err := launch.Read("x", []byte("[model]\nname = 'llama3'\nflavor = '8B'\n[activation_checkpoint]\nmode = 'full'\n"+text))
+		require.NoError(t, err, text)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got)+"\n", want, text)
+		predictable(t, got, 8)
+	}
+}
+
 // TestTitanNumbers: counts that torchtitan does not start with, and those that -1 leaves open.
 func TestTitanNumbers(t *testing.T) {
 	for text, want := range map[string]string{
-		"local_batch_size = 0":                       "x: training.local_batch_size: 0; give a whole number from 1 on",
-		"local_batch_size = -1":                      "x: training.local_batch_size: -1; give a whole number from 1 on",
-		"batch_size = 1.5":                           "x: training.batch_size: 1.5; give a whole number from 1 on",
-		"seq_len = -8192":                            "x: training.seq_len: -8192; give a whole number from 1 on",
-		"global_batch_size = 0":                      "x: training.global_batch_size: 0; give a whole number from 1 on, or -1",
+		"local_batch_size = 0":                       "x:5:1: training.local_batch_size: 0; give a whole number from 1 on",
+		"local_batch_size = -1":                      "x:5:1: training.local_batch_size: -1; give a whole number from 1 on",
+		"batch_size = 1.5":                           "x:5:1: training.batch_size: 1.5; give a whole number from 1 on",
+		"seq_len = -8192":                            "x:5:1: training.seq_len: -8192; give a whole number from 1 on",
+		"global_batch_size = 0":                      "x:5:1: training.global_batch_size: 0; give a whole number from 1 on, or -1",
 		"global_batch_size = -1":                     "",
 		"data_parallel_shard_degree = -1":            "",
-		"data_parallel_shard_degree = 0":             "x: training.data_parallel_shard_degree: 0; give a whole number from 1 on, or -1",
-		"data_parallel_replicate_degree = -1":        "x: training.data_parallel_replicate_degree: -1; give a whole number from 1 on",
-		"tensor_parallel_degree = 0":                 "x: training.tensor_parallel_degree: 0; give a whole number from 1 on",
-		"[parallelism]\nexpert_parallel_degree = -2": "x: parallelism.expert_parallel_degree: -2; give a whole number from 1 on",
-		"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatch_size = 0\n[training]\nlocal_batch_size = 4": "x: parallelism.pipeline_parallel_microbatch_size: 0; give a whole number from 1 on",
+		"data_parallel_shard_degree = 0":             "x:5:1: training.data_parallel_shard_degree: 0; give a whole number from 1 on, or -1",
+		"data_parallel_replicate_degree = -1":        "x:5:1: training.data_parallel_replicate_degree: -1; give a whole number from 1 on",
+		"tensor_parallel_degree = 0":                 "x:5:1: training.tensor_parallel_degree: 0; give a whole number from 1 on",
+		"[parallelism]\nexpert_parallel_degree = -2": "x:6:1: parallelism.expert_parallel_degree: -2; give a whole number from 1 on",
+		"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatch_size = 0\n[training]\nlocal_batch_size = 4": "x:6:1: parallelism.pipeline_parallel_microbatch_size: 0; give a whole number from 1 on",
 	} {
 		head := "[model]\nname = 'llama3'\nflavor = '8B'\n"
 		if !strings.Contains(text, "[training]") {

@@ -22,7 +22,7 @@ var titanModels = map[string]string{
 }
 
 // titanSchedules are PyTorch's schedules by the names that they have here.
-var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v"}
+var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}
 
 // titanRead are keys that a job is read from; those of titanTables without the table.
 var titanRead = words(`model.name model.flavor model.converters compile.enable compile.components training.compile optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
@@ -89,9 +89,27 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	}
 	j.titanLeft(root, "", with)
 	if c.wrong != "" {
-		return &diag.Error{File: name, Message: c.wrong}
+		key, _, _ := strings.Cut(c.wrong, ": ")
+		return &diag.Error{File: name, Line: tomlLine(string(text), key), Col: 1, Message: c.wrong}
 	}
 	return nil
+}
+
+var tomlTable = regexp.MustCompile(`^\s*\[([\w.]+)\]`)
+
+// tomlLine is the line of a key that tables before it and dots in it make, 1 where it is not found.
+func tomlLine(text, key string) int {
+	in, n := "", 0
+	for line := range strings.Lines(text) {
+		n++
+		if m := tomlTable.FindStringSubmatch(line); m != nil {
+			in = m[1] + "."
+		}
+		if name, _, ok := strings.Cut(line, "="); ok && in+strings.TrimSpace(name) == key {
+			return n
+		}
+	}
+	return 1
 }
 
 func (j *Job) titanRuntime(c *table) {
@@ -128,26 +146,27 @@ func (j *Job) titanPlan(c *table) {
 			j.set("plan."+d.key, v, at)
 		}
 	}
-	j.set("plan.data_parallel", "fsdp2", "")
 	replicas, at := c.first("data_parallel_replicate_degree")
 	shard, by := c.first("data_parallel_shard_degree")
 	tp, _ := c.first("tensor_parallel_degree")
 	pp, _ := c.first("pipeline_parallel_degree")
 	cp, _ := c.first("context_parallel_degree")
+	whole := replicas > 1 && shard == 1 && cp <= 1
+	if whole {
+		j.set("plan.data_parallel", "ddp", at+", "+by)
+	} else {
+		j.set("plan.data_parallel", "fsdp2", "")
+	}
 	switch {
-	case replicas > 1 && shard == 1 && cp <= 1:
-		j.note("%s %d without shards: replicas under DDP; give plan.data_parallel", at, replicas)
+	case whole:
 	case replicas > 1 && shard >= 1: // context ranks hold shards, too
 		j.set("plan.shard_degree", shard*max(cp, 1), by)
 	case replicas > 1:
 		j.note("%s %d: give plan.shard_degree, the GPUs over %s", at, replicas, copies(replicas, max(tp, 1), max(pp, 1)))
 	}
 	for _, in := range titanTables {
-		switch c.text(in + "fsdp_reshard_after_forward") {
-		case "always":
-			j.set("plan.reshard_after_forward", true, in+"fsdp_reshard_after_forward")
-		case "never":
-			j.set("plan.reshard_after_forward", false, in+"fsdp_reshard_after_forward")
+		if always, ok := map[string]bool{"always": true, "never": false}[c.text(in+"fsdp_reshard_after_forward")]; ok && !whole {
+			j.set("plan.reshard_after_forward", always, in+"fsdp_reshard_after_forward")
 		}
 		if s := c.text(in + "pipeline_parallel_schedule"); s != "" {
 			if known, ok := titanSchedules[strings.ToLower(s)]; ok && pp > 1 {
@@ -233,18 +252,30 @@ func (j *Job) titanLeft(in map[string]any, table string, with []string) {
 	}
 }
 
+// What a batch is where nothing is said (torchtitan/config/job_config.py).
+const titanLength, titanBatch = 2048, 8
+
+// titanDTypes are the dtypes of a job that a key says, unless it has its own value. That of
+// training is the one that the model and its optimizer are made in, without a wider copy.
+var titanDTypes = []struct {
+	from, standard string
+	keys           []string
+}{{"mixed_precision_param", "bf16", []string{"compute"}}, {"mixed_precision_reduce", "fp32", []string{"reduce"}}, {"dtype", "fp32", []string{"weights", "gradients", "moments"}}}
+
 func (j *Job) titanTrain(c *table) {
+	length, from := int64(titanLength), "default of training.seq_len"
 	if v, ok := c.number("training.seq_len"); ok {
-		j.set("train.sequence_length", v, "training.seq_len")
+		length, from = v, "training.seq_len"
 	}
+	j.set("train.sequence_length", length, from)
 	all, _ := c.number("training.global_batch_size")
-	batch, at := int64(0), ""
+	batch, at := int64(titanBatch), "default of training.local_batch_size"
 	for _, k := range []string{"training.local_batch_size", "training.batch_size"} {
 		if v, ok := c.number(k); ok {
 			batch, at = v, k
 		}
 	}
-	if pp, _ := c.first("pipeline_parallel_degree"); pp > 1 && batch > 0 { // pieces of a local batch go through the stages
+	if pp, _ := c.first("pipeline_parallel_degree"); pp > 1 { // pieces of a local batch go through the stages
 		piece, by := c.first("pipeline_parallel_microbatch_size")
 		if piece == 0 {
 			piece, by = 1, "default of pipeline_parallel_microbatch_size"
@@ -256,7 +287,7 @@ func (j *Job) titanTrain(c *table) {
 		} else {
 			j.set("train.grad_accumulation", batch/piece, at)
 		}
-	} else if batch > 0 {
+	} else {
 		j.set("train.micro_batch", batch, at)
 		if all > 0 {
 			j.set("train.global_batch", all, "training.global_batch_size")
@@ -283,9 +314,12 @@ func (j *Job) titanTrain(c *table) {
 		j.note("activation_checkpoint.mode %s", mode)
 	}
 	j.titanNarrow(c)
-	for _, p := range []struct{ from, key string }{{"mixed_precision_param", "compute"}, {"mixed_precision_reduce", "reduce"}, {"dtype", "weights"}} {
-		if v := map[string]string{"bfloat16": "bf16", "float32": "fp32"}[c.text("training."+p.from)]; v != "" && !(v == "bf16" && p.key == "compute") && !(v == "fp32" && p.key != "compute") {
-			j.set("train.dtypes."+p.key, v, "training."+p.from)
+	for _, p := range titanDTypes {
+		v, known := map[string]string{"bfloat16": "bf16", "float32": "fp32"}[c.text("training."+p.from)]
+		if known && v != p.standard {
+			for _, key := range p.keys {
+				j.set("train.dtypes."+key, v, "training."+p.from)
+			}
 		}
 	}
 	if c.on("optimizer.early_step_in_backward") {

@@ -333,6 +333,9 @@ func (h *hub) precision() error {
 		set(mixed, by.from)
 	case (four.on() || eight.on()) && !h.adapted():
 		h.open(key, cmp.Or(four.from, eight.from), "what is trained beside frozen weights of a few bits is not known: give the key")
+	case four.on() && h.kind == byFSDP:
+		set("bf16-frozen", four.from)
+		h.note("%s: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits, and the nearest of 4 bits is train.precision nf4-frozen with plan.data_parallel ddp", four.from)
 	case four.on():
 		set("nf4-frozen", four.from)
 		if d := h.get("bnb_4bit_use_double_quant"); d.value != "" && !d.on() {
@@ -610,7 +613,7 @@ func (h *hub) optimizer() {
 	}
 	switch g := h.get("max_grad_norm"); {
 	case !g.on() || h.kind == byZeRO:
-	case h.has("plan.offload"):
+	case h.has("plan.offload") && !h.adapted(): // beside which nothing stays there (refused.go)
 		h.note("%s, %s: the host clips the gradients that it has", g.from, g.value)
 	default:
 		h.set("train.clip_gradients", true, g.from+", "+g.value)

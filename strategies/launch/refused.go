@@ -1,0 +1,70 @@
+package launch
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/model/recipe"
+)
+
+// setting is that of a key, with no key where there is none.
+func (j *Job) setting(key string) Setting {
+	if i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key }); i >= 0 {
+		return j.Settings[i]
+	}
+	return Setting{}
+}
+
+// drop leaves out a key.
+func (j *Job) drop(key string) {
+	j.Settings = slices.DeleteFunc(j.Settings, func(s Setting) bool { return s.Key == key })
+}
+
+// uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, setAdapters).
+func (j *Job) uncut() {
+	name, _ := j.setting("runtime.recipe").Value.(string)
+	r, err := recipe.Load(name)
+	adapted := j.setting("train.lora.rank").Key != ""
+	if tp := j.count("plan.tp"); tp > 1 && adapted && err == nil && !r.Structure.SharedTPInput {
+		j.note("%s %d beside adapters: how recipe %s cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out", j.setting("plan.tp").From, tp, name)
+	}
+}
+
+// unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
+func (j *Job) unliger() {
+	tp := j.count("plan.tp")
+	if tp <= 1 {
+		return
+	}
+	for _, part := range [][2]string{{"runtime.liger_kernels", "kernel of each operator is"}, {"runtime.fused_linear_cross_entropy", "output layer is"}} {
+		at := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == part[0] && s.Value == true })
+		if at >= 0 {
+			j.note("%s: Liger-Kernel's %s not known on tensor ranks (tp %d); the model's is taken", j.Settings[at].From, part[1], tp)
+			j.Settings = slices.Delete(j.Settings, at, at+1)
+		}
+	}
+}
+
+// stay leaves on the GPU what no estimate leaves to the host beside what else a job says,
+// whichever file has it (strategies/offload.go, checkOffload).
+func (j *Job) stay() {
+	to := j.setting("plan.offload")
+	whole := to.Value == "parameters"
+	kind := j.setting("plan.data_parallel")
+	why := ""
+	switch {
+	case to.Value == nil:
+		return
+	case j.setting("train.lora.rank").Key != "":
+		why = "beside adapters: what of frozen weights is left to the host is not known"
+	case whole && j.count("plan.pp") > 1:
+		why = "beside a pipeline: what its stages do with parameters of the host is not known"
+	case whole && j.count("plan.ep") > 1:
+		why = "beside expert ranks: what they do with parameters of the host is not known"
+	case whole && kind.Value == "ddp":
+		why = "beside " + kind.From + ": replicas under DDP keep all"
+	default:
+		return
+	}
+	j.note("%s %s; all is taken to stay on the GPU", to.From, why)
+	j.drop("plan.offload")
+}

@@ -1,0 +1,44 @@
+package launch_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// TestRefused: what no estimate has together, and what is taken instead, which one has.
+func TestRefused(t *testing.T) {
+	const (
+		titan = "[model]\nname = 'llama3'\nflavor = '8B'\n[activation_checkpoint]\nmode = 'full'\n[training]\nenable_cpu_offload = true\n[parallelism]\n"
+		qlora = "base_model: Qwen/Qwen2.5-7B\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\nmicro_batch_size: 1\nbf16: true\nfsdp_version: 2\nfsdp_config: {offload_params: true, reshard_after_forward: true}"
+		zero3 = `{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}}`
+	)
+	for _, c := range []struct {
+		files []string
+		want  []string
+	}{
+		{[]string{titan + "pipeline_parallel_degree = 2"}, []string{"# Not taken over: training.enable_cpu_offload beside a pipeline: what its stages do with parameters of the host is not known; all is taken to stay on the GPU"}},
+		{[]string{titan + "data_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1"}, []string{"# Not taken over: training.enable_cpu_offload beside parallelism.data_parallel_replicate_degree, parallelism.data_parallel_shard_degree: replicas under DDP keep all; all is taken"}},
+		{[]string{titan}, []string{"offload: parameters # training.enable_cpu_offload"}},
+		{[]string{qlora}, []string{"precision: bf16-frozen # load_in_4bit", "clip_gradients: true", "data_parallel: fsdp2", "# Not taken over: load_in_4bit: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits",
+			"# Not taken over: fsdp_config.offload_params beside adapters: what of frozen weights is left to the host is not known; all is taken to stay on the GPU"}},
+		{[]string{"model_name_or_path: Qwen/Qwen2.5-7B\nfinetuning_type: lora\ncutoff_len: 512\nbf16: true\ndeepspeed: z3.json", zero3}, []string{"data_parallel: zero3", "# Not taken over: zero_optimization.offload_param beside adapters: what of"}},
+	} {
+		var jobs []*launch.Job
+		for _, f := range c.files {
+			j, err := launch.Read("a", []byte(f))
+			require.NoError(t, err, f)
+			jobs = append(jobs, j)
+		}
+		j, err := launch.Join(jobs)
+		require.NoError(t, err, c.files)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		for _, w := range c.want {
+			require.Contains(t, string(got), w)
+		}
+		predictable(t, got, 8)
+	}
+}
