@@ -34,6 +34,7 @@ type start struct {
 	alone  bool   // they are those of one command
 	text   string // of it
 	env    map[string]string
+	file   *configured // that has the arguments
 }
 
 var (
@@ -51,9 +52,6 @@ var (
 	telling  = []string{"num_layers", "micro_batch_size", "tensor_model_parallel_size"}
 	training = []string{"per_device_train_batch_size", "model_name_or_path"}
 )
-
-// launchers are the arguments of what starts processes that say how many there are.
-var launchers = []string{"nproc_per_node", "nnodes", "num_gpus", "num_nodes", "nodes", "gpus_per_node", "ntasks_per_node"}
 
 // several are arguments that may have several words.
 var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "cuda_graph_scope", "cuda_graph_modules", "cp_comm_type", "hierarchical_context_parallel_sizes"}
@@ -74,7 +72,7 @@ func (s start) says() int {
 	if n == 0 {
 		n = s.flags.count(trl.marks) + s.flags.count(trainerArguments.marks) + 2*s.flags.count(training)
 	}
-	if n == 0 && s.config() != "" {
+	if n == 0 && (s.config() != "" || s.file != nil) {
 		n = 1
 	}
 	return n
@@ -219,10 +217,11 @@ func (p places) start(script string, r shell.Reading) start {
 	for _, c := range r.Commands {
 		one := start{Reading: r, flags: p.header(r)}
 		left := p.launching(one.flags, c.Words, r)
+		one.file = configures(c.Words, r)
 		switch {
 		case one.says() == 0 || strings.HasPrefix(c.Words[0], "--"): // a piece of a script
 		case !s.alone || one.says() > s.says():
-			s.alone, s.flags, first, rest = true, one.flags, c, left
+			s.alone, s.flags, s.file, first, rest = true, one.flags, one.file, c, left
 		case !slices.Equal(c.Words, first.Words) && 2*one.says() > s.says():
 			others++
 		}
@@ -249,7 +248,7 @@ func (p places) start(script string, r shell.Reading) start {
 // launching takes the flags of a command: of what starts its processes those alone that count
 // them, and all of accelerate. Python's file, or its module, parts the two.
 func (p places) launching(f flags, words []string, r shell.Reading) (rest []string) {
-	words = apart(words)
+	words = long(apart(words))
 	cut := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ".py") })
 	for i := 1; i < len(words) && cut < 0; i++ {
 		if words[i-1] == "-m" && !slices.Contains(words[i:], "-m") {
@@ -374,41 +373,5 @@ func (p places) ofWords(text string) flags {
 		}
 		return w, "$" + m[1]
 	})
-	return f
-}
-
-var (
-	sbatch = regexp.MustCompile(`(?m)^#SBATCH.*$`)
-	option = regexp.MustCompile(`\s(-N|--[a-z-]+)[ =]+([^\s#]+)`)
-)
-
-// headers are options of sbatch with the variables that Slurm sets by them.
-var headers = map[string][]string{
-	"-N": {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, "--nodes": {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, "--gres": {"SLURM_GPUS_ON_NODE"},
-	"--gpus-per-node": {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}, "--ntasks-per-node": {"SLURM_NTASKS_PER_NODE"},
-}
-
-// slurm are the variables that Slurm sets by the header of a script.
-func slurm(script string) map[string]string {
-	out := map[string]string{}
-	for _, line := range sbatch.FindAllString(script, -1) {
-		for _, m := range option.FindAllStringSubmatch(line, -1) {
-			for _, name := range headers[m[1]] {
-				out[name] = m[2][strings.LastIndex(m[2], ":")+1:] // gpu:h100:8
-			}
-		}
-	}
-	return out
-}
-
-// header are the flags of a Slurm header.
-func (p places) header(r shell.Reading) flags {
-	f := flags{}
-	for variable, name := range map[string]string{"SLURM_NNODES": "nodes", "SLURM_GPUS_ON_NODE": "gpus_per_node", "SLURM_NTASKS_PER_NODE": "ntasks_per_node"} {
-		if value, ok := r.Preset[variable]; ok {
-			text, open := r.Show(value)
-			f[name] = flag{value: text, line: p.line(name, open), open: open}
-		}
-	}
 	return f
 }

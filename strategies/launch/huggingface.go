@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -130,8 +131,9 @@ func (a argument) all() []string {
 type trainer struct {
 	given    map[string]argument
 	dialects []*dialect
-	flags    bool // on a command line
-	inline   *Job // a configuration of DeepSpeed among them
+	flags    bool        // on a command line
+	inline   *Job        // a configuration of DeepSpeed among them
+	file     *configured // that has the arguments
 	ignored  []string
 	notes    []string
 	ways     []way // that conditions of a script give it
@@ -177,7 +179,8 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 		return true, err
 	}
 	if of == swift {
-		if err := t.swift(environment(d)); err != nil {
+		t.launched(environment(d))
+		if err := t.swift(); err != nil {
 			return true, err
 		}
 	}
@@ -232,12 +235,16 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	f := maps.Clone(s.flags)
 	has := func(k string) bool { _, ok := f[k]; return ok }
 	of := dialectOf(has)
+	elsewhere := of == nil && s.file != nil
+	if elsewhere {
+		of = &dialect{}
+	}
 	if of == nil || has("num_layers") || has("tensor_model_parallel_size") {
 		return false, nil
 	}
 	counted := f.count([]string{"num_processes", "nproc_per_node", "num_gpus"}) > 0
-	for _, name := range []string{"nodes", "gpus_per_node", "ntasks_per_node"} { // of Slurm, which counts where nothing else does
-		if counted || name == "ntasks_per_node" {
+	for _, name := range launchers {
+		if slurm := name == "nodes" || name == "gpus_per_node"; slurm && counted || !slurm && renamed[name] == "" { // which counts where nothing else does
 			delete(f, name)
 		}
 	}
@@ -249,7 +256,13 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if command != nil {
 		of = swift
 	}
-	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: true, notes: s.Notes}
+	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: !elsewhere, notes: s.Notes, file: s.file}
+	if n, from, why := s.ranks(); from != "" {
+		t.given["ranks"] = argument{value: strconv.FormatInt(n, 10), from: from, open: why, given: true}
+		if n > 1 && s.alonePython() {
+			t.notes = append(t.notes, fmt.Sprintf("%s: a Trainer in one process runs copies on %d GPUs by DataParallel; as many processes are taken", from, n))
+		}
+	}
 	if by != nil && of == trl {
 		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
 	}
@@ -274,12 +287,31 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if t.inline, err = s.writes(name); err != nil {
 		return true, err
 	}
+	if of == swift || launchedBy.MatchString(s.text) {
+		t.launched(s.env)
+	}
 	if of == swift {
-		if err := t.swift(s.env); err != nil {
+		if err := t.swift(); err != nil {
 			return true, err
 		}
 	}
 	return true, j.take(t, false)
+}
+
+// launchedBy are commands that start processes by what the environment says.
+var launchedBy = regexp.MustCompile(`(?:^|[\s/])(?:llamafactory-cli train|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
+
+// launched takes the numbers of processes and nodes of the environment.
+func (t *trainer) launched(env map[string]string) {
+	for name, as := range map[string]string{"NPROC_PER_NODE": "per_node", "NNODES": "num_machines"} {
+		if v, ok := env[name]; ok {
+			a := argument{value: v, from: name, given: true}
+			if n, err := strconv.Atoi(v); err != nil || n < 1 {
+				a.open = fmt.Sprintf("%q is no number that the file has: give the key", v)
+			}
+			t.given[as] = a
+		}
+	}
 }
 
 var finished = regexp.MustCompile(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
@@ -373,6 +405,9 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags, notes: slices.Concat(t.notes, o.notes)}
 	if both.inline == nil {
 		both.inline = o.inline
+	}
+	if both.file = cmp.Or(t.file, o.file); both.trains() {
+		both.file = nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]

@@ -405,6 +405,14 @@ func (m *megatron) machine() {
 			return
 		}
 	}
+	switch n, from, why := m.ranks(); {
+	case n > 1 && m.alonePython():
+		m.open("gpus", from, fmt.Sprintf("one process alone sees %d: give the key", n))
+	case why != "":
+		m.open("gpus", from, why)
+	case from != "":
+		m.set("gpus", n, from)
+	}
 }
 
 func (m *megatron) runtime() {

@@ -121,7 +121,7 @@ func (m *megatron) check(file string) error {
 		switch {
 		case least[0][name]:
 			from = 0
-		case !least[1][name] && (!wholeFlags[name] || name == "nnodes"): // which may be 1:4
+		case !least[1][name] && (!wholeFlags[name] || slices.Contains(launchers, name)): // which may be 1:4, or gpu
 			continue
 		}
 		n, ok := plain(m.word(name)).(int64)

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/perfplan/perfplan/strategies/launch"
 )
 
 // TestRefused: what no estimate has together, and what is taken instead, which one has.
@@ -26,19 +24,10 @@ func TestRefused(t *testing.T) {
 			"# Not taken over: fsdp_config.offload_params beside adapters: what of frozen weights is left to the host is not known; all is taken to stay on the GPU"}},
 		{[]string{"model_name_or_path: Qwen/Qwen2.5-7B\nfinetuning_type: lora\ncutoff_len: 512\nbf16: true\ndeepspeed: z3.json", zero3}, []string{"data_parallel: zero3", "# Not taken over: zero_optimization.offload_param beside adapters: what of"}},
 	} {
-		var jobs []*launch.Job
-		for _, f := range c.files {
-			j, err := launch.Read("a", []byte(f))
-			require.NoError(t, err, f)
-			jobs = append(jobs, j)
-		}
-		j, err := launch.Join(jobs)
-		require.NoError(t, err, c.files)
-		got, err := j.YAML()
-		require.NoError(t, err)
+		got := initial(t, c.files...)
 		for _, w := range c.want {
-			require.Contains(t, string(got), w)
+			require.Contains(t, got, w)
 		}
-		predictable(t, got, 8)
+		predictable(t, []byte(got), 8)
 	}
 }

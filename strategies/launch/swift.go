@@ -52,18 +52,8 @@ func environment(d *yamlx.Document) map[string]string {
 	return env
 }
 
-// swift takes over what ms-swift makes of names and of what is left out. env are the variables
-// that its command starts processes by.
-func (t *trainer) swift(env map[string]string) error {
-	for name, as := range map[string]string{"NPROC_PER_NODE": "per_node", "NNODES": "num_machines"} {
-		if v, ok := env[name]; ok {
-			a := argument{value: v, from: name, given: true}
-			if n, err := strconv.Atoi(v); err != nil || n < 1 {
-				a.open = fmt.Sprintf("%q is no number that the file has: give the key", v)
-			}
-			t.given[as] = a
-		}
-	}
+// swift takes over what ms-swift makes of names and of what is left out.
+func (t *trainer) swift() error {
 	set := func(name, value string, by argument) {
 		if a := t.given[name]; !a.given {
 			t.given[name] = argument{value: value, from: by.from, given: true, fail: by.fail}

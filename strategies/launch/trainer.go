@@ -68,8 +68,13 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	if err := h.choose(sharded || t.inline != nil); err != nil {
 		return err
 	}
-	h.model()
 	h.machine()
+	if t.file != nil {
+		h.open("model", t.file.by, t.file.name+" has the arguments: name it by --from, too")
+		j.Ignored = t.ignored
+		return nil
+	}
+	h.model()
 	h.runtime()
 	h.adapters()
 	if err := h.precision(); err != nil {
@@ -184,6 +189,10 @@ func (h *hub) machine() {
 		h.set("gpus", each.number(), each.from)
 	case each.number() > 0 && nodes.number() > 0:
 		h.set("gpus", each.number()*nodes.number(), each.from+", "+nodes.from)
+	case h.get("ranks").given:
+		h.put("gpus", "ranks")
+	case nodes.number() > 1:
+		h.open("gpus", nodes.from, "how many GPUs a node has is not said: give the key")
 	}
 }
 
