@@ -70,7 +70,7 @@ type autoModel struct {
 
 // automodel reads a configuration of NeMo AutoModel (YAML).
 func (j *Job) automodel(name string, text []byte) error {
-	d, err := yamlx.Parse(name, text)
+	d, err := parse(name, text)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (s start) writes(name string) (*Job, error) {
 	if file == "" {
 		return nil, nil
 	}
-	d, err := yamlx.Parse(name+", "+file, []byte(s.Fill(s.Files[file], "auto")))
+	d, err := parse(name+", "+file, []byte(s.Fill(s.Files[file], "auto")))
 	if err != nil {
 		return nil, err
 	}

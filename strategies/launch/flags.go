@@ -11,7 +11,6 @@ import (
 	"gopkg.in/yaml.v3"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies/launch/shell"
 )
 
@@ -273,7 +272,7 @@ func (p places) launching(f flags, words []string, r shell.Reading) (rest []stri
 // ofYAML writes flags in mappings and lists, the variables and the scripts in them, as a script,
 // each in its line; "" where a text is no YAML.
 func ofYAML(text string) string {
-	d, err := yamlx.Parse("", []byte(text))
+	d, err := parse("", []byte(text))
 	if err != nil || d.Root.Kind == yaml.ScalarNode { // as a script of one word a line may be
 		return ""
 	}

@@ -148,7 +148,7 @@ func printable(r rune) rune {
 
 // configuration reads YAML or JSON: of DeepSpeed, or else of a Trainer.
 func (j *Job) configuration(name string, text []byte) error {
-	d, err := yamlx.Parse(name, text) // JSON is YAML
+	d, err := parse(name, text) // JSON is YAML
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func nemoFile(text []byte) bool {
 // nemo reads a configuration of NeMo 1 or of Megatron-Bridge (YAML), whose keys are
 // Megatron-LM's arguments in part under other names.
 func (j *Job) nemo(name string, text []byte) error {
-	d, err := yamlx.Parse(name, text)
+	d, err := parse(name, text)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (t *trainer) swift() error {
 		return ds.fail("%s: there is no %q; give %s, or a file", ds.from, ds.value, diag.Or(slices.Sorted(maps.Keys(swiftZeRO))))
 	}
 	if swiftZeRO[ds.value] != "" {
-		doc, err := yamlx.Parse(ds.from+" "+ds.value, []byte(swiftZeRO[ds.value]))
+		doc, err := parse(ds.from+" "+ds.value, []byte(swiftZeRO[ds.value]))
 		if err != nil {
 			return err
 		}
