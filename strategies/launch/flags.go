@@ -254,7 +254,7 @@ func (p places) launching(f flags, words []string, r shell.Reading) (rest []stri
 			cut = i
 		}
 	}
-	if i := slices.IndexFunc(words, func(w string) bool { return path.Base(w) == "swift" }); i >= 0 && i < cut { // whose plugins are files
+	if i := slices.IndexFunc(words, func(w string) bool { return path.Base(w) == "swift" || path.Base(w) == "megatron" }); i >= 0 && i < cut { // whose plugins are files
 		cut = i
 	}
 	cut = max(cut, 0)

@@ -152,8 +152,10 @@ func (j *Job) configuration(name string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	if ok, err := j.keys(d); ok || err != nil {
-		return err
+	for _, read := range []func(*yamlx.Document) (bool, error){j.ofSwift, j.keys} {
+		if ok, err := read(d); ok || err != nil {
+			return err
+		}
 	}
 	return j.deepspeed(name, d)
 }
@@ -184,6 +186,9 @@ func (j *Job) script(name, text string) error {
 
 // started reads what starts a job of one of the two frameworks.
 func (j *Job) started(name string, s start) error {
+	if s.file == nil && swiftMegatron.MatchString(s.text) {
+		return j.swiftMegatron(name, s, "--")
+	}
 	if ok, err := j.arguments(name, s); ok || err != nil {
 		return err
 	}

@@ -100,6 +100,7 @@ type megatron struct {
 	*Job
 	start
 	names  map[string]string // what the file calls them, where they have names of their own
+	dashes *string           // before the names of ms-swift's arguments; nil: they are Megatron-LM's
 	recipe string
 }
 
@@ -113,6 +114,9 @@ func (m *megatron) has(name string) bool {
 func (m *megatron) from(name string) string {
 	if n, ok := m.names[name]; ok {
 		return n
+	}
+	if m.dashes != nil {
+		return *m.dashes + name
 	}
 	if m.logged {
 		return name
@@ -599,6 +603,7 @@ func (m *megatron) train() {
 		return ""
 	}
 	switch {
+	case m.setting("train.precision").Key != "":
 	case first("fp4", "fp4_format") != "":
 		m.set("train.precision", "nvfp4", m.from(first("fp4", "fp4_format")))
 	case first("fp8", "fp8_format") != "":

@@ -173,7 +173,7 @@ func (m *megatron) rest() {
 	slices.Sort(names)
 	for _, n := range names {
 		switch {
-		case known[n]:
+		case known[n], m.dashes != nil && m.swiftRest(n):
 		case m.costs(n, megatronCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
 		case !m.logged && !harmless.MatchString(n):
 			m.Ignored = append(m.Ignored, m.from(n))

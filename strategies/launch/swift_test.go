@@ -1,10 +1,13 @@
 package launch_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/launch"
 )
 
@@ -43,6 +46,37 @@ func TestSwift(t *testing.T) {
 			require.Contains(t, string(got), w, text)
 		}
 	}
+}
+
+// TestSwiftMegatron: what ms-swift's command for Megatron-Core says, in its own names and with its own defaults.
+func TestSwiftMegatron(t *testing.T) {
+	const sft = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --external_plugins p.py --max_length 4096 --torch_dtype bfloat16 --expert_model_parallel_size 8 "
+	for text, want := range map[string][]string{
+		sft: {"model: qwen3-30b-a3b # --model", "gpus: 8 # NPROC_PER_NODE", "recipe: megatron-script", "permute_fusion: false # default of --moe_permute_fusion", "rope_fusion: false", "attention: flash-attn # default of", "ep: 8", "expert_tp: 1 # default of",
+			"data_parallel: zero1 # default of --use_distributed_optimizer", "micro_batch: 1 # default of --micro_batch_size", "global_batch: 16 # default of", "recompute: selective # default of", "precision: bf16 # --torch_dtype", "fused_cross_entropy: true # default of"},
+		sft + "--micro_batch_size 2 --recompute_granularity none --packing true":                           {"micro_batch: 2 # --micro_batch_size", "recompute: none # --recompute_granularity", "# Not taken over: --packing: attention keeps documents apart"},
+		sft + "--tuner_type lora --lora_rank 16 --target_modules linear_qkv linear_proj":                   {"rank: 16 # --lora_rank", "dropout: 0.05 # default of --lora_dropout", "targets: [qkv, o] # --target_modules"},
+		sft + "--train_type lora --target_modules all-linear":                                              {"rank: 8 # default of --lora_rank\n    dropout: 0.05 # default of --lora_dropout\n  micro"},
+		sft + "--pipeline_model_parallel_size 4 --decoder_first_pipeline_num_layers 9 --unheard 1":         {"stage_layers: [9, 13, 13, 13] # --decoder_first_pipeline_num_layers", "# Without a key: --unheard\n"},
+		sft + "--freeze_llm true --optimizer_cpu_offload true":                                             {"# Not taken over: --freeze_llm true: all parameters are taken to be trained", "offload: optimizer"},
+		"megatron pt --load X-mcore --expert_model_parallel_size 8 --max_length 512":                       {"# model: --load X-mcore: the checkpoint has it: give the key", "ep: 8", "# train.precision: without --torch_dtype: the dtype that the model is stored in"},
+		"megatron rlhf --rlhf_type dpo --model gpt2 --max_length 512 --tensor_model_parallel_size 2":       {"tp: 2", "# Not taken over: megatron rlhf: a step is taken to train on next tokens"},
+		"model: Qwen/Qwen2.5-7B\nmax_length: 512\ntensor_model_parallel_size: 2\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "tp: 2 # tensor_model_parallel_size", "global_batch: 16 # default of global_batch_size"},
+		"NPROC_PER_NODE=4 megatron sft x.yaml":                                                             {"# model: megatron sft: x.yaml has the arguments: name it by --from, too", "gpus: 4"},
+	} {
+		got := initial(t, text)
+		for _, w := range want {
+			require.Contains(t, got, w, text)
+		}
+		if strings.HasPrefix(text, sft) && !strings.Contains(text, "stage") && !strings.Contains(text, "pipeline") {
+			d, err := yamlx.Parse("x", []byte(got))
+			require.NoError(t, err)
+			_, err = strategies.Decode(d, d.Root)
+			require.NoError(t, err, got)
+		}
+	}
+	_, err := launch.Read("a", []byte(sft+"--micro_batch_size x"))
+	require.ErrorContains(t, err, `--micro_batch_size: "x"; give a whole number from 1 on`)
 }
 
 // TestSwiftErrors: values that ms-swift does not know.
