@@ -75,7 +75,7 @@ var switches = []struct{ name, value, says, as string }{
 	{"quantization_bit", "4", "load_in_4bit", "true"}, {"quantization_bit", "8", "load_in_8bit", "true"}, {"disable_gradient_checkpointing", "", "gradient_checkpointing", "false"}, {"pure_bf16", "", "dtype", "bfloat16"},
 	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
 	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
-	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"},
+	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"}, {"use_megatron_lm", "", "distributed_type", "MEGATRON_LM"},
 	{"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
 }
 
@@ -83,6 +83,7 @@ var switches = []struct{ name, value, says, as string }{
 var whole = map[string][2]int64{
 	"per_device_train_batch_size": {1, 1 << 16}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
 	"num_processes": {1, 1 << 20}, "fsdp.version": {1, 2}, "deepspeed.zero_stage": {0, 3}, "ddp_bucket_cap_mb": {1, 1 << 20}, "num_cpu_threads_per_process": {1, 1024},
+	"megatron_lm.tp_degree": {1, 1 << 20}, "megatron_lm.pp_degree": {1, 1 << 20}, "megatron_lm.num_micro_batches": {1, 1 << 16}, "megatron_lm.context_parallel_size": {1, 1 << 20}, "megatron_lm.expert_model_parallel_size": {1, 1 << 20},
 	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},
 }
 
@@ -334,7 +335,7 @@ func (j *Job) took(text string) {
 // take notes an argument by the name that TrainingArguments has for it.
 func (t *trainer) take(name string, a argument) error {
 	of := t.dialects[0]
-	for _, prefix := range []string{"fsdp_", "dynamo_", "parallelism_config_"} {
+	for _, prefix := range []string{"fsdp_", "dynamo_", "parallelism_config_", "megatron_lm_"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "config" {
 			name = strings.TrimSuffix(strings.TrimSuffix(prefix, "_"), "_config") + "." + rest
 		}
@@ -366,7 +367,7 @@ func (t *trainer) take(name string, a argument) error {
 		}
 	}
 	t.given[name] = a
-	if _, charged := among(trainerCostly, name); !known[name] && !charged && !harmlessArguments.MatchString(name) {
+	if _, charged := among(trainerCostly, name); !known[name] && !charged && !megatronKey(name) && !harmlessArguments.MatchString(name) {
 		t.ignored = append(t.ignored, a.from)
 	}
 	return nil
@@ -393,7 +394,7 @@ func (t *trainer) join(o *trainer) (*trainer, error) {
 
 // ofLaunch are arguments that accelerate launch takes from its command line before its file
 // (accelerate/commands/launch.py, _validate_launch_command).
-var ofLaunch = regexp.MustCompile(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism)\..*)$`)
+var ofLaunch = regexp.MustCompile(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
 
 // launches reports whether this has a command line, and the other accelerate's file and none.
 func (t *trainer) launches(o *trainer) bool {

@@ -222,7 +222,7 @@ func TestTrainer(t *testing.T) {
 		"base_model: gpt2\nactivation_offloading: disk\nadapter: lora\nlora_r: 8":                                               "# Not taken over: activation_offloading disk: since 2026-06 Axolotl recomputes nothing beside adapters",
 		"base_model: gpt2\nactivation_offloading: hidden_states\nadapter: lora\nlora_r: 8":                                      "recompute: full # activation_offloading",
 		"base_model: gpt2\ngradient_checkpointing: offload":                                                                     "offload_activations: true # gradient_checkpointing",
-		"distributed_type: MEGATRON_LM":                                                                                         "# Not taken over: distributed_type MEGATRON_LM: give plan",
+		"distributed_type: MEGATRON_LM":                                                                                         "data_parallel: ddp # without use_distributed_optimizer",
 		"distributed_type: MULTI_GPU\nnum_processes: 2":                                                                         "data_parallel: ddp # distributed_type",
 		"distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}":                                        "# plan.data_parallel: deepspeed_config.deepspeed_config_file: d.json has the stage",
 	} {

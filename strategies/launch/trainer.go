@@ -13,7 +13,7 @@ import (
 // known are arguments that a job is read from.
 var known = words(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
@@ -34,9 +34,10 @@ var trainerCostly = []costly{
 
 // How replicas share what they keep, by the program that does it.
 const (
-	plainDDP = "ddp"
-	byFSDP   = "fsdp"
-	byZeRO   = "deepspeed"
+	plainDDP   = "ddp"
+	byFSDP     = "fsdp"
+	byZeRO     = "deepspeed"
+	byMegatron = "megatron"
 )
 
 // hub makes a job of arguments.
@@ -75,6 +76,13 @@ func (j *Job) make(t *trainer, sharded bool) error {
 		return nil
 	}
 	h.model()
+	if h.kind == byMegatron {
+		h.megatron()
+		h.batch()
+		h.rest()
+		j.Ignored = t.ignored
+		return nil
+	}
 	h.runtime()
 	h.adapters()
 	if err := h.precision(); err != nil {
@@ -129,6 +137,8 @@ func (h *hub) choose(sharded bool) error {
 		h.kind, h.plain = byZeRO, kind
 	case name == "FSDP":
 		h.kind, h.plain = byFSDP, kind
+	case name == "MEGATRON_LM":
+		h.kind, h.plain = byMegatron, kind
 	case kind.value == "" && file.value != "" && !h.speaks(accelerateConfig):
 		h.open("plan.data_parallel", file.from, file.value+" has it: name it by --from, too")
 	case slices.Contains([]string{"", "NO", "MULTI_GPU"}, name):
@@ -580,7 +590,9 @@ func (h *hub) ddp() {
 // batch is what a step computes.
 func (h *hub) batch() {
 	h.put("train.micro_batch", "per_device_train_batch_size")
-	h.put("train.grad_accumulation", "gradient_accumulation_steps")
+	if h.kind != byMegatron {
+		h.put("train.grad_accumulation", "gradient_accumulation_steps")
+	}
 	packing := h.get("packing")
 	const key = "train.sequence_length"
 	switch {
