@@ -164,7 +164,9 @@ func (j *Job) unchosen() []string {
 	if j.GivenPlan.DataParallel == "" && j.GPUs > 1 {
 		out = append(out, taken("plan.data_parallel", j.Plan.DataParallel, "default of recipe "+j.Recipe.Name))
 	}
-	if t.MicroBatch == 0 {
+	if t.MicroBatch == 0 && t.GlobalBatch > 0 && t.GradAccumulation > 0 {
+		out = append(out, taken("train.micro_batch", j.Train.MicroBatch, "global_batch over grad_accumulation and dp"))
+	} else if t.MicroBatch == 0 {
 		out = append(out, taken("train.micro_batch", j.Train.MicroBatch, chosen))
 	}
 	if t.GlobalBatch == 0 && t.GradAccumulation == 0 {
@@ -263,7 +265,9 @@ func gpuName(h *hardware.Profile) string { return cmp.Or(h.GPU.Name.Value, "the 
 // complete fills micro batch, accumulation and global batch from each other.
 func (t *Train) complete(p *Plan) error {
 	if t.GlobalBatch > 0 {
-		if t.MicroBatch == 0 {
+		if passes := t.GradAccumulation * p.DP; t.MicroBatch == 0 && passes > 0 && t.GlobalBatch%passes == 0 {
+			t.MicroBatch = t.GlobalBatch / passes
+		} else if t.MicroBatch == 0 {
 			t.MicroBatch = 1
 		}
 		per := t.MicroBatch * p.DP

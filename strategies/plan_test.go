@@ -355,6 +355,10 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "tp 4+sp, pp 2 (1f1b), dp 4, zero1", j.Plan.String())
 	require.Equal(t, float64(32*4096), j.Tokens())
 
+	j = mustDecode(t, "{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 64, grad_accumulation: 4}}")
+	require.Equal(t, int64(2), j.Train.MicroBatch, "what the two leave")
+	require.Contains(t, j.Defaults(), "train.micro_batch = 2 (global_batch over grad_accumulation and dp)")
+
 	require.Equal(t, "one GPU", func() string { p := mustDecode(t, "{model: gpt2, gpus: 1, plan: {}}").Plan; return p.String() }())
 }
 

@@ -92,7 +92,11 @@ func (e *env) launched(files []string, measured bool) ([]byte, error) {
 		jobs = append(jobs, j)
 	}
 	if measured {
-		return launch.Runs(jobs)
+		text, err := launch.Runs(jobs)
+		if err == nil {
+			fmt.Fprintf(e.err, "open: %s\n", launch.Unmeasured)
+		}
+		return text, err
 	}
 	j, err := launch.Join(jobs)
 	if err != nil {

@@ -107,10 +107,15 @@ func (j *Job) sharding(d *yamlx.Document, c config) error {
 		}
 	}
 	stage := j.zero(c)
+	narrow := false
 	for _, p := range []string{"bf16", "fp16"} {
 		if c.on(p, "enabled") {
 			j.set("train.precision", p, p+".enabled")
 		}
+		narrow = narrow || c.on(p, "enabled") || c.text(p, "enabled") == "auto"
+	}
+	if cast := c.on("torch_autocast", "enabled") || c.on("amp", "enabled"); !narrow && !cast { // a Trainer's argument goes before it
+		j.Settings = append(j.Settings, Setting{Key: "train.precision", Value: "fp32", From: "without bf16 and fp16", last: true})
 	}
 	if t := c.text("communication_data_type"); t != "" && t != "auto" {
 		j.set("train.dtypes.reduce", t, "communication_data_type")

@@ -26,6 +26,7 @@ type Setting struct {
 	From  string // what said so: a flag, a key
 	Why   string
 	ways  []string // the values that conditions may give it
+	last  bool     // what another file says, or leaves open, goes before it
 }
 
 // Job is what files that start a job say of it.
@@ -261,6 +262,9 @@ func merge(jobs []*Job) (*Job, error) {
 			switch {
 			case i < 0:
 				all.Settings = append(all.Settings, s)
+			case s.last: // as another file has it
+			case all.Settings[i].last:
+				all.Settings[i] = s
 			case s.Value == nil: // another file says it
 			case all.Settings[i].Value == nil:
 				all.Settings[i] = s
@@ -337,6 +341,9 @@ func (j *Job) YAML() ([]byte, error) {
 	return yamlx.Encode(root)
 }
 
+// Unmeasured is what no log has of a run.
+const Unmeasured = "hardware: no log says on which GPUs it ran: give each run the key, or h100-sxm is taken"
+
 // Runs writes measured runs, one of each log, for perfplan validate and for --runs.
 func Runs(jobs []*Job) ([]byte, error) {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
@@ -363,7 +370,7 @@ func Runs(jobs []*Job) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	add(root, "perfplan", "runs/v1", "")
 	add(root, "source", "logs of training", "")
-	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs"}, list)
+	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs", HeadComment: Unmeasured}, list)
 	return yamlx.Encode(root)
 }
 

@@ -254,13 +254,17 @@ func TestRuns(t *testing.T) {
 	for i, id := range []string{"run", "run-2"} {
 		require.Equal(t, id, list[i].ID)
 		require.NoError(t, list[i].Err)
-		require.Equal(t, 29.188, float64(list[i].Measured.StepTime))
+		require.Equal(t, 29.1878, float64(list[i].Measured.StepTime))
 	}
 	text, err = os.ReadFile(filepath.Join("testdata", "sft.log"))
 	require.NoError(t, err)
 	got, err = launch.Runs([]*launch.Job{read("sft.log", string(text))})
 	require.NoError(t, err)
 	require.Contains(t, string(got), "step_time: 0.4 s # mean of all 301 steps")
+	require.Contains(t, string(got), "# hardware: no log says on which GPUs it ran: give each run the key, or h100-sxm is taken\nruns:")
+	got, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 128 --bf16\nelapsed time per iteration (ms): 10\nelapsed time per iteration (ms): 20")})
+	require.NoError(t, err)
+	require.Contains(t, string(got), "step_time: 0.015 s # median of 2")
 	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --vocab-size 128 --bf16")})
 	require.EqualError(t, err, "x: has no line that says what an iteration took; give logs of Megatron-LM or of a Trainer, or leave --measured out for a job")
 	_, err = launch.Runs([]*launch.Job{read("x", "--num-layers 4 --bf16\nelapsed time per iteration (ms): 10")})
@@ -600,4 +604,49 @@ func TestMegatronFSDP(t *testing.T) {
 		require.NotContains(t, text, "overlap_grad_reduce", more)
 	}
 	require.NotContains(t, pretrain(t, "--data-parallel-sharding-strategy optim_grads_params"), "fsdp1", "without --use-megatron-fsdp")
+}
+
+// TestWide: what trains in fp32 where neither 16-bit type is turned on, and what goes before that.
+func TestWide(t *testing.T) {
+	const (
+		zero   = `{"zero_optimization": {"stage": 2}}`
+		script = "run_clm.py --output_dir x --model_name_or_path gpt2 --block_size 512 --deepspeed d.json"
+		layers = "p.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --vocab-size 128"
+	)
+	for _, c := range []struct {
+		files []string
+		want  string
+	}{
+		{[]string{zero}, "precision: fp32 # without bf16 and fp16\n"},
+		{[]string{`{"zero_optimization": {"stage": 2}, "bf16": {"enabled": false}, "fp16": {"enabled": false}}`}, "precision: fp32 # without bf16 and fp16\n"},
+		{[]string{zero, script + " --bf16"}, "precision: bf16 # --bf16\n"},
+		{[]string{script + " --bf16", zero}, "precision: bf16 # --bf16\n"},
+		{[]string{script, zero}, "precision: fp32 # without --bf16 and fp16\n"},
+		{[]string{zero, "trl sft --model_name_or_path gpt2 --deepspeed d.json"}, "# train.precision: without --bf16 and fp16: TRL turned"},
+		{[]string{layers}, "precision: fp32 # without --bf16 and --fp16\n"},
+		{[]string{layers, `{"bf16": {"enabled": true}}`}, "precision: bf16 # bf16.enabled\n"},
+		{[]string{layers + " --fp16"}, "precision: fp16 # --fp16\n"},
+	} {
+		require.Contains(t, initial(t, c.files...), c.want, c.files)
+	}
+	require.NotContains(t, initial(t, `{"zero_optimization": {"stage": 2}, "fp16": {"enabled": "auto"}}`), "precision")
+	require.NotContains(t, initial(t, `{"zero_optimization": {"stage": 2}, "amp": {"enabled": true}}`), "precision: ")
+	got := initial(t, layers+" --seq-length 128")
+	predictable(t, []byte(got), 1)
+}
+
+// TestBatchOfPasses: a batch and the passes that it takes leave the micro batch to the number of GPUs.
+func TestBatchOfPasses(t *testing.T) {
+	got := initial(t, `{"train_batch_size": 64, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}}`) + "\nmodel: llama3.2-1b"
+	require.NotContains(t, got, "micro_batch")
+	for _, gpus := range []int{1, 2, 8, 16} {
+		predictable(t, []byte(got), gpus)
+	}
+}
+
+// TestStates: in what the optimizer that is taken keeps its states.
+func TestStates(t *testing.T) {
+	const axolotl = "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\noptimizer: adamw_bnb_8bit\nbf16: true"
+	require.Contains(t, initial(t, axolotl), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in bf16, as weights are, is taken\n")
+	require.Contains(t, initial(t, axolotl+"\nadapter: lora\nlora_r: 8\nlora_target_linear: true"), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in fp32 is taken\n")
 }

@@ -66,7 +66,7 @@ func (m *megatron) join(d *Job) {
 	for _, s := range d.Settings {
 		i := slices.IndexFunc(m.Settings, func(o Setting) bool { return o.Key == s.Key })
 		switch {
-		case s.Key == "runtime.recipe", s.Key == "train.grad_accumulation" && slices.ContainsFunc(m.Settings, func(o Setting) bool { return o.Key == "train.global_batch" }):
+		case s.last, s.Key == "runtime.recipe", s.Key == "train.grad_accumulation" && slices.ContainsFunc(m.Settings, func(o Setting) bool { return o.Key == "train.global_batch" }):
 		case i < 0:
 			m.Settings = append(m.Settings, s)
 		case m.Settings[i].Value == nil || strings.HasPrefix(m.Settings[i].From, "without "):
@@ -92,7 +92,7 @@ func (j *Job) times(text string) {
 		return
 	}
 	slices.Sort(all)
-	j.Steps, j.StepTime = len(all), all[len(all)/2]
+	j.Steps, j.StepTime = len(all), (all[(len(all)-1)/2]+all[len(all)/2])/2
 	j.measured = fmt.Sprintf("median of %d iterations after the first third", j.Steps)
 }
 
@@ -619,7 +619,7 @@ func (m *megatron) train() {
 	case m.has("fp16"):
 		m.set("train.precision", "fp16", m.from("fp16"))
 	default:
-		m.note("neither %s nor %s: training in fp32 has no precision here; bf16 is taken", m.from("bf16"), m.from("fp16"))
+		m.Settings = append(m.Settings, Setting{Key: "train.precision", Value: "fp32", From: m.given("bf16") + " and " + m.from("fp16"), last: true})
 	}
 	m.kept()
 	m.bucket()

@@ -177,3 +177,14 @@ func TestLogCosts(t *testing.T) {
 	require.Equal(t, []string{"bias_dropout_fusion False"}, j.Notes)
 	require.Empty(t, j.Ignored)
 }
+
+// TestVirtualStages: stages of a rank by the layers of each, also where one of the two is open.
+func TestVirtualStages(t *testing.T) {
+	for text, want := range map[string]string{
+		"--num-layers 32":  "virtual_stages: 2 # --num-layers-per-virtual-pipeline-stage\n",
+		"--num-layers $NL": "# plan.virtual_stages: --num-layers-per-virtual-pipeline-stage: 4 layers each, of a number of layers that is not known: give the key\n",
+	} {
+		require.Contains(t, initial(t, "p.py --micro-batch-size 1 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --bf16 "+text), want)
+	}
+	require.Contains(t, initial(t, "p.py --micro-batch-size 1 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage $E --bf16 --num-layers 32"), "# plan.virtual_stages: --num-layers-per-virtual-pipeline-stage: line 1 takes $E, which")
+}

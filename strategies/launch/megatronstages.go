@@ -38,7 +38,13 @@ func (m *megatron) stages() {
 		}
 	}
 	whole := layers + int64(len(m.counted())) // validate_args
-	if each := "num_layers_per_virtual_pipeline_stage"; virtual == 1 && m.number(each) > 0 && whole/pp/m.number(each) > 1 {
+	switch each := "num_layers_per_virtual_pipeline_stage"; {
+	case virtual > 1 || !m.has(each):
+	case m.flags[each].open != "":
+		m.take(key, each)
+	case layers == 0:
+		m.open(key, m.from(each), fmt.Sprintf("%d layers each, of a number of layers that is not known: give the key", m.number(each)))
+	case whole/pp/m.number(each) > 1:
 		virtual = whole / pp / m.number(each)
 		m.set(key, virtual, m.from(each))
 	}

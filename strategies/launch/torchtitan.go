@@ -219,7 +219,11 @@ var titanOptimizers = map[string]string{"fused": "adamw-fused", "foreach": "adam
 
 func (j *Job) titanOptimizer(c *table) {
 	if name := c.text("optimizer.name"); name != "" && name != "AdamW" && name != "Adam" {
-		j.note("optimizer.name %s: AdamW with states in fp32 is taken", name)
+		states := "fp32"
+		if c.text("training.dtype") == "bfloat16" {
+			states = "bf16, as weights are,"
+		}
+		j.note("optimizer.name %s: AdamW with states in %s is taken", name, states)
 	}
 	for _, k := range []string{"optimizer.implementation", "optimizer.fused"} {
 		if how := c.text(k); titanOptimizers[how] != "" {

@@ -625,7 +625,11 @@ func (h *hub) optimizer() {
 	switch {
 	case a.value == "":
 	case !ok:
-		h.note("%s %s: AdamW with states in fp32 is taken", a.from, a.value)
+		states := "fp32"
+		if h.says("train.precision", "bf16-pure") && h.setting("train.dtypes.adapters").Key == "" {
+			states = "bf16, as weights are,"
+		}
+		h.note("%s %s: AdamW with states in %s is taken", a.from, a.value, states)
 	case h.kind == byZeRO: // whose configuration has one, or puts its own in the place of AdamW
 	case !a.given && !h.speaks(axolotl):
 		h.set("train.optimizer", name, a.from+" since PyTorch 2.8")
