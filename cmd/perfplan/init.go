@@ -107,6 +107,9 @@ func (e *env) launched(files []string, measured bool) ([]byte, error) {
 			fmt.Fprintf(e.err, "open: %s\n", s.Open())
 		}
 	}
+	for _, n := range j.Unknown {
+		fmt.Fprintf(e.err, "not known: %s\n", n)
+	}
 	for _, n := range j.Notes {
 		fmt.Fprintf(e.err, "not taken over: %s\n", n)
 	}

@@ -158,7 +158,7 @@ func (j *Job) left(n *yaml.Node, in, stage string) {
 		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
 			j.left(value, key+".", stage)
 		default:
-			j.Ignored = append(j.Ignored, key)
+			j.ignore(key, key, slices.Concat(keysOf(zeroRead), zeroTables, costlyKeys(zeroCostly)), func(string) bool { return false }, func(near string) string { return near })
 		}
 	}
 }

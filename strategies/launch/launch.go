@@ -33,6 +33,7 @@ type Setting struct {
 type Job struct {
 	Settings []Setting
 	Ignored  []string // flags and keys that change neither time nor memory, or that nobody knows
+	Unknown  []string // those that seem to be misspelt, and of what
 	Notes    []string // what is left out that may
 	StepTime float64  // s, as a log has it, of Steps steps; 0: no log
 	Steps    int
@@ -278,7 +279,7 @@ func merge(jobs []*Job) (*Job, error) {
 			}
 		}
 		all.squareBucket = all.squareBucket || j.squareBucket
-		all.Ignored = append(all.Ignored, j.Ignored...)
+		all.Ignored, all.Unknown = append(all.Ignored, j.Ignored...), append(all.Unknown, j.Unknown...)
 		all.Notes = append(all.Notes, j.Notes...)
 		if j.Steps > 0 {
 			all.StepTime, all.Steps, all.measured = j.StepTime, j.Steps, j.measured
@@ -408,6 +409,9 @@ func (j *Job) foot() string {
 	var lines []string
 	for _, n := range j.Notes {
 		lines = append(lines, strings.Map(printable, "Not taken over: "+n))
+	}
+	for _, n := range j.Unknown {
+		lines = append(lines, strings.Map(printable, "Not known: "+n))
 	}
 	if len(j.Ignored) > 0 {
 		lines = append(lines, strings.Map(printable, "Without a key: "+strings.Join(j.Ignored, " ")))

@@ -166,17 +166,13 @@ func (m *megatron) rest() {
 	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true
 	}
-	var names []string
-	for n := range m.flags {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
+	options := slices.Sorted(slices.Values(slices.Concat(keysOf(known), costlyKeys(megatronCostly, megatronExpertsCostly))))
+	for _, n := range slices.Sorted(maps.Keys(m.flags)) {
 		switch {
 		case known[n], m.dashes != nil && m.swiftRest(n):
 		case m.costs(n, megatronCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
 		case !m.logged && !harmless.MatchString(n):
-			m.Ignored = append(m.Ignored, m.from(n))
+			m.ignore(m.from(n), n, options, m.has, m.from)
 		}
 	}
 }

@@ -67,7 +67,13 @@ func (j *Job) torchtitan(name string, text []byte) error {
 	}
 	c := &table{root: root}
 	if c.at("training") == nil || c.at("model") == nil {
-		return &diag.Error{File: name, Message: "is no configuration of torchtitan: it has no tables [model] and [training]; give one of its train_configs"}
+		hint := ""
+		for _, table := range []string{"training", "model"} {
+			if near := misspelt(table, slices.Sorted(maps.Keys(root))); c.at(table) == nil && near != "" {
+				hint = fmt.Sprintf("; did you mean [%s] by [%s]?", table, near)
+			}
+		}
+		return &diag.Error{File: name, Message: "is no configuration of torchtitan: it has no tables [model] and [training]; give one of its train_configs" + hint}
 	}
 	if id, ok := titanModels[c.text("model.name")+" "+c.text("model.flavor")]; ok {
 		j.set("model", id, "model.name, model.flavor")
@@ -235,6 +241,21 @@ func (j *Job) titanOptimizer(c *table) {
 	}
 }
 
+// titanKeys are all keys that are known, with their tables.
+var titanKeys = func() (out []string) {
+	for _, k := range slices.Concat(keysOf(titanRead), costlyKeys(titanCostly)) {
+		if strings.Contains(k, ".") {
+			out = append(out, k)
+			continue
+		}
+		for _, in := range titanTables {
+			out = append(out, in+k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}()
+
 // titanLeft notes which keys cost something that no key of a job stands for, and lists those that
 // nobody knows; with are the kinds of ranks that a job has, and whether it converts its model.
 func (j *Job) titanLeft(in map[string]any, table string, with []string) {
@@ -251,7 +272,8 @@ func (j *Job) titanLeft(in map[string]any, table string, with []string) {
 		case titanRead[key] || titanRead[bare] || harmlessTitan.MatchString(key):
 		case j.costs(titanCostly, bare, key, fmt.Sprint(in[name]), with...) || j.costs(titanCostly, key, key, fmt.Sprint(in[name]), with...):
 		default:
-			j.Ignored = append(j.Ignored, key)
+			given := func(near string) bool { _, ok := in[strings.TrimPrefix(near, table)]; return ok }
+			j.ignore(key, key, titanKeys, given, func(near string) string { return near })
 		}
 	}
 }

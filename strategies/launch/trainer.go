@@ -72,7 +72,7 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	h.machine()
 	if t.file != nil {
 		h.open("model", t.file.by, t.file.name+" has the arguments: name it by --from, too")
-		j.Ignored = t.ignored
+		j.ignores(t)
 		return nil
 	}
 	h.model()
@@ -80,7 +80,7 @@ func (j *Job) make(t *trainer, sharded bool) error {
 		h.megatron()
 		h.batch()
 		h.rest()
-		j.Ignored = t.ignored
+		j.ignores(t)
 		return nil
 	}
 	h.runtime()
@@ -95,7 +95,7 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	h.optimizer()
 	h.recompute()
 	h.rest()
-	j.Ignored = t.ignored
+	j.ignores(t)
 	if t.inline == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (j *Job) make(t *trainer, sharded bool) error {
 	if err != nil {
 		return err
 	}
-	j.Settings, j.Notes, j.Ignored = all.Settings, all.Notes, all.Ignored
+	j.Settings, j.Notes, j.Ignored, j.Unknown = all.Settings, all.Notes, all.Ignored, all.Unknown
 	return nil
 }
 

@@ -34,9 +34,11 @@ func (j *Job) unsettle(other *Job, by string) {
 			j.Notes = append(j.Notes, n+with)
 		}
 	}
-	for _, n := range other.Ignored {
-		if !slices.Contains(j.Ignored, n) {
-			j.Ignored = append(j.Ignored, n)
+	for _, lists := range [][2]*[]string{{&j.Ignored, &other.Ignored}, {&j.Unknown, &other.Unknown}} {
+		for _, n := range *lists[1] {
+			if !slices.Contains(*lists[0], n) {
+				*lists[0] = append(*lists[0], n)
+			}
 		}
 	}
 }
