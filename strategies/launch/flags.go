@@ -22,6 +22,18 @@ type flag struct {
 	open  string // what is in it that the file does not give: $MBS, $(nproc)
 }
 
+// unread is what a script has of commands and of changes to values, which are not looked at.
+var unread = regexp.MustCompile("^(?:\\$\\(|`|let |\\$\\{\\w+[^\\w}:.])")
+
+// takes says why the value of an argument is open.
+func (f flag) takes() string {
+	why := "which the file does not set"
+	if unread.MatchString(f.open) {
+		why = "which is not read"
+	}
+	return "line " + strconv.Itoa(f.line) + " takes " + f.open + ", " + why
+}
+
 // flags are arguments by their names, with underscores.
 type flags map[string]flag
 
@@ -212,13 +224,16 @@ func (p places) start(script string, r shell.Reading) start {
 	s := start{Reading: r, flags: p.header(r), text: script}
 	var first shell.Command
 	var rest []string
+	var cut []shell.Command
 	others := 0
 	for _, c := range r.Commands {
 		one := start{Reading: r, flags: p.header(r)}
 		left := p.launching(one.flags, c.Words, r)
 		one.file = configures(c.Words, r)
 		switch {
-		case one.says() == 0 || strings.HasPrefix(c.Words[0], "--"): // a piece of a script
+		case strings.HasPrefix(c.Words[0], "--"): // a piece of a script
+			cut = append(cut, c)
+		case one.says() == 0:
 		case !s.alone || one.says() > s.says():
 			s.alone, s.flags, s.file, first, rest = true, one.flags, one.file, c, left
 		case !slices.Equal(c.Words, first.Words) && 2*one.says() > s.says():
@@ -236,6 +251,11 @@ func (p places) start(script string, r shell.Reading) start {
 	for _, name := range rest {
 		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimPrefix(name, "$")) + `\+?=`).MatchString(script) { // but not where the conditions go this way
 			s.Notes = append(s.Notes, name+" in the command of "+at+", which the file does not set, may hold more arguments")
+		}
+	}
+	for _, c := range cut {
+		if before := p.lines[max(min(c.Line, len(p.lines))-2, 0)]; strings.Contains(before, "#") && strings.HasSuffix(strings.TrimSpace(before), `\`) {
+			s.Notes = append(s.Notes, "line "+strconv.Itoa(c.Line)+" and what follows, "+c.Words[0]+" first: the comment above ends the command, so that it is not given these")
 		}
 	}
 	if others > 0 {

@@ -276,7 +276,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 			return &diag.Error{File: name, Line: one.line, Col: 1, Message: fmt.Sprintf(format, args...)}
 		}}
 		if one.open != "" {
-			a.open = fmt.Sprintf("line %d takes %s, which the file does not set: give the key", one.line, one.open)
+			a.open = one.takes() + ": give the key"
 		} else if len(one.words) > 1 {
 			a.words = one.words
 		}

@@ -650,3 +650,11 @@ func TestStates(t *testing.T) {
 	require.Contains(t, initial(t, axolotl), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in bf16, as weights are, is taken\n")
 	require.Contains(t, initial(t, axolotl+"\nadapter: lora\nlora_r: 8\nlora_target_linear: true"), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in fp32 is taken\n")
 }
+
+// TestCutShort: a comment ends a command though its line seems to go on, and what is not read is said so.
+func TestCutShort(t *testing.T) {
+	got := initial(t, "p.py --num-layers 4 --bf16 \\\n --micro-batch-size $(nproc) \\\n # --seq-length 128 \\\n --seq-length 256 \\\n --lr 1")
+	require.NotContains(t, got, "sequence_length")
+	require.Contains(t, got, "# Not taken over: line 4 and what follows, --seq-length first: the comment above ends the command, so that it is not given these")
+	require.Contains(t, got, "# train.micro_batch: --micro-batch-size: line 2 takes $(nproc), which is not read: give the key")
+}

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -124,7 +123,7 @@ func (s start) ranks() (n int64, from, why string) {
 		case number(name) > 0:
 			return number(name), spell(name), ""
 		case given(name) && f.open != "":
-			return 0, spell(name), fmt.Sprintf("line %d takes %s, which the file does not set: give the key", f.line, f.open)
+			return 0, spell(name), f.takes() + ": give the key"
 		}
 	}
 	for _, name := range []string{"gpus_per_node", "ntasks_per_node"} {

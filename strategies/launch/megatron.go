@@ -135,7 +135,7 @@ func (m *megatron) take(key, name string) bool {
 		}
 		return false
 	case f.open != "":
-		m.open(key, m.from(name), "line "+strconv.Itoa(f.line)+" takes "+f.open+", which the file does not set: give the key")
+		m.open(key, m.from(name), f.takes()+": give the key")
 	default:
 		m.set(key, plain(f.value), m.from(name))
 	}

@@ -44,7 +44,7 @@ func (m *megatron) blocks() (letters string, known bool) {
 		return "", true
 	}
 	if f := m.flags[name]; f.open != "" {
-		return open(name, fmt.Sprintf("line %d takes %s, which the file does not set", f.line, f.open))
+		return open(name, f.takes())
 	}
 	letters, _, _ = strings.Cut(m.word(name), "/")
 	letters = strings.ReplaceAll(letters, "|", "")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -169,10 +170,15 @@ func (s *shell) within(outer []string, text string, line int) bool {
 	return ok
 }
 
+// continued are ends of comments that look as though their lines went on, which the parser heeds
+// and bash does not.
+var continued = regexp.MustCompile(`(?m)(^[ \t]*#.*?|[ \t]#[^'"\n]*?)\\+$`)
+
 // parse reads a text, without the few lines of the outermost script that are no shell, as
 // where DATA=<path to the data> is to be filled in.
 func (s *shell) parse(text string) *syntax.File {
 	var left []string
+	text = continued.ReplaceAllString(text, "$1")
 	for n := 0; n < 10*mostLeft && len(text) <= mostText && len(left) <= mostLeft; n++ {
 		f, err := syntax.NewParser().Parse(strings.NewReader(text), "")
 		var p syntax.ParseError

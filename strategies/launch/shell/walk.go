@@ -90,6 +90,10 @@ func (s *shell) walk(c syntax.Command) truth {
 		return s.test(c.X)
 	case *syntax.ArithmCmd:
 		return s.holds(c.X)
+	case *syntax.LetClause:
+		for _, x := range c.Exprs {
+			s.let(c, x)
+		}
 	}
 	return yes
 }
@@ -163,10 +167,51 @@ func (s *shell) rounds(at syntax.Node, body []*syntax.Stmt, next func(n int) tru
 	}
 }
 
+// setting is an expression that sets a variable.
+var setting = regexp.MustCompile(`^\s*(\w+)\s*([-+*/%&|^]|<<|>>)?=([^=].*)$`)
+
+// let sets a variable by an expression, in quotes or not.
+func (s *shell) let(c syntax.Node, x syntax.ArithmExpr) {
+	text := ""
+	if w, ok := x.(*syntax.Word); ok {
+		text = s.literal(w)
+	} else {
+		text = strings.TrimSuffix(strings.TrimPrefix(s.excerpt(&syntax.ArithmCmd{Left: x.Pos(), X: x}), "(("), "))")
+	}
+	m := setting.FindStringSubmatch(text)
+	if m == nil {
+		s.holds(x)
+		return
+	}
+	if text = m[3]; m[2] != "" {
+		text = m[1] + m[2] + "(" + m[3] + ")"
+	}
+	if n, ok := s.calculate(text); ok {
+		s.put(m[1], strconv.Itoa(n))
+	} else {
+		s.put(m[1], s.unknown(c))
+	}
+}
+
+// calculate is the value of an expression in a text.
+func (s *shell) calculate(text string) (int, bool) {
+	if s.in(text) != "" {
+		return 0, false
+	}
+	x, err := syntax.NewParser().Arithmetic(strings.NewReader(text))
+	if err != nil || x == nil {
+		return 0, false
+	}
+	n, open := s.arithmetic(x)
+	return n, open == ""
+}
+
 // declare sets variables by export, local, declare.
 func (s *shell) declare(c *syntax.DeclClause) {
+	integers := false
 	for _, a := range c.Args {
 		if a.Name == nil {
+			integers = integers || a.Value.Lit() == "-i"
 			continue
 		}
 		if c.Variant.Value == "local" {
@@ -175,6 +220,9 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		}
 		if !a.Naked {
 			s.assign(a)
+		}
+		if n, ok := s.calculate(s.get(a.Name.Value).Str); ok && integers {
+			s.put(a.Name.Value, strconv.Itoa(n))
 		}
 	}
 }
@@ -336,7 +384,10 @@ func (s *shell) function(f function, args []string) truth {
 	return t
 }
 
-// output is what echo or cat of a here-document write.
+// plainSum is what expr calculates as arithmetic does.
+var plainSum = regexp.MustCompile(`^[-+*/% ()\d]+$`)
+
+// output is what echo, expr or cat of a here-document write.
 func (s *shell) output(st *syntax.Stmt) (string, bool) {
 	c, ok := st.Cmd.(*syntax.CallExpr)
 	if !ok || len(c.Args) == 0 {
@@ -346,6 +397,11 @@ func (s *shell) output(st *syntax.Stmt) (string, bool) {
 		if r.Hdoc != nil && c.Args[0].Lit() == "cat" {
 			return s.document(r), true
 		}
+	}
+	if c.Args[0].Lit() == "expr" {
+		text := strings.Join(s.fields(c.Args[1:]), " ")
+		n, ok := s.calculate(text)
+		return strconv.Itoa(n), ok && plainSum.MatchString(text)
 	}
 	if c.Args[0].Lit() == "echo" {
 		return strings.Join(slices.DeleteFunc(s.fields(c.Args[1:]), func(w string) bool { return w == "-e" || w == "-n" }), " "), true
