@@ -307,6 +307,8 @@ func TestErrors(t *testing.T) {
 		"p.py --num-layers 4 --tensor-model-parallel-size -2":                                             `x:1:1: --tensor-model-parallel-size: "-2"; give a whole number from 1 on`,
 		"p.py --num-layers 4 --micro-batch-size 1.5":                                                      `x:1:1: --micro-batch-size: "1.5"; give a whole number from 1 on`,
 		"p.py --num-layers 4 --mtp-num-layers -1":                                                         `x:1:1: --mtp-num-layers: "-1"; give a whole number from 0 on`,
+		"p.py --num-layers 4 --recompute-granularity ful":                                                 `x:1:1: --recompute-granularity: there is no "ful"; give full, selective or none`,
+		"p.py --num-layers 4 --bf16 \\\n --fp16":                                                          "x:2:1: --fp16 beside --bf16: Megatron-LM refuses both; leave one of them out",
 		"p.py --num-layers --bf16":                                                                        `x:1:1: --num-layers: "true"; give a whole number from 1 on`,
 		"[training]\nsteps = 1":                                                                           "x: is no configuration of torchtitan: it has no tables [model] and [training]",
 	} {

@@ -534,7 +534,7 @@ func (m *megatron) graphs() {
 func (m *megatron) plan() {
 	m.group("plan.")
 	if tp := m.number("tensor_model_parallel_size"); tp > 1 {
-		m.set("plan.sequence_parallel", m.has("sequence_parallel"), m.from("sequence_parallel"))
+		m.set("plan.sequence_parallel", m.has("sequence_parallel"), m.given("sequence_parallel"))
 	}
 	if stage := m.number("zero_stage"); m.has("deepspeed") && stage > 0 && stage <= 3 {
 		m.set("plan.data_parallel", "zero"+strconv.FormatInt(stage, 10), m.from("zero_stage"))

@@ -188,3 +188,10 @@ func TestVirtualStages(t *testing.T) {
 	}
 	require.Contains(t, initial(t, "p.py --micro-batch-size 1 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage $E --bf16 --num-layers 32"), "# plan.virtual_stages: --num-layers-per-virtual-pipeline-stage: line 1 takes $E, which")
 }
+
+// TestSequenceParallel: whether tensor ranks cut sequences, too, and what says so.
+func TestSequenceParallel(t *testing.T) {
+	const script = "p.py --num-layers 4 --micro-batch-size 1 --tensor-model-parallel-size 2 --bf16"
+	require.Contains(t, initial(t, script), "sequence_parallel: false # without --sequence-parallel\n")
+	require.Contains(t, initial(t, script+" --sequence-parallel"), "sequence_parallel: true # --sequence-parallel\n")
+}

@@ -110,14 +110,27 @@ func (m *megatron) follows(name, value, from string) {
 	m.flags[name] = flag{value: value, line: m.flags[from].line}
 }
 
+// choices are the values of arguments that a job takes over as they are, and those of which a word
+// that is none would be taken for another (megatron/training/arguments.py).
+var choices = map[string][]string{
+	"recompute_granularity": {"full", "selective", "none"}, "recompute_method": {"uniform", "block"}, "moe_router_score_function": {"softmax", "sigmoid", "sqrtsoftplus"},
+	"moe_token_dispatcher_type": {"allgather", "alltoall", "alltoall_seq", "flex"},
+}
+
 // literal is a value that is no piece of a program, as str(n) or {n} is, which a script's number may be.
 var literal = regexp.MustCompile(`^[-+]?[\w.]*$`)
 
 // check refuses values of arguments that are no whole numbers but should be, and leaves open
 // those that are pieces of a program.
 func (m *megatron) check(file string) error {
+	if m.has("bf16") && m.has("fp16") && m.flags["bf16"].open+m.flags["fp16"].open == "" {
+		return &diag.Error{File: file, Line: m.flags["fp16"].line, Col: 1, Message: fmt.Sprintf("%s beside %s: Megatron-LM refuses both; leave one of them out", m.from("fp16"), m.from("bf16"))}
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.flags)) {
 		f, from := m.flags[name], int64(1)
+		if known, ok := choices[name]; ok && m.has(name) && f.open == "" && !slices.Contains(known, m.word(name)) && literal.MatchString(m.word(name)) {
+			return &diag.Error{File: file, Line: f.line, Col: 1, Message: fmt.Sprintf("%s: there is no %q; give %s", m.from(name), m.word(name), diag.Or(known))}
+		}
 		switch {
 		case least[0][name]:
 			from = 0
