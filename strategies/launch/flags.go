@@ -46,6 +46,7 @@ type start struct {
 	text   string // of it
 	env    map[string]string
 	file   *configured // that has the arguments
+	titan  bool        // they are torchtitan's
 }
 
 var (
@@ -83,7 +84,7 @@ func (s start) says() int {
 	if n == 0 {
 		n = s.flags.count(trl.marks) + s.flags.count(trainerArguments.marks) + 2*s.flags.count(training)
 	}
-	if n == 0 && (s.config() != "" || s.file != nil) {
+	if n == 0 && (s.config() != "" || s.file != nil || s.titan) {
 		n = 1
 	}
 	return n
@@ -229,13 +230,13 @@ func (p places) start(script string, r shell.Reading) start {
 	for _, c := range r.Commands {
 		one := start{Reading: r, flags: p.header(r)}
 		left := p.launching(one.flags, c.Words, r)
-		one.file = configures(c.Words, r)
+		one.file, one.titan = configures(c.Words, r), titanCommand.MatchString(strings.Join(c.Words, " "))
 		switch {
 		case strings.HasPrefix(c.Words[0], "--"): // a piece of a script
 			cut = append(cut, c)
 		case one.says() == 0:
 		case !s.alone || one.says() > s.says():
-			s.alone, s.flags, s.file, first, rest = true, one.flags, one.file, c, left
+			s.alone, s.flags, s.file, s.titan, first, rest = true, one.flags, one.file, one.titan, c, left
 		case !slices.Equal(c.Words, first.Words) && 2*one.says() > s.says():
 			others++
 		}

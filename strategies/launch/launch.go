@@ -41,6 +41,9 @@ type Job struct {
 	source   string
 	trainer  *trainer // what it was read from, where that is a Trainer's
 
+	toml      []byte            // torchtitan's configuration
+	overrides map[string]string // its keys that a command line has instead
+
 	squareBucket bool // a Trainer makes a bucket of the width of the model squared
 }
 
@@ -67,6 +70,9 @@ var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 // tables are what tells a configuration in TOML.
 var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
+// own tells a job or runs of perfplan's.
+var own = regexp.MustCompile(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(?:job|runs)/`)
+
 // remedy is what to give instead of a file that is none of these.
 const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
 
@@ -87,6 +93,8 @@ func Read(name string, text []byte) (*Job, error) {
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
+	case own.Match(text):
+		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
 	case scheduled.Match(text):
 		if err := j.automodel(name, text); err != nil {
 			return nil, err
@@ -188,6 +196,10 @@ func (j *Job) script(name, text string) error {
 
 // started reads what starts a job of one of the two frameworks.
 func (j *Job) started(name string, s start) error {
+	if s.titan {
+		j.titanScript(s)
+		return nil
+	}
 	if s.file == nil && swiftMegatron.MatchString(s.text) {
 		return j.swiftMegatron(name, s, "--")
 	}
@@ -200,6 +212,10 @@ func (j *Job) started(name string, s start) error {
 // Join puts together what several files say of one job. Those of a Trainer are read as one:
 // what one leaves open another may say.
 func Join(jobs []*Job) (*Job, error) {
+	jobs, err := override(jobs)
+	if err != nil {
+		return nil, err
+	}
 	sharded := slices.ContainsFunc(jobs, func(j *Job) bool { return j.trainer == nil && j.says("runtime.recipe", deepspeedRecipe) })
 	var rest []*Job
 	var one *Job

@@ -144,3 +144,25 @@ func TestTitanConverters(t *testing.T) {
 		predictable(t, got, 8)
 	}
 }
+
+// TestTitanScript: what starts torchtitan beside its configuration.
+func TestTitanScript(t *testing.T) {
+	const config = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n[activation_checkpoint]\nmode = 'full'\n"
+	for script, want := range map[string][]string{
+		"NGPU=4 LOG_RANK=0 CONFIG_FILE=./llama3_8b.toml ./run_train.sh --training.seq_len=4096 --parallelism.tensor_parallel_degree 2 --compile.enable": {"gpus: 4 # NGPU\n", "sequence_length: 4096 # --training.seq_len\n", "micro_batch: 2 # training.local_batch_size\n",
+			"tp: 2 # --parallelism.tensor_parallel_degree\n", "recipe: torchtitan # --compile.enable\n"},
+		"torchrun --nproc_per_node=8 --nnodes 2 -m torchtitan.train --job.config_file x.toml --model.flavor 70B": {"gpus: 16 # --nproc-per-node, --nnodes\n", "model: llama3-70b # model.name, model.flavor\n", "sequence_length: 8192 # training.seq_len\n"},
+	} {
+		for _, files := range [][]string{{script, config}, {config, script}} {
+			got := initial(t, files...)
+			for _, w := range want {
+				require.Contains(t, got, w, script)
+			}
+			require.NotContains(t, got, "name it by")
+			predictable(t, []byte(got), 0)
+		}
+	}
+	require.Contains(t, initial(t, "NGPU=4 CONFIG_FILE=./a.toml ./run_train.sh"), "# model: run_train.sh: ./a.toml has it: name it by --from, too\n")
+	_, err := launch.Read("x", []byte("perfplan: job/v1\nmodel: gpt2\n"))
+	require.EqualError(t, err, "x: is a job of perfplan already; give it to perfplan estimate, or a file that another program reads")
+}

@@ -56,6 +56,12 @@ var harmlessTitan = regexp.MustCompile(`^(job|profiling|metrics|checkpoint|comm|
 
 // torchtitan reads a configuration of torchtitan, as it was until 2026-02 (TOML).
 func (j *Job) torchtitan(name string, text []byte) error {
+	j.toml = text
+	return j.titan(name, text, nil)
+}
+
+// titan reads a configuration with what a command line has instead.
+func (j *Job) titan(name string, text []byte, over map[string]string) error {
 	var root map[string]any
 	if err := toml.Unmarshal(text, &root); err != nil {
 		e := &diag.Error{File: name, Message: fmt.Sprintf("is no TOML: %v; correct it", err)}
@@ -65,6 +71,7 @@ func (j *Job) torchtitan(name string, text []byte) error {
 		}
 		return e
 	}
+	overridden(root, over)
 	c := &table{root: root}
 	if c.at("training") == nil || c.at("model") == nil {
 		hint := ""
@@ -94,6 +101,11 @@ func (j *Job) torchtitan(name string, text []byte) error {
 		with = append(with, converted)
 	}
 	j.titanLeft(root, "", with)
+	for i := range j.Settings {
+		if _, given := over[j.Settings[i].From]; given {
+			j.Settings[i].From = "--" + j.Settings[i].From
+		}
+	}
 	if c.wrong != "" {
 		key, _, _ := strings.Cut(c.wrong, ": ")
 		return &diag.Error{File: name, Line: tomlLine(string(text), key), Col: 1, Message: c.wrong}
