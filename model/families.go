@@ -54,6 +54,13 @@ func llamaLike(d draft) draft {
 	return d
 }
 
+// ungatedLlama is the same without a gate in the MLP.
+func ungatedLlama(d draft) draft {
+	d = llamaLike(d)
+	d.Gated = false
+	return d
+}
+
 // nextLike fills in what Qwen's models from Qwen3-Next on have in common.
 func nextLike(d draft) draft {
 	d.HeadDim, d.MaxPositions, d.Norm, d.QKNorm = 256, 32768, GemmaRMSNorm, HeadQKNorm
@@ -93,6 +100,17 @@ var families = []family{
 	})},
 	{name: "mistral3", text: "mistral"},
 	{name: "llava", text: "llama", encoder: "clip_vision_model"},
+	{name: "ministral", keys: llamaKeys + windowKeys, base: llamaLike(draft{
+		Spec:      Spec{Vocab: 32000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, Window: 4096},
+		useWindow: true,
+	})},
+	{name: "ministral3", keys: llamaKeys + " sliding_window layer_types=", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 131072, Hidden: 4096, FFN: 14336, Layers: 34, Heads: 32, KVHeads: 8, HeadDim: 128, MaxPositions: 262144, QueryScale: true},
+		useWindow: true,
+	})},
+	{name: "arcee", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(draft{
+		Spec: Spec{Vocab: 32000, Hidden: 2560, FFN: 18432, Layers: 32, Heads: 32, MaxPositions: 4096, Activation: ReLU2},
+	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,

@@ -51,6 +51,7 @@ func TestCatalogCounts(t *testing.T) {
 		"yi-34b":                     {"34388917248", 0, hub},
 		"mistral-7b":                 {"7248023552", 2 * 768 * 4096, hub + " (v0.3, which has 768 more words)"},
 		"mistral-nemo-12b":           {"12247782400", 0, hub},
+		"ministral-3-3b":             {"3.4B", 0, card},
 		"mixtral-8x7b":               {"46702792704", 0, hub},
 		"mixtral-8x22b":              {"140620634112", 0, hub},
 		"qwen2-7b":                   {"7615616512", 0, hub},

@@ -55,6 +55,7 @@ type Spec struct {
 	Turn                                Turn // how the rotary embedding is written out
 	TurnFirst                           bool // heads are turned as they lie beside each other, before they are transposed (Gemma 4)
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
+	QueryScale                          bool // turned queries times a factor of their position (Ministral 3)
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
 	QKVHeads                            bool // queries, keys and values of a head lie side by side, and are cut once heads are (GPT-NeoX)

@@ -22,6 +22,10 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
 			q, k = b.turn(q, k)
 		}
+		if b.Spec.QueryScale && b.program("query_scale") {
+			t.Module = "rotary"
+			q = b.give(q, b.call("query_scale", tensorOf(q), tensorOf(t.Outside(q.DType(), 1, 1, q.Dim(2), 1)))[0].t)
+		}
 	}
 	t.Release(in)
 	t.Module = "attention"

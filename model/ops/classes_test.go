@@ -104,3 +104,17 @@ func TestScales(t *testing.T) {
 	without, bare := scales(false)
 	require.Equal(t, []int{4, 2}, []int{layer - without, head - bare}, "forward and backward")
 }
+
+// TestQueryScale: Ministral 3 multiplies queries by factors of their positions, which it makes
+// again in every layer; nothing is kept for the gradient, which is multiplied likewise.
+func TestQueryScale(t *testing.T) {
+	c := config(t, "ministral-3-3b", "hf-eager")
+	with := &Build(c).Kinds[0]
+	s := *c.Spec
+	s.QueryScale = false
+	c.Spec = &s
+	without := &Build(c).Kinds[0]
+	require.Equal(t, 8, in(&with.Forward, "rotary")-in(&without.Forward, "rotary"))
+	require.Equal(t, 1, in(&with.Backward, "rotary")-in(&without.Backward, "rotary"))
+	require.InDelta(t, saved(without), saved(with), 1e4)
+}
