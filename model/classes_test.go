@@ -50,6 +50,19 @@ func TestMoreSwitches(t *testing.T) {
 			require.True(t, s.QueryScale && s.TextOnly)
 			require.Nil(t, s.Windows)
 		},
+		"{model_type: glm4}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.Sandwich, s.Place)
+			require.True(t, s.FusedGateUp && s.QKVBias && !s.OutBias)
+			require.Equal(t, int64(64), s.RotaryDim)
+			require.Equal(t, s.Params().Total-40*2*4096, decode(t, "{model_type: glm}").Params().Total, "two norms a layer")
+		},
+		"{model_type: ernie4_5, use_bias: true, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
+			require.True(t, s.Tied && s.QKVBias && s.OutBias && s.MLPBias)
+			require.Equal(t, model.TurnPairsMixed, s.Turn)
+		},
+		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.CastRMSNorm, s.Norm)
+		},
 	} {
 		t.Run(text, func(t *testing.T) { check(t, decode(t, text)) })
 	}

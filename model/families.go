@@ -26,6 +26,7 @@ const (
 	gptKeys    = denseKeys + " n_embd=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads n_positions=max_position_embeddings n_inner=intermediate_size activation_function=hidden_act embd_pdrop=embedding_dropout attn_pdrop=attention_dropout resid_pdrop=residual_dropout"
 	windowKeys = " sliding_window layer_types"
 	qwenKeys   = llamaKeys + windowKeys + " use_sliding_window"
+	glmKeys    = llamaKeys + " attention_bias=qkv_bias partial_rotary_factor rope_parameters"
 	gemmaKeys  = llamaKeys + " hidden_activation=hidden_act attention_bias"
 	expertKeys = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
 	qwenMoE    = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
@@ -59,6 +60,13 @@ func ungatedLlama(d draft) draft {
 	d = llamaLike(d)
 	d.Gated = false
 	return d
+}
+
+// glmLike fills in what GLM and GLM-4 have in common.
+func glmLike(d draft) draft {
+	d.Vocab, d.Hidden, d.FFN, d.Layers, d.Heads, d.KVHeads, d.HeadDim, d.MaxPositions = 151552, 4096, 13696, 40, 32, 2, 128, 131072
+	d.QKVBias, d.FusedGateUp, d.Turn, d.rotaryFraction = true, true, TurnPairs, 0.5
+	return llamaLike(d)
 }
 
 // nextLike fills in what Qwen's models from Qwen3-Next on have in common.
@@ -110,6 +118,14 @@ var families = []family{
 	})},
 	{name: "arcee", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 2560, FFN: 18432, Layers: 32, Heads: 32, MaxPositions: 4096, Activation: ReLU2},
+	})},
+	{name: "ernie4_5", keys: llamaKeys + " use_bias=bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 103424, Hidden: 1024, FFN: 3072, Layers: 18, Heads: 16, KVHeads: 2, HeadDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnPairsMixed},
+	})},
+	{name: "glm", keys: glmKeys, base: glmLike(draft{})},
+	{name: "glm4", keys: glmKeys, base: glmLike(draft{Spec: Spec{Place: Sandwich}})},
+	{name: "helium", keys: llamaKeys + " attention_bias=qkv_bias mlp_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 48000, Hidden: 2560, FFN: 7040, Layers: 24, Heads: 20, KVHeads: 20, HeadDim: 128, MaxPositions: 4096, Norm: CastRMSNorm, Turn: TurnPairs},
 	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},

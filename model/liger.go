@@ -16,6 +16,8 @@ func (s *Spec) Ligerless() string {
 		return "does not normalise by RMS"
 	case !s.Gated || s.Activation != SiLU && s.Activation != GELUTanh:
 		return "has no MLP with a gate of SiLU or GELU (tanh)"
+	case s.TurnsPairs():
+		return "turns neighbours of a head"
 	case s.Position != Rotary || s.RotaryDim != s.HeadDim:
 		return "does not turn whole heads"
 	}

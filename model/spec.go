@@ -294,7 +294,17 @@ const (
 	TurnHalves Turn = ""      // x·cos + (-x2, x1)·sin
 	TurnFP32   Turn = "fp32"  // the same with fp32 tables, cast back (OLMo)
 	TurnParts  Turn = "parts" // each half by itself, then joined (gpt-oss, DeepSeek)
+
+	// Neighbours of a head are a pair, not its halves.
+	TurnPairs      Turn = "pairs"       // as halves (GLM, Helium)
+	TurnPairsMixed Turn = "pairs_mixed" // multiplied in fp32 (ERNIE 4.5)
+	TurnPairsFP32  Turn = "pairs_fp32"  // all in fp32 (Command R)
 )
+
+// TurnsPairs reports whether the rotary embedding turns neighbours of a head.
+func (s *Spec) TurnsPairs() bool {
+	return s.Turn == TurnPairs || s.Turn == TurnPairsMixed || s.Turn == TurnPairsFP32
+}
 
 // Router is how a token picks its experts.
 type Router string

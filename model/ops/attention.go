@@ -252,6 +252,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			wide /= 2
 		}
 	}
+	if b.Spec.TurnsPairs() {
+		program = b.variant(program, "_"+string(b.Spec.Turn))
+	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
 	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]

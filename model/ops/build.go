@@ -546,7 +546,11 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.CastRMSNorm:
-		return b.call("rms_norm_cast", tensorOf(x), tensorOf(w))[0].t
+		name := "rms_norm_cast"
+		if !b.Spec.ValueNorm && !b.program(name) { // but for a cast of its weight as any other
+			name = b.variant("rms_norm", written)
+		}
+		return b.call(name, tensorOf(x), tensorOf(w))[0].t
 	case model.LayerNorm1P:
 		return b.call(b.variant("layer_norm", "_1p"), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 	case model.GemmaRMSNorm:

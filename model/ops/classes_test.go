@@ -118,3 +118,41 @@ func TestQueryScale(t *testing.T) {
 	require.Equal(t, 1, in(&with.Backward, "rotary")-in(&without.Backward, "rotary"))
 	require.InDelta(t, saved(without), saved(with), 1e4)
 }
+
+// TestPairs: neighbours of a head are turned by the kernels that turn its halves, in the order
+// of the class: GLM-4 in 16 bits, ERNIE 4.5 by products in fp32, and both repeat their tables
+// in every layer. What reads every other element reads what is between them.
+func TestPairs(t *testing.T) {
+	turned := func(name string, turn model.Turn) (forward, backward map[string]int, read float64) {
+		c := config(t, name, "hf-eager")
+		s := *c.Spec
+		s.Turn = turn
+		c.Spec = &s
+		layer := &Build(c).Kinds[0]
+		forward, backward = map[string]int{}, map[string]int{}
+		for _, o := range layer.Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				if forward[o.Prim] += max(int(o.Count), 1); o.Prim == "neg" {
+					read += float64(o.Bytes)
+				}
+			}
+		}
+		for _, o := range layer.Backward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				backward[o.Prim] += max(int(o.Count), 1)
+			}
+		}
+		return
+	}
+	halves, halvesBack, read := turned("glm-4-9b-0414", model.TurnHalves)
+	pairs, pairsBack, more := turned("glm-4-9b-0414", model.TurnPairs)
+	require.Equal(t, 2, pairs["tiny"])
+	delete(pairs, "tiny")
+	require.Equal(t, halves, pairs)
+	require.Equal(t, halvesBack, pairsBack)
+	require.InDelta(t, 1.5, more/read, 0.01, "twice of the half that is read, and as much written")
+
+	mixed, _, _ := turned("ernie-4.5-0.3b", model.TurnPairsMixed)
+	plain, _, _ := turned("ernie-4.5-0.3b", model.TurnPairs)
+	require.Equal(t, 6, mixed["to"]-plain["to"], "of queries and keys, and of both turned, to fp32, and back")
+}

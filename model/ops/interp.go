@@ -201,7 +201,9 @@ func init() {
 		"second_half": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, a[0].t.Dim(-1)/2, a[0].t.Dim(-1)))
 		},
-		"cat": func(b *builder, a []value) []value { return one(b.t.Concat(a[0].t, a[1].t)) },
+		"every_other": func(b *builder, a []value) []value { return one(b.t.EveryOther(a[0].t)) },
+		"pairs":       func(b *builder, a []value) []value { return one(b.t.Pairs(a[0].t, a[1].t)) },
+		"cat":         func(b *builder, a []value) []value { return one(b.t.Concat(a[0].t, a[1].t)) },
 		"halves": func(b *builder, a []value) []value {
 			w := a[0].t.Dim(-1) / 2
 			p := b.t.Split(a[0].t, w, w)

@@ -71,6 +71,7 @@ type Tensor struct {
 	cast          bool      // quantized before, and the compiler keeps what it has (Tape.Compiled)
 	narrow        bool      // gathered as GEMMs read it (Tape.NarrowGathers)
 	turned        bool      // and transposed since
+	spaced        bool      // its neighbours lie two elements apart, and reading it reads what is between them
 	whole         bool      // every rank has all of it
 	summed        bool      // a weight gradient that its GEMM added to Tape.MainGrad
 }
@@ -119,6 +120,9 @@ func (x *Tensor) bytes() units.Bytes {
 // reads is the memory a kernel reads to use x, with the terms of a pending sum.
 func (x *Tensor) reads() units.Bytes {
 	b := x.bytes()
+	if x.spaced {
+		b *= 2
+	}
 	for _, m := range x.more {
 		b += m.bytes()
 	}
@@ -199,7 +203,7 @@ func (x *Tensor) sameLayout(y *Tensor) bool {
 // turnedAgainst reports whether the neighbours of a row of y lie a row apart in x, which has
 // neighbours along another dimension.
 func (x *Tensor) turnedAgainst(y *Tensor) bool {
-	if x.nd != y.nd || x.nd < 2 {
+	if x.nd != y.nd || x.nd < 2 || x.spaced {
 		return false
 	}
 	inner := y.order()[y.nd-1]

@@ -136,6 +136,54 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 	return z
 }
 
+// EveryOther takes every other element of the last dimension, the even ones or the odd ones.
+// Its gradient is as Slice's.
+func (t *Tape) EveryOther(x *Tensor) *Tensor {
+	last := int(x.nd) - 1
+	spread := func(x *Tensor) *Tensor {
+		z := t.view(x)
+		z.dims[last] /= 2
+		z.strides[last] *= 2
+		z.spaced = true
+		return z
+	}
+	z := spread(x)
+	src := *x
+	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
+		t.fill(r)
+		part := spread(r)
+		t.kernel("copy_", part, g[0])
+		t.Release(part)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// Pairs puts the elements of y behind those of x, one by one (stack along a new last
+// dimension, flattened). Its gradient is views of every other element.
+func (t *Tape) Pairs(x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.meta(promote(x, y), x.dims[:x.nd])
+	z.dims[z.nd-1] *= 2
+	z.setContiguous()
+	t.alloc(z)
+	t.host.Views += 3
+	t.concat(false, z, x, y)
+	t.attach("stack", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		out := make([]*Tensor, len(n.in))
+		for i := range out {
+			out[i] = t.view(g[0])
+			last := int(g[0].nd) - 1
+			out[i].dims[last] /= 2
+			out[i].strides[last] *= 2
+			out[i].spaced = true
+		}
+		return out
+	})
+	return z
+}
+
 func (t *Tape) fill(x *Tensor) {
 	t.emit(Op{Prim: "fill_", Class: Fill, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
 }
