@@ -35,6 +35,43 @@ func TestClassKeys(t *testing.T) {
 // moreKeys are those without which a class has no model.
 var moreKeys = map[string]string{}
 
+// Of types that are not modelled an error says what they have and what comes nearest, not the
+// type whose name is most like theirs.
+func TestNotModelled(t *testing.T) {
+	for name, want := range map[string]string{
+		"deepseek_v32":  `model_type "deepseek_v32": it has sparse attention by an indexer, which is not modelled; model_type: deepseek_v3 (--set model.model_type=deepseek_v3) predicts dense attention`,
+		"glm_moe_dsa":   "model_type: deepseek_v3 (",
+		"deepseek_v4":   "describe what is left by model_type: decoder",
+		"minimax":       "lightning attention",
+		"kimi_linear":   "gated delta nets come near",
+		"gemma3n":       "gemma4-e2b",
+		"falcon_h1":     "hybrid_layer_pattern",
+		"longcat_flash": "some of which do nothing",
+		"lfm2":          "short convolutions",
+		"jamba":         "hybrid_layer_pattern has Mamba-2",
+		"mamba2":        "one M for each layer",
+		"bitnet":        "model_type: llama (",
+	} {
+		_, err := decodeText("{model_type: " + name + ", hidden_size: 64}")
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "did you mean")
+	}
+	// Their files, as published, are read as what is named.
+	v32 := decode(t, `{model_type: deepseek_v3, index_topk: 2048, index_head_dim: 128, index_n_heads: 64, mlp_layer_types: null, layer_types: null, first_k_dense_replace: 3, qk_head_dim: 192}`)
+	require.Equal(t, decode(t, "model_type: deepseek_v3").Params(), v32.Params())
+	glm := decode(t, `{model_type: deepseek_v3, num_hidden_layers: 3, mlp_layer_types: [dense, sparse, sparse], indexer_types: [full, shared, full], layer_types: [deepseek_sparse_attention, deepseek_sparse_attention, deepseek_sparse_attention]}`)
+	require.Equal(t, []bool{true, false, false}, glm.MoE.Dense)
+	require.Equal(t, model.ReLU2, decode(t, `{model_type: llama, hidden_act: relu2, quantization_config: {quant_method: bitnet}}`).Activation)
+	require.Equal(t, model.MambaMixer, decode(t, `{model_type: decoder, hybrid_layer_pattern: MM, hidden_size: 256, num_attention_heads: 4, intermediate_size: 512, vocab_size: 1000}`).Kind(1).Mixer)
+	for text, want := range map[string]string{
+		"{model_type: deepseek_v3, num_hidden_layers: 2, mlp_layer_types: [dense]}":       "mlp_layer_types has 1 entries for 2 layers",
+		"{model_type: deepseek_v3, num_hidden_layers: 2, mlp_layer_types: [dense, hash]}": `mlp_layer_types: "hash" is not known; dense and sparse are`,
+	} {
+		_, err := decodeText(text)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // What classes have that are read since 2026-11-26, from modeling_*.py of transformers 5.17.
 func TestMoreSwitches(t *testing.T) {
 	for text, check := range map[string]func(*testing.T, *model.Spec){

@@ -309,6 +309,16 @@ func (r *reader) experts(d *draft) {
 	if m.Groups <= 1 || m.TopGroups >= m.Groups {
 		m.Groups, m.TopGroups = 0, 0
 	}
+	if d.mlpTypes != nil {
+		r.check(int64(len(d.mlpTypes)) == d.Layers, []string{"mlp_layer_types", "num_hidden_layers"},
+			"mlp_layer_types has %d entries for %d layers", len(d.mlpTypes), d.Layers)
+		d.sparseLayers = []int64{}
+		for i, kind := range d.mlpTypes {
+			if r.check(kind == "dense" || kind == "sparse", []string{"mlp_layer_types"}, "mlp_layer_types: %q is not known; dense and sparse are", kind); kind == "sparse" {
+				d.sparseLayers = append(d.sparseLayers, int64(i))
+			}
+		}
+	}
 	r.layerList("moe_layers", d.sparseLayers, d.Layers)
 	r.layerList("mlp_only_layers", d.denseLayers, d.Layers)
 

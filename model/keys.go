@@ -58,6 +58,7 @@ type draft struct {
 	sparseStep   int64
 	denseLayers  []int64
 	sparseLayers []int64
+	mlpTypes     []string // "dense" or "sparse", layer by layer; wins too
 
 	parallel      bool  // false turns the family's Parallel off
 	parallelNorms int64 // Falcon: num_ln_in_parallel_attn
@@ -204,6 +205,7 @@ var keys = []key{
 	{name: "moe_layer_freq", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseEvery} }},
 	{name: "decoder_sparse_step", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseStep} }},
 	{name: "mlp_only_layers", optional: true, to: func(d *draft) []any { return []any{&d.denseLayers} }},
+	{name: "mlp_layer_types", optional: true, to: func(d *draft) []any { return []any{&d.mlpTypes} }},
 	{name: "moe_layers", optional: true, to: func(d *draft) []any { return []any{&d.sparseLayers} }},
 	{name: "num_nextn_predict_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.MTPLayers} }},
 	{name: "mtp_use_repeated_layer", to: func(d *draft) []any { return []any{&d.MTPShared} }},

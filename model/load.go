@@ -244,6 +244,8 @@ func (r *reader) choose(absent string) {
 	case r.fam != nil:
 	case name == "":
 		r.errorf(r.node, "model_type is missing; known: %s", strings.Join(modelTypes(), ", "))
+	case notModelled(name) != "":
+		r.errorf(value, "model_type %q: %s", name, notModelled(name))
 	case near != "":
 		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
 	default:

@@ -1,0 +1,47 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// unmodelled are model_types of transformers that cannot be predicted yet: what they have
+// that is not modelled, and what comes nearest.
+var unmodelled = []struct {
+	names string // words
+	has   string
+	as    string // the model_type that reads their files; "": none does
+	then  string // what is predicted as that type, or what else to do
+}{
+	{"deepseek_v32 glm_moe_dsa", "sparse attention by an indexer", "deepseek_v3", "dense attention without the indexer: on long sequences an upper bound"},
+	{"deepseek_v4", "attention to compressed keys, several residual streams and experts chosen by a hash", "", ""},
+	{"minimax", "lightning attention in most layers", "", "its experts and its other layers are model_type mixtral"},
+	{"kimi_linear", "delta nets whose decay is of every channel beside latent attention without rotary embedding", "", "gated delta nets come near"},
+	{"gemma3n gemma3n_text", "several residual streams, low-rank branches and activations cut to the largest", "", "gemma4-e2b and gemma4-e4b of the catalog come near"},
+	{"falcon_h1", "attention and a Mamba-2 mixer side by side in every layer", "", "hybrid_layer_pattern has them one after another"},
+	{"granitemoehybrid bamba", "Mamba-2 mixers with an MLP or experts in the same layer", "", "hybrid_layer_pattern has them one after another"},
+	{"longcat_flash", "two attentions and two MLPs around the experts of a layer, some of which do nothing", "", ""},
+	{"lfm2 lfm2_moe", "short convolutions in the place of attention in most layers", "", ""},
+	{"jamba mamba falcon_mamba", "mixers of the first Mamba", "", "hybrid_layer_pattern has Mamba-2"},
+	{"mamba2", "no configuration that is read", "", "hybrid_layer_pattern of one M for each layer has its mixers"},
+	{"bitnet", "weights of three values and norms inside attention and MLP", "llama", "16-bit weights without those norms"},
+}
+
+// notModelled says what is not modelled of a model_type, and what to do; "" where nothing is known of it.
+func notModelled(name string) string {
+	for _, u := range unmodelled {
+		if !slices.Contains(strings.Fields(u.names), name) {
+			continue
+		}
+		remedy := "describe what is left by model_type: decoder"
+		switch {
+		case u.as != "":
+			remedy = fmt.Sprintf("model_type: %s (--set model.model_type=%s) predicts %s", u.as, u.as, u.then)
+		case u.then != "":
+			remedy += "; " + u.then
+		}
+		return fmt.Sprintf("it has %s, which is not modelled; %s", u.has, remedy)
+	}
+	return ""
+}
