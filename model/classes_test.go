@@ -72,6 +72,17 @@ func TestNotModelled(t *testing.T) {
 	}
 }
 
+func TestWindowLetters(t *testing.T) {
+	for text, want := range map[string]string{
+		"LLGL": `sliding_window_pattern: "LLGL" is no pattern; L for each layer with a window, then G, as in LLLG`,
+		"-1":   "sliding_window_pattern: -1 is out of range; use 0 to 10000",
+		"[4]":  "is no pattern",
+	} {
+		_, err := decodeText("{model_type: exaone4, sliding_window_pattern: " + text + "}")
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // What classes have that are read since 2026-11-26, from modeling_*.py of transformers 5.17.
 func TestMoreSwitches(t *testing.T) {
 	for text, check := range map[string]func(*testing.T, *model.Spec){
@@ -96,6 +107,33 @@ func TestMoreSwitches(t *testing.T) {
 		"{model_type: ernie4_5, use_bias: true, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
 			require.True(t, s.Tied && s.QKVBias && s.OutBias && s.MLPBias)
 			require.Equal(t, model.TurnPairsMixed, s.Turn)
+		},
+		"{model_type: exaone4, num_hidden_layers: 5, sliding_window_pattern: LLLG}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, true, true, false, true}, s.Windows)
+			require.Equal(t, []bool{false, false, false, true, false}, s.NoRope)
+			require.Equal(t, model.PostNorm, s.Place)
+			require.Equal(t, model.HeadQKNorm, s.QKNorm)
+		},
+		"{model_type: exaone4, sliding_window: null, sliding_window_pattern: null}": func(t *testing.T, s *model.Spec) {
+			require.Nil(t, s.Windows)
+			require.Nil(t, s.NoRope, "all turn")
+		},
+		"{model_type: exaone4, num_hidden_layers: 1, layer_types: [full_attention]}": func(t *testing.T, s *model.Spec) {
+			require.Nil(t, s.Windows)
+			require.Equal(t, []bool{true}, s.NoRope)
+		},
+		"{model_type: cohere2, num_hidden_layers: 4, use_parallel_block: true, position_embedding_type: rope_gptj}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{false, false, false, true}, s.NoRope)
+			require.True(t, s.Tied && s.LogitScale)
+			require.Equal(t, int64(256000*8192+8192+4*(4*8192*8192+3*8192*22528+8192)), s.Params().Total, "one norm, and none has a bias")
+		},
+		"{model_type: cohere, num_hidden_layers: 1, num_key_value_heads: 8, use_qk_norm: true}": func(t *testing.T, s *model.Spec) {
+			require.Nil(t, s.NoRope)
+			require.Equal(t, model.ParallelOneNorm, s.Parallel)
+			require.Equal(t, s.Params().Total-72*128, decode(t, "{model_type: cohere, num_hidden_layers: 1, num_key_value_heads: 8}").Params().Total, "a weight for every head")
+		},
+		"{model_type: gemma4_text, per_layer_config: null}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, decode(t, "{model_type: gemma4_text}").Params(), s.Params())
 		},
 		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.CastRMSNorm, s.Norm)

@@ -71,6 +71,13 @@ func glmLike(d draft) draft {
 	return llamaLike(d)
 }
 
+// cohereLike fills in what Command R and Command R7B have in common.
+func cohereLike(d draft) draft {
+	d.Vocab, d.Hidden, d.FFN, d.Layers, d.Heads, d.MaxPositions = 256000, 8192, 22528, 40, 64, 8192
+	d.Norm, d.Parallel, d.parallel, d.Turn, d.Tied, d.LogitScale = LayerNormCast, ParallelOneNorm, true, TurnPairsFP32, true, true
+	return llamaLike(d)
+}
+
 // nextLike fills in what Qwen's models from Qwen3-Next on have in common.
 func nextLike(d draft) draft {
 	d.HeadDim, d.MaxPositions, d.Norm, d.QKNorm = 256, 32768, GemmaRMSNorm, HeadQKNorm
@@ -128,6 +135,15 @@ var families = []family{
 	{name: "glm4", keys: glmKeys, base: glmLike(draft{Spec: Spec{Place: Sandwich}})},
 	{name: "helium", keys: llamaKeys + " attention_bias=qkv_bias mlp_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 48000, Hidden: 2560, FFN: 7040, Layers: 24, Heads: 20, KVHeads: 20, HeadDim: 128, MaxPositions: 4096, Norm: CastRMSNorm, Turn: TurnPairs},
+	})},
+	// Layers without a window have no rotary embedding.
+	{name: "exaone4", keys: llamaKeys + windowKeys + " sliding_window_pattern=window_letters", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 102400, Hidden: 4096, FFN: 16384, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 2048, Place: PostNorm, QKNorm: HeadQKNorm, Window: 4096},
+		useWindow: true, windowPattern: 4, windowTurns: true,
+	})},
+	{name: "cohere", keys: llamaKeys + " attention_bias use_qk_norm=each_qk_norm", base: cohereLike(draft{})},
+	{name: "cohere2", keys: llamaKeys + windowKeys + " attention_bias sliding_window_pattern rotary_pct= position_embedding_type= use_gated_activation= use_parallel_block= use_parallel_embedding= use_embedding_sharing= use_qk_norm= order_of_interleaved_layers= layer_switch=", base: cohereLike(draft{
+		Spec: Spec{Window: 4096}, useWindow: true, windowPattern: 4, windowTurns: true,
 	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},

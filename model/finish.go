@@ -57,6 +57,9 @@ func (r *reader) variants(d *draft) {
 	if d.headNorm {
 		d.QKNorm = HeadQKNorm
 	}
+	if d.eachNorm {
+		d.QKNorm = EachQKNorm
+	}
 	if d.multiQuery && !d.newDecoder {
 		d.KVHeads = 1 // whatever num_kv_heads says
 	}
@@ -362,6 +365,14 @@ func (r *reader) windows(d *draft) {
 			r.check(d.Delta != nil, []string{"layer_types"}, "layer_types: model_type %s has no linear_attention; full_attention, sliding_attention and chunked_attention are modelled", r.fam.name)
 		default:
 			r.check(false, []string{"layer_types"}, "layer_types: %q is not modelled; full_attention, sliding_attention and chunked_attention are", d.layerTypes[i])
+		}
+	}
+	if d.windowTurns && d.Window > 0 {
+		d.rope = make([]int64, d.Layers)
+		for i, w := range windowed {
+			if w {
+				d.rope[i] = 1
+			}
 		}
 	}
 	if d.Window == 0 || !slices.Contains(windowed, true) {

@@ -32,6 +32,7 @@ type draft struct {
 	logitCap       float64 // 0: none
 	alibi          bool
 	headNorm       bool // QKNorm is HeadQKNorm
+	eachNorm       bool // or EachQKNorm
 
 	vision     Vision  // of an encoder
 	projected  int64   // out_hidden_size
@@ -45,6 +46,7 @@ type draft struct {
 	windowUntil   int64
 	windowPattern int64
 	layerTypes    []string
+	windowTurns   bool // in a model with windows, layers without one leave the rotary embedding out
 
 	// Layer i leaves the rotary embedding out when noRopeEvery divides i+1 (0: in
 	// none); rope, 1 where it does not, wins.
@@ -107,7 +109,7 @@ var keys = []key{
 	{name: "head_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.HeadDim} }},
 	{name: "global_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.global.HeadDim} }},
 	{name: "num_global_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.global.KVHeads} }},
-	{name: "per_layer_config", optional: true, to: func(d *draft) []any { return []any{(*layerConfig)(d)} }},
+	{name: "per_layer_config", to: func(d *draft) []any { return []any{(*layerConfig)(d)} }},
 	{name: "attention_k_eq_v", to: func(d *draft) []any { return []any{&d.global.KeysAreValues} }},
 	{name: "hidden_size_per_layer_input", max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.perLayer.Width} }},
 	{name: "vocab_size_per_layer_input", min: 1, max: maxVocab, to: func(d *draft) []any { return []any{&d.perLayer.Vocab} }},
@@ -123,15 +125,16 @@ var keys = []key{
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
-	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, CastRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
+	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, CastRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNormCast, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
 	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
 	{name: "num_ln_in_parallel_attn", min: 1, max: 2, optional: true, to: func(d *draft) []any { return []any{&d.parallelNorms} }},
 	{name: "new_decoder_architecture", to: func(d *draft) []any { return []any{&d.newDecoder} }},
 	{name: "multi_query", to: func(d *draft) []any { return []any{&d.multiQuery} }},
-	{name: "qk_norm", one: words(HeadQKNorm, FullQKNorm), optional: true, to: func(d *draft) []any { return []any{&d.QKNorm} }},
+	{name: "qk_norm", one: words(HeadQKNorm, EachQKNorm, FullQKNorm), optional: true, to: func(d *draft) []any { return []any{&d.QKNorm} }},
 	{name: "qk_layernorm", to: func(d *draft) []any { return []any{&d.headNorm} }},
+	{name: "each_qk_norm", to: func(d *draft) []any { return []any{&d.eachNorm} }},
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
 	{name: "rotary_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.RotaryDim} }},
@@ -162,6 +165,7 @@ var keys = []key{
 	{name: "max_window_layers", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowFrom} }},
 	{name: "window_until", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowUntil} }},
 	{name: "sliding_window_pattern", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.windowPattern} }},
+	{name: "window_letters", to: func(d *draft) []any { return []any{(*windowLetters)(d)} }},
 	{name: "layer_types", optional: true, to: func(d *draft) []any { return []any{&d.layerTypes} }},
 
 	{name: "q_lora_rank", max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.mla.QLora} }},
@@ -348,6 +352,28 @@ func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List
 	if _, v := yamlx.Key(n, "partial_rotary_factor"); v != nil {
 		return doc.DecodeInto(v, &r.rotaryFraction)
 	}
+	return nil
+}
+
+// windowLetters reads EXAONE's sliding_window_pattern: a number, or letters of which the last
+// is a layer without a window, as in LLLG.
+type windowLetters draft
+
+// DecodeNode takes either for the length of a group.
+func (w *windowLetters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if n.Tag == "!!int" {
+		var pattern int64
+		errs := doc.DecodeInto(n, &pattern)
+		if len(errs) == 0 && (pattern < 0 || pattern > maxLayers) {
+			errs = diag.List{doc.Errorf(n, "%d is out of range; use 0 to %d", pattern, int64(maxLayers))}
+		}
+		w.windowPattern = pattern
+		return errs
+	}
+	if rest, ok := strings.CutSuffix(n.Value, "G"); n.Kind != yaml.ScalarNode || !ok || strings.Trim(rest, "L") != "" {
+		return diag.List{doc.Errorf(n, "%q is no pattern; L for each layer with a window, then G, as in LLLG", n.Value)}
+	}
+	w.windowPattern = int64(len(n.Value))
 	return nil
 }
 

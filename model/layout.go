@@ -233,6 +233,8 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
+	{[]string{"exaone4"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", partPost1}, {"post_feedforward_layernorm", partPost2}}}, llamaHead},
 	{[]string{"glm4"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, {{"mlp.gate_up_proj", partGateUp}, {"mlp.down_proj", partDown}}, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2", "olmo3"}, Serial,

@@ -425,6 +425,8 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		switch s.QKNorm {
 		case HeadQKNorm:
 			return s.norm(m.name, hd)
+		case EachQKNorm:
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.Heads, hd}, Split: ColumnSplit, NoDecay: true}}
 		case FullQKNorm:
 			return s.norm(m.name, q)
 		}
@@ -435,6 +437,8 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		switch s.QKNorm {
 		case HeadQKNorm:
 			return s.norm(m.name, hd)
+		case EachQKNorm:
+			return perKVHead([]Tensor{{Name: m.name + ".weight", Shape: []int64{s.KVHeads, hd}, Split: ColumnSplit, NoDecay: true}})
 		case FullQKNorm:
 			return s.norm(m.name, kv)
 		}

@@ -240,14 +240,15 @@ const (
 type Norm string
 
 const (
-	RMSNorm      Norm = "rmsnorm"
-	WideRMSNorm  Norm = "rmsnorm_fp32_weight" // weight multiplied before the cast back (OLMo 2, gpt-oss)
-	GemmaRMSNorm Norm = "gemma_rmsnorm"       // weight stored as w-1, multiplied in fp32
-	CastRMSNorm  Norm = "rmsnorm_cast_weight" // weight cast to fp32 and multiplied there (Gemma 4)
-	LayerNorm    Norm = "layernorm"
-	PlainNorm    Norm = "layernorm_no_params" // OLMo 1
-	LayerNormNoB Norm = "layernorm_no_bias"   // MPT
-	LayerNorm1P  Norm = "layernorm_1p"        // weight stored as w-1, and nothing in fp32 under autocast (Nemotron)
+	RMSNorm       Norm = "rmsnorm"
+	WideRMSNorm   Norm = "rmsnorm_fp32_weight" // weight multiplied before the cast back (OLMo 2, gpt-oss)
+	GemmaRMSNorm  Norm = "gemma_rmsnorm"       // weight stored as w-1, multiplied in fp32
+	CastRMSNorm   Norm = "rmsnorm_cast_weight" // weight cast to fp32 and multiplied there (Gemma 4)
+	LayerNorm     Norm = "layernorm"
+	PlainNorm     Norm = "layernorm_no_params"   // OLMo 1
+	LayerNormNoB  Norm = "layernorm_no_bias"     // MPT
+	LayerNormCast Norm = "layernorm_cast_weight" // no bias, all of it written out in fp32 (Command R)
+	LayerNorm1P   Norm = "layernorm_1p"          // weight stored as w-1, and nothing in fp32 under autocast (Nemotron)
 )
 
 // NormPlacement is where a layer normalises.
@@ -274,6 +275,7 @@ type QKNorm string
 const (
 	NoQKNorm   QKNorm = ""
 	HeadQKNorm QKNorm = "head" // over each head, one weight of head width (Qwen3, Gemma 3)
+	EachQKNorm QKNorm = "each" // over each head, with a weight of its own (Command R+)
 	FullQKNorm QKNorm = "full" // over all heads at once (OLMo 2)
 )
 

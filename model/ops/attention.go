@@ -145,7 +145,7 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		v = t.Hold(k)
 	}
 	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
-		if s.QKNorm != model.HeadQKNorm {
+		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm {
 			return b.split(x, heads)
 		}
 		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)

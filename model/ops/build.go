@@ -551,6 +551,8 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 			name = b.variant("rms_norm", written)
 		}
 		return b.call(name, tensorOf(x), tensorOf(w))[0].t
+	case model.LayerNormCast:
+		return b.call(b.variant("layer_norm", "_cast"), tensorOf(x), tensorOf(w), value{})[0].t
 	case model.LayerNorm1P:
 		return b.call(b.variant("layer_norm", "_1p"), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 	case model.GemmaRMSNorm:

@@ -156,3 +156,34 @@ func TestPairs(t *testing.T) {
 	plain, _, _ := turned("ernie-4.5-0.3b", model.TurnPairs)
 	require.Equal(t, 6, mixed["to"]-plain["to"], "of queries and keys, and of both turned, to fp32, and back")
 }
+
+// TestCastLayerNorm: Command R's norm is written out in fp32 around two differences from the
+// mean, and has no bias; one serves attention and MLP.
+func TestCastLayerNorm(t *testing.T) {
+	c := config(t, "command-r7b", "hf-eager")
+	m := Build(c)
+	layer := &m.Kinds[0]
+	var norms, prims []string
+	for _, o := range layer.Forward.Ops {
+		if o.Module == "norm" && o.Class != tape.NoKernel {
+			prims = append(prims, o.Prim)
+		}
+	}
+	norms = []string{"to", "mean", "sub", "pow", "mean", "sub", "add_scalar", "rsqrt", "mul", "to", "mul", "to"}
+	require.Equal(t, norms, prims)
+	require.Equal(t, []int{1, 1}, []int{number(&m.Head.Forward, "mul_scalar"), number(&m.Head.Backward, "mul_scalar")}, "logits")
+	kinds := map[bool]int{}
+	for _, k := range m.Layers {
+		kinds[in(&m.Kinds[k].Forward, "rotary") > 0]++
+	}
+	require.Equal(t, map[bool]int{true: 24, false: 8}, kinds)
+
+	for _, norm := range []model.QKNorm{model.EachQKNorm, model.HeadQKNorm} { // of Command R+: weights of every head
+		s := *c.Spec
+		s.QKNorm = norm
+		c.Spec = &s
+		u := &Build(c).Kinds[0]
+		sound(t, "hf-eager", u)
+		require.Equal(t, 3*len(norms), in(&u.Forward, "norm"))
+	}
+}
