@@ -24,7 +24,7 @@ func TestClassKeys(t *testing.T) {
 		name := classes[i].Content[1].Value
 		t.Run(name, func(t *testing.T) {
 			more := moreKeys[name]
-			got := decode(t, string(text)[:len(text)-2]+", "+more+"}\n")
+			got := decode(t, string(text))
 			want := decode(t, "{model_type: "+name+", "+more+"}")
 			got.Defaulted, want.Defaulted = nil, nil
 			require.Equal(t, want, got)
@@ -32,8 +32,8 @@ func TestClassKeys(t *testing.T) {
 	}
 }
 
-// moreKeys are those without which a class has no model.
-var moreKeys = map[string]string{}
+// moreKeys are those without which a class has no model, and which its list has, too.
+var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_per_tok: 6, n_shared_experts: 2"}
 
 // Of types that are not modelled an error says what they have and what comes nearest, not the
 // type whose name is most like theirs.
@@ -70,6 +70,11 @@ func TestNotModelled(t *testing.T) {
 		_, err := decodeText(text)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestAlike(t *testing.T) {
+	_, err := decodeText("{model_type: hunyuan_v1_moe, num_experts: 8, num_hidden_layers: 2, moe_topk: [1, 2]}")
+	require.ErrorContains(t, err, "moe_topk: layers that differ are not modelled; give all the same")
 }
 
 func TestWindowLetters(t *testing.T) {
@@ -134,6 +139,32 @@ func TestMoreSwitches(t *testing.T) {
 		},
 		"{model_type: gemma4_text, per_layer_config: null}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, decode(t, "{model_type: gemma4_text}").Params(), s.Params())
+		},
+		"{model_type: hunyuan_v1_dense, num_experts: 1, moe_topk: [1, 1], use_qk_norm: true}": func(t *testing.T, s *model.Spec) {
+			require.True(t, s.NormTurned && s.MoE == nil)
+		},
+		"{model_type: hunyuan_v1_moe, num_hidden_layers: 2, num_experts: 64, moe_topk: [8, 8], intermediate_size: 3072, moe_intermediate_size: [3072, 3072]}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.MoE{Experts: 64, TopK: 8, FFN: 3072, Shared: 1, SharedFFN: 3072, Router: model.SoftmaxRouter, NormTopK: true}, *s.MoE)
+		},
+		"{model_type: granitemoe, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
+			require.True(t, s.EmbedScale && s.ResidScale && s.LogitScale && s.MoE.ChosenFirst)
+			require.Equal(t, int64(11008), s.MoE.FFN)
+		},
+		"{model_type: dots1, num_hidden_layers: 3, n_routed_experts: 8, num_experts_per_tok: 2, n_shared_experts: 1, first_k_dense_replace: 1, max_window_layers: 2}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, false, false}, s.MoE.Dense)
+			require.Equal(t, []bool{false, false, true}, s.Windows)
+		},
+		"{model_type: glm4_moe_lite, num_hidden_layers: 3, mlp_layer_types: [sparse, dense, sparse]}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{false, true, false}, s.MoE.Dense)
+			require.Equal(t, []int64{256, 256}, []int64{s.HeadDim, s.VDim})
+		},
+		"{model_type: youtu}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, int64(1_961_560_064), s.Params().Total, "model card of Youtu-LLM-2B: 1.96B")
+			require.True(t, s.Tied && s.MoE == nil)
+		},
+		"{model_type: solar_open}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.NoQKNorm, s.QKNorm)
+			require.Equal(t, s.HeadDim, s.RotaryDim)
 		},
 		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.CastRMSNorm, s.Norm)

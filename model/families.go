@@ -27,11 +27,13 @@ const (
 	windowKeys = " sliding_window layer_types"
 	qwenKeys   = llamaKeys + windowKeys + " use_sliding_window"
 	glmKeys    = llamaKeys + " attention_bias=qkv_bias partial_rotary_factor rope_parameters"
-	gemmaKeys  = llamaKeys + " hidden_activation=hidden_act attention_bias"
-	expertKeys = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
-	qwenMoE    = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
-	mixtralMoE = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
-	latentKeys = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
+	// Their own class's code had more.
+	hunyuanKeys = " attention_bias eod_token_id= org_vocab_size= use_qk_norm= use_cla= cla_share_factor= attention_head_dim= mlp_bias= add_classification_head= class_num= dense_list= group_limited_greedy= head_pad_token_id= im_start_id= im_end_id= text_start_id= text_end_id= moe_drop_tokens= moe_random_routing_dropped_token= moe_layer_num_skipped= moe_intermediate_size= num_shared_expert= use_mixed_mlp_moe= capacity_factor= norm_topk_prob= use_rotary_pos_emb= pool_type= position_embedding_xdrope= mask_init_id= num_media_embeds= routed_scaling_factor="
+	gemmaKeys   = llamaKeys + " hidden_activation=hidden_act attention_bias"
+	expertKeys  = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
+	qwenMoE     = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
+	mixtralMoE  = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
+	latentKeys  = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
 	// Of a state-space mixer, as Megatron-Core spells them.
 	mambaKeys = " mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim mamba_conv_kernel mamba_chunk_size mamba_expand mamba_proj_bias mamba_conv_bias"
 	// And as transformers does.
@@ -144,6 +146,27 @@ var families = []family{
 	{name: "cohere", keys: llamaKeys + " attention_bias use_qk_norm=each_qk_norm", base: cohereLike(draft{})},
 	{name: "cohere2", keys: llamaKeys + windowKeys + " attention_bias sliding_window_pattern rotary_pct= position_embedding_type= use_gated_activation= use_parallel_block= use_parallel_embedding= use_embedding_sharing= use_qk_norm= order_of_interleaved_layers= layer_switch=", base: cohereLike(draft{
 		Spec: Spec{Window: 4096}, useWindow: true, windowPattern: 4, windowTurns: true,
+	})},
+	{name: "hunyuan_v1_dense", keys: llamaKeys + hunyuanKeys + " num_experts= moe_topk=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 290943, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, NormTurned: true},
+	})},
+	{name: "hunyuan_v1_moe", keys: llamaKeys + hunyuanKeys + " num_experts num_local_experts=num_experts moe_topk num_experts_per_tok=moe_topk norm_topk_prob=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 290943, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, NormTurned: true},
+		moe:  MoE{Experts: 1, TopK: 1, Shared: 1, NormTopK: true},
+	})},
+	{name: "granitemoe", keys: mixtralMoE + " attention_bias embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 32000, Hidden: 4096, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
+		moe:  MoE{Experts: 8, TopK: 2, FFN: 11008, ChosenFirst: true, NormTopK: true},
+	})},
+	{name: "dots1", keys: qwenKeys + expertKeys + sharedKeys + " max_window_layers attention_bias n_routed_experts=num_experts", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 152064, Hidden: 4608, FFN: 10944, Layers: 62, Heads: 32, KVHeads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, Window: 4096},
+		moe:        MoE{FFN: 1408, Router: SigmoidRouter, RouterBias: true},
+		useWindow:  true,
+		windowFrom: 62,
+	})},
+	{name: "solar_open", keys: llamaKeys + expertKeys + sharedKeys + " attention_bias=qkv_bias n_routed_experts=num_experts partial_rotary_factor rope_parameters use_qk_norm=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 196608, Hidden: 4096, Layers: 48, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
+		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
@@ -264,6 +287,16 @@ var families = []family{
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 		denseFirst: 3,
+	})},
+	{name: "glm4_moe_lite", keys: deepseekKeys + " mlp_layer_types partial_rotary_factor=", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 154880, Hidden: 2048, FFN: 10240, Layers: 47, Heads: 20, VDim: 256, MaxPositions: 202752, Turn: TurnParts},
+		mla:        MLA{QLora: 768, KVLora: 512, Rope: 64, Nope: 192},
+		moe:        MoE{Experts: 64, TopK: 4, FFN: 1536, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		denseFirst: 1,
+	})},
+	{name: "youtu", keys: denseKeys + latentKeys + " attention_dropout attention_bias num_key_value_heads= head_dim= qk_head_dim= mlp_bias embedding_initializer_range=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 6144, Layers: 32, Heads: 16, VDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnParts},
+		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 	})},
 	{name: "glm4_moe", keys: denseKeys + groupKeys + expertKeys + sharedKeys + " n_routed_experts=num_experts attention_bias=qkv_bias use_qk_norm=qk_layernorm partial_rotary_factor rope_parameters moe_layer_freq", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 151552, Hidden: 4096, FFN: 10944, Layers: 46, Heads: 96, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},

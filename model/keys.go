@@ -197,6 +197,7 @@ var keys = []key{
 
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
 	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
+	{name: "moe_topk", optional: false, to: func(d *draft) []any { return []any{(*alike)(&d.moe.TopK)} }},
 	{name: "n_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Groups} }},
 	{name: "topk_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopGroups} }},
 	{name: "moe_intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.FFN} }},
@@ -353,6 +354,22 @@ func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List
 		return doc.DecodeInto(v, &r.rotaryFraction)
 	}
 	return nil
+}
+
+// alike reads a number that a file may have once or for each layer.
+type alike int64
+
+// DecodeNode takes the number that all layers have.
+func (a *alike) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+		return doc.DecodeInto(n, (*int64)(a))
+	}
+	for _, other := range n.Content {
+		if other.Value != n.Content[0].Value {
+			return diag.List{doc.Errorf(other, "layers that differ are not modelled; give all the same")}
+		}
+	}
+	return doc.DecodeInto(n.Content[0], (*int64)(a))
 }
 
 // windowLetters reads EXAONE's sliding_window_pattern: a number, or letters of which the last

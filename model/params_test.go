@@ -57,6 +57,11 @@ func TestCatalogCounts(t *testing.T) {
 		"command-r-35b":              {"35B", 0, card},
 		"command-r-32b":              {"32.3B", 0, hub + ", rounded"},
 		"command-r7b":                {"8.03B", 0, hub + ", rounded"},
+		"hunyuan-7b":                 {"7.50B", 0, hub + ", rounded"},
+		"dots.llm1":                  {"142B", 0, card},
+		"granite-3.1-3b-a800m":       {"3.3B", 0, card},
+		"glm-4.7-flash":              {"30B", 0, card},
+		"solar-open-100b":            {"102B", 0, card},
 		"ernie-4.5-0.3b":             {"0.36B", 0, card},
 		"glm-4-9b":                   {"9.4B", 0, hub + ", rounded"},
 		"glm-4-9b-0414":              {"9.4B", 0, hub + ", rounded"},
@@ -260,6 +265,8 @@ func TestActive(t *testing.T) {
 		"deepseek-v2-lite": "2.7B",  // arXiv 2405.04434: 2.4B without embeddings
 		"deepseek-v2":      "21.4B", // arXiv 2405.04434: 21B
 		"deepseek-v3":      "37.6B", // arXiv 2412.19437: 37B
+		"dots.llm1":        "14B",   // model card
+		"solar-open-100b":  "12B",   // model card
 		"olmoe-1b-7b":      "1.3B",  // arXiv 2409.02060: 1.3B
 		"llama3-8b":        "8.0B",
 		"qwen3-vl-30b-a3b": "3.4B", // of text: what passes through qwen3-30b-a3b

@@ -55,6 +55,7 @@ type Spec struct {
 	Turn                                Turn // how the rotary embedding is written out
 	TurnFirst                           bool // heads are turned as they lie beside each other, before they are transposed (Gemma 4)
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
+	NormTurned                          bool // norms of queries and keys come after they are turned (HunYuan)
 	QueryScale                          bool // turned queries times a factor of their position (Ministral 3)
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
@@ -203,24 +204,25 @@ type MLA struct {
 
 // MoE is a mixture-of-experts MLP.
 type MoE struct {
-	Experts    int64 // routed experts
-	TopK       int64 // num_experts_per_tok
-	Groups     int64 // n_group: equal parts of the experts, of which a token takes the best alone; 0: no such choice
-	TopGroups  int64 // topk_group: how many of them
-	FFN        int64 // moe_intermediate_size: width of one routed expert
-	Latent     int64 // moe_latent_size: width of what routed experts read and write; 0: the hidden size
-	Shared     int64 // n_shared_experts
-	SharedFFN  int64 // width of all shared experts together
-	SharedGate bool  // sigmoid gate on the shared experts (Qwen2-MoE)
-	Router     Router
-	LowRouter  bool   // whose scores or their product stay in 16 bits, by transformers (MiniMax-M2, Qwen3-Next)
-	RouterBias bool   // bias or correction term per expert
-	ExpertBias bool   // biases in the experts (gpt-oss)
-	Transposed bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
-	NormTopK   bool   // norm_topk_prob
-	Beside     bool   // routed and shared experts have norms of their own, and the router reads the residual stream (Gemma 4)
-	Clamped    bool   // gate and up projections are clamped (gpt-oss)
-	Dense      []bool // per layer: true when the layer has the dense MLP instead
+	Experts     int64 // routed experts
+	TopK        int64 // num_experts_per_tok
+	Groups      int64 // n_group: equal parts of the experts, of which a token takes the best alone; 0: no such choice
+	TopGroups   int64 // topk_group: how many of them
+	FFN         int64 // moe_intermediate_size: width of one routed expert
+	Latent      int64 // moe_latent_size: width of what routed experts read and write; 0: the hidden size
+	Shared      int64 // n_shared_experts
+	SharedFFN   int64 // width of all shared experts together
+	SharedGate  bool  // sigmoid gate on the shared experts (Qwen2-MoE)
+	Router      Router
+	LowRouter   bool   // whose scores or their product stay in 16 bits, by transformers (MiniMax-M2, Qwen3-Next)
+	RouterBias  bool   // bias or correction term per expert
+	ExpertBias  bool   // biases in the experts (gpt-oss)
+	Transposed  bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
+	NormTopK    bool   // norm_topk_prob
+	ChosenFirst bool   // softmax of the chosen alone, by a router without a bias (Granite)
+	Beside      bool   // routed and shared experts have norms of their own, and the router reads the residual stream (Gemma 4)
+	Clamped     bool   // gate and up projections are clamped (gpt-oss)
+	Dense       []bool // per layer: true when the layer has the dense MLP instead
 }
 
 // Activation is the nonlinearity of the MLP, by its Hugging Face name.

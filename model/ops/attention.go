@@ -22,6 +22,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
 			q, k = b.turn(q, k)
 		}
+		if b.Spec.NormTurned && b.Spec.QKNorm != model.NoQKNorm {
+			q, k = b.give(q, b.norm(q, model.RoleQNorm, true)), b.give(k, b.norm(k, model.RoleKNorm, true))
+		}
 		if b.Spec.QueryScale && b.program("query_scale") {
 			t.Module = "rotary"
 			q = b.give(q, b.call("query_scale", tensorOf(q), tensorOf(t.Outside(q.DType(), 1, 1, q.Dim(2), 1)))[0].t)
@@ -145,7 +148,7 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		v = t.Hold(k)
 	}
 	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
-		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm {
+		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
 			return b.split(x, heads)
 		}
 		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)

@@ -187,3 +187,49 @@ func TestCastLayerNorm(t *testing.T) {
 		require.Equal(t, 3*len(norms), in(&u.Forward, "norm"))
 	}
 }
+
+// TestNormTurned: HunYuan normalises queries and keys once they are turned, by as many kernels.
+func TestNormTurned(t *testing.T) {
+	c := config(t, "hunyuan-7b", "hf-eager")
+	order := func(u *Unit) (out []string) {
+		for _, o := range u.Forward.Ops {
+			if (o.Module == "norm" || o.Module == "rotary") && o.Class != tape.NoKernel && (len(out) == 0 || out[len(out)-1] != o.Module) {
+				out = append(out, o.Module)
+			}
+		}
+		return
+	}
+	after := &Build(c).Kinds[0]
+	s := *c.Spec
+	s.NormTurned = false
+	c.Spec = &s
+	before := &Build(c).Kinds[0]
+	require.Equal(t, []string{"norm", "rotary", "norm"}, order(after))
+	require.Equal(t, []string{"norm", "rotary", "norm"}, order(before))
+	require.Equal(t, in(&before.Forward, "norm"), in(&after.Forward, "norm"))
+	first := func(u *Unit) (n int) { // kernels of norms before any is turned
+		for _, o := range u.Forward.Ops {
+			if o.Module == "rotary" {
+				return
+			}
+			if o.Module == "norm" && o.Class != tape.NoKernel {
+				n++
+			}
+		}
+		return
+	}
+	require.Equal(t, 2*8, first(before)-first(after))
+}
+
+// TestChosenFirst: Granite's router takes the softmax of the chosen logits alone.
+func TestChosenFirst(t *testing.T) {
+	m := Build(config(t, "granite-3.1-3b-a800m", "hf-eager"))
+	var prims []string
+	for _, o := range m.Kinds[0].Forward.Ops {
+		if o.Module == "router" && o.Class != tape.NoKernel {
+			prims = append(prims, o.Prim)
+		}
+	}
+	require.Equal(t, []string{"linear", "to", "topk", "topk_sort", "softmax", "to"}, prims)
+	require.Equal(t, 2, number(&m.Kinds[0].Forward, "mul_scalar"), "of what both blocks add")
+}
