@@ -166,6 +166,32 @@ func TestMoreSwitches(t *testing.T) {
 			require.Equal(t, model.NoQKNorm, s.QKNorm)
 			require.Equal(t, s.HeadDim, s.RotaryDim)
 		},
+		"{model_type: ernie4_5_moe, num_hidden_layers: 6, moe_layer_start_index: 1, moe_layer_end_index: 4, moe_layer_interval: 2}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, false, true, false, true, true}, s.MoE.Dense)
+			require.True(t, s.MoE.Corrected)
+			require.Equal(t, int64(2*1536), s.MoE.SharedFFN)
+		},
+		"{model_type: ernie4_5_moe, moe_layer_end_index: -1, num_hidden_layers: 3}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, []bool{true, false, false}, s.MoE.Dense)
+		},
+		"{model_type: stablelm, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.Serial, s.Parallel)
+			require.Equal(t, int64(20), s.RotaryDim)
+			require.Equal(t, s.Params().Total-2*2560, decode(t, "{model_type: stablelm, num_hidden_layers: 1, use_parallel_residual: true}").Params().Total, "one norm less")
+		},
+		"{model_type: jais2, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
+			require.False(t, s.Gated)
+			require.True(t, s.QKVBias && s.OutBias && s.MLPBias)
+			require.Equal(t, model.Rotary, s.Position)
+		},
+		"{model_type: gpt_bigcode, num_hidden_layers: 1}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, int64(1), s.KVHeads)
+			require.Equal(t, model.LearnedPosition, s.Position)
+			require.False(t, s.TransposedWeights)
+		},
+		"{model_type: gpt_bigcode, multi_query: false}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, s.Heads, s.KVHeads)
+		},
 		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.CastRMSNorm, s.Norm)
 		},

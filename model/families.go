@@ -168,6 +168,20 @@ var families = []family{
 		Spec: Spec{Vocab: 196608, Hidden: 4096, Layers: 48, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
+	{name: "ernie4_5_moe", keys: llamaKeys + expertKeys + " use_bias=bias moe_intermediate_size moe_k=num_experts_per_tok moe_num_experts=num_experts moe_num_shared_experts=n_shared_experts" +
+		" moe_layer_start_index=first_k_dense_replace moe_layer_end_index moe_layer_interval=decoder_sparse_step moe_norm_min= moe_capacity= moe_gate= moe_use_aux_free=", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 103424, Hidden: 2560, FFN: 12288, Layers: 28, Heads: 20, KVHeads: 4, MaxPositions: 131072, Tied: true, Turn: TurnPairsMixed},
+		moe:        MoE{Experts: 64, TopK: 6, FFN: 1536, Shared: 2, Corrected: true, NormTopK: true},
+		denseFirst: 1,
+	})},
+	// One norm for attention and MLP where they run side by side, and dropout of the MLP's output alone.
+	{name: "stablelm", keys: llamaKeys + " partial_rotary_factor rope_parameters use_qkv_bias=qkv_bias use_parallel_residual hidden_dropout=residual_dropout rotary_scaling_factor= use_norm_bias=", base: llamaLike(draft{
+		Spec:           Spec{Vocab: 50304, Hidden: 2560, FFN: 6912, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 4096, Norm: LayerNorm, Parallel: ParallelOneNorm},
+		rotaryFraction: 0.25,
+	})},
+	{name: "jais2", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(biased(draft{
+		Spec: Spec{Vocab: 150272, Hidden: 3328, FFN: 26624, Layers: 32, Heads: 26, MaxPositions: 8192, Activation: ReLU2, Norm: LayerNorm},
+	}))},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,
@@ -329,6 +343,11 @@ var families = []family{
 	{name: "gpt2", keys: gptKeys, base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUNew, Position: LearnedPosition,
 			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+	}))},
+	{name: "gpt_bigcode", keys: gptKeys + " multi_query scale_attention_softmax_in_fp32= num_key_value_heads= attention_softmax_in_fp32= inference_runner= validate_runner_input= pre_allocate_kv_cache= max_batch_size= max_sequence_length=", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUTanh, Position: LearnedPosition,
+			FusedQKV: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+		multiQuery: true,
 	}))},
 	{name: "gptj", keys: gptKeys + " rotary_dim", base: gptLike(draft{
 		Spec: Spec{Vocab: 50400, Hidden: 4096, Layers: 28, Heads: 16, MaxPositions: 2048, Activation: GELUNew, Position: Rotary, RotaryDim: 64,

@@ -328,7 +328,7 @@ func (r *reader) experts(d *draft) {
 	dense, sparse := marked(d.denseLayers, d.Layers), marked(d.sparseLayers, d.Layers)
 	m.Dense = make([]bool, d.Layers)
 	for i := range d.Layers {
-		m.Dense[i] = i < d.denseFirst || i%max(1, d.sparseEvery) != 0 || (i+1)%max(1, d.sparseStep) != 0 || dense[i]
+		m.Dense[i] = i < d.denseFirst || d.sparseLast > 0 && i > d.sparseLast || i%max(1, d.sparseEvery) != 0 || (i+1)%max(1, d.sparseStep) != 0 || dense[i]
 		if d.sparseLayers != nil {
 			m.Dense[i] = !sparse[i]
 		}

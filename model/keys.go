@@ -57,6 +57,7 @@ type draft struct {
 	// divides i+1 and denseLayers does not list it; sparseLayers wins.
 	denseFirst   int64
 	sparseEvery  int64
+	sparseLast   int64 // the last sparse layer; 0 or less: the last of all
 	sparseStep   int64
 	denseLayers  []int64
 	sparseLayers []int64
@@ -207,6 +208,7 @@ var keys = []key{
 	{name: "router", one: words(SoftmaxRouter, SigmoidRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
 	{name: "norm_topk_prob", to: func(d *draft) []any { return []any{&d.moe.NormTopK} }},
 	{name: "first_k_dense_replace", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.denseFirst} }},
+	{name: "moe_layer_end_index", min: -1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseLast} }},
 	{name: "moe_layer_freq", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseEvery} }},
 	{name: "decoder_sparse_step", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseStep} }},
 	{name: "mlp_only_layers", optional: true, to: func(d *draft) []any { return []any{&d.denseLayers} }},

@@ -62,6 +62,10 @@ func TestCatalogCounts(t *testing.T) {
 		"granite-3.1-3b-a800m":       {"3.3B", 0, card},
 		"glm-4.7-flash":              {"30B", 0, card},
 		"solar-open-100b":            {"102B", 0, card},
+		"ernie-4.5-21b-a3b":          {"21.8B", 0, hub + ", rounded"},
+		"stablelm-3b":                {"2795443200", 0, card},
+		"stablelm-2-1.6b":            {"1644515328", 0, card},
+		"starcoder-15b":              {"15.5B", 0, card},
 		"ernie-4.5-0.3b":             {"0.36B", 0, card},
 		"glm-4-9b":                   {"9.4B", 0, hub + ", rounded"},
 		"glm-4-9b-0414":              {"9.4B", 0, hub + ", rounded"},
@@ -258,18 +262,19 @@ func TestBlocks(t *testing.T) {
 // What one token passes through, as the model cards and papers round it.
 func TestActive(t *testing.T) {
 	for name, want := range map[string]string{
-		"mixtral-8x7b":     "12.9B", // arXiv 2401.04088: 13B
-		"mixtral-8x22b":    "39.2B", // mistral.ai: 39B
-		"qwen3-30b-a3b":    "3.4B",  // model card: 3.3B
-		"qwen3-235b-a22b":  "22.2B", // model card: 22B
-		"deepseek-v2-lite": "2.7B",  // arXiv 2405.04434: 2.4B without embeddings
-		"deepseek-v2":      "21.4B", // arXiv 2405.04434: 21B
-		"deepseek-v3":      "37.6B", // arXiv 2412.19437: 37B
-		"dots.llm1":        "14B",   // model card
-		"solar-open-100b":  "12B",   // model card
-		"olmoe-1b-7b":      "1.3B",  // arXiv 2409.02060: 1.3B
-		"llama3-8b":        "8.0B",
-		"qwen3-vl-30b-a3b": "3.4B", // of text: what passes through qwen3-30b-a3b
+		"mixtral-8x7b":      "12.9B", // arXiv 2401.04088: 13B
+		"mixtral-8x22b":     "39.2B", // mistral.ai: 39B
+		"qwen3-30b-a3b":     "3.4B",  // model card: 3.3B
+		"qwen3-235b-a22b":   "22.2B", // model card: 22B
+		"deepseek-v2-lite":  "2.7B",  // arXiv 2405.04434: 2.4B without embeddings
+		"deepseek-v2":       "21.4B", // arXiv 2405.04434: 21B
+		"deepseek-v3":       "37.6B", // arXiv 2412.19437: 37B
+		"dots.llm1":         "14B",   // model card
+		"solar-open-100b":   "12B",   // model card
+		"ernie-4.5-21b-a3b": "3B",    // model card
+		"olmoe-1b-7b":       "1.3B",  // arXiv 2409.02060: 1.3B
+		"llama3-8b":         "8.0B",
+		"qwen3-vl-30b-a3b":  "3.4B", // of text: what passes through qwen3-30b-a3b
 
 		"nemotron-3-nano-30b-a3b":    "3.6B",  // research.nvidia.com/labs/nemotron/Nemotron-3: 3.6B with embeddings
 		"nemotron-3-super-120b-a12b": "12.8B", // research.nvidia.com/labs/nemotron/Nemotron-3-Super: 12B

@@ -233,3 +233,18 @@ func TestChosenFirst(t *testing.T) {
 	require.Equal(t, []string{"linear", "to", "topk", "topk_sort", "softmax", "to"}, prims)
 	require.Equal(t, 2, number(&m.Kinds[0].Forward, "mul_scalar"), "of what both blocks add")
 }
+
+// TestCorrectedRouter: ERNIE 4.5's router multiplies in fp32, corrects its scores to choose by
+// and bounds what it divides by.
+func TestCorrectedRouter(t *testing.T) {
+	m := Build(config(t, "ernie-4.5-21b-a3b", "hf-eager"))
+	var prims []string
+	for _, o := range m.Kinds[len(m.Kinds)-1].Forward.Ops {
+		if o.Module == "router" && o.Class != tape.NoKernel {
+			if prims = append(prims, o.Prim); o.Prim == "linear" {
+				require.Equal(t, tape.F32, o.DType)
+			}
+		}
+	}
+	require.Equal(t, []string{"to", "to", "linear", "softmax", "tiny", "tiny", "topk", "topk_sort", "sum", "clamp", "div", "to"}, prims)
+}

@@ -24,6 +24,8 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	switch {
 	case m.LowRouter:
 		suffix = "_low"
+	case m.Corrected:
+		suffix = "_corrected"
 	case m.ChosenFirst:
 		suffix = "_chosen"
 	case m.RouterBias: // softmax of the chosen only
