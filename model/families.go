@@ -303,13 +303,13 @@ var families = []family{
 		denseFirst: 3,
 	})},
 	{name: "glm4_moe_lite", keys: deepseekKeys + " mlp_layer_types partial_rotary_factor=", base: llamaLike(draft{
-		Spec:       Spec{Vocab: 154880, Hidden: 2048, FFN: 10240, Layers: 47, Heads: 20, VDim: 256, MaxPositions: 202752, Turn: TurnParts},
+		Spec:       Spec{Vocab: 154880, Hidden: 2048, FFN: 10240, Layers: 47, Heads: 20, VDim: 256, MaxPositions: 202752, Turn: TurnPairParts, KeysCopied: true},
 		mla:        MLA{QLora: 768, KVLora: 512, Rope: 64, Nope: 192},
 		moe:        MoE{Experts: 64, TopK: 4, FFN: 1536, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 		denseFirst: 1,
 	})},
 	{name: "youtu", keys: denseKeys + latentKeys + " attention_dropout attention_bias num_key_value_heads= head_dim= qk_head_dim= mlp_bias embedding_initializer_range=", base: llamaLike(draft{
-		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 6144, Layers: 32, Heads: 16, VDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnParts},
+		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 6144, Layers: 32, Heads: 16, VDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnPairParts, KeysCopied: true},
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 	})},
 	{name: "glm4_moe", keys: denseKeys + groupKeys + expertKeys + sharedKeys + " n_routed_experts=num_experts attention_bias=qkv_bias use_qk_norm=qk_layernorm partial_rotary_factor rope_parameters moe_layer_freq", base: llamaLike(draft{

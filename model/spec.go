@@ -55,6 +55,7 @@ type Spec struct {
 	Turn                                Turn // how the rotary embedding is written out
 	TurnFirst                           bool // heads are turned as they lie beside each other, before they are transposed (Gemma 4)
 	TurnJoins                           bool // what is turned is joined with the rest of a head even if there is none (Phi-3)
+	KeysCopied                          bool // both parts of latent attention's keys are copied into a new tensor, not joined (GLM-4.7-Flash, Youtu)
 	NormTurned                          bool // norms of queries and keys come after they are turned (HunYuan)
 	QueryScale                          bool // turned queries times a factor of their position (Ministral 3)
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
@@ -301,6 +302,7 @@ const (
 	TurnParts  Turn = "parts" // each half by itself, then joined (gpt-oss, DeepSeek)
 
 	// Neighbours of a head are a pair, not its halves.
+	TurnPairParts  Turn = "pair_parts"  // the first and the second of each by themselves, then joined as halves (GLM-4.7-Flash)
 	TurnPairs      Turn = "pairs"       // as halves (GLM, Helium)
 	TurnPairsMixed Turn = "pairs_mixed" // multiplied in fp32 (ERNIE 4.5)
 	TurnPairsFP32  Turn = "pairs_fp32"  // all in fp32 (Command R)
@@ -308,7 +310,7 @@ const (
 
 // TurnsPairs reports whether the rotary embedding turns neighbours of a head.
 func (s *Spec) TurnsPairs() bool {
-	return s.Turn == TurnPairs || s.Turn == TurnPairsMixed || s.Turn == TurnPairsFP32
+	return s.Turn == TurnPairs || s.Turn == TurnPairsMixed || s.Turn == TurnPairsFP32 || s.Turn == TurnPairParts
 }
 
 // Router is how a token picks its experts.

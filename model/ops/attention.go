@@ -257,6 +257,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	}
 	if b.Spec.TurnsPairs() {
 		program = b.variant(program, "_"+string(b.Spec.Turn))
+		if b.Spec.Turn == model.TurnPairParts && program != "rotary" {
+			wide /= 2
+		}
 	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
@@ -429,7 +432,11 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 		t.Release(qp[0], qr)
 	}
 	t.Module = "attention"
-	k = t.Concat(upp[0], kr)
+	if s.KeysCopied && !t.Compiled && qp != nil && b.program("rotary_pair_parts") {
+		k = t.Refill(3, upp[0], kr)
+	} else {
+		k = t.Concat(upp[0], kr)
+	}
 	t.Release(upp[0], kr)
 	return q, k, upp[1]
 }

@@ -248,3 +248,38 @@ func TestCorrectedRouter(t *testing.T) {
 	}
 	require.Equal(t, []string{"to", "to", "linear", "softmax", "tiny", "tiny", "topk", "topk_sort", "sum", "clamp", "div", "to"}, prims)
 }
+
+// TestKeysCopied: latent attention of GLM-4.7-Flash takes every other element of what it turns,
+// and copies both parts of its keys into a new tensor, for which autograd copies the gradient
+// of the whole twice.
+func TestKeysCopied(t *testing.T) {
+	c := config(t, "glm-4.7-flash", "hf-eager")
+	prims := func(sec *tape.Section, module string) map[string]int {
+		out := map[string]int{}
+		for _, o := range sec.Ops {
+			if o.Module == module && o.Class != tape.NoKernel {
+				out[o.Prim] += max(int(o.Count), 1)
+			}
+		}
+		return out
+	}
+	less := func(a, b map[string]int) map[string]int {
+		for k, n := range b {
+			if a[k] -= n; a[k] == 0 {
+				delete(a, k)
+			}
+		}
+		return a
+	}
+	new := &Build(c).Kinds[0]
+	s := *c.Spec
+	s.KeysCopied = false
+	c.Spec = &s
+	joined := &Build(c).Kinds[0]
+	require.Equal(t, map[string]int{"cat": -1, "copy_": 2}, less(prims(&new.Forward, "attention"), prims(&joined.Forward, "attention")))
+	require.Equal(t, map[string]int{"clone": 2, "copy_": 3, "fill_": 1}, less(prims(&new.Backward, "attention"), prims(&joined.Backward, "attention")))
+	s.Turn = model.TurnParts
+	halves := &Build(c).Kinds[0]
+	require.Equal(t, prims(&halves.Forward, "rotary"), prims(&joined.Forward, "rotary"))
+	require.Equal(t, map[string]int{"cat": -2, "copy_": 4, "fill_": 4, "add_": 2}, less(prims(&joined.Backward, "rotary"), prims(&halves.Backward, "rotary")))
+}
