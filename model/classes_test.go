@@ -72,6 +72,11 @@ func TestNotModelled(t *testing.T) {
 	}
 }
 
+func TestXIELU(t *testing.T) {
+	_, err := decodeText("{model_type: llama, hidden_act: xielu}")
+	require.ErrorContains(t, err, "hidden_act: xielu has parameters, which model_type apertus alone is known to have")
+}
+
 func TestAlike(t *testing.T) {
 	_, err := decodeText("{model_type: hunyuan_v1_moe, num_experts: 8, num_hidden_layers: 2, moe_topk: [1, 2]}")
 	require.ErrorContains(t, err, "moe_topk: layers that differ are not modelled; give all the same")
@@ -191,6 +196,10 @@ func TestMoreSwitches(t *testing.T) {
 		},
 		"{model_type: gpt_bigcode, multi_query: false}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, s.Heads, s.KVHeads)
+		},
+		"{model_type: apertus, num_hidden_layers: 1, qk_norm: true, post_norm: false}": func(t *testing.T, s *model.Spec) {
+			require.Equal(t, model.XIELU, s.Activation)
+			require.Equal(t, int64(2*131072*4096+4096+4*4096*4096+2*128+2*4096*14336+2+2*4096), s.Params().Total)
 		},
 		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.CastRMSNorm, s.Norm)

@@ -182,6 +182,9 @@ var families = []family{
 	{name: "jais2", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(biased(draft{
 		Spec: Spec{Vocab: 150272, Hidden: 3328, FFN: 26624, Layers: 32, Heads: 26, MaxPositions: 8192, Activation: ReLU2, Norm: LayerNorm},
 	}))},
+	{name: "apertus", keys: llamaKeys + " attention_bias hidden_dropout= mlp_bias= post_norm= qk_norm=", base: ungatedLlama(draft{
+		Spec: Spec{Vocab: 131072, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, MaxPositions: 65536, Activation: XIELU, QKNorm: HeadQKNorm},
+	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,

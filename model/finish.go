@@ -20,6 +20,7 @@ func (r *reader) finish(d *draft) {
 			d.Activation = a.is
 		}
 	}
+	r.check(d.Activation != XIELU || r.fam.base.Activation == XIELU, []string{"hidden_act"}, "hidden_act: xielu has parameters, which model_type apertus alone is known to have; change one of them")
 	r.variants(d)
 	r.mixers(d)
 	r.deltas(d)

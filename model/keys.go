@@ -287,7 +287,7 @@ var activations = []struct {
 	{"gelu", GELU}, {"gelu_python", GELU}, {"quick_gelu", QuickGELU},
 	{"gelu_pytorch_tanh", GELUTanh}, {"gelu_python_tanh", GELUTanh},
 	{"gelu_new", GELUNew}, {"gelu_fast", GELUNew}, {"gelu_accurate", GELUNew},
-	{"relu", ReLU}, {"relu2", ReLU2},
+	{"relu", ReLU}, {"relu2", ReLU2}, {"xielu", XIELU},
 }
 
 func activationNames() []string {

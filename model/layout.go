@@ -65,6 +65,8 @@ const (
 	partUp
 	partGateUp // the two fused
 	partDown
+	partActPositive // parameters of the activation
+	partActNegative
 
 	partRouter
 	partExpertsUp   // gate and up of all experts in one tensor
@@ -242,6 +244,9 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"block_sparse_moe.router", partRouter}, {"block_sparse_moe.experts.gate_up_proj", partExpertsUp}, {"block_sparse_moe.experts.down_proj", partExpertsDown}}}, llamaHead},
 	{[]string{"ernie4_5_moe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, deepseekShared, preNorms}, llamaHead},
+	{[]string{"apertus"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, {{"mlp.up_proj", partUp}, {"mlp.down_proj", partDown}, {"mlp.act_fn.alpha_p", partActPositive}, {"mlp.act_fn.alpha_n", partActNegative}},
+			{{"attention_layernorm", partNorm1}, {"feedforward_layernorm", partNorm2}}}, llamaHead},
 	{[]string{"glm4"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, {{"mlp.gate_up_proj", partGateUp}, {"mlp.down_proj", partDown}}, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2", "olmo3"}, Serial,

@@ -296,7 +296,7 @@ var roles = map[part]Role{
 	partDeltaConv: RoleDeltaConv, partDeltaQKVZ: RoleDeltaQKVZ, partDeltaBA: RoleDeltaBA, partDeltaQKV: RoleDeltaQKV, partDeltaZ: RoleDeltaZ,
 	partDeltaB: RoleDeltaB, partDeltaA: RoleDeltaA, partDeltaNorm: RoleDeltaNorm, partDeltaOut: RoleDeltaOut,
 	partLatentDown: RoleLatentDown, partLatentUp: RoleLatentUp,
-	partGate: RoleGate, partUp: RoleUp, partGateUp: RoleGateUp, partDown: RoleDown,
+	partGate: RoleGate, partUp: RoleUp, partGateUp: RoleGateUp, partDown: RoleDown, partActPositive: RoleActPositive, partActNegative: RoleActNegative,
 	partRouter: RoleRouter, partExpertsUp: RoleExpertsGateUp, partExpertsDown: RoleExpertsDown,
 	partSharedGate: RoleSharedGate, partSharedUp: RoleSharedUp, partSharedDown: RoleSharedDown, partSharedSwitch: RoleSharedRouter,
 	partFinalNorm: RoleFinalNorm, partHead: RoleHead,
@@ -522,6 +522,11 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 	case partDown:
 		if !sparse {
 			return s.linear(m.name, s.FFN, h, RowSplit, s.MLPBias)
+		}
+
+	case partActPositive, partActNegative:
+		if !sparse && s.Activation == XIELU {
+			return []Tensor{{Name: m.name, Shape: []int64{1}, NoDecay: true}}
 		}
 
 	case partRouter:

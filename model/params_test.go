@@ -66,6 +66,7 @@ func TestCatalogCounts(t *testing.T) {
 		"stablelm-3b":                {"2795443200", 0, card},
 		"stablelm-2-1.6b":            {"1644515328", 0, card},
 		"starcoder-15b":              {"15.5B", 0, card},
+		"apertus-8b":                 {"8.05B", 0, hub + ", rounded"},
 		"ernie-4.5-0.3b":             {"0.36B", 0, card},
 		"glm-4-9b":                   {"9.4B", 0, hub + ", rounded"},
 		"glm-4-9b-0414":              {"9.4B", 0, hub + ", rounded"},

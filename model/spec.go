@@ -238,6 +238,7 @@ const (
 	QuickGELU Activation = "quick_gelu"        // x times the sigmoid of 1.702 x
 	ReLU      Activation = "relu"
 	ReLU2     Activation = "relu2"
+	XIELU     Activation = "xielu" // with two parameters of its own, in elementwise kernels (Apertus)
 )
 
 // Norm is the kind of normalisation.
@@ -527,6 +528,9 @@ const (
 	RoleUp     Role = "up"
 	RoleGateUp Role = "gate_up" // FusedGateUp
 	RoleDown   Role = "down"
+
+	RoleActPositive Role = "act_positive" // parameters of the activation, of what is above zero and of what is not
+	RoleActNegative Role = "act_negative"
 
 	RoleRouter        Role = "router"
 	RoleRouterScale   Role = "router_scale" // factors of what the router reads, and of each expert

@@ -747,5 +747,8 @@ func (b *builder) gate(program string) string {
 
 func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
 	b.t.Call()
+	if b.Spec.Activation == model.XIELU {
+		return b.call("xielu", tensorOf(x), tensorOf(b.p(model.RoleActPositive)), tensorOf(b.p(model.RoleActNegative)))[0].t
+	}
 	return b.call(string(b.Spec.Activation), tensorOf(x))[0].t
 }

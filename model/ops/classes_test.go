@@ -283,3 +283,25 @@ func TestKeysCopied(t *testing.T) {
 	require.Equal(t, prims(&halves.Forward, "rotary"), prims(&joined.Forward, "rotary"))
 	require.Equal(t, map[string]int{"cat": -2, "copy_": 4, "fill_": 4, "add_": 2}, less(prims(&joined.Backward, "rotary"), prims(&halves.Backward, "rotary")))
 }
+
+// TestXIELU: Apertus's activation runs as 12 kernels on what the MLP's first product made,
+// and its two parameters get gradients.
+func TestXIELU(t *testing.T) {
+	c := config(t, "apertus-8b", "hf-eager")
+	u := &Build(c).Kinds[0]
+	sound(t, "hf-eager", u)
+	wide, prims := float64(2*1024*21504), map[string]int{}
+	for _, o := range u.Forward.Ops {
+		if o.Module == "mlp" && o.Elements == wide && o.Class != tape.NoKernel && o.Class != tape.GEMM {
+			prims[o.Prim]++
+		}
+	}
+	require.Equal(t, map[string]int{"gt": 1, "mul": 3, "mul_scalar": 2, "add": 2, "minimum": 1, "expm1": 1, "sub": 1, "where": 1}, prims)
+	sums := 0
+	for _, o := range u.Backward.Ops {
+		if o.Module == "mlp" && o.Prim == "sum" && o.Elements == wide {
+			sums++
+		}
+	}
+	require.Equal(t, 2, sums, "of the gradients of both")
+}

@@ -100,6 +100,10 @@ func init() {
 		"tanh":       unary("tanh"),
 		"sigmoid":    unary("sigmoid"),
 		"neg":        unary("neg"),
+		"above":      func(b *builder, a []value) []value { return one(b.t.Above(a[0].t)) },
+		"where":      func(b *builder, a []value) []value { return one(b.t.Where(a[0].t, a[1].t, a[2].t)) },
+		"expm1":      func(b *builder, a []value) []value { return one(b.t.Expm1(a[0].t)) },
+		"minimum":    func(b *builder, a []value) []value { return one(b.t.Minimum(a[0].t)) },
 		"exp":        unary("exp"),
 		"softplus":   unary("softplus"),
 		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS

@@ -320,6 +320,69 @@ func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 	return z
 }
 
+// Above is where x is greater than zero, a byte for each element, without a gradient.
+func (t *Tape) Above(x *Tensor) *Tensor {
+	t.begin()
+	m := t.alloc(t.shape(Bool, x))
+	t.kernel("gt", m, x)
+	return m
+}
+
+// Where takes x where the mask is set and y elsewhere; either gradient is one kernel.
+func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, y)
+	t.kernel("where", z, mask, x, y)
+	t.attach("where", []*Tensor{x, y}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		out := make([]*Tensor, len(n.in))
+		for i := range out {
+			out[i] = t.like(g[0])
+			t.kernel("where", out[i], n.saved[0], g[0])
+		}
+		return out
+	})
+	return z
+}
+
+// Expm1 is eˣ − 1, whose gradient adds one to the result again.
+func (t *Tape) Expm1(x *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel("expm1", z, x)
+	t.attach("expm1", []*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		one := t.like(n.saved[0])
+		t.kernel("add", one, n.saved[0])
+		r := t.like(g[0])
+		t.kernel("mul", r, g[0], one)
+		t.Release(one)
+		return []*Tensor{r}
+	})
+	return z
+}
+
+// Minimum is the smaller of x and a number on the device. Its gradient is halved where both
+// are equal and zero where x is the greater (minimum in derivatives.yaml).
+func (t *Tape) Minimum(x *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel("minimum", z, x)
+	t.attach("minimum", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		equal := t.alloc(t.shape(Bool, n.saved[0]))
+		t.kernel("eq", equal, n.saved[0])
+		half := t.like(g[0])
+		t.kernel("div", half, g[0])
+		r := t.like(g[0])
+		t.kernel("where", r, equal, half, g[0])
+		t.Release(equal, half)
+		greater := t.alloc(t.shape(Bool, n.saved[0]))
+		t.kernel("gt", greater, n.saved[0])
+		t.kernel("masked_fill_", r, r, greater)
+		t.Release(greater)
+		return []*Tensor{r}
+	})
+	return z
+}
+
 // RowMax is the largest value of each row; the gradient scatters into zeros.
 func (t *Tape) RowMax(x *Tensor) *Tensor {
 	t.begin()
