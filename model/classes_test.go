@@ -201,6 +201,10 @@ func TestMoreSwitches(t *testing.T) {
 			require.Equal(t, model.XIELU, s.Activation)
 			require.Equal(t, int64(2*131072*4096+4096+4*4096*4096+2*128+2*4096*14336+2+2*4096), s.Params().Total)
 		},
+		"{model_type: phimoe, num_hidden_layers: 2, input_jitter_noise: 0.01, lm_head_bias: true, sliding_window: 2047}": func(t *testing.T, s *model.Spec) {
+			require.True(t, s.MoE.Jitter && s.MoE.Sampled && s.HeadBias && !s.QKVBias)
+			require.Equal(t, []bool{true, true}, s.Windows)
+		},
 		"{model_type: helium}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.CastRMSNorm, s.Norm)
 		},

@@ -185,6 +185,11 @@ var families = []family{
 	{name: "apertus", keys: llamaKeys + " attention_bias hidden_dropout= mlp_bias= post_norm= qk_norm=", base: ungatedLlama(draft{
 		Spec: Spec{Vocab: 131072, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, MaxPositions: 65536, Activation: XIELU, QKNorm: HeadQKNorm},
 	})},
+	{name: "phimoe", keys: mixtralMoE + windowKeys + " attention_bias lm_head_bias=head_bias input_jitter_noise hidden_dropout= expert_dropout= original_max_position_embeddings=", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 32064, Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, Norm: LayerNorm},
+		moe:       MoE{Experts: 16, TopK: 2, FFN: 6400, Sampled: true},
+		useWindow: true,
+	})},
 	{name: "smollm3", keys: llamaKeys + windowKeys + " use_sliding_window no_rope_layers no_rope_layer_interval max_window_layers= attention_bias mlp_bias", base: llamaLike(draft{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,

@@ -293,6 +293,7 @@ func (r *reader) experts(d *draft) {
 		return
 	}
 	m := d.moe
+	m.Jitter = d.jitter > 0
 	fill(&m.FFN, d.FFN)
 	fill(&m.Router, SoftmaxRouter)
 	fill(&m.SharedFFN, m.Shared*m.FFN)

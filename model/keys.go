@@ -61,6 +61,7 @@ type draft struct {
 	sparseStep   int64
 	denseLayers  []int64
 	sparseLayers []int64
+	jitter       float64  // input_jitter_noise
 	mlpTypes     []string // "dense" or "sparse", layer by layer; wins too
 
 	parallel      bool  // false turns the family's Parallel off
@@ -206,6 +207,7 @@ var keys = []key{
 	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
 	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
 	{name: "router", one: words(SoftmaxRouter, SigmoidRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
+	{name: "input_jitter_noise", max: 1, to: func(d *draft) []any { return []any{&d.jitter} }},
 	{name: "norm_topk_prob", to: func(d *draft) []any { return []any{&d.moe.NormTopK} }},
 	{name: "first_k_dense_replace", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.denseFirst} }},
 	{name: "moe_layer_end_index", min: -1, max: maxLayers, to: func(d *draft) []any { return []any{&d.sparseLast} }},

@@ -275,6 +275,8 @@ var layouts = []layout{
 			{"mixer.shared_experts.up_proj", partSharedUp}, {"mixer.shared_experts.down_proj", partSharedDown},
 			{"mixer.fc1_latent_proj", partLatentDown}, {"mixer.fc2_latent_proj", partLatentUp},
 		}}, []module{{"backbone.norm_f", partFinalNorm}, {"lm_head", partHead}}},
+	{[]string{"phimoe"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, ossRouter, experts, preNorms}, llamaHead},
 	{[]string{"gpt_oss"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, ossRouter, experts, preNorms}, llamaHead},
 	{[]string{"llama4_text"}, Serial,

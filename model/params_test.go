@@ -67,6 +67,7 @@ func TestCatalogCounts(t *testing.T) {
 		"stablelm-2-1.6b":            {"1644515328", 0, card},
 		"starcoder-15b":              {"15.5B", 0, card},
 		"apertus-8b":                 {"8.05B", 0, hub + ", rounded"},
+		"phi-3.5-moe":                {"41.9B", 0, card},
 		"ernie-4.5-0.3b":             {"0.36B", 0, card},
 		"glm-4-9b":                   {"9.4B", 0, hub + ", rounded"},
 		"glm-4-9b-0414":              {"9.4B", 0, hub + ", rounded"},
@@ -273,6 +274,7 @@ func TestActive(t *testing.T) {
 		"dots.llm1":         "14B",   // model card
 		"solar-open-100b":   "12B",   // model card
 		"ernie-4.5-21b-a3b": "3B",    // model card
+		"phi-3.5-moe":       "6.6B",  // model card
 		"olmoe-1b-7b":       "1.3B",  // arXiv 2409.02060: 1.3B
 		"llama3-8b":         "8.0B",
 		"qwen3-vl-30b-a3b":  "3.4B", // of text: what passes through qwen3-30b-a3b

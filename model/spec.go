@@ -221,6 +221,8 @@ type MoE struct {
 	Transposed  bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)
 	NormTopK    bool   // norm_topk_prob
 	Corrected   bool   // scores are chosen by after a correction is added, which is not trained and not counted (ERNIE 4.5)
+	Sampled     bool   // experts are drawn, the second without the first (SparseMixer: Phi-3.5-MoE)
+	Jitter      bool   // input_jitter_noise: what router and experts read is multiplied by noise, twice
 	ChosenFirst bool   // softmax of the chosen alone, by a router without a bias (Granite)
 	Beside      bool   // routed and shared experts have norms of their own, and the router reads the residual stream (Gemma 4)
 	Clamped     bool   // gate and up projections are clamped (gpt-oss)

@@ -305,3 +305,19 @@ func TestXIELU(t *testing.T) {
 	}
 	require.Equal(t, 2, sums, "of the gradients of both")
 }
+
+// TestSampledRouter: Phi-3.5-MoE multiplies what router and experts read by noise, twice, which
+// is kept for the gradient, and draws its experts by many small kernels.
+func TestSampledRouter(t *testing.T) {
+	c := config(t, "phi-3.5-moe", "hf-eager")
+	noisy := &Build(c).Kinds[0]
+	sound(t, "hf-eager", noisy)
+	s, m := *c.Spec, *c.Spec.MoE
+	m.Jitter = false
+	s.MoE = &m
+	c.Spec = &s
+	plain := &Build(c).Kinds[0]
+	require.Equal(t, 4, in(&noisy.Forward, "router")-in(&plain.Forward, "router"), "uniform_ and mul")
+	require.Equal(t, 2, in(&noisy.Backward, "router")-in(&plain.Backward, "router"))
+	require.InDelta(t, 2*2*1024*4096*2, saved(noisy)-saved(plain), 1e6)
+}

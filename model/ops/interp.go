@@ -104,6 +104,7 @@ func init() {
 		"where":      func(b *builder, a []value) []value { return one(b.t.Where(a[0].t, a[1].t, a[2].t)) },
 		"expm1":      func(b *builder, a []value) []value { return one(b.t.Expm1(a[0].t)) },
 		"minimum":    func(b *builder, a []value) []value { return one(b.t.Minimum(a[0].t)) },
+		"uniform":    func(b *builder, a []value) []value { return one(b.t.Uniform(a[0].t)) },
 		"exp":        unary("exp"),
 		"softplus":   unary("softplus"),
 		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS

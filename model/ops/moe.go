@@ -17,6 +17,11 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	}
 	t.Call()
 	t.Module = "router"
+	x = t.Hold(x)
+	defer func() { t.Release(x) }()
+	for i := 0; i < 2 && m.Jitter && b.program("jitter"); i++ { // once by the block and once by its router
+		x = b.give(x, b.call("jitter", tensorOf(x))[0].t)
+	}
 	tokens := x.Dim(0) * x.Dim(1)
 	flat := t.Reshape(x, tokens, x.Dim(2))
 	t.Call()
@@ -24,6 +29,8 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	switch {
 	case m.LowRouter:
 		suffix = "_low"
+	case m.Sampled:
+		suffix = "_sampled"
 	case m.Corrected:
 		suffix = "_corrected"
 	case m.ChosenFirst:

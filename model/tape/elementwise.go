@@ -383,6 +383,14 @@ func (t *Tape) Minimum(x *Tensor) *Tensor {
 	return z
 }
 
+// Uniform is random numbers for each element of x.
+func (t *Tape) Uniform(x *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x)
+	t.kernel("uniform_", z)
+	return z
+}
+
 // RowMax is the largest value of each row; the gradient scatters into zeros.
 func (t *Tape) RowMax(x *Tensor) *Tensor {
 	t.begin()
