@@ -77,6 +77,11 @@ func TestXIELU(t *testing.T) {
 	require.ErrorContains(t, err, "hidden_act: xielu has parameters, which model_type apertus alone is known to have")
 }
 
+func TestSingleHeadNorms(t *testing.T) {
+	_, err := decodeText("{model_type: stablelm, qk_layernorm: true}") // StableLM 2 12B
+	require.ErrorContains(t, err, "qk_layernorm: a norm of its own for each head is not modelled; only false is")
+}
+
 func TestAlike(t *testing.T) {
 	_, err := decodeText("{model_type: hunyuan_v1_moe, num_experts: 8, num_hidden_layers: 2, moe_topk: [1, 2]}")
 	require.ErrorContains(t, err, "moe_topk: layers that differ are not modelled; give all the same")
@@ -196,6 +201,7 @@ func TestMoreSwitches(t *testing.T) {
 		},
 		"{model_type: gpt_bigcode, multi_query: false}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, s.Heads, s.KVHeads)
+			require.True(t, s.QKVHeads)
 		},
 		"{model_type: apertus, num_hidden_layers: 1, qk_norm: true, post_norm: false}": func(t *testing.T, s *model.Spec) {
 			require.Equal(t, model.XIELU, s.Activation)

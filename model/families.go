@@ -175,7 +175,7 @@ var families = []family{
 		denseFirst: 1,
 	})},
 	// One norm for attention and MLP where they run side by side, and dropout of the MLP's output alone.
-	{name: "stablelm", keys: llamaKeys + " partial_rotary_factor rope_parameters use_qkv_bias=qkv_bias use_parallel_residual hidden_dropout=residual_dropout rotary_scaling_factor= use_norm_bias=", base: llamaLike(draft{
+	{name: "stablelm", keys: llamaKeys + " partial_rotary_factor rope_parameters use_qkv_bias=qkv_bias qk_layernorm=single_head_norms use_parallel_residual hidden_dropout=residual_dropout rotary_scaling_factor= use_norm_bias=", base: llamaLike(draft{
 		Spec:           Spec{Vocab: 50304, Hidden: 2560, FFN: 6912, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 4096, Norm: LayerNorm, Parallel: ParallelOneNorm},
 		rotaryFraction: 0.25,
 	})},

@@ -61,6 +61,10 @@ func (r *reader) variants(d *draft) {
 	if d.eachNorm {
 		d.QKNorm = EachQKNorm
 	}
+	r.check(!d.singleNorms, []string{"single_head_norms"}, "qk_layernorm: a norm of its own for each head is not modelled; only false is")
+	if r.fam.name == "gpt_bigcode" { // queries, keys and values of a head lie side by side where there are as many of each
+		d.QKVHeads = !d.multiQuery
+	}
 	if d.multiQuery && !d.newDecoder {
 		d.KVHeads = 1 // whatever num_kv_heads says
 	}

@@ -33,6 +33,7 @@ type draft struct {
 	alibi          bool
 	headNorm       bool // QKNorm is HeadQKNorm
 	eachNorm       bool // or EachQKNorm
+	singleNorms    bool // StableLM: a module for every head, of which none is modelled
 
 	vision     Vision  // of an encoder
 	projected  int64   // out_hidden_size
@@ -136,6 +137,7 @@ var keys = []key{
 	{name: "multi_query", to: func(d *draft) []any { return []any{&d.multiQuery} }},
 	{name: "qk_norm", one: words(HeadQKNorm, EachQKNorm, FullQKNorm), optional: true, to: func(d *draft) []any { return []any{&d.QKNorm} }},
 	{name: "qk_layernorm", to: func(d *draft) []any { return []any{&d.headNorm} }},
+	{name: "single_head_norms", to: func(d *draft) []any { return []any{&d.singleNorms} }},
 	{name: "each_qk_norm", to: func(d *draft) []any { return []any{&d.eachNorm} }},
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
