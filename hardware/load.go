@@ -179,8 +179,13 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 		return nil, doc.Errorf(key, "perfplan: %q is not a hardware file; expected hardware/v1", f.Format)
 	}
 	p.Name, p.Title, p.Inherits = name, f.Title, f.Inherits
+	_, node := yamlx.Key(n, "node")
+	_, domain := yamlx.Key(node, "nvlink_domain")
+	if domain == nil && p.Node.NVLinkDomain.Value == p.Node.GPUs.Value {
+		f.Node.NVLinkDomain.Value = f.Node.GPUs.Value // NVLink that ends at the node does so in one of other size
+	}
 	p.GPU, p.Node, p.Network, p.Software, p.Price = f.GPU, f.Node, f.Network, f.Software, f.Price
-	if err := p.check(); err != nil {
+	if err := cmp.Or(p.check(), p.Node.checkDomain(domain != nil)); err != nil {
 		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
 	}
 	if err := f.Measured.check(); err != nil {
@@ -227,6 +232,20 @@ func (p *Profile) check() error {
 		}
 	}
 	return nil
+}
+
+// checkDomain refuses NVLink domains that are neither parts of a node nor made of whole
+// nodes. given says that the domain is what was given, not the node. The error begins with
+// the key.
+func (n *Node) checkDomain(given bool) error {
+	gpus, domain := n.GPUs.Value, n.NVLinkDomain.Value
+	switch {
+	case domain == 0 || domain > 0 && (gpus%domain == 0 || domain%gpus == 0):
+		return nil
+	case given:
+		return diag.Errorf("node.nvlink_domain: %d, in nodes of %d GPUs; give a divisor or a multiple of these", domain, gpus)
+	}
+	return diag.Errorf("node.gpus: %d, in NVLink domains of %d GPUs; give a divisor or a multiple of these, or give node.nvlink_domain, too", gpus, domain)
 }
 
 // IsPrice reports whether a GPU-hour can cost so many US dollars, and Prices says what can.

@@ -76,6 +76,9 @@ func TestBadFacts(t *testing.T) {
 		{"price: {gpu_hour: -3}", "m.yaml:2:19: price.gpu_hour: -3; give US dollars above 0, at most 1,000,000, or leave it out where no price is known"},
 		{"price: {gpu_hour: {value: 0, kind: assumed}}", "price.gpu_hour: 0; give US dollars above 0, at most 1,000,000"},
 		{"node: {gpus: 4097}", "m.yaml:2:14: node.gpus: 4097; a node has 1 to 4096 GPUs (or inherit it)"},
+		{"node: {nvlink_domain: 6}", "m.yaml:2:23: node.nvlink_domain: 6, in nodes of 8 GPUs; give a divisor or a multiple of these"},
+		{"node: {nvlink_domain: -1}", "m.yaml:2:23: node.nvlink_domain: -1, in nodes of 8 GPUs; give a divisor or a multiple of these"},
+		{"node: {gpus: 6, nvlink_domain: 8}", "m.yaml:2:32: node.nvlink_domain: 8, in nodes of 6 GPUs; give a divisor or a multiple of these"},
 		{"gpu: {peak: {bf16: 0 FLOP/s, fp16: 0 FLOP/s}}", "m.yaml:2:13: gpu.peak: give the dense fp16 or bf16 rate, as in 989.4 TFLOP/s (or inherit it)"},
 		{"gpu: {architecture: hoper}", `m.yaml:2:21: gpu.architecture: there are no laws for "hoper"; did you mean "hopper"?`},
 		{"gpu: {architecture: gfx942}", `m.yaml:2:21: gpu.architecture: there are no laws for "gfx942"; known: ada, ampere`},
@@ -87,6 +90,38 @@ func TestBadFacts(t *testing.T) {
 		require.ErrorContains(t, err, c.want, c.facts)
 		require.True(t, diag.IsInput(err), c.facts)
 	}
+}
+
+// TestDomain: NVLink that ends at the node does so in a node of another size; one that spans
+// nodes or parts of a node stays as it is, where that can be.
+func TestDomain(t *testing.T) {
+	read := func(base, node string) (*Profile, error) {
+		doc, err := yamlx.Parse("m.yaml", []byte("inherits: "+base+"\nnode: "+node+"\n"))
+		require.NoError(t, err)
+		return FromDocument(doc, doc.Root, "m")
+	}
+	for _, c := range []struct {
+		base, node string
+		want       int64
+	}{
+		{"h100-sxm", "{gpus: 6}", 6},
+		{"h100-sxm", "{gpus: 4}", 4},
+		{"aws-p5", "{gpus: 4}", 4},
+		{"h100-sxm", "{gpus: 4, nvlink_domain: 8}", 8},
+		{"h100-sxm", "{gpus: 8, nvlink_domain: 2}", 2},
+		{"h100-sxm", "{cpu: amd}", 8},
+		{"gb200-nvl72", "{gpus: 8}", 72},
+		{"h100-pcie", "{gpus: 4}", 2},
+		{"l4", "{gpus: 5}", 1},
+	} {
+		p, err := read(c.base, c.node)
+		require.NoError(t, err)
+		require.Equal(t, c.want, p.Node.NVLinkDomain.Value, "%s with %s", c.base, c.node)
+	}
+	_, err := read("gb200-nvl72", "{gpus: 5}")
+	require.ErrorContains(t, err, "m.yaml:2:14: node.gpus: 5, in NVLink domains of 72 GPUs; give a divisor or a multiple of these, or give node.nvlink_domain, too")
+	_, err = read("h100-pcie", "{gpus: 5}")
+	require.ErrorContains(t, err, "node.gpus: 5, in NVLink domains of 2 GPUs")
 }
 
 func TestByDevice(t *testing.T) {
