@@ -39,7 +39,7 @@ type Result struct {
 	Finish []units.Seconds
 	Busy   []units.Seconds
 	Slowed []units.Seconds // part of Busy that passes lost to transfers beside them
-	Bubble []units.Seconds // Total - Busy
+	Bubble []units.Seconds // Total - Busy, never below 0
 }
 
 // Repeat makes the step one of n runs, of which each begins when all ranks have ended the
@@ -63,7 +63,7 @@ func (r *Result) Roll() {
 	for rank, start := range r.Start {
 		r.Finish[rank] -= start
 		r.Start[rank] = 0
-		r.Bubble[rank] = r.Total - r.Busy[rank]
+		r.Bubble[rank] = max(r.Total-r.Busy[rank], 0) // whose sums are inexact
 	}
 }
 
@@ -313,7 +313,7 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])
 	}
 	for rank := range r.Bubble {
-		r.Bubble[rank] = r.Total - r.Busy[rank]
+		r.Bubble[rank] = max(r.Total-r.Busy[rank], 0) // whose sums are inexact
 	}
 	return *r
 }

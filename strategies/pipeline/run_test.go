@@ -328,6 +328,18 @@ func TestEqualHops(t *testing.T) {
 	})
 }
 
+// TestNoBubble: a rank that never waits has no bubble, and none below 0 by inexact sums.
+func TestNoBubble(t *testing.T) {
+	var buf Buffer
+	pl, err := Schedule("zb-h2", 4, 1, 32)
+	require.NoError(t, err)
+	x := equal(pl, 0.0234, 0.025, 0.0245)
+	x.F[3], x.BI[3] = 0.0339, 0.045
+	r := pl.Run(x, &buf)
+	r.Roll()
+	require.Zero(t, r.Bubble[3])
+}
+
 // TestRepeat: several runs one after another take so many times as long, with the bubble of
 // each; a longer run has it once.
 func TestRepeat(t *testing.T) {
