@@ -105,7 +105,7 @@ func (j *Job) checkEncoder(v *model.Vision) error {
 	case v == nil:
 		return diag.Errorf("train.images: %s has no encoder of images; leave it out, or use a model that has one, such as qwen2.5-vl-7b", j.ModelName)
 	case !able || j.Recipe.Structure.Compiled || j.Layers != nil:
-		return diag.Errorf("train.images: what recipe %s does with the encoder of %s is not known; leave it out, or use %s", j.Runtime.Recipe, j.ModelName, diag.Or(looking(known)))
+		return diag.Errorf("train.images: what recipe %s does with the encoder of %s is not known; leave it out, or use %s", j.Runtime.Recipe, j.ModelName, diag.Or(j.looking(known)))
 	case j.Train.OffloadActivations || j.Train.OffloadLayers > 0:
 		return diag.Errorf("train.images: what of an encoder's activations goes to the host is not known; leave out train.offload_activations and train.offload_layers")
 	case j.Recipe.Optimizer[j.Train.Optimizer].Matrix != "":
@@ -114,11 +114,11 @@ func (j *Job) checkEncoder(v *model.Vision) error {
 	return nil
 }
 
-// looking are the recipes that run an encoder.
-func looking(encoder string) []string {
+// looking are the recipes of such models that run an encoder.
+func (j *Job) looking(encoder string) []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
 		_, runs := r.Images[encoder]
-		return runs && !r.Structure.Compiled
+		return runs && !r.Structure.Compiled && r.Structure.Takes(j.Model.MoE != nil)
 	})
 }
 

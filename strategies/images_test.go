@@ -43,6 +43,7 @@ func TestImageRules(t *testing.T) {
 		{"llama2-7b", "hf-eager", 1, "", two, "train.images: llama2-7b has no encoder of images; leave it out, or use a model that has one, such as qwen2.5-vl-7b"},
 		{"{model_type: qwen3_vl, " + text + ", vision_config: {model_type: some_vision}}", "hf-eager", 1, "", two, "train.images: the encoder of qwen3 is not modelled; leave it out, and add its time and memory"},
 		{"qwen3-vl-4b", "torchtitan", 1, "", two, "train.images: what recipe torchtitan does with the encoder of qwen3-vl-4b " + known + "leave it out, or use automodel, deepspeed-hf, hf-eager, megatron-core, megatron-pretrain or megatron-script"},
+		{"qwen3-vl-30b-a3b", "torchtitan", 1, "", two, known + "leave it out, or use deepspeed-hf, hf-eager, megatron-core, megatron-pretrain or megatron-script"},
 		{"qwen2.5-vl-7b", "megatron-core", 1, "", two, "train.images: what recipe megatron-core does with the encoder of qwen2.5-vl-7b " + known + "leave it out, or use automodel, deepspeed-hf or hf-eager"},
 		{"llava-1.5-7b", "hf-compile", 1, "", ", images: {per_sequence: 1}", "train.images: what recipe hf-compile does with the encoder of llava-1.5-7b " + known + "leave it out, or use automodel, deepspeed-hf or hf-eager"},
 		{"gemma3-4b", "hf-compile, compile_scope: layer", 1, "", ", images: {per_sequence: 1}", "train.images: what recipe hf-compile does with the encoder of gemma3-4b " + known},

@@ -94,8 +94,7 @@ func (j *Job) resolveLoRA() error {
 // adapting are the recipes that know adapters of such a model.
 func (j *Job) adapting() []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
-		s := &r.Structure
-		return s.Adapters && !(j.Model.MoE != nil && s.ExpertModels != "" || j.Model.MoE == nil && s.ExpertsOnly != "")
+		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil)
 	})
 }
 

@@ -1,6 +1,8 @@
 package strategies
 
 import (
+	"strings"
+
 	"github.com/perfplan/perfplan/internal/diag"
 )
 
@@ -21,11 +23,27 @@ func (o *OwnRuns) Believable() bool { return o.Ratio >= 0.1 && o.Ratio <= 10 }
 
 const Believed = "0.1 to 10"
 
+// left are the keys that were left out, though one alone says nothing.
+func (o *OwnRuns) left() []string {
+	var out []string
+	for _, x := range []struct {
+		key   string
+		given bool
+	}{{"ratio", o.Ratio != 0}, {"spread", o.Spread != 0}, {"runs", o.Runs != 0}, {"recipe", o.Recipe != ""}, {"gpu", o.GPU != ""}} {
+		if !x.given {
+			out = append(out, x.key)
+		}
+	}
+	return out
+}
+
 // check refuses what cannot be carried over to the job.
 func (o *OwnRuns) check(j *Job) error {
 	switch gpu := gpuName(j.Hardware); {
 	case o == nil:
 		return nil
+	case len(o.left()) > 0:
+		return diag.Errorf("runtime.own_runs: is given without %s; give all of what perfplan validate FILE prints of a file of runs, or use --runs FILE", strings.Join(o.left(), ", "))
 	case !o.Believable():
 		return diag.Errorf("runtime.own_runs: ratio %g; give measured over predicted step time, %s", o.Ratio, Believed)
 	case !(o.Spread > 0 && o.Spread <= 1):

@@ -218,19 +218,32 @@ func TestGemma4IsSound(t *testing.T) {
 }
 
 // TestMissingNames: who picked a recipe that lacks a program reads which have it, and those run
-// the model, but for compiled ones, which go without saying.
+// the model and are for such models, but for compiled ones, which go without saying.
 func TestMissingNames(t *testing.T) {
-	_, missing := tryBuild(config(t, "gemma4-31b", "megatron-core"))
-	text := Missing{Recipe: "megatron-core", Program: missing}.Error()
-	names, ok := strings.CutPrefix(text, "runtime.recipe: megatron-core does not run this model, which needs rms_norm_cast; use ")
-	require.True(t, ok, text)
-	named := strings.Split(strings.ReplaceAll(names, " or ", ", "), ", ")
-	require.Contains(t, named, "hf-eager")
-	for _, r := range recipe.Names() {
-		_, missing := tryBuild(config(t, "gemma4-31b", r))
-		of, err := recipe.Load(r)
-		require.NoError(t, err)
-		require.Equal(t, missing == "" && !of.Structure.Compiled, slices.Contains(named, r), "%s: %s", r, text)
+	for _, x := range []struct{ model, recipe, needs string }{
+		{"gemma4-31b", "megatron-core", "rms_norm_cast"},
+		{"gemma4-26b-a4b", "megatron-core", "rms_norm_cast"},
+	} {
+		c := config(t, x.model, x.recipe)
+		experts := c.Spec.MoE != nil
+		_, missing := tryBuild(c)
+		text := Missing{x.recipe, missing, experts}.Error()
+		names, ok := strings.CutPrefix(text, "runtime.recipe: "+x.recipe+" does not run this model, which needs "+x.needs+"; use ")
+		require.True(t, ok, text)
+		named := strings.Split(strings.ReplaceAll(names, " or ", ", "), ", ")
+		require.Contains(t, named, "hf-eager")
+		for _, r := range recipe.Names() {
+			of, err := recipe.Load(r)
+			require.NoError(t, err)
+			if of.Structure.Compiled || !of.Structure.Takes(experts) {
+				require.NotContains(t, named, r)
+				continue
+			}
+			_, missing := tryBuild(config(t, x.model, r))
+			require.Equal(t, missing == "", slices.Contains(named, r), "%s: %s", r, text)
+		}
 	}
+	require.NotContains(t, Missing{"nanotron", "experts", true}.Error(), "automodel,")
+	require.NotContains(t, Missing{"nanotron", "gemma_rms_norm", false}.Error(), "automodel-moe")
 	require.ErrorContains(t, Missing{Recipe: "megatron-core", Program: "no_such_program"}, "; use another recipe")
 }

@@ -458,7 +458,10 @@ func tensors(ts []*tape.Tensor) []value {
 
 // Missing is what Build panics with when a model needs a program that the recipe
 // does not have: its framework does not run such models.
-type Missing struct{ Recipe, Program string }
+type Missing struct {
+	Recipe, Program string
+	Experts         bool // the model has some
+}
 
 func (m Missing) Error() string {
 	if strings.HasPrefix(m.Program, "dropout_") { // which models of other frameworks train without
@@ -471,9 +474,15 @@ func (m Missing) Error() string {
 	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use %s", m.Recipe, m.Program, other)
 }
 
-// able are the recipes that have what is missing; what a compiler makes of it goes without saying.
+// able are the recipes of such models that have what is missing; what a compiler makes of it goes without saying.
 func (m Missing) able() []string {
-	return recipe.Having(func(r *recipe.Recipe) bool { return !r.Structure.Compiled && r.Programs[m.Program] != nil })
+	return recipe.Having(func(r *recipe.Recipe) bool {
+		return !r.Structure.Compiled && r.Structure.Takes(m.Experts) && r.Programs[m.Program] != nil
+	})
+}
+
+func (b *builder) missing(program string) Missing {
+	return Missing{b.recipe.Name, program, b.Spec.MoE != nil}
 }
 
 // call runs the recipe's program of that name, or the primitive. Arguments are
@@ -487,7 +496,7 @@ func (b *builder) call(name string, args ...value) []value {
 	}
 	p, ok := b.recipe.Programs[name]
 	if !ok {
-		panic(Missing{b.recipe.Name, name})
+		panic(b.missing(name))
 	}
 	frame := make([]value, p.Slots)
 	own := make([]bool, p.Slots) // parameters are the caller's until they are assigned again

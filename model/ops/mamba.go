@@ -14,7 +14,7 @@ const (
 // mixerInput enters a mixer that is no attention, on the normed input h, which it borrows.
 func (b *builder) mixerInput(h *tape.Tensor, module, what string) *tape.Tensor {
 	if b.recipe.Structure.Mixers == "" {
-		panic(Missing{b.recipe.Name, what})
+		panic(b.missing(what))
 	}
 	b.t.Call()
 	b.t.Module = module

@@ -565,6 +565,14 @@ func Names() []string {
 	return names
 }
 
+// Takes reports whether the recipe is for models with experts, or for those without.
+func (s *Structure) Takes(experts bool) bool {
+	if experts {
+		return s.ExpertModels == ""
+	}
+	return s.ExpertsOnly == ""
+}
+
 // Having lists the recipes of which has holds.
 func Having(has func(*Recipe) bool) []string {
 	var names []string
