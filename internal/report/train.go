@@ -32,7 +32,7 @@ func (t *Train) page() *page {
 		{"Energy", fmt.Sprintf("%s in the GPUs, %s at the meter", powerBill(x.GPUEnergy), powerBill(x.SiteEnergy))},
 		{"MFU", mfuText(x.Result)},
 		{"Goodput", goodputText(g.Goodput)},
-		{"Failures", fmt.Sprintf("one every %s, %s in all; each costs %s until training goes on", g.Failures, thousands(float64(x.Time/g.Failures)), g.Downtime)},
+		{"Failures", fmt.Sprintf("one every %s%s, %s in all; each costs %s until training goes on", g.Failures, idleText(g), thousands(g.Count(x.Time)), g.Downtime)},
 		{"Checkpoint", fmt.Sprintf("%s in %s, every %s (%s); Young says every %s, Daly %s", x.Checkpoint, g.Checkpoint, g.Interval, plural(int(g.IntervalSteps), "step"), g.Young, g.Daly)},
 		{"Data", fmt.Sprintf("the loaders must keep up %s in all", g.DataRate)},
 		{"Step", fmt.Sprintf("%s, %s; %s", x.Result.StepTime, t.planText(), fitText(&x.Result.Memory))},
@@ -44,6 +44,14 @@ func (t *Train) page() *page {
 		p.section("Notes", noteList(n))
 	}
 	return p
+}
+
+// idleText says of when failures are counted, where a run often waits for a node.
+func idleText(g *goodput.Plan) string {
+	if g.Loss("spares") <= 0.01 {
+		return ""
+	}
+	return " outside of waits for a node"
 }
 
 // notes are those of the run, and what holds of the job whatever its plan.
@@ -132,6 +140,7 @@ type plainTraining struct {
 	Goodput       float64 `json:"goodput"`
 	Losses        ordered `json:"losses"`
 	Failures      float64 `json:"mtbf_of_job_s"`
+	Count         float64 `json:"failures"`
 	Downtime      float64 `json:"downtime_per_failure_s"`
 	Bytes         float64 `json:"checkpoint_bytes"`
 	Checkpoint    float64 `json:"checkpoint_time_s"`
@@ -161,7 +170,7 @@ func (t *Train) plain() plainTraining {
 		Schema: "train/v1", Job: t.job(),
 		Tokens: x.Tokens, Steps: x.Steps, StepTime: float64(x.Result.StepTime), MFU: x.Result.MFU, Time: float64(x.Time), Low: float64(x.Low), High: float64(x.High),
 		GPUs: x.GPUs, GPUHours: x.GPUHours, Price: known(x.Price), Cost: known(x.Cost), GPUEnergy: float64(x.GPUEnergy), SiteEnergy: float64(x.SiteEnergy),
-		Goodput: g.Goodput, Failures: float64(g.Failures), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
+		Goodput: g.Goodput, Failures: float64(g.Failures), Count: g.Count(x.Time), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
 		Interval: float64(g.Interval), IntervalSteps: g.IntervalSteps, Young: float64(g.Young), Daly: float64(g.Daly), Spares: g.Spares, DataRate: float64(g.DataRate),
 		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: t.notes(),
 	}

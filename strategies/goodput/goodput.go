@@ -22,7 +22,7 @@ type Plan struct {
 	Goodput float64 // share of the wall time that healthy, useful steps take
 	Losses  []Loss  // the rest: with Goodput they add up to 1
 
-	Failures   units.Seconds // mean time between two failures of the whole job
+	Failures   units.Seconds // mean time between two failures of the whole job, while it waits for no node
 	Step       units.Seconds // as it runs: with stalls and stragglers
 	Checkpoint units.Seconds // training stands still for one checkpoint
 	Restore    units.Seconds // loading one
@@ -230,6 +230,12 @@ func (p *Plan) bestSteps() int64 {
 
 // text prints a share or a factor.
 func text(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// Count is how often a run of so much wall time fails: one that waits for a node does not
+// fail meanwhile.
+func (p *Plan) Count(wall units.Seconds) float64 {
+	return float64(wall/p.Failures) * (1 - p.Loss("spares"))
+}
 
 // Loss returns the share of one loss.
 func (p *Plan) Loss(key string) float64 {

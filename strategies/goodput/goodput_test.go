@@ -125,7 +125,10 @@ func TestMonteCarloSpares(t *testing.T) {
 				now, back = back[0], back[1:]
 			}
 		}
-		require.InDelta(t, ErlangB(int64(n)+1, repair/mtbf), waited/now, 0.005, n)
+		wait := ErlangB(int64(n)+1, repair/mtbf)
+		require.InDelta(t, wait, waited/now, 0.005, n)
+		p := Plan{Failures: mtbf, Losses: []Loss{{Key: "spares", Share: wait}}}
+		require.InEpsilon(t, failures, p.Count(units.Seconds(now)), 0.01, n)
 	}
 }
 
