@@ -35,7 +35,7 @@ func keysOf(t reflect.Type, path string, out map[string]bool) {
 }
 
 // TestKeysOfDocs: docs/job.md has a row for every key of a job, and none for another; it
-// names every recipe and every schedule of pipelines.
+// names every recipe with its kinds of data parallelism, and every schedule of pipelines.
 func TestKeysOfDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/job.md")
 	require.NoError(t, err)
@@ -63,5 +63,8 @@ func TestKeysOfDocs(t *testing.T) {
 	}
 	for _, name := range recipe.Names() {
 		require.Contains(t, string(page), "\n| `"+name+"` |", "docs/job.md has no row for a recipe")
+		r, err := recipe.Load(name)
+		require.NoError(t, err)
+		require.Regexp(t, "\n\\| `"+name+"` \\|.*\\| "+strings.Join(r.Sharing(), ", ")+" \\|\n", string(page), "docs/job.md has other kinds of data parallelism of a recipe")
 	}
 }

@@ -523,11 +523,11 @@ func (p *Plan) checkSchedule(s Shape) error {
 	if p.ReducesOnce() && p.SyncEveryMicroBatch != nil && *p.SyncEveryMicroBatch {
 		return diag.Errorf("plan.sync_every_micro_batch: true, but PyTorch's pipelines reduce sharded gradients once, at the end of a step; leave it out, or set plan.pp to 1")
 	}
-	if p.DataParallel == FSDP1 {
-		return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp")
-	}
-	if p.DataParallel == ZeRO2 || p.DataParallel == ZeRO3 {
-		return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use zero1, ddp or fsdp2", p.DataParallel)
+	switch p.DataParallel {
+	case FSDP1:
+		return diag.Errorf("plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use %s", piped(s.Recipe))
+	case ZeRO2, ZeRO3:
+		return diag.Errorf("plan.data_parallel: %s does not compose with pipeline parallelism, which needs whole gradients over all micro batches; use %s", p.DataParallel, piped(s.Recipe))
 	}
 	return nil
 }
@@ -536,6 +536,17 @@ func (p *Plan) checkSchedule(s Shape) error {
 // schedules turn the reduction off for all micro batches (torch/distributed/pipelining/stage.py,
 // backward_maybe_with_nosync).
 func (p *Plan) ReducesOnce() bool { return p.PP > 1 && p.DataParallel.ShardsParameters() }
+
+// piped says which kinds of data parallelism a framework has beside a pipeline.
+func piped(r *recipe.Recipe) string {
+	var out []string
+	for _, k := range r.Sharing() {
+		if k := DataParallel(k); k == DDP || k == ZeRO1 || k == FSDP2 {
+			out = append(out, string(k))
+		}
+	}
+	return diag.Or(append(out, "pp 1"))
+}
 
 // Fill is how many micro batches go through a pipeline before it is empty again.
 func (p *Plan) Fill(t *Train) int64 { return cmp.Or(p.DrainEvery, t.GradAccumulation) }

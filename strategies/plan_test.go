@@ -144,7 +144,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-7b, gpus: 4, runtime: {recipe: megatron-lm}, plan: {pp: 4, virtual_stages: 3}}", "plan.virtual_stages: pp 4 × virtual_stages 3 does not divide the 32 layers"},
 		{"{model: gpt2, gpus: 4, plan: {pp: 4, schedule: 1fb1}}", `plan.schedule: unknown pipeline schedule "1fb1"; known: 1f1b, dualpipe`},
 		{"{model: gpt2, gpus: 2, plan: {pp: 2, virtual_stages: 2, schedule: dualpipe}, train: {grad_accumulation: 2}}", "plan.schedule: dualpipe: 2 micro batches; needs an even number, at least 4"},
-		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: fsdp1}}", "plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use fsdp2, zero1 or ddp"},
+		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: fsdp1}}", "plan.data_parallel: fsdp1 does not compose with pipeline parallelism; use zero1, ddp or pp 1"},
 		{"{model: gpt2, gpus: 4, plan: {pp: 2, data_parallel: zero3}}", "plan.data_parallel: zero3 does not compose with pipeline parallelism"},
 		{"{model: gpt2, gpus: 4, plan: {shard_degree: 2, data_parallel: ddp}}", "plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is ddp"},
 		{"{model: gpt2, gpus: 8, plan: {shard_degree: 3, data_parallel: fsdp2}}", "plan.shard_degree: 3 does not divide the 8 data-parallel ranks (use 1, 2, 4, 8, or 9 GPUs)"},

@@ -10,7 +10,7 @@ import (
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
 func (j *Job) Remarks() []diag.Note {
-	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks(), j.schedule())
+	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks(), j.Foreign())
 }
 
 // towers remarks on what of a multimodal model is not predicted.
@@ -79,6 +79,19 @@ func (j *Job) racks() []diag.Note {
 		}
 	}
 	return []diag.Note{{Code: "hardware.domains", Text: fmt.Sprintf("gpus: %d is no multiple of the NVLink domain of %d: groups of ranks that fit into a domain are taken to lie in one, which they do where the job gets whole groups of each (Slurm's --segment)", j.GPUs, domain), Remedy: remedy}}
+}
+
+// Foreign remarks on what of a plan the job's framework is not known to have.
+func (j *Job) Foreign() []diag.Note { return slices.Concat(j.schedule(), j.sharing()) }
+
+// sharing remarks on a kind of data parallelism that the framework does not have.
+func (j *Job) sharing() []diag.Note {
+	p, own := &j.Plan, j.Recipe.Sharing()
+	if p.DP*p.CP <= 1 || slices.Contains(own, string(p.DataParallel)) {
+		return nil
+	}
+	return []diag.Note{{Code: "data_parallel.foreign", Text: fmt.Sprintf("plan.data_parallel: %s is not known of recipe %s, and is predicted as if it were", p.DataParallel, j.Recipe.Name),
+		Remedy: "for what the framework runs use " + diag.Or(own)}}
 }
 
 // schedule remarks on an order of a pipeline's work that the framework does not have. It is

@@ -2,11 +2,13 @@ package strategies
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
@@ -80,6 +82,35 @@ func TestSchedule(t *testing.T) {
 		require.Equal(t, j.Recipe.Structure.TorchPipeline, len(j.Remarks()) == 0)
 	}
 	require.Empty(t, mustDecode(t, "{model: llama2-7b, gpus: 8, plan: {pp: 1, schedule: dualpipe}}").Remarks(), "which has no effect")
+}
+
+// TestSharing: kinds of data parallelism that a recipe does not have are remarked on, where
+// there are replicas, and not offered beside a pipeline.
+func TestSharing(t *testing.T) {
+	for name, own := range map[string]string{
+		"megatron-core": "zero1, ddp or fsdp1",
+		"hf-compile":    "ddp, fsdp2 or fsdp1",
+		"deepspeed-hf":  "zero1, zero2, zero3 or ddp",
+		"torchtitan":    "fsdp2 or ddp",
+		"automodel":     "fsdp2 or ddp",
+		"llm-foundry":   "fsdp1",
+	} {
+		text := fmt.Sprintf("{model: llama2-7b, gpus: 8, runtime: {recipe: %s}, plan: {data_parallel: %%s}}", name)
+		for _, kind := range dataParallels {
+			j := mustDecode(t, fmt.Sprintf(text, kind))
+			if slices.Contains(j.Recipe.Sharing(), kind) {
+				require.Empty(t, j.Remarks(), kind)
+				continue
+			}
+			require.Equal(t, []diag.Note{{Code: "data_parallel.foreign", Text: "plan.data_parallel: " + kind + " is not known of recipe " + name + ", and is predicted as if it were", Remedy: "for what the framework runs use " + own}}, j.Remarks())
+		}
+	}
+	require.Empty(t, mustDecode(t, "{model: llama2-7b, gpus: 8, plan: {tp: 8, data_parallel: zero3}}").Remarks(), "which has no effect")
+	for name, own := range map[string]string{"megatron-core": "zero1, ddp or pp 1", "torchtitan": "fsdp2, ddp or pp 1", "automodel-moe": "fsdp2 or pp 1"} {
+		r, err := recipe.Load(name)
+		require.NoError(t, err)
+		require.Equal(t, own, piped(r))
+	}
 }
 
 // TestRacks: GPUs that leave a rack in part are remarked on, with the part of each rack

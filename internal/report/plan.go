@@ -263,8 +263,16 @@ func (p *Plans) whyNot(w *search.WhyNot) []piece {
 		head = "time of " + own
 	}
 	text := fmt.Sprintf("The best such plan is %s: %s, %s", planText(w.Best.Job, nil), step, fitText(&w.Best.Result.Memory))
-	if kept := p.Ranking.Options.Space.Fix; w.Behind < 0 && len(kept) > 0 {
-		return []piece{paragraph(fmt.Sprintf("%s. By %s it is %s ahead of the best of those above, which are kept to %s.", text, objectiveNames[p.Ranking.Options.Objective], percent(-w.Behind), kept))}
+	foreign := w.Best.Job.Foreign()
+	for _, n := range foreign {
+		text += ". " + n.Text
+	}
+	if kept := p.Ranking.Options.Space.Fix; w.Behind < 0 && len(kept)+len(foreign) > 0 {
+		text += fmt.Sprintf(". By %s it is %s ahead of the best of those above", objectiveNames[p.Ranking.Options.Objective], percent(-w.Behind))
+		if len(kept) > 0 {
+			text += fmt.Sprintf(", which are kept to %s", kept)
+		}
+		return []piece{paragraph(text + ".")}
 	}
 	if w.Behind <= 0 {
 		return []piece{paragraph(text + ". It is as good as the best.")}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
 )
 
@@ -14,6 +15,9 @@ func ranked(t *testing.T) *Plans {
 	small := *two.Result.Job
 	small.Train.GlobalBatch = 32
 	other := search.Candidate{Job: &small, Result: two.Result}
+	sharded := *two.Result.Job
+	sharded.Plan.DP, sharded.Plan.DataParallel = 8, strategies.ZeRO1
+	foreign := search.Candidate{Job: &sharded, Result: two.Result}
 	first := search.Candidate{Job: one.Result.Job, Result: one.Result}
 	second := search.Candidate{Job: two.Result.Job, Result: two.Result}
 	r := &search.Ranking{
@@ -27,6 +31,7 @@ func ranked(t *testing.T) *Plans {
 		WhyNot: []*search.WhyNot{
 			{Fix: search.Fix{"tp": "8", "pp": "4"}, Best: &second, Behind: 0.037, Lost: []search.Term{{Name: "exposed tp", Time: 0.9, Other: 0.5}, {Name: "attention", Time: 0.2, Other: 0.2}, {Name: "pipeline bubble", Time: 0.1, Other: 0.2}}},
 			{Fix: search.Fix{"tp": "2"}, Best: &other, Behind: 0.08, Lost: []search.Term{{Name: "exposed tp", Time: 0.9, Other: 0.5}}},
+			{Fix: search.Fix{"data_parallel": "zero1"}, Best: &foreign, Behind: -0.05},
 			{Fix: search.Fix{"tp": "3"}, Rejected: r.Rejected[:1]},
 			{Fix: search.Fix{"tp": "1"}, Misfit: &second},
 		},

@@ -31,13 +31,14 @@ type Recipe struct {
 	Liger   string `yaml:"liger"` // that of Liger-Kernel's operators, which can take the place of its own; "": not known to
 	Shared  string `yaml:"with"`  // whose programs and costs of primitives it has, too, before those of what it extends
 
-	Kernels          map[string]string    `yaml:"attention_kernels"` // runtime.attention → flavour of the attention law; absent: what PyTorch picks
-	DataParallel     []string             `yaml:"data_parallel"`     // kinds it offers, the usual one first
-	CPCommTypes      []string             `yaml:"cp_comm_types"`     // what its context ranks can do beside passing keys and values around a ring: a2a
-	RecomputeModules []string             `yaml:"recompute_modules"` // parts of a layer that selective recomputation may name; none: the attention core alone
-	RecomputeMethods []string             `yaml:"recompute_methods"` // ways to recompute some layers in full, the usual one first; none: all layers or no layer
-	Scopes           map[string]string    `yaml:"scopes"`            // compile scope → recipe of the layers
-	Schedules        []string             `yaml:"schedules"`         // orders of a pipeline's work that its framework has
+	Kernels          map[string]string    `yaml:"attention_kernels"`  // runtime.attention → flavour of the attention law; absent: what PyTorch picks
+	DataParallel     []string             `yaml:"data_parallel"`      // kinds it offers, the usual one first
+	AlsoParallel     []string             `yaml:"also_data_parallel"` // kinds that its framework has, too, and that a search leaves out
+	CPCommTypes      []string             `yaml:"cp_comm_types"`      // what its context ranks can do beside passing keys and values around a ring: a2a
+	RecomputeModules []string             `yaml:"recompute_modules"`  // parts of a layer that selective recomputation may name; none: the attention core alone
+	RecomputeMethods []string             `yaml:"recompute_methods"`  // ways to recompute some layers in full, the usual one first; none: all layers or no layer
+	Scopes           map[string]string    `yaml:"scopes"`             // compile scope → recipe of the layers
+	Schedules        []string             `yaml:"schedules"`          // orders of a pipeline's work that its framework has
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`
 	Default          string               `yaml:"default_precision"`
@@ -564,6 +565,9 @@ func Names() []string {
 	sort.Strings(names)
 	return names
 }
+
+// Sharing lists the kinds of data parallelism that the framework has, the usual one first.
+func (r *Recipe) Sharing() []string { return slices.Concat(r.DataParallel, r.AlsoParallel) }
 
 // Takes reports whether the recipe is for models with experts, or for those without.
 func (s *Structure) Takes(experts bool) bool {
