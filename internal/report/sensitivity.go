@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
@@ -47,11 +49,22 @@ func (x *Sensitivity) page() *page {
 	if x.Result.Parts.Exposed > x.Result.StepTime/20 {
 		p.add(paragraph("NCCL runs its channels at rates of a fixed list, so links pay in steps."))
 	}
+	if slices.ContainsFunc(x.Found.Levers, func(l whatif.Lever) bool { return l.Key == "micro_batch" }) {
+		p.add(paragraph(heldText(x.Result.Job)))
+	}
 	if misfit {
 		p.add(paragraph("* does not fit in memory"))
 	}
 	defaults(p, x.Result.Job)
 	return p
+}
+
+// heldText says what a step is made of where micro batches are larger or smaller.
+func heldText(j *strategies.Job) string {
+	if whatif.HoldsBatch(j) {
+		return fmt.Sprintf("Micro batch: a step has the %s of the job whatever it is.", plural(int(j.Train.GlobalBatch), "sequence"))
+	}
+	return "Micro batch: a step has as many of them, and as many more sequences."
 }
 
 // rounded has two decimals and no negative zero.

@@ -108,11 +108,19 @@ var levers = []lever{
 		if b != math.Trunc(b) || b < 1 {
 			return false
 		}
-		j.Given.MicroBatch, j.Given.GradAccumulation, j.Given.GlobalBatch = int64(b), j.Train.GradAccumulation, 0
+		if j.Given.MicroBatch = int64(b); HoldsBatch(j) {
+			j.Given.GradAccumulation = 0
+		} else {
+			j.Given.GradAccumulation = j.Train.GradAccumulation
+		}
 		j.Given.Recompute = j.Train.Recompute
 		return j.SetPlan(j.Plan) == nil
 	}, true},
 }
+
+// HoldsBatch reports whether micro batches of another size make up the same global batch: that
+// which the job gives. Else a step has as many of them as before.
+func HoldsBatch(j *strategies.Job) bool { return j.Given.GlobalBatch > 0 }
 
 // relink changes links of a job's machine. Collectives that were measured there
 // change as much as the model's times of the same calls do.

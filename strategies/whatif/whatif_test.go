@@ -191,6 +191,19 @@ func TestSensitivity(t *testing.T) {
 	require.Less(t, byKey["compute_peak"].Elasticity, -0.05)
 	require.Less(t, byKey["nvlink_bandwidth"].Elasticity, -0.02, "measured collectives follow the links")
 
+	// A global batch that is given stays, so that the work does; else it grows.
+	for batch, held := range map[string]bool{", global_batch: 256": true, ", grad_accumulation: 16": false} {
+		s, err := Sense(predict(t, `{model: llama2-7b, hardware: h200-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {micro_batch: 2`+batch+`}}`))
+		require.NoError(t, err)
+		l := s.Levers[slices.IndexFunc(s.Levers, func(l Lever) bool { return l.Key == "micro_batch" })]
+		require.InDelta(t, 0, l.Throughput, 0.1)
+		if held {
+			require.InDelta(t, l.Throughput, -l.Elasticity, 1e-9)
+		} else {
+			require.InDelta(t, 1, l.Elasticity, 0.1)
+		}
+	}
+
 	// The peak is that of what the job multiplies (NVIDIA T4 and H100 datasheets).
 	for job, want := range map[string]string{
 		"{model: gpt2, hardware: t4, gpus: 1, plan: {}, train: {sequence_length: 1024}}":                       "65.00 TFLOP/s",
