@@ -52,13 +52,25 @@ func (e *Estimate) page() *page {
 	}
 	switch {
 	case len(e.Remedies) > 0:
-		p.section("What would make it fit", remedyGrid(r, e.Remedies))
+		p.section("What would make it fit", e.remedies()...)
 	case !r.Memory.Fits:
 		p.section("What would make it fit", paragraph(e.noRemedy()))
 	}
 	p.section("Job", jobFields(r.Job))
-	notes(p, r)
+	notes(p, r.Job, e.notes())
 	return p
+}
+
+// notes are those of the prediction, and that a plan was picked which leaves less of the
+// memory than perfplan plan asks for.
+func (e *Estimate) notes() []diag.Note {
+	m := &e.Result.Memory
+	free := 1 - float64(m.DeviceUsed/m.Capacity)
+	if e.Choice == nil || !m.Fits || free >= search.DefaultHeadroom {
+		return e.Result.Notes
+	}
+	return append(slices.Clip(e.Result.Notes), diag.Note{Code: "memory.headroom", Text: fmt.Sprintf("the fastest simple plan that fits leaves %s of the memory free, less than predictions are off by; perfplan plan keeps %s, and may name a slower plan", percent(free), percent(search.DefaultHeadroom)),
+		Remedy: "take a plan that leaves more, or have perfplan plan take all by --min-headroom 0"})
 }
 
 // noRemedy says what was looked for in vain, and who looks further.
@@ -406,14 +418,24 @@ func choiceGrid(c *search.Choice) *grid {
 	return g.withoutEmpty()
 }
 
-func remedyGrid(before *estimate.Result, list []search.Remedy) *grid {
-	g := &grid{columns: []column{{title: "add"}, {title: "tokens/s/GPU", right: true}, {title: "change", right: true}, {title: "used GiB", right: true}}}
-	for _, r := range list {
-		after := r.Candidate.Result
+// remedies lists what would make a job fit, with the batches where these are not the job's.
+func (e *Estimate) remedies() []piece {
+	before := e.Result
+	g := &grid{columns: []column{{title: "add"}, {title: "batch", right: true, drop: 1}, {title: "tokens/s/GPU", right: true}, {title: "change", right: true}, {title: "used GiB", right: true}}}
+	batches := slices.ContainsFunc(e.Remedies, func(r search.Remedy) bool { return r.Candidate.Job.Train.GlobalBatch != before.Job.Train.GlobalBatch })
+	for _, r := range e.Remedies {
+		after, batch := r.Candidate.Result, "-"
+		if batches {
+			batch = thousands(float64(r.Candidate.Job.Train.GlobalBatch))
+		}
 		change := after.TokensPerSecond/before.TokensPerSecond - 1
-		g.row("--set "+strings.Join(r.Set, " --set "), thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
+		g.row("--set "+strings.Join(r.Set, " --set "), batch, thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
 	}
-	return g
+	out := []piece{g.withoutEmpty()}
+	if batches {
+		out = append(out, paragraph(fmt.Sprintf("The job names no global batch, and with these it has another than its %s; %s to hold it.", plural(int(before.Job.Train.GlobalBatch), "sequence"), giveBatch)))
+	}
+	return out
 }
 
 // jobFields is the job as resolved.
@@ -581,10 +603,10 @@ const (
 
 const noPriceCode = "price.unknown"
 
-func notes(p *page, r *estimate.Result) {
-	defaults(p, r.Job)
+func notes(p *page, j *strategies.Job, list []diag.Note) {
+	defaults(p, j)
 	var rest bullets
-	for _, n := range r.Notes {
+	for _, n := range list {
 		switch n.Code {
 		case defaultCode, overflowCode:
 		default:

@@ -166,7 +166,7 @@ func (e *Estimate) plain() plainResult {
 		Bound: r.Bound, Bubble: r.Bubble, Exposed: map[string]float64{}, Overlap: r.Overlap, HostIdle: float64(r.HostIdle),
 		Parts: partsOf(r), Memory: memoryOf(&r.Memory),
 		Clock: float64(r.Clock), Power: float64(r.Power), Energy: float64(r.Energy),
-		Stages: []plainStage{}, Remedies: []plainRemedy{}, Notes: r.Notes,
+		Stages: []plainStage{}, Remedies: []plainRemedy{}, Notes: e.notes(),
 	}
 	for g, t := range r.Exposed {
 		out.Exposed[g] = float64(t)

@@ -103,7 +103,7 @@ func (x *Explain) page() *page {
 		if len(r.Detail.Collectives) > 0 {
 			p.section("Collectives of one step, each alone", collectivesGrid(r.Detail.Collectives))
 		}
-		notes(p, r)
+		notes(p, r.Job, r.Notes)
 	}
 	return p
 }

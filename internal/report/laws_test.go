@@ -20,6 +20,7 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
+	"github.com/perfplan/perfplan/strategies/search"
 )
 
 // drawn is a random legal job; the draw is skipped when a rule refuses it.
@@ -176,4 +177,22 @@ func TestRateOfSeveral(t *testing.T) {
 	many.Op, many.Time = &tape.Op{Class: tape.Vectorized, Bytes: 80 * units.MB, Count: 16}, 16*one.Time
 	require.Equal(t, "4.000 TB/s", rate(&one))
 	require.Equal(t, rate(&one), rate(&many))
+}
+
+// TestHeadroom: a picked plan that leaves less of the memory than a search keeps free says so;
+// one that was given, leaves enough or does not fit does not.
+func TestHeadroom(t *testing.T) {
+	e := oneGPU(t)
+	m := &e.Result.Memory
+	has := func() bool {
+		return slices.ContainsFunc(e.notes(), func(n diag.Note) bool { return n.Code == "memory.headroom" })
+	}
+	m.Fits, m.DeviceUsed = true, 0.98*m.Capacity
+	require.False(t, has(), "a plan that was given")
+	e.Choice = &search.Choice{}
+	require.True(t, has())
+	m.DeviceUsed = 0.96 * m.Capacity
+	require.False(t, has())
+	m.Fits, m.DeviceUsed = false, 1.1*m.Capacity
+	require.False(t, has())
 }
