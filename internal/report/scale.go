@@ -71,14 +71,33 @@ func curveTitle(c *whatif.Curve) string {
 func breakText(c *whatif.Curve, least float64) string {
 	b, from := c.Break, againstText(c)
 	if b == nil {
-		return fmt.Sprintf("above %s efficiency up to %s GPUs%s", percent(least), thousands(float64(c.Sizes[len(c.Sizes)-1].GPUs)), from)
+		return fmt.Sprintf("above %s efficiency up to %s GPUs%s%s", percent(least), thousands(float64(c.Sizes[len(c.Sizes)-1].GPUs)), from, betweenText(c))
 	}
 	s := &c.Sizes[b.At]
 	if b.Rule != "" {
-		return fmt.Sprintf("ends before %s GPUs%s: %s", thousands(float64(s.GPUs)), from, firstLine(b.Rule))
+		return fmt.Sprintf("ends before %s GPUs%s: %s%s", thousands(float64(s.GPUs)), from, firstLine(b.Rule), betweenText(c))
 	}
-	return fmt.Sprintf("breaks at %s GPUs with %s efficiency%s: %s grew from %s to %s GPU-s per million tokens", thousands(float64(s.GPUs)), percent(s.Efficiency), from, termName(b.Term),
-		short(b.From), short(b.To))
+	return fmt.Sprintf("breaks at %s GPUs with %s efficiency%s: %s grew from %s to %s GPU-s per million tokens%s", thousands(float64(s.GPUs)), percent(s.Efficiency), from, termName(b.Term),
+		short(b.From), short(b.To), betweenText(c))
+}
+
+// mostApart is how many sizes are named that suit batch or stages badly.
+const mostApart = 6
+
+// betweenText names the sizes on the way that suit batch or stages badly.
+func betweenText(c *whatif.Curve) string {
+	if len(c.Apart) == 0 {
+		return ""
+	}
+	var names []string
+	for _, i := range c.Apart[:min(len(c.Apart), mostApart)] {
+		names = append(names, thousands(float64(c.Sizes[i].GPUs)))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(c.Apart) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "; sizes on the way that suit batch or stages badly: " + text
 }
 
 // againstText says what a curve's efficiencies are measured against where that is not plainly
@@ -148,6 +167,7 @@ type plainCurve struct {
 	Base  int64       `json:"base_gpus"` // the smallest that fit, or of those that are legal where none does
 	Sizes []plainSize `json:"sizes"`
 	Break *plainBreak `json:"break"`
+	Apart []int64     `json:"apart"` // sizes before the break that are refused or below the least efficiency
 }
 
 type plainSize struct {
@@ -186,6 +206,10 @@ func scalePlain(x *whatif.Scaling) plainScale {
 				q.Plan, q.Batch, q.StepTime, q.Tokens, q.Speedup, q.Efficiency, q.DeviceUsed, q.Fits = &r.Job.Plan, r.Job.Train.GlobalBatch, &step, &r.TokensPerSecond, known(s.Speedup), known(s.Efficiency), &used, r.Memory.Fits
 			}
 			p.Sizes = append(p.Sizes, q)
+		}
+		p.Apart = []int64{}
+		for _, i := range c.Apart {
+			p.Apart = append(p.Apart, c.Sizes[i].GPUs)
 		}
 		if b := c.Break; b != nil {
 			p.Break = &plainBreak{c.Sizes[b.At].GPUs, firstLine(b.Rule), b.Term, b.From, b.To}

@@ -84,7 +84,7 @@ func scaled(t *testing.T) *whatif.Scaling {
 	}
 	strong := &whatif.Curve{Kind: "strong", Sizes: []whatif.Size{size(8, 1), size(16, 0.9), size(32, 0.7), {GPUs: 64, Err: errors.New("train.global_batch: too small")}},
 		Break: &whatif.Break{At: 2, Term: "exposed_comm.dp", From: 0.1, To: 2.5}}
-	weak := &whatif.Curve{Kind: "weak", Sizes: []whatif.Size{size(8, 1), size(16, 0.99), size(32, 0.98), size(64, 0.97)}}
+	weak := &whatif.Curve{Kind: "weak", Sizes: []whatif.Size{size(8, 1), size(16, 0.79), size(32, 0.98), size(64, 0.97)}, Apart: []int{1}}
 	return &whatif.Scaling{Job: e.Result.Job, Batch: 4, Strong: strong, Weak: weak, Least: 0.8}
 }
 

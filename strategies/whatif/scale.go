@@ -25,9 +25,10 @@ type Curve struct {
 	Sizes []Size
 	Base  int // index of the first size that fits, of the first legal one where none does; -1: none
 	Break *Break
+	Apart []int // sizes before the break, or of all, that are refused or pay too little: they suit batch or stages badly
 }
 
-// Break is where a curve stops paying.
+// Break is where a curve stops paying: none of its larger sizes pays again.
 type Break struct {
 	At   int    // index of the size
 	Rule string // that refuses it; "" when its efficiency is too low
@@ -143,16 +144,27 @@ func (c *Curve) measure(least float64) {
 			s.Efficiency = s.Result.TokensPerSecond / base.TokensPerSecond
 			s.Speedup = s.Efficiency * growth
 		}
-		switch {
-		case c.Break != nil:
-		case s.Err != nil:
-			c.Break = &Break{At: i, Rule: s.Err.Error()}
-		case s.Efficiency < least:
-			c.Break = grown(base, s.Result)
-			c.Break.At = i
+	}
+	last := len(c.Sizes) - 1
+	for !c.Sizes[last].pays(least) { // the base does
+		last--
+	}
+	for i := c.Base; i < last; i++ {
+		if !c.Sizes[i].pays(least) {
+			c.Apart = append(c.Apart, i)
 		}
 	}
+	rest := c.Sizes[last+1:]
+	if i := slices.IndexFunc(rest, func(s Size) bool { return s.Err == nil }); i >= 0 {
+		c.Break = grown(base, rest[i].Result)
+		c.Break.At = last + 1 + i
+	} else if len(rest) > 0 {
+		c.Break = &Break{At: last + 1, Rule: rest[0].Err.Error()}
+	}
 }
+
+// pays reports whether a size is legal and efficient.
+func (s *Size) pays(least float64) bool { return s.Err == nil && s.Efficiency >= least }
 
 // grown finds the term of the step that takes most more GPU time per token.
 func grown(base, r *estimate.Result) *Break {

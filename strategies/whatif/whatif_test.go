@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -269,7 +270,8 @@ func TestScale(t *testing.T) {
 	}
 	require.Error(t, s.Strong.Sizes[1].Err, "12 replicas do not divide 64 sequences")
 	require.NoError(t, s.Strong.Sizes[4].Err, "the micro batch shrinks to one sequence")
-	require.Equal(t, 1, s.Strong.Break.At)
+	require.Equal(t, []int{1}, s.Strong.Apart, "which larger sizes recover from")
+	require.Equal(t, 5, s.Strong.Break.At)
 	require.Contains(t, s.Strong.Break.Rule, "64 sequences do not divide")
 
 	// Over slow links, the reduction of gradients ends strong scaling.
@@ -278,6 +280,43 @@ func TestScale(t *testing.T) {
 	require.Equal(t, "exposed_comm.dp", s.Strong.Break.Term)
 	require.Less(t, s.Strong.Sizes[s.Strong.Break.At].Efficiency, LeastEfficiency)
 	require.Greater(t, s.Strong.Break.To, s.Strong.Break.From)
+}
+
+// TestScaleBreak: a curve breaks where no larger size pays again, at the first of these that is
+// legal; what does not pay before stands apart.
+func TestScaleBreak(t *testing.T) {
+	const refused = -1
+	for _, c := range []struct {
+		tokens []float64 // of a GPU
+		apart  []int
+		at     int // of the break; -1: none
+	}{
+		{[]float64{10, 9, 8, 9}, nil, -1},
+		{[]float64{10, 5, 9, refused, 9}, []int{1, 3}, -1},
+		{[]float64{10, 5, 9, refused, 7, 6}, []int{1}, 4},
+		{[]float64{10, 9, refused, refused}, nil, 2},
+		{[]float64{10, 7}, nil, 1},
+	} {
+		curve := &Curve{}
+		for i, v := range c.tokens {
+			s := Size{GPUs: int64(i + 1)}
+			if v == refused {
+				s.Err = errors.New("a rule")
+			} else {
+				s.Result = &estimate.Result{Job: &strategies.Job{GPUs: s.GPUs}, TokensPerSecond: v}
+				s.Result.Memory.Fits = true
+			}
+			curve.Sizes = append(curve.Sizes, s)
+		}
+		curve.measure(LeastEfficiency)
+		require.Equal(t, c.apart, curve.Apart, "%v", c.tokens)
+		if c.at < 0 {
+			require.Nil(t, curve.Break, "%v", c.tokens)
+			continue
+		}
+		require.Equal(t, c.at, curve.Break.At, "%v", c.tokens)
+		require.Equal(t, c.tokens[c.at] == refused, curve.Break.Rule != "", "%v", c.tokens)
+	}
 }
 
 // TestScaleBase: a size that does not fit is held against nothing, and nothing against it,
