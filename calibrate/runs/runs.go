@@ -157,10 +157,7 @@ func withRelease(n *yaml.Node, release string) *yaml.Node {
 		return n
 	}
 	out := *n
-	node := func(text string) *yaml.Node {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: n.Line, Column: n.Column}
-	}
-	out.Content = append(slices.Clone(n.Content), node("release"), node(release))
+	out.Content = append(slices.Clone(n.Content), said(n, "!!str", "release"), said(n, "!!str", release))
 	return &out
 }
 
@@ -168,8 +165,10 @@ func withRelease(n *yaml.Node, release string) *yaml.Node {
 // NeMo's or Megatron-Bridge's, whose switches recipe megatron-core has.
 var ownScript = regexp.MustCompile(`^Megatron(-LM)?( |$)`)
 
-// started is a runtime section with the recipe of the script that started the run.
-func started(n *yaml.Node, framework string) *yaml.Node {
+// started is a runtime section with the recipe of the script that started the run. Experts' rows
+// are moved as the recipe has it that the section names: published runs pass --moe-permute-fusion
+// (SimuMax, simu_tools/megatron_scripts).
+func started(n *yaml.Node, framework string, experts bool) *yaml.Node {
 	if !ownScript.MatchString(framework) || n.Kind != yaml.MappingNode {
 		return n
 	}
@@ -180,9 +179,29 @@ func started(n *yaml.Node, framework string) *yaml.Node {
 			recipe := *out.Content[i]
 			recipe.Value = "megatron-pretrain"
 			out.Content[i] = &recipe
+			if key, _ := yamlx.Key(n, "permute_fusion"); experts && key == nil {
+				out.Content = append(out.Content, said(n, "!!str", "permute_fusion"), said(n, "!!bool", "true"))
+			}
+			break
 		}
 	}
 	return &out
+}
+
+// said is a scalar in the place of another node.
+func said(at *yaml.Node, tag, text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text, Line: at.Line, Column: at.Column}
+}
+
+// hasExperts reports whether a model written in place has experts.
+func hasExperts(run *yaml.Node) bool {
+	_, m := yamlx.Key(run, "model")
+	for _, name := range []string{"num_experts", "n_routed_experts", "num_local_experts"} {
+		if key, _ := yamlx.Key(m, name); key != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // decodeRun reads one entry. Complaints about its own keys are returned; those
@@ -205,7 +224,7 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 		if key := n.Content[i].Value; r.Job[key] != nil {
 			section := stated(key, n.Content[i+1], r.Assumed)
 			if key == "runtime" {
-				section = started(section, r.Framework)
+				section = started(section, r.Framework, hasExperts(n))
 				if release != "" {
 					section = withRelease(section, release)
 				}

@@ -64,6 +64,25 @@ func TestStartedBy(t *testing.T) {
 	}
 }
 
+// TestStartedWithExperts: rows of experts are moved by fused kernels where the row says nothing
+// of it, which the recipe of plain scripts does not take unasked.
+func TestStartedWithExperts(t *testing.T) {
+	for said, want := range map[string]bool{"": true, ", permute_fusion: false": false} {
+		list, err := decode(file(fmt.Sprintf(`
+  - id: a
+    framework: Megatron (some table)
+    model: {model_type: decoder, hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, intermediate_size: 4096, vocab_size: 1000, num_experts: 8, num_experts_per_tok: 2}
+    gpus: 8
+    runtime: {recipe: megatron-core%s}
+    plan: {ep: 8}
+    measured: {step_time: 1 s}`, said)))
+		require.NoError(t, err)
+		require.NoError(t, list[0].Err)
+		require.Equal(t, "megatron-pretrain", list[0].Job.Runtime.Recipe)
+		require.Equal(t, want, *list[0].Job.Runtime.PermuteFusion, said)
+	}
+}
+
 func TestDecodeErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"format":         {"perfplan: job/v1\nruns: []", `"job/v1" is not a file of measured runs`},
