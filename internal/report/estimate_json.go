@@ -125,7 +125,6 @@ type plainWaiters struct {
 
 type plainChoice struct {
 	Legal  int              `json:"legal"`
-	Fits   int              `json:"fits"`
 	Others []plainCandidate `json:"others"`
 }
 
@@ -181,7 +180,7 @@ func (e *Estimate) plain() plainResult {
 		}
 	}
 	if c := e.Choice; c != nil {
-		out.Choice = &plainChoice{c.Legal, c.Fit, []plainCandidate{}}
+		out.Choice = &plainChoice{c.Legal, []plainCandidate{}}
 		for i := range c.Others {
 			out.Choice.Others = append(out.Choice.Others, plainOf(&c.Others[i]))
 		}

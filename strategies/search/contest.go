@@ -17,7 +17,8 @@ type entrant [][]*strategies.Job
 
 // enter gives a job a plan. Where shards of units would be added to whole gradients over
 // the micro batches, which need the memory that sharding is to save, it may also reduce
-// them after each. It fails with the rule that the smallest micro batch breaks.
+// them after each, and in a pipeline drop parameters after each pass. It fails with the
+// rule that the smallest micro batch breaks.
 func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 	var out entrant
 	var first error
@@ -30,7 +31,9 @@ func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 			c := *j
 			c.Given.MicroBatch = b
 			q := p
-			q.SyncEveryMicroBatch = every
+			if q.SyncEveryMicroBatch = every; every == &yes && q.PP > 1 && q.ReshardAfterForward == nil {
+				q.ReshardAfterForward = &yes
+			}
 			if err := c.SetPlan(q); err != nil {
 				if first == nil {
 					first = err
@@ -87,10 +90,10 @@ func (a *contestant) less(b *contestant) int {
 	return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.used, b.used), cmp.Compare(a.plan, b.plan), cmp.Compare(a.setting, b.setting))
 }
 
-// run lets plans compete and returns how many of them fit. The best are those of timing
-// every setting of every plan: what is left out has a floor above theirs. Plans that
-// share kernels stand together, and one evaluator has them all.
-func (c *contest) run(plans []entrant) (fit int) {
+// run lets plans compete. The best are those of timing every setting of every plan: what
+// is left out has a floor above theirs. Plans that share kernels stand together, and one
+// evaluator has them all.
+func (c *contest) run(plans []entrant) {
 	var groups [][2]int
 	for i := range plans {
 		if i == 0 || !plans[i].cutAs(plans[i-1]) {
@@ -98,19 +101,14 @@ func (c *contest) run(plans []entrant) (fit int) {
 		}
 		groups[len(groups)-1][1]++
 	}
-	for _, n := range parallel.Map(groups, func(g [2]int) (n int) {
+	parallel.Map(groups, func(g [2]int) (none struct{}) {
 		e, done := c.scout.evaluator(&plans[g[0]][0][0].Plan)
 		defer done()
 		for i := g[0]; i < g[1]; i++ {
-			if c.enter(e, i, plans[i]) {
-				n++
-			}
+			c.enter(e, i, plans[i])
 		}
-		return n
-	}) {
-		fit += n
-	}
-	return fit
+		return
+	})
 }
 
 // cutAs reports whether layers are cut as under another plan.
@@ -119,42 +117,29 @@ func (e entrant) cutAs(f entrant) bool {
 	return p.TP == q.TP && p.CP == q.CP && p.EP == q.EP
 }
 
-// enter times the settings of a plan and reports whether one fits, which is not known
-// where the time of a token is bounded.
-func (c *contest) enter(e *estimate.Evaluator, plan int, p entrant) (fits bool) {
-	if least, err := e.FloorMemory(p[0][0]); err != nil || least > estimate.Capacity(p[0][0]) {
-		return false
-	}
-	fits = c.slowest > 0 // so that what is too slow is not measured
+// enter times the settings of a plan.
+func (c *contest) enter(e *estimate.Evaluator, plan int, p entrant) {
 	setting := 0
 	for _, jobs := range p {
+		least, err := e.FloorMemory(jobs[0])
 		for _, j := range jobs {
-			setting++
-			c.try(e, contestant{plan: plan, setting: setting, job: j}, &fits)
+			if setting++; err != nil || least > estimate.Capacity(j) {
+				continue
+			}
+			c.try(e, contestant{plan: plan, setting: setting, job: j})
 		}
 	}
-	return fits
 }
 
-// try times a setting with as little recomputation as lets it fit. fits says whether some
-// setting of the plan is known to: as long as none is, what is too slow is still measured.
-func (c *contest) try(e *estimate.Evaluator, x contestant, fits *bool) {
+// try times a setting with as little recomputation as lets it fit.
+func (c *contest) try(e *estimate.Evaluator, x contestant) {
 	most := estimate.Capacity(x.job)
 	for _, j := range leveled(x.job) {
-		late := c.late(e, x.plan, j)
-		if late && *fits {
+		if c.late(e, x.plan, j) {
 			return // and slower with more recomputation
 		}
 		if least, err := e.FloorPeak(j); err != nil || least > most {
 			continue
-		}
-		if !*fits {
-			if used, err := e.DeviceUsed(j, most); err != nil || used > most {
-				continue
-			}
-			if *fits = true; late {
-				return
-			}
 		}
 		slowest := units.Seconds(c.bar(x.plan) * (1 + same) * j.Tokens())
 		s, err := e.Score(j, estimate.Limits{Memory: most, Time: slowest})

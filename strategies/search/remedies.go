@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
@@ -290,5 +291,12 @@ func roomy(j *strategies.Job) bool {
 		return err == nil && used <= estimate.Capacity(j)
 	}
 	plans, _ := legal(j) // none where no plan is legal
-	return len(each(plans, func(p entrant) (bool, bool) { fits := p.fits(); return fits, fits })) > 0
+	var found atomic.Bool
+	each(plans, func(p entrant) (none struct{}, ok bool) {
+		if !found.Load() && p.fits() {
+			found.Store(true)
+		}
+		return
+	})
+	return found.Load()
 }

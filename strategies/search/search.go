@@ -21,15 +21,16 @@ type Candidate struct {
 type Choice struct {
 	Candidate
 	Legal  int         // plans that no rule forbids
-	Fit    int         // of these, in some setting, in memory
 	Others []Candidate // the next best that fit, fastest first
 }
 
-// Best ranks the simple plans of a job that leaves its plan open (one tensor-, expert-
-// and pipeline-parallel degree each, the recipe's kinds of data parallelism), each with
-// every micro batch and way to reduce gradients that the job leaves open, what it says of
-// a plan kept, and no more recomputation than memory asks for. It returns the fastest that fits, or the one that
-// lacks the least memory. It fails when no plan is legal.
+// Best ranks the simple plans of a job that leaves its plan open (up to 8 tensor and
+// context ranks and 64 expert ranks in powers of two, pipelines of up to 32 ranks with as
+// many stages each as share the layers evenly, the recipe's kinds of data parallelism),
+// each with every micro batch and way to reduce gradients that the job leaves open, what
+// it says of a plan kept, and no more recomputation than memory asks for. It returns the
+// fastest that fits, or the one that lacks the least memory. It fails when no plan is
+// legal.
 //
 // Which of them fit does not depend on how fast a machine is, and the fastest of all is
 // taken: a faster machine is never predicted to be slower.
@@ -40,7 +41,7 @@ func Best(j *strategies.Job) (*Choice, error) {
 	}
 	out := &Choice{Legal: len(plans)}
 	c := contest{most: mostCandidates}
-	if out.Fit = c.run(plans); out.Fit == 0 {
+	if c.run(plans); len(c.best) == 0 {
 		out.Candidate, err = leastLacking(plans)
 		return out, err
 	}
@@ -207,9 +208,11 @@ func simple(j *strategies.Job) []strategies.Plan {
 		out[0] = *p
 	}
 	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
-	out = expand(out, func(*strategies.Plan) []int64 { return simpleContexts(j) }, func(p *strategies.Plan, v int64) { p.CP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return simpleContexts(j, p) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
-	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p.TP*p.CP) }, func(p *strategies.Plan, v int64) { p.PP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p) }, func(p *strategies.Plan, v int64) { p.PP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return simpleVirtual(j, p) }, func(p *strategies.Plan, v int64) { p.VirtualStages = v })
+	out = expand(out, func(p *strategies.Plan) []string { return simpleSchedules(j, p) }, func(p *strategies.Plan, v string) { p.Schedule = v })
 	return expand(out, func(p *strategies.Plan) []strategies.DataParallel { return simpleKinds(j, p) }, func(p *strategies.Plan, v strategies.DataParallel) { p.DataParallel = v })
 }
 
@@ -222,18 +225,35 @@ func powers(limit int64) []int64 {
 	return out
 }
 
-// simpleStages are the numbers of pipeline stages worth trying where so many ranks share
-// a stage: up to 16, or to what the global batch asks for, whose sequences replicas
-// share evenly.
-func simpleStages(j *strategies.Job, ranks int64) []int64 {
+// simpleStages are the numbers of pipeline ranks worth trying: one, and up to 32, or to
+// what the global batch asks for, those with which replicas share its sequences evenly.
+func simpleStages(j *strategies.Job, p *strategies.Plan) []int64 {
 	if j.Recipe.Structure.WholeModels {
 		return powers(1)
 	}
-	most, rest := int64(16), j.GPUs/ranks
-	if b := j.Given.GlobalBatch; b > 0 && rest > 0 {
-		most = max(most, rest/gcd(rest, b))
+	most, rest, batch := int64(32), max(j.GPUs/(p.TP*p.CP), 1), j.Given.GlobalBatch
+	if batch > 0 {
+		most = max(most, rest/gcd(rest, batch))
 	}
-	return divisors(rest, min(j.Model.Layers, most))
+	return slices.DeleteFunc(divisors(rest, min(j.Model.Layers, most)), func(pp int64) bool { return pp > 1 && batch%(rest/pp) != 0 })
+}
+
+// simpleVirtual are the numbers of stages of a rank worth trying: one, and those that
+// share the layers evenly where the framework has a schedule for them.
+func simpleVirtual(j *strategies.Job, p *strategies.Plan) []int64 {
+	if !slices.Contains(j.Recipe.Schedules, "interleaved-1f1b") {
+		return powers(1)
+	}
+	return virtual(j.Model.Layers, p.PP)
+}
+
+// simpleSchedules are the schedules worth trying: the usual one, and that which fills
+// bubbles with the gradients of weights over two stages of a rank.
+func simpleSchedules(j *strategies.Job, p *strategies.Plan) []string {
+	if p.Schedule != "" || p.VirtualStages != 2 || !slices.Contains(j.Schedules(2), "zb-v") {
+		return []string{p.Schedule}
+	}
+	return []string{"", "zb-v"}
 }
 
 func gcd(a, b int64) int64 {
@@ -243,13 +263,18 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// simpleContexts are the context-parallel degrees worth trying: more than one only for
-// long sequences.
-func simpleContexts(j *strategies.Job) []int64 {
+// simpleContexts are the context-parallel degrees worth trying, up to 8: one, what a long
+// sequence has 16384 tokens for each of, and twice a degree that leaves pipeline ranks
+// fewer than four sequences each, which a pipeline is slow with.
+func simpleContexts(j *strategies.Job, p *strategies.Plan) []int64 {
 	if j.Recipe.Structure.WholeSequences {
 		return powers(1)
 	}
-	return powers(max(1, min(8, j.Train.SequenceLength/16384)))
+	b, s := j.Given.GlobalBatch, j.Train.SequenceLength
+	return slices.DeleteFunc(powers(8), func(cp int64) bool {
+		few := b > 0 && b*p.TP*cp/2 < 4*j.GPUs && s >= 2048*cp
+		return cp > 1 && s < 16384*cp && !few
+	})
 }
 
 func simpleExperts(j *strategies.Job) []int64 {
@@ -260,13 +285,18 @@ func simpleExperts(j *strategies.Job) []int64 {
 }
 
 // simpleKinds are the kinds of data parallelism worth trying: under a pipeline only those
-// that keep parameters and gradients whole, and the first where no ranks are left.
+// that keep parameters and gradients whole where the recipe has such, and the first where
+// no ranks are left.
 func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParallel {
+	all := kinds(j, p.Offload)
 	var out []strategies.DataParallel
-	for _, k := range kinds(j, p.Offload) {
+	for _, k := range all {
 		if p.PP == 1 || k == strategies.DDP || k == strategies.ZeRO1 {
 			out = append(out, k)
 		}
+	}
+	if len(out) == 0 && p.VirtualStages > 1 {
+		out = all
 	}
 	if p.TP*p.PP*p.CP == j.GPUs {
 		out = out[:min(len(out), 1)]

@@ -43,8 +43,6 @@ func TestBest(t *testing.T) {
 		require.True(t, best.Result.Memory.Fits, text)
 		require.False(t, best.Job.Open)
 		require.Positive(t, best.Legal)
-		require.Equal(t, min(best.Fit, mostCandidates)-1, len(best.Others), text)
-		require.LessOrEqual(t, best.Fit, best.Legal, text)
 		for _, c := range append([]Candidate{best.Candidate}, best.Others...) { // all kinds alike
 			twice := *c.Job
 			if twice.Given.MicroBatch, twice.Given.Recompute = 2*c.Job.Train.MicroBatch, c.Job.Train.Recompute; twice.Given.GlobalBatch > 0 {
@@ -101,26 +99,19 @@ func TestBestOfAll(t *testing.T) {
 		plans, err := legal(j)
 		require.NoError(t, err)
 		all := contest{most: mostCandidates}
-		fit := 0
 		var e estimate.Evaluator
 		for n, p := range plans {
-			fits := false
 			for k, x := range slices.Concat(p...) {
 				for _, lean := range leveled(x) {
 					s, err := e.Score(lean, estimate.Limits{})
 					require.NoError(t, err)
 					if s.Fits {
-						fits = true
 						all.offer(contestant{n, k, lean, float64(s.StepTime) / lean.Tokens(), s.DeviceUsed})
 						break
 					}
 				}
 			}
-			if fits {
-				fit++
-			}
 		}
-		require.Equal(t, fit, best.Fit, text)
 		require.Len(t, all.best, 1+len(best.Others), text)
 		for n, c := range append([]Candidate{best.Candidate}, best.Others...) {
 			require.Equal(t, all.best[n].job.Plan, c.Job.Plan, text)
@@ -154,7 +145,8 @@ func TestBestOnFasterNetworks(t *testing.T) {
 }
 
 // TestBestFinds: what takes more than the smallest micro batch and the framework's own
-// way to reduce gradients.
+// way to reduce gradients, what takes interleaved pipelines, context ranks for a small
+// batch, many stages.
 func TestBestFinds(t *testing.T) {
 	for i, c := range []struct {
 		text string
@@ -164,6 +156,11 @@ func TestBestFinds(t *testing.T) {
 		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 904, 32},
 		{"{model: llama3-8b, hardware: l40s, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 1024}}", 1250, 8},
 		{"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}}", 8398, 32},
+		{"{model: llama3.1-405b, hardware: h100-sxm, gpus: 16384, train: {global_batch: 2048, sequence_length: 8192}}", 191, 128}, // of 192.0 that Rank finds
+		{"{model: llama3.1-405b, hardware: gb200-nvl72, gpus: 8192, train: {global_batch: 2048, sequence_length: 8192}}", 406, 128},
+		{"{model: qwen3-235b-a22b, hardware: h100-sxm, gpus: 4096, train: {global_batch: 4096}}", 1650, 128},
+		{"{model: kimi-k2, hardware: h200-sxm, gpus: 1024, train: {global_batch: 4096}}", 1445, 32},
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 256, runtime: {recipe: torchtitan}, train: {global_batch: 512}}", 1075, 64},
 	} {
 		if testing.Short() && i > 0 { // all race alike
 			break
@@ -255,7 +252,6 @@ func TestBestOfNone(t *testing.T) {
 	best, err := Best(job(t, "{model: llama3.1-405b, gpus: 1}"))
 	require.NoError(t, err)
 	require.False(t, best.Result.Memory.Fits)
-	require.Zero(t, best.Fit)
 	for _, c := range best.Others {
 		require.GreaterOrEqual(t, c.Result.Memory.DeviceUsed, best.Result.Memory.DeviceUsed, "the one that lacks least")
 	}
