@@ -30,7 +30,8 @@ func newFit(e *env) *cobra.Command {
 trains the model in time, failures, checkpoints and spare nodes included. With
 --largest sequence, micro-batch or model: the largest that fits a given cluster.
 Time does not fall evenly with GPUs: the cluster is the smallest of the sizes in
-whole nodes that were looked at, and the notes say which.
+whole nodes that were looked at, which are the roundest where there are many; the
+notes say which.
 
 --hardware takes a list. Plans are the best simple ones, unless the job has its own.
 What is impossible is answered with the nearest that is possible, and exit code 3.

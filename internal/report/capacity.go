@@ -74,7 +74,7 @@ func lookedAt(c *capacity.Cluster) string {
 	case c.From >= c.Nodes:
 		return "no size below was looked at, as it would have to get more out of its GPUs than any that was"
 	case c.Every > 1:
-		return fmt.Sprintf("of the legal sizes in whole nodes from %s GPUs on one in %d was looked at, and each just below the answer", from, c.Every)
+		return fmt.Sprintf("of the legal sizes from %s GPUs on the multiples of %s were looked at, and each just below the answer", from, thousands(float64(c.Every*c.Job.Hardware.Node.GPUs.Value)))
 	}
 	return fmt.Sprintf("each size in whole nodes from %s GPUs on was looked at", from)
 }
@@ -106,7 +106,7 @@ type plainCluster struct {
 	Plan         *strategies.Plan `json:"plan"`
 	FloorNodes   int64            `json:"floor_nodes"`
 	FromNodes    int64            `json:"from_nodes"`
-	OneIn        int              `json:"one_in_sizes"` // of the legal ones from there on; all of those just below the answer
+	EveryNodes   int64            `json:"every_nodes"` // multiples of it from there on; each just below the answer
 	SizesTried   int              `json:"sizes_tried"`
 	Simple       bool             `json:"simple_plans_only"`
 	Reason       string           `json:"reason,omitempty"`
@@ -121,7 +121,7 @@ func deadlinePlain(list []*capacity.Cluster) any {
 		Clusters []plainCluster `json:"clusters"`
 	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil}
 	for _, c := range list {
-		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, OneIn: c.Every, SizesTried: c.Tried, Simple: c.Job.Open}
+		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, EveryNodes: c.Every, SizesTried: c.Tried, Simple: c.Job.Open}
 		if t := c.Training; t == nil {
 			x.Reason = impossible(c)
 		} else {

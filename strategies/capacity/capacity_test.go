@@ -158,13 +158,15 @@ func TestSmallest(t *testing.T) {
 		text  string
 		days  units.Seconds
 		most  int64 // GPUs: a size known to make it
-		every int
+		every int64
 	}{
 		{"{model: llama3-8b, hardware: h100-sxm, run: {tokens: 2T}}", 30, 136, 1},
 		{"{model: llama3-8b, hardware: h100-sxm, runtime: {recipe: hf-eager}, train: {global_batch: 480}, run: {tokens: 1T}}", 30, 96, 1},
 		{"{model: llama3-70b, hardware: h100-sxm, runtime: {recipe: hf-eager}, train: {global_batch: 512}, run: {tokens: 100B}}", 60, 32, 1},
-		{"{model: llama3-70b, hardware: h100-sxm, run: {tokens: 15T}}", 60, 2864, 2},
-		{"{model: llama3-70b, hardware: h100-sxm, train: {global_batch: 2048}, run: {tokens: 15T}}", 60, 3584, 2},
+		{"{model: llama3-70b, hardware: h100-sxm, run: {tokens: 15T}}", 60, 2864, 4},
+		{"{model: llama3-70b, hardware: h100-sxm, train: {global_batch: 2048}, run: {tokens: 15T}}", 60, 3584, 8},
+		{"{model: llama3.1-405b, hardware: gb200-nvl72, train: {global_batch: 2048, sequence_length: 8192}, run: {tokens: 15T}}", 60, 8192, 32},
+		{"{model: qwen3-235b-a22b, hardware: h100-sxm, train: {global_batch: 4096}, run: {tokens: 15T}}", 30, 4096, 32},
 	} {
 		if testing.Short() && i > 0 { // all race alike
 			break
@@ -174,13 +176,13 @@ func TestSmallest(t *testing.T) {
 		require.True(t, x.Met, c.text)
 		require.LessOrEqual(t, x.Training.Time, c.days*day, c.text)
 		require.LessOrEqual(t, x.Training.Result.Job.GPUs, c.most, c.text)
-		require.Equal(t, x.Nodes*8, x.Training.Result.Job.GPUs)
+		require.Equal(t, x.Nodes*x.Job.Hardware.Node.GPUs.Value, x.Training.Result.Job.GPUs)
 		require.LessOrEqual(t, x.Every, c.every, c.text)
 		for n := max(x.From, x.Nodes-6); n < x.Nodes; n++ {
 			if x.Every > 1 && n < x.Nodes-1 {
 				continue // may not have been looked at
 			}
-			r, err := x.at(8 * n)
+			r, err := x.at(n * x.Job.Hardware.Node.GPUs.Value)
 			if err != nil || !r.Memory.Fits {
 				continue
 			}

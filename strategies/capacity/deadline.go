@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
@@ -20,7 +21,7 @@ type Cluster struct {
 	Nodes    int64
 	Floor    int64 // nodes that could make it at the arithmetic peak, without a loss
 	From     int64 // nodes of the smallest size that was looked at
-	Every    int   // one in so many of the legal sizes from there on was looked at, and all of those between the last of them and Nodes
+	Every    int64 // of the legal sizes from there on multiples of so many nodes were looked at, and all of those between the last of them and Nodes
 	Tried    int   // sizes that were looked at
 	Err      error // why no size was possible
 }
@@ -30,8 +31,8 @@ type Cluster struct {
 // best simple one of every size, or the job's own with data parallelism over the
 // GPUs. Sizes up to most GPUs are tried: from the least that kernels alone leave
 // possible upwards until one makes it. More nodes may be slower, where they suit batch
-// or stages less: the smaller sizes are then looked at, too, where they are many one in
-// some, and the smallest that makes it is the answer. Where none makes it, it is the
+// or stages less: the smaller sizes are then looked at, too, where they are many the
+// roundest, and the smallest that makes it is the answer. Where none makes it, it is the
 // fastest found on the way to the largest that is legal.
 func Deadline(j *strategies.Job, deadline units.Seconds, most int64) (*Cluster, error) {
 	if !j.Run.Tokens.IsSet() {
@@ -113,8 +114,9 @@ func (s *sizing) narrow() error {
 }
 
 // unlikely is the share of the nodes that would be enough if GPU-hours stayed what they are
-// at best, below which no size is looked at.
-const unlikely = 0.9
+// at best, below which no size is looked at. A size that suits the batch, so that a pipeline
+// may be interleaved, has taken two thirds of the GPU-hours of sizes around it.
+const unlikely = 0.6
 
 // settle looks at the sizes below the answer, or at all where there is none. What a smaller
 // size has shown to be possible may make yet smaller ones likely.
@@ -133,11 +135,12 @@ func (s *sizing) settle() error {
 	}
 }
 
-// mostSizes is about how many sizes are looked at one by one, at some 20 ms each.
-const mostSizes = 32
+// mostSizes is how many sizes are looked at one by one, at some 20 ms each.
+const mostSizes = 48
 
 // smaller looks for a size below a number of nodes that makes the deadline, from the
-// smallest on, and between it and the one before.
+// smallest on, and between it and the one before. Where there are many, these are
+// multiples of a power of two: what divides well suits batch and stages best.
 func (s *sizing) smaller(end int64) error {
 	var sizes []*strategies.Job
 	for n := s.From; n < end; n++ {
@@ -145,23 +148,28 @@ func (s *sizing) smaller(end int64) error {
 			sizes = append(sizes, j)
 		}
 	}
-	every := (len(sizes) + mostSizes - 1) / mostSizes
+	round, every := sizes, int64(1)
+	for ; len(round) > mostSizes; every *= 2 {
+		round = slices.DeleteFunc(slices.Clone(round), func(j *strategies.Job) bool { return j.GPUs%(2*every*s.node) != 0 })
+	}
 	s.Every = max(s.Every, every)
 	var scout search.Scout
-	for i := 0; i < len(sizes); i += every {
-		in, err := s.scouted(&scout, sizes[i])
+	late := int64(0) // GPUs
+	for _, j := range round {
+		in, err := s.scouted(&scout, j)
 		if err != nil {
 			return err
 		}
 		if in {
-			sizes = sizes[max(i-every+1, 0):i]
+			end = j.GPUs / s.node
 			break
 		}
-		if i+every >= len(sizes) {
-			sizes = sizes[i+1:]
-		}
+		late = j.GPUs
 	}
 	for _, j := range sizes {
+		if j.GPUs <= late || j.GPUs >= end*s.node {
+			continue
+		}
 		if in, err := s.scouted(&scout, j); in || err != nil {
 			return err
 		}
