@@ -48,7 +48,7 @@ func (e *Estimate) page() *page {
 		p.section("Stragglers", waitingFields(r))
 	}
 	if e.Choice != nil && len(e.Choice.Others) > 0 {
-		p.section("The next best simple plans", choiceGrid(e.Choice), paragraph("perfplan plan ranks every legal plan, which may find faster ones."))
+		p.section("The next best simple plans", choiceGrid(e.Choice), paragraph(rankedAll+"."))
 	}
 	switch {
 	case len(e.Remedies) > 0:
@@ -600,6 +600,17 @@ const (
 	openBatchCode = "batch.open"
 	giveBatch     = "give --global-batch in sequences"
 )
+
+// rankedAll is what a job is told whose plan was chosen among simple ones.
+const rankedAll = "perfplan plan ranks every legal plan, which may find faster ones"
+
+// simpleNotes say of a plan that it was chosen.
+func simpleNotes(chosen bool) []diag.Note {
+	if !chosen {
+		return nil
+	}
+	return []diag.Note{{Code: "plan.simple", Text: "the plan was chosen among simple ones", Remedy: rankedAll}}
+}
 
 const noPriceCode = "price.unknown"
 

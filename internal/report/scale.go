@@ -46,12 +46,14 @@ func scalePage(x *whatif.Scaling) *page {
 	return p
 }
 
-// scaleNotes warn of a batch that nobody chose: it decides how far strong scaling goes.
+// scaleNotes warn of plans that nobody chose, and of such a batch: it decides how far
+// strong scaling goes.
 func scaleNotes(x *whatif.Scaling) []diag.Note {
+	out := simpleNotes(x.Job.Open)
 	if x.Job.Given.GlobalBatch > 0 {
-		return nil
+		return out
 	}
-	return []diag.Note{{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch; the %s per step that strong scaling shares out follow from the plan on %s", plural(int(x.Batch), "sequence"), plural(int(x.Job.GPUs), "GPU")), Remedy: giveBatch}}
+	return append(out, diag.Note{Code: openBatchCode, Text: fmt.Sprintf("the job names no global batch; the %s per step that strong scaling shares out follow from the plan on %s", plural(int(x.Batch), "sequence"), plural(int(x.Job.GPUs), "GPU")), Remedy: giveBatch})
 }
 
 func firstLine(text string) string {

@@ -56,6 +56,9 @@ func (x *Sensitivity) page() *page {
 		p.add(paragraph("* does not fit in memory"))
 	}
 	defaults(p, x.Result.Job)
+	if n := simpleNotes(x.Choice != nil); len(n) > 0 {
+		p.section("Notes", noteList(n))
+	}
 	return p
 }
 

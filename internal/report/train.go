@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
@@ -56,7 +57,7 @@ func idleText(g *goodput.Plan) string {
 
 // notes are those of the run, and what holds of the job whatever its plan.
 func (t *Train) notes() []diag.Note {
-	return append(append([]diag.Note{}, t.Training.Notes...), t.Result.Job.Remarks()...)
+	return slices.Concat(simpleNotes(t.Choice != nil), t.Training.Notes, t.Result.Job.Remarks())
 }
 
 func goodputText(share float64) string {
