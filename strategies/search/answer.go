@@ -33,7 +33,8 @@ func (t Term) Lost() units.Seconds { return t.Time - t.Other }
 // Explain answers why plans with the given keys are not the best of a ranking.
 func Explain(ctx context.Context, r *Ranking, fix Fix) (*WhyNot, error) {
 	o := r.Options
-	o.Space.Fix, o.Top, o.Progress, o.Exhaustive = o.Space.Fix.And(fix), 1, nil, false
+	o.Space.Fix, o.Top, o.Exhaustive = o.Space.Fix.And(fix), 1, false
+	o.Progress = r.Options.looking("with " + fix.String())
 	out := &WhyNot{Fix: fix}
 	all := &Ranking{}
 	got, err := rank(ctx, r.Job, o, all)
@@ -99,7 +100,7 @@ const most = 64
 // asked for less in the end.
 func Near(ctx context.Context, r *Ranking, headroom float64) (*Nearest, error) {
 	o := r.Options
-	o.Top, o.Progress, o.Exhaustive, o.Headroom = 1, nil, false, headroom
+	o.Top, o.Exhaustive, o.Headroom = 1, false, headroom
 	out := Nearest{Headroom: headroom}
 	var err error
 	if out.Least, err = least(ctx, r.Job, o); err != nil {
@@ -112,6 +113,7 @@ func Near(ctx context.Context, r *Ranking, headroom float64) (*Nearest, error) {
 		}
 		j := *r.Job
 		j.GPUs = n
+		o.Progress = r.Options.looking(fmt.Sprintf("on %d GPUs", n))
 		got, err := Rank(ctx, &j, o)
 		if err != nil || len(got.Plans) == 0 {
 			continue
@@ -120,6 +122,17 @@ func Near(ctx context.Context, r *Ranking, headroom float64) (*Nearest, error) {
 		break
 	}
 	return &out, nil
+}
+
+// looking is Progress that says of a search where it looks for an answer.
+func (o Options) looking(where string) func(Progress) {
+	if o.Progress == nil {
+		return nil
+	}
+	return func(p Progress) {
+		p.Phase = "looking " + where + ", " + p.Phase
+		o.Progress(p)
+	}
 }
 
 // larger lists numbers of GPUs above n: whole nodes, in steps of a quarter, then of
@@ -142,6 +155,7 @@ func larger(n, node int64) []int64 {
 
 // least is the plan of a space that needs the least memory.
 func least(ctx context.Context, j *strategies.Job, o Options) (*Candidate, error) {
+	o.Progress = o.looking("for the least memory")
 	o.Objective, o.Headroom, o.Top = Memory, unlimited, 1
 	got, err := Rank(ctx, j, o)
 	if err != nil {

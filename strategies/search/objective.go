@@ -63,6 +63,15 @@ func (o Objective) floor(time units.Seconds, memory units.Bytes, tokens float64)
 	return o.value(&estimate.Score{StepTime: time, DeviceUsed: memory}, tokens)
 }
 
+// largest is the memory that plans must not exceed for the value to stay within a bar, 0
+// where that does not follow.
+func (o Objective) largest(bar float64, bounded bool) units.Bytes {
+	if !bounded || o != Memory {
+		return 0
+	}
+	return units.Bytes(bar)
+}
+
 // slowest is the step time that plans of a job must not exceed for the value to
 // stay within a bar, 0 where that does not follow.
 func (o Objective) slowest(bar float64, bounded bool, j *strategies.Job) units.Seconds {

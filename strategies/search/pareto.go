@@ -3,6 +3,7 @@ package search
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/units"
@@ -77,7 +78,9 @@ func Pareto(ctx context.Context, j *strategies.Job, o Options) (*Front, error) {
 	for gpus := j.GPUs; gpus >= 1 && ctx.Err() == nil; gpus /= 2 {
 		base := *j
 		base.GPUs = gpus
-		here, err := unbeaten(ctx, &base, o)
+		next := o
+		next.Progress = o.looking(fmt.Sprintf("on %d GPUs", gpus))
+		here, err := unbeaten(ctx, &base, next)
 		if err != nil && gpus == j.GPUs {
 			return nil, err
 		}

@@ -132,6 +132,7 @@ type searcher struct {
 	all   []found
 	plans []layout
 	out   *Ranking
+	shown Progress // of evaluation
 }
 
 // Rank ranks every legal plan of a job's space and returns the best that fit. The
@@ -448,6 +449,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
 	large := reasons{}
 	var best *scored
+	s.shown = Progress{Phase: "evaluating", Total: len(order)}
 	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
 		if most, ok := bar(); ok && s.all[order[at]].floor > most {
 			s.out.Pruned = len(order) - at
@@ -456,7 +458,11 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		batch := slices.Clone(order[at:min(at+size, len(order))])
 		slices.Sort(batch) // plans that share most stand together
 		most, bounded := bar()
-		results := s.evaluate(batch, evaluators, s.o.Objective.slowest(most, bounded, s.job))
+		limits := estimate.Limits{Memory: s.limit, Time: s.o.Objective.slowest(most, bounded, s.job)}
+		if n := s.o.Objective.largest(most, bounded); n > 0 {
+			limits.Memory = min(limits.Memory, n)
+		}
+		results := s.evaluate(batch, evaluators, limits)
 		for i := range results {
 			x := &results[i]
 			switch {
@@ -464,7 +470,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 				continue
 			case x.score.DeviceUsed > s.limit:
 				large.add(s.over(x.score.DeviceUsed, peakTooLarge, peakTight), 1)
-			case x.score.DeviceUsed == 0: // too slow to matter
+			case x.score.DeviceUsed == 0 || x.score.DeviceUsed > limits.Memory: // too slow or too large to matter
 			default:
 				s.out.Fits++
 				f(x)
@@ -475,23 +481,23 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 			s.out.Evaluated++
 		}
 		at += len(batch)
-		p := Progress{Phase: "evaluating", Done: at, Total: len(order)}
-		if best != nil {
-			p.Best, p.StepTime = s.describe(&best.found), best.score.StepTime
+		if s.shown.Done = at; best != nil && s.o.Progress != nil {
+			s.shown.Best, s.shown.StepTime = s.describe(&best.found), best.score.StepTime
 		}
-		s.progress(p)
+		s.progress(s.shown)
 	}
 	s.reject(large)
 	s.sortRejected()
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
 }
 
-// evaluate scores a batch, a run of neighbours at a time. Plans slower than slowest
-// do not matter; 0: all do.
-func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, slowest units.Seconds) []scored {
+// evaluate scores a batch, a run of neighbours at a time. Plans beyond the limits do not
+// matter.
+func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, limits estimate.Limits) []scored {
 	const run = 16
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
+	var done atomic.Int64
 	parallel.Workers(runs, func(w int, next func() (int, bool)) {
 		var scratch strategies.Job
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
@@ -499,12 +505,15 @@ func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, slow
 				f := &out[k]
 				f.found, f.order = s.all[batch[k]], batch[k]
 				s.apply(&scratch, &f.found)
-				score, err := evaluators[w].Score(&scratch, estimate.Limits{Memory: s.limit, Time: slowest})
+				score, err := evaluators[w].Score(&scratch, limits)
 				if err != nil {
 					continue // enumerate has built this model
 				}
 				f.score, f.value, f.done = score, s.o.Objective.value(&score, scratch.Tokens()), true
 			}
+			p := s.shown
+			p.Done += min(int(done.Add(1))*run, len(batch))
+			s.progress(p)
 		}
 	})
 	return out
