@@ -107,18 +107,30 @@ func Near(ctx context.Context, r *Ranking, headroom float64) (*Nearest, error) {
 		return nil, err
 	}
 	node := max(r.Job.Hardware.Node.GPUs.Value, 1)
-	for _, n := range larger(r.Job.GPUs, node) {
+	try := func(n int64) bool {
 		if ctx.Err() != nil {
-			break
+			return false
 		}
 		j := *r.Job
 		j.GPUs = n
 		o.Progress = r.Options.looking(fmt.Sprintf("on %d GPUs", n))
 		got, err := Rank(ctx, &j, o)
 		if err != nil || len(got.Plans) == 0 {
-			continue
+			return false
 		}
 		out.GPUs, out.Plan = n, &got.Plans[0].Candidate
+		return true
+	}
+	for _, octave := range larger(r.Job.GPUs, node) { // where twice as many do not do, fewer are not tried
+		last := len(octave) - 1
+		if !try(octave[last]) {
+			continue
+		}
+		for _, n := range octave[:last] {
+			if try(n) {
+				break
+			}
+		}
 		break
 	}
 	return &out, nil
@@ -135,19 +147,24 @@ func (o Options) looking(where string) func(Progress) {
 	}
 }
 
-// larger lists numbers of GPUs above n: whole nodes, in steps of a quarter, then of
-// halves, of the power of two below.
-func larger(n, node int64) []int64 {
-	var out []int64
+// larger lists numbers of GPUs above n up to each doubling: whole nodes, in steps of a
+// quarter, then of halves, of the power of two below.
+func larger(n, node int64) [][]int64 {
+	var out [][]int64
+	last := n
 	for base := n; base < n*most; base *= 2 {
+		var octave []int64
 		for quarter := int64(1); quarter <= 4; quarter++ {
 			next := base + base*quarter/4
 			if next > node {
 				next = next / node * node
 			}
-			if next > n && (len(out) == 0 || next > out[len(out)-1]) {
-				out = append(out, next)
+			if next > last {
+				octave, last = append(octave, next), next
 			}
+		}
+		if len(octave) > 0 {
+			out = append(out, octave)
 		}
 	}
 	return out
