@@ -15,14 +15,13 @@ import (
 // batch, the smallest first. Its recomputation is still to be found.
 type entrant [][]*strategies.Job
 
-// enter gives a job a plan. Where shards of units would be added to whole gradients over
-// the micro batches, which need the memory that sharding is to save, it may also reduce
-// them after each, and in a pipeline drop parameters after each pass. It fails with the
-// rule that the smallest micro batch breaks.
+// enter gives a job a plan. Where it may save memory by what shards of parameters it keeps
+// over the micro batches (sparing), it has both ways. It fails with the rule that the smallest
+// micro batch breaks.
 func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 	var out entrant
 	var first error
-	for _, every := range []*bool{p.SyncEveryMicroBatch, &yes} {
+	for _, spare := range []bool{false, true} {
 		var list []*strategies.Job
 		for _, b := range microBatches(j) {
 			if n := len(list); n > 0 && b < 2*list[n-1].Train.MicroBatch {
@@ -31,8 +30,10 @@ func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 			c := *j
 			c.Given.MicroBatch = b
 			q := p
-			if q.SyncEveryMicroBatch = every; every == &yes && q.PP > 1 && q.ReshardAfterForward == nil {
+			if spare && q.ReducesOnce() {
 				q.ReshardAfterForward = &yes
+			} else if spare {
+				q.SyncEveryMicroBatch = &yes
 			}
 			if err := c.SetPlan(q); err != nil {
 				if first == nil {
@@ -46,18 +47,30 @@ func enter(j *strategies.Job, p strategies.Plan) (entrant, error) {
 		if len(list) == 0 {
 			return out, first
 		}
-		if out = append(out, list); p.SyncEveryMicroBatch != nil || !sumsWhole(list[0]) {
+		given := p.SyncEveryMicroBatch
+		if p.ReducesOnce() {
+			given = p.ReshardAfterForward
+		}
+		if out = append(out, list); given != nil || sparing(list[0]) == "" {
 			break
 		}
 	}
 	return out, nil
 }
 
-// sumsWhole reports whether a job adds whole gradients up over its micro batches though
-// it shards them.
-func sumsWhole(j *strategies.Job) bool {
-	p := &j.Plan
-	return p.DataParallel.FSDP() && !p.ReducesOnce() && p.DP*p.CP > 1 && j.Train.GradAccumulation > 1 && !j.SyncsEveryMicroBatch()
+// sparing is the key of a plan with which a job of sharded parameters keeps less over its micro
+// batches, "" where there is none: it may reduce gradients after each instead of adding
+// whole ones up, and in a pipeline drop parameters after each forward pass.
+func sparing(j *strategies.Job) string {
+	switch p := &j.Plan; {
+	case !p.DataParallel.FSDP() || p.DP*p.CP <= 1 || j.Train.GradAccumulation <= 1:
+		return ""
+	case p.ReducesOnce() && !p.Reshard():
+		return "plan.reshard_after_forward"
+	case !p.ReducesOnce() && !j.SyncsEveryMicroBatch():
+		return "plan.sync_every_micro_batch"
+	}
+	return ""
 }
 
 // fits reports whether some setting does.

@@ -136,8 +136,9 @@ func changes(j *strategies.Job) []change {
 	t := &j.Given
 	var out []change
 	if !j.Open {
-		if t = &j.Train; sumsWhole(j) {
-			out = append(out, change{"plan.sync_every_micro_batch=true"})
+		t = &j.Train
+		if key := sparing(j); key != "" {
+			out = append(out, change{key + "=true"})
 		}
 		out = append(out, regrown(j, noPlan))
 	}
