@@ -583,6 +583,25 @@ func TestRecomputeByLayers(t *testing.T) {
 
 // Another order of ranks is ranked only where it changes which of them share a node,
 // and a Fix may ask for any.
+// TestSchedulesOfTheFramework: a search looks only at schedules that the framework runs,
+// unless it is told to look at others.
+func TestSchedulesOfTheFramework(t *testing.T) {
+	for recipe, most := range map[string]int64{"megatron-deepspeed": 1, "nanotron": 1, "megatron-core": 4, "torchtitan": 4} {
+		j := jobOf(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: "+recipe+"}}")
+		s, deepest := Space{}, int64(0)
+		for _, p := range s.pipelines(j, &cut{contexts: contexts{cp: 1}, tp: 1}) {
+			deepest = max(deepest, p.VirtualStages)
+			require.True(t, p.PP == 1 || slices.Contains(j.Recipe.Schedules, p.Schedule), "%s %s", recipe, p.Schedule)
+		}
+		require.GreaterOrEqual(t, deepest, most, recipe)
+		require.Equal(t, most > 1, deepest > 1, recipe)
+
+		for _, s := range []Space{{AnySchedule: true}, {Fix: Fix{"schedule": "interleaved-1f1b"}}} {
+			require.True(t, slices.ContainsFunc(s.pipelines(j, &cut{contexts: contexts{cp: 1}, tp: 1}), func(p strategies.Plan) bool { return p.VirtualStages > 1 }), recipe)
+		}
+	}
+}
+
 func TestOrders(t *testing.T) {
 	for _, c := range []struct {
 		job  string

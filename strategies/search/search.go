@@ -211,7 +211,7 @@ func simple(j *strategies.Job) []strategies.Plan {
 	out = expand(out, func(p *strategies.Plan) []int64 { return simpleContexts(j, p) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
 	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p) }, func(p *strategies.Plan, v int64) { p.PP = v })
-	out = expand(out, func(p *strategies.Plan) []int64 { return simpleVirtual(j, p) }, func(p *strategies.Plan, v int64) { p.VirtualStages = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return offeredStages(j, p.PP) }, func(p *strategies.Plan, v int64) { p.VirtualStages = v })
 	out = expand(out, func(p *strategies.Plan) []string { return simpleSchedules(j, p) }, func(p *strategies.Plan, v string) { p.Schedule = v })
 	return expand(out, func(p *strategies.Plan) []strategies.DataParallel { return simpleKinds(j, p) }, func(p *strategies.Plan, v strategies.DataParallel) { p.DataParallel = v })
 }
@@ -236,15 +236,6 @@ func simpleStages(j *strategies.Job, p *strategies.Plan) []int64 {
 		most = max(most, rest/gcd(rest, batch))
 	}
 	return slices.DeleteFunc(divisors(rest, min(j.Model.Layers, most)), func(pp int64) bool { return pp > 1 && batch%(rest/pp) != 0 })
-}
-
-// simpleVirtual are the numbers of stages of a rank worth trying: one, and those that
-// share the layers evenly where the framework has a schedule for them.
-func simpleVirtual(j *strategies.Job, p *strategies.Plan) []int64 {
-	if !slices.Contains(j.Recipe.Schedules, "interleaved-1f1b") {
-		return powers(1)
-	}
-	return virtual(j.Model.Layers, p.PP)
 }
 
 // simpleSchedules are the schedules worth trying: the usual one, and that which fills

@@ -347,7 +347,7 @@ func (s *Space) pipelines(j *strategies.Job, c *cut) []strategies.Plan {
 		most = 1
 	}
 	for _, p.PP = range s.Fix.counts("pp", divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
-		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", virtual(j.Model.Layers, p.PP)) {
+		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", s.stages(j, p.PP)) {
 			for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
 				out = append(out, p)
 			}
@@ -396,6 +396,23 @@ func virtual(layers, pp int64) []int64 {
 		}
 	}
 	return out
+}
+
+// stages lists the numbers of chunks per rank for which some schedule is to be looked at.
+func (s *Space) stages(j *strategies.Job, pp int64) []int64 {
+	if s.AnySchedule || s.Fix["schedule"] != "" {
+		return virtual(j.Model.Layers, pp)
+	}
+	return offeredStages(j, pp)
+}
+
+// offeredStages lists the numbers of chunks per rank that the framework of a job has a
+// schedule for.
+func offeredStages(j *strategies.Job, pp int64) []int64 {
+	if !slices.Contains(j.Recipe.Schedules, "interleaved-1f1b") {
+		return []int64{1}
+	}
+	return virtual(j.Model.Layers, pp)
 }
 
 func (s *Space) schedules(j *strategies.Job, pp, v int64) []string {
