@@ -84,15 +84,15 @@ func TestBestKeepsWhatIsGiven(t *testing.T) {
 
 // TestBestOfAll: bounds leave out nothing that is among the best.
 func TestBestOfAll(t *testing.T) {
-	for i, text := range []string{
+	if testing.Short() {
+		t.Skip("all plans are looked at one by one, which races with nothing")
+	}
+	for _, text := range []string{
 		"{model: llama3-8b, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 96}}",
 		"{model: llama2-13b, gpus: 24, train: {global_batch: 48}}",
 		"{model: qwen3-30b-a3b, gpus: 8, runtime: {recipe: torchtitan}, train: {global_batch: 16}}",
 		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 16}",
 	} {
-		if testing.Short() && i > 0 { // all race alike
-			break
-		}
 		j := job(t, text)
 		best, err := Best(j)
 		require.NoError(t, err)
