@@ -354,7 +354,7 @@ var families = []family{
 	}))},
 	{name: "gpt_bigcode", keys: gptKeys + " multi_query scale_attention_softmax_in_fp32= num_key_value_heads= attention_softmax_in_fp32= inference_runner= validate_runner_input= pre_allocate_kv_cache= max_batch_size= max_sequence_length=", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUTanh, Position: LearnedPosition,
-			FusedQKV: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+			FusedQKV: true, QKVHeads: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
 		multiQuery: true,
 	}))},
 	{name: "gptj", keys: gptKeys + " rotary_dim", base: gptLike(draft{

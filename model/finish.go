@@ -1,10 +1,12 @@
 package model
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/whole"
 )
 
 // finish turns the settings of a draft into the fields of its Spec and checks
@@ -62,9 +64,7 @@ func (r *reader) variants(d *draft) {
 		d.QKNorm = EachQKNorm
 	}
 	r.check(!d.singleNorms, []string{"single_head_norms"}, "qk_layernorm: a norm of its own for each head is not modelled; only false is")
-	if r.fam.name == "gpt_bigcode" { // queries, keys and values of a head lie side by side where there are as many of each
-		d.QKVHeads = !d.multiQuery
-	}
+	d.QKVHeads = d.QKVHeads && !d.multiQuery // heads that share one key and value do not lie beside theirs
 	if d.multiQuery && !d.newDecoder {
 		d.KVHeads = 1 // whatever num_kv_heads says
 	}
@@ -432,13 +432,8 @@ func marked(layers []int64, n int64) []bool {
 // divisors lists the divisors of n for a remedy: "1, 2, 4 or 8".
 func divisors(n int64) string {
 	var out []string
-	for i := int64(1); i <= n; i++ {
-		if n%i == 0 {
-			out = append(out, strconv.FormatInt(i, 10))
-		}
+	for _, d := range whole.Divisors(n, n) {
+		out = append(out, strconv.FormatInt(d, 10))
 	}
-	if len(out) == 1 {
-		return out[0]
-	}
-	return fmt.Sprintf("%s or %s", strings.Join(out[:len(out)-1], ", "), out[len(out)-1])
+	return diag.Or(out)
 }

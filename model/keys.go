@@ -201,7 +201,7 @@ var keys = []key{
 
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
 	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
-	{name: "moe_topk", optional: false, to: func(d *draft) []any { return []any{(*alike)(&d.moe.TopK)} }},
+	{name: "moe_topk", to: func(d *draft) []any { return []any{(*alike)(&d.moe.TopK)} }},
 	{name: "n_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Groups} }},
 	{name: "topk_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopGroups} }},
 	{name: "moe_intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.FFN} }},

@@ -292,17 +292,7 @@ var layouts = []layout{
 			{"mlp.fc1", partUp},
 			{"mlp.fc2", partDown},
 		}, preNorms}, []module{{"model.final_layernorm", partFinalNorm}, {"lm_head", partHead}}},
-	{[]string{"gpt2"}, Serial,
-		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
-		[][]module{{
-			{"ln_1", partNorm1},
-			{"attn.c_attn", partQKV},
-			{"attn.c_proj", partOut},
-			{"ln_2", partNorm2},
-			{"mlp.c_fc", partUp},
-			{"mlp.c_proj", partDown},
-		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
-	{[]string{"gpt_bigcode"}, Serial,
+	{[]string{"gpt2", "gpt_bigcode"}, Serial,
 		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
 		[][]module{{
 			{"ln_1", partNorm1},

@@ -1,6 +1,9 @@
 package strategies
 
-import "github.com/perfplan/perfplan/internal/diag"
+import (
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/whole"
+)
 
 // StatesOverCopies reports whether copies share the optimizer's states.
 func (p *Plan) StatesOverCopies() bool { return p.ShardOptimizer != nil && *p.ShardOptimizer }
@@ -20,7 +23,7 @@ func (p *Plan) checkCopies(s Shape) error {
 	case !p.DataParallel.ShardsParameters():
 		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
 	case ranks%n != 0:
-		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s%s)", n, ranks, list(divisors(ranks, 4096)), p.anyDP().orGPUs(s))
+		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s%s)", n, ranks, list(whole.Divisors(ranks, 4096)), p.anyDP().orGPUs(s))
 	}
 	// A copy has all experts (Megatron-Core, parallel_state.py: num_distributed_optimizer_instances
 	// divide expert_data_parallel_size; torchtitan, parallel_dims.py: efsdp).

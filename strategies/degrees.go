@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 )
@@ -22,7 +23,7 @@ func degrees(n, others, limit int64, allowed func(int64) bool) []int64 {
 	if n%others != 0 {
 		return nil
 	}
-	return slices.DeleteFunc(divisors(n/others, limit), func(d int64) bool { return !allowed(d) })
+	return slices.DeleteFunc(whole.Divisors(n/others, limit), func(d int64) bool { return !allowed(d) })
 }
 
 // mostGPUs is how many GPUs a job may have.
@@ -150,24 +151,23 @@ func (p *Plan) changes(s Shape) string {
 // orGPUs offers as many GPUs as the degrees need, at least those of the job where replicas
 // take the rest; "" where no number of them would do.
 func (p *Plan) orGPUs(s Shape) string {
-	all := []int64{p.TP, p.CP, p.PP, p.DP, p.EP, p.ExpertTP, p.ShardDegree}
-	for i, d := range all {
-		if all[i] = max(d, 1); d > mostGPUs {
+	q := *p // with 1 for what is not given
+	for _, d := range []*int64{&q.TP, &q.CP, &q.PP, &q.DP, &q.EP, &q.ExpertTP, &q.ShardDegree} {
+		if *d = max(*d, 1); *d > mostGPUs {
 			return ""
 		}
 	}
-	if m := s.Model; !s.cutsHeads(all[0]) || !s.cutsMixers(all[0], all[1]) || all[2] > m.Layers || all[4] > 1 && (m.MoE == nil || m.MoE.Experts%all[4] != 0) {
+	if m := s.Model; !s.cutsHeads(q.TP) || !s.cutsMixers(q.TP, q.CP) || q.PP > m.Layers || q.EP > 1 && (m.MoE == nil || m.MoE.Experts%q.EP != 0) {
 		return ""
 	}
-	tp, cp, pp, dp, experts, shards := all[0], all[1], all[2], all[3], all[4]*all[5], all[0]*all[6]
-	ranks := tp * cp * dp // of a stage
-	for _, unit := range []int64{experts, shards} {
+	ranks := q.TP * q.CP * q.DP // of a stage
+	for _, unit := range []int64{q.EP * q.ExpertTP, q.TP * q.ShardDegree} {
 		if ranks > mostGPUs || unit > mostGPUs || p.DP > 0 && ranks%unit != 0 {
 			return ""
 		}
-		ranks = lcm(ranks, unit)
+		ranks = whole.LCM(ranks, unit)
 	}
-	need := ranks * pp
+	need := ranks * q.PP
 	if p.DP <= 0 {
 		need *= (s.GPUs + need - 1) / need
 	}
@@ -182,15 +182,6 @@ func (p *Plan) anyDP() *Plan {
 	free := *p
 	free.DP = 0
 	return &free
-}
-
-// lcm is the least common multiple of two numbers.
-func lcm(a, b int64) int64 {
-	x, y := a, b
-	for y > 0 {
-		x, y = y, x%y
-	}
-	return a / x * b
 }
 
 // texts writes numbers as words of a message.

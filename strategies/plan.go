@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -326,17 +327,6 @@ func (s *Shape) usual(o Offload) DataParallel {
 	return DDP
 }
 
-// divisors lists the divisors of n up to limit.
-func divisors(n, limit int64) []int64 {
-	var out []int64
-	for i := int64(1); i <= limit && i <= n; i++ {
-		if n%i == 0 {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
 func list(v []int64) string { return strings.Join(texts(v), ", ") }
 
 // checkExpertTP returns the first rule that cutting experts along their width breaks.
@@ -499,7 +489,7 @@ func (p *Plan) checkChunks(s Shape) error {
 	}
 	if p.VirtualStages > 1 && s.Recipe.Structure.EvenChunks && p.StageLayers == "" && m.Layers%stages != 0 && (m.Layers+2)%stages != 0 {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
-			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(divisors(m.Layers/p.PP, 64)))
+			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(whole.Divisors(m.Layers/p.PP, 64)))
 	}
 	return nil
 }
@@ -560,7 +550,7 @@ func (p *Plan) checkDrain(s Shape) error {
 	case !s.Recipe.Structure.TorchPipeline:
 		return diag.Errorf("plan.drain_every: %d, but pipelines of recipe %s take in all micro batches of a step; leave it out", p.DrainEvery, s.Recipe.Name)
 	case p.DrainEvery < 0 || n%p.DrainEvery > 0:
-		return diag.Errorf("plan.drain_every: %d does not divide the %d micro batches of a step (use %s)", p.DrainEvery, n, list(divisors(n, 4096)))
+		return diag.Errorf("plan.drain_every: %d does not divide the %d micro batches of a step (use %s)", p.DrainEvery, n, list(whole.Divisors(n, 4096)))
 	}
 	return nil
 }

@@ -466,11 +466,6 @@ func TestSplitByCost(t *testing.T) {
 	}
 }
 
-func TestDivisors(t *testing.T) {
-	require.Equal(t, []int64{1, 2, 3, 4, 6, 12}, divisors(12, 64))
-	require.Equal(t, []int64{1, 2, 3}, divisors(12, 3))
-}
-
 // TestSplitWeighed: the stages of torchtitan v0.2.2, as its own function names them.
 func TestSplitWeighed(t *testing.T) {
 	require.Equal(t, []int64{4, 5, 4, 3}, splitWeighed(16, 4))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model/ops"
 )
 
@@ -121,7 +122,7 @@ func (p *Plan) checkRecompute(s Shape) error {
 	if t.RecomputeMethod == RecomputeUniform && n > 1 {
 		stages := p.modelStages(s.Recipe)
 		if slices.ContainsFunc(p.SplitLayers(s.Model, s.Recipe, s.Model.Layers, stages), func(k int64) bool { return k%n != 0 }) {
-			return diag.Errorf("train.recompute_num_layers: %d at a time does not divide the layers of each of %d stages of %d (use %s)", n, stages, s.Model.Layers, list(divisors(most, most)))
+			return diag.Errorf("train.recompute_num_layers: %d at a time does not divide the layers of each of %d stages of %d (use %s)", n, stages, s.Model.Layers, list(whole.Divisors(most, most)))
 		}
 		if p.DataParallel.ShardsParameters() {
 			return diag.Errorf("train.recompute_num_layers: %d layers at a time need the parameters of all of them, which %s gathers layer by layer; use 1, or zero1 or ddp", n, p.DataParallel)

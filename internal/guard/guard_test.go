@@ -26,7 +26,7 @@ const module = "github.com/perfplan/perfplan"
 // other.
 var layers = [][]string{
 	{"internal/seed"}, // of tests
-	{"internal/units", "internal/diag", "internal/parallel"},
+	{"internal/units", "internal/diag", "internal/parallel", "internal/whole"},
 	{"internal/yamlx"},
 	{"model", "model/tape"},
 	{"model/recipe"},

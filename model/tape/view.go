@@ -139,24 +139,25 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 // EveryOther takes every other element of the last dimension, the even ones or the odd ones.
 // Its gradient is as Slice's.
 func (t *Tape) EveryOther(x *Tensor) *Tensor {
-	last := int(x.nd) - 1
-	spread := func(x *Tensor) *Tensor {
-		z := t.view(x)
-		z.dims[last] /= 2
-		z.strides[last] *= 2
-		z.spaced = true
-		return z
-	}
-	z := spread(x)
+	z := t.spread(x)
 	src := *x
 	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
 		t.fill(r)
-		part := spread(r)
+		part := t.spread(r)
 		t.kernel("copy_", part, g[0])
 		t.Release(part)
 		return []*Tensor{r}
 	})
+	return z
+}
+
+// spread is the view of every other element of the last dimension.
+func (t *Tape) spread(x *Tensor) *Tensor {
+	z, last := t.view(x), x.nd-1
+	z.dims[last] /= 2
+	z.strides[last] *= 2
+	z.spaced = true
 	return z
 }
 
@@ -173,11 +174,7 @@ func (t *Tape) Pairs(x, y *Tensor) *Tensor {
 	t.attach("stack", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
-			out[i] = t.view(g[0])
-			last := int(g[0].nd) - 1
-			out[i].dims[last] /= 2
-			out[i].strides[last] *= 2
-			out[i].spaced = true
+			out[i] = t.spread(g[0])
 		}
 		return out
 	})

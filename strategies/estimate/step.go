@@ -1,9 +1,8 @@
 package estimate
 
 import (
-	"slices"
-
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"

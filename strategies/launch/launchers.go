@@ -140,10 +140,12 @@ func (s start) ranks() (n int64, from, why string) {
 		return 0, "--nnodes", per
 	case number("nodes") > 1:
 		return 0, "--nodes", per
-	case known && devices == 0:
+	case !known:
+		return 0, "", ""
+	case devices == 0:
 		return 0, "CUDA_VISIBLE_DEVICES", "which the file does not set: give the key"
 	}
-	return devices, map[bool]string{true: "CUDA_VISIBLE_DEVICES"}[known], ""
+	return devices, "CUDA_VISIBLE_DEVICES", ""
 }
 
 // devices are how many GPUs the environment leaves to be seen, 0 where that is not known.

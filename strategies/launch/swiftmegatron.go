@@ -2,7 +2,6 @@ package launch
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -192,6 +191,6 @@ func (m *megatron) swiftTrain() {
 
 // swiftRest reports whether an argument of ms-swift's is read, harmless, or noted.
 func (m *megatron) swiftRest(name string) bool {
-	f := m.flags[name]
-	return swiftMegatronRead[name] || m.Job.costs(swiftMegatronCostly, name, m.from(name), fmt.Sprint(f.value)) || swiftMegatronHarmless.MatchString(name)
+	value := m.flags[name].value
+	return swiftMegatronRead[name] || m.Job.costs(swiftMegatronCostly, name, m.from(name), value) || swiftMegatronHarmless.MatchString(name)
 }

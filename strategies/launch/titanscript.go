@@ -17,7 +17,7 @@ var titanCommand = regexp.MustCompile(`(?:^|[\s/])run_train\.sh(?:\s|$)|-m torch
 // configuration the command line has instead, which Join puts in.
 func (j *Job) titanScript(s start) {
 	j.Notes = append(j.Notes, s.Notes...)
-	m := &megatron{Job: j, start: s, names: map[string]string{}}
+	m := &megatron{Job: j, start: s, names: map[string]string{}} // whose launchers are torchtitan's, too
 	m.flags = maps.Clone(s.flags)
 	if v, ok := s.env["NGPU"]; ok && strings.Contains(s.text, "run_train.sh") {
 		text, open := s.Show(v)

@@ -68,7 +68,10 @@ func (j *Job) ignores(t *trainer) {
 		}
 		return t.given[name].given
 	}
-	dashes := map[bool]string{true: "--"}[t.flags]
+	dashes := ""
+	if t.flags {
+		dashes = "--"
+	}
 	for _, from := range t.ignored {
 		name, ok := names[from]
 		if !ok {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
@@ -233,9 +234,9 @@ func simpleStages(j *strategies.Job, p *strategies.Plan) []int64 {
 	}
 	most, rest, batch := int64(32), max(j.GPUs/(p.TP*p.CP), 1), j.Given.GlobalBatch
 	if batch > 0 {
-		most = max(most, rest/gcd(rest, batch))
+		most = max(most, rest/whole.GCD(rest, batch))
 	}
-	return slices.DeleteFunc(divisors(rest, min(j.Model.Layers, most)), func(pp int64) bool { return pp > 1 && batch%(rest/pp) != 0 })
+	return slices.DeleteFunc(whole.Divisors(rest, min(j.Model.Layers, most)), func(pp int64) bool { return pp > 1 && batch%(rest/pp) != 0 })
 }
 
 // simpleSchedules are the schedules worth trying: the usual one, and that which fills
@@ -245,13 +246,6 @@ func simpleSchedules(j *strategies.Job, p *strategies.Plan) []string {
 		return []string{p.Schedule}
 	}
 	return []string{"", "zb-v"}
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // simpleContexts are the context-parallel degrees worth trying, up to 8: one, what a long

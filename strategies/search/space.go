@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/pipeline"
@@ -155,7 +156,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 	}
 	out := []cut{{}}
 	out = expand(out, func(*cut) []string { return fixed(f, "precision", precisions) }, func(c *cut, v string) { c.precision = v })
-	out = expand(out, func(*cut) []int64 { return f.counts("tp", divisors(j.GPUs, bound(s.MaxTP, island(j)))) }, func(c *cut, v int64) { c.tp = v })
+	out = expand(out, func(*cut) []int64 { return f.counts("tp", whole.Divisors(j.GPUs, bound(s.MaxTP, island(j)))) }, func(c *cut, v int64) { c.tp = v })
 	out = expand(out, func(c *cut) []contexts { return s.contexts(j, c.tp) }, func(c *cut, v contexts) { c.contexts = v })
 	out = expand(out, func(c *cut) []*bool { return f.switches("sequence_parallel", sequences(j, c.tp)...) }, func(c *cut, v *bool) { c.sp = v })
 	out = expand(out, func(*cut) []int64 { return f.counts("ep", s.experts(j)) }, func(c *cut, v int64) { c.ep = v })
@@ -190,17 +191,6 @@ func bound(limit, natural int64) int64 {
 	return natural
 }
 
-// divisors lists the divisors of n up to limit.
-func divisors(n, limit int64) []int64 {
-	var out []int64
-	for i := int64(1); i <= min(n, limit); i++ {
-		if n%i == 0 {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
 // contexts is how many ranks share a sequence, and how they come by each other's keys.
 type contexts struct {
 	cp   int64
@@ -210,7 +200,7 @@ type contexts struct {
 func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 	most := []int64{1}
 	if !j.Recipe.Structure.WholeSequences {
-		most = divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
+		most = whole.Divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
 	}
 	var out []contexts
 	for _, cp := range s.Fix.counts("cp", most) {
@@ -241,7 +231,7 @@ func (s *Space) experts(j *strategies.Job) []int64 {
 	if j.Model.MoE == nil || !j.Recipe.Structure.ExpertParallel {
 		return []int64{1}
 	}
-	return divisors(j.Model.MoE.Experts, min(bound(s.MaxEP, j.Model.MoE.Experts), j.GPUs))
+	return whole.Divisors(j.Model.MoE.Experts, min(bound(s.MaxEP, j.Model.MoE.Experts), j.GPUs))
 }
 
 // expertWidths are the ways to cut experts along their width: not, or like the matrices
@@ -315,9 +305,9 @@ func microBatches(j *strategies.Job) []int64 {
 	}
 	const most = 16
 	if b := j.Given.GlobalBatch; b > 0 {
-		return divisors(b, most)
+		return whole.Divisors(b, most)
 	}
-	return divisors(most, most)
+	return whole.Divisors(most, most)
 }
 
 // plans calls f with every plan of a cut, in order, those that differ in nothing that
@@ -346,7 +336,7 @@ func (s *Space) pipelines(j *strategies.Job, c *cut) []strategies.Plan {
 	if j.Recipe.Structure.WholeModels {
 		most = 1
 	}
-	for _, p.PP = range s.Fix.counts("pp", divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
+	for _, p.PP = range s.Fix.counts("pp", whole.Divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
 		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", s.stages(j, p.PP)) {
 			for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
 				out = append(out, p)
@@ -470,7 +460,7 @@ var (
 func (s *Space) ways(j *strategies.Job, p *strategies.Plan, many bool) (reshard, every []*bool, buckets []units.Bytes) {
 	reshard, every, buckets = byDefault, byDefault, bucketSizes[:1]
 	if many && p.DataParallel.ShardsParameters() {
-		if reshard = onOff; p.DataParallel.FSDP() && !p.ReducesOnce() { // ZeRO-3 has no choice
+		if reshard = onOff; p.DataParallel.FSDP() && !p.ReducesOnce() { // ZeRO-3 and pipelines have no choice
 			every = offOn
 		}
 	} else if many && j.Recipe.Overlap.GradReduce {
