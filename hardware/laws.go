@@ -380,6 +380,7 @@ type KernelLaw struct {
 	Element units.Seconds `yaml:"element"` // per element
 	Index   units.Seconds `yaml:"index"`   // per element, operand and dimension of a strided kernel
 	Byte    units.Seconds `yaml:"byte"`    // per byte
+	Row     units.Seconds `yaml:"row"`     // per row that a block of threads takes (tape.Op.RowBlocks); the squares of it and of the rest add up
 	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
 	Long    LongRows      `yaml:"long"`    // what rows longer than those of the curve add
 	Parts   ColumnParts   `yaml:"parts"`   // what a sum of columns in parts adds
@@ -507,11 +508,12 @@ type PowerLaw struct {
 
 // ClassWatts is the power of one kind of work.
 type ClassWatts struct {
-	Full   units.Watts `yaml:"full"`   // at the highest clock, were there no limit
-	Static units.Watts `yaml:"static"` // part that does not fall with the clock
-	Base   float64     `yaml:"base"`   // of the rest, what is drawn at no utilization; 0 for work without one
-	Narrow *Narrow     `yaml:"narrow"` // gemm: 8-bit operands
-	Zeros  float64     `yaml:"zeros"`  // gemm: of one with an operand half of whose values are zeros, over others; 0: as others
+	Full    units.Watts `yaml:"full"`    // at the highest clock, were there no limit
+	Static  units.Watts `yaml:"static"`  // part that does not fall with the clock
+	Base    float64     `yaml:"base"`    // of the rest, what is drawn at no utilization; 0 for work without one
+	Narrow  *Narrow     `yaml:"narrow"`  // gemm: 8-bit operands
+	Zeros   float64     `yaml:"zeros"`   // gemm: of one with an operand half of whose values are zeros, over others; 0: as others
+	Grouped float64     `yaml:"grouped"` // gemm: of one kernel for all experts in 16 bits or more, over cuBLAS at the same rate; 0: the same
 }
 
 // Narrow is the power of 8-bit GEMMs over that of 16-bit ones at the same share of the

@@ -128,6 +128,24 @@ func TestAttentionBlocks(t *testing.T) {
 	}
 }
 
+// TestShortRows: PyTorch's RMS norms of 64M values of 16 bits and their gradients, in us, by the values of
+// a row (2.11, H200, 2026-11-26). A block of threads takes a row, however short it is; kernels that
+// take several at once do not know rows.
+func TestShortRows(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	for _, c := range []struct{ width, forward, backward float64 }{
+		{64, 640, 718}, {96, 431, 486}, {128, 322, 360}, {192, 237, 284}, {256, 180, 216},
+	} {
+		const n = 1 << 26
+		f := tape.Op{Prim: "layer_norm", Class: tape.NormForward, RowBlocks: true, DType: tape.BF16, N: int64(c.width), Elements: n, Bytes: 4 * n, Count: 1}
+		b := tape.Op{Prim: "layer_norm_backward", Class: tape.NormBackward, RowBlocks: true, DType: tape.BF16, N: int64(c.width), Elements: n, Bytes: 6 * n, Count: 1}
+		require.InEpsilon(t, c.forward, float64(h200.Time(&f))*1e6, 0.12, "rows of %g", c.width)
+		require.InEpsilon(t, c.backward, float64(h200.Time(&b))*1e6, 0.1, "gradients of rows of %g", c.width)
+		f.RowBlocks = false
+		require.Less(t, float64(h200.Time(&f))*1e6, 130.0)
+	}
+}
+
 // TestWideAttention: heads of 512, causal and with a mask of all pairs, by PyTorch's
 // memory-efficient kernels on an H100 (PyTorch 2.11, 2026-11-26), in us forward and backward.
 // Where no SM has two blocks of 128 keys, what a block takes depends on how many others there

@@ -201,6 +201,9 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	case "chain": // programs that wait for their own last result, and share the memory
 		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
 	}
+	if o.RowBlocks && o.N > 0 {
+		work = math.Hypot(work, o.Elements/float64(o.N)*float64(l.Row)*c.element)
+	}
 	if len(l.Wide) > 0 {
 		f := 1.0
 		for i := range l.Wide {

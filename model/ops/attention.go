@@ -261,6 +261,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			wide /= 2
 		}
 	}
+	if program == "rotary" && (b.Spec.QKNorm == model.HeadQKNorm || b.Spec.Sinks) {
+		program = b.variant(program, "_halves")
+	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
 	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]

@@ -422,6 +422,7 @@ type Host struct {
 	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
 	View         units.Seconds            `yaml:"view"`
 	ViewBack     units.Seconds            `yaml:"view_backward"`
+	Policy       units.Seconds            `yaml:"policy"` // asking the policy of a checkpoint that keeps some outputs, for each dispatched op of its runs
 	Module       units.Seconds            `yaml:"module"`
 	Node         units.Seconds            `yaml:"node"`
 	Expert       units.Seconds            `yaml:"expert"`         // one expert of a grouped GEMM

@@ -21,14 +21,14 @@ func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
 	y := t.empty(d, in.dims[:in.nd]...)
 	n := in.Size() / in.Dim(-1)
 	mean, rstd := t.empty(F32, n), t.empty(F32, n)
-	t.emit(Op{Prim: "layer_norm", Class: NormForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
+	t.emit(Op{Prim: "layer_norm", Class: NormForward, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
 	src := *in
 	t.attach("layer_norm", []*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		rows(t, &src)
 		gx := t.empty(src.dtype, src.dims[:src.nd]...)
 		if src.grad {
-			t.emit(Op{Prim: "layer_norm_backward", Class: NormBackward, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2*src.bytes() + gx.bytes()})
+			t.emit(Op{Prim: "layer_norm_backward", Class: NormBackward, RowBlocks: true, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2*src.bytes() + gx.bytes()})
 			r = append(r, gx)
 		} else {
 			t.Release(gx)

@@ -183,6 +183,7 @@ type Op struct {
 	Adds           bool // the result is added to what is there
 	Zeros          bool // half of one operand are zeros
 	Calls          bool // GroupedGEMM: by a call of the library for each expert, not by one kernel for all
+	RowBlocks      bool // norms: a block of threads takes each row, however short
 	Attn           *AttentionShape
 
 	Elements float64     // elements the kernel iterates over
@@ -217,6 +218,7 @@ type HostWork struct {
 	Views   uint16 // dispatcher calls that only make a view
 	Modules uint16 // Python module calls
 	Nodes   uint16 // autograd nodes run by the engine
+	Asked   bool   // a policy in Python is asked about each of the dispatcher calls (CheckpointSome)
 }
 
 // AttentionShape is the problem of one fused attention kernel. Sequence lengths

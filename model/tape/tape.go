@@ -301,6 +301,7 @@ func (t *Tape) emit(o Op) {
 	}
 	h := t.host
 	h.Calls++
+	h.Asked = t.asks()
 	o.Host = h
 	t.host = HostWork{}
 	t.sec.Ops = append(t.sec.Ops, o)
@@ -323,7 +324,7 @@ func (t *Tape) Note(prim string, n int) {
 
 // Called notes a collective over one rank, which is called but moves nothing.
 func (t *Tape) Called(prim string) {
-	t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase, Host: HostWork{Calls: 1}})
+	t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase, Host: HostWork{Calls: 1, Asked: t.asks()}})
 }
 
 // Flush turns host work without a following kernel into an op of its own.
@@ -615,6 +616,10 @@ type keeper struct {
 	kept     []*Tensor
 }
 
+// asks reports whether a checkpoint's policy sees the calls of the dispatcher: a compiler
+// has asked it once for all.
+func (t *Tape) asks() bool { return t.keeper != nil && !t.Compiled }
+
 // product reports whether a checkpoint keeps the matrix multiply that comes next.
 func (t *Tape) product() bool {
 	k := t.keeper
@@ -634,6 +639,9 @@ func (t *Tape) produce(keep bool, y *Tensor, kernels func(*Tensor)) *Tensor {
 	case keep && k.again:
 		y := k.kept[0]
 		k.kept = k.kept[1:]
+		if t.asks() { // and hands it out
+			t.host.Views++
+		}
 		return y
 	case k != nil && k.again && k.unread:
 		return y

@@ -63,6 +63,7 @@ type lawView struct {
 	collectives          map[string]float64
 	skew                 float64
 	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
+	grouped              float64         // power of one kernel for all experts over that of others at the same rate
 	zeros                float64         // power of GEMMs one operand of which is zero by half, over others'
 	narrow               hardware.Narrow // see there; ones where nobody measured it
 }
@@ -105,7 +106,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	l := h.Laws
 	m := &machine{hardware: h, timer: timer, fabric: fabric}
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
 		c := float64(h.GPU.TopClock())
 		if l.Power.GEMMClock > 0 {
@@ -113,6 +114,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 		}
 		m.law.gemmRates = m.law.gemmClock
 		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
+		m.law.grouped = cmp.Or(l.Power.Class[workNames[gemmWork]].Grouped, 1)
 		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
 			m.law.narrow = *n
 		}
@@ -130,6 +132,8 @@ func (m *machine) utilization(o *tape.Op) float64 {
 		use *= m.law.zeros
 	}
 	switch {
+	case o.Class == tape.GroupedGEMM && !o.Calls && !o.DType.Narrow():
+		use *= m.law.grouped
 	case !o.DType.Narrow() || o.DType == tape.FP4 || workOf(o.Class) != gemmWork:
 	case o.Layout == tape.LayoutForward:
 		use *= m.law.narrow.Forward

@@ -60,6 +60,30 @@ func TestSustainedProducts(t *testing.T) {
 	}
 }
 
+// TestGroupedPower: PyTorch's grouped GEMMs against cuBLAS with the same products (an H200 at 690 W, 2.8 s
+// each, 2026-11-26): the clocks that they settle at, for the rates that they reach in bursts.
+func TestGroupedPower(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	use := func(o tape.Op) float64 { return m.utilization(&o) / m.timer.Utilization(&o) }
+	grouped := tape.Op{Prim: "grouped_mm", Class: tape.GroupedGEMM, DType: tape.BF16, M: 16384, N: 14336, K: 4096, Batch: 8, FLOPs: 2 * 16384 * 14336 * 4096, Count: 1}
+	var sum [2]float64
+	for _, c := range []struct{ burst, grouped, clock float64 }{ // TFLOP/s, or none of cuBLAS; MHz
+		{706.4, 1, 1302}, {716.2, 1, 1284}, {733.1, 1, 1327}, {767.8, 1, 1448}, {775.3, 1, 1440}, {704.4, 1, 1356}, {713.2, 1, 1276}, {709.8, 1, 1306}, {782.3, 1, 1436},
+		{640.1, 1, 1424}, {617.9, 1, 1598}, {701.4, 1, 1426}, {627.7, 1, 1398}, {667.5, 1, 1428}, {693.7, 1, 1459}, {741.7, 1, 1431}, {733.8, 1, 1501}, {746.8, 1, 1467},
+		{796.4, 0, 1430}, {783.5, 0, 1435}, {759.1, 0, 1462}, {763.5, 0, 1450}, {681.7, 0, 1437}, {700.1, 0, 1411}, {690.5, 0, 1476}, {758.7, 0, 1456}, {755.9, 0, 1498},
+	} {
+		power := math.Pow(c.clock, -h.Laws.Power.Exponent) / c.burst
+		sum[int(c.grouped)] += power / (9 + 9*c.grouped)
+	}
+	require.InEpsilon(t, sum[1]/sum[0], use(grouped), 0.01)
+	each := grouped
+	each.Calls = true
+	require.Equal(t, 1.0, use(each), "a call of cuBLAS for each expert")
+}
+
 // TestHalfZeros: the time of an MLP's six products at the limit where half of an operand of
 // four are zeros, and of one of these four by itself, over that without zeros (an H100 at 699 W, 8192 rows
 // by 6144 by 24576, 2.5 s each, means of two, 2026-11-23).

@@ -261,6 +261,9 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 	}
 	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Nodes)*h.Node
 	python := units.Seconds(o.Host.Modules)*h.Module + h.Primitives[o.Prim]
+	if o.Host.Asked {
+		python += units.Seconds(int32(o.Host.Calls+o.Host.Views)+max(o.Count-1, 0)) * h.Policy
+	}
 	if n := units.Seconds(o.Count - 1); n > 0 {
 		if again, ok := h.Again[o.Prim]; ok {
 			python += n * again

@@ -53,7 +53,7 @@ func TestTitanKeys(t *testing.T) {
 		"[experimental]\ncontext_parallel_degree = 2\ncontext_parallel_rotate_method = 'alltoall'":                       "# Not taken over: experimental.context_parallel_rotate_method alltoall: keys and values",
 		"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_rotate_method = 'allgather'":                       "cp: 2 # parallelism.context_parallel_degree\n",
 		"[compile]\nenable = true\ncomponents = ['model']":                                                               "# Not taken over: compile.components [model]: the loss is taken to be compiled",
-		"[compile]\nenable = true\ncomponents = ['loss']":                                                                "# Not taken over: compile.components [loss]: the loss is taken to run eagerly, as layers do",
+		"[compile]\nenable = true\ncomponents = ['loss']":                                                                "fused_cross_entropy: true # compile.components\n",
 		"[compile]\nenable = true\ncomponents = []":                                                                      "recipe: torchtitan-eager # compile.components\n",
 		"[compile]\nenable = true\ncomponents = ['model', 'loss']":                                                       "recipe: torchtitan # compile.enable\n",
 		"[float8]\nenable_float8_linear = true":                                                                          "gather: bf16 # without enable_fsdp_float8_all_gather\n",

@@ -137,7 +137,7 @@ func (j *Job) titanRuntime(c *table) {
 		switch layers, loss := slices.Contains(parts, any("model")), slices.Contains(parts, any("loss")); {
 		case given && !layers:
 			if from = "compile.components"; loss {
-				j.note("compile.components %v: the loss is taken to run eagerly, as layers do", parts)
+				j.set("runtime.fused_cross_entropy", true, from)
 			}
 		case given && !loss:
 			j.note("compile.components %v: the loss is taken to be compiled, as layers are", parts)
