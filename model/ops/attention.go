@@ -12,13 +12,17 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
 		kind.Windowed && b.Spec.Window < b.Sequence)
-	in := b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV, model.RoleQDown, model.RoleQUp, model.RoleKVDown)
-	var q, k, v *tape.Tensor
+	var in, q, k, v *tape.Tensor
 	after := same
-	if b.Spec.MLA != nil {
-		q, k, v, after = b.latent(in)
-	} else {
-		q, k, v = b.project(in)
+	b.leaving(Projection, func() {
+		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV, model.RoleQDown, model.RoleQUp, model.RoleKVDown)
+		if b.Spec.MLA != nil {
+			q, k, v, after = b.latent(in)
+		} else {
+			q, k, v = b.project(in)
+		}
+	})
+	if b.Spec.MLA == nil {
 		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
 			q, k = b.turn(q, k)
 		}
@@ -37,7 +41,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	if b.again(CoreAttention) {
 		y = t.Checkpoint(false, core, q, k, v)
 	} else {
-		y = core([]*tape.Tensor{q, k, v})
+		b.leaving(Core, func() { y = core([]*tape.Tensor{q, k, v}) })
 	}
 	t.Release(q, k, v)
 	y = after(y)
@@ -53,7 +57,8 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	if b.MicroBatch > 1 && b.program("attention_output") {
 		y = b.give(y, b.call("attention_output", tensorOf(y))[0].t)
 	}
-	z := b.row(y, model.RoleO)
+	var z *tape.Tensor
+	b.leaving(OutputProjection, func() { z = b.row(y, model.RoleO) })
 	t.Release(y)
 	return z
 }

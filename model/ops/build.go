@@ -269,6 +269,7 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 	u := Unit{Name: name, InputStore: -1, OutputStore: -1, GradStore: -1, InGradStore: -1}
 	t.EndAutocast()
 	t.Flush()
+	t.Leave()
 	u.Forward = t.Cut(tape.Backward)
 	u.Forward.Twice = t.Twice()
 	if in != nil {
@@ -287,6 +288,7 @@ func (b *builder) finish(name string, in, out *tape.Tensor) Unit {
 	}
 	t.Flush()
 	u.Backward = t.Cut(tape.Forward)
+	u.Forward.Trips = t.Trips()
 	u.Params = b.params
 	t.End()
 	return u
@@ -365,13 +367,22 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		}
 		return x
 	}
-	inner := func(x *tape.Tensor, r model.Role, own bool) (*tape.Tensor, func(*tape.Tensor) *tape.Tensor) { // the same, perhaps not kept
-		m := LayerNorms
-		if !own || !b.has(r) {
-			m = 0
+	inner := func(x *tape.Tensor, r model.Role, own bool) (h *tape.Tensor, after func(*tape.Tensor) *tape.Tensor) { // the same, perhaps not kept
+		m, away := LayerNorms, ExpertsNorm
+		attends := r == model.RoleNorm1 && kind.Mixer == model.AttentionMixer
+		if attends {
+			away = AttentionNorm
 		}
-		out, after := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{in(ins[0], r, own)} }, x)
-		return out[0], after
+		if !own || !b.has(r) {
+			if m, away = 0, 0; attends {
+				away = Projection
+			}
+		}
+		b.leaving(away, func() {
+			out, then := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{in(ins[0], r, own)} }, x)
+			h, after = out[0], then
+		})
+		return h, after
 	}
 	if s.Parallel != model.Serial {
 		h := in(x, model.RoleNorm1, true)
@@ -495,6 +506,15 @@ func (b *builder) discarding(m Modules, f func(ins []*tape.Tensor) []*tape.Tenso
 		return f(ins), same
 	}
 	return b.t.Discard(f, ins...)
+}
+
+// leaving runs a part of the layer, which leaves to the host what it saves where the job says so.
+func (b *builder) leaving(m Away, f func()) {
+	if m &= b.Away; m == 0 {
+		f()
+		return
+	}
+	b.t.Away(uint8(m), b.Least, f)
 }
 
 // same is for what keeps its outputs.

@@ -267,11 +267,15 @@ func init() {
 		"masked_fill": func(b *builder, a []value) []value { return one(b.t.MaskedFill(a[0].t, a[1].t)) },
 		"mask_rows":   func(b *builder, a []value) []value { return one(b.t.MaskRows(a[0].t, a[1].t)) },
 		"grouped": func(b *builder, a []value) []value {
-			r := model.RoleExpertsGateUp
+			r, away := model.RoleExpertsGateUp, ExpertsFirst|ExpertsMLP
 			if w := a[1].t; w.Param() == b.roles[model.RoleExpertsDown] {
-				r = model.RoleExpertsDown
+				r, away = model.RoleExpertsDown, ExpertsMLP
 			}
-			return one(b.halfZero(r, func() *tape.Tensor { return b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed) }))
+			var y *tape.Tensor
+			b.leaving(away, func() {
+				y = b.halfZero(r, func() *tape.Tensor { return b.t.GroupedLinear(a[0].t, a[1].t, b.Spec.MoE.Transposed) })
+			})
+			return one(y)
 		},
 		// the activation between two GEMMs of the experts, which the second one's result lets go of
 		"expert_act": func(b *builder, a []value) []value {
@@ -285,14 +289,18 @@ func init() {
 				}
 				return []*tape.Tensor{b.call(name, tensorOf(ins[0]), tensorOf(ins[1]))[0].t}
 			}
-			out, after := b.discarding(ExpertActivation, act, a[0].t, a[1].t)
-			b.after = after
+			var out []*tape.Tensor
+			b.leaving(ExpertsGate|ExpertsMLP, func() { out, b.after = b.discarding(ExpertActivation, act, a[0].t, a[1].t) })
 			return one(out[0])
 		},
 		"after_act": func(b *builder, a []value) []value { return one(b.after(b.t.Hold(a[0].t))) },
 		"grouped_mlp": func(b *builder, a []value) []value {
 			plain := !b.Spec.Gated
-			return one(b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, tape.ExpertMLP{Transposed: b.Spec.MoE.Transposed, Plain: plain, Stash: b.SyncFree, Again: plain && b.again(ExpertActivation)}))
+			var y *tape.Tensor
+			b.leaving(ExpertsMLP, func() {
+				y = b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, tape.ExpertMLP{Transposed: b.Spec.MoE.Transposed, Plain: plain, Stash: b.SyncFree, Again: plain && b.again(ExpertActivation)})
+			})
+			return one(y)
 		},
 		"sum_groups": func(b *builder, a []value) []value { return one(b.t.SumGroups(a[0].t, int64(a[1].num))) },
 		"column":     func(b *builder, a []value) []value { return one(b.t.Reshape(a[0].t, a[0].t.Size(), 1)) },

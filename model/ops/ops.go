@@ -37,6 +37,27 @@ const (
 // ModuleNames are the names of Modules, the lowest bit first.
 var ModuleNames = []string{"core_attn", "mlp", "moe", "shared_experts", "moe_act", "layernorm", "mla_up_proj"}
 
+// Away are the parts of a layer that leave to the host what they save for their gradients
+// (Megatron-Core, transformer_config.py, offload_modules).
+type Away uint8
+
+const (
+	AttentionNorm Away = 1 << iota // where it is a module of its own: in front of latent attention
+	Projection                     // of queries, keys and values, with the norm that it takes in
+	Core                           // of attention
+	OutputProjection
+	ExpertsNorm // the norm in front of experts
+	ExpertsFirst
+	ExpertsGate // their activation
+	ExpertsMLP  // all of their MLPs, where these are one module
+)
+
+// AwayNames are the names of Away, the lowest bit first.
+var AwayNames = []string{"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", "fused_group_mlp"}
+
+// OfExperts are those inside experts.
+const OfExperts = ExpertsFirst | ExpertsGate | ExpertsMLP
+
 // Shard is how one rank's part of a layer is cut.
 type Shard struct {
 	TP, CP, EP, ExpertTP int64
@@ -60,6 +81,8 @@ type Config struct {
 	Document    int64 // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
 	Recompute   Recompute
 	Modules     Modules // of selective recomputation; 0: the recipe's own
+	Away        Away    // modules that leave to the host what they save
+	Least       int64   // elements of a tensor that goes, at least
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32

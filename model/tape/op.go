@@ -287,4 +287,6 @@ type Section struct {
 	Deferred []Event
 	// Twice are storages that more than one node of autograd saves.
 	Twice []int32
+	// Trips are what goes to the host after a forward section and back for its gradient.
+	Trips []Trip
 }

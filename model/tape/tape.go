@@ -43,6 +43,7 @@ type Tape struct {
 	record bool // grad mode: make nodes and save tensors
 	host   HostWork
 	casts  []cast
+	trips  []trip
 	kind   StoreKind // of new storages
 
 	begun, begunEvent       int   // positions where the primitive now running began
@@ -489,7 +490,9 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		}
 		t.Module, t.kind, t.Quantize = n.module, n.kind, n.narrow
 		t.host.Nodes++
+		began := len(t.sec.Ops)
 		out := n.run(t, &n, n.grads[:n.nout])
+		t.ran(i, began)
 		t.Release(n.grads[:n.nout]...)
 		t.nodes[i].grads = [maxOuts]*Tensor{}
 		t.drop(i)
