@@ -106,8 +106,8 @@ func (j *Job) checkEncoder(v *model.Vision) error {
 		return diag.Errorf("train.images: %s has no encoder of images; leave it out, or use a model that has one, such as qwen2.5-vl-7b", j.ModelName)
 	case !able || j.Recipe.Structure.Compiled || j.Layers != nil:
 		return diag.Errorf("train.images: what recipe %s does with the encoder of %s is not known; leave it out, or use %s", j.Runtime.Recipe, j.ModelName, diag.Or(j.looking(known)))
-	case j.Train.OffloadActivations || j.Train.OffloadLayers > 0:
-		return diag.Errorf("train.images: what of an encoder's activations goes to the host is not known; leave out train.offload_activations and train.offload_layers")
+	case j.Train.AwayActivations():
+		return diag.Errorf("train.images: what of an encoder's activations goes to the host is not known; leave out train.offload_activations, train.offload_layers and train.offload_modules")
 	case j.Recipe.Optimizer[j.Train.Optimizer].Matrix != "":
 		return diag.Errorf("train.images: how %s updates an encoder is not known; use another train.optimizer", j.Train.Optimizer)
 	}

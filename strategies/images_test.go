@@ -47,8 +47,8 @@ func TestImageRules(t *testing.T) {
 		{"qwen2.5-vl-7b", "megatron-core", 1, "", two, "train.images: what recipe megatron-core does with the encoder of qwen2.5-vl-7b " + known + "leave it out, or use automodel, deepspeed-hf or hf-eager"},
 		{"llava-1.5-7b", "hf-compile", 1, "", ", images: {per_sequence: 1}", "train.images: what recipe hf-compile does with the encoder of llava-1.5-7b " + known + "leave it out, or use automodel, deepspeed-hf or hf-eager"},
 		{"gemma3-4b", "hf-compile, compile_scope: layer", 1, "", ", images: {per_sequence: 1}", "train.images: what recipe hf-compile does with the encoder of gemma3-4b " + known},
-		{"qwen3-vl-4b", "hf-eager", 1, "", two + ", offload_activations: true", "train.images: what of an encoder's activations goes to the host " + known + "leave out train.offload_activations and train.offload_layers"},
-		{"qwen3-vl-4b", "megatron-core", 1, "", two + ", offload_layers: 4", "train.images: what of an encoder's activations goes to the host " + known + "leave out train.offload_activations and train.offload_layers"},
+		{"qwen3-vl-4b", "hf-eager", 1, "", two + ", offload_activations: true", "train.images: what of an encoder's activations goes to the host " + known + "leave out train.offload_activations, train.offload_layers and train.offload_modules"},
+		{"qwen3-vl-4b", "megatron-core", 1, "", two + ", offload_layers: 4", "train.images: what of an encoder's activations goes to the host " + known + "leave out train.offload_activations, train.offload_layers and train.offload_modules"},
 		{"qwen3-vl-4b", "hf-eager", 1, "", two + ", optimizer: muon", "train.images: how muon updates an encoder " + known + "use another train.optimizer"},
 
 		// How many, how large.

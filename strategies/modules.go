@@ -20,33 +20,42 @@ type RecomputeModules ops.Modules
 
 // DecodeNode reads either form.
 func (m *RecomputeModules) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	bits, errs := decodeParts(d, n, ops.ModuleNames, "recomputed")
+	*m = RecomputeModules(bits)
+	return errs
+}
+
+// decodeParts reads names of parts of a layer, to each of which something can be done, as bits.
+func decodeParts(d *yamlx.Document, n *yaml.Node, known []string, done string) (bits uint8, errs diag.List) {
 	var names []string
 	if n.Kind == yaml.ScalarNode {
 		names = strings.Split(n.Value, ",")
 	} else if errs := d.DecodeInto(n, &names); len(errs) > 0 {
-		return errs
+		return 0, errs
 	}
-	*m = 0
 	for _, name := range names {
-		i := slices.Index(ops.ModuleNames, strings.TrimSpace(name))
+		i := slices.Index(known, strings.TrimSpace(name))
 		if i < 0 {
-			return diag.List{d.Errorf(n, "%q is not a part of a layer that can be recomputed; use %s", strings.TrimSpace(name), diag.Or(ops.ModuleNames))}
+			return 0, diag.List{d.Errorf(n, "%q is not a part of a layer that can be %s; use %s", strings.TrimSpace(name), done, diag.Or(known))}
 		}
-		*m |= 1 << i
+		bits |= 1 << i
 	}
-	return nil
+	return bits, nil
 }
 
-// names are those of the parts, in the order of ops.ModuleNames.
-func (m RecomputeModules) names() []string {
+// partsOf are the names of the bits that are set, the lowest first.
+func partsOf(bits uint8, known []string) []string {
 	var names []string
-	for i, name := range ops.ModuleNames {
-		if m&(1<<i) != 0 {
+	for i, name := range known {
+		if bits&(1<<i) != 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
+
+// names are those of the parts, in the order of ops.ModuleNames.
+func (m RecomputeModules) names() []string { return partsOf(uint8(m), ops.ModuleNames) }
 
 func (m RecomputeModules) String() string { return strings.Join(m.names(), ", ") }
 

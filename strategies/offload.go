@@ -155,14 +155,16 @@ func (p *Plan) checkOffloadActivations(s Shape) error {
 }
 
 // AwayActivations reports whether the host has activations between their passes.
-func (t *Train) AwayActivations() bool { return t.OffloadLayers > 0 || t.OffloadActivations }
+func (t *Train) AwayActivations() bool {
+	return t.OffloadLayers > 0 || t.OffloadActivations || t.OffloadModules != 0
+}
 
 // checkHost checks that the machine is known well enough to leave something to its hosts,
 // and that they have the memory.
 func (j *Job) checkHost(p *Plan) error {
 	n := &j.Hardware.Node
 	if j.Train.AwayActivations() && j.Hardware.GPU.PCIe.Value <= 0 {
-		return diag.Errorf("train.offload_layers, train.offload_activations: of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave them out", j.Hardware.Name)
+		return diag.Errorf("train.offload_layers, train.offload_activations, train.offload_modules: of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave them out", j.Hardware.Name)
 	}
 	if on := j.Train.ClipGradients; on != nil && *on && p.OffloadsParameters() && !j.Recipe.Offload.Reduced {
 		return diag.Errorf("train.clip_gradients: with plan.offload: %s, but what clipping them takes the host is not known; leave one of them out", p.Offload)

@@ -105,6 +105,10 @@ type Train struct {
 
 	OffloadActivations bool `yaml:"offload_activations" json:"offload_activations,omitempty"` // what all layers keep goes there, tensor by tensor (TRL's and Axolotl's activation_offloading, torchtune's enable_activation_offloading)
 
+	OffloadModules         OffloadModules `yaml:"offload_modules" json:"offload_modules,omitempty"`                         // parts of a layer that leave there what they save (Megatron's flag of this name); left out: none
+	MinOffloadedTensorSize *int64         `yaml:"min_offloaded_tensor_size" json:"min_offloaded_tensor_size,omitempty"`     // elements of a tensor that goes (likewise); left out: 2^20
+	OffloadedShare         *float64       `yaml:"activation_offload_fraction" json:"activation_offload_fraction,omitempty"` // of these parts, the first in a chunk of the model (likewise); left out: all
+
 	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
 
 	Images *Images `yaml:"images" json:"images,omitempty"` // of a vision-language model, in each sequence; left out: none, and no encoder
@@ -369,6 +373,9 @@ func (p *Plan) Check(s Shape) error {
 		return err
 	}
 	if err := p.checkOffloadLayers(s); err != nil {
+		return err
+	}
+	if err := checkOffloadModules(s); err != nil {
 		return err
 	}
 	return p.checkOffload(s)

@@ -403,6 +403,7 @@ type Offload struct {
 	Parameters  []string      `yaml:"parameters"`
 	Layers      bool          `yaml:"layers"`      // and, without pipeline or recomputation, what the first layers keep for their backward passes
 	Activations bool          `yaml:"activations"` // what all layers keep, tensor by tensor
+	Modules     []string      `yaml:"modules"`     // parts of a layer that may send what they save
 	Reduced     bool          `yaml:"reduced"`     // gradients go to the host as they are reduced, to that of the rank that has their states, for which the others wait; else when all are there
 	Checked     units.Seconds `yaml:"checked"`     // reduced: what the host takes for each gradient before it leaves, its norm and a test for infinities, for whose outcome it waits
 	Parted      bool          `yaml:"parted"`      // of the optimizer also a part, and copies beside the update where that is asked for
