@@ -45,6 +45,7 @@ func config(j *strategies.Job) ops.Config {
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
+		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
@@ -303,6 +304,10 @@ func (p *pricer) notes(r *Result) {
 	}
 	if has := j.Hardware.Node.HostMemory.Value; has > 0 && r.Memory.Host > has {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.host", Text: fmt.Sprintf("what is left to the hosts does not fit: %.2f of %.2f GiB of a node", float64(r.Memory.Host/units.GiB), float64(has/units.GiB))})
+	}
+	if m := j.Train.OffloadModules; m != 0 && r.Memory.Host == 0 {
+		r.Notes = append(r.Notes, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.offload_modules: %s leave nothing to the host: no tensor of theirs has %s elements, or none goes", m, units.Count(float64(j.Train.OffloadLeast()))),
+			Remedy: "set train.min_offloaded_tensor_size lower, or leave it out"})
 	}
 	if note, ok := p.hostNote(r); ok {
 		r.Notes = append(r.Notes, note)

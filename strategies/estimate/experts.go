@@ -6,6 +6,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -74,13 +75,15 @@ func exchangesOverlap(j *strategies.Job) bool {
 
 // syncFree is whether a whole step is replayed from a CUDA graph although it has
 // experts. The kernels that allow it exchange rows inside one NVLink domain, numbers of
-// them as they come; experts of a capacity run the kernels of all others.
+// them as they come; experts of a capacity run the kernels of all others, and so do those that
+// leave activations to the host module by module (Megatron-Core, transformer_config.py:
+// moe_paged_stash, which keeps them, refuses these).
 func syncFree(j *strategies.Job) bool {
 	n := &j.Hardware.Node
 	graphs := j.Runtime.CUDAGraphs == "" || j.Runtime.CUDAGraphs == strategies.FullGraphs
 	other := []string{strategies.AllToAllDispatcher, strategies.DeepEPDispatcher}
 	joint := j.Runtime.GroupedMLPFusion
-	return graphs && (joint == nil || *joint) && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Model.Gated && j.Train.Capacity == 0 &&
+	return graphs && ops.Away(j.Train.OffloadModules)&ops.OfExperts == 0 && (joint == nil || *joint) && j.Precision.SyncFree && !j.Recipe.Structure.UnfusedPermutation && j.Model.MoE != nil && j.Model.Gated && j.Train.Capacity == 0 &&
 		!slices.Contains(other, j.Runtime.TokenDispatcher) && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 

@@ -81,7 +81,7 @@ func (e *Evaluator) FloorMemory(j *strategies.Job) (units.Bytes, error) {
 // it is FloorMemory.
 func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 	floor, err := e.FloorMemory(j)
-	if err != nil || j.Plan.PP > 1 || j.Train.OffloadActivations {
+	if err != nil || j.Plan.PP > 1 || j.Train.OffloadActivations || j.Train.OffloadModules != 0 {
 		return floor, err
 	}
 	m, l, _, err := e.shape(j)

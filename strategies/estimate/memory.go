@@ -314,6 +314,7 @@ type measured struct {
 type measuredChunk struct {
 	mode     memory.Mode
 	sharding memory.Sharding
+	away     memory.Away
 	synced   bool
 	splits   bool
 	chunk    *memory.Chunk
@@ -334,7 +335,7 @@ func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk 
 	s.MicroBatches, s.Splits = batches, splits
 	synced := s.Synced(batches == 1)
 	for i := range c.memory.chunks {
-		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.synced == synced && m.splits == splits {
+		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.away == s.Away && m.synced == synced && m.splits == splits {
 			return m.chunk
 		}
 	}
@@ -342,7 +343,7 @@ func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk 
 	if len(c.memory.chunks) >= mostPeaks {
 		c.memory.chunks = c.memory.chunks[:0]
 	}
-	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, synced, splits, &m})
+	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, s.Away, synced, splits, &m})
 	return &m
 }
 
@@ -372,6 +373,9 @@ func (u *usage) fits() bool { return u.used <= u.capacity }
 func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 	plan := s.own.plan
 	f, n := p.footprint(), p.job.Train.GradAccumulation
+	if f.away.Modules && plan == nil {
+		f.away.Late = p.late(l.stages[0])
+	}
 	if record || !u.measured || u.layout != l || u.plan != plan || u.batches != n || u.footprint != f {
 		u.layout, u.plan, u.batches, u.footprint, u.measured, u.replayed = l, plan, n, f, !record, plan == nil
 		u.byStage = u.byStage[:0]

@@ -9,6 +9,7 @@ import (
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
@@ -44,6 +45,8 @@ type path struct {
 	batches int64           // micro batches of the step, which drain the pipeline in between
 	again   bool            // each backward pass gathers parameters again
 	waits   []units.Seconds // by rank: for these
+	away    memory.Away     // what the host has of activations
+	comes   []units.Seconds // by rank: waits for what comes back from there
 
 	result pipeline.Result
 	times  pipeline.Times
@@ -83,10 +86,10 @@ func (s *simulation) runPipeline() {
 	}
 	r.hops = p.hops(r.hops[:0], hop, bytes)
 	x := r.path
-	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.again == p.gathersAgain() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags)
+	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.again == p.gathersAgain() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags) && x.away == p.awayActivations()
 	if !known {
 		x.plan, x.layout, x.wide, x.again, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.keepsWide(), p.gathersAgain(), hop, collect, p.lags, bytes
-		x.batches = j.Train.GradAccumulation
+		x.batches, x.away = j.Train.GradAccumulation, p.awayActivations()
 		x.clocks, x.hops = append(x.clocks[:0], p.clocks...), append(x.hops[:0], r.hops...)
 		x.begin(p)
 	}
@@ -156,7 +159,7 @@ func (x *path) begin(p *pricer) {
 	resizeTimes(&x.times, plan)
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
-	x.waits = cleared(x.waits, int(j.Plan.PP))
+	x.waits, x.comes = cleared(x.waits, int(j.Plan.PP)), cleared(x.comes, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
 	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
 	if plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep {
@@ -177,6 +180,8 @@ func (x *path) time(s *simulation, rank int) {
 			waits = max(s.gatheringPass(ch)-b.duration(p), 0)
 			b.gather = waits
 		}
+		comes := p.comeBack(ch, f.duration(p)+b.duration(p))
+		b.gather += comes
 		p.lag(rank).stretch(&f)
 		p.lag(rank).stretch(&b)
 		if from, ok := plan.Before(stage); ok && !sameRank(plan, from, stage) {
@@ -187,8 +192,9 @@ func (x *path) time(s *simulation, rank int) {
 			b.gather += x.collect
 			x.sends[rank]++ // an activation
 		}
-		x.gather[rank] += (f.gather + b.gather - waits) * n
+		x.gather[rank] += (f.gather + b.gather - waits - comes) * n
 		x.waits[rank] += waits * n
+		x.comes[rank] += comes * n
 		x.busy[rank] += (f.busy + b.busy) * n
 		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
 		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
@@ -586,6 +592,9 @@ func (r *pipelineRun) fill(out *Result) {
 	if t := x.gather[w]; t > 0 {
 		out.Exposed["tp"] = t
 	}
+	if t := x.comes[w]; t > 0 {
+		out.Exposed["host"] = t
+	}
 	var kernels [numWork]units.Seconds
 	var busy units.Seconds
 	out.Forward, out.Backward = 0, 0
@@ -620,7 +629,7 @@ func (r *pipelineRun) fill(out *Result) {
 		}
 	}
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
-		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w], Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
+		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w] + x.comes[w], Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
 	out.Parts.Bubble = left + max(out.StepTime-finish-units.Seconds(r.tail[w]), 0) // others end later
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()

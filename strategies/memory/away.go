@@ -3,6 +3,8 @@ package memory
 import (
 	"slices"
 
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -12,30 +14,77 @@ type Trip struct {
 	Leaves bool // its own go after its forward pass, and are awaited by its backward pass
 	Gone   int  // whose must be gone before its forward pass; -1: nobody's
 	Back   int  // whose come back from the beginning of its backward pass on; -1: nobody's
+
+	Parts []*tape.Trip // what of its own goes, where modules say so; nil: all
+}
+
+// Bytes is the size of the copies of what modules of the unit send.
+func (t *Trip) Bytes() (sum units.Bytes) {
+	for _, p := range t.Parts {
+		sum += p.Bytes
+	}
+	return sum
 }
 
 // Away is what of the tensors that units save goes to the host between their passes: those of
-// the first so many layers, but never of the last; or all of them. Neither: none.
+// the first so many layers, but never of the last; or all of them; or what some modules of them
+// save. None of these: none.
 type Away struct {
 	Layers int
 	All    bool
+
+	Modules bool
+	Share   float64 // of the modules, the first; what the others save stays
+	Late    int     // so many of those that send, the last, have not sent it as the backward pass begins
 }
 
 // Any reports whether something goes.
-func (a Away) Any() bool { return a.Layers > 0 || a.All }
+func (a Away) Any() bool { return a.Layers > 0 || a.All || a.Modules }
 
-// Trips appends to out those of units, in order, by whether each is a layer.
-func (a Away) Trips(out []Trip, layer []bool) []Trip {
-	if a.All {
-		return streamed(out, len(layer))
+// Trips appends to out those of units, in order.
+func (a Away) Trips(out []Trip, list []*ops.Unit) []Trip {
+	switch {
+	case a.Modules:
+		return a.modules(out, list)
+	case a.All:
+		return streamed(out, len(list))
 	}
 	var layers []int
-	for i, is := range layer {
-		if is {
+	for i, u := range list {
+		if u.Layers > 0 {
 			layers = append(layers, i)
 		}
 	}
-	return buffered(out, len(layer), layers, a.Layers)
+	return buffered(out, len(list), layers, a.Layers)
+}
+
+// modules are those of units of which some modules send what they save, in order as long as they
+// are of the first Share of all. The last of each module in front of the head stays: its backward
+// pass follows at once. What goes is taken to be gone as the next unit begins, and comes back
+// beside the backward pass of the one after (Megatron-Core, pipeline_parallel/
+// fine_grained_activation_offload.py, post_warmup_callback and should_bulk_offload).
+func (a Away) modules(out []Trip, list []*ops.Unit) []Trip {
+	ends := len(list) > 0 && list[len(list)-1].Layers == 0 // with head or loss
+	last, n := map[uint8]int{}, 0
+	for i, u := range list {
+		for k := range u.Forward.Trips {
+			last[u.Forward.Trips[k].Module] = i
+			n++
+		}
+	}
+	n -= int(float64(n) * (1 - a.Share))
+	for i, u := range list {
+		t := Trip{Gone: i - 1, Back: i}
+		for k := range u.Forward.Trips {
+			p := &u.Forward.Trips[k]
+			if n--; n >= 0 && !(ends && last[p.Module] == i) {
+				t.Parts = append(t.Parts, p)
+			}
+		}
+		t.Leaves = len(t.Parts) > 0
+		out = append(out, t)
+	}
+	return out
 }
 
 // streamed are those of units all of which leave, tensor by tensor: what one saves is taken to
@@ -70,11 +119,13 @@ func (w *walker) leaving() {
 	if !w.Away.Any() {
 		return
 	}
-	layer := make([]bool, len(w.Units))
-	for i, u := range w.Units {
-		layer[i] = u.Layers > 0
+	w.trips = w.Away.Trips(nil, w.Units)
+	for i, late := len(w.trips)-1, w.Away.Late; i >= 0 && late > 0; i-- {
+		if w.trips[i].Leaves {
+			w.trips[i].Parts = []*tape.Trip{}
+			late--
+		}
 	}
-	w.trips = w.Away.Trips(nil, layer)
 }
 
 // send frees what must be gone before the forward pass of a unit. Parameters that were cast
@@ -94,13 +145,16 @@ func (w *walker) sent() {
 	for i := range w.trips {
 		w.saves(w.trips[i].Gone, (*tracker).park)
 	}
+	if w.Away.Modules {
+		w.saves(len(w.trips)-1, (*tracker).park)
+	}
 }
 
 // fetch allocates what comes back from the backward pass of a unit on.
 func (w *walker) fetch(unit int) {
 	if w.Away.Any() {
 		stream := compute
-		if w.Away.All {
+		if w.Away.All || w.Away.Modules {
 			stream = hostStream
 		}
 		w.saves(w.trips[unit].Back, func(t *tracker, id int) { t.unpark(stream, id) })
@@ -124,6 +178,14 @@ func (w *walker) again(unit int, events []tape.Event, k int) {
 // saves does something to all that a unit may have saved.
 func (w *walker) saves(unit int, do func(*tracker, int)) {
 	if unit < 0 {
+		return
+	}
+	if w.Away.Modules {
+		for _, p := range w.trips[unit].Parts {
+			for _, s := range p.Stores {
+				do(w.t, w.id(unit, s))
+			}
+		}
 		return
 	}
 	for s := range int32(w.width) {
