@@ -463,6 +463,9 @@ func jobFields(j *strategies.Job) fields {
 	if n := t.OffloadLayers; n > 0 {
 		f = append(f, [2]string{"On the host", fmt.Sprintf("activations of the first %s", plural(int(n), "layer"))})
 	}
+	if m := t.OffloadModules; m > 0 {
+		f = append(f, [2]string{"On the host", "activations of " + m.String()})
+	}
 	if l := t.LoRA; l != nil {
 		f = append(f, [2]string{"Adapters", loraText(l)})
 	}

@@ -83,6 +83,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 		away = "all"
 	}
 	add("offload_layers", away)
+	add("offload_modules", t.OffloadModules.String())
 	add("recompute", string(t.Recompute))
 	add("recompute_modules", t.RecomputeModules.String())
 	layers := "" // every job has every column, so that rows of several make one table
