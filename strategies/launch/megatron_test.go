@@ -162,8 +162,11 @@ func TestTorchFSDP(t *testing.T) {
 // TestOtherNames: arguments that other releases have for the same.
 func TestOtherNames(t *testing.T) {
 	holds(t, map[string][]string{
-		"--use-rotary-position-embeddings --no-rope-fusion":                               {"position: rope # --use-rotary-position-embeddings", "rope_fusion: false"},
-		"--cuda-graph-impl transformer_engine --cuda-graph-modules attn mamba":            {"cuda_graphs: mixers # --cuda-graph-modules"},
+		"--use-rotary-position-embeddings --no-rope-fusion":                    {"position: rope # --use-rotary-position-embeddings", "rope_fusion: false"},
+		"--cuda-graph-impl transformer_engine --cuda-graph-modules attn mamba": {"cuda_graphs: mixers # --cuda-graph-modules"},
+		"--fine-grained-activation-offloading --offload-modules core_attn attn_proj --min-offloaded-tensor-size 5000 --activation-offload-fraction 0.8 --delay-offload-until-cuda-graph": {
+			"offload_modules: [core_attn, attn_proj] # --offload-modules", "min_offloaded_tensor_size: 5000 # --min-offloaded-tensor-size", "activation_offload_fraction: 0.8 # --activation-offload-fraction"},
+		"--fine-grained-activation-offloading --offload-modules core_attn --delta-offload-bytes-across-pp-ranks 1000": {"# Not taken over: --delta-offload-bytes-across-pp-ranks 1000"},
 		"--moe-layer-recompute --num-experts 8":                                           {"recompute: selective # --moe-layer-recompute", "recompute_modules: [core_attn, moe] # --moe-layer-recompute"},
 		"--moe-layer-recompute --num-experts 8 --recompute-modules layernorm mla_up_proj": {"recompute_modules: [layernorm, mla_up_proj, moe]"},
 	})

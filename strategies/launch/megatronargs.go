@@ -41,6 +41,8 @@ var only = []struct{ name, key, beside, value string }{
 
 	{"recompute_granularity", "train.recompute", "recompute_granularity", ""}, {"recompute_method", "train.recompute_method", "recompute_granularity", "full"},
 	{"recompute_num_layers", "train.recompute_num_layers", "recompute_granularity", "full"}, {"recompute_modules", "train.recompute_modules", "recompute_granularity", "selective"},
+	{"offload_modules", "train.offload_modules", "fine_grained_activation_offloading", ""}, {"min_offloaded_tensor_size", "train.min_offloaded_tensor_size", "fine_grained_activation_offloading", ""},
+	{"activation_offload_fraction", "train.activation_offload_fraction", "fine_grained_activation_offloading", ""},
 	{"moe_expert_capacity_factor", "train.expert_capacity", "moe_expert_capacity_factor", ""}, {"mtp_num_layers", "train.mtp_layers", "mtp_num_layers", ""}, {"mtp_use_repeated_layer", "model.mtp_use_repeated_layer", "mtp_num_layers", ""},
 }
 
@@ -50,7 +52,7 @@ var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk
 // megatronCostly are arguments that no key of a job stands for though they change time or memory.
 var megatronCostly = []costly{
 	{key: "hierarchical_context_parallel_sizes"},
-	{key: "no_gradient_accumulation_fusion"}, {key: "deterministic_mode"}, {key: "fine_grained_activation_offloading"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
+	{key: "no_gradient_accumulation_fusion"}, {key: "deterministic_mode"}, {key: "delta_offload_bytes_across_pp_ranks", free: "0"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
 	{key: "muon_nesterov"}, {key: "muon_num_ns_steps", free: "5"}, {key: "muon_tp_mode"}, {key: "muon_use_syrk"}, {key: "muon_fp32_matmul_prec"}, {key: "muon_no_split_qkv"}, {key: "muon_scalar_optimizer"},
 	{key: "first_last_layers_bf16"}, {key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
 	{key: "distribute_saved_activations"}, {key: "no_bias_dropout_fusion"}, {key: "no_overlap_p2p_communication"}, {key: "empty_unused_memory_level", free: "0"}, {key: "train_sync_interval"}, {key: "dataloader_inter_document_masking"},
@@ -69,14 +71,14 @@ var aside = []string{
 	"experimental_attention_variant", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
-	"recompute_activations", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
+	"recompute_activations", "fine_grained_activation_offloading", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
 	"no_rope_freq", "no_rope_fusion", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // least are the arguments of scripts that are whole numbers, by the least that they may be,
 // beside those of configurations (wholeFlags), which are from 1 on.
 var least = []map[string]bool{
-	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
+	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers min_offloaded_tensor_size decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
 	words(`max_position_embeddings padded_vocab_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank moe_latent_size kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
 		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim`),
 }
@@ -162,6 +164,7 @@ var harmless = regexp.MustCompile(`^(` + strings.Join(strings.Fields(`
 	vocab_file make_vocab_size_divisible_by tokenizer_\w+ tiktoken_\w+ null_tokenizer_\w+ seed init_method\w* init_model_with_meta_device
 	master_(addr|port) node_rank rank local_rank rdzv_\w+ distributed_\w+ lazy_mpu_init help encoder_(num_layers|seq_length) params_dtype calculate_per_token_loss accumulate_allreduce_grads_in_fp32
 	norm_epsilon apply_layernorm_1p rotary_(base|seq_len_interpolation_factor|scaling_factor) rope_(type|scaling_factor) attention_softmax_in_fp32 no_masked_softmax_fusion
+	delay_offload_until_cuda_graph fine_grained_offloading_max_inflight_offloads
 	moe_(aux_loss_coeff|z_loss_coeff) moe_router_(load_balancing_type|dtype|pre_softmax|bias_update_rate|enable_expert_bias|topk_scaling_factor) mtp_loss_scaling_factor fp8_amax_\w+ ddp_pad_buckets_for_high_nccl_busbw`), "|") + `)$`)
 
 // rest says what else there is.
