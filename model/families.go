@@ -292,7 +292,7 @@ var families = []family{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
 		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048},
 	})},
-	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok", base: llamaLike(draft{
+	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok rope_scaling rope_parameters=rope_scaling", base: llamaLike(draft{
 		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,
 			Norm: WideRMSNorm, QKVBias: true, OutBias: true, Sinks: true, Turn: TurnParts, TurnScaled: true, Window: 128},
 		moe:       MoE{Experts: 128, TopK: 4, FFN: 2880, RouterBias: true, ExpertBias: true, Transposed: true, NormTopK: true, Clamped: true},

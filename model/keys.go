@@ -146,6 +146,7 @@ var keys = []key{
 	{name: "no_rope_layers", optional: true, to: func(d *draft) []any { return []any{&d.rope} }},
 	{name: "partial_rotary_factor", min: 0, max: 1, to: func(d *draft) []any { return []any{&d.rotaryFraction} }},
 	{name: "rope_parameters", to: func(d *draft) []any { return []any{(*ropeParameters)(d)} }},
+	{name: "rope_scaling", optional: true, to: func(d *draft) []any { return []any{(*ropeScaling)(&d.TurnScaled)} }},
 
 	{name: "attention_bias", to: func(d *draft) []any { return []any{&d.QKVBias, &d.OutBias} }},
 	{name: "qkv_bias", to: func(d *draft) []any { return []any{&d.QKVBias} }},
@@ -358,6 +359,20 @@ type ropeParameters draft
 func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 	if _, v := yamlx.Key(n, "partial_rotary_factor"); v != nil {
 		return doc.DecodeInto(v, &r.rotaryFraction)
+	}
+	return nil
+}
+
+// ropeScaling reads whether cosines and sines are scaled.
+type ropeScaling bool
+
+// DecodeNode looks for YaRN, which scales them.
+func (r *ropeScaling) DecodeNode(_ *yamlx.Document, n *yaml.Node) diag.List {
+	*r = false
+	for _, key := range []string{"rope_type", "type"} {
+		if _, v := yamlx.Key(n, key); v != nil && v.Value == "yarn" {
+			*r = true
+		}
 	}
 	return nil
 }

@@ -243,9 +243,12 @@ func TestSwitches(t *testing.T) {
 		}},
 		{"{model_type: gpt_oss, num_hidden_layers: 2}", func(t *testing.T, s *model.Spec) {
 			require.Equal(t, "w-", windows(s))
-			require.True(t, s.Sinks && s.MoE.ExpertBias && s.MoE.RouterBias)
+			require.True(t, s.Sinks && s.MoE.ExpertBias && s.MoE.RouterBias && s.TurnScaled)
 			require.Equal(t, s.MoE.FFN, s.FFN)
 		}},
+		{"{model_type: gpt_oss, rope_scaling: {rope_type: yarn, factor: 32.0}}", func(t *testing.T, s *model.Spec) { require.True(t, s.TurnScaled) }},
+		{"{model_type: gpt_oss, rope_scaling: null}", func(t *testing.T, s *model.Spec) { require.False(t, s.TurnScaled) }},
+		{"{model_type: gpt_oss, rope_parameters: {rope_type: default}}", func(t *testing.T, s *model.Spec) { require.False(t, s.TurnScaled) }},
 		{"{model_type: qwen3, num_hidden_layers: 3, use_sliding_window: true, layer_types: [full_attention, sliding_attention, full_attention]}", func(t *testing.T, s *model.Spec) {
 			require.Equal(t, "-w-", windows(s))
 		}},

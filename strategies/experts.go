@@ -22,8 +22,8 @@ func (j *Job) checkGroupedMLP() error {
 		return nil
 	case j.Precision.GEMM.DType != tape.MXFP8:
 		return diag.Errorf("%s: its kernels are known for experts that multiply in %s; leave it out, or set train.precision: %[2]s", key, tape.MXFP8)
-	case m.ExpertBias:
-		return diag.Errorf("%s: with biases of experts its kernels are not known; leave it out", key)
+	case m.ExpertBias && !j.Recipe.Structure.BiasedMLPs:
+		return diag.Errorf("%s: its kernels add no biases of experts before release 26.06; set runtime.release to that or a later one, or leave it out", key)
 	case j.Train.Capacity > 0:
 		return diag.Errorf("%s: not of experts of equal capacity; leave it or train.expert_capacity out", key)
 	case !j.Model.Gated && (j.Model.Activation != model.ReLU2 || !j.Recipe.Structure.FusedReLU2):

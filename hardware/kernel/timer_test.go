@@ -39,6 +39,26 @@ func dtypeOf(p *hardware.Profile) tape.DType {
 	return tape.F16
 }
 
+// TestAda: torch.matmul of square matrices, loops of seconds, in TFLOP/s (zzc0721/torch-performance-test-data
+// issues 78, 120 and 43; mli/transformers-benchmarks issue 4): cards of one architecture, which
+// their power limits at clocks far apart.
+func TestAda(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		size  int64
+		rates []float64
+	}{
+		{"rtx-4090", 2048, []float64{159.4, 164.8, 167.1}}, {"rtx-4090", 4096, []float64{168.4, 151.5}}, {"rtx-4090", 8192, []float64{155.5, 160.2, 158.6}},
+		{"l4", 4096, []float64{53.0, 54.9}}, {"l4", 8192, []float64{53.8, 59.4}}, {"l40s", 8192, []float64{269.2}},
+	} {
+		x, _ := timer(t, c.name)
+		o := GEMM(tape.LayoutForward, tape.BF16, c.size, c.size, c.size)
+		for _, measured := range c.rates {
+			require.InEpsilon(t, measured, float64(o.FLOPs.Per(x.Time(&o)))/1e12, 0.15, "%s %d", c.name, c.size)
+		}
+	}
+}
+
 // TestFP32 runs products of fp32 on the vector units unless TF32 is asked for, on
 // every GPU, and attention from three products in TF32 where there is one.
 func TestFP32(t *testing.T) {
@@ -49,7 +69,7 @@ func TestFP32(t *testing.T) {
 		require.Positive(t, peak, name)
 		plain, tensor := GEMM(tape.LayoutForward, tape.F32, 8192, 8192, 8192), GEMM(tape.LayoutForward, tape.TF32, 8192, 8192, 8192)
 		require.LessOrEqual(t, rate(&plain), peak, name)
-		require.Greater(t, rate(&plain), 0.4*peak, name)
+		require.Greater(t, rate(&plain), 0.35*peak, "%s (an L4 at its 72 W)", name)
 		if tf32 > peak {
 			require.Greater(t, rate(&tensor), 1.5*rate(&plain), name)
 		}

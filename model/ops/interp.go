@@ -297,8 +297,14 @@ func init() {
 		"grouped_mlp": func(b *builder, a []value) []value {
 			plain := !b.Spec.Gated
 			var y *tape.Tensor
+			var biases []*tape.Tensor
+			for _, v := range a[4:] {
+				if v.t != nil {
+					biases = append(biases, v.t)
+				}
+			}
 			b.leaving(ExpertsMLP, func() {
-				y = b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, tape.ExpertMLP{Transposed: b.Spec.MoE.Transposed, Plain: plain, Stash: b.SyncFree, Again: plain && b.again(ExpertActivation)})
+				y = b.t.GroupedMLP(a[0].t, a[1].t, a[2].t, a[3].t, tape.ExpertMLP{Transposed: b.Spec.MoE.Transposed, Plain: plain, Stash: b.SyncFree, Again: plain && b.again(ExpertActivation)}, biases...)
 			})
 			return one(y)
 		},

@@ -190,6 +190,35 @@ func TestSyncFreeExperts(t *testing.T) {
 	require.Equal(t, flops, same)
 }
 
+// TestJointBiases: the joint kernels of gpt-oss' experts add their biases and clamp; a kernel that
+// reads the gradient of the second product sums that of its biases.
+func TestJointBiases(t *testing.T) {
+	count := func(joint bool) (prims map[string]int, params int) {
+		c := config(t, "gpt-oss-20b", "megatron-core")
+		c.Precision, c.JointMLPs = c.Recipe.Precision["mxfp8"], joint
+		prims = map[string]int{}
+		k := &Build(c).Kinds[0]
+		for _, s := range []*tape.Section{&k.Forward, &k.Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Module == "experts" {
+					prims[o.Prim]++
+					if o.Prim == "grouped_bias_backward" {
+						require.Equal(t, 2*units.Bytes(o.Elements), o.Bytes, "reads its gradient in 16 bits")
+					}
+				}
+			}
+		}
+		return prims, len(k.Backward.Grads)
+	}
+	separate, params := count(false)
+	require.Positive(t, separate["clamp"])
+	joint, same := count(true)
+	require.GreaterOrEqual(t, same, params)
+	require.Zero(t, joint["clamp"]+joint["mul"]+joint["add"])
+	require.Equal(t, 1, joint["grouped_bias_backward"])
+	require.Zero(t, separate["grouped_bias_backward"])
+}
+
 // TestJointExperts: kernels of all experts of a rank multiply as much as one for each and leave
 // no activation and no casts of what they make; what the second product read is made again by
 // the kernel of its gradient where the activation is not kept. A layer in 16 bits has none.

@@ -153,6 +153,7 @@ type Structure struct {
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
+	BiasedMLPs     bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
 	FusedReLU2     bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2
 	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
 	PackedChunks   bool    `yaml:"packed_chunks"`       // context ranks that exchange heads for positions of packed documents find the parts of each by the host

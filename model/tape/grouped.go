@@ -113,8 +113,10 @@ type ExpertMLP struct {
 // the device, x [rows, h] sorted by expert, a probability for each row: the first GEMM
 // applies the activation and the probability and casts, the gradient of the second undoes
 // them (Transformer Engine, pytorch/ops/fused/grouped_mlp.py). The input
-// and the gradient are cast for all experts at once.
-func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP) *Tensor {
+// and the gradient are cast for all experts at once. The GEMMs add biases and sum the first
+// one's gradient; that of the second, and of its probabilities, takes a kernel that reads the
+// gradient (triton/grouped_dbias_dscales.py).
+func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP, biases ...*Tensor) *Tensor {
 	experts, wide, h := gateUp.Dim(0), gateUp.Dim(1), gateUp.Dim(2)
 	if how.Transposed {
 		wide, h = h, wide
@@ -146,10 +148,13 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP) *Tensor
 		}
 	}
 	stash("stash")
-	ins := []*Tensor{x, probs, gateUp, down}
+	ins := append([]*Tensor{x, probs, gateUp, down}, biases...)
 	t.attach("grouped_mlp", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		stash("unstash")
 		t.Release(t.quantized(g[0], trained))
+		if len(biases) > 0 {
+			t.emit(Op{Prim: "grouped_bias_backward", Class: Vectorized, DType: dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes()})
+		}
 		// Beside what a GEMM moves, the gradient of the activation reads what went into it and is written as wide, along both axes.
 		more := units.Bytes(rows*wide)*(dtype.Size()+2*narrow.Size()) - after.bytes()
 		if how.Again {
