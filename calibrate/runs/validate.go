@@ -44,7 +44,8 @@ type Row struct {
 // Prediction is the predicted figures with the range of the step time.
 type Prediction struct {
 	Figures
-	Low, High units.Seconds // 80 % range of the step time; zero when not known
+	Low, High units.Seconds       // 80 % range of the step time; zero when not known
+	Off       estimate.Deviations // what it comes from
 }
 
 // Report is the outcome of Validate.
@@ -128,7 +129,7 @@ func validate(r *Run, predict predictor) Row {
 		return row
 	}
 	row.Status = OK
-	row.Predicted = Prediction{Figures: figuresOf(result), Low: result.Low, High: result.High}
+	row.Predicted = Prediction{Figures: figuresOf(result), Low: result.Low, High: result.High, Off: result.Off}
 	row.Errors, row.Stages = errorsOf(&row.Predicted.Figures, &r.Measured)
 	if t := r.Measured.StepTime; result.Low > 0 && result.High > 0 && t > 0 {
 		in := result.Low <= t && t <= result.High

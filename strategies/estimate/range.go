@@ -24,18 +24,73 @@ const (
 	commSpread      = 0.10 // exposed communication, where the collective's cost names none
 )
 
-// spread sets the 80 % range of the step time. Where runs of the user's own were
-// compared, it is theirs. Deviations of distinct ops from
+// Cause is what makes a prediction of a step uncertain.
+type Cause int
+
+// What uncertainty comes from. Plans of one job on one machine share each, by as much as
+// they depend on it.
+const (
+	MatrixTimes Cause = iota // of GEMMs and attention
+	KernelTimes              // of all other kernels
+	HostSpeed
+	CollectiveTimes // what of communication is exposed
+	NetworkSpeed    // between nodes
+	HostUpdates     // of parameters
+	ExpertExchanges // loads and messages of experts on several ranks
+	LeftOut         // what the model leaves out on whole steps
+	NumCauses
+)
+
+// causeNames say what a range is wide because of.
+var causeNames = [NumCauses]string{"kernel times", "kernel times", theHost, "communication", "the network between nodes", "the update by the host", leftOut, leftOut}
+
+// Names of causes for which no calibration helps.
+const leftOut, theHost = "what the model leaves out", "the host"
+
+// Deviation is how far a step may be off by one cause.
+type Deviation struct {
+	Share float64 // relative standard deviation of the step time
+	Spare float64 // of the step, what goes at most where the cause is better than predicted
+}
+
+// Deviations are those of a step by cause. They are independent of each other.
+type Deviations [NumCauses]Deviation
+
+// Total is the relative standard deviation of all.
+func (d *Deviations) Total() float64 {
+	sum := 0.0
+	for _, x := range d {
+		sum += x.Share * x.Share
+	}
+	return math.Sqrt(sum)
+}
+
+// worst names the causes that most of it comes from.
+func (d *Deviations) worst() string {
+	sums := map[string]float64{}
+	why := leftOut
+	for c, x := range d {
+		name := causeNames[c]
+		if sums[name] += x.Share * x.Share; sums[name] > sums[why] {
+			why = name
+		}
+	}
+	return why
+}
+
+// spread sets the 80 % range of the step time and what it comes from. Where runs of the
+// user's own were compared, it is theirs. Deviations of distinct ops from
 // their laws are independent; a law taken over from another GPU is off as a
 // whole, and what is left over on whole steps (hardware laws, step) adds to that.
 func (p *pricer) spread(s *simulation, r *Result) {
 	if own := p.job.Runtime.OwnRuns; own != nil {
 		r.Low, r.High = hardware.Range(r.StepTime, own.Spread)
+		r.Off[LeftOut] = Deviation{own.Spread, 1}
 		r.Notes = append(r.Notes, diag.Note{Code: "runs.own", Text: fmt.Sprintf("every time is %.2f times the prediction, as %s showed", own.Ratio, counted(own.Runs))})
 		return
 	}
-	var ops, busy float64
-	var off [numWork]float64 // by kind of work: time under a law of another GPU, times its deviation
+	var busy float64
+	var ops, off [numWork]float64 // by kind of work: variance of its time; time under a law of another GPU, times its deviation
 	n := float64(s.passesOf())
 	rank := 0
 	if s.pipe != nil {
@@ -60,38 +115,39 @@ func (p *pricer) spread(s *simulation, r *Result) {
 				}
 				t := float64(sec.launches[i].Busy) * counts[u]
 				own, other := p.timer.Spread(o)
+				k := workOf(o.Class)
 				busy += t
-				ops += t * own * t * own
-				off[workOf(o.Class)] += t * other
+				ops[k] += t * own * t * own
+				off[k] += t * other
 			}
 		}
 	}
-	for _, d := range off {
-		ops += d * d
-	}
-	total := float64(r.StepTime)
-	parts := []struct {
-		name string
-		dev  float64
-	}{
-		{"kernel times", 0}, {theHost, p.slowerHost(r, host)}, {"communication", commSpread * float64(r.Parts.Exposed)},
-		{"the network between nodes", p.slowerNetwork(r)}, {"the update by the host", p.updateSpread(r)}, {leftOut, p.stepSpread() * total},
-	}
-	if busy > 0 { // bubbles stretch with the kernels
-		parts[0].dev = math.Sqrt(ops) / busy * (busy + float64(r.Parts.Bubble))
-	}
-	sum, worst := 0.0, 0
-	for i, q := range parts {
-		sum += q.dev * q.dev
-		if q.dev > parts[worst].dev {
-			worst = i
+	var matrices, others float64
+	for k, d := range off {
+		if v := ops[k] + d*d; work(k) == gemmWork || work(k) == attentionWork {
+			matrices += v
+		} else {
+			others += v
 		}
 	}
-	rel := math.Sqrt(sum) / total
+	total := float64(r.StepTime)
+	set := func(c Cause, seconds, spare float64) { r.Off[c] = Deviation{seconds / total, spare / total} }
+	if busy > 0 { // bubbles stretch with the kernels
+		stretch := (busy + float64(r.Parts.Bubble)) / busy
+		set(MatrixTimes, math.Sqrt(matrices)*stretch, total)
+		set(KernelTimes, math.Sqrt(others)*stretch, total)
+	}
+	set(HostSpeed, p.slowerHost(r, host), float64(r.Parts.Host))
+	set(CollectiveTimes, commSpread*float64(r.Parts.Exposed), float64(r.Parts.Exposed))
+	set(NetworkSpeed, p.slowerNetwork(r), float64(r.Parts.Exposed))
+	set(HostUpdates, p.updateSpread(r), float64(r.Parts.Update))
+	set(ExpertExchanges, p.expertsSpread()*total, total)
+	set(LeftOut, p.stepSpread()*total, total)
+	rel := r.Off.Total()
 	r.Low, r.High = hardware.Range(r.StepTime, rel)
 	if rel > 0.10 {
 		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or give runs of your own with --runs"}
-		why := parts[worst].name
+		why := r.Off.worst()
 		switch why { // of what no calibration takes away
 		case leftOut:
 			if cause := p.cause(); cause != "" {
@@ -167,10 +223,7 @@ func counted(n int64) string {
 	return fmt.Sprintf("%d runs of yours", n)
 }
 
-// leftOut is the part of the range that stepSpread gives.
-const leftOut, theHost = "what the model leaves out", "the host"
-
-// cause names the part of the job that most of stepSpread comes from, "" when it comes
+// cause names the part of the job that most of leftOut comes from, "" when it comes
 // from the machine.
 func (p *pricer) cause() string {
 	j := p.job
@@ -189,7 +242,7 @@ func (p *pricer) cause() string {
 	return ""
 }
 
-// stepSpread is what is left over on whole steps.
+// stepSpread is what is left over on whole steps, whatever becomes of experts.
 func (p *pricer) stepSpread() float64 {
 	l, j := p.job.Hardware.Laws.Step, p.job
 	if l == nil {
@@ -200,7 +253,7 @@ func (p *pricer) stepSpread() float64 {
 		l.Nodes > 0 && j.GPUs > l.Nodes*j.Hardware.Node.GPUs.Value {
 		dev = math.Hypot(dev, l.Extrapolate)
 	}
-	return math.Hypot(dev, p.expertsSpread())
+	return dev
 }
 
 // expertsSpread is what of it comes from experts on several ranks.

@@ -15,6 +15,7 @@ type Result struct {
 
 	StepTime          units.Seconds
 	Low, High         units.Seconds // 80 % range of StepTime
+	Off               Deviations    // what the range comes from
 	Forward, Backward units.Seconds
 	Optimizer         units.Seconds
 

@@ -246,30 +246,27 @@ func TestStop(t *testing.T) {
 	require.Empty(t, r.Plans)
 }
 
-func TestProbabilities(t *testing.T) {
-	// Two alike plans share the chance; one that is far behind has none.
-	alike := func(step ...float64) []Ranked {
-		var out []Ranked
-		for _, s := range step {
-			out = append(out, Ranked{Value: s, Candidate: Candidate{Result: &estimate.Result{}}})
-			out[len(out)-1].Result.Low, out[len(out)-1].Result.High = 0.9, 1.1
+// The chances are those of the results' deviations, where the objective is a time.
+func TestLikely(t *testing.T) {
+	plans := func() (out []Ranked) {
+		for _, value := range []float64{1, 1.01, 1.02, 3} {
+			out = append(out, Ranked{Value: value, Candidate: Candidate{Result: &estimate.Result{}}})
+			out[len(out)-1].Result.Off[estimate.LeftOut].Share = 0.05
 		}
-		return out
+		return
 	}
-	p := alike(1, 1, 3)
+	p := plans()
 	likely(p, Time)
-	require.InDelta(t, 0.5, p[0].Best, 1e-3)
-	require.InDelta(t, 0.5, p[1].Best, 1e-3)
-	require.Less(t, p[2].Best, 1e-6)
-	p = alike(1, 1.01, 1.02, 1.03)
-	likely(p, Time)
-	sum := 0.0
-	for i := range p {
-		if sum += p[i].Best; i > 0 {
-			require.Less(t, p[i].Best, p[i-1].Best)
-		}
+	sum := p[0].Best
+	for i := 1; i < len(p); i++ {
+		require.Less(t, p[i].Best, p[i-1].Best)
+		sum += p[i].Best
 	}
 	require.InDelta(t, 1, sum, 1e-9)
+	require.Less(t, p[3].Best, 1e-6, "far behind")
+	p = plans()
+	likely(p, Memory)
+	require.Zero(t, p[0].Best, "no range of it is known")
 }
 
 // TestWhyNotAlike: of plans with batches of their own, the parts of the best are those of
