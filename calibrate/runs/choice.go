@@ -2,11 +2,13 @@ package runs
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
 // Choice says how well predictions choose among layouts of one job that were all
@@ -17,24 +19,26 @@ type Choice struct {
 	Layouts  int     `json:"layouts"`
 	Chosen   string  `json:"chosen"` // the layout predicted to be the fastest
 	Best     string  `json:"best"`   // the one that was
+	Chance   float64 `json:"chance"` // that was predicted of Chosen to be the best
 	Regret   float64 `json:"regret"` // measured time of Chosen over that of Best, minus one
 	Spearman float64 `json:"spearman"`
 	Range    float64 `json:"range"` // measured time of the slowest layout over that of the fastest, minus one
 }
 
-// fewest is how many layouts make a choice.
-const fewest = 3
+// Fewest is how many layouts make a choice worth showing.
+const Fewest = 3
 
 // measuredLayout is a run that was predicted.
 type measuredLayout struct {
 	plan                string
 	predicted, measured float64
+	off                 *estimate.Deviations // of predicted
 }
 
-// Choices finds the jobs of which several layouts were measured and compares the
+// Choices finds the jobs of which so many layouts or more were measured and compares the
 // layout predicted to be the fastest with the one that was. list and rows are the
 // same runs in the same order.
-func Choices(list []Run, rows []Row) []Choice {
+func Choices(list []Run, rows []Row, fewest int) []Choice {
 	var order []string
 	sets := map[string][]measuredLayout{}
 	firsts := map[string]*Run{}
@@ -48,7 +52,7 @@ func Choices(list []Run, rows []Row) []Choice {
 			firsts[key] = r
 			order = append(order, key)
 		}
-		sets[key] = append(sets[key], measuredLayout{layoutOf(r.Job), float64(row.Predicted.StepTime), float64(r.Measured.StepTime)})
+		sets[key] = append(sets[key], measuredLayout{layoutOf(r.Job), float64(row.Predicted.StepTime), float64(r.Measured.StepTime), &row.Predicted.Off})
 	}
 	out := []Choice{}
 	for _, key := range order {
@@ -62,17 +66,30 @@ func Choices(list []Run, rows []Row) []Choice {
 		r := firsts[key]
 		name := cmp.Or(r.Name, r.Job.ModelName)
 		out = append(out, Choice{
-			Group: r.Group, Name: fmt.Sprintf("%s on %d GPUs", name, r.Job.GPUs), Layouts: len(set), Chosen: chosen.plan, Best: best.plan,
+			Group: r.Group, Name: fmt.Sprintf("%s on %d GPUs", name, r.Job.GPUs), Layouts: len(set), Chosen: chosen.plan, Best: best.plan, Chance: chance(set),
 			Regret: chosen.measured/best.measured - 1, Spearman: spearman(set), Range: worst.measured/best.measured - 1,
 		})
 	}
 	return out
 }
 
-// jobKey is what layouts of one job have in common.
+// chance is how probable it is that the layout predicted to be the fastest is.
+func chance(set []measuredLayout) float64 {
+	times, off := make([]float64, len(set)), make([]*estimate.Deviations, len(set))
+	for i, x := range set {
+		times[i], off[i] = x.predicted, x.off
+	}
+	return estimate.Chances(times, off)[slices.Index(times, slices.Min(times))]
+}
+
+// jobKey is what layouts of one job have in common: software and the hosts' speed too.
 func jobKey(j *strategies.Job) string {
 	m := j.Model
-	return fmt.Sprint(j.ModelName, m.Hidden, m.Layers, m.Heads, m.FFN, m.Vocab, j.Hardware.Name, j.Hardware.Network.NICBandwidth.Value, j.GPUs, j.Runtime.Recipe, j.Train.Precision, j.Train.SequenceLength, j.Train.GlobalBatch)
+	runtime, err := json.Marshal(j.Runtime)
+	if err != nil {
+		return "" // no runtime is without JSON
+	}
+	return fmt.Sprint(j.ModelName, m.Hidden, m.Layers, m.Heads, m.FFN, m.Vocab, j.Hardware.Name, j.Hardware.Network.NICBandwidth.Value, j.GPUs, string(runtime), j.Train.Precision, j.Train.SequenceLength, j.Train.GlobalBatch, j.Train.Optimizer)
 }
 
 // layoutOf is a plan with the settings that change with it.

@@ -27,7 +27,7 @@ func TestChoices(t *testing.T) {
 	require.NoError(t, err)
 	list, err := Filter(all, []string{"bloom_tuning_a100", "vtrain_multi_a100", "mlperf_gpt3_175b", "mlperf_llama31_405b"})
 	require.NoError(t, err)
-	choices := Choices(list, Validate(list).Rows)
+	choices := Choices(list, Validate(list).Rows, Fewest)
 	require.NotEmpty(t, choices)
 	sum, right := 0.0, 0
 	for _, c := range choices {

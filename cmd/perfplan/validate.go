@@ -80,7 +80,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				return err
 			}
 			if choices {
-				r.Choices = runs.Choices(list, r.Rows)
+				r.Choices = runs.Choices(list, r.Rows, runs.Fewest)
 			}
 			if len(args) > 0 {
 				r.Own, _ = runs.Own(list, r.Rows) // nothing to carry over is no error here

@@ -364,3 +364,28 @@ func TestOwnRunsOfTables(t *testing.T) {
 	require.Less(t, corrected, 0.95*plain)
 	require.InDelta(t, 0.8, inside/tables, 0.06)
 }
+
+// TestChances: of jobs of which several layouts were measured, those predicted to be the
+// fastest are as often as the ranges of their predictions say.
+func TestChances(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
+	}
+	t.Parallel()
+	list, r := validated()
+	choices := runs.Choices(list, r.Rows, 2)
+	require.Greater(t, len(choices), 150)
+	var said, won, n [3]float64 // of all, of the unsure, of the sure
+	for _, x := range choices {
+		for _, k := range []int{0, 1 + min(int(x.Chance/0.8), 1)} {
+			n[k], said[k] = n[k]+1, said[k]+x.Chance
+			if x.Regret == 0 {
+				won[k]++
+			}
+		}
+	}
+	for k, name := range []string{"all", "said with less than 80 %", "said with more"} {
+		t.Logf("%s: %g jobs, said with %.1f %%, came true with %.1f %%", name, n[k], 100*said[k]/n[k], 100*won[k]/n[k])
+		require.InDelta(t, said[k]/n[k], won[k]/n[k], 0.04, name)
+	}
+}

@@ -129,7 +129,7 @@ func validation() *runs.Report {
 		return runs.Figures{StepTime: step, ForwardTime: step / 3, PeakAllocated: 20e9, Energy: 100}
 	}
 	return &runs.Report{
-		Choices: []runs.Choice{{Group: "a100", Name: "GPT-175B on 512 GPUs", Layouts: 10, Chosen: "tp 8, pp 8 (1f1b), dp 8, zero1, micro batch 2, recompute full", Best: "tp 4, pp 16 (1f1b), dp 8, zero1, micro batch 2, recompute full",
+		Choices: []runs.Choice{{Group: "a100", Name: "GPT-175B on 512 GPUs", Layouts: 10, Chance: 0.4, Chosen: "tp 8, pp 8 (1f1b), dp 8, zero1, micro batch 2, recompute full", Best: "tp 4, pp 16 (1f1b), dp 8, zero1, micro batch 2, recompute full",
 			Regret: 0.031, Spearman: 0.83, Range: 0.19}},
 		Rows: []runs.Row{
 			{ID: "a-1", Group: "h200", Name: "small", Status: runs.OK, Predicted: runs.Prediction{Figures: figures(0.102), Low: 0.09, High: 0.11}, Measured: figures(0.1),

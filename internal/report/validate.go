@@ -42,7 +42,7 @@ func validatePage(r *runs.Report, rows bool) *page {
 	}
 	if len(r.Choices) > 0 {
 		p.section("The layout predicted best, among those measured of one job", choiceTable(r.Choices),
-			paragraph("regret: how much longer the chosen layout took than the best; spread: how much longer the slowest took; Spearman: rank correlation of predicted and measured times."))
+			paragraph("chance: how probable it was, from the ranges of the predictions, that the chosen layout is the best; regret: how much longer the chosen layout took than the best; spread: how much longer the slowest took; Spearman: rank correlation of predicted and measured times."))
 	}
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
@@ -124,9 +124,9 @@ func groupGrid(groups []runs.Group) *grid {
 }
 
 func choiceTable(list []runs.Choice) *grid {
-	g := &grid{columns: []column{{title: "job", flex: 44, least: 16}, {title: "layouts", right: true}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true, drop: 1}, {title: "chosen", flex: 70, drop: 3}, {title: "best", flex: 70, drop: 2}}}
+	g := &grid{columns: []column{{title: "job", flex: 44, least: 16}, {title: "layouts", right: true}, {title: "chance", right: true, drop: 4}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true, drop: 1}, {title: "chosen", flex: 70, drop: 3}, {title: "best", flex: 70, drop: 2}}}
 	for _, c := range list {
-		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
+		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Chance), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
 	}
 	return g
 }
