@@ -92,11 +92,12 @@ const spansOfUnit = 32
 type Limits struct {
 	Memory units.Bytes
 	Time   units.Seconds
+	Beaten func(Score) bool // no plan of this time and energy with at least this memory matters; nil: each does
 }
 
 // Score is Estimate without all that ranking does not need. Of a plan beyond a
 // limit only that is known for sure: StepTime is 0 where it was not timed, DeviceUsed
-// where it was not measured. After a first plan of its kind it allocates nothing.
+// where it was not measured, and the least that is used of one that is Beaten. After a first plan of its kind it allocates nothing.
 func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	m, err := e.prepare(j)
 	if err != nil {
@@ -129,6 +130,11 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	}
 	if !first {
 		if timed(); tooSlow() {
+			return out, nil
+		}
+	}
+	if limits.Beaten != nil && !u.replayed {
+		if measured(); limits.Beaten(out) {
 			return out, nil
 		}
 	}

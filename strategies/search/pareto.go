@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
@@ -66,12 +67,18 @@ func goalsOf(j *strategies.Job, s *estimate.Score) goals {
 // member is a plan on its way to a front.
 type member struct {
 	goals
-	job strategies.Job
+	job   strategies.Job
+	order [2]int32 // cut and place of the plan in the space
+}
+
+// replaces reports whether o is worthless beside m, which is better or as good and first.
+func (m *member) replaces(o *member) bool {
+	return m.beats(&o.goals) || m.goals == o.goals && slices.Compare(m.order[:], o.order[:]) < 0
 }
 
 // Pareto finds the front over the job's GPUs and their halves, down to the fewest
-// on which something fits. It evaluates every plan whose states fit: there is no
-// bound for energy.
+// on which something fits. It times every plan whose states fit, for there is no bound for
+// energy, but replays what the allocator does only for those that nothing beats before.
 func Pareto(ctx context.Context, j *strategies.Job, o Options) (*Front, error) {
 	out := &Front{Memory: estimate.Capacity(j) / 16}
 	var all []*member
@@ -105,24 +112,62 @@ func Pareto(ctx context.Context, j *strategies.Job, o Options) (*Front, error) {
 	return out, nil
 }
 
-// unbeaten are the plans of a job that no other one beats; of equal ones the first.
+// unbeaten are the plans of a job that no other one beats; of equal ones the first. Plans
+// are evaluated as they are listed, so that each model is built but once.
 func unbeaten(ctx context.Context, j *strategies.Job, o Options) ([]*member, error) {
-	s, err := start(ctx, j, o, &Ranking{})
+	s, err := begin(ctx, j, o, &Ranking{})
 	if err != nil {
 		return nil, err
 	}
-	var front []*member
-	var scratch strategies.Job
-	s.each(func() (float64, bool) { return 0, false }, func(f *scored) {
-		s.apply(&scratch, &f.found)
-		g := goalsOf(&scratch, &f.score)
-		if slices.ContainsFunc(front, func(m *member) bool { return m.beats(&g) || m.goals == g }) {
-			return
+	var f frontier
+	err = s.enumerate("evaluating", func(e *estimate.Evaluator, l *listing) {
+		m := &member{}
+		limits := estimate.Limits{Memory: s.limit, Beaten: func(x estimate.Score) bool {
+			m.goals = goalsOf(&m.job, &x)
+			return f.beats(m)
+		}}
+		for i := range l.found {
+			if ctx.Err() != nil {
+				break
+			}
+			s.set(&m.job, &l.plans[l.found[i].layout], l.found[i].way)
+			m.order = [2]int32{l.plans[0].cut, int32(i)}
+			x, err := e.Score(&m.job, limits)
+			if err != nil || x.DeviceUsed == 0 || x.DeviceUsed > s.limit {
+				continue
+			}
+			if m.goals = goalsOf(&m.job, &x); !f.beats(m) {
+				next := *m
+				f.add(&next)
+			}
 		}
-		front = slices.DeleteFunc(front, func(m *member) bool { return g.beats(&m.goals) })
-		front = append(front, &member{g, scratch})
+		l.found, l.plans = nil, nil
 	})
-	return front, nil
+	slices.SortFunc(f.list, func(a, b *member) int { return slices.Compare(a.order[:], b.order[:]) })
+	return f.list, err
+}
+
+// frontier are plans that do not beat each other.
+type frontier struct {
+	mu   sync.RWMutex
+	list []*member
+}
+
+// beats reports whether a member makes m worthless: it beats it, or is as good and comes
+// before it.
+func (f *frontier) beats(m *member) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.ContainsFunc(f.list, func(x *member) bool { return x.replaces(m) })
+}
+
+// add takes a plan in for those that it beats, unless one beats it.
+func (f *frontier) add(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.ContainsFunc(f.list, func(x *member) bool { return x.replaces(m) }) {
+		f.list = append(slices.DeleteFunc(f.list, m.replaces), m)
+	}
 }
 
 // thin leaves out the plans that others beat, or stand for: on the fewest GPUs the

@@ -166,14 +166,22 @@ func Reopen(j *strategies.Job) *strategies.Job {
 
 // start lists the space.
 func start(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
+	s, err := begin(ctx, j, o, out)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.enumerate("listing", nil)
+}
+
+// begin makes a searcher that knows nothing yet.
+func begin(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*searcher, error) {
 	o.Objective = cmp.Or(o.Objective, Tokens)
 	o.Top = cmp.Or(o.Top, defaultTop)
 	if err := o.known(j); err != nil {
 		return nil, err
 	}
 	out.Job, out.Options = j, o
-	s := &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}
-	return s, s.enumerate()
+	return &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}, nil
 }
 
 const defaultTop = 10
@@ -240,8 +248,10 @@ func (l *listing) add(p layout, same []strategies.Plan, floor float64) {
 	}
 }
 
-// enumerate lists the legal plans whose states fit, with their floors.
-func (s *searcher) enumerate() error {
+// enumerate lists the legal plans whose states fit, with their floors. What a cut adds is
+// given to then, where there is one, on several processors, with the evaluator that knows its
+// model.
+func (s *searcher) enumerate(phase string, then func(*estimate.Evaluator, *listing)) error {
 	s.cuts = s.o.Space.cuts(s.job)
 	s.jobs = make([]*strategies.Job, len(s.cuts))
 	parts := make([]listing, len(s.cuts))
@@ -251,8 +261,10 @@ func (s *searcher) enumerate() error {
 		var e estimate.Evaluator
 		for k, ok := next(); ok; k, ok = next() {
 			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
-				parts[i] = s.list(&e, i)
-				s.progress(Progress{Phase: "listing", Done: int(done.Add(1)), Total: len(s.cuts)})
+				if parts[i] = s.list(&e, i); then != nil && len(parts[i].found) > 0 {
+					then(&e, &parts[i])
+				}
+				s.progress(Progress{Phase: phase, Done: int(done.Add(1)), Total: len(s.cuts)})
 			}
 		}
 	})
@@ -404,11 +416,15 @@ func (s *searcher) progress(p Progress) {
 
 // apply makes of a job that of a plan. scratch is overwritten.
 func (s *searcher) apply(scratch *strategies.Job, f *found) {
-	l := &s.plans[f.layout]
+	s.set(scratch, &s.plans[f.layout], f.way)
+}
+
+// set makes of a job that of a layout and one of its ways. scratch is overwritten.
+func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
 	base := s.jobs[l.cut]
 	*scratch = *base
 	scratch.Plan, scratch.Open = l.plan, false
-	s.o.Space.variant(scratch, &scratch.Plan, int(f.way))
+	s.o.Space.variant(scratch, &scratch.Plan, int(way))
 	t := &scratch.Train
 	*t = base.Given
 	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch

@@ -463,6 +463,45 @@ func TestPareto(t *testing.T) {
 	}
 }
 
+// TestUnbeaten: what is left of a space is what is left when every plan is predicted in full,
+// of equal plans the first.
+func TestUnbeaten(t *testing.T) {
+	for i, text := range []string{small[0], small[3], small[2]} {
+		if testing.Short() && i > 0 { // all race alike
+			break
+		}
+		j := jobOf(t, text)
+		o := narrow(Options{Headroom: 0.05 * float64(i%2)})
+		if !testing.Short() {
+			o.Space.MaxPP, o.Space.MaxCP, o.Space.Fix = 4, 2, []Fix{{"micro_batch": "1", "tp": "2"}, {"tp": "2", "pp": "2"}}[i%2]
+		}
+		every := exhaust(t, j, o)
+		slices.SortFunc(every.scores, func(a, b scored) int { return int(a.order - b.order) })
+		var all []*member
+		for _, x := range every.scores {
+			m := &member{}
+			every.apply(&m.job, &x.found)
+			m.goals = goalsOf(&m.job, &x.score)
+			all = append(all, m)
+		}
+		var want []*member
+		for k, m := range all {
+			if !slices.ContainsFunc(all, func(x *member) bool { return x.beats(&m.goals) }) && !slices.ContainsFunc(all[:k], func(x *member) bool { return x.goals == m.goals }) {
+				want = append(want, m)
+			}
+		}
+		got, err := unbeaten(t.Context(), j, o)
+		require.NoError(t, err)
+		require.Len(t, got, len(want), text)
+		require.Greater(t, len(all), 2*len(got), text)
+		for k := range got {
+			require.Equal(t, want[k].goals, got[k].goals, text)
+			require.Equal(t, want[k].job.Plan, got[k].job.Plan, text)
+			require.Equal(t, want[k].job.Train, got[k].job.Train, text)
+		}
+	}
+}
+
 func TestParseFix(t *testing.T) {
 	f, err := ParseFix("plan.tp=8, micro-batch=2,data_parallel=zero1,bucket=25MiB")
 	require.NoError(t, err)
