@@ -121,13 +121,28 @@ type scored struct {
 	done  bool
 }
 
+// settings are what of a cut makes another job, of which a plan is still to be set.
+type settings struct {
+	precision  string
+	microBatch int64
+	recompute  ops.Recompute
+}
+
+func (c *cut) settings() settings { return settings{c.precision, c.microBatch, c.recompute} }
+
+// base is the job that settings make, or why they make none.
+type base struct {
+	job *strategies.Job
+	err error
+}
+
 // searcher is one search.
 type searcher struct {
 	ctx   context.Context
 	job   *strategies.Job
 	o     Options
 	cuts  []cut
-	jobs  []*strategies.Job // by cut; nil: illegal
+	bases map[settings]base
 	limit units.Bytes
 	all   []found
 	plans []layout
@@ -232,8 +247,8 @@ type listing struct {
 	plans      []layout
 	considered int
 	legal      int
-	rejected   reasons
-	err        error // the model cannot be built
+	rejected   reasons // of this cut and of those after it that are alike
+	err        error   // the model cannot be built
 }
 
 // add takes plans in that differ in nothing that a rule looks at, and share a floor.
@@ -253,15 +268,24 @@ func (l *listing) add(p layout, same []strategies.Plan, floor float64) {
 // model.
 func (s *searcher) enumerate(phase string, then func(*estimate.Evaluator, *listing)) error {
 	s.cuts = s.o.Space.cuts(s.job)
-	s.jobs = make([]*strategies.Job, len(s.cuts))
+	s.bases = map[settings]base{}
+	for i := range s.cuts {
+		x := s.cuts[i].settings()
+		if _, ok := s.bases[x]; !ok {
+			j, err := s.job.With(x.precision, x.microBatch, x.recompute)
+			s.bases[x] = base{j, err}
+		}
+	}
 	parts := make([]listing, len(s.cuts))
 	runs := alike(s.cuts)
 	var done atomic.Int64
 	parallel.Workers(len(runs)-1, func(_ int, next func() (int, bool)) {
 		var e estimate.Evaluator
 		for k, ok := next(); ok; k, ok = next() {
+			rejected := reasons{} // of all that are alike, so that few maps are kept
+			parts[runs[k]].rejected = rejected
 			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
-				if parts[i] = s.list(&e, i); then != nil && len(parts[i].found) > 0 {
+				if s.list(&e, i, &parts[i], rejected); then != nil && len(parts[i].found) > 0 {
 					then(&e, &parts[i])
 				}
 				s.progress(Progress{Phase: phase, Done: int(done.Add(1)), Total: len(s.cuts)})
@@ -291,47 +315,49 @@ func alike(cuts []cut) (at []int) {
 	return append(at, len(cuts))
 }
 
-// list lists the legal plans of one cut whose states fit, with their floors.
-func (s *searcher) list(e *estimate.Evaluator, i int) listing {
-	l, c := listing{rejected: reasons{}}, &s.cuts[i]
-	base, err := s.job.With(c.precision, c.microBatch, c.recompute)
-	if err != nil {
-		l.err = err
-		return l
+// list lists the legal plans of one cut whose states fit, with their floors, and counts the
+// others.
+func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reasons) {
+	c := &s.cuts[i]
+	b := s.bases[c.settings()]
+	if b.err != nil {
+		l.err = b.err
+		return
 	}
-	s.jobs[i] = base
-	s.o.Space.plans(base, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
+	var j, plain strategies.Job
+	s.o.Space.plans(b.job, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
 		l.considered += len(same)
-		j := *base
+		j = *b.job
 		if j.Given.RecomputeNumLayers = some; some != nil {
 			j.Given.RecomputeMethod = by
 		}
 		if err := j.SetPlan(same[0]); err != nil {
-			l.rejected.add(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
+			rejected.add(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
 			return true
 		}
 		l.legal += len(same)
-		floor, why, err := s.floor(e, &j)
+		floor, why, err := s.floor(e, &j, &plain)
 		switch {
 		case err != nil:
 			l.err = err
 			return false
 		case why.Reason != "":
-			l.rejected.add(why, len(same))
+			rejected.add(why, len(same))
 			return true
 		}
 		l.add(layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)}, same, floor)
 		return true
 	})
-	return l
+	l.found, l.plans = slices.Clone(l.found), slices.Clone(l.plans) // without room to grow
 }
 
 // floor is what the value of a legal plan cannot fall below, or the reason to leave it
-// out: the least that it needs does not fit. It sets the ways that keep least.
-func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job) (float64, Count, error) {
-	plain := *j // what is kept of parameters does not depend on what is computed
+// out: the least that it needs does not fit. It sets the ways that keep least, and overwrites
+// plain.
+func (s *searcher) floor(e *estimate.Evaluator, j, plain *strategies.Job) (float64, Count, error) {
+	*plain = *j // what is kept of parameters does not depend on what is computed
 	plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, nil
-	least, err := e.FloorMemory(&plain)
+	least, err := e.FloorMemory(plain)
 	if err != nil {
 		return 0, Count{}, err
 	}
@@ -421,7 +447,7 @@ func (s *searcher) apply(scratch *strategies.Job, f *found) {
 
 // set makes of a job that of a layout and one of its ways. scratch is overwritten.
 func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
-	base := s.jobs[l.cut]
+	base := s.bases[s.cuts[l.cut].settings()].job
 	*scratch = *base
 	scratch.Plan, scratch.Open = l.plan, false
 	s.o.Space.variant(scratch, &scratch.Plan, int(way))
