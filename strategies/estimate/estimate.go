@@ -325,7 +325,7 @@ func (p *pricer) notes(r *Result) {
 		if more := imbalance(j) - 1; more > 0 {
 			text = fmt.Sprintf("the busiest of %d expert ranks is taken to get %.1f %% more tokens than the mean, as by %s routing", ranks, 100*more, cmp.Or(j.Train.Routing, strategies.RandomRouting))
 		}
-		if spreads[j.Train.Routing] == 0 {
+		if _, learns := routers[j.Train.Routing]; !learns {
 			remedy = "a router that learns is less even: set train.routing=learned, or train.expert_imbalance to what yours does"
 		}
 		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})

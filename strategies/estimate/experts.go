@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -87,18 +88,30 @@ func syncFree(j *strategies.Job) bool {
 		!slices.Contains(other, j.Runtime.TokenDispatcher) && j.Plan.EP > 1 && j.Plan.ExpertTP <= 1 && j.Plan.EP <= max(n.NVLinkDomain.Value, n.GPUs.Value)
 }
 
-// spreads are the standard deviations of the rows of an expert rank over the mean, by the
-// root of the ranks, under routers that learn. The busiest rank has as much more as the
-// maximum of normal values. Decoders of 8 layers trained on an H100 for 600 to 800 steps of
-// 33 thousand tokens of text and code (2026-11-23) give it 1.06 to 1.09 of 4 ranks, 1.11 to
-// 1.16 of 8, 1.22 of 16, 1.35 to 1.38 of 32 and 1.57 to 1.70 of 64, whether 8 or 64 experts
-// are balanced by an auxiliary loss of 0.01 or 64 by biases; 1.25 to 1.29 of 8 with a loss of
-// 0.001, 1.5 to 2.2 with none. Mixtral 8x22B takes 4.5 % longer than with forced balance
+// unevenness is the standard deviation of the rows of an expert rank over the mean, by the
+// root of the ranks.
+type unevenness struct {
+	router float64 // over all text
+	text   float64 // of one document, whose tokens like the same experts
+}
+
+// routers that learn. The busiest rank has as much more as the maximum of normal values.
+// Decoders of 8 layers trained on an H100 for 600 to 800 steps of 33 thousand tokens of text
+// and code (2026-11-23) give it 1.06 to 1.09 of 4 ranks, 1.11 to 1.16 of 8, 1.22 of 16, 1.35
+// to 1.38 of 32 and 1.57 to 1.70 of 64, whether 8 or 64 experts are balanced by an auxiliary
+// loss of 0.01 or 64 by biases; 1.25 to 1.29 of 8 with a loss of 0.001, 1.5 to 2.2 with none.
+// Of ever more documents of others' text four more such decoders spread ever less, down to a
+// rest (H200, 2026-11-26): beyond that by 0.12 over the root of their number with 64 experts,
+// 0.15 with a loss of 0.001. Mixtral 8x22B takes 4.5 % longer than with forced balance
 // (Megatron-MoE-ModelZoo, best_practice/mixtral), as 1.08 of 8 would.
-var spreads = map[string]float64{strategies.LearnedRouting: 0.03, strategies.WeakRouting: 0.06, strategies.UnbalancedRouting: 0.21}
+var routers = map[string]unevenness{strategies.LearnedRouting: {0.0215, 0.12}, strategies.WeakRouting: {0.054, 0.15}, strategies.UnbalancedRouting: {0.21, 0.15}}
+
+// documentLength is how many tokens a document has where the job does not say: between the means of
+// C4 (430), FineWeb (600) and the Pile (1,500).
+const documentLength = 1000
 
 // unbalancedStep is the standard deviation, over the step, where nothing balances: the middle
-// of 1.5 and 2.2 of 8, which spreads has, is 19 % from either.
+// of 1.5 and 2.2 of 8, which routers has, is 19 % from either.
 const unbalancedStep = 0.2
 
 // imbalance is the rows of the busiest expert rank, for which the others wait, over the
@@ -119,7 +132,8 @@ func imbalance(j *strategies.Job) float64 {
 	here := 1 / float64(ranks) // of the experts
 	mean := tokens * float64(m.TopK) * here
 	variance := (1 - here) * float64(m.Experts-m.TopK) / float64(max(m.Experts-1, 1)) / mean // over the mean's square; hypergeometric, of each token
-	variance += spreads[routing] * spreads[routing] * float64(ranks)
+	r, documents := routers[routing], math.Max(tokens/float64(cmp.Or(j.Train.DocumentLength, documentLength)), 1)
+	variance += (r.router*r.router + r.text*r.text/documents) * float64(ranks)
 	return min(1+expectedMaximum(ranks)*math.Sqrt(variance), float64(ranks))
 }
 

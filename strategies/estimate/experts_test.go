@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -138,6 +139,30 @@ func TestSyncFree(t *testing.T) {
 	require.Equal(t, run("b200-sxm", "26.04", 16, "mxfp8", 8).StepTime, run("b200-sxm", "26.06", 16, "mxfp8", 8).StepTime, "two nodes")
 }
 
+// TestDocuments: the fewer documents the experts' ranks see at a time, the less even they are: standard
+// deviations of the rows of so many ranks from so many documents of 1,024 tokens, less what is left
+// with 512 of them (decoders of 8 layers with 64 experts after 690 to 880 steps, H200, 2026-11-26).
+func TestDocuments(t *testing.T) {
+	for _, c := range []struct {
+		routing          string
+		ranks, documents float64
+		measured, rest   float64
+	}{
+		{"learned", 4, 1, 0.244, 0.068}, {"learned", 4, 4, 0.137, 0.068}, {"learned", 8, 1, 0.349, 0.116}, {"learned", 8, 8, 0.165, 0.116}, {"learned", 16, 4, 0.305, 0.188},
+		{"learned", 4, 1, 0.248, 0.097}, {"learned", 8, 1, 0.376, 0.141}, {"learned", 8, 4, 0.207, 0.141}, // balanced by biases
+		{"weak", 4, 1, 0.260, 0.149}, {"weak", 8, 1, 0.492, 0.210}, {"weak", 8, 4, 0.291, 0.210},
+	} {
+		text := math.Sqrt(c.measured*c.measured-c.rest*c.rest) / math.Sqrt(c.ranks) * math.Sqrt(c.documents)
+		require.InEpsilon(t, text, routers[c.routing].text, 0.45, "%+v", c)
+	}
+	at := func(train string) float64 {
+		return imbalance(mustParse(t, fmt.Sprintf("{model: deepseek-v2-lite, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core}, plan: {ep: 8}, train: {sequence_length: 4096, routing: learned%s}}", train)))
+	}
+	require.Greater(t, at(", micro_batch: 1"), at(", micro_batch: 4"))
+	require.Greater(t, at(", micro_batch: 1, document_length: 4096"), at(", micro_batch: 1"))
+	require.Less(t, at(", micro_batch: 1, document_length: 100"), at(", micro_batch: 1"))
+}
+
 // TestRandomRouting: the busiest of 8 ranks, which 16384 tokens choose 2 of 8 experts on at
 // random, has 1.9 % more rows than the mean: 1.42 deviations of 55 of 4096 rows. torchtitan's
 // benchmarks give every rank as many. An estimate says which of them it takes.
@@ -181,11 +206,11 @@ func TestInTurnRouting(t *testing.T) {
 
 // TestLearnedRouting: routers that an auxiliary loss of 0.01 balances, or biases, left the
 // busiest of so many ranks with this over the mean (decoders of 8 layers with 8 or 64 experts
-// after 600 to 800 steps, H100, 2026-11-23; two ranks are within 2 % of even, which the
-// law exceeds by as much).
+// after 600 to 800 steps of 32,768 tokens, H100, 2026-11-23; two ranks are within 2 % of even,
+// which the law exceeds by as much).
 func TestLearnedRouting(t *testing.T) {
 	at := func(model string, ep int64, train string) float64 {
-		return imbalance(mustParse(t, fmt.Sprintf("{model: %s, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core}, plan: {ep: %d}, train: {sequence_length: 4096, micro_batch: 1%s}}", model, ep, ep, train)))
+		return imbalance(mustParse(t, fmt.Sprintf("{model: %s, hardware: h100-sxm, gpus: %d, runtime: {recipe: megatron-core}, plan: {ep: %d}, train: {sequence_length: %d, micro_batch: 1%s}}", model, ep, ep, 32768/ep, train)))
 	}
 	for _, c := range []struct {
 		model    string
