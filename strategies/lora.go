@@ -20,7 +20,7 @@ func (j *Job) checkDocuments() error {
 		return nil
 	case n < 1 || n > t.SequenceLength:
 		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
-	case a != "flash" && a != "flash-attn":
+	case !flash(a):
 		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
 	}
 	return nil

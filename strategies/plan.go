@@ -200,7 +200,7 @@ type Runtime struct {
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.
 var (
 	Recomputes = []string{"none", "selective", "full"}
-	Attentions = []string{"sdpa", "flash", "flash-attn", "unfused"}
+	Attentions = []string{"sdpa", "flash", "flash-attn", "flash-attn-3", "flash-attn-4", "unfused"}
 )
 
 // Token dispatchers: NCCL's all-to-all, and a kernel of its own.

@@ -185,9 +185,9 @@ func (j *Job) resolveAttention() error {
 		return err
 	}
 	if !j.fuses() {
-		others := []string{"unfused", "a GPU of the Ampere generation or later"}
+		others := []string{"unfused", flashNeeds[j.Runtime.Attention]}
 		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them
-			others = append([]string{"sdpa"}, others...)
+			others = slices.Insert(others, 0, "sdpa")
 		}
 		return diag.Errorf("runtime.attention: %s, whose kernels %s does not run; use %s", j.Runtime.Attention, gpuName(j.Hardware), diag.Or(others))
 	}
@@ -203,20 +203,34 @@ func (j *Job) resolveAttention() error {
 
 // fits reports whether the job's attention takes heads as wide as the model's.
 func (j *Job) fits() bool {
-	return !strings.HasPrefix(j.Runtime.Attention, "flash") || j.Model.WidestHead() <= ops.FlashHead
+	return !flash(j.Runtime.Attention) || j.Model.WidestHead() <= ops.FlashHead
+}
+
+// flash reports whether the attention is FlashAttention of any version, or what stands for it.
+func flash(attention string) bool { return strings.HasPrefix(attention, "flash") }
+
+// flashNeeds is what GPUs run such attention, in words.
+var flashNeeds = map[string]string{
+	"flash": "a GPU of the Ampere generation or later", "flash-attn": "a GPU of the Ampere generation or later",
+	"flash-attn-3": "a Hopper GPU, or flash-attn elsewhere", "flash-attn-4": "a Hopper or Blackwell GPU, or flash-attn elsewhere",
 }
 
 // fuses reports whether the GPU runs the job's attention. FlashAttention 2
 // (csrc/flash_attn/flash_api.cpp) and Transformer Engine's fused attention
 // (pytorch/attention/dot_product_attention/utils.py, get_attention_backend) need compute
-// capability 8.0, FlashAttention 1 runs on Turing too (its README).
+// capability 8.0, FlashAttention 1 runs on Turing too (its README), 3 on Hopper and 4 on
+// Hopper and Blackwell of data centers (hopper and flash_attn/cute there).
 func (j *Job) fuses() bool {
-	a := j.Runtime.Attention
-	if a != "flash" && a != "flash-attn" {
-		return true
-	}
 	gpu := j.Hardware.GPU.Architecture.Value
-	return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(a) == "flash1")
+	switch a := j.Runtime.Attention; a {
+	case "flash", "flash-attn":
+		return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(a) == "flash1")
+	case "flash-attn-3":
+		return gpu == "hopper"
+	case "flash-attn-4":
+		return gpu == "hopper" || strings.HasPrefix(gpu, "blackwell")
+	}
+	return true
 }
 
 // hangs reports whether the framework does, unless the host waits for every kernel.

@@ -37,7 +37,7 @@ var settings = []setting{
 	{"gpus", "gpus", "N", "number of GPUs", nil},
 	{"hardware", "hardware", "NAME", "catalog name or file of the machine (perfplan hardware list)", hardware.Names()},
 	{"recipe", "runtime.recipe", "NAME", "framework, such as megatron-core or hf-eager: which kernels run", recipe.Names()},
-	{"attention", "runtime.attention", "KIND", "sdpa, flash, flash-attn or unfused", strategies.Attentions},
+	{"attention", "runtime.attention", "KIND", "sdpa, flash, flash-attn, flash-attn-3, flash-attn-4 or unfused", strategies.Attentions},
 	{"seq", "train.sequence_length", "TOKENS", "tokens of a sequence", nil},
 	{"images", "train.images.per_sequence", "N", "images in a sequence, of a vision-language model", nil},
 	{"image-size", "train.images.size", "PIXELS", "height and width of each, as in 448x672", nil},

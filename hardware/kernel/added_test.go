@@ -145,6 +145,46 @@ func TestDroppedAttention(t *testing.T) {
 	}
 }
 
+// TestLaterFlashAttention: FlashAttention 3 and 4 are priced as cuDNN's kernels, here of 2048
+// tokens and more. TFLOP/s on an H100 (arXiv 2407.08608, figures 5 to 7: 16,384 tokens, heads of
+// 2048 elements in all) and a B200 (Dao-AILab/flash-attention pull request 2280: 4 sequences, 16 heads).
+func TestLaterFlashAttention(t *testing.T) {
+	for _, c := range []struct {
+		machine                     string
+		batch, heads, tokens, width int64
+		causal, backward            bool
+		tflops                      float64
+	}{
+		{"h100-sxm", 8, 32, 2048, 64, false, false, 460},
+		{"h100-sxm", 1, 32, 16384, 64, false, false, 497},
+		{"h100-sxm", 8, 16, 2048, 128, false, false, 625},
+		{"h100-sxm", 1, 16, 16384, 128, false, false, 648},
+		{"h100-sxm", 8, 16, 2048, 128, true, false, 521},
+		{"h100-sxm", 1, 16, 16384, 128, true, false, 616},
+		{"h100-sxm", 8, 8, 2048, 256, true, false, 537},
+		{"h100-sxm", 1, 8, 16384, 256, false, false, 756},
+		{"h100-sxm", 8, 32, 2048, 64, false, true, 422},
+		{"h100-sxm", 1, 32, 16384, 64, false, true, 474},
+		{"h100-sxm", 8, 16, 2048, 128, false, true, 501},
+		{"h100-sxm", 1, 16, 16384, 128, false, true, 561},
+		{"b200-sxm", 4, 16, 8192, 128, false, false, 1535},
+		{"b200-sxm", 4, 16, 8192, 128, true, false, 1418},
+		{"b200-sxm", 4, 16, 8192, 128, false, true, 1360},
+		{"b200-sxm", 4, 16, 8192, 128, true, true, 1209},
+	} {
+		x, _ := timer(t, c.machine)
+		o := Attention(tape.BF16, tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: c.heads, Queries: c.tokens, QKDim: c.width, VDim: c.width, Causal: c.causal, Backward: c.backward})
+		flops := 4 * float64(c.batch*c.heads*c.tokens*c.tokens*c.width)
+		if c.causal {
+			flops /= 2
+		}
+		if c.backward {
+			flops *= 2.5
+		}
+		require.InEpsilon(t, c.tflops, flops/float64(x.Time(&o))/1e12, 0.11, "%v", c)
+	}
+}
+
 // TestBlackwellExperts: the same on a B200, as shares of 2250 TFLOP/s: forward, input
 // gradients, and weight gradients added to bf16 or fp32 (MooreThreads/SimuMax
 // configs/system/b200_bf16_ceperm.json, group_matmul; loops of 57 ms and more, taken at

@@ -235,6 +235,8 @@ func TestFlavour(t *testing.T) {
 		{"megatron-core", "23.06", "flash-attn", "flash1"},
 		{"llm-foundry", "", "flash-attn", "flash1"},
 		{"hf-eager", "", "flash-attn", "flash"},
+		{"hf-eager", "", "flash-attn-3", ""}, // cuDNN's, in effect
+		{"hf-eager", "", "flash-attn-4", ""},
 		{"hf-eager", "", "sdpa", ""},
 	} {
 		r, err := Load(c.recipe)

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 )
 
@@ -17,7 +16,7 @@ var accelerateMegatron = []struct{ name, key, free string }{
 var accelerateMegatronRead = words("sequence_parallelism use_distributed_optimizer recompute_activations recompute_granularity recompute_method gradient_clipping optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d")
 
 // accelerateMegatronHarmless are those that cost nothing worth a word.
-var accelerateMegatronHarmless = regexp.MustCompile(`^(no_load_optim|no_save_optim|eod_mask_loss|attention_softmax_in_fp32|calculate_per_token_loss|attention_backend)$`)
+var accelerateMegatronHarmless = lazily(`^(no_load_optim|no_save_optim|eod_mask_loss|attention_softmax_in_fp32|calculate_per_token_loss|attention_backend)$`)
 
 // megatronKey reports whether an argument of accelerate's for Megatron-LM needs no word of its own.
 func megatronKey(name string) bool {
@@ -30,7 +29,7 @@ func megatronKey(name string) bool {
 			return true
 		}
 	}
-	return accelerateMegatronRead[name] || accelerateMegatronHarmless.MatchString(name)
+	return accelerateMegatronRead[name] || accelerateMegatronHarmless().MatchString(name)
 }
 
 const megatronPrefix = "megatron_lm."

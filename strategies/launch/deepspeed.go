@@ -3,7 +3,6 @@ package launch
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +68,7 @@ const (
 
 // harmlessZeRO are beginnings of keys that cost nothing worth a word, or nothing without another
 // one that is told.
-var harmlessZeRO = regexp.MustCompile(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
+var harmlessZeRO = lazily(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
 
 // deepspeed reads a configuration of DeepSpeed.
 func (j *Job) deepspeed(name string, d *yamlx.Document) error {
@@ -153,7 +152,7 @@ func (j *Job) left(n *yaml.Node, in, stage string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := in+n.Content[i].Value, n.Content[i+1]
 		switch {
-		case zeroRead[key] || harmlessZeRO.MatchString(key) || without(value):
+		case zeroRead[key] || harmlessZeRO().MatchString(key) || without(value):
 		case j.costs(zeroCostly, key, key, value.Value, stage):
 		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
 			j.left(value, key+".", stage)

@@ -98,7 +98,7 @@ var (
 )
 
 // harmlessArguments are beginnings of arguments that cost nothing worth a word.
-var harmlessArguments = regexp.MustCompile(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$)`)
+var harmlessArguments = lazily(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$)`)
 
 // argument is one that a file gives.
 type argument struct {
@@ -367,7 +367,7 @@ func (t *trainer) take(name string, a argument) error {
 		}
 	}
 	t.given[name] = a
-	if _, charged := among(trainerCostly, name); !known[name] && !charged && !megatronKey(name) && !harmlessArguments.MatchString(name) {
+	if _, charged := among(trainerCostly, name); !known[name] && !charged && !megatronKey(name) && !harmlessArguments().MatchString(name) {
 		t.ignored = append(t.ignored, a.from)
 	}
 	return nil
@@ -394,7 +394,7 @@ func (t *trainer) join(o *trainer) (*trainer, error) {
 
 // ofLaunch are arguments that accelerate launch takes from its command line before its file
 // (accelerate/commands/launch.py, _validate_launch_command).
-var ofLaunch = regexp.MustCompile(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
+var ofLaunch = lazily(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
 
 // launches reports whether this has a command line, and the other accelerate's file and none.
 func (t *trainer) launches(o *trainer) bool {
@@ -413,7 +413,7 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]
 		differ := a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
-		switch launch := ofLaunch.MatchString(name); {
+		switch launch := ofLaunch().MatchString(name); {
 		case differ && launch && t.launches(o):
 			both.outdo(a, b)
 		case differ && launch && o.launches(t):

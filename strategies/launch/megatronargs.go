@@ -154,7 +154,7 @@ func (m *megatron) check(file string) error {
 
 // harmless are arguments that cost nothing worth a word: by their whole names, so that one that
 // costs something is not among them by how it begins.
-var harmless = regexp.MustCompile(`^(` + strings.Join(strings.Fields(`
+var harmless = lazily(`^(` + strings.Join(strings.Fields(`
 	adam_\w+ lr lr_\w+ min_lr decoupled_\w+ weight_decay\w* start_weight_decay end_weight_decay clip_grad loss_scale loss_scale_window initial_loss_scale min_loss_scale hysteresis muon_(momentum|scale_mode|extra_scale_factor|coefficient_type)
 	train_iters train_samples train_data_path start_eval_at_iter eval_\w+ exit_\w+ iteration iterations_to_skip consumed_\w+ manual_gc\w* profile(_\w+)? timing_log_\w+
 	log_(interval|progress|throughput|energy|memory_interval|device_memory_used|straggler) log_\w+_to_tensorboard logging_level tensorboard_\w+ wandb_\w+ disable_straggler_on_startup
@@ -187,7 +187,7 @@ func (m *megatron) rest() {
 		switch {
 		case known[n], m.dashes != nil && m.swiftRest(n):
 		case m.costs(n, megatronCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
-		case !m.logged && !harmless.MatchString(n):
+		case !m.logged && !harmless().MatchString(n):
 			m.ignore(m.from(n), n, options, m.has, m.from)
 		}
 	}

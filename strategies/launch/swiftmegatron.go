@@ -26,7 +26,7 @@ var swiftMegatronDefaults = map[string]string{
 }
 
 // swiftMegatronHarmless are beginnings of its arguments that cost nothing worth a word, beside Megatron-LM's.
-var swiftMegatronHarmless = regexp.MustCompile(`^(dataset|cached_dataset|val_dataset|split_dataset|load_from_cache|streaming|dataloader|train_dataloader|num_train_epochs|max_epochs|save_|no_save|no_load|output_dir|add_version|merge_lora|max_shard|system|template|loss_scale|use_chat_template|add_non_thinking|enable_thinking|model_(name|author|type)|mcore_(model|adapter)|adapters|use_hf|hub_|logging_steps|log_|report_to|eval_|metric|greater|external_plugins|custom_|truncation|strict|lazy_|check_model|lora_(alpha|bias|dtype)|use_rslora|rlhf_type|beta$|packing_|shuffle|callbacks|create_checkpoint|load_(safetensors|args|data_args)|ddp_(timeout|backend)|sequence_packing|attn_impl|vit_|aligner_lr|task_type|rope_scaling|bridge_backend|to_|num_proc|manual_gc|remove_unused|load$)`)
+var swiftMegatronHarmless = lazily(`^(dataset|cached_dataset|val_dataset|split_dataset|load_from_cache|streaming|dataloader|train_dataloader|num_train_epochs|max_epochs|save_|no_save|no_load|output_dir|add_version|merge_lora|max_shard|system|template|loss_scale|use_chat_template|add_non_thinking|enable_thinking|model_(name|author|type)|mcore_(model|adapter)|adapters|use_hf|hub_|logging_steps|log_|report_to|eval_|metric|greater|external_plugins|custom_|truncation|strict|lazy_|check_model|lora_(alpha|bias|dtype)|use_rslora|rlhf_type|beta$|packing_|shuffle|callbacks|create_checkpoint|load_(safetensors|args|data_args)|ddp_(timeout|backend)|sequence_packing|attn_impl|vit_|aligner_lr|task_type|rope_scaling|bridge_backend|to_|num_proc|manual_gc|remove_unused|load$)`)
 
 // swiftMegatronRead are those that a job is read from, beside Megatron-LM's.
 var swiftMegatronRead = words("model max_length packing padding_free tuner_type train_type torch_dtype lora_rank lora_dropout target_modules num_experts")
@@ -192,5 +192,5 @@ func (m *megatron) swiftTrain() {
 // swiftRest reports whether an argument of ms-swift's is read, harmless, or noted.
 func (m *megatron) swiftRest(name string) bool {
 	value := m.flags[name].value
-	return swiftMegatronRead[name] || m.Job.costs(swiftMegatronCostly, name, m.from(name), value) || swiftMegatronHarmless.MatchString(name)
+	return swiftMegatronRead[name] || m.Job.costs(swiftMegatronCostly, name, m.from(name), value) || swiftMegatronHarmless().MatchString(name)
 }

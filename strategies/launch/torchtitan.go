@@ -52,7 +52,7 @@ const (
 )
 
 // harmlessTitan are beginnings of keys that cost nothing worth a word.
-var harmlessTitan = regexp.MustCompile(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.)`)
+var harmlessTitan = lazily(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.)`)
 
 // torchtitan reads a configuration of torchtitan, as it was until 2026-02 (TOML).
 func (j *Job) torchtitan(name string, text []byte) error {
@@ -281,7 +281,7 @@ func (j *Job) titanLeft(in map[string]any, table string, with []string) {
 		case slices.Contains([]string{"quantize", "float8", "mx"}, key) && !slices.Contains(with, converted): // not in use
 		case nested:
 			j.titanLeft(within, key+".", with)
-		case titanRead[key] || titanRead[bare] || harmlessTitan.MatchString(key):
+		case titanRead[key] || titanRead[bare] || harmlessTitan().MatchString(key):
 		case j.costs(titanCostly, bare, key, fmt.Sprint(in[name]), with...) || j.costs(titanCostly, key, key, fmt.Sprint(in[name]), with...):
 		default:
 			given := func(near string) bool { _, ok := in[strings.TrimPrefix(near, table)]; return ok }

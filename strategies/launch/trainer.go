@@ -209,6 +209,7 @@ func (h *hub) machine() {
 // attentions are the kernels by what they are called.
 var attentions = map[string]string{
 	"eager": "unfused", "disabled": "unfused", "sdpa": "sdpa", "flash_attn": "flash-attn", "flash_attention_2": "flash-attn", "fa2": "flash-attn", "kernels-community/flash-attn": "flash-attn", "kernels-community/flash-attn2": "flash-attn",
+	"flash_attention_3": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fa3": "flash-attn-3", "kernels-community/flash-attn3": "flash-attn-3", "kernels-community/vllm-flash-attn3": "flash-attn-3", "flash_attention_4": "flash-attn-4",
 }
 
 func (h *hub) runtime() {
@@ -605,7 +606,7 @@ func (h *hub) batch() {
 		h.open(key, h.without("block_size"), "the script or its tokenizer has the length: give the key")
 	}
 	apart := h.speaks(axolotl) || h.speaks(trl) || h.speaks(swift) || h.get("neat_packing").on()
-	if packing.on() && apart && attentions[h.get("attn_implementation").value] == "flash-attn" {
+	if packing.on() && apart && strings.HasPrefix(attentions[h.get("attn_implementation").value], "flash") {
 		h.apart(packing.from)
 	}
 	if s := h.get("stage"); s.value != "" && s.value != "sft" && s.value != "pt" {
