@@ -13,56 +13,63 @@ import (
 	"github.com/perfplan/perfplan/model/ops"
 )
 
-// RecomputeModules are the parts of a layer that train.recompute: selective computes
-// again, a list of names (Megatron's --recompute-modules), or a text with commas
+// Parts are parts of a layer, a bit each: a list of their names, or a text with commas
 // between them.
-type RecomputeModules ops.Modules
+type Parts[K kindOfParts] uint8
 
-// DecodeNode reads either form.
-func (m *RecomputeModules) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
-	bits, errs := decodeParts(d, n, ops.ModuleNames, "recomputed")
-	*m = RecomputeModules(bits)
-	return errs
+// kindOfParts are parts to which one thing can be done.
+type kindOfParts interface {
+	known() []string // their names, the lowest bit first
+	done() string    // what is done to them, as in "recomputed"
 }
 
-// decodeParts reads names of parts of a layer, to each of which something can be done, as bits.
-func decodeParts(d *yamlx.Document, n *yaml.Node, known []string, done string) (bits uint8, errs diag.List) {
+// RecomputeModules are the parts of a layer that train.recompute: selective computes
+// again (Megatron's --recompute-modules).
+type RecomputeModules = Parts[recomputed]
+
+type recomputed struct{}
+
+func (recomputed) known() []string { return ops.ModuleNames }
+func (recomputed) done() string    { return "recomputed" }
+
+// DecodeNode reads either form.
+func (m *Parts[K]) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
+	var kind K
 	var names []string
+	*m = 0
 	if n.Kind == yaml.ScalarNode {
 		names = strings.Split(n.Value, ",")
 	} else if errs := d.DecodeInto(n, &names); len(errs) > 0 {
-		return 0, errs
+		return errs
 	}
+	var bits Parts[K]
 	for _, name := range names {
-		i := slices.Index(known, strings.TrimSpace(name))
+		i := slices.Index(kind.known(), strings.TrimSpace(name))
 		if i < 0 {
-			return 0, diag.List{d.Errorf(n, "%q is not a part of a layer that can be %s; use %s", strings.TrimSpace(name), done, diag.Or(known))}
+			return diag.List{d.Errorf(n, "%q is not a part of a layer that can be %s; use %s", strings.TrimSpace(name), kind.done(), diag.Or(kind.known()))}
 		}
 		bits |= 1 << i
 	}
-	return bits, nil
+	*m = bits
+	return nil
 }
 
-// partsOf are the names of the bits that are set, the lowest first.
-func partsOf(bits uint8, known []string) []string {
+// names are those of the parts, the lowest bit first.
+func (m Parts[K]) names() []string {
+	var kind K
 	var names []string
-	for i, name := range known {
-		if bits&(1<<i) != 0 {
+	for i, name := range kind.known() {
+		if m&(1<<i) != 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// names are those of the parts, in the order of ops.ModuleNames.
-func (m RecomputeModules) names() []string { return partsOf(uint8(m), ops.ModuleNames) }
-
-func (m RecomputeModules) String() string { return strings.Join(m.names(), ", ") }
+func (m Parts[K]) String() string { return strings.Join(m.names(), ", ") }
 
 // MarshalJSON writes the list of names.
-func (m RecomputeModules) MarshalJSON() ([]byte, error) {
-	return json.Marshal(m.names())
-}
+func (m Parts[K]) MarshalJSON() ([]byte, error) { return json.Marshal(m.names()) }
 
 // checkModules returns the first rule that a choice of modules breaks.
 func (j *Job) checkModules() error {

@@ -1,38 +1,25 @@
 package strategies
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 )
 
 // OffloadModules are the parts of a layer that leave to the host what they save for their
-// gradients, a list of names (Megatron's --offload-modules), or a text with commas between them.
-type OffloadModules ops.Away
+// gradients (Megatron's --offload-modules).
+type OffloadModules = Parts[leftToHost]
 
-// DecodeNode reads either form.
-func (m *OffloadModules) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
-	bits, errs := decodeParts(d, n, ops.AwayNames, "left to the host")
-	*m = OffloadModules(bits)
-	return errs
-}
+type leftToHost struct{}
 
-func (m OffloadModules) names() []string { return partsOf(uint8(m), ops.AwayNames) }
+func (leftToHost) known() []string { return ops.AwayNames }
+func (leftToHost) done() string    { return "left to the host" }
 
-func (m OffloadModules) String() string { return strings.Join(m.names(), ", ") }
-
-// MarshalJSON writes the list of names.
-func (m OffloadModules) MarshalJSON() ([]byte, error) { return json.Marshal(m.names()) }
-
-// has reports whether any of some parts is among them.
-func (m OffloadModules) has(some ops.Away) bool { return ops.Away(m)&some != 0 }
+// leaves reports whether any of some parts is among them.
+func leaves(m OffloadModules, some ops.Away) bool { return ops.Away(m)&some != 0 }
 
 // leastOffloaded is how many elements a tensor has that goes (Megatron-Core,
 // transformer_config.py, min_offloaded_tensor_size).
@@ -94,17 +81,17 @@ func checkOffloadModules(s Shape) error {
 		return diag.Errorf("%s: %s beside train.offload_layers or train.offload_activations, another way to leave activations to the host; leave one of them out", key, m)
 	case t.Recompute == ops.FullRecompute:
 		return diag.Errorf("%s: %s with recompute full, beside which layers keep nothing but their inputs; use selective or none, or leave it out", key, m)
-	case m.has(ops.OutputProjection) && !m.has(ops.Core):
+	case leaves(m, ops.OutputProjection) && !leaves(m, ops.Core):
 		return diag.Errorf("%s: attn_proj without core_attn, whose gradient reads the same tensor; add core_attn, or leave attn_proj out", key)
-	case m.has(ops.ExpertsMLP) && m.has(ops.ExpertsFirst|ops.ExpertsGate):
+	case leaves(m, ops.ExpertsMLP) && leaves(m, ops.ExpertsFirst|ops.ExpertsGate):
 		return diag.Errorf("%s: fused_group_mlp beside expert_fc1 or moe_act, which are parts of it; leave these out", key)
-	case m.has(ops.Core) && again(ops.CoreAttention):
+	case leaves(m, ops.Core) && again(ops.CoreAttention):
 		return diag.Errorf("%s: core_attn, which recompute selective computes again and keeps nothing of; leave it out here, or name other train.recompute_modules", key)
-	case m.has(ops.OfExperts) && again(ops.Experts):
+	case leaves(m, ops.OfExperts) && again(ops.Experts):
 		return diag.Errorf("%s: %s inside moe, which train.recompute_modules computes again and keeps nothing of; leave moe out there, or these here", key, OffloadModules(ops.Away(m)&ops.OfExperts))
 	}
 	for i, name := range ops.AwayNames {
-		if part := ops.Away(1 << i); m.has(part) {
+		if part := ops.Away(1 << i); leaves(m, part) {
 			if lacks := lackingAway(s.Model, part); lacks != "" {
 				return diag.Errorf("%s: %s, but the model has no %s; leave it out", key, name, lacks)
 			}
@@ -116,15 +103,16 @@ func checkOffloadModules(s Shape) error {
 // checkOffloadRuntime returns the first rule that it breaks beside switches of the software.
 func (j *Job) checkOffloadRuntime() error {
 	const key = "train.offload_modules"
-	m, joint, graphs := j.Train.OffloadModules, j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, j.Runtime.CUDAGraphs
+	m := j.Train.OffloadModules
+	joint, graphs := j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, j.Runtime.CUDAGraphs
 	switch {
-	case m.has(ops.ExpertsMLP) && !joint:
+	case leaves(m, ops.ExpertsMLP) && !joint:
 		return diag.Errorf("%s: fused_group_mlp needs experts whose MLPs are one module; set runtime.grouped_mlp_fusion: true, or name expert_fc1 and moe_act", key)
-	case m.has(ops.ExpertsFirst|ops.ExpertsGate) && joint:
+	case leaves(m, ops.ExpertsFirst|ops.ExpertsGate) && joint:
 		return diag.Errorf("%s: %s with runtime.grouped_mlp_fusion, which makes one module of experts' MLPs; use fused_group_mlp", key, OffloadModules(ops.Away(m)&(ops.ExpertsFirst|ops.ExpertsGate)))
-	case m.has(ops.OfExperts) && graphs == FullGraphs:
+	case leaves(m, ops.OfExperts) && graphs == FullGraphs:
 		return diag.Errorf("%s: %s with runtime.cuda_graphs: full, under which experts keep their activations; use layers, or leave it out", key, OffloadModules(ops.Away(m)&ops.OfExperts))
-	case m.has(ops.AttentionNorm) && (graphs == LayerGraphs || graphs == MixerGraphs), m.has(ops.ExpertsNorm) && (graphs == LayerGraphs || graphs == MixerGraphs || graphs == RouterGraphs):
+	case leaves(m, ops.AttentionNorm) && (graphs == LayerGraphs || graphs == MixerGraphs), leaves(m, ops.ExpertsNorm) && (graphs == LayerGraphs || graphs == MixerGraphs || graphs == RouterGraphs):
 		return diag.Errorf("%s: %s with runtime.cuda_graphs: %s, which begin or end at that norm; leave it or the graphs out", key, OffloadModules(ops.Away(m)&(ops.AttentionNorm|ops.ExpertsNorm)), graphs)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
@@ -37,7 +38,7 @@ var settings = []setting{
 	{"gpus", "gpus", "N", "number of GPUs", nil},
 	{"hardware", "hardware", "NAME", "catalog name or file of the machine (perfplan hardware list)", hardware.Names()},
 	{"recipe", "runtime.recipe", "NAME", "framework, such as megatron-core or hf-eager: which kernels run", recipe.Names()},
-	{"attention", "runtime.attention", "KIND", "sdpa, flash, flash-attn, flash-attn-3, flash-attn-4 or unfused", strategies.Attentions},
+	{"attention", "runtime.attention", "KIND", diag.Or(strategies.Attentions), strategies.Attentions},
 	{"seq", "train.sequence_length", "TOKENS", "tokens of a sequence", nil},
 	{"images", "train.images.per_sequence", "N", "images in a sequence, of a vision-language model", nil},
 	{"image-size", "train.images.size", "PIXELS", "height and width of each, as in 448x672", nil},
@@ -200,6 +201,7 @@ func (f *jobFlags) sets(key string) bool {
 // document is the job before the flags: a job file, or a job of nothing but the
 // model that the argument names.
 func (f *jobFlags) document(e *env, args []string) (*yamlx.Document, error) {
+	go collective.Prepare() // beside the job, whose files take as long to read
 	f.files = slices.Concat(f.files, args, f.runs)
 	for _, x := range f.edits {
 		f.files = append(f.files, x.value)

@@ -280,9 +280,6 @@ func TestSweepStopped(t *testing.T) {
 // TestLongLog: of a log that is longer than what is read the beginning is, whichever character
 // of a progress bar it ends within.
 func TestLongLog(t *testing.T) {
-	if testing.Short() {
-		t.Skip("nothing is concurrent here")
-	}
 	for _, bar := range []string{" █", " x█", " xx█"} {
 		text := "run_clm.py --output_dir x --bf16 --model_name_or_path gpt2\n" + strings.Repeat(bar, yamlx.MaxFileSize/len(bar)+1)
 		var out, err bytes.Buffer

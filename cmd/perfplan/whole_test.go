@@ -60,30 +60,28 @@ func TestValidateIsDeterministic(t *testing.T) {
 }
 
 // TestStartsFast: the README's estimate takes at most 50 ms from start to end, as the
-// best of some runs of the built program. A machine on which the go command takes longer to say
-// its version than 15 ms is slow or busy with other tests: there it is 3.3 times that.
+// best of some runs of the built program, of as many as take a minute where the machine is busy.
 func TestStartsFast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a slowed build says nothing")
 	}
+	const most = 50 * time.Millisecond
 	program := filepath.Join(t.TempDir(), "perfplan")
 	build := exec.Command("go", "build", "-o", program, ".")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	took := func(name string, args ...string) (time.Duration, string) {
+	var best time.Duration
+	start := time.Now()
+	for i := 0; i < 5 || best > most && time.Since(start) < time.Minute; i++ {
 		begin := time.Now()
-		out, err := exec.Command(name, args...).Output()
+		out, err := exec.Command(program, "estimate", filepath.Join(root(t), "examples", "llama7b.yaml"), "--gpus", "64").Output()
+		took := time.Since(begin)
 		require.NoError(t, err)
-		return time.Since(begin), string(out)
+		require.True(t, strings.Contains(string(out), "Step time"))
+		if i == 0 || took < best {
+			best = took
+		}
 	}
-	best, reference, start := time.Hour, time.Hour, time.Now()
-	most := func() time.Duration { return max(50*time.Millisecond, reference*10/3) }
-	for i := 0; i < 5 || best > most() && time.Since(start) < 45*time.Second; i++ {
-		d, out := took(program, "estimate", filepath.Join(root(t), "examples", "llama7b.yaml"), "--gpus", "64")
-		require.True(t, strings.Contains(out, "Step time"))
-		other, _ := took("go", "version")
-		best, reference = min(best, d), min(reference, other)
-	}
-	t.Logf("the best run took %s, the go command %s", best, reference)
-	require.LessOrEqual(t, best, most())
+	t.Logf("the best run took %s", best)
+	require.LessOrEqual(t, best, most)
 }

@@ -94,6 +94,12 @@ func (k *tokenKernels) most(g generation, across bool) float64 {
 //go:embed shapes.yaml
 var shapesYAML []byte
 
+// Prepare reads the tables that collectives are priced by.
+func Prepare() {
+	releases()
+	fitted()
+}
+
 // fitted is shapes.yaml; like releases, part of the program.
 var fitted = sync.OnceValue(func() *constants {
 	doc, err := yamlx.Parse("shapes.yaml", shapesYAML)

@@ -69,7 +69,11 @@ func TestFP32(t *testing.T) {
 		require.Positive(t, peak, name)
 		plain, tensor := GEMM(tape.LayoutForward, tape.F32, 8192, 8192, 8192), GEMM(tape.LayoutForward, tape.TF32, 8192, 8192, 8192)
 		require.LessOrEqual(t, rate(&plain), peak, name)
-		require.Greater(t, rate(&plain), 0.35*peak, "%s (an L4 at its 72 W)", name)
+		least := 0.4
+		if name == "l4" {
+			least = 0.35 // 72 W leave it 0.37
+		}
+		require.Greater(t, rate(&plain), least*peak, name)
 		if tf32 > peak {
 			require.Greater(t, rate(&tensor), 1.5*rate(&plain), name)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ const (
 )
 
 // scheduled tells a configuration of NeMo AutoModel.
-var scheduled = regexp.MustCompile(`(?m)^step_scheduler:[ \t]*([{#].*)?$`)
+var scheduled = lazily(`(?m)^step_scheduler:[ \t]*([{#].*)?$`)
 
 // autoCostly are its keys that no key of a job stands for, by the values that cost nothing.
 var autoCostly = []struct {

@@ -23,12 +23,12 @@ type flag struct {
 }
 
 // unread is what a script has of commands and of changes to values, which are not looked at.
-var unread = regexp.MustCompile("^(?:\\$\\(|`|let |\\$\\{\\w+[^\\w}:.])")
+var unread = lazily("^(?:\\$\\(|`|let |\\$\\{\\w+[^\\w}:.])")
 
 // takes says why the value of an argument is open.
 func (f flag) takes() string {
 	why := "which the file does not set"
-	if unread.MatchString(f.open) {
+	if unread().MatchString(f.open) {
 		why = "which is not read"
 	}
 	return "line " + strconv.Itoa(f.line) + " takes " + f.open + ", " + why
@@ -50,12 +50,12 @@ type start struct {
 }
 
 var (
-	dumped    = regexp.MustCompile(`(?m)^(?:.*:)?[ \t]{2,}([a-z][a-z0-9_]*) \.{3,} (.*?)\s*$`)
-	written   = regexp.MustCompile(`--([A-Za-z][\w-]*)`)
-	named     = regexp.MustCompile(`^--([A-Za-z][^=]*)(?:=(.*))?$`)
-	holder    = regexp.MustCompile(`(?i)^\$\w*(args|opts?|options|params|flags)\w*$`)
-	listed    = regexp.MustCompile(`["']--[A-Za-z][\w-]*["']\s*,`)
-	reference = regexp.MustCompile(`\$\W*(\w+)`)
+	dumped    = lazily(`(?m)^(?:.*:)?[ \t]{2,}([a-z][a-z0-9_]*) \.{3,} (.*?)\s*$`)
+	written   = lazily(`--([A-Za-z][\w-]*)`)
+	named     = lazily(`^--([A-Za-z][^=]*)(?:=(.*))?$`)
+	holder    = lazily(`(?i)^\$\w*(args|opts?|options|params|flags)\w*$`)
+	listed    = lazily(`["']--[A-Za-z][\w-]*["']\s*,`)
+	reference = lazily(`\$\W*(\w+)`)
 )
 
 // telling are arguments that tell a training of Megatron-LM from other commands, training those
@@ -110,7 +110,7 @@ func starts(text string) []start {
 	}
 	p := find(text)
 	for _, script := range []string{ofYAML(text), text} {
-		if script == "" || listed.MatchString(text) { // a list of Python, which may pass for a script
+		if script == "" || listed().MatchString(text) { // a list of Python, which may pass for a script
 			continue
 		}
 		if all := p.walk(script); len(all) > 0 && all[0].says() > 0 {
@@ -122,7 +122,7 @@ func starts(text string) []start {
 
 func ofLog(text string) flags {
 	out := flags{}
-	for _, at := range dumped.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range dumped().FindAllStringSubmatchIndex(text, -1) {
 		out[text[at[2]:at[3]]] = flag{value: text[at[4]:at[5]], line: 1 + strings.Count(text[:at[0]], "\n")}
 	}
 	return out
@@ -140,7 +140,7 @@ func find(text string) places {
 		if t := strings.TrimSpace(line); strings.HasPrefix(t, "#") && !strings.HasPrefix(t, "#SBATCH") {
 			continue
 		}
-		for _, m := range written.FindAllStringSubmatch(line, -1) {
+		for _, m := range written().FindAllStringSubmatch(line, -1) {
 			name := strings.ReplaceAll(m[1], "-", "_")
 			p.at[name] = append(p.at[name], i)
 		}
@@ -168,7 +168,7 @@ func (p places) add(f flags, words []string, show func(string) (text, open strin
 	last := ""
 	for _, w := range apart(words) {
 		w, open := show(w)
-		m := named.FindStringSubmatch(w)
+		m := named().FindStringSubmatch(w)
 		now, known := f[last]
 		switch {
 		case m != nil:
@@ -177,7 +177,7 @@ func (p places) add(f flags, words []string, show func(string) (text, open strin
 			if strings.Contains(w, "=") {
 				f[last] = flag{value: m[2], words: m[2:], line: p.line(last, open), open: open}
 			}
-		case open != "" && w == open && (holder.MatchString(open) || !known || now.words != nil):
+		case open != "" && w == open && (holder().MatchString(open) || !known || now.words != nil):
 			if last = ""; !slices.Contains(rest, open) {
 				rest = append(rest, open)
 			}
@@ -230,7 +230,7 @@ func (p places) start(script string, r shell.Reading) start {
 	for _, c := range r.Commands {
 		one := start{Reading: r, flags: p.header(r)}
 		left := p.launching(one.flags, c.Words, r)
-		one.file, one.titan = configures(c.Words, r), titanCommand.MatchString(strings.Join(c.Words, " "))
+		one.file, one.titan = configures(c.Words, r), titanCommand().MatchString(strings.Join(c.Words, " "))
 		switch {
 		case strings.HasPrefix(c.Words[0], "--"): // a piece of a script
 			cut = append(cut, c)
@@ -387,7 +387,7 @@ func (p places) ofWords(text string) flags {
 	}
 	f := flags{}
 	p.add(f, words, func(w string) (text, open string) {
-		m := reference.FindStringSubmatch(w)
+		m := reference().FindStringSubmatch(w)
 		if m == nil {
 			return w, ""
 		}

@@ -229,7 +229,7 @@ func (t *trainer) mapping(d *yamlx.Document, n *yaml.Node, in, label string) err
 }
 
 // method is how TRL trains, where a command line names its script or command.
-var method = regexp.MustCompile(`\b(?:trl +|)(sft|dpo|kto|orpo|cpo|grpo|rloo|ppo|reward)(?:\.py\b| +--)`)
+var method = lazily(`\b(?:trl +|)(sft|dpo|kto|orpo|cpo|grpo|rloo|ppo|reward)(?:\.py\b| +--)`)
 
 // arguments reads those of a command line; false: they are none of a Trainer's.
 func (j *Job) arguments(name string, s start) (bool, error) {
@@ -249,11 +249,11 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 			delete(f, name)
 		}
 	}
-	by := method.FindStringSubmatch(s.text)
+	by := method().FindStringSubmatch(s.text)
 	if by != nil && of == trainerArguments {
 		of = trl
 	}
-	command := swiftCommand.FindStringSubmatch(s.text)
+	command := swiftCommand().FindStringSubmatch(s.text)
 	if command != nil {
 		of = swift
 	}
@@ -288,7 +288,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if t.inline, err = s.writes(name); err != nil {
 		return true, err
 	}
-	if of == swift || launchedBy.MatchString(s.text) {
+	if of == swift || launchedBy().MatchString(s.text) {
 		t.launched(s.env)
 	}
 	if of == swift {
@@ -300,7 +300,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 }
 
 // launchedBy are commands that start processes by what the environment says.
-var launchedBy = regexp.MustCompile(`(?:^|[\s/])(?:llamafactory-cli train|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
+var launchedBy = lazily(`(?:^|[\s/])(?:llamafactory-cli train|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
 
 // launched takes the numbers of processes and nodes of the environment.
 func (t *trainer) launched(env map[string]string) {
@@ -315,12 +315,12 @@ func (t *trainer) launched(env map[string]string) {
 	}
 }
 
-var finished = regexp.MustCompile(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
+var finished = lazily(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
 
 // took takes what steps took from what a Trainer says in the end (transformers/trainer_utils.py,
 // speed_metrics).
 func (j *Job) took(text string) {
-	all := finished.FindAllStringSubmatch(text, -1)
+	all := finished().FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
 		return
 	}

@@ -68,17 +68,17 @@ func (s Setting) Open() string {
 // sections are the parts of a job file, in order.
 var sections = []string{"model", "gpus", "runtime", "plan", "train"}
 
-// lazily compiles a long pattern when it is first asked: together they would take a program
-// that reads no launch a tenth of its time.
+// lazily compiles a pattern when it is first asked: together they would take a program that
+// reads no launch a tenth of its time.
 func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
 // tables are what tells a configuration in TOML.
-var tables = regexp.MustCompile(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
+var tables = lazily(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
 // own tells a job or runs of perfplan's.
-var own = regexp.MustCompile(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(?:job|runs)/`)
+var own = lazily(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(?:job|runs)/`)
 
 // remedy is what to give instead of a file that is none of these.
 const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
@@ -100,9 +100,9 @@ func Read(name string, text []byte) (*Job, error) {
 	switch trimmed := bytes.TrimSpace(text); {
 	case len(trimmed) == 0:
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
-	case own.Match(text):
+	case own().Match(text):
 		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
-	case scheduled.Match(text):
+	case scheduled().Match(text):
 		if err := j.automodel(name, text); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func Read(name string, text []byte) (*Job, error) {
 		if err := j.configuration(name, text); err != nil {
 			return nil, err
 		}
-	case tables.Match(text):
+	case tables().Match(text):
 		if err := j.torchtitan(name, text); err != nil {
 			return nil, err
 		}
@@ -207,7 +207,7 @@ func (j *Job) started(name string, s start) error {
 		j.titanScript(s)
 		return nil
 	}
-	if s.file == nil && swiftMegatron.MatchString(s.text) {
+	if s.file == nil && swiftMegatron().MatchString(s.text) {
 		return j.swiftMegatron(name, s, "--")
 	}
 	if ok, err := j.arguments(name, s); ok || err != nil {

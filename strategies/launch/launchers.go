@@ -2,7 +2,6 @@ package launch
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +50,8 @@ func long(words []string) (out []string) {
 }
 
 var (
-	sbatch = regexp.MustCompile(`(?m)^#SBATCH.*$`)
-	option = regexp.MustCompile(`\s(?:(-[NnG])[ =]*|(--[a-z-]+)[ =]+)([^\s#]+)`)
+	sbatch = lazily(`(?m)^#SBATCH.*$`)
+	option = lazily(`\s(?:(-[NnG])[ =]*|(--[a-z-]+)[ =]+)([^\s#]+)`)
 )
 
 // headers are options of sbatch with the variables that Slurm sets by them.
@@ -65,8 +64,8 @@ var headers = map[string][]string{
 // slurm are the variables that Slurm sets by the header of a script.
 func slurm(script string) map[string]string {
 	out := map[string]string{}
-	for _, line := range sbatch.FindAllString(script, -1) {
-		for _, m := range option.FindAllStringSubmatch(line, -1) {
+	for _, line := range sbatch().FindAllString(script, -1) {
+		for _, m := range option().FindAllStringSubmatch(line, -1) {
 			for _, name := range headers[m[1]+m[2]] {
 				out[name] = m[3][strings.LastIndex(m[3], ":")+1:] // gpu:h100:8
 			}
@@ -189,12 +188,12 @@ func included(list string) (n int64) {
 type configured struct{ name, by string }
 
 // configurers are commands that take their arguments from a file.
-var configurers = regexp.MustCompile(`(?:^|[\s/])(llamafactory-cli train|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt)|trl sft --config) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
+var configurers = lazily(`(?:^|[\s/])(llamafactory-cli train|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt)|trl sft --config) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
 
 // configures is the file that a command is given, nil where it is none of these.
 func configures(words []string, r shell.Reading) *configured {
 	line, _ := r.Show(strings.Join(words, " "))
-	if m := configurers.FindStringSubmatch(line); m != nil {
+	if m := configurers().FindStringSubmatch(line); m != nil {
 		return &configured{m[2], m[1]}
 	}
 	return nil

@@ -3,7 +3,6 @@ package launch
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,12 +76,12 @@ func (m *megatron) join(d *Job) {
 	}
 }
 
-var elapsed = regexp.MustCompile(`elapsed time per iteration \(ms\): ([0-9.]+)`)
+var elapsed = lazily(`elapsed time per iteration \(ms\): ([0-9.]+)`)
 
 // times takes what iterations took from a log (megatron/training/training.py, training_log).
 func (j *Job) times(text string) {
 	var all []float64
-	for _, at := range elapsed.FindAllStringSubmatch(text, -1) {
+	for _, at := range elapsed().FindAllStringSubmatch(text, -1) {
 		if t, err := strconv.ParseFloat(at[1], 64); err == nil {
 			all = append(all, t/1e3)
 		}
@@ -286,7 +285,7 @@ func (m *megatron) model() {
 }
 
 // unturning is a list of layers with the rotary embedding but every so many.
-var unturning = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\](?:\*1)?\)?(?:\*\d+)?$`)
+var unturning = lazily(`^\(?\[0\]\*(\d+)\+\[1\](?:\*1)?\)?(?:\*\d+)?$`)
 
 // unturned says which layers leave the rotary embedding out.
 func (m *megatron) unturned() {
@@ -294,7 +293,7 @@ func (m *megatron) unturned() {
 	f := m.flags[name]
 	if _, ok := plain(f.value).(int64); ok || f.open != "" {
 		m.take(key, name)
-	} else if p := unturning.FindStringSubmatch(strings.ReplaceAll(strings.Trim(f.value, `"'`), " ", "")); p != nil {
+	} else if p := unturning().FindStringSubmatch(strings.ReplaceAll(strings.Trim(f.value, `"'`), " ", "")); p != nil {
 		with, _ := strconv.ParseInt(p[1], 10, 64)
 		m.set(key, with+1, m.from(name))
 	} else {
@@ -345,7 +344,7 @@ func (m *megatron) vocabulary() {
 	}
 }
 
-var layered = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
+var layered = lazily(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
 
 // experts says which layers have them.
 func (m *megatron) experts() {
@@ -362,7 +361,7 @@ func (m *megatron) experts() {
 		m.set("model.num_experts_per_tok", int64(2), "default of "+m.from("moe_router_topk"))
 	}
 	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
-	switch p := layered.FindStringSubmatch(freq); {
+	switch p := layered().FindStringSubmatch(freq); {
 	case freq == "" || freq == "1":
 	case p != nil:
 		n, _ := strconv.ParseInt(p[1], 10, 64)

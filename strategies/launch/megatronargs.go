@@ -3,7 +3,6 @@ package launch
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -120,7 +119,7 @@ var choices = map[string][]string{
 }
 
 // literal is a value that is no piece of a program, as str(n) or {n} is, which a script's number may be.
-var literal = regexp.MustCompile(`^[-+]?[\w.]*$`)
+var literal = lazily(`^[-+]?[\w.]*$`)
 
 // check refuses values of arguments that are no whole numbers but should be, and leaves open
 // those that are pieces of a program.
@@ -130,7 +129,7 @@ func (m *megatron) check(file string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.flags)) {
 		f, from := m.flags[name], int64(1)
-		if known, ok := choices[name]; ok && m.has(name) && f.open == "" && !slices.Contains(known, m.word(name)) && literal.MatchString(m.word(name)) {
+		if known, ok := choices[name]; ok && m.has(name) && f.open == "" && !slices.Contains(known, m.word(name)) && literal().MatchString(m.word(name)) {
 			return &diag.Error{File: file, Line: f.line, Col: 1, Message: fmt.Sprintf("%s: there is no %q; give %s", m.from(name), m.word(name), diag.Or(known))}
 		}
 		switch {
@@ -142,7 +141,7 @@ func (m *megatron) check(file string) error {
 		n, ok := plain(m.word(name)).(int64)
 		switch {
 		case f.open != "" || !m.has(name) || ok && n >= from:
-		case literal.MatchString(m.word(name)):
+		case literal().MatchString(m.word(name)):
 			return &diag.Error{File: file, Line: f.line, Col: 1, Message: fmt.Sprintf("%s: %q; give a whole number from %d on", m.from(name), m.word(name), from)}
 		default:
 			f.open = f.value

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,8 +11,8 @@ import (
 const mostStages = 1 << 12
 
 var (
-	repeated = regexp.MustCompile(`(?:\(([EtmL|]*)\)|([EtmL|]))\*(\d{1,3})`)
-	spelled  = regexp.MustCompile(`^[EtmL|]+$`)
+	repeated = lazily(`(?:\(([EtmL|]*)\)|([EtmL|]))\*(\d{1,3})`)
+	spelled  = lazily(`^[EtmL|]+$`)
 )
 
 // stages says into how many stages a pipeline is cut, and how many layers each has.
@@ -177,14 +176,14 @@ func (m *megatron) layout() (list []int64, from string) {
 		return nil, ""
 	}
 	text := strings.ReplaceAll(m.word(name), ",", "")
-	for repeated.MatchString(text) && len(text) < mostStages {
-		text = repeated.ReplaceAllStringFunc(text, func(s string) string {
-			p := repeated.FindStringSubmatch(s)
+	for repeated().MatchString(text) && len(text) < mostStages {
+		text = repeated().ReplaceAllStringFunc(text, func(s string) string {
+			p := repeated().FindStringSubmatch(s)
 			n, _ := strconv.Atoi(p[3])
 			return strings.Repeat(p[1]+p[2], n)
 		})
 	}
-	if !spelled.MatchString(text) {
+	if !spelled().MatchString(text) {
 		m.note("%s %s", m.from(name), m.flags[name].value)
 		return nil, ""
 	}

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,14 +13,14 @@ import (
 )
 
 var (
-	modelSection   = regexp.MustCompile(`(?m)^model:[ \t]*([{#].*)?$`)
-	trainerSection = regexp.MustCompile(`(?m)^trainer:[ \t]*([{#].*)?$`)
-	dumpedObject   = regexp.MustCompile(`(?m)^[ \t]*_target_:\s*['"]?(nemo|megatron\.bridge|megatron\.training)\.`)
+	modelSection   = lazily(`(?m)^model:[ \t]*([{#].*)?$`)
+	trainerSection = lazily(`(?m)^trainer:[ \t]*([{#].*)?$`)
+	dumpedObject   = lazily(`(?m)^[ \t]*_target_:\s*['"]?(nemo|megatron\.bridge|megatron\.training)\.`)
 )
 
 // nemoFile tells a configuration of NeMo or Megatron-Bridge.
 func nemoFile(text []byte) bool {
-	return dumpedObject.Match(text) || modelSection.Match(text) && trainerSection.Match(text)
+	return dumpedObject().Match(text) || modelSection().Match(text) && trainerSection().Match(text)
 }
 
 // nemo reads a configuration of NeMo 1 or of Megatron-Bridge (YAML), whose keys are
@@ -150,19 +149,19 @@ func (r *reading) value(key string, n *yaml.Node) (value, open string) {
 }
 
 var (
-	interpolated = regexp.MustCompile(`\$\{([^${}]+)\}`)
-	multiplied   = regexp.MustCompile(`^multiply:\s*(\d+)\s*,\s*(\d+)$`)
+	interpolated = lazily(`\$\{([^${}]+)\}`)
+	multiplied   = lazily(`^multiply:\s*(\d+)\s*,\s*(\d+)$`)
 )
 
 // expand puts in what OmegaConf refers to: other keys, and products of them.
 func (r *reading) expand(key, s string) (value, open string) {
 	for range 10 {
-		at := interpolated.FindStringSubmatchIndex(s)
+		at := interpolated().FindStringSubmatchIndex(s)
 		if at == nil {
 			return s, ""
 		}
 		inner, put := s[at[2]:at[3]], ""
-		if m := multiplied.FindStringSubmatch(inner); m != nil {
+		if m := multiplied().FindStringSubmatch(inner); m != nil {
 			a, _ := strconv.ParseInt(m[1], 10, 64)
 			b, _ := strconv.ParseInt(m[2], 10, 64)
 			put = strconv.FormatInt(a*b, 10)

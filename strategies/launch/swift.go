@@ -3,7 +3,6 @@ package launch
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ var swift = &dialect{
 }
 
 // swiftCommand is how it is started.
-var swiftCommand = regexp.MustCompile(`(?:^|\s|/)swift (sft|pt|rlhf) `)
+var swiftCommand = lazily(`(?:^|\s|/)swift (sft|pt|rlhf) `)
 
 // swiftBatch is how many sequences a step has at least where nobody says how many passes.
 const swiftBatch = 16

@@ -3,7 +3,6 @@ package launch
 import (
 	"cmp"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,7 @@ import (
 )
 
 // swiftMegatron is how ms-swift starts Megatron-Core (swift/cli/_megatron).
-var swiftMegatron = regexp.MustCompile(`(?:^|\s|/)megatron (sft|pt|rlhf) `)
+var swiftMegatron = lazily(`(?:^|\s|/)megatron (sft|pt|rlhf) `)
 
 // swiftMegatronMarks are keys of its files that tell them from those for transformers' Trainer.
 var swiftMegatronMarks = []string{"micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size", "recompute_granularity"}
@@ -145,7 +144,7 @@ func (m *megatron) swiftTrain() {
 	} else if m.has("max_length") {
 		m.note("%s is the most: without packing a batch is as long as its longest sequence", m.from("max_length"))
 	}
-	if by := swiftMegatron.FindStringSubmatch(m.text); by != nil && by[1] == "rlhf" || m.has("rlhf_type") {
+	if by := swiftMegatron().FindStringSubmatch(m.text); by != nil && by[1] == "rlhf" || m.has("rlhf_type") {
 		m.note("megatron rlhf: a step is taken to train on next tokens")
 	}
 	switch t := m.word("torch_dtype"); {

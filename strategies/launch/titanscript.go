@@ -3,7 +3,6 @@ package launch
 import (
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // titanCommand is how torchtitan is started: by its script, or by what that starts.
-var titanCommand = regexp.MustCompile(`(?:^|[\s/])run_train\.sh(?:\s|$)|-m torchtitan\.train(?:\s|$)|torchtitan/train\.py(?:\s|$)`)
+var titanCommand = lazily(`(?:^|[\s/])run_train\.sh(?:\s|$)|-m torchtitan\.train(?:\s|$)|torchtitan/train\.py(?:\s|$)`)
 
 // titanScript reads what starts torchtitan: how many processes there are, and which keys of its
 // configuration the command line has instead, which Join puts in.
@@ -41,7 +40,7 @@ func (j *Job) titanScript(s start) {
 	if !strings.HasSuffix(file, ".toml") {
 		file = "its configuration"
 	}
-	j.open("model", path.Base(strings.TrimSpace(titanCommand.FindString(s.text))), file+" has it: name it by --from, too")
+	j.open("model", path.Base(strings.TrimSpace(titanCommand().FindString(s.text))), file+" has it: name it by --from, too")
 }
 
 // override puts what command lines of torchtitan say into the configuration beside them.

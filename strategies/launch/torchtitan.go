@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -113,14 +112,14 @@ func (j *Job) titan(name string, text []byte, over map[string]string) error {
 	return nil
 }
 
-var tomlTable = regexp.MustCompile(`^\s*\[([\w.]+)\]`)
+var tomlTable = lazily(`^\s*\[([\w.]+)\]`)
 
 // tomlLine is the line of a key that tables before it and dots in it make, 1 where it is not found.
 func tomlLine(text, key string) int {
 	in, n := "", 0
 	for line := range strings.Lines(text) {
 		n++
-		if m := tomlTable.FindStringSubmatch(line); m != nil {
+		if m := tomlTable().FindStringSubmatch(line); m != nil {
 			in = m[1] + "."
 		}
 		if name, _, ok := strings.Cut(line, "="); ok && in+strings.TrimSpace(name) == key {

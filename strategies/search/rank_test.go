@@ -617,8 +617,6 @@ func TestRecomputeByLayers(t *testing.T) {
 	}
 }
 
-// Another order of ranks is ranked only where it changes which of them share a node,
-// and a Fix may ask for any.
 // TestSchedulesOfTheFramework: a search looks only at schedules that the framework runs,
 // unless it is told to look at others.
 func TestSchedulesOfTheFramework(t *testing.T) {
@@ -638,6 +636,8 @@ func TestSchedulesOfTheFramework(t *testing.T) {
 	}
 }
 
+// Another order of ranks is ranked only where it changes which of them share a node,
+// and a Fix may ask for any.
 func TestOrders(t *testing.T) {
 	for _, c := range []struct {
 		job  string
