@@ -171,7 +171,7 @@ func (j *Job) resolveAttention() error {
 		j.Runtime.Attention = j.Recipe.Attention
 		why := ""
 		switch {
-		case !j.fuses():
+		case !j.runs(j.Runtime.Attention):
 			why = fmt.Sprintf("%s does not run the %s attention of recipe %s", gpuName(j.Hardware), j.Runtime.Attention, j.Recipe.Name)
 		case !j.fits():
 			why = fmt.Sprintf("heads of %d are wider than the %s attention of recipe %s takes", j.Model.WidestHead(), j.Runtime.Attention, j.Recipe.Name)
@@ -184,10 +184,13 @@ func (j *Job) resolveAttention() error {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return err
 	}
-	if !j.fuses() {
+	if !j.runs(j.Runtime.Attention) {
 		others := []string{"unfused", flashNeeds[j.Runtime.Attention]}
 		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them
 			others = slices.Insert(others, 0, "sdpa")
+		}
+		if j.runs("flash-attn") {
+			others = slices.Insert(others, 0, "flash-attn")
 		}
 		return diag.Errorf("runtime.attention: %s, whose kernels %s does not run; use %s", j.Runtime.Attention, gpuName(j.Hardware), diag.Or(others))
 	}
@@ -212,19 +215,19 @@ func flash(attention string) bool { return strings.HasPrefix(attention, "flash")
 // flashNeeds is what GPUs run such attention, in words.
 var flashNeeds = map[string]string{
 	"flash": "a GPU of the Ampere generation or later", "flash-attn": "a GPU of the Ampere generation or later",
-	"flash-attn-3": "a Hopper GPU, or flash-attn elsewhere", "flash-attn-4": "a Hopper or Blackwell GPU, or flash-attn elsewhere",
+	"flash-attn-3": "a Hopper GPU", "flash-attn-4": "a Hopper GPU or later",
 }
 
-// fuses reports whether the GPU runs the job's attention. FlashAttention 2
+// runs reports whether the GPU runs such attention. FlashAttention 2
 // (csrc/flash_attn/flash_api.cpp) and Transformer Engine's fused attention
 // (pytorch/attention/dot_product_attention/utils.py, get_attention_backend) need compute
 // capability 8.0, FlashAttention 1 runs on Turing too (its README), 3 on Hopper and 4 on
 // Hopper and Blackwell of data centers (hopper and flash_attn/cute there).
-func (j *Job) fuses() bool {
+func (j *Job) runs(attention string) bool {
 	gpu := j.Hardware.GPU.Architecture.Value
-	switch a := j.Runtime.Attention; a {
+	switch attention {
 	case "flash", "flash-attn":
-		return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(a) == "flash1")
+		return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(attention) == "flash1")
 	case "flash-attn-3":
 		return gpu == "hopper"
 	case "flash-attn-4":

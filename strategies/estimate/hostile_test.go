@@ -187,7 +187,7 @@ func TestOldAttention(t *testing.T) {
 	for _, c := range []struct{ machine, runtime, want string }{
 		{"v100-32g-sxm", "attention: flash-attn", "runtime.attention: flash-attn, whose kernels Tesla V100-SXM2-32GB does not run; use unfused or a GPU of the Ampere generation or later"},
 		{"v100-32g-sxm", `recipe: megatron-core, release: "23.06", attention: flash`, "runtime.attention: flash, whose kernels"},
-		{"a100-80g-sxm", "attention: flash-attn-3", "runtime.attention: flash-attn-3, whose kernels NVIDIA A100-SXM4-80GB does not run; use unfused or a Hopper GPU, or flash-attn elsewhere"},
+		{"a100-80g-sxm", "attention: flash-attn-3", "runtime.attention: flash-attn-3, whose kernels NVIDIA A100-SXM4-80GB does not run; use flash-attn, unfused or a Hopper GPU"},
 		{"t4", "recipe: hf-eager, attention: flash", "runtime.attention: flash, whose kernels Tesla T4 does not run; use sdpa, unfused or a GPU of the Ampere generation or later"},
 	} {
 		_, err := parse(job(c.machine, c.runtime))
