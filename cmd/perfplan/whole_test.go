@@ -60,28 +60,32 @@ func TestValidateIsDeterministic(t *testing.T) {
 }
 
 // TestStartsFast: the README's estimate takes at most 50 ms from start to end, as the
-// best of some runs of the built program, of as many as take a minute where the machine is busy.
+// best of some runs of the built program, on a machine on which the go command says its
+// version in 15. One that takes longer for that is slower, or busy with other tests: there as
+// many times longer.
 func TestStartsFast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a slowed build says nothing")
 	}
-	const most = 50 * time.Millisecond
 	program := filepath.Join(t.TempDir(), "perfplan")
 	build := exec.Command("go", "build", "-o", program, ".")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	var best time.Duration
-	start := time.Now()
-	for i := 0; i < 5 || best > most && time.Since(start) < time.Minute; i++ {
+	took := func(name string, args ...string) (time.Duration, string) {
 		begin := time.Now()
-		out, err := exec.Command(program, "estimate", filepath.Join(root(t), "examples", "llama7b.yaml"), "--gpus", "64").Output()
-		took := time.Since(begin)
+		out, err := exec.Command(name, args...).Output()
 		require.NoError(t, err)
-		require.True(t, strings.Contains(string(out), "Step time"))
-		if i == 0 || took < best {
-			best = took
-		}
+		return time.Since(begin), string(out)
 	}
-	t.Logf("the best run took %s", best)
-	require.LessOrEqual(t, best, most)
+	const most, usual = 50 * time.Millisecond, 15 * time.Millisecond
+	best, reference, start := time.Hour, time.Hour, time.Now()
+	slow := func() bool { return float64(best)/float64(most) > max(float64(reference)/float64(usual), 1) }
+	for i := 0; i < 5 || slow() && time.Since(start) < time.Minute; i++ {
+		d, out := took(program, "estimate", filepath.Join(root(t), "examples", "llama7b.yaml"), "--gpus", "64")
+		require.True(t, strings.Contains(out, "Step time"))
+		other, _ := took("go", "version")
+		best, reference = min(best, d), min(reference, other)
+	}
+	t.Logf("the best run took %s, the go command %s", best, reference)
+	require.False(t, slow(), "%s are the most where the go command takes %s", most, usual)
 }
