@@ -58,7 +58,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	e.memory.replay(p)
 	e.memory.fill(r)
 	p.finish(l, r)
-	p.spread(s, r)
+	e.spread(r)
 	if err := r.waiting(); err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 		if err != nil {
 			return nil, err
 		}
-		*e = Evaluator{p: pricer{machine: m}}
+		*e = Evaluator{p: pricer{machine: m}, cache: e.cache}
 	}
 	e.p.begin(j)
 	return e.model(j)

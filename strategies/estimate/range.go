@@ -82,7 +82,8 @@ func (d *Deviations) worst() string {
 // user's own were compared, it is theirs. Deviations of distinct ops from
 // their laws are independent; a law taken over from another GPU is off as a
 // whole, and what is left over on whole steps (hardware laws, step) adds to that.
-func (p *pricer) spread(s *simulation, r *Result) {
+func (e *Evaluator) spread(r *Result) {
+	p, s := &e.p, &e.sim
 	if own := p.job.Runtime.OwnRuns; own != nil {
 		r.Low, r.High = hardware.Range(r.StepTime, own.Spread)
 		r.Off[LeftOut] = Deviation{own.Spread, 1}
@@ -137,9 +138,9 @@ func (p *pricer) spread(s *simulation, r *Result) {
 		set(MatrixTimes, math.Sqrt(matrices)*stretch, total)
 		set(KernelTimes, math.Sqrt(others)*stretch, total)
 	}
-	set(HostSpeed, p.slowerHost(r, host), float64(r.Parts.Host))
+	set(HostSpeed, e.slowerHost(r, host), float64(r.Parts.Host))
 	set(CollectiveTimes, commSpread*float64(r.Parts.Exposed), float64(r.Parts.Exposed))
-	set(NetworkSpeed, p.slowerNetwork(r), float64(r.Parts.Exposed))
+	set(NetworkSpeed, e.slowerNetwork(r), float64(r.Parts.Exposed))
 	set(HostUpdates, p.updateSpread(r), float64(r.Parts.Update))
 	set(ExpertExchanges, p.expertsSpread()*total, total)
 	set(LeftOut, p.stepSpread()*total, total)
@@ -175,7 +176,8 @@ func (p *pricer) updateSpread(r *Result) float64 {
 // make: how much longer it would take with those at the end of the 80 % range, over
 // that end. A step that waits for nothing may wait for them, but not one whose passes
 // would take such a host less than half of it: to time that again takes as long as the estimate.
-func (p *pricer) slowerHost(r *Result, passes units.Seconds) float64 {
+func (e *Evaluator) slowerHost(r *Result, passes units.Seconds) float64 {
+	p := &e.p
 	if p.speed == 0 { // replayed whole
 		return 0
 	}
@@ -193,16 +195,17 @@ func (p *pricer) slowerHost(r *Result, passes units.Seconds) float64 {
 		return 0
 	}
 	j.Runtime.HostSpeed = cmp.Or(j.Runtime.HostSpeed, 1) / float64(slow)
-	return new(Evaluator).longer(&j, r) * by / float64(slow-1)
+	again := Evaluator{p: pricer{machine: p.machine}, cache: e.cache}
+	return again.longer(&j, r) * by / float64(slow-1)
 }
 
 // slowerNetwork is how much longer the step would take with a network between nodes
 // that is slower by a standard deviation: what is exposed, and what then would be.
-func (p *pricer) slowerNetwork(r *Result) float64 {
-	if r.Job.GPUs <= p.fabric.Island() {
+func (e *Evaluator) slowerNetwork(r *Result) float64 {
+	if r.Job.GPUs <= e.p.fabric.Island() {
 		return 0
 	}
-	slow := Evaluator{p: pricer{machine: p.machine, across: units.Seconds(collective.SlowerNetwork())}}
+	slow := Evaluator{p: pricer{machine: e.p.machine, across: units.Seconds(collective.SlowerNetwork())}, cache: e.cache}
 	return slow.longer(r.Job, r)
 }
 
