@@ -122,7 +122,7 @@ type Node struct {
 type Network struct {
 	NICs             Datum[int64]         `yaml:"nics"`                 // per node, for GPU traffic
 	NICBandwidth     Datum[units.Rate]    `yaml:"nic_bandwidth"`        // of one NIC, one direction
-	Transport        Datum[string]        `yaml:"transport"`            // infiniband, roce, efa, omnipath, ethernet
+	Transport        Datum[string]        `yaml:"transport"`            // infiniband, roce, efa, slingshot, omnipath, ethernet
 	Latency          Datum[units.Seconds] `yaml:"latency"`              // what the transport adds to one hop beyond NCCL's own table
 	LatencyScale     Datum[float64]       `yaml:"latency_scale"`        // factor on the latency of every collective, for what-ifs; not set: 1
 	Efficiency       Datum[float64]       `yaml:"efficiency"`           // wire rate reached by large messages, of nic_bandwidth

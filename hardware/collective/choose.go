@@ -9,6 +9,7 @@ type candidate struct {
 	algorithm Algorithm
 	protocol  Protocol
 	latency   float64
+	crossing  float64 // of that, of hops between nodes
 	bandwidth float64
 }
 
@@ -51,7 +52,8 @@ func (f *Fabric) tune(r *release, op Op, g Group) *tuning {
 
 	add := func(a Algorithm, p Protocol, bandwidth float64) {
 		if bandwidth > 0 {
-			t.candidates = append(t.candidates, candidate{a, p, f.latency(r, op, a, p, v), bandwidth})
+			latency, crossing := f.latency(r, op, a, p, v)
+			t.candidates = append(t.candidates, candidate{a, p, latency, crossing, bandwidth})
 		}
 	}
 	ll128 := f.Capability >= 70 && (v.nvlink || v.perNode == 1)
@@ -186,8 +188,9 @@ func directBandwidth(gen generation, v view, g graph) float64 {
 	return bus / 2
 }
 
-// latency is the time of a call with no data, in us.
-func (f *Fabric) latency(r *release, op Op, a Algorithm, p Protocol, v view) float64 {
+// latency is the time of a call with no data, in us, and what of it is that of hops
+// between nodes, one after the other.
+func (f *Fabric) latency(r *release, op Op, a Algorithm, p Protocol, v view) (all, crossing float64) {
 	h := r.hops(a)
 	base, inside := h.Base[p], h.PCI[p]
 	if v.nvlink {
@@ -206,24 +209,27 @@ func (f *Fabric) latency(r *release, op Op, a Algorithm, p Protocol, v view) flo
 	depth := math.Floor(math.Log2(v.nodes))
 	switch a {
 	case Tree:
-		return base + 2*(local*inside+depth*across)
+		crossing = 2 * depth * across
+		return base + 2*local*inside + crossing, crossing
 	case CollNetDirect:
-		return base + 2*(min(1, local)*inside+0.4*local) + across
+		return base + 2*(min(1, local)*inside+0.4*local) + across, across
 	case NVLS:
 		if v.nodes > 1 {
-			return base + inside + across
+			return base + inside + across, across
 		}
-		return base + inside
+		return base + inside, 0
 	case NVLSTree:
-		return base + inside + 2*depth*across
+		crossing = 2 * depth * across
+		return base + inside + crossing, crossing
 	case PAT:
-		return base + depth*across/3.5 + 2.8*v.n
+		crossing = depth * across / 3.5
+		return base + crossing + 2.8*v.n, crossing
 	}
 	if op == Broadcast || op == Reduce {
 		if v.nodes > 1 {
-			return base + h.Net[p]
+			return base + h.Net[p], h.Net[p]
 		}
-		return base + inside
+		return base + inside, 0
 	}
 	post := 0.0 // posting a network operation, even where the ring stays inside
 	if v.nodes > 1 {
@@ -239,7 +245,8 @@ func (f *Fabric) latency(r *release, op Op, a Algorithm, p Protocol, v view) flo
 	if op == AllReduce {
 		crossings *= 2
 	}
-	return base + (steps-crossings)*max(inside, post) + crossings*across
+	crossing = crossings * across
+	return base + (steps-crossings)*max(inside, post) + crossing, crossing
 }
 
 // correction is how far below its bandwidth a tree runs, by protocol and by

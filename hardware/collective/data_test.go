@@ -62,10 +62,12 @@ func TestShapes(t *testing.T) {
 	last := c.Shapes[len(c.Shapes)-1]
 	require.Empty(t, last.Algorithm+last.Protocol+last.Generation, "the last row matches all")
 	require.Nil(t, last.Across)
-	require.Len(t, c.Spread.Error, len(c.Spread.Bytes))
-	require.InDelta(t, 0.30, c.spreadAt(units.KiB), 1e-9)
-	require.InDelta(t, 0.06, c.spreadAt(units.TiB), 1e-9)
-	require.InDelta(t, 0.135, c.spreadAt(32*units.MiB), 1e-9)
+	require.Len(t, c.Spread.Inside, len(c.Spread.Bytes))
+	require.Len(t, c.Spread.Across, len(c.Spread.Bytes))
+	require.InDelta(t, 0.30, c.spreadAt(units.KiB, false), 1e-9)
+	require.InDelta(t, 0.06, c.spreadAt(units.TiB, false), 1e-9)
+	require.InDelta(t, 0.135, c.spreadAt(32*units.MiB, false), 1e-9)
+	require.InDelta(t, 0.18, c.spreadAt(32*units.MiB, true), 1e-9)
 }
 
 func TestParseVersion(t *testing.T) {

@@ -29,7 +29,7 @@ type Fabric struct {
 
 	NICs             int64         // of a node, for GPU traffic
 	NICRate          units.Rate    // of one, one direction
-	Transport        string        // infiniband, roce, efa, omnipath, ethernet
+	Transport        string        // infiniband, roce, efa, slingshot, omnipath, ethernet
 	HopLatency       units.Seconds // beyond NCCL's tables, of one hop across nodes; 0 means the transport's usual
 	LatencyScale     float64       // factor on the latency of every operation, measured or not; 0 means 1
 	Efficiency       float64       // wire rate over line rate; 0 means the usual

@@ -20,6 +20,7 @@ type exchange struct {
 	ramp     float64
 	channels float64 // of all messages together
 	perPeer  float64 // of one message
+	channel  float64 // GB/s of one of a message
 }
 
 // exchangeOf prices the messages of an operation on a group.
@@ -66,8 +67,17 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 		x.perPeer = upToPowerOf2(2 * math.Floor(v.total/r.PerLink.of(gen)[0]))
 	}
 	x.perPeer = min(x.perPeer, x.channels)
-	for x.perPeer*v.n > x.channels && x.perPeer > 1 {
+	at := x.channels // all of them together
+	if v.nodes > 1 {
+		at *= 4
+	}
+	for x.perPeer*v.n > at && x.perPeer > 1 {
 		x.perPeer /= 2
+	}
+	x.channel = c.Channel.Inside * r.PerLink.of(gen)[0]
+	if v.nodes > 1 {
+		_, rate := f.adapters(g)
+		x.channel = max(c.Channel.Across*float64(rate)/1e9, slowest)
 	}
 	return x
 }
@@ -87,12 +97,24 @@ func (x *exchange) time(bytes float64) float64 {
 			move = max(move, bytes*(v.n-v.perNode)/v.n/x.across/1e3)
 		}
 	case v.nodes > 1:
-		move = bytes / x.across / 1e3
+		move = bytes / min(x.across, x.perPeer*x.channel) / 1e3
 	default:
-		move = bytes / x.inside / 1e3
+		move = bytes / min(x.inside, x.parts(bytes)*x.channel) / 1e3
 	}
 	return pipeline(x.setup, move, x.ramp)
 }
+
+// parts is how many channels one message inside a node is cut over: those of a peer, and
+// twice as many while each has more than mostPart. Source: maxPartSize, src/enqueue.cc.
+func (x *exchange) parts(bytes float64) float64 {
+	n := x.perPeer
+	for bytes/n > mostPart && n < x.channels {
+		n *= 2
+	}
+	return n
+}
+
+const mostPart = 32 * 512 << 10 // bytes
 
 // protocol is LL for small messages. Source: NCCL_P2P_LL_THRESHOLD, 16 KiB a
 // channel, src/enqueue.cc.
@@ -107,9 +129,12 @@ func (x *exchange) protocol(bytes float64) Protocol {
 }
 
 // ctas is how many thread blocks the call takes.
-func (x *exchange) ctas() int {
-	if x.op == AllToAll {
+func (x *exchange) ctas(bytes float64) int {
+	switch {
+	case x.op == AllToAll:
 		return int(min(x.channels, x.perPeer*x.view.n))
+	case x.op == SendRecv && x.view.nodes == 1:
+		return int(x.parts(bytes))
 	}
 	return int(x.perPeer)
 }

@@ -19,6 +19,7 @@ type shape struct {
 	Across     *bool   `yaml:"across"` // more than one node
 	Generation string  `yaml:"generation"`
 	Latency    float64 `yaml:"latency"`
+	Hop        float64 `yaml:"hop"` // as latency, of hops between nodes; 0: as latency
 	Bandwidth  float64 `yaml:"bandwidth"`
 	PerRank    float64 `yaml:"per_rank"`
 	Ramp       float64 `yaml:"ramp"`
@@ -46,13 +47,18 @@ type constants struct {
 		Network      units.Seconds `yaml:"network"`
 		RemotePeer   units.Seconds `yaml:"remote_peer"`
 		Congestion   float64       `yaml:"congestion"`
-		HybridEP     tokenKernels  `yaml:"hybridep"`
-		DeepEP       tokenKernels  `yaml:"deepep"`
-		Error        float64       `yaml:"error"`
+		Channel      struct {
+			Inside float64 `yaml:"inside"`
+			Across float64 `yaml:"across"`
+		} `yaml:"channel"`
+		HybridEP tokenKernels `yaml:"hybridep"`
+		DeepEP   tokenKernels `yaml:"deepep"`
+		Error    float64      `yaml:"error"`
 	} `yaml:"p2p"`
 	Spread struct {
-		Bytes []units.Bytes `yaml:"bytes"`
-		Error []float64     `yaml:"error"`
+		Bytes  []units.Bytes `yaml:"bytes"`
+		Inside []float64     `yaml:"inside"`
+		Across []float64     `yaml:"across"`
 	} `yaml:"spread"`
 }
 
@@ -133,9 +139,12 @@ func (c *constants) shapeOf(op Op, k candidate, v view, gen generation) *shape {
 // at full rate take b: a + b + ramp*sqrt(a*b).
 func pipeline(a, b, ramp float64) float64 { return a + b + ramp*math.Sqrt(a*b) }
 
-// spreadAt is the standard deviation of an estimate at a size.
-func (c *constants) spreadAt(b units.Bytes) float64 {
-	at, err := c.Spread.Bytes, c.Spread.Error
+// spreadAt is the standard deviation of an estimate at a size, inside a node or across nodes.
+func (c *constants) spreadAt(b units.Bytes, across bool) float64 {
+	at, err := c.Spread.Bytes, c.Spread.Inside
+	if across {
+		err = c.Spread.Across
+	}
 	for i, hi := range at {
 		if b <= hi {
 			if i == 0 {

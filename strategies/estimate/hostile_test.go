@@ -219,7 +219,7 @@ func TestWideRange(t *testing.T) {
 // one that is slower by a standard deviation; in one that hides all of it the range says
 // what would no longer be hidden, and one inside a node has no such part.
 func TestNetworkRange(t *testing.T) {
-	const job = "{model: llama2-7b, hardware: {inherits: h100-sxm, network: {oversubscription: {value: %g, source: test, kind: assumed}}}, gpus: %d, runtime: {recipe: torchtitan}, plan: {}, train: {sequence_length: 1024, micro_batch: %d}}"
+	const job = "{model: llama2-13b, hardware: {inherits: h100-sxm, network: {oversubscription: {value: %g, source: test, kind: assumed}}}, gpus: %d, runtime: {recipe: torchtitan}, plan: {}, train: {sequence_length: 1024, micro_batch: %d}}"
 	rel := func(r *Result) float64 { return float64(r.High / r.StepTime) }
 	estimate := func(oversubscribed float64, gpus, batch int) *Result {
 		return mustEstimate(t, mustParse(t, fmt.Sprintf(job, oversubscribed, gpus, batch)))
