@@ -284,11 +284,18 @@ func (t *timer) time(bytes float64) float64 {
 	return pipeline(latency, bytes/bandwidth/1e3, s.Ramp)
 }
 
+// nodes is how many nodes the group spans.
+func (p *plan) nodes() float64 {
+	if p.exchange != nil {
+		return p.exchange.view.nodes
+	}
+	return p.tuning.view.nodes
+}
+
 // relErr grows from a curve's own error to the model's with the distance from
 // what was measured, in doublings of ranks, nodes or bytes.
 func (p *plan) relErr(b units.Bytes) float64 {
-	across := p.exchange != nil && p.exchange.view.nodes > 1 || p.exchange == nil && p.tuning.view.nodes > 1
-	model := fitted().spreadAt(b, across)
+	model := fitted().spreadAt(b, p.nodes() > 1)
 	if p.exchange != nil {
 		model = max(model, fitted().P2P.Error)
 	} else {

@@ -67,7 +67,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 		x.perPeer = upToPowerOf2(2 * math.Floor(v.total/r.PerLink.of(gen)[0]))
 	}
 	x.perPeer = min(x.perPeer, x.channels)
-	at := x.channels // all of them together
+	at := x.channels // all of them together; NCCL halves later across nodes (ncclTopoGetNchannels, src/graph/paths.cc)
 	if v.nodes > 1 {
 		at *= 4
 	}
@@ -114,7 +114,8 @@ func (x *exchange) parts(bytes float64) float64 {
 	return n
 }
 
-const mostPart = 32 * 512 << 10 // bytes
+// mostPart is the most bytes of a message that NCCL leaves to one channel while it has others.
+const mostPart = 32 * 512 << 10
 
 // protocol is LL for small messages. Source: NCCL_P2P_LL_THRESHOLD, 16 KiB a
 // channel, src/enqueue.cc.
