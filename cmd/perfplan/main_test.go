@@ -280,17 +280,18 @@ func TestSweepStopped(t *testing.T) {
 // TestLongLog: of a log that is longer than what is read the beginning is, whichever character
 // of a progress bar it ends within.
 func TestLongLog(t *testing.T) {
-	for k, bar := range []string{" █", " x█", " xx█"} {
-		text := "run_clm.py --output_dir x --bf16 --model_name_or_path gpt2\n" + strings.Repeat(bar, yamlx.MaxFileSize/len(bar)+1)
-		read, err := (&env{in: strings.NewReader(text)}).beginning("-")
-		require.NoError(t, err)
-		require.True(t, utf8.Valid(read))
-		require.True(t, strings.HasPrefix(text, string(read)+bar), "%d bytes", len(read))
-		if k > 0 {
-			continue // what is read is much the same
-		}
-		var out, complaint bytes.Buffer
-		require.Zero(t, run([]string{"init", "--from", "-", "-"}, &env{in: strings.NewReader(text), out: &out, err: &complaint}), complaint.String())
-		require.Contains(t, out.String(), "precision: bf16-autocast # --bf16")
+	t.Parallel()
+	for _, bar := range []string{" █", " x█", " xx█"} {
+		t.Run(bar, func(t *testing.T) {
+			t.Parallel()
+			text := "run_clm.py --output_dir x --bf16 --model_name_or_path gpt2\n" + strings.Repeat(bar, yamlx.MaxFileSize/len(bar)+1)
+			read, err := (&env{in: strings.NewReader(text)}).beginning("-")
+			require.NoError(t, err)
+			require.True(t, utf8.Valid(read))
+			require.True(t, strings.HasPrefix(text, string(read)+bar), "%d bytes", len(read))
+			var out, complaint bytes.Buffer
+			require.Zero(t, run([]string{"init", "--from", "-", "-"}, &env{in: strings.NewReader(text), out: &out, err: &complaint}), complaint.String())
+			require.Contains(t, out.String(), "precision: bf16-autocast # --bf16")
+		})
 	}
 }
