@@ -1,14 +1,16 @@
 package strategies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // CPCommType is how context-parallel ranks come by each other's keys and values, in
-// Megatron's words (--cp-comm-type). The empty one is p2p.
+// Megatron's words (--cp-comm-type). The empty one is the recipe's usual.
 type CPCommType string
 
 // Ways of context parallelism: keys and values pass by in a ring, or each rank trades
@@ -31,28 +33,83 @@ func (c *CPCommType) UnmarshalText(b []byte) error {
 // ByHeads reports whether context ranks trade positions for heads around attention.
 func (p *Plan) ByHeads() bool { return p.CP > 1 && p.CPCommType == A2A }
 
+// contextsBy is how context ranks of a plan come by keys and values: as it says, or as its
+// recipe does by itself, of which a ring needs no word.
+func (s *Shape) contextsBy(p *Plan) CPCommType {
+	if kinds := s.Recipe.CPCommTypes; p.CPCommType == "" && len(kinds) > 0 && kinds[0] != string(P2P) {
+		return CPCommType(kinds[0])
+	}
+	return p.CPCommType
+}
+
+// chunks is the number of equal parts of a sequence of cp ranks. A ring balances causal
+// work by giving each the n-th from either end, and Megatron cuts alike for all-to-all.
+func (s *Shape) chunks(cp int64) int64 {
+	if slices.Contains(s.Recipe.CPCommTypes, string(P2P)) {
+		return 2 * cp
+	}
+	return cp
+}
+
 // checkContexts returns the first rule that splitting sequences breaks.
 func (p *Plan) checkContexts(s Shape) error {
 	m, seq := s.Model, s.Train.SequenceLength
 	heads, kv := m.Heads/p.TP, max(m.KVHeads/p.TP, 1) // of a tensor rank
-	use := func() string { return list(p.legalCP(s)) }
+	use := func() string { return "use cp " + list(p.legalCP(s)) }
+	rings, or := slices.Contains(s.Recipe.CPCommTypes, string(P2P)), ""
+	if rings {
+		or = ", or p2p"
+	}
+	kind := cmp.Or(p.CPCommType, P2P)
 	switch {
 	case p.CP <= 1:
 		return nil
-	case s.Recipe.Structure.WholeSequences:
+	case len(s.Recipe.CPCommTypes) == 0:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
-	case seq%(2*p.CP) != 0:
-		return diag.Errorf("plan.cp: sequence_length %d is not divisible by 2·cp = %d, which balances causal work (use cp %s)", seq, 2*p.CP, use())
+	case !slices.Contains(s.Recipe.CPCommTypes, string(kind)):
+		return diag.Errorf("plan.cp_comm_type: recipe %s has no %s; use %s, or a recipe that has it", s.Recipe.Name, kind, diag.Or(s.Recipe.CPCommTypes))
+	case seq%s.chunks(p.CP) != 0:
+		why := fmt.Sprintf("cp %d", p.CP)
+		if s.chunks(p.CP) > p.CP {
+			why = fmt.Sprintf("2·cp = %d, which balances causal work", 2*p.CP)
+		}
+		return diag.Errorf("plan.cp: sequence_length %d is not divisible by %s (%s)", seq, why, use())
 	case !p.ByHeads():
 		return nil
-	case !slices.Contains(s.Recipe.CPCommTypes, string(p.CPCommType)):
-		return diag.Errorf("plan.cp_comm_type: recipe %s has no %s; use p2p, or a recipe that has it", s.Recipe.Name, p.CPCommType)
+	case m.MLA != nil && rings:
+		return diag.Errorf("plan.cp_comm_type: %s takes keys and values of one width, which latent attention has not; use p2p", A2A)
 	case m.MLA != nil:
-		return diag.Errorf("plan.cp_comm_type: %s takes keys and values of one width, which latent attention has not; use p2p", p.CPCommType)
+		return diag.Errorf("plan.cp: %d trades heads by %s, which takes keys and values of one width, and latent attention has two; use cp 1", p.CP, A2A)
 	case heads%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, heads, p.TP, use())
-	case kv%p.CP != 0:
-		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (use cp %s, or p2p)", p.CPCommType, p.CP, kv, p.TP, use())
+		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (%s%s)", A2A, p.CP, heads, p.TP, use(), or)
+	case !s.leavesKV(kv, p.CP):
+		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (%s%s)", A2A, p.CP, kv, p.TP, use(), or)
 	}
 	return nil
+}
+
+// leavesKV reports whether every one of cp ranks gets key and value heads: whole ones, or a
+// copy where the framework makes copies.
+func (s *Shape) leavesKV(kv, cp int64) bool {
+	return kv%cp == 0 || s.Recipe.Structure.CopiedHeads && cp%kv == 0
+}
+
+// setReduce gives gradients the dtype in which a plan reduces them: another than elsewhere
+// where context ranks share sequences, which ZeRO 1 and 2 take whatever a job says
+// (DeepSpeed, runtime/zero/stage_1_and_2.py, allreduce_bucket).
+func (j *Job) setReduce(p *Plan) {
+	wide, given := j.Recipe.Structure.ContextReduce, j.Train.DTypes.Reduce.Set || j.Train.ReduceDType.Set
+	j.Precision.Reduce = j.reduceDType()
+	if p.CP > 1 && wide.Set && (!given || p.DataParallel == ZeRO1 || p.DataParallel == ZeRO2) {
+		j.Precision.Reduce = wide
+	}
+}
+
+// reduceDType is that of reduced gradients without context ranks.
+func (j *Job) reduceDType() recipe.DType {
+	t := &j.Train
+	if t.ReduceDType.Set {
+		return t.ReduceDType
+	}
+	return t.DTypes.Apply(j.Recipe.Precision[t.Precision]).Reduce
 }

@@ -37,7 +37,7 @@ func (p *Plan) legalTP(s Shape) []int64 {
 // legalCP lists the context-parallel degrees.
 func (p *Plan) legalCP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.PP, mostDegree, func(cp int64) bool {
-		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Model.CrossLayer() && !s.Recipe.Structure.WholeSequences && s.Train.SequenceLength%(2*cp) == 0 && (p.CPCommType != A2A || p.tradesHeads(s, cp)))
+		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Model.CrossLayer() && len(s.Recipe.CPCommTypes) > 0 && s.Train.SequenceLength%s.chunks(cp) == 0 && (s.contextsBy(p) != A2A || p.tradesHeads(s, cp)))
 	})
 }
 
@@ -85,7 +85,7 @@ func (s *Shape) cutsMixers(tp, cp int64) bool {
 // tradesHeads reports whether every context rank gets heads for its positions.
 func (p *Plan) tradesHeads(s Shape, cp int64) bool {
 	m := s.Model
-	return m.MLA == nil && slices.Contains(s.Recipe.CPCommTypes, string(A2A)) && m.Heads/p.TP%cp == 0 && max(m.KVHeads/p.TP, 1)%cp == 0
+	return m.MLA == nil && slices.Contains(s.Recipe.CPCommTypes, string(A2A)) && m.Heads/p.TP%cp == 0 && s.leavesKV(max(m.KVHeads/p.TP, 1), cp)
 }
 
 // fewerStages says how to get by with no more stages than there are layers.

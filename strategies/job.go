@@ -197,6 +197,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}
+	j.setReduce(&p)
 	if err := first(func() error { return j.setAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkLayers(&p) }); err != nil {
 		return err
 	}

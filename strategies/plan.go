@@ -306,6 +306,9 @@ func (p *Plan) Complete(s Shape) error {
 	if p.DataParallel == "" {
 		p.DataParallel = s.usual(p.Offload)
 	}
+	if p.CP > 1 {
+		p.CPCommType = s.contextsBy(p)
+	}
 	if p.Schedule == "" && p.PP > 1 {
 		p.Schedule = "1f1b"
 		if p.VirtualStages > 1 {

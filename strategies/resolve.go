@@ -454,11 +454,9 @@ func (j *Job) resolvePrecision() error {
 	if err := first(j.checkHead, j.checkAttention, j.checkTensorCores); err != nil {
 		return err
 	}
-	if t.ReduceDType.Set {
-		j.Precision.Reduce = t.ReduceDType
-		if j.Recipe.Structure.ReduceSetsAll && t.ReduceDType.DType.Size() == 2 { // llm-foundry's PURE: everything in 16 bits
-			j.Precision.Gradients = t.ReduceDType
-		}
+	j.Precision.Reduce = j.reduceDType()
+	if t.ReduceDType.Set && j.Recipe.Structure.ReduceSetsAll && t.ReduceDType.DType.Size() == 2 { // llm-foundry's PURE: everything in 16 bits
+		j.Precision.Gradients = t.ReduceDType
 	}
 	return nil
 }

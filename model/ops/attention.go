@@ -471,6 +471,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		defer t.Release(k, v)
 	}
 	if b.Shard.CPHeads {
+		t.Tiny("positions", b.recipe.Structure.TradeKernels)
 		q, k, v = b.toHeads(q, o.Narrow), b.toHeads(k, o.Narrow), b.toHeads(v, o.Narrow)
 		q, k, v = b.give(q, b.documentChunks(q, false)), b.give(k, b.documentChunks(k, false)), b.give(v, b.documentChunks(v, false))
 		defer t.Release(q, k, v)
@@ -542,19 +543,22 @@ func (b *builder) ringRanks() int64 {
 // toHeads exchanges positions for heads among the context ranks: of all heads [b, h,
 // s/cp, d] of some positions it makes some heads [b, h/cp, s, d] of all (Transformer
 // Engine, pytorch/attention/dot_product_attention/context_parallel.py,
-// AttnFuncWithCPAndQKVOA2A). A copy puts the rows in order that go to each rank, another
-// the positions that came.
+// AttnFuncWithCPAndQKVOA2A; DeepSpeed, runtime/sequence_parallel/ulysses_sp.py). A copy puts
+// the rows in order that go to each rank, another the positions that came. Of fewer key and
+// value heads than ranks each gets a copy.
 func (b *builder) toHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 	cp := b.Shard.CP
 	sent, back := b.narrowed(narrow)
-	return b.reshard(x, x.Dim(1)/cp, x.Dim(2)*cp, sent, back)
+	x = b.repeat(x, max(x.Dim(1), cp))
+	defer b.t.Release(x)
+	return b.reshard(x, x.Dim(1)/cp, x.Dim(2)*cp, sent, back, 1+b.recipe.Structure.TradeCopies)
 }
 
 // fromHeads is the way back.
 func (b *builder) fromHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 	cp := b.Shard.CP
 	back, sent := b.narrowed(narrow)
-	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp, sent, back)
+	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp, sent, back, 1)
 }
 
 // documentChunks finds the parts of each document that context ranks hold, two each, before
@@ -582,23 +586,25 @@ func (b *builder) narrowed(copies int64) (reads, makes float64) {
 	return reads, makes
 }
 
-func (b *builder) reshard(x *tape.Tensor, heads, positions int64, sent, back float64) *tape.Tensor {
+func (b *builder) reshard(x *tape.Tensor, heads, positions int64, sent, back float64, copies int) *tape.Tensor {
 	t := b.t
-	y := b.trade(x, sent, back)
+	y := b.trade(x, sent, back, copies)
 	y = b.give(y, t.Reshape(y, x.Dim(0), positions, heads, x.Dim(3)))
 	return b.give(y, t.Transpose(y, 1, 2))
 }
 
-// trade sends each context rank its part of x: one copy puts in order what goes, one what came.
-func (b *builder) trade(x *tape.Tensor, sent, back float64) *tape.Tensor {
-	y := b.reorder(x)
+// trade sends each context rank its part of x: one copy puts in order what goes, one what
+// came, and that many the gradients that go back.
+func (b *builder) trade(x *tape.Tensor, sent, back float64, copies int) *tape.Tensor {
+	y := b.reorder(x, 1)
 	y = b.give(y, b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all", Sent: sent, SentBack: back}, y))
-	return b.give(y, b.reorder(y))
+	return b.give(y, b.reorder(y, copies))
 }
 
-// reorder copies x to another order of its dimensions.
-func (b *builder) reorder(x *tape.Tensor) *tape.Tensor {
-	return b.t.Fuse(tape.Fused{Prim: "reorder", Class: tape.Strided2, Back: tape.Strided2, DType: x.DType()}, x)[0]
+// reorder copies x to another order of its dimensions, and its gradient that many times.
+func (b *builder) reorder(x *tape.Tensor, copies int) *tape.Tensor {
+	more := float64(copies - 1)
+	return b.t.Fuse(tape.Fused{Prim: "reorder", Class: tape.Strided2, Back: tape.Strided2, BackKernels: copies, BackRead: more, BackWrite: more, DType: x.DType()}, x)[0]
 }
 
 // fusedSoftmax reports whether the recipe's kernel for masked softmax takes the scores of q and k.

@@ -56,7 +56,7 @@ func (b *builder) sequencesFirst(x *tape.Tensor) *tape.Tensor {
 	if b.MicroBatch == 1 {
 		return b.t.Hold(x)
 	}
-	return b.reorder(x)
+	return b.reorder(x, 1)
 }
 
 // groupNorm normalises each of so many groups of a row: the scan's own norm, in Triton
@@ -79,6 +79,6 @@ func (b *builder) positionsOf(x *tape.Tensor, cp int64) *tape.Tensor {
 }
 
 func (b *builder) exchangeDims(x *tape.Tensor, positions, channels int64) *tape.Tensor {
-	y := b.trade(x, 0, 0)
+	y := b.trade(x, 0, 0, 1)
 	return b.give(y, b.t.Reshape(y, x.Dim(0), positions, channels))
 }

@@ -428,3 +428,30 @@ func TestTorchtitanExperts(t *testing.T) {
 	c.Shard.EP = 1
 	require.Equal(t, 0, number(&Build(c).Kinds[0].Forward, "item"), "no ranks, no numbers")
 }
+
+// TestContextsOfDeepSpeed: a layer of Llama over two ranks, as in a trace of two H100 (DeepSpeed
+// 0.19.6, ulysses_sp.py): four all-to-alls each way, two copies around each, of what goes back
+// of queries, keys and values one more, and the positions of all ranks before. Of one key head
+// both ranks get a copy.
+func TestContextsOfDeepSpeed(t *testing.T) {
+	c := config(t, "llama3.2-1b", "deepspeed-hf")
+	c.MicroBatch, c.Sequence, c.Shard.CP, c.Shard.CPHeads, c.Attention = 1, 16384, 2, true, "sdpa"
+	counts := func(s *tape.Section) map[string]int {
+		n := map[string]int{}
+		for i := range s.Ops {
+			n[s.Ops[i].Prim] += int(max(s.Ops[i].Count, 1))
+		}
+		return n
+	}
+	layer := Build(c).Kinds[0]
+	forward, backward := counts(&layer.Forward), counts(&layer.Backward)
+	require.Equal(t, []int{4, 8, 4}, []int{forward["all-to-all"], forward["reorder"], forward["positions"]})
+	require.Equal(t, []int{4, 11}, []int{backward["all-to-all"], backward["reorder_backward"]})
+	c.Spec.KVHeads = 1
+	layer = Build(c).Kinds[0]
+	for i := range layer.Forward.Ops {
+		if o := &layer.Forward.Ops[i]; o.Attn != nil {
+			require.Equal(t, []int64{16, 1, 16384}, []int64{o.Attn.Heads, o.Attn.KVHeads, o.Attn.Keys})
+		}
+	}
+}

@@ -34,7 +34,7 @@ type Recipe struct {
 	Kernels          map[string]string    `yaml:"attention_kernels"`  // runtime.attention → flavour of the attention law; absent: what PyTorch picks
 	DataParallel     []string             `yaml:"data_parallel"`      // kinds it offers, the usual one first
 	AlsoParallel     []string             `yaml:"also_data_parallel"` // kinds that its framework has, too, and that a search leaves out
-	CPCommTypes      []string             `yaml:"cp_comm_types"`      // what its context ranks can do beside passing keys and values around a ring: a2a
+	CPCommTypes      []string             `yaml:"cp_comm_types"`      // how its context ranks can come by keys and values, the usual way first: p2p, a2a; none: there is no context parallelism
 	RecomputeModules []string             `yaml:"recompute_modules"`  // parts of a layer that selective recomputation may name; none: the attention core alone
 	RecomputeMethods []string             `yaml:"recompute_methods"`  // ways to recompute some layers in full, the usual one first; none: all layers or no layer
 	Scopes           map[string]string    `yaml:"scopes"`             // compile scope → recipe of the layers
@@ -215,7 +215,10 @@ type Structure struct {
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
-	WholeSequences bool    `yaml:"whole_sequences"` // there is no context parallelism
+	CopiedHeads    bool    `yaml:"copied_heads"`    // context ranks that trade positions for heads get copies of keys and values of fewer heads
+	TradeCopies    int     `yaml:"trade_copies"`    // of gradients, beside one before each such all-to-all and one after it
+	ContextReduce  DType   `yaml:"context_reduce"`  // of gradients, where context ranks share sequences
+	TradeKernels   int     `yaml:"trade_kernels"`   // tiny kernels before they trade
 	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
 	WholeMatrices  bool    `yaml:"whole_matrices"`  // there is no tensor parallelism
 	ExpertModels   string  `yaml:"expert_models"`   // the recipe for models with experts, of which this one has none; "": it has any

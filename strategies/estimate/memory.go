@@ -112,7 +112,7 @@ func (p *pricer) footprint() footprint {
 			f.dummy = prec.Compute.Size()
 		}
 	case dp > 1 && j.Recipe.Structure.Partitions && !plan.DataParallel.ShardsParameters():
-		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
+		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize()}
 		if plan.DataParallel == strategies.ZeRO1 && j.Train.GradAccumulation > 1 { // buckets are there from the first backward pass on
 			f.reducing = p.reduceBucket()
 			if j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
@@ -131,9 +131,9 @@ func (p *pricer) footprint() footprint {
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if j.Recipe.Structure.Partitions {
-			f.sharding.Parts, f.reducing = true, p.reduceBucket()
+			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()
 			if !plan.Offloads() { // whose host has them
-				f.gradients = [2]units.Bytes{prec.Reduce.Size() / units.Bytes(shard), prec.Reduce.Size() / units.Bytes(expertShard)}
+				f.gradients = [2]units.Bytes{p.gradSize() / units.Bytes(shard), p.gradSize() / units.Bytes(expertShard)}
 			}
 		}
 		if g := gathers(j); g.Narrow() {
@@ -142,7 +142,7 @@ func (p *pricer) footprint() footprint {
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}
 	if j.Recipe.Structure.Partitions && dp > 1 && !plan.Offloads() { // a rank's part of the gradients is joined, then cast
-		f.update.Partition, f.update.Gradient = prec.Reduce.Size(), prec.Master.Size()
+		f.update.Partition, f.update.Gradient = p.gradSize(), prec.Master.Size()
 		f.group = j.Recipe.Structure.SubGroup
 	}
 	return f
@@ -200,7 +200,7 @@ func (p *pricer) reduceBucket() units.Bytes {
 	case j.Plan.Bucket > 0:
 		return j.Plan.Bucket
 	case j.Plan.DataParallel == strategies.ZeRO3:
-		return units.Bytes(j.Model.Hidden*j.Model.Hidden) * j.Precision.Reduce.Size()
+		return units.Bytes(j.Model.Hidden*j.Model.Hidden) * p.gradSize()
 	}
 	return j.Recipe.Overlap.Bucket
 }

@@ -260,7 +260,7 @@ func (h *shards) flushes(i int) float64 {
 	}
 	limit, have, n := p.reduceBucket(), units.Bytes(0), 0.
 	for k := range h.s.list[i].Params {
-		size := units.Bytes(h.s.list[i].Params[k].Local) * p.job.Precision.Reduce.Size()
+		size := units.Bytes(h.s.list[i].Params[k].Local) * p.gradSize()
 		if have > 0 && have+size > limit {
 			have, n = 0, n+1
 		}

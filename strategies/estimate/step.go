@@ -219,6 +219,15 @@ func (s *step) tiedBytes(u *unit) units.Bytes {
 	return units.Bytes(u.Params[0].Local) * s.p.gradSize()
 }
 
+// wideReduce is how many times their bytes gradients have while they are reduced where
+// buckets hold so many of them, and not so many bytes (DeepSpeed's).
+func (p *pricer) wideReduce() units.Bytes {
+	if !p.job.Recipe.Structure.Partitions {
+		return 1
+	}
+	return p.job.Precision.Reduce.Size() / p.gradSize()
+}
+
 // gradSize is the bytes of one element of a gradient as autograd makes it.
 func (p *pricer) gradSize() units.Bytes {
 	prec := &p.job.Precision
@@ -282,6 +291,7 @@ func (b *buckets) begin(s *step) {
 	if limit == 0 {
 		limit, first = s.defaultBucket()
 	}
+	limit, first = limit*s.p.wideReduce(), first*s.p.wideReduce()
 	for k := range b.queues {
 		q := &b.queues[k]
 		q.group, q.grads, q.next = [2]group{dpGroup, expertDPGroup}[k], s.chunk.reduced.bytes[k], 0

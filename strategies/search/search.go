@@ -252,7 +252,7 @@ func simpleSchedules(j *strategies.Job, p *strategies.Plan) []string {
 // sequence has 16384 tokens for each of, and twice a degree that leaves pipeline ranks
 // fewer than four sequences each, which a pipeline is slow with.
 func simpleContexts(j *strategies.Job, p *strategies.Plan) []int64 {
-	if j.Recipe.Structure.WholeSequences {
+	if len(j.Recipe.CPCommTypes) == 0 {
 		return powers(1)
 	}
 	b, s := j.Given.GlobalBatch, j.Train.SequenceLength

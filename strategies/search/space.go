@@ -199,14 +199,14 @@ type contexts struct {
 
 func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 	most := []int64{1}
-	if !j.Recipe.Structure.WholeSequences {
+	if len(j.Recipe.CPCommTypes) > 0 {
 		most = whole.Divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
 	}
 	var out []contexts
 	for _, cp := range s.Fix.counts("cp", most) {
-		kinds := []strategies.CPCommType{""}
+		kinds := []strategies.CPCommType{""} // the recipe's own
 		if cp > 1 {
-			for _, k := range j.Recipe.CPCommTypes {
+			for _, k := range j.Recipe.CPCommTypes[min(1, len(j.Recipe.CPCommTypes)):] {
 				kinds = append(kinds, strategies.CPCommType(k))
 			}
 			kinds = fixed(s.Fix, "cp_comm_type", kinds)
