@@ -27,20 +27,19 @@ var counts = []struct {
 	keys  []string
 	least float64
 }{
-	{[]string{"train_micro_batch_size_per_gpu"}, 1}, {[]string{"gradient_accumulation_steps"}, 1}, {[]string{"train_batch_size"}, 1}, {[]string{"tensor_parallel", "autotp_size"}, 0},
+	{[]string{"train_micro_batch_size_per_gpu"}, 1}, {[]string{"gradient_accumulation_steps"}, 1}, {[]string{"train_batch_size"}, 1}, {[]string{"tensor_parallel", "autotp_size"}, 0}, {[]string{"sequence_parallel_size"}, 1},
 	{[]string{"zero_optimization", "stage"}, 0}, {[]string{"zero_optimization", "reduce_bucket_size"}, 1},
 }
 
 // zeroRead are keys that a job is read from.
 var zeroRead = words(`train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping optimizer.type optimizer.params.torch_adam bf16.enabled fp16.enabled
-	communication_data_type data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
+	communication_data_type seq_parallel_communication_data_type sequence_parallel_size data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
 	zero_optimization.offload_optimizer.device zero_optimization.offload_param.device zero_optimization.cpu_offload zero_optimization.cpu_offload_param`)
 
 // zeroCostly are keys that no key of a job stands for though they change time or memory, unless
 // they have the value that is DeepSpeed's own, in the stages that heed them (all where none is
 // named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
 var zeroCostly = []costly{
-	{key: "sequence_parallel_size", free: "1", why: "sequences cut by all-to-all are not known under DeepSpeed; ranks are taken to share no sequence"},
 	{key: "tensor_parallel.tp_overlap_comm", free: "false"}, {key: "expert_parallel"}, {key: "torch_autocast", why: "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
 	{key: "amp", why: "its dtypes; give train.precision"}, {key: "compile", why: "layers are taken to run eagerly"}, {key: "graph_harvesting", free: "false"}, {key: "wall_clock_breakdown", free: "false", why: "its timers wait for the GPU"},
 	{key: "activation_checkpointing.partition_activations", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.cpu_checkpointing", free: "false", why: ownCheckpoints},
@@ -119,12 +118,17 @@ func (j *Job) sharding(d *yamlx.Document, c config) error {
 	if t := c.text("communication_data_type"); t != "" && t != "auto" {
 		j.set("train.dtypes.reduce", t, "communication_data_type")
 	}
+	j.contextReduce = c.text("seq_parallel_communication_data_type")
+	if n, ok := c.number("sequence_parallel_size"); ok && n > 1 {
+		j.set("plan.cp", int64(n), "sequence_parallel_size")
+	}
 	if t := c.text("data_types", "grad_accum_dtype"); t != "" {
 		j.note("data_types.grad_accum_dtype %s: gradients of stage %d are taken to be added up in the dtype of the weights", t, stage)
 	}
 	if n, ok := c.number("tensor_parallel", "autotp_size"); ok && n > 1 {
 		j.set("plan.tp", int64(n), "tensor_parallel.autotp_size")
 	}
+	j.shared()
 	j.zeroOptimizer(c)
 	j.left(c.root, "", strconv.Itoa(stage))
 	return nil

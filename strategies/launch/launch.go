@@ -45,7 +45,8 @@ type Job struct {
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
 
-	squareBucket bool // a Trainer makes a bucket of the width of the model squared
+	squareBucket  bool   // a Trainer makes a bucket of the width of the model squared
+	contextReduce string // the dtype in which DeepSpeed reduces gradients where ranks share sequences
 }
 
 // Measured says what a step took in a log, "" where there is none.
@@ -257,6 +258,7 @@ func Join(jobs []*Job) (*Job, error) {
 	if one != nil && all.squareBucket {
 		all.bucket()
 	}
+	all.shared()
 	all.unliger()
 	all.uncut()
 	all.stay()
@@ -275,6 +277,17 @@ func (j *Job) bucket() {
 			j.set("plan.bucket", fmt.Sprintf("%.6g MB", 2*float64(m.Hidden*m.Hidden)/1e6), "zero_optimization.reduce_bucket_size auto: hidden_size squared, of 16 bits")
 		}
 	}
+}
+
+// shared takes the dtype that gradients are reduced in where ranks share sequences
+// (DeepSpeed, runtime/engine.py, communication_data_type).
+func (j *Job) shared() {
+	const key = "train.dtypes.reduce"
+	if j.contextReduce == "" || j.count("plan.cp") <= 1 {
+		return
+	}
+	j.Settings = slices.DeleteFunc(j.Settings, func(s Setting) bool { return s.Key == key })
+	j.set(key, j.contextReduce, "seq_parallel_communication_data_type")
 }
 
 // merge puts jobs together, of which no two may say a key otherwise.
@@ -302,6 +315,7 @@ func merge(jobs []*Job) (*Job, error) {
 			}
 		}
 		all.squareBucket = all.squareBucket || j.squareBucket
+		all.contextReduce = cmp.Or(all.contextReduce, j.contextReduce)
 		all.Ignored, all.Unknown = append(all.Ignored, j.Ignored...), append(all.Unknown, j.Unknown...)
 		all.Notes = append(all.Notes, j.Notes...)
 		if j.Steps > 0 {

@@ -444,7 +444,12 @@ func (h *hub) degrees() {
 			h.put(d.key, "parallelism."+d.name)
 		}
 	}
-	if a := h.get("parallelism.sp_size"); a.number() > 1 {
+	if a := h.get("parallelism.cp_size"); a.number() > 1 && h.kind == byZeRO {
+		h.note("%s %d: keys and values around a ring are not known under DeepSpeed; heads that ranks trade by all-to-all are taken", a.from, a.number())
+	}
+	if a := h.get("parallelism.sp_size"); a.number() > 1 && h.kind == byZeRO && !h.speaks(swift) {
+		h.put("plan.cp", "parallelism.sp_size")
+	} else if a.number() > 1 {
 		h.note("%s %d: sequences cut by all-to-all; give plan.cp, plan.cp_comm_type", a.from, a.number())
 	}
 	if a := h.get("parallelism.cp_comm_strategy"); a.value != "" && h.get("parallelism.cp_size").number() > 1 {
