@@ -34,6 +34,7 @@ func TestSwift(t *testing.T) {
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb":                                             {"precision: nf4-frozen # --quant_bits"},
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb --deepspeed zero2":                           {"precision: bf16 # --torch_dtype", "# Not taken over: --quant_bits: frozen weights of 4 bits are not known under DeepSpeed"},
 		sft + "--gradient_checkpointing false --attn_impl flash_attn --sequence_parallel_size 4":                     {"recompute: none", "attention: flash-attn", "--sequence_parallel_size 4: sequences cut by all-to-all"},
+		sft + "--deepspeed zero3 --sequence_parallel_size 4":                                                         {"cp: 4 # --sequence_parallel_size\n", "# Not taken over: --sequence_parallel_size 4: gradients are taken to be reduced in fp32"},
 		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "precision: bf16-pure # torch_dtype"},
 	} {
 		j, err := launch.Read("a", []byte(text))

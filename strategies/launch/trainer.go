@@ -447,8 +447,11 @@ func (h *hub) degrees() {
 	if a := h.get("parallelism.cp_size"); a.number() > 1 && h.kind == byZeRO {
 		h.note("%s %d: keys and values around a ring are not known under DeepSpeed; heads that ranks trade by all-to-all are taken", a.from, a.number())
 	}
-	if a := h.get("parallelism.sp_size"); a.number() > 1 && h.kind == byZeRO && !h.speaks(swift) {
+	if a := h.get("parallelism.sp_size"); a.number() > 1 && h.kind == byZeRO {
 		h.put("plan.cp", "parallelism.sp_size")
+		if h.speaks(swift) { // whose all-to-alls are a copy of DeepSpeed's (swift/sequence_parallel/ulysses.py)
+			h.note("%s %d: gradients are taken to be reduced in fp32, as where DeepSpeed knows that ranks share a sequence", a.from, a.number())
+		}
 	} else if a.number() > 1 {
 		h.note("%s %d: sequences cut by all-to-all; give plan.cp, plan.cp_comm_type", a.from, a.number())
 	}
