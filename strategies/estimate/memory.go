@@ -113,10 +113,18 @@ func (p *pricer) footprint() footprint {
 		}
 	case dp > 1 && j.Recipe.Structure.Partitions && !plan.DataParallel.ShardsParameters():
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize()}
-		if plan.DataParallel == strategies.ZeRO1 && j.Train.GradAccumulation > 1 { // buckets are there from the first backward pass on
-			f.reducing = p.reduceBucket()
-			if j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
-				f.reducing *= 2
+		bucket, buffers := p.reduceBucket(), 1
+		if j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
+			buffers = 2
+		}
+		switch {
+		case plan.DataParallel == strategies.ZeRO1 && j.Train.GradAccumulation > 1: // there from the first backward pass on
+			f.reducing = bucket * units.Bytes(buffers)
+		case plan.DataParallel == strategies.ZeRO2 && !plan.Offloads():
+			f.sharding.Bucket, f.sharding.Buffers, f.sharding.Beside = bucket, buffers, buffers > 1
+			f.sharding.Flush = p.gradSize() // joined, and cast
+			if p.wideReduce() > 1 {
+				f.sharding.Flush += prec.Reduce.Size()
 			}
 		}
 	case dp > 1 && (plan.DataParallel == strategies.DDP || plan.DataParallel == strategies.ZeRO1) && !main: // of PyTorch, ZeRO 1 is an optimizer behind DDP
@@ -131,7 +139,10 @@ func (p *pricer) footprint() footprint {
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if j.Recipe.Structure.Partitions {
-			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()
+			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()*p.wideReduce()
+			if !plan.Offloads() {
+				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside = p.reduceBucket(), prec.Reduce.Size(), true
+			}
 			if !plan.Offloads() { // whose host has them
 				f.gradients = [2]units.Bytes{p.gradSize() / units.Bytes(shard), p.gradSize() / units.Bytes(expertShard)}
 			}
@@ -543,7 +554,10 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 			comms++
 		}
 		ring := plan.CP > 1 && !plan.ByHeads() && j.Recipe.Structure.Ring == "torch" // the same, where neighbours send and receive
-		if ring && plan.CP == j.GPUs {
+		if (ring || plan.ByHeads()) && plan.CP == j.GPUs {
+			comms++
+		}
+		if j.Recipe.Structure.Partitions { // of the data ranks, beside that of all (deepspeed/utils/groups.py; 2.2 GB of two H100 outside the allocator, 3.2 where they share sequences)
 			comms++
 		}
 		for _, d := range [...]int64{plan.TP, plan.CP, plan.PP} {
@@ -555,8 +569,11 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 			comms++
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator
-		if ring {
+		switch {
+		case ring:
 			nccl += units.Bytes(min(plan.CP-1, 2)) * law.Peer
+		case plan.ByHeads(): // each rank to each other, as experts' ranks do
+			nccl += units.Bytes(min(plan.CP, j.Hardware.Node.GPUs.Value)-1) * law.Peer
 		}
 		if exchange {
 			nccl += law.Exchange + units.Bytes(min(plan.EP, j.Hardware.Node.GPUs.Value)-1)*law.Peer

@@ -191,6 +191,7 @@ type walker struct {
 	full   []units.Bytes // what gathers are copied out to, or are: of all units
 	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
 	saved  []int32       // by unit: first store that a forward pass does not have
+	filled units.Bytes   // of gradients that have gone into buckets
 	grads  int           // base of the micro batch whose gradients are kept, or linger
 	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
 	warm   bool          // this is the first step
@@ -610,6 +611,10 @@ func (w *walker) backward(first, sync bool) {
 		}
 	}
 	if w.Mode == Sharded {
+		if w.filled > 0 {
+			w.flush(w.filled)
+			w.filled = 0
+		}
 		for i := range w.Units {
 			if sync || !w.Sharding.Stays {
 				w.discard(i)
