@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/perfplan/perfplan/internal/units"
 )
@@ -74,7 +73,7 @@ func (a *Allocator) Reset(options Options) {
 	}
 	a.blocks, a.unused, a.top = a.blocks[:1], 0, 0
 	for i := range a.pools {
-		a.pools[i].free = a.pools[i].free[:0]
+		a.scratch = a.pools[i].free.empty(a.scratch[:0])
 		a.pools[i].unmapped = a.pools[i].unmapped[:0]
 	}
 	a.retries, a.allocated, a.reserved, a.peakAllocated, a.peakReserved = 0, 0, 0, 0, 0
@@ -110,21 +109,19 @@ func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
 	}
 	n := rounded(size)
 	p := a.poolOf(n, stream)
-	at, ok := a.cached(p, n)
-	if !ok {
-		if at, ok = a.fetch(p, n); !ok {
+	b := a.cached(p, n)
+	if b == 0 {
+		if b = a.fetch(p, n); b == 0 {
 			a.retries++
 			a.EmptyCache()
-			if at, ok = a.fetch(p, n); !ok {
+			if b = a.fetch(p, n); b == 0 {
 				return 0, ErrOutOfMemory
 			}
 		}
 	}
-	b := a.pools[p].free[at].block
+	a.remove(b)
 	if a.splits(a.pools[p].small, a.blocks[b].size-n) {
-		a.replace(p, at, a.cut(b, n))
-	} else {
-		a.pools[p].free = slices.Delete(a.pools[p].free, at, at+1)
+		a.insert(a.cut(b, n))
 	}
 	a.blocks[b].state = live
 	a.allocated += a.blocks[b].size

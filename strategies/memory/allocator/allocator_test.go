@@ -197,9 +197,14 @@ func check(t require.TestingT, a *Allocator) {
 	var all []int32
 	listed := map[int32]bool{}
 	for i, p := range a.pools {
-		for j, e := range p.free {
+		var list []entry
+		for k, bin := range p.free.bins {
+			require.Equal(t, len(bin) > 0, p.free.some[k/64]>>(k%64)&1 == 1)
+			list = append(list, bin...)
+		}
+		for j, e := range list {
 			require.Equal(t, entry{a.blocks[e.block].size, a.blocks[e.block].addr, e.block}, e)
-			require.True(t, j == 0 || p.free[j-1].size < e.size || p.free[j-1].size == e.size && p.free[j-1].addr < e.addr, "sorted")
+			require.True(t, j == 0 || list[j-1].size < e.size || list[j-1].size == e.size && list[j-1].addr < e.addr, "sorted")
 			require.Equal(t, free, a.blocks[e.block].state)
 			require.EqualValues(t, i, a.blocks[e.block].pool)
 			listed[e.block] = true

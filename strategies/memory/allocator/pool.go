@@ -5,14 +5,8 @@ import "slices"
 // pool holds the free blocks of one stream and size class.
 type pool struct {
 	small    bool
-	free     []entry // by size, then address
+	free     sorted
 	unmapped []int32 // stretches of expandable segments, by address
-}
-
-// entry is a free block with its sort key.
-type entry struct {
-	size, addr int64
-	block      int32
 }
 
 // page is the unit in which an expandable segment grows.
@@ -21,20 +15,6 @@ func (p *pool) page() int64 {
 		return smallSegment
 	}
 	return largeSegment
-}
-
-// find returns the position of the first free block not below size and addr.
-func (p *pool) find(size, addr int64) int {
-	low, high := 0, len(p.free)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		if e := &p.free[mid]; e.size < size || e.size == size && e.addr < addr {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low
 }
 
 // poolOf returns the pool that serves a rounded size on a stream.
@@ -51,49 +31,37 @@ func (a *Allocator) poolOf(size int64, stream int) int32 {
 	return int32(2*at + 1)
 }
 
-// insert puts a free block into its pool and returns its place.
-func (a *Allocator) insert(b int32) int {
+// insert puts a free block into its pool.
+func (a *Allocator) insert(b int32) {
 	x := &a.blocks[b]
-	p := &a.pools[x.pool]
-	i := p.find(x.size, x.addr)
-	p.free = slices.Insert(p.free, i, entry{x.size, x.addr, b})
-	return i
+	a.pools[x.pool].free.insert(entry{x.size, x.addr, b})
 }
 
-// replace puts a free block into its pool in exchange for the entry at i.
-func (a *Allocator) replace(pool int32, i int, b int32) {
-	x, list := &a.blocks[b], a.pools[pool].free
-	j := a.pools[pool].find(x.size, x.addr)
-	if j <= i {
-		copy(list[j+1:i+1], list[j:i])
-	} else {
-		j--
-		copy(list[i:j], list[i+1:j+1])
-	}
-	list[j] = entry{x.size, x.addr, b}
-}
-
-// place returns where a free block is in its pool.
-func (a *Allocator) place(b int32) int {
+// remove takes a free block out of its pool.
+func (a *Allocator) remove(b int32) {
 	x := &a.blocks[b]
-	return a.pools[x.pool].find(x.size, x.addr)
+	a.pools[x.pool].free.remove(x.size, x.addr)
 }
 
-// cached returns the place of the best free block for a rounded size; false if
-// none is large enough.
-func (a *Allocator) cached(p int32, size int64) (int, bool) {
-	list := a.pools[p].free
-	i := a.pools[p].find(size, 0)
-	if i == len(list) {
-		return 0, false
+// cached returns the best free block for a rounded size; 0 if none is large enough.
+func (a *Allocator) cached(p int32, size int64) int32 {
+	list := &a.pools[p].free
+	bin, at, ok := list.first(size)
+	if !ok {
+		return 0
 	}
-	if a.options.Expandable {
-		// A block that can grow counts with all it can grow to.
-		for i+1 < len(list) && a.growth(list[i+1].block) < a.growth(list[i].block) {
-			i++
+	b := list.bins[bin][at].block
+	for a.options.Expandable { // a block that can grow counts with all it can grow to
+		if bin, at, ok = list.valid(bin, at+1); !ok {
+			break
 		}
+		next := list.bins[bin][at].block
+		if a.growth(next) >= a.growth(b) {
+			break
+		}
+		b = next
 	}
-	return i, true
+	return b
 }
 
 // growth is the size of a free block with the unmapped stretch behind it.
@@ -139,29 +107,13 @@ func (a *Allocator) cut(b int32, size int64) int32 {
 // free neighbours.
 func (a *Allocator) merge(b int32) {
 	x := &a.blocks[b]
-	i := -1 // a place in the list to take over
-	if n := x.next; n != 0 && a.blocks[n].state == free {
-		i = a.place(n)
-		a.absorb(b, n)
-	}
-	if p := x.prev; p != 0 && a.blocks[p].state == free {
-		j := a.place(p)
-		a.absorb(b, p)
-		if i >= 0 {
-			list := &a.pools[x.pool].free
-			*list = slices.Delete(*list, j, j+1)
-			if j < i {
-				i--
-			}
-		} else {
-			i = j
+	for _, n := range [...]int32{x.next, x.prev} {
+		if n != 0 && a.blocks[n].state == free {
+			a.remove(n)
+			a.absorb(b, n)
 		}
 	}
-	if i < 0 {
-		a.insert(b)
-	} else {
-		a.replace(x.pool, i, b)
-	}
+	a.insert(b)
 }
 
 // absorb joins a neighbour into a block. Lists are left as they are.

@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// fetch takes memory from the device for a rounded size and returns the place of
-// a free block that holds it; false if the limit does not allow it.
-func (a *Allocator) fetch(p int32, size int64) (int, bool) {
+// fetch takes memory from the device for a rounded size and returns a free block that
+// holds it; 0 if the limit does not allow it.
+func (a *Allocator) fetch(p int32, size int64) int32 {
 	if a.options.Expandable {
 		return a.grow(p, size)
 	}
 	n := segmentFor(size)
 	if !a.reserve(n) {
-		return 0, false
+		return 0
 	}
 	b := a.newBlock(block{addr: a.top, size: n, pool: p})
 	a.top += n
-	return a.insert(b), true
+	a.insert(b)
+	return b
 }
 
 // reserve counts n more bytes as reserved unless the limit forbids it.
@@ -31,20 +32,20 @@ func (a *Allocator) reserve(n int64) bool {
 }
 
 // grow maps pages of an expandable segment until it has a free block of the
-// size, and returns its place.
-func (a *Allocator) grow(p int32, size int64) (int, bool) {
+// size, and returns it; 0 if the limit does not allow it.
+func (a *Allocator) grow(p int32, size int64) int32 {
 	b := a.space(p, size)
 	if a.blocks[b].state == unmapped && !a.mapPages(b, min(size, a.blocks[b].size)) {
-		return 0, false
+		return 0
 	}
 	for a.blocks[b].size < size {
 		next := a.blocks[b].next
 		if !a.mapPages(next, min(size-a.blocks[b].size, a.blocks[next].size)) {
-			return 0, false
+			return 0
 		}
 		b = next // which absorbed b
 	}
-	return a.place(b), true
+	return b
 }
 
 // space returns the block at the lowest address from which free and unmapped
@@ -116,8 +117,7 @@ func (a *Allocator) mapPages(b int32, size int64) bool {
 func (a *Allocator) EmptyCache() {
 	for i := range a.pools {
 		p := &a.pools[i]
-		a.scratch = append(a.scratch[:0], p.free...)
-		p.free = p.free[:0]
+		a.scratch = p.free.empty(a.scratch[:0])
 		for _, e := range a.scratch {
 			switch x := &a.blocks[e.block]; {
 			case a.options.Expandable:
@@ -126,7 +126,7 @@ func (a *Allocator) EmptyCache() {
 				a.reserved -= x.size
 				a.drop(e.block)
 			default:
-				p.free = append(p.free, e)
+				p.free.insert(e)
 			}
 		}
 	}

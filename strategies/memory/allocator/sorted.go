@@ -1,0 +1,99 @@
+package allocator
+
+import "math/bits"
+
+// sorted are free blocks by size, then address. Each bin holds those of about one size,
+// so that few are compared and moved.
+type sorted struct {
+	bins [numBins][]entry
+	some [(numBins + 63) / 64]uint64 // a bit for each bin that holds any
+}
+
+// entry is a free block with its sort key.
+type entry struct {
+	size, addr int64
+	block      int32
+}
+
+const (
+	binBits = 3 // binary digits of a size that tell its bin
+	numBins = (64 - binBits + 1) << (binBits - 1)
+)
+
+// binOf returns the bin of a size, in quanta. Larger sizes have no lower bins.
+func binOf(size int64) int {
+	n := uint64(size) / quantum
+	shift := max(bits.Len64(n)-binBits, 0)
+	return shift<<(binBits-1) + int(n>>shift)
+}
+
+// from returns where in a bin the first entry not below size and addr is.
+func from(bin []entry, size, addr int64) int {
+	low, high := 0, len(bin)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		if e := &bin[mid]; e.size < size || e.size == size && e.addr < addr {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+func (s *sorted) insert(e entry) {
+	k := binOf(e.size)
+	bin := append(s.bins[k], e)
+	if i := from(bin[:len(bin)-1], e.size, e.addr); i < len(bin)-1 {
+		copy(bin[i+1:], bin[i:])
+		bin[i] = e
+	}
+	s.bins[k] = bin
+	s.some[k/64] |= 1 << (k % 64)
+}
+
+// remove takes out the entry of a size and address, which must be there.
+func (s *sorted) remove(size, addr int64) {
+	k := binOf(size)
+	bin := s.bins[k]
+	i := from(bin, size, addr)
+	copy(bin[i:], bin[i+1:])
+	if s.bins[k] = bin[:len(bin)-1]; len(bin) == 1 {
+		s.some[k/64] &^= 1 << (k % 64)
+	}
+}
+
+// first returns the place of the smallest entry that is not below a size.
+func (s *sorted) first(size int64) (bin, at int, ok bool) {
+	k := binOf(size)
+	return s.valid(k, from(s.bins[k], size, 0))
+}
+
+// valid returns a place, or the next one in which there is an entry.
+func (s *sorted) valid(bin, at int) (int, int, bool) {
+	if at < len(s.bins[bin]) {
+		return bin, at, true
+	}
+	word := (bin + 1) / 64
+	for rest := s.some[word] >> ((bin + 1) % 64) << ((bin + 1) % 64); ; rest = s.some[word] {
+		if rest != 0 {
+			return 64*word + bits.TrailingZeros64(rest), 0, true
+		}
+		if word++; word == len(s.some) {
+			return 0, 0, false
+		}
+	}
+}
+
+// empty takes all entries out, and appends them to a list.
+func (s *sorted) empty(list []entry) []entry {
+	for word, rest := range s.some {
+		for ; rest != 0; rest &= rest - 1 {
+			k := 64*word + bits.TrailingZeros64(rest)
+			list = append(list, s.bins[k]...)
+			s.bins[k] = s.bins[k][:0]
+		}
+		s.some[word] = 0
+	}
+	return list
+}
