@@ -33,11 +33,8 @@ type Held struct {
 	Started bool  // a backward pass has run
 }
 
-// within reports whether all that m holds, o holds too.
+// within reports whether all that m holds, o holds too, at the same pass of the same chunk.
 func (m *Moment) within(o *Moment) bool {
-	if m.Pass != o.Pass || m.Chunk != o.Chunk {
-		return false
-	}
 	for i, h := range m.Held {
 		x := o.Held[i]
 		if h.Alive-h.Parked > x.Alive-x.Parked || h.Parked > x.Parked || h.Forward > x.Forward || h.Started && !x.Started {
@@ -80,6 +77,7 @@ func (pl *Plan) Moments(rank int, counting bool) []Moment {
 // maximal replays a list and keeps the moments that are within no other.
 func maximal(actions []Action, chunks int, counting bool) []Moment {
 	var kept []Moment
+	alike := make([][]int, chunks*int(Passes)) // places in kept, by chunk and pass
 	held := make([]Held, chunks)
 	for _, a := range actions {
 		h := &held[a.Chunk]
@@ -92,9 +90,18 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 		case a.Kind != Forward:
 			now.Pass = backwardPass(a.Kind == BackwardInput, h.Started)
 		}
-		if !slices.ContainsFunc(kept, func(m Moment) bool { return now.within(&m) }) {
-			kept = slices.DeleteFunc(kept, func(m Moment) bool { return m.within(&now) })
-			now.Held = slices.Clone(held)
+		places := &alike[now.Chunk*int(Passes)+int(now.Pass)]
+		if !slices.ContainsFunc(*places, func(k int) bool { return now.within(&kept[k]) }) {
+			var own []Held // of one that goes
+			*places = slices.DeleteFunc(*places, func(k int) bool {
+				less := kept[k].within(&now)
+				if less {
+					own, kept[k].Held = kept[k].Held, nil
+				}
+				return less
+			})
+			now.Held = append(own[:0], held...)
+			*places = append(*places, len(kept))
 			kept = append(kept, now)
 		}
 		switch a.Kind {
@@ -111,7 +118,7 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 			h.Parked++
 		}
 	}
-	return kept
+	return slices.Clone(slices.DeleteFunc(kept, func(m Moment) bool { return m.Held == nil }))
 }
 
 // backwardPass is the first or a later backward pass of a chunk, whole or without its
