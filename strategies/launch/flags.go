@@ -168,7 +168,10 @@ func (p places) add(f flags, words []string, show func(string) (text, open strin
 	last := ""
 	for _, w := range apart(words) {
 		w, open := show(w)
-		m := named().FindStringSubmatch(w)
+		var m []string
+		if strings.HasPrefix(w, "--") {
+			m = named().FindStringSubmatch(w)
+		}
 		now, known := f[last]
 		switch {
 		case m != nil:
@@ -387,6 +390,9 @@ func (p places) ofWords(text string) flags {
 	}
 	f := flags{}
 	p.add(f, words, func(w string) (text, open string) {
+		if !strings.Contains(w, "$") { // as of most words of a long log
+			return w, ""
+		}
 		m := reference().FindStringSubmatch(w)
 		if m == nil {
 			return w, ""
