@@ -165,7 +165,7 @@ func (w *walker) fetch(unit int) {
 // never been away, as its backward pass begins where its forward pass ends: before the op that
 // reads it last, when the node that read it first has let go of it.
 func (w *walker) again(unit int, events []tape.Event, k int) {
-	if !w.Away.All || w.t.here.pass != backward || unit < len(w.Units)-1 || k > 0 && events[k].Op == events[k-1].Op {
+	if w.t.here.pass != backward || unit < len(w.Units)-1 || k > 0 && events[k].Op == events[k-1].Op {
 		return
 	}
 	for _, e := range events[k:] {

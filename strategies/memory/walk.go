@@ -511,7 +511,9 @@ func (w *walker) events(unit int, events []tape.Event, skip func(int32) bool) {
 
 // event applies one of them.
 func (w *walker) event(unit int, events []tape.Event, k int) {
-	w.again(unit, events, k)
+	if w.Away.All {
+		w.again(unit, events, k)
+	}
 	if e := &events[k]; e.Bytes > 0 {
 		w.t.take(w.id(unit, e.Store), e.Bytes, classOf(e.Kind))
 	} else {

@@ -119,7 +119,6 @@ func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
 			}
 		}
 	}
-	a.remove(b)
 	if a.splits(a.pools[p].small, a.blocks[b].size-n) {
 		a.insert(a.cut(b, n))
 	}

@@ -43,7 +43,8 @@ func (a *Allocator) remove(b int32) {
 	a.pools[x.pool].free.remove(x.size, x.addr)
 }
 
-// cached returns the best free block for a rounded size; 0 if none is large enough.
+// cached takes the best free block for a rounded size out of its pool; 0 if none is large
+// enough.
 func (a *Allocator) cached(p int32, size int64) int32 {
 	list := &a.pools[p].free
 	bin, at, ok := list.first(size)
@@ -52,15 +53,17 @@ func (a *Allocator) cached(p int32, size int64) int32 {
 	}
 	b := list.bins[bin][at].block
 	for a.options.Expandable { // a block that can grow counts with all it can grow to
-		if bin, at, ok = list.valid(bin, at+1); !ok {
+		k, i, ok := list.valid(bin, at+1)
+		if !ok {
 			break
 		}
-		next := list.bins[bin][at].block
+		next := list.bins[k][i].block
 		if a.growth(next) >= a.growth(b) {
 			break
 		}
-		b = next
+		b, bin, at = next, k, i
 	}
+	list.removeAt(bin, at)
 	return b
 }
 

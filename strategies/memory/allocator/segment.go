@@ -6,7 +6,7 @@ import (
 )
 
 // fetch takes memory from the device for a rounded size and returns a free block that
-// holds it; 0 if the limit does not allow it.
+// holds it, on no list; 0 if the limit does not allow it.
 func (a *Allocator) fetch(p int32, size int64) int32 {
 	if a.options.Expandable {
 		return a.grow(p, size)
@@ -17,7 +17,6 @@ func (a *Allocator) fetch(p int32, size int64) int32 {
 	}
 	b := a.newBlock(block{addr: a.top, size: n, pool: p})
 	a.top += n
-	a.insert(b)
 	return b
 }
 
@@ -32,7 +31,7 @@ func (a *Allocator) reserve(n int64) bool {
 }
 
 // grow maps pages of an expandable segment until it has a free block of the
-// size, and returns it; 0 if the limit does not allow it.
+// size, and takes that out of its pool; 0 if the limit does not allow it.
 func (a *Allocator) grow(p int32, size int64) int32 {
 	b := a.space(p, size)
 	if a.blocks[b].state == unmapped && !a.mapPages(b, min(size, a.blocks[b].size)) {
@@ -45,6 +44,7 @@ func (a *Allocator) grow(p int32, size int64) int32 {
 		}
 		b = next // which absorbed b
 	}
+	a.remove(b)
 	return b
 }
 

@@ -55,8 +55,11 @@ func (s *sorted) insert(e entry) {
 // remove takes out the entry of a size and address, which must be there.
 func (s *sorted) remove(size, addr int64) {
 	k := binOf(size)
+	s.removeAt(k, from(s.bins[k], size, addr))
+}
+
+func (s *sorted) removeAt(k, i int) {
 	bin := s.bins[k]
-	i := from(bin, size, addr)
 	copy(bin[i:], bin[i+1:])
 	if s.bins[k] = bin[:len(bin)-1]; len(bin) == 1 {
 		s.some[k/64] &^= 1 << (k % 64)
