@@ -23,7 +23,7 @@ func TestSpearman(t *testing.T) {
 // best, and much closer than the worst: BLOOM's tuning, vTrain's grid, MLPerf.
 func TestChoices(t *testing.T) {
 	t.Parallel()
-	all, err := Embedded()
+	all, err := embedded()
 	require.NoError(t, err)
 	list, err := Filter(all, []string{"bloom_tuning_a100", "vtrain_multi_a100", "mlperf_gpt3_175b", "mlperf_llama31_405b"})
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -239,10 +240,13 @@ func TestReleaseOf(t *testing.T) {
 	}
 }
 
+// embedded are the runs that the program carries, which take a second to read.
+var embedded = sync.OnceValues(Embedded)
+
 // TestEmbedded: the set that the program carries loads whole. Its size is that of
 // the tables in data/README.md.
 func TestEmbedded(t *testing.T) {
-	list, err := Embedded()
+	list, err := embedded()
 	require.NoError(t, err)
 	require.Equal(t, 83+34+51+413+417+390+224+36+11+16+30+8+49+53+39+45+80+123+29+30+23+12+18+8+32+15+22+18+21+14+45+8+19+48+13+45+10+43+112+88+11+4, len(list))
 	readme, err := os.ReadFile("../../README.md")
@@ -260,7 +264,7 @@ func TestEmbedded(t *testing.T) {
 // TestValidateIsDeterministic: rows are estimated in parallel and reported alike.
 func TestValidateIsDeterministic(t *testing.T) {
 	t.Parallel()
-	list, err := Embedded()
+	list, err := embedded()
 	require.NoError(t, err)
 	list, err = Filter(list, []string{"h200-single", "h200-pp", "h200-ddp"})
 	require.NoError(t, err)
@@ -346,7 +350,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkValidate(b *testing.B) {
-	list, err := Embedded()
+	list, err := embedded()
 	require.NoError(b, err)
 	for b.Loop() {
 		Validate(list)

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,11 +10,14 @@ import (
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
+// embedded are the measured runs, which take a second to read.
+var embedded = sync.OnceValues(runs.Embedded)
+
 // Without a pipeline the predicted kernels, idle time and exposed communication add up
 // to the predicted step, and classes to their family.
 func TestPredictedPartsAddUp(t *testing.T) {
 	t.Parallel()
-	list, err := runs.Embedded()
+	list, err := embedded()
 	require.NoError(t, err)
 	for i := range list {
 		run := &list[i]
@@ -45,7 +49,7 @@ func TestPredictedPartsAddUp(t *testing.T) {
 
 // byID is the estimate of an embedded run.
 func byID(t *testing.T, id string) *estimate.Result {
-	list, err := runs.Embedded()
+	list, err := embedded()
 	require.NoError(t, err)
 	for i := range list {
 		if list[i].ID == id {

@@ -66,7 +66,7 @@ func inventories(t *testing.T) []compared {
 		id, _, _ := strings.Cut(filepath.Base(name), ".rank")
 		traces[id] = append(traces[id], s)
 	}
-	list, err := runs.Embedded()
+	list, err := embedded()
 	require.NoError(t, err)
 	var out []compared
 	for i := range list {
