@@ -118,7 +118,9 @@ func (j *Job) sharding(d *yamlx.Document, c config) error {
 	if t := c.text("communication_data_type"); t != "" && t != "auto" {
 		j.set("train.dtypes.reduce", t, "communication_data_type")
 	}
-	j.contextReduce = c.text("seq_parallel_communication_data_type")
+	if t := c.text("seq_parallel_communication_data_type"); t != "auto" {
+		j.contextReduce = t
+	}
 	if n, ok := c.number("sequence_parallel_size"); ok && n > 1 {
 		j.set("plan.cp", int64(n), "sequence_parallel_size")
 	}

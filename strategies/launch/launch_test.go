@@ -358,6 +358,7 @@ func TestDeepSpeedKeys(t *testing.T) {
 		`"gradient_clipping": "auto"`:                                   "",
 		`"sequence_parallel_size": 2`:                                   "cp: 2 # sequence_parallel_size\n",
 		`"sequence_parallel_size": 2, "seq_parallel_communication_data_type": "bf16", "communication_data_type": "fp32"`: "reduce: bf16 # seq_parallel_communication_data_type\n",
+		`"sequence_parallel_size": 2, "seq_parallel_communication_data_type": "auto"`:                                    "cp: 2 # sequence_parallel_size\ntrain:\n  precision: ",
 		`"seq_parallel_communication_data_type": "fp32"`:                                                                 "",
 		`"sequence_parallel_size": 1`:                                                                                            "",
 		`"torch_autocast": {"enabled": true, "dtype": "bfloat16"}`:                                                               "# Not taken over: torch_autocast: weights are taken",
