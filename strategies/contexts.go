@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // CPCommType is how context-parallel ranks come by each other's keys and values, in
@@ -103,13 +102,4 @@ func (j *Job) setReduce(p *Plan) {
 	if p.CP > 1 && wide.Set && (!given || p.DataParallel == ZeRO1 || p.DataParallel == ZeRO2) {
 		j.Precision.Reduce = wide
 	}
-}
-
-// reduceDType is that of reduced gradients without context ranks.
-func (j *Job) reduceDType() recipe.DType {
-	t := &j.Train
-	if t.ReduceDType.Set {
-		return t.ReduceDType
-	}
-	return t.DTypes.Apply(j.Recipe.Precision[t.Precision]).Reduce
 }

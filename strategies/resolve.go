@@ -461,6 +461,15 @@ func (j *Job) resolvePrecision() error {
 	return nil
 }
 
+// reduceDType is that of reduced gradients without context ranks.
+func (j *Job) reduceDType() recipe.DType {
+	t := &j.Train
+	if t.ReduceDType.Set {
+		return t.ReduceDType
+	}
+	return t.DTypes.Apply(j.Recipe.Precision[t.Precision]).Reduce
+}
+
 // defaultPrecision takes the recipe's precision, or fp16 where the GPU multiplies that and
 // not the recipe's.
 func (j *Job) defaultPrecision() {

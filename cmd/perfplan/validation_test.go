@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -228,26 +227,6 @@ func TestValidation(t *testing.T) {
 	require.NoError(t, err)
 	if d := cmp.Diff(strings.Split(string(shown), "\n"), strings.Split(string(page), "\n")); d != "" {
 		t.Errorf("docs/validation.md does not show the committed figures; run %s\n%s", remedy, d)
-	}
-}
-
-// TestNarrow: the figures of all groups, with or without choices, fit a narrow terminal. The
-// commands are run on it in testdata/script, for fewer runs.
-func TestNarrow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
-	}
-	t.Parallel()
-	list, predictions := validated()
-	chosen := *predictions
-	chosen.Choices = runs.Choices(list, predictions.Rows, runs.Fewest)
-	for _, r := range []*runs.Report{predictions, &chosen} {
-		var b bytes.Buffer
-		require.NoError(t, report.WriteValidate(&b, r, false, report.Text, report.Style{Width: 60}))
-		require.NotContains(t, b.String(), "\x1b")
-		for line := range strings.Lines(b.String()) {
-			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 60, line)
-		}
 	}
 }
 

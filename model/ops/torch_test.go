@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -456,9 +457,7 @@ func TestContextsOfDeepSpeed(t *testing.T) {
 	require.Equal(t, []int{4, 11}, []int{backward["all-to-all"], backward["reorder_backward"]})
 	c.Spec.KVHeads = 1
 	layer = Build(c).Kinds[0]
-	for i := range layer.Forward.Ops {
-		if o := &layer.Forward.Ops[i]; o.Attn != nil {
-			require.Equal(t, []int64{16, 1, 16384}, []int64{o.Attn.Heads, o.Attn.KVHeads, o.Attn.Keys})
-		}
-	}
+	at := slices.IndexFunc(layer.Forward.Ops, func(o tape.Op) bool { return o.Attn != nil })
+	a := layer.Forward.Ops[at].Attn
+	require.Equal(t, []int64{16, 1, 16384}, []int64{a.Heads, a.KVHeads, a.Keys})
 }

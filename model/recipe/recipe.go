@@ -215,9 +215,9 @@ type Structure struct {
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	ContextReduce  DType   `yaml:"context_reduce"`  // dtype that gradients are reduced in where context ranks share sequences
 	CopiedHeads    bool    `yaml:"copied_heads"`    // context ranks that trade positions for heads get copies of keys and values of fewer heads
 	TradeCopies    int     `yaml:"trade_copies"`    // of gradients, beside one before each such all-to-all and one after it
-	ContextReduce  DType   `yaml:"context_reduce"`  // of gradients, where context ranks share sequences
 	TradeKernels   int     `yaml:"trade_kernels"`   // tiny kernels before they trade
 	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
 	WholeMatrices  bool    `yaml:"whole_matrices"`  // there is no tensor parallelism

@@ -18,7 +18,7 @@ func (h *hub) degrees() {
 	} else if a.number() > 1 {
 		h.note("%s %d: sequences cut by all-to-all; give plan.cp, plan.cp_comm_type", a.from, a.number())
 	}
-	if a := h.get("parallelism.cp_comm_strategy"); a.value != "" && h.get("parallelism.cp_size").number() > 1 {
+	if a := h.get("parallelism.cp_comm_strategy"); a.value != "" && h.get("parallelism.cp_size").number() > 1 && h.kind != byZeRO {
 		h.note("%s %s: keys and values are taken to go around a ring", a.from, a.value)
 	}
 	replicas, shards := h.get("parallelism.dp_replicate_size"), h.get("parallelism.dp_shard_size")

@@ -103,6 +103,8 @@ func TestTogether(t *testing.T) {
 		{files: []string{auto, script}, want: []string{"data_parallel: zero2", "micro_batch: 8", "precision: bf16 # --bf16"}},
 		{files: []string{script, strings.Replace(auto, "{", `{"seq_parallel_communication_data_type": "bf16", `, 1), "distributed_type: DEEPSPEED\nnum_processes: 8\nparallelism_config: {parallelism_config_sp_size: 4, parallelism_config_sp_backend: deepspeed}"},
 			want: []string{"cp: 4 # parallelism_config.parallelism_config_sp_size", "reduce: bf16 # seq_parallel_communication_data_type\n", "gpus: 8", "recipe: deepspeed-hf"}},
+		{files: []string{script, auto, "distributed_type: DEEPSPEED\nnum_processes: 8\nparallelism_config: {parallelism_config_cp_size: 2, parallelism_config_cp_comm_strategy: alltoall}"},
+			want: []string{"cp: 2 # parallelism_config.parallelism_config_cp_size", "# Not taken over: parallelism_config.parallelism_config_cp_size 2: keys and values around a ring are not known under DeepSpeed"}},
 		{files: []string{plain, launched + "\nparallelism_config: {parallelism_config_sp_size: 2}"}, want: []string{"# Not taken over: parallelism_config.parallelism_config_sp_size 2: sequences cut by all-to-all; give plan.cp"}},
 		{files: []string{script, `{"train_micro_batch_size_per_gpu": 4}`}, err: "train.micro_batch: train_micro_batch_size_per_gpu says 4, but default of --per_device_train_batch_size before it 8; leave one of them out"},
 		{files: []string{"sft.py --model_name_or_path gpt2 --deepspeed d.json", `{"bf16": {"enabled": true}}`}, want: []string{"precision: bf16 # bf16.enabled"}},

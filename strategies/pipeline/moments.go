@@ -92,15 +92,14 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 		}
 		places := &alike[now.Chunk*int(Passes)+int(now.Pass)]
 		if !slices.ContainsFunc(*places, func(k int) bool { return now.within(&kept[k]) }) {
-			var own []Held // of one that goes
 			*places = slices.DeleteFunc(*places, func(k int) bool {
 				less := kept[k].within(&now)
-				if less {
-					own, kept[k].Held = kept[k].Held, nil
+				if less { // it goes at the end, so that the others keep their places
+					kept[k].Held = nil
 				}
 				return less
 			})
-			now.Held = append(own[:0], held...)
+			now.Held = slices.Clone(held)
 			*places = append(*places, len(kept))
 			kept = append(kept, now)
 		}
