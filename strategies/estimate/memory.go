@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -106,26 +107,26 @@ func (p *pricer) footprint() footprint {
 			f.mode = memory.Swept
 		}
 		if j.Recipe.Structure.MainCopies && prec.Master.Size() > prec.Gradients.Size() {
-			f.update.Gradient = prec.Master.Size()
+			f.update.Cast = prec.Master.Size()
 		}
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
 	case dp > 1 && j.Recipe.Structure.Partitions && !plan.DataParallel.ShardsParameters():
-		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize()}
-		bucket, buffers := p.reduceBucket(), 1
-		if j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
-			buffers = 2
+		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize(), Bucket: p.reduceBucket(), Joined: p.gradSize()}
+		if p.wideReduce() > 1 {
+			f.sharding.Flush = prec.Reduce.Size()
 		}
-		switch {
-		case plan.DataParallel == strategies.ZeRO1 && j.Train.GradAccumulation > 1: // there from the first backward pass on
-			f.reducing = bucket * units.Bytes(buffers)
-		case plan.DataParallel == strategies.ZeRO2 && !plan.Offloads():
-			f.sharding.Bucket, f.sharding.Buffers, f.sharding.Beside = bucket, buffers, buffers > 1
-			f.sharding.Flush = p.gradSize() // joined, and cast
-			if p.wideReduce() > 1 {
-				f.sharding.Flush += prec.Reduce.Size()
-			}
+		if f.sharding.Buffers = 1; j.Recipe.Overlap.GradReduce { // one is filled while another is reduced
+			f.sharding.Buffers, f.sharding.Beside = 2, true
+		}
+		switch late := plan.DataParallel == strategies.ZeRO1; {
+		case plan.Offloads() || plan.DataParallel == strategies.DDP: // not by buckets, as far as memory goes
+			f.sharding.Bucket = 0
+		case late && !f.sharding.Beside: // all of them once the backward passes are over
+			f.mode = memory.Plain
+		case late && j.Train.GradAccumulation > 1: // there from the first backward pass on
+			f.reducing, f.sharding.Bucket = 2*f.sharding.Bucket, 0
 		}
 	case dp > 1 && (plan.DataParallel == strategies.DDP || plan.DataParallel == strategies.ZeRO1) && !main: // of PyTorch, ZeRO 1 is an optimizer behind DDP
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
@@ -141,7 +142,7 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.Partitions {
 			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()*p.wideReduce()
 			if !plan.Offloads() {
-				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside = p.reduceBucket(), prec.Reduce.Size(), true
+				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside, f.sharding.Alone = p.reduceBucket(), prec.Reduce.Size(), true, true
 			}
 			if !plan.Offloads() { // whose host has them
 				f.gradients = [2]units.Bytes{p.gradSize() / units.Bytes(shard), p.gradSize() / units.Bytes(expertShard)}
@@ -152,8 +153,8 @@ func (p *pricer) footprint() footprint {
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}
-	if j.Recipe.Structure.Partitions && dp > 1 && !plan.Offloads() { // a rank's part of the gradients is joined, then cast
-		f.update.Partition, f.update.Gradient = p.gradSize(), prec.Master.Size()
+	if j.Recipe.Structure.Partitions && dp > 1 && !plan.Offloads() {
+		f.flatten(p)
 		f.group = j.Recipe.Structure.SubGroup
 	}
 	return f
@@ -174,9 +175,31 @@ func (f *footprint) flat(p *pricer, own bool) {
 	f.mode = memory.Plain
 	f.update.Bucket = units.Bytes(p.job.Recipe.Structure.ReduceBucket) * prec.Gradients.Size()
 	if !p.job.Plan.Offloads() {
-		f.update.Partition, f.update.Gradient = prec.Gradients.Size(), prec.Master.Size()
+		f.update.Joined, f.update.Cast = prec.Gradients.Size(), prec.Master.Size()
 	}
 }
+
+// flatten says what the update of flat buffers takes. ZeRO 1 and 2 cast master weights from a
+// copy of a part of the weights, whose tensors may still be there when these are joined; ZeRO 3
+// copies what it has cast.
+func (f *footprint) flatten(p *pricer) {
+	prec := p.job.Precision.Trained()
+	if prec.Master.Size() == 0 { // the weights are its
+		return
+	}
+	f.update = memory.Update{Master: prec.Master.Size(), Moment: prec.Moments.Size(), Moments: int(2 - prec.Without),
+		Joined: p.gradSize(), Cast: prec.Master.Size(), Norm: doubles}
+	if f.update.Clone = prec.Master.Size(); !p.job.Plan.DataParallel.ShardsParameters() {
+		f.update.Clone = prec.Weights.Size()
+		if p.job.Recipe.Structure.FlattensOnDevice {
+			f.update.Copied = prec.Weights.Size()
+		}
+	}
+	f.dense.Tensors, f.expert.Tensors = 0, 0
+}
+
+// doubles is the size of the values that DeepSpeed takes the norm of (get_grad_norm_direct).
+const doubles units.Bytes = 8
 
 // held is how many units, the last of a chunk, stay gathered between their passes: that of
 // the head, or those that have at most so many parameters.
@@ -265,16 +288,34 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	return s
 }
 
-// updateOf is what the update of all that a rank holds takes.
-func (f *footprint) updateOf(c *chunk) memory.Update {
-	u := f.update
-	n := units.Bytes(c.dense)/f.ranks[0] + units.Bytes(c.expert)/f.ranks[1]
-	if f.sharding.Parts && f.group > 0 {
-		n = min(n, units.Bytes(f.group))
+// updateOf is what the update of all that a rank holds takes, and the values it runs over at
+// once.
+func (f *footprint) updateOf(c *chunk) (u memory.Update, flat []units.Bytes) {
+	if u = f.update; u.Cast == 0 {
+		return u, nil
 	}
-	u.Partition *= n
-	u.Gradient *= n
-	return u
+	if f.group == 0 || !f.sharding.Parts {
+		return u, []units.Bytes{units.Bytes(c.dense)/f.ranks[0] + units.Bytes(c.expert)/f.ranks[1]}
+	}
+	n := units.Bytes(0)
+	for _, unit := range c.list { // a parameter that makes a group large enough is its last (stage3.py, _create_fp16_sub_groups)
+		for i := range unit.Params {
+			switch p := &unit.Params[i]; {
+			case p.Frozen || p.TiedCopy && c.embedding != nil:
+			case p.Split == model.ExpertSplit:
+				n += units.Bytes(p.Local) / f.ranks[1]
+			default:
+				n += units.Bytes(p.Local) / f.ranks[0]
+			}
+			if n >= units.Bytes(f.group) {
+				flat, n = append(flat, n), 0
+			}
+		}
+	}
+	if n > 0 {
+		flat = append(flat, n)
+	}
+	return u, flat
 }
 
 // dummies are the unused gradients of all that a rank holds: one tensor, which stays,
@@ -429,7 +470,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 	step := f.step(c)
 	step.Static, step.MicroBatches, step.Record = f.static(c), p.job.Train.GradAccumulation, record
 	step.Static[memory.Gradients] += f.dummies(c)
-	step.Update = f.updateOf(c)
+	step.Update, step.Flat = f.updateOf(c)
 	if f.mode == memory.Bucketed || f.mode == memory.Copied {
 		s.step.begin(p, c, &s.sim)
 		for _, q := range s.step.ddp.queues {
@@ -504,7 +545,7 @@ func (u *usage) replay(p *pricer) {
 		steps = append(steps, &s)
 	}
 	steps[0].Static = u.static(p, l, plan, f, u.fullest)
-	steps[0].Update = f.updateOf(l.ranks[u.fullest])
+	steps[0].Update, steps[0].Flat = f.updateOf(l.ranks[u.fullest])
 	actions := plan.Compact(u.fullest)
 	if p.job.Recipe.Structure.TorchPipeline { // which keeps something of every micro batch
 		actions = plan.Actions(u.fullest)

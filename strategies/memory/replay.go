@@ -22,7 +22,7 @@ func Replay(chunks []*Step, actions []pipeline.Action, alloc *allocator.Allocato
 	}
 	begin(r.walkers...)
 	s := chunks[0]
-	if s.Dense.Tensors > 0 || s.Update.Gradient > 0 {
+	if s.Dense.Tensors > 0 || len(s.Flat) > 0 {
 		r.first(true)
 		r.step(actions, slots)
 		r.first(false)

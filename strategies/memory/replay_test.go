@@ -106,9 +106,9 @@ func TestReplayGrows(t *testing.T) {
 // What an update takes beside the step is reserved on top of what small tensors left:
 // it does not fit between them.
 func TestUpdateNeedsRoomOfItsOwn(t *testing.T) {
-	reserved := func(u Update) units.Bytes {
+	reserved := func(u Update, flat ...units.Bytes) units.Bytes {
 		s := llama(t, ops.FullRecompute)
-		s.Update = u
+		s.Update, s.Flat = u, flat
 		p := Measure(s, allocator.New(allocator.Options{}))
 		require.GreaterOrEqual(t, p.Reserved, p.Allocated)
 		return p.Reserved
@@ -116,5 +116,30 @@ func TestUpdateNeedsRoomOfItsOwn(t *testing.T) {
 	none := reserved(Update{})
 	bucket := reserved(Update{Bucket: 3 * units.GiB})
 	require.Greater(t, bucket, none+2*units.GiB, "the largest tensor of the step, the fp32 logits, is 1 GiB")
-	require.Greater(t, reserved(Update{Bucket: 3 * units.GiB, Partition: 3 * units.GiB, Gradient: 6 * units.GiB}), bucket)
+	require.Greater(t, reserved(Update{Bucket: 3 * units.GiB, Joined: 2, Cast: 4}, 1.5*units.GiB), bucket)
+}
+
+// TestFlatUpdateByHand: the first update of flat buffers is what takes most, where activations
+// are small: beside weights, master weights and gradients those of a buffer are joined and cast,
+// then there are the moments and what was cast. No tensor of a layer leaves room for these. In
+// what was cast of a copy of the weights there is room for what is cast of the gradients.
+func TestFlatUpdateByHand(t *testing.T) {
+	s := llama(t, ops.FullRecompute)
+	n := s.Static[Parameters] / 2 // values
+	s.Static[OptimizerStates] = 12 * n
+	for _, groups := range []units.Bytes{1, 3} {
+		s.Flat = nil
+		for range int(groups) {
+			s.Flat = append(s.Flat, n/groups)
+		}
+		s.Update = Update{Clone: 4, Master: 4, Joined: 2, Cast: 4, Moment: 4, Moments: 2}
+		none := Measure(s, nil)
+		p := Measure(s, allocator.New(allocator.Options{}))
+		require.GreaterOrEqual(t, p.Allocated, none.Allocated)
+		require.Greater(t, p.Reserved, 2*n+12*n+2*n+4*n/groups)
+		s.Update.Clone = 0
+		require.LessOrEqual(t, Measure(s, allocator.New(allocator.Options{})).Reserved, p.Reserved)
+		s.Update.Norm = 1000
+		require.Greater(t, Measure(s, allocator.New(allocator.Options{})).Reserved, p.Reserved+32e9, "of 65 million values")
+	}
 }

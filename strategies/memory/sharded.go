@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"math"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/units"
@@ -25,9 +24,11 @@ type Sharding struct {
 	Root               bool        // all but layers is one unit, the first
 	Held               int         // so many units, the last, stay gathered between their passes
 	Parts              bool        // a rank's part of all gradients lives between steps
-	Bucket             units.Bytes // that gradients are copied into and reduced from (DeepSpeed's ZeRO 2 and 3); 0: none
-	Buffers            int         // of that size, there from the first gradient of a backward pass to its end; 0: that lives between steps
-	Flush              units.Bytes // of each gradient, while its bucket is reduced
+	Bucket             units.Bytes // that gradients are copied into and reduced from (DeepSpeed's ZeRO); 0: none
+	Buffers            int         // of that size, there from the first gradient of a backward pass until all are reduced; 0: one lives between steps
+	Joined             units.Bytes // of each gradient of a bucket that several ranks have parts of, while it is reduced
+	Flush              units.Bytes // and of each of any bucket
+	Alone              bool        // but of a gradient that is larger than a bucket
 	Beside             bool        // on a stream of its own
 	OnHost             bool        // shards come from the host's memory and go there
 	Copies             bool        // flat buffers beside the parameters, which are copied out one by one (FSDP2)
@@ -202,8 +203,7 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		}
 		return
 	}
-	if s.Bucket > 0 {
-		w.fill(i)
+	if s.Bucket > 0 { // each has gone there
 		return
 	}
 	n := w.parts[i].grads
@@ -234,43 +234,6 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if !tokens {
 		w.reduced(i)
 	}
-}
-
-// fill copies the gradients of a unit into a bucket, and reduces one that is full
-// (DeepSpeed, stage_1_and_2.py, setup_buckets; stage3.py, __add_grad_to_ipg_bucket; memory
-// snapshots of two H100).
-func (w *walker) fill(i int) {
-	s := &w.Sharding
-	if buckets := w.at(len(w.Units)-1, scatterID); s.Buffers > 0 && !w.t.blocks[buckets].live {
-		w.t.take(buckets, s.Bucket*units.Bytes(s.Buffers), Gathered)
-	}
-	w.freeGrads(i)
-	if w.filled += w.parts[i].grads * s.Reduce; w.filled >= s.Bucket {
-		w.flush(s.Bucket)
-		w.filled = units.Bytes(math.Mod(float64(w.filled), float64(s.Bucket)))
-	}
-}
-
-// flush reduces so many gradients, joined or cast, into the rank's part of all, which is
-// there as a whole with the first (stage_1_and_2.py, allreduce_and_scatter,
-// copy_grads_in_partition; coalesced_collectives.py, reduce_scatter_coalesced).
-func (w *walker) flush(b units.Bytes) {
-	s, last := &w.Sharding, len(w.Units)-1
-	stream := compute
-	if s.Beside {
-		stream = scatterStream
-	}
-	w.t.takeOn(stream, w.at(last, castID), b/s.Reduce*s.Flush, Gathered)
-	w.t.free(w.at(last, castID))
-	part := w.at(last, shardID)
-	if s.Parts || w.t.blocks[part].live {
-		return
-	}
-	var all units.Bytes
-	for k := range w.Units {
-		all += w.parts[k].shard * s.Reduce
-	}
-	w.t.take(part, all, Gradients)
 }
 
 // reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to

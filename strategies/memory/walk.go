@@ -99,23 +99,13 @@ type Step struct {
 	Dense, Expert Stored
 	Buckets       []units.Bytes
 	Update        Update
+	Flat          []units.Bytes // values that the update runs over at once, one after the other
 }
 
 // Synced reports whether the gradients of a micro batch of a pipeline are reduced after
 // its backward pass: those of unit-wise sharding are kept whole until the last, as
 // PyTorch's stages have it (stage.py, backward_maybe_with_nosync).
 func (s *Step) Synced(last bool) bool { return s.Mode != Sharded || s.SyncEvery || last }
-
-// Update are the tensors of an optimizer that keeps its states in flat buffers
-// (DeepSpeed's ZeRO 1). It first makes its states, with a gradient of zeros; then
-// every step copies the gradients into a bucket, from which it takes those of its
-// partition, joins them into one tensor and casts that. Zero: it needs none.
-type Update struct {
-	Copied    units.Bytes // element size of the parameters, each a tensor, that the flat buffer is made of
-	Bucket    units.Bytes // gradients that are reduced at once
-	Partition units.Bytes // gradients of the partition, as reduced
-	Gradient  units.Bytes // the same in the optimizer's dtype
-}
 
 // Stored is what a rank keeps of each of its parameters between steps, in bytes per
 // element. The optimizer makes its states, so many tensors each, in its first step, and
@@ -191,12 +181,17 @@ type walker struct {
 	full   []units.Bytes // what gathers are copied out to, or are: of all units
 	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
 	saved  []int32       // by unit: first store that a forward pass does not have
-	filled units.Bytes   // of gradients that have gone into buckets
+	filled units.Bytes   // of gradients that are in a bucket
+	passed units.Bytes   // and of those before them that were
 	grads  int           // base of the micro batch whose gradients are kept, or linger
-	split  bool          // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm   bool          // this is the first step
-	next   int           // first id that nothing uses
-	trips  []Trip        // by unit, where some go to the host
+	tied   struct {      // a head's gradient, a store of the last unit, and that of the table that it is tied to, one of another unit
+		head, table int32 // -1: none is tied
+		unit        int
+	}
+	split bool   // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm  bool   // this is the first step
+	next  int    // first id that nothing uses
+	trips []Trip // by unit, where some go to the host
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -217,7 +212,7 @@ const (
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w := (&tracker{alloc: alloc, record: s.Record}).walkers([]*Step{s}, 2)[0]
 	begin(w)
-	if alloc != nil && s.Dense.Tensors > 0 { // else the states are there from the start
+	if alloc != nil && (s.Dense.Tensors > 0 || s.Update.Moments > 0) { // else the states are there from the start
 		w.warm = true
 		w.step()
 		w.warm = false
@@ -285,6 +280,7 @@ func (w *walker) measure() {
 		}
 	}
 	w.parts[last+1].from = len(w.full)
+	w.tie()
 }
 
 // begin allocates what lives between steps: the Static of the first of a rank's chunks.
@@ -299,28 +295,48 @@ func begin(chunks ...*walker) {
 			w.keep(units.Bytes(p.Local)*w.Update.Copied, Parameters)
 		})
 	}
+	single, flat := replay && w.Dense.Tensors > 0, replay && w.Update.Master > 0
 	for c, b := range w.Static {
-		switch single := replay && w.Dense.Tensors > 0; {
-		case single && Class(c) == Parameters:
+		switch class := Class(c); {
+		case class == Parameters && flat: // what is not trained is in no flat buffer
+			each(chunks, func(w *walker, p *ops.Param) {
+				if p.Frozen {
+					n := units.Bytes(p.Local) * w.stored(p).weights(p)
+					b -= n
+					w.keep(n, Parameters)
+				}
+			})
+			w.keep(b, Parameters)
+		case class == Parameters && single:
 			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).weights(p), Parameters) })
-		case single && Class(c) == OptimizerStates: // not yet
-		case single && Class(c) == Gathered && len(w.Buckets) > 0:
+		case class == OptimizerStates && (flat || single): // made already, or not yet
+		case class == Gathered && single && len(w.Buckets) > 0:
 			for _, b := range w.Buckets {
 				w.keep(b, Gathered)
 			}
 		default:
-			w.keep(b, Class(c))
+			w.keep(b, class)
 		}
 		if Class(c) == Parameters { // each is part of the flat buffer now
 			for _, id := range made {
 				w.t.free(id)
 			}
+			if flat {
+				w.masters()
+			}
 		}
 	}
-	if replay && w.Update.Gradient > 0 { // of zeros, for the optimizer to make its states
-		w.keep(w.Update.Gradient, Gradients)
-		w.t.free(w.next - 1)
+	if replay && !flat { // of zeros, for the optimizer to make its states
+		for _, n := range w.Flat {
+			w.passing(n*w.Update.Cast, Gradients)
+		}
 	}
+}
+
+// passing allocates what goes at once.
+func (w *walker) passing(b units.Bytes, c Class) {
+	w.keep(b, c)
+	w.t.free(w.next - 1)
 }
 
 // keep allocates what stays to the end.
@@ -407,25 +423,23 @@ func (w *walker) slot(k int) { w.base = w.first + k*w.width*len(w.Units) }
 func (w *walker) update() {
 	w.enter(0, optimizer)
 	w.base = w.grads
+	if w.Mode == Plain && w.Sharding.Bucket > 0 {
+		w.reduce()
+	}
 	if w.warm && w.Dense.Tensors > 0 {
 		w.states()
 	}
 	if w.Dense.Update > 0 {
 		w.beside()
 	}
-	bucket, partition, gradient, own := w.next, w.next+1, w.next+2, w.next+3
 	if w.t.alloc != nil {
-		w.t.take(bucket, w.Update.Bucket, Gathered)
-		w.t.free(bucket)
-		if w.Mode == Plain && w.Update.Partition > 0 { // those of other partitions go
-			for i := range w.Units {
-				w.freeGrads(i)
-			}
-			w.t.take(own, w.Update.Partition, Gradients)
-		}
-		w.t.take(partition, w.Update.Partition, Gradients)
-		w.t.take(gradient, w.Update.Gradient, Gradients)
+		w.flat()
 	}
+	w.clearGradients()
+}
+
+// clearGradients frees what a step leaves of gradients.
+func (w *walker) clearGradients() {
 	for i := range w.Units {
 		if w.Mode != Lingering {
 			w.freeGrads(i)
@@ -434,9 +448,6 @@ func (w *walker) update() {
 			w.t.free(w.at(i, k))
 		}
 	}
-	w.t.free(own)
-	w.t.free(partition)
-	w.t.free(gradient)
 }
 
 // beside allocates what the optimizer holds of every parameter beside its gradient, and
@@ -486,7 +497,7 @@ func (w *walker) label(m moment) string {
 
 // kept is the most that keep is called in a walk.
 func (w *walker) kept() int {
-	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 6 // outputs, and what the update takes
+	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 3 + len(w.Flat)*(3+w.Update.Moments) // outputs, and what the update takes
 	for _, u := range w.Units {
 		n += len(u.Params) * (2 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
 	}
@@ -613,10 +624,7 @@ func (w *walker) backward(first, sync bool) {
 		}
 	}
 	if w.Mode == Sharded {
-		if w.filled > 0 {
-			w.flush(w.filled)
-			w.filled = 0
-		}
+		w.flush()
 		for i := range w.Units {
 			if sync || !w.Sharding.Stays {
 				w.discard(i)
@@ -638,107 +646,6 @@ func (w *walker) backward(first, sync bool) {
 	case Swept:
 		for i := range w.Units {
 			w.freeGrads(i)
-		}
-	}
-}
-
-// add adds autograd's gradients to those of the buffers, one by one and cast to
-// their dtype, and leaves them.
-func (w *walker) add() {
-	w.grads = w.base
-	for i, u := range w.Units {
-		for _, g := range u.Backward.Grads {
-			w.t.take(w.at(i, castID), units.Bytes(u.Params[g.Param].Local)*w.Sum, Gradients)
-			w.t.free(w.at(i, castID))
-		}
-	}
-}
-
-// drop releases the gradients that add left.
-func (w *walker) drop() {
-	if w.Mode != Lingering {
-		return
-	}
-	here := w.base
-	w.base = w.grads
-	for i := range w.Units {
-		w.freeGrads(i)
-	}
-	w.base = here
-}
-
-// backwardUnit applies a unit's backward events and does with its gradients what
-// the mode says.
-func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
-	sec := &u.Backward
-	grad := func(store int32) bool {
-		for _, g := range sec.Grads {
-			if g.Store == store {
-				return true
-			}
-		}
-		return false
-	}
-	switch w.Mode {
-	case MainBuffers:
-		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
-		return
-	case Plain, Bucketed, Copied:
-		// Later micro batches add into the gradient that is there: theirs goes at once.
-		release := !first || w.Mode == Bucketed && sync
-		at := 0
-		for k := range sec.Events {
-			e := &sec.Events[k]
-			for at < len(sec.Grads) && int32(e.Op) > sec.Grads[at].Op {
-				w.settle(i, &sec.Grads[at], release)
-				at++
-			}
-			w.event(i, sec.Events, k)
-		}
-		for ; at < len(sec.Grads); at++ {
-			w.settle(i, &sec.Grads[at], release)
-		}
-	case Lingering, Swept:
-		w.events(i, sec.Events, nil)
-		for _, g := range sec.Grads {
-			w.t.reclass(w.id(i, g.Store), Gradients)
-		}
-	case Sharded:
-		events := sec.Events
-		if w.afterLoss(i) {
-			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
-			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
-			w.events(i, events[:n], nil)
-			w.reopen(i)
-			events = events[n:]
-		}
-		w.events(i, events, nil)
-		w.scatter(i, u, first, sync)
-	}
-}
-
-// settle ends the life of a new gradient or keeps it.
-func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
-	id := w.id(i, g.Store)
-	if release {
-		w.t.free(id)
-		return
-	}
-	w.t.reclass(id, Gradients)
-}
-
-// freeGrads releases the gradients that autograd left, with those of all that is of the root
-// when i is it.
-func (w *walker) freeGrads(i int) {
-	for _, g := range w.Units[i].Backward.Grads {
-		w.t.free(w.id(i, g.Store))
-	}
-	for k := 1; i == 0 && k < len(w.Units); k++ {
-		if !w.rooted(k) {
-			continue
-		}
-		for _, g := range w.Units[k].Backward.Grads {
-			w.t.free(w.id(k, g.Store))
 		}
 	}
 }

@@ -53,6 +53,10 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 		"buckets": func(s *Step) { s.Mode = Bucketed }, "main buffers": func(s *Step) { s.Mode = MainBuffers },
 		"swept":                func(s *Step) { s.Mode = Swept },
 		"sharded":              func(s *Step) { shard(s, 4) },
+		"zero 1":               func(s *Step) { buckets(s, Plain) },
+		"zero 1 accumulating":  func(s *Step) { buckets(s, Plain); s.MicroBatches = 3 },
+		"zero 2":               func(s *Step) { buckets(s, Sharded) },
+		"zero 2 accumulating":  func(s *Step) { buckets(s, Sharded); s.MicroBatches, s.SyncEvery = 3, true },
 		"sharded accumulating": func(s *Step) { shard(s, 4); s.MicroBatches = 3 },
 		"sharded, every":       func(s *Step) { shard(s, 4); s.MicroBatches, s.SyncEvery = 3, true },
 		"sharded, kept":        func(s *Step) { shard(s, 4); s.Sharding.Reshard = false },
@@ -76,6 +80,69 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 func shard(s *Step, n int64) {
 	s.Mode = Sharded
 	s.Sharding = Sharding{Ranks: n, ExpertRanks: n, Gather: 2, Reduce: 4, Reshard: true, Root: true, Copies: true}
+}
+
+// buckets makes a step one of DeepSpeed's over four ranks, which reduce 100 million 16-bit
+// gradients at once.
+func buckets(s *Step, m Mode) {
+	s.Mode = m
+	s.Sharding = Sharding{Ranks: 4, ExpertRanks: 4, Reduce: 2, Bucket: 200e6, Buffers: 1, Joined: 2}
+}
+
+// TestBucketsByHand: all gradients are there at the end of a backward pass that reduces none of
+// them; when the first bucket has taken its own the rank's part comes beside them, which has
+// those of every parameter that it has values of. Where they are reduced as they come there are
+// never all of them.
+func TestBucketsByHand(t *testing.T) {
+	reduced := func(m Mode, change func(*Sharding)) units.Bytes {
+		s := llama(t, ops.FullRecompute)
+		s.Record = true
+		buckets(s, m)
+		change(&s.Sharding)
+		most := units.Bytes(0)
+		for _, p := range Measure(s, nil).Points {
+			most = max(most, p.By[Gradients]+p.By[Gathered])
+		}
+		return most
+	}
+	as := func(*Sharding) {}
+	all := units.Bytes(2 * 1100048384)
+	require.InDelta(t, float64(all+all/4), float64(reduced(Plain, as)), 2*2048*5632*2, "half of a matrix of a layer is another rank's, one waits for the next bucket")
+	require.Less(t, reduced(Sharded, as), all/2)
+	require.InDelta(t, 200e6, float64(reduced(Sharded, func(s *Sharding) { s.Buffers = 2 })-reduced(Sharded, as)), 1)
+	require.InDelta(t, 400e6, float64(reduced(Sharded, func(s *Sharding) { s.Flush = 4 })-reduced(Sharded, as)), 40e6)
+	large := func(s *Sharding) { s.Bucket, s.Flush = 20e6, 2 } // most gradients are larger
+	require.Greater(t, reduced(Sharded, large), reduced(Sharded, func(s *Sharding) { large(s); s.Alone = true }))
+}
+
+// TestTiedGradients: a table and the head that is tied to it have one gradient, the sum of
+// both, which is a tensor of its own: while it is made there are three, then one.
+func TestTiedGradients(t *testing.T) {
+	step := func(batches int64) (kept, most units.Bytes) {
+		s, err := model.Load("llama3.2-1b")
+		require.NoError(t, err)
+		r, err := recipe.Load("hf-eager")
+		require.NoError(t, err)
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
+			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1})
+		p := Measure(&Step{MicroBatches: batches, Record: true, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
+		for _, q := range p.Points {
+			if q.Label == "layer 1 forward" {
+				kept = q.By[Gradients]
+			}
+			if q.Label == "embedding backward" {
+				most = q.Allocated
+			}
+		}
+		return kept, most
+	}
+	const table, layer = 2 * 128256 * 2048, 2 * 60825600 // a norm of 2048 at the end beside them
+	kept, most := step(1)
+	require.Zero(t, kept)
+	require.InDelta(t, 3*table+layer, float64(most), 3e6)
+	kept, most = step(2)
+	require.InDelta(t, table+layer, float64(kept), 1e5)
+	require.InDelta(t, 4*table+layer, float64(most), 3e6, "the second sum is added to the first")
 }
 
 // TestWhatSavesMemory: each of these is there to save memory, and does.

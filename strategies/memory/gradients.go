@@ -1,0 +1,162 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// backwardUnit applies a unit's backward events and does with its gradients what
+// the mode says.
+func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
+	sec := &u.Backward
+	grad := func(store int32) bool {
+		for _, g := range sec.Grads {
+			if g.Store == store {
+				return true
+			}
+		}
+		return false
+	}
+	switch w.Mode {
+	case MainBuffers:
+		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
+		return
+	case Plain, Bucketed, Copied:
+		// Later micro batches add into the gradient that is there: theirs goes at once.
+		release := !first || w.Mode == Bucketed && sync
+		w.complete(i, sec.Events, sec.Grads, func(g *tape.ParamGrad) {
+			w.buckets()
+			w.sum(i, g)
+			w.settle(i, g, release && !w.waits(i, g))
+		})
+	case Lingering, Swept:
+		w.events(i, sec.Events, nil)
+		for _, g := range sec.Grads {
+			w.t.reclass(w.id(i, g.Store), Gradients)
+		}
+	case Sharded:
+		events := sec.Events
+		if w.afterLoss(i) {
+			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
+			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
+			w.events(i, events[:n], nil)
+			w.reopen(i)
+			events = events[n:]
+		}
+		if w.Sharding.Bucket > 0 {
+			w.complete(i, events, sec.Grads, func(g *tape.ParamGrad) {
+				w.sum(i, g)
+				w.fill(i, g)
+			})
+		} else {
+			w.events(i, events, nil)
+		}
+		w.scatter(i, u, first, sync)
+	}
+}
+
+// complete applies events of a unit and says of every gradient when it is complete.
+func (w *walker) complete(i int, events []tape.Event, grads []tape.ParamGrad, done func(*tape.ParamGrad)) {
+	for k := range events {
+		for ; len(grads) > 0 && events[k].Op > grads[0].Op; grads = grads[1:] {
+			done(&grads[0])
+		}
+		w.event(i, events, k)
+	}
+	for k := range grads {
+		done(&grads[k])
+	}
+}
+
+// sum adds the gradient of the table to that of a tied head, which waited for it: autograd gives
+// a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200).
+func (w *walker) sum(i int, g *tape.ParamGrad) {
+	if w.tied.head < 0 || i != w.tied.unit || g.Store != w.tied.table {
+		return
+	}
+	both, table, head := w.at(i, keepID), w.id(i, g.Store), w.id(len(w.Units)-1, w.tied.head)
+	w.t.take(both, g.Bytes, Gradients)
+	w.t.free(table)
+	w.t.free(head)
+	w.t.move(both, table)
+}
+
+// waits is whether a gradient is that of a tied head.
+func (w *walker) waits(i int, g *tape.ParamGrad) bool {
+	return i == len(w.Units)-1 && g.Store == w.tied.head
+}
+
+// settle ends the life of a new gradient or keeps it.
+func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
+	id := w.id(i, g.Store)
+	if release {
+		w.t.free(id)
+		return
+	}
+	w.t.reclass(id, Gradients)
+}
+
+// freeGrads releases the gradients that autograd left, with those of all that is of the root
+// when i is it.
+func (w *walker) freeGrads(i int) {
+	for _, g := range w.Units[i].Backward.Grads {
+		w.t.free(w.id(i, g.Store))
+	}
+	for k := 1; i == 0 && k < len(w.Units); k++ {
+		if !w.rooted(k) {
+			continue
+		}
+		for _, g := range w.Units[k].Backward.Grads {
+			w.t.free(w.id(k, g.Store))
+		}
+	}
+}
+
+// tie finds the table that the head is tied to, and the gradients of both.
+func (w *walker) tie() {
+	last := len(w.Units) - 1
+	find := func(i int, is func(*ops.Param) bool) int32 {
+		for _, g := range w.Units[i].Backward.Grads {
+			if is(&w.Units[i].Params[g.Param]) {
+				return g.Store
+			}
+		}
+		return -1
+	}
+	w.tied.head = find(last, func(p *ops.Param) bool { return p.TiedCopy })
+	for w.tied.unit = 0; w.tied.head >= 0 && w.tied.unit < last; w.tied.unit++ {
+		if w.tied.table = find(w.tied.unit, func(p *ops.Param) bool { return p.Role == model.RoleEmbed }); w.tied.table >= 0 {
+			return
+		}
+	}
+	w.tied.head = -1 // the table is another rank's, or none is trained
+}
+
+// add adds autograd's gradients to those of the buffers, one by one and cast to
+// their dtype, and leaves them.
+func (w *walker) add() {
+	w.grads = w.base
+	for i, u := range w.Units {
+		for _, g := range u.Backward.Grads {
+			w.t.take(w.at(i, castID), units.Bytes(u.Params[g.Param].Local)*w.Sum, Gradients)
+			w.t.free(w.at(i, castID))
+		}
+	}
+}
+
+// drop releases the gradients that add left.
+func (w *walker) drop() {
+	if w.Mode != Lingering {
+		return
+	}
+	here := w.base
+	w.base = w.grads
+	for i := range w.Units {
+		w.freeGrads(i)
+	}
+	w.base = here
+}
