@@ -20,8 +20,12 @@ func (p *Plan) checkCopies(s Shape) error {
 		return diag.Errorf("plan.shard_optimizer: with plan.offload %s it is not known what the host updates; leave one out", p.Offload)
 	case n == 0:
 		return nil
-	case !p.DataParallel.ShardsParameters():
-		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3; data_parallel is %s", p.DataParallel)
+	case p.DataParallel == ZeRO1 && !s.Recipe.Structure.OptimizerCopies:
+		return diag.Errorf("plan.shard_degree: recipe %s has one copy of zero1's states; leave it out, or use fsdp1, fsdp2, zero3 or recipe megatron-core", s.Recipe.Name)
+	case !p.DataParallel.ShardsParameters() && p.DataParallel != ZeRO1:
+		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3, or Megatron-Core's zero1; data_parallel is %s", p.DataParallel)
+	case !p.DataParallel.ShardsParameters() && p.Offloads():
+		return diag.Errorf("plan.shard_degree: with plan.offload %s it is not known what the host of a copy updates; leave one out", p.Offload)
 	case ranks%n != 0:
 		return diag.Errorf("plan.shard_degree: %d does not divide the %d data-parallel ranks (use %s%s)", n, ranks, list(whole.Divisors(ranks, 4096)), p.anyDP().orGPUs(s))
 	}

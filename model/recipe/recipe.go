@@ -201,6 +201,7 @@ type Structure struct {
 	MainCopies       bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor
 	SingleRank       bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
 	DummyGradients   bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
+	OptimizerCopies  bool    `yaml:"optimizer_copies"`    // ZeRO-1 may have its states in several copies, among which reduced gradients are summed
 	ListGather       bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
 	ReduceToOwners   bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
 	FusedLoss        bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise

@@ -606,7 +606,7 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 				comms++
 			}
 		}
-		if plan.TP > 1 || plan.Replicas() > 1 && plan.DataParallel.ShardsParameters() {
+		if plan.TP > 1 || plan.Replicas() > 1 {
 			comms++
 		}
 		nccl = law.NCCL + units.Bytes(comms)*law.Communicator

@@ -264,7 +264,8 @@ type buckets struct {
 
 // queue are the buckets of one group of ranks.
 type queue struct {
-	group  group
+	group  group         // that has the parts of what is reduced
+	copies group         // among which these are summed then, where there are several
 	on     bool          // there is somebody to reduce with
 	grads  []units.Bytes // of the chunk
 	closes []bool        // by gradient: it is the last of its bucket
@@ -294,9 +295,13 @@ func (b *buckets) begin(s *step) {
 	limit, first = limit*s.p.wideReduce(), first*s.p.wideReduce()
 	for k := range b.queues {
 		q := &b.queues[k]
-		q.group, q.grads, q.next = [2]group{dpGroup, expertDPGroup}[k], s.chunk.reduced.bytes[k], 0
+		all := [2]group{dpGroup, expertDPGroup}[k]
+		q.group, q.copies, q.grads, q.next = all, [2]group{replicaGroup, expertReplicaGroup}[k], s.chunk.reduced.bytes[k], 0
 		q.closes, q.sizes = q.closes[:0], q.sizes[:0]
-		if q.on = s.p.groups[q.group].Ranks > 1; q.on {
+		if s.p.groups[q.copies].Ranks > 1 {
+			q.group = [2]group{shardGroup, expertShardGroup}[k]
+		}
+		if q.on = s.p.groups[all].Ranks > 1; q.on {
 			q.closes, q.sizes = dataparallel.AppendBuckets(q.closes, q.sizes, q.grads, first, limit)
 		}
 	}
@@ -497,6 +502,9 @@ func (b *buckets) launch(q *queue) {
 	}
 	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
+	if g := &s.p.groups; g[q.copies].Ranks > 1 { // one after the other on one stream (Megatron-Core, param_and_grad_buffer.py, start_grad_sync)
+		t += s.p.comm(collective.AllReduce, q.copies, size/units.Bytes(g[q.group].Ranks))
+	}
 	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
 	b.leave(q, size/s.job.Precision.Reduce.Size())
 }

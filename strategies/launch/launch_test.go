@@ -605,7 +605,8 @@ func TestMegatronFSDP(t *testing.T) {
 		"--use-megatron-fsdp --data-parallel-sharding-strategy most":                                                                 {"# plan.data_parallel: --data-parallel-sharding-strategy: most is none of Megatron-FSDP's strategies: give the key"},
 		"--use-megatron-fsdp --num-distributed-optimizer-instances 2":                                                                {"shard_degree: 4 # --num-distributed-optimizer-instances"},
 		"--use-megatron-fsdp --num-distributed-optimizer-instances 3":                                                                {"# plan.shard_degree: --num-distributed-optimizer-instances: 3 copies do not divide the 8 ranks"},
-		"--use-distributed-optimizer --num-distributed-optimizer-instances 2":                                                        {"data_parallel: zero1 # --use-distributed-optimizer", "Not taken over: --num-distributed-optimizer-instances 2"},
+		"--use-distributed-optimizer --num-distributed-optimizer-instances 2":                                                        {"data_parallel: zero1 # --use-distributed-optimizer", "shard_degree: 4 # --num-distributed-optimizer-instances"},
+		"--num-distributed-optimizer-instances 2":                                                                                    {"data_parallel: ddp # ", "Not taken over: --num-distributed-optimizer-instances 2"},
 		"--use-megatron-fsdp --overlap-grad-reduce False --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2": {"# Not taken over: --overlap-grad-reduce false: with shards", "shard_optimizer: true # --outer-dp-sharding-strategy"},
 	} {
 		text := pretrain(t, "--world-size 8 "+more)

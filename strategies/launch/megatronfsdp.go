@@ -49,14 +49,15 @@ func (m *megatron) strategy() (kind, from string) {
 	return "optim_grads_params", "default of " + m.from(name)
 }
 
-// copies says how many ranks share one copy of the parameters, where they are sharded.
+// copies says how many ranks share one copy of what is sharded: of the parameters, or of the
+// optimizer's states.
 func (m *megatron) copies() {
 	const instances = "num_distributed_optimizer_instances"
 	n := m.number(instances)
 	switch {
 	case n < 2:
 		return
-	case !m.shardsParameters():
+	case !m.shardsParameters() && (m.sharding() != "" || !m.has("use_distributed_optimizer")):
 		m.note("%s %d", m.from(instances), n)
 		return
 	}
