@@ -20,7 +20,7 @@ func (p *Plan) checkCopies(s Shape) error {
 		return diag.Errorf("plan.shard_optimizer: with plan.offload %s it is not known what the host updates; leave one out", p.Offload)
 	case n == 0:
 		return nil
-	case p.DataParallel == ZeRO1 && !s.Recipe.Structure.OptimizerCopies:
+	case p.DataParallel == ZeRO1 && !s.Recipe.Structure.StateCopies:
 		return diag.Errorf("plan.shard_degree: recipe %s has one copy of zero1's states; leave it out, or use fsdp1, fsdp2, zero3 or recipe megatron-core", s.Recipe.Name)
 	case !p.DataParallel.ShardsParameters() && p.DataParallel != ZeRO1:
 		return diag.Errorf("plan.shard_degree: needs fsdp1, fsdp2 or zero3, or Megatron-Core's zero1; data_parallel is %s", p.DataParallel)

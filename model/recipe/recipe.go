@@ -143,112 +143,112 @@ func change[T any](of map[string]T, was map[string]Override) {
 
 // Structure says how a framework shapes the layers it is given.
 type Structure struct {
-	FusedQKV         bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
-	GroupedQKV       bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
-	FusedGateUp      bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
-	ApartBias        bool    `yaml:"apart_bias"`          // biases of these two are added by a kernel of their own
-	GraphedDense     bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
-	GraphedLayers    bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
-	Mixers           string  `yaml:"mixers"`              // state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none
-	PartialRotary    bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
-	FusedRotary      bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
-	ScaledRotary     bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
-	BiasedMLPs       bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
-	FusedReLU2       bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2
-	UnfusedRotary    bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
-	PackedChunks     bool    `yaml:"packed_chunks"`       // context ranks that exchange heads for positions of packed documents find the parts of each by the host
-	PackedRotary     string  `yaml:"packed_rotary"`       // packed documents are turned so apart, one after another, by tables that are joined, or gathered by positions on the device; "": as one sequence
-	UnfusedGate      bool    `yaml:"unfused_gate"`        // gates are applied kernel by kernel, by programs glu_unfused and expert_glu_unfused
-	SharedTPInput    bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
-	FunctionalTP     bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
-	ScalarCat        bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
-	LossMetrics      int     `yaml:"loss_metrics"`        // how many metrics of training compute the loss of each micro batch again
-	RepeatHeads      bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
-	VocabParallel    bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
-	VocabMultiple    int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
-	Dropout          float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
-	StepSync         bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
-	SelectiveOps     bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
-	KeptExchanges    string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
-	EarlyStop        bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
-	Compiled         bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
-	ExplicitMask     bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
-	NarrowAttn       bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
-	AnyLayout        bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
-	RandomRouting    bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
-	ExpertCalls      bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
-	Adapters         bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
-	InnerScale       bool    `yaml:"inner_scale"`         // which are scaled between A and B, and dropout follows B (NeMo AutoModel, components/_peft/lora.py)
-	TritonAdapters   bool    `yaml:"triton_adapters"`     // and are kernels of their own where a job says so (peft.use_triton)
-	MainGradients    bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
-	GradientHook     bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
-	HookCasts        bool    `yaml:"hook_casts"`          // which adds a copy in the dtype of the main gradients
-	GradientSweep    bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
-	AllReduce        bool    `yaml:"all_reduce"`          // ZeRO 1 and 2 all-reduce gradients, of which each rank uses its part
-	WholeNorm        bool    `yaml:"whole_norm"`          // and takes the norm of all of them
-	Partitions       bool    `yaml:"partitions"`          // DeepSpeed: gradients leave autograd for buckets; ZeRO 3 has a bucket and its part of all gradients between steps, too
-	BucketPasses     int     `yaml:"bucket_passes"`       // kernels that read and write all of a bucket around its reduction
-	PartPasses       int     `yaml:"part_passes"`         // and those that do so with a rank's part of it
-	SubGroup         int64   `yaml:"sub_group"`           // and updates so many of a rank's at once
-	LiveParameters   int64   `yaml:"live_parameters"`     // of ZeRO 3, so many stay gathered from the end of the forward pass to the backward pass
-	ListParameters   bool    `yaml:"list_parameters"`     // ZeRO 1 and 2 gather parameters into a list of flat tensors and copy each rank's part of each parameter out
-	FlattensOnDevice bool    `yaml:"flattens_on_device"`  // the weights that ZeRO 1 and 2 join are on the device, in tensors of their own
-	FlatStates       bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
-	ReduceBucket     int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
-	ZeroGradients    bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
-	CheckGradients   bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
-	ScaleGradients   string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
-	MainCopies       bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor
-	SingleRank       bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
-	DummyGradients   bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
-	OptimizerCopies  bool    `yaml:"optimizer_copies"`    // ZeRO-1 may have its states in several copies, among which reduced gradients are summed
-	ListGather       bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
-	ReduceToOwners   bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
-	FusedLoss        bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
-	ApartLoss        bool    `yaml:"apart_loss"`          // the maximum of the logits is subtracted in a tensor of its own
-	PostValidation   bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
-	Ring             string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
-	PrologueTiny     int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
-	TableTiny        int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
-	MaskTiny         int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
-	WindowMaskTiny   int     `yaml:"window_mask_kernels"`
-	SoftmaxHeads     int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
-	SoftmaxKeys      int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
-	BusiestExpert    float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
-	LossTiny         int     `yaml:"loss_kernels"`
-	CompiledScope    string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
-	ContextReduce    DType   `yaml:"context_reduce"`  // dtype that gradients are reduced in where context ranks share sequences
-	CopiedHeads      bool    `yaml:"copied_heads"`    // context ranks that trade positions for heads get copies of keys and values of fewer heads
-	TradeCopies      int     `yaml:"trade_copies"`    // of gradients, beside one before each such all-to-all and one after it
-	TradeKernels     int     `yaml:"trade_kernels"`   // tiny kernels before they trade
-	WholeModels      bool    `yaml:"whole_models"`    // there is no pipeline parallelism
-	WholeMatrices    bool    `yaml:"whole_matrices"`  // there is no tensor parallelism
-	ExpertModels     string  `yaml:"expert_models"`   // the recipe for models with experts, of which this one has none; "": it has any
-	ExpertsOnly      string  `yaml:"experts_only"`    // the recipe for models without experts, of which this one has none; "": it has any
-	ExpertParallel   bool    `yaml:"expert_parallel"` // experts can be cut over ranks
-	PipelineEngine   bool    `yaml:"pipeline_engine"` // a model of one stage runs as a pipeline, too
-	KeptLogits       int     `yaml:"kept_logits"`     // pipelines keep the logits of so many micro batches
-	GatheredStages   bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
-	TorchPipeline    bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
-	StepsInLine      bool    `yaml:"steps_in_line"`   // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
-	ScaledSums       bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
-	DroppedOutputs   bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
-	DTensor          bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
-	ReduceSetsAll    bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
-	EvenChunks       bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
-	FullStages       bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
-	LargerFirst      bool    `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
-	CostStages       bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
-	SendsMask        bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
-	WeighedEnds      bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
-	KeepGathered     bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
-	MTP              string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
-	FlexDispatcher   string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
-	ExposedRoot      bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
-	GatherAhead      bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
-	HeldHead         bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
-	ShardedMixed     bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
-	OuterLoss        bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
+	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
+	GroupedQKV     bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
+	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
+	ApartBias      bool    `yaml:"apart_bias"`          // biases of these two are added by a kernel of their own
+	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
+	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
+	Mixers         string  `yaml:"mixers"`              // state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none
+	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
+	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
+	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
+	BiasedMLPs     bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
+	FusedReLU2     bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2
+	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
+	PackedChunks   bool    `yaml:"packed_chunks"`       // context ranks that exchange heads for positions of packed documents find the parts of each by the host
+	PackedRotary   string  `yaml:"packed_rotary"`       // packed documents are turned so apart, one after another, by tables that are joined, or gathered by positions on the device; "": as one sequence
+	UnfusedGate    bool    `yaml:"unfused_gate"`        // gates are applied kernel by kernel, by programs glu_unfused and expert_glu_unfused
+	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
+	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
+	ScalarCat      bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
+	LossMetrics    int     `yaml:"loss_metrics"`        // how many metrics of training compute the loss of each micro batch again
+	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
+	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
+	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
+	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none
+	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
+	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
+	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
+	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
+	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
+	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
+	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
+	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
+	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
+	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
+	InnerScale     bool    `yaml:"inner_scale"`         // which are scaled between A and B, and dropout follows B (NeMo AutoModel, components/_peft/lora.py)
+	TritonAdapters bool    `yaml:"triton_adapters"`     // and are kernels of their own where a job says so (peft.use_triton)
+	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
+	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
+	HookCasts      bool    `yaml:"hook_casts"`          // which adds a copy in the dtype of the main gradients
+	GradientSweep  bool    `yaml:"gradient_sweep"`      // gradient_hook: once the backward pass is over, until when all gradients are there
+	AllReduce      bool    `yaml:"all_reduce"`          // ZeRO 1 and 2 all-reduce gradients, of which each rank uses its part
+	WholeNorm      bool    `yaml:"whole_norm"`          // and takes the norm of all of them
+	Partitions     bool    `yaml:"partitions"`          // DeepSpeed: gradients leave autograd for buckets; ZeRO 3 has a bucket and its part of all gradients between steps, too
+	BucketPasses   int     `yaml:"bucket_passes"`       // kernels that read and write all of a bucket around its reduction
+	PartPasses     int     `yaml:"part_passes"`         // and those that do so with a rank's part of it
+	SubGroup       int64   `yaml:"sub_group"`           // and updates so many of a rank's at once
+	LiveParameters int64   `yaml:"live_parameters"`     // of ZeRO 3, so many stay gathered from the end of the forward pass to the backward pass
+	ListParameters bool    `yaml:"list_parameters"`     // ZeRO 1 and 2 gather parameters into a list of flat tensors and copy each rank's part of each parameter out
+	FlatOnDevice   bool    `yaml:"flat_on_device"`      // the weights that ZeRO 1 and 2 join are on the device, in tensors of their own
+	FlatStates     bool    `yaml:"flat_states"`         // DeepSpeed: the optimizer's buffers are flat, and main gradients of the compute dtype are autograd's own
+	ReduceBucket   int64   `yaml:"reduce_bucket"`       // flat_states, list_gather: so many 16-bit gradients at most are reduced together
+	ZeroGradients  bool    `yaml:"zero_gradients"`      // main gradients are set to zero at the start of a step
+	CheckGradients bool    `yaml:"check_gradients"`     // and read once for NaNs before they are reduced
+	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
+	MainCopies     bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor
+	SingleRank     bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
+	DummyGradients bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
+	StateCopies    bool    `yaml:"state_copies"`        // ZeRO-1 may have its states in several copies, among which reduced gradients are summed
+	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
+	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
+	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
+	ApartLoss      bool    `yaml:"apart_loss"`          // the maximum of the logits is subtracted in a tensor of its own
+	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
+	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
+	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
+	TableTiny      int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
+	MaskTiny       int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention
+	WindowMaskTiny int     `yaml:"window_mask_kernels"`
+	SoftmaxHeads   int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
+	SoftmaxKeys    int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
+	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
+	LossTiny       int     `yaml:"loss_kernels"`
+	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
+	ContextReduce  DType   `yaml:"context_reduce"`  // dtype that gradients are reduced in where context ranks share sequences
+	CopiedHeads    bool    `yaml:"copied_heads"`    // context ranks that trade positions for heads get copies of keys and values of fewer heads
+	TradeCopies    int     `yaml:"trade_copies"`    // of gradients, beside one before each such all-to-all and one after it
+	TradeKernels   int     `yaml:"trade_kernels"`   // tiny kernels before they trade
+	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
+	WholeMatrices  bool    `yaml:"whole_matrices"`  // there is no tensor parallelism
+	ExpertModels   string  `yaml:"expert_models"`   // the recipe for models with experts, of which this one has none; "": it has any
+	ExpertsOnly    string  `yaml:"experts_only"`    // the recipe for models without experts, of which this one has none; "": it has any
+	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
+	PipelineEngine bool    `yaml:"pipeline_engine"` // a model of one stage runs as a pipeline, too
+	KeptLogits     int     `yaml:"kept_logits"`     // pipelines keep the logits of so many micro batches
+	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
+	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	StepsInLine    bool    `yaml:"steps_in_line"`   // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
+	ScaledSums     bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
+	DroppedOutputs bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
+	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
+	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
+	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
+	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
+	LargerFirst    bool    `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
+	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
+	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
+	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
+	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
+	MTP            string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
+	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
+	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
+	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
+	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
+	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
+	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
 
 	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one
 

@@ -191,7 +191,7 @@ func (f *footprint) flatten(p *pricer) {
 		Joined: p.gradSize(), Cast: prec.Master.Size(), Norm: doubles}
 	if f.update.Clone = prec.Master.Size(); !p.job.Plan.DataParallel.ShardsParameters() {
 		f.update.Clone = prec.Weights.Size()
-		if p.job.Recipe.Structure.FlattensOnDevice {
+		if p.job.Recipe.Structure.FlatOnDevice {
 			f.update.Copied = prec.Weights.Size()
 		}
 	}

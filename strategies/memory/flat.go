@@ -50,16 +50,17 @@ func (w *walker) flat() {
 	}
 	if u.Bucket > 0 {
 		w.clearGradients()
+		var all units.Bytes
 		for _, n := range w.Flat {
-			w.t.take(own, n*u.Joined, Gradients)
+			all += n
 		}
+		w.t.take(own, all*u.Joined, Gradients)
 	}
 	for _, n := range w.Flat {
 		w.t.take(joined, n*u.Joined, Gradients)
 		w.t.take(cast, n*u.Cast, Gradients)
 		w.t.free(joined)
 		w.clearGradients()
-		w.t.free(own)
 		for range u.Moments {
 			if w.warm {
 				w.t.take(id, n*u.Moment, OptimizerStates)
@@ -68,6 +69,7 @@ func (w *walker) flat() {
 		}
 		w.t.free(cast)
 	}
+	w.t.free(own)
 	if w.warm {
 		w.next = id
 	}
