@@ -61,7 +61,7 @@ type Plan struct {
 	DP               int64        `yaml:"dp" json:"dp"`
 	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
 
-	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"`       // HSDP: ranks that share one copy
+	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"`       // HSDP, copies of ZeRO-1 states: ranks that share one copy
 	ShardOptimizer      *bool       `yaml:"shard_optimizer" json:"shard_optimizer,omitempty"` // of which each has a part of the optimizer's states alone (Megatron-FSDP's outer_dp_sharding_strategy optim)
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`

@@ -121,8 +121,10 @@ func (p *pricer) footprint() footprint {
 			f.sharding.Buffers, f.sharding.Beside = 2, true
 		}
 		switch late := plan.DataParallel == strategies.ZeRO1; {
-		case plan.Offloads() || plan.DataParallel == strategies.DDP: // not by buckets, as far as memory goes
+		case plan.Offloads(): // not by buckets, as far as memory goes
 			f.sharding.Bucket = 0
+		case plan.DataParallel == strategies.DDP: // they stay where they are
+			f.mode, f.sharding.Bucket = memory.Plain, 0
 		case late && !f.sharding.Beside: // all of them once the backward passes are over
 			f.mode = memory.Plain
 		case late && j.Train.GradAccumulation > 1: // there from the first backward pass on
@@ -179,7 +181,8 @@ func (f *footprint) flat(p *pricer, own bool) {
 	}
 }
 
-// flatten says what the update of flat buffers takes. ZeRO 1 and 2 cast master weights from a
+// flatten says what the update of flat buffers takes. Stage 0 has none: it casts the gradients of
+// all parameters, each into a tensor (runtime/fp16/unfused_optimizer.py). ZeRO 1 and 2 cast master weights from a
 // copy of a part of the weights, whose tensors may still be there when these are joined; ZeRO 3
 // copies what it has cast.
 func (f *footprint) flatten(p *pricer) {
@@ -187,6 +190,11 @@ func (f *footprint) flatten(p *pricer) {
 	if prec.Master.Size() == 0 { // the weights are its
 		return
 	}
+	if p.job.Plan.DataParallel == strategies.DDP {
+		f.dense.Update, f.expert.Update = prec.Master.Size(), prec.Master.Size()
+		return
+	}
+	f.dense.Tensors, f.expert.Tensors = 0, 0
 	f.update = memory.Update{Master: prec.Master.Size(), Moment: prec.Moments.Size(), Moments: int(2 - prec.Without),
 		Joined: p.gradSize(), Cast: prec.Master.Size(), Norm: doubles}
 	if f.update.Clone = prec.Master.Size(); !p.job.Plan.DataParallel.ShardsParameters() {
@@ -195,7 +203,6 @@ func (f *footprint) flatten(p *pricer) {
 			f.update.Copied = prec.Weights.Size()
 		}
 	}
-	f.dense.Tensors, f.expert.Tensors = 0, 0
 }
 
 // doubles is the size of the values that DeepSpeed takes the norm of (get_grad_norm_direct).
