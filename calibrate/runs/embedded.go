@@ -2,7 +2,9 @@ package runs
 
 import (
 	"embed"
+	"io/fs"
 
+	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -16,21 +18,32 @@ func Embedded() ([]Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	type read struct {
+		list []Run
+		err  error
+	}
 	var all []Run
-	for _, f := range files {
-		text, err := data.ReadFile("data/" + f.Name())
-		if err != nil {
-			return nil, err
+	for _, r := range parallel.Map(files, func(f fs.DirEntry) (r read) {
+		r.list, r.err = readFile(f.Name())
+		return r
+	}) {
+		if r.err != nil {
+			return nil, r.err
 		}
-		doc, err := yamlx.Parse("calibrate/runs/data/"+f.Name(), text)
-		if err != nil {
-			return nil, err
-		}
-		list, err := Decode(doc)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
+		all = append(all, r.list...)
 	}
 	return all, repeated(all).Err()
+}
+
+// readFile returns the runs of one of the files that the program carries.
+func readFile(name string) ([]Run, error) {
+	text, err := data.ReadFile("data/" + name)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := yamlx.Parse("calibrate/runs/data/"+name, text)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(doc)
 }
