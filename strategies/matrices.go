@@ -25,7 +25,7 @@ func (p *Plan) checkMatrices(s Shape) error {
 		return diag.Errorf("train.optimizer: %s with plan.offload, of which no update is known; leave one of them out", name)
 	case p.TP > 1 && !s.Recipe.Structure.MainGradients:
 		return diag.Errorf("train.optimizer: %s with tp %d under recipe %s, of which no update is known; use tp 1, or megatron-core", name, p.TP, s.Recipe.Name)
-	case p.DataParallel == FSDP2 && p.ShardDegree > 0 && p.ShardDegree < p.DP:
+	case p.ShardDegree > 0 && p.ShardDegree < p.DP*p.CP:
 		return diag.Errorf("train.optimizer: %s with shard_degree %d, of which no update is known; leave shard_degree out", name, p.ShardDegree)
 	}
 	return nil

@@ -141,3 +141,43 @@ func TestDeepSpeedCommunicators(t *testing.T) {
 		require.InEpsilon(t, want, float64(m.DeviceUsed-m.PeakReserved), 0.02, plan)
 	}
 }
+
+// TestFlatBuffers: ZeRO 1 and 2 update a rank's part of all parameters at once, ZeRO 3 groups of
+// them that are closed by the parameter that makes them 1e9 (sub_group_size; stage3.py,
+// _create_fp16_sub_groups). Since February 2026 (pull request 7828) the weights that ZeRO 1 and 2
+// join are still on the device; master weights of ZeRO 3 are cast from a copy in fp32. Stage 0 has
+// no flat buffers: it casts each gradient of all parameters (runtime/fp16/unfused_optimizer.py).
+func TestFlatBuffers(t *testing.T) {
+	const (
+		job  = "{model: llama3-8b, hardware: h100-sxm, gpus: 2, runtime: {recipe: deepspeed-hf, release: %s}, plan: {dp: 2, data_parallel: %s}, train: {sequence_length: 512, micro_batch: 1}}"
+		part = 8030261248. / 2
+	)
+	for _, c := range []struct {
+		release, kind  string
+		copied, clone  units.Bytes
+		groups, single int
+	}{
+		{"25.12", "zero1", 0, 2, 1, 0}, {"25.12", "zero2", 0, 2, 1, 0}, {"25.12", "zero3", 0, 4, 4, 0},
+		{"26.08", "zero1", 2, 2, 1, 0}, {"26.08", "zero2", 2, 2, 1, 0}, {"26.08", "zero3", 0, 4, 4, 0},
+		{"26.08", "ddp", 0, 0, 0, 4},
+	} {
+		var e Evaluator
+		_, err := e.Estimate(mustParse(t, fmt.Sprintf(job, c.release, c.kind)), Options{})
+		require.NoError(t, err)
+		f := e.p.footprint()
+		u, flat := f.updateOf(e.sim.layout.ranks[0])
+		require.Equal(t, [2]units.Bytes{c.copied, c.clone}, [2]units.Bytes{u.Copied, u.Clone}, "%s %s", c.kind, c.release)
+		require.EqualValues(t, c.single, f.dense.Update, "%s: bytes of each gradient that is cast apart", c.kind)
+		require.Len(t, flat, c.groups, c.kind)
+		var all units.Bytes
+		for i, n := range flat {
+			if all += n; c.groups > 1 && i < len(flat)-1 {
+				require.GreaterOrEqual(t, n, units.Bytes(1e9))
+				require.Less(t, n, units.Bytes(1e9+128256*4096/2), "and at most the largest parameter more")
+			}
+		}
+		if c.groups > 0 {
+			require.InEpsilon(t, part, float64(all), 1e-6, c.kind)
+		}
+	}
+}

@@ -143,10 +143,8 @@ func (p *pricer) footprint() footprint {
 			Copies: plan.DataParallel == strategies.FSDP2, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if j.Recipe.Structure.Partitions {
 			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()*p.wideReduce()
-			if !plan.Offloads() {
+			if !plan.Offloads() { // whose host has the gradients
 				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside, f.sharding.Alone = p.reduceBucket(), prec.Reduce.Size(), true, true
-			}
-			if !plan.Offloads() { // whose host has them
 				f.gradients = [2]units.Bytes{p.gradSize() / units.Bytes(shard), p.gradSize() / units.Bytes(expertShard)}
 			}
 		}

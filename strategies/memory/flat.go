@@ -44,7 +44,7 @@ func (w *walker) flat() {
 	u, own, joined, cast, id := &w.Update, w.next, w.next+1, w.next+2, w.next+3
 	w.t.take(joined, u.Bucket, Gathered)
 	w.t.free(joined)
-	if u.Norm > 0 {
+	if u.Norm > 0 && len(w.Flat) > 0 { // a stage may have nothing that is trained
 		w.t.take(joined, w.largest()*u.Norm, Workspaces)
 		w.t.free(joined)
 	}

@@ -26,10 +26,10 @@ type Sharding struct {
 	Parts              bool        // a rank's part of all gradients lives between steps
 	Bucket             units.Bytes // that gradients are copied into and reduced from (DeepSpeed's ZeRO); 0: none
 	Buffers            int         // of that size, there from the first gradient of a backward pass until all are reduced; 0: one lives between steps
-	Joined             units.Bytes // of each gradient of a bucket that several ranks have parts of, while it is reduced
-	Flush              units.Bytes // and of each of any bucket
-	Alone              bool        // but of a gradient that is larger than a bucket
-	Beside             bool        // on a stream of its own
+	Joined             units.Bytes // element size of what a bucket is joined into while it is reduced, if several ranks have parts of it; 0: of none
+	Flush              units.Bytes // and of what any bucket is cast or divided into; 0: it is reduced as it is
+	Alone              bool        // a gradient that is larger than a bucket takes no Flush
+	Beside             bool        // buckets are reduced on a stream of its own
 	OnHost             bool        // shards come from the host's memory and go there
 	Copies             bool        // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
