@@ -44,8 +44,7 @@ var exceptions = map[string]map[string]string{
 	"h200-liger-gemma": {"attention": "8 heads of 256 over 2048 positions take 50 and 170 us where the law, whose points of this width have 32 heads and more, has 63 and 276"},
 	"h200x4-t5-00":     {"collective": transfers},
 	"h200x4-u5-00":     {"collective": transfers},
-	"h200x1-u1-00": {"attention": "predicted at the clock that the power limit leaves in a steady run; the two traced steps ran faster", "fused": "the gradient of the tied embedding is cast and added in one pass of 607 us, in two of 1.1 ms by the recipe",
-		"copy and fill": "the compiled fill of the embedding's gradient is a kernel of the family fused"},
+	"h200x1-u1-00":     {"attention": "predicted at the clock that the power limit leaves in a steady run; the two traced steps ran faster"},
 }
 
 // compared is a run with its comparison.

@@ -45,6 +45,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	b.t.TF32 = c.TF32
 	b.t.Compiled, b.t.ScalarCat, b.t.ExpertCalls = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat, c.Recipe.Structure.ExpertCalls
+	b.t.WideTables, b.t.OneGraph = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook, b.t.MainCast = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook, c.Recipe.Structure.HookCasts
 	}
@@ -169,6 +170,9 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 		dtype = a.DType
 	}
 	w := b.t.Param(i, dtype, !p.Frozen, p.Dims...)
+	if b.OneGraph && p.TiedCopy && !p.Frozen {
+		b.t.Tied = int32(i) + 1
+	}
 	if d := b.Precision.Frozen; d.Set && p.Packs() {
 		w = b.t.Packed(w, d.DType)
 	}

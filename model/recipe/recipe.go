@@ -453,6 +453,8 @@ type Host struct {
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
 	Graph        units.Seconds            `yaml:"graph"` // around a layer that is compiled by itself, forward: guards, and entry of its graph
 	GraphBack    units.Seconds            `yaml:"graph_backward"`
+	Split        units.Seconds            `yaml:"split"` // around a piece of a compiled graph that buckets of gradients cut, forward
+	SplitBack    units.Seconds            `yaml:"split_backward"`
 	Pass         units.Seconds            `yaml:"pass"`            // around the forward or the backward pass of a micro batch, once for each
 	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward, beside that
 	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on

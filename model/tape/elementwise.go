@@ -180,7 +180,11 @@ func (t *Tape) To(x *Tensor, d DType) *Tensor {
 	t.begin()
 	y := t.castTo(x, d, x.param != 0)
 	src, weight := x.dtype, x.param != 0
+	param := x.param
 	t.attach("to", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		if param > 0 && param == t.Tied {
+			return []*Tensor{t.Hold(g[0])}
+		}
 		return []*Tensor{t.castTo(g[0], src, weight)}
 	})
 	return y
@@ -206,40 +210,6 @@ func (t *Tape) castTo(x *Tensor, d DType, weight bool) *Tensor {
 
 // Float casts x to fp32.
 func (t *Tape) Float(x *Tensor) *Tensor { return t.To(x, F32) }
-
-// fp32 is autocast's cast for ops that run in fp32 (pow, softmax, layer_norm, …).
-func (t *Tape) fp32(x *Tensor) *Tensor {
-	if t.Autocast != F32 && x != nil && x.dtype.lowPrecision() {
-		return t.To(x, F32)
-	}
-	return t.Hold(x)
-}
-
-// low is autocast's cast for ops that run in low precision (linear, matmul,
-// attention). Casts of parameters are cached until the autocast context ends, but not those
-// of frozen ones (aten/src/ATen/autocast_mode.cpp, cached_cast).
-func (t *Tape) low(x *Tensor) *Tensor {
-	if t.Autocast == F32 || x == nil || x.dtype != F32 {
-		return t.Hold(x)
-	}
-	if x.param == 0 {
-		return t.To(x, t.Autocast)
-	}
-	if !x.grad {
-		defer t.Kind(t.Kind(WeightCopy))
-		return t.To(x, t.Autocast)
-	}
-	for _, c := range t.casts {
-		if c.param == x.param {
-			return t.Hold(c.copy)
-		}
-	}
-	old := t.Kind(WeightCopy)
-	y := t.To(x, t.Autocast)
-	t.Kind(old)
-	t.casts = append(t.casts, cast{x.param, t.Hold(y)})
-	return y
-}
 
 // operand is the weight that products read: autocast's cast of it, or what is unpacked of it,
 // which lives no longer than they run (bitsandbytes, autograd/_functions.py, MatMul4Bit).

@@ -274,7 +274,17 @@ func (k StoreKind) String() string { return storeKindNames[k] }
 type ParamGrad struct {
 	Param, Op, Store int32
 	Bytes            units.Bytes
+	Joins            Joins
 }
+
+// Joins is how the gradient of a head that is tied to a table becomes part of the table's.
+type Joins uint8
+
+const (
+	BySum     Joins = iota // autograd adds both, into a third tensor
+	ByCast                 // so does the kernel that casts it
+	ByProduct              // its product comes last, is added to a copy of the table's and has no tensor before
+)
 
 // Section is the record of a stretch of the step: the ops in launch order, the
 // memory events between them, and the gradients that become complete.
@@ -282,8 +292,8 @@ type Section struct {
 	Ops    []Op
 	Events []Event
 	Grads  []ParamGrad
-	// Deferred are storages that nothing but autocast's cache of weight copies
-	// holds: they are released when the whole forward pass ends.
+	// Deferred are storages that are released when the whole pass ends: those that nothing but
+	// autocast's cache of weight copies holds, and those that a compiled graph does.
 	Deferred []Event
 	// Twice are storages that more than one node of autograd saves.
 	Twice []int32

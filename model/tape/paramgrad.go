@@ -26,5 +26,23 @@ func (t *Tape) paramGrad(param int32, g *Tensor) {
 		t.sec.Grads = slices.Delete(t.sec.Grads, i, i+1)
 		g = t.accumulate(&old, g)
 	}
-	t.sec.Grads = append(t.sec.Grads, ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: t.stores[g.store].bytes})
+	made := ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: t.stores[g.store].bytes}
+	if t.Tied == param+1 {
+		if made.Joins = t.joins(); made.Joins == ByProduct {
+			t.sec.Events = slices.DeleteFunc(t.sec.Events, func(e Event) bool { return e.Store == g.store })
+		}
+	}
+	t.sec.Grads = append(t.sec.Grads, made)
+}
+
+// joins is how the gradient of Tied joins the table's. TorchInductor makes one product of a
+// product and a sum where neither is cast between (traces and a memory snapshot of an H200, PyTorch 2.11).
+func (t *Tape) joins() Joins {
+	switch {
+	case t.Tied == 0:
+		return BySum
+	case t.Autocast != F32:
+		return ByCast
+	}
+	return ByProduct
 }

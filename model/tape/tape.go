@@ -18,6 +18,9 @@ type Tape struct {
 	Module   string // module now running, stamped on ops
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
+	WideTables    bool    // and those that add rows to a table's gradient, in fp32
+	OneGraph      bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
+	Tied          int32   // the parameter after this one's number shares its weight with a table whose gradient OneGraph makes last; 0: none does
 	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
 	ScalarCat     bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)
 	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
@@ -43,17 +46,13 @@ type Tape struct {
 	record bool // grad mode: make nodes and save tensors
 	host   HostWork
 	casts  []cast
+	lows   []low
 	trips  []trip
 	kind   StoreKind // of new storages
 
 	begun, begunEvent       int   // positions where the primitive now running began
 	begunStore              int32 // and the first storage it may have made
 	lastSave, lastSaveEvent int   // positions up to which saved tensors reach: checkpointing stops there
-}
-
-type cast struct {
-	param int32
-	copy  *Tensor
 }
 
 // buffers are what a tape records into. A search builds thousands of units: each tape takes
@@ -121,19 +120,10 @@ func (t *Tape) Cut(next Phase) Section {
 	return s
 }
 
-// EndAutocast drops the cached weight copies, as leaving the autocast context
-// does. Copies that no node saved are released when the whole forward pass ends.
-func (t *Tape) EndAutocast() {
-	for _, c := range t.casts {
-		s := &t.stores[c.copy.store]
-		if s.refs == 1 && t.phase == Forward {
-			s.refs = 0
-			t.sec.Deferred = append(t.sec.Deferred, Event{Store: c.copy.store, Bytes: -s.bytes, Kind: s.kind})
-			continue
-		}
-		t.Release(c.copy)
-	}
-	t.casts = t.casts[:0]
+// stays leaves x to the end of the pass.
+func (t *Tape) stays(x *Tensor) {
+	s := &t.stores[x.store]
+	t.sec.Deferred = append(t.sec.Deferred, Event{Store: x.store, Bytes: -s.bytes, Kind: s.kind})
 }
 
 // stopEarly cuts what was recorded since position op after the last tensor that
@@ -755,7 +745,7 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 		t.Release(g)
 		g = r
 	}
-	if g.dtype != x.dtype {
+	if g.dtype != x.dtype && (x.param == 0 || x.param != t.Tied) {
 		c := t.castTo(g, x.dtype, x.param != 0)
 		t.Release(g)
 		g = c

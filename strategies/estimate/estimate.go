@@ -46,11 +46,17 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
-		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(),
+		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(), OneGraph: oneGraph(j),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
+}
+
+// oneGraph reports whether a compiler sees the whole model at once: no hook of data parallelism
+// and no other rank's part breaks its graph.
+func oneGraph(j *strategies.Job) bool {
+	return j.Recipe.Structure.CompiledScope == "model" && j.GPUs == 1
 }
 
 // anyLayout reports whether GEMMs read 8-bit operands of one scale along rows and columns alike.

@@ -123,9 +123,28 @@ func (s *step) forwardPass(i int64) {
 	}
 	for i, u := range s.list {
 		s.away.beforeForward(i)
+		s.cut(i, s.p.host.Split)
 		s.label(u.Name, " forward")
 		s.runAll(&u.forward)
 		s.away.afterForward(i)
+	}
+}
+
+// cut is what the host does more for unit i where buckets of gradients cut a compiled graph: a
+// piece ends with each (torch/_dynamo/backends/distributed.py, DDPOptimizer).
+func (s *step) cut(i int, each units.Seconds) {
+	if s.ddp == nil || each == 0 {
+		return
+	}
+	from := s.ddp.at[i]
+	for k := range s.ddp.queues {
+		if q := &s.ddp.queues[k]; q.on {
+			for _, closes := range q.closes[from : from+len(s.list[i].backward.grads)] {
+				if closes {
+					s.sim.Host += float64(each * s.p.python)
+				}
+			}
+		}
 	}
 }
 
@@ -176,6 +195,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 			}
 		}
 		u := s.list[j]
+		s.cut(j, s.p.host.SplitBack)
 		s.label(u.Name, " backward")
 		if s.ddp != nil && sync {
 			s.ddp.unit(u, first)
@@ -206,9 +226,24 @@ func (s *step) keepGradients(u *unit, first bool) {
 		}
 	}
 	if tied > 0 { // the embedding's gradient joins that of the head
-		seg := s.p.add("tied", tied)
+		seg := s.p.kernelOf(joined(s.chunk.head, tied))
 		s.sim.Run(&seg)
 	}
+}
+
+// joined is the op that makes one gradient of so many bytes of a table's and of that of the head
+// that is tied to it.
+func joined(head *unit, b units.Bytes) tape.Op {
+	op := sum("tied", b)
+	for _, g := range head.backward.grads {
+		switch g.Joins {
+		case tape.ByCast:
+			op.Bytes = 2*b + g.Bytes
+		case tape.ByProduct:
+			op.Class, op.Bytes = tape.Memcpy, 2*b
+		}
+	}
+	return op
 }
 
 // tiedBytes is the size of the gradient that a tied embedding adds to the head's.

@@ -73,7 +73,8 @@ func (w *walker) complete(i int, events []tape.Event, grads []tape.ParamGrad, do
 }
 
 // sum adds the gradient of the table to that of a tied head, which waited for it: autograd gives
-// a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200).
+// a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200), and so does
+// a product that is added to a copy of the table's.
 func (w *walker) sum(i int, g *tape.ParamGrad) {
 	if w.tied.head < 0 || i != w.tied.unit || g.Store != w.tied.table {
 		return

@@ -12,7 +12,7 @@ import (
 // is allocated and reserved. The chunks are walked as MeasureChunk walks them, in the
 // order of the rank's list; what lives between steps, and what goes with it, is that of
 // the first. Where the first step leaves the optimizer's states behind, or its update
-// takes more than the passes, a second one follows.
+// takes more than the passes, two more follow.
 func Replay(chunks []*Step, actions []pipeline.Action, alloc *allocator.Allocator) (allocated, reserved units.Bytes) {
 	t := &tracker{alloc: alloc}
 	slots := inFlight(actions, len(chunks)) + 1 // the kept gradients have their own
@@ -26,6 +26,7 @@ func Replay(chunks []*Step, actions []pipeline.Action, alloc *allocator.Allocato
 		r.first(true)
 		r.step(actions, slots)
 		r.first(false)
+		r.step(actions, slots) // which cuts what the next one finds no longer whole
 	}
 	r.step(actions, slots)
 	t.release()

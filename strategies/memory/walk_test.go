@@ -116,15 +116,18 @@ func TestBucketsByHand(t *testing.T) {
 }
 
 // TestTiedGradients: a table and the head that is tied to it have one gradient, the sum of
-// both, which is a tensor of its own: while it is made there are three, then one.
+// both, which is a tensor of its own: while it is made there are three, then one. A compiler
+// that sees the whole model sums the table's in fp32 and has no head's beside it: the logits'
+// gradient, and zeros of its size, wait for the product that makes both. Under autocast there
+// are a table's and a sum in fp32 and a head's in 16 bits.
 func TestTiedGradients(t *testing.T) {
-	step := func(batches int64) (kept, most units.Bytes) {
+	of := func(name, precision string, graph bool, batches int64) (kept, most units.Bytes) {
 		s, err := model.Load("llama3.2-1b")
 		require.NoError(t, err)
-		r, err := recipe.Load("hf-eager")
+		r, err := recipe.Load(name)
 		require.NoError(t, err)
-		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1})
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision[precision], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
+			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1, OneGraph: graph})
 		p := Measure(&Step{MicroBatches: batches, Record: true, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
 		for _, q := range p.Points {
 			if q.Label == "layer 1 forward" {
@@ -136,13 +139,21 @@ func TestTiedGradients(t *testing.T) {
 		}
 		return kept, most
 	}
-	const table, layer = 2 * 128256 * 2048, 2 * 60825600 // a norm of 2048 at the end beside them
+	const table, layer, logits = 2 * 128256 * 2048, 2 * 60825600, 2 * 128256 * 128 // a norm of 2048 at the end beside them
+	step := func(batches int64) (kept, most units.Bytes) { return of("hf-eager", "bf16-pure", false, batches) }
 	kept, most := step(1)
 	require.Zero(t, kept)
 	require.InDelta(t, 3*table+layer, float64(most), 3e6)
 	kept, most = step(2)
 	require.InDelta(t, table+layer, float64(kept), 1e5)
 	require.InDelta(t, 4*table+layer, float64(most), 3e6, "the second sum is added to the first")
+
+	_, most = of("hf-compile", "bf16-pure", true, 1)
+	require.InDelta(t, (2+1)*table+layer+2*logits, float64(most), 3e6)
+	_, most = of("hf-compile", "bf16-pure", false, 1)
+	require.InDelta(t, (1+2+1)*table+layer, float64(most), 3e6, "the head's is there")
+	_, most = of("hf-compile", "bf16-autocast", true, 1)
+	require.InDelta(t, (1+2+2)*table+2*layer+logits, float64(most), 3e6)
 }
 
 // TestWhatSavesMemory: each of these is there to save memory, and does.
