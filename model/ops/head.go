@@ -99,6 +99,10 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	if b.program("loss_input") { // which lets go of the 16-bit ones
 		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
 	}
+	if c.Recipe.Structure.HeldLogits {
+		logits = b.give(logits, t.Float(logits))
+		t.Held(logits)
+	}
 	name := "cross_entropy"
 	switch {
 	case c.FusedLoss:

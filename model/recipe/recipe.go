@@ -87,6 +87,7 @@ type Older struct {
 	Precision map[string]Override `yaml:"precision"`
 	Optimizer map[string]Override `yaml:"optimizer"`
 	Host      Override            `yaml:"host"`
+	Fixed     bool                `yaml:"fixed_segments"` // segments of PyTorch's allocator did not expand
 	Source    string              `yaml:"source"`
 }
 
@@ -125,6 +126,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 		o.Structure.over(&out.Structure)
 		o.Overlap.over(&out.Overlap)
 		o.Host.over(&out.Host)
+		out.Expandable = out.Expandable && !o.Fixed
 		change(out.Precision, o.Precision)
 		change(out.Optimizer, o.Optimizer)
 	}
@@ -248,6 +250,7 @@ type Structure struct {
 	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
 	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
+	HeldLogits     bool    `yaml:"held_logits"`     // logits are cast to fp32 before the loss, and the script holds them until gradients are made
 	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
 
 	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one

@@ -47,6 +47,7 @@ type Tape struct {
 	host   HostWork
 	casts  []cast
 	lows   []low
+	held   []*Tensor
 	trips  []trip
 	kind   StoreKind // of new storages
 
@@ -116,9 +117,18 @@ func (t *Tape) Cut(next Phase) Section {
 	s.Ops, s.Events, s.Grads, s.Deferred = slices.Clone(s.Ops), slices.Clone(s.Events), slices.Clone(s.Grads), slices.Clone(s.Deferred)
 	t.sec.reset()
 	t.phase = next
+	if next == Backward {
+		for _, x := range t.held {
+			t.stays(x)
+		}
+		t.held = t.held[:0]
+	}
 	t.lastSave, t.lastSaveEvent = 0, 0
 	return s
 }
+
+// Held leaves x to the end of the backward pass that comes.
+func (t *Tape) Held(x *Tensor) { t.held = append(t.held, t.Hold(x)) }
 
 // stays leaves x to the end of the pass.
 func (t *Tape) stays(x *Tensor) {

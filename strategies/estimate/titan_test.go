@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // Torchtitan v0.2.2 on four H200 under FSDP, 8 layers of Llama-3 8B (2026-11-22): 19
@@ -157,4 +158,20 @@ func TestUnshardedPrecision(t *testing.T) {
 	full := at(2, "precision: fp32")
 	require.False(t, noted(full))
 	require.InEpsilon(t, 1.663, float64(full.StepTime), 0.08)
+}
+
+// TestHeldLogits: until June 2024 torchtitan's script held the logits that its model cast to
+// fp32 (3.9 GiB of 8192 tokens), until October its launcher left PyTorch's segments as they were.
+func TestHeldLogits(t *testing.T) {
+	peak := func(release string) Memory {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: llama3-8b, hardware: a100-80g-sxm, gpus: 8, runtime: {recipe: torchtitan-eager, release: "%s"}, plan: {data_parallel: fsdp2},
+			train: {sequence_length: 8192, micro_batch: 1, grad_accumulation: 1, recompute: selective}}`, release)), Options{})
+		require.NoError(t, err)
+		return r.Memory
+	}
+	held, freed, expanding := peak("24.06"), peak("24.08"), peak("24.12")
+	require.InDelta(t, 4*8192*128256, float64(held.PeakAllocated-freed.PeakAllocated), 1e6)
+	require.Equal(t, freed.PeakAllocated, expanding.PeakAllocated)
+	slack := func(m Memory) units.Bytes { return m.PeakReserved - m.PeakAllocated }
+	require.Less(t, slack(expanding), slack(freed))
 }
