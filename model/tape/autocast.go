@@ -1,5 +1,6 @@
 package tape
 
+// cast is autocast's copy of a parameter.
 type cast struct {
 	param int32
 	copy  *Tensor
@@ -51,13 +52,16 @@ func (t *Tape) lowOnce(x *Tensor) *Tensor {
 	if !t.OneGraph {
 		return t.To(x, t.Autocast)
 	}
+	whole := roundUp(x.bytes()) == t.stores[x.store].bytes // parts have casts of their own
 	for _, c := range t.lows {
-		if c.of == x.store && t.stores[c.copy.store].refs > 0 && c.copy.Size() == x.Size() {
+		if whole && c.of == x.store && t.stores[c.copy.store].refs > 0 {
 			return t.Hold(c.copy)
 		}
 	}
 	y := t.To(x, t.Autocast)
-	t.lows = append(t.lows, low{x.store, y})
+	if whole {
+		t.lows = append(t.lows, low{x.store, y})
+	}
 	return y
 }
 

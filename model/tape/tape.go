@@ -20,7 +20,7 @@ type Tape struct {
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
 	WideTables    bool    // and those that add rows to a table's gradient, in fp32
 	OneGraph      bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
-	Tied          int32   // the parameter after this one's number shares its weight with a table whose gradient OneGraph makes last; 0: none does
+	Tied          int32   // 1 + the parameter that shares its weight with a table, whose gradient OneGraph makes last; 0: none does
 	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
 	ScalarCat     bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)
 	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
