@@ -336,8 +336,8 @@ func (p *pricer) notes(r *Result) {
 		}
 		r.Notes = append(r.Notes, diag.Note{Code: "experts.balance", Text: text, Remedy: remedy})
 	}
-	if replayed(j) == strategies.FullGraphs && j.Model.MoE != nil && j.Train.Capacity == 0 { // errors of hy3_gb300, calibrate/runs/data/eleventh.yaml
-		r.Notes = append(r.Notes, diag.Note{Code: "memory.graphs", Text: "memory: a step replayed whole pads the rows of experts to 1.5 times their mean (Megatron-Core, moe_expert_rank_capacity_factor), which is left out: 15 such steps on GB300 used 1.18 to 1.48 times what is said",
+	if replayed(j) == strategies.FullGraphs && j.Model.MoE != nil && j.Train.Capacity == 0 { // device memory of hy3_gb300, calibrate/runs/data/eleventh.yaml
+		r.Notes = append(r.Notes, diag.Note{Code: "memory.graphs", Text: "memory: what a CUDA graph of a whole step keeps beside is left out, experts' rows of 1.5 times their mean among it (Megatron-Core, moe_expert_rank_capacity_factor): 15 such steps on GB300 used 1.18 to 1.48 times what is said",
 			Remedy: "leave a third of the memory free, or set runtime.cuda_graphs=layers"})
 	}
 	r.Notes = append(append(r.Notes, j.Remarks()...), j.Idle()...)

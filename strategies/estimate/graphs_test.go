@@ -2,10 +2,12 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies"
 )
@@ -134,4 +136,16 @@ func TestPython(t *testing.T) {
 	require.Greater(t, python, calls)
 	require.InEpsilon(t, at(0.5, 0)-now, python+calls, 0.02)
 	require.InEpsilon(t, now, python+calls, 0.05, "all of the step")
+}
+
+// TestReplayedExperts: a step with experts that is replayed whole uses more memory than is said,
+// which results say; no other does.
+func TestReplayedExperts(t *testing.T) {
+	said := func(model, graphs string) bool {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: gb200-nvl72, gpus: 8, runtime: {cuda_graphs: %s}, plan: {dp: 8}, train: {sequence_length: 1024}}", model, graphs)))
+		return slices.ContainsFunc(r.Notes, func(n diag.Note) bool { return n.Code == "memory.graphs" })
+	}
+	require.True(t, said("qwen3-30b-a3b", "full"))
+	require.False(t, said("qwen3-30b-a3b", "layers"))
+	require.False(t, said("llama3-8b", "full"))
 }
