@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
 )
 
 // TestCompiledTables: what a compiler that sees the whole model makes of the gradients of a
@@ -56,4 +57,23 @@ func TestCutGraphs(t *testing.T) {
 	require.InEpsilon(t, (27.06-14.07)/1.26*1e-3, float64(many.Forward-few.Forward), 0.15)
 	require.Less(t, few.StepTime, many.StepTime)
 	require.Less(t, step(8192, 25).Forward, 1.02*step(8192, 100000).Forward)
+}
+
+// TestCompiledActivations: a compiler makes one kernel of an activation and one of its
+// gradient, whatever it is made of.
+func TestCompiledActivations(t *testing.T) {
+	for _, name := range []string{"silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"} {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 16, intermediate_size: 4096, gated_mlp: false, hidden_act: %s, vocab_size: 32000},
+			hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-compile}, plan: {}, train: {precision: bf16-pure, sequence_length: 2048, micro_batch: 1}}`, name)), Options{Detail: true})
+		require.NoError(t, err)
+		for _, pass := range [][]OpDetail{r.Detail.Units[1].Forward, r.Detail.Units[1].Backward} {
+			kernels := 0
+			for _, o := range pass {
+				if o.Op.Module == "mlp" && o.Op.Class != tape.GEMM && o.Op.Class != tape.ColReduce { // sums of biases' gradients
+					kernels++
+				}
+			}
+			require.Equal(t, 1, kernels, name)
+		}
+	}
 }
