@@ -87,7 +87,7 @@ type Older struct {
 	Precision map[string]Override `yaml:"precision"`
 	Optimizer map[string]Override `yaml:"optimizer"`
 	Host      Override            `yaml:"host"`
-	Fixed     bool                `yaml:"fixed_segments"` // segments of PyTorch's allocator did not expand
+	Expands   *bool               `yaml:"expandable_segments"`
 	Source    string              `yaml:"source"`
 }
 
@@ -126,7 +126,9 @@ func (r *Recipe) At(release units.Release) *Recipe {
 		o.Structure.over(&out.Structure)
 		o.Overlap.over(&out.Overlap)
 		o.Host.over(&out.Host)
-		out.Expandable = out.Expandable && !o.Fixed
+		if o.Expands != nil {
+			out.Expandable = *o.Expands
+		}
 		change(out.Precision, o.Precision)
 		change(out.Optimizer, o.Optimizer)
 	}
