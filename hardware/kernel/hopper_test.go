@@ -146,6 +146,30 @@ func TestShortRows(t *testing.T) {
 	}
 }
 
+// TestRowsInRegisters: Transformer Engine's scaled_masked_softmax of bf16 scores and its gradient on
+// an H200 and an H100 (common/fused_softmax, compiled by itself, 2026-11-27), in us, by heads and keys.
+func TestRowsInRegisters(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	h100, _ := timer(t, "h100-sxm")
+	for _, c := range []struct{ heads, keys, forward, backward, forward100, backward100 float64 }{
+		{8, 1024, 15.7, 19.6, 16.6, 22.9}, {8, 2048, 81.1, 63.7, 85.4, 74.3}, {8, 4096, 441.4, 256.7, 456.3, 312.3}, {8, 8192, 3283, 3042, 3493, 3697}, {8, 16384, 21351, 20196, 23516, 22944},
+		{32, 512, 16.1, 18.4, 15.2, 23.6}, {32, 1024, 56.8, 59.5, 68.4, 83.5}, {32, 2048, 278.6, 213.8, 325.3, 270.8}, {32, 4096, 1728, 980.6, 1804, 1211}, {32, 8192, 13031, 12044, 13937, 14732},
+		{128, 1024, 196.3, 211.2, 246.3, 312.4}, {128, 2048, 1085, 811.6, 1174, 1059}, {128, 4096, 6836, 3888, 7185, 4829},
+	} {
+		n := c.heads * c.keys * c.keys
+		forward := tape.Op{Class: tape.RowHeld, DType: tape.BF16, N: int64(c.keys), Elements: n, Bytes: units.Bytes(4 * n), Count: 1}
+		backward := tape.Op{Class: tape.RowHeldBack, DType: tape.BF16, N: int64(c.keys), Elements: n, Bytes: units.Bytes(6 * n), Count: 1}
+		for _, x := range []struct {
+			op       *tape.Op
+			timer    *Timer
+			measured float64
+			within   float64
+		}{{&forward, h200, c.forward, 0.16}, {&backward, h200, c.backward, 0.16}, {&forward, h100, c.forward100, 0.2}, {&backward, h100, c.backward100, 0.27}} {
+			require.InEpsilon(t, x.measured, float64(x.timer.Time(x.op))*1e6, x.within, "%s: %g heads of %g keys", x.op.Class, c.heads, c.keys)
+		}
+	}
+}
+
 // TestWideAttention: heads of 512, causal and with a mask of all pairs, by PyTorch's
 // memory-efficient kernels on an H100 (PyTorch 2.11, 2026-11-26), in us forward and backward.
 // Where no SM has two blocks of 128 keys, what a block takes depends on how many others there

@@ -497,6 +497,8 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 			program = "attention_sinks"
 		case !b.fusedSoftmax(q, k):
 			program = "attention_unaligned"
+		case b.recipe.Structure.CausalSoftmax:
+			program = "attention_causal"
 		}
 		return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}

@@ -459,6 +459,7 @@ var fusedClasses = map[string][2]tape.Class{
 	"norm":      {tape.NormForward, tape.NormBackward},
 	"softmax":   {tape.SoftmaxForward, tape.SoftmaxBackward},
 	"row_block": {tape.RowBlock, tape.RowBlock},
+	"row_held":  {tape.RowHeld, tape.RowHeldBack},
 	"strided":   {tape.Strided2, tape.Strided2},
 }
 

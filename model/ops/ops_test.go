@@ -271,6 +271,30 @@ func TestFusedSoftmax(t *testing.T) {
 	}
 }
 
+// TestMaskedSoftmax: Transformer Engine's unfused attention reads a mask of all scores and holds
+// rows in registers since 2.0, causal ones, too; before, its kernel reads their causal half.
+func TestMaskedSoftmax(t *testing.T) {
+	c := config(t, "llama3-8b", "megatron-core")
+	c.Attention, c.MicroBatch, c.Sequence = "unfused", 1, 4096
+	scores := 32 * 4096 * 4096 * 2.0 // bytes
+	softmax := func() (tape.Class, float64) {
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Prim == "scale_mask_softmax" {
+				return o.Class, float64(o.Bytes)
+			}
+		}
+		return tape.NoKernel, 0
+	}
+	kind, bytes := softmax()
+	require.Equal(t, tape.RowHeld, kind)
+	require.Equal(t, 2*scores, bytes)
+	older := *c.Recipe
+	older.Structure.CausalSoftmax, c.Recipe = true, &older
+	kind, bytes = softmax()
+	require.Equal(t, tape.FusedPointwise, kind)
+	require.Equal(t, 1.5*scores, bytes)
+}
+
 // saved is what a layer keeps of one micro batch for its backward pass, with its
 // input and without its output.
 func saved(u *Unit) float64 {

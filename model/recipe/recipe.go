@@ -218,6 +218,7 @@ type Structure struct {
 	WindowMaskTiny int     `yaml:"window_mask_kernels"`
 	SoftmaxHeads   int64   `yaml:"softmax_heads"`  // the kernel that masks and normalizes scores takes multiples of so many heads (sequences × heads of a rank); 0: any
 	SoftmaxKeys    int64   `yaml:"softmax_keys"`   // and at most so many keys; 0: any
+	CausalSoftmax  bool    `yaml:"causal_softmax"` // it reads the causal half of them, and no mask
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
 	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once

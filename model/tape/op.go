@@ -45,6 +45,8 @@ const (
 	RowSort        // rows sorted by a program each, in steps of compare and swap (Transformer Engine's map of routed rows, in Triton)
 	RowTopK        // selection of the k largest of each row by a warp, one after the other (Transformer Engine's router)
 	RowWarp        // a warp for each row, several readings of it in shared memory
+	RowHeld        // a warp for each row, which it holds in its registers (Transformer Engine's softmax, by width)
+	RowHeldBack    // its gradient, of two rows
 	RowProgram     // one program for each row, with next to nothing to do
 	RowLoop        // a program on each SM, which takes rows one after the other (Liger-Kernel's gradient of a norm, in Triton)
 	RowMap         // rows moved by a map of rows and experts that is read entry by entry (Hybrid-EP's permutations before 2026-05)
@@ -107,6 +109,8 @@ var classNames = [NumClasses]string{
 	RowSort:         "row-sort",
 	RowTopK:         "row-topk",
 	RowWarp:         "row-warp",
+	RowHeld:         "row-held",
+	RowHeldBack:     "row-held-backward",
 	RowProgram:      "row-program",
 	RowLoop:         "row-loop",
 	RowMap:          "row-map",
