@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -77,10 +78,11 @@ func (d *Datum[T]) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 // GPU is one GPU's facts. Peaks are dense (without sparsity).
 type GPU struct {
 	Name         Datum[string]      `yaml:"name"`         // as nvidia-smi prints it
-	Architecture Datum[string]      `yaml:"architecture"` // volta, turing, ampere, ada, hopper, blackwell, blackwell-ultra
+	Architecture Datum[string]      `yaml:"architecture"` // volta, turing, ampere, ada, hopper, blackwell, blackwell-ultra, rubin
 	Peak         Peaks              `yaml:"peak"`
 	Memory       Datum[units.Bytes] `yaml:"memory"`    // as nvidia-smi reports it
 	Bandwidth    Datum[units.Rate]  `yaml:"bandwidth"` // HBM or GDDR, read plus write
+	Copy         Datum[units.Rate]  `yaml:"copy"`      // what a contiguous kernel moves of it, where laws of another GPU would promise more; not set: as there
 	L2           Datum[units.Bytes] `yaml:"l2"`        // second-level cache
 	SMs          Datum[int64]       `yaml:"sms"`       // streaming multiprocessors
 	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
@@ -94,6 +96,13 @@ type GPU struct {
 
 // TopClock is the highest SM clock, or the rated one where it is not known.
 func (g *GPU) TopClock() units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }
+
+// copied is the share of the memory's rate that a contiguous kernel moves on the GPUs whose
+// kernel laws others take: 4.28 of an H200's 4.8 TB/s (hardware/laws/hopper.yaml, vectorized).
+const copied = 0.892
+
+// Streams is the rate at which kernels that memory limits move bytes.
+func (g *GPU) Streams() units.Rate { return cmp.Or(g.Copy.Value, copied*g.Bandwidth.Value) }
 
 // Peaks are the dense arithmetic rates by format. A format that the GPU lacks
 // is not set.

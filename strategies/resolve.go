@@ -231,7 +231,7 @@ func (j *Job) runs(attention string) bool {
 	case "flash-attn-3":
 		return gpu == "hopper"
 	case "flash-attn-4":
-		return gpu == "hopper" || strings.HasPrefix(gpu, "blackwell")
+		return gpu == "hopper" || strings.HasPrefix(gpu, "blackwell") || gpu == "rubin"
 	}
 	return true
 }

@@ -165,7 +165,7 @@ func TestFabricOf(t *testing.T) {
 	require.ErrorContains(t, err, "is not a collective")
 	_, err = FabricOf(gpu, node, net, hardware.Software{NCCL: hardware.Of("new")})
 	require.ErrorContains(t, err, "is not a version")
-	gpu.Architecture = hardware.Of("rubin")
+	gpu.Architecture = hardware.Of("feynman")
 	_, err = FabricOf(gpu, node, net, hardware.Software{})
 	require.ErrorContains(t, err, "give compute_capability")
 	gpu.Capability = hardware.Of("12.0")

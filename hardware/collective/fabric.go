@@ -107,6 +107,8 @@ func capability(gpu hardware.GPU) (int, error) {
 		return 100, nil
 	case "blackwell-ultra":
 		return 103, nil
+	case "rubin":
+		return 107, nil
 	default:
 		return 0, fmt.Errorf("architecture %q is not known; give compute_capability, as in 9.0", a)
 	}

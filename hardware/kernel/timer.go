@@ -67,7 +67,7 @@ func scale(on, gpu *hardware.GPU, limit string) float64 {
 	if limit == "issue" {
 		return IssueScale(on, gpu)
 	}
-	return float64(on.Bandwidth.Value / gpu.Bandwidth.Value)
+	return float64(on.Streams() / gpu.Streams())
 }
 
 // clockScale is how much longer what one program does takes on gpu.

@@ -293,6 +293,27 @@ func TestUnaligned(t *testing.T) {
 	}
 }
 
+// TestCopy: where a profile says what contiguous kernels move, laws of another GPU do not promise
+// more; what issue limits does not change.
+func TestCopy(t *testing.T) {
+	p, err := hardware.Load("vr-nvl72")
+	require.NoError(t, err)
+	contiguous := tape.Op{Class: tape.Vectorized, DType: tape.BF16, Elements: 1 << 31, Bytes: 8 << 30, Count: 1}
+	program := tape.Op{Class: tape.RowProgram, DType: tape.BF16, Elements: 1 << 20, Bytes: 1 << 20, Count: 1}
+	times := func() (copy, rows float64) {
+		vr, err := New(p)
+		require.NoError(t, err)
+		return float64(vr.Time(&contiguous)), float64(vr.Time(&program))
+	}
+	copied, rows := times()
+	require.InEpsilon(t, 10.8e12, float64(contiguous.Bytes)/copied, 0.03)
+	other := *p
+	p, other.GPU.Copy = &other, hardware.Datum[units.Rate]{}
+	sooner, same := times()
+	require.InEpsilon(t, copied*10.8/(0.892*19.2), sooner, 0.01)
+	require.InEpsilon(t, rows, same, 1e-9)
+}
+
 // TestExplain: the reasons add up to the same time and say where it comes from.
 func TestExplain(t *testing.T) {
 	x, _ := timer(t, "h200-sxm")
