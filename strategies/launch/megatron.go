@@ -453,6 +453,9 @@ func (m *megatron) runtime() {
 		switch {
 		case kind == "flex" && backend == "hybridep":
 			m.set("runtime.token_dispatcher", "hybridep", m.from("moe_flex_dispatcher_backend"))
+		case kind == "flex" && backend == "ncclep":
+			m.set("runtime.token_dispatcher", "hybridep", m.from("moe_flex_dispatcher_backend"))
+			m.note("%s ncclep: rows of experts are taken to travel as by Hybrid-EP, whose place NCCL's kernels take", m.from("moe_flex_dispatcher_backend"))
 		case kind == "flex":
 			m.set("runtime.token_dispatcher", "deepep", m.from("moe_token_dispatcher_type"))
 		case kind == "alltoall":

@@ -132,6 +132,16 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// TestDispatchers: what carries rows of experts, of which NCCL EP stands on Hybrid-EP's figures.
+func TestDispatchers(t *testing.T) {
+	const flex = "--num-experts 8 --moe-grouped-gemm --moe-token-dispatcher-type flex "
+	holds(t, map[string][]string{
+		flex: {"token_dispatcher: deepep # --moe-token-dispatcher-type"},
+		flex + "--moe-flex-dispatcher-backend hybridep": {"token_dispatcher: hybridep # --moe-flex-dispatcher-backend"},
+		flex + "--moe-flex-dispatcher-backend ncclep":   {"token_dispatcher: hybridep # --moe-flex-dispatcher-backend", "# Not taken over: --moe-flex-dispatcher-backend ncclep: rows of experts are taken to travel as by Hybrid-EP"},
+	})
+}
+
 // TestContexts: context ranks come by keys and values in one way that is known.
 func TestContexts(t *testing.T) {
 	const way = "--context-parallel-size 4 --cp-comm-type "
