@@ -222,6 +222,7 @@ func (p *Profile) check() error {
 		what  string
 	}{
 		{"gpu.draw", p.GPU.Draw, func(v float64) bool { return v > 0 && v <= 10 }, "its power at the same work over that of the chip the power law was measured on, above 0, at most 10"},
+		{"gpu.copied", p.GPU.Copied, func(v float64) bool { return v > 0 && v <= 1 }, "the share of the memory's bandwidth that contiguous kernels move, above 0, at most 1"},
 		{"network.efficiency", p.Network.Efficiency, func(v float64) bool { return v > 0 && v <= 1 }, "the share of the wire rate that large messages reach, above 0, at most 1"},
 		{"network.oversubscription", p.Network.Oversubscription, func(v float64) bool { return v >= 1 && v <= 1000 }, "1 for full bandwidth between leaf switches, 2 for half of it, at most 1000"},
 		{"network.latency_scale", p.Network.LatencyScale, func(v float64) bool { return v > 0 && v <= 1000 }, "a factor above 0, at most 1000"},

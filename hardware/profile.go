@@ -82,7 +82,7 @@ type GPU struct {
 	Peak         Peaks              `yaml:"peak"`
 	Memory       Datum[units.Bytes] `yaml:"memory"`    // as nvidia-smi reports it
 	Bandwidth    Datum[units.Rate]  `yaml:"bandwidth"` // HBM or GDDR, read plus write
-	Copy         Datum[units.Rate]  `yaml:"copy"`      // what a contiguous kernel moves of it, where laws of another GPU would promise more; not set: as there
+	Copied       Datum[float64]     `yaml:"copied"`    // share of it that a contiguous kernel moves; not set: as on the GPUs whose kernel laws others take
 	L2           Datum[units.Bytes] `yaml:"l2"`        // second-level cache
 	SMs          Datum[int64]       `yaml:"sms"`       // streaming multiprocessors
 	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
@@ -102,7 +102,9 @@ func (g *GPU) TopClock() units.Hertz { return max(g.MaxClock.Value, g.Clock.Valu
 const copied = 0.892
 
 // Streams is the rate at which kernels that memory limits move bytes.
-func (g *GPU) Streams() units.Rate { return cmp.Or(g.Copy.Value, copied*g.Bandwidth.Value) }
+func (g *GPU) Streams() units.Rate {
+	return units.Rate(cmp.Or(g.Copied.Value, copied)) * g.Bandwidth.Value
+}
 
 // Peaks are the dense arithmetic rates by format. A format that the GPU lacks
 // is not set.

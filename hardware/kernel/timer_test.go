@@ -293,9 +293,9 @@ func TestUnaligned(t *testing.T) {
 	}
 }
 
-// TestCopy: where a profile says what contiguous kernels move, laws of another GPU do not promise
-// more; what issue limits does not change.
-func TestCopy(t *testing.T) {
+// TestCopied: where a profile says what share of its bandwidth contiguous kernels move, laws of another
+// GPU do not promise more; what issue limits does not change.
+func TestCopied(t *testing.T) {
 	p, err := hardware.Load("vr-nvl72")
 	require.NoError(t, err)
 	contiguous := tape.Op{Class: tape.Vectorized, DType: tape.BF16, Elements: 1 << 31, Bytes: 8 << 30, Count: 1}
@@ -308,7 +308,7 @@ func TestCopy(t *testing.T) {
 	copied, rows := times()
 	require.InEpsilon(t, 10.8e12, float64(contiguous.Bytes)/copied, 0.03)
 	other := *p
-	p, other.GPU.Copy = &other, hardware.Datum[units.Rate]{}
+	p, other.GPU.Copied = &other, hardware.Datum[float64]{}
 	sooner, same := times()
 	require.InEpsilon(t, copied*10.8/(0.892*19.2), sooner, 0.01)
 	require.InEpsilon(t, rows, same, 1e-9)
