@@ -24,6 +24,17 @@ type launch struct {
 	n int // arguments
 }
 
+// supported are the compute capabilities that the compiler knows; none where it does not say.
+func supported() []int {
+	var list [64]C.int
+	n := C.pp_architectures(&list[0], C.int(len(list)))
+	var out []int
+	for _, c := range list[:n] {
+		out = append(out, int(c))
+	}
+	return out
+}
+
 // module compiles a source for the GPU, once.
 func (g *gpu) module(source string) (C.pp_module, error) {
 	if m, ok := g.modules[source]; ok {
@@ -32,7 +43,7 @@ func (g *gpu) module(source string) (C.pp_module, error) {
 	if err := g.d.needs("libnvrtc"); err != nil {
 		return nil, err
 	}
-	text, arch := C.CString(source), C.CString("--gpu-architecture="+g.dev.Architecture())
+	text, arch := C.CString(source), C.CString("--gpu-architecture="+g.dev.Architecture(supported()))
 	defer C.free(unsafe.Pointer(text))
 	defer C.free(unsafe.Pointer(arch))
 	var cubin, log *C.char

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -59,9 +60,19 @@ type Device struct {
 	MultiInstanceGPU bool
 }
 
-// Architecture is the name NVRTC compiles for.
-func (d Device) Architecture() string {
-	return fmt.Sprintf("sm_%d%d", d.Capability[0], d.Capability[1])
+// Architecture is the name to compile for with a compiler that knows the supported
+// capabilities, 90 for 9.0: the GPU's own, or of a newer GPU the last one of its major
+// version, whose code it runs (CUDA C++ Programming Guide, binary compatibility). A
+// compiler that has none of these, or does not say, is left to refuse the GPU's own.
+func (d Device) Architecture(supported []int) string {
+	own := 10*d.Capability[0] + d.Capability[1]
+	best := 0
+	for _, c := range supported {
+		if c/10 == d.Capability[0] && c <= own {
+			best = max(best, c)
+		}
+	}
+	return fmt.Sprintf("sm_%d", cmp.Or(best, own))
 }
 
 // Telemetry is what the management library says of a GPU at a moment; a value of 0

@@ -234,6 +234,13 @@ int pp_fill(pp_context c, pp_stream s, pp_ptr dst, size_t bytes, int n, pp_error
 		} \
 	} while (0)
 
+int pp_architectures(int *list, int most) {
+	int n = 0;
+	if (pp.nvrtcGetNumSupportedArchs == NULL || pp.nvrtcGetSupportedArchs == NULL) return 0;
+	if (pp.nvrtcGetNumSupportedArchs(&n) != 0 || n > most || pp.nvrtcGetSupportedArchs(list) != 0) return 0;
+	return n;
+}
+
 int pp_compile(const char *source, const char *arch, char **cubin, size_t *size, char **log, pp_error *e) {
 	void *program = NULL;
 	*cubin = *log = NULL;

@@ -76,6 +76,8 @@ typedef struct {                                 // cublasLtMatmulHeuristicResul
 	X(0, 1, cuLaunchKernel, int, (pp_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, pp_stream, void **, void **)) \
 	X(1, 1, nvrtcVersion, int, (int *, int *)) \
 	X(1, 1, nvrtcGetErrorString, const char *, (int)) \
+	X(1, 0, nvrtcGetNumSupportedArchs, int, (int *)) \
+	X(1, 0, nvrtcGetSupportedArchs, int, (int *)) \
 	X(1, 1, nvrtcCreateProgram, int, (void **, const char *, const char *, int, const char *const *, const char *const *)) \
 	X(1, 1, nvrtcDestroyProgram, int, (void **)) \
 	X(1, 1, nvrtcCompileProgram, int, (void *, int, const char *const *)) \
@@ -189,6 +191,10 @@ int pp_event_elapsed(pp_context c, pp_event a, pp_event b, float *ms, pp_error *
 // Copies: kind 0 device to device, 1 host to device, 2 device to host.
 int pp_copy(pp_context c, pp_stream s, int kind, void *host, pp_ptr dst, pp_ptr src, size_t bytes, int n, pp_error *e);
 int pp_fill(pp_context c, pp_stream s, pp_ptr dst, size_t bytes, int n, pp_error *e);
+
+// pp_architectures lists the compute capabilities that the compiler knows, 90 for 9.0;
+// none when it does not say or knows more than fit.
+int pp_architectures(int *list, int most);
 
 // pp_compile compiles CUDA C++; the cubin is malloc'ed. When the source does not
 // compile, log is malloc'ed too.
