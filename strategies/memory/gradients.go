@@ -53,7 +53,15 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 				w.fill(i, g)
 			})
 		} else {
-			w.events(i, events, nil)
+			w.complete(i, events, sec.Grads, func(g *tape.ParamGrad) {
+				if !w.Sharding.Copies { // gradients of one flat parameter
+					return
+				}
+				w.sum(i, g)
+				if w.adds(first) && !w.waits(i, g) && !w.recast(i, g) { // at once
+					w.t.free(w.id(i, g.Store))
+				}
+			})
 		}
 		w.scatter(i, u, first, sync)
 	}
@@ -101,18 +109,20 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 	w.t.reclass(id, Gradients)
 }
 
-// freeGrads releases the gradients that autograd left, with those of all that is of the root
-// when i is it.
+// freeGrads releases the gradients that autograd left of a unit of sharding.
 func (w *walker) freeGrads(i int) {
-	for _, g := range w.Units[i].Backward.Grads {
-		w.t.free(w.id(i, g.Store))
-	}
-	for k := 1; i == 0 && k < len(w.Units); k++ {
-		if !w.rooted(k) {
+	w.gradients(i, func(unit int, g *tape.ParamGrad) { w.t.free(w.id(unit, g.Store)) })
+}
+
+// gradients calls f with those of a unit of ops, and with those of all that is of the root
+// when it is the first of that.
+func (w *walker) gradients(i int, f func(unit int, g *tape.ParamGrad)) {
+	for k := i; k < len(w.Units); k++ {
+		if k > i && (i > 0 || !w.rooted(k)) {
 			continue
 		}
-		for _, g := range w.Units[k].Backward.Grads {
-			w.t.free(w.id(k, g.Store))
+		for j := range w.Units[k].Backward.Grads {
+			f(k, &w.Units[k].Backward.Grads[j])
 		}
 	}
 }

@@ -207,11 +207,22 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		return
 	}
 	n := w.parts[i].grads
+	if w.adds(first) {
+		w.freeGrads(i)
+		defer func(here int) { w.base = here }(w.base)
+		w.base = w.grads
+	}
 	if !sync { // kept whole, in the reduction's dtype
-		if first {
+		switch {
+		case !first: // added to what is there
+		case s.Copies:
+			w.accumulate(i)
+		default:
 			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
 		}
-		w.freeGrads(i)
+		if !s.Copies {
+			w.freeGrads(i)
+		}
 		return
 	}
 	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
@@ -234,6 +245,34 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if !tokens {
 		w.reduced(i)
 	}
+}
+
+// adds is whether the gradients of a micro batch are added to those that are kept of the
+// parameters.
+func (w *walker) adds(first bool) bool { return w.Sharding.Copies && !first && !w.SyncEvery }
+
+// accumulate keeps the gradients of a unit, one by one and cast to the reduction's dtype
+// (torch.distributed.fsdp, _fsdp_param.py, to_accumulated_grad_if_needed).
+func (w *walker) accumulate(i int) {
+	w.gradients(i, func(unit int, g *tape.ParamGrad) {
+		id := w.id(unit, g.Store)
+		if !w.t.blocks[id].live { // the sum with the table's has it
+			return
+		}
+		if !w.recast(unit, g) {
+			w.t.reclass(id, Gradients)
+			return
+		}
+		kept := w.at(i, keepID)
+		w.t.take(kept, units.Bytes(w.Units[unit].Params[g.Param].Local)*w.Sharding.Reduce, Gradients)
+		w.t.free(id)
+		w.t.move(kept, id)
+	})
+}
+
+// recast is whether a gradient is reduced in another dtype than it has.
+func (w *walker) recast(unit int, g *tape.ParamGrad) bool {
+	return g.Bytes != units.Bytes(w.Units[unit].Params[g.Param].Local)*w.Sharding.Reduce
 }
 
 // reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to

@@ -51,16 +51,17 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 	for name, change := range map[string]func(*Step){
 		"plain": func(*Step) {}, "accumulating": func(s *Step) { s.MicroBatches = 3 },
 		"buckets": func(s *Step) { s.Mode = Bucketed }, "main buffers": func(s *Step) { s.Mode = MainBuffers },
-		"swept":                func(s *Step) { s.Mode = Swept },
-		"sharded":              func(s *Step) { shard(s, 4) },
-		"zero 1":               func(s *Step) { buckets(s, Plain) },
-		"zero 1 accumulating":  func(s *Step) { buckets(s, Plain); s.MicroBatches = 3 },
-		"zero 2":               func(s *Step) { buckets(s, Sharded) },
-		"zero 2 accumulating":  func(s *Step) { buckets(s, Sharded); s.MicroBatches, s.SyncEvery = 3, true },
-		"sharded accumulating": func(s *Step) { shard(s, 4); s.MicroBatches = 3 },
-		"sharded, every":       func(s *Step) { shard(s, 4); s.MicroBatches, s.SyncEvery = 3, true },
-		"sharded, kept":        func(s *Step) { shard(s, 4); s.Sharding.Reshard = false },
-		"gradients alone":      func(s *Step) { s.Mode, s.Sharding = Sharded, Sharding{Ranks: 4, ExpertRanks: 4, Reduce: 2} },
+		"swept":                       func(s *Step) { s.Mode = Swept },
+		"sharded":                     func(s *Step) { shard(s, 4) },
+		"zero 1":                      func(s *Step) { buckets(s, Plain) },
+		"zero 1 accumulating":         func(s *Step) { buckets(s, Plain); s.MicroBatches = 3 },
+		"zero 2":                      func(s *Step) { buckets(s, Sharded) },
+		"zero 2 accumulating":         func(s *Step) { buckets(s, Sharded); s.MicroBatches, s.SyncEvery = 3, true },
+		"sharded accumulating":        func(s *Step) { shard(s, 4); s.MicroBatches = 3 },
+		"sharded alike, accumulating": func(s *Step) { shard(s, 4); s.MicroBatches, s.Sharding.Reduce = 3, 2 },
+		"sharded, every":              func(s *Step) { shard(s, 4); s.MicroBatches, s.SyncEvery = 3, true },
+		"sharded, kept":               func(s *Step) { shard(s, 4); s.Sharding.Reshard = false },
+		"gradients alone":             func(s *Step) { s.Mode, s.Sharding = Sharded, Sharding{Ranks: 4, ExpertRanks: 4, Reduce: 2} },
 	} {
 		for _, again := range []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute} {
 			s := llama(t, again)
@@ -80,6 +81,27 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 func shard(s *Step, n int64) {
 	s.Mode = Sharded
 	s.Sharding = Sharding{Ranks: n, ExpertRanks: n, Gather: 2, Reduce: 4, Reshard: true, Root: true, Copies: true}
+}
+
+// TestAccumulatedGradients: what FSDP2 keeps of gradients until they are reduced is where autograd
+// left it, or cast, and further micro batches add to it.
+func TestAccumulatedGradients(t *testing.T) {
+	for reduce, all := range map[units.Bytes]units.Bytes{2: 2 * 1100048384, 4: 4 * 1100048384} {
+		s := llama(t, ops.FullRecompute)
+		shard(s, 4)
+		s.MicroBatches, s.Sharding.Reduce, s.Sharding.Kept = 3, reduce, 4
+		w := new(tracker).walkers([]*Step{s}, 2)[0]
+		begin(w)
+		for k := range 2 {
+			w.slot(min(k, 1))
+			w.forward()
+			w.backward(k == 0, false)
+			require.Equal(t, all, w.t.by[Gradients], "reduced in %d bytes, after micro batch %d", reduce, k)
+		}
+		w.forward()
+		w.backward(false, true)
+		require.Equal(t, units.Bytes(4*1100048384/4), w.t.by[Gradients], "a rank's part in fp32")
+	}
 }
 
 // buckets makes a step one of DeepSpeed's over four ranks, which reduce 100 million 16-bit
