@@ -459,6 +459,7 @@ func (b *builder) sharesMask() bool {
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
 	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
+	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
 	if o.Narrow = b.Precision.AttentionCopies(); o.Narrow > 0 {
 		o.Flavour = b.Precision.Attention.String()
 	}

@@ -314,17 +314,18 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 
 // AttentionOptions are the choices of a fused attention call.
 type AttentionOptions struct {
-	Causal  bool
-	Window  int64
-	Masked  bool    // an explicit mask tensor is read
-	Shared  bool    // it was made once for all layers (Tape.AttentionMask), not for this call
-	Dropout float64 // probability inside the kernel
-	Sinks   bool    // each head has one that is learned
-	Flavour string
-	Narrow  int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
-	Ring    Ring
-	Apart   int64 // documents of a sequence, which do not see one another; 0: it is one
-	Calls   int64 // the parts of a sequence that kernels of their own take, one after the other; 0: one takes it whole
+	Causal      bool
+	Window      int64
+	Masked      bool    // an explicit mask tensor is read
+	Shared      bool    // it was made once for all layers (Tape.AttentionMask), not for this call
+	Dropout     float64 // probability inside the kernel
+	Sinks       bool    // each head has one that is learned
+	Flavour     string
+	Accumulates bool  // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp, dk_accum)
+	Narrow      int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
+	Ring        Ring
+	Apart       int64 // documents of a sequence, which do not see one another; 0: it is one
+	Calls       int64 // the parts of a sequence that kernels of their own take, one after the other; 0: one takes it whole
 }
 
 // Ring is attention over context-parallel ranks, each of which keeps the keys and values
@@ -452,7 +453,15 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.merge("ring_merge_backward", &made, o.Ring.MergeBack, o.Ring.BackMerges)
 		rows := units.Bytes(b * heads * sq)
 		dq32 := rows * units.Bytes(d) * 4
-		t.scratch(dq32 + rows*4)
+		held := dq32 + rows*4
+		switch shared := units.Bytes(b * ks.Dim(2) * (d + dv)); { // gradients of keys and values that heads share
+		case heads == kv:
+		case o.Accumulates:
+			held += shared * units.Bytes(kv) * 4
+		default: // for each, before they are summed: 33,685,760 bytes in all, 512 tokens of two sequences, 32 and 16 heads of 128 (a snapshot of an H100)
+			held += shared * units.Bytes(heads) * qs.dtype.Size()
+		}
+		t.scratch(held)
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
 		t.called(o.Calls, Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
 		t.called(o.Calls, Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),

@@ -493,6 +493,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		began := len(t.sec.Ops)
 		out := n.run(t, &n, n.grads[:n.nout])
 		t.ran(i, began)
+		t.fitAll(n.in, out)
 		t.Release(n.grads[:n.nout]...)
 		t.nodes[i].grads = [maxOuts]*Tensor{}
 		t.drop(i)
@@ -698,14 +699,18 @@ func (t *Tape) drop(i int) {
 	t.nodes[i].saved = nil
 }
 
-// route fits each gradient to its input (sum over broadcast dimensions, cast)
-// and hands it to the node or parameter it belongs to.
-func (t *Tape) route(in []edge, grads []*Tensor) {
+// fitAll fits each gradient to its input (sum over broadcast dimensions, cast), while what the
+// node was given and had saved is still there (autograd/engine.cpp, call_function).
+func (t *Tape) fitAll(in []edge, grads []*Tensor) {
 	for i, g := range grads {
 		if g != nil {
 			grads[i] = t.fit(g, &in[i].meta)
 		}
 	}
+}
+
+// route hands each gradient to the node or parameter it belongs to.
+func (t *Tape) route(in []edge, grads []*Tensor) {
 	for i, g := range grads {
 		if g == nil {
 			continue

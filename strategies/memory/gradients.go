@@ -32,6 +32,9 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			w.buckets()
 			w.sum(i, g)
 			w.settle(i, g, release && !w.waits(i, g))
+			if w.Mode == Bucketed && sync && !first { // what was kept of those before is part of the bucket now
+				w.t.free(w.grads + i*w.width + int(g.Store))
+			}
 		})
 	case Lingering, Swept:
 		w.events(i, sec.Events, nil)

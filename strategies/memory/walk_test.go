@@ -104,6 +104,22 @@ func TestAccumulatedGradients(t *testing.T) {
 	}
 }
 
+// TestKeptGradientsGoIntoBuckets: DDP adds to the gradients that micro batches without a reduction
+// leave, and has them in its buckets when the last one ends.
+func TestKeptGradientsGoIntoBuckets(t *testing.T) {
+	s := llama(t, ops.FullRecompute)
+	s.Mode = Bucketed
+	w := new(tracker).walkers([]*Step{s}, 2)[0]
+	begin(w)
+	w.forward()
+	w.backward(true, false)
+	require.Equal(t, units.Bytes(2*1100048384), w.t.by[Gradients])
+	w.slot(1)
+	w.forward()
+	w.backward(false, true)
+	require.Zero(t, w.t.by[Gradients])
+}
+
 // buckets makes a step one of DeepSpeed's over four ranks, which reduce 100 million 16-bit
 // gradients at once.
 func buckets(s *Step, m Mode) {
