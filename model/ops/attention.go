@@ -76,10 +76,24 @@ func (b *builder) split(x *tape.Tensor, heads int64) *tape.Tensor {
 	return b.give(y, b.t.Transpose(y, 1, 2))
 }
 
+// asTransformers is whether tensors live as long as in the layers of Hugging Face's models.
+func (b *builder) asTransformers() bool {
+	return b.recipe.Structure.Transformers && !b.t.Compiled
+}
+
 // project makes queries, keys and values and turns them.
 func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t, s := b.t, b.Spec
+	cut := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor { // into heads, which it norms
+		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
+			return b.split(x, heads)
+		}
+		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)
+		y = b.give(y, b.norm(y, r, true))
+		return b.give(y, t.Transpose(y, 1, 2))
+	}
 	heads, kv := b.heads()
+	oneByOne := b.asTransformers() && !b.has(model.RoleQKV) && b.has(model.RoleV) // projected and cut
 	if b.has(model.RoleQKV) && s.KVLists && kv != heads && !t.Compiled {
 		return b.projectLists(in, heads, kv)
 	}
@@ -140,11 +154,19 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 		if !b.has(model.RoleK) {
 			return b.borrowed(q, heads, kv)
 		}
+		if oneByOne {
+			q = b.give(q, cut(q, heads, model.RoleQNorm))
+			t.Module = "attention"
+		}
 		k = b.column(in, model.RoleK)
 		if s.QKNorm == model.FullQKNorm {
 			k = b.give(k, b.norm(k, model.RoleKNorm, true))
 		}
 		t.Module = "attention"
+		if oneByOne {
+			k = b.give(k, cut(k, kv, model.RoleKNorm))
+			t.Module = "attention"
+		}
 		if b.has(model.RoleV) {
 			v = b.column(in, model.RoleV)
 		}
@@ -152,16 +174,10 @@ func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	if v == nil {
 		v = t.Hold(k)
 	}
-	headNorm := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
-		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
-			return b.split(x, heads)
-		}
-		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)
-		y = b.give(y, b.norm(y, r, true))
-		return b.give(y, t.Transpose(y, 1, 2))
+	if !oneByOne {
+		q = b.give(q, cut(q, heads, model.RoleQNorm))
+		k = b.give(k, cut(k, kv, model.RoleKNorm))
 	}
-	q = b.give(q, headNorm(q, heads, model.RoleQNorm))
-	k = b.give(k, headNorm(k, kv, model.RoleKNorm))
 	if s.ValueNorm {
 		v = b.give(v, t.Reshape(v, v.Dim(0), v.Dim(1), kv, s.VDim))
 		t.Module = "norm"
@@ -208,11 +224,17 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		b.t.Release(q, k)
 		return y[0].t, y[1].t
 	}
-	q = b.give(q, b.rotary(q, b.Spec.RotaryDim))
-	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
-		return q, b.give(k, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t)
+	turned := b.rotary(q, b.Spec.RotaryDim)
+	if b.asTransformers() { // one call turns both
+		defer b.t.Release(q)
+	} else {
+		b.t.Release(q)
 	}
-	return q, b.give(k, b.rotary(k, b.Spec.RotaryDim))
+	defer b.t.Release(k)
+	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
+		return turned, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t
+	}
+	return turned, b.rotary(k, b.Spec.RotaryDim)
 }
 
 // projectLists cuts queries, keys and values of each group of heads from one

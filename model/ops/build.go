@@ -448,6 +448,10 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		y, h = out[0].t, out[1].t
 	} else {
 		y = b.dropoutResidual(x, a)
+		if b.asTransformers() { // the sum takes its name
+			t.Release(a)
+			a = nil
+		}
 		h, after = inner(y, model.RoleNorm2, kind.MoE)
 	}
 	t.Release(a)

@@ -63,7 +63,7 @@ func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 // logits are those of hidden states, which it takes over.
 func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
 	t, c := b.t, &b.Config
-	t.Module = "head"
+	t.Module = Head
 	defer t.Kind(t.Kind(tape.Logits))
 	in := h
 	if c.Recipe.Structure.VocabParallel {

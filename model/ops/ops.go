@@ -134,8 +134,11 @@ func (u *Unit) Narrowed(p *Param, experts bool) bool {
 	return u.Layers > 0 && len(p.Dims) > 1 && (experts || p.Split != model.ExpertSplit)
 }
 
-// Loss is the module of the ops of the loss.
-const Loss = "loss"
+// Modules of the ops of the last unit.
+const (
+	Head = "head"
+	Loss = "loss"
+)
 
 // Unit is a stretch of the model with its ops: the embedding, a layer, the head.
 type Unit struct {

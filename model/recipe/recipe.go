@@ -254,6 +254,7 @@ type Structure struct {
 	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
 	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
 	HeldLogits     bool    `yaml:"held_logits"`     // logits are cast to fp32 before the loss, and the script holds them until gradients are made
+	Transformers   bool    `yaml:"transformers"`    // queries, keys and values are cut into heads as they are projected and go when both are turned, a block's output when it is added, the embeddings when the last layer is done
 	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
 
 	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one

@@ -541,10 +541,9 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 		}
 		m := t.like(p)
 		t.kernel("mul", m, p)
-		t.Release(p)
 		r := t.like(g[0], m)
 		t.kernel("mul", r, g[0], m)
-		t.Release(m)
+		t.Release(m, p) // which one expression made
 		return []*Tensor{r}
 	})
 	t.Release(in)

@@ -174,6 +174,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.turnFrozen(wl)
 			}
 			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), xl.Dim(-1))...)
+			gx.view = gx.nd > 2 // of a matrix: the memory of a sum of two is a third's (a snapshot of an H100)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
 		}
 		if again != nil { // the input is gathered beside the input gradient, then the weight gradient runs
@@ -400,7 +401,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	vl := t.low(v)
 	kl := t.low(k)
 	ql := t.low(q)
-	kept := t.narrowed(o.Narrow, ql, kl, vl)
+	kept := t.narrowed(o.Narrow, kl, ql, vl)
 	t.begin()
 	b, heads, sq, d := ql.Dim(0), ql.Dim(1), ql.Dim(2), ql.Dim(3)
 	kv, sk, dv := kl.Dim(1), kl.Dim(2)*max(o.Ring.Ranks, 1), vl.Dim(3)
@@ -433,7 +434,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	qs, ks, vs, made := *ql, *kl, *vl, *y
-	saved := append(slices.Clone(kept), y, stats, bias, gathered)
+	saved := append(slices.Clone(kept), stats, y, bias, gathered)
 	var joined *Tensor
 	if o.Ring.Joins {
 		joined = t.empty(kl.dtype, kl.Size()+vl.Size())

@@ -277,6 +277,7 @@ func (k StoreKind) String() string { return storeKindNames[k] }
 // and lies in storage Store, which it keeps until the gradients are cleared.
 type ParamGrad struct {
 	Param, Op, Store int32
+	Events           int32 // of the section before it is complete: what its node read is gone
 	Bytes            units.Bytes
 	Joins            Joins
 }

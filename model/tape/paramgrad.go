@@ -32,6 +32,7 @@ func (t *Tape) paramGrad(param int32, g *Tensor) {
 			t.sec.Events = slices.DeleteFunc(t.sec.Events, func(e Event) bool { return e.Store == g.store })
 		}
 	}
+	made.Events = int32(len(t.sec.Events))
 	t.sec.Grads = append(t.sec.Grads, made)
 }
 

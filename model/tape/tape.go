@@ -768,15 +768,15 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 	return g
 }
 
-// accumulate adds g to old: in place when nothing else holds old and it is
-// dense, into a new tensor otherwise (input_buffer.cpp, accumulate).
+// accumulate adds g to old: in place when nothing else holds its storage, as the base of
+// a view does, and it is dense, into a new tensor otherwise (input_buffer.cpp, can_accumulate_inplace).
 func (t *Tape) accumulate(old, g *Tensor) *Tensor {
 	if t.Compiled {
 		sum := *old
 		sum.more = append(append([]*Tensor(nil), old.more...), g)
 		return &sum
 	}
-	if t.stores[old.store].refs == 1 && t.stores[old.store].owned && old.dense() {
+	if t.stores[old.store].refs == 1 && t.stores[old.store].owned && old.dense() && !old.view {
 		t.kernel("add_", old, old, g)
 		t.Release(g)
 		return old

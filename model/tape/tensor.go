@@ -73,6 +73,7 @@ type Tensor struct {
 	turned        bool      // and transposed since
 	spaced        bool      // its neighbours lie two elements apart, and reading it reads what is between them
 	whole         bool      // every rank has all of it
+	view          bool      // of a tensor that autograd keeps beside it
 	summed        bool      // a weight gradient that its GEMM added to Tape.MainGrad
 }
 

@@ -36,6 +36,7 @@ type footprint struct {
 	sum                           units.Bytes    // of a value that lingering gradients are added to
 	update                        memory.Update  // its partition per parameter of the rank's
 	receives                      bool           // inputs that came from another rank are tensors of their own
+	inputs                        bool           // of the layers stay until the last one is done
 	holds                         bool           // outputs stay until their gradients have come
 	buffered                      units.Bytes    // logits of a micro batch, of which the last stage has
 	outputs                       int64          // so many
@@ -56,7 +57,7 @@ func (p *pricer) footprint() footprint {
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
 	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
-	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations()}
+	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations(), inputs: j.Recipe.Structure.Transformers}
 	f.buffered, f.outputs = p.buffered()
 	matrix := j.Recipe.Optimizer[j.Train.Optimizer].Matrix != ""
 	frozen := states
@@ -355,7 +356,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
 	s.Sum, s.Away = f.sum, f.away
-	s.Receives, s.HoldsOutput = f.receives && c.embedding == nil, f.holds
+	s.Receives, s.HoldsOutput, s.HoldsEmbeddings = f.receives && c.embedding == nil, f.holds, f.inputs && !f.away.All // steps with TRL's OffloadActivations show none
 	if c.head != nil {
 		s.KeptOutput, s.Buffered = f.kept, f.buffered
 	}

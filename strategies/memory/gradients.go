@@ -28,7 +28,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	case Plain, Bucketed, Copied:
 		// Later micro batches add into the gradient that is there: theirs goes at once.
 		release := !first || w.Mode == Bucketed && sync
-		w.complete(i, sec.Events, sec.Grads, func(g *tape.ParamGrad) {
+		w.complete(i, sec.Events, 0, sec.Grads, func(g *tape.ParamGrad) {
 			w.buckets()
 			w.sum(i, g)
 			w.settle(i, g, release && !w.waits(i, g))
@@ -42,21 +42,20 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
 	case Sharded:
-		events := sec.Events
+		done := 0 // events
 		if w.afterLoss(i) {
 			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
-			n := before(events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
-			w.events(i, events[:n], nil)
+			done = before(sec.Events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
+			w.events(i, sec.Events[:done], nil)
 			w.reopen(i)
-			events = events[n:]
 		}
 		if w.Sharding.Bucket > 0 {
-			w.complete(i, events, sec.Grads, func(g *tape.ParamGrad) {
+			w.complete(i, sec.Events, done, sec.Grads, func(g *tape.ParamGrad) {
 				w.sum(i, g)
 				w.fill(i, g)
 			})
 		} else {
-			w.complete(i, events, sec.Grads, func(g *tape.ParamGrad) {
+			w.complete(i, sec.Events, done, sec.Grads, func(g *tape.ParamGrad) {
 				if !w.Sharding.Copies { // gradients of one flat parameter
 					return
 				}
@@ -70,10 +69,11 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	}
 }
 
-// complete applies events of a unit and says of every gradient when it is complete.
-func (w *walker) complete(i int, events []tape.Event, grads []tape.ParamGrad, done func(*tape.ParamGrad)) {
-	for k := range events {
-		for ; len(grads) > 0 && events[k].Op > grads[0].Op; grads = grads[1:] {
+// complete applies the events of a unit from one on and says of every gradient when it is
+// complete.
+func (w *walker) complete(i int, events []tape.Event, from int, grads []tape.ParamGrad, done func(*tape.ParamGrad)) {
+	for k := from; k < len(events); k++ {
+		for ; len(grads) > 0 && k >= int(grads[0].Events); grads = grads[1:] {
 			done(&grads[0])
 		}
 		w.event(i, events, k)

@@ -182,6 +182,7 @@ func (w *walker) afterLoss(i int) bool {
 }
 
 func ofLoss(o tape.Op) bool { return o.Module == ops.Loss }
+func ofHead(o tape.Op) bool { return o.Module == ops.Head || ofLoss(o) }
 
 // before is how many events come before those of an op.
 func before(events []tape.Event, op int) int {

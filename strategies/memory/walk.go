@@ -91,6 +91,7 @@ type Step struct {
 	Receives, HoldsOutput bool
 	Splits                bool
 	KeptOutput            units.Bytes // of each micro batch
+	HoldsEmbeddings       bool        // until the last layer is done, as what calls the layers does
 	Buffered              units.Bytes // and what of the last one's stays until the next one's takes its place
 
 	// For the replay of the allocator: what of Static is a tensor per parameter, the
@@ -188,10 +189,11 @@ type walker struct {
 		head, table int32 // -1: none is tied
 		unit        int
 	}
-	split bool   // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm  bool   // this is the first step
-	next  int    // first id that nothing uses
-	trips []Trip // by unit, where some go to the host
+	embeddings bool   // are held, which the first layer is done with
+	split      bool   // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm       bool   // this is the first step
+	next       int    // first id that nothing uses
+	trips      []Trip // by unit, where some go to the host
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -542,7 +544,19 @@ func (w *walker) end(unit int, e *tape.Event) {
 	if w.split && e.Store < w.saved[unit] {
 		return
 	}
+	if w.HoldsEmbeddings && unit == 1 && e.Store == w.Units[1].InputStore && w.t.here.pass == forward && w.Units[0].Input == 0 {
+		w.embeddings = true
+		return
+	}
 	w.t.free(w.id(unit, e.Store))
+}
+
+// letGo frees embeddings that were held.
+func (w *walker) letGo() {
+	if w.embeddings {
+		w.embeddings = false
+		w.t.free(w.id(1, w.Units[1].InputStore))
+	}
 }
 
 // weights ends a backward pass that was split.
@@ -574,6 +588,13 @@ func (w *walker) forward() {
 			w.t.free(w.buffer)
 		}
 		events := u.Forward.Events
+		if w.embeddings && i == len(w.Units)-1 {
+			head := slices.IndexFunc(u.Forward.Ops, ofHead)
+			n := max(0, slices.IndexFunc(events, func(e tape.Event) bool { return int(e.Op) >= head && e.Bytes > 0 }))
+			w.events(i, events[:n], nil)
+			w.letGo()
+			events = events[n:]
+		}
 		if w.afterLoss(i) { // the model has returned before the loss
 			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
 			w.events(i, events[:n], nil)
@@ -585,6 +606,7 @@ func (w *walker) forward() {
 			w.close(i)
 		}
 	}
+	w.letGo()
 	for i, u := range w.Units {
 		for _, e := range u.Forward.Deferred {
 			w.t.free(w.id(i, e.Store))

@@ -104,6 +104,28 @@ func TestAccumulatedGradients(t *testing.T) {
 	}
 }
 
+// TestHeldEmbeddings: what calls the layers holds what the first one took in until the last is done.
+func TestHeldEmbeddings(t *testing.T) {
+	const tokens, h = 4 * 2048, 2048
+	last := func(holds bool) units.Bytes {
+		s := llama(t, ops.NoRecompute)
+		s.Record, s.HoldsEmbeddings = true, holds
+		for _, p := range Measure(s, nil).Points {
+			if p.Label == "layer 22 forward" {
+				return p.Allocated
+			}
+		}
+		return 0
+	}
+	require.Equal(t, units.Bytes(2*tokens*h), last(true)-last(false))
+	s := llama(t, ops.NoRecompute)
+	s.HoldsEmbeddings = true
+	w := new(tracker).walkers([]*Step{s}, 2)[0]
+	begin(w)
+	w.step()
+	require.InDelta(t, float64(s.Static.Total()), float64(w.t.now), 1)
+}
+
 // TestKeptGradientsGoIntoBuckets: DDP adds to the gradients that micro batches without a reduction
 // leave, and has them in its buckets when the last one ends.
 func TestKeptGradientsGoIntoBuckets(t *testing.T) {
