@@ -110,7 +110,7 @@ func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
 	case ColReduce:
 		o.N = out.Size()
 		if !t.Compiled {
-			t.scratch(shared(x.Size()/o.N, o.N))
+			t.scratch(sumScratch(x.Size()/o.N, o.N))
 		}
 	case MidReduce:
 		o.Elements += midOutput * float64(out.Size())
@@ -118,8 +118,9 @@ func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
 	t.emit(o)
 }
 
-// Of PyTorch's sums: threads of a block, values that one reads at once, the least and the most
-// that one should sum, and the threads that an H100 or H200 runs at once.
+// Of PyTorch's sums (ATen/native/cuda/Reduce.cuh): threads of a block, values that one reads at
+// once, the least and the most that one should sum; and the threads that an H100 or H200 runs at
+// once, of which an A100 has a fifth less and a B200 an eighth more.
 const (
 	sumThreads = 512
 	sumVector  = 4
@@ -128,32 +129,32 @@ const (
 	sumRunning = 132 * 2048
 )
 
-// shared is what the blocks of a sum of rows of n values share their parts in, in fp32: every
+// sumScratch is what the blocks of a sum of rows of n values share their parts in, in fp32: every
 // thread's, where there are so many rows and so few columns that several blocks have the same
-// (ATen/native/cuda/Reduce.cuh, setReduceConfig and global_memory_size; snapshots of an H100 show
+// (setReduceConfig and global_memory_size; snapshots of an H100 show
 // 138,412,032 bytes for 8192 rows of 3072 values, 37,748,736 for 1024 of 4608).
-func shared(rows, n int64) units.Bytes {
+func sumScratch(rows, n int64) units.Bytes {
 	const threads = sumThreads / sumVector
-	most := min(power(ceil(n, sumVector)), threads)
-	height := min(power(rows), threads/min(most, warp))
+	most := min(lastPower(ceilDiv(n, sumVector)), threads)
+	height := min(lastPower(rows), threads/min(most, warp))
 	width := min(most, threads/height)
-	values := ceil(rows, height)
-	columns := ceil(n, sumVector*width)
+	values := ceilDiv(rows, height)
+	columns := ceilDiv(n, sumVector*width)
 	running := sumRunning / (width * height)
 	if values < sumMost || columns > running {
 		return 0
 	}
-	blocks := max(min(ceil(running, columns), ceil(values, sumLeast)), ceil(values, sumMost))
+	blocks := max(min(ceilDiv(running, columns), ceilDiv(values, sumLeast)), ceilDiv(values, sumMost))
 	if blocks == 1 {
 		return 0
 	}
 	return units.Bytes(4 * n * blocks * width * sumVector)
 }
 
-func ceil(a, b int64) int64 { return (a + b - 1) / b }
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// power is the largest power of two that is not above n.
-func power(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
+// lastPower is the largest power of two that is not above n.
+func lastPower(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
 // like allocates the result of an elementwise op on ins: broadcast shape,
 // promoted dtype, and the memory order of the first operand of full size.

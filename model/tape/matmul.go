@@ -322,7 +322,7 @@ type AttentionOptions struct {
 	Dropout     float64 // probability inside the kernel
 	Sinks       bool    // each head has one that is learned
 	Flavour     string
-	Accumulates bool  // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp, dk_accum)
+	Accumulates bool  // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp and flash_attn/cute/interface.py, dk_accum)
 	Narrow      int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
 	Ring        Ring
 	Apart       int64 // documents of a sequence, which do not see one another; 0: it is one

@@ -413,18 +413,18 @@ func TestLent(t *testing.T) {
 	}
 }
 
-// TestSharedSums holds the memory of sums that several blocks share against memory snapshots of
+// TestSumScratch holds the memory of sums that several blocks share against memory snapshots of
 // Llama and GPT-2 on an H100 (PyTorch 2.11).
-func TestSharedSums(t *testing.T) {
+func TestSumScratch(t *testing.T) {
 	for in, want := range map[[2]int64]units.Bytes{
 		{8192, 3072}: 138412032, {1024, 1536}: 12582912, {1024, 4608}: 37748736, {1024, 6144}: 50331648,
 		{512, 4096}:     0, // few rows
 		{8192, 1 << 20}: 0, // columns enough for every block
 	} {
-		require.Equal(t, want, shared(in[0], in[1]), "%v", in)
+		require.Equal(t, want, sumScratch(in[0], in[1]), "%v", in)
 	}
 	for n := range int64(5000) { // any size
-		require.GreaterOrEqual(t, shared(1+7*n, 1+n), units.Bytes(0))
+		require.GreaterOrEqual(t, sumScratch(1+7*n, 1+n), units.Bytes(0))
 	}
 }
 

@@ -356,7 +356,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
 	s.Sum, s.Away = f.sum, f.away
-	s.Receives, s.HoldsOutput, s.HoldsEmbeddings = f.receives && c.embedding == nil, f.holds, f.inputs && !f.away.All // steps with TRL's OffloadActivations show none
+	s.Receives, s.HoldsOutput, s.HoldsEmbeddings = f.receives && c.embedding == nil, f.holds, f.inputs
 	if c.head != nil {
 		s.KeptOutput, s.Buffered = f.kept, f.buffered
 	}

@@ -214,16 +214,16 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.base = w.grads
 	}
 	if !sync { // kept whole, in the reduction's dtype
-		switch {
-		case !first: // added to what is there
-		case s.Copies:
-			w.accumulate(i)
-		default:
+		if s.Copies {
+			if first { // later ones are added to these
+				w.accumulate(i)
+			}
+			return
+		}
+		if first {
 			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
 		}
-		if !s.Copies {
-			w.freeGrads(i)
-		}
+		w.freeGrads(i)
 		return
 	}
 	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended

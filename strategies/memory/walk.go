@@ -175,6 +175,7 @@ type walker struct {
 	t      *tracker
 	width  int           // ids per unit
 	buffer int           // id of Buffered
+	called int           // id of embeddings that are held, which the first layer is done with
 	first  int           // first id of all
 	base   int           // first id of this micro batch: the kept gradients of the first one have their own
 	extra  int           // first id after those of the units
@@ -189,11 +190,10 @@ type walker struct {
 		head, table int32 // -1: none is tied
 		unit        int
 	}
-	embeddings bool   // are held, which the first layer is done with
-	split      bool   // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm       bool   // this is the first step
-	next       int    // first id that nothing uses
-	trips      []Trip // by unit, where some go to the host
+	split bool   // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm  bool   // this is the first step
+	next  int    // first id that nothing uses
+	trips []Trip // by unit, where some go to the host
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -211,7 +211,7 @@ const (
 // caching allocator over three steps and reports what it reserves: the optimizer
 // makes its states at the end of the first one, out of what the activations left,
 // so that those of the second no longer find it whole, nor those of the third what the
-// second cut (22 of 575 measured runs; none needs a fourth).
+// second cut (28 of 651 measured runs; none needs a fourth).
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w := (&tracker{alloc: alloc, record: s.Record}).walkers([]*Step{s}, 2)[0]
 	begin(w)
@@ -248,7 +248,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 		w.extra = n + inFlight*w.width*len(s.Units)
 		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
 		n = w.next + w.kept()
-		w.buffer = n - 1
+		w.buffer, w.called = n-1, n-2
 		all = append(all, w)
 	}
 	t.table(n)
@@ -504,7 +504,7 @@ func (w *walker) label(m moment) string {
 
 // kept is the most that keep is called in a walk.
 func (w *walker) kept() int {
-	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 3 + len(w.Flat)*(3+w.Update.Moments) // outputs, and what the update takes
+	n := int(NumClasses) + len(w.Buckets) + int(w.MicroBatches) + 4 + len(w.Flat)*(3+w.Update.Moments) // outputs, and what the update takes
 	for _, u := range w.Units {
 		n += len(u.Params) * (2 + max(w.Dense.Tensors, w.Expert.Tensors, 1))
 	}
@@ -545,18 +545,10 @@ func (w *walker) end(unit int, e *tape.Event) {
 		return
 	}
 	if w.HoldsEmbeddings && unit == 1 && e.Store == w.Units[1].InputStore && w.t.here.pass == forward && w.Units[0].Input == 0 {
-		w.embeddings = true
+		w.t.move(w.id(1, e.Store), w.called) // which is none that goes to the host
 		return
 	}
 	w.t.free(w.id(unit, e.Store))
-}
-
-// letGo frees embeddings that were held.
-func (w *walker) letGo() {
-	if w.embeddings {
-		w.embeddings = false
-		w.t.free(w.id(1, w.Units[1].InputStore))
-	}
 }
 
 // weights ends a backward pass that was split.
@@ -588,11 +580,11 @@ func (w *walker) forward() {
 			w.t.free(w.buffer)
 		}
 		events := u.Forward.Events
-		if w.embeddings && i == len(w.Units)-1 {
+		if i == len(w.Units)-1 && w.t.blocks[w.called].live {
 			head := slices.IndexFunc(u.Forward.Ops, ofHead)
 			n := max(0, slices.IndexFunc(events, func(e tape.Event) bool { return int(e.Op) >= head && e.Bytes > 0 }))
 			w.events(i, events[:n], nil)
-			w.letGo()
+			w.t.free(w.called)
 			events = events[n:]
 		}
 		if w.afterLoss(i) { // the model has returned before the loss
@@ -606,7 +598,7 @@ func (w *walker) forward() {
 			w.close(i)
 		}
 	}
-	w.letGo()
+	w.t.free(w.called)
 	for i, u := range w.Units {
 		for _, e := range u.Forward.Deferred {
 			w.t.free(w.id(i, e.Store))
