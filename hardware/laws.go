@@ -58,6 +58,7 @@ type GEMMLaw struct {
 	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
 	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
 	Exponent  float64            `yaml:"exponent"`   // p
+	Vector    *VectorGEMM        `yaml:"vector"`     // batched products of fp32, on vector units; absent: as the others
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
@@ -76,6 +77,18 @@ type GEMMLaw struct {
 	On    *GPU // the GPU it was measured on
 	tiles [][2]float64
 }
+
+// VectorGEMM are the constants of kernels on vector units, as in GEMMLaw.
+type VectorGEMM struct {
+	Tiles     []string `yaml:"tiles"`
+	Edge      float64  `yaml:"edge"` // K elements that a tile spends on its prologue and epilogue, for each row of a square one as large
+	SmallTile float64  `yaml:"small_tile"`
+
+	tiles [][2]float64
+}
+
+// TileSizes are the parsed tiles, rows by columns.
+func (v *VectorGEMM) TileSizes() [][2]float64 { return v.tiles }
 
 // GEMMRelease is what a library did otherwise before a release. Constants that are
 // absent are those of the law; a table of points replaces the law's.
@@ -627,14 +640,32 @@ func (g *GEMMLaw) parse() error {
 			}
 		}
 	}
-	for _, t := range g.Tiles {
+	var err error
+	if g.tiles, err = parseTiles("gemm.tiles", g.Tiles); err != nil {
+		return err
+	}
+	v := g.Vector
+	switch {
+	case v == nil:
+	case len(v.Tiles) == 0 || !(v.Edge >= 0 && v.SmallTile >= 0 && v.Edge+v.SmallTile < math.Inf(1)):
+		err = fmt.Errorf("gemm.vector: tiles %v, edge %g, small_tile %g; it needs tiles, and the others must not be below 0", v.Tiles, v.Edge, v.SmallTile)
+	default:
+		v.tiles, err = parseTiles("gemm.vector.tiles", v.Tiles)
+	}
+	return err
+}
+
+// parseTiles reads tiles written as "256x128". The error begins with the key.
+func parseTiles(key string, tiles []string) ([][2]float64, error) {
+	var out [][2]float64
+	for _, t := range tiles {
 		a, b, _ := strings.Cut(t, "x")
 		x, err1 := strconv.ParseFloat(a, 64)
 		y, err2 := strconv.ParseFloat(b, 64)
 		if err1 != nil || err2 != nil || x < 1 || y < 1 {
-			return fmt.Errorf("gemm.tiles: %q; write rows x columns, as in 256x128", t)
+			return nil, fmt.Errorf("%s: %q; write rows x columns, as in 256x128", key, t)
 		}
-		g.tiles = append(g.tiles, [2]float64{x, y})
+		out = append(out, [2]float64{x, y})
 	}
-	return nil
+	return out, nil
 }

@@ -46,8 +46,9 @@ const (
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
 	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
-	// Of files of types that are read as DeepSeek-V3 without their indexer (unmodelled.go).
-	indexKeys = " index_topk= index_head_dim= index_n_heads= index_topk_pattern= index_topk_freq= index_skip_topk_offset= indexer_types= indexer_rope_interleave= layer_types= mlp_layer_types"
+	// Of an indexer.
+	pickKeys  = " index_topk index_head_dim index_n_heads index_topk_freq index_skip_topk_offset"
+	indexKeys = pickKeys + " index_topk_pattern indexer_types indexer_rope_interleave= layer_types= mlp_layer_types"
 )
 
 // llamaLike fills in what most families took over from Llama.
@@ -304,9 +305,24 @@ var families = []family{
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
 	})},
-	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + indexKeys, base: llamaLike(draft{
+	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + " mlp_layer_types layer_types=", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1, Turn: TurnParts},
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
+		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		denseFirst: 3,
+	})},
+	{name: "deepseek_v32", keys: deepseekKeys + indexKeys, base: llamaLike(draft{
+		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 163840, MTPLayers: 1, Turn: TurnPairParts, KeysCopied: true},
+		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
+		indexer:    Indexer{Heads: 64, HeadDim: 128, TopK: 2048},
+		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true, Groups: 8, TopGroups: 4},
+		denseFirst: 3,
+	})},
+	{name: "glm_moe_dsa", keys: deepseekKeys + indexKeys, base: llamaLike(draft{
+		Spec:       Spec{Vocab: 154880, Hidden: 6144, FFN: 12288, Layers: 78, Heads: 64, VDim: 256, MaxPositions: 202752, MTPLayers: 1, Turn: TurnPairParts, KeysCopied: true},
+		mla:        MLA{QLora: 2048, KVLora: 512, Rope: 64, Nope: 192},
+		indexer:    Indexer{Heads: 32, HeadDim: 128, TopK: 2048, Pairs: true},
+		indexFrom:  2,
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 		denseFirst: 3,
 	})},
@@ -419,7 +435,7 @@ func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
+const decoderKeys = llamaKeys + latentKeys + pickKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

@@ -193,8 +193,10 @@ func (r *reader) heads(d *draft) {
 		d.FusedQKV = false // its projections are other matrices
 		mla := d.mla
 		d.MLA = &mla
+		r.indexer(d)
 		return
 	}
+	r.check(d.indexer.TopK == 0, []string{"index_topk"}, "an indexer picks keys of latent attention, for which kv_lora_rank is missing")
 	r.check(d.mla == (MLA{}) && d.VDim == 0, []string{"q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"},
 		"latent attention needs kv_lora_rank, which is missing")
 	if d.KVHeads == 0 {
@@ -225,6 +227,52 @@ func (r *reader) heads(d *draft) {
 	}
 	r.check(d.RotaryDim <= d.HeadDim, []string{"rotary_dim", "head_dim", "num_attention_heads"},
 		"rotary_dim %d is wider than a head, which has %d", d.RotaryDim, d.HeadDim)
+}
+
+// indexer settles which keys latent attention sees, and which layers pick them.
+func (r *reader) indexer(d *draft) {
+	x := d.indexer
+	if x.TopK == 0 {
+		return
+	}
+	r.needs("index_n_heads", x.Heads)
+	r.needs("index_head_dim", x.HeadDim)
+	r.check(d.mla.QLora > 0, []string{"q_lora_rank"}, "an indexer reads the query latent, which %s is the width of; give it", r.label("q_lora_rank"))
+	own := make([]string, 0, d.Layers) // "full" or "shared"
+	about := "indexer_types"
+	switch {
+	case d.indexTypes != nil:
+		own = d.indexTypes
+	case d.indexPattern != "":
+		about = "index_topk_pattern"
+		for _, c := range d.indexPattern {
+			own = append(own, map[rune]string{'F': "full", 'S': "shared"}[c])
+		}
+	default:
+		for i := range d.Layers {
+			if max(i-max(d.indexFrom, 1)+1, 0)%max(d.indexEvery, 1) == 0 {
+				own = append(own, "full")
+			} else {
+				own = append(own, "shared")
+			}
+		}
+	}
+	d.Indexer = &x
+	if !r.check(int64(len(own)) == d.Layers, []string{about, "num_hidden_layers"}, "%s has %d entries for %d layers", about, len(own), d.Layers) {
+		return
+	}
+	for i, kind := range own {
+		if !r.check(kind == "full" || kind == "shared", []string{about}, "%s: layer %d is neither full nor shared (F and S in a pattern); only these are known", about, i) ||
+			!r.check(i > 0 || kind == "full", []string{about}, "%s: the first layer has none before it whose keys it could share; make it full", about) {
+			return
+		}
+	}
+	if slices.Contains(own, "shared") {
+		x.Follow = make([]bool, len(own))
+		for i, kind := range own {
+			x.Follow[i] = kind == "shared"
+		}
+	}
 }
 
 // beside settles whether layers have experts beside their MLP, which then is what all

@@ -9,6 +9,7 @@ type FLOPBreakdown struct {
 	Projections units.FLOPs // q, k, v and output; the latent projections of MLA
 	Attention   units.FLOPs // scores, and scores times values
 	MLP         units.FLOPs // dense MLP, the experts a token is sent to, shared experts
+	Indexer     units.FLOPs // scores by which an indexer picks keys, of which a step has no gradient worth counting
 	Scan        units.FLOPs // state-space mixers, gated delta nets
 	Router      units.FLOPs
 	Head        units.FLOPs // logits, whether or not lm_head is tied
@@ -19,7 +20,7 @@ type FLOPBreakdown struct {
 
 // Total is the sum for the main model.
 func (f FLOPBreakdown) Total() units.FLOPs {
-	return f.Projections + f.Attention + f.Scan + f.MLP + f.Router + f.Head + f.Adapters + f.Vision
+	return f.Projections + f.Attention + f.Indexer + f.Scan + f.MLP + f.Router + f.Head + f.Adapters + f.Vision
 }
 
 // StepFLOPs counts a training step without recomputation, multi-token prediction included:
@@ -33,10 +34,10 @@ func (s *Spec) StepFLOPs(tokens, seq int64, causal bool) units.FLOPs {
 		images, f.Vision = units.FLOPs(all+learned+passed), 0
 	}
 	if s.LoRA == nil {
-		return 3*f.Trained() + images
+		return 3*f.Trained() - 2*f.Indexer + images
 	}
 	trained := f.Attention + f.Scan + f.Adapters
-	return 3*trained + 2*(f.Trained()-trained) + images
+	return 3*trained + 2*(f.Trained()-trained) - f.Indexer + images
 }
 
 // images are those of so many tokens.
@@ -66,6 +67,7 @@ const (
 var classes = [...]class{
 	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
 	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
+	partIndexQuery: projection, partIndexKey: projection, partIndexWeights: projection,
 	partMambaIn: projection, partMambaOut: projection,
 	partDeltaQKVZ: projection, partDeltaBA: projection, partDeltaQKV: projection, partDeltaZ: projection, partDeltaB: projection, partDeltaA: projection, partDeltaOut: projection,
 	partLatentDown: feedForward, partLatentUp: feedForward,
@@ -83,7 +85,8 @@ var classes = [...]class{
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
 // of query and key that is counted: with causal, half of all pairs; else all,
 // the "full" convention of sources that ignore the mask. A sliding window is
-// exact in both: see pairs. A scan costs scanFLOPs for each element of its
+// exact in both: see pairs; keys that an indexer picks are as many as in one. Its scores cost
+// 2 × heads × head_dim for each pair. A scan costs scanFLOPs for each element of its
 // states, a gated delta net deltaFLOPs.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	var perToken [adapter + 1]float64
@@ -100,7 +103,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			}
 		}
 	}
-	var attends, scans, deltas int64 // layers
+	var attends, indexes, scans, deltas int64 // layers
 	for _, k := range s.Kinds() {
 		for _, block := range l.layer {
 			add(block, k.LayerKind, k.Layers)
@@ -108,6 +111,9 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		switch k.Mixer {
 		case AttentionMixer:
 			attends += k.Layers
+			if !k.Follows {
+				indexes += k.Layers
+			}
 		case MambaMixer:
 			scans += k.Layers
 		case DeltaMixer:
@@ -120,6 +126,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
 	}
 
+	var f FLOPBreakdown
 	windowed := int64(0)
 	for _, w := range s.Windows {
 		if w {
@@ -127,11 +134,17 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		}
 	}
 	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
-	perSequence := float64(attends-windowed)*pairs(seq, 0, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
+	seen := int64(0) // of all keys before a query
+	if s.Indexer != nil {
+		seen = s.Indexer.TopK
+		f.Indexer = units.FLOPs(float64(tokens) / float64(max(seq, 1)) * float64(indexes) * pairs(seq, 0, false, causal) * 2 * float64(s.Indexer.Heads*s.Indexer.HeadDim))
+	}
+	perSequence := float64(attends-windowed)*pairs(seq, seen, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
 		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s)
 
 	n := float64(tokens)
-	f := FLOPBreakdown{
+	f = FLOPBreakdown{
+		Indexer:     f.Indexer,
 		Projections: units.FLOPs(n * perToken[projection]),
 		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
 		Router:      units.FLOPs(n * perToken[router]),
@@ -201,6 +214,11 @@ func (s *Spec) lastLayer() *Spec {
 	one.Mixers, one.NoMLP = []Mixer{k.Mixer}, []bool{k.NoMLP}
 	if s.Windows != nil {
 		one.Windows = []bool{k.Windowed}
+	}
+	if s.Indexer != nil {
+		x := *s.Indexer
+		x.Follow = nil
+		one.Indexer = &x
 	}
 	if s.NoRope != nil {
 		one.NoRope = []bool{k.NoRope}

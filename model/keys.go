@@ -15,8 +15,16 @@ import (
 type draft struct {
 	Spec
 
-	mla MLA // used when KVLora is set
-	moe MoE // used when Experts is set
+	mla     MLA     // used when KVLora is set
+	indexer Indexer // used when TopK is set
+
+	// Layers without an indexer of their own: by letters, F and S, or words, full and shared, which
+	// win; or all from indexFrom on but every so many.
+	indexEvery   int64
+	indexFrom    int64
+	indexPattern string
+	indexTypes   []string
+	moe          MoE // used when Experts is set
 
 	mamba       Mamba // used when a layer has it
 	delta       Delta // likewise
@@ -177,6 +185,13 @@ var keys = []key{
 	{name: "kv_lora_rank", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.mla.KVLora} }},
 	{name: "qk_rope_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mla.Rope} }},
 	{name: "qk_nope_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mla.Nope} }},
+	{name: "index_n_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.indexer.Heads} }},
+	{name: "index_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.indexer.HeadDim} }},
+	{name: "index_topk", min: 1, max: maxSeq, to: func(d *draft) []any { return []any{&d.indexer.TopK} }},
+	{name: "index_topk_freq", min: 1, max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.indexEvery} }},
+	{name: "index_skip_topk_offset", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.indexFrom} }},
+	{name: "index_topk_pattern", optional: true, to: func(d *draft) []any { return []any{&d.indexPattern} }},
+	{name: "indexer_types", optional: true, to: func(d *draft) []any { return []any{&d.indexTypes} }},
 	{name: "v_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.VDim} }},
 
 	{name: "hybrid_override_pattern", optional: true, to: func(d *draft) []any { return []any{&d.pattern} }},

@@ -43,6 +43,10 @@ const (
 	partKVDown // to the key/value latent and the shared rotary key, its norm, and up from it
 	partKVLatentNorm
 	partKVUp
+	partIndexQuery // of an indexer
+	partIndexKey
+	partIndexNorm
+	partIndexWeights
 
 	partMamba // what a mixer holds itself: time steps, decays, skips
 	partMambaConv
@@ -117,6 +121,12 @@ var (
 		{"self_attn.o_proj", partOut},
 		{"self_attn.q_norm", partQueryNorm},
 		{"self_attn.k_norm", partKeyNorm},
+	}
+	indexer = []module{
+		{"self_attn.indexer.wq_b", partIndexQuery},
+		{"self_attn.indexer.wk", partIndexKey},
+		{"self_attn.indexer.k_norm", partIndexNorm},
+		{"self_attn.indexer.weights_proj", partIndexWeights},
 	}
 	phi3Attention = []module{{"self_attn.o_proj", partOut}, {"self_attn.qkv_proj", partQKV}}
 	llamaMLP      = []module{
@@ -234,7 +244,7 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, indexer, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
 	{[]string{"exaone4"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", partPost1}, {"post_feedforward_layernorm", partPost2}}}, llamaHead},
 	{[]string{"hunyuan_v1_dense", "hunyuan_v1_moe"}, Serial,
@@ -263,6 +273,8 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{nextDelta, llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
 	{[]string{"qwen3_5_text", "qwen3_5_moe_text"}, Serial,
 		llamaEmbedding, [][]module{qwenDelta, llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
+	{[]string{"deepseek_v32", "glm_moe_dsa"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, indexer, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,

@@ -77,6 +77,7 @@ func (s *Spec) MTPKind() LayerKind {
 	if s.NoMLP != nil {
 		k = LayerKind{MoE: s.MoE != nil}
 	}
+	k.Follows = false // there is no layer before it
 	return k
 }
 
@@ -269,6 +270,11 @@ func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
 				tensors[i].Role = tensors[i].Role.Bias()
 			}
 		}
+		if s.Indexer != nil && s.Indexer.Frozen && m.part >= partIndexQuery && m.part <= partIndexWeights {
+			for i := range tensors {
+				tensors[i].Frozen = true
+			}
+		}
 		out = append(out, s.freeze(tensors)...)
 	}
 	return out
@@ -292,6 +298,7 @@ var roles = map[part]Role{
 	partQueryNorm: RoleQNorm, partKeyNorm: RoleKNorm,
 	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
 	partKVDown: RoleKVDown, partKVLatentNorm: RoleKVDownNorm, partKVUp: RoleKVUp,
+	partIndexQuery: RoleIndexQ, partIndexKey: RoleIndexK, partIndexNorm: RoleIndexKNorm, partIndexWeights: RoleIndexWeights,
 	partMambaConv: RoleMambaConv, partMambaIn: RoleMambaIn, partMambaNorm: RoleMambaNorm, partMambaOut: RoleMambaOut,
 	partDeltaConv: RoleDeltaConv, partDeltaQKVZ: RoleDeltaQKVZ, partDeltaBA: RoleDeltaBA, partDeltaQKV: RoleDeltaQKV, partDeltaZ: RoleDeltaZ,
 	partDeltaB: RoleDeltaB, partDeltaA: RoleDeltaA, partDeltaNorm: RoleDeltaNorm, partDeltaOut: RoleDeltaOut,
@@ -307,6 +314,8 @@ func (k LayerKind) has(p part) bool {
 	switch {
 	case p == partNorm1 || p == partPost1:
 		return k.Mixer != NoMixer
+	case p >= partIndexQuery && p <= partIndexWeights:
+		return k.Mixer == AttentionMixer && !k.Follows
 	case p >= partSinks && p <= partKVUp:
 		return k.Mixer == AttentionMixer
 	case p >= partMamba && p <= partMambaOut:
@@ -465,6 +474,23 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 	case partKVUp:
 		if mla != nil {
 			return s.linear(m.name, mla.KVLora, s.Heads*(mla.Nope+s.VDim), ColumnSplit, false)
+		}
+
+	case partIndexQuery:
+		if x := s.Indexer; x != nil {
+			return s.linear(m.name, mla.QLora, x.Heads*x.HeadDim, Replicated, false)
+		}
+	case partIndexKey:
+		if x := s.Indexer; x != nil {
+			return s.linear(m.name, h, x.HeadDim, Replicated, false)
+		}
+	case partIndexNorm: // a layer norm, whatever the model's norms are
+		if x := s.Indexer; x != nil {
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{x.HeadDim}, NoDecay: true}, {Name: m.name + ".bias", Shape: []int64{x.HeadDim}, NoDecay: true}}
+		}
+	case partIndexWeights:
+		if x := s.Indexer; x != nil {
+			return s.linear(m.name, h, x.Heads, Replicated, false)
 		}
 
 	case partMamba:

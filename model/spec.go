@@ -17,11 +17,12 @@ type Spec struct {
 	MaxPositions  int64 // max_position_embeddings; rows of a learned position table that positions take
 	IdlePositions int64 // and rows of it in front of the first position's (OPT)
 
-	Heads   int64 // num_attention_heads
-	KVHeads int64 // num_key_value_heads
-	HeadDim int64 // width of a query or key head
-	VDim    int64 // width of a value head; HeadDim but for MLA
-	MLA     *MLA  // multi-head latent attention (DeepSeek); nil otherwise
+	Heads   int64    // num_attention_heads
+	KVHeads int64    // num_key_value_heads
+	HeadDim int64    // width of a query or key head
+	VDim    int64    // width of a value head; HeadDim but for MLA
+	MLA     *MLA     // multi-head latent attention (DeepSeek); nil otherwise
+	Indexer *Indexer // picks the keys that latent attention sees; nil: it sees all
 
 	FFN        int64      // intermediate_size: width of the dense MLP
 	Activation Activation // of the MLP
@@ -193,6 +194,18 @@ func (d *Delta) Values() int64 { return d.ValueHeads * d.ValueDim }
 // Convolved is the width of what the convolution reads: queries, keys and values.
 func (d *Delta) Convolved() int64 { return 2*d.Keys() + d.Values() }
 
+// Indexer picks, for each query of latent attention, the keys that it sees: few heads of
+// their own score all keys before it by a sum of weighted ReLUs (DeepSeek-V3.2, section 2.1).
+type Indexer struct {
+	Heads   int64  // index_n_heads
+	HeadDim int64  // index_head_dim; one key serves all heads
+	TopK    int64  // index_topk: keys that a query sees at most
+	Frozen  bool   // it is no parameter that is trained
+	Idle    bool   // it learns nothing: its loss is not computed
+	Pairs   bool   // neighbours are turned as pairs, as attention's are; else halves
+	Follow  []bool // per layer: true when it sees the keys that the one before it saw (GLM-5.2); nil: none
+}
+
 // MLA is multi-head latent attention: queries and keys/values are projected
 // through low-rank latents; each head has a part with and one without rotary
 // embedding (DeepSeek-V2, arXiv 2405.04434).
@@ -333,6 +346,7 @@ type LayerKind struct {
 	NoMLP    bool
 	Global   bool // attention is as Spec.Global has it
 	Borrows  bool // keys and values are those of a layer before (Spec.KVLayers)
+	Follows  bool // attention sees the keys that the layer before it picked (Indexer.Follow)
 	Deep     bool // what an inner layer of the vision encoder made of images is added to its output
 }
 
@@ -404,6 +418,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 	}
 	k.Global = s.Global != nil && !k.Windowed
 	k.Borrows = s.KVLayers > 0 && i >= s.KVLayers
+	k.Follows = s.Indexer != nil && s.Indexer.Follow != nil && s.Indexer.Follow[i]
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
 	return k
 }
@@ -525,6 +540,11 @@ const (
 	RoleKVDown     Role = "kv_down" // hidden to key/value latent and rotary key
 	RoleKVDownNorm Role = "kv_down_norm"
 	RoleKVUp       Role = "kv_up"
+
+	RoleIndexQ       Role = "index_q" // of an indexer: queries, of attention's latent
+	RoleIndexK       Role = "index_k"
+	RoleIndexKNorm   Role = "index_k_norm"
+	RoleIndexWeights Role = "index_weights" // of the heads' scores
 
 	RoleGate   Role = "gate"
 	RoleUp     Role = "up"

@@ -16,17 +16,18 @@ type CPCommType string
 // positions for heads by all-to-all before attention and back after it, as DeepSpeed's
 // Ulysses does.
 const (
-	P2P CPCommType = "p2p"
-	A2A CPCommType = "a2a"
+	P2P       CPCommType = "p2p"
+	A2A       CPCommType = "a2a"
+	AllGather CPCommType = "allgather" // of keys before attention: to those that an indexer picks alone
 )
 
 // UnmarshalText accepts one of the ways.
 func (c *CPCommType) UnmarshalText(b []byte) error {
 	switch *c = CPCommType(b); *c {
-	case P2P, A2A:
+	case P2P, A2A, AllGather:
 		return nil
 	}
-	return fmt.Errorf("%q is not a kind of context parallelism; use %s (keys and values in a ring) or %s (heads by all-to-all)", b, P2P, A2A)
+	return fmt.Errorf("%q is not a kind of context parallelism; use %s (keys and values in a ring), %s (heads by all-to-all) or %s (of keys that an indexer picks)", b, P2P, A2A, AllGather)
 }
 
 // ByHeads reports whether context ranks trade positions for heads around attention.
@@ -61,11 +62,19 @@ func (p *Plan) checkContexts(s Shape) error {
 	}
 	kind := cmp.Or(p.CPCommType, P2P)
 	switch {
+	case s.gathersKeys() && p.TP > 1 && !p.SP():
+		return diag.Errorf("plan.sequence_parallel: attention to the keys that an indexer picks needs it where tp is %d (megatron/core/transformer/experimental_attention_variant/absorbed_mla.py); use true, or tp 1", p.TP)
 	case p.CP <= 1:
 		return nil
 	case len(s.Recipe.CPCommTypes) == 0:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
-	case !slices.Contains(s.Recipe.CPCommTypes, string(kind)):
+	case m.Indexer != nil && p.CPCommType != "" && p.CPCommType != AllGather:
+		return diag.Errorf("plan.cp_comm_type: %s, but attention to the keys that an indexer picks gathers them; use %s", p.CPCommType, AllGather)
+	case s.masksKeys():
+		return diag.Errorf("plan.cp: recipe %s runs an indexer on whole sequences; use 1, or recipe megatron-core", s.Recipe.Name)
+	case m.Indexer == nil && kind == AllGather:
+		return diag.Errorf("plan.cp_comm_type: %s is for attention to the keys that an indexer picks; use %s", AllGather, diag.Or(s.Recipe.CPCommTypes))
+	case m.Indexer == nil && !slices.Contains(s.Recipe.CPCommTypes, string(kind)):
 		return diag.Errorf("plan.cp_comm_type: recipe %s has no %s; use %s, or a recipe that has it", s.Recipe.Name, kind, diag.Or(s.Recipe.CPCommTypes))
 	case seq%s.chunks(p.CP) != 0:
 		why := fmt.Sprintf("cp %d", p.CP)

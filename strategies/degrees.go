@@ -37,8 +37,18 @@ func (p *Plan) legalTP(s Shape) []int64 {
 // legalCP lists the context-parallel degrees.
 func (p *Plan) legalCP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.PP, mostDegree, func(cp int64) bool {
-		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.Model.CrossLayer() && len(s.Recipe.CPCommTypes) > 0 && s.Train.SequenceLength%s.chunks(cp) == 0 && (s.contextsBy(p) != A2A || p.tradesHeads(s, cp)))
+		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.masksKeys() && !s.Model.CrossLayer() && len(s.Recipe.CPCommTypes) > 0 && s.Train.SequenceLength%s.chunks(cp) == 0 && (s.contextsBy(p) != A2A || p.tradesHeads(s, cp)))
 	})
+}
+
+// masksKeys reports whether an indexer picks keys of whole sequences.
+func (s *Shape) masksKeys() bool {
+	return s.Model.Indexer != nil && s.Recipe.Structure.Indexer == ops.MaskedIndexer
+}
+
+// gathersKeys reports whether kernels gather the keys that an indexer picks.
+func (s *Shape) gathersKeys() bool {
+	return s.Model.Indexer != nil && s.Recipe.Structure.Indexer == ops.AbsorbedIndexer
 }
 
 // legalPP lists the pipeline-parallel degrees.

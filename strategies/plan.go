@@ -115,6 +115,8 @@ type Train struct {
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
 
+	IndexerLoss *bool `yaml:"indexer_loss" json:"indexer_loss,omitempty"` // the indexer of sparse attention learns from attention's scores (Megatron's dsa_indexer_loss_coeff above 0); left out: where the recipe can
+
 	LoRA *LoRA `yaml:"lora" json:"lora,omitempty"` // low-rank adapters are trained, beside frozen weights; left out: all parameters
 
 	RecomputeModules RecomputeModules `yaml:"recompute_modules" json:"recompute_modules,omitempty"` // of selective recomputation; left out: the attention core

@@ -384,7 +384,7 @@ func (j *Job) checkExperts() error {
 func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
-		j.checkImbalance, j.resolveMTP, j.resolveLoRA, j.resolveImages, j.checkDocuments,
+		j.checkImbalance, j.resolveMTP, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments,
 		j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.resolveRecompute)
 }
 
@@ -601,6 +601,35 @@ func (j *Job) resolveMTP() error {
 		own.MTPLayers = n
 		j.Model = &own
 	}
+	return nil
+}
+
+// resolveIndexer freezes an indexer that the framework does not train, and lets one be that
+// has no loss.
+func (j *Job) resolveIndexer() error {
+	loss := j.Train.IndexerLoss
+	if j.Model.Indexer == nil {
+		if loss != nil {
+			return diag.Errorf("train.indexer_loss: %s has no indexer; leave it out", j.Model.Name)
+		}
+		return nil
+	}
+	own, x := *j.Model, *j.Model.Indexer
+	switch j.Recipe.Structure.Indexer {
+	case "":
+		return diag.Errorf("runtime.recipe: %s has no attention to the keys that an indexer picks; use %s, or model_type deepseek_v3, whose attention is to all keys", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Indexer != "" })))
+	case ops.AbsorbedIndexer:
+		if _, ok := j.Hardware.Laws.Attention.Flavour["sparse"]; !ok {
+			return diag.Errorf("hardware: %s has no kernels for attention to the keys that an indexer picks, which take Hopper or later; use recipe hf-eager, or another machine", gpuName(j.Hardware))
+		}
+		x.Idle = loss != nil && !*loss
+	case ops.MaskedIndexer:
+		if loss != nil && *loss {
+			return diag.Errorf("train.indexer_loss: recipe %s does not train the indexer; leave it out, or use megatron-core", j.Recipe.Name)
+		}
+		x.Frozen = true
+	}
+	own.Indexer, j.Model = &x, &own
 	return nil
 }
 

@@ -206,3 +206,39 @@ func TestWideAttention(t *testing.T) {
 		}
 	}
 }
+
+// TestVectorProducts: torch.bmm of fp32 without TF32 on an H200 (PyTorch 2.11, 2026-11-27), in us, by
+// rows, columns, K and products: of up to 32 rows all take as long, and what K elements take
+// beside a tile's edges grows with it.
+func TestVectorProducts(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	for _, c := range [][5]int64{
+		{8, 1024, 128, 1024, 269}, {16, 1024, 128, 4096, 1076}, {32, 2048, 128, 1024, 585}, {33, 2048, 128, 1024, 905}, {64, 2048, 128, 1024, 918}, {96, 2048, 128, 1024, 1577}, {128, 2048, 128, 512, 821},
+		{16, 2048, 64, 4096, 1150}, {16, 2048, 256, 1024, 1044}, {4, 512, 512, 2048, 1015}, {256, 512, 128, 512, 422}, {512, 512, 512, 64, 352}, {1024, 1024, 128, 64, 414}, {64, 64, 128, 4096, 133}, {128, 128, 64, 4096, 289},
+	} {
+		m, n, k, batch := c[0], c[1], c[2], c[3]
+		o := tape.Op{Class: tape.GEMM, DType: tape.F32, M: m, N: n, K: k, Batch: batch, Bytes: units.Bytes(4 * batch * (m*k + k*n + m*n)), Count: 1}
+		require.InEpsilon(t, c[4], float64(h200.Time(&o))*1e6, 0.13, "%d of %d×%d×%d", batch, m, n, k)
+	}
+}
+
+// TestCopiedForQueries: keys of all heads copied turned for every query, by sequences, tokens and width,
+// in us (torch.matmul with expanded keys on an H200, two of steps of an H100; PyTorch 2.11, 2026-11-27).
+func TestCopiedForQueries(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	h100, _ := timer(t, "h100-sxm")
+	for _, c := range []struct {
+		timer                *Timer
+		dtype                tape.DType
+		batch, tokens, width float64
+		measured             float64
+	}{
+		{h200, tape.F32, 2, 1024, 128, 1570}, {h200, tape.F32, 4, 1024, 64, 1186}, {h200, tape.F32, 2, 2048, 64, 3157}, {h200, tape.F32, 8, 1024, 128, 6281}, {h200, tape.F32, 2, 3072, 64, 7644},
+		{h200, tape.BF16, 2, 1024, 128, 1157}, {h200, tape.BF16, 4, 1024, 64, 1101}, {h200, tape.BF16, 2, 2048, 64, 2325}, {h200, tape.BF16, 8, 1024, 128, 4628},
+		{h100, tape.F32, 4, 2048, 128, 15344}, {h100, tape.BF16, 4, 2048, 128, 14368},
+	} {
+		n, size := c.batch*c.tokens*c.tokens*c.width, float64(c.dtype.Size())
+		o := tape.Op{Class: tape.TransposedAgain, DType: c.dtype, Elements: n, N: int64(c.tokens * c.width * size), Bytes: units.Bytes(n * size), Count: 1}
+		require.InEpsilon(t, c.measured, float64(c.timer.Time(&o))*1e6, 0.06, "%+v", c)
+	}
+}

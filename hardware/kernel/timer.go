@@ -436,14 +436,18 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		// Routing gives every expert another number of rows: half a tile is empty on average.
 		rows = func(m, tm float64) float64 { return m/tm + 0.5 }
 	}
+	tiles, overhead, edge, small := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile
+	if v := l.Vector; v != nil && o.DType == tape.F32 && o.Batch > 1 {
+		tiles, overhead, edge, small = v.TileSizes(), 0, v.Edge, v.SmallTile
+	}
 	best, most := math.Inf(1), 0.0
-	for _, t := range l.TileSizes() {
+	for _, t := range tiles {
 		tm, tn := t[0], t[1]
-		tiles := rows(m, tm) * math.Ceil(n/tn) * batch
-		waves := math.Ceil(tiles / sms)
-		e := 1 / (1 + l.SmallTile*100*(1/tm+1/tn-1/256.-1/128.))
-		if c := waves * tm * tn / e; c < best {
-			best, most = c, math.Ceil(tiles/(sms-taken))/waves
+		count := rows(m, tm) * math.Ceil(n/tn) * batch
+		waves := math.Ceil(count / sms)
+		e := 1 / (1 + small*100*(1/tm+1/tn-1/256.-1/128.))
+		if c := waves * tm * tn / e * (k + overhead + edge*math.Sqrt(tm*tn)); c < best {
+			best, most = c, math.Ceil(count/(sms-taken))/waves
 		}
 	}
 	best *= most
@@ -451,7 +455,7 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 	if m*n*batch > 2*sms*256*128 {
 		setup += float64(l.Reset)
 	}
-	c := best * 2 * (k + l.KOverhead) / (rate * g.alignment(o))
+	c := best * 2 / (rate * g.alignment(o))
 	p, slow := l.Exponent, l.Memory
 	if w := g.added(o); w != nil {
 		p, slow, memory = w.Exponent, w.Memory, adding
@@ -657,6 +661,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	if s.Window > 0 {
 		seen = min(seen, s.Window+rows)
 	}
+	if s.Picked > 0 { // each query has a block of its own
+		rows, seen = 1, s.Picked
+	}
 	// As if all SMs computed the longest block.
 	flops := 2 * max(float64(s.Batch*s.Heads)*pairs, float64(rows*seen)*a.sms) * float64(s.QKDim+s.VDim)
 	if s.Backward {
@@ -726,7 +733,7 @@ func (a *attentionModel) time(o *tape.Op) units.Seconds {
 // correction is the measured time over the law at nearby problems of the same
 // kind, as for matrix multiplies.
 func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {
-	if s.Window > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout || len(a.pass(s).Block) > 0 && !s.Causal && !s.Masked { // no point is without a mask
+	if s.Window > 0 || s.Picked > 0 || s.QKDim != s.VDim || s.Queries != s.Keys || s.Dropout || len(a.pass(s).Block) > 0 && !s.Causal && !s.Masked { // no point is without a mask
 		return 1
 	}
 	if _, own := a.law.Flavour[s.Flavour]; own { // the points are of the law's own kernel

@@ -81,6 +81,9 @@ func (m *Model) page() *page {
 	}
 	p.add(f)
 	note := "Three times the forward pass, no recomputation; a multiply-add is two. Causal attention is counted half, in full in the last column."
+	if s.Indexer != nil {
+		note += " An indexer's scores are counted once."
+	}
 	if s.Vision != nil {
 		note += " What makes tokens of images is not in it."
 	}
@@ -118,6 +121,10 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 		return "with global attention, keys and values borrowed", "borrowing global"
 	case k.Borrows:
 		return "with keys and values borrowed", "borrowing"
+	case k.Follows && k.MoE:
+		return "with experts and keys picked before", "following"
+	case k.Follows:
+		return "dense with keys picked before", "following dense"
 	case k.MoE && k.Global:
 		return "with experts and global attention", "global"
 	case k.MoE:
@@ -148,6 +155,12 @@ func attentionText(s *model.Spec) string {
 	}
 	if g := s.Global; g != nil {
 		text += fmt.Sprintf(", or %d of %d", g.KVHeads, g.HeadDim)
+	}
+	if x := s.Indexer; x != nil {
+		text += fmt.Sprintf(", to %s keys that an indexer of %d heads of %d picks", thousands(float64(x.TopK)), x.Heads, x.HeadDim)
+		if n := marked(x.Follow); n > 0 {
+			text += fmt.Sprintf(" in %d layers", int(s.Layers)-n)
+		}
 	}
 	if s.Window > 0 {
 		text += fmt.Sprintf(", window %d in %d layers", s.Window, marked(s.Windows))
@@ -230,7 +243,7 @@ func (m *Model) parts() []modelPart {
 		n := k.Layers * k.Params
 		outside -= n
 		kind, row := kindNames(m.Spec, k.LayerKind)
-		if k.Global || k.Borrows {
+		if k.Global || k.Borrows || k.Follows {
 			kind = row
 		}
 		if !k.MoE {
@@ -283,8 +296,8 @@ func (m *Model) flopParts() []struct {
 		name         string
 		causal, full units.FLOPs
 	}{
-		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
-		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", per(h.Total()), per(w.Total())},
+		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"indexer", per(h.Indexer) / 3, per(w.Indexer) / 3}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
+		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", per(h.Total()) - per(h.Indexer)*2/3, per(w.Total()) - per(w.Indexer)*2/3},
 	}
 }
 

@@ -10,8 +10,12 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
 		kind.Windowed && b.Spec.Window < b.Sequence)
+	if b.recipe.Structure.Indexer == AbsorbedIndexer && b.Spec.Indexer != nil {
+		y := b.absorbed(b.block(h), kind)
+		return b.give(y, b.row(y, model.RoleO))
+	}
 	var in, q, k, v *tape.Tensor
 	after := same
 	b.leaving(Projection, func() {
@@ -34,6 +38,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 			q = b.give(q, b.call("query_scale", tensorOf(q), tensorOf(t.Outside(q.DType(), 1, 1, q.Dim(2), 1)))[0].t)
 		}
 	}
+	if b.Spec.Indexer != nil {
+		b.pick(in, kind)
+	}
 	t.Release(in)
 	t.Module = "attention"
 	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
@@ -44,6 +51,8 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		b.leaving(Core, func() { y = core([]*tape.Tensor{q, k, v}) })
 	}
 	t.Release(q, k, v)
+	t.Release(b.frame...)
+	b.frame = nil
 	y = after(y)
 	// [batch, heads, sequence, width] back to [batch, sequence, heads·width]
 	y = b.give(y, t.Transpose(y, 1, 2))
@@ -427,6 +436,9 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 		down = b.give(down, b.norm(down, model.RoleQDownNorm, false))
 		t.Module = "attention"
 	}
+	if b.has(model.RoleIndexQ) {
+		b.queryLatent = t.Hold(down)
+	}
 	q = b.column(down, model.RoleQUp)
 	t.Release(down)
 	q = b.give(q, b.split(q, heads))
@@ -438,6 +450,9 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 		t.Module = "attention"
 	} else {
 		qp = t.Split(q, m.Nope, m.Rope)
+		if b.asTransformers() {
+			b.frame = append(b.frame, t.Hold(q))
+		}
 		t.Release(q)
 	}
 	if kv == nil {

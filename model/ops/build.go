@@ -15,20 +15,22 @@ func Build(c Config) *Model { return new(Cache).Build(c) }
 // builder records one unit.
 type builder struct {
 	Config
-	recipe     *recipe.Recipe
-	t          *tape.Tape
-	params     []Param
-	roles      map[model.Role]int
-	weight     tape.DType   // dtype in which a unit sees its parameters
-	hidden     tape.DType   // dtype of the residual stream
-	outputGate *tape.Tensor // what attention's output is yet to be multiplied by
-	masked     bool         // attention reads an explicit mask
-	beforeMLP  *tape.Tensor // the residual stream there
-	whole      bool         // a compiler sees the layer as one: those with experts it leaves in pieces
-	dropouts   struct{ embed, attention, resid float64 }
-	matrix     Matrix                               // that is updated
-	ranks      int64                                // that hold the parts of it
-	after      func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
+	recipe      *recipe.Recipe
+	t           *tape.Tape
+	params      []Param
+	roles       map[model.Role]int
+	weight      tape.DType     // dtype in which a unit sees its parameters
+	hidden      tape.DType     // dtype of the residual stream
+	outputGate  *tape.Tensor   // what attention's output is yet to be multiplied by
+	queryLatent *tape.Tensor   // what an indexer is yet to read
+	frame       []*tape.Tensor // tensors that the function of attention has names for until it returns
+	masked      bool           // attention reads an explicit mask
+	beforeMLP   *tape.Tensor   // the residual stream there
+	whole       bool           // a compiler sees the layer as one: those with experts it leaves in pieces
+	dropouts    struct{ embed, attention, resid float64 }
+	matrix      Matrix                               // that is updated
+	ranks       int64                                // that hold the parts of it
+	after       func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
 
 func newBuilder(c Config, tensors []model.Tensor) *builder {

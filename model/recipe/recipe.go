@@ -51,6 +51,7 @@ type Recipe struct {
 	Overlap          Overlap              `yaml:"overlap"`
 	Release          units.Release        `yaml:"release"`             // of the software that it describes, where that is not the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
+	IndexerSpread    float64              `yaml:"indexer_spread"`      // the same of steps whose attention is to keys that an indexer picks
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
 	Context          units.Bytes          `yaml:"context"`             // CUDA context of this software; 0: that of the hardware profile
@@ -154,6 +155,7 @@ type Structure struct {
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
 	GraphedLayers  bool    `yaml:"graphed_layers"`      // and of layers with experts all but these
 	Mixers         string  `yaml:"mixers"`              // state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none
+	Indexer        string  `yaml:"indexer"`             // attention to the keys that an indexer picks: masked, of all, or absorbed, of the latent alone; "": none
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them

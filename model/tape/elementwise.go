@@ -11,13 +11,16 @@ import (
 // "unrolled" when a dtype is converted on the way, strided otherwise.
 func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 	flat, convert, turned := true, false, false
+	var again units.Bytes
 	bytes := out.bytes()
 	for _, x := range ins {
 		if x.nd == 0 { // a host scalar travels as a kernel argument
 			continue
 		}
 		bytes += x.reads()
-		turned = turned || x.turnedAgainst(out)
+		if x.turnedAgainst(out) {
+			turned, again = true, max(again, x.again())
+		}
 		flat = flat && x.sameLayout(out)
 		convert = convert || x.dtype != out.dtype && x.dtype.floating() && out.dtype.floating()
 	}
@@ -34,6 +37,8 @@ func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 		class = UnrolledMix
 	case flat && convert:
 		class = Unrolled
+	case turned && again > 0:
+		class = TransposedAgain
 	case turned:
 		class = Transposed
 	case convert:
@@ -44,6 +49,9 @@ func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 		class = Strided4
 	}
 	o := Op{Prim: prim, Class: class, DType: out.dtype, Elements: float64(out.Size()), Bytes: bytes}
+	if class == TransposedAgain {
+		o.N = int64(again)
+	}
 	if !flat {
 		o.Index = float64(coalesced(out, ins) * (1 + len(ins)))
 	}

@@ -567,7 +567,7 @@ func (t *Tape) Keep(x, held *Tensor) *Tensor {
 }
 
 // Pairs is the number of query-key pairs of one head of one sequence that are
-// computed: all, the causal half with the diagonal, or those inside a window. Fewer
+// computed: all, the causal half with the diagonal, or those inside a window or picked. Fewer
 // queries than keys are the share of one context-parallel rank, which holds as many
 // early as late positions, so that all ranks compute the same.
 func (a *AttentionShape) Pairs() float64 {
@@ -575,8 +575,8 @@ func (a *AttentionShape) Pairs() float64 {
 	if a.Masked || !a.Causal {
 		return q * k
 	}
-	w := float64(a.Window)
-	if a.Window <= 0 || w >= k {
+	w := float64(max(a.Window, a.Picked))
+	if w <= 0 || w >= k {
 		return q * (k + 1) / 2 // query i sees the keys up to its own position
 	}
 	return w*q - w*(w-1)/2*q/k

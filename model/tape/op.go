@@ -13,27 +13,28 @@ const (
 	GroupedGEMM // one GEMM per expert
 	Attention   // fused attention, forward or backward
 
-	Vectorized  // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
-	Arithmetic  // the same with much arithmetic per element: GELU
-	Unrolled    // elementwise cast, contiguous (16-bit to fp32)
-	UnrolledMix // elementwise on contiguous operands of different dtypes
-	Strided2    // elementwise, broadcast or strided operands, 2-byte elements
-	Strided4    // the same, 4-byte elements
-	Transposed  // elementwise, operands of which neighbours in the result lie a row apart
-	StridedCast // broadcast or strided with a dtype conversion inside
-	Concat      // CatArrayBatchedCopy
-	RowReduce   // sum or mean over the last dimension
-	ColReduce   // sum over all leading dimensions
-	MidReduce   // sum over a dimension in the middle
-	TallReduce  // sum over all leading dimensions of so few columns that few blocks share the work
-	Fill        // constant fill, memset
-	Memcpy      // device-to-device copy
-	Gather      // whole rows by index
-	ScatterAdd  // rows added by a sorted index (index_put_ with accumulate)
-	SerialAdd   // the same where many rows add up to few, one row after the other
-	AtomicAdd   // rows added by an index that is not sorted, each element by an atomic operation
-	EmbedDirect // embedding gradient, tokens one after the other
-	EmbedSort   // embedding gradient after a sort by token
+	Vectorized      // elementwise, contiguous, one dtype (or fp32 to 16-bit copy)
+	Arithmetic      // the same with much arithmetic per element: GELU
+	Unrolled        // elementwise cast, contiguous (16-bit to fp32)
+	UnrolledMix     // elementwise on contiguous operands of different dtypes
+	Strided2        // elementwise, broadcast or strided operands, 2-byte elements
+	Strided4        // the same, 4-byte elements
+	Transposed      // elementwise, operands of which neighbours in the result lie a row apart
+	TransposedAgain // the same, all of a part of one operand again and again: N are its bytes
+	StridedCast     // broadcast or strided with a dtype conversion inside
+	Concat          // CatArrayBatchedCopy
+	RowReduce       // sum or mean over the last dimension
+	ColReduce       // sum over all leading dimensions
+	MidReduce       // sum over a dimension in the middle
+	TallReduce      // sum over all leading dimensions of so few columns that few blocks share the work
+	Fill            // constant fill, memset
+	Memcpy          // device-to-device copy
+	Gather          // whole rows by index
+	ScatterAdd      // rows added by a sorted index (index_put_ with accumulate)
+	SerialAdd       // the same where many rows add up to few, one row after the other
+	AtomicAdd       // rows added by an index that is not sorted, each element by an atomic operation
+	EmbedDirect     // embedding gradient, tokens one after the other
+	EmbedSort       // embedding gradient after a sort by token
 	SoftmaxForward
 	SoftmaxBackward
 	NormForward    // fused layer or RMS norm
@@ -84,6 +85,7 @@ var classNames = [NumClasses]string{
 	Strided2:        "strided2",
 	Strided4:        "strided4",
 	Transposed:      "transposed",
+	TransposedAgain: "transposed-again",
 	StridedCast:     "strided-cast",
 	Concat:          "concat",
 	RowReduce:       "row-reduce",
@@ -233,6 +235,7 @@ type AttentionShape struct {
 	QKDim, VDim           int64
 	Causal                bool
 	Window                int64 // keys each query sees; 0: all
+	Picked                int64 // likewise, of any before it; 0: all
 	Masked                bool  // explicit mask or bias tensor: no skipping of blocks
 	Dropout               bool
 	Sinks                 bool   // each head has one that is learned

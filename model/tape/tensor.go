@@ -211,6 +211,23 @@ func (x *Tensor) turnedAgainst(y *Tensor) bool {
 	return x.dims[inner] == y.dims[inner] && x.dims[inner] > 1 && x.strides[inner] > 1 && y.strides[inner] == 1
 }
 
+// rereads are those from which on what is read again lies in the caches of SMs, each of which
+// comes by a part of it at a time.
+const rereads = 256
+
+// again is how much of x lies within the innermost dimension along which it is expanded, and
+// is read again and again; 0: nothing.
+func (x *Tensor) again() units.Bytes {
+	n := int64(1)
+	for i := int(x.nd) - 1; i >= 0; i-- {
+		if x.strides[i] == 0 && x.dims[i] >= rereads {
+			return units.Bytes(n) * x.dtype.Size()
+		}
+		n *= x.dims[i]
+	}
+	return 0
+}
+
 // gathered says where a gathered tensor came from: a layer that needs it again in
 // the backward pass keeps the shard and gathers once more.
 type gathered struct {

@@ -36,7 +36,7 @@ func workOf(c tape.Class) work {
 		return gemmWork
 	case tape.Attention:
 		return attentionWork
-	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.Transposed, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.SerialAdd, tape.AtomicAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
+	case tape.Unrolled, tape.UnrolledMix, tape.Strided2, tape.Strided4, tape.Transposed, tape.TransposedAgain, tape.StridedCast, tape.Concat, tape.MidReduce, tape.ScatterAdd, tape.SerialAdd, tape.AtomicAdd, tape.EmbedDirect, tape.EmbedSort, tape.ChunkCat:
 		return issueWork
 	case tape.Collective:
 		return commWork

@@ -235,6 +235,8 @@ func (p *pricer) cause() string {
 		machine = math.Hypot(l.Residual, l.Extrapolate)
 	}
 	switch software := j.Recipe.Spread; {
+	case p.indexerSpread() > max(machine, experts, software):
+		return "attention to the keys that an indexer picks, for which recipe " + j.Recipe.Name + " has new kernels every month"
 	case software > max(machine, experts):
 		return "recipe " + j.Recipe.Name + ", whose published steps are as far from predictions"
 	case experts > machine && experts > j.Hardware.Laws.Step.Experts:
@@ -248,15 +250,24 @@ func (p *pricer) cause() string {
 // stepSpread is what is left over on whole steps, whatever becomes of experts.
 func (p *pricer) stepSpread() float64 {
 	l, j := p.job.Hardware.Laws.Step, p.job
+	software := math.Hypot(j.Recipe.Spread, p.indexerSpread())
 	if l == nil {
-		return math.Hypot(unknownStep, j.Recipe.Spread)
+		return math.Hypot(unknownStep, software)
 	}
-	dev := math.Hypot(l.Residual, j.Recipe.Spread)
+	dev := math.Hypot(l.Residual, software)
 	if l.On != nil && l.On.Name.Value != j.Hardware.GPU.Name.Value || len(l.Recipes) > 0 && !slices.Contains(l.Recipes, j.Recipe.Name) ||
 		l.Nodes > 0 && j.GPUs > l.Nodes*j.Hardware.Node.GPUs.Value {
 		dev = math.Hypot(dev, l.Extrapolate)
 	}
 	return dev
+}
+
+// indexerSpread is what of it comes from attention to picked keys.
+func (p *pricer) indexerSpread() float64 {
+	if p.job.Model.Indexer == nil {
+		return 0
+	}
+	return p.job.Recipe.IndexerSpread
 }
 
 // expertsSpread is what of it comes from experts on several ranks.

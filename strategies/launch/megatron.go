@@ -304,11 +304,26 @@ func (m *megatron) unturned() {
 // deltaNets are what experimental_attention_variant calls a gated delta net.
 var deltaNets = []string{"gated_delta_net", "gdn"}
 
+// sparseAttention is what it calls attention to the keys that an indexer picks.
+const sparseAttention = "dsa"
+
 // deltas says which layers are gated delta nets.
 func (m *megatron) deltas() {
 	const variant, freq = "experimental_attention_variant", "linear_attention_freq"
 	switch v := m.word(variant); {
 	case !m.has(variant):
+		return
+	case v == sparseAttention:
+		if backend := m.word("dsa_kernel_backend"); backend != "cudnn" {
+			m.note("%s %s: estimated with the kernels of cuDNN and FlashMLA (dsa_kernel_backend cudnn); others take longer", m.from("dsa_kernel_backend"), cmp.Or(backend, "none"))
+		}
+		loss, err := strconv.ParseFloat(m.word("dsa_indexer_loss_coeff"), 64)
+		switch {
+		case err != nil || loss <= 0:
+			m.set("train.indexer_loss", false, m.given("dsa_indexer_loss_coeff"))
+		case !m.has("dsa_indexer_use_sparse_loss"):
+			m.note("%s false: estimated with the loss of the keys that are picked; that of all keys takes longer", m.from("dsa_indexer_use_sparse_loss"))
+		}
 		return
 	case !slices.Contains(deltaNets, v):
 		m.note("%s %s: attention that is not known; estimated as softmax attention in every layer", m.from(variant), v)
@@ -571,7 +586,10 @@ func (m *megatron) contexts() {
 	}
 	kinds := slices.Compact(strings.FieldsFunc(m.word(name), func(r rune) bool { return strings.ContainsRune(`, '"`, r) }))
 	taken := "p2p"
-	if len(kinds) > 0 && kinds[0] == "a2a" {
+	switch {
+	case m.word("experimental_attention_variant") == sparseAttention:
+		taken = "allgather"
+	case len(kinds) > 0 && kinds[0] == "a2a":
 		taken = "a2a"
 	}
 	if slices.ContainsFunc(kinds, func(k string) bool { return k != taken }) {

@@ -1,6 +1,9 @@
 package launch_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,6 +94,24 @@ func TestDTypes(t *testing.T) {
 	})
 	require.NotContains(t, pretrain(t, aware), "dtypes")
 	require.NotContains(t, pretrain(t, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"), "dtypes")
+}
+
+// TestIndexer: Megatron-Core's indexer learns nothing unless its loss weighs something, and from
+// the picked keys alone when asked to; its kernels are those of cuDNN when asked for.
+func TestIndexer(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("testdata", "dsa.sh"))
+	require.NoError(t, err)
+	for cut, want := range map[string]string{
+		"--dsa-kernel-backend cudnn":     "# Not taken over: --dsa-kernel-backend none: estimated with the kernels of cuDNN and FlashMLA (dsa_kernel_backend cudnn); others take longer\n",
+		"--dsa-indexer-loss-coeff 0.001": "  indexer_loss: false # without --dsa-indexer-loss-coeff\n",
+		"--dsa-indexer-use-sparse-loss":  "# Not taken over: --dsa-indexer-use-sparse-loss false: estimated with the loss of the keys that are picked; that of all keys takes longer\n",
+	} {
+		j, err := launch.Read("dsa.sh", []byte(strings.Replace(string(script), cut, "", 1)))
+		require.NoError(t, err)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want)
+	}
 }
 
 // TestNoRope: which layers leave the rotary embedding out.
