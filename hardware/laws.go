@@ -174,13 +174,34 @@ type AttentionLaw struct {
 	Heads    []float64                   `yaml:"heads"` // widths that kernels are made for: others run as the next one; none: all
 	Forward  AttentionPass               `yaml:"forward"`
 	Backward AttentionPass               `yaml:"backward"`
-	Flavour  map[string]AttentionFlavour `yaml:"flavour"` // other implementations: flash, flash1, and kernels that multiply in 8 bits by dtype
-	Dropout  []float64                   `yaml:"dropout"` // time factors with dropout inside, forward and backward
-	Sink     units.Seconds               `yaml:"sink"`    // of each query of each head, for the gradients of learned sinks, which are summed one after another
+	Flavour  map[string]AttentionFlavour `yaml:"flavour"`  // other implementations: flash, flash1, and kernels that multiply in 8 bits by dtype
+	Dropout  []float64                   `yaml:"dropout"`  // time factors with dropout inside, forward and backward
+	Releases []AttentionRelease          `yaml:"releases"` // older libraries, the oldest last
+	Sink     units.Seconds               `yaml:"sink"`     // of each query of each head, for the gradients of learned sinks, which are summed one after another
 	Points   AttentionPoints             `yaml:"points"`
 	Source   string                      `yaml:"source"` // "": that of all laws of its file
 	Spread   `yaml:",inline"`
 	On       *GPU
+}
+
+// AttentionRelease is how fast a library's kernels were before a release: rates, as in
+// AttentionPass.
+type AttentionRelease struct {
+	Before   units.Release `yaml:"before"`
+	Forward  []float64     `yaml:"forward"`
+	Backward []float64     `yaml:"backward"`
+	Source   string        `yaml:"source"`
+}
+
+// at is the law of the library of a release, whose kernels no point is of.
+func (a *AttentionLaw) at(r units.Release) *AttentionLaw {
+	out := *a
+	for _, o := range a.Releases {
+		if r.Before(o.Before) {
+			out.Forward.Rate, out.Backward.Rate, out.Points = o.Forward, o.Backward, nil
+		}
+	}
+	return &out
 }
 
 // AttentionFlavour is another implementation: what it leaves out is the law's, of which it
@@ -245,6 +266,10 @@ func (a *AttentionLaw) check() error {
 				errs = append(errs, fmt.Errorf("%s.dropout: %g; it must be above 0", key, d))
 			}
 		}
+	}
+	for i, o := range a.Releases {
+		key := fmt.Sprintf("releases[%d]", i)
+		errs = append(errs, table(key+".forward", o.Forward, true, false), table(key+".backward", o.Backward, true, false))
 	}
 	return cmp.Or(errs...)
 }

@@ -47,6 +47,7 @@ func TestBadLaws(t *testing.T) {
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled: {mxfp8: 0}}", "gemm.scaled.mxfp8: 0; it must be above 0"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled_wgrad: {fp8-block: 0.7}}", "gemm.scaled_wgrad.fp8-block: 0.7, but gemm.scaled has no fp8-block; give it there, too"},
 		{"gemm: {tiles: [256], rate: {bf16: 0.8}, memory: 1, exponent: 2}", `measured.gemm.tiles: "256"; write rows x columns, as in 256x128`},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, releases: [{before: '24.10', forward: [0.2], backward: []}]}", "measured.attention.releases[0].backward: 0 values for 1 widths"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, vector: {tiles: [], edge: 0.2}}", "gemm.vector: tiles [], edge 0.2, small_tile 0; it needs tiles, and the others must not be below 0"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, vector: {tiles: [64x0]}}", `gemm.vector.tiles: "64x0"; write rows x columns, as in 256x128`},
 		{"gemm: {tiles: [128x128], points: '1 2 3'}", "m.yaml:4:36: points: line 1 of the table has 3 values; it needs 6"},

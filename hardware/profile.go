@@ -15,12 +15,19 @@ import (
 // At is the profile with the libraries of a release; the profile itself where they do
 // not differ from the newest.
 func (p *Profile) At(r units.Release) *Profile {
-	g := p.Laws.GEMM
-	if g == nil || !slices.ContainsFunc(g.Releases, func(o GEMMRelease) bool { return r.Before(o.Before) }) {
+	g, a := p.Laws.GEMM, p.Laws.Attention
+	products := g != nil && slices.ContainsFunc(g.Releases, func(o GEMMRelease) bool { return r.Before(o.Before) })
+	attention := a != nil && slices.ContainsFunc(a.Releases, func(o AttentionRelease) bool { return r.Before(o.Before) })
+	if !products && !attention {
 		return p
 	}
 	out := *p
-	out.Laws.GEMM = g.at(r)
+	if products {
+		out.Laws.GEMM = g.at(r)
+	}
+	if attention {
+		out.Laws.Attention = a.at(r)
+	}
 	return &out
 }
 

@@ -50,6 +50,7 @@ func (x *fitter) attention() {
 		fit = x.movedAttention
 	}
 	law, out, labels := fit(shots)
+	law.Releases = nil // as of products
 	law.Flavour = flavours(x.base.Laws.Attention, law)
 	x.machine.Laws.Attention, x.own.Attention = law, law
 	p := x.probe("attention")

@@ -83,6 +83,35 @@ func TestOlderLibrary(t *testing.T) {
 	require.Equal(t, p.Laws.GEMM.Rate["fp8"], p.At(old + 5).Laws.GEMM.Rate["fp8"], "8 bits went faster before 16 did")
 }
 
+// TestOlderAttention: the FlashAttention 3 paper's rates of cuDNN (2024-07, figures 5 and 6) in TFLOP/s,
+// 16,384 tokens of an H100 in sequences, and cuDNN 9.19's in the same loops (2026-11-27).
+// FlashAttention 2, the same in both, went 1.02 to 1.06 times as fast there.
+func TestOlderAttention(t *testing.T) {
+	fresh, p := timer(t, "h100-sxm")
+	var month units.Release
+	require.NoError(t, month.UnmarshalText([]byte("24.07")))
+	older, err := New(p.At(month))
+	require.NoError(t, err)
+	const control = 1.04
+	for _, c := range []struct {
+		width, sequence  int64
+		causal, backward bool
+		paper, today     float64
+	}{
+		{128, 2048, true, false, 484, 514}, {128, 8192, true, false, 529, 580}, {128, 16384, true, false, 539, 592}, {128, 4096, false, false, 609, 638}, {128, 16384, false, false, 595, 617},
+		{64, 2048, false, false, 395, 465}, {64, 8192, false, false, 412, 487}, {256, 2048, true, false, 450, 520}, {256, 8192, true, false, 497, 606},
+		{128, 2048, false, true, 465, 489}, {128, 16384, false, true, 516, 533}, {64, 2048, false, true, 395, 416},
+	} {
+		s := tape.AttentionShape{Batch: 16384 / c.sequence, Heads: 2048 / c.width, KVHeads: 2048 / c.width, Queries: c.sequence, Keys: c.sequence, QKDim: c.width, VDim: c.width, Causal: c.causal, Backward: c.backward}
+		o := Attention(tape.BF16, s)
+		require.InEpsilon(t, c.paper/control/c.today, float64(fresh.Time(&o)/older.Time(&o)), 0.06, "%+v", c)
+	}
+	later, err := New(p.At(month + 3))
+	require.NoError(t, err)
+	o := Attention(tape.BF16, tape.AttentionShape{Batch: 1, Heads: 16, KVHeads: 16, Queries: 4096, Keys: 4096, QKDim: 128, VDim: 128, Causal: true})
+	require.Equal(t, fresh.Time(&o), later.Time(&o))
+}
+
 // TestAttentionBlocks: 16 heads of sequences short and long, with all keys and causal, of
 // widths that kernels are made for and others, which run as the next wider one does; from cold
 // caches on an H100 (cuDNN 9 of PyTorch 2.11, 2026-11-26), in us forward and backward.
