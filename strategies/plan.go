@@ -503,7 +503,7 @@ func (p *Plan) checkChunks(s Shape) error {
 		return diag.Errorf("plan.virtual_stages: pp %d × virtual_stages %d does not divide the %d layers, with or without embedding and head as one layer each, which recipe %s needs (use %s)",
 			p.PP, p.VirtualStages, m.Layers, s.Recipe.Name, list(whole.Divisors(m.Layers/p.PP, 64)))
 	}
-	return nil
+	return p.checkPicks(s)
 }
 
 // checkSchedule returns the first rule that the order of a pipeline's work breaks, or the
@@ -621,28 +621,6 @@ func Split(layers, n int64, full bool) []int64 {
 	out[0]--
 	out[n-1]--
 	return out
-}
-
-// splitLayers returns the number of layers of each of n stages as a recipe's framework
-// splits them.
-func splitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
-	switch {
-	case r.Structure.CostStages:
-		out, _ := splitByCost(m, layers, n)
-		return out
-	case r.Structure.WeighedEnds && n > 1:
-		return splitWeighed(layers, n)
-	case r.Structure.LargerFirst:
-		out := make([]int64, n)
-		for i := range out {
-			out[i] = layers / n
-			if int64(i) < layers%n {
-				out[i]++
-			}
-		}
-		return out
-	}
-	return Split(layers, n, r.Structure.FullStages)
 }
 
 // splitWeighed is Split with embedding and head counting as a layer each also where the

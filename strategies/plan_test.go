@@ -230,6 +230,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: glm-5.2, gpus: 64, runtime: {recipe: megatron-core}, plan: {tp: 2, sequence_parallel: false}}", "plan.sequence_parallel: attention to the keys that an indexer picks needs it where tp is 2"},
 		{"{model: glm-5.2, gpus: 64, runtime: {recipe: megatron-core}, plan: {cp: 2, cp_comm_type: a2a}}", "plan.cp_comm_type: a2a, but attention to the keys that an indexer picks gathers them; use allgather"},
 		{"{model: deepseek-v3, gpus: 64, runtime: {recipe: megatron-core}, plan: {cp: 2, cp_comm_type: allgather}}", "plan.cp_comm_type: allgather is for attention to the keys that an indexer picks; use p2p or a2a"},
+		{"{model: glm-5.2, gpus: 64, runtime: {recipe: megatron-core}, plan: {pp: 2, stage_layers: [40, 38]}}", "plan.stage_layers: stage 1 begins with layer 40, which sees the keys that a layer before it picks, and stages hand none on; begin stages with layers that pick, as in [38, 40]"},
+		{"{model: glm-5.2, gpus: 26, runtime: {recipe: megatron-core}, plan: {pp: 26}}", "plan.pp: 26 stages (pp 26 × virtual_stages 1), which begin with layers that pick keys: there are too few; use fewer"},
 		{"{model: glm-5.2, gpus: 64, runtime: {recipe: hf-eager}, train: {indexer_loss: true}}", "train.indexer_loss: recipe hf-eager does not train the indexer; leave it out, or use megatron-core"},
 		{"{model: deepseek-v3, gpus: 64, runtime: {recipe: megatron-core}, train: {indexer_loss: false}}", "train.indexer_loss: deepseek-v3 has no indexer; leave it out"},
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},

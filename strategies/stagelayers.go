@@ -62,6 +62,86 @@ func (p *Plan) SplitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []i
 	return splitLayers(m, r, layers, n)
 }
 
+// splitLayers returns the number of layers of each of n stages as a recipe's framework
+// splits them; stages of a model whose layers follow one another are as near to that as
+// may be.
+func splitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+	return startOnPicks(m, splitEvenly(m, r, layers, n))
+}
+
+func splitEvenly(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+	switch {
+	case r.Structure.CostStages:
+		out, _ := splitByCost(m, layers, n)
+		return out
+	case r.Structure.WeighedEnds && n > 1:
+		return splitWeighed(layers, n)
+	case r.Structure.LargerFirst:
+		out := make([]int64, n)
+		for i := range out {
+			out[i] = layers / n
+			if int64(i) < layers%n {
+				out[i]++
+			}
+		}
+		return out
+	}
+	return Split(layers, n, r.Structure.FullStages)
+}
+
+// startOnPicks moves the ends of stages so that each begins with a layer that picks its keys
+// itself, the nearest that leaves one for every later stage: the others see those of the layer
+// before, which no stage hands on (Megatron-Core, experimental_attention_variant/dsa.py,
+// index_share). What no such layer is left for stays as it is.
+func startOnPicks(m *model.Spec, stages []int64) []int64 {
+	if m.Indexer == nil || m.Indexer.Follow == nil {
+		return stages
+	}
+	var starts []int64
+	for i, follows := range m.Indexer.Follow {
+		if i > 0 && !follows {
+			starts = append(starts, int64(i))
+		}
+	}
+	if len(starts) < len(stages)-1 {
+		return stages
+	}
+	begin, even, next := int64(0), int64(0), 0
+	for i := range len(stages) - 1 {
+		even += stages[i]
+		best := next
+		for k := next; k <= len(starts)-(len(stages)-1-i); k++ {
+			if max(starts[k]-even, even-starts[k]) < max(starts[best]-even, even-starts[best]) {
+				best = k
+			}
+		}
+		stages[i], begin, next = starts[best]-begin, starts[best], best+1
+	}
+	stages[len(stages)-1] = m.Layers - begin
+	return stages
+}
+
+// checkPicks returns an error where a stage begins with a layer that sees the keys of the one
+// before.
+func (p *Plan) checkPicks(s Shape) error {
+	x := s.Model.Indexer
+	if x == nil || x.Follow == nil || p.PP == 1 {
+		return nil
+	}
+	n := p.modelStages(s.Recipe)
+	at := int64(0)
+	for i, k := range p.SplitLayers(s.Model, s.Recipe, s.Model.Layers, n) {
+		if k > 0 && x.Follow[at] {
+			if fits := splitLayers(s.Model, s.Recipe, s.Model.Layers, n); p.StageLayers != "" {
+				return diag.Errorf("plan.stage_layers: stage %d begins with layer %d, which sees the keys that a layer before it picks, and stages hand none on; begin stages with layers that pick, as in [%s]", i, at, list(fits))
+			}
+			return diag.Errorf("plan.pp: %d stages (pp %d × virtual_stages %d), which begin with layers that pick keys: there are too few; use fewer", n, p.PP, p.VirtualStages)
+		}
+		at += k
+	}
+	return nil
+}
+
 // modelStages is into how many stages the model is cut.
 func (p *Plan) modelStages(r *recipe.Recipe) int64 {
 	stages := p.PP * p.VirtualStages
