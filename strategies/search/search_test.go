@@ -395,3 +395,23 @@ func TestExpertWidths(t *testing.T) {
 		require.Equal(t, want, all, text)
 	}
 }
+
+// TestPickedKeysLeaveNoChoice: attention to the keys that an indexer picks needs sequence
+// parallelism and gathers keys, so that no plan does otherwise.
+func TestPickedKeysLeaveNoChoice(t *testing.T) {
+	choices := func(model string) (kinds map[strategies.CPCommType]bool, off bool) {
+		j := jobOf(t, "{model: "+model+", hardware: h200-sxm, gpus: 16, runtime: {recipe: megatron-core}, train: {sequence_length: 4096}}")
+		kinds = map[strategies.CPCommType]bool{}
+		for _, c := range new(Space).cuts(j) {
+			kinds[c.comm] = true
+			off = off || c.sp == &no
+		}
+		return kinds, off
+	}
+	kinds, off := choices("glm-5.2")
+	require.Equal(t, map[strategies.CPCommType]bool{"": true}, kinds)
+	require.False(t, off)
+	kinds, off = choices("llama3-8b")
+	require.Equal(t, map[strategies.CPCommType]bool{"": true, strategies.A2A: true}, kinds)
+	require.True(t, off)
+}

@@ -204,11 +204,13 @@ func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 	}
 	var out []contexts
 	for _, cp := range s.Fix.counts("cp", most) {
-		kinds := []strategies.CPCommType{""} // the recipe's own
-		if cp > 1 {
+		kinds := []strategies.CPCommType{""}  // the recipe's own
+		if cp > 1 && j.Model.Indexer == nil { // for whose keys there is but one way
 			for _, k := range j.Recipe.CPCommTypes[min(1, len(j.Recipe.CPCommTypes)):] {
 				kinds = append(kinds, strategies.CPCommType(k))
 			}
+		}
+		if cp > 1 {
 			kinds = fixed(s.Fix, "cp_comm_type", kinds)
 		}
 		for _, k := range kinds {
@@ -221,7 +223,7 @@ func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 // sequences says whether tensor ranks also cut the sequence between matrix products:
 // the default, or each way where the recipe knows both.
 func sequences(j *strategies.Job, tp int64) []*bool {
-	if tp > 1 && j.Recipe.Structure.SharedTPInput {
+	if tp > 1 && j.Recipe.Structure.SharedTPInput && j.Model.Indexer == nil { // which needs it
 		return onOff
 	}
 	return byDefault
