@@ -78,10 +78,11 @@ type GEMMLaw struct {
 	tiles [][2]float64
 }
 
-// VectorGEMM are the constants of kernels on vector units, as in GEMMLaw.
+// VectorGEMM are the constants of kernels on vector units, as in GEMMLaw, but for k0, which
+// grows with the tile: edge·√(tm·tn).
 type VectorGEMM struct {
 	Tiles     []string `yaml:"tiles"`
-	Edge      float64  `yaml:"edge"` // K elements that a tile spends on its prologue and epilogue, for each row of a square one as large
+	Edge      float64  `yaml:"edge"`
 	SmallTile float64  `yaml:"small_tile"`
 
 	tiles [][2]float64

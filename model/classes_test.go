@@ -56,6 +56,10 @@ func TestNotModelled(t *testing.T) {
 		require.NotContains(t, err.Error(), "did you mean")
 	}
 	// Their files, as published, are read as what is named.
+	v32 := decode(t, `{model_type: deepseek_v3, index_topk: 2048, index_head_dim: 128, index_n_heads: 64, mlp_layer_types: null, layer_types: null, first_k_dense_replace: 3, qk_head_dim: 192}`)
+	require.Equal(t, decode(t, "model_type: deepseek_v3").Params(), v32.Params())
+	glm := decode(t, `{model_type: deepseek_v3, num_hidden_layers: 3, mlp_layer_types: [dense, sparse, sparse], indexer_types: [full, shared, full], layer_types: [deepseek_sparse_attention, deepseek_sparse_attention, deepseek_sparse_attention]}`)
+	require.Equal(t, []bool{true, false, false}, glm.MoE.Dense)
 	require.Equal(t, model.ReLU2, decode(t, `{model_type: llama, hidden_act: relu2, quantization_config: {quant_method: bitnet}}`).Activation)
 	require.Equal(t, model.MambaMixer, decode(t, `{model_type: decoder, hybrid_layer_pattern: MM, hidden_size: 256, num_attention_heads: 4, intermediate_size: 512, vocab_size: 1000}`).Kind(1).Mixer)
 	for text, want := range map[string]string{

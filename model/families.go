@@ -46,9 +46,12 @@ const (
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
 	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
-	// Of an indexer.
-	pickKeys  = " index_topk index_head_dim index_n_heads index_topk_freq index_skip_topk_offset"
-	indexKeys = pickKeys + " index_topk_pattern indexer_types indexer_rope_interleave= layer_types= mlp_layer_types"
+	// Of an indexer, and what files beside it hold, which says nothing more; of files that are read
+	// as DeepSeek-V3, without it, none of these do.
+	pickKeys    = " index_topk index_head_dim index_n_heads index_topk_freq index_skip_topk_offset"
+	besideIndex = " indexer_rope_interleave= layer_types= mlp_layer_types"
+	indexKeys   = pickKeys + " index_topk_pattern indexer_types" + besideIndex
+	noIndexKeys = " index_topk= index_head_dim= index_n_heads= index_topk_freq= index_skip_topk_offset= index_topk_pattern= indexer_types=" + besideIndex
 )
 
 // llamaLike fills in what most families took over from Llama.
@@ -305,7 +308,7 @@ var families = []family{
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
 	})},
-	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + " mlp_layer_types layer_types=", base: llamaLike(draft{
+	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + noIndexKeys, base: llamaLike(draft{
 		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1, Turn: TurnParts},
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},

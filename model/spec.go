@@ -206,6 +206,9 @@ type Indexer struct {
 	Follow  []bool // per layer: true when it sees the keys that the one before it saw (GLM-5.2); nil: none
 }
 
+// Shared reports whether layers see keys that others picked.
+func (x *Indexer) Shared() bool { return x != nil && x.Follow != nil }
+
 // MLA is multi-head latent attention: queries and keys/values are projected
 // through low-rank latents; each head has a part with and one without rotary
 // embedding (DeepSeek-V2, arXiv 2405.04434).
@@ -418,7 +421,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 	}
 	k.Global = s.Global != nil && !k.Windowed
 	k.Borrows = s.KVLayers > 0 && i >= s.KVLayers
-	k.Follows = s.Indexer != nil && s.Indexer.Follow != nil && s.Indexer.Follow[i]
+	k.Follows = s.Indexer.Shared() && s.Indexer.Follow[i]
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
 	return k
 }

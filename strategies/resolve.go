@@ -744,7 +744,7 @@ func (j *Job) TakeGiven() error {
 		return err
 	}
 	j.Unchosen = j.unchosen()
-	if p := &j.Plan; p.PP > 1 && p.StageLayers == "" && j.Model.Indexer != nil && j.Model.Indexer.Follow != nil {
+	if p := &j.Plan; p.PP > 1 && p.StageLayers == "" && j.Model.Indexer.Shared() {
 		stages := p.SplitLayers(j.Model, j.Recipe, j.Model.Layers, p.modelStages(j.Recipe))
 		j.note("plan.stage_layers", "["+list(stages)+"]", "each stage begins with a layer that picks its keys, which Megatron has by --pipeline-model-parallel-layout")
 	}

@@ -62,14 +62,14 @@ func (p *Plan) SplitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []i
 	return splitLayers(m, r, layers, n)
 }
 
-// splitLayers returns the number of layers of each of n stages as a recipe's framework
-// splits them; stages of a model whose layers follow one another are as near to that as
-// may be.
+// splitLayers returns the number of layers of each of n stages: as a recipe's framework splits
+// them, or as near to that as layers that share picked keys let it be.
 func splitLayers(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
-	return startOnPicks(m, splitEvenly(m, r, layers, n))
+	return startOnPicks(m, frameworkSplit(m, r, layers, n))
 }
 
-func splitEvenly(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
+// frameworkSplit is what a recipe's framework does by itself.
+func frameworkSplit(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 	switch {
 	case r.Structure.CostStages:
 		out, _ := splitByCost(m, layers, n)
@@ -94,7 +94,7 @@ func splitEvenly(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 // before, which no stage hands on (Megatron-Core, experimental_attention_variant/dsa.py,
 // index_share). What no such layer is left for stays as it is.
 func startOnPicks(m *model.Spec, stages []int64) []int64 {
-	if m.Indexer == nil || m.Indexer.Follow == nil {
+	if !m.Indexer.Shared() {
 		return stages
 	}
 	var starts []int64
@@ -125,7 +125,7 @@ func startOnPicks(m *model.Spec, stages []int64) []int64 {
 // before.
 func (p *Plan) checkPicks(s Shape) error {
 	x := s.Model.Indexer
-	if x == nil || x.Follow == nil || p.PP == 1 {
+	if !x.Shared() || p.PP == 1 {
 		return nil
 	}
 	n := p.modelStages(s.Recipe)

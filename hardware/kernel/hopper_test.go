@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -47,15 +48,21 @@ func TestBlocksOf128(t *testing.T) {
 	}
 }
 
+// before prices by the libraries of a release.
+func before(t *testing.T, p *hardware.Profile, release string) (*Timer, units.Release) {
+	var r units.Release
+	require.NoError(t, r.UnmarshalText([]byte(release)))
+	older, err := New(p.At(r))
+	require.NoError(t, err)
+	return older, r
+}
+
 // TestOlderLibrary: the twelve products of a layer by cuBLAS 12.4.5 over those by 13.1.0 on
 // one H100, bursts at the full clock (2026-11-24); in loops at the power limit 1.012, 1.033,
 // 1.042 and 1.052, so that both draw as much while they run.
 func TestOlderLibrary(t *testing.T) {
 	fresh, p := timer(t, "h100-sxm")
-	var old units.Release
-	require.NoError(t, old.UnmarshalText([]byte("24.04")))
-	older, err := New(p.At(old))
-	require.NoError(t, err)
+	older, old := before(t, p, "24.04")
 	for _, c := range []struct {
 		model  string
 		tokens int64
@@ -88,10 +95,7 @@ func TestOlderLibrary(t *testing.T) {
 // FlashAttention 2, the same in both, went 1.02 to 1.06 times as fast there.
 func TestOlderAttention(t *testing.T) {
 	fresh, p := timer(t, "h100-sxm")
-	var month units.Release
-	require.NoError(t, month.UnmarshalText([]byte("24.07")))
-	older, err := New(p.At(month))
-	require.NoError(t, err)
+	older, _ := before(t, p, "24.07")
 	const control = 1.04
 	for _, c := range []struct {
 		width, sequence  int64
@@ -106,8 +110,7 @@ func TestOlderAttention(t *testing.T) {
 		o := Attention(tape.BF16, s)
 		require.InEpsilon(t, c.paper/control/c.today, float64(fresh.Time(&o)/older.Time(&o)), 0.06, "%+v", c)
 	}
-	later, err := New(p.At(month + 3))
-	require.NoError(t, err)
+	later, _ := before(t, p, "24.10")
 	o := Attention(tape.BF16, tape.AttentionShape{Batch: 1, Heads: 16, KVHeads: 16, Queries: 4096, Keys: 4096, QKDim: 128, VDim: 128, Causal: true})
 	require.Equal(t, fresh.Time(&o), later.Time(&o))
 }
@@ -238,16 +241,21 @@ func TestWideAttention(t *testing.T) {
 
 // TestVectorProducts: torch.bmm of fp32 without TF32 on an H200 (PyTorch 2.11, 2026-11-27), in us, by
 // rows, columns, K and products: of up to 32 rows all take as long, and what K elements take
-// beside a tile's edges grows with it.
+// beside a tile's edges grows with it; one row by matrices of 8 to 64 rows goes by another kernel.
 func TestVectorProducts(t *testing.T) {
 	h200, _ := timer(t, "h200-sxm")
 	for _, c := range [][5]int64{
 		{8, 1024, 128, 1024, 269}, {16, 1024, 128, 4096, 1076}, {32, 2048, 128, 1024, 585}, {33, 2048, 128, 1024, 905}, {64, 2048, 128, 1024, 918}, {96, 2048, 128, 1024, 1577}, {128, 2048, 128, 512, 821},
 		{16, 2048, 64, 4096, 1150}, {16, 2048, 256, 1024, 1044}, {4, 512, 512, 2048, 1015}, {256, 512, 128, 512, 422}, {512, 512, 512, 64, 352}, {1024, 1024, 128, 64, 414}, {64, 64, 128, 4096, 133}, {128, 128, 64, 4096, 289},
+		{1, 2048, 8, 2048, 62}, {1, 6144, 8, 6144, 522}, {1, 1024, 16, 1024, 27}, {1, 1024, 16, 4096, 102}, {1, 2048, 24, 4096, 278}, {1, 2048, 32, 2048, 167}, {1, 3072, 48, 3072, 541}, {1, 4096, 64, 4096, 1296},
 	} {
 		m, n, k, batch := c[0], c[1], c[2], c[3]
 		o := tape.Op{Class: tape.GEMM, DType: tape.F32, M: m, N: n, K: k, Batch: batch, Bytes: units.Bytes(4 * batch * (m*k + k*n + m*n)), Count: 1}
-		require.InEpsilon(t, c[4], float64(h200.Time(&o))*1e6, 0.13, "%d of %d×%d×%d", batch, m, n, k)
+		within := 0.13
+		if m == 1 {
+			within = 0.21
+		}
+		require.InEpsilon(t, c[4], float64(h200.Time(&o))*1e6, within, "%d of %d×%d×%d", batch, m, n, k)
 	}
 }
 

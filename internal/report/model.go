@@ -292,12 +292,14 @@ func (m *Model) flopParts() []struct {
 	h := m.Spec.ForwardFLOPs(m.Sequence, m.Sequence, true)
 	w := m.Spec.ForwardFLOPs(m.Sequence, m.Sequence, false)
 	per := func(f units.FLOPs) units.FLOPs { return 3 * f / units.FLOPs(m.Sequence) }
+	once := func(f model.FLOPBreakdown) units.FLOPs { return f.Indexer / units.FLOPs(m.Sequence) } // whose gradient is not counted
+	total := func(f model.FLOPBreakdown) units.FLOPs { return per(f.Total()-f.Indexer) + once(f) }
 	return []struct {
 		name         string
 		causal, full units.FLOPs
 	}{
-		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"indexer", per(h.Indexer) / 3, per(w.Indexer) / 3}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
-		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", per(h.Total()) - per(h.Indexer)*2/3, per(w.Total()) - per(w.Indexer)*2/3},
+		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"indexer", once(h), once(w)}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
+		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", total(h), total(w)},
 	}
 }
 

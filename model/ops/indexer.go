@@ -119,7 +119,7 @@ func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	}
 	kv = b.give(kv, b.ofAllPositions(kv))
 
-	o := tape.SparseOptions{TopK: x.TopK, Values: m.KVLora, Apart: b.documents(), Picks: !kind.Follows, Learns: s.LoRA == nil && !x.Idle, Lends: x.Follow != nil, Ranks: b.Shard.TP}
+	o := tape.SparseOptions{TopK: x.TopK, Values: m.KVLora, Apart: b.documents(), Picks: !kind.Follows, Learns: s.LoRA == nil && !x.Idle, Lends: x.Shared(), Ranks: b.Shard.TP}
 	single := o.Apart == 0 && b.Shard.CP <= 1 && !o.Lends // dsa_cudnn_kernels.py, run_fused_dsa_attention
 	o.ByHead = !single && (o.Apart == 0 || b.Shard.CP <= 1)
 	o.Rows = o.Apart == 0 || b.Shard.CP <= 1 || o.Lends

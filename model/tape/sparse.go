@@ -40,11 +40,10 @@ const (
 
 // paddedHeads are those that FlashMLA's kernels compute (ibid., _flash_mla_head_padding).
 func paddedHeads(n int64) int64 {
-	const least = 64
-	if n <= least {
-		return least
+	if n <= 64 {
+		return 64
 	}
-	return (n + 2*least - 1) / (2 * least) * 2 * least
+	return (n + 127) / 128 * 128
 }
 
 // scoreByHead emits the scores of so many keys by the heads of an indexer's queries iq, one by

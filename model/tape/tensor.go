@@ -211,8 +211,9 @@ func (x *Tensor) turnedAgainst(y *Tensor) bool {
 	return x.dims[inner] == y.dims[inner] && x.dims[inner] > 1 && x.strides[inner] > 1 && y.strides[inner] == 1
 }
 
-// rereads are those from which on what is read again lies in the caches of SMs, each of which
-// comes by a part of it at a time.
+// rereads are so many that every SM of a GPU has come by all of what is read again, each by
+// a part of it at a time, more often than not. Falcon's keys, copied for 36 heads, cost what is
+// read once (f4-fa of docs/kernels.md), an indexer's, for 1024 queries and more, do not.
 const rereads = 256
 
 // again is how much of x lies within the innermost dimension along which it is expanded, and

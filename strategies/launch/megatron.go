@@ -281,6 +281,7 @@ func (m *megatron) model() {
 		m.take("model.attention_output_gate", "attention_output_gate")
 	}
 	m.deltas()
+	m.picks()
 	m.experts()
 }
 
@@ -301,29 +302,35 @@ func (m *megatron) unturned() {
 	}
 }
 
+// sparseAttention is what experimental_attention_variant calls attention to the keys that an
+// indexer picks.
+const sparseAttention = "dsa"
+
+// picks says how an indexer learns, and what of its kernels is not known.
+func (m *megatron) picks() {
+	if m.word("experimental_attention_variant") != sparseAttention {
+		return
+	}
+	if backend := m.word("dsa_kernel_backend"); backend != "cudnn" {
+		m.note("%s %s: estimated with the kernels of cuDNN and FlashMLA (dsa_kernel_backend cudnn); others take longer", m.from("dsa_kernel_backend"), cmp.Or(backend, "none"))
+	}
+	loss, err := strconv.ParseFloat(m.word("dsa_indexer_loss_coeff"), 64)
+	switch {
+	case err != nil || loss <= 0:
+		m.set("train.indexer_loss", false, m.given("dsa_indexer_loss_coeff"))
+	case !m.has("dsa_indexer_use_sparse_loss"):
+		m.note("%s false: estimated with the loss of the keys that are picked; that of all keys takes longer", m.from("dsa_indexer_use_sparse_loss"))
+	}
+}
+
 // deltaNets are what experimental_attention_variant calls a gated delta net.
 var deltaNets = []string{"gated_delta_net", "gdn"}
-
-// sparseAttention is what it calls attention to the keys that an indexer picks.
-const sparseAttention = "dsa"
 
 // deltas says which layers are gated delta nets.
 func (m *megatron) deltas() {
 	const variant, freq = "experimental_attention_variant", "linear_attention_freq"
 	switch v := m.word(variant); {
-	case !m.has(variant):
-		return
-	case v == sparseAttention:
-		if backend := m.word("dsa_kernel_backend"); backend != "cudnn" {
-			m.note("%s %s: estimated with the kernels of cuDNN and FlashMLA (dsa_kernel_backend cudnn); others take longer", m.from("dsa_kernel_backend"), cmp.Or(backend, "none"))
-		}
-		loss, err := strconv.ParseFloat(m.word("dsa_indexer_loss_coeff"), 64)
-		switch {
-		case err != nil || loss <= 0:
-			m.set("train.indexer_loss", false, m.given("dsa_indexer_loss_coeff"))
-		case !m.has("dsa_indexer_use_sparse_loss"):
-			m.note("%s false: estimated with the loss of the keys that are picked; that of all keys takes longer", m.from("dsa_indexer_use_sparse_loss"))
-		}
+	case !m.has(variant) || v == sparseAttention:
 		return
 	case !slices.Contains(deltaNets, v):
 		m.note("%s %s: attention that is not known; estimated as softmax attention in every layer", m.from(variant), v)
