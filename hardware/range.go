@@ -16,8 +16,3 @@ func Range(t units.Seconds, deviation float64) (low, high units.Seconds) {
 	f := units.Seconds(math.Exp(Eighty * deviation))
 	return t / f, t * f
 }
-
-// Deviation is the relative standard deviation that a Range of low and high has.
-func Deviation(low, high units.Seconds) float64 {
-	return math.Log(float64(high/low)) / (2 * Eighty)
-}

@@ -3,7 +3,6 @@ package runs
 import (
 	"math"
 
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 )
@@ -53,7 +52,7 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		if recipe != own.Recipe || gpu != own.GPU {
 			return nil, diag.Errorf("run %s is of %s on %s, others of %s on %s; give runs of one recipe and one kind of GPU", r.ID, recipe, gpu, own.Recipe, own.GPU)
 		}
-		d := hardware.Deviation(r.Predicted.Low, r.Predicted.High)
+		d := r.Predicted.Off.Total()
 		off, of = append(off, math.Log(float64(measured/predicted))), append(of, d*d)
 	}
 	n := float64(len(off))

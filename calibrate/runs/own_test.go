@@ -11,6 +11,7 @@ import (
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
 // ownRows are runs of one recipe and GPU, off by factors, predicted with a standard deviation.
@@ -23,7 +24,7 @@ func ownRows(deviation float64, factors ...float64) ([]Run, []Row) {
 		j := &strategies.Job{Hardware: h, GPUs: int64(i + 1)} // no copies of each other
 		j.Runtime.Recipe = "megatron-core"
 		p := Prediction{Figures: Figures{StepTime: 2}}
-		p.Low, p.High = hardware.Range(2, deviation)
+		p.Off[estimate.LeftOut].Share = deviation
 		list = append(list, Run{ID: string(rune('a' + i)), Job: j})
 		rows = append(rows, Row{ID: string(rune('a' + i)), Status: OK, Predicted: p, Measured: Figures{StepTime: units.Seconds(2 * f)}})
 	}
@@ -87,10 +88,10 @@ func TestOwnRunsThatDisagree(t *testing.T) {
 // A run that was predicted closely says more than one that was not.
 func TestOwnWeighs(t *testing.T) {
 	list, rows := ownRows(0.1, 1.04, 1)
-	rows[0].Predicted.Low, rows[0].Predicted.High = hardware.Range(2, 0.05)
+	rows[0].Predicted.Off[estimate.LeftOut].Share = 0.05
 	near, err := Own(list, rows)
 	require.NoError(t, err)
-	rows[0].Predicted.Low, rows[0].Predicted.High = hardware.Range(2, 0.2)
+	rows[0].Predicted.Off[estimate.LeftOut].Share = 0.2
 	far, err := Own(list, rows)
 	require.NoError(t, err)
 	require.InDelta(t, math.Log(near.Ratio), 4*math.Log(far.Ratio), 0.1*math.Log(near.Ratio)) // of both, 4 parts in 5 and 1

@@ -14,7 +14,7 @@ type Group struct {
 	Unsupported int
 	Failed      int
 	Stats       map[string]Stats // by quantity; only those that were compared
-	InRange     *Share           // of measured steps in the predicted range; nil when no range was predicted
+	InRange     *Ranges          // nil when no range was predicted
 }
 
 // Stats describe errors of one quantity, which are fractions of the measured
@@ -28,10 +28,11 @@ type Stats struct {
 	MeanSigned float64 `json:"mean_signed"`
 }
 
-// Share counts how many of N runs have a property.
-type Share struct {
-	N     int     `json:"n"`
-	Share float64 `json:"share"`
+// Ranges say how N predicted ranges held.
+type Ranges struct {
+	N      int     `json:"n"`
+	Share  float64 `json:"share"`  // of measured steps within
+	Slower float64 `json:"slower"` // that took longer than the range says; the others took less
 }
 
 // All is the name of the last group, which holds all runs.
@@ -83,7 +84,7 @@ func Overall(groups []Group) map[string]Stats {
 func groupOf(name string, rows []*Row) Group {
 	g := Group{Name: name, N: len(rows), Stats: map[string]Stats{}}
 	errs := map[string][]float64{}
-	var ranged, in int
+	var ranged, in, slower float64
 	for _, r := range rows {
 		switch r.Status {
 		case Unsupported:
@@ -96,8 +97,11 @@ func groupOf(name string, rows []*Row) Group {
 		}
 		if r.InRange != nil {
 			ranged++
-			if *r.InRange {
+			switch {
+			case *r.InRange:
 				in++
+			case r.Measured.StepTime > r.Predicted.High:
+				slower++
 			}
 		}
 	}
@@ -105,7 +109,7 @@ func groupOf(name string, rows []*Row) Group {
 		g.Stats[q] = StatsOf(list)
 	}
 	if ranged > 0 {
-		g.InRange = &Share{N: ranged, Share: float64(in) / float64(ranged)}
+		g.InRange = &Ranges{N: int(ranged), Share: in / ranged, Slower: slower / ranged}
 	}
 	return g
 }

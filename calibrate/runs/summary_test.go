@@ -62,7 +62,7 @@ func TestSummaryCounts(t *testing.T) {
 	require.Len(t, s, 3)
 	require.Equal(t, []string{"a", "b", "all"}, []string{s[0].Name, s[1].Name, s[2].Name})
 	require.Equal(t, 1, s[0].Unsupported)
-	require.Equal(t, Group{Name: "b", N: 2, Failed: 1, Stats: map[string]Stats{"step_time": {1, 0.5, 0.5, 0.5, 0.5, 0.5}}, InRange: &Share{1, 1}}, s[1])
+	require.Equal(t, Group{Name: "b", N: 2, Failed: 1, Stats: map[string]Stats{"step_time": {1, 0.5, 0.5, 0.5, 0.5, 0.5}}, InRange: &Ranges{1, 1, 0}}, s[1])
 	require.Equal(t, 3, s[2].N)
 }
 

@@ -118,7 +118,7 @@ func validation() *runs.Report {
 	stats := func(mean float64, n int) runs.Stats {
 		return runs.Stats{N: n, MeanAbs: mean, MedianAbs: mean, P90Abs: 2 * mean, MaxAbs: 2 * mean, MeanSigned: -mean}
 	}
-	group := func(name string, n, unsupported, failed int, mean float64, ranged *runs.Share) runs.Group {
+	group := func(name string, n, unsupported, failed int, mean float64, ranged *runs.Ranges) runs.Group {
 		g := runs.Group{Name: name, N: n, Unsupported: unsupported, Failed: failed, Stats: map[string]runs.Stats{}, InRange: ranged}
 		if ok := n - unsupported - failed; ok > 0 {
 			g.Stats["step_time"], g.Stats["peak_allocated"] = stats(mean, ok), stats(mean/2, ok)
@@ -140,7 +140,7 @@ func validation() *runs.Report {
 			{ID: "b-2", Group: "published", Status: runs.Unsupported, Reason: "plan.ep: 64 does not divide the 8 experts", Where: "mine/runs.yaml:25:12", Measured: figures(4)},
 			{ID: "b-3", Group: "published", Status: runs.Failed, Reason: "internal error: index out of range", Measured: figures(5)},
 		},
-		Summary: []runs.Group{group("h200", 2, 0, 0, 0.06, &runs.Share{N: 2, Share: 0.5}), group("published", 3, 2, 1, 0, nil), group(runs.All, 5, 2, 1, 0.06, &runs.Share{N: 2, Share: 0.5})},
+		Summary: []runs.Group{group("h200", 2, 0, 0, 0.06, &runs.Ranges{N: 2, Share: 0.5}), group("published", 3, 2, 1, 0, nil), group(runs.All, 5, 2, 1, 0.06, &runs.Ranges{N: 2, Share: 0.5})},
 	}
 }
 

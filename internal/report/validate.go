@@ -28,7 +28,7 @@ func validatePage(r *runs.Report, rows bool) *page {
 	}
 	steps := stepGrid(groups)
 	if s, ok := r.Overall["step_time"]; ok && s.N > 1 {
-		cells := []string{"groups weighed alike", integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
+		cells := []string{"groups weighed alike", integer(int64(s.N)), percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-", "-"}
 		steps.lines = append(steps.lines, line{cells: cells[:len(steps.columns)], sum: true})
 	}
 	if len(all.Stats) > 0 {
@@ -62,7 +62,7 @@ func validatePage(r *runs.Report, rows bool) *page {
 
 func stepGrid(groups []runs.Group) *grid {
 	g := &grid{columns: []column{{title: "group", flex: 30}, {title: "runs", right: true}, {title: "mean", right: true}, {title: "median", right: true, drop: 2}, {title: "p90", right: true, drop: 3},
-		{title: "max", right: true}, {title: "signed", right: true, drop: 1}, {title: "in range", right: true, drop: 4}}}
+		{title: "max", right: true}, {title: "signed", right: true, drop: 1}, {title: "in range", right: true, drop: 5}, {title: "slower", right: true, drop: 4}}}
 	for i := range groups {
 		x := &groups[i]
 		s, ok := x.Stats["step_time"]
@@ -70,12 +70,12 @@ func stepGrid(groups []runs.Group) *grid {
 		if s.N != x.N {
 			n += " of " + integer(int64(x.N))
 		}
-		cells := []string{x.Name, n, "-", "-", "-", "-", "-", "-"}
+		cells := []string{x.Name, n, "-", "-", "-", "-", "-", "-", "-"}
 		if ok {
-			cells = []string{x.Name, n, percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-"}
+			cells = []string{x.Name, n, percent(s.MeanAbs), percent(s.MedianAbs), percent(s.P90Abs), percent(s.MaxAbs), signed(s.MeanSigned), "-", "-"}
 		}
 		if x.InRange != nil {
-			cells[7] = percent(x.InRange.Share)
+			cells[7], cells[8] = percent(x.InRange.Share), percent(x.InRange.Slower)
 		}
 		g.lines = append(g.lines, line{cells: cells, sum: x.Name == runs.All})
 	}
