@@ -40,7 +40,6 @@ var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_pe
 // type whose name is most like theirs.
 func TestNotModelled(t *testing.T) {
 	for name, want := range map[string]string{
-		"deepseek_v4":   "describe what is left by model_type: decoder",
 		"minimax":       "lightning attention",
 		"kimi_linear":   "gated delta nets come near",
 		"gemma3n":       "gemma4-e2b",
@@ -119,6 +118,65 @@ func TestIndexers(t *testing.T) {
 	}
 	generic := decode(t, "{model_type: decoder, "+shape+latentShape+", q_lora_rank: 16, index_topk: 8, index_n_heads: 2, index_head_dim: 16, index_topk_freq: 2}")
 	require.Equal(t, "FSFS", picks(generic))
+}
+
+// TestSums: which layers see sums of tokens, as files say it by ratios or by kinds of layers,
+// what these hold and what they compute. Parameters of small models are those that
+// transformers 5.17 makes (2026-11-27).
+func TestSums(t *testing.T) {
+	const small = "{model_type: deepseek_v4, hidden_size: 2048, num_attention_heads: 16, head_dim: 256, q_lora_rank: 768, qk_rope_head_dim: 64, o_groups: 4, o_lora_rank: 512, vocab_size: 32000, moe_intermediate_size: 1024, " +
+		"n_routed_experts: 8, num_experts_per_tok: 2, index_topk: 256, index_n_heads: 16, "
+	const sums, all, window = "compressed_sparse_attention", "heavily_compressed_attention", "sliding_attention"
+	for layers, want := range map[string]int64{
+		"num_hidden_layers: 4, layer_types: [" + window + ", " + sums + ", " + all + ", " + sums + "]":                                       415986973,
+		"num_hidden_layers: 4, compress_ratios: [0, 4, 128, 4]":                                                                              415986973,
+		"num_hidden_layers: 2, compress_ratios: [4, 4, 0]":                                                                                   277760913,
+		"num_hidden_layers: 2, compress_ratios: [128, 128]":                                                                                  270414481,
+		"num_hidden_layers: 2, layer_types: [" + window + ", " + window + "]":                                                                268251281,
+		"num_hidden_layers: 4, head_dim: 512, num_attention_heads: 8, index_n_heads: 32, compress_ratios: [4, 128, 4, 128]":                  428740093,
+		"num_hidden_layers: 4, hidden_size: 1024, hc_mult: 2, n_routed_experts: 16, num_experts_per_tok: 4, compress_ratios: [0, 4, 128, 4]": 320102555,
+	} {
+		text := small + layers + "}"
+		for _, key := range []string{"head_dim: 256, ", "num_attention_heads: 16, ", "index_n_heads: 16, ", "hidden_size: 2048, ", "n_routed_experts: 8, ", "num_experts_per_tok: 2, "} {
+			if name, _, _ := strings.Cut(key, " "); strings.Count(text, " "+name)+strings.Count(text, "{"+name) > 1 {
+				text = strings.Replace(text, key, "", 1)
+			}
+		}
+		require.Equal(t, want, decode(t, text).Params().Total, layers)
+	}
+	flash := decode(t, "{model_type: deepseek_v4, compress_ratios: [0, 0, 4, 128, 4], num_hidden_layers: 5}")
+	require.Equal(t, []int64{0, 0, 4, 128, 4}, flash.Compress.Ratios)
+	require.Equal(t, int64(4*4096), flash.Handed())
+	require.EqualValues(t, 0, flash.MTPKind().Ratio)
+	require.EqualValues(t, 128, decode(t, "{model_type: deepseek_v4, compress_ratios: [0, 128], num_hidden_layers: 1}").MTPKind().Ratio)
+	require.Equal(t, []int64{128, 128, 128, 4, 128}, decode(t, "{model_type: deepseek_v4, num_hidden_layers: 5}").Compress.Ratios, "as transformers has them")
+	require.Equal(t, []int64{8, 32}, decode(t, "{model_type: deepseek_v4, num_hidden_layers: 2, compress_rates: {"+sums+": 8, "+all+": 32}, layer_types: ["+sums+", "+all+"]}").Compress.Ratios)
+
+	// A query sees its window, and of 4096 tokens' 1024 sums at most 512; all 32 of 128 tokens.
+	pairs := func(seen float64) float64 { return 4096*seen - seen*seen/2 }
+	attention := 5*pairs(128) + 2*pairs(2048)/4 + pairs(4096)/128
+	f := flash.ForwardFLOPs(4096, 4096, true)
+	require.InEpsilon(t, attention*2*64*1024, float64(f.Attention), 1e-9)
+	require.InEpsilon(t, 2*pairs(4096)/4*2*64*128, float64(f.Indexer), 1e-9)
+	for text, want := range map[string]string{
+		"num_hidden_layers: 3, compress_ratios: [0, 4]":              "compress_ratios has 2 entries for 3 layers",
+		"num_hidden_layers: 1, layer_types: [full_attention]":        `layer_types: "full_attention" is not known; sliding_attention, ` + sums + " and " + all + " are",
+		"num_hidden_layers: 1, compress_ratios: [-4]":                "compress_ratios: layer 0 has -4",
+		"num_key_value_heads: 2":                                     "all heads of model_type deepseek_v4 share one key; use 1",
+		"o_groups: 7":                                                "o_groups 7 does not divide num_attention_heads 64; use 1, 2, 4, 8, 16, 32 or 64",
+		"qk_rope_head_dim: 512":                                      "qk_rope_head_dim 512 leaves nothing of a head of 512",
+		"num_hidden_layers: 1, compress_ratios: [4], q_lora_rank: 0": "q_lora_rank is missing",
+	} {
+		_, err := decodeText("{model_type: deepseek_v4, " + text + "}")
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err := decodeText("{model_type: decoder, " + shape + ", compress_ratios: [0, 0, 4, 4]}")
+	require.ErrorContains(t, err, "needs o_groups, which is missing")
+	_, err = decodeText("{model_type: decoder, " + shape + ", hc_mult: 4, norm_placement: post}")
+	require.ErrorContains(t, err, "hc_mult 4: residual streams are modelled around attention and an MLP with a norm before each; use 1")
+	generic := decode(t, "{model_type: decoder, "+shape+", head_dim: 32, qk_rope_head_dim: 8, q_lora_rank: 16, o_groups: 2, o_lora_rank: 16, sliding_window: 8, compress_ratios: [0, 4, 128, 4], index_topk: 8, index_n_heads: 2, index_head_dim: 16, hc_mult: 2, router: sqrtsoftplus, num_experts: 4, num_experts_per_tok: 2}")
+	require.Equal(t, model.SigmoidRouter, generic.MoE.Router)
+	require.EqualValues(t, 1, generic.KVHeads)
 }
 
 // shape and latentShape are of a model with latent attention in the generic form.

@@ -321,6 +321,14 @@ var families = []family{
 		moe:        MoE{Experts: 256, TopK: 8, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true, Groups: 8, TopGroups: 4},
 		denseFirst: 3,
 	})},
+	{name: "deepseek_v4", keys: coreKeys + groupKeys + expertKeys + pickKeys + " moe_intermediate_size intermediate_size=moe_intermediate_size n_shared_experts num_nextn_predict_layers n_routed_experts=num_experts q_lora_rank qk_rope_head_dim partial_rotary_factor" +
+		" compress_ratios compress_rates layer_types sliding_window o_groups o_lora_rank hc_mult hc_sinkhorn_iters= hc_eps= compress_rope_theta= num_hash_layers= mlp_layer_types= expert_dtype= attention_bias mlp_bias", base: llamaLike(draft{
+		Spec:     Spec{Vocab: 129280, Hidden: 4096, Layers: 43, Heads: 64, KVHeads: 1, HeadDim: 512, MaxPositions: 1048576, MTPLayers: 1, Turn: TurnPairParts, Sinks: true, Streams: 4, Window: 128},
+		mla:      MLA{QLora: 1024},
+		compress: Compress{Groups: 8, Out: 1024, Picked: 4},
+		indexer:  Indexer{Heads: 64, HeadDim: 128, TopK: 512, Pairs: true},
+		moe:      MoE{Experts: 256, TopK: 6, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true, Clamped: true},
+	})},
 	{name: "glm_moe_dsa", keys: deepseekKeys + indexKeys, base: llamaLike(draft{
 		Spec:       Spec{Vocab: 154880, Hidden: 6144, FFN: 12288, Layers: 78, Heads: 64, VDim: 256, MaxPositions: 202752, MTPLayers: 1, Turn: TurnPairParts, KeysCopied: true},
 		mla:        MLA{QLora: 2048, KVLora: 512, Rope: 64, Nope: 192},
@@ -438,7 +446,7 @@ func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + pickKeys + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
+const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_groups o_lora_rank hc_mult" + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

@@ -26,6 +26,7 @@ func (r *reader) finish(d *draft) {
 	r.variants(d)
 	r.mixers(d)
 	r.deltas(d)
+	r.compress(d)
 	r.heads(d)
 	r.beside(d)
 	r.experts(d)
@@ -36,6 +37,8 @@ func (r *reader) finish(d *draft) {
 	if len(r.missing) > 0 {
 		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
 	}
+	r.check(d.Streams <= 1 || d.Place == PreNorm && d.Parallel == Serial && d.Mixers == nil && d.Vision == nil, []string{"hc_mult"},
+		"hc_mult %d: residual streams are modelled around attention and an MLP with a norm before each; use 1", d.Streams)
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {
@@ -182,8 +185,104 @@ func (r *reader) deltas(d *draft) {
 	d.Delta = &n
 }
 
+// Layers whose attention sees sums of tokens, those that an indexer picks and all
+// (transformers' layer_types).
+const (
+	pickedSums = "compressed_sparse_attention"
+	allSums    = "heavily_compressed_attention"
+)
+
+// compress settles attention to a window and to sums of tokens, which is latent attention of
+// one key that needs no expanding.
+func (r *reader) compress(d *draft) {
+	c := d.compress
+	if c.Groups == 0 {
+		r.check(c.Ratios == nil && c.Out == 0, []string{"compress_ratios", "o_lora_rank"}, "attention to sums of tokens needs o_groups, which is missing")
+		return
+	}
+	d.Compress, d.mla.KVLora = &c, 0 // whatever else is wrong
+	fill(&c.Picked, 4)
+	fill(&d.KVHeads, 1)
+	r.needs("head_dim", d.HeadDim)
+	r.needs("o_lora_rank", c.Out)
+	if d.HeadDim == 0 || d.Heads == 0 {
+		return
+	}
+	c.Window = d.Window
+	r.needs("sliding_window", c.Window)
+	r.check(d.mla.QLora > 0, []string{"q_lora_rank"}, "q_lora_rank is missing: queries come through a latent, of which an indexer reads")
+	if rate := d.compressRate[pickedSums]; rate > 0 {
+		c.Picked = rate
+	}
+	rates := map[string]int64{"sliding_attention": 0, pickedSums: c.Picked, allSums: 128}
+	if rate := d.compressRate[allSums]; rate > 0 {
+		rates[allSums] = rate
+	}
+	about := "compress_ratios"
+	switch {
+	case c.Ratios != nil:
+	case d.layerTypes != nil:
+		about = "layer_types"
+		for _, kind := range d.layerTypes {
+			rate, ok := rates[kind]
+			if !r.check(ok, []string{about}, "layer_types: %q is not known; sliding_attention, %s and %s are", kind, pickedSums, allSums) {
+				c.Ratios = make([]int64, d.Layers)
+				return
+			}
+			c.Ratios = append(c.Ratios, rate)
+		}
+	default: // transformers' own order
+		for i := range d.Layers {
+			switch {
+			case i < 2:
+				c.Ratios = append(c.Ratios, rates[allSums])
+			case i%2 == 1:
+				c.Ratios = append(c.Ratios, rates[pickedSums])
+			default:
+				c.Ratios = append(c.Ratios, rates[allSums])
+			}
+		}
+	}
+	if !r.check(int64(len(c.Ratios)) >= d.Layers && int64(len(c.Ratios)) <= d.Layers+maxLayers, []string{about, "num_hidden_layers"},
+		"%s has %d entries for %d layers; give one for each, and for those of multi-token prediction after them", about, len(c.Ratios), d.Layers) {
+		c.Ratios = make([]int64, d.Layers)
+		return
+	}
+	for i, ratio := range c.Ratios {
+		if !r.check(0 <= ratio && ratio <= maxSeq, []string{about}, "%s: layer %d has %d; give the tokens of a sum, or 0", about, i, ratio) {
+			c.Ratios = make([]int64, d.Layers)
+			return
+		}
+		if ratio == 1 { // as Megatron spells a layer without sums
+			c.Ratios[i] = 0
+		}
+	}
+	rope := d.mla.Rope
+	if rope == 0 && d.rotaryFraction > 0 {
+		rope = int64(float64(d.HeadDim) * d.rotaryFraction)
+	}
+	if rope == 0 {
+		rope = 64
+	}
+	r.check(rope < d.HeadDim, []string{"qk_rope_head_dim", "head_dim"}, "qk_rope_head_dim %d leaves nothing of a head of %d; make it smaller", rope, d.HeadDim)
+	r.check(d.Heads*d.HeadDim%c.Groups == 0 && d.Heads%c.Groups == 0, []string{"o_groups", "num_attention_heads"}, "o_groups %d does not divide num_attention_heads %d; use %s", c.Groups, d.Heads, divisors(d.Heads))
+	r.check(d.KVHeads == 1, []string{"num_key_value_heads"}, "num_key_value_heads %d: all heads of model_type %s share one key; use 1", d.KVHeads, r.fam.name)
+	d.VDim, d.RotaryDim = d.HeadDim, rope
+	d.MLA = &MLA{QLora: d.mla.QLora, KVLora: d.HeadDim, Rope: rope, Nope: d.HeadDim - rope}
+	if x := d.indexer; slices.Contains(c.Ratios, c.Picked) {
+		r.needs("index_n_heads", x.Heads)
+		r.needs("index_head_dim", x.HeadDim)
+		r.needs("index_topk", x.TopK)
+		d.Indexer = &x
+	}
+	d.layerTypes, d.Window = nil, 0
+}
+
 // heads derives the widths of attention.
 func (r *reader) heads(d *draft) {
+	if d.Compress != nil {
+		return
+	}
 	if d.mla.KVLora > 0 {
 		latent := []string{"kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"}
 		r.check(d.mla.Rope > 0 && d.mla.Nope > 0 && d.VDim > 0, latent,
@@ -343,6 +442,9 @@ func (r *reader) experts(d *draft) {
 			[]string{"num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "num_experts"},
 			"experts need num_experts, which is missing; give it or leave the experts out")
 		return
+	}
+	if d.moe.Router == sqrtRouter {
+		d.moe.Router = SigmoidRouter
 	}
 	m := d.moe
 	m.Jitter = d.jitter > 0

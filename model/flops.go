@@ -68,6 +68,8 @@ var classes = [...]class{
 	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
 	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
 	partIndexQuery: projection, partIndexKey: projection, partIndexWeights: projection,
+	partSumKV: projection, partSumGate: projection, partIndexSumKV: projection, partIndexSumGate: projection, partOutGroups: projection,
+	partMix1: projection, partMix2: projection, partMix3: projection,
 	partMambaIn: projection, partMambaOut: projection,
 	partDeltaQKVZ: projection, partDeltaBA: projection, partDeltaQKV: projection, partDeltaZ: projection, partDeltaB: projection, partDeltaA: projection, partDeltaOut: projection,
 	partLatentDown: feedForward, partLatentUp: feedForward,
@@ -85,7 +87,8 @@ var classes = [...]class{
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
 // of query and key that is counted: with causal, half of all pairs; else all,
 // the "full" convention of sources that ignore the mask. A sliding window is
-// exact in both: see pairs; keys that an indexer picks are as many as in one. Its scores cost
+// exact in both: see pairs; keys that an indexer picks are as many as in one, and sums of
+// tokens in the stead of these tokens are so many times fewer. Its scores cost
 // 2 × heads × head_dim for each pair. A scan costs scanFLOPs for each element of its
 // states, a gated delta net deltaFLOPs.
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
@@ -104,6 +107,9 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		}
 	}
 	var attends, indexes, scans, deltas int64 // layers
+	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
+	var f FLOPBreakdown
+	sums := 0.0 // pairs of queries and of sums of tokens, over all layers
 	for _, k := range s.Kinds() {
 		for _, block := range l.layer {
 			add(block, k.LayerKind, k.Layers)
@@ -111,7 +117,13 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		switch k.Mixer {
 		case AttentionMixer:
 			attends += k.Layers
-			if !k.Follows {
+			switch c := s.Compress; {
+			case c != nil && k.Ratio > 0 && k.Ratio == c.Picked:
+				sums += float64(k.Layers) * pairs(seq, s.Indexer.TopK*k.Ratio, false, causal) / float64(k.Ratio)
+				f.Indexer += units.FLOPs(s.indexerFLOPs(tokens, seq, k.Layers, causal) / float64(k.Ratio))
+			case c != nil && k.Ratio > 0:
+				sums += float64(k.Layers) * pairs(seq, 0, false, causal) / float64(k.Ratio)
+			case c == nil && !k.Follows:
 				indexes += k.Layers
 			}
 		case MambaMixer:
@@ -126,21 +138,22 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
 	}
 
-	var f FLOPBreakdown
 	windowed := int64(0)
 	for _, w := range s.Windows {
 		if w {
 			windowed++
 		}
 	}
-	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
 	seen := int64(0) // of all keys before a query
-	if s.Indexer != nil {
+	switch {
+	case s.Compress != nil:
+		seen = s.Compress.Window
+	case s.Indexer != nil:
 		seen = s.Indexer.TopK
-		f.Indexer = units.FLOPs(float64(tokens) / float64(max(seq, 1)) * float64(indexes) * pairs(seq, 0, false, causal) * 2 * float64(s.Indexer.Heads*s.Indexer.HeadDim))
+		f.Indexer = units.FLOPs(s.indexerFLOPs(tokens, seq, indexes, causal))
 	}
 	perSequence := float64(attends-windowed)*pairs(seq, seen, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
-		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s)
+		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s) + sums*perPair(s)
 
 	n := float64(tokens)
 	f = FLOPBreakdown{
@@ -169,6 +182,11 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
 	}
 	return f
+}
+
+// indexerFLOPs are those of an indexer's scores of all keys in so many layers.
+func (s *Spec) indexerFLOPs(tokens, seq, layers int64, causal bool) float64 {
+	return float64(tokens) / float64(max(seq, 1)) * float64(layers) * pairs(seq, 0, false, causal) * 2 * float64(s.Indexer.Heads*s.Indexer.HeadDim)
 }
 
 // scanFLOPs are those of one element of a state and one token: decayed, added to and read
@@ -219,6 +237,11 @@ func (s *Spec) lastLayer() *Spec {
 		x := *s.Indexer
 		x.Follow = nil
 		one.Indexer = &x
+	}
+	if s.Compress != nil {
+		c := *s.Compress
+		c.Ratios = []int64{k.Ratio}
+		one.Compress = &c
 	}
 	if s.NoRope != nil {
 		one.NoRope = []bool{k.NoRope}

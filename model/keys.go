@@ -18,6 +18,10 @@ type draft struct {
 	mla     MLA     // used when KVLora is set
 	indexer Indexer // used when TopK is set
 
+	// Used when Groups is set. Ratios come as they are, or as kinds of layers whose ratios are apart.
+	compress     Compress
+	compressRate map[string]int64
+
 	// Layers without an indexer of their own: by letters, F and S, or words, full and shared, which
 	// win; or all from indexFrom on but every so many.
 	indexEvery   int64
@@ -192,6 +196,11 @@ var keys = []key{
 	{name: "index_skip_topk_offset", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.indexFrom} }},
 	{name: "index_topk_pattern", optional: true, to: func(d *draft) []any { return []any{&d.indexPattern} }},
 	{name: "indexer_types", optional: true, to: func(d *draft) []any { return []any{&d.indexTypes} }},
+	{name: "compress_ratios", optional: true, to: func(d *draft) []any { return []any{&d.compress.Ratios} }},
+	{name: "compress_rates", optional: true, to: func(d *draft) []any { return []any{(*compressRates)(d)} }},
+	{name: "o_groups", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.compress.Groups} }},
+	{name: "o_lora_rank", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.compress.Out} }},
+	{name: "hc_mult", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.Streams} }},
 	{name: "v_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.VDim} }},
 
 	{name: "hybrid_override_pattern", optional: true, to: func(d *draft) []any { return []any{&d.pattern} }},
@@ -224,7 +233,7 @@ var keys = []key{
 	{name: "moe_latent_size", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.moe.Latent} }},
 	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
 	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
-	{name: "router", one: words(SoftmaxRouter, SigmoidRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
+	{name: "router", one: words(SoftmaxRouter, SigmoidRouter, sqrtRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
 	{name: "input_jitter_noise", max: 1, to: func(d *draft) []any { return []any{&d.jitter} }},
 	{name: "norm_topk_prob", to: func(d *draft) []any { return []any{&d.moe.NormTopK} }},
 	{name: "first_k_dense_replace", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.denseFirst} }},
@@ -376,6 +385,23 @@ func (r *ropeParameters) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List
 		return doc.DecodeInto(v, &r.rotaryFraction)
 	}
 	return nil
+}
+
+// compressRates reads how many tokens the sums of each kind of layer are of.
+type compressRates draft
+
+// DecodeNode takes one number for each kind.
+func (r *compressRates) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	r.compressRate = map[string]int64{}
+	var errs diag.List
+	for _, kind := range []string{pickedSums, allSums} {
+		if _, v := yamlx.Key(n, kind); v != nil {
+			var rate int64
+			errs = append(errs, doc.DecodeInto(v, &rate)...)
+			r.compressRate[kind] = rate
+		}
+	}
+	return errs
 }
 
 // ropeScaling reads whether cosines and sines are scaled.

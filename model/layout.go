@@ -47,6 +47,26 @@ const (
 	partIndexKey
 	partIndexNorm
 	partIndexWeights
+	partIndexSumKV // of the sums that it scores
+	partIndexSumGate
+	partIndexSumBias
+	partIndexSumNorm
+	partSumKV // of sums of tokens
+	partSumGate
+	partSumBias
+	partSumNorm
+	partOutGroups
+
+	// Of residual streams: weights of their mixtures, biases, factors.
+	partMix1
+	partMix1Bias
+	partMix1Scale
+	partMix2
+	partMix2Bias
+	partMix2Scale
+	partMix3
+	partMix3Bias
+	partMix3Scale
 
 	partMamba // what a mixer holds itself: time steps, decays, skips
 	partMambaConv
@@ -127,6 +147,32 @@ var (
 		{"self_attn.indexer.wk", partIndexKey},
 		{"self_attn.indexer.k_norm", partIndexNorm},
 		{"self_attn.indexer.weights_proj", partIndexWeights},
+	}
+	compressedAttention = []module{
+		{"self_attn.sinks", partSinks},
+		{"self_attn.q_a_proj", partQueryDown},
+		{"self_attn.q_a_norm", partQueryLatentNorm},
+		{"self_attn.q_b_proj", partQueryUp},
+		{"self_attn.kv_proj", partKVDown},
+		{"self_attn.kv_norm", partKVLatentNorm},
+		{"self_attn.o_a_proj", partOutGroups},
+		{"self_attn.o_b_proj", partOut},
+	}
+	compressor = []module{
+		{"self_attn.compressor.position_bias", partSumBias},
+		{"self_attn.compressor.kv_proj", partSumKV},
+		{"self_attn.compressor.gate_proj", partSumGate},
+		{"self_attn.compressor.kv_norm", partSumNorm},
+		{"self_attn.compressor.indexer.position_bias", partIndexSumBias},
+		{"self_attn.compressor.indexer.kv_proj", partIndexSumKV},
+		{"self_attn.compressor.indexer.gate_proj", partIndexSumGate},
+		{"self_attn.compressor.indexer.kv_norm", partIndexSumNorm},
+		{"self_attn.compressor.indexer.q_b_proj", partIndexQuery},
+		{"self_attn.compressor.indexer.weights_proj", partIndexWeights},
+	}
+	streams = []module{
+		{"attn_hc.fn", partMix1}, {"attn_hc.base", partMix1Bias}, {"attn_hc.scale", partMix1Scale},
+		{"ffn_hc.fn", partMix2}, {"ffn_hc.base", partMix2Bias}, {"ffn_hc.scale", partMix2Scale},
 	}
 	phi3Attention = []module{{"self_attn.o_proj", partOut}, {"self_attn.qkv_proj", partQKV}}
 	llamaMLP      = []module{
@@ -236,6 +282,8 @@ var (
 	}
 	neoxMLP   = []module{{"mlp.dense_h_to_4h", partUp}, {"mlp.dense_4h_to_h", partDown}}
 	llamaHead = []module{{"model.norm", partFinalNorm}, {"lm_head", partHead}}
+	// The mixture of residual streams that the final norm reads comes after it.
+	streamsHead = []module{{"model.norm", partFinalNorm}, {"model.hc_head.hc_fn", partMix3}, {"model.hc_head.hc_base", partMix3Bias}, {"model.hc_head.hc_scale", partMix3Scale}, {"lm_head", partHead}}
 )
 
 // layouts has one row per naming scheme. The first serves families that no row
@@ -244,7 +292,7 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, indexer, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, {{"self_attn.o_a_proj", partOutGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms, streams}, streamsHead},
 	{[]string{"exaone4"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", partPost1}, {"post_feedforward_layernorm", partPost2}}}, llamaHead},
 	{[]string{"hunyuan_v1_dense", "hunyuan_v1_moe"}, Serial,
@@ -275,6 +323,9 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{qwenDelta, llamaAttention, llamaMLP, routerFirst, experts, qwenShared, preNorms}, llamaHead},
 	{[]string{"deepseek_v32", "glm_moe_dsa"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, indexer, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
+	{[]string{"deepseek_v4"}, Serial,
+		llamaEmbedding, [][]module{compressedAttention, compressor, routerFirst, experts, deepseekShared, preNorms, streams},
+		streamsHead},
 	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,

@@ -42,7 +42,7 @@ func (s *Spec) Tensors() Parameters {
 }
 
 // predicting returns what a multi-token-prediction module has beside its layer: two norms,
-// a projection of twice the hidden size, and a final norm; embedding and head are the main
+// a projection of twice the hidden size, or of residual streams and of the embedding, and a final norm; embedding and head are the main
 // model's (arXiv 2412.19437, section 2.2).
 func (s *Spec) predicting() []Tensor {
 	var out []Tensor
@@ -57,7 +57,15 @@ func (s *Spec) predicting() []Tensor {
 	}
 	add(RoleMTPEmbedNorm, s.norm("mtp.enorm", s.Hidden))
 	add(RoleMTPHiddenNorm, s.norm("mtp.hnorm", s.Hidden))
-	add(RoleMTPProj, s.linear("mtp.eh_proj", 2*s.Hidden, s.Hidden, ColumnSplit, false))
+	if n := s.Streams; n > 1 { // the projections apart, and a mixture of its own
+		add(RoleMTPProj, s.linear("mtp.e_proj", s.Hidden, s.Hidden, ColumnSplit, false))
+		add(RoleMTPStreams, s.linear("mtp.h_proj", s.Hidden, s.Hidden, ColumnSplit, false))
+		add(RoleMix3, []Tensor{{Name: "mtp.hc_head_fn", Shape: []int64{n, n * s.Hidden}}})
+		add(RoleMix3Bias, []Tensor{{Name: "mtp.hc_head_base", Shape: []int64{n}, NoDecay: true}})
+		add(RoleMix3Scale, []Tensor{{Name: "mtp.hc_head_scale", Shape: []int64{1}, NoDecay: true}})
+	} else {
+		add(RoleMTPProj, s.linear("mtp.eh_proj", 2*s.Hidden, s.Hidden, ColumnSplit, false))
+	}
 	add(RoleMTPNorm, s.norm("mtp.norm", s.Hidden))
 	return out
 }
@@ -78,6 +86,11 @@ func (s *Spec) MTPKind() LayerKind {
 		k = LayerKind{MoE: s.MoE != nil}
 	}
 	k.Follows = false // there is no layer before it
+	if c := s.Compress; c != nil {
+		if k.Ratio = 0; int64(len(c.Ratios)) > s.Layers {
+			k.Ratio = c.Ratios[s.Layers]
+		}
+	}
 	return k
 }
 
@@ -270,7 +283,7 @@ func (s *Spec) unit(modules []module, k LayerKind) []Tensor {
 				tensors[i].Role = tensors[i].Role.Bias()
 			}
 		}
-		if s.Indexer != nil && s.Indexer.Frozen && m.part >= partIndexQuery && m.part <= partIndexWeights {
+		if s.Indexer != nil && s.Indexer.Frozen && m.part >= partIndexQuery && m.part <= partIndexSumNorm {
 			for i := range tensors {
 				tensors[i].Frozen = true
 			}
@@ -299,6 +312,10 @@ var roles = map[part]Role{
 	partQueryDown: RoleQDown, partQueryLatentNorm: RoleQDownNorm, partQueryUp: RoleQUp,
 	partKVDown: RoleKVDown, partKVLatentNorm: RoleKVDownNorm, partKVUp: RoleKVUp,
 	partIndexQuery: RoleIndexQ, partIndexKey: RoleIndexK, partIndexNorm: RoleIndexKNorm, partIndexWeights: RoleIndexWeights,
+	partIndexSumKV: RoleIndexSumKV, partIndexSumGate: RoleIndexSumGate, partIndexSumBias: RoleIndexSumBias, partIndexSumNorm: RoleIndexSumNorm,
+	partSumKV: RoleSumKV, partSumGate: RoleSumGate, partSumBias: RoleSumBias, partSumNorm: RoleSumNorm, partOutGroups: RoleOGroups,
+	partMix1: RoleMix1, partMix1Bias: RoleMix1Bias, partMix1Scale: RoleMix1Scale, partMix2: RoleMix2, partMix2Bias: RoleMix2Bias, partMix2Scale: RoleMix2Scale,
+	partMix3: RoleMix3, partMix3Bias: RoleMix3Bias, partMix3Scale: RoleMix3Scale,
 	partMambaConv: RoleMambaConv, partMambaIn: RoleMambaIn, partMambaNorm: RoleMambaNorm, partMambaOut: RoleMambaOut,
 	partDeltaConv: RoleDeltaConv, partDeltaQKVZ: RoleDeltaQKVZ, partDeltaBA: RoleDeltaBA, partDeltaQKV: RoleDeltaQKV, partDeltaZ: RoleDeltaZ,
 	partDeltaB: RoleDeltaB, partDeltaA: RoleDeltaA, partDeltaNorm: RoleDeltaNorm, partDeltaOut: RoleDeltaOut,
@@ -344,6 +361,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 	}
 	sparse := k.MoE && moe != nil
 	shared := sparse && moe.SharedFFN > 0
+	picks := s.Compress == nil || k.Ratio == s.Compress.Picked // where there is an indexer
 
 	switch m.part {
 	case partTokens:
@@ -429,6 +447,9 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.linear(m.name, h, q+gate+kv+v, ColumnSplit, s.QKVBias)
 		}
 	case partOut:
+		if c := s.Compress; c != nil {
+			return s.linear(m.name, c.Groups*c.Out, h, RowSplit, s.OutBias)
+		}
 		return s.linear(m.name, s.Heads*s.VDim, h, RowSplit, s.OutBias)
 	case partQueryNorm:
 		switch s.QKNorm {
@@ -464,6 +485,9 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.linear(m.name, mla.QLora, q, ColumnSplit, false)
 		}
 	case partKVDown:
+		if s.Compress != nil { // the key itself
+			return s.linear(m.name, h, mla.KVLora, Replicated, false)
+		}
 		if mla != nil {
 			return s.linear(m.name, h, mla.KVLora+mla.Rope, Replicated, s.QKVBias)
 		}
@@ -472,25 +496,78 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.norm(m.name, mla.KVLora)
 		}
 	case partKVUp:
-		if mla != nil {
+		if mla != nil && s.Compress == nil {
 			return s.linear(m.name, mla.KVLora, s.Heads*(mla.Nope+s.VDim), ColumnSplit, false)
 		}
 
 	case partIndexQuery:
-		if x := s.Indexer; x != nil {
+		if x := s.Indexer; x != nil && picks {
 			return s.linear(m.name, mla.QLora, x.Heads*x.HeadDim, Replicated, false)
 		}
 	case partIndexKey:
-		if x := s.Indexer; x != nil {
+		if x := s.Indexer; x != nil && s.Compress == nil {
 			return s.linear(m.name, h, x.HeadDim, Replicated, false)
 		}
 	case partIndexNorm: // a layer norm, whatever the model's norms are
-		if x := s.Indexer; x != nil {
+		if x := s.Indexer; x != nil && s.Compress == nil {
 			return []Tensor{{Name: m.name + ".weight", Shape: []int64{x.HeadDim}, NoDecay: true}, {Name: m.name + ".bias", Shape: []int64{x.HeadDim}, NoDecay: true}}
 		}
 	case partIndexWeights:
-		if x := s.Indexer; x != nil {
+		if x := s.Indexer; x != nil && picks {
 			return s.linear(m.name, h, x.Heads, Replicated, false)
+		}
+	case partIndexSumKV, partIndexSumGate:
+		if s.Compress != nil && picks {
+			return s.linear(m.name, h, s.Compress.Sums(k.Ratio)*s.Indexer.HeadDim, Replicated, false)
+		}
+	case partIndexSumBias:
+		if s.Compress != nil && picks {
+			return []Tensor{{Name: m.name, Shape: []int64{k.Ratio, s.Compress.Sums(k.Ratio) * s.Indexer.HeadDim}, NoDecay: true}}
+		}
+	case partIndexSumNorm:
+		if s.Compress != nil && picks {
+			return s.norm(m.name, s.Indexer.HeadDim)
+		}
+	case partSumKV, partSumGate:
+		if k.Ratio > 0 {
+			return s.linear(m.name, h, s.Compress.Sums(k.Ratio)*hd, Replicated, false)
+		}
+	case partSumBias:
+		if k.Ratio > 0 {
+			return []Tensor{{Name: m.name, Shape: []int64{k.Ratio, s.Compress.Sums(k.Ratio) * hd}, NoDecay: true}}
+		}
+	case partSumNorm:
+		if k.Ratio > 0 {
+			return s.norm(m.name, hd)
+		}
+	case partOutGroups:
+		if c := s.Compress; c != nil {
+			return []Tensor{{Name: m.name + ".weight", Shape: []int64{c.Groups * c.Out, q / c.Groups}, Split: ColumnSplit}}
+		}
+
+	case partMix1, partMix2:
+		if n := s.Streams; n > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{n * (n + 2), n * h}}}
+		}
+	case partMix1Bias, partMix2Bias:
+		if n := s.Streams; n > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{n * (n + 2)}, NoDecay: true}}
+		}
+	case partMix1Scale, partMix2Scale:
+		if s.Streams > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{3}, NoDecay: true}}
+		}
+	case partMix3:
+		if n := s.Streams; n > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{n, n * h}}}
+		}
+	case partMix3Bias:
+		if n := s.Streams; n > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{n}, NoDecay: true}}
+		}
+	case partMix3Scale:
+		if s.Streams > 1 {
+			return []Tensor{{Name: m.name, Shape: []int64{1}, NoDecay: true}}
 		}
 
 	case partMamba:

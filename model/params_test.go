@@ -166,6 +166,8 @@ func TestCatalogCounts(t *testing.T) {
 		"glm-4.5":                    {"358337791296", 89*160 + 5_539_962_272, hub + "; with the layer for multi-token prediction and the router's correction terms"},
 		"glm-4.5-air":                {"106852251264", 45 * 128, "huggingface.co/PrimeIntellect/INTELLECT-3, safetensors total: the same model without MTP; with the router's correction terms"},
 		"deepseek-v3.2":              {"685B", 13_500_000_000, hub + ", rounded, with multi-token prediction and its copy of the embedding and the head, as deepseek-v3's 684.5B"},
+		"deepseek-v4-flash":          {"284332230231", 0, counts},
+		"deepseek-v4-pro":            {"1572997179491", 0, counts},
 		"glm-5":                      {"744B", 0, card + " (744B, 40B active)"},
 		"glm-5.2":                    {"753329940480", 76*256 + 9_952_920_320, hub + "; with the layer for multi-token prediction and the router's correction terms"},
 		"minimax-m2":                 {"228689764864", 62 * 256, hub + "; with the router's correction terms"},

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // Spec is one model in the project's own terms: what the layers compute and
 // which parameters they hold, whatever the vocabulary of its configuration
 // file. Widths count elements. A Spec is a value; nothing here changes it after
@@ -23,6 +25,9 @@ type Spec struct {
 	VDim    int64    // width of a value head; HeadDim but for MLA
 	MLA     *MLA     // multi-head latent attention (DeepSeek); nil otherwise
 	Indexer *Indexer // picks the keys that latent attention sees; nil: it sees all
+
+	Compress *Compress // latent attention to a window and to sums of the tokens before it; nil: to all
+	Streams  int64     // hc_mult: residual streams, of which a block reads one mixture and adds to all; 0: one
 
 	FFN        int64      // intermediate_size: width of the dense MLP
 	Activation Activation // of the MLP
@@ -131,6 +136,9 @@ func (s *Spec) WidestHead() int64 {
 	return w
 }
 
+// Handed is the width of what one layer hands to the next: of all residual streams.
+func (s *Spec) Handed() int64 { return s.Hidden * max(s.Streams, 1) }
+
 // CrossLayer reports whether layers read more of what came before than the residual stream.
 func (s *Spec) CrossLayer() bool { return s.PerLayer != nil || s.KVLayers > 0 }
 
@@ -204,6 +212,26 @@ type Indexer struct {
 	Idle    bool   // it learns nothing: its loss is not computed
 	Pairs   bool   // neighbours are turned as pairs, as attention's are; else halves
 	Follow  []bool // per layer: true when it sees the keys that the one before it saw (GLM-5.2); nil: none
+}
+
+// Compress is attention whose one key of a head's width is its value too, and of which a
+// query sees the last Window and sums of the tokens before it: of Picked tokens those that
+// the indexer picks, of more tokens all. Outputs of a group of heads are projected by
+// themselves (DeepSeek-V4, section 2.3).
+type Compress struct {
+	Window int64   // sliding_window
+	Ratios []int64 // compress_ratios: tokens of a sum, per layer and of those of multi-token prediction; 0: there are none
+	Picked int64   // of these the ratio whose sums an indexer picks, which overlap
+	Groups int64   // o_groups
+	Out    int64   // o_lora_rank: width of what a group is projected to
+}
+
+// Sums is how many widths of a head a sum of so many tokens is of: two where sums overlap.
+func (c *Compress) Sums(ratio int64) int64 {
+	if ratio == c.Picked {
+		return 2
+	}
+	return 1
 }
 
 // Shared reports whether layers see keys that others picked.
@@ -338,6 +366,8 @@ type Router string
 const (
 	SoftmaxRouter Router = "softmax"
 	SigmoidRouter Router = "sigmoid" // DeepSeek-V3
+
+	sqrtRouter Router = "sqrtsoftplus" // DeepSeek-V4: taken for a sigmoid, whose kernels are as long
 )
 
 // LayerKind is what distinguishes the layers of one model.
@@ -347,10 +377,11 @@ type LayerKind struct {
 	NoRope   bool
 	Mixer    Mixer
 	NoMLP    bool
-	Global   bool // attention is as Spec.Global has it
-	Borrows  bool // keys and values are those of a layer before (Spec.KVLayers)
-	Follows  bool // attention sees the keys that the layer before it picked (Indexer.Follow)
-	Deep     bool // what an inner layer of the vision encoder made of images is added to its output
+	Global   bool  // attention is as Spec.Global has it
+	Borrows  bool  // keys and values are those of a layer before (Spec.KVLayers)
+	Follows  bool  // attention sees the keys that the layer before it picked (Indexer.Follow)
+	Ratio    int64 // tokens of the sums that attention sees (Compress.Ratios); 0: it sees none
+	Deep     bool  // what an inner layer of the vision encoder made of images is added to its output
 }
 
 // Plain reports whether a layer has attention and an MLP, as most models' all have.
@@ -395,6 +426,9 @@ func (k LayerKind) String() string {
 	if k.NoRope {
 		name = "no-rope " + name
 	}
+	if k.Ratio > 0 {
+		name = fmt.Sprintf("%s on sums of %d", name, k.Ratio)
+	}
 	if k.Deep {
 		name = "deepstack " + name
 	}
@@ -422,6 +456,9 @@ func (s *Spec) Kind(i int64) LayerKind {
 	k.Global = s.Global != nil && !k.Windowed
 	k.Borrows = s.KVLayers > 0 && i >= s.KVLayers
 	k.Follows = s.Indexer.Shared() && s.Indexer.Follow[i]
+	if s.Compress != nil {
+		k.Ratio = s.Compress.Ratios[i]
+	}
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
 	return k
 }
@@ -549,6 +586,27 @@ const (
 	RoleIndexKNorm   Role = "index_k_norm"
 	RoleIndexWeights Role = "index_weights" // of the heads' scores
 
+	RoleIndexSumKV   Role = "index_sum_kv" // and of the sums of tokens that it scores
+	RoleIndexSumGate Role = "index_sum_gate"
+	RoleIndexSumBias Role = "index_sum_bias"
+	RoleIndexSumNorm Role = "index_sum_norm"
+
+	RoleOGroups Role = "o_groups" // Compress: outputs of a group of heads
+	RoleSumKV   Role = "sum_kv"   // what sums are made of, their weights, what these have for each place, norm of a sum
+	RoleSumGate Role = "sum_gate"
+	RoleSumBias Role = "sum_bias"
+	RoleSumNorm Role = "sum_norm"
+
+	RoleMix1      Role = "mix1" // residual streams, before attention: to the weights of their mixtures, biases, factors
+	RoleMix1Bias  Role = "mix1_bias"
+	RoleMix1Scale Role = "mix1_scale"
+	RoleMix2      Role = "mix2" // before the MLP
+	RoleMix2Bias  Role = "mix2_bias"
+	RoleMix2Scale Role = "mix2_scale"
+	RoleMix3      Role = "mix3" // before the final norm
+	RoleMix3Bias  Role = "mix3_bias"
+	RoleMix3Scale Role = "mix3_scale"
+
 	RoleGate   Role = "gate"
 	RoleUp     Role = "up"
 	RoleGateUp Role = "gate_up" // FusedGateUp
@@ -581,6 +639,7 @@ const (
 	RoleMTPEmbedNorm  Role = "mtp_embed_norm"  // of the next token's embedding
 	RoleMTPHiddenNorm Role = "mtp_hidden_norm" // of the hidden states
 	RoleMTPProj       Role = "mtp_proj"        // both to one
+	RoleMTPStreams    Role = "mtp_streams"     // or residual streams apart
 	RoleMTPNorm       Role = "mtp_norm"        // what head and next module read
 )
 

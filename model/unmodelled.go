@@ -14,7 +14,6 @@ var unmodelled = []struct {
 	as    string // the model_type that reads their files; "": none does
 	then  string // what is predicted as that type, or what else to do
 }{
-	{"deepseek_v4", "attention to compressed keys, several residual streams and experts chosen by a hash", "", ""},
 	{"minimax", "lightning attention in most layers", "", "its experts and its other layers are model_type mixtral"},
 	{"kimi_linear", "delta nets whose decay is of every channel beside latent attention without rotary embedding", "", "gated delta nets come near"},
 	{"gemma3n gemma3n_text", "several residual streams, low-rank branches and activations cut to the largest", "", "gemma4-e2b and gemma4-e4b of the catalog come near"},

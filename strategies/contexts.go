@@ -66,6 +66,8 @@ func (p *Plan) checkContexts(s Shape) error {
 		return diag.Errorf("plan.sequence_parallel: attention to the keys that an indexer picks needs it where tp is %d (megatron/core/transformer/experimental_attention_variant/absorbed_mla.py); use true, or tp 1", p.TP)
 	case p.CP <= 1:
 		return nil
+	case m.Compress != nil:
+		return diag.Errorf("plan.cp: %d, but attention to sums of tokens over context ranks is not modelled; use 1", p.CP)
 	case len(s.Recipe.CPCommTypes) == 0:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	case m.Indexer != nil && p.CPCommType != "" && p.CPCommType != AllGather:

@@ -31,13 +31,15 @@ const mostGPUs = 1 << 20
 
 // legalTP lists the tensor-parallel degrees.
 func (p *Plan) legalTP(s Shape) []int64 {
-	return degrees(s.GPUs, p.CP*p.PP, mostDegree, func(tp int64) bool { return s.cutsHeads(tp) && s.cutsMixers(tp, p.CP) })
+	return degrees(s.GPUs, p.CP*p.PP, mostDegree, func(tp int64) bool {
+		return s.cutsHeads(tp) && s.cutsMixers(tp, p.CP) && (tp == 1 || s.Model.Compress == nil)
+	})
 }
 
 // legalCP lists the context-parallel degrees.
 func (p *Plan) legalCP(s Shape) []int64 {
 	return degrees(s.GPUs, p.TP*p.PP, mostDegree, func(cp int64) bool {
-		return s.cutsMixers(p.TP, cp) && (cp == 1 || !s.masksKeys() && !s.Model.CrossLayer() && len(s.Recipe.CPCommTypes) > 0 && s.Train.SequenceLength%s.chunks(cp) == 0 && (s.contextsBy(p) != A2A || p.tradesHeads(s, cp)))
+		return s.cutsMixers(p.TP, cp) && (cp == 1 || s.Model.Compress == nil && !s.masksKeys() && !s.Model.CrossLayer() && len(s.Recipe.CPCommTypes) > 0 && s.Train.SequenceLength%s.chunks(cp) == 0 && (s.contextsBy(p) != A2A || p.tradesHeads(s, cp)))
 	})
 }
 

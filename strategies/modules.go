@@ -116,6 +116,10 @@ func lacking(s *model.Spec, m ops.Modules) string {
 		if s.MoE == nil && s.MLA == nil {
 			return "norm that its projection does not take in"
 		}
+	case ops.StreamMixes:
+		if s.Streams <= 1 {
+			return "residual streams beside one another"
+		}
 	case ops.LatentProjection:
 		if s.MLA == nil {
 			return "latent attention"

@@ -412,6 +412,9 @@ func (p *Plan) checkTP(s Shape) error {
 	if m.Heads%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))
 	}
+	if p.TP > 1 && m.Compress != nil {
+		return diag.Errorf("plan.tp: %d, but attention to sums of tokens is cut over none (megatron/core/transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py); use tp 1", p.TP)
+	}
 	if g := m.Global; g != nil && !s.sharesKV(p.TP, g.KVHeads) {
 		return diag.Errorf("plan.tp: %d does not divide num_global_key_value_heads %d (use %s)", p.TP, g.KVHeads, list(p.legalTP(s)))
 	}

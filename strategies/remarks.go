@@ -3,6 +3,8 @@ package strategies
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
@@ -10,7 +12,7 @@ import (
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
 func (j *Job) Remarks() []diag.Note {
-	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.racks(), j.Foreign())
+	return slices.Concat(j.towers(), j.head(), j.packed(), j.beyond(), j.fused(), j.racks(), j.Foreign())
 }
 
 // towers remarks on what of a multimodal model is not predicted.
@@ -46,6 +48,17 @@ func (j *Job) packed() []diag.Note {
 	}
 	return []diag.Note{{Code: "model.packed", Text: fmt.Sprintf("model: the weights of %s are packed, %s (quantization_config), and are predicted in %s, as train.precision %s has them", j.ModelName, j.Model.Quantized, j.Precision.Weights, j.Train.Precision),
 		Remedy: remedy}}
+}
+
+// fused remarks on kernels that Megatron-Bridge's recipes use on Blackwell alone
+// (recipes/deepseek/h100/deepseek_v4.py, apply_dsa_kernel_fusion and use_fused_mhc).
+func (j *Job) fused() []diag.Note {
+	capability, _, _ := strings.Cut(j.Hardware.GPU.Capability.Value, ".")
+	if n, err := strconv.Atoi(capability); j.Model.Streams <= 1 || err != nil || n >= 10 {
+		return nil
+	}
+	return []diag.Note{{Code: "model.fused", Text: fmt.Sprintf("model: residual streams and attention to sums of tokens are predicted with fused kernels, which Megatron-Bridge leaves out on %s: without them steps take longer and more memory", gpuName(j.Hardware)),
+		Remedy: "give runs of your own with --runs"}}
 }
 
 // beyond remarks on sequences longer than those that a model with rotary embedding was made

@@ -206,7 +206,7 @@ func (j *Job) resolveAttention() error {
 
 // fits reports whether the job's attention takes heads as wide as the model's.
 func (j *Job) fits() bool {
-	return !flash(j.Runtime.Attention) || j.Model.WidestHead() <= ops.FlashHead
+	return !flash(j.Runtime.Attention) || j.Model.Compress != nil || j.Model.WidestHead() <= ops.FlashHead
 }
 
 // flash reports whether the attention is FlashAttention of any version, or what stands for it.
@@ -608,6 +608,13 @@ func (j *Job) resolveMTP() error {
 // has no loss.
 func (j *Job) resolveIndexer() error {
 	loss := j.Train.IndexerLoss
+	if (j.Model.Compress != nil || j.Model.Streams > 1) && j.Recipe.Structure.Indexer != ops.AbsorbedIndexer {
+		has := "attention to sums of tokens"
+		if j.Model.Compress == nil {
+			has = "residual streams beside one another (hc_mult)"
+		}
+		return diag.Errorf("runtime.recipe: %s has no %s; use %s", j.Recipe.Name, has, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Indexer == ops.AbsorbedIndexer })))
+	}
 	if j.Model.Indexer == nil {
 		if loss != nil {
 			return diag.Errorf("train.indexer_loss: %s has no indexer; leave it out", j.Model.Name)

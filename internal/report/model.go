@@ -96,6 +96,9 @@ func (m *Model) page() *page {
 
 func layersText(s *model.Spec) string {
 	text := fmt.Sprintf("%d of width %s", s.Layers, thousands(float64(s.Hidden)))
+	if s.Streams > 1 {
+		text += fmt.Sprintf(" in %d residual streams", s.Streams)
+	}
 	if kinds := s.Kinds(); len(kinds) > 1 {
 		for _, k := range kinds {
 			kind, _ := kindNames(s, k.LayerKind)
@@ -117,6 +120,10 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 		return "gated delta", "delta"
 	case k.NoMLP || s.Delta != nil:
 		return "attention", "attention"
+	case s.Compress != nil && k.Ratio > 0:
+		return fmt.Sprintf("with experts and sums of %d", k.Ratio), fmt.Sprintf("sums of %d", k.Ratio)
+	case s.Compress != nil:
+		return "with experts and a window alone", "window"
 	case k.Global && k.Borrows:
 		return "with global attention, keys and values borrowed", "borrowing global"
 	case k.Borrows:
@@ -139,7 +146,13 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 
 func attentionText(s *model.Spec) string {
 	text := fmt.Sprintf("%d heads of %d", s.Heads, s.HeadDim)
-	switch {
+	switch c := s.Compress; {
+	case c != nil:
+		text += fmt.Sprintf(" in %d groups, one key and value for all, window %d", c.Groups, c.Window)
+		if x := s.Indexer; x != nil {
+			text += fmt.Sprintf(", of sums of %d tokens %s that an indexer of %d heads of %d picks", c.Picked, thousands(float64(x.TopK)), x.Heads, x.HeadDim)
+		}
+		return text + ", position " + string(s.Position)
 	case s.MLA != nil:
 		text += fmt.Sprintf(", latent (MLA): keys and values of rank %d", s.MLA.KVLora)
 	case s.KVHeads != s.Heads:
@@ -243,7 +256,7 @@ func (m *Model) parts() []modelPart {
 		n := k.Layers * k.Params
 		outside -= n
 		kind, row := kindNames(m.Spec, k.LayerKind)
-		if k.Global || k.Borrows || k.Follows {
+		if k.Global || k.Borrows || k.Follows || m.Spec.Compress != nil {
 			kind = row
 		}
 		if !k.MoE {

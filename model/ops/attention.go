@@ -12,6 +12,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
 		kind.Windowed && b.Spec.Window < b.Sequence)
+	if b.Spec.Compress != nil {
+		return b.compressed(t.Hold(h), kind)
+	}
 	if b.recipe.Structure.Indexer == AbsorbedIndexer && b.Spec.Indexer != nil {
 		y := b.absorbed(b.block(h), kind)
 		return b.give(y, b.row(y, model.RoleO))

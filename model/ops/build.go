@@ -181,13 +181,13 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	return w
 }
 
-// hiddenDims are batch, local sequence and width of the residual stream.
+// hiddenDims are batch, local sequence and width of what layers hand on: of all residual streams.
 func (b *builder) hiddenDims() (batch, seq, width int64) {
 	seq = ceilDiv(b.Sequence, max(b.Shard.CP, 1))
 	if b.Shard.SequenceParallel {
 		seq = ceilDiv(seq, max(b.Shard.TP, 1))
 	}
-	return b.MicroBatch, seq, b.Spec.Hidden
+	return b.MicroBatch, seq, b.Spec.Handed()
 }
 
 // input is what a layer, or what comes after layers, reads.
@@ -248,6 +248,9 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		m := t.AttentionMask(b.hidden, c.MicroBatch, seq, seq)
 		x = b.give(x, t.Keep(x, m))
 		t.Release(m)
+	}
+	if n := b.Spec.Streams; n > 1 { // all alike
+		x = b.give(x, t.Fuse(tape.Fused{Prim: "streams", Class: tape.Strided2, DType: x.DType(), Grow: n, Back: tape.FusedReduce}, x)[0])
 	}
 	var images *tape.Tensor
 	if v := c.Spec.Vision; v != nil {
@@ -389,6 +392,9 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 			h, after = out[0], then
 		})
 		return h, after
+	}
+	if s.Streams > 1 {
+		return b.streamed(x, kind, mlp)
 	}
 	if s.Parallel != model.Serial {
 		h := in(x, model.RoleNorm1, true)

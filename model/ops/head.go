@@ -18,11 +18,14 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	batch, seq, width := b.hiddenDims()
 	x := t.Input(b.hidden, true, batch, seq, width)
 	h := t.Hold(x)
+	if c.Spec.Streams > 1 {
+		h = b.give(h, b.join(h))
+	}
 	if b.has(model.RoleFinalNorm) {
 		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
 	}
+	states := predict(x, h)
 	t.Release(x)
-	states := predict(h)
 	if c.LossApart {
 		logits := b.logits(states[0])
 		apart := newBuilder(c, nil)

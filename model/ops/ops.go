@@ -32,10 +32,11 @@ const (
 	ExpertActivation
 	LayerNorms       // those that no projection has taken in: in front of experts and of latent attention
 	LatentProjection // queries, keys and values of latent attention from their low ranks
+	StreamMixes      // of residual streams, but for those that a layer hands on
 )
 
 // ModuleNames are the names of Modules, the lowest bit first.
-var ModuleNames = []string{"core_attn", "mlp", "moe", "shared_experts", "moe_act", "layernorm", "mla_up_proj"}
+var ModuleNames = []string{"core_attn", "mlp", "moe", "shared_experts", "moe_act", "layernorm", "mla_up_proj", "mhc"}
 
 // Away are the parts of a layer that leave to the host what they save for their gradients
 // (Megatron-Core, transformer_config.py, offload_modules).

@@ -8,15 +8,32 @@ import (
 
 // SparseOptions say how attention to picked keys runs.
 type SparseOptions struct {
-	TopK   int64 // keys that a query sees at most
-	Values int64 // width of values, which are the first elements of keys
-	Apart  int64 // documents of a sequence, which do not see one another; 0: it is one
-	Picks  bool  // an indexer picks the keys; else a layer before has
-	Learns bool  // and learns from what attention makes of them
-	Lends  bool  // layers after this one see the same keys
-	Ranks  int64 // tensor ranks, each of which has some of attention's heads
-	ByHead bool  // no kernel scores keys for all of its heads: products in fp32 do for one after the other, and add up
-	Rows   bool  // queries without keys are taken out before the gradient, whose number the host waits for
+	TopK   int64   // keys that a query sees at most
+	Window int64   // and of those before it, which come first among the keys; 0: none
+	Ratio  int64   // tokens that each key after them stands for
+	Sink   *Tensor // learned by each head; nil: none is
+	Values int64   // width of values, which are the first elements of keys
+	Apart  int64   // documents of a sequence, which do not see one another; 0: it is one
+	Picks  bool    // an indexer picks the keys; else a layer before has
+	Learns bool    // and learns from what attention makes of them
+	Lends  bool    // layers after this one see the same keys
+	Ranks  int64   // tensor ranks, each of which has some of attention's heads
+	ByHead bool    // no kernel scores keys for all of its heads: products in fp32 do for one after the other, and add up
+	Rows   bool    // queries without keys are taken out before the gradient, whose number the host waits for
+}
+
+// seen is how many keys a query of a sequence of s goes through on average. Where keys are
+// picked those that are not there are left out; else kernels go through a place for each key,
+// whether a query sees it or not (csa.py, build_flat_topk_idxs, and fused_sparse_attention.py,
+// _get_topk_alignment, of Megatron-Core's dev branch @d48bd6be0a).
+func (o *SparseOptions) seen(s, topK int64) int64 {
+	const align = 64
+	if !o.Picks {
+		return (o.Window + topK + align - 1) / align * align
+	}
+	near := AttentionShape{Queries: s, Keys: s, Causal: true, Window: o.Window}
+	far := AttentionShape{Queries: s, Keys: s, Causal: true, Picked: topK * o.Ratio}
+	return int64((near.Pairs()+far.Pairs()/float64(o.Ratio))/float64(s)) + align/2
 }
 
 // Of each query's picked keys, as many kernels read and write an index or a score: bounds,
@@ -81,8 +98,23 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	b, s, heads, d, keys := q.Dim(0), q.Dim(1), q.Dim(2), q.Dim(3), kv.Dim(1)
 	apart := max(o.Apart, 1)
 	topK := min(o.TopK, keys/apart)
+	if o.Ratio > 0 {
+		topK = min(o.TopK, s/apart/o.Ratio)
+	}
 	shape := AttentionShape{Batch: b * apart, Heads: paddedHeads(heads), KVHeads: 1, Queries: s / apart, Keys: keys / apart, QKDim: d, VDim: o.Values, Causal: true, Picked: topK, Flavour: "sparse"}
-	indices := t.empty(F32, b, s, topK) // int32
+	picked, scored := shape, keys
+	if o.Window > 0 {
+		scored = 0
+		if o.Ratio > 0 {
+			scored = s / o.Ratio
+		}
+		shape.Causal, picked.Causal = false, false
+		shape.Picked = o.seen(s/apart, topK)
+		shape.Keys = shape.Picked
+		picked.Picked = topK
+		picked.Keys = topK
+	}
+	indices := t.empty(F32, b, s, topK+o.Window) // int32
 	attend := func(a AttentionShape, prim string, bytes units.Bytes) {
 		t.emit(Op{Prim: prim, Class: Attention, DType: q.dtype, Attn: &a, Elements: float64(b * s * a.Heads), Bytes: bytes, FLOPs: a.FLOPs()})
 	}
@@ -102,14 +134,15 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	if o.Picks {
 		scores := shape
 		scores.Heads, scores.QKDim, scores.VDim, scores.Picked, scores.Flavour = iq.Dim(2), iq.Dim(3), 0, 0, "indexer"
-		all := units.Bytes(b*s*keys) * F32.Size()
+		scores.Causal, scores.Keys = true, scored/apart
+		all := units.Bytes(b*s*scored) * F32.Size()
 		if o.ByHead {
 			t.scoreByHead(iq, keys)
 		} else {
 			attend(scores, "index_scores", iq.bytes()+ik.bytes()+all)
 		}
 		t.scratch(min(all, scoreScratch) + min(2*all, pickScratch))
-		t.emit(Op{Prim: "index_topk", Class: FusedReduce, DType: F32, Elements: float64(b * s * keys), Bytes: 3*all + indices.bytes()})
+		t.emit(Op{Prim: "index_topk", Class: FusedReduce, DType: F32, Elements: float64(b * s * scored), Bytes: 3*all + indices.bytes()})
 		t.scratch(6 * indices.bytes())
 		passes(pickPasses)
 		sorts(pickSorts)
@@ -120,13 +153,13 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 		if o.Lends { // whose normalization a run of the kernel itself finds
 			attend(shape, "sparse", io)
 		}
-		probabilities := shape
+		probabilities := picked
 		probabilities.VDim = 0
 		attend(probabilities, "sparse_scores", q.bytes()+kv.bytes()+indices.bytes())
 		if o.Ranks > 1 {
 			t.emit(Op{Prim: "all-reduce", Class: Collective, DType: F32, Elements: float64(indices.Size()), Comm: &Comm{Kind: "all-reduce", Group: "tp", Bytes: indices.bytes()}})
 		}
-		back := shape
+		back := picked
 		back.Heads, back.QKDim, back.VDim, back.Flavour, back.Backward = max(iq.Dim(2), indexHeads), iq.Dim(3), 0, "indexer", true
 		attend(back, "index_backward", 2*iq.bytes()+2*ik.bytes()+3*indices.bytes())
 		for _, x := range []*Tensor{iq, ik, iw} {
@@ -139,6 +172,10 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	attend(shape, "sparse", io)
 	qs, ks, made := *q, *kv, *y
 	ins, saved := []*Tensor{q, kv}, []*Tensor{q, kv, y, rows, indices}
+	sunk := o.Sink != nil && o.Sink.grad
+	if sunk {
+		ins = append(ins, o.Sink)
+	}
 	if learns {
 		ins, saved = append(ins, iq, ik, iw), append(saved, grads...)
 	}
@@ -163,6 +200,9 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 		attend(back, "sparse_backward", 2*io+sums)
 		t.emit(Op{Prim: "sparse_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(ks.Size()), Bytes: sums + gk.bytes()})
 		r = append(r, gq, gk)
+		if sunk {
+			r = append(r, t.like(o.Sink))
+		}
 		if learns {
 			for _, x := range n.saved[5:] {
 				y := t.like(x)

@@ -404,7 +404,7 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	if j.Precision.Autocast {
 		size = j.Precision.Weights.Size()
 	}
-	bytes = units.Bytes(tokens*j.Model.Hidden) * size
+	bytes = units.Bytes(tokens*j.Model.Handed()) * size
 	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
 		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)

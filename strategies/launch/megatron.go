@@ -227,9 +227,12 @@ func (m *megatron) model() {
 			m.set("model.intermediate_size", 4*h, "of hidden_size")
 		}
 	}
-	if m.has("group_query_attention") && m.has("num_query_groups") {
+	switch {
+	case m.word("experimental_attention_variant") == summedAttention: // one for all
+		m.set("model.num_key_value_heads", int64(1), m.from("experimental_attention_variant"))
+	case m.has("group_query_attention") && m.has("num_query_groups"):
 		m.take("model.num_key_value_heads", "num_query_groups")
-	} else {
+	default:
 		m.take("model.num_key_value_heads", "num_attention_heads")
 	}
 	norm := "layernorm"
@@ -267,7 +270,10 @@ func (m *megatron) model() {
 		m.set("model.attention_dropout", 0.1, "default of "+m.from("attention_dropout"))
 	}
 	m.vocabulary()
-	if m.has("multi_latent_attention") {
+	switch {
+	case m.word("experimental_attention_variant") == summedAttention:
+		m.sums()
+	case m.has("multi_latent_attention"):
 		for _, l := range latent {
 			if !m.take("model."+l.key, l.name) {
 				m.set("model."+l.key, map[string]int64{"kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}[l.name], "default of "+m.from(l.name))
@@ -282,6 +288,7 @@ func (m *megatron) model() {
 	}
 	m.deltas()
 	m.picks()
+	m.streams()
 	m.experts()
 }
 
@@ -308,12 +315,25 @@ const sparseAttention = "dsa"
 
 // picks says how an indexer learns, and what of its kernels is not known.
 func (m *megatron) picks() {
-	if m.word("experimental_attention_variant") != sparseAttention {
+	switch m.word("experimental_attention_variant") {
+	case sparseAttention:
+	case summedAttention:
+		if !m.has("apply_dsa_kernel_fusion") && m.word("dsa_kernel_backend") != "cudnn" {
+			m.note("%s: estimated with the kernels of cuDNN and FlashMLA; without them steps take longer", m.from("apply_dsa_kernel_fusion"))
+		}
+		m.learns()
+		return
+	default:
 		return
 	}
 	if backend := m.word("dsa_kernel_backend"); backend != "cudnn" {
 		m.note("%s %s: estimated with the kernels of cuDNN and FlashMLA (dsa_kernel_backend cudnn); others take longer", m.from("dsa_kernel_backend"), cmp.Or(backend, "none"))
 	}
+	m.learns()
+}
+
+// learns says whether an indexer does.
+func (m *megatron) learns() {
 	loss, err := strconv.ParseFloat(m.word("dsa_indexer_loss_coeff"), 64)
 	switch {
 	case err != nil || loss <= 0:
@@ -330,7 +350,7 @@ var deltaNets = []string{"gated_delta_net", "gdn"}
 func (m *megatron) deltas() {
 	const variant, freq = "experimental_attention_variant", "linear_attention_freq"
 	switch v := m.word(variant); {
-	case !m.has(variant) || v == sparseAttention:
+	case !m.has(variant) || v == sparseAttention || v == summedAttention:
 		return
 	case !slices.Contains(deltaNets, v):
 		m.note("%s %s: attention that is not known; estimated as softmax attention in every layer", m.from(variant), v)

@@ -114,6 +114,29 @@ func TestIndexer(t *testing.T) {
 	}
 }
 
+// TestSums: what Megatron's arguments say of attention to sums of tokens and of residual streams.
+func TestSums(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("testdata", "dsv4.sh"))
+	require.NoError(t, err)
+	for cut, want := range map[string][2]string{
+		"--csa-compress-ratios \"([0]*2+[4,128]*2+[0])\"":     {"", "# Not taken over: --csa-compress-ratios : no list of numbers; give model.compress_ratios\n"},
+		"([0]*2+[4,128]*2+[0])":                               {"[0,0,4,128,4,128]", "  compress_ratios: [0, 0, 4, 128, 4, 128] # --csa-compress-ratios\n"},
+		"[4,128]*2":                                           {"[4,128]*x", "# Not taken over: --csa-compress-ratios ([0]*2+[4,128]*x+[0]): no list of numbers; give model.compress_ratios\n"},
+		"--apply-dsa-kernel-fusion":                           {"", "# Not taken over: --apply-dsa-kernel-fusion: estimated with the kernels of cuDNN and FlashMLA; without them steps take longer\n"},
+		"--dsa-indexer-loss-coeff 0.01":                       {"", "  indexer_loss: false # without --dsa-indexer-loss-coeff\n"},
+		"--o-groups 8":                                        {"", "  o_groups: 8 # default of --o-groups\n"},
+		"--num-residual-streams 4":                            {"", "  hc_mult: 4 # default of --num-residual-streams\n"},
+		"--enable-hyper-connections --num-residual-streams 4": {"--enable-mhc-connections --mhc-num-residual-streams 2", "  hc_mult: 2 # --mhc-num-residual-streams\n"},
+		"--use-fused-mhc":                                     {"--csa-dense-mode", "# Not taken over: --csa-dense-mode: estimated with the indexer, whose layers then see all sums\n"},
+	} {
+		j, err := launch.Read("dsv4.sh", []byte(strings.Replace(string(script), cut, want[0], 1)))
+		require.NoError(t, err)
+		got, err := j.YAML()
+		require.NoError(t, err)
+		require.Contains(t, string(got), want[1], cut)
+	}
+}
+
 // TestNoRope: which layers leave the rotary embedding out.
 func TestNoRope(t *testing.T) {
 	const rope = "--position-embedding-type rope --no-rope-freq "

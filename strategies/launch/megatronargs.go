@@ -28,7 +28,9 @@ var direct = []struct{ name, key string }{
 // ("": any that is neither false nor none).
 var only = []struct{ name, key, beside, value string }{
 	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
-	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", "dsa"}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", "dsa"},
+	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", sparseAttention},
+	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", summedAttention}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", summedAttention},
+	{"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", summedAttention},
 	{"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", "dsa"}, {"dsa_indexer_topk_freq", "model.index_topk_freq", "experimental_attention_variant", "dsa"},
 	{"dsa_indexer_skip_topk_offset", "model.index_skip_topk_offset", "experimental_attention_variant", "dsa"},
 	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
@@ -70,7 +72,8 @@ var megatronExpertsCostly = []costly{{key: "moe_router_dtype", free: "fp32"}, {k
 var aside = []string{
 	"cuda_graph_modules", "cuda_graph_scope_deprecated", "moe_layer_recompute", "use_rotary_position_embeddings", "use_torch_fsdp2", "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward", "use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
 	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
-	"experimental_attention_variant", "dsa_kernel_backend", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
+	"experimental_attention_variant", "dsa_kernel_backend", "apply_dsa_kernel_fusion", "use_fused_mhc", "mhc_recompute_layer_num", "csa_window_size", "csa_compress_ratios", "csa_dense_mode", "o_groups", "o_lora_rank",
+	"enable_hyper_connections", "num_residual_streams", "enable_mhc_connections", "mhc_num_residual_streams", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "fine_grained_activation_offloading", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
@@ -82,7 +85,8 @@ var aside = []string{
 var least = []map[string]bool{
 	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers min_offloaded_tensor_size decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
 	words(`max_position_embeddings padded_vocab_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank moe_latent_size kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
-		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim`),
+		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim
+		csa_window_size o_groups o_lora_rank num_residual_streams mhc_num_residual_streams`),
 }
 
 // others are arguments of other releases, or of their logs, and those that mean the same.
@@ -166,6 +170,7 @@ var harmless = lazily(`^(` + strings.Join(strings.Fields(`
 	vocab_file make_vocab_size_divisible_by tokenizer_\w+ tiktoken_\w+ null_tokenizer_\w+ seed init_method\w* init_model_with_meta_device
 	master_(addr|port) node_rank rank local_rank rdzv_\w+ distributed_\w+ lazy_mpu_init help encoder_(num_layers|seq_length) params_dtype calculate_per_token_loss accumulate_allreduce_grads_in_fp32
 	norm_epsilon apply_layernorm_1p rotary_(base|seq_len_interpolation_factor|scaling_factor) rope_(type|scaling_factor) attention_softmax_in_fp32 no_masked_softmax_fusion
+	csa_compress_rotary_base mhc_(sinkhorn_iterations|init_gating_factor) actual_vocab_size moe_n_hash_layers
 	dsa_indexer_(loss_coeff|use_sparse_loss|rope_interleaved|rotate_activation|scoring_relu|k_norm_\w+)
 	delay_offload_until_cuda_graph fine_grained_offloading_max_inflight_offloads
 	moe_(aux_loss_coeff|z_loss_coeff) moe_router_(load_balancing_type|dtype|pre_softmax|bias_update_rate|enable_expert_bias|topk_scaling_factor) mtp_loss_scaling_factor fp8_amax_\w+ ddp_pad_buckets_for_high_nccl_busbw`), "|") + `)$`)
