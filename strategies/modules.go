@@ -100,6 +100,10 @@ func (j *Job) checkModules() error {
 // lacking is what a model would need to have for a module, or nothing.
 func lacking(s *model.Spec, m ops.Modules) string {
 	switch m {
+	case ops.CoreAttention:
+		if s.Compress != nil {
+			return "attention core that can be computed again (deepseek_v4_hybrid_attention.py)"
+		}
 	case ops.DenseMLP:
 		if s.MoE != nil && !slices.Contains(s.MoE.Dense, true) {
 			return "layer without experts"

@@ -501,7 +501,11 @@ func (b *builder) again(m Modules) bool {
 		return false
 	}
 	modules := b.Modules
-	if modules == 0 {
+	switch {
+	case modules > 0:
+	case b.Spec.Compress != nil: // whose core no framework computes again
+		modules = LatentProjection | StreamMixes
+	default:
 		modules = CoreAttention
 	}
 	return modules&m != 0

@@ -174,6 +174,9 @@ func (m *megatron) number(name string) int64 {
 
 func (m *megatron) group(section string) {
 	for _, d := range direct {
+		if d.name == "kv_channels" && m.word("experimental_attention_variant") == summedAttention { // whose heads are as wide as values
+			continue
+		}
 		if strings.HasPrefix(d.key, section) {
 			m.take(d.key, d.name)
 		}
