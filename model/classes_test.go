@@ -158,6 +158,9 @@ func TestSums(t *testing.T) {
 	f := flash.ForwardFLOPs(4096, 4096, true)
 	require.InEpsilon(t, attention*2*64*1024, float64(f.Attention), 1e-9)
 	require.InEpsilon(t, 2*pairs(4096)/4*2*64*128, float64(f.Indexer), 1e-9)
+	// Multi-token prediction projects each of four streams and the embedding.
+	last := decode(t, "{model_type: deepseek_v4, compress_ratios: [0], num_hidden_layers: 1, num_nextn_predict_layers: 0}").ForwardFLOPs(4096, 4096, true)
+	require.InEpsilon(t, float64(last.Total())+2*4096*5*4096*4096, float64(f.MTP), 1e-9)
 	for text, want := range map[string]string{
 		"num_hidden_layers: 3, compress_ratios: [0, 4]":              "compress_ratios has 2 entries for 3 layers",
 		"num_hidden_layers: 1, layer_types: [full_attention]":        `layer_types: "full_attention" is not known; sliding_attention, ` + sums + " and " + all + " are",
@@ -166,6 +169,10 @@ func TestSums(t *testing.T) {
 		"o_groups: 7":                                                "o_groups 7 does not divide num_attention_heads 64; use 1, 2, 4, 8, 16, 32 or 64",
 		"qk_rope_head_dim: 512":                                      "qk_rope_head_dim 512 leaves nothing of a head of 512",
 		"num_hidden_layers: 1, compress_ratios: [4], q_lora_rank: 0": "q_lora_rank is missing",
+		"compress_rates: 4":                                          "compress_rates: expected a mapping",
+		"compress_rates: {" + sums + ": -3}":                         "compress_rates: " + sums + " -3 is out of range; use 2 to ",
+		"compress_rates: {" + sums + ": x}":                          "expected a whole number",
+		"compress_rates: {sliding_attention: 4}":                     `compress_rates: "sliding_attention" is not known; ` + sums + " and " + all + " are",
 	} {
 		_, err := decodeText("{model_type: deepseek_v4, " + text + "}")
 		require.ErrorContains(t, err, want, text)

@@ -108,8 +108,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	}
 	var attends, indexes, scans, deltas int64 // layers
 	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
-	var f FLOPBreakdown
-	sums := 0.0 // pairs of queries and of sums of tokens, over all layers
+	sums, scores := 0.0, 0.0 // pairs of queries and of sums of tokens, over all layers; what indexers spend on theirs
 	for _, k := range s.Kinds() {
 		for _, block := range l.layer {
 			add(block, k.LayerKind, k.Layers)
@@ -120,7 +119,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			switch c := s.Compress; {
 			case c != nil && k.Ratio > 0 && k.Ratio == c.Picked:
 				sums += float64(k.Layers) * pairs(seq, s.Indexer.TopK*k.Ratio, false, causal) / float64(k.Ratio)
-				f.Indexer += units.FLOPs(s.indexerFLOPs(tokens, seq, k.Layers, causal) / float64(k.Ratio))
+				scores += s.indexerFLOPs(tokens, seq, k.Layers, causal) / float64(k.Ratio)
 			case c != nil && k.Ratio > 0:
 				sums += float64(k.Layers) * pairs(seq, 0, false, causal) / float64(k.Ratio)
 			case c == nil && !k.Follows:
@@ -150,14 +149,14 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		seen = s.Compress.Window
 	case s.Indexer != nil:
 		seen = s.Indexer.TopK
-		f.Indexer = units.FLOPs(s.indexerFLOPs(tokens, seq, indexes, causal))
+		scores = s.indexerFLOPs(tokens, seq, indexes, causal)
 	}
 	perSequence := float64(attends-windowed)*pairs(seq, seen, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
 		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s) + sums*perPair(s)
 
 	n := float64(tokens)
-	f = FLOPBreakdown{
-		Indexer:     f.Indexer,
+	f := FLOPBreakdown{
+		Indexer:     units.FLOPs(scores),
 		Projections: units.FLOPs(n * perToken[projection]),
 		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
 		Router:      units.FLOPs(n * perToken[router]),
@@ -178,7 +177,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		f.Vision = units.FLOPs(all)
 	}
 	if s.MTPLayers > 0 {
-		projection := 4 * n * float64(s.Hidden) * float64(s.Hidden) // of twice the hidden size
+		projection := 2 * n * float64(s.Handed()+s.Hidden) * float64(s.Hidden) // of what layers hand on and of the next token's embedding
 		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
 	}
 	return f

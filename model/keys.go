@@ -392,14 +392,23 @@ type compressRates draft
 
 // DecodeNode takes one number for each kind.
 func (r *compressRates) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if n.Kind != yaml.MappingNode {
+		return diag.List{doc.Errorf(n, "compress_rates: expected a mapping of %s and %s to tokens", pickedSums, allSums)}
+	}
 	r.compressRate = map[string]int64{}
 	var errs diag.List
-	for _, kind := range []string{pickedSums, allSums} {
-		if _, v := yamlx.Key(n, kind); v != nil {
-			var rate int64
-			errs = append(errs, doc.DecodeInto(v, &rate)...)
-			r.compressRate[kind] = rate
+	for i := 0; i < len(n.Content); i += 2 {
+		kind, v := n.Content[i], n.Content[i+1]
+		var rate int64
+		wrong := doc.DecodeInto(v, &rate)
+		switch {
+		case kind.Value != pickedSums && kind.Value != allSums:
+			wrong = diag.List{doc.Errorf(kind, "compress_rates: %q is not known; %s and %s are", kind.Value, pickedSums, allSums)}
+		case wrong == nil && (rate < 2 || rate > maxSeq):
+			wrong = diag.List{doc.Errorf(v, "compress_rates: %s %d is out of range; use 2 to %d", kind.Value, rate, int64(maxSeq))}
 		}
+		errs = append(errs, wrong...)
+		r.compressRate[kind.Value] = rate
 	}
 	return errs
 }

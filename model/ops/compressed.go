@@ -128,7 +128,8 @@ func (b *builder) streamed(x *tape.Tensor, kind model.LayerKind, mlp func(h *tap
 }
 
 // mixed runs a block on a mixture of x, which it borrows, and adds what it makes. own: no
-// projection takes in the norm in front of it. What comes out is let go of where recomputation of those modules is wanted, after what is made of it.
+// projection takes in the norm in front of it. What comes out is let go of where recomputation
+// of those modules is wanted, after what is made of it.
 func (b *builder) mixed(x *tape.Tensor, weights, norm model.Role, away Away, own bool, again Modules, f func(h *tape.Tensor) *tape.Tensor) (*tape.Tensor, func(*tape.Tensor) *tape.Tensor) {
 	t, n := b.t, b.Spec.Streams
 	t.Module = Streams

@@ -28,11 +28,10 @@ var direct = []struct{ name, key string }{
 // ("": any that is neither false nor none).
 var only = []struct{ name, key, beside, value string }{
 	{"q_lora_rank", "model.q_lora_rank", "multi_latent_attention", ""},
-	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", sparseAttention},
-	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", summedAttention}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", summedAttention},
-	{"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", summedAttention},
-	{"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", "dsa"}, {"dsa_indexer_topk_freq", "model.index_topk_freq", "experimental_attention_variant", "dsa"},
-	{"dsa_indexer_skip_topk_offset", "model.index_skip_topk_offset", "experimental_attention_variant", "dsa"},
+	{"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_n_heads", "model.index_n_heads", "experimental_attention_variant", summedAttention},
+	{"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_head_dim", "model.index_head_dim", "experimental_attention_variant", summedAttention},
+	{"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_topk", "model.index_topk", "experimental_attention_variant", summedAttention},
+	{"dsa_indexer_topk_freq", "model.index_topk_freq", "experimental_attention_variant", sparseAttention}, {"dsa_indexer_skip_topk_offset", "model.index_skip_topk_offset", "experimental_attention_variant", sparseAttention},
 	{"num_experts", "model.num_experts", "num_experts", ""}, {"moe_router_topk", "model.num_experts_per_tok", "num_experts", ""}, {"moe_ffn_hidden_size", "model.moe_intermediate_size", "num_experts", ""},
 	{"moe_shared_expert_intermediate_size", "model.shared_expert_intermediate_size", "num_experts", ""}, {"moe_router_score_function", "model.router", "num_experts", ""},
 	{"moe_latent_size", "model.moe_latent_size", "num_experts", ""}, {"moe_router_num_groups", "model.n_group", "num_experts", ""}, {"moe_router_group_topk", "model.topk_group", "num_experts", ""},
