@@ -59,6 +59,7 @@ type GEMMLaw struct {
 	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
 	Exponent  float64            `yaml:"exponent"`   // p
 	Vector    *VectorGEMM        `yaml:"vector"`     // batched products of fp32, on vector units; absent: as the others
+	TF32      *TF32GEMM          `yaml:"tf32"`       // products of fp32 that is rounded; absent: as the others
 	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
@@ -90,6 +91,37 @@ type VectorGEMM struct {
 
 // TileSizes are the parsed tiles, rows by columns.
 func (v *VectorGEMM) TileSizes() [][2]float64 { return v.tiles }
+
+// TF32GEMM are the constants of products of fp32 operands that are rounded to tf32, as in
+// GEMMLaw, for kernels that read either operand along K: those of 32 bits that lie otherwise
+// are turned on the way. Lists are by layout: forward, input gradient, weight gradient.
+type TF32GEMM struct {
+	Tiles     []string      `yaml:"tiles"`
+	Rate      []float64     `yaml:"rate"` // over GEMMLaw's
+	KOverhead []float64     `yaml:"k_overhead"`
+	Setup     units.Seconds `yaml:"setup"`
+	SmallTile float64       `yaml:"small_tile"`
+	Memory    float64       `yaml:"memory"`
+	Exponent  float64       `yaml:"exponent"`
+
+	tiles [][2]float64
+}
+
+// TileSizes are the parsed tiles, rows by columns.
+func (f *TF32GEMM) TileSizes() [][2]float64 { return f.tiles }
+
+func (f *TF32GEMM) parse() (err error) {
+	if len(f.Tiles) == 0 || len(f.Rate) != 3 || len(f.KOverhead) != 3 || !(f.SmallTile >= 0 && f.Memory > 0 && f.Exponent >= 1 && f.SmallTile+f.Memory+f.Exponent < math.Inf(1)) {
+		return fmt.Errorf("gemm.tf32: tiles %v, rate %v, k_overhead %v, small_tile %g, memory %g, exponent %g; it needs tiles, rates and overheads of three layouts, a memory above 0 and an exponent of 1 or more", f.Tiles, f.Rate, f.KOverhead, f.SmallTile, f.Memory, f.Exponent)
+	}
+	for i, r := range f.Rate {
+		if !(r > 0 && f.KOverhead[i] >= 0 && r+f.KOverhead[i] < math.Inf(1)) {
+			return fmt.Errorf("gemm.tf32: rate %g, k_overhead %g; the first must be above 0, the second not below", r, f.KOverhead[i])
+		}
+	}
+	f.tiles, err = parseTiles("gemm.tf32.tiles", f.Tiles)
+	return err
+}
 
 // GEMMRelease is what a library did otherwise before a release. Constants that are
 // absent are those of the law; a table of points replaces the law's.
@@ -579,9 +611,10 @@ type MemoryLaw struct {
 // Extrapolate adds to it.
 type StepLaw struct {
 	Spread  `yaml:",inline"`
-	Recipes []string `yaml:"recipes"` // whose steps were measured; none: of every kind
-	Nodes   int64    `yaml:"nodes"`   // the most that steps were measured on; 0: many
-	Experts float64  `yaml:"experts"` // adds to both where experts are on several ranks
+	Recipes []string `yaml:"recipes"`  // whose steps were measured; none: of every kind
+	Nodes   int64    `yaml:"nodes"`    // the most that steps were measured on; 0: many
+	Experts float64  `yaml:"experts"`  // adds to both where experts are on several ranks
+	AllHeld float64  `yaml:"all_held"` // or where each rank holds all of them, whose numbers of rows routing makes uneven
 	Source  string   `yaml:"source"`
 	On      *GPU
 }
@@ -669,6 +702,11 @@ func (g *GEMMLaw) parse() error {
 	var err error
 	if g.tiles, err = parseTiles("gemm.tiles", g.Tiles); err != nil {
 		return err
+	}
+	if g.TF32 != nil {
+		if err := g.TF32.parse(); err != nil {
+			return err
+		}
 	}
 	v := g.Vector
 	switch {

@@ -48,6 +48,30 @@ func TestBlocksOf128(t *testing.T) {
 	}
 }
 
+// TestRoundedProducts: products of fp32 in tf32 on an H200 (PyTorch 2.11, CUDA 13.0, CUPTI, 2026-11-27),
+// forward, input gradient and weight gradient, in us; m need not be even.
+func TestRoundedProducts(t *testing.T) {
+	timer, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		m, n, k  int64
+		measured [3]float64
+	}{
+		{256, 10752, 1536, [3]float64{38.5, 48.4, 54.8}},
+		{1024, 10752, 1536, [3]float64{98.5, 110.2, 147.8}},
+		{3001, 10752, 1536, [3]float64{272.3, 284.9, 423.5}},
+		{1024, 1536, 5376, [3]float64{59.2, 62.3, 79.6}},
+		{8192, 1536, 5376, [3]float64{326.0, 410.4, 552.8}},
+		{1024, 14336, 4096, [3]float64{325.2, 288.0, 504.5}},
+		{3001, 3072, 3072, [3]float64{158.5, 179.0, 247.0}},
+		{1024, 2048, 1024, [3]float64{16.8, 21.8, 28.0}},
+	} {
+		for i, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
+			o := GEMM(layout, tape.TF32, c.m, c.n, c.k)
+			require.InEpsilon(t, c.measured[i], float64(timer.Time(&o)/units.Seconds(1e-6)), 0.2, "%v, %s", c, layout)
+		}
+	}
+}
+
 // before prices by the libraries of a release.
 func before(t *testing.T, p *hardware.Profile, release string) (*Timer, units.Release) {
 	var r units.Release

@@ -436,9 +436,14 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		// Routing gives every expert another number of rows: half a tile is empty on average.
 		rows = func(m, tm float64) float64 { return m/tm + 0.5 }
 	}
-	tiles, overhead, edge, small := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile
-	if v := l.Vector; v != nil && o.DType == tape.F32 && o.Batch > 1 {
+	tiles, overhead, edge, small, setup := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile, float64(l.Setup)
+	p, slow := l.Exponent, l.Memory
+	switch v, f := l.Vector, l.TF32; {
+	case v != nil && o.DType == tape.F32 && o.Batch > 1:
 		tiles, overhead, edge, small = v.TileSizes(), 0, v.Edge, v.SmallTile
+	case f != nil && o.DType == tape.TF32:
+		tiles, overhead, small, setup, p, slow = f.TileSizes(), f.KOverhead[o.Layout], f.SmallTile, float64(f.Setup), f.Exponent, f.Memory
+		rate *= f.Rate[o.Layout]
 	}
 	best, most := math.Inf(1), 0.0
 	for _, t := range tiles {
@@ -451,12 +456,10 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		}
 	}
 	best *= most
-	setup := float64(l.Setup)
 	if m*n*batch > 2*sms*256*128 {
 		setup += float64(l.Reset)
 	}
 	c := best * 2 / (rate * g.alignment(o))
-	p, slow := l.Exponent, l.Memory
 	if w := g.added(o); w != nil {
 		p, slow, memory = w.Exponent, w.Memory, adding
 	}
@@ -547,7 +550,7 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 // point may be left out.
 func (g *gemmModel) correction(o *tape.Op, without *point) float64 {
 	pts := g.points[o.Layout]
-	if len(pts) == 0 || o.DType == tape.F32 { // they are of tensor cores
+	if len(pts) == 0 || o.DType == tape.F32 || o.DType == tape.TF32 && g.law.TF32 != nil { // they are of 16 bits on tensor cores
 		return 1
 	}
 	w := g.law.Width

@@ -353,6 +353,18 @@ func TestManyLocalExperts(t *testing.T) {
 	require.Greater(t, host(8, 2048, "mxfp8"), host(8, 16384, "mxfp8"))
 }
 
+// TestSpreadOfExperts: routing makes a step uncertain whether experts are spread or not.
+func TestSpreadOfExperts(t *testing.T) {
+	share := func(text string) float64 {
+		return mustEstimate(t, mustParse(t, text)).Off[ExpertExchanges].Share
+	}
+	law := mustParse(t, "{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}").Hardware.Laws.Step
+	require.Equal(t, law.Experts, share("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}"))
+	require.Equal(t, law.AllHeld, share("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}}"))
+	require.Zero(t, share("{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}}"))
+	require.Positive(t, law.AllHeld)
+}
+
 // TestHostWaitsInPipelines: a pipeline's passes wait for the host as often as those of a
 // rank alone.
 func TestHostWaitsInPipelines(t *testing.T) {

@@ -199,7 +199,7 @@ func TestOldAttention(t *testing.T) {
 func TestWideRange(t *testing.T) {
 	for job, want := range map[string]string{
 		"{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: nanotron}, plan: {tp: 2}}":                                              "recipe nanotron, whose published steps are as far from predictions",
-		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}":                                                                        "experts spread over GPUs, whose load and messages vary",
+		"{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, plan: {ep: 8}}":                                                                        "experts, whose load and messages vary",
 		"{model: qwen3-235b-a22b, hardware: aws-p6-b300, gpus: 64, plan: {tp: 8, pp: 2, dp: 4, ep: 32}, runtime: {recipe: megatron-core}}":         "experts' exchanges over efa, which take longer in training than alone",
 		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {}}":                                                                                "what the model leaves out",
 		"{model: llama2-7b, hardware: b200-sxm, gpus: 8, plan: {tp: 2}}":                                                                           "the host",

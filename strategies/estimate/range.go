@@ -46,7 +46,7 @@ const (
 	CollectiveTimes // what of communication is exposed
 	NetworkSpeed    // between nodes
 	HostUpdates     // of parameters
-	ExpertExchanges // loads and messages of experts on several ranks
+	ExpertExchanges // loads and messages of experts
 	LeftOut         // what the model leaves out on whole steps
 	NumCauses
 )
@@ -253,7 +253,7 @@ func (p *pricer) cause() string {
 	case experts > machine && experts > j.Hardware.Laws.Step.Experts:
 		return "experts' exchanges over " + p.fabric.Transport + ", which take longer in training than alone"
 	case experts > machine:
-		return "experts spread over GPUs, whose load and messages vary"
+		return "experts, whose load and messages vary"
 	}
 	return ""
 }
@@ -281,11 +281,14 @@ func (p *pricer) indexerSpread() float64 {
 	return p.job.Recipe.IndexerSpread
 }
 
-// expertsSpread is what of it comes from experts on several ranks.
+// expertsSpread is what of it comes from experts.
 func (p *pricer) expertsSpread() float64 {
 	j := p.job
-	if j.Plan.EP <= 1 || j.Hardware.Laws.Step == nil {
+	if j.Model.MoE == nil || j.Hardware.Laws.Step == nil {
 		return 0
+	}
+	if j.Plan.EP <= 1 {
+		return j.Hardware.Laws.Step.AllHeld
 	}
 	dev := j.Hardware.Laws.Step.Experts
 	if domains(j) > 1 {
