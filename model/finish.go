@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,13 +212,8 @@ func (r *reader) compress(d *draft) {
 	c.Window = d.Window
 	r.needs("sliding_window", c.Window)
 	r.check(d.mla.QLora > 0, []string{"q_lora_rank"}, "q_lora_rank is missing: queries come through a latent, of which an indexer reads")
-	if rate := d.compressRate[pickedSums]; rate > 0 {
-		c.Picked = rate
-	}
-	rates := map[string]int64{"sliding_attention": 0, pickedSums: c.Picked, allSums: 128}
-	if rate := d.compressRate[allSums]; rate > 0 {
-		rates[allSums] = rate
-	}
+	c.Picked = cmp.Or(d.compressRate[pickedSums], c.Picked)
+	rates := map[string]int64{"sliding_attention": 0, pickedSums: c.Picked, allSums: cmp.Or(d.compressRate[allSums], 128)}
 	about := "compress_ratios"
 	switch {
 	case c.Ratios != nil:
@@ -233,14 +229,11 @@ func (r *reader) compress(d *draft) {
 		}
 	default: // transformers' own order
 		for i := range d.Layers {
-			switch {
-			case i < 2:
-				c.Ratios = append(c.Ratios, rates[allSums])
-			case i%2 == 1:
-				c.Ratios = append(c.Ratios, rates[pickedSums])
-			default:
-				c.Ratios = append(c.Ratios, rates[allSums])
+			kind := allSums
+			if i > 1 && i%2 == 1 {
+				kind = pickedSums
 			}
+			c.Ratios = append(c.Ratios, rates[kind])
 		}
 	}
 	if !r.check(int64(len(c.Ratios)) >= d.Layers && int64(len(c.Ratios)) <= d.Layers+maxLayers, []string{about, "num_hidden_layers"},

@@ -41,9 +41,9 @@ func (s *Spec) Tensors() Parameters {
 	return p
 }
 
-// predicting returns what a multi-token-prediction module has beside its layer: two norms,
-// a projection of twice the hidden size, or of residual streams and of the embedding, and a final norm; embedding and head are the main
-// model's (arXiv 2412.19437, section 2.2).
+// predicting returns what a multi-token-prediction module has beside its layer: two norms, a
+// projection of twice the hidden size, or of residual streams and of the embedding, and a final
+// norm; embedding and head are the main model's (arXiv 2412.19437, section 2.2).
 func (s *Spec) predicting() []Tensor {
 	var out []Tensor
 	add := func(r Role, tensors []Tensor) {
@@ -57,17 +57,38 @@ func (s *Spec) predicting() []Tensor {
 	}
 	add(RoleMTPEmbedNorm, s.norm("mtp.enorm", s.Hidden))
 	add(RoleMTPHiddenNorm, s.norm("mtp.hnorm", s.Hidden))
-	if n := s.Streams; n > 1 { // the projections apart, and a mixture of its own
+	if s.Streams > 1 { // the projections apart, and a mixture of its own
 		add(RoleMTPProj, s.linear("mtp.e_proj", s.Hidden, s.Hidden, ColumnSplit, false))
 		add(RoleMTPStreams, s.linear("mtp.h_proj", s.Hidden, s.Hidden, ColumnSplit, false))
-		add(RoleMix3, []Tensor{{Name: "mtp.hc_head_fn", Shape: []int64{n, n * s.Hidden}}})
-		add(RoleMix3Bias, []Tensor{{Name: "mtp.hc_head_base", Shape: []int64{n}, NoDecay: true}})
-		add(RoleMix3Scale, []Tensor{{Name: "mtp.hc_head_scale", Shape: []int64{1}, NoDecay: true}})
+		add(RoleMix3, s.mixing("mtp.hc_head_fn", partMix3))
+		add(RoleMix3Bias, s.mixing("mtp.hc_head_base", partMix3Bias))
+		add(RoleMix3Scale, s.mixing("mtp.hc_head_scale", partMix3Scale))
 	} else {
 		add(RoleMTPProj, s.linear("mtp.eh_proj", 2*s.Hidden, s.Hidden, ColumnSplit, false))
 	}
 	add(RoleMTPNorm, s.norm("mtp.norm", s.Hidden))
 	return out
+}
+
+// mixing returns what makes the weights of mixtures of n residual streams of all of them: of
+// the one that a block reads, n, of those that it is added to, n, and of streams among each other,
+// n·n; a bias of each and a factor of each kind. The mixture behind all layers is read alone.
+func (s *Spec) mixing(name string, p part) []Tensor {
+	n := s.Streams
+	if n <= 1 {
+		return nil
+	}
+	weights, kinds := n*(n+2), int64(3)
+	if p >= partMix3 {
+		weights, kinds = n, 1
+	}
+	switch p {
+	case partMix1, partMix2, partMix3:
+		return []Tensor{{Name: name, Shape: []int64{weights, n * s.Hidden}}}
+	case partMix1Bias, partMix2Bias, partMix3Bias:
+		return []Tensor{{Name: name, Shape: []int64{weights}, NoDecay: true}}
+	}
+	return []Tensor{{Name: name, Shape: []int64{kinds}, NoDecay: true}}
 }
 
 // MTPModules is how many modules of multi-token prediction have parameters of their own.
@@ -545,30 +566,8 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return []Tensor{{Name: m.name + ".weight", Shape: []int64{c.Groups * c.Out, q / c.Groups}, Split: ColumnSplit}}
 		}
 
-	case partMix1, partMix2:
-		if n := s.Streams; n > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{n * (n + 2), n * h}}}
-		}
-	case partMix1Bias, partMix2Bias:
-		if n := s.Streams; n > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{n * (n + 2)}, NoDecay: true}}
-		}
-	case partMix1Scale, partMix2Scale:
-		if s.Streams > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{3}, NoDecay: true}}
-		}
-	case partMix3:
-		if n := s.Streams; n > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{n, n * h}}}
-		}
-	case partMix3Bias:
-		if n := s.Streams; n > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{n}, NoDecay: true}}
-		}
-	case partMix3Scale:
-		if s.Streams > 1 {
-			return []Tensor{{Name: m.name, Shape: []int64{1}, NoDecay: true}}
-		}
+	case partMix1, partMix1Bias, partMix1Scale, partMix2, partMix2Bias, partMix2Scale, partMix3, partMix3Bias, partMix3Scale:
+		return s.mixing(m.name, m.part)
 
 	case partMamba:
 		own := func(r Role, name string) Tensor {

@@ -54,7 +54,7 @@ func (j *Job) packed() []diag.Note {
 // (recipes/deepseek/h100/deepseek_v4.py, apply_dsa_kernel_fusion and use_fused_mhc).
 func (j *Job) fused() []diag.Note {
 	capability, _, _ := strings.Cut(j.Hardware.GPU.Capability.Value, ".")
-	if n, err := strconv.Atoi(capability); j.Model.Streams <= 1 || err != nil || n >= 10 {
+	if n, err := strconv.Atoi(capability); j.Model.Streams <= 1 && j.Model.Compress == nil || err != nil || n >= 10 {
 		return nil
 	}
 	return []diag.Note{{Code: "model.fused", Text: fmt.Sprintf("model: residual streams and attention to sums of tokens are predicted with fused kernels, which Megatron-Bridge leaves out on %s: without them steps take longer and more memory", gpuName(j.Hardware)),

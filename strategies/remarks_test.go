@@ -30,6 +30,24 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+// TestFused: what Megatron-Bridge runs without fused kernels before Blackwell is said to take longer
+// there: sums of tokens and residual streams, either alone, too.
+func TestFused(t *testing.T) {
+	const small = "model_type: decoder, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64, vocab_size: 64"
+	const sums = ", head_dim: 32, q_lora_rank: 16, qk_rope_head_dim: 8, o_groups: 2, o_lora_rank: 16, sliding_window: 8, compress_ratios: [0, 128]"
+	for _, c := range []struct {
+		model, hardware string
+		said            bool
+	}{
+		{"{" + small + ", hc_mult: 4}", "h100-sxm", true}, {"{" + small + sums + "}", "h100-sxm", true}, {"{" + small + "}", "h100-sxm", false},
+		{"{" + small + ", hc_mult: 4}", "gb200-nvl72", false}, {"deepseek-v4-flash", "h100-sxm", true}, {"deepseek-v4-flash", "b200-sxm", false},
+	} {
+		j := mustDecode(t, "{model: "+c.model+", hardware: "+c.hardware+", gpus: 8, runtime: {recipe: megatron-core}}")
+		said := slices.ContainsFunc(j.Remarks(), func(n diag.Note) bool { return n.Code == "model.fused" })
+		require.Equal(t, c.said, said, "%s on %s", c.model, c.hardware)
+	}
+}
+
 // TestTowers: a multimodal file is predicted as its language model, and that is said.
 func TestTowers(t *testing.T) {
 	const text = "model_type: qwen3, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 2, intermediate_size: 64, vocab_size: 64"

@@ -93,14 +93,16 @@ func (t *Tape) SumTokens(x, scores, bias *Tensor, ratio, width int64) *Tensor {
 			}
 		}
 		each("cast", Vectorized, low+wide)
-		r := []*Tensor{}
-		for i, z := range []*Tensor{gx, gs} {
-			if []*Tensor{&xs, &ss}[i].grad {
-				r = append(r, z)
+		var r []*Tensor
+		give := func(of *Tensor, y *Tensor) {
+			if of.grad {
+				r = append(r, y)
 			} else {
-				t.Release(z)
+				t.Release(y)
 			}
 		}
+		give(&xs, gx)
+		give(&ss, gs)
 		if bias.grad {
 			gb := t.like(bias)
 			each("pool_bias_sum", MidReduce, wide)
