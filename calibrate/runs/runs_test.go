@@ -246,9 +246,6 @@ var embedded = sync.OnceValues(Embedded)
 // TestEmbedded: the set that the program carries loads whole. Its size is that of
 // the tables in data/README.md.
 func TestEmbedded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	list, err := embedded()
 	require.NoError(t, err)
 	require.Equal(t, 83+34+51+413+417+390+224+36+11+16+30+8+49+53+39+45+80+123+29+30+23+12+18+8+32+15+22+18+21+14+45+8+19+48+13+45+10+43+112+88+11+12+4+75+54+9+88+30+28+5+8+64+33, len(list))

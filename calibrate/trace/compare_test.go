@@ -16,9 +16,6 @@ var embedded = sync.OnceValues(runs.Embedded)
 // Without a pipeline the predicted kernels, idle time and exposed communication add up
 // to the predicted step, and classes to their family.
 func TestPredictedPartsAddUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	t.Parallel()
 	list, err := embedded()
 	require.NoError(t, err)
@@ -66,9 +63,6 @@ func byID(t *testing.T, id string) *estimate.Result {
 }
 
 func TestLargestDifferencesInWords(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	r := byID(t, "h200x1-t0-00")
 	base, err := LoadSummary("testdata/h200x1-t0-00.rank0.json")
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 	require.NoError(t, err)
 	if testing.Short() { // what does things beside each other: nothing else can race
 		scripts = slices.DeleteFunc(scripts, func(path string) bool {
-			return !slices.Contains([]string{"calibrate.txt", "overwrite.txt", "plan.txt", "sweep.txt", "validate.txt", "whatif.txt"}, filepath.Base(path))
+			return !slices.Contains([]string{"calibrate.txt", "overwrite.txt", "plan.txt", "sweep.txt", "train.txt", "validate.txt", "whatif.txt"}, filepath.Base(path))
 		})
 	}
 	testscript.Run(t, testscript.Params{

@@ -108,9 +108,6 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 // Passing over what repeats gives what running all of it gives, every call counted, and
 // counting changes nothing.
 func TestSteadyStateIsExact(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)

@@ -85,9 +85,6 @@ func TestStepIsNoShorterThanAnyStream(t *testing.T) {
 // brings buckets or gathered copies and a communicator. The allocator's slack is left
 // out: smaller shards may fill its segments less well.
 func TestMoreReplicasNeverRaiseMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
@@ -129,9 +126,6 @@ func mustEstimateT(t *rapid.T, j *strategies.Job) *Result {
 // The figure has no buckets, which ZeRO-2 fills from the first gradient on, and neither those
 // of DeepSpeed's ZeRO-3 nor the parameters that it keeps gathered around the loss.
 func TestShardingSavesMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, _ := drawn(t)
@@ -169,9 +163,6 @@ func TestShardingSavesMemory(t *testing.T) {
 // NVLink is not among them: a faster one can make NCCL's tuning take an algorithm that
 // the calibrated laws find slower.
 func TestBetterMachinesAreNotSlower(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	t.Parallel()
 	for name, change := range map[string]func(j *strategies.Job, f float64){
 		"network": func(j *strategies.Job, f float64) { j.Hardware.Network.NICBandwidth.Value *= units.Rate(f) },

@@ -394,9 +394,6 @@ func TestEncoderInAPipeline(t *testing.T) {
 // TestImagesAddUp: whatever the encoder, its software and the kind of data parallelism, parts
 // are the whole, and no plan is below its floors.
 func TestImagesAddUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	ran := 0
 	var e Evaluator // of all, which have much of their encoders in common
 	models := []string{"qwen3-vl-2b", "qwen2.5-vl-3b", "qwen2-vl-7b", "gemma3-4b", "llava-1.5-7b", "qwen3-vl-30b-a3b"}

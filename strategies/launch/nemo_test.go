@@ -20,9 +20,6 @@ import (
 // TestRows: what a configuration of NeMo or Bridge says is predicted as the measured run of
 // the same job is, whose machine, release and environment no configuration has.
 func TestRows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("none starts anything that could race, and the race detector takes ten times as long")
-	}
 	list, err := runs.Embedded()
 	require.NoError(t, err)
 	for i, x := range []struct {

@@ -111,9 +111,6 @@ func (x *exhausted) rank(t *testing.T, objective Objective, most int) *Ranking {
 // Bounds change nothing: the list is that of estimating every plan.
 func TestBoundsAreExact(t *testing.T) {
 	for i, text := range small {
-		if testing.Short() && i > 1 { // all race alike
-			break
-		}
 		j := jobOf(t, text)
 		for k, fix := range []Fix{{"tp": "2", "recompute": "selective"}, {"micro_batch": "1"}} {
 			o := Options{Headroom: 0.1 * float64((i+k)%3), Exhaustive: true, Dollars: 2, TrainTokens: 1e12}
