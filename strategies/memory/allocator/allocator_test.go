@@ -200,7 +200,9 @@ func check(t require.TestingT, a *Allocator) {
 		var list []entry
 		for k, bin := range p.free.bins {
 			require.Equal(t, len(bin) > 0, p.free.some[k/64]>>(k%64)&1 == 1)
-			list = append(list, bin...)
+			for _, e := range slices.Backward(bin) {
+				list = append(list, e)
+			}
 		}
 		for j, e := range list {
 			require.Equal(t, entry{a.blocks[e.block].size, a.blocks[e.block].addr, e.block}, e)

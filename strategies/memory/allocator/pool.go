@@ -53,7 +53,7 @@ func (a *Allocator) cached(p int32, size int64) int32 {
 	}
 	b := list.bins[bin][at].block
 	for a.options.Expandable { // a block that can grow counts with all it can grow to
-		k, i, ok := list.valid(bin, at+1)
+		k, i, ok := list.valid(bin, at-1)
 		if !ok {
 			break
 		}

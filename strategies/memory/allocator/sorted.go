@@ -3,7 +3,7 @@ package allocator
 import "math/bits"
 
 // sorted are free blocks by size, then address. Each bin holds those of about one size,
-// so that few are compared and moved.
+// the first last, so that few are compared and moved.
 type sorted struct {
 	bins [numBins][]entry
 	some [(numBins + 63) / 64]uint64 // a bit for each bin that holds any
@@ -27,15 +27,23 @@ func binOf(size int64) int {
 	return shift<<(binBits-1) + int(n>>shift)
 }
 
-// from returns where in a bin the first entry not below size and addr is.
-func from(bin []entry, size, addr int64) int {
+// less orders by size, then address.
+func (e *entry) less(size, addr int64) bool {
+	return e.size < size || e.size == size && e.addr < addr
+}
+
+// above returns how many entries of a bin are not below size and addr: most often all,
+// as a step takes the lowest addresses first and gives the highest back first.
+func above(bin []entry, size, addr int64) int {
 	low, high := 0, len(bin)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		if e := &bin[mid]; e.size < size || e.size == size && e.addr < addr {
-			low = mid + 1
-		} else {
+	if high == 0 || !bin[high-1].less(size, addr) {
+		return high
+	}
+	for high--; low < high; {
+		if mid := int(uint(low+high) / 2); bin[mid].less(size, addr) {
 			high = mid
+		} else {
+			low = mid + 1
 		}
 	}
 	return low
@@ -44,7 +52,7 @@ func from(bin []entry, size, addr int64) int {
 func (s *sorted) insert(e entry) {
 	k := binOf(e.size)
 	bin := append(s.bins[k], e)
-	if i := from(bin[:len(bin)-1], e.size, e.addr); i < len(bin)-1 {
+	if i := above(bin[:len(bin)-1], e.size, e.addr); i < len(bin)-1 {
 		copy(bin[i+1:], bin[i:])
 		bin[i] = e
 	}
@@ -55,7 +63,7 @@ func (s *sorted) insert(e entry) {
 // remove takes out the entry of a size and address, which must be there.
 func (s *sorted) remove(size, addr int64) {
 	k := binOf(size)
-	s.removeAt(k, from(s.bins[k], size, addr))
+	s.removeAt(k, above(s.bins[k], size, addr)-1)
 }
 
 func (s *sorted) removeAt(k, i int) {
@@ -69,18 +77,19 @@ func (s *sorted) removeAt(k, i int) {
 // first returns the place of the smallest entry that is not below a size.
 func (s *sorted) first(size int64) (bin, at int, ok bool) {
 	k := binOf(size)
-	return s.valid(k, from(s.bins[k], size, 0))
+	return s.valid(k, above(s.bins[k], size, 0)-1)
 }
 
 // valid returns a place, or the next one in which there is an entry.
 func (s *sorted) valid(bin, at int) (int, int, bool) {
-	if at < len(s.bins[bin]) {
+	if at >= 0 {
 		return bin, at, true
 	}
 	word := (bin + 1) / 64
 	for rest := s.some[word] >> ((bin + 1) % 64) << ((bin + 1) % 64); ; rest = s.some[word] {
 		if rest != 0 {
-			return 64*word + bits.TrailingZeros64(rest), 0, true
+			bin = 64*word + bits.TrailingZeros64(rest)
+			return bin, len(s.bins[bin]) - 1, true
 		}
 		if word++; word == len(s.some) {
 			return 0, 0, false
