@@ -68,6 +68,9 @@ func TestQuick(t *testing.T) {
 			require.Empty(t, s.Throttled, "%s", s.Key())
 		}
 	}
+	for _, p := range []string{"memory", "gemm", "power"} {
+		require.InEpsilon(t, find(t, f, "host", "code=format").Seconds, find(t, f, "host", "after="+p).Seconds, 0.2, "the host is read again")
+	}
 	c := find(t, f, "memory", "kind=copy", "bytes="+strconv.Itoa(256<<20))
 	require.InEpsilon(t, 4.2e12, (256<<20)/c.Seconds, 0.05)
 	require.InEpsilon(t, 1e-6, find(t, f, "launch", "kind=gap").Seconds, 0.2)

@@ -43,6 +43,7 @@ var errInterrupted = errors.New("interrupted")
 
 // all runs the probes, each for its share of what is left of the budget.
 func (r *run) all(probes []probe.Probe) error {
+	probes = probe.Sequence(probes)
 	var shares, past float64 // of those that can run: of all, of those that have
 	share := func(p probe.Probe) float64 {
 		if p.Applicable != nil && p.Applicable(r.w) != nil {

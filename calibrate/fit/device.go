@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 )
@@ -33,6 +35,11 @@ const (
 	hostSpread    = 0.2
 )
 
+// sharedCores is how far apart readings of the host lie, as a relative standard deviation,
+// where its cores are shared: 0.11 to 0.24 on three virtual machines of H200 (2026-11-27). A
+// thread's core there is fast or takes twice as long, for seconds to minutes.
+const sharedCores = 0.1
+
 // launch makes the costs of launches on the device of the reference's and of how the
 // probe's times differ from the reference's: between dependent kernels, from one empty
 // kernel to the next, and from the host's call to the end on an idle device. What a
@@ -58,8 +65,12 @@ func (x *fitter) launch() {
 		x.probe("launch").Points = len(now)
 	}
 	if len(code) > 0 {
-		l.Host, l.HostSpread = from.Host/told(code[0].seconds, hostReference, hostError), hostSpread
-		x.probe("host").Points = 1
+		mean, apart := readings(code)
+		l.Host, l.HostSpread = from.Host/told(mean, hostReference, hostError), math.Hypot(hostSpread, apart)
+		x.probe("host").Points = len(code)
+		if apart > sharedCores {
+			x.note("fit.host-varies", "give the processes cores of their own, or calibrate again beside the training", "readings of the host's speed lie %.0f %% apart, as where others share its cores: steps that wait for it vary, too", 100*apart)
+		}
 	} else {
 		l.Host, l.HostSpread = from.Host/told(now["launch"], then["launch"], hostError), 0
 		x.note("fit.not-measured", "run perfplan calibrate --only host", "no sample of probe host: the host's speed goes by the driver's calls, which tell little of a framework's")
@@ -69,6 +80,20 @@ func (x *fitter) launch() {
 	x.gap = float64(l.Gap)
 	x.machine.Laws.Launch, x.own.Launch = &l, &l
 	x.probe("launch").Base = math.Abs(math.Log(float64(l.Gap / base.Gap)))
+}
+
+// readings are the mean of several of one thing, s, and their relative standard deviation.
+// A step takes as long as they do in the mean, not in the median.
+func readings(points []point) (mean, apart float64) {
+	var all []float64
+	for i := range points {
+		all = append(all, points[i].seconds)
+	}
+	if len(all) == 1 {
+		return all[0], 0
+	}
+	mean, apart = stat.MeanStdDev(all, nil)
+	return mean, apart / mean
 }
 
 // copies keeps the curves between host and device.

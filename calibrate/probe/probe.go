@@ -29,6 +29,9 @@ type Probe struct {
 	Duty float64
 	// Once is set where a case is measured one time, over a while.
 	Once bool
+	// Again is set where what is measured changes from minute to minute: it is read once
+	// more after each other probe.
+	Again bool
 	// Group probes use all GPUs together.
 	Group bool
 	// Applicable says why the probe cannot run; nil when it can.
@@ -95,6 +98,38 @@ func Select(names []string) ([]Probe, error) {
 	}
 	return slices.DeleteFunc(Registry(), func(p Probe) bool { return len(names) > 0 && !slices.Contains(names, p.Key) }), nil
 }
+
+// Sequence is the order in which probes run, with those that are read again. Each such
+// reading is a case of its own, by what it comes after, and takes a part of the time of the first.
+func Sequence(probes []Probe) []Probe {
+	var out []Probe
+	for i, p := range probes {
+		out = append(out, p)
+		for _, a := range probes[:i] {
+			if a.Again && !p.Again {
+				out = append(out, a.again(p))
+			}
+		}
+	}
+	return out
+}
+
+// again is the reading of a probe after another one.
+func (p Probe) again(after Probe) Probe {
+	cases := p.Cases
+	p.Share, p.Verify = p.Share*againShare, nil
+	p.Cases = func(w *World, e Effort) []Case {
+		all := cases(w, e)
+		for _, c := range all {
+			c["after"] = after.Key
+		}
+		return all
+	}
+	return p
+}
+
+// againShare leaves a reading of the host few turns, 0.1 s.
+const againShare = 0.25
 
 // Sample makes the sample of a case from its readings.
 func Sample(p Probe, c Case, gpu int, readings []Reading) sample.Sample {

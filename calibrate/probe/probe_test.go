@@ -280,3 +280,34 @@ func TestHost(t *testing.T) {
 	_, err = trial.Once(false)
 	require.Error(t, err)
 }
+
+// What changes from minute to minute is read again after each other probe, in cases that
+// are told apart, for a part of the time; what runs alone is read once.
+func TestSequence(t *testing.T) {
+	keys := func(names ...string) (out []string) {
+		probes, err := Select(names)
+		require.NoError(t, err)
+		seen := map[string]bool{}
+		for _, p := range Sequence(probes) {
+			out = append(out, p.Key)
+			if p.Key != host.Key {
+				continue
+			}
+			for _, c := range p.Cases(nil, Quick) {
+				require.False(t, seen[c.Key()], c.Key())
+				seen[c.Key()] = true
+				require.Equal(t, "format", c["code"])
+			}
+			if len(seen) > 1 {
+				require.Less(t, p.Share, host.Share)
+			}
+		}
+		return out
+	}
+	require.Equal(t, []string{"host"}, keys("host"))
+	require.Equal(t, []string{"launch", "gemm"}, keys("gemm", "launch"))
+	require.Equal(t, []string{"launch", "host", "memory", "host", "gemm", "host"}, keys("host", "gemm", "launch", "memory"))
+	all := keys()
+	require.Len(t, all, 2*len(Registry())-2)
+	require.Equal(t, "host", all[len(all)-1])
+}

@@ -103,8 +103,8 @@ var alike = map[string][]string{
 	"copy": {"direction", "pinned"}, "collective": {"op", "gpus"}, "launch": {"kind"}, "host": {"code"}, "host-memory": {"threads"},
 }
 
-// BestRates finds the highest rate of each group of like cases, and the times of
-// launches.
+// BestRates finds the highest rate of each group of like cases, and the shortest time of
+// what has no rate.
 func (f *File) BestRates() []Best {
 	var out []Best
 	for _, s := range f.Samples {
@@ -137,7 +137,7 @@ func (f *File) BestRates() []Best {
 		switch {
 		case i < 0:
 			out = append(out, b)
-		case b.Unit != "s" && b.Rate > out[i].Rate:
+		case b.Unit == "s" && b.Rate < out[i].Rate || b.Unit != "s" && b.Rate > out[i].Rate:
 			out[i] = b
 		}
 	}
