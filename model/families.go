@@ -218,7 +218,7 @@ var families = []family{
 	})},
 	{name: "qwen2_moe", keys: qwenKeys + qwenMoE + " max_window_layers=window_until qkv_bias shared_expert_intermediate_size", base: llamaLike(draft{
 		Spec:          Spec{Vocab: 151936, Hidden: 2048, FFN: 5632, Layers: 24, Heads: 16, KVHeads: 16, MaxPositions: 32768, QKVBias: true, Window: 4096},
-		moe:           MoE{Experts: 60, TopK: 4, FFN: 1408, SharedFFN: 5632, SharedGate: true},
+		moe:           MoE{Experts: 60, TopK: 4, FFN: 1408, SharedFFN: 5632, SharedGate: true, LowRouter: true},
 		windowPattern: 2, windowUntil: 28,
 	})},
 	{name: "qwen3_vl", text: "qwen3", encoder: "qwen3_vl_vision"},
@@ -229,7 +229,7 @@ var families = []family{
 	{name: "qwen3_vl_moe", text: "qwen3_moe", encoder: "qwen3_vl_vision"},
 	{name: "qwen3_moe", also: "qwen3_vl_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
-		moe:  MoE{Experts: 128, TopK: 8, FFN: 768},
+		moe:  MoE{Experts: 128, TopK: 8, FFN: 768, LowRouter: true},
 	})},
 
 	// Three layers of four are gated delta nets.
@@ -294,7 +294,7 @@ var families = []family{
 	})},
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
-		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048},
+		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048, LowRouter: true},
 	})},
 	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok rope_scaling rope_parameters=rope_scaling", base: llamaLike(draft{
 		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,

@@ -259,7 +259,7 @@ type MoE struct {
 	SharedFFN   int64 // width of all shared experts together
 	SharedGate  bool  // sigmoid gate on the shared experts (Qwen2-MoE)
 	Router      Router
-	LowRouter   bool   // whose scores or their product stay in 16 bits, by transformers (MiniMax-M2, Qwen3-Next)
+	LowRouter   bool   // whose scores or their product stay in 16 bits, by transformers (MiniMax-M2, Qwen, OLMoE)
 	RouterBias  bool   // bias or correction term per expert
 	ExpertBias  bool   // biases in the experts (gpt-oss)
 	Transposed  bool   // experts stored [expert, in, out] (gpt-oss, Llama 4)

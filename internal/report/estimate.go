@@ -268,7 +268,7 @@ func memoryTitle(r *estimate.Result) string {
 
 var memoryNames = map[string]string{
 	"optimizer": "optimizer states", "logits_loss": "logits and loss", "weight_copies": "weights cast or quantized", "gathered_and_buckets": "gathered shards, buckets",
-	"cuda_context": "CUDA context", "nccl": "NCCL", "allocator_slack": "allocator slack",
+	"rounding": "rounding to blocks", "cuda_context": "CUDA context", "nccl": "NCCL", "allocator_slack": "allocator slack",
 }
 
 func memoryName(key string) string {
@@ -296,6 +296,9 @@ func memoryRow(j *strategies.Job, key string) string {
 	return memoryName(key)
 }
 
+// worthARow is from where on what blocks have more is shown, as 0.01 GiB.
+const worthARow = units.GiB / 200
+
 func memoryGrid(r *estimate.Result) *grid {
 	m := &r.Memory
 	g := &grid{bars: true, columns: []column{{}, {right: true}, {right: true, drop: 1}}}
@@ -308,7 +311,7 @@ func memoryGrid(r *estimate.Result) *grid {
 		g.lines = append(g.lines, l)
 	}
 	for c, b := range m.By {
-		if b > 0 {
+		if b > 0 && (memory.Class(c) != memory.Rounding || b >= worthARow) {
 			add(memoryRow(r.Job, memory.Class(c).String()), b, false)
 		}
 	}

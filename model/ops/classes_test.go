@@ -73,7 +73,9 @@ func TestLayerNorm1P(t *testing.T) {
 	require.Less(t, half, all)
 }
 
-// TestLowRouter: MiniMax-M2's router multiplies in 16 bits, DeepSeek-V3's in fp32.
+// TestLowRouter: MiniMax-M2's router multiplies in 16 bits, DeepSeek-V3's in fp32. What Qwen's
+// and OLMoE's routers say is cast to 16 bits, and what experts multiply by it stays so; Mixtral's is
+// not (transformers 5.17: a memory snapshot of either on one H200).
 func TestLowRouter(t *testing.T) {
 	product := func(name string) (d tape.DType) {
 		m := Build(config(t, name, "hf-eager"))
@@ -87,6 +89,20 @@ func TestLowRouter(t *testing.T) {
 	}
 	require.Equal(t, tape.BF16, product("minimax-m2"))
 	require.Equal(t, tape.F32, product("glm-4.5-air"))
+
+	wide := func(name string) (values float64) { // that experts sum in fp32
+		m := Build(config(t, name, "hf-eager"))
+		for _, o := range m.Kinds[len(m.Kinds)-1].Forward.Ops {
+			if o.Module == "experts" && o.Prim == "sum" && o.DType == tape.F32 {
+				values += o.Elements
+			}
+		}
+		return
+	}
+	for _, name := range []string{"qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "olmoe-1b-7b"} {
+		require.Zero(t, wide(name), name)
+	}
+	require.Positive(t, wide("mixtral-8x7b"))
 }
 
 // TestScales: Granite scales what either block adds, and its logits, with a kernel each.

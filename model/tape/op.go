@@ -291,6 +291,7 @@ type Joins uint8
 const (
 	BySum     Joins = iota // autograd adds both, into a third tensor
 	ByCast                 // so does the kernel that casts it
+	InPlace                // autograd adds the table's to it, which nothing else holds
 	ByProduct              // its product comes last, is added to a copy of the table's and has no tensor before
 )
 

@@ -27,10 +27,13 @@ func (t *Tape) paramGrad(param int32, g *Tensor) {
 		g = t.accumulate(&old, g)
 	}
 	made := ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: t.stores[g.store].bytes}
-	if t.Tied == param+1 {
+	switch {
+	case t.Tied == param+1:
 		if made.Joins = t.joins(); made.Joins == ByProduct {
 			t.sec.Events = slices.DeleteFunc(t.sec.Events, func(e Event) bool { return e.Store == g.store })
 		}
+	case t.Tied == 0 && made.Op >= 0 && t.sec.Ops[made.Op].Prim == "to": // a product's is a view, whose base stays (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace)
+		made.Joins = InPlace
 	}
 	made.Events = int32(len(t.sec.Events))
 	t.sec.Grads = append(t.sec.Grads, made)

@@ -143,12 +143,13 @@ func TestShardingSavesMemory(t *testing.T) {
 				continue // pipelines take DDP and ZeRO-1 alone
 			}
 			r := mustEstimateT(t, j)
-			states := r.Memory.PeakAllocated
+			asked := r.Memory.PeakAllocated - r.Memory.By[memory.Rounding] // which is as chance has it
+			states := asked
 			if kind == "zero2" || kind == "zero3" && j.Recipe.Structure.Partitions {
 				states -= r.Memory.By[memory.Gathered]
 			}
 			require.LessOrEqual(t, float64(states), float64(last), "%s", d)
-			last = r.Memory.PeakAllocated
+			last = asked
 		}
 	})
 }

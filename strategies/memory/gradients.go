@@ -84,13 +84,19 @@ func (w *walker) complete(i int, events []tape.Event, from int, grads []tape.Par
 }
 
 // sum adds the gradient of the table to that of a tied head, which waited for it: autograd gives
-// a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200), and so does
-// a product that is added to a copy of the table's.
+// a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200) unless the
+// head's is a cast's (three runs on H200), and so does a product that is added to a copy of the
+// table's.
 func (w *walker) sum(i int, g *tape.ParamGrad) {
 	if w.tied.head < 0 || i != w.tied.unit || g.Store != w.tied.table {
 		return
 	}
 	both, table, head := w.at(i, keepID), w.id(i, g.Store), w.id(len(w.Units)-1, w.tied.head)
+	if w.tied.inPlace {
+		w.t.free(table)
+		w.t.move(head, table)
+		return
+	}
 	w.t.take(both, g.Bytes, Gradients)
 	w.t.free(table)
 	w.t.free(head)
@@ -133,17 +139,18 @@ func (w *walker) gradients(i int, f func(unit int, g *tape.ParamGrad)) {
 // tie finds the table that the head is tied to, and the gradients of both.
 func (w *walker) tie() {
 	last := len(w.Units) - 1
-	find := func(i int, is func(*ops.Param) bool) int32 {
+	find := func(i int, is func(*ops.Param) bool) (store int32, joins tape.Joins) {
 		for _, g := range w.Units[i].Backward.Grads {
 			if is(&w.Units[i].Params[g.Param]) {
-				return g.Store
+				return g.Store, g.Joins
 			}
 		}
-		return -1
+		return -1, 0
 	}
-	w.tied.head = find(last, func(p *ops.Param) bool { return p.TiedCopy })
+	head, joins := find(last, func(p *ops.Param) bool { return p.TiedCopy })
+	w.tied.head, w.tied.inPlace = head, joins == tape.InPlace
 	for w.tied.unit = 0; w.tied.head >= 0 && w.tied.unit < last; w.tied.unit++ {
-		if w.tied.table = find(w.tied.unit, func(p *ops.Param) bool { return p.Role == model.RoleEmbed }); w.tied.table >= 0 {
+		if w.tied.table, _ = find(w.tied.unit, func(p *ops.Param) bool { return p.Role == model.RoleEmbed }); w.tied.table >= 0 {
 			return
 		}
 	}

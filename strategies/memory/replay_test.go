@@ -37,7 +37,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 				schedule string
 				chunks   int
 			}{{"1f1b", 1}, {"gpipe", 1}, {"interleaved-1f1b", 2}, {"interleaved-1f1b", 3}, {"zb-h1", 1}, {"zb-h2", 1}, {"zb-v", 2}, {"interleaved-zero-bubble", 2}} {
-				const ranks = 4
+				const ranks, rounding = 4, 0.002 // what blocks have more
 				pl, err := pipeline.Schedule(c.schedule, ranks, c.chunks, 8)
 				require.NoError(t, err)
 				all := stages(t, again, mode, ranks*c.chunks)
@@ -54,9 +54,10 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 					allocated, reserved := Replay(steps, pl.Actions(rank), allocator.New(allocator.Options{}))
 					name := fmt.Sprintf("%s, %d chunks, rank %d, mode %d, %s", c.schedule, c.chunks, rank, mode, again)
 					if mode == Lingering && c.chunks > 1 { // each chunk's next backward pass is taken to release its own
-						require.LessOrEqual(t, float64(allocated), float64(want)*(1+1e-9), name)
+						require.LessOrEqual(t, float64(allocated), float64(want)*(1+rounding), name)
 					} else {
-						require.InEpsilon(t, float64(want), float64(allocated), 1e-6, name)
+						require.GreaterOrEqual(t, allocated, want, name)
+						require.LessOrEqual(t, float64(allocated), float64(want)*(1+rounding), name)
 					}
 					require.GreaterOrEqual(t, reserved, allocated, name)
 				}

@@ -229,11 +229,10 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
 		w.t.free(w.at(j, scatterID))
 	}
-	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks)
-		w.t.takeOn(gatherStream, w.at(i, castID), w.parts[i].cast, Gathered)
+	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks), also when what is reduced is cast (two H200, bf16)
+		w.t.takeOn(gatherStream, w.at(i, leftID), w.parts[i].cast, Gathered)
 	}
 	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
-	w.t.free(w.at(i, castID))
 	// Autograd calls for the reduction when the gradient of a unit's input is there. That
 	// of tokens, which have none, comes from the engine's last callback, when the gradients
 	// are still held (seen in a memory snapshot of torchtitan).
@@ -246,6 +245,7 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if !tokens {
 		w.reduced(i)
 	}
+	w.t.free(w.at(i, leftID))
 }
 
 // adds is whether the gradients of a micro batch are added to those that are kept of the

@@ -23,6 +23,7 @@ type tracker struct {
 
 type slot struct {
 	bytes units.Bytes
+	more  units.Bytes // that its block has
 	block allocator.Block
 	class Class
 	live  bool
@@ -45,11 +46,13 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 		return
 	}
 	s := &t.blocks[id]
-	s.bytes, s.class, s.live = b, c, true
+	s.bytes, s.more, s.class, s.live = b, 0, c, true
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
+		s.more = t.alloc.Size(s.block) - b
+		t.by[Rounding] += s.more
 	}
-	t.now += b
+	t.now += b + s.more
 	t.by[c] += b
 	if t.now > t.peak {
 		t.peak, t.rising = t.now, true
@@ -73,8 +76,9 @@ func (t *tracker) free(id int) {
 	t.settle()
 	s := &t.blocks[id]
 	s.live = false
-	t.now -= s.bytes
+	t.now -= s.bytes + s.more
 	t.by[s.class] -= s.bytes
+	t.by[Rounding] -= s.more
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
 	}

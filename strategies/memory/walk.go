@@ -23,12 +23,13 @@ const (
 	WeightCopies // parameters cast for compute
 	Gathered     // gathered shards and buckets of data parallelism
 	Workspaces
+	Rounding // what blocks of the allocator are larger than what is in them: known where it is replayed
 	numTracked
 )
 
 const NumClasses = numTracked
 
-var classNames = [numTracked]string{"parameters", "gradients", "optimizer", "activations", "logits_loss", "weight_copies", "gathered_and_buckets", "workspaces"}
+var classNames = [numTracked]string{"parameters", "gradients", "optimizer", "activations", "logits_loss", "weight_copies", "gathered_and_buckets", "workspaces", "rounding"}
 
 func (c Class) String() string { return classNames[c] }
 
@@ -189,6 +190,7 @@ type walker struct {
 	tied   struct {      // a head's gradient, a store of the last unit, and that of the table that it is tied to, one of another unit
 		head, table int32 // -1: none is tied
 		unit        int
+		inPlace     bool // the table's is added to the head's
 	}
 	split bool   // the weights' part of a backward pass comes later: saved tensors stay for it
 	warm  bool   // this is the first step
@@ -203,6 +205,7 @@ const (
 	shardID          // sharded gradient
 	castID           // shard cast for the gather
 	hostID           // the largest tensor of the shard, from the host
+	leftID           // shard cast for the root's second gather
 	keepID           // unsharded gradients kept over micro batches
 	perUnit
 )

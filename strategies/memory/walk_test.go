@@ -14,14 +14,17 @@ import (
 )
 
 // llama is a step of TinyLlama in pure bf16 on one GPU with what lives between steps.
-func llama(t testing.TB, again ops.Recompute) *Step {
+func llama(t testing.TB, again ops.Recompute) *Step { return llamaOf(t, again, 2048) }
+
+// llamaOf has sequences of so many tokens.
+func llamaOf(t testing.TB, again ops.Recompute, tokens int64) *Step {
 	t.Helper()
 	s, err := model.Load("tinyllama-1.1b")
 	require.NoError(t, err)
 	r, err := recipe.Load("hf-eager")
 	require.NoError(t, err)
 	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-		MicroBatch: 4, Sequence: 2048, Recompute: again, Imbalance: 1})
+		MicroBatch: 4, Sequence: tokens, Recompute: again, Imbalance: 1})
 	step := &Step{MicroBatches: 1, Units: []*ops.Unit{&m.Embedding}}
 	for _, k := range m.Layers {
 		step.Units = append(step.Units, &m.Kinds[k])
@@ -82,6 +85,21 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 func shard(s *Step, n int64) {
 	s.Mode = Sharded
 	s.Sharding = Sharding{Ranks: n, ExpertRanks: n, Gather: 2, Reduce: 4, Reshard: true, Root: true, Copies: true}
+}
+
+// TestRootsCastStays: the root's shard, cast for its second gather, is there until what is
+// reduced has been cast, too: 16 bits of a reduction's output beside 32 of what is kept.
+func TestRootsCastStays(t *testing.T) {
+	s := llamaOf(t, ops.FullRecompute, 16)
+	shard(s, 2)
+	s.Record, s.Sharding.Reduce, s.Sharding.Kept = true, 2, 4
+	const root = 2*32000*2048 + 2048
+	const layers = 1100048384 - root
+	for _, p := range Measure(s, nil).Points {
+		if p.Label == "embedding backward" {
+			require.InDelta(t, float64(s.Static.Total()+4*layers/2+(2+2/2+4/2+2/2)*root), float64(p.Allocated), 3e6, "what goes in and comes out, what is kept, and the cast")
+		}
+	}
 }
 
 // TestAccumulatedGradients: what FSDP2 keeps of gradients until they are reduced is where autograd
@@ -187,8 +205,8 @@ func TestBucketsByHand(t *testing.T) {
 // TestTiedGradients: a table and the head that is tied to it have one gradient, the sum of
 // both, which is a tensor of its own: while it is made there are three, then one. A compiler
 // that sees the whole model sums the table's in fp32 and has no head's beside it: the logits'
-// gradient, and zeros of its size, wait for the product that makes both. Under autocast there
-// are a table's and a sum in fp32 and a head's in 16 bits.
+// gradient, and zeros of its size, wait for the product that makes both. Under autocast autograd
+// adds in place; compiled there are a table's and a sum in fp32 and a head's in 16 bits.
 func TestTiedGradients(t *testing.T) {
 	of := func(name, precision string, graph bool, batches int64) (kept, most units.Bytes) {
 		s, err := model.Load("llama3.2-1b")
@@ -216,6 +234,9 @@ func TestTiedGradients(t *testing.T) {
 	kept, most = step(2)
 	require.InDelta(t, table+layer, float64(kept), 1e5)
 	require.InDelta(t, 4*table+layer, float64(most), 3e6, "the second sum is added to the first")
+
+	_, most = of("hf-eager", "bf16-autocast", false, 1)
+	require.InDelta(t, (2+2)*table+2*layer, float64(most), 3e6, "in fp32, the table's is added to the head's, which is a cast's")
 
 	_, most = of("hf-compile", "bf16-pure", true, 1)
 	require.InDelta(t, (2+1)*table+layer+2*logits, float64(most), 3e6)
@@ -283,4 +304,22 @@ func TestReserved(t *testing.T) {
 	}
 	require.Equal(t, p.Allocated, highest)
 	require.True(t, labels["layer 22 backward"] && labels["embedding forward"])
+}
+
+// TestRounding: blocks of the allocator are larger than what is in them, by up to 1 MiB.
+func TestRounding(t *testing.T) {
+	s := llama(t, ops.NoRecompute)
+	of := func(a *allocator.Allocator) (units.Bytes, units.Bytes) {
+		p := Measure(s, a)
+		require.Equal(t, p.Allocated, p.By.Total())
+		return p.Allocated, p.By[Rounding]
+	}
+	asked, none := of(nil)
+	require.Zero(t, none)
+	taken, less := of(allocator.New(allocator.Options{}))
+	require.Equal(t, asked+less, taken)
+	s.Static[Workspaces] = 11 * units.MiB
+	taken, more := of(allocator.New(allocator.Options{}))
+	require.Equal(t, less+1*units.MiB, more)
+	require.Equal(t, asked+11*units.MiB+more, taken)
 }

@@ -128,6 +128,10 @@ func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
 	return Block(b), nil
 }
 
+// Size returns the bytes of a live block: at least those that were asked for, in multiples
+// of 512, and up to 1 MiB more where the rest of a cached one was left on it.
+func (a *Allocator) Size(b Block) units.Bytes { return units.Bytes(a.blocks[b].size) }
+
 // Free returns a block to the cache of its stream. A block that other streams
 // still use (record_stream) is to be freed when they are done.
 func (a *Allocator) Free(b Block) {
