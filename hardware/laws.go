@@ -451,6 +451,7 @@ type KernelLaw struct {
 	Element units.Seconds `yaml:"element"` // per element
 	Index   units.Seconds `yaml:"index"`   // per element, operand and dimension of a strided kernel
 	Byte    units.Seconds `yaml:"byte"`    // per byte
+	Beyond  units.Seconds `yaml:"beyond"`  // per byte that the second-level cache does not hold; the squares of it and of the rest add up
 	Row     units.Seconds `yaml:"row"`     // per row that a block of threads takes (tape.Op.RowBlocks); the squares of it and of the rest add up
 	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
 	Long    LongRows      `yaml:"long"`    // what rows longer than those of the curve add

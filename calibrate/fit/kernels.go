@@ -165,7 +165,7 @@ func (x *fitter) refined(c tape.Class, from hardware.KernelLaw, shots []shot) (h
 	law := from
 	law.Wide = slices.Clone(from.Wide)
 	var set []func(f float64)
-	for _, k := range []struct{ to, from *units.Seconds }{{&law.Setup, &from.Setup}, {&law.Element, &from.Element}, {&law.Index, &from.Index}, {&law.Byte, &from.Byte}} {
+	for _, k := range []struct{ to, from *units.Seconds }{{&law.Setup, &from.Setup}, {&law.Element, &from.Element}, {&law.Index, &from.Index}, {&law.Byte, &from.Byte}, {&law.Beyond, &from.Beyond}} {
 		if *k.from > 0 {
 			set = append(set, func(f float64) { *k.to = *k.from * units.Seconds(f) })
 		}

@@ -195,6 +195,9 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
+	if l.Beyond > 0 {
+		work = math.Hypot(work, float64(max(o.Bytes-t.gpu.L2.Value, 0))*float64(l.Beyond)*c.scale)
+	}
 	switch l.Limit {
 	case "either": // the squares of their times add up
 		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,6 +104,34 @@ func TestLowRouter(t *testing.T) {
 		require.Zero(t, wide(name), name)
 	}
 	require.Positive(t, wide("mixtral-8x7b"))
+}
+
+// TestStridedActivation: an activation of halves of rows takes as long as four more operands in a
+// dimension would; that of a tensor of its own is hidden behind its bytes.
+func TestStridedActivation(t *testing.T) {
+	of := func(name, prim string, back bool) (tape.Class, float64) {
+		m := Build(config(t, name, "hf-eager"))
+		s := &m.Kinds[len(m.Kinds)-1].Forward
+		if back {
+			s = &m.Kinds[len(m.Kinds)-1].Backward
+		}
+		i := slices.IndexFunc(s.Ops, func(o tape.Op) bool { return o.Prim == prim })
+		require.GreaterOrEqual(t, i, 0, name)
+		return s.Ops[i].Class, s.Ops[i].Index
+	}
+	for _, c := range []struct {
+		name, prim string
+		back       bool
+		class      tape.Class
+		index      float64
+	}{
+		{"mixtral-8x7b", "silu", false, tape.Strided2, 2*2 + 4}, {"mixtral-8x7b", "silu_backward", true, tape.Strided2, 3*2 + 4},
+		{"llama2-7b", "silu", false, tape.Vectorized, 0}, {"llama2-7b", "silu_backward", true, tape.Vectorized, 0},
+	} {
+		class, index := of(c.name, c.prim, c.back)
+		require.Equal(t, c.class, class, "%s %s", c.name, c.prim)
+		require.Equal(t, c.index, index, "%s %s", c.name, c.prim)
+	}
 }
 
 // TestScales: Granite scales what either block adds, and its logits, with a kernel each.
