@@ -66,7 +66,7 @@ func (x *fitter) launch() {
 	}
 	if len(code) > 0 {
 		mean, apart := readings(code)
-		l.Host, l.HostSpread = from.Host/told(mean, hostReference, hostError), math.Hypot(hostSpread, apart)
+		l.Host, l.HostSpread = from.Host/told(mean, hostReference, hostError), min(math.Hypot(hostSpread, apart), 1)
 		x.probe("host").Points = len(code)
 		if apart > sharedCores {
 			x.note("fit.host-varies", "give the processes cores of their own, or calibrate again beside the training", "readings of the host's speed lie %.0f %% apart, as where others share its cores: steps that wait for it vary, too", 100*apart)

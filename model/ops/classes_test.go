@@ -106,6 +106,35 @@ func TestLowRouter(t *testing.T) {
 	require.Positive(t, wide("mixtral-8x7b"))
 }
 
+// TestLastSaved: recomputation of a layer with experts ends where the index is saved by which their
+// rows come back to their tokens: they are multiplied by what the router says once more, and not
+// gathered nor summed (traces of Mixtral and Qwen3 on H200, PyTorch 2.11).
+func TestLastSaved(t *testing.T) {
+	again := func(name, prim string) (forward, backward int) {
+		c := config(t, name, "hf-eager")
+		c.Recompute = FullRecompute
+		m := Build(c)
+		for _, o := range m.Kinds[len(m.Kinds)-1].Forward.Ops {
+			if o.Module == "experts" && o.Prim == prim {
+				forward++
+			}
+		}
+		for _, o := range m.Kinds[len(m.Kinds)-1].Backward.Ops {
+			if o.Module == "experts" && o.Prim == prim && o.Phase == tape.Recompute {
+				backward++
+			}
+		}
+		return
+	}
+	for _, name := range []string{"mixtral-8x7b", "qwen3-30b-a3b"} {
+		for prim, less := range map[string]int{"mul": 0, "grouped_mm": 0, "index": 1, "sum": 1} {
+			once, twice := again(name, prim)
+			require.Positive(t, once, "%s %s", name, prim)
+			require.Equal(t, once-less, twice, "%s %s", name, prim)
+		}
+	}
+}
+
 // TestStridedActivation: an activation of halves of rows takes as long as four more operands in a
 // dimension would; that of a tensor of its own is hidden behind its bytes.
 func TestStridedActivation(t *testing.T) {

@@ -235,8 +235,8 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	h := x.Dim(-1)
 	y := t.empty(x.dtype, n, h)
 	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
-	src := *x
-	t.attach("index", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	src, index := *x, []*Tensor{nil} // which is saved, and not known as a tensor
+	t.attach("index", []*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
 		t.fill(r)
 		t.Tiny("index_put_setup", 6)

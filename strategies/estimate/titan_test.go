@@ -75,6 +75,26 @@ func TestLoneExperts(t *testing.T) {
 	require.Greater(t, cut["fsdp_copy_out"], float64(layer))
 }
 
+// TestReducedInSixteenBits: what FSDP2 reduces in 16 bits is cast to the parameters' 32 where it comes
+// out, by the stream that reduces it: a rank's part of a layer, or of all else.
+func TestReducedInSixteenBits(t *testing.T) {
+	cast := func(train string) (most float64) {
+		r, err := Estimate(mustParse(t, `{model: llama3-8b, hardware: h200-sxm, gpus: 4, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {sequence_length: 512, micro_batch: 1`+train+`}}`), Options{Detail: true})
+		require.NoError(t, err)
+		for _, k := range r.Detail.Kernels {
+			if k.Op.Prim == "fsdp_cast_reduced" {
+				require.True(t, k.Beside)
+				require.Equal(t, units.Bytes((2+4)*k.Op.Elements), k.Op.Bytes)
+				most = max(most, k.Op.Elements)
+			}
+		}
+		return most
+	}
+	require.InDelta(t, (2*128256*4096+4096)/4, cast(", reduce_dtype: bf16"), 1)
+	require.Zero(t, cast(""), "it is reduced in 32")
+	require.Zero(t, cast(", precision: bf16-pure"), "they have 16")
+}
+
 // TestShardedMemory: what PyTorch's allocator held of torchtitan v0.2.2 on two H200, layers
 // of Llama-3 8B, memory snapshots of which say from which streams (2026-11-22). Gathers
 // have a stream of their own, with the cast shard, the gather and, in the forward pass,

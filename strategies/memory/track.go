@@ -49,7 +49,7 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	s.bytes, s.more, s.class, s.live = b, 0, c, true
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
-		s.more = t.alloc.Size(s.block) - b
+		s.more = max(t.alloc.Size(s.block)-b, 0) // a size that no device has gets no block
 		t.by[Rounding] += s.more
 	}
 	t.now += b + s.more
