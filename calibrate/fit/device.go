@@ -36,8 +36,8 @@ const (
 )
 
 // sharedCores is how far apart readings of the host lie, as a relative standard deviation,
-// where its cores are shared: 0.11 to 0.24 on three virtual machines of H200 (2026-11-27). A
-// thread's core there is fast or takes twice as long, for seconds to minutes.
+// where its cores are shared: 0.08 to 0.24 in six calibrations of three virtual machines of H200
+// (2026-11-27). A thread's core there is fast or takes twice as long, for seconds to minutes.
 const sharedCores = 0.1
 
 // launch makes the costs of launches on the device of the reference's and of how the

@@ -110,6 +110,17 @@ func TestSummarize(t *testing.T) {
 	require.Equal(t, Best{What: "memory copy bf16", Rate: 4096 / 2e-6, Unit: "B/s", At: "bytes 4096", Seconds: 2e-6}, best[1])
 }
 
+// TestBestTime: of what has no rate the shortest time counts, whichever was measured first.
+func TestBestTime(t *testing.T) {
+	f := File{}
+	for after, seconds := range map[string]float64{"": 2e-3, "gemm": 1e-3, "memory": 3e-3} {
+		f.Samples = append(f.Samples, Sample{Probe: "host", Case: map[string]string{"code": "format", "after": after}, Seconds: seconds})
+	}
+	best := f.BestRates()
+	require.Len(t, best, 1)
+	require.Equal(t, Best{What: "host format", Rate: 1e-3, Unit: "s", At: "after gemm", Seconds: 1e-3}, best[0])
+}
+
 // rounded spares the comparison the last digits of sums and quotients.
 func rounded(list []Summary) []Summary {
 	for i := range list {

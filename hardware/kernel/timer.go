@@ -195,14 +195,14 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
-	if l.Beyond > 0 {
-		work = math.Hypot(work, float64(max(o.Bytes-t.gpu.L2.Value, 0))*float64(l.Beyond)*c.scale)
-	}
 	switch l.Limit {
 	case "either": // the squares of their times add up
 		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
 	case "chain": // programs that wait for their own last result, and share the memory
 		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+	}
+	if l.Beyond > 0 {
+		work = math.Hypot(work, float64(max(o.Bytes-t.gpu.L2.Value, 0))*float64(l.Beyond)*c.scale)
 	}
 	if o.RowBlocks && o.N > 0 {
 		work = math.Hypot(work, o.Elements/float64(o.N)*float64(l.Row)*c.element)

@@ -296,7 +296,7 @@ func memoryRow(j *strategies.Job, key string) string {
 	return memoryName(key)
 }
 
-// worthARow is from where on what blocks have more is shown, as 0.01 GiB.
+// worthARow is the least of a class that is shown, as 0.01 GiB.
 const worthARow = units.GiB / 200
 
 func memoryGrid(r *estimate.Result) *grid {
@@ -311,7 +311,7 @@ func memoryGrid(r *estimate.Result) *grid {
 		g.lines = append(g.lines, l)
 	}
 	for c, b := range m.By {
-		if b > 0 && (memory.Class(c) != memory.Rounding || b >= worthARow) {
+		if b >= worthARow {
 			add(memoryRow(r.Job, memory.Class(c).String()), b, false)
 		}
 	}

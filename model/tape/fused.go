@@ -235,7 +235,8 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	h := x.Dim(-1)
 	y := t.empty(x.dtype, n, h)
 	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
-	src, index := *x, []*Tensor{nil} // which is saved, and not known as a tensor
+	src := *x
+	index := []*Tensor{nil} // autograd saves it, of which a tape knows no tensor: recomputation goes on to here
 	t.attach("index", []*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
 		t.fill(r)

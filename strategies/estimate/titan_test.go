@@ -75,7 +75,7 @@ func TestLoneExperts(t *testing.T) {
 	require.Greater(t, cut["fsdp_copy_out"], float64(layer))
 }
 
-// TestReducedInSixteenBits: what FSDP2 reduces in 16 bits is cast to the parameters' 32 where it comes
+// TestReducedInSixteenBits: what FSDP2 reduces in 16 bits is cast to the gradients' 32 where it comes
 // out, by the stream that reduces it: a rank's part of a layer, or of all else.
 func TestReducedInSixteenBits(t *testing.T) {
 	cast := func(train string) (most float64) {
