@@ -443,20 +443,21 @@ type Host struct {
 	Policy       units.Seconds            `yaml:"policy"` // asking the policy of a checkpoint that keeps some outputs, for each dispatched op of its runs
 	Module       units.Seconds            `yaml:"module"`
 	Node         units.Seconds            `yaml:"node"`
-	Expert       units.Seconds            `yaml:"expert"`         // one expert of a grouped GEMM
-	ScaledExpert units.Seconds            `yaml:"scaled_expert"`  // the same of quantized operands; 0: as expert
-	ExpertCast   units.Seconds            `yaml:"expert_cast"`    // casting the rows of one expert to quantized operands of a grouped GEMM
-	ExpertGrad   units.Seconds            `yaml:"expert_grad"`    // handing over the gradient of one expert's weight
-	Primitives   map[string]units.Seconds `yaml:"primitives"`     // what one call of a primitive costs beyond Call
-	Again        map[string]units.Seconds `yaml:"again"`          // what every further call in a row costs in all; of others Call
-	Large        float64                  `yaml:"large"`          // factor on ops whose tensors exceed LargeTensor; 0: 1
-	Step         units.Seconds            `yaml:"step"`           // per optimizer step: Python around it
-	Tensor       units.Seconds            `yaml:"tensor"`         // optimizer bookkeeping per tensor
-	DTensorParam units.Seconds            `yaml:"dtensor_tensor"` // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
-	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`      // hooks and flat copies of one FSDP unit, forward
-	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"`
-	KeptUnit     units.Seconds            `yaml:"fsdp_kept"` // the same of a unit that stays gathered after the forward pass
+	Expert       units.Seconds            `yaml:"expert"`             // one expert of a grouped GEMM
+	ScaledExpert units.Seconds            `yaml:"scaled_expert"`      // the same of quantized operands; 0: as expert
+	ExpertCast   units.Seconds            `yaml:"expert_cast"`        // casting the rows of one expert to quantized operands of a grouped GEMM
+	ExpertGrad   units.Seconds            `yaml:"expert_grad"`        // handing over the gradient of one expert's weight
+	Primitives   map[string]units.Seconds `yaml:"primitives"`         // what one call of a primitive costs beyond Call
+	Again        map[string]units.Seconds `yaml:"again"`              // what every further call in a row costs in all; of others Call
+	Large        float64                  `yaml:"large"`              // factor on ops whose tensors exceed LargeTensor; 0: 1
+	Step         units.Seconds            `yaml:"step"`               // per optimizer step: Python around it
+	Tensor       units.Seconds            `yaml:"tensor"`             // optimizer bookkeeping per tensor
+	DTensorParam units.Seconds            `yaml:"dtensor_tensor"`     // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
+	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`          // hooks and flat copies of one FSDP unit, forward
+	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"` // without what reduces its gradients
+	KeptUnit     units.Seconds            `yaml:"fsdp_kept"`          // the same of a unit that stays gathered after the forward pass
 	KeptBack     units.Seconds            `yaml:"fsdp_kept_backward"`
+	FSDPReduce   units.Seconds            `yaml:"fsdp_reduce"` // of a unit's gradients, either way
 	Hooks        Hooks                    `yaml:"hooks"`
 	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
@@ -464,9 +465,11 @@ type Host struct {
 	GraphBack    units.Seconds            `yaml:"graph_backward"`
 	Split        units.Seconds            `yaml:"split"` // around a piece of a compiled graph that buckets of gradients cut, forward
 	SplitBack    units.Seconds            `yaml:"split_backward"`
-	Pass         units.Seconds            `yaml:"pass"`            // around the forward or the backward pass of a micro batch, once for each
-	Pipeline     units.Seconds            `yaml:"pipeline_action"` // the pipeline runtime's cost of one forward or backward, beside that
-	Transfer     units.Seconds            `yaml:"transfer"`        // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
+	Pass         units.Seconds            `yaml:"pass"`             // around the forward or the backward pass of a micro batch, once for each
+	Pipeline     units.Seconds            `yaml:"pipeline_action"`  // the pipeline runtime's cost of one forward or backward, beside that
+	Runtime      units.Seconds            `yaml:"pipeline_runtime"` // the same of schedules without a loop of their own (pipeline.Plan.Listed); 0: as pipeline_action
+	PartedPass   float64                  `yaml:"parted_backward"`  // factor on a backward pass by input and by weights; 0: 1
+	Transfer     units.Seconds            `yaml:"transfer"`         // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
 	Blocking     Blocking                 `yaml:"blocking"`
 }
 

@@ -56,6 +56,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	e.memory.measure(s, p, l, o.Detail)
 	e.memory.replay(p)
+	e.memory.replayOthers(p)
 	e.memory.fill(r)
 	p.finish(l, r)
 	e.spread(r)

@@ -10,8 +10,8 @@ import (
 // FloorTime is a step time that no plan with this cut, schedule and number of micro
 // batches goes below, whatever its data parallelism: the kernels of the busiest
 // stage at the full clock, and the pipeline filling up before it where steps do not
-// roll into each other. A lower clock, exposed communication and the optimizer only
-// add to it.
+// roll into each other. A lower clock, exposed communication, hosts that run ahead of
+// their devices and the optimizer only add to it.
 func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 	m, l, schedule, err := e.shape(j)
 	if err != nil {
@@ -33,14 +33,14 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 		first := schedule.ModelStages()
 		for c := range schedule.Chunks {
 			f, b := p.passes(l.stage(schedule, rank, c))
-			busy += f.duration(p) + b.duration(p)
+			busy += f.alone(p, schedule) + b.alone(p, schedule)
 			first = min(first, schedule.ModelStage(schedule.Stage(rank, c)))
 		}
 		var fill units.Seconds
 		if !rolls(schedule, j.Recipe) {
 			for stage := range first {
 				f, _ := p.passes(l.stages[stage])
-				fill += f.duration(p)
+				fill += f.alone(p, schedule)
 			}
 		}
 		floor = max(floor, fill+n*busy)
@@ -124,6 +124,6 @@ func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages)}
+	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages), Transfers: e.p.transfers()}
 	return m, m.layout(j, &e.outline), &e.outline, nil
 }

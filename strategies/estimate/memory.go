@@ -38,6 +38,7 @@ type footprint struct {
 	receives                      bool           // inputs that came from another rank are tensors of their own
 	inputs                        bool           // of the layers stay until the last one is done
 	holds                         bool           // outputs stay until their gradients have come
+	traced                        bool           // backward passes are split by what autograd traces
 	buffered                      units.Bytes    // logits of a micro batch, of which the last stage has
 	outputs                       int64          // so many
 	kept                          units.Bytes    // of the last stage's outputs, to the end of the step
@@ -256,7 +257,8 @@ func (f *footprint) handOver(p *pricer) {
 		f.receives = true
 		return
 	}
-	if f.holds = true; !j.Recipe.Structure.DroppedOutputs {
+	f.holds, f.traced = true, true
+	if !j.Recipe.Structure.DroppedOutputs {
 		f.kept = p.logits()
 	}
 }
@@ -356,7 +358,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
 	s.Sum, s.Away = f.sum, f.away
-	s.Receives, s.HoldsOutput, s.HoldsEmbeddings = f.receives && c.embedding == nil, f.holds, f.inputs
+	s.Receives, s.HoldsOutput, s.HoldsEmbeddings, s.Traced = f.receives && c.embedding == nil, f.holds, f.inputs, f.traced
 	if c.head != nil {
 		s.KeptOutput, s.Buffered = f.kept, f.buffered
 	}
@@ -539,32 +541,53 @@ func (u *usage) static(p *pricer, l *layout, plan *pipeline.Plan, f *footprint, 
 	return static
 }
 
-// replay finds what the fullest pipeline rank reserves.
+// replay finds what the fullest pipeline rank reserves, and what it allocates in blocks.
 func (u *usage) replay(p *pricer) {
 	if u.replayed {
 		return
 	}
+	var blocks units.Bytes
+	blocks, u.peak.Reserved = u.replayRank(p, u.fullest)
+	if more := blocks - u.peak.Allocated; more > 0 {
+		u.peak.Allocated += more
+		u.peak.By[memory.Rounding] += more
+	}
+	u.byStage[u.fullest] = u.peak.Allocated
+	u.replayed = true
+	u.settle(p)
+}
+
+// replayOthers finds what all other pipeline ranks allocate in blocks.
+func (u *usage) replayOthers(p *pricer) {
+	for rank, bare := range u.byStage {
+		if rank != u.fullest {
+			blocks, _ := u.replayRank(p, rank)
+			u.byStage[rank] = max(bare, blocks)
+		}
+	}
+}
+
+// replayRank runs a pipeline rank through the allocator.
+func (u *usage) replayRank(p *pricer, rank int) (allocated, reserved units.Bytes) {
 	l, plan, f := u.layout, u.plan, &u.footprint
 	var steps []*memory.Step
 	for c := range plan.Chunks {
-		s := f.step(l.stage(plan, u.fullest, c))
+		s := f.step(l.stage(plan, rank, c))
 		steps = append(steps, &s)
 	}
-	steps[0].Static = u.static(p, l, plan, f, u.fullest)
-	steps[0].Update, steps[0].Flat = f.updateOf(l.ranks[u.fullest])
-	actions := plan.Compact(u.fullest)
+	steps[0].Static = u.static(p, l, plan, f, rank)
+	steps[0].Update, steps[0].Flat = f.updateOf(l.ranks[rank])
+	actions := plan.Compact(rank)
 	if p.job.Recipe.Structure.TorchPipeline { // which keeps something of every micro batch
-		actions = plan.Actions(u.fullest)
+		actions = plan.Actions(rank)
 		for _, s := range steps {
 			s.MicroBatches = p.job.Plan.Fill(&p.job.Train)
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
 	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
-	_, u.peak.Reserved = memory.Replay(steps, actions, a)
-	allocators.Put(a)
-	u.replayed = true
-	u.settle(p)
+	defer allocators.Put(a)
+	return memory.Replay(steps, actions, a)
 }
 
 // logits is the size of a micro batch's logits on a rank: those of its part of the

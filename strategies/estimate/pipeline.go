@@ -50,8 +50,9 @@ type path struct {
 
 	result pipeline.Result
 	times  pipeline.Times
-	beside pipeline.Times  // the same beside a transfer
-	host   []float64       // host-bound part of a rank's actions
+	beside pipeline.Times // the same beside a transfer
+	launch pipeline.Launches
+	host   []units.Seconds // by rank: for which its passes wait for the host
 	gather []units.Seconds // by rank: collecting received pieces
 	busy   []units.Seconds // by rank: kernels and gaps of its passes
 	sends  []int64         // by rank: transfers of one micro batch
@@ -117,6 +118,9 @@ func (s *simulation) runPipeline() {
 	}
 	if !known {
 		x.result = p.runSchedule(x.plan, x.times, &x.buffer)
+		for rank, t := range x.result.Hosted {
+			x.host[rank] += t
+		}
 	}
 	fill := slices.Min(x.result.Bubble) // the busiest waits for nothing but the first and the last micro batches
 	for rank := range r.tail {
@@ -161,9 +165,12 @@ func (x *path) begin(p *pricer) {
 	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
 	x.waits, x.comes = cleared(x.waits, int(j.Plan.PP)), cleared(x.comes, int(j.Plan.PP))
 	x.sends = cleared(x.sends, int(j.Plan.PP))
-	x.times.Hop, x.times.Hops, x.times.Beside = x.hop, x.hops, nil
-	if plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep {
-		x.times.Beside = &x.beside
+	x.times.Hop, x.times.Hops, x.times.Beside, x.times.Launches = x.hop, x.hops, nil, nil
+	if runsAhead(plan) {
+		l, n := &x.launch, plan.Stages()
+		l.F, l.B = resize(l.F, n), resize(l.B, n)
+		l.BI, l.BW = resize(l.BI, n), resize(l.BW, n)
+		x.times.Beside, x.times.Launches = &x.beside, l
 	}
 }
 
@@ -196,15 +203,23 @@ func (x *path) time(s *simulation, rank int) {
 		x.waits[rank] += waits * n
 		x.comes[rank] += comes * n
 		x.busy[rank] += (f.busy + b.busy) * n
-		x.times.F[stage], x.times.B[stage] = f.duration(p), b.duration(p)
-		x.beside.F[stage], x.beside.B[stage] = f.beside(p), b.beside(p)
-		x.host[rank] += float64(n * (x.times.F[stage] + x.times.B[stage] - (f.busy + b.busy + f.gather + b.gather)))
+		x.times.F[stage], x.times.B[stage] = f.alone(p, plan), b.alone(p, plan)
+		if runsAhead(plan) {
+			own := p.action(plan)
+			x.launch.F[stage], x.launch.B[stage] = f.launch(own, 1), b.launch(own, 1)
+		}
+		x.beside.F[stage], x.beside.B[stage] = x.times.F[stage]+f.fewer, x.times.B[stage]+b.fewer
+		x.host[rank] += n * (x.times.F[stage] + x.times.B[stage] - (f.busy + b.busy + f.gather + b.gather))
 		if plan.Splits { // weight gradients apart from input gradients
 			w := b.weight * units.Seconds(float64(x.times.B[stage])/max(float64(b.seg.Busy), 1e-12))
 			x.times.BW[stage] = min(w, x.times.B[stage])
 			x.times.BI[stage] = x.times.B[stage] - x.times.BW[stage]
 			slow := x.beside.B[stage] / max(x.times.B[stage], 1e-12)
 			x.beside.BW[stage], x.beside.BI[stage] = x.times.BW[stage]*slow, x.times.BI[stage]*slow
+			if runsAhead(plan) {
+				own, share, parts := p.action(plan), x.times.BW[stage]/max(x.times.B[stage], 1e-12), units.Seconds(max(p.host.PartedPass, 1))
+				x.launch.BI[stage], x.launch.BW[stage] = b.launch(own, parts*(1-share)), b.launch(own, parts*share)
+			}
 		}
 	}
 }
@@ -253,7 +268,12 @@ type passTime struct {
 	seg    timeline.Segment
 	busy   units.Seconds // of the device in kernels and gaps: seg.Busy without the waits for the host
 	weight units.Seconds // of a backward pass, in weight gradients
-	fewer  units.Seconds // that its GEMMs take longer when a transfer holds multiprocessors
+	// That its GEMMs take longer while one side of a transfer waits for the other: its
+	// blocks hold multiprocessors but move nothing. That slows GEMMs, whose blocks are as
+	// many as there are multiprocessors, and leaves other kernels alone (traces of
+	// interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their time).
+	fewer  units.Seconds
+	sync   bool          // the host waits for the device on the way
 	comm   units.Seconds // in collectives that nothing hides
 	gather units.Seconds // collecting its received input from the tensor ranks
 }
@@ -264,13 +284,31 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.python) + t.gather
 }
 
-// beside is duration while one side of a transfer waits for the other: its blocks
-// hold multiprocessors but move nothing. That slows GEMMs, whose blocks are as many
-// as there are multiprocessors, and leaves other kernels alone (traces of
-// interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their
-// time).
-func (t *passTime) beside(p *pricer) units.Seconds {
-	return max(t.seg.Busy+t.fewer, t.seg.Host+p.host.Pipeline*p.python) + t.gather
+// alone is how long a pass takes once its input is there: where hosts run ahead it is
+// launched by then.
+func (t *passTime) alone(p *pricer, plan *pipeline.Plan) units.Seconds {
+	if runsAhead(plan) {
+		return t.seg.Busy + t.gather
+	}
+	return t.duration(p)
+}
+
+// launch is what the host takes for a share of a pass, with what the runtime takes before it.
+func (t *passTime) launch(runtime, share units.Seconds) pipeline.Launch {
+	return pipeline.Launch{Host: runtime + t.seg.Host*share, Lag: runtime + t.seg.Lag*share, Sync: t.sync}
+}
+
+// action is what the pipeline's runtime takes on the host for each pass.
+func (p *pricer) action(plan *pipeline.Plan) units.Seconds {
+	if plan.Listed() && p.host.Runtime > 0 {
+		return p.host.Runtime * p.python
+	}
+	return p.host.Pipeline * p.python
+}
+
+// runsAhead reports whether hosts launch passes without waiting for what these receive.
+func runsAhead(plan *pipeline.Plan) bool {
+	return plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep
 }
 
 func sameRank(plan *pipeline.Plan, a, b int) bool {
@@ -346,6 +384,8 @@ func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
 		f.comm += u.forward.exposed()
 		b.comm += u.backward.exposed()
 		b.weight += u.backward.weight
+		f.sync = f.sync || len(u.forward.waits) > 0
+		b.sync = b.sync || len(u.backward.waits) > 0
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		list[i].backward.addTo(&b.seg)
@@ -596,7 +636,6 @@ func (r *pipelineRun) fill(out *Result) {
 		out.Exposed["host"] = t
 	}
 	var kernels [numWork]units.Seconds
-	var busy units.Seconds
 	out.Forward, out.Backward = 0, 0
 	for c := range r.plan.Chunks {
 		for _, u := range r.s.layout.stage(r.plan, w, c).list {
@@ -608,16 +647,15 @@ func (r *pipelineRun) fill(out *Result) {
 			}
 		}
 		stage := r.plan.Stage(w, c)
-		out.Forward += x.times.F[stage] * n
-		out.Backward += x.times.B[stage] * n
-		busy += (x.times.F[stage] + x.times.B[stage]) * n
+		f, b := x.pace(stage)
+		out.Forward += f * n
+		out.Backward += b * n
 	}
 	// What a rank is not busy goes to contention, transfers and the bubble, in this order:
 	// the first two are differences of schedules, which may be more than there is.
 	finish := x.result.Finish[w]
-	left := max(finish-busy, 0)
-	slowed := min(max(x.result.Slowed[w], 0), left)
-	left -= slowed
+	slowed := max(x.result.Slowed[w], 0)
+	left := max(finish-x.result.Busy[w], 0)
 	if t := min(finish-r.withoutTransfers(w), left); t > 0 {
 		out.Exposed["pp"] = t
 		left -= t
@@ -629,7 +667,7 @@ func (r *pipelineRun) fill(out *Result) {
 		}
 	}
 	out.Parts = Parts{GEMM: kernels[gemmWork], Contention: slowed, Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
-		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w] + x.comes[w], Host: units.Seconds(max(x.host[w], 0)), Update: r.loads[w].rest}
+		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w] + x.comes[w], Host: max(x.host[w], 0), Update: r.loads[w].rest}
 	out.Parts.Bubble = left + max(out.StepTime-finish-units.Seconds(r.tail[w]), 0) // others end later
 	out.HostIdle = out.Parts.Host
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()
@@ -643,11 +681,21 @@ func (r *pipelineRun) fill(out *Result) {
 			}
 			st.Params += ch.dense + ch.expert + ch.frozen[0] + ch.frozen[1]
 			stage := r.plan.Stage(rank, c)
-			st.Forward += x.times.F[stage]
-			st.Backward += x.times.B[stage]
+			f, b := x.pace(stage)
+			st.Forward += f
+			st.Backward += b
 		}
 		out.Stages = append(out.Stages, st)
 	}
+}
+
+// pace is how long the passes of a stage take where many follow one another.
+func (x *path) pace(stage int) (f, b units.Seconds) {
+	f, b = x.times.F[stage], x.times.B[stage]
+	if l := x.times.Launches; l != nil {
+		f, b = max(f, l.F[stage].Host), max(b, l.B[stage].Host)
+	}
+	return f, b
 }
 
 // withoutTransfers is when a rank would finish if transfers took no time.

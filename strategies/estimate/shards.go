@@ -216,7 +216,9 @@ func (h *shards) hooks(i int, backward bool) {
 		c, back = of.KeptUnit, of.KeptBack
 	}
 	if backward {
-		c = back
+		if c = back; h.back {
+			c += of.FSDPReduce
+		}
 	}
 	if h.expert[i] > 0 && h.s.job.Plan.EP > 1 {
 		c *= 2

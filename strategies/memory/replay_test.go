@@ -46,7 +46,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 					var chunks []*Chunk
 					for k := range c.chunks {
 						s := all[pl.Stage(rank, k)]
-						s.Splits = pl.Splits
+						s.Splits, s.Traced = pl.Splits, mode == Plain
 						m := MeasureChunk(s)
 						steps, chunks = append(steps, s), append(chunks, &m)
 					}
@@ -80,6 +80,18 @@ func TestReplaySplitsBackwardPasses(t *testing.T) {
 	}
 	require.Greater(t, run("zb-h2"), run("zb-h1"), "with twice as many micro batches in flight")
 	require.Greater(t, run("zb-h1"), run("1f1b"))
+
+	// What autograd traces holds gradients beside it, but where the stage is the first, and
+	// lets go of the loss.
+	split := func(stage int, traced bool) units.Bytes {
+		s := *stages(t, ops.NoRecompute, Plain, 4)[stage]
+		s.Splits, s.Traced = true, traced
+		c := MeasureChunk(&s)
+		return c.Parked
+	}
+	require.Equal(t, split(0, false), split(0, true))
+	require.Greater(t, split(1, true), split(1, false))
+	require.Less(t, split(3, true)-split(3, false), split(2, true)-split(2, false)-400*units.MiB, "1000 MiB of scores for 500 of their gradient, and a weight's")
 }
 
 // More layers, or more micro batches in flight, never need less. What is reserved may

@@ -87,10 +87,10 @@ type Step struct {
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
 	// until its gradient is sent; whether each output stays until its gradient has come;
-	// whether backward passes are split; and what of the last stage's outputs stays to
-	// the end of the step.
+	// whether backward passes are split, and then by what autograd traces; and what of the
+	// last stage's outputs stays to the end of the step.
 	Receives, HoldsOutput bool
-	Splits                bool
+	Splits, Traced        bool
 	KeptOutput            units.Bytes // of each micro batch
 	HoldsEmbeddings       bool        // until the last layer is done, as what calls the layers does
 	Buffered              units.Bytes // and what of the last one's stays until the next one's takes its place
@@ -544,7 +544,7 @@ func (w *walker) event(unit int, events []tape.Event, k int) {
 
 // end frees what an event of a unit ends the life of.
 func (w *walker) end(unit int, e *tape.Event) {
-	if w.split && e.Store < w.saved[unit] {
+	if w.split && w.stays(unit, e) {
 		return
 	}
 	if w.HoldsEmbeddings && unit == 1 && e.Store == w.Units[1].InputStore && w.t.here.pass == forward && w.Units[0].Input == 0 {
@@ -554,11 +554,29 @@ func (w *walker) end(unit int, e *tape.Event) {
 	w.t.free(w.id(unit, e.Store))
 }
 
+// stays reports whether what an event of a split backward pass ends the life of is needed by
+// the weights' part. PyTorch keeps the graph down to the last parameter, and gradients of what
+// matrices put out beside it; a first stage does it all then
+// (torch/distributed/pipelining/_backward.py, stage_backward_input; stage.py, backward_one_chunk).
+func (w *walker) stays(unit int, e *tape.Event) bool {
+	saved := e.Store < w.saved[unit]
+	if !w.Traced || e.Op == 0 {
+		return saved
+	}
+	last := &w.Units[unit].Backward.Ops[e.Op-1] // that reads it
+	return saved && !ofLoss(*last) || w.Units[0].Input > 0 && (last.Prim == "linear_wgrad" || last.Prim == "linear_dgrad")
+}
+
 // weights ends a backward pass that was split.
 func (w *walker) weights() {
 	for i, n := range w.saved {
 		for k := range n {
 			w.t.free(w.id(i, k))
+		}
+		for k := range w.Units[i].Backward.Events {
+			if e := &w.Units[i].Backward.Events[k]; e.Bytes <= 0 && e.Store >= n && w.stays(i, e) {
+				w.t.free(w.id(i, e.Store))
+			}
 		}
 	}
 }

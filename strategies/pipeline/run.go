@@ -24,11 +24,32 @@ type Times struct {
 	// other, holds some of the GPU beside them; nil: they are no slower. Async
 	// ignores it.
 	Beside *Times
+	// Launches are what the hosts take to launch these passes, one after the other and
+	// waiting for no transfer: what PyTorch waits for, only the device waits for (torch
+	// 2.11, ProcessGroupNCCL.cpp, WorkNCCL::synchronize). nil: passes are launched in no
+	// time. Async and Blocking ignore it: there a pass lasts as long as its host.
+	Launches *Launches
 	// Overlap is the fraction of the shorter half that an overlapped pair
 	// hides: 0 runs the halves one after the other, as PyTorch does unless the
 	// model brings its own overlapped pass.
 	Overlap float64
 }
+
+// Launch is what a host takes to launch one pass.
+type Launch struct {
+	Host units.Seconds // until it begins the next one
+	Lag  units.Seconds // the pass ends no earlier than this after the host began
+	Sync bool          // the host waits for the pass to end
+}
+
+// add is a launch with another one behind it.
+func (l Launch) add(o Launch) Launch {
+	return Launch{Host: l.Host + o.Host, Lag: max(l.Lag, l.Host+o.Lag), Sync: l.Sync || o.Sync}
+}
+
+// Launches are those of the passes of one micro batch, by stage, as Times has their
+// durations.
+type Launches struct{ F, B, BI, BW []Launch }
 
 // Result is the critical path of one step. Its slices, by rank, belong to the
 // Buffer and are overwritten by its next Run.
@@ -39,6 +60,7 @@ type Result struct {
 	Finish []units.Seconds
 	Busy   []units.Seconds
 	Slowed []units.Seconds // part of Busy that passes lost to transfers beside them
+	Hosted []units.Seconds // part of Busy that they would lose to their launches if no input were late
 	Bubble []units.Seconds // Total - Busy, never below 0
 }
 
@@ -51,6 +73,7 @@ func (r *Result) Repeat(n int) {
 		r.Finish[rank] += r.Total - once
 		r.Busy[rank] *= times
 		r.Slowed[rank] *= times
+		r.Hosted[rank] *= times
 		r.Bubble[rank] *= times
 		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])
 	}
@@ -90,6 +113,9 @@ type Buffer struct {
 	start  []float64 // by rank: of the call at hand
 	slowed []float64 // by rank
 	held   []spans   // by rank
+	launch []Launch  // by cost
+	host   []float64 // by rank: its host is free
+	free   []free    // by rank
 	hops   []float64 // by two ranks, where they differ
 	result Result
 	whole  bool // run every period; for tests
@@ -134,7 +160,7 @@ func (pl *Plan) Run(t Times, buf *Buffer) Result {
 	whole := buf.whole
 	if g.events != nil {
 		buf.prepare(pl, &t)
-		whole = whole || t.Beside != nil
+		whole = whole || t.Beside != nil || t.Launches != nil
 	}
 
 	hop, at := float64(t.Hop), 0
@@ -280,12 +306,26 @@ func (pl *Plan) costs(t *Times, into []float64) []float64 {
 	return cost
 }
 
+// launches lays them out as costs does the durations.
+func (pl *Plan) launches(l *Launches, into []Launch) []Launch {
+	n := pl.Stages()
+	all := resize(into, int(pairKind+1)*n)
+	for k, by := range [...][]Launch{l.F, l.B, l.BI, l.BW} {
+		copy(all[k*n:(k+1)*n], by)
+	}
+	for s := range n {
+		rank, chunk := pl.Where(s)
+		all[int(pairKind)*n+s] = all[s].add(all[int(Backward)*n+pl.Stage(rank, (chunk+1)%pl.Chunks)])
+	}
+	return all
+}
+
 // collect reads the result off the ends of the nodes.
 func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 	g, r, n := pl.graph, &buf.result, pl.Ranks
 	r.Start, r.Finish = resize(r.Start, n), resize(r.Finish, n)
 	r.Busy, r.Bubble = cleared(r.Busy, n), resize(r.Bubble, n)
-	r.Slowed = cleared(r.Slowed, n)
+	r.Slowed, r.Hosted = cleared(r.Slowed, n), cleared(r.Hosted, n)
 	r.Total, r.Period = 0, 0
 	for i, count := range g.count {
 		if count > 0 {
@@ -300,8 +340,10 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 				start = buf.end[i-d]
 			}
 			finish = max(finish, buf.comm[rank])
-			r.Slowed[rank] = units.Seconds(buf.slowed[rank])
-			r.Busy[rank] += r.Slowed[rank]
+			if r.Slowed[rank] = units.Seconds(buf.slowed[rank]); len(buf.launch) > 0 {
+				r.Hosted[rank] = max(units.Seconds(buf.free[rank].clock)-r.Busy[rank], 0)
+			}
+			r.Busy[rank] += r.Slowed[rank] + r.Hosted[rank]
 		} else if d := g.nodes[i].dep; d > 0 {
 			if len(buf.hops) > 0 {
 				hop = buf.hop(int32(rank), g.from[i][0])

@@ -11,6 +11,11 @@ type spans struct {
 func (buf *Buffer) prepare(pl *Plan, t *Times) {
 	n := pl.Ranks
 	buf.comm, buf.start, buf.slowed = cleared(buf.comm, n), resize(buf.start, n), cleared(buf.slowed, n)
+	buf.launch = buf.launch[:0]
+	if t.Launches != nil {
+		buf.host, buf.free = cleared(buf.host, n), cleared(buf.free, n)
+		buf.launch = pl.launches(t.Launches, buf.launch)
+	}
 	if t.Beside == nil {
 		buf.beside = buf.beside[:0]
 		return
@@ -27,7 +32,7 @@ func (buf *Buffer) prepare(pl *Plan, t *Times) {
 // flow executes events as number at, at+1, ... of the step.
 func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) int {
 	cost, clock, comm, end := buf.cost, buf.clock, buf.comm, buf.end
-	contended, apart := len(buf.beside) > 0, len(buf.hops) > 0
+	contended, apart, launched := len(buf.beside) > 0, len(buf.hops) > 0, len(buf.launch) > 0
 	for i := range events {
 		e := &events[i]
 		r := e.rank
@@ -35,13 +40,27 @@ func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) in
 		switch e.cost {
 		default:
 			t = clock[r]
+			if launched {
+				t = max(t, buf.host[r])
+				f := &buf.free[r]
+				f.clock = buf.launch[e.cost].begin(&f.host, max(f.clock, f.host)+cost[e.cost])
+			}
 			if d := e.deps[0]; d != 0 {
 				t = max(t, end[at-int(d)])
 			}
+			alone := t + cost[e.cost]
 			if contended {
 				t = buf.compute(int(r), t, cost[e.cost], buf.beside[e.cost])
 			} else {
-				t += cost[e.cost]
+				t = alone
+			}
+			if launched {
+				l := &buf.launch[e.cost]
+				alone = max(alone, buf.host[r]+float64(l.Lag))
+				t = l.begin(&buf.host[r], t)
+			}
+			if d := t - alone; d > resolution {
+				buf.slowed[r] += d
 			}
 			clock[r] = t
 		case exchangeEvent:
@@ -85,6 +104,20 @@ func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) in
 	return at
 }
 
+// free is a rank that has all its inputs from the start.
+type free struct{ host, clock float64 }
+
+// begin moves a host past the launch of a pass whose kernels alone would be over at t and
+// returns when they are.
+func (l *Launch) begin(host *float64, t float64) float64 {
+	t = max(t, *host+float64(l.Lag))
+	*host += float64(l.Host)
+	if l.Sync {
+		*host = max(*host, t)
+	}
+	return t
+}
+
 // add notes that a call holds the stream.
 func (s *spans) add(from, to float64) {
 	if s.head == len(s.to) {
@@ -100,7 +133,7 @@ func (buf *Buffer) compute(rank int, t, cost, beside float64) float64 {
 		return t
 	}
 	s := &buf.held[rank]
-	begin, left := t, cost
+	left := cost
 	for ; s.head < len(s.to); s.head++ {
 		from, to := s.from[s.head], s.to[s.head]
 		if to <= t {
@@ -121,11 +154,7 @@ func (buf *Buffer) compute(rank int, t, cost, beside float64) float64 {
 		left -= (to - t) * cost / beside
 		t = to
 	}
-	t += left
-	if d := t - begin - cost; d > resolution {
-		buf.slowed[rank] += d
-	}
-	return t
+	return t + left
 }
 
 // resolution is the shortest time in seconds that counts: rounding leaves less.

@@ -5,6 +5,10 @@ import "slices"
 // What torch.distributed.pipelining sends and waits for (torch 2.11,
 // distributed/pipelining/schedules.py).
 
+// Listed reports whether PyTorch runs the schedule from lists of actions, by
+// _PipelineScheduleRuntime, and not in a loop of its own.
+func (i *Info) Listed() bool { return i.torch == nil }
+
 // torchGPipe is ScheduleGPipe: a pass waits for the receive posted just before it;
 // sends are waited for after the last forward and after the last backward, but
 // hold up the receives behind them.

@@ -469,3 +469,60 @@ func TestLongStepTransfers(t *testing.T) {
 		require.Positive(t, pl.graph.repeat, "%s %v", c.name, c.mode)
 	}
 }
+
+// TestHostsRunAhead: hosts that launch passes without waiting for their input take as long
+// as their launches, not as the chain of passes; those that launch in no time change nothing.
+func TestHostsRunAhead(t *testing.T) {
+	const m, f, b, host = 8, 1 * units.Millisecond, 2 * units.Millisecond, 5 * units.Millisecond
+	launch := func(pl *Plan, host units.Seconds) *Launches {
+		one := make([]Launch, pl.Stages())
+		for i := range one {
+			one[i] = Launch{Host: host, Lag: host}
+		}
+		return &Launches{F: one, B: one, BI: one, BW: one}
+	}
+	var buf Buffer
+	for _, c := range []struct {
+		name   string
+		v      int
+		passes units.Seconds // that a host launches in a step
+	}{{"gpipe", 1, 2 * m}, {"1f1b", 1, 2 * m}, {"looped-bfs", 2, 4 * m}, {"interleaved-1f1b-torch", 2, 4 * m}, {"interleaved-zero-bubble", 2, 6 * m}} {
+		pl, err := ScheduleAs(c.name, 4, c.v, m, Torch)
+		require.NoError(t, err, c.name)
+		times := equal(pl, f, b/2, b/2)
+		plain := pl.Run(times, &buf).Total
+		times.Launches = launch(pl, 0)
+		none := pl.Run(times, &buf)
+		require.Equal(t, plain, none.Total, c.name)
+		require.Less(t, float64(slices.Max(none.Hosted)), resolution, c.name)
+
+		times.Launches = launch(pl, host)
+		bound := pl.Run(times, &buf)
+		require.GreaterOrEqual(t, float64(bound.Total), float64(c.passes*host), c.name)
+		require.LessOrEqual(t, float64(bound.Total), float64(c.passes*host+3*b)+resolution, c.name) // the last backward pass has three ranks to go
+		require.Greater(t, float64(slices.Min(bound.Hosted)), 0.3*float64(bound.Total), c.name)
+		chain := equal(pl, host, host, host)
+		require.Greater(t, float64(pl.Run(chain, &buf).Total), 1.09*float64(bound.Total), c.name)
+	}
+}
+
+// TestHostsThatWait: a host that waits for each of its passes is no faster than the chain of them.
+func TestHostsThatWait(t *testing.T) {
+	pl, err := ScheduleAs("1f1b", 4, 1, 8, Torch)
+	require.NoError(t, err)
+	times := equal(pl, 1*units.Millisecond, 1*units.Millisecond, 1*units.Millisecond)
+	waits := make([]Launch, pl.Stages())
+	for i := range waits {
+		waits[i] = Launch{Host: 1 * units.Millisecond, Lag: 1 * units.Millisecond, Sync: true}
+	}
+	var buf Buffer
+	chain := pl.Run(times, &buf).Total
+	times.Launches = &Launches{F: waits, B: waits}
+	require.GreaterOrEqual(t, float64(pl.Run(times, &buf).Total), float64(chain))
+	ahead := slices.Clone(waits)
+	for i := range ahead {
+		ahead[i].Sync = false
+	}
+	times.Launches = &Launches{F: ahead, B: ahead}
+	require.InEpsilon(t, float64(chain), float64(pl.Run(times, &buf).Total), 0.1)
+}
