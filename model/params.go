@@ -479,7 +479,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		case EachQKNorm:
 			return []Tensor{{Name: m.name + ".weight", Shape: []int64{s.Heads, hd}, Split: ColumnSplit, NoDecay: true}}
 		case FullQKNorm:
-			return s.norm(m.name, q)
+			return cut(s.norm(m.name, q))
 		}
 	case partKeyNorm:
 		if k.Borrows {
@@ -491,7 +491,7 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 		case EachQKNorm:
 			return perKVHead([]Tensor{{Name: m.name + ".weight", Shape: []int64{s.KVHeads, hd}, Split: ColumnSplit, NoDecay: true}})
 		case FullQKNorm:
-			return s.norm(m.name, kv)
+			return perKVHead(cut(s.norm(m.name, kv)))
 		}
 	case partQueryDown:
 		if mla != nil && mla.QLora > 0 {
@@ -735,6 +735,14 @@ func (s *Spec) norm(name string, width int64) []Tensor {
 		t = append(t, Tensor{Name: name + ".bias", Shape: []int64{width}, NoDecay: true})
 	}
 	return t
+}
+
+// cut divides tensors as the output of a column-split projection that they go with.
+func cut(tensors []Tensor) []Tensor {
+	for i := range tensors {
+		tensors[i].Split = ColumnSplit
+	}
+	return tensors
 }
 
 func perKVHead(tensors []Tensor) []Tensor {

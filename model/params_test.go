@@ -505,8 +505,8 @@ lm_head.weight [10 8] vocab
 self_attn.k_proj.weight [4 8] column kv
 self_attn.v_proj.weight [4 8] column kv
 self_attn.o_proj.weight [8 8] row
-self_attn.q_norm.weight [8] whole nodecay
-self_attn.k_norm.weight [4] whole nodecay
+self_attn.q_norm.weight [8] column nodecay
+self_attn.k_norm.weight [4] column kv nodecay
 mlp.gate_proj.weight [16 8] column
 mlp.up_proj.weight [16 8] column
 mlp.down_proj.weight [8 16] row

@@ -365,6 +365,26 @@ func TestParametersAreThoseOfTheModel(t *testing.T) {
 	}
 }
 
+// TestNormsOverAllHeadsAreCut: what norms all queries or keys of a rank has as many weights as
+// these are wide, whatever the kind of norm and where all three come from one projection.
+func TestNormsOverAllHeadsAreCut(t *testing.T) {
+	for _, norm := range []model.Norm{model.RMSNorm, model.LayerNorm} {
+		for _, one := range []bool{false, true} {
+			c := config(t, "olmo2-7b", "hf-eager")
+			s := *c.Spec
+			s.Norm, s.FusedQKV = norm, one
+			c.Spec, c.Shard.TP = &s, 4
+			m, missing := tryBuild(c)
+			require.Empty(t, missing)
+			for _, p := range m.Kinds[0].Params {
+				if p.Role == model.RoleQNorm || p.Role == model.RoleKNorm {
+					require.Equal(t, []int64{1024}, p.Dims, "%s of %s", p.Role, norm)
+				}
+			}
+		}
+	}
+}
+
 // TestExpertTensorParallelism: ranks that share the matrices of their experts gather the
 // rows before them and sum their parts after them, as Megatron-Core's all-to-all
 // dispatcher does, and back; each multiplies all rows with its part of the width.
