@@ -13,8 +13,11 @@ type family struct {
 	also    string // words: other model_types of the same architecture
 	text    string // model_type of the nested text_config, for multimodal files
 	encoder string // and of their vision_config, where it is modelled
-	keys    string // words: "canonical", "its-name=canonical", or "its-name=" for a key without effect
-	base    draft
+	// Words: "canonical", "its-name=canonical", "its-name=" for a key without effect, "its-name==value"
+	// for one of which no other value is modelled, "its-name=." for a mapping, whose keys are words
+	// with its name and a dot before theirs.
+	keys string
+	base draft
 }
 
 // Groups of keys that families share.
@@ -43,6 +46,11 @@ const (
 	deltaKeys  = " linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim full_attention_interval layer_types attention_output_gate attn_output_gate=attention_output_gate"
 	nextKeys   = llamaKeys + deltaKeys + " attention_bias partial_rotary_factor rope_parameters mtp_num_hidden_layers=num_nextn_predict_layers num_nextn_predict_layers mtp_use_dedicated_embeddings= mamba_ssm_dtype= mlp_only_layers"
 	sharedKeys = " moe_intermediate_size n_shared_experts first_k_dense_replace num_nextn_predict_layers"
+
+	// Of MPT's attention; transformers writes keys of all configurations beside them.
+	mptAttention = " attn_config=. attn_config.attn_type=attn_type attn_config.kv_n_heads=num_key_value_heads attn_config.alibi=alibi attn_config.rope=rope attn_config.attn_pdrop=block_dropout attn_config.qk_ln=full_norm attn_config.qk_gn=qk_layernorm" +
+		" attn_config.attn_logit_softcapping=attn_logit_softcapping attn_config.sliding_window_size==-1 attn_config.prefix_lm==false attn_config.fused_qkv==true attn_config.nope==false attn_config.attn_impl= attn_config.alibi_bias_max= attn_config.softmax_scale= attn_config.attn_uses_sequence_id=" +
+		" attn_config.rope_impl= attn_config.rope_dail_config= attn_config.rope_hf_config= attn_config.tie_word_embeddings="
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
 	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
@@ -421,10 +429,12 @@ var families = []family{
 		Spec: Spec{Vocab: 50272, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 2048, Activation: ReLU, Position: LearnedPosition,
 			Tied: true, ResidDropout: 0.1, IdlePositions: 2},
 	}))},
-	{name: "mpt", keys: coreKeys + " d_model=hidden_size n_heads=num_attention_heads n_layers=num_hidden_layers max_seq_len=max_position_embeddings expansion_ratio attn_config emb_pdrop=embedding_dropout resid_pdrop= no_bias=", base: gptLike(draft{
-		Spec:  Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Norm: LayerNormNoB, Position: LearnedPosition, FusedQKV: true, Tied: true},
-		alibi: true,
-	})},
+	// Nested and what its own code reads (llm-foundry) beside what transformers' class does, which
+	// knows neither shared keys nor rotary embedding.
+	{name: "mpt", keys: coreKeys + mptAttention + " d_model=hidden_size n_heads=num_attention_heads n_layers=num_hidden_layers max_seq_len=max_position_embeddings expansion_ratio emb_pdrop=embedding_dropout resid_pdrop= no_bias learned_pos_emb norm_type ffn_config=. ffn_config.ffn_type==mptmlp ffn_config.fc_type= fc_type=", base: gptLike(biased(draft{
+		Spec:     Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Position: NoPosition, FusedQKV: true, Tied: true},
+		attnType: ownKeys, alibi: true, learned: true, noBias: true,
+	}))},
 
 	// The generic form: every size must be given. gated_mlp false takes the next row.
 	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta})},
@@ -452,13 +462,20 @@ const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_grou
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
 	" shared_expert_intermediate_size router"
 
+// What stands for a canonical name where a key has none.
+const (
+	nested = "."
+	fixed  = "="
+)
+
 // named reports whether a model_type is the family's.
 func (f *family) named(name string) bool {
 	return f.name == name || slices.Contains(strings.Fields(f.also), name)
 }
 
 // names maps each key the family knows, as a file spells it, to its canonical
-// name; empty for keys without effect. A later word wins.
+// name; empty for keys without effect, nested for a mapping of keys, and fixed with the
+// value for those of which one alone is modelled. A later word wins.
 func (f *family) names() map[string]string {
 	out := map[string]string{}
 	for _, word := range strings.Fields(f.keys) {

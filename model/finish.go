@@ -58,14 +58,17 @@ func (r *reader) needs(name string, size int64) {
 
 // variants settles the switches whose meaning depends on each other.
 func (r *reader) variants(d *draft) {
-	if d.alibi {
-		d.Position = ALiBi
-	}
+	r.positions(d)
+	r.mpt(d)
 	if d.headNorm {
 		d.QKNorm = HeadQKNorm
 	}
 	if d.eachNorm {
 		d.QKNorm = EachQKNorm
+	}
+	if d.fullNorm {
+		r.check(!d.headNorm, []string{"full_norm", "qk_layernorm"}, "qk_ln is one norm over all heads, qk_gn one over each; keep one")
+		d.QKNorm = FullQKNorm
 	}
 	r.check(!d.singleNorms, []string{"single_head_norms"}, "qk_layernorm: a norm of its own for each head is not modelled; only false is")
 	d.QKVHeads = d.QKVHeads && !d.multiQuery // heads that share one key and value do not lie beside theirs
@@ -82,6 +85,51 @@ func (r *reader) variants(d *draft) {
 	if d.embedWidth > 0 {
 		r.check(d.embedWidth == d.Hidden, []string{"word_embed_proj_dim", "hidden_size"},
 			"word_embed_proj_dim %d differs from hidden_size %d; projected embeddings are not modelled, use %d", d.embedWidth, d.Hidden, d.Hidden)
+	}
+}
+
+// positions settles how the order of tokens is known, where switches say it.
+func (r *reader) positions(d *draft) {
+	if _, given := r.given["alibi"]; d.turned && !given { // which is a default of transformers' class, that knows no other
+		d.alibi = false
+	}
+	r.check(!d.alibi || !d.turned, []string{"rope", "alibi"}, "rope and alibi at once are not modelled; set one of them to false")
+	switch {
+	case d.alibi:
+		d.Position = ALiBi
+	case d.turned:
+		d.Position = Rotary
+	case d.learned:
+		d.Position = LearnedPosition
+	}
+}
+
+// MPT's attn_type.
+const (
+	ownKeys     = "multihead_attention"
+	groupedKeys = "grouped_query_attention"
+	oneKey      = "multiquery_attention"
+)
+
+// mpt settles the switches of MPT: how many heads share a key, biases and norms.
+func (r *reader) mpt(d *draft) {
+	switch d.attnType {
+	case groupedKeys:
+		r.needs("num_key_value_heads", d.KVHeads)
+	case oneKey:
+		d.multiQuery = true
+	case ownKeys:
+		r.check(d.KVHeads == 0 || d.KVHeads == d.Heads, []string{"num_key_value_heads", "attn_type"},
+			"kv_n_heads %d: multihead_attention has as many as n_heads, %d; set attn_type to grouped_query_attention, or leave it out", d.KVHeads, d.Heads)
+	}
+	if d.noBias {
+		d.QKVBias, d.OutBias, d.MLPBias = false, false, false
+	}
+	switch {
+	case strings.HasSuffix(d.normType, "rmsnorm"):
+		d.Norm = RMSNorm
+	case d.noBias:
+		d.Norm = LayerNormNoB
 	}
 }
 

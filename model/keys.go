@@ -45,6 +45,7 @@ type draft struct {
 	alibi          bool
 	headNorm       bool // QKNorm is HeadQKNorm
 	eachNorm       bool // or EachQKNorm
+	fullNorm       bool // or FullQKNorm
 	singleNorms    bool // StableLM: a module for every head, of which none is modelled
 
 	vision     Vision  // of an encoder
@@ -82,6 +83,12 @@ type draft struct {
 	multiQuery    bool  // Falcon: one key/value head
 	newDecoder    bool  // Falcon: grouped queries and two norms
 	embedWidth    int64 // OPT: word_embed_proj_dim
+
+	attnType string // MPT: how many query heads share a key
+	noBias   bool   // MPT: neither linear layers nor norms have biases
+	normType string // MPT: a word for Norm; empty: the family's
+	turned   bool   // MPT: positions are rotary, and by a table only where they are neither that nor ALiBi
+	learned  bool
 
 	global   Global   // Gemma 4
 	perLayer PerLayer // likewise
@@ -150,8 +157,12 @@ var keys = []key{
 	{name: "qk_norm", one: words(HeadQKNorm, EachQKNorm, FullQKNorm), optional: true, to: func(d *draft) []any { return []any{&d.QKNorm} }},
 	{name: "qk_layernorm", to: func(d *draft) []any { return []any{&d.headNorm} }},
 	{name: "single_head_norms", to: func(d *draft) []any { return []any{&d.singleNorms} }},
+	{name: "full_norm", to: func(d *draft) []any { return []any{&d.fullNorm} }},
 	{name: "each_qk_norm", to: func(d *draft) []any { return []any{&d.eachNorm} }},
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
+	{name: "attn_type", one: []string{ownKeys, groupedKeys, oneKey}, to: func(d *draft) []any { return []any{&d.attnType} }},
+	{name: "rope", to: func(d *draft) []any { return []any{&d.turned} }},
+	{name: "learned_pos_emb", to: func(d *draft) []any { return []any{&d.learned} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
 	{name: "rotary_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.RotaryDim} }},
 	{name: "no_rope_layer_interval", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.noRopeEvery} }},
@@ -165,6 +176,8 @@ var keys = []key{
 	{name: "out_bias", to: func(d *draft) []any { return []any{&d.OutBias} }},
 	{name: "mlp_bias", to: func(d *draft) []any { return []any{&d.MLPBias} }},
 	{name: "bias", to: func(d *draft) []any { return []any{&d.QKVBias, &d.OutBias, &d.MLPBias} }},
+	{name: "no_bias", to: func(d *draft) []any { return []any{&d.noBias} }},
+	{name: "norm_type", one: []string{"layernorm", "low_precision_layernorm", "rmsnorm", "low_precision_rmsnorm", "triton_rmsnorm"}, to: func(d *draft) []any { return []any{&d.normType} }},
 	{name: "head_bias", to: func(d *draft) []any { return []any{&d.HeadBias} }},
 	{name: "fused_qkv", to: func(d *draft) []any { return []any{&d.FusedQKV} }},
 	{name: "fused_gate_up", to: func(d *draft) []any { return []any{&d.FusedGateUp} }},
@@ -175,7 +188,7 @@ var keys = []key{
 	{name: "attention_dropout", max: 1, optional: true, to: func(d *draft) []any { return []any{&d.AttnDropout} }},
 	{name: "residual_dropout", max: 1, to: func(d *draft) []any { return []any{&d.ResidDropout} }},
 	{name: "hidden_dropout", max: 1, to: func(d *draft) []any { return []any{&d.EmbedDropout, &d.ResidDropout} }},
-	{name: "attn_config", to: func(d *draft) []any { return []any{(*mptAttention)(d)} }},
+	{name: "block_dropout", max: 1, to: func(d *draft) []any { return []any{&d.AttnDropout, &d.ResidDropout} }},
 
 	{name: "sliding_window", max: maxSeq, optional: true, to: func(d *draft) []any { return []any{&d.Window} }},
 	{name: "use_sliding_window", to: func(d *draft) []any { return []any{&d.useWindow} }},
@@ -498,24 +511,4 @@ func (l *layerConfig) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 		l.global = own
 	}
 	return nil
-}
-
-// mptAttention reads MPT's nested attn_config.
-type mptAttention draft
-
-// DecodeNode takes what transformers' MPT honours: dropout (which it applies to
-// the residuals too) and ALiBi.
-func (m *mptAttention) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
-	var errs diag.List
-	for name, to := range map[string][]any{
-		"attn_pdrop": {&m.AttnDropout, &m.ResidDropout},
-		"alibi":      {&m.alibi},
-	} {
-		if _, v := yamlx.Key(n, name); v != nil {
-			for _, p := range to {
-				errs = append(errs, doc.DecodeInto(v, p)...)
-			}
-		}
-	}
-	return errs
 }

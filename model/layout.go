@@ -415,6 +415,8 @@ var layouts = []layout{
 		[][]module{{
 			{"norm_1", partNorm1},
 			{"attn.Wqkv", partQKV},
+			{"attn.q_ln", partQueryNorm},
+			{"attn.k_ln", partKeyNorm},
 			{"attn.out_proj", partOut},
 			{"norm_2", partNorm2},
 			{"ffn.up_proj", partUp},

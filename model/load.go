@@ -295,11 +295,14 @@ func (r *reader) descend() (tied *yaml.Node) {
 }
 
 // each calls f for every key the family knows, and reports all others.
-func (r *reader) each(f func(canonical string, e entry)) {
+func (r *reader) each(f func(canonical string, e entry)) { r.eachOf(r.node, "", f) }
+
+// eachOf is each of a mapping whose keys the family knows by their names after a prefix.
+func (r *reader) eachOf(n *yaml.Node, prefix string, f func(canonical string, e entry)) {
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(r.node.Content); i += 2 {
-		e := entry{r.node.Content[i], resolve(r.node.Content[i+1])}
-		spelled := e.key.Value
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		e := entry{n.Content[i], resolve(n.Content[i+1])}
+		spelled := prefix + e.key.Value
 		if len(r.errs) >= maxComplaints {
 			r.errorf(e.key, "too many errors; the rest of the keys is not read")
 			return
@@ -309,11 +312,32 @@ func (r *reader) each(f func(canonical string, e entry)) {
 			continue
 		}
 		seen[spelled] = true
-		if canonical, ok := r.known[spelled]; ok {
+		canonical, ok := r.known[spelled]
+		value, one := strings.CutPrefix(canonical, fixed)
+		switch {
+		case !ok:
+			r.other(spelled, e)
+		case canonical == nested && e.value.Kind == yaml.MappingNode:
+			r.eachOf(e.value, spelled+nested, f)
+		case canonical == nested && e.value.Tag != "!!null":
+			r.errorf(e.value, "%s: expected a mapping", spelled)
+		case canonical == nested:
+		case one:
+			r.only(spelled, value, e.value)
+		default:
 			f(canonical, e)
-			continue
 		}
-		r.other(spelled, e)
+	}
+}
+
+// only refuses what a key, or an entry of its list, says other than the value that is modelled;
+// null is the default.
+func (r *reader) only(spelled, want string, n *yaml.Node) {
+	for _, entry := range n.Content {
+		r.only(spelled, want, entry)
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" && !strings.EqualFold(n.Value, want) {
+		r.errorf(n, "%s: %s is not modelled; only %s is", spelled, n.Value, want)
 	}
 }
 
@@ -322,13 +346,12 @@ func (r *reader) each(f func(canonical string, e entry)) {
 // files that were written by converting another model. The generic form is
 // written by hand, so there they do not.
 func (r *reader) other(spelled string, e entry) {
-	if want, ok := only[spelled]; ok {
-		if e.value.Tag != "!!null" && !strings.EqualFold(e.value.Value, want) {
-			r.errorf(e.value, "%s: %s is not modelled; only %s is", spelled, e.value.Value, want)
-		}
+	bare := spelled[strings.LastIndex(spelled, nested)+1:]
+	if want, ok := only[bare]; ok {
+		r.only(spelled, want, e.value)
 		return
 	}
-	if r.vocab.irrelevant[spelled] || strings.HasPrefix(spelled, "_") {
+	if r.vocab.irrelevant[bare] || strings.HasPrefix(bare, "_") {
 		return
 	}
 	if others := r.vocab.spoken[spelled]; len(others) > 0 {
