@@ -40,7 +40,7 @@ var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_pe
 // type whose name is most like theirs.
 func TestNotModelled(t *testing.T) {
 	for name, want := range map[string]string{
-		"minimax":       "lightning attention",
+		"minimax": "lightning attention", "minimax_m1": "lightning attention",
 		"kimi_linear":   "gated delta nets come near",
 		"gemma3n":       "gemma4-e2b",
 		"falcon_h1":     "hybrid_layer_pattern",

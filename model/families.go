@@ -11,7 +11,7 @@ import (
 type family struct {
 	name    string
 	also    string // words: other model_types of the same architecture
-	text    string // model_type of the nested text_config, for multimodal files
+	text    string // model_type of the nested text_config, for multimodal files, whose own keys are those below
 	encoder string // and of their vision_config, where it is modelled
 	// Words: "canonical", "its-name=canonical", "its-name=" for a key without effect, "its-name==value"
 	// for one of which no other value is modelled, "its-name=." for a mapping, whose keys are words
@@ -30,13 +30,16 @@ const (
 	windowKeys = " sliding_window layer_types"
 	qwenKeys   = llamaKeys + windowKeys + " use_sliding_window"
 	glmKeys    = llamaKeys + " attention_bias=qkv_bias partial_rotary_factor rope_parameters"
+	glmMoEKeys = denseKeys + groupKeys + expertKeys + sharedKeys + " n_routed_experts=num_experts attention_bias=qkv_bias use_qk_norm=qk_layernorm partial_rotary_factor rope_parameters moe_layer_freq"
 	// Their own class's code had more.
-	hunyuanKeys = " attention_bias eod_token_id= org_vocab_size= use_qk_norm= use_cla= cla_share_factor= attention_head_dim= mlp_bias= add_classification_head= class_num= dense_list= group_limited_greedy= head_pad_token_id= im_start_id= im_end_id= text_start_id= text_end_id= moe_drop_tokens= moe_random_routing_dropped_token= moe_layer_num_skipped= moe_intermediate_size= num_shared_expert= use_mixed_mlp_moe= capacity_factor= norm_topk_prob= use_rotary_pos_emb= pool_type= position_embedding_xdrope= mask_init_id= num_media_embeds= routed_scaling_factor="
-	gemmaKeys   = llamaKeys + " hidden_activation=hidden_act attention_bias"
-	expertKeys  = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
-	qwenMoE     = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
-	mixtralMoE  = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
-	latentKeys  = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
+	hunyuanKeys    = " attention_bias eod_token_id= org_vocab_size= use_qk_norm= use_cla= cla_share_factor= attention_head_dim= mlp_bias= add_classification_head= class_num= dense_list= group_limited_greedy= head_pad_token_id= im_start_id= im_end_id= text_start_id= text_end_id= moe_drop_tokens= moe_random_routing_dropped_token= moe_layer_num_skipped= moe_intermediate_size= num_shared_expert= use_mixed_mlp_moe= capacity_factor= norm_topk_prob= use_rotary_pos_emb= pool_type= position_embedding_xdrope= mask_init_id= num_media_embeds= anyres_pooling_size= routed_scaling_factor="
+	glmImageKeys   = " image_start_token_id= image_end_token_id= video_start_token_id= video_end_token_id="
+	multiplierKeys = " embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling="
+	gemmaKeys      = llamaKeys + " hidden_activation=hidden_act attention_bias"
+	expertKeys     = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
+	qwenMoE        = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
+	mixtralMoE     = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
+	latentKeys     = " q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"
 	// Of a state-space mixer, as Megatron-Core spells them.
 	mambaKeys = " mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim mamba_conv_kernel mamba_chunk_size mamba_expand mamba_proj_bias mamba_conv_bias"
 	// And as transformers does.
@@ -44,7 +47,7 @@ const (
 		" use_mamba_kernels= time_step_min= time_step_max= time_step_floor= time_step_limit= time_step_rank= residual_in_fp32= rescale_prenorm_residual="
 	// Of a gated delta net.
 	deltaKeys  = " linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim full_attention_interval layer_types attention_output_gate attn_output_gate=attention_output_gate"
-	nextKeys   = llamaKeys + deltaKeys + " attention_bias partial_rotary_factor rope_parameters mtp_num_hidden_layers=num_nextn_predict_layers num_nextn_predict_layers mtp_use_dedicated_embeddings= mamba_ssm_dtype= mlp_only_layers"
+	nextKeys   = llamaKeys + deltaKeys + " attention_bias partial_rotary_factor rope_parameters mtp_num_hidden_layers=num_nextn_predict_layers num_nextn_predict_layers mtp_use_dedicated_embeddings= mamba_ssm_dtype= mlp_only_layers output_gate_type==swish"
 	sharedKeys = " moe_intermediate_size n_shared_experts first_k_dense_replace num_nextn_predict_layers"
 
 	// Of MPT's attention; transformers writes keys of all configurations beside them.
@@ -85,6 +88,14 @@ func glmLike(d draft) draft {
 	return llamaLike(d)
 }
 
+// glmMoELike fills in what GLM-4.5 and GLM-4.5V have in common.
+func glmMoELike(d draft) draft {
+	d.Hidden, d.FFN, d.Layers, d.Heads, d.KVHeads, d.HeadDim = 4096, 10944, 46, 96, 8, 128
+	d.moe = MoE{Experts: 128, TopK: 8, FFN: 1408, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true}
+	d.denseFirst, d.rotaryFraction = 1, 0.5
+	return llamaLike(d)
+}
+
 // cohereLike fills in what Command R and Command R7B have in common.
 func cohereLike(d draft) draft {
 	d.Vocab, d.Hidden, d.FFN, d.Layers, d.Heads, d.MaxPositions = 256000, 8192, 22528, 40, 64, 8192
@@ -122,7 +133,7 @@ func fill[T comparable](p *T, value T) {
 
 // families has one row per model_type.
 var families = []family{
-	{name: "llama", keys: llamaKeys + " attention_bias mlp_bias", base: llamaLike(draft{
+	{name: "llama", keys: llamaKeys + " attention_bias mlp_bias activation==swiglu", base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048},
 	})},
 	{name: "mistral", keys: llamaKeys + windowKeys, base: llamaLike(draft{
@@ -130,7 +141,11 @@ var families = []family{
 		useWindow: true,
 	})},
 	{name: "mistral3", text: "mistral"},
-	{name: "llava", text: "llama", encoder: "clip_vision_model"},
+	{name: "llava", text: "llama", encoder: "clip_vision_model", keys: " vocab_size="},
+	{name: "llava_next", text: "llama", keys: " vocab_size= image_grid_pinpoints= use_image_newline_parameter="},
+	{name: "llava_onevision", text: "qwen2", keys: " vocab_size= image_grid_pinpoints= vision_aspect_ratio="},
+	{name: "internvl", text: "qwen2", keys: " downsample_ratio="},
+	{name: "idefics3", also: "smolvlm", text: "llama", keys: " vocab_size= scale_factor="},
 	{name: "ministral", keys: llamaKeys + windowKeys, base: llamaLike(draft{
 		Spec:      Spec{Vocab: 32000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 131072, Window: 4096},
 		useWindow: true,
@@ -146,7 +161,8 @@ var families = []family{
 		Spec: Spec{Vocab: 103424, Hidden: 1024, FFN: 3072, Layers: 18, Heads: 16, KVHeads: 2, HeadDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnPairsMixed},
 	})},
 	{name: "glm", keys: glmKeys, base: glmLike(draft{})},
-	{name: "glm4", keys: glmKeys, base: glmLike(draft{Spec: Spec{Place: Sandwich}})},
+	{name: "glm4v", text: "glm4", keys: glmImageKeys},
+	{name: "glm4", also: "glm4v_text", keys: glmKeys, base: glmLike(draft{Spec: Spec{Place: Sandwich}})},
 	{name: "helium", keys: llamaKeys + " attention_bias=qkv_bias mlp_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 48000, Hidden: 2560, FFN: 7040, Layers: 24, Heads: 20, KVHeads: 20, HeadDim: 128, MaxPositions: 4096, Norm: CastRMSNorm, Turn: TurnPairs},
 	})},
@@ -156,6 +172,7 @@ var families = []family{
 		useWindow: true, windowPattern: 4, windowTurns: true,
 	})},
 	{name: "cohere", keys: llamaKeys + " attention_bias use_qk_norm=each_qk_norm", base: cohereLike(draft{})},
+	{name: "cohere2_vision", also: "aya_vision", text: "cohere2", keys: " downsample_factor= alignment_intermediate_size= adapter_layer_norm_eps="},
 	{name: "cohere2", keys: llamaKeys + windowKeys + " attention_bias sliding_window_pattern rotary_pct= position_embedding_type= use_gated_activation= use_parallel_block= use_parallel_embedding= use_embedding_sharing= use_qk_norm= order_of_interleaved_layers= layer_switch=", base: cohereLike(draft{
 		Spec: Spec{Window: 4096}, useWindow: true, windowPattern: 4, windowTurns: true,
 	})},
@@ -166,7 +183,13 @@ var families = []family{
 		Spec: Spec{Vocab: 290943, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, NormTurned: true},
 		moe:  MoE{Experts: 1, TopK: 1, Shared: 1, NormTopK: true},
 	})},
-	{name: "granitemoe", keys: mixtralMoE + " attention_bias embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling=", base: llamaLike(draft{
+	// Without experts and Mamba mixers (Granite 4.0 Micro), whose MLP is the shared one.
+	{name: "granitemoehybrid", keys: llamaKeys + " attention_bias layer_types layers_block_type=layer_types intermediate_size= shared_intermediate_size=intermediate_size num_local_experts==0 num_experts_per_tok= position_embedding_type normalization_function==rmsnorm init_method=" +
+		" mamba_n_heads= mamba_n_groups= mamba_d_state= mamba_d_head= mamba_d_conv= mamba_expand= mamba_chunk_size= mamba_conv_bias= mamba_proj_bias=" + multiplierKeys, base: llamaLike(draft{
+		Spec:         Spec{Vocab: 32000, Hidden: 4096, FFN: 1024, Layers: 32, Heads: 32, MaxPositions: 2048, FusedGateUp: true, EmbedScale: true, ResidScale: true, LogitScale: true},
+		positionType: "nope",
+	})},
+	{name: "granitemoe", keys: mixtralMoE + " attention_bias" + multiplierKeys, base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
 		moe:  MoE{Experts: 8, TopK: 2, FFN: 11008, ChosenFirst: true, NormTopK: true},
 	})},
@@ -181,7 +204,7 @@ var families = []family{
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
 	{name: "ernie4_5_moe", keys: llamaKeys + expertKeys + " use_bias=bias moe_intermediate_size moe_k=num_experts_per_tok moe_num_experts=num_experts moe_num_shared_experts=n_shared_experts" +
-		" moe_layer_start_index=first_k_dense_replace moe_layer_end_index moe_layer_interval=decoder_sparse_step moe_norm_min= moe_capacity= moe_gate= moe_use_aux_free=", base: llamaLike(draft{
+		" moe_layer_start_index=first_k_dense_replace moe_layer_end_index moe_layer_interval=decoder_sparse_step moe_norm_min= moe_capacity= moe_gate= moe_use_aux_free= num_nextn_predict_layers use_rmsnorm==true", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 103424, Hidden: 2560, FFN: 12288, Layers: 28, Heads: 20, KVHeads: 4, MaxPositions: 131072, Tied: true, Turn: TurnPairsMixed},
 		moe:        MoE{Experts: 64, TopK: 6, FFN: 1536, Shared: 2, Corrected: true, NormTopK: true},
 		denseFirst: 1,
@@ -206,7 +229,7 @@ var families = []family{
 		Spec:        Spec{Vocab: 128256, Hidden: 2048, FFN: 11008, Layers: 36, Heads: 16, KVHeads: 4, MaxPositions: 32768, Tied: true},
 		noRopeEvery: 4,
 	})},
-	{name: "granite", keys: llamaKeys + " attention_bias mlp_bias embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling=", base: llamaLike(draft{
+	{name: "granite", keys: llamaKeys + " attention_bias mlp_bias" + multiplierKeys, base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
 	})},
 	{name: "seed_oss", keys: llamaKeys + " attention_bias=qkv_bias attention_out_bias=out_bias mlp_bias residual_dropout", base: llamaLike(draft{
@@ -220,7 +243,7 @@ var families = []family{
 
 	{name: "qwen2_vl", text: "qwen2", encoder: "qwen2_vl_vision"},
 	{name: "qwen2_5_vl", text: "qwen2", encoder: "qwen2_5_vl_vision"},
-	{name: "qwen2", also: "qwen2_vl_text qwen2_5_vl_text", keys: qwenKeys + " max_window_layers", base: llamaLike(draft{
+	{name: "qwen2", also: "qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text", keys: qwenKeys + " max_window_layers", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 151936, Hidden: 4096, FFN: 22016, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 32768, QKVBias: true, Window: 4096},
 		windowFrom: 28,
 	})},
@@ -235,7 +258,7 @@ var families = []family{
 		windowFrom: 28,
 	})},
 	{name: "qwen3_vl_moe", text: "qwen3_moe", encoder: "qwen3_vl_vision"},
-	{name: "qwen3_moe", also: "qwen3_vl_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
+	{name: "qwen3_moe", also: "qwen3_vl_moe_text qwen3_omni_moe_text", keys: qwenKeys + qwenMoE + " max_window_layers= attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 768, LowRouter: true},
 	})},
@@ -262,6 +285,7 @@ var families = []family{
 		Spec: Spec{Vocab: 256000, Hidden: 3072, FFN: 24576, Layers: 28, Heads: 16, KVHeads: 16, HeadDim: 256, MaxPositions: 8192,
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Tied: true, EmbedScale: true},
 	})},
+	{name: "paligemma", text: "gemma", keys: " hidden_size= projection_dim= vocab_size="},
 	{name: "gemma2", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping", base: llamaLike(draft{
 		Spec: Spec{Vocab: 256000, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 8192,
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, Tied: true, EmbedScale: true, Window: 4096},
@@ -275,14 +299,14 @@ var families = []family{
 	})},
 
 	{name: "gemma4", also: "gemma4_unified", text: "gemma4_text"},
-	{name: "gemma4_text", also: "gemma4_unified_text", keys: gemmaKeys + windowKeys + expertKeys + " moe_intermediate_size top_k_experts=num_experts_per_tok final_logit_softcapping" +
+	{name: "gemma4_text", also: "gemma4_unified_text", keys: gemmaKeys + windowKeys + expertKeys + " moe_intermediate_size expert_intermediate_size=moe_intermediate_size top_k_experts=num_experts_per_tok final_logit_softcapping" +
 		" global_head_dim num_global_key_value_heads per_layer_config attention_k_eq_v hidden_size_per_layer_input num_kv_shared_layers enable_moe_block use_double_wide_mlp vocab_size_per_layer_input use_bidirectional_attention= rope_parameters=", base: llamaLike(draft{
 		Spec: Spec{Vocab: 262144, Hidden: 2304, FFN: 9216, Layers: 30, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 131072,
 			Activation: GELUTanh, Norm: CastRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm, ValueNorm: true, Tied: true, EmbedScale: true, LayerScale: true, TurnFirst: true, Window: 512},
 		global: Global{HeadDim: 512}, perLayer: PerLayer{Width: 256, Vocab: 262144}, useWindow: true, windowPattern: 6,
 	})},
 
-	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout", base: llamaLike(draft{
+	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout full_attn_mod==1 interpolate_factor=", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 32064, Hidden: 3072, FFN: 8192, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, FusedGateUp: true, TurnJoins: true, QKVSlices: true},
 		useWindow: true,
 	})},
@@ -296,9 +320,10 @@ var families = []family{
 		Spec:      Spec{Vocab: 50304, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, Norm: WideRMSNorm, Place: PostNorm, QKNorm: FullQKNorm, Turn: TurnFP32, Window: 4096},
 		useWindow: true, windowPattern: 4,
 	})},
-	{name: "minimax_m2", keys: mixtralMoE + " rotary_dim rope_parameters use_qk_norm= qk_norm_type= use_routing_bias= attn_type_list= shared_intermediate_size= shared_moe_mode= mlp_intermediate_size= use_mtp= num_mtp_modules= mtp_transformer_layers= layernorm_full_attention_beta= layernorm_linear_attention_beta= layernorm_mlp_beta= postnorm= max_model_len=", base: llamaLike(draft{
-		Spec: Spec{Vocab: 200064, Hidden: 3072, Layers: 62, Heads: 48, KVHeads: 8, HeadDim: 128, MaxPositions: 196608, RotaryDim: 64, QKNorm: FullQKNorm},
-		moe:  MoE{Experts: 256, TopK: 8, FFN: 1536, Router: SigmoidRouter, RouterBias: true, LowRouter: true, NormTopK: true},
+	{name: "minimax_m2", keys: mixtralMoE + " rotary_dim partial_rotary_factor rope_parameters use_qk_norm==true qk_norm_type==per_layer use_routing_bias==true attn_type_list==1 shared_intermediate_size==0 shared_moe_mode= mlp_intermediate_size= use_mtp= num_mtp_modules= mtp_transformer_layers= layernorm_full_attention_beta= layernorm_linear_attention_beta= layernorm_mlp_beta= postnorm= max_model_len=", base: llamaLike(draft{
+		Spec:           Spec{Vocab: 200064, Hidden: 3072, Layers: 62, Heads: 48, KVHeads: 8, HeadDim: 128, MaxPositions: 196608, QKNorm: FullQKNorm},
+		moe:            MoE{Experts: 256, TopK: 8, FFN: 1536, Router: SigmoidRouter, RouterBias: true, LowRouter: true, NormTopK: true},
+		rotaryFraction: 0.5,
 	})},
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
@@ -316,6 +341,7 @@ var families = []family{
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
 	})},
+	{name: "kimi_k25", text: "deepseek_v3", keys: " media_placeholder_token_id= use_unified_vision_chunk= video_placeholder="},
 	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + noIndexKeys, base: llamaLike(draft{
 		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1, Turn: TurnParts},
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
@@ -337,7 +363,7 @@ var families = []family{
 		indexer:  Indexer{Heads: 64, HeadDim: 128, TopK: 512, Pairs: true},
 		moe:      MoE{Experts: 256, TopK: 6, FFN: 2048, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true, Clamped: true},
 	})},
-	{name: "glm_moe_dsa", keys: deepseekKeys + indexKeys, base: llamaLike(draft{
+	{name: "glm_moe_dsa", keys: deepseekKeys + indexKeys + " index_share_for_mtp_iteration= moe_router_dtype==float32", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 154880, Hidden: 6144, FFN: 12288, Layers: 78, Heads: 64, VDim: 256, MaxPositions: 202752, MTPLayers: 1, Turn: TurnPairParts, KeysCopied: true},
 		mla:        MLA{QLora: 2048, KVLora: 512, Rope: 64, Nope: 192},
 		indexer:    Indexer{Heads: 32, HeadDim: 128, TopK: 2048, Pairs: true},
@@ -355,11 +381,9 @@ var families = []family{
 		Spec: Spec{Vocab: 128256, Hidden: 2048, FFN: 6144, Layers: 32, Heads: 16, VDim: 128, MaxPositions: 131072, Tied: true, Turn: TurnPairParts, KeysCopied: true},
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 	})},
-	{name: "glm4_moe", keys: denseKeys + groupKeys + expertKeys + sharedKeys + " n_routed_experts=num_experts attention_bias=qkv_bias use_qk_norm=qk_layernorm partial_rotary_factor rope_parameters moe_layer_freq", base: llamaLike(draft{
-		Spec:       Spec{Vocab: 151552, Hidden: 4096, FFN: 10944, Layers: 46, Heads: 96, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
-		moe:        MoE{Experts: 128, TopK: 8, FFN: 1408, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
-		denseFirst: 1, rotaryFraction: 0.5,
-	})},
+	{name: "glm4v_moe", text: "glm4v_moe_text", keys: glmImageKeys},
+	{name: "glm4_moe", keys: glmMoEKeys, base: glmMoELike(draft{Spec: Spec{Vocab: 151552, MaxPositions: 131072}})},
+	{name: "glm4v_moe_text", keys: glmMoEKeys, base: glmMoELike(draft{Spec: Spec{Vocab: 151424, MaxPositions: 65536, QKVBias: true}})},
 
 	// Llama 4 turns three layers of four into chunked attention; the fourth has no
 	// rotary embedding. Here it has, which is 0.1 to 0.3 % of a step of Maverick; left out are
@@ -387,7 +411,7 @@ var families = []family{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUNew, Position: LearnedPosition,
 			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
 	}))},
-	{name: "gpt_bigcode", keys: gptKeys + " multi_query scale_attention_softmax_in_fp32= num_key_value_heads= attention_softmax_in_fp32= inference_runner= validate_runner_input= pre_allocate_kv_cache= max_batch_size= max_sequence_length=", base: gptLike(biased(draft{
+	{name: "gpt_bigcode", keys: gptKeys + " multi_query scale_attention_softmax_in_fp32= num_key_value_heads= attention_softmax_in_fp32= inference_runner= validate_runner_input= pre_allocate_kv_cache= max_batch_size= max_sequence_length= runner_max_sequence_length=", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUTanh, Position: LearnedPosition,
 			FusedQKV: true, QKVHeads: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
 		multiQuery: true,
@@ -397,7 +421,7 @@ var families = []family{
 			Parallel: ParallelOneNorm, MLPBias: true, HeadBias: true},
 		parallel: true,
 	})},
-	{name: "gpt_neox", keys: denseKeys + " use_parallel_residual attention_bias attention_dropout hidden_dropout rotary_pct=partial_rotary_factor rope_parameters", base: gptLike(biased(draft{
+	{name: "gpt_neox", keys: denseKeys + " use_parallel_residual attention_bias attention_dropout hidden_dropout rotary_pct=partial_rotary_factor rope_parameters attention_probs_dropout_prob= hidden_dropout_prob=", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50432, Hidden: 6144, FFN: 24576, Layers: 44, Heads: 64, MaxPositions: 2048, Position: Rotary,
 			Parallel: ParallelTwoNorm, FusedQKV: true, QKVHeads: true},
 		parallel: true, rotaryFraction: 0.25,
@@ -406,7 +430,7 @@ var families = []family{
 		Spec:      Spec{Vocab: 49152, Hidden: 3072, FFN: 12288, Layers: 30, Heads: 24, KVHeads: 2, MaxPositions: 4096, Activation: GELUTanh, Position: Rotary, Tied: true},
 		useWindow: true,
 	}))},
-	{name: "nemotron", keys: denseKeys + groupKeys + " partial_rotary_factor rope_parameters attention_bias mlp_bias", base: gptLike(draft{
+	{name: "nemotron", keys: denseKeys + groupKeys + " kv_channels=head_dim partial_rotary_factor partial_rotary_percent=partial_rotary_factor rope_percent=partial_rotary_factor rope_parameters attention_bias mlp_bias", base: gptLike(draft{
 		Spec:           Spec{Vocab: 256000, Hidden: 6144, FFN: 24576, Layers: 32, Heads: 48, MaxPositions: 4096, Activation: ReLU2, Norm: LayerNorm1P, Position: Rotary},
 		rotaryFraction: 0.5,
 	})},
@@ -415,7 +439,7 @@ var families = []family{
 			Parallel: ParallelOneNorm, HeadBias: true},
 		parallel: true, rotaryFraction: 0.5,
 	}))},
-	{name: "falcon", keys: denseKeys + " n_embed=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads num_kv_heads=num_key_value_heads n_head_kv=num_key_value_heads ffn_hidden_size=intermediate_size activation=hidden_act attention_dropout hidden_dropout=residual_dropout alibi new_decoder_architecture multi_query parallel_attn=use_parallel_residual num_ln_in_parallel_attn bias", base: gptLike(draft{
+	{name: "falcon", keys: denseKeys + " n_embed=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads num_kv_heads=num_key_value_heads n_head_kv=num_key_value_heads ffn_hidden_size=intermediate_size ff_factor=expansion_ratio activation=hidden_act attention_dropout hidden_dropout=residual_dropout alibi new_decoder_architecture multi_query parallel_attn=use_parallel_residual num_ln_in_parallel_attn bias", base: gptLike(draft{
 		Spec: Spec{Vocab: 65024, Hidden: 4544, Layers: 32, Heads: 71, MaxPositions: 2048, Position: Rotary,
 			Parallel: ParallelOneNorm, FusedQKV: true, Tied: true, KVLists: true},
 		parallel: true, multiQuery: true,

@@ -99,6 +99,8 @@ func (r *reader) positions(d *draft) {
 		d.Position = ALiBi
 	case d.turned:
 		d.Position = Rotary
+	case d.positionType == "nope":
+		d.Position = NoPosition
 	case d.learned:
 		d.Position = LearnedPosition
 	}

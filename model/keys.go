@@ -84,11 +84,12 @@ type draft struct {
 	newDecoder    bool  // Falcon: grouped queries and two norms
 	embedWidth    int64 // OPT: word_embed_proj_dim
 
-	attnType string // MPT: how many query heads share a key
-	noBias   bool   // MPT: neither linear layers nor norms have biases
-	normType string // MPT: a word for Norm; empty: the family's
-	turned   bool   // MPT: positions are rotary, and by a table only where they are neither that nor ALiBi
-	learned  bool
+	attnType     string // MPT: how many query heads share a key
+	noBias       bool   // MPT: neither linear layers nor norms have biases
+	normType     string // MPT: a word for Norm; empty: the family's
+	positionType string // Granite 4: rope, or nope for none, which null is too
+	turned       bool   // MPT: positions are rotary, and by a table only where they are neither that nor ALiBi
+	learned      bool
 
 	global   Global   // Gemma 4
 	perLayer PerLayer // likewise
@@ -161,6 +162,7 @@ var keys = []key{
 	{name: "each_qk_norm", to: func(d *draft) []any { return []any{&d.eachNorm} }},
 	{name: "position", one: words(Rotary, LearnedPosition, ALiBi, NoPosition), to: func(d *draft) []any { return []any{&d.Position} }},
 	{name: "attn_type", one: []string{ownKeys, groupedKeys, oneKey}, to: func(d *draft) []any { return []any{&d.attnType} }},
+	{name: "position_embedding_type", one: []string{"rope", "nope"}, to: func(d *draft) []any { return []any{&d.positionType} }},
 	{name: "rope", to: func(d *draft) []any { return []any{&d.turned} }},
 	{name: "learned_pos_emb", to: func(d *draft) []any { return []any{&d.learned} }},
 	{name: "alibi", to: func(d *draft) []any { return []any{&d.alibi} }},
@@ -279,6 +281,8 @@ var only = map[string]string{
 	"do_layer_norm_before":                     "true",
 	"layer_norm_elementwise_affine":            "true",
 	"apply_residual_connection_post_layernorm": "false",
+	"language_model_only":                      "false",
+	"qk_layer_norms":                           "false",
 }
 
 // irrelevant are the keys of config.json that change neither shapes nor
@@ -303,7 +307,7 @@ const irrelevant = `
 
 	initializer_range initializer_factor init_std init_device init_config rms_norm_eps layer_norm_eps
 	layer_norm_epsilon norm_eps norm_epsilon norm_type rope_theta rope_scaling rope_parameters
-	rope_local_base_freq rope_interleave rotary rotary_base rotary_emb_base original_max_position_embeddings
+	rope_local_base_freq rope_interleave rope_interleaved is_llama_config rotary rotary_base rotary_emb_base original_max_position_embeddings
 	initial_context_length query_pre_attn_scalar logit_scale scale_attn_weights
 	scale_attn_by_inverse_layer_idx reorder_and_upcast_attn attention_softmax_in_fp32 masked_softmax_fusion
 	bias_dropout_fusion skip_bias_add skip_bias_add_qkv slow_but_exact offset_alibi seq_length n_ctx layerdrop
@@ -313,11 +317,12 @@ const irrelevant = `
 	ep_size topk_method scoring_func routed_scaling_factor swiglu_limit
 
 	summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout
-	summary_proj_to_labels
+	summary_proj_to_labels n_special predict_special_tokens output_past
 
 	video_token_id vision_start_token_id vision_end_token_id spatial_merge_size projector_hidden_act vision_feature_layer multimodal_projector_bias
 	attn_temperature_tuning attn_scale floor_scale use_qk_norm vision_config image_token_index
 	image_token_id vision_token_id ignore_index vision_feature_select_strategy image_seq_length mm_tokens_per_image boi_token_index boi_token_id eoi_token_index eoi_token_id
+	vision_soft_tokens_per_image neftune_noise_alpha perceiver_config pixel_shuffle_factor use_resampler transformers.js_config
 	audio_config audio_token_id boa_token_id eoa_token_id eoa_token_index`
 
 // activations are the Hugging Face names of the activations that are modelled.

@@ -240,21 +240,61 @@ func (r *reader) choose(absent string) {
 		name = value.Value
 	}
 	r.fam = r.vocab.families[name]
-	switch near := diag.Nearest(name, modelTypes()); {
-	case r.fam != nil:
-	case name == "":
-		r.errorf(r.node, "model_type is missing; known: %s", strings.Join(modelTypes(), ", "))
-	case notModelled(name) != "":
-		r.errorf(value, "model_type %q: %s", name, notModelled(name))
-	case near != "":
-		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
-	default:
-		r.errorf(value, "model_type %q is not known; describe the model with model_type: decoder (known: %s)", name, strings.Join(modelTypes(), ", "))
+	if why := notModelled(name, r.node); r.fam == nil || why != "" {
+		r.fam = nil
+		r.unread(name, value, why)
 	}
 	if gated := lookup(r.node, "gated_mlp"); gated != nil && name == "decoder" && strings.EqualFold(gated.Value, "false") {
 		r.fam = ungated()
 	}
 	r.known = r.vocab.known[r.fam]
+}
+
+// unread reports a model_type that is not read, and what to do.
+func (r *reader) unread(name string, value *yaml.Node, why string) {
+	near, text := respelled(name), r.text()
+	switch {
+	case why != "":
+		r.errorf(value, "model_type %q: %s", name, why)
+	case name == "":
+		r.errorf(r.node, "model_type is missing; known: %s", strings.Join(modelTypes(), ", "))
+	case near != "":
+		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
+	case text != "":
+		r.errorf(value, "model_type %q is not known, but %s of the file is; write that to a file of its own for the language model alone", name, text)
+	default:
+		r.errorf(value, "model_type %q is not known; describe the model with model_type: decoder (known: %s)", name, strings.Join(modelTypes(), ", "))
+	}
+}
+
+// text is where a multimodal file of a type that is not known has a language model that is, as in
+// text_config (model_type: llama); "": nowhere.
+func (r *reader) text() string {
+	for _, path := range []string{"text_config", "thinker_config.text_config", "llm_config", "language_config"} {
+		n := r.node
+		for _, key := range strings.Split(path, ".") {
+			n = lookup(n, key)
+		}
+		if kind := lookup(n, "model_type"); kind != nil && r.vocab.families[kind.Value] != nil {
+			return path + " (model_type: " + kind.Value + ")"
+		}
+	}
+	return ""
+}
+
+// respelled is the family whose name differs by case, separators and doubled letters at most:
+// other names that are like it are of other architectures (gpt_neo, mllama, pixtral).
+func respelled(name string) string {
+	plain := func(s string) string {
+		letters := slices.DeleteFunc([]rune(strings.ToLower(s)), func(c rune) bool { return strings.ContainsRune("-_. ", c) })
+		return string(slices.Compact(letters))
+	}
+	for _, known := range modelTypes() {
+		if plain(name) == plain(known) {
+			return known
+		}
+	}
+	return ""
 }
 
 // modelTypes lists the families by name.
@@ -278,7 +318,8 @@ func (r *reader) descend() (tied *yaml.Node) {
 	if text == nil && lookup(r.node, "hidden_size") != nil {
 		text = r.node
 	} else {
-		r.known = map[string]string{"text_config": "", "tie_word_embeddings": ""}
+		r.known = maps.Clone(r.vocab.known[outer])
+		r.known["text_config"], r.known["tie_word_embeddings"] = "", ""
 		r.each(func(string, entry) {}) // for its complaints
 		tied = lookup(r.node, "tie_word_embeddings")
 	}
@@ -343,10 +384,12 @@ func (r *reader) only(spelled, want string, n *yaml.Node) {
 
 // other judges a key the family does not know. Keys of config.json that change
 // nothing pass; keys of other families pass when they are switched off, as in
-// files that were written by converting another model. The generic form is
-// written by hand, so there they do not.
+// files that were written by converting another model, and unknown ones that are
+// null, unless they are likely meant for one that null takes something from. False
+// and 0 of those do not pass: they may turn off what the family is read to have.
+// The generic form is written by hand, so there none of them does.
 func (r *reader) other(spelled string, e entry) {
-	bare := spelled[strings.LastIndex(spelled, nested)+1:]
+	bare := e.key.Value
 	if want, ok := only[bare]; ok {
 		r.only(spelled, want, e.value)
 		return
@@ -367,6 +410,9 @@ func (r *reader) other(spelled string, e entry) {
 		return
 	}
 	near := diag.Nearest(spelled, append(sorted(r.known), sorted(r.vocab.irrelevant)...))
+	if k := r.vocab.keys[r.known[near]]; e.value.Tag == "!!null" && r.fam.name != "decoder" && (k == nil || !k.optional) {
+		return
+	}
 	if near == "" {
 		r.errorf(e.key, "unknown key %q; no configuration of %s has it; remove it if it changes nothing of the model", spelled, r.fam.name)
 		return

@@ -1,0 +1,124 @@
+package model_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model"
+)
+
+// What published files say beside what is read of them changes nothing, or says the same.
+func TestKeysOfPublishedFiles(t *testing.T) {
+	for text, with := range map[string]string{
+		"model_type: llama":                                        "is_llama_config: true, rope_interleaved: false, activation: swiglu",
+		"model_type: gpt2":                                         "n_special: 0, predict_special_tokens: true, output_past: true",
+		"model_type: phi3":                                         "full_attn_mod: 1, interpolate_factor: 1",
+		"model_type: gpt_neox":                                     "attention_probs_dropout_prob: 0, hidden_dropout_prob: 0",
+		"model_type: glm_moe_dsa":                                  "index_share_for_mtp_iteration: true, moe_router_dtype: float32",
+		"model_type: gemma4_text":                                  "expert_intermediate_size: null",
+		"model_type: qwen3_5_text":                                 "output_gate_type: swish",
+		"model_type: minimax_m2":                                   "partial_rotary_factor: 0.5, attn_type_list: [1, 1], shared_intermediate_size: 0, use_qk_norm: true, qk_norm_type: per_layer, use_routing_bias: true",
+		"model_type: ernie4_5_moe":                                 "use_rmsnorm: true",
+		"model_type: gpt_bigcode":                                  "runner_max_sequence_length: null",
+		"model_type: nemotron":                                     "kv_channels: 128, rope_percent: 0.5",
+		"model_type: hunyuan_v1_moe, num_experts: 4":               "anyres_pooling_size: 2",
+		"model_type: falcon":                                       "ff_factor: 4",
+		"model_type: mistral":                                      "some_key_of_tomorrow: null",
+		"model_type: gemma4, text_config: {num_hidden_layers: 2}":  "vision_soft_tokens_per_image: 280",
+		"model_type: qwen3_5, text_config: {num_hidden_layers: 4}": "language_model_only: false",
+		"model_type: kimi_k25, text_config: {model_type: kimi_k2, num_hidden_layers: 4}":             "media_placeholder_token_id: 163605",
+		"model_type: smolvlm, text_config: {model_type: llama, num_hidden_layers: 4}":                "scale_factor: 4, vision_config: {model_type: smolvlm_vision}",
+		"model_type: paligemma, text_config: {model_type: gemma2, num_hidden_layers: 4}":             "hidden_size: 2304, projection_dim: 2304",
+		"model_type: smolvlm, text_config: {model_type: llama, transformers.js_config: {dtype: q4}}": "vocab_size: 49280",
+	} {
+		want, got := decode(t, "{"+text+"}"), decode(t, "{"+text+", "+with+"}")
+		want.Defaulted, got.Defaulted = nil, nil
+		require.Equal(t, want, got, with)
+	}
+	require.Equal(t, int64(3*4544), decode(t, "{model_type: falcon, ff_factor: 3}").FFN)
+	require.Equal(t, int64(32), decode(t, "{model_type: minimax_m2, partial_rotary_factor: 0.25}").RotaryDim)
+	require.Equal(t, int64(48), decode(t, "{model_type: minimax_m2, rotary_dim: 48}").RotaryDim)
+	require.Equal(t, int64(1), decode(t, "{model_type: ernie4_5_moe, num_nextn_predict_layers: 1}").MTPLayers)
+	require.Equal(t, int64(192), decode(t, "{model_type: nemotron, kv_channels: 192}").HeadDim)
+	for text, want := range map[string]string{
+		"model_type: llama, activation: gelu":                             "activation: gelu is not modelled; only swiglu is",
+		"model_type: phi3, full_attn_mod: 2":                              "full_attn_mod: 2 is not modelled; only 1 is",
+		"model_type: minimax_m2, attn_type_list: [1, 0]":                  "attn_type_list: 0 is not modelled; only 1 is", // lightning attention
+		"model_type: minimax_m2, shared_intermediate_size: 1536":          "shared_intermediate_size: 1536 is not modelled; only 0 is",
+		"model_type: minimax_m2, use_qk_norm: false":                      "use_qk_norm: false is not modelled; only true is",
+		"model_type: qwen3_5_text, output_gate_type: sigmoid":             "output_gate_type: sigmoid is not modelled; only swish is",
+		"model_type: mistral, some_key_of_tomorrow: false":                `unknown key "some_key_of_tomorrow"`,
+		"model_type: mistral, slidng_window: null":                        `unknown key "slidng_window"; did you mean "sliding_window"?`, // which would turn it off
+		"model_type: decoder, some_key_of_tomorrow: null, hidden_size: 8": `unknown key "some_key_of_tomorrow"`,
+		"model_type: smolvlm, text_config: {qk_layer_norms: true}":        "qk_layer_norms: true is not modelled; only false is",
+		"model_type: qwen3_5, language_model_only: true":                  "language_model_only: true is not modelled; only false is",
+	} {
+		_, err := decodeText("{" + text + "}")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Granite 4 without Mamba mixers and experts is Granite with one projection of gate and up,
+// whose width is the shared experts' (Granite 4.0 Micro has 3,402,836,480 parameters).
+func TestDenseGraniteHybrid(t *testing.T) {
+	kinds := "[" + strings.Repeat("attention, ", 39) + "attention]"
+	const sizes = "hidden_size: 2560, num_hidden_layers: 40, num_attention_heads: 40, num_key_value_heads: 8, vocab_size: 100352, tie_word_embeddings: true"
+	s := decode(t, "{model_type: granitemoehybrid, "+sizes+", shared_intermediate_size: 8192, intermediate_size: 512, num_local_experts: 0, num_experts_per_tok: 0, position_embedding_type: rope, mamba_n_heads: 128, mamba_d_head: 40, mamba_chunk_size: 256, layer_types: "+kinds+"}")
+	require.Equal(t, int64(3_402_836_480), s.Params().Total)
+	require.Equal(t, model.Rotary, s.Position)
+	require.Nil(t, s.MoE)
+	require.Nil(t, s.Mixers)
+	same := decode(t, "{model_type: granite, "+sizes+", intermediate_size: 8192}")
+	require.Equal(t, same.Params().Total, s.Params().Total)
+	require.True(t, s.EmbedScale && s.ResidScale && s.LogitScale && s.FusedGateUp)
+	for _, none := range []string{"nope", "null"} {
+		require.Equal(t, model.NoPosition, decode(t, "{model_type: granitemoehybrid, num_hidden_layers: 1, num_local_experts: 0, layer_types: [attention], position_embedding_type: "+none+"}").Position)
+	}
+	for _, text := range []string{
+		"num_local_experts: 0", // all layers have mixers
+		"num_local_experts: 0, layer_types: [mamba, attention], num_hidden_layers: 2",
+		"layer_types: [attention], num_hidden_layers: 1", // with eight experts
+		"num_local_experts: 62, layer_types: [attention], num_hidden_layers: 1",
+	} {
+		_, err := decodeText("{model_type: granitemoehybrid, " + text + "}")
+		require.ErrorContains(t, err, "Mamba-2 mixers with an MLP or experts in the same layer", text)
+	}
+}
+
+// Of multimodal files the text is read as that of its own type would be; of types that are not
+// known an error says where it is.
+func TestWrappers(t *testing.T) {
+	for outer, text := range map[string]string{
+		"kimi_k25": "model_type: kimi_k2", "glm4v": "model_type: glm4v_text", "glm4v_moe": "model_type: glm4v_moe_text", "internvl": "model_type: qwen3", "cohere2_vision": "model_type: cohere2",
+		"aya_vision": "model_type: cohere2", "llava_next": "model_type: mistral", "llava_onevision": "model_type: qwen2", "paligemma": "model_type: gemma", "idefics3": "model_type: llama", "smolvlm": "model_type: llama",
+	} {
+		want := decode(t, "{"+text+", num_hidden_layers: 2}")
+		want.TextOnly = true
+		got := decode(t, "{model_type: "+outer+", text_config: {"+text+", num_hidden_layers: 2}, vision_config: {model_type: some_vision}}")
+		require.Equal(t, want, got, outer)
+	}
+	require.True(t, decode(t, "model_type: glm4v_moe_text").QKVBias, "as its class has it, GLM-4.5's has not")
+	for text, want := range map[string]string{
+		"model_type: qwen3_omni_moe, thinker_config: {text_config: {model_type: qwen3_omni_moe_text}}": `model_type "qwen3_omni_moe" is not known, but thinker_config.text_config (model_type: qwen3_omni_moe_text) of the file is; write that to a file of its own for the language model alone`,
+		"model_type: some_vl, text_config: {model_type: qwen3}":                                        `model_type "some_vl" is not known, but text_config (model_type: qwen3) of the file is`,
+		"model_type: mllama, text_config: {model_type: mllama_text_model}":                             `model_type "mllama" is not known; describe the model with model_type: decoder`,
+		"model_type: paligemma, text_config: {}, projection_dimension: 8":                              "unknown key",
+	} {
+		_, err := decodeText("{" + text + "}")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Types whose names are alike are other architectures; one that is written otherwise is not.
+func TestRespelledTypes(t *testing.T) {
+	for _, name := range []string{"minimax_m3", "gpt_neo", "mllama", "pixtral", "exaone", "xglm", "qwen", "mistral4", "nemotron-nas", "deepseek_ref"} {
+		_, err := decodeText("{model_type: " + name + "}")
+		require.ErrorContains(t, err, "describe the model with model_type: decoder", name)
+	}
+	for name, want := range map[string]string{"Qwen-3": "qwen3", "qwen3-moe": "qwen3_moe", "gptneox": "gpt_neox", "GPT-2": "gpt2", "deepseek-v3": "deepseek_v3", "lama": "llama", "mixtrall": "mixtral"} {
+		_, err := decodeText("{model_type: " + name + "}")
+		require.ErrorContains(t, err, "is not known; did you mean \""+want+"\"?")
+	}
+}
