@@ -105,15 +105,18 @@ func Parse(name string, data []byte) (*Document, error) {
 // escapes are the escape sequences of a JSON string; a pair of surrogates is one.
 var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
-// fromJSON turns what JSON allows and YAML does not into YAML: tabs between
-// tokens, and characters written as two surrogates.
+// fromJSON turns what JSON allows and the scanner does not into what it takes: tabs
+// between tokens, characters written as two surrogates, and an escaped slash.
 func fromJSON(data []byte) []byte {
 	data = bytes.ReplaceAll(data, []byte("\t"), []byte(" "))
-	if !bytes.Contains(data, []byte(`\u`)) {
+	if !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte(`\/`)) {
 		return data
 	}
 	return escapes.ReplaceAllFunc(data, func(s []byte) []byte {
-		if len(s) != len(`\ud83d\ude80`) {
+		switch {
+		case string(s) == `\/`:
+			return s[1:]
+		case len(s) != len(`\ud83d\ude80`):
 			return s
 		}
 		high, _ := strconv.ParseUint(string(s[2:6]), 16, 16)

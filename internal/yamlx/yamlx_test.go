@@ -53,6 +53,7 @@ func TestParse(t *testing.T) {
 		{"JSON", `{"a": 1, "b": [true, null, "x"]}`, `{"a": 1, "b": [true, null, "x"]}`},
 		{"JSON indented with tabs", "{\n\t\"a\":\t1,\n\t\"b\": {\n\t\t\"c\": 2\n\t}\n}\n", `{"a": 1, "b": {"c": 2}}`},
 		{"a JSON list", "[\n\t1\n]", `[1]`},
+		{"all escapes of JSON", `{"a": "\" \\ \/ \b \f \n \r \t \u002F \\/"}`, `{"a": "\" \\ / \b \f \n \r \t / \\/"}`},
 		{"a character as two surrogates, as json.dumps writes it", `{"a": "\ud83d\uDE80 \u00e9 \\ud83d\\ude80"}`, `{"a": "🚀 é \\ud83d\\ude80"}`},
 		{"CRLF", "a: 1\r\nb: 2\r\n", `{"a": 1, "b": 2}`},
 		{"byte order mark", "\xef\xbb\xbfa: 1", `{"a": 1}`},
