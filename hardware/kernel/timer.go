@@ -442,7 +442,7 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 	tiles, overhead, edge, small, setup := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile, float64(l.Setup)
 	p, slow := l.Exponent, l.Memory
 	switch v, f := l.Vector, l.TF32; {
-	case v != nil && o.DType == tape.F32 && o.Batch > 1:
+	case v != nil && o.DType == tape.F32 && batch > 1:
 		tiles, overhead, edge, small = v.TileSizes(), 0, v.Edge, v.SmallTile
 	case f != nil && o.DType == tape.TF32:
 		tiles, overhead, small, setup, p, slow = f.TileSizes(), f.KOverhead[o.Layout], f.SmallTile, float64(f.Setup), f.Exponent, f.Memory

@@ -61,17 +61,20 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	t.begin()
 	y := t.empty(w.dtype, rows, out)
 	dtype := w.dtype
-	if kept.dtype != xl.dtype {
+	switch {
+	case kept.dtype != xl.dtype:
 		dtype = kept.dtype
+	case dtype == F32 && t.TF32:
+		dtype = TF32
 	}
 	each, zeros := max(rows/experts, 1), t.HalfZero
 	grouped := func(prim string, layout Layout, m, n, k int64) {
-		if w.dtype == BF16 || w.dtype == FP8 {
+		if t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8 {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
 			o.Calls, o.Zeros = t.ExpertCalls, zeros.in(layout)
 			return
 		}
-		t.Wait() // no grouped kernel: one GEMM per expert, sizes read on the host
+		t.Wait() // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
 		for range experts {
 			t.gemm(prim, layout, w.dtype, m, n, k, 1)
 		}

@@ -474,3 +474,45 @@ func TestFittedFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupedCalls: experts by calls of a library, one for each on some streams in turn, are so
+// in every dtype (Transformer Engine, nvte_multi_tensor_gemm); a grouped kernel is there of
+// bf16 alone, without which their numbers of rows are read first.
+func TestGroupedCalls(t *testing.T) {
+	for _, c := range []struct {
+		dtype   DType
+		tf32    bool
+		calls   bool
+		operand DType
+		class   Class
+		waits   int
+	}{
+		{BF16, false, false, BF16, GroupedGEMM, 0},
+		{BF16, false, true, BF16, GroupedGEMM, 0},
+		{F16, false, true, F16, GroupedGEMM, 0},
+		{F32, false, true, F32, GroupedGEMM, 0},
+		{F32, true, true, TF32, GroupedGEMM, 0},
+		{F16, false, false, F16, GEMM, 1},
+		{F32, true, false, TF32, GEMM, 1},
+	} {
+		p := New()
+		p.ExpertCalls, p.TF32 = c.calls, c.tf32
+		r, _ := running(t, p, c.dtype, func(t *Tape, x *Tensor) *Tensor {
+			return t.GroupedLinear(x, t.Param(0, c.dtype, true, 4, 512, 256), false)
+		}, 64, 256)
+		waits, products := 0, 0
+		for _, o := range r.forward.Ops {
+			if o.Sync {
+				waits++
+			}
+			if o.Class == GEMM || o.Class == GroupedGEMM {
+				products++
+				require.Equal(t, c.class, o.Class)
+				require.Equal(t, c.operand, o.DType)
+				require.Equal(t, c.calls, o.Calls)
+			}
+		}
+		require.Equal(t, c.waits, waits, "%s, calls %v", c.dtype, c.calls)
+		require.Equal(t, map[Class]int{GroupedGEMM: 1, GEMM: 4}[c.class], products)
+	}
+}
