@@ -220,15 +220,16 @@ func TestGemma4IsSound(t *testing.T) {
 // TestMissingNames: who picked a recipe that lacks a program reads which have it, and those run
 // the model and are for such models, but for compiled ones, which go without saying.
 func TestMissingNames(t *testing.T) {
-	for _, x := range []struct{ model, recipe, needs string }{
-		{"gemma4-31b", "megatron-core", "rms_norm_cast"},
-		{"gemma4-26b-a4b", "megatron-core", "rms_norm_cast"},
+	for _, x := range []struct{ model, recipe, has string }{
+		{"gemma4-31b", "megatron-core", "norms as Gemma 4's, which multiply by their weight in fp32"},
+		{"gemma4-26b-a4b", "megatron-core", "norms as Gemma 4's, which multiply by their weight in fp32"},
+		{"apertus-8b", "torchtitan-eager", "the activation xIELU (hidden_act: xielu)"},
 	} {
 		c := config(t, x.model, x.recipe)
 		experts := c.Spec.MoE != nil
 		_, missing := tryBuild(c)
 		text := Missing{x.recipe, missing, experts}.Error()
-		names, ok := strings.CutPrefix(text, "runtime.recipe: "+x.recipe+" does not run this model, which needs "+x.needs+"; use ")
+		names, ok := strings.CutPrefix(text, "runtime.recipe: "+x.recipe+" does not run this model, which has "+x.has+"; use ")
 		require.True(t, ok, text)
 		named := strings.Split(strings.ReplaceAll(names, " or ", ", "), ", ")
 		require.Contains(t, named, "hf-eager")
@@ -241,6 +242,13 @@ func TestMissingNames(t *testing.T) {
 			}
 			_, missing := tryBuild(config(t, x.model, r))
 			require.Equal(t, missing == "", slices.Contains(named, r), "%s: %s", r, text)
+		}
+	}
+	for _, r := range recipe.Names() { // no name of an operation is all that is said
+		for _, name := range families {
+			if _, missing := tryBuild(config(t, name, r)); missing != "" && !strings.HasPrefix(missing, "dropout_") && !strings.HasPrefix(missing, "a ") {
+				require.Contains(t, has, missing, "%s of %s", name, r)
+			}
 		}
 	}
 	require.NotContains(t, Missing{"nanotron", "experts", true}.Error(), "automodel,")

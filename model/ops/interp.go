@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -486,7 +487,16 @@ func (m Missing) Error() string {
 	if able := m.able(); len(able) > 0 {
 		other = diag.Or(able)
 	}
-	return fmt.Sprintf("runtime.recipe: %s does not run this model, which needs %s; use %s", m.Recipe, m.Program, other)
+	return fmt.Sprintf("runtime.recipe: %s does not run this model, which has %s; use %s", m.Recipe, cmp.Or(has[m.Program], m.Program), other)
+}
+
+// has says what a model has that needs a program which some recipes lack, in the words of models.
+var has = map[string]string{
+	"experts":        "experts",
+	"gemma_rms_norm": "norms as Gemma's, which multiply by one more than their weight",
+	"rms_norm_cast":  "norms as Gemma 4's, which multiply by their weight in fp32",
+	"xielu":          "the activation xIELU (hidden_act: xielu)",
+	"rotary_apart":   "an indexer that picks keys (index_topk)",
 }
 
 // able are the recipes of such models that have what is missing; what a compiler makes of it goes without saying.
