@@ -537,8 +537,15 @@ func (j *Job) checkTensorCores() error {
 			others = append(others, k)
 		}
 	}
-	return diag.Errorf("train.precision: %s multiplies in %s, which %s has no tensor cores for; use %s", j.Train.Precision, j.Precision.Operands(), gpuName(j.Hardware), diag.Or(append(others, "another GPU")))
+	d, remedy := j.Precision.Operands(), diag.Or(append(others, "another GPU"))
+	if major, _, _ := strings.Cut(j.Hardware.GPU.Capability.Value, "."); len(major) > 1 && slices.Contains(blackwells, d.DType) {
+		return diag.Errorf("train.precision: %s multiplies in %s, which %s can, but how fast is not known; use %s", j.Train.Precision, d, gpuName(j.Hardware), remedy)
+	}
+	return diag.Errorf("train.precision: %s multiplies in %s, which %s has no tensor cores for; use %s", j.Train.Precision, d, gpuName(j.Hardware), remedy)
 }
+
+// blackwells are what tensor cores of compute capability 10 and up take, in consumers' cards, too.
+var blackwells = []tape.DType{tape.FP4, tape.MXFP8}
 
 // multiplies reports whether the GPU does what a precision multiplies: fp32 on any
 // GPU, what is narrower on tensor cores that take it (Volta and Turing: no bf16).

@@ -149,12 +149,16 @@ func TestNoTensorCores(t *testing.T) {
 		require.InDelta(t, 65e12, float64(mustEstimate(t, old).Peak), 1e9) // NVIDIA T4 datasheet
 	}
 	for more, want := range map[string]string{
-		"hardware: t4, train: {precision: bf16}":                                "bf16 multiplies in bf16, which Tesla T4 has no tensor cores for; use fp16, fp32 or another GPU",
-		"hardware: v100-32g-sxm, runtime: {recipe: torchtitan}":                 "which Tesla V100-SXM2-32GB has no tensor cores for; use fp32 or another GPU",
-		"hardware: v100-32g-sxm, runtime: {recipe: nanotron}":                   "which Tesla V100-SXM2-32GB has no tensor cores for; use another GPU",
-		"hardware: a100-80g-sxm, train: {precision: fp8}":                       "fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for; use bf16, fp16, fp32 or another GPU",
-		"hardware: t4, train: {precision: fp16, dtypes: {compute: bf16}}":       "fp16 multiplies in bf16, which Tesla T4",
-		"hardware: a100-80g-sxm, train: {precision: bf16, dtypes: {gemm: fp8}}": "bf16 multiplies in fp8",
+		"hardware: t4, train: {precision: bf16}":                                                        "bf16 multiplies in bf16, which Tesla T4 has no tensor cores for; use fp16, fp32 or another GPU",
+		"hardware: v100-32g-sxm, runtime: {recipe: torchtitan}":                                         "which Tesla V100-SXM2-32GB has no tensor cores for; use fp32 or another GPU",
+		"hardware: v100-32g-sxm, runtime: {recipe: nanotron}":                                           "which Tesla V100-SXM2-32GB has no tensor cores for; use another GPU",
+		"hardware: rtx-pro-6000-blackwell, runtime: {recipe: megatron-core}, train: {precision: nvfp4}": "nvfp4 multiplies in fp4, which NVIDIA RTX PRO 6000 Blackwell Server Edition can, but how fast is not known; use bf16, ",
+		"hardware: rtx-5090, runtime: {recipe: megatron-core}, train: {precision: mxfp8}":               "mxfp8 multiplies in mxfp8, which NVIDIA GeForce RTX 5090 can, but how fast is not known; use ",
+		"hardware: rtx-5090, runtime: {recipe: megatron-core}, train: {precision: fp8-block}":           "which NVIDIA GeForce RTX 5090 has no tensor cores for",
+		"hardware: rtx-4090, runtime: {recipe: megatron-core}, train: {precision: nvfp4}":               "which NVIDIA GeForce RTX 4090 has no tensor cores for",
+		"hardware: a100-80g-sxm, train: {precision: fp8}":                                               "fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for; use bf16, fp16, fp32 or another GPU",
+		"hardware: t4, train: {precision: fp16, dtypes: {compute: bf16}}":                               "fp16 multiplies in bf16, which Tesla T4",
+		"hardware: a100-80g-sxm, train: {precision: bf16, dtypes: {gemm: fp8}}":                         "bf16 multiplies in fp8",
 	} {
 		_, err := parse(job(more))
 		require.ErrorContains(t, err, want)
