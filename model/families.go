@@ -166,6 +166,27 @@ var families = []family{
 	{name: "helium", keys: llamaKeys + " attention_bias=qkv_bias mlp_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 48000, Hidden: 2560, FFN: 7040, Layers: 24, Heads: 20, KVHeads: 20, HeadDim: 128, MaxPositions: 4096, Norm: CastRMSNorm, Turn: TurnPairs},
 	})},
+	// By their own code: transformers has no class of them.
+	{name: "internlm", keys: llamaKeys + " bias=attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 103168, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKVBias: true, OutBias: true},
+	})},
+	{name: "internlm2", keys: llamaKeys + " bias=attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 103168, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKVBias: true, OutBias: true, FusedQKV: true, QKVSlices: true},
+	})},
+	{name: "internlm3", keys: llamaKeys + " bias==false qkv_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 128512, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 32768},
+	})},
+	{name: "mimo", keys: qwenKeys + " max_window_layers attention_bias=qkv_bias num_nextn_predict_layers", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 151680, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 32768, QKVBias: true, Window: 4096},
+		windowFrom: 28,
+	})},
+	{name: "orion", keys: llamaKeys + " attention_bias==false max_sequence_length=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 84608, Hidden: 5120, FFN: 15360, Layers: 40, Heads: 40, KVHeads: 40, MaxPositions: 4096, Norm: LayerNorm},
+	})},
+	{name: "exaone", keys: llamaKeys + " num_layers=num_hidden_layers activation_function=hidden_act embed_dropout=embedding_dropout", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 102400, Hidden: 2048, Layers: 32, Heads: 32, MaxPositions: 2048, Tied: true},
+		expansion: 4,
+	})},
 	// Layers without a window have no rotary embedding.
 	{name: "exaone4", keys: llamaKeys + windowKeys + " sliding_window_pattern=window_letters", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 102400, Hidden: 4096, FFN: 16384, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 2048, Place: PostNorm, QKNorm: HeadQKNorm, Window: 4096},

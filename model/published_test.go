@@ -113,12 +113,41 @@ func TestWrappers(t *testing.T) {
 
 // Types whose names are alike are other architectures; one that is written otherwise is not.
 func TestRespelledTypes(t *testing.T) {
-	for _, name := range []string{"minimax_m3", "gpt_neo", "mllama", "pixtral", "exaone", "xglm", "qwen", "mistral4", "nemotron-nas", "deepseek_ref"} {
+	for _, name := range []string{"minimax_m3", "gpt_neo", "mllama", "pixtral", "exaone_moe", "xglm", "qwen", "mistral4", "nemotron-nas", "deepseek_ref"} {
 		_, err := decodeText("{model_type: " + name + "}")
 		require.ErrorContains(t, err, "describe the model with model_type: decoder", name)
 	}
 	for name, want := range map[string]string{"Qwen-3": "qwen3", "qwen3-moe": "qwen3_moe", "gptneox": "gpt_neox", "GPT-2": "gpt2", "deepseek-v3": "deepseek_v3", "lama": "llama", "mixtrall": "mixtral"} {
 		_, err := decodeText("{model_type: " + name + "}")
 		require.ErrorContains(t, err, "is not known; did you mean \""+want+"\"?")
+	}
+}
+
+// Types by code of their own: the sizes of InternLM 7B, InternLM2 7B, InternLM3 8B, Orion 14B,
+// EXAONE 3.0 7.8B and MiMo-7B, whose cards say 7.32, 7.74, 8.8, 14.5, 7.82 and, with the layer of
+// multi-token prediction, 7.83 billion parameters.
+func TestOwnCode(t *testing.T) {
+	for text, want := range map[string]int64{
+		"model_type: internlm, hidden_size: 4096, intermediate_size: 11008, num_attention_heads: 32, num_hidden_layers: 32, vocab_size: 103168, bias: true":                                                                                              7_321_948_160,
+		"model_type: internlm2, hidden_size: 4096, intermediate_size: 14336, num_attention_heads: 32, num_hidden_layers: 32, num_key_value_heads: 8, vocab_size: 92544, bias: false, attn_implementation: eager":                                         7_737_708_544,
+		"model_type: internlm3, hidden_size: 4096, intermediate_size: 10240, num_attention_heads: 32, num_hidden_layers: 48, num_key_value_heads: 2, head_dim: 128, vocab_size: 128512, bias: false, qkv_bias: false":                                    8_804_241_408,
+		"model_type: orion, hidden_size: 5120, intermediate_size: 15360, num_attention_heads: 40, num_hidden_layers: 40, num_key_value_heads: 40, vocab_size: 84608, max_sequence_length: 4096":                                                          14_498_703_360,
+		"model_type: exaone, hidden_size: 4096, intermediate_size: 14336, num_attention_heads: 32, num_layers: 32, num_key_value_heads: 8, head_dim: 128, vocab_size: 102400, activation_function: silu, embed_dropout: 0.0, tie_word_embeddings: false": 7_818_448_896,
+		"model_type: mimo, hidden_size: 4096, intermediate_size: 11008, num_attention_heads: 32, num_hidden_layers: 36, num_key_value_heads: 8, head_dim: 128, vocab_size: 151680, attention_bias: true, use_sliding_window: false, use_mrope: false":    7_622_619_136,
+	} {
+		require.Equal(t, want, decode(t, "{"+text+"}").Params().Total, text)
+	}
+	mimo := decode(t, "{model_type: mimo, num_hidden_layers: 36, num_key_value_heads: 8, num_nextn_predict_layers: 1}").Params()
+	require.Equal(t, int64(7_833_409_536), mimo.Total+mimo.MTP, "MiMo-7B")
+	s := decode(t, "{model_type: internlm2, num_hidden_layers: 1}")
+	require.True(t, s.FusedQKV && s.QKVBias && s.OutBias && !s.MLPBias)
+	require.Equal(t, model.LayerNorm, decode(t, "{model_type: orion}").Norm)
+	require.Equal(t, int64(4*2048), decode(t, "{model_type: exaone}").FFN)
+	for text, want := range map[string]string{
+		"model_type: internlm3, bias: true":       "bias: true is not modelled; only false is",
+		"model_type: orion, attention_bias: true": "attention_bias: true is not modelled; only false is",
+	} {
+		_, err := decodeText("{" + text + "}")
+		require.ErrorContains(t, err, want)
 	}
 }
