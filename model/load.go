@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -178,7 +179,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
-	d.Headless, d.Quantized = headless(n), quantized(n)
+	d.Headless, d.Quantized = headless(n), cmp.Or(quantized(n), quantized(r.node))
 	d.Defaulted = slices.DeleteFunc(defaulted, func(s Size) bool {
 		return d.MoE == nil && (strings.Contains(s.Key, "expert") || strings.HasPrefix(s.Key, "moe_"))
 	})

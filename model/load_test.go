@@ -79,6 +79,8 @@ func TestHeadlessAndQuantized(t *testing.T) {
 		s := decode(t, "{"+llama+", "+text+"}")
 		require.Equal(t, want, [2]string{s.Headless, s.Quantized}, text)
 	}
+	nested := decode(t, "{model_type: kimi_k25, text_config: {num_hidden_layers: 2, quantization_config: {quant_method: compressed-tensors}}}")
+	require.Equal(t, "compressed-tensors", nested.Quantized, "of the language model alone")
 }
 
 // YAML and JSON are two spellings of one file, nested or flat, with an encoder of images or
