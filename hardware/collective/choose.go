@@ -19,6 +19,7 @@ type tuning struct {
 	view       view
 	generation generation
 	corrected  bool    // Blackwell's NVLSTree follows the tree's correction
+	carried    float64 // times the rates of the graph that the links carry: 1 but where NCCL found no path
 	channels   float64 // runtime channels of rings and trees
 	nvls       float64 // of NVLS
 	candidates []candidate
@@ -35,7 +36,10 @@ func (f *Fabric) tune(r *release, op Op, g Group) *tuning {
 	gen := generationOf(f.Capability)
 	v := f.view(r, g)
 	ring := ringGraph(r, gen, v)
-	t := &tuning{op: op, view: v, generation: gen}
+	t := &tuning{op: op, view: v, generation: gen, carried: 1}
+	if ring.intra == slowest && v.nodes == 1 {
+		t.carried = max(v.total/slowest, 1)
+	}
 	t.corrected = r.NVLSTreeCorrected && gen == blackwell && f.CPU != "arm"
 
 	t.channels = min(2*ring.channels, float64(r.MaxChannels))

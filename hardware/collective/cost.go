@@ -246,6 +246,7 @@ func (f *Fabric) timersOf(decided *tuning, g Group) []timer {
 			}
 		}
 		v, gen := t.tuning.view, t.tuning.generation
+		t.candidate.bandwidth *= t.tuning.carried
 		t.shape = fitted().shapeOf(decided.op, k, v, gen)
 		if v.nodes > 1 {
 			t.limit = limit(decided.op, k.algorithm, v, f.wire(g))

@@ -164,7 +164,7 @@ func (f *Fabric) Group(ranks, stride int64) Group {
 
 // Straddling is Group in a cluster whose nodes such groups fill one after another: where they
 // do not divide a node, as six ranks the eight GPUs of one, some lie across two. NVLink domains
-// of several nodes are taken to be left in part instead, as schedulers do that give 64 GPUs of 72.
+// of several nodes are taken to be left in part instead (filled).
 func (f *Fabric) Straddling(ranks, stride int64) Group {
 	span, node := ranks*max(stride, 1), f.gpus()
 	if f.domain() > node || span >= node || node%span == 0 {
@@ -187,15 +187,35 @@ func (f *Fabric) FirstGroup(ranks, stride int64) (g Group, onEach []int64) {
 		}
 		onEach[len(onEach)-1]++
 	}
-	return f.group(ranks, stride, int64(len(onEach))), onEach
+	g = f.group(ranks, stride, int64(len(onEach)))
+	if f.evened() {
+		for i := range onEach {
+			onEach[i] = min(g.PerNode, ranks)
+			ranks -= onEach[i]
+		}
+	}
+	return g, onEach
 }
 
 // group is a group of Group over so many islands.
 func (f *Fabric) group(ranks, stride, islands int64) Group {
 	stride = max(stride, 1)
-	g := Group{Ranks: ranks, PerNode: max(min(f.Island()/stride, ranks), 1), Stride: stride}.over(islands)
+	g := Group{Ranks: ranks, PerNode: f.filled(ranks, stride, islands), Stride: stride}.over(islands)
 	g.Sharing = f.siblings(g)
 	return g
+}
+
+// evened reports whether islands are taken to give as many GPUs each, as schedulers do that
+// leave 8 of an NVLink domain of 72: where 512 are asked for, 8 domains give 64. Nodes are
+// filled one after another.
+func (f *Fabric) evened() bool { return f.domain() > f.gpus() }
+
+// filled is how many ranks a group has on each of so many islands, but for the last one.
+func (f *Fabric) filled(ranks, stride, islands int64) int64 {
+	if f.evened() {
+		return (ranks + islands - 1) / islands
+	}
+	return max(min(f.Island()/stride, ranks), 1)
 }
 
 // spanned is how many islands so many places span that are a stride of GPUs apart,
@@ -271,24 +291,25 @@ func (f *Fabric) ExpertsSpread() float64 { return f.transport().Experts }
 // standard deviation from what a fabric says of those that nobody measured.
 func SlowerNetwork() float64 { return fitted().SlowerNetwork }
 
-// adapters returns how many network adapters of each node serve a group, and
-// the rate of one: those nearest its members, all for a whole node, one of eight
-// for one rank of eight. Plug-ins join the adapters that share a GPU into one.
+// adapters returns how many network adapters serve a group in the node that holds
+// fewest of it, which everything waits for, and the rate of one: those nearest its
+// members, all for a whole node, one of eight for one rank of eight. Plug-ins join
+// the adapters that share a GPU into one.
 func (f *Fabric) adapters(g Group) (count float64, rate units.Rate) {
 	count, rate = float64(f.NICs), f.NICRate
 	gpus := float64(f.gpus())
 	if count > gpus {
 		count, rate = gpus, rate*units.Rate(count/gpus)
 	}
-	count = max(1, math.Round(count*float64(g.PerNode)/gpus))
+	count = max(1, math.Round(count*float64(g.fewest())/gpus))
 	if g.NICs > 0 {
 		count = float64(g.NICs)
 	}
 	return count, rate
 }
 
-// wire is the rate in GB/s at which the group's members on one node really
-// reach the network.
+// wire is the rate in GB/s at which the group's members really reach the network
+// from the node that holds fewest.
 func (f *Fabric) wire(g Group) float64 {
 	count, rate := f.adapters(g)
 	e := f.Efficiency

@@ -26,6 +26,7 @@ func pcie(line units.Rate) float64 {
 // view is a group as NCCL's search sees it, in GB/s.
 type view struct {
 	n, nodes, perNode float64
+	fewest            float64 // members in the node that holds fewest
 	nvlink            bool
 	total             float64 // one GPU's links to the other members of its node
 	nics, nic         float64 // adapters that serve the group in each node, and the rate of one
@@ -37,7 +38,7 @@ type view struct {
 // src/graph/topo.h; getTotalBw of src/graph/search.cc.
 func (f *Fabric) view(r *release, g Group) view {
 	gen := generationOf(f.Capability)
-	v := view{n: float64(g.Ranks), nodes: float64(g.Nodes()), perNode: float64(g.PerNode)}
+	v := view{n: float64(g.Ranks), nodes: float64(g.Nodes()), perNode: float64(g.PerNode), fewest: float64(g.fewest())}
 	pci := pcie(f.PCIe)
 	v.nvlink = f.NVLink > 0 && (g.PerNode-1)*g.Stride < f.domain()
 	switch {
@@ -81,7 +82,10 @@ func (f *Fabric) cpuLink() float64 {
 	return 10
 }
 
-// slowest is the rate that NCCL assumes in GB/s where it finds no path.
+// slowest is the rate that NCCL assumes in GB/s where it finds no path: across nodes, where
+// no network is known, data are taken to move at it. Inside a node they move over the links all
+// the same, such as those between sockets, which are below every candidate rate of compute
+// capability 10 and up (ncclTopoCompute of src/graph/search.cc, "falling back to simple order").
 const slowest = 0.1
 
 // NoPath is the rate into a node of which no network is known: NCCL's where it finds

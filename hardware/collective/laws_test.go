@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"math"
 	"sync"
 	"testing"
 
@@ -313,4 +314,41 @@ func TestLeavingAnIsland(t *testing.T) {
 			require.GreaterOrEqual(t, float64(f.Time(op, b, f.Group(144, 1))), float64(f.Time(op, b, f.Group(72, 1)))*0.999, "%s of %s", op, b)
 		}
 	}
+}
+
+// TestFewestInANode: what the rank of the island with fewest ranks has to receive comes through
+// the adapters that it reaches, whatever the others have.
+func TestFewestInANode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFabric(t)
+		f.NCCL, f.Multicast = Version{}, false
+		g := f.Group(f.Island()*rapid.Int64Range(1, 3).Draw(t, "islands")+rapid.Int64Range(1, f.Island()).Draw(t, "rest"), 1)
+		last := g.Ranks - (g.Nodes()-1)*g.PerNode
+		gpus := float64(f.gpus())
+		adapters := max(math.Round(min(float64(f.NICs), gpus)*float64(last)/gpus), 1)
+		into := adapters * float64(f.NICRate) * max(float64(f.NICs)/gpus, 1) // of the last island
+		b := 16 * units.GiB
+		n := float64(g.Ranks)
+		for _, c := range []struct {
+			op   Op
+			into float64 // bytes that the last island receives at least
+		}{
+			{AllGather, float64(b) * (n - float64(last)) / n},
+			{AllToAll, float64(b) * float64(last) * (n - float64(last)) / n},
+			{AllReduce, float64(b)},
+		} {
+			require.GreaterOrEqual(t, float64(f.Time(c.op, b, g)), c.into/into, "%v, %d on islands of %d", c.op, g.Ranks, f.Island())
+		}
+	})
+}
+
+// TestNoPathInside: eight GPUs on PCIe of two sockets, whose link is below every rate that NCCL
+// tries from compute capability 10 on, move data as those of 8.9 do, whose rates go lower.
+func TestNoPathInside(t *testing.T) {
+	bus := func(capability int) float64 {
+		f := &Fabric{Capability: capability, PCIe: 31.5 * units.GBps, GPUs: 8, Domain: 1, CPU: "amd"}
+		return float64(f.Cost(AllReduce, units.GiB, Group{Ranks: 8}).BusBW)
+	}
+	require.InEpsilon(t, bus(89), bus(120), 0.1)
+	require.Less(t, bus(120), 16e9)
 }

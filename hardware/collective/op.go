@@ -94,8 +94,8 @@ func (o Op) ringSteps(n float64) float64 {
 // network cuts: a node, or the NVLink domain where that spans nodes (NVL72).
 // Every island of a group holds as many of its members, but for the last one; and
 // where a stride does not divide the islands, some hold one more than PerNode. Then
-// the group is priced as if none did: NCCL makes as many channels on every node as on
-// the one with the fewest, and no ring is faster than where it is narrowest.
+// the group is priced by the island that holds fewest: NCCL makes as many channels on
+// every node as on that one, and no ring is faster than where it is narrowest.
 type Group struct {
 	Ranks   int64   // members
 	PerNode int64   // members in one island; 0 means all of them
@@ -115,6 +115,14 @@ func (g Group) Nodes() int64 {
 		return 1
 	}
 	return (g.Ranks + g.PerNode - 1) / g.PerNode
+}
+
+// fewest is how many members the island holds that has fewest of them.
+func (g Group) fewest() int64 {
+	if last := g.Ranks - (g.Nodes()-1)*g.PerNode; g.Islands == 0 && last > 0 {
+		return min(g.PerNode, last)
+	}
+	return g.PerNode
 }
 
 // normal fills in the defaults, so that equal groups compare equal.

@@ -35,12 +35,12 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	}
 	if v.nodes > 1 {
 		x.setup += us(c.Network + f.hopLatency())
-		x.across = max(f.wire(g)/v.perNode, slowest) // a rank's share of the adapters
+		x.across = max(f.wire(g)/v.fewest, slowest) // a rank's share of the adapters
 	}
 	switch op {
 	case AllToAll:
 		x.ramp = c.ExchangeRamp
-		x.setup += us(c.RemotePeer) * (v.n - v.perNode)
+		x.setup += us(c.RemotePeer) * (v.n - v.fewest)
 		if gen <= ampere {
 			x.setup += us(c.Peer) * (v.perNode - 1)
 		}
@@ -94,7 +94,7 @@ func (x *exchange) time(bytes float64) float64 {
 	case x.op == AllToAll || x.op.ofTokens():
 		move = max(bytes*(v.perNode-1)/v.n/x.inside, bytes/x.received) / 1e3
 		if v.nodes > 1 {
-			move = max(move, bytes*(v.n-v.perNode)/v.n/x.across/1e3)
+			move = max(move, bytes*(v.n-v.fewest)/v.n/x.across/1e3)
 		}
 	case v.nodes > 1:
 		move = bytes / min(x.across, x.perPeer*x.channel) / 1e3
