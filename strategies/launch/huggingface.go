@@ -56,7 +56,7 @@ var (
 	}
 	fsdpConfig = &dialect{marks: []string{"fsdp_version", "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"}}
 
-	dialects = []*dialect{axolotl, llamaFactory, swift, trl, trainerArguments, accelerateConfig, fsdpConfig}
+	dialects = []*dialect{axolotl, llamaFactoryOne, llamaFactory, swift, trl, trainerArguments, accelerateConfig, fsdpConfig}
 )
 
 // renamed are arguments under other names that any dialect may use.
@@ -76,12 +76,12 @@ var switches = []struct{ name, value, says, as string }{
 	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
 	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
 	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"}, {"use_megatron_lm", "", "distributed_type", "MEGATRON_LM"},
-	{"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
+	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
 }
 
 // whole are arguments that are whole numbers, and from where to where.
 var whole = map[string][2]int64{
-	"per_device_train_batch_size": {1, 1 << 16}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
+	"per_device_train_batch_size": {1, 1 << 16}, "global_batch_size": {1, 1 << 24}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
 	"num_processes": {1, 1 << 20}, "fsdp.version": {1, 2}, "deepspeed.zero_stage": {0, 3}, "ddp_bucket_cap_mb": {1, 1 << 20}, "num_cpu_threads_per_process": {1, 1024},
 	"megatron_lm.tp_degree": {1, 1 << 20}, "megatron_lm.pp_degree": {1, 1 << 20}, "megatron_lm.num_micro_batches": {1, 1 << 16}, "megatron_lm.context_parallel_size": {1, 1 << 20}, "megatron_lm.expert_model_parallel_size": {1, 1 << 20},
 	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},
@@ -98,7 +98,7 @@ var (
 )
 
 // harmlessArguments are beginnings of arguments that cost nothing worth a word.
-var harmlessArguments = lazily(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$)`)
+var harmlessArguments = lazily(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$|train_dataset|sample_backend|max_new_tokens|cp_mode|init\.|optim\.|batching_workers|dist_timeout|dist\.(dcp_path|pin_memory)|peft\.(freeze_|use_rslora|adapter_name))`)
 
 // argument is one that a file gives.
 type argument struct {
@@ -473,9 +473,9 @@ func (t *trainer) spell(d *dialect, name string) string {
 		}
 	}
 	if t.flags {
-		name = "--" + name
+		return "--" + name
 	}
-	return name
+	return strings.Replace(name, ".", "_config.", 1) // as mapping takes it apart
 }
 
 // without is how comments say that an argument is not there.

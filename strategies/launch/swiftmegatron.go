@@ -17,6 +17,9 @@ var swiftMegatron = lazily(`(?:^|\s|/)megatron (sft|pt|rlhf) `)
 // swiftMegatronMarks are keys of its files that tell them from those for transformers' Trainer.
 var swiftMegatronMarks = []string{"micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size", "recompute_granularity"}
 
+// notSwiftMegatron are keys of other programs' files that have some of those marks, too.
+var notSwiftMegatron = slices.Concat([]string{"per_device_train_batch_size"}, axolotl.marks, llamaFactoryOne.marks, llamaFactory.marks)
+
 // swiftMegatronDefaults are its own (swift/megatron/arguments/megatron_args.py of 4.0 on).
 var swiftMegatronDefaults = map[string]string{
 	"micro_batch_size": "1", "global_batch_size": "16", "recompute_granularity": "selective", "attention_backend": "flash", "cross_entropy_loss_fusion": "true", "apply_rope_fusion": "false",
@@ -44,7 +47,7 @@ var megatronProjections = map[string][]any{"linear_qkv": {"qkv"}, "linear_proj":
 // ofSwift are the arguments in a file for ms-swift's Megatron-Core; false: it is none.
 func (j *Job) ofSwift(d *yamlx.Document) (bool, error) {
 	has := func(k string) bool { return d.At(k) != nil }
-	if !slices.ContainsFunc(swiftMegatronMarks, has) || has("base_model") || has("per_device_train_batch_size") || !has("model") && !has("mcore_model") && !has("load") {
+	if !slices.ContainsFunc(swiftMegatronMarks, has) || slices.ContainsFunc(notSwiftMegatron, has) || !has("model") && !has("mcore_model") && !has("load") {
 		return false, nil
 	}
 	s := start{flags: flags{}, env: environment(d)}

@@ -11,7 +11,7 @@ import (
 )
 
 // known are arguments that a job is read from.
-var known = words(`model_name_or_path per_device_train_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
+var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
@@ -29,6 +29,7 @@ var trainerCostly = []costly{
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"}, {key: "lora_mlp_kernel"}, {key: "lora_qkv_kernel"}, {key: "lora_o_kernel"},
 	{key: "tiled_mlp"}, {key: "chunked_cross_entropy"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin"}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
+	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"},
 	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
 }
 
@@ -120,6 +121,9 @@ func (h *hub) put(key, name string) bool {
 	return true
 }
 
+// fsdpTypes are the kinds of accelerate and of LLaMA-Factory 1 that shard by FSDP.
+var fsdpTypes = []string{"FSDP", "FSDP2", "FSDPTURBO"}
+
 // choose says who shards: DeepSpeed, FSDP, or nobody.
 func (h *hub) choose(sharded bool) error {
 	ds, fsdp, kind := h.get("deepspeed"), h.get("fsdp"), h.get("distributed_type")
@@ -135,7 +139,7 @@ func (h *hub) choose(sharded bool) error {
 		h.kind, h.plain = byFSDP, argument{from: "fsdp_config"}
 	case name == "DEEPSPEED":
 		h.kind, h.plain = byZeRO, kind
-	case name == "FSDP":
+	case slices.Contains(fsdpTypes, name):
 		h.kind, h.plain = byFSDP, kind
 	case name == "MEGATRON_LM":
 		h.kind, h.plain = byMegatron, kind
@@ -286,6 +290,7 @@ func (h *hub) liger() {
 	}
 	stage := h.get("stage").value
 	switch {
+	case h.speaks(llamaFactoryOne): // whose loss needs logits (core/base_trainer.py, compute_log_probs)
 	case whole.on() && h.speaks(llamaFactory) && stage != "" && stage != "sft" && stage != "pt": // which needs logits (model/loader.py)
 	case whole.on():
 		h.set("runtime.fused_linear_cross_entropy", true, whole.from)
@@ -299,6 +304,9 @@ func (h *hub) liger() {
 func (h *hub) mixed() (dtype string, by argument, unsure bool) {
 	bf16, fp16, mixed := h.get("bf16"), h.get("fp16"), h.get("mixed_precision")
 	switch {
+	case h.speaks(llamaFactoryOne):
+		dtype, by = h.ownMixed()
+		return dtype, by, false
 	case fp16.on():
 		return "fp16", fp16, false
 	case bf16.on() || bf16.open != "":
@@ -316,6 +324,8 @@ func (h *hub) loaded() (dtype string, by argument) {
 	by = h.get("dtype")
 	mixed, mixedBy, _ := h.mixed()
 	switch {
+	case h.speaks(llamaFactoryOne):
+		return h.ownLoaded()
 	case by.value != "":
 		return map[string]string{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "auto": "auto"}[by.value], by
 	case (h.speaks(axolotl) || h.speaks(llamaFactory)) && mixed != "": // cfg.torch_dtype, model_args.compute_dtype
@@ -397,7 +407,9 @@ func (h *hub) precision() error {
 	} else if h.kind == byZeRO && eight.on() {
 		h.note("%s: frozen weights of 8 bits are not known, and are taken to be as wide as those that are trained", eight.from)
 	}
-	if h.kind == byFSDP && mixed != "" { // accelerate/utils/dataclasses.py, set_mixed_precision
+	if h.kind == byFSDP && h.speaks(llamaFactoryOne) {
+		h.set("train.dtypes.reduce", "fp32", "LLaMA-Factory's reduce_dtype")
+	} else if h.kind == byFSDP && mixed != "" { // accelerate/utils/dataclasses.py, set_mixed_precision
 		h.set("train.dtypes.reduce", mixed, "accelerate's reduce_dtype")
 		if mixed == "fp16" {
 			h.set("train.dtypes.gather", mixed, "accelerate's param_dtype")
@@ -547,7 +559,11 @@ func (h *hub) ddp() {
 	if h.count("gpus") == 1 {
 		return
 	}
-	h.set("plan.bucket_view", false, "accelerate's DistributedDataParallelKwargs")
+	by := "accelerate's DistributedDataParallelKwargs"
+	if h.speaks(llamaFactoryOne) {
+		by = "default of DistributedDataParallel"
+	}
+	h.set("plan.bucket_view", false, by)
 	if b := h.get("ddp_bucket_cap_mb"); b.number() > 0 {
 		h.set("plan.bucket", fmt.Sprintf("%d MiB", b.number()), b.from)
 	}
@@ -555,7 +571,7 @@ func (h *hub) ddp() {
 	switch {
 	case unused.on():
 		h.note("%s: the graph is searched after each forward pass", unused.from)
-	case unused.value == "" && h.trains() && !h.get("gradient_checkpointing").on() && !h.speaks(llamaFactory):
+	case unused.value == "" && h.trains() && !h.get("gradient_checkpointing").on() && !h.speaks(llamaFactory) && !h.speaks(llamaFactoryOne):
 		h.note("%s a Trainer searches the graph for unused parameters after each forward pass, unless it recomputes", h.without("ddp_find_unused_parameters"))
 	}
 }
@@ -563,7 +579,7 @@ func (h *hub) ddp() {
 // batch is what a step computes.
 func (h *hub) batch() {
 	h.put("train.micro_batch", "per_device_train_batch_size")
-	if h.kind != byMegatron {
+	if whole := h.put("train.global_batch", "global_batch_size"); !whole && h.kind != byMegatron {
 		h.put("train.grad_accumulation", "gradient_accumulation_steps")
 	}
 	packing := h.get("packing")
@@ -590,7 +606,7 @@ func (h *hub) batch() {
 }
 
 // optimizers are those of the recipes, by TrainingArguments' names.
-var optimizers = map[string]string{"adamw_torch_fused": "adamw-fused", "adamw_torch": "adamw-foreach", "sgd": "sgd"}
+var optimizers = map[string]string{"adamw_torch_fused": "adamw-fused", "adamw_torch": "adamw-foreach", "sgd": "sgd", "muon": "muon"}
 
 func (h *hub) optimizer() {
 	a := h.get("optim")
@@ -604,7 +620,7 @@ func (h *hub) optimizer() {
 		}
 		h.note("%s %s: AdamW with states in %s is taken", a.from, a.value, states)
 	case h.kind == byZeRO: // whose configuration has one, or puts its own in the place of AdamW
-	case !a.given && !h.speaks(axolotl):
+	case !a.given && a.value == "adamw_torch_fused" && !h.speaks(axolotl):
 		h.set("train.optimizer", name, a.from+" since PyTorch 2.8")
 	default:
 		h.set("train.optimizer", name, a.from)
@@ -760,7 +776,7 @@ func (h *hub) targets() {
 // rest says what else there is.
 func (h *hub) rest() {
 	for _, c := range trainerCostly {
-		if a := h.get(c.key); a.on() && (c.free == "" || slices.ContainsFunc(a.all(), func(w string) bool { return w != c.free })) {
+		if a := h.get(c.key); a.on() && (c.free == "" || slices.ContainsFunc(a.all(), func(w string) bool { return !slices.Contains(strings.Fields(c.free), w) })) {
 			h.charge(c, a.from, strings.Join(a.all(), " "))
 		}
 	}
