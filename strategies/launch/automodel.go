@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -67,11 +68,25 @@ type autoModel struct {
 	wrong   error // the first value that cannot be
 }
 
-// automodel reads a configuration of NeMo AutoModel (YAML).
-func (j *Job) automodel(name string, text []byte) error {
+// automodel reads a configuration of NeMo AutoModel (YAML), with what a command line has instead.
+func (j *Job) automodel(name string, text []byte, own map[string]argument) error {
 	d, err := parse(name, text)
 	if err != nil {
 		return err
+	}
+	j.scheduled = text
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		by := own[key]
+		if by.open != "" {
+			j.note("%s: %s", by.from, by.open)
+			continue
+		}
+		if was := d.At(strings.Split(key, ".")...); was != nil && was.Kind == yaml.ScalarNode && was.Value != by.value {
+			j.note("%s %s of the file: %s takes its command line's %s %s", key, was.Value, by.over, by.from, by.value)
+		}
+		if err := d.Set(by.from, key, by.value, ""); err != nil {
+			return err
+		}
 	}
 	a := &autoModel{Job: j, doc: d}
 	for _, key := range []string{"model", "step_scheduler.global_batch_size"} {
@@ -95,6 +110,26 @@ func (j *Job) automodel(name string, text []byte) error {
 		}
 	}
 	return a.wrong
+}
+
+// commanded puts what the command lines of configurations of NeMo AutoModel say into these.
+func commanded(jobs []*Job) ([]*Job, error) {
+	at := slices.IndexFunc(jobs, func(j *Job) bool { return j.scheduled != nil })
+	if at < 0 {
+		return jobs, nil
+	}
+	own := map[string]argument{}
+	out := slices.Clone(jobs)
+	for i, j := range jobs {
+		if j.trainer != nil && j.trainer.file != nil {
+			maps.Copy(own, j.trainer.file.own)
+			command, t, file := *j, *j.trainer, *j.trainer.file
+			file.own, t.file, command.trainer = nil, &file, &t
+			out[i] = &command
+		}
+	}
+	out[at] = &Job{source: jobs[at].source}
+	return out, out[at].automodel(jobs[at].source, jobs[at].scheduled, own)
 }
 
 func (a *autoModel) node(key string) *yaml.Node {
@@ -394,6 +429,9 @@ func (a *autoModel) train() {
 // experts train (components/models/common/mtp).
 func (a *autoModel) predictions() {
 	const key, shared = "model.num_nextn_predict_layers", "model.mtp_use_repeated_layer"
+	if a.text(key) == "0" { // none
+		return
+	}
 	n, at := a.whole(key)
 	switch {
 	case n == 0:

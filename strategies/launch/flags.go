@@ -232,8 +232,12 @@ func (p places) start(script string, r shell.Reading) start {
 	others := 0
 	for _, c := range r.Commands {
 		one := start{Reading: r, flags: p.header(r)}
-		left := p.launching(one.flags, c.Words, r)
 		one.file, one.titan = configures(c.Words, r), titanCommand().MatchString(strings.Join(c.Words, " "))
+		words := c.Words
+		if one.file != nil {
+			words = one.file.dashed(words)
+		}
+		left := p.launching(one.flags, words, r)
 		switch {
 		case strings.HasPrefix(c.Words[0], "--"): // a piece of a script
 			cut = append(cut, c)

@@ -107,6 +107,7 @@ type argument struct {
 	from  string   // what the file calls it
 	open  string   // why the value is not known
 	given bool     // not a default
+	over  string   // the command whose own it is, which names a file and goes before that
 	fail  func(format string, args ...any) error
 }
 
@@ -132,7 +133,8 @@ func (a argument) all() []string {
 type trainer struct {
 	given    map[string]argument
 	dialects []*dialect
-	flags    bool        // on a command line
+	line     bool        // there is a command line
+	flags    bool        // it has the arguments
 	inline   *Job        // a configuration of DeepSpeed among them
 	file     *configured // that has the arguments
 	ignored  []string
@@ -234,13 +236,16 @@ var method = lazily(`\b(?:trl +|)(sft|dpo|kto|orpo|cpo|grpo|rloo|ppo|reward)(?:\
 // arguments reads those of a command line; false: they are none of a Trainer's.
 func (j *Job) arguments(name string, s start) (bool, error) {
 	f := maps.Clone(s.flags)
+	if s.file != nil {
+		delete(f, "config") // which is its name
+	}
 	has := func(k string) bool { _, ok := f[k]; return ok }
 	of := dialectOf(has)
-	elsewhere := of == nil && s.file != nil
+	elsewhere := s.file != nil && !has("model_name_or_path")
 	if elsewhere {
 		of = &dialect{}
 	}
-	if of == nil || has("num_layers") || has("tensor_model_parallel_size") {
+	if of == nil || has("num_layers") || has("tensor_model_parallel_size") && !elsewhere {
 		return false, nil
 	}
 	counted := f.count([]string{"num_processes", "nproc_per_node", "num_gpus"}) > 0
@@ -254,17 +259,17 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 		of = trl
 	}
 	command := swiftCommand().FindStringSubmatch(s.text)
-	if command != nil {
+	if command != nil && !elsewhere {
 		of = swift
 	}
-	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, flags: !elsewhere, notes: s.Notes, file: s.file}
+	t := &trainer{given: map[string]argument{}, dialects: []*dialect{of}, line: true, flags: !elsewhere, notes: s.Notes, file: s.file}
 	if n, from, why := s.ranks(); from != "" {
 		t.given["ranks"] = argument{value: strconv.FormatInt(n, 10), from: from, open: why, given: true}
 		if n > 1 && s.alonePython() {
 			t.notes = append(t.notes, fmt.Sprintf("%s: a Trainer in one process runs copies on %d GPUs by DataParallel; as many processes are taken", from, n))
 		}
 	}
-	if by != nil && of == trl {
+	if by != nil && (of == trl || elsewhere) {
 		t.given["stage"] = argument{value: by[1], from: "TRL's", given: true}
 	}
 	if command != nil && command[1] == "rlhf" {
@@ -280,7 +285,12 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 		} else if len(one.words) > 1 {
 			a.words = one.words
 		}
-		if err := t.take(k, a); err != nil {
+		if s.file != nil && !ofStarter().MatchString(t.canonical(k)) {
+			a.over = s.file.by
+		}
+		if elsewhere && a.over != "" {
+			s.file.owns(k, a)
+		} else if err := t.take(k, a); err != nil {
 			return true, err
 		}
 	}
@@ -332,19 +342,24 @@ func (j *Job) took(text string) {
 	}
 }
 
-// take notes an argument by the name that TrainingArguments has for it.
-func (t *trainer) take(name string, a argument) error {
-	of := t.dialects[0]
+// canonical is the name that TrainingArguments, or else this package, has for an argument.
+func (t *trainer) canonical(name string) string {
 	for _, prefix := range []string{"fsdp_", "dynamo_", "parallelism_config_", "megatron_lm_"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "config" {
 			name = strings.TrimSuffix(strings.TrimSuffix(prefix, "_"), "_config") + "." + rest
 		}
 	}
-	for _, names := range []map[string]string{of.names, renamed} {
+	for _, names := range []map[string]string{t.dialects[0].names, renamed} {
 		if to, ok := names[name]; ok {
 			name = to
 		}
 	}
+	return name
+}
+
+// take notes an argument by the name that TrainingArguments has for it.
+func (t *trainer) take(name string, a argument) error {
+	name = t.canonical(name)
 	left := a.value == "auto" || a.value == "-1" && strings.HasPrefix(name, "parallelism.") // to DeepSpeed's trainer, and to the other degrees
 	if bounds, ok := whole[name]; ok && a.open == "" && !left {
 		v, err := number(a.value)
@@ -363,7 +378,7 @@ func (t *trainer) take(name string, a argument) error {
 	}
 	for _, s := range switches {
 		if name == s.name && a.open == "" && (s.value == a.value || s.value == "" && a.on()) {
-			t.given[s.says] = argument{value: s.as, from: a.from, given: true, fail: a.fail}
+			t.given[s.says] = argument{value: s.as, from: a.from, given: true, over: a.over, fail: a.fail}
 		}
 	}
 	t.given[name] = a
@@ -393,44 +408,83 @@ func (t *trainer) join(o *trainer) (*trainer, error) {
 }
 
 // ofLaunch are arguments that accelerate launch takes from its command line before its file
-// (accelerate/commands/launch.py, _validate_launch_command).
-var ofLaunch = lazily(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
+// (accelerate/commands/launch.py, _validate_launch_command), ofStarter those of whatever starts the
+// processes.
+var (
+	ofLaunch  = lazily(`^(num_processes|num_machines|mixed_precision|distributed_type|num_cpu_threads_per_process|(fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
+	ofStarter = lazily(`^(num_processes|num_machines|per_node|mixed_precision|num_cpu_threads_per_process|multi_gpu|use_fsdp|use_deepspeed|use_megatron_lm|(accelerate|fsdp|deepspeed|dynamo|parallelism|megatron_lm)\..*)$`)
+)
 
 // launches reports whether this has a command line, and the other accelerate's file and none.
 func (t *trainer) launches(o *trainer) bool {
-	return t.flags && !o.flags && o.speaks(accelerateConfig)
+	return t.line && !o.line && o.speaks(accelerateConfig)
 }
 
 // beside takes over what another file gives.
 func (t *trainer) beside(o *trainer) (*trainer, error) {
-	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), flags: t.flags || o.flags, notes: slices.Concat(t.notes, o.notes)}
+	if o.file != nil && t.file == nil && t.trains() { // the file's names are those of the command
+		return o.beside(t)
+	}
+	t, o, err := t.named(o)
+	if err != nil {
+		return nil, err
+	}
+	both := &trainer{given: maps.Clone(t.given), dialects: slices.Concat(t.dialects, o.dialects), inline: t.inline, ignored: slices.Concat(t.ignored, o.ignored), line: t.line || o.line, flags: t.flags || o.flags, notes: slices.Concat(t.notes, o.notes)}
 	if both.inline == nil {
 		both.inline = o.inline
 	}
-	if both.file = cmp.Or(t.file, o.file); both.trains() {
-		both.file = nil
-	}
+	both.file = cmp.Or(t.file, o.file)
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]
 		differ := a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
 		switch launch := ofLaunch().MatchString(name); {
+		case a.over != "" && b.given:
+			both.outdo(a, b, a.over, differ)
+		case b.over != "" && a.given:
+			both.given[name] = b
+			both.outdo(b, a, b.over, differ)
 		case differ && launch && t.launches(o):
-			both.outdo(a, b)
+			both.outdo(a, b, "accelerate launch", true)
 		case differ && launch && o.launches(t):
 			both.given[name] = b
-			both.outdo(b, a)
+			both.outdo(b, a, "accelerate launch", true)
 		case differ:
 			return nil, diag.Errorf("%s says %s, but %s before it %s; leave one of them out", b.from, strings.Join(b.all(), " "), a.from, strings.Join(a.all(), " "))
 		case !a.given || a.open != "":
 			both.given[name] = b
 		}
 	}
+	if both.speaks(swift) {
+		return both, both.swift()
+	}
 	return both, nil
 }
 
-// outdo notes which of two values accelerate launch takes.
-func (t *trainer) outdo(line, file argument) {
-	t.notes = append(t.notes, fmt.Sprintf("%s %s of the file: accelerate launch takes its command line's %s %s", file.from, strings.Join(file.all(), " "), line.from, strings.Join(line.all(), " ")))
+// named takes what the command of a file has of its own by the names of that file, where the other
+// is that.
+func (t *trainer) named(o *trainer) (command, file *trainer, err error) {
+	if t.file == nil || !o.trains() {
+		return t, o, nil
+	}
+	own := *t
+	own.given, own.dialects, own.file = maps.Clone(t.given), slices.Concat(o.dialects, t.dialects), nil
+	for _, name := range slices.Sorted(maps.Keys(t.file.own)) {
+		a := t.file.own[name]
+		if off, ok := strings.CutPrefix(name, "no_"); ok && a.value == "true" && known[own.canonical(off)] {
+			name, a.value = off, "false"
+		}
+		if err := own.take(name, a); err != nil {
+			return nil, nil, err
+		}
+	}
+	return &own, o, nil
+}
+
+// outdo notes which of two values a command takes, where they differ.
+func (t *trainer) outdo(line, file argument, by string, differ bool) {
+	if differ {
+		t.notes = append(t.notes, fmt.Sprintf("%s %s of the file: %s takes its command line's %s %s", file.from, strings.Join(file.all(), " "), by, line.from, strings.Join(line.all(), " ")))
+	}
 }
 
 // speaks reports whether a file of a dialect is among them.

@@ -44,6 +44,7 @@ type Job struct {
 
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
+	scheduled []byte            // NeMo AutoModel's configuration
 
 	squareBucket  bool   // a Trainer makes a bucket of the width of the model squared
 	contextReduce string // the dtype in which DeepSpeed reduces gradients where ranks share sequences
@@ -104,7 +105,7 @@ func Read(name string, text []byte) (*Job, error) {
 	case own().Match(text):
 		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
 	case scheduled().Match(text):
-		if err := j.automodel(name, text); err != nil {
+		if err := j.automodel(name, text, nil); err != nil {
 			return nil, err
 		}
 	case trimmed[0] == '{' || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
@@ -222,6 +223,9 @@ func (j *Job) started(name string, s start) error {
 func Join(jobs []*Job) (*Job, error) {
 	jobs, err := override(jobs)
 	if err != nil {
+		return nil, err
+	}
+	if jobs, err = commanded(jobs); err != nil {
 		return nil, err
 	}
 	sharded := slices.ContainsFunc(jobs, func(j *Job) bool { return j.trainer == nil && j.says("runtime.recipe", deepspeedRecipe) })

@@ -185,16 +185,60 @@ func included(list string) (n int64) {
 }
 
 // configured is a file with the arguments of a training, and the command that is given it.
-type configured struct{ name, by string }
+type configured struct {
+	name, by string
+	own      map[string]argument // of the command, which go before those of the file, as it writes them
+}
 
-// configurers are commands that take their arguments from a file.
-var configurers = lazily(`(?:^|[\s/])(llamafactory-cli train|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt)|trl sft --config) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
+// configurers are commands that take their arguments from a file, right behind them or by an option.
+var (
+	configurers = lazily(`(?:^|[\s/])(llamafactory-cli \w+|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt|rlhf)|trl \w+ --config|automodel) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
+	configuring = lazily(`(?:^|[\s/])(\S+\.py|trl \w+|automodel)(?: (?:.* )?(--config|-c)[ =]| )([^-\s]\S*\.ya?ml)(?:\s|$)`)
+)
 
 // configures is the file that a command is given, nil where it is none of these.
 func configures(words []string, r shell.Reading) *configured {
 	line, _ := r.Show(strings.Join(words, " "))
 	if m := configurers().FindStringSubmatch(line); m != nil {
-		return &configured{m[2], m[1]}
+		return &configured{m[2], m[1], map[string]argument{}}
+	}
+	if m := configuring().FindStringSubmatch(line); m != nil {
+		return &configured{m[3], strings.TrimSpace(path.Base(m[1]) + " " + m[2]), map[string]argument{}}
 	}
 	return nil
+}
+
+// assigned is an argument without dashes, as OmegaConf takes it.
+var assigned = lazily(`^[A-Za-z_][\w.]*=`)
+
+// dashed writes the arguments behind a file's name with dashes where they have none.
+func (c *configured) dashed(words []string) []string {
+	at := slices.Index(words, c.name)
+	if at < 0 {
+		return words
+	}
+	words = slices.Clone(words)
+	for i := at + 1; i < len(words); i++ {
+		if assigned().MatchString(words[i]) {
+			words[i] = "--" + words[i]
+		}
+	}
+	return words
+}
+
+// owns takes an argument of the command, but for what costs nothing.
+func (c *configured) owns(name string, a argument) {
+	if strings.Contains(name, ".") || !harmlessArguments().MatchString(name) {
+		c.own[name] = a
+	}
+}
+
+// waits lists the arguments that go before those of the file.
+func (c *configured) waits() string {
+	var out []string
+	for _, a := range c.own {
+		out = append(out, a.from)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
 }

@@ -71,10 +71,16 @@ func (j *Job) make(t *trainer, sharded bool) error {
 		return err
 	}
 	h.machine()
-	if t.file != nil {
+	if t.file != nil && !t.trains() {
 		h.open("model", t.file.by, t.file.name+" has the arguments: name it by --from, too")
+		if own := t.file.waits(); own != "" {
+			h.note("%s: they go before what %s has", own, t.file.name)
+		}
 		j.ignores(t)
 		return nil
+	}
+	if t.file != nil {
+		h.note("%s %s, which may have more arguments: name it by --from, too", t.file.by, t.file.name)
 	}
 	h.model()
 	if h.kind == byMegatron {
@@ -597,8 +603,10 @@ func (h *hub) batch() {
 	if packing.on() && apart && strings.HasPrefix(attentions[h.get("attn_implementation").value], "flash") {
 		h.apart(packing.from)
 	}
-	if s := h.get("stage"); s.value != "" && s.value != "sft" && s.value != "pt" {
+	if s, b := h.get("stage"), h.get("beta"); s.value != "" && s.value != "sft" && s.value != "pt" {
 		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
+	} else if s.value == "" && b.on() { // of all losses that compare answers
+		h.note("%s %s: a step is taken to train on next tokens", b.from, b.value)
 	}
 	if s := h.get("rl"); s.on() {
 		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
