@@ -82,7 +82,7 @@ func (f flags) count(list []string) (n int) {
 func (s start) says() int {
 	n := 8 * s.flags.count(telling)
 	if n == 0 {
-		n = s.flags.count(trl.marks) + s.flags.count(trainerArguments.marks) + 2*s.flags.count(training)
+		n = s.flags.count(slices.Concat(trl.marks, trainerArguments.marks, swift.marks, llamaFactory.marks)) + 2*s.flags.count(training)
 	}
 	if n == 0 && (s.config() != "" || s.file != nil || s.titan) {
 		n = 1

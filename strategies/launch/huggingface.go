@@ -182,7 +182,9 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 		return true, err
 	}
 	if of == swift {
-		t.launched(environment(d))
+		env := environment(d)
+		t.launched(env)
+		t.spread(visible(env["CUDA_VISIBLE_DEVICES"]))
 		if err := t.swift(); err != nil {
 			return true, err
 		}
@@ -300,6 +302,10 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	}
 	if of == swift || launchedBy().MatchString(s.text) {
 		t.launched(s.env)
+	}
+	if command != nil {
+		devices, _ := s.devices()
+		t.spread(devices)
 	}
 	if of == swift {
 		if err := t.swift(); err != nil {

@@ -156,7 +156,15 @@ func (s start) devices() (n int64, given bool) {
 	if s.unknown(list) {
 		return 0, true
 	}
-	return int64(len(strings.Split(list, ","))), true
+	return visible(list), true
+}
+
+// visible are how many GPUs a list has.
+func visible(list string) int64 {
+	if list == "" {
+		return 0
+	}
+	return int64(len(strings.Split(list, ",")))
 }
 
 // alonePython reports whether nothing starts several processes.

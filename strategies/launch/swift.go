@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,6 +50,20 @@ func environment(d *yamlx.Document) map[string]string {
 		}
 	}
 	return env
+}
+
+// spread notes that each process has several of the devices that it sees, over which it spreads one
+// copy of the layers (swift/utils/env.py, is_mp): without NPROC_PER_NODE a node has one process.
+func (t *trainer) spread(devices int64) {
+	by, each := "CUDA_VISIBLE_DEVICES", t.given["per_node"]
+	if devices < 2 || each.open != "" {
+		return
+	}
+	processes := max(each.number(), 1)
+	if devices > processes {
+		t.notes = append(t.notes, fmt.Sprintf("%s: each of ms-swift's processes (%d) spreads the layers of its copy over %d GPUs, which work in turn; one GPU is taken to hold and to compute all of a copy", by, processes, devices/processes))
+		t.given["per_node"] = argument{value: strconv.FormatInt(processes, 10), from: cmp.Or(each.from, "without NPROC_PER_NODE"), given: true}
+	}
 }
 
 // swift takes over what ms-swift makes of names and of what is left out.

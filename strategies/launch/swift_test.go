@@ -35,6 +35,11 @@ func TestSwift(t *testing.T) {
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb --deepspeed zero2":                           {"precision: bf16 # --torch_dtype", "# Not taken over: --quant_bits: frozen weights of 4 bits are not known under DeepSpeed"},
 		sft + "--gradient_checkpointing false --attn_impl flash_attn --sequence_parallel_size 4":                     {"recompute: none", "attention: flash-attn", "--sequence_parallel_size 4: sequences cut by all-to-all"},
 		sft + "--deepspeed zero3 --sequence_parallel_size 4":                                                         {"cp: 4 # --sequence_parallel_size\n", "# Not taken over: --sequence_parallel_size 4: gradients are taken to be reduced in fp32"},
+		"CUDA_VISIBLE_DEVICES=0,1 " + sft:                                                                            {"gpus: 1 # without NPROC_PER_NODE", "grad_accumulation: 16 # default of", "# Not taken over: CUDA_VISIBLE_DEVICES: each of ms-swift's processes (1) spreads the layers of its copy over 2 GPUs, which work in turn; one GPU is taken"},
+		"CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=2 swift sft --model gpt2 --tuner_type full":                     {"gpus: 2 # NPROC_PER_NODE", "(2) spreads the layers of its copy over 2 GPUs"},
+		"CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 " + sft:                                                           {"gpus: 2 # NPROC_PER_NODE\nruntime"},
+		"CUDA_VISIBLE_DEVICES=3 " + sft:                                                                              {"gpus: 1 # CUDA_VISIBLE_DEVICES\n"},
+		"tuner_type: full\nENV: {CUDA_VISIBLE_DEVICES: '0,1'}":                                                       {"gpus: 1 # without NPROC_PER_NODE", "over 2 GPUs"},
 		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "precision: bf16-pure # torch_dtype"},
 	} {
 		j, err := launch.Read("a", []byte(text))
