@@ -76,7 +76,7 @@ var switches = []struct{ name, value, says, as string }{
 	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
 	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
 	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"}, {"use_megatron_lm", "", "distributed_type", "MEGATRON_LM"},
-	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
+	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"use_muon", "", "optim", "muon"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
 }
 
 // whole are arguments that are whole numbers, and from where to where.

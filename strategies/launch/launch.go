@@ -266,6 +266,7 @@ func Join(jobs []*Job) (*Job, error) {
 	all.unliger()
 	all.uncut()
 	all.stay()
+	all.unmuon()
 	return all, nil
 }
 

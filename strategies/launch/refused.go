@@ -44,6 +44,31 @@ func (j *Job) unliger() {
 	}
 }
 
+// unmuon leaves out Muon where no estimate has its update under a recipe of Hugging Face's, whichever
+// file says what is beside it (strategies/matrices.go, checkMatrices).
+func (j *Job) unmuon() {
+	o, kind := j.setting("train.optimizer"), j.setting("plan.data_parallel")
+	why := ""
+	switch hub := j.says("runtime.recipe", "hf-eager") || j.says("runtime.recipe", "hf-compile"); {
+	case o.Value != "muon" || !hub:
+		return
+	case j.setting("train.lora.rank").Key != "":
+		why = "adapters"
+	case kind.Value == "fsdp1":
+		why = kind.From + ", FSDP of version 1"
+	case j.count("plan.tp") > 1:
+		why = j.setting("plan.tp").From
+	case j.setting("plan.shard_degree").Key != "":
+		why = j.setting("plan.shard_degree").From
+	case j.setting("plan.offload").Key != "":
+		why = j.setting("plan.offload").From
+	default:
+		return
+	}
+	j.note("%s muon beside %s: which matrices a rank updates is not known; AdamW is taken", o.From, why)
+	j.drop("train.optimizer")
+}
+
 // stay leaves on the GPU what no estimate leaves to the host beside what else a job says,
 // whichever file has it (strategies/offload.go, checkOffload).
 func (j *Job) stay() {

@@ -23,6 +23,14 @@ func TestRefused(t *testing.T) {
 		{[]string{qlora}, []string{"precision: bf16-frozen # load_in_4bit", "clip_gradients: true", "data_parallel: fsdp2", "# Not taken over: load_in_4bit: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits",
 			"# Not taken over: fsdp_config.offload_params beside adapters: what of frozen weights is left to the host is not known; all is taken to stay on the GPU"}},
 		{[]string{"model_name_or_path: Qwen/Qwen2.5-7B\nfinetuning_type: lora\ncutoff_len: 512\nbf16: true\ndeepspeed: z3.json", zero3}, []string{"data_parallel: zero3", "# Not taken over: zero_optimization.offload_param beside adapters: what of"}},
+		{[]string{"base_model: Qwen/Qwen2.5-1.5B\noptimizer: muon\nmicro_batch_size: 1"}, []string{"optimizer: muon # optimizer\n"}},
+		{[]string{"base_model: Qwen/Qwen2.5-1.5B\noptimizer: muon\nmicro_batch_size: 1\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}"}, []string{"optimizer: muon # optimizer\n", "data_parallel: fsdp2"}},
+		{[]string{"model_name_or_path: Qwen/Qwen2.5-1.5B\nfinetuning_type: full\nbf16: true\nuse_muon: true\ncutoff_len: 512"}, []string{"optimizer: muon # use_muon\n"}},
+		{[]string{"swift sft --model Qwen/Qwen2.5-1.5B --torch_dtype bfloat16 --max_length 512 --gradient_accumulation_steps 2 --optimizer muon --tuner_type full"}, []string{"optimizer: muon # --optimizer\n"}},
+		{[]string{"swift sft --model Qwen/Qwen2.5-1.5B --torch_dtype bfloat16 --max_length 512 --gradient_accumulation_steps 2 --optimizer muon --tuner_type lora"}, []string{"# Not taken over: --optimizer muon beside adapters: which matrices a rank updates is not known; AdamW is taken"}},
+		{[]string{"model_name_or_path: Qwen/Qwen2.5-1.5B\nfinetuning_type: full\nbf16: true\nuse_muon: true\ncutoff_len: 512", "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_backward_prefetch: BACKWARD_PRE}"},
+			[]string{"# Not taken over: use_muon muon beside fsdp_config.fsdp_version, FSDP of version 1: which"}},
+		{[]string{"model_name_or_path: Qwen/Qwen2.5-1.5B\nfinetuning_type: full\nbf16: true\nuse_muon: true\ncutoff_len: 512\ndeepspeed: z.json", zero3}, []string{"# Not taken over: use_muon muon: AdamW with states in fp32 is taken"}},
 	} {
 		got := initial(t, c.files...)
 		for _, w := range c.want {

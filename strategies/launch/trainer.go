@@ -11,7 +11,7 @@ import (
 )
 
 // known are arguments that a job is read from.
-var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim bf16 fp16 bfloat16
+var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
@@ -621,7 +621,7 @@ func (h *hub) optimizer() {
 	name, ok := optimizers[a.value]
 	switch {
 	case a.value == "":
-	case !ok:
+	case !ok, name == "muon" && h.kind == byZeRO:
 		states := "fp32"
 		if h.says("train.precision", "bf16-pure") && h.setting("train.dtypes.adapters").Key == "" {
 			states = "bf16, as weights are,"
