@@ -98,7 +98,7 @@ var (
 )
 
 // harmlessArguments are beginnings of arguments that cost nothing worth a word.
-var harmlessArguments = lazily(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$|train_dataset|sample_backend|max_new_tokens|cp_mode|init\.|optim\.|batching_workers|dist_timeout|dist\.(dcp_path|pin_memory)|peft\.(freeze_|use_rslora|adapter_name))`)
+var harmlessArguments = lazily(`^(output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_(quant_type|compute)|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(mode|use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$|train_dataset|sample_backend|max_new_tokens|cp_mode|init\.|optim\.|batching_workers|dist_timeout|num_warmup|lora_(module_name|learning_rate)|dist\.(dcp_path|pin_memory)|peft\.(freeze_|use_rslora|adapter_name))`)
 
 // argument is one that a file gives.
 type argument struct {
@@ -260,6 +260,9 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if by != nil && of == trainerArguments {
 		of = trl
 	}
+	if script := f.callsDeepSpeed(); script != nil && (of == trainerArguments || of == trl) {
+		of = script
+	}
 	command := swiftCommand().FindStringSubmatch(s.text)
 	if command != nil && !elsewhere {
 		of = swift
@@ -299,6 +302,11 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	var err error
 	if t.inline, err = s.writes(name); err != nil {
 		return true, err
+	}
+	if of == deepspeedChat && t.inline == nil {
+		if err := t.chat(); err != nil {
+			return true, err
+		}
 	}
 	if of == swift || launchedBy().MatchString(s.text) {
 		t.launched(s.env)

@@ -14,7 +14,7 @@ import (
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 	use_liger_kernel liger_fused_linear_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
-	ddp_find_unused_parameters max_grad_norm use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
+	ddp_find_unused_parameters max_grad_norm lora_dim only_optimize_lora offload use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
 	parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`)
@@ -29,7 +29,7 @@ var trainerCostly = []costly{
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"}, {key: "lora_mlp_kernel"}, {key: "lora_qkv_kernel"}, {key: "lora_o_kernel"},
 	{key: "tiled_mlp"}, {key: "chunked_cross_entropy"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin"}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
-	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"},
+	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
 	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
 }
 
@@ -363,8 +363,10 @@ func (h *hub) precision() error {
 		h.open(key, by.from, "TRL turned bf16 on by default in 2025: give the key, or bf16")
 	case !h.trains() && mixed == "":
 	case h.kind == byZeRO && mixed == "" && !h.trains():
-	case h.kind == byZeRO && mixed == "":
-		set("fp32", by.from)
+	case h.speaks(deepspeedScript) && mixed == "":
+		h.open(key, by.from, "the script, or the configuration of DeepSpeed, has it: give the key")
+	case h.kind == byZeRO && mixed == "": // DeepSpeed's configuration goes before what is left out
+		h.Settings = append(h.Settings, Setting{Key: key, Value: "fp32", From: by.from, last: true})
 	case h.kind == byZeRO:
 		set(mixed, by.from)
 	case (four.on() || eight.on()) && !h.adapted():
@@ -459,6 +461,8 @@ func (h *hub) plan(sharded bool) error {
 func (h *hub) zeroPlan(sharded bool) {
 	stage := h.get("deepspeed.zero_stage")
 	switch file := h.get("deepspeed.file"); {
+	case stage.open != "":
+		h.open("plan.data_parallel", stage.from, stage.open)
 	case stage.value != "":
 		h.set("plan.data_parallel", stages[stage.number()], stage.from)
 		states, weights := h.get("deepspeed.offload_optimizer_device"), h.get("deepspeed.offload_param_device")
