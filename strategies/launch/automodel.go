@@ -3,7 +3,6 @@ package launch
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -68,30 +67,12 @@ type autoModel struct {
 	wrong   error // the first value that cannot be
 }
 
-// automodel reads a configuration of NeMo AutoModel (YAML), with what a command line has instead.
-func (j *Job) automodel(name string, text []byte, own map[string]argument) error {
-	d, err := parse(name, text)
-	if err != nil {
-		return err
-	}
-	j.scheduled = text
-	for _, key := range slices.Sorted(maps.Keys(own)) {
-		by := own[key]
-		if by.open != "" {
-			j.note("%s: %s", by.from, by.open)
-			continue
-		}
-		if was := d.At(strings.Split(key, ".")...); was != nil && was.Kind == yaml.ScalarNode && was.Value != by.value {
-			j.note("%s %s of the file: %s takes its command line's %s %s", key, was.Value, by.over, by.from, by.value)
-		}
-		if err := d.Set(by.from, key, by.value, ""); err != nil {
-			return err
-		}
-	}
+// automodel reads a configuration of NeMo AutoModel (YAML).
+func (j *Job) automodel(d *yamlx.Document) error {
 	a := &autoModel{Job: j, doc: d}
 	for _, key := range []string{"model", "step_scheduler.global_batch_size"} {
 		if a.node(key) == nil {
-			return &diag.Error{File: name, Message: "is no configuration of NeMo AutoModel: it has no key " + key + "; give one that automodel starts a training of a language model with"}
+			return &diag.Error{File: d.Name, Message: "is no configuration of NeMo AutoModel: it has no key " + key + "; give one that automodel starts a training of a language model with"}
 		}
 	}
 	for _, key := range []string{"model", "model.backend", "distributed", "distributed.pipeline", "distributed.moe", "step_scheduler", "dataset", "packed_sequence", "peft", "optimizer", "loss_fn"} {
@@ -110,26 +91,6 @@ func (j *Job) automodel(name string, text []byte, own map[string]argument) error
 		}
 	}
 	return a.wrong
-}
-
-// commanded puts what the command lines of configurations of NeMo AutoModel say into these.
-func commanded(jobs []*Job) ([]*Job, error) {
-	at := slices.IndexFunc(jobs, func(j *Job) bool { return j.scheduled != nil })
-	if at < 0 {
-		return jobs, nil
-	}
-	own := map[string]argument{}
-	out := slices.Clone(jobs)
-	for i, j := range jobs {
-		if j.trainer != nil && j.trainer.file != nil {
-			maps.Copy(own, j.trainer.file.own)
-			command, t, file := *j, *j.trainer, *j.trainer.file
-			file.own, t.file, command.trainer = nil, &file, &t
-			out[i] = &command
-		}
-	}
-	out[at] = &Job{source: jobs[at].source}
-	return out, out[at].automodel(jobs[at].source, jobs[at].scheduled, own)
 }
 
 func (a *autoModel) node(key string) *yaml.Node {

@@ -44,7 +44,7 @@ type Job struct {
 
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
-	scheduled []byte            // NeMo AutoModel's configuration
+	yaml      []byte            // a configuration that a command line's own arguments are put into
 
 	squareBucket  bool   // a Trainer makes a bucket of the width of the model squared
 	contextReduce string // the dtype in which DeepSpeed reduces gradients where ranks share sequences
@@ -104,12 +104,8 @@ func Read(name string, text []byte) (*Job, error) {
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
 	case own().Match(text):
 		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
-	case scheduled().Match(text):
-		if err := j.automodel(name, text, nil); err != nil {
-			return nil, err
-		}
-	case trimmed[0] == '{' || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
-		if err := j.configuration(name, text); err != nil {
+	case trimmed[0] == '{' || scheduled().Match(text) || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
+		if err := j.configuration(name, text, nil); err != nil {
 			return nil, err
 		}
 	case tables().Match(text):
@@ -165,16 +161,28 @@ func printable(r rune) rune {
 	return r
 }
 
-// configuration reads YAML or JSON: of DeepSpeed, or else of a Trainer.
-func (j *Job) configuration(name string, text []byte) error {
+// configuration reads YAML or JSON: of NeMo AutoModel, of DeepSpeed, or else of a Trainer; own is what
+// a command line has instead of keys.
+func (j *Job) configuration(name string, text []byte, own map[string]argument) error {
 	d, err := parse(name, text) // JSON is YAML
 	if err != nil {
 		return err
 	}
-	for _, read := range []func(*yamlx.Document) (bool, error){j.ofSwift, j.keys} {
+	if err := j.instead(d, own); err != nil {
+		return err
+	}
+	if scheduled().Match(text) {
+		j.yaml = text
+		return j.automodel(d)
+	}
+	for _, read := range []func(*yamlx.Document) (bool, error){j.ofSwift, j.ofFactory} {
 		if ok, err := read(d); ok || err != nil {
+			j.yaml = text
 			return err
 		}
+	}
+	if ok, err := j.keys(d); ok || err != nil {
+		return err
 	}
 	return j.deepspeed(name, d)
 }

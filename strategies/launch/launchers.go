@@ -1,11 +1,15 @@
 package launch
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies/launch/shell"
 )
 
@@ -249,4 +253,43 @@ func (c *configured) waits() string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
+}
+
+// commanded puts what command lines say into the configurations that they name, but into those of a
+// Trainer, which take it over by their own names (beside).
+func commanded(jobs []*Job) ([]*Job, error) {
+	at := slices.IndexFunc(jobs, func(j *Job) bool { return j.yaml != nil })
+	if at < 0 {
+		return jobs, nil
+	}
+	own := map[string]argument{}
+	out := slices.Clone(jobs)
+	for i, j := range jobs {
+		if j.trainer != nil && j.trainer.file != nil {
+			maps.Copy(own, j.trainer.file.own)
+			command, t, file := *j, *j.trainer, *j.trainer.file
+			file.own, t.file, command.trainer = nil, &file, &t
+			out[i] = &command
+		}
+	}
+	out[at] = &Job{source: jobs[at].source}
+	return out, out[at].configuration(jobs[at].source, jobs[at].yaml, own)
+}
+
+// instead puts what a command line has instead of keys into a configuration.
+func (j *Job) instead(d *yamlx.Document, own map[string]argument) error {
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		by := own[key]
+		if by.open != "" {
+			j.note("%s: %s", by.from, by.open)
+			continue
+		}
+		if was := d.At(strings.Split(key, ".")...); was != nil && was.Kind == yaml.ScalarNode && was.Value != by.value {
+			j.note("%s %s of the file: %s takes its command line's %s %s", key, was.Value, by.over, by.from, by.value)
+		}
+		if err := d.Set(by.from, key, by.value, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,5 +1,11 @@
 package launch
 
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
 // llamaFactoryOne is LLaMA-Factory from 1 on, which trains in a loop of its own
 // (src/llamafactory/v1: config, core/base_trainer.py, plugins/trainer_plugins/distributed).
 var llamaFactoryOne = &dialect{
@@ -35,4 +41,52 @@ func (h *hub) ownLoaded() (dtype string, by argument) {
 		return "bf16", argument{from: "weights are taken to be stored in 16 bits"}
 	}
 	return "fp32", argument{from: "LLaMA-Factory's fp32"}
+}
+
+// What tells a file of LLaMA-Factory for Megatron-Core, which USE_MCA and USE_MEGATRON_BRIDGE turn on,
+// what of it is Megatron-Bridge's alone, and what of its names the reader of ms-swift's has others for.
+var (
+	factoryMegatron = []string{"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "virtual_pipeline_model_parallel_size"}
+	factoryBridge   = []string{"use_packed_sequences", "export_hf_on_finish", "megatron_pretrained_checkpoint", "extra_config"}
+	factoryNames    = map[string]string{
+		"model_name_or_path": "model", "cutoff_len": "max_length", "per_device_train_batch_size": "micro_batch_size", "finetuning_type": "tuner_type", "lora_target": "target_modules", "max_grad_norm": "clip_grad",
+		"neat_packing": "packing", "sequence_packing": "packing", "use_packed_sequences": "packing",
+	}
+)
+
+// Their defaults (mcore_adapter/training_args.py, llamafactory/hparams/megatron_bridge_args.py).
+var (
+	adapterDefaults = map[string]string{
+		"micro_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "2048", "tuner_type": "lora", "lora_dropout": "0", "use_distributed_optimizer": "false", "overlap_grad_reduce": "false", "overlap_param_gather": "false",
+		"apply_rope_fusion": "false", "bias_activation_fusion": "false", "cross_entropy_loss_fusion": "false", "moe_token_dispatcher_type": "allgather", "cuda_graph_impl": "none",
+	}
+	factoryBridgeDefaults = map[string]string{
+		"micro_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "2048", "tuner_type": "lora", "lora_dropout": "0", "use_distributed_optimizer": "true", "overlap_grad_reduce": "true", "overlap_param_gather": "true",
+		"moe_token_dispatcher_type": "alltoall",
+	}
+)
+
+// ofFactory are the arguments in a file of LLaMA-Factory for Megatron-Core; false: it is none.
+func (j *Job) ofFactory(d *yamlx.Document) (bool, error) {
+	has := func(k string) bool { return d.At(k) != nil }
+	if !slices.ContainsFunc(factoryMegatron, has) || !slices.ContainsFunc(llamaFactory.marks, has) {
+		return false, nil
+	}
+	s := start{flags: flags{}}
+	names, defaults := map[string]string{"recipe": "Megatron-Core of LLaMA-Factory"}, adapterDefaults
+	if slices.ContainsFunc(factoryBridge, has) {
+		names["recipe"], defaults = "Megatron-Bridge of LLaMA-Factory", factoryBridgeDefaults
+	}
+	for key, f := range keysAsFlags(d) {
+		name, own := factoryNames[key]
+		switch {
+		case own:
+			s.flags[name], names[name] = f, key
+		case key == "stage" && f.value != "sft" && f.value != "pt":
+			j.note("stage %s: a step is taken to train on next tokens", f.value)
+		case key != "stage" && !harmlessArguments().MatchString(key):
+			s.flags[key] = f
+		}
+	}
+	return true, j.hosted(d.Name, s, "", names, defaults)
 }

@@ -31,7 +31,7 @@ var swiftMegatronDefaults = map[string]string{
 var swiftMegatronHarmless = lazily(`^(dataset|cached_dataset|val_dataset|split_dataset|load_from_cache|streaming|dataloader|train_dataloader|num_train_epochs|max_epochs|save_|no_save|no_load|output_dir|add_version|merge_lora|max_shard|system|template|loss_scale|use_chat_template|add_non_thinking|enable_thinking|model_(name|author|type)|mcore_(model|adapter)|adapters|use_hf|hub_|logging_steps|log_|report_to|eval_|metric|greater|external_plugins|custom_|truncation|strict|lazy_|check_model|lora_(alpha|bias|dtype)|use_rslora|rlhf_type|beta$|packing_|shuffle|callbacks|create_checkpoint|load_(safetensors|args|data_args)|ddp_(timeout|backend)|sequence_packing|attn_impl|vit_|aligner_lr|task_type|rope_scaling|bridge_backend|to_|num_proc|manual_gc|remove_unused|load$)`)
 
 // swiftMegatronRead are those that a job is read from, beside Megatron-LM's.
-var swiftMegatronRead = words("model max_length packing padding_free tuner_type train_type torch_dtype lora_rank lora_dropout target_modules num_experts")
+var swiftMegatronRead = words("model max_length gradient_accumulation_steps packing padding_free tuner_type train_type torch_dtype lora_rank lora_dropout target_modules num_experts")
 
 // swiftMegatronCostly are those that no key of a job stands for.
 var swiftMegatronCostly = []costly{
@@ -50,7 +50,12 @@ func (j *Job) ofSwift(d *yamlx.Document) (bool, error) {
 	if !slices.ContainsFunc(swiftMegatronMarks, has) || slices.ContainsFunc(notSwiftMegatron, has) || !has("model") && !has("mcore_model") && !has("load") {
 		return false, nil
 	}
-	s := start{flags: flags{}, env: environment(d)}
+	return true, j.swiftMegatron(d.Name, start{flags: keysAsFlags(d), env: environment(d)}, "")
+}
+
+// keysAsFlags are the keys of a file as arguments.
+func keysAsFlags(d *yamlx.Document) flags {
+	out := flags{}
 	for i := 0; i+1 < len(d.Root.Content); i += 2 {
 		key, value := d.Root.Content[i].Value, d.Root.Content[i+1]
 		var words []string
@@ -60,19 +65,25 @@ func (j *Job) ofSwift(d *yamlx.Document) (bool, error) {
 		switch {
 		case key == "ENV" || value.Tag == "!!null":
 		case len(words) > 0:
-			s.flags[key] = flag{value: "[" + strings.Join(words, ", ") + "]", words: words, line: value.Line}
+			out[key] = flag{value: "[" + strings.Join(words, ", ") + "]", words: words, line: value.Line}
 		default:
-			s.flags[key] = flag{value: value.Value, line: value.Line}
+			out[key] = flag{value: value.Value, line: value.Line}
 		}
 	}
-	return true, j.swiftMegatron(d.Name, s, "")
+	return out
 }
 
 // swiftMegatron reads ms-swift's arguments for Megatron-Core: names and defaults are its own, the
 // model is one of Hugging Face's. dashes stand before arguments.
 func (j *Job) swiftMegatron(name string, s start, dashes string) error {
+	return j.hosted(name, s, dashes, map[string]string{"recipe": "megatron of ms-swift"}, swiftMegatronDefaults)
+}
+
+// hosted reads arguments for Megatron-Core of a program of another's models, by ms-swift's names for
+// them; names are what the file calls those that it has other names for.
+func (j *Job) hosted(name string, s start, dashes string, names, defaults map[string]string) error {
 	j.Notes = append(j.Notes, s.Notes...)
-	m := &megatron{Job: j, start: s, names: map[string]string{"recipe": "megatron of ms-swift"}, recipe: guidedRecipe, dashes: &dashes}
+	m := &megatron{Job: j, start: s, names: names, recipe: guidedRecipe, dashes: &dashes}
 	m.flags = maps.Clone(s.flags)
 	for variable, as := range map[string]string{"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"} {
 		if v, ok := s.env[variable]; ok {
@@ -83,7 +94,7 @@ func (j *Job) swiftMegatron(name string, s start, dashes string) error {
 	if wrong := m.check(name); wrong != nil {
 		return wrong
 	}
-	for name, value := range swiftMegatronDefaults {
+	for name, value := range defaults {
 		if _, given := m.flags[name]; !given {
 			m.flags[name] = flag{value: value}
 			m.names[name] = "default of " + dashes + name
@@ -159,6 +170,7 @@ func (m *megatron) swiftTrain() {
 	default:
 		m.open("train.precision", "without "+m.from("torch_dtype"), "the dtype that the model is stored in, most often bf16: give the key")
 	}
+	m.take("train.grad_accumulation", "gradient_accumulation_steps")
 	kind := m.word("tuner_type") + m.word("train_type")
 	if kind == "lora_llm" {
 		m.note("%s lora_llm: adapters alone are taken to be trained", m.from("tuner_type"))
