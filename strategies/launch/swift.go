@@ -20,11 +20,14 @@ var swift = &dialect{
 	marks: []string{"tuner_type", "train_type", "sft_type", "attn_impl"},
 	names: map[string]string{
 		"model": "model_name_or_path", "tuner_type": "finetuning_type", "train_type": "finetuning_type", "sft_type": "finetuning_type", "lora_rank": "lora_r", "target_modules": "lora_target_modules",
-		"attn_impl": "attn_implementation", "torch_dtype": "dtype", "quant_bits": "quantization_bit", "rlhf_type": "stage", "optimizer": "optim", "sequence_parallel_size": "parallelism.sp_size",
+		"attn_impl": "attn_implementation", "torch_dtype": "dtype", "quant_bits": "quantization_bit", "rlhf_type": "stage", "optim": "optim", "optimizer": "optim", "sequence_parallel_size": "parallelism.sp_size",
 	},
 	defaults: map[string]string{"per_device_train_batch_size": "1", "use_peft": "true", "lora_r": "8", "lora_dropout": "0.05", "lora_target_modules": "all-linear", "gradient_checkpointing": "true",
 		"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true"},
 }
+
+// swiftFSDP is a file of its --fsdp.
+var swiftFSDP = &dialect{marks: []string{"fsdp_config"}}
 
 // swiftCommand is how it is started.
 var swiftCommand = lazily(`(?:^|\s|/)swift (sft|pt|rlhf) `)
@@ -79,7 +82,12 @@ func (t *trainer) swift() error {
 	case "float16", "float32":
 		set("fp16", "true", d)
 	}
-	if f := t.given["fsdp"]; f.value == "fsdp2" {
+	if f := t.given["fsdp"]; strings.HasSuffix(f.value, ".json") && f.open == "" {
+		f.open = f.value + " has the kind of FSDP: name it by --from, too"
+		t.given["fsdp"] = f
+	} else if t.speaks(swiftFSDP) && f.given {
+		set("fsdp.version", "2", f)
+	} else if f.value == "fsdp2" {
 		for name, value := range map[string]string{"fsdp.version": "2", "fsdp.reshard_after_forward": "true", "fsdp.activation_checkpointing": "true"} {
 			set(name, value, f)
 		}

@@ -54,6 +54,25 @@ func TestSwift(t *testing.T) {
 	}
 }
 
+// TestSwiftFSDP: a file of FSDP that ms-swift is given, before it is there and beside it.
+func TestSwiftFSDP(t *testing.T) {
+	const (
+		sft  = "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --max_length 512 --tuner_type full --torch_dtype bfloat16 --fsdp a/f.json"
+		file = `{"_note": "x", "fsdp": "full_shard auto_wrap offload", "fsdp_config": {"reshard_after_forward": false, "activation_checkpointing": true}}`
+	)
+	got := initial(t, sft)
+	require.Contains(t, got, "# plan.data_parallel: --fsdp: a/f.json has the kind of FSDP: name it by --from, too\n")
+	require.NotContains(t, got, "ddp")
+	for _, files := range [][]string{{sft, file}, {file, sft}} {
+		got := initial(t, files...)
+		for _, w := range []string{"data_parallel: fsdp2 # fsdp\n", "reshard_after_forward: false # fsdp_config.reshard_after_forward\n", "recompute: full # fsdp_config.activation_checkpointing\n", "offload: parameters # fsdp\n", "precision: bf16-mixed"} {
+			require.Contains(t, got, w)
+		}
+		require.NotContains(t, got, "Without a key")
+		require.NotContains(t, got, "name it")
+	}
+}
+
 // TestSwiftMegatron: what ms-swift's command for Megatron-Core says, in its own names and with its own defaults.
 func TestSwiftMegatron(t *testing.T) {
 	const sft = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --external_plugins p.py --max_length 4096 --torch_dtype bfloat16 --expert_model_parallel_size 8 "

@@ -139,7 +139,7 @@ func (h *hub) choose(sharded bool) error {
 		h.kind, h.plain = byZeRO, ds
 	case sharded:
 		h.kind, h.plain = byZeRO, argument{from: "deepspeed"}
-	case fsdp.on():
+	case fsdp.on() || fsdp.open != "":
 		h.kind, h.plain = byFSDP, fsdp
 	case h.speaks(axolotl) && h.within("fsdp_config"): // which turns it on (core/builders/base.py)
 		h.kind, h.plain = byFSDP, argument{from: "fsdp_config"}
@@ -487,9 +487,13 @@ var shardings = map[string]struct{ kept, hybrid bool }{
 
 // fsdp reads what TrainingArguments and accelerate say of FSDP.
 func (h *hub) fsdp() error {
+	words := h.get("fsdp")
 	version := h.get("fsdp.version")
 	two := version.number() == 2
 	switch {
+	case words.open != "":
+		h.open("plan.data_parallel", words.from, words.open)
+		return nil
 	case two:
 		h.set("plan.data_parallel", "fsdp2", version.from)
 	case version.given:
@@ -497,7 +501,6 @@ func (h *hub) fsdp() error {
 	default:
 		h.set("plan.data_parallel", "fsdp1", h.kindFrom+"; version 1 is the default")
 	}
-	words := h.get("fsdp")
 	strategy, reshard, offload := h.get("fsdp.sharding_strategy"), h.get("fsdp.reshard_after_forward"), h.get("fsdp.offload_params")
 	wrapped := h.get("fsdp.auto_wrap_policy").on() && !strings.EqualFold(h.get("fsdp.auto_wrap_policy").value, "NO_WRAP")
 	if _, named := shardings[strings.ToLower(reshard.value)]; named && !two && reshard.value != "" {
