@@ -12,6 +12,8 @@ func (s *Spec) Ligerless() string {
 		return "mixes tokens by other than plain attention"
 	case s.Vision != nil:
 		return "has an encoder of images"
+	case s.Norm == CastRMSNorm:
+		return "casts its norms' weights to fp32"
 	case !slices.Contains([]Norm{RMSNorm, WideRMSNorm, GemmaRMSNorm}, s.Norm):
 		return "does not normalise by RMS"
 	case !s.Gated || s.Activation != SiLU && s.Activation != GELUTanh:

@@ -28,6 +28,7 @@ func TestLiger(t *testing.T) {
 		{"qwen3-0.6b", "automodel", `, release: "26.05"`, "dp: 8", true, ""},
 		{"gpt2", "automodel", "", "dp: 8", false, ""},
 		{"gpt2", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: gpt2 does not normalise by RMS, and what Liger-Kernel replaces of such a one is not known; leave it out"},
+		{"gemma4-31b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: gemma4-31b casts its norms' weights to fp32"},
 		{"qwen3-30b-a3b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen3-30b-a3b has experts"},
 		{"llama3.2-1b", "megatron-core", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: recipe megatron-core is not known to run them; leave it out, or use hf-eager, automodel or deepspeed-hf"},
 		{"llama3.2-1b", "hf-compile", ", liger_kernels: true", "dp: 8", false, "recipe hf-compile is not known to run them"},

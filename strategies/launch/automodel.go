@@ -488,29 +488,17 @@ func (a *autoModel) adapters() {
 	if n.Kind == yaml.ScalarNode {
 		patterns = []*yaml.Node{n}
 	}
-	var out []any
+	var names []string
 	for _, p := range patterns {
-		last := p.Value[strings.LastIndex(p.Value, ".")+1:]
-		if last == "*" || last == "*_proj" {
+		if last := leaf(p.Value); last == "*" || last == "*_proj" {
 			return
 		}
-		var found []string
-		for name, of := range projections {
-			if ok, _ := path.Match(last, name); ok {
-				found = append(found, of...)
-			}
-		}
-		if len(found) == 0 {
-			a.note("peft.target_modules %s: which projections that is; give train.lora.targets", p.Value)
-		}
-		slices.Sort(found)
-		for _, t := range slices.Compact(found) {
-			out = append(out, t)
-		}
+		names = append(names, p.Value)
 	}
-	if len(out) > 0 {
-		a.set("train.lora.targets", out, "peft.target_modules")
-	} else {
-		a.open("train.lora.targets", "peft.target_modules", "none of them is known: give the key")
-	}
+	a.adapt("peft.target_modules", names, func(pattern string) func(string) bool {
+		return func(module string) bool {
+			ok, _ := path.Match(leaf(pattern), leaf(module))
+			return ok
+		}
+	})
 }

@@ -274,6 +274,7 @@ func Join(jobs []*Job) (*Job, error) {
 	all.unliger()
 	all.uncut()
 	all.stay()
+	all.unflash()
 	all.unmuon()
 	return all, nil
 }

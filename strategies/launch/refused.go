@@ -2,7 +2,10 @@ package launch
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
@@ -44,12 +47,30 @@ func (j *Job) unliger() {
 	}
 }
 
+// hubRecipes are those that run classes of transformers.
+var hubRecipes = []any{"hf-eager", "hf-compile", deepspeedRecipe, hubRecipe}
+
+// unflash takes PyTorch's attention for heads that are wider than FlashAttention takes (strategies,
+// resolve.go), as transformers' own classes of such models do in these layers.
+func (j *Job) unflash() {
+	const key = "runtime.attention"
+	asked := j.setting(key)
+	kernel, _ := asked.Value.(string)
+	name, _ := j.setting("model").Value.(string)
+	m, err := model.Load(name)
+	if name == "" || err != nil || !strings.HasPrefix(kernel, "flash") || m.Compress != nil || m.WidestHead() <= ops.FlashHead || !slices.Contains(hubRecipes, j.value("runtime.recipe")) {
+		return
+	}
+	j.note("%s: heads of %s have up to %d elements, and FlashAttention takes %d; sdpa is taken in all layers", asked.From, name, m.WidestHead(), ops.FlashHead)
+	j.Settings[slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key })].Value = "sdpa"
+}
+
 // unmuon leaves out Muon where no estimate has its update under a recipe of Hugging Face's, whichever
 // file says what is beside it (strategies/matrices.go, checkMatrices).
 func (j *Job) unmuon() {
 	o, kind := j.setting("train.optimizer"), j.setting("plan.data_parallel")
 	why := ""
-	switch hub := j.says("runtime.recipe", "hf-eager") || j.says("runtime.recipe", "hf-compile"); {
+	switch hub := slices.Contains(hubRecipes, j.value("runtime.recipe")); {
 	case o.Value != "muon" || !hub:
 		return
 	case j.setting("train.lora.rank").Key != "":

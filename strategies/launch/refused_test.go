@@ -31,6 +31,10 @@ func TestRefused(t *testing.T) {
 		{[]string{"model_name_or_path: Qwen/Qwen2.5-1.5B\nfinetuning_type: full\nbf16: true\nuse_muon: true\ncutoff_len: 512", "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_backward_prefetch: BACKWARD_PRE}"},
 			[]string{"# Not taken over: use_muon muon beside fsdp_config.fsdp_version, FSDP of version 1: which"}},
 		{[]string{"model_name_or_path: Qwen/Qwen2.5-1.5B\nfinetuning_type: full\nbf16: true\nuse_muon: true\ncutoff_len: 512\ndeepspeed: z.json", zero3}, []string{"# Not taken over: use_muon muon: AdamW with states in fp32 is taken"}},
+		{[]string{"base_model: Qwen/Qwen2.5-1.5B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nlora_target_modules: [q_proj, v_proj, fc1, c_attn]"}, []string{"targets: [q, v] # lora_target_modules\n", "# Not taken over: lora_target_modules fc1: qwen2.5-1.5b has no such module that adapters are known beside; left out, as PEFT", "# Not taken over: lora_target_modules c_attn: qwen2.5-1.5b has"}},
+		{[]string{"base_model: Qwen/Qwen3-30B-A3B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nlora_target_modules: [self_attn.q_proj, up_proj, mlp.k_proj]"}, []string{"targets: [q] # lora_target_modules\n", "# Not taken over: lora_target_modules up_proj: qwen3-30b-a3b has no such module"}},
+		{[]string{"base_model: google/gemma-4-31B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nattn_implementation: flash_attention_2\nliger_rms_norm: true\nliger_glu_activation: true\nliger_rope: true\nlora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q|v)_proj'"},
+			[]string{"targets: [up, q, v] # lora_target_modules\n", "attention: sdpa # attn_implementation\n", "# Not taken over: attn_implementation: heads of gemma4-31b have up to 512 elements, and FlashAttention takes 256; sdpa is taken in all layers", "the model casts its norms' weights to fp32, and what Liger-Kernel"}},
 	} {
 		got := initial(t, c.files...)
 		for _, w := range c.want {

@@ -706,12 +706,6 @@ func (h *hub) adapted() bool {
 	return h.get("use_peft").on() || h.get("use_peft").value == "" && h.given["lora_r"].value != "" && !whole
 }
 
-// projections are modules of transformers' models, by what they are in the catalog's.
-var projections = map[string][]string{
-	"q_proj": {"q"}, "k_proj": {"k"}, "v_proj": {"v"}, "o_proj": {"o"}, "out_proj": {"o"}, "gate_proj": {"gate"}, "up_proj": {"up"}, "down_proj": {"down"}, "qkv_proj": {"qkv"}, "gate_up_proj": {"gate_up"},
-	"query_key_value": {"qkv"}, "Wqkv": {"qkv"}, "dense_h_to_4h": {"up"}, "dense_4h_to_h": {"down"}, "c_attn": {"qkv"}, "c_fc": {"up"}, "c_proj": {"o", "down"}, "fc1": {"up"}, "fc2": {"down"},
-}
-
 // tunings are the ways of training that are told apart, by the arguments that choose them.
 var tunings = map[string][]string{"finetuning_type": {"lora", "full", "freeze", "oft"}, "adapter": {"lora", "qlora"}}
 
@@ -743,48 +737,6 @@ func (h *hub) adapters() {
 	h.targets()
 	if h.speaks(axolotl) && !h.get("lora_dropout").on() && h.get("lora_mlp_kernel").value == "" {
 		h.note("%s newer releases of Axolotl run kernels of their own for adapters without dropout", h.without("lora_mlp_kernel"))
-	}
-}
-
-// everyLinear is a name of all projections.
-func everyLinear(name string) bool {
-	return slices.Contains([]string{"all", "all-linear", "all_linear"}, name)
-}
-
-// targets are the projections that have adapters; all of them where a job has none.
-func (h *hub) targets() {
-	const key = "train.lora.targets"
-	a := h.get("lora_target_modules")
-	var out []any
-	switch names := a.all(); {
-	case a.open != "":
-		h.open(key, a.from, a.open)
-		return
-	case len(names) == 0:
-		h.open(key, h.without("lora_target_modules"), "PEFT chooses by the kind of model, q and v of Llama's: give the key")
-		return
-	case slices.ContainsFunc(names, everyLinear):
-		for _, n := range names {
-			if !everyLinear(n) {
-				h.note("%s %s: it has no adapter here", a.from, n)
-			}
-		}
-		return // as a job has it that names none
-	default:
-		for _, n := range names {
-			known, ok := projections[n]
-			if !ok {
-				h.note("%s %s: which projections that is; give train.lora.targets", a.from, n)
-			}
-			for _, p := range known {
-				out = append(out, p)
-			}
-		}
-	}
-	if len(out) > 0 {
-		h.set(key, out, a.from)
-	} else {
-		h.open(key, a.from, "none of them is known: give the key")
 	}
 }
 
