@@ -47,6 +47,7 @@ var autoCostly = []struct {
 	{"model.force_hf", []string{"false"}, "the class is taken that AutoModel has of its own"},
 	{"peft.use_dora", []string{"false"}, ""},
 	{"teacher_model", nil, "its forward pass"},
+	{"freeze_config.freeze_language_model", []string{"false"}, "all parameters are taken to be trained"},
 	{"qat", nil, ""},
 }
 
@@ -85,6 +86,9 @@ func (j *Job) automodel(d *yamlx.Document) error {
 	a.plan()
 	a.train()
 	a.adapters()
+	if a.node("freeze_config") != nil && a.known != nil && a.known.Vision != nil && a.text("freeze_config.freeze_vision_tower") != "false" && a.node("peft") == nil { // components/utils/model_utils.py
+		j.note("freeze_config.freeze_vision_tower: beside train.images give train.images.frozen: [encoder]")
+	}
 	for _, c := range autoCostly {
 		if v := a.text(c.key); v != "" && !slices.Contains(c.free, v) && (a.experts || !slices.Contains(expertKernels, c.key)) {
 			j.note("%s", strings.TrimSuffix(c.key+" "+v+": "+c.why, ": "))

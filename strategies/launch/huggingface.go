@@ -38,10 +38,10 @@ var (
 	}
 	llamaFactory = &dialect{
 		marks: []string{"finetuning_type", "cutoff_len", "lora_target"},
-		names: map[string]string{"lora_rank": "lora_r", "lora_target": "lora_target_modules", "cutoff_len": "max_length", "enable_liger_kernel": "use_liger_kernel", "flash_attn": "attn_implementation", "additional_target": "lora_modules_to_save", "double_quantization": "bnb_4bit_use_double_quant"},
+		names: map[string]string{"lora_rank": "lora_r", "lora_target": "lora_target_modules", "cutoff_len": "max_length", "enable_liger_kernel": "use_liger_kernel", "flash_attn": "attn_implementation", "additional_target": "lora_modules_to_save", "double_quantization": "bnb_4bit_use_double_quant", "freeze_vision_tower": "images.encoder", "freeze_multi_modal_projector": "images.projector"},
 		// src/llamafactory/hparams: data_args.py, finetuning_args.py, model_args.py
 		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "2048", "use_peft": "true", "lora_r": "8", "lora_target_modules": "all", "gradient_checkpointing": "true",
-			"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true"},
+			"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true"},
 	}
 	trl = &dialect{
 		marks: []string{"use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "load_in_4bit", "dataset_text_field", "packing"},
@@ -76,7 +76,7 @@ var switches = []struct{ name, value, says, as string }{
 	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
 	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
 	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"}, {"use_megatron_lm", "", "distributed_type", "MEGATRON_LM"},
-	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"use_muon", "", "optim", "muon"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
+	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"use_muon", "", "optim", "muon"}, {"freeze_mm_modules", "", "images.encoder", "true"}, {"freeze_mm_modules", "", "images.projector", "true"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
 }
 
 // whole are arguments that are whole numbers, and from where to where.

@@ -43,3 +43,35 @@ func TestRefused(t *testing.T) {
 		predictable(t, []byte(got), 8)
 	}
 }
+
+// TestFrozenParts: which parts of a model with images are not trained, by each program's names and
+// defaults, which a job says beside its images alone.
+func TestFrozenParts(t *testing.T) {
+	const (
+		vision = "Qwen/Qwen2.5-VL-7B-Instruct"
+		both   = "beside train.images give train.images.frozen: [encoder, projector]"
+		swift  = "swift sft --torch_dtype bfloat16 --max_length 512 --model "
+		axo    = "micro_batch_size: 1\nbase_model: "
+	)
+	for text, want := range map[string]string{
+		swift + vision + " --tuner_type full":                                             "# Not taken over: default of --freeze_vit, default of --freeze_aligner: " + both,
+		swift + vision + " --tuner_type full --freeze_aligner false":                      "# Not taken over: default of --freeze_vit: beside train.images give train.images.frozen: [encoder]",
+		swift + vision + " --tuner_type lora --freeze_vit false":                          "# Not taken over: --freeze_vit false: the encoder is taken to be frozen, as beside adapters",
+		swift + vision + " --tuner_type lora":                                             "",
+		swift + "Qwen/Qwen2.5-7B --tuner_type full":                                       "",
+		swift + vision + " --tuner_type full --freeze_llm true":                           "# Not taken over: --freeze_llm true: all parameters are taken to be trained",
+		"finetuning_type: full\nfreeze_vision_tower: true\nmodel_name_or_path: " + vision: "# Not taken over: freeze_vision_tower, default of freeze_multi_modal_projector: " + both,
+		axo + vision + "\nfreeze_mm_modules: true":                                        "# Not taken over: freeze_mm_modules: " + both,
+		axo + vision: "",
+		auto("model: {pretrained_model_name_or_path: " + vision + "}\nfreeze_config: {freeze_language_model: false}"): "# Not taken over: freeze_config.freeze_vision_tower: beside train.images give train.images.frozen: [encoder]",
+		auto("model: {pretrained_model_name_or_path: " + vision + "}\nfreeze_config: {freeze_language_model: true}"):  "# Not taken over: freeze_config.freeze_language_model true: all parameters",
+	} {
+		got := initial(t, text)
+		require.Contains(t, got, want, text)
+		if want == "" {
+			require.NotContains(t, got, "frozen:", text)
+		}
+		require.NotContains(t, got, "Without a key", text)
+	}
+	require.Contains(t, initial(t, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, seq_parallel_communication_data_type: bf16}"), "# Not taken over: deepspeed_config.seq_parallel_communication_data_type bf16: accelerate hands it on to nobody")
+}

@@ -20,10 +20,10 @@ var swift = &dialect{
 	marks: []string{"tuner_type", "train_type", "sft_type", "attn_impl"},
 	names: map[string]string{
 		"model": "model_name_or_path", "tuner_type": "finetuning_type", "train_type": "finetuning_type", "sft_type": "finetuning_type", "lora_rank": "lora_r", "target_modules": "lora_target_modules",
-		"attn_impl": "attn_implementation", "torch_dtype": "dtype", "quant_bits": "quantization_bit", "rlhf_type": "stage", "optim": "optim", "optimizer": "optim", "sequence_parallel_size": "parallelism.sp_size",
+		"attn_impl": "attn_implementation", "torch_dtype": "dtype", "quant_bits": "quantization_bit", "rlhf_type": "stage", "optim": "optim", "optimizer": "optim", "freeze_vit": "images.encoder", "freeze_aligner": "images.projector", "freeze_llm": "freeze_language_model", "sequence_parallel_size": "parallelism.sp_size",
 	},
 	defaults: map[string]string{"per_device_train_batch_size": "1", "use_peft": "true", "lora_r": "8", "lora_dropout": "0.05", "lora_target_modules": "all-linear", "gradient_checkpointing": "true",
-		"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true"},
+		"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true"},
 }
 
 // swiftFSDP is a file of its --fsdp.
