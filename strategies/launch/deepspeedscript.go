@@ -8,7 +8,7 @@ import "fmt"
 var (
 	deepspeedScript = &dialect{names: map[string]string{"deepspeed_config": "deepspeed", "model_name": "model_name_or_path", "max_seq_len": "max_length"}, defaults: map[string]string{}}
 	deepspeedChat   = &dialect{
-		marks: []string{"max_seq_len", "lora_module_name", "data_split"},
+		marks: []string{"max_seq_len", "lora_dim", "data_split", "zero_stage"},
 		names: map[string]string{"max_seq_len": "max_length", "dtype": "mixed_precision", "zero_stage": "deepspeed.zero_stage"},
 		defaults: map[string]string{"per_device_train_batch_size": "16", "gradient_accumulation_steps": "1", "max_length": "512", "pad_to_max_length": "true", "mixed_precision": "fp16", "deepspeed.zero_stage": "0",
 			"gradient_checkpointing": "false"},
@@ -18,10 +18,11 @@ var (
 // callsDeepSpeed is how such a script says its arguments, nil where it is none.
 func (f flags) callsDeepSpeed() *dialect {
 	_, named := f["deepspeed_config"]
+	_, model := f["model_name_or_path"]
 	switch {
 	case f["deepspeed"].value != "true" && !named:
 		return nil
-	case f.count(deepspeedChat.marks) > 0:
+	case model && f.count(deepspeedChat.marks) > 0:
 		return deepspeedChat
 	}
 	return deepspeedScript

@@ -24,6 +24,7 @@ func TestDeepSpeedScripts(t *testing.T) {
 		{[]string{chat + "--zero_stage 3 --lora_dim 128 --lora_module_name layers. --only_optimize_lora"}, []string{"rank: 128 # --lora_dim\n"}, "targets"},
 		{[]string{chat + "--zero_stage 3 --lora_dim 128"}, []string{"# Not taken over: --lora_dim 128 without --only_optimize_lora: adapters beside weights that are trained, too, are not known; these are taken alone"}, "rank:"},
 		{[]string{chat + "--zero_stage $1"}, []string{"# plan.data_parallel: --zero_stage: line 1 takes $1"}, "data_parallel: ddp"},
+		{[]string{"deepspeed main.py --max_seq_len 256 --zero_stage 3 --vision_model_name_or_path a --output_dir x --deepspeed"}, []string{"data_parallel: zero3 # --zero_stage\n", "sequence_length: 256 # --max_seq_len\n"}, "precision: fp16"},
 		{[]string{script}, []string{"model: llama2-7b # --model_name", "# plan.data_parallel: --deepspeed_config: ./d.json has the stage of ZeRO: name it by --from, too\n", "# train.precision: without --bf16 and fp16: the script, or the configuration of DeepSpeed, has it: give the key\n"}, "fp32"},
 		{[]string{script, zero}, []string{"data_parallel: zero2", "precision: bf16 # bf16.enabled\n", "micro_batch: 4"}, "clip"},
 		{[]string{"run_clm.py --output_dir x --model_name_or_path gpt2 --block_size 64 --per_device_train_batch_size 4 --deepspeed d.json", zero}, []string{"precision: bf16 # bf16.enabled\n"}, "fp32"},

@@ -35,12 +35,33 @@ func TestRefused(t *testing.T) {
 		{[]string{"base_model: Qwen/Qwen3-30B-A3B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nlora_target_modules: [self_attn.q_proj, up_proj, mlp.k_proj]"}, []string{"targets: [q] # lora_target_modules\n", "# Not taken over: lora_target_modules up_proj: qwen3-30b-a3b has no such module"}},
 		{[]string{"base_model: google/gemma-4-31B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nattn_implementation: flash_attention_2\nliger_rms_norm: true\nliger_glu_activation: true\nliger_rope: true\nlora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q|v)_proj'"},
 			[]string{"targets: [up, q, v] # lora_target_modules\n", "attention: sdpa # attn_implementation\n", "# Not taken over: attn_implementation: heads of gemma4-31b have up to 512 elements, and FlashAttention takes 256; sdpa is taken in all layers", "the model casts its norms' weights to fp32, and what Liger-Kernel"}},
+		{[]string{"base_model: Qwen/Qwen2.5-1.5B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\nlora_target_modules: '.*\\.(q|up)_proj'"}, []string{"targets: [up, q] # lora_target_modules\n"}},
 	} {
 		got := initial(t, c.files...)
 		for _, w := range c.want {
 			require.Contains(t, got, w)
 		}
 		predictable(t, []byte(got), 8)
+	}
+}
+
+// TestTargets: names and expressions of a model's modules, in the catalog or not, and those that are
+// not understood.
+func TestTargets(t *testing.T) {
+	const layers = `model.language_model.layers.[\d]+.(_checkpoint_wrapped_module.)?`
+	for name, want := range map[string][2]string{
+		"q_proj":                     {"targets: [q] #", "targets: [q] #"},
+		"self_attn.q_proj":           {"targets: [q] #", "targets: [q] #"},
+		"mlp.q_proj":                 {"# train.lora.targets: lora_target_modules: none", "targets: [q] #"},
+		layers + `(mlp).(up|q)_proj`: {"targets: [up] #", "targets: [q, up] #"},
+		`.*\.mlp\.(up|down)_proj`:    {"targets: [down, up] #", "targets: [down, up] #"},
+		`.*\.layers\.(3|7)\.self_attn\.q_proj|.*\.mlp\.up_proj`: {"lora_target_modules .*\\.layers\\.(3|7)\\.self_attn\\.q_proj|.*\\.mlp\\.up_proj: which projections that is", "none of them is known"},
+		`.*(q_proj`: {"none of them is known", "none of them is known"},
+	} {
+		for i, model := range []string{"Qwen/Qwen2.5-1.5B", "a/Own-7B"} {
+			got := initial(t, "base_model: "+model+"\nadapter: lora\nlora_r: 8\nlora_target_modules: '"+name+"'")
+			require.Contains(t, got, want[i], name)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ var swift = &dialect{
 }
 
 // swiftFSDP is a file of its --fsdp.
-var swiftFSDP = &dialect{marks: []string{"fsdp_config"}}
+var swiftFSDP = &dialect{marks: []string{"fsdp"}}
 
 // swiftCommand is how it is started.
 var swiftCommand = lazily(`(?:^|\s|/)swift (sft|pt|rlhf) `)

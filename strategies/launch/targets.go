@@ -53,17 +53,33 @@ func projected(modules map[string][]string, match func(module string) bool) (out
 // leaf is the last part of a module's path.
 func leaf(module string) string { return module[strings.LastIndex(module, ".")+1:] }
 
+// inLayers finds what an expression of paths says of all layers alike: what follows their number.
+var inLayers = lazily(`layers\\?\.(?:\[\\d\]\+|\\d\+|\[0-9\]\+|\.\*)\\?\.(.+)$`)
+
 // matching is how PEFT takes a name, which is the end of a module's path, or an expression for whole
-// paths, of which the last part is that of the modules' own names.
+// paths. One that tells layers apart matches nothing here.
 func matching(name string) func(module string) bool {
-	if last, err := regexp.Compile("^(?:" + leaf(name) + ")$"); err == nil && regexp.QuoteMeta(leaf(name)) != leaf(name) && !last.MatchString("") {
-		return func(module string) bool { return last.MatchString(leaf(module)) }
+	if !strings.ContainsAny(name, `*+?[(|\`) {
+		return func(module string) bool {
+			if !strings.Contains(module, ".") { // of a model that is not in the catalog
+				return module == leaf(name)
+			}
+			return strings.HasSuffix("."+module, "."+name)
+		}
+	}
+	before := "model.layers.0."
+	if m := inLayers().FindStringSubmatch(name); m != nil {
+		name, before = m[1], ""
+	}
+	paths, err := regexp.Compile("^(?:" + name + ")$")
+	if err != nil || strings.Contains(name, "layers") {
+		return func(string) bool { return false }
 	}
 	return func(module string) bool {
-		if !strings.Contains(module, ".") { // of a model that is not in the catalog
-			return module == leaf(name)
+		if strings.Contains(module, ".") {
+			return paths.MatchString(before + module)
 		}
-		return strings.HasSuffix("."+module, "."+name)
+		return paths.MatchString(before+"self_attn."+module) || paths.MatchString(before+"mlp."+module)
 	}
 }
 
