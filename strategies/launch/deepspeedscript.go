@@ -31,13 +31,13 @@ func (f flags) callsDeepSpeed() *dialect {
 // chat takes over what DeepSpeed-Chat makes of its arguments: a configuration of DeepSpeed
 // (dschat/utils/ds_utils.py), and adapters, beside which it trains the model, too, unless told not to.
 func (t *trainer) chat() error {
-	stage, host := t.get("deepspeed.zero_stage"), "none"
+	stage, kind, host := t.get("deepspeed.zero_stage"), t.get("mixed_precision"), "none"
 	if t.get("offload").on() {
 		host = "cpu"
 	}
-	if stage.open == "" {
+	if stage.open+kind.open == "" {
 		doc, err := parse("main.py", fmt.Appendf(nil, `{"gradient_clipping": 1, "zero_optimization": {"stage": %s, "overlap_comm": true, "offload_param": {"device": %q}, "offload_optimizer": {"device": %q},
-			"stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 3e7, "stage3_prefetch_bucket_size": 3e7, "memory_efficient_linear": false}, %q: {"enabled": true}}`, stage.value, host, host, t.get("mixed_precision").value))
+			"stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 3e7, "stage3_prefetch_bucket_size": 3e7, "memory_efficient_linear": false}, %q: {"enabled": true}}`, stage.value, host, host, kind.value))
 		if err != nil {
 			return err
 		}

@@ -347,6 +347,10 @@ func (h *hub) loaded() (dtype string, by argument) {
 func (h *hub) precision() error {
 	const key = "train.precision"
 	mixed, by, unsure := h.mixed()
+	if a := h.get("mixed_precision"); a.open != "" && mixed == "" {
+		h.open(key, a.from, a.open)
+		return nil
+	}
 	if mixed != "" && mixed != "bf16" && mixed != "fp16" {
 		return by.fail("%s: there is no %q; give no, fp16, bf16 or fp8", by.from, mixed)
 	}
