@@ -36,6 +36,8 @@ func TestOwnArguments(t *testing.T) {
 		{"NPROC_PER_NODE=4 swift sft a.yaml --per_device_train_batch_size 2", []string{tuned}, []string{"gpus: 4 # NPROC_PER_NODE\n", "micro_batch: 2 # --per_device_train_batch_size\n", "grad_accumulation: 2 # default of --gradient_accumulation_steps\n"}},
 		{"automodel finetune llm -c a.yaml --nproc-per-node 8 --step_scheduler.local_batch_size 16", []string{hub}, []string{"gpus: 8 # --nproc_per_node\n", "micro_batch: 16 # step_scheduler.local_batch_size\n", "local_batch_size 8 of the file: automodel -c takes its command line's --step_scheduler.local_batch_size 16\n"}},
 		{"torchrun --nproc-per-node=8 examples/finetune.py --config a.yaml --distributed.tp_size=2", []string{hub}, []string{"gpus: 8 # --nproc_per_node\n", "tp: 2 # distributed.tp_size\n"}},
+		{"torchrun --nproc-per-node=4 -m nemo_automodel.cli.app a.yaml --step_scheduler.local_batch_size 2", []string{hub}, []string{"gpus: 4 # --nproc_per_node\n", "micro_batch: 2 # step_scheduler.local_batch_size\n"}},
+		{"NPROC_PER_NODE=2 lmf train a.yaml cutoff_len=32", []string{factory}, []string{"gpus: 2 # NPROC_PER_NODE\n", "sequence_length: 32 # --cutoff_len\n"}},
 		{"automodel a.yaml --nproc-per-node 2", []string{hub}, []string{"gpus: 2 # --nproc_per_node\n", "micro_batch: 8 #"}},
 	} {
 		for _, files := range [][]string{append([]string{c.command}, c.files...), append(c.files[:len(c.files):len(c.files)], c.command)} {

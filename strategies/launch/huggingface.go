@@ -324,7 +324,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 }
 
 // launchedBy are commands that start processes by what the environment says.
-var launchedBy = lazily(`(?:^|[\s/])(?:llamafactory-cli train|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
+var launchedBy = lazily(`(?:^|[\s/])(?:(?:llamafactory-cli|lmf) (?:train|sft|dpo|rm)|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
 
 // launched takes the numbers of processes and nodes of the environment.
 func (t *trainer) launched(env map[string]string) {

@@ -204,7 +204,7 @@ type configured struct {
 
 // configurers are commands that take their arguments from a file, right behind them or by an option.
 var (
-	configurers = lazily(`(?:^|[\s/])(llamafactory-cli \w+|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt|rlhf)|trl \w+ --config|automodel) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
+	configurers = lazily(`(?:^|[\s/])(llamafactory-cli \w+|lmf \w+|-m nemo_automodel\.cli\.app|axolotl train|-m axolotl\.cli\.train|(?:swift|megatron) (?:sft|pt|rlhf)|trl \w+ --config|automodel) ([^-\s]\S*\.(?:ya?ml|json))(?:\s|$)`)
 	configuring = lazily(`(?:^|[\s/])(\S+\.py|trl \w+|automodel)(?: (?:.* )?(--config|-c)[ =]| )([^-\s]\S*\.ya?ml)(?:\s|$)`)
 )
 
