@@ -38,6 +38,8 @@ func TestOwnArguments(t *testing.T) {
 		{"torchrun --nproc-per-node=8 examples/finetune.py --config a.yaml --distributed.tp_size=2", []string{hub}, []string{"gpus: 8 # --nproc_per_node\n", "tp: 2 # distributed.tp_size\n"}},
 		{"torchrun --nproc-per-node=4 -m nemo_automodel.cli.app a.yaml --step_scheduler.local_batch_size 2", []string{hub}, []string{"gpus: 4 # --nproc_per_node\n", "micro_batch: 2 # step_scheduler.local_batch_size\n"}},
 		{"NPROC_PER_NODE=2 lmf train a.yaml cutoff_len=32", []string{factory}, []string{"gpus: 2 # NPROC_PER_NODE\n", "sequence_length: 32 # --cutoff_len\n"}},
+		{"axolotl train a.yml --adapter lora", []string{"base_model: gpt2\nadapter: qlora\nlora_r: 8"}, []string{"precision: bf16-frozen # default of bf16\n"}},
+		{"axolotl train a.yml --adapter qlora", []string{"base_model: gpt2\nadapter: lora\nlora_r: 8"}, []string{"precision: nf4-frozen # --adapter\n"}},
 		{"automodel a.yaml --nproc-per-node 2", []string{hub}, []string{"gpus: 2 # --nproc_per_node\n", "micro_batch: 8 #"}},
 	} {
 		for _, files := range [][]string{append([]string{c.command}, c.files...), append(c.files[:len(c.files):len(c.files)], c.command)} {

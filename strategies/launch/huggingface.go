@@ -68,8 +68,14 @@ var renamed = map[string]string{
 	"deepspeed_config_file": "deepspeed.file", "deepspeed.gradient_accumulation_steps": "gradient_accumulation_steps", "config_file": "accelerate.config_file",
 }
 
-// switches are values that say what another argument does, too; "" is any that is on.
-var switches = []struct{ name, value, says, as string }{
+// turn is a value of an argument that says what another does, too; "" is any that is on.
+type turn struct{ name, value, says, as string }
+
+func (s turn) turned(a argument) bool {
+	return a.open == "" && (s.value == a.value || s.value == "" && a.on())
+}
+
+var switches = []turn{
 	{"finetuning_type", "lora", "use_peft", "true"}, {"finetuning_type", "full", "use_peft", "false"}, {"finetuning_type", "freeze", "use_peft", "false"}, {"finetuning_type", "oft", "use_peft", "false"},
 	{"adapter", "lora", "use_peft", "true"}, {"adapter", "qlora", "use_peft", "true"}, {"adapter", "qlora", "load_in_4bit", "true"},
 	{"quantization_bit", "4", "load_in_4bit", "true"}, {"quantization_bit", "8", "load_in_8bit", "true"}, {"disable_gradient_checkpointing", "", "gradient_checkpointing", "false"}, {"pure_bf16", "", "dtype", "bfloat16"},
@@ -391,7 +397,7 @@ func (t *trainer) take(name string, a argument) error {
 		return a.fail("%s: %q; give true or false", a.from, strings.Join(a.all(), " "))
 	}
 	for _, s := range switches {
-		if name == s.name && a.open == "" && (s.value == a.value || s.value == "" && a.on()) {
+		if name == s.name && s.turned(a) {
 			t.given[s.says] = argument{value: s.as, from: a.from, given: true, over: a.over, fail: a.fail}
 		}
 	}
@@ -448,15 +454,18 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 		both.inline = o.inline
 	}
 	both.file = cmp.Or(t.file, o.file)
+	outdone := map[string]argument{}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]
 		differ := a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
 		switch launch := ofLaunch().MatchString(name); {
 		case a.over != "" && b.given:
 			both.outdo(a, b, a.over, differ)
+			outdone[name] = b
 		case b.over != "" && a.given:
 			both.given[name] = b
 			both.outdo(b, a, b.over, differ)
+			outdone[name] = a
 		case differ && launch && t.launches(o):
 			both.outdo(a, b, "accelerate launch", true)
 		case differ && launch && o.launches(t):
@@ -466,6 +475,11 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 			return nil, diag.Errorf("%s says %s, but %s before it %s; leave one of them out", b.from, strings.Join(b.all(), " "), a.from, strings.Join(a.all(), " "))
 		case !a.given || a.open != "":
 			both.given[name] = b
+		}
+	}
+	for _, s := range switches { // what followed from those
+		if a, ok := outdone[s.name]; ok && s.turned(a) && both.given[s.says].from == a.from {
+			delete(both.given, s.says)
 		}
 	}
 	if both.speaks(swift) {
