@@ -45,6 +45,7 @@ type Job struct {
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
 	yaml      []byte            // a configuration that a command line's own arguments are put into
+	command   *Job              // what that line says where no configuration is beside it
 
 	squareBucket  bool   // a Trainer makes a bucket of the width of the model squared
 	contextReduce string // the dtype in which DeepSpeed reduces gradients where ranks share sequences
@@ -104,6 +105,8 @@ func Read(name string, text []byte) (*Job, error) {
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
 	case own().Match(text):
 		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
+	case titanPython().Match(text):
+		return nil, &diag.Error{File: name, Message: "makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3 CONFIG=llama3_8b ./run_train.sh with what it has instead, or a TOML of older releases"}
 	case trimmed[0] == '{' || scheduled().Match(text) || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
 		if err := j.configuration(name, text, nil); err != nil {
 			return nil, err
@@ -204,6 +207,9 @@ func (j *Job) script(name, text string) error {
 		if o.started(name, s) != nil {
 			continue
 		}
+		if j.command != nil && o.command != nil {
+			j.command.unsettle(o.command, s.By)
+		}
 		if j.unsettle(o, s.By); j.trainer != nil && o.trainer != nil {
 			j.trainer.ways = append(j.trainer.ways, way{s.By, o.trainer})
 		}
@@ -214,8 +220,7 @@ func (j *Job) script(name, text string) error {
 // started reads what starts a job of one of the two frameworks.
 func (j *Job) started(name string, s start) error {
 	if s.titan {
-		j.titanScript(s)
-		return nil
+		return j.titanScript(name, s)
 	}
 	if s.file == nil && swiftMegatron().MatchString(s.text) {
 		return j.swiftMegatron(name, s, "--")

@@ -151,7 +151,7 @@ func TestTitanScript(t *testing.T) {
 	for script, want := range map[string][]string{
 		"NGPU=4 LOG_RANK=0 CONFIG_FILE=./llama3_8b.toml ./run_train.sh --training.seq_len=4096 --parallelism.tensor_parallel_degree 2 --compile.enable": {"gpus: 4 # NGPU\n", "sequence_length: 4096 # --training.seq_len\n", "micro_batch: 2 # training.local_batch_size\n",
 			"tp: 2 # --parallelism.tensor_parallel_degree\n", "recipe: torchtitan # --compile.enable\n"},
-		"torchrun --nproc_per_node=8 --nnodes 2 -m torchtitan.train --job.config_file x.toml --model.flavor 70B": {"gpus: 16 # --nproc-per-node, --nnodes\n", "model: llama3-70b # model.name, model.flavor\n", "sequence_length: 8192 # training.seq_len\n"},
+		"torchrun --nproc_per_node=8 --nnodes 2 -m torchtitan.train --job.config_file x.toml --model.flavor 70B": {"gpus: 16 # --nproc-per-node, --nnodes\n", "model: llama3-70b # model.name, --model.flavor\n", "sequence_length: 8192 # training.seq_len\n"},
 	} {
 		for _, files := range [][]string{{script, config}, {config, script}} {
 			got := initial(t, files...)
@@ -165,4 +165,43 @@ func TestTitanScript(t *testing.T) {
 	require.Contains(t, initial(t, "NGPU=4 CONFIG_FILE=./a.toml ./run_train.sh"), "# model: run_train.sh: ./a.toml has it: name it by --from, too\n")
 	_, err := launch.Read("x", []byte("perfplan: job/v1\nmodel: gpt2\n"))
 	require.EqualError(t, err, "x: is a job of perfplan already; give it to perfplan estimate, or a file that another program reads")
+}
+
+// TestTitanAlone: a command that starts torchtitan without the TOML of its configuration.
+func TestTitanAlone(t *testing.T) {
+	const (
+		graphs = "# runtime.cuda_graphs: without --training.disable_cuda_graphs: releases from 2026-08 on replay the passes: give the key, full there\n"
+		eager  = " --training.disable_cuda_graphs"
+		python = ", a function in Python that is not read, has it: give the key\n"
+	)
+	for script, want := range map[string][]string{
+		"NGPU=8 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --parallelism.tensor_parallel_degree 2 --compile.enable --training.local_batch_size 2": {"model: llama3-8b # model.name of llama3_8b, model.flavor of llama3_8b\n", "gpus: 8 # NGPU\n", graphs,
+			"recipe: torchtitan # --compile.enable\n", "tp: 2 # --parallelism.tensor_parallel_degree\n", "sequence_length: 8192 # training.seq_len of llama3_8b\n", "micro_batch: 2 # --training.local_batch_size\n", "grad_accumulation: 1 # without training.global_batch_size\n", "recompute: selective # activation_checkpoint.mode of llama3_8b\n"},
+		"torchtitan_train --module torchtitan.models.llama3 --config llama3_70b activation-checkpoint:none":                         {"model: llama3-70b #", "tp: 8 # parallelism.tensor_parallel_degree of llama3_70b\n", "recompute: none # --activation_checkpoint.mode\n", "recipe: torchtitan-eager # without compile.enable\n"},
+		"MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.max_context_length 4096 --parallelism.tensor_parallel_degree $TP": {"micro_batch: 2 # training.num_tokens_per_microbatch_per_dp_rank of llama3_8b, --training.max_context_length\n", "# plan.tp: --parallelism.tensor_parallel_degree: line 1 takes $TP, which the file does not set: give the key\n"},
+		"MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.num_tokens_per_microbatch_per_dp_rank 10000":                      {"# train.micro_batch: training.num_tokens_per_microbatch_per_dp_rank, training.max_context_length: 10000 tokens are no whole number of sequences of 8192: give the key\n"},
+		"MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.num_tokens_per_train_step 1048576 --compile.enable --compile.enable_async_tensor_parallel --parallelism.tensor_parallel_degree 2" + eager: {
+			"global_batch: 128 # --training.num_tokens_per_train_step, training.max_context_length of llama3_8b\n", "tp_overlap: true # --compile.enable_async_tensor_parallel\n"},
+		"NGPU=64 MODULE=deepseek_v3 CONFIG=deepseek_v3_16b ./run_train.sh --compile.components model loss --parallelism.pipeline_parallel_degree 2 --parallelism.num_pp_microbatches 8 --training.num_tokens_per_microbatch_per_dp_rank 4096" + eager: {
+			"model: deepseek-v2-lite #", "recipe: torchtitan # compile.enable of deepseek_v3_16b\n", "ep: 8 # parallelism.expert_parallel_degree of deepseek_v3_16b\n", "micro_batch: 1 # --training.num_tokens", "grad_accumulation: 8 # --parallelism.num_pp_microbatches\n"},
+		"MODULE=deepseek_v3 CONFIG=deepseek_v3_16b ./run_train.sh": {"recipe: torchtitan-eager # compile.components of deepseek_v3_16b\n", "fused_cross_entropy: true # compile.components of deepseek_v3_16b\n"},
+		"MODULE=llama3 CONFIG=llama3_8b_mxfp8 ./run_train.sh --training.seq_len 4096": {"model: llama3-8b # model.name of llama3_8b_mxfp8, model.flavor of llama3_8b_mxfp8\n", "sequence_length: 4096 # --training.seq_len\n", "# runtime.recipe: run_train.sh: llama3_8b_mxfp8" + python,
+			"# plan.tp: run_train.sh: llama3_8b_mxfp8" + python, "# train.micro_batch: run_train.sh: llama3_8b_mxfp8" + python, "# train.recompute: run_train.sh: llama3_8b_mxfp8" + python, "# train.precision: run_train.sh: llama3_8b_mxfp8" + python},
+		"MODULE=mine.llama3 CONFIG=llama3_8b ./run_train.sh --training.seq_len 4096":                                          {"# model: run_train.sh: llama3_8b" + python, "# train.micro_batch: run_train.sh: llama3_8b" + python},
+		"NGPU=4 CONFIG_FILE=./a.toml ./run_train.sh --parallelism.context_parallel_degree=2":                                  {"cp: 2 # --parallelism.context_parallel_degree\n", "# plan.tp: run_train.sh: ./a.toml has it: name it by --from, too\n", "# train.sequence_length: run_train.sh: ./a.toml has it: name it by --from, too\n"},
+		"if [ $1 = a ]; then B=2; else B=4; fi\nMODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size $B": {"# train.micro_batch: --training.local_batch_size: 2 or 4:"},
+	} {
+		got := initial(t, script)
+		for _, w := range want {
+			require.Contains(t, got+"\n", w, script)
+		}
+		if strings.Contains(script, eager) {
+			require.NotContains(t, got, "cuda_graphs", script)
+			predictable(t, []byte(got), 0)
+		}
+	}
+	_, err := launch.Read("x", []byte("MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.seq_len 0"))
+	require.EqualError(t, err, "x:1:1: training.seq_len: 0; give a whole number from 1 on")
+	_, err = launch.Read("config_registry.py", []byte("def small() -> Trainer.Config:\n    return Trainer.Config()\n"))
+	require.ErrorContains(t, err, "config_registry.py: makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3")
 }

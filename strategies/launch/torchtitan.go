@@ -24,8 +24,8 @@ var titanModels = map[string]string{
 var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}
 
 // titanRead are keys that a job is read from; those of titanTables without the table.
-var titanRead = words(`model.name model.flavor model.converters compile.enable compile.components training.compile optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
-	training.seq_len training.local_batch_size training.batch_size training.global_batch_size training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
+var titanRead = words(`model.name model.flavor model.converters compile.enable compile.components compile.enable_async_tensor_parallel training.compile training.disable_cuda_graphs optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
+	training.seq_len training.max_context_length training.local_batch_size training.batch_size training.num_tokens_per_microbatch_per_dp_rank num_pp_microbatches training.global_batch_size training.num_tokens_per_train_step training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
 	activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
 	tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
 	fsdp_reshard_after_forward enable_async_tensor_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
@@ -81,7 +81,19 @@ func (j *Job) titan(name string, text []byte, over map[string]string) error {
 		}
 		return &diag.Error{File: name, Message: "is no configuration of torchtitan: it has no tables [model] and [training]; give one of its train_configs" + hint}
 	}
-	if id, ok := titanModels[c.text("model.name")+" "+c.text("model.flavor")]; ok {
+	j.titanReads(c)
+	for i := range j.Settings {
+		j.Settings[i].From, _ = sources(j.Settings[i].From, over, nil, "")
+	}
+	if c.wrong != "" {
+		return &diag.Error{File: name, Line: tomlLine(string(text), c.wrongKey()), Col: 1, Message: c.wrong}
+	}
+	return nil
+}
+
+// titanReads says what the keys of a configuration mean, wherever they come from.
+func (j *Job) titanReads(c *table) {
+	if id, ok := c.model(); ok {
 		j.set("model", id, "model.name, model.flavor")
 	} else {
 		j.open("model", "model.flavor", fmt.Sprintf("%s of %s is not known: give the key", c.text("model.flavor"), c.text("model.name")))
@@ -99,17 +111,7 @@ func (j *Job) titan(name string, text []byte, over map[string]string) error {
 	if list, _ := c.at("model.converters").([]any); len(list) > 0 || c.on("float8.enable_float8_linear") {
 		with = append(with, converted)
 	}
-	j.titanLeft(root, "", with)
-	for i := range j.Settings {
-		if _, given := over[j.Settings[i].From]; given {
-			j.Settings[i].From = "--" + j.Settings[i].From
-		}
-	}
-	if c.wrong != "" {
-		key, _, _ := strings.Cut(c.wrong, ": ")
-		return &diag.Error{File: name, Line: tomlLine(string(text), key), Col: 1, Message: c.wrong}
-	}
-	return nil
+	j.titanLeft(c.root, "", with)
 }
 
 var tomlTable = lazily(`^\s*\[([\w.]+)\]`)
@@ -146,7 +148,7 @@ func (j *Job) titanRuntime(c *table) {
 		}
 	}
 	j.set("runtime.recipe", recipe, from)
-	for _, k := range []string{"parallelism.enable_async_tensor_parallel", "experimental.enable_async_tensor_parallel"} {
+	for _, k := range []string{"compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel", "experimental.enable_async_tensor_parallel"} {
 		if c.on(k) {
 			j.set("runtime.tp_overlap", true, k)
 		}
@@ -208,7 +210,8 @@ func (j *Job) titanStages(c *table, schedule string, pp int64) {
 		j.set(key, int64(2), "without pipeline_parallel_layers_per_stage")
 		return
 	}
-	m, err := model.Load(titanModels[c.text("model.name")+" "+c.text("model.flavor")])
+	id, _ := c.model()
+	m, err := model.Load(id)
 	if err != nil {
 		j.open(key, at, "the model's layers over it and the ranks: give the key")
 		return
@@ -299,39 +302,61 @@ var titanDTypes = []struct {
 	keys           []string
 }{{"mixed_precision_param", "bf16", []string{"compute"}}, {"mixed_precision_reduce", "fp32", []string{"reduce"}}, {"dtype", "fp32", []string{"weights", "gradients", "moments"}}}
 
-func (j *Job) titanTrain(c *table) {
-	length, from := int64(titanLength), "default of training.seq_len"
-	if v, ok := c.number("training.seq_len"); ok {
-		length, from = v, "training.seq_len"
-	}
+// titanTokens is how many tokens a rank's piece of a batch has, titanStep how many those of all
+// ranks together have in a step, and titanContext how long a sequence is, where torchtitan counts
+// tokens, as it does since 2026-08.
+const (
+	titanTokens  = "training.num_tokens_per_microbatch_per_dp_rank"
+	titanStep    = "training.num_tokens_per_train_step"
+	titanContext = "training.max_context_length"
+)
+
+// titanBatches says what a step trains on: so many sequences of a length on each rank, or as many
+// as so many tokens make.
+func (j *Job) titanBatches(c *table) {
+	length, from := c.either(titanLength, "training.seq_len", titanContext)
 	j.set("train.sequence_length", length, from)
-	all, _ := c.number("training.global_batch_size")
-	batch, at := int64(titanBatch), "default of training.local_batch_size"
-	for _, k := range []string{"training.local_batch_size", "training.batch_size"} {
-		if v, ok := c.number(k); ok {
-			batch, at = v, k
-		}
+	local, at := c.either(titanBatch, "training.local_batch_size", "training.batch_size")
+	all, whole := c.either(0, "training.global_batch_size", titanStep)
+	each := max(length, 1) // what is less is refused
+	if whole == titanStep {
+		all, whole = all/each, whole+", "+from
 	}
-	if pp, _ := c.first("pipeline_parallel_degree"); pp > 1 { // pieces of a local batch go through the stages
-		piece, by := c.first("pipeline_parallel_microbatch_size")
-		if piece == 0 {
-			piece, by = 1, "default of pipeline_parallel_microbatch_size"
+	micro, by := local, at
+	times, per := int64(1), "without training.global_batch_size"
+	pp, _ := c.first("pipeline_parallel_degree")
+	switch tokens, ok := c.number(titanTokens); {
+	case ok:
+		micro, by = tokens/each, titanTokens+", "+from
+		if pp > 1 {
+			times, per = c.either(1, "parallelism.num_pp_microbatches")
 		}
-		j.set("train.micro_batch", piece, by)
-		if all > 0 { // local batches, after each of which the pipeline is empty
-			j.set("plan.drain_every", batch/piece, at)
-			j.set("train.global_batch", all, "training.global_batch_size")
-		} else {
-			j.set("train.grad_accumulation", batch/piece, at)
+		if tokens%each != 0 {
+			j.open("train.micro_batch", by, fmt.Sprintf("%d tokens are no whole number of sequences of %d: give the key", tokens, each))
+			micro = 0
 		}
-	} else {
-		j.set("train.micro_batch", batch, at)
-		if all > 0 {
-			j.set("train.global_batch", all, "training.global_batch_size")
-		} else {
-			j.set("train.grad_accumulation", int64(1), "without training.global_batch_size")
+	case pp > 1: // pieces of a local batch go through the stages
+		if micro, by = c.first("pipeline_parallel_microbatch_size"); micro == 0 {
+			micro, by = 1, "default of pipeline_parallel_microbatch_size"
 		}
+		times, per = local/micro, at
 	}
+	if micro > 0 {
+		j.set("train.micro_batch", micro, by)
+	}
+	switch {
+	case all > 0 && pp > 1: // local batches, after each of which the pipeline is empty
+		j.set("plan.drain_every", times, per)
+		fallthrough
+	case all > 0:
+		j.set("train.global_batch", all, whole)
+	default:
+		j.set("train.grad_accumulation", times, per)
+	}
+}
+
+func (j *Job) titanTrain(c *table) {
+	j.titanBatches(c)
 	switch mode := c.text("activation_checkpoint.mode"); mode {
 	case "none", "full":
 		j.set("train.recompute", mode, "activation_checkpoint.mode")
@@ -343,7 +368,7 @@ func (j *Job) titanTrain(c *table) {
 			j.set("train.recompute_num_layers", int64(n), "activation_checkpoint.selective_ac_option")
 			break
 		}
-		if option == "" {
+		if option == "" && !c.partial {
 			j.note("activation_checkpoint.selective_ac_option is left out, whose default differs between versions: what matrix multiplies make is taken to be kept (op)")
 		}
 		j.set("train.recompute", "selective", "activation_checkpoint.mode")
@@ -401,8 +426,15 @@ var titanTables = []string{"parallelism.", "training.", "experimental."}
 
 // table is a configuration with its keys, which dots join.
 type table struct {
-	root  map[string]any
-	wrong string // a key that is not the whole number that it should be, with its value and what to give
+	root    map[string]any
+	partial bool   // keys that are not there may be elsewhere
+	wrong   string // a key that is not the whole number that it should be, with its value and what to give
+}
+
+// wrongKey is that key.
+func (t *table) wrongKey() string {
+	key, _, _ := strings.Cut(t.wrong, ": ")
+	return key
 }
 
 func (t *table) at(key string) any {
@@ -427,7 +459,7 @@ func (t *table) text(key string) string {
 func (t *table) on(key string) bool { return t.at(key) == true }
 
 // titanRests are the keys that -1 leaves to the others (torchtitan/config/job_config.py).
-var titanRests = []string{"data_parallel_shard_degree", "global_batch_size"}
+var titanRests = []string{"data_parallel_shard_degree", "global_batch_size", "num_tokens_per_train_step"}
 
 func (t *table) number(key string) (int64, bool) {
 	at := t.at(key)
@@ -441,6 +473,23 @@ func (t *table) number(key string) (int64, bool) {
 		t.wrong += ", or -1"
 	}
 	return v, ok
+}
+
+// either is the number of the first of some keys that has one, and which that is; a fallback where
+// none has.
+func (t *table) either(fallback int64, keys ...string) (int64, string) {
+	for _, k := range keys {
+		if v, ok := t.number(k); ok {
+			return v, k
+		}
+	}
+	return fallback, "default of " + keys[0]
+}
+
+// model is that of the catalog, if it is there.
+func (t *table) model() (id string, ok bool) {
+	id, ok = titanModels[t.text("model.name")+" "+t.text("model.flavor")]
+	return id, ok
 }
 
 // first is a number in the newest table that has it, and its key; "": none has.

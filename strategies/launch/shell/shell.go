@@ -32,7 +32,7 @@ type Command struct {
 }
 
 // Kept are variables by which programs start processes.
-var Kept = []string{"NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "NGPU", "CONFIG_FILE"}
+var Kept = []string{"NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "NGPU", "CONFIG_FILE", "MODULE", "CONFIG"}
 
 // Reading is what a script comes to where its conditions go one way. In words a character
 // stands for what the script does not give, which Show names.
