@@ -325,8 +325,9 @@ func merge(jobs []*Job) (*Job, error) {
 			case all.Settings[i].Value == nil:
 				all.Settings[i] = s
 			case s.Key == "runtime.recipe": // of two frameworks the one that shards
-				if s.Value == deepspeedRecipe && all.Settings[i].Value == megatronRecipe {
-					s.Value = shardedRecipe
+				megatrons := []any{megatronRecipe, shardedRecipe}
+				if was := all.Settings[i].Value; s.Value == deepspeedRecipe && slices.Contains(megatrons, was) || was == deepspeedRecipe && slices.Contains(megatrons, s.Value) {
+					s.Value, s.From = shardedRecipe, cmp.Or(s.From, all.Settings[i].From)
 				}
 				all.Settings[i] = s
 			case fmt.Sprint(all.Settings[i].Value) != fmt.Sprint(s.Value):

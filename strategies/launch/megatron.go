@@ -26,6 +26,7 @@ func (j *Job) megatron(name string, s start) error {
 	d, err := s.writes(name)
 	switch {
 	case s.flags.count(telling) > 0:
+		m.fork()
 		if wrong := m.check(name); wrong != nil {
 			return wrong
 		}
@@ -405,6 +406,9 @@ func (m *megatron) experts() {
 	if !m.has("moe_router_topk") {
 		m.set("model.num_experts_per_tok", int64(2), "default of "+m.from("moe_router_topk"))
 	}
+	if m.has("deepspeed") {
+		m.forkInterval()
+	}
 	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
 	switch p := layered().FindStringSubmatch(freq); {
 	case freq == "" || freq == "1":
@@ -493,7 +497,7 @@ func (m *megatron) runtime() {
 			m.note("%s: biases and activations are taken to be one kernel's", m.from(off))
 		}
 	}
-	if m.has("num_experts") {
+	if m.has("num_experts") && !m.has("deepspeed") {
 		kind, backend := m.word("moe_token_dispatcher_type"), m.word("moe_flex_dispatcher_backend")
 		switch {
 		case kind == "flex" && backend == "hybridep":
@@ -508,7 +512,7 @@ func (m *megatron) runtime() {
 		case kind == "allgather" || kind == "":
 			m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from("moe_token_dispatcher_type"))
 		}
-		if grouped := "moe_grouped_gemm"; m.recipe == megatronRecipe && !m.has("deepspeed") && !m.has(grouped) {
+		if grouped := "moe_grouped_gemm"; m.recipe == megatronRecipe && !m.has(grouped) {
 			m.note("%s: experts run one after another; grouped GEMMs of all are taken", m.given(grouped))
 		}
 	}
@@ -531,6 +535,8 @@ func (m *megatron) routing() {
 	case m.has("moe_router_force_load_balancing"):
 		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
 	case !m.has("num_experts"):
+	case m.has("deepspeed") && !m.has("disable_moe_token_dropping"):
+		m.forkRouting()
 	case m.has("moe_router_enable_expert_bias"):
 		m.set("train.routing", "learned", m.from("moe_router_enable_expert_bias"))
 	case kind.value == "none":
@@ -583,8 +589,8 @@ func (m *megatron) plan() {
 	if tp := m.number("tensor_model_parallel_size"); tp > 1 {
 		m.set("plan.sequence_parallel", m.has("sequence_parallel"), m.given("sequence_parallel"))
 	}
-	if stage := m.number("zero_stage"); m.has("deepspeed") && stage > 0 && stage <= 3 {
-		m.set("plan.data_parallel", "zero"+strconv.FormatInt(stage, 10), m.from("zero_stage"))
+	if m.has("deepspeed") {
+		m.forkPlan()
 	} else if m.flags["optimizer"].value == "dist_muon" {
 		m.set("plan.data_parallel", "zero1", m.from("optimizer"))
 	} else if m.sharding() != "" {

@@ -252,3 +252,40 @@ func TestSequenceParallel(t *testing.T) {
 	require.Contains(t, initial(t, script), "sequence_parallel: false # without --sequence-parallel\n")
 	require.Contains(t, initial(t, script+" --sequence-parallel"), "sequence_parallel: true # --sequence-parallel\n")
 }
+
+// TestMegatronDeepSpeed: arguments of DeepSpeed's fork, whose defaults are others.
+func TestMegatronDeepSpeed(t *testing.T) {
+	const zero, experts = "--deepspeed --zero-stage 1 ", "--deepspeed --zero-stage 1 --num-experts 8 "
+	holds(t, map[string][]string{
+		zero:                                   {"recipe: megatron-deepspeed # --deepspeed", "data_parallel: zero1 # --zero-stage"},
+		"--deepspeed":                          {"# plan.data_parallel: without --zero-stage: the configuration of DeepSpeed has the stage of ZeRO: name it by --from, too"},
+		"--deepspeed --zero-stage 0":           {"data_parallel: ddp # --zero-stage"},
+		zero + "--num-key-value-heads 2":       {"num_key_value_heads: 2 # --num-key-value-heads"},
+		zero + "--use-flash-attn-v2":           {"attention: flash-attn # --use-flash-attn-v2"},
+		zero + "--ds-sequence-parallel-size 4": {"cp: 4 # --ds-sequence-parallel-size"},
+		zero + "--pipeline-model-parallel-size 2 --enable-zbh1-pipeline": {"schedule: zb-h1 # --enable-zbh1-pipeline"},
+		experts: {"num_experts: 8 # --num-experts", "num_experts_per_tok: 1 # default of --topk", "decoder_sparse_step: 2 # default of --expert-interval", "expert_tp: 1 # without --enable-expert-tensor-parallelism", "routing: even # without --moe-train-capacity-factor"},
+		experts + "--topk 2 --expert-interval 1 --moe-expert-parallel-size 4": {"num_experts_per_tok: 2 # --topk", "decoder_sparse_step: 1 # --expert-interval", "ep: 4 # --moe-expert-parallel-size"},
+		experts + "--disable-moe-token-dropping":                              {"routing: learned # default of --moe-loss-coeff"},
+		experts + "--moe-train-capacity-factor 1.25":                          {"routing: even # --moe-train-capacity-factor", "# Not taken over: --moe-train-capacity-factor 1.25: experts are taken to have as many rows as tokens come"},
+		experts + "--mlp-type residual":                                       {"# Not taken over: --mlp-type residual: experts are taken to be alone, without the dense layer beside them"},
+		"--deepspeed --num-experts 8 8 8":                                     {"num_experts: 8 # --num-experts"},
+		"--deepspeed --num-experts 8 16":                                      {"num_experts: 16 # --num-experts", "# Not taken over: --num-experts [8, 16]: as many experts in all layers"},
+	})
+	for _, dense := range []string{zero + "--num-experts 1 --moe-expert-parallel-size 1 --moe-loss-coeff 0.01 --moe-train-capacity-factor 1.0 --topk 1 --expert-interval 2", zero + "--mlp-type standard --enable-zbh1-pipeline --no-pipeline-parallel --data-impl mmap --train-tokens 100"} {
+		text := pretrain(t, dense)
+		for _, not := range []string{"expert", "Not taken over", "Without a key", "schedule"} {
+			require.NotContains(t, text, not, dense)
+		}
+	}
+	_, err := launch.Read("x", []byte("p.py --num-layers 4 --hidden-size 64 --micro-batch-size 1 --deepspeed --num-key-value-heads two"))
+	require.EqualError(t, err, `x:1:1: --num-key-value-heads: "two"; give a whole number from 1 on`)
+	const sharded = "p.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --micro-batch-size 1 --seq-length 128 --max-position-embeddings 128 --fp16 --deepspeed --cpu-optimizer --swiglu --num-experts 4"
+	for _, files := range [][]string{{sharded, `{"zero_optimization": {"stage": 1}}`}, {`{"zero_optimization": {"stage": 1}}`, sharded}} {
+		got := initial(t, files...)
+		require.Contains(t, got, "recipe: megatron-deepspeed #")
+		require.Contains(t, got, "data_parallel: zero1 # zero_optimization.stage")
+		require.Contains(t, got, "# Not taken over: --cpu-optimizer with recipe megatron-deepspeed: what that leaves to the host is not known; all is taken to stay on the GPU")
+		predictable(t, []byte(got), 4)
+	}
+}

@@ -141,7 +141,7 @@ func (m *megatron) check(file string) error {
 		switch {
 		case least[0][name]:
 			from = 0
-		case !least[1][name] && (!wholeFlags[name] || slices.Contains(launchers, name)): // which may be 1:4, or gpu
+		case !least[1][name] && !forkWhole[name] && (!wholeFlags[name] || slices.Contains(launchers, name)): // which may be 1:4, or gpu
 			continue
 		}
 		n, ok := plain(m.word(name)).(int64)
@@ -172,6 +172,7 @@ var harmless = lazily(`^(` + strings.Join(strings.Fields(`
 	csa_compress_rotary_base mhc_(sinkhorn_iterations|init_gating_factor) actual_vocab_size moe_n_hash_layers
 	dsa_indexer_(loss_coeff|use_sparse_loss|rope_interleaved|rotate_activation|scoring_relu|k_norm_\w+)
 	delay_offload_until_cuda_graph fine_grained_offloading_max_inflight_offloads
+	data_impl train_tokens create_moe_param_group moe_(eval_capacity_factor|min_capacity) rotary_position_embeddings_theta ds_fused_adam
 	moe_(aux_loss_coeff|z_loss_coeff) moe_router_(load_balancing_type|dtype|pre_softmax|bias_update_rate|enable_expert_bias|topk_scaling_factor) mtp_loss_scaling_factor fp8_amax_\w+ ddp_pad_buckets_for_high_nccl_busbw`), "|") + `)$`)
 
 // rest says what else there is.
@@ -186,14 +187,17 @@ func (m *megatron) rest() {
 	for _, l := range latent {
 		known[l.name] = true
 	}
-	for _, n := range slices.Concat(aside, launchers, mixerSizes, ratios, ends[:], counting[:]) {
+	for _, n := range forkNames {
+		known[n.name] = true
+	}
+	for _, n := range slices.Concat(aside, forkRead, forkFlash, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true
 	}
-	options := slices.Sorted(slices.Values(slices.Concat(keysOf(known), costlyKeys(megatronCostly, megatronExpertsCostly))))
+	options := slices.Sorted(slices.Values(slices.Concat(keysOf(known), costlyKeys(megatronCostly, megatronExpertsCostly, forkCostly))))
 	for _, n := range slices.Sorted(maps.Keys(m.flags)) {
 		switch {
 		case known[n], m.dashes != nil && m.swiftRest(n):
-		case m.costs(n, megatronCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
+		case m.costs(n, megatronCostly), m.has("deepspeed") && m.costs(n, forkCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
 		case !m.logged && !harmless().MatchString(n):
 			m.ignore(m.from(n), n, options, m.has, m.from)
 		}

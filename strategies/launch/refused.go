@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -106,6 +107,8 @@ func (j *Job) stay() {
 		why = "beside a pipeline: what its stages do with parameters of the host is not known"
 	case whole && j.count("plan.ep") > 1:
 		why = "beside expert ranks: what they do with parameters of the host is not known"
+	case !j.offloads(to.Value):
+		why = fmt.Sprintf("with recipe %v: what that leaves to the host is not known", j.value("runtime.recipe"))
 	case whole && kind.Value == "ddp":
 		why = "beside " + kind.From + ": replicas under DDP keep all"
 	default:
@@ -113,4 +116,12 @@ func (j *Job) stay() {
 	}
 	j.note("%s %s; all is taken to stay on the GPU", to.From, why)
 	j.drop("plan.offload")
+}
+
+// offloads reports whether a job's recipe can leave something to the host.
+func (j *Job) offloads(what any) bool {
+	name, _ := j.value("runtime.recipe").(string)
+	r, err := recipe.Load(name)
+	kinds := map[any][]string{"optimizer": r.Offload.Optimizer, "parameters": r.Offload.Parameters}
+	return err != nil || len(kinds[what]) > 0
 }

@@ -1,0 +1,113 @@
+package launch
+
+import (
+	"slices"
+	"strconv"
+)
+
+// forkNames are arguments of Megatron-DeepSpeed by what Megatron-LM calls them, those of experts
+// with their defaults (megatron/arguments.py).
+var forkNames = []struct{ name, as, standard string }{
+	{"num_key_value_heads", "num_query_groups", ""}, {"ds_sequence_parallel_size", "context_parallel_size", ""},
+	{"topk", "moe_router_topk", "1"}, {"moe_expert_parallel_size", "expert_model_parallel_size", ""}, {"moe_loss_coeff", "moe_aux_loss_coeff", "0.1"},
+}
+
+// forkRead are further ones that are read, forkFlash those that turn on FlashAttention, forkWhole
+// those that are whole numbers.
+var (
+	forkRead  = []string{"expert_interval", "disable_moe_token_dropping", "moe_train_capacity_factor", "enable_expert_tensor_parallelism", "enable_zbh1_pipeline", "cpu_optimizer", "no_pipeline_parallel"}
+	forkFlash = []string{"use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"}
+	forkWhole = words("num_key_value_heads ds_sequence_parallel_size topk moe_expert_parallel_size expert_interval")
+)
+
+// forkCostly are those that no key of a job stands for.
+var forkCostly = []costly{
+	{key: "mlp_type", free: "standard", why: "experts are taken to be alone, without the dense layer beside them"}, {key: "use_tutel", why: "DeepSpeed's own routing is taken"}, {key: "random_ltd", why: "all tokens are taken to go through all layers"},
+	{key: "ds_sequence_parallel_fpdt", why: "sequences are taken to be whole on the GPU"}, {key: "enable_zbh1_exact_semantics"}, {key: "cpu_torch_adam"}, {key: "remote_device", free: "none"},
+	{key: "memory_centric_tiled_linear"}, {key: "partition_activations"}, {key: "contigious_checkpointing"}, {key: "checkpoint_in_cpu"}, {key: "synchronize_each_layer"}, {key: "mos"}, {key: "kd"},
+}
+
+// fork brings arguments of Megatron-DeepSpeed into Megatron-LM's.
+func (m *megatron) fork() {
+	if !m.has("deepspeed") {
+		return
+	}
+	m.forkExperts()
+	for _, n := range forkNames {
+		f, ok := m.flags[n.name]
+		switch {
+		case n.standard != "" && !m.has("num_experts"):
+		case ok:
+			m.flags[n.as], m.names[n.as] = f, m.from(n.name)
+		case n.standard != "":
+			m.flags[n.as], m.names[n.as] = flag{value: n.standard}, "default of "+m.from(n.name)
+		}
+	}
+	for _, name := range forkFlash {
+		if m.has(name) {
+			m.follows("attention_backend", "flash", name)
+		}
+	}
+	if m.has("num_key_value_heads") {
+		m.follows("group_query_attention", "true", "num_key_value_heads")
+	}
+	if m.has("num_experts") && !m.has("enable_expert_tensor_parallelism") {
+		m.flags["expert_tensor_parallel_size"], m.names["expert_tensor_parallel_size"] = flag{value: "1"}, "without "+m.from("enable_expert_tensor_parallelism")
+	}
+}
+
+// forkExperts says how many experts layers have: one is none, and of a list all have as many as the
+// last, which has most.
+func (m *megatron) forkExperts() {
+	const name = "num_experts"
+	f := m.flags[name]
+	all, ok := numbers(m.word(name))
+	switch {
+	case f.open != "" || !ok:
+		return
+	case slices.Max(all) == 1:
+		delete(m.flags, name)
+		return
+	case slices.Min(all) != slices.Max(all):
+		m.note("%s %s: as many experts in all layers that have some are known; the most are taken", m.from(name), f.value)
+	}
+	f.value = strconv.FormatInt(slices.Max(all), 10)
+	m.flags[name] = f
+}
+
+// forkPlan says how Megatron-DeepSpeed shares a step.
+func (m *megatron) forkPlan() {
+	const stage, zeroBubble = "zero_stage", "enable_zbh1_pipeline"
+	switch n := m.number(stage); {
+	case n > 0 && n < int64(len(stages)):
+		m.set("plan.data_parallel", stages[n], m.from(stage))
+	case m.has(stage) && n == 0 && m.flags[stage].open == "":
+		m.set("plan.data_parallel", stages[0], m.from(stage))
+	default:
+		m.open("plan.data_parallel", m.given(stage), "the configuration of DeepSpeed has the stage of ZeRO: name it by --from, too")
+	}
+	if m.has(zeroBubble) && m.number("pipeline_model_parallel_size") > 1 {
+		m.set("plan.schedule", "zb-h1", m.from(zeroBubble))
+	}
+	if m.has("cpu_optimizer") {
+		m.set("plan.offload", "optimizer", m.from("cpu_optimizer"))
+	}
+}
+
+// forkRouting says what balances the tokens of experts: each takes as many rows as fit in, where more
+// are dropped and fewer filled up.
+func (m *megatron) forkRouting() {
+	const name = "moe_train_capacity_factor"
+	m.set("train.routing", "even", m.given(name))
+	if factor := m.word(name); factor != "" && !same(factor, "1") {
+		m.note("%s %s: experts are taken to have as many rows as tokens come", m.from(name), factor)
+	}
+}
+
+// forkInterval says which layers have experts: the last of each so many.
+func (m *megatron) forkInterval() {
+	const name, key = "expert_interval", "model.decoder_sparse_step"
+	if !m.take(key, name) {
+		m.set(key, int64(2), "default of "+m.from(name))
+	}
+}
