@@ -26,6 +26,9 @@ func (j *Job) megatron(name string, s start) error {
 	d, err := s.writes(name)
 	switch {
 	case s.flags.count(telling) > 0:
+		if other := s.program(name); other != nil {
+			return other
+		}
 		m.fork()
 		if wrong := m.check(name); wrong != nil {
 			return wrong

@@ -289,3 +289,24 @@ func TestMegatronDeepSpeed(t *testing.T) {
 		predictable(t, []byte(got), 4)
 	}
 }
+
+// TestPrograms: the program says what is trained, whose arguments are those of a GPT all the same.
+func TestPrograms(t *testing.T) {
+	const args = " --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128"
+	for command, want := range map[string]string{
+		"torchrun --nproc_per_node 8 pretrain_bert.py":            "x: pretrain_bert.py trains an encoder that sees all of a sequence (BERT), which is not modelled; give a script that starts pretrain_gpt.py or pretrain_hybrid.py",
+		"deepspeed $(pwd)/../pretrain_t5.py":                      "x: pretrain_t5.py trains an encoder beside its decoder (T5), which is not modelled",
+		"python pretrain_ict.py":                                  "x: pretrain_ict.py trains two encoders",
+		"S=pretrain_retro.py\npython -m torch.distributed.run $S": "x: pretrain_retro.py trains retrieved texts",
+		"torchrun examples/multimodal/train.py":                   "x: multimodal/train.py trains images",
+		"torchrun pretrain_vision_classify.py":                    "x: pretrain_vision_classify.py trains images",
+	} {
+		_, err := launch.Read("x", []byte(command+args))
+		require.ErrorContains(t, err, want)
+	}
+	for _, known := range []string{"torchrun ../pretrain_gpt.py", "python train.py", "torchrun my_pretrain_bert.py"} {
+		require.Contains(t, initial(t, known+args), "num_hidden_layers: 4 # --num-layers")
+	}
+	require.Contains(t, initial(t, "torchrun pretrain_mamba.py"+args), "# model: --hybrid-layer-pattern: left out, so that no letters say which layers of pretrain_mamba.py are Mamba mixers: give the key")
+	require.Contains(t, initial(t, "torchrun pretrain_hybrid.py --hybrid-layer-pattern M*M-"+args), "hybrid_layer_pattern: M*M-")
+}

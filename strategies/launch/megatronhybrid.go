@@ -15,6 +15,9 @@ var mixerSizes = []string{"mamba_num_heads", "mamba_head_dim", "mamba_num_groups
 // ratios are how older releases spread blocks over layers without a pattern.
 var ratios = []string{"hybrid_attention_ratio", "hybrid_mlp_ratio"}
 
+// mixes are programs whose layers are not all attention.
+var mixes = lazily(`\bpretrain_(?:mamba|hybrid)\.py`)
+
 // pattern is the argument with the letters of a hybrid model's layers, or its older name; ""
 // where neither is given.
 func (m *megatron) pattern() string {
@@ -40,6 +43,9 @@ func (m *megatron) blocks() (letters string, known bool) {
 			if x, err := strconv.ParseFloat(m.word(of), 64); err == nil && x > 0 || err != nil && m.has(of) {
 				return open(of, "no letters say which layers are Mamba mixers")
 			}
+		}
+		if p := mixes().FindString(m.text); p != "" {
+			return open("hybrid_layer_pattern", "left out, so that no letters say which layers of "+strings.TrimSpace(p)+" are Mamba mixers")
 		}
 		return "", true
 	}

@@ -236,6 +236,9 @@ var nemoActivations = map[string]string{"swiglu": "silu", "geglu": "gelu", "regl
 
 // nemo1 reads a configuration of NeMo 1, of NVIDIA's launcher or as Hydra writes it.
 func (r *reading) nemo1() error {
+	if err := r.decodes(); err != nil {
+		return err
+	}
 	err := r.needs("a configuration of a GPT of NeMo 1, as Hydra writes it in whole", "model.num_layers", "model.hidden_size", "model.num_attention_heads", "model.encoder_seq_length", "model.micro_batch_size", "model.global_batch_size")
 	if err != nil {
 		return err
@@ -255,6 +258,9 @@ func (r *reading) nemo1() error {
 		}
 	}
 	r.nemoModel()
+	if err := r.nemoMamba(); err != nil {
+		return err
+	}
 	r.nemoRuntime()
 	r.nemoPrecision()
 	r.read()
@@ -282,6 +288,38 @@ func (r *reading) nemoModel() {
 	if r.has("num_experts") && !r.on("model.moe_grouped_gemm") {
 		r.note("model.moe_grouped_gemm false: experts one by one; grouped GEMMs are taken")
 	}
+}
+
+// nemoMambas are the keys of hybrids with Mamba mixers, with what is taken where they are left out
+// (megatron_mamba_model.py).
+var nemoMambas = []struct{ key, name, fallback string }{
+	{"model.vocab_size", "vocab_size", "65536"}, {"model.add_bias_linear", "add_bias_linear", "false"}, {"model.gated_linear_unit", "swiglu", "false"},
+	{"model.mamba_ssm_ngroups", "mamba_num_groups", ""}, {"model.hybrid_override_pattern", "hybrid_override_pattern", ""},
+}
+
+// nemoMamba reads what hybrids with Mamba mixers have otherwise. Without a pattern all layers are
+// mixers; Megatron-Core's model has no positions, and its output layer weights of its own.
+func (r *reading) nemoMamba() error {
+	const pattern, groups = "hybrid_override_pattern", "mamba_ssm_ngroups"
+	marks := slices.DeleteFunc([]string{"model." + groups, "model." + pattern}, func(k string) bool { return r.node(k) == nil })
+	if len(marks) == 0 {
+		return nil
+	}
+	for _, k := range nemoMambas {
+		if n := r.node(k.key); n != nil && n.Tag != "!!null" {
+			if err := r.put(k.name, k.key, n); err != nil {
+				return err
+			}
+		} else if k.fallback != "" {
+			r.say(k.name, k.fallback, "default of "+k.key)
+		}
+	}
+	if !r.has(pattern) {
+		r.say(pattern, strings.Repeat("M", int(min(r.number("num_layers"), mostNumbers))), "without model."+pattern)
+	}
+	r.say("position_embedding_type", "none", marks[0])
+	r.say("untie_embeddings_and_output_weights", "true", marks[0])
+	return nil
 }
 
 // grouped says whether queries share keys.

@@ -162,3 +162,35 @@ func TestLayout(t *testing.T) {
 		require.Contains(t, string(got), want)
 	}
 }
+
+// TestNeMoMamba: hybrids with Mamba mixers, whose layers are all mixers without a pattern.
+func TestNeMoMamba(t *testing.T) {
+	const mamba = "trainer: {num_nodes: 1, devices: 8, precision: bf16}\nmodel:\n  {mcore_gpt: true, megatron_amp_O2: true, num_layers: 4, hidden_size: 512, ffn_hidden_size: 1024, num_attention_heads: 8, num_query_groups: 8, encoder_seq_length: 512, max_position_embeddings: 512," +
+		" micro_batch_size: 1, global_batch_size: 8, normalization: RMSNorm, position_embedding_type: rope, hidden_dropout: 0.0, attention_dropout: 0.0, tokenizer: {type: x}, optim: {name: distributed_fused_adam}, "
+	for keys, want := range map[string][]string{
+		"hybrid_override_pattern: null, mamba_ssm_ngroups: 8, vocab_size: 1024}": {"hybrid_layer_pattern: MMMM # without model.hybrid_override_pattern\n", "mamba_num_groups: 8 # model.mamba_ssm_ngroups\n", "vocab_size: 1024 # model.vocab_size\n",
+			"position: none # model.mamba_ssm_ngroups\n", "tie_word_embeddings: false # model.mamba_ssm_ngroups\n", "bias: false # default of model.add_bias_linear\n"},
+		"hybrid_override_pattern: M-M*}": {"hybrid_layer_pattern: M-M* # model.hybrid_override_pattern\n", "vocab_size: 65536 # default of model.vocab_size\n", "position: none # model.hybrid_override_pattern\n", "gated_mlp: false # default of model.gated_linear_unit\n"},
+	} {
+		got := initial(t, mamba+keys)
+		for _, w := range want {
+			require.Contains(t, got, w)
+		}
+		predictable(t, []byte(got), 0)
+	}
+	require.NotContains(t, initial(t, mamba+"share_embeddings_and_output_weights: true}"), "hybrid")
+}
+
+// TestNeMoOthers: models that are no decoders that are known are refused.
+func TestNeMoOthers(t *testing.T) {
+	for keys, want := range map[string]string{
+		"bert_binary_head: true":     "x:3:21: model.bert_binary_head: the model has an encoder that sees all of a sequence (BERT), which is not modelled; give a configuration of a GPT or a Mamba hybrid",
+		"mcore_bert: true":           "x:3:15: model.mcore_bert: the model has an encoder",
+		"retro: {retro_layers: 2}":   "x:3:10: model.retro: the model has retrieved texts with an encoder of their own (RETRO), which is not modelled",
+		"logits_soft_cap: 30.0":      "x:3:20: model.logits_soft_cap: the model has recurrences in most layers (Griffin), which is not modelled",
+		"hyena: {max_seq_length: 1}": "x:3:10: model.hyena: the model has convolutions as long as a sequence (Hyena), which is not modelled",
+	} {
+		_, err := launch.Read("x", []byte("trainer: {devices: 8}\nmodel:\n  "+keys+"\n"))
+		require.ErrorContains(t, err, want)
+	}
+}
