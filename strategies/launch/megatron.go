@@ -215,25 +215,7 @@ func (m *megatron) model() {
 	m.set("model.model_type", "decoder", "")
 	m.hybrid(blocks)
 	m.group("model.")
-	gated := m.has("swiglu") || m.has("quick_geglu") || m.has("glu_activation")
-	m.set("model.gated_mlp", gated, m.given("swiglu"))
-	switch {
-	case m.has("hidden_act"):
-		m.take("model.hidden_act", "hidden_act")
-	case gated:
-		m.set("model.hidden_act", "silu", m.from("swiglu"))
-	case m.has("squared_relu"):
-		m.set("model.hidden_act", "relu2", m.from("squared_relu"))
-	default:
-		m.set("model.hidden_act", "gelu", m.given("swiglu"))
-	}
-	if h := m.number("hidden_size"); !m.has("ffn_hidden_size") && h > 0 { // validate_args
-		if gated {
-			m.set("model.intermediate_size", 4*h*2/3/64*64, "of hidden_size")
-		} else {
-			m.set("model.intermediate_size", 4*h, "of hidden_size")
-		}
-	}
+	m.mlp()
 	switch {
 	case m.word("experimental_attention_variant") == summedAttention: // one for all
 		m.set("model.num_key_value_heads", int64(1), m.from("experimental_attention_variant"))
@@ -494,7 +476,7 @@ func (m *megatron) runtime() {
 		f, ok := m.flags[off]
 		switch {
 		case !ok || m.has(off) != strings.HasPrefix(off, "no_") || f.value == "None" || m.recipe == oldRecipe:
-		case m.has("swiglu") && off != "no_bias_gelu_fusion":
+		case m.has("swiglu") && off != "no_bias_gelu_fusion", m.has("quick_geglu") && off != "no_bias_swiglu_fusion":
 			m.set("runtime.gate_fusion", false, m.from(off))
 		case !m.has("swiglu") && !m.has("squared_relu") && off != "no_bias_swiglu_fusion":
 			m.note("%s: biases and activations are taken to be one kernel's", m.from(off))
@@ -726,6 +708,9 @@ func (m *megatron) kept() {
 			m.set("train.dtypes.reduce", "bf16", m.from(name))
 			break
 		}
+	}
+	if m.sharding() != "" {
+		m.shardTypes()
 	}
 	if m.has("use_precision_aware_optimizer") {
 		m.states()

@@ -310,3 +310,35 @@ func TestPrograms(t *testing.T) {
 	require.Contains(t, initial(t, "torchrun pretrain_mamba.py"+args), "# model: --hybrid-layer-pattern: left out, so that no letters say which layers of pretrain_mamba.py are Mamba mixers: give the key")
 	require.Contains(t, initial(t, "torchrun pretrain_hybrid.py --hybrid-layer-pattern M*M-"+args), "hybrid_layer_pattern: M*M-")
 }
+
+// TestShardTypes: the dtypes of Megatron-FSDP's buffers.
+func TestShardTypes(t *testing.T) {
+	const fsdp = "--use-megatron-fsdp --megatron-fsdp-"
+	holds(t, map[string][]string{
+		fsdp + "main-grads-dtype bf16":                                      {"gradients: bf16 # --megatron-fsdp-main-grads-dtype", "reduce: bf16 # --megatron-fsdp-main-grads-dtype"},
+		fsdp + "main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype bf16": {"gradients: fp32 # --megatron-fsdp-main-grads-dtype", "reduce: bf16 # --megatron-fsdp-grad-comm-dtype"},
+		fsdp + "main-params-dtype bf16":                                     {"master: bf16 # --megatron-fsdp-main-params-dtype"},
+	})
+	for _, none := range []string{fsdp + "main-grads-dtype auto --megatron-fsdp-grad-comm-dtype auto", "--megatron-fsdp-main-grads-dtype bf16"} {
+		text := pretrain(t, none)
+		for _, not := range []string{"dtypes", "Without a key", "Not taken over"} {
+			require.NotContains(t, text, not, none)
+		}
+	}
+	predictable(t, []byte(pretrain(t, fsdp+"main-grads-dtype bf16 --megatron-fsdp-grad-comm-dtype bf16 --seq-length 128 --max-position-embeddings 128")), 8)
+}
+
+// TestGates: what gives an MLP its gate, and its activation.
+func TestGates(t *testing.T) {
+	const gated, sixteen = "gated_mlp: true # ", "intermediate_size: 256 # of hidden_size"
+	holds(t, map[string][]string{
+		"--swiglu":                              {gated + "--swiglu", "hidden_act: silu # --swiglu\n", "intermediate_size: 128 # of hidden_size"},
+		"--quick-geglu":                         {gated + "--quick-geglu", "hidden_act: silu # --quick-geglu, which costs what SiLU does\n", sixteen},
+		"--quick-geglu --no-bias-gelu-fusion":   {"gate_fusion: false # --no-bias-gelu-fusion"},
+		"--quick-geglu --no-bias-swiglu-fusion": {gated + "--quick-geglu"},
+		"--glu-activation geglu":                {gated + "--glu-activation", "hidden_act: gelu # --glu-activation\n", sixteen},
+		"--glu-activation liglu":                {"# model.hidden_act: --glu-activation: liglu is not known: give the key"},
+		"":                                      {"gated_mlp: false # without --swiglu", "hidden_act: gelu # without --swiglu", sixteen},
+	})
+	require.NotContains(t, pretrain(t, "--quick-geglu --no-bias-swiglu-fusion"), "gate_fusion")
+}

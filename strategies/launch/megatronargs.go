@@ -190,6 +190,9 @@ func (m *megatron) rest() {
 	for _, n := range forkNames {
 		known[n.name] = true
 	}
+	for _, t := range megatronFSDPTypes {
+		known[t.name] = true
+	}
 	for _, n := range slices.Concat(aside, forkRead, forkFlash, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true
 	}

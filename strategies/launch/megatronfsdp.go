@@ -99,3 +99,18 @@ func (m *megatron) besidePasses() {
 		}
 	}
 }
+
+// megatronFSDPTypes are Megatron-FSDP's dtypes by what is in them, first what goes before another. auto is
+// as where it is left out.
+var megatronFSDPTypes = []struct{ of, name string }{
+	{"gradients", "megatron_fsdp_main_grads_dtype"}, {"reduce", "megatron_fsdp_grad_comm_dtype"}, {"reduce", "megatron_fsdp_main_grads_dtype"}, {"master", "megatron_fsdp_main_params_dtype"},
+}
+
+// shardTypes says in what Megatron-FSDP keeps and reduces gradients, and keeps weights.
+func (m *megatron) shardTypes() {
+	for _, t := range megatronFSDPTypes {
+		if m.word(t.name) != "auto" && m.setting("train.dtypes."+t.of).Key == "" {
+			m.dtype(t.of, t.name)
+		}
+	}
+}
