@@ -47,6 +47,7 @@ type start struct {
 	env    map[string]string
 	file   *configured // that has the arguments
 	titan  bool        // they are torchtitan's
+	holds  []string    // what in the command may hold more of them, and is not set, but what it is given itself
 }
 
 var (
@@ -259,6 +260,9 @@ func (p places) start(script string, r shell.Reading) start {
 	for _, name := range rest {
 		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimPrefix(name, "$")) + `\+?=`).MatchString(script) { // but not where the conditions go this way
 			s.Notes = append(s.Notes, name+" in the command of "+at+", which the file does not set, may hold more arguments")
+			if name != "$@" && name != "$*" {
+				s.holds = append(s.holds, name)
+			}
 		}
 	}
 	for _, c := range cut {

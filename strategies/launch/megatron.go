@@ -60,6 +60,23 @@ func (m *megatron) read() {
 	m.plan()
 	m.train()
 	m.rest()
+	m.elsewhere()
+}
+
+// elsewhere leaves open what follows from arguments that are not there, where the model's are not
+// either, so that parts of the command that nothing sets have arguments.
+func (m *megatron) elsewhere() {
+	if len(m.holds) == 0 || m.has("num_layers") || m.has("hidden_size") {
+		return
+	}
+	from := strings.Join(m.holds, ", ")
+	const why = "which the file does not set, may have arguments for it: give the key"
+	m.open("model", from, why)
+	for i := range m.Settings {
+		if s := &m.Settings[i]; strings.HasPrefix(s.From, "without ") || strings.HasPrefix(s.From, "default of ") {
+			s.Value, s.From, s.Why = nil, s.From+": "+from, why
+		}
+	}
 }
 
 // join adds what a configuration of DeepSpeed says that the script writes. Arguments of

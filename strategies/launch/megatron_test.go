@@ -342,3 +342,20 @@ func TestGates(t *testing.T) {
 	})
 	require.NotContains(t, pretrain(t, "--quick-geglu --no-bias-swiglu-fusion"), "gate_fusion")
 }
+
+// TestElsewhere: parts of a command that nothing sets may have what a model is, and all else that is
+// taken where arguments are not there.
+func TestElsewhere(t *testing.T) {
+	const why = "which the file does not set, may have arguments for it: give the key\n"
+	for script, want := range map[string][]string{
+		"torchrun x.py $MODEL_ARGS --micro-batch-size 3 $MORE $@": {"# model: $MODEL_ARGS, $MORE: " + why, "# train.precision: without --bf16 and --fp16: $MODEL_ARGS, $MORE: " + why, "micro_batch: 3 # --micro-batch-size\n",
+			"# plan.data_parallel: without --use-distributed-optimizer: $MODEL_ARGS", "# Not taken over: $MORE in the command of line 1"},
+		"torchrun x.py --micro-batch-size 3 $@":                                                 {"precision: fp32 # without --bf16 and --fp16\n"},
+		"torchrun x.py --micro-batch-size 3 --num-layers 4 --hidden-size 64 --fp16 $EXTRA_ARGS": {"recompute: none # without --recompute-granularity\n"},
+	} {
+		got := initial(t, script)
+		for _, w := range want {
+			require.Contains(t, got, w, script)
+		}
+	}
+}
