@@ -65,6 +65,12 @@ var bridgeModels = map[string]string{
 	"nemotron_h_bf16_with_fp8_current_scaling_mixed": "bf16_with_fp8_current_scaling_mixed", "nanov2_bf16_with_fp8_current_scaling_mixed": "bf16_nanov2", "nemotron_3_super_bf16_with_nvfp4_mixed": "bf16_nemotron_3_super",
 }
 
+// bridgeFile is what has all of a training of Megatron-Bridge.
+const bridgeFile = "the run_config.yaml that Megatron-Bridge writes beside a checkpoint, or a ConfigContainer's to_yaml"
+
+// bridgeParts tells what a recipe is to have instead, in YAML or on the command line of a script.
+var bridgeParts = lazily(`(?s)(?:\A|\n)train:\s.*\n[ \t]+(?:train_iters|global_batch_size):|\brun_recipe\.py\b|\btrain\.(?:global|micro)_batch_size=`)
+
 // bridge reads a run_config.yaml of Megatron-Bridge.
 func (r *reading) bridge() error {
 	section := "model."
@@ -80,7 +86,7 @@ func (r *reading) bridge() error {
 		}
 		keys = append(keys, k)
 	}
-	if err := r.needs("the run_config.yaml that Megatron-Bridge writes beside a checkpoint, or a ConfigContainer's to_yaml", append(keys, "train.micro_batch_size", "train.global_batch_size")...); err != nil {
+	if err := r.needs(bridgeFile, append(keys, "train.micro_batch_size", "train.global_batch_size")...); err != nil {
 		return err
 	}
 	for _, s := range bridgeSections {

@@ -46,6 +46,8 @@ func (j *Job) megatron(name string, s start) error {
 		m.machine()
 		m.Settings, m.Notes = append(m.Settings, d.Settings...), append(m.Notes, d.Notes...)
 		return nil
+	case bridgeParts().MatchString(s.text):
+		return &diag.Error{File: name, Message: "has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give " + bridgeFile}
 	}
 	return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
 }

@@ -194,3 +194,18 @@ func TestNeMoOthers(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// TestBridgeParts: what a recipe of Megatron-Bridge is to have instead is not all of a training.
+func TestBridgeParts(t *testing.T) {
+	for _, text := range []string{
+		"# mine\nmodel:\n  seq_length: 4096\ntrain:\n  train_iters: 10\n  global_batch_size: 8\n",
+		"train: # steps\n  global_batch_size: 8\n",
+		"R=llama3_8b_pretrain_config\nsrun bash -c \"python scripts/training/run_recipe.py --recipe $R train.micro_batch_size=1\"\n",
+		"torchrun my.py model.tensor_model_parallel_size=2 train.global_batch_size=8\n",
+	} {
+		_, err := launch.Read("x", []byte(text))
+		require.EqualError(t, err, "x: has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give the run_config.yaml that Megatron-Bridge writes beside a checkpoint, or a ConfigContainer's to_yaml", text)
+	}
+	_, err := launch.Read("x", []byte("train:\n  steps: 10\n"))
+	require.ErrorContains(t, err, "x: has none of the arguments")
+}
