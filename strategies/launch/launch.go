@@ -40,7 +40,8 @@ type Job struct {
 	Steps    int
 	measured string // how StepTime comes of the steps
 	source   string
-	trainer  *trainer // what it was read from, where that is a Trainer's
+	trainer  *trainer        // what it was read from, where that is a Trainer's
+	neox     *yamlx.Document // what it was read from, where that is gpt-neox's
 
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
@@ -84,7 +85,7 @@ var tables = lazily(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 var own = lazily(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(?:job|runs)/`)
 
 // remedy is what to give instead of a file that is none of these.
-const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
@@ -107,7 +108,7 @@ func Read(name string, text []byte) (*Job, error) {
 		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
 	case titanPython().Match(text):
 		return nil, &diag.Error{File: name, Message: "makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3 CONFIG=llama3_8b ./run_train.sh with what it has instead, or a TOML of older releases"}
-	case trimmed[0] == '{' || scheduled().Match(text) || keyed.Match(text) && !bytes.HasPrefix(trimmed, []byte("#!")):
+	case trimmed[0] == '{' || scheduled().Match(text) || (keyed.Match(text) || neoxFile().Match(text)) && !bytes.HasPrefix(trimmed, []byte("#!")):
 		if err := j.configuration(name, text, nil); err != nil {
 			return nil, err
 		}
@@ -131,6 +132,9 @@ func Read(name string, text []byte) (*Job, error) {
 // so; nil for a job, a model or anything else.
 func Framework(d *yamlx.Document) (string, *yaml.Node) {
 	const nemo = "NeMo or Megatron-Bridge"
+	if n := d.At("pipe_parallel_size"); n != nil {
+		return "gpt-neox", n
+	}
 	if n := d.At("zero_optimization"); n != nil {
 		return "DeepSpeed", n
 	}
@@ -178,7 +182,7 @@ func (j *Job) configuration(name string, text []byte, own map[string]argument) e
 		j.yaml = text
 		return j.automodel(d)
 	}
-	for _, read := range []func(*yamlx.Document) (bool, error){j.ofSwift, j.ofFactory} {
+	for _, read := range []func(*yamlx.Document) (bool, error){j.ofSwift, j.ofNeox, j.ofFactory} {
 		if ok, err := read(d); ok || err != nil {
 			j.yaml = text
 			return err
@@ -235,6 +239,9 @@ func (j *Job) started(name string, s start) error {
 // what one leaves open another may say.
 func Join(jobs []*Job) (*Job, error) {
 	jobs, err := override(jobs)
+	if err == nil {
+		jobs, err = joinNeox(jobs)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -276,6 +283,7 @@ func Join(jobs []*Job) (*Job, error) {
 		all.bucket()
 	}
 	all.shared()
+	all.oneWay()
 	all.unliger()
 	all.uncut()
 	all.stay()

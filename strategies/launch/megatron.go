@@ -45,6 +45,7 @@ func (j *Job) megatron(name string, s start) error {
 	case d != nil:
 		m.machine()
 		m.Settings, m.Notes = append(m.Settings, d.Settings...), append(m.Notes, d.Notes...)
+		m.Ignored, m.Unknown = append(m.Ignored, d.Ignored...), append(m.Unknown, d.Unknown...)
 		return nil
 	case bridgeParts().MatchString(s.text):
 		return &diag.Error{File: name, Message: "has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give " + bridgeFile}
@@ -84,7 +85,7 @@ func (m *megatron) elsewhere() {
 // join adds what a configuration of DeepSpeed says that the script writes. Arguments of
 // Megatron-LM go before it.
 func (m *megatron) join(d *Job) {
-	m.Notes = append(m.Notes, d.Notes...)
+	m.Notes, m.Ignored, m.Unknown = append(m.Notes, d.Notes...), append(m.Ignored, d.Ignored...), append(m.Unknown, d.Unknown...)
 	for _, s := range d.Settings {
 		i := slices.IndexFunc(m.Settings, func(o Setting) bool { return o.Key == s.Key })
 		switch {

@@ -33,6 +33,18 @@ func (j *Job) uncut() {
 	}
 }
 
+// oneWay leaves out whether gradients are reduced beside the backward pass where the recipe has one
+// way alone (strategies/resolve.go, setOverlaps).
+func (j *Job) oneWay() {
+	const key = "runtime.overlap_grad_reduce"
+	name, _ := j.value("runtime.recipe").(string)
+	r, err := recipe.Load(name)
+	if s := j.setting(key); s.Value != nil && err == nil && !slices.Contains(r.Overlap.Switches, recipe.GradReduceSwitch) {
+		j.note("%s %v: recipe %s is known with one way to reduce gradients, which is taken", s.From, s.Value, name)
+		j.drop(key)
+	}
+}
+
 // unliger leaves out what of Liger-Kernel no estimate has on tensor ranks, whichever file has them.
 func (j *Job) unliger() {
 	tp := j.count("plan.tp")
