@@ -494,6 +494,9 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(string(text))
 	}
+	for _, text := range []string{neoxModel + neoxTraining, "MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.max_context_length 4096", "pretrain_gpt.py --num-layers 4 --micro-batch-size 1 --deepspeed --num-experts 8 16 --topk 2"} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		j, err := launch.Read("x", []byte(text))
 		if err != nil {
@@ -513,6 +516,7 @@ func TestFramework(t *testing.T) {
 	const nemo = "NeMo or Megatron-Bridge"
 	for text, want := range map[string]string{
 		`{zero_optimization: {stage: 2}, bf16: {enabled: true}}`:                        "DeepSpeed",
+		`{zero_optimization: {stage: 2}, pipe_parallel_size: 1}`:                        "gpt-neox",
 		`{_target_: nemo.collections.llm.gpt.model.llama}`:                              nemo,
 		`{model: {_target_: megatron.bridge.models}, train: {}}`:                        nemo,
 		`{model: {hidden_size: 8}, trainer: {devices: 8}}`:                              nemo,

@@ -314,8 +314,9 @@ func (r *reading) nemoMamba() error {
 			r.say(k.name, k.fallback, "default of "+k.key)
 		}
 	}
-	if !r.has(pattern) {
-		r.say(pattern, strings.Repeat("M", int(min(r.number("num_layers"), mostNumbers))), "without model."+pattern)
+	r.say("is_hybrid_model", "true", marks[0])
+	if layers := r.number("num_layers"); !r.has(pattern) && layers > 0 {
+		r.say(pattern, strings.Repeat("M", int(min(layers, mostNumbers))), "without model."+pattern)
 	}
 	r.say("position_embedding_type", "none", marks[0])
 	r.say("untie_embeddings_and_output_weights", "true", marks[0])

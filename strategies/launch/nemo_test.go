@@ -178,6 +178,7 @@ func TestNeMoMamba(t *testing.T) {
 		}
 		predictable(t, []byte(got), 0)
 	}
+	require.Contains(t, initial(t, strings.Replace(mamba, "num_layers: 4", "num_layers: '${n}'", 1)+"mamba_ssm_ngroups: 8}"), "# model: model.mamba_ssm_ngroups: no letters say which layers are Mamba mixers: give the key\n")
 	require.NotContains(t, initial(t, mamba+"share_embeddings_and_output_weights: true}"), "hybrid")
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // neoxFile tells a configuration of gpt-neox, or a part of one.
-var neoxFile = lazily(`(?m)^[ \t{]*["']?(?:pipe[-_]parallel[-_]size|gpt[-_]j[-_]residual|output[-_]layer[-_]parallelism|pos[-_]emb|checkpoint[-_]factor|train[-_]data[-_]paths|checkpoint_validation_with_forward_pass)["']?[ \t]*:`)
+var neoxFile = lazily(`(?m)^[ \t{]*["']?(?:pipe[-_]parallel[-_]size|gpt[-_]j[-_]residual|output[-_]layer[-_]parallelism|pos[-_]emb|checkpoint[-_]factor|checkpoint_validation_with_forward_pass)["']?[ \t]*:`)
 
 // neoxKeys are the keys of gpt-neox that are Megatron-LM's arguments, with what it takes where they
 // are left out ("": nothing; megatron/neox_arguments/neox_args.py).
@@ -48,16 +48,17 @@ var neoxActivations = map[string]struct {
 
 // ofNeox reads a configuration of gpt-neox, or a part of one; false: it is none.
 func (j *Job) ofNeox(d *yamlx.Document) (bool, error) {
-	plainKeys(d.Root)
-	if d.Root.Kind != yaml.MappingNode || !slices.ContainsFunc(neoxMarks, func(k string) bool { return d.At(k) != nil }) {
+	marked := func(k string) bool { return d.At(k) != nil || d.At(strings.ReplaceAll(k, "_", "-")) != nil }
+	if !slices.ContainsFunc(neoxMarks, marked) {
 		return false, nil
 	}
+	plainKeys(d.Root)
 	j.neox = d
 	return true, j.neoxReads(d)
 }
 
 // neoxMarks are the keys that neoxFile finds.
-var neoxMarks = []string{"pipe_parallel_size", "gpt_j_residual", "output_layer_parallelism", "pos_emb", "checkpoint_factor", "train_data_paths", "checkpoint_validation_with_forward_pass"}
+var neoxMarks = []string{"pipe_parallel_size", "gpt_j_residual", "output_layer_parallelism", "pos_emb", "checkpoint_factor", "checkpoint_validation_with_forward_pass"}
 
 // plainKeys writes keys of gpt-neox with underscores, as hyphens mean them, and switches in small
 // letters, as JSON has them.

@@ -90,4 +90,7 @@ func TestNeoxErrors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = launch.Join([]*launch.Job{one, two})
 	require.ErrorContains(t, err, "num_layers: another file of the run has it, too, which gpt-neox refuses; leave one of them out")
+	other, err := launch.Read("c", []byte(`{"zero_optimization": {"stage": 1}, "un-heard": true}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"un-heard"}, other.Ignored, "of DeepSpeed, which has no hyphens")
 }
