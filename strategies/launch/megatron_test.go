@@ -278,6 +278,12 @@ func TestMegatronDeepSpeed(t *testing.T) {
 			require.NotContains(t, text, not, dense)
 		}
 	}
+	const log = "  num_layers ............ 4\n  hidden_size ........... 64\n  num_attention_heads ... 4\n  micro_batch_size ...... 1\n  fp16 .................. True\n  vocab_size ............ 128\n  deepspeed ............. True\n  zero_stage ............ 1.0\n  topk .................. 1\n  num_key_value_heads ... 2\n"
+	require.Contains(t, initial(t, log+"  num_experts ........... [1]\n"), "num_key_value_heads: 2 # num_key_value_heads\n")
+	logged := initial(t, log+"  num_experts ........... [8]\n  moe_token_dropping .... False\n  expert_interval ....... 1\n  moe_loss_coeff ........ 0.01\n")
+	for _, want := range []string{"num_experts: 8 # num_experts\n", "routing: learned # moe_loss_coeff\n", "# plan.data_parallel: zero_stage: the configuration of DeepSpeed has the stage"} {
+		require.Contains(t, logged, want)
+	}
 	_, err := launch.Read("x", []byte("p.py --num-layers 4 --hidden-size 64 --micro-batch-size 1 --deepspeed --num-key-value-heads two"))
 	require.EqualError(t, err, `x:1:1: --num-key-value-heads: "two"; give a whole number from 1 on`)
 	const sharded = "p.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --micro-batch-size 1 --seq-length 128 --max-position-embeddings 128 --fp16 --deepspeed --cpu-optimizer --swiglu --num-experts 4"

@@ -15,7 +15,7 @@ var forkNames = []struct{ name, as, standard string }{
 // forkRead are further ones that are read, forkFlash those that turn on FlashAttention, forkWhole
 // those that are whole numbers.
 var (
-	forkRead  = []string{"expert_interval", "disable_moe_token_dropping", "moe_train_capacity_factor", "enable_expert_tensor_parallelism", "enable_zbh1_pipeline", "cpu_optimizer", "no_pipeline_parallel"}
+	forkRead  = []string{"expert_interval", "disable_moe_token_dropping", "moe_token_dropping", "moe_train_capacity_factor", "enable_expert_tensor_parallelism", "enable_zbh1_pipeline", "cpu_optimizer", "no_pipeline_parallel"}
 	forkFlash = []string{"use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"}
 	forkWhole = words("num_key_value_heads ds_sequence_parallel_size topk moe_expert_parallel_size expert_interval")
 )
@@ -51,6 +51,9 @@ func (m *megatron) fork() {
 	if m.has("num_key_value_heads") {
 		m.follows("group_query_attention", "true", "num_key_value_heads")
 	}
+	if m.word("moe_token_dropping") == "False" { // as logs have it
+		m.follows("disable_moe_token_dropping", "true", "moe_token_dropping")
+	}
 	if m.has("num_experts") && !m.has("enable_expert_tensor_parallelism") {
 		m.flags["expert_tensor_parallel_size"], m.names["expert_tensor_parallel_size"] = flag{value: "1"}, "without "+m.from("enable_expert_tensor_parallelism")
 	}
@@ -81,7 +84,7 @@ func (m *megatron) forkPlan() {
 	switch n := m.number(stage); {
 	case n > 0 && n < int64(len(stages)):
 		m.set("plan.data_parallel", stages[n], m.from(stage))
-	case m.has(stage) && n == 0 && m.flags[stage].open == "":
+	case m.word(stage) == "0": // 1.0 is the default of a log, which no stage follows from
 		m.set("plan.data_parallel", stages[0], m.from(stage))
 	default:
 		m.open("plan.data_parallel", m.given(stage), "the configuration of DeepSpeed has the stage of ZeRO: name it by --from, too")

@@ -188,6 +188,7 @@ func TestTitanAlone(t *testing.T) {
 		"MODULE=llama3 CONFIG=llama3_8b_mxfp8 ./run_train.sh --training.seq_len 4096": {"model: llama3-8b # model.name of llama3_8b_mxfp8, model.flavor of llama3_8b_mxfp8\n", "sequence_length: 4096 # --training.seq_len\n", "# runtime.recipe: run_train.sh: llama3_8b_mxfp8" + python,
 			"# plan.tp: run_train.sh: llama3_8b_mxfp8" + python, "# train.micro_batch: run_train.sh: llama3_8b_mxfp8" + python, "# train.recompute: run_train.sh: llama3_8b_mxfp8" + python, "# train.precision: run_train.sh: llama3_8b_mxfp8" + python},
 		"MODULE=mine.llama3 CONFIG=llama3_8b ./run_train.sh --training.seq_len 4096":                                          {"# model: run_train.sh: llama3_8b" + python, "# train.micro_batch: run_train.sh: llama3_8b" + python},
+		"torchrun --nproc_per_node 8 -m torchtitan.train --module ${MODULE} --config ${CONFIG} $@":                            {"# model: -m torchtitan.train: $CONFIG" + python},
 		"NGPU=4 CONFIG_FILE=./a.toml ./run_train.sh --parallelism.context_parallel_degree=2":                                  {"cp: 2 # --parallelism.context_parallel_degree\n", "# plan.tp: run_train.sh: ./a.toml has it: name it by --from, too\n", "# train.sequence_length: run_train.sh: ./a.toml has it: name it by --from, too\n"},
 		"if [ $1 = a ]; then B=2; else B=4; fi\nMODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size $B": {"# train.micro_batch: --training.local_batch_size: 2 or 4:"},
 	} {

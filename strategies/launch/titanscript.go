@@ -127,10 +127,7 @@ func (s start) titanConfiguration() (file, module, function string) {
 		if _, ok := s.flags[name]; !ok {
 			text = s.env[variable]
 		}
-		text, open := s.Show(text)
-		if open != "" {
-			return ""
-		}
+		text, _ = s.Show(text)
 		return text
 	}
 	file = shown("job.config_file", "CONFIG_FILE")
