@@ -10,8 +10,8 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.AttnSoftcap || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
-		kind.Windowed && b.Spec.Window < b.Sequence)
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
+		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	if b.Spec.Compress != nil {
 		return b.compressed(t.Hold(h), kind)
 	}

@@ -225,7 +225,8 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if c.Attention == "unfused" {
 		t.Tiny("mask", c.Recipe.Structure.MaskTiny)
 	}
-	if c.Spec.Window > 0 && (c.Spec.Window < c.Sequence || c.Attention == "unfused") {
+	// Masks beside images have kernels of their own (recipe.Images).
+	if w := c.Spec.Window; w > 0 && (w < c.Sequence || w == c.Sequence && !c.Spec.Vision.Mutual() || c.Attention == "unfused") {
 		t.Tiny("mask", c.Recipe.Structure.WindowMaskTiny)
 	}
 	t.Tiny("prologue", turns)

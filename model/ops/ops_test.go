@@ -562,3 +562,34 @@ func TestLegacyMegatron(t *testing.T) {
 	require.Equal(t, 2, count("megatron-deepspeed", "mlp", true, before), "by the GEMM")
 	require.Equal(t, 1, count("megatron-core", "mlp", false, now))
 }
+
+// TestWindowAsLongAsTheSequence: transformers leaves a mask out where the sequence is shorter than
+// the window (masking_utils.py, _ignore_causal_mask_sdpa); one as long takes it, and 24 kernels
+// to make it.
+func TestWindowAsLongAsTheSequence(t *testing.T) {
+	const window = 4096
+	run := func(sequence int64) (masked bool, tiny int64) {
+		c := config(t, "mistral-7b", "hf-eager")
+		require.Equal(t, int64(window), c.Spec.Window)
+		c.Sequence = sequence
+		m := built(t, c)
+		for _, o := range at(m, 0).Forward.Ops {
+			masked = masked || o.Attn != nil && o.Attn.Masked
+		}
+		for _, o := range m.Embedding.Forward.Ops {
+			if o.Prim == "mask" {
+				tiny += int64(o.Count)
+			}
+		}
+		return masked, tiny
+	}
+	for _, x := range []struct {
+		sequence int64
+		masked   bool
+		tiny     int64
+	}{{window - 1, false, 0}, {window, true, 24}, {window + 1, true, 24}} {
+		masked, tiny := run(x.sequence)
+		require.Equal(t, x.masked, masked, x.sequence)
+		require.Equal(t, x.tiny, tiny, x.sequence)
+	}
+}

@@ -54,3 +54,13 @@ func TestReduceToOwners(t *testing.T) {
 	require.Greater(t, float64(r.Exposed["dp"]), float64(f.Time(collective.Reduce, 2*layers, g)))
 	require.Greater(t, float64(f.Time(collective.Reduce, 2*layers, g)), 1.8*float64(gather))
 }
+
+// TestReplicasKeepWhatTheyReduce: what FSDP2 casts after replicas have reduced it stays until the
+// end of the backward pass (h200-node-drawn-12, whose peak is its embedding's backward pass).
+func TestReplicasKeepWhatTheyReduce(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, "{model: {model_type: qwen3, hidden_size: 5120, num_hidden_layers: 6, num_attention_heads: 80, num_key_value_heads: 80, intermediate_size: 12800, "+
+		"vocab_size: 151936, tie_word_embeddings: false, head_dim: 64}, hardware: h200-sxm, gpus: 4, runtime: {recipe: hf-eager, attention: sdpa}, "+
+		"plan: {dp: 4, data_parallel: fsdp2, reshard_after_forward: false, shard_degree: 2}, "+
+		"train: {sequence_length: 512, micro_batch: 1, grad_accumulation: 1, precision: bf16-mixed, recompute: none, reduce_dtype: bf16}}"))
+	require.InEpsilon(t, 35.0491e9, float64(r.Memory.PeakAllocated), 0.003)
+}

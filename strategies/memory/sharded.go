@@ -31,6 +31,7 @@ type Sharding struct {
 	Alone              bool        // a gradient that is larger than a bucket takes no Flush
 	Beside             bool        // buckets are reduced on a stream of its own
 	OnHost             bool        // shards come from the host's memory and go there
+	Replicas           bool        // shards are reduced over replicas, too
 	Copies             bool        // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 
@@ -278,7 +279,8 @@ func (w *walker) recast(unit int, g *tape.ParamGrad) bool {
 
 // reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to
 // what is there. Gradients of a single rank are divided into a tensor of their own
-// (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce).
+// (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce). What replicas then reduce
+// stays until the end of the backward pass (_fsdp_param_group.py, AllReduceState).
 func (w *walker) reduced(i int) {
 	s := &w.Sharding
 	kept, out := w.at(i, shardID), w.parts[i].shard*s.Reduce
@@ -289,11 +291,13 @@ func (w *walker) reduced(i int) {
 		w.t.free(w.at(i, castID))
 	case here && !s.Copies:
 	case here || s.Copies && s.Kept != s.Reduce:
-		w.t.takeOn(scatterStream, w.at(i, castID), out, Gradients)
+		w.t.takeOn(scatterStream, w.at(i, outID), out, Gradients)
 		if !here {
 			w.t.takeOn(scatterStream, kept, w.parts[i].shard*s.Kept, Gradients)
 		}
-		w.t.free(w.at(i, castID))
+		if !s.Replicas {
+			w.t.free(w.at(i, outID))
+		}
 	default:
 		w.t.takeOn(scatterStream, kept, out, Gradients)
 	}

@@ -206,6 +206,7 @@ const (
 	castID           // shard cast for the gather
 	hostID           // the largest tensor of the shard, from the host
 	leftID           // shard cast for the root's second gather
+	outID            // reduce-scatter output that is cast or added
 	keepID           // unsharded gradients kept over micro batches
 	perUnit
 )
@@ -676,6 +677,7 @@ func (w *walker) backward(first, sync bool) {
 			}
 			w.t.free(w.at(i, gatherID))
 			w.t.free(w.at(i, scatterID))
+			w.t.free(w.at(i, outID))
 		}
 	}
 	if end.Output > 0 {
