@@ -60,7 +60,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	e.memory.fill(r)
 	p.finish(l, r)
 	e.spread(r)
-	if err := r.waiting(); err != nil {
+	if err := r.waiting(p.pause()); err != nil {
 		return nil, err
 	}
 	if o.Detail {

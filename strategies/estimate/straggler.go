@@ -75,8 +75,9 @@ type Waiters struct {
 }
 
 // waiting compares a result with that of the job without its stragglers. A healthy
-// rank works as long as before, so what the step takes more it waits.
-func (r *Result) waiting() error {
+// rank works as long as before, so what the step takes more it waits, and draws what
+// pauses draw.
+func (r *Result) waiting(pause units.Watts) error {
 	slow := r.Job.Runtime.Stragglers
 	if len(slow) == 0 {
 		return nil
@@ -89,6 +90,11 @@ func (r *Result) waiting() error {
 	}
 	w := &Waiting{Healthy: h.StepTime, Each: max(r.StepTime-h.StepTime, 0), Lost: max(1-float64(h.StepTime/r.StepTime), 0)}
 	r.Waiting = w
+	if r.Energy > 0 {
+		share := units.Joules(len(slow)) / units.Joules(r.Job.GPUs)
+		r.Energy = share*r.Energy + (1-share)*(h.Energy+units.Joules(float64(pause)*float64(w.Each)))
+		r.Power = units.Watts(float64(r.Energy) / float64(r.StepTime))
+	}
 	p := &r.Job.Plan
 	add := func(n int64, who, where string) {
 		if n > 0 {

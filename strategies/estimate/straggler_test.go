@@ -177,3 +177,18 @@ func TestSlowestHost(t *testing.T) {
 	require.InDelta(t, slowest, step(8, 128)/step(2, 128), 0.01)
 	require.InDelta(t, 1, step(8, 16384)/step(2, 16384), 0.02)
 }
+
+// TestWaitingDrawsLess: GPUs that wait for a slow one draw what pauses do, 270 W of an H100 and
+// not 668.
+func TestWaitingDrawsLess(t *testing.T) {
+	const job = "{model: llama3-8b, hardware: h100-sxm, gpus: 16, plan: {tp: 2}, runtime: {stragglers: %s}}"
+	healthy := mustEstimate(t, mustParse(t, fmt.Sprintf(job, "[]")))
+	at := func(slowdown int) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf(job, fmt.Sprintf("[{rank: 3, slowdown: %d}]", slowdown))))
+	}
+	twice, stuck := at(2), at(1000)
+	wait := float64(healthy.Energy) + 270*float64(twice.Waiting.Each)
+	require.InEpsilon(t, wait, float64(twice.Energy), 0.03, "a sixteenth works on")
+	require.InEpsilon(t, float64(twice.Energy), float64(twice.Power)*float64(twice.StepTime), 1e-9)
+	require.InEpsilon(t, 270, float64(stuck.Power), 0.1)
+}
