@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // CPCommType is how context-parallel ranks come by each other's keys and values, in
@@ -104,13 +105,13 @@ func (s *Shape) leavesKV(kv, cp int64) bool {
 	return kv%cp == 0 || s.Recipe.Structure.CopiedHeads && cp%kv == 0
 }
 
-// setReduce gives gradients the dtype in which a plan reduces them: another than elsewhere
-// where context ranks share sequences, which ZeRO 1 and 2 take whatever a job says
-// (DeepSpeed, runtime/zero/stage_1_and_2.py, allreduce_bucket).
-func (j *Job) setReduce(p *Plan) {
+// reduced is the dtype in which a plan reduces gradients: another than elsewhere where
+// context ranks share sequences, which ZeRO 1 and 2 take whatever a job says (DeepSpeed,
+// runtime/zero/stage_1_and_2.py, allreduce_bucket).
+func (j *Job) reduced(p *Plan) recipe.DType {
 	wide, given := j.Recipe.Structure.ContextReduce, j.Train.DTypes.Reduce.Set || j.Train.ReduceDType.Set
-	j.Precision.Reduce = j.reduceDType()
 	if p.CP > 1 && wide.Set && (!given || p.DataParallel == ZeRO1 || p.DataParallel == ZeRO2) {
-		j.Precision.Reduce = wide
+		return wide
 	}
+	return j.reduceDType()
 }

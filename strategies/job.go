@@ -197,8 +197,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}
-	j.setReduce(&p)
-	if err := first(func() error { return j.setAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkLayers(&p) }); err != nil {
+	if err := first(func() error { return j.checkAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkLayers(&p) }); err != nil {
 		return err
 	}
 	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 && j.Recipe.Structure.Ring != ops.DocumentRing {
@@ -221,8 +220,15 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := first(func() error { return j.checkOverlaps(&p) }, func() error { return j.checkHost(&p) }, j.checkOffloadRuntime); err != nil {
 		return err
 	}
-	j.Plan, j.Train, j.Open = p, t, false
+	j.Take(p, t)
 	return nil
+}
+
+// Take gives a job a complete plan and training settings that break no rule, as SetPlan has
+// found them, and the dtypes that follow from them.
+func (j *Job) Take(p Plan, t Train) {
+	j.Plan, j.Train, j.Open = p, t, false
+	j.Precision.Reduce, j.Precision.Adapters = j.reduced(&p), j.adapted(&p)
 }
 
 // TF32 reports whether fp32 operands are multiplied in TF32: as the job says, else

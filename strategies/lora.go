@@ -98,9 +98,8 @@ func (j *Job) adapting() []string {
 	})
 }
 
-// setAdapters checks that a plan splits adapters in a way that is known, and gives them their
-// dtype: the recipe's, or that of the weights where these are sharded.
-func (j *Job) setAdapters(p *Plan) error {
+// checkAdapters checks that a plan splits adapters in a way that is known.
+func (j *Job) checkAdapters(p *Plan) error {
 	if j.Model.LoRA == nil {
 		return nil
 	}
@@ -116,13 +115,18 @@ func (j *Job) setAdapters(p *Plan) error {
 	case sharded && given.Set && given.DType != weights.DType:
 		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
 	}
-	own := j.Recipe.Precision[j.Train.Precision].Adapters
-	switch {
-	case given.Set:
-		own = given
-	case own.Set && sharded:
-		own = weights
-	}
-	j.Precision.Adapters = own
 	return nil
+}
+
+// adapted is the dtype of adapters under a plan: the recipe's, or that of the weights where
+// these are sharded.
+func (j *Job) adapted(p *Plan) recipe.DType {
+	own := j.Recipe.Precision[j.Train.Precision].Adapters
+	switch given := j.Train.DTypes.Adapters; {
+	case given.Set:
+		return given
+	case own.Set && p.DataParallel.ShardsParameters():
+		return j.Precision.Weights
+	}
+	return own
 }

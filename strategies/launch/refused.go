@@ -23,7 +23,7 @@ func (j *Job) drop(key string) {
 	j.Settings = slices.DeleteFunc(j.Settings, func(s Setting) bool { return s.Key == key })
 }
 
-// uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, setAdapters).
+// uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, checkAdapters).
 func (j *Job) uncut() {
 	name, _ := j.setting("runtime.recipe").Value.(string)
 	r, err := recipe.Load(name)

@@ -449,15 +449,15 @@ func (s *searcher) apply(scratch *strategies.Job, f *found) {
 func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
 	base := s.bases[s.cuts[l.cut].settings()].job
 	*scratch = *base
-	scratch.Plan, scratch.Open = l.plan, false
+	scratch.Plan = l.plan
 	s.o.Space.variant(scratch, &scratch.Plan, int(way))
-	t := &scratch.Train
-	*t = base.Given
+	t := base.Given
 	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
 	t.RecomputeNumLayers, t.RecomputeMethod = l.some, l.by
 	if t.Recompute = s.cuts[l.cut].recompute; t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
+	scratch.Take(scratch.Plan, t)
 }
 
 // batchSizes: small at first, so that bounds start to work early. Every plan of a

@@ -199,6 +199,53 @@ func TestRankingIsThatOfEstimate(t *testing.T) {
 	}
 }
 
+// The plans that a search scores are those that the rules have completed, with the dtypes that
+// follow from a plan, and a score is what an estimate says. Scoring makes no garbage.
+func TestScoresAreThoseOfEstimate(t *testing.T) {
+	for i, c := range []struct {
+		text string
+		fix  string
+	}{
+		{small[0], "tp=2,micro_batch=1"},
+		{"{model: llama3-8b, hardware: h100-sxm, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64, sequence_length: 2048, lora: {rank: 16}}}", "tp=1,micro_batch=4"},
+		{"{model: llama3-8b, hardware: h100-sxm, gpus: 8, train: {global_batch: 16, lora: {rank: 8, targets: [attention]}, dtypes: {adapters: fp32}}}", "tp=2,micro_batch=1"},
+		{"{model: llama3-8b, hardware: h200-sxm, gpus: 16, runtime: {recipe: deepspeed-hf}, train: {global_batch: 32, sequence_length: 8192}}", "micro_batch=1"},
+		{"{model: llama3-8b, hardware: h200-sxm, gpus: 16, runtime: {recipe: deepspeed-hf}, train: {global_batch: 32, sequence_length: 8192, reduce_dtype: bf16}}", "cp=4,micro_batch=2"},
+	} {
+		if testing.Short() && i != 1 { // all race alike
+			continue
+		}
+		fix, err := ParseFix(c.fix)
+		require.NoError(t, err)
+		j := jobOf(t, c.text)
+		s, err := start(t.Context(), j, Options{Space: Space{MaxPP: 2, Fix: fix}}, &Ranking{})
+		require.NoError(t, err)
+		var e, other estimate.Evaluator
+		var scratch strategies.Job
+		kinds := map[strategies.DataParallel]bool{}
+		for k := 0; k < len(s.all); k += max(len(s.all)/60, 1) {
+			s.apply(&scratch, &s.all[k])
+			again := *j
+			again.Given.MicroBatch, again.Given.Recompute = scratch.Train.MicroBatch, scratch.Train.Recompute
+			again.Given.RecomputeMethod, again.Given.RecomputeNumLayers = scratch.Train.RecomputeMethod, scratch.Train.RecomputeNumLayers
+			require.NoError(t, again.SetPlan(scratch.Plan))
+			about := c.text + ": " + Describe(&scratch)
+			require.Equal(t, again.Precision, scratch.Precision, about)
+			require.Equal(t, again.Train, scratch.Train, about)
+			require.Equal(t, again.Plan, scratch.Plan, about)
+			score, err := e.Score(&scratch, estimate.Limits{})
+			require.NoError(t, err)
+			want, err := other.Estimate(&again, estimate.Options{})
+			require.NoError(t, err)
+			require.Equal(t, want.StepTime, score.StepTime, about)
+			require.Equal(t, want.Memory.DeviceUsed, score.DeviceUsed, about)
+			kinds[scratch.Plan.DataParallel] = true
+		}
+		require.Greater(t, len(kinds), 1, c.text)
+		require.Zero(t, testing.AllocsPerRun(20, func() { s.apply(&scratch, &s.all[0]) }), c.text)
+	}
+}
+
 // The whole ranking, counts and all, is the same on any number of processors.
 func TestProcessorsDoNotMatter(t *testing.T) {
 	j := jobOf(t, small[1])
