@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/perfplan/perfplan/internal/report"
 )
 
 // writeFile writes a file whole or not at all: into a temporary one beside it that
@@ -49,6 +52,23 @@ func writeFile(name string, write func(*os.File) error) (err error) {
 	}
 	if err := os.Rename(f.Name(), name); err != nil {
 		return unwritable(name, err)
+	}
+	return nil
+}
+
+// draw writes the picture that --plot asks for, if any. Where no curve would be in it, it
+// leaves the file alone and says so.
+func (e *env) draw(name string, write func(*os.File) error) error {
+	if name == "" {
+		return nil
+	}
+	err := writeFile(name, write)
+	switch {
+	case errors.Is(err, report.ErrNoCurve):
+		fmt.Fprintf(e.err, "--plot: %s is not written: %v\n", name, report.ErrNoCurve)
+		return nil
+	case err != nil:
+		return usage("--plot: %v", err)
 	}
 	return nil
 }

@@ -58,10 +58,8 @@ gets the best simple one at every size.`,
 			if err != nil {
 				return err
 			}
-			if plot != "" {
-				if err := writeFile(plot, func(f *os.File) error { return report.PlotScale(f, x) }); err != nil {
-					return usage("--plot: %v", err)
-				}
+			if err := e.draw(plot, func(f *os.File) error { return report.PlotScale(f, x) }); err != nil {
+				return err
 			}
 			return report.WriteScale(e.out, x, format, e.style)
 		},

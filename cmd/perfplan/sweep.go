@@ -74,10 +74,8 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			if err != nil {
 				return err
 			}
-			if plot != "" {
-				if err := writeFile(plot, func(f *os.File) error { return report.PlotSweep(f, t) }); err != nil {
-					return usage("--plot: %v", err)
-				}
+			if err := e.draw(plot, func(f *os.File) error { return report.PlotSweep(f, t) }); err != nil {
+				return err
 			}
 			if err := report.WriteSweep(e.out, t, format, e.style); err != nil {
 				return err

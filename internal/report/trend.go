@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -43,16 +44,25 @@ func (c *trend) add(name string, place int, y float64) {
 	c.series[i].y[place] = y
 }
 
-// writeTrend draws a trend with characters.
-func writeTrend(w io.Writer, c *trend, s Style) error {
-	var shown []series
+// ErrNoCurve is the error of a picture in which nothing would be drawn.
+var ErrNoCurve = errors.New("nothing to draw, no point fits in memory")
+
+// shown are the series that have a value.
+func (c *trend) shown() []series {
+	var out []series
 	for _, x := range c.series {
 		if slices.ContainsFunc(x.y, func(v float64) bool { return !math.IsNaN(v) }) {
-			shown = append(shown, x)
+			out = append(out, x)
 		}
 	}
+	return out
+}
+
+// writeTrend draws a trend with characters.
+func writeTrend(w io.Writer, c *trend, s Style) error {
+	shown := c.shown()
 	if len(shown) == 0 {
-		_, err := fmt.Fprintf(w, "%s: nothing to draw, no point fits in memory\n", c.title)
+		_, err := fmt.Fprintf(w, "%s: %v\n", c.title, ErrNoCurve)
 		return err
 	}
 	label := labels(shown)
@@ -163,8 +173,13 @@ func short(v float64) string {
 }
 
 // writeTrendSVG draws a trend as an SVG. An axis of positive numbers that spans more than
-// a factor of eight is logarithmic.
+// a factor of eight is logarithmic, and reaches from the first to the last of them, whatever
+// has a value. It fails with ErrNoCurve where nothing has.
 func writeTrendSVG(w io.Writer, c *trend) error {
+	shown := c.shown()
+	if len(shown) == 0 {
+		return ErrNoCurve
+	}
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Add(plotter.NewGrid())
@@ -173,14 +188,14 @@ func writeTrendSVG(w io.Writer, c *trend) error {
 	case c.at == nil:
 		p.NominalX(c.names...)
 	case slices.Min(c.at) > 0 && slices.Max(c.at) > 8*slices.Min(c.at):
-		p.X.Scale = plot.LogScale{}
+		p.X.Scale, p.X.Min, p.X.Max = plot.LogScale{}, slices.Min(c.at), slices.Max(c.at)
 		ticks := make(plot.ConstantTicks, len(c.at))
 		for i, v := range c.at {
 			ticks[i] = plot.Tick{Value: v, Label: c.names[i]}
 		}
 		p.X.Tick.Marker = ticks
 	}
-	for i, s := range c.series {
+	for i, s := range shown {
 		var points plotter.XYs
 		for k, y := range s.y {
 			x := float64(k)
@@ -190,9 +205,6 @@ func writeTrendSVG(w io.Writer, c *trend) error {
 			if !math.IsNaN(y) {
 				points = append(points, plotter.XY{X: x, Y: y})
 			}
-		}
-		if len(points) == 0 {
-			continue
 		}
 		slices.SortFunc(points, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
 		line, dots, err := plotter.NewLinePoints(points)

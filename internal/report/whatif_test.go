@@ -179,7 +179,33 @@ func TestEmptyChart(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeTrend(&b, sweepTrend(table), Style{}))
 	require.Contains(t, b.String(), "nothing to draw")
-	require.NoError(t, PlotSweep(io.Discard, table))
+	require.ErrorIs(t, PlotSweep(io.Discard, table), ErrNoCurve)
+}
+
+// TestTrendSVG: an axis has all its places, whichever have values.
+func TestTrendSVG(t *testing.T) {
+	for _, c := range []struct {
+		at, y []float64
+		err   error
+	}{
+		{[]float64{1, 4, 16}, []float64{3, 2, 1}, nil},
+		{[]float64{1, 4, 16}, []float64{3, missing, missing}, nil}, // logarithmic, about one point
+		{[]float64{1, 4, 16}, []float64{missing, missing, missing}, ErrNoCurve},
+		{[]float64{64, 128}, []float64{missing, missing}, ErrNoCurve},
+	} {
+		x := &trend{title: "By time", x: "gpus", y: "time", at: c.at}
+		for _, v := range c.at {
+			x.names = append(x.names, short(v))
+		}
+		for i, v := range c.y {
+			x.add("", i, v)
+		}
+		var b bytes.Buffer
+		require.ErrorIs(t, writeTrendSVG(&b, x), c.err, c.y)
+		for _, n := range x.names {
+			require.Equal(t, c.err == nil, strings.Contains(b.String(), ">"+n+"<"), c.y)
+		}
+	}
 }
 
 // A run of less than a day is not given in days.
