@@ -270,8 +270,8 @@ func simpleExperts(j *strategies.Job) []int64 {
 }
 
 // simpleKinds are the kinds of data parallelism worth trying: under a pipeline only those
-// that keep parameters and gradients whole where the recipe has such, and the first where
-// no ranks are left.
+// that keep parameters and gradients whole where the recipe has such, else all, and the
+// first where no ranks are left.
 func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParallel {
 	all := kinds(j, p.Offload)
 	var out []strategies.DataParallel
@@ -280,7 +280,7 @@ func simpleKinds(j *strategies.Job, p *strategies.Plan) []strategies.DataParalle
 			out = append(out, k)
 		}
 	}
-	if len(out) == 0 && p.VirtualStages > 1 {
+	if len(out) == 0 {
 		out = all
 	}
 	if p.TP*p.PP*p.CP == j.GPUs {
