@@ -422,7 +422,7 @@ func (s *searcher) nothingLegal(err error) error {
 		s.sortRejected()
 		return diag.Errorf("no plan is legal: %s", s.out.Rejected[0].Example)
 	}
-	return diag.Errorf("no plan within the bounds has these keys; loosen the bounds, such as the largest tp")
+	return diag.Errorf("no plan within the bounds has %s; leave one of these keys out, or loosen the bounds, such as the largest tp", s.o.Space.Fix)
 }
 
 func (s *searcher) sortRejected() {

@@ -550,6 +550,35 @@ func TestUnbeaten(t *testing.T) {
 	}
 }
 
+// TestImpossibleFix: keys that no plan can have are refused by the rule that they break,
+// larger degrees than there are GPUs like those that do not divide them.
+func TestImpossibleFix(t *testing.T) {
+	for _, c := range []struct{ recipe, fix, want string }{
+		{"megatron-core", "tp=3", "plan.tp: tp 3 × cp 1 × pp 1 = 3 does not divide the 8 GPUs; use tp 1, 2, 4 or 8"},
+		{"megatron-core", "tp=16", "plan.tp: 16 exceeds the 8 GPUs of the job; give 1 to 8"},
+		{"megatron-core", "cp=16", "plan.cp: 16 exceeds the 8 GPUs"},
+		{"hf-eager", "tp=16", "plan.tp: 16 exceeds the 8 GPUs"},
+		{"megatron-core", "pp=16", "plan.pp: 16 exceeds the 8 GPUs"},
+		{"megatron-core", "tp=4,pp=4", "plan.pp: tp 4 × cp 1 × pp 4 = 16 does not divide the 8 GPUs"},
+		{"megatron-core", "recompute=none,recompute_method=block", "no plan within the bounds has recompute=none,recompute_method=block; leave one of these keys out"},
+		{"nanotron", "recompute_method=block", "no plan within the bounds has recompute_method=block"},
+	} {
+		j := jobOf(t, "{model: llama3-8b, gpus: 8, runtime: {recipe: "+c.recipe+"}, train: {global_batch: 8, micro_batch: 1}}")
+		fix, err := ParseFix(c.fix)
+		require.NoError(t, err)
+		for _, most := range []int64{0, 16} {
+			_, err = Rank(t.Context(), j, Options{Space: Space{MaxTP: most, Fix: fix}})
+			require.ErrorContains(t, err, c.want, c.fix)
+			require.True(t, diag.IsInput(err))
+		}
+	}
+	r := &Ranking{Job: jobOf(t, "{model: llama3-8b, gpus: 8, train: {global_batch: 8, micro_batch: 1}}")}
+	w, err := Explain(t.Context(), r, Fix{"tp": "16"})
+	require.NoError(t, err)
+	require.NotEmpty(t, w.Rejected)
+	require.Contains(t, w.Rejected[0].Example, "plan.tp: 16 exceeds the 8 GPUs")
+}
+
 func TestParseFix(t *testing.T) {
 	f, err := ParseFix("plan.tp=8, micro-batch=2,data_parallel=zero1,bucket=25MiB")
 	require.NoError(t, err)

@@ -200,7 +200,7 @@ type contexts struct {
 func (s *Space) contexts(j *strategies.Job, tp int64) []contexts {
 	most := []int64{1}
 	if len(j.Recipe.CPCommTypes) > 0 {
-		most = whole.Divisors(j.GPUs/max(tp, 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
+		most = whole.Divisors(max(j.GPUs/max(tp, 1), 1), bound(s.MaxCP, max(j.Train.SequenceLength/512, 1)))
 	}
 	var out []contexts
 	for _, cp := range s.Fix.counts("cp", most) {
@@ -268,7 +268,7 @@ const parts = 4
 func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.RecomputeMethod, []*int64) {
 	method := j.Given.RecomputeMethod
 	if v, ok := s.Fix["recompute_method"]; ok {
-		if method = strategies.RecomputeMethod(v); c.recompute != ops.FullRecompute {
+		if method = strategies.RecomputeMethod(v); c.recompute != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
 			return method, nil
 		}
 	}
@@ -370,9 +370,10 @@ func (s *Space) copies(out []strategies.Plan, j *strategies.Job, p strategies.Pl
 	return out
 }
 
-// dataRanks is how many ranks the degrees that a plan has so far leave for data.
+// dataRanks is how many ranks the degrees that a plan has so far leave for data: one where
+// a Fix asks for more than there are, so that the rule that this breaks is found.
 func dataRanks(j *strategies.Job, p *strategies.Plan) int64 {
-	return j.GPUs / max(p.TP*p.CP, 1) / max(p.PP, 1)
+	return max(j.GPUs/max(p.TP*p.CP, 1)/max(p.PP, 1), 1)
 }
 
 // virtual lists the numbers of chunks per rank that cut the layers evenly, with
