@@ -43,6 +43,23 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestOverlapIsKnown: what is not known of a step is null, and no figure.
+func TestOverlapIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		known bool
+	}{
+		{[]string{"--dp", "8"}, true},
+		{[]string{"--dp", "8", "--set", "runtime.overlap_grad_reduce=false", "--set", "runtime.overlap_param_gather=false"}, true}, // 0
+		{[]string{"--pp", "2"}, false},
+		{[]string{"--tp", "8"}, false}, // no data-parallel ranks
+	} {
+		_, out, errs := in("", append([]string{"estimate", "llama2-7b", "--gpus", "8", "-o", "json"}, c.args...)...)
+		require.NotEmpty(t, out, errs)
+		require.Equal(t, c.known, field(t, out, "overlap_efficiency") != "null", c.args)
+	}
+}
+
 // TestChosenTime: a collective takes as long as what NCCL chooses for it.
 func TestChosenTime(t *testing.T) {
 	for _, args := range [][]string{

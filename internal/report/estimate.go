@@ -252,8 +252,8 @@ func timeGrid(r *estimate.Result) *grid {
 // phases is the step in order, and how well communication hides.
 func phases(r *estimate.Result) string {
 	s := fmt.Sprintf("forward %s, backward %s, optimizer %s", r.Forward, r.Backward, r.Optimizer)
-	if r.Overlap > 0 {
-		s += fmt.Sprintf("; %s of data-parallel communication hidden", percent(r.Overlap))
+	if r.Overlap != nil {
+		s += fmt.Sprintf("; %s of data-parallel communication hidden", percent(*r.Overlap))
 	}
 	return s
 }

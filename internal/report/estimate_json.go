@@ -39,7 +39,7 @@ type plainResult struct {
 	Bound    string             `json:"bound"`
 	Bubble   float64            `json:"bubble_fraction"`
 	Exposed  map[string]float64 `json:"exposed_comm_s"`
-	Overlap  float64            `json:"overlap_efficiency"`
+	Overlap  *float64           `json:"overlap_efficiency"` // null: nothing moves, or under a pipeline it is not known
 	HostIdle float64            `json:"host_idle_s"`
 	Parts    ordered            `json:"parts_s"`
 

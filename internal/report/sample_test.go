@@ -88,7 +88,7 @@ func pipeline(t *testing.T) *Estimate {
 		Job: j, StepTime: 2, Low: 1.9, High: 2.15, Forward: 0.5, Backward: 1, Optimizer: 0.1,
 		TokensPerSecond: 4096, ModelFLOPs: 2.2e16, MFU: 0.347, HFU: 0.46, Peak: 989.4e12,
 		Parts:  estimate.Parts{GEMM: 0.8, Attention: 0.2, Memory: 0.2, Gaps: 0.1, Contention: 0.05, Exposed: 0.25, Bubble: 0.4},
-		Bubble: 0.19, Exposed: map[string]units.Seconds{"tp": 0.2, "dp": 0.03, "ep": 0.02}, Overlap: 0.8, Bound: "communication",
+		Bubble: 0.19, Exposed: map[string]units.Seconds{"tp": 0.2, "dp": 0.03, "ep": 0.02}, Overlap: new(0.8), Bound: "communication",
 		Memory: estimate.Memory{PeakAllocated: 90 * units.GiB, PeakReserved: 90 * units.GiB, DeviceUsed: 92 * units.GiB, Capacity: 79 * units.GiB, Moment: "layer backward",
 			By:      memory.Bytes{memory.Parameters: 20 * units.GiB, memory.Gradients: 20 * units.GiB, memory.OptimizerStates: 40 * units.GiB, memory.Activations: 10 * units.GiB},
 			Outside: []estimate.Outside{{Name: "cuda_context", Bytes: units.GiB}, {Name: "nccl", Bytes: units.GiB}}},

@@ -149,8 +149,9 @@ func (s *simulation) fill(r *Result) {
 	// The rest of the compute stream: optimizer, copies of data parallelism, gaps.
 	r.Parts.Gaps = r.StepTime - r.Parts.Total()
 	moved, exposed := sim.Moved-sim.Copied, sim.Exposed-sim.Starved
-	if hidden := moved - exposed; hidden > 0 {
-		r.Overlap = min(hidden/min(moved, s.total-exposed), 1)
+	if moved > 0 {
+		hidden := max(moved-exposed, 0)
+		r.Overlap = new(min(hidden/min(moved, s.total-exposed), 1))
 	}
 }
 

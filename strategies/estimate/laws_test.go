@@ -37,7 +37,10 @@ func TestResultAddsUp(t *testing.T) {
 		require.Greater(t, r.MFU, 0.0)
 		require.Less(t, r.MFU, 1.0, "%s: faster than the peak", d)
 		require.GreaterOrEqual(t, r.HFU, r.MFU)
-		require.True(t, r.Overlap >= 0 && r.Overlap <= 1, "%s: overlap %v", d, r.Overlap)
+		if r.Overlap != nil {
+			require.LessOrEqual(t, r.Job.Plan.PP, int64(1))
+			require.True(t, *r.Overlap >= 0 && *r.Overlap <= 1, "%s: overlap %v", d, *r.Overlap)
+		}
 		require.True(t, r.Bubble >= 0 && r.Bubble < 1, "%s: bubble %v", d, r.Bubble)
 
 		m := r.Memory

@@ -128,7 +128,8 @@ func TestStageGradients(t *testing.T) {
 	now, calls := at("26.02")
 	require.Equal(t, []int64{74, 518}, []int64{calls["fsdp_accumulate unrolled"], calls["fsdp_accumulate unrolled-mix"]})
 	require.Equal(t, []int64{0, 0, 0}, []int64{calls["accumulate vectorized"], calls["scale vectorized"], calls["merge_outputs split-copy"]})
-	require.Less(t, now.Overlap, 0.2)
+	require.Positive(t, now.Exposed["dp"])
+	require.Nil(t, now.Overlap, "what a pipeline hides is not known")
 	_, calls = at("25.06")
 	require.Equal(t, []int64{74, 1}, []int64{calls["scale vectorized"], calls["merge_outputs split-copy"]})
 }
