@@ -245,7 +245,7 @@ func (p *progress) show(s search.Progress) {
 	p.last = time.Now()
 	text := fmt.Sprintf("%s: %d of %d", s.Phase, s.Done, s.Total)
 	if s.Best != "" {
-		text += fmt.Sprintf("; best so far %s: %s", s.StepTime, s.Best)
+		text += fmt.Sprintf("; best so far %s: %s", s.Value, s.Best)
 	}
 	if isTerminal(p.out) {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", text)

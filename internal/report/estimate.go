@@ -79,7 +79,7 @@ func (e *Estimate) noRemedy() string {
 	if e.Tried > e.Result.Job.GPUs {
 		tried += fmt.Sprintf(", and no more GPUs up to %s, alone or with one change", thousands(float64(e.Tried)))
 	}
-	return "Nothing that was tried: " + tried + ". perfplan plan tries every legal plan and says what comes nearest."
+	return "Nothing that was tried: " + tried + ". " + triedAll + "."
 }
 
 func (e *Estimate) title() string {
@@ -435,6 +435,9 @@ func (e *Estimate) remedies() []piece {
 		g.row("--set "+strings.Join(r.Set, " --set "), batch, thousands(after.TokensPerSecond), signed(change), gibibytes(after.Memory.DeviceUsed))
 	}
 	out := []piece{g.withoutEmpty()}
+	if e.Choice != nil {
+		out = append(out, paragraph(triedAll+"."))
+	}
 	if batches {
 		out = append(out, paragraph(fmt.Sprintf("The job names no global batch, and with these it has another than its %s; %s to hold it.", plural(int(before.Job.Train.GlobalBatch), "sequence"), giveBatch)))
 	}
@@ -607,8 +610,11 @@ const (
 	giveBatch     = "give --global-batch in sequences"
 )
 
-// rankedAll is what a job is told whose plan was chosen among simple ones.
-const rankedAll = "perfplan plan ranks every legal plan, which may find faster ones"
+// What a job is told whose plan was chosen among simple ones, and where none of them fits.
+const (
+	rankedAll = "perfplan plan ranks every legal plan, which may find faster ones"
+	triedAll  = "perfplan plan tries every legal plan and says what comes nearest"
+)
 
 // simpleNotes say of a plan that it was chosen.
 func simpleNotes(chosen bool) []diag.Note {

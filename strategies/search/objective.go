@@ -47,6 +47,17 @@ func (o Objective) value(s *estimate.Score, tokens float64) float64 {
 	return float64(s.StepTime) / tokens
 }
 
+// text is what of a plan the objective looks at, for people.
+func (o Objective) text(s *estimate.Score) string {
+	switch o {
+	case Memory:
+		return s.DeviceUsed.String()
+	case Energy:
+		return s.Energy.String() + " per step and GPU"
+	}
+	return s.StepTime.String()
+}
+
 // second orders plans that are equal by value.
 func (o Objective) second(s *estimate.Score) float64 {
 	if o == Memory {

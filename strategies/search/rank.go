@@ -36,8 +36,8 @@ const DefaultHeadroom = 0.03
 type Progress struct {
 	Phase       string
 	Done, Total int
-	Best        string        // the best plan so far
-	StepTime    units.Seconds // its step time; 0: none yet
+	Best        string // the best plan so far
+	Value       string // what it is best at: its step time, memory or energy
 }
 
 // Ranking is the outcome of Rank.
@@ -524,7 +524,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		}
 		at += len(batch)
 		if s.shown.Done = at; best != nil && s.o.Progress != nil {
-			s.shown.Best, s.shown.StepTime = s.describe(&best.found), best.score.StepTime
+			s.shown.Best, s.shown.Value = s.describe(&best.found), s.o.Objective.text(&best.score)
 		}
 		s.progress(s.shown)
 	}

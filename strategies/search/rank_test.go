@@ -439,6 +439,25 @@ func TestHeadroomIsNotCapacity(t *testing.T) {
 	require.GreaterOrEqual(t, all[true]+all[false], much[true]+much[false])
 }
 
+// Progress names the best plan so far with what it is best at.
+func TestProgressNamesTheObjective(t *testing.T) {
+	j := jobOf(t, small[0])
+	for objective, unit := range map[Objective]string{Time: "s$", Tokens: "s$", Memory: "GiB$", Energy: "J per step and GPU$"} {
+		var last Progress
+		o := Options{Objective: objective, Headroom: unlimited, Top: 1, Space: Space{Fix: Fix{"tp": "2", "recompute": "none", "micro_batch": "1", "pp": "1"}}}
+		var mu sync.Mutex
+		o.Progress = func(p Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = p
+		}
+		_, err := Rank(t.Context(), j, o)
+		require.NoError(t, err)
+		require.NotEmpty(t, last.Best)
+		require.Regexp(t, unit, last.Value, objective)
+	}
+}
+
 // What nothing is known of ranks nothing.
 func TestUnknownObjectives(t *testing.T) {
 	noPower := jobOf(t, small[0])

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/whole"
@@ -37,7 +38,10 @@ type Choice struct {
 // taken: a faster machine is never predicted to be slower.
 func Best(j *strategies.Job) (*Choice, error) {
 	plans, err := legal(j)
-	if err != nil {
+	switch {
+	case err != nil && diag.IsInput(err) && possible(j):
+		return nil, diag.Errorf("%v; or look beyond the simple plans with perfplan plan", err)
+	case err != nil:
 		return nil, err
 	}
 	out := &Choice{Legal: len(plans)}
@@ -165,6 +169,27 @@ func legal(j *strategies.Job) ([]entrant, error) {
 		return nil, first
 	}
 	return out, nil
+}
+
+// possible reports whether any plan of a job breaks no rule.
+func possible(j *strategies.Job) bool {
+	var s Space
+	open := Reopen(j)
+	return slices.ContainsFunc(s.cuts(open), func(c cut) (found bool) {
+		base, err := open.With(c.precision, c.microBatch, c.recompute)
+		if err != nil {
+			return false
+		}
+		s.plans(base, &c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
+			next := *base
+			if next.Given.RecomputeNumLayers = some; some != nil {
+				next.Given.RecomputeMethod = by
+			}
+			found = next.SetPlan(same[0]) == nil
+			return !found
+		})
+		return found
+	})
 }
 
 // leastLacking estimates the one of some plans, none of which fits, that needs least

@@ -261,6 +261,10 @@ func TestBestOfNone(t *testing.T) {
 	}
 	_, err = Best(job(t, "{model: llama2-7b, gpus: 37, train: {global_batch: 5}}"))
 	require.ErrorContains(t, err, "do not divide")
+	require.NotContains(t, err.Error(), "perfplan plan", "which finds none, either")
+	require.True(t, diag.IsInput(err))
+	_, err = Best(job(t, "{model: gpt2, gpus: 24, runtime: {recipe: deepspeed-hf}, train: {global_batch: 8}}")) // 3 tensor ranks would do
+	require.ErrorContains(t, err, "use a multiple of 24, as in 24; or look beyond the simple plans with perfplan plan")
 	require.True(t, diag.IsInput(err))
 	_, err = Best(job(t, "{model: mixtral-8x7b, gpus: 8, runtime: {recipe: llm-foundry}}"))
 	require.ErrorContains(t, err, "does not run this model")
