@@ -180,7 +180,7 @@ func (s *simulation) load(rank int) load {
 	if s.pipe != nil {
 		return s.pipe.loads[rank]
 	}
-	l, rest := s.work(0)
+	l, rest := s.layout.ranks[0].work(s.passesOf())
 	moved := units.Seconds(s.sim.Moved - s.sim.Copied)
 	l.time[engineWork] += units.Seconds(s.sim.Copied)
 	l.rest = units.Seconds(s.step.hosted)
@@ -203,16 +203,14 @@ func (l *load) add(others, moved units.Seconds) {
 	l.effort[commWork] += moved
 }
 
-// work is the load of the units of a rank, at its clock, with the time of what else they
-// wait for: kernels too small to draw any power, and collectives, whose power comes on top
-// of that of idling.
-func (s *simulation) work(rank int) (l load, rest units.Seconds) {
-
-	list := s.layout.ranks[rank].list
-	for i := 0; i < len(list); {
-		u, n := list[i], s.passesOf()
-		for i++; i < len(list) && list[i] == u; i++ {
-			n += s.passesOf()
+// work is the load of the units of a chunk in so many passes, at their clock, with the time of
+// what else they wait for: kernels too small to draw any power, and collectives, whose power
+// comes on top of that of idling.
+func (c *chunk) work(passes units.Seconds) (l load, rest units.Seconds) {
+	for i := 0; i < len(c.list); {
+		u, n := c.list[i], passes
+		for i++; i < len(c.list) && c.list[i] == u; i++ {
+			n += passes
 		}
 		for _, sec := range [...]*section{&u.forward, &u.backward} {
 			for k, t := range sec.time {

@@ -48,6 +48,44 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 	return floor, nil
 }
 
+// FloorEnergy is energy of a GPU that no step with this cut, schedule and number of micro
+// batches takes less than: in its kernels and, for the rest of FloorTime, idling. Kernels take
+// what they do at the full clock, unless the card holds them to a lower one: then on average
+// they draw what it lets through, as far as throttle comes to that, and take no less time.
+func (e *Evaluator) FloorEnergy(j *strategies.Job) (units.Joules, error) {
+	time, err := e.FloorTime(j)
+	if err != nil || j.Hardware.Laws.Power == nil {
+		return 0, err
+	}
+	_, l, schedule, err := e.shape(j)
+	if err != nil {
+		return 0, err
+	}
+	n := units.Seconds(j.Train.GradAccumulation)
+	if schedule != nil {
+		n /= units.Seconds(schedule.Copies)
+	}
+	p := &e.p
+	card, floor := p.card(), 0.0
+	for _, rank := range l.ranks {
+		work, _ := rank.work(n)
+		d := card.demand(&work, p, fullClock)
+		least := d.fixed + d.drawn
+		switch {
+		case len(j.Runtime.Stragglers) > 0: // at the clock of another one, that of its healthy peers
+			least = d.fixed
+		case card.limit > 0:
+			least = min(least, nearLimit*card.limit*float64(work.busy)/card.worst)
+		}
+		floor += least + card.rests(max(float64(time-work.busy), 0), 0)
+	}
+	return units.Joules(floor / float64(len(l.ranks))), nil
+}
+
+// nearLimit is how near throttle brings the power of a card that it slows down to its limit,
+// at least.
+const nearLimit = 0.99
+
 // FloorMemory is device memory that a plan needs at least on its fullest rank:
 // what lives between steps.
 func (e *Evaluator) FloorMemory(j *strategies.Job) (units.Bytes, error) {

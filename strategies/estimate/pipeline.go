@@ -557,7 +557,7 @@ func (r *pipelineRun) ends(rank int) {
 	r.reduce[rank] *= float64(p.lag(rank).link)
 	r.opt[rank] = (sim.Now - t) * float64(p.lag(rank).compute)
 	r.tail[rank] = r.reduce[rank] + rest + r.opt[rank]
-	l, others := r.s.work(rank)
+	l, others := r.s.layout.ranks[rank].work(r.s.passesOf())
 	l.add(max(r.path.busy[rank]-l.busy-others, 0)+units.Seconds(sim.Work-work), 0)
 	l.gain(st.matrices)
 	l.rest = units.Seconds(st.hosted)

@@ -66,12 +66,17 @@ func (o Objective) second(s *estimate.Score) float64 {
 	return float64(s.DeviceUsed)
 }
 
-// floor is a value that no plan with these floors goes below.
-func (o Objective) floor(time units.Seconds, memory units.Bytes, tokens float64) float64 {
+// floor is a value that no plan of a job like this goes below, of which the least memory is
+// known.
+func (o Objective) floor(e *estimate.Evaluator, j *strategies.Job, memory units.Bytes) (float64, error) {
+	least := estimate.Score{DeviceUsed: memory}
+	var err error
 	if o == Energy {
-		return 0 // a lower clock saves energy; how much is not known before
+		least.Energy, err = e.FloorEnergy(j)
+	} else {
+		least.StepTime, err = e.FloorTime(j)
 	}
-	return o.value(&estimate.Score{StepTime: time, DeviceUsed: memory}, tokens)
+	return o.value(&least, j.Tokens()), err
 }
 
 // largest is the memory that plans must not exceed for the value to stay within a bar, 0

@@ -368,11 +368,8 @@ func (s *searcher) floor(e *estimate.Evaluator, j, plain *strategies.Job) (float
 	if least, err = e.FloorPeak(j); err == nil && least > s.limit {
 		return 0, s.over(least, savedTooLarge, savedTight), nil
 	}
-	time, err := e.FloorTime(j)
-	if err != nil {
-		return 0, Count{}, err
-	}
-	return s.o.Objective.floor(time, least, j.Tokens()), Count{}, nil
+	value, err := s.o.Objective.floor(e, j, least)
+	return value, Count{}, err
 }
 
 // join puts together what the cuts add, in their order, and returns the first error.
