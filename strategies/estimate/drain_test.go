@@ -33,3 +33,10 @@ func TestStepsOfOldPipelines(t *testing.T) {
 	require.Less(t, at(8, old), 0.95*at(2, old))
 	require.Greater(t, at(8, ""), 0.99*at(2, ""))
 }
+
+// TestLongLists: a long list of a zero-bubble schedule, of which the replay of the allocator
+// passes over what repeats, is replayed to its end.
+func TestLongLists(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, "{model: deepseek-v2-lite, hardware: h100-sxm, gpus: 32, plan: {tp: 2, pp: 8, cp: 2, data_parallel: ddp, virtual_stages: 2, schedule: interleaved-zero-bubble}, train: {global_batch: 64, micro_batch: 2}}"))
+	require.Greater(t, r.Memory.PeakReserved, r.Memory.PeakAllocated)
+}

@@ -130,21 +130,26 @@ func (r *rank) step(actions []pipeline.Action, slots int) {
 }
 
 // repeated is how many of the actions come back to where a rank is now: as many micro
-// batches in flight of each chunk, and the same actions next.
+// batches in flight of each chunk, of as many of them the weights' part to come, and the
+// same actions next.
 func (r *rank) repeated(actions []pipeline.Action) int {
-	alive := make([]int, len(r.walkers)) // more than now
+	type state struct{ alive, split int }
+	more := make([]state, len(r.walkers)) // than now
 	last := 0
 	for i, a := range actions {
-		if i > 0 && a.Kind == actions[0].Kind && a.Chunk == actions[0].Chunk && !slices.ContainsFunc(alive, func(n int) bool { return n != 0 }) {
+		if i > 0 && a.Kind == actions[0].Kind && a.Chunk == actions[0].Chunk && !slices.ContainsFunc(more, func(s state) bool { return s != state{} }) {
 			last = i
 		}
+		s := &more[a.Chunk]
 		switch a.Kind {
 		case pipeline.Forward:
-			alive[a.Chunk] += 2
+			s.alive++
 		case pipeline.Backward:
-			alive[a.Chunk] -= 2
-		default:
-			alive[a.Chunk]--
+			s.alive--
+		case pipeline.BackwardInput:
+			s.split++
+		case pipeline.BackwardWeight:
+			s.alive, s.split = s.alive-1, s.split-1
 		}
 	}
 	return last

@@ -94,6 +94,29 @@ func TestReplaySplitsBackwardPasses(t *testing.T) {
 	require.Less(t, split(3, true)-split(3, false), split(2, true)-split(2, false)-400*units.MiB, "1000 MiB of scores for 500 of their gradient, and a weight's")
 }
 
+// What is passed over of a list ends where as many micro batches are in flight as where it
+// began, and of as many of them the weights' part is to come.
+func TestRepeated(t *testing.T) {
+	const f, b, i, w = pipeline.Forward, pipeline.Backward, pipeline.BackwardInput, pipeline.BackwardWeight
+	for _, c := range []struct {
+		list []pipeline.Kind
+		want int
+	}{
+		{[]pipeline.Kind{f, b, f, b, f, b}, 4},
+		{[]pipeline.Kind{f, b, b, b}, 0},
+		{[]pipeline.Kind{f, i, w, f, i, w, f}, 6},
+		{[]pipeline.Kind{f, i, i, f, i, i}, 0},
+		{[]pipeline.Kind{f, i, i, f, w, w, f, i}, 6},
+	} {
+		var actions []pipeline.Action
+		for _, k := range c.list {
+			actions = append(actions, pipeline.Action{Kind: k})
+		}
+		r := rank{walkers: make([]*walker, 1)}
+		require.Equal(t, c.want, r.repeated(actions), "%v", c.list)
+	}
+}
+
 // More layers, or more micro batches in flight, never need less. What is reserved may
 // be less by chance: other sizes fill other gaps.
 func TestReplayGrows(t *testing.T) {
