@@ -127,7 +127,7 @@ func (c *contest) run(plans []entrant) {
 // cutAs reports whether layers are cut as under another plan.
 func (e entrant) cutAs(f entrant) bool {
 	p, q := &e[0][0].Plan, &f[0][0].Plan
-	return p.TP == q.TP && p.CP == q.CP && p.EP == q.EP
+	return p.TP == q.TP && p.CP == q.CP && p.EP == q.EP && p.ExpertTP == q.ExpertTP
 }
 
 // enter times the settings of a plan.

@@ -27,12 +27,12 @@ type Choice struct {
 }
 
 // Best ranks the simple plans of a job that leaves its plan open (up to 8 tensor and
-// context ranks and 64 expert ranks in powers of two, pipelines of up to 32 ranks with as
-// many stages each as share the layers evenly, the recipe's kinds of data parallelism),
-// each with every micro batch and way to reduce gradients that the job leaves open, what
-// it says of a plan kept, and no more recomputation than memory asks for. It returns the
-// fastest that fits, or the one that lacks the least memory. It fails when no plan is
-// legal.
+// context ranks and 64 expert ranks in powers of two, experts whole or cut over all tensor
+// ranks, pipelines of up to 32 ranks with as many stages each as share the layers evenly,
+// the recipe's kinds of data parallelism), each with every micro batch and way to reduce
+// gradients that the job leaves open, what it says of a plan kept, and no more recomputation
+// than memory asks for. It returns the fastest that fits, or the one that lacks the least
+// memory. It fails when no plan is legal.
 //
 // Which of them fit does not depend on how fast a machine is, and the fastest of all is
 // taken: a faster machine is never predicted to be slower.
@@ -75,7 +75,7 @@ func (s *Scout) evaluator(p *strategies.Plan) (e *estimate.Evaluator, done func(
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := strategies.Plan{TP: p.TP, CP: p.CP, EP: p.EP}
+	key := strategies.Plan{TP: p.TP, CP: p.CP, EP: p.EP, ExpertTP: p.ExpertTP}
 	if s.kept == nil {
 		s.kept = map[strategies.Plan]*estimate.Evaluator{}
 	}
@@ -236,6 +236,7 @@ func simple(j *strategies.Job) []strategies.Plan {
 	out = expand(out, func(*strategies.Plan) []int64 { return powers(min(island(j), j.GPUs, 8)) }, func(p *strategies.Plan, v int64) { p.TP = v })
 	out = expand(out, func(p *strategies.Plan) []int64 { return simpleContexts(j, p) }, func(p *strategies.Plan, v int64) { p.CP = v })
 	out = expand(out, func(*strategies.Plan) []int64 { return simpleExperts(j) }, func(p *strategies.Plan, v int64) { p.EP = v })
+	out = expand(out, func(p *strategies.Plan) []int64 { return expertWidths(j, p.TP, p.SequenceParallel) }, func(p *strategies.Plan, v int64) { p.ExpertTP = v })
 	out = expand(out, func(p *strategies.Plan) []int64 { return simpleStages(j, p) }, func(p *strategies.Plan, v int64) { p.PP = v })
 	out = expand(out, func(p *strategies.Plan) []int64 { return offeredStages(j, p.PP) }, func(p *strategies.Plan, v int64) { p.VirtualStages = v })
 	out = expand(out, func(p *strategies.Plan) []string { return simpleSchedules(j, p) }, func(p *strategies.Plan, v string) { p.Schedule = v })
@@ -275,7 +276,8 @@ func simpleSchedules(j *strategies.Job, p *strategies.Plan) []string {
 
 // simpleContexts are the context-parallel degrees worth trying, up to 8: one, what a long
 // sequence has 16384 tokens for each of, and twice a degree that leaves pipeline ranks
-// fewer than four sequences each, which a pipeline is slow with.
+// fewer than four sequences each, which a pipeline is slow with, or replicas that do not
+// share the global batch evenly.
 func simpleContexts(j *strategies.Job, p *strategies.Plan) []int64 {
 	if len(j.Recipe.CPCommTypes) == 0 {
 		return powers(1)
@@ -283,7 +285,8 @@ func simpleContexts(j *strategies.Job, p *strategies.Plan) []int64 {
 	b, s := j.Given.GlobalBatch, j.Train.SequenceLength
 	return slices.DeleteFunc(powers(8), func(cp int64) bool {
 		few := b > 0 && b*p.TP*cp/2 < 4*j.GPUs && s >= 2048*cp
-		return cp > 1 && s < 16384*cp && !few
+		uneven := b%max(j.GPUs/max(p.TP*cp/2, 1), 1) != 0 && s >= 512*cp
+		return cp > 1 && s < 16384*cp && !few && !uneven
 	})
 }
 
