@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -61,6 +63,9 @@ sends, once to each rank, across nodes once to each node.`,
 			if nccl != "" {
 				if fabric.NCCL, err = collective.ParseVersion(nccl); err != nil {
 					return usage("--nccl: %v", err)
+				}
+				if oldest := collective.Oldest(); slices.Compare(fabric.NCCL[:], oldest[:]) < 0 {
+					return usage("--nccl: %s is before %s, the first whose constants are known; give %s or later", fabric.NCCL, oldest, oldest)
 				}
 			}
 			c.NCCL = fabric.Release()

@@ -220,7 +220,7 @@ func nextText(q capacity.Quantity, n *capacity.Tried) string {
 		return fmt.Sprintf("%s %s is not legal: %s", q.Name, n.Value, firstLine(n.Err.Error()))
 	}
 	m := &n.Result.Memory
-	return fmt.Sprintf("%s %s lacks %s GiB per GPU with %s", q.Name, n.Value, gibibytes(m.DeviceUsed-m.Capacity), settings(n.Result.Job))
+	return fmt.Sprintf("%s %s lacks %s per GPU with %s", q.Name, n.Value, excess(m), settings(n.Result.Job))
 }
 
 type plainLargest struct {

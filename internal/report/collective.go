@@ -58,10 +58,17 @@ func (c *Collective) page() *page {
 	return p
 }
 
-// notes says what is only assumed of the network that the group crosses.
+// notes says what is only assumed of the network that the group crosses, and of NCCL.
 func (c *Collective) notes(p *page) {
+	var out bullets
 	if text := collective.AssumedNetwork(c.Machine); text != "" && c.Group.Nodes() > 1 {
-		p.section("Notes", bullets{{text, collective.NetworkRemedy}})
+		out = append(out, [2]string{text, collective.NetworkRemedy})
+	}
+	if text := c.NCCL.Assumed(); text != "" {
+		out = append(out, [2]string{text, ""})
+	}
+	if len(out) > 0 {
+		p.section("Notes", out)
 	}
 }
 

@@ -176,7 +176,16 @@ func fitText(m *estimate.Memory) string {
 		}
 		return s
 	}
-	return s + fmt.Sprintf(": DOES NOT FIT, %s GiB too much", gibibytes(m.DeviceUsed-m.Capacity))
+	return s + fmt.Sprintf(": DOES NOT FIT, %s too much", excess(m))
+}
+
+// excess is what a job lacks: in GiB as elsewhere, unless that would round it to nothing.
+func excess(m *estimate.Memory) string {
+	lacks := m.DeviceUsed - m.Capacity
+	if lacks < worthARow {
+		return lacks.String()
+	}
+	return gibibytes(lacks) + " GiB"
 }
 
 // hostText is what is left to a host, of what it has where that is known.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/kernel"
@@ -38,7 +39,7 @@ func kernelPage(list []Kernel) *page {
 	if len(list) > 1 {
 		p := &page{title: fmt.Sprintf("%s on %s", k.Kind, k.Machine.Name)}
 		p.add(fields{{"Kernel", k.What}, {"Clock", k.clock()}, {"Source", k.source()}})
-		p.section("By size", kernelGrid(list))
+		p.section("By size", append([]piece{kernelGrid(list)}, cacheNote(list)...)...)
 		return p
 	}
 	p := &page{title: fmt.Sprintf("%s on %s", k.name(), k.Machine.Name)}
@@ -57,8 +58,16 @@ func kernelPage(list []Kernel) *page {
 	}
 	f = append(f, [2]string{"Memory", fmt.Sprintf("%s at %s, %s of %s", k.Op.Bytes, q.Bandwidth, percent(float64(q.Bandwidth/q.Memory)), q.Memory)},
 		[2]string{"Clock", k.clock()}, [2]string{"Law", q.Formula}, [2]string{"Source", k.source()})
-	p.add(f)
+	p.add(append([]piece{f}, cacheNote(list)...)...)
 	return p
+}
+
+// cacheNote says why a kernel moves more than memory gives.
+func cacheNote(list []Kernel) []piece {
+	if !slices.ContainsFunc(list, func(k Kernel) bool { return k.Quote.Bandwidth > k.Quote.Memory }) {
+		return nil
+	}
+	return []piece{paragraph("What is above the peak of memory comes from the L2 cache, which holds a part of so few bytes from call to call.")}
 }
 
 var kernelBound = map[kernel.Bound]string{

@@ -208,6 +208,17 @@ func TestTrendSVG(t *testing.T) {
 	}
 }
 
+// What little is lacking is not rounded to nothing.
+func TestLacksLittle(t *testing.T) {
+	x := largests(t)[0]
+	for lacks, want := range map[units.Bytes]string{5 * units.MiB: "5.0 MiB", 512 * units.MiB: "0.50 GiB", 7000 * units.GiB: "7000.00 GiB"} {
+		m := &x.Next.Result.Memory
+		m.DeviceUsed, m.Fits = m.Capacity+lacks, false
+		require.Contains(t, nextText(x.Quantity, x.Next), "lacks "+want+" per GPU")
+		require.Contains(t, fitText(m), "DOES NOT FIT, "+want+" too much")
+	}
+}
+
 // A run of less than a day is not given in days.
 func TestShortRun(t *testing.T) {
 	x := training(t)
