@@ -77,8 +77,8 @@ func (m *member) replaces(o *member) bool {
 }
 
 // Pareto finds the front over the job's GPUs and their halves, down to the fewest
-// on which something fits. It times every plan whose states fit, for there is no bound for
-// energy, but replays what the allocator does only for those that nothing beats before.
+// on which something fits. It times the plans that nothing beats by their floors, and replays
+// what the allocator does for those that nothing beats then.
 func Pareto(ctx context.Context, j *strategies.Job, o Options) (*Front, error) {
 	out := &Front{Memory: estimate.Capacity(j) / 16}
 	var all []*member
@@ -126,12 +126,20 @@ func unbeaten(ctx context.Context, j *strategies.Job, o Options) ([]*member, err
 			m.goals = goalsOf(&m.job, &x)
 			return f.beats(m)
 		}}
+		beaten := false // whatever its way
 		for i := range l.found {
 			if ctx.Err() != nil {
 				break
 			}
 			s.set(&m.job, &l.plans[l.found[i].layout], l.found[i].way)
 			m.order = [2]int32{l.plans[0].cut, int32(i)}
+			if i == 0 || l.found[i].layout != l.found[i-1].layout {
+				m.goals = floorsOf(e, m.job)
+				beaten = f.beats(m)
+			}
+			if beaten {
+				continue
+			}
 			x, err := e.Score(&m.job, limits)
 			if err != nil || x.DeviceUsed == 0 || x.DeviceUsed > s.limit {
 				continue
@@ -145,6 +153,16 @@ func unbeaten(ctx context.Context, j *strategies.Job, o Options) ([]*member, err
 	})
 	slices.SortFunc(f.list, func(a, b *member) int { return slices.Compare(a.order[:], b.order[:]) })
 	return f.list, err
+}
+
+// floorsOf are goals that no plan that differs from a job's in its ways alone goes below.
+func floorsOf(e *estimate.Evaluator, j strategies.Job) goals {
+	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
+	var s estimate.Score // what fails is 0, and listing has built this model
+	s.StepTime, _ = e.FloorTime(&j)
+	s.DeviceUsed, _ = e.FloorPeak(&j)
+	s.Energy, _ = e.FloorEnergy(&j)
+	return goalsOf(&j, &s)
 }
 
 // frontier are plans that do not beat each other.
