@@ -190,7 +190,7 @@ func (f *Fabric) FirstGroup(ranks, stride int64) (g Group, onEach []int64) {
 	g = f.group(ranks, stride, int64(len(onEach)))
 	if f.evened() {
 		for i := range onEach {
-			onEach[i] = min(g.PerNode, ranks)
+			onEach[i] = (ranks + int64(len(onEach)-i) - 1) / int64(len(onEach)-i)
 			ranks -= onEach[i]
 		}
 	}
@@ -210,10 +210,11 @@ func (f *Fabric) group(ranks, stride, islands int64) Group {
 // filled one after another.
 func (f *Fabric) evened() bool { return f.domain() > f.gpus() }
 
-// filled is how many ranks a group has on each of so many islands, but for the last one.
+// filled is how many ranks a group has on each of so many islands, but for the last one, or for
+// those that have one more.
 func (f *Fabric) filled(ranks, stride, islands int64) int64 {
 	if f.evened() {
-		return (ranks + islands - 1) / islands
+		return max(ranks/islands, 1)
 	}
 	return max(min(f.Island()/stride, ranks), 1)
 }
