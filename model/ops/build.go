@@ -366,7 +366,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
 	}
 	in := func(x *tape.Tensor, r model.Role, own bool) *tape.Tensor { // norm before a block, if there is one; own: no projection takes it in
-		if b.has(r) {
+		if b.normed(r) {
 			return b.norm(x, r, own)
 		}
 		return t.Hold(x)
@@ -383,7 +383,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		if attends {
 			away = AttentionNorm
 		}
-		if !own || !b.has(r) {
+		if !own || !b.normed(r) {
 			if m, away = 0, 0; attends {
 				away = Projection
 			}
@@ -566,40 +566,6 @@ func (b *builder) variant(name, suffix string) string {
 		return name + suffix
 	}
 	return name
-}
-
-// norm normalises x with the weight of that role. own: it is a module of its own, whatever
-// the recipe does in one with the projection behind it.
-func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
-	b.t.Module = "norm"
-	b.t.Call()
-	w := b.p(r)
-	written := ""
-	switch {
-	case b.recipe.Structure.UnfusedNorm:
-		written = "_unfused"
-	case own:
-		written = "_own"
-	}
-	switch b.Spec.Norm {
-	case model.RMSNorm:
-		return b.call(b.variant("rms_norm", written), tensorOf(x), tensorOf(w))[0].t
-	case model.WideRMSNorm:
-		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
-	case model.CastRMSNorm:
-		name := "rms_norm_cast"
-		if !b.Spec.ValueNorm && !b.program(name) { // but for a cast of its weight as any other
-			name = b.variant("rms_norm", written)
-		}
-		return b.call(name, tensorOf(x), tensorOf(w))[0].t
-	case model.LayerNormCast:
-		return b.call(b.variant("layer_norm", "_cast"), tensorOf(x), tensorOf(w), value{})[0].t
-	case model.LayerNorm1P:
-		return b.call(b.variant("layer_norm", "_1p"), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
-	case model.GemmaRMSNorm:
-		return b.call(b.variant("gemma_rms_norm", written), tensorOf(x), tensorOf(w))[0].t
-	}
-	return b.call(b.variant("layer_norm", written), tensorOf(x), tensorOf(w), tensorOf(b.p(r.Bias())))[0].t
 }
 
 // --- tensor parallelism ---

@@ -395,3 +395,26 @@ func TestSampledRouter(t *testing.T) {
 	require.Equal(t, 2, in(&noisy.Backward, "router")-in(&plain.Backward, "router"))
 	require.InDelta(t, 2*2*1024*4096*2, saved(noisy)-saved(plain), 1e6)
 }
+
+// TestNormsWithoutParameters: OLMo's norms have nothing to learn and run all the same, in fp32: two
+// in a layer and one before the head, each cast there and back (a trace of an H200, 2026-11-27).
+func TestNormsWithoutParameters(t *testing.T) {
+	m := built(t, config(t, "olmo-7b", "hf-eager"))
+	count := func(s *tape.Section, module string, class tape.Class) (n int) {
+		for i := range s.Ops {
+			if o := &s.Ops[i]; o.Module == module && o.Class == class {
+				n++
+			}
+		}
+		return n
+	}
+	layer := at(m, 0)
+	require.Equal(t, []int{2, 2, 0}, []int{count(&layer.Forward, "norm", tape.NormForward), count(&layer.Backward, "norm", tape.NormBackward), count(&layer.Backward, "norm", tape.NormWeight)})
+	require.Equal(t, 2, count(&layer.Forward, "norm", tape.Unrolled), "to fp32")
+	require.Equal(t, 1, count(&m.Head.Forward, "norm", tape.NormForward))
+	for _, o := range layer.Forward.Ops {
+		if o.Class == tape.NormForward {
+			require.Equal(t, tape.F32, o.DType)
+		}
+	}
+}

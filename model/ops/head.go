@@ -21,7 +21,7 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	if c.Spec.Streams > 1 {
 		h = b.give(h, b.join(h))
 	}
-	if b.has(model.RoleFinalNorm) {
+	if b.normed(model.RoleFinalNorm) {
 		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
 	}
 	states := predict(x, h)
