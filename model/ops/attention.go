@@ -531,7 +531,9 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 		program := "attention_unfused"
-		switch {
+		switch own := program + "_" + s.ModelType; {
+		case !t.Compiled && b.program(own):
+			program = own
 		case s.AttnSoftcap && b.program("attention_capped"):
 			program = "attention_capped"
 		case s.Sinks && !t.Compiled && b.program("attention_sinks"):

@@ -418,3 +418,33 @@ func TestNormsWithoutParameters(t *testing.T) {
 		}
 	}
 }
+
+// TestScoresOfTheirOwn: MPT adds its slopes in fp32 and masks a copy, GPT-J multiplies queries and
+// keys in fp32 and adds a mask in 16 bits: kernels of both passes of a layer's attention in traces of
+// an H200 (2026-11-27).
+func TestScoresOfTheirOwn(t *testing.T) {
+	for name, want := range map[string]map[tape.Class]int{
+		"mpt-7b":  {tape.StridedCast: 1, tape.Strided4: 2, tape.Memcpy: 2, tape.SoftmaxForward: 1},
+		"gptj-6b": {tape.StridedCast: 1, tape.Strided4: 0, tape.Memcpy: 0, tape.SoftmaxForward: 1},
+	} {
+		c := config(t, name, "hf-eager")
+		c.Attention = "unfused"
+		layer, got, wide := at(built(t, c), 0), map[tape.Class]int{}, 0
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Module == "attention" {
+					if _, ok := want[o.Class]; ok {
+						got[o.Class]++
+					}
+					if o.Prim == "matmul" && o.DType != tape.BF16 {
+						wide++
+					}
+				}
+			}
+		}
+		for class, n := range want {
+			require.Equal(t, n, got[class], "%s, %v", name, class)
+		}
+		require.Equal(t, map[string]int{"mpt-7b": 0, "gptj-6b": 1}[name], wide, name)
+	}
+}

@@ -147,9 +147,21 @@ func init() {
 		"bmm":        func(b *builder, a []value) []value { return one(b.t.BatchedMatmul(a[0].t, a[1].t)) },
 		"bmm_t":      func(b *builder, a []value) []value { return one(b.t.BatchedMatmulT(a[0].t, a[1].t)) },
 		"contiguous": func(b *builder, a []value) []value { return one(b.t.Contiguous(a[0].t)) },
-		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share
+		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share, of the scores' dtype or of a[1]
 			x := a[0].t
-			return one(b.t.Add(x, b.t.Outside(x.DType(), x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
+			dtype := x.DType()
+			if len(a) > 1 {
+				dtype = a[1].dt
+			}
+			return one(b.t.Add(x, b.t.Outside(dtype, x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
+		},
+		"add_slopes": func(b *builder, a []value) []value { // ALiBi's, of each head and key
+			x := a[0].t
+			return one(b.t.Add(x, b.t.Outside(tape.F32, 1, x.Dim(1), 1, x.Dim(-1))))
+		},
+		"score_mask": func(b *builder, a []value) []value { // of every query and key, which all heads share
+			x := a[0].t
+			return one(b.t.Outside(tape.Bool, x.Dim(0), 1, x.Dim(-2), x.Dim(-1)))
 		},
 		"add_mask_": func(b *builder, a []value) []value { // one mask for all sequences, of dtype a[1], added in place
 			x := a[0].t
