@@ -420,16 +420,8 @@ func (s *Spec) parameters(m module, k LayerKind) []Tensor {
 			return s.norm(m.name, h)
 		}
 
-	case partNorm1:
-		if s.Place != PostNorm {
-			return s.norm(m.name, h)
-		}
-	case partNorm2:
-		if s.Place != PostNorm && s.Parallel != ParallelOneNorm {
-			return s.norm(m.name, h)
-		}
-	case partPost1, partPost2:
-		if s.Place == PostNorm || s.Place == Sandwich {
+	case partNorm1, partNorm2, partPost1, partPost2:
+		if s.Normed(roles[m.part]) {
 			return s.norm(m.name, h)
 		}
 	case partPostMLP, partPreExperts, partPostExperts:
@@ -723,6 +715,20 @@ func (s *Spec) experts(name string, in, out int64) []Tensor {
 		t = append(t, Tensor{Name: name + "_bias", Shape: []int64{s.MoE.Experts, out}, Split: ExpertSplit, NoDecay: true})
 	}
 	return t
+}
+
+// Normed reports whether layers with a block of that kind have a norm before or after it, which need
+// not have parameters; there is one before the head always.
+func (s *Spec) Normed(r Role) bool {
+	switch r {
+	case RoleNorm1:
+		return s.Place != PostNorm
+	case RoleNorm2:
+		return s.Place != PostNorm && s.Parallel != ParallelOneNorm
+	case RoleNorm3, RoleNorm4:
+		return s.Place == PostNorm || s.Place == Sandwich
+	}
+	return r == RoleFinalNorm
 }
 
 // norm is a norm over width elements.

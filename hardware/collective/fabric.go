@@ -164,7 +164,7 @@ func (f *Fabric) Group(ranks, stride int64) Group {
 
 // Straddling is Group in a cluster whose nodes such groups fill one after another: where they
 // do not divide a node, as six ranks the eight GPUs of one, some lie across two. NVLink domains
-// of several nodes are taken to be left in part instead (filled).
+// of several nodes are taken to be left in part instead (evened).
 func (f *Fabric) Straddling(ranks, stride int64) Group {
 	span, node := ranks*max(stride, 1), f.gpus()
 	if f.domain() > node || span >= node || node%span == 0 {

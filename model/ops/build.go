@@ -372,7 +372,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		return t.Hold(x)
 	}
 	out := func(x *tape.Tensor, r model.Role) *tape.Tensor { // norm after a block
-		if b.has(r) {
+		if b.normed(r) {
 			return b.give(x, b.norm(x, r, true))
 		}
 		return x

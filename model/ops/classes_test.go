@@ -417,6 +417,11 @@ func TestNormsWithoutParameters(t *testing.T) {
 			require.Equal(t, tape.F32, o.DType)
 		}
 	}
+	for place, norms := range map[model.NormPlacement]int{model.PreNorm: 2, model.PostNorm: 2, model.Sandwich: 4} {
+		c := config(t, "olmo-7b", "hf-eager")
+		c.Spec.Place = place
+		require.Equal(t, norms, count(&at(built(t, c), 0).Forward, "norm", tape.NormForward), place)
+	}
 }
 
 // TestScoresOfTheirOwn: MPT adds its slopes in fp32 and masks a copy, GPT-J multiplies queries and

@@ -5,11 +5,9 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// normed reports whether there is a norm of that role: one without parameters stands where
-// others do that are before a block.
+// normed reports whether there is a norm of that role, with parameters or without.
 func (b *builder) normed(r model.Role) bool {
-	plain := b.Spec.Norm == model.PlainNorm && (r == model.RoleNorm1 || r == model.RoleNorm2 || r == model.RoleFinalNorm)
-	return plain || b.has(r)
+	return b.has(r) || b.Spec.Norm == model.PlainNorm && b.Spec.Normed(r)
 }
 
 // norm normalises x with the weight of that role. own: it is a module of its own, whatever

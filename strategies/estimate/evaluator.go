@@ -60,7 +60,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	e.memory.fill(r)
 	p.finish(l, r)
 	e.spread(r)
-	if err := r.waiting(p.pause()); err != nil {
+	if err := r.waiting(); err != nil {
 		return nil, err
 	}
 	if o.Detail {
@@ -165,20 +165,21 @@ func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Byte
 // slower than healthy ranks are among themselves: the clocks are theirs at most.
 func (e *Evaluator) simulate(l *layout, o Options) {
 	p, s := &e.p, &e.sim
+	var without Score
 	if p.lags != nil {
 		healthy := *p.job
 		healthy.Runtime.Stragglers = nil
 		var h Evaluator
-		if _, err := h.Score(&healthy, Limits{}); err == nil {
+		var err error
+		if without, err = h.Score(&healthy, Limits{}); err == nil {
 			p.most = append(p.most, h.p.clocks...)
 			copy(p.clocks, p.most)
 		}
 	}
-	for {
-		s.run(p, l, o)
-		if !p.throttle(s) {
-			return
-		}
+	for s.run(p, l, o); p.throttle(s); s.run(p, l, o) {
+	}
+	if without.Energy > 0 {
+		s.idle(p, without)
 	}
 }
 

@@ -124,15 +124,6 @@ func (c *card) rests(time, waits float64) float64 {
 	return c.idle*time + float64(c.law.Class[workNames[commWork]].Static)*c.scale*waits
 }
 
-// pause is what a GPU draws that waits for its peers.
-func (p *pricer) pause() units.Watts {
-	if p.job.Hardware.Laws.Power == nil {
-		return 0
-	}
-	c := p.card()
-	return units.Watts(c.rests(1, 1))
-}
-
 // spared is the part of a pause that what follows may still draw upon, in seconds.
 func (c *card) spared(pause units.Seconds) float64 {
 	w := c.window

@@ -74,10 +74,22 @@ type Waiters struct {
 	Where string
 }
 
+// idle has the power of a step with stragglers be that of all GPUs: healthy ones take what
+// they do in a step without, and draw what pauses draw for what the step takes longer.
+func (s *simulation) idle(p *pricer, healthy Score) {
+	if s.power.Energy <= 0 {
+		return
+	}
+	c := p.card()
+	longer := max(s.total-float64(healthy.StepTime), 0)
+	slow := float64(len(p.job.Runtime.Stragglers)) / float64(p.job.GPUs)
+	all := slow*float64(s.power.Energy) + (1-slow)*(float64(healthy.Energy)+c.rests(longer, longer))
+	s.power.Energy, s.power.Power = units.Joules(all), units.Watts(all/s.total)
+}
+
 // waiting compares a result with that of the job without its stragglers. A healthy
-// rank works as long as before, so what the step takes more it waits, and draws what
-// pauses draw.
-func (r *Result) waiting(pause units.Watts) error {
+// rank works as long as before, so what the step takes more it waits.
+func (r *Result) waiting() error {
 	slow := r.Job.Runtime.Stragglers
 	if len(slow) == 0 {
 		return nil
@@ -90,11 +102,6 @@ func (r *Result) waiting(pause units.Watts) error {
 	}
 	w := &Waiting{Healthy: h.StepTime, Each: max(r.StepTime-h.StepTime, 0), Lost: max(1-float64(h.StepTime/r.StepTime), 0)}
 	r.Waiting = w
-	if r.Energy > 0 {
-		share := units.Joules(len(slow)) / units.Joules(r.Job.GPUs)
-		r.Energy = share*r.Energy + (1-share)*(h.Energy+units.Joules(float64(pause)*float64(w.Each)))
-		r.Power = units.Watts(float64(r.Energy) / float64(r.StepTime))
-	}
 	p := &r.Job.Plan
 	add := func(n int64, who, where string) {
 		if n > 0 {

@@ -191,4 +191,11 @@ func TestWaitingDrawsLess(t *testing.T) {
 	require.InEpsilon(t, wait, float64(twice.Energy), 0.03, "a sixteenth works on")
 	require.InEpsilon(t, float64(twice.Energy), float64(twice.Power)*float64(twice.StepTime), 1e-9)
 	require.InEpsilon(t, 270, float64(stuck.Power), 0.1)
+	var e Evaluator // what plans are ranked by says the same
+	scored, err := e.Score(stuck.Job, Limits{})
+	require.NoError(t, err)
+	require.Equal(t, stuck.Energy, scored.Energy)
+	floor, err := e.FloorEnergy(stuck.Job)
+	require.NoError(t, err)
+	require.LessOrEqual(t, float64(floor), float64(scored.Energy))
 }
