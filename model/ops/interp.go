@@ -392,7 +392,7 @@ func fusedClass(b *builder, word string) (forward, back tape.Class) {
 // element is kept), rows (fp32 values kept per row), outs (outputs), read, write,
 // back_read, back_write (further passes over the first input), kernels and
 // back_kernels, width, shrink, grow and heads (of the output), inplace (the gradient
-// overwrites what was saved), fp32 (output dtype), back (class of the gradient), work and
+// overwrites what was saved), back_wait (of the host, before the gradient), fp32 (output dtype), back (class of the gradient), work and
 // back_work (elements counted, over those there are), index (of strided), name.
 func fused(b *builder, a []value) []value {
 	f := tape.Fused{Prim: "fused", Class: tape.FusedPointwise, Outs: 1}
@@ -423,6 +423,8 @@ func fused(b *builder, a []value) []value {
 			f.Mask = v.num > 0
 		case "inplace":
 			f.InPlace = v.num > 0
+		case "back_wait":
+			f.BackWait = v.num > 0
 		case "shrink":
 			f.Shrink = int64(v.num)
 		case "grow":

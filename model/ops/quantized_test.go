@@ -401,3 +401,26 @@ func TestQuantizedHead(t *testing.T) {
 		require.Equal(t, casts, quantized)
 	}
 }
+
+// TestLossWaits: Transformer Engine's loss looks at its gradient on the host before it makes
+// that of the logits (a trace of two H200, 2026-11-27); compiled losses do not.
+func TestLossWaits(t *testing.T) {
+	for name, waits := range map[string]int{"megatron-core": 1, "megatron-script": 1, "megatron-pretrain": 0, "torchtitan": 0} {
+		c := config(t, "llama3-8b", name)
+		c.FusedLoss = c.Recipe.Structure.FusedLoss
+		ops, kernel := built(t, c).Head.Backward.Ops, -1
+		var got []int
+		for i := range ops {
+			switch {
+			case ops[i].Sync:
+				got = append(got, i)
+			case ops[i].Prim == "cross_entropy_backward":
+				kernel = i
+			}
+		}
+		require.Len(t, got, waits, name)
+		if waits > 0 {
+			require.Less(t, got[0], kernel, name)
+		}
+	}
+}

@@ -246,6 +246,7 @@ type Structure struct {
 	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	LargerFirst    bool    `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
 	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
+	SyncTransfers  bool    `yaml:"sync_transfers"`  // blocking transfers synchronize the device; those of schedules with one chunk on a rank block whatever overlaps
 	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
 	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it

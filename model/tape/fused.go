@@ -393,6 +393,7 @@ type Fused struct {
 	Grow     int64 // multiplies it; 0: it stays
 	Heads    int64 // second dimension of the outputs; 0: the input's
 	InPlace  bool  // the gradient overwrites the first saved tensor
+	BackWait bool  // the host waits for the device before the gradient
 
 	Read, Write         float64 // further passes over the first input's bytes, forward
 	BackRead, BackWrite float64 // the same, backward
@@ -501,6 +502,9 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 				back += x.bytes()
 			}
 			r = append(r, x)
+		}
+		if f.BackWait {
+			t.Wait()
 		}
 		kernels := max(f.BackKernels, 1)
 		for range kernels {

@@ -136,7 +136,7 @@ func (s *sizing) settle() error {
 }
 
 // mostSizes is how many sizes are looked at one by one, at some 20 ms each.
-const mostSizes = 48
+const mostSizes = 64
 
 // smaller looks for a size below a number of nodes that makes the deadline, from the
 // smallest on, and between it and the one before. Where there are many, these are

@@ -204,6 +204,9 @@ func (x *path) time(s *simulation, rank int) {
 		x.comes[rank] += comes * n
 		x.busy[rank] += (f.busy + b.busy) * n
 		x.times.F[stage], x.times.B[stage] = f.alone(p, plan), b.alone(p, plan)
+		if p.stops(plan) {
+			x.times.F[stage], x.times.B[stage] = p.stopped(plan, stage, &f, &b)
+		}
 		if runsAhead(plan) {
 			own := p.action(plan)
 			x.launch.F[stage], x.launch.B[stage] = f.launch(own, 1), b.launch(own, 1)
@@ -285,13 +288,47 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 }
 
 // alone is how long a pass takes once its input is there: where hosts run ahead it is
-// launched by then.
+// launched by then. Where they stop it takes no less.
 func (t *passTime) alone(p *pricer, plan *pipeline.Plan) units.Seconds {
-	if runsAhead(plan) {
+	switch {
+	case runsAhead(plan):
 		return t.seg.Busy + t.gather
+	case p.stops(plan):
+		return max(t.seg.Busy, t.seg.Host) + t.gather
 	}
 	return t.duration(p)
 }
+
+// stops reports whether hosts wait for the device at each transfer, so that it idles until
+// they have launched what comes next.
+func (p *pricer) stops(plan *pipeline.Plan) bool {
+	return p.job.Recipe.Structure.SyncTransfers && plan.Transfers == pipeline.Blocking
+}
+
+// stopped is how long the passes of a stage take where hosts stop at each transfer. A pass
+// that follows another without a transfer in between goes on where the host is: in 1F1B a
+// backward of the last stage and a forward of the first, which has its warm-up ones counted
+// alike; of several chunks a backward behind the forward of its turn (schedules.py).
+func (p *pricer) stopped(plan *pipeline.Plan, stage int, f, b *passTime) (forward, backward units.Seconds) {
+	own := p.host.Pipeline * p.python
+	forward, backward = own+idle(&f.seg), own+idle(&b.seg)
+	_, before := plan.Before(stage)
+	_, after := plan.After(stage)
+	switch both := f.seg; {
+	case !plan.Alternates():
+	case !after || plan.Chunks > 1:
+		both.Add(&b.seg)
+		backward = own + idle(&both) - forward
+	case !before:
+		both = b.seg
+		both.Add(&f.seg)
+		forward = own + idle(&both) - backward
+	}
+	return forward + f.gather, backward + b.gather
+}
+
+// idle is how long passes take that begin on an idle device, until their host is free, too.
+func idle(s *timeline.Segment) units.Seconds { return max(s.Lag, s.Host) }
 
 // launch is what the host takes for a share of a pass, with what the runtime takes before it.
 func (t *passTime) launch(runtime, share units.Seconds) pipeline.Launch {
@@ -348,7 +385,7 @@ func (p *pricer) transfers() pipeline.Transfers {
 		return pipeline.InStep
 	case r.Structure.TorchPipeline:
 		return pipeline.Torch
-	case r.Overlap.PP:
+	case r.Overlap.PP && (p.job.Plan.VirtualStages > 1 || !r.Structure.SyncTransfers):
 		return pipeline.Async
 	}
 	return pipeline.Blocking

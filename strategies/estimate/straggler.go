@@ -45,6 +45,7 @@ func (l lag) stretch(t *passTime) {
 	}
 	busy := (t.busy-t.comm)*l.compute + t.comm*l.link
 	t.seg.Busy += busy - t.busy
+	t.seg.Lag += busy - t.busy // at most: less where the device waits for the host behind a slow kernel
 	t.busy = busy
 	t.fewer *= l.compute
 	t.weight *= l.compute

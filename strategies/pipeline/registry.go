@@ -57,6 +57,9 @@ type Info struct {
 	period func(p, v, m int) int
 }
 
+// Alternates reports whether forward and backward passes take turns in its steady state.
+func (i *Info) Alternates() bool { return i.period != nil }
+
 var registry = map[string]*Info{}
 
 // register adds a schedule to the table; each schedule's file calls it once.
