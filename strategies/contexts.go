@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
@@ -69,6 +70,8 @@ func (p *Plan) checkContexts(s Shape) error {
 		return nil
 	case m.Compress != nil:
 		return diag.Errorf("plan.cp: %d, but attention to sums of tokens over context ranks is not modelled; use 1", p.CP)
+	case len(s.Recipe.CPCommTypes) == 0 && s.Recipe.ContextsSince() > 0:
+		return diag.Errorf("plan.cp: recipe %s has context parallelism from release %s on; set runtime.release to that or a later one, or use 1", s.Recipe.Name, s.Recipe.ContextsSince())
 	case len(s.Recipe.CPCommTypes) == 0:
 		return diag.Errorf("plan.cp: recipe %s has no context parallelism; use 1 or a recipe that has it", s.Recipe.Name)
 	case m.Indexer != nil && p.CPCommType != "" && p.CPCommType != AllGather:
@@ -93,6 +96,12 @@ func (p *Plan) checkContexts(s Shape) error {
 		return diag.Errorf("plan.cp: %d trades heads by %s, which takes keys and values of one width, and latent attention has two; use cp 1", p.CP, A2A)
 	case heads%p.CP != 0:
 		return diag.Errorf("plan.cp_comm_type: %s needs heads for every rank, but cp %d does not divide the %d of tp %d (%s%s)", A2A, p.CP, heads, p.TP, use(), or)
+	case s.Recipe.Structure.Distributed && p.TP*p.PP > 1:
+		return diag.Errorf("plan.cp: %d beside tp %d and pp %d, but DeepSpeed's context ranks go with neither tensor nor pipeline ranks; use cp 1, or tp 1 and pp 1", p.CP, p.TP, p.PP)
+	case s.Recipe.Structure.Distributed && s.Train.Recompute == ops.SelectiveRecompute:
+		return diag.Errorf("train.recompute: %s, but the framework does not recompute the attention core of context ranks (cp %d); use none or full", s.Train.Recompute, p.CP)
+	case s.Recipe.Structure.OwnKeys && m.KVHeads != m.Heads:
+		return diag.Errorf("plan.cp: %d, but recipe %s trades keys and values of as many heads as queries have (%d, not %d) from release 24.12 on; use cp 1, an earlier release, or recipe deepspeed-hf", p.CP, s.Recipe.Name, m.Heads, m.KVHeads)
 	case !s.leavesKV(kv, p.CP):
 		return diag.Errorf("plan.cp_comm_type: %s needs key/value heads for every rank, but cp %d does not divide the %d of tp %d (%s%s)", A2A, p.CP, kv, p.TP, use(), or)
 	}

@@ -30,6 +30,15 @@ func TestContextsOfDeepSpeed(t *testing.T) {
 		{"llama3-8b", "megatron-core", "cp: 16, cp_comm_type: a2a", "", "plan.cp_comm_type: a2a needs key/value heads for every rank, but cp 16 does not divide the 8 of tp 1 (use cp 1, 2, 4, 8, or p2p)", ""},
 		{"qwen2.5-7b", "deepspeed-hf", "cp: 8", "", "plan.cp_comm_type: a2a needs heads for every rank, but cp 8 does not divide the 28 of tp 1 (use cp 1, 2, 4)", ""},
 		{"deepseek-v2-lite", "deepspeed-hf", "cp: 2", "", "plan.cp: 2 trades heads by a2a, which takes keys and values of one width, and latent attention has two; use cp 1", ""},
+		{"llama2-7b", "megatron-deepspeed, release: '23.08'", "cp: 4, data_parallel: zero1", "", "cp 4 a2a, dp 4, zero1", "fp32"},
+		{"llama2-7b", "megatron-deepspeed, release: '24.12'", "cp: 4, data_parallel: zero1", ", precision: fp16", "cp 4 a2a", "fp32"},
+		{"llama2-7b", "megatron-deepspeed, release: '24.12'", "data_parallel: zero1", ", precision: fp16", "dp 16, zero1", "fp16"},
+		{"llama3-8b", "megatron-deepspeed, release: '24.11'", "cp: 4, data_parallel: zero1", "", "cp 4 a2a", "fp32"},
+		{"llama3-8b", "megatron-deepspeed, release: '24.12'", "cp: 4", "", "plan.cp: 4, but recipe megatron-deepspeed trades keys and values of as many heads as queries have (32, not 8) from release 24.12 on; use cp 1, an earlier release, or recipe deepspeed-hf", ""},
+		{"llama2-7b", "megatron-deepspeed", "cp: 4", "", "plan.cp: recipe megatron-deepspeed has context parallelism from release 23.08 on; set runtime.release to that or a later one, or use 1", ""},
+		{"llama2-7b", "megatron-deepspeed, release: '23.08'", "cp: 4, tp: 2", "", "plan.cp: 4 beside tp 2 and pp 1, but DeepSpeed's context ranks go with neither tensor nor pipeline ranks; use cp 1, or tp 1 and pp 1", ""},
+		{"llama2-7b", "megatron-deepspeed, release: '23.08'", "cp: 4, pp: 2", "", "plan.cp: 4 beside tp 1 and pp 2", ""},
+		{"llama2-7b", "megatron-deepspeed, release: '23.08'", "cp: 4", ", recompute: selective", "train.recompute: selective, but the framework does not recompute the attention core of context ranks (cp 4); use none or full", ""},
 		{"llama3-8b", "llm-foundry", "cp: 2", "", "plan.cp: recipe llm-foundry has no context parallelism; use 1 or a recipe that has it", ""},
 	} {
 		j, err := decode(fmt.Sprintf(job, c.model, c.recipe, c.plan, c.train))

@@ -110,6 +110,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	switch {
 	case c.FusedLoss:
 		name = "fused_cross_entropy"
+	case c.Shard.CPHeads && b.program(name+"_contexts"):
+		name += "_contexts"
 	case c.Recipe.Structure.ApartLoss:
 		name = b.variant(name, "_apart")
 	}

@@ -345,6 +345,7 @@ func init() {
 		},
 		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
 		"vocab_loss_apart":   func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
+		"softmax_loss":       func(b *builder, a []value) []value { return one(b.t.SoftmaxLoss(a[0].t)) },
 		"copied":             func(b *builder, a []value) []value { return one(b.t.Copied(a[0].t)) },
 		"linear_loss":        func(b *builder, a []value) []value { return one(b.t.LinearLoss(a[0].t, a[1].t)) },
 		"fused_loss":         func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, false)) },

@@ -89,7 +89,19 @@ type Older struct {
 	Optimizer map[string]Override `yaml:"optimizer"`
 	Host      Override            `yaml:"host"`
 	Expands   *bool               `yaml:"expandable_segments"`
+	Contexts  *[]string           `yaml:"cp_comm_types"`
 	Source    string              `yaml:"source"`
+}
+
+// ContextsSince is the release that brought the framework context parallelism; 0: it has none, or
+// always had it.
+func (r *Recipe) ContextsSince() units.Release {
+	for _, o := range r.Releases {
+		if o.Contexts != nil && len(*o.Contexts) == 0 {
+			return o.Before
+		}
+	}
+	return 0
 }
 
 // Override is a part of a recipe that is decoded over what another has.
@@ -129,6 +141,9 @@ func (r *Recipe) At(release units.Release) *Recipe {
 		o.Host.over(&out.Host)
 		if o.Expands != nil {
 			out.Expandable = *o.Expands
+		}
+		if o.Contexts != nil {
+			out.CPCommTypes = *o.Contexts
 		}
 		change(out.Precision, o.Precision)
 		change(out.Optimizer, o.Optimizer)
@@ -223,42 +238,44 @@ type Structure struct {
 	CausalSoftmax  bool    `yaml:"causal_softmax"` // it reads the causal half of them, and no mask
 	BusiestExpert  float64 `yaml:"busiest_expert"` // its rows over the mean of all experts; 0: 1
 	LossTiny       int     `yaml:"loss_kernels"`
-	CompiledScope  string  `yaml:"compile_scope"`   // "", model, layer: what torch.compile sees at once
-	ContextReduce  DType   `yaml:"context_reduce"`  // dtype that gradients are reduced in where context ranks share sequences
-	CopiedHeads    bool    `yaml:"copied_heads"`    // context ranks that trade positions for heads get copies of keys and values of fewer heads
-	TradeCopies    int     `yaml:"trade_copies"`    // of gradients, beside one before each such all-to-all and one after it
-	TradeKernels   int     `yaml:"trade_kernels"`   // tiny kernels before they trade
-	WholeModels    bool    `yaml:"whole_models"`    // there is no pipeline parallelism
-	WholeMatrices  bool    `yaml:"whole_matrices"`  // there is no tensor parallelism
-	ExpertModels   string  `yaml:"expert_models"`   // the recipe for models with experts, of which this one has none; "": it has any
-	ExpertsOnly    string  `yaml:"experts_only"`    // the recipe for models without experts, of which this one has none; "": it has any
-	ExpertParallel bool    `yaml:"expert_parallel"` // experts can be cut over ranks
-	PipelineEngine bool    `yaml:"pipeline_engine"` // a model of one stage runs as a pipeline, too
-	KeptLogits     int     `yaml:"kept_logits"`     // pipelines keep the logits of so many micro batches
-	GatheredStages bool    `yaml:"gathered_stages"` // pipeline stages keep their parameters gathered from the first micro batch to the last
-	TorchPipeline  bool    `yaml:"torch_pipeline"`  // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
-	StepsInLine    bool    `yaml:"steps_in_line"`   // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
-	ScaledSums     bool    `yaml:"scaled_sums"`     // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
-	DroppedOutputs bool    `yaml:"dropped_outputs"` // torch_pipeline: outputs of the last stage are not held to the end of the step
-	DTensor        bool    `yaml:"dtensor"`         // tensor parallelism by DTensor
-	ReduceSetsAll  bool    `yaml:"reduce_sets_all"` // a 16-bit reduce_dtype keeps gradients in 16 bits too
-	EvenChunks     bool    `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
-	FullStages     bool    `yaml:"full_stages"`     // layers that do not divide fill the first stages
-	LargerFirst    bool    `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
-	CostStages     bool    `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
-	SyncTransfers  bool    `yaml:"sync_transfers"`  // blocking transfers synchronize the device; those of schedules with one chunk on a rank block whatever overlaps
-	SendsMask      bool    `yaml:"sends_mask"`      // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
-	WeighedEnds    bool    `yaml:"weighed_ends"`    // stages take as many layers each, where embedding and head count as one
-	KeepGathered   bool    `yaml:"keep_gathered"`   // layers keep what sequence-parallel ranks gathered, not their shard of it
-	MTP            string  `yaml:"mtp"`             // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
-	FlexDispatcher string  `yaml:"flex_dispatcher"` // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
-	ExposedRoot    bool    `yaml:"exposed_root"`    // embedding, final norm and head form one FSDP unit
-	GatherAhead    bool    `yaml:"gather_ahead"`    // an FSDP unit is gathered before the one before it runs, also where that waits for the device
-	HeldHead       bool    `yaml:"held_head"`       // the unit of the head stays gathered for its backward pass, which begins at once
-	ShardedMixed   bool    `yaml:"sharded_mixed"`   // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
-	HeldLogits     bool    `yaml:"held_logits"`     // logits are cast to fp32 before the loss, and the script holds them until gradients are made
-	Transformers   bool    `yaml:"transformers"`    // queries, keys and values are cut into heads as they are projected and go when both are turned, a block's output when it is added, the embeddings when the last layer is done
-	OuterLoss      bool    `yaml:"outer_loss"`      // the loss is computed outside the model that is sharded
+	CompiledScope  string  `yaml:"compile_scope"`         // "", model, layer: what torch.compile sees at once
+	ContextReduce  DType   `yaml:"context_reduce"`        // dtype that gradients are reduced in where context ranks share sequences
+	CopiedHeads    bool    `yaml:"copied_heads"`          // context ranks that trade positions for heads get copies of keys and values of fewer heads
+	TradeCopies    int     `yaml:"trade_copies"`          // of gradients, beside one before each such all-to-all and one after it
+	TradeKernels   int     `yaml:"trade_kernels"`         // tiny kernels before they trade
+	Distributed    bool    `yaml:"distributed_attention"` // context ranks trade heads in DeepSpeed's module of this name: beside neither tensor nor pipeline ranks, and what it makes is not recomputed by itself
+	OwnKeys        bool    `yaml:"own_keys"`              // which trades keys and values of as many heads as queries have alone
+	WholeModels    bool    `yaml:"whole_models"`          // there is no pipeline parallelism
+	WholeMatrices  bool    `yaml:"whole_matrices"`        // there is no tensor parallelism
+	ExpertModels   string  `yaml:"expert_models"`         // the recipe for models with experts, of which this one has none; "": it has any
+	ExpertsOnly    string  `yaml:"experts_only"`          // the recipe for models without experts, of which this one has none; "": it has any
+	ExpertParallel bool    `yaml:"expert_parallel"`       // experts can be cut over ranks
+	PipelineEngine bool    `yaml:"pipeline_engine"`       // a model of one stage runs as a pipeline, too
+	KeptLogits     int     `yaml:"kept_logits"`           // pipelines keep the logits of so many micro batches
+	GatheredStages bool    `yaml:"gathered_stages"`       // pipeline stages keep their parameters gathered from the first micro batch to the last
+	TorchPipeline  bool    `yaml:"torch_pipeline"`        // torch.distributed.pipelining: its own interleaving, outputs of the last stage kept
+	StepsInLine    bool    `yaml:"steps_in_line"`         // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
+	ScaledSums     bool    `yaml:"scaled_sums"`           // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
+	DroppedOutputs bool    `yaml:"dropped_outputs"`       // torch_pipeline: outputs of the last stage are not held to the end of the step
+	DTensor        bool    `yaml:"dtensor"`               // tensor parallelism by DTensor
+	ReduceSetsAll  bool    `yaml:"reduce_sets_all"`       // a 16-bit reduce_dtype keeps gradients in 16 bits too
+	EvenChunks     bool    `yaml:"even_chunks"`           // virtual stages have equal numbers of layers
+	FullStages     bool    `yaml:"full_stages"`           // layers that do not divide fill the first stages
+	LargerFirst    bool    `yaml:"larger_first"`          // layers that do not divide give the first stages one more each
+	CostStages     bool    `yaml:"cost_stages"`           // stages take layers and head until their parameters pass the stage's share
+	SyncTransfers  bool    `yaml:"sync_transfers"`        // blocking transfers synchronize the device; those of schedules with one chunk on a rank block whatever overlaps
+	SendsMask      bool    `yaml:"sends_mask"`            // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
+	WeighedEnds    bool    `yaml:"weighed_ends"`          // stages take as many layers each, where embedding and head count as one
+	KeepGathered   bool    `yaml:"keep_gathered"`         // layers keep what sequence-parallel ranks gathered, not their shard of it
+	MTP            string  `yaml:"mtp"`                   // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
+	FlexDispatcher string  `yaml:"flex_dispatcher"`       // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
+	ExposedRoot    bool    `yaml:"exposed_root"`          // embedding, final norm and head form one FSDP unit
+	GatherAhead    bool    `yaml:"gather_ahead"`          // an FSDP unit is gathered before the one before it runs, also where that waits for the device
+	HeldHead       bool    `yaml:"held_head"`             // the unit of the head stays gathered for its backward pass, which begins at once
+	ShardedMixed   bool    `yaml:"sharded_mixed"`         // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
+	HeldLogits     bool    `yaml:"held_logits"`           // logits are cast to fp32 before the loss, and the script holds them until gradients are made
+	Transformers   bool    `yaml:"transformers"`          // queries, keys and values are cut into heads as they are projected and go when both are turned, a block's output when it is added, the embeddings when the last layer is done
+	OuterLoss      bool    `yaml:"outer_loss"`            // the loss is computed outside the model that is sharded
 
 	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one
 

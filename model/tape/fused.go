@@ -737,6 +737,31 @@ func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	return y
 }
 
+// SoftmaxLoss is cross entropy over fp32 scores x, [..., vocabulary], of a softmax that is kept and
+// whose logarithm is a tensor of its own; the gradient multiplies the softmax in its place
+// (Megatron-DeepSpeed, core/sequence_parallel/cross_entropy.py). It returns a value for each row.
+func (t *Tape) SoftmaxLoss(x *Tensor) *Tensor {
+	t.begin()
+	kept, logs := t.like(x), t.like(x)
+	n, whole := float64(x.Size()), x.bytes()
+	t.emit(Op{Prim: "softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: n, Bytes: 2 * whole})
+	t.kernel("log", logs, kept)
+	t.Release(logs)
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = 1
+	y := t.empty(F32, dims...)
+	t.emit(pick("nll_loss", F32, y.Size()))
+	t.attach("softmax_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		t.emit(pick("nll_loss_backward", F32, g[0].Size()))
+		r := t.view(nd.saved[0])
+		t.host.Views-- // the same tensor, multiplied in its place
+		t.emit(Op{Prim: "mul_", Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
+		return []*Tensor{r}
+	})
+	t.Release(kept)
+	return y
+}
+
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
 // forward one reads them once, the backward one reads them again and writes
 // their gradient. Neither fp32 logits nor log-probabilities exist. A loss that shifts

@@ -475,6 +475,7 @@ func (m *megatron) machine() {
 func (m *megatron) runtime() {
 	if m.has("deepspeed") { // whose fork has none of the switches
 		m.set("runtime.recipe", shardedRecipe, m.from("deepspeed"))
+		m.forkRelease()
 	} else {
 		m.set("runtime.recipe", m.recipe, m.names["recipe"])
 		if m.recipe != oldRecipe { // which has none either

@@ -262,7 +262,7 @@ func TestMegatronDeepSpeed(t *testing.T) {
 		"--deepspeed --zero-stage 0":           {"data_parallel: ddp # --zero-stage"},
 		zero + "--num-key-value-heads 2":       {"num_key_value_heads: 2 # --num-key-value-heads"},
 		zero + "--use-flash-attn-v2":           {"attention: flash-attn # --use-flash-attn-v2"},
-		zero + "--ds-sequence-parallel-size 4": {"cp: 4 # --ds-sequence-parallel-size"},
+		zero + "--ds-sequence-parallel-size 4": {"cp: 4 # --ds-sequence-parallel-size", "release: \"23.08\" # --ds-sequence-parallel-size, which came with it"},
 		zero + "--pipeline-model-parallel-size 2 --enable-zbh1-pipeline": {"schedule: zb-h1 # --enable-zbh1-pipeline"},
 		experts: {"num_experts: 8 # --num-experts", "num_experts_per_tok: 1 # default of --topk", "decoder_sparse_step: 2 # default of --expert-interval", "expert_tp: 1 # without --enable-expert-tensor-parallelism", "routing: even # without --moe-train-capacity-factor"},
 		experts + "--topk 2 --expert-interval 1 --moe-expert-parallel-size 4": {"num_experts_per_tok: 2 # --topk", "decoder_sparse_step: 1 # --expert-interval", "ep: 4 # --moe-expert-parallel-size"},

@@ -3,6 +3,8 @@ package launch
 import (
 	"slices"
 	"strconv"
+
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // forkNames are arguments of Megatron-DeepSpeed by what Megatron-LM calls them, those of experts
@@ -76,6 +78,16 @@ func (m *megatron) forkExperts() {
 	}
 	f.value = strconv.FormatInt(slices.Max(all), 10)
 	m.flags[name] = f
+}
+
+// forkRelease says which software has what is asked for, where that is later than what the recipe
+// describes: context ranks.
+func (m *megatron) forkRelease() {
+	const ranks = "context_parallel_size"
+	r, err := recipe.Load(shardedRecipe)
+	if err == nil && m.number(ranks) > 1 {
+		m.set("runtime.release", r.ContextsSince().String(), m.from(ranks)+", which came with it")
+	}
 }
 
 // forkPlan says how Megatron-DeepSpeed shares a step.
