@@ -119,8 +119,11 @@ func (s *Shape) leavesKV(kv, cp int64) bool {
 // runtime/zero/stage_1_and_2.py, allreduce_bucket).
 func (j *Job) reduced(p *Plan) recipe.DType {
 	wide, given := j.Recipe.Structure.ContextReduce, j.Train.DTypes.Reduce.Set || j.Train.ReduceDType.Set
-	if p.CP > 1 && wide.Set && (!given || p.DataParallel == ZeRO1 || p.DataParallel == ZeRO2) {
+	switch {
+	case p.CP > 1 && wide.Set && (!given || p.DataParallel == ZeRO1 || p.DataParallel == ZeRO2):
 		return wide
+	case !given && j.unsummed(p):
+		return j.Precision.Compute
 	}
 	return j.reduceDType()
 }

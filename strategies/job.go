@@ -228,7 +228,7 @@ func (j *Job) SetPlan(p Plan) error {
 // found them, and the dtypes that follow from them.
 func (j *Job) Take(p Plan, t Train) {
 	j.Plan, j.Train, j.Open = p, t, false
-	j.Precision.Reduce, j.Precision.Adapters = j.reduced(&p), j.adapted(&p)
+	j.Precision.Reduce, j.Precision.Gradients, j.Precision.Adapters = j.reduced(&p), j.gradients(&p), j.adapted(&p)
 }
 
 // TF32 reports whether fp32 operands are multiplied in TF32: as the job says, else

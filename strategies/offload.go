@@ -109,6 +109,8 @@ func (p *Plan) checkOffload(s Shape) error {
 		return diag.Errorf("plan.offload: %s, which recipe %s does not do; %s", p.Offload, s.Recipe.Name, otherOffload(s))
 	case !slices.Contains(kinds, string(p.DataParallel)):
 		return diag.Errorf("plan.offload: %s beside data_parallel %s, which recipe %s does not do; use %s", p.Offload, p.DataParallel, s.Recipe.Name, diag.Or(kinds))
+	case p.DataParallel == ZeRO3 && s.Recipe.Structure.ListGather:
+		return diag.Errorf("plan.offload: %s beside %s, but what DeepSpeed of this release does with gradients then is not known; use %s, or a later runtime.release", p.Offload, p.DataParallel, ZeRO1)
 	case p.OffloadsParameters() && p.PP > 1:
 		return diag.Errorf("plan.offload: %s with pp %d, but what pipeline stages do with parameters of the host is not known; use pp 1, or leave it out", p.Offload, p.PP)
 	case p.OffloadsParameters() && p.EP > 1:

@@ -40,6 +40,11 @@ func TestOffloadRules(t *testing.T) {
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-compile}, plan: {dp: 8}, train: {offload_activations: true}}", "recipe hf-compile does not leave activations to the host tensor by tensor"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-compile, compile_scope: layer}, plan: {dp: 8}, train: {offload_activations: true}}", "train.offload_activations: with layers that are compiled"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero3}, train: {offload_activations: true}}", "recipe deepspeed-hf does not leave activations to the host tensor by tensor"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: megatron-deepspeed}, plan: {dp: 8, data_parallel: zero2, offload: optimizer}}", ""},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: megatron-deepspeed}, plan: {pp: 2, offload: optimizer}}", ""},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: megatron-deepspeed}, plan: {dp: 8, data_parallel: zero3, offload: parameters}}", "parameters, which recipe megatron-deepspeed does not do; use optimizer"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: megatron-deepspeed}, plan: {dp: 8, data_parallel: ddp, offload: optimizer}}", "optimizer beside data_parallel ddp, which recipe megatron-deepspeed does not do; use zero1, zero2 or zero3"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: megatron-deepspeed, release: '21.10'}, plan: {dp: 8, data_parallel: zero3, offload: optimizer}}", "optimizer beside zero3, but what DeepSpeed of this release does with gradients then is not known; use zero1, or a later runtime.release"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager, cpu_threads: -1}}", "runtime.cpu_threads: -1 is outside 1 to 1024"},
 	} {
 		_, err := decode(c.job)

@@ -53,7 +53,8 @@ func (p *pricer) footprint() footprint {
 	plan, prec := &j.Plan, &trained
 	dp := p.groups[dpGroup].Ranks
 	shard, expertShard := max(p.groups[shardGroup].Ranks, 1), max(p.groups[expertShardGroup].Ranks, 1)
-	main := j.Recipe.Structure.MainGradients
+	parts := j.Partitions()
+	main := j.Recipe.Structure.MainGradients && !parts
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
 	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
@@ -114,7 +115,7 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
-	case dp > 1 && j.Recipe.Structure.Partitions && !plan.DataParallel.ShardsParameters():
+	case dp > 1 && parts && !plan.DataParallel.ShardsParameters():
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize(), Bucket: p.reduceBucket(), Joined: p.gradSize()}
 		if p.wideReduce() > 1 {
 			f.sharding.Flush = prec.Reduce.Size()
@@ -143,7 +144,7 @@ func (p *pricer) footprint() footprint {
 		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead, j.Recipe.Structure.LiveParameters
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Replicas: p.groups[replicaGroup].Ranks > 1, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
-		if j.Recipe.Structure.Partitions {
+		if parts {
 			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()*p.wideReduce()
 			if !plan.Offloads() { // whose host has the gradients
 				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside, f.sharding.Alone = p.reduceBucket(), prec.Reduce.Size(), true, true
@@ -155,7 +156,7 @@ func (p *pricer) footprint() footprint {
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}
-	if j.Recipe.Structure.Partitions && dp > 1 && !plan.Offloads() {
+	if parts && dp > 1 && !plan.Offloads() {
 		f.flatten(p)
 		f.group = j.Recipe.Structure.SubGroup
 	}
@@ -240,6 +241,8 @@ func (p *pricer) reduceBucket() units.Bytes {
 	switch {
 	case j.Plan.Bucket > 0:
 		return j.Plan.Bucket
+	case j.Recipe.Structure.ReduceBucket > 0:
+		return units.Bytes(j.Recipe.Structure.ReduceBucket) * p.gradSize()
 	case j.Plan.DataParallel == strategies.ZeRO3:
 		return units.Bytes(j.Model.Hidden*j.Model.Hidden) * p.gradSize()
 	}

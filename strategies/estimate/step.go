@@ -257,7 +257,7 @@ func (s *step) tiedBytes(u *unit) units.Bytes {
 // wideReduce is how many times their bytes gradients have while they are reduced where
 // buckets hold so many of them, and not so many bytes (DeepSpeed's).
 func (p *pricer) wideReduce() units.Bytes {
-	if !p.job.Recipe.Structure.Partitions {
+	if !p.job.Partitions() {
 		return 1
 	}
 	return p.job.Precision.Reduce.Size() / p.gradSize()
@@ -311,13 +311,14 @@ type queue struct {
 func (b *buckets) begin(s *step) {
 	b.s, b.op, b.i, b.tasks = s, collective.AllReduce, 0, b.tasks[:0]
 	plan, r := &s.job.Plan, s.job.Recipe
-	if plan.DataParallel != strategies.DDP && !r.Structure.AllReduce {
+	owned := r.Structure.ReduceToOwners && (s.job.Partitions() || plan.Offloads()) // which makes buckets of ZeRO 1, too (stage_1_and_2.py, contiguous_gradients)
+	if plan.DataParallel != strategies.DDP && (owned || !r.Structure.AllReduce) {
 		b.op = collective.ReduceScatter
 		if r.Structure.ReduceToOwners && s.job.Precision.Gradients.Size() == 2 {
 			b.op = collective.Reduce
 		}
 	}
-	b.copies = !r.Structure.MainGradients
+	b.copies = !r.Structure.MainGradients || s.job.Partitions()
 	if s.chunk.reduced.at == nil {
 		s.chunk.reduced = s.gradients()
 	}

@@ -291,7 +291,7 @@ func TestMegatronDeepSpeed(t *testing.T) {
 		got := initial(t, files...)
 		require.Contains(t, got, "recipe: megatron-deepspeed #")
 		require.Contains(t, got, "data_parallel: zero1 # zero_optimization.stage")
-		require.Contains(t, got, "# Not taken over: --cpu-optimizer with recipe megatron-deepspeed: what that leaves to the host is not known; all is taken to stay on the GPU")
+		require.Contains(t, got, "offload: optimizer # --cpu-optimizer\n")
 		predictable(t, []byte(got), 4)
 	}
 }
