@@ -318,7 +318,7 @@ func (p *Plan) Complete(s Shape) error {
 		}
 	}
 	if p.SequenceParallel == nil {
-		on := p.TP > 1 && s.Recipe.Structure.SharedTPInput
+		on := p.TP > 1 && s.Recipe.Structure.SharedTPInput && !s.deepSpeedMoE()
 		p.SequenceParallel = &on
 	}
 	if p.ReshardAfterForward == nil && p.PP > 1 && p.DataParallel.ShardsParameters() && s.Recipe.Structure.GatheredStages {
@@ -434,6 +434,11 @@ func (p *Plan) checkTP(s Shape) error {
 func (p *Plan) checkExperts(s Shape) error {
 	if s.Model.MoE == nil && p.EP > 1 {
 		return diag.Errorf("plan.ep: %d, but the model has no experts; leave ep out", p.EP)
+	}
+	if s.deepSpeedMoE() {
+		if err := p.checkDeepSpeedMoE(s); err != nil {
+			return err
+		}
 	}
 	if p.ExpertTP > 1 {
 		if err := p.checkExpertTP(s); err != nil {

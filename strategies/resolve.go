@@ -353,7 +353,7 @@ func (j *Job) checkExperts() error {
 	case other != "" && j.Model.MoE != nil:
 		return diag.Errorf("runtime.recipe: %s is not how its framework runs models with experts, as %s is; use %s", j.Recipe.Name, j.ModelName, other)
 	case j.Model.MoE != nil && !j.Model.Gated && (j.Recipe.Programs["expert_plain"] == nil || j.Recipe.Structure.UnfusedPermutation && j.Recipe.Structure.WeighedBack):
-		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of hf-eager and of megatron-core, there from release 25.07 on or with fused permutation, not so of %s; take one of these, or give experts a gate", j.Recipe.Name)
+		return diag.Errorf("runtime.recipe: experts without a gate (gated_mlp: false) are known of hf-eager, of megatron-deepspeed and of megatron-core, there from release 25.07 on or with fused permutation, not so of %s; take one of these, or give experts a gate", j.Recipe.Name)
 	case overlap && (!able || j.Recipe.Structure.FlexDispatcher == recipe.AllModels):
 		return diag.Errorf("runtime.ep_overlap: recipe %s does not exchange rows beside another micro batch; leave it out, or use megatron-core", j.Recipe.Name)
 	case fused != nil && j.Model.MoE == nil:
@@ -385,7 +385,7 @@ func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
 		j.checkImbalance, j.resolveMTP, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments,
-		j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.resolveRecompute)
+		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.resolveRecompute)
 }
 
 // resolveSequence fills and checks the length of sequences.

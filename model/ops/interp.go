@@ -271,9 +271,25 @@ func init() {
 			b.t.Drop(a[0].t.Dim(0), b.Spec.MoE.Experts, int64(a[1].num))
 			return nil
 		},
-		"unpermute_to": func(b *builder, a []value) []value { return one(b.t.UnpermuteTo(a[0].t, a[1].t.Dim(0))) },
-		"chunks":       func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
-		"padded":       func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
+		"one_hot_gate": func(b *builder, a []value) []value {
+			return one(b.t.OneHotGate(a[0].t, int64(a[1].num), int64(a[2].num)))
+		},
+		"slots": func(b *builder, a []value) []value {
+			w, m := b.t.Slots(a[0].t, int64(a[1].num), int64(a[2].num))
+			return []value{tensorOf(w), tensorOf(m)}
+		},
+		"matmul_rows": func(b *builder, a []value) []value { // of the transpose of a matrix that may have more dimensions
+			m := b.t.Reshape(a[0].t, a[1].t.Dim(0), a[0].t.Size()/a[1].t.Dim(0))
+			m = b.give(m, b.t.Transpose(m, 0, 1))
+			defer b.t.Release(m)
+			return one(b.t.Matmul(m, a[1].t))
+		},
+		"drop_tokens":   func(b *builder, a []value) []value { return one(b.dropTokens(a[0].t)) },
+		"gather_tokens": func(b *builder, a []value) []value { return one(b.gatherTokens(a[0].t)) },
+		"rejoin_rows":   func(b *builder, a []value) []value { return one(b.rejoinRows(a[0].t)) },
+		"unpermute_to":  func(b *builder, a []value) []value { return one(b.t.UnpermuteTo(a[0].t, a[1].t.Dim(0))) },
+		"chunks":        func(b *builder, a []value) []value { return one(b.chunks(a[0].t)) },
+		"padded":        func(b *builder, a []value) []value { return one(b.padded(a[0].t)) },
 		"row_mask": func(b *builder, a []value) []value {
 			return one(b.t.Empty(tape.Bool, int64(a[0].num), 1))
 		},

@@ -76,7 +76,7 @@ func (b *builder) routed(x, scores *tape.Tensor) *tape.Tensor {
 	m := b.Spec.MoE
 	rows := float64(x.Dim(0) * m.TopK)
 	if b.Capacity > 0 {
-		rows = float64(m.Experts) * math.Ceil(rows*b.Capacity/float64(m.Experts))
+		rows = float64(m.Experts) * max(math.Ceil(rows*b.Capacity/float64(m.Experts)), float64(b.recipe.Structure.LeastRows))
 	}
 	return b.call(b.experts(), tensorOf(x), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
 		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
@@ -328,6 +328,32 @@ func (b *builder) regroup(x *tape.Tensor) *tape.Tensor {
 	y = b.give(y, t.Transpose(y, 0, 1))
 	y = b.give(y, t.Contiguous(y))
 	return b.give(y, t.Reshape(y, rows, h))
+}
+
+// rejoinRows copies what a rank's experts made one by one to the order of the ranks that sent it, or
+// once where that is theirs.
+func (b *builder) rejoinRows(x *tape.Tensor) *tape.Tensor {
+	y := b.regroup(x)
+	if y.Store() != x.Store() {
+		return y
+	}
+	return b.give(y, b.t.Copied(y))
+}
+
+// dropTokens leaves a tensor rank its part of the rows that all of them have, whose gradients it gathers.
+func (b *builder) dropTokens(x *tape.Tensor) *tape.Tensor {
+	if !b.recipe.Structure.DroppedTokens {
+		return b.t.Hold(x)
+	}
+	return b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Backward: "all-gather", Shrink: true, Join: true}, x)
+}
+
+// gatherTokens is the way back.
+func (b *builder) gatherTokens(x *tape.Tensor) *tape.Tensor {
+	if !b.recipe.Structure.DroppedTokens {
+		return b.t.Hold(x)
+	}
+	return b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Forward: "all-gather", Grow: true, Join: true}, x)
 }
 
 // padded copies token rows so that each expert's are as many as quantized operands

@@ -250,6 +250,11 @@ type Structure struct {
 	ExpertModels   string  `yaml:"expert_models"`         // the recipe for models with experts, of which this one has none; "": it has any
 	ExpertsOnly    string  `yaml:"experts_only"`          // the recipe for models without experts, of which this one has none; "": it has any
 	ExpertParallel bool    `yaml:"expert_parallel"`       // experts can be cut over ranks
+	DeepSpeedMoE   bool    `yaml:"deepspeed_moe"`         // experts are those of DeepSpeed's layer: of equal capacity, the mean unless a job says otherwise, one or two of a token, whole on a rank, of tokens that tensor ranks hold whole, and not under ZeRO 3
+	LeastRows      int64   `yaml:"least_rows"`            // of equal capacity have at least so many rows
+	ExpertModules  bool    `yaml:"expert_modules"`        // experts run one after another, each by products of its own
+	DroppedTokens  bool    `yaml:"dropped_tokens"`        // of tokens that tensor ranks hold whole each sends a part to experts, and gathers what comes back
+	PipedExperts   bool    `yaml:"piped_experts"`         // deepspeed_moe: layers with experts may be in a pipeline
 	PipelineEngine bool    `yaml:"pipeline_engine"`       // a model of one stage runs as a pipeline, too
 	KeptLogits     int     `yaml:"kept_logits"`           // pipelines keep the logits of so many micro batches
 	GatheredStages bool    `yaml:"gathered_stages"`       // pipeline stages keep their parameters gathered from the first micro batch to the last

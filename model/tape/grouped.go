@@ -26,7 +26,7 @@ func (t *Tape) quantizedRows(x *Tensor, experts int64, wgrad bool) *Tensor {
 func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, rows, experts, out, in int64, more units.Bytes) *Op {
 	t.Tiny("grouped_mm_setup", 1)
 	m, n, k := max(rows/experts, 1), out, in
-	adds := layout == LayoutWgrad && t.HasMain
+	adds := layout == LayoutWgrad && t.HasMain && !t.MainHook
 	x, y, weight := units.Bytes(rows*in), units.Bytes(rows*out), units.Bytes(experts*in*out)
 	read, written, size := x+weight, y, result.Size() // results are wider than quantized operands
 	switch layout {
@@ -69,12 +69,14 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	}
 	each, zeros := max(rows/experts, 1), t.HalfZero
 	grouped := func(prim string, layout Layout, m, n, k int64) {
-		if t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8 {
+		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
 			o.Calls, o.Zeros = t.ExpertCalls, zeros.in(layout)
 			return
 		}
-		t.Wait() // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
+		if !t.ExpertModules { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
+			t.Wait()
+		}
 		for range experts {
 			t.gemm(prim, layout, w.dtype, m, n, k, 1)
 		}
@@ -94,7 +96,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 		if wg {
 			gw := t.empty(w.dtype, w.dims[:3]...)
-			gw.summed = t.HasMain
+			gw.summed = t.HasMain && !t.MainHook
 			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
 			r = append(r, gw)
 		}

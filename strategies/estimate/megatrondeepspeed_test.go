@@ -45,3 +45,18 @@ func TestForkOffload(t *testing.T) {
 	}
 	require.InDelta(t, 2*parameters*7/8, float64(peak("zero1")-peak("zero2")), 2.5e9, "less two buckets and what a layer makes")
 }
+
+// TestDeepSpeedMoEThroughput against what DeepSpeed's team says of 128 A100: a GPT of 1.3 billion parameters
+// with 128 experts in every other layer, 52 billion in all, trained on 372 sequences of 2,048 tokens a second
+// (DeepSpeed docs/_posts/2021-12-09-deepspeed-moe-nlg.md, table 2; batch and layers of
+// Megatron-DeepSpeed examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh, recomputation and stage 0 as
+// there). Nothing was fitted to it.
+func TestDeepSpeedMoEThroughput(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, `{model: {model_type: decoder, hidden_size: 2048, num_hidden_layers: 24, num_attention_heads: 16, intermediate_size: 8192, gated_mlp: false, hidden_act: gelu, norm: layernorm, position: learned, bias: true, vocab_size: 50257, max_position_embeddings: 2048,
+		tie_word_embeddings: true, num_experts: 128, num_experts_per_tok: 1, decoder_sparse_step: 2}, hardware: a100-80g-sxm, gpus: 128, network: {bandwidth_per_gpu: 200 Gbit/s}, runtime: {recipe: megatron-deepspeed}, plan: {ep: 128, data_parallel: ddp},
+		train: {sequence_length: 2048, micro_batch: 4, global_batch: 512, precision: fp16, recompute: full}}`))
+	const measured = 512. / 372
+	require.InDelta(t, 52e9, float64(r.Job.Model.Params().Total), 1e9)
+	require.Less(t, float64(r.Low), measured)
+	require.Greater(t, float64(r.High), measured)
+}

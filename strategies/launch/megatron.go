@@ -541,7 +541,7 @@ func (m *megatron) routing() {
 	case m.has("moe_router_force_load_balancing"):
 		m.set("train.routing", "random", m.from("moe_router_force_load_balancing"))
 	case !m.has("num_experts"):
-	case m.has("deepspeed") && !m.has("disable_moe_token_dropping"):
+	case m.has("deepspeed"):
 		m.forkRouting()
 	case m.has("moe_router_enable_expert_bias"):
 		m.set("train.routing", "learned", m.from("moe_router_enable_expert_bias"))

@@ -264,10 +264,10 @@ func TestMegatronDeepSpeed(t *testing.T) {
 		zero + "--use-flash-attn-v2":           {"attention: flash-attn # --use-flash-attn-v2"},
 		zero + "--ds-sequence-parallel-size 4": {"cp: 4 # --ds-sequence-parallel-size", "release: \"23.08\" # --ds-sequence-parallel-size, which came with it"},
 		zero + "--pipeline-model-parallel-size 2 --enable-zbh1-pipeline": {"schedule: zb-h1 # --enable-zbh1-pipeline"},
-		experts: {"num_experts: 8 # --num-experts", "num_experts_per_tok: 1 # default of --topk", "decoder_sparse_step: 2 # default of --expert-interval", "expert_tp: 1 # without --enable-expert-tensor-parallelism", "routing: even # without --moe-train-capacity-factor"},
+		experts: {"num_experts: 8 # --num-experts", "num_experts_per_tok: 1 # default of --topk", "decoder_sparse_step: 2 # default of --expert-interval", "expert_tp: 1 # without --enable-expert-tensor-parallelism", "expert_capacity: 1 # default of --moe-train-capacity-factor"},
 		experts + "--topk 2 --expert-interval 1 --moe-expert-parallel-size 4": {"num_experts_per_tok: 2 # --topk", "decoder_sparse_step: 1 # --expert-interval", "ep: 4 # --moe-expert-parallel-size"},
-		experts + "--disable-moe-token-dropping":                              {"routing: learned # default of --moe-loss-coeff"},
-		experts + "--moe-train-capacity-factor 1.25":                          {"routing: even # --moe-train-capacity-factor", "# Not taken over: --moe-train-capacity-factor 1.25: experts are taken to have as many rows as tokens come"},
+		experts + "--disable-moe-token-dropping":                              {"# train.expert_capacity: --disable-moe-token-dropping: experts are filled up to the rows of the busiest: give how many times the mean it has, as in 1.3"},
+		experts + "--moe-train-capacity-factor 1.25":                          {"expert_capacity: 1.25 # --moe-train-capacity-factor"},
 		experts + "--mlp-type residual":                                       {"# Not taken over: --mlp-type residual: experts are taken to be alone, without the dense layer beside them"},
 		"--deepspeed --num-experts 8 8 8":                                     {"num_experts: 8 # --num-experts"},
 		"--deepspeed --num-experts 8 16":                                      {"num_experts: 16 # --num-experts", "# Not taken over: --num-experts [8, 16]: as many experts in all layers"},
@@ -281,7 +281,7 @@ func TestMegatronDeepSpeed(t *testing.T) {
 	const log = "  num_layers ............ 4\n  hidden_size ........... 64\n  num_attention_heads ... 4\n  micro_batch_size ...... 1\n  fp16 .................. True\n  vocab_size ............ 128\n  deepspeed ............. True\n  zero_stage ............ 1.0\n  topk .................. 1\n  num_key_value_heads ... 2\n"
 	require.Contains(t, initial(t, log+"  num_experts ........... [1]\n"), "num_key_value_heads: 2 # num_key_value_heads\n")
 	logged := initial(t, log+"  num_experts ........... [8]\n  moe_token_dropping .... False\n  expert_interval ....... 1\n  moe_loss_coeff ........ 0.01\n")
-	for _, want := range []string{"num_experts: 8 # num_experts\n", "routing: learned # moe_loss_coeff\n", "# plan.data_parallel: zero_stage: the configuration of DeepSpeed has the stage"} {
+	for _, want := range []string{"num_experts: 8 # num_experts\n", "# train.expert_capacity: moe_token_dropping: experts are filled up", "# plan.data_parallel: zero_stage: the configuration of DeepSpeed has the stage"} {
 		require.Contains(t, logged, want)
 	}
 	_, err := launch.Read("x", []byte("p.py --num-layers 4 --hidden-size 64 --micro-batch-size 1 --deepspeed --num-key-value-heads two"))

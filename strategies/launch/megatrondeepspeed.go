@@ -24,7 +24,7 @@ var (
 
 // forkCostly are those that no key of a job stands for.
 var forkCostly = []costly{
-	{key: "mlp_type", free: "standard", why: "experts are taken to be alone, without the dense layer beside them"}, {key: "use_tutel", why: "DeepSpeed's own routing is taken"}, {key: "random_ltd", why: "all tokens are taken to go through all layers"},
+	{key: "mlp_type", free: "standard", why: "experts are taken to be alone, without the dense layer beside them"}, {key: "use_tutel", why: "DeepSpeed's own routing is taken"}, {key: "random_ltd", why: "all tokens are taken to go through all layers"}, {key: "moe_min_capacity", free: "4"},
 	{key: "ds_sequence_parallel_fpdt", why: "sequences are taken to be whole on the GPU"}, {key: "enable_zbh1_exact_semantics"}, {key: "cpu_torch_adam"}, {key: "remote_device", free: "none"},
 	{key: "memory_centric_tiled_linear"}, {key: "partition_activations"}, {key: "contigious_checkpointing"}, {key: "checkpoint_in_cpu"}, {key: "synchronize_each_layer"}, {key: "mos"}, {key: "kd"},
 }
@@ -109,13 +109,15 @@ func (m *megatron) forkPlan() {
 	}
 }
 
-// forkRouting says what balances the tokens of experts: each takes as many rows as fit in, where more
-// are dropped and fewer filled up.
+// forkRouting says how many rows experts have: each takes as many, where more are dropped and fewer
+// filled up, or, without dropping, as many as the busiest of all.
 func (m *megatron) forkRouting() {
-	const name = "moe_train_capacity_factor"
-	m.set("train.routing", "even", m.given(name))
-	if factor := m.word(name); factor != "" && !same(factor, "1") {
-		m.note("%s %s: experts are taken to have as many rows as tokens come", m.from(name), factor)
+	const name, busiest, key = "moe_train_capacity_factor", "disable_moe_token_dropping", "train.expert_capacity"
+	switch {
+	case m.has(busiest):
+		m.open(key, m.from(busiest), "experts are filled up to the rows of the busiest: give how many times the mean it has, as in 1.3")
+	case !m.take(key, name):
+		m.set(key, int64(1), "default of "+m.from(name))
 	}
 }
 
