@@ -1,0 +1,120 @@
+package tape
+
+import "github.com/perfplan/perfplan/internal/units"
+
+// Kernels of a value a row in Megatron's loss. Forward twelve of mpu/cross_entropy.py (two
+// comparisons, or, clone, subtraction, fill, arange, index, copy, fill, logarithm,
+// subtraction), product and sum of the masked mean (pretrain_gpt.py, loss_func); backward
+// six (arange, cast, 1 - mask, index, subtraction, index_put) and two of the mean.
+const (
+	lossPicks     = 14
+	lossPicksBack = 8
+)
+
+// VocabLoss is Megatron's cross entropy over fp32 scores x, [..., vocabulary], one kernel
+// for each step: maximum, subtraction, exponential, sum and division, the last four in the
+// place of x, which is kept; the gradient multiplies it (mpu/cross_entropy.py,
+// _VocabParallelCrossEntropy). With apart the difference is a tensor of its own, which
+// takes the place of x from there on (nanotron, _ShardedCrossEntropy;
+// Megatron-LM from 2022-09-27 on). It returns a value for each row.
+func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
+	t.begin()
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = 1
+	y := t.empty(F32, dims...)
+	n, whole := float64(x.Size()), x.bytes()
+	read := func(prim string, passes units.Bytes) {
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: F32, Elements: n, Bytes: passes * whole})
+	}
+	rows := func(prim string) { // a value of each row for all of its elements
+		t.emit(Op{Prim: prim, Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
+	}
+	read("max", 1)
+	kept := x
+	if apart {
+		kept = t.like(x)
+	}
+	rows("sub_")
+	t.Tiny("loss", lossPicks)
+	read("exp", 2)
+	read("sum", 1)
+	rows("div_")
+	t.attach("vocab_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("loss_backward", lossPicksBack)
+		r := t.view(n.saved[0])
+		t.host.Views-- // the same tensor, multiplied in its place
+		rows("mul_")
+		return []*Tensor{r}
+	})
+	if apart {
+		t.Release(kept)
+	}
+	return y
+}
+
+// SoftmaxLoss is cross entropy over fp32 scores x, [..., vocabulary], of a softmax that is kept and
+// whose logarithm is a tensor of its own; the gradient multiplies the softmax in its place
+// (Megatron-DeepSpeed, core/sequence_parallel/cross_entropy.py). It returns a value for each row.
+func (t *Tape) SoftmaxLoss(x *Tensor) *Tensor {
+	t.begin()
+	kept, logs := t.like(x), t.like(x)
+	n, whole := float64(x.Size()), x.bytes()
+	t.emit(Op{Prim: "softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: n, Bytes: 2 * whole})
+	t.kernel("log", logs, kept)
+	t.Release(logs)
+	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims[len(dims)-1] = 1
+	y := t.empty(F32, dims...)
+	t.emit(pick("nll_loss", F32, y.Size()))
+	t.attach("softmax_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		t.emit(pick("nll_loss_backward", F32, g[0].Size()))
+		r := t.view(nd.saved[0])
+		t.host.Views-- // the same tensor, multiplied in its place
+		t.emit(Op{Prim: "mul_", Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
+		return []*Tensor{r}
+	})
+	t.Release(kept)
+	return y
+}
+
+// FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
+// forward one reads them once, the backward one reads them again and writes
+// their gradient. Neither fp32 logits nor log-probabilities exist. A loss that shifts
+// the labels by slicing the logits fills their gradient with zeros besides.
+func (t *Tape) FusedLoss(logits *Tensor, shifted bool) *Tensor {
+	t.begin()
+	y := t.empty(F32)
+	rows := logits.Size() / logits.Dim(-1)
+	stats := t.empty(F32, rows, 2)
+	n := float64(logits.Size())
+	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
+	src := *logits
+	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		// Besides the logits and their gradient a third tensor of their size may be alive: a zero-filled one for the
+		// shift of the labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
+		aligned := src.Dim(-1)%padTo == 0
+		var zeros *Tensor
+		if aligned && shifted {
+			zeros = t.empty(src.dtype, src.dims[:src.nd]...)
+			t.fill(zeros)
+		}
+		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: src.dtype, N: src.Dim(-1), Elements: n, Bytes: 2 * src.bytes()})
+		if t.OneGraph && zeros != nil {
+			t.stays(zeros)
+		} else {
+			t.Release(zeros)
+		}
+		if !aligned {
+			p := t.pad(r)
+			t.Release(r)
+			r = p
+		}
+		if t.joins() == ByProduct {
+			t.stays(t.Hold(r))
+		}
+		return []*Tensor{r}
+	})
+	t.Release(stats)
+	return y
+}
