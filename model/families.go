@@ -480,6 +480,17 @@ var families = []family{
 		Spec:     Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Position: NoPosition, FusedQKV: true, Tied: true},
 		attnType: ownKeys, alibi: true, learned: true, noBias: true,
 	}))},
+	// Classes of the hub's own. Those of Baichuan whose files have max_position_embeddings turn queries and keys.
+	{name: "baichuan", keys: " hidden_size num_hidden_layers num_attention_heads vocab_size intermediate_size hidden_act tie_word_embeddings max_position_embeddings=turned_positions z_loss_weight", base: llamaLike(draft{
+		Spec:  Spec{Vocab: 64000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, QKVSlices: true, HeadMasks: true},
+		alibi: true, normedVocab: 125696,
+	})},
+	{name: "qwen", keys: coreKeys + " intermediate_size=gate_and_up kv_channels=head_dim no_bias==true rotary_pct=partial_rotary_factor attn_dropout_prob=attention_dropout emb_dropout_prob=embedding_dropout" +
+		" n_embd=hidden_size n_layer=num_hidden_layers n_head=num_attention_heads n_positions=max_position_embeddings ffn_hidden_size=gate_and_up padded_vocab_size= attn_pdrop=attention_dropout embd_pdrop=embedding_dropout resid_pdrop=" +
+		" use_logn_attn= use_dynamic_ntk= use_cache_quantization= use_cache_kernel= softmax_in_fp32= bf16= fp16= fp32= onnx_safe= params_dtype= pos_emb= tokenizer_type=", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 151936, Hidden: 4096, Layers: 32, Heads: 32, MaxPositions: 8192, QKVBias: true, FusedQKV: true, Turn: TurnJoined, TurnFirst: true, Masked: true},
+		gateAndUp: 22016,
+	})},
 
 	// The generic form: every size must be given. gated_mlp false takes the next row.
 	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta})},

@@ -60,6 +60,13 @@ func (r *reader) needs(name string, size int64) {
 func (r *reader) variants(d *draft) {
 	r.positions(d)
 	r.mpt(d)
+	if _, known := r.given["z_loss_weight"]; known || d.normedVocab > 0 && d.Vocab == d.normedVocab {
+		d.NormHead = true
+	}
+	if n := d.gateAndUp; n > 0 {
+		r.check(n%2 == 0, []string{"gate_and_up"}, "%s %d is twice the width of the MLP; give an even number", r.label("gate_and_up"), n)
+		d.FFN = n / 2
+	}
 	if d.headNorm {
 		d.QKNorm = HeadQKNorm
 	}
@@ -90,6 +97,9 @@ func (r *reader) variants(d *draft) {
 
 // positions settles how the order of tokens is known, where switches say it.
 func (r *reader) positions(d *draft) {
+	if _, given := r.given["turned_positions"]; given {
+		d.turned = true
+	}
 	if _, given := r.given["alibi"]; d.turned && !given { // which is a default of transformers' class, that knows no other
 		d.alibi = false
 	}
@@ -104,6 +114,7 @@ func (r *reader) positions(d *draft) {
 	case d.learned:
 		d.Position = LearnedPosition
 	}
+	d.HeadMasks = d.HeadMasks && d.Position == ALiBi
 }
 
 // MPT's attn_type.

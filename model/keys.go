@@ -84,11 +84,14 @@ type draft struct {
 	newDecoder    bool  // Falcon: grouped queries and two norms
 	embedWidth    int64 // OPT: word_embed_proj_dim
 
-	attnType     string // MPT: how many query heads share a key
-	noBias       bool   // MPT: neither linear layers nor norms have biases
-	normType     string // MPT: a word for Norm; empty: the family's
-	positionType string // Granite 4: rope, or nope for none, which null is too
-	turned       bool   // MPT: positions are rotary, and by a table only where they are neither that nor ALiBi
+	attnType     string  // MPT: how many query heads share a key
+	noBias       bool    // MPT: neither linear layers nor norms have biases
+	normType     string  // MPT: a word for Norm; empty: the family's
+	positionType string  // Granite 4: rope, or nope for none, which null is too
+	gateAndUp    int64   // widths of gate and up together
+	zLoss        float64 // of squared logits, which Baichuan 2's class knows alone
+	normedVocab  int64   // that of Baichuan 2, whose files need not say more
+	turned       bool    // MPT: positions are rotary, and by a table only where they are neither that nor ALiBi
 	learned      bool
 
 	global   Global   // Gemma 4
@@ -140,9 +143,12 @@ var keys = []key{
 	{name: "num_kv_shared_layers", max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.sharedKV} }},
 	{name: "enable_moe_block", to: func(d *draft) []any { return []any{&d.beside} }},
 	{name: "intermediate_size", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.FFN} }},
+	{name: "gate_and_up", min: 2, max: maxFFN, to: func(d *draft) []any { return []any{&d.gateAndUp} }},
 	{name: "expansion_ratio", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.expansion} }},
 	{name: "vocab_size", min: 1, max: maxVocab, to: func(d *draft) []any { return []any{&d.Vocab} }},
 	{name: "max_position_embeddings", min: 1, max: maxSeq, to: func(d *draft) []any { return []any{&d.MaxPositions} }},
+	{name: "turned_positions", min: 1, max: maxSeq, to: func(d *draft) []any { return []any{&d.MaxPositions} }},
+	{name: "z_loss_weight", to: func(d *draft) []any { return []any{&d.zLoss} }},
 	{name: "tie_word_embeddings", to: func(d *draft) []any { return []any{&d.Tied} }},
 	{name: "word_embed_proj_dim", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.embedWidth} }},
 

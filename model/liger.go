@@ -2,10 +2,16 @@ package model
 
 import "slices"
 
+// withWeights are types whose classes are in no release of transformers, and not among those that
+// Liger-Kernel patches (transformers/monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN).
+var withWeights = []string{"baichuan", "exaone", "internlm", "internlm2", "internlm3", "mimo", "orion", "qwen"}
+
 // Ligerless is what the model has that none of Liger-Kernel's operators as they were measured
 // stands for (model/tape/liger.go), as words that follow its name; "" where there is nothing.
 func (s *Spec) Ligerless() string {
 	switch {
+	case slices.Contains(withWeights, s.ModelType):
+		return "has a class that comes with its weights"
 	case s.MoE != nil:
 		return "has experts"
 	case s.MLA != nil || s.Mixers != nil:

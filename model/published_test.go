@@ -113,7 +113,7 @@ func TestWrappers(t *testing.T) {
 
 // Types whose names are alike are other architectures; one that is written otherwise is not.
 func TestRespelledTypes(t *testing.T) {
-	for _, name := range []string{"minimax_m3", "gpt_neo", "mllama", "pixtral", "exaone_moe", "xglm", "qwen", "mistral4", "nemotron-nas", "deepseek_ref"} {
+	for _, name := range []string{"minimax_m3", "gpt_neo", "mllama", "pixtral", "exaone_moe", "xglm", "qwen_vl", "mistral4", "nemotron-nas", "deepseek_ref"} {
 		_, err := decodeText("{model_type: " + name + "}")
 		require.ErrorContains(t, err, "describe the model with model_type: decoder", name)
 	}
@@ -149,5 +149,52 @@ func TestOwnCode(t *testing.T) {
 	} {
 		_, err := decodeText("{" + text + "}")
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// Types by code of their own whose files say things in another way: sizes of Baichuan 7B and 13B, of
+// Baichuan 2 7B and 13B and of Qwen 1.8B, 7B, 14B and 72B, as the safetensors of the hub have them.
+func TestBaichuanAndQwen(t *testing.T) {
+	const (
+		baichuan7  = "model_type: baichuan, hidden_size: 4096, intermediate_size: 11008, num_attention_heads: 32, num_hidden_layers: 32, max_position_embeddings: 4096, hidden_act: silu, tie_word_embeddings: false, "
+		baichuan13 = "model_type: baichuan, hidden_size: 5120, intermediate_size: 13696, num_attention_heads: 40, num_hidden_layers: 40, model_max_length: 4096, hidden_act: silu, gradient_checkpointing: false, tie_word_embeddings: false, "
+		qwen       = "model_type: qwen, attn_dropout_prob: 0.0, emb_dropout_prob: 0.0, bf16: false, fp16: false, fp32: false, kv_channels: 128, layer_norm_epsilon: 1e-06, max_position_embeddings: 8192, no_bias: true, onnx_safe: null, rotary_emb_base: 10000, rotary_pct: 1.0, scale_attn_weights: true, seq_length: 2048, tie_word_embeddings: false, tokenizer_class: QWenTokenizer, use_cache: true, use_dynamic_ntk: true, use_flash_attn: auto, use_logn_attn: true, "
+	)
+	for text, want := range map[string]struct {
+		params   int64
+		position model.Position
+		ffn      int64
+		normed   bool
+	}{
+		baichuan7 + "vocab_size: 64000":                    {7_000_559_616, model.Rotary, 11008, false},
+		baichuan7 + "vocab_size: 125696":                   {7_505_973_248, model.Rotary, 11008, true},
+		baichuan13 + "vocab_size: 64000":                   {13_264_901_120, model.ALiBi, 13696, false},
+		baichuan13 + "vocab_size: 125696":                  {13_896_668_160, model.ALiBi, 13696, true},
+		baichuan13 + "vocab_size: 64000, z_loss_weight: 0": {13_264_901_120, model.ALiBi, 13696, true},
+		qwen + "hidden_size: 2048, intermediate_size: 11008, num_attention_heads: 16, num_hidden_layers: 24, vocab_size: 151936": {1_836_828_672, model.Rotary, 5504, false},
+		qwen + "hidden_size: 4096, intermediate_size: 22016, num_attention_heads: 32, num_hidden_layers: 32, vocab_size: 151936": {7_721_324_544, model.Rotary, 11008, false},
+		qwen + "hidden_size: 5120, intermediate_size: 27392, num_attention_heads: 40, num_hidden_layers: 40, vocab_size: 152064": {14_167_290_880, model.Rotary, 13696, false},
+		qwen + "hidden_size: 8192, intermediate_size: 49152, num_attention_heads: 64, num_hidden_layers: 80, vocab_size: 152064": {72_287_920_128, model.Rotary, 24576, false},
+	} {
+		s := decode(t, "{"+text+"}")
+		require.Equal(t, want.params, s.Params().Total, text)
+		require.Equal(t, want.position, s.Position, text)
+		require.Equal(t, want.ffn, s.FFN, text)
+		require.Equal(t, want.normed, s.NormHead, text)
+		require.Equal(t, want.position == model.ALiBi, s.HeadMasks, text)
+		require.True(t, s.FusedQKV && s.KVHeads == s.Heads && !s.OutBias && !s.MLPBias && !s.Tied, text)
+		require.Equal(t, strings.HasPrefix(text, "model_type: qwen"), s.QKVBias, text)
+	}
+	require.Equal(t, int64(11008), decode(t, "{model_type: qwen}").FFN, "QWenConfig has 22016")
+	for text, want := range map[string]string{
+		"model_type: qwen, intermediate_size: 22015":     "intermediate_size 22015 is twice the width of the MLP; give an even number",
+		"model_type: qwen, no_bias: false":               "no_bias: false is not modelled; only true is",
+		"model_type: qwen, num_key_value_heads: 8":       `"num_key_value_heads" is a key of`,
+		"model_type: qwen, visual: {image_size: 448}":    "unknown key",
+		"model_type: baichuan, num_key_value_heads: 8":   `"num_key_value_heads" is a key of`,
+		"model_type: baichuan, tie_word_embeddings: yes": "tie_word_embeddings",
+	} {
+		_, err := decodeText("{" + text + "}")
+		require.ErrorContains(t, err, want, text)
 	}
 }

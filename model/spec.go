@@ -52,6 +52,8 @@ type Spec struct {
 	Vision   *Vision // what makes tokens of images; nil: nothing does
 
 	Bidirectional bool // every position sees all, as patches of an image do
+	Masked        bool // its class hands attention a mask, whatever the sequences are (Qwen's first)
+	HeadMasks     bool // slopes of ALiBi are in one mask of every head, which is made for all layers (Baichuan)
 
 	QKVBias, OutBias, MLPBias, HeadBias bool
 	FusedQKV                            bool // one parameter for q, k and v
@@ -72,6 +74,7 @@ type Spec struct {
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
 	LayerScale                          bool // what a layer made times a constant of its own, in place (Gemma 4)
+	NormHead                            bool // rows of the output layer are divided by their norms (Baichuan 2)
 	Sinks                               bool // learned attention sink per head (gpt-oss)
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
@@ -344,9 +347,10 @@ const (
 type Turn string
 
 const (
-	TurnHalves Turn = ""      // x·cos + (-x2, x1)·sin
-	TurnFP32   Turn = "fp32"  // the same with fp32 tables, cast back (OLMo)
-	TurnParts  Turn = "parts" // each half by itself, then joined (gpt-oss, DeepSeek)
+	TurnHalves Turn = ""       // x·cos + (-x2, x1)·sin
+	TurnFP32   Turn = "fp32"   // the same with fp32 tables, cast back (OLMo)
+	TurnJoined Turn = "joined" // all in fp32, joined with the rest of a head even if there is none, cast back (Qwen's first)
+	TurnParts  Turn = "parts"  // each half by itself, then joined (gpt-oss, DeepSeek)
 
 	// Neighbours of a head are a pair, not its halves.
 	TurnPairParts  Turn = "pair_parts"  // the first and the second of each by themselves, then joined as halves (GLM-4.7-Flash)

@@ -11,6 +11,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Call()
 	t.Module = "attention"
 	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
+		b.Spec.Masked && b.recipe.Structure.Transformers ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	if b.Spec.Compress != nil {
 		return b.compressed(t.Hold(h), kind)
@@ -225,7 +226,7 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 			x = b.give(x, b.rotary(x, b.Spec.RotaryDim))
 			return b.give(x, b.t.Transpose(x, 1, 2))
 		}
-		if q = first(q); b.has(model.RoleK) {
+		if q = first(q); b.has(model.RoleK) || b.has(model.RoleQKV) {
 			k = first(k)
 		}
 		return q, k
@@ -292,6 +293,10 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	case model.TurnParts:
 		if program = b.variant(program, "_parts"); program != "rotary" {
 			wide /= 2
+		}
+	case model.TurnJoined:
+		if program = b.variant(program, "_joined"); program != "rotary" {
+			table = tape.F32
 		}
 	}
 	if b.Spec.TurnsPairs() {
@@ -492,7 +497,13 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 // sharesMask reports whether one mask is made for all layers: a compiler sees that
 // all need the same one.
 func (b *builder) sharesMask() bool {
-	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa"
+	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa" && !b.headMasks()
+}
+
+// headMasks reports whether all layers read one mask of every head, whatever implementation of attention they call.
+func (b *builder) headMasks() bool {
+	s := &b.recipe.Structure
+	return b.Spec.HeadMasks && (s.Transformers || s.ExplicitMask)
 }
 
 // core is softmax(q·kᵀ)·v by the chosen implementation.
@@ -534,6 +545,8 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		switch own := program + "_" + s.ModelType; {
 		case !t.Compiled && b.program(own):
 			program = own
+		case b.headMasks() && !t.Compiled && b.program("attention_head_masks"):
+			program = "attention_head_masks"
 		case s.AttnSoftcap && b.program("attention_capped"):
 			program = "attention_capped"
 		case s.Sinks && !t.Compiled && b.program("attention_sinks"):
@@ -554,6 +567,9 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
+		if b.headMasks() {
+			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
+		}
 	}
 	if wide || b.masked { // either rules out shared heads
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))

@@ -246,7 +246,12 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, b.norm(x, model.RoleEmbedNorm, true))
 	}
 	x = b.give(x, t.Dropout(x, b.dropouts.embed))
-	if b.sharesMask() {
+	if b.headMasks() {
+		heads, _ := b.heads()
+		slopes, m := t.HeadMasks(b.hidden, c.MicroBatch, heads, seq, c.Sequence)
+		x = b.give(x, t.Keep(x, slopes, m))
+		t.Release(slopes, m)
+	} else if b.sharesMask() {
 		m := t.AttentionMask(b.hidden, c.MicroBatch, seq, seq)
 		x = b.give(x, t.Keep(x, m))
 		t.Release(m)

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -452,4 +454,130 @@ func TestScoresOfTheirOwn(t *testing.T) {
 		}
 		require.Equal(t, map[string]int{"mpt-7b": 0, "gptj-6b": 1}[name], wide, name)
 	}
+}
+
+// TestClassesOfTheHub: what the classes of Baichuan and of Qwen's first models run that no class of
+// transformers does (modeling_baichuan.py, modeling_qwen.py): one mask of every head for all layers of
+// Baichuan 13B, where attention of 7B sees that it is causal; rows of Baichuan 2's output layer over their
+// norms; a mask for attention, and queries and keys turned in fp32, in Qwen.
+func TestClassesOfTheHub(t *testing.T) {
+	const (
+		baichuan7  = `{"model_type": "baichuan", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 64000, "max_position_embeddings": 4096}`
+		baichuan13 = `{"model_type": "baichuan", "hidden_size": 5120, "num_hidden_layers": 2, "num_attention_heads": 40, "intermediate_size": 13696, "vocab_size": 64000}`
+		baichuan2  = `{"model_type": "baichuan", "hidden_size": 5120, "num_hidden_layers": 2, "num_attention_heads": 40, "intermediate_size": 13696, "vocab_size": 125696}`
+		qwen       = `{"model_type": "qwen", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 22016}`
+	)
+	of := func(text, recipeName string) Config {
+		file := filepath.Join(t.TempDir(), "config.json")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		return config(t, file, recipeName)
+	}
+	prims := func(s *tape.Section, module string) (list []string) {
+		for _, o := range s.Ops {
+			if o.Module == module && o.Class != tape.NoKernel && o.Prim != "prologue" {
+				list = append(list, o.Prim)
+			}
+		}
+		return
+	}
+	fused := func(c Config) *tape.Op {
+		u := at(built(t, c), 0)
+		for i, o := range u.Forward.Ops {
+			if o.Prim == "attention" {
+				return &u.Forward.Ops[i]
+			}
+		}
+		return nil
+	}
+	t.Run("sound", func(t *testing.T) {
+		for _, text := range []string{baichuan7, baichuan13, baichuan2, qwen} {
+			for _, attention := range []string{"sdpa", "unfused"} {
+				for _, precision := range []string{"bf16-mixed", "bf16-autocast"} {
+					for _, again := range []Recompute{NoRecompute, FullRecompute} {
+						c := of(text, "hf-eager")
+						c.Attention, c.Recompute, c.Precision = attention, again, c.Recipe.Precision[precision]
+						m := built(t, c)
+						list, times := unitsOf(m)
+						n := 0.
+						for i, u := range list {
+							sound(t, "hf-eager", u)
+							n += times[i] * float64(u.LocalParams())
+						}
+						require.Equal(t, float64(c.Spec.Params().Total), n)
+					}
+				}
+			}
+		}
+	})
+	t.Run("masks", func(t *testing.T) {
+		for _, x := range []struct {
+			text, recipe string
+			masked       bool
+			heads        float64 // in each mask
+		}{
+			{baichuan7, "hf-eager", false, 0},
+			{baichuan7, "deepspeed-hf", false, 0},
+			{baichuan13, "hf-eager", true, 40},
+			{baichuan2, "deepspeed-hf", true, 40},
+			{baichuan13, "hf-compile", true, 40},
+			{qwen, "hf-eager", true, 1},
+			{qwen, "megatron-core", false, 0},
+		} {
+			c := of(x.text, x.recipe)
+			o, mask := fused(c), float64(c.Sequence*c.Sequence)*2
+			require.Equal(t, x.masked, o.Attn.Masked, "%s %s", x.recipe, x.text)
+			plain := 4 * float64(c.MicroBatch*c.Sequence*c.Spec.Heads*c.Spec.HeadDim) * 2
+			stats := float64(c.MicroBatch*c.Sequence*c.Spec.Heads) * 4
+			require.InDelta(t, plain+stats+x.heads*float64(c.MicroBatch)*mask, float64(o.Bytes), 1, "%s %s", x.recipe, x.text)
+			if x.heads > 1 { // those of the batch, and the slopes that stay
+				held, bare := saved(&built(t, c).Embedding), c
+				s := *c.Spec
+				s.HeadMasks = false
+				bare.Spec = &s
+				shared := 0.
+				if x.recipe == "hf-compile" {
+					shared = float64(c.MicroBatch) * mask
+				}
+				require.InDelta(t, x.heads*float64(c.MicroBatch+1)*mask, held-saved(&built(t, bare).Embedding)+shared, 1, x.recipe)
+			}
+		}
+		c := of(baichuan13, "hf-eager")
+		held := saved(at(built(t, c), 0))
+		c.Precision = c.Recipe.Precision["bf16-autocast"] // which casts the mask for every layer, and that of its gradient is the copy
+		require.Greater(t, saved(at(built(t, c), 0))-held, 40*float64(c.MicroBatch*c.Sequence*c.Sequence)*2)
+	})
+	t.Run("unfused", func(t *testing.T) {
+		c := of(baichuan13, "hf-eager")
+		c.Attention = "unfused"
+		require.Subset(t, prims(&at(built(t, c), 0).Forward, "attention"), []string{"add", "minimum", "softmax"})
+		c = of(baichuan7, "hf-eager")
+		c.Attention = "unfused"
+		require.NotContains(t, prims(&at(built(t, c), 0).Forward, "attention"), "minimum")
+	})
+	t.Run("rotary", func(t *testing.T) {
+		one := []string{"to", "mul", "neg", "cat", "mul", "add", "copy", "to"}
+		u := at(built(t, of(qwen, "hf-eager")), 0)
+		require.Equal(t, slices.Concat(one, one), prims(&u.Forward, "rotary"))
+		wide := 0
+		for _, o := range u.Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel && o.DType == tape.F32 {
+				wide++
+			}
+		}
+		require.Equal(t, 14, wide, "all but what casts back")
+		require.Equal(t, []string{"mul", "neg", "cat", "mul", "add", "mul", "neg", "cat", "mul", "add"}, prims(&at(built(t, of(baichuan7, "hf-eager")), 0).Forward, "rotary"))
+	})
+	t.Run("head", func(t *testing.T) {
+		c := of(baichuan2, "hf-eager")
+		normed := &built(t, c).Head
+		c.Spec.NormHead = false
+		plain := &built(t, c).Head
+		require.Equal(t, []string{"norm", "clamp", "div", "linear"}, prims(&normed.Forward, Head))
+		require.Equal(t, []string{"linear"}, prims(&plain.Forward, Head))
+		require.InEpsilon(t, 125696*(5120+1+1)*2, saved(normed)-saved(plain), 1e-3, "the weight over its norms, and these")
+		require.Greater(t, len(prims(&normed.Backward, Head)), 8+len(prims(&plain.Backward, Head)))
+		_, missing := tryBuild(of(baichuan2, "megatron-core"))
+		require.Equal(t, "norm_head", missing)
+		require.ErrorContains(t, Missing{"megatron-core", missing, false}, "an output layer whose rows are divided by their norms (Baichuan 2's); use automodel, deepspeed-hf or hf-eager")
+	})
 }

@@ -58,8 +58,9 @@ func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 	t.Call()
 	defer t.Kind(t.Kind(tape.Logits))
 	t.Tiny("loss", b.recipe.Structure.LossTiny)
-	y := b.call("linear_cross_entropy", tensorOf(h), tensorOf(b.p(model.RoleHead)))[0].t
-	t.Release(h)
+	w := b.headWeight()
+	y := b.call("linear_cross_entropy", tensorOf(h), tensorOf(w))[0].t
+	t.Release(h, w)
 	return y
 }
 
@@ -80,8 +81,9 @@ func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
 	}
 	t.Release(h)
 	t.Call()
-	logits := t.Linear(in, b.p(model.RoleHead), b.p(model.RoleHead.Bias()), false)
-	t.Release(in)
+	w := b.headWeight()
+	logits := t.Linear(in, w, b.p(model.RoleHead.Bias()), false)
+	t.Release(in, w)
 	if c.Spec.LogitScale {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
@@ -91,6 +93,15 @@ func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
 	return logits
+}
+
+// headWeight is what the output layer multiplies by.
+func (b *builder) headWeight() *tape.Tensor {
+	w := b.p(model.RoleHead)
+	if !b.Spec.NormHead {
+		return b.t.Hold(w)
+	}
+	return b.call("norm_head", tensorOf(w))[0].t
 }
 
 // loss is the cross entropy of logits, which it takes over.

@@ -90,6 +90,7 @@ func init() {
 		"div":        func(b *builder, a []value) []value { return one(b.t.Div(a[0].t, a[1].t)) },
 		"pow":        func(b *builder, a []value) []value { return one(b.t.Pow(a[0].t, a[1].num)) },
 		"mean":       func(b *builder, a []value) []value { return one(b.t.Mean(a[0].t)) },
+		"row_norm":   func(b *builder, a []value) []value { return one(b.t.RowNorm(a[0].t)) },
 		"sum":        func(b *builder, a []value) []value { return one(b.t.Sum(a[0].t)) },
 		"rsqrt":      func(b *builder, a []value) []value { return one(b.t.Rsqrt(a[0].t)) },
 		"add_scalar": scale("add_scalar"),
@@ -158,6 +159,10 @@ func init() {
 		"add_slopes": func(b *builder, a []value) []value { // ALiBi's, of each head and key
 			x := a[0].t
 			return one(b.t.Add(x, b.t.Outside(tape.F32, 1, x.Dim(1), 1, x.Dim(-1))))
+		},
+		"add_masks": func(b *builder, a []value) []value { // of every head
+			x := a[0].t
+			return one(b.t.Add(x, b.t.Outside(b.hidden, x.Dim(0), x.Dim(1), x.Dim(-2), x.Dim(-1))))
 		},
 		"score_mask": func(b *builder, a []value) []value { // of every query and key, which all heads share
 			x := a[0].t
@@ -527,6 +532,7 @@ var has = map[string]string{
 	"gemma_rms_norm": "norms as Gemma's, which multiply by one more than their weight",
 	"rms_norm_cast":  "norms as Gemma 4's, which multiply by their weight in fp32",
 	"xielu":          "the activation xIELU (hidden_act: xielu)",
+	"norm_head":      "an output layer whose rows are divided by their norms (Baichuan 2's)",
 	"rotary_apart":   "an indexer that picks keys (index_topk)",
 }
 

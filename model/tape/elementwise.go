@@ -730,6 +730,32 @@ func (t *Tape) Div(x, y *Tensor) *Tensor {
 	return z
 }
 
+// RowNorm is the norm of each row, keeping it. Its gradient divides by it, kernels of a value
+// each row, and multiplies x (linalg_vector_norm_backward in FunctionsManual.cpp).
+func (t *Tape) RowNorm(x *Tensor) *Tensor {
+	in := t.fp32(x)
+	t.begin()
+	m := t.meta(in.dtype, in.dims[:in.nd])
+	m.dims[m.nd-1] = 1
+	m.setContiguous()
+	t.alloc(m)
+	t.reduce("norm", RowReduce, in, m)
+	t.attach("norm", []*Tensor{in}, []*Tensor{m}, []*Tensor{in, m}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		x, m := n.saved[0], n.saved[1]
+		ratio := t.like(g[0], m)
+		t.kernel("div", ratio, g[0], m)
+		zero := t.alloc(t.shape(Bool, m))
+		t.kernel("eq", zero, m)
+		t.kernel("masked_fill_", ratio, ratio, zero)
+		r := t.like(x, ratio)
+		t.kernel("mul", r, x, ratio)
+		t.Release(ratio, zero)
+		return []*Tensor{r}
+	})
+	t.Release(in)
+	return m
+}
+
 // MaskRows overwrites rows of x in place by a mask of one value per row, in one
 // strided kernel; its gradient is a masked copy.
 func (t *Tape) MaskRows(x, mask *Tensor) *Tensor {

@@ -319,6 +319,7 @@ type AttentionOptions struct {
 	Window      int64
 	Masked      bool    // an explicit mask tensor is read
 	Shared      bool    // it was made once for all layers (Tape.AttentionMask), not for this call
+	Mask        *Tensor // it is this one of every head, made before; nil: all heads share one
 	Dropout     float64 // probability inside the kernel
 	Sinks       bool    // each head has one that is learned
 	Flavour     string
@@ -419,7 +420,10 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		gathered = t.produce(true, t.meta(kl.dtype, []int64{o.Ring.Ranks*(kl.Size()+vl.Size()) + n*kl.Size()}), func(*Tensor) { t.exchange(o.Ring, kl, vl, false) })
 	}
 	y = t.produce(true, y, func(y *Tensor) {
-		if o.Masked && o.Shared {
+		if o.Mask != nil {
+			bias = t.low(o.Mask)
+			io += bias.bytes()
+		} else if o.Masked && o.Shared {
 			io += units.Bytes(b*sq*sk) * ql.dtype.Size()
 		} else if o.Masked { // the boolean mask becomes an additive one for every call
 			bias = t.AttentionMask(ql.dtype, b, sq, sk)
@@ -557,10 +561,28 @@ func (t *Tape) ChunkIndices(x *Tensor, before bool, parts int) *Tensor {
 	return z
 }
 
-// Keep holds a tensor until the gradient of x has come back to this point.
-func (t *Tape) Keep(x, held *Tensor) *Tensor {
+// headMaskKernels are those of a mask of pairs of positions that all heads share, from one of positions
+// (modeling_baichuan.py of 13B: product, comparison, tril, difference, comparison, product, difference, cast, masked_fill).
+const headMaskKernels = 9
+
+// HeadMasks makes the additive mask of every head of a batch, as the sum of one of positions and of slopes,
+// which are there since the first step.
+func (t *Tape) HeadMasks(d DType, batch, heads, queries, keys int64) (slopes, mask *Tensor) {
+	slopes = t.empty(d, 1, heads, queries, keys)
+	seen := t.empty(d, batch, 1, queries, keys)
+	for range headMaskKernels {
+		t.kernel("mask", seen, seen)
+	}
+	mask = t.empty(d, batch, heads, queries, keys)
+	t.kernel("add", mask, seen, slopes)
+	t.Release(seen)
+	return slopes, mask
+}
+
+// Keep holds tensors until the gradient of x has come back to this point.
+func (t *Tape) Keep(x *Tensor, held ...*Tensor) *Tensor {
 	z := t.view(x)
-	t.attach("keep", []*Tensor{x}, []*Tensor{z}, []*Tensor{held}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach("keep", []*Tensor{x}, []*Tensor{z}, held, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.Hold(g[0])}
 	})
 	return z
