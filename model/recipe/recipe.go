@@ -471,6 +471,7 @@ type Host struct {
 	ExpertCast   units.Seconds            `yaml:"expert_cast"`        // casting the rows of one expert to quantized operands of a grouped GEMM
 	ExpertGrad   units.Seconds            `yaml:"expert_grad"`        // handing over the gradient of one expert's weight
 	Primitives   map[string]units.Seconds `yaml:"primitives"`         // what one call of a primitive costs beyond Call
+	Called       map[string]units.Seconds `yaml:"called"`             // the same of collectives that are no pieces beside GEMMs (Overlap.TP), where these cost less
 	Again        map[string]units.Seconds `yaml:"again"`              // what every further call in a row costs in all; of others Call
 	Large        float64                  `yaml:"large"`              // factor on ops whose tensors exceed LargeTensor; 0: 1
 	Step         units.Seconds            `yaml:"step"`               // per optimizer step: Python around it
@@ -666,7 +667,7 @@ func load(name string) (*Recipe, error) {
 		*r = *base
 		r.Programs, r.Shared = nil, ""
 		r.Precision, r.Optimizer = nil, nil
-		r.Host.Primitives = nil
+		r.Host.Primitives, r.Host.Called = nil, nil
 	}
 	file := struct {
 		Format  string `yaml:"perfplan"`
@@ -692,7 +693,7 @@ func load(name string) (*Recipe, error) {
 		r.Programs = merged(base.Programs, r.Programs)
 		r.Precision = merged(base.Precision, r.Precision)
 		r.Optimizer = merged(base.Optimizer, r.Optimizer)
-		r.Host.Primitives = merged(base.Host.Primitives, r.Host.Primitives)
+		r.Host.Primitives, r.Host.Called = merged(base.Host.Primitives, r.Host.Primitives), merged(base.Host.Called, r.Host.Called)
 	}
 	cache[name] = r
 	return r, nil

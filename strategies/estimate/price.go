@@ -246,8 +246,8 @@ func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
 	return t * units.Seconds(p.memory)
 }
 
-// hostCost is the CPU time of an op.
-func (p *pricer) hostCost(o *tape.Op) units.Seconds {
+// hostCost is the CPU time of an op, of a section in which tensor ranks exchange pieces beside GEMMs or not.
+func (p *pricer) hostCost(o *tape.Op, tiled bool) units.Seconds {
 	h := p.host
 	if replays(p.graphs, o) {
 		return 0
@@ -260,7 +260,11 @@ func (p *pricer) hostCost(o *tape.Op) units.Seconds {
 		per = h.Backward
 	}
 	c := units.Seconds(o.Host.Calls)*per + units.Seconds(o.Host.Views)*view + units.Seconds(o.Host.Nodes)*h.Node
-	python := units.Seconds(o.Host.Modules)*h.Module + h.Primitives[o.Prim]
+	own := h.Primitives[o.Prim]
+	if called, ok := h.Called[o.Prim]; ok && !tiled {
+		own = called
+	}
+	python := units.Seconds(o.Host.Modules)*h.Module + own
 	if o.Host.Asked {
 		python += units.Seconds(int32(o.Host.Calls+o.Host.Views)+max(o.Count-1, 0)) * h.Policy
 	}
@@ -356,7 +360,7 @@ func (p *pricer) price(sec *tape.Section, params []ops.Param, tiled bool) sectio
 	var idle units.Seconds // that a blocked host has worked since the last kernel
 	for i := range sec.Ops {
 		o, b, l := &sec.Ops[i], &s.base[i], &s.launches[i]
-		l.Host = p.hostCost(o)
+		l.Host = p.hostCost(o, tiled)
 		b.work = workOf(o.Class)
 		switch {
 		case o.Class == tape.Collective:
@@ -620,7 +624,7 @@ func (p *pricer) launched(o *tape.Op) units.Seconds {
 // kernelOf prices a single kernel that is not part of a unit: optimizer, bucket
 // copies, casts.
 func (p *pricer) kernelOf(o tape.Op) timeline.Segment {
-	l := timeline.Launch{Host: p.hostCost(&o), Busy: p.run(&o, false), Gap: p.gap() * units.Seconds(max(o.Count, 1))}
+	l := timeline.Launch{Host: p.hostCost(&o, false), Busy: p.run(&o, false), Gap: p.gap() * units.Seconds(max(o.Count, 1))}
 	l.Loaded = l.Busy * units.Seconds(p.timer.Beside(&o))
 	if p.block {
 		l.Gap = l.Host + p.launched(&o)

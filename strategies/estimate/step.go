@@ -532,9 +532,9 @@ func (b *buckets) launch(q *queue) {
 	size := q.sizes[q.next]
 	q.next++
 	if s.job.Recipe.Structure.CheckGradients { // the host reads whether the bucket's norm is NaN, then whether it is infinite
-		s.sim.Host += float64(s.p.hostCost(&normCheck))
+		s.sim.Host += float64(s.p.hostCost(&normCheck, false))
 		s.sim.WaitHost()
-		s.sim.Host += float64(s.p.hostCost(&normCheck))
+		s.sim.Host += float64(s.p.hostCost(&normCheck, false))
 	}
 	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
