@@ -147,6 +147,17 @@ func TestSteadyStateIsExact(t *testing.T) {
 	}
 }
 
+// TestCountingAtSeveralClocks: ranks that hold the same chunks at other clocks end otherwise.
+func TestCountingAtSeveralClocks(t *testing.T) {
+	j := mustParse(t, "{model: llama3-70b, hardware: h100-sxm, gpus: 64, plan: {pp: 4, cp: 2, data_parallel: ddp, schedule: zb-h1}, train: {global_batch: 256, micro_batch: 1, recompute: selective}}")
+	counted, err := Estimate(j, Options{Detail: true})
+	require.NoError(t, err)
+	plain, err := Estimate(j, Options{})
+	require.NoError(t, err)
+	require.NotEqual(t, plain.Stages[1].Clock, plain.Stages[2].Clock)
+	require.Equal(t, plain.StepTime, counted.StepTime)
+}
+
 // kernelCounts are the kernels outside the units without their times, which depend on
 // the last digit of the clock.
 func kernelCounts(d *Detail) map[loose]int64 {

@@ -29,11 +29,13 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 	n /= units.Seconds(schedule.Copies) // each takes its share of the micro batches
 	var floor units.Seconds
 	for rank := range schedule.Ranks {
-		var busy units.Seconds
+		var busy, host, after units.Seconds // after: of a host behind a pass's last kernel
 		first := schedule.ModelStages()
 		for c := range schedule.Chunks {
 			f, b := p.passes(l.stage(schedule, rank, c))
 			busy += f.alone(p, schedule) + b.alone(p, schedule)
+			host += f.seg.Host + b.seg.Host
+			after = max(after, f.seg.Host-f.seg.Lag, b.seg.Host-b.seg.Lag)
 			first = min(first, schedule.ModelStage(schedule.Stage(rank, c)))
 		}
 		var fill units.Seconds
@@ -43,7 +45,7 @@ func (e *Evaluator) FloorTime(j *strategies.Job) (units.Seconds, error) {
 				fill += f.alone(p, schedule)
 			}
 		}
-		floor = max(floor, fill+n*busy)
+		floor = max(floor, fill+n*busy, n*host-after)
 	}
 	return floor, nil
 }

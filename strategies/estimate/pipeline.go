@@ -146,11 +146,11 @@ func (r *pipelineRun) together() float64 {
 	return reduced + updated
 }
 
-// like is the first rank that holds the same chunks as this one and ends alike.
+// like is the first rank that holds the same chunks as this one, at the same clock, and ends alike.
 func (r *pipelineRun) like(rank int) int {
 	l := r.s.layout
 	for i := range rank {
-		if l.ranks[i] == l.ranks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) && (!r.byChunk() || r.closesLike(i, rank)) {
+		if l.ranks[i] == l.ranks[rank] && r.s.p.clocks[i] == r.s.p.clocks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) && (!r.byChunk() || r.closesLike(i, rank)) {
 			return i
 		}
 	}
@@ -276,9 +276,26 @@ type passTime struct {
 	// many as there are multiprocessors, and leaves other kernels alone (traces of
 	// interleaved 1F1B on H200: GEMMs 1.55, attention 1.04, the rest 1.00 times their time).
 	fewer  units.Seconds
-	sync   bool          // the host waits for the device on the way
-	comm   units.Seconds // in collectives that nothing hides
-	gather units.Seconds // collecting its received input from the tensor ranks
+	sync   bool             // the host waits for the device on the way
+	rest   timeline.Segment // what follows the last such wait
+	comm   units.Seconds    // in collectives that nothing hides
+	gather units.Seconds    // collecting its received input from the tensor ranks
+}
+
+// runs adds a section to a pass.
+func (t *passTime) runs(s *section) {
+	if len(s.waits) == 0 {
+		t.seg.Add(&s.whole)
+		t.rest.Add(&s.whole)
+		return
+	}
+	for i := range s.parts {
+		g := &s.parts[i].Segment
+		t.seg.Add(g)
+		if t.rest.Add(g); g.Sync {
+			t.sync, t.rest = true, timeline.Segment{}
+		}
+	}
 }
 
 // duration of a pass in the steady state: the device's or the host's, whichever
@@ -332,7 +349,7 @@ func idle(s *timeline.Segment) units.Seconds { return max(s.Lag, s.Host) }
 
 // launch is what the host takes for a share of a pass, with what the runtime takes before it.
 func (t *passTime) launch(runtime, share units.Seconds) pipeline.Launch {
-	return pipeline.Launch{Host: runtime + t.seg.Host*share, Lag: runtime + t.seg.Lag*share, Sync: t.sync}
+	return pipeline.Launch{Host: runtime + t.seg.Host*share, Lag: runtime + t.seg.Lag*share, Sync: t.sync, Ahead: max(t.rest.Lag-t.rest.Host, 0) * share}
 }
 
 // action is what the pipeline's runtime takes on the host for each pass.
@@ -344,9 +361,7 @@ func (p *pricer) action(plan *pipeline.Plan) units.Seconds {
 }
 
 // runsAhead reports whether hosts launch passes without waiting for what these receive.
-func runsAhead(plan *pipeline.Plan) bool {
-	return plan.Transfers == pipeline.Torch || plan.Transfers == pipeline.InStep
-}
+func runsAhead(plan *pipeline.Plan) bool { return plan.Transfers != pipeline.Blocking }
 
 func sameRank(plan *pipeline.Plan, a, b int) bool {
 	x, _ := plan.Where(a)
@@ -414,18 +429,16 @@ func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
 	list := c.list
 	f.seg.Host, b.seg.Host = p.host.Pass*p.python, p.host.Pass*p.python
 	for _, u := range list {
-		u.forward.addTo(&f.seg)
+		f.runs(&u.forward)
 		f.busy += u.forward.whole.Busy
 		f.fewer += u.forward.fewer
 		b.fewer += u.backward.fewer
 		f.comm += u.forward.exposed()
 		b.comm += u.backward.exposed()
 		b.weight += u.backward.weight
-		f.sync = f.sync || len(u.forward.waits) > 0
-		b.sync = b.sync || len(u.backward.waits) > 0
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		list[i].backward.addTo(&b.seg)
+		b.runs(&list[i].backward)
 		b.busy += list[i].backward.whole.Busy
 	}
 	if !p.job.Recipe.Structure.AddsGradients(&p.job.Precision) && p.job.Train.GradAccumulation > 1 {

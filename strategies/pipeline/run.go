@@ -27,7 +27,7 @@ type Times struct {
 	// Launches are what the hosts take to launch these passes, one after the other and
 	// waiting for no transfer: what PyTorch waits for, only the device waits for (torch
 	// 2.11, ProcessGroupNCCL.cpp, WorkNCCL::synchronize). nil: passes are launched in no
-	// time. Async and Blocking ignore it: there a pass lasts as long as its host.
+	// time. Blocking ignores it: there a pass lasts as long as its host.
 	Launches *Launches
 	// Overlap is the fraction of the shorter half that an overlapped pair
 	// hides: 0 runs the halves one after the other, as PyTorch does unless the
@@ -37,14 +37,19 @@ type Times struct {
 
 // Launch is what a host takes to launch one pass.
 type Launch struct {
-	Host units.Seconds // until it begins the next one
-	Lag  units.Seconds // the pass ends no earlier than this after the host began
-	Sync bool          // the host waits for the pass to end
+	Host  units.Seconds // until it begins the next one
+	Lag   units.Seconds // the pass ends no earlier than this after the host began
+	Sync  bool          // the host waits for the device on the way
+	Ahead units.Seconds // of the pass's end it is then done so much
 }
 
 // add is a launch with another one behind it.
 func (l Launch) add(o Launch) Launch {
-	return Launch{Host: l.Host + o.Host, Lag: max(l.Lag, l.Host+o.Lag), Sync: l.Sync || o.Sync}
+	sum := Launch{Host: l.Host + o.Host, Lag: max(l.Lag, l.Host+o.Lag), Sync: l.Sync || o.Sync, Ahead: o.Ahead}
+	if l.Sync && !o.Sync {
+		sum.Ahead = l.Ahead + max(o.Lag-o.Host, 0)
+	}
+	return sum
 }
 
 // Launches are those of the passes of one micro batch, by stage, as Times has their
@@ -160,8 +165,11 @@ func (pl *Plan) Run(t Times, buf *Buffer) Result {
 	whole := buf.whole
 	if g.events != nil {
 		buf.prepare(pl, &t)
-		whole = whole || t.Beside != nil || t.Launches != nil
+		whole = whole || t.Beside != nil
 	}
+
+	buf.launched(pl, t.Launches)
+	whole = whole || t.Launches != nil
 
 	hop, at := float64(t.Hop), 0
 	at = buf.part(g, 0, g.body, at, hop)
@@ -192,6 +200,8 @@ func (buf *Buffer) part(g *graph, from, to, at int, hop float64) int {
 	switch {
 	case g.events != nil:
 		return buf.flow(g.events[from:to], g.from[from:to], at, hop)
+	case len(buf.launch) > 0:
+		return buf.runLaunched(g.nodes[from:to], g.from[from:to], at, hop)
 	case len(buf.hops) > 0:
 		return buf.runApart(g.nodes[from:to], g.from[from:to], at)
 	}
@@ -229,6 +239,28 @@ func (buf *Buffer) runApart(nodes []node, from [][4]int32, at int) int {
 			}
 		}
 		t += buf.cost[n.cost]
+		buf.clock[n.rank], buf.end[at] = t, t
+		at++
+	}
+	return at
+}
+
+// runLaunched is run and runApart where hosts launch what runs.
+func (buf *Buffer) runLaunched(nodes []node, from [][4]int32, at int, hop float64) int {
+	apart := len(buf.hops) > 0
+	for i := range nodes {
+		n := &nodes[i]
+		t := buf.begins(n.rank, n.cost)
+		for k, d := range [2]int32{n.dep, n.dep2} {
+			if d == 0 {
+				continue
+			}
+			if apart {
+				hop = buf.hop(n.rank, from[i][k])
+			}
+			t = max(t, buf.end[at-int(d)]+hop)
+		}
+		t = buf.launch[n.cost].begin(&buf.host[n.rank], t+buf.cost[n.cost])
 		buf.clock[n.rank], buf.end[at] = t, t
 		at++
 	}
@@ -340,16 +372,17 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 				start = buf.end[i-d]
 			}
 			finish = max(finish, buf.comm[rank])
-			if r.Slowed[rank] = units.Seconds(buf.slowed[rank]); len(buf.launch) > 0 {
-				r.Hosted[rank] = max(units.Seconds(buf.free[rank].clock)-r.Busy[rank], 0)
-			}
-			r.Busy[rank] += r.Slowed[rank] + r.Hosted[rank]
+			r.Slowed[rank] = units.Seconds(buf.slowed[rank])
 		} else if d := g.nodes[i].dep; d > 0 {
 			if len(buf.hops) > 0 {
 				hop = buf.hop(int32(rank), g.from[i][0])
 			}
 			start = buf.end[i-d] + hop
 		}
+		if len(buf.launch) > 0 {
+			r.Hosted[rank] = max(units.Seconds(buf.free[rank].clock)-r.Busy[rank], 0)
+		}
+		r.Busy[rank] += r.Slowed[rank] + r.Hosted[rank]
 		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(finish)
 		r.Total = max(r.Total, r.Finish[rank])
 		r.Period = max(r.Period, r.Finish[rank]-r.Start[rank])

@@ -11,11 +11,6 @@ type spans struct {
 func (buf *Buffer) prepare(pl *Plan, t *Times) {
 	n := pl.Ranks
 	buf.comm, buf.start, buf.slowed = cleared(buf.comm, n), resize(buf.start, n), cleared(buf.slowed, n)
-	buf.launch = buf.launch[:0]
-	if t.Launches != nil {
-		buf.host, buf.free = cleared(buf.host, n), cleared(buf.free, n)
-		buf.launch = pl.launches(t.Launches, buf.launch)
-	}
 	if t.Beside == nil {
 		buf.beside = buf.beside[:0]
 		return
@@ -39,11 +34,8 @@ func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) in
 		var t float64
 		switch e.cost {
 		default:
-			t = clock[r]
-			if launched {
-				t = max(t, buf.host[r])
-				f := &buf.free[r]
-				f.clock = buf.launch[e.cost].begin(&f.host, max(f.clock, f.host)+cost[e.cost])
+			if t = clock[r]; launched {
+				t = buf.begins(r, e.cost)
 			}
 			if d := e.deps[0]; d != 0 {
 				t = max(t, end[at-int(d)])
@@ -104,6 +96,23 @@ func (buf *Buffer) flow(events []event, from [][4]int32, at int, hop float64) in
 	return at
 }
 
+// launched readies the buffer for hosts that launch passes; nil: none does.
+func (buf *Buffer) launched(pl *Plan, l *Launches) {
+	if buf.launch = buf.launch[:0]; l == nil {
+		return
+	}
+	buf.host, buf.free = cleared(buf.host, pl.Ranks), cleared(buf.free, pl.Ranks)
+	buf.launch = pl.launches(l, buf.launch)
+}
+
+// begins is when host and compute stream of a rank are ready for a pass, which is run on the
+// rank as it would be with all its inputs, too.
+func (buf *Buffer) begins(rank, pass int32) float64 {
+	f := &buf.free[rank]
+	f.clock = buf.launch[pass].begin(&f.host, max(f.clock, f.host)+buf.cost[pass])
+	return max(buf.clock[rank], buf.host[rank])
+}
+
 // free is a rank that has all its inputs from the start.
 type free struct{ host, clock float64 }
 
@@ -113,7 +122,7 @@ func (l *Launch) begin(host *float64, t float64) float64 {
 	t = max(t, *host+float64(l.Lag))
 	*host += float64(l.Host)
 	if l.Sync {
-		*host = max(*host, t)
+		*host = max(*host, t-float64(l.Ahead))
 	}
 	return t
 }

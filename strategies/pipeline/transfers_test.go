@@ -526,3 +526,42 @@ func TestHostsThatWait(t *testing.T) {
 	times.Launches = &Launches{F: ahead, B: ahead}
 	require.InEpsilon(t, float64(chain), float64(pl.Run(times, &buf).Total), 0.1)
 }
+
+// TestHostsBesideTransfers: hosts of schedules that send beside their passes launch these as hosts of
+// PyTorch do. Four ranks whose passes take 1 on the device and 3 on the host end their last
+// after 2 * 8 * 3, and one after the other: each waits for the gradient of the next. Passes as
+// long as their hosts would take (8 + 3) * 6.
+func TestHostsBesideTransfers(t *testing.T) {
+	times := func(l *Launches) Times {
+		one := []units.Seconds{1, 1, 1, 1}
+		return Times{F: one, B: one, Launches: l}
+	}
+	launches := func(l Launch) *Launches {
+		all := []Launch{l, l, l, l}
+		return &Launches{F: all, B: all}
+	}
+	for _, c := range []struct {
+		launches *Launches
+		total    units.Seconds
+	}{
+		{nil, 22}, {launches(Launch{}), 22}, {launches(Launch{Host: 0.5, Lag: 1}), 22},
+		{launches(Launch{Host: 3, Lag: 3}), 51},
+		{launches(Launch{Host: 0.5, Lag: 1, Sync: true, Ahead: 0.5}), 22}, // launched by the time that the one before it ends
+	} {
+		for _, hops := range [][]units.Seconds{nil, make([]units.Seconds, 16)} {
+			plan, err := ScheduleAs("1f1b", 4, 1, 8, Async)
+			require.NoError(t, err)
+			in := times(c.launches)
+			in.Hops = hops
+			r := plan.Run(in, &Buffer{})
+			require.InDelta(t, float64(c.total), float64(r.Total), 1e-9, "%v", c.launches)
+			for rank := range r.Busy {
+				require.InDelta(t, float64(r.Total), float64(r.Busy[rank]+r.Bubble[rank]), 1e-9)
+			}
+		}
+	}
+	// A host that waits on the way, and is done with launching 2 before the pass ends.
+	l, host := Launch{Host: 1, Lag: 4, Sync: true, Ahead: 2}, 0.0
+	require.InDelta(t, 10, l.begin(&host, 10), 0)
+	require.InDelta(t, 8, host, 0)
+}
