@@ -285,6 +285,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		return b.rotaryApart(x, width)
 	}
 	table, wide, program := b.hidden, width, "rotary"
+	if b.recipe.Structure.HeadTables {
+		table = x.DType()
+	}
 	switch b.Spec.Turn {
 	case model.TurnFP32:
 		if program = b.variant(program, "_fp32"); program != "rotary" {

@@ -593,3 +593,26 @@ func TestWindowAsLongAsTheSequence(t *testing.T) {
 		require.Equal(t, x.tiny, tiny, x.sequence)
 	}
 }
+
+// TestHeadTables: under autocast transformers turns heads in fp32 by tables that the model makes
+// once, in 16 bits by those that each layer made of its values until 4.43 of 2024-07.
+func TestHeadTables(t *testing.T) {
+	for _, p := range []struct {
+		release string
+		dtype   tape.DType
+	}{{"24.07", tape.BF16}, {"24.08", tape.F32}} {
+		c := config(t, "llama2-7b", "hf-eager")
+		var release units.Release
+		require.NoError(t, release.UnmarshalText([]byte(p.release)))
+		c.Recipe = c.Recipe.At(release)
+		c.Precision = c.Recipe.Precision["bf16-autocast"]
+		seen := 0
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Module == "rotary" && o.Prim == "add" {
+				require.Equal(t, p.dtype, o.DType, p.release)
+				seen++
+			}
+		}
+		require.Equal(t, 2, seen)
+	}
+}
