@@ -311,6 +311,12 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	if program == "rotary" && (b.Spec.QKNorm == model.HeadQKNorm || b.Spec.Sinks) {
 		program = b.variant(program, "_halves")
 	}
+	if b.recipe.Structure.FusedTurns {
+		program, wide = b.variant("rotary", "_fused"), width
+		if b.Spec.TurnScaled {
+			program = b.variant(program, "_scaled")
+		}
+	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
 	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]

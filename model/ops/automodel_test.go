@@ -114,3 +114,27 @@ func TestExpertsBiases(t *testing.T) {
 		require.True(t, p.Used || p.Split != model.ExpertSplit, p.Name)
 	}
 }
+
+// TestFusedTurns: Transformer Engine's kernel turns AutoModel's queries and keys from 2026-01 to
+// 2026-07, and YaRN's factor is multiplied in by one more.
+func TestFusedTurns(t *testing.T) {
+	for _, p := range []struct {
+		model, release string
+		kernels        int // forward, of queries and keys
+	}{
+		{"qwen3-30b-a3b", "25.12", 14}, {"qwen3-30b-a3b", "26.01", 2}, {"qwen3-30b-a3b", "26.06", 2}, {"qwen3-30b-a3b", "26.07", 14},
+		{"gpt-oss-20b", "26.06", 4}, {"gpt-oss-20b", "26.07", 14},
+	} {
+		c := config(t, p.model, "automodel-moe")
+		var release units.Release
+		require.NoError(t, release.UnmarshalText([]byte(p.release)))
+		c.Recipe = c.Recipe.At(release)
+		n := 0
+		for _, o := range Build(c).Kinds[0].Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				n++
+			}
+		}
+		require.Equal(t, p.kernels, n, "%s %s", p.model, p.release)
+	}
+}

@@ -173,6 +173,7 @@ type Structure struct {
 	Indexer        string  `yaml:"indexer"`             // attention to the keys that an indexer picks: masked, of all, or absorbed, of the latent alone; "": none
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
+	FusedTurns     bool    `yaml:"fused_turns"`         // heads are turned by the program rotary_fused, one kernel, whatever the model's own way
 	HeadTables     bool    `yaml:"head_tables"`         // rotary tables have the dtype of the heads that they turn, not that of the hidden states
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
 	BiasedMLPs     bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
