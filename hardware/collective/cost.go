@@ -170,7 +170,8 @@ func (f *Fabric) draw(op Op, g Group) *plan {
 		}
 		times[i] = float64(p.law.Time(units.Bytes(b))) * math.Exp(sum/weights)
 	}
-	p.law, p.source = newLaw(knots, times), Scaled
+	slower := times[0] / float64(p.law.Time(units.Bytes(knots[0])))
+	p.law, p.source = newLaw(knots, times, slower*p.law.low.at), Scaled
 	return p
 }
 
@@ -211,7 +212,7 @@ func (f *Fabric) model(op Op, g Group) *plan {
 			times[i] = max(times[i], float64(island.law.Time(units.Bytes(b))))
 		}
 	}
-	p.law = newLaw(knots, times)
+	p.law = newLaw(knots, times, time(1)*1e-6)
 	return p
 }
 

@@ -66,7 +66,7 @@ func (c *Curve) law() Law {
 	for i := range c.Bytes {
 		bytes[i], times[i] = float64(c.Bytes[i]), float64(c.Time[i])
 	}
-	return newLaw(bytes, times)
+	return newLaw(bytes, times, 0)
 }
 
 // error is the curve's own relative error, or what repeated runs on one machine

@@ -66,8 +66,8 @@ func (l *Law) Rate() units.Rate {
 }
 
 // newLaw draws a law through points, given in ascending order of bytes, after
-// making their times ascend too.
-func newLaw(bytes, times []float64) Law {
+// making their times ascend too. The smallest call takes latency seconds at least.
+func newLaw(bytes, times []float64, latency float64) Law {
 	n := len(bytes)
 	times = ascending(times)
 	l := Law{bytes: make([]float64, n), times: make([]float64, n)}
@@ -77,10 +77,10 @@ func newLaw(bytes, times []float64) Law {
 	first, last := times[0]/bytes[0], times[n-1]/bytes[n-1]
 	l.low, l.high = line{slope: first}, line{slope: last}
 	if n > 1 {
-		// A negative latency below, or one beyond a quarter of the time above, is
-		// noise of the last two points.
+		// Too short a latency below, or one beyond a quarter of the time above, is
+		// noise of the last two points, or NCCL choosing otherwise between them.
 		s := (times[1] - times[0]) / (bytes[1] - bytes[0])
-		l.low.slope = min(s, first)
+		l.low.slope = min(s, max(first-latency/bytes[0], 0))
 		s = (times[n-1] - times[n-2]) / (bytes[n-1] - bytes[n-2])
 		l.high.slope = min(max(s, 0.75*last), last)
 	}

@@ -286,6 +286,24 @@ func TestLatencyScale(t *testing.T) {
 	}
 }
 
+// TestLatencyOfSlowNetworks: the smallest call takes the latency of what NCCL chooses for it, also
+// where it chooses otherwise between the first sizes at which a law is drawn, as over 100 MB/s.
+func TestLatencyOfSlowNetworks(t *testing.T) {
+	machines := catalog(t)
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom(machines).Draw(t, "machine")
+		g := f.Group(int64(1)<<rapid.Int64Range(1, 12).Draw(t, "log2 ranks"), rapid.SampledFrom([]int64{1, 2, 8}).Draw(t, "stride"))
+		op := rapid.SampledFrom([]Op{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce}).Draw(t, "op")
+		p := f.model(op, f.normal(g))
+		require.GreaterOrEqual(t, float64(p.law.Latency()), 0.95e-6*p.chosenTime(1))
+	})
+	a40, err := hardware.Load("a40")
+	require.NoError(t, err)
+	f, err := FabricOf(a40.GPU, a40.Node, a40.Network, a40.Software)
+	require.NoError(t, err)
+	require.Greater(t, f.Time(AllReduce, 1, f.Group(32, 1)), f.Time(AllReduce, 1, f.Group(8, 1)))
+}
+
 // TestStraddling: of groups that do not divide a node some lie across two; those that do, and
 // those of racks, which are left in part, do not.
 func TestStraddling(t *testing.T) {
