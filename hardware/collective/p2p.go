@@ -89,8 +89,8 @@ func upToPowerOf2(x float64) float64 { return math.Exp2(math.Ceil(math.Log2(max(
 func (x *exchange) time(bytes float64) float64 {
 	var move float64 // us
 	switch v := x.view; {
-	case x.op.ofTokens() && v.nodes > 1: // each row once to a node, which hands it on
-		move = max(bytes*(v.nodes-1)/v.nodes/x.across, bytes*x.spread/x.received) / 1e3
+	case x.op.ofTokens() && v.nodes > 1: // each row once to a node, which hands it on over its links
+		move = max(bytes*(v.nodes-1)/v.nodes/x.across, bytes*x.spread*max(1/x.received, (v.perNode-1)/v.perNode/x.inside)) / 1e3
 	case x.op == AllToAll || x.op.ofTokens():
 		move = max(bytes*(v.perNode-1)/v.n/x.inside, bytes/x.received) / 1e3
 		if v.nodes > 1 {

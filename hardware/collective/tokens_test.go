@@ -46,3 +46,14 @@ func TestTokenExchanges(t *testing.T) {
 		require.InEpsilon(t, (c.dispatch+c.combine)/2, got, 0.08, "%s among %d nodes", c.op, c.nodes)
 	}
 }
+
+// TestTokensHandedOn: a row that reached a node goes to its ranks over the node's own links, so
+// that no exchange is faster across nodes than inside one, on PCIe neither.
+func TestTokensHandedOn(t *testing.T) {
+	for _, f := range catalog(t) {
+		for _, op := range []Op{TokenExchange, DeepEPExchange} {
+			inside := f.Time(op, 64*units.MiB, f.Group(f.Island(), 1))
+			require.GreaterOrEqual(t, float64(f.Time(op, 64*units.MiB, f.Group(2*f.Island(), 1))), 0.999*float64(inside), "%s by GPUs with %s of NVLink", op, f.NVLink)
+		}
+	}
+}
