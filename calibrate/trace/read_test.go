@@ -92,6 +92,9 @@ func TestStepEnds(t *testing.T) {
 		want   []float64
 	}{
 		{"ProfilerStep", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#5", 30, 30), mark("Optimizer.step#SGD.step", 20, 5)}, []float64{30, 60}},
+		{"ProfilerStep of two streams", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#4", 6, 22), mark("ProfilerStep#5", 30, 30), mark("ProfilerStep#5", 36, 22)}, []float64{30, 60}},
+		{"ProfilerStep of micro steps", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#5", 30, 30), mark("ProfilerStep#6", 60, 30), mark("ProfilerStep#7", 90, 30),
+			mark("Optimizer.step#SGD.step", 55, 5), kernel(gemmName, 7, 62, 5), mark("Optimizer.step#SGD.step", 115, 5)}, []float64{60, 120}},
 		{"any optimizer", []string{mark("Optimizer.step#SGD.step", 20, 5), mark("Optimizer.step#SGD.step", 50, 5), kernel(gemmName, 7, 30, 5)}, []float64{25, 55}},
 		{"two optimizers", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#AdamW.step", 26, 5)}, []float64{31}},
 		{"kernels", []string{kernel(adamName, 7, 20, 5), kernel(adamName, 7, 25, 5), kernel(gemmName, 7, 31, 5), kernel(adamName, 7, 40, 5)}, []float64{30, 45}},

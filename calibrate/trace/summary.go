@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -186,15 +187,58 @@ func short(name string) string {
 	return name
 }
 
-// stepEnds finds where steps end: at the annotations of profiler.step(), else at
-// those of the optimizer, else at fused optimizer kernels. Several optimizers, or
-// several kernels of one, belong to one step when no matrix is multiplied between
-// them.
+// stepEnds finds where steps end: at the annotations of profiler.step(), else where
+// optimizers do.
 func stepEnds(t *Trace) []float64 {
-	if ends := marked(t, "ProfilerStep#"); len(ends) > 0 {
-		return ends
+	optimized := optimizerEnds(t)
+	if ends := profilerEnds(t); len(ends) > 0 {
+		return whole(ends, optimized)
 	}
-	ends := marked(t, "Optimizer.step#")
+	return optimized
+}
+
+// profilerEnds are the ends of profiler.step()'s annotations. The profiler writes each
+// once for every stream that it has kernels on; the last of them ends the step.
+func profilerEnds(t *Trace) []float64 {
+	last := map[string]float64{}
+	for _, m := range t.Marked {
+		if strings.HasPrefix(m.Name, "ProfilerStep#") {
+			last[m.Name] = max(m.End, last[m.Name])
+		}
+	}
+	return slices.Sorted(maps.Values(last))
+}
+
+// whole leaves out the ends of micro steps, where profiler.step() is called after each:
+// those since whose last one no optimizer has run.
+func whole(ends, optimized []float64) []float64 {
+	var out []float64
+	for _, end := range ends {
+		n := 0
+		for n < len(optimized) && optimized[n] <= end {
+			n++
+		}
+		if n > 0 {
+			out = append(out, end)
+		}
+		optimized = optimized[n:]
+	}
+	if len(out) < 2 {
+		return ends // not enough of them to tell
+	}
+	return out
+}
+
+// optimizerEnds are the ends of the annotations of optimizers, else of fused optimizer
+// kernels. Several optimizers, or several kernels of one, belong to one step when no
+// matrix is multiplied between them.
+func optimizerEnds(t *Trace) []float64 {
+	var ends []float64
+	for _, m := range t.Marked {
+		if strings.HasPrefix(m.Name, "Optimizer.step#") {
+			ends = append(ends, m.End)
+		}
+	}
 	if len(ends) == 0 {
 		for _, x := range t.Spans {
 			if t.class(x.Name) == "optimizer" {
@@ -217,16 +261,4 @@ func stepEnds(t *Trace) []float64 {
 		out = append(out, end)
 	}
 	return out
-}
-
-// marked are the ends of the annotations whose names begin with a text.
-func marked(t *Trace, prefix string) []float64 {
-	var ends []float64
-	for _, m := range t.Marked {
-		if strings.HasPrefix(m.Name, prefix) && !math.IsNaN(m.End) {
-			ends = append(ends, m.End)
-		}
-	}
-	slices.Sort(ends)
-	return slices.Compact(ends)
 }
