@@ -19,7 +19,7 @@ func (p *Plan) checkMatrices(s Shape) error {
 		return diag.Errorf("train.optimizer: %s with train.lora, of which no update is known; use another optimizer, or leave lora out", name)
 	case s.Recipe.Structure.FlatStates || s.Recipe.Structure.Partitions:
 		return diag.Errorf("train.optimizer: recipe %s keeps its states in one tensor, where %s has no matrices; use hf-eager or megatron-core", s.Recipe.Name, name)
-	case !slices.Contains(kinds, string(p.DataParallel)) && p.DP > 1:
+	case !slices.Contains(kinds, string(p.DataParallel)) && p.DP*p.CP > 1: // shards lie on context ranks, too
 		return diag.Errorf("train.optimizer: %s beside data_parallel %s, of which no update is known; use %s", name, p.DataParallel, diag.Or(kinds))
 	case p.Offloads():
 		return diag.Errorf("train.optimizer: %s with plan.offload, of which no update is known; leave one of them out", name)

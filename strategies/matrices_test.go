@@ -17,6 +17,7 @@ func TestCheckMatrices(t *testing.T) {
 		{"megatron-core", "dp: 8, data_parallel: zero1", "", ""},
 		{"megatron-core", "tp: 2, dp: 4, data_parallel: zero1", "", ""},
 		{"megatron-core", "dp: 8, data_parallel: fsdp2", "", "train.optimizer: muon beside data_parallel fsdp2, of which no update is known; use ddp or zero1"},
+		{"megatron-core", "dp: 1, cp: 8, data_parallel: fsdp2", "", "train.optimizer: muon beside data_parallel fsdp2, of which no update is known; use ddp or zero1"},
 		{"hf-eager", "dp: 8, data_parallel: fsdp1", "", "train.optimizer: muon beside data_parallel fsdp1, of which no update is known; use ddp or fsdp2"},
 		{"hf-eager", "tp: 2, dp: 4, data_parallel: fsdp2", "", "train.optimizer: muon with tp 2 under recipe hf-eager"},
 		{"hf-eager", "dp: 8, shard_degree: 4, data_parallel: fsdp2", "", "train.optimizer: muon with shard_degree 4"},
