@@ -120,6 +120,16 @@ func TestListParameters(t *testing.T) {
 	}
 }
 
+// TestStageWithTheLossAlone: nanotron's last stage has no parameters where the head takes a stage
+// before it, and so no gather of them to copy around.
+func TestStageWithTheLossAlone(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, "{model: stablelm-2-1.6b, hardware: h100-sxm, gpus: 64, runtime: {recipe: nanotron}, plan: {pp: 8, schedule: 1f1b}, train: {micro_batch: 1}}"))
+	last := r.Stages[7]
+	require.Zero(t, last.Params)
+	require.Positive(t, float64(r.StepTime))
+	require.Positive(t, float64(last.Busy))
+}
+
 // TestGradientSweep: autograd's 16-bit gradients are all there when the backward pass is
 // over, where a hook in the pass would have taken each. Peaks of one H200.
 func TestGradientSweep(t *testing.T) {

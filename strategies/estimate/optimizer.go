@@ -230,7 +230,7 @@ func (s *step) parts() bool {
 // _all_gather_params, and distributed.py, all_gather_coalesced; traces of four H200).
 func (s *step) listParameters(params int64) {
 	ranks := s.p.groups[dpGroup].Ranks
-	if !s.job.Recipe.Structure.ListParameters || ranks <= 1 {
+	if !s.job.Recipe.Structure.ListParameters || ranks <= 1 || params == 0 { // a stage may have the loss alone
 		return
 	}
 	size := float64(params) * float64(s.job.Precision.Gather.Size())
