@@ -51,7 +51,16 @@ func TestClassOf(t *testing.T) {
 		"triton_per_fused__to_copy_add_div_expand_mul_pow_sum_view_13":                                                                                                                            "fused-reduce",
 		"void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, false>":                                                                                                      "gemm",
 		"void at_cuda_detail::cub::detail::scan::DeviceScanKernel<at_cuda_detail::cub::detail::scan::policy_hub<int>":                                                                             "sort",
-		"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)":                                                                                                           "reduce-scatter",
+		"ncclAllReduceRingLLKernel_sum_f32(ncclColl)":                                                                                                                                             "all-reduce", // by release of NCCL: to 2.7
+		"ncclReduceRingLLKernel_sum_f32(ncclColl)":                                                                                                                                                "reduce",
+		"ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)":                                                                                                          "all-reduce", // to 2.18
+		"ncclKernel_ReduceScatter_RING_LL_Sum_half(ncclDevComm*, unsigned long, ncclWork*)":                                                                                                       "reduce-scatter",
+		"ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)":                                                                                                      "send-recv",
+		"ncclSymDevKernel_AllGather_LL(ncclSymDevArgs)":                                                                                                                                           "all-gather", // 2.27
+		"ncclSymkDevKernel_ReduceScatter_LL_sum_f32(ncclSymkDevWorkArgs4K)":                                                                                                                       "reduce-scatter",
+		"triton_tem_fused_mm_5":                    "gemm",
+		"_unpermute_bwd_with_merging_probs_kernel": "gather",
+		"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "reduce-scatter",
 	} {
 		require.Equal(t, want, ClassOf(name), name)
 	}
