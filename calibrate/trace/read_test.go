@@ -177,7 +177,11 @@ func TestLoadSummary(t *testing.T) {
 		{"\x1f\x8b, but no archive", "is a broken archive"},
 		{`{"schema":"trace/v1","stepp_time_s":1}`, `unknown field "stepp_time_s"`},
 		{`{"schema":"trace/v1"}`, "step_time_s: 0; a step takes time"},
-		{`{"schema":"trace/v1","step_time_s":1,"kernels":[{"class":"gemm","count":-1}]}`, `kernels of class "gemm": count -1`},
+		{`{"schema":"trace/v1","step_time_s":1}`, "steps: 0; give 1 or more"},
+		{`{"schema":"trace/v1","step_time_s":1,"steps":1,"idle_s":2}`, "idle_s: 2; give 0 to 1"},
+		{`{"schema":"trace/v1","step_time_s":1,"steps":1,"exposed_nccl_s":-1}`, "exposed_nccl_s: -1; give 0 to 1"},
+		{`{"schema":"trace/v1","step_time_s":1,"steps":1,"nccl_s":-1}`, "nccl_s: -1; give 0 to 1e+16"},
+		{`{"schema":"trace/v1","step_time_s":1,"steps":1,"kernels":[{"class":"gemm","count":-1}]}`, `kernels of class "gemm": count -1`},
 	} {
 		_, err := LoadSummary(write("s.json", c.text))
 		require.ErrorContains(t, err, c.want)

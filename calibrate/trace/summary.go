@@ -84,6 +84,17 @@ func readSummary(name string, in *json.Decoder) (*Summary, error) {
 	if !(s.Span > 0) {
 		return nil, complain(name, "step_time_s: %g; a step takes time", float64(s.Span))
 	}
+	if s.Steps < 1 {
+		return nil, complain(name, "steps: %d; give 1 or more", s.Steps)
+	}
+	for _, part := range []struct {
+		key        string
+		time, most Seconds
+	}{{"idle_s", s.Idle, s.Span}, {"exposed_nccl_s", s.Exposed, s.Span}, {"nccl_s", s.NCCL, Seconds(latest)}} { // kernels of communication may run beside each other
+		if part.time < 0 || part.time > part.most {
+			return nil, complain(name, "%s: %g; give 0 to %g", part.key, float64(part.time), float64(part.most))
+		}
+	}
 	for _, k := range s.Kernels {
 		if k.Count < 0 || k.Time < 0 {
 			return nil, complain(name, "kernels of class %q: count %g, time_s %g; give 0 or more", k.Class, k.Count, float64(k.Time))
