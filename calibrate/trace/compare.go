@@ -162,15 +162,19 @@ func predicted(r *estimate.Result, add func(class string, a Amount)) (beside uni
 
 // choose keeps the traces of the ranks that hold the stages of the estimate.
 func (c *Comparison) choose() {
-	job := c.Result.Job
-	pp := int(job.Plan.PP)
-	if pp <= 1 {
+	plan := &c.Result.Job.Plan
+	if plan.PP <= 1 {
 		return
 	}
-	at := c.Result.Detail.Rank
+	at := int64(c.Result.Detail.Rank)
+	stride := plan.Strides().PP
 	var same []*Summary
 	for _, t := range c.Traces {
-		if t.World >= pp && t.Rank >= 0 && t.Rank/(t.World/pp) == at {
+		apart := stride
+		if stride*plan.PP == c.Result.Job.GPUs { // pipeline ranks are counted last, as among another number of replicas
+			apart = int64(t.World) / plan.PP
+		}
+		if t.World > 0 && t.Rank >= 0 && apart > 0 && int64(t.Rank)/apart%plan.PP == at {
 			same = append(same, t)
 		}
 	}
@@ -178,9 +182,8 @@ func (c *Comparison) choose() {
 		c.Traces = same
 		return
 	}
-	each := job.GPUs / int64(pp)
 	c.Notes = append(c.Notes, diag.Note{Code: "compare.stage", Text: fmt.Sprintf("the prediction is of pipeline rank %d, the slowest; the traces are of others, whose stages differ", at),
-		Remedy: fmt.Sprintf("give the trace of rank %d", int64(at)*each)})
+		Remedy: fmt.Sprintf("give the trace of rank %d", at*stride)})
 }
 
 // group makes families of classes.

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
@@ -120,6 +122,38 @@ func TestStagesOfAPipeline(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []*Summary{other}, c.Traces)
 	require.Contains(t, c.Notes[0].Text, "the traces are of others, whose stages differ")
+}
+
+// TestStagesByOrder: the ranks of a stage stand where plan.order counts them, whatever the number of
+// replicas that were traced where pipeline ranks come last.
+func TestStagesByOrder(t *testing.T) {
+	for _, c := range []struct {
+		order string
+		world int
+		ranks map[int][]int // by pipeline rank
+	}{
+		{"tp-cp-ep-dp-pp", 8, map[int][]int{0: {0, 1, 2, 3}, 1: {4, 5, 6, 7}}},
+		{"tp-cp-ep-dp-pp", 4, map[int][]int{0: {0, 1}, 1: {2, 3}}},
+		{"tp-cp-ep-pp-dp", 8, map[int][]int{0: {0, 1, 4, 5}, 1: {2, 3, 6, 7}}},
+	} {
+		doc, err := yamlx.Parse("job.yaml", []byte("{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {tp: 2, pp: 2, order: "+c.order+"}}"))
+		require.NoError(t, err)
+		job, err := strategies.Decode(doc, doc.Root)
+		require.NoError(t, err)
+		r, err := estimate.Estimate(job, estimate.Options{Detail: true})
+		require.NoError(t, err)
+		var traces []*Summary
+		for rank := range c.world {
+			traces = append(traces, &Summary{Rank: rank, World: c.world, Span: 1})
+		}
+		found, err := Compare(r, traces)
+		require.NoError(t, err)
+		var ranks []int
+		for _, s := range found.Traces {
+			ranks = append(ranks, s.Rank)
+		}
+		require.Equal(t, c.ranks[r.Detail.Rank], ranks, c.order)
+	}
 }
 
 // What a trace says of itself is held against the job.
