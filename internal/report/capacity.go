@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/capacity"
@@ -119,7 +120,8 @@ func deadlinePlain(list []*capacity.Cluster) any {
 		Model    string         `json:"model"`
 		Tokens   float64        `json:"tokens"`
 		Clusters []plainCluster `json:"clusters"`
-	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil}
+		Notes    []diag.Note    `json:"notes"`
+	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil, defaultNotes(defaultsOf(list[0].Job, "gpus"))}
 	for _, c := range list {
 		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, EveryNodes: c.Every, SizesTried: c.Tried, Simple: c.Job.Open}
 		if t := c.Training; t == nil {
@@ -205,14 +207,23 @@ func largestPage(list []MachineLargest) *page {
 	}
 	p.add(g.withoutEmpty())
 	p.section("What is beyond", next)
-	if i := slices.IndexFunc(list, func(x MachineLargest) bool { return x.Best != nil }); i >= 0 {
-		j := list[i].Best.Result.Job
+	if j := firstFitting(list); j != nil {
 		defaults(p, j)
 		if n := j.Remarks(); len(n) > 0 {
 			p.section("Notes", noteList(n))
 		}
 	}
 	return p
+}
+
+// firstFitting is the job of the first machine on which something fits, nil where nothing does.
+func firstFitting(list []MachineLargest) *strategies.Job {
+	for _, x := range list {
+		if x.Best != nil {
+			return x.Best.Result.Job
+		}
+	}
+	return nil
 }
 
 func nextText(q capacity.Quantity, n *capacity.Tried) string {
@@ -241,7 +252,11 @@ func largestPlain(list []MachineLargest) any {
 		Schema   string         `json:"schema"`
 		Quantity string         `json:"quantity"`
 		Clusters []plainLargest `json:"clusters"`
-	}{"largest/v1", list[0].Quantity.Name, nil}
+		Notes    []diag.Note    `json:"notes"`
+	}{"largest/v1", list[0].Quantity.Name, nil, []diag.Note{}}
+	if j := firstFitting(list); j != nil {
+		out.Notes = append(defaultNotes(defaultsOf(j)), j.Remarks()...)
+	}
 	for _, x := range list {
 		q := plainLargest{Hardware: x.Hardware, GPUs: x.GPUs, Tried: x.Count}
 		if b := x.Best; b != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/perfplan/perfplan/calibrate/trace"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -45,13 +46,12 @@ func (x *Compare) page() *page {
 		said = append(said, [2]string{d.Text, ""})
 	}
 	p.section("The largest differences", said)
-	var notes bullets
-	for _, n := range c.Notes {
-		notes = append(notes, [2]string{n.Text, n.Remedy})
-	}
-	p.section("Notes", notes)
+	notes(p, x.Result.Job, x.allNotes())
 	return p
 }
+
+// allNotes are those of the comparison, then those of the prediction.
+func (x *Compare) allNotes() []diag.Note { return slices.Concat(x.Found.Notes, x.notes()) }
 
 // tracedText says what was averaged.
 func tracedText(list []*trace.Summary) string {
@@ -174,7 +174,7 @@ func sidesOf(l *trace.Line) plainSides {
 
 func (x *Compare) plain() plainCompare {
 	c := x.Found
-	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: c.Notes}
+	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: x.allNotes()}
 	for _, t := range c.Terms {
 		out.Terms = append(out.Terms, plainSpent{t.Key, float64(t.Predicted), float64(t.Traced), apart(t.Error())})
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"slices"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies/estimate"
@@ -31,6 +32,8 @@ type plainExplain struct {
 
 	Memory *plainMemory `json:"memory,omitempty"`
 	Points []plainPoint `json:"points,omitempty"`
+
+	Notes []diag.Note `json:"notes"`
 }
 
 type plainNode struct {
@@ -123,7 +126,7 @@ type plainPoint struct {
 
 func (x *Explain) plainExplain() any {
 	r := x.Result
-	out := plainExplain{Schema: "explain/v1", Versions: versions{x.Version}, Stage: x.Stage, Job: x.job(), StepTime: float64(r.StepTime), Parts: partsOf(r)}
+	out := plainExplain{Schema: "explain/v1", Versions: versions{x.Version}, Stage: x.Stage, Job: x.job(), StepTime: float64(r.StepTime), Parts: partsOf(r), Notes: append([]diag.Note{}, r.Notes...)}
 	switch x.Stage {
 	case Ops, Times:
 		for _, u := range x.units() {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
@@ -78,6 +79,7 @@ type plainSensitivity struct {
 	Job      plainJob     `json:"job"`
 	StepTime float64      `json:"step_time_s"`
 	Levers   []plainLever `json:"levers"`
+	Notes    []diag.Note  `json:"notes"`
 }
 
 type plainLever struct {
@@ -95,7 +97,7 @@ type plainGain struct {
 }
 
 func (x *Sensitivity) plain() plainSensitivity {
-	out := plainSensitivity{Schema: "sensitivity/v1", Job: x.job(), StepTime: float64(x.Result.StepTime), Levers: []plainLever{}}
+	out := plainSensitivity{Schema: "sensitivity/v1", Job: x.job(), StepTime: float64(x.Result.StepTime), Levers: []plainLever{}, Notes: append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)}
 	for _, l := range x.Found.Levers {
 		p := plainLever{Key: l.Key, Name: l.Name, Elasticity: l.Elasticity, Throughput: l.Throughput}
 		for i, g := range l.Gains {

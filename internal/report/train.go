@@ -173,7 +173,7 @@ func (t *Train) plain() plainTraining {
 		GPUs: x.GPUs, GPUHours: x.GPUHours, Price: known(x.Price), Cost: known(x.Cost), GPUEnergy: float64(x.GPUEnergy), SiteEnergy: float64(x.SiteEnergy),
 		Goodput: g.Goodput, Failures: float64(g.Failures), Count: g.Count(x.Time), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
 		Interval: float64(g.Interval), IntervalSteps: g.IntervalSteps, Young: float64(g.Young), Daly: float64(g.Daly), Spares: g.Spares, DataRate: float64(g.DataRate),
-		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: t.notes(),
+		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: append(defaultNotes(defaultsOf(x.Result.Job)), t.notes()...),
 	}
 	for _, l := range g.Losses {
 		out.Losses = append(out.Losses, entry{l.Key, l.Share})
