@@ -236,8 +236,8 @@ func (r *reader) events() error {
 			continue
 		}
 		var err error
-		switch e.Category {
-		case "kernel", "gpu_memcpy", "gpu_memset":
+		switch strings.ToLower(e.Category) { // older releases wrote Kernel, Memcpy and Memset
+		case "kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset":
 			err = r.span(&e)
 		case "gpu_user_annotation":
 			err = r.mark(&e)

@@ -69,6 +69,19 @@ func TestReadAndSummarize(t *testing.T) {
 	}
 }
 
+// Categories as older releases of PyTorch wrote them (EventTypeMap of torch_tb_profiler, plugin/trace.py).
+func TestOldCategories(t *testing.T) {
+	old := strings.NewReplacer(`"cat":"kernel"`, `"cat":"Kernel"`, `"cat":"gpu_memcpy"`, `"cat":"Memcpy"`, `"cat":"gpu_memset"`, `"cat":"Memset"`)
+	text := traceOf(kernel(gemmName, 7, 5, 10), strings.Replace(kernel("Memcpy DtoD (Device -> Device)", 7, 15, 2), `"kernel"`, `"gpu_memcpy"`, 1),
+		strings.Replace(kernel("Memset (Device)", 7, 17, 2), `"kernel"`, `"gpu_memset"`, 1), kernel(adamName, 7, 20, 5))
+	now, err := Read("t", strings.NewReader(text))
+	require.NoError(t, err)
+	before, err := Read("t", strings.NewReader(old.Replace(text)))
+	require.NoError(t, err)
+	require.Len(t, before.Spans, 4)
+	require.Equal(t, now.Spans, before.Spans)
+}
+
 // A list without an object around it is a trace, too; one step is cut at its first
 // kernel.
 func TestOneStep(t *testing.T) {
@@ -97,6 +110,8 @@ func TestStepEnds(t *testing.T) {
 			mark("Optimizer.step#SGD.step", 55, 5), kernel(gemmName, 7, 62, 5), mark("Optimizer.step#SGD.step", 115, 5)}, []float64{60, 120}},
 		{"any optimizer", []string{mark("Optimizer.step#SGD.step", 20, 5), mark("Optimizer.step#SGD.step", 50, 5), kernel(gemmName, 7, 30, 5)}, []float64{25, 55}},
 		{"two optimizers", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#AdamW.step", 26, 5)}, []float64{31}},
+		{"Muon after AdamW", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#Muon.step", 26, 9), kernel(gemmName, 7, 28, 5), kernel(gemmName, 7, 40, 5),
+			mark("Optimizer.step#AdamW.step", 50, 5), mark("Optimizer.step#Muon.step", 56, 9), kernel(gemmName, 7, 58, 5)}, []float64{35, 65}},
 		{"kernels", []string{kernel(adamName, 7, 20, 5), kernel(adamName, 7, 25, 5), kernel(gemmName, 7, 31, 5), kernel(adamName, 7, 40, 5)}, []float64{30, 45}},
 		{"none", nil, nil},
 	} {

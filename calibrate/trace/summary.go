@@ -244,32 +244,33 @@ func whole(ends, optimized []float64) []float64 {
 // kernels. Several optimizers, or several kernels of one, belong to one step when no
 // matrix is multiplied between them.
 func optimizerEnds(t *Trace) []float64 {
-	var ends []float64
+	var updates []Mark
 	for _, m := range t.Marked {
 		if strings.HasPrefix(m.Name, "Optimizer.step#") {
-			ends = append(ends, m.End)
+			updates = append(updates, m)
 		}
 	}
-	if len(ends) == 0 {
+	if len(updates) == 0 {
 		for _, x := range t.Spans {
 			if t.class(x.Name) == "optimizer" {
-				ends = append(ends, x.End)
+				updates = append(updates, Mark(x))
 			}
 		}
 	}
-	slices.Sort(ends)
+	slices.SortStableFunc(updates, func(a, b Mark) int { return cmp.Compare(a.End, b.End) })
 	var out []float64
 	next := 0
-	for _, end := range ends {
+	for _, u := range updates {
 		works := false
-		for ; next < len(t.Spans) && t.Spans[next].Start < end; next++ {
-			works = works || FamilyOf(t.class(t.Spans[next].Name)) == "gemm"
+		for ; next < len(t.Spans) && t.Spans[next].Start < u.End; next++ {
+			x := &t.Spans[next]
+			works = works || x.Start < u.Start && FamilyOf(t.class(x.Name)) == "gemm" // those of Muon's update are its own
 		}
 		if n := len(out); n > 0 && !works {
-			out[n-1] = end
+			out[n-1] = u.End
 			continue
 		}
-		out = append(out, end)
+		out = append(out, u.End)
 	}
 	return out
 }
