@@ -197,6 +197,12 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 	return p, nil
 }
 
+// CPUs and Transports are those that NCCL and its laws tell apart.
+var (
+	CPUs       = []string{"intel", "amd", "arm"}
+	Transports = []string{"infiniband", "roce", "slingshot", "omnipath", "efa", "ethernet"}
+)
+
 // check refuses facts that no machine has. The error begins with the key.
 func (p *Profile) check() error {
 	switch {
@@ -230,6 +236,15 @@ func (p *Profile) check() error {
 	} {
 		if v := f.datum.Value; f.datum.IsSet() && !f.in(v) {
 			return diag.Errorf("%s: %g; give %s", f.key, v, f.what)
+		}
+	}
+	for _, f := range []struct {
+		key   string
+		datum Datum[string]
+		known []string
+	}{{"node.cpu", p.Node.CPU, CPUs}, {"network.transport", p.Network.Transport, Transports}} {
+		if v := f.datum.Value; v != "" && !slices.Contains(f.known, strings.ToLower(v)) {
+			return diag.Errorf("%s: %q, of which no law is known; give %s, or leave it out", f.key, v, diag.Or(f.known))
 		}
 	}
 	return nil

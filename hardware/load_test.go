@@ -78,6 +78,8 @@ func TestBadFacts(t *testing.T) {
 		{"network: {efficiency: .nan}", `m.yaml:2:23: expected a number, found ".nan"`},
 		{"network: {oversubscription: 0.5}", "m.yaml:2:29: network.oversubscription: 0.5; give 1 for full bandwidth between leaf switches, 2 for half of it, at most 1000"},
 		{"network: {latency_scale: 0}", "m.yaml:2:26: network.latency_scale: 0; give a factor above 0, at most 1000"},
+		{"network: {transport: infinband}", `m.yaml:2:22: network.transport: "infinband", of which no law is known; give infiniband, roce, slingshot, omnipath, efa or ethernet, or leave it out`},
+		{"node: {cpu: power9}", `m.yaml:2:13: node.cpu: "power9", of which no law is known; give intel, amd or arm, or leave it out`},
 		{"gpu: {draw: -1}", "m.yaml:2:13: gpu.draw: -1; give its power"},
 		{"price: {gpu_hour: -3}", "m.yaml:2:19: price.gpu_hour: -3; give US dollars above 0, at most 1,000,000, or leave it out where no price is known"},
 		{"price: {gpu_hour: {value: 0, kind: assumed}}", "price.gpu_hour: 0; give US dollars above 0, at most 1,000,000"},

@@ -130,7 +130,7 @@ type Node struct {
 	NVLinkDomain Datum[int64]       `yaml:"nvlink_domain"` // GPUs that reach each other over NVLink; may span nodes (NVL72), or 2 for a bridge pair
 	Switched     Datum[bool]        `yaml:"switched"`      // NVSwitch: full rate between any pair
 	Multicast    Datum[bool]        `yaml:"multicast"`     // NVLink SHARP usable (NCCL's NVLS)
-	CPU          Datum[string]      `yaml:"cpu"`           // intel, amd, arm: NCCL's tables differ
+	CPU          Datum[string]      `yaml:"cpu"`           // one of CPUs: NCCL's tables differ
 	HostMemory   Datum[units.Bytes] `yaml:"host_memory"`
 	Cores        Datum[int64]       `yaml:"cores"`          // of its CPUs
 	HostRate     Datum[units.Rate]  `yaml:"host_bandwidth"` // of the memory of all CPUs, read plus write
@@ -140,7 +140,7 @@ type Node struct {
 type Network struct {
 	NICs             Datum[int64]         `yaml:"nics"`                 // per node, for GPU traffic
 	NICBandwidth     Datum[units.Rate]    `yaml:"nic_bandwidth"`        // of one NIC, one direction
-	Transport        Datum[string]        `yaml:"transport"`            // infiniband, roce, efa, slingshot, omnipath, ethernet
+	Transport        Datum[string]        `yaml:"transport"`            // one of Transports
 	Latency          Datum[units.Seconds] `yaml:"latency"`              // what the transport adds to one hop beyond NCCL's own table
 	LatencyScale     Datum[float64]       `yaml:"latency_scale"`        // factor on the latency of every collective, for what-ifs; not set: 1
 	Efficiency       Datum[float64]       `yaml:"efficiency"`           // wire rate reached by large messages, of nic_bandwidth

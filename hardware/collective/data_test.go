@@ -53,6 +53,11 @@ func TestReleases(t *testing.T) {
 
 func TestShapes(t *testing.T) {
 	c := fitted()
+	var transports []string
+	for _, x := range c.Transports {
+		transports = append(transports, x.Name)
+	}
+	require.Equal(t, hardware.Transports, transports, "what a machine file may name")
 	for _, s := range c.Shapes {
 		require.NotEmpty(t, s.Source)
 		require.Positive(t, s.Latency)
