@@ -27,7 +27,7 @@ Arguments and flags are those of perfplan estimate.`,
 		Example: `  perfplan explain llama2-7b --gpus 8
   perfplan explain job.yaml --stage times --unit layer -o json`,
 		Args: atMost(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			format, err := out.format()
 			if err != nil {
 				return err
@@ -36,8 +36,13 @@ Arguments and flags are those of perfplan estimate.`,
 			if x.Stage, err = report.ParseStage(stage); err != nil {
 				return usage("--stage: %v", err)
 			}
-			if depth < 0 {
+			switch {
+			case depth < 0 || depth > 3:
 				return usage("--depth: %d; give 0 (the step alone) to 3 (single ops)", depth)
+			case cmd.Flags().Changed("depth") && x.Stage != report.Tree:
+				return usage("--depth: is of the tree, not of --stage %s; leave one of them out", stage)
+			case unit != "" && (x.Stage == report.Timeline || x.Stage == report.Memory):
+				return usage("--unit: --stage %s has all units; leave one of them out", stage)
 			}
 			r, err := job.predict(e, args, estimate.Options{Detail: true, Record: true})
 			if err != nil {
