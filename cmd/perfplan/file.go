@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/perfplan/perfplan/internal/report"
 )
@@ -71,6 +72,19 @@ func (e *env) draw(name string, write func(*os.File) error) error {
 		return usage("--plot: %v", err)
 	}
 	return nil
+}
+
+// drawable refuses what --plot cannot draw into: a file that the command reads, or one that
+// is named as another kind than SVG.
+func drawable(name string, inputs ...string) error {
+	if err := distinct("--plot", name, inputs...); err != nil {
+		return err
+	}
+	kind := filepath.Ext(name)
+	if info, err := os.Stat(name); name == "" || kind == ".svg" || err == nil && !info.Mode().IsRegular() {
+		return nil
+	}
+	return usage("--plot: %s is no SVG file; name it as in %s.svg", name, strings.TrimSuffix(name, kind))
 }
 
 // distinct refuses to write a file over one that the same command reads: what was read

@@ -47,6 +47,9 @@ Other arguments and flags are those of perfplan train.`,
 			if (deadline == "") == (largest == "") {
 				return usage("%s needs either --deadline 30d with --tokens 2T, or --largest sequence, micro-batch or model", cmd.CommandPath())
 			}
+			if largest != "" && cmd.Flags().Changed("max-gpus") {
+				return usage("--max-gpus bounds what --deadline looks for; leave it out beside --largest, which --gpus gives a cluster")
+			}
 			if deadline != "" && job.given("gpus") {
 				return usage("--deadline looks for the number of GPUs that --gpus sets; leave it out, or see perfplan train")
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -74,10 +73,7 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 				return usage("%v", err)
 			}
 			if picture != "" {
-				if filepath.Ext(picture) != ".svg" {
-					return usage("--plot: %s is no SVG file; name it as in %s.svg", picture, h.Name)
-				}
-				if err := distinct("--plot", picture, args...); err != nil {
+				if err := drawable(picture, args...); err != nil {
 					return err
 				}
 				if err := writeFile(picture, func(f *os.File) error { return report.WriteSVG(f, c) }); err != nil {

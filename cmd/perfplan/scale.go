@@ -49,7 +49,7 @@ gets the best simple one at every size.`,
 			if err != nil {
 				return err
 			}
-			if err := distinct("--plot", plot, job.files...); err != nil {
+			if err := drawable(plot, job.files...); err != nil {
 				return err
 			}
 			end := e.busy("predicting every size")

@@ -55,7 +55,7 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			for _, a := range axes {
 				job.files = append(job.files, a.Values...)
 			}
-			if err := distinct("--plot", plot, job.files...); err != nil {
+			if err := drawable(plot, job.files...); err != nil {
 				return err
 			}
 			decode, err := job.variants(doc, axes...)
