@@ -187,6 +187,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: mixtral-8x7b, train: {expert_imbalance: 0}}", "train.expert_imbalance: 0; give tokens of the busiest expert rank over the mean, 1 or more, or leave it out"},
 		{"{model: mixtral-8x7b, train: {expert_capacity: 0.0}}", "train.expert_capacity: 0.0; give rows of every expert over the mean, as in 1 or 1.25, or leave it out"},
 		{"{model: gpt2, runtime: {attention: flsh}}", `did you mean "flash"`},
+		{"{model: gpt2, gpu: 8}", `unknown key "gpu"; did you mean "gpus" or "runtime.own_runs.gpu"?`},
 		{"{model: gpt2, runtime: {compile_scope: layers}}", `runtime.compile_scope: "layers"; use model or layer`},
 		{"{model: gpt2, runtime: {compile_scope: layer}}", "runtime.compile_scope: recipe megatron-core is not compiled"},
 		{"{model: gpt2, train: {sequence_length: 2048}}", "train.sequence_length: 2048 exceeds the 1024 learned positions of the model; give 1 to 1024"},

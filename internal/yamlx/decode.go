@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,7 +204,7 @@ func (c *decoder) structure(n *yaml.Node, v reflect.Value, label string) {
 			return
 		}
 		if info.rest == nil {
-			c.errorf(key, "unknown key %q%s", shorten(key.Value), cmp.Or(elsewhere(c.root, key.Value), diag.DidYouMean(key.Value, info.names)))
+			c.errorf(key, "unknown key %q%s", shorten(key.Value), cmp.Or(elsewhere(c.root, key.Value, info.names), diag.DidYouMean(key.Value, info.names)))
 			return
 		}
 		rest := v.FieldByIndex(info.rest)
@@ -218,8 +219,9 @@ func (c *decoder) structure(n *yaml.Node, v reflect.Value, label string) {
 const mostLevels = 4
 
 // elsewhere returns `; did you mean "plan.tp"?` for a key that belongs somewhere else in a
-// type, as close to its top as it is found.
-func elsewhere(t reflect.Type, key string) string {
+// type, as close to its top as it is found. The nearest of the keys that may stand where it
+// does goes before it.
+func elsewhere(t reflect.Type, key string, beside []string) string {
 	type place struct {
 		path string
 		of   reflect.Type
@@ -244,6 +246,9 @@ func elsewhere(t reflect.Type, key string) string {
 			}
 		}
 		if len(found) > 0 {
+			if near := diag.Nearest(key, beside); near != "" {
+				found = slices.Insert(found, 0, strconv.Quote(near))
+			}
 			return "; did you mean " + diag.Or(found) + "?"
 		}
 		level = next
