@@ -38,6 +38,23 @@ func TestGatheredStages(t *testing.T) {
 	}
 }
 
+// TestEndedStages: once a stage of a rank has run its last backward pass, its gradients are reduced
+// and its parameters no longer gathered, so that no more is allocated than the allocator reserves
+// while it runs the same list, and not much less.
+func TestEndedStages(t *testing.T) {
+	for _, c := range [][3]string{ // model, recipe, schedule
+		{"mixtral-8x7b", "torchtitan", "looped-bfs"}, {"llama2-7b", "torchtitan-eager", "interleaved-1f1b"}, {"qwen2.5-7b", "torchtitan", "interleaved-1f1b-torch"}, {"bloom-7b1", "torchtitan-eager", "interleaved-1f1b-torch"},
+	} {
+		j := mustParse(t, fmt.Sprintf("{model: %s, hardware: h200-sxm, gpus: 64, runtime: {recipe: %s}, plan: {pp: 4, virtual_stages: 2, schedule: %s, data_parallel: fsdp2}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 4, recompute: full}}", c[0], c[1], c[2]))
+		var e Evaluator
+		r, err := e.Estimate(j, Options{})
+		require.NoError(t, err)
+		require.LessOrEqual(t, float64(r.Memory.PeakAllocated), float64(r.Memory.PeakReserved), "%v", c)
+		blocks, _ := e.memory.replayRank(&e.p, e.memory.fullest)
+		require.InEpsilon(t, float64(blocks), float64(r.Memory.PeakAllocated), 0.1, "%v", c)
+	}
+}
+
 // TestGivenLayers: the framework's own split, given, changes nothing; moving a layer from
 // the stage with the head to the first makes that the longer one.
 func TestGivenLayers(t *testing.T) {

@@ -14,6 +14,7 @@ type Chunk struct {
 	Stays      bool                         // and by the backward passes
 	Reach      [pipeline.Passes]units.Bytes // highest point of a pass above its start
 	Gradients  units.Bytes                  // left by the first backward pass
+	Reduced    units.Bytes                  // and by the last one
 	KeptOutput units.Bytes                  // of each micro batch, kept to the end of the step (outputs of the last stage)
 	saved      Bytes
 	parked     Bytes
@@ -21,7 +22,8 @@ type Chunk struct {
 }
 
 // MeasureChunk runs two micro batches of a chunk one after the other, neither of which
-// is the last of more than one; and again with split backward passes, where there are.
+// is the last of more than one, and then the last; and again with split backward passes,
+// where there are.
 func MeasureChunk(s *Step) Chunk {
 	c := Chunk{KeptOutput: s.KeptOutput}
 	c.walk(s, false)
@@ -42,15 +44,16 @@ func (c *Chunk) walk(s *Step, split bool) {
 		w.t.settle()
 		c.Reach[k], c.moment[k] = w.t.peak-start, w.label(w.t.moment)
 	}
+	run := func(first, sync bool) {
+		w.split = split
+		w.backward(first, sync)
+		w.split = false
+	}
 	backward := func(k pipeline.Pass, first bool) {
 		if split {
 			k += pipeline.FirstInput - pipeline.FirstBackward
 		}
-		pass(k, func() {
-			w.split = split
-			w.backward(first, sync)
-			w.split = false
-		})
+		pass(k, func() { run(first, sync) })
 	}
 	pass(pipeline.ForwardPass, w.forward)
 	c.Whole = 0
@@ -77,7 +80,35 @@ func (c *Chunk) walk(s *Step, split bool) {
 	w.slot(1)
 	w.forward()
 	backward(pipeline.LaterBackward, false)
+	if c.Reduced = c.Gradients; !sync {
+		w.weights()
+		last := len(w.Units) - 1
+		w.t.free(w.id(last, w.Units[last].OutputStore)) // the loss
+		w.forward()
+		run(false, true)
+		w.weights()
+		c.Reduced = w.t.now
+	}
 	w.t.release()
+}
+
+// left is what backward passes have left of a chunk's gradients.
+func (c *Chunk) left(h *pipeline.Held) units.Bytes {
+	switch {
+	case h.Ended:
+		return c.Reduced
+	case h.Started:
+		return c.Gradients
+	}
+	return 0
+}
+
+// gathered is what there is of a chunk's parameters between passes.
+func (c *Chunk) gathered(h *pipeline.Held) units.Bytes {
+	if h.Alive > 0 || h.Started && !h.Ended && c.Stays {
+		return c.Whole
+	}
+	return 0
 }
 
 // Rank returns the peak of a pipeline rank, over what lives between steps, from
@@ -93,11 +124,9 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		for k, h := range m.Held {
 			x := chunks[k]
 			at += units.Bytes(h.Alive-h.Parked)*x.Saved + units.Bytes(h.Parked)*x.Parked + units.Bytes(h.Forward)*x.KeptOutput
-			if h.Started {
-				at += x.Gradients
-			}
-			if (h.Alive > 0 || h.Started && x.Stays) && (k != m.Chunk || m.Pass != pipeline.ForwardPass) { // which gathers them
-				at += x.Whole
+			at += x.left(&h)
+			if k != m.Chunk || m.Pass != pipeline.ForwardPass { // which gathers them
+				at += x.gathered(&h)
 			}
 		}
 		if at += c.Reach[m.Pass]; at > p.Allocated {
@@ -108,10 +137,7 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		p.Allocated, p.Moment = at, "outputs of all micro batches joined"
 		p.By[LogitsLoss] += outputs
 		for _, c := range chunks {
-			p.By[Gradients] += c.Gradients
-			if c.Stays {
-				p.By[Gathered] += c.Whole
-			}
+			p.By[Gradients] += c.Reduced
 		}
 		return p
 	}
@@ -124,12 +150,8 @@ func Rank(static Bytes, moments []pipeline.Moment, chunks []*Chunk) Peak {
 		for j, b := range chunks[k].saved {
 			p.By[j] += b*units.Bytes(h.Alive-h.Parked) + chunks[k].parked[j]*units.Bytes(h.Parked)
 		}
-		if h.Started {
-			p.By[Gradients] += chunks[k].Gradients
-		}
-		if h.Alive > 0 || h.Started && chunks[k].Stays {
-			p.By[Gathered] += chunks[k].Whole
-		}
+		p.By[Gradients] += chunks[k].left(&h)
+		p.By[Gathered] += chunks[k].gathered(&h)
 	}
 	p.By[Activations] += p.Allocated - p.By.Total()
 	return p
@@ -146,10 +168,7 @@ func joined(base units.Bytes, moments []pipeline.Moment, chunks []*Chunk) (at, o
 			n = max(n, int(moments[i].Held[k].Forward))
 		}
 		outputs += 2 * units.Bytes(n) * c.KeptOutput
-		at += c.Gradients
-		if c.Stays {
-			at += c.Whole
-		}
+		at += c.Reduced
 	}
 	if outputs == 0 {
 		return 0, 0

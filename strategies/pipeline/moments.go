@@ -31,13 +31,15 @@ type Held struct {
 	Parked  int32 // of these, those of which only the weights' part is to come
 	Forward int32 // micro batches run forward since the step began
 	Started bool  // a backward pass has run
+	Ended   bool  // all of them have, with the weights' parts
 }
 
 // within reports whether all that m holds, o holds too, at the same pass of the same chunk.
+// What a chunk leaves when it has ended is no more than what it held before.
 func (m *Moment) within(o *Moment) bool {
 	for i, h := range m.Held {
 		x := o.Held[i]
-		if h.Alive-h.Parked > x.Alive-x.Parked || h.Parked > x.Parked || h.Forward > x.Forward || h.Started && !x.Started {
+		if h.Alive-h.Parked > x.Alive-x.Parked || h.Parked > x.Parked || h.Forward > x.Forward || h.Started && !x.Started || x.Ended && h.Started && !h.Ended {
 			return false
 		}
 	}
@@ -79,13 +81,20 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 	var kept []Moment
 	alike := make([][]int, chunks*int(Passes)) // places in kept, by chunk and pass
 	held := make([]Held, chunks)
-	for _, a := range actions {
+	last := make([]int, chunks) // by chunk
+	for i, a := range actions {
+		if a.Kind != Forward {
+			last[a.Chunk] = i
+		}
+	}
+	for i, a := range actions {
 		h := &held[a.Chunk]
 		now := Moment{Pass: ForwardPass, Chunk: int(a.Chunk), Held: held}
 		switch {
 		case a.Kind == BackwardWeight:
 			h.Alive--
 			h.Parked--
+			h.Ended = i == last[a.Chunk]
 			continue
 		case a.Kind != Forward:
 			now.Pass = backwardPass(a.Kind == BackwardInput, h.Started)
@@ -110,7 +119,7 @@ func maximal(actions []Action, chunks int, counting bool) []Moment {
 				h.Forward++
 			}
 		case Backward:
-			h.Started = true
+			h.Started, h.Ended = true, i == last[a.Chunk]
 			h.Alive--
 		case BackwardInput:
 			h.Started = true

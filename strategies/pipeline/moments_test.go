@@ -34,7 +34,10 @@ func TestMomentsHoldThePeak(t *testing.T) {
 		weigh := func(what string) []int64 {
 			return rapid.SliceOfN(rapid.Int64Range(0, 50), v, v).Draw(t, what)
 		}
-		alive, parked, kept, gradients := weigh("alive"), weigh("parked"), weigh("kept"), weigh("gradients")
+		alive, parked, kept, gradients, reduced := weigh("alive"), weigh("parked"), weigh("kept"), weigh("gradients"), weigh("reduced")
+		for c := range reduced {
+			reduced[c] = min(reduced[c], gradients[c])
+		}
 		var reach [Passes][]int64
 		for i := range reach {
 			reach[i] = weigh("reach")
@@ -44,11 +47,19 @@ func TestMomentsHoldThePeak(t *testing.T) {
 		}
 		now, want := int64(0), int64(0)
 		started := make([]bool, v)
-		for _, a := range pl.Actions(rank) {
+		last := make([]int, v)
+		for i, a := range pl.Actions(rank) {
+			if a.Kind != Forward {
+				last[a.Chunk] = i
+			}
+		}
+		for i, a := range pl.Actions(rank) {
 			c := a.Chunk
 			switch {
 			case a.Kind == BackwardWeight:
-				now -= parked[c]
+				if now -= parked[c]; i == last[c] {
+					now -= gradients[c] - reduced[c]
+				}
 				continue
 			case a.Kind == Forward:
 				want = max(want, now+reach[ForwardPass][c])
@@ -70,13 +81,19 @@ func TestMomentsHoldThePeak(t *testing.T) {
 			if now -= alive[c]; a.Kind == BackwardInput {
 				now += parked[c]
 			}
+			if i == last[c] {
+				now -= gradients[c] - reduced[c]
+			}
 		}
 		got := int64(0)
 		for _, x := range pl.Moments(rank, counting) {
 			at := reach[x.Pass][x.Chunk]
 			for c, h := range x.Held {
 				at += int64(h.Alive-h.Parked)*alive[c] + int64(h.Parked)*parked[c] + int64(h.Forward)*kept[c]
-				if h.Started {
+				switch {
+				case h.Ended:
+					at += reduced[c]
+				case h.Started:
 					at += gradients[c]
 				}
 			}
