@@ -148,6 +148,8 @@ func (c *Config) localDims(t model.Tensor) []int64 {
 	case model.ExpertSplit:
 		dims[0] = ceilDiv(dims[0], ep)
 		switch {
+		case t.Role == model.RoleExpertsGateUp.Bias(): // that of the other product is added whole
+			dims[1] = ceilDiv(dims[1], etp)
 		case len(dims) < 3:
 		case (t.Role == model.RoleExpertsDown) != c.Spec.MoE.Transposed:
 			dims[2] = ceilDiv(dims[2], etp)

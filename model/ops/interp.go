@@ -378,15 +378,15 @@ func init() {
 	}
 }
 
-// biasRows adds to each of a[2] rows the bias of its expert, if there are any.
+// biasRows adds to each row the bias of its expert, if there are any.
 func biasRows(b *builder, a []value) []value {
 	x, bias := a[0].t, a[1].t
 	if bias == nil {
 		return one(b.t.Hold(x))
 	}
-	n := int64(a[2].num)
+	n := x.Dim(0)
 	var rows *tape.Tensor
-	if len(a) > 3 { // by repeat_interleave, whose gradient adds up atomically
+	if len(a) > 2 { // by repeat_interleave, whose gradient adds up atomically
 		rows = b.t.IndexSelect(bias, n)
 	} else {
 		rows = b.t.Rows(bias, n, b.recipe.Structure.BusiestExpert)

@@ -447,3 +447,24 @@ func TestUnfusedAllToAll(t *testing.T) {
 	require.Equal(t, asked.Memory, own.Memory)
 	require.Positive(t, own.Parts.Host)
 }
+
+// TestBiasesOfCutExperts: ranks that cut the width of experts cut the bias of the first product, too,
+// and add it to the rows that they gathered; that of the second is whole on each. gpt-oss-20b has 32
+// experts in each of 24 layers, of 2880 by 2880.
+func TestBiasesOfCutExperts(t *testing.T) {
+	for _, recipe := range []string{"torchtitan", "torchtitan-eager", "megatron-core"} {
+		at := func(etp int) (step float64, params int64) {
+			j := mustParse(t, fmt.Sprintf("{model: gpt-oss-20b, hardware: b200-sxm, gpus: 8, runtime: {recipe: %s}, plan: {pp: 2, expert_tp: %d}, train: {micro_batch: 1}}", recipe, etp))
+			r := mustEstimate(t, j)
+			for _, s := range r.Stages {
+				params += s.Params
+			}
+			return float64(r.StepTime), params
+		}
+		whole, all := at(1)
+		cut, rest := at(2)
+		const width, experts = 2880, 24 * 32
+		require.EqualValues(t, experts*(3*width*width+2*width)/2, all-rest, recipe)
+		require.InEpsilon(t, whole, cut, 0.5, recipe)
+	}
+}
