@@ -704,6 +704,9 @@ func (r *pipelineRun) fill(out *Result) {
 	// What a rank is not busy goes to contention, transfers and the bubble, in this order:
 	// the first two are differences of schedules, which may be more than there is.
 	finish := x.result.Finish[w]
+	if passes := out.Forward + out.Backward; passes > finish { // what the host is behind by in some, it makes up for in others
+		out.Forward, out.Backward = out.Forward*(finish/passes), out.Backward*(finish/passes)
+	}
 	slowed := max(x.result.Slowed[w], 0)
 	left := max(finish-x.result.Busy[w], 0)
 	if t := min(finish-r.withoutTransfers(w), left); t > 0 {

@@ -136,6 +136,7 @@ func TestPartsOfLopsidedPipelines(t *testing.T) {
 	for _, job := range []string{
 		"{model: gemma2-9b, hardware: rtx-4090, gpus: 16, runtime: {recipe: automodel, stragglers: [{rank: 0, slowdown: 1.5}]}, plan: {pp: 2, virtual_stages: 2, data_parallel: fsdp2}}",
 		"{model: llama2-13b, hardware: gb200-nvl72, gpus: 4096, runtime: {recipe: hf-eager}, plan: {cp: 4, pp: 8, data_parallel: zero1, schedule: interleaved-zero-bubble}, train: {sequence_length: 16384, micro_batch: 1, grad_accumulation: 5, recompute: full}}",
+		"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 48, runtime: {recipe: torchtitan, release: '26.03'}, plan: {cp: 4, pp: 4, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 16, recompute: none}}",
 		"{model: bloom-560m, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {tp: 2, pp: 2}, train: {micro_batch: 8, sequence_length: 4096, recompute: full, recompute_num_layers: 2}}",
 	} {
 		r := mustEstimate(t, mustParse(t, job))
@@ -144,6 +145,7 @@ func TestPartsOfLopsidedPipelines(t *testing.T) {
 			require.GreaterOrEqual(t, float64(part), 0.0, "%+v", *p)
 		}
 		require.InEpsilon(t, float64(r.StepTime), float64(p.Total()), 1e-9)
+		require.LessOrEqual(t, float64(r.Forward+r.Backward+r.Optimizer), float64(r.StepTime)*(1+1e-9), "%s", job)
 		busiest := r.Stages[0].Busy
 		for _, s := range r.Stages {
 			busiest = max(busiest, s.Busy)
