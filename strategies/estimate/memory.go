@@ -555,6 +555,7 @@ func (u *usage) replay(p *pricer) {
 		u.peak.Allocated += more
 		u.peak.By[memory.Rounding] += more
 	}
+	u.peak.Reserved = max(u.peak.Reserved, u.peak.Allocated) // what ranks hold at once is bounded, what they reserve is replayed
 	u.byStage[u.fullest] = u.peak.Allocated
 	u.replayed = true
 	u.settle(p)

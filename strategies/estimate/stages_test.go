@@ -55,6 +55,13 @@ func TestEndedStages(t *testing.T) {
 	}
 }
 
+// TestReservedHoldsAllocated: no less is reserved than allocated, also where the peak of a rank is
+// bounded from above.
+func TestReservedHoldsAllocated(t *testing.T) {
+	m := mustEstimate(t, mustParse(t, "{model: mixtral-8x7b, hardware: gb200-nvl72, gpus: 64, runtime: {recipe: torchtitan-eager}, plan: {tp: 4, pp: 8, data_parallel: fsdp2, drain_every: 1}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 2, recompute: selective}}")).Memory
+	require.GreaterOrEqual(t, float64(m.PeakReserved), float64(m.PeakAllocated))
+}
+
 // TestGivenLayers: the framework's own split, given, changes nothing; moving a layer from
 // the stage with the head to the first makes that the longer one.
 func TestGivenLayers(t *testing.T) {
