@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -38,7 +39,7 @@ func (c *Collective) page() *page {
 	if len(c.Calls) > 1 {
 		p.add(fields{{"Placement", c.placement()}, {"NCCL", c.NCCL.String()}})
 		p.section("By size", c.sizeGrid())
-		c.notes(p)
+		c.remark(p)
 		return p
 	}
 	x := &c.Calls[0]
@@ -54,22 +55,26 @@ func (c *Collective) page() *page {
 	if len(x.Cost.Alternatives) > 1 {
 		p.section("What NCCL chose from, by its own estimate", x.alternativeGrid())
 	}
-	c.notes(p)
+	c.remark(p)
 	return p
 }
 
+func (c *Collective) remark(p *page) {
+	if n := c.notes(); len(n) > 0 {
+		p.section("Notes", noteList(n))
+	}
+}
+
 // notes says what is only assumed of the network that the group crosses, and of NCCL.
-func (c *Collective) notes(p *page) {
-	var out bullets
+func (c *Collective) notes() []diag.Note {
+	out := []diag.Note{}
 	if text := collective.AssumedNetwork(c.Machine); text != "" && c.Group.Nodes() > 1 {
-		out = append(out, [2]string{text, collective.NetworkRemedy})
+		out = append(out, diag.Note{Code: "network.assumed", Text: text, Remedy: collective.NetworkRemedy})
 	}
 	if text := c.NCCL.Assumed(); text != "" {
-		out = append(out, [2]string{text, ""})
+		out = append(out, diag.Note{Code: "nccl.assumed", Text: text})
 	}
-	if len(out) > 0 {
-		p.section("Notes", out)
-	}
+	return out
 }
 
 // sourceText explains what a cost rests on.
@@ -190,13 +195,13 @@ func (c *Collective) plain() any {
 	out := ordered{{"schema", "collective/v1"}, {"hardware", c.Machine.Name}, {"nccl", c.NCCL.String()}, {"op", c.Op.String()}, {"gpus", c.Group.Ranks},
 		{"placement", ordered{{"islands", len(c.Islands)}, {"ranks_per_island", slices.Max(c.Islands)}, {"stride", c.Group.Stride}, {"groups_sharing_adapters", c.Group.Sharing}, {"ranks", c.islands()}}}}
 	if len(c.Calls) == 1 {
-		return append(out, c.Calls[0].plain()...)
+		return append(append(out, c.Calls[0].plain()...), entry{"notes", c.notes()})
 	}
 	calls := make([]ordered, len(c.Calls))
 	for i := range c.Calls {
 		calls[i] = c.Calls[i].plain()
 	}
-	return append(out, entry{"calls", calls})
+	return append(out, entry{"calls", calls}, entry{"notes", c.notes()})
 }
 
 func (x *CollectiveCall) plain() ordered {

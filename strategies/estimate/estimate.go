@@ -307,6 +307,9 @@ func (p *pricer) notes(r *Result) {
 		r.Notes = append(r.Notes, diag.Note{Code: "network.assumed", Text: text,
 			Remedy: collective.NetworkRemedy + ", or --set network.bandwidth_per_gpu=400Gbit/s"})
 	}
+	if text := p.fabric.Release().Assumed(); text != "" && j.GPUs > 1 {
+		r.Notes = append(r.Notes, diag.Note{Code: "nccl.assumed", Text: text})
+	}
 	if has := j.Hardware.Node.HostMemory.Value; has > 0 && r.Memory.Host > has {
 		r.Notes = append(r.Notes, diag.Note{Code: "memory.host", Text: fmt.Sprintf("what is left to the hosts does not fit: %.2f of %.2f GiB of a node", float64(r.Memory.Host/units.GiB), float64(has/units.GiB))})
 	}

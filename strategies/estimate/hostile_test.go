@@ -219,6 +219,28 @@ func TestWideRange(t *testing.T) {
 	}
 }
 
+// TestUnknownNCCL: a machine whose NCCL is older or newer than what is known of it says what stands
+// for its constants, where it sends anything.
+func TestUnknownNCCL(t *testing.T) {
+	for _, c := range []struct {
+		nccl string
+		gpus int
+		want string
+	}{
+		{"2.10.3", 8, "the constants of NCCL 2.18.1, the first that are known, stand for those of 2.10.3"},
+		{"9.9", 8, "the last that are known, stand for those of 9.9.0"},
+		{"2.28.9", 8, ""},
+		{"9.9", 1, ""},
+	} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: gpt2, hardware: {inherits: h100-sxm, software: {nccl: %s}}, gpus: %d, plan: {}}", c.nccl, c.gpus)))
+		at := slices.IndexFunc(r.Notes, func(n diag.Note) bool { return n.Code == "nccl.assumed" })
+		require.Equal(t, c.want != "", at >= 0, c.nccl)
+		if at >= 0 {
+			require.Contains(t, r.Notes[at].Text, c.want)
+		}
+	}
+}
+
 // TestNetworkRange: a step that waits for the network between nodes may take as long as with
 // one that is slower by a standard deviation; in one that hides all of it the range says
 // what would no longer be hidden, and one inside a node has no such part.
