@@ -55,6 +55,7 @@ type path struct {
 	host   []units.Seconds // by rank: for which its passes wait for the host
 	gather []units.Seconds // by rank: collecting received pieces
 	busy   []units.Seconds // by rank: kernels and gaps of its passes
+	slowed []units.Seconds // by rank: of these, by transfers beside them, where the schedule does not say when these run
 	sends  []int64         // by rank: transfers of one micro batch
 	bytes  units.Bytes     // of one transfer
 	buffer pipeline.Buffer
@@ -164,7 +165,7 @@ func (x *path) begin(p *pricer) {
 	resizeTimes(&x.beside, plan)
 	x.host, x.gather, x.busy = cleared(x.host, int(j.Plan.PP)), cleared(x.gather, int(j.Plan.PP)), cleared(x.busy, int(j.Plan.PP))
 	x.waits, x.comes = cleared(x.waits, int(j.Plan.PP)), cleared(x.comes, int(j.Plan.PP))
-	x.sends = cleared(x.sends, int(j.Plan.PP))
+	x.sends, x.slowed = cleared(x.sends, int(j.Plan.PP)), cleared(x.slowed, int(j.Plan.PP))
 	x.times.Hop, x.times.Hops, x.times.Beside, x.times.Launches = x.hop, x.hops, nil, nil
 	if runsAhead(plan) {
 		l, n := &x.launch, plan.Stages()
@@ -206,6 +207,14 @@ func (x *path) time(s *simulation, rank int) {
 		x.times.F[stage], x.times.B[stage] = f.alone(p, plan), b.alone(p, plan)
 		if p.stops(plan) {
 			x.times.F[stage], x.times.B[stage] = p.stopped(plan, stage, &f, &b)
+		}
+		if plan.Transfers == pipeline.Async {
+			hop := x.longest(rank)
+			slowF, slowB := f.besideTransfer(hop), b.besideTransfer(hop)
+			x.times.F[stage] += slowF
+			x.times.B[stage] += slowB
+			x.slowed[rank] += (slowF + slowB) * n
+			x.host[rank] -= (slowF + slowB) * n
 		}
 		if runsAhead(plan) {
 			own := p.action(plan)
@@ -302,6 +311,20 @@ func (t *passTime) runs(s *section) {
 // is longer, with the runtime's own cost per action.
 func (t *passTime) duration(p *pricer) units.Seconds {
 	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.python) + t.gather
+}
+
+// besideTransfer is what a pass loses to a transfer beside it, of which it has one on the way
+// in Megatron's interleaved schedule: it sends and receives at once.
+func (t *passTime) besideTransfer(hop units.Seconds) units.Seconds {
+	return t.fewer * min(hop/max(t.seg.Busy, 1e-12), 1)
+}
+
+// longest is a rank's longest transfer.
+func (x *path) longest(rank int) units.Seconds {
+	if n := len(x.busy); len(x.hops) > 0 {
+		return slices.Max(x.hops[rank*n : (rank+1)*n])
+	}
+	return x.hop
 }
 
 // alone is how long a pass takes once its input is there: where hosts run ahead it is
@@ -707,7 +730,7 @@ func (r *pipelineRun) fill(out *Result) {
 	if passes := out.Forward + out.Backward; passes > finish { // what the host is behind by in some, it makes up for in others
 		out.Forward, out.Backward = out.Forward*(finish/passes), out.Backward*(finish/passes)
 	}
-	slowed := max(x.result.Slowed[w], 0)
+	slowed := max(x.result.Slowed[w], 0) + x.slowed[w]
 	left := max(finish-x.result.Busy[w], 0)
 	if t := min(finish-r.withoutTransfers(w), left); t > 0 {
 		out.Exposed["pp"] = t

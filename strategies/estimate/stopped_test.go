@@ -70,3 +70,20 @@ func TestTransfers(t *testing.T) {
 		require.Equal(t, c.stops, p.stops(&pipeline.Plan{Transfers: p.transfers()}), "%s, %d", c.recipe, c.chunks)
 	}
 }
+
+// TestBesideTransfer: a pass is slowed while a transfer runs beside it, and no more than
+// where one always does; that is contention, not waiting for the host.
+func TestBesideTransfer(t *testing.T) {
+	f := passTime{seg: timeline.Segment{Busy: 10}, fewer: 2}
+	for hop, want := range map[units.Seconds]float64{0: 0, 1: 0.2, 10: 2, 30: 2} {
+		require.InDelta(t, want, float64(f.besideTransfer(hop)), 1e-12)
+	}
+	at := func(bandwidth, plan string) *Result {
+		return predicted(t, fmt.Sprintf("{model: llama3-70b, hardware: h100-sxm, gpus: 64, network: {bandwidth_per_gpu: %s}, plan: {tp: 8, pp: 8%s}, train: {sequence_length: 8192, micro_batch: 1, grad_accumulation: 16}}", bandwidth, plan))
+	}
+	slow, fast := at("50 Gbit/s", ", virtual_stages: 2"), at("400 Gbit/s", ", virtual_stages: 2")
+	require.Greater(t, slow.Parts.Contention, 4*fast.Parts.Contention)
+	require.Positive(t, fast.Parts.Contention)
+	require.InDelta(t, float64(slow.Parts.Host), float64(fast.Parts.Host), 0.01*float64(fast.StepTime))
+	require.Zero(t, at("400 Gbit/s", "").Parts.Contention, "between passes")
+}
