@@ -313,8 +313,8 @@ func (t *passTime) duration(p *pricer) units.Seconds {
 	return max(t.seg.Busy, t.seg.Host+p.host.Pipeline*p.python) + t.gather
 }
 
-// besideTransfer is what a pass loses to a transfer beside it, of which it has one on the way
-// in Megatron's interleaved schedule: it sends and receives at once.
+// besideTransfer is what a pass loses to the one transfer that it has beside it in Megatron's
+// interleaved schedule, which sends and receives at once (p2p_communication.py).
 func (t *passTime) besideTransfer(hop units.Seconds) units.Seconds {
 	return t.fewer * min(hop/max(t.seg.Busy, 1e-12), 1)
 }
@@ -348,7 +348,8 @@ func (p *pricer) stops(plan *pipeline.Plan) bool {
 // stopped is how long the passes of a stage take where hosts stop at each transfer. A pass
 // that follows another without a transfer in between goes on where the host is: in 1F1B a
 // backward of the last stage and a forward of the first, which has its warm-up ones counted
-// alike; of several chunks a backward behind the forward of its turn (schedules.py).
+// alike; of several chunks a backward behind the forward of its turn (Megatron-LM,
+// core/pipeline_parallel/schedules.py).
 func (p *pricer) stopped(plan *pipeline.Plan, stage int, f, b *passTime) (forward, backward units.Seconds) {
 	own := p.host.Pipeline * p.python
 	forward, backward = own+idle(&f.seg), own+idle(&b.seg)

@@ -27,7 +27,7 @@ type Times struct {
 	// Launches are what the hosts take to launch these passes, one after the other and
 	// waiting for no transfer: what PyTorch waits for, only the device waits for (torch
 	// 2.11, ProcessGroupNCCL.cpp, WorkNCCL::synchronize). nil: passes are launched in no
-	// time. Blocking ignores it: there a pass lasts as long as its host.
+	// time, as under Blocking, where their durations say what hosts add.
 	Launches *Launches
 	// Overlap is the fraction of the shorter half that an overlapped pair
 	// hides: 0 runs the halves one after the other, as PyTorch does unless the
@@ -40,7 +40,7 @@ type Launch struct {
 	Host  units.Seconds // until it begins the next one
 	Lag   units.Seconds // the pass ends no earlier than this after the host began
 	Sync  bool          // the host waits for the device on the way
-	Ahead units.Seconds // of the pass's end it is then done so much
+	Ahead units.Seconds // after which it has launched the rest so long before the pass ends
 }
 
 // add is a launch with another one behind it.

@@ -152,19 +152,20 @@ func TestBestFinds(t *testing.T) {
 		text string
 		rate float64 // tokens/s per GPU, at least
 		dp   int64
+		than string // and no slower than this plan
 	}{
-		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 903.2, 32},
-		{"{model: llama3-8b, hardware: l40s, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 1024}}", 1250, 8},
-		{"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}}", 8398, 32},
-		{"{model: llama3.1-405b, hardware: h100-sxm, gpus: 16384, train: {global_batch: 2048, sequence_length: 8192}}", 191, 128},   // of 192.0 that Rank finds
-		{"{model: llama3.1-405b, hardware: gb200-nvl72, gpus: 8192, train: {global_batch: 2048, sequence_length: 8192}}", 400, 128}, // 406 while transfers beside the passes of interleaved schedules slowed none
-		{"{model: qwen3-235b-a22b, hardware: h100-sxm, gpus: 4096, train: {global_batch: 4096}}", 1650, 128},
-		{"{model: kimi-k2, hardware: h200-sxm, gpus: 1024, train: {global_batch: 4096}}", 1406, 32},                                                                // 1445 while 1F1B of Megatron-Core sent beside its passes, which it does not
-		{"{model: llama3-70b, hardware: h100-sxm, gpus: 256, runtime: {recipe: torchtitan}, train: {global_batch: 512}}", 980, 8},                                  // zb-v would reach 1018, but split passes of PyTorch keep their graph: 80 GiB
-		{"{model: deepseek-v2-lite, hardware: h200-sxm, gpus: 144, runtime: {recipe: torchtitan}, train: {global_batch: 2048, sequence_length: 8192}}", 13400, 16}, // of stages with one chunk each
-		{"{model: gemma3-27b, hardware: h200-sxm, gpus: 512, runtime: {recipe: megatron-script}, train: {global_batch: 480}}", 2590, 32},                           // of context ranks where the batch lacks factors of the GPUs
-		{"{model: llama3.1-405b, hardware: b200-sxm, gpus: 2048, train: {global_batch: 480}}", 263.8, 4},                                                           // 266, likewise
-		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 256, train: {global_batch: 96}}", 4160, 32},                                                              // of experts cut over tensor ranks
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 903.2, 32, ""},
+		{"{model: llama3-8b, hardware: l40s, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 1024}}", 1250, 8, ""},
+		{"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}}", 8398, 32, ""},
+		{"{model: llama3.1-405b, hardware: h100-sxm, gpus: 16384, train: {global_batch: 2048, sequence_length: 8192}}", 191, 128, ""}, // of 192.0 that Rank finds
+		{"{model: llama3.1-405b, hardware: gb200-nvl72, gpus: 8192, train: {global_batch: 2048, sequence_length: 8192}}", 400, 128, "{model: llama3.1-405b, hardware: gb200-nvl72, gpus: 8192, plan: {tp: 4, cp: 2, pp: 8, virtual_stages: 8, data_parallel: zero1}, train: {global_batch: 2048, sequence_length: 8192, micro_batch: 1}}"}, // 406 while transfers beside the passes of interleaved schedules slowed none
+		{"{model: qwen3-235b-a22b, hardware: h100-sxm, gpus: 4096, train: {global_batch: 4096}}", 1650, 128, ""},
+		{"{model: kimi-k2, hardware: h200-sxm, gpus: 1024, train: {global_batch: 4096}}", 1406, 32, "{model: kimi-k2, hardware: h200-sxm, gpus: 1024, plan: {ep: 8, pp: 32, data_parallel: zero1}, train: {global_batch: 4096, micro_batch: 1}}"},                                     // 1445 while 1F1B of Megatron-Core sent beside its passes, which it does not
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 256, runtime: {recipe: torchtitan}, train: {global_batch: 512}}", 980, 8, ""},                                                                                                                                                 // zb-v would reach 1018, but split passes of PyTorch keep their graph: 80 GiB
+		{"{model: deepseek-v2-lite, hardware: h200-sxm, gpus: 144, runtime: {recipe: torchtitan}, train: {global_batch: 2048, sequence_length: 8192}}", 13400, 16, ""},                                                                                                                // of stages with one chunk each
+		{"{model: gemma3-27b, hardware: h200-sxm, gpus: 512, runtime: {recipe: megatron-script}, train: {global_batch: 480}}", 2590, 32, ""},                                                                                                                                          // of context ranks where the batch lacks factors of the GPUs
+		{"{model: llama3.1-405b, hardware: b200-sxm, gpus: 2048, train: {global_batch: 480}}", 263.8, 4, "{model: llama3.1-405b, hardware: b200-sxm, gpus: 2048, plan: {tp: 8, cp: 8, pp: 8, virtual_stages: 8, data_parallel: zero1}, train: {global_batch: 480, micro_batch: 15}}"}, // 266, likewise
+		{"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 256, train: {global_batch: 96}}", 4160, 32, ""},                                                                                                                                                                             // of experts cut over tensor ranks
 	} {
 		if testing.Short() && i > 0 { // all race alike
 			break
@@ -174,6 +175,11 @@ func TestBestFinds(t *testing.T) {
 		require.True(t, best.Result.Memory.Fits, c.text)
 		require.GreaterOrEqual(t, best.Result.TokensPerSecond, c.rate, c.text)
 		require.Equal(t, c.dp, best.Job.Plan.DP, c.text)
+		if c.than != "" {
+			given, err := estimate.Estimate(job(t, c.than), estimate.Options{})
+			require.NoError(t, err, c.than)
+			require.GreaterOrEqual(t, best.Result.TokensPerSecond, given.TokensPerSecond, c.than)
+		}
 	}
 }
 
