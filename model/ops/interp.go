@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -479,6 +480,9 @@ func fused(b *builder, a []value) []value {
 			panic(fmt.Sprintf("ops: recipe %s: fused has no keyword %q", b.recipe.Name, v.key))
 		}
 	}
+	if f.Class == tape.NormForward && len(b.recipe.Structure.NormWidths.RMS) > 0 {
+		f.Class, f.Back = b.rowNorm(f.SaveRows, ins[0].Dim(-1))
+	}
 	if !set {
 		f.DType = ins[0].DType()
 	}
@@ -498,6 +502,21 @@ var fusedClasses = map[string][2]tape.Class{
 	"row_block": {tape.RowBlock, tape.RowBlock},
 	"row_held":  {tape.RowHeld, tape.RowHeldBack},
 	"strided":   {tape.Strided2, tape.Strided2},
+}
+
+// rowNorm are the classes of a norm that keeps one or, with a mean, two values of each row,
+// where some widths have kernels of their own.
+func (b *builder) rowNorm(kept int, width int64) (forward, back tape.Class) {
+	tuned := func(widths []int64) bool { return b.Precision.CuDNNNorms || slices.Contains(widths, width) }
+	switch w := &b.recipe.Structure.NormWidths; {
+	case kept > 1 && tuned(w.Layer):
+		return tape.LNTuned, tape.LNTunedBack
+	case kept > 1:
+		return tape.LNGeneral, tape.LNGeneralBack
+	case tuned(w.RMS):
+		return tape.RMSTuned, tape.RMSTunedBack
+	}
+	return tape.RMSGeneral, tape.RMSGeneralBack
 }
 
 func tensors(ts []*tape.Tensor) []value {

@@ -461,3 +461,38 @@ func TestContextsOfDeepSpeed(t *testing.T) {
 	a := layer.Forward.Ops[at].Attn
 	require.Equal(t, []int64{16, 1, 16384}, []int64{a.Heads, a.KVHeads, a.Keys})
 }
+
+// TestRingSteps: a rank sees its own keys as alone and of those of each other rank half the
+// pairs, by kernels of their own (a trace of four H200 under Transformer Engine 2.11,
+// 2026-11-27: causal ones of 4096 tokens in 665 us, of the others 585 and 621).
+func TestRingSteps(t *testing.T) {
+	run := func(contexts int64) *Unit {
+		c := config(t, "llama3.2-1b", "megatron-core")
+		c.Shard.CP, c.MicroBatch, c.Sequence = contexts, 4, 16384
+		return &Build(c).Kinds[0]
+	}
+	whole, part := run(1), run(4)
+	for i, s := range []*tape.Section{&part.Forward, &part.Backward} {
+		prim, alone := "attention", &whole.Forward
+		if i == 1 {
+			prim, alone = "attention_backward", &whole.Backward
+		}
+		var kernels int32
+		var flops, all units.FLOPs
+		var shapes []tape.AttentionShape
+		for j := range s.Ops {
+			if o := &s.Ops[j]; o.Prim == prim {
+				kernels, flops, shapes = kernels+o.Count, flops+o.FLOPs, append(shapes, *o.Attn)
+			}
+		}
+		for j := range alone.Ops {
+			if o := &alone.Ops[j]; o.Prim == prim {
+				all += o.FLOPs
+			}
+		}
+		require.EqualValues(t, 4, kernels)
+		require.InEpsilon(t, float64(all)/4, float64(flops), 1e-3)
+		require.Equal(t, []int64{4096, 4096, 4096, 2048}, []int64{shapes[0].Queries, shapes[0].Keys, shapes[1].Queries, shapes[1].Keys})
+		require.Equal(t, []bool{true, false}, []bool{shapes[0].Causal, shapes[1].Causal})
+	}
+}

@@ -29,7 +29,7 @@ type Recipe struct {
 	Source  string `yaml:"source"`
 	Extends string `yaml:"extends"`
 	Liger   string `yaml:"liger"` // that of Liger-Kernel's operators, which can take the place of its own; "": not known to
-	Shared  string `yaml:"with"`  // whose programs and costs of primitives it has, too, before those of what it extends
+	Shared  string `yaml:"with"`  // whose programs, widths of norms and costs of primitives it has, too, before those of what it extends
 
 	Kernels          map[string]string    `yaml:"attention_kernels"`  // runtime.attention → flavour of the attention law; absent: what PyTorch picks
 	DataParallel     []string             `yaml:"data_parallel"`      // kinds it offers, the usual one first
@@ -159,6 +159,13 @@ func change[T any](of map[string]T, was map[string]Override) {
 			of[name] = v
 		}
 	}
+}
+
+// NormWidths are the widths of rows that RMS and layer norms have kernels tuned for; others
+// run general ones.
+type NormWidths struct {
+	RMS   []int64 `yaml:"rms"`
+	Layer []int64 `yaml:"layer"`
 }
 
 // Structure says how a framework shapes the layers it is given.
@@ -294,6 +301,8 @@ type Structure struct {
 
 	UsesLiger bool     `yaml:"uses_liger"` // Liger-Kernel's operators take the place of its own where nothing else is said
 	OwnModels []string `yaml:"own_models"` // but for models of these kinds, which have classes of its own
+
+	NormWidths NormWidths `yaml:"norm_widths"` // none: norms have one kernel for all widths
 }
 
 // What Structure.MTP may be.
@@ -355,6 +364,7 @@ type Precision struct {
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	TPApart       bool    `yaml:"tp_apart"`       // tensor ranks do not exchange beside their GEMMs though the recipe has it
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
+	CuDNNNorms    bool    `yaml:"cudnn_norms"`    // norms run in cuDNN, whatever the width of rows
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
 }
 
@@ -689,6 +699,7 @@ func load(name string) (*Recipe, error) {
 		}
 		r.Programs = merged(shared.Programs, r.Programs)
 		r.Host.Primitives = merged(shared.Host.Primitives, r.Host.Primitives)
+		r.Structure.NormWidths = shared.Structure.NormWidths
 	}
 	if r.Extends != "" {
 		base := cache[r.Extends]

@@ -513,8 +513,18 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		if columns > 0 { // a value for each row: summed by a kernel of its own, which reads all again
 			t.emit(Op{Prim: f.Prim + "_row_sum", Class: FusedReduce, DType: f.DType, Elements: elements, N: width, Bytes: columns})
 		}
-		for range vectors { // partial sums of the fused kernel are added up
-			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})
+		switch sum := (Op{Prim: f.Prim + "_sum", Class: NormSum, DType: F32, N: width}); { // partial sums of the fused kernel are added up
+		case vectors == 0:
+		case f.Back == RMSTunedBack || f.Back == LNTunedBack:
+			t.emit(sum)
+		case f.Back == RMSGeneralBack || f.Back == LNGeneralBack:
+			sum.Elements = 1
+			t.emit(sum)
+		default:
+			sum.Class, sum.Elements, sum.Bytes = ColReduce, float64(width)*fusedPartials, units.Bytes(width*fusedPartials*4)
+			for range vectors {
+				t.emit(sum)
+			}
 		}
 		return r
 	})

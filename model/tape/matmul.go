@@ -433,8 +433,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 			t.exchange(o.Ring, kl, vl, false)
 		}
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
-		t.called(o.Calls, Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()),
-			Bytes: io + stats.bytes(), FLOPs: shape.FLOPs()})
+		t.attends(o, Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()), Bytes: io + stats.bytes()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	qs, ks, vs, made := *ql, *kl, *vl, *y
@@ -468,10 +467,9 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 		t.scratch(held)
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
-		t.called(o.Calls, Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
-		t.called(o.Calls, Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()),
-			Bytes: 2*io + dq32, FLOPs: back.FLOPs()})
-		t.called(o.Calls, Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
+		t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
+		t.attends(o, Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
+		t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
 		if heads != kv {
 			for _, x := range []*Tensor{&gk, &gv} {
 				passes := max(o.Ring.Ranks, 1)
@@ -493,6 +491,36 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	t.Release(kept...)
 	t.Release(vl, kl, ql)
 	return y
+}
+
+// attends emits a kernel of attention: one for each call or for each step of a ring. In
+// that, a rank's queries see their own keys as alone, and half of the pairs with those of
+// every other rank: all queries half the keys of an earlier one, half the queries all keys
+// of a later one, since each rank has a piece from the start of the sequence and its
+// counterpart from the end.
+func (t *Tape) attends(o AttentionOptions, k Op) {
+	n := o.Ring.Ranks
+	if n < 2 || !o.Causal || o.Masked || o.Window > 0 {
+		if k.Attn != nil {
+			k.FLOPs = k.Attn.FLOPs()
+		}
+		t.called(o.Calls, k)
+		return
+	}
+	if k.Attn == nil {
+		rows := 1 + 0.75*float64(n-1) // of the queries: three quarters on average
+		k.Elements, k.Bytes = k.Elements*rows, k.Bytes*units.Bytes(rows)
+		t.called(n, k)
+		return
+	}
+	own, other := *k.Attn, *k.Attn
+	own.Keys /= n
+	other.Keys, other.Causal = max(own.Keys/2, 1), false
+	k.Elements, k.Bytes = k.Elements/float64(n), k.Bytes/units.Bytes(n)
+	k.Attn, k.FLOPs = &own, own.FLOPs()
+	t.emit(k)
+	k.Attn, k.FLOPs, k.Count = &other, other.FLOPs()*units.FLOPs(n-1), int32(n-1)
+	t.emit(k)
 }
 
 // called emits an op that n kernels of their own share, which the host calls one by one; 0: one.

@@ -37,8 +37,17 @@ const (
 	EmbedSort       // embedding gradient after a sort by token
 	SoftmaxForward
 	SoftmaxBackward
-	NormForward    // fused layer or RMS norm
-	NormBackward   // gradient of the input in a fused norm
+	NormForward  // fused layer or RMS norm
+	NormBackward // gradient of the input in a fused norm
+	RMSTuned     // Transformer Engine's norms: kernels tuned for some widths of rows
+	RMSTunedBack
+	RMSGeneral // and those for any other
+	RMSGeneralBack
+	LNTuned
+	LNTunedBack
+	LNGeneral
+	LNGeneralBack
+	NormSum        // of the partial gradients of the weight that general ones leave
 	NormWeight     // gradient of weight and bias in a fused norm
 	Dropout        // fused dropout with mask
 	Sort           // radix sort pass
@@ -104,6 +113,15 @@ var classNames = [NumClasses]string{
 	SoftmaxBackward: "softmax-backward",
 	NormForward:     "norm-forward",
 	NormBackward:    "norm-backward",
+	RMSTuned:        "rms-tuned",
+	RMSTunedBack:    "rms-tuned-backward",
+	RMSGeneral:      "rms-general",
+	RMSGeneralBack:  "rms-general-backward",
+	LNTuned:         "ln-tuned",
+	LNTunedBack:     "ln-tuned-backward",
+	LNGeneral:       "ln-general",
+	LNGeneralBack:   "ln-general-backward",
+	NormSum:         "norm-sum",
 	NormWeight:      "norm-weight",
 	Dropout:         "dropout",
 	Sort:            "sort",
