@@ -198,9 +198,9 @@ func (e *Evaluator) prepare(j *strategies.Job) (*priced, error) {
 
 // model returns the priced units of a job's model.
 func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
-	c := config(j)
+	t := e.p.terms()
 	for i := len(e.known) - 1; i >= 0; i-- {
-		if m := e.known[i]; m.config == c && m.pace == e.p.pace && m.own == e.p.own && m.link == e.p.link() && m.groups == e.p.inLayers() && m.block == e.p.block && m.hides == e.p.hides {
+		if m := e.known[i]; m.terms == t {
 			copy(e.known[i:], e.known[i+1:])
 			e.known[len(e.known)-1] = m
 			return m, nil
@@ -210,7 +210,7 @@ func (e *Evaluator) model(j *strategies.Job) (*priced, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := e.p.priceModel(c, built)
+	m := e.p.priceModel(t, built)
 	if len(e.known) >= mostModels {
 		e.known = slices.Delete(e.known, 0, 1)
 	}

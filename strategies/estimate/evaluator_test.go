@@ -105,6 +105,43 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 	}
 }
 
+// Jobs that share model and recipe, as those of one search or of one sweep do, get what each
+// gets alone: neither the number of hosts, of which all wait for the slowest, nor anything else
+// that prices follow from is taken over from the one before.
+func TestEvaluatorTakesNothingOver(t *testing.T) {
+	t.Parallel()
+	dense := "{model: gpt2-xl, hardware: a100-40g-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: ddp}, train: {micro_batch: 1, sequence_length: 128}}"
+	megatron := "{model: llama2-7b, hardware: h100-sxm, gpus: 16, plan: {tp: 2, data_parallel: zero1}, train: {micro_batch: 1, sequence_length: 256}}"
+	streamed := "{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp1}, train: {micro_batch: 1, offload_activations: true}}"
+	for name, c := range map[string]struct {
+		job    string
+		change func(j *strategies.Job, p *strategies.Plan)
+	}{
+		"hosts":                {dense, func(j *strategies.Job, _ *strategies.Plan) { j.GPUs = 1024 }},
+		"speed of hosts":       {dense, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.HostSpeed = 0.5 }},
+		"graphs":               {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.CUDAGraphs = strategies.LayerGraphs }},
+		"pieces beside GEMMs":  {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.TPOverlap = new(false) }},
+		"streamed activations": {streamed, func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = strategies.FSDP2 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := mustParse(t, c.job)
+			next, p := *j, j.Plan
+			p.DP = 0
+			c.change(&next, &p)
+			require.NoError(t, next.SetPlan(p))
+			want, err := Estimate(&next, Options{})
+			require.NoError(t, err)
+			var used Evaluator
+			before, err := used.Score(j, Limits{})
+			require.NoError(t, err)
+			require.NotEqual(t, want.StepTime, before.StepTime)
+			got, err := used.Estimate(&next, Options{})
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
 // Passing over what repeats gives what running all of it gives, every call counted, and
 // counting changes nothing.
 func TestSteadyStateIsExact(t *testing.T) {

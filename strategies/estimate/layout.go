@@ -10,22 +10,41 @@ import (
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
+// terms are what the prices of a model's units follow from on one machine.
+type terms struct {
+	config        ops.Config
+	pace          units.Seconds // of kernels
+	own           units.Seconds // of everything
+	speed, python units.Seconds // of what hosts do
+	link          units.Seconds // of collectives
+	groups        inLayers      // that these are of
+	graphs        string
+	tiled         bool                    // tensor ranks exchange pieces beside GEMMs
+	block         bool                    // the host waits after every kernel
+	hides         units.Seconds           // share of experts' exchanges beside another micro batch
+	streamed      strategies.DataParallel // what units leave to the host depends on it; "" where they leave nothing
+}
+
+// terms are those of the job.
+func (p *pricer) terms() terms {
+	t := terms{config: config(p.job), pace: p.pace, own: p.own, speed: p.speed, python: p.python, link: p.link(), groups: p.inLayers(),
+		graphs: p.graphs, tiled: tensorOverlap(p.job), block: p.block, hides: p.hides}
+	if p.job.Train.OffloadActivations {
+		t.streamed = p.job.Plan.DataParallel
+	}
+	return t
+}
+
 // priced are the units of a model, cut and run in one way, with their prices at one
 // clock. All plans that cut layers alike share them.
 type priced struct {
-	config  ops.Config
-	pace    units.Seconds // of the prices of kernels
-	own     units.Seconds // of all prices
-	link    units.Seconds // of those of collectives
-	groups  inLayers      // of the same
-	block   bool          // after every kernel
-	hides   units.Seconds // share of experts' exchanges beside another micro batch
-	units   []*unit       // embedding, kinds of layers, the same without recomputation where there are both, head, loss where it is apart
-	head    int           // of these
-	kinds   int           // of layers
-	layers  []int         // by layer, its kind
-	vision  int           // of these, the first of the encoder of images
-	looks   []int         // units from there on, in the order in which they run
+	terms
+	units   []*unit // embedding, kinds of layers, the same without recomputation where there are both, head, loss where it is apart
+	head    int     // of these
+	kinds   int     // of layers
+	layers  []int   // by layer, its kind
+	vision  int     // of these, the first of the encoder of images
+	looks   []int   // units from there on, in the order in which they run
 	chunks  map[string]*chunk
 	updates map[updateKey]*matrixUpdate
 	layouts map[layoutKey]*layout
@@ -73,8 +92,8 @@ type layoutKey struct {
 }
 
 // priceModel prices the units of a job's model at the full clock.
-func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
-	out := &priced{config: c, pace: p.pace, own: p.own, link: p.link(), groups: p.inLayers(), block: p.block, hides: p.hides, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+func (p *pricer) priceModel(t terms, m *ops.Model) *priced {
+	out := &priced{terms: t, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))
@@ -84,7 +103,7 @@ func (p *pricer) priceModel(c ops.Config, m *ops.Model) *priced {
 	}
 	out.head = len(out.units)
 	out.units = append(out.units, p.unit(&m.Head))
-	if c.LossApart {
+	if t.config.LossApart {
 		out.units = append(out.units, p.unit(&m.Loss))
 	}
 	out.vision, out.looks = len(out.units), m.Looks
