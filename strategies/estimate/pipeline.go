@@ -32,21 +32,27 @@ type pipelineRun struct {
 	hops   []units.Seconds
 }
 
-// path is the critical path of a schedule, with what it follows from.
-type path struct {
+// course is what all passes of a pipeline have in common.
+type course struct {
 	plan    *pipeline.Plan
 	layout  *layout
-	clocks  []clock
 	wide    bool // gradients kept in a wider dtype
 	hop     units.Seconds
-	hops    []units.Seconds // between each two ranks, where they differ
-	lags    []lag
-	collect units.Seconds   // of received pieces, by the tensor ranks
-	batches int64           // micro batches of the step, which drain the pipeline in between
-	again   bool            // each backward pass gathers parameters again
-	waits   []units.Seconds // by rank: for these
-	away    memory.Away     // what the host has of activations
-	comes   []units.Seconds // by rank: waits for what comes back from there
+	bytes   units.Bytes   // of one transfer
+	collect units.Seconds // of received pieces, by the tensor ranks
+	batches int64         // micro batches of the step, which drain the pipeline in between
+	again   regather
+	away    memory.Away // what the host has of activations
+}
+
+// path is the critical path of a schedule, with what it follows from.
+type path struct {
+	course
+	clocks []clock
+	hops   []units.Seconds // between each two ranks, where they differ
+	lags   []lag
+	waits  []units.Seconds // by rank: for parameters that are gathered again
+	comes  []units.Seconds // by rank: for what comes back from the host
 
 	result pipeline.Result
 	times  pipeline.Times
@@ -57,7 +63,6 @@ type path struct {
 	busy   []units.Seconds // by rank: kernels and gaps of its passes
 	slowed []units.Seconds // by rank: of these, by transfers beside them, where the schedule does not say when these run
 	sends  []int64         // by rank: transfers of one micro batch
-	bytes  units.Bytes     // of one transfer
 	buffer pipeline.Buffer
 }
 
@@ -88,10 +93,10 @@ func (s *simulation) runPipeline() {
 	}
 	r.hops = p.hops(r.hops[:0], hop, bytes)
 	x := r.path
-	known := slices.Equal(x.hops, r.hops) && x.plan == r.plan && x.layout == s.layout && slices.Equal(x.clocks, p.clocks) && x.wide == p.keepsWide() && x.again == p.gathersAgain() && x.hop == hop && x.collect == collect && x.batches == j.Train.GradAccumulation && slices.Equal(x.lags, p.lags) && x.away == p.awayActivations()
+	now := course{plan: r.plan, layout: s.layout, wide: p.keepsWide(), hop: hop, bytes: bytes, collect: collect, batches: j.Train.GradAccumulation, again: p.gathersAgain(), away: p.awayActivations()}
+	known := x.course == now && slices.Equal(x.hops, r.hops) && slices.Equal(x.clocks, p.clocks) && slices.Equal(x.lags, p.lags)
 	if !known {
-		x.plan, x.layout, x.wide, x.again, x.hop, x.collect, x.lags, x.bytes = r.plan, s.layout, p.keepsWide(), p.gathersAgain(), hop, collect, p.lags, bytes
-		x.batches, x.away = j.Train.GradAccumulation, p.awayActivations()
+		x.course, x.lags = now, p.lags
 		x.clocks, x.hops = append(x.clocks[:0], p.clocks...), append(x.hops[:0], r.hops...)
 		x.begin(p)
 	}
@@ -184,7 +189,7 @@ func (x *path) time(s *simulation, rank int) {
 		ch := x.layout.stage(plan, rank, c)
 		f, b := p.stagePasses(ch)
 		waits := units.Seconds(0)
-		if x.again {
+		if x.again.some() {
 			waits = max(s.gatheringPass(ch)-b.duration(p), 0)
 			b.gather = waits
 		}
@@ -234,24 +239,6 @@ func (x *path) time(s *simulation, rank int) {
 			}
 		}
 	}
-}
-
-// gathersAgain reports whether a stage gathers its parameters for each backward pass, which the
-// forward pass before it has dropped. They then stay until the next forward pass
-// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync, set_reshard_after_backward).
-func (p *pricer) gathersAgain() bool {
-	l := &p.job.Plan
-	return l.ReducesOnce() && l.Reshard() && p.groups[dpGroup].Ranks > 1
-}
-
-// gatheringPass is a backward pass of a chunk beside which its parameters are gathered.
-func (s *simulation) gatheringPass(c *chunk) units.Seconds {
-	s.sim.Reset()
-	s.step.begin(s.p, c, &s.sim)
-	s.step.forwardPass(1)
-	t := s.sim.Now
-	s.step.backwardPass(1, false)
-	return units.Seconds(s.sim.Now - t)
 }
 
 // runSchedule runs a schedule. Where the optimizer looks at norm and overflow only after
@@ -593,7 +580,7 @@ func (r *pipelineRun) ends(rank int) {
 		if st.shards != nil || st.listed != nil {
 			st.forwardPass(0)
 		}
-		if st.shards != nil && p.counts != nil && r.path.again {
+		if st.shards != nil && p.counts != nil && r.path.again.some() {
 			st.shards.countGathers(p.job.Train.GradAccumulation)
 		}
 		t := sim.Now
