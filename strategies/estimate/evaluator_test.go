@@ -112,6 +112,7 @@ func TestEvaluatorTakesNothingOver(t *testing.T) {
 	t.Parallel()
 	dense := "{model: gpt2-xl, hardware: a100-40g-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: ddp}, train: {micro_batch: 1, sequence_length: 128}}"
 	megatron := "{model: llama2-7b, hardware: h100-sxm, gpus: 16, plan: {tp: 2, data_parallel: zero1}, train: {micro_batch: 1, sequence_length: 256}}"
+	hosted := "{model: llama3-8b, hardware: h100-sxm, gpus: 16, runtime: {recipe: megatron-deepspeed}, plan: {tp: 2, data_parallel: zero1, offload: optimizer}, train: {micro_batch: 1, grad_accumulation: 8, sequence_length: 1024}}"
 	titan := "{model: llama3-70b, hardware: h100-sxm, gpus: 64, runtime: {recipe: torchtitan}, plan: {pp: 4, data_parallel: fsdp2, reshard_after_forward: true}, train: {micro_batch: 1, grad_accumulation: 8, sequence_length: 1024}}"
 	streamed := "{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp1}, train: {micro_batch: 1, offload_activations: true}}"
 	for name, c := range map[string]struct {
@@ -123,6 +124,7 @@ func TestEvaluatorTakesNothingOver(t *testing.T) {
 		"graphs":                {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.CUDAGraphs = strategies.LayerGraphs }},
 		"pieces beside GEMMs":   {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.TPOverlap = new(false) }},
 		"gathers in a pipeline": {titan, func(_ *strategies.Job, p *strategies.Plan) { p.ShardDegree = 4 }},
+		"gradients to the host": {hosted, func(_ *strategies.Job, p *strategies.Plan) { p.PP = 4 }},
 		"streamed activations":  {streamed, func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = strategies.FSDP2 }},
 	} {
 		t.Run(name, func(t *testing.T) {

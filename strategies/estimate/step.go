@@ -310,6 +310,7 @@ type queue struct {
 
 func (b *buckets) begin(s *step) {
 	b.s, b.op, b.i, b.tasks = s, collective.AllReduce, 0, b.tasks[:0]
+	b.micro = s.job.Train.GradAccumulation - 1 // the only one whose gradients a pipeline rank reduces
 	plan, r := &s.job.Plan, s.job.Recipe
 	owned := r.Structure.ReduceToOwners && (s.job.Partitions() || plan.Offloads()) // which makes buckets of ZeRO 1, too (stage_1_and_2.py, contiguous_gradients)
 	if plan.DataParallel != strategies.DDP && (owned || !r.Structure.AllReduce) {
