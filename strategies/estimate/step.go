@@ -159,17 +159,6 @@ func (s *step) runAll(sec *section) {
 	}
 }
 
-// addTo adds a section to what runs before it in one go.
-func (s *section) addTo(g *timeline.Segment) {
-	if len(s.waits) == 0 {
-		g.Add(&s.whole)
-		return
-	}
-	for i := range s.parts {
-		g.Add(&s.parts[i].Segment)
-	}
-}
-
 // backwardPass runs one micro batch backward, with reductions when sync is set.
 func (s *step) backwardPass(i int64, sync bool) {
 	s.sim.Host += float64(s.p.host.Pass * s.p.python)

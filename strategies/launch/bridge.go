@@ -203,14 +203,11 @@ func (r *reading) bridgeOverlap() error {
 	if r.has("tp_comm_overlap") && (r.number("tensor_model_parallel_size") < 2 || !r.has("sequence_parallel")) {
 		r.say("tp_comm_overlap", "false", section+"tp_comm_overlap, not without sequence_parallel")
 	}
-	if each := plain(r.text(section + "data_parallel_size")); each != nil {
-		if dp, ok := each.(int64); ok && dp > 0 {
-			gpus := dp
-			for _, degree := range []string{"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"} {
-				gpus *= max(r.number(degree), 1)
-			}
-			r.say("world_size", strconv.FormatInt(gpus, 10), section+"data_parallel_size times tp, pp and cp")
+	if gpus, ok := plain(r.text(section + "data_parallel_size")).(int64); ok && gpus > 0 {
+		for _, degree := range []string{"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"} {
+			gpus *= max(r.number(degree), 1)
 		}
+		r.say("world_size", strconv.FormatInt(gpus, 10), section+"data_parallel_size times tp, pp and cp")
 	}
 	return nil
 }
