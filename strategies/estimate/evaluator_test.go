@@ -239,6 +239,23 @@ func TestFloors(t *testing.T) {
 	}
 }
 
+// A floor walks single layers as no stage of a pipeline has them: with inputs that are there.
+func TestFloorsAreNoStages(t *testing.T) {
+	j := mustParse(t, "{model: {model_type: llama, hidden_size: 2048, num_hidden_layers: 8, num_attention_heads: 16, intermediate_size: 8192, vocab_size: 1000}, hardware: h100-sxm, gpus: 16, plan: {data_parallel: ddp}, train: {global_batch: 64, micro_batch: 1}}")
+	next, p := *j, j.Plan
+	p.DP, p.PP, p.VirtualStages = 0, 4, 2
+	require.NoError(t, next.SetPlan(p))
+	const bare = units.Bytes(1) // a limit with which nothing is replayed
+	want, err := new(Evaluator).DeviceUsed(&next, bare)
+	require.NoError(t, err)
+	var used Evaluator
+	_, err = used.FloorPeak(j)
+	require.NoError(t, err)
+	got, err := used.DeviceUsed(&next, bare)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
 // A plan that does not fit is not timed.
 func TestScoreStopsAtTheLimit(t *testing.T) {
 	j := mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {global_batch: 64}}")

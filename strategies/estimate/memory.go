@@ -380,6 +380,8 @@ type measuredChunk struct {
 	away     memory.Away
 	synced   bool
 	splits   bool
+	receives bool // its input from another rank
+	holds    bool // its output until the gradient has come
 	chunk    *memory.Chunk
 }
 
@@ -396,9 +398,9 @@ const mostPeaks = 64
 func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk {
 	s := f.step(c)
 	s.MicroBatches, s.Splits = batches, splits
-	synced := s.Synced(batches == 1)
-	for i := range c.memory.chunks {
-		if m := &c.memory.chunks[i]; m.mode == s.Mode && m.sharding == s.Sharding && m.away == s.Away && m.synced == synced && m.splits == splits {
+	key := measuredChunk{mode: s.Mode, sharding: s.Sharding, away: s.Away, synced: s.Synced(batches == 1), splits: splits, receives: s.Receives, holds: s.HoldsOutput}
+	for _, m := range c.memory.chunks {
+		if key.chunk = m.chunk; m == key {
 			return m.chunk
 		}
 	}
@@ -406,7 +408,8 @@ func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk 
 	if len(c.memory.chunks) >= mostPeaks {
 		c.memory.chunks = c.memory.chunks[:0]
 	}
-	c.memory.chunks = append(c.memory.chunks, measuredChunk{s.Mode, s.Sharding, s.Away, synced, splits, &m})
+	key.chunk = &m
+	c.memory.chunks = append(c.memory.chunks, key)
 	return &m
 }
 
