@@ -375,6 +375,12 @@ type measured struct {
 }
 
 type measuredChunk struct {
+	walk
+	chunk *memory.Chunk
+}
+
+// walk is what the walk over a chunk depends on.
+type walk struct {
 	mode     memory.Mode
 	sharding memory.Sharding
 	away     memory.Away
@@ -382,7 +388,6 @@ type measuredChunk struct {
 	splits   bool
 	receives bool // its input from another rank
 	holds    bool // its output until the gradient has come
-	chunk    *memory.Chunk
 }
 
 type measuredPeak struct {
@@ -398,9 +403,9 @@ const mostPeaks = 64
 func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk {
 	s := f.step(c)
 	s.MicroBatches, s.Splits = batches, splits
-	key := measuredChunk{mode: s.Mode, sharding: s.Sharding, away: s.Away, synced: s.Synced(batches == 1), splits: splits, receives: s.Receives, holds: s.HoldsOutput}
-	for _, m := range c.memory.chunks {
-		if key.chunk = m.chunk; m == key {
+	key := walk{mode: s.Mode, sharding: s.Sharding, away: s.Away, synced: s.Synced(batches == 1), splits: splits, receives: s.Receives, holds: s.HoldsOutput}
+	for i := range c.memory.chunks {
+		if m := &c.memory.chunks[i]; m.walk == key {
 			return m.chunk
 		}
 	}
@@ -408,8 +413,7 @@ func (c *chunk) measure(f *footprint, batches int64, splits bool) *memory.Chunk 
 	if len(c.memory.chunks) >= mostPeaks {
 		c.memory.chunks = c.memory.chunks[:0]
 	}
-	key.chunk = &m
-	c.memory.chunks = append(c.memory.chunks, key)
+	c.memory.chunks = append(c.memory.chunks, measuredChunk{key, &m})
 	return &m
 }
 
