@@ -77,12 +77,16 @@ func (t *tracker) free(id int) {
 	s := &t.blocks[id]
 	s.live = false
 	t.now -= s.bytes + s.more
-	t.by[s.class] -= s.bytes
-	t.by[Rounding] -= s.more
+	t.less(s.class, s.bytes)
+	t.less(Rounding, s.more)
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
 	}
 }
+
+// less takes from a class what it has: of shards that are no whole bytes the last digit of a
+// sum may be off.
+func (t *tracker) less(c Class, b units.Bytes) { t.by[c] = max(t.by[c]-b, 0) }
 
 // park frees a block to the host.
 func (t *tracker) park(id int) {
@@ -119,7 +123,7 @@ func (t *tracker) reclass(id int, c Class) {
 	if id < len(t.blocks) && t.blocks[id].live {
 		t.settle()
 		s := &t.blocks[id]
-		t.by[s.class] -= s.bytes
+		t.less(s.class, s.bytes)
 		t.by[c] += s.bytes
 		s.class = c
 	}

@@ -1,0 +1,24 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// TestNoClassBelowZero: shards may be no whole bytes, whose sums miss the last digit; what is
+// gone is gone all the same.
+func TestNoClassBelowZero(t *testing.T) {
+	for name, away := range map[string]func(*tracker, int){"free": (*tracker).free, "another class": func(x *tracker, id int) { x.reclass(id, Activations) }} {
+		x := &tracker{blocks: make([]slot, 2)}
+		for id, b := range []units.Bytes{2. / 3, 3. / 7} {
+			x.take(id, b, Gradients)
+		}
+		away(x, 0)
+		away(x, 1)
+		require.InDelta(t, 0, float64(x.by[Gradients]), 1e-15, name)
+		require.GreaterOrEqual(t, float64(x.by[Gradients]), 0.0, name)
+	}
+}
