@@ -3,6 +3,7 @@ package capacity
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -216,6 +217,18 @@ func TestNearest(t *testing.T) {
 	require.ErrorContains(t, err, "--max-gpus: 4; a node of h100-sxm has 8")
 	_, err = Deadline(job(t, `{model: llama2-7b}`), day, 64)
 	require.ErrorContains(t, err, "run.tokens: is missing")
+}
+
+// TestSizesBeyondTheBatch: of thousands of sizes that the batch forbids each is passed over for
+// what a rule takes, and only the first says why.
+func TestSizesBeyondTheBatch(t *testing.T) {
+	begin := time.Now()
+	c, err := Deadline(job(t, `{model: llama3-8b, hardware: h100-sxm, train: {global_batch: 8}, run: {tokens: 10B}}`), day/24, 32768)
+	require.NoError(t, err)
+	require.False(t, c.Met)
+	require.NotNil(t, c.Training)
+	require.ErrorContains(t, c.Err, "8 sequences do not divide")
+	require.Less(t, time.Since(begin), time.Minute, "a search of every plan for each takes minutes")
 }
 
 func TestLargest(t *testing.T) {

@@ -144,7 +144,7 @@ const mostSizes = 64
 func (s *sizing) smaller(end int64) error {
 	var sizes []*strategies.Job
 	for n := s.From; n < end; n++ {
-		if j, err := s.on(n * s.node); err == nil && search.Legal(j) {
+		if j, legal := s.legal(n); legal {
 			sizes = append(sizes, j)
 		}
 	}
@@ -177,6 +177,12 @@ func (s *sizing) smaller(end int64) error {
 	return nil
 }
 
+// legal is the job on so many nodes, and whether it breaks no rule there under some simple plan.
+func (s *sizing) legal(nodes int64) (*strategies.Job, bool) {
+	j, err := s.on(nodes * s.node)
+	return j, err == nil && search.Legal(j)
+}
+
 // scouted reports whether a size is in time, which a scout may rule out at less cost.
 func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
 	limit := s.Deadline
@@ -199,6 +205,9 @@ func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
 // time; a size of 0 says that there is none.
 func (s *sizing) first(a, b int64) (int64, bool, error) {
 	for n := a; n < b; n++ {
+		if _, legal := s.legal(n); !legal && s.Err != nil { // the reason of one is enough
+			continue
+		}
 		r, err := s.at(n * s.node)
 		if err == nil {
 			in, err := s.makes(n, r)
