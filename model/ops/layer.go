@@ -1,0 +1,167 @@
+package ops
+
+import (
+	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// part is a function of a layer, which borrows what it reads.
+type part func(x *tape.Tensor) *tape.Tensor
+
+// layer runs one decoder layer on x, which it borrows.
+func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	mlp := func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(DenseMLP, b.mlp, h) }
+	if kind.MoE {
+		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
+	}
+	latent := b.Spec.MLA != nil && kind.Mixer == model.AttentionMixer
+	switch {
+	case b.Spec.Streams > 1:
+		return b.streamed(x, kind, mlp)
+	case b.Spec.Parallel != model.Serial:
+		return b.parallel(x, kind, mlp)
+	case kind.NoMLP:
+		return b.alone(x, kind, model.RoleNorm1, latent, b.mixer(kind), model.RoleNorm3)
+	case kind.Mixer == model.NoMixer:
+		return b.alone(x, kind, model.RoleNorm2, kind.MoE, mlp, model.RoleNorm4)
+	}
+	return b.serial(x, kind, latent, mlp)
+}
+
+// serial mixes tokens, and then runs the MLP on the sum of that and x.
+func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp part) *tape.Tensor {
+	t := b.t
+	h, after := b.normBefore(x, kind, model.RoleNorm1, latent)
+	a := b.mixer(kind)(h)
+	t.Release(h)
+	a = b.normAfter(after(a), model.RoleNorm3)
+	after = same
+	var y *tape.Tensor
+	if b.program("residual_norm") && b.has(model.RoleNorm2) {
+		t.Module = "norm"
+		name := "residual_norm"
+		if b.dropouts.resid > 0 {
+			name = "dropout_residual_norm"
+		}
+		out := b.call(name, tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
+		y, h = out[0].t, out[1].t
+	} else {
+		y = b.dropoutResidual(x, a)
+		if b.asTransformers() { // the sum takes its name
+			t.Release(a)
+			a = nil
+		}
+		h, after = b.normBefore(y, kind, model.RoleNorm2, kind.MoE)
+	}
+	t.Release(a)
+	b.beforeMLP = y
+	m := mlp(h)
+	t.Release(h)
+	m = b.normAfter(after(m), model.RoleNorm4)
+	z := b.dropoutResidual(y, m)
+	t.Release(y, m)
+	if b.Spec.PerLayer != nil {
+		z = b.give(z, b.ownPart(z))
+	}
+	if b.Spec.LayerScale {
+		t.Module = "residual"
+		z = b.give(z, b.call("layer_scale", tensorOf(z))[0].t)
+	}
+	return z
+}
+
+// parallel runs attention and the MLP on the same input.
+func (b *builder) parallel(x *tape.Tensor, kind model.LayerKind, mlp part) *tape.Tensor {
+	t := b.t
+	h := b.normedOr(x, model.RoleNorm1, true)
+	h2 := h
+	if b.Spec.Parallel == model.ParallelTwoNorm {
+		h2 = b.normedOr(x, model.RoleNorm2, true)
+	} else {
+		t.Hold(h)
+	}
+	a := b.attention(h, kind)
+	t.Release(h)
+	m := mlp(h2)
+	t.Release(h2)
+	y := b.residual(m, a)
+	t.Release(a, m)
+	z := b.residual(y, x)
+	t.Release(y)
+	return z
+}
+
+// alone is a layer of one block, between norms of those roles.
+func (b *builder) alone(x *tape.Tensor, kind model.LayerKind, before model.Role, own bool, block part, behind model.Role) *tape.Tensor {
+	h, after := b.normBefore(x, kind, before, own)
+	a := block(h)
+	b.t.Release(h)
+	a = b.normAfter(after(a), behind)
+	y := b.dropoutResidual(x, a)
+	b.t.Release(a)
+	return y
+}
+
+// mixer is what mixes the tokens of a layer.
+func (b *builder) mixer(kind model.LayerKind) part {
+	switch {
+	case kind.Mixer == model.MambaMixer:
+		return b.mamba
+	case kind.Mixer == model.DeltaMixer:
+		return b.delta
+	case b.vision != nil && b.vision.Packed:
+		return func(h *tape.Tensor) *tape.Tensor { return b.look(h, kind) }
+	}
+	return func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) }
+}
+
+// normedOr is the norm before a block, or x where there is none; own: no projection takes it in.
+func (b *builder) normedOr(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
+	if b.normed(r) {
+		return b.norm(x, r, own)
+	}
+	return b.t.Hold(x)
+}
+
+// normBefore is the same, perhaps not kept: after takes what the block made of it.
+func (b *builder) normBefore(x *tape.Tensor, kind model.LayerKind, r model.Role, own bool) (h *tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
+	m, away := LayerNorms, ExpertsNorm
+	attends := r == model.RoleNorm1 && kind.Mixer == model.AttentionMixer
+	if attends {
+		away = AttentionNorm
+	}
+	if !own || !b.normed(r) {
+		if m, away = 0, 0; attends {
+			away = Projection
+		}
+	}
+	b.leaving(away, func() {
+		out, then := b.discarding(m, func(ins []*tape.Tensor) []*tape.Tensor { return []*tape.Tensor{b.normedOr(ins[0], r, own)} }, x)
+		h, after = out[0], then
+	})
+	return h, after
+}
+
+// normAfter is the norm after a block, if there is one, of x, which it takes over.
+func (b *builder) normAfter(x *tape.Tensor, r model.Role) *tape.Tensor {
+	if b.normed(r) {
+		return b.give(x, b.norm(x, r, true))
+	}
+	return x
+}
+
+// dropoutResidual adds what a block made, with dropout, to the residual stream.
+func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
+	if b.dropouts.resid > 0 && b.program("dropout_residual") {
+		b.t.Module = "residual"
+		return b.call("dropout_residual", tensorOf(x), tensorOf(y))[0].t
+	}
+	y = b.dropout(y)
+	if b.Spec.ResidScale {
+		b.t.Module = "residual"
+		y = b.give(y, b.t.Scale("mul_scalar", y))
+	}
+	z := b.residual(x, y)
+	b.t.Release(y)
+	return z
+}
