@@ -94,112 +94,131 @@ func (b *builder) asTransformers() bool {
 	return b.recipe.Structure.Transformers && !b.t.Compiled
 }
 
-// project makes queries, keys and values and turns them.
+// project makes queries, keys and values.
 func (b *builder) project(in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t, s := b.t, b.Spec
-	cut := func(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor { // into heads, which it norms
-		if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
-			return b.split(x, heads)
-		}
-		y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)
-		y = b.give(y, b.norm(y, r, true))
-		return b.give(y, t.Transpose(y, 1, 2))
-	}
 	heads, kv := b.heads()
-	oneByOne := b.asTransformers() && !b.has(model.RoleQKV) && b.has(model.RoleV) // projected and cut
-	if b.has(model.RoleQKV) && s.KVLists && kv != heads && !t.Compiled {
+	switch {
+	case !b.has(model.RoleQKV):
+		return b.projectApart(in, heads, kv)
+	case s.KVLists && kv != heads && !t.Compiled:
 		return b.projectLists(in, heads, kv)
-	}
-	if b.has(model.RoleQKV) && s.QKVHeads && !b.recipe.Structure.FusedQKV && !t.Compiled {
+	case s.QKVHeads && !b.recipe.Structure.FusedQKV && !t.Compiled:
 		qkv := b.column(in, model.RoleQKV)
 		qkv = b.give(qkv, b.split(qkv, heads))
 		parts := t.Split(qkv, s.HeadDim, s.HeadDim, s.VDim)
 		t.Release(qkv)
 		return parts[0], parts[1], parts[2]
 	}
-	if b.has(model.RoleQKV) {
-		qkv := b.column(in, model.RoleQKV)
-		widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
-		if s.GatedAttention {
-			widths = append(widths, heads*s.HeadDim)
-		}
-		var parts []*tape.Tensor
-		if s.QKVSlices && !t.Compiled {
-			at := int64(0)
-			for _, w := range widths {
-				parts = append(parts, t.Slice(qkv, -1, at, at+w))
-				at += w
-			}
-		} else {
-			parts = t.Split(qkv, widths...)
-		}
-		t.Release(qkv)
-		q, k, v = parts[0], parts[1], parts[2]
-		if b.recipe.Structure.GroupedQKV && kv != heads { // a head of the next group does not follow the last of this one
-			q = b.give(q, t.Contiguous(q))
-			if s.GatedAttention {
-				parts[3] = b.give(parts[3], t.Contiguous(parts[3]))
-			}
-		}
-		if s.GatedAttention {
-			b.outputGate = parts[3]
-		}
-		if s.QKNorm == model.FullQKNorm {
-			q = b.give(q, b.norm(q, model.RoleQNorm, true))
-			k = b.give(k, b.norm(k, model.RoleKNorm, true))
-			t.Module = "attention"
+	q, k, v = b.projectJoined(in, heads, kv)
+	return b.headed(q, heads, model.RoleQNorm), b.headed(k, kv, model.RoleKNorm), b.headedValues(v, kv)
+}
+
+// projectJoined cuts queries, keys, values and what gates them from one projection.
+func (b *builder) projectJoined(in *tape.Tensor, heads, kv int64) (q, k, v *tape.Tensor) {
+	t, s := b.t, b.Spec
+	qkv := b.column(in, model.RoleQKV)
+	widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
+	if s.GatedAttention {
+		widths = append(widths, heads*s.HeadDim)
+	}
+	var parts []*tape.Tensor
+	if s.QKVSlices && !t.Compiled {
+		at := int64(0)
+		for _, w := range widths {
+			parts = append(parts, t.Slice(qkv, -1, at, at+w))
+			at += w
 		}
 	} else {
-		q = b.column(in, model.RoleQ)
-		if s.GatedAttention { // a head's queries and its gate lie side by side
-			q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads, 2*s.HeadDim))
-			p := t.Split(q, s.HeadDim, s.HeadDim)
-			t.Release(q)
-			q, b.outputGate = p[0], b.give(p[1], t.Reshape(p[1], p[1].Dim(0), p[1].Dim(1), heads*s.HeadDim))
-			if s.QKNorm != model.HeadQKNorm {
-				q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads*s.HeadDim))
-			}
-		}
-		if s.QKNorm == model.FullQKNorm {
-			q = b.give(q, b.norm(q, model.RoleQNorm, true))
-		}
-		t.Module = "attention"
-		if !b.has(model.RoleK) {
-			return b.borrowed(q, heads, kv)
-		}
-		if oneByOne {
-			q = b.give(q, cut(q, heads, model.RoleQNorm))
-			t.Module = "attention"
-		}
-		k = b.column(in, model.RoleK)
-		if s.QKNorm == model.FullQKNorm {
-			k = b.give(k, b.norm(k, model.RoleKNorm, true))
-		}
-		t.Module = "attention"
-		if oneByOne {
-			k = b.give(k, cut(k, kv, model.RoleKNorm))
-			t.Module = "attention"
-		}
-		if b.has(model.RoleV) {
-			v = b.column(in, model.RoleV)
+		parts = t.Split(qkv, widths...)
+	}
+	t.Release(qkv)
+	q, k, v = parts[0], parts[1], parts[2]
+	if b.recipe.Structure.GroupedQKV && kv != heads { // a head of the next group does not follow the last of this one
+		q = b.give(q, t.Contiguous(q))
+		if s.GatedAttention {
+			parts[3] = b.give(parts[3], t.Contiguous(parts[3]))
 		}
 	}
-	if v == nil {
+	if s.GatedAttention {
+		b.outputGate = parts[3]
+	}
+	return b.fullNorm(q, model.RoleQNorm), b.fullNorm(k, model.RoleKNorm), v
+}
+
+// projectApart makes queries, keys and values by projections of their own, and keys serve as
+// values where those have none.
+func (b *builder) projectApart(in *tape.Tensor, heads, kv int64) (q, k, v *tape.Tensor) {
+	t, s := b.t, b.Spec
+	oneByOne := b.asTransformers() && b.has(model.RoleV) // projected and cut
+	q = b.column(in, model.RoleQ)
+	if s.GatedAttention { // a head's queries and its gate lie side by side
+		q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads, 2*s.HeadDim))
+		p := t.Split(q, s.HeadDim, s.HeadDim)
+		t.Release(q)
+		q, b.outputGate = p[0], b.give(p[1], t.Reshape(p[1], p[1].Dim(0), p[1].Dim(1), heads*s.HeadDim))
+		if s.QKNorm != model.HeadQKNorm {
+			q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads*s.HeadDim))
+		}
+	}
+	q = b.fullNorm(q, model.RoleQNorm)
+	t.Module = "attention"
+	if !b.has(model.RoleK) {
+		return b.borrowed(q, heads, kv)
+	}
+	if oneByOne {
+		q = b.headed(q, heads, model.RoleQNorm)
+		t.Module = "attention"
+	}
+	k = b.fullNorm(b.column(in, model.RoleK), model.RoleKNorm)
+	t.Module = "attention"
+	if oneByOne {
+		k = b.headed(k, kv, model.RoleKNorm)
+		t.Module = "attention"
+	}
+	if b.has(model.RoleV) {
+		v = b.column(in, model.RoleV)
+	} else {
 		v = t.Hold(k)
 	}
 	if !oneByOne {
-		q = b.give(q, cut(q, heads, model.RoleQNorm))
-		k = b.give(k, cut(k, kv, model.RoleKNorm))
+		q, k = b.headed(q, heads, model.RoleQNorm), b.headed(k, kv, model.RoleKNorm)
 	}
-	if s.ValueNorm {
-		v = b.give(v, t.Reshape(v, v.Dim(0), v.Dim(1), kv, s.VDim))
-		t.Module = "norm"
-		t.Call()
-		v = b.give(v, b.call("rms_norm_plain", tensorOf(v))[0].t)
-		return q, k, b.give(v, t.Transpose(v, 1, 2))
+	return q, k, b.headedValues(v, kv)
+}
+
+// fullNorm norms all heads of queries or keys, which it takes over, at once where the model does.
+func (b *builder) fullNorm(x *tape.Tensor, r model.Role) *tape.Tensor {
+	if b.Spec.QKNorm != model.FullQKNorm {
+		return x
 	}
-	v = b.give(v, b.split(v, kv))
-	return q, k, v
+	x = b.give(x, b.norm(x, r, true))
+	b.t.Module = "attention"
+	return x
+}
+
+// headed cuts queries or keys, which it takes over, into heads, and norms these where the model does.
+func (b *builder) headed(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
+	t, s := b.t, b.Spec
+	if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
+		return b.give(x, b.split(x, heads))
+	}
+	y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)
+	y = b.give(y, b.norm(y, r, true))
+	return b.give(x, b.give(y, t.Transpose(y, 1, 2)))
+}
+
+// headedValues is the same of values.
+func (b *builder) headedValues(v *tape.Tensor, kv int64) *tape.Tensor {
+	t := b.t
+	if !b.Spec.ValueNorm {
+		return b.give(v, b.split(v, kv))
+	}
+	v = b.give(v, t.Reshape(v, v.Dim(0), v.Dim(1), kv, b.Spec.VDim))
+	t.Module = "norm"
+	t.Call()
+	v = b.give(v, b.call("rms_norm_plain", tensorOf(v))[0].t)
+	return b.give(v, t.Transpose(v, 1, 2))
 }
 
 // borrowed makes queries of their projection, which it takes over, beside keys and values
