@@ -711,14 +711,17 @@ func (h *hub) adapted() bool {
 }
 
 // tunings are the ways of training that are told apart, by the arguments that choose them.
-var tunings = map[string][]string{"finetuning_type": {"lora", "full", "freeze", "oft"}, "adapter": {"lora", "qlora"}}
+var tunings = []struct {
+	name  string
+	kinds []string
+}{{"finetuning_type", []string{"lora", "full", "freeze", "oft"}}, {"adapter", []string{"lora", "qlora"}}}
 
 func (h *hub) adapters() {
 	if kind := h.get("finetuning_type"); kind.value == "freeze" || kind.value == "oft" {
 		h.note("%s %s: all parameters are taken to be trained", kind.from, kind.value)
 	}
-	for name, kinds := range tunings {
-		if a := h.get(name); a.given && a.open == "" && a.value != "" && !slices.Contains(kinds, a.value) {
+	for _, of := range tunings {
+		if a := h.get(of.name); a.given && a.open == "" && a.value != "" && !slices.Contains(of.kinds, a.value) {
 			h.note("%s %s: which is taken for what the other arguments say", a.from, a.value)
 		}
 	}
