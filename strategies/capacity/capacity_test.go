@@ -194,6 +194,31 @@ func TestSmallest(t *testing.T) {
 	}
 }
 
+// BenchmarkDeadline is for sizes most of which no simple plan suits.
+func BenchmarkDeadline(b *testing.B) {
+	j, err := decode("{model: llama3-8b, hardware: h100-sxm, train: {global_batch: 7}, run: {tokens: 1T}}")
+	require.NoError(b, err)
+	for b.Loop() {
+		if _, err := Deadline(j, 10*day, 32768); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestRefused: where no size is legal, the smallest says why.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"{model: llama3-8b, hardware: h100-sxm, train: {global_batch: 3, micro_batch: 2}, run: {tokens: 2T}}":                                        "train.global_batch: 3 sequences do not divide into micro batches of 2",
+		"{model: llama3-8b, hardware: h100-sxm, gpus: 4, plan: {data_parallel: zero1}, train: {global_batch: 4, micro_batch: 1}, run: {tokens: 2T}}": "train.global_batch: 4 sequences do not divide into micro batches of 1",
+	} {
+		c, err := Deadline(job(t, text), day, 1024)
+		require.NoError(t, err)
+		require.False(t, c.Met)
+		require.Zero(t, c.Tried, text)
+		require.ErrorContains(t, c.Err, want, text)
+	}
+}
+
 // TestNearest: what cannot be met is answered with the fastest that was tried.
 func TestNearest(t *testing.T) {
 	c, err := Deadline(job(t, `{model: llama2-7b, hardware: h100-sxm, plan: {data_parallel: zero1}, train: {global_batch: 64}, run: {tokens: 2T}}`), day, 4096)

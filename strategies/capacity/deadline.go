@@ -63,6 +63,7 @@ type sizing struct {
 	above  int64 // the smallest known not to be, or one more than there are
 	guess  int64 // what the latest size says of the right one; 0: nothing
 	likely int64 // the least of them
+	scout  search.Scout
 }
 
 // climb goes upwards until a size is in time or none is left.
@@ -82,6 +83,9 @@ func (s *sizing) climb() error {
 		}
 		s.below = k
 		n = min(max(k+1, s.guess), 4*k)
+	}
+	if s.Tried == 0 {
+		_, s.Err = s.at(min(s.From, s.last) * s.node)
 	}
 	s.above = s.last + 1
 	return nil
@@ -144,7 +148,7 @@ const mostSizes = 64
 func (s *sizing) smaller(end int64) error {
 	var sizes []*strategies.Job
 	for n := s.From; n < end; n++ {
-		if j, legal := s.legal(n); legal {
+		if j, err := s.on(n * s.node); err == nil && search.Legal(j) {
 			sizes = append(sizes, j)
 		}
 	}
@@ -153,10 +157,9 @@ func (s *sizing) smaller(end int64) error {
 		round = slices.DeleteFunc(slices.Clone(round), func(j *strategies.Job) bool { return j.GPUs%(2*every*s.node) != 0 })
 	}
 	s.Every = max(s.Every, every)
-	var scout search.Scout
 	late := int64(0) // GPUs
 	for _, j := range round {
-		in, err := s.scouted(&scout, j)
+		in, err := s.scouted(j)
 		if err != nil {
 			return err
 		}
@@ -170,21 +173,15 @@ func (s *sizing) smaller(end int64) error {
 		if j.GPUs <= late || j.GPUs >= end*s.node {
 			continue
 		}
-		if in, err := s.scouted(&scout, j); in || err != nil {
+		if in, err := s.scouted(j); in || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// legal is the job on so many nodes, and whether it breaks no rule there under some simple plan.
-func (s *sizing) legal(nodes int64) (*strategies.Job, bool) {
-	j, err := s.on(nodes * s.node)
-	return j, err == nil && search.Legal(j)
-}
-
 // scouted reports whether a size is in time, which a scout may rule out at less cost.
-func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
+func (s *sizing) scouted(j *strategies.Job) (bool, error) {
 	limit := s.Deadline
 	switch {
 	case s.Met:
@@ -193,7 +190,7 @@ func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
 	default: // of those that are late the fastest is the answer
 		limit = max(limit, s.Training.Time)
 	}
-	r, err := scout.Within(j, float64(limit)/float64(s.Job.Run.Tokens.Value))
+	r, err := s.scout.Within(j, float64(limit)/float64(s.Job.Run.Tokens.Value))
 	if r == nil {
 		s.Tried++
 		return false, err
@@ -205,29 +202,32 @@ func (s *sizing) scouted(scout *search.Scout, j *strategies.Job) (bool, error) {
 // time; a size of 0 says that there is none.
 func (s *sizing) first(a, b int64) (int64, bool, error) {
 	for n := a; n < b; n++ {
-		if _, legal := s.legal(n); !legal && s.Err != nil { // the reason of one is enough
-			continue
-		}
-		r, err := s.at(n * s.node)
-		if err == nil {
-			in, err := s.makes(n, r)
+		if in, err := s.fastest(n); !diag.IsInput(err) {
 			return n, in, err
-		}
-		if !diag.IsInput(err) {
-			return 0, false, err
-		}
-		if s.Err == nil {
-			s.Err = err
 		}
 	}
 	return 0, false, nil
 }
 
-// makes reports whether a size is in time, and keeps it when it is the best answer so far.
+// fastest reports whether a size is in time with its fastest plan.
+func (s *sizing) fastest(n int64) (bool, error) {
+	j, err := s.on(n * s.node)
+	if err != nil {
+		return false, err
+	}
+	r, err := s.scout.Within(j, math.Inf(1))
+	if err != nil {
+		return false, err
+	}
+	return s.makes(n, r)
+}
+
+// makes reports whether a size is in time, and keeps it when it is the best answer so far. One
+// without a result does not fit.
 func (s *sizing) makes(n int64, r *estimate.Result) (bool, error) {
 	s.Tried++
 	s.guess = 0
-	if !r.Memory.Fits {
+	if r == nil {
 		return false, nil
 	}
 	t, err := Train(r)
