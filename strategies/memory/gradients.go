@@ -13,17 +13,9 @@ import (
 // the mode says.
 func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	sec := &u.Backward
-	grad := func(store int32) bool {
-		for _, g := range sec.Grads {
-			if g.Store == store {
-				return true
-			}
-		}
-		return false
-	}
 	switch w.Mode {
 	case MainBuffers:
-		w.events(i, sec.Events, grad) // the GEMM writes into the buffer
+		w.events(i, w.bare[i]) // the GEMM writes into the buffer
 		return
 	case Plain, Bucketed, Copied:
 		// Later micro batches add into the gradient that is there: theirs goes at once.
@@ -37,7 +29,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 			}
 		})
 	case Lingering, Swept:
-		w.events(i, sec.Events, nil)
+		w.events(i, sec.Events)
 		for _, g := range sec.Grads {
 			w.t.reclass(w.id(i, g.Store), Gradients)
 		}
@@ -46,7 +38,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 		if w.afterLoss(i) {
 			head := slices.IndexFunc(sec.Ops, func(o tape.Op) bool { return !ofLoss(o) })
 			done = before(sec.Events, head+1) // what comes with its first op is of the loss: logits go, their gradient is cast
-			w.events(i, sec.Events[:done], nil)
+			w.events(i, sec.Events[:done])
 			w.reopen(i)
 		}
 		if w.Sharding.Bucket > 0 {
@@ -67,6 +59,22 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 		}
 		w.scatter(i, u, first, sync)
 	}
+}
+
+// bare are the events of the units' backward passes but for those that make gradients.
+func bare(list []*ops.Unit) [][]tape.Event {
+	out := make([][]tape.Event, len(list))
+	for i, u := range list {
+		if i > 0 && u == list[i-1] {
+			out[i] = out[i-1]
+			continue
+		}
+		grads := u.Backward.Grads
+		out[i] = slices.DeleteFunc(slices.Clone(u.Backward.Events), func(e tape.Event) bool {
+			return e.Bytes > 0 && slices.ContainsFunc(grads, func(g tape.ParamGrad) bool { return g.Store == e.Store })
+		})
+	}
+	return out
 }
 
 // complete applies the events of a unit from one on and says of every gradient when it is

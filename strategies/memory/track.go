@@ -23,7 +23,6 @@ type tracker struct {
 
 type slot struct {
 	bytes units.Bytes
-	more  units.Bytes // that its block has
 	block allocator.Block
 	class Class
 	live  bool
@@ -46,14 +45,14 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 		return
 	}
 	s := &t.blocks[id]
-	s.bytes, s.more, s.class, s.live = b, 0, c, true
+	s.bytes, s.class, s.live = b, c, true
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
-		s.more = max(t.alloc.Size(s.block)-b, 0) // a size that no device has gets no block
-		t.by[Rounding] += s.more
 	}
-	t.now += b + s.more
+	more := t.more(s)
+	t.now += b + more
 	t.by[c] += b
+	t.by[Rounding] += more
 	if t.now > t.peak {
 		t.peak, t.rising = t.now, true
 	}
@@ -69,6 +68,17 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	}
 }
 
+// more is what the block of a slot has beyond its bytes.
+func (t *tracker) more(s *slot) units.Bytes {
+	if t.alloc == nil {
+		return 0
+	}
+	if size := t.alloc.Size(s.block); size > s.bytes { // a size that no device has gets no block
+		return size - s.bytes
+	}
+	return 0
+}
+
 func (t *tracker) free(id int) {
 	if id >= len(t.blocks) || !t.blocks[id].live {
 		return
@@ -76,9 +86,10 @@ func (t *tracker) free(id int) {
 	t.settle()
 	s := &t.blocks[id]
 	s.live = false
-	t.now -= s.bytes + s.more
+	more := t.more(s)
+	t.now -= s.bytes + more
 	t.less(s.class, s.bytes)
-	t.less(Rounding, s.more)
+	t.less(Rounding, more)
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
 	}

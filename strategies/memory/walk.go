@@ -192,10 +192,11 @@ type walker struct {
 		unit        int
 		inPlace     bool // the table's is added to the head's
 	}
-	split bool   // the weights' part of a backward pass comes later: saved tensors stay for it
-	warm  bool   // this is the first step
-	next  int    // first id that nothing uses
-	trips []Trip // by unit, where some go to the host
+	split bool           // the weights' part of a backward pass comes later: saved tensors stay for it
+	warm  bool           // this is the first step
+	next  int            // first id that nothing uses
+	trips []Trip         // by unit, where some go to the host
+	bare  [][]tape.Event // by unit: its backward pass without gradients, where GEMMs add these to buffers
 }
 
 // ids of a unit's data-parallel blocks, relative to extra.
@@ -275,6 +276,9 @@ func (w *walker) measure() {
 			w.width = max(w.width, int(e.Store)+1)
 		}
 		w.width = max(w.width, int(u.GradStore)+1, int(u.InGradStore)+1)
+	}
+	if s.Mode == MainBuffers {
+		w.bare = bare(s.Units)
 	}
 	w.width++ // received
 	w.parts, w.held = make([]part, len(s.Units)+1), -1
@@ -523,11 +527,9 @@ func (w *walker) at(unit, what int) int        { return w.extra + unit*perUnit +
 func (w *walker) received() int { return w.id(0, int32(w.width-1)) }
 
 // events applies memory events of a section.
-func (w *walker) events(unit int, events []tape.Event, skip func(int32) bool) {
+func (w *walker) events(unit int, events []tape.Event) {
 	for k := range events {
-		if e := &events[k]; e.Bytes <= 0 || skip == nil || !skip(e.Store) {
-			w.event(unit, events, k)
-		}
+		w.event(unit, events, k)
 	}
 }
 
@@ -605,17 +607,17 @@ func (w *walker) forward() {
 		if i == len(w.Units)-1 && w.t.blocks[w.called].live {
 			head := slices.IndexFunc(u.Forward.Ops, ofHead)
 			n := max(0, slices.IndexFunc(events, func(e tape.Event) bool { return int(e.Op) >= head && e.Bytes > 0 }))
-			w.events(i, events[:n], nil)
+			w.events(i, events[:n])
 			w.t.free(w.called)
 			events = events[n:]
 		}
 		if w.afterLoss(i) { // the model has returned before the loss
 			n := before(events, slices.IndexFunc(u.Forward.Ops, ofLoss))
-			w.events(i, events[:n], nil)
+			w.events(i, events[:n])
 			w.release()
 			events = events[n:]
 		}
-		w.events(i, events, nil)
+		w.events(i, events)
 		if w.Mode == Sharded && w.Sharding.Reshard && i < len(w.Units)-w.Sharding.Held {
 			w.close(i)
 		}

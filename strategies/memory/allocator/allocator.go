@@ -111,16 +111,9 @@ func (a *Allocator) Alloc(size units.Bytes, stream int) (Block, error) {
 	p := a.poolOf(n, stream)
 	b := a.cached(p, n)
 	if b == 0 {
-		if b = a.fetch(p, n); b == 0 {
-			a.retries++
-			a.EmptyCache()
-			if b = a.fetch(p, n); b == 0 {
-				return 0, ErrOutOfMemory
-			}
+		if b = a.fetched(p, n); b == 0 {
+			return 0, ErrOutOfMemory
 		}
-	}
-	if a.splits(a.pools[p].small, a.blocks[b].size-n) {
-		a.insert(a.cut(b, n))
 	}
 	a.blocks[b].state = live
 	a.allocated += a.blocks[b].size

@@ -31,20 +31,24 @@ func (a *Allocator) poolOf(size int64, stream int) int32 {
 	return int32(2*at + 1)
 }
 
-// insert puts a free block into its pool.
-func (a *Allocator) insert(b int32) {
+// entry is a free block as its pool lists it.
+func (a *Allocator) entry(b int32) entry {
 	x := &a.blocks[b]
-	a.pools[x.pool].free.insert(entry{x.size, x.addr, b})
+	return entry{x.size, x.addr, b}
 }
+
+// insert puts a free block into its pool.
+func (a *Allocator) insert(b int32) { a.pools[a.blocks[b].pool].free.insert(a.entry(b)) }
 
 // remove takes a free block out of its pool.
 func (a *Allocator) remove(b int32) {
 	x := &a.blocks[b]
-	a.pools[x.pool].free.remove(x.size, x.addr)
+	list := &a.pools[x.pool].free
+	list.removeAt(list.place(x.size, x.addr))
 }
 
-// cached takes the best free block for a rounded size out of its pool; 0 if none is large
-// enough.
+// cached takes the best free block for a rounded size out of its pool, but for what is split
+// off it; 0 if none is large enough.
 func (a *Allocator) cached(p int32, size int64) int32 {
 	list := &a.pools[p].free
 	bin, at, ok := list.first(size)
@@ -63,7 +67,11 @@ func (a *Allocator) cached(p int32, size int64) int32 {
 		}
 		b, bin, at = next, k, i
 	}
-	list.removeAt(bin, at)
+	if p := &a.pools[p]; a.splits(p.small, a.blocks[b].size-size) {
+		list.replace(bin, at, a.entry(a.cut(b, size)))
+	} else {
+		list.removeAt(bin, at)
+	}
 	return b
 }
 
@@ -110,13 +118,22 @@ func (a *Allocator) cut(b int32, size int64) int32 {
 // free neighbours.
 func (a *Allocator) merge(b int32) {
 	x := &a.blocks[b]
+	list := &a.pools[x.pool].free
+	bin, at := 0, -1 // of the neighbour whose place it takes
 	for _, n := range [...]int32{x.next, x.prev} {
-		if n != 0 && a.blocks[n].state == free {
-			a.remove(n)
+		if y := &a.blocks[n]; n != 0 && y.state == free {
+			if at >= 0 {
+				list.removeAt(bin, at)
+			}
+			bin, at = list.place(y.size, y.addr)
 			a.absorb(b, n)
 		}
 	}
-	a.insert(b)
+	if at < 0 {
+		list.insert(a.entry(b))
+	} else {
+		list.replace(bin, at, a.entry(b))
+	}
 }
 
 // absorb joins a neighbour into a block. Lists are left as they are.

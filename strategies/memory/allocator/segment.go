@@ -5,6 +5,21 @@ import (
 	"slices"
 )
 
+// fetched is a free block for a rounded size in memory from the device, on no list, without
+// what is split off it; 0 if the limit leaves no room even when the cache is given back.
+func (a *Allocator) fetched(p int32, size int64) int32 {
+	b := a.fetch(p, size)
+	if b == 0 {
+		a.retries++
+		a.EmptyCache()
+		b = a.fetch(p, size)
+	}
+	if b != 0 && a.splits(a.pools[p].small, a.blocks[b].size-size) {
+		a.insert(a.cut(b, size))
+	}
+	return b
+}
+
 // fetch takes memory from the device for a rounded size and returns a free block that
 // holds it, on no list; 0 if the limit does not allow it.
 func (a *Allocator) fetch(p int32, size int64) int32 {

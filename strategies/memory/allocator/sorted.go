@@ -60,10 +60,28 @@ func (s *sorted) insert(e entry) {
 	s.some[k/64] |= 1 << (k % 64)
 }
 
-// remove takes out the entry of a size and address, which must be there.
-func (s *sorted) remove(size, addr int64) {
+// replace puts an entry in the place of another one: most blocks that are cut or grow stay
+// in their bin, near where they were.
+func (s *sorted) replace(k, i int, e entry) {
+	if binOf(e.size) != k {
+		s.removeAt(k, i)
+		s.insert(e)
+		return
+	}
+	bin := s.bins[k]
+	for ; i > 0 && bin[i-1].less(e.size, e.addr); i-- {
+		bin[i] = bin[i-1]
+	}
+	for ; i+1 < len(bin) && !bin[i+1].less(e.size, e.addr); i++ {
+		bin[i] = bin[i+1]
+	}
+	bin[i] = e
+}
+
+// place returns where the entry of a size and address is, which must be there.
+func (s *sorted) place(size, addr int64) (bin, at int) {
 	k := binOf(size)
-	s.removeAt(k, above(s.bins[k], size, addr)-1)
+	return k, above(s.bins[k], size, addr) - 1
 }
 
 func (s *sorted) removeAt(k, i int) {
