@@ -274,11 +274,7 @@ func try(before *estimate.Result, list []change, with func([]string) (*strategie
 // chosen estimates a job, with the best simple plan where it leaves that open.
 func chosen(j *strategies.Job) (Candidate, error) {
 	if j.Open {
-		best, err := Best(j)
-		if err != nil {
-			return Candidate{}, err
-		}
-		return best.Candidate, nil
+		return Fastest(j)
 	}
 	r, err := predict(j)
 	return Candidate{j, r}, err

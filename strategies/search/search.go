@@ -36,7 +36,19 @@ type Choice struct {
 //
 // Which of them fit does not depend on how fast a machine is, and the fastest of all is
 // taken: a faster machine is never predicted to be slower.
-func Best(j *strategies.Job) (*Choice, error) {
+func Best(j *strategies.Job) (*Choice, error) { return choose(j, mostCandidates) }
+
+// Fastest is the Candidate of Best alone, for less.
+func Fastest(j *strategies.Job) (Candidate, error) {
+	c, err := choose(j, 1)
+	if err != nil {
+		return Candidate{}, err
+	}
+	return c.Candidate, nil
+}
+
+// choose is Best among so many candidates.
+func choose(j *strategies.Job, most int) (*Choice, error) {
 	plans, err := legal(j)
 	switch {
 	case err != nil && diag.IsInput(err) && possible(j):
@@ -45,7 +57,7 @@ func Best(j *strategies.Job) (*Choice, error) {
 		return nil, err
 	}
 	out := &Choice{Legal: len(plans)}
-	c := contest{most: mostCandidates}
+	c := contest{most: most}
 	if c.run(plans); len(c.best) == 0 {
 		out.Candidate, err = leastLacking(plans)
 		return out, err

@@ -64,6 +64,11 @@ func TestBest(t *testing.T) {
 		require.Equal(t, best.Job.Plan, again.Job.Plan)
 		require.Equal(t, best.Result.StepTime, again.Result.StepTime)
 
+		fastest, err := Fastest(j)
+		require.NoError(t, err)
+		require.Equal(t, best.Job, fastest.Job, text)
+		require.Equal(t, best.Result.StepTime, fastest.Result.StepTime)
+
 		alone, err := estimate.Estimate(best.Job, estimate.Options{})
 		require.NoError(t, err)
 		require.Equal(t, best.Result.StepTime, alone.StepTime, "%s: the plan gives what was promised", text)

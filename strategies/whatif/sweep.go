@@ -184,7 +184,7 @@ func (t *Table) mark() {
 // Predict estimates a job, with the best simple plan when it leaves that open.
 func Predict(j *strategies.Job, o estimate.Options) (*estimate.Result, error) {
 	if j.Open {
-		c, err := search.Best(j)
+		c, err := search.Fastest(j)
 		if err != nil {
 			return nil, err
 		}
