@@ -67,6 +67,7 @@ func show(r *Ranking) []shown {
 // The chances to be the best are shared by the plans returned and the next ones, of which a
 // narrowed space has few as good.
 func TestRivals(t *testing.T) {
+	t.Parallel()
 	j := jobOf(t, small[0])
 	all, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1 + robust})
 	require.NoError(t, err)
@@ -110,6 +111,7 @@ func (x *exhausted) rank(t *testing.T, objective Objective, most int) *Ranking {
 
 // Bounds change nothing: the list is that of estimating every plan.
 func TestBoundsAreExact(t *testing.T) {
+	t.Parallel()
 	for i, text := range small {
 		j := jobOf(t, text)
 		for k, fix := range []Fix{{"tp": "2", "recompute": "selective"}, {"micro_batch": "1"}} {
@@ -179,6 +181,7 @@ func illegal(r *Ranking, reasons ...string) int {
 
 // A ranking is what Estimate says of each plan, sorted.
 func TestRankingIsThatOfEstimate(t *testing.T) {
+	t.Parallel()
 	j := jobOf(t, small[0])
 	r, err := Rank(t.Context(), j, Options{Objective: Time, Top: 60})
 	require.NoError(t, err)
@@ -376,6 +379,7 @@ func TestWhyNot(t *testing.T) {
 // Nothing fits: the answer names what lacks least, and the GPUs that would do, with the
 // plan that a search on so many GPUs finds when it keeps as much memory free.
 func TestNear(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		text     string
 		headroom float64
@@ -533,6 +537,7 @@ func TestPareto(t *testing.T) {
 // TestUnbeaten: what is left of a space is what is left when every plan is predicted in full,
 // of equal plans the first.
 func TestUnbeaten(t *testing.T) {
+	t.Parallel()
 	for i, text := range []string{small[0], small[3], small[2]} {
 		if testing.Short() && i > 0 { // all race alike
 			break

@@ -92,6 +92,7 @@ func TestBestOfAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all plans are looked at one by one, which races with nothing")
 	}
+	t.Parallel()
 	for _, text := range []string{
 		"{model: llama3-8b, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 96}}",
 		"{model: llama2-13b, gpus: 24, train: {global_batch: 48}}",
@@ -128,6 +129,7 @@ func TestBestOfAll(t *testing.T) {
 // TestBestOnFasterNetworks: more bandwidth never looks slower, where there is a plan to
 // choose.
 func TestBestOnFasterNetworks(t *testing.T) {
+	t.Parallel()
 	for i, text := range []string{
 		"{model: llama3-8b, hardware: h100-sxm, gpus: 16, runtime: {recipe: hf-eager}, train: {global_batch: 1024}, network: {bandwidth_per_gpu: %s}}",
 		"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 64}, network: {bandwidth_per_gpu: %s}}",
@@ -153,6 +155,7 @@ func TestBestOnFasterNetworks(t *testing.T) {
 // way to reduce gradients, what takes interleaved pipelines, context ranks for a small
 // batch, many stages.
 func TestBestFinds(t *testing.T) {
+	t.Parallel()
 	for i, c := range []struct {
 		text string
 		rate float64 // tokens/s per GPU, at least
@@ -246,6 +249,7 @@ func TestWithin(t *testing.T) {
 
 // TestFloor: no choice on any number of GPUs is faster.
 func TestFloor(t *testing.T) {
+	t.Parallel()
 	for i, text := range []string{
 		"{model: llama3-8b, gpus: %d, train: {global_batch: 1920}}",
 		"{model: llama3-8b, gpus: %d, runtime: {recipe: hf-eager}}",
@@ -314,6 +318,7 @@ func remedied(t *testing.T, text string) (list []Remedy, most int64) {
 // TestRemedies: each is what the job gives once it is set, the fewest GPUs come first and
 // of them the fastest.
 func TestRemedies(t *testing.T) {
+	t.Parallel()
 	for i, text := range []string{
 		"{model: llama2-7b, gpus: 8, plan: {}, train: {micro_batch: 8}}",
 		"{model: llama2-70b, gpus: 16, plan: {tp: 8, data_parallel: zero1}}",
@@ -358,6 +363,7 @@ func TestRemediesFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all race alike")
 	}
+	t.Parallel()
 	const host = "plan.offload=optimizer"
 	for _, c := range []struct {
 		text         string
