@@ -245,14 +245,14 @@ func TestNearest(t *testing.T) {
 }
 
 // TestSizesBeyondTheBatch: of thousands of sizes that the batch forbids each is passed over for
-// what a rule takes, and only the first says why.
+// what a rule takes; since others are possible, none says why.
 func TestSizesBeyondTheBatch(t *testing.T) {
 	begin := time.Now()
 	c, err := Deadline(job(t, `{model: llama3-8b, hardware: h100-sxm, train: {global_batch: 8}, run: {tokens: 10B}}`), day/24, 32768)
 	require.NoError(t, err)
 	require.False(t, c.Met)
 	require.NotNil(t, c.Training)
-	require.ErrorContains(t, c.Err, "8 sequences do not divide")
+	require.NoError(t, c.Err)
 	require.Less(t, time.Since(begin), time.Minute, "a search of every plan for each takes minutes")
 }
 
