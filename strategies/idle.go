@@ -8,7 +8,7 @@ import (
 )
 
 // Idle says which settings of a job have no effect under its plan. They are remarks and
-// no errors: a sweep or a search of degrees begins at 1.
+// no errors: a sweep or a search of degrees begins at 1, and frameworks take them.
 func (j *Job) Idle() []diag.Note {
 	p, r := &j.Plan, &j.Runtime
 	var out []diag.Note
@@ -45,6 +45,14 @@ func (j *Job) Idle() []diag.Note {
 			n.Remedy = "set plan.virtual_stages above 1, or leave it out"
 		}
 		out = append(out, n)
+	}
+	if t := &j.Train; t.RecomputeMethod == RecomputeBlock && t.RecomputeNumLayers != nil {
+		if most := p.layersOfStage(j.shape()); *t.RecomputeNumLayers > most {
+			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most), Remedy: fmt.Sprintf("set it to 0 to %d, or leave it out", most)})
+		}
+	}
+	if j.Train.RecomputeModules&RecomputeModules(ops.LayerNorms) != 0 && normless(j.Model) {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_modules: layernorm has no effect on %s, which has no norm that its projection does not take in", j.ModelName), Remedy: "give other modules, or leave it out"})
 	}
 	return out
 }

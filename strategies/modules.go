@@ -97,6 +97,11 @@ func (j *Job) checkModules() error {
 	return nil
 }
 
+// normless reports whether projections take in all norms of a model, so that none is left to be
+// computed again: Megatron-Core then recomputes nothing (transformer_layer.py, whose norms are
+// IdentityOp).
+func normless(s *model.Spec) bool { return s.MoE == nil && s.MLA == nil }
+
 // lacking is what a model would need to have for a module, or nothing.
 func lacking(s *model.Spec, m ops.Modules) string {
 	switch m {
@@ -115,10 +120,6 @@ func lacking(s *model.Spec, m ops.Modules) string {
 	case ops.SharedExperts:
 		if s.MoE == nil || s.MoE.SharedFFN == 0 {
 			return "shared experts"
-		}
-	case ops.LayerNorms:
-		if s.MoE == nil && s.MLA == nil {
-			return "norm that its projection does not take in"
 		}
 	case ops.StreamMixes:
 		if s.Streams <= 1 {

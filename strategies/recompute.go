@@ -116,7 +116,7 @@ func (p *Plan) checkRecompute(s Shape) error {
 		least = 0
 	}
 	most := p.layersOfStage(s)
-	if n < least || n > most {
+	if n < least || n > most && t.RecomputeMethod != RecomputeBlock { // which then are all layers, in Megatron-LM too
 		return diag.Errorf("train.recompute_num_layers: %d; a pipeline stage has up to %d layers: give %d to %d", n, most, least, most)
 	}
 	if t.RecomputeMethod == RecomputeUniform && n > 1 {

@@ -61,3 +61,18 @@ func TestRecomputeModules(t *testing.T) {
 	j := "{model: llama2-7b, hardware: h200-sxm, gpus: 8, plan: {dp: 8, data_parallel: zero1}, train: {recompute: selective%s}}"
 	require.Equal(t, mustEstimate(t, mustParse(t, fmt.Sprintf(j, ""))).StepTime, mustEstimate(t, mustParse(t, fmt.Sprintf(j, ", recompute_modules: core_attn"))).StepTime)
 }
+
+// TestIdleRecompute: what Megatron takes without effect changes nothing here either: more layers
+// than a stage has are all of them, and norms that projections take in are not computed again.
+func TestIdleRecompute(t *testing.T) {
+	const job = "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {pp: 4, dp: 2, data_parallel: zero1}, train: {micro_batch: 1, grad_accumulation: 8, recompute: %s}}"
+	for given, same := range map[string]string{
+		"full, recompute_num_layers: 99":                 "full",
+		"selective, recompute_modules: [layernorm]":      "none",
+		"selective, recompute_modules: [mlp, layernorm]": "selective, recompute_modules: [mlp]",
+	} {
+		got, want := mustEstimate(t, mustParse(t, fmt.Sprintf(job, given))), mustEstimate(t, mustParse(t, fmt.Sprintf(job, same)))
+		require.Equal(t, want.StepTime, got.StepTime, given)
+		require.Equal(t, want.Memory.PeakAllocated, got.Memory.PeakAllocated, given)
+	}
+}

@@ -357,7 +357,7 @@ func TestWhyNot(t *testing.T) {
 	require.Nil(t, w.Best)
 	require.Contains(t, w.Rejected[0].Example, "tp 3")
 
-	w = ask("recompute_num_layers=99") // of full recomputation, without being told
+	w = ask("recompute_num_layers=99,recompute_method=uniform") // of full recomputation, without being told
 	require.NotEmpty(t, w.Rejected)
 	require.Contains(t, w.Rejected[0].Example, "a pipeline stage has up to")
 
