@@ -25,7 +25,8 @@ type Run struct {
 	Assumed  []string // keys of the job that the source does not state
 	Measured Figures
 	Job      *strategies.Job
-	Err      error // the job is refused for this reason; Job is nil
+	Err      error    // the job is refused for this reason; Job is nil
+	Left     []string // of Assumed, what the recipe decides instead, as in "plan.data_parallel: fsdp1"
 
 	doc *yamlx.Document
 	id  *yaml.Node // where it stands in doc
@@ -101,20 +102,22 @@ func (e *entryNode) DecodeNode(_ *yamlx.Document, n *yaml.Node) diag.List {
 var habits = map[string]string{"runtime": "attention", "plan": "data_parallel"}
 
 // stated is a section without what was only assumed, where the recipe knows what its
-// users do: a guess is no fact.
-func stated(section string, n *yaml.Node, assumed []string) *yaml.Node {
+// users do: a guess is no fact. left is what that was.
+func stated(section string, n *yaml.Node, assumed []string) (_ *yaml.Node, left []string) {
 	key := habits[section]
 	if n.Kind != yaml.MappingNode || !slices.Contains(assumed, key) {
-		return n
+		return n, nil
 	}
 	out := *n
 	out.Content = nil
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value != key {
 			out.Content = append(out.Content, n.Content[i], n.Content[i+1])
+		} else {
+			left = append(left, section+"."+key+": "+n.Content[i+1].Value)
 		}
 	}
-	return &out
+	return &out, left
 }
 
 // containers are the software of the submissions to MLPerf Training, by round: the NGC
@@ -218,11 +221,28 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	if errs := r.Measured.zeros(doc, figures); len(errs) > 0 {
 		return Run{}, errs
 	}
-	job := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
+	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
+	if run.Group == "" {
+		run.Group = "ungrouped"
+	}
+	run.doc = doc
+	_, run.id = yamlx.Key(n, "id")
+	run.job, run.Left = jobOf(n, &r, r.Assumed)
+	if run.decide(); run.Err != nil && run.Left != nil { // the rest of the job may need what was assumed
+		run.job, run.Left = jobOf(n, &r, nil)
+		run.decide()
+	}
+	return run, nil
+}
+
+// jobOf is the job of an entry without what is left of its assumptions to the recipe.
+func jobOf(n *yaml.Node, r *runFile, assumed []string) (job yaml.Node, left []string) {
+	job = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
 	release := releaseOf(r.Framework, r.Source)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if key := n.Content[i].Value; r.Job[key] != nil {
-			section := stated(key, n.Content[i+1], r.Assumed)
+			section, some := stated(key, n.Content[i+1], assumed)
+			left = append(left, some...)
 			if key == "runtime" {
 				section = started(section, r.Framework, hasExperts(n))
 				if release != "" {
@@ -232,14 +252,7 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 			job.Content = append(job.Content, n.Content[i], section)
 		}
 	}
-	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
-	if run.Group == "" {
-		run.Group = "ungrouped"
-	}
-	run.doc, run.job = doc, job
-	_, run.id = yamlx.Key(n, "id")
-	run.decide()
-	return run, nil
+	return job, left
 }
 
 // decide reads the job of a run.

@@ -84,6 +84,28 @@ func TestStartedWithExperts(t *testing.T) {
 	}
 }
 
+// TestAssumed: a recipe's own default stands for what a run only assumes, which is said, but where
+// the rest of the job needs it.
+func TestAssumed(t *testing.T) {
+	for _, c := range []struct{ plan, kind, left, err string }{
+		{"{data_parallel: fsdp2}", "ddp", "plan.data_parallel: fsdp2", ""},
+		{"{data_parallel: fsdp1, shard_degree: 2}", "fsdp1", "", ""},
+		{"{data_parallel: fsdp1, shard_degree: 3}", "", "", "plan.shard_degree: 3 does not divide the 4"},
+		{"{dp: 4}", "ddp", "", ""},
+	} {
+		list, err := decode(file(strings.Replace(fmt.Sprintf(row, "a", c.plan), "gpus: 1", "gpus: 4\n    assumed: [data_parallel]", 1)))
+		require.NoError(t, err)
+		require.Equal(t, c.left, strings.Join(list[0].Left, " "), c.plan)
+		if c.err != "" {
+			require.ErrorContains(t, list[0].Err, c.err)
+			continue
+		}
+		require.NoError(t, list[0].Err, c.plan)
+		require.EqualValues(t, c.kind, list[0].Job.Plan.DataParallel, c.plan)
+		require.Equal(t, list[0].Left, Validate(list).Rows[0].Left)
+	}
+}
+
 func TestDecodeErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"format":         {"perfplan: job/v1\nruns: []", `"job/v1" is not a file of measured runs`},

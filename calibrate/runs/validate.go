@@ -35,8 +35,9 @@ type Row struct {
 	Stages    []float64          `json:"stage_error,omitempty"` // the same of peak_allocated_per_stage
 	InRange   *bool              `json:"in_range,omitempty"`    // the measured step lies within the predicted range
 	Status    Status             `json:"status"`
-	Reason    string             `json:"reason"`          // why it is not predicted, or that it has nothing to compare
-	Where     string             `json:"where,omitempty"` // file:line:column of that
+	Reason    string             `json:"reason"`                   // why it is not predicted, or that it has nothing to compare
+	Where     string             `json:"where,omitempty"`          // file:line:column of that
+	Left      []string           `json:"left_to_recipe,omitempty"` // what the run only assumes, and its recipe decides
 
 	complaints diag.List // what Reason sums up
 }
@@ -115,7 +116,7 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 
 // validate predicts one run and compares.
 func validate(r *Run, predict predictor) Row {
-	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}}
+	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}, Left: r.Left}
 	err := r.Err
 	var result *estimate.Result
 	if err == nil {

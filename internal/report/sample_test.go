@@ -133,7 +133,7 @@ func validation() *runs.Report {
 			Regret: 0.031, Spearman: 0.83, Range: 0.19}},
 		Rows: []runs.Row{
 			{ID: "a-1", Group: "h200", Name: "small", Status: runs.OK, Predicted: runs.Prediction{Figures: figures(0.102), Low: 0.09, High: 0.11}, Measured: figures(0.1),
-				Errors: map[string]float64{"step_time": 0.02, "forward_time": 0.02, "peak_allocated": -0.01}, InRange: &in},
+				Errors: map[string]float64{"step_time": 0.02, "forward_time": 0.02, "peak_allocated": -0.01}, InRange: &in, Left: []string{"runtime.attention: flash"}},
 			{ID: "a-2", Group: "h200", Status: runs.OK, Predicted: runs.Prediction{Figures: figures(0.9), Low: 0.8, High: 0.95}, Measured: figures(1), Errors: map[string]float64{"step_time": -0.1, "peak_allocated_per_stage": 0.03},
 				Stages: []float64{0.01, 0.03}, InRange: &out},
 			{ID: "b-1", Group: "published", Status: runs.Unsupported, Reason: "plan.ep: 64 does not divide the 8 experts", Where: "mine/runs.yaml:14:12", Measured: figures(3)},

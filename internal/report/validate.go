@@ -53,6 +53,9 @@ func validatePage(r *runs.Report, rows bool) *page {
 	if l := reasons(r.Rows, func(r *runs.Row) bool { return r.Status == runs.OK && r.Reason != "" }); len(l) > 0 {
 		p.section("Predicted, but not compared", l)
 	}
+	if l := leftToRecipes(r.Rows); len(l) > 0 && rows {
+		p.section("Only assumed, and left to the recipe", l)
+	}
 	if o := r.Own; o != nil {
 		p.section("For other jobs of yours", paragraph(fmt.Sprintf("%s on %s: expect %.2f times the prediction, give or take %s (one standard deviation). --runs with this file, on any command that takes a job, carries that over.",
 			o.Recipe, o.GPU, o.Ratio, percent(o.Spread))))
@@ -193,6 +196,28 @@ func reasons(rows []runs.Row, meant func(*runs.Row) bool) bullets {
 			n = r.where + ": " + n
 		}
 		out = append(out, [2]string{n + ": " + r.text, ""})
+	}
+	return out
+}
+
+// leftToRecipes lists what runs only assume of keys that their recipes decide, with the number of
+// runs, in the order of the runs.
+func leftToRecipes(rows []runs.Row) (out bullets) {
+	count, first := map[string]int{}, map[string]string{}
+	var order []string
+	for i := range rows {
+		for _, text := range rows[i].Left {
+			if count[text]++; count[text] == 1 {
+				first[text], order = rows[i].ID, append(order, text)
+			}
+		}
+	}
+	for _, text := range order {
+		n := first[text]
+		if count[text] > 1 {
+			n = fmt.Sprintf("%d runs, first %s", count[text], n)
+		}
+		out = append(out, [2]string{text + ": " + n, ""})
 	}
 	return out
 }
