@@ -6,13 +6,20 @@ import "slices"
 // Liger-Kernel patches (transformers/monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN).
 var withWeights = []string{"baichuan", "exaone", "internlm", "internlm2", "internlm3", "mimo", "orion", "qwen"}
 
+// keepsExperts are types of models with experts of which Liger-Kernel replaces norms and rotary
+// embedding alone (apply_liger_kernel_to_gpt_oss, there). Of others it runs the experts by grouped
+// products of its own in Triton from transformers 5 on (LigerExperts in transformers/swiglu.py,
+// ops/fused_moe.py), of which nothing was measured.
+var keepsExperts = []string{"gpt_oss"}
+
 // Ligerless is what the model has that none of Liger-Kernel's operators as they were measured
 // stands for (model/tape/liger.go), as words that follow its name; "" where there is nothing.
 func (s *Spec) Ligerless() string {
+	experts := slices.Contains(keepsExperts, s.ModelType)
 	switch {
 	case slices.Contains(withWeights, s.ModelType):
 		return "has a class that comes with its weights"
-	case s.MoE != nil:
+	case s.MoE != nil && !experts:
 		return "has experts"
 	case s.MLA != nil || s.Mixers != nil:
 		return "mixes tokens by other than plain attention"

@@ -52,10 +52,29 @@ func TestLigerLayer(t *testing.T) {
 		"liger_norm", "linear", "clone", "clone", "liger_gate", "linear", "add"}, prims(&layer.Forward), "halves and thirds of joined projections are copied")
 }
 
+// TestLigerKeepsExperts: of gpt-oss it replaces norms and rotary embedding, and nothing of its
+// experts (apply_liger_kernel_to_gpt_oss).
+func TestLigerKeepsExperts(t *testing.T) {
+	count := func(c Config) (n map[string]int) {
+		n = map[string]int{}
+		list, _ := unitsOf(Build(c))
+		for _, p := range prims(&list[2].Forward) {
+			n[p]++
+		}
+		return
+	}
+	liger, own := count(ligerConfig(t, "gpt-oss-20b")), count(config(t, "gpt-oss-20b", "hf-eager"))
+	require.Equal(t, []int{2, 1, 0}, []int{liger["liger_norm"], liger["liger_rope"], liger["liger_gate"]})
+	for _, p := range []string{"sigmoid", "clamp", "grouped_linear"} {
+		require.Equal(t, own[p], liger[p], p)
+	}
+	require.Zero(t, own["liger_norm"])
+}
+
 // TestLigerRunsEverywhere: of each kind of model that it is known of, recomputed or not, memory is
 // given back, and less is kept than by the model's own operators.
 func TestLigerRunsEverywhere(t *testing.T) {
-	for _, name := range []string{"llama3.2-1b", "qwen2.5-7b", "qwen3-0.6b", "mistral-7b", "gemma-2b", "gemma2-2b", "gemma3-1b", "phi3-mini", "olmo2-7b", "granite-3.3-8b"} {
+	for _, name := range []string{"llama3.2-1b", "qwen2.5-7b", "qwen3-0.6b", "mistral-7b", "gemma-2b", "gemma2-2b", "gemma3-1b", "phi3-mini", "olmo2-7b", "granite-3.3-8b", "gpt-oss-20b"} {
 		for _, again := range []Recompute{NoRecompute, SelectiveRecompute, FullRecompute} {
 			c, own := ligerConfig(t, name), config(t, name, "hf-eager")
 			c.Recompute, own.Recompute = again, again
