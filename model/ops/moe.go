@@ -125,10 +125,13 @@ func (b *builder) shared(x *tape.Tensor) *tape.Tensor {
 }
 
 // experts is the program of the experts: its own one where they all have the same number
-// of rows, where older software has no kernel that permutes rows, where the host waits
+// of rows, where older software has no kernel that permutes rows or pads them, where the host waits
 // for no number of rows, or where a kernel exchanges the rows, if the recipe has it.
 func (b *builder) experts() string {
 	name := "experts"
+	if b.recipe.Structure.PaddedExperts {
+		return name + "_padded"
+	}
 	if b.Capacity > 0 {
 		name += "_capacity"
 	}

@@ -245,6 +245,9 @@ func init() {
 		"stacked":    ofOne((*tape.Tape).Stacked),
 		"put_rows":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, int64(a[1].num), true)) },
 		"put_back":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, a[0].t.Dim(0), false)) },
+		"by_expert":  ofBuilder((*builder).byExpert),
+		"by_rank":    ofBuilder((*builder).byRank),
+		"add_rows":   func(b *builder, a []value) []value { return one(b.t.AddRows(a[0].t, a[1].t.Dim(0))) },
 		"weigh_rows": func(b *builder, a []value) []value { return one(b.t.WeighRows(a[0].t, a[1].t, int64(a[2].num))) },
 		"all_rows":   func(b *builder, a []value) []value { return one(b.t.Rows(a[0].t, a[0].t.Dim(0), 1)) },
 		"permute":    ofCount((*tape.Tape).Permute),
@@ -374,4 +377,20 @@ func biasRows(b *builder, a []value) []value {
 	y := b.t.Add(x, rows)
 	b.t.Release(rows)
 	return one(y)
+}
+
+// byExpert brings the rows of one expert together, where several ranks sent some.
+func (b *builder) byExpert(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP > 1 {
+		return b.t.Rows(x, x.Dim(0), 1)
+	}
+	return b.t.Hold(x)
+}
+
+// byRank brings them back.
+func (b *builder) byRank(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP > 1 {
+		return b.t.Scatter(x)
+	}
+	return b.t.Hold(x)
 }

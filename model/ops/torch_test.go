@@ -404,15 +404,57 @@ func TestReleases(t *testing.T) {
 	require.True(t, !then.FusedLoss && then.ExposedRoot && then.RepeatHeads)
 }
 
+// torchtitanExperts is Qwen3 30B on four expert ranks by torchtitan of a release.
+func torchtitanExperts(t *testing.T, recipe, release string) Config {
+	c := config(t, "llama3-8b", recipe)
+	s, err := model.Load("qwen3-30b-a3b")
+	require.NoError(t, err)
+	var at units.Release
+	require.NoError(t, at.UnmarshalText([]byte(release)))
+	c.Recipe = c.Recipe.At(at)
+	c.Spec, c.MicroBatch, c.Sequence, c.Shard.EP = s.AtSequence(4096), 4, 4096, 4
+	return c
+}
+
+// TestTorchtitanExpertsUnpadded: since April 2026 rows are neither copied for padding nor moved
+// where no other rank sends any, and added up in 16 bits by a sorted index
+// (models/common/token_dispatcher.py).
+func TestTorchtitanExpertsUnpadded(t *testing.T) {
+	for _, c := range []struct {
+		recipe         string
+		ep             int64
+		gathers, moves int // forward, of rows
+		sums           int // backward
+		weighed        int // kernels around the product with scores, of all rows
+	}{
+		{"torchtitan", 4, 2, 2, 2, 1}, {"torchtitan", 1, 1, 1, 1, 1}, {"torchtitan-eager", 4, 2, 2, 2, 3}, {"torchtitan-eager", 1, 1, 1, 1, 3},
+	} {
+		x := torchtitanExperts(t, c.recipe, "26.05")
+		x.Shard.EP = c.ep
+		layer := &Build(x).Kinds[0]
+		of := func(s *tape.Section, prim string) (n int) {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Module == "experts" && o.Prim == prim && o.Bytes > 1<<24 {
+					n++
+				}
+			}
+			return
+		}
+		require.Equal(t, c.gathers, of(&layer.Forward, "index"), c)
+		require.Equal(t, c.moves, of(&layer.Forward, "index_put_"), c)
+		require.Equal(t, c.sums, of(&layer.Backward, "index_put_"), c)
+		require.Equal(t, c.weighed, of(&layer.Forward, "weigh")+of(&layer.Forward, "mul")+of(&layer.Forward, "to"), c)
+		require.Zero(t, of(&layer.Forward, "cat")+of(&layer.Forward, "bmm"), c)
+		require.Equal(t, 1, number(&layer.Backward, "gather"), c)
+	}
+}
+
 // TestTorchtitanExperts against a profile of a layer of Qwen3 30B with 16,384 tokens on
 // each of four H200 (torchtitan v0.2.2, PyTorch 2.11, 2026-11-22): 131,072 rows of 2048 in
 // 16 bits are gathered twice, written by index twice, copied with a row of zeros, exchanged
 // twice, and weighed in fp32; backward two gathers are sorted sums.
 func TestTorchtitanExperts(t *testing.T) {
-	c := config(t, "llama3-8b", "torchtitan")
-	s, err := model.Load("qwen3-30b-a3b")
-	require.NoError(t, err)
-	c.Spec, c.MicroBatch, c.Sequence, c.Shard.EP = s.AtSequence(4096), 4, 4096, 4
+	c := torchtitanExperts(t, "torchtitan", "26.02")
 	layer := &Build(c).Kinds[0]
 	rows := units.Bytes(131072 * 2048 * 2)
 	for prim, want := range map[string]struct {

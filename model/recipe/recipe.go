@@ -295,6 +295,7 @@ type Structure struct {
 
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
+	PaddedExperts      bool `yaml:"padded_experts"`      // the experts' program is the one named _padded
 	RowMaps            bool `yaml:"row_maps"`            // Hybrid-EP permutes rows by a map of them and experts, which it makes first
 	WeighedBack        bool `yaml:"weighed_back"`        // and apply probabilities to the rows that come back, not inside the experts: _unfused_back, if there is one
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms

@@ -238,22 +238,44 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	src := *x
 	index := []*Tensor{nil} // autograd saves it, of which a tape knows no tensor: recomputation goes on to here
 	t.attach("index", []*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.addSorted(g[0], src.dtype, src.dims[:src.nd], busiest)}
+	})
+	return y
+}
+
+// addSorted adds rows into those of a tensor of zeros that an index names, which is sorted first
+// (index_put_ with accumulate).
+func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Tensor {
+	r := t.empty(d, dims...)
+	t.fill(r)
+	t.Tiny("index_put_setup", 6)
+	rows := x.Size() / x.Dim(-1)
+	for range indexSortPasses {
+		t.Tiny("memset", 1)
+		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(rows), Bytes: units.Bytes(rows) * 32})
+	}
+	put := Op{Prim: "index_put_", Class: ScatterAdd, DType: d, Elements: float64(x.Size()), Bytes: 2*x.bytes() + r.bytes()}
+	chain := rows / max(r.Dim(0), 1)
+	if r.Dim(-1) == 1 { // a warp adds as many at once (indexing_backward_kernel_stride_1)
+		chain /= warp
+	}
+	if chain >= serialRows {
+		put.Class, put.Elements = SerialAdd, float64(chain)*max(busiest, 1)
+	}
+	t.emit(put)
+	return r
+}
+
+// AddRows adds up the rows of x in n rows of zeros in the order of their index (scatter_add of one
+// index for whole rows with deterministic algorithms, which is index_put_ with accumulate:
+// _scatter_via_index_put in aten/native/TensorAdvancedIndexing.cpp). The gradient gathers them.
+func (t *Tape) AddRows(x *Tensor, n int64) *Tensor {
+	t.begin()
+	y := t.addSorted(x, x.dtype, []int64{n, x.Dim(-1)}, 1)
+	src := *x
+	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.fill(r)
-		t.Tiny("index_put_setup", 6)
-		for range indexSortPasses {
-			t.Tiny("memset", 1)
-			t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 32})
-		}
-		put := Op{Prim: "index_put_", Class: ScatterAdd, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()}
-		chain := n / max(src.Dim(0), 1)
-		if src.Dim(-1) == 1 { // a warp adds as many at once (indexing_backward_kernel_stride_1)
-			chain /= warp
-		}
-		if chain >= serialRows {
-			put.Class, put.Elements = SerialAdd, float64(chain)*max(busiest, 1)
-		}
-		t.emit(put)
+		t.permutation("gather", r, r)
 		return []*Tensor{r}
 	})
 	return y
@@ -292,6 +314,24 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 		r := t.empty(src.dtype, src.dims[:src.nd]...)
 		t.permutation("index", from, r)
 		t.Release(from)
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// Scatter writes the rows of x where an index says into as many (empty[index] = x): element by
+// element, or as fast as they are read where a compiler makes the kernel. The gradient gathers them.
+func (t *Tape) Scatter(x *Tensor) *Tensor {
+	t.begin()
+	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	put := Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()}
+	if t.Compiled {
+		put.Class, put.Elements = Gather, float64(x.Size())
+	}
+	t.emit(put)
+	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		r := t.like(g[0])
+		t.permutation("index", g[0], r)
 		return []*Tensor{r}
 	})
 	return y
