@@ -315,6 +315,9 @@ func (b *builder) chunks(x *tape.Tensor) *tape.Tensor {
 	if b.Spec.MoE.Experts <= b.Shard.EP {
 		return b.t.Hold(x)
 	}
+	if b.recipe.Structure.UnfusedPermutation { // the chunks of each expert that each rank sent
+		return b.t.SortChunks(x, b.Spec.MoE.Experts*max(b.Shard.ExpertTP, 1))
+	}
 	b.t.ChunkMap(x.Dim(0))
 	return b.t.Permute(x, x.Dim(0))
 }

@@ -616,3 +616,31 @@ func TestHeadTables(t *testing.T) {
 		require.Equal(t, 2, seen)
 	}
 }
+
+// TestChunks: rows that ranks sent are sorted by expert in one kernel with fused permutation, and
+// cut into a chunk for each expert and rank, and joined, without (Megatron-LM, moe_utils.py,
+// sort_chunks_by_idxs): there and back, with their probabilities on the way there.
+func TestChunks(t *testing.T) {
+	for _, x := range []struct {
+		unfused, back bool
+		ep, expertTP  int64
+		want          []int32 // chunks of each cut, forward
+	}{
+		{false, false, 2, 1, nil}, {true, false, 2, 1, []int32{8, 8, 8}}, {true, true, 2, 1, []int32{8, 8}}, {true, true, 1, 4, []int32{32, 32}}, {true, true, 8, 1, nil},
+	} {
+		c := config(t, "mixtral-8x7b", "megatron-core")
+		r := *c.Recipe
+		r.Structure.UnfusedPermutation, r.Structure.WeighedBack = x.unfused, x.back
+		c.Recipe, c.Shard.EP, c.Shard.ExpertTP = &r, x.ep, x.expertTP
+		layer := Build(c).Kinds[0]
+		var cuts []int32
+		for _, o := range layer.Forward.Ops {
+			if o.Prim == "chunk" {
+				cuts = append(cuts, o.Count)
+			}
+		}
+		require.Equal(t, x.want, cuts, "%+v", x)
+		require.Equal(t, len(x.want), number(&layer.Backward, "chunk_backward"), "%+v", x)
+		require.Equal(t, !x.unfused, number(&layer.Forward, "chunk_map") > 0, "%+v", x)
+	}
+}

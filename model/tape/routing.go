@@ -225,6 +225,24 @@ func (t *Tape) ChunkMap(rows int64) {
 	t.emit(Op{Prim: "chunk_map", Class: RowProgram, DType: F32, Elements: float64(rows), Bytes: units.Bytes(rows) * 4})
 }
 
+// SortChunks cuts the rows of x into n chunks and joins them in another order (torch.split and
+// torch.cat; megatron/core/transformer/moe/moe_utils.py, sort_chunks_by_idxs): the host makes a
+// view of each chunk, and of each chunk's gradient.
+func (t *Tape) SortChunks(x *Tensor, n int64) *Tensor {
+	t.begin()
+	join := func(prim string) *Tensor {
+		y := t.empty(x.dtype, x.dims[:x.nd]...)
+		t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase, Count: int32(n)})
+		t.concat(false, y, y)
+		return y
+	}
+	y := join("chunk")
+	t.attach("chunk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		return []*Tensor{join("chunk_backward")}
+	})
+	return y
+}
+
 // copied emits a copy as large as x.
 func (t *Tape) copied(x *Tensor) {
 	t.emit(Op{Prim: "clone", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
