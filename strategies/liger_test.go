@@ -34,6 +34,8 @@ func TestLiger(t *testing.T) {
 		{"{model_type: baichuan, max_position_embeddings: 4096}", "hf-eager", ", liger_kernels: true", "dp: 8", false, "baichuan has a class that comes with its weights"},
 		{"qwen3-30b-a3b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen3-30b-a3b has experts"},
 		{"gpt-oss-20b", "hf-eager", ", liger_kernels: true", "dp: 8", true, ""},
+		{"llama3.2-1b", "hf-eager", ", liger_kernels: true, fused_cross_entropy: true", "dp: 8", true, ""},
+		{"llama3.2-1b", "hf-eager", ", fused_cross_entropy: true", "dp: 8", false, "runtime.fused_cross_entropy: recipe hf-eager has no loss in one kernel"},
 		{"llama3.2-1b", "megatron-core", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: recipe megatron-core is not known to run them; leave it out, or use hf-eager, automodel or deepspeed-hf"},
 		{"llama3.2-1b", "hf-compile", ", liger_kernels: true", "dp: 8", false, "recipe hf-compile is not known to run them"},
 		{"llama3.2-1b", "hf-eager", ", liger_kernels: true", "tp: 2, dp: 4", false, "runtime.liger_kernels: how these run on tensor ranks (tp 2) is not known; leave it out, or set plan.tp to 1"},

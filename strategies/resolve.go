@@ -28,7 +28,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	j.ModelName = j.Model.Name
 	err := first(
 		func() error { return j.resolveMachine(f.Network) },
-		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.setFusions, j.setOverlaps, j.checkExperts,
+		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.resolveLoss, j.setFusions, j.setOverlaps, j.checkExperts,
 		j.resolveTrain, j.settleTrain, j.setClipping,
 		j.checkRun, j.checkBucket, j.resolvePlan)
 	if err != nil {
@@ -134,16 +134,8 @@ func (j *Job) resolveRelease() error {
 	return nil
 }
 
-// resolveKernels fills and checks what the job says of kernels.
-func (j *Job) resolveKernels() error {
-	if j.Runtime.LaunchBlocking == nil && j.hangs() {
-		on := true
-		j.Runtime.LaunchBlocking = &on
-		j.note("runtime.launch_blocking", on, "the framework hung without at this size on such a network")
-	}
-	if err := j.resolveAttention(); err != nil {
-		return err
-	}
+// resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
+func (j *Job) resolveLoss() error {
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
 		on := true
 		j.Runtime.FusedCrossEntropy = &on
@@ -154,6 +146,19 @@ func (j *Job) resolveKernels() error {
 	}
 	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
+	}
+	return nil
+}
+
+// resolveKernels fills and checks what the job says of kernels.
+func (j *Job) resolveKernels() error {
+	if j.Runtime.LaunchBlocking == nil && j.hangs() {
+		on := true
+		j.Runtime.LaunchBlocking = &on
+		j.note("runtime.launch_blocking", on, "the framework hung without at this size on such a network")
+	}
+	if err := j.resolveAttention(); err != nil {
+		return err
 	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
 		return diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))

@@ -333,6 +333,7 @@ func init() {
 		"dispatch":   ofBuilder((*builder).dispatch),
 		"combine":    ofBuilder((*builder).combine),
 		"fused":      fused,
+		"liger_loss": ofOne((*tape.Tape).LigerLoss),
 		"liger_norm": func(b *builder, a []value) []value { // in_place but for Gemma 2 and 3 and OLMo 2 (transformers/rms_norm.py)
 			return one(b.t.LigerNorm(a[0].t, a[1].t, b.Spec.Place != model.PreNorm))
 		},

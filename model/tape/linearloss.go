@@ -62,6 +62,27 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	return y
 }
 
+// LigerLoss is the cross entropy of logits x by the kernel that LinearLoss runs on each piece: it
+// reads them twice and writes their gradient over them, so that the backward pass has only to ask
+// whether the loss's own is 1. The host waits for the number of labels that count and two checks of
+// them (Liger-Kernel, ops/cross_entropy.py).
+func (t *Tape) LigerLoss(x *Tensor) *Tensor {
+	t.begin()
+	for range 3 {
+		t.Tiny("loss", 2)
+		t.Wait()
+	}
+	t.emit(Op{Prim: "linear_loss", Class: LossBackward, DType: x.dtype, N: x.Dim(-1), Elements: float64(x.Size()), Bytes: 3 * x.bytes()})
+	y := t.empty(F32)
+	t.Tiny("loss", 1) // sum
+	t.attach("linear_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.Tiny("loss_backward", 2)
+		t.Wait()
+		return []*Tensor{t.Hold(n.saved[0])}
+	})
+	return y
+}
+
 // addPieces adds the products of all pieces, in the dtype of the logits, to the gradient gw.
 func (t *Tape) addPieces(product *Op, gw *Tensor, logits DType, each func(Op)) {
 	if gw.dtype == F32 {
