@@ -34,6 +34,7 @@ func TestLiger(t *testing.T) {
 		{"{model_type: baichuan, max_position_embeddings: 4096}", "hf-eager", ", liger_kernels: true", "dp: 8", false, "baichuan has a class that comes with its weights"},
 		{"qwen3-30b-a3b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen3-30b-a3b has experts"},
 		{"gpt-oss-20b", "hf-eager", ", liger_kernels: true", "dp: 8", true, ""},
+		{"gpt-oss-20b", "automodel-moe", "", "dp: 8", false, ""},
 		{"llama3.2-1b", "hf-eager", ", liger_kernels: true, fused_cross_entropy: true", "dp: 8", true, ""},
 		{"llama3.2-1b", "hf-eager", ", fused_cross_entropy: true", "dp: 8", false, "runtime.fused_cross_entropy: recipe hf-eager has no loss in one kernel"},
 		{"llama3.2-1b", "megatron-core", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: recipe megatron-core is not known to run them; leave it out, or use hf-eager, automodel or deepspeed-hf"},
