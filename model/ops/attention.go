@@ -71,7 +71,9 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		y = b.give(y, b.call("attention_output", tensorOf(y))[0].t)
 	}
 	var z *tape.Tensor
+	t.SavesInput = b.recipe.Structure.SavesAttention && b.Precision.QuantizeRead != 1
 	b.leaving(OutputProjection, func() { z = b.row(y, model.RoleO) })
+	t.SavesInput = false
 	t.Release(y)
 	return z
 }
@@ -555,6 +557,12 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		q, k, v = b.toHeads(q, o.Narrow), b.toHeads(k, o.Narrow), b.toHeads(v, o.Narrow)
 		q, k, v = b.give(q, b.documentChunks(q, false)), b.give(k, b.documentChunks(k, false)), b.give(v, b.documentChunks(v, false))
 		defer t.Release(q, k, v)
+	}
+	if b.recipe.Structure.CopiesValues && b.Attention == "flash" && k.Store() != v.Store() && t.Part(v) {
+		v = t.Transpose(v, 1, 2) // as it lies in the projection
+		v = b.give(v, t.Contiguous(v))
+		v = b.give(v, t.Transpose(v, 1, 2))
+		defer t.Release(v)
 	}
 	sent, back := b.narrowed(o.Narrow)
 	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa")

@@ -29,7 +29,6 @@ func away(t *testing.T, name string, m Away, least int64, change func(c *Config)
 func TestAway(t *testing.T) {
 	const (
 		tokens, hidden, kv, wide, heads = 2 * 1024, 4096, 1024, 14336, 32
-		qkv                             = hidden + 2*kv
 
 		none = 1 << 20 // elements: more than the small tensors have
 	)
@@ -38,10 +37,10 @@ func TestAway(t *testing.T) {
 		least         int64
 		copied, freed int64 // values, of 2 bytes
 	}{
-		{Projection, none, tokens * 2 * hidden, tokens * 2 * hidden},                                // what the norm in it reads, and what it makes
-		{Core, none, tokens * (2*hidden + 2*kv), tokens * (hidden + kv + qkv)},                      // the values are a view of what the projection made
-		{Core | OutputProjection, none, tokens * (3*hidden + 2*kv), tokens * (2*hidden + kv + qkv)}, // the output twice
-		{Core | OutputProjection, 0, tokens*(3*hidden+2*kv) + 2*tokens*heads, tokens*(2*hidden+kv+qkv) + 2*tokens*heads},
+		{Projection, none, tokens * 2 * hidden, tokens * 2 * hidden},                            // what the norm in it reads, and what it makes
+		{Core, none, tokens * (2*hidden + 2*kv), tokens * (hidden + 2*kv)},                      // the values are copied from what the projection made
+		{Core | OutputProjection, none, tokens * (3*hidden + 2*kv), tokens * (2*hidden + 2*kv)}, // the output twice
+		{Core | OutputProjection, 0, tokens*(3*hidden+2*kv) + 2*tokens*heads, tokens*(2*hidden+2*kv) + 2*tokens*heads},
 		{ExpertsNorm, none, tokens * hidden, tokens * hidden},
 		{ExpertsFirst, none, 2 * tokens * hidden, 2 * tokens * hidden},
 		{ExpertsGate, none, 2 * tokens * 2 * wide, 2 * tokens * 2 * wide},

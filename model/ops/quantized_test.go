@@ -352,7 +352,8 @@ func TestCapacity(t *testing.T) {
 }
 
 // TestAnyLayout: where GEMMs read 8-bit operands of one scale along both axes, casts write
-// one copy instead of two, those of blocks as before.
+// one copy instead of two, those of blocks as before. The output projection's is cast to one
+// for the forward pass and again for the backward pass.
 func TestAnyLayout(t *testing.T) {
 	written := func(precision string, any bool) (bytes, elements float64) {
 		c := config(t, "llama3.2-1b", "megatron-core")
@@ -365,6 +366,7 @@ func TestAnyLayout(t *testing.T) {
 		return
 	}
 	two, n := written("fp8", false)
+	n -= 2 * 1024 * 2048
 	one, _ := written("fp8", true)
 	require.Positive(t, n)
 	require.InDelta(t, n, two-one, 1)

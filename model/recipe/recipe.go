@@ -193,6 +193,8 @@ type Structure struct {
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
 	ScalarCat      bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
 	LossMetrics    int     `yaml:"loss_metrics"`        // how many metrics of training compute the loss of each micro batch again
+	CopiesValues   bool    `yaml:"copies_values"`       // cuDNN's attention has values copied that lie in one projection where keys do not any more
+	SavesAttention bool    `yaml:"saves_attention"`     // the output projection keeps what attention keeps of its output, not a quantized copy, unless scales are known before
 	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
 	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp

@@ -118,15 +118,24 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		t.Release(t.pad(wl))
 		out, in = roundTo(out, padTo), roundTo(in, padTo)
 	}
-	kept := t.quantized(xl, wg)
+	whole := wg && t.SavesInput && t.Quantize != F32 && xl.dtype.lowPrecision() // cast again for the weight gradient
+	kept := t.quantized(xl, wg && !whole)
+	again := xl.shard // gathered once more in the backward pass
+	var local *Tensor
+	if again != nil && xl.narrow && t.NarrowGathers == 1 { // as GEMMs read it
+		local = t.empty(t.Quantize, again.from.dims[:again.from.nd]...)
+	}
 	t.begin()
 	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
-	again := xl.shard // gathered once more in the backward pass
 	var saved []*Tensor
 	switch {
 	case !wg:
+	case local != nil:
+		saved = append(saved, local)
 	case again != nil:
 		saved = append(saved, again.from)
+	case whole:
+		saved = append(saved, xl)
 	default:
 		saved = append(saved, kept)
 	}
@@ -153,6 +162,9 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		t.Release(t.quantized(gy, wg))
 		wgrad := func() {
 			if wg {
+				if whole {
+					t.Release(t.quantized(n.saved[0], true))
+				}
 				t.turn(xl)
 				t.turn(gy)
 				gw = t.empty(gy.dtype, wdims...)
@@ -194,7 +206,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		}
 		return r
 	})
-	t.Release(kept, wl, bl, xl)
+	t.Release(kept, local, wl, bl, xl)
 	return y
 }
 

@@ -38,8 +38,8 @@ type Tape struct {
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
 	OwnScales     bool    // which they do for what they gather alone, and cast the rest each by its own
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
-
-	HalfZero Zeros // of the projections that follow
+	SavesInput    bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
+	HalfZero      Zeros   // of the projections that follow
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	buffers

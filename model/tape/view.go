@@ -101,6 +101,9 @@ func (t *Tape) Contiguous(x *Tensor) *Tensor {
 	return z
 }
 
+// Part reports whether x lies in a larger tensor.
+func (t *Tape) Part(x *Tensor) bool { return x.store >= 0 && x.bytes() < t.stores[x.store].bytes }
+
 // Expand broadcasts x to dims; the gradient is summed back by the engine.
 func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
 	z := t.expandTo(x, dims)
