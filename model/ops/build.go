@@ -627,5 +627,9 @@ func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
 	if b.Spec.Activation == model.XIELU {
 		return b.call("xielu", tensorOf(x), tensorOf(b.p(model.RoleActPositive)), tensorOf(b.p(model.RoleActNegative)))[0].t
 	}
-	return b.call(string(b.Spec.Activation), tensorOf(x))[0].t
+	name := string(b.Spec.Activation)
+	if b.Spec.Activation == model.ReLU2 && b.recipe.Structure.OlderReLU2 {
+		name = b.variant(name, "_older")
+	}
+	return b.call(name, tensorOf(x))[0].t
 }

@@ -185,6 +185,7 @@ type Structure struct {
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
 	BiasedMLPs     bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
 	FusedReLU2     bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2
+	OlderReLU2     bool    `yaml:"older_relu2"`         // elsewhere a ReLU is squared by program relu2_older
 	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
 	PackedChunks   bool    `yaml:"packed_chunks"`       // context ranks that exchange heads for positions of packed documents find the parts of each by the host
 	PackedRotary   string  `yaml:"packed_rotary"`       // packed documents are turned so apart, one after another, by tables that are joined, or gathered by positions on the device; "": as one sequence

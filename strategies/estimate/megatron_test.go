@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -198,5 +199,33 @@ func TestCalledExchanges(t *testing.T) {
 		us := e.sim.layout.units
 		require.InDelta(t, float64(c.layer), float64(host(us[1])), 1e-9, c.runtime)
 		require.InDelta(t, float64(c.head), float64(host(us[len(us)-1])), 1e-9, c.runtime)
+	}
+}
+
+// TestOlderSquaredReLU: NeMo squares a ReLU kernel by kernel (fn/activation.py), Megatron-LM
+// and Megatron-Bridge by one that is compiled.
+func TestOlderSquaredReLU(t *testing.T) {
+	for _, c := range []struct {
+		recipe, release   string
+		forward, backward []string
+	}{
+		{"megatron-core", "25.09", []string{"relu", "pow"}, []string{"copy", "mul", "mul", "relu_backward"}},
+		{"megatron-core", "25.11", []string{"relu2"}, []string{"relu2_backward"}},
+		{"megatron-script", "25.09", []string{"relu2"}, []string{"relu2_backward"}},
+	} {
+		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: 6144, num_hidden_layers: 2, num_attention_heads: 48, intermediate_size: 24576, gated_mlp: false, bias: false, hidden_act: relu2, vocab_size: 256000},
+			hardware: b200-sxm, gpus: 1, runtime: {recipe: %s, release: "%s"}, plan: {}, train: {precision: bf16, sequence_length: 4096, micro_batch: 1}}`, c.recipe, c.release)), Options{Detail: true})
+		require.NoError(t, err)
+		u := &r.Detail.Units[slices.IndexFunc(r.Detail.Units, func(u UnitDetail) bool { return u.Name == "layer" })]
+		prims := func(pass []OpDetail) (out []string) {
+			for _, o := range pass {
+				if o.Op.Module == "mlp" && o.Op.Class != tape.GEMM {
+					out = append(out, o.Op.Prim)
+				}
+			}
+			return
+		}
+		require.Equal(t, c.forward, prims(u.Forward), c.release)
+		require.Equal(t, c.backward, prims(u.Backward), c.release)
 	}
 }
