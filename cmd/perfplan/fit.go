@@ -74,50 +74,7 @@ Other arguments and flags are those of perfplan train.`,
 			if largest != "" {
 				return fitLargest(e, &job, doc, machines, largest, format)
 			}
-			limit, err := units.ParseSeconds(deadline)
-			if err != nil || limit == 0 {
-				return usage("--deadline: %q is no time to train in; write a number above 0 of d, h or min, as in 30d or 12h", deadline)
-			}
-			if err := job.growing(); err != nil {
-				return err
-			}
-			decode, err := job.variants(doc, machines, whatif.Axis{Path: "gpus"})
-			if err != nil {
-				return err
-			}
-			split, err := job.modelParallel(doc)
-			if err != nil {
-				return err
-			}
-			if split > most {
-				return usage("--max-gpus: %d, but the plan splits the model over %d GPUs; give %d or more", most, split, split)
-			}
-			p := &progress{out: e.err, last: time.Now()}
-			defer p.end() // on the way to an error, too
-			var list []*capacity.Cluster
-			for i, m := range machines.Values {
-				p.show(search.Progress{Phase: "clusters, machines done", Done: i, Total: len(machines.Values)})
-				j, malformed, err := decode([]string{m, ""})
-				if err != nil && !malformed && split > 1 {
-					j, err = firstLegal(doublings(split, most), func(gpus string) (*strategies.Job, bool, error) { return decode([]string{m, gpus}) })
-				}
-				if err != nil {
-					return err
-				}
-				c, err := capacity.Deadline(j, limit, most)
-				if err != nil {
-					return err
-				}
-				list = append(list, c)
-			}
-			p.end()
-			if err := report.WriteDeadline(e.out, list, format, e.style); err != nil {
-				return err
-			}
-			if text := report.Deadlines(list); text != "" {
-				return broken{text}
-			}
-			return nil
+			return fitDeadline(e, &job, doc, machines, deadline, most, format)
 		},
 	}
 	cmd.Flags().StringVar(&deadline, "deadline", "", "`TIME` in which to train, as in 30d")
@@ -154,6 +111,54 @@ func (f *jobFlags) machines(doc *yamlx.Document) (whatif.Axis, error) {
 		return whatif.Axis{Path: "hardware", Values: []string{""}}, nil
 	}
 	return whatif.ParseAxis("hardware=" + commonMachines)
+}
+
+// fitDeadline answers --deadline: the smallest cluster of each kind of machine.
+func fitDeadline(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axis, deadline string, most int64, format report.Format) error {
+	limit, err := units.ParseSeconds(deadline)
+	if err != nil || limit == 0 {
+		return usage("--deadline: %q is no time to train in; write a number above 0 of d, h or min, as in 30d or 12h", deadline)
+	}
+	if err := job.growing(); err != nil {
+		return err
+	}
+	decode, err := job.variants(doc, machines, whatif.Axis{Path: "gpus"})
+	if err != nil {
+		return err
+	}
+	split, err := job.modelParallel(doc)
+	if err != nil {
+		return err
+	}
+	if split > most {
+		return usage("--max-gpus: %d, but the plan splits the model over %d GPUs; give %d or more", most, split, split)
+	}
+	p := &progress{out: e.err, last: time.Now()}
+	defer p.end() // on the way to an error, too
+	var list []*capacity.Cluster
+	for i, m := range machines.Values {
+		p.show(search.Progress{Phase: "clusters, machines done", Done: i, Total: len(machines.Values)})
+		j, malformed, err := decode([]string{m, ""})
+		if err != nil && !malformed && split > 1 {
+			j, err = firstLegal(doublings(split, most), func(gpus string) (*strategies.Job, bool, error) { return decode([]string{m, gpus}) })
+		}
+		if err != nil {
+			return err
+		}
+		c, err := capacity.Deadline(j, limit, most)
+		if err != nil {
+			return err
+		}
+		list = append(list, c)
+	}
+	p.end()
+	if err := report.WriteDeadline(e.out, list, format, e.style); err != nil {
+		return err
+	}
+	if text := report.Deadlines(list); text != "" {
+		return broken{text}
+	}
+	return nil
 }
 
 // fitLargest finds the largest value of a quantity on each machine.
