@@ -21,7 +21,9 @@ import (
 	"github.com/perfplan/perfplan/calibrate/cuda"
 	"github.com/perfplan/perfplan/calibrate/cuda/fake"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/strategies/search"
 )
 
 var update = flag.Bool("update", false, "write the expected output into the README and into scripts that compare with files")
@@ -283,6 +285,33 @@ func TestSweepStopped(t *testing.T) {
 	require.ErrorAs(t, err, new(stopped))
 	require.ErrorContains(t, err, "stopped before any point was predicted")
 	require.Empty(t, out.String())
+}
+
+// TestFrontStopped: so does plan whose ranking is done, but not the front on fewer GPUs.
+func TestFrontStopped(t *testing.T) {
+	file := filepath.Join(root(t), "examples", "gpt2-ddp.yaml")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out bytes.Buffer
+	e := &env{in: strings.NewReader(""), out: &out, err: &out}
+	job := jobFlags{}
+	j, _, err := job.load(e, []string{file})
+	require.NoError(t, err)
+	f := planFlags{pareto: true}
+	f.options.Progress = func(p search.Progress) {
+		if strings.HasPrefix(p.Phase, "looking on") {
+			cancel()
+		}
+	}
+	r, err := f.rank(ctx, j)
+	require.NoError(t, err)
+	require.False(t, r.Ranking.Partial)
+	require.True(t, r.Partial())
+	for format, want := range map[report.Format]string{report.Text: "STOPPED EARLY: better ones may be left.", report.JSON: `"partial": true`} {
+		var b bytes.Buffer
+		require.NoError(t, report.WritePlans(&b, r, format, e.style))
+		require.Contains(t, b.String(), want)
+	}
 }
 
 // TestLongLog: of a log that is longer than what is read the beginning is, whichever character

@@ -76,7 +76,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 			if err := report.WritePlans(e.out, r, format, e.style); err != nil {
 				return err
 			}
-			if r.Ranking.Partial {
+			if r.Partial() {
 				return stopped{"stopped before the search was over; better plans may be left"}
 			}
 			if len(r.Ranking.Plans) == 0 {

@@ -27,6 +27,12 @@ type Plans struct {
 	Version string
 }
 
+// Partial reports whether any search for these plans was stopped before it was over.
+func (p *Plans) Partial() bool { return p.Ranking.Partial || p.Front != nil && p.Front.Partial }
+
+// stoppedEarly marks what is of such a search.
+const stoppedEarly = "STOPPED EARLY: better ones may be left"
+
 // WritePlans prints a ranking.
 func WritePlans(w io.Writer, p *Plans, f Format, s Style) error {
 	return write(w, f, s, p.page, func() any { return p.plain() }, p.records)
@@ -127,7 +133,7 @@ func (p *Plans) summary() fields {
 		s += fmt.Sprintf("; %s cannot be among these", thousands(float64(r.Pruned)))
 	}
 	if r.Partial {
-		s += "; STOPPED EARLY: better ones may be left"
+		s += "; " + stoppedEarly
 	}
 	return append(f, [2]string{"Searched", s})
 }
@@ -289,6 +295,9 @@ func (p *Plans) whyNot(w *search.WhyNot) []piece {
 
 // frontText says what a front leaves out that nothing beats.
 func frontText(f *search.Front) string {
+	if f.Partial {
+		return stoppedEarly + "."
+	}
 	return fmt.Sprintf("Of plans that are nearly alike one stands for all: what is left out is at most %.0f %% better in time, cost and energy, and by %s in memory, than a plan above on no more GPUs.", 100*search.Alike, f.Memory)
 }
 

@@ -106,7 +106,7 @@ func counts(list []search.Count) ordered {
 func (p *Plans) plain() plainPlans {
 	r := p.Ranking
 	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
-		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: r.Partial, Rejected: counts(r.Rejected), Own: p.maybe(p.Own), Notes: p.notes()}
+		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: p.Partial(), Rejected: counts(r.Rejected), Own: p.maybe(p.Own), Notes: p.notes()}
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)

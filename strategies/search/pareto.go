@@ -20,7 +20,7 @@ type Front struct {
 	Points  []Point // by GPUs, then by time
 	GPUs    []int64 // the numbers of GPUs looked at
 	Memory  units.Bytes
-	Partial bool
+	Partial bool // the search was stopped before it was over
 }
 
 // Alike is how much better a plan may be than the one that stands for it on a Front, as a
