@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -287,30 +288,42 @@ func TestSweepStopped(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-// TestFrontStopped: so does plan whose ranking is done, but not the front on fewer GPUs.
-func TestFrontStopped(t *testing.T) {
-	file := filepath.Join(root(t), "examples", "gpt2-ddp.yaml")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out bytes.Buffer
-	e := &env{in: strings.NewReader(""), out: &out, err: &out}
-	job := jobFlags{}
-	j, _, err := job.load(e, []string{file})
-	require.NoError(t, err)
-	f := planFlags{pareto: true}
-	f.options.Progress = func(p search.Progress) {
-		if strings.HasPrefix(p.Phase, "looking on") {
-			cancel()
+// TestAnswersStopped: so does plan whose ranking is done, but not what was asked about it. Half
+// an answer is left out, such as that plans which were not all looked at do not fit.
+func TestAnswersStopped(t *testing.T) {
+	e := &env{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
+	for phase, c := range map[string]struct {
+		flags planFlags
+		model string
+		gpus  string
+		text  string
+	}{
+		"looking on 4 ": {planFlags{pareto: true}, "gpt2", "8", "STOPPED EARLY: better ones may be left."},
+		"looking with":  {planFlags{whyNot: []string{"data_parallel=fsdp2"}}, "gpt2", "8", ""},
+		"looking on 2 ": {planFlags{}, "llama3-8b", "1", ""},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		job := jobFlags{edits: []edit{{path: "gpus", value: c.gpus}, {path: "hardware", value: "h100-sxm"}, {path: "runtime.recipe", value: "hf-eager"}, {path: "train.micro_batch", value: "1"}}}
+		j, _, err := job.load(e, []string{c.model})
+		require.NoError(t, err)
+		c.flags.options.Progress = func(p search.Progress) {
+			if strings.HasPrefix(p.Phase, phase) {
+				cancel()
+			}
 		}
-	}
-	r, err := f.rank(ctx, j)
-	require.NoError(t, err)
-	require.False(t, r.Ranking.Partial)
-	require.True(t, r.Partial())
-	for format, want := range map[report.Format]string{report.Text: "STOPPED EARLY: better ones may be left.", report.JSON: `"partial": true`} {
-		var b bytes.Buffer
-		require.NoError(t, report.WritePlans(&b, r, format, e.style))
-		require.Contains(t, b.String(), want)
+		r, err := c.flags.rank(ctx, j)
+		require.NoError(t, err)
+		require.Error(t, ctx.Err(), phase)
+		require.False(t, r.Ranking.Partial)
+		require.True(t, r.Partial())
+		require.Empty(t, r.WhyNot)
+		require.Nil(t, r.Near)
+		for format, want := range map[report.Format]string{report.Text: c.text, report.JSON: `"partial": true`} {
+			var b bytes.Buffer
+			require.NoError(t, report.WritePlans(&b, r, format, e.style))
+			require.Contains(t, b.String(), want)
+		}
 	}
 }
 

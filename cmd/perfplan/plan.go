@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -200,27 +201,40 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 			return nil, err
 		}
 	}
+	err = f.answer(ctx, out, questions, free)
+	if out.Stopped = ctx.Err() != nil; out.Stopped { // the ranking stands
+		return out, nil
+	}
+	return out, err
+}
+
+// answer says what was asked about a ranking. Half an answer, of a search that was stopped, is
+// none, but for a front, which says so.
+func (f *planFlags) answer(ctx context.Context, out *report.Plans, questions []search.Fix, free float64) error {
 	for i, fix := range questions {
 		w, err := search.Explain(ctx, out.Ranking, fix)
 		if diag.IsInput(err) {
-			return nil, usage("--why-not %s: %v", f.whyNot[i], err)
+			return usage("--why-not %s: %v", f.whyNot[i], err)
 		}
-		if err != nil {
-			return nil, err
+		if err = cmp.Or(ctx.Err(), err); err != nil {
+			return err
 		}
 		out.WhyNot = append(out.WhyNot, w)
 	}
 	if f.pareto {
+		var err error
 		if out.Front, err = search.Pareto(ctx, out.Ranking.Job, f.options); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if len(out.Ranking.Plans) == 0 && !out.Ranking.Partial {
-		if out.Near, err = search.Near(ctx, out.Ranking, free); err != nil {
-			return nil, err
+		near, err := search.Near(ctx, out.Ranking, free)
+		if err = cmp.Or(ctx.Err(), err); err != nil {
+			return err
 		}
+		out.Near = near
 	}
-	return out, nil
+	return nil
 }
 
 // progress tells how far a search is: once a second in one line of a terminal, else

@@ -21,6 +21,7 @@ type Plans struct {
 	WhyNot  []*search.WhyNot
 	Front   *search.Front
 	Near    *search.Nearest // when nothing fits
+	Stopped bool            // before all that was asked about the ranking had its answer, or all of it
 	Tight   bool            // no plan leaves search.DefaultHeadroom free, so the ranking does not ask for it
 	Dollars float64         // of a GPU hour; 0: not known
 	Given   *yaml.Node      // the job as the user wrote it, flags applied; may be nil
@@ -28,7 +29,7 @@ type Plans struct {
 }
 
 // Partial reports whether any search for these plans was stopped before it was over.
-func (p *Plans) Partial() bool { return p.Ranking.Partial || p.Front != nil && p.Front.Partial }
+func (p *Plans) Partial() bool { return p.Ranking.Partial || p.Stopped }
 
 // stoppedEarly marks what is of such a search.
 const stoppedEarly = "STOPPED EARLY: better ones may be left"
