@@ -260,7 +260,7 @@ func (j *Job) Unmixed() bool {
 func (j *Job) SharesTable() bool { return j.Model.Tied || j.Model.MTPLayers > 0 }
 
 func (j *Job) shape() Shape {
-	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor, NodeGPUs: j.Hardware.Node.GPUs.Value}
+	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor}
 }
 
 // GPU is the name of the machine's kind of GPU.

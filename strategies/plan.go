@@ -261,12 +261,11 @@ func (p *Plan) Replicas() int64 { return p.DP * max(p.CP, 1) / p.Shard() }
 
 // Shape is what a legality check needs besides the plan.
 type Shape struct {
-	Model    *model.Spec
-	Recipe   *recipe.Recipe
-	GPUs     int64
-	Train    *Train
-	DTensor  bool // tensor parallelism by DTensor: key/value heads must divide
-	NodeGPUs int64
+	Model   *model.Spec
+	Recipe  *recipe.Recipe
+	GPUs    int64
+	Train   *Train
+	DTensor bool // tensor parallelism by DTensor: key/value heads must divide
 }
 
 // Complete fills what a plan leaves open: degrees of one, dp from the rest, the

@@ -54,10 +54,19 @@ var settings = []setting{
 	{"ep", "plan.ep", "N", "expert-parallel degree", nil},
 	{"dp", "plan.dp", "N", "data-parallel degree; default: the rest of the GPUs", nil},
 	{"virtual-stages", "plan.virtual_stages", "N", "model chunks per pipeline rank", nil},
-	{"schedule", "plan.schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, ...", pipeline.Names()},
+	{"schedule", "plan.schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, ...", schedules()},
 	{"offload", "plan.offload", "WHAT", "what lives in the hosts' memory: optimizer or parameters", []string{"none", "optimizer", "parameters"}},
 	{"straggler", stragglers, "RANK", "a slow rank, as in rank=3,slowdown=1.3, or with slow links, as in rank=3,link=2 (repeatable)", nil},
 	{"data-parallel", "plan.data_parallel", "KIND", "ddp, zero1, zero2, zero3, fsdp1 or fsdp2", []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}},
+}
+
+// schedules are the names of pipeline schedules, each with what it is, as shells show them.
+func schedules() (out []string) {
+	for _, name := range pipeline.Names() {
+		info, _ := pipeline.Lookup(name) // it is one of them
+		out = append(out, name+"\t"+info.Doc)
+	}
+	return out
 }
 
 // stragglers is the path of a flag that adds to what it was given before.

@@ -35,7 +35,7 @@ func ranked(t *testing.T) *Plans {
 			{Fix: search.Fix{"tp": "3"}, Rejected: r.Rejected[:1]},
 			{Fix: search.Fix{"tp": "1"}, Misfit: &second},
 		},
-		Front: &search.Front{GPUs: []int64{64, 32}, Memory: 5 * units.GiB, Points: []search.Point{{Candidate: first, Costs: search.Costs{Dollars: 0.5, Joules: 5e5, Step: first.Result.StepTime}}}},
+		Front: &search.Front{GPUs: []int64{64, 32}, Memory: 5 * units.GiB, Points: []search.Point{{Candidate: first, Costs: search.Costs{Dollars: 0.5, Joules: 5e5}}}},
 	}
 }
 

@@ -9,21 +9,21 @@ type ScanShape struct {
 	Groups, State, Chunk int64
 }
 
-// sizes are what the kernels of a scan count, in elements.
+// scanSizes are what the kernels of a scan count, in elements.
 type scanSizes struct {
-	tokens, chunks float64
-	x              float64 // inputs: a head's width of each head and token
-	bc             float64 // B, or C
-	conv           float64 // inputs, B and C
-	states         float64 // of all heads, one for each chunk
-	scores         float64 // of pairs of tokens of a chunk, by group
-	pairs          float64 // the same by head
-	products       float64 // multiply-adds of inputs and states
+	tokens   float64
+	x        float64 // inputs: a head's width of each head and token
+	bc       float64 // B, or C
+	conv     float64 // inputs, B and C
+	states   float64 // of all heads, one for each chunk
+	scores   float64 // of pairs of tokens of a chunk, by group
+	pairs    float64 // the same by head
+	products float64 // multiply-adds of inputs and states
 }
 
 func (s *ScanShape) sizes() scanSizes {
 	n, c := float64(s.Batch*s.Sequence), float64(s.Batch*((s.Sequence+s.Chunk-1)/s.Chunk))
-	z := scanSizes{tokens: n, chunks: c, x: n * float64(s.Heads*s.HeadDim), bc: n * float64(s.Groups*s.State), states: c * float64(s.Heads*s.HeadDim*s.State),
+	z := scanSizes{tokens: n, x: n * float64(s.Heads*s.HeadDim), bc: n * float64(s.Groups*s.State), states: c * float64(s.Heads*s.HeadDim*s.State),
 		scores: c * float64(s.Groups*s.Chunk*s.Chunk), pairs: n * float64(s.Heads*s.Chunk)}
 	z.conv, z.products = z.x+2*z.bc, z.x*float64(s.State)
 	return z

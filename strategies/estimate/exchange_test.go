@@ -17,7 +17,7 @@ func alone(t *testing.T, job string, ops []tape.Op, tiled bool) (all, exchange u
 	var e Evaluator
 	_, err := e.prepare(mustParse(t, job))
 	require.NoError(t, err)
-	s := e.p.price(&tape.Section{Ops: ops}, nil, tiled)
+	s := e.p.price(&tape.Section{Ops: ops}, tiled)
 	s.clock(&e.p)
 	for i := range s.launches {
 		all += s.launches[i].Busy

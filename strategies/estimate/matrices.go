@@ -162,7 +162,7 @@ func (m *priced) update(p *pricer, key updateKey) *matrixUpdate {
 			weight = prec.Master
 		}
 		sec := ops.Update(p.job.Recipe, key.program, key.of, weight.DType, prec.Gradients.DType, prec.Moments.DType, key.ranks)
-		u = &matrixUpdate{section: p.price(&sec, nil, false)}
+		u = &matrixUpdate{section: p.price(&sec, false)}
 		if m.updates == nil {
 			m.updates = map[updateKey]*matrixUpdate{}
 		}

@@ -304,7 +304,6 @@ type section struct {
 	whole    timeline.Segment // all of it
 	parts    []part           // cut after every completed gradient and every wait of the host; the last is the rest
 	grads    []tape.ParamGrad
-	params   []ops.Param
 	time     [numWork]units.Seconds // device time alone by kind of work
 	moved    units.Bytes            // by memory-bound kernels
 	effort   [numWork]units.Seconds // the same at full power: a GEMM below its best rate draws less
@@ -354,9 +353,9 @@ const (
 )
 
 // price prices a section. tiled says that tensor ranks exchange pieces beside GEMMs.
-func (p *pricer) price(sec *tape.Section, params []ops.Param, tiled bool) section {
+func (p *pricer) price(sec *tape.Section, tiled bool) section {
 	n := len(sec.Ops)
-	s := section{ops: sec.Ops, grads: sec.Grads, params: params, base: make([]base, n), launches: make([]timeline.Launch, n)}
+	s := section{ops: sec.Ops, grads: sec.Grads, base: make([]base, n), launches: make([]timeline.Launch, n)}
 	var idle units.Seconds // that a blocked host has worked since the last kernel
 	for i := range sec.Ops {
 		o, b, l := &sec.Ops[i], &s.base[i], &s.launches[i]
@@ -592,7 +591,7 @@ func (p *pricer) unit(u *ops.Unit) *unit {
 		p.host = &p.job.Layers.Host
 		defer func() { p.host = around }()
 	}
-	priced := &unit{Unit: u, forward: p.price(&u.Forward, u.Params, tiled), backward: p.price(&u.Backward, u.Params, tiled), saved: u.Saved()}
+	priced := &unit{Unit: u, forward: p.price(&u.Forward, tiled), backward: p.price(&u.Backward, tiled), saved: u.Saved()}
 	if p.job.Train.OffloadActivations {
 		priced.streamed = p.streamed(u)
 	}

@@ -25,7 +25,7 @@ func (p Placement) String() string {
 // Info is one row of the table of schedules.
 type Info struct {
 	Name      string // as written in job files
-	Doc       string // one line for help texts
+	Doc       string // one line for the shell's completion
 	Source    string // where the order comes from
 	Placement Placement
 	// Copies is how many times the parameters are held: 2 for DualPipe, where

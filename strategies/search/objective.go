@@ -104,10 +104,9 @@ func (o Objective) slowest(bar float64, bounded bool, j *strategies.Job) units.S
 
 // Costs are a result in money, energy and time.
 type Costs struct {
-	Dollars float64       // of a million tokens; 0 where no price is known
-	Joules  units.Joules  // of a million tokens
-	Days    float64       // to Options.TrainTokens; 0 without
-	Step    units.Seconds // of a step
+	Dollars float64      // of a million tokens; 0 where no price is known
+	Joules  units.Joules // of a million tokens
+	Days    float64      // to Options.TrainTokens; 0 without
 }
 
 // CostsOf puts a prediction in money, energy and time. dollars is the price of an
@@ -120,6 +119,5 @@ func CostsOf(j *strategies.Job, r *estimate.Result, dollars, trainTokens float64
 		Dollars: gpus * step / 3600 * dollars / tokens * 1e6,
 		Joules:  units.Joules(float64(r.Energy) * gpus / tokens * 1e6),
 		Days:    trainTokens / tokens * step / 86400,
-		Step:    r.StepTime,
 	}
 }

@@ -35,7 +35,6 @@ type Gain struct {
 
 // Sensitivity is what a step time depends on.
 type Sensitivity struct {
-	Result *estimate.Result
 	Levers []Lever // the most effective first
 }
 
@@ -190,7 +189,7 @@ func Sense(r *estimate.Result) (*Sensitivity, error) {
 		}
 		return a
 	})
-	out := &Sensitivity{Result: r}
+	out := &Sensitivity{}
 	for i := range levers {
 		l := &levers[i]
 		f := factors(l)
