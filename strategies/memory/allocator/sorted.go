@@ -16,7 +16,7 @@ type entry struct {
 }
 
 const (
-	binBits = 3 // binary digits of a size that tell its bin
+	binBits = 5 // binary digits of a size that tell its bin
 	numBins = (64 - binBits + 1) << (binBits - 1)
 )
 
