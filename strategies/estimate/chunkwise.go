@@ -3,7 +3,9 @@ package estimate
 import (
 	"slices"
 
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
@@ -90,4 +92,68 @@ func (r *pipelineRun) closings(actions []pipeline.Action) int {
 func (r *pipelineRun) closesLike(a, b int) bool {
 	x, y := r.plan.Compact(a), r.plan.Compact(b)
 	return slices.EqualFunc(x[r.closings(x):], y[r.closings(y):], func(p, q pipeline.Action) bool { return p.Kind == q.Kind && p.Chunk == q.Chunk })
+}
+
+// opening is what stays exposed of the gathers of updated parameters where each chunk has
+// its own: those of the first two chunks begin with the step, each later one as the first
+// micro batch enters the chunk before it, on all ranks at once. The first pass of a chunk
+// waits for its own (Megatron-Core, schedules.py: param_sync_func; NeMo's and Bridge's
+// align_param_gather). Below 0: parameters are not gathered so.
+func (r *pipelineRun) opening(rank int) float64 {
+	p, sim := r.s.p, &r.s.sim
+	if !r.plan.GathersAhead || r.plan.Chunks < 2 || !p.job.Recipe.Overlap.ParamGather || p.job.Plan.DataParallel != strategies.ZeRO1 || p.groups[dpGroup].Ranks <= 1 {
+		return -1
+	}
+	counts := p.counts
+	p.counts = nil // the gathers are counted with the optimizer
+	defer func() { p.counts = counts }()
+	sim.Reset()
+	r.opens = resize(r.opens, r.plan.Chunks)
+	r.gather(rank, 0)
+	r.gather(rank, 1)
+	times := &r.path.times
+	var alone units.Seconds
+	for before := range rank { // until the first input is there
+		alone += times.F[r.plan.Stage(before, 0)] + r.path.hop
+	}
+	sim.Run(&timeline.Segment{Lag: alone})
+	opened := 0
+	for _, a := range r.plan.Compact(rank) {
+		stage := r.plan.Stage(rank, int(a.Chunk))
+		f, b := p.stagePasses(r.s.layout.stage(r.plan, rank, int(a.Chunk)))
+		t, pass := times.F[stage], &f.seg
+		if a.Kind != pipeline.Forward {
+			t, pass = times.B[stage], &b.seg
+		}
+		first := a.Kind == pipeline.Forward && int(a.Chunk) == opened
+		if first {
+			sim.Wait(r.opens[opened][0])
+			if opened++; opened > 1 && opened < r.plan.Chunks {
+				r.gather(rank, opened)
+			}
+		}
+		if t > 0 {
+			sim.Run(&timeline.Segment{Busy: t, Loaded: t * pass.Loaded / pass.Busy})
+		}
+		alone += t
+		if first {
+			sim.Wait(r.opens[a.Chunk][1])
+		}
+		if opened == r.plan.Chunks {
+			break
+		}
+	}
+	return max(sim.Now-float64(alone), 0)
+}
+
+// gather begins to gather the parameters of a chunk: first those of its first bucket.
+func (r *pipelineRun) gather(rank, chunk int) {
+	sim, st := &r.s.sim, &r.s.step
+	st.begin(r.s.p, r.s.layout.stage(r.plan, rank, chunk), sim)
+	t, first := st.gathers()
+	slow := r.s.p.slow(collective.AllGather)
+	r.opens[chunk] = [2]timeline.Task{
+		sim.Launch(dpStream, "all-gather", first, sim.Now, slow),
+		sim.Launch(dpStream, "all-gather", t-first, sim.Now, slow),
+	}
 }

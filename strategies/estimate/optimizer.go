@@ -189,13 +189,11 @@ func (s *step) copyWeights(u *update) {
 // gatherParameters hands every rank the parameters that the others have updated.
 func (s *step) gatherParameters() {
 	s.listParameters(s.chunk.dense)
-	t, first := 0.0, 0.0
-	for k, n := range [2]int64{s.chunk.dense, s.chunk.expert} {
-		q := &s.ddp.queues[k]
-		g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*s.job.Precision.Gather.Size()))
-		t, first = t+g, first+g*q.firstShare()
-	}
-	if s.job.Recipe.Overlap.ParamGather { // bucket by bucket beside the next forward pass, which waits for the first one
+	t, first := s.gathers()
+	switch {
+	case s.opening >= 0:
+		t = s.opening
+	case s.job.Recipe.Overlap.ParamGather: // bucket by bucket beside the next forward pass, which waits for the first one
 		if s.chunk.embedding == nil { // later stages wait for their first input meanwhile
 			first = 0
 		}
@@ -203,6 +201,17 @@ func (s *step) gatherParameters() {
 	}
 	task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
 	s.sim.Wait(task)
+}
+
+// gathers is how long the parameters of the chunk are gathered, and of that those which its
+// first layers need.
+func (s *step) gathers() (t, first float64) {
+	for k, n := range [2]int64{s.chunk.dense, s.chunk.expert} {
+		q := &s.ddp.queues[k]
+		g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*s.job.Precision.Gather.Size()))
+		t, first = t+g, first+g*q.firstShare()
+	}
+	return t, first
 }
 
 // updated is the number of tensors that the rank's optimizer goes through: all, or, where

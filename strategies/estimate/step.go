@@ -30,6 +30,7 @@ type step struct {
 
 	forward, backward, optimizer float64
 	hosted                       float64 // of the optimizer, by the host while the device waits
+	opening                      float64 // what a pipeline's chunks leave exposed of their gathers, where these are chunk by chunk; else below 0
 	matrices                     []updatedMatrix
 
 	ddp    *buckets // of replicated parameters
@@ -48,7 +49,7 @@ type step struct {
 func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 	s.p, s.job, s.sim, s.chunk, s.list = p, p.job, sim, c, c.list
 	s.forward, s.backward, s.optimizer, s.hosted, s.ddp, s.shards, s.listed = 0, 0, 0, 0, nil, nil, nil
-	s.matrices = s.matrices[:0]
+	s.opening, s.matrices = -1, s.matrices[:0]
 	s.away.begin(s)
 	if p.job.Plan.Offloads() {
 		sim.Crowd = p.hardware.Laws.Offload.Crowd

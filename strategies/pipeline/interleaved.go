@@ -21,10 +21,13 @@ func init() {
 		order:    interleavedMegatron,
 		blocking: blockingInterleaved,
 		period:   func(p, _, _ int) int { return p },
+
+		GathersAhead: true, // schedules.py, param_sync_func
 	}
 	register(row)
 
 	row.Name = "interleaved-1f1b-torch"
+	row.GathersAhead = false
 	row.Doc = "interleaved 1F1B as PyTorch orders it: any m that divides into max(1, m/p) equal rounds"
 	row.Source = "torch ScheduleInterleaved1F1B"
 	row.rule = equalRounds("interleaved-1f1b-torch")

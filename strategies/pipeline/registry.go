@@ -39,6 +39,10 @@ type Info struct {
 	// each begins the next when its own last action is over.
 	OpenEnds bool
 
+	// GathersAhead means that the parameters of a chunk, where ranks share out their update,
+	// are gathered as soon as the first micro batch enters the chunk before it.
+	GathersAhead bool
+
 	// virtual is the only legal number of virtual stages, 0 for any.
 	virtual int
 	// rule returns the complaint about p, v and m, all at least 1, or nil.
