@@ -515,24 +515,27 @@ func TestRingSteps(t *testing.T) {
 	}
 	whole, part := run(1), run(4)
 	for i, s := range []*tape.Section{&part.Forward, &part.Backward} {
-		prim, alone := "attention", &whole.Forward
+		alone := &whole.Forward
 		if i == 1 {
-			prim, alone = "attention_backward", &whole.Backward
+			alone = &whole.Backward
 		}
 		var kernels int32
 		var flops, all units.FLOPs
 		var shapes []tape.AttentionShape
+		var prims []string
 		for j := range s.Ops {
-			if o := &s.Ops[j]; o.Prim == prim {
-				kernels, flops, shapes = kernels+o.Count, flops+o.FLOPs, append(shapes, *o.Attn)
+			if o := &s.Ops[j]; o.Class == tape.Attention {
+				kernels, flops, shapes, prims = kernels+o.Count, flops+o.FLOPs, append(shapes, *o.Attn), append(prims, o.Prim)
 			}
 		}
 		for j := range alone.Ops {
-			if o := &alone.Ops[j]; o.Prim == prim {
+			if o := &alone.Ops[j]; o.Class == tape.Attention {
 				all += o.FLOPs
 			}
 		}
 		require.EqualValues(t, 4, kernels)
+		require.Equal(t, prims[0]+"_step", prims[1])
+		require.Contains(t, config(t, "llama3.2-1b", "megatron-core").Recipe.Host.Again, prims[1], "further steps cost the host a call, a send and a receive each")
 		require.InEpsilon(t, float64(all)/4, float64(flops), 1e-3)
 		require.Equal(t, []int64{4096, 4096, 4096, 2048}, []int64{shapes[0].Queries, shapes[0].Keys, shapes[1].Queries, shapes[1].Keys})
 		require.Equal(t, []bool{true, false}, []bool{shapes[0].Causal, shapes[1].Causal})

@@ -683,7 +683,7 @@ func load(name string) (*Recipe, error) {
 		*r = *base
 		r.Programs, r.Shared = nil, ""
 		r.Precision, r.Optimizer = nil, nil
-		r.Host.Primitives, r.Host.Called = nil, nil
+		r.Host.Primitives, r.Host.Called, r.Host.Again = nil, nil, nil
 	}
 	file := struct {
 		Format  string `yaml:"perfplan"`
@@ -711,6 +711,7 @@ func load(name string) (*Recipe, error) {
 		r.Precision = merged(base.Precision, r.Precision)
 		r.Optimizer = merged(base.Optimizer, r.Optimizer)
 		r.Host.Primitives, r.Host.Called = merged(base.Host.Primitives, r.Host.Primitives), merged(base.Host.Called, r.Host.Called)
+		r.Host.Again = merged(base.Host.Again, r.Host.Again)
 	}
 	cache[name] = r
 	return r, nil

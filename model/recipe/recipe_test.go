@@ -270,3 +270,13 @@ func TestEveryRelease(t *testing.T) {
 		}
 	}
 }
+
+// TestAgain: what a recipe says of further calls adds to what it inherits, which stays as it is.
+func TestAgain(t *testing.T) {
+	base, err := Load("hf-eager")
+	require.NoError(t, err)
+	own, err := Load("megatron-core")
+	require.NoError(t, err)
+	require.Equal(t, base.Host.Again["attention"], own.Host.Again["attention"])
+	require.Greater(t, own.Host.Again["attention_step"], base.Host.Again["attention_step"])
+}

@@ -531,7 +531,8 @@ func (t *Tape) attends(o AttentionOptions, k Op) {
 	k.Elements, k.Bytes = k.Elements/float64(n), k.Bytes/units.Bytes(n)
 	k.Attn, k.FLOPs = &own, own.FLOPs()
 	t.emit(k)
-	k.Attn, k.FLOPs, k.Count = &other, other.FLOPs()*units.FLOPs(n-1), int32(n-1)
+	// What is asked before the first one is not asked again.
+	k.Prim, k.Attn, k.FLOPs, k.Count = k.Prim+"_step", &other, other.FLOPs()*units.FLOPs(n-1), int32(n-1)
 	t.emit(k)
 }
 
