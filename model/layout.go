@@ -294,16 +294,13 @@ var layouts = []layout{
 	{[]string{"decoder"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, {{"self_attn.o_a_proj", partOutGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms, streams}, streamsHead},
 	{[]string{"baichuan"}, Serial,
-		[]module{{"model.embed_tokens", partTokens}},
-		[][]module{{
+		llamaEmbedding, [][]module{{
 			{"self_attn.W_pack", partQKV},
 			{"self_attn.o_proj", partOut},
 			{"mlp.gate_proj", partGate},
 			{"mlp.down_proj", partDown},
 			{"mlp.up_proj", partUp},
-			{"input_layernorm", partNorm1},
-			{"post_attention_layernorm", partNorm2},
-		}}, []module{{"model.norm", partFinalNorm}, {"lm_head", partHead}}},
+		}, preNorms}, llamaHead},
 	{[]string{"qwen"}, Serial,
 		[]module{{"transformer.wte", partTokens}},
 		[][]module{{

@@ -339,6 +339,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {document_length: 0}}", "train.document_length: 0; give mean tokens of a document, 1 or more, or leave it out"},
 		{"{model: gpt2, runtime: {stragglers: [{slowdown: 2}]}}", "rank: is missing; say which rank is slow, as in {rank: 3, slowdown: 1.3}"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, compile_scope: model}}", "runtime.compile_scope: model, but recipe torchtitan compiles by layer; leave it out, or use recipe hf-compile"},
+		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "torchtitan-eager, or give runtime.liger_kernels beside it"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe hf-eager has no loss in one kernel; leave it out, or use llm-foundry"},
 		{"{perfplan: job/v2, model: gpt2}", `perfplan: "job/v2" is not a job; expected job/v1`},
 	} {

@@ -142,7 +142,11 @@ func (j *Job) resolveLoss() error {
 		j.note("runtime.fused_cross_entropy", on, "the framework's own")
 	}
 	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
-		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })))
+		beside := ""
+		if j.Recipe.Liger != "" {
+			beside = ", or give runtime.liger_kernels beside it"
+		}
+		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s%s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })), beside)
 	}
 	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)

@@ -133,7 +133,7 @@ func fused(b *builder, a []value) []value {
 		}
 	}
 	if f.Class == tape.NormForward && len(b.recipe.Structure.NormWidths.RMS) > 0 {
-		f.Class, f.Back = b.rowNorm(f.SaveRows, ins[0].Dim(-1))
+		b.rowNorm(&f, ins[0].Dim(-1))
 	}
 	if !set {
 		f.DType = ins[0].DType()
@@ -156,19 +156,21 @@ var fusedClasses = map[string][2]tape.Class{
 	"strided":   {tape.Strided2, tape.Strided2},
 }
 
-// rowNorm are the classes of a norm that keeps one or, with a mean, two values of each row,
-// where some widths have kernels of their own.
-func (b *builder) rowNorm(kept int, width int64) (forward, back tape.Class) {
-	tuned := func(widths []int64) bool { return b.Precision.CuDNNNorms || slices.Contains(widths, width) }
-	switch w := &b.recipe.Structure.NormWidths; {
-	case kept > 1 && tuned(w.Layer):
-		return tape.LNTuned, tape.LNTunedBack
-	case kept > 1:
-		return tape.LNGeneral, tape.LNGeneralBack
-	case tuned(w.RMS):
-		return tape.RMSTuned, tape.RMSTunedBack
+// rowNorm gives a norm of rows so wide, which keeps one or, with a mean, two values of each,
+// its kernels where some widths have their own. What sums the gradients of its weight takes
+// longer after general ones.
+func (b *builder) rowNorm(f *tape.Fused, width int64) {
+	w := &b.recipe.Structure.NormWidths
+	widths, kinds := w.RMS, [2][2]tape.Class{{tape.RMSGeneral, tape.RMSGeneralBack}, {tape.RMSTuned, tape.RMSTunedBack}}
+	if f.SaveRows > 1 {
+		widths, kinds = w.Layer, [2][2]tape.Class{{tape.LNGeneral, tape.LNGeneralBack}, {tape.LNTuned, tape.LNTunedBack}}
 	}
-	return tape.RMSGeneral, tape.RMSGeneralBack
+	kind := kinds[0]
+	f.Sum, f.SumWork = tape.NormSum, 1
+	if b.Precision.CuDNNNorms || slices.Contains(widths, width) {
+		kind, f.SumWork = kinds[1], 0
+	}
+	f.Class, f.Back = kind[0], kind[1]
 }
 
 func tensors(ts []*tape.Tensor) []value {

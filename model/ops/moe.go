@@ -392,3 +392,19 @@ func (b *builder) allToAll(x *tape.Tensor, factor float64) *tape.Tensor {
 	kept := b.recipe.Structure.KeptExchanges == recipe.UnnormedModels && !b.has(model.RoleQNorm)
 	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor, Kept: kept}, x)
 }
+
+// byExpert brings the rows of one expert together, where several ranks sent some.
+func (b *builder) byExpert(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP > 1 {
+		return b.t.Rows(x, x.Dim(0), 1)
+	}
+	return b.t.Hold(x)
+}
+
+// byRank brings them back.
+func (b *builder) byRank(x *tape.Tensor) *tape.Tensor {
+	if b.Shard.EP > 1 {
+		return b.t.Scatter(x)
+	}
+	return b.t.Hold(x)
+}

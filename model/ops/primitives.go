@@ -379,19 +379,3 @@ func biasRows(b *builder, a []value) []value {
 	b.t.Release(rows)
 	return one(y)
 }
-
-// byExpert brings the rows of one expert together, where several ranks sent some.
-func (b *builder) byExpert(x *tape.Tensor) *tape.Tensor {
-	if b.Shard.EP > 1 {
-		return b.t.Rows(x, x.Dim(0), 1)
-	}
-	return b.t.Hold(x)
-}
-
-// byRank brings them back.
-func (b *builder) byRank(x *tape.Tensor) *tape.Tensor {
-	if b.Shard.EP > 1 {
-		return b.t.Scatter(x)
-	}
-	return b.t.Hold(x)
-}

@@ -441,6 +441,8 @@ type Fused struct {
 	BackKernels         int     // the same of the gradient
 	Work, BackWork      float64 // elements each kernel counts, over those it has: of kernels slower or faster than their class; 0: 1
 	Index               float64 // of strided kernels, Op.Index
+	Sum                 Class   // what adds up the partial gradients of vectors; NoKernel: a column reduction for each
+	SumWork             float64 // the elements it counts
 }
 
 // Fuse runs a fused kernel. Its gradient reads the output gradients and the saved
@@ -553,17 +555,13 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		if columns > 0 { // a value for each row: summed by a kernel of its own, which reads all again
 			t.emit(Op{Prim: f.Prim + "_row_sum", Class: FusedReduce, DType: f.DType, Elements: elements, N: width, Bytes: columns})
 		}
-		switch sum := (Op{Prim: f.Prim + "_sum", Class: NormSum, DType: F32, N: width}); { // partial sums of the fused kernel are added up
+		switch { // partial sums of the fused kernel are added up
 		case vectors == 0:
-		case f.Back == RMSTunedBack || f.Back == LNTunedBack:
-			t.emit(sum)
-		case f.Back == RMSGeneralBack || f.Back == LNGeneralBack:
-			sum.Elements = 1
-			t.emit(sum)
+		case f.Sum != NoKernel: // of all vectors at once
+			t.emit(Op{Prim: f.Prim + "_sum", Class: f.Sum, DType: F32, Elements: f.SumWork, N: width})
 		default:
-			sum.Class, sum.Elements, sum.Bytes = ColReduce, float64(width)*fusedPartials, units.Bytes(width*fusedPartials*4)
 			for range vectors {
-				t.emit(sum)
+				t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})
 			}
 		}
 		return r
