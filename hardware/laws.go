@@ -49,30 +49,30 @@ type Spread struct {
 // every SM), e < 1 for tiles smaller than 256×128; times the measured correction
 // of nearby shapes. Fitted to kernel times at full clock.
 type GEMMLaw struct {
-	Tiles     []string           `yaml:"tiles"`        // "256x128"
-	Rate      map[string]float64 `yaml:"rate"`         // of the dense peak, by dtype, with full waves
-	Scaled    map[string]float64 `yaml:"scaled"`       // rate of formats whose blocks have scales over that of fp8, which has one; absent: the GPU has no kernels for it
-	ScaledW   map[string]float64 `yaml:"scaled_wgrad"` // the same of weight gradients; absent: as Scaled
-	KOverhead float64            `yaml:"k_overhead"`   // K elements a tile spends on its prologue and epilogue
-	Setup     units.Seconds      `yaml:"setup"`
-	SmallTile float64            `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
-	Memory    float64            `yaml:"memory"`     // α: share of the bytes that compute does not hide
-	Exponent  float64            `yaml:"exponent"`   // p
-	Vector    *VectorGEMM        `yaml:"vector"`     // batched products of fp32, on vector units; absent: as the others
-	TF32      *TF32GEMM          `yaml:"tf32"`       // products of fp32 that is rounded; absent: as the others
-	Unaligned map[int][]float64  `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 4, 2, 1 elements
+	Tiles     []string            `yaml:"tiles"`        // "256x128"
+	Rate      map[string]float64  `yaml:"rate"`         // of the dense peak, by dtype, with full waves
+	Scaled    map[string]float64  `yaml:"scaled"`       // rate of formats whose blocks have scales over that of fp8, which has one; absent: the GPU has no kernels for it
+	ScaledW   map[string]float64  `yaml:"scaled_wgrad"` // the same of weight gradients; absent: as Scaled
+	KOverhead float64             `yaml:"k_overhead"`   // K elements a tile spends on its prologue and epilogue
+	Setup     units.Seconds       `yaml:"setup"`
+	SmallTile float64             `yaml:"small_tile"` // e = 1/(1 + small·100·(1/tm + 1/tn − 1/256 − 1/128))
+	Memory    float64             `yaml:"memory"`     // α: share of the bytes that compute does not hide
+	Exponent  float64             `yaml:"exponent"`   // p
+	Vector    *VectorGEMM         `yaml:"vector"`     // batched products of fp32, on vector units; absent: as the others
+	TF32      *TF32GEMM           `yaml:"tf32"`       // products of fp32 that is rounded; absent: as the others
+	Unaligned map[int64][]float64 `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 8, 4, 2 bytes
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
-	UnalignedBatched map[int]float64 `yaml:"unaligned_batched"`
-	AnyLayout        bool            `yaml:"any_layout"`    // 8-bit operands of one scale are read along rows and columns alike, from one copy
-	Reset            units.Seconds   `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
-	Added            *AddedGEMM      `yaml:"added"`         // weight gradients that are added to what is there; absent: as the others
-	Grouped          float64         `yaml:"grouped"`       // rate factor of a kernel that multiplies for all experts
-	GroupedAdded     *AddedGEMM      `yaml:"grouped_added"` // weight gradients of experts, added; absent: as those of others
-	Releases         []GEMMRelease   `yaml:"releases"`      // older libraries, the oldest last
-	Points           GEMMPoints      `yaml:"points"`        // measured, for the correction
-	PointsAdded      bool            `yaml:"points_added"`  // their weight gradients are added to fp32 ones
-	Width            float64         `yaml:"width"`         // octaves over which a point corrects its neighbours
-	Source           string          `yaml:"source"`        // "": that of all laws of its file
+	UnalignedBatched map[int64]float64 `yaml:"unaligned_batched"`
+	AnyLayout        bool              `yaml:"any_layout"`    // 8-bit operands of one scale are read along rows and columns alike, from one copy
+	Reset            units.Seconds     `yaml:"reset"`         // clearing of the tile counter in front of GEMMs of more than two waves
+	Added            *AddedGEMM        `yaml:"added"`         // weight gradients that are added to what is there; absent: as the others
+	Grouped          float64           `yaml:"grouped"`       // rate factor of a kernel that multiplies for all experts
+	GroupedAdded     *AddedGEMM        `yaml:"grouped_added"` // weight gradients of experts, added; absent: as those of others
+	Releases         []GEMMRelease     `yaml:"releases"`      // older libraries, the oldest last
+	Points           GEMMPoints        `yaml:"points"`        // measured, for the correction
+	PointsAdded      bool              `yaml:"points_added"`  // their weight gradients are added to fp32 ones
+	Width            float64           `yaml:"width"`         // octaves over which a point corrects its neighbours
+	Source           string            `yaml:"source"`        // "": that of all laws of its file
 	Spread           `yaml:",inline"`
 
 	On    *GPU // the GPU it was measured on

@@ -494,13 +494,15 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 	case tape.LayoutWgrad: // gᵀ from [K, M], x [K, N]
 		extents = [3]int64{o.M, o.N, o.N}
 	}
-	align := 8
+	const access = 16
+	size := max(int64(o.DType.Size()), 2) // narrower ones multiply aligned extents only
+	align := int64(access)
 	for _, e := range extents {
-		for align > 1 && e%int64(align) != 0 {
+		for align > size && e*size%align != 0 {
 			align /= 2
 		}
 	}
-	if align == 8 {
+	if align == access {
 		return 1
 	}
 	if f := g.law.UnalignedBatched[align]; f > 0 && o.Batch > 1 {
