@@ -18,6 +18,11 @@
 // (casts), torch/csrc/autograd/engine.cpp and input_buffer.cpp (order and sums);
 // proven kernel by kernel against profiler traces in model/ops.
 //
+// tape.go has the tape and how it records ops, storage.go who allocates and frees,
+// autograd.go the nodes and their backward pass, checkpoint.go what runs again in it;
+// kernel.go and reduce.go choose the kernels of elementwise ops and of sums. The other
+// files hold primitives by kind.
+//
 // model/recipe holds the programs; model/ops runs them on a tape for the layers
 // of a model, and comes next.
 package tape

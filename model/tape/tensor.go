@@ -235,12 +235,3 @@ type gathered struct {
 	from *Tensor
 	spec CommSpec
 }
-
-// storage is a block of device memory with the number of tensors, saved
-// values and gradient slots that hold it.
-type storage struct {
-	bytes units.Bytes
-	refs  int32
-	kind  StoreKind
-	owned bool // allocated by this tape; parameters and borrowed inputs are not
-}
