@@ -18,22 +18,21 @@ func (t *Tape) TritonAdapter(x, a, b *Tensor) *Tensor {
 		t.emit(o)
 	}
 	kernel("triton_adapter", x, y)
-	src := *x
 	t.attach("triton_adapter", []*Tensor{x, a, b}, []*Tensor{y}, []*Tensor{x, a, b}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := t.packed(g[0])
-		gx := t.empty(src.dtype, src.dims[:src.nd]...)
-		low := t.empty(src.dtype, rows, rank)
+		gx := t.emptyLike(x)
+		low := t.empty(x.dtype, rows, rank)
 		kernel("triton_adapter_dgrad", gy, gx)
-		ga := t.empty(src.dtype, rank, in)
-		t.gemm("triton_adapter_a", LayoutWgrad, src.dtype, in, rank, rows, 1)
+		ga := t.empty(x.dtype, rank, in)
+		t.gemm("triton_adapter_a", LayoutWgrad, x.dtype, in, rank, rows, 1)
 		t.Release(low)
-		low = t.empty(src.dtype, rank, rows)
-		kernel("triton_adapter_down", &src)
-		gb := t.empty(src.dtype, out, rank)
-		t.gemm("triton_adapter_b", LayoutWgrad, src.dtype, rank, out, rows, 1)
+		low = t.empty(x.dtype, rank, rows)
+		kernel("triton_adapter_down", x)
+		gb := t.empty(x.dtype, out, rank)
+		t.gemm("triton_adapter_b", LayoutWgrad, x.dtype, rank, out, rows, 1)
 		t.Release(low, gy)
 		r := []*Tensor{gx, ga, gb}
-		if !src.grad {
+		if !x.grad {
 			t.Release(gx)
 			r = r[1:]
 		}

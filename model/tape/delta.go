@@ -156,14 +156,13 @@ func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
 	t.begin()
 	y := t.empty(d, x.dims[:x.nd]...)
 	kernel("convolve", extra, 2*low(n))
-	src := *x
 	t.attach("convolve", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		const prim = "convolve_backward"
-		gx := t.empty(d, src.dims[:src.nd]...)
+		gx := t.empty(d, x.dims[:x.nd]...)
 		if triton {
-			again := t.empty(d, src.dims[:src.nd]...)
+			again := t.empty(d, x.dims[:x.nd]...)
 			kernel("convolve", extra, 2*low(n))
-			parts := t.empty(F32, (src.Dim(0)*src.Dim(1)+deltaChunk-1)/deltaChunk, w.Size())
+			parts := t.empty(F32, (x.Dim(0)*x.Dim(1)+deltaChunk-1)/deltaChunk, w.Size())
 			kernel(prim, unconvWork, 4*low(n)+parts.bytes())
 			t.reduce("sum", ColReduce, parts, w)
 			t.Release(again, parts)
@@ -174,7 +173,7 @@ func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
 		t.Tiny("to", 1) // 16 bits of fp32 sums
 		r := []*Tensor{gx}
 		for _, e := range nd.in[1:] {
-			r = append(r, t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...))
+			r = append(r, t.emptyLike(&e.meta))
 		}
 		return r
 	})
@@ -214,7 +213,6 @@ func (t *Tape) DeltaInputs(x, gate, strength, decay, logs, step *Tensor, normed 
 	fused(prim, FusedPointwise, 2*low(z.v))
 	fused(prim, FusedPointwise, 2*low(z.v))
 	outs := []*Tensor{q, k, v, g, w, gates}
-	src := *x
 	t.attach(prim, []*Tensor{x, gate, strength, decay, logs, step}, outs, []*Tensor{unit, roots, decay, w}, func(t *Tape, n *node, gs []*Tensor) []*Tensor {
 		const prim = "delta_inputs_backward"
 		t.Tiny(prim, 8) // of decays and strengths, fp32 sums to 16 bits
@@ -223,12 +221,12 @@ func (t *Tape) DeltaInputs(x, gate, strength, decay, logs, step *Tensor, normed 
 		gunit := t.empty(d, tokens, normed)
 		fused("l2norm_backward", FusedReduce, 3*low(keys))
 		t.Release(sums)
-		gx := t.empty(d, src.dims[:src.nd]...)
+		gx := t.empty(d, x.dims[:x.nd]...)
 		fused(prim, FusedPointwise, 2*low(keys+z.v))
 		t.Release(gunit)
 		r := []*Tensor{gx, t.Hold(gs[5])}
 		for _, e := range n.in[2:] {
-			r = append(r, t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...))
+			r = append(r, t.emptyLike(&e.meta))
 		}
 		return r
 	})

@@ -48,7 +48,7 @@ func (t *Tape) operand(w *Tensor) *Tensor {
 		return t.low(w)
 	}
 	defer t.Kind(t.Kind(WeightCopy))
-	y := t.empty(w.dtype, w.dims[:w.nd]...)
+	y := t.emptyLike(w)
 	n := w.Size()
 	t.emit(Op{Prim: "dequantize", Class: FusedPointwise, DType: w.dtype, Elements: float64(n), Bytes: units.Bytes(n)*w.packed.Size() + y.bytes()})
 	return y

@@ -22,21 +22,20 @@ func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
 	n := in.Size() / in.Dim(-1)
 	mean, rstd := t.empty(F32, n), t.empty(F32, n)
 	t.emit(Op{Prim: "layer_norm", Class: NormForward, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
-	src := *in
 	t.attach("layer_norm", []*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		rows(t, &src)
-		gx := t.empty(src.dtype, src.dims[:src.nd]...)
-		if src.grad {
-			t.emit(Op{Prim: "layer_norm_backward", Class: NormBackward, RowBlocks: true, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2*src.bytes() + gx.bytes()})
+		rows(t, in)
+		gx := t.emptyLike(in)
+		if in.grad {
+			t.emit(Op{Prim: "layer_norm_backward", Class: NormBackward, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: 2*in.bytes() + gx.bytes()})
 			r = append(r, gx)
 		} else {
 			t.Release(gx)
 		}
 		if len(n.in) > len(r) { // weight and bias gradients come from one kernel
-			t.emit(Op{Prim: "layer_norm_weight_backward", Class: NormWeight, DType: src.dtype, N: src.Dim(-1), Elements: float64(src.Size()), Bytes: 2 * src.bytes()})
+			t.emit(Op{Prim: "layer_norm_weight_backward", Class: NormWeight, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: 2 * in.bytes()})
 			for len(r) < len(n.in) {
-				r = append(r, t.empty(n.in[len(r)].meta.dtype, src.Dim(-1)))
+				r = append(r, t.empty(n.in[len(r)].meta.dtype, in.Dim(-1)))
 			}
 		}
 		return r
@@ -56,11 +55,10 @@ func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
 	t.begin()
 	y := t.empty(logp.dtype)
 	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))
-	src := *logp
 	t.attach("nll_loss", []*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(logp)
 		t.fill(r)
-		t.emit(pick("nll_loss_backward", src.dtype, src.Size()/src.Dim(-1)))
+		t.emit(pick("nll_loss_backward", logp.dtype, logp.Size()/logp.Dim(-1)))
 		return []*Tensor{r}
 	})
 	return y
@@ -130,10 +128,9 @@ func (t *Tape) CompiledParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tenso
 	reduce(rows)
 	t.Release(target, rows)
 	y := t.empty(F32)
-	src := *x
 	t.attach("loss_parallel", []*Tensor{x}, []*Tensor{y}, []*Tensor{r}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		z := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.emit(Op{Prim: "loss_gradient_backward", Class: FusedPointwise, DType: src.dtype, Elements: n, Bytes: nd.saved[0].bytes() + z.bytes()})
+		z := t.emptyLike(x)
+		t.emit(Op{Prim: "loss_gradient_backward", Class: FusedPointwise, DType: x.dtype, Elements: n, Bytes: nd.saved[0].bytes() + z.bytes()})
 		return []*Tensor{z}
 	})
 	t.Release(r)
@@ -152,22 +149,21 @@ func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
 	y := t.empty(w.dtype, append(append([]int64(nil), ids.dims[:ids.nd]...), h)...)
 	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	rows := ids.Size()
-	table := *w
 	t.attach("embedding", []*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if t.WideTables {
-			return []*Tensor{t.wideTable(&table, rows)}
+			return []*Tensor{t.wideTable(w, rows)}
 		}
-		r := t.empty(table.dtype, table.dims[:2]...)
+		r := t.emptyLike(w)
 		t.fill(r)
 		if rows <= embedSortRows {
-			t.emit(Op{Prim: "embedding_backward", Class: EmbedDirect, DType: table.dtype, Elements: float64(rows), Bytes: 2 * units.Bytes(rows*h) * table.dtype.Size()})
+			t.emit(Op{Prim: "embedding_backward", Class: EmbedDirect, DType: w.dtype, Elements: float64(rows), Bytes: 2 * units.Bytes(rows*h) * w.dtype.Size()})
 			return []*Tensor{r}
 		}
 		// Sorted: the tokens are ordered, cut into segments of equal token and
 		// summed in fp32, then scattered.
 		t.scratch(units.Bytes(rows*8*4) + units.Bytes(rows*h)*4)
 		t.sort(rows)
-		t.emit(Op{Prim: "embedding_backward", Class: EmbedSort, DType: table.dtype, Elements: segmented(rows, table.dims[0]) * float64(h), Bytes: 2 * units.Bytes(rows*h) * table.dtype.Size()})
+		t.emit(Op{Prim: "embedding_backward", Class: EmbedSort, DType: w.dtype, Elements: segmented(rows, w.dims[0]) * float64(h), Bytes: 2 * units.Bytes(rows*h) * w.dtype.Size()})
 		return []*Tensor{r}
 	})
 	return y
@@ -184,7 +180,7 @@ func (t *Tape) wideTable(table *Tensor, rows int64) *Tensor {
 	if table.dtype == F32 {
 		return wide
 	}
-	r := t.empty(table.dtype, table.dims[:2]...)
+	r := t.emptyLike(table)
 	t.Release(wide) // before autograd adds what it makes to another gradient
 	t.emit(Op{Prim: "to", Class: Vectorized, DType: r.dtype, Elements: float64(r.Size()), Bytes: wide.bytes() + r.bytes()})
 	return r
@@ -235,10 +231,9 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	h := x.Dim(-1)
 	y := t.empty(x.dtype, n, h)
 	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
-	src := *x
 	index := []*Tensor{nil} // autograd saves it, of which a tape knows no tensor: recomputation goes on to here
 	t.attach("index", []*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.addSorted(g[0], src.dtype, src.dims[:src.nd], busiest)}
+		return []*Tensor{t.addSorted(g[0], x.dtype, x.dims[:x.nd], busiest)}
 	})
 	return y
 }
@@ -272,9 +267,8 @@ func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Ten
 func (t *Tape) AddRows(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.addSorted(x, x.dtype, []int64{n, x.Dim(-1)}, 1)
-	src := *x
 	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
 		return []*Tensor{r}
 	})
@@ -302,7 +296,6 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 		t.fill(y)
 	}
 	t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()})
-	src := *x
 	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		from := t.Hold(g[0])
 		if !zeros {
@@ -311,7 +304,7 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 			t.fill(from)
 			t.copied(from)
 		}
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.permutation("index", from, r)
 		t.Release(from)
 		return []*Tensor{r}
@@ -323,7 +316,7 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 // element, or as fast as they are read where a compiler makes the kernel. The gradient gathers them.
 func (t *Tape) Scatter(x *Tensor) *Tensor {
 	t.begin()
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	put := Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()}
 	if t.Compiled {
 		put.Class, put.Elements = Gather, float64(x.Size())
@@ -340,7 +333,7 @@ func (t *Tape) Scatter(x *Tensor) *Tensor {
 // Stacked copies x with a row of zeros after it (torch.vstack); the gradient is a view.
 func (t *Tape) Stacked(x *Tensor) *Tensor {
 	t.begin()
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	t.Tiny("zeros", 1)
 	t.emit(Op{Prim: "cat", Class: Memcpy, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()}) // of whole rows, as fast
 	t.attach("cat", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
@@ -366,10 +359,10 @@ func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
 	t.emit(Op{Prim: "bmm", Class: MidReduce, DType: F32, Elements: innerProduct * size, Bytes: wide.bytes() + sum.bytes()})
 	y := cast("to", Vectorized, sum, x.dtype)
 	t.Release(sum)
-	ws, d := *w, x.dtype
+	d := x.dtype
 	t.attach("bmm", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{wide, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		up := cast("to_backward", Unrolled, g[0], F32)
-		gw := t.empty(ws.dtype, ws.dims[:ws.nd]...)
+		gw := t.emptyLike(w)
 		t.emit(Op{Prim: "bmm_backward", Class: RowReduce, DType: F32, Elements: size, Bytes: nd.saved[0].bytes() + up.bytes()})
 		gx := t.empty(F32, rows*k, h)
 		t.emit(Op{Prim: "bmm_backward", Class: AtomicAdd, DType: F32, Elements: outerProduct * size, Bytes: gx.bytes() + up.bytes()})
@@ -391,11 +384,10 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.empty(x.dtype, n, x.Dim(-1))
 	t.permutation("index_select", y, y)
-	src := *x
 	t.attach("index_select", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.fill(r)
-		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: src.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
+		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: x.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
 		return []*Tensor{r}
 	})
 	return y
@@ -407,9 +399,8 @@ func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 	y := t.empty(x.dtype, n, x.Dim(-1))
 	t.fill(y)
 	t.emit(Op{Prim: "scatter_add_", Class: AtomicAdd, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + y.bytes()})
-	src := *x
 	t.attach("scatter_add_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
 		return []*Tensor{r}
 	})
@@ -664,18 +655,17 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	if c.Regather && c.Grow && t.record {
 		z.shard = &gathered{from: x, spec: c}
 	}
-	src := *x
 	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if c.Backward == "" {
 			if c.Grow { // each rank's own part of it
-				part := t.Slice(g[0], dim, 0, src.dims[dim])
+				part := t.Slice(g[0], dim, 0, x.dims[dim])
 				own := t.Contiguous(part)
 				t.Release(part)
 				return []*Tensor{own}
 			}
 			return []*Tensor{t.Hold(g[0])}
 		}
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		run(c.Backward, g[0], r, true)
 		return []*Tensor{r}
 	})
@@ -686,7 +676,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 // the terms of a pending sum. It returns the one beside x.
 func (t *Tape) join(x *Tensor, b units.Bytes) *Tensor {
 	class := Concat
-	piece := t.empty(x.dtype, x.dims[:x.nd]...)
+	piece := t.emptyLike(x)
 	if t.Compiled {
 		class = FusedPointwise
 	}

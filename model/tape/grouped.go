@@ -95,7 +95,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 			r = append(r, gx)
 		}
 		if wg {
-			gw := t.empty(w.dtype, w.dims[:3]...)
+			gw := t.emptyLike(w)
 			gw.summed = t.HasMain && !t.MainHook
 			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
 			r = append(r, gw)
@@ -175,7 +175,7 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP, biases 
 		}
 		var r []*Tensor
 		for _, e := range n.in {
-			g := t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...)
+			g := t.emptyLike(&e.meta)
 			g.summed = t.HasMain
 			r = append(r, g)
 		}
@@ -208,27 +208,26 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 	joined := t.alloc(t.shape(F32, x))
 	t.concat(false, joined)
 	t.Release(scaled)
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	t.kernel("to", y, joined)
 	t.Release(joined)
-	rows, vectors, weights := *x, *bias, *probs
 	t.attach("expert_bias", []*Tensor{x, bias, probs}, []*Tensor{y}, []*Tensor{bias, probs}, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
 		wide := t.alloc(t.shape(F32, g[0]))
 		t.kernel("to", wide, g[0])
-		parts := t.alloc(t.shape(rows.dtype, g[0]))
-		each(Op{Prim: "to", Class: Vectorized, DType: rows.dtype}, 4+narrow)
+		parts := t.alloc(t.shape(x.dtype, g[0]))
+		each(Op{Prim: "to", Class: Vectorized, DType: x.dtype}, 4+narrow)
 		products := t.alloc(t.shape(F32, g[0]))
 		each(Op{Prim: "mul", Class: StridedCast, DType: F32, Index: broadcast}, 8)
-		gp := t.empty(weights.dtype, weights.dims[:weights.nd]...)
-		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: rows.Dim(-1)}, 4)
+		gp := t.emptyLike(probs)
+		each(Op{Prim: "sum", Class: RowReduce, DType: F32, N: x.Dim(-1)}, 4)
 		each(Op{Prim: "mul", Class: Strided4, DType: F32, Index: broadcast}, 8)
 		var gb *Tensor
-		if vectors.grad {
-			gb = t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
-			each(Op{Prim: "sum", Class: ColReduce, DType: F32, N: rows.Dim(-1)}, 4)
+		if bias.grad {
+			gb = t.emptyLike(bias)
+			each(Op{Prim: "sum", Class: ColReduce, DType: F32, N: x.Dim(-1)}, 4)
 		}
 		t.Release(wide, products)
-		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
+		gx := t.emptyLike(x)
 		t.concat(false, gx)
 		t.Release(parts)
 		if gb == nil {
@@ -250,17 +249,16 @@ func (t *Tape) plainBias(x, bias *Tensor) *Tensor {
 	t.begin()
 	sums := t.alloc(t.shape(x.dtype, x))
 	each(Op{Prim: "add", Class: Strided2, Bytes: 2})
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	t.concat(false, y)
 	t.Release(sums)
-	rows, vectors := *x, *bias
 	t.attach("expert_bias", []*Tensor{x, bias}, []*Tensor{y}, nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
 		var gb *Tensor
-		if vectors.grad {
-			gb = t.empty(vectors.dtype, vectors.dims[:vectors.nd]...)
-			each(Op{Prim: "sum", Class: ColReduce, N: rows.Dim(-1), Bytes: 1})
+		if bias.grad {
+			gb = t.emptyLike(bias)
+			each(Op{Prim: "sum", Class: ColReduce, N: x.Dim(-1), Bytes: 1})
 		}
-		gx := t.empty(rows.dtype, rows.dims[:rows.nd]...)
+		gx := t.emptyLike(x)
 		t.concat(false, gx)
 		if gb == nil {
 			return []*Tensor{gx}

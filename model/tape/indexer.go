@@ -13,13 +13,13 @@ func (t *Tape) Low(x *Tensor) *Tensor { return t.low(x) }
 // digit by digit, 8 bits at a time, and sorted (aten/native/cuda/TensorTopK.cu, mbtopk).
 func (t *Tape) PickKeys(scores *Tensor, topK int64) {
 	batch, queries, keys := scores.Dim(0), scores.Dim(1), scores.Dim(2)
-	mask := t.alloc(t.meta(Bool, []int64{batch, queries, keys}))
+	mask := t.empty(Bool, batch, queries, keys)
 	all := float64(mask.Size())
 	t.emit(Op{Prim: "not", Class: Strided2, DType: Bool, Elements: all, Index: 4, Bytes: 2 * mask.bytes()})
 	left := t.maskedCopy(scores, mask)
 	t.Release(mask)
-	picked := t.alloc(t.meta(I64, []int64{batch, queries, topK}))
-	values := t.alloc(t.meta(scores.dtype, []int64{batch, queries, topK}))
+	picked := t.empty(I64, batch, queries, topK)
+	values := t.empty(scores.dtype, batch, queries, topK)
 	t.Tiny("topk", 3)
 	rows := float64(batch * queries)
 	for range int(scores.dtype.Size()) {
@@ -41,11 +41,11 @@ func (t *Tape) PickKeys(scores *Tensor, topK int64) {
 // KeyMask emits the mask [batch, queries, queries] that leaves topK keys of each query, by
 // their indices, of those that the causal mask leaves.
 func (t *Tape) KeyMask(batch, queries, topK int64) {
-	wide := t.alloc(t.meta(I64, []int64{batch, queries, topK}))
+	wide := t.empty(I64, batch, queries, topK)
 	t.emit(Op{Prim: "to", Class: Vectorized, DType: I64, Elements: float64(wide.Size()), Bytes: wide.bytes() * 3 / 2})
-	ones := t.alloc(t.meta(Bool, []int64{batch, queries, queries}))
+	ones := t.empty(Bool, batch, queries, queries)
 	t.fill(ones)
-	mask := t.alloc(t.meta(Bool, []int64{batch, queries, queries}))
+	mask := t.empty(Bool, batch, queries, queries)
 	t.copied(mask)
 	t.emit(Op{Prim: "scatter_", Class: Scatter, DType: Bool, Elements: float64(wide.Size()), Bytes: wide.bytes() + units.Bytes(wide.Size())})
 	t.Release(ones, wide)

@@ -28,7 +28,7 @@ const wideBlock = 8192
 // what it reads, but a tensor of zeros.
 func (t *Tape) LigerNorm(x, w *Tensor, apart bool) *Tensor {
 	t.begin()
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	rows, width := x.Size()/x.Dim(-1), x.Dim(-1)
 	rstd := t.empty(F32, rows)
 	read := x.reads() + y.bytes()
@@ -36,12 +36,11 @@ func (t *Tape) LigerNorm(x, w *Tensor, apart bool) *Tensor {
 		read *= (1 + units.Bytes(block)/units.Bytes(width)) / 2
 	}
 	t.emit(Op{Prim: "liger_norm", Class: FusedReduce, DType: x.dtype, Elements: float64(x.Size()), N: width, Bytes: read})
-	src := *x
 	t.attach("liger_norm", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{x, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := t.packed(g[0])
 		gx := gy
 		if apart {
-			gx = t.empty(src.dtype, src.dims[:src.nd]...)
+			gx = t.emptyLike(x)
 			t.fill(gx)
 			t.Release(gy)
 		}
@@ -50,11 +49,11 @@ func (t *Tape) LigerNorm(x, w *Tensor, apart bool) *Tensor {
 		if rows >= blockedRows && width <= blockedWidth {
 			loops *= blockedShare
 		}
-		t.emit(Op{Prim: "liger_norm_backward", Class: RowLoop, DType: src.dtype, Elements: loops, N: width, Bytes: gy.bytes() + src.bytes() + gx.bytes()})
+		t.emit(Op{Prim: "liger_norm_backward", Class: RowLoop, DType: x.dtype, Elements: loops, N: width, Bytes: gy.bytes() + x.bytes() + gx.bytes()})
 		sum := t.empty(F32, width)
 		t.emit(Op{Prim: "liger_norm_sum", Class: ColReduce, DType: F32, Elements: float64(part.Size()), N: width, Bytes: part.bytes()})
 		var r []*Tensor
-		if src.grad {
+		if x.grad {
 			r = append(r, gx)
 		} else {
 			t.Release(gx)

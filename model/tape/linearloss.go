@@ -32,7 +32,7 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 	t.begin()
 	t.Tiny("loss", 2) // labels that count
 	t.Wait()
-	gx := t.empty(x.dtype, x.dims[:x.nd]...)
+	gx := t.emptyLike(x)
 	t.fill(gx)
 	var gw *Tensor // of a head that is trained
 	if w.grad {
@@ -90,7 +90,7 @@ func (t *Tape) addPieces(product *Op, gw *Tensor, logits DType, each func(Op)) {
 		product.Adds = true
 		return
 	}
-	part, wide := t.empty(gw.dtype, gw.dims[:gw.nd]...), t.empty(F32, gw.dims[:gw.nd]...)
+	part, wide := t.emptyLike(gw), t.empty(F32, gw.dims[:gw.nd]...)
 	n := float64(gw.Size())
 	each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: part.bytes() + wide.bytes()})
 	each(Op{Prim: "add_", Class: UnrolledMix, DType: gw.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})

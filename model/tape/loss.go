@@ -88,18 +88,17 @@ func (t *Tape) FusedLoss(logits *Tensor, shifted bool) *Tensor {
 	stats := t.empty(F32, rows, 2)
 	n := float64(logits.Size())
 	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
-	src := *logits
 	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		// Besides the logits and their gradient a third tensor of their size may be alive: a zero-filled one for the
 		// shift of the labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
-		aligned := src.Dim(-1)%padTo == 0
+		aligned := logits.Dim(-1)%padTo == 0
 		var zeros *Tensor
 		if aligned && shifted {
-			zeros = t.empty(src.dtype, src.dims[:src.nd]...)
+			zeros = t.emptyLike(logits)
 			t.fill(zeros)
 		}
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
-		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: src.dtype, N: src.Dim(-1), Elements: n, Bytes: 2 * src.bytes()})
+		r := t.emptyLike(logits)
+		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: 2 * logits.bytes()})
 		if t.OneGraph && zeros != nil {
 			t.stays(zeros)
 		} else {

@@ -143,7 +143,6 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	if xg && !packed {
 		saved = append(saved, wl)
 	}
-	wdims := append([]int64(nil), w.dims[:2]...)
 	t.attach("linear", []*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := g[0]
 		switch {
@@ -167,7 +166,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				}
 				t.turn(xl)
 				t.turn(gy)
-				gw = t.empty(gy.dtype, wdims...)
+				gw = t.empty(gy.dtype, w.dims[:w.nd]...)
 				gw.summed = t.HasMain && !t.MainHook
 				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
 			}
@@ -185,7 +184,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			if !wg {
 				t.turnFrozen(wl)
 			}
-			gx = t.empty(gy.dtype, append(append([]int64(nil), dims[:len(dims)-1]...), xl.Dim(-1))...)
+			gx = t.empty(gy.dtype, xl.dims[:xl.nd]...)
 			gx.view = gx.nd > 2 // of a matrix: the memory of a sum of two is a third's (a snapshot of an H100)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
 		}
@@ -241,7 +240,7 @@ func roundTo(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 // pad copies x into rows of a padded length. Rows that are not aligned are read
 // with accesses of two bytes, as good as reading them twice.
 func (t *Tape) pad(x *Tensor) *Tensor {
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	y.padded = true
 	reads := x.bytes()
 	if x.Dim(-1)%padTo != 0 {
@@ -299,7 +298,6 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	dims[len(dims)-1] = n
 	z := t.empty(xl.dtype, dims...)
 	t.gemm("matmul", LayoutForward, xl.dtype, m, n, k, batch)
-	xs, ys := *xl, *yl
 	var saved []*Tensor
 	if yl.grad {
 		saved = append(saved, xl)
@@ -309,14 +307,14 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	}
 	t.attach("matmul", []*Tensor{xl, yl}, []*Tensor{z}, saved, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		if xs.grad {
-			gx := t.empty(xs.dtype, xs.dims[:xs.nd]...)
-			t.gemm("matmul_dgrad", LayoutDgrad, xs.dtype, m, k, n, batch)
+		if xl.grad {
+			gx := t.emptyLike(xl)
+			t.gemm("matmul_dgrad", LayoutDgrad, xl.dtype, m, k, n, batch)
 			r = append(r, gx)
 		}
-		if ys.grad {
-			gy := t.empty(ys.dtype, ys.dims[:ys.nd]...)
-			t.gemm("matmul_wgrad", LayoutWgrad, ys.dtype, k, n, m, batch)
+		if yl.grad {
+			gy := t.emptyLike(yl)
+			t.gemm("matmul_wgrad", LayoutWgrad, yl.dtype, k, n, m, batch)
 			r = append(r, gy)
 		}
 		return r
@@ -448,53 +446,51 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.attends(o, Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()), Bytes: io + stats.bytes()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
-	qs, ks, vs, made := *ql, *kl, *vl, *y
 	saved := append(slices.Clone(kept), stats, y, bias, gathered)
 	var joined *Tensor
 	if o.Ring.Joins {
 		joined = t.empty(kl.dtype, kl.Size()+vl.Size())
 		saved = []*Tensor{ql, joined, y, stats, bias}
 	}
-	t.attach("attention", []*Tensor{ql, kl, vl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	ins := []*Tensor{ql, kl, vl}
+	t.attach("attention", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		back := shape
 		back.Backward = true
 		t.Release(t.narrowed(o.Narrow, g[0])...)
-		gq, gk, gv := qs, ks, vs
-		for _, p := range []*Tensor{&gq, &gk, &gv} {
-			p.grad, p.node, p.param = false, -1, 0
-			p.permuteLike(p) // dense, whatever they are slices of (empty_like)
-			t.alloc(p)
+		grads := make([]*Tensor, len(ins))
+		for i, x := range ins {
+			grads[i] = t.like(x) // dense, whatever they are slices of (empty_like)
 		}
-		t.exchange(o.Ring, &ks, &vs, true)
-		t.merge("ring_merge_backward", &made, o.Ring.MergeBack, o.Ring.BackMerges)
+		t.exchange(o.Ring, kl, vl, true)
+		t.merge("ring_merge_backward", y, o.Ring.MergeBack, o.Ring.BackMerges)
 		rows := units.Bytes(b * heads * sq)
 		dq32 := rows * units.Bytes(d) * 4
 		held := dq32 + rows*4
-		switch shared := units.Bytes(b * ks.Dim(2) * (d + dv)); { // gradients of keys and values that heads share
+		switch shared := units.Bytes(b * kl.Dim(2) * (d + dv)); { // gradients of keys and values that heads share
 		case heads == kv:
 		case o.Accumulates:
 			held += shared * units.Bytes(kv) * 4
 		default: // for each, before they are summed: 33,685,760 bytes in all, 512 tokens of two sequences, 32 and 16 heads of 128 (a snapshot of an H100)
-			held += shared * units.Bytes(heads) * qs.dtype.Size()
+			held += shared * units.Bytes(heads) * ql.dtype.Size()
 		}
 		t.scratch(held)
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
-		t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*qs.dtype.Size() + dq32})
-		t.attends(o, Op{Prim: "attention_backward", Class: Attention, DType: qs.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
-		t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(qs.Size()), Bytes: dq32 + qs.bytes()})
+		t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: ql.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*ql.dtype.Size() + dq32})
+		t.attends(o, Op{Prim: "attention_backward", Class: Attention, DType: ql.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
+		t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: ql.dtype, Elements: float64(ql.Size()), Bytes: dq32 + ql.bytes()})
 		if heads != kv {
-			for _, x := range []*Tensor{&gk, &gv} {
+			for _, x := range grads[1:] { // of keys and values
 				passes := max(o.Ring.Ranks, 1)
 				narrow := x.bytes() * units.Bytes(passes)
-				t.emit(Op{Prim: "attention_reduce_heads", Class: FusedReduce, DType: qs.dtype, Elements: float64(passes * x.Size()), Bytes: narrow * units.Bytes(1+heads/kv)})
+				t.emit(Op{Prim: "attention_reduce_heads", Class: FusedReduce, DType: ql.dtype, Elements: float64(passes * x.Size()), Bytes: narrow * units.Bytes(1+heads/kv)})
 			}
 		}
 		var r []*Tensor
-		for i, p := range []*Tensor{&gq, &gk, &gv} {
-			if []*Tensor{&qs, &ks, &vs}[i].grad {
-				r = append(r, p)
+		for i, x := range ins {
+			if x.grad {
+				r = append(r, grads[i])
 			} else {
-				t.Release(p)
+				t.Release(grads[i])
 			}
 		}
 		return r

@@ -22,9 +22,8 @@ func (t *Tape) moveRows(name string, x *Tensor, n, width int64, forth, back move
 	t.begin()
 	y := t.empty(x.dtype, n, width)
 	forth(t, name, x, y)
-	src := *x
 	t.attach(name, []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		back(t, name+"_backward", g[0], r)
 		return []*Tensor{r}
 	})
@@ -71,9 +70,8 @@ func (m rowMap) over(experts int64) movement {
 func (t *Tape) Along(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.empty(x.dtype, n, 1)
-	src := *x
 	t.attach("along", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...)}
+		return []*Tensor{t.emptyLike(x)}
 	})
 	return y
 }

@@ -94,11 +94,10 @@ func (t *Tape) RowMax(x *Tensor) *Tensor {
 	t.alloc(m)
 	at := t.empty(I64, m.dims[:m.nd]...)
 	t.reduce("max", RowReduce, x, m)
-	src := *x
 	t.attach("max", []*Tensor{x}, []*Tensor{m}, []*Tensor{at}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.fill(r)
-		t.emit(Op{Prim: "scatter_", Class: Index, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
+		t.emit(Op{Prim: "scatter_", Class: Index, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
 		return []*Tensor{r}
 	})
 	t.Release(at)
@@ -140,10 +139,9 @@ func (t *Tape) Mean(x *Tensor) *Tensor {
 	m.setContiguous()
 	t.alloc(m)
 	t.reduce("mean", RowReduce, x, m)
-	full := *x
 	t.attach("mean", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		wide := t.expandTo(g[0], full.dims[:full.nd])
-		r := t.alloc(t.meta(full.dtype, full.dims[:full.nd]))
+		wide := t.expandTo(g[0], x.dims[:x.nd])
+		r := t.emptyLike(x)
 		t.kernel("div", r, wide)
 		t.Release(wide)
 		return []*Tensor{r}
@@ -159,9 +157,8 @@ func (t *Tape) Sum(x *Tensor) *Tensor {
 	m.setContiguous()
 	t.alloc(m)
 	t.reduce("sum", RowReduce, x, m)
-	full := *x
 	t.attach("sum", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.expandTo(g[0], full.dims[:full.nd])}
+		return []*Tensor{t.expandTo(g[0], x.dims[:x.nd])}
 	})
 	return m
 }
@@ -181,12 +178,11 @@ func (t *Tape) SumGroups(x *Tensor, k int64) *Tensor {
 	t.begin()
 	z := t.empty(x.dtype, x.Dim(0)/k, x.Dim(1))
 	t.reduce("sum", MidReduce, x, z)
-	src := *x
 	t.attach("sum", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		row := t.view(g[0])
-		row.nd, row.dims, row.strides = 3, [maxDims]int64{src.dims[0] / k, 1, src.dims[1]}, [maxDims]int64{src.dims[1], src.dims[1], 1}
-		wide := t.expandTo(row, []int64{src.dims[0] / k, k, src.dims[1]})
-		r := t.reshape(wide, src.dims[:2])
+		row.nd, row.dims, row.strides = 3, [maxDims]int64{x.dims[0] / k, 1, x.dims[1]}, [maxDims]int64{x.dims[1], x.dims[1], 1}
+		wide := t.expandTo(row, []int64{x.dims[0] / k, k, x.dims[1]})
+		r := t.reshape(wide, x.dims[:2])
 		t.Release(row, wide)
 		return []*Tensor{r}
 	})

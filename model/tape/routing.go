@@ -19,9 +19,8 @@ func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
 	t.emit(Op{Prim: "topk", Class: TopK, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
 	rows := y.Size() / k
 	t.emit(Op{Prim: "topk_sort", Class: TopK, DType: x.dtype, Elements: float64(rows * max(k, sortedRow)), Bytes: 6 * y.bytes()})
-	src := *x
 	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.fill(r)
 		t.scatter("topk_backward", g[0])
 		return []*Tensor{r}
@@ -62,10 +61,9 @@ func (t *Tape) Dense(p, scores *Tensor) *Tensor {
 	t.scatter("scatter", p)
 	t.Release(zeros)
 	t.RoutingMap(scores, p.Dim(-1))
-	y := t.empty(p.dtype, p.dims[:p.nd]...)
-	src := *p
+	y := t.emptyLike(p)
 	t.attach("scatter", []*Tensor{p}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(p)
 		t.scatter("scatter_backward", r)
 		return []*Tensor{r}
 	})
@@ -105,13 +103,12 @@ func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
 	t.CountRows(scores)
 	t.emit(Op{Prim: "sum", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
 	t.Tiny("balance_loss", lossTiny)
-	y := t.empty(p.dtype, p.dims[:p.nd]...)
-	src, all := *p, *scores
+	y := t.emptyLike(p)
 	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", lossTinyBack)
-		r := t.empty(all.dtype, all.dims[:all.nd]...)
-		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: all.dtype, Elements: float64(all.Size()), Index: 4, Bytes: r.bytes()})
-		q := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(scores)
+		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: scores.dtype, Elements: float64(scores.Size()), Index: 4, Bytes: r.bytes()})
+		q := t.emptyLike(p)
 		return []*Tensor{q, r}
 	})
 	return y
@@ -126,9 +123,8 @@ func (t *Tape) FusedTopK(x *Tensor, k, rounds int64) *Tensor {
 	dims[len(dims)-1] = k
 	y := t.empty(x.dtype, dims...)
 	t.routed("router_topk", x, k+rounds)
-	src := *x
 	t.attach("router_topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.unrouted("router_topk_backward", &src)}
+		return []*Tensor{t.unrouted("router_topk_backward", x)}
 	})
 	return y
 }
@@ -139,9 +135,8 @@ func (t *Tape) FusedScores(x *Tensor, k int64) *Tensor {
 	t.begin()
 	y := t.empty(F32, x.dims[:x.nd]...)
 	t.routed("router_scores", x, k)
-	src := *x
 	t.attach("router_scores", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.unrouted("router_scores_backward", &src)}
+		return []*Tensor{t.unrouted("router_scores_backward", x)}
 	})
 	return y
 }
@@ -151,7 +146,7 @@ func (t *Tape) routed(prim string, x *Tensor, rounds int64) {
 }
 
 func (t *Tape) unrouted(prim string, x *Tensor) *Tensor {
-	r := t.empty(x.dtype, x.dims[:x.nd]...)
+	r := t.emptyLike(x)
 	t.emit(Op{Prim: prim, Class: RowWarp, DType: x.dtype, Elements: float64(x.Size()), Bytes: 3*x.bytes() + units.Bytes(x.Size())})
 	return r
 }
@@ -161,13 +156,12 @@ func (t *Tape) BalancedFused(p, scores *Tensor) *Tensor {
 	t.begin()
 	t.CountRows(scores)
 	t.emit(Op{Prim: "balance_loss", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
-	y := t.empty(p.dtype, p.dims[:p.nd]...)
-	src, all := *p, *scores
+	y := t.emptyLike(p)
 	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", 1)
-		r := t.empty(all.dtype, all.dims[:all.nd]...)
+		r := t.emptyLike(scores)
 		t.fill(r)
-		return []*Tensor{t.empty(src.dtype, src.dims[:src.nd]...), r}
+		return []*Tensor{t.emptyLike(p), r}
 	})
 	return y
 }
@@ -231,7 +225,7 @@ func (t *Tape) ChunkMap(rows int64) {
 func (t *Tape) SortChunks(x *Tensor, n int64) *Tensor {
 	t.begin()
 	join := func(prim string) *Tensor {
-		y := t.empty(x.dtype, x.dims[:x.nd]...)
+		y := t.emptyLike(x)
 		t.sec.Ops = append(t.sec.Ops, Op{Module: t.Module, Prim: prim, Phase: t.phase, Count: int32(n)})
 		t.concat(false, y, y)
 		return y

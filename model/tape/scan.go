@@ -210,7 +210,7 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 		}
 		r := []*Tensor{gx}
 		for _, e := range n.in[1:] {
-			r = append(r, t.empty(e.meta.dtype, e.meta.dims[:e.meta.nd]...))
+			r = append(r, t.emptyLike(&e.meta))
 		}
 		return r
 	})

@@ -163,14 +163,13 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 		back.Heads, back.QKDim, back.VDim, back.Flavour, back.Backward = max(iq.Dim(2), indexHeads), iq.Dim(3), 0, "indexer", true
 		attend(back, "index_backward", 2*iq.bytes()+2*ik.bytes()+3*indices.bytes())
 		for _, x := range []*Tensor{iq, ik, iw} {
-			grads = append(grads, t.empty(x.dtype, x.dims[:x.nd]...))
+			grads = append(grads, t.emptyLike(x))
 		}
 	}
 	t.alloc(rows)
 	t.alloc(y)
 	t.Tiny("sink", 1)
 	attend(shape, "sparse", io)
-	qs, ks, made := *q, *kv, *y
 	ins, saved := []*Tensor{q, kv}, []*Tensor{q, kv, y, rows, indices}
 	sunk := o.Sink != nil && o.Sink.grad
 	if sunk {
@@ -181,12 +180,12 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	}
 	t.attach("sparse", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		gq, gk := t.empty(qs.dtype, qs.dims[:qs.nd]...), t.empty(ks.dtype, ks.dims[:ks.nd]...)
+		gq, gk := t.emptyLike(q), t.emptyLike(kv)
 		if o.Rows { // what goes into the kernel is joined with a row of zeros and selected, what comes out put back
 			t.Tiny("nonzero", 4)
 			t.Wait()
-			copied := []*Tensor{&qs, &made, g[0]}
-			t.scratch(2 * (2*made.bytes() + qs.bytes()))
+			copied := []*Tensor{q, y, g[0]}
+			t.scratch(2 * (2*y.bytes() + q.bytes()))
 			for _, x := range slices.Concat(copied, copied, []*Tensor{gq, gq}) {
 				t.emit(Op{Prim: "sparse_rows", Class: Vectorized, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
 			}
@@ -194,11 +193,11 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 		}
 		back := shape
 		back.Backward = true
-		sums := units.Bytes(ks.Size()) * F32.Size()
+		sums := units.Bytes(kv.Size()) * F32.Size()
 		t.scratch(sums)
-		t.emit(Op{Prim: "sparse_dot", Class: FusedReduce, DType: qs.dtype, Elements: float64(made.Size()), Bytes: 2*made.bytes() + sums})
+		t.emit(Op{Prim: "sparse_dot", Class: FusedReduce, DType: q.dtype, Elements: float64(y.Size()), Bytes: 2*y.bytes() + sums})
 		attend(back, "sparse_backward", 2*io+sums)
-		t.emit(Op{Prim: "sparse_convert", Class: FusedReduce, DType: qs.dtype, Elements: float64(ks.Size()), Bytes: sums + gk.bytes()})
+		t.emit(Op{Prim: "sparse_convert", Class: FusedReduce, DType: q.dtype, Elements: float64(kv.Size()), Bytes: sums + gk.bytes()})
 		r = append(r, gq, gk)
 		if sunk {
 			r = append(r, t.like(o.Sink))

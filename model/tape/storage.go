@@ -93,6 +93,9 @@ func (t *Tape) Empty(dtype DType, dims ...int64) *Tensor { return t.empty(dtype,
 
 func (t *Tape) empty(dtype DType, dims ...int64) *Tensor { return t.alloc(t.meta(dtype, dims)) }
 
+// emptyLike is an Empty of the shape and dtype of x.
+func (t *Tape) emptyLike(x *Tensor) *Tensor { return t.empty(x.dtype, x.dims[:x.nd]...) }
+
 func (t *Tape) event(store int32, bytes units.Bytes) {
 	if bytes != 0 {
 		t.sec.Events = append(t.sec.Events, Event{Store: store, Op: int32(len(t.sec.Ops)), Bytes: bytes, Kind: t.stores[store].kind})

@@ -69,10 +69,9 @@ func (t *Tape) SumTokens(x, scores, bias *Tensor, ratio, width int64) *Tensor {
 	y := t.empty(x.dtype, b, n, width)
 	each("pool_sum", MidReduce, low)
 	t.Release(product)
-	xs, ss := *x, *scores
 	t.attach("pool", []*Tensor{x, scores, bias}, []*Tensor{y}, []*Tensor{values, p, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		gx, gs := t.empty(xs.dtype, xs.dims[:xs.nd]...), t.empty(ss.dtype, ss.dims[:ss.nd]...)
-		gw, gp := t.empty(xs.dtype, b, rows, c), t.empty(F32, b, rows, c)
+		gx, gs := t.emptyLike(x), t.emptyLike(scores)
+		gw, gp := t.empty(x.dtype, b, rows, c), t.empty(F32, b, rows, c)
 		each("mul", Strided2, 2*low) // by a gradient that is the same for all of a sum
 		each("mul", Strided2, 2*low)
 		each("cast", Vectorized, low+wide)
@@ -101,8 +100,8 @@ func (t *Tape) SumTokens(x, scores, bias *Tensor, ratio, width int64) *Tensor {
 				t.Release(y)
 			}
 		}
-		give(&xs, gx)
-		give(&ss, gs)
+		give(x, gx)
+		give(scores, gs)
 		if bias.grad {
 			gb := t.like(bias)
 			each("pool_bias_sum", MidReduce, wide)

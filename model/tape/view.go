@@ -3,10 +3,9 @@ package tape
 // Reshape gives x new dims: a view when its strides allow it, a copy otherwise.
 // The gradient is reshaped back, which copies when its own layout demands it.
 func (t *Tape) Reshape(x *Tensor, dims ...int64) *Tensor {
-	src := *x
 	z := t.reshape(x, dims)
 	t.attach("view", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.reshape(g[0], src.dims[:src.nd])}
+		return []*Tensor{t.reshape(g[0], x.dims[:x.nd])}
 	})
 	return z
 }
@@ -30,7 +29,7 @@ func (t *Tape) reshape(x *Tensor, dims []int64) *Tensor {
 
 // copyContiguous is clone(memory_format=contiguous).
 func (t *Tape) copyContiguous(x *Tensor) *Tensor {
-	y := t.empty(x.dtype, x.dims[:x.nd]...)
+	y := t.emptyLike(x)
 	t.kernel("clone", y, x)
 	return y
 }
@@ -107,10 +106,9 @@ func (t *Tape) Part(x *Tensor) bool { return x.store >= 0 && x.bytes() < t.store
 // Expand broadcasts x to dims; the gradient is summed back by the engine.
 func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
 	z := t.expandTo(x, dims)
-	src := *x
 	t.attach("expand", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
-		t.reduce("sum", sumClass(g[0], &src), g[0], r)
+		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
+		t.reduce("sum", sumClass(g[0], x), g[0], r)
 		return []*Tensor{r}
 	})
 	return z
@@ -124,9 +122,8 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 	}
 	z := t.view(x)
 	z.dims[dim] = to - from
-	src := *x
 	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
+		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
 		t.fill(r)
 		if to > from {
 			part := t.view(r)
@@ -143,9 +140,8 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 // Its gradient is as Slice's.
 func (t *Tape) EveryOther(x *Tensor) *Tensor {
 	z := t.spread(x)
-	src := *x
 	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, src.dims[:src.nd]...)
+		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
 		t.fill(r)
 		part := t.spread(r)
 		t.kernel("copy_", part, g[0])
@@ -198,12 +194,11 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 		t.host.Views--
 	}
 	t.host.Views++
-	src, joined := *x, t.Joined
+	joined := t.Joined
 	t.attach("split", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.meta(src.dtype, src.dims[:src.nd])
-		r.setContiguous()
+		r := t.meta(x.dtype, x.dims[:x.nd])
 		if joined {
-			r.permuteLike(&src)
+			r.permuteLike(x)
 		}
 		t.alloc(r)
 		t.concat(joined, r, g...)
@@ -216,7 +211,6 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 // concatenation.
 func (t *Tape) Pieces(x *Tensor, dim int, n int64) []*Tensor {
 	outs := make([]*Tensor, n)
-	src := *x
 	for i, whole := int64(0), x.dims[dim]; i < n; i++ {
 		outs[i] = t.view(x)
 		outs[i].dims[dim] = whole*(i+1)/n - whole*i/n
@@ -224,7 +218,7 @@ func (t *Tape) Pieces(x *Tensor, dim int, n int64) []*Tensor {
 			if i > 0 { // nodes go back from the last to the first, which joins all
 				return []*Tensor{nil}
 			}
-			r := t.empty(src.dtype, src.dims[:src.nd]...)
+			r := t.emptyLike(x)
 			t.concat(false, r, g...)
 			return []*Tensor{r}
 		})
@@ -253,7 +247,7 @@ func (t *Tape) Refill(dim int, parts ...*Tensor) *Tensor {
 	t.attach("refill", parts, []*Tensor{whole}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := make([]*Tensor, len(n.in))
 		for i := range r {
-			left := t.empty(whole.dtype, whole.dims[:whole.nd]...)
+			left := t.emptyLike(whole)
 			t.kernel("copy_", left, g[0])
 			r[i] = t.empty(whole.dtype, n.in[i].meta.dims[:n.in[i].meta.nd]...)
 			t.kernel("clone", r[i], r[i])
@@ -358,13 +352,12 @@ func (t *Tape) Take(x *Tensor, dim int) *Tensor {
 	dims[dim] = 1
 	z := t.empty(x.dtype, dims...)
 	t.emit(Op{Prim: "index_list", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
-	src := *x
 	t.attach("index", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.fill(r)
 		t.Tiny("index_put_setup", 4)
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: 1, Bytes: 32})
-		t.emit(Op{Prim: "index_put_", Class: Strided2, DType: src.dtype, Elements: float64(g[0].Size()), Bytes: 3 * g[0].bytes(), Index: 6})
+		t.emit(Op{Prim: "index_put_", Class: Strided2, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: 3 * g[0].bytes(), Index: 6})
 		return []*Tensor{r}
 	})
 	return z

@@ -43,7 +43,6 @@ func (t *Tape) Patches(x, w, bias *Tensor, planes bool) *Tensor {
 	if bl != nil {
 		t.emit(Op{Prim: "bias", Class: Strided2, DType: y.dtype, Elements: float64(y.Size()), Index: 4, Bytes: 2 * y.bytes()})
 	}
-	weight := *wl
 	t.attach("patches", []*Tensor{wl, bl}, []*Tensor{y}, []*Tensor{xl, wl}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		from := t.Hold(g[0])
 		if planes {
@@ -52,7 +51,7 @@ func (t *Tape) Patches(x, w, bias *Tensor, planes bool) *Tensor {
 			t.emit(Op{Prim: "to", Class: Transposed, DType: from.dtype, Elements: float64(from.Size()), Bytes: 2 * from.bytes()})
 		}
 		t.scratch(xl.bytes() + from.bytes())
-		gw := t.empty(weight.dtype, weight.dims[:weight.nd]...)
+		gw := t.emptyLike(wl)
 		t.emit(Op{Prim: "patches_wgrad", Class: Convolution, DType: gw.dtype, Elements: patchGradient * products, Bytes: xl.bytes() + gw.bytes() + from.bytes(), FLOPs: units.FLOPs(2 * products)})
 		r := []*Tensor{gw}
 		if bl != nil && bl.grad {
@@ -73,11 +72,10 @@ func (t *Tape) Prepend(x, row *Tensor) *Tensor {
 	b, rows, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	y := t.empty(x.dtype, b, rows+1, width)
 	t.concat(false, y, row, x)
-	own := *row
 	t.attach("cat", []*Tensor{row, x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if row.grad {
-			first := t.empty(own.dtype, own.dims[:own.nd]...)
+			first := t.emptyLike(row)
 			t.Tiny("sum", 1)
 			r = append(r, first)
 		}
@@ -103,14 +101,13 @@ func (t *Tape) Detached(x *Tensor) *Tensor {
 func (t *Tape) Carry(x, other *Tensor) *Tensor {
 	z := t.view(x)
 	z.grad, z.node = false, -1
-	made := *other
 	t.attach("carry", []*Tensor{x, other}, []*Tensor{z}, []*Tensor{other}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			r = append(r, t.Hold(g[0]))
 		}
 		if other.grad {
-			r = append(r, t.empty(made.dtype, made.dims[:made.nd]...))
+			r = append(r, t.emptyLike(other))
 		}
 		return r
 	})
@@ -126,9 +123,8 @@ func (t *Tape) Merged(x *Tensor, k int64) *Tensor {
 // gradients of the parts are joined in one tensor.
 func (t *Tape) Parted(x *Tensor) *Tensor {
 	z := t.view(x)
-	src := *x
 	t.attach("split", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.concat(false, r, g[0])
 		return []*Tensor{r}
 	})
@@ -167,18 +163,17 @@ func (t *Tape) PutImages(x, images *Tensor, lists bool) *Tensor {
 	turn(t)
 	put(t, "index_put_")
 	turn(t)
-	to, from := *images, *x
 	t.attach("put_images", []*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		turn(t)
-		if from.grad {
+		if x.grad {
 			left := t.Copy(g[0])
 			put(t, "index_put_")
 			turn(t)
 			r = append(r, left)
 		}
-		if to.grad {
-			into := t.empty(to.dtype, to.dims[:to.nd]...)
+		if images.grad {
+			into := t.emptyLike(images)
 			put(t, "index")
 			r = append(r, into)
 		}
@@ -204,15 +199,14 @@ func (t *Tape) maskedScatter(x, images *Tensor) *Tensor {
 	t.Tiny("masked_scatter_check", 1)
 	t.emit(Op{Prim: "masked_scatter", Class: Vectorized, DType: x.dtype, Elements: n, Bytes: 9*one + 2*y.bytes() + images.bytes()})
 	t.Release(mask)
-	to, from := *images, *x
 	t.attach("masked_scatter", []*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		if from.grad {
+		if x.grad {
 			left := t.Copy(g[0])
 			t.emit(Op{Prim: "masked_fill", Class: Strided2, DType: left.dtype, Elements: n, Index: 4, Bytes: 2 * left.bytes()})
 			r = append(r, left)
 		}
-		if to.grad {
+		if images.grad {
 			t.emit(expand)
 			t.Tiny("nonzero", 2)
 			t.Wait()
@@ -220,8 +214,8 @@ func (t *Tape) maskedScatter(x, images *Tensor) *Tensor {
 			t.scratch(2*places + one)
 			t.emit(Op{Prim: "nonzero", Class: AtomicAdd, DType: I64, Elements: maskFind * n, Bytes: one + 8*units.Bytes(picked)})
 			t.emit(Op{Prim: "nonzero", Class: Vectorized, DType: I64, Elements: picked, Bytes: places * 4 / 3})
-			into := t.empty(to.dtype, to.dims[:to.nd]...)
-			t.emit(Op{Prim: "masked_select", Class: AtomicAdd, DType: to.dtype, Elements: byPlaces * picked, Bytes: places + 2*into.bytes()})
+			into := t.emptyLike(images)
+			t.emit(Op{Prim: "masked_select", Class: AtomicAdd, DType: images.dtype, Elements: byPlaces * picked, Bytes: places + 2*into.bytes()})
 			r = append(r, into)
 		}
 		return r
@@ -255,19 +249,18 @@ func (t *Tape) AddAt(x *Tensor, rows int64) *Tensor {
 	find(t)
 	at(t, "index_put_")
 	t.Release(sum)
-	from := *x
 	t.attach("add_at", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		left := t.Copy(g[0])
 		find(t)
 		at(t, "index_put_")
 		find(t)
-		picked := t.empty(from.dtype, rows, width)
+		picked := t.empty(x.dtype, rows, width)
 		at(t, "index")
 		back := t.like(left)
 		t.fill(back)
 		find(t)
 		t.Tiny("index_put_setup", 8)
-		t.emit(Op{Prim: "index_put_", Class: ScatterAdd, DType: from.dtype, Elements: n, Bytes: 2*bytes + back.bytes()})
+		t.emit(Op{Prim: "index_put_", Class: ScatterAdd, DType: x.dtype, Elements: n, Bytes: 2*bytes + back.bytes()})
 		t.kernel("add_", left, left, back)
 		t.Release(back, picked)
 		return []*Tensor{left}
@@ -283,9 +276,8 @@ func (t *Tape) Unbind(x *Tensor) []*Tensor {
 		outs[i] = t.view(x)
 		outs[i].dims[x.nd-1] /= 3
 	}
-	src := *x
 	t.attach("unbind", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.emit(Op{Prim: "cat", Class: Concat, DType: r.dtype, Elements: stacked * float64(r.Size()), Bytes: 2 * r.bytes()})
 		t.emit(Op{Prim: "clone", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 8, Bytes: 2 * r.bytes()})
 		return []*Tensor{r}
@@ -318,9 +310,8 @@ func (t *Tape) Pool(x *Tensor, k int64) *Tensor {
 	y.strides = [maxDims]int64{rows / k * width, 1, rows / k}
 	t.alloc(y)
 	t.emit(Op{Prim: "avg_pool2d", Class: Strided2, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
-	src := *x
 	t.attach("avg_pool2d", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(src.dtype, src.dims[:src.nd]...)
+		r := t.emptyLike(x)
 		t.emit(Op{Prim: "avg_pool2d_backward", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: r.bytes() + g[0].bytes()})
 		return []*Tensor{r}
 	})
