@@ -476,12 +476,8 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		n := float64(h.shard(i))
 		t += s.p.run(&tape.Op{Prim: "fsdp_cast_reduced", Class: tape.Unrolled, DType: tape.F32, Count: 1, Elements: n, Bytes: units.Bytes(n) * (prec.Reduce.Size() + prec.Gradients.Size())}, true)
 	}
-	stream := dpStream
-	if h.onHost {
-		stream = hostStream
-	}
 	ready := s.sim.Issued()
-	h.reduce, h.busy = s.sim.Launch(stream, "reduce-scatter", float64(t), ready, s.p.slow(collective.ReduceScatter)), true
+	h.reduce, h.busy = s.sim.Launch(dpStream, "reduce-scatter", float64(t), ready, s.p.slow(collective.ReduceScatter)), true
 	if g := &s.p.groups; g[replicaGroup].Ranks > 1 && (h.ends || !s.job.Recipe.Structure.MainGradients) { // Megatron-FSDP reduces among copies once a step (megatron_fsdp.py, outer_fsdp_group_grad_reduce)
 		kind := collective.AllReduce
 		if s.job.Plan.StatesOverCopies() { // a copy goes on with the part that it updates
@@ -489,13 +485,12 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		}
 		ar := s.p.comm(kind, replicaGroup, dense/units.Bytes(g[shardGroup].Ranks)) + s.p.comm(kind, expertReplicaGroup, expert/units.Bytes(g[expertShardGroup].Ranks))
 		h.reduce = s.sim.Launch(replicaStream, kind.String(), float64(ar), s.sim.Now+float64(t), s.p.slow(kind))
-		ready += float64(t + ar)
 	}
 	switch {
 	case h.onHost:
-		h.leave(i, ready, t)
+		h.leave(i)
 	case s.job.Plan.Offloads():
-		h.reduce = s.sim.Copy(stream, "gradients to host", float64(h.summed(i)), ready)
+		h.reduce = s.sim.Copy(dpStream, "gradients to host", float64(h.summed(i)), ready)
 	}
 }
 
@@ -514,16 +509,18 @@ func (h *shards) summed(i int) units.Seconds {
 	return p.toHost(shard*(prec.Reduce.Size()+prec.Master.Size())) + p.toDevice(shard*prec.Reduce.Size())
 }
 
-// leave sends the shard of the gradients of unit i to the host once it is reduced, which
-// takes t; or, where the host adds it to what it has, makes that wait for it.
-func (h *shards) leave(i int, ready float64, t units.Seconds) {
-	p, prec := h.s.p, &h.s.job.Precision
+// leave sends the shard of the gradients of unit i to the host once it is reduced; or, where the
+// host adds it to what it has, makes that wait for it.
+func (h *shards) leave(i int) {
+	p, sim, prec := h.s.p, h.s.sim, &h.s.job.Precision
 	shard := h.shard(i)
 	if h.sums {
-		h.s.sim.Host += float64(t + p.addOnHost(shard*prec.Weights.Size()))
+		sim.Wait(h.reduce)
+		sim.WaitHost()
+		sim.Host += float64(p.addOnHost(shard * prec.Weights.Size()))
 		return
 	}
-	h.home = h.s.sim.Copy(hostStream, "gradients to host", float64(p.toHost(shard*max(prec.Weights.Size(), prec.Master.Size()))), ready)
+	h.home = sim.CopyAfter(h.reduce, hostStream, "gradients to host", float64(p.toHost(shard*max(prec.Weights.Size(), prec.Master.Size()))))
 }
 
 // aloneGrads are the gradients of unit i that no other rank has a part of.

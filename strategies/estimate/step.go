@@ -17,7 +17,7 @@ import (
 const (
 	dpStream      = 0 // gathers and reductions of the sharding group
 	replicaStream = 1 // all-reduces between copies (HSDP)
-	hostStream    = 2 // reductions and gradients on their way to the host, beside gathers of what comes from there
+	hostStream    = 2 // gradients and activations on their way to the host, beside parameters that come from there
 )
 
 // step runs the micro batches of one rank without pipeline neighbours.

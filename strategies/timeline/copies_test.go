@@ -25,6 +25,15 @@ func TestCopies(t *testing.T) {
 		{"one way, one after the other", func(s *Sim) { s.Copy(0, "in", 2, 0); s.Wait(s.Copy(0, "in", 4, 0)) }, 6, 6, 6, 6, 0},
 		{"a fetch of the compute stream", func(s *Sim) { s.Fetch(3, 1) }, 4, 3, 3, 3, 0},
 		{"beside a copy of 3 the other way", func(s *Sim) { s.Copy(1, "out", 3, 0); s.Fetch(4, 0) }, 5.5, 5.5, 7, 5.5, 0},
+		{"a copy of what a collective behind another leaves", func(s *Sim) {
+			s.Launch(0, "gather", 2, 0, 1)
+			s.Wait(s.CopyAfter(s.Launch(0, "reduce", 3, 0, 1), 1, "out", 4))
+		}, 9, 9, 4, 4, 0},
+		{"a copy behind it, and beside the next gather", func(s *Sim) {
+			out := s.CopyAfter(s.Launch(0, "reduce", 3, 0, 1), 1, "out", 4)
+			s.Wait(s.Launch(0, "gather", 5, 0, 1))
+			s.Wait(out)
+		}, 8, 8, 4, 0, 0},
 		{"a collective behind a copy", func(s *Sim) { s.Copy(0, "in", 2, 0); s.Wait(s.Launch(0, "gather", 3, 0, 1)) }, 5, 5, 2, 2, 0},
 	} {
 		s := Sim{Crowd: 1.5}

@@ -50,6 +50,7 @@ type task struct {
 	issued      float64 // when the host had: ready, or before it
 	slow        float64 // time under compute over time alone
 	quiet       bool    // runs on a copy engine: compute beside it takes no longer
+	after       Task    // of one that is ready with the end of this, and has no other ready time
 	end         float64 // when finished; -1 before
 	start       float64
 	label       string
@@ -225,11 +226,18 @@ func (s *Sim) Fetch(duration, issued float64) {
 // head is the first unfinished task of a stream.
 func (s *Sim) head(i int) *task {
 	st := &s.streams[i]
-	if st.head < len(st.tasks) {
-		return &st.tasks[st.head]
+	if st.head == len(st.tasks) {
+		return nil
 	}
-	return nil
+	t := &st.tasks[st.head]
+	if t.ready == never && s.End(t.after) >= 0 {
+		t.ready = s.End(t.after)
+	}
+	return t
 }
+
+// never is the ready time of a task before the one has ended that it waits for.
+var never = math.Inf(1)
 
 // communicates reports whether a task runs now that slows compute.
 func (s *Sim) communicates() bool {
@@ -281,6 +289,13 @@ func (s *Sim) Copy(stream int, label string, duration, ready float64) Task {
 	return t
 }
 
+// CopyAfter is Copy of what another task leaves, wherever that is queued.
+func (s *Sim) CopyAfter(left Task, stream int, label string, duration float64) Task {
+	t := s.Copy(stream, label, duration, never)
+	s.streams[stream].tasks[t.index].after = left
+	return t
+}
+
 // Wait makes the compute stream wait for a task and returns how long it waited, which is
 // the host's doing until it has issued what runs next on the stream.
 func (s *Sim) Wait(t Task) float64 {
@@ -288,7 +303,7 @@ func (s *Sim) Wait(t Task) float64 {
 	s.retire()
 	for s.streams[t.stream].tasks[t.index].end < 0 {
 		next := s.head(t.stream)
-		late, copying := max(next.issued-s.Now, 0), next.quiet
+		late, copying := max(next.issued-s.Now, 0), next.quiet && next.ready != never
 		d := s.advance(math.Inf(1), false)
 		late = min(late, d)
 		if s.Idle += late; copying {
@@ -329,7 +344,7 @@ type Span struct {
 }
 
 // StreamNames are the names of communication streams, by index.
-var StreamNames = [MaxStreams]string{"dp", "dp replicas", "dp reductions"}
+var StreamNames = [MaxStreams]string{"dp", "dp replicas", "host"}
 
 func (r *Recorder) compute(start, end float64) {
 	if end > start {
