@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,5 +52,21 @@ func TestClipping(t *testing.T) {
 			own = on
 		}
 		require.Equal(t, own, optimizer(c.recipe, c.precision, ""), "%s: left out", c.recipe)
+	}
+}
+
+// TestMemoryWithoutMoments: an optimizer that keeps no moments needs less memory than one that
+// does. What the step's memory was made of, such as DeepSpeed's copies of weights that go into flat
+// buffers, is no part of the step's peak, whatever the optimizer.
+func TestMemoryWithoutMoments(t *testing.T) {
+	for _, plan := range []string{"recipe: deepspeed-hf, release: 26.03/zero2", "recipe: deepspeed-hf/zero1", "recipe: deepspeed-hf/zero2", "recipe: deepspeed-hf/zero3", "recipe: hf-eager/fsdp2", "recipe: hf-eager/ddp", "recipe: megatron-core/zero1"} {
+		recipe, kind, _ := strings.Cut(plan, "/")
+		of := func(optimizer string) *Memory {
+			r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama2-7b, hardware: h100-sxm, gpus: 32, runtime: {%s}, plan: {dp: 32, data_parallel: %s}, train: {sequence_length: 256, micro_batch: 1, optimizer: %s}}", recipe, kind, optimizer)))
+			return &r.Memory
+		}
+		sgd, adam := of("sgd"), of("adamw-fused")
+		require.Less(t, float64(sgd.PeakAllocated), float64(adam.PeakAllocated), plan)
+		require.NotEqual(t, "between steps", sgd.Moment, plan)
 	}
 }

@@ -37,6 +37,9 @@ func (t *tracker) settle() {
 	}
 }
 
+// forget lets go of the peak of what went before the steps to be measured.
+func (t *tracker) forget() { t.peak, t.rising, t.points = 0, false, t.points[:0] }
+
 func (t *tracker) take(id int, b units.Bytes, c Class) { t.takeOn(compute, id, b, c) }
 
 // takeOn allocates on a stream.

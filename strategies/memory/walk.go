@@ -220,11 +220,12 @@ const (
 func Measure(s *Step, alloc *allocator.Allocator) Peak {
 	w := (&tracker{alloc: alloc, record: s.Record}).walkers([]*Step{s}, 2)[0]
 	begin(w)
+	w.t.forget()
 	if alloc != nil && (s.Dense.Tensors > 0 || s.Update.Moments > 0) { // else the states are there from the start
 		w.warm = true
 		w.step()
 		w.warm = false
-		w.t.peak, w.t.points = 0, w.t.points[:0]
+		w.t.forget()
 		w.rebuild()
 	}
 	w.step()
