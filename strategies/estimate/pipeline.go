@@ -191,7 +191,7 @@ func (x *path) time(s *simulation, rank int) {
 		f, b := p.stagePasses(ch)
 		waits := units.Seconds(0)
 		if x.again.some() {
-			waits = max(s.gatheringPass(ch)-b.duration(p), 0)
+			waits = s.gathering(ch, &b, plan)
 			b.gather = waits
 		}
 		comes := p.comeBack(ch, f.duration(p)+b.duration(p))

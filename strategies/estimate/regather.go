@@ -4,6 +4,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // regather is what parameters that each backward pass gathers again come from; the zero value:
@@ -27,12 +28,23 @@ func (p *pricer) gathersAgain() regather {
 
 func (r *regather) some() bool { return r.kind != "" }
 
-// gatheringPass is a backward pass of a chunk beside which its parameters are gathered.
-func (s *simulation) gatheringPass(c *chunk) units.Seconds {
+// gatheringPass is how long the device takes for a backward pass of a chunk beside which its
+// parameters are gathered, and how much more it waits for the host.
+func (s *simulation) gatheringPass(c *chunk) (device, idle units.Seconds) {
 	s.sim.Reset()
 	s.step.begin(s.p, c, &s.sim)
 	s.step.forwardPass(1)
-	t := s.sim.Now
+	t, before := s.sim.Now, s.sim.Idle
 	s.step.backwardPass(1, false)
-	return units.Seconds(s.sim.Now - t)
+	idle = units.Seconds(s.sim.Idle - before)
+	return units.Seconds(s.sim.Now-t) - idle, idle
+}
+
+// gathering is how much longer a backward pass takes for its gathers than alone.
+func (s *simulation) gathering(c *chunk, b *passTime, plan *pipeline.Plan) units.Seconds {
+	pass, idle := s.gatheringPass(c)
+	if !runsAhead(plan) { // else launches are counted apart
+		pass += idle
+	}
+	return max(pass-b.alone(s.p, plan), 0)
 }

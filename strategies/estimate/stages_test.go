@@ -187,6 +187,21 @@ func TestStagesThatGatherAgain(t *testing.T) {
 	require.Less(t, float64(slow.Memory.PeakAllocated), float64(kept.Memory.PeakAllocated))
 }
 
+// TestGathersBesideSlowHosts: a backward pass takes as long as the gathers beside it, however long
+// its host takes, which launches it ahead: a slower one makes no step shorter and no gather longer.
+func TestGathersBesideSlowHosts(t *testing.T) {
+	var before *Result
+	for _, speed := range []float64{4, 2, 1, 0.7, 0.5, 0.25, 0.1} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-8b, hardware: h100-sxm, gpus: 64, network: {bandwidth_per_gpu: 100 Gbit/s}, runtime: {recipe: hf-eager, host_speed: %g}, "+
+			"plan: {pp: 4, data_parallel: fsdp2, reshard_after_forward: true}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 16}}", speed)))
+		if before != nil {
+			require.Greater(t, float64(r.StepTime), 0.99*float64(before.StepTime), "host speed %g", speed)
+			require.Less(t, float64(r.Exposed["dp"]), 1.01*float64(before.Exposed["dp"]), "host speed %g", speed)
+		}
+		before = r
+	}
+}
+
 // TestPipelineHosts: steps whose passes take their hosts far longer than their devices, in turns
 // with the same passes by hand on four H200 whose hosts took 1.6 times what the reference's
 // takes (medians of 24, 2026-11-27). No rank's host waits for what it receives.
