@@ -61,6 +61,33 @@ func TestResultAddsUp(t *testing.T) {
 	})
 }
 
+// TestDetailChangesNothing: what is recorded of a step is that of the step itself.
+func TestDetailChangesNothing(t *testing.T) {
+	t.Parallel()
+	same := func(t require.TestingT, job string, j *strategies.Job, detailed *Result) {
+		r, err := Estimate(j, Options{})
+		require.NoError(t, err)
+		require.Equal(t, r.StepTime, detailed.StepTime, job)
+		require.Equal(t, r.Energy, detailed.Energy, job)
+		require.Equal(t, r.High, detailed.High, job)
+		require.Equal(t, r.Parts, detailed.Parts, job)
+		require.Equal(t, r.Memory.DeviceUsed, detailed.Memory.DeviceUsed, job)
+	}
+	for _, job := range []string{ // ranks alike but for what they gather with the first micro batches
+		"{model: llama3.2-3b, hardware: h100-pcie, gpus: 128, runtime: {recipe: megatron-core}, plan: {dp: 16, pp: 8, virtual_stages: 2, data_parallel: zero1}, train: {micro_batch: 1, grad_accumulation: 16, recompute: full}}",
+		"{model: llama3.2-3b, hardware: a100-80g-sxm, gpus: 32, runtime: {recipe: megatron-core}, plan: {dp: 8, pp: 4, virtual_stages: 2, data_parallel: zero1}, train: {micro_batch: 1, grad_accumulation: 4}}",
+	} {
+		j := mustParse(t, job)
+		r, err := Estimate(j, Options{Detail: true})
+		require.NoError(t, err)
+		same(t, job, j, r)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d, j, r := drawn(t)
+		same(t, d.String(), j, r)
+	})
+}
+
 // TestStepIsNoShorterThanAnyStream: no stream can do its work in less than its own
 // time. What a stream moves is on the detail of the slowest rank.
 func TestStepIsNoShorterThanAnyStream(t *testing.T) {

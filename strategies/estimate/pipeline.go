@@ -24,10 +24,11 @@ type pipelineRun struct {
 	tail   []float64 // by rank: after its last action, gradients and optimizer
 	reduce []float64 // part of tail that is data-parallel communication
 	opt    []float64
-	worst  int      // the rank that the parts of the step are of
-	counts []*tally // by rank, when recorded
-	loads  []load   // by rank
-	closes []int    // by chunk of the rank at hand: its last action
+	worst  int       // the rank that the parts of the step are of
+	counts []*tally  // by rank, when recorded
+	loads  []load    // by rank
+	opened []float64 // by rank: what stays exposed of gathers that open its step
+	closes []int     // by chunk of the rank at hand: its last action
 	bare   pipeline.Buffer
 	hops   []units.Seconds
 	opens  [][2]timeline.Task // by chunk of the rank at hand: the gathers of its parameters
@@ -105,6 +106,7 @@ func (s *simulation) runPipeline() {
 	// leaves exposed, and the optimizer, come after its last action.
 	n := int(j.Plan.PP)
 	r.tail, r.reduce, r.opt, r.loads = resize(r.tail, n), resize(r.reduce, n), resize(r.opt, n), resize(r.loads, n)
+	r.opened = resize(r.opened, n)
 	recorded := p.counts != nil
 	for rank := range r.tail {
 		p.counts = nil // sums counts what passes add
@@ -112,6 +114,7 @@ func (s *simulation) runPipeline() {
 		if !known {
 			x.time(s, rank)
 		}
+		r.opened[rank] = r.opening(rank)
 		switch before := r.like(rank); {
 		case recorded:
 			p.counts = newTally()
@@ -157,7 +160,7 @@ func (r *pipelineRun) together() float64 {
 func (r *pipelineRun) like(rank int) int {
 	l := r.s.layout
 	for i := range rank {
-		if l.ranks[i] == l.ranks[rank] && r.s.p.clocks[i] == r.s.p.clocks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) && (!r.byChunk() || r.closesLike(i, rank)) {
+		if l.ranks[i] == l.ranks[rank] && r.s.p.clocks[i] == r.s.p.clocks[rank] && l.stage(r.plan, i, 0) == l.stage(r.plan, rank, 0) && r.s.p.lag(i) == r.s.p.lag(rank) && r.opened[i] == r.opened[rank] && (!r.byChunk() || r.closesLike(i, rank)) {
 			return i
 		}
 	}
@@ -573,7 +576,6 @@ func (p *pricer) hops(out []units.Seconds, hop units.Seconds, bytes units.Bytes)
 // ends times what a rank does after its last action.
 func (r *pipelineRun) ends(rank int) {
 	p, sim, st := r.s.p, &r.s.sim, &r.s.step
-	opening := r.opening(rank)
 	sim.Reset()
 	whole := r.s.layout.ranks[rank]
 	st.begin(p, whole, sim)
@@ -615,7 +617,7 @@ func (r *pipelineRun) ends(rank int) {
 	t, work, exposed := sim.Now, sim.Work, sim.Exposed
 	// Without chunks the gathers of parameters are taken to hide behind nothing: each stage begins
 	// its own with its first pass, so that all of a pipeline add up.
-	st.opening = opening
+	st.opening = r.opened[rank]
 	st.optimizerStep()
 	r.reduce[rank] += float64(r.tied(whole))
 	r.reduce[rank] *= float64(p.lag(rank).link)
