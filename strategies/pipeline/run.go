@@ -85,13 +85,17 @@ func (r *Result) Repeat(n int) {
 }
 
 // Roll makes the step one of many whose ranks need not start or end together: each
-// begins its next one where it ended this, so that times count from its own start.
+// begins its next one where it ended this, so that times count from its own start, or
+// from that of its host, which launches passes before their first input is there.
 func (r *Result) Roll() {
-	r.Total = r.Period
 	for rank, start := range r.Start {
-		r.Finish[rank] -= start
+		r.Finish[rank] = max(r.Finish[rank]-start, r.Busy[rank])
+		r.Period = max(r.Period, r.Finish[rank])
 		r.Start[rank] = 0
-		r.Bubble[rank] = max(r.Total-r.Busy[rank], 0) // whose sums are inexact
+	}
+	r.Total = r.Period
+	for rank, busy := range r.Busy {
+		r.Bubble[rank] = max(r.Total-busy, 0) // whose sums are inexact
 	}
 }
 
@@ -379,8 +383,9 @@ func (pl *Plan) collect(hop float64, buf *Buffer) Result {
 			}
 			start = buf.end[i-d] + hop
 		}
-		if len(buf.launch) > 0 {
-			r.Hosted[rank] = max(units.Seconds(buf.free[rank].clock)-r.Busy[rank], 0)
+		if len(buf.launch) > 0 { // where launches take long, some of what transfers slow hides beside them
+			hosted := min(units.Seconds(buf.free[rank].clock), units.Seconds(finish)-r.Slowed[rank]) - r.Busy[rank]
+			r.Hosted[rank] = max(hosted, 0)
 		}
 		r.Busy[rank] += r.Slowed[rank] + r.Hosted[rank]
 		r.Start[rank], r.Finish[rank] = units.Seconds(start), units.Seconds(finish)

@@ -338,6 +338,37 @@ func TestTransfersAgainstDefinition(t *testing.T) {
 	})
 }
 
+// TestBusyWithinFinish: no rank is busy for longer than it takes to the end of its step, whatever
+// its host and transfers beside its passes add, nor for longer than a step of many that roll on.
+func TestBusyWithinFinish(t *testing.T) {
+	var buf Buffer
+	rapid.Check(t, func(t *rapid.T) {
+		pl := legalAs(t, 5, 30)
+		x := drawTimes(t, pl)
+		beside := slower(x, drawTimes(t, pl))
+		x.Beside = &beside
+		launches := func(label string) []Launch {
+			l := make([]Launch, pl.Stages())
+			for i := range l {
+				eighths := func(n int) units.Seconds { return units.Seconds(rapid.IntRange(0, n).Draw(t, label)) / 8 }
+				l[i] = Launch{Host: eighths(40), Lag: eighths(40), Sync: rapid.Bool().Draw(t, label), Ahead: eighths(4)}
+			}
+			return l
+		}
+		x.Launches = &Launches{F: launches("F"), B: launches("B"), BI: launches("BI"), BW: launches("BW")}
+		r := pl.Run(x, &buf)
+		for rank, busy := range r.Busy {
+			require.LessOrEqual(t, float64(busy), float64(r.Finish[rank])+1e-9, "%s %v", pl.Name, pl.Transfers)
+		}
+		r.Roll()
+		for rank, busy := range r.Busy {
+			require.LessOrEqual(t, float64(busy), float64(r.Finish[rank])+1e-9, "%s %v", pl.Name, pl.Transfers)
+			require.LessOrEqual(t, float64(r.Finish[rank]), float64(r.Total))
+			require.InDelta(t, float64(r.Total), float64(busy+r.Bubble[rank]), 1e-9)
+		}
+	})
+}
+
 // slower returns the sum of both durations.
 func slower(x, y Times) Times {
 	add := func(a, b []units.Seconds) []units.Seconds {
