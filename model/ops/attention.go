@@ -558,6 +558,17 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		q, k, v = b.give(q, b.documentChunks(q, false)), b.give(k, b.documentChunks(k, false)), b.give(v, b.documentChunks(v, false))
 		defer t.Release(q, k, v)
 	}
+	y := b.attend(q, k, v, o)
+	if b.Shard.CPHeads {
+		y = b.give(y, b.documentChunks(y, true))
+		y = b.give(y, b.fromHeads(y, o.Narrow))
+	}
+	return y
+}
+
+// attend is core of what is there of heads and positions.
+func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Tensor {
+	t, s := b.t, b.Spec
 	if b.recipe.Structure.CopiesValues && b.Attention == "flash" && k.Store() != v.Store() && t.Part(v) {
 		v = t.Transpose(v, 1, 2) // as it lies in the projection
 		v = b.give(v, t.Contiguous(v))
@@ -616,12 +627,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		q, k, v = laid[0].t, laid[1].t, laid[2].t
 		defer t.Release(q, k, v)
 	}
-	y := t.Attention(q, k, v, o)
-	if b.Shard.CPHeads {
-		y = b.give(y, b.documentChunks(y, true))
-		y = b.give(y, b.fromHeads(y, o.Narrow))
-	}
-	return y
+	return t.Attention(q, k, v, o)
 }
 
 // FlashHead is the width of the widest heads that flash attention and cuDNN take

@@ -14,7 +14,7 @@ import (
 
 // executed is the FLOPs of matrix products and attention that all ranks execute in
 // one step, built from what each pipeline rank holds.
-func executed(t *rapid.T, j *strategies.Job) (products, attention float64) {
+func executed(t require.TestingT, j *strategies.Job) (products, attention float64) {
 	count := map[*ops.Unit]float64{}
 	add := func(u *ops.Unit, n float64) {
 		for _, sec := range []*tape.Section{&u.Forward, &u.Backward} {

@@ -19,3 +19,23 @@ func TestUlyssesOfMegatronDeepSpeed(t *testing.T) {
 		require.InEpsilon(t, 4*times*part, exchanges["all-to-all"], 1e-9, recompute)
 	}
 }
+
+// TestHeadsComeBack: whichever way attention runs, context ranks get their positions of all heads
+// back from it: all of them multiply as much as one without.
+func TestHeadsComeBack(t *testing.T) {
+	for _, c := range []struct{ model, recipe, attention, plan string }{
+		{"llama3-8b", "deepspeed-hf", "sdpa", ""},
+		{"llama3-8b", "deepspeed-hf", "unfused", ""},
+		{"command-r7b", "deepspeed-hf", "unfused", ""}, // attention beside the MLP
+		{"falcon-40b", "deepspeed-hf", "sdpa", ""},
+		{"llama3-8b", "megatron-core", "flash", ", cp_comm_type: a2a"},
+		{"llama3-8b", "megatron-core", "unfused", ", cp_comm_type: a2a"},
+	} {
+		of := func(cp int, plan string) float64 {
+			products, attention := executed(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: h100-sxm, gpus: %d, runtime: {recipe: %s, attention: %s}, plan: {cp: %d, dp: 1, data_parallel: ddp%s}, train: {sequence_length: 4096, micro_batch: 1}}",
+				c.model, cp, c.recipe, c.attention, cp, plan)))
+			return products + attention
+		}
+		require.InEpsilon(t, of(1, ""), of(4, c.plan), 1e-6, "%+v", c)
+	}
+}
