@@ -146,6 +146,26 @@ func TestEvaluatorTakesNothingOver(t *testing.T) {
 	}
 }
 
+// TestSteadyStateOfShards: layers of which the first has its parameters gathered late, since
+// the host waits for the device before it, are not all gathered late; nor do all layers keep or drop
+// their parameters as others of their kind do.
+func TestSteadyStateOfShards(t *testing.T) {
+	for _, job := range []string{
+		"{model: bloom-176b, hardware: aws-p5, gpus: 4, runtime: {recipe: hf-compile-layer, host_speed: 1.5}, plan: {data_parallel: fsdp2}, train: {sequence_length: 16384, micro_batch: 1, precision: fp16-autocast}}",
+		"{model: phi-2, hardware: aws-p4d, gpus: 16, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero3}, train: {sequence_length: 4096, micro_batch: 4, grad_accumulation: 3, recompute: full}}",
+		"{model: gptj-6b, hardware: a100-80g-pcie, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero3, offload: optimizer}, train: {sequence_length: 2048, micro_batch: 2, grad_accumulation: 3}}",
+	} {
+		j := mustParse(t, job)
+		var whole Evaluator
+		_, err := whole.prepare(j)
+		require.NoError(t, err)
+		whole.sim.step.batches.every, whole.sim.step.layers.every = true, true
+		want, err := whole.Estimate(j, Options{})
+		require.NoError(t, err)
+		require.InEpsilon(t, float64(want.StepTime), float64(mustEstimate(t, j).StepTime), 1e-9, job)
+	}
+}
+
 // Passing over what repeats gives what running all of it gives, every call counted, and
 // counting changes nothing.
 func TestSteadyStateIsExact(t *testing.T) {

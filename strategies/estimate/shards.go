@@ -278,8 +278,10 @@ func (h *shards) forward() {
 	h.hooks(0, false)
 	h.launchGather(0, s.sim.Issued())
 	s.layers.begin(s)
+	before := false // whether the parameters of the unit before were on their way as it began
 	for i := 0; i <= last; i++ {
-		if s.layers.repeats() {
+		again := s.layers.repeats() && h.ready[i] == before
+		if before = h.ready[i]; again {
 			if k := h.equal(i, 1); k > 0 {
 				s.layers.skip(k)
 				h.shift(i, k, 1)
@@ -342,8 +344,10 @@ func (h *shards) backward(first, sync bool) {
 		h.launchGather(last, s.sim.Issued())
 	}
 	s.layers.begin(s)
+	before := false // whether the parameters of the unit before were on their way as it began
 	for i := last; i >= h.frozen; i-- {
-		if s.layers.repeats() {
+		again := s.layers.repeats() && h.ready[i] == before
+		if before = h.ready[i]; again {
 			if k := h.equal(i, -1); k > 0 {
 				s.layers.skip(k)
 				h.shift(i, k, -1)
@@ -535,14 +539,15 @@ func (h *shards) aloneGrads(i int) int64 {
 }
 
 // equal returns how many units from i on, in the direction of the pass, are one
-// kind with the one before and followed by one more, whose parameters are gathered
-// ahead.
+// kind with the one before, drop their parameters as it does, and are followed by one
+// more, whose parameters are gathered ahead.
 func (h *shards) equal(i, way int) int {
-	list, n := h.s.list, 0
-	if i-way < 0 || i-way >= len(list) {
+	list, first, n := h.s.list, i-way, 0
+	if first < 0 || first >= len(list) {
 		return 0
 	}
-	for k := i + way; k >= 0 && k < len(list) && list[k] == list[i-way] && list[i] == list[i-way]; k += way {
+	like := func(k int) bool { return list[k] == list[first] && h.reshards(k) == h.reshards(first) }
+	for k := i + way; k >= 0 && k < len(list) && like(k) && like(i); k += way {
 		n++
 	}
 	return n
