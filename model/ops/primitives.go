@@ -348,11 +348,13 @@ func init() {
 			}
 			return one(b.t.LigerGate(a[0].t, a[1].t, work, back))
 		},
-		"vocab_loss":         func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
-		"vocab_loss_apart":   func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
-		"softmax_loss":       ofOne((*tape.Tape).SoftmaxLoss),
-		"copied":             ofOne((*tape.Tape).Copied),
-		"linear_loss":        ofTwo((*tape.Tape).LinearLoss),
+		"vocab_loss":       func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
+		"vocab_loss_apart": func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
+		"softmax_loss":     ofOne((*tape.Tape).SoftmaxLoss),
+		"copied":           ofOne((*tape.Tape).Copied),
+		"linear_loss": func(b *builder, a []value) []value {
+			return one(b.t.LinearLoss(a[0].t, a[1].t, b.recipe.Structure.LossGemmAdds))
+		},
 		"fused_loss":         func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, false)) },
 		"fused_loss_shifted": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, true)) },
 		"flatten": func(b *builder, a []value) []value {

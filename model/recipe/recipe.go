@@ -203,6 +203,7 @@ type Structure struct {
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
 	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
+	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated

@@ -10,9 +10,11 @@ import (
 // exist but in pieces of rows: of each piece they are multiplied out, turned into their
 // gradient in place and multiplied to the gradients of x and of W, so that the backward pass
 // finds both. As many rows go into a piece as make its logits as large as x, rounded up to a
-// power of two. A 16-bit gradient of W is multiplied out, cast to fp32 and added for each
-// piece, an fp32 one is added to by its GEMM (Liger-Kernel, ops/fused_linear_cross_entropy.py).
-func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
+// power of two. The gradient of W is multiplied out, cast to fp32 and added for each piece; with
+// gemmAdds an fp32 one of 16-bit logits is added to by its GEMM. Autocast casts Wᵀ anew for each piece, since it
+// keeps no cast of a view (Liger-Kernel, ops/fused_linear_cross_entropy.py; autocast_mode.cpp,
+// cached_cast).
+func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds bool) *Tensor {
 	width, vocab := x.Dim(-1), w.Dim(0)
 	rows := x.Size() / width
 	wider := (vocab + width - 1) / width
@@ -40,11 +42,22 @@ func (t *Tape) LinearLoss(x, w *Tensor) *Tensor {
 		t.fill(gw)
 	}
 	logits := t.empty(xl.dtype, piece, vocab)
+	if w.dtype != wl.dtype {
+		view := t.empty(wl.dtype, width, vocab)
+		each(Op{Prim: "to", Class: Unrolled, DType: wl.dtype, Elements: float64(w.Size()), Bytes: w.bytes() + view.bytes()})
+		t.Release(view)
+	}
 	multiply("linear", LayoutForward, piece, vocab, width)
 	each(Op{Prim: "linear_loss", Class: LossBackward, DType: xl.dtype, N: vocab, Elements: float64(logits.Size()), Bytes: 3 * logits.bytes()})
 	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
 	if gw != nil {
-		t.addPieces(multiply("linear_wgrad", LayoutWgrad, vocab, width, piece), gw, xl.dtype, each)
+		product := multiply("linear_wgrad", LayoutWgrad, vocab, width, piece)
+		if gemmAdds && gw.dtype == F32 && xl.dtype != F32 {
+			product.Bytes += units.Bytes(gw.Size()) * (2*F32.Size() - xl.dtype.Size())
+			product.Adds = true
+		} else {
+			t.addPieces(gw, xl.dtype, each)
+		}
 	}
 	t.Release(logits, wl, xl)
 	y := t.empty(F32)
@@ -84,15 +97,17 @@ func (t *Tape) LigerLoss(x *Tensor) *Tensor {
 }
 
 // addPieces adds the products of all pieces, in the dtype of the logits, to the gradient gw.
-func (t *Tape) addPieces(product *Op, gw *Tensor, logits DType, each func(Op)) {
-	if gw.dtype == F32 {
-		product.Bytes += units.Bytes(gw.Size()) * (2*F32.Size() - logits.Size())
-		product.Adds = true
-		return
+func (t *Tape) addPieces(gw *Tensor, logits DType, each func(Op)) {
+	part := t.empty(logits, gw.dims[:gw.nd]...)
+	wide, class, n := t.Hold(part), Vectorized, float64(gw.Size())
+	if logits != F32 {
+		t.Release(wide)
+		wide = t.empty(F32, gw.dims[:gw.nd]...)
+		each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: part.bytes() + wide.bytes()})
 	}
-	part, wide := t.emptyLike(gw), t.empty(F32, gw.dims[:gw.nd]...)
-	n := float64(gw.Size())
-	each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: part.bytes() + wide.bytes()})
-	each(Op{Prim: "add_", Class: UnrolledMix, DType: gw.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})
+	if gw.dtype != F32 {
+		class = UnrolledMix
+	}
+	each(Op{Prim: "add_", Class: class, DType: gw.dtype, Elements: n, Bytes: wide.bytes() + 2*gw.bytes()})
 	t.Release(part, wide)
 }

@@ -76,6 +76,43 @@ func TestLinearLoss(t *testing.T) {
 	}
 }
 
+// TestLinearLossOfWideWeights: with fp32 weights under autocast each piece casts Wᵀ anew, and its share
+// of the gradient of W is cast and added by kernels of their own before Liger-Kernel 0.8.1, by its GEMM
+// since. With 16-bit weights there is no cast of them, whatever the release.
+func TestLinearLossOfWideWeights(t *testing.T) {
+	for _, c := range []struct {
+		precision, release string
+		casts, adds        bool    // kernels of their own for each piece
+		bytes              float64 // of kernels and wider gradients for each weight and piece, beside products
+	}{
+		{"bf16-autocast", "25.10", true, true, (4 + 2) + (2 + 4) + (4 + 4 + 4)},
+		{"bf16-autocast", "26.08", true, false, (4 + 2) + (4 + 4 - 2)},
+		{"bf16-pure", "25.10", false, true, (2 + 4) + (4 + 2 + 2)},
+		{"bf16-pure", "26.08", false, true, (2 + 4) + (4 + 2 + 2)},
+	} {
+		j := mustParse(t, fmt.Sprintf("{model: qwen3-0.6b, hardware: h100-sxm, gpus: 1, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true, release: %q}, plan: {}, train: {sequence_length: 4096, micro_batch: 1, precision: %s}}", c.release, c.precision))
+		weights := float64(j.Model.Vocab * j.Model.Hidden)
+		var casts, adds bool
+		var bytes float64
+		head := ops.Build(config(j)).Head.Forward.Ops
+		for i := range head {
+			o := &head[i]
+			switch pieces := o.Count > 1; {
+			case pieces && o.Prim == "to":
+				casts = casts || o.DType == tape.BF16
+				bytes += float64(o.Bytes)
+			case pieces && o.Prim == "add_":
+				adds = true
+				bytes += float64(o.Bytes)
+			case o.Adds:
+				bytes += 6 * weights
+			}
+		}
+		require.Equal(t, [2]bool{c.casts, c.adds}, [2]bool{casts, adds}, c)
+		require.InEpsilon(t, c.bytes, bytes/weights, 1e-9, c)
+	}
+}
+
 // TestLigerLoss: Liger-Kernel's loss of whole logits has no log-probabilities, and its gradient
 // overwrites what it reads: 32,768 tokens take 27.8 GiB less, and less time. Halo, with it, has 181
 // and 235 GiB of Qwen3 4B and 8B on one B300: 16-bit logits more, which it holds meanwhile.
