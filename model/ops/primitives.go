@@ -173,6 +173,9 @@ func init() {
 		"drop_sinks": func(b *builder, a []value) []value {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)-1))
 		},
+		"fused_softmax": func(b *builder, a []value) []value {
+			return one(b.t.FusedSoftmax(a[0].t, b.dropouts.attention > 0))
+		},
 		"attention_dropout": func(b *builder, a []value) []value {
 			return one(b.t.Dropout(a[0].t, b.dropouts.attention))
 		},

@@ -22,6 +22,20 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	return y
 }
 
+// FusedSoftmax is the softmax of scores x as a compiler joins it with what makes them (scale, cap and
+// mask), with casts and with dropout. The gradient comes from the scores and two fp32 values of a row,
+// not from the result, which the product after it keeps in 16 bits alone (torch/_functorch/partitioners.py,
+// is_materialized_backwards); from the result where that is as wide.
+func (t *Tape) FusedSoftmax(x *Tensor, dropout bool) *Tensor {
+	f := Fused{Prim: "softmax", Class: FusedReduce, DType: x.dtype, Mask: dropout}
+	if x.dtype.lowPrecision() {
+		f.Save, f.SaveRows = []int{0}, 2
+	} else {
+		f.SaveOut = true
+	}
+	return t.Fuse(f, x)[0]
+}
+
 // LossMetric is the cross entropy of logits once more, for a metric, under autocast and
 // without gradient: logarithms in the dtype of the logits, which cross_entropy_loss asks
 // for, then their cast, as autocast takes the loss in fp32 (aten/native/LossNLL.cpp; a
