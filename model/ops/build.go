@@ -27,6 +27,7 @@ type builder struct {
 	masked      bool           // attention reads an explicit mask
 	beforeMLP   *tape.Tensor   // the residual stream there
 	whole       bool           // a compiler sees the layer as one: those with experts it leaves in pieces
+	gathered    bool           // tensor ranks have gathered the tokens that experts get, and what these make of them is not summed yet
 	dropouts    struct{ embed, attention, resid float64 }
 	matrix      Matrix                               // that is updated
 	ranks       int64                                // that hold the parts of it
@@ -445,7 +446,7 @@ func (b *builder) variant(name, suffix string) string {
 // over the ranks.
 func (b *builder) columnInput(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
-	if b.Shard.SequenceParallel {
+	if b.Shard.SequenceParallel && !b.gathered {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
 		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
 		c.Operand = !slices.ContainsFunc(roles, func(r model.Role) bool { return b.has(r.Down()) }) // adapters read it in 16 bits
@@ -465,6 +466,9 @@ func (b *builder) sumRows(x *tape.Tensor) {
 
 // reduceOutput sums the partial results of a row-parallel projection.
 func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
+	if b.gathered { // with that of all experts
+		return b.t.Hold(x)
+	}
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
@@ -533,7 +537,7 @@ func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
 
 // row is a row-parallel projection with its reduction.
 func (b *builder) row(x *tape.Tensor, r model.Role) *tape.Tensor {
-	reduced := b.Shard.SequenceParallel && b.Shard.TP > 1 // which is kept
+	reduced := b.Shard.SequenceParallel && b.Shard.TP > 1 && !b.gathered // which is kept
 	y := b.unread(reduced, func() *tape.Tensor { return b.frozen(x, r) })
 	return b.adapted(x, b.give(y, b.reduceOutput(y)), r)
 }

@@ -11,10 +11,29 @@ import (
 
 // moe is a mixture-of-experts MLP with its router and shared experts.
 func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
-	t, m := b.t, b.Spec.MoE
-	if m.Beside {
+	switch {
+	case b.Spec.MoE.Beside:
 		return b.beside(x)
+	case !b.recipe.Structure.GatherTokens || !b.Shard.SequenceParallel || b.Shard.TP <= 1:
+		return b.tokensMLP(x)
 	}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-gather", Backward: "reduce-scatter", Grow: true, Join: b.recipe.Structure.FunctionalTP}
+	if b.recipe.Structure.ReduceRows { // all ranks have the same gradients of tokens, of which each keeps its part
+		c.Backward = ""
+	}
+	b.t.Module = "router"
+	all := b.t.Communicate(c, x)
+	b.gathered = true
+	y := b.tokensMLP(all)
+	b.gathered = false
+	b.t.Release(all)
+	b.t.Module = "experts"
+	return b.give(y, b.reduceOutput(y))
+}
+
+// tokensMLP is the block itself, on the tokens that the rank routes.
+func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
+	t, m := b.t, b.Spec.MoE
 	t.Call()
 	t.Module = "router"
 	x = t.Hold(x)
@@ -74,12 +93,21 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 // routed to.
 func (b *builder) routed(x, scores *tape.Tensor) *tape.Tensor {
 	m := b.Spec.MoE
-	rows := float64(x.Dim(0) * m.TopK)
+	rows := float64(x.Dim(0) * m.TopK / b.dividers())
 	if b.Capacity > 0 {
 		rows = float64(m.Experts) * max(math.Ceil(rows*b.Capacity/float64(m.Experts)), float64(b.recipe.Structure.LeastRows))
 	}
 	return b.call(b.experts(), tensorOf(x), tensorOf(scores), tensorOf(b.p(model.RoleExpertsGateUp)), tensorOf(b.p(model.RoleExpertsDown)),
 		numberOf(rows), numberOf(float64(m.TopK)), tensorOf(b.p(model.RoleExpertsGateUp.Bias())), tensorOf(b.p(model.RoleExpertsDown.Bias())))[0].t
+}
+
+// dividers are the ranks that divide the rows of the tokens that all of them have: those
+// that do not cut experts instead.
+func (b *builder) dividers() int64 {
+	if !b.gathered || b.Shard.ExpertTP > 1 {
+		return 1
+	}
+	return b.Shard.TP
 }
 
 // beside runs the part that all tokens go to on the normed input x, and beside it the
@@ -373,15 +401,27 @@ func (b *builder) padded(x *tape.Tensor) *tape.Tensor {
 
 // dispatch sends token rows to the ranks that hold their experts. The ranks that share
 // an expert's matrices, cut along its intermediate width, all need every row that any
-// of them receives: they gather them (the all-to-all dispatcher of Megatron-Core).
+// of them receives: they gather them (the all-to-all dispatcher of Megatron-Core), unless
+// they have gathered the tokens.
 func (b *builder) dispatch(x *tape.Tensor) *tape.Tensor {
-	y := b.allToAll(x, b.load())
+	x = b.t.Hold(x)
+	if b.gathered && b.recipe.Structure.ReduceRows {
+		x = b.give(x, b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Backward: "all-reduce"}, x))
+	}
+	y := b.give(x, b.allToAll(x, b.load()))
+	if b.gathered {
+		return y
+	}
 	return b.give(y, b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}, y))
 }
 
 // combine is the way back: each rank's partial results are summed over the ranks that
-// share the experts, and every row returns to the rank it came from.
+// share the experts, and every row returns to the rank it came from. Ranks that have
+// gathered the tokens sum what becomes of those.
 func (b *builder) combine(x *tape.Tensor) *tape.Tensor {
+	if b.gathered {
+		return b.allToAll(x, 1/b.load())
+	}
 	y := b.t.Communicate(tape.CommSpec{Group: "expert_tp", Ranks: b.Shard.ExpertTP, Forward: "reduce-scatter", Backward: "all-gather", Shrink: true}, x)
 	return b.give(y, b.allToAll(y, 1/b.load()))
 }

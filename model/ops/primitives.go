@@ -245,8 +245,10 @@ func init() {
 			}
 			return nil
 		},
-		"stacked":    ofOne((*tape.Tape).Stacked),
-		"put_rows":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, int64(a[1].num), true)) },
+		"stacked": ofOne((*tape.Tape).Stacked),
+		"put_rows": func(b *builder, a []value) []value {
+			return one(b.t.PutRows(a[0].t, int64(a[1].num)*b.dividers(), true))
+		},
 		"put_back":   func(b *builder, a []value) []value { return one(b.t.PutRows(a[0].t, a[0].t.Dim(0), false)) },
 		"by_expert":  ofBuilder((*builder).byExpert),
 		"by_rank":    ofBuilder((*builder).byRank),

@@ -521,6 +521,67 @@ func TestTorchtitanExperts(t *testing.T) {
 	require.Equal(t, 0, number(&Build(c).Kinds[0].Forward, "item"), "no ranks, no numbers")
 }
 
+// TestTorchtitanTensorRanksAndExperts: until May 2026 four tensor ranks gather the 8,192 tokens of
+// two sequences, and each routes all of them. Where they cut the experts each has all 65,536
+// rows, in the place of a quarter of them that it would exchange and gather; where they do not
+// each has a quarter, which it puts among zeros. What the experts make is reduced once, as
+// tokens (models/llama4/infra/parallelize.py, apply_moe_ep_tp; distributed/expert_parallel.py).
+// Since March 2026 the same is done with their gradients, for which until then the cut experts'
+// rows were reduced. A shared expert has no collectives of its own forward.
+func TestTorchtitanTensorRanksAndExperts(t *testing.T) {
+	const tokens = 8192 * 2048 * 2
+	const rows = 8 * tokens
+	exchanges := func(bytes int64) []string {
+		return []string{fmt.Sprint("all-to-all ep ", bytes), fmt.Sprint("all-to-all ep ", bytes)}
+	}
+	around := func(before string, between []string, after ...string) []string {
+		return slices.Concat([]string{fmt.Sprint(before, " tp ", tokens)}, between, after)
+	}
+	reduced := []string{fmt.Sprint("all-reduce expert_tp ", rows)}
+	tokensReduced := fmt.Sprint("reduce-scatter tp ", tokens)
+	for _, c := range []struct {
+		release           string
+		expertTP          int64
+		shared            int64
+		forward, backward []string
+		put               units.Bytes // rows written by index to where their tokens are
+	}{
+		{"25.12", 4, 0, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", exchanges(rows), reduced...), 2 * rows},
+		{"25.12", 1, 0, around("all-gather", exchanges(rows/4), tokensReduced), around("all-gather", exchanges(rows/4)), rows / 2},
+		{"26.03", 4, 0, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", exchanges(rows), tokensReduced), 2 * rows},
+		{"26.03", 1, 0, around("all-gather", exchanges(rows/4), tokensReduced), around("all-gather", exchanges(rows/4), tokensReduced), rows / 2},
+		{"26.03", 4, 768, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", append([]string{fmt.Sprint("all-reduce tp ", tokens)}, exchanges(rows)...), tokensReduced), 2 * rows},
+		{"26.06", 1, 0, exchanges(rows / 4), exchanges(rows / 4), rows/2 + tokens/4}, // added to those of its tokens
+	} {
+		x := torchtitanExperts(t, "torchtitan-eager", c.release)
+		x.MicroBatch, x.Shard.TP, x.Shard.EP, x.Shard.ExpertTP, x.Shard.SequenceParallel = 2, 4, 2, c.expertTP, true
+		if c.shared > 0 {
+			s := *x.Spec
+			m := *s.MoE
+			m.SharedFFN = c.shared
+			s.MoE, x.Spec = &m, &s
+		}
+		layer := &Build(x).Kinds[0]
+		of := func(s *tape.Section) (out []string) {
+			for i := range s.Ops {
+				if o := &s.Ops[i]; o.Class == tape.Collective && (o.Module == "router" || o.Module == "experts" || o.Module == "shared expert") {
+					out = append(out, fmt.Sprint(o.Comm.Kind, " ", o.Comm.Group, " ", int64(o.Comm.Bytes)))
+				}
+			}
+			return
+		}
+		require.Equal(t, c.forward, of(&layer.Forward), c)
+		require.Equal(t, c.backward, of(&layer.Backward), c)
+		put := units.Bytes(0)
+		for i := range layer.Forward.Ops {
+			if o := &layer.Forward.Ops[i]; o.Prim == "index_put_" {
+				put = o.Bytes
+			}
+		}
+		require.Equal(t, c.put, put, c)
+	}
+}
+
 // TestContextsOfDeepSpeed: a layer of Llama over two ranks, as in a trace of two H100 (DeepSpeed
 // 0.19.6, ulysses_sp.py): four all-to-alls each way, two copies around each, of what goes back
 // of queries, keys and values one more, and the positions of all ranks before. Of one key head

@@ -266,6 +266,8 @@ type Structure struct {
 	DeepSpeedMoE   bool    `yaml:"deepspeed_moe"`         // experts are those of DeepSpeed's layer: of equal capacity, the mean unless a job says otherwise, one or two of a token, whole on a rank, of tokens that tensor ranks hold whole, and not under ZeRO 3
 	LeastRows      int64   `yaml:"least_rows"`            // of equal capacity have at least so many rows
 	ExpertModules  bool    `yaml:"expert_modules"`        // experts run one after another, each by products of its own
+	GatherTokens   bool    `yaml:"gather_tokens"`         // tensor ranks gather a layer's tokens before its router and reduce what its experts make of them; those that do not cut the experts divide the rows
+	ReduceRows     bool    `yaml:"reduce_rows"`           // gather_tokens: the gradients that are reduced are those of rows of experts that are cut, not those of tokens
 	DroppedTokens  bool    `yaml:"dropped_tokens"`        // of tokens that tensor ranks hold whole each sends a part to experts, and gathers what comes back
 	PipedExperts   bool    `yaml:"piped_experts"`         // deepspeed_moe: layers with experts may be in a pipeline
 	PipelineEngine bool    `yaml:"pipeline_engine"`       // a model of one stage runs as a pipeline, too
