@@ -285,7 +285,7 @@ func (p *pricer) hostCost(o *tape.Op, tiled bool) units.Seconds {
 		c *= units.Seconds(h.Large)
 		python *= units.Seconds(h.Large)
 	}
-	if p.job.Recipe.Structure.DTensor && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
+	if st := &p.job.Recipe.Structure; (st.DTensor || st.FunctionalTP) && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
 		switch {
 		case o.Phase != tape.Backward:
 			python += h.DTensor
