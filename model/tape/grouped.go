@@ -67,8 +67,8 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	case dtype == F32 && t.TF32:
 		dtype = TF32
 	}
-	each, zeros := max(rows/experts, 1), t.HalfZero
-	grouped := func(prim string, layout Layout, m, n, k int64) {
+	zeros := t.HalfZero
+	grouped := func(prim string, layout Layout) {
 		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
 			o.Calls, o.Zeros = t.ExpertCalls, zeros.in(layout)
@@ -77,11 +77,18 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		if !t.ExpertModules { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
 			t.Wait()
 		}
-		for range experts {
+		for i := range experts {
+			m, n, k := max((rows+i)/experts, 1), out, in // adds up to all rows
+			switch layout {
+			case LayoutDgrad:
+				n, k = in, out
+			case LayoutWgrad:
+				m, n, k = out, in, m
+			}
 			t.gemm(prim, layout, w.dtype, m, n, k, 1)
 		}
 	}
-	grouped("grouped_mm", LayoutForward, each, out, in)
+	grouped("grouped_mm", LayoutForward)
 	var saved []*Tensor
 	if wg {
 		saved = append(saved, kept)
@@ -91,13 +98,13 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		t.Release(t.quantizedRows(g[0], experts, wg))
 		if xg {
 			gx := t.empty(w.dtype, rows, in)
-			grouped("grouped_mm_dgrad", LayoutDgrad, each, in, out)
+			grouped("grouped_mm_dgrad", LayoutDgrad)
 			r = append(r, gx)
 		}
 		if wg {
 			gw := t.emptyLike(w)
 			gw.summed = t.HasMain && !t.MainHook
-			grouped("grouped_mm_wgrad", LayoutWgrad, out, in, each)
+			grouped("grouped_mm_wgrad", LayoutWgrad)
 			r = append(r, gw)
 		}
 		return r

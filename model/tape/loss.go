@@ -77,11 +77,19 @@ func (t *Tape) SoftmaxLoss(x *Tensor) *Tensor {
 	return y
 }
 
+// LogitsUse is what a compiled graph does with logits besides taking the loss of them.
+type LogitsUse int
+
+const (
+	LossAlone LogitsUse = iota // nothing
+	Shifted                    // it slices them to shift the labels: their gradient is filled with zeros first, unless it is padded
+	Returned                   // it returns them, so that the backward pass is given a gradient of zeros
+)
+
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
 // forward one reads them once, the backward one reads them again and writes
-// their gradient. Neither fp32 logits nor log-probabilities exist. A loss that shifts
-// the labels by slicing the logits fills their gradient with zeros besides.
-func (t *Tape) FusedLoss(logits *Tensor, shifted bool) *Tensor {
+// their gradient. Neither fp32 logits nor log-probabilities exist.
+func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 	t.begin()
 	y := t.empty(F32)
 	rows := logits.Size() / logits.Dim(-1)
@@ -89,16 +97,18 @@ func (t *Tape) FusedLoss(logits *Tensor, shifted bool) *Tensor {
 	n := float64(logits.Size())
 	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
 	t.attach("fused_loss", []*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		// Besides the logits and their gradient a third tensor of their size may be alive: a zero-filled one for the
-		// shift of the labels, or, when the vocabulary is not aligned, the padded copy that the GEMMs read.
+		// Besides the logits and their gradient others of their size may be alive: a zero-filled one, and, when the
+		// vocabulary is not aligned, the padded copy that the GEMMs read.
 		aligned := logits.Dim(-1)%padTo == 0
 		var zeros *Tensor
-		if aligned && shifted {
+		bytes := 2 * logits.bytes()
+		if use == Returned || use == Shifted && aligned {
 			zeros = t.emptyLike(logits)
 			t.fill(zeros)
+			bytes += zeros.bytes()
 		}
 		r := t.emptyLike(logits)
-		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: 2 * logits.bytes()})
+		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: bytes})
 		if t.OneGraph && zeros != nil {
 			t.stays(zeros)
 		} else {
