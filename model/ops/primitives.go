@@ -360,8 +360,9 @@ func init() {
 		"linear_loss": func(b *builder, a []value) []value {
 			return one(b.t.LinearLoss(a[0].t, a[1].t, b.recipe.Structure.LossGemmAdds))
 		},
-		"fused_loss":         func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, false)) },
-		"fused_loss_shifted": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, true)) },
+		"fused_loss":          func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.LossAlone)) },
+		"fused_loss_shifted":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Shifted)) },
+		"fused_loss_returned": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Returned)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))

@@ -56,7 +56,8 @@ func config(j *strategies.Job) ops.Config {
 // oneGraph reports whether a compiler sees the whole model at once: no hook of data parallelism
 // and no other rank's part breaks its graph.
 func oneGraph(j *strategies.Job) bool {
-	return j.Recipe.Structure.CompiledScope == "model" && j.GPUs == 1
+	s := &j.Recipe.Structure
+	return s.CompiledScope == "model" && (j.GPUs == 1 || s.CompiledInside && j.GPUs == j.Plan.DP)
 }
 
 // anyLayout reports whether GEMMs read 8-bit operands of one scale along rows and columns alike.
