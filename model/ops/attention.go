@@ -17,7 +17,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		return b.compressed(t.Hold(h), kind)
 	}
 	if b.recipe.Structure.Indexer == AbsorbedIndexer && b.Spec.Indexer != nil {
-		y := b.absorbed(b.block(h), kind)
+		y := b.absorbed(t.Hold(h), kind)
 		return b.give(y, b.row(y, model.RoleO))
 	}
 	var in, q, k, v *tape.Tensor

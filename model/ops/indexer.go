@@ -73,9 +73,10 @@ func (b *builder) pick(in *tape.Tensor, kind model.LayerKind) {
 }
 
 // absorbed is attention to the keys that an indexer picks of the input in of a block, which it
-// takes over, but for the projection of its output. Queries are brought into the latent, which is
-// keys and values of all heads at once, and what attention makes of it is brought out by head
-// (Megatron-Core, experimental_attention_variant/absorbed_mla.py and dsa.py).
+// takes over, but for the projection of its output. Tensor ranks project down what they have of
+// the sequence and gather latents. Queries are brought into the latent, which is keys and values
+// of all heads at once, and what attention makes of it is brought out by head (Megatron-Core,
+// experimental_attention_variant/absorbed_mla.py and dsa.py).
 func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s, m, x := b.t, b.Spec, b.Spec.MLA, b.Spec.Indexer
 	heads, _ := b.heads()
@@ -86,7 +87,9 @@ func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Release(kv)
 	kvp[0] = b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm, false))
 	t.Module = "attention"
-	q := b.column(latent, model.RoleQUp)
+	whole := b.columnInput(latent, model.RoleQUp)
+	q := b.linear(whole, model.RoleQUp)
+	t.Release(whole)
 	batch, seq := q.Dim(0), q.Dim(1)
 	byHead := func(y *tape.Tensor, width int64) *tape.Tensor { // [1, heads, tokens, width]
 		y = b.give(y, t.Reshape(y, 1, batch*seq, heads, width))

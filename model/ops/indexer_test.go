@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -143,6 +144,32 @@ func TestAbsorbedIndexer(t *testing.T) {
 	shared := built(t, indexed(t, "megatron-core", "model_type: glm_moe_dsa, num_hidden_layers: 8, index_topk_freq: 4, index_skip_topk_offset: 3"))
 	require.Zero(t, number(&at(shared, 4).Forward, "index_scores"))
 	require.Equal(t, 1, number(&at(shared, 4).Forward, "sparse"))
+}
+
+// TestIndexerOfTensorRanks: tensor ranks score and read the keys of a sequence once, however many
+// they are, of documents as of one, and project down what they have of it (Megatron-Core,
+// absorbed_mla.py, get_query_key_value_tensors; dsa.py, gather_from_sequence_parallel_region).
+func TestIndexerOfTensorRanks(t *testing.T) {
+	of := func(tp, document int64) *Unit {
+		c := indexed(t, "megatron-core", "model_type: deepseek_v32, num_hidden_layers: 4")
+		c.MicroBatch, c.Document = 1, document
+		c.Shard.TP, c.Shard.SequenceParallel = tp, tp > 1
+		return at(built(t, c), 2)
+	}
+	for _, document := range []int64{0, 512, 2048} {
+		one := of(1, document)
+		for _, tp := range []int64{2, 4, 8} {
+			layer := of(tp, document)
+			require.Equal(t, mustFind(t, &one.Forward, "sparse").Attn.Keys, mustFind(t, &layer.Forward, "sparse").Attn.Keys, "tp %d, documents of %d", tp, document)
+			for _, prim := range []string{"index_scores", "sparse_scores", "index_backward", "index_topk"} {
+				want, got := mustFind(t, &one.Forward, prim), mustFind(t, &layer.Forward, prim)
+				require.Equal(t, want.FLOPs, got.FLOPs, "tp %d, documents of %d: %s", tp, document, prim)
+				require.Equal(t, want.Elements, got.Elements, "tp %d, documents of %d: %s", tp, document, prim)
+			}
+			down := slices.IndexFunc(layer.Forward.Ops, func(o tape.Op) bool { return o.Prim == "linear" && o.N == 768 })
+			require.Equal(t, 2048/tp, layer.Forward.Ops[down].M, "positions that a rank projects down")
+		}
+	}
 }
 
 // TestIndexersAreSound: the same with recomputation, documents, and tensor and context ranks.
