@@ -23,12 +23,13 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	var in, q, k, v *tape.Tensor
 	after := same
 	b.leaving(Projection, func() {
-		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV, model.RoleQDown, model.RoleQUp, model.RoleKVDown)
 		if b.Spec.MLA != nil {
+			in = t.Hold(h)
 			q, k, v, after = b.latent(in)
-		} else {
-			q, k, v = b.project(in)
+			return
 		}
+		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV)
+		q, k, v = b.project(in)
 	})
 	if b.Spec.MLA == nil {
 		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
@@ -440,7 +441,9 @@ func (b *builder) rotaryApart(x *tape.Tensor, width int64) *tape.Tensor {
 }
 
 // latent is multi-head latent attention: low-rank queries, keys and values, and a
-// rotary part that all heads of the key share. after takes what attention makes of them.
+// rotary part that all heads of the key share. Tensor ranks project down what they have of the
+// sequence, and gather that (Megatron-Core, multi_latent_attention.py, whose down projections
+// are duplicated). after takes what attention makes of them.
 func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
 	t, m := b.t, b.Spec.MLA
 	t.Joined = b.recipe.Structure.FusedRotary
@@ -465,6 +468,12 @@ func (b *builder) latent(in *tape.Tensor) (q, k, v *tape.Tensor, after func(made
 	return out[0], out[1], out[2], after
 }
 
+// raised is a column-parallel projection of a latent.
+func (b *builder) raised(x *tape.Tensor, r model.Role) *tape.Tensor {
+	whole := b.block(x, r)
+	return b.give(whole, b.column(whole, r))
+}
+
 // raise makes queries, keys and values of their low ranks, which it takes over; that of
 // keys and values it makes from the block's input where it is not there yet.
 func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
@@ -477,8 +486,7 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	if b.has(model.RoleIndexQ) {
 		b.queryLatent = t.Hold(down)
 	}
-	q = b.column(down, model.RoleQUp)
-	t.Release(down)
+	q = b.give(down, b.raised(down, model.RoleQUp))
 	q = b.give(q, b.split(q, heads))
 	var qp []*tape.Tensor
 	if t.Joined { // in place: only the part that turns is read and written
@@ -500,12 +508,12 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	t.Release(kv)
 	c := b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm, false))
 	t.Module = "attention"
-	up := b.column(c, model.RoleKVUp)
-	t.Release(c)
+	up := b.give(c, b.raised(c, model.RoleKVUp))
 	up = b.give(up, b.split(up, heads))
 	upp := t.Split(up, m.Nope, s.VDim)
 	t.Release(up)
-	kr := b.give(kvp[1], b.split(kvp[1], 1))
+	kr := b.give(kvp[1], b.wholeSequence(kvp[1]))
+	kr = b.give(kr, b.split(kr, 1))
 	kr = b.give(kr, b.rotary(kr, m.Rope))
 	kr = b.give(kr, t.Expand(kr, kr.Dim(0), heads, kr.Dim(2), m.Rope))
 	if qp != nil {

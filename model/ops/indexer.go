@@ -87,9 +87,7 @@ func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Release(kv)
 	kvp[0] = b.give(kvp[0], b.norm(kvp[0], model.RoleKVDownNorm, false))
 	t.Module = "attention"
-	whole := b.columnInput(latent, model.RoleQUp)
-	q := b.linear(whole, model.RoleQUp)
-	t.Release(whole)
+	q := b.raised(latent, model.RoleQUp)
 	batch, seq := q.Dim(0), q.Dim(1)
 	byHead := func(y *tape.Tensor, width int64) *tape.Tensor { // [1, heads, tokens, width]
 		y = b.give(y, t.Reshape(y, 1, batch*seq, heads, width))
@@ -117,9 +115,7 @@ func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	kr = b.give(kr, t.Reshape(kr, kr.Dim(0), kr.Dim(2), m.Rope))
 	kv = t.Concat(kvp[0], kr)
 	t.Release(kvp[0], kr)
-	if b.Shard.SequenceParallel {
-		kv = b.give(kv, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}, kv))
-	}
+	kv = b.give(kv, b.wholeSequence(kv))
 	kv = b.give(kv, b.ofAllPositions(kv))
 
 	o := tape.SparseOptions{TopK: x.TopK, Values: m.KVLora, Apart: b.documents(), Picks: !kind.Follows, Learns: s.LoRA == nil && !x.Idle, Lends: x.Shared(), Ranks: b.Shard.TP}
@@ -154,6 +150,14 @@ func (b *builder) absorbed(in *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	y = b.give(y, t.Transpose(y, 1, 2))
 	y = b.give(y, t.Contiguous(y))
 	return b.give(y, t.Reshape(y, batch, seq, heads*s.VDim))
+}
+
+// wholeSequence gathers what tensor ranks that cut the sequence have of it.
+func (b *builder) wholeSequence(x *tape.Tensor) *tape.Tensor {
+	if !b.Shard.SequenceParallel {
+		return b.t.Hold(x)
+	}
+	return b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-gather", Backward: "reduce-scatter", Grow: true}, x)
 }
 
 // ofAllPositions gathers what context ranks have of keys [batch, sequence, width], and puts it in
