@@ -42,6 +42,11 @@ func TestResultAddsUp(t *testing.T) {
 			require.True(t, *r.Overlap >= 0 && *r.Overlap <= 1, "%s: overlap %v", d, *r.Overlap)
 		}
 		require.True(t, r.Bubble >= 0 && r.Bubble < 1, "%s: bubble %v", d, r.Bubble)
+		for _, u := range r.Detail.Units {
+			for _, o := range slices.Concat(u.Forward, u.Backward) {
+				require.GreaterOrEqual(t, float64(o.Time), 0.0, "%s: %s of %s", d, o.Op.Prim, u.Name)
+			}
+		}
 
 		m := r.Memory
 		require.InEpsilon(t, float64(m.PeakAllocated), float64(m.By.Total()), 1e-9, "%s", d)

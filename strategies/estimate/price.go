@@ -421,22 +421,22 @@ func (s *section) clock(p *pricer) {
 		switch b.role {
 		case hostRole:
 		case commRole, asyncRole, ringRole, tiledRole:
-			t, hidden := b.busy, units.Seconds(0)
+			t, exposed := b.busy, b.busy
 			slow := units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind)))
 			switch b.role {
 			case asyncRole:
-				hidden = t - beside(t, cover, loaded, slow)
+				exposed = beside(t, cover, loaded, slow)
 				cover, loaded = 0, 0
 			case ringRole: // a step more of attention than of the ring
 				a, ranks := &s.base[b.cover], units.Seconds(p.job.Plan.CP)
 				alone := p.clocked(a.busy, a.work) * (ranks - 1) / ranks
-				hidden = t - beside(t, alone, alone*a.loaded, slow)
+				exposed = beside(t, alone, alone*a.loaded, slow)
 			case tiledRole:
 				piece, steps := p.clocked(b.piece, gemmWork), units.Seconds(p.job.Plan.TP-1)
-				hidden = t + p.clocked(b.whole, gemmWork) - (piece + max(steps*piece, t)) - p.clocked(b.after, memoryWork)
+				exposed = piece + max(steps*piece, t) + p.clocked(b.after, memoryWork) - p.clocked(b.whole, gemmWork)
 			}
-			l.Busy, l.Loaded = t-hidden, t-hidden
-			s.comm[b.group] += t - hidden
+			l.Busy, l.Loaded = exposed, exposed
+			s.comm[b.group] += exposed
 			kind := commWork
 			if b.role == tiledRole {
 				kind = engineWork
