@@ -220,13 +220,16 @@ func (b *builder) missing(program string) Missing {
 	return Missing{b.recipe.Name, program, b.Spec.MoE != nil}
 }
 
+// gates are the programs of experts' gates, whose inputs some models clamp.
+var gates = []string{"gate", "expert_glu", "expert_glu_unfused"}
+
 // call runs the recipe's program of that name, or the primitive. Arguments are
 // borrowed; results are owned by the caller.
 func (b *builder) call(name string, args ...value) []value {
 	if name == "gate" && b.Spec.MoE != nil && !b.Spec.Gated {
 		name = "expert_plain"
 	}
-	if (name == "gate" || name == "expert_glu") && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
+	if slices.Contains(gates, name) && b.Spec.MoE != nil && b.Spec.MoE.Clamped {
 		name = b.variant(name, "_clamped")
 	}
 	p, ok := b.recipe.Programs[name]

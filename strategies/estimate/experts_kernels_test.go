@@ -342,6 +342,17 @@ func TestUnfusedGate(t *testing.T) {
 		f, b := kernels(model, ", gate_fusion: false")
 		require.Equal(t, want, [2]int{f - forward, b - backward}, model)
 	}
+	for _, runtime := range []string{"", ", gate_fusion: false"} { // either way both halves are clamped where the model has it so
+		built, err := build(new(ops.Cache), mustParse(t, "{model: gpt-oss-20b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}, plan: {dp: 1}}"))
+		require.NoError(t, err)
+		clamps := 0
+		for _, o := range built.Kinds[0].Forward.Ops {
+			if o.Prim == "clamp" {
+				clamps++
+			}
+		}
+		require.Equal(t, 2, clamps, runtime)
+	}
 }
 
 // TestPaddedExchange: Hybrid-EP sends the rows that are left to their ranks and pads them
