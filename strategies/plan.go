@@ -244,6 +244,12 @@ func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParall
 // Reshard reports whether gathered parameters are dropped after the forward pass.
 func (p *Plan) Reshard() bool { return p.ReshardAfterForward == nil || *p.ReshardAfterForward }
 
+// TorchDDP reports whether PyTorch's DDP reduces gradients: alone, or before an optimizer that shares out
+// its states (ZeroRedundancyOptimizer).
+func (p *Plan) TorchDDP(r *recipe.Recipe) bool {
+	return !r.Structure.MainGradients && (p.DataParallel == DDP || p.DataParallel == ZeRO1 && !r.Structure.Partitions)
+}
+
 // BucketViews reports whether gradients under PyTorch's DDP are views of the buckets, or
 // tensors of their own that are copied into them and back.
 func (p *Plan) BucketViews() bool { return p.BucketView == nil || *p.BucketView }
@@ -576,7 +582,7 @@ func (p *Plan) checkDrain(s Shape) error {
 
 // checkDataParallel returns the first rule that sharing out states breaks.
 func (p *Plan) checkDataParallel(s Shape) error {
-	if p.BucketView != nil && (p.DataParallel != DDP || s.Recipe.Structure.MainGradients) {
+	if p.BucketView != nil && !p.TorchDDP(s.Recipe) {
 		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
 	}
 	return p.checkCopies(s)

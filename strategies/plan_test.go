@@ -184,6 +184,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, network: {bandwidth_per_gpu: 0GB/s}}", "network.bandwidth_per_gpu: 0GB/s; give a rate above 0, as in 50GB/s, or leave it out"},
 		{"{model: gpt2, runtime: {host_speed: 0}}", "runtime.host_speed: 0; give the speed of the CPUs over that of the machine's own, as in 0.7, or leave it out"},
 		{"{model: gpt2, plan: {data_parallel: zero1, bucket_view: false}}", "plan.bucket_view: only PyTorch's DDP has it, not zero1 under recipe megatron-core; leave it out"},
+		{"{model: gpt2, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero1, bucket_view: false}}", "plan.bucket_view: only PyTorch's DDP has it, not zero1 under recipe deepspeed-hf; leave it out"},
+		{"{model: gpt2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2, bucket_view: false}}", "plan.bucket_view: only PyTorch's DDP has it, not fsdp2 under recipe hf-eager; leave it out"},
 		{"{model: gpt2, plan: {bucket: 0 MiB}}", "plan.bucket: 0 MiB; give a size above 0, as in 25MiB, or leave it out"},
 		{"{model: mixtral-8x7b, train: {expert_imbalance: 0}}", "train.expert_imbalance: 0; give tokens of the busiest expert rank over the mean, 1 or more, or leave it out"},
 		{"{model: mixtral-8x7b, train: {expert_capacity: 0.0}}", "train.expert_capacity: 0.0; give rows of every expert over the mean, as in 1 or 1.25, or leave it out"},

@@ -199,7 +199,11 @@ func (s *step) gatherParameters() {
 		}
 		t = max(t-s.forward/float64(s.job.Train.GradAccumulation), first)
 	}
-	task := s.sim.Launch(dpStream, "all-gather", t, s.sim.Now, 1)
+	kind := "all-gather"
+	if s.job.Plan.TorchDDP(s.job.Recipe) {
+		kind = "broadcast"
+	}
+	task := s.sim.Launch(dpStream, kind, t, s.sim.Now, 1)
 	s.sim.Wait(task)
 }
 
@@ -208,10 +212,28 @@ func (s *step) gatherParameters() {
 func (s *step) gathers() (t, first float64) {
 	for k, n := range [2]int64{s.chunk.dense, s.chunk.expert} {
 		q := &s.ddp.queues[k]
-		g := float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*s.job.Precision.Gather.Size()))
+		var g float64
+		if s.job.Plan.TorchDDP(s.job.Recipe) {
+			g = s.broadcasts(q, units.Bytes(n)*s.job.Precision.Weights.Size())
+		} else {
+			g = float64(s.p.comm(collective.AllGather, q.group, units.Bytes(n)*s.job.Precision.Gather.Size()))
+		}
 		t, first = t+g, first+g*q.firstShare()
 	}
 	return t, first
+}
+
+// broadcasts is how long parameters of so many bytes take to go out from the ranks that updated them,
+// each by a call of its own (torch/distributed/optim/zero_redundancy_optimizer.py, _sync_params).
+func (s *step) broadcasts(q *queue, params units.Bytes) (t float64) {
+	var sum units.Bytes
+	for _, b := range q.grads {
+		sum += b
+	}
+	for _, b := range q.grads {
+		t += float64(s.p.comm(collective.Broadcast, q.group, params*b/sum))
+	}
+	return t
 }
 
 // updated is the number of tensors that the rank's optimizer goes through: all, or, where

@@ -303,7 +303,7 @@ func (b *buckets) begin(s *step) {
 	b.micro = s.job.Train.GradAccumulation - 1 // the only one whose gradients a pipeline rank reduces
 	plan, r := &s.job.Plan, s.job.Recipe
 	owned := r.Structure.ReduceToOwners && (s.job.Partitions() || plan.Offloads()) // which makes buckets of ZeRO 1, too (stage_1_and_2.py, contiguous_gradients)
-	if plan.DataParallel != strategies.DDP && (owned || !r.Structure.AllReduce) {
+	if plan.DataParallel != strategies.DDP && !plan.TorchDDP(r) && (owned || !r.Structure.AllReduce) {
 		b.op = collective.ReduceScatter
 		if r.Structure.ReduceToOwners && s.job.Precision.Gradients.Size() == 2 {
 			b.op = collective.Reduce
