@@ -598,12 +598,13 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		}
 	} else {
 		g = b.column(h, gate)
-		if !b.program("glu2") {
+		joined := b.program("glu2") && !b.GateApart
+		if !joined {
 			g = b.give(g, b.activation(g))
 		}
 		b.t.Module = "mlp"
 		u = b.column(h, up)
-		if b.program("glu2") {
+		if joined {
 			y := b.call(b.variant("glu2", "_"+string(b.Spec.Activation)), tensorOf(g), tensorOf(u))[0].t
 			t.Release(g, u)
 			return y

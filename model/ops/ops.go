@@ -88,6 +88,7 @@ type Config struct {
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	TF32        bool    // fp32 operands are multiplied in TF32
 	OneGraph    bool    // a compiler makes one graph of the whole backward pass
+	GateApart   bool    // a compiler has gate and up projection of an MLP in graphs of their own
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)

@@ -11,6 +11,7 @@ import (
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
@@ -46,7 +47,7 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
-		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(), OneGraph: oneGraph(j),
+		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
@@ -58,6 +59,17 @@ func config(j *strategies.Job) ops.Config {
 func oneGraph(j *strategies.Job) bool {
 	s := &j.Recipe.Structure
 	return s.CompiledScope == "model" && (j.GPUs == 1 || s.CompiledInside && j.GPUs == j.Plan.DP)
+}
+
+// gateApart reports whether a compiled model is cut between the gate and the up projection of each
+// MLP: a graph ends with each bucket of DDP's gradients, and the one projection fills a bucket by
+// itself (torch/_dynamo/backends/distributed.py, DDPOptimizer).
+func gateApart(j *strategies.Job) bool {
+	if j.Recipe.Structure.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute {
+		return false
+	}
+	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()
+	return j.Plan.TorchDDP(j.Recipe) && up >= cmp.Or(j.Plan.Bucket, j.Recipe.Overlap.Bucket, dataparallel.DefaultBucket)
 }
 
 // anyLayout reports whether GEMMs read 8-bit operands of one scale along rows and columns alike.
