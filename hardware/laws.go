@@ -460,11 +460,14 @@ type KernelLaw struct {
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
 
-	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, both, bytes by the one and elements by the other, or either, as both, of which one hides the other in part
+	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, both, bytes by the one and elements by the other, either, as both, of which one hides the other in part, chain, the clock alone, or partials, it and the number of SMs, each of which leaves one
 	Spread `yaml:",inline"`
 	Source string `yaml:"source"`
 	On     *GPU
 }
+
+// Issues reports whether the instructions of kernels limit them, not memory.
+func (l *KernelLaw) Issues() bool { return l.Limit == "issue" || l.Limit == "partials" }
 
 // WidthFactor multiplies the time of rows at least Width elements wide.
 type WidthFactor struct {

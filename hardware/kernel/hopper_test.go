@@ -362,3 +362,21 @@ func TestTransformerEngineNorms(t *testing.T) {
 		require.InDelta(t, c.sum, float64(tm.Time(&sum))*1e6, 0.12*c.sum+5, "%+v", c)
 	}
 }
+
+// TestPartialSums: a block of threads that general norms of Transformer Engine leave running on an SM leaves a
+// row of partial gradients, and one kernel of few blocks adds rows up one after the other: fewer SMs take it
+// less long, slower ones longer.
+func TestPartialSums(t *testing.T) {
+	of := func(gpu string) (work float64, g *hardware.GPU) {
+		tm, p := timer(t, gpu)
+		o := tape.Op{Class: tape.NormSum, DType: tape.F32, N: 128, Elements: 1, Count: 1}
+		return float64(tm.Time(&o)) - 3e-6, &p.GPU
+	}
+	h200, on := of("h200-sxm")
+	require.InEpsilon(t, 72e-6, h200, 0.01)
+	for _, name := range []string{"a10g", "a100-80g-sxm", "b200-sxm"} {
+		got, gpu := of(name)
+		want := h200 * float64(gpu.SMs.Value) / float64(on.SMs.Value) * float64(on.TopClock()) / float64(gpu.TopClock())
+		require.InEpsilon(t, want, got, 0.01, name)
+	}
+}

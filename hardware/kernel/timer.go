@@ -47,6 +47,8 @@ func New(p *hardware.Profile) (*Timer, error) {
 			l.element = l.issue
 		case "chain":
 			l.element = clockScale(law.On, &p.GPU)
+		case "partials":
+			l.element = partialsScale(law.On, &p.GPU)
 		}
 		t.classes[i] = l
 	}
@@ -76,6 +78,14 @@ func clockScale(on, gpu *hardware.GPU) float64 {
 		return 1
 	}
 	return float64(on.TopClock()) / float64(gpu.TopClock())
+}
+
+// partialsScale is how much longer it takes on gpu to go through what each SM left, one after the other.
+func partialsScale(on, gpu *hardware.GPU) float64 {
+	if on == nil {
+		return 1
+	}
+	return clockScale(on, gpu) * float64(gpu.SMs.Value) / float64(on.SMs.Value)
 }
 
 // IssueScale is how much longer instructions take to issue on gpu than on another.
@@ -111,7 +121,7 @@ func (t *Timer) Beside(o *tape.Op) float64 {
 	case tape.Attention:
 		return l.Attention
 	}
-	if c := &t.classes[o.Class]; c.known && c.law.Limit == "issue" {
+	if c := &t.classes[o.Class]; c.known && c.law.Issues() {
 		return l.Issue
 	}
 	return l.Memory
@@ -300,7 +310,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 			e.Source, e.RelErr = c.law.Source, c.law.Residual
 		}
 		e.Bound = Memory
-		if c.law.Limit == "issue" {
+		if c.law.Issues() {
 			e.Bound = Issue
 		}
 		if e.Time < 2*(c.law.Setup+t.floor) {
