@@ -57,22 +57,24 @@ func TestBucketViews(t *testing.T) {
 // one, the gate is in the graph before, which gives on what its activation makes of it: two bytes of each
 // token and column more are kept. Four H200 allocated 24.1076 GB of such a Qwen2 (h200-node-drawn-33).
 func TestGateApart(t *testing.T) {
-	const text = "{model: {model_type: qwen2, hidden_size: 5120, num_hidden_layers: 6, num_attention_heads: 80, num_key_value_heads: 20, intermediate_size: 10240, vocab_size: 50304, tie_word_embeddings: false}, hardware: h200-sxm, gpus: %d, runtime: {recipe: %s}, plan: {data_parallel: %s, bucket: %s}, train: {sequence_length: 1024, micro_batch: 4, grad_accumulation: 4, precision: bf16-pure, recompute: %s}}"
+	const text = "{model: {model_type: qwen2, hidden_size: 5120, num_hidden_layers: 6, num_attention_heads: 80, num_key_value_heads: 20, intermediate_size: 10240, vocab_size: 50304, tie_word_embeddings: false}, hardware: h200-sxm, gpus: %d, runtime: {recipe: %s}, plan: {data_parallel: %s, bucket: %s}, train: {sequence_length: 1024, micro_batch: 4, grad_accumulation: 4, precision: bf16-pure, recompute: %s%s}}"
 	for _, c := range []struct {
 		gpus                             int
 		recipe, kind, bucket, recomputed string
+		more                             string
 		apart                            bool
 	}{
-		{4, "hf-compile", "ddp", "25MiB", "none", true},
-		{4, "hf-compile", "zero1", "25MiB", "none", true},
-		{4, "hf-compile", "ddp", "100MiB", "none", true},  // exactly as large as the projection
-		{4, "hf-compile", "ddp", "101MiB", "none", false}, // which shares it then
-		{4, "hf-compile", "ddp", "25MiB", "full", false},
-		{4, "hf-compile-layer", "ddp", "25MiB", "none", false},
-		{4, "hf-eager", "ddp", "25MiB", "none", false},
-		{1, "hf-compile", "ddp", "25MiB", "none", false},
+		{4, "hf-compile", "ddp", "25MiB", "none", "", true},
+		{4, "hf-compile", "zero1", "25MiB", "none", "", true},
+		{4, "hf-compile", "ddp", "100MiB", "none", "", true},  // exactly as large as the projection
+		{4, "hf-compile", "ddp", "101MiB", "none", "", false}, // which shares it then
+		{4, "hf-compile", "ddp", "25MiB", "full", "", false},
+		{4, "hf-compile-layer", "ddp", "25MiB", "none", "", false},
+		{4, "hf-eager", "ddp", "25MiB", "none", "", false},
+		{1, "hf-compile", "ddp", "25MiB", "none", "", false},
+		{4, "hf-compile", "ddp", "25MiB", "none", ", lora: {rank: 8}", false},
 	} {
-		j := mustParse(t, fmt.Sprintf(text, c.gpus, c.recipe, c.kind, c.bucket, c.recomputed))
+		j := mustParse(t, fmt.Sprintf(text, c.gpus, c.recipe, c.kind, c.bucket, c.recomputed, c.more))
 		require.Equal(t, c.apart, gateApart(j), c)
 		if !c.apart {
 			continue
@@ -83,7 +85,7 @@ func TestGateApart(t *testing.T) {
 		column := float64(2 * 4096 * 10240)
 		require.InEpsilon(t, column, float64(ops.Build(cut).Kinds[0].Saved()-ops.Build(whole).Kinds[0].Saved()), 1e-6, c)
 	}
-	r := mustEstimate(t, mustParse(t, fmt.Sprintf(text, 4, "hf-compile", "ddp", "25MiB", "none")))
+	r := mustEstimate(t, mustParse(t, fmt.Sprintf(text, 4, "hf-compile", "ddp", "25MiB", "none", "")))
 	require.InEpsilon(t, 24.1076e9, float64(r.Memory.PeakAllocated), 0.01)
 }
 

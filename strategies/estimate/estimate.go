@@ -63,9 +63,10 @@ func oneGraph(j *strategies.Job) bool {
 
 // gateApart reports whether a compiled model is cut between the gate and the up projection of each
 // MLP: a graph ends with each bucket of DDP's gradients, and the one projection fills a bucket by
-// itself (torch/_dynamo/backends/distributed.py, DDPOptimizer).
+// itself (torch/_dynamo/backends/distributed.py, DDPOptimizer). Frozen weights fill none, and checkpoints
+// are in no such graph.
 func gateApart(j *strategies.Job) bool {
-	if j.Recipe.Structure.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute {
+	if j.Recipe.Structure.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
 		return false
 	}
 	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()
