@@ -88,6 +88,7 @@ type Older struct {
 	Precision map[string]Override `yaml:"precision"`
 	Optimizer map[string]Override `yaml:"optimizer"`
 	Host      Override            `yaml:"host"`
+	Offload   Override            `yaml:"offload"`
 	Expands   *bool               `yaml:"expandable_segments"`
 	Contexts  *[]string           `yaml:"cp_comm_types"`
 	Source    string              `yaml:"source"`
@@ -139,6 +140,7 @@ func (r *Recipe) At(release units.Release) *Recipe {
 		o.Structure.over(&out.Structure)
 		o.Overlap.over(&out.Overlap)
 		o.Host.over(&out.Host)
+		o.Offload.over(&out.Offload)
 		if o.Expands != nil {
 			out.Expandable = *o.Expands
 		}

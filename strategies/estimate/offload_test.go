@@ -187,6 +187,24 @@ func TestReducedToTheHost(t *testing.T) {
 	}
 }
 
+// TestWeightsCastByTheHost: before DeepSpeed 0.14.2 of April 2024 weights that the host updates come
+// back as those of ZeRO 3 do, whatever the stage, in both recipes of its software: cast by the
+// host, from memory that is not page-locked.
+func TestWeightsCastByTheHost(t *testing.T) {
+	for _, recipe := range []string{"deepspeed-hf", "megatron-deepspeed"} {
+		for _, kind := range []string{"zero1", "zero2"} {
+			of := func(release string) *Result {
+				return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s, release: %q}, plan: {dp: 8, data_parallel: %s, offload: optimizer}, train: {sequence_length: 2048, micro_batch: 4, grad_accumulation: 1}}", recipe, release, kind)))
+			}
+			older, newer := of("24.04"), of("24.05")
+			shard := 2 * float64(older.Job.Model.Params().Total) / 8
+			n := older.Job.Hardware
+			page := shard / (n.Laws.Offload.ToDevice * float64(n.GPU.PCIe.Value))
+			require.InEpsilon(t, shard/float64(n.Laws.Offload.Recast)-page, float64(older.Optimizer-newer.Optimizer), 0.1, "%s %s", recipe, kind)
+		}
+	}
+}
+
 // TestShardsUpdatedOnTheHost: under DeepSpeed's ZeRO 3 with the optimizer alone on the host the
 // device keeps its shard of the weights and has it back, cast by the host, when all are updated;
 // gradients leave it after every micro batch.
