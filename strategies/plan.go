@@ -3,6 +3,7 @@ package strategies
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -277,6 +278,9 @@ type Shape struct {
 // Complete fills what a plan leaves open: degrees of one, dp from the rest, the
 // schedule of the recipe.
 func (p *Plan) Complete(s Shape) error {
+	if p.ExpertTP == 0 && p.cutsExperts(s) {
+		p.ExpertTP = p.TP
+	}
 	for _, d := range []*int64{&p.TP, &p.CP, &p.EP, &p.ExpertTP, &p.PP, &p.VirtualStages} {
 		if *d == 0 {
 			*d = 1
@@ -342,6 +346,30 @@ func (s *Shape) usual(o Offload) DataParallel {
 }
 
 func list(v []int64) string { return strings.Join(texts(v), ", ") }
+
+// cutsExperts reports whether tensor ranks have to cut the experts, which no ranks share out.
+func (p *Plan) cutsExperts(s Shape) bool {
+	return s.Recipe.Structure.GatherTokens != "" && s.Model.MoE != nil && p.TP > 1 && p.EP <= 1
+}
+
+// checkCutting returns the rule of recipes that gather tokens which cutting experts breaks:
+// their tensor ranks alone cut them, which since they route their own tokens goes with no
+// expert parallelism.
+func (p *Plan) checkCutting(s Shape) error {
+	legal := []int64{1}
+	switch who := s.Recipe.Structure.GatherTokens; {
+	case who == "" || s.Model.MoE == nil || p.TP <= 1:
+		return nil
+	case p.cutsExperts(s):
+		legal = []int64{p.TP}
+	case who == recipe.AllRanks:
+		legal = append(legal, p.TP)
+	}
+	if slices.Contains(legal, p.ExpertTP) {
+		return nil
+	}
+	return diag.Errorf("plan.expert_tp: %d, but with tp %d and ep %d tensor ranks of recipe %s cut experts otherwise (use %s)", p.ExpertTP, p.TP, p.EP, s.Recipe.Name, list(legal))
+}
 
 // checkExpertTP returns the first rule that cutting experts along their width breaks.
 func (p *Plan) checkExpertTP(s Shape) error {
@@ -450,8 +478,8 @@ func (p *Plan) checkExperts(s Shape) error {
 			return err
 		}
 	}
-	if s.Model.MoE == nil {
-		return nil
+	if err := p.checkCutting(s); err != nil || s.Model.MoE == nil {
+		return err
 	}
 	return p.checkEP(s)
 }

@@ -134,6 +134,9 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-7b, gpus: 8, plan: {expert_tp: 2}}", "plan.expert_tp: 2, but the model has no experts; leave expert_tp out"},
 		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: hf-eager}, plan: {expert_tp: 2}}", "plan.expert_tp: recipe hf-eager has no expert parallelism; use 1 or a recipe that has it"},
 		{"{model: mixtral-8x7b, gpus: 12, plan: {expert_tp: 3}}", "plan.expert_tp: 3 does not divide moe_intermediate_size 14336 (use 1, 2, 4)"},
+		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: torchtitan, release: 25.12}, plan: {tp: 4, ep: 2, expert_tp: 2}}", "plan.expert_tp: 2, but with tp 4 and ep 2 tensor ranks of recipe torchtitan cut experts otherwise (use 1, 4)"},
+		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: torchtitan, release: 26.06}, plan: {tp: 4, ep: 2, expert_tp: 4}}", "plan.expert_tp: 4, but with tp 4 and ep 2 tensor ranks of recipe torchtitan cut experts otherwise (use 1)"},
+		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: torchtitan}, plan: {tp: 4, expert_tp: 1}}", "plan.expert_tp: 1, but with tp 4 and ep 1 tensor ranks of recipe torchtitan cut experts otherwise (use 4)"},
 		{"{model: mixtral-8x7b, gpus: 8, plan: {tp: 2, sequence_parallel: false, expert_tp: 2}}", "plan.expert_tp: 2 with tp 2 needs each tensor rank to hold its own tokens; set sequence_parallel: true or expert_tp 1"},
 		{"{model: mixtral-8x7b, gpus: 8, runtime: {recipe: hf-eager}, plan: {ep: 2}}", "plan.ep: recipe hf-eager has no expert parallelism; use 1 or a recipe that has it"},
 		{"{model: mixtral-8x7b, gpus: 12, runtime: {recipe: hf-eager}, plan: {ep: 3}}", "plan.ep: recipe hf-eager has no expert parallelism; use 1 or a recipe that has it"},
@@ -486,4 +489,19 @@ func TestSplitWeighed(t *testing.T) {
 	require.Equal(t, []int64{4, 5, 4, 3}, splitWeighed(16, 4))
 	require.Equal(t, []int64{2, 3, 2, 2, 2, 2, 2, 1}, splitWeighed(16, 8))
 	require.Equal(t, []int64{8, 8}, splitWeighed(16, 2))
+}
+
+// TestUnsharedExpertsAreCut: torchtitan's tensor ranks cut experts along their width where no
+// ranks share them out, and leave them whole else, unless asked to cut them, too.
+func TestUnsharedExpertsAreCut(t *testing.T) {
+	for _, c := range []struct {
+		recipe, model, plan string
+		want                int64
+	}{
+		{"torchtitan", "mixtral-8x7b", "tp: 4", 4}, {"torchtitan-eager", "mixtral-8x7b", "tp: 2, ep: 4", 1}, {"torchtitan", "mixtral-8x7b", "ep: 2", 1},
+		{"torchtitan", "llama3-8b", "tp: 4", 1}, {"megatron-core", "mixtral-8x7b", "tp: 4", 1},
+	} {
+		j := mustDecode(t, fmt.Sprintf("{model: %s, gpus: 8, runtime: {recipe: %s}, plan: {%s}}", c.model, c.recipe, c.plan))
+		require.Equal(t, c.want, j.Plan.ExpertTP, c)
+	}
 }

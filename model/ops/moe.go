@@ -14,7 +14,7 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	switch {
 	case b.Spec.MoE.Beside:
 		return b.beside(x)
-	case !b.recipe.Structure.GatherTokens || !b.Shard.SequenceParallel || b.Shard.TP <= 1:
+	case !b.gathersTokens():
 		return b.tokensMLP(x)
 	}
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-gather", Backward: "reduce-scatter", Grow: true, Join: b.recipe.Structure.FunctionalTP}
@@ -29,6 +29,15 @@ func (b *builder) moe(x *tape.Tensor) *tape.Tensor {
 	b.t.Release(all)
 	b.t.Module = "experts"
 	return b.give(y, b.reduceOutput(y))
+}
+
+// gathersTokens reports whether each tensor rank routes the tokens of all.
+func (b *builder) gathersTokens() bool {
+	if b.Shard.TP <= 1 || !b.Shard.SequenceParallel {
+		return false
+	}
+	who := b.recipe.Structure.GatherTokens
+	return who == recipe.AllRanks || who == recipe.CuttingRanks && b.Shard.ExpertTP > 1
 }
 
 // tokensMLP is the block itself, on the tokens that the rank routes.

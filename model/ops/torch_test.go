@@ -551,6 +551,7 @@ func TestTorchtitanTensorRanksAndExperts(t *testing.T) {
 		{"26.03", 4, 0, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", exchanges(rows), tokensReduced), 2 * rows},
 		{"26.03", 1, 0, around("all-gather", exchanges(rows/4), tokensReduced), around("all-gather", exchanges(rows/4), tokensReduced), rows / 2},
 		{"26.03", 4, 768, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", append([]string{fmt.Sprint("all-reduce tp ", tokens)}, exchanges(rows)...), tokensReduced), 2 * rows},
+		{"26.06", 4, 0, around("all-gather", exchanges(rows), tokensReduced), around("all-gather", exchanges(rows), tokensReduced), 2*rows + tokens},
 		{"26.06", 1, 0, exchanges(rows / 4), exchanges(rows / 4), rows/2 + tokens/4}, // added to those of its tokens
 	} {
 		x := torchtitanExperts(t, "torchtitan-eager", c.release)

@@ -269,7 +269,7 @@ type Structure struct {
 	DeepSpeedMoE   bool    `yaml:"deepspeed_moe"`         // experts are those of DeepSpeed's layer: of equal capacity, the mean unless a job says otherwise, one or two of a token, whole on a rank, of tokens that tensor ranks hold whole, and not under ZeRO 3
 	LeastRows      int64   `yaml:"least_rows"`            // of equal capacity have at least so many rows
 	ExpertModules  bool    `yaml:"expert_modules"`        // experts run one after another, each by products of its own
-	GatherTokens   bool    `yaml:"gather_tokens"`         // tensor ranks gather a layer's tokens before its router and reduce what its experts make of them; those that do not cut the experts divide the rows
+	GatherTokens   string  `yaml:"gather_tokens"`         // tensor ranks gather a layer's tokens before its router and reduce what its experts make of them: all, which divide the rows where they do not cut the experts, or the cutting ones, and these are either all or none, all where nobody shares out experts; "": no ranks, and any may cut experts
 	ReduceRows     bool    `yaml:"reduce_rows"`           // gather_tokens: the gradients that are reduced are those of rows of experts that are cut, not those of tokens
 	DroppedTokens  bool    `yaml:"dropped_tokens"`        // of tokens that tensor ranks hold whole each sends a part to experts, and gathers what comes back
 	PipedExperts   bool    `yaml:"piped_experts"`         // deepspeed_moe: layers with experts may be in a pipeline
@@ -327,6 +327,12 @@ const (
 	LatentModels = "mla"
 	AllModels    = "all"
 	NoModels     = "none"
+)
+
+// What Structure.GatherTokens may be: all tensor ranks, and those that cut experts.
+const (
+	AllRanks     = "all"
+	CuttingRanks = "cutting"
 )
 
 // UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
