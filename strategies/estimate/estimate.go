@@ -66,7 +66,7 @@ func oneGraph(j *strategies.Job) bool {
 // itself (torch/_dynamo/backends/distributed.py, DDPOptimizer). Frozen weights fill none, and checkpoints
 // are in no such graph.
 func gateApart(j *strategies.Job) bool {
-	if j.Recipe.Structure.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
+	if s := &j.Recipe.Structure; s.CompiledScope != "model" || s.CompiledInside || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
 		return false
 	}
 	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()
