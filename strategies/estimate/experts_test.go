@@ -402,6 +402,19 @@ func TestShardedGradientsOfMegatron(t *testing.T) {
 	require.Less(t, gradients("megatron-core"), 0.2*gradients("hf-eager"))
 }
 
+// TestUpdatedParts: a rank of Megatron-FSDP has a part of each unit and no gradient for tensors
+// that it has nothing of (param_and_grad_buffer.py, update_main_grads), as one of ZeRO 1 has a part of
+// each bucket. Its host goes through an eighth of 64 experts of 16 layers, not through all.
+func TestUpdatedParts(t *testing.T) {
+	const text = "{model: olmoe-1b-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s}, plan: {ep: 1, data_parallel: %s}, train: {sequence_length: 4096, micro_batch: 1}}"
+	optimizer := func(recipe, kind string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(text, recipe, kind))).Optimizer)
+	}
+	const tensors, each = 2 * 64 * 16, 34e-6
+	require.Less(t, optimizer("megatron-core", "fsdp1"), 0.5*tensors*each)
+	require.Greater(t, optimizer("megatron-core", "fsdp2"), 0.7*tensors*each, "PyTorch's FSDP2 leaves each rank a part of each tensor")
+}
+
 // TestExchangeWindows: the four windows in which a layer's passes overlap hold every kernel and
 // every exchange of both once, and each exchange has kernels beside it.
 func TestExchangeWindows(t *testing.T) {

@@ -241,18 +241,28 @@ func (s *step) broadcasts(q *queue, params units.Bytes) (t float64) {
 func (s *step) updated() int {
 	n := 0
 	for k, tensors := range s.chunk.tensors {
-		if ranks := int(s.p.groups[[2]group{shardGroup, expertShardGroup}[k]].Ranks); s.parts() && ranks > 1 {
-			tensors = min(tensors, (tensors+ranks-1)/ranks+len(s.ddp.queues[k].sizes))
+		if ranks, buckets := int(s.p.groups[[2]group{shardGroup, expertShardGroup}[k]].Ranks), s.parts(k); buckets > 0 && ranks > 1 {
+			tensors = min(tensors, (tensors+ranks-1)/ranks+buckets)
 		}
 		n += tensors
 	}
 	return n
 }
 
-// parts reports whether the optimizer of a rank updates its part of each bucket.
-func (s *step) parts() bool {
+// parts is how many buckets of dense tensors (0) or of experts' (1) there are, of each of
+// which a rank updates its part; 0 where it updates whole tensors. Megatron-FSDP has a bucket for
+// each unit, and no gradient for what of it a rank has nothing of (param_and_grad_buffer.py, update_main_grads).
+func (s *step) parts(k int) int {
 	kind := s.job.Plan.DataParallel
-	return s.ddp != nil && s.job.Recipe.Structure.MainGradients && !s.job.Recipe.Structure.ListParameters && (kind == strategies.ZeRO1 || kind == strategies.ZeRO2)
+	switch {
+	case !s.job.Recipe.Structure.MainGradients || s.job.Recipe.Structure.ListParameters:
+		return 0
+	case s.shards != nil && kind == strategies.FSDP1:
+		return s.shards.buckets(k)
+	case s.ddp != nil && (kind == strategies.ZeRO1 || kind == strategies.ZeRO2):
+		return len(s.ddp.queues[k].sizes)
+	}
+	return 0
 }
 
 // listParameters is what ZeRO ranks copy around a gather into a list: the rank's own part

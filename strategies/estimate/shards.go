@@ -154,6 +154,16 @@ func (h *shards) launchGather(i int, ready float64) {
 	h.gather[i] = s.sim.Launch(dpStream, "all-gather", float64(t), ready, s.p.slow(collective.AllGather))
 }
 
+// buckets is how many units have trained parameters, dense (0) or of experts (1).
+func (h *shards) buckets(k int) (n int) {
+	for i := range h.grads {
+		if h.grads[i][k] > 0 {
+			n++
+		}
+	}
+	return
+}
+
 // countGathers counts the gathers of all units as often again, once in each backward pass.
 func (h *shards) countGathers(passes int64) {
 	for i := range h.params {

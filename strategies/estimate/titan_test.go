@@ -149,17 +149,23 @@ func TestRingMemory(t *testing.T) {
 	require.InEpsilon(t, 2.96e9, at("cp: 4"), 0.05)
 }
 
-// TestGatherAhead: experts of torchtitan wait for the device in each layer; the next
-// layer is gathered before, and hides but for the last one's share.
+// TestGatherAhead: experts wait for the device in each layer. torchtitan and Megatron-FSDP
+// (megatron_fsdp.py, _pre_forward_param_unshard) gather the next layer before, which hides but
+// for the last one's share.
 func TestGatherAhead(t *testing.T) {
-	j := mustParse(t, `{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: torchtitan, release: "26.02"}, plan: {ep: 8, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 4, recompute: full}}`)
-	ahead := mustEstimate(t, j)
-	own := *j.Recipe
-	own.Structure.GatherAhead = false
-	j.Recipe = &own
-	late := mustEstimate(t, j)
-	require.Less(t, float64(ahead.Exposed["dp"]), 0.8*float64(late.Exposed["dp"]))
-	require.Less(t, ahead.StepTime, late.StepTime)
+	for recipe, text := range map[string]string{
+		"torchtitan":    `{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: torchtitan, release: "26.02"}, plan: {ep: 8, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 4, recompute: full}}`,
+		"Megatron-FSDP": `{model: olmoe-1b-7b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, token_dispatcher: alltoall, cuda_graphs: none}, plan: {ep: 1, data_parallel: fsdp1}, train: {sequence_length: 4096, micro_batch: 4, recompute: none}}`,
+	} {
+		j := mustParse(t, text)
+		ahead := mustEstimate(t, j)
+		own := *j.Recipe
+		own.Structure.GatherAhead = false
+		j.Recipe = &own
+		late := mustEstimate(t, j)
+		require.Less(t, float64(ahead.Exposed["dp"]), 0.8*float64(late.Exposed["dp"]), recipe)
+		require.Less(t, ahead.StepTime, late.StepTime, recipe)
+	}
 }
 
 // TestUnshardedPrecision: torchtitan leaves mixed precision to FSDP. Two tensor ranks of 8
