@@ -1,6 +1,9 @@
 package strategies
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
@@ -29,5 +32,42 @@ func (j *Job) checkGroupedMLP() error {
 	case !j.Model.Gated && (j.Model.Activation != model.ReLU2 || !j.Recipe.Structure.FusedReLU2):
 		return diag.Errorf("%s: of experts without a gate it squares a ReLU; set runtime.squared_relu_fusion, or leave it out", key)
 	}
+	return nil
+}
+
+// setExpertGEMM takes over what multiplies for the experts of a rank. The kernels for all of
+// them are of 16 bits, and of Hopper on (Transformer Engine, common/gemm/cublaslt_gemm.cu,
+// nvte_multi_tensor_gemm, which is of Hopper alone and adds no biases; PyTorch, aten/src/ATen/native/cuda/GroupMM.cu).
+func (j *Job) setExpertGEMM() error {
+	const key = "runtime.expert_gemm"
+	how, gpu, m := j.Runtime.ExpertGEMM, j.Hardware.GPU.Architecture.Value, j.Model.MoE
+	kinds := []string{CuBLASExperts, CUTLASSExperts, TorchExperts}
+	switch {
+	case how == "":
+		return nil
+	case m == nil:
+		return diag.Errorf("%s: %s has no experts; leave it out", key, j.ModelName)
+	case !slices.Contains(kinds, how):
+		return oneOf(key, how, kinds)
+	case !j.Recipe.Structure.ExpertCalls:
+		return diag.Errorf("%s: recipe %s multiplies for experts in one way; leave it out, or use megatron-core", key, j.Recipe.Name)
+	case how == CuBLASExperts:
+		return nil
+	case j.Precision.GEMM.Narrow():
+		return diag.Errorf("%s: %s multiplies in 16 bits, but train.precision is %s; use bf16, or leave it out", key, how, j.Train.Precision)
+	case how == CUTLASSExperts && gpu != "hopper":
+		return diag.Errorf("%s: %s runs on Hopper GPUs alone, and %s is none; leave it out", key, how, j.Hardware.Name)
+	case gpu != "hopper" && !strings.HasPrefix(gpu, "blackwell"):
+		return diag.Errorf("%s: %s has kernels for Hopper and Blackwell GPUs, and %s is none; leave it out", key, how, j.Hardware.Name)
+	case how == CUTLASSExperts && m.ExpertBias:
+		return diag.Errorf("%s: %s adds no biases, which the experts of %s have; leave it out", key, how, j.ModelName)
+	}
+	own := *j.Recipe
+	if how == CUTLASSExperts {
+		own.Structure.JointProducts = true
+	} else { // one weight of all, and one gradient to hand over
+		own.Structure.ExpertCalls, own.Host.ExpertGrad = false, 0
+	}
+	j.Recipe = &own
 	return nil
 }

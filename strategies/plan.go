@@ -180,10 +180,11 @@ type Runtime struct {
 
 	RouterFusion *bool `yaml:"router_fusion" json:"router_fusion,omitempty"` // kernels of their own choose experts (Megatron's moe_router_fusion); left out: as the recipe has it
 
-	SquaredReLUFusion *bool `yaml:"squared_relu_fusion" json:"squared_relu_fusion,omitempty"` // one kernel squares the ReLU of experts and weighs it (Megatron's use_fused_weighted_squared_relu); left out: as the recipe has it
-	GroupedMLPFusion  *bool `yaml:"grouped_mlp_fusion" json:"grouped_mlp_fusion,omitempty"`   // both products of all experts of a rank in kernels that cast and activate (Megatron's use_transformer_engine_op_fuser with NVTE_CUTEDSL_FUSED_GROUPED_MLP); left out: where whole steps with experts are replayed
-	GateFusion        *bool `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
-	RopeFusion        *bool `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
+	SquaredReLUFusion *bool  `yaml:"squared_relu_fusion" json:"squared_relu_fusion,omitempty"` // one kernel squares the ReLU of experts and weighs it (Megatron's use_fused_weighted_squared_relu); left out: as the recipe has it
+	GroupedMLPFusion  *bool  `yaml:"grouped_mlp_fusion" json:"grouped_mlp_fusion,omitempty"`   // both products of all experts of a rank in kernels that cast and activate (Megatron's use_transformer_engine_op_fuser with NVTE_CUTEDSL_FUSED_GROUPED_MLP); left out: where whole steps with experts are replayed
+	ExpertGEMM        string `yaml:"expert_gemm" json:"expert_gemm,omitempty"`                 // what multiplies for the experts of a rank: cublas, cutlass, torch; left out: as the recipe has it
+	GateFusion        *bool  `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
+	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it
 
@@ -203,6 +204,14 @@ type Runtime struct {
 var (
 	Recomputes = []string{"none", "selective", "full"}
 	Attentions = []string{"sdpa", "flash", "flash-attn", "flash-attn-3", "flash-attn-4", "unfused"}
+)
+
+// What multiplies for the experts of a rank: a call of cuBLAS for each; Transformer Engine's
+// CUTLASS kernel for all (NVTE_USE_CUTLASS_GROUPED_GEMM); torch._grouped_mm, over one tensor of all.
+const (
+	CuBLASExperts  = "cublas"
+	CUTLASSExperts = "cutlass"
+	TorchExperts   = "torch"
 )
 
 // Token dispatchers: NCCL's all-to-all, and a kernel of its own.

@@ -394,7 +394,7 @@ func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
 		j.checkImbalance, j.resolveMTP, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments,
-		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.resolveRecompute)
+		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.setExpertGEMM, j.resolveRecompute)
 }
 
 // resolveSequence fills and checks the length of sequences.

@@ -512,6 +512,9 @@ func runtimeText(j *strategies.Job) string {
 	if r.TokenDispatcher != "" {
 		s += ", " + r.TokenDispatcher + " dispatcher"
 	}
+	if r.ExpertGEMM != "" {
+		s += ", " + r.ExpertGEMM + " for experts"
+	}
 	if r.CUDAGraphs != "" {
 		s += ", CUDA graphs: " + r.CUDAGraphs
 	}

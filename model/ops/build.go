@@ -48,6 +48,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	b.t.TF32 = c.TF32
 	b.t.Compiled, b.t.ScalarCat, b.t.ExpertCalls = c.Recipe.Structure.Compiled, c.Recipe.Structure.ScalarCat, c.Recipe.Structure.ExpertCalls
+	b.t.JointProducts = c.Recipe.Structure.JointProducts
 	b.t.ExpertModules = c.Recipe.Structure.ExpertModules
 	b.t.WideTables, b.t.OneGraph = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {

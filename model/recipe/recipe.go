@@ -214,6 +214,7 @@ type Structure struct {
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
 	ExpertCalls    bool    `yaml:"expert_calls"`        // a grouped GEMM is a call of cuBLAS for each expert, on some streams in turn
+	JointProducts  bool    `yaml:"joint_products"`      // but for products along a multiple of 128 values, which one kernel makes (tape.Tape.JointProducts)
 	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
 	InnerScale     bool    `yaml:"inner_scale"`         // which are scaled between A and B, and dropout follows B (NeMo AutoModel, components/_peft/lora.py)
 	TritonAdapters bool    `yaml:"triton_adapters"`     // and are kernels of their own where a job says so (peft.use_triton)
@@ -496,6 +497,7 @@ type Host struct {
 	Node         units.Seconds            `yaml:"node"`
 	Expert       units.Seconds            `yaml:"expert"`             // one expert of a grouped GEMM
 	ScaledExpert units.Seconds            `yaml:"scaled_expert"`      // the same of quantized operands; 0: as expert
+	WrapExpert   units.Seconds            `yaml:"wrap_expert"`        // one expert of a grouped GEMM that one kernel makes of tensors of each
 	ExpertCast   units.Seconds            `yaml:"expert_cast"`        // casting the rows of one expert to quantized operands of a grouped GEMM
 	ExpertGrad   units.Seconds            `yaml:"expert_grad"`        // handing over the gradient of one expert's weight
 	Primitives   map[string]units.Seconds `yaml:"primitives"`         // what one call of a primitive costs beyond Call

@@ -71,7 +71,8 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	grouped := func(prim string, layout Layout) {
 		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
-			o.Calls, o.Zeros = t.ExpertCalls, zeros.in(layout)
+			o.Wraps = t.JointProducts && layout != LayoutWgrad && k%128 == 0
+			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
 		}
 		if !t.ExpertModules { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host

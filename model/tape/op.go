@@ -207,6 +207,7 @@ type Op struct {
 	Adds           bool // the result is added to what is there
 	Zeros          bool // half of one operand are zeros
 	Calls          bool // GroupedGEMM: by a call of the library for each expert, not by one kernel for all
+	Wraps          bool // GroupedGEMM: by one kernel, whose tensors are those of each expert
 	RowBlocks      bool // norms: a block of threads takes each row, however short
 	Attn           *AttentionShape
 

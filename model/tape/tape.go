@@ -22,6 +22,7 @@ type Tape struct {
 	MainHook      bool    // by a kernel after it instead
 	MainCast      bool    // which adds a copy in that dtype
 	ExpertCalls   bool    // GroupedLinear calls the library once for each expert
+	JointProducts bool    // but for those along a multiple of 128 values, which one kernel makes, though not gradients of weights
 	ExpertModules bool    // and each is a module, whose products are calls of their own
 	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
 	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not

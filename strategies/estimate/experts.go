@@ -255,6 +255,8 @@ func exchangeWindows(forward, backward *section) (w [4]window, kind collective.O
 func expertCost(h *recipe.Host, o *tape.Op) units.Seconds {
 	c := units.Seconds(0)
 	switch {
+	case o.Wraps:
+		c = h.WrapExpert
 	case !o.Calls: // one kernel for all
 	case o.DType.Narrow() && h.ScaledExpert > 0:
 		c = h.ScaledExpert

@@ -355,6 +355,39 @@ func TestUnfusedGate(t *testing.T) {
 	}
 }
 
+// TestExpertGEMM: Transformer Engine's CUTLASS kernel multiplies for all experts of a rank at
+// once, but for gradients of weights and along the 1856 values of Nemotron's experts, which are no
+// multiple of 128 (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm); torch._grouped_mm
+// for all.
+func TestExpertGEMM(t *testing.T) {
+	products := func(runtime string) (calls, all int) {
+		j := mustParse(t, "{model: nemotron-3-nano-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, cuda_graphs: none"+runtime+"}, plan: {ep: 8}}")
+		built, err := build(new(ops.Cache), j)
+		require.NoError(t, err)
+		for i := range built.Kinds {
+			for _, s := range []tape.Section{built.Kinds[i].Forward, built.Kinds[i].Backward} {
+				for k := range s.Ops {
+					if o := &s.Ops[k]; o.Class == tape.GroupedGEMM {
+						if all++; o.Calls {
+							calls++
+						}
+					}
+				}
+			}
+		}
+		return
+	}
+	for runtime, want := range map[string]int{"": 6, ", expert_gemm: cublas": 6, ", expert_gemm: cutlass": 4, ", expert_gemm: torch": 0} {
+		calls, all := products(runtime)
+		require.Equal(t, [2]int{want, 6}, [2]int{calls, all}, runtime)
+	}
+	host := func(runtime string) float64 {
+		return float64(mustEstimate(t, mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, cuda_graphs: none, token_dispatcher: alltoall"+runtime+"}, plan: {ep: 4}, train: {sequence_length: 1024, micro_batch: 1, recompute: none}}")).Parts.Host)
+	}
+	require.Less(t, host(", expert_gemm: cutlass"), 0.95*host(""))
+	require.Less(t, host(", expert_gemm: torch"), 0.8*host(", expert_gemm: cutlass"))
+}
+
 // TestPaddedExchange: Hybrid-EP sends the rows that are left to their ranks and pads them
 // there, so that a capacity costs rows to multiply, but neither exchanges nor waits.
 func TestPaddedExchange(t *testing.T) {
