@@ -411,7 +411,8 @@ func TestUpdatedParts(t *testing.T) {
 		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(text, recipe, kind))).Optimizer)
 	}
 	const tensors, each = 2 * 64 * 16, 34e-6
-	require.Less(t, optimizer("megatron-core", "fsdp1"), 0.5*tensors*each)
+	require.Less(t, optimizer("megatron-core", "fsdp1"), 0.8*tensors*each)
+	require.Greater(t, optimizer("megatron-core", "fsdp1"), 0.7*tensors*each, "views of those that it has nothing of")
 	require.Greater(t, optimizer("megatron-core", "fsdp2"), 0.7*tensors*each, "PyTorch's FSDP2 leaves each rank a part of each tensor")
 }
 

@@ -121,7 +121,7 @@ func (s *step) updateHost(u *update) units.Seconds {
 	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
 		distributed = s.chunk.cut
 	}
-	host := s.p.host.Step + units.Seconds(u.tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
+	host := s.p.host.Step + s.passedOver() + units.Seconds(u.tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
 	return host + units.Seconds(float64(u.tensors)*u.Calls)*s.p.host.Call
 }
 
@@ -247,6 +247,16 @@ func (s *step) updated() int {
 		n += tensors
 	}
 	return n
+}
+
+// passedOver is how long the host is at tensors that a rank of Megatron-FSDP has nothing of: it
+// cuts each out of gradients and of either weights, and reshapes the first
+// (param_and_grad_buffer.py, update_main_grads, copy_main_weights_to_model_weights).
+func (s *step) passedOver() units.Seconds {
+	if s.shards == nil || s.parts(0) == 0 {
+		return 0
+	}
+	return units.Seconds(4*(s.chunk.tensors[0]+s.chunk.tensors[1]-s.updated())) * s.p.host.View
 }
 
 // parts is how many buckets of dense tensors (0) or of experts' (1) there are, of each of
