@@ -71,7 +71,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	grouped := func(prim string, layout Layout) {
 		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
-			o.Wraps = t.JointProducts && layout != LayoutWgrad && k%128 == 0
+			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0
 			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
 		}
