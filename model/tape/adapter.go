@@ -7,9 +7,7 @@ func (t *Tape) TritonAdapter(x, a, b *Tensor) *Tensor {
 	t.begin()
 	in, rank, out := a.Dim(1), a.Dim(0), b.Dim(0)
 	rows := x.Size() / in
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = out
-	y := t.empty(x.dtype, dims...)
+	y := t.alloc(t.ofWidth(x.dtype, x, out))
 	kernel := func(prim string, xs ...*Tensor) {
 		o := Op{Prim: prim, Class: FusedReduce, DType: x.dtype, Elements: float64(rows), N: in}
 		for _, x := range xs {

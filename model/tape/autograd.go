@@ -79,6 +79,11 @@ func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape,
 	}
 }
 
+// present are the gradients that there are, of inputs in their order.
+func present(grads ...*Tensor) []*Tensor {
+	return slices.DeleteFunc(grads, func(g *Tensor) bool { return g == nil })
+}
+
 // Twice lists the storages that more than one node saves whole, in the order of their second.
 func (t *Tape) Twice() []int32 {
 	var once, twice []int32
@@ -152,9 +157,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.route(n.in, out)
 	}
 	t.record, t.kind, t.Quantize = recording, kind, narrow
-	for i, j := 0, len(inputs)-1; i < j; i, j = i+1, j-1 {
-		inputs[i], inputs[j] = inputs[j], inputs[i]
-	}
+	slices.Reverse(inputs)
 	return inputs
 }
 
@@ -227,8 +230,7 @@ func (t *Tape) accumulate(old, g *Tensor) *Tensor {
 		t.Release(g)
 		return old
 	}
-	sum := t.like(old, g)
-	t.kernel("add", sum, old, g)
+	sum := t.apply("add", old, g)
 	t.Release(old, g)
 	return sum
 }

@@ -57,8 +57,7 @@ func (t *Tape) operand(w *Tensor) *Tensor {
 // Add returns x + y.
 func (t *Tape) Add(x, y *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x, y)
-	t.kernel("add", z, x, y)
+	z := t.apply("add", x, y)
 	t.attach("add", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
@@ -72,18 +71,14 @@ func (t *Tape) Add(x, y *Tensor) *Tensor {
 // Sub returns x − y; the gradient of y is negated in a kernel of its own.
 func (t *Tape) Sub(x, y *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x, y)
-	t.kernel("sub", z, x, y)
-	xg, yg := x.grad, y.grad
+	z := t.apply("sub", x, y)
 	t.attach("sub", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
-		if xg {
+		if x.grad {
 			r = append(r, t.Hold(g[0]))
 		}
-		if yg {
-			m := t.like(g[0])
-			t.kernel("neg", m, g[0])
-			r = append(r, m)
+		if y.grad {
+			r = append(r, t.apply("neg", g[0]))
 		}
 		return r
 	})
@@ -101,8 +96,7 @@ func (t *Tape) AddTo(x, y *Tensor) *Tensor {
 // selects (clamp_backward in FunctionsManual.cpp).
 func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 	t.begin()
-	z := t.like(x)
-	t.kernel("clamp", z, x)
+	z := t.apply("clamp", x)
 	t.attach("clamp", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("fill_", 1)
 		mask := t.alloc(t.shape(Bool, n.saved[0]))
@@ -123,8 +117,13 @@ func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 // Above is where x is greater than zero, a byte for each element, without a gradient.
 func (t *Tape) Above(x *Tensor) *Tensor {
 	t.begin()
+	return t.compare("gt", x)
+}
+
+// compare is what prim makes of x and another number, a byte for each element.
+func (t *Tape) compare(prim string, x *Tensor) *Tensor {
 	m := t.alloc(t.shape(Bool, x))
-	t.kernel("gt", m, x)
+	t.kernel(prim, m, x)
 	return m
 }
 
@@ -147,13 +146,10 @@ func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
 // Expm1 is eˣ − 1, whose gradient adds one to the result again.
 func (t *Tape) Expm1(x *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x)
-	t.kernel("expm1", z, x)
+	z := t.apply("expm1", x)
 	t.attach("expm1", []*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		one := t.like(n.saved[0])
-		t.kernel("add", one, n.saved[0])
-		r := t.like(g[0])
-		t.kernel("mul", r, g[0], one)
+		one := t.apply("add", n.saved[0])
+		r := t.apply("mul", g[0], one)
 		t.Release(one)
 		return []*Tensor{r}
 	})
@@ -164,18 +160,14 @@ func (t *Tape) Expm1(x *Tensor) *Tensor {
 // are equal and zero where x is the greater (minimum in derivatives.yaml).
 func (t *Tape) Minimum(x *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x)
-	t.kernel("minimum", z, x)
+	z := t.apply("minimum", x)
 	t.attach("minimum", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		equal := t.alloc(t.shape(Bool, n.saved[0]))
-		t.kernel("eq", equal, n.saved[0])
-		half := t.like(g[0])
-		t.kernel("div", half, g[0])
+		equal := t.compare("eq", n.saved[0])
+		half := t.apply("div", g[0])
 		r := t.like(g[0])
 		t.kernel("where", r, equal, half, g[0])
 		t.Release(equal, half)
-		greater := t.alloc(t.shape(Bool, n.saved[0]))
-		t.kernel("gt", greater, n.saved[0])
+		greater := t.compare("gt", n.saved[0])
 		t.kernel("masked_fill_", r, r, greater)
 		t.Release(greater)
 		return []*Tensor{r}
@@ -195,29 +187,20 @@ func (t *Tape) Uniform(x *Tensor) *Tensor {
 // generated MulBackward0 (outputs in alphabetical order: other, self).
 func (t *Tape) Mul(x, y *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x, y)
-	t.kernel("mul", z, x, y)
-	xg, yg := x.grad, y.grad
+	z := t.apply("mul", x, y)
 	var saved []*Tensor
-	if xg {
+	if x.grad {
 		saved = append(saved, y)
 	}
-	if yg {
+	if y.grad {
 		saved = append(saved, x)
 	}
 	t.attach("mul", []*Tensor{x, y}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		times := func(a *Tensor) *Tensor {
-			r := t.like(g[0], a)
-			t.kernel("mul", r, g[0], a)
-			return r
+		r := make([]*Tensor, len(n.in))
+		for i := len(r) - 1; i >= 0; i-- {
+			r[i] = t.apply("mul", g[0], n.saved[i])
 		}
-		switch {
-		case xg && yg:
-			gy := times(n.saved[1])
-			return []*Tensor{times(n.saved[0]), gy}
-		default:
-			return []*Tensor{times(n.saved[0])}
-		}
+		return r
 	})
 	return z
 }
@@ -226,15 +209,12 @@ func (t *Tape) Mul(x, y *Tensor) *Tensor {
 // for a product, none backward for a sum.
 func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x)
-	t.kernel(prim, z, x)
+	z := t.apply(prim, x)
 	t.attach(prim, []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if prim == "add_scalar" {
 			return []*Tensor{t.Hold(g[0])}
 		}
-		r := t.like(g[0])
-		t.kernel(prim, r, g[0])
-		return []*Tensor{r}
+		return []*Tensor{t.apply(prim, g[0])}
 	})
 	return z
 }
@@ -263,8 +243,7 @@ var unary = map[string]unaryRule{
 func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	rule := unary[prim]
 	t.begin()
-	z := t.like(x)
-	t.kernel(prim, z, x)
+	z := t.apply(prim, x)
 	t.heavy(rule)
 	saved := []*Tensor{x}
 	if rule.saveResult {
@@ -275,8 +254,7 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	}
 	t.attach(prim, []*Tensor{x}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		ins := append([]*Tensor{g[0]}, n.saved...)
-		r := t.like(ins...)
-		t.kernel(prim+"_backward", r, ins...)
+		r := t.apply(prim+"_backward", ins...)
 		t.heavy(rule)
 		return []*Tensor{r}
 	})
@@ -301,21 +279,17 @@ func (t *Tape) heavy(rule unaryRule) {
 func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 	in := t.fp32(x)
 	t.begin()
-	z := t.like(in)
-	t.kernel("pow", z, in)
+	z := t.apply("pow", in)
 	t.attach("pow", []*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		s := n.saved[0]
 		var p *Tensor
 		if exponent == 2 {
 			p = t.Copy(s)
 		} else {
-			p = t.like(s)
-			t.kernel("pow", p, s)
+			p = t.apply("pow", s)
 		}
-		m := t.like(p)
-		t.kernel("mul", m, p)
-		r := t.like(g[0], m)
-		t.kernel("mul", r, g[0], m)
+		m := t.apply("mul", p)
+		r := t.apply("mul", g[0], m)
 		t.Release(m, p) // which one expression made
 		return []*Tensor{r}
 	})
@@ -327,15 +301,11 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 func (t *Tape) Rsqrt(x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
-	z := t.like(in)
-	t.kernel("rsqrt", z, in)
+	z := t.apply("rsqrt", in)
 	t.attach("rsqrt", []*Tensor{in}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		p := t.like(n.saved[0])
-		t.kernel("pow", p, n.saved[0])
-		m := t.like(g[0])
-		t.kernel("mul", m, g[0])
-		r := t.like(m, p)
-		t.kernel("mul", r, m, p)
+		p := t.apply("pow", n.saved[0])
+		m := t.apply("mul", g[0])
+		r := t.apply("mul", m, p)
 		t.Release(p, m)
 		return []*Tensor{r}
 	})
@@ -349,6 +319,8 @@ func (t *Tape) Zeros(d DType, dims ...int64) *Tensor {
 	t.fill(y)
 	return y
 }
+
+func (t *Tape) zerosLike(x *Tensor) *Tensor { return t.Zeros(x.dtype, x.dims[:x.nd]...) }
 
 // Copy is a device-to-device copy of a contiguous tensor, without a gradient.
 func (t *Tape) Copy(x *Tensor) *Tensor {
@@ -394,9 +366,7 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 	mask := t.alloc(t.shape(Bool, x))
 	t.emit(Op{Prim: "dropout", Class: Dropout, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes() + mask.bytes()})
 	t.attach("dropout", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.like(g[0])
-		t.kernel("dropout_backward", r, g[0], n.saved[0])
-		return []*Tensor{r}
+		return []*Tensor{t.apply("dropout_backward", g[0], n.saved[0])}
 	})
 	t.Release(mask)
 	return z
@@ -417,24 +387,16 @@ func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
 // −g·x/y² in three kernels and a reduction.
 func (t *Tape) Div(x, y *Tensor) *Tensor {
 	t.begin()
-	z := t.like(x, y)
-	t.kernel("div", z, x, y)
-	xg, yg := x.grad, y.grad
+	z := t.apply("div", x, y)
 	t.attach("div", []*Tensor{x, y}, []*Tensor{z}, []*Tensor{x, y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		x, y := n.saved[0], n.saved[1]
 		var r []*Tensor
-		if xg {
-			gx := t.like(g[0], y)
-			t.kernel("div", gx, g[0], y)
-			r = append(r, gx)
+		if x.grad {
+			r = append(r, t.apply("div", g[0], y))
 		}
-		if yg {
-			a := t.like(x, y)
-			t.kernel("div", a, x, y)
-			b := t.like(a, y)
-			t.kernel("div", b, a, y)
-			c := t.like(g[0], b)
-			t.kernel("mul", c, g[0], b)
+		if y.grad {
+			a := t.apply("div", x, y)
+			b := t.apply("div", a, y)
+			c := t.apply("mul", g[0], b)
 			t.Release(a, b)
 			r = append(r, c)
 		}

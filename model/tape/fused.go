@@ -56,8 +56,7 @@ func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
 	y := t.empty(logp.dtype)
 	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))
 	t.attach("nll_loss", []*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.emptyLike(logp)
-		t.fill(r)
+		r := t.zerosLike(logp)
 		t.emit(pick("nll_loss_backward", logp.dtype, logp.Size()/logp.Dim(-1)))
 		return []*Tensor{r}
 	})
@@ -75,15 +74,12 @@ func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
 	most, sum := row(), row()
 	t.reduce("amax", RowReduce, x, most)
 	reduce(most)
-	shifted := t.like(x)
-	t.kernel("sub", shifted, x, most)
-	e := t.like(x)
-	t.kernel("exp", e, shifted)
+	shifted := t.apply("sub", x, most)
+	e := t.apply("exp", shifted)
 	t.reduce("sum", RowReduce, e, sum)
 	t.Release(e)
 	reduce(sum)
-	logp := t.like(x)
-	t.kernel("sub", logp, shifted, sum)
+	logp := t.apply("sub", shifted, sum)
 	t.Release(shifted, sum)
 	t.emit(Op{Prim: "gather", Class: Index, DType: x.dtype, Elements: float64(most.Size()), Bytes: 3 * most.bytes()})
 	reduce(most)
@@ -146,15 +142,16 @@ const embedSortRows = 3072
 func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
 	t.begin()
 	h := w.Dim(-1)
-	y := t.empty(w.dtype, append(append([]int64(nil), ids.dims[:ids.nd]...), h)...)
+	dims := ids.dims
+	dims[ids.nd] = h
+	y := t.empty(w.dtype, dims[:ids.nd+1]...)
 	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	rows := ids.Size()
 	t.attach("embedding", []*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if t.WideTables {
 			return []*Tensor{t.wideTable(w, rows)}
 		}
-		r := t.emptyLike(w)
-		t.fill(r)
+		r := t.zerosLike(w)
 		if rows <= embedSortRows {
 			t.emit(Op{Prim: "embedding_backward", Class: EmbedDirect, DType: w.dtype, Elements: float64(rows), Bytes: 2 * units.Bytes(rows*h) * w.dtype.Size()})
 			return []*Tensor{r}
@@ -241,8 +238,7 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 // addSorted adds rows into those of a tensor of zeros that an index names, which is sorted first
 // (index_put_ with accumulate).
 func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Tensor {
-	r := t.empty(d, dims...)
-	t.fill(r)
+	r := t.Zeros(d, dims...)
 	t.Tiny("index_put_setup", 6)
 	rows := x.Size() / x.Dim(-1)
 	for range indexSortPasses {
@@ -385,8 +381,7 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 	y := t.empty(x.dtype, n, x.Dim(-1))
 	t.permutation("index_select", y, y)
 	t.attach("index_select", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.emptyLike(x)
-		t.fill(r)
+		r := t.zerosLike(x)
 		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: x.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
 		return []*Tensor{r}
 	})
@@ -396,8 +391,7 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 // ScatterAdd adds up rows x in n rows of zeros (scatter_add_): the gradient gathers them.
 func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 	t.begin()
-	y := t.empty(x.dtype, n, x.Dim(-1))
-	t.fill(y)
+	y := t.Zeros(x.dtype, n, x.Dim(-1))
 	t.emit(Op{Prim: "scatter_add_", Class: AtomicAdd, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + y.bytes()})
 	t.attach("scatter_add_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
@@ -445,32 +439,14 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	outs := make([]*Tensor, max(f.Outs, 1))
 	var bytes units.Bytes
 	for i := range outs {
-		y := t.shape(f.DType, ins[0])
-		if f.Width > 0 {
-			y.dims[y.nd-1] = f.Width
-			y.setContiguous()
-		}
-		if f.Shrink > 1 {
-			y.dims[y.nd-1] /= f.Shrink
-			y.setContiguous()
-		}
-		if f.Grow > 1 {
-			y.dims[y.nd-1] *= f.Grow
-			y.permuteLike(ins[0])
-		}
-		if f.Heads > 0 {
-			y.dims[1] = f.Heads
-			y.permuteLike(ins[0])
-		}
-		outs[i] = t.alloc(y)
-		bytes += y.bytes()
+		outs[i] = t.alloc(t.fusedShape(&f, ins[0]))
+		bytes += outs[i].bytes()
 	}
 	y := outs[0]
 	for _, x := range ins {
 		bytes += x.reads()
 	}
-	whole := ins[0].bytes()
-	bytes += units.Bytes(f.Read+f.Write) * whole
+	bytes += units.Bytes(f.Read+f.Write) * ins[0].bytes()
 	var saved []*Tensor
 	var mask *Tensor
 	if f.Mask {
@@ -478,17 +454,8 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		bytes += mask.bytes()
 		saved = append(saved, mask)
 	}
-	kernels := max(f.Kernels, 1)
-	elements, width := float64(max(y.Size(), ins[0].Size())), ins[0].Dim(-1)
-	work := func(w float64) float64 {
-		if w > 0 {
-			return w * elements
-		}
-		return elements
-	}
-	for range kernels {
-		t.emit(Op{Prim: f.Prim, Class: f.Class, DType: f.DType, Elements: work(f.Work), N: width, Index: f.Index, Bytes: bytes / units.Bytes(kernels)})
-	}
+	elements := float64(max(y.Size(), ins[0].Size()))
+	t.fusedKernels(&f, f.Kernels, f.Work, Op{Prim: f.Prim, Class: f.Class, Elements: elements, N: ins[0].Dim(-1), Bytes: bytes})
 	for _, i := range f.Save {
 		saved = append(saved, ins[i])
 	}
@@ -500,65 +467,100 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		rows = t.empty(F32, y.Size()/y.Dim(-1)*int64(f.SaveRows))
 		saved = append(saved, rows)
 	}
-	if f.Back == NoKernel {
-		f.Back = f.Class
-	}
+	x := ins[0]
 	t.attach(f.Prim, ins, outs, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		back := units.Bytes(f.BackRead+f.BackWrite) * whole
-		for _, x := range g {
-			if x != nil {
-				back += x.reads()
-			}
-		}
-		for _, s := range n.saved {
-			back += s.bytes()
-		}
-		var r []*Tensor
-		vectors := 0
-		var columns units.Bytes
-		for i, e := range n.in {
-			var x *Tensor
-			if f.InPlace && i == 0 {
-				x = t.view(n.saved[0])
-				t.host.Views--
-			} else {
-				x = t.shape(e.meta.dtype, &e.meta)
-				x.grad = false
-				t.alloc(x)
-			}
-			switch {
-			case e.meta.nd == 1:
-				vectors++
-			case i > 0 && x.Dim(-1) == 1 && width > 1:
-				columns += x.bytes() + n.saved[0].bytes() + g[0].bytes()
-			default:
-				back += x.bytes()
-			}
-			r = append(r, x)
-		}
-		if f.BackWait {
-			t.Wait()
-		}
-		kernels := max(f.BackKernels, 1)
-		for range kernels {
-			t.emit(Op{Prim: f.Prim + "_backward", Class: f.Back, DType: f.DType, Elements: work(f.BackWork), N: width, Index: f.Index, Bytes: back / units.Bytes(kernels)})
-		}
-		if columns > 0 { // a value for each row: summed by a kernel of its own, which reads all again
-			t.emit(Op{Prim: f.Prim + "_row_sum", Class: FusedReduce, DType: f.DType, Elements: elements, N: width, Bytes: columns})
-		}
-		switch { // partial sums of the fused kernel are added up
-		case vectors == 0:
-		case f.Sum != NoKernel: // of all vectors at once
-			t.emit(Op{Prim: f.Prim + "_sum", Class: f.Sum, DType: F32, Elements: f.SumWork, N: width})
-		default:
-			for range vectors {
-				t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})
-			}
-		}
-		return r
+		return t.fusedGradient(&f, n, g, x, elements)
 	})
 	t.Release(rows, mask)
 	return outs
+}
+
+// fusedShape is an output of a fused kernel whose first input is x.
+func (t *Tape) fusedShape(f *Fused, x *Tensor) *Tensor {
+	y := t.shape(f.DType, x)
+	if f.Width > 0 {
+		y.dims[y.nd-1] = f.Width
+		y.setContiguous()
+	}
+	if f.Shrink > 1 {
+		y.dims[y.nd-1] /= f.Shrink
+		y.setContiguous()
+	}
+	if f.Grow > 1 {
+		y.dims[y.nd-1] *= f.Grow
+		y.permuteLike(x)
+	}
+	if f.Heads > 0 {
+		y.dims[1] = f.Heads
+		y.permuteLike(x)
+	}
+	return y
+}
+
+// fusedKernels emits the work o of a fused kernel, spread over so many.
+func (t *Tape) fusedKernels(f *Fused, kernels int, work float64, o Op) {
+	n := max(kernels, 1)
+	o.DType, o.Index, o.Bytes = f.DType, f.Index, o.Bytes/units.Bytes(n)
+	if work > 0 {
+		o.Elements *= work
+	}
+	for range n {
+		t.emit(o)
+	}
+}
+
+// fusedGradient runs the gradient of a fused kernel of so many elements whose first input was x.
+func (t *Tape) fusedGradient(f *Fused, n *node, g []*Tensor, x *Tensor, elements float64) []*Tensor {
+	bytes := units.Bytes(f.BackRead+f.BackWrite) * x.bytes()
+	for _, y := range g {
+		if y != nil {
+			bytes += y.reads()
+		}
+	}
+	for _, s := range n.saved {
+		bytes += s.bytes()
+	}
+	width := x.Dim(-1)
+	vectors := 0
+	var columns units.Bytes
+	r := make([]*Tensor, len(n.in))
+	for i, e := range n.in {
+		if f.InPlace && i == 0 {
+			r[i] = t.view(n.saved[0])
+			t.host.Views--
+		} else {
+			r[i] = t.alloc(t.shape(e.meta.dtype, &e.meta))
+		}
+		switch {
+		case e.meta.nd == 1:
+			vectors++
+		case i > 0 && r[i].Dim(-1) == 1 && width > 1:
+			columns += r[i].bytes() + n.saved[0].bytes() + g[0].bytes()
+		default:
+			bytes += r[i].bytes()
+		}
+	}
+	if f.BackWait {
+		t.Wait()
+	}
+	class := f.Back
+	if class == NoKernel {
+		class = f.Class
+	}
+	t.fusedKernels(f, f.BackKernels, f.BackWork, Op{Prim: f.Prim + "_backward", Class: class, Elements: elements, N: width, Bytes: bytes})
+	if columns > 0 { // a value for each row: summed by a kernel of its own, which reads all again
+		t.emit(Op{Prim: f.Prim + "_row_sum", Class: FusedReduce, DType: f.DType, Elements: elements, N: width, Bytes: columns})
+	}
+	switch { // partial sums of the fused kernel are added up
+	case vectors == 0:
+	case f.Sum != NoKernel: // of all vectors at once
+		t.emit(Op{Prim: f.Prim + "_sum", Class: f.Sum, DType: F32, Elements: f.SumWork, N: width})
+	default:
+		for range vectors {
+			t.emit(Op{Prim: f.Prim + "_sum", Class: ColReduce, DType: F32, Elements: float64(width) * fusedPartials, N: width, Bytes: units.Bytes(width * fusedPartials * 4)})
+		}
+	}
+	return r
 }
 
 // fusedPartials is the number of partial rows a fused reduction leaves for the

@@ -2,7 +2,7 @@ package tape
 
 import "github.com/perfplan/perfplan/internal/units"
 
-// quantizedRows is the same for the rows of several experts: one kernel for each.
+// quantizedRows is quantized for the rows of several experts: one kernel for each.
 func (t *Tape) quantizedRows(x *Tensor, experts int64, wgrad bool) *Tensor {
 	if t.Quantize == F32 || !x.dtype.lowPrecision() {
 		return t.Hold(x)
@@ -238,10 +238,7 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 		gx := t.emptyLike(x)
 		t.concat(false, gx)
 		t.Release(parts)
-		if gb == nil {
-			return []*Tensor{gx, gp}
-		}
-		return []*Tensor{gx, gb, gp}
+		return present(gx, gb, gp)
 	})
 	return y
 }
@@ -268,10 +265,7 @@ func (t *Tape) plainBias(x, bias *Tensor) *Tensor {
 		}
 		gx := t.emptyLike(x)
 		t.concat(false, gx)
-		if gb == nil {
-			return []*Tensor{gx}
-		}
-		return []*Tensor{gx, gb}
+		return present(gx, gb)
 	})
 	return y
 }

@@ -104,6 +104,14 @@ func mergeable(out *Tensor, ins []*Tensor, outer, inner int8) bool {
 // promoted dtype, and the memory order of the first operand of full size.
 func (t *Tape) like(ins ...*Tensor) *Tensor { return t.alloc(t.shape(promote(ins...), ins...)) }
 
+// apply is the result of an elementwise op on ins, and emits the kernel that makes it.
+func (t *Tape) apply(prim string, ins ...*Tensor) *Tensor {
+	y := t.like(ins...)
+	t.kernel(prim, y, ins...)
+	return y
+}
+
+// shape is what like allocates, of any dtype.
 func (t *Tape) shape(dtype DType, ins ...*Tensor) *Tensor {
 	var nd int8
 	for _, x := range ins {

@@ -40,8 +40,7 @@ func (t *Tape) LigerNorm(x, w *Tensor, apart bool) *Tensor {
 		gy := t.packed(g[0])
 		gx := gy
 		if apart {
-			gx = t.emptyLike(x)
-			t.fill(gx)
+			gx = t.zerosLike(x)
 			t.Release(gy)
 		}
 		part := t.empty(F32, fusedPartials/2, width)

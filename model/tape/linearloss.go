@@ -34,12 +34,10 @@ func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds bool) *Tensor {
 	t.begin()
 	t.Tiny("loss", 2) // labels that count
 	t.Wait()
-	gx := t.emptyLike(x)
-	t.fill(gx)
+	gx := t.zerosLike(x)
 	var gw *Tensor // of a head that is trained
 	if w.grad {
-		gw = t.empty(w.dtype, vocab, width)
-		t.fill(gw)
+		gw = t.Zeros(w.dtype, vocab, width)
 	}
 	logits := t.empty(xl.dtype, piece, vocab)
 	if w.dtype != wl.dtype {

@@ -19,9 +19,7 @@ const (
 // Megatron-LM from 2022-09-27 on). It returns a value for each row.
 func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	t.begin()
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = 1
-	y := t.empty(F32, dims...)
+	y := t.alloc(t.ofWidth(F32, x, 1))
 	n, whole := float64(x.Size()), x.bytes()
 	read := func(prim string, passes units.Bytes) {
 		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: F32, Elements: n, Bytes: passes * whole})
@@ -62,9 +60,7 @@ func (t *Tape) SoftmaxLoss(x *Tensor) *Tensor {
 	t.emit(Op{Prim: "softmax", Class: SoftmaxForward, DType: F32, N: x.Dim(-1), Elements: n, Bytes: 2 * whole})
 	t.kernel("log", logs, kept)
 	t.Release(logs)
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = 1
-	y := t.empty(F32, dims...)
+	y := t.alloc(t.ofWidth(F32, x, 1))
 	t.emit(pick("nll_loss", F32, y.Size()))
 	t.attach("softmax_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		t.emit(pick("nll_loss_backward", F32, g[0].Size()))
@@ -103,8 +99,7 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 		var zeros *Tensor
 		bytes := 2 * logits.bytes()
 		if use == Returned || use == Shifted && aligned {
-			zeros = t.emptyLike(logits)
-			t.fill(zeros)
+			zeros = t.zerosLike(logits)
 			bytes += zeros.bytes()
 		}
 		r := t.emptyLike(logits)

@@ -83,7 +83,7 @@ func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
 func (t *Tape) turn(x *Tensor) {
 	if x.narrow && !x.turned && t.NarrowGathers < t.Copies {
 		x.turned = true
-		t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()), Bytes: 2 * units.Bytes(x.Size()) * t.Quantize.Size()})
+		t.transposeQuantized(x)
 	}
 }
 
@@ -91,8 +91,13 @@ func (t *Tape) turn(x *Tensor) {
 // GEMMs read it along either axis.
 func (t *Tape) turnFrozen(w *Tensor) {
 	if w.param != 0 && t.Quantize == FP8 && t.Copies > 1 {
-		t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(w.Size()), Bytes: 2 * units.Bytes(w.Size()) * t.Quantize.Size()})
+		t.transposeQuantized(w)
 	}
+}
+
+func (t *Tape) transposeQuantized(x *Tensor) {
+	n := x.Size()
+	t.emit(Op{Prim: "transpose", Class: FusedPointwise, DType: t.Quantize, Elements: float64(n), Bytes: 2 * units.Bytes(n) * t.Quantize.Size()})
 }
 
 // Linear returns x·Wᵀ + b for a weight of shape [out, in] (or [in, out] when
@@ -109,8 +114,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	}
 	m := xl.Size() / in
 	t.host.Views += 2 // flatten, unflatten
-	dims := append([]int64(nil), xl.dims[:xl.nd]...)
-	dims[len(dims)-1] = out
+	y := t.ofWidth(xl.dtype, xl, out)
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
 	zeros := t.HalfZero
 	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
@@ -126,7 +130,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		local = t.empty(t.Quantize, again.from.dims[:again.from.nd]...)
 	}
 	t.begin()
-	y := t.produce(t.product(), t.meta(xl.dtype, dims), func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
+	y = t.produce(t.product(), y, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
 	var saved []*Tensor
 	switch {
 	case !wg:
@@ -160,16 +164,17 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		}
 		t.Release(t.quantized(gy, wg))
 		wgrad := func() {
-			if wg {
-				if whole {
-					t.Release(t.quantized(n.saved[0], true))
-				}
-				t.turn(xl)
-				t.turn(gy)
-				gw = t.empty(gy.dtype, w.dims[:w.nd]...)
-				gw.summed = t.HasMain && !t.MainHook
-				t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
+			if !wg {
+				return
 			}
+			if whole {
+				t.Release(t.quantized(n.saved[0], true))
+			}
+			t.turn(xl)
+			t.turn(gy)
+			gw = t.empty(gy.dtype, w.dims[:w.nd]...)
+			gw.summed = t.HasMain && !t.MainHook
+			t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
 		}
 		if again == nil {
 			wgrad()
@@ -197,13 +202,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			gb = t.empty(gy.dtype, out)
 			t.reduce("sum", ColReduce, gy, gb)
 		}
-		var r []*Tensor
-		for _, o := range []*Tensor{gx, gw, gb} {
-			if o != nil {
-				r = append(r, o)
-			}
-		}
-		return r
+		return present(gx, gw, gb)
 	})
 	t.Release(kept, local, wl, bl, xl)
 	return y
@@ -268,12 +267,12 @@ func (t *Tape) Matmul(x, y *Tensor) *Tensor {
 	fold := func(x *Tensor) *Tensor {
 		return t.Reshape(x, x.Size()/(x.Dim(-2)*x.Dim(-1)), x.Dim(-2), x.Dim(-1))
 	}
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = y.Dim(-1)
+	dims := x.dims
+	dims[x.nd-1] = y.Dim(-1)
 	xf := fold(x)
 	yf := fold(y)
 	zf := t.BatchedMatmul(xf, yf)
-	z := t.Reshape(zf, dims...)
+	z := t.Reshape(zf, dims[:x.nd]...)
 	t.Release(xf, yf, zf)
 	return z
 }
@@ -294,9 +293,7 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	m, k, n := xl.Dim(-2), xl.Dim(-1), yl.Dim(-1)
 	batch := xl.Size() / (m * k)
 	t.begin()
-	dims := append([]int64(nil), xl.dims[:xl.nd]...)
-	dims[len(dims)-1] = n
-	z := t.empty(xl.dtype, dims...)
+	z := t.alloc(t.ofWidth(xl.dtype, xl, n))
 	t.gemm("matmul", LayoutForward, xl.dtype, m, n, k, batch)
 	var saved []*Tensor
 	if yl.grad {

@@ -64,12 +64,10 @@ func (t *Tape) OneHotGate(p *Tensor, k, n int64) *Tensor {
 	t.Tiny("balance_loss", lossTiny)
 	t.Wait() // for how many tokens each expert has, which the host reads until August 2024
 	mask := t.like(p)
-	y := t.like(p)
-	t.kernel("mul", y, p, mask)
+	y := t.apply("mul", p, mask)
 	t.attach("gate", []*Tensor{p}, []*Tensor{y}, []*Tensor{mask}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", lossTinyBack)
-		r := t.like(g[0])
-		t.kernel("mul", r, g[0], nd.saved[0])
+		r := t.apply("mul", g[0], nd.saved[0])
 		loss := t.like(g[0])
 		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: F32, Elements: all, Index: 4, Bytes: loss.bytes()})
 		t.kernel("add", r, r, loss)
@@ -82,7 +80,7 @@ func (t *Tape) OneHotGate(p *Tensor, k, n int64) *Tensor {
 
 // rowsOf describes a value for each row of x, of eight bytes.
 func (t *Tape) rowsOf(x *Tensor) *Tensor {
-	return t.shape(I64, t.meta(I64, []int64{x.Size() / x.Dim(-1), 1}))
+	return t.meta(I64, []int64{x.Size() / x.Dim(-1), 1})
 }
 
 // Slots spreads the gates of tokens, [tokens, experts], over the places that experts have for them, n in
@@ -94,8 +92,7 @@ func (t *Tape) Slots(gates *Tensor, n, k int64) (weights, mask *Tensor) {
 	var parts []*Tensor
 	for range k {
 		t.begin()
-		hot := t.empty(I64, tokens, each)
-		t.fill(hot)
+		hot := t.Zeros(I64, tokens, each)
 		t.scatter("scatter_", t.rowsOf(gates))
 		place := t.empty(F32, tokens, 1, each)
 		t.emit(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: float64(place.Size()), Bytes: hot.bytes() + place.bytes()})

@@ -47,6 +47,13 @@ func (t *Tape) reduce(prim string, class Class, x, out *Tensor) {
 	t.emit(o)
 }
 
+// reduceRows reduces the last dimension of x to one.
+func (t *Tape) reduceRows(prim string, x *Tensor) *Tensor {
+	y := t.alloc(t.ofWidth(x.dtype, x, 1))
+	t.reduce(prim, RowReduce, x, y)
+	return y
+}
+
 // Of PyTorch's sums (ATen/native/cuda/Reduce.cuh): threads of a block, values that one reads at
 // once, the least and the most that one should sum; and the threads that an H100 or H200 runs at
 // once, of which an A100 has a fifth less and a B200 an eighth more.
@@ -88,15 +95,11 @@ func lastPower(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 // RowMax is the largest value of each row; the gradient scatters into zeros.
 func (t *Tape) RowMax(x *Tensor) *Tensor {
 	t.begin()
-	m := t.meta(x.dtype, x.dims[:x.nd])
-	m.dims[m.nd-1] = 1
-	m.setContiguous()
-	t.alloc(m)
+	m := t.alloc(t.ofWidth(x.dtype, x, 1))
 	at := t.empty(I64, m.dims[:m.nd]...)
 	t.reduce("max", RowReduce, x, m)
 	t.attach("max", []*Tensor{x}, []*Tensor{m}, []*Tensor{at}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.emptyLike(x)
-		t.fill(r)
+		r := t.zerosLike(x)
 		t.emit(Op{Prim: "scatter_", Class: Index, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
 		return []*Tensor{r}
 	})
@@ -109,20 +112,13 @@ func (t *Tape) RowMax(x *Tensor) *Tensor {
 func (t *Tape) RowNorm(x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
-	m := t.meta(in.dtype, in.dims[:in.nd])
-	m.dims[m.nd-1] = 1
-	m.setContiguous()
-	t.alloc(m)
-	t.reduce("norm", RowReduce, in, m)
+	m := t.reduceRows("norm", in)
 	t.attach("norm", []*Tensor{in}, []*Tensor{m}, []*Tensor{in, m}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		x, m := n.saved[0], n.saved[1]
-		ratio := t.like(g[0], m)
-		t.kernel("div", ratio, g[0], m)
-		zero := t.alloc(t.shape(Bool, m))
-		t.kernel("eq", zero, m)
+		ratio := t.apply("div", g[0], m)
+		zero := t.compare("eq", m)
 		t.kernel("masked_fill_", ratio, ratio, zero)
-		r := t.like(x, ratio)
-		t.kernel("mul", r, x, ratio)
+		r := t.apply("mul", x, ratio)
 		t.Release(ratio, zero)
 		return []*Tensor{r}
 	})
@@ -134,11 +130,7 @@ func (t *Tape) RowNorm(x *Tensor) *Tensor {
 // expanded tensor divided by the width.
 func (t *Tape) Mean(x *Tensor) *Tensor {
 	t.begin()
-	m := t.meta(x.dtype, x.dims[:x.nd])
-	m.dims[m.nd-1] = 1
-	m.setContiguous()
-	t.alloc(m)
-	t.reduce("mean", RowReduce, x, m)
+	m := t.reduceRows("mean", x)
 	t.attach("mean", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		wide := t.expandTo(g[0], x.dims[:x.nd])
 		r := t.emptyLike(x)
@@ -152,11 +144,7 @@ func (t *Tape) Mean(x *Tensor) *Tensor {
 // Sum adds over the last dimension, keeping it; the gradient is an expanded view.
 func (t *Tape) Sum(x *Tensor) *Tensor {
 	t.begin()
-	m := t.meta(x.dtype, x.dims[:x.nd])
-	m.dims[m.nd-1] = 1
-	m.setContiguous()
-	t.alloc(m)
-	t.reduce("sum", RowReduce, x, m)
+	m := t.reduceRows("sum", x)
 	t.attach("sum", []*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.expandTo(g[0], x.dims[:x.nd])}
 	})

@@ -13,15 +13,12 @@ const sortedRow = 16
 // TopK emits a selection of k of each row's values and the sort of the result.
 func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
 	t.begin()
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = k
-	y := t.empty(x.dtype, dims...)
+	y := t.alloc(t.ofWidth(x.dtype, x, k))
 	t.emit(Op{Prim: "topk", Class: TopK, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
 	rows := y.Size() / k
 	t.emit(Op{Prim: "topk_sort", Class: TopK, DType: x.dtype, Elements: float64(rows * max(k, sortedRow)), Bytes: 6 * y.bytes()})
 	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.emptyLike(x)
-		t.fill(r)
+		r := t.zerosLike(x)
 		t.scatter("topk_backward", g[0])
 		return []*Tensor{r}
 	})
@@ -119,9 +116,7 @@ func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
 // often each row is searched beside: choices among groups of experts.
 func (t *Tape) FusedTopK(x *Tensor, k, rounds int64) *Tensor {
 	t.begin()
-	dims := append([]int64(nil), x.dims[:x.nd]...)
-	dims[len(dims)-1] = k
-	y := t.empty(x.dtype, dims...)
+	y := t.alloc(t.ofWidth(x.dtype, x, k))
 	t.routed("router_topk", x, k+rounds)
 	t.attach("router_topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.unrouted("router_topk_backward", x)}
@@ -159,8 +154,7 @@ func (t *Tape) BalancedFused(p, scores *Tensor) *Tensor {
 	y := t.emptyLike(p)
 	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", 1)
-		r := t.emptyLike(scores)
-		t.fill(r)
+		r := t.zerosLike(scores)
 		return []*Tensor{t.emptyLike(p), r}
 	})
 	return y

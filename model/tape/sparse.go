@@ -204,9 +204,7 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 		}
 		if learns {
 			for _, x := range n.saved[5:] {
-				y := t.like(x)
-				t.kernel("mul", y, x)
-				r = append(r, y)
+				r = append(r, t.apply("mul", x))
 			}
 		}
 		return r

@@ -71,12 +71,21 @@ func (t *Tape) Lent(dtype DType, grad bool, dims ...int64) *Tensor {
 	return x
 }
 
+// meta is a contiguous tensor that is yet to be allocated.
 func (t *Tape) meta(dtype DType, dims []int64) *Tensor {
 	x := t.tensor()
 	*x = Tensor{nd: int8(len(dims)), dtype: dtype, node: -1, store: -1}
 	copy(x.dims[:], dims)
 	x.setContiguous()
 	return x
+}
+
+// ofWidth is a meta of the shape of x but for its last dimension.
+func (t *Tape) ofWidth(dtype DType, x *Tensor, width int64) *Tensor {
+	y := t.meta(dtype, x.dims[:x.nd])
+	y.dims[y.nd-1] = width
+	y.setContiguous()
+	return y
 }
 
 // alloc allocates a fresh tensor with the layout already set in x.

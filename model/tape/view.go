@@ -123,8 +123,7 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 	z := t.view(x)
 	z.dims[dim] = to - from
 	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
-		t.fill(r)
+		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
 		if to > from {
 			part := t.view(r)
 			part.dims[dim] = to - from
@@ -141,8 +140,7 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 func (t *Tape) EveryOther(x *Tensor) *Tensor {
 	z := t.spread(x)
 	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
-		t.fill(r)
+		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
 		part := t.spread(r)
 		t.kernel("copy_", part, g[0])
 		t.Release(part)
@@ -164,10 +162,7 @@ func (t *Tape) spread(x *Tensor) *Tensor {
 // dimension, flattened). Its gradient is views of every other element.
 func (t *Tape) Pairs(x, y *Tensor) *Tensor {
 	t.begin()
-	z := t.meta(promote(x, y), x.dims[:x.nd])
-	z.dims[z.nd-1] *= 2
-	z.setContiguous()
-	t.alloc(z)
+	z := t.alloc(t.ofWidth(promote(x, y), x, 2*x.Dim(-1)))
 	t.host.Views += 3
 	t.concat(false, z, x, y)
 	t.attach("stack", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
@@ -314,12 +309,11 @@ func unevenCat(parts []*Tensor, out *Tensor) float64 {
 // Concat joins tensors along the last dimension. Its gradient is views.
 func (t *Tape) Concat(xs ...*Tensor) *Tensor {
 	t.begin()
-	z := t.meta(promote(xs...), xs[0].dims[:xs[0].nd])
-	z.dims[z.nd-1] = 0
+	var width int64
 	for _, x := range xs {
-		z.dims[z.nd-1] += x.Dim(-1)
+		width += x.Dim(-1)
 	}
-	z.setContiguous()
+	z := t.ofWidth(promote(xs...), xs[0], width)
 	if t.Joined {
 		z.permuteLike(xs[0])
 	}
@@ -348,13 +342,12 @@ func (t *Tape) Concat(xs ...*Tensor) *Tensor {
 func (t *Tape) Take(x *Tensor, dim int) *Tensor {
 	t.Wait()
 	t.begin()
-	dims := append([]int64(nil), x.dims[:x.nd]...)
+	dims := x.dims
 	dims[dim] = 1
-	z := t.empty(x.dtype, dims...)
+	z := t.empty(x.dtype, dims[:x.nd]...)
 	t.emit(Op{Prim: "index_list", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
 	t.attach("index", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.emptyLike(x)
-		t.fill(r)
+		r := t.zerosLike(x)
 		t.Tiny("index_put_setup", 4)
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: 1, Bytes: 32})
 		t.emit(Op{Prim: "index_put_", Class: Strided2, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: 3 * g[0].bytes(), Index: 6})
