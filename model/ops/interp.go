@@ -246,10 +246,10 @@ func (b *builder) call(name string, args ...value) []value {
 	for _, s := range p.Body {
 		var out []value
 		if len(s.Values) == 1 && s.Values[0].Kind == recipe.Call {
-			out = b.eval(p, s.Values[0], frame)
+			out = b.eval(s.Values[0], frame)
 		} else {
 			for _, e := range s.Values {
-				v := b.eval(p, e, frame)[0]
+				v := b.eval(e, frame)[0]
 				if e.Kind == recipe.Variable {
 					b.t.Hold(v.t)
 				}
@@ -281,7 +281,7 @@ func (b *builder) call(name string, args ...value) []value {
 
 // eval evaluates an expression. A variable's value is borrowed from the frame, a
 // call's is owned by the caller.
-func (b *builder) eval(p *recipe.Program, e recipe.Expr, frame []value) []value {
+func (b *builder) eval(e recipe.Expr, frame []value) []value {
 	switch e.Kind {
 	case recipe.Variable:
 		return frame[e.Slot : e.Slot+1]
@@ -294,13 +294,13 @@ func (b *builder) eval(p *recipe.Program, e recipe.Expr, frame []value) []value 
 	for i, a := range e.Args {
 		switch {
 		case a.Kind == recipe.Keyword:
-			args[i] = b.eval(p, a.Args[0], frame)[0]
+			args[i] = b.eval(a.Args[0], frame)[0]
 			args[i].key = a.Word
 		case a.Kind == recipe.Call && a.Word == "save": // a mark, not a call
-			args[i] = b.eval(p, a.Args[0], frame)[0]
+			args[i] = b.eval(a.Args[0], frame)[0]
 			args[i].save = true
 		default:
-			args[i] = b.eval(p, a, frame)[0]
+			args[i] = b.eval(a, frame)[0]
 		}
 	}
 	var out []value

@@ -39,6 +39,14 @@ func inPlace(name string) primitive {
 	return func(b *builder, a []value) []value { return one(b.t.InPlace(name, a[0].t, tensorsOf(a[1:])...)) }
 }
 
+// given is argument i, which may be left out: no tensor then, and zero.
+func given(a []value, i int) value {
+	if i < len(a) {
+		return a[i]
+	}
+	return value{}
+}
+
 // primitives are the words a program may call, by name. Some run programs themselves, so that
 // they are there from init on.
 var primitives map[string]primitive
@@ -92,11 +100,7 @@ func init() {
 		"exp":        unary("exp"),
 		"softplus":   unary("softplus"),
 		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS
-			bias := (*tape.Tensor)(nil)
-			if len(a) > 2 {
-				bias = a[2].t
-			}
-			return one(b.t.LayerNorm(a[0].t, a[1].t, bias))
+			return one(b.t.LayerNorm(a[0].t, a[1].t, given(a, 2).t))
 		},
 		"layer_norm_low": func(b *builder, a []value) []value { // of what autocast's dtype makes of its arguments, outside of autocast
 			t := b.t
@@ -111,11 +115,9 @@ func init() {
 			t.Release(x, w, bias)
 			return one(y)
 		},
-		"softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
-		"log_softmax": func(b *builder, a []value) []value {
-			return one(b.t.Softmax("log_softmax", a[0].t))
-		},
-		"nll_loss": ofOne((*tape.Tape).NLLLoss),
+		"softmax":     func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
+		"log_softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("log_softmax", a[0].t)) },
+		"nll_loss":    ofOne((*tape.Tape).NLLLoss),
 		"loss_parallel": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.ParallelLoss(x, func(*tape.Tensor) { b.sumRows(x) }))
@@ -157,8 +159,7 @@ func init() {
 		"causal_mask": func(b *builder, a []value) []value { // two fills and a selection make the mask of one call
 			x := a[0].t
 			b.t.Tiny("fill_", 2)
-			m := b.t.MaskOf(x.DType(), x.Dim(-2), x.Dim(-2))
-			return one(m)
+			return one(b.t.MaskOf(x.DType(), x.Dim(-2), x.Dim(-2)))
 		},
 		"safe_softmax": ofOne((*tape.Tape).SafeSoftmax),
 		"repeat":       func(b *builder, a []value) []value { return one(b.repeat(a[0].t, a[1].t.Dim(1))) },
@@ -181,17 +182,13 @@ func init() {
 		},
 		"tp_all_reduce": func(b *builder, a []value) []value { b.sumRows(a[0].t); return nil },
 		"linear": func(b *builder, a []value) []value { // with an optional bias
-			return one(b.plainLinear(a[0].t, a[1].t, append(a, value{})[2].t))
+			return one(b.plainLinear(a[0].t, a[1].t, given(a, 2).t))
 		},
 		"weights": ofCount((*tape.Tape).Weights),
 		"topk":    ofCount((*tape.Tape).TopK),
 		"dense":   ofTwo((*tape.Tape).Dense),
 		"fused_topk": func(b *builder, a []value) []value {
-			rounds := int64(0)
-			if len(a) > 2 {
-				rounds = int64(a[2].num)
-			}
-			return one(b.t.FusedTopK(a[0].t, int64(a[1].num), rounds))
+			return one(b.t.FusedTopK(a[0].t, int64(a[1].num), int64(given(a, 2).num)))
 		},
 		"fused_scores":   ofCount((*tape.Tape).FusedScores),
 		"balanced_fused": ofTwo((*tape.Tape).BalancedFused),
@@ -214,8 +211,7 @@ func init() {
 		"cat":         func(b *builder, a []value) []value { return one(b.t.Concat(a[0].t, a[1].t)) },
 		"halves": func(b *builder, a []value) []value {
 			w := a[0].t.Dim(-1) / 2
-			p := b.t.Split(a[0].t, w, w)
-			return []value{tensorOf(p[0]), tensorOf(p[1])}
+			return tensors(b.t.Split(a[0].t, w, w))
 		},
 		"thirds": func(b *builder, a []value) []value {
 			w := a[0].t.Dim(-1) / 3
@@ -231,7 +227,7 @@ func init() {
 			if a[1].t == nil {
 				return one(b.t.Hold(a[0].t))
 			}
-			return one(b.t.ExpertBias(a[0].t, a[1].t, append(a, value{})[2].t))
+			return one(b.t.ExpertBias(a[0].t, a[1].t, given(a, 2).t))
 		},
 		"wait_ranks": func(b *builder, a []value) []value { // for the numbers of rows that ranks exchange, where there are several
 			if b.Shard.EP > 1 {
@@ -268,8 +264,8 @@ func init() {
 			return one(b.t.OneHotGate(a[0].t, int64(a[1].num), int64(a[2].num)))
 		},
 		"slots": func(b *builder, a []value) []value {
-			w, m := b.t.Slots(a[0].t, int64(a[1].num), int64(a[2].num))
-			return []value{tensorOf(w), tensorOf(m)}
+			weights, mask := b.t.Slots(a[0].t, int64(a[1].num), int64(a[2].num))
+			return tensors([]*tape.Tensor{weights, mask})
 		},
 		"matmul_rows": func(b *builder, a []value) []value { // of the transpose of a matrix that may have more dimensions
 			m := b.t.Reshape(a[0].t, a[1].t.Dim(0), a[0].t.Size()/a[1].t.Dim(0))
@@ -344,14 +340,10 @@ func init() {
 		},
 		"liger_rope": func(b *builder, a []value) []value {
 			q, k := b.t.LigerRope(a[0].t, a[1].t)
-			return []value{{t: q}, {t: k}}
+			return tensors([]*tape.Tensor{q, k})
 		},
 		"liger_gate": func(b *builder, a []value) []value { // with numbers: of kernels that arithmetic limits
-			work, back := 0.0, 0.0
-			if len(a) > 2 {
-				work, back = a[2].num, a[3].num
-			}
-			return one(b.t.LigerGate(a[0].t, a[1].t, work, back))
+			return one(b.t.LigerGate(a[0].t, a[1].t, given(a, 2).num, given(a, 3).num))
 		},
 		"vocab_loss":       func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
 		"vocab_loss_apart": func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
