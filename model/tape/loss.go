@@ -122,3 +122,92 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 	t.Release(stats)
 	return y
 }
+
+// pick is a kernel that reads or writes one value of each row, by its target.
+func pick(prim string, d DType, rows int64) Op {
+	return Op{Prim: prim, Class: Index, DType: d, Elements: float64(rows), Bytes: units.Bytes(rows) * 8}
+}
+
+// NLLLoss picks the log-probability of each target; its gradient is a tensor of
+// zeros as large as the logits with one value per row.
+func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
+	t.begin()
+	y := t.empty(logp.dtype)
+	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))
+	t.attach("nll_loss", []*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		r := t.zerosLike(logp)
+		t.emit(pick("nll_loss_backward", logp.dtype, logp.Size()/logp.Dim(-1)))
+		return []*Tensor{r}
+	})
+	return y
+}
+
+// ParallelLoss is the cross entropy over logits whose classes are cut over ranks, as
+// PyTorch's loss_parallel computes it, kernel by kernel (distributed/tensor/parallel/loss.py):
+// log_softmax by hand, and one gradient of both steps from its result, (0 or -1) plus
+// exp, times the gradient of the loss. Three times one value per row is reduced over
+// the ranks.
+func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
+	t.begin()
+	row := func() *Tensor { return t.empty(x.dtype, x.Size()/x.Dim(-1), 1) }
+	most, sum := row(), row()
+	t.reduce("amax", RowReduce, x, most)
+	reduce(most)
+	shifted := t.apply("sub", x, most)
+	e := t.apply("exp", shifted)
+	t.reduce("sum", RowReduce, e, sum)
+	t.Release(e)
+	reduce(sum)
+	logp := t.apply("sub", shifted, sum)
+	t.Release(shifted, sum)
+	t.emit(Op{Prim: "gather", Class: Index, DType: x.dtype, Elements: float64(most.Size()), Bytes: 3 * most.bytes()})
+	reduce(most)
+	t.Release(most)
+	y := t.empty(x.dtype)
+	t.attach("loss_parallel", []*Tensor{x}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		logp := n.saved[0]
+		target, e, sum := t.like(logp), t.like(logp), t.like(logp)
+		t.fill(target)
+		t.kernel("exp", e, logp)
+		t.kernel("add", sum, target, e)
+		t.Release(e)
+		r := t.like(logp)
+		t.kernel("mul", r, sum, g[0])
+		t.Release(target, sum)
+		return []*Tensor{r}
+	})
+	t.Release(logp)
+	return y
+}
+
+// CompiledParallelLoss is ParallelLoss of 16-bit logits as a compiler generates it (a
+// profile of torchtitan on two tensor ranks): the maximum and the sum of exponentials
+// read them, the gradient of both steps is made in the forward pass, in fp32 and beside
+// a tensor of zeros that takes the targets, and scaled and cast in the backward pass.
+func (t *Tape) CompiledParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
+	t.begin()
+	rows := t.empty(F32, x.Size()/x.Dim(-1), 1)
+	n := float64(x.Size())
+	kernel := func(prim string, b units.Bytes) {
+		t.emit(Op{Prim: prim, Class: FusedPointwise, DType: x.dtype, Elements: n, Bytes: b})
+	}
+	wide := func() *Tensor { return t.empty(F32, x.dims[:x.nd]...) }
+	kernel("amax", x.bytes())
+	reduce(rows)
+	kernel("sum_exp", x.bytes())
+	reduce(rows)
+	target := wide()
+	t.fill(target)
+	r := wide()
+	kernel("loss_gradient", x.bytes()+target.bytes()+r.bytes())
+	reduce(rows)
+	t.Release(target, rows)
+	y := t.empty(F32)
+	t.attach("loss_parallel", []*Tensor{x}, []*Tensor{y}, []*Tensor{r}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+		z := t.emptyLike(x)
+		t.emit(Op{Prim: "loss_gradient_backward", Class: FusedPointwise, DType: x.dtype, Elements: n, Bytes: nd.saved[0].bytes() + z.bytes()})
+		return []*Tensor{z}
+	})
+	t.Release(r)
+	return y
+}

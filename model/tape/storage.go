@@ -165,3 +165,12 @@ func (t *Tape) view(x *Tensor) *Tensor {
 	t.host.Views++
 	return y
 }
+
+// Keep holds tensors until the gradient of x has come back to this point.
+func (t *Tape) Keep(x *Tensor, held ...*Tensor) *Tensor {
+	z := t.view(x)
+	t.attach("keep", []*Tensor{x}, []*Tensor{z}, held, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		return []*Tensor{t.Hold(g[0])}
+	})
+	return z
+}

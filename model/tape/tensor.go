@@ -228,10 +228,3 @@ func (x *Tensor) again() units.Bytes {
 	}
 	return 0
 }
-
-// gathered says where a gathered tensor came from: a layer that needs it again in
-// the backward pass keeps the shard and gathers once more.
-type gathered struct {
-	from *Tensor
-	spec CommSpec
-}
