@@ -168,7 +168,7 @@ func (a *autoModel) model() {
 	default:
 		name := model.Named(n.Value)
 		a.set("model", name, from+" "+n.Value)
-		if m, err := model.Load(name); err == nil {
+		if m := specOf(name); m != nil {
 			a.known, a.experts = m, m.MoE != nil
 		}
 		if a.node("model.config.num_hidden_layers") != nil {

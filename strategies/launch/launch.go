@@ -17,18 +17,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
-	"github.com/perfplan/perfplan/model"
 )
-
-// Setting is a key of a job file.
-type Setting struct {
-	Key   string // "plan.tp"
-	Value any    // string, int64, float64, bool, or []any; nil: it is not known, and Why says so
-	From  string // what said so: a flag, a key
-	Why   string
-	ways  []string // the values that conditions may give it
-	last  bool     // what another file says, or leaves open, goes before it
-}
 
 // Job is what files that start a job say of it.
 type Job struct {
@@ -58,15 +47,6 @@ func (j *Job) Measured() string {
 		return ""
 	}
 	return fmt.Sprintf("%.4g s a step, the %s", j.StepTime, j.measured)
-}
-
-// Open says what leaves a setting open.
-func (s Setting) Open() string {
-	why := s.Why
-	if len(s.ways) > 1 {
-		why = strings.Join(s.ways, " or ") + ": " + why
-	}
-	return strings.Map(printable, strings.Join(slices.DeleteFunc([]string{s.Key, s.From, why}, func(w string) bool { return w == "" }), ": "))
 }
 
 // sections are the parts of a job file, in order.
@@ -295,14 +275,8 @@ func Join(jobs []*Job) (*Job, error) {
 // bucket is what a Trainer makes of reduce_bucket_size auto, of a model that is known
 // (transformers/integrations/deepspeed.py, trainer_config_finalize).
 func (j *Job) bucket() {
-	i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == "model" })
-	if i < 0 {
-		return
-	}
-	if name, ok := j.Settings[i].Value.(string); ok {
-		if m, err := model.Load(name); err == nil {
-			j.set("plan.bucket", fmt.Sprintf("%.6g MB", 2*float64(m.Hidden*m.Hidden)/1e6), "zero_optimization.reduce_bucket_size auto: hidden_size squared, of 16 bits")
-		}
+	if m := specOf(j.textOf("model")); m != nil {
+		j.set("plan.bucket", fmt.Sprintf("%.6g MB", 2*float64(m.Hidden*m.Hidden)/1e6), "zero_optimization.reduce_bucket_size auto: hidden_size squared, of 16 bits")
 	}
 }
 
@@ -313,7 +287,7 @@ func (j *Job) shared() {
 	if j.contextReduce == "" || j.count("plan.cp") <= 1 {
 		return
 	}
-	j.Settings = slices.DeleteFunc(j.Settings, func(s Setting) bool { return s.Key == key })
+	j.drop(key)
 	j.set(key, j.contextReduce, "seq_parallel_communication_data_type")
 }
 
@@ -322,7 +296,7 @@ func merge(jobs []*Job) (*Job, error) {
 	all := &Job{}
 	for _, j := range jobs {
 		for _, s := range j.Settings {
-			i := slices.IndexFunc(all.Settings, func(o Setting) bool { return o.Key == s.Key })
+			i := all.at(s.Key)
 			switch {
 			case i < 0:
 				all.Settings = append(all.Settings, s)
@@ -354,36 +328,12 @@ func merge(jobs []*Job) (*Job, error) {
 	return all, nil
 }
 
-// says reports whether a key has a value.
-func (j *Job) says(key string, value any) bool {
-	return slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == key && s.Value == value })
-}
-
-// count is the whole number that a key has, 0 where it has none.
-func (j *Job) count(key string) int64 {
-	for _, s := range j.Settings {
-		if n, ok := s.Value.(int64); ok && s.Key == key {
-			return n
-		}
-	}
-	return 0
-}
-
 // copies says what the GPUs go by for those that share one of several copies.
 func copies(replicas, tp, pp int64) string {
 	if tp*pp == 1 {
 		return fmt.Sprint(replicas)
 	}
 	return fmt.Sprintf("%d replicas × tp %d × pp %d = %d", replicas, tp, pp, replicas*tp*pp)
-}
-
-func (j *Job) set(key string, value any, from string) {
-	j.Settings = append(j.Settings, Setting{Key: key, Value: value, From: from})
-}
-
-// open leaves a key that the file has something of, and says why it must be given.
-func (j *Job) open(key, from, why string) {
-	j.Settings = append(j.Settings, Setting{Key: key, From: from, Why: why})
 }
 
 func (j *Job) note(format string, args ...any) {

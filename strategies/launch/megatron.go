@@ -87,9 +87,9 @@ func (m *megatron) elsewhere() {
 func (m *megatron) join(d *Job) {
 	m.Notes, m.Ignored, m.Unknown = append(m.Notes, d.Notes...), append(m.Ignored, d.Ignored...), append(m.Unknown, d.Unknown...)
 	for _, s := range d.Settings {
-		i := slices.IndexFunc(m.Settings, func(o Setting) bool { return o.Key == s.Key })
+		i := m.at(s.Key)
 		switch {
-		case s.last, s.Key == "runtime.recipe", s.Key == "train.grad_accumulation" && slices.ContainsFunc(m.Settings, func(o Setting) bool { return o.Key == "train.global_batch" }):
+		case s.last, s.Key == "runtime.recipe", s.Key == "train.grad_accumulation" && m.mentions("train.global_batch"):
 		case i < 0:
 			m.Settings = append(m.Settings, s)
 		case m.Settings[i].Value == nil || strings.HasPrefix(m.Settings[i].From, "without "):
@@ -665,7 +665,7 @@ func (m *megatron) train() {
 		return ""
 	}
 	switch {
-	case m.setting("train.precision").Key != "":
+	case m.mentions("train.precision"):
 	case first("fp4", "fp4_format") != "":
 		m.set("train.precision", "nvfp4", m.from(first("fp4", "fp4_format")))
 	case first("fp8", "fp8_format") != "":
@@ -708,17 +708,13 @@ func (m *megatron) bucket() {
 	case m.has(size) && m.sharding() != "":
 		m.note("%s %s", m.from(size), m.flags[size].value)
 	case m.number(size) > 0:
-		kind, _ := m.value("train.precision").(string)
-		each := int64(r.Precision[cmp.Or(kind, r.Default)].Reduce.Size())
+		each := int64(r.Precision[cmp.Or(m.textOf("train.precision"), r.Default)].Reduce.Size())
 		if m.value("train.dtypes.reduce") == "bf16" {
 			each = 2
 		}
 		m.set("plan.bucket", fmt.Sprintf("%.6g MB", float64(each*m.number(size))/1e6), fmt.Sprintf("%s, of %d bits", m.from(size), 8*each))
 	}
 }
-
-// value is that of a key which is set; nil: it is not.
-func (j *Job) value(key string) any { return j.setting(key).Value }
 
 // kept says in what gradients are kept and reduced, and what an optimizer that is aware of
 // precision keeps.

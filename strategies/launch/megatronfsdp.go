@@ -109,7 +109,7 @@ var megatronFSDPTypes = []struct{ of, name string }{
 // shardTypes says in what Megatron-FSDP keeps and reduces gradients, and keeps weights.
 func (m *megatron) shardTypes() {
 	for _, t := range megatronFSDPTypes {
-		if m.word(t.name) != "auto" && m.setting("train.dtypes."+t.of).Key == "" {
+		if m.word(t.name) != "auto" && !m.mentions("train.dtypes."+t.of) {
 			m.dtype(t.of, t.name)
 		}
 	}

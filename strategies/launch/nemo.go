@@ -413,7 +413,7 @@ func (m *megatron) dtypeName(name string) string {
 
 // counts leaves the number of GPUs open where nothing says it.
 func (r *reading) counts(from string) {
-	if !slices.ContainsFunc(r.Settings, func(s Setting) bool { return s.Key == "gpus" }) {
+	if !r.mentions("gpus") {
 		r.open("gpus", from, "the file does not say how many there are: give the key")
 	}
 }

@@ -257,11 +257,10 @@ func (r *reading) neoxShares() error {
 		return err
 	}
 	r.join(d)
-	given := func(key string) bool { return r.setting(key).Key != "" }
-	if !given("train.micro_batch") && !given("train.global_batch") {
+	if !r.mentions("train.micro_batch") && !r.mentions("train.global_batch") {
 		r.open("train.micro_batch", "train_micro_batch_size_per_gpu", "another file of the run has it: name it by --from, too")
 	}
-	if !given("train.global_batch") && !given("train.grad_accumulation") {
+	if !r.mentions("train.global_batch") && !r.mentions("train.grad_accumulation") {
 		r.set("train.grad_accumulation", int64(1), "default of gradient_accumulation_steps")
 	}
 	r.counts("hostfile")

@@ -5,31 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
-// setting is that of a key, with no key where there is none.
-func (j *Job) setting(key string) Setting {
-	if i := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key }); i >= 0 {
-		return j.Settings[i]
-	}
-	return Setting{}
-}
-
-// drop leaves out a key.
-func (j *Job) drop(key string) {
-	j.Settings = slices.DeleteFunc(j.Settings, func(s Setting) bool { return s.Key == key })
-}
-
 // uncut notes adapters on tensor ranks where no estimate has both (strategies/lora.go, checkAdapters).
 func (j *Job) uncut() {
-	name, _ := j.setting("runtime.recipe").Value.(string)
-	r, err := recipe.Load(name)
-	adapted := j.setting("train.lora.rank").Key != ""
-	if tp := j.count("plan.tp"); tp > 1 && adapted && err == nil && !r.Structure.SharedTPInput {
-		j.note("%s %d beside adapters: how recipe %s cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out", j.setting("plan.tp").From, tp, name)
+	r := j.runs()
+	if tp := j.count("plan.tp"); tp > 1 && j.mentions("train.lora.rank") && r != nil && !r.Structure.SharedTPInput {
+		j.note("%s %d beside adapters: how recipe %s cuts them over tensor ranks is not known, and estimate refuses the two; set plan.tp to 1, or leave train.lora out", j.setting("plan.tp").From, tp, r.Name)
 	}
 }
 
@@ -37,10 +21,9 @@ func (j *Job) uncut() {
 // way alone (strategies/resolve.go, setOverlaps).
 func (j *Job) oneWay() {
 	const key = "runtime.overlap_grad_reduce"
-	name, _ := j.value("runtime.recipe").(string)
-	r, err := recipe.Load(name)
-	if s := j.setting(key); s.Value != nil && err == nil && !slices.Contains(r.Overlap.Switches, recipe.GradReduceSwitch) {
-		j.note("%s %v: recipe %s is known with one way to reduce gradients, which is taken", s.From, s.Value, name)
+	r := j.runs()
+	if s := j.setting(key); s.Value != nil && r != nil && !slices.Contains(r.Overlap.Switches, recipe.GradReduceSwitch) {
+		j.note("%s %v: recipe %s is known with one way to reduce gradients, which is taken", s.From, s.Value, r.Name)
 		j.drop(key)
 	}
 }
@@ -67,15 +50,14 @@ var hubRecipes = []any{"hf-eager", "hf-compile", deepspeedRecipe, hubRecipe}
 // resolve.go), as transformers' own classes of such models do in these layers.
 func (j *Job) unflash() {
 	const key = "runtime.attention"
-	asked := j.setting(key)
-	kernel, _ := asked.Value.(string)
-	name, _ := j.setting("model").Value.(string)
-	m, err := model.Load(name)
-	if name == "" || err != nil || !strings.HasPrefix(kernel, "flash") || m.Compress != nil || m.WidestHead() <= ops.FlashHead || !slices.Contains(hubRecipes, j.value("runtime.recipe")) {
+	name := j.textOf("model")
+	m := specOf(name)
+	if m == nil || !strings.HasPrefix(j.textOf(key), "flash") || m.Compress != nil || m.WidestHead() <= ops.FlashHead || !slices.Contains(hubRecipes, j.value("runtime.recipe")) {
 		return
 	}
+	asked := &j.Settings[j.at(key)]
 	j.note("%s: heads of %s have up to %d elements, and FlashAttention takes %d; sdpa is taken in all layers", asked.From, name, m.WidestHead(), ops.FlashHead)
-	j.Settings[slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == key })].Value = "sdpa"
+	asked.Value = "sdpa"
 }
 
 // unmuon leaves out Muon where no estimate has its update under a recipe of Hugging Face's, whichever
@@ -86,15 +68,15 @@ func (j *Job) unmuon() {
 	switch hub := slices.Contains(hubRecipes, j.value("runtime.recipe")); {
 	case o.Value != "muon" || !hub:
 		return
-	case j.setting("train.lora.rank").Key != "":
+	case j.mentions("train.lora.rank"):
 		why = "adapters"
 	case kind.Value == "fsdp1":
 		why = kind.From + ", FSDP of version 1"
 	case j.count("plan.tp") > 1:
 		why = j.setting("plan.tp").From
-	case j.setting("plan.shard_degree").Key != "":
+	case j.mentions("plan.shard_degree"):
 		why = j.setting("plan.shard_degree").From
-	case j.setting("plan.offload").Key != "":
+	case j.mentions("plan.offload"):
 		why = j.setting("plan.offload").From
 	default:
 		return
@@ -113,7 +95,7 @@ func (j *Job) stay() {
 	switch {
 	case to.Value == nil:
 		return
-	case j.setting("train.lora.rank").Key != "":
+	case j.mentions("train.lora.rank"):
 		why = "beside adapters: what of frozen weights is left to the host is not known"
 	case whole && j.count("plan.pp") > 1:
 		why = "beside a pipeline: what its stages do with parameters of the host is not known"
@@ -132,8 +114,10 @@ func (j *Job) stay() {
 
 // offloads reports whether a job's recipe can leave something to the host.
 func (j *Job) offloads(what any) bool {
-	name, _ := j.value("runtime.recipe").(string)
-	r, err := recipe.Load(name)
+	r := j.runs()
+	if r == nil {
+		return true
+	}
 	kinds := map[any][]string{"optimizer": r.Offload.Optimizer, "parameters": r.Offload.Parameters}
-	return err != nil || len(kinds[what]) > 0
+	return len(kinds[what]) > 0
 }

@@ -132,7 +132,7 @@ func (m *megatron) swiftModel() {
 		}
 		m.open("model", from, "the checkpoint has it: give the key")
 	}
-	if spec, err := model.Load(name); err == nil && name != "" {
+	if spec := specOf(name); spec != nil {
 		m.flags["num_layers"] = flag{value: strconv.FormatInt(spec.Layers, 10)}
 		m.catalogued(spec.MoE != nil)
 	} else {

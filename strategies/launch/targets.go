@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/perfplan/perfplan/model"
 )
 
 // projections are modules of transformers' models, by what they are in the catalog's.
@@ -18,8 +16,8 @@ var projections = map[string][]string{
 // modulesOf are those of a model's layers that adapters are known beside, by their paths in a layer, or
 // all projections by their own names where it is not in the catalog.
 func modulesOf(name string) map[string][]string {
-	m, err := model.Load(name)
-	if name == "" || err != nil {
+	m := specOf(name)
+	if m == nil {
 		return projections
 	}
 	out, tensors := map[string][]string{}, m.Tensors()
@@ -87,7 +85,7 @@ func matching(name string) func(module string) bool {
 // its program takes them. What the model lacks is left out, as PEFT does while it has another.
 func (j *Job) adapt(from string, names []string, match func(string) func(string) bool) {
 	const key = "train.lora.targets"
-	name, _ := j.value("model").(string)
+	name := j.textOf("model")
 	modules := modulesOf(name)
 	var out []any
 	for _, n := range names {

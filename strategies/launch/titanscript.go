@@ -79,7 +79,7 @@ func (j *Job) titanAlone(name string, s start, unset map[string]flag) error {
 		j.command.replays(c)
 	}
 	for _, d := range titanSilent {
-		if _, set := unset[d.from]; (!whole || set) && j.command.setting(d.key).Key == "" {
+		if _, set := unset[d.from]; (!whole || set) && !j.command.mentions(d.key) {
 			j.command.set(d.key, d.standard, "default of "+d.from)
 		}
 	}

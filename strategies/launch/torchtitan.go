@@ -10,7 +10,6 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/model"
 )
 
 // titanModels are torchtitan's models in this program's catalog (torchtitan/models, flavors).
@@ -211,8 +210,8 @@ func (j *Job) titanStages(c *table, schedule string, pp int64) {
 		return
 	}
 	id, _ := c.model()
-	m, err := model.Load(id)
-	if err != nil {
+	m := specOf(id)
+	if m == nil {
 		j.open(key, at, "the model's layers over it and the ranks: give the key")
 		return
 	}

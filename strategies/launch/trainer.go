@@ -281,10 +281,8 @@ func (h *hub) liger() {
 		why := ""
 		if h.says("runtime.recipe", "hf-compile") {
 			why = "is compiled"
-		} else if name := model.Named(h.get("model_name_or_path").value); name != "" {
-			if m, err := model.Load(name); err == nil {
-				why = m.Ligerless()
-			}
+		} else if m := specOf(model.Named(h.get("model_name_or_path").value)); m != nil {
+			why = m.Ligerless()
 		}
 		if why != "" {
 			h.note("%s, of norms, MLPs and rotary embedding: the model %s, and what Liger-Kernel replaces of such a one is not known; its own operators are taken", by.from, why)
@@ -427,7 +425,7 @@ func (h *hub) precision() error {
 			h.set("train.dtypes.gather", mixed, "accelerate's param_dtype")
 		}
 	}
-	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.has("runtime.tf32") {
+	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.mentions("runtime.tf32") {
 		h.set("runtime.tf32", a.on(), a.from)
 	}
 	return nil
@@ -440,11 +438,6 @@ func (h *hub) tf32() {
 	} else if a.value == "" && h.trains() && !h.speaks(axolotl) {
 		h.set("runtime.tf32", false, h.without("tf32"))
 	}
-}
-
-// has reports whether a key is there.
-func (h *hub) has(key string) bool {
-	return slices.ContainsFunc(h.Settings, func(s Setting) bool { return s.Key == key })
 }
 
 // plan says how replicas share what they keep.
@@ -634,7 +627,7 @@ func (h *hub) optimizer() {
 	case a.value == "":
 	case !ok, name == "muon" && h.kind == byZeRO:
 		states := "fp32"
-		if h.says("train.precision", "bf16-pure") && h.setting("train.dtypes.adapters").Key == "" {
+		if h.says("train.precision", "bf16-pure") && !h.mentions("train.dtypes.adapters") {
 			states = "bf16, as weights are,"
 		}
 		h.note("%s %s: AdamW with states in %s is taken", a.from, a.value, states)
@@ -646,7 +639,7 @@ func (h *hub) optimizer() {
 	}
 	switch g := h.get("max_grad_norm"); {
 	case !g.on() || h.kind == byZeRO:
-	case h.has("plan.offload") && !h.adapted(): // beside which nothing stays there (refused.go)
+	case h.mentions("plan.offload") && !h.adapted(): // beside which nothing stays there (refused.go)
 		h.note("%s, %s: the host clips the gradients that it has", g.from, g.value)
 	default:
 		h.set("train.clip_gradients", true, g.from+", "+g.value)
@@ -691,11 +684,10 @@ func (h *hub) away() argument {
 	if g := h.get("gradient_checkpointing"); g.value == "offload" {
 		a = argument{value: "true", from: g.from}
 	}
-	eager := slices.ContainsFunc(h.Settings, func(s Setting) bool { return s.Key == "runtime.recipe" && s.Value == "hf-eager" })
 	switch {
 	case !a.on():
 		return argument{}
-	case !eager || !strings.EqualFold(a.value, "true"):
+	case !h.says("runtime.recipe", "hf-eager") || !strings.EqualFold(a.value, "true"):
 		h.note("%s %s: activations are taken to stay on the GPU", a.from, a.value)
 	default:
 		h.set("train.offload_activations", true, a.from)
@@ -750,9 +742,8 @@ func (h *hub) adapters() {
 // images notes which parts of a model with images are not trained, as a job says beside how many
 // images there are, which no file has.
 func (h *hub) images() {
-	name, _ := h.value("model").(string)
-	m, err := model.Load(name)
-	if name == "" || err != nil || m.Vision == nil {
+	m := specOf(h.textOf("model"))
+	if m == nil || m.Vision == nil {
 		return
 	}
 	var frozen, by []string

@@ -10,15 +10,13 @@ import (
 // says otherwise.
 func (j *Job) unsettle(other *Job, by string) {
 	for _, o := range other.Settings {
-		if !slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == o.Key }) {
+		if !j.mentions(o.Key) {
 			j.Settings = append(j.Settings, Setting{Key: o.Key, From: o.From})
 		}
 	}
 	for i := range j.Settings {
-		s, o := &j.Settings[i], Setting{}
-		if at := slices.IndexFunc(other.Settings, func(o Setting) bool { return o.Key == s.Key }); at >= 0 {
-			o = other.Settings[at]
-		}
+		s := &j.Settings[i]
+		o := other.setting(s.Key)
 		if s.way() != o.way() {
 			s.either(o, by)
 		}
