@@ -412,23 +412,37 @@ func (h *hub) precision() error {
 			h.note("%s weights are taken to be kept in fp32, as transformers 4 loads them; 5 loads them as they are stored, which bf16-pure is of 16 bits", loader.from)
 		}
 	}
-	if h.kind == byZeRO && four.on() {
+	h.packed(four, eight)
+	h.reduces(mixed)
+	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.mentions("runtime.tf32") {
+		h.set("runtime.tf32", a.on(), a.from)
+	}
+	return nil
+}
+
+// packed notes frozen weights of a few bits that are not known under DeepSpeed.
+func (h *hub) packed(four, eight argument) {
+	switch {
+	case h.kind != byZeRO:
+	case four.on():
 		h.note("%s: frozen weights of 4 bits are not known under DeepSpeed, and are taken to be as wide as those that are trained; recipe hf-eager with train.precision nf4-frozen and plan.data_parallel ddp is the nearest", four.from)
-	} else if h.kind == byZeRO && eight.on() {
+	case eight.on():
 		h.note("%s: frozen weights of 8 bits are not known, and are taken to be as wide as those that are trained", eight.from)
 	}
-	if h.kind == byFSDP && h.speaks(llamaFactoryOne) {
+}
+
+// reduces says in which dtype FSDP reduces gradients, and gathers weights for fp16.
+func (h *hub) reduces(mixed string) {
+	switch {
+	case h.kind != byFSDP:
+	case h.speaks(llamaFactoryOne):
 		h.set("train.dtypes.reduce", "fp32", "LLaMA-Factory's reduce_dtype")
-	} else if h.kind == byFSDP && mixed != "" { // accelerate/utils/dataclasses.py, set_mixed_precision
+	case mixed != "": // accelerate/utils/dataclasses.py, set_mixed_precision
 		h.set("train.dtypes.reduce", mixed, "accelerate's reduce_dtype")
 		if mixed == "fp16" {
 			h.set("train.dtypes.gather", mixed, "accelerate's param_dtype")
 		}
 	}
-	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.mentions("runtime.tf32") {
-		h.set("runtime.tf32", a.on(), a.from)
-	}
-	return nil
 }
 
 // tf32 says how fp32 operands are multiplied where nothing is narrower: PyTorch leaves TF32 off.
