@@ -106,29 +106,10 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 			}
 		}
 	}
-	var attends, indexes, scans, deltas int64 // layers
-	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
-	sums, scores := 0.0, 0.0 // pairs of queries and of sums of tokens, over all layers; what indexers spend on theirs
-	for _, k := range s.Kinds() {
+	kinds := s.Kinds()
+	for _, k := range kinds {
 		for _, block := range l.layer {
 			add(block, k.LayerKind, k.Layers)
-		}
-		switch k.Mixer {
-		case AttentionMixer:
-			attends += k.Layers
-			switch c := s.Compress; {
-			case c != nil && k.Ratio > 0 && k.Ratio == c.Picked:
-				sums += float64(k.Layers) * pairs(seq, s.Indexer.TopK*k.Ratio, false, causal) / float64(k.Ratio)
-				scores += s.indexerFLOPs(tokens, seq, k.Layers, causal) / float64(k.Ratio)
-			case c != nil && k.Ratio > 0:
-				sums += float64(k.Layers) * pairs(seq, 0, false, causal) / float64(k.Ratio)
-			case c == nil && !k.Follows:
-				indexes += k.Layers
-			}
-		case MambaMixer:
-			scans += k.Layers
-		case DeltaMixer:
-			deltas += k.Layers
 		}
 	}
 	add(l.embedding, LayerKind{}, 1)
@@ -136,7 +117,46 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	if s.MoE != nil {
 		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
 	}
+	n := float64(tokens)
+	f := FLOPBreakdown{
+		Projections: units.FLOPs(n * perToken[projection]),
+		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
+		Router:      units.FLOPs(n * perToken[router]),
+		Head:        units.FLOPs(n * perToken[logits]),
+		Adapters:    units.FLOPs(n * perToken[adapter]),
+		Scan:        s.scanned(kinds, n),
+	}
+	f.Attention, f.Indexer = s.attended(kinds, tokens, seq, causal)
+	if n := s.images(tokens, seq); n > 0 {
+		all, _, _ := s.Vision.flops(n, s.Hidden)
+		f.Vision = units.FLOPs(all)
+	}
+	if s.MTPLayers > 0 {
+		projection := 2 * n * float64(s.Handed()+s.Hidden) * float64(s.Hidden) // of what layers hand on and of the next token's embedding
+		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
+	}
+	return f
+}
 
+// attended are the FLOPs of attention in layers of these kinds, and of their indexers' scores.
+func (s *Spec) attended(kinds []KindCount, tokens, seq int64, causal bool) (attention, scores units.FLOPs) {
+	var layers, indexed int64
+	sums, scored := 0.0, 0.0 // pairs of queries and of sums of tokens, over all layers; what indexers spend on theirs
+	for _, k := range kinds {
+		if k.Mixer != AttentionMixer {
+			continue
+		}
+		layers += k.Layers
+		switch c := s.Compress; {
+		case c != nil && k.Ratio > 0 && k.Ratio == c.Picked:
+			sums += float64(k.Layers) * pairs(seq, s.Indexer.TopK*k.Ratio, false, causal) / float64(k.Ratio)
+			scored += s.indexerFLOPs(tokens, seq, k.Layers, causal) / float64(k.Ratio)
+		case c != nil && k.Ratio > 0:
+			sums += float64(k.Layers) * pairs(seq, 0, false, causal) / float64(k.Ratio)
+		case c == nil && !k.Follows:
+			indexed += k.Layers
+		}
+	}
 	windowed := int64(0)
 	for _, w := range s.Windows {
 		if w {
@@ -149,36 +169,32 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		seen = s.Compress.Window
 	case s.Indexer != nil:
 		seen = s.Indexer.TopK
-		scores = s.indexerFLOPs(tokens, seq, indexes, causal)
+		scored = s.indexerFLOPs(tokens, seq, indexed, causal)
 	}
-	perSequence := float64(attends-windowed)*pairs(seq, seen, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
+	perPair := func(s *Spec) float64 { return 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim) }
+	perSequence := float64(layers-windowed)*pairs(seq, seen, false, causal)*perPair(s.Of(LayerKind{Global: s.Global != nil})) +
 		float64(windowed)*pairs(seq, s.Window, s.Chunked, causal)*perPair(s) + sums*perPair(s)
-
-	n := float64(tokens)
-	f := FLOPBreakdown{
-		Indexer:     units.FLOPs(scores),
-		Projections: units.FLOPs(n * perToken[projection]),
-		MLP:         units.FLOPs(n * (perToken[feedForward] + perToken[expert])),
-		Router:      units.FLOPs(n * perToken[router]),
-		Head:        units.FLOPs(n * perToken[logits]),
-		Adapters:    units.FLOPs(n * perToken[adapter]),
-	}
-	if scans > 0 {
-		f.Scan = units.FLOPs(scanFLOPs * n * float64(scans) * float64(s.Mamba.Inner()*s.Mamba.State))
-	}
-	if deltas > 0 {
-		f.Scan += units.FLOPs(deltaFLOPs * n * float64(deltas) * float64(s.Delta.Values()*s.Delta.KeyDim))
-	}
 	if seq > 0 {
-		f.Attention = units.FLOPs(n / float64(seq) * perSequence)
+		attention = units.FLOPs(float64(tokens) / float64(seq) * perSequence)
 	}
-	if n := s.images(tokens, seq); n > 0 {
-		all, _, _ := s.Vision.flops(n, s.Hidden)
-		f.Vision = units.FLOPs(all)
+	return attention, units.FLOPs(scored)
+}
+
+// scanned are the FLOPs of state-space mixers and gated delta nets in layers of these kinds.
+func (s *Spec) scanned(kinds []KindCount, tokens float64) (f units.FLOPs) {
+	layers := func(m Mixer) (n int64) {
+		for _, k := range kinds {
+			if k.Mixer == m {
+				n += k.Layers
+			}
+		}
+		return n
 	}
-	if s.MTPLayers > 0 {
-		projection := 2 * n * float64(s.Handed()+s.Hidden) * float64(s.Hidden) // of what layers hand on and of the next token's embedding
-		f.MTP = units.FLOPs(s.MTPLayers) * (s.lastLayer().ForwardFLOPs(tokens, seq, causal).Total() + units.FLOPs(projection))
+	if n := layers(MambaMixer); n > 0 {
+		f = units.FLOPs(scanFLOPs * tokens * float64(n) * float64(s.Mamba.Inner()*s.Mamba.State))
+	}
+	if n := layers(DeltaMixer); n > 0 {
+		f += units.FLOPs(deltaFLOPs * tokens * float64(n) * float64(s.Delta.Values()*s.Delta.KeyDim))
 	}
 	return f
 }
