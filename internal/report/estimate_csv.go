@@ -44,11 +44,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("reshard_after_forward", switchText(p.ReshardAfterForward))
 	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
 	add("offload", string(p.Offload))
-	fraction := ""
-	if p.OffloadFraction > 0 {
-		fraction = fmt.Sprint(p.OffloadFraction)
-	}
-	add("offload_fraction", fraction)
+	add("offload_fraction", knownNumber(p.OffloadFraction))
 	add("offload_overlap", switchText(p.OffloadOverlap))
 	add("order", string(p.Order))
 	t := &j.Train
@@ -58,16 +54,13 @@ func (e *Estimate) records() ([]string, [][]string) {
 	count("global_batch", t.GlobalBatch)
 	add("precision", t.Precision)
 	add("optimizer", t.Optimizer)
-	rank, targets, document := "", "", ""
+	rank, targets := "", ""
 	if l := t.LoRA; l != nil {
 		rank, targets = integer(l.Rank), strings.Join(l.Targets, " ")
 	}
-	if n := t.DocumentLength; n > 0 {
-		document = integer(n)
-	}
 	add("lora_rank", rank)
 	add("lora_targets", targets)
-	add("document_length", document)
+	add("document_length", knownNumber(float64(t.DocumentLength)))
 	images, size, frozen := "", "", ""
 	if i := t.Images; i != nil {
 		images, size, frozen = integer(i.PerSequence), i.Size.String(), strings.Join(i.Frozen, " ")
@@ -75,10 +68,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("images_per_sequence", images)
 	add("image_size", size)
 	add("frozen", frozen)
-	away := ""
-	if n := t.OffloadLayers; n > 0 {
-		away = integer(n)
-	}
+	away := knownNumber(float64(t.OffloadLayers))
 	if t.OffloadActivations {
 		away = "all"
 	}
