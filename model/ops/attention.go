@@ -594,24 +594,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		defer t.Release(k, v)
 	}
 	if b.Attention == "unfused" {
-		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
-		defer t.Release(k, v)
-		program := "attention_unfused"
-		switch own := program + "_" + s.ModelType; {
-		case !t.Compiled && b.program(own):
-			program = own
-		case b.headMasks() && !t.Compiled && b.program("attention_head_masks"):
-			program = "attention_head_masks"
-		case s.AttnSoftcap && b.program("attention_capped"):
-			program = "attention_capped"
-		case s.Sinks && !t.Compiled && b.program("attention_sinks"):
-			program = "attention_sinks"
-		case !b.fusedSoftmax(q, k):
-			program = "attention_unaligned"
-		case b.recipe.Structure.CausalSoftmax:
-			program = "attention_causal"
-		}
-		return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+		return b.unfused(q, k, v)
 	}
 	if s.KVLists && k.Dim(1) != q.Dim(1) && b.Attention == "sdpa" && !t.Compiled && b.program("attention_math") {
 		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
@@ -636,6 +619,29 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		defer t.Release(q, k, v)
 	}
 	return t.Attention(q, k, v, o)
+}
+
+// unfused is attention whose scores are a tensor, by the program of the recipe that fits the model.
+func (b *builder) unfused(q, k, v *tape.Tensor) *tape.Tensor {
+	t, s := b.t, b.Spec
+	k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
+	defer t.Release(k, v)
+	program := "attention_unfused"
+	switch own := program + "_" + s.ModelType; {
+	case !t.Compiled && b.program(own):
+		program = own
+	case b.headMasks() && !t.Compiled && b.program("attention_head_masks"):
+		program = "attention_head_masks"
+	case s.AttnSoftcap && b.program("attention_capped"):
+		program = "attention_capped"
+	case s.Sinks && !t.Compiled && b.program("attention_sinks"):
+		program = "attention_sinks"
+	case !b.fusedSoftmax(q, k):
+		program = "attention_unaligned"
+	case b.recipe.Structure.CausalSoftmax:
+		program = "attention_causal"
+	}
+	return b.call(program, tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 }
 
 // FlashHead is the width of the widest heads that flash attention and cuDNN take
