@@ -419,8 +419,7 @@ func (t *Tape) MaskRows(x, mask *Tensor) *Tensor {
 
 // maskedCopy is masked_fill out of place: a copy, then a strided kernel.
 func (t *Tape) maskedCopy(x, mask *Tensor) *Tensor {
-	z := t.like(x)
-	t.emit(Op{Prim: "copy", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes()})
+	z := t.Copy(x)
 	t.kernel("masked_fill_", z, z, mask)
 	return z
 }

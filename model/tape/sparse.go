@@ -88,6 +88,28 @@ func (t *Tape) scoreByHead(iq *Tensor, keys int64) {
 	t.Tiny("index_heads", 2*int(heads)*int(parts)) // casts of queries and weights
 }
 
+// shapes are the problems of b sequences of s queries and so many keys: of all places that a query
+// goes through, and of picked keys alone; and the keys that an indexer scores.
+func (o *SparseOptions) shapes(b, s, heads, width, keys int64) (whole, picked AttentionShape, scored int64) {
+	apart := max(o.Apart, 1)
+	topK := min(o.TopK, keys/apart)
+	if o.Ratio > 0 {
+		topK = min(o.TopK, s/apart/o.Ratio)
+	}
+	whole = AttentionShape{Batch: b * apart, Heads: paddedHeads(heads), KVHeads: 1, Queries: s / apart, Keys: keys / apart, QKDim: width, VDim: o.Values, Causal: true, Picked: topK, Flavour: "sparse"}
+	picked = whole
+	if o.Window == 0 {
+		return whole, picked, keys
+	}
+	if o.Ratio > 0 {
+		scored = s / o.Ratio
+	}
+	whole.Causal, picked.Causal = false, false
+	whole.Picked = o.seen(s/apart, topK)
+	whole.Keys, picked.Keys = whole.Picked, topK
+	return whole, picked, scored
+}
+
 // Sparse is attention of queries q [b, s, heads, d] to the keys kv [b, keys, d] that an
 // indexer picks by its queries iq [b, s, h, w], keys ik [b, keys, w] and weights iw [b, s, h]:
 // all of its scores, the largest of each query, and a kernel that gathers their keys and
@@ -96,24 +118,8 @@ func (t *Tape) scoreByHead(iq *Tensor, keys int64) {
 func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	t.begin()
 	b, s, heads, d, keys := q.Dim(0), q.Dim(1), q.Dim(2), q.Dim(3), kv.Dim(1)
-	apart := max(o.Apart, 1)
-	topK := min(o.TopK, keys/apart)
-	if o.Ratio > 0 {
-		topK = min(o.TopK, s/apart/o.Ratio)
-	}
-	shape := AttentionShape{Batch: b * apart, Heads: paddedHeads(heads), KVHeads: 1, Queries: s / apart, Keys: keys / apart, QKDim: d, VDim: o.Values, Causal: true, Picked: topK, Flavour: "sparse"}
-	picked, scored := shape, keys
-	if o.Window > 0 {
-		scored = 0
-		if o.Ratio > 0 {
-			scored = s / o.Ratio
-		}
-		shape.Causal, picked.Causal = false, false
-		shape.Picked = o.seen(s/apart, topK)
-		shape.Keys = shape.Picked
-		picked.Picked = topK
-		picked.Keys = topK
-	}
+	shape, picked, scored := o.shapes(b, s, heads, d, keys)
+	topK := picked.Picked
 	indices := t.empty(F32, b, s, topK+o.Window) // int32
 	attend := func(a AttentionShape, prim string, bytes units.Bytes) {
 		t.emit(Op{Prim: prim, Class: Attention, DType: q.dtype, Attn: &a, Elements: float64(b * s * a.Heads), Bytes: bytes, FLOPs: a.FLOPs()})
@@ -134,7 +140,7 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	if o.Picks {
 		scores := shape
 		scores.Heads, scores.QKDim, scores.VDim, scores.Picked, scores.Flavour = iq.Dim(2), iq.Dim(3), 0, 0, "indexer"
-		scores.Causal, scores.Keys = true, scored/apart
+		scores.Causal, scores.Keys = true, scored/max(o.Apart, 1)
 		all := units.Bytes(b*s*scored) * F32.Size()
 		if o.ByHead {
 			t.scoreByHead(iq, keys)

@@ -23,10 +23,14 @@ const (
 	NumDTypes
 )
 
-var dtypes = [...]struct {
+var dtypes = [NumDTypes]struct {
 	name string
 	size units.Bytes
-}{{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}, {"mxfp8", 1}, {"fp8-block", 1}, {"fp4", 0.5}, {"int64", 8}, {"int32", 4}, {"bool", 1}, {"fp64", 8}, {"nf4", 0.5 + 1./64 + 4./(64*256)}, {"tf32", 4}}
+}{
+	F32: {"fp32", 4}, BF16: {"bf16", 2}, F16: {"fp16", 2}, F64: {"fp64", 8}, TF32: {"tf32", 4},
+	FP8: {"fp8", 1}, MXFP8: {"mxfp8", 1}, FP8Block: {"fp8-block", 1}, FP4: {"fp4", 0.5}, NF4: {"nf4", 0.5 + 1./64 + 4./(64*256)},
+	I64: {"int64", 8}, I32: {"int32", 4}, Bool: {"bool", 1},
+}
 
 func (d DType) String() string     { return dtypes[d].name }
 func (d DType) Size() units.Bytes  { return dtypes[d].size }
