@@ -165,6 +165,13 @@ func (m *megatron) take(key, name string) bool {
 	return true
 }
 
+// takeOr is take, or else the default of the argument.
+func (m *megatron) takeOr(key, name string, standard any) {
+	if !m.take(key, name) {
+		m.set(key, standard, "default of "+m.from(name))
+	}
+}
+
 // plain is a value as YAML has it.
 func plain(s string) any {
 	s = strings.Trim(s, `"'`)
@@ -249,32 +256,11 @@ func (m *megatron) model() {
 		norm = "rmsnorm"
 	}
 	m.set("model.norm", norm, m.given("normalization"))
-	position := map[string]string{"rope": "rope", "none": "none", "learned_absolute": "learned", "yarn": "rope", "mrope": "rope", "rotary": "rope", "alibi": "alibi", "absolute": "learned"}[strings.TrimPrefix(m.word("position_embedding_type"), "PositionEmbeddingType.")]
-	if position == "" {
-		position = "learned"
-	}
-	m.set("model.position", position, m.given("position_embedding_type"))
-	if r, ok := plain(m.word("rotary_percent")).(float64); ok && position == "rope" && r < 1 {
-		m.take("model.partial_rotary_factor", "rotary_percent")
-	}
-	if position == "rope" && m.has("no_rope_freq") {
-		m.unturned()
-	}
-	bias, from := !m.has("disable_bias_linear"), m.given("disable_bias_linear")
-	if _, ok := m.flags["add_bias_linear"]; ok { // as logs have it, since 2023
-		bias, from = m.has("add_bias_linear"), m.from("add_bias_linear")
-	}
-	m.set("model.bias", bias, from)
-	if m.has("add_qkv_bias") && !bias {
-		m.set("model.qkv_bias", true, m.from("add_qkv_bias"))
-	}
+	m.position()
+	m.biases()
 	m.set("model.tie_word_embeddings", !m.has("untie_embeddings_and_output_weights"), m.given("untie_embeddings_and_output_weights"))
-	if !m.take("model.residual_dropout", "hidden_dropout") {
-		m.set("model.residual_dropout", 0.1, "default of "+m.from("hidden_dropout"))
-	}
-	if !m.take("model.embedding_dropout", "hidden_dropout") {
-		m.set("model.embedding_dropout", 0.1, "default of "+m.from("hidden_dropout"))
-	}
+	m.takeOr("model.residual_dropout", "hidden_dropout", 0.1)
+	m.takeOr("model.embedding_dropout", "hidden_dropout", 0.1)
 	if _, ok := m.flags["attention_dropout"]; !ok {
 		m.set("model.attention_dropout", 0.1, "default of "+m.from("attention_dropout"))
 	}
@@ -284,9 +270,7 @@ func (m *megatron) model() {
 		m.sums()
 	case m.has("multi_latent_attention"):
 		for _, l := range latent {
-			if !m.take("model."+l.key, l.name) {
-				m.set("model."+l.key, map[string]int64{"kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}[l.name], "default of "+m.from(l.name))
-			}
+			m.takeOr("model."+l.key, l.name, l.standard)
 		}
 	}
 	if m.has("qk_layernorm") && !m.has("multi_latent_attention") { // which has norms of its own
@@ -299,6 +283,35 @@ func (m *megatron) model() {
 	m.picks()
 	m.streams()
 	m.experts()
+}
+
+// positions are what a job calls kinds of position embedding.
+var positions = map[string]string{
+	"rope": "rope", "yarn": "rope", "mrope": "rope", "rotary": "rope", "alibi": "alibi", "none": "none", "learned_absolute": "learned", "absolute": "learned",
+}
+
+// position says how layers know the places of tokens: left out, by a table.
+func (m *megatron) position() {
+	position := cmp.Or(positions[strings.TrimPrefix(m.word("position_embedding_type"), "PositionEmbeddingType.")], "learned")
+	m.set("model.position", position, m.given("position_embedding_type"))
+	if r, ok := plain(m.word("rotary_percent")).(float64); ok && position == "rope" && r < 1 {
+		m.take("model.partial_rotary_factor", "rotary_percent")
+	}
+	if position == "rope" && m.has("no_rope_freq") {
+		m.unturned()
+	}
+}
+
+// biases says which projections have some.
+func (m *megatron) biases() {
+	bias, from := !m.has("disable_bias_linear"), m.given("disable_bias_linear")
+	if _, ok := m.flags["add_bias_linear"]; ok { // as logs have it, since 2023
+		bias, from = m.has("add_bias_linear"), m.from("add_bias_linear")
+	}
+	m.set("model.bias", bias, from)
+	if m.has("add_qkv_bias") && !bias {
+		m.set("model.qkv_bias", true, m.from("add_qkv_bias"))
+	}
 }
 
 // unturning is a list of layers with the rotary embedding but every so many.
@@ -369,9 +382,7 @@ func (m *megatron) deltas() {
 		name     string
 		standard int64
 	}{{"linear_num_key_heads", 16}, {"linear_num_value_heads", 32}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, {"linear_conv_kernel_dim", 4}} {
-		if !m.take("model."+d.name, d.name) {
-			m.set("model."+d.name, d.standard, "default of "+m.from(d.name))
-		}
+		m.takeOr("model."+d.name, d.name, d.standard)
 	}
 	if n, ok := plain(m.word(freq)).(int64); ok {
 		m.set("model.full_attention_interval", n, m.from(freq))

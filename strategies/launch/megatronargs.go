@@ -50,7 +50,10 @@ var only = []struct{ name, key, beside, value string }{
 }
 
 // latent are those of latent attention.
-var latent = []struct{ name, key string }{{"kv_lora_rank", "kv_lora_rank"}, {"qk_head_dim", "qk_nope_head_dim"}, {"qk_pos_emb_head_dim", "qk_rope_head_dim"}, {"v_head_dim", "v_head_dim"}}
+var latent = []struct {
+	name, key string
+	standard  int64
+}{{"kv_lora_rank", "kv_lora_rank", 32}, {"qk_head_dim", "qk_nope_head_dim", 128}, {"qk_pos_emb_head_dim", "qk_rope_head_dim", 64}, {"v_head_dim", "v_head_dim", 128}}
 
 // megatronCostly are arguments that no key of a job stands for though they change time or memory.
 var megatronCostly = []costly{

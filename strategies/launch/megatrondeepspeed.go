@@ -113,18 +113,14 @@ func (m *megatron) forkPlan() {
 // filled up, or, without dropping, as many as the busiest of all.
 func (m *megatron) forkRouting() {
 	const name, busiest, key = "moe_train_capacity_factor", "disable_moe_token_dropping", "train.expert_capacity"
-	switch {
-	case m.has(busiest):
+	if m.has(busiest) {
 		m.open(key, m.from(busiest), "experts are filled up to the rows of the busiest: give how many times the mean it has, as in 1.3")
-	case !m.take(key, name):
-		m.set(key, int64(1), "default of "+m.from(name))
+	} else {
+		m.takeOr(key, name, int64(1))
 	}
 }
 
 // forkInterval says which layers have experts: the last of each so many.
 func (m *megatron) forkInterval() {
-	const name, key = "expert_interval", "model.decoder_sparse_step"
-	if !m.take(key, name) {
-		m.set(key, int64(2), "default of "+m.from(name))
-	}
+	m.takeOr("model.decoder_sparse_step", "expert_interval", int64(2))
 }

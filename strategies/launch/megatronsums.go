@@ -14,9 +14,7 @@ func (m *megatron) sums() {
 		name, key string
 		standard  int64
 	}{{"v_head_dim", "head_dim", 128}, {"qk_pos_emb_head_dim", "qk_rope_head_dim", 64}, {"csa_window_size", "sliding_window", 128}, {"o_groups", "o_groups", 8}, {"o_lora_rank", "o_lora_rank", 1024}} {
-		if !m.take("model."+s.key, s.name) {
-			m.set("model."+s.key, s.standard, "default of "+m.from(s.name))
-		}
+		m.takeOr("model."+s.key, s.name, s.standard)
 	}
 	const name = "csa_compress_ratios"
 	if ratios, ok := numbers(m.word(name)); ok {
@@ -32,8 +30,8 @@ func (m *megatron) sums() {
 // streams says how many residual streams there are.
 func (m *megatron) streams() {
 	for _, s := range []struct{ switched, name string }{{"enable_hyper_connections", "num_residual_streams"}, {"enable_mhc_connections", "mhc_num_residual_streams"}} {
-		if m.has(s.switched) && !m.take("model.hc_mult", s.name) {
-			m.set("model.hc_mult", int64(4), "default of "+m.from(s.name))
+		if m.has(s.switched) {
+			m.takeOr("model.hc_mult", s.name, int64(4))
 		}
 	}
 }

@@ -178,9 +178,7 @@ func (m *megatron) swiftTrain() {
 	if !strings.HasPrefix(kind, "lora") {
 		return
 	}
-	if !m.take("train.lora.rank", "lora_rank") {
-		m.set("train.lora.rank", int64(8), "default of "+m.from("lora_rank"))
-	}
+	m.takeOr("train.lora.rank", "lora_rank", int64(8))
 	if d, err := strconv.ParseFloat(m.word("lora_dropout"), 64); err == nil && d > 0 {
 		m.set("train.lora.dropout", d, m.from("lora_dropout"))
 	} else if !m.has("lora_dropout") {
