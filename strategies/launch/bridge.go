@@ -183,21 +183,17 @@ func (r *reading) bridgeOverlap() error {
 		return nil
 	}
 	for _, o := range []struct {
-		key, name, fallback string
-		counts              bool
+		name, fallback string
+		counts         bool
 	}{
-		{"tp_comm_overlap", "tp_comm_overlap", "false", true}, {"overlap_moe_expert_parallel_comm", "overlap_moe_expert_parallel_comm", "false", true}, {"delay_wgrad_compute", "delay_wgrad_compute", "false", true},
-		{"overlap_grad_reduce", "overlap_grad_reduce", "true", r.has("use_distributed_optimizer")}, {"overlap_param_gather", "overlap_param_gather", "true", r.has("use_distributed_optimizer")},
+		{"tp_comm_overlap", "false", true}, {"overlap_moe_expert_parallel_comm", "false", true}, {"delay_wgrad_compute", "false", true},
+		{"overlap_grad_reduce", "true", r.has("use_distributed_optimizer")}, {"overlap_param_gather", "true", r.has("use_distributed_optimizer")},
 	} {
-		v := r.node(section + o.key)
-		switch {
-		case !o.counts:
-		case v == nil || v.Tag == "!!null":
-			r.say(o.name, o.fallback, "default of "+section+o.key)
-		default:
-			if err := r.put(o.name, section+o.key, v); err != nil {
-				return err
-			}
+		if !o.counts {
+			continue
+		}
+		if err := r.argument(o.name, section+o.name, o.fallback); err != nil {
+			return err
 		}
 	}
 	if r.has("tp_comm_overlap") && (r.number("tensor_model_parallel_size") < 2 || !r.has("sequence_parallel")) {

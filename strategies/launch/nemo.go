@@ -88,6 +88,17 @@ func (r *reading) say(name, value, key string) {
 	r.flags[name], r.names[name] = flag{value: value}, key
 }
 
+// argument takes one from a key, or what its program has where that is left out ("": nothing).
+func (r *reading) argument(name, key, fallback string) error {
+	if n := r.node(key); n != nil && n.Tag != "!!null" {
+		return r.put(name, key, n)
+	}
+	if fallback != "" {
+		r.say(name, fallback, "default of "+key)
+	}
+	return nil
+}
+
 // opposite gives an argument the opposite of another that is a switch.
 func (r *reading) opposite(name, of string) {
 	if f, ok := r.flags[of]; ok {
@@ -306,12 +317,8 @@ func (r *reading) nemoMamba() error {
 		return nil
 	}
 	for _, k := range nemoMambas {
-		if n := r.node(k.key); n != nil && n.Tag != "!!null" {
-			if err := r.put(k.name, k.key, n); err != nil {
-				return err
-			}
-		} else if k.fallback != "" {
-			r.say(k.name, k.fallback, "default of "+k.key)
+		if err := r.argument(k.name, k.key, k.fallback); err != nil {
+			return err
 		}
 	}
 	r.say("is_hybrid_model", "true", marks[0])

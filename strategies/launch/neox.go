@@ -111,12 +111,8 @@ func (j *Job) neoxReads(d *yamlx.Document) error {
 	}
 	for _, k := range neoxKeys {
 		r.names[k.name] = k.key
-		if n := r.node(k.key); n != nil && n.Tag != "!!null" {
-			if err := r.put(k.name, k.key, n); err != nil {
-				return err
-			}
-		} else if k.fallback != "" {
-			r.say(k.name, k.fallback, "default of "+k.key)
+		if err := r.argument(k.name, k.key, k.fallback); err != nil {
+			return err
 		}
 	}
 	r.say("deepspeed", "true", "gpt-neox")
