@@ -30,55 +30,20 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 		return t.Hold(x)
 	}
 	t.begin()
-	z := t.meta(x.dtype, x.dims[:x.nd])
-	dim := c.Dim
-	if dim < 0 {
-		dim += int(z.nd)
+	if c.Dim < 0 {
+		c.Dim += int(x.nd)
 	}
+	z := t.meta(x.dtype, x.dims[:x.nd])
 	switch {
 	case c.Grow:
-		z.dims[dim] *= c.Ranks
+		z.dims[c.Dim] *= c.Ranks
 	case c.Shrink:
-		z.dims[dim] = (z.dims[dim] + c.Ranks - 1) / c.Ranks
+		z.dims[c.Dim] = ceilDiv(z.dims[c.Dim], c.Ranks)
 	}
 	if c.Rows > 0 {
 		z.dims[0] = int64(float64(z.dims[0])*c.Rows + 0.5)
 	}
 	z.setContiguous()
-	run := func(kind string, in, out *Tensor, back bool) {
-		bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
-		if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
-			if t.OwnScales { // else quantize does
-				t.shareScale(in)
-			}
-			t.quantize(in, units.Bytes(t.NarrowGathers))
-		}
-		out.whole = c.Operand && kind == "all-gather"
-		sent := c.Sent
-		if back && c.SentBack > 0 {
-			sent = c.SentBack
-		}
-		if sent > 0 {
-			bytes *= units.Bytes(sent)
-		}
-		if c.Wide && kind == c.Backward {
-			bytes *= F32.Size() / in.dtype.Size()
-		}
-		joined := c.Join && kind == "reduce-scatter"
-		var piece *Tensor // in other order
-		switch {
-		case joined || len(in.more) > 0:
-			piece = t.join(in, in.reads()+in.bytes())
-		case c.Copy && kind == "all-reduce":
-			t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
-		}
-		t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()), Bytes: 0,
-			Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: back && c.AsyncBackward}})
-		if c.Join && kind == "all-gather" && !(t.Compiled && outer(out, dim) == 1) { // whose pieces lie as they should
-			piece = t.join(out, 2*bytes)
-		}
-		t.Release(piece)
-	}
 	if c.Forward == "" { // as it is, or the rank's own part
 		dims := z.dims
 		z = t.view(x)
@@ -87,7 +52,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			z.setContiguous()
 		}
 	} else {
-		z = t.produce(c.Kept, z, func(z *Tensor) { run(c.Forward, x, z, false) })
+		z = t.produce(c.Kept, z, func(z *Tensor) { t.collective(c, c.Forward, x, z, false) })
 	}
 	if c.Regather && c.Grow && t.record {
 		z.shard = &gathered{from: x, spec: c}
@@ -95,7 +60,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if c.Backward == "" {
 			if c.Grow { // each rank's own part of it
-				part := t.Slice(g[0], dim, 0, x.dims[dim])
+				part := t.Slice(g[0], c.Dim, 0, x.dims[c.Dim])
 				own := t.Contiguous(part)
 				t.Release(part)
 				return []*Tensor{own}
@@ -103,10 +68,47 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 			return []*Tensor{t.Hold(g[0])}
 		}
 		r := t.emptyLike(x)
-		run(c.Backward, g[0], r, true)
+		t.collective(c, c.Backward, g[0], r, true)
 		return []*Tensor{r}
 	})
 	return z
+}
+
+// collective emits that of a kind from in to out, going forward or with gradients back, and the
+// copies around it.
+func (t *Tape) collective(c CommSpec, kind string, in, out *Tensor, back bool) {
+	bytes := t.gathered(c, kind, max(in.bytes(), out.bytes()), in.dtype)
+	if out.narrow = t.narrows(c, kind, in.dtype); out.narrow {
+		if t.OwnScales { // else quantize does
+			t.shareScale(in)
+		}
+		t.quantize(in, units.Bytes(t.NarrowGathers))
+	}
+	out.whole = c.Operand && kind == "all-gather"
+	sent := c.Sent
+	if back && c.SentBack > 0 {
+		sent = c.SentBack
+	}
+	if sent > 0 {
+		bytes *= units.Bytes(sent)
+	}
+	if c.Wide && kind == c.Backward {
+		bytes *= F32.Size() / in.dtype.Size()
+	}
+	joined := c.Join && kind == "reduce-scatter"
+	var piece *Tensor // in other order
+	switch {
+	case joined || len(in.more) > 0:
+		piece = t.join(in, in.reads()+in.bytes())
+	case c.Copy && kind == "all-reduce":
+		t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
+	}
+	t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()),
+		Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: back && c.AsyncBackward}})
+	if c.Join && kind == "all-gather" && !(t.Compiled && outer(out, c.Dim) == 1) { // whose pieces lie as they should
+		piece = t.join(out, 2*bytes)
+	}
+	t.Release(piece)
 }
 
 // join emits the copy of x that puts the pieces of a collective in order and adds up
