@@ -406,7 +406,11 @@ func (p *Plan) checkCuts(s Shape) error {
 func (p *Plan) checkTP(s Shape) error {
 	m := s.Model
 	if n := max(p.TP, p.ExpertTP); n > 1 && s.Recipe.Structure.WholeMatrices {
-		return diag.Errorf("plan.tp: %d, but recipe %s cuts no matrices over ranks; use tp 1 and expert_tp 1, and ep or more of dp", n, s.Recipe.Name)
+		remedy := "use 1, and more of dp"
+		if m.MoE != nil {
+			remedy = "use tp 1 and expert_tp 1, and ep or more of dp"
+		}
+		return diag.Errorf("plan.tp: %d, but recipe %s cuts no matrices over ranks; %s", n, s.Recipe.Name, remedy)
 	}
 	if m.Heads%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide num_attention_heads %d (use %s)", p.TP, m.Heads, list(p.legalTP(s)))

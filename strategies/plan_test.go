@@ -278,6 +278,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: automodel-moe}}", "runtime.recipe: automodel-moe is for models with experts, of which llama3-8b has none; use automodel"},
 		{"{model: qwen3-30b-a3b, runtime: {recipe: automodel}}", "runtime.recipe: automodel is not how its framework runs models with experts, as qwen3-30b-a3b is; use automodel-moe"},
 		{"{model: qwen3-30b-a3b, gpus: 8, plan: {tp: 2, ep: 4}, runtime: {recipe: automodel-moe}}", "plan.tp: 2, but recipe automodel-moe cuts no matrices over ranks; use tp 1 and expert_tp 1, and ep or more of dp"},
+		{"{model: gpt2, gpus: 8, plan: {tp: 2}, runtime: {recipe: nanogpt}}", "plan.tp: 2, but recipe nanogpt cuts no matrices over ranks; use 1, and more of dp"},
 		{"{model: qwen3-30b-a3b, gpus: 8, plan: {ep: 8}, runtime: {recipe: automodel-moe, token_dispatcher: alltoall}}", "runtime.token_dispatcher: alltoall, but recipe automodel-moe exchanges rows by kernels of their own; leave it out, or use deepep or hybridep"},
 		{"{model: qwen3-30b-a3b, gpus: 8, plan: {ep: 8}, runtime: {recipe: automodel-moe, ep_overlap: true}}", "runtime.ep_overlap: recipe automodel-moe does not exchange rows beside another micro batch; leave it out, or use megatron-core"},
 		{"{model: qwen3-30b-a3b, gpus: 8, plan: {ep: 8}, train: {routing: in-turn}}", "train.routing: in-turn, but recipe megatron-core has no such gate; use even, or recipe automodel-moe"},
