@@ -466,6 +466,9 @@ type KernelLaw struct {
 	On     *GPU
 }
 
+// limits are what KernelLaw.Limit may be.
+var limits = []string{"", "memory", "issue", "both", "either", "chain", "partials"}
+
 // Issues reports whether the instructions of kernels limit them, not memory.
 func (l *KernelLaw) Issues() bool { return l.Limit == "issue" || l.Limit == "partials" }
 
@@ -687,6 +690,12 @@ func (l *Laws) CopyRate(direction string, pinned bool) (units.Rate, bool) {
 func (g *GEMMLaw) TileSizes() [][2]float64 { return g.tiles }
 
 func (g *GEMMLaw) parse() error {
+	if len(g.Tiles) == 0 || len(g.Rate) == 0 || !(g.Exponent >= 1) {
+		return fmt.Errorf("gemm: tiles %v, rate %v, exponent %g; a law of its own needs these, as in [256x128], {bf16: 0.65} and 2, the last 1 or more", g.Tiles, g.Rate, g.Exponent)
+	}
+	if err := g.checkAlignments(); err != nil {
+		return err
+	}
 	for i, a := range []*AddedGEMM{g.Added, g.GroupedAdded} {
 		if a != nil && !(a.Memory > 0 && a.Exponent >= 1 && a.Memory+a.Exponent < math.Inf(1)) {
 			return fmt.Errorf("gemm.%s: memory %g, exponent %g; the first must be above 0, the second 1 or more", [...]string{"added", "grouped_added"}[i], a.Memory, a.Exponent)
@@ -721,6 +730,19 @@ func (g *GEMMLaw) parse() error {
 		v.tiles, err = parseTiles("gemm.vector.tiles", v.Tiles)
 	}
 	return err
+}
+
+// checkAlignments refuses factors of alignments that are none. Files of before 2026-11-28 counted 16-bit
+// elements.
+func (g *GEMMLaw) checkAlignments() error {
+	for i, keys := range [][]int64{slices.Sorted(maps.Keys(g.Unaligned)), slices.Sorted(maps.Keys(g.UnalignedBatched))} {
+		for _, k := range keys {
+			if k != 2 && k != 4 && k != 8 {
+				return fmt.Errorf("gemm.%s.%d: an alignment is 2, 4 or 8 bytes; give it twice the elements of 16 bits that it said before", [...]string{"unaligned", "unaligned_batched"}[i], k)
+			}
+		}
+	}
+	return nil
 }
 
 // parseTiles reads tiles written as "256x128". The error begins with the key.

@@ -293,6 +293,9 @@ func (l *Laws) check() error {
 		if err := law.Parts.check(); err != nil {
 			return fmt.Errorf("kernels.%s.%w", name, err)
 		}
+		if !slices.Contains(limits, law.Limit) {
+			return fmt.Errorf("kernels.%s.limit: %q is not known; known: %s", name, law.Limit, strings.Join(limits[1:], ", "))
+		}
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	grouped := func(prim string, layout Layout) {
 		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
-			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0
+			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0 // nvte_multi_tensor_gemm of Transformer Engine (common/gemm/cublaslt_gemm.cu)
 			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
 		}
