@@ -53,6 +53,7 @@ func TestBadLaws(t *testing.T) {
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128x128], rate: [1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", "gemm.tf32: tiles [128x128], rate [1 1], k_overhead [0 0 0], small_tile 0, memory 1, exponent 2; it needs tiles, rates and overheads of three layouts"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128x128], rate: [1, 1, 0], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", "gemm.tf32: rate 0, k_overhead 0; the first must be above 0, the second not below"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128], rate: [1, 1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", `gemm.tf32.tiles: "128"; write rows x columns, as in 256x128`},
+		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, fp32: {tiles: [128], rate: [1, 1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", `gemm.fp32.tiles: "128"; write rows x columns, as in 256x128`},
 		{"gemm: {tiles: [128x128], points: '1 2 3'}", "m.yaml:4:36: points: line 1 of the table has 3 values; it needs 6"},
 		{"gemm: {tiles: [128x128], points: '1 2 3 4 x 6'}", `m.yaml:4:36: points: line 1 of the table: "x" is no number from 0 on; give one, or - for none`},
 		{"gemm: {tiles: [128x128], memory: 1, exponent: 2}", "measured.gemm: tiles [128x128], rate map[], exponent 2; a law of its own needs these"},

@@ -72,6 +72,36 @@ func TestRoundedProducts(t *testing.T) {
 	}
 }
 
+// TestPlainProducts: products of fp32 on the vector units of an H200 (PyTorch 2.11, CUDA 13.0, from cold
+// caches, 2026-11-28), forward, input gradient and weight gradient, in us.
+func TestPlainProducts(t *testing.T) {
+	timer, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		m, n, k  int64
+		measured [3]float64
+	}{
+		{256, 768, 768, [3]float64{16.6, 16.0, 15.3}},
+		{128, 4096, 4096, [3]float64{100.4, 94.1, 102.2}},
+		{512, 2048, 8192, [3]float64{351.3, 341.2, 342.4}},
+		{1000, 14336, 4096, [3]float64{2853.1, 2318.0, 2259.6}},
+		{1024, 2048, 2048, [3]float64{179.7, 182.9, 167.6}},
+		{2048, 8192, 2048, [3]float64{1360.7, 1332.9, 1307.6}},
+		{4096, 4096, 4096, [3]float64{2702.6, 2671.3, 2647.8}},
+		{8192, 3584, 4096, [3]float64{4741.0, 4754.7, 4577.1}},
+		{8192, 50257, 768, [3]float64{12356.7, 12822.3, 11739.0}},
+		{16384, 896, 4864, [3]float64{2834.4, 3027.5, 3117.0}},
+	} {
+		for i, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
+			o := GEMM(layout, tape.F32, c.m, c.n, c.k)
+			within := 0.08
+			if c.m < 2048 {
+				within = 0.15
+			}
+			require.InEpsilon(t, c.measured[i], float64(timer.Time(&o)/units.Seconds(1e-6)), within, "%v, %s", c, layout)
+		}
+	}
+}
+
 // before prices by the libraries of a release.
 func before(t *testing.T, p *hardware.Profile, release string) (*Timer, units.Release) {
 	var r units.Release
@@ -279,6 +309,33 @@ func TestWideAttention(t *testing.T) {
 				within = 0.5
 			}
 			require.InEpsilon(t, measured, float64(h100.Time(&o))*1e6, within, "%+v", s)
+		}
+	}
+}
+
+// TestFP32Attention: PyTorch's memory-efficient attention in fp32 on an H200 (PyTorch 2.11, 2026-11-28), in us.
+func TestFP32Attention(t *testing.T) {
+	h200, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		batch, heads, tokens, width int64
+		causal                      bool
+		forward, backward           float64
+	}{
+		{4, 16, 1024, 64, true, 357, 801},
+		{2, 32, 2048, 64, true, 1175, 2733},
+		{2, 32, 2048, 64, false, 2012, 4895},
+		{1, 8, 8192, 64, true, 2571, 5711},
+		{2, 32, 2048, 128, true, 1686, 5123},
+		{2, 8, 2048, 128, false, 796, 2356},
+		{1, 32, 4096, 128, true, 3251, 9759},
+		{8, 32, 512, 128, true, 520, 1597},
+		{4, 16, 1024, 96, false, 734, 2181},
+		{2, 32, 2048, 256, true, 3443, 10588},
+		{1, 8, 8192, 256, true, 7362, 19484},
+	} {
+		for i, measured := range []float64{c.forward, c.backward} {
+			o := Attention(tape.F32, tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: c.heads, Queries: c.tokens, Keys: c.tokens, QKDim: c.width, VDim: c.width, Causal: c.causal, Backward: i == 1})
+			require.InEpsilon(t, measured, float64(h200.Time(&o))*1e6, 0.11, "%+v, %d", c, i)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type lawView struct {
 	skew                 float64
 	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
 	grouped              float64         // power of one kernel for all experts over that of others at the same rate
+	vector               float64         // power of GEMMs on vector units over others' at the same share of the best rate
 	zeros                float64         // power of GEMMs one operand of which is zero by half, over others'
 	narrow               hardware.Narrow // see there; ones where nobody measured it
 }
@@ -106,7 +107,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	l := h.Laws
 	m := &machine{hardware: h, timer: timer, fabric: fabric}
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
+		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, vector: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
 		c := float64(h.GPU.TopClock())
 		if l.Power.GEMMClock > 0 {
@@ -114,6 +115,7 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 		}
 		m.law.gemmRates = m.law.gemmClock
 		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
+		m.law.vector = cmp.Or(l.Power.Class[workNames[gemmWork]].Vector, 1)
 		m.law.grouped = cmp.Or(l.Power.Class[workNames[gemmWork]].Grouped, 1)
 		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
 			m.law.narrow = *n
@@ -132,6 +134,8 @@ func (m *machine) utilization(o *tape.Op) float64 {
 		use *= m.law.zeros
 	}
 	switch {
+	case o.DType == tape.F32 && workOf(o.Class) == gemmWork:
+		use *= m.law.vector
 	case o.Class == tape.GroupedGEMM && !o.Calls && !o.DType.Narrow():
 		use *= m.law.grouped
 	case !o.DType.Narrow() || o.DType == tape.FP4 || workOf(o.Class) != gemmWork:

@@ -60,6 +60,26 @@ func TestSustainedProducts(t *testing.T) {
 	}
 }
 
+// TestVectorPower: an H200 that does nothing but multiply in fp32 on its vector units draws 653 to 701 W at
+// 1965 to 1980 MHz (2.5 s each, 2026-11-28).
+func TestVectorPower(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	gemm := h.Laws.Power.Class[workNames[gemmWork]]
+	for _, c := range []struct {
+		m, n, k int64
+		layout  tape.Layout
+		power   float64
+	}{
+		{8192, 8192, 8192, tape.LayoutForward, 699}, {8192, 3584, 4096, tape.LayoutForward, 701}, {3584, 4096, 8192, tape.LayoutWgrad, 653},
+	} {
+		o := tape.Op{Prim: "linear", Class: tape.GEMM, DType: tape.F32, Layout: c.layout, M: c.m, N: c.n, K: c.k, FLOPs: units.FLOPs(2 * c.m * c.n * c.k), Count: 1}
+		require.InEpsilon(t, c.power, float64(gemm.Static)+float64(gemm.Full-gemm.Static)*m.utilization(&o), 0.06, c)
+	}
+}
+
 // TestGroupedPower: PyTorch's grouped GEMMs against cuBLAS with the same products (an H200 at 690 W, 2.8 s
 // each, 2026-11-26): the clocks that they settle at, for the rates that they reach in bursts.
 func TestGroupedPower(t *testing.T) {
