@@ -208,7 +208,6 @@ type Structure struct {
 	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
-	CompiledInside bool    `yaml:"compiled_inside"`     // data parallelism wraps what is compiled, and cuts no graph
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes

@@ -58,7 +58,7 @@ func config(j *strategies.Job) ops.Config {
 // and no other rank's part breaks its graph.
 func oneGraph(j *strategies.Job) bool {
 	s := &j.Recipe.Structure
-	return s.CompiledScope == "model" && (j.GPUs == 1 || s.CompiledInside && j.GPUs == j.Plan.DP)
+	return s.CompiledScope == "model" && j.GPUs == 1
 }
 
 // gateApart reports whether a compiled model is cut between the gate and the up projection of each
@@ -66,7 +66,7 @@ func oneGraph(j *strategies.Job) bool {
 // itself (torch/_dynamo/backends/distributed.py, DDPOptimizer). Frozen weights fill none, and checkpoints
 // are in no such graph.
 func gateApart(j *strategies.Job) bool {
-	if s := &j.Recipe.Structure; s.CompiledScope != "model" || s.CompiledInside || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
+	if s := &j.Recipe.Structure; s.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
 		return false
 	}
 	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()
