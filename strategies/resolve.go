@@ -180,7 +180,7 @@ func (j *Job) resolveAttention() error {
 		j.Runtime.Attention = j.Recipe.Attention
 		why := ""
 		switch {
-		case !j.runs(j.Runtime.Attention):
+		case !j.Runs(j.Runtime.Attention):
 			why = fmt.Sprintf("%s does not run the %s attention of recipe %s", gpuName(j.Hardware), j.Runtime.Attention, j.Recipe.Name)
 		case !j.fits():
 			why = fmt.Sprintf("heads of %d are wider than the %s attention of recipe %s takes", j.Model.WidestHead(), j.Runtime.Attention, j.Recipe.Name)
@@ -193,12 +193,12 @@ func (j *Job) resolveAttention() error {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return err
 	}
-	if !j.runs(j.Runtime.Attention) {
+	if !j.Runs(j.Runtime.Attention) {
 		others := []string{"unfused", flashNeeds[j.Runtime.Attention]}
 		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them
 			others = slices.Insert(others, 0, "sdpa")
 		}
-		if j.runs("flash-attn") {
+		if j.Runs("flash-attn") {
 			others = slices.Insert(others, 0, "flash-attn")
 		}
 		return diag.Errorf("runtime.attention: %s, whose kernels %s does not run; use %s", j.Runtime.Attention, gpuName(j.Hardware), diag.Or(others))
@@ -227,12 +227,12 @@ var flashNeeds = map[string]string{
 	"flash-attn-3": "a Hopper GPU", "flash-attn-4": "a Hopper GPU or later",
 }
 
-// runs reports whether the GPU runs such attention. FlashAttention 2
+// Runs reports whether the GPU runs such attention. FlashAttention 2
 // (csrc/flash_attn/flash_api.cpp) and Transformer Engine's fused attention
 // (pytorch/attention/dot_product_attention/utils.py, get_attention_backend) need compute
 // capability 8.0, FlashAttention 1 runs on Turing too (its README), 3 on Hopper and 4 on
 // Hopper and Blackwell of data centers (hopper and flash_attn/cute there).
-func (j *Job) runs(attention string) bool {
+func (j *Job) Runs(attention string) bool {
 	gpu := j.Hardware.GPU.Architecture.Value
 	switch attention {
 	case "flash", "flash-attn":

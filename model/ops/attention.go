@@ -426,7 +426,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	if b.Attention == "unfused" {
 		return b.unfused(q, k, v)
 	}
-	if s.KVLists && k.Dim(1) != q.Dim(1) && b.Attention == "sdpa" && !t.Compiled && b.program("attention_math") {
+	if b.Attention == "sdpa" && k.Dim(1) != q.Dim(1) && !b.masked && b.program("attention_math") && (s.KVLists && !t.Compiled || b.HeadsApart) {
 		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
 	}
 	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead

@@ -86,6 +86,7 @@ type Config struct {
 	Least       int64   // elements of a tensor that goes, at least
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
+	HeadsApart  bool    // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to
 	TF32        bool    // fp32 operands are multiplied in TF32
 	OneGraph    bool    // a compiler makes one graph of the whole backward pass
 	GateApart   bool    // a compiler has gate and up projection of an MLP in graphs of their own

@@ -199,6 +199,7 @@ type Structure struct {
 	CopiesValues   bool    `yaml:"copies_values"`       // cuDNN's attention has values copied that lie in one projection where keys do not any more
 	SavesAttention bool    `yaml:"saves_attention"`     // the output projection keeps what attention keeps of its output, not a quantized copy, unless scales are known before
 	RepeatHeads    bool    `yaml:"repeat_heads"`        // shared heads are repeated before attention, and before context ranks exchange them
+	SharesHeads    bool    `yaml:"shares_heads"`        // PyTorch's attention is asked to let query heads share those of keys (enable_gqa)
 	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none

@@ -47,11 +47,18 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
-		Partly: some.Partly(), Together: some.Together(), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
+		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
 		LinearLoss: j.LinearLoss(),
 		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
+}
+
+// headsApart reports whether PyTorch is asked to let query heads share those of keys but runs no
+// fused attention that does: neither FlashAttention nor cuDNN take 32 bits or GPUs before Ampere, and
+// the memory-efficient kernel no shared heads (aten/native/transformers/cuda/sdp_utils.cpp).
+func headsApart(j *strategies.Job) bool {
+	return j.Recipe.Structure.SharesHeads && (j.Precision.Compute.DType == tape.F32 || !j.Runs("flash"))
 }
 
 // oneGraph reports whether a compiler sees the whole model at once: no hook of data parallelism
