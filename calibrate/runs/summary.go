@@ -33,7 +33,11 @@ type Ranges struct {
 	N      int     `json:"n"`
 	Share  float64 `json:"share"`  // of measured steps within
 	Slower float64 `json:"slower"` // that took longer than the range says; the others took less
+	Unsaid float64 `json:"unsaid"` // outside and off by more than FarOff: wrong by that much without a word of it
 }
+
+// FarOff is an error of the step time at which people stop believing the next one.
+const FarOff = 0.2
 
 // All is the name of the last group, which holds all runs.
 const All = "all"
@@ -84,7 +88,7 @@ func Overall(groups []Group) map[string]Stats {
 func groupOf(name string, rows []*Row) Group {
 	g := Group{Name: name, N: len(rows), Stats: map[string]Stats{}}
 	errs := map[string][]float64{}
-	var ranged, in, slower float64
+	var ranged, in, slower, unsaid float64
 	for _, r := range rows {
 		switch r.Status {
 		case Unsupported:
@@ -97,6 +101,9 @@ func groupOf(name string, rows []*Row) Group {
 		}
 		if r.InRange != nil {
 			ranged++
+			if !*r.InRange && math.Abs(r.Errors["step_time"]) > FarOff {
+				unsaid++
+			}
 			switch {
 			case *r.InRange:
 				in++
@@ -109,7 +116,7 @@ func groupOf(name string, rows []*Row) Group {
 		g.Stats[q] = StatsOf(list)
 	}
 	if ranged > 0 {
-		g.InRange = &Ranges{N: int(ranged), Share: in / ranged, Slower: slower / ranged}
+		g.InRange = &Ranges{N: int(ranged), Share: in / ranged, Slower: slower / ranged, Unsaid: unsaid / ranged}
 	}
 	return g
 }

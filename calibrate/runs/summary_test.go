@@ -62,8 +62,17 @@ func TestSummaryCounts(t *testing.T) {
 	require.Len(t, s, 3)
 	require.Equal(t, []string{"a", "b", "all"}, []string{s[0].Name, s[1].Name, s[2].Name})
 	require.Equal(t, 1, s[0].Unsupported)
-	require.Equal(t, Group{Name: "b", N: 2, Failed: 1, Stats: map[string]Stats{"step_time": {1, 0.5, 0.5, 0.5, 0.5, 0.5}}, InRange: &Ranges{1, 1, 0}}, s[1])
+	require.Equal(t, Group{Name: "b", N: 2, Failed: 1, Stats: map[string]Stats{"step_time": {1, 0.5, 0.5, 0.5, 0.5, 0.5}}, InRange: &Ranges{1, 1, 0, 0}}, s[1])
 	require.Equal(t, 3, s[2].N)
+}
+
+// TestUnsaid: what counts is far off and outside.
+func TestUnsaid(t *testing.T) {
+	in, out := true, false
+	far, near := map[string]float64{"step_time": -0.3}, map[string]float64{"step_time": 0.19}
+	rows := []Row{{Status: OK, Errors: far, InRange: &out}, {Status: OK, Errors: far, InRange: &in}, {Status: OK, Errors: near, InRange: &out}, {Status: OK, Errors: near, InRange: &in}, {Status: OK, Errors: far}}
+	s := summarize(rows)
+	require.Equal(t, &Ranges{N: 4, Share: 0.5, Unsaid: 0.25}, s[len(s)-1].InRange)
 }
 
 func TestTolerances(t *testing.T) {

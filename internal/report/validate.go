@@ -32,7 +32,11 @@ func validatePage(r *runs.Report, rows bool) *page {
 		steps.lines = append(steps.lines, line{cells: cells[:len(steps.columns)], sum: true})
 	}
 	if len(all.Stats) > 0 {
-		p.section("Error of the step time, |predicted − measured| / measured", steps)
+		notes := []piece{steps}
+		if x := all.InRange; x != nil {
+			notes = append(notes, paragraph(fmt.Sprintf("%s of the steps are off by more than %s and outside their range, which did not say so.", percent(x.Unsaid), percent(runs.FarOff))))
+		}
+		p.section("Error of the step time, |predicted − measured| / measured", notes...)
 	}
 	if g := quantityGrid(&all); len(g.lines) > 0 {
 		p.section("All quantities, over all runs", g)
