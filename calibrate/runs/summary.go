@@ -63,6 +63,26 @@ func summarize(rows []Row) []Group {
 	return append(out, groupOf(All, all))
 }
 
+// byAssumed groups the rows by how many facts were assumed.
+func byAssumed(rows []Row) []Group {
+	names := [...]string{"all facts stated", "one assumed", "more assumed"}
+	var by [len(names)][]*Row
+	for i := range rows {
+		n := min(rows[i].Assumed, len(by)-1)
+		by[n] = append(by[n], &rows[i])
+	}
+	var out []Group
+	for i, list := range by {
+		if len(list) > 0 {
+			out = append(out, groupOf(names[i], list))
+		}
+	}
+	if len(out) == 1 {
+		return nil
+	}
+	return out
+}
+
 // Overall weighs groups alike, however many runs each has: by quantity, statistics of
 // the groups' mean errors. groups ends with All, which is left out.
 func Overall(groups []Group) map[string]Stats {

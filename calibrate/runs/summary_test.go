@@ -75,6 +75,17 @@ func TestUnsaid(t *testing.T) {
 	require.Equal(t, &Ranges{N: 4, Share: 0.5, Unsaid: 0.25}, s[len(s)-1].InRange)
 }
 
+// TestByAssumed: runs count by the facts that were assumed, if these differ.
+func TestByAssumed(t *testing.T) {
+	rows := []Row{{}, {Assumed: 1}, {Assumed: 2}, {Assumed: 5}}
+	var n []int
+	for _, g := range byAssumed(rows) {
+		n = append(n, g.N)
+	}
+	require.Equal(t, []int{1, 1, 2}, n)
+	require.Nil(t, byAssumed(rows[2:]))
+}
+
 func TestTolerances(t *testing.T) {
 	got, err := ParseTolerances("5%")
 	require.NoError(t, err)

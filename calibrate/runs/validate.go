@@ -37,7 +37,8 @@ type Row struct {
 	Status    Status             `json:"status"`
 	Reason    string             `json:"reason"`                   // why it is not predicted, or that it has nothing to compare
 	Where     string             `json:"where,omitempty"`          // file:line:column of that
-	Left      []string           `json:"left_to_recipe,omitempty"` // what the run only assumes, and its recipe decides
+	Assumed   int                `json:"assumed,omitempty"`        // facts that its source does not state
+	Left      []string           `json:"left_to_recipe,omitempty"` // of these, what its recipe decides
 
 	complaints diag.List // what Reason sums up
 }
@@ -53,6 +54,7 @@ type Prediction struct {
 type Report struct {
 	Rows    []Row               `json:"runs"`
 	Summary []Group             `json:"summary"`            // by name; the last is of all runs
+	Stated  []Group             `json:"stated,omitempty"`   // by how many facts their sources leave open: none, one, more; none when all alike
 	Overall map[string]Stats    `json:"overall,omitempty"`  // over groups, which weigh alike: n is their number
 	Choices []Choice            `json:"choices,omitempty"`  // where asked for
 	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // of a user's own runs, of one recipe and GPU
@@ -63,6 +65,7 @@ type Report struct {
 func Validate(list []Run) *Report {
 	rep := &Report{Rows: parallel.Map(list, func(r Run) Row { return validate(&r, predict) })}
 	rep.Summary = summarize(rep.Rows)
+	rep.Stated = byAssumed(rep.Rows)
 	rep.Overall = Overall(rep.Summary)
 	return rep
 }
@@ -116,7 +119,7 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 
 // validate predicts one run and compares.
 func validate(r *Run, predict predictor) Row {
-	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}, Left: r.Left}
+	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}, Assumed: len(r.Assumed), Left: r.Left}
 	err := r.Err
 	var result *estimate.Result
 	if err == nil {

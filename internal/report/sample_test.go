@@ -140,6 +140,7 @@ func validation() *runs.Report {
 			{ID: "b-2", Group: "published", Status: runs.Unsupported, Reason: "plan.ep: 64 does not divide the 8 experts", Where: "mine/runs.yaml:25:12", Measured: figures(4)},
 			{ID: "b-3", Group: "published", Status: runs.Failed, Reason: "internal error: index out of range", Measured: figures(5)},
 		},
+		Stated:  []runs.Group{group("all facts stated", 1, 0, 0, 0.02, &runs.Ranges{N: 1, Share: 1}), group("one assumed", 1, 0, 0, 0.1, &runs.Ranges{N: 1})},
 		Summary: []runs.Group{group("h200", 2, 0, 0, 0.06, &runs.Ranges{N: 2, Share: 0.5}), group("published", 3, 2, 1, 0, nil), group(runs.All, 5, 2, 1, 0.06, &runs.Ranges{N: 2, Share: 0.5})},
 	}
 }

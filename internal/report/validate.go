@@ -38,6 +38,10 @@ func validatePage(r *runs.Report, rows bool) *page {
 		}
 		p.section("Error of the step time, |predicted − measured| / measured", notes...)
 	}
+	if g := stepGrid(r.Stated); len(g.lines) > 0 {
+		g.columns[0].title = "source"
+		p.section("The same by what a run's source leaves open: of a job of your own you know all", g)
+	}
 	if g := quantityGrid(&all); len(g.lines) > 0 {
 		p.section("All quantities, over all runs", g)
 	}
