@@ -414,7 +414,8 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		defer t.Release(v)
 	}
 	sent, back := b.narrowed(o.Narrow)
-	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa")
+	written := b.writtenOut(q, k)
+	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa") && !written
 	if cp := b.ringRanks(); cp > 1 && fused {
 		o.Ring = b.ring(q, k)
 		o.Ring.Sent, o.Ring.Back = sent, back
@@ -426,8 +427,8 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	if b.Attention == "unfused" {
 		return b.unfused(q, k, v)
 	}
-	if b.Attention == "sdpa" && k.Dim(1) != q.Dim(1) && !b.masked && b.program("attention_math") && (s.KVLists && !t.Compiled || b.HeadsApart) {
-		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t // no fused kernel broadcasts heads unasked
+	if written {
+		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
 	}
 	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead
 	if wide {
@@ -449,6 +450,12 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		defer t.Release(q, k, v)
 	}
 	return t.Attention(q, k, v, o)
+}
+
+// writtenOut reports whether PyTorch's attention of q and k writes out the scores: no fused kernel
+// of it broadcasts heads unasked, nor does each of them when it is asked.
+func (b *builder) writtenOut(q, k *tape.Tensor) bool {
+	return b.Attention == "sdpa" && k.Dim(1) != q.Dim(1) && !b.masked && (b.Spec.KVLists && !b.t.Compiled || b.HeadsApart) && b.program("attention_math")
 }
 
 // unfused is attention whose scores are a tensor, by the program of the recipe that fits the model.

@@ -104,7 +104,7 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 		}
 		r := t.emptyLike(logits)
 		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: bytes})
-		if zeros != nil && (t.OneGraph || use == Returned) {
+		if t.OneGraph && zeros != nil {
 			t.stays(zeros)
 		} else {
 			t.Release(zeros)

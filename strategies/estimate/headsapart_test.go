@@ -38,6 +38,8 @@ func TestHeadsApart(t *testing.T) {
 	} {
 		require.Less(t, fused, 24.0, name)
 	}
+	ranks := fmt.Sprintf("{model: %s, hardware: h200-sxm, gpus: 2, runtime: {recipe: hf-eager, attention: sdpa}, plan: {cp: 2, dp: 1, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 1, precision: %%s}}", shared)
+	require.Greater(t, peak(fmt.Sprintf(ranks, "fp32")), peak(fmt.Sprintf(ranks, "bf16-autocast"))+8*32*2048*4096*4/1e9, "context ranks keep scores of all keys")
 	scores := func(recipe string) float64 {
 		return of(shared, "v100-32g-sxm", recipe, "26.01", 2048, 2, "fp16-autocast")
 	}
