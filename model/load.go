@@ -171,6 +171,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)
 	}
 	defaulted := r.defaulted(&d)
+	d.DropoutUnnamed = r.fam.name == "decoder" && !r.gives("embedding_dropout", "attention_dropout", "residual_dropout")
 	r.finish(&d)
 	if nested {
 		r.vision(n, outer, &d)
@@ -202,6 +203,11 @@ func (r *reader) defaulted(d *draft) []Size {
 		}
 	}
 	return out
+}
+
+// gives reports whether the file gives one of some keys a value.
+func (r *reader) gives(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, given := r.given[name]; return given })
 }
 
 // headless is the class of a file, where that is one without the language model's head:

@@ -79,6 +79,7 @@ type Spec struct {
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
 	EmbedDropout, AttnDropout, ResidDropout float64 // probabilities; zero: the op is not there
+	DropoutUnnamed                          bool    // the generic form says nothing of them, not even 0: frameworks have defaults
 
 	Window  int64  // sliding_window: keys each query sees in a windowed layer; 0: no window
 	Windows []bool // per layer: true when windowed; nil when Window is 0

@@ -44,6 +44,39 @@ func TestLossOfContextRanks(t *testing.T) {
 	}
 }
 
+// TestDropouts: --hidden-dropout and --attention-dropout of Megatron-LM are 0.1 by default
+// (megatron/arguments.py), and what a model names holds, be it 0: as Pythia does
+// (models/*/pythia-*.yml, hidden-dropout: 0) and the classes of transformers do (GPTNeoXConfig,
+// hidden_dropout=0.0; GPT2Config, resid_pdrop=0.1).
+func TestDropouts(t *testing.T) {
+	const plain = "hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 16, vocab_size: 50304"
+	for _, c := range []struct {
+		model, recipe string
+		want          [3]float64
+	}{
+		{"model_type: decoder, gated_mlp: false", "megatron-lm", [3]float64{0.1, 0.1, 0.1}},
+		{"model_type: decoder, gated_mlp: false", "megatron-deepspeed", [3]float64{0.1, 0.1, 0.1}},
+		{"model_type: decoder, gated_mlp: false", "megatron-core", [3]float64{}},
+		{"model_type: decoder, gated_mlp: true, intermediate_size: 4096", "megatron-lm", [3]float64{}},
+		{"model_type: decoder, gated_mlp: false, residual_dropout: 0, embedding_dropout: 0", "megatron-lm", [3]float64{}},
+		{"model_type: decoder, gated_mlp: false, attention_dropout: 0", "megatron-lm", [3]float64{}},
+		{"model_type: decoder, gated_mlp: false, attention_dropout: 0.2", "megatron-lm", [3]float64{0, 0.2, 0}},
+		{"model_type: gpt_neox, hidden_dropout: 0.0, attention_dropout: 0.0", "megatron-deepspeed", [3]float64{}},
+		{"model_type: gpt_neox", "megatron-deepspeed", [3]float64{}},
+		{"model_type: gpt2, embd_pdrop: 0, attn_pdrop: 0, resid_pdrop: 0", "megatron-lm", [3]float64{}},
+		{"model_type: gpt2", "megatron-lm", [3]float64{0.1, 0.1, 0.1}},
+	} {
+		doc, err := yamlx.Parse("model.yaml", []byte("{"+c.model+", "+plain+"}"))
+		require.NoError(t, err)
+		spec, errs := model.Decode(doc, doc.Root)
+		require.NoError(t, errs.Err(), c.model)
+		job := config(t, "llama2-7b", c.recipe)
+		job.Spec = spec
+		embed, attention, resid := job.Dropouts()
+		require.Equal(t, c.want, [3]float64{embed, attention, resid}, "%s: %s", c.recipe, c.model)
+	}
+}
+
 // expertsOf is a layer with 16 experts of DeepSpeed's, of which a token gets so many, over 4 ranks.
 func expertsOf(t *testing.T, topK, tp, tokens int64, release string) *Unit {
 	doc, err := yamlx.Parse("model.yaml", []byte("{model_type: decoder, hidden_size: 4096, num_hidden_layers: 2, num_attention_heads: 32, vocab_size: 32000, gated_mlp: false, hidden_act: gelu, norm: layernorm, intermediate_size: 8192, num_experts: 16, "+

@@ -107,15 +107,14 @@ type Config struct {
 }
 
 // Dropouts are the probabilities after the embedding, on attention scores and in
-// front of residual sums: the model's own, or the framework's default for models
-// of the GPT kind that name none.
+// front of residual sums: the model's own, which a class of Hugging Face's always has,
+// or the framework's default for models of the GPT kind that name none, not even 0.
 func (c *Config) Dropouts() (embed, attention, resid float64) {
 	s := c.Spec
-	embed, attention, resid = s.EmbedDropout, s.AttnDropout, s.ResidDropout
-	if d := c.Recipe.Structure.Dropout; embed+attention+resid == 0 && !s.Gated && s.Norm == model.LayerNorm && !s.Bidirectional {
+	if d := c.Recipe.Structure.Dropout; s.DropoutUnnamed && !s.Gated && s.Norm == model.LayerNorm && !s.Bidirectional {
 		return d, d, d
 	}
-	return
+	return s.EmbedDropout, s.AttnDropout, s.ResidDropout
 }
 
 // Param is a parameter as this rank holds it.
