@@ -21,6 +21,7 @@ func (j *Job) Idle() []diag.Note {
 		{p.PP == 1 && p.Schedule != "" && p.Schedule != "1f1b", "plan.schedule", p.Schedule, "pp", "pipeline stages"},
 		{p.CP == 1 && p.CPCommType != "" && p.CPCommType != P2P, "plan.cp_comm_type", string(p.CPCommType), "cp", "context ranks"},
 		{p.TP == 1 && isOn(r.TPOverlap), "runtime.tp_overlap", "true", "tp", "tensor ranks"},
+		{p.TP == 1 && j.WholeLoss(), "runtime.loss_parallel", "false", "tp", "tensor ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapGradReduce), "runtime.overlap_grad_reduce", "true", "dp", "data ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapParamGather), "runtime.overlap_param_gather", "true", "dp", "data ranks"},
 		{p.EP == 1 && isOn(r.EPOverlap), "runtime.ep_overlap", "true", "ep", "expert ranks"},

@@ -247,6 +247,9 @@ func (j *Job) LinearLoss() bool {
 	return on != nil && *on
 }
 
+// WholeLoss reports whether each tensor rank gathers all logits before the loss.
+func (j *Job) WholeLoss() bool { return j.Runtime.LossParallel != nil && !*j.Runtime.LossParallel }
+
 // Unmixed reports whether the framework computes in the weights' dtype though the
 // precision is a narrower one: it leaves mixed precision to FSDP, and tensor or pipeline
 // ranks have nothing that FSDP shards.

@@ -164,6 +164,8 @@ type Runtime struct {
 
 	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer in pieces of rows, without logits (Liger-Kernel)
 
+	LossParallel *bool `yaml:"loss_parallel" json:"loss_parallel,omitempty"` // tensor ranks compute the loss of their parts of the vocabulary, or gather all logits before (torchtitan's disable_loss_parallel); left out: the former
+
 	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
 
 	TritonAdapters *bool `yaml:"triton_adapters" json:"triton_adapters,omitempty"` // adapters are Triton kernels (NeMo AutoModel's peft.use_triton)

@@ -243,6 +243,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: deepseek-v3, gpus: 64, runtime: {recipe: megatron-core}, train: {indexer_loss: false}}", "train.indexer_loss: deepseek-v3 has no indexer; leave it out"},
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
+		{"{model: gpt2, runtime: {loss_parallel: false}}", "runtime.loss_parallel: recipe megatron-core has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
 		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true}, plan: {tp: 2}}", "runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp 2) nor outside a pipeline's loss (pp 1); leave it out, or set both to 1"},
 		{"{model: gpt2, runtime: {permute_fusion: false}}", "runtime.permute_fusion: gpt2 has no experts; leave it out"},

@@ -148,6 +148,9 @@ func (j *Job) resolveLoss() error {
 		}
 		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s%s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })), beside)
 	}
+	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
+		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
+	}
 	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
 	}

@@ -84,6 +84,9 @@ func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
 	w := b.headWeight()
 	logits := t.Linear(in, w, b.p(model.RoleHead.Bias()), false)
 	t.Release(in, w)
+	if c.WholeLoss && c.Recipe.Structure.VocabParallel { // output_layouts=Replicate() of the output layer: gradients are cut again
+		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP}, logits))
+	}
 	if c.Spec.LogitScale {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
@@ -126,7 +129,7 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	case c.Recipe.Structure.ApartLoss:
 		name = b.variant(name, "_apart")
 	}
-	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && b.program("parallel_"+name) {
+	if c.Recipe.Structure.VocabParallel && c.Shard.TP > 1 && !c.WholeLoss && b.program("parallel_"+name) {
 		name = "parallel_" + name
 	}
 	y := b.call(name, tensorOf(logits))[0].t

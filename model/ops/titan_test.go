@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -59,4 +60,51 @@ func TestHalves(t *testing.T) {
 	require.Equal(t, 2, joined("gpt-oss-20b", "torchtitan-eager"))
 	require.Zero(t, joined("llama3-8b", "torchtitan-eager"))
 	require.Zero(t, joined("qwen3-30b-a3b", "torchtitan"), "the compiler joins it all")
+}
+
+// TestWholeLoss: with disable_loss_parallel the output layer's layout is Replicate() (models/llama3/infra/parallelize.py
+// of v0.2.2): every tensor rank gathers all logits, computes the loss of all, and takes its part of their gradient.
+func TestWholeLoss(t *testing.T) {
+	const tp = 4
+	for _, c := range []struct {
+		recipe       string
+		whole, fused bool
+		gathered     int   // times the logits are
+		sums         int   // over tensor ranks, of rows' maxima, sums and targets
+		cut          int64 // share of the widest tensor's columns: a rank's, or all
+	}{
+		{"torchtitan-eager", false, false, 0, 3, tp},
+		{"torchtitan-eager", true, false, 1, 0, 1},
+		{"torchtitan", false, true, 0, 3, tp},
+		{"torchtitan", true, true, 1, 0, 1},
+		{"hf-eager", true, false, 0, 0, 1}, // which cuts no output layer
+	} {
+		job := config(t, "llama3-8b", c.recipe)
+		job.Shard.TP, job.Shard.SequenceParallel, job.FusedLoss, job.WholeLoss = tp, true, c.fused, c.whole
+		head := Build(job).Head
+		all := units.Bytes(job.MicroBatch * job.Sequence * job.Spec.Vocab)
+		var gathers, sums int
+		var most units.Bytes
+		for _, s := range []*tape.Section{&head.Forward, &head.Backward} {
+			for _, o := range s.Ops {
+				switch {
+				case o.Comm == nil:
+				case o.Comm.Kind == "all-gather" && o.Comm.Bytes == 2*all:
+					gathers++
+				case o.Comm.Kind == "all-reduce":
+					sums++
+				}
+			}
+			for _, e := range s.Events {
+				most = max(most, e.Bytes)
+			}
+		}
+		require.Equal(t, c.gathered, gathers, "%+v", c)
+		require.Equal(t, c.sums, sums, "%+v", c)
+		wide := units.Bytes(4)
+		if c.fused && c.whole {
+			wide = 2 // compiled over whole logits, no tensor is in fp32
+		}
+		require.Equal(t, wide*all/units.Bytes(c.cut), most, "%+v", c)
+	}
 }

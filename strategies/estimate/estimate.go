@@ -48,8 +48,8 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
-		LinearLoss: j.LinearLoss(),
-		FusedLoss:  j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
+		LinearLoss: j.LinearLoss(), WholeLoss: j.WholeLoss(),
+		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }

@@ -602,11 +602,11 @@ func (u *usage) replayRank(p *pricer, rank int) (allocated, reserved units.Bytes
 }
 
 // logits is the size of a micro batch's logits on a rank: those of its part of the
-// sequence and, where the head is cut, of its part of the vocabulary.
+// sequence and, where the loss is cut, of its part of the vocabulary.
 func (p *pricer) logits() units.Bytes {
 	j := p.job
 	vocab := j.Model.Vocab
-	if j.Recipe.Structure.VocabParallel {
+	if j.Recipe.Structure.VocabParallel && !j.WholeLoss() {
 		vocab = (vocab + j.Plan.TP - 1) / j.Plan.TP
 	}
 	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength/j.Plan.CP*vocab) * j.Precision.Compute.Size()

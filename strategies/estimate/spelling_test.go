@@ -27,6 +27,7 @@ func TestSpellings(t *testing.T) {
 		{"no recomputation", "{model: llama2-7b, gpus: 8, plan: {}, train: {recompute: none}}", "{model: llama2-7b, gpus: 8, plan: {}}"},
 		{"whole sharding as a degree", "{model: llama2-7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2, shard_degree: 16}}", "{model: llama2-7b, gpus: 16, runtime: {recipe: torchtitan}, plan: {data_parallel: fsdp2}}"},
 		{"precision and its own cells", "{model: llama2-7b, gpus: 8, plan: {}, train: {precision: bf16, dtypes: {master: fp32, reduce: fp32}}}", "{model: llama2-7b, gpus: 8, plan: {}, train: {precision: bf16}}"},
+		{"loss of tensor ranks as torchtitan has it", "{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan, loss_parallel: true}, plan: {tp: 8}}", "{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan}, plan: {tp: 8}}"},
 		{"pieces of tensor ranks as torchtitan has them", "{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan, tp_overlap: false}, plan: {tp: 8}}", "{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan}, plan: {tp: 8}}"},
 		{"exchanges of Megatron-Core's data ranks", "{model: llama3-8b, gpus: 16, runtime: {overlap_grad_reduce: true, overlap_param_gather: true}, plan: {tp: 4}}", "{model: llama3-8b, gpus: 16, plan: {tp: 4}}"},
 		{"exchanges of pretrain_gpt.py's data ranks", "{model: llama3-8b, gpus: 16, runtime: {recipe: megatron-pretrain, overlap_grad_reduce: false}, plan: {tp: 4}}", "{model: llama3-8b, gpus: 16, runtime: {recipe: megatron-pretrain}, plan: {tp: 4}}"},

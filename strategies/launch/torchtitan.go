@@ -27,12 +27,12 @@ var titanRead = words(`model.name model.flavor model.converters compile.enable c
 	training.seq_len training.max_context_length training.local_batch_size training.batch_size training.num_tokens_per_microbatch_per_dp_rank num_pp_microbatches training.global_batch_size training.num_tokens_per_train_step training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
 	activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
 	tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
-	fsdp_reshard_after_forward enable_async_tensor_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
+	fsdp_reshard_after_forward enable_async_tensor_parallel disable_loss_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
 
 // titanCostly are keys that no key of a job stands for though they change time or memory, by the
 // ranks that heed them, and its own values.
 var titanCostly = []costly{
-	{key: "disable_loss_parallel", of: "tp", free: "false", why: "the loss is taken to be cut over tensor ranks"}, {key: "context_parallel_rotate_method", of: "cp", free: "allgather", why: "keys and values are taken to be exchanged as by allgather"},
+	{key: "context_parallel_rotate_method", of: "cp", free: "allgather", why: "keys and values are taken to be exchanged as by allgather"},
 	{key: "context_parallel_load_balancer", of: "cp", free: "headtail"}, {key: "enable_compiled_autograd", free: "false"}, {key: "expert_parallel_comm_backend", of: "ep", free: "standard", why: "all-to-all is taken"},
 	{key: "pipeline_parallel_first_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "pipeline_parallel_last_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "module_fqns_per_model_part", of: "pp", free: "[]", why: cutStages},
 	{key: "pipeline_parallel_split_points", of: "pp", free: "[]", why: cutStages}, {key: "pipeline_parallel_schedule_csv", of: "pp", why: "give plan.schedule"},
@@ -150,6 +150,12 @@ func (j *Job) titanRuntime(c *table) {
 	for _, k := range []string{"compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel", "experimental.enable_async_tensor_parallel"} {
 		if c.on(k) {
 			j.set("runtime.tp_overlap", true, k)
+		}
+	}
+	tp, _ := c.first("tensor_parallel_degree")
+	for _, in := range titanTables {
+		if k := in + "disable_loss_parallel"; tp > 1 && c.on(k) {
+			j.set("runtime.loss_parallel", false, k)
 		}
 	}
 }
