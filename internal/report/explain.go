@@ -122,11 +122,10 @@ type treeNode struct {
 // kernel of a unit. The inner times of a node add up to its own.
 func (x *Explain) tree() *treeNode {
 	r := x.Result
-	n := r.Job.Train.GradAccumulation
 	root := &treeNode{name: "step", time: r.StepTime}
 	var kernels units.Seconds
 	for i := range r.Detail.Units {
-		u := unitNode(&r.Detail.Units[i], n)
+		u := unitNode(&r.Detail.Units[i], r.Detail.Passes)
 		kernels += u.time
 		root.inner = append(root.inner, u)
 	}
@@ -180,9 +179,9 @@ func looseNodes(list []estimate.KernelDetail, whole units.Seconds) []*treeNode {
 	return out
 }
 
-// unitNode is a unit over the whole step: all its copies, all micro batches.
-func unitNode(u *estimate.UnitDetail, micro int64) *treeNode {
-	times := int64(u.Count) * micro
+// unitNode is a unit over the whole step: all that are alike, in so many passes.
+func unitNode(u *estimate.UnitDetail, passes int64) *treeNode {
+	times := int64(u.Count) * passes
 	node := &treeNode{name: u.Name, calls: times}
 	if u.Count > 1 {
 		node.name = fmt.Sprintf("%s × %d", u.Name, u.Count)

@@ -69,7 +69,9 @@ func TestLaws(t *testing.T) {
 		near(t, m.DeviceUsed, sum(m.ByClass)+sum(m.Outside), m.DeviceUsed, "memory by class and outside")
 		require.Equal(t, m.DeviceUsed <= m.Capacity, m.Fits)
 
-		addsUp(t, (&Explain{Estimate: *e}).tree(), float64(r.StepTime))
+		tree := (&Explain{Estimate: *e}).tree()
+		addsUp(t, tree, float64(r.StepTime))
+		others(t, tree)
 
 		for _, width := range []int{60, 80, 120} {
 			var b bytes.Buffer
@@ -84,6 +86,31 @@ func TestLaws(t *testing.T) {
 		require.True(t, json.Valid(first.Bytes()))
 		require.Equal(t, first.String(), second.String(), "one job, two results")
 	})
+}
+
+// others checks that the units of a tree do not take longer than all kernels do.
+func others(t require.TestingT, tree *treeNode) {
+	for _, n := range tree.inner {
+		if n.name == "other kernels" {
+			require.GreaterOrEqual(t, float64(n.time), -1e-6*float64(tree.time), n.name)
+		}
+	}
+}
+
+// TestCopies: ranks of DualPipe hold two parts of the model, each of which half of the micro
+// batches run through (github.com/deepseek-ai/DualPipe); of DualPipeV all of them do.
+func TestCopies(t *testing.T) {
+	for schedule, times := range map[string]int64{"dualpipe": 8, "dualpipe-v": 16} {
+		j, _ := job(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {pp: 4, schedule: "+schedule+", virtual_stages: 2}, train: {micro_batch: 1, grad_accumulation: 16}}")
+		r, err := estimate.Estimate(j, estimate.Options{Detail: true})
+		require.NoError(t, err)
+		tree := (&Explain{Estimate: Estimate{Result: r}}).tree()
+		others(t, tree)
+		for i := range r.Detail.Units {
+			u := &r.Detail.Units[i]
+			require.True(t, slices.ContainsFunc(tree.inner, func(n *treeNode) bool { return n.calls == int64(u.Count)*times }), "%s: %s", schedule, u.Name)
+		}
+	}
 }
 
 // addsUp checks that the parts of every node of the tree are its whole.

@@ -67,6 +67,7 @@ func oneGPU(t *testing.T) *Estimate {
 		return kernel.Explain{Bound: bound, Formula: formula, Source: "one H200", RelErr: 0.03}
 	}
 	r.Detail = &estimate.Detail{
+		Passes: j.Train.GradAccumulation,
 		Units: []estimate.UnitDetail{{Name: "layer", Count: 22, Params: 44_044_288,
 			Forward: []estimate.OpDetail{{Op: mul, Time: 60 * ms / 22, Host: 12 * us, Why: law(kernel.Memory, "vectorized law")}, {Op: attention, Time: 10 * ms / 22, Host: 20 * us, Why: law(kernel.Compute, "setup + FLOPs / rate")},
 				{Op: gemm, Time: 30 * ms / 22, Host: 15 * us, Why: law(kernel.Compute, "8192×5632×2048 bf16 forward")}, {Op: reduce, Time: 110 * us, Host: 30 * us, Comm: &call}},

@@ -53,11 +53,11 @@ func (p *pricer) loose() []KernelDetail {
 }
 
 // sums counts what the passes of a rank's chunks add and divide in place, which
-// their durations hold: all micro batches but the first add their gradients to
+// their durations hold: all micro batches of a chunk but the first add their gradients to
 // those that are there, and PyTorch divides the sums at the end.
 func (r *pipelineRun) sums(rank int) {
 	job, counts := r.s.p.job, r.s.p.counts
-	n := job.Train.GradAccumulation
+	n := int64(r.s.passesOf())
 	if job.Recipe.Structure.AddsGradients(&job.Precision) || n == 1 {
 		return
 	}
