@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -148,5 +149,18 @@ func TestByDevice(t *testing.T) {
 		if _, ok := ByDevice(name); ok {
 			t.Errorf("there is no %q", name)
 		}
+	}
+}
+
+// TestWorkspaces: cuBLAS has a workspace of 32 MiB on compute capability 9.0 and of 8.125 on those before it, by
+// each thread that multiplies: the one of the forward pass and autograd's (aten/src/ATen/cuda/CublasHandlePool.cpp,
+// parseChosenWorkspaceSize).
+func TestWorkspaces(t *testing.T) {
+	for name, each := range map[string]units.Bytes{"h100-sxm": 32 * units.MiB, "a100-40g-sxm": 8320 * units.KiB, "l40s": 8320 * units.KiB, "v100-32g-sxm": 8320 * units.KiB, "t4": 8320 * units.KiB} {
+		p, err := Load(name)
+		require.NoError(t, err, name)
+		require.Equal(t, 2*each, p.Laws.Memory.Workspace, name)
+		require.Equal(t, 806*units.MB, p.Laws.Memory.Context, name)
+		require.Positive(t, p.Laws.Memory.Communicator, name)
 	}
 }
