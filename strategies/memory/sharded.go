@@ -32,6 +32,7 @@ type Sharding struct {
 	Beside             bool        // buckets are reduced on a stream of its own
 	OnHost             bool        // shards come from the host's memory and go there
 	Replicas           bool        // shards are reduced over replicas, too
+	Recasts            bool        // PyTorch's FSDP: what comes out of a reduction is cast to Kept
 	Copies             bool        // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 
@@ -278,7 +279,8 @@ func (w *walker) recast(unit int, g *tape.ParamGrad) bool {
 }
 
 // reduced keeps what comes out of a reduction, cast to the parameters' dtype or added to
-// what is there. Gradients of a single rank are divided into a tensor of their own
+// what is there; FSDP1 casts first (torch/distributed/fsdp/_runtime_utils.py, _accumulate_sharded_grad,
+// _cast_grad_to_param_dtype). Gradients of a single rank are divided into a tensor of their own
 // (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce). What replicas then reduce
 // stays until the end of the backward pass (_fsdp_param_group.py, AllReduceState).
 func (w *walker) reduced(i int) {
@@ -289,8 +291,8 @@ func (w *walker) reduced(i int) {
 	case s.OnHost: // copied to the host by the stream that made it
 		w.t.takeOn(scatterStream, w.at(i, castID), out, Gradients)
 		w.t.free(w.at(i, castID))
-	case here && !s.Copies:
-	case here || s.Copies && s.Kept != s.Reduce:
+	case here && !s.Recasts:
+	case here || s.Recasts && s.Kept != s.Reduce:
 		w.t.takeOn(scatterStream, w.at(i, outID), out, Gradients)
 		if !here {
 			w.t.takeOn(scatterStream, kept, w.parts[i].shard*s.Kept, Gradients)

@@ -84,7 +84,7 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 // shard makes a step one of FSDP2 over n ranks.
 func shard(s *Step, n int64) {
 	s.Mode = Sharded
-	s.Sharding = Sharding{Ranks: n, ExpertRanks: n, Gather: 2, Reduce: 4, Reshard: true, Root: true, Copies: true}
+	s.Sharding = Sharding{Ranks: n, ExpertRanks: n, Gather: 2, Reduce: 4, Reshard: true, Root: true, Copies: true, Recasts: true}
 }
 
 // TestRootsCastStays: the root's shard, cast for its second gather, is there until what is
@@ -119,6 +119,31 @@ func TestAccumulatedGradients(t *testing.T) {
 		w.forward()
 		w.backward(false, true)
 		require.Equal(t, units.Bytes(4*1100048384/4), w.t.by[Gradients], "a rank's part in fp32")
+	}
+}
+
+// TestRecastShards: both of PyTorch's FSDP keep a rank's part of the gradients as wide as the parameters, whatever
+// they are reduced in (_accumulate_sharded_grad in _runtime_utils.py, foreach_reduce in _fsdp_collectives.py).
+// Megatron-FSDP keeps them as they were reduced.
+func TestRecastShards(t *testing.T) {
+	for _, c := range []struct {
+		copies, recasts bool
+		each            units.Bytes
+	}{{true, true, 4}, {false, true, 4}, {false, false, 2}} {
+		for _, batches := range []int{1, 3} {
+			s := llama(t, ops.FullRecompute)
+			shard(s, 4)
+			s.MicroBatches, s.SyncEvery = int64(batches), true
+			s.Sharding.Reduce, s.Sharding.Kept, s.Sharding.Copies, s.Sharding.Recasts = 2, 4, c.copies, c.recasts
+			w := new(tracker).walkers([]*Step{s}, 2)[0]
+			begin(w)
+			for k := range batches {
+				w.slot(min(k, 1))
+				w.forward()
+				w.backward(k == 0, true)
+			}
+			require.Equal(t, c.each*1100048384/4, w.t.by[Gradients], "%v, %d micro batches", c, batches)
+		}
 	}
 }
 
