@@ -19,6 +19,7 @@ type Laws struct {
 	Source     string               `yaml:"source"`     // machine, software, date
 	Conditions string               `yaml:"conditions"` // clocks, power, what was excluded
 	GEMM       *GEMMLaw             `yaml:"gemm"`
+	SGEMM      *SGEMMLaw            `yaml:"sgemm"`
 	Attention  *AttentionLaw        `yaml:"attention"`
 	Kernels    map[string]KernelLaw `yaml:"kernels"` // by kernel class
 	Launch     *LaunchLaw           `yaml:"launch"`

@@ -309,6 +309,9 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 		l.GEMM, mark["gemm"] = own.GEMM, true
 		l.GEMM.On, l.GEMM.Source = cmp.Or(l.GEMM.On, gpu), cmp.Or(l.GEMM.Source, own.Source)
 	}
+	if own.SGEMM != nil {
+		l.SGEMM, mark["sgemm"] = own.SGEMM, true
+	}
 	if own.Attention != nil {
 		l.Attention, mark["attention"] = own.Attention, true
 		l.Attention.On, l.Attention.Source = cmp.Or(l.Attention.On, gpu), cmp.Or(l.Attention.Source, own.Source)
@@ -366,6 +369,11 @@ func (p *Profile) complete() error {
 			return fmt.Errorf("measured.%w", err)
 		}
 	}
+	if len(p.Laws.SGEMM.tiles) == 0 {
+		if err := p.Laws.SGEMM.parse(); err != nil {
+			return fmt.Errorf("measured.%w", err)
+		}
+	}
 	return nil
 }
 
@@ -411,6 +419,11 @@ func architecture(name string, seen map[string]bool) (*Laws, error) {
 	if f.Measured.GEMM != nil {
 		if err := l.GEMM.parse(); err != nil {
 			return nil, doc.Errorf(doc.At("measured", "gemm"), "%v", err)
+		}
+	}
+	if f.Measured.SGEMM != nil {
+		if err := l.SGEMM.parse(); err != nil {
+			return nil, doc.Errorf(doc.At("measured", "sgemm"), "%v", err)
 		}
 	}
 	lawCache.Store(name, l)

@@ -328,6 +328,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 
 type gemmModel struct {
 	law    *hardware.GEMMLaw
+	single *hardware.SGEMMLaw
 	peaks  [tape.NumDTypes]float64 // achievable FLOP/s by dtype, all SMs
 	sms    float64
 	memory float64 // seconds per byte
@@ -350,7 +351,7 @@ type gemmKey struct {
 }
 
 func (g *gemmModel) init(p *hardware.Profile) {
-	g.law = p.Laws.GEMM
+	g.law, g.single = p.Laws.GEMM, p.Laws.SGEMM
 	g.sms = float64(p.GPU.SMs.Value)
 	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
 	g.adding = g.memory
@@ -443,6 +444,9 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 	m, n, k, batch, calls := float64(o.M), float64(o.N), float64(o.K), float64(max(o.Batch, 1)), 1.0
 	if o.Calls { // each fills the SMs by itself
 		batch, calls = 1, batch
+	}
+	if o.Class == tape.GEMM && o.DType == tape.F32 && batch == 1 {
+		return calls * g.sgemm(m, n, k, rate, sms-taken, float64(o.Bytes)*memory/calls)
 	}
 	rows := func(m, tm float64) float64 { return math.Ceil(m / tm) }
 	if o.Class == tape.GroupedGEMM && o.Layout != tape.LayoutWgrad {
