@@ -60,8 +60,7 @@ type GEMMLaw struct {
 	Memory    float64             `yaml:"memory"`     // α: share of the bytes that compute does not hide
 	Exponent  float64             `yaml:"exponent"`   // p
 	Vector    *VectorGEMM         `yaml:"vector"`     // batched products of fp32, on vector units; absent: as the others
-	TF32      *WordGEMM           `yaml:"tf32"`       // products of fp32 that is rounded; absent: as the others
-	FP32      *WordGEMM           `yaml:"fp32"`       // products of fp32 on vector units, but batched ones; absent: as the others
+	TF32      *TF32GEMM           `yaml:"tf32"`       // products of fp32 that is rounded; absent: as the others
 	Unaligned map[int64][]float64 `yaml:"unaligned"`  // rate factors, by layout, when all extents share only an alignment of 8, 4, 2 bytes
 	// UnalignedBatched is the same of batched products, of any layout; absent: Unaligned.
 	UnalignedBatched map[int64]float64 `yaml:"unaligned_batched"`
@@ -94,10 +93,10 @@ type VectorGEMM struct {
 // TileSizes are the parsed tiles, rows by columns.
 func (v *VectorGEMM) TileSizes() [][2]float64 { return v.tiles }
 
-// WordGEMM are the constants of products of fp32 operands, as in GEMMLaw: rounded to tf32 by
-// kernels that read either operand along K, so that those which lie otherwise are turned on the
-// way, or on vector units. Lists are by layout: forward, input gradient, weight gradient.
-type WordGEMM struct {
+// TF32GEMM are the constants of products of fp32 operands that are rounded to tf32, as in
+// GEMMLaw, for kernels that read either operand along K: those of 32 bits that lie otherwise
+// are turned on the way. Lists are by layout: forward, input gradient, weight gradient.
+type TF32GEMM struct {
 	Tiles     []string      `yaml:"tiles"`
 	Rate      []float64     `yaml:"rate"` // over GEMMLaw's
 	KOverhead []float64     `yaml:"k_overhead"`
@@ -110,18 +109,18 @@ type WordGEMM struct {
 }
 
 // TileSizes are the parsed tiles, rows by columns.
-func (f *WordGEMM) TileSizes() [][2]float64 { return f.tiles }
+func (f *TF32GEMM) TileSizes() [][2]float64 { return f.tiles }
 
-func (f *WordGEMM) parse(key string) (err error) {
+func (f *TF32GEMM) parse() (err error) {
 	if len(f.Tiles) == 0 || len(f.Rate) != 3 || len(f.KOverhead) != 3 || !(f.SmallTile >= 0 && f.Memory > 0 && f.Exponent >= 1 && f.SmallTile+f.Memory+f.Exponent < math.Inf(1)) {
-		return fmt.Errorf("gemm.%s: tiles %v, rate %v, k_overhead %v, small_tile %g, memory %g, exponent %g; it needs tiles, rates and overheads of three layouts, a memory above 0 and an exponent of 1 or more", key, f.Tiles, f.Rate, f.KOverhead, f.SmallTile, f.Memory, f.Exponent)
+		return fmt.Errorf("gemm.tf32: tiles %v, rate %v, k_overhead %v, small_tile %g, memory %g, exponent %g; it needs tiles, rates and overheads of three layouts, a memory above 0 and an exponent of 1 or more", f.Tiles, f.Rate, f.KOverhead, f.SmallTile, f.Memory, f.Exponent)
 	}
 	for i, r := range f.Rate {
 		if !(r > 0 && f.KOverhead[i] >= 0 && r+f.KOverhead[i] < math.Inf(1)) {
-			return fmt.Errorf("gemm.%s: rate %g, k_overhead %g; the first must be above 0, the second not below", key, r, f.KOverhead[i])
+			return fmt.Errorf("gemm.tf32: rate %g, k_overhead %g; the first must be above 0, the second not below", r, f.KOverhead[i])
 		}
 	}
-	f.tiles, err = parseTiles("gemm."+key+".tiles", f.Tiles)
+	f.tiles, err = parseTiles("gemm.tf32.tiles", f.Tiles)
 	return err
 }
 
@@ -719,11 +718,8 @@ func (g *GEMMLaw) parse() error {
 	if g.tiles, err = parseTiles("gemm.tiles", g.Tiles); err != nil {
 		return err
 	}
-	for i, w := range []*WordGEMM{g.TF32, g.FP32} {
-		if w == nil {
-			continue
-		}
-		if err := w.parse([...]string{"tf32", "fp32"}[i]); err != nil {
+	if g.TF32 != nil {
+		if err := g.TF32.parse(); err != nil {
 			return err
 		}
 	}

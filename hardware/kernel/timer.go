@@ -455,10 +455,10 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 	}
 	tiles, overhead, edge, small, setup := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile, float64(l.Setup)
 	p, slow := l.Exponent, l.Memory
-	switch v, f := l.Vector, g.words(o.DType); {
+	switch v, f := l.Vector, l.TF32; {
 	case v != nil && o.DType == tape.F32 && batch > 1:
 		tiles, overhead, edge, small = v.TileSizes(), 0, v.Edge, v.SmallTile
-	case f != nil:
+	case f != nil && o.DType == tape.TF32:
 		tiles, overhead, small, setup, p, slow = f.TileSizes(), f.KOverhead[o.Layout], f.SmallTile, float64(f.Setup), f.Exponent, f.Memory
 		rate *= f.Rate[o.Layout]
 	}
@@ -482,17 +482,6 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 	}
 	b := slow * float64(o.Bytes) * memory / calls
 	return calls * (setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p))
-}
-
-// words are the constants of products of 32-bit operands; nil: those of the others.
-func (g *gemmModel) words(d tape.DType) *hardware.WordGEMM {
-	switch d {
-	case tape.TF32:
-		return g.law.TF32
-	case tape.F32:
-		return g.law.FP32
-	}
-	return nil
 }
 
 // added are the constants of a GEMM that adds its result; nil: those of the others.
