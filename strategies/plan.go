@@ -162,6 +162,8 @@ type Runtime struct {
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 
+	Upcast *bool `yaml:"upcast" json:"upcast,omitempty"` // logits and scores are cast to fp32 before their softmax, as transformers does; left out: as the recipe has it
+
 	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer in pieces of rows, without logits (Liger-Kernel)
 
 	LossParallel *bool `yaml:"loss_parallel" json:"loss_parallel,omitempty"` // tensor ranks compute the loss of their parts of the vocabulary, or gather all logits before (torchtitan's disable_loss_parallel); left out: the former

@@ -151,6 +151,11 @@ func (j *Job) resolveLoss() error {
 	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
 		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
 	}
+	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
+		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager", j.Recipe.Name)
+	} else if up != nil && !*up && (isOn(j.Runtime.FusedCrossEntropy) || j.LinearLoss()) {
+		return diag.Errorf("runtime.upcast: a fused loss casts by itself; leave it out, or the fused loss")
+	}
 	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
 	}

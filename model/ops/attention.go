@@ -473,6 +473,8 @@ func (b *builder) unfused(q, k, v *tape.Tensor) *tape.Tensor {
 		program = "attention_capped"
 	case s.Sinks && !t.Compiled && b.program("attention_sinks"):
 		program = "attention_sinks"
+	case b.AsTheyAre:
+		program = "attention_as_is"
 	case !b.fusedSoftmax(q, k):
 		program = "attention_unaligned"
 	case b.recipe.Structure.CausalSoftmax:

@@ -124,6 +124,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	switch {
 	case c.FusedLoss:
 		name = "fused_cross_entropy"
+	case c.AsTheyAre:
+		name += "_as_is"
 	case c.Shard.CPHeads && b.program(name+"_contexts"):
 		name += "_contexts"
 	case c.Recipe.Structure.ApartLoss:

@@ -94,6 +94,7 @@ type Config struct {
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
+	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  bool    // and with the output layer, in pieces of rows (no logits)
 	SyncFree    bool    // experts take the numbers of rows from the device
 	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8

@@ -117,6 +117,7 @@ func init() {
 		},
 		"softmax":     func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
 		"log_softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("log_softmax", a[0].t)) },
+		"logarithms":  ofOne((*tape.Tape).Logarithms),
 		"nll_loss":    ofOne((*tape.Tape).NLLLoss),
 		"loss_parallel": func(b *builder, a []value) []value {
 			x := a[0].t

@@ -131,6 +131,8 @@ func pick(prim string, d DType, rows int64) Op {
 // NLLLoss picks the log-probability of each target; its gradient is a tensor of
 // zeros as large as the logits with one value per row.
 func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
+	logp = t.fp32(logp)
+	defer t.Release(logp)
 	t.begin()
 	y := t.empty(logp.dtype)
 	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))

@@ -7,6 +7,17 @@ import "github.com/perfplan/perfplan/internal/units"
 // softmax is multiplied with the result in a kernel of its own first.
 func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 	in := t.fp32(x)
+	y := t.softmax(prim, in)
+	t.Release(in)
+	return y
+}
+
+// Logarithms is the log_softmax of x in its own dtype, which cross_entropy asks for, so that autocast
+// leaves it (aten/native/LossNLL.cpp, cross_entropy_loss; aten/src/ATen/autocast_mode.h,
+// AT_FORALL_FP32_SET_OPT_DTYPE).
+func (t *Tape) Logarithms(x *Tensor) *Tensor { return t.softmax("log_softmax", x) }
+
+func (t *Tape) softmax(prim string, in *Tensor) *Tensor {
 	t.begin()
 	y := t.like(in)
 	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
@@ -18,7 +29,6 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
 		return []*Tensor{r}
 	})
-	t.Release(in)
 	return y
 }
 

@@ -1,0 +1,45 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestAsTheyAre: a plain PyTorch loop takes logarithms of the logits as they are, also under autocast, which casts
+// for nll_loss alone (aten/native/LossNLL.cpp, autocast_mode.h), and the softmax of its scores as they are but for
+// autocast. Transformers casts either to fp32.
+func TestAsTheyAre(t *testing.T) {
+	dtypes := func(s *tape.Section, module string) (out []string) {
+		for _, o := range s.Ops {
+			switch o.Prim {
+			case "to", "log_softmax", "softmax", "masked_fill_", "nll_loss", "log_softmax_backward", "softmax_backward":
+				if o.Module == module {
+					out = append(out, o.Prim+" "+o.DType.String())
+				}
+			}
+		}
+		return
+	}
+	for _, c := range []struct {
+		precision        string
+		asTheyAre        bool
+		loss, back, core []string
+	}{
+		{"bf16-pure", false, []string{"to fp32", "log_softmax fp32", "nll_loss fp32"}, []string{"log_softmax_backward fp32", "to bf16"}, []string{"to fp32", "softmax fp32", "to bf16"}},
+		{"bf16-pure", true, []string{"log_softmax bf16", "nll_loss bf16"}, []string{"log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "softmax bf16"}},
+		{"bf16-autocast", true, []string{"log_softmax bf16", "to fp32", "nll_loss fp32"}, []string{"to bf16", "log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "to fp32", "softmax fp32"}},
+	} {
+		x := config(t, "llama3-8b", "hf-eager")
+		x.Precision, x.Attention, x.AsTheyAre = x.Recipe.Precision[c.precision], "unfused", c.asTheyAre
+		m := Build(x)
+		require.Equal(t, c.loss, dtypes(&m.Head.Forward, "loss"), "%+v", c)
+		require.Equal(t, c.back, dtypes(&m.Head.Backward, "loss"), "%+v", c)
+		require.Subset(t, dtypes(&m.Kinds[0].Forward, "attention"), c.core, "%+v", c)
+		if c.asTheyAre && c.precision == "bf16-pure" {
+			require.NotContains(t, dtypes(&m.Kinds[0].Forward, "attention"), "softmax fp32")
+		}
+	}
+}
