@@ -91,6 +91,7 @@ type GPU struct {
 	Bandwidth    Datum[units.Rate]  `yaml:"bandwidth"` // HBM or GDDR, read plus write
 	Copied       Datum[float64]     `yaml:"copied"`    // share of it that a contiguous kernel moves; not set: as on the GPUs whose kernel laws others take
 	L2           Datum[units.Bytes] `yaml:"l2"`        // second-level cache
+	L2Copies     Datum[float64]     `yaml:"l2_copies"` // parts of it that keep the same bytes, each for the SMs beside it; not set: 1
 	SMs          Datum[int64]       `yaml:"sms"`       // streaming multiprocessors
 	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
 	MaxClock     Datum[units.Hertz] `yaml:"max_clock"` // highest SM clock
@@ -100,6 +101,9 @@ type GPU struct {
 	PCIe         Datum[units.Rate]  `yaml:"pcie"`      // x16 link or C2C, one direction
 	Capability   Datum[string]      `yaml:"compute_capability"`
 }
+
+// Cached is how many different bytes the second-level cache holds; 0: not known.
+func (g *GPU) Cached() units.Bytes { return g.L2.Value / units.Bytes(max(g.L2Copies.Value, 1)) }
 
 // TopClock is the highest SM clock, or the rated one where it is not known.
 func (g *GPU) TopClock() units.Hertz { return max(g.MaxClock.Value, g.Clock.Value) }

@@ -28,6 +28,7 @@ type classLaw struct {
 	element float64 // the same of what a law takes for each element
 	memory  float64 // the same were it memory that limits it
 	issue   float64 // and instruction issue
+	cache   float64 // what this GPU's second-level cache holds over that of the law's
 	known   bool
 }
 
@@ -40,7 +41,7 @@ func New(p *hardware.Profile) (*Timer, error) {
 		if !ok {
 			continue
 		}
-		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), known: true}
+		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), cache: cacheScale(law.On, &p.GPU), known: true}
 		l.element = l.scale
 		switch law.Limit {
 		case "both", "either":
@@ -202,7 +203,8 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		lo := l.Time[0]
 		long := l.Long.Element * units.Seconds(max(float64(o.N)-l.Long.Width, 0))
 		parts := l.Parts.Time * units.Seconds(l.Parts.Of(o.Elements, float64(o.N), float64(t.gpu.SMs.Value))*c.issue)
-		return lo + (curve(l.Bytes, l.Time, o.Bytes)-lo+long)*units.Seconds(c.scale) + parts
+		moved := (curve(l.Bytes, l.Time, o.Bytes) - lo) * units.Seconds(c.cached(o.Bytes))
+		return lo + (moved+long)*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
 	switch l.Limit {
@@ -227,7 +229,8 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		work *= f
 	}
 	if l.Limit == "issue" && (c.scale != 1 || c.memory != 1) {
-		work = elsewhere(work/c.scale, float64(t.copy(o.Bytes))/c.memory, c.scale, c.memory)
+		bytes := float64(t.copy(o.Bytes)) / c.memory
+		work = elsewhere(work/c.scale, bytes, c.scale, c.memory*t.classes[tape.Vectorized].cached(o.Bytes))
 	}
 	return l.Setup + units.Seconds(work)
 }
@@ -244,28 +247,11 @@ func elsewhere(work, bytes, issue, memory float64) float64 {
 	return math.Sqrt(alone*issue*issue + bytes*bytes*memory*memory)
 }
 
-// copy is the time in which a contiguous kernel moves so many bytes, beyond its start.
+// copy is the time in which a contiguous kernel moves so many bytes, beyond its start, out
+// of a cache as large as that of the GPU that the law was measured on.
 func (t *Timer) copy(b units.Bytes) units.Seconds {
 	c := &t.classes[tape.Vectorized]
 	return (curve(c.law.Bytes, c.law.Time, b) - c.law.Time[0]) * units.Seconds(c.scale)
-}
-
-// curve interpolates time over size, both on logarithmic axes; beyond the last
-// point it grows with size at the last rate, before the first it is flat.
-func curve(size []units.Bytes, time []units.Seconds, b units.Bytes) units.Seconds {
-	n := len(size)
-	if b <= size[0] {
-		return time[0]
-	}
-	if b >= size[n-1] {
-		return time[n-1] * units.Seconds(b/size[n-1])
-	}
-	i := 1
-	for size[i] < b {
-		i++
-	}
-	f := math.Log(float64(b/size[i-1])) / math.Log(float64(size[i]/size[i-1]))
-	return units.Seconds(math.Exp(math.Log(float64(time[i-1]))*(1-f) + math.Log(float64(time[i]))*f))
 }
 
 // Bound is what limits an op.
