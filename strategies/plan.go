@@ -131,6 +131,7 @@ type DTypes struct {
 	Compute   recipe.DType `yaml:"compute"`
 	GEMM      recipe.DType `yaml:"gemm"`
 	Head      recipe.DType `yaml:"head"`
+	Embedding recipe.DType `yaml:"embedding"`
 	Attention recipe.DType `yaml:"attention"`
 	Gradients recipe.DType `yaml:"gradients"`
 	Master    recipe.DType `yaml:"master"`
@@ -145,7 +146,7 @@ func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
 	for _, c := range []struct {
 		from recipe.DType
 		to   *recipe.DType
-	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Head, &p.Head}, {d.Attention, &p.Attention}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
+	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Head, &p.Head}, {d.Embedding, &p.Embedding}, {d.Attention, &p.Attention}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
 		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}, {d.Adapters, &p.Adapters}} {
 		if c.from.Set {
 			*c.to = c.from

@@ -468,7 +468,7 @@ func (j *Job) resolvePrecision() error {
 		return diag.Errorf("train.precision: %s is that of adapters beside frozen weights; give train.lora, or use %s", t.Precision, j.Recipe.Default)
 	}
 	j.Precision = t.DTypes.Apply(precision)
-	if err := first(j.checkHead, j.checkAttention, j.checkTensorCores); err != nil {
+	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkTensorCores); err != nil {
 		return err
 	}
 	j.Precision.Reduce = j.reduceDType()

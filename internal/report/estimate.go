@@ -592,6 +592,9 @@ func precisionText(j *strategies.Job) string {
 	if p.GEMM.Set && p.GEMM.String() != p.Compute.String() {
 		s += ", matrix products " + p.GEMM.String()
 	}
+	if p.Embedding.Set {
+		s += ", embeddings " + p.Embedding.String()
+	}
 	if p.Frozen.Set {
 		s += ", matrices of layers " + p.Frozen.String()
 	}

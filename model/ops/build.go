@@ -41,6 +41,9 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	if c.Precision.Autocast {
 		b.weight = c.Precision.Weights.DType
 		b.hidden = c.Precision.Weights.DType
+		if e := c.Precision.Embedding; e.Set {
+			b.hidden = e.DType
+		}
 		b.t.Autocast = c.Precision.Compute.DType
 	}
 	if c.stream != 0 {
@@ -173,8 +176,11 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	p := &b.params[i]
 	p.Used = true
 	dtype := b.weight
-	if a := b.Precision.Adapters; p.Adapter && a.Set {
+	switch a, e := b.Precision.Adapters, b.Precision.Embedding; {
+	case p.Adapter && a.Set:
 		dtype = a.DType
+	case e.Set && (r == model.RoleEmbed || r == model.RolePosition):
+		dtype = e.DType
 	}
 	w := b.t.Param(i, dtype, !p.Frozen, p.Dims...)
 	if b.OneGraph && p.TiedCopy && !p.Frozen {

@@ -364,6 +364,7 @@ type Precision struct {
 	Compute   DType `yaml:"compute"`   // activations and GEMM inputs
 	GEMM      DType `yaml:"gemm"`      // GEMM operands when narrower than Compute (fp8)
 	Head      DType `yaml:"head"`      // operands of the output layer when narrower than Compute, as layers have them; unset: Compute
+	Embedding DType `yaml:"embedding"` // tables under autocast as stored, and the residual stream that they begin; unset: as the weights
 	Attention DType `yaml:"attention"` // operands of fused attention when narrower than Compute, as layers have them; unset: Compute
 	Autocast  bool  `yaml:"autocast"`  // weights are cast where they are used
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
