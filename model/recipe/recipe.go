@@ -455,6 +455,7 @@ type Optimizer struct {
 	// ranks of FSDP2. "": there is none.
 	Matrix string  `yaml:"matrix"`
 	Shards string  `yaml:"shards"`
+	Dealt  bool    `yaml:"dealt"` // whole matrices and parts of the rest are dealt out to the ranks of DDP, which scatter gradients and gather weights in all as long as its all-reduce takes
 	Steps  float64 `yaml:"steps"` // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
 

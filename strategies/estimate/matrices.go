@@ -182,11 +182,19 @@ type updatedMatrix struct {
 	count int64
 }
 
+// deals reports whether an update is dealt out to the ranks of DDP.
+func deals(j *strategies.Job) bool {
+	return j.Recipe.Optimizer[j.Train.Optimizer].Dealt && j.Plan.DataParallel == strategies.DDP
+}
+
 // dealt is what of whole matrices the busiest rank updates.
 func (s *step) dealt() *dealt {
 	ranks := [2]int64{1, 1}
-	if s.job.Plan.DataParallel == strategies.ZeRO1 {
+	switch {
+	case s.job.Plan.DataParallel == strategies.ZeRO1:
 		ranks = [2]int64{s.p.groups[shardGroup].Ranks, s.p.groups[expertShardGroup].Ranks}
+	case deals(s.job):
+		ranks[0] = s.p.groups[dpGroup].Ranks
 	}
 	return s.chunk.weights().deal(ranks)
 }

@@ -68,6 +68,16 @@ func TestMuonIsDealt(t *testing.T) {
 	require.Less(t, optimizer(64, "dp: 64, data_parallel: zero1"), dealt)
 	require.Greater(t, optimizer(8, "tp: 8, data_parallel: ddp"), 0.9*whole)
 
+	// So does nanochat's beside whole weights on every rank (nanochat/muon.py, DistMuon), which
+	// keeps a part of the states, too; gradients are clipped before, by each rank all of its own.
+	of := func(gpus int64, name string) *Result {
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: %d, runtime: {recipe: nanogpt}, plan: {dp: %d}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 1, clip_gradients: true, optimizer: %s}}", gpus, gpus, name)))
+	}
+	all, part := of(8, "muon"), of(8, "muon-dealt")
+	require.Less(t, part.Optimizer, all.Optimizer/4)
+	require.InEpsilon(t, float64(all.Memory.By[memory.OptimizerStates])/8, float64(part.Memory.By[memory.OptimizerStates]), 1e-6)
+	require.Equal(t, of(1, "muon").StepTime, of(1, "muon-dealt").StepTime, "one rank has all")
+
 	var m matrices
 	m.kinds = []matrixKind{{Matrix: ops.Matrix{Rows: 8, Cols: 64}, count: 4}, {Matrix: ops.Matrix{Rows: 16, Cols: 16}, count: 5}, {Matrix: ops.Matrix{Rows: 64, Cols: 64}, expert: true, count: 3}}
 	require.Equal(t, []int64{4, 5, 3}, m.deal([2]int64{1, 1}).counts)

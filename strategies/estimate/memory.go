@@ -76,6 +76,9 @@ func (p *pricer) footprint() footprint {
 			f.optimizer[k], f.ranks[k] = f.optimizer[k]/copies, f.ranks[k]*copies
 		}
 	}
+	if deals(j) {
+		f.optimizer[0], f.ranks[0] = f.optimizer[0]/units.Bytes(dp), units.Bytes(dp)
+	}
 	if matrix {
 		f.moment = [2]units.Bytes{prec.Moments.Size() / f.ranks[0], prec.Moments.Size() / f.ranks[1]}
 	}

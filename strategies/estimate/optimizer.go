@@ -54,6 +54,9 @@ func (s *step) update() update {
 		local /= float64(s.p.groups[shardGroup].Ranks)
 		experts /= float64(s.p.groups[expertShardGroup].Ranks)
 	}
+	if deals(s.job) {
+		local /= float64(s.p.groups[dpGroup].Ranks)
+	}
 	if s.job.Plan.StatesOverCopies() {
 		local /= float64(s.p.groups[replicaGroup].Ranks)
 		experts /= float64(s.p.groups[expertReplicaGroup].Ranks)
@@ -148,7 +151,7 @@ func (s *step) readyGradients(u *update) {
 // clip takes the norm over all gradients, hands a scalar to the host, and scales.
 func (s *step) clip(u *update) {
 	n := u.local
-	if s.job.Recipe.Structure.WholeNorm { // of all of them, on every rank
+	if s.job.Recipe.Structure.WholeNorm || deals(s.job) { // of all of them, on every rank
 		n = float64(s.chunk.dense + s.chunk.expert)
 	}
 	b := units.Bytes(n) * u.gradient

@@ -134,7 +134,7 @@ func (s *step) forwardPass(i int64) {
 // cut is what the host does more for unit i where buckets of gradients cut a compiled graph: a
 // piece ends with each (torch/_dynamo/backends/distributed.py, DDPOptimizer).
 func (s *step) cut(i int, each units.Seconds) {
-	if s.ddp == nil || each == 0 {
+	if s.ddp == nil || each == 0 || deals(s.job) {
 		return
 	}
 	from := s.ddp.at[i]
