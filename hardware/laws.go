@@ -241,6 +241,7 @@ func (a *AttentionLaw) at(r units.Release) *AttentionLaw {
 // AttentionFlavour is another implementation: what it leaves out is the law's, of which it
 // goes by blocks only where it has its own.
 type AttentionFlavour struct {
+	Heads    []float64   `yaml:"heads"` // widths that its kernels are made for, as in AttentionLaw; none: all, or the law's where it goes by blocks
 	Forward  FlavourPass `yaml:"forward"`
 	Backward FlavourPass `yaml:"backward"`
 }
@@ -328,6 +329,9 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 		p.Rows = own.Rows
 	}
 	p.Whole = own.Whole
+	if p.heads = f.Heads; p.heads == nil && len(p.Block) > 0 {
+		p.heads = a.Heads
+	}
 	return p
 }
 
@@ -365,16 +369,6 @@ func (a *AttentionLaw) At(table []float64, width float64) float64 {
 	return table[len(table)-1]
 }
 
-// Padded is the width that a kernel computes heads of a width as.
-func (a *AttentionLaw) Padded(width float64) float64 {
-	for _, w := range a.Heads {
-		if width <= w {
-			return w
-		}
-	}
-	return width
-}
-
 // AttentionPass are the constants of one direction, by head width.
 type AttentionPass struct {
 	Rate     []float64     `yaml:"rate"`     // of the dense 16-bit peak
@@ -389,6 +383,18 @@ type AttentionPass struct {
 	Block   []float64     `yaml:"block"`   // keys beyond those it sees that a block of rows takes as long as
 	Longest []float64     `yaml:"longest"` // share of the longest block, where they differ
 	Bytes   float64       `yaml:"bytes"`   // of the memory's bandwidth
+
+	heads []float64 // widths that the kernels of Pass's flavour are made for; none: all
+}
+
+// Padded is the width that a kernel computes heads of a width as.
+func (p *AttentionPass) Padded(width float64) float64 {
+	for _, w := range p.heads {
+		if width <= w {
+			return w
+		}
+	}
+	return width
 }
 
 // AttentionPoint is one measured problem, causal or with an explicit mask.

@@ -643,7 +643,7 @@ func (a *attentionModel) fixed(s *tape.AttentionShape) string {
 // seconds is the law for a problem at a peak rate.
 func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	p := a.pass(s)
-	width := float64(s.QKDim+s.VDim) / 2
+	width := computed(s, &p)
 	if len(p.Block) > 0 {
 		return a.added(s, a.blocks(s, &p, peak))
 	}
@@ -673,19 +673,25 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 		rows, seen = 1, s.Picked
 	}
 	// As if all SMs computed the longest block.
-	flops := 2 * max(float64(s.Batch*s.Heads)*pairs, float64(rows*seen)*a.sms) * float64(s.QKDim+s.VDim)
+	flops := 2 * max(float64(s.Batch*s.Heads)*pairs, float64(rows*seen)*a.sms) * 2 * width
 	if s.Backward {
 		flops *= 2.5
 	}
 	return a.added(s, float64(p.Setup)+flops/(a.law.At(p.Rate, width)*peak))
 }
 
+// computed is the mean width of queries, keys and values as the kernels of a pass compute them.
+func computed(s *tape.AttentionShape, p *hardware.AttentionPass) float64 {
+	width := float64(s.QKDim+s.VDim) / 2
+	if s.QKDim != s.VDim {
+		return width
+	}
+	return p.Padded(width)
+}
+
 // blocks is the law of blocks for a problem at a peak rate.
 func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPass, peak float64) float64 {
-	width := float64(s.QKDim+s.VDim) / 2
-	if s.QKDim == s.VDim {
-		width = a.law.Padded(width)
-	}
+	width := computed(s, p)
 	along, seen := s.Queries, s.Keys // a block of queries goes through keys
 	if s.Backward {
 		along, seen = seen, along

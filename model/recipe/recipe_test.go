@@ -234,6 +234,11 @@ func TestFlavour(t *testing.T) {
 		{"megatron-core", "23.06", "flash", "flash1"},
 		{"megatron-core", "23.06", "flash-attn", "flash1"},
 		{"llm-foundry", "", "flash-attn", "flash1"},
+		{"megatron-lm", "23.07", "flash-attn", "flash1"}, // flash-attn 2.0 is of 2023-07-17
+		{"megatron-lm", "23.08", "flash-attn", "flash"},
+		{"megatron-deepspeed", "23.02", "flash-attn", "flash1"},
+		{"megatron-deepspeed", "23.02", "flash", "flash1"},
+		{"megatron-deepspeed", "23.10", "flash-attn", "flash"},
 		{"hf-eager", "", "flash-attn", "flash"},
 		{"hf-eager", "", "flash-attn-3", ""}, // cuDNN's, in effect
 		{"hf-eager", "", "flash-attn-4", ""},

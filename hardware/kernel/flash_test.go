@@ -43,3 +43,21 @@ func TestFlashAttention2Blackwell(t *testing.T) {
 		require.InEpsilon(t, c.tflops, flops/float64(x.Time(&o))/1e12, 0.2, "%v", c)
 	}
 }
+
+// TestFlashAttention1Widths: the first FlashAttention has kernels of 32, 64 and 128 elements,
+// and computes other heads as the next one (csrc/flash_attn/fmha_api.cpp of 0.2.2,
+// run_fmha_fwd and run_fmha_bwd); the second has further ones.
+func TestFlashAttention1Widths(t *testing.T) {
+	for _, machine := range []string{"a100-80g-sxm", "h100-sxm", "b200-sxm"} {
+		x, _ := timer(t, machine)
+		at := func(flavour string, width int64, backward bool) float64 {
+			o := Attention(tape.BF16, tape.AttentionShape{Batch: 16, Heads: 32, KVHeads: 32, Queries: 2048, QKDim: width, VDim: width, Causal: true, Flavour: flavour, Backward: backward})
+			return float64(x.Time(&o))
+		}
+		for _, backward := range []bool{false, true} {
+			require.InEpsilon(t, at("flash1", 128, backward), at("flash1", 80, backward), 1e-9, machine)
+			require.InEpsilon(t, at("flash1", 64, backward), at("flash1", 48, backward), 1e-9, machine)
+			require.Less(t, at("flash", 80, backward), 0.9*at("flash", 128, backward), machine)
+		}
+	}
+}
