@@ -475,6 +475,8 @@ func (b *builder) unfused(q, k, v *tape.Tensor) *tape.Tensor {
 		program = "attention_sinks"
 	case b.AsTheyAre:
 		program = "attention_as_is"
+	case b.recipe.Structure.PlainLayers:
+		program = "attention_plain"
 	case !b.fusedSoftmax(q, k):
 		program = "attention_unaligned"
 	case b.recipe.Structure.CausalSoftmax:

@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -492,8 +493,8 @@ func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 // frozen is the projection itself, which is frozen where it has an adapter.
 func (b *builder) frozen(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
-	bias := b.p(r.Bias())
-	if bias != nil && b.recipe.Structure.ApartBias && (r == model.RoleQKV || r == model.RoleGateUp) {
+	bias, of := b.p(r.Bias()), &b.recipe.Structure
+	if bias != nil && (of.PlainLayers || of.ApartBias && (r == model.RoleQKV || r == model.RoleGateUp)) {
 		y := b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), nil, b.Spec.TransposedWeights) })
 		return b.give(y, b.t.AddBias(y, bias))
 	}
@@ -640,8 +641,11 @@ func (b *builder) activation(x *tape.Tensor) *tape.Tensor {
 		return b.call("xielu", tensorOf(x), tensorOf(b.p(model.RoleActPositive)), tensorOf(b.p(model.RoleActNegative)))[0].t
 	}
 	name := string(b.Spec.Activation)
-	if b.Spec.Activation == model.ReLU2 && b.recipe.Structure.OlderReLU2 {
+	switch {
+	case b.Spec.Activation == model.ReLU2 && b.recipe.Structure.OlderReLU2:
 		name = b.variant(name, "_older")
+	case b.recipe.Structure.PlainLayers && strings.HasPrefix(name, "gelu"):
+		name = b.variant("gelu", "_plain")
 	}
 	return b.call(name, tensorOf(x))[0].t
 }

@@ -152,7 +152,7 @@ func (b *builder) normAfter(x *tape.Tensor, r model.Role) *tape.Tensor {
 
 // dropoutResidual adds what a block made, with dropout, to the residual stream.
 func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
-	if b.dropouts.resid > 0 && b.program("dropout_residual") {
+	if b.dropouts.resid > 0 && b.program("dropout_residual") && !b.recipe.Structure.PlainLayers {
 		b.t.Module = "residual"
 		return b.call("dropout_residual", tensorOf(x), tensorOf(y))[0].t
 	}

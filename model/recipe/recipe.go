@@ -191,6 +191,7 @@ type Structure struct {
 	UnfusedRotary  bool    `yaml:"unfused_rotary"`      // and so do all others: there is no such kernel
 	PackedChunks   bool    `yaml:"packed_chunks"`       // context ranks that exchange heads for positions of packed documents find the parts of each by the host
 	PackedRotary   string  `yaml:"packed_rotary"`       // packed documents are turned so apart, one after another, by tables that are joined, or gathered by positions on the device; "": as one sequence
+	PlainLayers    bool    `yaml:"plain_layers"`        // GELU and masked softmax run kernel by kernel, by programs named _plain, and so do biases, dropout and residual sums
 	UnfusedGate    bool    `yaml:"unfused_gate"`        // gates are applied kernel by kernel, by programs glu_unfused and expert_glu_unfused
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered

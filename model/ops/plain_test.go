@@ -1,0 +1,33 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
+
+// TestPlainLayers: before 51a2e6b0ff of 2020-09-11 Megatron-LM had no kernels of its own for
+// masked softmax, for bias and GELU, and for bias, dropout and sum (microsoft/DeepSpeedExamples
+// @a79272cc, Megatron-LM/mpu/transformer.py and layers.py). Scores are divided, multiplied by
+// the mask and lessened where it hides them; GELU is nine operations; queries, keys, values and
+// what attention makes of them are copied; four projections add their bias, and two outputs are
+// dropped and added.
+func TestPlainLayers(t *testing.T) {
+	for _, recipe := range []string{"megatron-lm", "megatron-deepspeed"} {
+		for release, want := range map[string]map[string]int{
+			"20.01": {"bias": 4, "clone": 4, "mul_scalar": 2 + 3, "add": 1, "softmax": 1, "add_scalar": 2, "mul": 3, "tanh": 1, "dropout": 3, "residual": 2, "gelu": 0, "scale_mask_softmax": 0, "dropout_residual": 0},
+			"20.09": {"bias": 0, "clone": 1, "mul_scalar": 0, "add": 0, "softmax": 0, "add_scalar": 0, "mul": 0, "tanh": 0, "dropout": 1, "residual": 0, "gelu": 1, "scale_mask_softmax": 1, "dropout_residual": 2},
+		} {
+			c := config(t, "gpt2-medium", recipe)
+			var at units.Release
+			require.NoError(t, at.UnmarshalText([]byte(release)))
+			c.Recipe, c.Attention = c.Recipe.At(at), "unfused"
+			layer := &Build(c).Kinds[0]
+			for prim, n := range want {
+				require.Equal(t, n, number(&layer.Forward, prim), "%s of %s: %s", recipe, release, prim)
+			}
+		}
+	}
+}
