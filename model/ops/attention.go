@@ -396,12 +396,39 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		q, k, v = b.give(q, b.documentChunks(q, false)), b.give(k, b.documentChunks(k, false)), b.give(v, b.documentChunks(v, false))
 		defer t.Release(q, k, v)
 	}
+	if b.batchFirst() {
+		q, k, v = b.swapped(q), b.swapped(k), b.swapped(v)
+		defer t.Release(q, k, v)
+	}
 	y := b.attend(q, k, v, o)
+	if b.batchFirst() {
+		y = b.give(y, b.copied(y))
+	}
 	if b.Shard.CPHeads {
 		y = b.give(y, b.documentChunks(y, true))
 		y = b.give(y, b.fromHeads(y, o.Narrow))
 	}
 	return y
+}
+
+// batchFirst reports whether attention takes heads batch by batch that lie sequence first.
+func (b *builder) batchFirst() bool {
+	return b.recipe.Structure.FlashBatches && b.Attention != "unfused"
+}
+
+// swapped is x [batch, heads, sequence, width] with the other of batch and sequence first: a
+// copy of several sequences, and of what lies in a larger tensor.
+func (b *builder) swapped(x *tape.Tensor) *tape.Tensor {
+	y := b.t.Transpose(x, 0, 2)
+	y = b.give(y, b.copied(y))
+	return b.give(y, b.t.Transpose(y, 0, 2))
+}
+
+// copied is x [a, heads, b, width] as it lies when its dimensions are a, b, heads and width.
+func (b *builder) copied(x *tape.Tensor) *tape.Tensor {
+	y := b.t.Transpose(x, 1, 2)
+	y = b.give(y, b.t.Contiguous(y))
+	return b.give(y, b.t.Transpose(y, 1, 2))
 }
 
 // attend is core of what is there of heads and positions.

@@ -388,6 +388,9 @@ func (b *builder) again(m Modules) bool {
 	default:
 		modules = CoreAttention
 	}
+	if b.batchFirst() {
+		modules &^= CoreAttention
+	}
 	return modules&m != 0
 }
 
