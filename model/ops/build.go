@@ -28,6 +28,7 @@ type builder struct {
 	masked      bool           // attention reads an explicit mask
 	beforeMLP   *tape.Tensor   // the residual stream there
 	whole       bool           // a compiler sees the layer as one: those with experts it leaves in pieces
+	unsummed    bool           // tensor ranks sum what a block makes later
 	gathered    bool           // tensor ranks have gathered the tokens that experts get, and what these make of them is not summed yet
 	dropouts    struct{ embed, attention, resid float64 }
 	matrix      Matrix                               // that is updated
@@ -477,7 +478,7 @@ func (b *builder) sumRows(x *tape.Tensor) {
 
 // reduceOutput sums the partial results of a row-parallel projection.
 func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
-	if b.gathered { // with that of all experts
+	if b.gathered || b.unsummed { // with that of all experts, or of the block beside it
 		return b.t.Hold(x)
 	}
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}

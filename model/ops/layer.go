@@ -80,12 +80,17 @@ func (b *builder) parallel(x *tape.Tensor, kind model.LayerKind, mlp part) *tape
 	} else {
 		t.Hold(h)
 	}
+	b.unsummed = b.recipe.Structure.SharedSum
 	a := b.attention(h, kind)
 	t.Release(h)
 	m := mlp(h2)
 	t.Release(h2)
 	y := b.residual(m, a)
 	t.Release(a, m)
+	if b.unsummed {
+		b.unsummed = false
+		y = b.give(y, b.reduceOutput(y))
+	}
 	z := b.residual(y, x)
 	t.Release(y)
 	return z

@@ -31,3 +31,23 @@ func TestPlainLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedSum: GPT-NeoX's tensor ranks sum attention and MLP of a layer once, forward; each
+// block sums the gradient of its input (EleutherAI/gpt-neox @8dc25da9, transformer.py,
+// gpt_j_residual).
+func TestSharedSum(t *testing.T) {
+	for _, c := range []struct {
+		model, recipe     string
+		forward, backward int
+	}{
+		{"pythia-6.9b", "megatron-deepspeed", 1, 2},
+		{"gpt2-xl", "megatron-deepspeed", 2, 2}, // one block after the other
+		{"pythia-6.9b", "hf-eager", 2, 2},
+	} {
+		cfg := config(t, c.model, c.recipe)
+		cfg.Shard.TP = 4
+		layer := &Build(cfg).Kinds[0]
+		require.Equal(t, c.forward, number(&layer.Forward, "all-reduce"), "%v", c)
+		require.Equal(t, c.backward, number(&layer.Backward, "all-reduce"), "%v", c)
+	}
+}
