@@ -262,11 +262,13 @@ func (j *Job) hangs() bool {
 // setFusions takes over which kernels of the recipe's own the job says it runs or does not.
 func (j *Job) setFusions() error {
 	permute, router, rope := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion
-	relu, gate := j.Runtime.SquaredReLUFusion, j.Runtime.GateFusion
+	relu, gate, sums := j.Runtime.SquaredReLUFusion, j.Runtime.GateFusion, j.Runtime.GradientFusion
 	own, moe := *j.Recipe, j.Model.MoE
 	switch {
-	case permute == nil && router == nil && rope == nil && relu == nil && gate == nil:
+	case permute == nil && router == nil && rope == nil && relu == nil && gate == nil && sums == nil:
 		return nil
+	case sums != nil && (!own.Structure.MainGradients || own.Structure.GradientHook):
+		return diag.Errorf("runtime.gradient_fusion: recipe %s adds gradients up in one way; leave it out, or use megatron-core", own.Name)
 	case gate != nil && own.Programs["glu_unfused"] == nil:
 		return diag.Errorf("runtime.gate_fusion: recipe %s applies gates in one way; leave it out, or use megatron-core", own.Name)
 	case gate != nil && !j.Model.Gated:
@@ -292,6 +294,9 @@ func (j *Job) setFusions() error {
 	}
 	if relu != nil {
 		own.Structure.FusedReLU2 = *relu
+	}
+	if sums != nil && !*sums {
+		own.Structure.GradientHook, own.Structure.DummyGradients = true, false
 	}
 	if gate != nil {
 		own.Structure.UnfusedGate = !*gate

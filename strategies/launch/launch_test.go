@@ -549,6 +549,7 @@ func pretrain(t *testing.T, more string) string {
 func TestUnfusedKernels(t *testing.T) {
 	for more, want := range map[string]string{
 		"--position-embedding-type rope --swiglu --no-rope-fusion": "rope_fusion: false # --no-rope-fusion",
+		"--no-gradient-accumulation-fusion":                        "gradient_fusion: false # --no-gradient-accumulation-fusion",
 		"--swiglu --no-bias-swiglu-fusion":                         "gate_fusion: false # --no-bias-swiglu-fusion",
 		"--no-bias-gelu-fusion":                                    "--no-bias-gelu-fusion: biases and activations are taken to be one kernel's",
 	} {

@@ -504,6 +504,9 @@ func (m *megatron) runtime() {
 			m.set("runtime.rope_fusion", false, m.from(off))
 		}
 	}
+	if m.has("no_gradient_accumulation_fusion") && !m.has("deepspeed") { // which never does
+		m.set("runtime.gradient_fusion", false, m.from("no_gradient_accumulation_fusion"))
+	}
 	for _, off := range []string{"no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion"} {
 		f, ok := m.flags[off]
 		switch {

@@ -58,7 +58,7 @@ var latent = []struct {
 // megatronCostly are arguments that no key of a job stands for though they change time or memory.
 var megatronCostly = []costly{
 	{key: "hierarchical_context_parallel_sizes"},
-	{key: "no_gradient_accumulation_fusion"}, {key: "deterministic_mode"}, {key: "delta_offload_bytes_across_pp_ranks", free: "0"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
+	{key: "deterministic_mode"}, {key: "delta_offload_bytes_across_pp_ranks", free: "0"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
 	{key: "muon_nesterov"}, {key: "muon_num_ns_steps", free: "5"}, {key: "muon_tp_mode"}, {key: "muon_use_syrk"}, {key: "muon_fp32_matmul_prec"}, {key: "muon_no_split_qkv"}, {key: "muon_scalar_optimizer"},
 	{key: "first_last_layers_bf16"}, {key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
 	{key: "distribute_saved_activations"}, {key: "no_bias_dropout_fusion"}, {key: "no_overlap_p2p_communication"}, {key: "empty_unused_memory_level", free: "0"}, {key: "train_sync_interval"}, {key: "dataloader_inter_document_masking"},
