@@ -201,6 +201,9 @@ func (j *Job) resolveAttention() error {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return err
 	}
+	if j.Runtime.Attention == "math" && (j.Recipe.Structure.Compiled || j.Recipe.Programs["attention_math"] == nil) {
+		return diag.Errorf("runtime.attention: math is not known in recipe %s; use unfused, or recipe hf-eager", j.Recipe.Name)
+	}
 	if !j.Runs(j.Runtime.Attention) {
 		others := []string{"unfused", flashNeeds[j.Runtime.Attention]}
 		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them

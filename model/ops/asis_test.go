@@ -43,3 +43,26 @@ func TestAsTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// TestMathAttention: PyTorch's math attention multiplies in fp32, whatever autocast has cast for it (attention.cpp,
+// _scaled_dot_product_attention_math), keeps the probabilities in fp32 alone, and hands on 16 bits.
+func TestMathAttention(t *testing.T) {
+	for _, precision := range []string{"bf16-pure", "bf16-autocast"} {
+		x := config(t, "llama3-8b", "hf-eager")
+		x.Precision, x.Attention = x.Recipe.Precision[precision], "math"
+		layer := &Build(x).Kinds[0]
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			n := 0
+			for _, o := range s.Ops {
+				if o.Class == tape.GEMM && o.Batch > 1 {
+					require.Equal(t, tape.F32, o.DType, "%s %s", precision, o.Prim)
+					n++
+				}
+				if o.Prim == "softmax" || o.Prim == "isneginf" || o.Prim == "softmax_backward" {
+					require.Equal(t, tape.F32, o.DType, "%s %s", precision, o.Prim)
+				}
+			}
+			require.Positive(t, n)
+		}
+	}
+}

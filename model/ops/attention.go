@@ -455,7 +455,9 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		return b.unfused(q, k, v)
 	}
 	if written {
-		return b.call("attention_math", tensorOf(q), tensorOf(k), tensorOf(v))[0].t
+		return t.Lowered(func(x []*tape.Tensor) *tape.Tensor {
+			return b.call("attention_math", tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]))[0].t
+		}, q, k, v)
 	}
 	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead
 	if wide {
@@ -479,10 +481,10 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	return t.Attention(q, k, v, o)
 }
 
-// writtenOut reports whether PyTorch's attention of q and k writes out the scores: no fused kernel
-// of it broadcasts heads unasked, nor does each of them when it is asked.
+// writtenOut reports whether PyTorch's attention of q and k writes out the scores: where it is asked
+// to, and as no fused kernel of it broadcasts heads unasked, nor each of them when it is asked.
 func (b *builder) writtenOut(q, k *tape.Tensor) bool {
-	return b.Attention == "sdpa" && k.Dim(1) != q.Dim(1) && !b.masked && (b.Spec.KVLists && !b.t.Compiled || b.HeadsApart) && b.program("attention_math")
+	return b.Attention == "math" || b.Attention == "sdpa" && k.Dim(1) != q.Dim(1) && !b.masked && (b.Spec.KVLists && !b.t.Compiled || b.HeadsApart) && b.program("attention_math")
 }
 
 // unfused is attention whose scores are a tensor, by the program of the recipe that fits the model.

@@ -79,3 +79,17 @@ func (t *Tape) EndAutocast() {
 	}
 	t.casts = t.casts[:0]
 }
+
+// Lowered runs f as autocast runs an operation of its lower precision: it casts what that reads, and nothing
+// inside (aten/src/ATen/autocast_mode.h, WrapFunction_, which excludes its own dispatch key).
+func (t *Tape) Lowered(f func(x []*Tensor) *Tensor, x ...*Tensor) *Tensor {
+	low := make([]*Tensor, len(x))
+	for i := range x {
+		low[i] = t.low(x[i])
+	}
+	defer func(cast DType) { t.Autocast = cast }(t.Autocast)
+	t.Autocast = F32
+	y := f(low)
+	t.Release(low...)
+	return y
+}

@@ -23,3 +23,14 @@ hardware: a100-40g-sxm, gpus: 1, runtime: {recipe: hf-eager, attention: %s, upca
 		require.Greater(t, peak(true), 1.3*reserved, attention)
 	}
 }
+
+// TestMathAttention: peaks of a decoder of 88M by PyTorch's math attention on an RTX 4090, in MB (kleon1024/agi-playground,
+// 01-language-model/02-pretrain/throughput/runs/2026-07-28-throughput-ladder.md @82c2668), whose model repeats heads itself.
+func TestMathAttention(t *testing.T) {
+	const text = `{model: {model_type: decoder, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, num_key_value_heads: 4, head_dim: 64, intermediate_size: 2048, gated_mlp: true, vocab_size: 16512, tie_word_embeddings: true},
+hardware: rtx-4090, gpus: 1, runtime: {recipe: hf-eager, attention: math, upcast: false, tf32: false, release: "26.07"}, plan: {dp: 1, data_parallel: ddp}, train: {sequence_length: 1024, micro_batch: 4, grad_accumulation: 1, precision: %s, optimizer: adamw-foreach, clip_gradients: false, recompute: none}}`
+	for precision, peak := range map[string]float64{"fp32": 7739.4, "bf16-autocast": 6849.3} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(text, precision)))
+		require.InEpsilon(t, peak, float64(r.Memory.PeakAllocated)/1e6, 0.04, precision)
+	}
+}
