@@ -30,6 +30,7 @@ func TestAsTheyAre(t *testing.T) {
 	}{
 		{"bf16-pure", false, []string{"to fp32", "log_softmax fp32", "nll_loss fp32"}, []string{"log_softmax_backward fp32", "to bf16"}, []string{"to fp32", "softmax fp32", "to bf16"}},
 		{"bf16-pure", true, []string{"log_softmax bf16", "nll_loss bf16"}, []string{"log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "softmax bf16"}},
+		{"bf16-pure-autocast", true, []string{"log_softmax bf16", "to fp32", "nll_loss fp32"}, []string{"to bf16", "log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "to fp32", "softmax fp32"}},
 		{"bf16-autocast", true, []string{"log_softmax bf16", "to fp32", "nll_loss fp32"}, []string{"to bf16", "log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "to fp32", "softmax fp32"}},
 	} {
 		x := config(t, "llama3-8b", "hf-eager")

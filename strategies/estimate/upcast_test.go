@@ -34,3 +34,13 @@ hardware: rtx-4090, gpus: 1, runtime: {recipe: hf-eager, attention: math, upcast
 		require.InEpsilon(t, peak, float64(r.Memory.PeakAllocated)/1e6, 0.04, precision)
 	}
 }
+
+// TestUpcastUnderAutocast: the peak, in GiB, of a Qwen3 of 98M in 16 bits under autocast, with cross_entropy outside the
+// model, on an RTX 4090 (a public tutorial of tiny-qwen35-110m, docs/03_model_from_scratch.md, section 6; llm_tutorial/sanity.py):
+// 16-bit logarithms stay beside the fp32 ones that nll_loss reads, and its gradient.
+func TestUpcastUnderAutocast(t *testing.T) {
+	const text = `{model: {model_type: qwen3, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, num_key_value_heads: 2, head_dim: 64, intermediate_size: 2048, vocab_size: 32000, tie_word_embeddings: true, max_position_embeddings: 2048},
+hardware: rtx-4090, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa, upcast: false, tf32: false, release: "26.07"}, plan: {dp: 1, data_parallel: ddp}, train: {sequence_length: 2048, micro_batch: 8, grad_accumulation: 1, precision: bf16-pure-autocast, optimizer: adamw-foreach, clip_gradients: false, recompute: none}}`
+	r := mustEstimate(t, mustParse(t, text))
+	require.InEpsilon(t, 12.46, float64(r.Memory.PeakAllocated)/float64(units.GiB), 0.002)
+}
