@@ -100,7 +100,11 @@ type GPU struct {
 	NVLink       Datum[units.Rate]  `yaml:"nvlink"`    // all links, one direction; 0 without
 	PCIe         Datum[units.Rate]  `yaml:"pcie"`      // x16 link or C2C, one direction
 	Capability   Datum[string]      `yaml:"compute_capability"`
+	PeerAccess   Datum[bool]        `yaml:"peer_access"` // whether it reaches other GPUs' memory over PCIe; not set: it does
 }
+
+// Peers reports whether the GPU reads and writes other GPUs' memory over PCIe.
+func (g *GPU) Peers() bool { return g.PeerAccess.Value || !g.PeerAccess.IsSet() }
 
 // Cached is how many different bytes the second-level cache holds; 0: not known.
 func (g *GPU) Cached() units.Bytes { return g.L2.Value / units.Bytes(max(g.L2Copies.Value, 1)) }

@@ -98,6 +98,7 @@ type plan struct {
 	exchange *exchange // send-recv and all-to-all
 	near     float64   // distance to the nearest curve used, in doublings
 	curve    *Curve    // that curve; nil for the model alone
+	machine  float64   // one standard deviation of the model that the machine adds, relative
 }
 
 func (p *plan) empty() bool { return p.tuning == nil && p.exchange == nil }
@@ -193,6 +194,9 @@ func (f *Fabric) model(op Op, g Group) *plan {
 	if g.Ranks < 2 || op >= opCount {
 		return p
 	}
+	if f.view(releaseOf(f.NCCL), g).staged {
+		p.machine = fitted().Host.Error
+	}
 	var time func(bytes float64) float64
 	if op == AllToAll || op == SendRecv || op.ofTokens() {
 		p.exchange = f.exchangeOf(op, g)
@@ -251,6 +255,8 @@ func (f *Fabric) timersOf(decided *tuning, g Group) []timer {
 		t.shape = fitted().shapeOf(decided.op, k, v, gen)
 		if v.nodes > 1 {
 			t.limit = limit(decided.op, k.algorithm, v, f.wire(g))
+		} else if v.staged {
+			t.limit = inside(decided.op, k.algorithm, v, f.host(v))
 		} else if k.algorithm == NVLS && decided.op == AllReduce {
 			t.candidate.bandwidth = v.total * fitted().NVLSLinks.of(gen)[0] * v.n / (v.n + 1)
 		}
@@ -272,6 +278,15 @@ func limit(op Op, a Algorithm, v view, wire float64) float64 {
 		}
 	}
 	return wire
+}
+
+// inside is the algorithm bandwidth inside a node that a rate of each GPU in each direction
+// allows. NCCL's tree is a chain there: those between its ends pass every byte on twice.
+func inside(op Op, a Algorithm, v view, rate float64) float64 {
+	if a == Tree {
+		return rate / 2
+	}
+	return rate * v.n / op.ringSteps(v.n)
 }
 
 // time is the time in us of a call.
@@ -303,6 +318,7 @@ func (p *plan) relErr(b units.Bytes) float64 {
 	} else {
 		model = max(model, p.timers[p.tuning.choose(float64(b))].shape.Error)
 	}
+	model = max(model, p.machine)
 	if p.curve == nil {
 		return model
 	}

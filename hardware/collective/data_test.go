@@ -68,6 +68,9 @@ func TestShapes(t *testing.T) {
 	last := c.Shapes[len(c.Shapes)-1]
 	require.Empty(t, last.Algorithm+last.Protocol+last.Generation, "the last row matches all")
 	require.Nil(t, last.Across)
+	require.True(t, 0 < c.Host.Rate && c.Host.Rate < 1)
+	require.Positive(t, c.Host.Error)
+	require.NotEmpty(t, c.Host.Source)
 	require.Len(t, c.Spread.Inside, len(c.Spread.Bytes))
 	require.Len(t, c.Spread.Across, len(c.Spread.Bytes))
 	require.InDelta(t, 0.30, c.spreadAt(units.KiB, false), 1e-9)

@@ -17,7 +17,8 @@
 // with latency, bandwidth and ramp fitted to measurements
 // (shapes.yaml). The newest table times every release: the release decides the
 // choice, the hardware the time. Network adapters that siblings share, wire
-// efficiency and oversubscribed switches bound the bandwidth.
+// efficiency and oversubscribed switches bound the bandwidth, and so does the host's
+// memory where GPUs do not reach each other's over PCIe (GeForce).
 //
 // Third it believes what was measured (curve.go): a curve of this very group
 // gives the time; curves of other groups of the machine correct the model by what

@@ -21,6 +21,7 @@ type Fabric struct {
 	Capability int        // compute capability times ten: 80, 90, 100
 	NVLink     units.Rate // all NVLinks of a GPU, one direction; 0 without
 	PCIe       units.Rate // a GPU's x16 link, one direction
+	Staged     bool       // GPUs do not reach each other's memory over PCIe: data go through the host's
 	GPUs       int64      // of a node
 	Domain     int64      // GPUs that reach each other over NVLink; 0 means those of a node
 	Switched   bool       // NVSwitch: full NVLink rate between any pair
@@ -47,7 +48,7 @@ type Fabric struct {
 // version of NCCL, a compute capability or a curve that cannot be used.
 func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw hardware.Software, curves ...hardware.CollectiveCurve) (*Fabric, error) {
 	f := &Fabric{
-		NVLink: gpu.NVLink.Value, PCIe: gpu.PCIe.Value,
+		NVLink: gpu.NVLink.Value, PCIe: gpu.PCIe.Value, Staged: !gpu.Peers(),
 		GPUs: node.GPUs.Value, Domain: node.NVLinkDomain.Value,
 		Switched: node.Switched.Value, Multicast: node.Multicast.Value, CPU: strings.ToLower(node.CPU.Value),
 		NICs: net.NICs.Value, NICRate: net.NICBandwidth.Value,
@@ -307,6 +308,15 @@ func (f *Fabric) adapters(g Group) (count float64, rate units.Rate) {
 		count = float64(g.NICs)
 	}
 	return count, rate
+}
+
+// host is the rate in GB/s, in each direction, at which a GPU of a group exchanges data with the
+// others of its node where that goes through the host's memory; without bound where it does not.
+func (f *Fabric) host(v view) float64 {
+	if !v.staged {
+		return math.Inf(1)
+	}
+	return fitted().Host.Rate * pcie(f.PCIe)
 }
 
 // wire is the rate in GB/s at which the group's members really reach the network

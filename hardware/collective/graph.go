@@ -28,6 +28,7 @@ type view struct {
 	n, nodes, perNode float64
 	fewest            float64 // members in the node that holds fewest
 	nvlink            bool
+	staged            bool    // members of a node exchange data through its memory
 	total             float64 // one GPU's links to the other members of its node
 	nics, nic         float64 // adapters that serve the group in each node, and the rate of one
 	netPath           float64 // best path from a GPU to an adapter
@@ -41,6 +42,7 @@ func (f *Fabric) view(r *release, g Group) view {
 	v := view{n: float64(g.Ranks), nodes: float64(g.Nodes()), perNode: float64(g.PerNode), fewest: float64(g.fewest())}
 	pci := pcie(f.PCIe)
 	v.nvlink = f.NVLink > 0 && (g.PerNode-1)*g.Stride < f.domain()
+	v.staged = f.Staged && !v.nvlink && g.PerNode > 1
 	switch {
 	case !v.nvlink:
 		v.total = pci

@@ -28,7 +28,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	c, r, gen := &fitted().P2P, releaseOf(Version{}), generationOf(f.Capability)
 	v := f.view(r, g)
 	us := func(t units.Seconds) float64 { return float64(t) * 1e6 }
-	x := &exchange{op: op, view: v, ramp: c.MessageRamp, setup: us(c.Setup), inside: max(v.total, slowest), received: math.Inf(1), spread: max(g.Spread, 1)}
+	x := &exchange{op: op, view: v, ramp: c.MessageRamp, setup: us(c.Setup), inside: max(min(v.total, f.host(v)), slowest), received: math.Inf(1), spread: max(g.Spread, 1)}
 	small := 1.0 // what small groups lose
 	if gen <= ampere && v.nvlink {
 		small -= c.PerRank / v.n

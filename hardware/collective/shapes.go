@@ -17,6 +17,7 @@ type shape struct {
 	Algorithm  string  `yaml:"algorithm"`
 	Protocol   string  `yaml:"protocol"`
 	Across     *bool   `yaml:"across"` // more than one node
+	Staged     bool    `yaml:"staged"` // only through the host's memory
 	Generation string  `yaml:"generation"`
 	Latency    float64 `yaml:"latency"`
 	Hop        float64 `yaml:"hop"` // as latency, of hops between nodes; 0: as latency
@@ -55,6 +56,11 @@ type constants struct {
 		DeepEP   tokenKernels `yaml:"deepep"`
 		Error    float64      `yaml:"error"`
 	} `yaml:"p2p"`
+	Host struct {
+		Rate   float64 `yaml:"rate"`  // of a GPU through the host's memory in each direction, over that of its PCIe link as NCCL counts it
+		Error  float64 `yaml:"error"` // one standard deviation, relative
+		Source string  `yaml:"source"`
+	} `yaml:"host"`
 	Spread struct {
 		Bytes  []units.Bytes `yaml:"bytes"`
 		Inside []float64     `yaml:"inside"`
@@ -127,7 +133,7 @@ func (c *constants) shapeOf(op Op, k candidate, v view, gen generation) *shape {
 		s := &c.Shapes[i]
 		if (s.Op == "" || s.Op == op.String()) && (s.Algorithm == "" || s.Algorithm == k.algorithm.String()) &&
 			(s.Protocol == "" || s.Protocol == k.protocol.String()) &&
-			(s.Across == nil || *s.Across == (v.nodes > 1)) &&
+			(s.Across == nil || *s.Across == (v.nodes > 1)) && (!s.Staged || v.staged) &&
 			(s.Generation == "" || s.Generation == generationNames[gen]) {
 			return s
 		}
