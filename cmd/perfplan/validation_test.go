@@ -41,17 +41,18 @@ var figureColumns = []string{"group", "quantity", "runs", "mean", "median", "p90
 
 const (
 	predicted = "predicted" // runs of the group; refused names those that are not predicted
-	inRange   = "in_range"  // runs with a range; mean is the share of measured steps within it, signed that of those above
+	inRange   = "in_range"  // runs with a range; mean is the share of measured steps within it, median that of far ones outside, signed that of those above
 )
 
 // figures are a summary with the ids of the runs that were not predicted.
 type figures struct {
 	groups  []runs.Group
 	refused map[string][]string
+	stated  []runs.Group // in the file after the last group, all
 }
 
 func figuresOf(r *runs.Report) figures {
-	f := figures{groups: r.Summary, refused: map[string][]string{}}
+	f := figures{groups: r.Summary, stated: r.Stated, refused: map[string][]string{}}
 	for _, row := range r.Rows {
 		if row.Status != runs.OK {
 			f.refused[row.Group] = append(f.refused[row.Group], row.ID)
@@ -67,10 +68,10 @@ func (f figures) csv() []byte {
 	w := csv.NewWriter(&b)
 	round := func(v float64) string { return strconv.FormatFloat(v, 'f', 5, 64) }
 	w.Write(figureColumns)
-	for _, g := range f.groups {
+	for _, g := range slices.Concat(f.groups, f.stated) {
 		w.Write([]string{g.Name, predicted, strconv.Itoa(g.N), "", "", "", "", "", strings.Join(f.refused[g.Name], " ")})
 		if s := g.InRange; s != nil {
-			w.Write([]string{g.Name, inRange, strconv.Itoa(s.N), round(s.Share), "", "", "", round(s.Slower), ""})
+			w.Write([]string{g.Name, inRange, strconv.Itoa(s.N), round(s.Share), round(s.Unsaid), "", "", round(s.Slower), ""})
 		}
 		for _, q := range runs.QuantityNames() {
 			if s, ok := g.Stats[q]; ok {
@@ -92,6 +93,7 @@ func parseFigures(text []byte) (figures, error) {
 		return figures{}, fmt.Errorf("the columns are not %v", figureColumns)
 	}
 	f := figures{refused: map[string][]string{}}
+	list := &f.groups
 	for _, r := range records[1:] {
 		n, err := strconv.Atoi(r[2])
 		if err != nil {
@@ -99,8 +101,13 @@ func parseFigures(text []byte) (figures, error) {
 		}
 		if r[1] == predicted {
 			ids := strings.Fields(r[8])
-			f.refused[r[0]] = ids
-			f.groups = append(f.groups, runs.Group{Name: r[0], N: n, Unsupported: len(ids), Stats: map[string]runs.Stats{}})
+			if n := len(*list); n > 0 && (*list)[n-1].Name == runs.All {
+				list = &f.stated
+			}
+			if list == &f.groups {
+				f.refused[r[0]] = ids
+			}
+			*list = append(*list, runs.Group{Name: r[0], N: n, Unsupported: len(ids), Stats: map[string]runs.Stats{}})
 			continue
 		}
 		var v [5]float64
@@ -112,9 +119,9 @@ func parseFigures(text []byte) (figures, error) {
 				return f, err
 			}
 		}
-		g := &f.groups[len(f.groups)-1]
+		g := &(*list)[len(*list)-1]
 		if r[1] == inRange {
-			g.InRange = &runs.Ranges{N: n, Share: v[0], Slower: v[4]}
+			g.InRange = &runs.Ranges{N: n, Share: v[0], Unsaid: v[1], Slower: v[4]}
 			continue
 		}
 		g.Stats[r[1]] = runs.Stats{N: n, MeanAbs: v[0], MedianAbs: v[1], P90Abs: v[2], MaxAbs: v[3], MeanSigned: v[4]}
@@ -138,6 +145,9 @@ func (f figures) against(committed figures) (worse, better []string) {
 				worse = append(worse, fmt.Sprintf("%s: %s is no longer predicted", old.Name, id))
 			}
 		}
+		if was, is := old.InRange, g.InRange; old.Name == runs.All && was != nil && is != nil && is.Unsaid > was.Unsaid+slack {
+			worse = append(worse, fmt.Sprintf("%s: %.2f %% are far off without having said so, were %.2f %%", old.Name, 100*is.Unsaid, 100*was.Unsaid))
+		}
 		for _, q := range runs.QuantityNames() {
 			was, compared := old.Stats[q]
 			is := g.Stats[q]
@@ -157,7 +167,7 @@ func (f figures) against(committed figures) (worse, better []string) {
 
 func TestFiguresAgainst(t *testing.T) {
 	of := func(n int, mean float64, refused ...string) figures {
-		return figures{[]runs.Group{{Name: "g", N: 3, Unsupported: len(refused), Stats: map[string]runs.Stats{"step_time": {N: n, MeanAbs: mean}}}}, map[string][]string{"g": refused}}
+		return figures{groups: []runs.Group{{Name: "g", N: 3, Unsupported: len(refused), Stats: map[string]runs.Stats{"step_time": {N: n, MeanAbs: mean}}}}, refused: map[string][]string{"g": refused}}
 	}
 	old := of(3, 0.05, "a")
 	for _, c := range []struct {
@@ -176,6 +186,15 @@ func TestFiguresAgainst(t *testing.T) {
 		require.Equal(t, c.worse, strings.Join(worse, "; "), c.name)
 		require.Equal(t, c.better, strings.Join(better, "; "), c.name)
 	}
+	unsaid := func(share float64) figures {
+		return figures{groups: []runs.Group{{Name: runs.All, N: 1, Stats: map[string]runs.Stats{}, InRange: &runs.Ranges{N: 1, Share: 0.5, Unsaid: share}}}, stated: old.groups, refused: map[string][]string{}}
+	}
+	worse, _ := unsaid(0.07).against(unsaid(0.06))
+	require.Equal(t, []string{"all: 7.00 % are far off without having said so, were 6.00 %"}, worse)
+	both, err := parseFigures(unsaid(0.06).csv())
+	require.NoError(t, err)
+	require.Equal(t, 0.06, both.groups[0].InRange.Unsaid)
+	require.Equal(t, "g", both.stated[0].Name)
 	again, err := parseFigures(old.csv())
 	require.NoError(t, err)
 	if d := cmp.Diff(old.groups, again.groups); d != "" {
@@ -252,7 +271,7 @@ func TestAblation(t *testing.T) {
 // validate prints them, with where each group comes from.
 func validationPage(t *testing.T, f figures, list []runs.Run) []byte {
 	var b bytes.Buffer
-	require.NoError(t, report.WriteValidate(&b, &runs.Report{Summary: f.groups, Overall: runs.Overall(f.groups)}, false, report.Markdown, report.Style{}))
+	require.NoError(t, report.WriteValidate(&b, &runs.Report{Summary: f.groups, Stated: f.stated, Overall: runs.Overall(f.groups)}, false, report.Markdown, report.Style{}))
 	b.WriteString("\n## Not predicted\n\n")
 	for _, id := range f.refused[runs.All] {
 		i := slices.IndexFunc(list, func(r runs.Run) bool { return r.ID == id })
