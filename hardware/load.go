@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"sort"
@@ -285,6 +286,9 @@ func (l *Laws) check() error {
 		for _, name := range slices.Sorted(maps.Keys(l.Power.Class)) {
 			if z := l.Power.Class[name].Zeros; !(z >= 0 && z <= 1) {
 				return fmt.Errorf("power.class.%s.zeros: %g; give the share of others' power, as in 0.944, or leave it out", name, z)
+			}
+			if v := l.Power.Class[name].Vector; !(v >= 0) || math.IsInf(v, 0) {
+				return fmt.Errorf("power.class.%s.vector: %g; give the share of others' power, as in 0.62, or leave it out", name, v)
 			}
 		}
 	}

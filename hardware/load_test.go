@@ -33,6 +33,7 @@ func TestBadLaws(t *testing.T) {
 		{"launch: {host: -1}", "measured.launch.host: -1; give a speed of 0.01 to 100 over that of the recipes' host costs"},
 		{"launch: {host_spread: 1.5}", "measured.launch.host_spread: 1.5; give the relative standard deviation"},
 		{"launch: {host: 0.36, python: 1000}", "measured.launch.python: 1000; give a speed"},
+		{"power: {class: {gemm: {full: 700 W, vector: -0.6}}}", "measured.power.class.gemm.vector: -0.6; give the share of others' power"},
 		{"power: {class: {gemm: {full: 700 W, zeros: 1.5}}}", "measured.power.class.gemm.zeros: 1.5; give the share of others' power"},
 		{"attention: {forward: {rate: [0.3]}}", "measured.attention.widths: []; give the head widths"},
 		{"attention: {widths: [128, 64], forward: {rate: [1, 1]}}", "measured.attention.widths: [128 64]; give the head widths"},

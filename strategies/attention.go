@@ -30,7 +30,7 @@ func (j *Job) resolveAttention() error {
 	if err := oneOf("runtime.attention", j.Runtime.Attention, Attentions); err != nil {
 		return err
 	}
-	if j.Runtime.Attention == "math" && (j.Recipe.Structure.Compiled || j.Recipe.Programs["attention_math"] == nil) {
+	if j.Runtime.Attention == "math" && (j.Recipe.Structure.Compiled || j.Recipe.Attention != "sdpa") { // others call no attention of PyTorch's
 		return diag.Errorf("runtime.attention: math is not known in recipe %s; use unfused, or recipe hf-eager", j.Recipe.Name)
 	}
 	if !j.Runs(j.Runtime.Attention) {

@@ -360,6 +360,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, compile_scope: model}}", "runtime.compile_scope: model, but recipe torchtitan compiles by layer; leave it out, or use recipe hf-compile"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "torchtitan-eager, or give runtime.liger_kernels beside it"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe hf-eager has no loss in one kernel; leave it out, or use llm-foundry"},
+		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: math}}", "runtime.attention: math is not known in recipe megatron-core; use unfused, or recipe hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, attention: math}}", "runtime.attention: math is not known in recipe hf-compile; use unfused, or recipe hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, upcast: true}}", "runtime.upcast: recipe torchtitan has no other loss"},

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,35 +70,6 @@ func TestRoundedProducts(t *testing.T) {
 			require.InEpsilon(t, c.measured[i], float64(timer.Time(&o)/units.Seconds(1e-6)), 0.2, "%v, %s", c, layout)
 		}
 	}
-}
-
-// TestPlainProducts: products of fp32 on the vector units of an H200 (PyTorch 2.11, CUDA 13.0, from cold
-// caches, 2026-11-28), forward, input gradient and weight gradient, in us.
-func TestPlainProducts(t *testing.T) {
-	timer, _ := timer(t, "h200-sxm")
-	all := 0.0
-	for _, c := range []struct {
-		m, n, k  int64
-		measured [3]float64
-	}{
-		{256, 768, 768, [3]float64{16.6, 16.0, 15.3}},
-		{128, 4096, 4096, [3]float64{100.4, 94.1, 102.2}},
-		{512, 2048, 8192, [3]float64{351.3, 341.2, 342.4}},
-		{1000, 14336, 4096, [3]float64{2853.1, 2318.0, 2259.6}},
-		{1024, 2048, 2048, [3]float64{179.7, 182.9, 167.6}},
-		{2048, 8192, 2048, [3]float64{1360.7, 1332.9, 1307.6}},
-		{4096, 4096, 4096, [3]float64{2702.6, 2671.3, 2647.8}},
-		{8192, 3584, 4096, [3]float64{4741.0, 4754.7, 4577.1}},
-		{8192, 50257, 768, [3]float64{12356.7, 12822.3, 11739.0}},
-		{16384, 896, 4864, [3]float64{2834.4, 3027.5, 3117.0}},
-	} {
-		for i, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
-			o := GEMM(layout, tape.F32, c.m, c.n, c.k)
-			require.InEpsilon(t, c.measured[i], float64(timer.Time(&o)/units.Seconds(1e-6)), 0.18, "%v, %s", c, layout)
-			all += math.Abs(math.Log(float64(timer.Time(&o)/units.Seconds(1e-6)) / c.measured[i]))
-		}
-	}
-	require.Less(t, all/30, 0.06)
 }
 
 // before prices by the libraries of a release.
