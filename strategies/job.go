@@ -35,6 +35,7 @@ type Job struct {
 	Train     Train
 	Given     Train // Train before the plan completed it: zero where the job leaves the choice open
 	Run       goodput.Settings
+	Assumed   []string // facts, by key or in words, that whoever wrote the job does not know
 	Defaulted []string // "train.precision = bf16 (default of recipe megatron-core)"
 	Unchosen  []string // the same of what is chosen where no plan is given, but was not, since one is
 
@@ -52,7 +53,8 @@ type jobFile struct {
 	Plan     *Plan       `yaml:"plan"`
 	Train    Train       `yaml:"train"`
 
-	Run goodput.Settings `yaml:"run"`
+	Run     goodput.Settings `yaml:"run"`
+	Assumed []string         `yaml:"assumed"`
 }
 
 type networkRef struct {

@@ -181,6 +181,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: {model_type: decoder, hidden_size: 2048, num_hidden_layers: 24, num_attention_heads: 32, intermediate_size: 4096, gated_mlp: true, vocab_size: 128256}, gpus: 24, runtime: {recipe: nanotron}, plan: {pp: 24}, train: {grad_accumulation: 24}}",
 			"plan.pp: recipe nanotron splits by cost, which leaves the last 3 of 24 stages without work; use a smaller pp"},
 		{"{gpus: 8}", "model: is missing; give a catalog name"},
+		{"{model: gpt2, assumed: [release, \" \"]}", `assumed: " " names nothing; give the keys`},
 		{"{model: gpt2, gpus: 2000000}", "gpus: 2000000; give 1 to 1048576"},
 		{"{model: gpt2, gpus: 0}", "gpus: 0; give 1 or more, or leave it out"},
 		{"{model: gpt2, plan: {tp: 0}, train: {micro_batch: 0}}", "train.micro_batch: 0; give 1 or more"},

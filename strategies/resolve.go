@@ -21,7 +21,7 @@ import (
 // resolve fills the defaults and checks the rules. Each step relies on what those before
 // it have settled.
 func (f *jobFile) resolve() (*Job, error) {
-	j := &Job{Model: f.Model.spec, Hardware: f.Hardware.profile, GPUs: f.GPUs, Runtime: f.Runtime, Train: f.Train, Given: f.Train, GivenPlan: f.Plan, Run: f.Run}
+	j := &Job{Model: f.Model.spec, Hardware: f.Hardware.profile, GPUs: f.GPUs, Runtime: f.Runtime, Train: f.Train, Given: f.Train, GivenPlan: f.Plan, Run: f.Run, Assumed: slices.Compact(slices.Sorted(slices.Values(f.Assumed)))}
 	if j.Model == nil {
 		return nil, diag.Errorf("model: is missing; give a catalog name, a path or the keys of a config.json")
 	}
@@ -30,7 +30,7 @@ func (f *jobFile) resolve() (*Job, error) {
 		func() error { return j.resolveMachine(f.Network) },
 		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.resolveLoss, j.setFusions, j.setOverlaps, j.checkExperts,
 		j.resolveTrain, j.settleTrain, j.setClipping,
-		j.checkRun, j.checkBucket, j.resolvePlan)
+		j.checkRun, j.checkAssumed, j.checkBucket, j.resolvePlan)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +42,16 @@ func first(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkAssumed refuses facts without a name.
+func (j *Job) checkAssumed() error {
+	for _, fact := range j.Assumed {
+		if strings.TrimSpace(fact) == "" {
+			return diag.Errorf("assumed: %q names nothing; give the keys that are only assumed, as in [release, network]", fact)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
 // Steps of one software on one machine deviate from their predictions by what they have
@@ -52,7 +53,9 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 		if recipe != own.Recipe || gpu != own.GPU {
 			return nil, diag.Errorf("run %s is of %s on %s, others of %s on %s; give runs of one recipe and one kind of GPU", r.ID, recipe, gpu, own.Recipe, own.GPU)
 		}
-		d := r.Predicted.Off.Total()
+		known := r.Predicted.Off
+		known[estimate.AssumedFacts] = estimate.Deviation{} // which runs of one software and machine have in common: they say what it is
+		d := known.Total()
 		off, of = append(off, math.Log(float64(measured/predicted))), append(of, d*d)
 	}
 	n := float64(len(off))

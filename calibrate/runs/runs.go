@@ -240,7 +240,7 @@ func jobOf(n *yaml.Node, r *runFile, assumed []string) (job yaml.Node, left []st
 	job = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: n.Line, Column: n.Column}
 	release := releaseOf(r.Framework, r.Source)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if key := n.Content[i].Value; r.Job[key] != nil {
+		if key := n.Content[i].Value; r.Job[key] != nil || key == "assumed" {
 			section, some := stated(key, n.Content[i+1], assumed)
 			left = append(left, some...)
 			if key == "runtime" {

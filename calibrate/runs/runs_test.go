@@ -102,6 +102,7 @@ func TestAssumed(t *testing.T) {
 		}
 		require.NoError(t, list[0].Err, c.plan)
 		require.EqualValues(t, c.kind, list[0].Job.Plan.DataParallel, c.plan)
+		require.Equal(t, list[0].Assumed, list[0].Job.Assumed, "which widens the range")
 		require.Equal(t, list[0].Left, Validate(list).Rows[0].Left)
 	}
 }

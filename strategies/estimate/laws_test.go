@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -252,4 +254,25 @@ func TestRangesKnowWhatWasMeasured(t *testing.T) {
 	require.Greater(t, experts, 1.5*software)
 	require.Greater(t, experts, waiting)
 	require.Greater(t, waiting, 1.5*near)
+}
+
+// TestRangesAllowForAssumedFacts: each fact that a job only assumes widens the range, one said
+// twice once, and no prediction changes; where that is the most of it, the note says so.
+func TestRangesAllowForAssumedFacts(t *testing.T) {
+	const job = "{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {micro_batch: 1}, assumed: [%s]}"
+	var last *Result
+	for _, facts := range []string{"", "release", "release, network", "release, network, room temperature, vocab_size"} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(job, facts)))
+		if last != nil {
+			require.Equal(t, last.StepTime, r.StepTime)
+			require.Less(t, r.Low, last.Low, facts)
+			require.Greater(t, r.High, last.High, facts)
+		}
+		last = r
+	}
+	wide := last.Notes[slices.IndexFunc(last.Notes, func(n diag.Note) bool { return n.Code == "range.wide" })]
+	require.Contains(t, wide.Text, "because of what the job only assumes: network, release, room temperature, vocab_size")
+	require.InDelta(t, 2*assumedSpread, last.Off[AssumedFacts].Share, 1e-9, "four independent facts")
+	twice := mustEstimate(t, mustParse(t, fmt.Sprintf(job, "release, release")))
+	require.Equal(t, mustEstimate(t, mustParse(t, fmt.Sprintf(job, "release"))).High, twice.High)
 }
