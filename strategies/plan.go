@@ -262,7 +262,7 @@ func (p *Plan) Reshard() bool { return p.ReshardAfterForward == nil || *p.Reshar
 // TorchDDP reports whether PyTorch's DDP reduces gradients: alone, or before an optimizer that shares out
 // its states (ZeroRedundancyOptimizer).
 func (p *Plan) TorchDDP(r *recipe.Recipe) bool {
-	return !r.Structure.MainGradients && (p.DataParallel == DDP || p.DataParallel == ZeRO1 && !r.Structure.Partitions)
+	return !r.Structure.MainGradients && !r.Structure.OwnReductions && (p.DataParallel == DDP || p.DataParallel == ZeRO1 && !r.Structure.Partitions)
 }
 
 // BucketViews reports whether gradients under PyTorch's DDP are views of the buckets, or

@@ -263,17 +263,14 @@ func (j *Job) setClipping() error {
 
 // setOverlaps takes over which exchanges of replicas the job says run beside compute.
 // Parameters are gathered so by frameworks that reduce so (Megatron-LM,
-// training/arguments.py: --overlap-param-gather needs --overlap-grad-reduce). An optimizer that
-// deals weights out reduces gradients itself, after the backward pass.
+// training/arguments.py: --overlap-param-gather needs --overlap-grad-reduce).
 func (j *Job) setOverlaps() error {
 	reduce, gather := j.Runtime.OverlapGradReduce, j.Runtime.OverlapParamGather
-	dealt := j.Recipe.Optimizer[j.Train.Optimizer].Dealt
-	if reduce == nil && gather == nil && !dealt {
+	if reduce == nil && gather == nil {
 		return nil
 	}
 	own := *j.Recipe
 	o := &own.Overlap
-	o.GradReduce = o.GradReduce && !dealt
 	for _, x := range []struct {
 		on   *bool
 		name string

@@ -355,6 +355,7 @@ func init() {
 		},
 		"fused_loss":          func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.LossAlone)) },
 		"fused_loss_shifted":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Shifted)) },
+		"fused_loss_in_place": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Consumed)) },
 		"fused_loss_returned": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Returned)) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t

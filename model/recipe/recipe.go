@@ -302,6 +302,7 @@ type Structure struct {
 	ShardedMixed   bool    `yaml:"sharded_mixed"`         // mixed precision is FSDP's: tensor and pipeline ranks without it compute in the weights' dtype
 	HeldLogits     bool    `yaml:"held_logits"`           // logits are cast to fp32 before the loss, and the script holds them until gradients are made
 	Transformers   bool    `yaml:"transformers"`          // queries, keys and values are cut into heads as they are projected and go when both are turned, a block's output when it is added, the embeddings when the last layer is done
+	OwnReductions  bool    `yaml:"own_reductions"`        // the optimizer exchanges gradients among replicas, after the last backward pass: no DDP is around the model
 	OuterLoss      bool    `yaml:"outer_loss"`            // the loss is computed outside the model that is sharded
 
 	ImageCalls bool `yaml:"image_calls"` // attention takes the images or windows that lie in one sequence of patches one by one

@@ -80,6 +80,7 @@ const (
 	LossAlone LogitsUse = iota // nothing
 	Shifted                    // it slices them to shift the labels: their gradient is filled with zeros first, unless it is padded
 	Returned                   // it returns them, so that the backward pass is given a gradient of zeros
+	Consumed                   // nothing, and they are its own: their gradient takes their place (donated buffers of torch/_functorch/aot_autograd.py)
 )
 
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
@@ -102,7 +103,13 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 			zeros = t.zerosLike(logits)
 			bytes += zeros.bytes()
 		}
-		r := t.emptyLike(logits)
+		var r *Tensor
+		if use == Consumed {
+			r = t.view(nd.saved[0])
+			t.host.Views-- // the same tensor
+		} else {
+			r = t.emptyLike(logits)
+		}
 		t.emit(Op{Prim: "fused_loss_backward", Class: LossBackward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: bytes})
 		if t.OneGraph && zeros != nil {
 			t.stays(zeros)

@@ -71,7 +71,7 @@ func TestMuonIsDealt(t *testing.T) {
 	// So does nanochat's beside whole weights on every rank (nanochat/muon.py, DistMuon), which
 	// keeps a part of the states, too; gradients are clipped before, by each rank all of its own.
 	of := func(gpus int64, name string) *Result {
-		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: %d, runtime: {recipe: nanogpt}, plan: {dp: %d}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 1, clip_gradients: true, optimizer: %s}}", gpus, gpus, name)))
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: %d, runtime: {recipe: nanochat}, plan: {dp: %d}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 1, clip_gradients: true, optimizer: %s}}", gpus, gpus, name)))
 	}
 	all, part := of(8, "muon"), of(8, "muon-dealt")
 	require.Less(t, part.Optimizer, all.Optimizer/4)

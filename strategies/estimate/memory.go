@@ -136,7 +136,7 @@ func (p *pricer) footprint() footprint {
 		case late && j.Train.GradAccumulation > 1: // there from the first backward pass on
 			f.reducing, f.sharding.Bucket = 2*f.sharding.Bucket, 0
 		}
-	case dp > 1 && (plan.DataParallel == strategies.DDP || plan.DataParallel == strategies.ZeRO1) && !main: // of PyTorch, ZeRO 1 is an optimizer behind DDP
+	case dp > 1 && plan.TorchDDP(j.Recipe):
 		f.mode, f.buckets, f.bucket = memory.Bucketed, prec.Gradients.Size(), plan.Bucket
 		if !plan.BucketViews() {
 			f.mode = memory.Copied

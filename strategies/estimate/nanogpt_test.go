@@ -32,3 +32,26 @@ func TestNanoGPT(t *testing.T) {
 	r := mustEstimate(t, mustParse(t, fmt.Sprintf(job, 1024, 24, 16, 50304, "h200-sxm", 2, 1)))
 	require.Less(t, float64(r.Exposed["dp"]), 2e-3, "of 5.9 ms that reductions take")
 }
+
+// TestNanochat holds nanochat of late 2025 against its peaks of memory on one and two H200 (PyTorch 2.11, 2026-11-28), 12 and 20
+// layers of 64 times as many elements, sequences of 2,048 tokens: the model returns the loss alone, so that the gradient
+// of its logits takes their place, and no DDP has buckets, nor reduces beside the backward pass.
+func TestNanochat(t *testing.T) {
+	const job = "{model: {model_type: decoder, hidden_size: %d, num_hidden_layers: %d, num_attention_heads: %d, head_dim: 128, intermediate_size: %d, gated_mlp: false, activation: relu2, norm: rmsnorm, position: rope, bias: false, fused_qkv: false, qk_norm: head, vocab_size: 65536, tie_word_embeddings: false}, " +
+		"hardware: h200-sxm, gpus: %d, runtime: {recipe: %s, attention: sdpa}, plan: {dp: %[5]d, data_parallel: ddp}, train: {sequence_length: 2048, micro_batch: %[7]d, dtypes: {embedding: bf16}, clip_gradients: true, grad_accumulation: 1}}"
+	for _, c := range []struct {
+		layers, gpus, batch int
+		allocated           float64 // GB
+	}{{20, 1, 32, 75.343}, {12, 1, 32, 32.628}, {20, 2, 32, 74.951}, {12, 2, 16, 17.194}} {
+		of := func(recipe string) *Result {
+			width := 64 * c.layers
+			return mustEstimate(t, mustParse(t, fmt.Sprintf(job, width, c.layers, width/128, 4*width, c.gpus, recipe, c.batch)))
+		}
+		r, returned := of("nanochat"), of("nanogpt")
+		require.InEpsilon(t, c.allocated*1e9, float64(r.Memory.PeakAllocated), 0.015, c)
+		require.Greater(t, float64(returned.Memory.PeakAllocated-r.Memory.PeakAllocated), 3*65536*2048*float64(c.batch), "logits that are returned")
+		if c.gpus > 1 {
+			require.Greater(t, r.Exposed["dp"], 2*returned.Exposed["dp"])
+		}
+	}
+}

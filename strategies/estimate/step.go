@@ -134,7 +134,7 @@ func (s *step) forwardPass(i int64) {
 // cut is what the host does more for unit i where buckets of gradients cut a compiled graph: a
 // piece ends with each (torch/_dynamo/backends/distributed.py, DDPOptimizer).
 func (s *step) cut(i int, each units.Seconds) {
-	if s.ddp == nil || each == 0 || deals(s.job) {
+	if s.ddp == nil || each == 0 || s.job.Recipe.Structure.OwnReductions {
 		return
 	}
 	from := s.ddp.at[i]
@@ -309,7 +309,7 @@ func (b *buckets) begin(s *step) {
 			b.op = collective.Reduce
 		}
 	}
-	b.copies = !r.Structure.MainGradients || s.job.Partitions()
+	b.copies = !r.Structure.MainGradients && !r.Structure.OwnReductions || s.job.Partitions()
 	if s.chunk.reduced.at == nil {
 		s.chunk.reduced = s.gradients()
 	}
