@@ -1,6 +1,10 @@
 package model
 
-import "github.com/perfplan/perfplan/internal/units"
+import (
+	"slices"
+
+	"github.com/perfplan/perfplan/internal/units"
+)
 
 // FLOPBreakdown is the model FLOPs of one forward pass by class. One
 // multiply-add is two FLOPs; only matrix products count, as in every published
@@ -64,21 +68,21 @@ const (
 	adapter
 )
 
-var classes = [...]class{
-	partQuery: projection, partKey: projection, partValue: projection, partQKV: projection, partOut: projection,
-	partQueryDown: projection, partQueryUp: projection, partKVDown: projection, partKVUp: projection,
-	partIndexQuery: projection, partIndexKey: projection, partIndexWeights: projection,
-	partSumKV: projection, partSumGate: projection, partIndexSumKV: projection, partIndexSumGate: projection, partOutGroups: projection,
-	partMix1: projection, partMix2: projection, partMix3: projection,
-	partMambaIn: projection, partMambaOut: projection,
-	partDeltaQKVZ: projection, partDeltaBA: projection, partDeltaQKV: projection, partDeltaZ: projection, partDeltaB: projection, partDeltaA: projection, partDeltaOut: projection,
-	partLatentDown: feedForward, partLatentUp: feedForward,
-	partLayerEmbedIn: feedForward, partLayerGate: feedForward, partLayerUp: feedForward,
-	partGate: feedForward, partUp: feedForward, partGateUp: feedForward, partDown: feedForward,
-	partExpertsUp: expert, partExpertsDown: expert,
-	partSharedGate: feedForward, partSharedUp: feedForward, partSharedDown: feedForward,
-	partRouter: router, partSharedSwitch: router,
-	partHead: logits,
+var classes = map[Role]class{
+	RoleQ: projection, RoleK: projection, RoleV: projection, RoleQKV: projection, RoleO: projection,
+	RoleQDown: projection, RoleQUp: projection, RoleKVDown: projection, RoleKVUp: projection,
+	RoleIndexQ: projection, RoleIndexK: projection, RoleIndexWeights: projection,
+	RoleSumKV: projection, RoleSumGate: projection, RoleIndexSumKV: projection, RoleIndexSumGate: projection, RoleOGroups: projection,
+	RoleMix1: projection, RoleMix2: projection, RoleMix3: projection,
+	RoleMambaIn: projection, RoleMambaOut: projection,
+	RoleDeltaQKVZ: projection, RoleDeltaBA: projection, RoleDeltaQKV: projection, RoleDeltaZ: projection, RoleDeltaB: projection, RoleDeltaA: projection, RoleDeltaOut: projection,
+	RoleLatentDown: feedForward, RoleLatentUp: feedForward,
+	RoleLayerEmbedIn: feedForward, RoleLayerGate: feedForward, RoleLayerUp: feedForward,
+	RoleGate: feedForward, RoleUp: feedForward, RoleGateUp: feedForward, RoleDown: feedForward,
+	RoleExpertsGateUp: expert, RoleExpertsDown: expert,
+	RoleSharedGate: feedForward, RoleSharedUp: feedForward, RoleSharedDown: feedForward,
+	RoleRouter: router, RoleSharedRouter: router,
+	RoleHead: logits,
 }
 
 // ForwardFLOPs counts one forward pass over tokens in sequences of length seq.
@@ -94,26 +98,23 @@ var classes = [...]class{
 func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	var perToken [adapter + 1]float64
 	l := layoutOf(s)
-	add := func(modules []module, k LayerKind, times int64) {
+	add := func(modules []module, w weights, times int64) {
 		for _, m := range modules {
-			if c := classes[m.part]; c != noProduct && times > 0 {
-				if p := s.parameters(m, k); len(p) > 0 {
-					perToken[c] += 2 * float64(p[0].Size()) * float64(times)
-					if s.LoRA != nil {
-						perToken[adapter] += 2 * float64(adapters(s.unit([]module{m}, k))) * float64(times)
-					}
+			if c := classes[m.role]; c != noProduct && len(w[m.role]) > 0 {
+				perToken[c] += 2 * float64(w[m.role][0].Size()) * float64(times)
+				if s.LoRA != nil {
+					perToken[adapter] += 2 * float64(adapters(s.named(m, w[m.role]))) * float64(times)
 				}
 			}
 		}
 	}
 	kinds := s.Kinds()
 	for _, k := range kinds {
-		for _, block := range l.layer {
-			add(block, k.LayerKind, k.Layers)
-		}
+		add(slices.Concat(l.layer...), s.layer(k.LayerKind), k.Layers)
 	}
-	add(l.embedding, LayerKind{}, 1)
-	add(l.head, LayerKind{}, 1)
+	ends := s.ends()
+	add(l.embedding, ends, 1)
+	add(l.head, ends, 1)
 	if s.MoE != nil {
 		perToken[expert] *= float64(s.MoE.TopK) / float64(s.MoE.Experts)
 	}

@@ -1,115 +1,10 @@
 package model
 
-// part is what a module of a decoder is for. Its parameters follow from the
-// part and the Spec.
-type part uint8
-
-const (
-	partTokens    part = iota // token embedding
-	partPositions             // learned position table
-	partEmbedNorm             // norm after the embedding
-
-	partLayerEmbed // table of embeddings for each layer, projection that is added to them, norm of what it makes
-	partLayerEmbedIn
-	partLayerEmbedNorm
-	partLayerGate // into and out of the width of a layer's part, norm after it
-	partLayerUp
-	partPostLayer
-
-	partNorm1 // norm on the input of attention
-	partNorm2 // norm on the input of the MLP
-	partPost1 // norm on the output of attention
-	partPost2 // norm on the output of the MLP
-
-	// Of experts beside the MLP: norms on the MLP's output, on the experts' input and on
-	// their output, factors of the router's input and of each expert.
-	partPostMLP
-	partPreExperts
-	partPostExperts
-	partRouterScale
-	partExpertScale
-
-	partSinks // one learned sink per head
-	partQuery
-	partKey
-	partValue
-	partQKV // the three fused
-	partOut
-	partQueryNorm
-	partKeyNorm
-	partQueryDown // latent attention: to the query latent, its norm, and up from it
-	partQueryLatentNorm
-	partQueryUp
-	partKVDown // to the key/value latent and the shared rotary key, its norm, and up from it
-	partKVLatentNorm
-	partKVUp
-	partIndexQuery // of an indexer
-	partIndexKey
-	partIndexNorm
-	partIndexWeights
-	partIndexSumKV // of the sums that it scores
-	partIndexSumGate
-	partIndexSumBias
-	partIndexSumNorm
-	partSumKV // of sums of tokens
-	partSumGate
-	partSumBias
-	partSumNorm
-	partOutGroups
-
-	// Of residual streams: weights of their mixtures, biases, factors.
-	partMix1
-	partMix1Bias
-	partMix1Scale
-	partMix2
-	partMix2Bias
-	partMix2Scale
-	partMix3
-	partMix3Bias
-	partMix3Scale
-
-	partMamba // what a mixer holds itself: time steps, decays, skips
-	partMambaConv
-	partMambaIn
-	partMambaNorm
-	partMambaOut
-
-	partDelta // what a gated delta net holds itself: bias of the decays, their logarithms
-	partDeltaConv
-	partDeltaQKVZ // its projections, in two
-	partDeltaBA
-	partDeltaQKV // or four
-	partDeltaZ
-	partDeltaB
-	partDeltaA
-	partDeltaNorm
-	partDeltaOut
-
-	partGate
-	partUp
-	partGateUp // the two fused
-	partDown
-	partActPositive // parameters of the activation
-	partActNegative
-
-	partRouter
-	partExpertsUp   // gate and up of all experts in one tensor
-	partExpertsDown // down of all experts
-	partLatentDown  // into and out of the width of experts
-	partLatentUp
-	partSharedGate
-	partSharedUp
-	partSharedDown
-	partSharedSwitch // sigmoid gate on the shared experts
-
-	partFinalNorm
-	partHead
-)
-
-// module is a named part.
+// module is what a family calls the module that holds the weights for a use; of several weights
+// that it holds itself the first names the use.
 type module struct {
 	name string
-	part part
+	role Role
 }
 
 // layout is the order and the names of the modules of a family, as its
@@ -125,165 +20,165 @@ type layout struct {
 
 // Blocks of modules that several families share.
 var (
-	llamaEmbedding = []module{{"model.embed_tokens", partTokens}, {"model.embed_positions", partPositions}}
+	llamaEmbedding = []module{{"model.embed_tokens", RoleEmbed}, {"model.embed_positions", RolePosition}}
 	llamaAttention = []module{
-		{"self_attn.sinks", partSinks},
-		{"self_attn.q_proj", partQuery},
-		{"self_attn.q_a_proj", partQueryDown},
-		{"self_attn.q_a_layernorm", partQueryLatentNorm},
-		{"self_attn.q_b_proj", partQueryUp},
-		{"self_attn.kv_a_proj_with_mqa", partKVDown},
-		{"self_attn.kv_a_layernorm", partKVLatentNorm},
-		{"self_attn.kv_b_proj", partKVUp},
-		{"self_attn.k_proj", partKey},
-		{"self_attn.v_proj", partValue},
-		{"self_attn.qkv_proj", partQKV},
-		{"self_attn.o_proj", partOut},
-		{"self_attn.q_norm", partQueryNorm},
-		{"self_attn.k_norm", partKeyNorm},
+		{"self_attn.sinks", RoleSinks},
+		{"self_attn.q_proj", RoleQ},
+		{"self_attn.q_a_proj", RoleQDown},
+		{"self_attn.q_a_layernorm", RoleQDownNorm},
+		{"self_attn.q_b_proj", RoleQUp},
+		{"self_attn.kv_a_proj_with_mqa", RoleKVDown},
+		{"self_attn.kv_a_layernorm", RoleKVDownNorm},
+		{"self_attn.kv_b_proj", RoleKVUp},
+		{"self_attn.k_proj", RoleK},
+		{"self_attn.v_proj", RoleV},
+		{"self_attn.qkv_proj", RoleQKV},
+		{"self_attn.o_proj", RoleO},
+		{"self_attn.q_norm", RoleQNorm},
+		{"self_attn.k_norm", RoleKNorm},
 	}
 	indexer = []module{
-		{"self_attn.indexer.wq_b", partIndexQuery},
-		{"self_attn.indexer.wk", partIndexKey},
-		{"self_attn.indexer.k_norm", partIndexNorm},
-		{"self_attn.indexer.weights_proj", partIndexWeights},
+		{"self_attn.indexer.wq_b", RoleIndexQ},
+		{"self_attn.indexer.wk", RoleIndexK},
+		{"self_attn.indexer.k_norm", RoleIndexKNorm},
+		{"self_attn.indexer.weights_proj", RoleIndexWeights},
 	}
 	compressedAttention = []module{
-		{"self_attn.sinks", partSinks},
-		{"self_attn.q_a_proj", partQueryDown},
-		{"self_attn.q_a_norm", partQueryLatentNorm},
-		{"self_attn.q_b_proj", partQueryUp},
-		{"self_attn.kv_proj", partKVDown},
-		{"self_attn.kv_norm", partKVLatentNorm},
-		{"self_attn.o_a_proj", partOutGroups},
-		{"self_attn.o_b_proj", partOut},
+		{"self_attn.sinks", RoleSinks},
+		{"self_attn.q_a_proj", RoleQDown},
+		{"self_attn.q_a_norm", RoleQDownNorm},
+		{"self_attn.q_b_proj", RoleQUp},
+		{"self_attn.kv_proj", RoleKVDown},
+		{"self_attn.kv_norm", RoleKVDownNorm},
+		{"self_attn.o_a_proj", RoleOGroups},
+		{"self_attn.o_b_proj", RoleO},
 	}
 	compressor = []module{
-		{"self_attn.compressor.position_bias", partSumBias},
-		{"self_attn.compressor.kv_proj", partSumKV},
-		{"self_attn.compressor.gate_proj", partSumGate},
-		{"self_attn.compressor.kv_norm", partSumNorm},
-		{"self_attn.compressor.indexer.position_bias", partIndexSumBias},
-		{"self_attn.compressor.indexer.kv_proj", partIndexSumKV},
-		{"self_attn.compressor.indexer.gate_proj", partIndexSumGate},
-		{"self_attn.compressor.indexer.kv_norm", partIndexSumNorm},
-		{"self_attn.compressor.indexer.q_b_proj", partIndexQuery},
-		{"self_attn.compressor.indexer.weights_proj", partIndexWeights},
+		{"self_attn.compressor.position_bias", RoleSumBias},
+		{"self_attn.compressor.kv_proj", RoleSumKV},
+		{"self_attn.compressor.gate_proj", RoleSumGate},
+		{"self_attn.compressor.kv_norm", RoleSumNorm},
+		{"self_attn.compressor.indexer.position_bias", RoleIndexSumBias},
+		{"self_attn.compressor.indexer.kv_proj", RoleIndexSumKV},
+		{"self_attn.compressor.indexer.gate_proj", RoleIndexSumGate},
+		{"self_attn.compressor.indexer.kv_norm", RoleIndexSumNorm},
+		{"self_attn.compressor.indexer.q_b_proj", RoleIndexQ},
+		{"self_attn.compressor.indexer.weights_proj", RoleIndexWeights},
 	}
 	streams = []module{
-		{"attn_hc.fn", partMix1}, {"attn_hc.base", partMix1Bias}, {"attn_hc.scale", partMix1Scale},
-		{"ffn_hc.fn", partMix2}, {"ffn_hc.base", partMix2Bias}, {"ffn_hc.scale", partMix2Scale},
+		{"attn_hc.fn", RoleMix1}, {"attn_hc.base", RoleMix1Bias}, {"attn_hc.scale", RoleMix1Scale},
+		{"ffn_hc.fn", RoleMix2}, {"ffn_hc.base", RoleMix2Bias}, {"ffn_hc.scale", RoleMix2Scale},
 	}
-	phi3Attention = []module{{"self_attn.o_proj", partOut}, {"self_attn.qkv_proj", partQKV}}
+	phi3Attention = []module{{"self_attn.o_proj", RoleO}, {"self_attn.qkv_proj", RoleQKV}}
 	llamaMLP      = []module{
-		{"mlp.gate_proj", partGate},
-		{"mlp.up_proj", partUp},
-		{"mlp.gate_up_proj", partGateUp},
-		{"mlp.down_proj", partDown},
+		{"mlp.gate_proj", RoleGate},
+		{"mlp.up_proj", RoleUp},
+		{"mlp.gate_up_proj", RoleGateUp},
+		{"mlp.down_proj", RoleDown},
 	}
-	experts     = []module{{"mlp.experts.gate_up_proj", partExpertsUp}, {"mlp.experts.down_proj", partExpertsDown}}
-	routerFirst = []module{{"mlp.gate", partRouter}}
-	ossRouter   = []module{{"mlp.router", partRouter}}
+	experts     = []module{{"mlp.experts.gate_up_proj", RoleExpertsGateUp}, {"mlp.experts.down_proj", RoleExpertsDown}}
+	routerFirst = []module{{"mlp.gate", RoleRouter}}
+	ossRouter   = []module{{"mlp.router", RoleRouter}}
 	qwenShared  = []module{
-		{"mlp.shared_expert.gate_proj", partSharedGate},
-		{"mlp.shared_expert.up_proj", partSharedUp},
-		{"mlp.shared_expert.down_proj", partSharedDown},
-		{"mlp.shared_expert_gate", partSharedSwitch},
+		{"mlp.shared_expert.gate_proj", RoleSharedGate},
+		{"mlp.shared_expert.up_proj", RoleSharedUp},
+		{"mlp.shared_expert.down_proj", RoleSharedDown},
+		{"mlp.shared_expert_gate", RoleSharedRouter},
 	}
-	decoderLatent  = []module{{"mlp.latent_down_proj", partLatentDown}, {"mlp.latent_up_proj", partLatentUp}}
+	decoderLatent  = []module{{"mlp.latent_down_proj", RoleLatentDown}, {"mlp.latent_up_proj", RoleLatentUp}}
 	deepseekShared = []module{
-		{"mlp.shared_experts.gate_proj", partSharedGate},
-		{"mlp.shared_experts.up_proj", partSharedUp},
-		{"mlp.shared_experts.down_proj", partSharedDown},
+		{"mlp.shared_experts.gate_proj", RoleSharedGate},
+		{"mlp.shared_experts.up_proj", RoleSharedUp},
+		{"mlp.shared_experts.down_proj", RoleSharedDown},
 	}
 	llama4MLP = []module{
-		{"feed_forward.experts.gate_up_proj", partExpertsUp},
-		{"feed_forward.experts.down_proj", partExpertsDown},
-		{"feed_forward.router", partRouter},
-		{"feed_forward.shared_expert.gate_proj", partSharedGate},
-		{"feed_forward.shared_expert.up_proj", partSharedUp},
-		{"feed_forward.shared_expert.down_proj", partSharedDown},
-		{"feed_forward.gate_proj", partGate},
-		{"feed_forward.up_proj", partUp},
-		{"feed_forward.down_proj", partDown},
+		{"feed_forward.experts.gate_up_proj", RoleExpertsGateUp},
+		{"feed_forward.experts.down_proj", RoleExpertsDown},
+		{"feed_forward.router", RoleRouter},
+		{"feed_forward.shared_expert.gate_proj", RoleSharedGate},
+		{"feed_forward.shared_expert.up_proj", RoleSharedUp},
+		{"feed_forward.shared_expert.down_proj", RoleSharedDown},
+		{"feed_forward.gate_proj", RoleGate},
+		{"feed_forward.up_proj", RoleUp},
+		{"feed_forward.down_proj", RoleDown},
 	}
 	mambaMixer = []module{
-		{"mixer", partMamba},
-		{"mixer.conv1d", partMambaConv},
-		{"mixer.in_proj", partMambaIn},
-		{"mixer.norm", partMambaNorm},
-		{"mixer.out_proj", partMambaOut},
+		{"mixer", RoleMambaStep},
+		{"mixer.conv1d", RoleMambaConv},
+		{"mixer.in_proj", RoleMambaIn},
+		{"mixer.norm", RoleMambaNorm},
+		{"mixer.out_proj", RoleMambaOut},
 	}
 	nextDelta = []module{
-		{"linear_attn", partDelta},
-		{"linear_attn.conv1d", partDeltaConv},
-		{"linear_attn.in_proj_qkvz", partDeltaQKVZ},
-		{"linear_attn.in_proj_ba", partDeltaBA},
-		{"linear_attn.norm", partDeltaNorm},
-		{"linear_attn.out_proj", partDeltaOut},
+		{"linear_attn", RoleDeltaStep},
+		{"linear_attn.conv1d", RoleDeltaConv},
+		{"linear_attn.in_proj_qkvz", RoleDeltaQKVZ},
+		{"linear_attn.in_proj_ba", RoleDeltaBA},
+		{"linear_attn.norm", RoleDeltaNorm},
+		{"linear_attn.out_proj", RoleDeltaOut},
 	}
 	qwenDelta = []module{
-		{"linear_attn", partDelta},
-		{"linear_attn.conv1d", partDeltaConv},
-		{"linear_attn.norm", partDeltaNorm},
-		{"linear_attn.out_proj", partDeltaOut},
-		{"linear_attn.in_proj_qkv", partDeltaQKV},
-		{"linear_attn.in_proj_z", partDeltaZ},
-		{"linear_attn.in_proj_b", partDeltaB},
-		{"linear_attn.in_proj_a", partDeltaA},
+		{"linear_attn", RoleDeltaStep},
+		{"linear_attn.conv1d", RoleDeltaConv},
+		{"linear_attn.norm", RoleDeltaNorm},
+		{"linear_attn.out_proj", RoleDeltaOut},
+		{"linear_attn.in_proj_qkv", RoleDeltaQKV},
+		{"linear_attn.in_proj_z", RoleDeltaZ},
+		{"linear_attn.in_proj_b", RoleDeltaB},
+		{"linear_attn.in_proj_a", RoleDeltaA},
 	}
 	gemmaAttention = []module{
-		{"self_attn.q_proj", partQuery},
-		{"self_attn.q_norm", partQueryNorm},
-		{"self_attn.k_norm", partKeyNorm},
-		{"self_attn.k_proj", partKey},
-		{"self_attn.v_proj", partValue},
-		{"self_attn.o_proj", partOut},
+		{"self_attn.q_proj", RoleQ},
+		{"self_attn.q_norm", RoleQNorm},
+		{"self_attn.k_norm", RoleKNorm},
+		{"self_attn.k_proj", RoleK},
+		{"self_attn.v_proj", RoleV},
+		{"self_attn.o_proj", RoleO},
 	}
 	gemmaEmbedding = []module{
-		{"model.embed_tokens", partTokens},
-		{"model.embed_tokens_per_layer", partLayerEmbed},
-		{"model.per_layer_model_projection", partLayerEmbedIn},
-		{"model.per_layer_projection_norm", partLayerEmbedNorm},
+		{"model.embed_tokens", RoleEmbed},
+		{"model.embed_tokens_per_layer", RoleLayerEmbed},
+		{"model.per_layer_model_projection", RoleLayerEmbedIn},
+		{"model.per_layer_projection_norm", RoleLayerEmbedNorm},
 	}
 	gemmaPerLayer = []module{
-		{"per_layer_input_gate", partLayerGate},
-		{"per_layer_projection", partLayerUp},
-		{"post_per_layer_input_norm", partPostLayer},
+		{"per_layer_input_gate", RoleLayerGate},
+		{"per_layer_projection", RoleLayerUp},
+		{"post_per_layer_input_norm", RoleNorm8},
 	}
 	gemmaShared = []module{
-		{"mlp.gate_proj", partSharedGate},
-		{"mlp.up_proj", partSharedUp},
-		{"mlp.down_proj", partSharedDown},
+		{"mlp.gate_proj", RoleSharedGate},
+		{"mlp.up_proj", RoleSharedUp},
+		{"mlp.down_proj", RoleSharedDown},
 	}
 	gemmaExperts = []module{
-		{"router.scale", partRouterScale},
-		{"router.per_expert_scale", partExpertScale},
-		{"router.proj", partRouter},
-		{"experts.gate_up_proj", partExpertsUp},
-		{"experts.down_proj", partExpertsDown},
-		{"post_feedforward_layernorm_1", partPostMLP},
-		{"post_feedforward_layernorm_2", partPostExperts},
-		{"pre_feedforward_layernorm_2", partPreExperts},
+		{"router.scale", RoleRouterScale},
+		{"router.per_expert_scale", RoleExpertScale},
+		{"router.proj", RoleRouter},
+		{"experts.gate_up_proj", RoleExpertsGateUp},
+		{"experts.down_proj", RoleExpertsDown},
+		{"post_feedforward_layernorm_1", RoleNorm5},
+		{"post_feedforward_layernorm_2", RoleNorm7},
+		{"pre_feedforward_layernorm_2", RoleNorm6},
 	}
-	oneNorm   = []module{{"norm", partNorm1}, {"norm", partNorm2}} // of the one block that a layer is
-	preNorms  = []module{{"input_layernorm", partNorm1}, {"post_attention_layernorm", partNorm2}}
+	oneNorm   = []module{{"norm", RoleNorm1}, {"norm", RoleNorm2}} // of the one block that a layer is
+	preNorms  = []module{{"input_layernorm", RoleNorm1}, {"post_attention_layernorm", RoleNorm2}}
 	postNorms = []module{
-		{"input_layernorm", partNorm1},
-		{"post_attention_layernorm", partPost1},
-		{"pre_feedforward_layernorm", partNorm2},
-		{"post_feedforward_layernorm", partPost2},
+		{"input_layernorm", RoleNorm1},
+		{"post_attention_layernorm", RoleNorm3},
+		{"pre_feedforward_layernorm", RoleNorm2},
+		{"post_feedforward_layernorm", RoleNorm4},
 	}
 	decoderNorms = []module{
-		{"input_layernorm", partNorm1},
-		{"post_attention_layernorm", partNorm2},
-		{"post_self_attn_layernorm", partPost1},
-		{"post_mlp_layernorm", partPost2},
+		{"input_layernorm", RoleNorm1},
+		{"post_attention_layernorm", RoleNorm2},
+		{"post_self_attn_layernorm", RoleNorm3},
+		{"post_mlp_layernorm", RoleNorm4},
 	}
-	neoxMLP   = []module{{"mlp.dense_h_to_4h", partUp}, {"mlp.dense_4h_to_h", partDown}}
-	llamaHead = []module{{"model.norm", partFinalNorm}, {"lm_head", partHead}}
+	neoxMLP   = []module{{"mlp.dense_h_to_4h", RoleUp}, {"mlp.dense_4h_to_h", RoleDown}}
+	llamaHead = []module{{"model.norm", RoleFinalNorm}, {"lm_head", RoleHead}}
 	// The mixture of residual streams that the final norm reads comes after it.
-	streamsHead = []module{{"model.norm", partFinalNorm}, {"model.hc_head.hc_fn", partMix3}, {"model.hc_head.hc_base", partMix3Bias}, {"model.hc_head.hc_scale", partMix3Scale}, {"lm_head", partHead}}
+	streamsHead = []module{{"model.norm", RoleFinalNorm}, {"model.hc_head.hc_fn", RoleMix3}, {"model.hc_head.hc_base", RoleMix3Bias}, {"model.hc_head.hc_scale", RoleMix3Scale}, {"lm_head", RoleHead}}
 )
 
 // layouts has one row per naming scheme. The first serves families that no row
@@ -292,72 +187,72 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, {{"self_attn.o_a_proj", partOutGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", partSharedSwitch}}, decoderNorms, streams}, streamsHead},
+		llamaEmbedding, [][]module{llamaAttention, {{"self_attn.o_a_proj", RoleOGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", RoleSharedRouter}}, decoderNorms, streams}, streamsHead},
 	{[]string{"baichuan"}, Serial,
 		llamaEmbedding, [][]module{{
-			{"self_attn.W_pack", partQKV},
-			{"self_attn.o_proj", partOut},
-			{"mlp.gate_proj", partGate},
-			{"mlp.down_proj", partDown},
-			{"mlp.up_proj", partUp},
+			{"self_attn.W_pack", RoleQKV},
+			{"self_attn.o_proj", RoleO},
+			{"mlp.gate_proj", RoleGate},
+			{"mlp.down_proj", RoleDown},
+			{"mlp.up_proj", RoleUp},
 		}, preNorms}, llamaHead},
 	{[]string{"qwen"}, Serial,
-		[]module{{"transformer.wte", partTokens}},
+		[]module{{"transformer.wte", RoleEmbed}},
 		[][]module{{
-			{"ln_1", partNorm1},
-			{"attn.c_attn", partQKV},
-			{"attn.c_proj", partOut},
-			{"ln_2", partNorm2},
-			{"mlp.w1", partUp},
-			{"mlp.w2", partGate},
-			{"mlp.c_proj", partDown},
-		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"ln_1", RoleNorm1},
+			{"attn.c_attn", RoleQKV},
+			{"attn.c_proj", RoleO},
+			{"ln_2", RoleNorm2},
+			{"mlp.w1", RoleUp},
+			{"mlp.w2", RoleGate},
+			{"mlp.c_proj", RoleDown},
+		}}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"internlm2"}, Serial,
-		[]module{{"model.tok_embeddings", partTokens}},
+		[]module{{"model.tok_embeddings", RoleEmbed}},
 		[][]module{{
-			{"attention.wqkv", partQKV},
-			{"attention.wo", partOut},
-			{"feed_forward.w1", partGate},
-			{"feed_forward.w3", partUp},
-			{"feed_forward.w2", partDown},
-			{"attention_norm", partNorm1},
-			{"ffn_norm", partNorm2},
-		}}, []module{{"model.norm", partFinalNorm}, {"output", partHead}}},
+			{"attention.wqkv", RoleQKV},
+			{"attention.wo", RoleO},
+			{"feed_forward.w1", RoleGate},
+			{"feed_forward.w3", RoleUp},
+			{"feed_forward.w2", RoleDown},
+			{"attention_norm", RoleNorm1},
+			{"ffn_norm", RoleNorm2},
+		}}, []module{{"model.norm", RoleFinalNorm}, {"output", RoleHead}}},
 	{[]string{"exaone"}, Serial,
-		[]module{{"transformer.wte", partTokens}},
+		[]module{{"transformer.wte", RoleEmbed}},
 		[][]module{{
-			{"ln_1", partNorm1},
-			{"attn.attention.k_proj", partKey},
-			{"attn.attention.v_proj", partValue},
-			{"attn.attention.q_proj", partQuery},
-			{"attn.attention.out_proj", partOut},
-			{"ln_2", partNorm2},
-			{"mlp.c_fc_0", partGate},
-			{"mlp.c_fc_1", partUp},
-			{"mlp.c_proj", partDown},
-		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"ln_1", RoleNorm1},
+			{"attn.attention.k_proj", RoleK},
+			{"attn.attention.v_proj", RoleV},
+			{"attn.attention.q_proj", RoleQ},
+			{"attn.attention.out_proj", RoleO},
+			{"ln_2", RoleNorm2},
+			{"mlp.c_fc_0", RoleGate},
+			{"mlp.c_fc_1", RoleUp},
+			{"mlp.c_proj", RoleDown},
+		}}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"exaone4"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", partPost1}, {"post_feedforward_layernorm", partPost2}}}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", RoleNorm3}, {"post_feedforward_layernorm", RoleNorm4}}}, llamaHead},
 	{[]string{"hunyuan_v1_dense", "hunyuan_v1_moe"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention[:len(llamaAttention)-2], {{"self_attn.query_layernorm", partQueryNorm}, {"self_attn.key_layernorm", partKeyNorm}}, llamaMLP,
-			{{"mlp.gate.wg", partRouter}}, experts, {{"mlp.shared_mlp.gate_proj", partSharedGate}, {"mlp.shared_mlp.up_proj", partSharedUp}, {"mlp.shared_mlp.down_proj", partSharedDown}}, preNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention[:len(llamaAttention)-2], {{"self_attn.query_layernorm", RoleQNorm}, {"self_attn.key_layernorm", RoleKNorm}}, llamaMLP,
+			{{"mlp.gate.wg", RoleRouter}}, experts, {{"mlp.shared_mlp.gate_proj", RoleSharedGate}, {"mlp.shared_mlp.up_proj", RoleSharedUp}, {"mlp.shared_mlp.down_proj", RoleSharedDown}}, preNorms}, llamaHead},
 	{[]string{"granitemoehybrid"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"shared_mlp.input_linear", partGateUp}, {"shared_mlp.output_linear", partDown}}}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"shared_mlp.input_linear", RoleGateUp}, {"shared_mlp.output_linear", RoleDown}}}, llamaHead},
 	{[]string{"granitemoe"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"block_sparse_moe.router", partRouter}, {"block_sparse_moe.experts.gate_up_proj", partExpertsUp}, {"block_sparse_moe.experts.down_proj", partExpertsDown}}}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"block_sparse_moe.router", RoleRouter}, {"block_sparse_moe.experts.gate_up_proj", RoleExpertsGateUp}, {"block_sparse_moe.experts.down_proj", RoleExpertsDown}}}, llamaHead},
 	{[]string{"ernie4_5_moe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, deepseekShared, preNorms}, llamaHead},
 	{[]string{"apertus"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, {{"mlp.up_proj", partUp}, {"mlp.down_proj", partDown}, {"mlp.act_fn.alpha_p", partActPositive}, {"mlp.act_fn.alpha_n", partActNegative}},
-			{{"attention_layernorm", partNorm1}, {"feedforward_layernorm", partNorm2}}}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, {{"mlp.up_proj", RoleUp}, {"mlp.down_proj", RoleDown}, {"mlp.act_fn.alpha_p", RoleActPositive}, {"mlp.act_fn.alpha_n", RoleActNegative}},
+			{{"attention_layernorm", RoleNorm1}, {"feedforward_layernorm", RoleNorm2}}}, llamaHead},
 	{[]string{"glm4"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, {{"mlp.gate_up_proj", partGateUp}, {"mlp.down_proj", partDown}}, decoderNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, {{"mlp.gate_up_proj", RoleGateUp}, {"mlp.down_proj", RoleDown}}, decoderNorms}, llamaHead},
 	{[]string{"gemma2", "gemma3_text", "olmo2", "olmo3"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, postNorms}, llamaHead},
 	{[]string{"gemma4_text"}, Serial,
 		gemmaEmbedding, [][]module{gemmaAttention, llamaMLP, gemmaShared, postNorms, gemmaPerLayer, gemmaExperts}, llamaHead},
 	{[]string{"starcoder2"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, {{"mlp.c_fc", partUp}, {"mlp.c_proj", partDown}}, preNorms}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, {{"mlp.c_fc", RoleUp}, {"mlp.c_proj", RoleDown}}, preNorms}, llamaHead},
 	{[]string{"phi3"}, Serial,
 		llamaEmbedding, [][]module{phi3Attention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"mixtral", "qwen2_moe", "olmoe", "minimax_m2"}, Serial,
@@ -374,15 +269,15 @@ var layouts = []layout{
 	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "dots1", "solar_open"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,
-		[]module{{"backbone.embeddings", partTokens}},
+		[]module{{"backbone.embeddings", RoleEmbed}},
 		[][]module{oneNorm, mambaMixer, {
-			{"mixer.q_proj", partQuery}, {"mixer.k_proj", partKey}, {"mixer.v_proj", partValue}, {"mixer.o_proj", partOut},
-			{"mixer.up_proj", partUp}, {"mixer.down_proj", partDown},
-			{"mixer.experts.up_proj", partExpertsUp}, {"mixer.experts.down_proj", partExpertsDown},
-			{"mixer.gate", partRouter},
-			{"mixer.shared_experts.up_proj", partSharedUp}, {"mixer.shared_experts.down_proj", partSharedDown},
-			{"mixer.fc1_latent_proj", partLatentDown}, {"mixer.fc2_latent_proj", partLatentUp},
-		}}, []module{{"backbone.norm_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"mixer.q_proj", RoleQ}, {"mixer.k_proj", RoleK}, {"mixer.v_proj", RoleV}, {"mixer.o_proj", RoleO},
+			{"mixer.up_proj", RoleUp}, {"mixer.down_proj", RoleDown},
+			{"mixer.experts.up_proj", RoleExpertsGateUp}, {"mixer.experts.down_proj", RoleExpertsDown},
+			{"mixer.gate", RoleRouter},
+			{"mixer.shared_experts.up_proj", RoleSharedUp}, {"mixer.shared_experts.down_proj", RoleSharedDown},
+			{"mixer.fc1_latent_proj", RoleLatentDown}, {"mixer.fc2_latent_proj", RoleLatentUp},
+		}}, []module{{"backbone.norm_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"phimoe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, ossRouter, experts, preNorms}, llamaHead},
 	{[]string{"gpt_oss"}, Serial,
@@ -391,82 +286,82 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention, llama4MLP, preNorms}, llamaHead},
 	{[]string{"phi"}, Serial,
 		llamaEmbedding, [][]module{{
-			{"self_attn.q_proj", partQuery},
-			{"self_attn.k_proj", partKey},
-			{"self_attn.v_proj", partValue},
-			{"self_attn.dense", partOut},
-			{"self_attn.q_layernorm", partQueryNorm},
-			{"self_attn.k_layernorm", partKeyNorm},
-			{"mlp.fc1", partUp},
-			{"mlp.fc2", partDown},
-		}, preNorms}, []module{{"model.final_layernorm", partFinalNorm}, {"lm_head", partHead}}},
+			{"self_attn.q_proj", RoleQ},
+			{"self_attn.k_proj", RoleK},
+			{"self_attn.v_proj", RoleV},
+			{"self_attn.dense", RoleO},
+			{"self_attn.q_layernorm", RoleQNorm},
+			{"self_attn.k_layernorm", RoleKNorm},
+			{"mlp.fc1", RoleUp},
+			{"mlp.fc2", RoleDown},
+		}, preNorms}, []module{{"model.final_layernorm", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"gpt2", "gpt_bigcode"}, Serial,
-		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
+		[]module{{"transformer.wte", RoleEmbed}, {"transformer.wpe", RolePosition}},
 		[][]module{{
-			{"ln_1", partNorm1},
-			{"attn.c_attn", partQKV},
-			{"attn.c_proj", partOut},
-			{"ln_2", partNorm2},
-			{"mlp.c_fc", partUp},
-			{"mlp.c_proj", partDown},
-		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"ln_1", RoleNorm1},
+			{"attn.c_attn", RoleQKV},
+			{"attn.c_proj", RoleO},
+			{"ln_2", RoleNorm2},
+			{"mlp.c_fc", RoleUp},
+			{"mlp.c_proj", RoleDown},
+		}}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"gptj"}, Serial,
-		[]module{{"transformer.wte", partTokens}},
+		[]module{{"transformer.wte", RoleEmbed}},
 		[][]module{{
-			{"ln_1", partNorm1},
-			{"attn.k_proj", partKey},
-			{"attn.v_proj", partValue},
-			{"attn.q_proj", partQuery},
-			{"attn.out_proj", partOut},
-			{"mlp.fc_in", partUp},
-			{"mlp.fc_out", partDown},
-		}}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"ln_1", RoleNorm1},
+			{"attn.k_proj", RoleK},
+			{"attn.v_proj", RoleV},
+			{"attn.q_proj", RoleQ},
+			{"attn.out_proj", RoleO},
+			{"mlp.fc_in", RoleUp},
+			{"mlp.fc_out", RoleDown},
+		}}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"gpt_neox"}, Serial,
-		[]module{{"gpt_neox.embed_in", partTokens}},
-		[][]module{preNorms, {{"attention.query_key_value", partQKV}, {"attention.dense", partOut}}, neoxMLP},
-		[]module{{"gpt_neox.final_layer_norm", partFinalNorm}, {"lm_head", partHead}}},
+		[]module{{"gpt_neox.embed_in", RoleEmbed}},
+		[][]module{preNorms, {{"attention.query_key_value", RoleQKV}, {"attention.dense", RoleO}}, neoxMLP},
+		[]module{{"gpt_neox.final_layer_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"bloom"}, Serial,
-		[]module{{"transformer.word_embeddings", partTokens}, {"transformer.word_embeddings_layernorm", partEmbedNorm}},
+		[]module{{"transformer.word_embeddings", RoleEmbed}, {"transformer.word_embeddings_layernorm", RoleEmbedNorm}},
 		[][]module{{
-			{"input_layernorm", partNorm1},
-			{"self_attention.query_key_value", partQKV},
-			{"self_attention.dense", partOut},
-			{"post_attention_layernorm", partNorm2},
-		}, neoxMLP}, []module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"input_layernorm", RoleNorm1},
+			{"self_attention.query_key_value", RoleQKV},
+			{"self_attention.dense", RoleO},
+			{"post_attention_layernorm", RoleNorm2},
+		}, neoxMLP}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"falcon"}, ParallelTwoNorm,
-		[]module{{"transformer.word_embeddings", partTokens}},
-		[][]module{{{"self_attention.query_key_value", partQKV}, {"self_attention.dense", partOut}}, neoxMLP, {{"ln_attn", partNorm1}, {"ln_mlp", partNorm2}}},
-		[]module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+		[]module{{"transformer.word_embeddings", RoleEmbed}},
+		[][]module{{{"self_attention.query_key_value", RoleQKV}, {"self_attention.dense", RoleO}}, neoxMLP, {{"ln_attn", RoleNorm1}, {"ln_mlp", RoleNorm2}}},
+		[]module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"falcon"}, Serial,
-		[]module{{"transformer.word_embeddings", partTokens}},
-		[][]module{{{"self_attention.query_key_value", partQKV}, {"self_attention.dense", partOut}}, neoxMLP, preNorms},
-		[]module{{"transformer.ln_f", partFinalNorm}, {"lm_head", partHead}}},
+		[]module{{"transformer.word_embeddings", RoleEmbed}},
+		[][]module{{{"self_attention.query_key_value", RoleQKV}, {"self_attention.dense", RoleO}}, neoxMLP, preNorms},
+		[]module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	// OPT defines its final norm before the layers; it is listed with the head,
 	// where it is used.
 	{[]string{"opt"}, Serial,
-		[]module{{"model.decoder.embed_tokens", partTokens}, {"model.decoder.embed_positions", partPositions}},
+		[]module{{"model.decoder.embed_tokens", RoleEmbed}, {"model.decoder.embed_positions", RolePosition}},
 		[][]module{{
-			{"self_attn.k_proj", partKey},
-			{"self_attn.v_proj", partValue},
-			{"self_attn.q_proj", partQuery},
-			{"self_attn.out_proj", partOut},
-			{"self_attn_layer_norm", partNorm1},
-			{"fc1", partUp},
-			{"fc2", partDown},
-			{"final_layer_norm", partNorm2},
-		}}, []module{{"model.decoder.final_layer_norm", partFinalNorm}, {"lm_head", partHead}}},
+			{"self_attn.k_proj", RoleK},
+			{"self_attn.v_proj", RoleV},
+			{"self_attn.q_proj", RoleQ},
+			{"self_attn.out_proj", RoleO},
+			{"self_attn_layer_norm", RoleNorm1},
+			{"fc1", RoleUp},
+			{"fc2", RoleDown},
+			{"final_layer_norm", RoleNorm2},
+		}}, []module{{"model.decoder.final_layer_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"mpt"}, Serial,
-		[]module{{"transformer.wte", partTokens}, {"transformer.wpe", partPositions}},
+		[]module{{"transformer.wte", RoleEmbed}, {"transformer.wpe", RolePosition}},
 		[][]module{{
-			{"norm_1", partNorm1},
-			{"attn.Wqkv", partQKV},
-			{"attn.q_ln", partQueryNorm},
-			{"attn.k_ln", partKeyNorm},
-			{"attn.out_proj", partOut},
-			{"norm_2", partNorm2},
-			{"ffn.up_proj", partUp},
-			{"ffn.down_proj", partDown},
-		}}, []module{{"transformer.norm_f", partFinalNorm}, {"lm_head", partHead}}},
+			{"norm_1", RoleNorm1},
+			{"attn.Wqkv", RoleQKV},
+			{"attn.q_ln", RoleQNorm},
+			{"attn.k_ln", RoleKNorm},
+			{"attn.out_proj", RoleO},
+			{"norm_2", RoleNorm2},
+			{"ffn.up_proj", RoleUp},
+			{"ffn.down_proj", RoleDown},
+		}}, []module{{"transformer.norm_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 }
 
 // layoutOf finds the layout of a Spec.

@@ -92,7 +92,7 @@ func (l *LoRA) has(r Role) bool { return slices.Contains(l.Targets, r) }
 func (s *Spec) adaptable() []Role {
 	var out []Role
 	for _, k := range s.Kinds() {
-		for _, t := range s.unit(concat(layoutOf(s).layer), k.LayerKind) {
+		for _, t := range s.unit(slices.Concat(layoutOf(s).layer...), s.layer(k.LayerKind)) {
 			parts := joined[t.Role]
 			if parts == nil && (slices.Contains(AttentionTargets, t.Role) || slices.Contains(MLPTargets, t.Role)) {
 				parts = []Role{t.Role}
@@ -110,7 +110,7 @@ func (s *Spec) adaptable() []Role {
 // stores reports whether some layer has a weight of that role.
 func (s *Spec) stores(r Role) bool {
 	for _, k := range s.Kinds() {
-		if slices.ContainsFunc(s.unit(concat(layoutOf(s).layer), k.LayerKind), func(t Tensor) bool { return t.Role == r }) {
+		if slices.ContainsFunc(s.unit(slices.Concat(layoutOf(s).layer...), s.layer(k.LayerKind)), func(t Tensor) bool { return t.Role == r }) {
 			return true
 		}
 	}

@@ -130,34 +130,26 @@ func (v *Vision) Tensors(hidden int64) VisionParameters {
 		shape = []int64{e.Hidden, v.Channels, v.Frames, v.Patch, v.Patch}
 	}
 	p := VisionParameters{Layers: e.Tensors()}
-	add := func(to *[]Tensor, frozen bool, tensors ...Tensor) {
-		for i := range tensors {
-			tensors[i].Frozen = frozen
+	add := func(to *[]Tensor, frozen bool, name string, r Role, tensors []Tensor) {
+		for _, t := range e.named(module{name, r}, tensors) {
+			t.Frozen = frozen
+			*to = append(*to, t)
 		}
-		*to = append(*to, tensors...)
-	}
-	roled := func(r Role, tensors []Tensor) []Tensor {
-		for i := range tensors { // the weight, then the bias
-			tensors[i].Role = r
-			if i > 0 {
-				tensors[i].Role = r.Bias()
-			}
-		}
-		return tensors
 	}
 	frozen := v.FrozenEncoder
 	if v.Class {
-		add(&p.Patches, frozen, Tensor{Role: RoleClass, Name: "embeddings.class_embedding", Shape: []int64{e.Hidden}})
+		add(&p.Patches, frozen, "embeddings.class_embedding", RoleClass, []Tensor{{Shape: []int64{e.Hidden}}})
 	}
-	add(&p.Patches, frozen, Tensor{Role: RolePatches, Name: "patch_embed.proj.weight", Shape: shape})
+	patches := matrix(Replicated, shape...)
 	if v.PatchBias {
-		add(&p.Patches, frozen, Tensor{Role: RolePatches.Bias(), Name: "patch_embed.proj.bias", Shape: []int64{e.Hidden}, NoDecay: true})
+		patches = append(patches, vector(".bias", Replicated, e.Hidden)...)
 	}
+	add(&p.Patches, frozen, "patch_embed.proj", RolePatches, patches)
 	if v.Rows > 0 {
-		add(&p.Patches, frozen, Tensor{Role: RolePosition, Name: "pos_embed.weight", Shape: []int64{v.Rows, e.Hidden}})
+		add(&p.Patches, frozen, "pos_embed", RolePosition, matrix(Replicated, v.Rows, e.Hidden))
 	}
 	if v.Class {
-		add(&p.Patches, frozen, roled(RoleEmbedNorm, e.norm("pre_layernorm", e.Hidden))...)
+		add(&p.Patches, frozen, "pre_layernorm", RoleEmbedNorm, e.norm(e.Hidden))
 	}
 	if frozen {
 		for _, tensors := range p.Layers.layers {
@@ -166,26 +158,28 @@ func (v *Vision) Tensors(hidden int64) VisionParameters {
 			}
 		}
 	}
+	if v.Projector == MLPProjector || v.Projector == PoolProjector {
+		add(&p.Projector, frozen, "post_layernorm", RoleFinalNorm, e.norm(e.Hidden))
+	}
 	frozen = v.FrozenProjector
 	merged := e.Hidden * v.Merge * v.Merge
+	merger := func(to *[]Tensor, name string, normed int64) {
+		add(to, frozen, name+".norm", RoleMergeNorm, e.norm(normed))
+		add(to, frozen, name+".linear_fc1", RoleMergeUp, e.linear(merged, merged, ColumnSplit, true))
+		add(to, frozen, name+".linear_fc2", RoleMergeDown, e.linear(merged, hidden, RowSplit, true))
+	}
 	switch v.Projector {
 	case MergeProjector:
-		add(&p.Projector, frozen, roled(RoleMergeNorm, e.norm("merger.norm", e.Hidden))...)
-		add(&p.Projector, frozen, roled(RoleMergeUp, e.linear("merger.linear_fc1", merged, merged, ColumnSplit, true))...)
-		add(&p.Projector, frozen, roled(RoleMergeDown, e.linear("merger.linear_fc2", merged, hidden, RowSplit, true))...)
+		merger(&p.Projector, "merger", e.Hidden)
 	case MLPProjector:
-		add(&p.Projector, v.FrozenEncoder, roled(RoleFinalNorm, e.norm("post_layernorm", e.Hidden))...)
-		add(&p.Projector, frozen, roled(RoleMergeUp, e.linear("multi_modal_projector.linear_1", e.Hidden, hidden, ColumnSplit, true))...)
-		add(&p.Projector, frozen, roled(RoleMergeDown, e.linear("multi_modal_projector.linear_2", hidden, hidden, RowSplit, true))...)
+		add(&p.Projector, frozen, "multi_modal_projector.linear_1", RoleMergeUp, e.linear(e.Hidden, hidden, ColumnSplit, true))
+		add(&p.Projector, frozen, "multi_modal_projector.linear_2", RoleMergeDown, e.linear(hidden, hidden, RowSplit, true))
 	case PoolProjector:
-		add(&p.Projector, v.FrozenEncoder, roled(RoleFinalNorm, e.norm("post_layernorm", e.Hidden))...)
-		add(&p.Projector, frozen, Tensor{Role: RoleMergeUp, Name: "multi_modal_projector.mm_input_projection_weight", Shape: []int64{e.Hidden, hidden}})
-		add(&p.Projector, frozen, Tensor{Role: RoleMergeNorm, Name: "multi_modal_projector.mm_soft_emb_norm.weight", Shape: []int64{e.Hidden}, NoDecay: true})
+		add(&p.Projector, frozen, "multi_modal_projector.mm_input_projection_weight", RoleMergeUp, []Tensor{{Shape: []int64{e.Hidden, hidden}}})
+		add(&p.Projector, frozen, "multi_modal_projector.mm_soft_emb_norm", RoleMergeNorm, vector(".weight", Replicated, e.Hidden))
 	}
 	if len(v.Deep) > 0 {
-		add(&p.Deep, frozen, roled(RoleMergeNorm, e.norm("deepstack_merger.norm", merged))...)
-		add(&p.Deep, frozen, roled(RoleMergeUp, e.linear("deepstack_merger.linear_fc1", merged, merged, ColumnSplit, true))...)
-		add(&p.Deep, frozen, roled(RoleMergeDown, e.linear("deepstack_merger.linear_fc2", merged, hidden, RowSplit, true))...)
+		merger(&p.Deep, "deepstack_merger", merged)
 	}
 	return p
 }
