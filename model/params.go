@@ -150,9 +150,8 @@ type Count struct {
 
 	Trained int64 // of Total: all, or adapters alone
 
-	Embedding    int64 // token and position tables
-	Head         int64 // lm_head; 0 when tied
-	NonEmbedding int64 // Total - Embedding - Head, the N of scaling laws (arXiv 2001.08361)
+	Embedding int64 // token and position tables
+	Head      int64 // lm_head; 0 when tied
 
 	Layers  []KindCount // the kinds of layer
 	Experts int64       // routed experts of all layers
@@ -207,7 +206,6 @@ func (s *Spec) Params() Count {
 		all, trained := s.Vision.params(s.Hidden)
 		c.Vision, c.Total, c.Trained = all, c.Total+all, c.Trained+trained
 	}
-	c.NonEmbedding = c.Total - c.Embedding - c.Head
 	if s.MTPLayers > 0 {
 		c.MTP = s.MTPModules() * (total(p.Layer(s.MTPKind())) + total(p.MTP))
 	}

@@ -168,7 +168,7 @@ func (d *driver) device(i int) (Device, error) {
 		return Device{}, failure(&e, i)
 	}
 	dev := Device{
-		Index: i, Name: C.GoString(&c.name[0]), Bus: C.GoString(&c.bus[0]), Memory: int64(c.memory), SMs: int(c.sms), L2: int64(c.l2),
+		Index: i, Name: C.GoString(&c.name[0]), Bus: C.GoString(&c.bus[0]), Memory: int64(c.memory), SMs: int(c.sms),
 		MaxClock: float64(c.clock_khz) * 1e3, Capability: [2]int{int(c.major), int(c.minor)}, Free: int64(c.memory),
 	}
 	d.nvml.describe(&dev)

@@ -45,7 +45,7 @@ func TestStandIn(t *testing.T) {
 	require.Equal(t, Versions{CUDA: "13.0", CuBLASLt: "13.0.0", NVRTC: "13.0", NCCL: "2.28.9", CuDNN: "9.14.0"}, d.Versions())
 	require.Len(t, d.Devices(), 2)
 	dev := d.Devices()[1]
-	require.Equal(t, Device{Index: 1, Name: "Stand-in", Bus: "0000:02:00.0", Memory: 8 << 30, SMs: 4, L2: 1 << 20, MaxClock: 1e9, Capability: [2]int{9, 0}, Free: 8 << 30}, dev)
+	require.Equal(t, Device{Index: 1, Name: "Stand-in", Bus: "0000:02:00.0", Memory: 8 << 30, SMs: 4, MaxClock: 1e9, Capability: [2]int{9, 0}, Free: 8 << 30}, dev)
 	require.Equal(t, []int{75, 90, 100}, supported())
 
 	var gpus []GPU

@@ -47,17 +47,15 @@ type Library struct {
 
 // Device is a GPU's identity and facts.
 type Device struct {
-	Index            int
-	Name, UUID, Bus  string
-	Memory           int64 // bytes
-	SMs              int
-	L2               int64   // bytes
-	MaxClock         float64 // Hz
-	Capability       [2]int  // major, minor
-	Free             int64   // bytes, before this process allocated anything
-	OtherProcesses   int     // that hold memory of the GPU
-	PowerLimit       float64 // W; 0 unknown
-	MultiInstanceGPU bool
+	Index          int
+	Name, Bus      string
+	Memory         int64 // bytes
+	SMs            int
+	MaxClock       float64 // Hz
+	Capability     [2]int  // major, minor
+	Free           int64   // bytes, before this process allocated anything
+	OtherProcesses int     // that hold memory of the GPU
+	PowerLimit     float64 // W; 0 unknown
 }
 
 // Architecture is the name to compile for with a compiler that knows the supported

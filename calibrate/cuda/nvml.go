@@ -90,17 +90,11 @@ func (m *management) describe(d *Device) {
 			}
 		}
 	}
-	if uuid, ret := h.GetUUID(); ret == nvml.SUCCESS {
-		d.UUID = uuid
-	}
 	if mw, ret := h.GetEnforcedPowerLimit(); ret == nvml.SUCCESS {
 		d.PowerLimit = float64(mw) * 1e-3
 	}
 	if mhz, ret := h.GetMaxClockInfo(nvml.CLOCK_SM); ret == nvml.SUCCESS {
 		d.MaxClock = float64(mhz) * 1e6
-	}
-	if mode, _, ret := h.GetMigMode(); ret == nvml.SUCCESS {
-		d.MultiInstanceGPU = mode == nvml.DEVICE_MIG_ENABLE
 	}
 }
 

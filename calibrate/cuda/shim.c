@@ -96,7 +96,7 @@ int pp_init(int *devices, int *version, pp_error *e) {
 }
 
 // Numbers of CUdevice_attribute.
-enum { ATTR_CLOCK_KHZ = 13, ATTR_SMS = 16, ATTR_L2 = 38, ATTR_MAJOR = 75, ATTR_MINOR = 76 };
+enum { ATTR_CLOCK_KHZ = 13, ATTR_SMS = 16, ATTR_MAJOR = 75, ATTR_MINOR = 76 };
 
 int pp_device_get(int index, pp_device *d, pp_error *e) {
 	int device;
@@ -106,7 +106,6 @@ int pp_device_get(int index, pp_device *d, pp_error *e) {
 	CU(cuDeviceGetPCIBusId, d->bus, sizeof d->bus - 1, device);
 	CU(cuDeviceTotalMem_v2, &d->memory, device);
 	CU(cuDeviceGetAttribute, &d->sms, ATTR_SMS, device);
-	CU(cuDeviceGetAttribute, &d->l2, ATTR_L2, device);
 	CU(cuDeviceGetAttribute, &d->major, ATTR_MAJOR, device);
 	CU(cuDeviceGetAttribute, &d->minor, ATTR_MINOR, device);
 	if (pp.cuDeviceGetAttribute(&d->clock_khz, ATTR_CLOCK_KHZ, device) != 0) d->clock_khz = 0;

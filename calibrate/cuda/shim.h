@@ -164,7 +164,7 @@ const char *pp_bind(int library, void *handle);
 int pp_where(int library, char *path, size_t size);
 
 typedef struct {
-	int sms, major, minor, l2, clock_khz;
+	int sms, major, minor, clock_khz;
 	size_t memory;
 	char name[256], bus[32];
 } pp_device;

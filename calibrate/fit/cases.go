@@ -24,7 +24,6 @@ type point struct {
 	clock   float64 // Hz; 0 unknown
 	power   float64
 	slow    bool // some sample was throttled
-	count   int
 }
 
 // check refuses samples that no clock shows, by their line below the header.
@@ -97,7 +96,7 @@ func (x *fitter) group(samples []sample.Sample) map[string][]point {
 	out := map[string][]point{}
 	for _, k := range order {
 		set := sets[k]
-		p := point{probe: k.probe, of: set[0].Case, name: k.name, mode: k.mode, all: k.all, count: len(set)}
+		p := point{probe: k.probe, of: set[0].Case, name: k.name, mode: k.mode, all: k.all}
 		take := func(of func(*sample.Sample) float64) float64 {
 			var v []float64
 			for _, s := range set {

@@ -41,15 +41,6 @@ type Probe struct {
 	Deviation        float64 // relative standard deviation that estimate's range uses
 }
 
-// Profile fits a samples file over a base profile and returns a hardware/v1 file.
-func Profile(f *sample.File, base *hardware.Profile, o Options) (yaml []byte, notes []diag.Note, err error) {
-	r, err := Run(f, base, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r.YAML, r.Notes, nil
-}
-
 // Names are the probes, in the order of reports.
 var Names = []string{"gemm", "attention", "memory", "adam", "launch", "host", "host-memory", "copy", "power", "collective", "overlap"}
 

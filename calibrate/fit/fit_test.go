@@ -115,10 +115,10 @@ func TestFitGivesTheMachineBack(t *testing.T) {
 // The file loads by its path as any profile.
 func TestFileLoads(t *testing.T) {
 	n := calibration(t, 0.01)
-	text, notes, err := Profile(&n.file, base(t), Options{})
+	r, err := Run(&n.file, base(t), Options{})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, text, 0o644))
+	require.NoError(t, os.WriteFile(file, r.YAML, 0o644))
 	p, err := hardware.Load(file)
 	require.NoError(t, err)
 	require.Equal(t, "h200-sxm", p.Inherits)
@@ -126,7 +126,7 @@ func TestFileLoads(t *testing.T) {
 	require.Contains(t, p.Laws.GEMM.Source, "; times by what perfplan calibrate measured on this machine")
 	require.Contains(t, p.Laws.Kernels["fill"].Source, "law of the NVIDIA H200 times ")
 	require.Contains(t, p.Laws.Step.Source+p.Laws.Conditions, "duty 50 %")
-	require.NotEmpty(t, notes, "power, copy and overlap were not measured")
+	require.NotEmpty(t, r.Notes, "power, copy and overlap were not measured")
 	var old units.Release
 	require.NoError(t, old.UnmarshalText([]byte("23.06")))
 	require.NotSame(t, base(t), base(t).At(old), "the catalog knows an older cuBLAS")
@@ -228,11 +228,11 @@ func TestBadSamples(t *testing.T) {
 		n := newNoisy(t, 0)
 		n.add("launch", 1e-6, "kind", "gap")
 		n.file.Samples = append(n.file.Samples, s)
-		_, _, err := Profile(&n.file, base(t), Options{Name: "samples.jsonl"})
+		_, err := Run(&n.file, base(t), Options{Name: "samples.jsonl"})
 		require.ErrorContains(t, err, want)
 		require.True(t, diag.IsInput(err))
 	}
-	_, _, err := Profile(&sample.File{}, base(t), Options{Name: "empty.jsonl"})
+	_, err := Run(&sample.File{}, base(t), Options{Name: "empty.jsonl"})
 	require.ErrorContains(t, err, "empty.jsonl: holds no sample")
 }
 

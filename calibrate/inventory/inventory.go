@@ -6,7 +6,6 @@ type GPU struct {
 	Name, UUID, Bus      string
 	Memory               int64   // bytes
 	MaxClock             float64 // SM, Hz
-	MaxMemoryClock       float64 // Hz
 	PowerLimit           float64 // W, enforced
 	PowerDefault         float64 // W
 	SlowdownTemp         int     // °C

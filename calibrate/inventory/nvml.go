@@ -95,9 +95,6 @@ func describe(i int, d nvml.Device) GPU {
 	if v, ret := d.GetMaxClockInfo(nvml.CLOCK_SM); ret == nvml.SUCCESS {
 		g.MaxClock = float64(v) * 1e6
 	}
-	if v, ret := d.GetMaxClockInfo(nvml.CLOCK_MEM); ret == nvml.SUCCESS {
-		g.MaxMemoryClock = float64(v) * 1e6
-	}
 	if v, ret := d.GetEnforcedPowerLimit(); ret == nvml.SUCCESS {
 		g.PowerLimit = float64(v) * 1e-3
 	}

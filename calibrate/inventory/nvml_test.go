@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 	m, err := read(library(2))
 	require.NoError(t, err)
 	require.Equal(t, "13.1", m.CUDA)
-	require.Equal(t, GPU{Index: 1, Name: "NVIDIA H200", Bus: "00000000:19:00.0", Memory: 143771 << 20, MaxClock: 1980e6, MaxMemoryClock: 3201e6, PowerLimit: 700, PowerDefault: 700,
+	require.Equal(t, GPU{Index: 1, Name: "NVIDIA H200", Bus: "00000000:19:00.0", Memory: 143771 << 20, MaxClock: 1980e6, PowerLimit: 700, PowerDefault: 700,
 		ECC: true, MultiInstance: true, PCIeGen: 5, PCIeWidth: 16, NVLinks: 2, NVLinkMajor: 4}, m.GPUs[1])
 	require.Equal(t, [][]string{{"X", "NV2"}, {"NV2", "X"}}, m.Topology.Cells)
 }

@@ -80,9 +80,6 @@ func (f *Fabric) Time(op Op, bytes units.Bytes, g Group) units.Seconds {
 	return f.plan(op, g).law.Time(bytes)
 }
 
-// Law is the time of an operation on a group as a function of bytes.
-func (f *Fabric) Law(op Op, g Group) *Law { return &f.plan(op, g).law }
-
 // planKey names what a plan is for.
 type planKey struct {
 	op    Op

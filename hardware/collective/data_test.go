@@ -211,8 +211,8 @@ func TestGroups(t *testing.T) {
 	require.Greater(t, float64(bridged.BusBW), 150e9)
 	require.Less(t, float64(across.BusBW), 25e9)
 	one, all := Group{Ranks: 16, PerNode: 1}, Group{Ranks: 128, PerNode: 8}
-	ratio := hgxH200().Law(AllGather, all).Rate() / hgxH200().Law(AllGather, one).Rate()
-	require.InDelta(t, 8, float64(ratio), 1, "one rank of eight reaches one adapter of eight")
+	ratio := hgxH200().plan(AllGather, one).law.high.slope / hgxH200().plan(AllGather, all).law.high.slope
+	require.InDelta(t, 8, ratio, 1, "one rank of eight reaches one adapter of eight")
 }
 
 // TestIslandsOfStrides counts, rank by rank, the islands of groups of any stride: those

@@ -56,15 +56,6 @@ func (l *Law) delay(t units.Seconds) {
 	l.high.at += float64(t)
 }
 
-// Rate is the algorithm bandwidth at the large end: bytes per second of further
-// bytes.
-func (l *Law) Rate() units.Rate {
-	if l.high.slope <= 0 {
-		return 0
-	}
-	return units.Rate(1 / l.high.slope)
-}
-
 // newLaw draws a law through points, given in ascending order of bytes, after
 // making their times ascend too. The smallest call takes latency seconds at least.
 func newLaw(bytes, times []float64, latency float64) Law {

@@ -237,7 +237,7 @@ func BenchmarkTime(b *testing.B) {
 }
 
 func BenchmarkLaw(b *testing.B) {
-	l := hgxH200().Law(AllReduce, Group{Ranks: 64, PerNode: 8})
+	l := &hgxH200().plan(AllReduce, Group{Ranks: 64, PerNode: 8}).law
 	b.ReportAllocs()
 	for i := range b.N {
 		l.Time(units.Bytes(1+i%1000) * units.MiB)
@@ -277,8 +277,8 @@ func TestLatencyScale(t *testing.T) {
 	for _, ranks := range []int64{2, 4, 8, 64} {
 		g := one.Group(ranks, 1)
 		for _, op := range Ops() {
-			latency := one.Law(op, g).Latency()
-			require.InEpsilon(t, 3*float64(latency), float64(three.Law(op, g).Latency()), 1e-9)
+			latency := one.plan(op, g).law.Latency()
+			require.InEpsilon(t, 3*float64(latency), float64(three.plan(op, g).law.Latency()), 1e-9)
 			for _, b := range []units.Bytes{units.KiB, units.MiB, units.GiB} {
 				require.InEpsilon(t, float64(one.Time(op, b, g)+2*latency), float64(three.Time(op, b, g)), 0.02, "%s of %s", op, b)
 			}

@@ -43,9 +43,6 @@ func (f FLOPs) Per(t Seconds) FLOPRate { return FLOPRate(ratio(float64(f), float
 // For returns the energy of drawing w for t.
 func (w Watts) For(t Seconds) Joules { return Joules(float64(w) * float64(t)) }
 
-// Over returns the average power that spends j in t.
-func (j Joules) Over(t Seconds) Watts { return Watts(ratio(float64(j), float64(t))) }
-
 // ratio divides; 0/0 is 0, because a NaN would hide in every later sum and maximum.
 func ratio(a, b float64) float64 {
 	if a == 0 {

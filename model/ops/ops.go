@@ -7,9 +7,6 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// Op is one kernel launch of a rank; see tape.Op.
-type Op = tape.Op
-
 // Recompute says what a layer computes again in its backward pass.
 type Recompute string
 

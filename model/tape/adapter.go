@@ -16,7 +16,7 @@ func (t *Tape) TritonAdapter(x, a, b *Tensor) *Tensor {
 		t.emit(o)
 	}
 	kernel("triton_adapter", x, y)
-	t.attach("triton_adapter", []*Tensor{x, a, b}, []*Tensor{y}, []*Tensor{x, a, b}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, a, b}, []*Tensor{y}, []*Tensor{x, a, b}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := t.packed(g[0])
 		gx := t.emptyLike(x)
 		low := t.empty(x.dtype, rows, rank)

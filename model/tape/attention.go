@@ -93,7 +93,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		saved = []*Tensor{ql, joined, y, stats, bias}
 	}
 	ins := []*Tensor{ql, kl, vl}
-	t.attach("attention", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		back := shape
 		back.Backward = true
 		t.Release(t.narrowed(o.Narrow, g[0])...)
@@ -292,7 +292,7 @@ func (t *Tape) ChunkIndices(x *Tensor, before bool, parts int) *Tensor {
 	}
 	indices(t, before)
 	z := t.view(x)
-	t.attach("chunk_indices", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		indices(t, !before)
 		return []*Tensor{t.Hold(g[0])}
 	})

@@ -11,7 +11,6 @@ type edge struct {
 
 // node is one entry of the autograd tape.
 type node struct {
-	name    string
 	module  string
 	kind    StoreKind
 	narrow  DType  // Quantize of its GEMMs
@@ -50,11 +49,11 @@ func (t *Tape) needs(xs ...*Tensor) bool {
 // attach makes outs the outputs of a new node. run returns one gradient per
 // input of ins that requires one; it borrows the output gradients g. saved
 // tensors are held until the node has run.
-func (t *Tape) attach(name string, ins, outs, saved []*Tensor, run func(t *Tape, n *node, g []*Tensor) []*Tensor) {
+func (t *Tape) attach(ins, outs, saved []*Tensor, run func(t *Tape, n *node, g []*Tensor) []*Tensor) {
 	if !t.needs(ins...) {
 		return
 	}
-	n := node{name: name, nout: int8(len(outs)), run: run}
+	n := node{nout: int8(len(outs)), run: run}
 	for _, x := range ins {
 		if x != nil && x.grad {
 			n.in = append(n.in, edge{node: x.node, out: x.outIdx, param: x.param, meta: *x})

@@ -26,7 +26,7 @@ func (t *Tape) checkpoint(early bool, keep *keeper, f func(ins []*Tensor) *Tenso
 	y := f(ins)
 	t.record, t.keeper = true, nil
 	t.begin()
-	t.attach("checkpoint", ins, []*Tensor{y}, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, []*Tensor{y}, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		outer, lo := t.phase, len(t.nodes)
 		again := t.inputs(ins)
 		t.note("checkpoint_backward")
@@ -58,7 +58,7 @@ func (t *Tape) inputs(ins []*Tensor) []*Tensor {
 	for i, x := range ins {
 		c := *x
 		if x.grad {
-			c.node, c.outIdx = t.addNode(node{name: "input", isInput: true}), 0
+			c.node, c.outIdx = t.addNode(node{isInput: true}), 0
 		}
 		again[i] = &c
 	}
@@ -158,7 +158,7 @@ func (t *Tape) Discard(f func(ins []*Tensor) []*Tensor, ins ...*Tensor) (outs []
 	var again []*Tensor // the outputs of the second run
 	lo := 0             // its first node
 	t.begin()
-	t.attach("discard", ins, outs, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, outs, ins, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		first := -1
 		for i, y := range again {
 			switch {
@@ -185,7 +185,7 @@ func (t *Tape) Discard(f func(ins []*Tensor) []*Tensor, ins ...*Tensor) (outs []
 		y := *made
 		y.node, y.grad = -1, false
 		t.begin()
-		t.attach("discarded", []*Tensor{made}, []*Tensor{&y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+		t.attach([]*Tensor{made}, []*Tensor{&y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 			outer := t.phase
 			lo = len(t.nodes)
 			t.note("discard_backward")

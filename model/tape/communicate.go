@@ -57,7 +57,7 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	if c.Regather && c.Grow && t.record {
 		z.shard = &gathered{from: x, spec: c}
 	}
-	t.attach("comm", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if c.Backward == "" {
 			if c.Grow { // each rank's own part of it
 				part := t.Slice(g[0], c.Dim, 0, x.dims[c.Dim])

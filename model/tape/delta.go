@@ -104,7 +104,7 @@ func (t *Tape) Delta(q, k, v, decay, strength *Tensor, s DeltaShape) *Tensor {
 	y := t.empty(d, s.Batch, s.Sequence, s.Heads, s.ValueDim)
 	rule(prim, 0, low(2*z.q+2*z.v+z.states), across+inside+z.pairs*float64(s.ValueDim))
 	t.Release(w, u, states, fresh)
-	t.attach("delta", []*Tensor{q, k, v, decay, strength}, []*Tensor{y}, append(saved, sums, strength, solved), func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{q, k, v, decay, strength}, []*Tensor{y}, append(saved, sums, strength, solved), func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		const prim = "delta_backward"
 		w, u := apart(prim)
 		states, fresh := hand(prim)
@@ -156,7 +156,7 @@ func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
 	t.begin()
 	y := t.empty(d, x.dims[:x.nd]...)
 	kernel("convolve", extra, 2*low(n))
-	t.attach("convolve", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, w}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		const prim = "convolve_backward"
 		gx := t.empty(d, x.dims[:x.nd]...)
 		if triton {
@@ -213,7 +213,7 @@ func (t *Tape) DeltaInputs(x, gate, strength, decay, logs, step *Tensor, normed 
 	fused(prim, FusedPointwise, 2*low(z.v))
 	fused(prim, FusedPointwise, 2*low(z.v))
 	outs := []*Tensor{q, k, v, g, w, gates}
-	t.attach(prim, []*Tensor{x, gate, strength, decay, logs, step}, outs, []*Tensor{unit, roots, decay, w}, func(t *Tape, n *node, gs []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, gate, strength, decay, logs, step}, outs, []*Tensor{unit, roots, decay, w}, func(t *Tape, n *node, gs []*Tensor) []*Tensor {
 		const prim = "delta_inputs_backward"
 		t.Tiny(prim, 8) // of decays and strengths, fp32 sums to 16 bits
 		sums := t.empty(d, tokens, normed)

@@ -11,7 +11,7 @@ func (t *Tape) To(x *Tensor, d DType) *Tensor {
 	y := t.castTo(x, d, x.param != 0)
 	src, weight := x.dtype, x.param != 0
 	param := x.param
-	t.attach("to", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if param > 0 && param == t.Tied {
 			return []*Tensor{t.Hold(g[0])}
 		}
@@ -58,7 +58,7 @@ func (t *Tape) operand(w *Tensor) *Tensor {
 func (t *Tape) Add(x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("add", x, y)
-	t.attach("add", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
 			out[i] = t.Hold(g[0])
@@ -72,7 +72,7 @@ func (t *Tape) Add(x, y *Tensor) *Tensor {
 func (t *Tape) Sub(x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("sub", x, y)
-	t.attach("sub", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			r = append(r, t.Hold(g[0]))
@@ -97,7 +97,7 @@ func (t *Tape) AddTo(x, y *Tensor) *Tensor {
 func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 	t.begin()
 	z := t.apply("clamp", x)
-	t.attach("clamp", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("fill_", 1)
 		mask := t.alloc(t.shape(Bool, n.saved[0]))
 		for range sides {
@@ -132,7 +132,7 @@ func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.like(x, y)
 	t.kernel("where", z, mask, x, y)
-	t.attach("where", []*Tensor{x, y}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
 			out[i] = t.like(g[0])
@@ -147,7 +147,7 @@ func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
 func (t *Tape) Expm1(x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("expm1", x)
-	t.attach("expm1", []*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		one := t.apply("add", n.saved[0])
 		r := t.apply("mul", g[0], one)
 		t.Release(one)
@@ -161,7 +161,7 @@ func (t *Tape) Expm1(x *Tensor) *Tensor {
 func (t *Tape) Minimum(x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("minimum", x)
-	t.attach("minimum", []*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		equal := t.compare("eq", n.saved[0])
 		half := t.apply("div", g[0])
 		r := t.like(g[0])
@@ -195,7 +195,7 @@ func (t *Tape) Mul(x, y *Tensor) *Tensor {
 	if y.grad {
 		saved = append(saved, x)
 	}
-	t.attach("mul", []*Tensor{x, y}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := make([]*Tensor, len(n.in))
 		for i := len(r) - 1; i >= 0; i-- {
 			r[i] = t.apply("mul", g[0], n.saved[i])
@@ -210,7 +210,7 @@ func (t *Tape) Mul(x, y *Tensor) *Tensor {
 func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply(prim, x)
-	t.attach(prim, []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if prim == "add_scalar" {
 			return []*Tensor{t.Hold(g[0])}
 		}
@@ -252,7 +252,7 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	if rule.saveNothing {
 		saved = nil
 	}
-	t.attach(prim, []*Tensor{x}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		ins := append([]*Tensor{g[0]}, n.saved...)
 		r := t.apply(prim+"_backward", ins...)
 		t.heavy(rule)
@@ -280,7 +280,7 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	z := t.apply("pow", in)
-	t.attach("pow", []*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		s := n.saved[0]
 		var p *Tensor
 		if exponent == 2 {
@@ -302,7 +302,7 @@ func (t *Tape) Rsqrt(x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	z := t.apply("rsqrt", in)
-	t.attach("rsqrt", []*Tensor{in}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{in}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		p := t.apply("pow", n.saved[0])
 		m := t.apply("mul", g[0])
 		r := t.apply("mul", m, p)
@@ -334,7 +334,7 @@ func (t *Tape) Copy(x *Tensor) *Tensor {
 func (t *Tape) Copied(x *Tensor) *Tensor {
 	t.begin()
 	y := t.Copy(x)
-	t.attach("copy", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.Hold(g[0])}
 	})
 	return y
@@ -365,7 +365,7 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 	z := t.like(x)
 	mask := t.alloc(t.shape(Bool, x))
 	t.emit(Op{Prim: "dropout", Class: Dropout, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes() + mask.bytes()})
-	t.attach("dropout", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.apply("dropout_backward", g[0], n.saved[0])}
 	})
 	t.Release(mask)
@@ -377,7 +377,7 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
 	t.begin()
 	z := t.maskedCopy(x, mask)
-	t.attach("masked_fill", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
 	})
 	return z
@@ -388,7 +388,7 @@ func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
 func (t *Tape) Div(x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("div", x, y)
-	t.attach("div", []*Tensor{x, y}, []*Tensor{z}, []*Tensor{x, y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, []*Tensor{x, y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			r = append(r, t.apply("div", g[0], y))
@@ -411,7 +411,7 @@ func (t *Tape) MaskRows(x, mask *Tensor) *Tensor {
 	t.begin()
 	z := t.view(x)
 	t.kernel("masked_fill_", z, z, mask)
-	t.attach("masked_fill", []*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
 	})
 	return z

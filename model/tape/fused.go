@@ -22,7 +22,7 @@ func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
 	n := in.Size() / in.Dim(-1)
 	mean, rstd := t.empty(F32, n), t.empty(F32, n)
 	t.emit(Op{Prim: "layer_norm", Class: NormForward, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
-	t.attach("layer_norm", []*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		rows(t, in)
 		gx := t.emptyLike(in)
@@ -111,7 +111,7 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 		saved = append(saved, rows)
 	}
 	x := ins[0]
-	t.attach(f.Prim, ins, outs, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, outs, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return t.fusedGradient(&f, n, g, x, elements)
 	})
 	t.Release(rows, mask)

@@ -94,7 +94,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	if wg {
 		saved = append(saved, kept)
 	}
-	t.attach("grouped_mm", []*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{xl, w}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		t.Release(t.quantizedRows(g[0], experts, wg))
 		if xg {
@@ -162,7 +162,7 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP, biases 
 	}
 	stash("stash")
 	ins := append([]*Tensor{x, probs, gateUp, down}, biases...)
-	t.attach("grouped_mlp", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		stash("unstash")
 		t.Release(t.quantized(g[0], trained))
 		if len(biases) > 0 {
@@ -219,7 +219,7 @@ func (t *Tape) ExpertBias(x, bias, probs *Tensor) *Tensor {
 	y := t.emptyLike(x)
 	t.kernel("to", y, joined)
 	t.Release(joined)
-	t.attach("expert_bias", []*Tensor{x, bias, probs}, []*Tensor{y}, []*Tensor{bias, probs}, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, bias, probs}, []*Tensor{y}, []*Tensor{bias, probs}, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
 		wide := t.alloc(t.shape(F32, g[0]))
 		t.kernel("to", wide, g[0])
 		parts := t.alloc(t.shape(x.dtype, g[0]))
@@ -257,7 +257,7 @@ func (t *Tape) plainBias(x, bias *Tensor) *Tensor {
 	y := t.emptyLike(x)
 	t.concat(false, y)
 	t.Release(sums)
-	t.attach("expert_bias", []*Tensor{x, bias}, []*Tensor{y}, nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, bias}, []*Tensor{y}, nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
 		var gb *Tensor
 		if bias.grad {
 			gb = t.emptyLike(bias)

@@ -16,7 +16,7 @@ func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
 	y := t.empty(w.dtype, dims[:ids.nd+1]...)
 	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	rows := ids.Size()
-	t.attach("embedding", []*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if t.WideTables {
 			return []*Tensor{t.wideTable(w, rows)}
 		}
@@ -98,7 +98,7 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	y := t.empty(x.dtype, n, h)
 	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	index := []*Tensor{nil} // autograd saves it, of which a tape knows no tensor: recomputation goes on to here
-	t.attach("index", []*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.addSorted(g[0], x.dtype, x.dims[:x.nd], busiest)}
 	})
 	return y
@@ -132,7 +132,7 @@ func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Ten
 func (t *Tape) AddRows(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.addSorted(x, x.dtype, []int64{n, x.Dim(-1)}, 1)
-	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
 		return []*Tensor{r}
@@ -161,7 +161,7 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 		t.fill(y)
 	}
 	t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()})
-	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		from := t.Hold(g[0])
 		if !zeros {
 			t.Release(from)
@@ -187,7 +187,7 @@ func (t *Tape) Scatter(x *Tensor) *Tensor {
 		put.Class, put.Elements = Gather, float64(x.Size())
 	}
 	t.emit(put)
-	t.attach("index_put_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.like(g[0])
 		t.permutation("index", g[0], r)
 		return []*Tensor{r}
@@ -201,7 +201,7 @@ func (t *Tape) Stacked(x *Tensor) *Tensor {
 	y := t.emptyLike(x)
 	t.Tiny("zeros", 1)
 	t.emit(Op{Prim: "cat", Class: Memcpy, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()}) // of whole rows, as fast
-	t.attach("cat", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.view(g[0])}
 	})
 	return y
@@ -225,7 +225,7 @@ func (t *Tape) WeighRows(x, w *Tensor, k int64) *Tensor {
 	y := cast("to", Vectorized, sum, x.dtype)
 	t.Release(sum)
 	d := x.dtype
-	t.attach("bmm", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{wide, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, w}, []*Tensor{y}, []*Tensor{wide, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		up := cast("to_backward", Unrolled, g[0], F32)
 		gw := t.emptyLike(w)
 		t.emit(Op{Prim: "bmm_backward", Class: RowReduce, DType: F32, Elements: size, Bytes: nd.saved[0].bytes() + up.bytes()})
@@ -249,7 +249,7 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.empty(x.dtype, n, x.Dim(-1))
 	t.permutation("index_select", y, y)
-	t.attach("index_select", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.zerosLike(x)
 		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: x.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
 		return []*Tensor{r}
@@ -262,7 +262,7 @@ func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.Zeros(x.dtype, n, x.Dim(-1))
 	t.emit(Op{Prim: "scatter_add_", Class: AtomicAdd, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + y.bytes()})
-	t.attach("scatter_add_", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
 		return []*Tensor{r}

@@ -36,7 +36,7 @@ func (t *Tape) LigerNorm(x, w *Tensor, apart bool) *Tensor {
 		read *= (1 + units.Bytes(block)/units.Bytes(width)) / 2
 	}
 	t.emit(Op{Prim: "liger_norm", Class: FusedReduce, DType: x.dtype, Elements: float64(x.Size()), N: width, Bytes: read})
-	t.attach("liger_norm", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{x, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, w}, []*Tensor{y}, []*Tensor{x, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := t.packed(g[0])
 		gx := gy
 		if apart {
@@ -82,7 +82,7 @@ func (t *Tape) LigerGate(g, u *Tensor, work, backWork float64) *Tensor {
 	}
 	t.emit(kernel("liger_gate", work, g.bytes()+u.bytes()+y.bytes()))
 	back := kernel("liger_gate_backward", backWork, 2*(g.bytes()+u.bytes())+y.bytes())
-	t.attach("liger_gate", []*Tensor{g, u}, []*Tensor{y}, []*Tensor{g, u}, func(t *Tape, n *node, gs []*Tensor) []*Tensor {
+	t.attach([]*Tensor{g, u}, []*Tensor{y}, []*Tensor{g, u}, func(t *Tape, n *node, gs []*Tensor) []*Tensor {
 		t.emit(back)
 		r := make([]*Tensor, len(n.in))
 		for i := range r {
@@ -107,7 +107,7 @@ func (t *Tape) LigerRope(q, k *Tensor) (_, _ *Tensor) {
 	}
 	y, z := t.rowsFirst(q), t.rowsFirst(k)
 	turn("liger_rope", y, z)
-	t.attach("liger_rope", []*Tensor{q, k}, []*Tensor{y, z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{q, k}, []*Tensor{y, z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := make([]*Tensor, len(n.in))
 		for i := range r {
 			r[i] = t.rowsFirst(g[i])

@@ -60,7 +60,7 @@ func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds bool) *Tensor {
 	t.Release(logits, wl, xl)
 	y := t.empty(F32)
 	t.Tiny("loss", 2) // sum, and its mean
-	t.attach("linear_loss", []*Tensor{x, w}, []*Tensor{y}, []*Tensor{gx, gw}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, w}, []*Tensor{y}, []*Tensor{gx, gw}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", 2) // is the loss's gradient 1?
 		t.Wait()
 		grads := make([]*Tensor, len(n.saved))
@@ -86,7 +86,7 @@ func (t *Tape) LigerLoss(x *Tensor) *Tensor {
 	t.emit(Op{Prim: "linear_loss", Class: LossBackward, DType: x.dtype, N: x.Dim(-1), Elements: float64(x.Size()), Bytes: 3 * x.bytes()})
 	y := t.empty(F32)
 	t.Tiny("loss", 1) // sum
-	t.attach("linear_loss", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", 2)
 		t.Wait()
 		return []*Tensor{t.Hold(n.saved[0])}

@@ -143,7 +143,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	if xg && !packed {
 		saved = append(saved, wl)
 	}
-	t.attach("linear", []*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := g[0]
 		switch {
 		case len(gy.more) > 0:
@@ -210,7 +210,7 @@ func (t *Tape) AddBias(x, b *Tensor) *Tensor {
 	t.begin()
 	z := t.like(x)
 	t.kernel("bias", z, x, bl)
-	t.attach("bias", []*Tensor{x, bl}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, bl}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			r = append(r, t.Hold(g[0]))
@@ -298,7 +298,7 @@ func (t *Tape) BatchedMatmul(x, y *Tensor) *Tensor {
 	if xl.grad {
 		saved = append(saved, yl)
 	}
-	t.attach("matmul", []*Tensor{xl, yl}, []*Tensor{z}, saved, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{xl, yl}, []*Tensor{z}, saved, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if xl.grad {
 			gx := t.emptyLike(xl)

@@ -65,7 +65,7 @@ func (t *Tape) OneHotGate(p *Tensor, k, n int64) *Tensor {
 	t.Wait() // for how many tokens each expert has, which the host reads until August 2024
 	mask := t.like(p)
 	y := t.apply("mul", p, mask)
-	t.attach("gate", []*Tensor{p}, []*Tensor{y}, []*Tensor{mask}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{p}, []*Tensor{y}, []*Tensor{mask}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", lossTinyBack)
 		r := t.apply("mul", g[0], nd.saved[0])
 		loss := t.like(g[0])

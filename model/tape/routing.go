@@ -17,7 +17,7 @@ func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
 	t.emit(Op{Prim: "topk", Class: TopK, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
 	rows := y.Size() / k
 	t.emit(Op{Prim: "topk_sort", Class: TopK, DType: x.dtype, Elements: float64(rows * max(k, sortedRow)), Bytes: 6 * y.bytes()})
-	t.attach("topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.zerosLike(x)
 		t.scatter("topk_backward", g[0])
 		return []*Tensor{r}
@@ -59,7 +59,7 @@ func (t *Tape) Dense(p, scores *Tensor) *Tensor {
 	t.Release(zeros)
 	t.RoutingMap(scores, p.Dim(-1))
 	y := t.emptyLike(p)
-	t.attach("scatter", []*Tensor{p}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{p}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(p)
 		t.scatter("scatter_backward", r)
 		return []*Tensor{r}
@@ -101,7 +101,7 @@ func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
 	t.emit(Op{Prim: "sum", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
 	t.Tiny("balance_loss", lossTiny)
 	y := t.emptyLike(p)
-	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", lossTinyBack)
 		r := t.emptyLike(scores)
 		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: scores.dtype, Elements: float64(scores.Size()), Index: 4, Bytes: r.bytes()})
@@ -118,7 +118,7 @@ func (t *Tape) FusedTopK(x *Tensor, k, rounds int64) *Tensor {
 	t.begin()
 	y := t.alloc(t.ofWidth(x.dtype, x, k))
 	t.routed("router_topk", x, k+rounds)
-	t.attach("router_topk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.unrouted("router_topk_backward", x)}
 	})
 	return y
@@ -130,7 +130,7 @@ func (t *Tape) FusedScores(x *Tensor, k int64) *Tensor {
 	t.begin()
 	y := t.empty(F32, x.dims[:x.nd]...)
 	t.routed("router_scores", x, k)
-	t.attach("router_scores", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.unrouted("router_scores_backward", x)}
 	})
 	return y
@@ -152,7 +152,7 @@ func (t *Tape) BalancedFused(p, scores *Tensor) *Tensor {
 	t.CountRows(scores)
 	t.emit(Op{Prim: "balance_loss", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
 	y := t.emptyLike(p)
-	t.attach("balance_loss", []*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", 1)
 		r := t.zerosLike(scores)
 		return []*Tensor{t.emptyLike(p), r}
@@ -225,7 +225,7 @@ func (t *Tape) SortChunks(x *Tensor, n int64) *Tensor {
 		return y
 	}
 	y := join("chunk")
-	t.attach("chunk", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		return []*Tensor{join("chunk_backward")}
 	})
 	return y
@@ -246,6 +246,6 @@ func (t *Tape) cast(m, x *Tensor) {
 func (t *Tape) Weights(x *Tensor, k int64) *Tensor {
 	t.begin()
 	y := t.empty(F32, x.Dim(0), k)
-	t.attach("weights", []*Tensor{x}, []*Tensor{y}, nil, func(*Tape, *node, []*Tensor) []*Tensor { return []*Tensor{nil} })
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(*Tape, *node, []*Tensor) []*Tensor { return []*Tensor{nil} })
 	return y
 }

@@ -136,7 +136,7 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 	if out != nil && out != w.Out {
 		saved = append(saved, out)
 	}
-	t.attach("scan", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		const prim = "scan_backward"
 		gy, again := t.Hold(g[0]), (*Tensor)(nil) // the norm's output, which the projection's gradient reads
 		if w.Out != nil {

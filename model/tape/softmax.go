@@ -21,7 +21,7 @@ func (t *Tape) softmax(prim string, in *Tensor) *Tensor {
 	t.begin()
 	y := t.like(in)
 	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
-	t.attach(prim, []*Tensor{in}, []*Tensor{y}, []*Tensor{y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{in}, []*Tensor{y}, []*Tensor{y}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		if prim == "softmax" {
 			return []*Tensor{t.softmaxBackward(g[0])}
 		}
@@ -79,7 +79,7 @@ func (t *Tape) SafeSoftmax(x *Tensor) *Tensor {
 	t.Tiny("fill_", 1)
 	t.emit(Op{Prim: "where", Class: Strided4, DType: x.dtype, Elements: float64(x.Size()), Index: 6, Bytes: y.bytes() + z.bytes()})
 	t.Release(mask, y)
-	t.attach("softmax", []*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.softmaxBackward(g[0])}
 	})
 	return z

@@ -184,7 +184,7 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 	if learns {
 		ins, saved = append(ins, iq, ik, iw), append(saved, grads...)
 	}
-	t.attach("sparse", ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(ins, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		gq, gk := t.emptyLike(q), t.emptyLike(kv)
 		if o.Rows { // what goes into the kernel is joined with a row of zeros and selected, what comes out put back

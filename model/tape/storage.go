@@ -49,7 +49,7 @@ func (t *Tape) Input(dtype DType, grad bool, dims ...int64) *Tensor {
 	t.stores[x.store].kind = t.kind
 	if grad && t.record {
 		x.grad = true
-		x.node = t.addNode(node{name: "input", isInput: true})
+		x.node = t.addNode(node{isInput: true})
 	}
 	return x
 }
@@ -62,7 +62,7 @@ func (t *Tape) Lent(dtype DType, grad bool, dims ...int64) *Tensor {
 		return x
 	}
 	x.grad = true
-	x.node = t.addNode(node{name: "lent", nout: 1, run: func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	x.node = t.addNode(node{nout: 1, run: func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		sum := t.outside(dtype, dims)
 		t.kernel("add_", sum, sum, g[0])
 		t.Release(sum)
@@ -169,7 +169,7 @@ func (t *Tape) view(x *Tensor) *Tensor {
 // Keep holds tensors until the gradient of x has come back to this point.
 func (t *Tape) Keep(x *Tensor, held ...*Tensor) *Tensor {
 	z := t.view(x)
-	t.attach("keep", []*Tensor{x}, []*Tensor{z}, held, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, held, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.Hold(g[0])}
 	})
 	return z

@@ -9,7 +9,7 @@ func (t *Tape) Branch(x *Tensor, n int) []*Tensor {
 	for i := range outs {
 		outs[i] = t.view(x)
 	}
-	t.attach("branch", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var one *Tensor
 		var bytes units.Bytes
 		count := 0
@@ -69,7 +69,7 @@ func (t *Tape) SumTokens(x, scores, bias *Tensor, ratio, width int64) *Tensor {
 	y := t.empty(x.dtype, b, n, width)
 	each("pool_sum", MidReduce, low)
 	t.Release(product)
-	t.attach("pool", []*Tensor{x, scores, bias}, []*Tensor{y}, []*Tensor{values, p, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, scores, bias}, []*Tensor{y}, []*Tensor{values, p, w}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		gx, gs := t.emptyLike(x), t.emptyLike(scores)
 		gw, gp := t.empty(x.dtype, b, rows, c), t.empty(F32, b, rows, c)
 		each("mul", Strided2, 2*low) // by a gradient that is the same for all of a sum

@@ -4,7 +4,7 @@ package tape
 // The gradient is reshaped back, which copies when its own layout demands it.
 func (t *Tape) Reshape(x *Tensor, dims ...int64) *Tensor {
 	z := t.reshape(x, dims)
-	t.attach("view", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.reshape(g[0], x.dims[:x.nd])}
 	})
 	return z
@@ -81,7 +81,7 @@ func (t *Tape) Transpose(x *Tensor, i, j int) *Tensor {
 		return y
 	}
 	z := swap(x)
-	t.attach("transpose", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{swap(g[0])}
 	})
 	return z
@@ -94,7 +94,7 @@ func (t *Tape) Contiguous(x *Tensor) *Tensor {
 	}
 	t.begin()
 	z := t.copyContiguous(x)
-	t.attach("clone", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.Hold(g[0])}
 	})
 	return z
@@ -106,7 +106,7 @@ func (t *Tape) Part(x *Tensor) bool { return x.store >= 0 && x.bytes() < t.store
 // Expand broadcasts x to dims; the gradient is summed back by the engine.
 func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
 	z := t.expandTo(x, dims)
-	t.attach("expand", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
 		t.reduce("sum", sumClass(g[0], x), g[0], r)
 		return []*Tensor{r}
@@ -122,7 +122,7 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 	}
 	z := t.view(x)
 	z.dims[dim] = to - from
-	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
 		if to > from {
 			part := t.view(r)
@@ -139,7 +139,7 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 // Its gradient is as Slice's.
 func (t *Tape) EveryOther(x *Tensor) *Tensor {
 	z := t.spread(x)
-	t.attach("slice", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
 		part := t.spread(r)
 		t.kernel("copy_", part, g[0])
@@ -165,7 +165,7 @@ func (t *Tape) Pairs(x, y *Tensor) *Tensor {
 	z := t.alloc(t.ofWidth(promote(x, y), x, 2*x.Dim(-1)))
 	t.host.Views += 3
 	t.concat(false, z, x, y)
-	t.attach("stack", []*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
 			out[i] = t.spread(g[0])
@@ -190,7 +190,7 @@ func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
 	}
 	t.host.Views++
 	joined := t.Joined
-	t.attach("split", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.meta(x.dtype, x.dims[:x.nd])
 		if joined {
 			r.permuteLike(x)
@@ -209,7 +209,7 @@ func (t *Tape) Pieces(x *Tensor, dim int, n int64) []*Tensor {
 	for i, whole := int64(0), x.dims[dim]; i < n; i++ {
 		outs[i] = t.view(x)
 		outs[i].dims[dim] = whole*(i+1)/n - whole*i/n
-		t.attach("split", []*Tensor{x}, outs[i:i+1], nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
+		t.attach([]*Tensor{x}, outs[i:i+1], nil, func(t *Tape, _ *node, g []*Tensor) []*Tensor {
 			if i > 0 { // nodes go back from the last to the first, which joins all
 				return []*Tensor{nil}
 			}
@@ -239,7 +239,7 @@ func (t *Tape) Refill(dim int, parts ...*Tensor) *Tensor {
 		t.kernel("copy_", y, p)
 		t.Release(y)
 	}
-	t.attach("refill", parts, []*Tensor{whole}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(parts, []*Tensor{whole}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := make([]*Tensor, len(n.in))
 		for i := range r {
 			left := t.emptyLike(whole)
@@ -325,7 +325,7 @@ func (t *Tape) Concat(xs ...*Tensor) *Tensor {
 			widths = append(widths, x.Dim(-1))
 		}
 	}
-	t.attach("cat", xs, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach(xs, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(widths))
 		for i, w := range widths {
 			out[i] = t.view(g[0])
@@ -346,7 +346,7 @@ func (t *Tape) Take(x *Tensor, dim int) *Tensor {
 	dims[dim] = 1
 	z := t.empty(x.dtype, dims[:x.nd]...)
 	t.emit(Op{Prim: "index_list", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
-	t.attach("index", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.zerosLike(x)
 		t.Tiny("index_put_setup", 4)
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: 1, Bytes: 32})

@@ -43,7 +43,7 @@ func (t *Tape) Patches(x, w, bias *Tensor, planes bool) *Tensor {
 	if bl != nil {
 		t.emit(Op{Prim: "bias", Class: Strided2, DType: y.dtype, Elements: float64(y.Size()), Index: 4, Bytes: 2 * y.bytes()})
 	}
-	t.attach("patches", []*Tensor{wl, bl}, []*Tensor{y}, []*Tensor{xl, wl}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{wl, bl}, []*Tensor{y}, []*Tensor{xl, wl}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		from := t.Hold(g[0])
 		if planes {
 			t.Release(from)
@@ -72,7 +72,7 @@ func (t *Tape) Prepend(x, row *Tensor) *Tensor {
 	b, rows, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	y := t.empty(x.dtype, b, rows+1, width)
 	t.concat(false, y, row, x)
-	t.attach("cat", []*Tensor{row, x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{row, x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if row.grad {
 			first := t.emptyLike(row)
@@ -101,7 +101,7 @@ func (t *Tape) Detached(x *Tensor) *Tensor {
 func (t *Tape) Carry(x, other *Tensor) *Tensor {
 	z := t.view(x)
 	z.grad, z.node = false, -1
-	t.attach("carry", []*Tensor{x, other}, []*Tensor{z}, []*Tensor{other}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, other}, []*Tensor{z}, []*Tensor{other}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			r = append(r, t.Hold(g[0]))
@@ -123,7 +123,7 @@ func (t *Tape) Merged(x *Tensor, k int64) *Tensor {
 // gradients of the parts are joined in one tensor.
 func (t *Tape) Parted(x *Tensor) *Tensor {
 	z := t.view(x)
-	t.attach("split", []*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
 		t.concat(false, r, g[0])
 		return []*Tensor{r}
@@ -136,7 +136,7 @@ func (t *Tape) Assembled(x *Tensor) *Tensor {
 	t.begin()
 	y := t.like(x)
 	t.emit(Op{Prim: "cat", Class: Vectorized, DType: y.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
-	t.attach("cat", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		return []*Tensor{t.Hold(g[0])}
 	})
 	return y
@@ -163,7 +163,7 @@ func (t *Tape) PutImages(x, images *Tensor, lists bool) *Tensor {
 	turn(t)
 	put(t, "index_put_")
 	turn(t)
-	t.attach("put_images", []*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		turn(t)
 		if x.grad {
@@ -199,7 +199,7 @@ func (t *Tape) maskedScatter(x, images *Tensor) *Tensor {
 	t.Tiny("masked_scatter_check", 1)
 	t.emit(Op{Prim: "masked_scatter", Class: Vectorized, DType: x.dtype, Elements: n, Bytes: 9*one + 2*y.bytes() + images.bytes()})
 	t.Release(mask)
-	t.attach("masked_scatter", []*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, images}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		if x.grad {
 			left := t.Copy(g[0])
@@ -249,7 +249,7 @@ func (t *Tape) AddAt(x *Tensor, rows int64) *Tensor {
 	find(t)
 	at(t, "index_put_")
 	t.Release(sum)
-	t.attach("add_at", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		left := t.Copy(g[0])
 		find(t)
 		at(t, "index_put_")
@@ -276,7 +276,7 @@ func (t *Tape) Unbind(x *Tensor) []*Tensor {
 		outs[i] = t.view(x)
 		outs[i].dims[x.nd-1] /= 3
 	}
-	t.attach("unbind", []*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, outs, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
 		t.emit(Op{Prim: "cat", Class: Concat, DType: r.dtype, Elements: stacked * float64(r.Size()), Bytes: 2 * r.bytes()})
 		t.emit(Op{Prim: "clone", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 8, Bytes: 2 * r.bytes()})
@@ -310,7 +310,7 @@ func (t *Tape) Pool(x *Tensor, k int64) *Tensor {
 	y.strides = [maxDims]int64{rows / k * width, 1, rows / k}
 	t.alloc(y)
 	t.emit(Op{Prim: "avg_pool2d", Class: Strided2, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
-	t.attach("avg_pool2d", []*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		r := t.emptyLike(x)
 		t.emit(Op{Prim: "avg_pool2d_backward", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: r.bytes() + g[0].bytes()})
 		return []*Tensor{r}

@@ -8,16 +8,11 @@ const (
 	FirstBucket   = 1 * units.MiB  // kDefaultFirstBucketBytes; only while bucket_cap_mb is left alone
 )
 
-// Buckets cuts gradients, given in the order they become ready, into the groups
+// AppendBuckets cuts gradients, given in the order they become ready, into the groups
 // that are reduced together: a bucket closes when it holds at least its cap
 // (reducer.cpp, compute_bucket_assignment_by_size). first is the cap of the first
-// one. It returns for each gradient whether it closes a bucket, and the bytes of
-// each bucket.
-func Buckets(grads []units.Bytes, first, limit units.Bytes) (closes []bool, sizes []units.Bytes) {
-	return AppendBuckets(make([]bool, 0, len(grads)), nil, grads, first, limit)
-}
-
-// AppendBuckets is Buckets into memory that is there.
+// one. It appends to closes for each gradient whether it closes a bucket, and to sizes the bytes
+// of each bucket.
 func AppendBuckets(closes []bool, sizes, grads []units.Bytes, first, limit units.Bytes) ([]bool, []units.Bytes) {
 	var held units.Bytes
 	bound := first

@@ -32,7 +32,7 @@ func TestBuckets(t *testing.T) {
 		{"the rest", []units.Bytes{m, 2 * m}, []bool{true, true}, []units.Bytes{m, 2 * m}},
 		{"a tied gradient that comes later", []units.Bytes{0, m, 0}, []bool{false, true, false}, []units.Bytes{m}},
 	} {
-		closes, sizes := Buckets(c.grads, FirstBucket, DefaultBucket)
+		closes, sizes := AppendBuckets([]bool{}, nil, c.grads, FirstBucket, DefaultBucket)
 		require.Equal(t, c.closes, closes, c.name)
 		require.Equal(t, c.sizes, sizes, c.name)
 	}
@@ -51,7 +51,7 @@ func TestBucketLaws(t *testing.T) {
 			grads[i] = units.Bytes(g)
 			sum += grads[i]
 		}
-		closes, sizes := Buckets(grads, first, limit)
+		closes, sizes := AppendBuckets(nil, nil, grads, first, limit)
 		var sent, held units.Bytes
 		at := 0
 		for i, g := range grads {

@@ -32,7 +32,6 @@ type Score struct {
 	StepTime      units.Seconds
 	PeakAllocated units.Bytes
 	DeviceUsed    units.Bytes
-	Capacity      units.Bytes
 	Fits          bool
 	Clock         units.Hertz
 	Power         units.Watts  // average per GPU
@@ -113,7 +112,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
 	}
 	measured := func() {
-		out.PeakAllocated, out.DeviceUsed, out.Capacity, out.Fits = u.peak.Allocated, u.used, u.capacity, u.fits()
+		out.PeakAllocated, out.DeviceUsed, out.Fits = u.peak.Allocated, u.used, u.fits()
 	}
 	tooLarge := func() bool { return limits.Memory > 0 && u.used > limits.Memory }
 	tooSlow := func() bool { return limits.Time > 0 && out.StepTime > limits.Time }

@@ -4,10 +4,10 @@
 // A Plan is legal or it is not made: every schedule states its rule and an
 // error names the nearest legal values. Ranks run their lists in order; between
 // ranks a forward waits for the stage before it and a backward for the stage
-// after it, nothing else. From that alone follow the two things asked of a
-// Plan: PeakInFlight, the activations a rank holds at its worst moment, and
-// Run, the critical path for given stage times, with no closed formula in it.
-// Tests hold both against the closed formula of each schedule.
+// after it, nothing else. From that alone follows what is asked of a Plan: Run,
+// the critical path for given stage times, with no closed formula in it. Tests hold
+// it, and the activations that a rank holds at its worst moment, against the closed
+// formula of each schedule.
 //
 // A new schedule is one new file that calls register, and its closed formula in the
 // tests.

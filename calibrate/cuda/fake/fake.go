@@ -94,8 +94,8 @@ func (d *Driver) needs(library string) error {
 func (d *Driver) Devices() []cuda.Device {
 	var out []cuda.Device
 	for i := range d.GPUs {
-		dev := cuda.Device{Index: i, Name: "NVIDIA H200", UUID: fmt.Sprintf("GPU-%d", i), Bus: fmt.Sprintf("0000:%02x:00.0", i+1), Memory: memory, SMs: 132,
-			L2: 60 << 20, MaxClock: maxClock, Capability: [2]int{9, 0}, Free: memory - 500<<20, PowerLimit: limit, OtherProcesses: d.Busy[i]}
+		dev := cuda.Device{Index: i, Name: "NVIDIA H200", Bus: fmt.Sprintf("0000:%02x:00.0", i+1), Memory: memory, SMs: 132,
+			MaxClock: maxClock, Capability: [2]int{9, 0}, Free: memory - 500<<20, PowerLimit: limit, OtherProcesses: d.Busy[i]}
 		if dev.OtherProcesses > 0 {
 			dev.Free /= 2
 		}

@@ -48,7 +48,7 @@ func TestOneAllocation(t *testing.T) {
 		_, err = a.Alloc(c.size, 0)
 		require.NoError(t, err)
 		if c.size > 0 {
-			require.Equal(t, Round(c.size), a.Allocated(), "expandable segments split to the quantum")
+			require.Equal(t, units.Bytes(rounded(c.size)), a.Allocated(), "expandable segments split to the quantum")
 		}
 		require.Equal(t, c.growsReserved, a.Reserved(), c.size)
 	}
@@ -296,10 +296,10 @@ func TestProperties(t *testing.T) {
 				require.Equal(t, err, errAgain)
 				require.Equal(t, b, c)
 				if err == nil {
-					require.GreaterOrEqual(t, units.Bytes(a.blocks[b].size), Round(size))
+					require.GreaterOrEqual(t, units.Bytes(a.blocks[b].size), units.Bytes(rounded(size)))
 					blocks = append(blocks, b)
-					sizes[b] = Round(size)
-					least += Round(size)
+					sizes[b] = units.Bytes(rounded(size))
+					least += units.Bytes(rounded(size))
 				} else {
 					require.Positive(t, o.Limit)
 				}

@@ -17,10 +17,8 @@ const (
 // roundUp returns the least multiple of unit that is n or more.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// Round returns the size of the block that a request of size needs: what
+// rounded is the size of the block that a request of size needs: what
 // torch.cuda.memory_allocated counts for it at least.
-func Round(size units.Bytes) units.Bytes { return units.Bytes(rounded(size)) }
-
 func rounded(size units.Bytes) int64 { return max(quantum, roundUp(int64(size), quantum)) }
 
 // segmentFor returns the size of the segment fetched from CUDA for a rounded
