@@ -55,11 +55,7 @@ collectives together and the first one writes.`,
   perfplan calibrate --gpus 0,1 --budget 3m --samples samples.jsonl
   perfplan calibrate --list`,
 		Args: atMost(0),
-		RunE: func(*cobra.Command, []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
 			probes, err := probe.Select(o.Only)
 			if err != nil { // before a GPU is looked for
 				return usage("--only: %v", err)
@@ -84,7 +80,7 @@ collectives together and the first one writes.`,
 			}
 			defer d.Close()
 			return measure(e, d, o, w, format)
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Samples, "samples", "samples.jsonl", "`file` for the samples; one that is there is never replaced")

@@ -34,11 +34,7 @@ sends, once to each rank, across nodes once to each node.`,
   perfplan collective all-gather --size 1KiB..1GiB --gpus 8 --hardware h200-sxm
   perfplan collective reduce-scatter --size 256MiB --gpus 16 --stride 8`,
 		Args: exactly("an operation"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			c := &report.Collective{}
 			if err := c.Op.UnmarshalText([]byte(args[0])); err != nil {
 				return usage("%v", err)
@@ -74,7 +70,7 @@ sends, once to each rank, across nodes once to each node.`,
 				c.Calls = append(c.Calls, report.CollectiveCall{Bytes: b, Cost: fabric.Cost(c.Op, b, c.Group)})
 			}
 			return report.WriteCollective(e.out, c, format, e.style)
-		},
+		}),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			for _, op := range collective.Ops() {

@@ -28,11 +28,7 @@ the clock of the predicted step, traced ones as run.`,
 		Example: `  perfplan compare job.yaml rank0.json.gz
   perfplan compare job.yaml trace/*.json.gz --classes
   perfplan compare job.yaml rank0.json.gz -o json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			if len(args) < 2 {
 				return usage("%s needs a job and one trace or more, as in \"perfplan compare job.yaml rank0.json.gz\"", cmd.CommandPath())
 			}
@@ -60,7 +56,7 @@ the clock of the predicted step, traced ones as run.`,
 				return err
 			}
 			return report.WriteCompare(e.out, &report.Compare{Estimate: *r, Found: c, Classes: classes}, format, e.style)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&classes, "classes", false, "also print the classes of each family, as text and Markdown")
 	out.addFlag(cmd, report.Formats...)

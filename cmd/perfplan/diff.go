@@ -25,15 +25,12 @@ measured laws alike, the largest relative change first.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			d := &report.Diff{Limit: mostDifferences}
 			if all {
 				d.Limit = 0
 			}
+			var err error
 			if d.A, err = hardware.Load(args[0]); err != nil {
 				return err
 			}
@@ -42,7 +39,7 @@ measured laws alike, the largest relative change first.`,
 			}
 			d.Data = hardware.Diff(d.A, d.B)
 			return report.WriteDiff(e.out, d, format, e.style)
-		},
+		}),
 		ValidArgsFunction: machineNames,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "print all differences as text, not only the largest")

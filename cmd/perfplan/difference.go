@@ -27,11 +27,7 @@ A and B are job files, models of the catalog, or results that perfplan estimate 
 json wrote; one may be - for standard input. Flags change both jobs.`,
 		Example: `  perfplan diff a.yaml b.yaml
   perfplan diff before.json after.json -o csv`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			if len(args) != 2 {
 				return usage("%s needs two jobs or results, not %d, as in \"perfplan diff a.yaml b.yaml\"", cmd.CommandPath(), len(args))
 			}
@@ -39,13 +35,14 @@ json wrote; one may be - for standard input. Flags change both jobs.`,
 				return usage("both sides are standard input; name a file for one of them")
 			}
 			var sides [2]whatif.Side
+			var err error
 			for i, name := range args {
 				if sides[i], err = side(e, &job, name); err != nil {
 					return err
 				}
 			}
 			return report.WriteDifference(e.out, whatif.Diff(sides[0], sides[1]), format, e.style)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)

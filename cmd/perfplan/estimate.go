@@ -32,11 +32,7 @@ first.`,
   perfplan estimate job.yaml --tp 2 --set plan.bucket=100MiB -o json
   perfplan estimate config.json --hardware h200-sxm --gpus 8 --data-parallel fsdp2`,
 		Args: atMost(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			doc, err := job.document(e, args)
 			if err != nil {
 				return err
@@ -67,7 +63,7 @@ first.`,
 				return err
 			}
 			return fits(r)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)

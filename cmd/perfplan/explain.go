@@ -27,12 +27,9 @@ Arguments and flags are those of perfplan estimate.`,
 		Example: `  perfplan explain llama2-7b --gpus 8
   perfplan explain job.yaml --stage times --unit layer -o json`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			x := report.Explain{Depth: depth, Unit: unit}
+			var err error
 			if x.Stage, err = report.ParseStage(stage); err != nil {
 				return usage("--stage: %v", err)
 			}
@@ -50,7 +47,7 @@ Arguments and flags are those of perfplan estimate.`,
 			}
 			x.Estimate = *r
 			return report.WriteExplain(e.out, &x, format, e.style)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&stage, "stage", "tree", "`STAGE`: tree, ops, times, timeline or memory")
 	cmd.Flags().IntVar(&depth, "depth", 3, "`LEVELS` of the tree: 1 units, 2 modules, 3 ops")

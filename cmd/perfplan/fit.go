@@ -39,11 +39,7 @@ Other arguments and flags are those of perfplan train.`,
 		Example: `  perfplan fit llama2-7b --tokens 2T --deadline 30d --hardware h100-sxm,h200-sxm
   perfplan fit --model llama2-70b --gpus 64 --hardware h100-sxm --largest sequence`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			if (deadline == "") == (largest == "") {
 				return usage("%s needs either --deadline 30d with --tokens 2T, or --largest sequence, micro-batch or model", cmd.CommandPath())
 			}
@@ -75,7 +71,7 @@ Other arguments and flags are those of perfplan train.`,
 				return fitLargest(e, &job, doc, machines, largest, format)
 			}
 			return fitDeadline(e, &job, doc, machines, deadline, most, format)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&deadline, "deadline", "", "`TIME` in which to train, as in 30d")
 	cmd.Flags().StringVar(&largest, "largest", "", "`QUANTITY` to make as large as fits: sequence, micro-batch or model")

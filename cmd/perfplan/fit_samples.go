@@ -32,11 +32,7 @@ kernels were measured on, times what the probe takes here over what it takes the
   perfplan hardware fit one-gpu.jsonl all-gpus.jsonl --out my-h200.yaml
   perfplan hardware fit samples.jsonl --base h200-sxm -o json`,
 		Args: atLeast("a samples file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			if err := distinct("--out", file, append(args, base)...); err != nil {
 				return err
 			}
@@ -71,7 +67,7 @@ kernels were measured on, times what the probe takes here over what it takes the
 				x.Probes = append(x.Probes, report.FitProbe(p))
 			}
 			return report.WriteFit(e.out, x, format, e.style)
-		},
+		}),
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` or file of the machine that is refined; default: the catalog's of the same GPU")

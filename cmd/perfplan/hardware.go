@@ -24,11 +24,7 @@ func newHardwareList(e *env) *cobra.Command {
 		Use:   "list",
 		Short: "List the machines of the catalog",
 		Args:  atMost(0),
-		RunE: func(*cobra.Command, []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
 			var list []*hardware.Profile
 			for _, name := range hardware.Names() {
 				h, err := hardware.Load(name)
@@ -38,7 +34,7 @@ func newHardwareList(e *env) *cobra.Command {
 				list = append(list, h)
 			}
 			return report.WriteMachines(e.out, list, format, e.style)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	return cmd
@@ -56,11 +52,7 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 --plot draws the same, and the roofline, into an SVG file.`,
 		Example: "  perfplan hardware show h100-sxm\n  perfplan hardware show h200-sxm --curves --plot h200.svg",
 		Args:    exactly("a machine"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			h, err := hardware.Load(args[0])
 			if err != nil {
 				return err
@@ -84,7 +76,7 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 				return nil
 			}
 			return report.WriteCurves(e.out, c, format, e.style)
-		},
+		}),
 		ValidArgsFunction: machineNames,
 	}
 	cmd.Flags().SortFlags = false

@@ -27,15 +27,12 @@ With --topo the links come from a saved text of "nvidia-smi topo -m", of this ma
 or of another one; --base then names the entry of the catalog that it is of.`,
 		Example: "  perfplan hardware detect\n  perfplan hardware detect --out machine.yaml\n  perfplan hardware detect --topo topo.txt --base h200-sxm",
 		Args:    atMost(0),
-		RunE: func(*cobra.Command, []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
 			if err := distinct("--out", to, topo, base); err != nil {
 				return err
 			}
 			m := &inventory.Machine{}
+			var err error
 			if topo == "" || base == "" {
 				if m, err = inventory.Detect(); err != nil {
 					return err
@@ -73,7 +70,7 @@ or of another one; --base then names the entry of the catalog that it is of.`,
 			}
 			fmt.Fprintf(e.err, "wrote %s; next: perfplan hardware show %s\n", to, to)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&topo, "topo", "", "`FILE` with the text of nvidia-smi topo -m; - is standard input")
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` of the catalog's machine to inherit; default: the nearest")

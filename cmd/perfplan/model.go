@@ -21,13 +21,9 @@ func newModelList(e *env) *cobra.Command {
 		Use:   "list",
 		Short: "List the models of the catalog",
 		Args:  atMost(0),
-		RunE: func(*cobra.Command, []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
 			return report.WriteModels(e.out, model.Catalog(), format, e.style)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	return cmd
@@ -41,15 +37,12 @@ func newModelShow(e *env) *cobra.Command {
 		Short:   "Show a model: shape, parameters by part, FLOPs per token",
 		Example: "  perfplan model show llama2-7b\n  perfplan model show config.json --seq 8192",
 		Args:    exactly("a model"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			if sequence < 1 || sequence > 1<<24 {
 				return usage("--seq: %d; give 1 to %d tokens", sequence, 1<<24)
 			}
 			m := &report.Model{Sequence: sequence}
+			var err error
 			if m.Spec, err = model.Load(args[0]); err != nil {
 				return err
 			}
@@ -62,7 +55,7 @@ func newModelShow(e *env) *cobra.Command {
 			}
 			m.Spec = m.Spec.AtSequence(sequence)
 			return report.WriteModel(e.out, m, format, e.style)
-		},
+		}),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return model.Names(), cobra.ShellCompDirectiveDefault
 		},

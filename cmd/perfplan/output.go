@@ -32,6 +32,17 @@ func (o *output) format() (report.Format, error) {
 	return f, nil
 }
 
+// run is what a command does that prints in a format.
+func (o *output) run(do func(cmd *cobra.Command, args []string, format report.Format) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		format, err := o.format()
+		if err != nil {
+			return err
+		}
+		return do(cmd, args, format)
+	}
+}
+
 // complete offers fixed values for a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists

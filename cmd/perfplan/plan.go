@@ -51,11 +51,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
   perfplan plan gpt3-175b --gpus 1024 --hardware a100-80g-sxm --global-batch 1536 --max-tp 8 --why-not tp=8,pp=8
   perfplan plan job.yaml --fix tp=8 --min-headroom 5% --top 3 -o json`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			if err := f.read(cmd, &job); err != nil {
 				return err
 			}
@@ -84,7 +80,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 				return broken{r.Unfit()}
 			}
 			return nil
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)

@@ -26,11 +26,7 @@ The plan keeps its degrees and data parallelism takes the GPUs; a job without a 
 gets the best simple one at every size.`,
 		Example: `  perfplan scale llama2-7b gpus=8..4096 --data-parallel zero1
   perfplan scale job.yaml gpus=8..1024 --plot scaling.svg`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			args, axes, err := axesOf(args)
 			if err != nil {
 				return err
@@ -62,7 +58,7 @@ gets the best simple one at every size.`,
 				return err
 			}
 			return report.WriteScale(e.out, x, format, e.style)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&plot, "plot", "", "also draw the efficiencies into `FILE`, an SVG; replaces it")
 	out.addFlag(cmd, report.PlotFormats...)

@@ -23,11 +23,7 @@ Arguments and flags are those of perfplan estimate.`,
 		Example: `  perfplan sensitivity llama2-70b --gpus 64 --hardware h200-sxm
   perfplan sensitivity job.yaml -o csv`,
 		Args: atMost(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			r, err := job.predict(e, args, estimate.Options{})
 			if err != nil {
 				return err
@@ -42,7 +38,7 @@ Arguments and flags are those of perfplan estimate.`,
 				return err
 			}
 			return fits(r)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)

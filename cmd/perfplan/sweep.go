@@ -32,11 +32,7 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
   perfplan sweep llama2-7b gpus=8..1024 hardware=h100-sxm,h200-sxm --by cost --price 3
   perfplan sweep job.yaml plan.data_parallel=ddp,zero1,zero2,zero3 -o csv
   perfplan sweep job.yaml gpus=8..512 -o plot --plot curve.svg`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(cmd *cobra.Command, args []string, format report.Format) error {
 			objective, err := whatif.ParseObjective(by)
 			if err != nil {
 				return usage("--by: %v", err)
@@ -87,7 +83,7 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 				return broken{"no point of the sweep fits in memory"}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&by, "by", whatif.Objectives[0].Name, "what the best point has: `OBJECTIVE` tokens (per second and GPU), step, throughput, mfu, memory, energy or cost")
 	cmd.Flags().StringVar(&plot, "plot", "", "also draw the objective into `FILE`, an SVG; replaces it")

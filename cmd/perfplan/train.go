@@ -47,11 +47,7 @@ estimate. A job that does not fit exits with code 3.`,
 		Example: `  perfplan train llama2-7b --gpus 256 --tokens 2T
   perfplan train job.yaml --tokens 15T --hardware aws-p5 --mtbf 30000h --spares 8`,
 		Args: atMost(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			r, err := job.predict(e, args, estimate.Options{})
 			if err != nil {
 				return err
@@ -64,7 +60,7 @@ estimate. A job that does not fit exits with code 3.`,
 				return err
 			}
 			return fits(r)
-		},
+		}),
 	}
 	out.addFlag(cmd, report.Formats...)
 	job.add(cmd)

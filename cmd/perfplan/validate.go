@@ -36,15 +36,12 @@ predicted are listed with the reason; when that is all of them, the exit code is
   perfplan validate --hardware my-h200.yaml
   perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			format, err := out.format()
-			if err != nil {
-				return err
-			}
+		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
 			if ablation && (rows || choices || failOver != "") {
 				return usage("--ablation prints neither --rows nor --choices and knows no --fail-over; leave them out")
 			}
 			var limits []runs.Tolerance
+			var err error
 			if failOver != "" {
 				if limits, err = runs.ParseTolerances(failOver); err != nil {
 					return usage("--fail-over: %v", err)
@@ -92,7 +89,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				return err
 			}
 			return within(r, limits)
-		},
+		}),
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
