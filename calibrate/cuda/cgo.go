@@ -142,15 +142,15 @@ func (d *driver) setVersions(cuda int) {
 		}
 	}
 	if d.opened["libcublasLt"] {
-		v.CuBLASLt = dotted(int(C.pp_lt_version()), 10000) // 130000 is 13.0.0, 120804 12.8.4
+		v.CuBLASLt = dotted(int(C.pp_lt_version())) // 130000 is 13.0.0, 120804 12.8.4
 	}
 	if d.opened["libnccl"] {
 		if n := int(C.pp_nccl_version()); n > 0 {
-			v.NCCL = dotted(n, 10000) // 22809 is 2.28.9
+			v.NCCL = dotted(n) // 22809 is 2.28.9
 		}
 	}
 	if d.opened["libcudnn"] {
-		v.CuDNN = dotted(int(C.pp_cudnn_version()), 10000) // 91002 is 9.10.2
+		v.CuDNN = dotted(int(C.pp_cudnn_version())) // 91002 is 9.10.2
 	}
 	of := map[string]string{"libcuda": v.Driver, "libnvrtc": v.NVRTC, "libcublasLt": v.CuBLASLt, "libnccl": v.NCCL, "libcudnn": v.CuDNN}
 	for i := range d.libraries {
@@ -158,8 +158,8 @@ func (d *driver) setVersions(cuda int) {
 	}
 }
 
-// dotted writes a version number major·unit + minor·100 + patch.
-func dotted(n, unit int) string { return fmt.Sprintf("%d.%d.%d", n/unit, n%unit/100, n%100) }
+// dotted writes a version number major·10000 + minor·100 + patch.
+func dotted(n int) string { return fmt.Sprintf("%d.%d.%d", n/10000, n%10000/100, n%100) }
 
 func (d *driver) device(i int) (Device, error) {
 	var c C.pp_device

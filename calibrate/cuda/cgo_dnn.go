@@ -30,7 +30,7 @@ func (g *gpu) Attention(s Stream, a Attention) (Op, error) {
 	}
 	version := int(C.pp_cudnn_version())
 	if version < oldestDNN {
-		return nil, &Unavailable{fmt.Sprintf("cuDNN %s is too old for attention; install %s or later", dotted(version, 10000), dotted(oldestDNN, 10000))}
+		return nil, &Unavailable{fmt.Sprintf("cuDNN %s is too old for attention; install %s or later", dotted(version), dotted(oldestDNN))}
 	}
 	if err := a.check(); err != nil {
 		return nil, err

@@ -356,7 +356,7 @@ func opsGrid(list []estimate.UnitDetail) *grid {
 		}
 		g.row(unit, o.Op.Phase.String(), o.Op.Module, o.Op.Prim, o.Op.Class.String(), o.Op.DType.String(), shape(o.Op), flops, moved(o.Op).String(), integer(kernels(o.Op)))
 	})
-	return g.joined("n")
+	return g.joined()
 }
 
 // moved is what an op reads and writes, or sends.
@@ -382,7 +382,7 @@ func timesGrid(list []estimate.UnitDetail) *grid {
 		e := explained(o)
 		g.row(unit, o.Op.Phase.String(), o.Op.Prim, shape(o.Op), o.Time.String(), percent(e.relErr), o.Host.String(), e.bound, e.formula, e.source)
 	})
-	return g.joined("n")
+	return g.joined()
 }
 
 // lawSources lists what the times rest on, which the table may have no room for.

@@ -51,8 +51,8 @@ func (g *grid) withoutEmpty() *grid {
 	return g
 }
 
-// joined replaces runs of equal rows by one, with their number in a column in front.
-func (g *grid) joined(title string) *grid {
+// joined replaces runs of equal rows by one, with their number n in a column in front.
+func (g *grid) joined() *grid {
 	var lines []line
 	var counts []int64
 	for _, l := range g.lines {
@@ -66,7 +66,7 @@ func (g *grid) joined(title string) *grid {
 		lines[i].cells = append([]string{integer(counts[i])}, lines[i].cells...)
 	}
 	g.lines = lines
-	g.columns = append([]column{{title: title, right: true}}, g.columns...)
+	g.columns = append([]column{{title: "n", right: true}}, g.columns...)
 	return g
 }
 

@@ -116,7 +116,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
 	if pad {
 		t.Release(t.pad(wl))
-		out, in = roundTo(out, padTo), roundTo(in, padTo)
+		out, in = padded(out), padded(in)
 	}
 	whole := wg && t.SavesInput && t.Quantize != F32 && xl.dtype.lowPrecision() // cast again for the weight gradient
 	kept := t.quantized(xl, wg && !whole)
@@ -230,7 +230,7 @@ func (t *Tape) AddBias(x, b *Tensor) *Tensor {
 // of a GEMM (torch._inductor, shape_padding: 16 bytes of a 16-bit type).
 const padTo = 8
 
-func roundTo(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+func padded(n int64) int64 { return (n + padTo - 1) / padTo * padTo }
 
 // pad copies x into rows of a padded length. Rows that are not aligned are read
 // with accesses of two bytes, as good as reading them twice.

@@ -184,8 +184,7 @@ func (s *step) copyWeights(u *update) {
 		if s.gathersCopies() { // its shards of them
 			n = units.Bytes(u.local)
 		}
-		seg := s.p.kernelOf(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
-		s.sim.Run(&seg)
+		s.kernel(tape.Op{Prim: "quantize_weights", Class: tape.MultiTensor, Count: 1, Elements: float64(n), Bytes: n * q, Phase: tape.Optimize})
 	}
 }
 

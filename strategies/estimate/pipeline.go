@@ -463,7 +463,7 @@ func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
 		for _, u := range list {
 			for _, g := range u.backward.grads {
 				if !wide {
-					b.add(p.add("accumulate", g.Bytes), share)
+					b.add(p.kernelOf(sum("accumulate", g.Bytes)), share)
 					continue
 				}
 				b.add(p.kernelOf(p.kept(g.Bytes, true)), 1-share)

@@ -53,24 +53,19 @@ func (h *shards) begin(s *step) {
 	h.grads = append(h.grads[:0], make([][2]int64, n)...)
 	for i, u := range s.list {
 		for _, p := range u.Params {
-			switch {
-			case p.TiedCopy && s.chunk.embedding != nil:
-			case p.Split == model.ExpertSplit:
-				h.expert[i] += p.Local
-				if !p.Frozen {
-					h.grads[i][1] += p.Local
-				}
-				if narrows && u.Narrowed(&p, main) {
-					h.narrow[1][i] += p.Local
-				}
-			default:
-				h.params[i] += p.Local
-				if !p.Frozen {
-					h.grads[i][0] += p.Local
-				}
-				if narrows && u.Narrowed(&p, main) {
-					h.narrow[0][i] += p.Local
-				}
+			if p.TiedCopy && s.chunk.embedding != nil {
+				continue
+			}
+			count, k := h.params, 0
+			if p.Split == model.ExpertSplit {
+				count, k = h.expert, 1
+			}
+			count[i] += p.Local
+			if !p.Frozen {
+				h.grads[i][k] += p.Local
+			}
+			if narrows && u.Narrowed(&p, main) {
+				h.narrow[k][i] += p.Local
 			}
 		}
 	}
@@ -200,17 +195,14 @@ func (h *shards) open(i int) {
 		}
 		if w, wide := s.job.Precision.Weights.Size(), wideGather(s.job); own > 0 {
 			if w != wide {
-				seg := s.p.kernelOf(tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, Count: 1, Elements: own, Bytes: units.Bytes(own) * (w + wide)})
-				s.sim.Run(&seg)
+				s.kernel(tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, Count: 1, Elements: own, Bytes: units.Bytes(own) * (w + wide)})
 			}
-			seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: own, Bytes: 2 * units.Bytes(own) * wide})
-			s.sim.Run(&seg)
+			s.kernel(tape.Op{Prim: "fsdp_copy", Class: tape.Memcpy, Count: 1, Elements: own, Bytes: 2 * units.Bytes(own) * wide})
 		}
 		if n == 0 {
 			return
 		}
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[0][i]+h.narrow[1][i]))})
-		s.sim.Run(&seg)
+		s.kernel(tape.Op{Prim: "fsdp_copy_out", Class: tape.SplitCopy, Count: 1, Elements: n, Bytes: 2 * h.gathered(n, float64(h.narrow[0][i]+h.narrow[1][i]))})
 	}
 }
 
@@ -382,8 +374,7 @@ func (h *shards) backward(first, sync bool) {
 		s.runAll(&u.backward)
 		if root {
 			if tied := s.tiedBytes(u); tied > 0 {
-				seg := s.p.add("tied", tied)
-				s.sim.Run(&seg)
+				s.kernel(sum("tied", tied))
 			}
 		}
 		h.drop(i)
@@ -421,12 +412,10 @@ func (h *shards) scatter(i int, first, sync bool) {
 	full := units.Bytes(u) * prec.Reduce.Size()
 	grad := units.Bytes(u) * s.p.gradSize()
 	if h.flat { // the views were split off the flat parameter: autograd joins their gradients
-		seg := s.p.kernelOf(tape.Op{Prim: "fsdp_join", Class: tape.SplitCopy, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
-		s.sim.Run(&seg)
+		s.kernel(tape.Op{Prim: "fsdp_join", Class: tape.SplitCopy, Count: 1, Elements: u, Bytes: 2 * grad, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 	}
 	if !sync || !first && s.job.Train.GradAccumulation > 1 && !s.job.SyncsEveryMicroBatch() { // kept unsharded in the reduce dtype
-		seg := s.p.kernelOf(keep(u, grad, full, first))
-		s.sim.Run(&seg)
+		s.kernel(keep(u, grad, full, first))
 		if !sync {
 			return
 		}
@@ -471,9 +460,7 @@ func (h *shards) scatterKept(i int, grad units.Bytes) {
 		s.sim.Wait(h.reduce)
 	}
 	if h.copies {
-		op := tape.Op{Prim: "fsdp_copy_in", Class: tape.ChunkCat, Count: 1, Elements: u, Bytes: grad + full, Phase: tape.Backward, Host: tape.HostWork{}}
-		seg := s.p.kernelOf(op)
-		s.sim.Run(&seg)
+		s.kernel(tape.Op{Prim: "fsdp_copy_in", Class: tape.ChunkCat, Count: 1, Elements: u, Bytes: grad + full, Phase: tape.Backward})
 	}
 	dense, expert := units.Bytes(h.grads[i][0])*prec.Reduce.Size(), units.Bytes(h.grads[i][1])*prec.Reduce.Size()
 	t := s.p.comm(collective.ReduceScatter, shardGroup, dense) + s.p.comm(collective.ReduceScatter, expertShardGroup, expert)

@@ -211,13 +211,11 @@ func (s *step) keepGradients(u *unit, first bool) {
 	}
 	if !first {
 		for _, g := range u.backward.grads {
-			seg := s.p.add("accumulate", g.Bytes)
-			s.sim.Run(&seg)
+			s.kernel(sum("accumulate", g.Bytes))
 		}
 	}
 	if tied > 0 { // the embedding's gradient joins that of the head
-		seg := s.p.kernelOf(joined(s.chunk.head, tied))
-		s.sim.Run(&seg)
+		s.kernel(joined(s.chunk.head, tied))
 	}
 }
 
@@ -265,12 +263,13 @@ func (p *pricer) gradSize() units.Bytes {
 	return prec.Compute.Size()
 }
 
-// add prices an in-place sum of two tensors of the given size.
-func (p *pricer) add(prim string, b units.Bytes) timeline.Segment {
-	return p.kernelOf(sum(prim, b))
+// kernel runs one operation by itself.
+func (s *step) kernel(o tape.Op) {
+	seg := s.p.kernelOf(o)
+	s.sim.Run(&seg)
 }
 
-// sum is the op that add prices.
+// sum is an in-place sum of two tensors of the given size.
 func sum(prim string, b units.Bytes) tape.Op {
 	return tape.Op{Prim: prim, Class: tape.Vectorized, Count: 1, Bytes: 3 * b, Elements: float64(b) / 4, Phase: tape.Backward, Host: tape.HostWork{Calls: 1, Nodes: 1}}
 }
@@ -496,17 +495,13 @@ func (b *buckets) unit(u *unit, first bool) {
 		}
 		g := sec.grads[k]
 		if tied := s.tiedBytes(u); tied > 0 && k == 0 {
-			seg := s.p.add("tied", tied)
-			s.sim.Run(&seg)
+			s.kernel(sum("tied", tied))
 		}
 		if !first && !s.job.Recipe.Structure.AddsGradients(&s.job.Precision) {
-			seg := s.p.add("accumulate", g.Bytes)
-			s.sim.Run(&seg)
+			s.kernel(sum("accumulate", g.Bytes))
 		}
 		if b.copies {
-			bytes := 2 * g.Bytes
-			seg := s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
-			s.sim.Run(&seg)
+			s.kernel(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: 2 * g.Bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 		}
 		for n := range b.queues {
 			if q := &b.queues[n]; overlap && q.on && q.closes[b.i] {
@@ -605,8 +600,7 @@ func (b *buckets) finish() {
 	if b.copies && !b.s.job.Plan.BucketViews() { // what came back is copied out (torch/csrc/distributed/c10d/reducer.cpp, finalize_bucket_dense)
 		for _, u := range b.s.list {
 			for i := range u.backward.grads {
-				seg := b.s.p.kernelOf(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: 2 * u.backward.grads[i].Bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
-				b.s.sim.Run(&seg)
+				b.s.kernel(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: 2 * u.backward.grads[i].Bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 			}
 		}
 	}

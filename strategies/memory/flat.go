@@ -35,7 +35,7 @@ func (w *walker) masters() {
 		w.t.free(clone)
 	}
 	for _, n := range w.Flat {
-		w.passing(n*u.Cast, Gradients)
+		w.passing(n * u.Cast)
 	}
 }
 

@@ -344,14 +344,14 @@ func begin(chunks ...*walker) {
 	}
 	if replay && !flat { // of zeros, for the optimizer to make its states
 		for _, n := range w.Flat {
-			w.passing(n*w.Update.Cast, Gradients)
+			w.passing(n * w.Update.Cast)
 		}
 	}
 }
 
-// passing allocates what goes at once.
-func (w *walker) passing(b units.Bytes, c Class) {
-	w.keep(b, c)
+// passing allocates gradients that go at once.
+func (w *walker) passing(b units.Bytes) {
+	w.keep(b, Gradients)
 	w.t.free(w.next - 1)
 }
 

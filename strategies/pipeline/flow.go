@@ -70,14 +70,14 @@ func (pl *Plan) flowOrder(ps []program) ([]placed, error) {
 	}
 	for r := range ps {
 		if n := f.ranks[r].next; n < len(ps[r].steps) {
-			return nil, fmt.Errorf("%v: rank %d waits forever at step %d of %d", f.name("is stuck"), r, n, len(ps[r].steps))
+			return nil, fmt.Errorf("%v: rank %d waits forever at step %d of %d", f.stuck(), r, n, len(ps[r].steps))
 		}
 	}
 	return sortPlaced(f.events), nil
 }
 
-func (f *flow) name(what string) string {
-	return fmt.Sprintf("pipeline schedule %s (p=%d v=%d m=%d) %s with %v transfers", f.pl.Name, f.pl.Ranks, f.pl.Chunks, f.ps[0].m, what, f.pl.Transfers)
+func (f *flow) stuck() string {
+	return fmt.Sprintf("pipeline schedule %s (p=%d v=%d m=%d) is stuck with %v transfers", f.pl.Name, f.pl.Ranks, f.pl.Chunks, f.ps[0].m, f.pl.Transfers)
 }
 
 // join finds the two calls of each message.
@@ -109,7 +109,7 @@ func (f *flow) join() error {
 					other = sides[m][1]
 				}
 				if other.call == 0 {
-					return fmt.Errorf("%v: nobody takes a message of rank %d", f.name("is stuck"), r)
+					return fmt.Errorf("%v: nobody takes a message of rank %d", f.stuck(), r)
 				}
 				if !slices.Contains(peers, other) {
 					peers = append(peers, other)
