@@ -95,10 +95,8 @@ func ByDevice(name string) (*Profile, bool) {
 
 // Load returns a profile by catalog name or path of a hardware/v1 file.
 func Load(name string) (*Profile, error) {
-	for _, n := range Names() {
-		if n == name {
-			return fromCatalog(name)
-		}
+	if slices.Contains(Names(), name) {
+		return fromCatalog(name)
 	}
 	if !strings.ContainsAny(name, "/.") {
 		if _, err := os.Stat(name); err != nil {
@@ -322,9 +320,7 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	}
 	if len(own.Kernels) > 0 {
 		kernels := make(map[string]KernelLaw, len(l.Kernels)+len(own.Kernels))
-		for k, v := range l.Kernels {
-			kernels[k] = v
-		}
+		maps.Copy(kernels, l.Kernels)
 		for k, v := range own.Kernels {
 			v.On, v.Source = cmp.Or(v.On, gpu), cmp.Or(v.Source, own.Source)
 			kernels[k] = v

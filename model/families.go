@@ -534,7 +534,7 @@ func (f *family) named(name string) bool {
 // value for those of which one alone is modelled. A later word wins.
 func (f *family) names() map[string]string {
 	out := map[string]string{}
-	for _, word := range strings.Fields(f.keys) {
+	for word := range strings.FieldsSeq(f.keys) {
 		spelled, canonical, renamed := strings.Cut(word, "=")
 		if !renamed {
 			canonical = spelled

@@ -379,7 +379,7 @@ var vocabularyOnce = sync.OnceValue(func() *vocabulary {
 	for i := range keys {
 		v.keys[keys[i].name] = &keys[i]
 	}
-	for _, name := range strings.Fields(irrelevant) {
+	for name := range strings.FieldsSeq(irrelevant) {
 		v.irrelevant[name] = true
 	}
 	for i := range families {
@@ -387,7 +387,7 @@ var vocabularyOnce = sync.OnceValue(func() *vocabulary {
 		if v.families[f.name] == nil {
 			v.families[f.name] = f
 		}
-		for _, name := range strings.Fields(f.also) {
+		for name := range strings.FieldsSeq(f.also) {
 			v.families[name] = f
 		}
 		v.known[f] = f.names()

@@ -279,7 +279,7 @@ func (r *reader) unread(name string, value *yaml.Node, why string) {
 func (r *reader) text() string {
 	for _, path := range []string{"text_config", "thinker_config.text_config", "llm_config", "language_config"} {
 		n := r.node
-		for _, key := range strings.Split(path, ".") {
+		for key := range strings.SplitSeq(path, ".") {
 			n = lookup(n, key)
 		}
 		if kind := lookup(n, "model_type"); kind != nil && r.vocab.families[kind.Value] != nil {

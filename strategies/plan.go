@@ -3,6 +3,7 @@ package strategies
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -30,11 +31,9 @@ var dataParallels = []string{"ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"}
 
 // UnmarshalText accepts one of the kinds.
 func (d *DataParallel) UnmarshalText(b []byte) error {
-	for _, n := range dataParallels {
-		if n == string(b) {
-			*d = DataParallel(b)
-			return nil
-		}
+	if slices.Contains(dataParallels, string(b)) {
+		*d = DataParallel(b)
+		return nil
 	}
 	return fmt.Errorf("%q is not a kind of data parallelism; use %s", b, strings.Join(dataParallels, ", "))
 }

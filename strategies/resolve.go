@@ -707,10 +707,8 @@ func (j *Job) TakeGiven() error {
 }
 
 func oneOf(key, v string, known []string) error {
-	for _, k := range known {
-		if v == k {
-			return nil
-		}
+	if slices.Contains(known, v) {
+		return nil
 	}
 	return diag.Errorf("%s: %q is not known%s", key, v, diag.DidYouMean(v, known))
 }

@@ -3,6 +3,7 @@ package fit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -250,9 +251,7 @@ func inherit(l *hardware.Laws, base *hardware.Profile) {
 	if own["kernels"] {
 		kernels := map[string]hardware.KernelLaw{}
 		for _, m := range []map[string]hardware.KernelLaw{b.Kernels, l.Kernels} {
-			for k, v := range m {
-				kernels[k] = v
-			}
+			maps.Copy(kernels, m)
 		}
 		l.Kernels = kernels
 	}

@@ -98,11 +98,9 @@ func (m hostCopy) run() { m.each(func(i int) { copy(m.to[i], m.from[i]) }) }
 func (m hostCopy) each(do func(i int)) {
 	var all sync.WaitGroup
 	for i := range m.from {
-		all.Add(1)
-		go func() {
-			defer all.Done()
+		all.Go(func() {
 			do(i)
-		}()
+		})
 	}
 	all.Wait()
 }

@@ -246,7 +246,7 @@ func Place(n *yaml.Node, err error) *yaml.Node {
 		return n
 	}
 	at := n
-	for _, k := range strings.Split(path, ".") {
+	for k := range strings.SplitSeq(path, ".") {
 		_, v := Key(at, k)
 		if v == nil {
 			break

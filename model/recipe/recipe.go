@@ -754,11 +754,7 @@ func (r *Recipe) With(name string) (*Recipe, error) {
 // merged is base overridden by own.
 func merged[M ~map[string]V, V any](base, own M) M {
 	m := make(M, len(base)+len(own))
-	for k, v := range base {
-		m[k] = v
-	}
-	for k, v := range own {
-		m[k] = v
-	}
+	maps.Copy(m, base)
+	maps.Copy(m, own)
 	return m
 }

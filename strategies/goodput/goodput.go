@@ -100,9 +100,9 @@ func ErlangB(n int64, load float64) float64 {
 // spares is the least number of spare nodes with which a run waits no longer than a
 // share of the time: it stands still while one more than them is under repair.
 func spares(load, wait float64) int64 {
-	const most = 1 << 20
+	const most = int64(1 << 20)
 	b := 1.0
-	for n := int64(0); n < most; n++ {
+	for n := range most {
 		if b = load * b / (float64(n+1) + load*b); b <= wait {
 			return n
 		}

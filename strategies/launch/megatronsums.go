@@ -47,7 +47,7 @@ func numbers(text string) ([]int64, bool) {
 		text = "[" + text + "]"
 	}
 	var out []int64
-	for _, term := range strings.Split(text, "+") {
+	for term := range strings.SplitSeq(text, "+") {
 		list, times, repeated := strings.Cut(term, "*")
 		n := int64(1)
 		if repeated {
@@ -62,7 +62,7 @@ func numbers(text string) ([]int64, bool) {
 			return nil, false
 		}
 		var one []int64
-		for _, v := range strings.Split(inside, ",") {
+		for v := range strings.SplitSeq(inside, ",") {
 			x, err := strconv.ParseInt(v, 10, 64)
 			if err != nil {
 				return nil, false

@@ -45,7 +45,7 @@ func registered(module, function string, over map[string]string) (known map[stri
 		return known, false
 	}
 	pairs, whole := titanRegistry[function]
-	for _, pair := range strings.Fields(pairs) {
+	for pair := range strings.FieldsSeq(pairs) {
 		key, value, _ := strings.Cut(pair, "=")
 		known[key] = value
 	}

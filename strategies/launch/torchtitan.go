@@ -444,7 +444,7 @@ func (t *table) wrongKey() string {
 
 func (t *table) at(key string) any {
 	var v any = t.root
-	for _, k := range strings.Split(key, ".") {
+	for k := range strings.SplitSeq(key, ".") {
 		m, ok := v.(map[string]any)
 		if !ok {
 			return nil

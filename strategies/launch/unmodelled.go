@@ -29,7 +29,7 @@ var nemoOthers = []struct{ key, has string }{
 
 // program refuses a command whose program trains something else than a decoder of texts.
 func (s start) program(name string) error {
-	for _, word := range strings.Fields(s.text) {
+	for word := range strings.FieldsSeq(s.text) {
 		for _, p := range otherPrograms {
 			if word = strings.Trim(word, `"'`); word == p.path || strings.HasSuffix(word, "/"+p.path) {
 				return &diag.Error{File: name, Message: fmt.Sprintf("%s trains %s, which is not modelled; give a script that starts pretrain_gpt.py or pretrain_hybrid.py", p.path, p.has)}

@@ -1,6 +1,8 @@
 package search
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
@@ -24,11 +26,9 @@ var Objectives = []string{"step", "tokens", "memory", "cost", "energy", "train"}
 
 // UnmarshalText accepts one of them.
 func (o *Objective) UnmarshalText(b []byte) error {
-	for _, n := range Objectives {
-		if n == string(b) {
-			*o = Objective(b)
-			return nil
-		}
+	if slices.Contains(Objectives, string(b)) {
+		*o = Objective(b)
+		return nil
 	}
 	return diag.Errorf("%q is not an objective%s", b, diag.DidYouMean(string(b), Objectives))
 }

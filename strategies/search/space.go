@@ -1,6 +1,7 @@
 package search
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,9 +90,7 @@ func ParseFix(text string) (Fix, error) {
 func (f Fix) And(g Fix) Fix {
 	out := Fix{}
 	for _, x := range []Fix{f, g} {
-		for k, v := range x {
-			out[k] = v
-		}
+		maps.Copy(out, x)
 	}
 	return out
 }

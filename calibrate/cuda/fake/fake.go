@@ -3,6 +3,7 @@ package fake
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/perfplan/perfplan/calibrate/cuda"
@@ -83,10 +84,8 @@ func (d *Driver) Libraries() []cuda.Library {
 }
 
 func (d *Driver) needs(library string) error {
-	for _, m := range d.Missing {
-		if m == library {
-			return &cuda.Unavailable{Text: library + " not found"}
-		}
+	if slices.Contains(d.Missing, library) {
+		return &cuda.Unavailable{Text: library + " not found"}
 	}
 	return nil
 }
