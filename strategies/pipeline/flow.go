@@ -189,14 +189,9 @@ func (f *flow) alone(peers [4]side) (side, bool) {
 }
 
 // sortPlaced sorts by time; at the same time ends come before passes and passes
-// before starts, and ranks in order. It renumbers at.
+// before starts, and ranks in order.
 func sortPlaced(events []placed) []placed {
-	var ends, ranks int32
-	for i := range events {
-		ends, ranks = max(ends, events[i].time), max(ranks, events[i].rank+1)
-	}
-	order := countingSort(events, nil, ranks, func(e *placed) int32 { return e.rank })
-	order = countingSort(events, order, 3*(ends+1), func(e *placed) int32 {
+	return ordered(events, func(e *placed) int32 { return e.rank }, func(e *placed) int32 {
 		switch e.cost {
 		case startEvent:
 			return 3*e.time + 2
@@ -204,21 +199,7 @@ func sortPlaced(events []placed) []placed {
 			return 3 * e.time
 		}
 		return 3*e.time + 1
-	})
-	place := make([]int32, len(events))
-	for to, from := range order {
-		place[from] = int32(to)
-	}
-	sorted := make([]placed, len(events))
-	for from, e := range events {
-		for i, d := range e.at {
-			if d >= 0 {
-				e.at[i] = place[d]
-			}
-		}
-		sorted[place[from]] = e
-	}
-	return sorted
+	}, func(e *placed) []int32 { return e.at[:] })
 }
 
 // newFlowGraph makes the graph of sorted events, without a period.
@@ -243,19 +224,8 @@ func (pl *Plan) newFlowGraph(order []placed) *graph {
 
 // foldFlow is fold for events.
 func (g *graph) foldFlow(order []placed, per, repeat int) bool {
-	forward := func(i int) bool {
-		e := &order[i]
-		return e.cost >= 0 && e.rank == 0 && e.chunk == 0 && g.startsForward(e.cost)
-	}
-	mid := len(order) / 2
-	for mid < len(order) && !forward(mid) {
-		mid++
-	}
-	next := mid + 1
-	for next < len(order) && !(order[next].cost == order[mid].cost && order[next].mb == order[mid].mb+int32(per)) {
-		next++
-	}
-	if next >= len(order) || !settle(g, g.events, mid, next-mid, repeat) {
+	mid, n := g.periodOf(len(order), per, func(i int) (cost, rank, chunk, mb int32) { e := &order[i]; return e.cost, e.rank, e.chunk, e.mb })
+	if n == 0 || !settle(g, g.events, mid, n, repeat) {
 		return false
 	}
 	for i := g.body; i < g.size; i++ {

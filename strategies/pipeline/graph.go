@@ -148,28 +148,32 @@ func (s *step) length(pl *Plan) int32 {
 	return 1
 }
 
-// sortSteps sorts by start, then rank, and renumbers the deps.
+// sortSteps sorts by start, then rank.
 func sortSteps(steps []step) []step {
-	var ends int32
-	ranks := int32(0)
-	for _, s := range steps {
-		ends, ranks = max(ends, s.time), max(ranks, s.rank+1)
+	return ordered(steps, func(s *step) int32 { return s.rank }, func(s *step) int32 { return s.time }, func(s *step) []int32 { return s.deps[:] })
+}
+
+// ordered sorts by time, then rank, and renumbers the items that each waits for; -1: none.
+func ordered[T any](items []T, rank, time func(*T) int32, deps func(*T) []int32) []T {
+	var ranks, times int32
+	for i := range items {
+		ranks, times = max(ranks, rank(&items[i])+1), max(times, time(&items[i])+1)
 	}
 	// Counting sort, by rank and then stably by time.
-	byRank := countingSort(steps, nil, ranks, func(s *step) int32 { return s.rank })
-	byTime := countingSort(steps, byRank, ends+1, func(s *step) int32 { return s.time })
-	place := make([]int32, len(steps))
-	for to, from := range byTime {
+	order := countingSort(items, countingSort(items, nil, ranks, rank), times, time)
+	place := make([]int32, len(items))
+	for to, from := range order {
 		place[from] = int32(to)
 	}
-	sorted := make([]step, len(steps))
-	for from, s := range steps {
-		for i, d := range s.deps {
+	sorted := make([]T, len(items))
+	for to, from := range order {
+		sorted[to] = items[from]
+		waits := deps(&sorted[to])
+		for i, d := range waits {
 			if d >= 0 {
-				s.deps[i] = place[d]
+				waits[i] = place[d]
 			}
 		}
-		sorted[place[from]] = s
 	}
 	return sorted
 }
@@ -223,17 +227,8 @@ func (pl *Plan) newGraph(order []step) *graph {
 // batches of a chunk, and adds repeat periods to it. It reports whether there
 // are two whole periods to be found.
 func (g *graph) fold(order []step, per, repeat int) bool {
-	// The length of a period: from one forward of rank 0 to the same, per
-	// micro batches later, in the middle of the step.
-	mid := len(order) / 2
-	for mid < len(order) && !(order[mid].rank == 0 && order[mid].chunk == 0 && g.startsForward(order[mid].cost)) {
-		mid++
-	}
-	next := mid + 1
-	for next < len(order) && !(order[next].cost == order[mid].cost && order[next].mb == order[mid].mb+int32(per)) {
-		next++
-	}
-	if next >= len(order) || !settle(g, g.nodes, mid, next-mid, repeat) {
+	mid, n := g.periodOf(len(order), per, func(i int) (cost, rank, chunk, mb int32) { s := &order[i]; return s.cost, s.rank, s.chunk, s.mb })
+	if n == 0 || !settle(g, g.nodes, mid, n, repeat) {
 		return false
 	}
 	for i := g.body; i < g.size; i++ {
@@ -241,6 +236,24 @@ func (g *graph) fold(order []step, per, repeat int) bool {
 	}
 	g.eachOfPeriod(func(cost int32) { g.count[cost] += int64(repeat) })
 	return true
+}
+
+// periodOf returns a forward of rank 0 in the middle of a step, and how many nodes later the same
+// comes of per micro batches later; 0: none does.
+func (g *graph) periodOf(size, per int, at func(i int) (cost, rank, chunk, mb int32)) (mid, n int) {
+	for mid = size / 2; mid < size; mid++ {
+		cost, rank, chunk, mb := at(mid)
+		if cost < 0 || rank != 0 || chunk != 0 || !g.startsForward(cost) {
+			continue
+		}
+		for next := mid + 1; next < size; next++ {
+			if c, _, _, m := at(next); c == cost && m == mb+int32(per) {
+				return mid, next - mid
+			}
+		}
+		break
+	}
+	return mid, 0
 }
 
 // settle marks the periods of n nodes around mid, and reports whether there are
