@@ -46,7 +46,7 @@ func (t *Train) OffloadShare() float64 {
 
 // checkOffloadModules returns the first rule that leaving activations to the host module by
 // module breaks (Megatron-Core, transformer_config.py, __post_init__).
-func checkOffloadModules(s Shape) error {
+func (p *Plan) checkOffloadModules(s Shape) error {
 	const key = "train.offload_modules"
 	t := s.Train
 	m := t.OffloadModules

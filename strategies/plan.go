@@ -360,51 +360,37 @@ func (s *Shape) usual(o Offload) DataParallel {
 
 func list(v []int64) string { return strings.Join(texts(v), ", ") }
 
+// rule checks one thing of a completed plan.
+type rule func(*Plan, Shape) error
+
+// keeps returns the first error of some rules.
+func (p *Plan) keeps(s Shape, rules ...rule) error {
+	for _, r := range rules {
+		if err := r(p, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Check returns the first rule that a completed plan breaks, as an error with the
 // nearest legal values.
 func (p *Plan) Check(s Shape) error {
-	if err := p.checkCuts(s); err != nil {
-		return err
-	}
-	if err := p.checkPipeline(s); err != nil {
-		return err
-	}
-	if err := p.checkRecompute(s); err != nil {
-		return err
-	}
-	if err := p.checkOrder(s); err != nil {
-		return err
-	}
-	if err := p.checkDataParallel(s); err != nil {
-		return err
-	}
-	if err := p.checkMatrices(s); err != nil {
-		return err
-	}
-	if err := p.checkOffloadLayers(s); err != nil {
-		return err
-	}
-	if err := checkOffloadModules(s); err != nil {
-		return err
-	}
-	return p.checkOffload(s)
+	return p.keeps(s, (*Plan).checkCuts, (*Plan).checkPipeline, (*Plan).checkRecompute, (*Plan).checkOrder, (*Plan).checkDataParallel,
+		(*Plan).checkMatrices, (*Plan).checkOffloadLayers, (*Plan).checkOffloadModules, (*Plan).checkOffload)
 }
 
 // checkCuts returns the first rule that cutting layers breaks.
 func (p *Plan) checkCuts(s Shape) error {
-	if err := p.checkTP(s); err != nil {
-		return err
-	}
-	if err := p.checkMixers(s); err != nil {
-		return err
-	}
-	if err := p.checkContexts(s); err != nil {
-		return err
-	}
+	return p.keeps(s, (*Plan).checkTP, (*Plan).checkMixers, (*Plan).checkContexts, (*Plan).checkSequence, (*Plan).checkExperts)
+}
+
+// checkSequence checks that sequence parallelism cuts a sequence evenly.
+func (p *Plan) checkSequence(s Shape) error {
 	if seq := s.Train.SequenceLength; p.SP() && seq/p.CP%p.TP != 0 {
 		return diag.Errorf("plan.tp: %d does not divide the %d tokens of a sequence over cp %d, which sequence parallelism cuts; use %stp 1, or plan.sequence_parallel: false", p.TP, seq, p.CP, p.evenSequences(s))
 	}
-	return p.checkExperts(s)
+	return nil
 }
 
 // checkTP returns the first rule that cutting matrices over tensor ranks breaks.
@@ -479,16 +465,7 @@ func (p *Plan) checkEP(s Shape) error {
 
 // checkPipeline returns the first rule that a pipeline breaks.
 func (p *Plan) checkPipeline(s Shape) error {
-	if err := p.checkStages(s); err != nil {
-		return err
-	}
-	if err := p.checkLayers(s); err != nil {
-		return err
-	}
-	if err := p.checkChunks(s); err != nil {
-		return err
-	}
-	return p.checkSchedule(s)
+	return p.keeps(s, (*Plan).checkStages, (*Plan).checkLayers, (*Plan).checkChunks, (*Plan).checkSchedule)
 }
 
 // checkStages checks that the recipe has a pipeline, and no more stages than layers to give them.
