@@ -199,7 +199,7 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format repor
 	c := &report.Calibration{File: result.File, Samples: o.Samples, New: result.New, Failed: result.Failed, Verified: result.Verified, Wrong: result.Wrong,
 		Interrupted: result.Interrupted, Seconds: result.Elapsed.Seconds(), Notes: result.Notes}
 	failed := w.write(o.Samples, c)
-	if err := report.WriteCalibration(e.out, c, format, e.style); err != nil {
+	if err := report.Write(e.out, c, format, e.style); err != nil {
 		return err
 	}
 	if failed != nil {

@@ -69,7 +69,7 @@ sends, once to each rank, across nodes once to each node.`,
 			for _, b := range sizes {
 				c.Calls = append(c.Calls, report.CollectiveCall{Bytes: b, Cost: fabric.Cost(c.Op, b, c.Group)})
 			}
-			return report.WriteCollective(e.out, c, format, e.style)
+			return report.Write(e.out, c, format, e.style)
 		}),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string

@@ -55,7 +55,7 @@ the clock of the predicted step, traced ones as run.`,
 			if err != nil {
 				return err
 			}
-			return report.WriteCompare(e.out, &report.Compare{Estimate: *r, Found: c, Classes: classes}, format, e.style)
+			return report.Write(e.out, &report.Compare{Estimate: *r, Found: c, Classes: classes}, format, e.style)
 		}),
 	}
 	cmd.Flags().BoolVar(&classes, "classes", false, "also print the classes of each family, as text and Markdown")

@@ -38,7 +38,7 @@ measured laws alike, the largest relative change first.`,
 				return err
 			}
 			d.Data = hardware.Diff(d.A, d.B)
-			return report.WriteDiff(e.out, d, format, e.style)
+			return report.Write(e.out, d, format, e.style)
 		}),
 		ValidArgsFunction: machineNames,
 	}

@@ -41,7 +41,7 @@ json wrote; one may be - for standard input. Flags change both jobs.`,
 					return err
 				}
 			}
-			return report.WriteDifference(e.out, whatif.Diff(sides[0], sides[1]), format, e.style)
+			return report.Write(e.out, (*report.Difference)(whatif.Diff(sides[0], sides[1])), format, e.style)
 		}),
 	}
 	out.addFlag(cmd, report.Formats...)

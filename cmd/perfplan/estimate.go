@@ -59,7 +59,7 @@ first.`,
 					return usage("--trace: %v", err)
 				}
 			}
-			if err := report.WriteEstimate(e.out, r, format, e.style); err != nil {
+			if err := report.Write(e.out, r, format, e.style); err != nil {
 				return err
 			}
 			return fits(r)

@@ -148,7 +148,7 @@ func fitDeadline(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axi
 		list = append(list, c)
 	}
 	p.end()
-	if err := report.WriteDeadline(e.out, list, format, e.style); err != nil {
+	if err := report.Write(e.out, report.Deadline(list), format, e.style); err != nil {
 		return err
 	}
 	if text := report.Deadlines(list); text != "" {
@@ -193,7 +193,7 @@ func fitLargest(e *env, job *jobFlags, doc *yamlx.Document, machines whatif.Axis
 		list = append(list, report.MachineLargest{Hardware: name, GPUs: gpus, Largest: found})
 	}
 	p.end()
-	if err := report.WriteLargest(e.out, list, format, e.style); err != nil {
+	if err := report.Write(e.out, report.Largest(list), format, e.style); err != nil {
 		return err
 	}
 	if text := report.Fitting(list); text != "" {

@@ -66,7 +66,7 @@ kernels were measured on, times what the probe takes here over what it takes the
 			for _, p := range r.Probes {
 				x.Probes = append(x.Probes, report.FitProbe(p))
 			}
-			return report.WriteFit(e.out, x, format, e.style)
+			return report.Write(e.out, x, format, e.style)
 		}),
 	}
 	cmd.Flags().SortFlags = false

@@ -75,7 +75,7 @@ size, as estimate prices it: matrix multiplies, memory-bound kernels, collective
 			if !asCurves {
 				return nil
 			}
-			return report.WriteCurves(e.out, c, format, e.style)
+			return report.Write(e.out, c, format, e.style)
 		}),
 		ValidArgsFunction: machineNames,
 	}

@@ -321,7 +321,7 @@ func TestAnswersStopped(t *testing.T) {
 		require.Nil(t, r.Near)
 		for format, want := range map[report.Format]string{report.Text: c.text, report.JSON: `"partial": true`} {
 			var b bytes.Buffer
-			require.NoError(t, report.WritePlans(&b, r, format, e.style))
+			require.NoError(t, report.Write(&b, r, format, e.style))
 			require.Contains(t, b.String(), want)
 		}
 	}

@@ -54,7 +54,7 @@ func newModelShow(e *env) *cobra.Command {
 				m.Source = n.Value
 			}
 			m.Spec = m.Spec.AtSequence(sequence)
-			return report.WriteModel(e.out, m, format, e.style)
+			return report.Write(e.out, m, format, e.style)
 		}),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return model.Names(), cobra.ShellCompDirectiveDefault

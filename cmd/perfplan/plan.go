@@ -70,7 +70,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 				return err
 			}
 			r.Given, r.Version = given, version()
-			if err := report.WritePlans(e.out, r, format, e.style); err != nil {
+			if err := report.Write(e.out, r, format, e.style); err != nil {
 				return err
 			}
 			if r.Partial() {

@@ -34,7 +34,7 @@ Arguments and flags are those of perfplan estimate.`,
 			if end(); err != nil {
 				return err
 			}
-			if err := report.WriteSensitivity(e.out, &x, format, e.style); err != nil {
+			if err := report.Write(e.out, &x, format, e.style); err != nil {
 				return err
 			}
 			return fits(r)

@@ -56,7 +56,7 @@ estimate. A job that does not fit exits with code 3.`,
 			if t.Training, err = capacity.Train(r.Result); err != nil {
 				return err
 			}
-			if err := report.WriteTrain(e.out, &t, format, e.style); err != nil {
+			if err := report.Write(e.out, &t, format, e.style); err != nil {
 				return err
 			}
 			return fits(r)

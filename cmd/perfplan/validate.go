@@ -70,7 +70,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				if err != nil {
 					return err
 				}
-				return report.WriteAblation(e.out, found, format, e.style)
+				return report.Write(e.out, report.Ablation(found), format, e.style)
 			}
 			r := runs.Validate(list)
 			if err := r.Refusal(); err != nil {

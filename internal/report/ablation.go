@@ -2,16 +2,12 @@ package report
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
 )
 
-// WriteAblation prints what each effect is worth: the error of the step time
-// without it.
-func WriteAblation(w io.Writer, list []runs.Ablation, f Format, s Style) error {
-	return write(w, f, s, func() *page { return ablationPage(list) }, func() any { return ablationJSON(list) }, func() ([]string, [][]string) { return ablationRecords(list) })
-}
+// Ablation is what each effect is worth: the error of the step time without it.
+type Ablation []runs.Ablation
 
 // ablationName is how a row is called.
 func ablationName(a *runs.Ablation) string {
@@ -21,7 +17,7 @@ func ablationName(a *runs.Ablation) string {
 	return a.Effect
 }
 
-func ablationPage(list []runs.Ablation) *page {
+func (list Ablation) page() *page {
 	base := all(list[0].Groups)
 	p := &page{title: fmt.Sprintf("What each effect is worth: %d measured steps without it", base.N)}
 	g := &grid{columns: []column{{title: "without"}, {title: "mean", right: true}, {title: "change", right: true}, {title: "max", right: true, drop: 2}, {title: "signed", right: true}, {title: "then", flex: 40, drop: 1}}}
@@ -54,7 +50,7 @@ func ablationPage(list []runs.Ablation) *page {
 // all is the step time over all runs.
 func all(groups []runs.Group) runs.Stats { return groups[len(groups)-1].Stats["step_time"] }
 
-func ablationJSON(list []runs.Ablation) any {
+func (list Ablation) plain() any {
 	out := make([]map[string]any, len(list))
 	for i := range list {
 		groups := map[string]any{}
@@ -66,7 +62,7 @@ func ablationJSON(list []runs.Ablation) any {
 	return map[string]any{"schema": "ablation/v1", "effects": out}
 }
 
-func ablationRecords(list []runs.Ablation) ([]string, [][]string) {
+func (list Ablation) records() ([]string, [][]string) {
 	var rows [][]string
 	for i := range list {
 		for _, g := range list[i].Groups {

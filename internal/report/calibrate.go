@@ -23,12 +23,7 @@ type Calibration struct {
 	Notes       []diag.Note
 }
 
-// WriteCalibration prints what was measured, as CSV every sample.
-func WriteCalibration(w io.Writer, c *Calibration, f Format, s Style) error {
-	return write(w, f, s, func() *page { return calibrationPage(c) }, func() any { return plainCalibration(c) }, func() ([]string, [][]string) { return sampleRecords(c.File) })
-}
-
-func calibrationPage(c *Calibration) *page {
+func (c *Calibration) page() *page {
 	h := c.File.Header
 	p := &page{title: fmt.Sprintf("%s, %s", h.Device, plural(h.GPUs, "GPU"))}
 	about := fields{{"Measured", fmt.Sprintf("%s in %s, %d of them now", plural(len(c.File.Samples), "case"), units.Seconds(c.Seconds), c.New)}}
@@ -88,7 +83,7 @@ func rateText(b sample.Best) string {
 	return units.Seconds(b.Rate).String()
 }
 
-func plainCalibration(c *Calibration) any {
+func (c *Calibration) plain() any {
 	notes, best := c.Notes, c.File.BestRates()
 	if notes == nil {
 		notes = []diag.Note{}
@@ -97,9 +92,10 @@ func plainCalibration(c *Calibration) any {
 		{"interrupted", c.Interrupted}, {"elapsed_s", c.Seconds}, {"probes", c.File.Summarize()}, {"best", best}, {"notes", notes}}
 }
 
-func sampleRecords(f *sample.File) ([]string, [][]string) {
+// records has every sample.
+func (c *Calibration) records() ([]string, [][]string) {
 	var rows [][]string
-	for _, s := range f.Samples {
+	for _, s := range c.File.Samples {
 		rows = append(rows, []string{s.Key(), number(s.Seconds), number(s.Low), number(s.High), integer(int64(s.Repeats)), integer(int64(s.Outliers)), number(s.ClockHz), number(s.PowerW), number(s.TempC), s.Throttled, s.Mode, s.Error})
 	}
 	return []string{"case", "seconds", "low_s", "high_s", "repeats", "outliers", "clock_hz", "power_w", "temp_c", "throttled", "mode", "error"}, rows

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -11,12 +10,10 @@ import (
 	"github.com/perfplan/perfplan/strategies/capacity"
 )
 
-// WriteDeadline prints which clusters make a deadline.
-func WriteDeadline(w io.Writer, list []*capacity.Cluster, f Format, s Style) error {
-	return write(w, f, s, func() *page { return deadlinePage(list) }, func() any { return deadlinePlain(list) }, func() ([]string, [][]string) { return deadlineRecords(list) })
-}
+// Deadline says which clusters make a deadline.
+type Deadline []*capacity.Cluster
 
-func deadlinePage(list []*capacity.Cluster) *page {
+func (list Deadline) page() *page {
 	j := list[0].Job
 	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, lasting(list[0].Deadline))}
 	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "booked", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
@@ -114,7 +111,7 @@ type plainCluster struct {
 	TokensPerGPU *float64         `json:"tokens_per_s_per_gpu"`
 }
 
-func deadlinePlain(list []*capacity.Cluster) any {
+func (list Deadline) plain() any {
 	out := struct {
 		Schema   string         `json:"schema"`
 		Model    string         `json:"model"`
@@ -138,7 +135,7 @@ func deadlinePlain(list []*capacity.Cluster) any {
 	return out
 }
 
-func deadlineRecords(list []*capacity.Cluster) ([]string, [][]string) {
+func (list Deadline) records() ([]string, [][]string) {
 	header := []string{"hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes"}
 	var rows [][]string
 	for _, c := range list {
@@ -177,10 +174,8 @@ func Deadlines(list []*capacity.Cluster) string {
 	return "the deadline cannot be met: " + nearest
 }
 
-// WriteLargest prints the largest value that fits, for each kind of machine.
-func WriteLargest(w io.Writer, list []MachineLargest, f Format, s Style) error {
-	return write(w, f, s, func() *page { return largestPage(list) }, func() any { return largestPlain(list) }, func() ([]string, [][]string) { return largestRecords(list) })
-}
+// Largest is the largest value that fits, for each kind of machine.
+type Largest []MachineLargest
 
 // MachineLargest is the answer for one kind of machine.
 type MachineLargest struct {
@@ -189,7 +184,7 @@ type MachineLargest struct {
 	*capacity.Largest
 }
 
-func largestPage(list []MachineLargest) *page {
+func (list Largest) page() *page {
 	q := list[0].Quantity
 	p := &page{title: fmt.Sprintf("The largest %s that fits", q.Name)}
 	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: q.Name, right: q.Step > 0}, {title: "step", right: true, drop: 2}, {title: "tokens/s/GPU", right: true, drop: 1}, {title: "used GiB", right: true}, {title: "plan", flex: 46, least: 16, drop: 3}, {}}}
@@ -247,7 +242,7 @@ type plainLargest struct {
 	Tried    int              `json:"values_tried"`
 }
 
-func largestPlain(list []MachineLargest) any {
+func (list Largest) plain() any {
 	out := struct {
 		Schema   string         `json:"schema"`
 		Quantity string         `json:"quantity"`
@@ -277,7 +272,7 @@ func largestPlain(list []MachineLargest) any {
 	return out
 }
 
-func largestRecords(list []MachineLargest) ([]string, [][]string) {
+func (list Largest) records() ([]string, [][]string) {
 	header := []string{"hardware", "gpus", "largest", "step_time_s", "device_used_bytes", "plan", "next"}
 	var rows [][]string
 	for _, x := range list {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -26,12 +25,6 @@ type Collective struct {
 type CollectiveCall struct {
 	Bytes units.Bytes
 	Cost  collective.Cost
-}
-
-// WriteCollective prints what a collective costs and what NCCL chose it from; of
-// several sizes a table.
-func WriteCollective(w io.Writer, c *Collective, f Format, s Style) error {
-	return write(w, f, s, c.page, c.plain, c.records)
 }
 
 func (c *Collective) page() *page {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
@@ -15,12 +14,6 @@ type Compare struct {
 	Estimate
 	Found   *trace.Comparison
 	Classes bool // also print the classes of each family, as text and Markdown
-}
-
-// WriteCompare prints a prediction beside a trace; as CSV, JSON and YAML always with
-// all classes.
-func WriteCompare(w io.Writer, x *Compare, f Format, s Style) error {
-	return write(w, f, s, x.page, func() any { return x.plain() }, x.records)
 }
 
 // traceTerms are the names of the terms of a comparison.
@@ -172,7 +165,7 @@ func sidesOf(l *trace.Line) plainSides {
 		Error: apart(l.Error()), Longest: l.Longest}
 }
 
-func (x *Compare) plain() plainCompare {
+func (x *Compare) plain() any {
 	c := x.Found
 	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: x.allNotes()}
 	for _, t := range c.Terms {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -18,11 +17,6 @@ import (
 type Curves struct {
 	Machine *hardware.Profile
 	Figures []curves.Figure
-}
-
-// WriteCurves plots figures in characters, or lists their points.
-func WriteCurves(w io.Writer, c *Curves, f Format, s Style) error {
-	return write(w, f, s, c.page, c.plain, c.records)
 }
 
 func (c *Curves) page() *page {

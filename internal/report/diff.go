@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,11 +14,6 @@ type Diff struct {
 	A, B  *hardware.Profile
 	Data  []hardware.Difference
 	Limit int // rows of text; 0: all
-}
-
-// WriteDiff prints every datum that differs, the largest change first.
-func WriteDiff(w io.Writer, d *Diff, f Format, s Style) error {
-	return write(w, f, s, d.page, d.plain, d.records)
 }
 
 // diffSections are the parts of a machine's file that a reader looks for one by one.

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -100,7 +99,7 @@ func flatten(out *[]whatif.Setting, path string, n *yaml.Node) {
 // SideOf is an estimate as a comparison sees it: through its JSON.
 func SideOf(e *Estimate, name string) (whatif.Side, error) {
 	var b bytes.Buffer
-	if err := WriteEstimate(&b, e, JSON, Style{}); err != nil {
+	if err := Write(&b, e, JSON, Style{}); err != nil {
 		return whatif.Side{}, err
 	}
 	doc, err := yamlx.Parse(name, b.Bytes())
@@ -110,12 +109,10 @@ func SideOf(e *Estimate, name string) (whatif.Side, error) {
 	return ReadResult(doc)
 }
 
-// WriteDifference prints what moved between two results.
-func WriteDifference(w io.Writer, d *whatif.Difference, f Format, s Style) error {
-	return write(w, f, s, func() *page { return differencePage(d) }, func() any { return differencePlain(d) }, func() ([]string, [][]string) { return differenceRecords(d) })
-}
+// Difference is what moved between two results.
+type Difference whatif.Difference
 
-func differencePage(d *whatif.Difference) *page {
+func (d *Difference) page() *page {
 	p := &page{title: d.A.Name + " → " + d.B.Name}
 	from, to := units.Seconds(d.A.Step), units.Seconds(d.B.Step)
 	p.add(fields{
@@ -212,7 +209,7 @@ type plainChanged struct {
 	To   string `json:"to"`
 }
 
-func differencePlain(d *whatif.Difference) plainDifference {
+func (d *Difference) plain() any {
 	move := func(key string, a, b float64) plainMove { return plainMove{key, a, b, b - a} }
 	out := plainDifference{Schema: "diff/v1", A: d.A.Name, B: d.B.Name, Step: move("", d.A.Step, d.B.Step), Tokens: move("", d.A.Tokens, d.B.Tokens), Used: move("", d.A.Used, d.B.Used),
 		Settings: []plainChanged{}, Time: []plainMove{}, Memory: []plainMove{}}
@@ -228,7 +225,7 @@ func differencePlain(d *whatif.Difference) plainDifference {
 	return out
 }
 
-func differenceRecords(d *whatif.Difference) ([]string, [][]string) {
+func (d *Difference) records() ([]string, [][]string) {
 	header := []string{"of", "term", "from", "to", "change"}
 	rows := [][]string{{"step_time_s", "total", number(d.A.Step), number(d.B.Step), number(d.B.Step - d.A.Step)}}
 	for _, m := range d.Time {

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -26,11 +25,6 @@ type Estimate struct {
 	Tried    int64           // the most GPUs on which remedies were looked for
 	Given    *yaml.Node      // the job as the user wrote it, flags applied; may be nil
 	Version  string          // of the program
-}
-
-// WriteEstimate prints a prediction.
-func WriteEstimate(w io.Writer, e *Estimate, f Format, s Style) error {
-	return write(w, f, s, e.page, func() any { return e.plain() }, e.records)
 }
 
 // page is the prediction for people: the answer first, then where the time and the

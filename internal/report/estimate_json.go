@@ -148,7 +148,9 @@ type plainRemedy struct {
 	plainCandidate
 }
 
-func (e *Estimate) plain() plainResult {
+func (e *Estimate) plain() any { return e.result() }
+
+func (e *Estimate) result() plainResult {
 	r := e.Result
 	count := r.Job.Model.Params()
 	trained := count.Trained

@@ -53,7 +53,7 @@ func WriteExplain(w io.Writer, x *Explain, f Format, s Style) error {
 			return diag.Errorf("--unit: the model has no %q; it has %s", x.Unit, strings.Join(names, ", "))
 		}
 	}
-	return write(w, f, s, x.page, x.plainExplain, x.records)
+	return Write(w, x, f, s)
 }
 
 // units are the units to show.

@@ -124,7 +124,7 @@ type plainPoint struct {
 	ByClass   ordered `json:"by_class"`
 }
 
-func (x *Explain) plainExplain() any {
+func (x *Explain) plain() any {
 	r := x.Result
 	out := plainExplain{Schema: "explain/v1", Versions: versions{x.Version}, Stage: x.Stage, Job: x.job(), StepTime: float64(r.StepTime), Parts: partsOf(r), Notes: append([]diag.Note{}, r.Notes...)}
 	switch x.Stage {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/perfplan/perfplan/hardware"
@@ -28,11 +27,6 @@ type FitProbe struct {
 	WorstCase        string
 	Base             float64
 	Deviation        float64
-}
-
-// WriteFit prints how well each probe is described.
-func WriteFit(w io.Writer, x *Fit, f Format, s Style) error {
-	return write(w, f, s, x.page, x.plain, x.records)
 }
 
 func (x *Fit) page() *page {

@@ -116,8 +116,20 @@ func writeCSV(w io.Writer, header []string, records [][]string) error {
 	return c.WriteAll(records)
 }
 
-// write prints a value in the format: its page as text or Markdown, its plain form
-// as JSON or YAML, its records as CSV.
+// Printable is what commands print: a page as text, Markdown or HTML, a plain form
+// as JSON or YAML, records as CSV.
+type Printable interface {
+	page() *page
+	plain() any
+	records() (header []string, rows [][]string)
+}
+
+// Write prints x in a format.
+func Write(w io.Writer, x Printable, f Format, s Style) error {
+	return write(w, f, s, x.page, x.plain, x.records)
+}
+
+// write is Write of what need not be built for the format.
 func write(w io.Writer, f Format, s Style, page func() *page, plain func() any, records func() (header []string, rows [][]string)) error {
 	switch f {
 	case JSON:

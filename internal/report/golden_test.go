@@ -40,11 +40,11 @@ func TestGolden(t *testing.T) {
 		formats []Format
 		narrow  bool // also at 60 columns
 	}{
-		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, oneGPU(t), f, s) }, Formats, true},
-		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, pipeline(t), f, s) }, Formats, true},
-		{"plans", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, ranked(t), f, s) }, Formats, true},
-		{"stopped", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, stopped(t), f, s) }, []Format{Text}, false},
-		{"unfit", func(b *bytes.Buffer, f Format, s Style) error { return WritePlans(b, unfit(t), f, s) }, []Format{Text, JSON}, true},
+		{"estimate", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, oneGPU(t), f, s) }, Formats, true},
+		{"pipeline", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, pipeline(t), f, s) }, Formats, true},
+		{"plans", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, ranked(t), f, s) }, Formats, true},
+		{"stopped", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, stopped(t), f, s) }, []Format{Text}, false},
+		{"unfit", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, unfit(t), f, s) }, []Format{Text, JSON}, true},
 		{"tree", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Tree), f, s) }, Formats, true},
 		{"ops", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Ops), f, s) }, Formats, false},
 		{"times", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Times), f, s) }, Formats, false},
@@ -52,23 +52,23 @@ func TestGolden(t *testing.T) {
 		{"memory", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Memory), f, s) }, Formats, false},
 		{"validate", func(b *bytes.Buffer, f Format, s Style) error { return WriteValidate(b, validation(), true, f, s) }, Formats, true},
 		{"models", func(b *bytes.Buffer, f Format, s Style) error { return WriteModels(b, models(), f, s) }, Formats, false},
-		{"model", func(b *bytes.Buffer, f Format, s Style) error { return WriteModel(b, shownModel(t), f, s) }, Formats, false},
+		{"model", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, shownModel(t), f, s) }, Formats, false},
 		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, Formats, false},
 		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, Formats, true},
-		{"collective", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, oneCollective(t), f, s) }, Formats, true},
-		{"collectives", func(b *bytes.Buffer, f Format, s Style) error { return WriteCollective(b, collectives(t), f, s) }, Formats, true},
+		{"collective", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, oneCollective(t), f, s) }, Formats, true},
+		{"collectives", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, collectives(t), f, s) }, Formats, true},
 		{"kernel", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[:1], f, s) }, Formats, true},
 		{"attention", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[1:2], f, s) }, Formats, true},
 		{"kernels", func(b *bytes.Buffer, f Format, s Style) error { return WriteKernels(b, prices(t)[2:], f, s) }, Formats, true},
-		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return WriteFit(b, fitted(t), f, s) }, Formats, true},
-		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return WriteDiff(b, differences(t), f, s) }, Formats, true},
-		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return WriteCurves(b, someCurves(t), f, s) }, Formats, true},
-		{"calibration", func(b *bytes.Buffer, f Format, s Style) error { return WriteCalibration(b, calibration(), f, s) }, Formats, true},
+		{"fit", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, fitted(t), f, s) }, Formats, true},
+		{"diff", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, differences(t), f, s) }, Formats, true},
+		{"curves", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, someCurves(t), f, s) }, Formats, true},
+		{"calibration", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, calibration(), f, s) }, Formats, true},
 		{"probes", func(b *bytes.Buffer, f Format, s Style) error {
 			return WriteProbes(b, [][2]string{{"gemm", "matrix multiplies"}, {"copy", "copies between host and device"}}, f, s)
 		}, Formats, false},
-		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return WriteEstimate(b, waited(t), f, s) }, []Format{Text, JSON}, true},
-		{"train", func(b *bytes.Buffer, f Format, s Style) error { return WriteTrain(b, training(t), f, s) }, Formats, true},
+		{"waiting", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, waited(t), f, s) }, []Format{Text, JSON}, true},
+		{"train", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, training(t), f, s) }, Formats, true},
 		{"sweep", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, swept(t), f, s) }, PlotFormats, true},
 		{"halted", func(b *bytes.Buffer, f Format, s Style) error {
 			x := swept(t)
@@ -76,12 +76,12 @@ func TestGolden(t *testing.T) {
 			return WriteSweep(b, x, f, s)
 		}, []Format{Text}, false},
 		{"sharded", func(b *bytes.Buffer, f Format, s Style) error { return WriteSweep(b, sharded(t), f, s) }, []Format{Text, Markdown}, false},
-		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return WriteSensitivity(b, sensed(t), f, s) }, Formats, true},
+		{"sensitivity", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, sensed(t), f, s) }, Formats, true},
 		{"scale", func(b *bytes.Buffer, f Format, s Style) error { return WriteScale(b, scaled(t), f, s) }, PlotFormats, true},
-		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return WriteDifference(b, difference(), f, s) }, Formats, true},
-		{"compare", func(b *bytes.Buffer, f Format, s Style) error { return WriteCompare(b, compared(t), f, s) }, Formats, true},
-		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return WriteDeadline(b, clusters(t), f, s) }, Formats, true},
-		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return WriteLargest(b, largests(t), f, s) }, Formats, true},
+		{"difference", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, (*Difference)(difference()), f, s) }, Formats, true},
+		{"compare", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, compared(t), f, s) }, Formats, true},
+		{"deadline", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, Deadline(clusters(t)), f, s) }, Formats, true},
+		{"largest", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, Largest(largests(t)), f, s) }, Formats, true},
 		{"trace", func(b *bytes.Buffer, _ Format, _ Style) error { return WriteTrace(b, oneGPU(t).Result) }, []Format{JSON}, false},
 	} {
 		for _, f := range c.formats {
@@ -150,11 +150,11 @@ func TestRemedies(t *testing.T) {
 		JSON:     "      \"set\": [\n        \"plan.pp=8\",\n        \"train.recompute=full\"\n      ],\n",
 	} {
 		var b bytes.Buffer
-		require.NoError(t, WriteEstimate(&b, pipeline(t), f, Style{Width: 80}))
+		require.NoError(t, Write(&b, pipeline(t), f, Style{Width: 80}))
 		require.Contains(t, b.String(), want)
 	}
 	var b bytes.Buffer
-	require.NoError(t, WriteEstimate(&b, pipeline(t), Text, Style{Width: leastWidth}))
+	require.NoError(t, Write(&b, pipeline(t), Text, Style{Width: leastWidth}))
 	require.Contains(t, b.String(), "  --set plan.pp=8 --set\n      train.recompute=full\n    tokens/s/GPU  3,900\n")
 }
 
@@ -180,8 +180,8 @@ func TestWhole(t *testing.T) {
 // TestColour: escape codes only where asked for, and the same text between them.
 func TestColour(t *testing.T) {
 	var plain, colour bytes.Buffer
-	require.NoError(t, WriteEstimate(&plain, pipeline(t), Text, Style{}))
-	require.NoError(t, WriteEstimate(&colour, pipeline(t), Text, Style{Color: true}))
+	require.NoError(t, Write(&plain, pipeline(t), Text, Style{}))
+	require.NoError(t, Write(&colour, pipeline(t), Text, Style{Color: true}))
 	require.NotContains(t, plain.String(), "\x1b")
 	require.Contains(t, colour.String(), "\x1b[1m")
 	stripped := bytes.NewBufferString("")

@@ -75,14 +75,14 @@ func TestLaws(t *testing.T) {
 
 		for _, width := range []int{60, 80, 120} {
 			var b bytes.Buffer
-			require.NoError(t, WriteEstimate(&b, e, Text, Style{Width: width}))
+			require.NoError(t, Write(&b, e, Text, Style{Width: width}))
 			require.LessOrEqual(t, longest(b.String()), width)
 		}
 		var first, second bytes.Buffer
-		require.NoError(t, WriteEstimate(&first, e, JSON, Style{}))
+		require.NoError(t, Write(&first, e, JSON, Style{}))
 		again, err := estimate.Estimate(j, estimate.Options{Detail: true, Record: true})
 		require.NoError(t, err)
-		require.NoError(t, WriteEstimate(&second, &Estimate{Result: again}, JSON, Style{}))
+		require.NoError(t, Write(&second, &Estimate{Result: again}, JSON, Style{}))
 		require.True(t, json.Valid(first.Bytes()))
 		require.Equal(t, first.String(), second.String(), "one job, two results")
 	})
@@ -140,8 +140,8 @@ func near(t *rapid.T, want, got, scale float64, what string) {
 func TestYAMLIsJSON(t *testing.T) {
 	for _, e := range []*Estimate{oneGPU(t), pipeline(t)} {
 		var j, y bytes.Buffer
-		require.NoError(t, WriteEstimate(&j, e, JSON, Style{}))
-		require.NoError(t, WriteEstimate(&y, e, YAML, Style{}))
+		require.NoError(t, Write(&j, e, JSON, Style{}))
+		require.NoError(t, Write(&y, e, YAML, Style{}))
 		doc, err := yamlx.Parse("out.yaml", y.Bytes())
 		require.NoError(t, err)
 		var fromYAML, fromJSON any

@@ -44,11 +44,6 @@ type Model struct {
 	Source   string // where its values come from; may be empty
 }
 
-// WriteModel prints one model: its shape, its parameters by part, its arithmetic.
-func WriteModel(w io.Writer, m *Model, f Format, s Style) error {
-	return write(w, f, s, m.page, m.plain, m.records)
-}
-
 // records are the counts by part.
 func (m *Model) records() ([]string, [][]string) {
 	var rows [][]string

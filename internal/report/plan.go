@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -33,11 +32,6 @@ func (p *Plans) Partial() bool { return p.Ranking.Partial || p.Stopped }
 
 // stoppedEarly marks what is of such a search.
 const stoppedEarly = "STOPPED EARLY: better ones may be left"
-
-// WritePlans prints a ranking.
-func WritePlans(w io.Writer, p *Plans, f Format, s Style) error {
-	return write(w, f, s, p.page, func() any { return p.plain() }, p.records)
-}
 
 // objectiveNames say by what plans are ranked.
 var objectiveNames = map[search.Objective]string{

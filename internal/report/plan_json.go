@@ -80,7 +80,7 @@ type plainNearest struct {
 
 func (p *Plans) result(c *search.Candidate) plainResult {
 	e := Estimate{Result: c.Result, Given: p.Given, Version: p.Version}
-	return e.plain()
+	return e.result()
 }
 
 func (p *Plans) maybe(c *search.Candidate) *plainResult {
@@ -103,7 +103,7 @@ func counts(list []search.Count) ordered {
 	return out
 }
 
-func (p *Plans) plain() plainPlans {
+func (p *Plans) plain() any {
 	r := p.Ranking
 	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
 		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: p.Partial(), Rejected: counts(r.Rejected), Own: p.maybe(p.Own), Notes: p.notes()}

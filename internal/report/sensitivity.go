@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
@@ -15,11 +14,6 @@ import (
 type Sensitivity struct {
 	Estimate
 	Found *whatif.Sensitivity
-}
-
-// WriteSensitivity prints what a prediction depends on.
-func WriteSensitivity(w io.Writer, x *Sensitivity, f Format, s Style) error {
-	return write(w, f, s, x.page, func() any { return x.plain() }, x.records)
 }
 
 // raiseTitle heads the column of a raise: "+50 %".
@@ -96,7 +90,7 @@ type plainGain struct {
 	Fits       bool     `json:"fits"`
 }
 
-func (x *Sensitivity) plain() plainSensitivity {
+func (x *Sensitivity) plain() any {
 	out := plainSensitivity{Schema: "sensitivity/v1", Job: x.job(), StepTime: float64(x.Result.StepTime), Levers: []plainLever{}, Notes: append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)}
 	for _, l := range x.Found.Levers {
 		p := plainLever{Key: l.Key, Name: l.Name, Elasticity: l.Elasticity, Throughput: l.Throughput}

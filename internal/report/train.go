@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -15,11 +14,6 @@ import (
 type Train struct {
 	Estimate
 	Training *capacity.Training
-}
-
-// WriteTrain prints a training run.
-func WriteTrain(w io.Writer, t *Train, f Format, s Style) error {
-	return write(w, f, s, t.page, func() any { return t.plain() }, t.records)
 }
 
 func (t *Train) page() *page {
@@ -164,7 +158,7 @@ type plainAssumption struct {
 	Kind   string `json:"kind,omitempty"`
 }
 
-func (t *Train) plain() plainTraining {
+func (t *Train) plain() any {
 	x := t.Training
 	g := x.Plan
 	out := plainTraining{

@@ -224,7 +224,7 @@ func TestShortRun(t *testing.T) {
 	x := training(t)
 	x.Training.Time, x.Training.Low, x.Training.High, x.Training.Steps = 12, 11, 13, 1
 	var b bytes.Buffer
-	require.NoError(t, WriteTrain(&b, x, Text, Style{Width: 100}))
+	require.NoError(t, Write(&b, x, Text, Style{Width: 100}))
 	require.Regexp(t, `Time +12\.00 s \(11\.00 s to 13\.00 s\): 1 step of `, b.String())
 	require.NotContains(t, b.String(), "0.0 d")
 }
