@@ -292,9 +292,9 @@ func (t *Tape) ChunkIndices(x *Tensor, before bool, parts int) *Tensor {
 	}
 	indices(t, before)
 	z := t.view(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		indices(t, !before)
-		return []*Tensor{t.Hold(g[0])}
+		return t.Hold(g)
 	})
 	return z
 }

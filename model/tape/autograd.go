@@ -78,6 +78,11 @@ func (t *Tape) attach(ins, outs, saved []*Tensor, run func(t *Tape, n *node, g [
 	}
 }
 
+// attachOne is attach of one input and one output, of which run gets the gradient.
+func (t *Tape) attachOne(x, y *Tensor, saved []*Tensor, run func(t *Tape, n *node, g *Tensor) *Tensor) {
+	t.attach([]*Tensor{x}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor { return []*Tensor{run(t, n, g[0])} })
+}
+
 // present are the gradients that there are, of inputs in their order.
 func present(grads ...*Tensor) []*Tensor {
 	return slices.DeleteFunc(grads, func(g *Tensor) bool { return g == nil })
@@ -240,7 +245,7 @@ func (t *Tape) settle(g *Tensor) *Tensor {
 		return g
 	}
 	sum := t.like(g)
-	t.emit(Op{Prim: "sum", Class: FusedPointwise, DType: sum.dtype, Elements: float64(sum.Size()), Bytes: g.reads() + sum.bytes()})
+	t.over("sum", FusedPointwise, sum, g.reads()+sum.bytes())
 	t.Release(g)
 	return sum
 }

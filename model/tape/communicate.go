@@ -57,19 +57,19 @@ func (t *Tape) Communicate(c CommSpec, x *Tensor) *Tensor {
 	if c.Regather && c.Grow && t.record {
 		z.shard = &gathered{from: x, spec: c}
 	}
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		if c.Backward == "" {
 			if c.Grow { // each rank's own part of it
-				part := t.Slice(g[0], c.Dim, 0, x.dims[c.Dim])
+				part := t.Slice(g, c.Dim, 0, x.dims[c.Dim])
 				own := t.Contiguous(part)
 				t.Release(part)
-				return []*Tensor{own}
+				return own
 			}
-			return []*Tensor{t.Hold(g[0])}
+			return t.Hold(g)
 		}
 		r := t.emptyLike(x)
-		t.collective(c, c.Backward, g[0], r, true)
-		return []*Tensor{r}
+		t.collective(c, c.Backward, g, r, true)
+		return r
 	})
 	return z
 }
@@ -101,7 +101,7 @@ func (t *Tape) collective(c CommSpec, kind string, in, out *Tensor, back bool) {
 	case joined || len(in.more) > 0:
 		piece = t.join(in, in.reads()+in.bytes())
 	case c.Copy && kind == "all-reduce":
-		t.emit(Op{Prim: "copy", Class: Memcpy, DType: in.dtype, Elements: float64(in.Size()), Bytes: in.bytes() + out.bytes()})
+		t.over("copy", Memcpy, in, in.bytes()+out.bytes())
 	}
 	t.emit(Op{Prim: kind, Class: Collective, DType: in.dtype, Elements: float64(out.Size()),
 		Comm: &Comm{Kind: kind, Group: c.Group, Bytes: bytes, Async: back && c.AsyncBackward}})
@@ -119,7 +119,7 @@ func (t *Tape) join(x *Tensor, b units.Bytes) *Tensor {
 	if t.Compiled {
 		class = FusedPointwise
 	}
-	t.emit(Op{Prim: "join", Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: b})
+	t.over("join", class, x, b)
 	return piece
 }
 

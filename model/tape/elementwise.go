@@ -11,11 +11,11 @@ func (t *Tape) To(x *Tensor, d DType) *Tensor {
 	y := t.castTo(x, d, x.param != 0)
 	src, weight := x.dtype, x.param != 0
 	param := x.param
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		if param > 0 && param == t.Tied {
-			return []*Tensor{t.Hold(g[0])}
+			return t.Hold(g)
 		}
-		return []*Tensor{t.castTo(g[0], src, weight)}
+		return t.castTo(g, src, weight)
 	})
 	return y
 }
@@ -97,7 +97,7 @@ func (t *Tape) AddTo(x, y *Tensor) *Tensor {
 func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 	t.begin()
 	z := t.apply("clamp", x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		t.Tiny("fill_", 1)
 		mask := t.alloc(t.shape(Bool, n.saved[0]))
 		for range sides {
@@ -106,10 +106,10 @@ func (t *Tape) Clamp(x *Tensor, sides int) *Tensor {
 		if sides > 1 {
 			t.kernel("logical_and", mask, mask, mask)
 		}
-		r := t.like(g[0])
-		t.emit(Op{Prim: "where", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: g[0].bytes() + r.bytes() + mask.bytes()})
+		r := t.like(g)
+		t.emit(Op{Prim: "where", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: g.bytes() + r.bytes() + mask.bytes()})
 		t.Release(mask)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -147,11 +147,11 @@ func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
 func (t *Tape) Expm1(x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("expm1", x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		one := t.apply("add", n.saved[0])
-		r := t.apply("mul", g[0], one)
+		r := t.apply("mul", g, one)
 		t.Release(one)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -161,16 +161,16 @@ func (t *Tape) Expm1(x *Tensor) *Tensor {
 func (t *Tape) Minimum(x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("minimum", x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		equal := t.compare("eq", n.saved[0])
-		half := t.apply("div", g[0])
-		r := t.like(g[0])
-		t.kernel("where", r, equal, half, g[0])
+		half := t.apply("div", g)
+		r := t.like(g)
+		t.kernel("where", r, equal, half, g)
 		t.Release(equal, half)
 		greater := t.compare("gt", n.saved[0])
 		t.kernel("masked_fill_", r, r, greater)
 		t.Release(greater)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -210,11 +210,11 @@ func (t *Tape) Mul(x, y *Tensor) *Tensor {
 func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 	t.begin()
 	z := t.apply(prim, x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		if prim == "add_scalar" {
-			return []*Tensor{t.Hold(g[0])}
+			return t.Hold(g)
 		}
-		return []*Tensor{t.apply(prim, g[0])}
+		return t.apply(prim, g)
 	})
 	return z
 }
@@ -252,11 +252,11 @@ func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	if rule.saveNothing {
 		saved = nil
 	}
-	t.attach([]*Tensor{x}, []*Tensor{z}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		ins := append([]*Tensor{g[0]}, n.saved...)
+	t.attachOne(x, z, saved, func(t *Tape, n *node, g *Tensor) *Tensor {
+		ins := append([]*Tensor{g}, n.saved...)
 		r := t.apply(prim+"_backward", ins...)
 		t.heavy(rule)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -280,7 +280,7 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	z := t.apply("pow", in)
-	t.attach([]*Tensor{in}, []*Tensor{z}, []*Tensor{in}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(in, z, []*Tensor{in}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		s := n.saved[0]
 		var p *Tensor
 		if exponent == 2 {
@@ -289,9 +289,9 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 			p = t.apply("pow", s)
 		}
 		m := t.apply("mul", p)
-		r := t.apply("mul", g[0], m)
+		r := t.apply("mul", g, m)
 		t.Release(m, p) // which one expression made
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(in)
 	return z
@@ -302,12 +302,12 @@ func (t *Tape) Rsqrt(x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	z := t.apply("rsqrt", in)
-	t.attach([]*Tensor{in}, []*Tensor{z}, []*Tensor{z}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(in, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		p := t.apply("pow", n.saved[0])
-		m := t.apply("mul", g[0])
+		m := t.apply("mul", g)
 		r := t.apply("mul", m, p)
 		t.Release(p, m)
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(in)
 	return z
@@ -325,7 +325,7 @@ func (t *Tape) zerosLike(x *Tensor) *Tensor { return t.Zeros(x.dtype, x.dims[:x.
 // Copy is a device-to-device copy of a contiguous tensor, without a gradient.
 func (t *Tape) Copy(x *Tensor) *Tensor {
 	y := t.like(x)
-	t.emit(Op{Prim: "copy", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
+	t.over("copy", Memcpy, x, x.bytes()+y.bytes())
 	return y
 }
 
@@ -334,9 +334,7 @@ func (t *Tape) Copy(x *Tensor) *Tensor {
 func (t *Tape) Copied(x *Tensor) *Tensor {
 	t.begin()
 	y := t.Copy(x)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.Hold(g[0])}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.Hold(g) })
 	return y
 }
 
@@ -364,10 +362,8 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 	t.begin()
 	z := t.like(x)
 	mask := t.alloc(t.shape(Bool, x))
-	t.emit(Op{Prim: "dropout", Class: Dropout, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + z.bytes() + mask.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.apply("dropout_backward", g[0], n.saved[0])}
-	})
+	t.over("dropout", Dropout, x, x.bytes()+z.bytes()+mask.bytes())
+	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.apply("dropout_backward", g, n.saved[0]) })
 	t.Release(mask)
 	return z
 }
@@ -377,9 +373,7 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
 	t.begin()
 	z := t.maskedCopy(x, mask)
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
-	})
+	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.maskedCopy(g, n.saved[0]) })
 	return z
 }
 
@@ -411,9 +405,7 @@ func (t *Tape) MaskRows(x, mask *Tensor) *Tensor {
 	t.begin()
 	z := t.view(x)
 	t.kernel("masked_fill_", z, z, mask)
-	t.attach([]*Tensor{x}, []*Tensor{z}, []*Tensor{mask}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.maskedCopy(g[0], n.saved[0])}
-	})
+	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.maskedCopy(g, n.saved[0]) })
 	return z
 }
 

@@ -16,21 +16,21 @@ func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
 	y := t.empty(w.dtype, dims[:ids.nd+1]...)
 	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	rows := ids.Size()
-	t.attach([]*Tensor{w}, []*Tensor{y}, []*Tensor{ids}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(w, y, []*Tensor{ids}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		if t.WideTables {
-			return []*Tensor{t.wideTable(w, rows)}
+			return t.wideTable(w, rows)
 		}
 		r := t.zerosLike(w)
 		if rows <= embedSortRows {
 			t.emit(Op{Prim: "embedding_backward", Class: EmbedDirect, DType: w.dtype, Elements: float64(rows), Bytes: 2 * units.Bytes(rows*h) * w.dtype.Size()})
-			return []*Tensor{r}
+			return r
 		}
 		// Sorted: the tokens are ordered, cut into segments of equal token and
 		// summed in fp32, then scattered.
 		t.scratch(units.Bytes(rows*8*4) + units.Bytes(rows*h)*4)
-		t.sort(rows)
+		t.Sort(rows)
 		t.emit(Op{Prim: "embedding_backward", Class: EmbedSort, DType: w.dtype, Elements: segmented(rows, w.dims[0]) * float64(h), Bytes: 2 * units.Bytes(rows*h) * w.dtype.Size()})
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
@@ -48,7 +48,7 @@ func (t *Tape) wideTable(table *Tensor, rows int64) *Tensor {
 	}
 	r := t.emptyLike(table)
 	t.Release(wide) // before autograd adds what it makes to another gradient
-	t.emit(Op{Prim: "to", Class: Vectorized, DType: r.dtype, Elements: float64(r.Size()), Bytes: wide.bytes() + r.bytes()})
+	t.over("to", Vectorized, r, wide.bytes()+r.bytes())
 	return r
 }
 
@@ -66,9 +66,9 @@ func segmented(rows, table int64) float64 {
 // a few thousand rows occupies (traces of Mixtral and Qwen3-MoE).
 const indexSortPasses = 2
 
-// sort emits a radix sort of n keys with values: a histogram, then a pass per
+// Sort emits a radix sort of n keys with values: a histogram, then a pass per
 // eight bits of a 64-bit key, each with a memset.
-func (t *Tape) sort(n int64) {
+func (t *Tape) Sort(n int64) {
 	t.Tiny("memset", 3)
 	t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 8})
 	for range 8 {
@@ -76,9 +76,6 @@ func (t *Tape) sort(n int64) {
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(n), Bytes: units.Bytes(n) * 32})
 	}
 }
-
-// Sort orders n keys and returns nothing: only its kernels and host work count.
-func (t *Tape) Sort(n int64) { t.sort(n) }
 
 // serialRows is how many rows must add up to one for the chain of additions, which one
 // warp does one after the other, to take longer than reading the rows.
@@ -98,9 +95,7 @@ func (t *Tape) Rows(x *Tensor, n int64, busiest float64) *Tensor {
 	y := t.empty(x.dtype, n, h)
 	t.emit(Op{Prim: "index", Class: Gather, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	index := []*Tensor{nil} // autograd saves it, of which a tape knows no tensor: recomputation goes on to here
-	t.attach([]*Tensor{x}, []*Tensor{y}, index, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.addSorted(g[0], x.dtype, x.dims[:x.nd], busiest)}
-	})
+	t.attachOne(x, y, index, func(t *Tape, nd *node, g *Tensor) *Tensor { return t.addSorted(g, x.dtype, x.dims[:x.nd], busiest) })
 	return y
 }
 
@@ -132,10 +127,10 @@ func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Ten
 func (t *Tape) AddRows(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.addSorted(x, x.dtype, []int64{n, x.Dim(-1)}, 1)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
@@ -161,18 +156,18 @@ func (t *Tape) PutRows(x *Tensor, n int64, zeros bool) *Tensor {
 		t.fill(y)
 	}
 	t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		from := t.Hold(g[0])
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
+		from := t.Hold(g)
 		if !zeros {
 			t.Release(from)
-			from = t.like(g[0])
+			from = t.like(g)
 			t.fill(from)
 			t.copied(from)
 		}
 		r := t.emptyLike(x)
 		t.permutation("index", from, r)
 		t.Release(from)
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
@@ -187,10 +182,10 @@ func (t *Tape) Scatter(x *Tensor) *Tensor {
 		put.Class, put.Elements = Gather, float64(x.Size())
 	}
 	t.emit(put)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.like(g[0])
-		t.permutation("index", g[0], r)
-		return []*Tensor{r}
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
+		r := t.like(g)
+		t.permutation("index", g, r)
+		return r
 	})
 	return y
 }
@@ -201,9 +196,7 @@ func (t *Tape) Stacked(x *Tensor) *Tensor {
 	y := t.emptyLike(x)
 	t.Tiny("zeros", 1)
 	t.emit(Op{Prim: "cat", Class: Memcpy, DType: x.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()}) // of whole rows, as fast
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.view(g[0])}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.view(g) })
 	return y
 }
 
@@ -249,10 +242,10 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.empty(x.dtype, n, x.Dim(-1))
 	t.permutation("index_select", y, y)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		r := t.zerosLike(x)
-		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: x.dtype, Elements: indexAdd * float64(g[0].Size()), Bytes: 2*g[0].bytes() + r.bytes()})
-		return []*Tensor{r}
+		t.emit(Op{Prim: "index_add_", Class: AtomicAdd, DType: x.dtype, Elements: indexAdd * float64(g.Size()), Bytes: 2*g.bytes() + r.bytes()})
+		return r
 	})
 	return y
 }
@@ -261,11 +254,11 @@ func (t *Tape) IndexSelect(x *Tensor, n int64) *Tensor {
 func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.Zeros(x.dtype, n, x.Dim(-1))
-	t.emit(Op{Prim: "scatter_add_", Class: AtomicAdd, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + y.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.over("scatter_add_", AtomicAdd, x, 2*x.bytes()+y.bytes())
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		r := t.emptyLike(x)
 		t.permutation("gather", r, r)
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }

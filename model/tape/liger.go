@@ -103,7 +103,7 @@ func (t *Tape) LigerRope(q, k *Tensor) (_, _ *Tensor) {
 		for _, x := range xs {
 			b += 2 * x.bytes()
 		}
-		t.emit(Op{Prim: prim, Class: FusedReduce, DType: xs[0].dtype, Elements: float64(xs[0].Size()), Bytes: b})
+		t.over(prim, FusedReduce, xs[0], b)
 	}
 	y, z := t.rowsFirst(q), t.rowsFirst(k)
 	turn("liger_rope", y, z)

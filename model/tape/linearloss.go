@@ -86,10 +86,10 @@ func (t *Tape) LigerLoss(x *Tensor) *Tensor {
 	t.emit(Op{Prim: "linear_loss", Class: LossBackward, DType: x.dtype, N: x.Dim(-1), Elements: float64(x.Size()), Bytes: 3 * x.bytes()})
 	y := t.empty(F32)
 	t.Tiny("loss", 1) // sum
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		t.Tiny("loss_backward", 2)
 		t.Wait()
-		return []*Tensor{t.Hold(n.saved[0])}
+		return t.Hold(n.saved[0])
 	})
 	return y
 }

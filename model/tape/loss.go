@@ -37,12 +37,12 @@ func (t *Tape) VocabLoss(x *Tensor, apart bool) *Tensor {
 	read("exp", 2)
 	read("sum", 1)
 	rows("div_")
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, []*Tensor{kept}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		t.Tiny("loss_backward", lossPicksBack)
 		r := t.view(n.saved[0])
 		t.host.Views-- // the same tensor, multiplied in its place
 		rows("mul_")
-		return []*Tensor{r}
+		return r
 	})
 	if apart {
 		t.Release(kept)
@@ -62,12 +62,12 @@ func (t *Tape) SoftmaxLoss(x *Tensor) *Tensor {
 	t.Release(logs)
 	y := t.alloc(t.ofWidth(F32, x, 1))
 	t.emit(pick("nll_loss", F32, y.Size()))
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{kept}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		t.emit(pick("nll_loss_backward", F32, g[0].Size()))
+	t.attachOne(x, y, []*Tensor{kept}, func(t *Tape, nd *node, g *Tensor) *Tensor {
+		t.emit(pick("nll_loss_backward", F32, g.Size()))
 		r := t.view(nd.saved[0])
 		t.host.Views-- // the same tensor, multiplied in its place
 		t.emit(Op{Prim: "mul_", Class: Strided4, DType: F32, Elements: n, Index: 6, Bytes: 2 * whole})
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(kept)
 	return y
@@ -93,7 +93,7 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 	stats := t.empty(F32, rows, 2)
 	n := float64(logits.Size())
 	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
-	t.attach([]*Tensor{logits}, []*Tensor{y}, []*Tensor{logits, stats}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(logits, y, []*Tensor{logits, stats}, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		// Besides the logits and their gradient others of their size may be alive: a zero-filled one, and, when the
 		// vocabulary is not aligned, the padded copy that the GEMMs read.
 		aligned := logits.Dim(-1)%padTo == 0
@@ -124,7 +124,7 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse) *Tensor {
 		if t.joins() == ByProduct {
 			t.stays(t.Hold(r))
 		}
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(stats)
 	return y
@@ -143,10 +143,10 @@ func (t *Tape) NLLLoss(logp *Tensor) *Tensor {
 	t.begin()
 	y := t.empty(logp.dtype)
 	t.emit(pick("nll_loss", logp.dtype, logp.Size()/logp.Dim(-1)))
-	t.attach([]*Tensor{logp}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(logp, y, []*Tensor{logp}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.zerosLike(logp)
 		t.emit(pick("nll_loss_backward", logp.dtype, logp.Size()/logp.Dim(-1)))
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
@@ -173,7 +173,7 @@ func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
 	reduce(most)
 	t.Release(most)
 	y := t.empty(x.dtype)
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{logp}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, []*Tensor{logp}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		logp := n.saved[0]
 		target, e, sum := t.like(logp), t.like(logp), t.like(logp)
 		t.fill(target)
@@ -181,9 +181,9 @@ func (t *Tape) ParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tensor {
 		t.kernel("add", sum, target, e)
 		t.Release(e)
 		r := t.like(logp)
-		t.kernel("mul", r, sum, g[0])
+		t.kernel("mul", r, sum, g)
 		t.Release(target, sum)
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(logp)
 	return y
@@ -212,10 +212,10 @@ func (t *Tape) CompiledParallelLoss(x *Tensor, reduce func(rows *Tensor)) *Tenso
 	reduce(rows)
 	t.Release(target, rows)
 	y := t.empty(F32)
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{r}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, []*Tensor{r}, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		z := t.emptyLike(x)
 		t.emit(Op{Prim: "loss_gradient_backward", Class: FusedPointwise, DType: x.dtype, Elements: n, Bytes: nd.saved[0].bytes() + z.bytes()})
-		return []*Tensor{z}
+		return z
 	})
 	t.Release(r)
 	return y

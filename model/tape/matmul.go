@@ -241,7 +241,7 @@ func (t *Tape) pad(x *Tensor) *Tensor {
 	if x.Dim(-1)%padTo != 0 {
 		reads *= 2
 	}
-	t.emit(Op{Prim: "pad", Class: FusedPointwise, DType: x.dtype, Elements: float64(x.Size()), Bytes: reads + y.bytes()})
+	t.over("pad", FusedPointwise, x, reads+y.bytes())
 	return y
 }
 

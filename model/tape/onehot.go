@@ -65,14 +65,14 @@ func (t *Tape) OneHotGate(p *Tensor, k, n int64) *Tensor {
 	t.Wait() // for how many tokens each expert has, which the host reads until August 2024
 	mask := t.like(p)
 	y := t.apply("mul", p, mask)
-	t.attach([]*Tensor{p}, []*Tensor{y}, []*Tensor{mask}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(p, y, []*Tensor{mask}, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		t.Tiny("balance_loss_backward", lossTinyBack)
-		r := t.apply("mul", g[0], nd.saved[0])
-		loss := t.like(g[0])
+		r := t.apply("mul", g, nd.saved[0])
+		loss := t.like(g)
 		t.emit(Op{Prim: "balance_loss_backward", Class: Strided4, DType: F32, Elements: all, Index: 4, Bytes: loss.bytes()})
 		t.kernel("add", r, r, loss)
 		t.Release(loss)
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(mask)
 	return y

@@ -16,7 +16,7 @@ func (t *Tape) Elementwise(prim string, x *Tensor, ys ...*Tensor) *Tensor {
 // Norm is the Frobenius norm of a matrix, of one value.
 func (t *Tape) Norm(x *Tensor) *Tensor {
 	y := t.empty(x.dtype, 1, 1)
-	t.emit(Op{Prim: "norm", Class: RowReduce, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
+	t.over("norm", RowReduce, x, x.bytes())
 	return y
 }
 
@@ -50,7 +50,7 @@ func (t *Tape) NewtonSchulz(x *Tensor) *Tensor {
 func (t *Tape) addmm(c *Tensor, k int64) *Tensor {
 	out := t.empty(c.dtype, c.Dim(0), c.Dim(1))
 	if c.contiguous() {
-		t.emit(Op{Prim: "copy", Class: Memcpy, DType: c.dtype, Elements: float64(c.Size()), Bytes: c.bytes() + out.bytes()})
+		t.over("copy", Memcpy, c, c.bytes()+out.bytes())
 	} else {
 		t.kernel("copy", out, c)
 	}

@@ -22,10 +22,10 @@ func (t *Tape) moveRows(name string, x *Tensor, n, width int64, forth, back move
 	t.begin()
 	y := t.empty(x.dtype, n, width)
 	forth(t, name, x, y)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		r := t.emptyLike(x)
-		back(t, name+"_backward", g[0], r)
-		return []*Tensor{r}
+		back(t, name+"_backward", g, r)
+		return r
 	})
 	return y
 }
@@ -70,8 +70,6 @@ func (m rowMap) over(experts int64) movement {
 func (t *Tape) Along(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.empty(x.dtype, n, 1)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.emptyLike(x)}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor { return t.emptyLike(x) })
 	return y
 }

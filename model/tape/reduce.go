@@ -98,10 +98,10 @@ func (t *Tape) RowMax(x *Tensor) *Tensor {
 	m := t.alloc(t.ofWidth(x.dtype, x, 1))
 	at := t.empty(I64, m.dims[:m.nd]...)
 	t.reduce("max", RowReduce, x, m)
-	t.attach([]*Tensor{x}, []*Tensor{m}, []*Tensor{at}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, m, []*Tensor{at}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.zerosLike(x)
-		t.emit(Op{Prim: "scatter_", Class: Index, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: g[0].bytes() * 6})
-		return []*Tensor{r}
+		t.emit(Op{Prim: "scatter_", Class: Index, DType: x.dtype, Elements: float64(g.Size()), Bytes: g.bytes() * 6})
+		return r
 	})
 	t.Release(at)
 	return m
@@ -113,14 +113,14 @@ func (t *Tape) RowNorm(x *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	m := t.reduceRows("norm", in)
-	t.attach([]*Tensor{in}, []*Tensor{m}, []*Tensor{in, m}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(in, m, []*Tensor{in, m}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		x, m := n.saved[0], n.saved[1]
-		ratio := t.apply("div", g[0], m)
+		ratio := t.apply("div", g, m)
 		zero := t.compare("eq", m)
 		t.kernel("masked_fill_", ratio, ratio, zero)
 		r := t.apply("mul", x, ratio)
 		t.Release(ratio, zero)
-		return []*Tensor{r}
+		return r
 	})
 	t.Release(in)
 	return m
@@ -131,12 +131,12 @@ func (t *Tape) RowNorm(x *Tensor) *Tensor {
 func (t *Tape) Mean(x *Tensor) *Tensor {
 	t.begin()
 	m := t.reduceRows("mean", x)
-	t.attach([]*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		wide := t.expandTo(g[0], x.dims[:x.nd])
+	t.attachOne(x, m, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
+		wide := t.expandTo(g, x.dims[:x.nd])
 		r := t.emptyLike(x)
 		t.kernel("div", r, wide)
 		t.Release(wide)
-		return []*Tensor{r}
+		return r
 	})
 	return m
 }
@@ -145,9 +145,7 @@ func (t *Tape) Mean(x *Tensor) *Tensor {
 func (t *Tape) Sum(x *Tensor) *Tensor {
 	t.begin()
 	m := t.reduceRows("sum", x)
-	t.attach([]*Tensor{x}, []*Tensor{m}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.expandTo(g[0], x.dims[:x.nd])}
-	})
+	t.attachOne(x, m, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.expandTo(g, x.dims[:x.nd]) })
 	return m
 }
 
@@ -166,13 +164,13 @@ func (t *Tape) SumGroups(x *Tensor, k int64) *Tensor {
 	t.begin()
 	z := t.empty(x.dtype, x.Dim(0)/k, x.Dim(1))
 	t.reduce("sum", MidReduce, x, z)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		row := t.view(g[0])
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
+		row := t.view(g)
 		row.nd, row.dims, row.strides = 3, [maxDims]int64{x.dims[0] / k, 1, x.dims[1]}, [maxDims]int64{x.dims[1], x.dims[1], 1}
 		wide := t.expandTo(row, []int64{x.dims[0] / k, k, x.dims[1]})
 		r := t.reshape(wide, x.dims[:2])
 		t.Release(row, wide)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }

@@ -14,20 +14,20 @@ const sortedRow = 16
 func (t *Tape) TopK(x *Tensor, k int64) *Tensor {
 	t.begin()
 	y := t.alloc(t.ofWidth(x.dtype, x, k))
-	t.emit(Op{Prim: "topk", Class: TopK, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + 3*y.bytes()})
+	t.over("topk", TopK, x, x.bytes()+3*y.bytes())
 	rows := y.Size() / k
 	t.emit(Op{Prim: "topk_sort", Class: TopK, DType: x.dtype, Elements: float64(rows * max(k, sortedRow)), Bytes: 6 * y.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.zerosLike(x)
-		t.scatter("topk_backward", g[0])
-		return []*Tensor{r}
+		t.scatter("topk_backward", g)
+		return r
 	})
 	return y
 }
 
 // scatter emits a kernel that moves each element of x to or from where an index says.
 func (t *Tape) scatter(prim string, x *Tensor) {
-	t.emit(Op{Prim: prim, Class: Scatter, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2*x.bytes() + 8*units.Bytes(x.Size())})
+	t.over(prim, Scatter, x, 2*x.bytes()+8*units.Bytes(x.Size()))
 }
 
 // RoutingMap spreads the choice of k of each row of x, [rows, experts], to a map of
@@ -59,10 +59,10 @@ func (t *Tape) Dense(p, scores *Tensor) *Tensor {
 	t.Release(zeros)
 	t.RoutingMap(scores, p.Dim(-1))
 	y := t.emptyLike(p)
-	t.attach([]*Tensor{p}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(p, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.emptyLike(p)
 		t.scatter("scatter_backward", r)
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
@@ -98,7 +98,7 @@ const (
 func (t *Tape) Balanced(p, scores *Tensor) *Tensor {
 	t.begin()
 	t.CountRows(scores)
-	t.emit(Op{Prim: "sum", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
+	t.over("sum", TallReduce, scores, scores.bytes())
 	t.Tiny("balance_loss", lossTiny)
 	y := t.emptyLike(p)
 	t.attach([]*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
@@ -118,9 +118,7 @@ func (t *Tape) FusedTopK(x *Tensor, k, rounds int64) *Tensor {
 	t.begin()
 	y := t.alloc(t.ofWidth(x.dtype, x, k))
 	t.routed("router_topk", x, k+rounds)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.unrouted("router_topk_backward", x)}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.unrouted("router_topk_backward", x) })
 	return y
 }
 
@@ -130,9 +128,7 @@ func (t *Tape) FusedScores(x *Tensor, k int64) *Tensor {
 	t.begin()
 	y := t.empty(F32, x.dims[:x.nd]...)
 	t.routed("router_scores", x, k)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.unrouted("router_scores_backward", x)}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.unrouted("router_scores_backward", x) })
 	return y
 }
 
@@ -142,7 +138,7 @@ func (t *Tape) routed(prim string, x *Tensor, rounds int64) {
 
 func (t *Tape) unrouted(prim string, x *Tensor) *Tensor {
 	r := t.emptyLike(x)
-	t.emit(Op{Prim: prim, Class: RowWarp, DType: x.dtype, Elements: float64(x.Size()), Bytes: 3*x.bytes() + units.Bytes(x.Size())})
+	t.over(prim, RowWarp, x, 3*x.bytes()+units.Bytes(x.Size()))
 	return r
 }
 
@@ -150,7 +146,7 @@ func (t *Tape) unrouted(prim string, x *Tensor) *Tensor {
 func (t *Tape) BalancedFused(p, scores *Tensor) *Tensor {
 	t.begin()
 	t.CountRows(scores)
-	t.emit(Op{Prim: "balance_loss", Class: TallReduce, DType: scores.dtype, Elements: float64(scores.Size()), Bytes: scores.bytes()})
+	t.over("balance_loss", TallReduce, scores, scores.bytes())
 	y := t.emptyLike(p)
 	t.attach([]*Tensor{p, scores}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.Tiny("balance_loss_backward", 1)
@@ -225,15 +221,13 @@ func (t *Tape) SortChunks(x *Tensor, n int64) *Tensor {
 		return y
 	}
 	y := join("chunk")
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		return []*Tensor{join("chunk_backward")}
-	})
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor { return join("chunk_backward") })
 	return y
 }
 
 // copied emits a copy as large as x.
 func (t *Tape) copied(x *Tensor) {
-	t.emit(Op{Prim: "clone", Class: Memcpy, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
+	t.over("clone", Memcpy, x, 2*x.bytes())
 }
 
 // cast emits a conversion to a map of booleans.

@@ -193,7 +193,7 @@ func (t *Tape) Sparse(q, kv, iq, ik, iw *Tensor, o SparseOptions) *Tensor {
 			copied := []*Tensor{q, y, g[0]}
 			t.scratch(2 * (2*y.bytes() + q.bytes()))
 			for _, x := range slices.Concat(copied, copied, []*Tensor{gq, gq}) {
-				t.emit(Op{Prim: "sparse_rows", Class: Vectorized, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
+				t.over("sparse_rows", Vectorized, x, 2*x.bytes())
 			}
 			t.Tiny("sparse_rows", 8)
 		}

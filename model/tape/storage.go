@@ -169,8 +169,6 @@ func (t *Tape) view(x *Tensor) *Tensor {
 // Keep holds tensors until the gradient of x has come back to this point.
 func (t *Tape) Keep(x *Tensor, held ...*Tensor) *Tensor {
 	z := t.view(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, held, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.Hold(g[0])}
-	})
+	t.attachOne(x, z, held, func(t *Tape, n *node, g *Tensor) *Tensor { return t.Hold(g) })
 	return z
 }

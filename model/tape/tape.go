@@ -3,6 +3,8 @@ package tape
 import (
 	"slices"
 	"sync"
+
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // Tape records one unit of a model (a layer, the embedding, the head). A Tape is
@@ -144,6 +146,11 @@ func (t *Tape) emit(o Op) {
 	o.Host = h
 	t.host = HostWork{}
 	t.sec.Ops = append(t.sec.Ops, o)
+}
+
+// over emits a kernel over all elements of x.
+func (t *Tape) over(prim string, class Class, x *Tensor, bytes units.Bytes) {
+	t.emit(Op{Prim: prim, Class: class, DType: x.dtype, Elements: float64(x.Size()), Bytes: bytes})
 }
 
 // Call notes that a Python module is called; the host cost goes to the next op.

@@ -4,9 +4,7 @@ package tape
 // The gradient is reshaped back, which copies when its own layout demands it.
 func (t *Tape) Reshape(x *Tensor, dims ...int64) *Tensor {
 	z := t.reshape(x, dims)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.reshape(g[0], x.dims[:x.nd])}
-	})
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.reshape(g, x.dims[:x.nd]) })
 	return z
 }
 
@@ -81,9 +79,7 @@ func (t *Tape) Transpose(x *Tensor, i, j int) *Tensor {
 		return y
 	}
 	z := swap(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{swap(g[0])}
-	})
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return swap(g) })
 	return z
 }
 
@@ -94,9 +90,7 @@ func (t *Tape) Contiguous(x *Tensor) *Tensor {
 	}
 	t.begin()
 	z := t.copyContiguous(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.Hold(g[0])}
-	})
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.Hold(g) })
 	return z
 }
 
@@ -106,10 +100,10 @@ func (t *Tape) Part(x *Tensor) bool { return x.store >= 0 && x.bytes() < t.store
 // Expand broadcasts x to dims; the gradient is summed back by the engine.
 func (t *Tape) Expand(x *Tensor, dims ...int64) *Tensor {
 	z := t.expandTo(x, dims)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.empty(g[0].dtype, x.dims[:x.nd]...)
-		t.reduce("sum", sumClass(g[0], x), g[0], r)
-		return []*Tensor{r}
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
+		r := t.empty(g.dtype, x.dims[:x.nd]...)
+		t.reduce("sum", sumClass(g, x), g, r)
+		return r
 	})
 	return z
 }
@@ -122,15 +116,15 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 	}
 	z := t.view(x)
 	z.dims[dim] = to - from
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
+		r := t.Zeros(g.dtype, x.dims[:x.nd]...)
 		if to > from {
 			part := t.view(r)
 			part.dims[dim] = to - from
-			t.kernel("copy_", part, g[0])
+			t.kernel("copy_", part, g)
 			t.Release(part)
 		}
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -139,12 +133,12 @@ func (t *Tape) Slice(x *Tensor, dim int, from, to int64) *Tensor {
 // Its gradient is as Slice's.
 func (t *Tape) EveryOther(x *Tensor) *Tensor {
 	z := t.spread(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		r := t.Zeros(g[0].dtype, x.dims[:x.nd]...)
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
+		r := t.Zeros(g.dtype, x.dims[:x.nd]...)
 		part := t.spread(r)
-		t.kernel("copy_", part, g[0])
+		t.kernel("copy_", part, g)
 		t.Release(part)
-		return []*Tensor{r}
+		return r
 	})
 	return z
 }
@@ -176,7 +170,7 @@ func (t *Tape) Pairs(x, y *Tensor) *Tensor {
 }
 
 func (t *Tape) fill(x *Tensor) {
-	t.emit(Op{Prim: "fill_", Class: Fill, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
+	t.over("fill_", Fill, x, x.bytes())
 }
 
 // Split cuts the last dimension into parts of the given widths. Its gradient is
@@ -346,12 +340,12 @@ func (t *Tape) Take(x *Tensor, dim int) *Tensor {
 	dims[dim] = 1
 	z := t.empty(x.dtype, dims[:x.nd]...)
 	t.emit(Op{Prim: "index_list", Class: Strided2, DType: x.dtype, Elements: float64(z.Size()), Bytes: 2 * z.bytes(), Index: 4})
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.zerosLike(x)
 		t.Tiny("index_put_setup", 4)
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: 1, Bytes: 32})
-		t.emit(Op{Prim: "index_put_", Class: Strided2, DType: x.dtype, Elements: float64(g[0].Size()), Bytes: 3 * g[0].bytes(), Index: 6})
-		return []*Tensor{r}
+		t.emit(Op{Prim: "index_put_", Class: Strided2, DType: x.dtype, Elements: float64(g.Size()), Bytes: 3 * g.bytes(), Index: 6})
+		return r
 	})
 	return z
 }

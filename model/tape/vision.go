@@ -48,7 +48,7 @@ func (t *Tape) Patches(x, w, bias *Tensor, planes bool) *Tensor {
 		if planes {
 			t.Release(from)
 			from = t.like(g[0])
-			t.emit(Op{Prim: "to", Class: Transposed, DType: from.dtype, Elements: float64(from.Size()), Bytes: 2 * from.bytes()})
+			t.over("to", Transposed, from, 2*from.bytes())
 		}
 		t.scratch(xl.bytes() + from.bytes())
 		gw := t.emptyLike(wl)
@@ -123,10 +123,10 @@ func (t *Tape) Merged(x *Tensor, k int64) *Tensor {
 // gradients of the parts are joined in one tensor.
 func (t *Tape) Parted(x *Tensor) *Tensor {
 	z := t.view(x)
-	t.attach([]*Tensor{x}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.attachOne(x, z, nil, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.emptyLike(x)
-		t.concat(false, r, g[0])
-		return []*Tensor{r}
+		t.concat(false, r, g)
+		return r
 	})
 	return z
 }
@@ -135,10 +135,8 @@ func (t *Tape) Parted(x *Tensor) *Tensor {
 func (t *Tape) Assembled(x *Tensor) *Tensor {
 	t.begin()
 	y := t.like(x)
-	t.emit(Op{Prim: "cat", Class: Vectorized, DType: y.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		return []*Tensor{t.Hold(g[0])}
-	})
+	t.over("cat", Vectorized, y, 2*y.bytes())
+	t.attachOne(x, y, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.Hold(g) })
 	return y
 }
 
@@ -249,8 +247,8 @@ func (t *Tape) AddAt(x *Tensor, rows int64) *Tensor {
 	find(t)
 	at(t, "index_put_")
 	t.Release(sum)
-	t.attach([]*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		left := t.Copy(g[0])
+	t.attachOne(x, y, nil, func(t *Tape, nd *node, g *Tensor) *Tensor {
+		left := t.Copy(g)
 		find(t)
 		at(t, "index_put_")
 		find(t)
@@ -263,7 +261,7 @@ func (t *Tape) AddAt(x *Tensor, rows int64) *Tensor {
 		t.emit(Op{Prim: "index_put_", Class: ScatterAdd, DType: x.dtype, Elements: n, Bytes: 2*bytes + back.bytes()})
 		t.kernel("add_", left, left, back)
 		t.Release(back, picked)
-		return []*Tensor{left}
+		return left
 	})
 	return y
 }
@@ -303,17 +301,17 @@ func (t *Tape) Pool(x *Tensor, k int64) *Tensor {
 	t.begin()
 	b, rows, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	turned := func(prim string) {
-		t.emit(Op{Prim: prim, Class: Transposed, DType: x.dtype, Elements: float64(x.Size()), Bytes: 2 * x.bytes()})
+		t.over(prim, Transposed, x, 2*x.bytes())
 	}
 	turned("clone")
 	y := t.meta(x.dtype, []int64{b, rows / k, width})
 	y.strides = [maxDims]int64{rows / k * width, 1, rows / k}
 	t.alloc(y)
-	t.emit(Op{Prim: "avg_pool2d", Class: Strided2, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes() + y.bytes()})
-	t.attach([]*Tensor{x}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	t.over("avg_pool2d", Strided2, x, x.bytes()+y.bytes())
+	t.attachOne(x, y, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		r := t.emptyLike(x)
-		t.emit(Op{Prim: "avg_pool2d_backward", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: r.bytes() + g[0].bytes()})
-		return []*Tensor{r}
+		t.emit(Op{Prim: "avg_pool2d_backward", Class: Strided2, DType: r.dtype, Elements: float64(r.Size()), Index: 4, Bytes: r.bytes() + g.bytes()})
+		return r
 	})
 	return y
 }
