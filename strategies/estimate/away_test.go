@@ -26,7 +26,7 @@ func TestAwayMemory(t *testing.T) {
 		m, err := e.prepare(whole.Job)
 		require.NoError(t, err)
 		f := e.p.footprint()
-		one, two := m.chunk(false, []int{0}, false, false).measure(&f, 1, false), m.chunk(false, []int{0, 0}, false, false).measure(&f, 1, false)
+		one, two := m.chunk([]int{0}, ends{}).measure(&f, 1, false), m.chunk([]int{0, 0}, ends{}).measure(&f, 1, false)
 		layer := m.units[1].saved
 		require.Equal(t, two.Saved-one.Saved, layer, "what one more layer keeps")
 		for _, n := range []int{1, 8, 31} {

@@ -138,7 +138,7 @@ func (e *Evaluator) FloorPeak(j *strategies.Job) (units.Bytes, error) {
 		// What one more layer of the kind keeps; the first may hold its input in
 		// common with what is before it.
 		batches := j.Train.GradAccumulation
-		one, two := m.chunk(false, []int{k}, false, false).measure(&f, batches, false), m.chunk(false, []int{k, k}, false, false).measure(&f, batches, false)
+		one, two := m.chunk([]int{k}, ends{}).measure(&f, batches, false), m.chunk([]int{k, k}, ends{}).measure(&f, batches, false)
 		floor += (two.Saved - one.Saved) * units.Bytes(l.counts[k+1]-1)
 		most = max(most, two.Saved-one.Saved)
 	}

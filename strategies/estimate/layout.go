@@ -45,7 +45,7 @@ type priced struct {
 	layers  []int   // by layer, its kind
 	vision  int     // of these, the first of the encoder of images
 	looks   []int   // units from there on, in the order in which they run
-	chunks  map[string]*chunk
+	chunks  map[chunkKey]*chunk
 	updates map[updateKey]*matrixUpdate
 	layouts map[layoutKey]*layout
 }
@@ -93,7 +93,7 @@ type layoutKey struct {
 
 // priceModel prices the units of a job's model at the full clock.
 func (p *pricer) priceModel(t terms, m *ops.Model) *priced {
-	out := &priced{terms: t, kinds: len(m.Kinds), layers: m.Layers, chunks: map[string]*chunk{}, layouts: map[layoutKey]*layout{}}
+	out := &priced{terms: t, kinds: len(m.Kinds), layers: m.Layers, chunks: map[chunkKey]*chunk{}, layouts: map[layoutKey]*layout{}}
 	out.units = append(out.units, p.unit(&m.Embedding))
 	for i := range m.Kinds {
 		out.units = append(out.units, p.unit(&m.Kinds[i]))
@@ -165,44 +165,46 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 		at += int(n)
 	}
 	for i, layers := range parts {
-		l.stages = append(l.stages, m.chunk(i == 0, layers, i == head, i == loss))
+		l.stages = append(l.stages, m.chunk(layers, ends{i == 0, i == head, i == loss}))
 	}
 	if schedule == nil {
 		l.ranks = l.stages
 	} else {
 		for rank := range schedule.Ranks {
 			var layers []int
-			first, last, end := false, false, false
+			var e ends
 			for c := range schedule.Chunks {
 				i := schedule.ModelStage(schedule.Stage(rank, c))
 				layers = append(layers, parts[i]...)
-				first, last, end = first || i == 0, last || i == head, end || i == loss
+				e = ends{e.embedding || i == 0, e.head || i == head, e.loss || i == loss}
 			}
-			l.ranks = append(l.ranks, m.chunk(first, layers, last, end))
+			l.ranks = append(l.ranks, m.chunk(layers, e))
 		}
 	}
 	m.layouts[key] = l
 	return l
 }
 
-// chunk returns the chunk of some layers, with embedding, head and a loss apart or without.
-func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
-	name := make([]byte, 0, len(layers)+3)
-	for _, ok := range []bool{embedding, head, loss} {
-		if ok {
-			name = append(name, 'x')
-		} else {
-			name = append(name, '-')
-		}
-	}
+// ends says which of embedding, head and a loss apart a chunk has.
+type ends struct{ embedding, head, loss bool }
+
+// chunkKey names a chunk: the kinds of its layers are a byte each.
+type chunkKey struct {
+	ends
+	layers string
+}
+
+// chunk returns the chunk of some layers and ends.
+func (m *priced) chunk(layers []int, e ends) *chunk {
+	kinds := make([]byte, 0, len(layers))
 	for _, k := range layers {
-		name = append(name, byte(k))
+		kinds = append(kinds, byte(k))
 	}
-	if c := m.chunks[string(name)]; c != nil {
+	if c := m.chunks[chunkKey{e, string(kinds)}]; c != nil {
 		return c
 	}
 	c := &chunk{of: m}
-	if embedding {
+	if e.embedding {
 		for _, k := range m.looks {
 			c.list = append(c.list, m.units[m.vision+k])
 		}
@@ -213,39 +215,39 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 		c.list = append(c.list, m.units[k+1])
 	}
 	c.layers = c.list[len(c.list)-len(layers):]
-	if head {
+	if e.head {
 		c.head = m.units[m.head]
 		c.list = append(c.list, c.head)
 	}
-	if loss {
+	if e.loss {
 		c.loss = m.units[m.head+1]
 		c.list = append(c.list, c.loss)
 	}
 	for _, u := range c.list {
 		c.ops = append(c.ops, u.Unit)
 		for _, p := range u.Params {
-			if p.TiedCopy && embedding {
+			if p.TiedCopy && e.embedding {
 				continue
 			}
 			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter {
 				c.multiplied += p.Local
 			}
-			if p.Frozen {
-				if p.Split == model.ExpertSplit {
-					c.frozen[1] += p.Local
-				} else {
-					c.frozen[0] += p.Local
-				}
+			expert := p.Split == model.ExpertSplit
+			switch {
+			case p.Frozen && expert:
+				c.frozen[1] += p.Local
 				continue
-			}
-			if p.Split == model.ExpertSplit {
+			case p.Frozen:
+				c.frozen[0] += p.Local
+				continue
+			case expert:
 				n := int64(1)
 				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each
 					n = p.Dims[0] * p.Local / p.Size()
 				}
 				c.expert += p.Local
 				c.tensors[1] += int(n)
-			} else {
+			default:
 				c.dense += p.Local
 				c.tensors[0]++
 			}
@@ -254,7 +256,7 @@ func (m *priced) chunk(embedding bool, layers []int, head, loss bool) *chunk {
 			}
 		}
 	}
-	m.chunks[string(name)] = c
+	m.chunks[chunkKey{e, string(kinds)}] = c
 	return c
 }
 
