@@ -48,6 +48,7 @@ type Prediction struct {
 	Figures
 	Low, High units.Seconds       // 80 % range of the step time; zero when not known
 	Off       estimate.Deviations // what it comes from
+	Parts     estimate.Parts      // of the step of the slowest rank
 }
 
 // Report is the outcome of Validate.
@@ -57,6 +58,7 @@ type Report struct {
 	Stated  []Group             `json:"stated,omitempty"`   // by how many facts their sources leave open: none, one, more; none when all alike
 	Overall map[string]Stats    `json:"overall,omitempty"`  // over groups, which weigh alike: n is their number
 	Choices []Choice            `json:"choices,omitempty"`  // where asked for
+	Parts   []Part              `json:"parts,omitempty"`    // likewise
 	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // of a user's own runs, of one recipe and GPU
 }
 
@@ -133,7 +135,7 @@ func validate(r *Run, predict predictor) Row {
 		return row
 	}
 	row.Status = OK
-	row.Predicted = Prediction{Figures: figuresOf(result), Low: result.Low, High: result.High, Off: result.Off}
+	row.Predicted = Prediction{Figures: figuresOf(result), Low: result.Low, High: result.High, Off: result.Off, Parts: result.Parts}
 	row.Errors, row.Stages = errorsOf(&row.Predicted.Figures, &r.Measured)
 	if t := r.Measured.StepTime; result.Low > 0 && result.High > 0 && t > 0 {
 		in := result.Low <= t && t <= result.High

@@ -15,7 +15,7 @@ import (
 func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
-	var rows, ablation, choices bool
+	var rows, ablation, choices, parts bool
 	var failOver, machine string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
@@ -37,8 +37,8 @@ predicted are listed with the reason; when that is all of them, the exit code is
   perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
 		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
-			if ablation && (rows || choices || failOver != "") {
-				return usage("--ablation prints neither --rows nor --choices and knows no --fail-over; leave them out")
+			if ablation && (rows || choices || parts || failOver != "") {
+				return usage("--ablation prints neither --rows nor --choices nor --parts and knows no --fail-over; leave them out")
 			}
 			var limits []runs.Tolerance
 			var err error
@@ -79,6 +79,11 @@ predicted are listed with the reason; when that is all of them, the exit code is
 			if choices {
 				r.Choices = runs.Choices(list, r.Rows, runs.Fewest)
 			}
+			if parts {
+				if r.Parts, err = runs.Parts(r.Rows); err != nil {
+					return err
+				}
+			}
 			if len(args) > 0 {
 				r.Own, _ = runs.Own(list, r.Rows) // nothing to carry over is no error here
 				for _, copies := range runs.Copies(list) {
@@ -97,6 +102,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
 	cmd.Flags().BoolVar(&ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
 	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
+	cmd.Flags().BoolVar(&parts, "parts", false, "also fit what measured steps take of each part: kernels, communication, the host, bubbles")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	complete(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.Formats...)

@@ -403,6 +403,24 @@ func TestRanges(t *testing.T) {
 	require.InDelta(t, 0.085, faster/n, 0.025)
 }
 
+// TestStepParts: over all tables kernels take what is predicted of them, and so do waits for hosts and bubbles. What
+// communication that nothing hides takes beyond it may not grow.
+func TestStepParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
+	}
+	t.Parallel()
+	_, r := validated()
+	parts, err := runs.Parts(r.Rows)
+	require.NoError(t, err)
+	for k, within := range []struct{ least, most float64 }{{0.98, 1.03}, {0.95, 1.27}, {0.95, 1.06}, {0.9, 1.2}} {
+		p := parts[k]
+		t.Logf("%s: %.1f %% of the steps, %.3f ± %.3f", p.Name, 100*p.Share, p.Ratio, p.Deviation)
+		require.GreaterOrEqual(t, p.Ratio, within.least, p.Name)
+		require.LessOrEqual(t, p.Ratio, within.most, p.Name)
+	}
+}
+
 // TestChances: of jobs of which several layouts were measured, those predicted to be the
 // fastest are as often as the ranges of their predictions say.
 func TestChances(t *testing.T) {

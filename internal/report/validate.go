@@ -52,6 +52,10 @@ func validatePage(r *runs.Report, rows bool) *page {
 		p.section("The layout predicted best, among those measured of one job", choiceTable(r.Choices),
 			paragraph("chance: how probable it was, from the ranges of the predictions, that the chosen layout is the best; regret: how much longer the chosen layout took than the best; spread: how much longer the slowest took; Spearman: rank correlation of predicted and measured times."))
 	}
+	if len(r.Parts) > 0 {
+		p.section("How long measured steps take for each part of their prediction", partGrid(r.Parts),
+			paragraph("share: of the predicted steps, all groups alike; ratio: measured over predicted, by least squares over all runs; ±: one standard deviation, from leaving out groups in turn."))
+	}
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
 	}
@@ -138,6 +142,14 @@ func choiceTable(list []runs.Choice) *grid {
 	g := &grid{columns: []column{{title: "job", flex: 44, least: 16}, {title: "layouts", right: true}, {title: "chance", right: true, drop: 4}, {title: "regret", right: true}, {title: "spread", right: true}, {title: "Spearman", right: true, drop: 1}, {title: "chosen", flex: 70, drop: 3}, {title: "best", flex: 70, drop: 2}}}
 	for _, c := range list {
 		g.row(c.Name, integer(int64(c.Layouts)), percent(c.Chance), percent(c.Regret), percent(c.Range), fmt.Sprintf("%.2f", c.Spearman), c.Chosen, c.Best)
+	}
+	return g
+}
+
+func partGrid(list []runs.Part) *grid {
+	g := &grid{columns: []column{{title: "part"}, {title: "share", right: true}, {title: "ratio", right: true}, {title: "±", right: true}}}
+	for _, x := range list {
+		g.row(x.Name, percent(x.Share), fmt.Sprintf("%.2f", x.Ratio), fmt.Sprintf("%.2f", x.Deviation))
 	}
 	return g
 }
