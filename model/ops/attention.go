@@ -461,12 +461,15 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	}
 	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead
 	if wide {
-		o.Flavour = "efficient"
+		o.Flavour = b.Efficient
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
 		if b.headMasks() {
 			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
+		}
+		if b.MaskKernel != "" && b.Precision.Compute.DType != tape.F32 {
+			o.Flavour = b.MaskKernel
 		}
 	}
 	if wide || b.masked { // either rules out shared heads

@@ -29,7 +29,7 @@ func gemma(t testing.TB, name string) Config {
 	s, errs := model.Decode(doc, doc.Root)
 	require.NoError(t, errs.Err())
 	c := config(t, "gemma4-e2b", "hf-eager")
-	c.Spec, c.Precision, c.Sequence = s, c.Recipe.Precision["bf16-pure"], 2048
+	c.Spec, c.Precision, c.Sequence, c.Efficient = s, c.Recipe.Precision["bf16-pure"], 2048, "efficient"
 	return c
 }
 
