@@ -110,6 +110,8 @@ type Train struct {
 
 	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
 
+	Padding float64 `yaml:"padding" json:"padding,omitempty"` // share of a batch's tokens that are padding, of which attention is told; 0: none
+
 	Images *Images `yaml:"images" json:"images,omitempty"` // of a vision-language model, in each sequence; left out: none, and no encoder
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them

@@ -344,7 +344,7 @@ func (j *Job) checkExperts() error {
 func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
-		j.checkImbalance, j.resolveMTP, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments,
+		j.checkImbalance, j.resolveMTP, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments, j.checkPadding,
 		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.setExpertGEMM, j.resolveRecompute)
 }
 
@@ -649,7 +649,7 @@ func (j *Job) settleTrain() error {
 	}
 	g := &j.Given
 	g.Optimizer, g.Precision, g.SequenceLength, g.Routing, g.Imbalance, g.Capacity = t.Optimizer, t.Precision, t.SequenceLength, t.Routing, t.Imbalance, t.Capacity
-	g.LoRA, g.DocumentLength, g.Images = t.LoRA, t.DocumentLength, t.Images
+	g.LoRA, g.DocumentLength, g.Padding, g.Images = t.LoRA, t.DocumentLength, t.Padding, t.Images
 	j.Model = j.Model.AtSequence(t.SequenceLength)
 	return nil
 }

@@ -656,6 +656,8 @@ func batchText(j *strategies.Job) string {
 	packed := ""
 	if n := t.DocumentLength; n > 0 {
 		packed = fmt.Sprintf(", packed of documents of %s", thousands(float64(n)))
+	} else if t.Padding > 0 {
+		packed = fmt.Sprintf(", %.3g %% of them padding", 100*t.Padding)
 	}
 	return fmt.Sprintf("%s of %s tokens%s: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), packed, t.MicroBatch, t.GradAccumulation, j.Plan.DP)
 }

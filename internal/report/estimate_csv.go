@@ -61,6 +61,7 @@ func (e *Estimate) records() ([]string, [][]string) {
 	add("lora_rank", rank)
 	add("lora_targets", targets)
 	add("document_length", knownNumber(float64(t.DocumentLength)))
+	add("padding", knownNumber(t.Padding))
 	images, size, frozen := "", "", ""
 	if i := t.Images; i != nil {
 		images, size, frozen = integer(i.PerSequence), i.Size.String(), strings.Join(i.Frozen, " ")

@@ -10,7 +10,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil || b.Padding > 0 ||
 		b.Spec.Masked && b.recipe.Structure.Transformers ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	if b.Spec.Compress != nil {
@@ -400,6 +400,9 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 		q, k, v = b.swapped(q), b.swapped(k), b.swapped(v)
 		defer t.Release(q, k, v)
 	}
+	if b.unpads() {
+		return b.unpadded(q, k, v, o)
+	}
 	y := b.attend(q, k, v, o)
 	if b.batchFirst() {
 		y = b.give(y, b.copied(y))
@@ -465,8 +468,11 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	}
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
-		if b.headMasks() {
+		switch {
+		case b.headMasks():
 			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
+		case b.masksPadding() && b.recipe.Structure.AdditiveMask:
+			o.Mask = t.Outside(b.hidden, q.Dim(0), 1, q.Dim(2), k.Dim(2))
 		}
 		if b.MaskKernel != "" && b.Precision.Compute.DType != tape.F32 {
 			o.Flavour = b.MaskKernel

@@ -213,6 +213,8 @@ type Structure struct {
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	FlashBatches   bool    `yaml:"flash_batches"`       // tensors lie sequence first, and batch first around flash attention alone, which selective recomputation does not run again
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
+	PaddingMask    bool    `yaml:"padding_mask"`        // attention is told which tokens of a batch are padding
+	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
 	EfficientMask  bool    `yaml:"efficient_mask"`      // PyTorch runs its memory-efficient kernel where there is a mask, on every GPU
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes

@@ -45,7 +45,7 @@ func config(j *strategies.Job) ops.Config {
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: precision(j), Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
-		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Efficient: j.EfficientKernel(), MaskKernel: j.MaskKernel(), Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
+		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), MaskKernel: j.MaskKernel(), Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
 		LinearLoss: j.LinearLoss(), WholeLoss: j.WholeLoss(), AsTheyAre: j.Runtime.Upcast != nil && !*j.Runtime.Upcast,

@@ -1,0 +1,43 @@
+package ops
+
+import (
+	"math"
+
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// masksPadding reports whether attention of an eager model is told of padded tokens by a mask of every pair of
+// positions. A compiled one has such a mask with padding or without (Structure.ExplicitMask), and one that is not fused
+// adds it in any case.
+func (b *builder) masksPadding() bool {
+	return b.Padding > 0 && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
+}
+
+// unpads reports whether attention takes the tokens that are no padding alone.
+func (b *builder) unpads() bool {
+	return b.Padding > 0 && b.Attention != "sdpa" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil
+}
+
+// real is how many tokens of a sequence are no padding, on average.
+func (b *builder) real() int64 {
+	return max(int64(math.Round(float64(b.Sequence)*(1-b.Padding))), 1)
+}
+
+// unpadKernels are those that find the tokens which are no padding and the bounds of their sequences, twice
+// with a wait (transformers, modeling_flash_attention_utils.py, _get_unpad_data: sum and cast; nonzero with its
+// count and its scan; maximum; sums and the zero before them). Every layer runs them.
+const unpadKernels = 9
+
+// unpadded is attention of the tokens of q, k and v [batch, heads, sequence, width] that are no padding, put back
+// between zeros.
+func (b *builder) unpadded(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Tensor {
+	t := b.t
+	t.Tiny("unpad", unpadKernels)
+	t.Wait()
+	t.Wait()
+	n := b.real()
+	q, k, v = t.Unpad(q, n), t.Unpad(k, n), t.Unpad(v, n)
+	y := b.attend(q, k, v, o)
+	t.Release(q, k, v)
+	return b.give(y, t.Pad(y, b.Sequence))
+}

@@ -1,0 +1,35 @@
+package strategies
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPadding: who is told of padded tokens, and what is said where nobody is.
+func TestPadding(t *testing.T) {
+	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s%s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 1, sequence_length: 4096, %s}}"
+	for _, c := range []struct{ recipe, runtime, plan, train, want string }{
+		{"hf-eager", "", "dp: 8", "padding: 0", ""},
+		{"hf-eager", "", "dp: 8", "padding: 0.4", ""},
+		{"hf-compile", "", "dp: 8", "padding: 0.4", ""},
+		{"deepspeed-hf", ", attention: flash-attn", "dp: 8", "padding: 0.4", ""},
+		{"hf-eager", "", "dp: 8", "padding: 1", "train.padding: 1; give the share of a batch's tokens that are padding, below 1, as in 0.3, or leave it out"},
+		{"hf-eager", "", "dp: 8", "padding: -0.1", "train.padding: -0.1; give the share"},
+		{"megatron-core", "", "dp: 8", "padding: 0.4", "train.padding: 0.4, but attention of recipe megatron-core is not told of padded tokens and computes them as any others; leave it out, or use recipe hf-eager"},
+		{"torchtitan", "", "dp: 8", "padding: 0.4", "recipe torchtitan is not told"},
+		{"nanogpt", "", "dp: 8", "padding: 0.4", "recipe nanogpt is not told"},
+		{"automodel", "", "dp: 8", "padding: 0.4", "recipe automodel is not told"},
+		{"hf-eager", ", attention: flash-attn", "dp: 8", "padding: 0.4, document_length: 500", "train.padding: 0.4, but sequences that are packed of documents (train.document_length: 500) have none; leave one out"},
+		{"hf-eager", "", "cp: 2, dp: 4", "padding: 0.4", "train.padding: 0.4, but attention over context ranks (cp 2) takes no mask of padded tokens; leave it out, or set plan.cp to 1"},
+	} {
+		j, err := decode(fmt.Sprintf(job, c.recipe, c.runtime, c.plan, c.train))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, j.Train.Padding > 0, len(j.padded()) == 1, "%+v: estimates say that it is computed", c)
+	}
+}
