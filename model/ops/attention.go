@@ -478,7 +478,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 			o.Flavour = b.MaskKernel
 		}
 	}
-	if wide || b.masked { // either rules out shared heads
+	if wide || b.masked || b.repeatsHeads() { // each rules out shared heads
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
 	}
@@ -488,6 +488,12 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		defer t.Release(q, k, v)
 	}
 	return t.Attention(q, k, v, o)
+}
+
+// repeatsHeads reports whether transformers repeats keys and values for PyTorch's attention, with a mask or without.
+func (b *builder) repeatsHeads() bool {
+	s := &b.recipe.Structure
+	return b.Attention == "sdpa" && s.Transformers && !s.Compiled && !s.SharesHeads
 }
 
 // writtenOut reports whether PyTorch's attention of q and k writes out the scores: where it is asked
