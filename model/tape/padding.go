@@ -48,11 +48,11 @@ func (t *Tape) Unpad(x *Tensor, n int64) *Tensor {
 	t.begin()
 	y := t.tokens(x, n)
 	t.permutation("unpad", y, y)
-	t.attach("unpad", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.tokens(g[0], x.Dim(2))
+	t.attachOne(x, y, nil, func(t *Tape, _ *node, g *Tensor) *Tensor {
+		r := t.tokens(g, x.Dim(2))
 		t.fill(r)
-		t.emit(Op{Prim: "scatter_", Class: AtomicAdd, DType: r.dtype, Elements: float64(g[0].Size()), Bytes: 2 * g[0].bytes()})
-		return []*Tensor{r}
+		t.emit(Op{Prim: "scatter_", Class: AtomicAdd, DType: r.dtype, Elements: float64(g.Size()), Bytes: 2 * g.bytes()})
+		return r
 	})
 	return y
 }
@@ -64,10 +64,10 @@ func (t *Tape) Pad(x *Tensor, n int64) *Tensor {
 	y := t.tokens(x, n)
 	t.fill(y)
 	t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: y.dtype, Elements: indexPut * float64(x.Size()), Bytes: 2 * x.bytes()})
-	t.attach("pad", []*Tensor{x}, []*Tensor{y}, nil, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
-		r := t.tokens(g[0], x.Dim(2))
+	t.attachOne(x, y, nil, func(t *Tape, _ *node, g *Tensor) *Tensor {
+		r := t.tokens(g, x.Dim(2))
 		t.permutation("unpad", r, r)
-		return []*Tensor{r}
+		return r
 	})
 	return y
 }
