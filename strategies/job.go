@@ -249,6 +249,11 @@ func (j *Job) LinearLoss() bool {
 	return on != nil && *on
 }
 
+// HeldHead reports whether the unit of the head stays gathered for its backward pass: a loss by
+// chunks makes the gradients of the head in the forward pass and shards it again after that, whatever
+// the head was told (torchtitan, components/loss.py: set_reshard_after_forward(True), reshard).
+func (j *Job) HeldHead() bool { return j.Recipe.Structure.HeldHead && j.Runtime.LossChunks <= 1 }
+
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.
 func (j *Job) WholeLoss() bool { return j.Runtime.LossParallel != nil && !*j.Runtime.LossParallel }
 

@@ -248,6 +248,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {loss_parallel: false}}", "runtime.loss_parallel: recipe megatron-core has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
+		{"{model: gpt2, runtime: {loss_chunks: 8}}", "runtime.loss_chunks: recipe megatron-core has no loss by chunks; leave it out, or use torchtitan or torchtitan-eager"},
+		{"{model: gpt2, runtime: {recipe: torchtitan, loss_chunks: -1}}", "runtime.loss_chunks: -1; give 1 to 256"},
 		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true}, plan: {tp: 2}}", "runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp 2) nor outside a pipeline's loss (pp 1); leave it out, or set both to 1"},
 		{"{model: gpt2, runtime: {permute_fusion: false}}", "runtime.permute_fusion: gpt2 has no experts; leave it out"},
@@ -523,5 +525,22 @@ func TestUnsharedExpertsAreCut(t *testing.T) {
 	} {
 		j := mustDecode(t, fmt.Sprintf("{model: %s, gpus: 8, runtime: {recipe: %s}, plan: {%s}}", c.model, c.recipe, c.plan))
 		require.Equal(t, c.want, j.Plan.ExpertTP, c)
+	}
+}
+
+// TestLossChunks: torchtitan's loss is by eight chunks from 786e26f of 2026-04-27 on, after which the head's
+// unit is sharded again; until then, and without chunks, it stays gathered for its backward pass.
+func TestLossChunks(t *testing.T) {
+	for _, c := range []struct {
+		runtime string
+		chunks  int64
+		held    bool
+	}{
+		{"recipe: torchtitan", 8, false}, {`recipe: torchtitan-eager, release: "26.05"`, 8, false}, {`recipe: torchtitan, release: "26.04"`, 0, true},
+		{"recipe: torchtitan, loss_chunks: 1", 1, true}, {`recipe: torchtitan, release: "26.04", loss_chunks: 4`, 4, false}, {"recipe: hf-eager", 0, false},
+	} {
+		j := mustDecode(t, "{model: llama3-8b, gpus: 8, runtime: {"+c.runtime+"}, plan: {data_parallel: fsdp2}}")
+		require.Equal(t, c.chunks, j.Runtime.LossChunks, c.runtime)
+		require.Equal(t, c.held, j.HeldHead(), c.runtime)
 	}
 }

@@ -144,6 +144,9 @@ func (j *Job) resolveRelease() error {
 	return nil
 }
 
+// mostChunks bounds runtime.loss_chunks: torchtitan takes 8.
+const mostChunks = 256
+
 // resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
 func (j *Job) resolveLoss() error {
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
@@ -160,6 +163,15 @@ func (j *Job) resolveLoss() error {
 	}
 	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
 		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
+	}
+	switch n := j.Runtime.LossChunks; {
+	case n == 0 && j.Recipe.Structure.LossChunks > 1:
+		j.Runtime.LossChunks = j.Recipe.Structure.LossChunks
+		j.note("runtime.loss_chunks", j.Runtime.LossChunks, "the framework's own")
+	case n < 0 || n > mostChunks:
+		return diag.Errorf("runtime.loss_chunks: %d; give 1 to %d", n, mostChunks)
+	case n > 1 && !j.Recipe.Structure.OuterLoss:
+		return diag.Errorf("runtime.loss_chunks: recipe %s has no loss by chunks; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.OuterLoss })))
 	}
 	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
 		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager", j.Recipe.Name)

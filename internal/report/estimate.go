@@ -503,6 +503,9 @@ func runtimeText(j *strategies.Job) string {
 	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
 		s += ", fused_cross_entropy"
 	}
+	if n := r.LossChunks; n > 0 && n != max(j.Recipe.Structure.LossChunks, 1) {
+		s += fmt.Sprintf(", loss_chunks %d", n)
+	}
 	if r.TokenDispatcher != "" {
 		s += ", " + r.TokenDispatcher + " dispatcher"
 	}

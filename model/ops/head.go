@@ -50,7 +50,10 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 
 // headLoss is the loss of hidden states, which it takes over.
 func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
-	if !b.LinearLoss {
+	switch {
+	case b.LossChunks > 1:
+		return b.chunkedLoss(h)
+	case !b.LinearLoss:
 		return b.loss(b.logits(h))
 	}
 	t := b.t
@@ -64,22 +67,46 @@ func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 	return y
 }
 
+// chunkedLoss is the loss of hidden states, which it takes over, by chunks of their tokens. The
+// script has a name for the logits of one until those of the next are there (torchtitan,
+// components/loss.py, ChunkedCELoss).
+func (b *builder) chunkedLoss(h *tape.Tensor) *tape.Tensor {
+	t := b.t
+	in := b.headInput(h)
+	weights := []*tape.Tensor{b.p(model.RoleHead)}
+	if bias := b.p(model.RoleHead.Bias()); bias != nil {
+		weights = append(weights, bias)
+	}
+	var last *tape.Tensor
+	t.Module = Loss
+	y := t.ChunkedLoss(in, b.LossChunks, b.Precision.Reduce.DType, func(chunk *tape.Tensor) *tape.Tensor {
+		logits := b.logitsOf(chunk)
+		t.Release(last)
+		last = t.Hold(logits)
+		return b.loss(logits)
+	}, weights...)
+	t.Release(in, last)
+	return y
+}
+
 // logits are those of hidden states, which it takes over.
-func (b *builder) logits(h *tape.Tensor) *tape.Tensor {
+func (b *builder) logits(h *tape.Tensor) *tape.Tensor { return b.logitsOf(b.headInput(h)) }
+
+// headInput is what the output layer reads of hidden states, which it takes over.
+func (b *builder) headInput(h *tape.Tensor) *tape.Tensor {
+	b.t.Module = Head
+	defer b.t.Kind(b.t.Kind(tape.Logits))
+	if b.Recipe.Structure.VocabParallel || b.Shard.SequenceParallel {
+		return b.give(h, b.columnInput(h))
+	}
+	return h
+}
+
+// logitsOf are those of what the output layer reads, which it takes over.
+func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	t, c := b.t, &b.Config
 	t.Module = Head
 	defer t.Kind(t.Kind(tape.Logits))
-	in := h
-	if c.Recipe.Structure.VocabParallel {
-		in = b.columnInput(h)
-	} else {
-		if b.Shard.SequenceParallel {
-			in = b.columnInput(h)
-		} else {
-			t.Hold(in)
-		}
-	}
-	t.Release(h)
 	t.Call()
 	w := b.headWeight()
 	logits := t.Linear(in, w, b.p(model.RoleHead.Bias()), false)

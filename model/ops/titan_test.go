@@ -1,11 +1,13 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -107,4 +109,59 @@ func TestWholeLoss(t *testing.T) {
 		}
 		require.Equal(t, wide*all/units.Bytes(c.cut), most, "%+v", c)
 	}
+}
+
+// TestLossChunks: in eight chunks output layer and loss make the same products, all before the
+// decoder's backward pass, over an eighth of the logits each; gradients of the weight are added up in
+// the dtype that they are reduced in (torchtitan, components/loss.py, ChunkedCELoss).
+func TestLossChunks(t *testing.T) {
+	for _, p := range []struct {
+		recipe string
+		fused  bool
+		tp     int64
+	}{{"torchtitan", true, 1}, {"torchtitan-eager", false, 1}, {"torchtitan", true, 4}} {
+		c := config(t, "llama3-8b", p.recipe)
+		c.FusedLoss, c.Shard.TP, c.Shard.SequenceParallel, c.MicroBatch, c.Sequence = p.fused, p.tp, p.tp > 1, 16, 8192
+		of := func(chunks int64) (products [3]int, flops units.FLOPs, widest units.Bytes, head Unit) {
+			c.LossChunks = chunks
+			head = Build(c).Head
+			for i, s := range []*tape.Section{&head.Forward, &head.Backward} {
+				for _, o := range s.Ops {
+					if o.Class == tape.GEMM {
+						flops += o.FLOPs
+						products[i]++
+					}
+				}
+				for _, e := range s.Events {
+					if e.Kind == tape.Logits {
+						widest = max(widest, e.Bytes)
+					}
+				}
+			}
+			for _, o := range head.Forward.Ops {
+				if o.Prim == "add_" && o.DType == tape.F32 && int64(o.Elements) == c.Spec.Vocab*c.Spec.Hidden/p.tp {
+					products[2]++
+				}
+			}
+			return
+		}
+		whole, flops, most, _ := of(0)
+		require.Equal(t, [3]int{1, 2, 0}, whole, "%+v", p)
+		chunked, again, least, head := of(8)
+		require.Equal(t, [3]int{24, 0, 7}, chunked, "%+v", p)
+		require.InEpsilon(t, float64(flops), float64(again), 1e-12, "%+v", p)
+		require.Equal(t, most/8, least, "%+v", p)
+		i := slices.IndexFunc(head.Backward.Grads, func(g tape.ParamGrad) bool { return head.Params[g.Param].Role == model.RoleHead })
+		require.GreaterOrEqual(t, i, 0)
+		require.EqualValues(t, 4*c.Spec.Vocab*c.Spec.Hidden/p.tp, head.Backward.Grads[i].Bytes, "%+v", p)
+		require.Zero(t, left(&head.Forward)+left(&head.Backward)-units.Bytes(gradients(&head)), "%+v: nothing stays but gradients", p)
+	}
+}
+
+// gradients are the bytes of what parameters of a unit keep.
+func gradients(u *Unit) (sum units.Bytes) {
+	for _, g := range u.Backward.Grads {
+		sum += g.Bytes
+	}
+	return sum
 }

@@ -209,6 +209,7 @@ type Structure struct {
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
 	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
 	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
+	LossChunks     int64   `yaml:"loss_chunks"`         // unless the job says otherwise
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	FlashBatches   bool    `yaml:"flash_batches"`       // tensors lie sequence first, and batch first around flash attention alone, which selective recomputation does not run again

@@ -144,7 +144,7 @@ func (p *pricer) footprint() footprint {
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case byUnit:
-		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.Recipe.Structure.HeldHead, j.Recipe.Structure.LiveParameters
+		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.HeldHead(), j.Recipe.Structure.LiveParameters
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Recasts: plan.DataParallel.FSDP() && !j.Recipe.Structure.MainGradients, Replicas: p.groups[replicaGroup].Ranks > 1, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if parts {

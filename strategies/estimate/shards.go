@@ -69,7 +69,7 @@ func (h *shards) begin(s *step) {
 			}
 		}
 	}
-	h.held = s.chunk.held(s.job.Recipe.Structure.HeldHead, s.job.Recipe.Structure.LiveParameters)
+	h.held = s.chunk.held(s.job.HeldHead(), s.job.Recipe.Structure.LiveParameters)
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
 		for i, u := range s.list { // one unit: embedding, final norm, head, what is around an encoder
 			if i > 0 && u.Layers == 0 {

@@ -27,7 +27,7 @@ var titanRead = words(`model.name model.flavor model.converters compile.enable c
 	training.seq_len training.max_context_length training.local_batch_size training.batch_size training.num_tokens_per_microbatch_per_dp_rank num_pp_microbatches training.global_batch_size training.num_tokens_per_train_step training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
 	activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
 	tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
-	fsdp_reshard_after_forward enable_async_tensor_parallel disable_loss_parallel pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
+	fsdp_reshard_after_forward enable_async_tensor_parallel disable_loss_parallel loss.num_chunks pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
 
 // titanCostly are keys that no key of a job stands for though they change time or memory, by the
 // ranks that heed them, and its own values.
@@ -151,6 +151,11 @@ func (j *Job) titanRuntime(c *table) {
 		if c.on(k) {
 			j.set("runtime.tp_overlap", true, k)
 		}
+	}
+	if !c.partial { // components/loss.py, ChunkedCELoss, came two months after configurations in Python
+		j.set("runtime.loss_chunks", int64(1), "a TOML, of releases that had no chunks")
+	} else if n, ok := c.number("loss.num_chunks"); ok {
+		j.set("runtime.loss_chunks", n, "loss.num_chunks")
 	}
 	tp, _ := c.first("tensor_parallel_degree")
 	for _, in := range titanTables {
