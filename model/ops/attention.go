@@ -143,6 +143,11 @@ func (b *builder) projectJoined(in *tape.Tensor, heads, kv int64) (q, k, v *tape
 			parts[3] = b.give(parts[3], t.Contiguous(parts[3]))
 		}
 	}
+	if b.recipe.Structure.CopiedQKV {
+		if v = b.give(v, t.Contiguous(v)); !t.Compiled { // where norm or rotary embedding copies queries and keys
+			q, k = b.give(q, t.Contiguous(q)), b.give(k, t.Contiguous(k))
+		}
+	}
 	if s.GatedAttention {
 		b.outputGate = parts[3]
 	}

@@ -27,7 +27,7 @@ type builder struct {
 	frame       []*tape.Tensor // tensors that the function of attention has names for until it returns
 	masked      bool           // attention reads an explicit mask
 	beforeMLP   *tape.Tensor   // the residual stream there
-	whole       bool           // a compiler sees the layer as one: those with experts it leaves in pieces
+	whole       bool           // a compiler sees the layer as one
 	unsummed    bool           // tensor ranks sum what a block makes later
 	gathered    bool           // tensor ranks have gathered the tokens that experts get, and what these make of them is not summed yet
 	dropouts    struct{ embed, attention, resid float64 }
@@ -346,7 +346,8 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 		roles = append(roles, next.roles)
 		b.params = append(b.params, next.params...)
 	}
-	b.whole = b.t.Compiled && !kinds[0].MoE && kinds[0].Plain() && len(kinds) == 1
+	pieces := b.t.Compiled && kinds[0].MoE && c.Recipe.Structure.PaddedExperts // no policy sees the products of these
+	b.whole = b.t.Compiled && !pieces && kinds[0].Plain() && len(kinds) == 1
 	batch, seq, width := b.hiddenDims()
 	x := b.input(batch, seq, width)
 	run := func(ins []*tape.Tensor) *tape.Tensor {
@@ -366,7 +367,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	case c.Recompute == FullRecompute:
 		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop, run, x)
 	case c.Recompute == SelectiveRecompute && c.Recipe.Structure.SelectiveOps:
-		y = b.t.CheckpointSome(!(b.t.Compiled && kinds[0].MoE), run, x) // no policy sees the products of compiled pieces
+		y = b.t.CheckpointSome(tape.Keeps{Products: !pieces, Biased: !pieces && c.Recipe.Structure.KeptBiased}, run, x)
 	default:
 		y = run([]*tape.Tensor{x})
 	}

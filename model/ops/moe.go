@@ -70,13 +70,13 @@ func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
 	if b.recipe.Structure.UnfusedRouter {
 		router = b.variant(router, "_unfused")
 	}
-	var scores *tape.Tensor
-	if b.InTurn {
-		scores = b.call("router_in_turn", tensorOf(flat), numberOf(float64(m.TopK)))[0].t
-	} else {
-		scores = b.call(router, tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
+	scores := t.Passed(func() *tape.Tensor { // torchtitan, activation_checkpoint.py, force_recompute_mm_shapes_by_fqns
+		if b.InTurn {
+			return b.call("router_in_turn", tensorOf(flat), numberOf(float64(m.TopK)))[0].t
+		}
+		return b.call(router, tensorOf(flat), tensorOf(b.p(model.RoleRouter)), numberOf(float64(m.TopK)),
 			tensorOf(b.p(model.RoleRouter.Bias())))[0].t
-	}
+	})
 	t.Module = "experts"
 	t.Call()
 	latent := t.Hold(flat)
@@ -438,7 +438,8 @@ func (b *builder) combine(x *tape.Tensor) *tape.Tensor {
 // allToAll exchanges token rows between the expert-parallel ranks. The busiest rank
 // receives more than its share: factor times the rows it sends.
 func (b *builder) allToAll(x *tape.Tensor, factor float64) *tape.Tensor {
-	kept := b.recipe.Structure.KeptExchanges == recipe.UnnormedModels && !b.has(model.RoleQNorm)
+	who := b.recipe.Structure.KeptExchanges
+	kept := who == recipe.AllModels || who == recipe.UnnormedModels && !b.has(model.RoleQNorm)
 	return b.t.Communicate(tape.CommSpec{Group: "ep", Ranks: b.Shard.EP, Forward: "all-to-all", Backward: "all-to-all", Rows: factor, Kept: kept}, x)
 }
 

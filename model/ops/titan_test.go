@@ -111,6 +111,46 @@ func TestWholeLoss(t *testing.T) {
 	}
 }
 
+// TestKeptProducts: torchtitan's policy keeps every other product of a layer with experts (queries,
+// keys, values, output) and never the router's; those with a bias, which PyTorch calls by another
+// name (addmm), all or, until 114151a of 2026-03-23, none (of gpt-oss the router's is taken to have none). Where the compiler has such a layer in
+// pieces, until 5242bdf of 2026-04-14, it sees none of them. From 3396a4b of 2026-06-24 on queries,
+// keys and values are one.
+func TestKeptProducts(t *testing.T) {
+	for _, p := range []struct {
+		model, recipe, release string
+		again                  int // of linear layers, the router's among them
+	}{
+		{"qwen3-30b-a3b", "torchtitan-eager", "26.02", 3}, {"qwen3-30b-a3b", "torchtitan", "26.02", 5},
+		{"qwen3-30b-a3b", "torchtitan-eager", "26.05", 3}, {"qwen3-30b-a3b", "torchtitan", "26.05", 3}, {"qwen3-30b-a3b", "torchtitan", "26.07", 2},
+		{"gpt-oss-20b", "torchtitan-eager", "26.02", 5}, {"gpt-oss-20b", "torchtitan-eager", "26.04", 1}, {"gpt-oss-20b", "torchtitan", "26.05", 1},
+	} {
+		c := config(t, p.model, p.recipe)
+		c.Recipe, c.Recompute = c.Recipe.At(released(t, p.release)), SelectiveRecompute
+		n := 0
+		for _, o := range Build(c).Kinds[0].Backward.Ops {
+			if o.Phase == tape.Recompute && o.Prim == "linear" {
+				n++
+			}
+		}
+		require.Equal(t, p.again, n, "%+v", p)
+	}
+}
+
+// TestCopiedQKV: what is cut from one projection without a compiler is copied three times, and its
+// gradients joined once (torchtitan, models/common/attention.py, FusedQKVLinear, from 3396a4b of 2026-06-24 on).
+func TestCopiedQKV(t *testing.T) {
+	for _, p := range []struct {
+		release         string
+		linears, copies int
+	}{{"26.06", 7, 0}, {"26.07", 5, 3}} {
+		c := config(t, "llama3-8b", "torchtitan-eager")
+		c.Recipe = c.Recipe.At(released(t, p.release))
+		layer := &Build(c).Kinds[0]
+		require.Equal(t, []int{p.linears, p.copies}, []int{number(&layer.Forward, "linear"), number(&layer.Forward, "clone")}, p.release)
+	}
+}
+
 // TestLossChunks: in eight chunks output layer and loss make the same products, all before the
 // decoder's backward pass, over an eighth of the logits each; gradients of the weight are added up in
 // the dtype that they are reduced in (torchtitan, components/loss.py, ChunkedCELoss).

@@ -174,6 +174,7 @@ type NormWidths struct {
 type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
 	GroupedQKV     bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
+	CopiedQKV      bool    `yaml:"copied_qkv"`          // and each is copied out of it
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
 	ApartBias      bool    `yaml:"apart_bias"`          // biases of these two are added by a kernel of their own
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
@@ -207,7 +208,8 @@ type Structure struct {
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none, not even 0
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
-	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: unnormed, those without norms of queries and keys; "": of none
+	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: all; unnormed, those without norms of queries and keys; "": of none
+	KeptBiased     bool    `yaml:"kept_biased"`         // selective_ops: it keeps every matrix multiply that adds a bias, and counts none of them
 	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
 	LossChunks     int64   `yaml:"loss_chunks"`         // unless the job says otherwise
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
@@ -344,7 +346,8 @@ const (
 	CuttingRanks = "cutting"
 )
 
-// UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges.
+// UnnormedModels are the models without norms of queries and keys, in Structure.KeptExchanges,
+// which may also be AllModels.
 const UnnormedModels = "unnormed"
 
 // Flavour is the implementation of the attention law that runs for a runtime.attention;

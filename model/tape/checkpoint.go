@@ -9,12 +9,17 @@ func (t *Tape) Checkpoint(early bool, f func(ins []*Tensor) *Tensor, ins ...*Ten
 	return t.checkpoint(early, nil, f, ins)
 }
 
+// Keeps is what a checkpoint that keeps some outputs keeps of matrix multiplies.
+type Keeps struct {
+	Products bool // every other one without a bias
+	Biased   bool // and all with one
+}
+
 // CheckpointSome is Checkpoint but for the outputs of attention, of collectives that are
-// Kept and, with products, of every other matrix multiply, which the second run finds kept
-// (torch.utils.checkpoint with the policy that torchtitan calls selective activation
-// checkpointing by op).
-func (t *Tape) CheckpointSome(products bool, f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
-	return t.checkpoint(false, &keeper{products: products}, f, ins)
+// Kept and of matrix multiplies, which the second run finds kept (torch.utils.checkpoint with
+// the policy that torchtitan calls selective activation checkpointing by op).
+func (t *Tape) CheckpointSome(keeps Keeps, f func(ins []*Tensor) *Tensor, ins ...*Tensor) *Tensor {
+	return t.checkpoint(false, &keeper{Keeps: keeps}, f, ins)
 }
 
 func (t *Tape) checkpoint(early bool, keep *keeper, f func(ins []*Tensor) *Tensor, ins []*Tensor) *Tensor {
@@ -82,11 +87,12 @@ func (t *Tape) stopEarly() {
 
 // keeper holds outputs of a checkpoint's first run for the second.
 type keeper struct {
-	products bool // every other product is kept
-	again    bool
-	unread   bool // no gradient reads what runs
-	seen     int  // matrix multiplies so far
-	kept     []*Tensor
+	Keeps
+	again  bool
+	passed bool // what runs is made again
+	unread bool // no gradient reads what runs
+	seen   int  // matrix multiplies so far
+	kept   []*Tensor
 }
 
 // Unread runs f, whose outputs no gradient reads, as a compiler sees: a checkpoint that
@@ -103,10 +109,26 @@ func (t *Tape) Unread(f func() *Tensor) *Tensor {
 // has asked it once for all.
 func (t *Tape) asks() bool { return t.keeper != nil && !t.Compiled }
 
-// product reports whether a checkpoint keeps the matrix multiply that comes next.
-func (t *Tape) product() bool {
+// Passed runs f, whose matrix multiplies a checkpoint that keeps some outputs neither keeps
+// nor counts.
+func (t *Tape) Passed(f func() *Tensor) *Tensor {
+	if k := t.keeper; k != nil && !k.passed {
+		k.passed = true
+		defer func() { k.passed = false }()
+	}
+	return f()
+}
+
+// product reports whether a checkpoint keeps the matrix multiply that comes next, which adds a bias
+// or does not.
+func (t *Tape) product(biased bool) bool {
 	k := t.keeper
-	if k == nil || !k.products {
+	switch {
+	case k == nil || k.passed && !biased:
+		return false
+	case biased: // addmm, of which PyTorch keeps no count
+		return k.Biased
+	case !k.Products:
 		return false
 	}
 	k.seen++

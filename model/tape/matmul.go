@@ -126,7 +126,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		local = t.empty(t.Quantize, again.from.dims[:again.from.nd]...)
 	}
 	t.begin()
-	y = t.produce(t.product(), y, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
+	y = t.produce(t.product(b != nil), y, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
 	var saved []*Tensor
 	switch {
 	case !wg:

@@ -265,7 +265,7 @@ func TestCheckpoint(t *testing.T) {
 // (torchtitan, distributed/activation_checkpoint.py, _op_sac_save_list).
 func TestCheckpointSome(t *testing.T) {
 	r, y := running(t, New(), BF16, func(t *Tape, x *Tensor) *Tensor {
-		return t.CheckpointSome(false, func(ins []*Tensor) *Tensor {
+		return t.CheckpointSome(Keeps{}, func(ins []*Tensor) *Tensor {
 			q := t.Unary("silu", ins[0])
 			a := t.Attention(q, q, q, AttentionOptions{})
 			y := t.Unary("silu", a)
@@ -276,6 +276,46 @@ func TestCheckpointSome(t *testing.T) {
 	require.EqualValues(t, 2*(4*64*64*2)+4*64*4, r.left, "the input, the attention's output and its row sums")
 	r.back(y)
 	require.Equal(t, []string{"silu", "silu"}, prims(&r.backward, Recompute))
+}
+
+// TestKeeps: of products a checkpoint keeps every other one without a bias, all with one or none, and
+// none of what is passed (torchtitan, distributed/activation_checkpoint.py, wrapped_policy).
+func TestKeeps(t *testing.T) {
+	for _, c := range []struct {
+		keeps Keeps
+		again int
+	}{{Keeps{}, 5}, {Keeps{Products: true}, 3}, {Keeps{Products: true, Biased: true}, 2}} {
+		r, y := running(t, New(), BF16, func(t *Tape, x *Tensor) *Tensor {
+			return t.CheckpointSome(c.keeps, func(ins []*Tensor) *Tensor {
+				y := t.Hold(ins[0])
+				next := func(bias bool) *Tensor {
+					w := t.Param(0, BF16, true, 256, 256)
+					var b *Tensor
+					if bias {
+						b = t.Param(1, BF16, true, 256)
+					}
+					z := t.Linear(y, w, b, false)
+					t.Release(y, w, b)
+					y = z
+					return z
+				}
+				next(false) // kept
+				t.Passed(func() *Tensor { return next(false) })
+				next(true)
+				next(false)
+				next(false) // kept
+				return y
+			}, x)
+		}, 4, 256)
+		r.back(y)
+		n := 0
+		for _, p := range prims(&r.backward, Recompute) {
+			if p == "linear" {
+				n++
+			}
+		}
+		require.Equal(t, c.again, n, "%+v", c.keeps)
+	}
 }
 
 // TestDiscard: what is discarded lives until its readers have run, is neither kept by what
