@@ -382,7 +382,8 @@ func (b *builder) headMasks() bool {
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
-	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
+	rescales := s.Sinks && b.Attention != "unfused" && b.program("sinks")
+	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
 	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
 	if o.Narrow = b.Precision.AttentionCopies(); o.Narrow > 0 {
 		o.Flavour = b.Precision.Attention.String()
@@ -412,11 +413,27 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if b.batchFirst() {
 		y = b.give(y, b.copied(y))
 	}
+	if rescales {
+		y = b.give(y, b.rescaled(y))
+	}
 	if b.Shard.CPHeads {
 		y = b.give(y, b.documentChunks(y, true))
 		y = b.give(y, b.fromHeads(y, o.Narrow))
 	}
 	return y
+}
+
+// rescaled is attention's output y, [batch, heads, sequence, width], with a share of each row for the
+// head's sink, which the kernel knows nothing of: by the logarithm of the row's sum of scores, one fp32 value.
+func (b *builder) rescaled(y *tape.Tensor) *tape.Tensor {
+	t := b.t
+	sums := t.Outside(tape.F32, y.Dim(0), y.Dim(1), y.Dim(2), 1)
+	sinks := t.Reshape(b.p(model.RoleSinks), 1, y.Dim(1), 1, 1)
+	s := t.Sub(sums, sinks)
+	t.Release(sums, sinks)
+	z := b.call("sinks", tensorOf(y), tensorOf(s))[0].t
+	t.Release(s)
+	return z
 }
 
 // batchFirst reports whether attention takes heads batch by batch that lie sequence first.

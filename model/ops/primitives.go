@@ -374,6 +374,12 @@ func biasRows(b *builder, a []value) []value {
 	var rows *tape.Tensor
 	if len(a) > 2 { // by repeat_interleave, whose gradient adds up atomically
 		rows = b.t.IndexSelect(bias, n)
+		if b.recipe.Structure.WaitingBiases { // how many rows come of them, and how many of the padded ones are left
+			for range 2 {
+				b.t.Wait()
+			}
+			rows = b.give(rows, b.t.Copied(rows))
+		}
 	} else {
 		rows = b.t.Rows(bias, n, b.recipe.Structure.BusiestExpert)
 	}

@@ -74,7 +74,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		}
 	}
 	if program == "rotary" && (b.Spec.QKNorm == model.HeadQKNorm || b.Spec.Sinks) {
-		program = b.variant(program, "_halves")
+		if program = b.variant(program, "_halves"); b.recipe.Structure.WideHalves && program != "rotary" {
+			program, table = b.variant(program, "_fp32"), tape.F32
+		}
 	}
 	if b.recipe.Structure.FusedTurns {
 		program, wide = b.variant("rotary", "_fused"), width

@@ -151,6 +151,44 @@ func TestCopiedQKV(t *testing.T) {
 	}
 }
 
+// TestEagerGPTOSS: what runs of gpt-oss without a compiler as torchtitan's files have it: clamps and all
+// else of a gate one by one, with experts' rows padded or not (models/gpt_oss/moe.py, swiglu), two waits of
+// the host for the rows of each bias until 81e7625 of 2026-03-05, and halves of heads turned in 16 bits until
+// 3da072e of 2026-03-14 (models/common/rope.py). A compiler makes one kernel of a gate. Either rescales what
+// attention makes by the heads' sinks, which learn of it (models/gpt_oss/model.py).
+func TestEagerGPTOSS(t *testing.T) {
+	for _, p := range []struct {
+		recipe, release     string
+		clamps, glus, waits int
+		turned              tape.DType
+	}{
+		{"torchtitan-eager", "26.02", 2, 0, 4, tape.BF16},
+		{"torchtitan-eager", "26.03", 2, 0, 0, tape.BF16},
+		{"torchtitan-eager", "26.05", 2, 0, 0, tape.F32},
+		{"torchtitan", "26.02", 0, 1, 4, tape.BF16},
+		{"torchtitan", "26.05", 0, 1, 0, tape.BF16},
+	} {
+		c := config(t, "gpt-oss-20b", p.recipe)
+		c.Recipe, c.Attention = c.Recipe.At(released(t, p.release)), "flash"
+		layer := &Build(c).Kinds[0]
+		waits, rescaled := 0, 0
+		for _, o := range layer.Forward.Ops {
+			if o.Sync {
+				waits++
+			}
+			switch {
+			case o.Module == "rotary" && o.Class != tape.NoKernel && o.Prim != "to":
+				require.Equal(t, p.turned, o.DType, "%+v: %s", p, o.Prim)
+			case o.Module == "attention" && (o.Prim == "mul" || o.Prim == "sinks"):
+				rescaled++
+				require.EqualValues(t, c.MicroBatch*c.Sequence*c.Spec.Heads*c.Spec.HeadDim, o.Elements, "%+v", p)
+			}
+		}
+		require.Equal(t, []int{p.clamps, p.glus, p.waits, 1}, []int{number(&layer.Forward, "clamp"), number(&layer.Forward, "glu"), waits, rescaled}, "%+v", p)
+		require.True(t, slices.ContainsFunc(layer.Backward.Grads, func(g tape.ParamGrad) bool { return layer.Params[g.Param].Role == model.RoleSinks }), "%+v", p)
+	}
+}
+
 // TestLossChunks: in eight chunks output layer and loss make the same products, all before the
 // decoder's backward pass, over an eighth of the logits each; gradients of the weight are added up in
 // the dtype that they are reduced in (torchtitan, components/loss.py, ChunkedCELoss).

@@ -175,6 +175,7 @@ type Structure struct {
 	FusedQKV       bool    `yaml:"fused_qkv"`           // one GEMM for q, k, v
 	GroupedQKV     bool    `yaml:"grouped_qkv"`         // which lie group by group: several queries, their key, their value
 	CopiedQKV      bool    `yaml:"copied_qkv"`          // and each is copied out of it
+	WideHalves     bool    `yaml:"wide_halves"`         // halves of heads are turned in fp32, by program rotary_halves_fp32
 	FusedGateUp    bool    `yaml:"fused_gate_up"`       // one GEMM for gate and up
 	ApartBias      bool    `yaml:"apart_bias"`          // biases of these two are added by a kernel of their own
 	GraphedDense   bool    `yaml:"graphed_dense"`       // a step without experts is replayed from CUDA graphs where an NVLink domain spans nodes
@@ -316,6 +317,7 @@ type Structure struct {
 	UnfusedRouter      bool `yaml:"unfused_router"`      // the router's programs are those named _unfused
 	UnfusedPermutation bool `yaml:"unfused_permutation"` // and so are the experts': no kernel permutes rows
 	PaddedExperts      bool `yaml:"padded_experts"`      // the experts' program is the one named _padded
+	WaitingBiases      bool `yaml:"waiting_biases"`      // biases of experts' rows take the host two waits for the device, and zeros of padded rows are joined to them
 	RowMaps            bool `yaml:"row_maps"`            // Hybrid-EP permutes rows by a map of them and experts, which it makes first
 	WeighedBack        bool `yaml:"weighed_back"`        // and apply probabilities to the rows that come back, not inside the experts: _unfused_back, if there is one
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
