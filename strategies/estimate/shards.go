@@ -297,6 +297,11 @@ func (h *shards) forward() {
 			h.launchGather(i, s.sim.Issued())
 		}
 		h.open(i)
+		if i == last && s.job.Runtime.LossChunks > 1 && h.reshards(i) { // sharded when the model returns, the head is gathered for the loss
+			h.drop(i)
+			h.launchGather(i, s.sim.Issued())
+			h.open(i)
+		}
 		s.label(u.Name, " forward")
 		// The host reaches the next unit while the device is busy with this one.
 		if i < last && h.params[i+1] > 0 && len(u.forward.waits) == 0 {

@@ -201,3 +201,28 @@ func TestHeldLogits(t *testing.T) {
 	slack := func(m Memory) units.Bytes { return m.PeakReserved - m.PeakAllocated }
 	require.Less(t, slack(expanding), slack(freed))
 }
+
+// TestChunkedHead: a loss by chunks has the head sharded after each of the passes that read it, so that FSDP gathers
+// it three times instead of once: for its norm, for the chunks and for the norm's gradient (torchtitan,
+// components/loss.py, ChunkedCELoss, and _force_complete_incomplete_states of torch.distributed.fsdp). Its gradient is
+// reduced once, after the last chunk. Logits are those of an eighth of the tokens.
+func TestChunkedHead(t *testing.T) {
+	at := func(chunks int) (gathers, reduces int64, peak units.Bytes) {
+		r, err := Estimate(mustParse(t, fmt.Sprintf("{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan, loss_chunks: %d}, plan: {data_parallel: fsdp2}, train: {sequence_length: 8192, micro_batch: 4, recompute: full}}", chunks)), Options{Detail: true})
+		require.NoError(t, err)
+		for _, c := range r.Detail.Collectives {
+			switch c.Kind {
+			case "all-gather":
+				gathers += c.Count
+			case "reduce-scatter":
+				reduces += c.Count
+			}
+		}
+		return gathers, reduces, r.Memory.PeakAllocated
+	}
+	once, reduced, whole := at(1)
+	gathers, reduces, peak := at(8)
+	require.EqualValues(t, 2, gathers-once)
+	require.Equal(t, reduced, reduces)
+	require.Less(t, peak, whole-units.Bytes(4*8192*128256*2), "a copy of the logits")
+}
