@@ -26,7 +26,7 @@ func (t *Tape) ChunkedLoss(x *Tensor, chunks int64, sums DType, f func(chunk *Te
 	gx := t.converted(whole, x.dtype)
 	t.Release(whole)
 	y := t.empty(F32)
-	t.attach("chunked_loss", append([]*Tensor{x}, weights...), []*Tensor{y}, append([]*Tensor{gx}, kept...), func(t *Tape, n *node, _ []*Tensor) []*Tensor {
+	t.attach(append([]*Tensor{x}, weights...), []*Tensor{y}, append([]*Tensor{gx}, kept...), func(t *Tape, n *node, _ []*Tensor) []*Tensor {
 		t.Tiny("loss_backward", 1) // the loss's own gradient
 		for k, g := range kept {
 			if g != nil {
