@@ -248,6 +248,7 @@ type Structure struct {
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
 	MainCopies     bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor
 	SingleRank     bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
+	NodeGradients  bool    `yaml:"node_gradients"`      // layers that exchange experts' rows beside another micro batch hold gradients of their parts' inputs until all layers are done
 	DummyGradients bool    `yaml:"dummy_gradients"`     // autograd gets an unused tensor in the place of each main gradient, one for all weights of a shape
 	StateCopies    bool    `yaml:"state_copies"`        // ZeRO-1 may have its states in several copies, among which reduced gradients are summed
 	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits

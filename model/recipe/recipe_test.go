@@ -197,6 +197,7 @@ func TestReleases(t *testing.T) {
 		require.False(t, old.Precision["fp8"].SyncFree)
 		require.Equal(t, c.release < 12*25+7, old.Structure.UnfusedRouter, c.release)
 		require.Equal(t, c.release >= 12*25+10, old.Overlap.RemoteEP, c.release)
+		require.Equal(t, c.release < 12*26+1, old.Structure.NodeGradients, c.release)
 		require.Equal(t, c.release < 12*25+2, old.Structure.UnfusedPermutation, c.release)
 		require.Equal(t, c.release >= 12*25+2, old.Structure.AnyLayout, c.release)
 		require.Equal(t, c.release >= 12*24+8, old.Precision["fp8"].Gather.DType == tape.FP8, c.release)

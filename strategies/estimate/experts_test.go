@@ -313,6 +313,11 @@ func TestExchangesAcrossNodes(t *testing.T) {
 		require.GreaterOrEqual(t, float64(r.Exposed["ep"]), 0.99*float64(shown.Exposed["ep"]), name)
 	}
 	require.Less(t, run("qwen3-30b-a3b", "ep_overlap: true", "pp: 1", plain).Exposed["ep"], run("qwen3-30b-a3b", "", "pp: 1", plain).Exposed["ep"])
+	held := func(runtime string) units.Bytes {
+		return run("qwen3-30b-a3b", runtime, "pp: 1", plain).Memory.PeakAllocated
+	}
+	require.Equal(t, held("release: 25.11"), held("release: 26.02"), "no pass is cut into nodes")
+	require.Greater(t, float64(held("release: 25.11, ep_overlap: true")), 1.2*float64(held("release: 26.02, ep_overlap: true")), "nodes hold gradients before core_v0.16")
 
 	// 8 of 128 experts on 4 nodes: 6 rows leave the node by all-to-all, 2.7 by the dispatcher.
 	flex := run("qwen3-30b-a3b", "ep_overlap: false, token_dispatcher: flex", pipe, plain)

@@ -45,6 +45,7 @@ type footprint struct {
 	absent                        units.Bytes    // of a weight that GEMMs read, of what else is kept of parameters
 	moment                        [2]units.Bytes // that an optimizer of whole matrices does not keep of these
 	dummy                         units.Bytes    // of a value of the unused gradients that autograd gets; 0: none
+	nodes                         bool           // layers run as nodes that hold gradients of their inputs
 }
 
 func (p *pricer) footprint() footprint {
@@ -118,6 +119,7 @@ func (p *pricer) footprint() footprint {
 		if j.Recipe.Structure.DummyGradients {
 			f.dummy = prec.Compute.Size()
 		}
+		f.nodes = j.Recipe.Structure.NodeGradients && plan.PP == 1 && exchangesOverlap(j) // a virtual stage has few layers
 	case dp > 1 && parts && !plan.DataParallel.ShardsParameters():
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: p.gradSize(), Bucket: p.reduceBucket(), Joined: p.gradSize()}
 		if p.wideReduce() > 1 {
@@ -363,7 +365,7 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
-	s.Sum, s.Away = f.sum, f.away
+	s.Sum, s.Away, s.Nodes = f.sum, f.away, f.nodes
 	s.Receives, s.HoldsOutput, s.HoldsEmbeddings, s.Traced = f.receives && c.embedding == nil, f.holds, f.inputs, f.traced
 	if c.head != nil {
 		s.KeptOutput, s.Buffered = f.kept, f.buffered

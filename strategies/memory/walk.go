@@ -84,6 +84,7 @@ type Step struct {
 	Sum          units.Bytes // Lingering: element size of the buffers
 	Record       bool
 	Away         Away
+	Nodes        bool // layers run as nodes beside those of the micro batch before, which hold what nodes says
 
 	// Of a chunk of a pipeline: whether its input is a tensor of its own, which stays
 	// until its gradient is sent; whether each output stays until its gradient has come;
@@ -209,6 +210,7 @@ const (
 	leftID           // shard cast for the root's second gather
 	outID            // reduce-scatter output that is cast or added
 	keepID           // unsharded gradients kept over micro batches
+	nodeID           // what nodes of its backward pass hold
 	perUnit
 )
 
@@ -413,13 +415,14 @@ func (w *walker) rebuild() {
 
 func (w *walker) step() {
 	n := min(w.MicroBatches, 2) // further ones repeat the second
-	if w.Mode == MainBuffers || w.Mode == Swept {
+	if (w.Mode == MainBuffers || w.Mode == Swept) && !w.Nodes {
 		n = 1 // and the second repeats the first, which leaves no gradient behind
 	}
 	for i := int64(0); i < n; i++ {
 		sync := w.SyncEvery || i == n-1
 		w.slot(int(min(i, 1)))
 		w.forward()
+		w.settleNodes()
 		w.backward(i == 0, sync)
 	}
 	w.update()
@@ -663,6 +666,7 @@ func (w *walker) backward(first, sync bool) {
 			w.t.move(w.id(i+1, w.Units[i+1].InGradStore), w.id(i, u.GradStore))
 		}
 		w.backwardUnit(i, u, first, sync)
+		w.linger(i)
 		if i == last && w.Buffered > 0 {
 			w.t.take(w.buffer, w.Buffered, LogitsLoss)
 		}

@@ -55,6 +55,7 @@ func TestWalkReturnsToTheStart(t *testing.T) {
 	for name, change := range map[string]func(*Step){
 		"plain": func(*Step) {}, "accumulating": func(s *Step) { s.MicroBatches = 3 },
 		"buckets": func(s *Step) { s.Mode = Bucketed }, "main buffers": func(s *Step) { s.Mode = MainBuffers },
+		"nodes":                       func(s *Step) { s.Mode, s.Nodes, s.MicroBatches = MainBuffers, true, 3 },
 		"swept":                       func(s *Step) { s.Mode = Swept },
 		"sharded":                     func(s *Step) { shard(s, 4) },
 		"zero 1":                      func(s *Step) { buckets(s, Plain) },
