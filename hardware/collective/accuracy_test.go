@@ -254,3 +254,32 @@ func TestTransfer(t *testing.T) {
 		require.Less(t, a, b+0.01)
 	}
 }
+
+// TestUnswitchedNode: a node of four GH200 without a switch, whose pairs have six NVLinks of their
+// own: NCCL's rings use those to all three peers (nccl-tests on a node of JUPITER, Simulon
+// templates/node/jupiter-gh200-4g.yaml @070798b8, job 537473; GB/s on the bus), what goes to one
+// peer a third of them.
+func TestUnswitchedNode(t *testing.T) {
+	f := machineOf(t, "jupiter-gh200", Newest)
+	for _, c := range []struct {
+		op    Op
+		bytes units.Bytes
+		bus   float64
+	}{
+		{AllReduce, 64 << 20, 298.8}, {AllReduce, 256 << 20, 329.2}, {AllReduce, 1 << 30, 338.8},
+		{AllGather, 64 << 20, 261.3}, {AllGather, 256 << 20, 297.2}, {AllGather, 1 << 30, 310.6},
+		{ReduceScatter, 64 << 20, 261.4}, {ReduceScatter, 256 << 20, 296.9}, {ReduceScatter, 1 << 30, 311.2},
+	} {
+		share := 3.0 / 4
+		if c.op == AllReduce {
+			share *= 2
+		}
+		require.InEpsilon(t, c.bus, float64(c.bytes)*share/float64(f.Time(c.op, c.bytes, f.Group(4, 1)))/1e9, 0.06, "%s of %s", c.op, c.bytes)
+	}
+	for name, want := range map[string]units.Seconds{"jupiter-gh200": 3, "leonardo-a100": 3, "h100-sxm": 1, "gb200-nvl72": 1, "l40s": 1} {
+		f := machineOf(t, name, Newest)
+		require.Equal(t, want, f.Links(f.Group(4, 1)), name)
+		require.EqualValues(t, 1, f.Links(f.Group(2, 1)), name)
+		require.EqualValues(t, 1, f.Links(f.Group(4, 8)), "%s, across nodes", name)
+	}
+}

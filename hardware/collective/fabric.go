@@ -154,6 +154,16 @@ func AssumedNetwork(h *hardware.Profile) string {
 	return ""
 }
 
+// Links is how many times faster a rank sends to all others of a group at once than to one of
+// them: GPUs that no switch joins have links of their own to each (four GH200 have six of the 18
+// for each pair, 150 GB/s). 1: with a switch, in other nodes, or over PCIe.
+func (f *Fabric) Links(g Group) units.Seconds {
+	if f.Switched || f.NVLink <= 0 || g.Nodes() > 1 || (g.PerNode-1)*g.Stride >= f.domain() {
+		return 1
+	}
+	return units.Seconds(max(g.PerNode-1, 1))
+}
+
 // Group is the group of so many ranks, each a stride of GPUs from the one
 // before, in a cluster where every GPU belongs to a group like it: tensor
 // parallelism has stride 1, data parallelism the ranks of one replica. Where the

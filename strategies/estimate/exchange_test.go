@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,6 +64,29 @@ func TestExchangeInPieces(t *testing.T) {
 		sum += off
 	}
 	require.InDelta(t, 0, sum/float64(len(cases)), 0.06)
+}
+
+// TestPiecesOfOnePeer: four GH200 that no switch joins gather pieces over the six NVLinks to one
+// of them at a time, where a collective has all eighteen; what is scattered goes to all.
+func TestPiecesOfOnePeer(t *testing.T) {
+	const job = "{model: llama3-8b, hardware: %s, gpus: 4, runtime: {recipe: megatron-core, tp_overlap: true}, plan: {tp: 4}}"
+	for _, c := range []struct {
+		machine, kind string
+		links         float64
+	}{{"jupiter-gh200", "all-gather", 3}, {"jupiter-gh200", "reduce-scatter", 1}, {"h100-sxm", "all-gather", 1}} {
+		ops := []tape.Op{{Class: tape.Collective, DType: tape.BF16, Comm: &tape.Comm{Kind: c.kind, Group: "tp", Bytes: 2 * 8192 * 4096}, Elements: 8192 * 4096}, kernel.GEMM(tape.LayoutForward, tape.BF16, 8192, 1536, 4096)}
+		if c.kind == "reduce-scatter" {
+			ops[0], ops[1] = ops[1], ops[0]
+		}
+		busy := func(tiled bool) units.Seconds {
+			var e Evaluator
+			_, err := e.prepare(mustParse(t, fmt.Sprintf(job, c.machine)))
+			require.NoError(t, err)
+			s := e.p.price(&tape.Section{Ops: ops}, tiled)
+			return s.base[slices.IndexFunc(ops, func(o tape.Op) bool { return o.Comm != nil })].busy
+		}
+		require.InEpsilon(t, c.links, float64(busy(true)/busy(false)), 1e-9, "%s on %s", c.kind, c.machine)
+	}
 }
 
 // TestRingBesideAttention: keys and values of 8 and 32 heads on their way between two H200

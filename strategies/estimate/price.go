@@ -373,6 +373,9 @@ func (p *pricer) price(sec *tape.Section, tiled bool) section {
 				b.role, b.cover = ringRole, i+slices.IndexFunc(sec.Ops[i:], func(o tape.Op) bool { return o.Class == tape.Attention })
 			}
 			b.busy = p.commTime(kindOf(o.Comm.Kind), b.group, o.Comm.Bytes)
+			if b.role == tiledRole && o.Comm.Kind == "all-gather" {
+				b.busy *= p.fabric.Links(p.groups[b.group])
+			}
 			l.Comm = true
 		case o.Class == tape.NoKernel:
 			b.role = hostRole
@@ -490,7 +493,9 @@ func beside(t, alone, loaded, slow units.Seconds) units.Seconds {
 // or those that read what is gathered, the next ones of the same operand. Both go in a
 // piece for each rank: while one is multiplied copy engines move the next, a step fewer
 // than there are pieces (torch/distributed/_symmetric_memory, fused_all_gather_matmul and
-// fused_matmul_reduce_scatter; Transformer Engine, comm_gemm_overlap, split_overlap_ag).
+// fused_matmul_reduce_scatter; Transformer Engine, comm_gemm_overlap, split_overlap_ag). Gathered
+// pieces come from one rank at a time (userbuffers' ring_exchange; _pipelined_multi_all_gather_and_consume),
+// scattered ones from all (userbuffers' pipeline).
 func (p *pricer) tile(ops []tape.Op, at int, b *base) {
 	step, ranks := 1, p.job.Plan.TP
 	switch c := ops[at].Comm; c.Kind {
