@@ -240,10 +240,11 @@ const (
 	LearnedRouting    = "learned"    // by a router that an auxiliary loss of 0.01 or biases balance as it learns
 	WeakRouting       = "weak"       // by one that a loss of 0.001 balances
 	UnbalancedRouting = "unbalanced" // by one that nothing balances
+	UntrainedRouting  = "untrained"  // by one of random weights, before it has learned or been balanced
 	InTurnRouting     = "in-turn"    // every token to the k after those of the one before, without a router (NeMo AutoModel's fake_balanced_gate)
 )
 
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, InTurnRouting}
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
 
 // What is replayed from CUDA graphs.
 const (

@@ -103,8 +103,16 @@ type unevenness struct {
 // Of ever more documents of others' text four more such decoders spread ever less, down to a
 // rest (H200, 2026-11-26): beyond that by 0.12 over the root of their number with 64 experts,
 // 0.15 with a loss of 0.001. Mixtral 8x22B takes 4.5 % longer than with forced balance
-// (Megatron-MoE-ModelZoo, best_practice/mixtral), as 1.08 of 8 would.
-var routers = map[string]unevenness{strategies.LearnedRouting: {0.0215, 0.12}, strategies.WeakRouting: {0.054, 0.15}, strategies.UnbalancedRouting: {0.21, 0.15}}
+// (Megatron-MoE-ModelZoo, best_practice/mixtral), as 1.08 of 8 would. Where
+// weights are random, the hidden states of all tokens grow alike from layer to layer, and so
+// does what routers choose (awslabs/awsome-distributed-ai, dsv3/benchmarks/RESULTS.md:
+// "random-init weights + mock data, router untrained: routing is degenerate"): 24 layers of
+// Qwen3's kind with 128 experts, eight a token, gave the busiest of 2, 4, 8, 16, 32 and 64 ranks
+// 1.2, 1.5, 2.15, 3.3, 5.4 and 8.6 to 9.3 of Megatron's mock documents of 4,096 tokens, and of random
+// ids, 1.15, 1.4, 1.9, 2.6, 4.2 and 6.8 (simulated,
+// 2026-11-28; beyond 16 ranks hot experts weigh more than the normal law says).
+var routers = map[string]unevenness{strategies.LearnedRouting: {0.0215, 0.12}, strategies.WeakRouting: {0.054, 0.15}, strategies.UnbalancedRouting: {0.21, 0.15},
+	strategies.UntrainedRouting: {0.3, 0.15}}
 
 // documentLength is how many tokens a document has where the job does not say: between the means of
 // C4 (430), FineWeb (600) and the Pile (1,500).

@@ -234,11 +234,15 @@ func TestLearnedRouting(t *testing.T) {
 	none := at("deepseek-v2-lite", 8, ", routing: unbalanced")
 	require.Greater(t, none, 1.5)
 	require.Less(t, none, 2.2)
+	for ep, simulated := range map[int64]float64{4: 1.5, 8: 2.15, 16: 3.3} { // by random weights
+		require.InEpsilon(t, simulated, at("qwen3-30b-a3b", ep, ", routing: untrained"), 0.1, "ep %d", ep)
+	}
 	width := func(routing string) float64 {
 		r := mustEstimate(t, mustParse(t, "{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: megatron-core}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 8, routing: "+routing+"}}"))
 		return float64(r.High / r.Low)
 	}
 	require.Greater(t, width("unbalanced"), 1.2*width("weak"))
+	require.Greater(t, width("untrained"), 1.2*width("weak"))
 	r := mustEstimate(t, mustParse(t, "{model: qwen3-30b-a3b, hardware: h200-sxm, gpus: 8, runtime: {recipe: torchtitan}, plan: {ep: 8}, train: {sequence_length: 4096, micro_batch: 1, routing: learned}}"))
 	require.True(t, slices.ContainsFunc(r.Notes, func(n diag.Note) bool {
 		return n.Code == "experts.balance" && strings.HasSuffix(n.Text, "than the mean, as by learned routing") && n.Remedy == "set train.expert_imbalance to what yours does"

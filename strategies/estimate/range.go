@@ -304,7 +304,7 @@ func (p *pricer) expertsSpread() float64 {
 	if domains(j) > 1 {
 		dev = math.Hypot(dev, p.fabric.ExpertsSpread())
 	}
-	if j.Train.Routing == strategies.UnbalancedRouting {
+	if j.Train.Routing == strategies.UnbalancedRouting || j.Train.Routing == strategies.UntrainedRouting {
 		dev = math.Hypot(dev, unbalancedStep)
 	}
 	return dev
