@@ -638,8 +638,12 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 
 // gate is the program that applies a gate, or the same kernel by kernel.
 func (b *builder) gate(program string) string {
-	if b.recipe.Structure.UnfusedGate {
-		return b.variant(program, "_unfused")
+	if !b.recipe.Structure.UnfusedGate {
+		return program
+	}
+	program = b.variant(program, "_unfused")
+	if b.recipe.Structure.OlderGLU && (b.Spec.MoE == nil || !b.Spec.MoE.Clamped) {
+		program = b.variant(program, "_older")
 	}
 	return program
 }

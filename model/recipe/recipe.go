@@ -195,6 +195,7 @@ type Structure struct {
 	PackedRotary   string  `yaml:"packed_rotary"`       // packed documents are turned so apart, one after another, by tables that are joined, or gathered by positions on the device; "": as one sequence
 	PlainLayers    bool    `yaml:"plain_layers"`        // GELU and masked softmax run kernel by kernel, by programs named _plain, and so do biases, dropout and residual sums
 	UnfusedGate    bool    `yaml:"unfused_gate"`        // gates are applied kernel by kernel, by programs glu_unfused and expert_glu_unfused
+	OlderGLU       bool    `yaml:"older_glu"`           // those programs are named _older, but where a model clamps what they multiply
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	SharedSum      bool    `yaml:"shared_sum"`          // of a layer whose blocks run beside each other tensor ranks sum both at once
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered

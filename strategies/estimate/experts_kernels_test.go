@@ -341,6 +341,9 @@ func TestUnfusedGate(t *testing.T) {
 		forward, backward := kernels(model, "")
 		f, b := kernels(model, ", gate_fusion: false")
 		require.Equal(t, want, [2]int{f - forward, b - backward}, model)
+		older, same := kernels(model, ", gate_fusion: false, release: \"25.09\"")
+		newer, back := kernels(model, ", release: \"25.09\"")
+		require.Equal(t, [2]int{want[0] - 1, want[1]}, [2]int{older - newer, same - back}, "%s: no offset before core_v0.15", model)
 	}
 	for _, runtime := range []string{"", ", gate_fusion: false"} { // either way both halves are clamped where the model has it so
 		built, err := build(new(ops.Cache), mustParse(t, "{model: gpt-oss-20b, hardware: h100-sxm, gpus: 1, runtime: {recipe: megatron-core"+runtime+"}, plan: {dp: 1}}"))
