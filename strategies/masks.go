@@ -17,8 +17,8 @@ func (j *Job) EfficientKernel() string {
 // FlashAttention takes none of; "" for the law's own. That is the memory-efficient kernel wherever cuDNN is not tried first, as it is
 // on Hopper and on Blackwell of data centers (aten/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention).
 func (j *Job) MaskKernel() string {
-	gpu := j.Hardware.GPU.Architecture.Value
-	if prefers := gpu == "hopper" || strings.HasPrefix(gpu, "blackwell") || gpu == "rubin"; prefers && !j.Recipe.Structure.EfficientMask {
+	c := j.Hardware.GPU.Capability.Value
+	if prefers := strings.HasPrefix(c, "9.") || strings.HasPrefix(c, "10."); prefers && !j.Recipe.Structure.EfficientMask {
 		return ""
 	}
 	return j.EfficientKernel()
