@@ -254,6 +254,11 @@ func (j *Job) LinearLoss() bool {
 // the head was told (torchtitan, components/loss.py: set_reshard_after_forward(True), reshard).
 func (j *Job) HeldHead() bool { return j.Recipe.Structure.HeldHead && j.Runtime.LossChunks <= 1 }
 
+// NativeLoss reports whether the loss is fused by Megatron-Core's own compiled pieces.
+func (j *Job) NativeLoss() bool {
+	return isOn(j.Runtime.FusedCrossEntropy) && j.Runtime.CrossEntropyImpl == NativeLoss
+}
+
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.
 func (j *Job) WholeLoss() bool { return j.Runtime.LossParallel != nil && !*j.Runtime.LossParallel }
 

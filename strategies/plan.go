@@ -163,6 +163,7 @@ type Runtime struct {
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
+	CrossEntropyImpl  string `yaml:"cross_entropy_impl" json:"cross_entropy_impl,omitempty"` // whose fusion that is (Megatron's cross_entropy_fusion_impl); left out: Transformer Engine's, as nearly all scripts that fuse it have it
 
 	Upcast *bool `yaml:"upcast" json:"upcast,omitempty"` // logits and scores are cast to fp32 before their softmax, as transformers does; left out: as the recipe has it
 
@@ -242,6 +243,12 @@ const (
 	UnbalancedRouting = "unbalanced" // by one that nothing balances
 	UntrainedRouting  = "untrained"  // by one of random weights, before it has learned or been balanced
 	InTurnRouting     = "in-turn"    // every token to the k after those of the one before, without a router (NeMo AutoModel's fake_balanced_gate)
+)
+
+// Whose fused loss Megatron-Core runs.
+const (
+	EngineLoss = "te"     // Transformer Engine's
+	NativeLoss = "native" // its own, of compiled pieces
 )
 
 var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}

@@ -161,6 +161,15 @@ func (j *Job) resolveLoss() error {
 		}
 		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s%s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })), beside)
 	}
+	switch impl := j.Runtime.CrossEntropyImpl; {
+	case impl == "":
+	case j.Recipe.Programs["native_cross_entropy"] == nil:
+		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["native_cross_entropy"] != nil })))
+	case impl != EngineLoss && impl != NativeLoss:
+		return diag.Errorf("runtime.cross_entropy_impl: %q is no fused loss; use %s or %s", impl, EngineLoss, NativeLoss)
+	case !isOn(j.Runtime.FusedCrossEntropy):
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused; set runtime.fused_cross_entropy to true, or leave it out", impl)
+	}
 	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
 		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
 	}

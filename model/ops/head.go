@@ -149,6 +149,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	}
 	name := "cross_entropy"
 	switch {
+	case c.NativeLoss:
+		name = "native_cross_entropy"
 	case c.FusedLoss:
 		name = "fused_cross_entropy"
 	case c.AsTheyAre:

@@ -93,6 +93,7 @@ type Config struct {
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
+	NativeLoss  bool    // and then by Megatron-Core's own compiled pieces
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  bool    // and with the output layer, in pieces of rows (no logits)

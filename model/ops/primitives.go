@@ -346,10 +346,11 @@ func init() {
 		"liger_gate": func(b *builder, a []value) []value { // with numbers: of kernels that arithmetic limits
 			return one(b.t.LigerGate(a[0].t, a[1].t, given(a, 2).num, given(a, 3).num))
 		},
-		"vocab_loss":       func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
-		"vocab_loss_apart": func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
-		"softmax_loss":     ofOne((*tape.Tape).SoftmaxLoss),
-		"copied":           ofOne((*tape.Tape).Copied),
+		"vocab_loss":          func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
+		"vocab_loss_compiled": func(b *builder, a []value) []value { return one(b.t.CompiledVocabLoss(a[0].t)) },
+		"vocab_loss_apart":    func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
+		"softmax_loss":        ofOne((*tape.Tape).SoftmaxLoss),
+		"copied":              ofOne((*tape.Tape).Copied),
 		"linear_loss": func(b *builder, a []value) []value {
 			return one(b.t.LinearLoss(a[0].t, a[1].t, b.recipe.Structure.LossGemmAdds))
 		},

@@ -384,19 +384,18 @@ func (r *reading) nemoPrecision() {
 	}
 }
 
-// fusedLoss says whether the loss is one kernel. Megatron-Core's own fusion is PyTorch's
-// compiler's, Transformer Engine's is one.
+// fusedLoss says whether the loss is fused, and by whom: Megatron-Core itself unless the configuration says otherwise.
 func (r *reading) fusedLoss(section string) {
 	const on, impl = "cross_entropy_loss_fusion", "cross_entropy_fusion_impl"
 	fused, key := r.on(section+on), section+on
 	if r.node(key) == nil {
 		key = "without " + key
 	}
-	if native := r.text(section + impl); fused && native != "te" {
-		r.note("%s true, %s %s: kernels of PyTorch's compiler, some fewer than without; those without are taken", key, impl, cmp.Or(native, "native"))
-		fused = false
-	} else if fused {
+	if by := r.text(section + impl); fused && by != "" {
 		key = section + impl
+		r.say(impl, by, key)
+	} else if fused {
+		r.say(impl, "native", "default of "+section+impl)
 	}
 	r.say(on, strconv.FormatBool(fused), key)
 }

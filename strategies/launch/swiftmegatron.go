@@ -22,7 +22,7 @@ var notSwiftMegatron = slices.Concat([]string{"per_device_train_batch_size"}, ax
 
 // swiftMegatronDefaults are its own (swift/megatron/arguments/megatron_args.py of 4.0 on).
 var swiftMegatronDefaults = map[string]string{
-	"micro_batch_size": "1", "global_batch_size": "16", "recompute_granularity": "selective", "attention_backend": "flash", "cross_entropy_loss_fusion": "true", "apply_rope_fusion": "false",
+	"micro_batch_size": "1", "global_batch_size": "16", "recompute_granularity": "selective", "attention_backend": "flash", "cross_entropy_loss_fusion": "true", "cross_entropy_fusion_impl": "native", "apply_rope_fusion": "false",
 	"use_distributed_optimizer": "true", "overlap_grad_reduce": "false", "overlap_param_gather": "false", "expert_tensor_parallel_size": "1", "moe_token_dispatcher_type": "alltoall", "moe_permute_fusion": "false", "moe_router_fusion": "false",
 	"moe_grouped_gemm": "true", "cuda_graph_impl": "none", "tensor_model_parallel_size": "1", "pipeline_model_parallel_size": "1",
 }
@@ -37,7 +37,7 @@ var swiftMegatronRead = words("model max_length gradient_accumulation_steps pack
 var swiftMegatronCostly = []costly{
 	{key: "freeze_llm", free: "false", why: "all parameters are taken to be trained"}, {key: "freeze_vit", free: "true", why: "give train.images.frozen"}, {key: "freeze_aligner", free: "true", why: "give train.images.frozen"},
 	{key: "modules_to_save", why: "they are trained whole"}, {key: "optimizer_cuda_graph", free: "false"}, {key: "linear_decoupled_in_proj", free: "false"}, {key: "group_by_length", free: "false"},
-	{key: "bias_dropout_fusion", free: "true"}, {key: "gradient_accumulation_fusion", free: "true"}, {key: "overlap_p2p_comm", free: "true"}, {key: "cross_entropy_fusion_impl", free: "native"}, {key: "megatron_extra_kwargs"},
+	{key: "bias_dropout_fusion", free: "true"}, {key: "gradient_accumulation_fusion", free: "true"}, {key: "overlap_p2p_comm", free: "true"}, {key: "megatron_extra_kwargs"},
 	{key: "freeze_parameters"}, {key: "freeze_parameters_ratio", free: "0"}, {key: "freeze_parameters_regex"}, {key: "fp4_param_gather", free: "false"},
 }
 
