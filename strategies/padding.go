@@ -41,9 +41,6 @@ func (j *Job) padded() []diag.Note {
 	if flash(j.Runtime.Attention) {
 		what = "but attention, which leaves it out"
 	}
-	return []diag.Note{{Code: "train.padded", Text: fmt.Sprintf("train.padding: %s of the tokens are padding, which all kernels compute, %s; throughput and MFU count it", percent(p), what),
+	return []diag.Note{{Code: "train.padded", Text: fmt.Sprintf("train.padding: %.3g %% of the tokens are padding, which all kernels compute, %s; throughput and MFU count it", 100*p, what),
 		Remedy: "pack sequences (train.document_length), or sort them by length"}}
 }
-
-// percent is a share in words.
-func percent(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }

@@ -245,13 +245,13 @@ const (
 	InTurnRouting     = "in-turn"    // every token to the k after those of the one before, without a router (NeMo AutoModel's fake_balanced_gate)
 )
 
+var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
+
 // Whose fused loss Megatron-Core runs.
 const (
 	EngineLoss = "te"     // Transformer Engine's
 	NativeLoss = "native" // its own, of compiled pieces
 )
-
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
 
 // What is replayed from CUDA graphs.
 const (

@@ -359,6 +359,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, gpus: 8, plan: {}, train: {global_batch: 16, grad_accumulation: 3}}", "train.grad_accumulation: 3 × micro_batch 1 × dp 8 is 24, not the global_batch 16; leave one of them out"},
 		{"{model: gpt2, hardware: a100-80g-sxm, train: {precision: fp8}}", "train.precision: fp8 multiplies in fp8, which NVIDIA A100-SXM4-80GB has no tensor cores for"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {}, train: {lora: {rank: 16}, precision: nf4-frozen}}", "train.precision: nf4-frozen, but how recipe deepspeed-hf holds weights of nf4 is not known; take recipe hf-eager with plan.data_parallel ddp, or precision bf16"},
+		{"{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan, loss_chunks: 0}}", "runtime.loss_chunks: 0; give 1 for the whole loss at once, or more, or leave it out"},
 		{"{model: llama3-8b, gpus: 8, plan: {offload: optimizer, offload_fraction: 0}}", "plan.offload_fraction: 0; give a share above 0, up to 1, or leave it out"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: torchtitan}, plan: {pp: 2, data_parallel: fsdp2, sync_every_micro_batch: true}}", "plan.sync_every_micro_batch: true, but PyTorch's pipelines reduce sharded gradients once, at the end of a step; leave it out, or set plan.pp to 1"},
 		{"{model: gpt2, train: {document_length: 0}}", "train.document_length: 0; give mean tokens of a document, 1 or more, or leave it out"},

@@ -25,6 +25,7 @@ var optionals = func() []optional {
 		{"runtime.host_speed", zero[float64], "the speed of the CPUs over that of the machine's own, as in 0.7"},
 		{"plan.bucket", zero[units.Bytes], "a size above 0, as in 25MiB"},
 		{"runtime.cpu_threads", zero[float64], "1 to 1024"},
+		{"runtime.loss_chunks", zero[float64], "1 for the whole loss at once, or more"},
 		{"plan.offload_fraction", zero[float64], "a share above 0, up to 1"},
 		{"plan.drain_every", zero[float64], "1 or more"},
 		{"train.document_length", zero[float64], "mean tokens of a document, 1 or more"},

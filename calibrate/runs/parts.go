@@ -21,7 +21,7 @@ type Part struct {
 
 // stepParts are the parts that measured steps are taken to be sums of. Kernels and what runs beside
 // them cannot be told apart by whole steps.
-var stepParts = []struct {
+var stepParts = [...]struct {
 	name string
 	of   func(p *estimate.Parts) units.Seconds
 }{
@@ -35,7 +35,7 @@ const (
 	leastShare   = 0.005 // of the steps: a part below has the ratio 1, since they say nothing of it
 	runsForPart  = 5     // that its ratio needs
 	folds        = 10    // that are left out in turn
-	farOff       = 0.08  // of the predicted step: errors beyond weigh as much less
+	farOff       = 0.08  // of the predicted step, about the mean error of all: those beyond weigh as much less
 	reweightings = 8     // until they settle
 	singular     = 1e6   // condition of the normal equations beyond which parts are not told apart
 )
@@ -109,8 +109,8 @@ func Parts(rows []Row) ([]Part, error) {
 // partStep is one measured step.
 type partStep struct {
 	group, fold int
-	shares      [4]float64 // of stepParts in the predicted step
-	ratio       float64    // measured over predicted
+	shares      [len(stepParts)]float64 // of stepParts in the predicted step
+	ratio       float64                 // measured over predicted
 	weight      float64
 }
 

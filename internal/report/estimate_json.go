@@ -70,6 +70,7 @@ type plainJob struct {
 	Runtime  strategies.Runtime `json:"runtime"`
 	Plan     strategies.Plan    `json:"plan"`
 	Train    plainTrain         `json:"train"`
+	Assumed  []string           `json:"assumed,omitempty"`
 }
 
 type plainTrain struct {
@@ -238,7 +239,7 @@ func memoryOf(m *estimate.Memory) plainMemory {
 // them: their resolved form is not a file.
 func (e *Estimate) job() plainJob {
 	j := e.Result.Job
-	out := plainJob{Format: "job/v1", Model: j.ModelName, Hardware: j.Hardware.Name, GPUs: j.GPUs, Runtime: j.Runtime, Plan: j.Plan}
+	out := plainJob{Format: "job/v1", Model: j.ModelName, Hardware: j.Hardware.Name, GPUs: j.GPUs, Runtime: j.Runtime, Plan: j.Plan, Assumed: j.Assumed}
 	out.Train.Train = j.Train
 	for _, k := range []struct {
 		to   *any

@@ -491,6 +491,9 @@ func (m *megatron) runtime() {
 		m.set("runtime.recipe", m.recipe, m.names["recipe"])
 		if m.recipe != oldRecipe { // which has none either
 			m.group("runtime.")
+			if _, given := m.flags["cross_entropy_fusion_impl"]; !given && m.has("cross_entropy_loss_fusion") {
+				m.set("runtime.cross_entropy_impl", "native", "default of "+m.from("cross_entropy_fusion_impl"))
+			}
 		}
 	}
 	switch m.word("attention_backend") {

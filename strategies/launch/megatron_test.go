@@ -365,3 +365,14 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestFusedLoss: Megatron-Core fuses the loss itself unless it is told to take Transformer Engine's
+// (megatron/core/transformer/transformer_config.py, cross_entropy_fusion_impl); unfused there is neither.
+func TestFusedLoss(t *testing.T) {
+	holds(t, map[string][]string{
+		"--cross-entropy-loss-fusion":                                    {"fused_cross_entropy: true #", "cross_entropy_impl: native # default of --cross-entropy-fusion-impl"},
+		"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te":     {"cross_entropy_impl: te # --cross-entropy-fusion-impl"},
+		"--cross-entropy-loss-fusion --cross-entropy-fusion-impl native": {"cross_entropy_impl: native # --cross-entropy-fusion-impl"},
+	})
+	require.NotContains(t, pretrain(t, "--cross-entropy-fusion-impl te"), "cross_entropy_impl")
+}
