@@ -44,7 +44,7 @@ func (j *Job) packed() []diag.Note {
 	}
 	remedy := ""
 	if j.Model.Quantized == "bitsandbytes" {
-		remedy = "for adapters beside weights in 4 bits (QLoRA) give train.lora and train.precision nf4-frozen, under recipe hf-eager"
+		remedy = "for adapters beside weights in 4 bits (QLoRA) give train.lora and train.precision nf4-frozen or nf4-prepared, under recipe hf-eager"
 	}
 	return []diag.Note{{Code: "model.packed", Text: fmt.Sprintf("model: the weights of %s are packed, %s (quantization_config), and are predicted in %s, as train.precision %s has them", j.ModelName, j.Model.Quantized, j.Precision.Weights, j.Train.Precision),
 		Remedy: remedy}}

@@ -533,6 +533,7 @@ func (j *Job) resolveOptimizer() error {
 	if optimizer.Moments != nil {
 		j.Precision.Without = 2 - *optimizer.Moments
 	}
+	j.Precision.States = optimizer.States
 	return nil
 }
 

@@ -188,10 +188,16 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	if b.OneGraph && p.TiedCopy && !p.Frozen {
 		b.t.Tied = int32(i) + 1
 	}
-	if d := b.Precision.Frozen; d.Set && p.Packs() {
-		w = b.t.Packed(w, d.DType)
+	if b.packed(r) {
+		w = b.t.Packed(w, b.Precision.Frozen.DType)
 	}
 	return w
+}
+
+// packed reports whether the parameter of a role is stored in few bits, and unpacked for each product.
+func (b *builder) packed(r model.Role) bool {
+	i, ok := b.roles[r]
+	return ok && b.Precision.Frozen.Set && b.params[i].Packs()
 }
 
 // hiddenDims are batch, local sequence and width of what layers hand on: of all residual streams.
@@ -499,8 +505,17 @@ func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 	return b.adapted(x, b.frozen(x, r), r)
 }
 
-// frozen is the projection itself, which is frozen where it has an adapter.
+// frozen is the projection itself, which is frozen where it has an adapter. From a weight in
+// few bits it comes back in the dtype of its input (bitsandbytes, nn/modules.py, Linear4bit).
 func (b *builder) frozen(x *tape.Tensor, r model.Role) *tape.Tensor {
+	y := b.projection(x, r)
+	if b.packed(r) {
+		y = b.give(y, b.t.To(y, x.DType()))
+	}
+	return y
+}
+
+func (b *builder) projection(x *tape.Tensor, r model.Role) *tape.Tensor {
 	b.t.Call()
 	bias, of := b.p(r.Bias()), &b.recipe.Structure
 	if bias != nil && (of.PlainLayers || of.ApartBias && (r == model.RoleQKV || r == model.RoleGateUp)) {

@@ -26,8 +26,13 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	t.Quantize = tape.F32 // too narrow for 8 bits
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
-	h := t.To(x, down.DType())
 	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.InnerScale
+	h := t.Hold(x)
+	if clones := b.packed(r) && !inside; clones { // tuners/lora/bnb.py, Linear4bit: autocast alone casts
+		y = b.give(y, t.Copied(y))
+	} else {
+		h = b.give(h, t.To(x, down.DType()))
+	}
 	if p > 0 && !inside {
 		h = b.give(h, t.Dropout(h, p))
 	}

@@ -214,7 +214,7 @@ func TestUnpacked(t *testing.T) {
 	u := Build(c).Kinds[0]
 	n, bytes := 0, units.Bytes(0)
 	for _, o := range slices.Concat(u.Forward.Ops, u.Backward.Ops) {
-		if o.Prim == "dequantize" {
+		if o.Class == tape.Unpack {
 			n, bytes = n+1, bytes+o.Bytes
 		}
 	}

@@ -388,6 +388,7 @@ type Precision struct {
 	Frozen    DType `yaml:"frozen"`    // frozen matrices of layers as stored, when they are unpacked for each product; unset: as the weights
 	Adapters  DType `yaml:"adapters"`  // those of LoRA as stored and as they compute, and their gradients and moments; unset: as the weights
 	Without   int64 `yaml:"-"`         // of these two, how many the job's optimizer does without
+	States    DType `yaml:"-"`         // of these, as the job's optimizer has them whatever is trained; unset: as Moments
 	Reduce    DType `yaml:"reduce"`    // gradient collectives
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
@@ -418,6 +419,9 @@ func (p Precision) AttentionCopies() int64 {
 func (p Precision) Trained() Precision {
 	if p.Adapters.Set {
 		p.Weights, p.Gradients, p.Moments, p.Master = p.Adapters, p.Adapters, p.Adapters, DType{}
+	}
+	if p.States.Set {
+		p.Moments = p.States
 	}
 	return p
 }
@@ -468,10 +472,17 @@ type Optimizer struct {
 	// Programs that update each matrix of a layer by itself, with one moment, all else being
 	// left to the optimizer that the other keys describe: as it is, and as a DTensor of the
 	// ranks of FSDP2. "": there is none.
-	Matrix string  `yaml:"matrix"`
-	Shards string  `yaml:"shards"`
-	Dealt  bool    `yaml:"dealt"` // whole matrices and parts of the rest are dealt out to the ranks of DDP, which scatter gradients and gather weights in all as long as its all-reduce takes
-	Steps  float64 `yaml:"steps"` // a timed step is about the how manyth: rows of the embedding no token asked for are zero
+	Matrix string `yaml:"matrix"`
+	Shards string `yaml:"shards"`
+	Dealt  bool   `yaml:"dealt"` // whole matrices and parts of the rest are dealt out to the ranks of DDP, which scatter gradients and gather weights in all as long as its all-reduce takes
+	// Kept of tensors one by one, in a dtype of its own; those of embeddings as the optimizer of
+	// that name has them, "": as all others.
+	States    DType   `yaml:"states"`    // dtype of the moments, whatever the precision says; unset: the precision's
+	Embedding string  `yaml:"embedding"` // another one of the list
+	Paged     int64   `yaml:"paged"`     // moments of tensors of so many values, but for their scales, are managed memory outside the allocator, fetched before each update; 0: none
+	Waits     bool    `yaml:"waits"`     // the host waits for the update of each tensor
+	Work      float64 `yaml:"work"`      // a value takes so many times as long as its class says; 0: 1
+	Steps     float64 `yaml:"steps"`     // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
 
 // OnHost is the cost of an update by the host, over that of the fused AdamW of which a

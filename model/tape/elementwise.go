@@ -41,16 +41,29 @@ func (t *Tape) castTo(x *Tensor, d DType, weight bool) *Tensor {
 // Float casts x to fp32.
 func (t *Tape) Float(x *Tensor) *Tensor { return t.To(x, F32) }
 
-// operand is the weight that products read: autocast's cast of it, or what is unpacked of it,
-// which lives no longer than they run (bitsandbytes, autograd/_functions.py, MatMul4Bit).
+// operand is the weight that products read: autocast's cast of it, or what is unpacked of it.
 func (t *Tape) operand(w *Tensor) *Tensor {
 	if w.packed == F32 {
 		return t.low(w)
 	}
+	return t.unpack("unpack", w)
+}
+
+// unpack makes a weight of few bits one in the dtype that computes, which lives no longer than a
+// product runs (bitsandbytes, autograd/_functions.py, MatMul4Bit). Its scales, of 64 values each,
+// are unpacked and shifted first (functional.py, dequantize_4bit).
+func (t *Tape) unpack(prim string, w *Tensor) *Tensor {
 	defer t.Kind(t.Kind(WeightCopy))
-	y := t.emptyLike(w)
-	n := w.Size()
-	t.emit(Op{Prim: "dequantize", Class: FusedPointwise, DType: w.dtype, Elements: float64(n), Bytes: units.Bytes(n)*w.packed.Size() + y.bytes()})
+	d, n := w.dtype, w.Size()
+	if t.Autocast != F32 {
+		d = t.Autocast
+	}
+	scales := t.empty(F32, ceilDiv(n, 64))
+	defer t.Release(scales)
+	t.over("unpack_scales", FusedPointwise, scales, units.Bytes(scales.Size())+scales.bytes())
+	t.kernel("add_scalar", scales, scales)
+	y := t.alloc(t.shape(d, w))
+	t.emit(Op{Prim: prim, Class: Unpack, DType: d, Elements: float64(n), Bytes: units.Bytes(n)*w.packed.Size() + y.bytes()})
 	return y
 }
 

@@ -180,7 +180,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.Release(t.pad(wl))
 			}
 			if packed {
-				defer t.Release(t.operand(w))
+				defer t.Release(t.unpack("unpack_backward", w))
 			}
 			if !wg {
 				t.turnFrozen(wl)

@@ -76,6 +76,10 @@ const (
 	Optimizer   // fused optimizer over a list of tensors
 	ChunkCat    // FSDP2's gradient packing
 	SplitCopy   // FSDP2's unpacking after the all-gather
+	Unpack      // of 4 bits and the scales of their blocks (bitsandbytes)
+	Update32    // of a tensor by a kernel of its own, with states in 32 bits (bitsandbytes)
+	Update8     // and in blocks of 8 bits, which are searched for the nearest of 256 values
+	Prefetch    // of managed memory, which is on the device already
 
 	Collective // communication; priced by hardware/collective
 
@@ -150,6 +154,10 @@ var classNames = [NumClasses]string{
 	Optimizer:       "optimizer",
 	ChunkCat:        "chunk-cat",
 	SplitCopy:       "split-copy",
+	Unpack:          "unpack",
+	Update32:        "update-32",
+	Update8:         "update-8",
+	Prefetch:        "prefetch",
 	Collective:      "collective",
 }
 

@@ -17,8 +17,9 @@ const (
 	I32
 	Bool
 	F64
-	NF4  // 4 bits of a frozen weight, with 8 bits of scale for every 64 and 32 for every 256 of these (bitsandbytes, double quantization)
-	TF32 // fp32 operands that a multiply rounds to 10 bits of mantissa; no tensor has it
+	NF4    // 4 bits of a frozen weight, with 8 bits of scale for every 64 and 32 for every 256 of these (bitsandbytes, double quantization)
+	Block8 // 8 bits of an optimizer's state, with 32 of scale for every 256 (bitsandbytes)
+	TF32   // fp32 operands that a multiply rounds to 10 bits of mantissa; no tensor has it
 
 	NumDTypes
 )
@@ -29,7 +30,8 @@ var dtypes = [NumDTypes]struct {
 }{
 	F32: {"fp32", 4}, BF16: {"bf16", 2}, F16: {"fp16", 2}, F64: {"fp64", 8}, TF32: {"tf32", 4},
 	FP8: {"fp8", 1}, MXFP8: {"mxfp8", 1}, FP8Block: {"fp8-block", 1}, FP4: {"fp4", 0.5}, NF4: {"nf4", 0.5 + 1./64 + 4./(64*256)},
-	I64: {"int64", 8}, I32: {"int32", 4}, Bool: {"bool", 1},
+	Block8: {"8-bit blocks", 1 + 4./256},
+	I64:    {"int64", 8}, I32: {"int32", 4}, Bool: {"bool", 1},
 }
 
 func (d DType) String() string     { return dtypes[d].name }

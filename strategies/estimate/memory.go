@@ -100,6 +100,7 @@ func (p *pricer) footprint() footprint {
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
 		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
 		f.dense.Apart, f.expert.Apart = matrix, matrix
+		f.dense, f.expert = apart(f.dense, j), apart(f.expert, j)
 		f.dense.Packed, f.expert.Packed = f.frozen[0]-f.absent, f.frozen[1]
 	}
 	if plan.PP > 1 {
@@ -289,6 +290,9 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	dense, expert := units.Bytes(c.dense), units.Bytes(c.expert)
 	s[memory.Parameters] = f.weights[0]*dense + f.weights[1]*expert + f.frozen[0]*units.Bytes(c.frozen[0]) + f.frozen[1]*units.Bytes(c.frozen[1]) - f.absent*units.Bytes(c.multiplied)
 	s[memory.OptimizerStates] = f.optimizer[0]*dense + f.optimizer[1]*expert
+	if f.dense.Paged > 0 || f.dense.Embedding > 0 {
+		s[memory.OptimizerStates], _ = f.statesOf(c)
+	}
 	if f.moment[0] > 0 {
 		for k, n := range c.weights().params {
 			s[memory.OptimizerStates] -= f.moment[k] * units.Bytes(n)
@@ -427,6 +431,7 @@ type usage struct {
 	peak          memory.Peak
 	byStage       []units.Bytes // peak of each pipeline rank
 	context, nccl units.Bytes
+	paged         units.Bytes // states in managed memory
 	used          units.Bytes // what the device shows
 	capacity      units.Bytes
 	chunks        []*memory.Chunk // of one rank
@@ -458,6 +463,7 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 			u.pipeline(p, l, plan, &f)
 		} else {
 			u.peak = s.wholeStep(p, l.stages[0], &f, record)
+			_, u.paged = f.statesOf(l.stages[0])
 		}
 	}
 	u.settle(p)
@@ -466,7 +472,7 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 // settle finds what the device shows.
 func (u *usage) settle(p *pricer) {
 	u.context, u.nccl = p.outside()
-	u.used = u.peak.Allocated + u.context
+	u.used = u.peak.Allocated + u.context + u.paged
 	if u.nccl > 0 {
 		u.used += u.nccl
 	}
@@ -681,7 +687,7 @@ func (u *usage) fill(r *Result) {
 	for rank := range r.Stages {
 		r.Stages[rank].PeakAllocated = u.byStage[rank]
 	}
-	for _, x := range []Outside{{"cuda_context", u.context}, {"nccl", u.nccl}, {"allocator_slack", m.PeakReserved - m.PeakAllocated}} {
+	for _, x := range []Outside{{"cuda_context", u.context}, {"nccl", u.nccl}, {"paged_states", u.paged}, {"allocator_slack", m.PeakReserved - m.PeakAllocated}} {
 		if x.Bytes > 0 {
 			m.Outside = append(m.Outside, x)
 		}

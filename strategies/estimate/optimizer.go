@@ -42,6 +42,7 @@ type update struct {
 	recipe.Optimizer
 	local    float64     // parameters that the rank updates
 	apart    float64     // of these, those that are updated matrix by matrix
+	tables   float64     // and those of embeddings that another optimizer updates
 	tensors  int         // that they lie in
 	gradient units.Bytes // of one parameter, as the optimizer reads it
 	copies   bool        // master weights are tensors of their own, beside those that compute
@@ -66,6 +67,9 @@ func (s *step) update() update {
 		m := s.chunk.weights()
 		u.apart = local*float64(m.params[0])/float64(max(s.chunk.dense, 1)) + experts*float64(m.params[1])/float64(max(s.chunk.expert, 1))
 		u.tensors = max(u.tensors-m.tensors, 0)
+	}
+	if u.Embedding != "" {
+		u.tables = float64(s.chunk.tables())
 	}
 	// Flat states that no replica shares are taken to be updated in one pass: DeepSpeed's
 	// stage 0 casts and copies, too, but no step of it has been measured.
@@ -99,10 +103,15 @@ func (s *step) traffic(u *update) units.Bytes {
 func (s *step) updateKernel(u *update) timeline.Segment {
 	prec := s.job.Precision.Trained()
 	class, _ := tape.ClassOf(u.Class)
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: u.local - u.apart + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: effort(&u.Optimizer) * (u.local - u.apart - u.tables + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
+	s.beside(u, &seg)
 	host := s.updateHost(u)
 	seg.Host += host * s.p.python
 	seg.Lag += host * s.p.python
+	if u.Waits { // for all before, too, with the first tensor
+		s.sim.Run(&timeline.Segment{Sync: true})
+		seg.Lag, seg.Sync = seg.Busy+seg.Host+units.Seconds(u.tensors)*s.p.latency(), true
+	}
 	if u.Each { // the device is at one tensor while the host is at the next
 		if prec.Master.Set {
 			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})

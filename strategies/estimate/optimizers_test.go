@@ -70,3 +70,57 @@ func TestMemoryWithoutMoments(t *testing.T) {
 		require.NotEqual(t, "between steps", sgd.Moment, plan)
 	}
 }
+
+// TestTensorwise: what PyTorch allocated, and how long updates took, of a Llama of a billion
+// parameters with bitsandbytes' optimizers (H200, bitsandbytes 0.48.2, 2026-11-29). In 8 bits the
+// embedding keeps 32; paged states are on the device, but not PyTorch's.
+func TestTensorwise(t *testing.T) {
+	const job = `{model: {model_type: llama, hidden_size: 2048, num_hidden_layers: 12, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 64, intermediate_size: 8192, vocab_size: 64000, tie_word_embeddings: false},
+		hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa}, plan: {}, train: {sequence_length: 2048, micro_batch: 4, precision: %s, optimizer: %s}}`
+	for _, c := range []struct {
+		precision, optimizer string
+		allocated, outside   float64 // GB
+		update               float64 // ms
+	}{
+		{"bf16-pure", "adamw-8bit", 21.959, 0, 31.8}, {"bf16-autocast", "adamw-8bit", 27.714, 0, 35.4},
+		{"bf16-pure", "paged-adamw-8bit", 19.189, 2.77, 34.5}, {"bf16-autocast", "paged-adamw-8bit", 24.942, 2.77, 34.7},
+		{"bf16-pure", "adamw-32bit", 27.097, 0, 16.5}, {"bf16-pure", "paged-adamw-32bit", 19.161, 7.936, 23.4},
+		{"bf16-pure", "lion-8bit", 20.560, 0, 25.4}, {"bf16-autocast", "lion-32bit", 28.882, 0, 15.8},
+	} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(job, c.precision, c.optimizer)))
+		require.InEpsilon(t, c.allocated, float64(r.Memory.PeakAllocated)/1e9, 0.002, "%s %s", c.precision, c.optimizer)
+		require.InEpsilon(t, c.update, 1e3*float64(r.Optimizer), 0.25, "%s %s", c.precision, c.optimizer)
+		var outside float64
+		for _, x := range r.Memory.Outside {
+			if x.Name == "paged_states" {
+				outside = float64(x.Bytes) / 1e9
+			}
+		}
+		require.InDelta(t, c.outside, outside, 0.02, "%s %s", c.precision, c.optimizer)
+	}
+}
+
+// TestPreparedWeights: QLoRA on 16 layers as wide as Llama 3 8B's (H200, PEFT 0.18, bitsandbytes
+// 0.48.2, 2026-11-29), as loaded and after prepare_model_for_kbit_training, by which what lies between
+// layers, and what projections put out, is fp32.
+func TestPreparedWeights(t *testing.T) {
+	const job = `{model: {model_type: llama, hidden_size: 4096, num_hidden_layers: 16, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 128, intermediate_size: 14336, vocab_size: 128256, tie_word_embeddings: false},
+		hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa}, plan: {}, train: {sequence_length: 2048, %s, optimizer: %s, lora: {rank: 16, targets: [attention, mlp]}}}`
+	for _, c := range []struct {
+		train, optimizer string
+		allocated        float64 // GB
+		step             float64 // ms
+	}{
+		{"micro_batch: 4, precision: nf4-frozen", "adamw-fused", 0, 360.1},
+		{"micro_batch: 2, precision: nf4-frozen, recompute: full", "adamw-fused", 11.130, 265.1},
+		{"micro_batch: 1, precision: nf4-prepared", "adamw-fused", 20.244, 146.9},
+		{"micro_batch: 2, precision: nf4-prepared, recompute: full", "paged-adamw-32bit", 14.732, 356.1},
+		{"micro_batch: 4, precision: nf4-prepared, recompute: full", "adamw-fused", 0, 652.6},
+	} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(job, c.train, c.optimizer)))
+		require.InEpsilon(t, c.step, 1e3*float64(r.StepTime), 0.12, c.train)
+		if c.allocated > 0 {
+			require.InEpsilon(t, c.allocated, float64(r.Memory.PeakAllocated)/1e9, 0.005, c.train)
+		}
+	}
+}

@@ -664,8 +664,11 @@ func TestBatchOfPasses(t *testing.T) {
 // TestStates: in what the optimizer that is taken keeps its states.
 func TestStates(t *testing.T) {
 	const axolotl = "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\noptimizer: adamw_bnb_8bit\nbf16: true"
-	require.Contains(t, initial(t, axolotl), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in bf16, as weights are, is taken\n")
-	require.Contains(t, initial(t, axolotl+"\nadapter: lora\nlora_r: 8\nlora_target_linear: true"), "# Not taken over: optimizer adamw_bnb_8bit: AdamW with states in fp32 is taken\n")
+	require.Contains(t, initial(t, axolotl), "optimizer: adamw-8bit")
+	apollo := strings.Replace(axolotl, "adamw_bnb_8bit", "apollo_adamw", 1)
+	require.Contains(t, initial(t, apollo), "# Not taken over: optimizer apollo_adamw: AdamW with states in bf16, as weights are, is taken\n")
+	require.Contains(t, initial(t, apollo+"\nadapter: lora\nlora_r: 8\nlora_target_linear: true"), "# Not taken over: optimizer apollo_adamw: AdamW with states in fp32 is taken\n")
+	require.Contains(t, initial(t, "sft.py --model_name_or_path Qwen/Qwen2.5-7B --deepspeed zero2.json --bf16 true --optim paged_adamw_8bit"), "# Not taken over: --optim paged_adamw_8bit")
 }
 
 // TestCutShort: a comment ends a command though its line seems to go on, and what is not read is said so.

@@ -81,6 +81,9 @@ func (h *hub) precision() error {
 		h.note("%s: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits, and the nearest of 4 bits is train.precision nf4-frozen with plan.data_parallel ddp", four.from)
 	case four.on():
 		set("nf4-frozen", four.from)
+		if h.speaks(trl) { // models/utils.py, prepare_peft_model, until 2025-12
+			h.note("%s: TRL before 0.27 casts to fp32 what is not in 4 bits, which train.precision nf4-prepared is", four.from)
+		}
 		if d := h.get("bnb_4bit_use_double_quant"); d.value != "" && !d.on() {
 			h.note("%s: scales of the 4 bits are not quantized again, which takes 0.37 bits of each weight more", d.from)
 		}

@@ -119,6 +119,22 @@ type Stored struct {
 	Packed                  units.Bytes // of matrices among these
 	Tensors                 int
 	Apart                   bool // the optimizer keeps one tensor less of each matrix of a layer
+
+	Embedding units.Bytes // of the states of an embedding; 0: as States
+	Paged     int64       // states of tensors of so many values are outside the allocator, but for Scales; 0: none
+	Scales    units.Bytes // among States, not among those of an embedding
+}
+
+// StatesOf are the bytes of the optimizer's states of a parameter, in the allocator and outside of it.
+func (s *Stored) StatesOf(p *ops.Param) (inside, outside units.Bytes) {
+	n, each, scales := units.Bytes(p.Local), s.States, s.Scales
+	if (p.Role == model.RoleEmbed || p.Role == model.RolePosition) && s.Embedding > 0 {
+		each, scales = s.Embedding, 0
+	}
+	if s.Paged > 0 && p.Local >= s.Paged {
+		return n * scales, n * (each - scales)
+	}
+	return n * each, 0
 }
 
 // weights are the bytes per element that are kept of a parameter.
@@ -398,8 +414,9 @@ func (w *walker) states() {
 		if s.Apart && p.Matrices(false) > 0 {
 			n--
 		}
+		inside, _ := s.StatesOf(p)
 		for range n {
-			w.keep(units.Bytes(p.Local)*s.States/units.Bytes(s.Tensors), OptimizerStates)
+			w.keep(inside/units.Bytes(s.Tensors), OptimizerStates)
 		}
 	})
 }
