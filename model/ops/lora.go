@@ -27,11 +27,12 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
 	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.InnerScale
-	h := t.Hold(x)
-	if clones := b.packed(r) && !inside; clones { // tuners/lora/bnb.py, Linear4bit: autocast alone casts
+	h, four := t.Hold(x), b.packed(r) && !inside // tuners/lora/bnb.py, Linear4bit
+	if four {
 		y = b.give(y, t.Copied(y))
-	} else {
-		h = b.give(h, t.To(x, down.DType()))
+	}
+	if !four || t.Autocast == tape.F32 { // which casts else
+		h = b.give(h, t.To(h, down.DType()))
 	}
 	if p > 0 && !inside {
 		h = b.give(h, t.Dropout(h, p))
@@ -68,6 +69,9 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 		h = b.give(h, t.Scale("mul_scalar", h))
 	case p > 0:
 		h = b.give(h, t.Dropout(h, p))
+	}
+	if four && t.Autocast == tape.F32 {
+		h = b.give(h, t.To(h, dtype))
 	}
 	z := t.Add(y, h)
 	t.Release(h, y)

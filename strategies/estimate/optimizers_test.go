@@ -113,6 +113,7 @@ func TestPreparedWeights(t *testing.T) {
 	}{
 		{"micro_batch: 4, precision: nf4-frozen", "adamw-fused", 0, 360.1},
 		{"micro_batch: 2, precision: nf4-frozen, recompute: full", "adamw-fused", 11.130, 265.1},
+		{"micro_batch: 2, precision: nf4-pure, dtypes: {adapters: fp32}, recompute: full", "adamw-fused", 11.130, 333.8},
 		{"micro_batch: 1, precision: nf4-prepared", "adamw-fused", 20.244, 146.9},
 		{"micro_batch: 2, precision: nf4-prepared, recompute: full", "paged-adamw-32bit", 14.732, 356.1},
 		{"micro_batch: 4, precision: nf4-prepared, recompute: full", "adamw-fused", 0, 652.6},
