@@ -582,7 +582,7 @@ type PowerLaw struct {
 	Cap       units.Watts           `yaml:"cap"`             // average that the limit lets through; 0: unknown, no throttling
 	Idle      units.Watts           `yaml:"idle"`            // clocks up, nothing running
 	Exponent  float64               `yaml:"exponent"`        // of the clock
-	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing
+	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing; other parts above the same share of their highest
 	GEMMRates units.Hertz           `yaml:"gemm_rates"`      // clock at which the GEMM law holds; 0: the highest, or gemm_clock
 	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
 	Window    units.Seconds         `yaml:"window"`          // a pause counts for the limit as long as this at most, approached exponentially

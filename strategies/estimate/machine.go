@@ -109,23 +109,27 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
 		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, vector: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
-		c := float64(h.GPU.TopClock())
-		if l.Power.GEMMClock > 0 {
-			m.law.gemmClock = float64(l.Power.GEMMClock) / c
+		on := cmp.Or(l.Power.On, &h.GPU)
+		if l.Power.GEMMClock > 0 { // a share of the highest: a part that is held to lower clocks has a lower current limit, too
+			m.law.gemmClock = float64(l.Power.GEMMClock / on.TopClock())
+			m.law.gemmRates = m.law.gemmClock * rated(&h.GPU) / rated(on)
 		}
-		m.law.gemmRates = m.law.gemmClock
 		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
 		m.law.vector = cmp.Or(l.Power.Class[workNames[gemmWork]].Vector, 1)
 		m.law.grouped = cmp.Or(l.Power.Class[workNames[gemmWork]].Grouped, 1)
 		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
 			m.law.narrow = *n
 		}
-		if on := l.Power.On; l.Power.GEMMRates > 0 && on != nil {
+		if l.Power.GEMMRates > 0 && l.Power.On != nil {
 			m.law.gemmRates = float64(l.Power.GEMMRates / on.TopClock())
 		}
 	}
 	return m, nil
 }
+
+// rated is the clock that a GPU's tensor peak is given at, over its highest. Laws give rates
+// of the peak: where it is given at a lower share, they are reached at a lower one.
+func rated(g *hardware.GPU) float64 { return float64(g.Clock.Value / g.TopClock()) }
 
 // utilization is how much of the power that its kind of work draws at most an op takes.
 func (m *machine) utilization(o *tape.Op) float64 {

@@ -60,6 +60,47 @@ func TestSustainedProducts(t *testing.T) {
 	}
 }
 
+// sustained is the rate at which a GPU multiplies n³ matrices in 16 or 32 bits over and over (FLOP/s), and its
+// clock meanwhile.
+func sustained(t *testing.T, gpu string, dtype tape.DType, n int64) (rate, clock float64) {
+	h, err := hardware.Load(gpu)
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1, pace: 1}
+	o := tape.Op{Prim: "linear", Class: tape.GEMM, DType: dtype, Layout: tape.LayoutForward, M: n, N: n, K: n, FLOPs: units.FLOPs(2 * n * n * n), Count: 1}
+	c, law := p.card(), h.Laws.Power.Class[workNames[gemmWork]]
+	dynamic := float64(law.Full-law.Static) * c.scale * m.utilization(&o)
+	p.ratio = p.clockAt(c.limit-float64(law.Static)*c.scale, dynamic, dynamic, c.law.Exponent)
+	return float64(o.FLOPs) / float64(p.device(&o)), p.ratio * float64(h.GPU.TopClock())
+}
+
+// TestPartsOfHopper: parts of one chip multiply as much in a clock of an SM, whatever clock their datasheets
+// give the peak at; and what PyTorch reaches for 0.2 to 0.4 s on an H100 SXM, an H100 PCIe and an H800 PCIe, which
+// are the same but for links (zzc0721/torch-performance-test-data issues 79, 95 and 112).
+func TestPartsOfHopper(t *testing.T) {
+	rate, clock := sustained(t, "h100-sxm", tape.BF16, 10240)
+	own := rate / clock / 132
+	for _, c := range []struct {
+		gpu      string
+		sms      float64
+		measured map[tape.DType][]float64 // TFLOP/s
+	}{
+		{"h100-sxm", 132, map[tape.DType][]float64{tape.BF16: {719.72}, tape.F16: {668.42}, tape.TF32: {376.66}}},
+		{"h100-pcie", 114, map[tape.DType][]float64{tape.BF16: {471.79, 487.22}, tape.F16: {449.65, 462.26}, tape.TF32: {225.65, 229.82}}},
+		{"h100-nvl", 132, nil},
+	} {
+		rate, clock := sustained(t, c.gpu, tape.BF16, 10240)
+		require.InEpsilon(t, own, rate/clock/c.sms, 0.02, c.gpu)
+		for dtype, all := range c.measured {
+			rate, _ := sustained(t, c.gpu, dtype, 10240)
+			for _, x := range all {
+				require.InEpsilon(t, x*1e12, rate, 0.07, "%s %s", c.gpu, dtype)
+			}
+		}
+	}
+}
+
 // TestVectorPower: an H200 that does nothing but multiply in fp32 on its vector units draws 653 to 701 W at
 // 1965 to 1980 MHz (2.5 s each, 2026-11-28).
 func TestVectorPower(t *testing.T) {
