@@ -591,6 +591,16 @@ type PowerLaw struct {
 	On        *GPU
 }
 
+// GEMMShare is the clock above which matrix multiplies gain nothing on a GPU, over its highest: a part that is
+// held to lower clocks than the one the law was read off has a lower current limit, too.
+func (w *PowerLaw) GEMMShare(gpu *GPU) float64 {
+	if w == nil || w.GEMMClock <= 0 {
+		return 1
+	}
+	on := cmp.Or(w.On, gpu)
+	return min(float64(w.GEMMClock/on.TopClock()), 1)
+}
+
 // ClassWatts is the power of one kind of work.
 type ClassWatts struct {
 	Full    units.Watts `yaml:"full"`    // at the highest clock, were there no limit

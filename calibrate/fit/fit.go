@@ -205,6 +205,9 @@ func (x *fitter) result(o Options) (*Result, error) {
 		if x.machine.GPU.Name.Value != x.base.GPU.Name.Value {
 			p.GPU.Name = x.machine.GPU.Name
 		}
+		if x.machine.GPU.Draw != x.base.GPU.Draw {
+			p.GPU.Draw = x.machine.GPU.Draw
+		}
 	} else { // a file cannot be inherited: the profile holds all of it
 		p.GPU, p.Node, p.Network, p.Software, p.Price = x.machine.GPU, x.base.Node, x.base.Network, x.base.Software, x.base.Price
 		p.Node.Cores, p.Node.HostRate = cmp.Or(x.node.Cores, p.Node.Cores), cmp.Or(x.node.HostRate, p.Node.HostRate)

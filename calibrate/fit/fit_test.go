@@ -302,6 +302,28 @@ func TestPowerOfUnknown(t *testing.T) {
 	require.Equal(t, ref.base.Laws.Power.Exponent, r.Loaded.Laws.Power.Exponent)
 }
 
+// A part's own watts hold its draw over that of the chip whose law it had, and its clock of products is at the
+// same share of its highest.
+func TestPowerOfPart(t *testing.T) {
+	ref, err := theReference()
+	require.NoError(t, err)
+	n := newNoisy(t, 0)
+	for _, p := range ref.cases["power"] {
+		if p.of["class"] == "idle" {
+			n.file.Samples = append(n.file.Samples, sample.Sample{Probe: "power", Case: p.of, Seconds: p.seconds, ClockHz: p.clock, PowerW: p.power, Mode: p.mode})
+		}
+	}
+	pcie, err := hardware.Load("h100-pcie")
+	require.NoError(t, err)
+	r, err := Run(&n.file, pcie, Options{})
+	require.NoError(t, err)
+	was, law, gpu := pcie.Laws.Power, r.Loaded.Laws.Power, &r.Loaded.GPU
+	require.Equal(t, gpu.Name.Value, law.On.Name.Value)
+	require.InEpsilon(t, was.GEMMShare(&pcie.GPU), law.GEMMShare(gpu), 1e-5)
+	scale := pcie.GPU.Draw.Value * 114 * 1755 / (132 * 1980)
+	require.InEpsilon(t, scale*float64(was.Class["attention"].Full), float64(law.Class["attention"].Full)*gpu.Draw.Value, 1e-5)
+}
+
 // Groups that were not measured keep the curves of the base, with their source.
 func TestKeepsCurves(t *testing.T) {
 	n := newNoisy(t, 0)

@@ -36,11 +36,7 @@ func (x *fitter) clockRatio(p *point) float64 {
 
 // gemmClock is the ratio above which matrix multiplies gain nothing.
 func (x *fitter) gemmClock() float64 {
-	top := float64(x.base.GPU.TopClock())
-	if w := x.machine.Laws.Power; w != nil && w.GEMMClock > 0 && top > 0 {
-		return float64(w.GEMMClock) / top
-	}
-	return 1
+	return x.machine.Laws.Power.GEMMShare(&x.base.GPU)
 }
 
 // gemmShots reads the cases of matrix multiplies by dtype.

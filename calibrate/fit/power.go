@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -84,8 +85,8 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 		if p.clock > 0 && p.clock < top {
 			ratio = p.clock / top
 		}
-		if class == "gemm" && law.GEMMClock > 0 {
-			ratio = min(ratio, float64(law.GEMMClock)/top)
+		if class == "gemm" {
+			ratio = min(ratio, law.GEMMShare(&x.base.GPU))
 		}
 		share := float64(c.Static / c.Full) // that does not fall with the clock
 		out[class] = p.power / (share + (1-share)*math.Pow(ratio, law.Exponent))
@@ -148,13 +149,19 @@ func (x *fitter) ownPower() *hardware.PowerLaw {
 	}
 	law.Class = maps.Clone(law.Class)
 	if was := law.On; was != nil && was.Power.Value > 0 {
-		scale := units.Watts(float64(on.SMs.Value) / float64(was.SMs.Value) * float64(on.TopClock()/was.TopClock()))
+		top := on.TopClock() / was.TopClock()
+		scale := units.Watts(float64(on.SMs.Value) / float64(was.SMs.Value) * float64(top) * cmp.Or(on.Draw.Value, 1))
+		law.GEMMClock *= top
 		law.Cap *= on.Power.Value / was.Power.Value
 		law.Idle *= scale
 		for k, c := range law.Class {
 			c.Full, c.Static = c.Full*scale, c.Static*scale
 			law.Class[k] = c
 		}
+	}
+	if on.Draw.Value > 0 {
+		on.Draw = measured(1.0, "the power law is this GPU's own")
+		x.machine.GPU.Draw = on.Draw
 	}
 	law.On = &on
 	return &law

@@ -110,8 +110,8 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, vector: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
 	if l.Power != nil {
 		on := cmp.Or(l.Power.On, &h.GPU)
-		if l.Power.GEMMClock > 0 { // a share of the highest: a part that is held to lower clocks has a lower current limit, too
-			m.law.gemmClock = float64(l.Power.GEMMClock / on.TopClock())
+		if l.Power.GEMMClock > 0 {
+			m.law.gemmClock = l.Power.GEMMShare(&h.GPU)
 			m.law.gemmRates = m.law.gemmClock * rated(&h.GPU) / rated(on)
 		}
 		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
