@@ -140,12 +140,27 @@ func fromCatalog(name string) (*Profile, error) {
 	return p, nil
 }
 
-func catalogProfile(name string, seen map[string]bool) (*Profile, error) {
+var documents sync.Map // name → *yamlx.Document
+
+// catalogFile is a file of the catalog, which thousands of profiles may inherit: parsed once.
+func catalogFile(name string) (*yamlx.Document, error) {
+	if d, ok := documents.Load(name); ok {
+		return d.(*yamlx.Document), nil
+	}
 	data, err := files.ReadFile("catalog/" + name + ".yaml")
 	if err != nil {
 		return nil, diag.Errorf("there is no hardware %q in the catalog%s", name, diag.DidYouMean(name, Names()))
 	}
 	doc, err := yamlx.Parse("hardware/catalog/"+name+".yaml", data)
+	if err != nil {
+		return nil, err
+	}
+	documents.Store(name, doc)
+	return doc, nil
+}
+
+func catalogProfile(name string, seen map[string]bool) (*Profile, error) {
+	doc, err := catalogFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -161,11 +176,11 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 		}
 		seen[base.Value] = true
 		parent, err := catalogProfile(base.Value, seen)
-		switch known := Names(); {
-		case err != nil && !slices.Contains(known, base.Value):
-			return nil, doc.Errorf(base, "inherits: there is no hardware %q in the catalog%s", base.Value, diag.DidYouMean(base.Value, known))
-		case err != nil: // its own, with its own place
-			return nil, err
+		if err != nil {
+			if known := Names(); !slices.Contains(known, base.Value) {
+				return nil, doc.Errorf(base, "inherits: there is no hardware %q in the catalog%s", base.Value, diag.DidYouMean(base.Value, known))
+			}
+			return nil, err // its own, with its own place
 		}
 		*p = *parent
 	}
