@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/calibrate/runs"
 	"github.com/perfplan/perfplan/internal/report"
 )
 
@@ -38,9 +41,13 @@ func TestOutputIsDeterministic(t *testing.T) {
 	}
 }
 
-// All runs take a while; other tests have predicted them already. Under the race
-// detector, which takes ten times as long for them, a few groups will do.
+// TestValidateIsDeterministic: the same runs print the same bytes, and a run's row is the
+// same whatever is predicted beside it. All runs take a while, and other tests have predicted
+// them already: every third of them will do, from the last to the first.
 func TestValidateIsDeterministic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("calibrate/runs has a test of that name for the race detector")
+	}
 	t.Parallel()
 	validate := func(args ...string) string {
 		code, out, errs := in("", append([]string{"validate", "--rows", "-o", "json"}, args...)...)
@@ -48,15 +55,37 @@ func TestValidateIsDeterministic(t *testing.T) {
 		require.Empty(t, errs)
 		return out
 	}
-	if testing.Short() {
-		some := []string{"--group", "h200-ddp,h200-fsdp,h200-pp"}
-		require.Equal(t, validate(some...), validate(some...))
-		return
+	some := []string{"--group", "h200-ddp,h200-fsdp,h200-pp"}
+	require.Equal(t, validate(some...), validate(some...))
+	list, predictions := validated()
+	var again []runs.Run
+	var want []runs.Row
+	for i := len(list) - 1; i >= 0; i -= 3 {
+		again, want = append(again, list[i]), append(want, predictions.Rows[i])
 	}
+	text := func(rows []runs.Row) string {
+		all, err := json.Marshal(rows)
+		require.NoError(t, err)
+		return string(all)
+	}
+	require.Equal(t, text(want), text(runs.Validate(again).Rows))
+}
+
+// TestValidateIsNarrow: of all embedded runs, no line is wider than the window.
+func TestValidateIsNarrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lines are the same under the race detector, which takes ten times as long for them")
+	}
+	t.Parallel()
 	_, predictions := validated()
-	var want bytes.Buffer
-	require.NoError(t, report.WriteValidate(&want, predictions, true, report.JSON, report.Style{}))
-	require.Equal(t, want.String(), validate())
+	var page bytes.Buffer
+	require.NoError(t, report.WriteValidate(&page, predictions, false, report.Text, report.Style{Width: 80}))
+	for _, line := range []string{`\d+ measured runs, \d+ predicted$`, "  h200-single ", "  all "} {
+		require.Regexp(t, "(?m)^"+line, page.String())
+	}
+	for line := range strings.Lines(page.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+	}
 }
 
 // TestStartsFast: the README's estimate takes at most 50 ms from start to end, as the
