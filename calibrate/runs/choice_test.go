@@ -22,6 +22,9 @@ func TestSpearman(t *testing.T) {
 // Among measured layouts of one job the predicted best is close to the measured
 // best, and much closer than the worst: BLOOM's tuning, vTrain's grid, MLPerf.
 func TestChoices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
+	}
 	t.Parallel()
 	all, err := embedded()
 	require.NoError(t, err)
