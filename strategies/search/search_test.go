@@ -109,8 +109,15 @@ func TestBestOfAll(t *testing.T) {
 		for n, p := range plans {
 			for k, x := range slices.Concat(p...) {
 				for _, lean := range leveled(x) {
-					s, err := e.Score(lean, estimate.Limits{})
+					limits := estimate.Limits{Memory: estimate.Capacity(lean)}
+					if len(all.best) == all.most {
+						limits.Time = units.Seconds(all.best[all.most-1].value * lean.Tokens() * (1 + 1e-9))
+					}
+					s, err := e.Score(lean, limits)
 					require.NoError(t, err)
+					if limits.Time > 0 && s.StepTime > limits.Time { // as what recomputes more would be: whether it fits does not matter
+						break
+					}
 					if s.Fits {
 						all.offer(contestant{n, k, lean, float64(s.StepTime) / lean.Tokens(), s.DeviceUsed})
 						break
