@@ -23,6 +23,7 @@ type tracker struct {
 
 type slot struct {
 	bytes units.Bytes
+	more  units.Bytes // that its block has beyond these
 	block allocator.Block
 	class Class
 	live  bool
@@ -52,10 +53,10 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	if t.alloc != nil {
 		s.block, _ = t.alloc.Alloc(b, stream)
 	}
-	more := t.more(s)
-	t.now += b + more
+	s.more = t.more(s)
+	t.now += b + s.more
 	t.by[c] += b
-	t.by[Rounding] += more
+	t.by[Rounding] += s.more
 	if t.now > t.peak {
 		t.peak, t.rising = t.now, true
 	}
@@ -89,10 +90,9 @@ func (t *tracker) free(id int) {
 	t.settle()
 	s := &t.blocks[id]
 	s.live = false
-	more := t.more(s)
-	t.now -= s.bytes + more
+	t.now -= s.bytes + s.more
 	t.less(s.class, s.bytes)
-	t.less(Rounding, more)
+	t.less(Rounding, s.more)
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
 	}
