@@ -84,12 +84,8 @@ func rateText(b sample.Best) string {
 }
 
 func (c *Calibration) plain() any {
-	notes, best := c.Notes, c.File.BestRates()
-	if notes == nil {
-		notes = []diag.Note{}
-	}
 	return ordered{{"schema", "calibration/v1"}, {"header", c.File.Header}, {"samples_file", c.Samples}, {"profile", c.Profile}, {"new", c.New}, {"failed", c.Failed}, {"verified", c.Verified}, {"wrong", c.Wrong},
-		{"interrupted", c.Interrupted}, {"elapsed_s", c.Seconds}, {"probes", c.File.Summarize()}, {"best", best}, {"notes", notes}}
+		{"interrupted", c.Interrupted}, {"elapsed_s", c.Seconds}, {"probes", c.File.Summarize()}, {"best", c.File.BestRates()}, {"notes", append([]diag.Note{}, c.Notes...)}}
 }
 
 // records has every sample.
@@ -103,16 +99,11 @@ func (c *Calibration) records() ([]string, [][]string) {
 
 // WriteProbes prints the probes of calibration: name and what it measures.
 func WriteProbes(w io.Writer, probes [][2]string, f Format, s Style) error {
-	type plain struct {
-		Probe string `json:"probe"`
-		Doc   string `json:"measures"`
-	}
-	out := []plain{}
-	var rows [][]string
+	list := []ordered{}
 	g := &grid{columns: []column{{title: "probe"}, {title: "measures", flex: 60}}}
 	for _, p := range probes {
-		out, rows = append(out, plain{p[0], p[1]}), append(rows, p[:])
+		list = append(list, ordered{{"probe", p[0]}, {"measures", p[1]}})
 		g.row(p[0], p[1])
 	}
-	return write(w, f, s, func() *page { p := &page{}; p.add(g); return p }, func() any { return out }, func() ([]string, [][]string) { return []string{"probe", "measures"}, rows })
+	return writeList(w, f, s, g, list, "probe", "measures")
 }

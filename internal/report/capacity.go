@@ -84,55 +84,32 @@ func impossible(c *capacity.Cluster) string {
 	return "it fits into the memory of no cluster that was tried"
 }
 
-type plainCluster struct {
-	Hardware     string           `json:"hardware"`
-	Met          bool             `json:"met"`
-	Deadline     float64          `json:"deadline_s"`
-	GPUs         *int64           `json:"gpus"`
-	Booked       *int64           `json:"gpus_with_spares"`
-	Spares       *int64           `json:"spare_nodes"`
-	Nodes        *int64           `json:"nodes"`
-	Time         *float64         `json:"time_s"`
-	GPUHours     *float64         `json:"gpu_hours"`
-	Cost         *float64         `json:"cost_usd"`
-	SiteEnergy   *float64         `json:"site_energy_j"`
-	Goodput      *float64         `json:"goodput"`
-	StepTime     *float64         `json:"step_time_s"`
-	Batch        *int64           `json:"global_batch"`
-	MicroBatch   *int64           `json:"micro_batch"`
-	Recompute    string           `json:"recompute,omitempty"`
-	Plan         *strategies.Plan `json:"plan"`
-	FloorNodes   int64            `json:"floor_nodes"`
-	FromNodes    int64            `json:"from_nodes"`
-	EveryNodes   int64            `json:"every_nodes"` // multiples of it from there on; each just below the answer
-	SizesTried   int              `json:"sizes_tried"`
-	Simple       bool             `json:"simple_plans_only"`
-	Reason       string           `json:"reason,omitempty"`
-	TokensPerGPU *float64         `json:"tokens_per_s_per_gpu"`
+func (list Deadline) plain() any {
+	j := list[0].Job
+	var clusters []ordered
+	for _, c := range list {
+		clusters = append(clusters, plainCluster(c))
+	}
+	return ordered{{"schema", "deadline/v1"}, {"model", j.ModelName}, {"tokens", j.Run.Tokens.Value}, {"clusters", clusters}, {"notes", defaultNotes(defaultsOf(j, "gpus"))}}
 }
 
-func (list Deadline) plain() any {
-	out := struct {
-		Schema   string         `json:"schema"`
-		Model    string         `json:"model"`
-		Tokens   float64        `json:"tokens"`
-		Clusters []plainCluster `json:"clusters"`
-		Notes    []diag.Note    `json:"notes"`
-	}{"deadline/v1", list[0].Job.ModelName, float64(list[0].Job.Run.Tokens.Value), nil, defaultNotes(defaultsOf(list[0].Job, "gpus"))}
-	for _, c := range list {
-		x := plainCluster{Hardware: c.Job.Hardware.Name, Met: c.Met, Deadline: float64(c.Deadline), FloorNodes: c.Floor, FromNodes: c.From, EveryNodes: c.Every, SizesTried: c.Tried, Simple: c.Job.Open}
-		if t := c.Training; t == nil {
-			x.Reason = impossible(c)
-		} else {
-			r := t.Result
-			time, energy, step := float64(t.Time), float64(t.SiteEnergy), float64(r.StepTime)
-			x.GPUs, x.Nodes, x.Time, x.GPUHours, x.Cost, x.SiteEnergy, x.Goodput = &r.Job.GPUs, &c.Nodes, &time, &t.GPUHours, known(t.Cost), &energy, &t.Plan.Goodput
-			x.Booked, x.Spares = &t.GPUs, &t.Plan.Spares
-			x.StepTime, x.Batch, x.MicroBatch, x.Recompute, x.Plan, x.TokensPerGPU = &step, &r.Job.Train.GlobalBatch, &r.Job.Train.MicroBatch, r.Job.Train.RecomputeText(), &r.Job.Plan, &r.TokensPerSecond
+// plainCluster is the answer for a kind of machine; null where it is impossible.
+func plainCluster(c *capacity.Cluster) ordered {
+	out := ordered{{"hardware", c.Job.Hardware.Name}, {"met", c.Met}, {"deadline_s", c.Deadline}}
+	searched := ordered{{"floor_nodes", c.Floor}, {"from_nodes", c.From},
+		{"every_nodes", c.Every}, // multiples of it from there on; each just below the answer
+		{"sizes_tried", c.Tried}, {"simple_plans_only", c.Job.Open}}
+	t := c.Training
+	if t == nil {
+		for _, key := range []string{"gpus", "gpus_with_spares", "spare_nodes", "nodes", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "global_batch", "micro_batch", "plan"} {
+			out = append(out, entry{key, nil})
 		}
-		out.Clusters = append(out.Clusters, x)
+		return slices.Concat(out, searched, ordered{{"reason", unlessNone(impossible(c))}, {"tokens_per_s_per_gpu", nil}})
 	}
-	return out
+	r := t.Result
+	return slices.Concat(out, ordered{{"gpus", r.Job.GPUs}, {"gpus_with_spares", t.GPUs}, {"spare_nodes", t.Plan.Spares}, {"nodes", c.Nodes}, {"time_s", t.Time}, {"gpu_hours", t.GPUHours}, {"cost_usd", known(t.Cost)},
+		{"site_energy_j", t.SiteEnergy}, {"goodput", t.Plan.Goodput}, {"step_time_s", r.StepTime}, {"global_batch", r.Job.Train.GlobalBatch}, {"micro_batch", r.Job.Train.MicroBatch}, {"recompute", unlessNone(r.Job.Train.RecomputeText())}, {"plan", r.Job.Plan}},
+		searched, ordered{{"tokens_per_s_per_gpu", r.TokensPerSecond}})
 }
 
 func (list Deadline) records() ([]string, [][]string) {
@@ -204,9 +181,7 @@ func (list Largest) page() *page {
 	p.section("What is beyond", next)
 	if j := firstFitting(list); j != nil {
 		defaults(p, j)
-		if n := j.Remarks(); len(n) > 0 {
-			p.section("Notes", noteList(n))
-		}
+		p.remarks(j.Remarks())
 	}
 	return p
 }
@@ -229,47 +204,32 @@ func nextText(q capacity.Quantity, n *capacity.Tried) string {
 	return fmt.Sprintf("%s %s lacks %s per GPU with %s", q.Name, n.Value, excess(m), settings(n.Result.Job))
 }
 
-type plainLargest struct {
-	Hardware string           `json:"hardware"`
-	GPUs     int64            `json:"gpus"`
-	Value    *string          `json:"largest"`
-	Next     *string          `json:"next"`
-	Lacks    *float64         `json:"next_lacks_bytes"`
-	Rule     string           `json:"next_rule,omitempty"`
-	Plan     *strategies.Plan `json:"plan"`
-	StepTime *float64         `json:"step_time_s"`
-	Used     *float64         `json:"device_used_bytes"`
-	Tried    int              `json:"values_tried"`
+func (list Largest) plain() any {
+	notes := []diag.Note{}
+	if j := firstFitting(list); j != nil {
+		notes = append(defaultNotes(defaultsOf(j)), j.Remarks()...)
+	}
+	var clusters []ordered
+	for _, x := range list {
+		clusters = append(clusters, x.plain())
+	}
+	return ordered{{"schema", "largest/v1"}, {"quantity", list[0].Quantity.Name}, {"clusters", clusters}, {"notes", notes}}
 }
 
-func (list Largest) plain() any {
-	out := struct {
-		Schema   string         `json:"schema"`
-		Quantity string         `json:"quantity"`
-		Clusters []plainLargest `json:"clusters"`
-		Notes    []diag.Note    `json:"notes"`
-	}{"largest/v1", list[0].Quantity.Name, nil, []diag.Note{}}
-	if j := firstFitting(list); j != nil {
-		out.Notes = append(defaultNotes(defaultsOf(j)), j.Remarks()...)
+// plain has null for what does not fit, or is not there.
+func (x *MachineLargest) plain() ordered {
+	var value, plan, step, used, next, lacks, rule any = nil, nil, nil, nil, nil, nil, omitted{}
+	if b := x.Best; b != nil {
+		value, plan, step, used = b.Value, b.Result.Job.Plan, b.Result.StepTime, b.Result.Memory.DeviceUsed
 	}
-	for _, x := range list {
-		q := plainLargest{Hardware: x.Hardware, GPUs: x.GPUs, Tried: x.Count}
-		if b := x.Best; b != nil {
-			step, used := float64(b.Result.StepTime), float64(b.Result.Memory.DeviceUsed)
-			q.Value, q.Plan, q.StepTime, q.Used = &b.Value, &b.Result.Job.Plan, &step, &used
+	if n := x.Next; n != nil {
+		if next = n.Value; n.Err != nil {
+			rule = firstLine(n.Err.Error())
+		} else {
+			lacks = n.Result.Memory.DeviceUsed - n.Result.Memory.Capacity
 		}
-		if n := x.Next; n != nil {
-			q.Next = &n.Value
-			if n.Err != nil {
-				q.Rule = firstLine(n.Err.Error())
-			} else {
-				lacks := float64(n.Result.Memory.DeviceUsed - n.Result.Memory.Capacity)
-				q.Lacks = &lacks
-			}
-		}
-		out.Clusters = append(out.Clusters, q)
 	}
-	return out
+	return ordered{{"hardware", x.Hardware}, {"gpus", x.GPUs}, {"largest", value}, {"next", next}, {"next_lacks_bytes", lacks}, {"next_rule", rule}, {"plan", plan}, {"step_time_s", step}, {"device_used_bytes", used}, {"values_tried", x.Count}}
 }
 
 func (list Largest) records() ([]string, [][]string) {

@@ -32,7 +32,7 @@ func (c *Collective) page() *page {
 	if len(c.Calls) > 1 {
 		p.add(fields{{"Placement", c.placement()}, {"NCCL", c.NCCL.String()}})
 		p.section("By size", c.sizeGrid())
-		c.remark(p)
+		p.remarks(c.notes())
 		return p
 	}
 	x := &c.Calls[0]
@@ -48,14 +48,8 @@ func (c *Collective) page() *page {
 	if len(x.Cost.Alternatives) > 1 {
 		p.section("What NCCL chose from, by its own estimate", x.alternativeGrid())
 	}
-	c.remark(p)
+	p.remarks(c.notes())
 	return p
-}
-
-func (c *Collective) remark(p *page) {
-	if n := c.notes(); len(n) > 0 {
-		p.section("Notes", noteList(n))
-	}
 }
 
 // notes says what is only assumed of the network that the group crosses, and of NCCL.
@@ -202,20 +196,17 @@ func (x *CollectiveCall) plain() ordered {
 	alternatives := []ordered{}
 	chosen := x.chosen()
 	for i, a := range x.Cost.Alternatives {
-		alternatives = append(alternatives, ordered{{"algorithm", a.Algorithm}, {"protocol", a.Protocol}, {"time_s", float64(a.Time)}, {"nccl_estimate_s", float64(a.Nominal)}, {"chosen", i == chosen}})
+		alternatives = append(alternatives, ordered{{"algorithm", a.Algorithm}, {"protocol", a.Protocol}, {"time_s", a.Time}, {"nccl_estimate_s", a.Nominal}, {"chosen", i == chosen}})
 	}
-	return ordered{{"size_bytes", float64(x.Bytes)}, {"time_s", float64(x.Cost.Time)}, {"time_low_s", float64(low)}, {"time_high_s", float64(high)}, {"relative_error", x.Cost.RelErr},
-		{"algorithm", x.Cost.Algorithm}, {"protocol", x.Cost.Protocol}, {"channels", x.Cost.CTAs}, {"algbw_bytes_per_s", float64(x.Cost.AlgBW)}, {"busbw_bytes_per_s", float64(x.Cost.BusBW)},
-		{"source", string(x.Cost.Source)}, {"alternatives", alternatives}}
+	return ordered{{"size_bytes", x.Bytes}, {"time_s", x.Cost.Time}, {"time_low_s", low}, {"time_high_s", high}, {"relative_error", x.Cost.RelErr},
+		{"algorithm", x.Cost.Algorithm}, {"protocol", x.Cost.Protocol}, {"channels", x.Cost.CTAs}, {"algbw_bytes_per_s", x.Cost.AlgBW}, {"busbw_bytes_per_s", x.Cost.BusBW},
+		{"source", x.Cost.Source}, {"alternatives", alternatives}}
 }
 
 func (c *Collective) records() ([]string, [][]string) {
-	var rows [][]string
+	var rows []ordered
 	for i := range c.Calls {
-		x := &c.Calls[i]
-		low, high := x.between()
-		rows = append(rows, []string{c.Machine.Name, c.Op.String(), integer(c.Group.Ranks), number(float64(x.Bytes)), number(float64(x.Cost.Time)), number(float64(low)), number(float64(high)),
-			x.Cost.Algorithm, x.Cost.Protocol, integer(int64(x.Cost.CTAs)), number(float64(x.Cost.AlgBW)), number(float64(x.Cost.BusBW)), string(x.Cost.Source)})
+		rows = append(rows, append(ordered{{"hardware", c.Machine.Name}, {"op", c.Op.String()}, {"gpus", c.Group.Ranks}}, c.Calls[i].plain()...))
 	}
-	return []string{"hardware", "op", "gpus", "size_bytes", "time_s", "time_low_s", "time_high_s", "algorithm", "protocol", "channels", "algbw_bytes_per_s", "busbw_bytes_per_s", "source"}, rows
+	return tabled(rows, "hardware", "op", "gpus", "size_bytes", "time_s", "time_low_s", "time_high_s", "algorithm", "protocol", "channels", "algbw_bytes_per_s", "busbw_bytes_per_s", "source")
 }

@@ -76,14 +76,6 @@ func apart(e float64) *float64 {
 	return &e
 }
 
-// apartCell is it in CSV, empty where there is none.
-func apartCell(e float64) string {
-	if e := apart(e); e != nil {
-		return number(*e)
-	}
-	return ""
-}
-
 func (x *Compare) kernels() *grid {
 	c := x.Found
 	g := &grid{columns: []column{{title: "family", flex: 24, least: 12}, {title: "predicted", right: true}, {title: "traced", right: true}, {title: "error", right: true}, {title: "off, of step", right: true, drop: 1},
@@ -111,76 +103,32 @@ func (x *Compare) kernels() *grid {
 	return g
 }
 
-type plainCompare struct {
-	Schema   string           `json:"schema"`
-	Job      plainJob         `json:"job"`
-	Terms    []plainSpent     `json:"terms"`
-	Families []plainFamily    `json:"families"`
-	Largest  []plainApart     `json:"largest"`
-	Traces   []*trace.Summary `json:"traces"`
-	Notes    []diag.Note      `json:"notes"`
-}
-
-type plainSpent struct {
-	Key       string   `json:"key"`
-	Predicted float64  `json:"predicted_s"`
-	Traced    float64  `json:"traced_s"`
-	Error     *float64 `json:"error"`
-}
-
-type plainFamily struct {
-	Family string `json:"family"`
-	plainSides
-	Classes []plainClass `json:"classes"`
-}
-
-type plainClass struct {
-	Class string `json:"class"`
-	plainSides
-}
-
-type plainSides struct {
-	Predicted plainAmount `json:"predicted"`
-	Traced    plainAmount `json:"traced"`
-	Error     *float64    `json:"error"`
-	Longest   string      `json:"longest"`
-}
-
-type plainAmount struct {
-	Count float64  `json:"count"`
-	Time  float64  `json:"time_s"`
-	Bytes *float64 `json:"bytes,omitempty"` // only of a prediction
-}
-
-type plainApart struct {
-	Of        string  `json:"of"`
-	Predicted float64 `json:"predicted_s"`
-	Traced    float64 `json:"traced_s"`
-	Text      string  `json:"text"`
-}
-
-func sidesOf(l *trace.Line) plainSides {
-	bytes := float64(l.Predicted.Bytes)
-	return plainSides{Predicted: plainAmount{l.Predicted.Count, float64(l.Predicted.Time), &bytes}, Traced: plainAmount{Count: l.Traced.Count, Time: float64(l.Traced.Time)},
-		Error: apart(l.Error()), Longest: l.Longest}
+// sidesOf is a line of kernels as predicted and as traced; only a prediction knows bytes.
+func sidesOf(l *trace.Line) ordered {
+	return ordered{{"predicted", ordered{{"count", l.Predicted.Count}, {"time_s", l.Predicted.Time}, {"bytes", l.Predicted.Bytes}}}, {"traced", ordered{{"count", l.Traced.Count}, {"time_s", l.Traced.Time}}},
+		{"error", apart(l.Error())}, {"longest", l.Longest}}
 }
 
 func (x *Compare) plain() any {
 	c := x.Found
-	out := plainCompare{Schema: "compare/v1", Job: x.job(), Traces: c.Traces, Notes: x.allNotes()}
-	for _, t := range c.Terms {
-		out.Terms = append(out.Terms, plainSpent{t.Key, float64(t.Predicted), float64(t.Traced), apart(t.Error())})
-	}
+	var families, largest []ordered
 	for i := range c.Families {
 		l := &c.Families[i]
-		f := plainFamily{Family: l.Name, plainSides: sidesOf(l)}
+		var classes []ordered
 		for k := range l.Classes {
-			f.Classes = append(f.Classes, plainClass{l.Classes[k].Name, sidesOf(&l.Classes[k])})
+			classes = append(classes, append(ordered{{"class", l.Classes[k].Name}}, sidesOf(&l.Classes[k])...))
 		}
-		out.Families = append(out.Families, f)
+		families = append(families, append(append(ordered{{"family", l.Name}}, sidesOf(l)...), entry{"classes", classes}))
 	}
 	for _, d := range c.Largest {
-		out.Largest = append(out.Largest, plainApart{d.Of, float64(d.Predicted), float64(d.Traced), d.Text})
+		largest = append(largest, ordered{{"of", d.Of}, {"predicted_s", d.Predicted}, {"traced_s", d.Traced}, {"text", d.Text}})
+	}
+	return ordered{{"schema", "compare/v1"}, {"job", x.job()}, {"terms", x.terms()}, {"families", families}, {"largest", largest}, {"traces", c.Traces}, {"notes", x.allNotes()}}
+}
+
+func (x *Compare) terms() (out []ordered) {
+	for _, t := range x.Found.Terms {
+		out = append(out, ordered{{"key", t.Key}, {"predicted_s", t.Predicted}, {"traced_s", t.Traced}, {"error", apart(t.Error())}})
 	}
 	return out
 }
@@ -190,10 +138,10 @@ func (x *Compare) records() ([]string, [][]string) {
 	var rows [][]string
 	row := func(family, class string, l *trace.Line) {
 		rows = append(rows, []string{family, class, number(l.Predicted.Count), number(float64(l.Predicted.Bytes)), number(float64(l.Predicted.Time)),
-			number(l.Traced.Count), number(float64(l.Traced.Time)), apartCell(l.Error())})
+			number(l.Traced.Count), number(float64(l.Traced.Time)), cell(apart(l.Error()))})
 	}
 	for _, t := range x.Found.Terms {
-		rows = append(rows, []string{"", t.Key, "", "", number(float64(t.Predicted)), "", number(float64(t.Traced)), apartCell(t.Error())})
+		rows = append(rows, []string{"", t.Key, "", "", number(float64(t.Predicted)), "", number(float64(t.Traced)), cell(apart(t.Error()))})
 	}
 	for i := range x.Found.Families {
 		f := &x.Found.Families[i]

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,12 +67,7 @@ func (d *Diff) page() *page {
 	return p
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 func change(x hardware.Difference) string {
 	if !x.Has {
@@ -81,25 +77,21 @@ func change(x hardware.Difference) string {
 }
 
 func (d *Diff) plain() any {
-	data := []ordered{}
+	return ordered{{"schema", "hardware-diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"differences", d.list()}}
+}
+
+func (d *Diff) list() []ordered {
+	out := []ordered{}
 	for _, x := range d.Data {
-		var rel any
+		var rel *float64
 		if x.Has {
-			rel = x.Rel
+			rel = &x.Rel
 		}
-		data = append(data, ordered{{"datum", x.Path}, {"a", x.A}, {"b", x.B}, {"relative_change", rel}})
+		out = append(out, ordered{{"datum", x.Path}, {"a", x.A}, {"b", x.B}, {"relative_change", rel}})
 	}
-	return ordered{{"schema", "hardware-diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"differences", data}}
+	return out
 }
 
 func (d *Diff) records() ([]string, [][]string) {
-	var rows [][]string
-	for _, x := range d.Data {
-		rel := ""
-		if x.Has {
-			rel = number(x.Rel)
-		}
-		rows = append(rows, []string{x.Path, x.A, x.B, rel})
-	}
-	return []string{"datum", "a", "b", "relative_change"}, rows
+	return tabled(d.list(), "datum", "a", "b", "relative_change")
 }

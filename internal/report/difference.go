@@ -123,7 +123,7 @@ func (d *Difference) page() *page {
 	if len(d.Settings) > 0 {
 		g := &grid{columns: []column{{title: "setting"}, {title: "from", flex: 30}, {title: "to", flex: 30}}}
 		for _, c := range d.Settings {
-			g.row(c.Path, blank(c.From), blank(c.To))
+			g.row(c.Path, orDash(c.From), orDash(c.To))
 		}
 		p.section("What differs", g)
 	}
@@ -137,13 +137,6 @@ func (d *Difference) page() *page {
 	p.section("Step time: what moved, largest first", moveGrid(d.Time, d.A.Step, d.B.Step, "step", seconds))
 	p.section("Device memory in GiB: what moved, largest first", moveGrid(d.Memory, d.A.Used, d.B.Used, "used on the device", gib))
 	return p
-}
-
-func blank(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func ratioText(from, to float64) string {
@@ -184,56 +177,36 @@ func moveGrid(moves []whatif.Move, from, to float64, whole string, show func(flo
 	return g
 }
 
-type plainDifference struct {
-	Schema   string         `json:"schema"`
-	A        string         `json:"a"`
-	B        string         `json:"b"`
-	Step     plainMove      `json:"step_time_s"`
-	Tokens   plainMove      `json:"tokens_per_s_per_gpu"`
-	Used     plainMove      `json:"device_used_bytes"`
-	Settings []plainChanged `json:"settings"`
-	Time     []plainMove    `json:"time_s"`
-	Memory   []plainMove    `json:"memory_bytes"`
-}
-
-type plainMove struct {
-	Key    string  `json:"key,omitempty"`
-	From   float64 `json:"from"`
-	To     float64 `json:"to"`
-	Change float64 `json:"change"`
-}
-
-type plainChanged struct {
-	Path string `json:"path"`
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
 func (d *Difference) plain() any {
-	move := func(key string, a, b float64) plainMove { return plainMove{key, a, b, b - a} }
-	out := plainDifference{Schema: "diff/v1", A: d.A.Name, B: d.B.Name, Step: move("", d.A.Step, d.B.Step), Tokens: move("", d.A.Tokens, d.B.Tokens), Used: move("", d.A.Used, d.B.Used),
-		Settings: []plainChanged{}, Time: []plainMove{}, Memory: []plainMove{}}
+	settings := []ordered{}
 	for _, c := range d.Settings {
-		out.Settings = append(out.Settings, plainChanged(c))
+		settings = append(settings, ordered{{"path", c.Path}, {"from", c.From}, {"to", c.To}})
 	}
-	for _, m := range d.Time {
-		out.Time = append(out.Time, move(m.Key, m.From, m.To))
-	}
-	for _, m := range d.Memory {
-		out.Memory = append(out.Memory, move(m.Key, m.From, m.To))
+	whole := func(from, to float64) ordered { return plainMove(whatif.Move{From: from, To: to}) }
+	return ordered{{"schema", "diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"step_time_s", whole(d.A.Step, d.B.Step)}, {"tokens_per_s_per_gpu", whole(d.A.Tokens, d.B.Tokens)}, {"device_used_bytes", whole(d.A.Used, d.B.Used)},
+		{"settings", settings}, {"time_s", plainMoves(d.Time)}, {"memory_bytes", plainMoves(d.Memory)}}
+}
+
+func plainMove(m whatif.Move) ordered {
+	return ordered{{"key", unlessNone(m.Key)}, {"from", m.From}, {"to", m.To}, {"change", m.Change()}}
+}
+
+func plainMoves(moves []whatif.Move) []ordered {
+	out := []ordered{}
+	for _, m := range moves {
+		out = append(out, plainMove(m))
 	}
 	return out
 }
 
 func (d *Difference) records() ([]string, [][]string) {
-	header := []string{"of", "term", "from", "to", "change"}
-	rows := [][]string{{"step_time_s", "total", number(d.A.Step), number(d.B.Step), number(d.B.Step - d.A.Step)}}
-	for _, m := range d.Time {
-		rows = append(rows, []string{"step_time_s", m.Key, number(m.From), number(m.To), number(m.Change())})
+	var rows []ordered
+	add := func(of string, from, to float64, moves []whatif.Move) {
+		for _, m := range append([]whatif.Move{{Key: "total", From: from, To: to}}, moves...) {
+			rows = append(rows, ordered{{"of", of}, {"term", m.Key}, {"from", m.From}, {"to", m.To}, {"change", m.Change()}})
+		}
 	}
-	rows = append(rows, []string{"device_used_bytes", "total", number(d.A.Used), number(d.B.Used), number(d.B.Used - d.A.Used)})
-	for _, m := range d.Memory {
-		rows = append(rows, []string{"device_used_bytes", m.Key, number(m.From), number(m.To), number(m.Change())})
-	}
-	return header, rows
+	add("step_time_s", d.A.Step, d.B.Step, d.Time)
+	add("device_used_bytes", d.A.Used, d.B.Used, d.Memory)
+	return tabled(rows, "of", "term", "from", "to", "change")
 }

@@ -640,17 +640,7 @@ const noPriceCode = "price.unknown"
 
 func notes(p *page, j *strategies.Job, list []diag.Note) {
 	defaults(p, j)
-	var rest bullets
-	for _, n := range list {
-		switch n.Code {
-		case defaultCode, overflowCode:
-		default:
-			rest = append(rest, [2]string{n.Text, n.Remedy})
-		}
-	}
-	if len(rest) > 0 {
-		p.section("Notes", rest)
-	}
+	p.remarks(slices.DeleteFunc(slices.Clone(list), func(n diag.Note) bool { return n.Code == defaultCode || n.Code == overflowCode }))
 }
 
 // batchText is what one step trains on.

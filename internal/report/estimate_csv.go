@@ -1,118 +1,66 @@
 package report
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/perfplan/perfplan/strategies"
 )
 
 // records is the prediction as one row, so that rows of several estimates make one
-// table.
-func (e *Estimate) records() ([]string, [][]string) {
+// table: every job has every column.
+func (e *Estimate) records() (header []string, rows [][]string) {
 	r := e.Result
 	j := r.Job
-	var header, row []string
-	add := func(key, value string) {
-		header = append(header, key)
-		row = append(row, value)
-	}
-	count := func(key string, v int64) { add(key, integer(v)) }
-	value := func(key string, v float64) { add(key, number(v)) }
-
-	add("model", j.ModelName)
-	add("hardware", j.Hardware.Name)
-	count("gpus", j.GPUs)
-	add("recipe", j.Runtime.Recipe)
-	p := &j.Plan
-	count("tp", p.TP)
-	add("sequence_parallel", strconv.FormatBool(p.SP()))
-	count("cp", p.CP)
-	add("cp_comm_type", string(p.CPCommType))
-	count("ep", p.EP)
-	count("expert_tp", p.ExpertTP)
-	count("pp", p.PP)
-	count("virtual_stages", p.VirtualStages)
-	add("stage_layers", string(p.StageLayers))
-	count("drain_every", p.DrainEvery)
-	count("dp", p.DP)
-	add("schedule", p.Schedule)
-	add("data_parallel", string(p.DataParallel))
-	count("shard_degree", p.ShardDegree)
-	add("shard_optimizer", switchText(p.ShardOptimizer))
-	value("bucket_bytes", float64(p.Bucket))
-	add("bucket_view", switchText(p.BucketView))
-	add("reshard_after_forward", switchText(p.ReshardAfterForward))
-	add("sync_every_micro_batch", switchText(p.SyncEveryMicroBatch))
-	add("offload", string(p.Offload))
-	add("offload_fraction", knownNumber(p.OffloadFraction))
-	add("offload_overlap", switchText(p.OffloadOverlap))
-	add("order", string(p.Order))
-	t := &j.Train
-	count("sequence_length", t.SequenceLength)
-	count("micro_batch", t.MicroBatch)
-	count("grad_accumulation", t.GradAccumulation)
-	count("global_batch", t.GlobalBatch)
-	add("precision", t.Precision)
-	add("optimizer", t.Optimizer)
-	rank, targets := "", ""
-	if l := t.LoRA; l != nil {
-		rank, targets = integer(l.Rank), strings.Join(l.Targets, " ")
-	}
-	add("lora_rank", rank)
-	add("lora_targets", targets)
-	add("document_length", knownNumber(float64(t.DocumentLength)))
-	add("padding", knownNumber(t.Padding))
-	images, size, frozen := "", "", ""
-	if i := t.Images; i != nil {
-		images, size, frozen = integer(i.PerSequence), i.Size.String(), strings.Join(i.Frozen, " ")
-	}
-	add("images_per_sequence", images)
-	add("image_size", size)
-	add("frozen", frozen)
-	away := knownNumber(float64(t.OffloadLayers))
-	if t.OffloadActivations {
-		away = "all"
-	}
-	add("offload_layers", away)
-	add("offload_modules", t.OffloadModules.String())
-	add("recompute", string(t.Recompute))
-	add("recompute_modules", t.RecomputeModules.String())
-	layers := "" // every job has every column, so that rows of several make one table
-	some := t.Recomputed()
-	if some.Method != "" {
-		layers = integer(some.Layers)
-	}
-	add("recompute_method", string(some.Method))
-	add("recompute_num_layers", layers)
-	value("step_time_s", float64(r.StepTime))
-	value("step_time_low_s", float64(r.Low))
-	value("step_time_high_s", float64(r.High))
-	value("forward_s", float64(r.Forward))
-	value("backward_s", float64(r.Backward))
-	value("optimizer_s", float64(r.Optimizer))
-	value("tokens_per_s_per_gpu", r.TokensPerSecond)
-	value("model_tflops_per_gpu", float64(modelRate(r))/1e12)
-	value("mfu", r.MFU)
-	value("hfu", r.HFU)
-	add("bound", r.Bound)
-	value("bubble_fraction", r.Bubble)
-	for _, x := range partsOf(r) {
-		add("parts."+x.key+"_s", fmt.Sprint(x.value))
+	row := append(ordered{{"model", j.ModelName}, {"hardware", j.Hardware.Name}, {"gpus", j.GPUs}, {"recipe", j.Runtime.Recipe}}, planColumns(&j.Plan)...)
+	row = append(row, trainColumns(&j.Train)...)
+	row = append(row, ordered{
+		{"step_time_s", r.StepTime}, {"step_time_low_s", r.Low}, {"step_time_high_s", r.High}, {"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
+		{"tokens_per_s_per_gpu", r.TokensPerSecond}, {"model_tflops_per_gpu", modelRate(r) / 1e12}, {"mfu", r.MFU}, {"hfu", r.HFU}, {"bound", r.Bound}, {"bubble_fraction", r.Bubble},
+	}...)
+	for _, p := range parts(r) {
+		row = append(row, entry{"parts." + p.key + "_s", p.time})
 	}
 	m := &r.Memory
-	value("peak_allocated_bytes", float64(m.PeakAllocated))
-	value("peak_reserved_bytes", float64(m.PeakReserved))
-	value("device_used_bytes", float64(m.DeviceUsed))
-	value("capacity_bytes", float64(m.Capacity))
-	value("host_bytes_per_node", float64(m.Host))
-	add("fits", strconv.FormatBool(m.Fits))
-	return header, [][]string{row}
+	row = append(row, ordered{
+		{"peak_allocated_bytes", m.PeakAllocated}, {"peak_reserved_bytes", m.PeakReserved}, {"device_used_bytes", m.DeviceUsed}, {"capacity_bytes", m.Capacity}, {"host_bytes_per_node", m.Host}, {"fits", m.Fits},
+	}...)
+	var cells []string
+	for _, c := range row {
+		header, cells = append(header, c.key), append(cells, cell(c.value))
+	}
+	return header, [][]string{cells}
 }
 
-// switchText is a switch that a plan may leave to its kind of data parallelism.
-func switchText(on *bool) string {
-	if on == nil {
-		return ""
+// planColumns are empty for switches that a plan leaves to its kind of data parallelism.
+func planColumns(p *strategies.Plan) ordered {
+	return ordered{
+		{"tp", p.TP}, {"sequence_parallel", p.SP()}, {"cp", p.CP}, {"cp_comm_type", p.CPCommType}, {"ep", p.EP}, {"expert_tp", p.ExpertTP},
+		{"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"stage_layers", string(p.StageLayers)}, {"drain_every", p.DrainEvery}, {"dp", p.DP}, {"schedule", p.Schedule},
+		{"data_parallel", p.DataParallel}, {"shard_degree", p.ShardDegree}, {"shard_optimizer", p.ShardOptimizer}, {"bucket_bytes", p.Bucket}, {"bucket_view", p.BucketView},
+		{"reshard_after_forward", p.ReshardAfterForward}, {"sync_every_micro_batch", p.SyncEveryMicroBatch},
+		{"offload", string(p.Offload)}, {"offload_fraction", known(p.OffloadFraction)}, {"offload_overlap", p.OffloadOverlap}, {"order", p.Order},
 	}
-	return strconv.FormatBool(*on)
+}
+
+func trainColumns(t *strategies.Train) ordered {
+	var rank, targets, images, size, frozen, away, layers any
+	if l := t.LoRA; l != nil {
+		rank, targets = l.Rank, strings.Join(l.Targets, " ")
+	}
+	if i := t.Images; i != nil {
+		images, size, frozen = i.PerSequence, i.Size.String(), strings.Join(i.Frozen, " ")
+	}
+	if away = known(float64(t.OffloadLayers)); t.OffloadActivations {
+		away = "all"
+	}
+	some := t.Recomputed()
+	if some.Method != "" {
+		layers = some.Layers
+	}
+	return ordered{
+		{"sequence_length", t.SequenceLength}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"global_batch", t.GlobalBatch}, {"precision", t.Precision}, {"optimizer", t.Optimizer},
+		{"lora_rank", rank}, {"lora_targets", targets}, {"document_length", known(float64(t.DocumentLength))}, {"padding", known(t.Padding)},
+		{"images_per_sequence", images}, {"image_size", size}, {"frozen", frozen}, {"offload_layers", away}, {"offload_modules", t.OffloadModules.String()},
+		{"recompute", t.Recompute}, {"recompute_modules", t.RecomputeModules.String()}, {"recompute_method", some.Method}, {"recompute_num_layers", layers},
+	}
 }

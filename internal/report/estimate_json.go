@@ -4,253 +4,143 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
-	"github.com/perfplan/perfplan/strategies/memory"
 	"github.com/perfplan/perfplan/strategies/search"
 )
 
-// plainResult is the contract for scripts: SI base units with the unit in the key, but for
-// model_tflops_per_gpu, which scripts know.
-// A figure that is not known is null.
-type plainResult struct {
-	Schema   string       `json:"schema"`
-	Versions versions     `json:"versions"`
-	Job      plainJob     `json:"job"`
-	Model    plainModel   `json:"model"`
-	Choice   *plainChoice `json:"choice,omitempty"`
-
-	StepTime  float64  `json:"step_time_s"`
-	Low       *float64 `json:"step_time_low_s"`
-	High      *float64 `json:"step_time_high_s"`
-	Forward   float64  `json:"forward_s"`
-	Backward  float64  `json:"backward_s"`
-	Optimizer float64  `json:"optimizer_s"`
-
-	TokensPerGPU float64 `json:"tokens_per_s_per_gpu"`
-	TFLOPS       float64 `json:"model_tflops_per_gpu"`
-	Peak         float64 `json:"peak_flops_per_s"`
-	MFU          float64 `json:"mfu"`
-	MFUFull      float64 `json:"mfu_full_attention"`
-	Convention   string  `json:"mfu_attention"`
-	HFU          float64 `json:"hfu"`
-
-	Bound    string             `json:"bound"`
-	Bubble   float64            `json:"bubble_fraction"`
-	Exposed  map[string]float64 `json:"exposed_comm_s"`
-	Overlap  *float64           `json:"overlap_efficiency"` // null: nothing moves, or under a pipeline it is not known
-	HostIdle float64            `json:"host_idle_s"`
-	Parts    ordered            `json:"parts_s"`
-
-	Memory plainMemory  `json:"memory"`
-	Clock  float64      `json:"clock_hz"`
-	Power  float64      `json:"power_w"`
-	Energy float64      `json:"energy_j_per_step_per_gpu"`
-	Stages []plainStage `json:"stages"`
-
-	Waiting *plainWaiting `json:"stragglers,omitempty"`
-
-	Remedies []plainRemedy `json:"remedies"`
-	Notes    []diag.Note   `json:"notes"`
-}
-
-type versions struct {
-	Perfplan string `json:"perfplan"`
-}
-
-// plainJob is the job as resolved, in the form of a job/v1 file: fed back, it gives
-// the same result.
-type plainJob struct {
-	Format   string             `json:"perfplan"`
-	Model    any                `json:"model"`
-	Hardware any                `json:"hardware"`
-	GPUs     int64              `json:"gpus"`
-	Network  any                `json:"network,omitempty"`
-	Runtime  strategies.Runtime `json:"runtime"`
-	Plan     strategies.Plan    `json:"plan"`
-	Train    plainTrain         `json:"train"`
-	Assumed  []string           `json:"assumed,omitempty"`
-}
-
+// plainTrain has what the user wrote instead of single dtypes, which have no form in a file.
 type plainTrain struct {
 	strategies.Train
 	ReduceDType any `json:"reduce_dtype,omitempty"`
 	DTypes      any `json:"dtypes,omitempty"`
 }
 
-type plainModel struct {
-	Name       string `json:"name"`
-	Parameters int64  `json:"parameters"`
-	Active     int64  `json:"active_parameters"`
-	Trained    int64  `json:"trained_parameters,omitempty"` // left out: all
-}
-
-type plainMemory struct {
-	PeakAllocated float64   `json:"peak_allocated_bytes"`
-	PeakReserved  float64   `json:"peak_reserved_bytes"`
-	DeviceUsed    float64   `json:"device_used_bytes"`
-	Capacity      float64   `json:"capacity_bytes"`
-	Fits          bool      `json:"fits"`
-	Moment        string    `json:"moment"`
-	ByClass       ordered   `json:"by_class"`
-	Outside       ordered   `json:"outside_bytes"`
-	ByStage       []float64 `json:"by_stage"`
-	Host          float64   `json:"host_bytes_per_node"`
-}
-
-type plainStage struct {
-	Rank          int     `json:"rank"`
-	Layers        int64   `json:"layers"`
-	Parameters    int64   `json:"parameters"`
-	Forward       float64 `json:"forward_s"`
-	Backward      float64 `json:"backward_s"`
-	Busy          float64 `json:"busy_s"`
-	Bubble        float64 `json:"bubble_s"`
-	Clock         float64 `json:"clock_hz"`
-	PeakAllocated float64 `json:"peak_allocated_bytes"`
-}
-
-type plainWaiting struct {
-	Healthy float64        `json:"healthy_step_time_s"`
-	Each    float64        `json:"wait_per_healthy_gpu_s"`
-	Lost    float64        `json:"throughput_lost"`
-	Groups  []plainWaiters `json:"waiting"`
-}
-
-type plainWaiters struct {
-	GPUs  int64  `json:"gpus"`
-	Who   string `json:"who"`
-	Where string `json:"where"`
-}
-
-type plainChoice struct {
-	Legal  int              `json:"legal"`
-	Others []plainCandidate `json:"others"`
-}
-
-type plainCandidate struct {
-	Plan         strategies.Plan `json:"plan"`
-	MicroBatch   int64           `json:"micro_batch"`
-	Accumulation int64           `json:"grad_accumulation"`
-	Recompute    string          `json:"recompute"`
-	Method       string          `json:"recompute_method,omitempty"`
-	Layers       *int64          `json:"recompute_num_layers,omitempty"`
-	GPUs         int64           `json:"gpus"`
-	StepTime     float64         `json:"step_time_s"`
-	TokensPerGPU float64         `json:"tokens_per_s_per_gpu"`
-	MFU          float64         `json:"mfu"`
-	DeviceUsed   float64         `json:"device_used_bytes"`
-}
-
-type plainRemedy struct {
-	Set      []string `json:"set"`
-	Slowdown float64  `json:"slowdown"` // tokens/s per GPU before over after, minus one
-	plainCandidate
-}
-
+// plain is the contract for scripts: SI base units with the unit in the key, but for
+// model_tflops_per_gpu, which scripts know. A figure that is not known is null.
 func (e *Estimate) plain() any { return e.result() }
 
-func (e *Estimate) result() plainResult {
+func (e *Estimate) result() ordered {
 	r := e.Result
-	count := r.Job.Model.Params()
+	exposed := map[string]float64{}
+	for g, t := range r.Exposed {
+		exposed[g] = float64(t)
+	}
+	stages := []ordered{}
+	for _, s := range r.Stages {
+		stages = append(stages, ordered{{"rank", s.Rank}, {"layers", s.Layers}, {"parameters", s.Params}, {"forward_s", s.Forward}, {"backward_s", s.Backward},
+			{"busy_s", s.Busy}, {"bubble_s", s.Bubble}, {"clock_hz", s.Clock}, {"peak_allocated_bytes", s.PeakAllocated}})
+	}
+	remedies := []ordered{}
+	for i := range e.Remedies {
+		m := &e.Remedies[i]
+		remedies = append(remedies, append(ordered{{"set", m.Set}, {"slowdown", m.Slowdown}}, plainCandidate(&m.Candidate)...)) // slowdown: tokens/s per GPU before over after, minus one
+	}
+	return ordered{
+		{"schema", resultSchema}, {"versions", versions(e.Version)}, {"job", e.job()}, {"model", plainModel(r.Job)}, {"choice", unlessNone(plainChoice(e.Choice))},
+		{"step_time_s", r.StepTime}, {"step_time_low_s", known(r.Low)}, {"step_time_high_s", known(r.High)}, {"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
+		{"tokens_per_s_per_gpu", r.TokensPerSecond}, {"model_tflops_per_gpu", modelRate(r) / 1e12}, {"peak_flops_per_s", r.Peak},
+		{"mfu", r.MFU}, {"mfu_full_attention", fullMFU(r)}, {"mfu_attention", "causal"}, {"hfu", r.HFU},
+		{"bound", r.Bound}, {"bubble_fraction", r.Bubble}, {"exposed_comm_s", exposed},
+		{"overlap_efficiency", r.Overlap}, // null: nothing moves, or under a pipeline it is not known
+		{"host_idle_s", r.HostIdle}, {"parts_s", partsOf(r)}, {"memory", memoryOf(&r.Memory)},
+		{"clock_hz", r.Clock}, {"power_w", r.Power}, {"energy_j_per_step_per_gpu", r.Energy}, {"stages", stages}, {"stragglers", unlessNone(plainWaiting(r.Waiting))},
+		{"remedies", remedies}, {"notes", append([]diag.Note{}, e.notes()...)},
+	}
+}
+
+func versions(program string) ordered { return ordered{{"perfplan", program}} }
+
+// plainModel counts parameters; trained ones are left out where they are all.
+func plainModel(j *strategies.Job) ordered {
+	count := j.Model.Params()
 	trained := count.Trained
 	if trained == count.Total {
 		trained = 0
 	}
-	out := plainResult{
-		Schema: resultSchema, Versions: versions{e.Version}, Job: e.job(),
-		Model:    plainModel{r.Job.ModelName, count.Total, count.Active, trained},
-		StepTime: float64(r.StepTime), Low: known(float64(r.Low)), High: known(float64(r.High)),
-		Forward: float64(r.Forward), Backward: float64(r.Backward), Optimizer: float64(r.Optimizer),
-		TokensPerGPU: r.TokensPerSecond, TFLOPS: float64(modelRate(r)) / 1e12, Peak: float64(r.Peak),
-		MFU: r.MFU, MFUFull: fullMFU(r), Convention: "causal", HFU: r.HFU,
-		Bound: r.Bound, Bubble: r.Bubble, Exposed: map[string]float64{}, Overlap: r.Overlap, HostIdle: float64(r.HostIdle),
-		Parts: partsOf(r), Memory: memoryOf(&r.Memory),
-		Clock: float64(r.Clock), Power: float64(r.Power), Energy: float64(r.Energy),
-		Stages: []plainStage{}, Remedies: []plainRemedy{}, Notes: e.notes(),
+	return ordered{{"name", j.ModelName}, {"parameters", count.Total}, {"active_parameters", count.Active}, {"trained_parameters", unlessNone(trained)}}
+}
+
+func plainWaiting(w *estimate.Waiting) ordered {
+	if w == nil {
+		return nil
 	}
-	for g, t := range r.Exposed {
-		out.Exposed[g] = float64(t)
+	groups := []ordered{}
+	for _, g := range w.Groups {
+		groups = append(groups, ordered{{"gpus", g.GPUs}, {"who", g.Who}, {"where", g.Where}})
 	}
-	for _, s := range r.Stages {
-		out.Stages = append(out.Stages, plainStage{s.Rank, s.Layers, s.Params, float64(s.Forward), float64(s.Backward), float64(s.Busy), float64(s.Bubble), float64(s.Clock), float64(s.PeakAllocated)})
+	return ordered{{"healthy_step_time_s", w.Healthy}, {"wait_per_healthy_gpu_s", w.Each}, {"throughput_lost", w.Lost}, {"waiting", groups}}
+}
+
+func plainChoice(c *search.Choice) ordered {
+	if c == nil {
+		return nil
 	}
-	if w := r.Waiting; w != nil {
-		out.Waiting = &plainWaiting{float64(w.Healthy), float64(w.Each), w.Lost, []plainWaiters{}}
-		for _, g := range w.Groups {
-			out.Waiting.Groups = append(out.Waiting.Groups, plainWaiters(g))
-		}
+	others := []ordered{}
+	for i := range c.Others {
+		others = append(others, plainCandidate(&c.Others[i]))
 	}
-	if c := e.Choice; c != nil {
-		out.Choice = &plainChoice{c.Legal, []plainCandidate{}}
-		for i := range c.Others {
-			out.Choice.Others = append(out.Choice.Others, plainOf(&c.Others[i]))
-		}
-	}
-	for i := range e.Remedies {
-		m := &e.Remedies[i]
-		out.Remedies = append(out.Remedies, plainRemedy{m.Set, m.Slowdown, plainOf(&m.Candidate)})
-	}
-	if out.Notes == nil {
-		out.Notes = []diag.Note{}
-	}
-	return out
+	return ordered{{"legal", c.Legal}, {"others", others}}
 }
 
 // known is nil for a figure that is not known.
-func known(v float64) *float64 {
+func known[T ~float64](v T) *float64 {
 	if v == 0 {
 		return nil
 	}
-	return &v
+	x := float64(v)
+	return &x
 }
 
-func plainOf(c *search.Candidate) plainCandidate {
+func plainCandidate(c *search.Candidate) ordered {
 	j, r := c.Job, c.Result
-	return plainCandidate{j.Plan, j.Train.MicroBatch, j.Train.GradAccumulation, string(j.Train.Recompute), string(j.Train.RecomputeMethod), j.Train.RecomputeNumLayers, j.GPUs,
-		float64(r.StepTime), r.TokensPerSecond, r.MFU, float64(r.Memory.DeviceUsed)}
+	t := &j.Train
+	return ordered{{"plan", j.Plan}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"recompute", t.Recompute}, {"recompute_method", unlessNone(t.RecomputeMethod)},
+		{"recompute_num_layers", unlessNone(t.RecomputeNumLayers)}, {"gpus", j.GPUs}, {"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond}, {"mfu", r.MFU}, {"device_used_bytes", r.Memory.DeviceUsed}}
 }
 
 func partsOf(r *estimate.Result) ordered {
 	var out ordered
 	for _, p := range parts(r) {
-		out = append(out, entry{p.key, float64(p.time)})
+		out = append(out, entry{p.key, p.time})
 	}
 	return out
 }
 
-func memoryOf(m *estimate.Memory) plainMemory {
-	out := plainMemory{PeakAllocated: float64(m.PeakAllocated), PeakReserved: float64(m.PeakReserved), DeviceUsed: float64(m.DeviceUsed),
-		Capacity: float64(m.Capacity), Fits: m.Fits, Moment: m.Moment, ByClass: ordered{}, Outside: ordered{}, ByStage: []float64{}, Host: float64(m.Host)}
-	for c, b := range m.By {
-		out.ByClass = append(out.ByClass, entry{memory.Class(c).String(), float64(b)})
-	}
+func memoryOf(m *estimate.Memory) ordered {
+	outside, stages := ordered{}, []float64{}
 	for _, o := range m.Outside {
-		out.Outside = append(out.Outside, entry{o.Name, float64(o.Bytes)})
+		outside = append(outside, entry{o.Name, o.Bytes})
 	}
 	for _, b := range m.ByStage {
-		out.ByStage = append(out.ByStage, float64(b))
+		stages = append(stages, float64(b))
+	}
+	return ordered{{"peak_allocated_bytes", m.PeakAllocated}, {"peak_reserved_bytes", m.PeakReserved}, {"device_used_bytes", m.DeviceUsed}, {"capacity_bytes", m.Capacity}, {"fits", m.Fits}, {"moment", m.Moment},
+		{"by_class", byClass(m.By[:])}, {"outside_bytes", outside}, {"by_stage", stages}, {"host_bytes_per_node", m.Host}}
+}
+
+func byClass(by []units.Bytes) ordered {
+	out := ordered{}
+	for c, b := range by {
+		out = append(out, entry{className(c), b})
 	}
 	return out
 }
 
-// job is the resolved job. Model, hardware and single dtypes stay as the user wrote
-// them: their resolved form is not a file.
-func (e *Estimate) job() plainJob {
+// job is the job as resolved, in the form of a job/v1 file: fed back, it gives the same result.
+// Model, hardware and single dtypes stay as the user wrote them: their resolved form is not a file.
+func (e *Estimate) job() ordered {
 	j := e.Result.Job
-	out := plainJob{Format: "job/v1", Model: j.ModelName, Hardware: j.Hardware.Name, GPUs: j.GPUs, Runtime: j.Runtime, Plan: j.Plan, Assumed: j.Assumed}
-	out.Train.Train = j.Train
-	for _, k := range []struct {
-		to   *any
-		path []string
-	}{{&out.Model, []string{"model"}}, {&out.Hardware, []string{"hardware"}}, {&out.Network, []string{"network"}},
-		{&out.Train.ReduceDType, []string{"train", "reduce_dtype"}}, {&out.Train.DTypes, []string{"train", "dtypes"}}} {
-		if v := given(e.Given, k.path); v != nil {
-			*k.to = v
+	written := func(resolved any, path ...string) any {
+		if v := given(e.Given, path); v != nil {
+			return v
 		}
+		return resolved
 	}
-	return out
+	return ordered{{"perfplan", "job/v1"}, {"model", written(j.ModelName, "model")}, {"hardware", written(j.Hardware.Name, "hardware")}, {"gpus", j.GPUs}, {"network", written(omitted{}, "network")},
+		{"runtime", j.Runtime}, {"plan", j.Plan}, {"train", plainTrain{j.Train, written(nil, "train", "reduce_dtype"), written(nil, "train", "dtypes")}}, {"assumed", unlessNone(j.Assumed)}}
 }
 
 // given is the value at a path of what the user wrote, nil when there is none.

@@ -20,10 +20,7 @@ func (x *Explain) records() (header []string, rows [][]string) {
 			row(cells[:len(header)]...)
 		})
 	case Timeline:
-		header = []string{"stream", "label", "start_s", "end_s"}
-		for _, s := range spans(x.Result) {
-			row(s.Stream, s.Label, number(s.Start), number(s.End))
-		}
+		return tabled(plainSpans(x.Result), "stream", "label", "start_s", "end_s")
 	case Memory:
 		header = []string{"pass", "allocated_bytes"}
 		for c := range x.Result.Memory.By {

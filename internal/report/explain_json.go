@@ -15,196 +15,96 @@ type point = memory.Point
 
 func className(c int) string { return memory.Class(c).String() }
 
-// plainExplain is the explanation for scripts: the prediction's frame and one of
-// the stages.
-type plainExplain struct {
-	Schema   string   `json:"schema"`
-	Versions versions `json:"versions"`
-	Stage    Stage    `json:"stage"`
-	Job      plainJob `json:"job"`
-	StepTime float64  `json:"step_time_s"`
-	Parts    ordered  `json:"parts_s"`
-
-	Tree        *plainNode  `json:"tree,omitempty"`
-	Units       []plainUnit `json:"units,omitempty"`
-	Collectives []plainComm `json:"collectives,omitempty"`
-	Spans       []plainSpan `json:"spans,omitempty"`
-
-	Memory *plainMemory `json:"memory,omitempty"`
-	Points []plainPoint `json:"points,omitempty"`
-
-	Notes []diag.Note `json:"notes"`
-}
-
-type plainNode struct {
-	Name  string       `json:"name"`
-	Time  float64      `json:"time_s"`
-	Calls int64        `json:"calls,omitempty"`
-	Bound string       `json:"bound,omitempty"`
-	Inner []*plainNode `json:"inner,omitempty"`
-}
-
-type plainUnit struct {
-	Name       string    `json:"name"`
-	Count      int       `json:"count"`
-	Parameters int64     `json:"parameters"`
-	Forward    []plainOp `json:"forward"`
-	Backward   []plainOp `json:"backward"`
-}
-
-type plainOp struct {
-	Module   string    `json:"module,omitempty"`
-	Op       string    `json:"op"`
-	Phase    string    `json:"phase"`
-	Class    string    `json:"class"`
-	DType    string    `json:"dtype"`
-	M        int64     `json:"m,omitempty"`
-	N        int64     `json:"n,omitempty"`
-	K        int64     `json:"k,omitempty"`
-	Batch    int64     `json:"batch,omitempty"`
-	Layout   string    `json:"layout,omitempty"`
-	Attn     *attnJSON `json:"attention,omitempty"`
-	Elements float64   `json:"elements,omitempty"`
-	Bytes    float64   `json:"bytes"`
-	FLOPs    float64   `json:"flops"`
-	Kernels  int64     `json:"kernels"`
-
-	*plainTime
-	Comm *plainComm `json:"collective,omitempty"`
-}
-
-// plainTime is what the stage times adds to an op.
-type plainTime struct {
-	Time    float64 `json:"time_s"`
-	Host    float64 `json:"host_s"`
-	Bound   string  `json:"bound,omitempty"`
-	Formula string  `json:"formula,omitempty"`
-	Source  string  `json:"source,omitempty"`
-	RelErr  float64 `json:"relative_error,omitempty"`
-}
-
-type attnJSON struct {
-	Batch    int64 `json:"batch"`
-	Heads    int64 `json:"heads"`
-	KVHeads  int64 `json:"kv_heads"`
-	Queries  int64 `json:"queries"`
-	Keys     int64 `json:"keys"`
-	HeadDim  int64 `json:"head_dim"`
-	ValueDim int64 `json:"value_dim"`
-	Causal   bool  `json:"causal"`
-	Window   int64 `json:"window,omitempty"`
-}
-
-type plainComm struct {
-	Op        string  `json:"op"`
-	Group     string  `json:"group"`
-	Ranks     int64   `json:"ranks"`
-	Nodes     int64   `json:"nodes"`
-	Bytes     float64 `json:"bytes"`
-	Calls     int64   `json:"calls"`
-	Time      float64 `json:"time_s"`
-	Algorithm string  `json:"algorithm,omitempty"`
-	Protocol  string  `json:"protocol,omitempty"`
-	AlgBW     float64 `json:"algbw_bytes_per_s"`
-	BusBW     float64 `json:"busbw_bytes_per_s"`
-	Source    string  `json:"source"`
-	RelErr    float64 `json:"relative_error"`
-}
-
-type plainSpan struct {
-	Stream string  `json:"stream"`
-	Label  string  `json:"label"`
-	Start  float64 `json:"start_s"`
-	End    float64 `json:"end_s"`
-}
-
-type plainPoint struct {
-	Label     string  `json:"label"`
-	Allocated float64 `json:"allocated_bytes"`
-	ByClass   ordered `json:"by_class"`
-}
-
+// plain is the explanation for scripts: the prediction's frame and one of the stages.
 func (x *Explain) plain() any {
 	r := x.Result
-	out := plainExplain{Schema: "explain/v1", Versions: versions{x.Version}, Stage: x.Stage, Job: x.job(), StepTime: float64(r.StepTime), Parts: partsOf(r), Notes: append([]diag.Note{}, r.Notes...)}
+	out := ordered{{"schema", "explain/v1"}, {"versions", versions(x.Version)}, {"stage", x.Stage}, {"job", x.job()}, {"step_time_s", r.StepTime}, {"parts_s", partsOf(r)}}
 	switch x.Stage {
 	case Ops, Times:
+		var list []ordered
 		for _, u := range x.units() {
-			out.Units = append(out.Units, plainUnitOf(&u, x.Stage == Times))
+			list = append(list, plainUnit(&u, x.Stage == Times))
 		}
+		out = append(out, entry{"units", unlessNone(list)})
 		if x.Stage == Times {
-			out.Collectives = commsOf(r.Detail.Collectives)
+			out = append(out, entry{"collectives", unlessNone(plainComms(r.Detail.Collectives))})
 		}
 	case Timeline:
-		for _, s := range spans(r) {
-			out.Spans = append(out.Spans, plainSpan(s))
-		}
+		out = append(out, entry{"spans", unlessNone(plainSpans(r))})
 	case Memory:
-		m := memoryOf(&r.Memory)
-		out.Memory = &m
+		var points []ordered
 		for _, p := range r.Detail.Memory {
-			q := plainPoint{Label: p.Label, Allocated: float64(p.Allocated), ByClass: ordered{}}
-			for c, b := range p.By {
-				q.ByClass = append(q.ByClass, entry{className(c), float64(b)})
-			}
-			out.Points = append(out.Points, q)
+			points = append(points, ordered{{"label", p.Label}, {"allocated_bytes", p.Allocated}, {"by_class", byClass(p.By[:])}})
 		}
+		out = append(out, entry{"memory", memoryOf(&r.Memory)}, entry{"points", unlessNone(points)})
 	default:
-		out.Tree = plainTree(x.tree(), x.Depth)
-		out.Collectives = commsOf(r.Detail.Collectives)
+		out = append(out, entry{"tree", plainTree(x.tree(), x.Depth)}, entry{"collectives", unlessNone(plainComms(r.Detail.Collectives))})
 	}
-	return out
+	return append(out, entry{"notes", append([]diag.Note{}, r.Notes...)})
 }
 
-func plainTree(n *treeNode, depth int) *plainNode {
-	out := &plainNode{Name: n.name, Time: float64(n.time), Calls: n.calls, Bound: n.bound}
-	if depth > 0 {
-		for _, c := range n.inner {
-			out.Inner = append(out.Inner, plainTree(c, depth-1))
+func plainTree(n *treeNode, depth int) ordered {
+	var inner []ordered
+	for _, c := range n.inner {
+		if depth > 0 {
+			inner = append(inner, plainTree(c, depth-1))
 		}
 	}
+	return ordered{{"name", n.name}, {"time_s", n.time}, {"calls", unlessNone(n.calls)}, {"bound", unlessNone(n.bound)}, {"inner", unlessNone(inner)}}
+}
+
+func plainUnit(u *estimate.UnitDetail, times bool) ordered {
+	return ordered{{"name", u.Name}, {"count", u.Count}, {"parameters", u.Params}, {"forward", plainOps(u.Forward, times)}, {"backward", plainOps(u.Backward, times)}}
+}
+
+func plainOps(list []estimate.OpDetail, times bool) []ordered {
+	out := []ordered{}
+	for i := range list {
+		out = append(out, plainOp(&list[i], times))
+	}
 	return out
 }
 
-func plainUnitOf(u *estimate.UnitDetail, times bool) plainUnit {
-	out := plainUnit{Name: u.Name, Count: u.Count, Parameters: u.Params, Forward: []plainOp{}, Backward: []plainOp{}}
-	for i := range u.Forward {
-		out.Forward = append(out.Forward, plainOpOf(&u.Forward[i], times))
-	}
-	for i := range u.Backward {
-		out.Backward = append(out.Backward, plainOpOf(&u.Backward[i], times))
-	}
-	return out
-}
-
-func plainOpOf(d *estimate.OpDetail, times bool) plainOp {
+// plainOp is an op with its shape, and with its times.
+func plainOp(d *estimate.OpDetail, times bool) ordered {
 	o := d.Op
-	out := plainOp{Module: o.Module, Op: o.Prim, Phase: o.Phase.String(), Class: o.Class.String(), DType: o.DType.String(),
-		M: o.M, N: o.N, K: o.K, Batch: o.Batch, Elements: o.Elements, Bytes: float64(o.Bytes), FLOPs: float64(o.FLOPs)}
+	layout := ""
 	if o.Class == tape.GEMM || o.Class == tape.GroupedGEMM {
-		out.Layout = o.Layout.String()
+		layout = o.Layout.String()
 	}
-	out.Kernels = kernels(o)
+	var attention ordered
 	if a := o.Attn; a != nil {
-		out.Attn = &attnJSON{a.Batch, a.Heads, a.KVHeads, a.Queries, a.Keys, a.QKDim, a.VDim, a.Causal, a.Window}
+		attention = ordered{{"batch", a.Batch}, {"heads", a.Heads}, {"kv_heads", a.KVHeads}, {"queries", a.Queries}, {"keys", a.Keys}, {"head_dim", a.QKDim}, {"value_dim", a.VDim}, {"causal", a.Causal}, {"window", unlessNone(a.Window)}}
 	}
+	out := ordered{{"module", unlessNone(o.Module)}, {"op", o.Prim}, {"phase", o.Phase.String()}, {"class", o.Class.String()}, {"dtype", o.DType.String()},
+		{"m", unlessNone(o.M)}, {"n", unlessNone(o.N)}, {"k", unlessNone(o.K)}, {"batch", unlessNone(o.Batch)}, {"layout", unlessNone(layout)}, {"attention", unlessNone(attention)},
+		{"elements", unlessNone(o.Elements)}, {"bytes", o.Bytes}, {"flops", o.FLOPs}, {"kernels", kernels(o)}}
 	if !times {
 		return out
 	}
 	e := explained(d)
-	out.plainTime = &plainTime{float64(d.Time), float64(d.Host), e.bound, e.formula, e.source, e.relErr}
+	out = append(out, ordered{{"time_s", d.Time}, {"host_s", d.Host}, {"bound", unlessNone(e.bound)}, {"formula", unlessNone(e.formula)}, {"source", unlessNone(e.source)}, {"relative_error", unlessNone(e.relErr)}}...)
 	if d.Comm != nil {
-		out.Comm = &commsOf([]estimate.CommDetail{*d.Comm})[0]
+		out = append(out, entry{"collective", plainComm(d.Comm)})
 	}
 	return out
 }
 
-func commsOf(list []estimate.CommDetail) []plainComm {
-	var out []plainComm
+func plainComms(list []estimate.CommDetail) (out []ordered) {
 	for i := range list {
-		c := &list[i]
-		out = append(out, plainComm{c.Kind, c.Group, c.Ranks, c.Nodes, float64(c.Bytes), c.Count, float64(c.Cost.Time), c.Cost.Algorithm, c.Cost.Protocol,
-			float64(c.Cost.AlgBW), float64(c.Cost.BusBW), string(c.Cost.Source), c.Cost.RelErr})
+		out = append(out, plainComm(&list[i]))
+	}
+	return out
+}
+
+func plainComm(c *estimate.CommDetail) ordered {
+	return ordered{{"op", c.Kind}, {"group", c.Group}, {"ranks", c.Ranks}, {"nodes", c.Nodes}, {"bytes", c.Bytes}, {"calls", c.Count}, {"time_s", c.Cost.Time}, {"algorithm", unlessNone(c.Cost.Algorithm)}, {"protocol", unlessNone(c.Cost.Protocol)},
+		{"algbw_bytes_per_s", c.Cost.AlgBW}, {"busbw_bytes_per_s", c.Cost.BusBW}, {"source", c.Cost.Source}, {"relative_error", c.Cost.RelErr}}
+}
+
+func plainSpans(r *estimate.Result) (out []ordered) {
+	for _, s := range spans(r) {
+		out = append(out, ordered{{"stream", s.Stream}, {"label", s.Label}, {"start_s", s.Start}, {"end_s", s.End}})
 	}
 	return out
 }

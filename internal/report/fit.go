@@ -43,9 +43,7 @@ func (x *Fit) page() *page {
 		p.section("Collectives as straight lines, alpha + bytes/beta", g)
 	}
 	p.section("Worst cases", x.worst())
-	if len(x.Notes) > 0 {
-		p.section("Notes", noteList(x.Notes))
-	}
+	p.remarks(x.Notes)
 	return p
 }
 
@@ -98,37 +96,25 @@ func lineGrid(h *hardware.Profile) *grid {
 	return g
 }
 
-func noteList(notes []diag.Note) bullets {
-	out := make(bullets, len(notes))
-	for i, n := range notes {
-		out[i] = [2]string{n.Text, n.Remedy}
+func (x *Fit) plain() any {
+	lines := []ordered{}
+	for _, c := range x.Profile.Laws.Collectives {
+		if l := c.Line; l != nil {
+			lines = append(lines, ordered{{"op", c.Op}, {"gpus", c.Ranks}, {"alpha_s", l.Alpha}, {"beta_bytes_per_s", l.Beta}, {"r_squared", l.RSquared}, {"mean_error", l.Mean}, {"max_error", l.Max}, {"relative_error", c.RelErr}})
+		}
+	}
+	return ordered{{"schema", "fit/v1"}, {"samples", x.Samples}, {"profile", x.Written}, {"base", x.Base.Name}, {"device", x.Profile.GPU.Name.Value}, {"source", x.Profile.Laws.Source}, {"probes", x.probes()}, {"collectives", lines}, {"notes", append([]diag.Note{}, x.Notes...)}}
+}
+
+func (x *Fit) probes() []ordered {
+	out := []ordered{}
+	for _, p := range x.Probes {
+		out = append(out, ordered{{"probe", p.Name}, {"cases", p.Points}, {"failed", p.Failed}, {"left_out", p.Dropped}, {"mean_error", p.Mean}, {"p95_error", p.P95}, {"worst_error", p.Worst}, {"worst_case", p.WorstCase},
+			{"base_mean_error", p.Base}, {"deviation", p.Deviation}})
 	}
 	return out
 }
 
-func (x *Fit) plain() any {
-	probes := []ordered{}
-	for _, p := range x.Probes {
-		probes = append(probes, ordered{{"probe", p.Name}, {"cases", p.Points}, {"failed", p.Failed}, {"left_out", p.Dropped}, {"mean_error", p.Mean}, {"p95_error", p.P95}, {"worst_error", p.Worst}, {"worst_case", p.WorstCase},
-			{"base_mean_error", p.Base}, {"deviation", p.Deviation}})
-	}
-	lines := []ordered{}
-	for _, c := range x.Profile.Laws.Collectives {
-		if l := c.Line; l != nil {
-			lines = append(lines, ordered{{"op", c.Op}, {"gpus", c.Ranks}, {"alpha_s", float64(l.Alpha)}, {"beta_bytes_per_s", float64(l.Beta)}, {"r_squared", l.RSquared}, {"mean_error", l.Mean}, {"max_error", l.Max}, {"relative_error", c.RelErr}})
-		}
-	}
-	notes := x.Notes
-	if notes == nil {
-		notes = []diag.Note{}
-	}
-	return ordered{{"schema", "fit/v1"}, {"samples", x.Samples}, {"profile", x.Written}, {"base", x.Base.Name}, {"device", x.Profile.GPU.Name.Value}, {"source", x.Profile.Laws.Source}, {"probes", probes}, {"collectives", lines}, {"notes", notes}}
-}
-
 func (x *Fit) records() ([]string, [][]string) {
-	var rows [][]string
-	for _, p := range x.Probes {
-		rows = append(rows, []string{p.Name, integer(int64(p.Points)), integer(int64(p.Failed)), integer(int64(p.Dropped)), number(p.Mean), number(p.P95), number(p.Worst), p.WorstCase, number(p.Base), number(p.Deviation)})
-	}
-	return []string{"probe", "cases", "failed", "left_out", "mean_error", "p95_error", "worst_error", "worst_case", "base_mean_error", "deviation"}, rows
+	return tabled(x.probes(), "probe", "cases", "failed", "left_out", "mean_error", "p95_error", "worst_error", "worst_case", "base_mean_error", "deviation")
 }

@@ -149,3 +149,8 @@ func write(w io.Writer, f Format, s Style, page func() *page, plain func() any, 
 	_, err := io.WriteString(w, page().text(s))
 	return err
 }
+
+// writeList prints a table whose rows are objects, of these keys as CSV.
+func writeList(w io.Writer, f Format, s Style, g *grid, rows []ordered, keys ...string) error {
+	return write(w, f, s, func() *page { return &page{blocks: []piece{g}} }, func() any { return rows }, func() ([]string, [][]string) { return tabled(rows, keys...) })
+}

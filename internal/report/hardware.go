@@ -17,18 +17,7 @@ import (
 func WriteMachines(w io.Writer, list []*hardware.Profile, f Format, s Style) error {
 	g := &grid{columns: []column{{title: "hardware"}, {title: "memory", right: true}, {title: "bandwidth", right: true, drop: 1}, {title: "16-bit TFLOP/s", right: true}, {title: "per node", right: true, drop: 3},
 		{title: "network", right: true, drop: 2}, {title: "what", flex: 60, drop: 4}}}
-	type plain struct {
-		Name      string  `json:"name"`
-		Title     string  `json:"title"`
-		GPU       string  `json:"gpu"`
-		Memory    float64 `json:"memory_bytes"`
-		Bandwidth float64 `json:"bandwidth_bytes_per_s"`
-		Peak      float64 `json:"peak_16bit_flops_per_s"`
-		GPUs      int64   `json:"gpus_per_node"`
-		Network   float64 `json:"network_bytes_per_s_per_node"`
-	}
-	out := []plain{}
-	var rows [][]string
+	rows := []ordered{}
 	for _, h := range list {
 		peak := max(h.GPU.Peak.BF16.Value, h.GPU.Peak.FP16.Value)
 		net := h.Network.NICBandwidth.Value * units.Rate(h.Network.NICs.Value)
@@ -37,14 +26,10 @@ func WriteMachines(w io.Writer, list []*hardware.Profile, f Format, s Style) err
 			network = fmt.Sprintf("%d × %s", h.Network.NICs.Value, h.Network.NICBandwidth.Value.Bits())
 		}
 		g.row(h.Name, h.GPU.Memory.Value.String(), h.GPU.Bandwidth.Value.String(), teraflops(peak), integer(h.Node.GPUs.Value), network, h.Title)
-		x := plain{h.Name, h.Title, h.GPU.Name.Value, float64(h.GPU.Memory.Value), float64(h.GPU.Bandwidth.Value), float64(peak), h.Node.GPUs.Value, float64(net)}
-		out = append(out, x)
-		rows = append(rows, []string{x.Name, x.Title, x.GPU, number(x.Memory), number(x.Bandwidth), number(x.Peak), integer(x.GPUs), number(x.Network)})
+		rows = append(rows, ordered{{"name", h.Name}, {"title", h.Title}, {"gpu", h.GPU.Name.Value}, {"memory_bytes", h.GPU.Memory.Value}, {"bandwidth_bytes_per_s", h.GPU.Bandwidth.Value},
+			{"peak_16bit_flops_per_s", peak}, {"gpus_per_node", h.Node.GPUs.Value}, {"network_bytes_per_s_per_node", net}})
 	}
-	return write(w, f, s, func() *page { p := &page{}; p.add(g); return p }, func() any { return out },
-		func() ([]string, [][]string) {
-			return []string{"name", "title", "gpu", "memory_bytes", "bandwidth_bytes_per_s", "peak_16bit_flops_per_s", "gpus_per_node", "network_bytes_per_s_per_node"}, rows
-		})
+	return writeList(w, f, s, g, rows, "name", "title", "gpu", "memory_bytes", "bandwidth_bytes_per_s", "peak_16bit_flops_per_s", "gpus_per_node", "network_bytes_per_s_per_node")
 }
 
 // WriteMachine prints one machine: every datum with its source, and which laws

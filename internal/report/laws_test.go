@@ -65,9 +65,10 @@ func TestLaws(t *testing.T) {
 		near(t, float64(r.StepTime), float64(step), float64(r.StepTime), "the parts of the step")
 
 		m := memoryOf(&r.Memory)
-		near(t, m.PeakAllocated, sum(m.ByClass), m.PeakAllocated, "memory by class")
-		near(t, m.DeviceUsed, sum(m.ByClass)+sum(m.Outside), m.DeviceUsed, "memory by class and outside")
-		require.Equal(t, m.DeviceUsed <= m.Capacity, m.Fits)
+		by, peak, used := sum(m.value("by_class").(ordered)), float64(r.Memory.PeakAllocated), float64(r.Memory.DeviceUsed)
+		near(t, peak, by, peak, "memory by class")
+		near(t, used, by+sum(m.value("outside_bytes").(ordered)), used, "memory by class and outside")
+		require.Equal(t, r.Memory.DeviceUsed <= r.Memory.Capacity, m.value("fits"))
 
 		tree := (&Explain{Estimate: *e}).tree()
 		addsUp(t, tree, float64(r.StepTime))
@@ -127,7 +128,7 @@ func addsUp(t *rapid.T, n *treeNode, step float64) {
 
 func sum(o ordered) (total float64) {
 	for _, e := range o {
-		total += e.value.(float64)
+		total += float64(e.value.(units.Bytes))
 	}
 	return total
 }

@@ -13,28 +13,16 @@ import (
 // WriteModels prints the catalog of models.
 func WriteModels(w io.Writer, list []model.Entry, f Format, s Style) error {
 	g := &grid{columns: []column{{title: "model"}, {title: "parameters", right: true}, {title: "active", right: true, drop: 2}, {title: "description", flex: 60, drop: 1}}}
-	type plain struct {
-		Name        string `json:"name"`
-		Parameters  int64  `json:"parameters"`
-		Active      int64  `json:"active_parameters"`
-		Description string `json:"description"`
-		Source      string `json:"source"`
-	}
-	out := []plain{}
-	var rows [][]string
+	rows := []ordered{}
 	for _, e := range list {
 		active := ""
 		if e.Sparse {
 			active = units.Count(float64(e.Active))
 		}
 		g.row(e.Name, units.Count(float64(e.Parameters)), active, e.Description)
-		out = append(out, plain{e.Name, e.Parameters, e.Active, e.Description, e.Source})
-		rows = append(rows, []string{e.Name, integer(e.Parameters), integer(e.Active), e.Description, e.Source})
+		rows = append(rows, ordered{{"name", e.Name}, {"parameters", e.Parameters}, {"active_parameters", e.Active}, {"description", e.Description}, {"source", e.Source}})
 	}
-	return write(w, f, s, func() *page { p := &page{}; p.add(g); return p }, func() any { return out },
-		func() ([]string, [][]string) {
-			return []string{"name", "parameters", "active_parameters", "description", "source"}, rows
-		})
+	return writeList(w, f, s, g, rows, "name", "parameters", "active_parameters", "description", "source")
 }
 
 // Model is a model to show.

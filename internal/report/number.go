@@ -115,12 +115,4 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
-// knownNumber is number, empty for a figure that is not known.
-func knownNumber(v float64) string {
-	if v == 0 {
-		return ""
-	}
-	return number(v)
-}
-
 func integer(v int64) string { return strconv.FormatInt(v, 10) }

@@ -5,6 +5,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/perfplan/perfplan/internal/diag"
 )
 
 // page is what a person reads: blocks from top to bottom.
@@ -34,6 +36,17 @@ type bullets [][2]string
 
 func (p *page) add(b ...piece)               { p.blocks = append(p.blocks, b...) }
 func (p *page) section(n string, b ...piece) { p.add(append([]piece{section{n}}, b...)...) }
+
+// remarks is a section of notes, if there are any.
+func (p *page) remarks(notes []diag.Note) {
+	var out bullets
+	for _, n := range notes {
+		out = append(out, [2]string{n.Text, n.Remedy})
+	}
+	if len(out) > 0 {
+		p.section("Notes", out)
+	}
+}
 
 // printer collects text of a width.
 type printer struct {

@@ -67,9 +67,7 @@ func (p *Plans) page() *page {
 		}
 	}
 	defaults(out, j)
-	if n := p.notes(); len(n) > 0 {
-		out.section("Notes", noteList(n))
-	}
+	out.remarks(p.notes())
 	return out
 }
 

@@ -1,98 +1,20 @@
 package report
 
 import (
-	"github.com/perfplan/perfplan/internal/diag"
-	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/search"
 )
 
-// plainPlans is the contract for scripts.
-type plainPlans struct {
-	Schema     string        `json:"schema"`
-	Versions   versions      `json:"versions"`
-	Objective  string        `json:"objective"`
-	Headroom   float64       `json:"min_headroom"` // of the memory
-	Plans      []plainRanked `json:"plans"`
-	Rivals     int           `json:"rivals"` // of the first plans, how many share probability_best
-	Considered int           `json:"considered"`
-	Legal      int           `json:"legal"`
-	Fits       int           `json:"fits"` // of those evaluated
-	Evaluated  int           `json:"evaluated"`
-	Pruned     int           `json:"pruned"`
-	Partial    bool          `json:"partial"`
-	Rejected   ordered       `json:"rejected"`
-	Own        *plainResult  `json:"own,omitempty"`
-	WhyNot     []plainWhyNot `json:"why_not,omitempty"`
-	Front      []plainMember `json:"front,omitempty"`
-	Alike      *plainAlike   `json:"front_resolution,omitempty"`
-	Nearest    *plainNearest `json:"nearest,omitempty"`
-	Notes      []diag.Note   `json:"notes"`
-}
-
-type plainRanked struct {
-	Rank  int             `json:"rank"`
-	Tie   bool            `json:"tie"`
-	Plan  strategies.Plan `json:"plan"`
-	Best  *float64        `json:"probability_best"`
-	Costs plainCosts      `json:"costs"`
-	plainResult
-}
-
-type plainCosts struct {
-	Dollars *float64 `json:"dollars_per_million_tokens"`
-	Joules  *float64 `json:"joules_per_million_tokens"`
-	Days    *float64 `json:"train_days"`
-}
-
-type plainWhyNot struct {
-	Fix      string       `json:"fix"`
-	Rejected ordered      `json:"rejected,omitempty"`
-	Misfit   *plainResult `json:"misfit,omitempty"`
-	Best     *plainResult `json:"best,omitempty"`
-	Behind   float64      `json:"behind"`
-	Lost     []plainTerm  `json:"lost,omitempty"`
-}
-
-// plainTerm is a part of two steps, both for the batch of the plan asked for.
-type plainTerm struct {
-	Name  string  `json:"name"`
-	Time  float64 `json:"time_s"`
-	Other float64 `json:"best_time_s"`
-}
-
-type plainMember struct {
-	Costs plainCosts `json:"costs"`
-	plainResult
-}
-
-// plainAlike is how much better a plan may be than one of the front and be left out.
-type plainAlike struct {
-	Share  float64 `json:"share"` // of time, cost and energy
-	Memory float64 `json:"memory_bytes"`
-}
-
-type plainNearest struct {
-	Least *plainResult `json:"least_memory,omitempty"`
-	GPUs  int64        `json:"gpus,omitempty"`
-	Plan  *plainResult `json:"plan,omitempty"`
-	Free  float64      `json:"min_headroom"` // of the memory, that the plan leaves
-}
-
-func (p *Plans) result(c *search.Candidate) plainResult {
+// result is a candidate as perfplan estimate has it, nil where there is none.
+func (p *Plans) result(c *search.Candidate) ordered {
+	if c == nil {
+		return nil
+	}
 	e := Estimate{Result: c.Result, Given: p.Given, Version: p.Version}
 	return e.result()
 }
 
-func (p *Plans) maybe(c *search.Candidate) *plainResult {
-	if c == nil {
-		return nil
-	}
-	r := p.result(c)
-	return &r
-}
-
-func costsOf(c search.Costs) plainCosts {
-	return plainCosts{known(c.Dollars), known(float64(c.Joules)), known(c.Days)}
+func costsOf(c search.Costs) ordered {
+	return ordered{{"dollars_per_million_tokens", known(c.Dollars)}, {"joules_per_million_tokens", known(c.Joules)}, {"train_days", known(c.Days)}}
 }
 
 func counts(list []search.Count) ordered {
@@ -103,31 +25,46 @@ func counts(list []search.Count) ordered {
 	return out
 }
 
+// plain is the contract for scripts.
 func (p *Plans) plain() any {
 	r := p.Ranking
-	out := plainPlans{Schema: "plans/v1", Versions: versions{p.Version}, Objective: string(r.Options.Objective), Headroom: r.Options.Headroom, Plans: []plainRanked{},
-		Rivals: r.Rivals, Considered: r.Considered, Legal: r.Legal, Fits: r.Fits, Evaluated: r.Evaluated, Pruned: r.Pruned, Partial: p.Partial(), Rejected: counts(r.Rejected), Own: p.maybe(p.Own), Notes: p.notes()}
+	plans := []ordered{}
 	for i := range r.Plans {
 		x := &r.Plans[i]
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)
-		out.Plans = append(out.Plans, plainRanked{x.Rank, x.Tie, x.Job.Plan, known(x.Best), costsOf(costs), p.result(&x.Candidate)})
+		plans = append(plans, append(ordered{{"rank", x.Rank}, {"tie", x.Tie}, {"plan", x.Job.Plan}, {"probability_best", known(x.Best)}, {"costs", costsOf(costs)}}, p.result(&x.Candidate)...))
 	}
-	for _, w := range p.WhyNot {
-		q := plainWhyNot{Fix: w.Fix.String(), Rejected: counts(w.Rejected), Misfit: p.maybe(w.Misfit), Best: p.maybe(w.Best), Behind: w.Behind}
-		for _, t := range w.Lost {
-			q.Lost = append(q.Lost, plainTerm{t.Name, float64(t.Time), float64(t.Other)})
-		}
-		out.WhyNot = append(out.WhyNot, q)
+	out := ordered{
+		{"schema", "plans/v1"}, {"versions", versions(p.Version)}, {"objective", r.Options.Objective},
+		{"min_headroom", r.Options.Headroom}, // of the memory
+		{"plans", plans},
+		{"rivals", r.Rivals}, // of the first plans, how many share probability_best
+		{"considered", r.Considered}, {"legal", r.Legal},
+		{"fits", r.Fits}, // of those evaluated
+		{"evaluated", r.Evaluated}, {"pruned", r.Pruned}, {"partial", p.Partial()}, {"rejected", counts(r.Rejected)}, {"own", unlessNone(p.result(p.Own))}, {"why_not", unlessNone(p.whyNots())},
 	}
 	if p.Front != nil {
-		out.Alike = &plainAlike{search.Alike, float64(p.Front.Memory)}
+		var front []ordered
 		for i := range p.Front.Points {
 			x := &p.Front.Points[i]
-			out.Front = append(out.Front, plainMember{costsOf(x.Costs), p.result(&x.Candidate)})
+			front = append(front, append(ordered{{"costs", costsOf(x.Costs)}}, p.result(&x.Candidate)...))
 		}
+		// How much better a plan may be than one of the front and be left out: in time, cost and energy, and in memory.
+		out = append(out, entry{"front", unlessNone(front)}, entry{"front_resolution", ordered{{"share", search.Alike}, {"memory_bytes", p.Front.Memory}}})
 	}
 	if n := p.Near; n != nil {
-		out.Nearest = &plainNearest{p.maybe(n.Least), n.GPUs, p.maybe(n.Plan), n.Headroom}
+		out = append(out, entry{"nearest", ordered{{"least_memory", unlessNone(p.result(n.Least))}, {"gpus", unlessNone(n.GPUs)}, {"plan", unlessNone(p.result(n.Plan))}, {"min_headroom", n.Headroom}}})
+	}
+	return append(out, entry{"notes", p.notes()})
+}
+
+func (p *Plans) whyNots() (out []ordered) {
+	for _, w := range p.WhyNot {
+		var lost []ordered // parts of two steps, both for the batch of the plan asked for
+		for _, t := range w.Lost {
+			lost = append(lost, ordered{{"name", t.Name}, {"time_s", t.Time}, {"best_time_s", t.Other}})
+		}
+		out = append(out, ordered{{"fix", w.Fix.String()}, {"rejected", unlessNone(counts(w.Rejected))}, {"misfit", unlessNone(p.result(w.Misfit))}, {"best", unlessNone(p.result(w.Best))}, {"behind", w.Behind}, {"lost", unlessNone(lost)}})
 	}
 	return out
 }

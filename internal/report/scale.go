@@ -3,11 +3,11 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
 
@@ -40,9 +40,7 @@ func scalePage(x *whatif.Scaling) *page {
 		}
 	}
 	defaults(p, x.Job, "gpus")
-	if n := scaleNotes(x); len(n) > 0 {
-		p.section("Notes", noteList(n))
-	}
+	p.remarks(scaleNotes(x))
 	return p
 }
 
@@ -157,86 +155,49 @@ func curveGrid(c *whatif.Curve, picked bool) *grid {
 	return g.withoutEmpty()
 }
 
-type plainScale struct {
-	Schema string       `json:"schema"`
-	Least  float64      `json:"least_efficiency"`
-	Curves []plainCurve `json:"curves"`
-	Notes  []diag.Note  `json:"notes"`
-}
-
-type plainCurve struct {
-	Kind  string      `json:"kind"`
-	Base  int64       `json:"base_gpus"` // the smallest that fit, or of those that are legal where none does
-	Sizes []plainSize `json:"sizes"`
-	Break *plainBreak `json:"break"`
-	Apart []int64     `json:"apart"` // sizes before the break that are refused or below the least efficiency
-}
-
-type plainSize struct {
-	GPUs       int64            `json:"gpus"`
-	Legal      bool             `json:"legal"`
-	Rule       string           `json:"rule,omitempty"`
-	Plan       *strategies.Plan `json:"plan,omitempty"`
-	Batch      int64            `json:"global_batch,omitempty"`
-	StepTime   *float64         `json:"step_time_s"`
-	Tokens     *float64         `json:"tokens_per_s_per_gpu"`
-	Speedup    *float64         `json:"speedup"`
-	Efficiency *float64         `json:"efficiency"`
-	DeviceUsed *float64         `json:"device_used_bytes"`
-	Fits       bool             `json:"fits"`
-}
-
-type plainBreak struct {
-	GPUs int64   `json:"gpus"`
-	Rule string  `json:"rule,omitempty"`
-	Term string  `json:"term,omitempty"`
-	From float64 `json:"from_gpu_s_per_million_tokens"`
-	To   float64 `json:"to_gpu_s_per_million_tokens"`
-}
-
-func scalePlain(x *whatif.Scaling) plainScale {
-	out := plainScale{Schema: "scale/v1", Least: x.Least, Notes: append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}
+func scalePlain(x *whatif.Scaling) any {
+	var curves []ordered
 	for _, c := range both(x) {
-		p := plainCurve{Kind: c.Kind, Base: c.Sizes[c.Base].GPUs}
-		for _, s := range c.Sizes {
-			q := plainSize{GPUs: s.GPUs, Legal: s.Err == nil}
-			if s.Err != nil {
-				q.Rule = firstLine(s.Err.Error())
-			} else {
-				r := s.Result
-				step, used := float64(r.StepTime), float64(r.Memory.DeviceUsed)
-				q.Plan, q.Batch, q.StepTime, q.Tokens, q.Speedup, q.Efficiency, q.DeviceUsed, q.Fits = &r.Job.Plan, r.Job.Train.GlobalBatch, &step, &r.TokensPerSecond, known(s.Speedup), known(s.Efficiency), &used, r.Memory.Fits
-			}
-			p.Sizes = append(p.Sizes, q)
+		var sizes []ordered
+		for i := range c.Sizes {
+			sizes = append(sizes, plainSize(&c.Sizes[i]))
 		}
-		p.Apart = []int64{}
+		apart := []int64{} // sizes before the break that are refused or below the least efficiency
 		for _, i := range c.Apart {
-			p.Apart = append(p.Apart, c.Sizes[i].GPUs)
+			apart = append(apart, c.Sizes[i].GPUs)
 		}
+		var end any
 		if b := c.Break; b != nil {
-			p.Break = &plainBreak{c.Sizes[b.At].GPUs, firstLine(b.Rule), b.Term, b.From, b.To}
+			end = ordered{{"gpus", c.Sizes[b.At].GPUs}, {"rule", unlessNone(firstLine(b.Rule))}, {"term", unlessNone(b.Term)}, {"from_gpu_s_per_million_tokens", b.From}, {"to_gpu_s_per_million_tokens", b.To}}
 		}
-		out.Curves = append(out.Curves, p)
+		// base_gpus: the smallest that fit, or of those that are legal where none does
+		curves = append(curves, ordered{{"kind", c.Kind}, {"base_gpus", c.Sizes[c.Base].GPUs}, {"sizes", sizes}, {"break", end}, {"apart", apart}})
 	}
-	return out
+	return ordered{{"schema", "scale/v1"}, {"least_efficiency", x.Least}, {"curves", curves}, {"notes", append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}}
+}
+
+// plainSize is a size with what was predicted; null where a rule forbids it.
+func plainSize(s *whatif.Size) ordered {
+	if s.Err != nil {
+		return ordered{{"gpus", s.GPUs}, {"legal", false}, {"rule", unlessNone(firstLine(s.Err.Error()))}, {"step_time_s", nil}, {"tokens_per_s_per_gpu", nil}, {"speedup", nil}, {"efficiency", nil}, {"device_used_bytes", nil}, {"fits", false}}
+	}
+	r := s.Result
+	return ordered{{"gpus", s.GPUs}, {"legal", true}, {"plan", r.Job.Plan}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}, {"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond},
+		{"speedup", known(s.Speedup)}, {"efficiency", known(s.Efficiency)}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}}
 }
 
 func scaleRecords(x *whatif.Scaling) ([]string, [][]string) {
-	header := []string{"kind", "gpus", "step_time_s", "tokens_per_s_per_gpu", "speedup", "efficiency", "device_used_bytes", "fits", "rule"}
-	var rows [][]string
+	var rows []ordered
 	for _, c := range both(x) {
-		for _, s := range c.Sizes {
-			row := []string{c.Kind, integer(s.GPUs), "", "", "", "", "", "", ""}
-			if s.Err != nil {
-				row[8] = firstLine(s.Err.Error())
-			} else {
-				r := s.Result
-				copy(row[2:], []string{number(float64(r.StepTime)), number(r.TokensPerSecond), knownNumber(s.Speedup), knownNumber(s.Efficiency), number(float64(r.Memory.DeviceUsed)), fmt.Sprint(r.Memory.Fits)})
+		for i := range c.Sizes {
+			size := plainSize(&c.Sizes[i])
+			if c.Sizes[i].Err != nil {
+				size = slices.DeleteFunc(size, func(e entry) bool { return e.key == "fits" }) // nobody knows
 			}
-			rows = append(rows, row)
+			rows = append(rows, append(ordered{{"kind", c.Kind}}, size...))
 		}
 	}
-	return header, rows
+	return tabled(rows, "kind", "gpus", "step_time_s", "tokens_per_s_per_gpu", "speedup", "efficiency", "device_used_bytes", "fits", "rule")
 }
 
 // scaleTrend is the efficiency of both curves.

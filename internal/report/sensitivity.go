@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/whatif"
 )
@@ -51,9 +50,7 @@ func (x *Sensitivity) page() *page {
 		p.add(paragraph("* does not fit in memory"))
 	}
 	defaults(p, x.Result.Job)
-	if n := simpleNotes(x.Choice != nil); len(n) > 0 {
-		p.section("Notes", noteList(n))
-	}
+	p.remarks(simpleNotes(x.Choice != nil))
 	return p
 }
 
@@ -68,42 +65,25 @@ func heldText(j *strategies.Job) string {
 // rounded has two decimals and no negative zero.
 func rounded(v float64) float64 { return math.Round(v*100)/100 + 0 }
 
-type plainSensitivity struct {
-	Schema   string       `json:"schema"`
-	Job      plainJob     `json:"job"`
-	StepTime float64      `json:"step_time_s"`
-	Levers   []plainLever `json:"levers"`
-	Notes    []diag.Note  `json:"notes"`
-}
-
-type plainLever struct {
-	Key        string      `json:"key"`
-	Name       string      `json:"name"`
-	Elasticity float64     `json:"step_time_elasticity"`
-	Throughput float64     `json:"throughput_elasticity"`
-	Gains      []plainGain `json:"gains"`
-}
-
-type plainGain struct {
-	Raise      float64  `json:"raise"`
-	Throughput *float64 `json:"throughput_gain"`
-	Fits       bool     `json:"fits"`
-}
-
 func (x *Sensitivity) plain() any {
-	out := plainSensitivity{Schema: "sensitivity/v1", Job: x.job(), StepTime: float64(x.Result.StepTime), Levers: []plainLever{}, Notes: append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)}
+	levers := []ordered{}
 	for _, l := range x.Found.Levers {
-		p := plainLever{Key: l.Key, Name: l.Name, Elasticity: l.Elasticity, Throughput: l.Throughput}
+		var gains []ordered
 		for i, g := range l.Gains {
-			q := plainGain{Raise: whatif.Raises[i], Fits: g.Fits}
-			if g.Known {
-				q.Throughput = &g.Throughput
-			}
-			p.Gains = append(p.Gains, q)
+			gains = append(gains, ordered{{"raise", whatif.Raises[i]}, {"throughput_gain", gained(&g)}, {"fits", g.Fits}})
 		}
-		out.Levers = append(out.Levers, p)
+		levers = append(levers, ordered{{"key", l.Key}, {"name", l.Name}, {"step_time_elasticity", l.Elasticity}, {"throughput_elasticity", l.Throughput}, {"gains", gains}})
 	}
-	return out
+	notes := append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)
+	return ordered{{"schema", "sensitivity/v1"}, {"job", x.job()}, {"step_time_s", x.Result.StepTime}, {"levers", levers}, {"notes", notes}}
+}
+
+// gained is what a raise adds to throughput, nil where that is not known.
+func gained(g *whatif.Gain) *float64 {
+	if !g.Known {
+		return nil
+	}
+	return &g.Throughput
 }
 
 func (x *Sensitivity) records() ([]string, [][]string) {
@@ -114,12 +94,8 @@ func (x *Sensitivity) records() ([]string, [][]string) {
 	var rows [][]string
 	for _, l := range x.Found.Levers {
 		row := []string{l.Key, number(l.Elasticity), number(l.Throughput)}
-		for _, g := range l.Gains {
-			cell := ""
-			if g.Known {
-				cell = number(g.Throughput)
-			}
-			row = append(row, cell)
+		for i := range l.Gains {
+			row = append(row, cell(gained(&l.Gains[i])))
 		}
 		rows = append(rows, row)
 	}

@@ -51,9 +51,7 @@ func sweepPage(t *whatif.Table) *page {
 		p.section("Not legal", refused)
 	}
 	taken(p, sweptDefaults(t))
-	if n := sweepNotes(t); len(n) > 0 {
-		p.section("Notes", noteList(n))
-	}
+	p.remarks(sweepNotes(t))
 	return p
 }
 
@@ -312,73 +310,37 @@ func versus(t *whatif.Table, r *estimate.Result) string {
 	return signed(a/b - 1)
 }
 
-type plainSweep struct {
-	Schema    string            `json:"schema"`
-	Objective string            `json:"objective"`
-	Title     string            `json:"objective_title"` // with its unit
-	Axes      []plainAxis       `json:"axes"`
-	Points    []plainSweepPoint `json:"points"`
-	Left      int               `json:"points_left_out"`
-	Best      *int              `json:"best"`
-	Ties      []int             `json:"ties"`
-	Resolved  *strategies.Plan  `json:"best_plan"`
-	Notes     []diag.Note       `json:"notes"`
-}
-
-type plainAxis struct {
-	Path   string   `json:"path"`
-	Values []string `json:"values"`
-}
-
-type plainSweepPoint struct {
-	Values     ordered          `json:"values"`
-	Legal      bool             `json:"legal"`
-	Rule       string           `json:"rule,omitempty"`
-	Objective  *float64         `json:"objective"`
-	Cost       *float64         `json:"cost_usd_per_million_tokens"`
-	GPUs       int64            `json:"gpus,omitempty"`
-	Batch      int64            `json:"global_batch,omitempty"`
-	Plan       *strategies.Plan `json:"plan,omitempty"`
-	StepTime   *float64         `json:"step_time_s"`
-	Tokens     *float64         `json:"tokens_per_s_per_gpu"`
-	MFU        *float64         `json:"mfu"`
-	DeviceUsed *float64         `json:"device_used_bytes"`
-	Fits       bool             `json:"fits"`
-	Memory     ordered          `json:"memory_by_class_bytes,omitempty"`
-	Exposed    *float64         `json:"exposed_comm_total_s"`
-	Sent       *float64         `json:"sent_bytes_per_gpu"`
-	Bound      string           `json:"bound,omitempty"`
-	Energy     *float64         `json:"energy_j_per_step_per_gpu"`
-	PerToken   *float64         `json:"energy_j_per_million_tokens"`
-}
-
 func sweepPlain(t *whatif.Table) any {
-	out := plainSweep{Schema: "sweep/v1", Objective: t.By.Name, Title: t.By.Title, Left: t.Left, Axes: []plainAxis{}, Notes: append(defaultNotes(sweptDefaults(t)), sweepNotes(t)...), Ties: append([]int{}, t.Ties...)}
-	if t.Best >= 0 {
-		out.Best, out.Resolved = &t.Best, &t.Points[t.Best].Result.Job.Plan
-	}
+	axes, points := []ordered{}, []ordered{}
 	for _, a := range t.Axes {
-		out.Axes = append(out.Axes, plainAxis{a.Path, a.Values})
+		axes = append(axes, ordered{{"path", a.Path}, {"values", a.Values}})
 	}
-	for _, p := range t.Points {
-		x := plainSweepPoint{Legal: p.Err == nil}
-		for i, a := range t.Axes {
-			x.Values = append(x.Values, entry{a.Path, p.Values[i]})
-		}
-		if p.Err != nil {
-			x.Rule = ruleOf(t.Axes, p)
-		} else {
-			r := p.Result
-			value := func(v float64) *float64 { return &v }
-			x.Objective, x.GPUs, x.Plan, x.StepTime, x.Tokens, x.MFU = known(t.By.Of(r)), r.Job.GPUs, &r.Job.Plan, value(float64(r.StepTime)), &r.TokensPerSecond, &r.MFU
-			x.PerToken = known(float64(whatif.TokenEnergy(r)))
-			x.Cost, x.Batch = known(tokenCost(r)), r.Job.Train.GlobalBatch
-			x.Memory = memoryOf(&r.Memory).ByClass
-			x.DeviceUsed, x.Fits, x.Exposed, x.Sent, x.Bound, x.Energy = value(float64(r.Memory.DeviceUsed)), r.Memory.Fits, value(float64(r.Parts.Exposed)), value(float64(p.Sent)), r.Bound, known(float64(r.Energy))
-		}
-		out.Points = append(out.Points, x)
+	for i := range t.Points {
+		points = append(points, plainPoint(t, &t.Points[i]))
 	}
-	return out
+	var best *int
+	var plan *strategies.Plan
+	if t.Best >= 0 {
+		best, plan = &t.Best, &t.Points[t.Best].Result.Job.Plan
+	}
+	return ordered{{"schema", "sweep/v1"}, {"objective", t.By.Name}, {"objective_title", t.By.Title}, {"axes", axes}, {"points", points}, {"points_left_out", t.Left},
+		{"best", best}, {"ties", append([]int{}, t.Ties...)}, {"best_plan", plan}, {"notes", append(defaultNotes(sweptDefaults(t)), sweepNotes(t)...)}}
+}
+
+// plainPoint is a point with what was predicted; null where a rule forbids it.
+func plainPoint(t *whatif.Table, p *whatif.Point) ordered {
+	var values ordered
+	for i, a := range t.Axes {
+		values = append(values, entry{a.Path, p.Values[i]})
+	}
+	if p.Err != nil {
+		return ordered{{"values", values}, {"legal", false}, {"rule", unlessNone(ruleOf(t.Axes, *p))}, {"objective", nil}, {"cost_usd_per_million_tokens", nil}, {"step_time_s", nil}, {"tokens_per_s_per_gpu", nil}, {"mfu", nil},
+			{"device_used_bytes", nil}, {"fits", false}, {"exposed_comm_total_s", nil}, {"sent_bytes_per_gpu", nil}, {"energy_j_per_step_per_gpu", nil}, {"energy_j_per_million_tokens", nil}}
+	}
+	r := p.Result
+	return ordered{{"values", values}, {"legal", true}, {"objective", known(t.By.Of(r))}, {"cost_usd_per_million_tokens", known(tokenCost(r))}, {"gpus", unlessNone(r.Job.GPUs)}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}, {"plan", r.Job.Plan},
+		{"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond}, {"mfu", r.MFU}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}, {"memory_by_class_bytes", unlessNone(byClass(r.Memory.By[:]))},
+		{"exposed_comm_total_s", r.Parts.Exposed}, {"sent_bytes_per_gpu", p.Sent}, {"bound", unlessNone(r.Bound)}, {"energy_j_per_step_per_gpu", known(r.Energy)}, {"energy_j_per_million_tokens", known(whatif.TokenEnergy(r))}}
 }
 
 // sweepRecords is one row per point: its values, then the columns of an estimate.
@@ -401,7 +363,7 @@ func sweepRecords(t *whatif.Table) ([]string, [][]string) {
 			row = append(append(row, make([]string, len(inner)+3)...), t.By.Title, "false", ruleOf(t.Axes, p))
 		} else {
 			_, cells := (&Estimate{Result: p.Result}).records()
-			row = append(append(row, cells[0]...), number(float64(p.Sent)), knownNumber(tokenCost(p.Result)), knownNumber(t.By.Of(p.Result)), t.By.Title, fmt.Sprint(i == t.Best), "")
+			row = append(append(row, cells[0]...), number(float64(p.Sent)), cell(known(tokenCost(p.Result))), cell(known(t.By.Of(p.Result))), t.By.Title, fmt.Sprint(i == t.Best), "")
 		}
 		rows = append(rows, row)
 	}

@@ -8,20 +8,8 @@ import (
 	"github.com/perfplan/perfplan/strategies/estimate"
 )
 
-// traceEvent is one event of the Chrome trace format: a span (X) or the name of a
-// thread (M). Times are in microseconds.
-type traceEvent struct {
-	Name     string            `json:"name"`
-	Phase    string            `json:"ph"`
-	Process  int               `json:"pid"`
-	Thread   int               `json:"tid"`
-	Start    float64           `json:"ts"`
-	Duration float64           `json:"dur"`
-	Args     map[string]string `json:"args,omitempty"`
-}
-
-// WriteTrace writes the timeline of a result for chrome://tracing and Perfetto,
-// one thread per stream.
+// WriteTrace writes the timeline of a result in the trace format of Chrome, for chrome://tracing and
+// Perfetto: a span (X) of each kernel, and the name (M) of each thread, which is a stream.
 func WriteTrace(w io.Writer, r *estimate.Result) error {
 	if len(r.Spans) == 0 {
 		return diag.Errorf("a step with pipeline parallelism records no single spans; use a plan without it")
@@ -33,15 +21,15 @@ func WriteTrace(w io.Writer, r *estimate.Result) error {
 			streams = append(streams, s.Stream)
 		}
 	}
-	events := []traceEvent{}
+	events := []ordered{}
+	event := func(name, phase string, thread int, start, duration float64, args any) { // in microseconds
+		events = append(events, ordered{{"name", name}, {"ph", phase}, {"pid", 0}, {"tid", thread}, {"ts", start}, {"dur", duration}, {"args", args}})
+	}
 	for i, s := range streams {
-		events = append(events, traceEvent{Name: "thread_name", Phase: "M", Thread: i, Args: map[string]string{"name": s}})
+		event("thread_name", "M", i, 0, 0, ordered{{"name", s}})
 	}
 	for _, s := range list {
-		events = append(events, traceEvent{Name: s.Label, Phase: "X", Thread: slices.Index(streams, s.Stream), Start: s.Start * 1e6, Duration: (s.End - s.Start) * 1e6})
+		event(s.Label, "X", slices.Index(streams, s.Stream), s.Start*1e6, (s.End-s.Start)*1e6, omitted{})
 	}
-	return writeJSON(w, struct {
-		Events []traceEvent `json:"traceEvents"`
-		Unit   string       `json:"displayTimeUnit"`
-	}{events, "ms"})
+	return writeJSON(w, ordered{{"traceEvents", events}, {"displayTimeUnit", "ms"}})
 }

@@ -35,9 +35,7 @@ func (t *Train) page() *page {
 	p.section("Where the wall time goes", lossGrid(x))
 	p.section("Assumptions, set by flags or the section run: of the job", assumptionList(x.Assumed))
 	defaults(p, x.Result.Job)
-	if n := t.notes(); len(n) > 0 {
-		p.section("Notes", noteList(n))
-	}
+	p.remarks(t.notes())
 	return p
 }
 
@@ -113,80 +111,44 @@ func assumptionList(list []goodput.Assumption) bullets {
 	return out
 }
 
-// plainTraining is the JSON form of a run.
-type plainTraining struct {
-	Schema string   `json:"schema"`
-	Job    plainJob `json:"job"`
-
-	Tokens     float64  `json:"tokens"`
-	Steps      int64    `json:"steps"`
-	StepTime   float64  `json:"step_time_s"`
-	MFU        float64  `json:"mfu"`
-	Time       float64  `json:"time_s"`
-	Low        float64  `json:"time_low_s"`
-	High       float64  `json:"time_high_s"`
-	GPUs       int64    `json:"gpus_with_spares"`
-	GPUHours   float64  `json:"gpu_hours"`
-	Price      *float64 `json:"price_usd_per_gpu_hour"`
-	Cost       *float64 `json:"cost_usd"`
-	GPUEnergy  float64  `json:"gpu_energy_j"`
-	SiteEnergy float64  `json:"site_energy_j"`
-
-	Goodput       float64 `json:"goodput"`
-	Losses        ordered `json:"losses"`
-	Failures      float64 `json:"mtbf_of_job_s"`
-	Count         float64 `json:"failures"`
-	Downtime      float64 `json:"downtime_per_failure_s"`
-	Bytes         float64 `json:"checkpoint_bytes"`
-	Checkpoint    float64 `json:"checkpoint_time_s"`
-	Interval      float64 `json:"checkpoint_interval_s"`
-	IntervalSteps int64   `json:"checkpoint_interval_steps"`
-	Young         float64 `json:"young_interval_s"`
-	Daly          float64 `json:"daly_interval_s"`
-	Spares        int64   `json:"spare_nodes"`
-	DataRate      float64 `json:"data_rate_bytes_per_s"`
-	Fits          bool    `json:"fits"`
-
-	Assumptions []plainAssumption `json:"assumptions"`
-	Notes       []diag.Note       `json:"notes"`
-}
-
-type plainAssumption struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
-	Kind   string `json:"kind,omitempty"`
-}
-
 func (t *Train) plain() any {
 	x := t.Training
 	g := x.Plan
-	out := plainTraining{
-		Schema: "train/v1", Job: t.job(),
-		Tokens: x.Tokens, Steps: x.Steps, StepTime: float64(x.Result.StepTime), MFU: x.Result.MFU, Time: float64(x.Time), Low: float64(x.Low), High: float64(x.High),
-		GPUs: x.GPUs, GPUHours: x.GPUHours, Price: known(x.Price), Cost: known(x.Cost), GPUEnergy: float64(x.GPUEnergy), SiteEnergy: float64(x.SiteEnergy),
-		Goodput: g.Goodput, Failures: float64(g.Failures), Count: g.Count(x.Time), Downtime: float64(g.Downtime), Bytes: float64(x.Checkpoint), Checkpoint: float64(g.Checkpoint),
-		Interval: float64(g.Interval), IntervalSteps: g.IntervalSteps, Young: float64(g.Young), Daly: float64(g.Daly), Spares: g.Spares, DataRate: float64(g.DataRate),
-		Fits: x.Result.Memory.Fits, Assumptions: []plainAssumption{}, Notes: append(defaultNotes(defaultsOf(x.Result.Job)), t.notes()...),
-	}
-	for _, l := range g.Losses {
-		out.Losses = append(out.Losses, entry{l.Key, l.Share})
-	}
+	assumed := []ordered{}
 	for _, a := range x.Assumed {
-		out.Assumptions = append(out.Assumptions, plainAssumption{a.Key, a.Value, a.Source, string(a.Kind)})
+		assumed = append(assumed, ordered{{"key", a.Key}, {"value", a.Value}, {"source", a.Source}, {"kind", unlessNone(a.Kind)}})
+	}
+	return slices.Concat(ordered{{"schema", "train/v1"}, {"job", t.job()}}, t.run(), ordered{
+		{"losses", t.losses()}, {"mtbf_of_job_s", g.Failures}, {"failures", g.Count(x.Time)}, {"downtime_per_failure_s", g.Downtime},
+		{"checkpoint_bytes", x.Checkpoint}, {"checkpoint_time_s", g.Checkpoint}, {"checkpoint_interval_s", g.Interval}, {"checkpoint_interval_steps", g.IntervalSteps},
+		{"young_interval_s", g.Young}, {"daly_interval_s", g.Daly}, {"spare_nodes", g.Spares}, {"data_rate_bytes_per_s", g.DataRate}, {"fits", x.Result.Memory.Fits},
+		{"assumptions", assumed}, {"notes", append(defaultNotes(defaultsOf(x.Result.Job)), t.notes()...)},
+	})
+}
+
+// run is what a run takes.
+func (t *Train) run() ordered {
+	x := t.Training
+	return ordered{{"tokens", x.Tokens}, {"steps", x.Steps}, {"step_time_s", x.Result.StepTime}, {"mfu", x.Result.MFU}, {"time_s", x.Time}, {"time_low_s", x.Low}, {"time_high_s", x.High},
+		{"gpus_with_spares", x.GPUs}, {"gpu_hours", x.GPUHours}, {"price_usd_per_gpu_hour", known(x.Price)}, {"cost_usd", known(x.Cost)}, {"gpu_energy_j", x.GPUEnergy}, {"site_energy_j", x.SiteEnergy},
+		{"goodput", x.Plan.Goodput}}
+}
+
+// losses are the shares of the time that make no progress.
+func (t *Train) losses() (out ordered) {
+	for _, l := range t.Training.Plan.Losses {
+		out = append(out, entry{l.Key, l.Share})
 	}
 	return out
 }
 
 // records is the run as one row: the columns of an estimate of its step, then its own.
 func (t *Train) records() ([]string, [][]string) {
-	x := t.Training
 	header, rows := t.Estimate.records()
-	header = append(header, "tokens", "steps", "time_s", "time_low_s", "time_high_s", "gpus_with_spares", "gpu_hours", "price_usd_per_gpu_hour", "cost_usd", "gpu_energy_j", "site_energy_j", "goodput")
-	row := append(rows[0], number(x.Tokens), integer(x.Steps), number(float64(x.Time)), number(float64(x.Low)), number(float64(x.High)), integer(x.GPUs),
-		number(x.GPUHours), knownNumber(x.Price), knownNumber(x.Cost), number(float64(x.GPUEnergy)), number(float64(x.SiteEnergy)), number(x.Plan.Goodput))
-	for _, l := range x.Plan.Losses {
-		header, row = append(header, "losses."+l.Key), append(row, number(l.Share))
+	own, of := tabled([]ordered{t.run()}, "tokens", "steps", "time_s", "time_low_s", "time_high_s", "gpus_with_spares", "gpu_hours", "price_usd_per_gpu_hour", "cost_usd", "gpu_energy_j", "site_energy_j", "goodput")
+	header, row := append(header, own...), append(rows[0], of[0]...)
+	for _, l := range t.losses() {
+		header, row = append(header, "losses."+l.key), append(row, cell(l.value))
 	}
 	return header, [][]string{row}
 }
