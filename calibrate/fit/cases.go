@@ -2,6 +2,7 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -59,11 +60,7 @@ func check(f *sample.File, name string) error {
 
 // caseName is a case in one line, its keys in order.
 func caseName(c map[string]string) string {
-	keys := make([]string, 0, len(c))
-	for k := range c {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(c))
 	for i, k := range keys {
 		keys[i] = k + "=" + c[k]
 	}

@@ -186,11 +186,7 @@ func (x *fitter) source() string {
 
 // conditions are those of the header in one line.
 func (x *fitter) conditions() string {
-	var keys []string
-	for k := range x.header.Conditions {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(x.header.Conditions))
 	for i, k := range keys {
 		keys[i] = k + " " + x.header.Conditions[k]
 	}

@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -114,7 +115,7 @@ func gemmSetup(_ *World, b *Bench, cases []Case) error {
 		need["b "+g.DType] = max(need["b "+g.DType], y*w)
 		need["c"] = max(need["c"], z*max(w, 2))
 	}
-	for seed, purpose := range sortedKeys(need) {
+	for seed, purpose := range slices.Sorted(maps.Keys(need)) {
 		m, err := b.Shared(purpose, (need[purpose]+255)/256*256)
 		if err != nil {
 			return fmt.Errorf("%s: %w", purpose, err)
@@ -126,15 +127,6 @@ func gemmSetup(_ *World, b *Bench, cases []Case) error {
 		}
 	}
 	return b.GPU.Write(b.shared["scale"], binary.LittleEndian.AppendUint32(nil, math.Float32bits(1)))
-}
-
-func sortedKeys(m map[string]int64) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // gemmOf reads a case.

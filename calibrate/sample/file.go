@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -83,12 +84,7 @@ func ReadFile(name string) (*File, error) {
 func (s Sample) Key() string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s gpu=%d", s.Probe, s.GPU)
-	keys := make([]string, 0, len(s.Case))
-	for k := range s.Case {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(s.Case)) {
 		fmt.Fprintf(&b, " %s=%s", k, s.Case[k])
 	}
 	return b.String()

@@ -127,43 +127,19 @@ func ParseSeconds(s string) (Seconds, error) {
 	return Seconds(v), err
 }
 
-// ParseRate reads a data rate such as "4.8 TB/s" or "400 Gbit/s".
-func ParseRate(s string) (Rate, error) {
-	v, err := parse(s, "data rate", rateUnits)
-	return Rate(v), err
-}
-
-// ParseFLOPRate reads an arithmetic rate such as "989.4 TFLOP/s".
-func ParseFLOPRate(s string) (FLOPRate, error) {
-	v, err := parse(s, "arithmetic rate", flopRateUnits)
-	return FLOPRate(v), err
-}
-
-// ParseHertz reads a frequency such as "1980 MHz".
-func ParseHertz(s string) (Hertz, error) {
-	v, err := parse(s, "frequency", hertzUnits)
-	return Hertz(v), err
-}
-
-// ParseWatts reads a power such as "700 W".
-func ParseWatts(s string) (Watts, error) {
-	v, err := parse(s, "power", wattUnits)
-	return Watts(v), err
-}
-
-// ParseJoules reads an energy such as "301 J" or "2 kWh".
-func ParseJoules(s string) (Joules, error) {
-	v, err := parse(s, "energy", jouleUnits)
-	return Joules(v), err
-}
-
 // The UnmarshalText methods read a quantity from a file or a flag. On an error
 // the value is zero.
 
-func (b *Bytes) UnmarshalText(t []byte) (err error)    { *b, err = ParseBytes(string(t)); return }
-func (s *Seconds) UnmarshalText(t []byte) (err error)  { *s, err = ParseSeconds(string(t)); return }
-func (r *Rate) UnmarshalText(t []byte) (err error)     { *r, err = ParseRate(string(t)); return }
-func (r *FLOPRate) UnmarshalText(t []byte) (err error) { *r, err = ParseFLOPRate(string(t)); return }
-func (h *Hertz) UnmarshalText(t []byte) (err error)    { *h, err = ParseHertz(string(t)); return }
-func (w *Watts) UnmarshalText(t []byte) (err error)    { *w, err = ParseWatts(string(t)); return }
-func (j *Joules) UnmarshalText(t []byte) (err error)   { *j, err = ParseJoules(string(t)); return }
+func (b *Bytes) UnmarshalText(t []byte) (err error)   { *b, err = ParseBytes(string(t)); return }
+func (s *Seconds) UnmarshalText(t []byte) (err error) { *s, err = ParseSeconds(string(t)); return }
+func (r *Rate) UnmarshalText(t []byte) error          { return read(r, t, "data rate", rateUnits) }
+func (r *FLOPRate) UnmarshalText(t []byte) error      { return read(r, t, "arithmetic rate", flopRateUnits) }
+func (h *Hertz) UnmarshalText(t []byte) error         { return read(h, t, "frequency", hertzUnits) }
+func (w *Watts) UnmarshalText(t []byte) error         { return read(w, t, "power", wattUnits) }
+func (j *Joules) UnmarshalText(t []byte) error        { return read(j, t, "energy", jouleUnits) }
+
+func read[T ~float64](to *T, text []byte, quantity string, units []unit) error {
+	v, err := parse(string(text), quantity, units)
+	*to = T(v)
+	return err
+}

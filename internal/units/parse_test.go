@@ -20,11 +20,11 @@ var quantities = []struct {
 }{
 	{"bytes", byteUnits, parser(ParseBytes), printer[Bytes], writer[Bytes], true},
 	{"seconds", timeUnits, parser(ParseSeconds), printer[Seconds], writer[Seconds], false},
-	{"rate", rateUnits, parser(ParseRate), printer[Rate], writer[Rate], false},
-	{"FLOP rate", flopRateUnits, parser(ParseFLOPRate), printer[FLOPRate], writer[FLOPRate], false},
-	{"hertz", hertzUnits, parser(ParseHertz), printer[Hertz], writer[Hertz], false},
-	{"watts", wattUnits, parser(ParseWatts), printer[Watts], writer[Watts], false},
-	{"joules", jouleUnits, parser(ParseJoules), printer[Joules], writer[Joules], false},
+	{"rate", rateUnits, parser(parsed[Rate]), printer[Rate], writer[Rate], false},
+	{"FLOP rate", flopRateUnits, parser(parsed[FLOPRate]), printer[FLOPRate], writer[FLOPRate], false},
+	{"hertz", hertzUnits, parser(parsed[Hertz]), printer[Hertz], writer[Hertz], false},
+	{"watts", wattUnits, parser(parsed[Watts]), printer[Watts], writer[Watts], false},
+	{"joules", jouleUnits, parser(parsed[Joules]), printer[Joules], writer[Joules], false},
 }
 
 type quantity interface {
@@ -36,6 +36,16 @@ type quantity interface {
 func parser[T quantity](parse func(string) (T, error)) func(string) (float64, error) {
 	return func(s string) (float64, error) { v, err := parse(s); return float64(v), err }
 }
+
+// parsed reads a quantity as files have it.
+func parsed[T any, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](s string) (v T, err error) {
+	err = P(&v).UnmarshalText([]byte(s))
+	return v, err
+}
+
 func printer[T quantity](v float64) string         { return T(v).String() }
 func writer[T quantity](v float64) ([]byte, error) { return T(v).MarshalText() }
 
@@ -111,10 +121,10 @@ func TestParseIsExact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, float64(got), in)
 	}
-	got, err := ParseFLOPRate("989.4 TFLOP/s")
+	got, err := parsed[FLOPRate]("989.4 TFLOP/s")
 	require.NoError(t, err)
 	require.Equal(t, FLOPRate(989.4e12), got)
-	bits, err := ParseRate("400 Gbit/s")
+	bits, err := parsed[Rate]("400 Gbit/s")
 	require.NoError(t, err)
 	require.Equal(t, Rate(50e9), bits)
 }

@@ -86,50 +86,16 @@ func fused(b *builder, a []value) []value {
 			f.Class, f.Back = fusedClass(b, v.word)
 		case "back":
 			_, back = fusedClass(b, v.word)
-		case "work":
-			f.Work = v.num
-		case "back_work":
-			f.BackWork = v.num
-		case "index":
-			f.Index = v.num
 		case "name":
 			f.Prim = v.word
-		case "mask":
-			f.Mask = v.num > 0
-		case "inplace":
-			f.InPlace = v.num > 0
-		case "back_wait":
-			f.BackWait = v.num > 0
-		case "shrink":
-			f.Shrink = int64(v.num)
-		case "grow":
-			f.Grow = int64(v.num)
-		case "back_kernels":
-			f.BackKernels = int(v.num)
-		case "saveout":
-			f.SaveOut = v.num > 0
-		case "rows":
-			f.SaveRows = int(v.num)
-		case "outs":
-			f.Outs = int(v.num)
-		case "read":
-			f.Read = v.num
-		case "write":
-			f.Write = v.num
-		case "back_read":
-			f.BackRead = v.num
-		case "back_write":
-			f.BackWrite = v.num
-		case "kernels":
-			f.Kernels = int(v.num)
-		case "width":
-			f.Width = int64(v.num)
-		case "heads":
-			f.Heads = int64(v.num)
 		case "fp32":
 			f.DType, set = tape.F32, v.num > 0
 		default:
-			panic(fmt.Sprintf("ops: recipe %s: fused has no keyword %q", b.recipe.Name, v.key))
+			to, known := fusedNumbers[v.key]
+			if !known {
+				panic(fmt.Sprintf("ops: recipe %s: fused has no keyword %q", b.recipe.Name, v.key))
+			}
+			to(&f, v.num)
 		}
 	}
 	if f.Class == tape.NormForward && len(b.recipe.Structure.NormWidths.RMS) > 0 {
@@ -142,6 +108,29 @@ func fused(b *builder, a []value) []value {
 		f.Back = back
 	}
 	return tensors(b.t.Fuse(f, ins...))
+}
+
+// fusedNumbers are the keywords of a fused kernel that are numbers, and switches.
+var fusedNumbers = map[string]func(f *tape.Fused, v float64){
+	"work":         func(f *tape.Fused, v float64) { f.Work = v },
+	"back_work":    func(f *tape.Fused, v float64) { f.BackWork = v },
+	"index":        func(f *tape.Fused, v float64) { f.Index = v },
+	"read":         func(f *tape.Fused, v float64) { f.Read = v },
+	"write":        func(f *tape.Fused, v float64) { f.Write = v },
+	"back_read":    func(f *tape.Fused, v float64) { f.BackRead = v },
+	"back_write":   func(f *tape.Fused, v float64) { f.BackWrite = v },
+	"mask":         func(f *tape.Fused, v float64) { f.Mask = v > 0 },
+	"inplace":      func(f *tape.Fused, v float64) { f.InPlace = v > 0 },
+	"back_wait":    func(f *tape.Fused, v float64) { f.BackWait = v > 0 },
+	"saveout":      func(f *tape.Fused, v float64) { f.SaveOut = v > 0 },
+	"rows":         func(f *tape.Fused, v float64) { f.SaveRows = int(v) },
+	"outs":         func(f *tape.Fused, v float64) { f.Outs = int(v) },
+	"kernels":      func(f *tape.Fused, v float64) { f.Kernels = int(v) },
+	"back_kernels": func(f *tape.Fused, v float64) { f.BackKernels = int(v) },
+	"width":        func(f *tape.Fused, v float64) { f.Width = int64(v) },
+	"heads":        func(f *tape.Fused, v float64) { f.Heads = int64(v) },
+	"shrink":       func(f *tape.Fused, v float64) { f.Shrink = int64(v) },
+	"grow":         func(f *tape.Fused, v float64) { f.Grow = int64(v) },
 }
 
 // fusedClasses are the kernel classes of a fused kernel and of its gradient.
