@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -62,42 +64,57 @@ func (f *Figures) incomparable() string {
 	return "nothing is measured; give what is known under measured:, as in {step_time: 1.5 s}"
 }
 
-// plainFigures are figures as bare numbers in SI base units, with the unit in the
-// key: the form of JSON.
-type plainFigures struct {
-	StepTime      float64   `json:"step_time_s,omitempty"`
-	ForwardTime   float64   `json:"forward_s,omitempty"`
-	BackwardTime  float64   `json:"backward_s,omitempty"`
-	OptimizerTime float64   `json:"optimizer_s,omitempty"`
-	PeakAllocated float64   `json:"peak_allocated_bytes,omitempty"`
-	PeakReserved  float64   `json:"peak_reserved_bytes,omitempty"`
-	DeviceUsed    float64   `json:"device_used_bytes,omitempty"`
-	PerStage      []float64 `json:"peak_allocated_per_stage_bytes,omitempty"`
-	Energy        float64   `json:"energy_j_per_step_per_gpu,omitempty"`
-	Clock         float64   `json:"sm_clock_hz,omitempty"`
-	Parameters    int64     `json:"parameters,omitempty"`
+// entries adds the figures that are known to an object: bare numbers in SI base units, with the
+// unit in the key.
+func (f *Figures) entries(o *object) {
+	for _, q := range Quantities {
+		if q.Name == "energy_per_step_per_gpu" && len(f.PerStage) > 0 { // behind the other memory
+			stages := make([]float64, len(f.PerStage))
+			for i, b := range f.PerStage {
+				stages[i] = float64(b)
+			}
+			o.add(PerStage+"_bytes", stages)
+		}
+		if v := q.of(f); v != 0 {
+			o.add(q.key, v)
+		}
+	}
 }
 
-func (f *Figures) plain() plainFigures {
-	p := plainFigures{
-		StepTime: float64(f.StepTime), ForwardTime: float64(f.ForwardTime), BackwardTime: float64(f.BackwardTime), OptimizerTime: float64(f.OptimizerTime),
-		PeakAllocated: float64(f.PeakAllocated), PeakReserved: float64(f.PeakReserved), DeviceUsed: float64(f.DeviceUsed),
-		Energy: float64(f.Energy), Clock: float64(f.Clock), Parameters: f.Parameters,
-	}
-	for _, b := range f.PerStage {
-		p.PerStage = append(p.PerStage, float64(b))
-	}
-	return p
+// MarshalJSON writes what is known.
+func (f Figures) MarshalJSON() ([]byte, error) {
+	var o object
+	f.entries(&o)
+	return o.text()
 }
-
-// MarshalJSON writes bare numbers with the unit in the key.
-func (f Figures) MarshalJSON() ([]byte, error) { return json.Marshal(f.plain()) }
 
 // MarshalJSON writes the figures and the range side by side.
 func (p Prediction) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		plainFigures
-		Low  float64 `json:"step_time_low_s,omitempty"`
-		High float64 `json:"step_time_high_s,omitempty"`
-	}{p.plain(), float64(p.Low), float64(p.High)})
+	var o object
+	p.entries(&o)
+	if p.Low != 0 {
+		o.add("step_time_low_s", float64(p.Low))
+	}
+	if p.High != 0 {
+		o.add("step_time_high_s", float64(p.High))
+	}
+	return o.text()
 }
+
+// object is one in JSON, its keys in the order in which they are added.
+type object struct {
+	b      bytes.Buffer
+	failed error
+}
+
+func (o *object) add(key string, v any) {
+	text, err := json.Marshal(v)
+	o.failed = cmp.Or(o.failed, err)
+	if o.b.Len() > 0 {
+		o.b.WriteByte(',')
+	}
+	o.b.WriteString(`"` + key + `":`)
+	o.b.Write(text)
+}
+
+func (o *object) text() ([]byte, error) { return []byte("{" + o.b.String() + "}"), o.failed }

@@ -10,21 +10,22 @@ import (
 // Quantity is a figure that can be compared, named by its key in runs/v1.
 type Quantity struct {
 	Name string
+	key  string // in JSON, where it is a number in its SI base unit
 	of   func(*Figures) float64
 }
 
 // Quantities are the compared figures, in the order in which they are printed.
 var Quantities = []Quantity{
-	{"step_time", func(f *Figures) float64 { return float64(f.StepTime) }},
-	{"forward_time", func(f *Figures) float64 { return float64(f.ForwardTime) }},
-	{"backward_time", func(f *Figures) float64 { return float64(f.BackwardTime) }},
-	{"optimizer_time", func(f *Figures) float64 { return float64(f.OptimizerTime) }},
-	{"peak_allocated", func(f *Figures) float64 { return float64(f.PeakAllocated) }},
-	{"peak_reserved", func(f *Figures) float64 { return float64(f.PeakReserved) }},
-	{"device_used", func(f *Figures) float64 { return float64(f.DeviceUsed) }},
-	{"energy_per_step_per_gpu", func(f *Figures) float64 { return float64(f.Energy) }},
-	{"sm_clock_after", func(f *Figures) float64 { return float64(f.Clock) }},
-	{"parameters", func(f *Figures) float64 { return float64(f.Parameters) }},
+	{"step_time", "step_time_s", func(f *Figures) float64 { return float64(f.StepTime) }},
+	{"forward_time", "forward_s", func(f *Figures) float64 { return float64(f.ForwardTime) }},
+	{"backward_time", "backward_s", func(f *Figures) float64 { return float64(f.BackwardTime) }},
+	{"optimizer_time", "optimizer_s", func(f *Figures) float64 { return float64(f.OptimizerTime) }},
+	{"peak_allocated", "peak_allocated_bytes", func(f *Figures) float64 { return float64(f.PeakAllocated) }},
+	{"peak_reserved", "peak_reserved_bytes", func(f *Figures) float64 { return float64(f.PeakReserved) }},
+	{"device_used", "device_used_bytes", func(f *Figures) float64 { return float64(f.DeviceUsed) }},
+	{"energy_per_step_per_gpu", "energy_j_per_step_per_gpu", func(f *Figures) float64 { return float64(f.Energy) }},
+	{"sm_clock_after", "sm_clock_hz", func(f *Figures) float64 { return float64(f.Clock) }},
+	{"parameters", "parameters", func(f *Figures) float64 { return float64(f.Parameters) }},
 }
 
 // PerStage is the one quantity with a value per pipeline stage. Its error is that

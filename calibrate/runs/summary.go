@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -171,43 +170,24 @@ func quantile(sorted []float64, q float64) float64 {
 const always = 7
 
 // nothing are the Stats of a quantity that was not compared.
-type nothing struct {
-	N          int  `json:"n"`
-	MeanAbs    *int `json:"mean_abs"`
-	MedianAbs  *int `json:"median_abs"`
-	P90Abs     *int `json:"p90_abs"`
-	MaxAbs     *int `json:"max_abs"`
-	MeanSigned *int `json:"mean_signed"`
-}
+var nothing = json.RawMessage(`{"n":0,"mean_abs":null,"median_abs":null,"p90_abs":null,"max_abs":null,"mean_signed":null}`)
 
 // MarshalJSON writes the quantities beside the counts, in their order.
 func (g Group) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	var failed error
-	field := func(key string, v any) {
-		text, err := json.Marshal(v)
-		if err != nil {
-			failed = err
-		}
-		if b.Len() > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(`"` + key + `":`)
-		b.Write(text)
-	}
-	field("group", g.Name)
-	field("n", g.N)
-	field("unsupported", g.Unsupported)
-	field("errors", g.Failed)
+	var o object
+	o.add("group", g.Name)
+	o.add("n", g.N)
+	o.add("unsupported", g.Unsupported)
+	o.add("errors", g.Failed)
 	for i, q := range QuantityNames() {
 		if s, ok := g.Stats[q]; ok {
-			field(q, s)
+			o.add(q, s)
 		} else if i < always {
-			field(q, nothing{})
+			o.add(q, nothing)
 		}
 	}
 	if g.InRange != nil {
-		field("in_range", g.InRange)
+		o.add("in_range", g.InRange)
 	}
-	return append(append([]byte{'{'}, b.Bytes()...), '}'), failed
+	return o.text()
 }

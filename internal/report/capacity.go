@@ -113,21 +113,15 @@ func plainCluster(c *capacity.Cluster) ordered {
 }
 
 func (list Deadline) records() ([]string, [][]string) {
-	header := []string{"hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes"}
-	var rows [][]string
+	var rows []ordered
 	for _, c := range list {
-		row := make([]string, len(header))
-		row[0], row[1] = c.Job.Hardware.Name, fmt.Sprint(c.Met)
-		if t := c.Training; t != nil {
-			cost := ""
-			if t.Price > 0 {
-				cost = number(t.Cost)
-			}
-			copy(row[2:], []string{integer(t.Result.Job.GPUs), number(float64(t.Time)), number(t.GPUHours), cost, number(float64(t.SiteEnergy)), number(t.Plan.Goodput), number(float64(t.Result.StepTime)), settings(t.Result.Job), integer(t.GPUs), integer(t.Plan.Spares)})
+		plan := ""
+		if c.Training != nil {
+			plan = settings(c.Training.Result.Job)
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(ordered{{"plan", plan}}, plainCluster(c)...))
 	}
-	return header, rows
+	return tabled(rows, "hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes")
 }
 
 // Deadlines says which kinds of machine are too late, "" when one is in time.
@@ -233,19 +227,15 @@ func (x *MachineLargest) plain() ordered {
 }
 
 func (list Largest) records() ([]string, [][]string) {
-	header := []string{"hardware", "gpus", "largest", "step_time_s", "device_used_bytes", "plan", "next"}
-	var rows [][]string
+	var rows []ordered
 	for _, x := range list {
-		row := []string{x.Hardware, integer(x.GPUs), "", "", "", "", ""}
-		if b := x.Best; b != nil {
-			copy(row[2:], []string{b.Value, number(float64(b.Result.StepTime)), number(float64(b.Result.Memory.DeviceUsed)), settings(b.Result.Job)})
+		plan := ""
+		if x.Best != nil {
+			plan = settings(x.Best.Result.Job)
 		}
-		if x.Next != nil {
-			row[6] = x.Next.Value
-		}
-		rows = append(rows, row)
+		rows = append(rows, append(ordered{{"plan", plan}}, x.plain()...))
 	}
-	return header, rows
+	return tabled(rows, "hardware", "gpus", "largest", "step_time_s", "device_used_bytes", "plan", "next")
 }
 
 // Fitting says that nothing fits, "" when something does somewhere.

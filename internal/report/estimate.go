@@ -503,29 +503,22 @@ func runtimeText(j *strategies.Job) string {
 	if fused := r.FusedCrossEntropy; fused != nil && *fused && !j.Recipe.Structure.FusedLoss {
 		s += ", fused_cross_entropy"
 	}
-	if n := r.LossChunks; n > 0 && n != max(j.Recipe.Structure.LossChunks, 1) {
-		s += fmt.Sprintf(", loss_chunks %d", n)
-	}
-	if r.TokenDispatcher != "" {
-		s += ", " + r.TokenDispatcher + " dispatcher"
-	}
-	if r.ExpertGEMM != "" {
-		s += ", " + r.ExpertGEMM + " for experts"
-	}
-	if r.CUDAGraphs != "" {
-		s += ", CUDA graphs: " + r.CUDAGraphs
-	}
-	if r.HostSpeed > 0 {
-		s += fmt.Sprintf(", host at %.3g of the machine's", r.HostSpeed)
-	}
-	if r.CPUThreads > 0 {
-		s += fmt.Sprintf(", %d CPU threads of each rank", r.CPUThreads)
-	}
-	if r.Release > 0 {
-		s += ", release " + r.Release.String()
-	}
-	if r.Libraries > 0 {
-		s += ", libraries of " + r.Libraries.String()
+	for _, x := range []struct {
+		set  bool
+		text string
+	}{
+		{r.LossChunks > 0 && r.LossChunks != max(j.Recipe.Structure.LossChunks, 1), fmt.Sprintf("loss_chunks %d", r.LossChunks)},
+		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},
+		{r.ExpertGEMM != "", r.ExpertGEMM + " for experts"},
+		{r.CUDAGraphs != "", "CUDA graphs: " + r.CUDAGraphs},
+		{r.HostSpeed > 0, fmt.Sprintf("host at %.3g of the machine's", r.HostSpeed)},
+		{r.CPUThreads > 0, fmt.Sprintf("%d CPU threads of each rank", r.CPUThreads)},
+		{r.Release > 0, "release " + r.Release.String()},
+		{r.Libraries > 0, "libraries of " + r.Libraries.String()},
+	} {
+		if x.set {
+			s += ", " + x.text
+		}
 	}
 	return s
 }

@@ -57,7 +57,7 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// value is that of a key, nil where there is none.
+// value is the first that a key has, nil where there is none.
 func (o ordered) value(key string) any {
 	i := slices.IndexFunc(o, func(e entry) bool { return e.key == key })
 	if i < 0 {

@@ -133,6 +133,14 @@ func (m *megatron) has(name string) bool {
 	return ok && !slices.Contains([]string{"False", "false", "None", "null", ""}, f.value)
 }
 
+// first is the first of some arguments that is given so, "" where none is.
+func (m *megatron) first(names ...string) string {
+	if i := slices.IndexFunc(names, m.has); i >= 0 {
+		return names[i]
+	}
+	return ""
+}
+
 // from is how messages name an argument.
 func (m *megatron) from(name string) string {
 	if n, ok := m.names[name]; ok {
@@ -483,6 +491,9 @@ func (m *megatron) machine() {
 	}
 }
 
+// backends are what a job calls kernels of attention, by the backends that are not left to the recipe.
+var backends = map[string]string{"flash": "flash-attn", "unfused": "unfused", "local": "unfused"}
+
 func (m *megatron) runtime() {
 	if m.has("deepspeed") { // whose fork has none of the switches
 		m.set("runtime.recipe", shardedRecipe, m.from("deepspeed"))
@@ -496,11 +507,8 @@ func (m *megatron) runtime() {
 			}
 		}
 	}
-	switch m.word("attention_backend") {
-	case "flash", "AttnBackend.flash":
-		m.set("runtime.attention", "flash-attn", m.from("attention_backend"))
-	case "unfused", "AttnBackend.unfused", "local", "AttnBackend.local":
-		m.set("runtime.attention", "unfused", m.from("attention_backend"))
+	if kernel, ok := backends[strings.TrimPrefix(m.word("attention_backend"), "AttnBackend.")]; ok {
+		m.set("runtime.attention", kernel, m.from("attention_backend"))
 	}
 	for _, off := range []string{"no_rope_freq", "no_rope_fusion", "apply_rope_fusion"} {
 		if f, ok := m.flags[off]; ok && m.has(off) == (off == "no_rope_fusion") && f.value != "None" && m.word("position_embedding_type") == "rope" {
@@ -673,25 +681,18 @@ func (m *megatron) train() {
 	} else if !m.has("recompute_granularity") && !m.has("recompute_activations") {
 		m.set("train.recompute", "none", m.given("recompute_granularity"))
 	}
-	first := func(names ...string) string {
-		for _, n := range names {
-			if m.has(n) {
-				return n
-			}
-		}
-		return ""
-	}
+	four, eight := m.first("fp4", "fp4_format"), m.first("fp8", "fp8_format")
 	switch {
 	case m.mentions("train.precision"):
-	case first("fp4", "fp4_format") != "":
-		m.set("train.precision", "nvfp4", m.from(first("fp4", "fp4_format")))
-	case first("fp8", "fp8_format") != "":
+	case four != "":
+		m.set("train.precision", "nvfp4", m.from(four))
+	case eight != "":
 		kind, ok := map[string]string{"": "fp8", "delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8-block"}[m.word("fp8_recipe")]
 		if !ok {
 			m.note("%s %s: scales of this kind are not known; fp8 is taken", m.from("fp8_recipe"), m.flags["fp8_recipe"].value)
 			kind = "fp8"
 		}
-		m.set("train.precision", kind, m.from(first("fp8", "fp8_format")))
+		m.set("train.precision", kind, m.from(eight))
 		m.narrow(kind)
 	case m.has("bf16"):
 		m.set("train.precision", "bf16", m.from("bf16"))

@@ -7,14 +7,7 @@ import "fmt"
 var megatronFSDP = map[string]string{"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "fsdp1"}
 
 // sharding is the argument that turns on Megatron-FSDP, or an older name of it; "" where none does.
-func (m *megatron) sharding() string {
-	for _, name := range []string{"use_megatron_fsdp", "use_custom_fsdp"} {
-		if m.has(name) {
-			return name
-		}
-	}
-	return ""
-}
+func (m *megatron) sharding() string { return m.first("use_megatron_fsdp", "use_custom_fsdp") }
 
 // fsdp says how Megatron-FSDP shards a step, which it does with a distributed optimizer
 // whatever is said of one.

@@ -21,12 +21,7 @@ var mixes = lazily(`\bpretrain_(?:mamba|hybrid)\.py`)
 // pattern is the argument with the letters of a hybrid model's layers, or its older name; ""
 // where neither is given.
 func (m *megatron) pattern() string {
-	for _, name := range []string{"hybrid_layer_pattern", "hybrid_override_pattern"} {
-		if m.has(name) {
-			return name
-		}
-	}
-	return ""
+	return m.first("hybrid_layer_pattern", "hybrid_override_pattern")
 }
 
 // blocks are the letters of layers that are one block each; "": they are none. known is false

@@ -1,17 +1,13 @@
 package launch
 
+import "cmp"
+
 // gluActivations are the values of --glu-activation, which GPTs of BigScience have.
 var gluActivations = map[string]string{"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 
 // mlp says what an MLP is; one with a gate has it of whichever argument gives it.
 func (m *megatron) mlp() {
-	gate := "swiglu"
-	for _, name := range []string{"swiglu", "quick_geglu", "glu_activation"} {
-		if m.has(name) {
-			gate = name
-			break
-		}
-	}
+	gate := cmp.Or(m.first("swiglu", "quick_geglu", "glu_activation"), "swiglu")
 	m.set("model.gated_mlp", m.has(gate), m.given(gate))
 	switch {
 	case m.has("hidden_act"):
