@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
@@ -10,12 +11,7 @@ import (
 type Ablation []runs.Ablation
 
 // ablationName is how a row is called.
-func ablationName(a *runs.Ablation) string {
-	if a.Effect == "" {
-		return "nothing"
-	}
-	return a.Effect
-}
+func ablationName(a *runs.Ablation) string { return cmp.Or(a.Effect, "nothing") }
 
 func (list Ablation) page() *page {
 	base := all(list[0].Groups)

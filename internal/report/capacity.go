@@ -86,10 +86,7 @@ func impossible(c *capacity.Cluster) string {
 
 func (list Deadline) plain() any {
 	j := list[0].Job
-	var clusters []ordered
-	for _, c := range list {
-		clusters = append(clusters, plainCluster(c))
-	}
+	clusters := listed(list, func(c **capacity.Cluster) ordered { return plainCluster(*c) })
 	return ordered{{"schema", "deadline/v1"}, {"model", j.ModelName}, {"tokens", j.Run.Tokens.Value}, {"clusters", clusters}, {"notes", defaultNotes(defaultsOf(j, "gpus"))}}
 }
 
@@ -203,10 +200,7 @@ func (list Largest) plain() any {
 	if j := firstFitting(list); j != nil {
 		notes = append(defaultNotes(defaultsOf(j)), j.Remarks()...)
 	}
-	var clusters []ordered
-	for _, x := range list {
-		clusters = append(clusters, x.plain())
-	}
+	clusters := listed(list, (*MachineLargest).plain)
 	return ordered{{"schema", "largest/v1"}, {"quantity", list[0].Quantity.Name}, {"clusters", clusters}, {"notes", notes}}
 }
 

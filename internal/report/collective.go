@@ -155,12 +155,9 @@ func (x *CollectiveCall) alternativeGrid() *grid {
 
 // chosen is the index of NCCL's choice among the alternatives.
 func (x *CollectiveCall) chosen() int {
-	for i, a := range x.Cost.Alternatives {
-		if a.Algorithm == x.Cost.Algorithm && a.Protocol == x.Cost.Protocol {
-			return i
-		}
-	}
-	return 0
+	return max(slices.IndexFunc(x.Cost.Alternatives, func(a collective.Choice) bool {
+		return a.Algorithm == x.Cost.Algorithm && a.Protocol == x.Cost.Protocol
+	}), 0)
 }
 
 // factor prints a ratio.

@@ -111,6 +111,9 @@ func sidesOf(l *trace.Line) ordered {
 
 func (x *Compare) plain() any {
 	c := x.Found
+	terms := listed(c.Terms, func(t *trace.Term) ordered {
+		return ordered{{"key", t.Key}, {"predicted_s", t.Predicted}, {"traced_s", t.Traced}, {"error", apart(t.Error())}}
+	})
 	var families, largest []ordered
 	for i := range c.Families {
 		l := &c.Families[i]
@@ -123,14 +126,7 @@ func (x *Compare) plain() any {
 	for _, d := range c.Largest {
 		largest = append(largest, ordered{{"of", d.Of}, {"predicted_s", d.Predicted}, {"traced_s", d.Traced}, {"text", d.Text}})
 	}
-	return ordered{{"schema", "compare/v1"}, {"job", x.job()}, {"terms", x.terms()}, {"families", families}, {"largest", largest}, {"traces", c.Traces}, {"notes", x.allNotes()}}
-}
-
-func (x *Compare) terms() (out []ordered) {
-	for _, t := range x.Found.Terms {
-		out = append(out, ordered{{"key", t.Key}, {"predicted_s", t.Predicted}, {"traced_s", t.Traced}, {"error", apart(t.Error())}})
-	}
-	return out
+	return ordered{{"schema", "compare/v1"}, {"job", x.job()}, {"terms", terms}, {"families", families}, {"largest", largest}, {"traces", c.Traces}, {"notes", x.allNotes()}}
 }
 
 func (x *Compare) records() ([]string, [][]string) {

@@ -178,25 +178,14 @@ func moveGrid(moves []whatif.Move, from, to float64, whole string, show func(flo
 }
 
 func (d *Difference) plain() any {
-	settings := []ordered{}
-	for _, c := range d.Settings {
-		settings = append(settings, ordered{{"path", c.Path}, {"from", c.From}, {"to", c.To}})
-	}
-	whole := func(from, to float64) ordered { return plainMove(whatif.Move{From: from, To: to}) }
+	settings := listed(d.Settings, func(c *whatif.Changed) ordered { return ordered{{"path", c.Path}, {"from", c.From}, {"to", c.To}} })
+	whole := func(from, to float64) ordered { return plainMove(&whatif.Move{From: from, To: to}) }
 	return ordered{{"schema", "diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"step_time_s", whole(d.A.Step, d.B.Step)}, {"tokens_per_s_per_gpu", whole(d.A.Tokens, d.B.Tokens)}, {"device_used_bytes", whole(d.A.Used, d.B.Used)},
-		{"settings", settings}, {"time_s", plainMoves(d.Time)}, {"memory_bytes", plainMoves(d.Memory)}}
+		{"settings", settings}, {"time_s", listed(d.Time, plainMove)}, {"memory_bytes", listed(d.Memory, plainMove)}}
 }
 
-func plainMove(m whatif.Move) ordered {
+func plainMove(m *whatif.Move) ordered {
 	return ordered{{"key", unlessNone(m.Key)}, {"from", m.From}, {"to", m.To}, {"change", m.Change()}}
-}
-
-func plainMoves(moves []whatif.Move) []ordered {
-	out := []ordered{}
-	for _, m := range moves {
-		out = append(out, plainMove(m))
-	}
-	return out
 }
 
 func (d *Difference) records() ([]string, [][]string) {

@@ -129,12 +129,7 @@ var boundNames = map[string]string{
 	"host_update": "the host, which updates the parameters", "bubble": "the pipeline bubble",
 }
 
-func boundText(b string) string {
-	if s, ok := boundNames[b]; ok {
-		return s
-	}
-	return b
-}
+func boundText(b string) string { return cmp.Or(boundNames[b], b) }
 
 // mfuText states the convention of attention FLOPs, without which an MFU says little.
 func mfuText(r *estimate.Result) string {
@@ -275,10 +270,7 @@ var memoryNames = map[string]string{
 }
 
 func memoryName(key string) string {
-	if n, ok := memoryNames[key]; ok {
-		return n
-	}
-	return strings.ReplaceAll(key, "_", " ")
+	return cmp.Or(memoryNames[key], strings.ReplaceAll(key, "_", " "))
 }
 
 // memoryRow is what a job keeps under a key: which of its weights are quantized decides what

@@ -28,16 +28,13 @@ func (e *Estimate) result() ordered {
 	for g, t := range r.Exposed {
 		exposed[g] = float64(t)
 	}
-	stages := []ordered{}
-	for _, s := range r.Stages {
-		stages = append(stages, ordered{{"rank", s.Rank}, {"layers", s.Layers}, {"parameters", s.Params}, {"forward_s", s.Forward}, {"backward_s", s.Backward},
-			{"busy_s", s.Busy}, {"bubble_s", s.Bubble}, {"clock_hz", s.Clock}, {"peak_allocated_bytes", s.PeakAllocated}})
-	}
-	remedies := []ordered{}
-	for i := range e.Remedies {
-		m := &e.Remedies[i]
-		remedies = append(remedies, append(ordered{{"set", m.Set}, {"slowdown", m.Slowdown}}, plainCandidate(&m.Candidate)...)) // slowdown: tokens/s per GPU before over after, minus one
-	}
+	stages := listed(r.Stages, func(s *estimate.Stage) ordered {
+		return ordered{{"rank", s.Rank}, {"layers", s.Layers}, {"parameters", s.Params}, {"forward_s", s.Forward}, {"backward_s", s.Backward},
+			{"busy_s", s.Busy}, {"bubble_s", s.Bubble}, {"clock_hz", s.Clock}, {"peak_allocated_bytes", s.PeakAllocated}}
+	})
+	remedies := listed(e.Remedies, func(m *search.Remedy) ordered { // slowdown: tokens/s per GPU before over after, minus one
+		return append(ordered{{"set", m.Set}, {"slowdown", m.Slowdown}}, plainCandidate(&m.Candidate)...)
+	})
 	return ordered{
 		{"schema", resultSchema}, {"versions", versions(e.Version)}, {"job", e.job()}, {"model", plainModel(r.Job)}, {"choice", unlessNone(plainChoice(e.Choice))},
 		{"step_time_s", r.StepTime}, {"step_time_low_s", known(r.Low)}, {"step_time_high_s", known(r.High)}, {"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
@@ -67,10 +64,9 @@ func plainWaiting(w *estimate.Waiting) ordered {
 	if w == nil {
 		return nil
 	}
-	groups := []ordered{}
-	for _, g := range w.Groups {
-		groups = append(groups, ordered{{"gpus", g.GPUs}, {"who", g.Who}, {"where", g.Where}})
-	}
+	groups := listed(w.Groups, func(g *estimate.Waiters) ordered {
+		return ordered{{"gpus", g.GPUs}, {"who", g.Who}, {"where", g.Where}}
+	})
 	return ordered{{"healthy_step_time_s", w.Healthy}, {"wait_per_healthy_gpu_s", w.Each}, {"throughput_lost", w.Lost}, {"waiting", groups}}
 }
 
@@ -78,11 +74,7 @@ func plainChoice(c *search.Choice) ordered {
 	if c == nil {
 		return nil
 	}
-	others := []ordered{}
-	for i := range c.Others {
-		others = append(others, plainCandidate(&c.Others[i]))
-	}
-	return ordered{{"legal", c.Legal}, {"others", others}}
+	return ordered{{"legal", c.Legal}, {"others", listed(c.Others, plainCandidate)}}
 }
 
 // known is nil for a figure that is not known.
@@ -90,8 +82,7 @@ func known[T ~float64](v T) *float64 {
 	if v == 0 {
 		return nil
 	}
-	x := float64(v)
-	return &x
+	return new(float64(v))
 }
 
 func plainCandidate(c *search.Candidate) ordered {

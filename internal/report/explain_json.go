@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -19,28 +20,29 @@ func className(c int) string { return memory.Class(c).String() }
 func (x *Explain) plain() any {
 	r := x.Result
 	out := ordered{{"schema", "explain/v1"}, {"versions", versions(x.Version)}, {"stage", x.Stage}, {"job", x.job()}, {"step_time_s", r.StepTime}, {"parts_s", partsOf(r)}}
+	collectives := entry{"collectives", unlessNone(listed(r.Detail.Collectives, plainComm))}
 	switch x.Stage {
-	case Ops, Times:
-		var list []ordered
-		for _, u := range x.units() {
-			list = append(list, plainUnit(&u, x.Stage == Times))
-		}
-		out = append(out, entry{"units", unlessNone(list)})
-		if x.Stage == Times {
-			out = append(out, entry{"collectives", unlessNone(plainComms(r.Detail.Collectives))})
-		}
+	case Ops:
+		out = append(out, x.plainUnits(plainOp))
+	case Times:
+		out = append(out, x.plainUnits(timedOp), collectives)
 	case Timeline:
 		out = append(out, entry{"spans", unlessNone(plainSpans(r))})
 	case Memory:
-		var points []ordered
-		for _, p := range r.Detail.Memory {
-			points = append(points, ordered{{"label", p.Label}, {"allocated_bytes", p.Allocated}, {"by_class", byClass(p.By[:])}})
-		}
+		points := listed(r.Detail.Memory, func(p *point) ordered {
+			return ordered{{"label", p.Label}, {"allocated_bytes", p.Allocated}, {"by_class", byClass(p.By[:])}}
+		})
 		out = append(out, entry{"memory", memoryOf(&r.Memory)}, entry{"points", unlessNone(points)})
 	default:
-		out = append(out, entry{"tree", plainTree(x.tree(), x.Depth)}, entry{"collectives", unlessNone(plainComms(r.Detail.Collectives))})
+		out = append(out, entry{"tree", plainTree(x.tree(), x.Depth)}, collectives)
 	}
 	return append(out, entry{"notes", append([]diag.Note{}, r.Notes...)})
+}
+
+func (x *Explain) plainUnits(op func(*estimate.OpDetail) ordered) entry {
+	return entry{"units", unlessNone(listed(x.units(), func(u *estimate.UnitDetail) ordered {
+		return ordered{{"name", u.Name}, {"count", u.Count}, {"parameters", u.Params}, {"forward", listed(u.Forward, op)}, {"backward", listed(u.Backward, op)}}
+	}))}
 }
 
 func plainTree(n *treeNode, depth int) ordered {
@@ -53,20 +55,8 @@ func plainTree(n *treeNode, depth int) ordered {
 	return ordered{{"name", n.name}, {"time_s", n.time}, {"calls", unlessNone(n.calls)}, {"bound", unlessNone(n.bound)}, {"inner", unlessNone(inner)}}
 }
 
-func plainUnit(u *estimate.UnitDetail, times bool) ordered {
-	return ordered{{"name", u.Name}, {"count", u.Count}, {"parameters", u.Params}, {"forward", plainOps(u.Forward, times)}, {"backward", plainOps(u.Backward, times)}}
-}
-
-func plainOps(list []estimate.OpDetail, times bool) []ordered {
-	out := []ordered{}
-	for i := range list {
-		out = append(out, plainOp(&list[i], times))
-	}
-	return out
-}
-
-// plainOp is an op with its shape, and with its times.
-func plainOp(d *estimate.OpDetail, times bool) ordered {
+// plainOp is an op with its shape.
+func plainOp(d *estimate.OpDetail) ordered {
 	o := d.Op
 	layout := ""
 	if o.Class == tape.GEMM || o.Class == tape.GroupedGEMM {
@@ -76,23 +66,17 @@ func plainOp(d *estimate.OpDetail, times bool) ordered {
 	if a := o.Attn; a != nil {
 		attention = ordered{{"batch", a.Batch}, {"heads", a.Heads}, {"kv_heads", a.KVHeads}, {"queries", a.Queries}, {"keys", a.Keys}, {"head_dim", a.QKDim}, {"value_dim", a.VDim}, {"causal", a.Causal}, {"window", unlessNone(a.Window)}}
 	}
-	out := ordered{{"module", unlessNone(o.Module)}, {"op", o.Prim}, {"phase", o.Phase.String()}, {"class", o.Class.String()}, {"dtype", o.DType.String()},
+	return ordered{{"module", unlessNone(o.Module)}, {"op", o.Prim}, {"phase", o.Phase.String()}, {"class", o.Class.String()}, {"dtype", o.DType.String()},
 		{"m", unlessNone(o.M)}, {"n", unlessNone(o.N)}, {"k", unlessNone(o.K)}, {"batch", unlessNone(o.Batch)}, {"layout", unlessNone(layout)}, {"attention", unlessNone(attention)},
 		{"elements", unlessNone(o.Elements)}, {"bytes", o.Bytes}, {"flops", o.FLOPs}, {"kernels", kernels(o)}}
-	if !times {
-		return out
-	}
-	e := explained(d)
-	out = append(out, ordered{{"time_s", d.Time}, {"host_s", d.Host}, {"bound", unlessNone(e.bound)}, {"formula", unlessNone(e.formula)}, {"source", unlessNone(e.source)}, {"relative_error", unlessNone(e.relErr)}}...)
-	if d.Comm != nil {
-		out = append(out, entry{"collective", plainComm(d.Comm)})
-	}
-	return out
 }
 
-func plainComms(list []estimate.CommDetail) (out []ordered) {
-	for i := range list {
-		out = append(out, plainComm(&list[i]))
+// timedOp is an op with its times, too.
+func timedOp(d *estimate.OpDetail) ordered {
+	e := explained(d)
+	out := append(plainOp(d), ordered{{"time_s", d.Time}, {"host_s", d.Host}, {"bound", unlessNone(e.bound)}, {"formula", unlessNone(e.formula)}, {"source", unlessNone(e.source)}, {"relative_error", unlessNone(e.relErr)}}...)
+	if d.Comm != nil {
+		out = append(out, entry{"collective", plainComm(d.Comm)})
 	}
 	return out
 }
@@ -102,26 +86,17 @@ func plainComm(c *estimate.CommDetail) ordered {
 		{"algbw_bytes_per_s", c.Cost.AlgBW}, {"busbw_bytes_per_s", c.Cost.BusBW}, {"source", c.Cost.Source}, {"relative_error", c.Cost.RelErr}}
 }
 
-func plainSpans(r *estimate.Result) (out []ordered) {
-	for _, s := range spans(r) {
-		out = append(out, ordered{{"stream", s.Stream}, {"label", s.Label}, {"start_s", s.Start}, {"end_s", s.End}})
-	}
-	return out
+func plainSpans(r *estimate.Result) []ordered {
+	return listed(spans(r), func(s *timeline.Span) ordered {
+		return ordered{{"stream", s.Stream}, {"label", s.Label}, {"start_s", s.Start}, {"end_s", s.End}}
+	})
 }
 
 // spans are those of a result in the order of time, neighbours of one label on one
 // stream joined.
 func spans(r *estimate.Result) []timeline.Span {
 	list := slices.Clone(r.Spans)
-	slices.SortStableFunc(list, func(a, b timeline.Span) int {
-		switch {
-		case a.Start < b.Start:
-			return -1
-		case a.Start > b.Start:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b timeline.Span) int { return cmp.Compare(a.Start, b.Start) })
 	var out []timeline.Span
 	last := map[string]int{} // index of a stream's last span
 	for _, s := range list {

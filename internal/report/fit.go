@@ -107,12 +107,10 @@ func (x *Fit) plain() any {
 }
 
 func (x *Fit) probes() []ordered {
-	out := []ordered{}
-	for _, p := range x.Probes {
-		out = append(out, ordered{{"probe", p.Name}, {"cases", p.Points}, {"failed", p.Failed}, {"left_out", p.Dropped}, {"mean_error", p.Mean}, {"p95_error", p.P95}, {"worst_error", p.Worst}, {"worst_case", p.WorstCase},
-			{"base_mean_error", p.Base}, {"deviation", p.Deviation}})
-	}
-	return out
+	return listed(x.Probes, func(p *FitProbe) ordered {
+		return ordered{{"probe", p.Name}, {"cases", p.Points}, {"failed", p.Failed}, {"left_out", p.Dropped}, {"mean_error", p.Mean}, {"p95_error", p.P95}, {"worst_error", p.Worst}, {"worst_case", p.WorstCase},
+			{"base_mean_error", p.Base}, {"deviation", p.Deviation}}
+	})
 }
 
 func (x *Fit) records() ([]string, [][]string) {

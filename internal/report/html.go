@@ -63,11 +63,7 @@ func (sources) html(*strings.Builder) {} // the table holds all columns
 
 func (g *grid) html(b *strings.Builder) {
 	b.WriteString("<div class=\"scroll\"><table>\n")
-	titled := false
-	for _, c := range g.columns {
-		titled = titled || c.title != ""
-	}
-	if titled {
+	if g.titled() {
 		b.WriteString("<thead><tr>")
 		for _, c := range g.columns {
 			fmt.Fprintf(b, "<th%s>%s</th>", c.class(), html.EscapeString(c.title))

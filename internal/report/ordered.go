@@ -66,6 +66,15 @@ func (o ordered) value(key string) any {
 	return o[i].value
 }
 
+// listed are the objects of a list.
+func listed[T any](list []T, plain func(*T) ordered) []ordered {
+	out := make([]ordered, len(list))
+	for i := range list {
+		out[i] = plain(&list[i])
+	}
+	return out
+}
+
 // tabled are objects as rows for CSV, of some of their keys.
 func tabled(list []ordered, keys ...string) (header []string, rows [][]string) {
 	for _, o := range list {

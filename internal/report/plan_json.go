@@ -28,12 +28,10 @@ func counts(list []search.Count) ordered {
 // plain is the contract for scripts.
 func (p *Plans) plain() any {
 	r := p.Ranking
-	plans := []ordered{}
-	for i := range r.Plans {
-		x := &r.Plans[i]
+	plans := listed(r.Plans, func(x *search.Ranked) ordered {
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)
-		plans = append(plans, append(ordered{{"rank", x.Rank}, {"tie", x.Tie}, {"plan", x.Job.Plan}, {"probability_best", known(x.Best)}, {"costs", costsOf(costs)}}, p.result(&x.Candidate)...))
-	}
+		return append(ordered{{"rank", x.Rank}, {"tie", x.Tie}, {"plan", x.Job.Plan}, {"probability_best", known(x.Best)}, {"costs", costsOf(costs)}}, p.result(&x.Candidate)...)
+	})
 	out := ordered{
 		{"schema", "plans/v1"}, {"versions", versions(p.Version)}, {"objective", r.Options.Objective},
 		{"min_headroom", r.Options.Headroom}, // of the memory
@@ -41,14 +39,12 @@ func (p *Plans) plain() any {
 		{"rivals", r.Rivals}, // of the first plans, how many share probability_best
 		{"considered", r.Considered}, {"legal", r.Legal},
 		{"fits", r.Fits}, // of those evaluated
-		{"evaluated", r.Evaluated}, {"pruned", r.Pruned}, {"partial", p.Partial()}, {"rejected", counts(r.Rejected)}, {"own", unlessNone(p.result(p.Own))}, {"why_not", unlessNone(p.whyNots())},
+		{"evaluated", r.Evaluated}, {"pruned", r.Pruned}, {"partial", p.Partial()}, {"rejected", counts(r.Rejected)}, {"own", unlessNone(p.result(p.Own))}, {"why_not", unlessNone(listed(p.WhyNot, p.plainWhyNot))},
 	}
 	if p.Front != nil {
-		var front []ordered
-		for i := range p.Front.Points {
-			x := &p.Front.Points[i]
-			front = append(front, append(ordered{{"costs", costsOf(x.Costs)}}, p.result(&x.Candidate)...))
-		}
+		front := listed(p.Front.Points, func(x *search.Point) ordered {
+			return append(ordered{{"costs", costsOf(x.Costs)}}, p.result(&x.Candidate)...)
+		})
 		// How much better a plan may be than one of the front and be left out: in time, cost and energy, and in memory.
 		out = append(out, entry{"front", unlessNone(front)}, entry{"front_resolution", ordered{{"share", search.Alike}, {"memory_bytes", p.Front.Memory}}})
 	}
@@ -58,15 +54,12 @@ func (p *Plans) plain() any {
 	return append(out, entry{"notes", p.notes()})
 }
 
-func (p *Plans) whyNots() (out []ordered) {
-	for _, w := range p.WhyNot {
-		var lost []ordered // parts of two steps, both for the batch of the plan asked for
-		for _, t := range w.Lost {
-			lost = append(lost, ordered{{"name", t.Name}, {"time_s", t.Time}, {"best_time_s", t.Other}})
-		}
-		out = append(out, ordered{{"fix", w.Fix.String()}, {"rejected", unlessNone(counts(w.Rejected))}, {"misfit", unlessNone(p.result(w.Misfit))}, {"best", unlessNone(p.result(w.Best))}, {"behind", w.Behind}, {"lost", unlessNone(lost)}})
-	}
-	return out
+func (p *Plans) plainWhyNot(x **search.WhyNot) ordered {
+	w := *x
+	lost := listed(w.Lost, func(t *search.Term) ordered { // parts of two steps, both for the batch of the plan asked for
+		return ordered{{"name", t.Name}, {"time_s", t.Time}, {"best_time_s", t.Other}}
+	})
+	return ordered{{"fix", w.Fix.String()}, {"rejected", unlessNone(counts(w.Rejected))}, {"misfit", unlessNone(p.result(w.Misfit))}, {"best", unlessNone(p.result(w.Best))}, {"behind", w.Behind}, {"lost", unlessNone(lost)}}
 }
 
 // records is one row for each plan.

@@ -158,10 +158,6 @@ func curveGrid(c *whatif.Curve, picked bool) *grid {
 func scalePlain(x *whatif.Scaling) any {
 	var curves []ordered
 	for _, c := range both(x) {
-		var sizes []ordered
-		for i := range c.Sizes {
-			sizes = append(sizes, plainSize(&c.Sizes[i]))
-		}
 		apart := []int64{} // sizes before the break that are refused or below the least efficiency
 		for _, i := range c.Apart {
 			apart = append(apart, c.Sizes[i].GPUs)
@@ -171,7 +167,7 @@ func scalePlain(x *whatif.Scaling) any {
 			end = ordered{{"gpus", c.Sizes[b.At].GPUs}, {"rule", unlessNone(firstLine(b.Rule))}, {"term", unlessNone(b.Term)}, {"from_gpu_s_per_million_tokens", b.From}, {"to_gpu_s_per_million_tokens", b.To}}
 		}
 		// base_gpus: the smallest that fit, or of those that are legal where none does
-		curves = append(curves, ordered{{"kind", c.Kind}, {"base_gpus", c.Sizes[c.Base].GPUs}, {"sizes", sizes}, {"break", end}, {"apart", apart}})
+		curves = append(curves, ordered{{"kind", c.Kind}, {"base_gpus", c.Sizes[c.Base].GPUs}, {"sizes", listed(c.Sizes, plainSize)}, {"break", end}, {"apart", apart}})
 	}
 	return ordered{{"schema", "scale/v1"}, {"least_efficiency", x.Least}, {"curves", curves}, {"notes", append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}}
 }

@@ -66,14 +66,13 @@ func heldText(j *strategies.Job) string {
 func rounded(v float64) float64 { return math.Round(v*100)/100 + 0 }
 
 func (x *Sensitivity) plain() any {
-	levers := []ordered{}
-	for _, l := range x.Found.Levers {
+	levers := listed(x.Found.Levers, func(l *whatif.Lever) ordered {
 		var gains []ordered
 		for i, g := range l.Gains {
 			gains = append(gains, ordered{{"raise", whatif.Raises[i]}, {"throughput_gain", gained(&g)}, {"fits", g.Fits}})
 		}
-		levers = append(levers, ordered{{"key", l.Key}, {"name", l.Name}, {"step_time_elasticity", l.Elasticity}, {"throughput_elasticity", l.Throughput}, {"gains", gains}})
-	}
+		return ordered{{"key", l.Key}, {"name", l.Name}, {"step_time_elasticity", l.Elasticity}, {"throughput_elasticity", l.Throughput}, {"gains", gains}}
+	})
 	notes := append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)
 	return ordered{{"schema", "sensitivity/v1"}, {"job", x.job()}, {"step_time_s", x.Result.StepTime}, {"levers", levers}, {"notes", notes}}
 }

@@ -311,13 +311,8 @@ func versus(t *whatif.Table, r *estimate.Result) string {
 }
 
 func sweepPlain(t *whatif.Table) any {
-	axes, points := []ordered{}, []ordered{}
-	for _, a := range t.Axes {
-		axes = append(axes, ordered{{"path", a.Path}, {"values", a.Values}})
-	}
-	for i := range t.Points {
-		points = append(points, plainPoint(t, &t.Points[i]))
-	}
+	axes := listed(t.Axes, func(a *whatif.Axis) ordered { return ordered{{"path", a.Path}, {"values", a.Values}} })
+	points := listed(t.Points, func(p *whatif.Point) ordered { return plainPoint(t, p) })
 	var best *int
 	var plan *strategies.Plan
 	if t.Best >= 0 {

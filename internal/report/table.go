@@ -204,17 +204,15 @@ func (g *grid) render(p *printer, f fit) string {
 	t.SuppressTrailingSpaces()
 	configs := make([]table.ColumnConfig, len(g.columns))
 	header := make(table.Row, 0, len(g.columns)+1)
-	titled := false
 	for i, c := range g.columns {
 		configs[i] = table.ColumnConfig{Number: i + 1, Hidden: f.hidden[i], AlignHeader: text.AlignLeft}
 		if c.right {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
-		titled = titled || c.title != ""
 		header = append(header, p.faint(c.title))
 	}
 	t.SetColumnConfigs(configs)
-	if titled {
+	if g.titled() {
 		t.AppendHeader(header)
 	}
 	for _, l := range g.lines {
@@ -235,6 +233,11 @@ func (g *grid) render(p *printer, f fit) string {
 		t.AppendRow(row)
 	}
 	return t.Render() + "\n"
+}
+
+// titled reports whether any column has a title.
+func (g *grid) titled() bool {
+	return slices.ContainsFunc(g.columns, func(c column) bool { return c.title != "" })
 }
 
 // first is 1 for the first column, which carries the indentation.

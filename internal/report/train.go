@@ -114,10 +114,9 @@ func assumptionList(list []goodput.Assumption) bullets {
 func (t *Train) plain() any {
 	x := t.Training
 	g := x.Plan
-	assumed := []ordered{}
-	for _, a := range x.Assumed {
-		assumed = append(assumed, ordered{{"key", a.Key}, {"value", a.Value}, {"source", a.Source}, {"kind", unlessNone(a.Kind)}})
-	}
+	assumed := listed(x.Assumed, func(a *goodput.Assumption) ordered {
+		return ordered{{"key", a.Key}, {"value", a.Value}, {"source", a.Source}, {"kind", unlessNone(a.Kind)}}
+	})
 	return slices.Concat(ordered{{"schema", "train/v1"}, {"job", t.job()}}, t.run(), ordered{
 		{"losses", t.losses()}, {"mtbf_of_job_s", g.Failures}, {"failures", g.Count(x.Time)}, {"downtime_per_failure_s", g.Downtime},
 		{"checkpoint_bytes", x.Checkpoint}, {"checkpoint_time_s", g.Checkpoint}, {"checkpoint_interval_s", g.Interval}, {"checkpoint_interval_steps", g.IntervalSteps},

@@ -49,13 +49,9 @@ var ErrNoCurve = errors.New("nothing to draw, no point fits in memory")
 
 // shown are the series that have a value.
 func (c *trend) shown() []series {
-	var out []series
-	for _, x := range c.series {
-		if slices.ContainsFunc(x.y, func(v float64) bool { return !math.IsNaN(v) }) {
-			out = append(out, x)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(c.series), func(x series) bool {
+		return !slices.ContainsFunc(x.y, func(v float64) bool { return !math.IsNaN(v) })
+	})
 }
 
 // writeTrend draws a trend with characters.
