@@ -317,20 +317,24 @@ func (l *Laws) check() error {
 	return nil
 }
 
+// section takes a section of laws over where there is one, and marks it.
+func section[T any](to **T, own *T, name string, mark map[string]bool) bool {
+	if own != nil {
+		*to, mark[name] = own, true
+	}
+	return own != nil
+}
+
 // merge fills l with the sections of own, measured on gpu where they do not say.
 func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 	if own.Source != "" {
 		l.Source, l.Conditions = own.Source, own.Conditions
 	}
-	if own.GEMM != nil {
-		l.GEMM, mark["gemm"] = own.GEMM, true
+	if section(&l.GEMM, own.GEMM, "gemm", mark) {
 		l.GEMM.On, l.GEMM.Source = cmp.Or(l.GEMM.On, gpu), cmp.Or(l.GEMM.Source, own.Source)
 	}
-	if own.SGEMM != nil {
-		l.SGEMM, mark["sgemm"] = own.SGEMM, true
-	}
-	if own.Attention != nil {
-		l.Attention, mark["attention"] = own.Attention, true
+	section(&l.SGEMM, own.SGEMM, "sgemm", mark)
+	if section(&l.Attention, own.Attention, "attention", mark) {
 		l.Attention.On, l.Attention.Source = cmp.Or(l.Attention.On, gpu), cmp.Or(l.Attention.Source, own.Source)
 	}
 	if len(own.Kernels) > 0 {
@@ -342,26 +346,16 @@ func (l *Laws) merge(own *Laws, gpu *GPU, mark map[string]bool) {
 		}
 		l.Kernels, mark["kernels"] = kernels, true
 	}
-	if own.Launch != nil {
-		l.Launch, mark["launch"] = own.Launch, true
-	}
-	if own.Overlap != nil {
-		l.Overlap, mark["overlap"] = own.Overlap, true
-	}
-	if own.Power != nil {
-		l.Power, mark["power"] = own.Power, true
+	section(&l.Launch, own.Launch, "launch", mark)
+	section(&l.Overlap, own.Overlap, "overlap", mark)
+	if section(&l.Power, own.Power, "power", mark) {
 		l.Power.On = cmp.Or(l.Power.On, gpu)
 	}
-	if own.Memory != nil {
-		l.Memory, mark["memory"] = own.Memory, true
-	}
-	if own.Step != nil {
-		l.Step, mark["step"] = own.Step, true
+	section(&l.Memory, own.Memory, "memory", mark)
+	if section(&l.Step, own.Step, "step", mark) {
 		l.Step.On = cmp.Or(l.Step.On, gpu)
 	}
-	if own.Offload != nil {
-		l.Offload, mark["offload"] = own.Offload, true
-	}
+	section(&l.Offload, own.Offload, "offload", mark)
 	if len(own.Collectives) > 0 {
 		l.Collectives, mark["collectives"] = own.Collectives, true
 	}

@@ -315,9 +315,7 @@ func (r *reader) compress(d *draft) {
 	if rope == 0 && d.rotaryFraction > 0 {
 		rope = int64(float64(d.HeadDim) * d.rotaryFraction)
 	}
-	if rope == 0 {
-		rope = 64
-	}
+	rope = cmp.Or(rope, 64)
 	r.check(rope < d.HeadDim, []string{"qk_rope_head_dim", "head_dim"}, "qk_rope_head_dim %d leaves nothing of a head of %d; make it smaller", rope, d.HeadDim)
 	r.check(d.Heads*d.HeadDim%c.Groups == 0 && d.Heads%c.Groups == 0, []string{"o_groups", "num_attention_heads"}, "o_groups %d does not divide num_attention_heads %d; use %s", c.Groups, d.Heads, divisors(d.Heads))
 	r.check(d.KVHeads == 1, []string{"num_key_value_heads"}, "num_key_value_heads %d: all heads of model_type %s share one key; use 1", d.KVHeads, r.fam.name)
@@ -352,9 +350,7 @@ func (r *reader) heads(d *draft) {
 	r.check(d.indexer.TopK == 0, []string{"index_topk"}, "an indexer picks keys of latent attention, for which kv_lora_rank is missing")
 	r.check(d.mla == (MLA{}) && d.VDim == 0, []string{"q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"},
 		"latent attention needs kv_lora_rank, which is missing")
-	if d.KVHeads == 0 {
-		d.KVHeads = d.Heads
-	}
+	d.KVHeads = cmp.Or(d.KVHeads, d.Heads)
 	heads, kv := r.label("num_attention_heads"), r.label("num_key_value_heads")
 	if d.Heads > 0 && d.Heads%d.KVHeads != 0 {
 		r.check(false, []string{"num_key_value_heads", "num_attention_heads"},
@@ -481,12 +477,8 @@ func (r *reader) crossLayer(d *draft) {
 
 // experts derives the widths of the MLP, and which layers are sparse.
 func (r *reader) experts(d *draft) {
-	if d.FFN == 0 {
-		d.FFN = d.Hidden * d.expansion
-	}
-	if d.FFN == 0 { // Mixtral has one width for both
-		d.FFN = d.moe.FFN
-	}
+	// Mixtral has one width for both.
+	d.FFN = cmp.Or(d.FFN, d.Hidden*d.expansion, d.moe.FFN)
 	if !r.bad["hidden_size"] { // where it is four times that
 		r.needs("intermediate_size", d.FFN)
 	}

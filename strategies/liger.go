@@ -19,9 +19,8 @@ func (j *Job) setLiger() error {
 	s, p := &j.Recipe.Structure, j.GivenPlan
 	why := j.Model.Ligerless()
 	if j.Runtime.LigerKernels == nil && s.UsesLiger && j.Recipe.Liger != "" && why == "" && (p == nil || p.TP <= 1 && p.CP <= 1) && !slices.Contains(s.OwnModels, j.Model.ModelType) {
-		on := true
-		j.Runtime.LigerKernels = &on
-		j.note("runtime.liger_kernels", on, "the framework's own choice")
+		j.Runtime.LigerKernels = new(true)
+		j.note("runtime.liger_kernels", true, "the framework's own choice")
 	}
 	switch {
 	case !j.Liger():

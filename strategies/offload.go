@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -223,8 +224,6 @@ func (j *Job) HostThreads() (threads, ranks int64) {
 	if each == 0 && ranks > 1 {
 		each = j.Recipe.Offload.Threads
 	}
-	if each == 0 {
-		each = max(n.Cores.Value/n.GPUs.Value, 1)
-	}
+	each = cmp.Or(each, max(n.Cores.Value/n.GPUs.Value, 1))
 	return min(each*ranks, max(n.Cores.Value, 1)), ranks
 }

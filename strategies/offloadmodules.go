@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -57,10 +58,7 @@ func (p *Plan) checkOffloadModules(s Shape) error {
 		return nil
 	}
 	again := func(part ops.Modules) bool {
-		given := ops.Modules(t.RecomputeModules)
-		if given == 0 {
-			given = ops.CoreAttention
-		}
+		given := cmp.Or(ops.Modules(t.RecomputeModules), ops.CoreAttention)
 		return t.Recompute == ops.SelectiveRecompute && given&part != 0
 	}
 	known := s.Recipe.Offload.Modules

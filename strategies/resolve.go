@@ -150,9 +150,8 @@ const mostChunks = 256
 // resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
 func (j *Job) resolveLoss() error {
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
-		on := true
-		j.Runtime.FusedCrossEntropy = &on
-		j.note("runtime.fused_cross_entropy", on, "the framework's own")
+		j.Runtime.FusedCrossEntropy = new(true)
+		j.note("runtime.fused_cross_entropy", true, "the framework's own")
 	}
 	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
 		beside := ""
@@ -196,9 +195,8 @@ func (j *Job) resolveLoss() error {
 // resolveKernels fills and checks what the job says of kernels.
 func (j *Job) resolveKernels() error {
 	if j.Runtime.LaunchBlocking == nil && j.hangs() {
-		on := true
-		j.Runtime.LaunchBlocking = &on
-		j.note("runtime.launch_blocking", on, "the framework hung without at this size on such a network")
+		j.Runtime.LaunchBlocking = new(true)
+		j.note("runtime.launch_blocking", true, "the framework hung without at this size on such a network")
 	}
 	if err := j.resolveAttention(); err != nil {
 		return err
@@ -522,9 +520,7 @@ func (j *Job) multiplies(p recipe.Precision) bool {
 // resolveOptimizer settles the optimizer and how many moments it keeps.
 func (j *Job) resolveOptimizer() error {
 	t := &j.Train
-	if t.Optimizer == "" {
-		t.Optimizer = j.Recipe.DefaultOptimizer
-	}
+	t.Optimizer = cmp.Or(t.Optimizer, j.Recipe.DefaultOptimizer)
 	optimizer, ok := j.Recipe.Optimizer[t.Optimizer]
 	if !ok {
 		known := slices.Sorted(maps.Keys(j.Recipe.Optimizer))
@@ -653,9 +649,7 @@ func (j *Job) checkCapacity() error {
 
 // resolveRecompute fills and checks what is recomputed.
 func (j *Job) resolveRecompute() error {
-	if j.Train.Recompute == "" {
-		j.Train.Recompute = ops.NoRecompute
-	}
+	j.Train.Recompute = cmp.Or(j.Train.Recompute, ops.NoRecompute)
 	if err := oneOf("train.recompute", string(j.Train.Recompute), Recomputes); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -240,10 +241,7 @@ func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, do
 		if x.missing("gemm", "the rate of "+name+" multiplies is", len(shots), few) {
 			continue
 		}
-		start := l.Rate[name]
-		if start == 0 {
-			start = l.Rate["bf16"]
-		}
+		start := cmp.Or(l.Rate[name], l.Rate["bf16"])
 		f := refine(1, func(f []float64) []float64 {
 			l.Rate[name] = start * f[0]
 			return residuals(x.timer(), shots)

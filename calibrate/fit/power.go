@@ -40,10 +40,7 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 		if gpus, ok := p.whole("gpus"); p.all || ok && gpus[0] > 1 {
 			continue
 		}
-		mode := p.of["mode"]
-		if mode == "" {
-			mode = p.mode
-		}
+		mode := cmp.Or(p.of["mode"], p.mode)
 		if mode == sample.Sustained || p.of["class"] == "idle" {
 			steady[p.of["class"]] = p
 		} else {

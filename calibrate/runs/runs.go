@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -82,9 +83,7 @@ func Decode(doc *yamlx.Document) ([]Run, error) {
 			errs = append(errs, list...)
 			continue
 		}
-		if run.Source == "" {
-			run.Source = f.Source
-		}
+		run.Source = cmp.Or(run.Source, f.Source)
 		out = append(out, run)
 	}
 	return out, append(errs, repeated(out)...).Err()
@@ -222,9 +221,7 @@ func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 		return Run{}, errs
 	}
 	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
-	if run.Group == "" {
-		run.Group = "ungrouped"
-	}
+	run.Group = cmp.Or(run.Group, "ungrouped")
 	run.doc = doc
 	_, run.id = yamlx.Key(n, "id")
 	run.job, run.Left = jobOf(n, &r, r.Assumed)

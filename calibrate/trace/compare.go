@@ -106,9 +106,7 @@ func Compare(r *estimate.Result, traces []*Summary) (*Comparison, error) {
 		for _, k := range t.Kernels {
 			l := line(k.Class)
 			l.Traced.add(Amount{Count: k.Count * share, Time: units.Seconds(k.Time) * units.Seconds(share)})
-			if l.Longest == "" {
-				l.Longest = k.Longest
-			}
+			l.Longest = cmp.Or(l.Longest, k.Longest)
 		}
 	}
 	c.group(lines)

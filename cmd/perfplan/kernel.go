@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -172,9 +173,7 @@ func newKernelAttention(e *env) *cobra.Command {
 		Example: "  perfplan kernel attention --seq 8192 --heads 32 --kv-heads 8 --head-dim 128 --causal --direction bwd",
 		Args:    atMost(0),
 		RunE: func(*cobra.Command, []string) error {
-			if s.KVHeads == 0 {
-				s.KVHeads = s.Heads
-			}
+			s.KVHeads = cmp.Or(s.KVHeads, s.Heads)
 			if err := check([]extent{{"seq", &s.Queries}, {"heads", &s.Heads}, {"kv-heads", &s.KVHeads}, {"head-dim", &s.QKDim}, {"batch", &s.Batch}}); err != nil {
 				return err
 			}

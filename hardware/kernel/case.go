@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -61,9 +62,7 @@ func AroundAttention(d tape.DType, s tape.AttentionShape) []tape.Op {
 // attentionOps are all that a direction of fused attention runs.
 func attentionOps(d tape.DType, s tape.AttentionShape) []tape.Op {
 	t := tape.New()
-	if s.Keys == 0 {
-		s.Keys = s.Queries
-	}
+	s.Keys = cmp.Or(s.Keys, s.Queries)
 	q := t.Input(d, true, s.Batch, s.Heads, s.Queries, s.QKDim)
 	k := t.Param(0, d, true, s.Batch, s.KVHeads, s.Keys, s.QKDim)
 	v := t.Param(1, d, true, s.Batch, s.KVHeads, s.Keys, s.VDim)

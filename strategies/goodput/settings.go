@@ -1,6 +1,7 @@
 package goodput
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"sync"
@@ -140,9 +141,7 @@ func (s *Settings) Assumptions() []Assumption {
 		if !set {
 			return
 		}
-		if source == "" {
-			source = "given"
-		}
+		source = cmp.Or(source, "given")
 		out = append(out, Assumption{key, value, source, kind})
 	}
 	addTime := func(key string, d hardware.Datum[units.Seconds]) {

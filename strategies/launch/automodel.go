@@ -282,9 +282,7 @@ func (a *autoModel) stages(pp int64) {
 		a.open("plan.schedule", from, name+" is not known: give the key")
 		return
 	}
-	if from == "" {
-		from = "default of " + pipelineKeys("pp_schedule")[0]
-	}
+	from = cmp.Or(from, "default of "+pipelineKeys("pp_schedule")[0])
 	a.set("plan.schedule", schedule, from)
 	stages := pp // of schedules that have one on each rank
 	several := schedule != "1f1b" && schedule != "gpipe"

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -68,9 +69,7 @@ var registry = map[string]*Info{}
 
 // register adds a schedule to the table; each schedule's file calls it once.
 func register(i Info) {
-	if i.Copies == 0 {
-		i.Copies = 1
-	}
+	i.Copies = cmp.Or(i.Copies, 1)
 	registry[i.Name] = &i
 }
 

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -61,15 +62,7 @@ func Explain(ctx context.Context, r *Ranking, fix Fix) (*WhyNot, error) {
 			out.Lost = append(out.Lost, t)
 		}
 	}
-	slices.SortStableFunc(out.Lost, func(a, b Term) int {
-		switch d := b.Lost() - a.Lost(); {
-		case d > 0:
-			return 1
-		case d < 0:
-			return -1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out.Lost, func(a, b Term) int { return cmp.Compare(b.Lost(), a.Lost()) })
 	return out, nil
 }
 

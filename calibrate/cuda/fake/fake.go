@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -62,9 +63,7 @@ type Driver struct {
 
 // New makes a driver.
 func New(o Options) *Driver {
-	if o.GPUs == 0 {
-		o.GPUs = 1
-	}
+	o.GPUs = cmp.Or(o.GPUs, 1)
 	if o.Start.IsZero() {
 		o.Start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	}
@@ -208,10 +207,7 @@ type buffer struct {
 }
 
 func (g *gpu) alloc(bytes int64, host, pinned bool) (cuda.Buffer, error) {
-	most := g.d.MaxAlloc
-	if most == 0 {
-		most = memory
-	}
+	most := cmp.Or(g.d.MaxAlloc, memory)
 	if !host && (bytes > most || g.used+bytes > memory) {
 		return nil, &cuda.Error{Call: "cuMemAlloc_v2", Code: 2, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: "out of memory", Device: g.dev.Index}
 	}
