@@ -41,3 +41,26 @@ func TestMaskedKernels(t *testing.T) {
 		require.True(t, ok, "%s has no law of it", c.hardware)
 	}
 }
+
+// TestMaskKernel: a job says what PyTorch's attention runs where it reads a mask, as code does by
+// torch.nn.attention.sdpa_kernel, and as builds with another cuDNN than the wheels' do (sdp_utils.cpp of 2.10 and 2.11
+// asks for one after 9.15.0).
+func TestMaskKernel(t *testing.T) {
+	for _, c := range []struct{ hardware, release, attention, asked, kernel, wrong string }{
+		{"h100-sxm", "25.06", "sdpa", "cudnn", "", ""},
+		{"h100-sxm", "26.04", "sdpa", "efficient", "efficient", ""},
+		{"gb200-nvl72", "26.02", "sdpa", "cudnn", "", ""},
+		{"rtx-4090", "26.06", "sdpa", "efficient", "efficient-small", ""},
+		{"a100-80g-sxm", "26.06", "sdpa", "cudnn", "", "runtime.mask_kernel: cudnn, whose attention nobody has timed on"},
+		{"h100-sxm", "26.06", "flash", "cudnn", "", "runtime.mask_kernel: cudnn, but flash attention is not PyTorch's to choose"},
+		{"h100-sxm", "26.06", "sdpa", "math", "", `runtime.mask_kernel: "math" is not known`},
+	} {
+		j, err := decode(fmt.Sprintf(`{model: llama3.2-1b, hardware: %s, gpus: 1, runtime: {recipe: hf-eager, attention: %s, mask_kernel: %s, release: "%s"}, train: {micro_batch: 1, padding: 0.5}}`, c.hardware, c.attention, c.asked, c.release))
+		if c.wrong != "" {
+			require.ErrorContains(t, err, c.wrong)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, c.kernel, j.MaskKernel(), "%+v", c)
+	}
+}

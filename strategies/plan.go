@@ -160,6 +160,7 @@ func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
 type Runtime struct {
 	Recipe            string `yaml:"recipe" json:"recipe"`
 	Attention         string `yaml:"attention" json:"attention"`
+	MaskKernel        string `yaml:"mask_kernel" json:"mask_kernel,omitempty"` // what PyTorch's attention runs where it reads a mask (torch.nn.attention.sdpa_kernel): cudnn, efficient; left out: as the release chooses
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`

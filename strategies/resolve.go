@@ -201,6 +201,9 @@ func (j *Job) resolveKernels() error {
 	if err := j.resolveAttention(); err != nil {
 		return err
 	}
+	if err := j.checkMaskKernel(); err != nil {
+		return err
+	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {
 		return diag.Errorf("runtime.tf32: %s has no tensor cores for TF32; leave it out, or use a GPU of the Ampere generation or later", gpuName(j.Hardware))
 	}
