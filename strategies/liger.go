@@ -14,11 +14,18 @@ func (j *Job) Liger() bool {
 
 // setLiger puts Liger-Kernel's operators in the place of the model's own where the job says so, or
 // says nothing and the framework does (NeMo AutoModel, _transformers/kernel_patches.py: not with
-// tensor or context ranks).
+// tensor or context ranks), or those of the framework's own class of the model where the job says
+// nothing.
 func (j *Job) setLiger() error {
 	s, p := &j.Recipe.Structure, j.GivenPlan
 	why := j.Model.Ligerless()
-	if j.Runtime.LigerKernels == nil && s.UsesLiger && j.Recipe.Liger != "" && why == "" && (p == nil || p.TP <= 1 && p.CP <= 1) && !slices.Contains(s.OwnModels, j.Model.ModelType) {
+	own := slices.Contains(s.OwnModels, j.Model.ModelType)
+	if own && s.OwnClass != "" && j.Runtime.LigerKernels == nil {
+		var err error
+		j.Recipe, err = j.Recipe.With(s.OwnClass)
+		return err
+	}
+	if j.Runtime.LigerKernels == nil && s.UsesLiger && j.Recipe.Liger != "" && why == "" && (p == nil || p.TP <= 1 && p.CP <= 1) && !own {
 		j.Runtime.LigerKernels = new(true)
 		j.note("runtime.liger_kernels", true, "the framework's own choice")
 	}

@@ -326,6 +326,7 @@ type Structure struct {
 
 	UsesLiger bool     `yaml:"uses_liger"` // Liger-Kernel's operators take the place of its own where nothing else is said
 	OwnModels []string `yaml:"own_models"` // but for models of these kinds, which have classes of its own
+	OwnClass  string   `yaml:"own_class"`  // whose operators are those; "": as transformers'
 
 	NormWidths NormWidths `yaml:"norm_widths"` // none: norms have one kernel for all widths
 }
