@@ -32,7 +32,8 @@ func (j *Job) runsCuDNN() bool {
 // is cuDNN's. Left out of the job it is the memory-efficient kernel wherever cuDNN is not tried first.
 func (j *Job) MaskKernel() string {
 	kernel := j.Runtime.MaskKernel
-	if kernel == "" && j.runsCuDNN() && !j.Recipe.Structure.EfficientMask {
+	s := &j.Recipe.Structure
+	if ultra := j.Hardware.GPU.Capability.Value == "10.3"; kernel == "" && j.runsCuDNN() && !s.EfficientMask && !(ultra && s.EfficientUltra) {
 		kernel = "cudnn"
 	}
 	if kernel == "cudnn" {

@@ -23,6 +23,9 @@ func TestMaskedKernels(t *testing.T) {
 		{"h100-sxm", "26.04", false, "efficient"}, // 2.11
 		{"b200-sxm", "26.06", false, "efficient"},
 		{"b300-sxm", "25.09", true, "efficient"},
+		{"b200-sxm", "25.11", false, "efficient"},
+		{"b300-sxm", "25.11", true, "efficient"}, // 2.9, whose list has no 10.3
+		{"b300-sxm", "26.04", false, "efficient"},
 		{"a100-80g-sxm", "26.06", true, "efficient"},
 		{"a40", "26.06", true, "efficient-small"},
 		{"l40s", "26.06", true, "efficient-small"},

@@ -221,6 +221,7 @@ type Structure struct {
 	PaddingMask    bool    `yaml:"padding_mask"`        // attention is told which tokens of a batch are padding
 	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
 	EfficientMask  bool    `yaml:"efficient_mask"`      // PyTorch runs its memory-efficient kernel where there is a mask, on every GPU
+	EfficientUltra bool    `yaml:"efficient_ultra"`     // on Blackwell Ultra, whatever it runs on Blackwell
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
