@@ -126,36 +126,6 @@ type Train struct {
 	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
 }
 
-// DTypes overrides single cells of the precision's table.
-type DTypes struct {
-	Weights   recipe.DType `yaml:"weights"`
-	Compute   recipe.DType `yaml:"compute"`
-	GEMM      recipe.DType `yaml:"gemm"`
-	Head      recipe.DType `yaml:"head"`
-	Embedding recipe.DType `yaml:"embedding"`
-	Attention recipe.DType `yaml:"attention"`
-	Gradients recipe.DType `yaml:"gradients"`
-	Master    recipe.DType `yaml:"master"`
-	Moments   recipe.DType `yaml:"moments"`
-	Reduce    recipe.DType `yaml:"reduce"`
-	Gather    recipe.DType `yaml:"gather"`
-	Adapters  recipe.DType `yaml:"adapters"`
-}
-
-// Apply returns p with the given cells replaced.
-func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
-	for _, c := range []struct {
-		from recipe.DType
-		to   *recipe.DType
-	}{{d.Weights, &p.Weights}, {d.Compute, &p.Compute}, {d.GEMM, &p.GEMM}, {d.Head, &p.Head}, {d.Embedding, &p.Embedding}, {d.Attention, &p.Attention}, {d.Gradients, &p.Gradients}, {d.Master, &p.Master},
-		{d.Moments, &p.Moments}, {d.Reduce, &p.Reduce}, {d.Gather, &p.Gather}, {d.Adapters, &p.Adapters}} {
-		if c.from.Set {
-			*c.to = c.from
-		}
-	}
-	return p
-}
-
 // Runtime is the framework and its switches.
 type Runtime struct {
 	Recipe            string `yaml:"recipe" json:"recipe"`

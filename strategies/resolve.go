@@ -432,6 +432,9 @@ func (j *Job) resolvePrecision() error {
 	if precision.Adapters.Set && t.LoRA == nil {
 		return diag.Errorf("train.precision: %s is that of adapters beside frozen weights; give train.lora, or use %s", t.Precision, j.Recipe.Default)
 	}
+	if err := t.DTypes.check(); err != nil {
+		return err
+	}
 	j.Precision = t.DTypes.Apply(precision)
 	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkTensorCores); err != nil {
 		return err
