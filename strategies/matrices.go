@@ -32,10 +32,10 @@ func (p *Plan) checkMatrices(s Shape) error {
 }
 
 // checkTensorwise returns the first rule that an optimizer breaks whose states are those of whole
-// tensors, in a dtype of their own (bitsandbytes).
+// tensors, in a dtype of their own (bitsandbytes, Adafactor).
 func (p *Plan) checkTensorwise(s Shape) error {
 	switch o := s.Recipe.Optimizer[s.Train.Optimizer]; {
-	case !o.States.Set:
+	case !o.States.Set && o.Bytes == 0:
 	case p.DataParallel != DDP && p.DP*p.CP > 1:
 		return diag.Errorf("train.optimizer: %s beside data_parallel %s, of which no update is known; use ddp, or adamw-fused", s.Train.Optimizer, p.DataParallel)
 	case p.Offloads():

@@ -484,7 +484,10 @@ type Optimizer struct {
 	Paged     int64   `yaml:"paged"`     // moments of tensors of so many values, but for their scales, are managed memory outside the allocator, fetched before each update; 0: none
 	Waits     bool    `yaml:"waits"`     // the host waits for the update of each tensor
 	Work      float64 `yaml:"work"`      // a value takes so many times as long as its class says; 0: 1
-	Steps     float64 `yaml:"steps"`     // a timed step is about the how manyth: rows of the embedding no token asked for are zero
+	// Updated in fp32, whatever weights are in, by kernels one after the other.
+	Bytes float64 `yaml:"bytes"` // of a value that these move, beside casts; 0: what gradient, states and weight make
+	Held  float64 `yaml:"held"`  // of a value that temporaries of the tensor at hand have, beside casts
+	Steps float64 `yaml:"steps"` // a timed step is about the how manyth: rows of the embedding no token asked for are zero
 }
 
 // OnHost is the cost of an update by the host, over that of the fused AdamW of which a

@@ -87,6 +87,9 @@ func (s *step) update() update {
 // moments and its weight are read and written.
 func (s *step) traffic(u *update) units.Bytes {
 	prec := s.job.Precision.Trained()
+	if u.Bytes > 0 {
+		return units.Bytes(u.Bytes)
+	}
 	per := u.gradient + 2*prec.MomentBytes()
 	switch {
 	case prec.Master.Set && u.copies:

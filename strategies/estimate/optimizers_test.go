@@ -73,7 +73,8 @@ func TestMemoryWithoutMoments(t *testing.T) {
 
 // TestTensorwise: what PyTorch allocated, and how long updates took, of a Llama of a billion
 // parameters with bitsandbytes' optimizers (H200, bitsandbytes 0.48.2, 2026-11-29). In 8 bits the
-// embedding keeps 32; paged states are on the device, but not PyTorch's.
+// embedding keeps 32; paged states are on the device, but not PyTorch's. Adafactor's updates wait
+// for their host, which launches 54 kernels for each tensor and is taken to be ahead of the device.
 func TestTensorwise(t *testing.T) {
 	const job = `{model: {model_type: llama, hidden_size: 2048, num_hidden_layers: 12, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 64, intermediate_size: 8192, vocab_size: 64000, tie_word_embeddings: false},
 		hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa}, plan: {}, train: {sequence_length: 2048, micro_batch: 4, precision: %s, optimizer: %s}}`
@@ -85,11 +86,16 @@ func TestTensorwise(t *testing.T) {
 		{"bf16-pure", "adamw-8bit", 21.959, 0, 31.8}, {"bf16-autocast", "adamw-8bit", 27.714, 0, 35.4},
 		{"bf16-pure", "paged-adamw-8bit", 19.189, 2.77, 34.5}, {"bf16-autocast", "paged-adamw-8bit", 24.942, 2.77, 34.7},
 		{"bf16-pure", "adamw-32bit", 27.097, 0, 16.5}, {"bf16-pure", "paged-adamw-32bit", 19.161, 7.936, 23.4},
+		{"bf16-pure", "adafactor", 19.164, 0, 38.3}, {"bf16-autocast", "adafactor", 24.917, 0, 30.1},
 		{"bf16-pure", "lion-8bit", 20.560, 0, 25.4}, {"bf16-autocast", "lion-32bit", 28.882, 0, 15.8},
 	} {
 		r := mustEstimate(t, mustParse(t, fmt.Sprintf(job, c.precision, c.optimizer)))
 		require.InEpsilon(t, c.allocated, float64(r.Memory.PeakAllocated)/1e9, 0.002, "%s %s", c.precision, c.optimizer)
-		require.InEpsilon(t, c.update, 1e3*float64(r.Optimizer), 0.25, "%s %s", c.precision, c.optimizer)
+		off := 0.25
+		if c.optimizer == "adafactor" {
+			off = 0.35
+		}
+		require.InEpsilon(t, c.update, 1e3*float64(r.Optimizer), off, "%s %s", c.precision, c.optimizer)
 		var outside float64
 		for _, x := range r.Memory.Outside {
 			if x.Name == "paged_states" {

@@ -38,7 +38,10 @@ func (c *chunk) tables() (n int64) {
 // allocator: those of embeddings, and those in managed memory.
 func apart(s memory.Stored, j *strategies.Job) memory.Stored {
 	o, kept := j.Recipe.Optimizer[j.Train.Optimizer], units.Bytes(2-j.Precision.Without)
-	s.Paged = o.Paged
+	s.Paged, s.Passing = o.Paged, units.Bytes(o.Held)
+	if o.Held > 0 && j.Precision.Trained().Weights.Size() < tape.F32.Size() {
+		s.Passing += 2 * tape.F32.Size() // copies of gradient and weight
+	}
 	if o.Embedding != "" {
 		s.Embedding = kept * j.Recipe.Optimizer[o.Embedding].States.Size()
 	}
@@ -61,8 +64,8 @@ func (f *footprint) statesOf(c *chunk) (inside, outside units.Bytes) {
 	return inside, outside
 }
 
-// beside adds to an update that of the embeddings, which another optimizer of the list has, and the
-// copies of managed memory, one for each moment of a tensor.
+// beside adds to an update that of the embeddings, which another optimizer of the list has, casts to
+// fp32 and back, and the copies of managed memory, one for each moment of a tensor.
 func (s *step) beside(u *update, seg *timeline.Segment) {
 	add := func(o tape.Op) {
 		k := s.p.kernelOf(o)
@@ -73,10 +76,13 @@ func (s *step) beside(u *update, seg *timeline.Segment) {
 		class, _ := tape.ClassOf(o.Class)
 		add(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: effort(&o) * u.tables, Phase: tape.Optimize})
 	}
+	prec := s.job.Precision.Trained()
+	if u.Bytes > 0 && prec.Weights.Size() < tape.F32.Size() { // gradient and weight, and the weight back
+		add(tape.Op{Prim: "optimizer_casts", Class: tape.Unrolled, Count: 3, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Weights.Size() + tape.F32.Size()), Phase: tape.Optimize})
+	}
 	if u.Paged == 0 {
 		return
 	}
-	prec := s.job.Precision.Trained()
 	states, n := apart(memory.Stored{States: prec.MomentBytes()}, s.job), 0
 	var outside units.Bytes
 	s.chunk.trained(func(p *ops.Param) {

@@ -160,7 +160,7 @@ func TestTrainer(t *testing.T) {
 		run + "--deepspeed $DS":                  "# plan.data_parallel: --deepspeed: line 1 takes $DS, which the file does not set",
 		run + "--per_device_train_batch_size $1": "# train.micro_batch: --per_device_train_batch_size: line 1 takes $1, which",
 		run + "--optim adamw_torch":              "optimizer: adamw-foreach # --optim",
-		run + "--optim adafactor":                "# Not taken over: --optim adafactor: AdamW",
+		run + "--optim adalomo":                  "# Not taken over: --optim adalomo: AdamW",
 		run + "--max_grad_norm 0.5":              "clip_gradients: true # --max_grad_norm, 0.5",
 		"compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\ndistributed_type: FSDP\nmax_grad_norm: 1.0\nfsdp_config: {fsdp_version: 2, fsdp_offload_params: true}": "# Not taken over: max_grad_norm, 1.0: the host clips the gradients that it has",
 		run + "--torch_compile_mode reduce-overhead": "recipe: hf-compile # --torch_compile_mode",

@@ -289,9 +289,9 @@ func (h *hub) batch() {
 // optimizers are those of the recipes, by TrainingArguments' names.
 var optimizers = map[string]string{"adamw_torch_fused": "adamw-fused", "adamw_torch": "adamw-foreach", "sgd": "sgd", "muon": "muon"}
 
-// tensorwise are those of bitsandbytes, whose states are of whole tensors.
+// tensorwise are those whose states are of whole tensors: bitsandbytes' and Adafactor.
 var tensorwise = map[string]string{"adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "paged_adamw_32bit": "paged-adamw-32bit", "paged_adamw_8bit": "paged-adamw-8bit",
-	"lion_32bit": "lion-32bit", "lion_8bit": "lion-8bit", "paged_lion_32bit": "paged-lion-32bit", "paged_lion_8bit": "paged-lion-8bit"}
+	"adafactor": "adafactor", "lion_32bit": "lion-32bit", "lion_8bit": "lion-8bit", "paged_lion_32bit": "paged-lion-32bit", "paged_lion_8bit": "paged-lion-8bit"}
 
 func (h *hub) optimizer() {
 	a := h.get("optim")

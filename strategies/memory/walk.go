@@ -123,6 +123,7 @@ type Stored struct {
 	Embedding units.Bytes // of the states of an embedding; 0: as States
 	Paged     int64       // states of tensors of so many values are outside the allocator, but for Scales; 0: none
 	Scales    units.Bytes // among States, not among those of an embedding
+	Passing   units.Bytes // what the update of a tensor holds of it, before it goes on to the next
 }
 
 // StatesOf are the bytes of the optimizer's states of a parameter, in the allocator and outside of it.
@@ -467,6 +468,14 @@ func (w *walker) update() {
 	}
 	if w.Dense.Update > 0 {
 		w.beside()
+	}
+	if w.Dense.Passing > 0 {
+		each([]*walker{w}, func(w *walker, p *ops.Param) {
+			if !p.Frozen {
+				w.t.take(w.next, units.Bytes(p.Local)*w.stored(p).Passing, OptimizerStates)
+				w.t.free(w.next)
+			}
+		})
 	}
 	if w.t.alloc != nil {
 		w.flat()
