@@ -463,6 +463,8 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 			u.pipeline(p, l, plan, &f)
 		} else {
 			u.peak = s.wholeStep(p, l.stages[0], &f, record)
+		}
+		if u.paged = 0; f.dense.Paged > 0 { // without a pipeline
 			_, u.paged = f.statesOf(l.stages[0])
 		}
 	}

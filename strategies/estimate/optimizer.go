@@ -26,6 +26,9 @@ func (s *step) optimizerStep() {
 		seg := s.updateKernel(&u)
 		s.readyGradients(&u)
 		s.updateMatrices(&u)
+		if u.Waits { // for all before, too, with the first tensor
+			s.sim.Run(&timeline.Segment{Sync: true})
+		}
 		s.sim.Run(&seg)
 		s.copyWeights(&u)
 	}
@@ -111,8 +114,7 @@ func (s *step) updateKernel(u *update) timeline.Segment {
 	host := s.updateHost(u)
 	seg.Host += host * s.p.python
 	seg.Lag += host * s.p.python
-	if u.Waits { // for all before, too, with the first tensor
-		s.sim.Run(&timeline.Segment{Sync: true})
+	if u.Waits {
 		seg.Lag, seg.Sync = seg.Busy+seg.Host+units.Seconds(u.tensors)*s.p.latency(), true
 	}
 	if u.Each { // the device is at one tensor while the host is at the next
