@@ -22,9 +22,10 @@ type DTypes struct {
 	Adapters  recipe.DType `yaml:"adapters"`
 }
 
-// cells are the cells of p with what the job says of them, if anything.
-func (d *DTypes) cells(p *recipe.Precision) []dtypeCell {
-	return []dtypeCell{{"weights", d.Weights, &p.Weights}, {"compute", d.Compute, &p.Compute}, {"gemm", d.GEMM, &p.GEMM}, {"head", d.Head, &p.Head}, {"embedding", d.Embedding, &p.Embedding}, {"attention", d.Attention, &p.Attention},
+// cells are the cells of p with what the job says of them, if anything: an array, which a search
+// need not allocate.
+func (d *DTypes) cells(p *recipe.Precision) [12]dtypeCell {
+	return [12]dtypeCell{{"weights", d.Weights, &p.Weights}, {"compute", d.Compute, &p.Compute}, {"gemm", d.GEMM, &p.GEMM}, {"head", d.Head, &p.Head}, {"embedding", d.Embedding, &p.Embedding}, {"attention", d.Attention, &p.Attention},
 		{"gradients", d.Gradients, &p.Gradients}, {"master", d.Master, &p.Master}, {"moments", d.Moments, &p.Moments}, {"reduce", d.Reduce, &p.Reduce}, {"gather", d.Gather, &p.Gather}, {"adapters", d.Adapters, &p.Adapters}}
 }
 
