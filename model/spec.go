@@ -515,7 +515,7 @@ func (t Tensor) approximateSize() float64 {
 // it is a table, a vector or a stack, which are left to another optimizer.
 func (t Tensor) Matrices(each bool) int64 {
 	switch {
-	case t.Frozen || t.Adapter || t.Split == VocabSplit || t.Role == RoleEmbed || t.Role == RolePosition:
+	case t.Frozen || t.Adapter || t.Split == VocabSplit || t.Role.Table():
 		return 0
 	case t.Split == ExpertSplit && len(t.Shape) == 3 && each:
 		return t.Shape[0]
@@ -528,6 +528,9 @@ func (t Tensor) Matrices(each bool) int64 {
 // Role names a parameter by its use, independent of a family's own spelling.
 // A bias has the role of its weight with "_b" appended.
 type Role string
+
+// Table reports whether it is one of nn.Embedding: of words or of learned positions.
+func (r Role) Table() bool { return r == RoleEmbed || r == RolePosition }
 
 const (
 	RoleEmbed     Role = "embed"

@@ -2,16 +2,22 @@ package ops
 
 import (
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 )
+
+// Masked reports whether PyTorch's attention reads a mask in all layers of a model, of which so much
+// of a batch is padding; layers with a window read one where it is no longer than the sequence.
+func Masked(s *model.Spec, of *recipe.Structure, padding float64) bool {
+	return s.Vision.Mutual() || of.ExplicitMask || s.Position == model.ALiBi || s.Indexer != nil || padding > 0 || s.Masked && of.Transformers
+}
 
 // attention runs the attention block on the normed input h, which it borrows.
 func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (b.Spec.Vision.Mutual() || b.recipe.Structure.ExplicitMask || b.Spec.Position == model.ALiBi || b.Spec.Indexer != nil || b.Padding > 0 ||
-		b.Spec.Masked && b.recipe.Structure.Transformers ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.Padding) ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	if b.Spec.Compress != nil {
 		return b.compressed(t.Hold(h), kind)

@@ -181,7 +181,7 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 	switch a, e := b.Precision.Adapters, b.Precision.Embedding; {
 	case p.Adapter && a.Set:
 		dtype = a.DType
-	case e.Set && (r == model.RoleEmbed || r == model.RolePosition):
+	case e.Set && r.Table():
 		dtype = e.DType
 	}
 	w := b.t.Param(i, dtype, !p.Frozen, p.Dims...)

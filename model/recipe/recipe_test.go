@@ -30,6 +30,9 @@ func TestEveryRecipeLoads(t *testing.T) {
 		for n, o := range r.Optimizer {
 			_, known := tape.ClassOf(o.Class)
 			require.True(t, known, "%s: optimizer %s", name, n)
+			if o.Embedding != "" {
+				require.True(t, r.Optimizer[o.Embedding].States.Set, "%s: optimizer %s leaves embeddings to %s", name, n, o.Embedding)
+			}
 		}
 		for n, p := range r.Precision {
 			require.True(t, p.Weights.Set && p.Compute.Set && p.Gradients.Set && p.Moments.Set && p.Reduce.Set && p.Gather.Set, "%s: %s leaves a dtype open", name, n)

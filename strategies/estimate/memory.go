@@ -100,7 +100,7 @@ func (p *pricer) footprint() footprint {
 		f.dense, f.expert = stored(*prec, f.weights[0], f.optimizer[0], temp), stored(*prec, f.weights[1], f.optimizer[1], temp)
 		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
 		f.dense.Apart, f.expert.Apart = matrix, matrix
-		f.dense, f.expert = apart(f.dense, j), apart(f.expert, j)
+		f.dense, f.expert = tensorwise(f.dense, j), tensorwise(f.expert, j)
 		f.dense.Packed, f.expert.Packed = f.frozen[0]-f.absent, f.frozen[1]
 	}
 	if plan.PP > 1 {

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/perfplan/perfplan/hardware/collective"
@@ -109,8 +110,8 @@ func (s *step) traffic(u *update) units.Bytes {
 func (s *step) updateKernel(u *update) timeline.Segment {
 	prec := s.job.Precision.Trained()
 	class, _ := tape.ClassOf(u.Class)
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: effort(&u.Optimizer) * (u.local - u.apart - u.tables + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
-	s.beside(u, &seg)
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(u.Work, 1) * (u.local - u.apart - u.tables + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
+	s.tensorwise(u, &seg)
 	host := s.updateHost(u)
 	seg.Host += host * s.p.python
 	seg.Lag += host * s.p.python

@@ -1,10 +1,11 @@
 package estimate
 
 import (
+	"cmp"
+
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
-	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/memory"
@@ -27,16 +28,16 @@ func (c *chunk) trained(f func(*ops.Param)) {
 // tables is the number of values in embeddings that are trained.
 func (c *chunk) tables() (n int64) {
 	c.trained(func(p *ops.Param) {
-		if p.Role == model.RoleEmbed || p.Role == model.RolePosition {
+		if p.Role.Table() {
 			n += p.Local
 		}
 	})
 	return n
 }
 
-// apart says which states of the job's optimizer lie elsewhere than in its precision's dtype in the
+// tensorwise says which states of the job's optimizer lie elsewhere than in its precision's dtype in the
 // allocator: those of embeddings, and those in managed memory.
-func apart(s memory.Stored, j *strategies.Job) memory.Stored {
+func tensorwise(s memory.Stored, j *strategies.Job) memory.Stored {
 	o, kept := j.Recipe.Optimizer[j.Train.Optimizer], units.Bytes(2-j.Precision.Without)
 	s.Paged, s.Passing = o.Paged, units.Bytes(o.Held)
 	if o.Held > 0 && j.Precision.Trained().Weights.Size() < tape.F32.Size() {
@@ -64,9 +65,9 @@ func (f *footprint) statesOf(c *chunk) (inside, outside units.Bytes) {
 	return inside, outside
 }
 
-// beside adds to an update that of the embeddings, which another optimizer of the list has, casts to
+// tensorwise adds to an update that of the embeddings, which another optimizer of the list has, casts to
 // fp32 and back, and the copies of managed memory, one for each moment of a tensor.
-func (s *step) beside(u *update, seg *timeline.Segment) {
+func (s *step) tensorwise(u *update, seg *timeline.Segment) {
 	add := func(o tape.Op) {
 		k := s.p.kernelOf(o)
 		seg.Busy, seg.Loaded = seg.Busy+k.Busy, seg.Loaded+k.Loaded
@@ -74,7 +75,7 @@ func (s *step) beside(u *update, seg *timeline.Segment) {
 	if u.tables > 0 {
 		o := s.job.Recipe.Optimizer[u.Embedding]
 		class, _ := tape.ClassOf(o.Class)
-		add(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: effort(&o) * u.tables, Phase: tape.Optimize})
+		add(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(o.Work, 1) * u.tables, Phase: tape.Optimize})
 	}
 	prec := s.job.Precision.Trained()
 	if u.Bytes > 0 && prec.Weights.Size() < tape.F32.Size() { // gradient and weight, and the weight back
@@ -83,7 +84,7 @@ func (s *step) beside(u *update, seg *timeline.Segment) {
 	if u.Paged == 0 {
 		return
 	}
-	states, n := apart(memory.Stored{States: prec.MomentBytes()}, s.job), 0
+	states, n := tensorwise(memory.Stored{States: prec.MomentBytes()}, s.job), 0
 	var outside units.Bytes
 	s.chunk.trained(func(p *ops.Param) {
 		if _, b := states.StatesOf(p); b > 0 {
@@ -93,12 +94,4 @@ func (s *step) beside(u *update, seg *timeline.Segment) {
 	if n > 0 {
 		add(tape.Op{Prim: "prefetch", Class: tape.Prefetch, Count: int32(n), Bytes: outside / units.Bytes(n), Phase: tape.Optimize})
 	}
-}
-
-// effort is how long a value takes over what the optimizer's class says.
-func effort(o *recipe.Optimizer) float64 {
-	if o.Work > 0 {
-		return o.Work
-	}
-	return 1
 }

@@ -129,7 +129,7 @@ type Stored struct {
 // StatesOf are the bytes of the optimizer's states of a parameter, in the allocator and outside of it.
 func (s *Stored) StatesOf(p *ops.Param) (inside, outside units.Bytes) {
 	n, each, scales := units.Bytes(p.Local), s.States, s.Scales
-	if (p.Role == model.RoleEmbed || p.Role == model.RolePosition) && s.Embedding > 0 {
+	if p.Role.Table() && s.Embedding > 0 {
 		each, scales = s.Embedding, 0
 	}
 	if s.Paged > 0 && p.Local >= s.Paged {
