@@ -384,8 +384,8 @@ func TestOwnRunsOfTables(t *testing.T) {
 	require.InDelta(t, 0.8, inside/tables, 0.06)
 }
 
-// TestRanges: a tenth of the steps of a table, all tables alike, takes longer than the 80 %
-// range says and a tenth less, those that were looked at before it was set somewhat less than that.
+// TestRanges: a tenth of the steps of a table that nobody has looked at, all tables alike, takes longer than
+// the 80 % range says and a tenth less (docs/unseen.md); of those that were looked at it is half of that.
 func TestRanges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("figures are the same under the race detector, which takes ten times as long for them")
@@ -399,8 +399,8 @@ func TestRanges(t *testing.T) {
 		}
 	}
 	t.Logf("%g tables: %.1f %% above the range, %.1f %% below", n, 100*slower/n, 100*faster/n)
-	require.InDelta(t, 0.085, slower/n, 0.025)
-	require.InDelta(t, 0.085, faster/n, 0.025)
+	require.InDelta(t, 0.06, slower/n, 0.02)
+	require.InDelta(t, 0.055, faster/n, 0.02)
 }
 
 // TestStepParts: over all tables kernels take what is predicted of them, and so do waits for hosts and bubbles. What
