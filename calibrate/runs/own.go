@@ -54,7 +54,9 @@ func Own(list []Run, rows []Row) (*strategies.OwnRuns, error) {
 			return nil, diag.Errorf("run %s is of %s on %s, others of %s on %s; give runs of one recipe and one kind of GPU", r.ID, recipe, gpu, own.Recipe, own.GPU)
 		}
 		known := r.Predicted.Off
-		known[estimate.AssumedFacts] = estimate.Deviation{} // which runs of one software and machine have in common: they say what it is
+		for _, common := range []estimate.Cause{estimate.AssumedFacts, estimate.Unforeseen} { // to runs of one software and machine, which say what it is
+			known[common] = estimate.Deviation{}
+		}
 		d := known.Total()
 		off, of = append(off, math.Log(float64(measured/predicted))), append(of, d*d)
 	}
