@@ -48,7 +48,7 @@ func TestThroughHost(t *testing.T) {
 
 // TestPeerAccess: GeForce cards of the catalog are staged, others not.
 func TestPeerAccess(t *testing.T) {
-	for name, staged := range map[string]bool{"rtx-4090": true, "rtx-5090": true, "rtx-a6000": false, "rtx-pro-6000-blackwell": false, "l40s": false, "h100-sxm": false} {
+	for name, staged := range map[string]bool{"rtx-3090": true, "rtx-4090": true, "rtx-5090": true, "rtx-a6000": false, "rtx-pro-6000-blackwell": false, "l40s": false, "h100-sxm": false} {
 		h, err := hardware.Load(name)
 		require.NoError(t, err)
 		f, err := FabricOf(h.GPU, h.Node, h.Network, h.Software)
