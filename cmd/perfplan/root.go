@@ -53,6 +53,9 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		group(c) // an unknown shell is an error
 	}
+	if e.style.Width > 0 {
+		fitHelp(root, e.style.Width)
+	}
 	return root
 }
 

@@ -190,8 +190,8 @@ func Nearest(word string, candidates []string) string {
 }
 
 // DidYouMean returns `; did you mean "x"?`: the candidates that the word begins and a
-// hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the list of
-// candidates if it is short.
+// hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the only one that the
+// word may be short for, as seq_length is, else the list of candidates if it is short.
 func DidYouMean(word string, candidates []string) string {
 	var longer []string
 	for _, c := range candidates {
@@ -202,13 +202,40 @@ func DidYouMean(word string, candidates []string) string {
 	if len(longer) > 0 {
 		return fmt.Sprintf("; did you mean %s?", Or(longer))
 	}
-	if near := Nearest(word, candidates); near != "" {
+	if near := cmp.Or(Nearest(word, candidates), shortFor(word, candidates)); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	if len(candidates) > 0 && len(candidates) <= 16 {
 		return "; known: " + strings.Join(candidates, ", ")
 	}
 	return ""
+}
+
+// shortFor returns the only candidate that begins as the word does and has its letters in that order.
+func shortFor(word string, candidates []string) string {
+	letters := []rune(strings.ToLower(word))
+	if len(letters) < 4 {
+		return ""
+	}
+	found := ""
+	for _, c := range candidates {
+		at := 0
+		for i, r := range strings.ToLower(c) {
+			if at < len(letters) && r == letters[at] {
+				at++
+			} else if i == 0 {
+				break
+			}
+		}
+		if at < len(letters) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = c
+	}
+	return found
 }
 
 // Or joins choices in words: a, b or c.

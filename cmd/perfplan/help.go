@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+)
+
+func init() {
+	cobra.AddTemplateFunc("beside", func(short string, padding, width int) string { return beside(short, padding+3, width) })
+}
+
+// fitHelp lets the help of all commands fit so many columns: paragraphs flow anew, what is said of
+// flags and commands breaks beside their names. Examples stay as they are typed.
+func fitHelp(root *cobra.Command, width int) {
+	root.SetUsageTemplate(strings.NewReplacer(
+		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
+		"{{.Short}}", fmt.Sprintf("{{beside .Short .NamePadding %d}}", width),
+	).Replace(root.UsageTemplate()))
+	flowAll(root, width)
+}
+
+func flowAll(cmd *cobra.Command, width int) {
+	cmd.Long = flow(cmd.Long, width)
+	for _, c := range cmd.Commands() {
+		flowAll(c, width)
+	}
+}
+
+// named is what a line of a table begins with.
+var named = regexp.MustCompile(`^ +\S+  +`)
+
+// flow breaks paragraphs, which blank lines divide, at a width, and lines of tables beside their names.
+func flow(s string, width int) string {
+	paragraphs := strings.Split(s, "\n\n")
+	for i, p := range paragraphs {
+		if !strings.Contains("\n"+p, "\n ") {
+			paragraphs[i] = beside(strings.ReplaceAll(p, "\n", " "), 0, width)
+			continue
+		}
+		lines := strings.Split(p, "\n")
+		for k, line := range lines {
+			if name := named.FindString(line); name != "" {
+				lines[k] = name + beside(line[len(name):], len(name), width)
+			}
+		}
+		paragraphs[i] = strings.Join(lines, "\n")
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// beside breaks a text that begins after an indent.
+func beside(s string, indent, width int) string {
+	lines := strings.Split(text.WrapSoft(s, max(width-indent, 20)), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
+}
