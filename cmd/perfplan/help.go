@@ -5,12 +5,13 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+
+	"github.com/perfplan/perfplan/internal/report"
 )
 
 func init() {
-	cobra.AddTemplateFunc("beside", func(short string, padding, width int) string { return beside(short, padding+3, width) })
+	cobra.AddTemplateFunc("beside", func(short string, padding, width int) string { return report.Beside(short, padding+3, width) })
 }
 
 // fitHelp lets the help of all commands fit so many columns: paragraphs flow anew, what is said of
@@ -38,25 +39,16 @@ func flow(s string, width int) string {
 	paragraphs := strings.Split(s, "\n\n")
 	for i, p := range paragraphs {
 		if !strings.Contains("\n"+p, "\n ") {
-			paragraphs[i] = beside(strings.ReplaceAll(p, "\n", " "), 0, width)
+			paragraphs[i] = report.Beside(strings.ReplaceAll(p, "\n", " "), 0, width)
 			continue
 		}
 		lines := strings.Split(p, "\n")
 		for k, line := range lines {
 			if name := named.FindString(line); name != "" {
-				lines[k] = name + beside(line[len(name):], len(name), width)
+				lines[k] = name + report.Beside(line[len(name):], len(name), width)
 			}
 		}
 		paragraphs[i] = strings.Join(lines, "\n")
 	}
 	return strings.Join(paragraphs, "\n\n")
-}
-
-// beside breaks a text that begins after an indent.
-func beside(s string, indent, width int) string {
-	lines := strings.Split(text.WrapSoft(s, max(width-indent, 20)), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }

@@ -101,12 +101,19 @@ func (p *printer) faint(s string) string {
 // wrapped writes text after a prefix, wrapped to the width and indented below it.
 func (p *printer) wrapped(prefix, s string) {
 	indent := text.StringWidthWithoutEscSequences(prefix)
-	for i, line := range strings.Split(text.WrapSoft(s, p.width()-indent), "\n") {
-		if i > 0 {
-			prefix = strings.Repeat(" ", indent)
+	p.WriteString(strings.TrimRight(prefix+Beside(s, indent, p.width()), " ") + "\n")
+}
+
+// Beside breaks text that begins after an indent at a width, with its other lines below its first.
+func Beside(s string, indent, width int) string {
+	lines := strings.Split(text.WrapSoft(s, width-indent), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+		if i > 0 && lines[i] != "" {
+			lines[i] = strings.Repeat(" ", indent) + lines[i]
 		}
-		p.WriteString(strings.TrimRight(prefix+strings.TrimRight(line, " "), " ") + "\n")
 	}
+	return strings.Join(lines, "\n")
 }
 
 func (s section) text(p *printer) {

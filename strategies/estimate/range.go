@@ -30,7 +30,8 @@ const (
 	// what nobody knew of jobs like it before they had run: of 676 published steps in 187 tables, as the
 	// program predicted them before anybody had looked at them, 0.72 (all tables alike) lie in ranges
 	// without this and 0.79 with it, which has the least interval score; A100, H100 and B200 need
-	// the same, and so do recipes that were known on their GPU and others (docs/unseen.md)
+	// the same, and so do recipes that were known on their GPU and others (docs/unseen.md,
+	// TestRangesOfFirstPredictions)
 	unforeseenSpread = 0.10
 )
 
