@@ -190,7 +190,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Complete(s); err != nil {
 		return err
 	}
-	if j.LinearLoss() && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
+	if j.LinearLoss() != "" && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
 	}
 	if j.Liger() && p.TP > 1 {
@@ -243,10 +243,13 @@ func (j *Job) TF32() bool {
 	return j.Hardware.GPU.Peak.TF32.Value > 0
 }
 
-// LinearLoss reports whether loss and output layer run in pieces, without logits.
-func (j *Job) LinearLoss() bool {
-	on := j.Runtime.FusedLinearCrossEntropy
-	return on != nil && *on
+// LinearLoss is the recipe's program for loss and output layer together, without all logits;
+// "" where they are apart.
+func (j *Job) LinearLoss() string {
+	if !isOn(j.Runtime.FusedLinearCrossEntropy) {
+		return ""
+	}
+	return linearLosses[j.Runtime.CrossEntropyImpl]
 }
 
 // HeldHead reports whether the unit of the head stays gathered for its backward pass: a loss by

@@ -134,11 +134,11 @@ type Runtime struct {
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
-	CrossEntropyImpl  string `yaml:"cross_entropy_impl" json:"cross_entropy_impl,omitempty"` // whose fusion that is (Megatron's cross_entropy_fusion_impl); left out: Transformer Engine's, as nearly all scripts that fuse it have it
+	CrossEntropyImpl  string `yaml:"cross_entropy_impl" json:"cross_entropy_impl,omitempty"` // whose fusion that is (Megatron's cross_entropy_fusion_impl); left out: Transformer Engine's, as nearly all scripts that fuse it have it, and Liger-Kernel's with the output layer
 
 	Upcast *bool `yaml:"upcast" json:"upcast,omitempty"` // logits and scores are cast to fp32 before their softmax, as transformers does; left out: as the recipe has it
 
-	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer in pieces of rows, without logits (Liger-Kernel)
+	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer together, without all logits (Liger-Kernel, Cut Cross-Entropy)
 
 	LossParallel *bool `yaml:"loss_parallel" json:"loss_parallel,omitempty"` // tensor ranks compute the loss of their parts of the vocabulary, or gather all logits before (torchtitan's disable_loss_parallel); left out: the former
 
@@ -218,11 +218,17 @@ const (
 
 var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
 
-// Whose fused loss Megatron-Core runs.
+// Whose fused loss runs.
 const (
-	EngineLoss = "te"     // Transformer Engine's
-	NativeLoss = "native" // its own, of compiled pieces
+	EngineLoss = "te"             // Transformer Engine's: of Megatron-Core
+	NativeLoss = "native"         // its own, of compiled pieces
+	LigerLoss  = "liger"          // Liger-Kernel's, with the output layer, in pieces of rows
+	CutLoss    = "cut"            // Cut Cross-Entropy's, with the output layer, in blocks
+	WholeCut   = "cut-unfiltered" // and without leaving out gradients near zero
 )
+
+// linearLosses are the programs of recipes that make each loss together with the output layer.
+var linearLosses = map[string]string{"": "linear_cross_entropy", LigerLoss: "linear_cross_entropy", CutLoss: "cut_cross_entropy", WholeCut: "unfiltered_cut_cross_entropy"}
 
 // What is replayed from CUDA graphs.
 const (

@@ -162,6 +162,12 @@ func (j *Job) resolveLoss() error {
 	}
 	switch impl := j.Runtime.CrossEntropyImpl; {
 	case impl == "":
+	case isOn(j.Runtime.FusedLinearCrossEntropy):
+		if j.LinearLoss() == "" {
+			return diag.Errorf("runtime.cross_entropy_impl: %q is no loss that is fused with the output layer; use %s, %s or %s", impl, LigerLoss, CutLoss, WholeCut)
+		}
+	case j.Recipe.Programs["linear_cross_entropy"] != nil && linearLosses[impl] != "":
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused with the output layer; set runtime.fused_linear_cross_entropy to true, or leave it out", impl)
 	case j.Recipe.Programs["native_cross_entropy"] == nil:
 		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["native_cross_entropy"] != nil })))
 	case impl != EngineLoss && impl != NativeLoss:
@@ -183,10 +189,10 @@ func (j *Job) resolveLoss() error {
 	}
 	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
 		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager", j.Recipe.Name)
-	} else if up != nil && !*up && (isOn(j.Runtime.FusedCrossEntropy) || j.LinearLoss()) {
+	} else if up != nil && !*up && (isOn(j.Runtime.FusedCrossEntropy) || j.LinearLoss() != "") {
 		return diag.Errorf("runtime.upcast: a fused loss casts by itself; leave it out, or the fused loss")
 	}
-	if j.LinearLoss() && j.Recipe.Programs["linear_cross_entropy"] == nil {
+	if p := j.LinearLoss(); p != "" && j.Recipe.Programs[p] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
 	}
 	return nil

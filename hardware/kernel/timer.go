@@ -136,6 +136,8 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 	case tape.GEMM, tape.GroupedGEMM:
 		rate := float64(o.FLOPs) / float64(max(o.Count, 1)) / float64(t.gemm.time(o))
 		return min(rate/t.gemm.peaks[o.DType], 1)
+	case tape.LossBlocks, tape.LossAdds, tape.LossKept:
+		return min(float64(o.FLOPs)/float64(t.kernel(o))/t.gemm.peaks[o.DType], 1)
 	case tape.Attention:
 		rate, peak := float64(o.FLOPs)/float64(max(o.Count, 1))/float64(t.attn.time(o)), t.gemm.peaks[o.DType]
 		if o.DType == tape.F32 {

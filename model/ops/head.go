@@ -53,7 +53,7 @@ func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 	switch {
 	case b.LossChunks > 1:
 		return b.chunkedLoss(h)
-	case !b.LinearLoss:
+	case b.LinearLoss == "":
 		return b.loss(b.logits(h))
 	}
 	t := b.t
@@ -62,7 +62,7 @@ func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 	defer t.Kind(t.Kind(tape.Logits))
 	t.Tiny("loss", b.recipe.Structure.LossTiny)
 	w := b.headWeight()
-	y := b.call("linear_cross_entropy", tensorOf(h), tensorOf(w))[0].t
+	y := b.call(b.LinearLoss, tensorOf(h), tensorOf(w))[0].t
 	t.Release(h, w)
 	return y
 }

@@ -354,6 +354,9 @@ func init() {
 		"linear_loss": func(b *builder, a []value) []value {
 			return one(b.t.LinearLoss(a[0].t, a[1].t, b.recipe.Structure.LossGemmAdds))
 		},
+		"cut_loss": func(b *builder, a []value) []value { // with the share of blocks whose gradients count
+			return one(b.t.CutLoss(a[0].t, a[1].t, a[2].num))
+		},
 		"fused_loss":          func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.LossAlone)) },
 		"fused_loss_shifted":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Shifted)) },
 		"fused_loss_in_place": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Consumed)) },

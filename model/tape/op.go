@@ -68,6 +68,9 @@ const (
 	FusedHeavy     // compiler-fused with much arithmetic per element (rotary tables recomputed)
 	LossForward    // cross entropy over 16-bit logits in one kernel
 	LossBackward
+	LossBlocks  // logits multiplied out block by block and summed up where they are (Cut Cross-Entropy)
+	LossAdds    // and their gradients, in products that blocks add under locks
+	LossKept    // the same of blocks whose gradients are not near zero
 	Convolution // of patches that do not overlap, without tensor cores
 	Scan        // of a state-space mixer: products of a chunk of tokens (mamba_ssm, in Triton), its convolution, its gated norm
 	Chain       // states handed from chunk to chunk of a sequence, one after another
@@ -146,6 +149,9 @@ var classNames = [NumClasses]string{
 	FusedHeavy:      "fused-heavy",
 	LossForward:     "loss-forward",
 	LossBackward:    "loss-backward",
+	LossBlocks:      "loss-blocks",
+	LossAdds:        "loss-adds",
+	LossKept:        "loss-kept",
 	Convolution:     "convolution",
 	Scan:            "scan",
 	Chain:           "chain",

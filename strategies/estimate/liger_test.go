@@ -127,3 +127,45 @@ func TestLigerLoss(t *testing.T) {
 		require.Less(t, one.StepTime, own.StepTime, model)
 	}
 }
+
+// TestCutLoss: Cut Cross-Entropy multiplies all logits out in the forward pass and again in the backward
+// pass, whose gradients take a share of two products, of a frozen head of one, and no tensor is as large
+// as the logits of a hundredth of the rows.
+func TestCutLoss(t *testing.T) {
+	const text = "{model: llama3-8b, hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true, cross_entropy_impl: %s}, train: {sequence_length: 4096, micro_batch: 4, precision: %s}}"
+	const frozen = "bf16-frozen, lora: {rank: 8}"
+	for _, c := range []struct {
+		impl, precision string
+		adds            float64 // products added to gradients, in those of the logits
+	}{
+		{"cut", "bf16-pure", 2 * 0.25},
+		{"cut-unfiltered", "bf16-pure", 2},
+		{"cut-unfiltered", "bf16-autocast", 2},
+		{"cut", frozen, 0.25},
+		{"cut-unfiltered", frozen, 1},
+	} {
+		j := mustParse(t, fmt.Sprintf(text, c.impl, c.precision))
+		head := ops.Build(config(j)).Head
+		logits := 4 * 4096 * float64(j.Model.Vocab)
+		products := func(s *tape.Section) (blocks, adds float64) {
+			for i := range s.Ops {
+				switch o := &s.Ops[i]; o.Class {
+				case tape.LossBlocks:
+					blocks += o.Elements
+				case tape.LossAdds, tape.LossKept:
+					adds += o.Elements
+				case tape.GEMM:
+					require.Fail(t, "a product of its own", o.Prim)
+				}
+			}
+			for _, e := range s.Events {
+				require.Less(t, float64(e.Bytes), max(2*logits/100, float64(4*j.Model.Vocab*j.Model.Hidden+1<<20)))
+			}
+			return blocks / (logits * float64(j.Model.Hidden)), adds / (logits * float64(j.Model.Hidden))
+		}
+		blocks, adds := products(&head.Forward)
+		require.Equal(t, [2]float64{1, 0}, [2]float64{blocks, adds}, c)
+		blocks, adds = products(&head.Backward)
+		require.Equal(t, [2]float64{1, c.adds}, [2]float64{blocks, adds}, c)
+	}
+}

@@ -32,7 +32,7 @@ var workNames = [numWork]string{"gemm", "attention", "memory", "issue", "collect
 // workOf sorts kernel classes by what limits them.
 func workOf(c tape.Class) work {
 	switch c {
-	case tape.GEMM, tape.GroupedGEMM:
+	case tape.GEMM, tape.GroupedGEMM, tape.LossBlocks, tape.LossAdds, tape.LossKept:
 		return gemmWork
 	case tape.Attention:
 		return attentionWork

@@ -211,7 +211,7 @@ func (a *autoModel) runtime() {
 	switch of := a.text("loss_fn._target_"); {
 	case strings.HasSuffix(of, "FusedLinearCrossEntropy"):
 		a.set("runtime.fused_linear_cross_entropy", true, "loss_fn")
-		a.note("loss_fn %s: its kernels are taken to be Liger-Kernel's", of[strings.LastIndex(of, ".")+1:])
+		a.set("runtime.cross_entropy_impl", "cut-unfiltered", "loss_fn, filter_eps None (components/loss/linear_ce.py)")
 	case strings.HasSuffix(of, "MaskedCrossEntropy"):
 		if a.experts && a.text("loss_fn.fp32_upcast") != "false" {
 			a.note("loss_fn.fp32_upcast true: logits are taken to stay in 16 bits, as its benchmarks have them")

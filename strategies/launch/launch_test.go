@@ -227,10 +227,13 @@ func TestTrainer(t *testing.T) {
 		"base_model: gpt2\nactivation_offloading: legacy\nadapter: lora\nlora_r: 8":                                             "recompute: full # activation_offloading",
 		"base_model: gpt2\nactivation_offloading: disk\nadapter: lora\nlora_r: 8":                                               "# Not taken over: activation_offloading disk: since 2026-06 Axolotl recomputes nothing beside adapters",
 		"base_model: gpt2\nactivation_offloading: hidden_states\nadapter: lora\nlora_r: 8":                                      "recompute: full # activation_offloading",
-		"base_model: gpt2\ngradient_checkpointing: offload":                                                                     "offload_activations: true # gradient_checkpointing",
-		"distributed_type: MEGATRON_LM":                                                                                         "data_parallel: ddp # without use_distributed_optimizer",
-		"distributed_type: MULTI_GPU\nnum_processes: 2":                                                                         "data_parallel: ddp # distributed_type",
-		"distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}":                                        "# plan.data_parallel: deepspeed_config.deepspeed_config_file: d.json has the stage",
+		"base_model: gpt2\nplugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]":                             "cross_entropy_impl: cut # plugins",
+		"base_model: gpt2\nliger_fused_linear_cross_entropy: true\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: false": "fused_linear_cross_entropy: true # liger_fused_linear_cross_entropy\nplan:",
+		"base_model: gpt2\nplugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin, axolotl.integrations.spectrum.SpectrumPlugin]":                                                                    "# Not taken over: plugins axolotl.integrations.spectrum.SpectrumPlugin\n",
+		"base_model: gpt2\ngradient_checkpointing: offload":                              "offload_activations: true # gradient_checkpointing",
+		"distributed_type: MEGATRON_LM":                                                  "data_parallel: ddp # without use_distributed_optimizer",
+		"distributed_type: MULTI_GPU\nnum_processes: 2":                                  "data_parallel: ddp # distributed_type",
+		"distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}": "# plan.data_parallel: deepspeed_config.deepspeed_config_file: d.json has the stage",
 	} {
 		j, err := launch.Read("x", []byte(text))
 		require.NoError(t, err, text)
