@@ -16,6 +16,7 @@ import (
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies/goodput"
+	"github.com/perfplan/perfplan/strategies/pipeline"
 )
 
 // Job is what to estimate, resolved: every default is filled in and every rule
@@ -122,13 +123,44 @@ const (
 func Decode(d *yamlx.Document, n *yaml.Node) (*Job, error) {
 	f, err := read(d, n)
 	if err != nil {
-		return nil, err
+		return nil, append(positioned(d, n, err), f.misnamed(d, n)...).Err()
 	}
 	j, err := f.resolve()
 	if err != nil {
-		return nil, positioned(d, yamlx.Place(n, err), err).Err()
+		return nil, append(positioned(d, yamlx.Place(n, err), err), f.misnamed(d, n)...).Err()
 	}
 	return j, nil
+}
+
+// misnamed complains of every name that does not exist. A job that is refused is looked
+// through for them, so that they are not told one after another.
+func (f *jobFile) misnamed(d *yamlx.Document, n *yaml.Node) (out diag.List) {
+	check := func(given string, err error) {
+		if given != "" && err != nil {
+			out = append(out, positioned(d, yamlx.Place(n, err), err)...)
+		}
+	}
+	attention, recompute := f.Runtime.Attention, f.Train.Recompute
+	check(attention, oneOf("runtime.attention", attention, Attentions))
+	check(string(recompute), oneOf("train.recompute", string(recompute), Recomputes))
+	if f.Plan != nil {
+		if _, err := pipeline.Lookup(f.Plan.Schedule); err != nil {
+			check(f.Plan.Schedule, diag.Errorf("plan.schedule: %v", err))
+		}
+	}
+	r, err := recipe.Load(cmp.Or(f.Runtime.Recipe, DefaultRecipe))
+	check(f.Runtime.Recipe, err)
+	if err != nil {
+		return out
+	}
+	j := &Job{Recipe: r, Train: f.Train}
+	if _, ok := r.Precision[f.Train.Precision]; !ok {
+		check(f.Train.Precision, j.noPrecision())
+	}
+	if _, ok := r.Optimizer[f.Train.Optimizer]; !ok {
+		check(f.Train.Optimizer, j.noOptimizer())
+	}
+	return out
 }
 
 // Malformed reports whether a job cannot even be read: a key or a name is unknown, a
@@ -138,15 +170,15 @@ func Malformed(d *yamlx.Document, n *yaml.Node) bool {
 	return err != nil
 }
 
-// read decodes the form of a job.
+// read decodes the form of a job, of one that is refused as far as it can.
 func read(d *yamlx.Document, n *yaml.Node) (*jobFile, error) {
 	f := jobFile{Run: goodput.Defaults()}
 	if errs := d.DecodeInto(n, &f); len(errs) > 0 {
-		return nil, errs.Err()
+		return &f, errs.Err()
 	}
 	if f.Format != "" && f.Format != "job/v1" {
 		key, _ := yamlx.Key(n, "perfplan")
-		return nil, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
+		return &f, d.Errorf(key, "perfplan: %q is not a job; expected job/v1", f.Format)
 	}
 	return &f, refuseZeros(d, n)
 }

@@ -490,6 +490,12 @@ func (j *Job) noPrecision() error {
 	return diag.Errorf("train.precision: recipe %s has no %q; %s", j.Recipe.Name, j.Train.Precision, remedy)
 }
 
+// noOptimizer is the error of an optimizer that the recipe does not have.
+func (j *Job) noOptimizer() error {
+	known := slices.Sorted(maps.Keys(j.Recipe.Optimizer))
+	return diag.Errorf("train.optimizer: recipe %s has no %q; it has %s", j.Recipe.Name, j.Train.Optimizer, strings.Join(known, ", "))
+}
+
 // checkHead holds train.dtypes.head against what layers multiply.
 func (j *Job) checkHead() error {
 	if h, layers := j.Precision.Head, j.Precision.Operands(); h.Set && h.DType != j.Precision.Compute.DType && h.DType != layers.DType {
@@ -535,8 +541,7 @@ func (j *Job) resolveOptimizer() error {
 	t.Optimizer = cmp.Or(t.Optimizer, j.Recipe.DefaultOptimizer)
 	optimizer, ok := j.Recipe.Optimizer[t.Optimizer]
 	if !ok {
-		known := slices.Sorted(maps.Keys(j.Recipe.Optimizer))
-		return diag.Errorf("train.optimizer: recipe %s has no %q; it has %s", j.Recipe.Name, t.Optimizer, strings.Join(known, ", "))
+		return j.noOptimizer()
 	}
 	if optimizer.Moments != nil {
 		j.Precision.Without = 2 - *optimizer.Moments

@@ -702,7 +702,7 @@ func Having(has func(*Recipe) bool) []string {
 // Load returns a recipe by name, with what it extends filled in.
 func Load(name string) (*Recipe, error) {
 	if known := Names(); !slices.Contains(known, name) {
-		return nil, diag.Errorf("runtime.recipe: there is no recipe %q%s", name, diag.DidYouMean(name, known))
+		return nil, diag.Errorf("runtime.recipe: there is no recipe %q%s", name, cmp.Or(diag.DidYouMean(name, known), "; there are "+strings.Join(known, ", ")))
 	}
 	cacheMu.Lock()
 	defer cacheMu.Unlock()
