@@ -130,5 +130,5 @@ func Named(id string) string {
 
 // catalogHint completes an error about an unknown name.
 func catalogHint(name string) string {
-	return cmp.Or(diag.DidYouMean(name, Names()), diag.DidYouMean(name, sorted(aliases())), "; give a name of the catalog, a YAML or JSON file, or a folder with a config.json")
+	return cmp.Or(diag.DidYouMean(name, Names()), diag.DidYouMean(name, sorted(aliases())), "; give a name of the catalog (perfplan model list), a YAML or JSON file, or a folder with a config.json")
 }

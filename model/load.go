@@ -133,6 +133,7 @@ type reader struct {
 	errs  diag.List
 
 	missing []string // keys, as the file would spell them
+	guess   []string // families that a file may be of whose model_type is missing or misspelt
 }
 
 // maxComplaints ends the reading of a file that is not a model at all: each
@@ -161,6 +162,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 		tied = r.descend()
 	}
 	if r.fam == nil {
+		r.skim()
 		return nil, r.errs
 	}
 	d := r.fam.base
@@ -257,65 +259,6 @@ func (r *reader) choose(absent string) {
 	r.known = r.vocab.known[r.fam]
 }
 
-// unread reports a model_type that is not read, and what to do.
-func (r *reader) unread(name string, value *yaml.Node, why string) {
-	near, text := respelled(name), r.text()
-	switch {
-	case why != "":
-		r.errorf(value, "model_type %q: %s", name, why)
-	case name == "":
-		r.errorf(r.node, "model_type is missing; known: %s", strings.Join(modelTypes(), ", "))
-	case near != "":
-		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
-	case text != "":
-		r.errorf(value, "model_type %q is not known, but %s of the file is; write that to a file of its own for the language model alone", name, text)
-	default:
-		r.errorf(value, "model_type %q is not known; describe the model with model_type: decoder (known: %s)", name, strings.Join(modelTypes(), ", "))
-	}
-}
-
-// text is where a multimodal file of a type that is not known has a language model that is, as in
-// text_config (model_type: llama); "": nowhere.
-func (r *reader) text() string {
-	for _, path := range []string{"text_config", "thinker_config.text_config", "llm_config", "language_config"} {
-		n := r.node
-		for key := range strings.SplitSeq(path, ".") {
-			n = lookup(n, key)
-		}
-		if kind := lookup(n, "model_type"); kind != nil && r.vocab.families[kind.Value] != nil {
-			return path + " (model_type: " + kind.Value + ")"
-		}
-	}
-	return ""
-}
-
-// respelled is the family whose name differs by case, separators and doubled letters at most:
-// other names that are like it are of other architectures (gpt_neo, mllama, pixtral).
-func respelled(name string) string {
-	plain := func(s string) string {
-		letters := slices.DeleteFunc([]rune(strings.ToLower(s)), func(c rune) bool { return strings.ContainsRune("-_. ", c) })
-		return string(slices.Compact(letters))
-	}
-	for _, known := range modelTypes() {
-		if plain(name) == plain(known) {
-			return known
-		}
-	}
-	return ""
-}
-
-// modelTypes lists the families by name.
-func modelTypes() []string {
-	var names []string
-	for i := range families {
-		if i == 0 || families[i].name != families[i-1].name {
-			names = append(names, families[i].name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // descend moves from a multimodal file to its text_config, the language model, which is
 // the file itself in the first ones of Qwen2-VL and Qwen2.5-VL. It returns the outer
 // tie_word_embeddings, which is the one that counts.
@@ -404,7 +347,11 @@ func (r *reader) other(spelled string, e entry) {
 	if r.vocab.irrelevant[bare] || strings.HasPrefix(bare, "_") {
 		return
 	}
-	if others := r.vocab.spoken[spelled]; len(others) > 0 {
+	others := r.vocab.spoken[spelled]
+	if len(r.guess) > 0 && len(others) > 0 {
+		return // of the family that it is
+	}
+	if len(others) > 0 {
 		if r.fam.name != "decoder" && off(e.value) {
 			r.overruled(spelled, e)
 			return
@@ -418,6 +365,9 @@ func (r *reader) other(spelled string, e entry) {
 	}
 	near := diag.Nearest(spelled, append(sorted(r.known), sorted(r.vocab.irrelevant)...))
 	if k := r.vocab.keys[r.known[near]]; e.value.Tag == "!!null" && r.fam.name != "decoder" && (k == nil || !k.optional) {
+		return
+	}
+	if near == "" && len(r.guess) > 0 {
 		return
 	}
 	if near == "" {

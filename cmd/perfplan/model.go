@@ -11,8 +11,8 @@ func newModel(e *env) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "model",
 		Short:   "List and show models",
-		Example: "  perfplan model list\n  perfplan model show llama2-7b",
-	}, newModelList(e), newModelShow(e))
+		Example: "  perfplan model list\n  perfplan model types\n  perfplan model show llama2-7b",
+	}, newModelList(e), newModelTypes(e), newModelShow(e))
 }
 
 func newModelList(e *env) *cobra.Command {
@@ -23,6 +23,20 @@ func newModelList(e *env) *cobra.Command {
 		Args:  atMost(0),
 		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
 			return report.WriteModels(e.out, model.Catalog(), format, e.style)
+		}),
+	}
+	out.addFlag(cmd, report.Formats...)
+	return cmd
+}
+
+func newModelTypes(e *env) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "types",
+		Short: "List the model_types that are read, with models of the catalog",
+		Args:  atMost(0),
+		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
+			return report.WriteModelTypes(e.out, model.Types(), format, e.style)
 		}),
 	}
 	out.addFlag(cmd, report.Formats...)

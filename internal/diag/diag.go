@@ -189,6 +189,30 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
+// Like returns at most n candidates that are spelled like a word, the nearest first: those
+// that Nearest would take, and those that begin as the word does or as which the word begins.
+func Like(word string, candidates []string, n int) []string {
+	type one struct {
+		name string
+		far  int
+	}
+	var near []one
+	lower := strings.ToLower(word)
+	for _, c := range candidates {
+		low := strings.ToLower(c)
+		switch far := levenshtein.ComputeDistance(lower, low); {
+		case Nearest(word, []string{c}) != "", len(word) > 2 && len(c) > 2 && (strings.HasPrefix(low, lower) || strings.HasPrefix(lower, low)):
+			near = append(near, one{c, far})
+		}
+	}
+	slices.SortStableFunc(near, func(a, b one) int { return cmp.Compare(a.far, b.far) })
+	var out []string
+	for _, c := range near[:min(n, len(near))] {
+		out = append(out, c.name)
+	}
+	return out
+}
+
 // DidYouMean returns `; did you mean "x"?`: the candidates that the word begins and a
 // hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the only one that the
 // word may be short for, as seq_length is, else the list of candidates if it is short.

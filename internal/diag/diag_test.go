@@ -188,6 +188,19 @@ func TestNearest(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
+func TestLike(t *testing.T) {
+	known := []string{"gpt2", "gpt_neox", "gptj", "llama", "llama4", "olmo"}
+	for word, want := range map[string][]string{
+		"gpt_neo": {"gpt_neox"},
+		"lama":    {"llama"},
+		"gpt":     {"gpt2", "gptj"},
+		"rwkv":    nil,
+		"":        nil,
+	} {
+		require.Equal(t, want, Like(word, known, 2), word)
+	}
+}
+
 func TestOr(t *testing.T) {
 	require.Equal(t, "", Or(nil))
 	require.Equal(t, "a", Or([]string{"a"}))

@@ -52,6 +52,7 @@ func TestGolden(t *testing.T) {
 		{"memory", func(b *bytes.Buffer, f Format, s Style) error { return WriteExplain(b, explained_(t, Memory), f, s) }, Formats, false},
 		{"validate", func(b *bytes.Buffer, f Format, s Style) error { return WriteValidate(b, validation(), true, f, s) }, Formats, true},
 		{"models", func(b *bytes.Buffer, f Format, s Style) error { return WriteModels(b, models(), f, s) }, Formats, false},
+		{"types", func(b *bytes.Buffer, f Format, s Style) error { return WriteModelTypes(b, modelTypes(), f, s) }, Formats, false},
 		{"model", func(b *bytes.Buffer, f Format, s Style) error { return Write(b, shownModel(t), f, s) }, Formats, false},
 		{"machines", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachines(b, machines(t), f, s) }, Formats, false},
 		{"machine", func(b *bytes.Buffer, f Format, s Style) error { return WriteMachine(b, machines(t)[0], f, s) }, Formats, true},

@@ -25,6 +25,18 @@ func WriteModels(w io.Writer, list []model.Entry, f Format, s Style) error {
 	return writeList(w, f, s, g, rows, "name", "parameters", "active_parameters", "description", "source")
 }
 
+// WriteModelTypes lists the model_types that are read.
+func WriteModelTypes(w io.Writer, list []model.Type, f Format, s Style) error {
+	g := &grid{columns: []column{{title: "model_type"}, {title: "models of the catalog", flex: 60}}}
+	rows := []ordered{}
+	for _, t := range list {
+		names := strings.Join(t.Models, ", ")
+		g.row(t.Name, names)
+		rows = append(rows, ordered{{"model_type", t.Name}, {"models", append([]string{}, t.Models...)}})
+	}
+	return writeList(w, f, s, g, rows, "model_type", "models")
+}
+
 // Model is a model to show.
 type Model struct {
 	Spec     *model.Spec

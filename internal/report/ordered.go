@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // ordered is an object for scripts whose keys keep their order. A quantity is a number in its SI
@@ -95,6 +96,9 @@ func cell(v any) string {
 		return ""
 	case x.CanFloat():
 		return number(x.Float())
+	}
+	if words, ok := v.([]string); ok {
+		return strings.Join(words, ", ")
 	}
 	return fmt.Sprint(x.Interface())
 }

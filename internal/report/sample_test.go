@@ -152,6 +152,10 @@ func models() []model.Entry {
 		{Name: "mixtral-8x7b", Description: "Mixtral 8x7B (Mistral AI, 2023), with a description that is longer than a narrow terminal has room for", Source: "its config.json", Parameters: 46_702_792_704, Active: 12_879_925_248}}
 }
 
+func modelTypes() []model.Type {
+	return []model.Type{{Name: "arcee"}, {Name: "mpt", Models: []string{"mpt-30b", "mpt-7b"}}}
+}
+
 func shownModel(t *testing.T) *Model {
 	doc, err := yamlx.Parse("moe.yaml", []byte(`{model_type: decoder, hidden_size: 1024, num_hidden_layers: 4, num_attention_heads: 16, num_key_value_heads: 4, intermediate_size: 4096, vocab_size: 32000, num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 2048, first_k_dense_replace: 1}`))
 	require.NoError(t, err)
