@@ -294,7 +294,7 @@ var only = map[string]string{
 // irrelevant are the keys of config.json that change neither shapes nor
 // arithmetic: numerics, tokens, generation, training, serialization.
 const irrelevant = `
-	perfplan source description model_type
+	perfplan source description model_type name
 
 	architectures auto_map transformers_version torch_dtype dtype name_or_path revision attn_implementation
 	use_cache use_bfloat16 torchscript tf_legacy_loss return_dict output_attentions output_hidden_states

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"gopkg.in/yaml.v3"
 
@@ -76,6 +77,9 @@ func decodeAll(doc *yamlx.Document) (*Spec, error) {
 	s, errs := decodeMapping(doc, doc.Root)
 	if err := errs.Err(); err != nil {
 		return nil, err
+	}
+	if n := lookup(doc.Root, "name"); n != nil && n.Tag != "!!null" {
+		return s, nil
 	}
 	s.Name = strings.TrimSuffix(filepath.Base(doc.Name), filepath.Ext(doc.Name))
 	if filepath.Base(doc.Name) == "config.json" { // every Hugging Face folder has one
@@ -167,7 +171,7 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	}
 	d := r.fam.base
 	d.ModelType = r.fam.name
-	d.Name = d.ModelType
+	d.Name = cmp.Or(r.name(n), d.ModelType)
 	r.read(&d)
 	if tied != nil {
 		r.errs = append(r.errs, doc.DecodeInto(tied, &d.Tied)...)
@@ -187,6 +191,22 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 		return d.MoE == nil && (strings.Contains(s.Key, "expert") || strings.HasPrefix(s.Key, "moe_"))
 	})
 	return &d.Spec, nil
+}
+
+// maxName is how long a name may be that a model gives itself: it is the title of results.
+const maxName = 100
+
+// name is what a model written in place is called, which no file or catalog says; "" where it
+// does not say so itself.
+func (r *reader) name(n *yaml.Node) string {
+	given := lookup(n, "name")
+	if given == nil || given.Tag == "!!null" {
+		return ""
+	}
+	if given.Kind != yaml.ScalarNode || strings.TrimSpace(given.Value) == "" || len(given.Value) > maxName || strings.ContainsFunc(given.Value, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		r.errorf(given, "name: give 1 to %d printable characters, or leave it out", maxName)
+	}
+	return given.Value
 }
 
 // sizes are the keys that make a model as large as it is.

@@ -142,6 +142,7 @@ func TestDecodeReference(t *testing.T) {
 		{model: "meta-llama/Llama-3.1-8B", name: "llama3.1-8b"},
 		{model: "./mine.yaml", name: "mine"},
 		{model: "{model_type: llama, num_hidden_layers: 2}", name: "llama"},
+		{model: "{name: my own, model_type: llama, num_hidden_layers: 2}", name: "my own"},
 		{model: "lama3-8b", err: "unknown model \"lama3-8b\"; did you mean \"llama3-8b\"?"},
 		{model: "[1]", err: "a model is a mapping"},
 	} {

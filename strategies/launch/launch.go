@@ -352,9 +352,28 @@ func (j *Job) YAML() ([]byte, error) {
 		root.HeadComment += "\nMeasured: " + m
 	}
 	add(root, "perfplan", "job/v1", "")
-	j.sections(root)
+	j.named().sections(root)
 	root.FootComment = j.foot()
 	return yamlx.Encode(root)
+}
+
+// named is the job with a name for a model that is written in place: that of the file, without
+// which results of all such jobs have the same title.
+func (j *Job) named() *Job {
+	first, _, _ := strings.Cut(j.source, ", ")
+	name := stem(first)
+	in := slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == "model.model_type" })
+	if !in || name == "" || name == "-" || len(name) > 100 || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return j
+	}
+	out := *j
+	out.Settings = append([]Setting{{Key: "model.name", Value: name}}, j.Settings...)
+	return &out
+}
+
+// stem is the name of a file without its folder and ending.
+func stem(file string) string {
+	return strings.TrimSuffix(path.Base(filepath.ToSlash(file)), filepath.Ext(file))
 }
 
 // Unmeasured is what no log has of a run.
@@ -373,7 +392,7 @@ func Runs(jobs []*Job) ([]byte, error) {
 				return nil, &diag.Error{File: j.source, Message: fmt.Sprintf("%s is not known: %s: %s; a log that begins with its arguments has it", s.Key, s.From, s.Why)}
 			}
 		}
-		id := strings.TrimSuffix(path.Base(filepath.ToSlash(j.source)), filepath.Ext(j.source))
+		id := stem(j.source)
 		if ids[id]++; ids[id] > 1 {
 			id = fmt.Sprintf("%s-%d", id, ids[id])
 		}
