@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/perfplan/perfplan/internal/diag"
 )
@@ -84,6 +85,11 @@ func Read(name string, in io.Reader) (*Trace, error) {
 	b, err := unpack(name, in)
 	if err != nil {
 		return nil, err
+	}
+	if head, _ := b.Peek(b.Size()); len(bytes.TrimSpace(head)) == 0 {
+		return nil, complain(name, "is empty; %s", remedy)
+	} else if first := bytes.TrimSpace(head)[0]; first != '{' && first != '[' && utf8.Valid(head[:min(len(head), 64)]) {
+		return nil, complain(name, "is not a trace but text; %s, after the job; of a log of training perfplan init --measured --from makes runs, which perfplan validate holds against predictions", remedy)
 	}
 	limited := &io.LimitedReader{R: b, N: MaxSize}
 	r := &reader{name: name, in: json.NewDecoder(limited), names: map[string]string{}, device: -1, trace: &Trace{Name: name, Rank: -1, classes: map[string]string{}}}

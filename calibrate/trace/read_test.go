@@ -143,9 +143,12 @@ func TestCover(t *testing.T) {
 func TestReadComplains(t *testing.T) {
 	good := kernel(gemmName, 7, 1, 1)
 	for _, c := range []struct{ name, text, want string }{
-		{"empty", "", "t: ends in the middle (byte 0)"},
-		{"yaml", "model: gpt2", "is not a trace (byte 0): invalid character 'm'"},
-		{"text", `"x"`, `it begins with x; give the file that torch.profiler's`},
+		{"empty", "", "t: is empty; give the file that torch.profiler's"},
+		{"blank", " \n", "t: is empty; give the file that torch.profiler's"},
+		{"yaml", "model: gpt2", "is not a trace but text; give the file that torch.profiler's"},
+		{"text", `"x"`, "is not a trace but text"},
+		{"a log", "iteration 1/ 10 | elapsed time per iteration (ms): 5.0", "of a log of training perfplan init --measured --from makes runs"},
+		{"binary", "\x00\xff\xfe", "is not a trace (byte 0): invalid character"},
 		{"no events", `{"schema":"compare/v1"}`, "has no traceEvents"},
 		{"events are no list", `{"traceEvents":{}}`, "traceEvents is no list"},
 		{"cut off", traceOf(good)[:200], "traceEvents["},

@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/calibrate/runs"
+	"github.com/perfplan/perfplan/calibrate/trace"
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/diag"
@@ -334,6 +335,9 @@ func inner(doc *yamlx.Document, path *yaml.Node) (*yamlx.Document, error) {
 // foreign is a complaint about a file that others take for a job, by the key that tells
 // what it is; nil where none does.
 func foreign(doc *yamlx.Document) error {
+	if n := doc.At("schema"); n != nil && n.Value == trace.SummarySchema {
+		return doc.Errorf(n, "schema: %s is a trace, not a job; hold it against a job by perfplan compare JOB %s", n.Value, doc.Name)
+	}
 	if n := doc.At("schema"); n != nil && strings.HasSuffix(n.Value, "/v1") {
 		return doc.Errorf(n, "schema: %s is neither a job nor what perfplan estimate -o json writes (result/v1), which perfplan diff takes, too; give a job, a model or such a result", n.Value)
 	}
