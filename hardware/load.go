@@ -170,6 +170,11 @@ func catalogProfile(name string, seen map[string]bool) (*Profile, error) {
 // decode reads a file over what it inherits.
 func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool) (*Profile, error) {
 	p := &Profile{Own: map[string]bool{}}
+	for _, other := range [][2]string{{"model", "a job"}, {"model_type", "a model"}} {
+		if at, value := yamlx.Key(n, other[0]); value != nil {
+			return nil, doc.Errorf(at, "%s: is a key of %s, not of a machine; give a name that perfplan hardware list prints, or a file of perfplan hardware detect or fit", other[0], other[1])
+		}
+	}
 	if _, base := yamlx.Key(n, "inherits"); base != nil && base.Value != "" {
 		if seen[base.Value] {
 			return nil, doc.Errorf(base, "inherits: %q inherits itself; break the circle", base.Value)

@@ -47,7 +47,11 @@ func Document(name string) (*yamlx.Document, error) {
 	case err != nil:
 		return nil, diag.Errorf("unknown model %q%s", name, catalogHint(name))
 	case info.IsDir():
+		folder := name
 		name = filepath.Join(name, "config.json")
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return nil, &diag.Error{File: folder, Message: "is a folder without a config.json; name a file in it, or the folder of a model"}
+		}
 	}
 	return yamlx.ReadFile(name)
 }

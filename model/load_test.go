@@ -119,6 +119,7 @@ func TestLoadNames(t *testing.T) {
 		require.Equal(t, "llama2-7b", s.Name)
 	}
 	for name, want := range map[string]string{
+		"testdata":      `testdata: is a folder without a config.json; name a file in it, or the folder of a model`,
 		"lama2-7b":      `unknown model "lama2-7b"; did you mean "llama2-7b"?`,
 		"gemma2":        `unknown model "gemma2"; did you mean "gemma2-27b", "gemma2-2b" or "gemma2-9b"?`,
 		"something":     `unknown model "something"; give a name of the catalog (perfplan model list), a YAML or JSON file, or a folder with a config.json`,

@@ -42,6 +42,10 @@ func (r *reader) unread(name string, value *yaml.Node, why string) {
 	switch {
 	case why != "":
 		r.errorf(value, "model_type %q: %s", name, why)
+	case name == "" && r.job() != "":
+		r.errorf(r.node, "is a job, not a model: it has %s; give the model that a job names, or a config.json", r.job())
+	case name == "" && lookup(r.node, "schema") != nil:
+		r.errorf(lookup(r.node, "schema"), "schema: %s is not a model; give a name of the catalog or a config.json", lookup(r.node, "schema").Value)
 	case name == "":
 		r.guess = r.likely()
 		remedy := "as in model_type: llama"
@@ -61,6 +65,16 @@ func (r *reader) unread(name string, value *yaml.Node, why string) {
 		}
 		r.errorf(value, "model_type %q is not known; describe the model with model_type: decoder%s; %s", name, spelled, all)
 	}
+}
+
+// job is the key that tells a job in the place of a model, "" where none does.
+func (r *reader) job() string {
+	for _, key := range []string{"model", "gpus", "train", "plan", "runtime"} {
+		if lookup(r.node, key) != nil {
+			return key + ":"
+		}
+	}
+	return ""
 }
 
 // likely are at most three families that a mapping without a model_type may be of: the one that

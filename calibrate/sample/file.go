@@ -76,6 +76,9 @@ func ReadFile(name string) (*File, error) {
 		return nil, &diag.Error{File: name, Message: fmt.Sprintf("cannot be read: %v", err)}
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, &diag.Error{File: name, Message: "is a folder; name the samples in it"}
+	}
 	return Read(f, name)
 }
 

@@ -86,6 +86,8 @@ func TestBadFiles(t *testing.T) {
 	}
 	_, err = ReadFile("nowhere.jsonl")
 	require.EqualError(t, err, "nowhere.jsonl: cannot be read: no such file or directory")
+	_, err = ReadFile(".")
+	require.EqualError(t, err, ".: is a folder; name the samples in it")
 }
 
 func TestKey(t *testing.T) {

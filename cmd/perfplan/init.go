@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +55,9 @@ validate holds against predictions and --runs of other commands learns from.`,
 			if name == "-" {
 				_, err := e.out.Write(text)
 				return err
+			}
+			if info, err := os.Stat(name); err == nil && info.IsDir() {
+				return usage("%s is a folder; name a file in it, as in %s", name, filepath.Join(name, "job.yaml"))
 			}
 			if _, err := os.Lstat(name); err == nil && !force {
 				return usage("%s is there already; name another file, or overwrite it with --force", name)
@@ -124,10 +130,16 @@ func (e *env) beginning(name string) ([]byte, error) {
 	in := e.in
 	if name != "-" {
 		f, err := os.Open(name)
-		if err != nil {
-			return nil, diag.Errorf("%v; give a file that is there", err)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, &diag.Error{File: name, Message: "no such file; give one that is there"}
+		case err != nil:
+			return nil, &diag.Error{File: name, Message: "may not be read: " + errors.Unwrap(err).Error()}
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return nil, &diag.Error{File: name, Message: "is a folder; name a file in it"}
+		}
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, yamlx.MaxFileSize))

@@ -105,7 +105,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		err := invalid.Unwrap()
 		var number *strconv.NumError
 		if errors.As(err, &number) {
-			return usage("--%s: %q is not a usable number: %v", invalid.GetFlag().Name, number.Num, number.Err)
+			why := "is no number that it takes; write it in digits, as in 1000"
+			if errors.Is(number.Err, strconv.ErrRange) {
+				why = "is out of range; give a smaller number"
+			}
+			return usage("--%s: %q %s", invalid.GetFlag().Name, number.Num, why)
 		}
 		return usage("--%s: %v", invalid.GetFlag().Name, err)
 	case errors.As(err, &unknown):
