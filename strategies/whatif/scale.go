@@ -111,7 +111,8 @@ func weak(j, base *strategies.Job, n int64) (*strategies.Job, error) {
 	next.GPUs = n
 	if j.Open {
 		if base.Train.GlobalBatch*n%base.GPUs != 0 {
-			return nil, diag.Errorf("gpus: %d sequences on %d GPUs do not grow to %d GPUs by whole sequences", base.Train.GlobalBatch, base.GPUs, n)
+			return nil, diag.Errorf("train.global_batch: %d on %d GPUs is no whole number of sequences for gpus=%d; give a multiple of %d, as in --global-batch %d, or sizes that are multiples of %d GPUs",
+				base.Train.GlobalBatch, base.GPUs, n, base.GPUs, (base.Train.GlobalBatch/base.GPUs+1)*base.GPUs, base.GPUs)
 		}
 		next.Given.GlobalBatch, next.Given.GradAccumulation = base.Train.GlobalBatch*n/base.GPUs, 0
 		return &next, nil

@@ -282,6 +282,13 @@ func TestScale(t *testing.T) {
 	require.Greater(t, s.Strong.Break.To, s.Strong.Break.From)
 }
 
+// TestScaleOdd: weak scaling has no batch for sizes that divide the job's by no whole sequences, and
+// says which batch has one.
+func TestScaleOdd(t *testing.T) {
+	_, err := Scale(job(t, `{model: llama2-7b, hardware: h200-sxm, gpus: 8, train: {global_batch: 9}}`), []int64{1, 3})
+	require.ErrorContains(t, err, "train.global_batch: 9 on 8 GPUs is no whole number of sequences for gpus=1; give a multiple of 8, as in --global-batch 16, or sizes that are multiples of 8 GPUs")
+}
+
 // TestScaleBreak: a curve breaks where no larger size pays again, at the first of these that is
 // legal; what does not pay before stands apart.
 func TestScaleBreak(t *testing.T) {
