@@ -55,7 +55,7 @@ collectives together and the first one writes.`,
   perfplan calibrate --gpus 0,1 --budget 3m --samples samples.jsonl
   perfplan calibrate --list`,
 		Args: atMost(0),
-		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
+		RunE: out.run(func(cmd *cobra.Command, _ []string, format report.Format) error {
 			probes, err := probe.Select(o.Only)
 			if err != nil { // before a GPU is looked for
 				return usage("--only: %v", err)
@@ -79,7 +79,7 @@ collectives together and the first one writes.`,
 				return err
 			}
 			defer d.Close()
-			return measure(e, d, o, w, format)
+			return measure(cmd.Context(), e, d, o, w, format)
 		}),
 	}
 	f := cmd.Flags()
@@ -158,8 +158,8 @@ const joinTime = 2 * time.Minute
 
 // measure runs a calibration with progress on the error stream and prints what came
 // of it.
-func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format report.Format) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+func measure(parent context.Context, e *env, d cuda.Driver, o calibrate.Options, w written, format report.Format) error {
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)                        // a second Ctrl-C ends the process
 	if err := w.find(d.Devices()[0].Name); err != nil { // before the time is spent
@@ -207,6 +207,9 @@ func measure(e *env, d cuda.Driver, o calibrate.Options, w written, format repor
 	}
 	if len(c.Wrong) > 0 {
 		return broken{"the check of results failed: " + strings.Join(c.Wrong, "; ")}
+	}
+	if c.Interrupted { // scripts must not take it for all that was asked for
+		return stopped{"stopped before all was measured; go on with --resume"}
 	}
 	return nil
 }

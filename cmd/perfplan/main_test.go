@@ -289,6 +289,22 @@ func TestSweepStopped(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
+// TestCalibrateStopped: what was measured is printed and kept, and the exit code says that it is not all.
+func TestCalibrateStopped(t *testing.T) {
+	before := openDriver
+	openDriver = func(cuda.Options) (cuda.Driver, error) { return fake.New(fake.Options{GPUs: 1}), nil }
+	t.Cleanup(func() { openDriver = before })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, progress bytes.Buffer
+	cmd := newRoot(&env{in: strings.NewReader(""), out: &out, err: &progress})
+	cmd.SetArgs([]string{"calibrate", "--samples", filepath.Join(t.TempDir(), "samples.jsonl")})
+	err := cmd.ExecuteContext(ctx)
+	require.ErrorAs(t, err, new(stopped))
+	require.ErrorContains(t, err, "go on with --resume")
+	require.Contains(t, out.String(), "interrupted; what was measured is kept")
+}
+
 // TestAnswersStopped: so does plan whose ranking is done, but not what was asked about it. Half
 // an answer is left out, such as that plans which were not all looked at do not fit.
 func TestAnswersStopped(t *testing.T) {
