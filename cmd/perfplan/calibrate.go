@@ -97,7 +97,7 @@ collectives together and the first one writes.`,
 	f.StringSliceVar(&folders, "lib", nil, "`folder` to look for CUDA libraries in first (repeatable)")
 	f.Uint64Var(&o.Seed, "seed", 1, "`number` that the random order of cases starts from")
 	complete(cmd, "only", probe.Keys())
-	complete(cmd, "base", hardware.Names())
+	completeOrFile(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.Formats...)
 	return cmd
 }

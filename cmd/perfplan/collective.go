@@ -95,7 +95,7 @@ sends, once to each rank, across nodes once to each node.`,
 // machineFlag is the --hardware flag of commands that take no job.
 func machineFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "hardware", "h100-sxm", "catalog `NAME` or file of the machine (perfplan hardware list)")
-	complete(cmd, "hardware", hardware.Names())
+	completeOrFile(cmd, "hardware", hardware.Names())
 }
 
 func fabricOf(h *hardware.Profile) (*collective.Fabric, error) {

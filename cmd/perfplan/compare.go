@@ -11,7 +11,7 @@ import (
 )
 
 func newCompare(e *env) *cobra.Command {
-	var job jobFlags
+	job := jobFlags{more: true}
 	var out output
 	var classes bool
 	cmd := &cobra.Command{

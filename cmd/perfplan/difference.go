@@ -14,7 +14,7 @@ import (
 )
 
 func newDiff(e *env) *cobra.Command {
-	var job jobFlags
+	job := jobFlags{jobs: 2}
 	var out output
 	cmd := &cobra.Command{
 		Use:   "diff A B",

@@ -9,6 +9,7 @@ import (
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/capacity"
 	"github.com/perfplan/perfplan/strategies/search"
@@ -19,7 +20,7 @@ import (
 const commonMachines = "a100-80g-sxm,h100-sxm,h200-sxm,b200-sxm"
 
 func newFit(e *env) *cobra.Command {
-	job := jobFlags{own: append([]setting{{"model", "model", "NAME", "catalog name, file or folder of the model", nil}}, runSettings...)}
+	job := jobFlags{own: append([]setting{{"model", "model", "NAME", "catalog name, file or folder of the model", model.Names()}}, runSettings...)}
 	var out output
 	var deadline, largest string
 	var most int64

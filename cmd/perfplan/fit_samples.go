@@ -73,7 +73,7 @@ kernels were measured on, times what the probe takes here over what it takes the
 	cmd.Flags().StringVar(&base, "base", "", "`NAME` or file of the machine that is refined; default: the catalog's of the same GPU")
 	cmd.Flags().StringVar(&file, "out", "", "write the machine into this `FILE`; replaces it")
 	cmd.Flags().StringVar(&title, "title", "", "`TEXT` that names the machine in lists")
-	complete(cmd, "base", hardware.Names())
+	completeOrFile(cmd, "base", hardware.Names())
 	out.addFlag(cmd, report.Formats...)
 	return cmd
 }

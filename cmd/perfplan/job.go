@@ -83,6 +83,8 @@ type jobFlags struct {
 	runs  []string  // files of the user's own runs
 	edits []edit
 	files []string // what may be read: arguments, values of flags, what the job names
+	jobs  int      // arguments that are jobs, for completion; 0: one
+	more  bool     // files follow them
 }
 
 // settingValue is the pflag.Value of a setting, and of --set when path is "".
@@ -126,16 +128,23 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 	for _, s := range slices.Concat(f.own, settings) {
 		cmd.Flags().Var(&settingValue{f, s}, s.flag, s.help)
 		if s.known != nil {
+			if s.flag == "hardware" || s.flag == "model" {
+				completeOrFile(cmd, s.flag, s.known)
+				continue
+			}
 			complete(cmd, s.flag, s.known)
 		}
 	}
 	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs, of the same recipe and GPU: scale all times by what they took against their predictions (repeatable)")
 	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		switch {
+		case len(args) < max(f.jobs, 1):
+			return model.Names(), cobra.ShellCompDirectiveDefault
+		case f.more:
+			return nil, cobra.ShellCompDirectiveDefault
 		}
-		return model.Names(), cobra.ShellCompDirectiveDefault
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -43,6 +43,11 @@ func (o *output) run(do func(cmd *cobra.Command, args []string, format report.Fo
 	}
 }
 
+// completeOrFile offers names of a catalog for a flag, and files, which it takes, too.
+func completeOrFile(cmd *cobra.Command, flag string, names []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveDefault)) // the flag exists
+}
+
 // complete offers fixed values for a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists

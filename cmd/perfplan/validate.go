@@ -104,7 +104,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
 	cmd.Flags().BoolVar(&parts, "parts", false, "also fit what measured steps take of each part: kernels, communication, the host, bubbles")
 	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
-	complete(cmd, "hardware", hardware.Names())
+	completeOrFile(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.Formats...)
 	return cmd
 }
