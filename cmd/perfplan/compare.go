@@ -32,7 +32,7 @@ the clock of the predicted step, traced ones as run.`,
 			if len(args) < 2 {
 				return usage("%s needs a job and one trace or more, as in \"perfplan compare job.yaml rank0.json.gz\"", cmd.CommandPath())
 			}
-			if err := once(args[1:]); err != nil {
+			if err := once("traces", "give each rank's once", args[1:]); err != nil {
 				return err
 			}
 			j, given, err := job.load(e, args[:1])
@@ -64,17 +64,17 @@ the clock of the predicted step, traced ones as run.`,
 	return cmd
 }
 
-// once refuses one trace given twice, by whatever names: its rank would count double.
-func once(traces []string) error {
+// once refuses one file given twice, by whatever names: what it holds would count double.
+func once(kind, remedy string, files []string) error {
 	var infos []os.FileInfo
-	for i, name := range traces {
+	for i, name := range files {
 		info, err := os.Stat(name)
 		if err != nil {
 			return nil // loading it says why
 		}
 		for k, before := range infos {
 			if os.SameFile(before, info) {
-				return usage("%s and %s, traces %d and %d, are one file; give each rank's once", traces[k], name, k+1, i+1)
+				return usage("%s and %s, %s %d and %d, are one file; %s", files[k], name, kind, k+1, i+1, remedy)
 			}
 		}
 		infos = append(infos, info)

@@ -36,6 +36,9 @@ kernels were measured on, times what the probe takes here over what it takes the
 			if err := distinct("--out", file, append(args, base)...); err != nil {
 				return err
 			}
+			if err := once("files", "name it once", args); err != nil {
+				return err
+			}
 			var files []*sample.File
 			for _, name := range args {
 				f, err := readSamples(e, name)
