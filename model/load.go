@@ -269,7 +269,7 @@ func quantized(n *yaml.Node) string {
 func (r *reader) choose(absent string) {
 	value := lookup(r.node, "model_type")
 	name := absent
-	if value != nil && value.Value != "" {
+	if value != nil && value.Kind == yaml.ScalarNode && value.Tag != "!!null" && value.Value != "" {
 		name = value.Value
 	}
 	r.fam = r.vocab.families[name]

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -50,9 +51,9 @@ func (r *reader) unread(name string, value *yaml.Node, why string) {
 		r.guess = r.likely()
 		remedy := "as in model_type: llama"
 		if len(r.guess) > 0 {
-			remedy = "of its keys it may be " + diag.Or(r.guess)
+			remedy = "which may be " + diag.Or(r.guess) // by its class or its keys
 		}
-		r.errorf(r.node, "model_type is missing; add it: %s; %s", remedy, all)
+		r.errorf(cmp.Or(value, r.node), "model_type is missing; add it, %s; %s", remedy, all)
 	case near != "":
 		r.guess = []string{near}
 		r.errorf(value, "model_type %q is not known; did you mean %q?", name, near)
