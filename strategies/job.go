@@ -294,6 +294,11 @@ func (j *Job) NativeLoss() bool {
 	return isOn(j.Runtime.FusedCrossEntropy) && j.Runtime.CrossEntropyImpl == NativeLoss
 }
 
+// AdapterUnits reports whether FSDP1 has each matrix of adapters as a unit of its own.
+func (j *Job) AdapterUnits() bool {
+	return j.Plan.DataParallel == FSDP1 && j.Model.LoRA != nil && (j.Plan.AdapterUnits == nil || *j.Plan.AdapterUnits)
+}
+
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.
 func (j *Job) WholeLoss() bool { return j.Runtime.LossParallel != nil && !*j.Runtime.LossParallel }
 

@@ -64,7 +64,8 @@ type Plan struct {
 	ShardOptimizer      *bool       `yaml:"shard_optimizer" json:"shard_optimizer,omitempty"` // of which each has a part of the optimizer's states alone (Megatron-FSDP's outer_dp_sharding_strategy optim)
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
-	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"` // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
+	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"`     // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
+	AdapterUnits        *bool       `yaml:"adapter_units" json:"adapter_units,omitempty"` // FSDP1: each matrix of adapters is a unit of its own (PEFT's fsdp_auto_wrap_policy, which a Trainer takes); left out: it is
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
 	Offload             Offload     `yaml:"offload" json:"offload,omitempty"`                   // to the host's memory; left out: nothing
 	OffloadFraction     float64     `yaml:"offload_fraction" json:"offload_fraction,omitempty"` // of the optimizer, the rest of which the GPU updates meanwhile (Megatron's optimizer_offload_fraction); 0: all
@@ -78,7 +79,7 @@ type Plan struct {
 // leaves that to be chosen.
 func (p *Plan) Splits() bool {
 	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
-		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, AdapterUnits: p.AdapterUnits, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
 		OffloadFraction: p.OffloadFraction, OffloadOverlap: p.OffloadOverlap, Order: p.Order}
 	return *p != how || how == Plan{}
 }
@@ -553,6 +554,9 @@ func (p *Plan) checkDrain(s Shape) error {
 func (p *Plan) checkDataParallel(s Shape) error {
 	if p.BucketView != nil && !p.TorchDDP(s.Recipe) {
 		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
+	}
+	if p.AdapterUnits != nil && (p.DataParallel != FSDP1 || s.Recipe.Host.Primitives["adapter_units"] == 0 || s.Model.LoRA == nil) {
+		return diag.Errorf("plan.adapter_units: only PyTorch's FSDP1 has units, and adapters need train.lora; leave it out, or use fsdp1 under hf-eager with train.lora")
 	}
 	return p.checkCopies(s)
 }

@@ -26,6 +26,11 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	t.Quantize = tape.F32 // too narrow for 8 bits
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
+	if b.UnitApart {
+		x = t.AdapterUnits(x)
+		defer t.Release(x)
+		defer t.Wait()
+	}
 	p, inside := b.Spec.LoRA.Dropout, b.recipe.Structure.InnerScale
 	h, four := t.Hold(x), b.packed(r) && !inside // tuners/lora/bnb.py, Linear4bit
 	if four {

@@ -97,6 +97,7 @@ type Config struct {
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
+	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
 	LossChunks  int64   // chunks of tokens that output layer and loss take one by one, gradients included; 0: all at once
 	SyncFree    bool    // experts take the numbers of rows from the device
 	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8

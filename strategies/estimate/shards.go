@@ -218,7 +218,7 @@ func (h *shards) hooks(i int, backward bool) {
 		c, back = of.KeptUnit, of.KeptBack
 	}
 	if backward {
-		if c = back; h.back {
+		if c = back; h.back && !(h.s.job.AdapterUnits() && h.s.list[i].Layers > 0) { // whose units reduce by themselves
 			c += of.FSDPReduce
 		}
 	}

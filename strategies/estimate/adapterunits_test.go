@@ -1,0 +1,47 @@
+package estimate
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestAdapterUnits: FSDP1 has the two matrices of each adapter as units of their own, around which
+// hosts run hooks and behind which they wait for the device, in either pass and where layers are
+// computed again. FSDP2 and a job that says so have them with their layer, which then is sooner done.
+func TestAdapterUnits(t *testing.T) {
+	const text = "{model: llama3-8b, hardware: h200-sxm, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: %s}, train: {sequence_length: 512, micro_batch: 1, precision: bf16-frozen, recompute: %s, lora: {rank: 16, targets: %s}}}"
+	step := map[string]float64{}
+	for _, c := range []struct {
+		plan, recompute, targets   string
+		forward, backward, repeats int // pairs of matrices in a layer
+	}{
+		{"fsdp1", "none", "[attention, mlp]", 7, 7, 0},
+		{"fsdp1", "full", "[attention, mlp]", 7, 7, 7},
+		{"fsdp1", "none", "[q, v]", 2, 2, 0},
+		{"fsdp1, adapter_units: false", "none", "[attention, mlp]", 0, 0, 0},
+		{"fsdp2", "none", "[attention, mlp]", 0, 0, 0},
+	} {
+		j := mustParse(t, fmt.Sprintf(text, c.plan, c.recompute, c.targets))
+		layer := ops.Build(config(j)).Kinds[0]
+		units, waits := map[string]int{}, 0
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			for i := range s.Ops {
+				units[s.Ops[i].Prim]++
+				if s.Ops[i].Sync {
+					waits++
+				}
+			}
+		}
+		require.Equal(t, [3]int{c.forward, c.backward, c.repeats}, [3]int{units["adapter_units"], units["adapter_units_backward"], units["adapter_units_again"]}, c)
+		require.Equal(t, c.forward+c.backward+max(c.repeats-1, 0), waits, "%v: the last one has nothing behind it that is computed again", c)
+		r, err := Estimate(j, Options{})
+		require.NoError(t, err)
+		step[c.plan+c.recompute+c.targets] = float64(r.StepTime)
+	}
+	require.Greater(t, step["fsdp1none[attention, mlp]"], 3*step["fsdp1, adapter_units: falsenone[attention, mlp]"])
+}
