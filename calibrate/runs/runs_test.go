@@ -271,7 +271,7 @@ var embedded = sync.OnceValues(Embedded)
 func TestEmbedded(t *testing.T) {
 	list, err := embedded()
 	require.NoError(t, err)
-	require.Equal(t, 83+34+51+413+417+390+224+84+11+16+30+8+49+53+39+45+80+123+29+30+23+12+18+8+32+15+22+18+21+14+45+8+19+48+13+45+10+43+112+88+11+12+4+75+54+9+88+30+28+5+8+64+33+66+116+106+11+105+110+124+12+2+11+7+125+4+151+9+28+10+134+17+24+96+14, len(list))
+	require.Equal(t, 83+34+51+413+417+390+224+84+11+16+30+8+49+53+39+45+80+123+29+30+23+12+18+8+32+15+22+18+21+14+45+8+19+48+13+45+10+43+112+88+11+12+4+75+54+9+88+30+28+5+8+64+33+66+116+106+11+105+110+124+12+2+11+7+125+4+151+9+28+10+134+17+24+96+14+8, len(list))
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), fmt.Sprintf("%d measured runs", len(list)))
