@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,6 +123,16 @@ func (v *settingValue) Set(text string) error {
 	return nil
 }
 
+// recipe is the one that a flag gives, else the default.
+func (f *jobFlags) recipe() string {
+	for _, e := range f.edits {
+		if e.path == "runtime.recipe" {
+			return e.value
+		}
+	}
+	return strategies.DefaultRecipe
+}
+
 func (f *jobFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	cmd.Flags().SortFlags = false
@@ -134,6 +145,18 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 			}
 			complete(cmd, s.flag, s.known)
 		}
+	}
+	for flag, of := range map[string]func(*recipe.Recipe) []string{
+		"precision": func(r *recipe.Recipe) []string { return slices.Sorted(maps.Keys(r.Precision)) },
+		"optimizer": func(r *recipe.Recipe) []string { return slices.Sorted(maps.Keys(r.Optimizer)) },
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // the flag exists
+			r, err := recipe.Load(f.recipe())
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return of(r), cobra.ShellCompDirectiveNoFileComp
+		})
 	}
 	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs, of the same recipe and GPU: scale all times by what they took against their predictions (repeatable)")
 	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
