@@ -266,13 +266,13 @@ func (j *Job) Take(p Plan, t Train) {
 }
 
 // TF32 reports whether fp32 operands are multiplied in TF32: as the job says, else
-// where the GPU has it. PyTorch leaves it off (torch.backends.cuda.matmul.allow_tf32,
-// since 1.12), but training scripts turn it on.
+// where the GPU has it and the recipe's framework turns it on. PyTorch leaves it off
+// (torch.backends.cuda.matmul.allow_tf32, since 1.12), but most training scripts turn it on.
 func (j *Job) TF32() bool {
 	if t := j.Runtime.TF32; t != nil {
 		return *t
 	}
-	return j.Hardware.GPU.Peak.TF32.Value > 0
+	return j.Hardware.GPU.Peak.TF32.Value > 0 && !j.Recipe.Structure.PlainFP32
 }
 
 // LinearLoss is the recipe's program for loss and output layer together, without all logits;

@@ -677,14 +677,22 @@ func (j *Job) resolveRecompute() error {
 // model its sequences.
 func (j *Job) settleTrain() error {
 	t := &j.Train
-	if t.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.TF32() {
-		j.note("runtime.tf32", true, "training scripts turn TF32 on; PyTorch's own default is false")
+	if t.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.Hardware.GPU.Peak.TF32.Value > 0 {
+		j.note("runtime.tf32", j.TF32(), whyTF32(j.Recipe.Structure.PlainFP32))
 	}
 	g := &j.Given
 	g.Optimizer, g.Precision, g.SequenceLength, g.Routing, g.Imbalance, g.Capacity = t.Optimizer, t.Precision, t.SequenceLength, t.Routing, t.Imbalance, t.Capacity
 	g.LoRA, g.DocumentLength, g.Padding, g.Images = t.LoRA, t.DocumentLength, t.Padding, t.Images
 	j.Model = j.Model.AtSequence(t.SequenceLength)
 	return nil
+}
+
+// whyTF32 says why fp32 is multiplied as PyTorch does by default, or not.
+func whyTF32(plain bool) string {
+	if plain {
+		return "the framework leaves PyTorch's default"
+	}
+	return "training scripts turn TF32 on; PyTorch's own default is false"
 }
 
 // checkRun checks what is said of the run: its settings, hosts and slow ranks, and the

@@ -259,6 +259,7 @@ type Structure struct {
 	ApartLoss      bool    `yaml:"apart_loss"`          // the maximum of the logits is subtracted in a tensor of its own
 	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
 	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
+	PlainFP32      bool    `yaml:"plain_fp32"`          // fp32 is multiplied as PyTorch does by default, not in TF32, unless the job says otherwise
 	PrologueTiny   int     `yaml:"prologue_kernels"`    // tiny kernels per forward pass (masks, positions)
 	TableTiny      int     `yaml:"table_kernels"`       // of these, those of the rotary tables, after the host has waited
 	MaskTiny       int     `yaml:"mask_kernels"`        // tiny kernels that make the mask of unfused attention

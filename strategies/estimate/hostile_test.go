@@ -128,6 +128,13 @@ func TestTF32(t *testing.T) {
 	old := mustParse(t, job("hardware: v100-32g-sxm"))
 	require.NotContains(t, strings.Join(old.Defaulted, "\n"), "tf32")
 	require.InDelta(t, 15.7e12, float64(mustEstimate(t, old).Peak), 1e9) // NVIDIA V100 datasheet
+	// torchtitan trains without allow_tf32 and set_float32_matmul_precision (b5bcd76, git log -S)
+	for _, recipe := range []string{"torchtitan", "torchtitan-eager"} {
+		plain := mustParse(t, job("hardware: h100-sxm, runtime: {recipe: "+recipe+"}"))
+		require.Contains(t, strings.Join(plain.Defaulted, "\n"), "runtime.tf32 = false (the framework leaves PyTorch's default)")
+		require.InDelta(t, 66.9e12, float64(mustEstimate(t, plain).Peak), 1e9)
+		require.True(t, mustParse(t, job("hardware: h100-sxm, runtime: {tf32: true, recipe: "+recipe+"}")).TF32())
+	}
 	mixed := mustParse(t, "{model: tinyllama-1.1b, gpus: 1, plan: {}, hardware: h100-sxm}")
 	require.NotContains(t, strings.Join(mixed.Defaulted, "\n"), "tf32")
 	_, err := parse(job("hardware: v100-32g-sxm, runtime: {tf32: true}"))
