@@ -93,8 +93,8 @@ func (j *Job) checkAttention() error {
 	}
 	where := "train.dtypes.attention: " + a.String()
 	switch {
-	case a.DType != layers.DType || a.Size() != tape.FP8.Size():
-		return diag.Errorf("%s, but layers multiply in %s; attention multiplies in 8 bits as they do, or in %s where it is left out", where, layers, j.Precision.Compute)
+	case (a.DType != layers.DType || a.Size() != tape.FP8.Size()) && (a.DType != tape.FP8 || layers.DType != tape.FP4):
+		return diag.Errorf("%s, but layers multiply in %s; attention multiplies in 8 bits as they do, in fp8 beside fp4, or in %s where it is left out", where, layers, j.Precision.Compute)
 	case !j.Recipe.Structure.NarrowAttn || j.Runtime.Attention != "flash":
 		return diag.Errorf("%s, which %s attention of recipe %s does not read; leave it out, or use megatron-core with flash", where, j.Runtime.Attention, j.Recipe.Name)
 	}

@@ -391,7 +391,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	rescales := s.Sinks && b.Attention != "unfused" && b.program("sinks")
 	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
 	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
-	if o.Narrow = b.Precision.AttentionCopies(); o.Narrow > 0 {
+	if o.Narrow = b.Precision.AttentionCasts(); o.Narrow.Copies > 0 {
 		o.Flavour = b.Precision.Attention.String()
 	}
 	if kind.Windowed {

@@ -65,7 +65,7 @@ func (b *builder) ring(q, k *tape.Tensor) tape.Ring {
 // AttnFuncWithCPAndQKVOA2A; DeepSpeed, runtime/sequence_parallel/ulysses_sp.py). A copy puts
 // the rows in order that go to each rank, another the positions that came. Of fewer key and
 // value heads than ranks each gets a copy.
-func (b *builder) toHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
+func (b *builder) toHeads(x *tape.Tensor, narrow tape.Narrowing) *tape.Tensor {
 	cp := b.Shard.CP
 	sent, back := b.narrowed(narrow)
 	x = b.repeat(x, max(x.Dim(1), cp))
@@ -74,7 +74,7 @@ func (b *builder) toHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
 }
 
 // fromHeads is the way back.
-func (b *builder) fromHeads(x *tape.Tensor, narrow int64) *tape.Tensor {
+func (b *builder) fromHeads(x *tape.Tensor, narrow tape.Narrowing) *tape.Tensor {
 	cp := b.Shard.CP
 	back, sent := b.narrowed(narrow)
 	return b.reshard(x, x.Dim(1)*cp, x.Dim(2)/cp, sent, back, 1)
@@ -91,15 +91,15 @@ func (b *builder) documentChunks(x *tape.Tensor, before bool) *tape.Tensor {
 }
 
 // narrowed are the shares of their bytes that context ranks exchange of what attention reads
-// in so many narrow copies and of gradients of it: what it reads goes as it does, and so
+// in narrow copies and of gradients of it: what it reads goes as it does, and so
 // does what it makes where scales are known before (Transformer Engine,
 // context_parallel.py: delayed scaling). 0: no copies are narrow.
-func (b *builder) narrowed(copies int64) (reads, makes float64) {
-	if copies == 0 {
+func (b *builder) narrowed(to tape.Narrowing) (reads, makes float64) {
+	if to.Copies == 0 {
 		return 0, 0
 	}
 	reads, makes = float64(b.Precision.Attention.Size()/b.Precision.Compute.Size()), 1
-	if b.Precision.QuantizeRead <= 1 {
+	if to.Read <= 1 {
 		makes = reads
 	}
 	return reads, makes

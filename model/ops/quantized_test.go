@@ -300,6 +300,55 @@ func TestQuantizeTraffic(t *testing.T) {
 	require.Equal(t, units.Bytes(2+2), cast(c), "delayed scaling")
 }
 
+// TestFrozenCasts: where no weight gradient reads the other copy, a cast with blocks of its own reads once,
+// and NVFP4's once more before (Transformer Engine, module/linear.py, set_usage; csrc/quantizer.cpp, nvte_compute_amax).
+func TestFrozenCasts(t *testing.T) {
+	for precision, want := range map[string][2]float64{
+		"nvfp4":     {3.2*2 + 2*0.5, 2*2 + 0.5},
+		"mxfp8":     {1.7*2 + 2, 2 + 1},
+		"fp8-block": {1.4*2 + 2, 2 + 1},
+		"fp8":       {2*2 + 2, 2*2 + 1},
+	} {
+		for i, trained := range []bool{true, false} {
+			c := config(t, "llama3-8b", "megatron-core")
+			if c.Precision = c.Recipe.Precision[precision]; !trained {
+				s, err := c.Spec.Adapted(16, []string{"qkv"}, 0)
+				require.NoError(t, err)
+				c.Spec = s
+			}
+			for _, o := range Build(c).Kinds[0].Forward.Ops {
+				if o.Prim == "quantize" {
+					require.InDelta(t, want[i], float64(o.Bytes)/o.Elements, 1e-3, "%s %v", precision, trained)
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestAttentionBesideNVFP4: attention may multiply in fp8 where layers do in fp4, by scales known
+// before (dot_product_attention.py, NVTE_DPA_FP8_RECIPE=DelayedScaling).
+func TestAttentionBesideNVFP4(t *testing.T) {
+	c := config(t, "llama3-8b", "megatron-core")
+	c.Precision = c.Recipe.Precision["nvfp4"]
+	c.Precision.Attention = c.Recipe.Precision["fp8"].GEMM
+	u := Build(c).Kinds[0]
+	var casts, attention []string
+	for _, s := range []*tape.Section{&u.Forward, &u.Backward} {
+		for _, o := range s.Ops {
+			switch {
+			case o.Prim == "quantize" && o.DType == tape.FP8:
+				require.InDelta(t, 2+1, float64(o.Bytes)/o.Elements, 1e-3)
+				casts = append(casts, o.Prim)
+			case o.Attn != nil:
+				attention = append(attention, o.Attn.Flavour)
+			}
+		}
+	}
+	require.Len(t, casts, 4, "queries, keys, values and the gradient")
+	require.Equal(t, []string{"fp8", "fp8"}, attention)
+}
+
 // TestExpertBias: the bias behind the experts' second GEMM is added expert by expert,
 // two kernels each forward and five backward, where a model has one; the first is its GEMM's.
 func TestExpertBias(t *testing.T) {

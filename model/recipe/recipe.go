@@ -396,6 +396,7 @@ type Precision struct {
 	Gather    DType `yaml:"gather"`    // parameter collectives (ZeRO, FSDP)
 
 	QuantizeRead  float64 `yaml:"quantize_read"`  // what a cast to GEMM costs, in readings of its input beside writing the results; 0: 1
+	QuantizeOne   float64 `yaml:"quantize_one"`   // the same of a cast to one of two copies; 0: QuantizeRead
 	ScaleKernels  int64   `yaml:"scale_kernels"`  // tiny kernels of each expert's cast, beside the readings
 	RaggedRows    float64 `yaml:"ragged_rows"`    // the same of experts' rows cast to two copies of one scale, over QuantizeRead: their numbers are no multiple of a kernel's tile; 0: 1
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
@@ -415,6 +416,17 @@ func (p Precision) AttentionCopies() int64 {
 		return 1
 	}
 	return 2
+}
+
+// AttentionCasts is how what attention reads is cast: as operands of layers are, or, where
+// those are narrower, with a scale known before (Transformer Engine's NVTE_DPA_FP8_RECIPE
+// DelayedScaling; dot_product_attention.py, its table of recipes).
+func (p Precision) AttentionCasts() tape.Narrowing {
+	n := tape.Narrowing{Copies: p.AttentionCopies(), DType: p.Attention.DType, Read: 1}
+	if p.Attention.DType == p.Operands().DType {
+		n.Read = max(p.QuantizeRead, 1)
+	}
+	return n
 }
 
 // Trained is the precision of what is trained of a model: as all of it, but for adapters that

@@ -16,11 +16,18 @@ type AttentionOptions struct {
 	Dropout     float64 // probability inside the kernel
 	Sinks       bool    // each head has one that is learned
 	Flavour     string
-	Accumulates bool  // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp and flash_attn/cute/interface.py, dk_accum)
-	Narrow      int64 // the kernels read q, k, v and the gradient in Quantize, in so many copies: 2 where scales are of blocks, along either axis; 0: as they are
+	Accumulates bool      // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp and flash_attn/cute/interface.py, dk_accum)
+	Narrow      Narrowing // the kernels read q, k, v and the gradient so; without copies as they are
 	Ring        Ring
 	Apart       int64 // documents of a sequence, which do not see one another; 0: it is one
 	Calls       int64 // the parts of a sequence that kernels of their own take, one after the other; 0: one takes it whole
+}
+
+// Narrowing is how what attention reads is cast.
+type Narrowing struct {
+	Copies int64   // 2 where scales are of blocks, along either axis; 0: none
+	DType  DType   // of each
+	Read   float64 // what a cast costs, in readings of its input beside writing the copies
 }
 
 // Ring is attention over context-parallel ranks, each of which keeps the keys and values
@@ -223,20 +230,20 @@ func (t *Tape) called(n int64, o Op) {
 	t.emit(o)
 }
 
-// narrowed casts what fused attention reads to so many copies in Quantize, with two kernels
-// that lay out the scales of either. Without copies it returns the tensors themselves.
-func (t *Tape) narrowed(copies int64, tensors ...*Tensor) []*Tensor {
+// narrowed casts what fused attention reads, with two kernels that lay out the scales of
+// either of two copies. Without copies it returns the tensors themselves.
+func (t *Tape) narrowed(to Narrowing, tensors ...*Tensor) []*Tensor {
 	kept := make([]*Tensor, len(tensors))
 	for i, x := range tensors {
-		if copies == 0 {
+		if to.Copies == 0 {
 			kept[i] = t.Hold(x)
 			continue
 		}
-		kept[i] = t.empty(t.Quantize, copies*x.Size())
-		t.quantize(x, units.Bytes(copies))
+		kept[i] = t.empty(to.DType, to.Copies*x.Size())
+		t.narrow(x, to)
 	}
-	if copies > 1 {
-		t.Tiny("scales", int(2*copies))
+	if to.Copies > 1 {
+		t.Tiny("scales", int(2*to.Copies))
 	}
 	return kept
 }

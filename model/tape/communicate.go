@@ -82,7 +82,7 @@ func (t *Tape) collective(c CommSpec, kind string, in, out *Tensor, back bool) {
 		if t.OwnScales { // else quantize does
 			t.shareScale(in)
 		}
-		t.quantize(in, units.Bytes(t.NarrowGathers))
+		t.quantize(in, units.Bytes(t.NarrowGathers), t.QuantizeRead)
 	}
 	out.whole = c.Operand && kind == "all-gather"
 	sent := c.Sent

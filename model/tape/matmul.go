@@ -48,11 +48,11 @@ func (t *Tape) quantized(x *Tensor, wgrad bool) *Tensor {
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
 	if !x.narrow && !x.cast {
-		copies := t.Copies
-		if !wgrad {
-			copies = 1
+		if wgrad {
+			t.quantize(x, units.Bytes(t.Copies), t.QuantizeRead)
+		} else {
+			t.quantize(x, 1, t.QuantizeOne)
 		}
-		t.quantize(x, units.Bytes(copies))
 		x.cast = t.Compiled
 	}
 	return q
@@ -65,13 +65,17 @@ func (t *Tape) shareScale(x *Tensor) {
 	}
 }
 
-// quantize emits the cast of x to so many copies.
-func (t *Tape) quantize(x *Tensor, copies units.Bytes) {
+// quantize emits the cast of x to so many copies, which costs so many readings of it beside.
+func (t *Tape) quantize(x *Tensor, copies units.Bytes, read float64) {
 	if !t.OwnScales {
 		t.shareScale(x)
 	}
-	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: t.Quantize, Elements: float64(x.Size()),
-		Bytes: units.Bytes(t.QuantizeRead*float64(x.bytes())) + copies*units.Bytes(x.Size())*t.Quantize.Size()})
+	t.narrow(x, Narrowing{Copies: int64(copies), DType: t.Quantize, Read: read})
+}
+
+func (t *Tape) narrow(x *Tensor, to Narrowing) {
+	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: to.DType, Elements: float64(x.Size()),
+		Bytes: units.Bytes(to.Read*float64(x.bytes())) + units.Bytes(to.Copies*x.Size())*to.DType.Size()})
 }
 
 // turn emits the transpose that a weight gradient reads of an operand which was gathered
