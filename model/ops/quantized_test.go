@@ -298,6 +298,8 @@ func TestQuantizeTraffic(t *testing.T) {
 	require.Equal(t, units.Bytes(2*2+2), cast(c))
 	c.Precision = c.Recipe.At(12*24 + 6).Precision["fp8"]
 	require.Equal(t, units.Bytes(2+2), cast(c), "delayed scaling")
+	c.Precision = c.Recipe.Precision["fp8-delayed"]
+	require.Equal(t, units.Bytes(2+2), cast(c), "delayed scaling, of any release")
 }
 
 // TestFrozenCasts: where no weight gradient reads the other copy, a cast with blocks of its own reads once,
