@@ -168,6 +168,10 @@ type Runtime struct {
 	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
 	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 
+	QKVRopeFusion *bool `yaml:"qkv_rope_fusion" json:"qkv_rope_fusion,omitempty"` // one kernel cuts a projection into queries, keys and values and turns them (Megatron's fused_single_qkv_rope); left out: off
+
+	OpFuser *bool `yaml:"op_fuser" json:"op_fuser,omitempty"` // Transformer Engine's op fuser runs dense MLPs and projections with adapters (Megatron's use_transformer_engine_op_fuser); left out: off
+
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it

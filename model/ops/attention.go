@@ -38,7 +38,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		q, k, v = b.project(in)
 	})
 	if b.Spec.MLA == nil {
-		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope {
+		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope && !b.QKVRotary {
 			q, k = b.turn(q, k)
 		}
 		if b.Spec.NormTurned && b.Spec.QKNorm != model.NoQKNorm {
@@ -130,6 +130,13 @@ func (b *builder) projectJoined(in *tape.Tensor, heads, kv int64) (q, k, v *tape
 	widths := []int64{heads * s.HeadDim, kv * s.HeadDim, kv * s.VDim}
 	if s.GatedAttention {
 		widths = append(widths, heads*s.HeadDim)
+	}
+	if b.QKVRotary {
+		t.Module = "rotary"
+		turned := b.call("qkv_rotary", tensorOf(qkv))[0].t
+		parts := t.Portions(turned, widths...)
+		t.Release(qkv, turned)
+		return parts[0], parts[1], parts[2]
 	}
 	var parts []*tape.Tensor
 	if s.QKVSlices && !t.Compiled {

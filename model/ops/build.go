@@ -511,6 +511,8 @@ func (b *builder) linear(x *tape.Tensor, r model.Role) *tape.Tensor {
 // frozen is the projection itself, which is frozen where it has an adapter. From a weight in
 // few bits it comes back in the dtype of its input (bitsandbytes, nn/modules.py, Linear4bit).
 func (b *builder) frozen(x *tape.Tensor, r model.Role) *tape.Tensor {
+	b.t.SumsBack = b.fuses() && b.has(r.Down())
+	defer func() { b.t.SumsBack = false }()
 	y := b.projection(x, r)
 	if b.packed(r) {
 		y = b.give(y, b.t.To(y, x.DType()))
@@ -620,7 +622,9 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 	if b.has(both) {
 		gu := b.column(h, both)
 		if b.program("glu") {
+			gu = b.give(gu, b.castsBack(gu, both))
 			y := b.call(b.gate("glu"), tensorOf(gu))[0].t
+			b.castAsMade(y, model.RoleDown)
 			return b.give(gu, y)
 		}
 		half := gu.Dim(-1) / 2

@@ -122,10 +122,14 @@ func (b *builder) mixer(kind model.LayerKind) part {
 
 // normedOr is the norm before a block, or x where there is none; own: no projection takes it in.
 func (b *builder) normedOr(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
-	if b.normed(r) {
-		return b.norm(x, r, own)
+	if !b.normed(r) {
+		return b.t.Hold(x)
 	}
-	return b.t.Hold(x)
+	h := b.norm(x, r, own)
+	if !own {
+		b.normedAsRead(h, r)
+	}
+	return h
 }
 
 // normBefore is the same, perhaps not kept: after takes what the block made of it.

@@ -39,7 +39,9 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	if !four || t.Autocast == tape.F32 { // which casts else
 		h = b.give(h, t.To(h, down.DType()))
 	}
-	if p > 0 && !inside {
+	if b.fuses() {
+		h = b.give(h, t.BitDropout(h, p, quantize))
+	} else if p > 0 && !inside {
 		h = b.give(h, t.Dropout(h, p))
 	}
 	if b.recipe.Structure.TritonAdapters {
@@ -63,6 +65,9 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	}
 	h = b.give(h, t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Backward: "all-reduce"}, h)) // each rank has columns of B
 	h = b.give(h, t.Linear(h, up, nil, false))
+	if b.fuses() {
+		return b.give(y, b.give(h, t.AddedTo(y, h)))
+	}
 	if summed {
 		h = b.give(h, b.columns(h))
 	}

@@ -100,6 +100,8 @@ type Config struct {
 	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
 	LossChunks  int64   // chunks of tokens that output layer and loss take one by one, gradients included; 0: all at once
 	SyncFree    bool    // experts take the numbers of rows from the device
+	OpFuser     bool    // Transformer Engine's op fuser runs dense MLPs and projections with adapters
+	QKVRotary   bool    // one kernel cuts a projection into queries, keys and values, and turns them
 	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced

@@ -224,6 +224,11 @@ func (t *Tape) fit(g, x *Tensor) *Tensor {
 // accumulate adds g to old: in place when nothing else holds its storage, as the base of
 // a view does, and it is dense, into a new tensor otherwise (input_buffer.cpp, can_accumulate_inplace).
 func (t *Tape) accumulate(old, g *Tensor) *Tensor {
+	if g.summed { // by the GEMM that made it
+		g.summed = false
+		t.Release(old)
+		return g
+	}
 	if t.Compiled {
 		sum := *old
 		sum.more = append(append([]*Tensor(nil), old.more...), g)

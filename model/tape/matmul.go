@@ -116,7 +116,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	t.host.Views += 2 // flatten, unflatten
 	y := t.ofWidth(xl.dtype, xl, out)
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
-	zeros := t.HalfZero
+	zeros, sums := t.HalfZero, t.SumsBack
 	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
 	if pad {
 		t.Release(t.pad(wl))
@@ -192,6 +192,10 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			gx = t.empty(gy.dtype, xl.dims[:xl.nd]...)
 			gx.view = gx.nd > 2 // of a matrix: the memory of a sum of two is a third's (a snapshot of an H100)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
+			if sums {
+				t.sec.Ops[len(t.sec.Ops)-1].Bytes += gx.bytes()
+				gx.summed = true
+			}
 		}
 		if again != nil { // the input is gathered beside the input gradient, then the weight gradient runs
 			full := t.regather(again)

@@ -31,6 +31,7 @@ type Tape struct {
 	Copies        int64   // of an operand cast to Quantize, one for each axis along which GEMMs read it
 	RaggedRead    float64 // QuantizeRead of the rows of experts
 	ScaleKernels  int64   // tiny kernels that make the scale of each expert's rows
+	SumsBack      bool    // GEMMs add the gradients of their inputs to those of other uses, which come before
 	QuantizeOne   float64 // the same of a cast to one of two copies
 	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast

@@ -80,8 +80,11 @@ type Tensor struct {
 	spaced        bool      // its neighbours lie two elements apart, and reading it reads what is between them
 	whole         bool      // every rank has all of it
 	view          bool      // of a tensor that autograd keeps beside it
-	summed        bool      // a weight gradient that its GEMM added to Tape.MainGrad
+	summed        bool      // a gradient that its GEMM added to what there was: Tape.MainGrad, or that of another use (Tape.SumsBack)
 }
+
+// Trained is whether it requires a gradient.
+func (x *Tensor) Trained() bool { return x.grad }
 
 // Dim returns one dimension; negative counts from the end.
 func (x *Tensor) Dim(i int) int64 {

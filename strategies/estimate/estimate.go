@@ -50,7 +50,7 @@ func config(j *strategies.Job) ops.Config {
 		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
 		LinearLoss: j.LinearLoss(), UnitApart: j.AdapterUnits(), LossChunks: j.Runtime.LossChunks, WholeLoss: j.WholeLoss(), AsTheyAre: j.Runtime.Upcast != nil && !*j.Runtime.Upcast,
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
-		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
+		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }
 
