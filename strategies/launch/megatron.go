@@ -515,6 +515,7 @@ func (m *megatron) runtime() {
 			m.set("runtime.rope_fusion", false, m.from(off))
 		}
 	}
+	m.fusers()
 	if m.has("no_gradient_accumulation_fusion") && !m.has("deepspeed") { // which never does
 		m.set("runtime.gradient_fusion", false, m.from("no_gradient_accumulation_fusion"))
 	}
@@ -692,7 +693,7 @@ func (m *megatron) train() {
 			m.note("%s %s: scales of this kind are not known; fp8 is taken", m.from("fp8_recipe"), m.flags["fp8_recipe"].value)
 			kind = "fp8"
 		}
-		m.set("train.precision", kind, m.from(eight))
+		m.set("train.precision", m.scaled(kind), m.from(eight))
 		m.narrow(kind)
 	case m.has("bf16"):
 		m.set("train.precision", "bf16", m.from("bf16"))

@@ -39,6 +39,25 @@ func TestStageLayers(t *testing.T) {
 	})
 }
 
+// TestFusers: scales known from steps before are Megatron-LM's default (core/transformer/transformer_config.py,
+// fp8_recipe), and what runs in one kernel that others run in several has keys of its own.
+func TestFusers(t *testing.T) {
+	const rope = "--position-embedding-type rope --fused-single-qkv-rope "
+	holds(t, map[string][]string{
+		"--fp8-format hybrid":                         {"precision: fp8-delayed # --fp8-format"},
+		"--fp8-format hybrid --fp8-recipe delayed":    {"precision: fp8-delayed # --fp8-format"},
+		"--fp8-format hybrid --fp8-recipe tensorwise": {"precision: fp8 # --fp8-format"},
+		"--fp8-format hybrid --fp8-param-gather":      {"gather: fp8 # --fp8-param-gather"},
+		rope:                                          {"qkv_rope_fusion: true # --fused-single-qkv-rope"},
+		"--use-transformer-engine-op-fuser":           {"op_fuser: true # --use-transformer-engine-op-fuser"},
+	})
+	for _, off := range []string{"--fused-single-qkv-rope", rope + "--qk-layernorm", "--use-transformer-engine-op-fuser --num-experts 8"} {
+		text := pretrain(t, off)
+		require.NotContains(t, text, "qkv_rope_fusion: true", off)
+		require.NotContains(t, text, "op_fuser: true", off)
+	}
+}
+
 // TestHybrid: the letters of a hybrid model, which say how many layers there are; where the
 // blocks are not known the model is open.
 func TestHybrid(t *testing.T) {

@@ -1,0 +1,29 @@
+package launch
+
+// scaled is the precision of that kind, or of fp8 whose scales are known from steps before:
+// the default of Megatron-LM's own trainer (core/transformer/transformer_config.py, fp8_recipe), else where it is said.
+func (m *megatron) scaled(kind string) string {
+	how := m.word("fp8_recipe")
+	if how == "" && m.recipe == megatronRecipe {
+		how = "delayed"
+	}
+	if kind != "fp8" || how != "delayed" || m.recipe == oldRecipe || m.has("deepspeed") {
+		return kind
+	}
+	return "fp8-delayed"
+}
+
+// fusers says what runs in one kernel that others run in several: a projection's cut and turn
+// (fused_single_qkv_rope, which needs the fused rotary kernel and no norms in between), and dense
+// MLPs by Transformer Engine's op fuser. That of experts is a key of its own.
+func (m *megatron) fusers() {
+	if m.recipe == oldRecipe || m.has("deepspeed") {
+		return
+	}
+	if off := m.word("position_embedding_type") != "rope" || m.has("no_rope_fusion") || m.has("multi_latent_attention") || m.has("qk_layernorm"); m.has("fused_single_qkv_rope") && !off {
+		m.set("runtime.qkv_rope_fusion", true, m.from("fused_single_qkv_rope"))
+	}
+	if m.has("use_transformer_engine_op_fuser") && !m.has("num_experts") {
+		m.set("runtime.op_fuser", true, m.from("use_transformer_engine_op_fuser"))
+	}
+}
