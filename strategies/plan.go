@@ -143,7 +143,8 @@ type Runtime struct {
 
 	LossParallel *bool `yaml:"loss_parallel" json:"loss_parallel,omitempty"` // tensor ranks compute the loss of their parts of the vocabulary, or gather all logits before (torchtitan's disable_loss_parallel); left out: the former
 
-	LossChunks int64 `yaml:"loss_chunks" json:"loss_chunks,omitempty"` // chunks of tokens that output layer and loss take one by one (torchtitan's ChunkedLossWrapper); 1: all at once, 0: as the recipe has it
+	LossChunks     int64          `yaml:"loss_chunks" json:"loss_chunks,omitempty"`           // chunks of tokens that output layer and loss take one by one (torchtitan's ChunkedLossWrapper); 1: all at once, 0: as the recipe has it
+	LossChunksKeep ops.ChunksKeep `yaml:"loss_chunks_keep" json:"loss_chunks_keep,omitempty"` // what each keeps for its backward pass; left out: as the recipe has it
 
 	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
 

@@ -252,7 +252,12 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {loss_parallel: false}}", "runtime.loss_parallel: recipe megatron-core has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
-		{"{model: gpt2, runtime: {loss_chunks: 8}}", "runtime.loss_chunks: recipe megatron-core has no loss by chunks; leave it out, or use torchtitan or torchtitan-eager"},
+		{"{model: gpt2, runtime: {loss_chunks: 8}}", "runtime.loss_chunks: recipe megatron-core has no loss by chunks; leave it out, or use hf-compile, hf-compile-layer, hf-eager, litgpt, nanochat, nanogpt, torchtitan or torchtitan-eager"},
+		{"{model: llama3-8b, runtime: {recipe: deepspeed-hf, loss_chunks: 8}}", "runtime.loss_chunks: recipe deepspeed-hf has no loss by chunks"},
+		{"{model: llama3-8b, runtime: {recipe: hf-eager, loss_chunks: 8, fused_linear_cross_entropy: true}}", "runtime.loss_chunks: 8, but a loss that is fused with the output layer has pieces of its own; leave it out, or runtime.fused_linear_cross_entropy"},
+		{"{model: llama3-8b, runtime: {recipe: hf-eager, loss_chunks_keep: logits}}", "runtime.loss_chunks_keep: logits, but there are no chunks; give runtime.loss_chunks, or leave it out"},
+		{"{model: llama3-8b, runtime: {recipe: hf-eager, loss_chunks: 8, loss_chunks_keep: logit}}", `runtime.loss_chunks_keep: "logit" is not known; did you mean "logits"?`},
+		{"{model: llama3-8b, runtime: {recipe: torchtitan, loss_chunks: 8, loss_chunks_keep: nothing}}", `runtime.loss_chunks_keep: "nothing" is not known`},
 		{"{model: gpt2, runtime: {recipe: torchtitan, loss_chunks: -1}}", "runtime.loss_chunks: -1; give 1 to 256"},
 		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true, cross_entropy_impl: te}}", `runtime.cross_entropy_impl: "te" is no loss that is fused with the output layer; use liger, cut or cut-unfiltered`},
@@ -373,8 +378,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {document_length: 0}}", "train.document_length: 0; give mean tokens of a document, 1 or more, or leave it out"},
 		{"{model: gpt2, runtime: {stragglers: [{slowdown: 2}]}}", "rank: is missing; say which rank is slow, as in {rank: 3, slowdown: 1.3}"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, compile_scope: model}}", "runtime.compile_scope: model, but recipe torchtitan compiles by layer; leave it out, or use recipe hf-compile"},
-		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "torchtitan-eager, or give runtime.liger_kernels beside it"},
-		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe hf-eager has no loss in one kernel; leave it out, or use llm-foundry"},
+		{"{model: llama3-8b, runtime: {recipe: nanotron, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe nanotron has no loss in one kernel; leave it out, or use automodel"},
 		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: math}}", "runtime.attention: math is not known in recipe megatron-core; use unfused, or recipe hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, attention: math}}", "runtime.attention: math is not known in recipe hf-compile; use unfused, or recipe hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager"},
@@ -549,10 +553,11 @@ func TestLossChunks(t *testing.T) {
 		held    bool
 	}{
 		{"recipe: torchtitan", 8, false}, {`recipe: torchtitan-eager, release: "26.05"`, 8, false}, {`recipe: torchtitan, release: "26.04"`, 0, true},
-		{"recipe: torchtitan, loss_chunks: 1", 1, true}, {`recipe: torchtitan, release: "26.04", loss_chunks: 4`, 4, false}, {"recipe: hf-eager", 0, false},
+		{"recipe: torchtitan, loss_chunks: 1", 1, true}, {`recipe: torchtitan, release: "26.04", loss_chunks: 4`, 4, false}, {"recipe: hf-eager", 0, false}, {"recipe: hf-eager, loss_chunks: 4", 4, false},
 	} {
 		j := mustDecode(t, "{model: llama3-8b, gpus: 8, runtime: {"+c.runtime+"}, plan: {data_parallel: fsdp2}}")
 		require.Equal(t, c.chunks, j.Runtime.LossChunks, c.runtime)
+		require.Equal(t, c.chunks > 1, j.Runtime.LossChunksKeep == "gradients", c.runtime)
 		require.Equal(t, c.held, j.HeldHead(), c.runtime)
 	}
 }

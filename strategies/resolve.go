@@ -154,11 +154,7 @@ func (j *Job) resolveLoss() error {
 		j.note("runtime.fused_cross_entropy", true, "the framework's own")
 	}
 	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
-		beside := ""
-		if j.Recipe.Liger != "" {
-			beside = ", or give runtime.liger_kernels beside it"
-		}
-		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s%s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })), beside)
+		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })))
 	}
 	switch impl := j.Runtime.CrossEntropyImpl; {
 	case impl == "":
@@ -178,14 +174,8 @@ func (j *Job) resolveLoss() error {
 	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
 		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
 	}
-	switch n := j.Runtime.LossChunks; {
-	case n == 0 && j.Recipe.Structure.LossChunks > 1:
-		j.Runtime.LossChunks = j.Recipe.Structure.LossChunks
-		j.note("runtime.loss_chunks", j.Runtime.LossChunks, "the framework's own")
-	case n < 0 || n > mostChunks:
-		return diag.Errorf("runtime.loss_chunks: %d; give 1 to %d", n, mostChunks)
-	case n > 1 && !j.Recipe.Structure.OuterLoss:
-		return diag.Errorf("runtime.loss_chunks: recipe %s has no loss by chunks; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.OuterLoss })))
+	if err := j.resolveLossChunks(); err != nil {
+		return err
 	}
 	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
 		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager", j.Recipe.Name)
@@ -196,6 +186,30 @@ func (j *Job) resolveLoss() error {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
 	}
 	return nil
+}
+
+// resolveLossChunks fills and checks by how many chunks of tokens the loss runs, and what they keep.
+func (j *Job) resolveLossChunks() error {
+	r, keeps := &j.Runtime, j.Recipe.LossChunksKeep
+	if r.LossChunks == 0 && j.Recipe.Structure.LossChunks > 1 {
+		r.LossChunks = j.Recipe.Structure.LossChunks
+		j.note("runtime.loss_chunks", r.LossChunks, "the framework's own")
+	}
+	switch n := r.LossChunks; {
+	case n < 0 || n > mostChunks:
+		return diag.Errorf("runtime.loss_chunks: %d; give 1 to %d", n, mostChunks)
+	case n <= 1 && r.LossChunksKeep != "":
+		return diag.Errorf("runtime.loss_chunks_keep: %s, but there are no chunks; give runtime.loss_chunks, or leave it out", r.LossChunksKeep)
+	case n <= 1:
+		return nil
+	case len(keeps) == 0:
+		return diag.Errorf("runtime.loss_chunks: recipe %s has no loss by chunks; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return len(r.LossChunksKeep) > 0 })))
+	case j.LinearLoss() != "":
+		return diag.Errorf("runtime.loss_chunks: %d, but a loss that is fused with the output layer has pieces of its own; leave it out, or runtime.fused_linear_cross_entropy", n)
+	case r.LossChunksKeep == "":
+		r.LossChunksKeep = ops.ChunksKeep(keeps[0])
+	}
+	return oneOf("runtime.loss_chunks_keep", string(r.LossChunksKeep), keeps)
 }
 
 // resolveKernels fills and checks what the job says of kernels.

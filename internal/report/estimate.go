@@ -503,6 +503,7 @@ func runtimeText(j *strategies.Job) string {
 		text string
 	}{
 		{r.LossChunks > 0 && r.LossChunks != max(j.Recipe.Structure.LossChunks, 1), fmt.Sprintf("loss_chunks %d", r.LossChunks)},
+		{r.LossChunksKeep != "" && r.LossChunksKeep != "gradients", fmt.Sprintf("which keep %s", r.LossChunksKeep)},
 		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},
 		{r.ExpertGEMM != "", r.ExpertGEMM + " for experts"},
 		{r.CUDAGraphs != "", "CUDA graphs: " + r.CUDAGraphs},

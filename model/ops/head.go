@@ -51,6 +51,8 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 // headLoss is the loss of hidden states, which it takes over.
 func (b *builder) headLoss(h *tape.Tensor) *tape.Tensor {
 	switch {
+	case b.LossChunks > 1 && (b.ChunksKeep == KeepLogits || b.ChunksKeep == KeepNothing):
+		return b.summedLoss(h)
 	case b.LossChunks > 1:
 		return b.chunkedLoss(h)
 	case b.LinearLoss == "":
@@ -87,6 +89,37 @@ func (b *builder) chunkedLoss(h *tape.Tensor) *tape.Tensor {
 	}, weights...)
 	t.Release(in, last)
 	return y
+}
+
+// summedLoss is the loss of hidden states, which it takes over, as the sum of those of chunks of their
+// tokens, whose gradients the backward pass makes: of their logits, which were kept (torchtune,
+// modules/transformer.py, chunked_output, and modules/loss, CEWithChunkedOutputLoss), or of
+// checkpoints, which make them again (torch.utils.checkpoint around each chunk).
+func (b *builder) summedLoss(h *tape.Tensor) *tape.Tensor {
+	t := b.t
+	in := b.headInput(h)
+	var sum *tape.Tensor
+	for _, piece := range t.Pieces(in, 1, b.LossChunks) {
+		chunk := t.Contiguous(piece)
+		t.Release(piece)
+		ofChunk := func(ins []*tape.Tensor) *tape.Tensor { return b.loss(b.logitsOf(t.Hold(ins[0]))) }
+		var y *tape.Tensor
+		if b.ChunksKeep == KeepNothing {
+			y = t.Checkpoint(b.Recipe.Structure.EarlyStop, ofChunk, chunk)
+		} else {
+			y = ofChunk([]*tape.Tensor{chunk})
+		}
+		t.Release(chunk)
+		if sum == nil {
+			sum = y
+			continue
+		}
+		z := t.Add(sum, y)
+		t.Release(sum, y)
+		sum = z
+	}
+	t.Release(in)
+	return sum
 }
 
 // logits are those of hidden states, which it takes over.
@@ -155,6 +188,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		name = "fused_cross_entropy"
 	case c.AsTheyAre:
 		name += "_as_is"
+	case c.LossChunks > 1 && b.program(name+"_of_chunk"):
+		name += "_of_chunk"
 	case c.Shard.CPHeads && b.program(name+"_contexts"):
 		name += "_contexts"
 	case c.Recipe.Structure.ApartLoss:

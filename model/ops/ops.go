@@ -7,6 +7,15 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
+// ChunksKeep is what a chunk of the output layer and loss keeps for its backward pass.
+type ChunksKeep string
+
+const (
+	KeepGradients ChunksKeep = "gradients" // which are made at once: logits are those of one chunk
+	KeepLogits    ChunksKeep = "logits"    // and what the loss saves: all logits, chunk by chunk
+	KeepNothing   ChunksKeep = "nothing"   // a checkpoint: the backward pass makes logits and loss of each chunk again
+)
+
 // Recompute says what a layer computes again in its backward pass.
 type Recompute string
 
@@ -98,7 +107,8 @@ type Config struct {
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
 	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
-	LossChunks  int64   // chunks of tokens that output layer and loss take one by one, gradients included; 0: all at once
+	LossChunks  int64   // chunks of tokens that output layer and loss take one by one; 0: all at once
+	ChunksKeep  ChunksKeep
 	SyncFree    bool    // experts take the numbers of rows from the device
 	OpFuser     bool    // Transformer Engine's op fuser runs dense MLPs and projections with adapters
 	QKVRotary   bool    // one kernel cuts a projection into queries, keys and values, and turns them

@@ -197,7 +197,7 @@ func TestLossChunks(t *testing.T) {
 		recipe string
 		fused  bool
 		tp     int64
-	}{{"torchtitan", true, 1}, {"torchtitan-eager", false, 1}, {"torchtitan", true, 4}} {
+	}{{"torchtitan", true, 1}, {"torchtitan-eager", false, 1}, {"torchtitan", true, 4}, {"hf-eager", true, 1}, {"hf-compile", false, 1}} {
 		c := config(t, "llama3-8b", p.recipe)
 		c.FusedLoss, c.Shard.TP, c.Shard.SequenceParallel, c.MicroBatch, c.Sequence = p.fused, p.tp, p.tp > 1, 16, 8192
 		of := func(chunks int64) (products [3]int, flops units.FLOPs, widest units.Bytes, head Unit) {
@@ -233,6 +233,43 @@ func TestLossChunks(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0)
 		require.EqualValues(t, 4*c.Spec.Vocab*c.Spec.Hidden/p.tp, head.Backward.Grads[i].Bytes, "%+v", p)
 		require.Zero(t, left(&head.Forward)+left(&head.Backward)-units.Bytes(gradients(&head)), "%+v: nothing stays but gradients", p)
+	}
+}
+
+// TestSummedLoss: chunks whose gradients the backward pass makes. With their logits kept, output layer and
+// loss make what they make at once, chunk by chunk (torchtune, modules/transformer.py, chunked_output); as
+// checkpoints they make logits a second time, and hold those of one chunk (torch.utils.checkpoint).
+func TestSummedLoss(t *testing.T) {
+	for _, p := range []struct {
+		recipe string
+		fused  bool
+	}{{"hf-eager", false}, {"hf-eager", true}, {"nanogpt", false}, {"litgpt", false}} {
+		of := func(chunks int64, keep ChunksKeep) (products [2]int, flops units.FLOPs, kept units.Bytes) {
+			c := config(t, "llama3-8b", p.recipe)
+			c.FusedLoss, c.LossChunks, c.ChunksKeep, c.MicroBatch, c.Sequence = p.fused, chunks, keep, 2, 8192
+			head := Build(c).Head
+			for i, s := range []*tape.Section{&head.Forward, &head.Backward} {
+				for _, o := range s.Ops {
+					if o.Class == tape.GEMM {
+						flops += o.FLOPs
+						products[i]++
+					}
+				}
+			}
+			kept = left(&head.Forward) + left(&tape.Section{Events: head.Forward.Deferred}) // autocast's copy of the weight goes as the forward pass ends
+			require.Zero(t, kept+left(&head.Backward)-units.Bytes(gradients(&head)), "%+v %s: nothing stays but gradients", p, keep)
+			return products, flops, kept
+		}
+		whole, flops, saved := of(0, "")
+		require.Equal(t, [2]int{1, 2}, whole, "%+v", p)
+		logits, same, alike := of(4, KeepLogits)
+		require.Equal(t, [2]int{4, 8}, logits, "%+v", p)
+		require.InEpsilon(t, float64(flops), float64(same), 1e-12, "%+v", p)
+		require.InEpsilon(t, float64(saved), float64(alike), 0.1, "%+v", p)
+		nothing, more, least := of(4, KeepNothing)
+		require.Equal(t, [2]int{4, 12}, nothing, "%+v", p)
+		require.InEpsilon(t, 4./3, float64(more)/float64(flops), 1e-12, "%+v", p)
+		require.Less(t, float64(least), 0.2*float64(saved), "%+v", p)
 	}
 }
 

@@ -37,6 +37,7 @@ type Recipe struct {
 	CPCommTypes      []string             `yaml:"cp_comm_types"`      // how its context ranks can come by keys and values, the usual way first: p2p, a2a; none: there is no context parallelism
 	RecomputeModules []string             `yaml:"recompute_modules"`  // parts of a layer that selective recomputation may name; none: the attention core alone
 	RecomputeMethods []string             `yaml:"recompute_methods"`  // ways to recompute some layers in full, the usual one first; none: all layers or no layer
+	LossChunksKeep   []string             `yaml:"loss_chunks_keep"`   // what chunks of the output layer and loss may keep for their backward pass, the usual first; none: there are no chunks
 	Scopes           map[string]string    `yaml:"scopes"`             // compile scope → recipe of the layers
 	Schedules        []string             `yaml:"schedules"`          // orders of a pipeline's work that its framework has
 	Structure        Structure            `yaml:"structure"`

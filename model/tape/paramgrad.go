@@ -24,7 +24,7 @@ func (t *Tape) paramGrad(param int32, g *Tensor) {
 		old := *g
 		old.store = t.sec.Grads[i].Store
 		t.sec.Grads = slices.Delete(t.sec.Grads, i, i+1)
-		g = t.accumulate(&old, g)
+		g = t.settle(t.accumulate(&old, g))
 	}
 	made := ParamGrad{Param: param, Op: int32(len(t.sec.Ops)) - 1, Store: g.store, Bytes: t.stores[g.store].bytes}
 	switch {

@@ -98,7 +98,7 @@ var whole = map[string][2]int64{
 var (
 	truths = map[string][]string{
 		"bf16": {"auto", "full"}, "fp16": {"auto"}, "use_liger_kernel": nil, "liger_rms_norm": nil, "liger_glu_activation": nil, "liger_swiglu": nil, "liger_rope": nil,
-		"liger_fused_linear_cross_entropy": nil, "cut_cross_entropy": nil, "torch_compile": {"auto"},
+		"liger_fused_linear_cross_entropy": nil, "cut_cross_entropy": nil, "chunked_cross_entropy": nil, "torch_compile": {"auto"},
 	}
 	truthWords = []string{"", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n", "none", "null", "on", "off"}
 )

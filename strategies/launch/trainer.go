@@ -11,7 +11,7 @@ import (
 // known are arguments that a job is read from.
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-	use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+	use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
@@ -28,7 +28,7 @@ var trainerCostly = []costly{
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
 	{key: "use_unsloth", why: "its kernels"}, {key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"}, {key: "lora_mlp_kernel"}, {key: "lora_qkv_kernel"}, {key: "lora_o_kernel"},
-	{key: "tiled_mlp"}, {key: "chunked_cross_entropy"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
+	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
 	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "deepspeed.seq_parallel_communication_data_type", why: "accelerate hands it on to nobody; a configuration of DeepSpeed may have it"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
 	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
@@ -247,8 +247,14 @@ func (h *hub) liger() {
 	case one >= 0:
 		h.note("%s without all of norm, activation and rotary embedding: the model's own are taken", parts[one].from)
 	}
+	h.linearLoss(whole, loss)
+}
+
+// linearLoss is a loss that is fused with the output layer, else one that Axolotl compiles, chunk by chunk of the
+// logits (monkeypatch/loss/chunked.py).
+func (h *hub) linearLoss(whole, loss argument) {
 	stage := h.get("stage").value
-	cut := h.get("plugins")
+	cut, chunked := h.get("plugins"), h.get("chunked_cross_entropy")
 	switch off := h.get("cut_cross_entropy"); { // which the plugin has on (integrations/cut_cross_entropy/args.py)
 	case slices.Contains(cut.all(), cutPlugin) && (off.value == "" || off.on()):
 		h.set("runtime.fused_linear_cross_entropy", true, cut.from)
@@ -259,6 +265,10 @@ func (h *hub) liger() {
 		h.set("runtime.fused_linear_cross_entropy", true, whole.from)
 	case loss.on():
 		h.set("runtime.fused_linear_cross_entropy", true, loss.from)
+	case chunked.on() && h.says("runtime.liger_kernels", true):
+		h.note("%s beside Liger-Kernel's operators: the loss is taken to be transformers' own", chunked.from)
+	case chunked.on():
+		h.set("runtime.fused_cross_entropy", true, chunked.from)
 	}
 }
 
