@@ -19,6 +19,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.Module = "attention"
 	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.Padding) ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
+	b.normsTurned = b.turnsNorms(kind)
 	if b.Spec.Compress != nil {
 		return b.compressed(t.Hold(h), kind)
 	}
@@ -38,7 +39,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		q, k, v = b.project(in)
 	})
 	if b.Spec.MLA == nil {
-		if b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope && !b.QKVRotary {
+		if b.turns(kind) && !b.QKVRotary {
 			q, k = b.turn(q, k)
 		}
 		if b.Spec.NormTurned && b.Spec.QKNorm != model.NoQKNorm {
@@ -218,10 +219,24 @@ func (b *builder) fullNorm(x *tape.Tensor, r model.Role) *tape.Tensor {
 	return x
 }
 
+// turns reports whether a layer turns queries and keys by their positions.
+func (b *builder) turns(kind model.LayerKind) bool {
+	return b.Spec.Position == model.Rotary && b.Spec.RotaryDim > 0 && !kind.NoRope
+}
+
+// turnsNorms reports whether a compiler makes one kernel of the norm of a head and of what turns it: of whole
+// heads, neither repeated nor borrowed from another layer.
+func (b *builder) turnsNorms(kind model.LayerKind) bool {
+	s := b.Spec
+	heads, kv := b.heads()
+	return b.t.Compiled && b.turns(kind) && s.QKNorm == model.HeadQKNorm && !s.NormTurned && s.RotaryDim == s.HeadDim && s.MLA == nil &&
+		(!b.masked || kv == heads) && b.program("norm_rotary")
+}
+
 // headed cuts queries or keys, which it takes over, into heads, and norms these where the model does.
 func (b *builder) headed(x *tape.Tensor, heads int64, r model.Role) *tape.Tensor {
 	t, s := b.t, b.Spec
-	if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned {
+	if s.QKNorm != model.HeadQKNorm && s.QKNorm != model.EachQKNorm || s.NormTurned || b.normsTurned {
 		return b.give(x, b.split(x, heads))
 	}
 	y := t.Reshape(x, x.Dim(0), x.Dim(1), heads, s.HeadDim)

@@ -26,6 +26,7 @@ type builder struct {
 	queryLatent *tape.Tensor   // what an indexer is yet to read
 	frame       []*tape.Tensor // tensors that the function of attention has names for until it returns
 	masked      bool           // attention reads an explicit mask
+	normsTurned bool           // norms of heads are part of what turns these
 	beforeMLP   *tape.Tensor   // the residual stream there
 	whole       bool           // a compiler sees the layer as one
 	unsummed    bool           // tensor ranks sum what a block makes later

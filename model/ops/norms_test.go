@@ -81,3 +81,21 @@ func TestNarrowSaved(t *testing.T) {
 	// Two inputs of column-parallel projections, each a rank's part, in 8 bits rather than 16.
 	require.Less(t, kept("fp8", same), kept("bf16", same))
 }
+
+// TestTurnedNorms: a compiler makes one kernel of the norm of a head and of what turns it, each way, and keeps what
+// the norm reads and a factor of each row (Inductor's output for modded-nanogpt on an H100). Where shared heads are
+// repeated for a mask, and in eager layers, norms have kernels of their own.
+func TestTurnedNorms(t *testing.T) {
+	for _, p := range []struct {
+		model, recipe string
+		joined        int
+	}{{"qwen3-0.6b", "hf-compile-layer", 2}, {"qwen3-0.6b", "nanogpt", 2}, {"qwen3-0.6b", "hf-compile", 0}, {"qwen3-0.6b", "hf-eager", 0}, {"llama3.2-1b", "nanogpt", 0}} {
+		layer := at(Build(config(t, p.model, p.recipe)), 0)
+		require.Equal(t, p.joined, number(&layer.Forward, "norm_rotary"), "%+v", p)
+		require.Equal(t, p.joined, number(&layer.Backward, "norm_rotary_backward"), "%+v", p)
+		if p.joined > 0 {
+			require.Zero(t, number(&layer.Forward, "rotary"), "%+v", p)
+			require.Equal(t, 2, number(&layer.Forward, "norm"), "%+v: of the residual stream", p)
+		}
+	}
+}

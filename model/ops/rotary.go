@@ -25,6 +25,13 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		b.t.Release(q, k)
 		return y[0].t, y[1].t
 	}
+	if b.normsTurned {
+		b.t.Module = "rotary"
+		turned := func(x *tape.Tensor, r model.Role) *tape.Tensor {
+			return b.give(x, b.call("norm_rotary", tensorOf(x), tensorOf(b.p(r)))[0].t)
+		}
+		return turned(q, model.RoleQNorm), turned(k, model.RoleKNorm)
+	}
 	turned := b.rotary(q, b.Spec.RotaryDim)
 	if b.asTransformers() { // one call turns both
 		defer b.t.Release(q)
