@@ -187,6 +187,7 @@ type Structure struct {
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	FusedTurns     bool    `yaml:"fused_turns"`         // heads are turned by the program rotary_fused, one kernel, whatever the model's own way
 	HeadTables     bool    `yaml:"head_tables"`         // rotary tables have the dtype of the heads that they turn, not that of the hidden states
+	PackedInputs   bool    `yaml:"packed_inputs"`       // products of a weight in few bits keep what they read, which no gradient needs
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
 	BiasedMLPs     bool    `yaml:"biased_mlps"`         // kernels that run all of the experts' MLPs add biases and clamp (program experts_joint)
 	FusedReLU2     bool    `yaml:"fused_relu2"`         // experts without a gate square a ReLU and weigh it in one kernel, program expert_relu2

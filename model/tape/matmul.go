@@ -144,8 +144,11 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		saved = append(saved, kept)
 	}
 	packed := w.packed != F32
-	if xg && !packed {
+	switch {
+	case xg && !packed:
 		saved = append(saved, wl)
+	case xg && t.PackedInputs:
+		saved = append(saved, xl)
 	}
 	t.attach([]*Tensor{xl, wl, bl}, []*Tensor{y}, saved, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		gy := g[0]
