@@ -98,26 +98,31 @@ func (b *builder) chunkedLoss(h *tape.Tensor) *tape.Tensor {
 func (b *builder) summedLoss(h *tape.Tensor) *tape.Tensor {
 	t := b.t
 	in := b.headInput(h)
+	var logits []*tape.Tensor // of all chunks, for which the script has a name until their losses are added up
 	var sum *tape.Tensor
-	for _, piece := range t.Pieces(in, 1, b.LossChunks) {
-		chunk := t.Contiguous(piece)
-		t.Release(piece)
-		ofChunk := func(ins []*tape.Tensor) *tape.Tensor { return b.loss(b.logitsOf(t.Hold(ins[0]))) }
-		var y *tape.Tensor
-		if b.ChunksKeep == KeepNothing {
-			y = t.Checkpoint(b.Recipe.Structure.EarlyStop, ofChunk, chunk)
-		} else {
-			y = ofChunk([]*tape.Tensor{chunk})
-		}
-		t.Release(chunk)
+	add := func(y *tape.Tensor) {
 		if sum == nil {
 			sum = y
-			continue
+			return
 		}
 		z := t.Add(sum, y)
 		t.Release(sum, y)
 		sum = z
 	}
+	for _, piece := range t.Pieces(in, 1, b.LossChunks) {
+		chunk := t.Contiguous(piece)
+		t.Release(piece)
+		if b.ChunksKeep == KeepLogits {
+			logits = append(logits, b.logitsOf(chunk))
+			continue
+		}
+		add(t.Checkpoint(b.Recipe.Structure.EarlyStop, func(ins []*tape.Tensor) *tape.Tensor { return b.loss(b.logitsOf(t.Hold(ins[0]))) }, chunk))
+		t.Release(chunk)
+	}
+	for _, l := range logits {
+		add(b.loss(t.Hold(l)))
+	}
+	t.Release(logits...)
 	t.Release(in)
 	return sum
 }
