@@ -294,9 +294,9 @@ func (j *Job) NativeLoss() bool {
 	return isOn(j.Runtime.FusedCrossEntropy) && j.Runtime.CrossEntropyImpl == NativeLoss
 }
 
-// AdapterUnits reports whether FSDP1 has each matrix of adapters as a unit of its own.
+// AdapterUnits reports whether FSDP1, PyTorch's, has each matrix of adapters as a unit of its own.
 func (j *Job) AdapterUnits() bool {
-	return j.Plan.DataParallel == FSDP1 && j.Model.LoRA != nil && (j.Plan.AdapterUnits == nil || *j.Plan.AdapterUnits)
+	return j.Plan.adaptersApart(j.Model, j.Recipe) && (j.Plan.AdapterUnits == nil || *j.Plan.AdapterUnits)
 }
 
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.

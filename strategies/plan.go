@@ -555,12 +555,17 @@ func (p *Plan) checkDrain(s Shape) error {
 	return nil
 }
 
+// adaptersApart reports whether adapters may be units of their own: under PyTorch's FSDP1, not Megatron's.
+func (p *Plan) adaptersApart(m *model.Spec, r *recipe.Recipe) bool {
+	return p.DataParallel == FSDP1 && m.LoRA != nil && !r.Structure.MainGradients && r.Host.Primitives["adapter_units"] > 0
+}
+
 // checkDataParallel returns the first rule that sharing out states breaks.
 func (p *Plan) checkDataParallel(s Shape) error {
 	if p.BucketView != nil && !p.TorchDDP(s.Recipe) {
 		return diag.Errorf("plan.bucket_view: only PyTorch's DDP has it, not %s under recipe %s; leave it out", p.DataParallel, s.Recipe.Name)
 	}
-	if p.AdapterUnits != nil && (p.DataParallel != FSDP1 || s.Recipe.Host.Primitives["adapter_units"] == 0 || s.Model.LoRA == nil) {
+	if p.AdapterUnits != nil && !p.adaptersApart(s.Model, s.Recipe) {
 		return diag.Errorf("plan.adapter_units: only PyTorch's FSDP1 has units, and adapters need train.lora; leave it out, or use fsdp1 under hf-eager with train.lora")
 	}
 	return p.checkCopies(s)

@@ -43,5 +43,7 @@ func TestAdapterUnits(t *testing.T) {
 		require.NoError(t, err)
 		step[c.plan+c.recompute+c.targets] = float64(r.StepTime)
 	}
+	megatron := mustParse(t, "{model: llama3-8b, hardware: h200-sxm, gpus: 2, runtime: {recipe: megatron-core}, plan: {data_parallel: fsdp1}, train: {sequence_length: 512, micro_batch: 1, precision: bf16, lora: {rank: 16}}}")
+	require.False(t, megatron.AdapterUnits(), "Megatron-FSDP's units are layers")
 	require.Greater(t, step["fsdp1none[attention, mlp]"], 3*step["fsdp1, adapter_units: falsenone[attention, mlp]"])
 }
