@@ -197,8 +197,8 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	return &d.Spec, nil
 }
 
-// maxName is how long a name may be that a model gives itself: it is the title of results.
-const maxName = 100
+// MaxName is how long a name may be that a model gives itself: it is the title of results.
+const MaxName = 100
 
 // name is what a model written in place is called, which no file or catalog says; "" where it
 // does not say so itself.
@@ -207,8 +207,8 @@ func (r *reader) name(n *yaml.Node) string {
 	if given == nil || given.Tag == "!!null" {
 		return ""
 	}
-	if given.Kind != yaml.ScalarNode || strings.TrimSpace(given.Value) == "" || len(given.Value) > maxName || strings.ContainsFunc(given.Value, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		r.errorf(given, "name: give 1 to %d printable characters, or leave it out", maxName)
+	if given.Kind != yaml.ScalarNode || strings.TrimSpace(given.Value) == "" || len(given.Value) > MaxName || strings.ContainsFunc(given.Value, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		r.errorf(given, "name: give 1 to %d printable characters, or leave it out", MaxName)
 	}
 	return given.Value
 }

@@ -223,7 +223,7 @@ func (j *Job) SetPlan(p Plan) error {
 		return err
 	}
 	if j.LinearLoss() != "" && (p.TP > 1 || p.PP > 1 && j.Recipe.Structure.TorchPipeline) {
-		return diag.Errorf("runtime.fused_linear_cross_entropy: Liger's output layer is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
+		return diag.Errorf("runtime.fused_linear_cross_entropy: an output layer that is fused with the loss is neither cut over tensor ranks (tp %d) nor outside a pipeline's loss (pp %d); leave it out, or set both to 1", p.TP, p.PP)
 	}
 	if j.Liger() && p.TP > 1 {
 		return diag.Errorf("runtime.liger_kernels: how these run on tensor ranks (tp %d) is not known; leave it out, or set plan.tp to 1", p.TP)

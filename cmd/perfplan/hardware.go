@@ -19,25 +19,17 @@ func newHardware(e *env) *cobra.Command {
 }
 
 func newHardwareList(e *env) *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the machines of the catalog",
-		Args:  atMost(0),
-		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
-			var list []*hardware.Profile
-			for _, name := range hardware.Names() {
-				h, err := hardware.Load(name)
-				if err != nil {
-					return err
-				}
-				list = append(list, h)
+	return listing("list", "List the machines of the catalog", func(format report.Format) error {
+		var list []*hardware.Profile
+		for _, name := range hardware.Names() {
+			h, err := hardware.Load(name)
+			if err != nil {
+				return err
 			}
-			return report.WriteMachines(e.out, list, format, e.style)
-		}),
-	}
-	out.addFlag(cmd, report.Formats...)
-	return cmd
+			list = append(list, h)
+		}
+		return report.WriteMachines(e.out, list, format, e.style)
+	})
 }
 
 func newHardwareShow(e *env) *cobra.Command {

@@ -16,31 +16,15 @@ func newModel(e *env) *cobra.Command {
 }
 
 func newModelList(e *env) *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the models of the catalog",
-		Args:  atMost(0),
-		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
-			return report.WriteModels(e.out, model.Catalog(), format, e.style)
-		}),
-	}
-	out.addFlag(cmd, report.Formats...)
-	return cmd
+	return listing("list", "List the models of the catalog", func(format report.Format) error {
+		return report.WriteModels(e.out, model.Catalog(), format, e.style)
+	})
 }
 
 func newModelTypes(e *env) *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:   "types",
-		Short: "List the model_types that are read, with models of the catalog",
-		Args:  atMost(0),
-		RunE: out.run(func(_ *cobra.Command, _ []string, format report.Format) error {
-			return report.WriteModelTypes(e.out, model.Types(), format, e.style)
-		}),
-	}
-	out.addFlag(cmd, report.Formats...)
-	return cmd
+	return listing("types", "List the model_types that are read, with models of the catalog", func(format report.Format) error {
+		return report.WriteModelTypes(e.out, model.Types(), format, e.style)
+	})
 }
 
 func newModelShow(e *env) *cobra.Command {

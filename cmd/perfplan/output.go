@@ -43,6 +43,19 @@ func (o *output) run(do func(cmd *cobra.Command, args []string, format report.Fo
 	}
 }
 
+// listing is a command without arguments that writes a list.
+func listing(use, short string, write func(report.Format) error) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  atMost(0),
+		RunE:  out.run(func(_ *cobra.Command, _ []string, format report.Format) error { return write(format) }),
+	}
+	out.addFlag(cmd, report.Formats...)
+	return cmd
+}
+
 // completeOrFile offers names of a catalog for a flag, and files, which it takes, too.
 func completeOrFile(cmd *cobra.Command, flag string, names []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveDefault)) // the flag exists

@@ -502,6 +502,7 @@ func runtimeText(j *strategies.Job) string {
 		set  bool
 		text string
 	}{
+		{r.CrossEntropyImpl != "", "cross_entropy_impl " + r.CrossEntropyImpl},
 		{r.LossChunks > 0 && r.LossChunks != max(j.Recipe.Structure.LossChunks, 1), fmt.Sprintf("loss_chunks %d", r.LossChunks)},
 		{r.LossChunksKeep != "" && r.LossChunksKeep != "gradients", fmt.Sprintf("which keep %s", r.LossChunksKeep)},
 		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},

@@ -36,14 +36,7 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	}
 	var y *tape.Tensor
 	for i := len(states) - 1; i >= 0; i-- { // the main model's last (megatron/core/models/gpt/gpt_model.py, _postprocess)
-		z := b.headLoss(states[i])
-		if y == nil {
-			y = z
-			continue
-		}
-		sum := t.Add(y, z)
-		t.Release(y, z)
-		y = sum
+		y = b.sum(y, b.headLoss(states[i]))
 	}
 	return b.finish("head", x, y), Unit{}
 }
@@ -100,15 +93,6 @@ func (b *builder) summedLoss(h *tape.Tensor) *tape.Tensor {
 	in := b.headInput(h)
 	var logits []*tape.Tensor // of all chunks, for which the script has a name until their losses are added up
 	var sum *tape.Tensor
-	add := func(y *tape.Tensor) {
-		if sum == nil {
-			sum = y
-			return
-		}
-		z := t.Add(sum, y)
-		t.Release(sum, y)
-		sum = z
-	}
 	for _, piece := range t.Pieces(in, 1, b.LossChunks) {
 		chunk := t.Contiguous(piece)
 		t.Release(piece)
@@ -116,15 +100,26 @@ func (b *builder) summedLoss(h *tape.Tensor) *tape.Tensor {
 			logits = append(logits, b.logitsOf(chunk))
 			continue
 		}
-		add(t.Checkpoint(b.Recipe.Structure.EarlyStop, func(ins []*tape.Tensor) *tape.Tensor { return b.loss(b.logitsOf(t.Hold(ins[0]))) }, chunk))
+		ofChunk := func(ins []*tape.Tensor) *tape.Tensor { return b.loss(b.logitsOf(t.Hold(ins[0]))) }
+		sum = b.sum(sum, t.Checkpoint(b.Recipe.Structure.EarlyStop, ofChunk, chunk))
 		t.Release(chunk)
 	}
 	for _, l := range logits {
-		add(b.loss(t.Hold(l)))
+		sum = b.sum(sum, b.loss(t.Hold(l)))
 	}
 	t.Release(logits...)
 	t.Release(in)
 	return sum
+}
+
+// sum is x + y, which it takes over; y alone where there is no x yet.
+func (b *builder) sum(x, y *tape.Tensor) *tape.Tensor {
+	if x == nil {
+		return y
+	}
+	z := b.t.Add(x, y)
+	b.t.Release(x, y)
+	return z
 }
 
 // logits are those of hidden states, which it takes over.

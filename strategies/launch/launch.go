@@ -17,6 +17,7 @@ import (
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
 )
 
 // Job is what files that start a job say of it.
@@ -363,7 +364,7 @@ func (j *Job) named() *Job {
 	first, _, _ := strings.Cut(j.source, ", ")
 	name := stem(first)
 	in := slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == "model.model_type" })
-	if !in || name == "" || name == "-" || len(name) > 100 || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+	if !in || name == "" || name == "-" || len(name) > model.MaxName || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return j
 	}
 	out := *j

@@ -115,6 +115,8 @@ func TestTogether(t *testing.T) {
 		{files: []string{"[ $A = 1 ] && B=--gradient_checkpointing\n" + strings.Replace(plain, "--gradient_checkpointing", "$B", 1), launched}, want: []string{"# train.recompute: --gradient_checkpointing: full or none: line 1 asks [ $A = 1 ]", "gpus: 4"}},
 		{files: []string{plain + " --use_liger_kernel", launched + "\nparallelism_config: {parallelism_config_tp_size: 2}"}, want: []string{"tp: 2 # ", "recipe: hf-eager # without --torch_compile\nplan:",
 			"# Not taken over: --use_liger_kernel: Liger-Kernel's kernel of each operator is not known on tensor ranks (tp 2); the model's is taken", "# Not taken over: --use_liger_kernel: Liger-Kernel's output layer is not known on tensor ranks (tp 2)"}},
+		{files: []string{"base_model: gpt2\ntensor_parallel_size: 2\ndp_shard_size: 4\nplugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]"}, want: []string{"tp: 2 # ", "recipe: hf-eager # without torch_compile\nplan:",
+			"# Not taken over: plugins: Cut Cross-Entropy's output layer is not known on tensor ranks (tp 2); the model's is taken"}},
 		{files: []string{script + " --use_liger_kernel", `{"tensor_parallel": {"autotp_size": 4}, "zero_optimization": {"stage": 1}}`}, want: []string{"recipe: deepspeed-hf\nplan:", "Liger-Kernel's kernel of each operator is not known on tensor ranks (tp 4)"}},
 		{files: []string{strings.Replace(plain, "launch", "launch --num_processes 8 --mixed_precision fp16", 1), launched}, want: []string{"gpus: 8 # --num_processes\n",
 			"# Not taken over: num_processes 4 of the file: accelerate launch takes its command line's --num_processes 8\n", "# Not taken over: mixed_precision bf16 of the file: accelerate launch takes its command line's --mixed_precision fp16\n"}},

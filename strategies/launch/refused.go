@@ -37,8 +37,13 @@ func (j *Job) unliger() {
 	for _, part := range [][2]string{{"runtime.liger_kernels", "kernel of each operator is"}, {"runtime.fused_linear_cross_entropy", "output layer is"}} {
 		at := slices.IndexFunc(j.Settings, func(s Setting) bool { return s.Key == part[0] && s.Value == true })
 		if at >= 0 {
-			j.note("%s: Liger-Kernel's %s not known on tensor ranks (tp %d); the model's is taken", j.Settings[at].From, part[1], tp)
+			whose, from := "Liger-Kernel's", j.Settings[at].From
 			j.Settings = slices.Delete(j.Settings, at, at+1)
+			if impl := j.at("runtime.cross_entropy_impl"); part[0] == "runtime.fused_linear_cross_entropy" && impl >= 0 {
+				whose = "Cut Cross-Entropy's"
+				j.Settings = slices.Delete(j.Settings, impl, impl+1)
+			}
+			j.note("%s: %s %s not known on tensor ranks (tp %d); the model's is taken", from, whose, part[1], tp)
 		}
 	}
 }
