@@ -281,6 +281,9 @@ func (j *Job) LinearLoss() string {
 	if !isOn(j.Runtime.FusedLinearCrossEntropy) {
 		return ""
 	}
+	if own := j.Recipe.Structure.LinearLoss; own != "" && j.Runtime.CrossEntropyImpl == "" {
+		return own
+	}
 	return linearLosses[j.Runtime.CrossEntropyImpl]
 }
 

@@ -7,6 +7,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestUnslothIs: what Unsloth's recipe is for, and whose loss it runs.
+func TestUnslothIs(t *testing.T) {
+	const job = "{model: %s, hardware: h100-sxm, gpus: 1, runtime: {recipe: unsloth%s}, plan: {dp: 1}, train: {micro_batch: 1, grad_accumulation: 1%s}}"
+	for _, c := range []struct{ model, runtime, train, want, loss string }{
+		{"llama3.2-1b", "", ", lora: {rank: 16}", "", "joined_cross_entropy"},
+		{"llama3.2-1b", ", fused_linear_cross_entropy: false", ", lora: {rank: 16}", "", ""},
+		{"llama3.2-1b", ", cross_entropy_impl: cut", ", lora: {rank: 16}", "", "cut_cross_entropy"},
+		{"qwen3-0.6b", `, release: "25.05"`, ", lora: {rank: 16, targets: [attention]}", "", "cut_cross_entropy"},
+		{"mistral-7b", `, release: "24.05"`, ", lora: {rank: 16}", "", ""},
+		{"llama3.2-1b", "", "", "runtime.recipe: unsloth is for adapters beside frozen weights, and nothing says what adapters there are; give train.lora, as in {rank: 16}, or use hf-eager", ""},
+		{"qwen3-30b-a3b", "", ", lora: {rank: 16}", "runtime.recipe: unsloth is known of layers as Llama has them, and qwen3-30b-a3b has experts; use hf-eager", ""},
+		{"gemma2-2b", "", ", lora: {rank: 16}", "gemma2-2b has another activation; use hf-eager", ""},
+		{"llama3.2-1b", ", liger_kernels: true", ", lora: {rank: 16}", "runtime.liger_kernels: recipe unsloth is not known to run them", ""},
+	} {
+		j, err := decode(fmt.Sprintf(job, c.model, c.runtime, c.train))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, c)
+			continue
+		}
+		require.NoError(t, err, c)
+		require.Equal(t, c.loss, j.LinearLoss(), c)
+	}
+}
+
 // TestLiger: where Liger-Kernel's operators take the place of a model's own, asked for or not, and
 // what is said where they are not known.
 func TestLiger(t *testing.T) {

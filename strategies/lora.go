@@ -41,6 +41,9 @@ const mostRank = 1 << 14
 func (j *Job) resolveLoRA() error {
 	l, s := j.Train.LoRA, &j.Recipe.Structure
 	triton := j.Runtime.TritonAdapters
+	if err := j.checkByHand(); err != nil {
+		return err
+	}
 	if l == nil {
 		if triton != nil {
 			return diag.Errorf("runtime.triton_adapters: nothing says what adapters there are; give train.lora, or leave it out")
@@ -91,10 +94,31 @@ func (j *Job) resolveLoRA() error {
 	return nil
 }
 
+// checkByHand refuses what is not trained by layers whose gradients are written out by hand.
+func (j *Job) checkByHand() error {
+	switch why := j.unwritten(); {
+	case !j.Recipe.Structure.ByHand:
+		return nil
+	case j.Train.LoRA == nil:
+		return diag.Errorf("runtime.recipe: %s is for adapters beside frozen weights, and nothing says what adapters there are; give train.lora, as in {rank: 16}, or use hf-eager", j.Recipe.Name)
+	case why != "":
+		return diag.Errorf("runtime.recipe: %s is known of layers as Llama has them, and %s %s; use hf-eager", j.Recipe.Name, j.ModelName, why)
+	}
+	return nil
+}
+
+// unwritten is what the model has that such layers do not, as words that follow its name; "" where there is nothing.
+func (j *Job) unwritten() string {
+	if why := j.Model.Ligerless(); why != "" || j.Model.Activation == model.SiLU {
+		return why
+	}
+	return "has another activation"
+}
+
 // adapting are the recipes that know adapters of such a model.
 func (j *Job) adapting() []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
-		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil)
+		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil) && (!r.Structure.ByHand || j.unwritten() == "")
 	})
 }
 

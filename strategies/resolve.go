@@ -153,6 +153,10 @@ func (j *Job) resolveLoss() error {
 		j.Runtime.FusedCrossEntropy = new(true)
 		j.note("runtime.fused_cross_entropy", true, "the framework's own")
 	}
+	if j.Runtime.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
+		j.Runtime.FusedLinearCrossEntropy = new(true)
+		j.note("runtime.fused_linear_cross_entropy", true, "the framework's own")
+	}
 	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })))
 	}

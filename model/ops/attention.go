@@ -80,7 +80,13 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	}
 	var z *tape.Tensor
 	t.SavesInput = b.recipe.Structure.SavesAttention && b.Precision.QuantizeRead != 1
-	b.leaving(OutputProjection, func() { z = b.row(y, model.RoleO) })
+	b.leaving(OutputProjection, func() {
+		if b.byHand(model.RoleO) {
+			z = t.AdaptedLinear(y, false, b.adaptedOf(model.RoleO))[0]
+		} else {
+			z = b.row(y, model.RoleO)
+		}
+	})
 	t.SavesInput = false
 	t.Release(y)
 	return z
@@ -172,6 +178,11 @@ func (b *builder) projectJoined(in *tape.Tensor, heads, kv int64) (q, k, v *tape
 // values where those have none.
 func (b *builder) projectApart(in *tape.Tensor, heads, kv int64) (q, k, v *tape.Tensor) {
 	t, s := b.t, b.Spec
+	if b.byHand(model.RoleQ, model.RoleK, model.RoleV) {
+		p := b.t.AdaptedLinear(in, true, b.adaptedOf(model.RoleQ), b.adaptedOf(model.RoleK), b.adaptedOf(model.RoleV))
+		q, k = b.fullNorm(p[0], model.RoleQNorm), b.fullNorm(p[1], model.RoleKNorm)
+		return b.headed(q, heads, model.RoleQNorm), b.headed(k, kv, model.RoleKNorm), b.headedValues(p[2], kv)
+	}
 	oneByOne := b.asTransformers() && b.has(model.RoleV) // projected and cut
 	q = b.column(in, model.RoleQ)
 	if s.GatedAttention { // a head's queries and its gate lie side by side

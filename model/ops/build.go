@@ -603,6 +603,9 @@ func (b *builder) block(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
 func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	b.t.Call()
 	b.t.Module = "mlp"
+	if b.Spec.Gated && b.byHand(model.RoleGate, model.RoleUp, model.RoleDown) {
+		return b.t.AdaptedGate(x, true, b.adaptedOf(model.RoleGate), b.adaptedOf(model.RoleUp), b.adaptedOf(model.RoleDown))
+	}
 	h := b.block(x, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	b.t.Release(h)

@@ -98,3 +98,22 @@ func (b *builder) columns(h *tape.Tensor) *tape.Tensor {
 	}
 	return b.give(h, b.t.Communicate(tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-gather", Shrink: true}, h))
 }
+
+// byHand reports whether the projections of those roles run in one function with their adapters, whose gradients
+// are written out by hand (Unsloth, models/llama.py, patch_peft_model).
+func (b *builder) byHand(roles ...model.Role) bool {
+	if !b.recipe.Structure.ByHand || b.Spec.LoRA == nil || b.Spec.LoRA.Dropout > 0 || b.Spec.GatedAttention {
+		return false
+	}
+	for _, r := range roles {
+		if !b.has(r.Down()) || b.has(r.Bias()) {
+			return false
+		}
+	}
+	return true
+}
+
+// adaptedOf is the projection of that role with its adapter.
+func (b *builder) adaptedOf(r model.Role) tape.Adapted {
+	return tape.Adapted{W: b.p(r), A: b.p(r.Down()), B: b.p(r.Up())}
+}

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -346,6 +348,11 @@ func init() {
 		"liger_gate": func(b *builder, a []value) []value { // with numbers: of kernels that arithmetic limits
 			return one(b.t.LigerGate(a[0].t, a[1].t, given(a, 2).num, given(a, 3).num))
 		},
+		"frozen_norm": ofTwo((*tape.Tape).FrozenNorm),
+		"row_turn":    ofOne((*tape.Tape).RowTurn),
+		"joined_loss": func(b *builder, a []value) []value { // with the GiB of fp32 logits that a chunk has at most
+			return one(b.t.JoinedLoss(a[0].t, a[1].t, lossChunks(a[0].t.Size()/a[0].t.Dim(-1), a[1].t.Dim(0), a[2].num)))
+		},
 		"vocab_loss":          func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
 		"vocab_loss_compiled": func(b *builder, a []value) []value { return one(b.t.CompiledVocabLoss(a[0].t)) },
 		"vocab_loss_apart":    func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
@@ -390,4 +397,14 @@ func biasRows(b *builder, a []value) []value {
 	y := b.t.Add(x, rows)
 	b.t.Release(rows)
 	return one(y)
+}
+
+// lossChunks is how many chunks of rows have at most so many GiB of fp32 logits each: one, or a multiple of
+// four (unsloth_zoo/fused_losses/cross_entropy_loss.py, get_chunk_size).
+func lossChunks(rows, words int64, gib float64) int64 {
+	exact := float64(rows) * float64(words) * 4 / (gib * (1 << 30))
+	if exact <= 1 {
+		return 1
+	}
+	return 4 * int64(math.Ceil(exact/4))
 }

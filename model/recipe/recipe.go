@@ -230,6 +230,9 @@ type Structure struct {
 	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
 	InnerScale     bool    `yaml:"inner_scale"`         // which are scaled between A and B, and dropout follows B (NeMo AutoModel, components/_peft/lora.py)
 	TritonAdapters bool    `yaml:"triton_adapters"`     // and are kernels of their own where a job says so (peft.use_triton)
+	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout or biases (tape/adapted.go)
+	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
+	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM
 	HookCasts      bool    `yaml:"hook_casts"`          // which adds a copy in the dtype of the main gradients
@@ -424,6 +427,7 @@ type Offload struct {
 	Parameters  []string      `yaml:"parameters"`
 	Layers      bool          `yaml:"layers"`      // and, without pipeline or recomputation, what the first layers keep for their backward passes
 	Activations bool          `yaml:"activations"` // what all layers keep, tensor by tensor
+	Buffers     int64         `yaml:"buffers"`     // activations: a layer's input comes back to one of so many buffers, which stay
 	Modules     []string      `yaml:"modules"`     // parts of a layer that may send what they save
 	Reduced     bool          `yaml:"reduced"`     // gradients go to the host as they are reduced, to that of the rank that has their states, for which the others wait; else when all are there
 	Checked     units.Seconds `yaml:"checked"`     // reduced: what the host takes for each gradient before it leaves, its norm and a test for infinities, for whose outcome it waits

@@ -58,6 +58,7 @@ const (
 	RowHeld        // a warp for each row, which it holds in its registers (Transformer Engine's softmax, by width)
 	RowHeldBack    // its gradient, of two rows
 	RowProgram     // one program for each row, with next to nothing to do
+	RowTriton      // one program for each row, which it reads once (Unsloth's norms and rotary embedding, in Triton)
 	RowLoop        // a program on each SM, which takes rows one after the other (Liger-Kernel's gradient of a norm, in Triton)
 	RowMap         // rows moved by a map of rows and experts that is read entry by entry (Hybrid-EP's permutations before 2026-05)
 	MapScan        // a routing map scanned along its rows (Hybrid-EP)
@@ -139,6 +140,7 @@ var classNames = [NumClasses]string{
 	RowHeld:         "row-held",
 	RowHeldBack:     "row-held-backward",
 	RowProgram:      "row-program",
+	RowTriton:       "row-triton",
 	RowLoop:         "row-loop",
 	RowMap:          "row-map",
 	MapScan:         "map-scan",

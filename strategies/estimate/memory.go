@@ -22,6 +22,8 @@ type footprint struct {
 	frozen                        [2]units.Bytes // weights of those that are not trained
 	ranks                         [2]units.Bytes // that share one copy of the optimizer's states
 	copies, buckets, workspace    units.Bytes
+	returned                      units.Bytes // buffers that layers' inputs come back to from the host
+	unpacks                       bool        // frozen weights are unpacked to a buffer that stays
 	mode                          memory.Mode
 	sharding                      memory.Sharding
 	root                          bool  // first and last unit are one where a chunk has both
@@ -62,6 +64,7 @@ func (p *pricer) footprint() footprint {
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations(), inputs: j.Recipe.Structure.Transformers}
 	f.buffered, f.outputs = p.buffered()
+	f.returned, f.unpacks = p.returned(), j.Recipe.Structure.UnpackBuffer
 	matrix := j.Recipe.Optimizer[j.Train.Optimizer].Matrix != ""
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
@@ -301,7 +304,7 @@ func (f *footprint) static(c *chunk) (s memory.Bytes) {
 	s[memory.Gradients] = f.gradients[0]*dense + f.gradients[1]*expert
 	s[memory.WeightCopies] = units.Bytes(c.multiplied) * f.copies
 	s[memory.Gathered] = (dense+expert)*f.buckets + f.reducing
-	s[memory.Workspaces] = f.workspace
+	s[memory.Workspaces] = f.workspace + f.returned + f.unpacked(c)
 	if c.head != nil {
 		s[memory.LogitsLoss] = f.buffered * units.Bytes(max(f.outputs-1, 0))
 	}
@@ -623,6 +626,28 @@ func (p *pricer) logits() units.Bytes {
 		vocab = (vocab + j.Plan.TP - 1) / j.Plan.TP
 	}
 	return units.Bytes(j.Train.MicroBatch*j.Train.SequenceLength/j.Plan.CP*vocab) * j.Precision.Compute.Size()
+}
+
+// returned are the buffers that layers' inputs come back to from the host, which stay.
+func (p *pricer) returned() units.Bytes {
+	j := p.job
+	if !j.Train.OffloadActivations {
+		return 0
+	}
+	return units.Bytes(j.Recipe.Offload.Buffers*j.Train.MicroBatch*j.Train.SequenceLength/j.Plan.CP*j.Model.Hidden) * j.Precision.Compute.Size()
+}
+
+// unpacked is the buffer, of the largest, that frozen weights of few bits are unpacked to.
+func (f *footprint) unpacked(c *chunk) units.Bytes {
+	var most int64
+	for _, u := range c.ops {
+		for _, p := range u.Params {
+			if f.unpacks && p.Packs() {
+				most = max(most, p.Local)
+			}
+		}
+	}
+	return units.Bytes(most) * tape.BF16.Size()
 }
 
 // buffered are the logits, in fp32, that DeepSpeed's pipeline engine keeps of the last micro

@@ -180,6 +180,7 @@ func TestTrainer(t *testing.T) {
 		"trl dpo --model_name_or_path gpt2 --bf16":                                                                        "# Not taken over: TRL's dpo: a step is taken",
 		"sft.py --model_name_or_path m/Own-7B --bf16":                                                                     "# model: --model_name_or_path: m/Own-7B is not in the catalog",
 		"sft.py --use_peft --output_dir x --bf16":                                                                         "# train.lora.targets: without --lora_target_modules: PEFT chooses",
+		"sft.py --use_peft --lora_target_modules all-linear --fp16 --load_in_4bit":                                        "precision: nf4-fp16",
 		"sft.py --use_peft --lora_target_modules all-linear --bf16 --load_in_4bit":                                        "# Not taken over: default of --use_bnb_nested_quant",
 		"MBS=2\nARGS=(--per_device_train_batch_size $MBS)\n" + run + "\"${ARGS[@]}\"":                                     "micro_batch: 2 # --per_device_train_batch_size",
 		"if [ \"$1\" = big ]; then MBS=8; else MBS=4; fi\n" + run + "--per_device_train_batch_size $MBS":                  "# train.micro_batch: --per_device_train_batch_size: 8 or 4: line 1 asks [ \"$1\" = big ], which the file does not decide: give the key",

@@ -79,6 +79,8 @@ func (h *hub) precision() error {
 	case four.on() && h.kind == byFSDP:
 		set("bf16-frozen", four.from)
 		h.note("%s: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits, and the nearest of 4 bits is train.precision nf4-frozen with plan.data_parallel ddp", four.from)
+	case four.on() && strings.HasPrefix(mixed, "fp16"):
+		set("nf4-fp16", four.from, by.from)
 	case four.on():
 		set("nf4-frozen", four.from)
 		if h.speaks(trl) { // models/utils.py, prepare_peft_model, until 2025-12

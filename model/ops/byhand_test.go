@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// byHand is a layer of that model with adapters by Unsloth's functions.
+func byHand(t *testing.T, name string, dropout float64) *Unit {
+	c := config(t, name, "unsloth")
+	spec, err := c.Spec.Adapted(16, nil, dropout)
+	require.NoError(t, err)
+	c.Spec = spec
+	p, ok := c.Recipe.Precision["nf4-frozen"]
+	require.True(t, ok)
+	c.Precision = p
+	list, _ := unitsOf(Build(c))
+	return list[slices.IndexFunc(list, func(u *Unit) bool { return slices.Contains(prims(&u.Forward), "attention") })]
+}
+
+// TestByHand: the kernels of a layer in the order of a trace of Unsloth's kernels on an H200 (16 layers as Llama
+// 3.1 8B has them, in 4 bits, PyTorch 2.11, 2026-11-29), those that split sums of products left out.
+func TestByHand(t *testing.T) {
+	layer := byHand(t, "llama3.2-1b", 0)
+	var want []string
+	of := func(prims ...string) { want = append(want, prims...) }
+	projection := []string{"unpack_scales", "add_scalar", "unpack", "adapted", "to", "adapted", "to", "adapted"}
+	of("frozen_norm")
+	for range 3 {
+		of(projection...)
+	}
+	of("row_turn", "row_turn", "attention")
+	of(projection...)
+	of("add", "frozen_norm")
+	of(projection...)
+	of(projection...)
+	of("gate_by_hand")
+	of(projection...)
+	of("add")
+	require.Equal(t, want, prims(&layer.Forward))
+	n := map[string]int{}
+	for _, p := range prims(&layer.Backward) {
+		n[p]++
+	}
+	// Of each of seven projections two products make adapters' gradients of two others, and three the input's
+	require.Equal(t, 7*(4+3), n["adapted_backward"])
+	require.Equal(t, 7, n["unpack"])
+	require.Equal(t, 2*14, n["to"], "adapters, and their gradients")
+	require.Equal(t, []int{2, 2, 1}, []int{n["frozen_norm_backward"], n["row_turn_backward"], n["gate_by_hand_backward"]})
+}
+
+// TestByHandOrNot: with dropout adapters are PEFT's modules, and so are those beside biases (models/llama.py,
+// patch_peft_model).
+func TestByHandOrNot(t *testing.T) {
+	require.NotContains(t, prims(&byHand(t, "llama3.2-1b", 0.1).Forward), "adapted")
+	biased := prims(&byHand(t, "qwen2.5-0.5b", 0).Forward)
+	n := func(prim string) (n int) {
+		for _, p := range biased {
+			if p == prim {
+				n++
+			}
+		}
+		return
+	}
+	require.Equal(t, []int{3 * 4, 3 * 3}, []int{n("adapted"), n("linear")}, "output and MLP by hand; three with biases and their adapters by modules")
+}
+
+// TestJoinedLossChunks holds how many chunks Unsloth's loss has against traces of 4096 tokens of 128,256 words and 8192 of 151,936.
+func TestJoinedLossChunks(t *testing.T) {
+	for _, c := range []struct{ rows, words, chunks int64 }{{4096, 128256, 1}, {8192, 128256, 1}, {8192, 151936, 4}, {65536, 128256, 8}} {
+		require.Equal(t, c.chunks, lossChunks(c.rows, c.words, 4), c)
+	}
+}
