@@ -59,6 +59,24 @@ func TestAda(t *testing.T) {
 	}
 }
 
+// TestAmpereCards: as TestAda, of 16 bits on cards of GA102 (zzc0721/torch-performance-test-data issue 46,
+// its database.md @9d82827 for the RTX 3090).
+func TestAmpereCards(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		size  int64
+		rates []float64
+	}{
+		{"rtx-3090", 8192, []float64{76.3, 76.7, 76.6}}, {"rtx-a6000", 8192, []float64{123.3}},
+	} {
+		x, p := timer(t, c.name)
+		o := GEMM(tape.LayoutForward, dtypeOf(p), c.size, c.size, c.size)
+		for _, measured := range c.rates {
+			require.InEpsilon(t, measured, float64(o.FLOPs.Per(x.Time(&o)))/1e12, 0.08, "%s %d", c.name, c.size)
+		}
+	}
+}
+
 // TestFP32 runs products of fp32 on the vector units unless TF32 is asked for, on
 // every GPU, and attention from three products in TF32 where there is one.
 func TestFP32(t *testing.T) {
@@ -79,7 +97,8 @@ func TestFP32(t *testing.T) {
 		}
 		require.Equal(t, plain.Bytes, tensor.Bytes)
 		scores := Attention(tape.F32, tape.AttentionShape{Batch: 4, Heads: 32, KVHeads: 32, Queries: 8192, QKDim: 128, VDim: 128, Causal: true})
-		require.LessOrEqual(t, rate(&scores), max(peak, tf32/3), name)
+		top := float64(p.GPU.TopClock()) / float64(p.GPU.Clock.Value) // GeForce's rates are of clocks above the one that peaks are of
+		require.LessOrEqual(t, rate(&scores), max(peak, tf32/3)*top, name)
 		require.LessOrEqual(t, x.Utilization(&scores), 1.0)
 	}
 }
