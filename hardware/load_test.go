@@ -143,9 +143,15 @@ func TestDomain(t *testing.T) {
 }
 
 func TestByDevice(t *testing.T) {
-	p, ok := ByDevice("NVIDIA H200")
-	if !ok || p.Name != "h200-sxm" {
-		t.Errorf("NVIDIA H200 is h200-sxm, not %v", p)
+	for device, want := range map[string]string{
+		"NVIDIA H200": "h200-sxm", "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada", "NVIDIA RTX A5000": "rtx-a5000", "NVIDIA A30": "a30",
+		"NVIDIA GeForce RTX 3080": "rtx-3080", "NVIDIA GeForce RTX 5080": "rtx-5080", "Quadro RTX 8000": "quadro-rtx-8000", "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
+		"NVIDIA RTX PRO 5000 Blackwell": "rtx-pro-5000-blackwell", "NVIDIA RTX PRO 4500 Blackwell": "rtx-pro-4500-blackwell",
+	} {
+		p, ok := ByDevice(device)
+		if !ok || p.Name != want {
+			t.Errorf("%s is %s, not %v", device, want, p)
+		}
 	}
 	for _, name := range []string{"", "NVIDIA H300"} {
 		if _, ok := ByDevice(name); ok {

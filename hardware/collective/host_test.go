@@ -48,7 +48,7 @@ func TestThroughHost(t *testing.T) {
 
 // TestPeerAccess: GeForce cards of the catalog are staged, others not.
 func TestPeerAccess(t *testing.T) {
-	for name, staged := range map[string]bool{"rtx-3090": true, "rtx-4090": true, "rtx-5090": true, "rtx-a6000": false, "rtx-pro-6000-blackwell": false, "l40s": false, "h100-sxm": false} {
+	for name, staged := range map[string]bool{"rtx-3090": true, "rtx-4090": true, "rtx-5090": true, "rtx-2080-ti": true, "rtx-3080": true, "rtx-5080": true, "rtx-a6000": false, "rtx-a5000": false, "rtx-6000-ada": false, "a30": false, "quadro-rtx-8000": false, "rtx-pro-4500-blackwell": false, "rtx-pro-5000-blackwell": false, "rtx-pro-6000-blackwell": false, "l40s": false, "h100-sxm": false} {
 		h, err := hardware.Load(name)
 		require.NoError(t, err)
 		f, err := FabricOf(h.GPU, h.Node, h.Network, h.Software)

@@ -48,7 +48,7 @@ func TestFlashAttention2Blackwell(t *testing.T) {
 // and computes other heads as the next one (csrc/flash_attn/fmha_api.cpp of 0.2.2,
 // run_fmha_fwd and run_fmha_bwd); the second has further ones.
 func TestFlashAttention1Widths(t *testing.T) {
-	for _, machine := range []string{"a100-80g-sxm", "h100-sxm", "b200-sxm", "l40s", "rtx-3090", "rtx-4090", "rtx-5090"} {
+	for _, machine := range []string{"a100-80g-sxm", "h100-sxm", "b200-sxm", "l40s", "rtx-3080", "rtx-3090", "rtx-4090", "rtx-5080", "rtx-5090"} {
 		x, _ := timer(t, machine)
 		at := func(flavour string, width int64, backward bool) float64 {
 			o := Attention(tape.BF16, tape.AttentionShape{Batch: 16, Heads: 32, KVHeads: 32, Queries: 2048, QKDim: width, VDim: width, Causal: true, Flavour: flavour, Backward: backward})
