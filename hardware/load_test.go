@@ -146,7 +146,7 @@ func TestByDevice(t *testing.T) {
 	for device, want := range map[string]string{
 		"NVIDIA H200": "h200-sxm", "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada", "NVIDIA RTX A5000": "rtx-a5000", "NVIDIA A30": "a30",
 		"NVIDIA GeForce RTX 3080": "rtx-3080", "NVIDIA GeForce RTX 5080": "rtx-5080", "Quadro RTX 8000": "quadro-rtx-8000", "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
-		"NVIDIA RTX PRO 5000 Blackwell": "rtx-pro-5000-blackwell", "NVIDIA RTX PRO 4500 Blackwell": "rtx-pro-4500-blackwell",
+		"NVIDIA GB10": "gb10", "NVIDIA RTX PRO 5000 Blackwell": "rtx-pro-5000-blackwell", "NVIDIA RTX PRO 4500 Blackwell": "rtx-pro-4500-blackwell",
 	} {
 		p, ok := ByDevice(device)
 		if !ok || p.Name != want {

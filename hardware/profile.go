@@ -101,6 +101,7 @@ type GPU struct {
 	PCIe         Datum[units.Rate]  `yaml:"pcie"`      // x16 link or C2C, one direction
 	Capability   Datum[string]      `yaml:"compute_capability"`
 	PeerAccess   Datum[bool]        `yaml:"peer_access"` // whether it reaches other GPUs' memory over PCIe; not set: it does
+	Unified      Datum[bool]        `yaml:"unified"`     // whether its memory is the host's, too
 }
 
 // Peers reports whether the GPU reads and writes other GPUs' memory over PCIe.

@@ -166,6 +166,9 @@ func (t *Train) AwayActivations() bool {
 // and that they have the memory.
 func (j *Job) checkHost(p *Plan) error {
 	n := &j.Hardware.Node
+	if j.Hardware.GPU.Unified.Value && (p.Offloads() || j.Train.AwayActivations()) {
+		return diag.Errorf("plan.offload, train.offload_layers, train.offload_activations, train.offload_modules: the memory of %s is its host's, so that leaving anything to the host frees none of it; leave them out", j.Hardware.Name)
+	}
 	if j.Train.AwayActivations() && j.Hardware.GPU.PCIe.Value <= 0 {
 		return diag.Errorf("train.offload_layers, train.offload_activations, train.offload_modules: of %s nobody says how fast its GPUs reach the host; give gpu.pcie, or leave them out", j.Hardware.Name)
 	}

@@ -24,6 +24,8 @@ func TestOffloadRules(t *testing.T) {
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}, train: {lora: {rank: 8}}}", "parameters with train.lora"},
 		{"{model: llama3.1-405b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "takes 5.91 TiB of the hosts' memory, which have 2.00 TiB each; use more GPUs"},
 		{"{model: llama3-8b, hardware: {inherits: h100-sxm, node: {host_bandwidth: 0 GB/s}}, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", "give node.host_bandwidth"},
+		{"{model: llama3-8b, hardware: gb10, gpus: 1, runtime: {recipe: deepspeed-hf}, plan: {dp: 1, offload: optimizer}}", "the memory of gb10 is its host's, so that leaving anything to the host frees none of it; leave them out"},
+		{"{model: llama3-8b, hardware: gb10, gpus: 1, runtime: {recipe: hf-eager}, plan: {dp: 1}, train: {offload_activations: true}}", "the memory of gb10 is its host's"},
 		{"{model: llama3-8b, gpus: 8, plan: {dp: 8, offload: optimizer, offload_fraction: 0.5, offload_overlap: true}}", ""},
 		{"{model: llama3-8b, gpus: 8, plan: {dp: 8, offload: optimizer, offload_fraction: 1.5}}", "plan.offload_fraction: 1.5 is outside 0 to 1"},
 		{"{model: llama3-8b, gpus: 8, plan: {dp: 8, offload_overlap: true}}", "give plan.offload: optimizer"},

@@ -35,7 +35,7 @@ func TestCache(t *testing.T) {
 
 // A larger cache makes no kernel slower, a smaller one none faster.
 func TestCacheOrder(t *testing.T) {
-	for _, name := range []string{"rtx-3090", "rtx-4090", "rtx-a6000", "a30", "rtx-6000-ada", "rtx-2080-ti", "a100-80g-sxm", "b200-sxm"} {
+	for _, name := range []string{"rtx-3090", "rtx-4090", "rtx-a6000", "a30", "gb10", "rtx-6000-ada", "rtx-2080-ti", "a100-80g-sxm", "b200-sxm"} {
 		x, p := timer(t, name)
 		c := x.classes[tape.Vectorized]
 		require.Equal(t, c.cache > 1, p.GPU.Cached() > c.law.On.Cached())
