@@ -118,7 +118,7 @@ func (j *Job) checkEncoder(v *model.Vision) error {
 func (j *Job) looking(encoder string) []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
 		_, runs := r.Images[encoder]
-		return runs && !r.Structure.Compiled && !r.Structure.ByHand && r.Structure.Takes(j.Model.MoE != nil)
+		return runs && !r.Structure.Compiled && !r.Structure.HandLayers && r.Structure.Takes(j.Model.MoE != nil)
 	})
 }
 

@@ -31,6 +31,32 @@ func TestUnslothIs(t *testing.T) {
 	}
 }
 
+// TestLoRAKernels: which recipes have functions of adapters with gradients by hand, and for which.
+func TestLoRAKernels(t *testing.T) {
+	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: %s, lora_kernels: %v}, plan: {dp: 1}, train: {micro_batch: 1, grad_accumulation: 1%s}}"
+	for _, c := range []struct {
+		recipe string
+		on     bool
+		train  string
+		want   string
+	}{
+		{"hf-eager", true, ", lora: {rank: 8}", ""},
+		{"hf-eager", false, ", lora: {rank: 8, dropout: 0.1}", ""},
+		{"hf-eager", true, ", lora: {rank: 8, dropout: 0.1}", "runtime.lora_kernels: true, but with dropout (train.lora.dropout: 0.1) what they run is not known; leave it out, or set that to 0"},
+		{"hf-eager", true, "", "runtime.lora_kernels: nothing says what adapters there are; give train.lora, or leave it out"},
+		{"hf-compile", true, ", lora: {rank: 8}", "runtime.lora_kernels: recipe hf-compile has no such switch; leave it out, or use hf-eager"},
+		{"unsloth", false, ", lora: {rank: 8}", "runtime.lora_kernels: recipe unsloth has no such switch"},
+	} {
+		j, err := decode(fmt.Sprintf(job, c.recipe, c.on, c.train))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, c)
+			continue
+		}
+		require.NoError(t, err, c)
+		require.Equal(t, c.on, j.Recipe.Structure.ByHand, c)
+	}
+}
+
 // TestLiger: where Liger-Kernel's operators take the place of a model's own, asked for or not, and
 // what is said where they are not known.
 func TestLiger(t *testing.T) {

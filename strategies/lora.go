@@ -41,12 +41,15 @@ const mostRank = 1 << 14
 func (j *Job) resolveLoRA() error {
 	l, s := j.Train.LoRA, &j.Recipe.Structure
 	triton := j.Runtime.TritonAdapters
-	if err := j.checkByHand(); err != nil {
+	if err := j.checkHandLayers(); err != nil {
 		return err
 	}
 	if l == nil {
 		if triton != nil {
 			return diag.Errorf("runtime.triton_adapters: nothing says what adapters there are; give train.lora, or leave it out")
+		}
+		if j.Runtime.LoRAKernels != nil {
+			return diag.Errorf("runtime.lora_kernels: nothing says what adapters there are; give train.lora, or leave it out")
 		}
 		if a := j.Train.DTypes.Adapters; a.Set {
 			return diag.Errorf("train.dtypes.adapters: %s, but nothing says what adapters there are; give train.lora, or leave it out", a)
@@ -62,6 +65,10 @@ func (j *Job) resolveLoRA() error {
 		return diag.Errorf("train.lora.dropout: %g; give a probability from 0 to below 1, as in 0.05", l.Dropout)
 	case triton != nil && !s.InnerScale:
 		return diag.Errorf("runtime.triton_adapters: recipe %s has none; leave it out, or use automodel", j.Recipe.Name)
+	case j.Runtime.LoRAKernels != nil && !s.HandKernels:
+		return diag.Errorf("runtime.lora_kernels: recipe %s has no such switch; leave it out, or use hf-eager", j.Recipe.Name)
+	case isOn(j.Runtime.LoRAKernels) && l.Dropout > 0:
+		return diag.Errorf("runtime.lora_kernels: true, but with dropout (train.lora.dropout: %g) what they run is not known; leave it out, or set that to 0", l.Dropout)
 	case !s.Adapters:
 		return diag.Errorf("train.lora: what recipe %s does with adapters is not known; leave it out, or use %s", j.Recipe.Name, diag.Or(j.adapting()))
 	}
@@ -82,6 +89,11 @@ func (j *Job) resolveLoRA() error {
 		r.Structure.TritonAdapters = true
 		j.Recipe = &r
 	}
+	if isOn(j.Runtime.LoRAKernels) {
+		r := *j.Recipe
+		r.Structure.ByHand, r.Structure.KeptAdapters = true, true
+		j.Recipe = &r
+	}
 	own := *l
 	own.Targets = nil
 	for _, r := range adapted.LoRA.Targets {
@@ -94,10 +106,10 @@ func (j *Job) resolveLoRA() error {
 	return nil
 }
 
-// checkByHand refuses what is not trained by layers whose gradients are written out by hand.
-func (j *Job) checkByHand() error {
+// checkHandLayers refuses what is not trained by layers that a framework writes out.
+func (j *Job) checkHandLayers() error {
 	switch why := j.unwritten(); {
-	case !j.Recipe.Structure.ByHand:
+	case !j.Recipe.Structure.HandLayers:
 		return nil
 	case j.Train.LoRA == nil:
 		return diag.Errorf("runtime.recipe: %s is for adapters beside frozen weights, and nothing says what adapters there are; give train.lora, as in {rank: 16}, or use hf-eager", j.Recipe.Name)
@@ -118,7 +130,7 @@ func (j *Job) unwritten() string {
 // adapting are the recipes that know adapters of such a model.
 func (j *Job) adapting() []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
-		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil) && (!r.Structure.ByHand || j.unwritten() == "")
+		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil) && (!r.Structure.HandLayers || j.unwritten() == "")
 	})
 }
 

@@ -148,6 +148,7 @@ type Runtime struct {
 
 	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
 
+	LoRAKernels    *bool `yaml:"lora_kernels" json:"lora_kernels,omitempty"`       // adapters run in functions with gradients by hand (Axolotl's lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel)
 	TritonAdapters *bool `yaml:"triton_adapters" json:"triton_adapters,omitempty"` // adapters are Triton kernels (NeMo AutoModel's peft.use_triton)
 
 	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it

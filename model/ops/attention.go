@@ -179,7 +179,7 @@ func (b *builder) projectJoined(in *tape.Tensor, heads, kv int64) (q, k, v *tape
 func (b *builder) projectApart(in *tape.Tensor, heads, kv int64) (q, k, v *tape.Tensor) {
 	t, s := b.t, b.Spec
 	if b.byHand(model.RoleQ, model.RoleK, model.RoleV) {
-		p := b.t.AdaptedLinear(in, true, b.adaptedOf(model.RoleQ), b.adaptedOf(model.RoleK), b.adaptedOf(model.RoleV))
+		p := b.t.AdaptedLinear(in, !b.recipe.Structure.KeptAdapters, b.adaptedOf(model.RoleQ), b.adaptedOf(model.RoleK), b.adaptedOf(model.RoleV))
 		q, k = b.fullNorm(p[0], model.RoleQNorm), b.fullNorm(p[1], model.RoleKNorm)
 		return b.headed(q, heads, model.RoleQNorm), b.headed(k, kv, model.RoleKNorm), b.headedValues(p[2], kv)
 	}

@@ -57,6 +57,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	b.t.JointProducts = c.Recipe.Structure.JointProducts
 	b.t.ExpertModules = c.Recipe.Structure.ExpertModules
 	b.t.PackedInputs = c.Recipe.Structure.PackedInputs
+	b.t.KeepsAdapters = c.Recipe.Structure.KeptAdapters
 	b.t.WideTables, b.t.OneGraph = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook, b.t.MainCast = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook, c.Recipe.Structure.HookCasts
@@ -603,8 +604,8 @@ func (b *builder) block(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
 func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	b.t.Call()
 	b.t.Module = "mlp"
-	if b.Spec.Gated && b.byHand(model.RoleGate, model.RoleUp, model.RoleDown) {
-		return b.t.AdaptedGate(x, true, b.adaptedOf(model.RoleGate), b.adaptedOf(model.RoleUp), b.adaptedOf(model.RoleDown))
+	if b.Spec.Gated && b.Spec.Activation == model.SiLU && b.byHand(model.RoleGate, model.RoleUp, model.RoleDown) {
+		return b.t.AdaptedGate(x, !b.recipe.Structure.KeptAdapters, b.adaptedOf(model.RoleGate), b.adaptedOf(model.RoleUp), b.adaptedOf(model.RoleDown))
 	}
 	h := b.block(x, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)

@@ -26,7 +26,7 @@ func TestByHand(t *testing.T) {
 	layer := byHand(t, "llama3.2-1b", 0)
 	var want []string
 	of := func(prims ...string) { want = append(want, prims...) }
-	projection := []string{"unpack_scales", "add_scalar", "unpack", "adapted", "to", "adapted", "to", "adapted"}
+	projection := []string{"unpack_scales", "add_scalar", "unpack_by_hand", "adapted", "to", "adapted", "to", "adapted"}
 	of("frozen_norm")
 	for range 3 {
 		of(projection...)
@@ -46,7 +46,7 @@ func TestByHand(t *testing.T) {
 	}
 	// Of each of seven projections two products make adapters' gradients of two others, and three the input's
 	require.Equal(t, 7*(4+3), n["adapted_backward"])
-	require.Equal(t, 7, n["unpack"])
+	require.Equal(t, 7, n["unpack_by_hand"])
 	require.Equal(t, 2*14, n["to"], "adapters, and their gradients")
 	require.Equal(t, []int{2, 2, 1}, []int{n["frozen_norm_backward"], n["row_turn_backward"], n["gate_by_hand_backward"]})
 }
@@ -72,4 +72,33 @@ func TestJoinedLossChunks(t *testing.T) {
 	for _, c := range []struct{ rows, words, chunks int64 }{{4096, 128256, 1}, {8192, 128256, 1}, {8192, 151936, 4}, {65536, 128256, 8}} {
 		require.Equal(t, c.chunks, lossChunks(c.rows, c.words, 4), c)
 	}
+}
+
+// TestKeptAdapters: Axolotl's functions keep adapters as they cast them and what they multiplied with B, of seven
+// projections one product less for each of six (trace of an H200, 2026-11-29), and take biases.
+func TestKeptAdapters(t *testing.T) {
+	layer := func(name string) (forward, backward map[string]int) {
+		c := config(t, name, "hf-eager")
+		spec, err := c.Spec.Adapted(16, nil, 0)
+		require.NoError(t, err)
+		r := *c.Recipe
+		r.Structure.ByHand, r.Structure.KeptAdapters = true, true
+		c.Spec, c.Recipe, c.Precision = spec, &r, c.Recipe.Precision["nf4-frozen"]
+		list, _ := unitsOf(Build(c))
+		u := list[slices.IndexFunc(list, func(u *Unit) bool { return slices.Contains(prims(&u.Forward), "attention") })]
+		count := func(names []string) map[string]int {
+			n := map[string]int{}
+			for _, p := range names {
+				n[p]++
+			}
+			return n
+		}
+		return count(prims(&u.Forward)), count(prims(&u.Backward))
+	}
+	forward, backward := layer("llama3.2-1b")
+	require.Equal(t, []int{21, 7, 0}, []int{forward["adapted"], forward["unpack_by_hand"], forward["bias"]})
+	require.Equal(t, 7*(4+3)-6, backward["adapted_backward"])
+	require.Equal(t, 7, backward["unpack_by_hand"])
+	biased, _ := layer("qwen2.5-0.5b")
+	require.Equal(t, []int{21, 3}, []int{biased["adapted"], biased["bias"]})
 }

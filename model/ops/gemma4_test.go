@@ -236,7 +236,7 @@ func TestMissingNames(t *testing.T) {
 		for _, r := range recipe.Names() {
 			of, err := recipe.Load(r)
 			require.NoError(t, err)
-			if of.Structure.Compiled || of.Structure.ByHand || !of.Structure.Takes(experts) {
+			if of.Structure.Compiled || of.Structure.HandLayers || !of.Structure.Takes(experts) {
 				require.NotContains(t, named, r)
 				continue
 			}

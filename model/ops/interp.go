@@ -201,7 +201,7 @@ var has = map[string]string{
 // able are the recipes of such models that have what is missing; what a compiler makes of it goes without saying.
 func (m Missing) able() []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
-		return !r.Structure.Compiled && !r.Structure.ByHand && r.Structure.Takes(m.Experts) && r.Programs[m.Program] != nil
+		return !r.Structure.Compiled && !r.Structure.HandLayers && r.Structure.Takes(m.Experts) && r.Programs[m.Program] != nil
 	})
 }
 

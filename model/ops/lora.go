@@ -100,13 +100,13 @@ func (b *builder) columns(h *tape.Tensor) *tape.Tensor {
 }
 
 // byHand reports whether the projections of those roles run in one function with their adapters, whose gradients
-// are written out by hand (Unsloth, models/llama.py, patch_peft_model).
+// are written out by hand (Unsloth, models/llama.py, patch_peft_model; Axolotl, monkeypatch/lora_kernels.py).
 func (b *builder) byHand(roles ...model.Role) bool {
 	if !b.recipe.Structure.ByHand || b.Spec.LoRA == nil || b.Spec.LoRA.Dropout > 0 || b.Spec.GatedAttention {
 		return false
 	}
 	for _, r := range roles {
-		if !b.has(r.Down()) || b.has(r.Bias()) {
+		if !b.has(r.Down()) || b.has(r.Bias()) && !b.recipe.Structure.KeptAdapters {
 			return false
 		}
 	}
@@ -115,5 +115,5 @@ func (b *builder) byHand(roles ...model.Role) bool {
 
 // adaptedOf is the projection of that role with its adapter.
 func (b *builder) adaptedOf(r model.Role) tape.Adapted {
-	return tape.Adapted{W: b.p(r), A: b.p(r.Down()), B: b.p(r.Up())}
+	return tape.Adapted{W: b.p(r), Bias: b.p(r.Bias()), A: b.p(r.Down()), B: b.p(r.Up())}
 }

@@ -230,7 +230,10 @@ type Structure struct {
 	Adapters       bool    `yaml:"adapters"`            // trains those of LoRA beside frozen weights
 	InnerScale     bool    `yaml:"inner_scale"`         // which are scaled between A and B, and dropout follows B (NeMo AutoModel, components/_peft/lora.py)
 	TritonAdapters bool    `yaml:"triton_adapters"`     // and are kernels of their own where a job says so (peft.use_triton)
-	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout or biases (tape/adapted.go)
+	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout (tape/adapted.go)
+	HandKernels    bool    `yaml:"hand_kernels"`        // by_hand where a job says so (Axolotl's lora_mlp_kernel and its like)
+	KeptAdapters   bool    `yaml:"kept_adapters"`       // by_hand: functions keep adapters as they cast them, and take biases
+	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama, which nothing but adapters is trained of
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
 	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer

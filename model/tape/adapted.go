@@ -2,20 +2,20 @@ package tape
 
 import "github.com/perfplan/perfplan/internal/units"
 
-// Unsloth's autograd functions around projections with adapters (unslothai/unsloth at 015bdef0d of
-// 2026-08, unsloth/kernels/fast_lora.py, utils.py and swiglu.py): gradients are written out by hand,
-// adapters are added in the epilogue of their second product, and what a function can make again or
+// Autograd functions around projections with adapters, whose gradients are written out by hand: Unsloth's
+// (unslothai/unsloth 015bdef0d of 2026-08, unsloth/kernels/fast_lora.py, utils.py and swiglu.py) and
+// Axolotl's after them (axolotl-ai-cloud/axolotl 067b021c8 of 2026-07, src/axolotl/kernels/lora.py).
+// Adapters are added in the epilogue of their second product, and what a function can make again or
 // overwrite is not kept.
 
-// Adapted is a frozen projection W [out, in] with its adapter A [rank, in] and B [out, rank].
-type Adapted struct{ W, A, B *Tensor }
+// Adapted is a frozen projection W [out, in], perhaps with a bias, and its adapter A [rank, in] and B [out, rank].
+type Adapted struct{ W, Bias, A, B *Tensor }
 
 func (p *Adapted) out() int64  { return p.W.Dim(0) }
 func (p *Adapted) in() int64   { return p.W.Dim(1) }
 func (p *Adapted) rank() int64 { return p.A.Dim(0) }
 
-// AdaptedLinear are projections of x [..., in], whose gradient takes its place if so
-// (LoRA_QKV; LoRA_W, which does not).
+// AdaptedLinear are projections of x [..., in]. inPlace: the gradient of x takes its place (Unsloth's LoRA_QKV; LoRA_W does not).
 func (t *Tape) AdaptedLinear(x *Tensor, inPlace bool, ps ...Adapted) []*Tensor {
 	t.begin()
 	t.note("by_hand")
@@ -23,25 +23,25 @@ func (t *Tape) AdaptedLinear(x *Tensor, inPlace bool, ps ...Adapted) []*Tensor {
 	for i := range ps {
 		ys[i] = t.adapted(x, &ps[i])
 	}
-	t.attach(adaptedInputs(x, ps), ys, []*Tensor{x}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
+	kept := t.keptCasts(x.dtype, ps)
+	t.attach(adaptedInputs(x, ps), ys, append([]*Tensor{x}, kept...), func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		t.note("by_hand_backward")
 		gs := make([]*Tensor, len(ps))
 		for i := range ps {
 			gs[i] = t.packed(g[i])
 		}
-		casts := t.adapterCasts(x.dtype, ps)
-		var grads []*Tensor
+		casts := t.newCasts(x.dtype, ps)
+		var grads, lows []*Tensor
 		for i := range ps {
-			grads = append(grads, t.adapterGrads(x, gs[i], &ps[i])...)
+			grads, lows = t.adapterGrads(grads, lows, x, gs[i], &ps[i])
 		}
 		gx := t.place(x, inPlace)
-		for i := range ps {
-			t.adaptedBack(gs[i], &ps[i], i > 0)
-		}
+		t.adaptedBack(gs, ps, lows)
 		t.Release(casts...)
 		t.Release(gs...)
 		return t.adaptedGradients(n, x, gx, grads)
 	})
+	t.Release(kept...)
 	return ys
 }
 
@@ -57,23 +57,26 @@ func (t *Tape) AdaptedGate(x *Tensor, inPlace bool, gate, up, down Adapted) *Ten
 	y := t.adapted(h, &down)
 	t.Release(h)
 	ps := []Adapted{gate, up, down}
-	t.attach(adaptedInputs(x, ps), []*Tensor{y}, []*Tensor{x, e, g}, func(t *Tape, n *node, gr []*Tensor) []*Tensor {
+	kept := t.keptCasts(x.dtype, ps)
+	t.attach(adaptedInputs(x, ps), []*Tensor{y}, append([]*Tensor{x, e, g}, kept...), func(t *Tape, n *node, gr []*Tensor) []*Tensor {
 		t.note("by_hand_backward")
 		gy := t.packed(gr[0])
-		casts := t.adapterCasts(x.dtype, ps)
+		casts := t.newCasts(x.dtype, ps)
 		h := t.like(e)
-		t.adaptedBack(gy, &down, false)
+		t.adaptedBack([]*Tensor{gy}, []Adapted{down}, nil)
 		t.over("gate_by_hand_backward", FusedPointwise, h, 6*h.bytes())
-		ofDown := t.adapterGrads(h, gy, &down)
-		grads := append(t.adapterGrads(x, e, &gate), t.adapterGrads(x, g, &up)...) // their gradients are there now
+		ofDown, low := t.adapterGrads(nil, nil, h, gy, &down)
+		t.Release(low...)
+		grads, lows := t.adapterGrads(nil, nil, x, e, &gate) // the gradients of both are there now
+		grads, lows = t.adapterGrads(grads, lows, x, g, &up)
 		t.Release(h, gy)
 		gx := t.place(x, inPlace)
-		t.adaptedBack(g, &up, false)
-		t.adaptedBack(e, &gate, true)
+		t.adaptedBack([]*Tensor{e, g}, []Adapted{gate, up}, lows)
 		t.Release(casts...)
 		return t.adaptedGradients(n, x, gx, append(grads, ofDown...))
 	})
 	t.Release(e, g)
+	t.Release(kept...)
 	return y
 }
 
@@ -86,10 +89,10 @@ func adaptedInputs(x *Tensor, ps []Adapted) []*Tensor {
 	return ins
 }
 
-// adapted is x·Wᵀ + x·Aᵀ·Bᵀ, of which the latter is added as its product ends (matmul_lora).
+// adapted is x·Wᵀ + x·Aᵀ·Bᵀ, of which the latter is added as its product ends, and a bias (matmul_lora).
 func (t *Tape) adapted(x *Tensor, p *Adapted) *Tensor {
 	rows := x.Size() / p.in()
-	w := t.operand(p.W)
+	w := t.frozenOperand(p.W)
 	y := t.alloc(t.ofWidth(x.dtype, x, p.out()))
 	t.gemm("adapted", LayoutForward, x.dtype, rows, p.out(), p.in(), 1)
 	t.Release(w)
@@ -99,6 +102,9 @@ func (t *Tape) adapted(x *Tensor, p *Adapted) *Tensor {
 	b := t.converted(p.B, x.dtype)
 	t.addGemm("adapted", LayoutForward, x.dtype, rows, p.out(), p.rank())
 	t.Release(a, low, b)
+	if p.Bias != nil {
+		t.kernel("bias", y, y, p.Bias)
+	}
 	return y
 }
 
@@ -110,35 +116,56 @@ func (t *Tape) addGemm(prim string, layout Layout, d DType, m, n, k int64) {
 	o.Adds = true
 }
 
-// adaptedBack is the gradient of the input of a projection, from that of its output gy; adds: to one that is there.
-func (t *Tape) adaptedBack(gy *Tensor, p *Adapted, adds bool) {
-	rows := gy.Size() / p.out()
-	w := t.weight(p)
-	first := t.gemmOnce
-	if adds {
-		first = t.addGemm
+// adaptedBack is the gradient of the input that projections read, of those of their outputs gs, all in one
+// place: adapters' parts go after the products of frozen weights where their products lows with B are still
+// there, which it takes over, else each beside its own.
+func (t *Tape) adaptedBack(gs []*Tensor, ps []Adapted, lows []*Tensor) {
+	for i, p := range ps {
+		rows := gs[i].Size() / p.out()
+		w := t.frozenOperand(p.W)
+		if i == 0 {
+			t.gemm("adapted_backward", LayoutDgrad, gs[i].dtype, rows, p.in(), p.out(), 1)
+		} else {
+			t.addGemm("adapted_backward", LayoutDgrad, gs[i].dtype, rows, p.in(), p.out())
+		}
+		t.Release(w)
+		if lows == nil {
+			low := t.empty(gs[i].dtype, rows, p.rank())
+			t.gemm("adapted_backward", LayoutDgrad, gs[i].dtype, rows, p.rank(), p.out(), 1)
+			t.addGemm("adapted_backward", LayoutDgrad, gs[i].dtype, rows, p.in(), p.rank())
+			t.Release(low)
+		}
 	}
-	first("adapted_backward", LayoutDgrad, gy.dtype, rows, p.in(), p.out())
-	t.Release(w)
-	low := t.empty(gy.dtype, rows, p.rank())
-	t.gemm("adapted_backward", LayoutDgrad, gy.dtype, rows, p.rank(), p.out(), 1)
-	t.addGemm("adapted_backward", LayoutDgrad, gy.dtype, rows, p.in(), p.rank())
-	t.Release(low)
-}
-
-func (t *Tape) gemmOnce(prim string, layout Layout, d DType, m, n, k int64) {
-	t.gemm(prim, layout, d, m, n, k, 1)
-}
-
-// weight is a frozen weight as products of the backward pass read it.
-func (t *Tape) weight(p *Adapted) *Tensor {
-	if p.W.packed == F32 {
-		return t.Hold(p.W)
+	for i, low := range lows {
+		t.addGemm("adapted_backward", LayoutDgrad, low.dtype, low.Dim(0), ps[i].in(), ps[i].rank())
+		t.Release(low)
 	}
-	return t.unpack("unpack", p.W)
 }
 
-// adapterCasts are the adapters in the dtype that computes, for the backward pass of a function.
+// frozenOperand is a frozen weight as products read it: without bitsandbytes' Python around its kernels.
+func (t *Tape) frozenOperand(w *Tensor) *Tensor {
+	if w.packed == F32 {
+		return t.low(w)
+	}
+	return t.unpack("unpack_by_hand", w)
+}
+
+// keptCasts are the adapters in the dtype that computes, cast once more for the backward pass, where functions keep them.
+func (t *Tape) keptCasts(d DType, ps []Adapted) []*Tensor {
+	if !t.KeepsAdapters {
+		return nil
+	}
+	return t.adapterCasts(d, ps)
+}
+
+// newCasts are those that the backward pass makes else.
+func (t *Tape) newCasts(d DType, ps []Adapted) []*Tensor {
+	if t.KeepsAdapters {
+		return nil
+	}
+	return t.adapterCasts(d, ps)
+}
+
 func (t *Tape) adapterCasts(d DType, ps []Adapted) []*Tensor {
 	var casts []*Tensor
 	for _, p := range ps {
@@ -147,9 +174,9 @@ func (t *Tape) adapterCasts(d DType, ps []Adapted) []*Tensor {
 	return casts
 }
 
-// adapterGrads are the gradients of A and B from the input x of a projection and the gradient gy of its
-// output, in the dtype of both.
-func (t *Tape) adapterGrads(x, gy *Tensor, p *Adapted) []*Tensor {
+// adapterGrads adds to grads the gradients of A and B from the input x of a projection and the gradient gy of
+// its output, in the dtype of both; and to lows what it multiplied with B, where functions keep that.
+func (t *Tape) adapterGrads(grads, lows []*Tensor, x, gy *Tensor, p *Adapted) (_, _ []*Tensor) {
 	rows := x.Size() / p.in()
 	product := func(m, n, k int64) *Tensor {
 		y := t.empty(x.dtype, m, n)
@@ -158,11 +185,14 @@ func (t *Tape) adapterGrads(x, gy *Tensor, p *Adapted) []*Tensor {
 	}
 	low := product(rows, p.rank(), p.out())
 	ga := product(p.rank(), p.in(), rows)
+	if t.KeepsAdapters {
+		lows = append(lows, t.Hold(low))
+	}
 	t.Release(low)
 	low = product(p.rank(), rows, p.in())
 	gb := product(p.out(), p.rank(), rows)
 	t.Release(low)
-	return []*Tensor{ga, gb}
+	return append(grads, ga, gb), lows
 }
 
 // place is where the gradient of x goes: into x itself, which the function has kept, or beside it.

@@ -39,6 +39,7 @@ type Tape struct {
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
 	SavesInput    bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
 	PackedInputs  bool    // products of a weight in few bits save what they read
+	KeepsAdapters bool    // functions of adapters keep these cast, and what they multiplied with B (Adapted)
 	HalfZero      Zeros   // of the projections that follow
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs

@@ -11,7 +11,7 @@ import (
 // known are arguments that a job is read from.
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-	use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
@@ -27,7 +27,7 @@ var trainerCostly = []costly{
 	{key: "gradient_checkpointing_kwargs.use_reentrant", why: "recomputation is taken to stop with the last tensor that is needed"}, {key: "loss_type", free: "nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
 	{key: "use_unsloth", why: "its kernels"}, {key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
-	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"}, {key: "lora_mlp_kernel"}, {key: "lora_qkv_kernel"}, {key: "lora_o_kernel"},
+	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"},
 	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
 	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "deepspeed.seq_parallel_communication_data_type", why: "accelerate hands it on to nobody; a configuration of DeepSpeed may have it"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
@@ -395,6 +395,40 @@ func (h *hub) adapted() bool {
 	return h.get("use_peft").on() || h.get("use_peft").value == "" && h.given["lora_r"].value != "" && !whole
 }
 
+// loraKernels says whether adapters run in Axolotl's functions with gradients by hand: where a file asks for them,
+// or, since 2025-04, names none of them and nothing speaks against it (utils/schemas/config.py,
+// check_auto_enable_lora_kernels).
+func (h *hub) loraKernels() {
+	names := []string{"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}
+	var on, off []argument
+	for _, n := range names {
+		switch a := h.get(n); {
+		case a.on():
+			on = append(on, a)
+		case a.value != "":
+			off = append(off, a)
+		}
+	}
+	dropout, part := h.get("lora_dropout"), len(on) > 0 && len(on) < len(names)
+	switch {
+	case len(on) == 0 && (len(off) > 0 || h.get("rl").on() || h.get("load_in_8bit").on() || h.get("trust_remote_code").on()):
+	case dropout.on() && len(on) == 0:
+		h.note("%s Axolotl from 2026-03 on runs functions of its own for adapters with dropout, too, which are not known", h.without(names[0]))
+	case dropout.on():
+		h.note("%s: what it runs beside dropout (%s) is not known", on[0].from, dropout.from)
+	case h.get("torch_compile").on() || h.kind == byFSDP && h.get("fsdp.version").value != "2":
+		if len(on) > 0 {
+			h.note("%s: its kernels are not known of what is compiled or under FSDP1", on[0].from)
+		}
+	case part:
+		h.note("%s alone: runtime.lora_kernels is all of %s", on[0].from, strings.Join(names, ", "))
+	case len(on) > 0:
+		h.set("runtime.lora_kernels", true, on[0].from)
+	default:
+		h.set("runtime.lora_kernels", true, h.without(names[0])+" Axolotl's own since 2025-04")
+	}
+}
+
 // tunings are the ways of training that are told apart, by the arguments that choose them.
 var tunings = []struct {
 	name  string
@@ -427,8 +461,8 @@ func (h *hub) adapters() {
 		}
 	}
 	h.targets()
-	if h.speaks(axolotl) && !h.get("lora_dropout").on() && h.get("lora_mlp_kernel").value == "" {
-		h.note("%s newer releases of Axolotl run kernels of their own for adapters without dropout", h.without("lora_mlp_kernel"))
+	if h.speaks(axolotl) {
+		h.loraKernels()
 	}
 }
 
