@@ -63,9 +63,22 @@ type Report struct {
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and
-// reported in their order.
+// reported in their order. What each stage of a pipeline allocates, which takes as long as
+// all else, is predicted where it was measured.
 func Validate(list []Run) *Report {
-	rep := &Report{Rows: parallel.Map(list, func(r Run) Row { return validate(&r, predict) })}
+	return report(list, func(r Run) Row {
+		return validate(&r, predictor(estimate.Options{Fullest: len(r.Measured.PerStage) == 0}))
+	})
+}
+
+// Complete is Validate with what each stage of every pipeline allocates.
+func Complete(list []Run) *Report {
+	return report(list, func(r Run) Row { return validate(&r, predictor(estimate.Options{})) })
+}
+
+// report sums up the rows of runs.
+func report(list []Run, row func(Run) Row) *Report {
+	rep := &Report{Rows: parallel.Map(list, row)}
 	rep.Summary = summarize(rep.Rows)
 	rep.Stated = byAssumed(rep.Rows)
 	rep.Overall = Overall(rep.Summary)
@@ -120,7 +133,7 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 }
 
 // validate predicts one run and compares.
-func validate(r *Run, predict predictor) Row {
+func validate(r *Run, predict estimator) Row {
 	row := Row{ID: r.ID, Group: r.Group, Name: r.Name, Measured: r.Measured, Errors: map[string]float64{}, Assumed: len(r.Assumed), Left: r.Left}
 	err := r.Err
 	var result *estimate.Result
@@ -156,17 +169,19 @@ func (row *Row) complain(list diag.List) {
 	row.Reason, row.Where, row.complaints = strings.Join(parts, "; "), list[0].Place(), list
 }
 
-// predictor estimates one job.
-type predictor func(*strategies.Job) (*estimate.Result, error)
+// estimator estimates one job.
+type estimator func(*strategies.Job) (*estimate.Result, error)
 
-// predict is the estimator, guarded.
-func predict(j *strategies.Job) (*estimate.Result, error) {
-	return guard(j, func(j *strategies.Job) (*estimate.Result, error) { return estimate.Estimate(j, estimate.Options{}) })
+// predictor is the estimator with options, guarded.
+func predictor(o estimate.Options) estimator {
+	return func(j *strategies.Job) (*estimate.Result, error) {
+		return guard(j, func(j *strategies.Job) (*estimate.Result, error) { return estimate.Estimate(j, o) })
+	}
 }
 
 // guard turns a panic and a nonsensical time into errors: they are mistakes of this
 // program, but one run must not take the others down.
-func guard(j *strategies.Job, f predictor) (result *estimate.Result, err error) {
+func guard(j *strategies.Job, f estimator) (result *estimate.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			result, err = nil, fmt.Errorf("internal error: %v", p)

@@ -72,7 +72,11 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				}
 				return report.Write(e.out, report.Ablation(found), format, e.style)
 			}
-			r := runs.Validate(list)
+			validate := runs.Validate
+			if format == report.JSON || format == report.YAML { // which print every figure
+				validate = runs.Complete
+			}
+			r := validate(list)
 			if err := r.Refusal(); err != nil {
 				return err
 			}

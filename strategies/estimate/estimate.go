@@ -19,6 +19,10 @@ import (
 type Options struct {
 	Record bool // keep spans for traces
 	Detail bool // keep every op with its price and reasons
+
+	// Of a pipeline's ranks find the memory of the fullest only: that of the others takes longer
+	// than everything else. ByStage is left out, and so is PeakAllocated of Stages.
+	Fullest bool
 }
 
 // Estimate predicts one training step of a resolved job with a plan.

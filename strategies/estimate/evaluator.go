@@ -55,8 +55,10 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	}
 	e.memory.measure(s, p, l, o.Detail)
 	e.memory.replay(p)
-	e.memory.replayOthers(p)
-	e.memory.fill(r)
+	if !o.Fullest {
+		e.memory.replayOthers(p)
+	}
+	e.memory.fill(r, o.Fullest)
 	p.finish(l, r)
 	e.spread(r)
 	if err := r.waiting(); err != nil {

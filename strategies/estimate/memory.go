@@ -704,15 +704,15 @@ func (p *pricer) outside() (context, nccl units.Bytes) {
 	return context, nccl
 }
 
-// fill writes what was measured into the result.
-func (u *usage) fill(r *Result) {
+// fill writes what was measured into the result, of all ranks or of the fullest.
+func (u *usage) fill(r *Result, fullest bool) {
 	m := &r.Memory
 	m.PeakAllocated, m.PeakReserved, m.By, m.Moment = u.peak.Allocated, u.peak.Reserved, u.peak.By, u.peak.Moment
-	if len(u.byStage) > 0 {
+	if len(u.byStage) > 0 && !fullest {
 		m.ByStage = slices.Clone(u.byStage)
-	}
-	for rank := range r.Stages {
-		r.Stages[rank].PeakAllocated = u.byStage[rank]
+		for rank := range r.Stages {
+			r.Stages[rank].PeakAllocated = u.byStage[rank]
+		}
 	}
 	for _, x := range []Outside{{"cuda_context", u.context}, {"nccl", u.nccl}, {"paged_states", u.paged}, {"allocator_slack", m.PeakReserved - m.PeakAllocated}} {
 		if x.Bytes > 0 {
