@@ -1,8 +1,10 @@
 package runs
 
 import (
+	"bytes"
 	"embed"
 	"io/fs"
+	"slices"
 
 	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/yamlx"
@@ -18,12 +20,46 @@ func Embedded() ([]Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	type read struct {
+	return read(files)
+}
+
+// EmbeddedWith returns at least those of the named groups: all of the files that have any of
+// them, which is soon read. Where a group is in no file it returns the runs of all.
+func EmbeddedWith(groups []string) ([]Run, error) {
+	files, err := data.ReadDir("data")
+	if err != nil {
+		return nil, err
+	}
+	needed := map[string]bool{} // files
+	for _, g := range groups {
+		known := false
+		for _, f := range files {
+			text, err := data.ReadFile("data/" + f.Name())
+			if err != nil {
+				return nil, err
+			}
+			if bytes.Contains(text, []byte("group: "+g+"\n")) {
+				known, needed[f.Name()] = true, true
+			}
+		}
+		if !known {
+			return read(files)
+		}
+	}
+	if len(groups) > 0 {
+		files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return !needed[f.Name()] })
+	}
+	return read(files)
+}
+
+// read returns the runs of the files.
+func read(files []fs.DirEntry) ([]Run, error) {
+	type result struct {
 		list []Run
 		err  error
 	}
 	var all []Run
-	for _, r := range parallel.Map(files, func(f fs.DirEntry) (r read) {
+	for _, r := range parallel.Map(files, func(f fs.DirEntry) (r result) {
 		r.list, r.err = readFile(f.Name())
 		return r
 	}) {

@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,4 +32,39 @@ func TestComplete(t *testing.T) {
 		require.Equal(t, want, got)
 		require.Equal(t, !measured, left > 0)
 	}
+}
+
+// TestEmbeddedWith: the runs of a group, in their order, are those among all.
+func TestEmbeddedWith(t *testing.T) {
+	all, err := embedded()
+	require.NoError(t, err)
+	ids := func(list []Run) (out []string) {
+		for _, r := range list {
+			out = append(out, r.ID)
+		}
+		return out
+	}
+	for _, groups := range [][]string{nil, {"h200-pp"}, {"vtrain_single_a100", "h200-host-turns"}, {"mlperf_llama31_405b"}} {
+		want, err := Filter(all, groups)
+		require.NoError(t, err)
+		some, err := EmbeddedWith(groups)
+		require.NoError(t, err)
+		require.Equal(t, len(groups) == 0, len(some) == len(all))
+		got, err := Filter(some, groups)
+		require.NoError(t, err)
+		require.Equal(t, ids(want), ids(got))
+	}
+	texts := map[string]string{}
+	for _, r := range all {
+		name := filepath.Base(r.doc.Name)
+		if texts[name] == "" {
+			text, err := data.ReadFile("data/" + name)
+			require.NoError(t, err)
+			texts[name] = string(text)
+		}
+		require.True(t, strings.Contains(texts[name], "group: "+r.Group+"\n"), "%s: the group of %s is not written as it is looked for", name, r.ID)
+	}
+	none, err := EmbeddedWith([]string{"h200-pp", "foo"})
+	require.NoError(t, err)
+	require.Equal(t, ids(all), ids(none), "of which a like name can be told")
 }

@@ -47,7 +47,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 					return usage("--fail-over: %v", err)
 				}
 			}
-			list, err := measured(args)
+			list, err := measured(args, groups...)
 			if err != nil {
 				return err
 			}
@@ -130,10 +130,11 @@ func leftOut(e *env, all []runs.Run, taken int) {
 	}
 }
 
-// measured loads the runs of the files, or the embedded ones.
-func measured(files []string) ([]runs.Run, error) {
+// measured loads the runs of the files, or of the embedded ones at least those of the
+// groups; all where none is named.
+func measured(files []string, groups ...string) ([]runs.Run, error) {
 	if len(files) == 0 {
-		return runs.Embedded()
+		return runs.EmbeddedWith(groups)
 	}
 	return runs.LoadAll(files)
 }
