@@ -37,6 +37,7 @@ func TestREADME(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is concurrent here has tests of its own")
 	}
+	shareValidated(t)
 	t.Run("README", func(t *testing.T) {
 		seen := runBlocks(t, "README.md")
 		require.Equal(t, 1, seen["sh setup"])

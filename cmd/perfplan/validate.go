@@ -12,6 +12,12 @@ import (
 	"github.com/perfplan/perfplan/strategies/search"
 )
 
+// Tests put in what they have read and predicted already.
+var (
+	embedded = runs.EmbeddedWith
+	validate = runs.Validate
+)
+
 func newValidate(e *env) *cobra.Command {
 	var out output
 	var groups []string
@@ -72,11 +78,11 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				}
 				return report.Write(e.out, report.Ablation(found), format, e.style)
 			}
-			validate := runs.Validate
+			compare := validate
 			if format == report.JSON || format == report.YAML { // which print every figure
-				validate = runs.Complete
+				compare = runs.Complete
 			}
-			r := validate(list)
+			r := compare(list)
 			if err := r.Refusal(); err != nil {
 				return err
 			}
@@ -134,7 +140,7 @@ func leftOut(e *env, all []runs.Run, taken int) {
 // groups; all where none is named.
 func measured(files []string, groups ...string) ([]runs.Run, error) {
 	if len(files) == 0 {
-		return runs.EmbeddedWith(groups)
+		return embedded(groups)
 	}
 	return runs.LoadAll(files)
 }
