@@ -118,11 +118,11 @@ func (s *step) updateKernel(u *update) timeline.Segment {
 	if u.Waits {
 		seg.Lag, seg.Sync = seg.Busy+seg.Host+units.Seconds(u.tensors)*s.p.latency(), true
 	}
-	if u.Each { // the device is at one tensor while the host is at the next
-		if prec.Master.Set {
-			copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
-			seg.Busy, seg.Loaded = seg.Busy+copies.Busy, seg.Loaded+copies.Loaded
-		}
+	if u.Each && prec.Master.Set {
+		copies := s.p.kernelOf(tape.Op{Prim: "copy_weights", Class: tape.Vectorized, Count: 1, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Master.Size() + prec.Weights.Size()), Phase: tape.Optimize})
+		seg.Busy, seg.Loaded = seg.Busy+copies.Busy, seg.Loaded+copies.Loaded
+	}
+	if u.Each || u.Calls > 0 && !u.Waits { // the device is at one tensor while the host is at the next
 		seg.Lag = max(seg.Busy, seg.Host+s.p.latency()+seg.Busy/units.Seconds(max(u.tensors, 1)))
 	}
 	return seg

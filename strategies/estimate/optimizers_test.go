@@ -44,6 +44,18 @@ func TestWrittenAdamW(t *testing.T) {
 	require.InEpsilon(t, 35./21, of("adamw-written")/of("adamw"), 0.05)
 }
 
+// TestLoopRunsBesideItsKernels: PyTorch's loop over tensors waits for none of them, so that the
+// update takes as long as the slower of the host and the device: of 8 billion parameters the
+// device, at any speed of the host. Source: torch/optim/adam.py, _single_tensor_adam; the loops
+// of calibrate/runs/data/turns.yaml took less than both in turn.
+func TestLoopRunsBesideItsKernels(t *testing.T) {
+	of := func(model, speed string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf("{model: %s, hardware: b200-sxm, gpus: 1, runtime: {recipe: hf-eager, host_speed: %s}, plan: {}, train: {sequence_length: 128, micro_batch: 1, precision: bf16-pure, optimizer: adamw}}", model, speed))).Optimizer)
+	}
+	require.InEpsilon(t, of("llama3-8b", "10"), of("llama3-8b", "1"), 0.02)
+	require.Greater(t, of("gpt2", "1"), 3*of("gpt2", "10"))
+}
+
 // TestClipping: clipping reads gradients once for their norm, and reads and writes them once
 // more, whatever the framework does by itself; an H100 took 2.7 to 8.9 ms of 1.2 to 2.8
 // billion values in 16 bits and 5.7 of 1.2 in 32.
