@@ -11,7 +11,7 @@ import (
 // known are arguments that a job is read from.
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
-	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
+	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_unsloth use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
@@ -26,7 +26,7 @@ var trainerCostly = []costly{
 	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator_config.split_batches", why: "a batch is cut over the processes"},
 	{key: "gradient_checkpointing_kwargs.use_reentrant", why: "recomputation is taken to stop with the last tensor that is needed"}, {key: "loss_type", free: "nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
-	{key: "use_unsloth", why: "its kernels"}, {key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
+	{key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"},
 	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
@@ -188,6 +188,8 @@ func (h *hub) runtime() {
 		if compiled.on() {
 			h.note("%s: under DeepSpeed layers are taken to run eagerly", compiled.from)
 		}
+	case h.unsloth().on():
+		h.set("runtime.recipe", "unsloth", h.unsloth().from)
 	case compiled.on():
 		h.set("runtime.recipe", "hf-compile", compiled.from)
 		if r := h.get("dynamo.use_regional_compilation"); r.on() {
@@ -204,6 +206,9 @@ func (h *hub) runtime() {
 	default:
 		h.set("runtime.recipe", "hf-eager", h.without("torch_compile"))
 	}
+	if a := h.get("use_unsloth"); a.on() && !h.unsloth().on() {
+		h.note("%s: what it runs is known of adapters alone, on one GPU or under DDP", a.from)
+	}
 	if a := h.get("attn_implementation"); a.value != "" && a.value != "auto" {
 		if kernel, ok := attentions[a.value]; ok {
 			h.set("runtime.attention", kernel, a.from)
@@ -215,6 +220,14 @@ func (h *hub) runtime() {
 	if h.kind != plainDDP {
 		h.put("runtime.cpu_threads", "num_cpu_threads_per_process")
 	}
+}
+
+// unsloth is whether Unsloth loads and trains the model: adapters on one GPU or under DDP.
+func (h *hub) unsloth() argument {
+	if a := h.get("use_unsloth"); a.on() && h.adapted() && h.kind == plainDDP {
+		return a
+	}
+	return argument{}
 }
 
 // liger are Liger-Kernel's operators, all of them, Axolotl's one by one, and its loss.
@@ -353,6 +366,9 @@ func (h *hub) recompute() {
 		}
 	}
 	switch {
+	case h.unsloth().on(): // LLaMA-Factory, model/model_utils/unsloth.py
+		h.set(key, "full", h.unsloth().from)
+		h.set("train.offload_activations", true, h.unsloth().from)
 	case a.open != "":
 		h.open(key, a.from, a.open)
 	case a.on() && !a.given && h.speaks(llamaFactory):
