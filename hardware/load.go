@@ -456,7 +456,7 @@ func (p *Peaks) Of(dtype string) units.FLOPRate {
 		return p.BF16.Value
 	case "fp16":
 		return p.FP16.Value
-	case "fp8", "mxfp8", "fp8-block":
+	case "fp8", "mxfp8", "fp8-block", "fp8-rowwise":
 		return p.FP8.Value
 	case "fp4":
 		return p.FP4.Value

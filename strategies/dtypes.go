@@ -49,7 +49,7 @@ func (d DTypes) Apply(p recipe.Precision) recipe.Precision {
 func (d *DTypes) check() error {
 	for _, c := range d.cells(new(recipe.Precision)) {
 		if c.from.DType > tape.FP4 {
-			return diag.Errorf("train.dtypes.%s: %s; use fp32, bf16, fp16, fp8, mxfp8, fp8-block or fp4", c.name, c.from)
+			return diag.Errorf("train.dtypes.%s: %s; use fp32, bf16, fp16, fp8, mxfp8, fp8-block, fp8-rowwise or fp4", c.name, c.from)
 		}
 	}
 	return nil

@@ -373,7 +373,7 @@ func (p *Plan) keeps(s Shape, rules ...rule) error {
 // nearest legal values.
 func (p *Plan) Check(s Shape) error {
 	return p.keeps(s, (*Plan).checkCuts, (*Plan).checkPipeline, (*Plan).checkRecompute, (*Plan).checkOrder, (*Plan).checkDataParallel,
-		(*Plan).checkMatrices, (*Plan).checkTensorwise, (*Plan).checkOffloadLayers, (*Plan).checkOffloadModules, (*Plan).checkOffload)
+		(*Plan).checkMatrices, (*Plan).checkTensorwise, (*Plan).checkRowScales, (*Plan).checkOffloadLayers, (*Plan).checkOffloadModules, (*Plan).checkOffload)
 }
 
 // checkCuts returns the first rule that cutting layers breaks.

@@ -547,7 +547,7 @@ var blackwells = []tape.DType{tape.FP4, tape.MXFP8}
 // GPU, what is narrower on tensor cores that take it (Volta and Turing: no bf16).
 func (j *Job) multiplies(p recipe.Precision) bool {
 	d := p.Operands()
-	if _, ok := j.Hardware.Laws.GEMM.Scaled[d.String()]; (d.DType == tape.FP8Block || d.DType == tape.MXFP8) && !ok { // kernels for blocks of 128 are Hopper's, tensor cores that scale blocks of 32 Blackwell's
+	if _, ok := j.Hardware.Laws.GEMM.Scaled[d.String()]; d.DType >= tape.MXFP8 && d.DType <= tape.FP8Row && !ok { // kernels for blocks of 128 are Hopper's, tensor cores that scale blocks of 32 Blackwell's
 		return false
 	}
 	return d.DType == tape.F32 || j.Hardware.GPU.Peak.Of(d.String()) > 0

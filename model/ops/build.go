@@ -64,6 +64,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	}
 	if q := c.Precision.GEMM; q.Set && q.Size() < c.Precision.Compute.Size() {
 		b.t.Quantize, b.t.NarrowGathers, b.t.QuantizeRead, b.t.Copies = q.DType, c.Precision.NarrowGathers, max(c.Precision.QuantizeRead, 1), c.Precision.Copies(c.AnyLayout)
+		b.t.Rescales = c.Precision.Rescales
 		b.t.ScaleKernels, b.t.QuantizeOne = c.Precision.ScaleKernels, b.t.QuantizeRead
 		if one := c.Precision.QuantizeOne; one > 0 && b.t.Copies > 1 {
 			b.t.QuantizeOne = one

@@ -34,6 +34,7 @@ type Precision struct {
 	TPApart       bool    `yaml:"tp_apart"`       // tensor ranks do not exchange beside their GEMMs though the recipe has it
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits
 	CuDNNNorms    bool    `yaml:"cudnn_norms"`    // norms run in cuDNN, whatever the width of rows
+	Rescales      bool    `yaml:"rescales"`       // gradients of products with scales by row are multiplied by them in a kernel of their own
 	NarrowGathers int64   `yaml:"narrow_gathers"` // tensor ranks gather operands in GEMM, gradients in so many copies: one, or two that have scales of blocks; 0: in Compute
 }
 
@@ -107,14 +108,14 @@ type DType struct {
 	Set bool
 }
 
-// UnmarshalText reads a dtype name: fp32, bf16, fp16, fp8, mxfp8, fp8-block, fp4.
+// UnmarshalText reads a dtype name: fp32, bf16, fp16, fp8, mxfp8, fp8-block, fp8-rowwise, fp4.
 func (d *DType) UnmarshalText(b []byte) error {
 	t, ok := tape.DTypeOf(string(b))
 	if t == tape.TF32 {
 		return fmt.Errorf("no tensor is stored in tf32; use fp32; runtime.tf32 says how it is multiplied")
 	}
 	if !ok {
-		return fmt.Errorf("%q is not a dtype; use fp32, bf16, fp16, fp8, mxfp8, fp8-block or fp4", b)
+		return fmt.Errorf("%q is not a dtype; use fp32, bf16, fp16, fp8, mxfp8, fp8-block, fp8-rowwise or fp4", b)
 	}
 	*d = DType{t, true}
 	return nil

@@ -40,10 +40,10 @@ func (t *Tape) multiply(prim string, layout Layout, d DType, m, n, k int64, zero
 // and column-wise, since the forward and the gradient GEMMs read it along
 // different axes, or once for both; only the former where no weight gradient reads it. It
 // returns the copy that the backward pass saves. What was gathered as GEMMs read it is not
-// cast again, and a compiler casts for all that read x at once. Without quantization it
-// returns x itself.
+// cast again, and a compiler casts for all that read x at once. Without quantization, and
+// where products cast for themselves, it returns x itself.
 func (t *Tape) quantized(x *Tensor, wgrad bool) *Tensor {
-	if t.Quantize == F32 || !x.dtype.lowPrecision() {
+	if t.Quantize == F32 || t.Quantize == FP8Row || !x.dtype.lowPrecision() {
 		return t.Hold(x)
 	}
 	q := t.empty(t.Quantize, x.dims[:x.nd]...)
@@ -76,6 +76,32 @@ func (t *Tape) quantize(x *Tensor, copies units.Bytes, read float64) {
 func (t *Tape) narrow(x *Tensor, to Narrowing) {
 	t.emit(Op{Prim: "quantize", Class: FusedPointwise, DType: to.DType, Elements: float64(x.Size()),
 		Bytes: units.Bytes(to.Read*float64(x.bytes())) + units.Bytes(to.Copies*x.Size())*to.DType.Size()})
+}
+
+// along casts x for products that sum along its rows or its columns, with a scale for each of them: by rows a kernel reads them
+// again from its cache, by columns it looks for the largest values first. A compiler casts an activation once for all products of a
+// pass that read it so (torchao, float8/float8_linear.py, matmul_with_hp_or_float8_args). nil: what products read has no such scales.
+func (t *Tape) along(x *Tensor, columns bool) *Tensor {
+	if t.Quantize != FP8Row || !x.dtype.lowPrecision() {
+		return nil
+	}
+	done, read := &x.cast, 1.
+	if columns {
+		done, read = &x.turned, 2
+	}
+	q := t.empty(t.Quantize, x.dims[:x.nd]...)
+	if x.param != 0 || !*done {
+		t.narrow(x, Narrowing{Copies: 1, DType: t.Quantize, Read: read})
+		*done = t.Compiled
+	}
+	return q
+}
+
+// rescale multiplies what a product of gradients made by the scales of its rows and columns, of a product that was told of none.
+func (t *Tape) rescale(y *Tensor) {
+	if t.Rescales && t.Quantize == FP8Row && y.dtype.lowPrecision() {
+		t.emit(Op{Prim: "rescale", Class: FusedPointwise, DType: y.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
+	}
 }
 
 // turn emits the transpose that a weight gradient reads of an operand which was gathered
@@ -130,7 +156,10 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		local = t.empty(t.Quantize, again.from.dims[:again.from.nd]...)
 	}
 	t.begin()
-	y = t.produce(t.product(b != nil), y, func(*Tensor) { t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros) })
+	y = t.produce(t.product(b != nil), y, func(*Tensor) {
+		defer t.Release(t.along(xl, false), t.along(wl, false))
+		t.multiply("linear", LayoutForward, xl.dtype, m, out, in, zeros)
+	})
 	var saved []*Tensor
 	switch {
 	case !wg:
@@ -170,6 +199,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			if !wg {
 				return
 			}
+			defer t.Release(t.along(gy, true), t.along(n.saved[0], true))
 			if whole {
 				t.Release(t.quantized(n.saved[0], true))
 			}
@@ -178,6 +208,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			gw = t.empty(gy.dtype, w.dims[:w.nd]...)
 			gw.summed = t.HasMain && !t.MainHook
 			t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
+			t.rescale(gw)
 		}
 		if again == nil {
 			wgrad()
@@ -193,8 +224,10 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 				t.turnFrozen(wl)
 			}
 			gx = t.empty(gy.dtype, xl.dims[:xl.nd]...)
+			defer t.Release(t.along(gy, false), t.along(wl, true))
 			gx.view = gx.nd > 2 // of a matrix: the memory of a sum of two is a third's (a snapshot of an H100)
 			t.multiply("linear_dgrad", LayoutDgrad, gy.dtype, m, in, out, zeros)
+			t.rescale(gx)
 			if sums {
 				t.sec.Ops[len(t.sec.Ops)-1].Bytes += gx.bytes()
 				gx.summed = true

@@ -36,6 +36,7 @@ type Tape struct {
 	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
 	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
 	OwnScales     bool    // which they do for what they gather alone, and cast the rest each by its own
+	Rescales      bool    // gradients of products in FP8Row are multiplied by the scales in a kernel of their own
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
 	SavesInput    bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
 	PackedInputs  bool    // products of a weight in few bits save what they read

@@ -12,6 +12,7 @@ const (
 	FP8
 	MXFP8    // 8 bits, with a scale for every 32 elements
 	FP8Block // 8 bits, with a scale for every 128 elements of a row and every 128×128 of a weight
+	FP8Row   // 8 bits, with a scale for every row or column along which a product sums
 	FP4
 	I64
 	I32
@@ -29,7 +30,7 @@ var dtypes = [NumDTypes]struct {
 	size units.Bytes
 }{
 	F32: {"fp32", 4}, BF16: {"bf16", 2}, F16: {"fp16", 2}, F64: {"fp64", 8}, TF32: {"tf32", 4},
-	FP8: {"fp8", 1}, MXFP8: {"mxfp8", 1}, FP8Block: {"fp8-block", 1}, FP4: {"fp4", 0.5}, NF4: {"nf4", 0.5 + 1./64 + 4./(64*256)},
+	FP8: {"fp8", 1}, MXFP8: {"mxfp8", 1}, FP8Block: {"fp8-block", 1}, FP8Row: {"fp8-rowwise", 1}, FP4: {"fp4", 0.5}, NF4: {"nf4", 0.5 + 1./64 + 4./(64*256)},
 	Block8: {"8-bit blocks", 1 + 4./256},
 	I64:    {"int64", 8}, I32: {"int32", 4}, Bool: {"bool", 1},
 }
@@ -76,7 +77,7 @@ type Tensor struct {
 	shard         *gathered // set when x was gathered from a shard that is kept in its place
 	cast          bool      // quantized before, and the compiler keeps what it has (Tape.Compiled)
 	narrow        bool      // gathered as GEMMs read it (Tape.NarrowGathers)
-	turned        bool      // and transposed since
+	turned        bool      // and transposed since, or cast along its columns as cast is along its rows
 	spaced        bool      // its neighbours lie two elements apart, and reading it reads what is between them
 	whole         bool      // every rank has all of it
 	view          bool      // of a tensor that autograd keeps beside it

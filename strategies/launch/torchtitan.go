@@ -38,7 +38,7 @@ var titanCostly = []costly{
 	{key: "pipeline_parallel_split_points", of: "pp", free: "[]", why: cutStages}, {key: "pipeline_parallel_schedule_csv", of: "pp", why: "give plan.schedule"},
 	{key: "compile.backend", free: "inductor", why: "inductor is taken"}, {key: "training.deterministic", free: "false"}, {key: "debug.deterministic", free: "false"}, {key: "training.debug_moe_force_load_balance", free: "false", why: "give train.routing: even"},
 	{key: "debug.moe_force_load_balance", free: "false", why: "give train.routing: even"}, {key: "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", free: "[moe.router.gate]"}, {key: "fault_tolerance.enable", free: "false"},
-	{key: "quantize.linear.float8.recipe_name", why: scales}, {key: "float8.recipe_name", why: scales}, {key: "quantize.linear.float8.filter_fqns", free: "[output]", why: filtered}, {key: "float8.filter_fqns", free: "[output]", why: filtered},
+	{key: "quantize.linear.float8.recipe_name", free: "rowwise", why: scales}, {key: "float8.recipe_name", free: "rowwise", why: scales}, {key: "quantize.linear.float8.filter_fqns", free: "[output]", why: filtered}, {key: "float8.filter_fqns", free: "[output]", why: filtered},
 	{key: "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.force_recompute_fp8_weight_in_bwd", free: "false"},
 }
 
@@ -423,10 +423,20 @@ func (j *Job) titanNarrow(c *table) {
 			by = "model.converters"
 		}
 	}
-	if by != "" {
+	rows := ""
+	for _, k := range []string{"float8.recipe_name", "quantize.linear.float8.recipe_name"} {
+		if c.text(k) == "rowwise" { // weights are gathered in 16 bits
+			rows = k
+		}
+	}
+	switch {
+	case by == "":
+	case rows != "":
+		j.set("train.precision", "fp8-rowwise", rows)
+	default:
 		j.set("train.precision", "fp8", by)
 	}
-	if by != "" && gathers == "" {
+	if by != "" && gathers == "" && rows == "" {
 		j.set("train.dtypes.gather", "bf16", "without enable_fsdp_float8_all_gather")
 	}
 }
