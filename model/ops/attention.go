@@ -39,6 +39,11 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		q, k, v = b.project(in)
 	})
 	if b.Spec.MLA == nil {
+		if b.documents() > 0 {
+			for range b.recipe.Structure.PackedWaits {
+				t.Wait()
+			}
+		}
 		if b.turns(kind) && !b.QKVRotary {
 			q, k = b.turn(q, k)
 		}

@@ -102,3 +102,14 @@ func TestKeptAdapters(t *testing.T) {
 	biased, _ := layer("qwen2.5-0.5b")
 	require.Equal(t, []int{21, 3}, []int{biased["adapted"], biased["bias"]})
 }
+
+// TestRoundedChunks: until 2026-07 half of four chunks and less were one (unsloth_zoo at 770de251, get_chunk_size): on a DGX Spark
+// with 32,768 tokens of 151,936 words and 120 GiB free all, of 60 GiB at most.
+func TestRoundedChunks(t *testing.T) {
+	for _, c := range []struct {
+		rows, words, chunks int64
+		gib                 float64
+	}{{32768, 151936, 1, 60}, {8192, 151936, 4, 1}, {2048, 128256, 1, 1}, {65536, 151936, 4, 10}} {
+		require.Equal(t, c.chunks, roundedChunks(c.rows, c.words, c.gib), c)
+	}
+}

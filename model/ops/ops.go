@@ -106,6 +106,7 @@ type Config struct {
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
+	FreeGiB     float64 // of device memory beside the weights, where the loss's chunks go by that
 	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
 	LossChunks  int64   // chunks of tokens that output layer and loss take one by one; 0: all at once
 	ChunksKeep  ChunksKeep

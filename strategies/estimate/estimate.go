@@ -52,10 +52,23 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), MaskKernel: j.MaskKernel(), Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
-		LinearLoss: j.LinearLoss(), UnitApart: j.AdapterUnits(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.Runtime.Upcast != nil && !*j.Runtime.Upcast,
+		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.Runtime.Upcast != nil && !*j.Runtime.Upcast,
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
+}
+
+// freeGiB is the device memory that weights leave, where the loss asks for it.
+func freeGiB(j *strategies.Job) float64 {
+	if j.LinearLoss() != "joined_cross_entropy_by_free" {
+		return 0
+	}
+	weights, matrices := float64(j.Model.Params().Total), float64(j.Model.MatrixParams(true))
+	bytes := weights * float64(j.Precision.Weights.Size())
+	if f := j.Precision.Frozen; f.Set {
+		bytes -= matrices * float64(j.Precision.Weights.Size()-f.Size())
+	}
+	return (float64(j.Hardware.GPU.Memory.Value) - bytes) / float64(units.GiB)
 }
 
 // headsApart reports whether PyTorch is asked to let query heads share those of keys but runs no
