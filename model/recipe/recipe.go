@@ -388,6 +388,7 @@ type Optimizer struct {
 	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized
 	Moments *int64  `yaml:"moments"` // kept of each parameter; not set: Adam's two
 	Calls   float64 `yaml:"calls"`   // launches for each tensor, one by one; 0: one launch takes many
+	DTensor float64 `yaml:"dtensor"` // what a distributed tensor costs the host beyond a plain one, over the same of the fused AdamW; 0: 1
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first

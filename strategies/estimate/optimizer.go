@@ -136,10 +136,11 @@ func (s *step) updateHost(u *update) units.Seconds {
 	case s.p.host.DTensorParam <= 0:
 	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
 		distributed = u.tensors
-	case s.job.Recipe.Structure.DTensor && s.job.Plan.TP > 1:
+	case (s.job.Recipe.Structure.DTensor || s.job.Recipe.Structure.FunctionalTP) && s.job.Plan.TP > 1:
 		distributed = s.chunk.cut
 	}
-	host := s.p.host.Step + s.passedOver() + units.Seconds(u.tensors-distributed)*s.p.host.Tensor + units.Seconds(distributed)*s.p.host.DTensorParam
+	more := (s.p.host.DTensorParam - s.p.host.Tensor) * units.Seconds(cmp.Or(u.DTensor, 1))
+	host := s.p.host.Step + s.passedOver() + units.Seconds(u.tensors)*s.p.host.Tensor + units.Seconds(distributed)*more
 	return host + units.Seconds(float64(u.tensors)*u.Calls)*s.p.host.Call
 }
 

@@ -56,6 +56,22 @@ func TestLoopRunsBesideItsKernels(t *testing.T) {
 	require.Greater(t, of("gpt2", "1"), 3*of("gpt2", "10"))
 }
 
+// TestDistributedUpdates: what DTensors cost the host beyond plain tensors. PyTorch's loop
+// dispatches eight ops of each, foreach as many of all, the fused AdamW one: 11 and 2.6 times as
+// long (model/recipe/base/pytorch.yaml). They are DTensors under FSDP2, and where torchtitan's
+// tensor parallelism cuts them.
+func TestDistributedUpdates(t *testing.T) {
+	of := func(recipe, plan, optimizer string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf("{model: gpt2, hardware: b200-sxm, gpus: 2, runtime: {recipe: %s, host_speed: 0.05}, plan: {%s}, train: {sequence_length: 128, micro_batch: 1, optimizer: %s, clip_gradients: false}}", recipe, plan, optimizer))).Optimizer)
+	}
+	more := func(optimizer string) float64 {
+		return of("hf-eager", "data_parallel: fsdp2", optimizer) - of("hf-eager", "data_parallel: ddp", optimizer)
+	}
+	require.InEpsilon(t, 11, more("adamw")/more("adamw-fused"), 0.05)
+	require.InEpsilon(t, 2.6, more("adamw-foreach")/more("adamw-fused"), 0.05)
+	require.Greater(t, of("torchtitan-eager", "tp: 2", "adamw-fused"), 2*of("torchtitan-eager", "data_parallel: ddp", "adamw-fused"))
+}
+
 // TestClipping: clipping reads gradients once for their norm, and reads and writes them once
 // more, whatever the framework does by itself; an H100 took 2.7 to 8.9 ms of 1.2 to 2.8
 // billion values in 16 bits and 5.7 of 1.2 in 32.
