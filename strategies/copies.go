@@ -5,6 +5,13 @@ import (
 	"github.com/perfplan/perfplan/internal/whole"
 )
 
+// Wraps reports whether units of parameters are gathered and their gradients reduced among so
+// many data ranks. One does so where the host's memory has its shards, or where the plan says
+// that FSDP2 wraps it: fully_shard takes a mesh of one rank as any other (_fsdp_param_group.py).
+func (p *Plan) Wraps(ranks int64) bool {
+	return p.DataParallel.ShardsParameters() && (ranks > 1 || p.OffloadsParameters() || p.WrapOneRank != nil && *p.WrapOneRank)
+}
+
 // StatesOverCopies reports whether copies share the optimizer's states.
 func (p *Plan) StatesOverCopies() bool { return p.ShardOptimizer != nil && *p.ShardOptimizer }
 

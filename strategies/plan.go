@@ -66,6 +66,7 @@ type Plan struct {
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"`     // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
 	AdapterUnits        *bool       `yaml:"adapter_units" json:"adapter_units,omitempty"` // FSDP1: each matrix of adapters is a unit of its own (PEFT's fsdp_auto_wrap_policy, which a Trainer takes); left out: it is
+	WrapOneRank         *bool       `yaml:"wrap_one_rank" json:"wrap_one_rank,omitempty"` // FSDP2 wraps units where there is one rank, too; left out: it does not
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
 	Offload             Offload     `yaml:"offload" json:"offload,omitempty"`                   // to the host's memory; left out: nothing
 	OffloadFraction     float64     `yaml:"offload_fraction" json:"offload_fraction,omitempty"` // of the optimizer, the rest of which the GPU updates meanwhile (Megatron's optimizer_offload_fraction); 0: all
@@ -79,7 +80,7 @@ type Plan struct {
 // leaves that to be chosen.
 func (p *Plan) Splits() bool {
 	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
-		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, AdapterUnits: p.AdapterUnits, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, AdapterUnits: p.AdapterUnits, WrapOneRank: p.WrapOneRank, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
 		OffloadFraction: p.OffloadFraction, OffloadOverlap: p.OffloadOverlap, Order: p.Order}
 	return *p != how || how == Plan{}
 }
@@ -569,6 +570,9 @@ func (p *Plan) checkDataParallel(s Shape) error {
 	if p.AdapterUnits != nil && !p.adaptersApart(s.Model, s.Recipe) {
 		return diag.Errorf("plan.adapter_units: only PyTorch's FSDP1 has units, and adapters need train.lora; leave it out, or use fsdp1 under hf-eager with train.lora")
 	}
+	if p.WrapOneRank != nil && (p.DataParallel != FSDP2 || p.PP > 1) {
+		return diag.Errorf("plan.wrap_one_rank: FSDP2 alone wraps one rank, which FSDP1 leaves whole, and it is not known of pipelines; leave it out, or use fsdp2 and no pp")
+	}
 	return p.checkCopies(s)
 }
 
@@ -701,7 +705,7 @@ func (p *Plan) String() string {
 		parts[len(parts)-1] += " (" + s + ")"
 	}
 	add("dp", p.DP)
-	if p.DP*max(p.CP, 1) > 1 || p.OffloadsParameters() {
+	if p.DP*max(p.CP, 1) > 1 || p.Wraps(1) {
 		d := string(p.DataParallel)
 		if p.ShardDegree > 0 {
 			d += fmt.Sprintf(" shard %d", p.ShardDegree)

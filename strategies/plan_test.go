@@ -190,6 +190,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, plan: {tp: 0}, train: {micro_batch: 0}}", "train.micro_batch: 0; give 1 or more"},
 		{"{model: gpt2, network: {bandwidth_per_gpu: 0GB/s}}", "network.bandwidth_per_gpu: 0GB/s; give a rate above 0, as in 50GB/s, or leave it out"},
 		{"{model: gpt2, runtime: {host_speed: 0}}", "runtime.host_speed: 0; give the speed of the CPUs over that of the machine's own, as in 0.7, or leave it out"},
+		{"{model: llama3-8b, gpus: 1, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp1, wrap_one_rank: true}}", "plan.wrap_one_rank: FSDP2 alone wraps one rank, which FSDP1 leaves whole, and it is not known of pipelines; leave it out, or use fsdp2 and no pp"},
 		{"{model: llama3-8b, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp1, adapter_units: false}}", "plan.adapter_units: only PyTorch's FSDP1 has units, and adapters need train.lora; leave it out, or use fsdp1 under hf-eager with train.lora"},
 		{"{model: gpt2, plan: {data_parallel: zero1, bucket_view: false}}", "plan.bucket_view: only PyTorch's DDP has it, not zero1 under recipe megatron-core; leave it out"},
 		{"{model: gpt2, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero1, bucket_view: false}}", "plan.bucket_view: only PyTorch's DDP has it, not zero1 under recipe deepspeed-hf; leave it out"},

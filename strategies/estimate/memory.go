@@ -60,7 +60,7 @@ func (p *pricer) footprint() footprint {
 	main := j.Recipe.Structure.MainGradients && !parts
 	// Under unit-wise sharding the walk itself keeps the shards of gradients.
 	own := j.Recipe.Structure.FlatStates && prec.Gradients == prec.Compute // autograd's gradients are the main ones
-	byUnit := plan.DataParallel.ShardsParameters() && (dp > 1 || plan.OffloadsParameters())
+	byUnit := plan.Wraps(dp)
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations(), inputs: j.Recipe.Structure.Transformers}
 	f.buffered, f.outputs = p.buffered()

@@ -134,7 +134,7 @@ func (s *step) updateHost(u *update) units.Seconds {
 	distributed := 0
 	switch {
 	case s.p.host.DTensorParam <= 0:
-	case s.job.Plan.DataParallel == strategies.FSDP2 && s.p.groups[dpGroup].Ranks > 1:
+	case s.job.Plan.DataParallel == strategies.FSDP2 && s.job.Plan.Wraps(s.p.groups[dpGroup].Ranks):
 		distributed = u.tensors
 	case (s.job.Recipe.Structure.DTensor || s.job.Recipe.Structure.FunctionalTP) && s.job.Plan.TP > 1:
 		distributed = s.chunk.cut

@@ -72,6 +72,24 @@ func TestDistributedUpdates(t *testing.T) {
 	require.Greater(t, of("torchtitan-eager", "tp: 2", "adamw-fused"), 2*of("torchtitan-eager", "data_parallel: ddp", "adamw-fused"))
 }
 
+// TestOneRankWrapped: fully_shard on a mesh of one rank copies each unit's parameters before
+// both of its passes and its gradients twice, cast in between: 2*4 and 6*4 bytes of each and
+// more, beside what the compute stream does. Without, and where torchtitan wraps none, there is
+// nothing to gather.
+func TestOneRankWrapped(t *testing.T) {
+	of := func(more string) *Result {
+		return mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: gh200-96g, gpus: 1, runtime: {recipe: torchtitan-eager, release: '25.01'}, plan: {data_parallel: fsdp2"+more+"}, train: {sequence_length: 2048, micro_batch: 1, precision: bf16, dtypes: {weights: bf16, gradients: bf16, moments: bf16, reduce: fp32}, optimizer: adamw-fused}}"))
+	}
+	plain, wrapped := of(""), of(", wrap_one_rank: true")
+	require.Equal(t, "one GPU", plain.Job.Plan.String())
+	require.Equal(t, "fsdp2", wrapped.Job.Plan.String())
+	n, rate := float64(plain.Job.Model.Params().Total), float64(plain.Job.Hardware.GPU.Bandwidth.Value)
+	require.Greater(t, float64(wrapped.StepTime-plain.StepTime), 8*n/rate)
+	require.Less(t, float64(wrapped.StepTime-plain.StepTime), 60*n/rate) // at less than full bandwidth
+	const layer = 218_112_000                                            // parameters
+	require.Greater(t, float64(wrapped.Memory.PeakAllocated-plain.Memory.PeakAllocated), 2.*layer)
+}
+
 // TestClipping: clipping reads gradients once for their norm, and reads and writes them once
 // more, whatever the framework does by itself; an H100 took 2.7 to 8.9 ms of 1.2 to 2.8
 // billion values in 16 bits and 5.7 of 1.2 in 32.

@@ -55,7 +55,7 @@ func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 		sim.Crowd = p.hardware.Laws.Offload.Crowd
 	}
 	switch kind := p.job.Plan.DataParallel; {
-	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && (p.host.Hooks.Any() || p.job.Plan.OffloadsParameters())): // which run for one rank, too
+	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && p.host.Hooks.Any()) && !p.job.Plan.Wraps(1): // hooks run for one rank, too
 	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:
 		s.listed = &s.own.listed
 		s.listed.begin(s)
