@@ -26,9 +26,18 @@ func Embedded() ([]Run, error) {
 // EmbeddedWith returns at least those of the named groups: all of the files that have any of
 // them, which is soon read. Where a group is in no file it returns the runs of all.
 func EmbeddedWith(groups []string) ([]Run, error) {
-	files, err := data.ReadDir("data")
+	files, err := filesWith(groups)
 	if err != nil {
 		return nil, err
+	}
+	return read(files)
+}
+
+// filesWith are the files that have any of the groups; all of them where one is in none.
+func filesWith(groups []string) ([]fs.DirEntry, error) {
+	files, err := data.ReadDir("data")
+	if err != nil || len(groups) == 0 {
+		return files, err
 	}
 	needed := map[string]bool{} // files
 	for _, g := range groups {
@@ -43,13 +52,10 @@ func EmbeddedWith(groups []string) ([]Run, error) {
 			}
 		}
 		if !known {
-			return read(files)
+			return files, nil
 		}
 	}
-	if len(groups) > 0 {
-		files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return !needed[f.Name()] })
-	}
-	return read(files)
+	return slices.DeleteFunc(files, func(f fs.DirEntry) bool { return !needed[f.Name()] }), nil
 }
 
 // read returns the runs of the files.
