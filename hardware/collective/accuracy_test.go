@@ -255,6 +255,23 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
+// TestAlps: all-reduces inside a node of Alps and among four, in GB/s on the bus
+// (BrokenDuck/gipfelsturm, docs/infra-throughput.md @32a5adf2, NCCL 2.29.2).
+func TestAlps(t *testing.T) {
+	f := machineOf(t, "alps-gh200", Newest)
+	for _, c := range []struct {
+		ranks int64
+		bytes units.Bytes
+		bus   float64
+	}{
+		{4, 128 << 20, 315.5}, {4, 512 << 20, 333.6}, {4, 4 << 30, 341.1},
+		{16, 128 << 20, 89}, {16, 512 << 20, 89.7}, {16, 4 << 30, 90.1},
+	} {
+		moved := float64(c.bytes) * 2 * float64(c.ranks-1) / float64(c.ranks)
+		require.InEpsilon(t, c.bus, moved/float64(f.Time(AllReduce, c.bytes, f.Group(c.ranks, 1)))/1e9, 0.06, "%d ranks, %s", c.ranks, c.bytes)
+	}
+}
+
 // TestUnswitchedNode: a node of four GH200 without a switch, whose pairs have six NVLinks of their
 // own: NCCL's rings use those to all three peers (nccl-tests on a node of JUPITER, Simulon
 // templates/node/jupiter-gh200-4g.yaml @070798b8, job 537473; GB/s on the bus), what goes to one
