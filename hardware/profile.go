@@ -152,6 +152,7 @@ type Network struct {
 	Transport        Datum[string]        `yaml:"transport"`            // one of Transports
 	Latency          Datum[units.Seconds] `yaml:"latency"`              // what the transport adds to one hop beyond NCCL's own table
 	LatencyScale     Datum[float64]       `yaml:"latency_scale"`        // factor on the latency of every collective, for what-ifs; not set: 1
+	Communicator     Datum[units.Rate]    `yaml:"communicator"`         // what one communicator reaches into a node, however many adapters serve it; 0: what they do
 	Efficiency       Datum[float64]       `yaml:"efficiency"`           // wire rate reached by large messages, of nic_bandwidth
 	Oversubscription Datum[float64]       `yaml:"oversubscription"`     // 2 means half the bandwidth between leaf switches
 	InNetworkReduce  Datum[bool]          `yaml:"in_network_reduction"` // SHARP on the switches

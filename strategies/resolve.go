@@ -78,6 +78,7 @@ func (j *Job) resolveMachine(network networkRef) error {
 		h := *j.Hardware
 		h.Network.NICs = hardware.Of(h.Node.GPUs.Value)
 		h.Network.NICBandwidth = hardware.Of(network.BandwidthPerGPU)
+		h.Network.Communicator = hardware.Datum[units.Rate]{} // which was the other network's
 		j.Hardware = &h
 	}
 	if j.GPUs == 0 {

@@ -255,6 +255,18 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
+// TestCommunicator: what one group reaches into a node of Jean Zay's A100, whose adapters move
+// 17 GB/s for several: 6.25 GB/s over all eight ranks and for each of two groups, of four a
+// quarter of the adapters' (bigscience-workshop/bigscience, experiments/bandwidth).
+func TestCommunicator(t *testing.T) {
+	f := machineOf(t, "jean-zay-a100", Newest)
+	for stride, want := range map[int64]float64{1: 6.25, 2: 6.25, 4: 17. / 4} {
+		g := f.Group(64/stride, stride)
+		moved := float64(1<<30) * float64(g.Ranks-1) / float64(g.Ranks)
+		require.InEpsilon(t, want, moved/float64(f.Time(AllGather, 1<<30, g))/1e9, 0.02, "stride %d", stride)
+	}
+}
+
 // TestAlps: all-reduces inside a node of Alps and among four, in GB/s on the bus
 // (BrokenDuck/gipfelsturm, docs/infra-throughput.md @32a5adf2, NCCL 2.29.2).
 func TestAlps(t *testing.T) {

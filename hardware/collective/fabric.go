@@ -33,6 +33,7 @@ type Fabric struct {
 	Transport        string        // infiniband, roce, efa, slingshot, omnipath, ethernet
 	HopLatency       units.Seconds // beyond NCCL's tables, of one hop across nodes; 0 means the transport's usual
 	LatencyScale     float64       // factor on the latency of every operation, measured or not; 0 means 1
+	Communicator     units.Rate    // what one group reaches into a node, one direction; 0 means what its adapters do
 	Efficiency       float64       // wire rate over line rate; 0 means the usual
 	Oversubscription float64       // of the leaf switches' uplinks; 0 means 1
 	InNetworkReduce  bool          // the network's switches reduce (SHARP) and NCCL uses them
@@ -54,6 +55,7 @@ func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw har
 		NICs: net.NICs.Value, NICRate: net.NICBandwidth.Value,
 		Transport: strings.ToLower(net.Transport.Value), HopLatency: net.Latency.Value,
 		LatencyScale: net.LatencyScale.Value,
+		Communicator: net.Communicator.Value,
 		Efficiency:   net.Efficiency.Value, Oversubscription: net.Oversubscription.Value,
 		InNetworkReduce: net.InNetworkReduce.Value,
 	}
@@ -337,5 +339,9 @@ func (f *Fabric) wire(g Group) float64 {
 	if e <= 0 {
 		e = fitted().WireEfficiency
 	}
-	return max(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), slowest)
+	most := math.Inf(1)
+	if f.Communicator > 0 {
+		most = float64(f.Communicator) / 1e9
+	}
+	return max(min(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), most), slowest)
 }

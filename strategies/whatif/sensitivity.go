@@ -66,7 +66,10 @@ var levers = []lever{
 		return relink(j, func(h *hardware.Profile) { h.GPU.NVLink.Value *= units.Rate(f) }) && j.Hardware.GPU.NVLink.Value > 0
 	}, false},
 	{"nic_rate", "network rate", func(r *estimate.Result) string { return r.Job.Hardware.Network.NICBandwidth.Value.Bits() }, func(j *strategies.Job, f float64) bool {
-		return relink(j, func(h *hardware.Profile) { h.Network.NICBandwidth.Value *= units.Rate(f) }) && j.Hardware.Network.NICBandwidth.Value > 0
+		return relink(j, func(h *hardware.Profile) {
+			h.Network.NICBandwidth.Value *= units.Rate(f)
+			h.Network.Communicator.Value *= units.Rate(f)
+		}) && j.Hardware.Network.NICBandwidth.Value > 0
 	}, false},
 	{"latency", "short messages (1/alpha)", func(*estimate.Result) string { return "-" }, func(j *strategies.Job, f float64) bool {
 		s := j.Hardware.Network.LatencyScale
