@@ -34,6 +34,8 @@ func TestUnslothIs(t *testing.T) {
 // TestLoRAKernels: which recipes have functions of adapters with gradients by hand, and for which.
 func TestLoRAKernels(t *testing.T) {
 	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: %s, lora_kernels: %v}, plan: {dp: 1}, train: {micro_batch: 1, grad_accumulation: 1%s}}"
+	_, err := decode("{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: hf-eager, lora_kernels: true}, plan: {dp: 8, data_parallel: fsdp1}, train: {micro_batch: 1, grad_accumulation: 1, lora: {rank: 8}}}")
+	require.ErrorContains(t, err, "runtime.lora_kernels: true, but these functions do not run under FSDP1")
 	for _, c := range []struct {
 		recipe string
 		on     bool

@@ -144,6 +144,8 @@ func (j *Job) checkAdapters(p *Plan) error {
 	switch {
 	case p.TP > 1 && !j.Recipe.Structure.SharedTPInput:
 		return diag.Errorf("plan.tp: %d, but how recipe %s cuts adapters over tensor ranks is not known; set it to 1, or use megatron-core", p.TP, j.Recipe.Name)
+	case isOn(j.Runtime.LoRAKernels) && p.DataParallel == FSDP1:
+		return diag.Errorf("runtime.lora_kernels: true, but these functions do not run under FSDP1 (Axolotl, check_multigpu_lora_kernels); leave it out, or set plan.data_parallel to fsdp2 or ddp")
 	case j.Precision.Frozen.Set && j.Recipe.Structure.Partitions:
 		return diag.Errorf("train.precision: %s, but how recipe %s holds weights of %s is not known; take recipe hf-eager with plan.data_parallel ddp, or precision bf16", j.Train.Precision, j.Recipe.Name, j.Precision.Frozen)
 	case sharded && j.Precision.Frozen.Set:

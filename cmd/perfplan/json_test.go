@@ -19,9 +19,6 @@ func field(t *testing.T, text, key string) string {
 // TestContract: the keys that scripts rely on are there, with the right kind of
 // value, for jobs of every shape.
 func TestContract(t *testing.T) {
-	if testing.Short() {
-		t.Skip("what is concurrent here has tests of its own")
-	}
 	keys := []string{"schema", "versions", "job", "step_time_s", "step_time_low_s", "step_time_high_s", "forward_s", "backward_s", "optimizer_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu",
 		"mfu", "hfu", "bubble_fraction", "exposed_comm_s", "overlap_efficiency", "memory", "bound", "notes", "parts_s", "power_w", "energy_j_per_step_per_gpu", "clock_hz", "stages", "remedies"}
 	memory := []string{"peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "capacity_bytes", "by_class", "by_stage", "outside_bytes", "moment", "fits"}

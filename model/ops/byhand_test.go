@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // byHand is a layer of that model with adapters by Unsloth's functions.
@@ -67,13 +70,6 @@ func TestByHandOrNot(t *testing.T) {
 	require.Equal(t, []int{3 * 4, 3 * 3}, []int{n("adapted"), n("linear")}, "output and MLP by hand; three with biases and their adapters by modules")
 }
 
-// TestJoinedLossChunks holds how many chunks Unsloth's loss has against traces of 4096 tokens of 128,256 words and 8192 of 151,936.
-func TestJoinedLossChunks(t *testing.T) {
-	for _, c := range []struct{ rows, words, chunks int64 }{{4096, 128256, 1}, {8192, 128256, 1}, {8192, 151936, 4}, {65536, 128256, 8}} {
-		require.Equal(t, c.chunks, lossChunks(c.rows, c.words, 4), c)
-	}
-}
-
 // TestKeptAdapters: Axolotl's functions keep adapters as they cast them and what they multiplied with B, of seven
 // projections one product less for each of six (trace of an H200, 2026-11-29), and take biases.
 func TestKeptAdapters(t *testing.T) {
@@ -103,13 +99,22 @@ func TestKeptAdapters(t *testing.T) {
 	require.Equal(t, []int{21, 3}, []int{biased["adapted"], biased["bias"]})
 }
 
-// TestRoundedChunks: until 2026-07 half of four chunks and less were one (unsloth_zoo at 770de251, get_chunk_size): on a DGX Spark
-// with 32,768 tokens of 151,936 words and 120 GiB free all, of 60 GiB at most.
-func TestRoundedChunks(t *testing.T) {
+// TestJoinedLossChunks holds how many chunks Unsloth's loss has against traces of 4096 tokens of 128,256 words and 8192 of 151,936. Until
+// 2026-07 they were rounded: on a DGX Spark with 32,768 tokens of 151,936 words and 120 GiB free all were in one, of 60 GiB at most.
+func TestJoinedLossChunks(t *testing.T) {
 	for _, c := range []struct {
+		release             string
+		free                float64
 		rows, words, chunks int64
-		gib                 float64
-	}{{32768, 151936, 1, 60}, {8192, 151936, 4, 1}, {2048, 128256, 1, 1}, {65536, 151936, 4, 10}} {
-		require.Equal(t, c.chunks, roundedChunks(c.rows, c.words, c.gib), c)
+	}{
+		{"26.08", 0, 4096, 128256, 1}, {"26.08", 0, 8192, 128256, 1}, {"26.08", 0, 8192, 151936, 4}, {"26.08", 0, 65536, 128256, 8},
+		{"26.06", 120, 32768, 151936, 1}, {"26.06", 20, 65536, 151936, 4}, {"25.08", 0, 8192, 151936, 4}, {"25.08", 0, 2048, 128256, 1},
+	} {
+		r, err := recipe.Load("unsloth")
+		require.NoError(t, err)
+		var at units.Release
+		require.NoError(t, at.UnmarshalText([]byte(c.release)))
+		b := &builder{Config: Config{FreeGiB: c.free}, recipe: r.At(at)}
+		require.Equal(t, c.chunks, b.lossChunks(c.rows, c.words), c)
 	}
 }

@@ -350,15 +350,9 @@ func init() {
 		},
 		"frozen_norm": ofTwo((*tape.Tape).FrozenNorm),
 		"row_turn":    ofOne((*tape.Tape).RowTurn),
-		"joined_loss": func(b *builder, a []value) []value { // with the GiB of fp32 logits that a chunk has at most
-			return one(b.t.JoinedLoss(a[0].t, a[1].t, lossChunks(a[0].t.Size()/a[0].t.Dim(-1), a[1].t.Dim(0), a[2].num)))
-		},
-		"joined_loss_rounded": func(b *builder, a []value) []value { // the same, or 0: half of the memory that is free
-			rows, gib := a[0].t.Size()/a[0].t.Dim(-1), a[2].num
-			if gib == 0 {
-				gib = b.FreeGiB / 2
-			}
-			return one(b.t.JoinedLoss(a[0].t, a[1].t, roundedChunks(rows, a[1].t.Dim(0), gib)))
+		"joined_loss": func(b *builder, a []value) []value {
+			rows, words := a[0].t.Size()/a[0].t.Dim(-1), a[1].t.Dim(0)
+			return one(b.t.JoinedLoss(a[0].t, a[1].t, b.lossChunks(rows, words)))
 		},
 		"vocab_loss":          func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, false)) },
 		"vocab_loss_compiled": func(b *builder, a []value) []value { return one(b.t.CompiledVocabLoss(a[0].t)) },
@@ -406,22 +400,20 @@ func biasRows(b *builder, a []value) []value {
 	return one(y)
 }
 
-// lossChunks is how many chunks of rows have at most so many GiB of fp32 logits each: one, or a multiple of
-// four (unsloth_zoo/fused_losses/cross_entropy_loss.py, get_chunk_size).
-func lossChunks(rows, words int64, gib float64) int64 {
-	exact := wideChunks(rows, words, gib)
-	if exact <= 1 {
+// lossChunks is how many chunks Unsloth's loss takes rows by, each of at most so many GiB of fp32 logits: one, or a
+// multiple of four (unsloth_zoo/fused_losses/cross_entropy_loss.py, get_chunk_size; of 770de251, which rounds).
+func (b *builder) lossChunks(rows, words int64) int64 {
+	of := &b.recipe.Structure
+	gib := of.LossGiB
+	if gib == 0 {
+		gib = b.FreeGiB / 2
+	}
+	chunks := float64(rows*words*4) / (gib * (1 << 30))
+	switch {
+	case of.RoundedChunks:
+		return max(4*int64(math.RoundToEven(chunks/4)), 1)
+	case chunks <= 1:
 		return 1
 	}
-	return 4 * int64(math.Ceil(exact/4))
-}
-
-// roundedChunks is the same before 2026-07, where half of four chunks and less are one (there at 770de251).
-func roundedChunks(rows, words int64, gib float64) int64 {
-	return max(4*int64(math.RoundToEven(wideChunks(rows, words, gib)/4)), 1)
-}
-
-// wideChunks is how many chunks of so many GiB fp32 logits are.
-func wideChunks(rows, words int64, gib float64) float64 {
-	return float64(rows) * float64(words) * 4 / (gib * (1 << 30))
+	return 4 * int64(math.Ceil(chunks/4))
 }

@@ -236,6 +236,8 @@ type Structure struct {
 	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama, which nothing but adapters is trained of
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
 	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits
+	LossGiB        float64 `yaml:"loss_gib"`            // of fp32 logits that a chunk of that loss is of at most; 0: half of the device's memory that weights leave
+	RoundedChunks  bool    `yaml:"rounded_chunks"`      // which are rounded to a multiple of four, half of four and less to one, else rounded up
 	PackedWaits    int     `yaml:"packed_waits"`        // waits of the host for lengths of packed documents in each layer's attention
 	MainGradients  bool    `yaml:"main_gradients"`      // weight gradients are added into a persistent buffer
 	GradientHook   bool    `yaml:"gradient_hook"`       // main_gradients are added by a kernel of their own, not by the weight-gradient GEMM

@@ -247,9 +247,6 @@ func TestNearest(t *testing.T) {
 // TestSizesBeyondTheBatch: of thousands of sizes that the batch forbids each is passed over for
 // what a rule takes; since others are possible, none says why.
 func TestSizesBeyondTheBatch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestSmallest looks at sizes beside each other, too, and the race detector takes its time")
-	}
 	begin := time.Now()
 	c, err := Deadline(job(t, `{model: llama3-8b, hardware: h100-sxm, train: {global_batch: 8}, run: {tokens: 10B}}`), day/24, 32768)
 	require.NoError(t, err)

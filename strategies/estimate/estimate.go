@@ -60,7 +60,7 @@ func config(j *strategies.Job) ops.Config {
 
 // freeGiB is the device memory that weights leave, where the loss asks for it.
 func freeGiB(j *strategies.Job) float64 {
-	if j.LinearLoss() != "joined_cross_entropy_by_free" {
+	if s := &j.Recipe.Structure; s.LinearLoss == "" || s.LossGiB > 0 {
 		return 0
 	}
 	weights, matrices := float64(j.Model.Params().Total), float64(j.Model.MatrixParams(true))

@@ -12,7 +12,7 @@ import (
 // Own runs stretch every time of a prediction alike, and change nothing else.
 func TestOwnRunsStretchTimes(t *testing.T) {
 	t.Parallel()
-	for _, text := range bases {
+	for _, text := range tried() {
 		base := mustParse(t, text)
 		var e Evaluator
 		rapid.Check(t, func(t *rapid.T) {

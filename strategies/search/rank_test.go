@@ -67,9 +67,6 @@ func show(r *Ranking) []shown {
 // The chances to be the best are shared by the plans returned and the next ones, of which a
 // narrowed space has few as good.
 func TestRivals(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestProcessorsDoNotMatter ranks plans beside each other, too")
-	}
 	t.Parallel()
 	j := jobOf(t, small[0])
 	all, err := Rank(t.Context(), j, Options{Objective: Tokens, Top: 1 + robust})
@@ -187,9 +184,6 @@ func illegal(r *Ranking, reasons ...string) int {
 
 // A ranking is what Estimate says of each plan, sorted.
 func TestRankingIsThatOfEstimate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestProcessorsDoNotMatter ranks plans beside each other, too")
-	}
 	t.Parallel()
 	j := jobOf(t, small[0])
 	r, err := Rank(t.Context(), j, Options{Objective: Time, Top: 60})
@@ -332,9 +326,6 @@ func TestLikely(t *testing.T) {
 // TestWhyNotAlike: of plans with batches of their own, the parts of the best are those of
 // as many tokens as the plan asked for has, so that losses add up to what it is slower by.
 func TestWhyNotAlike(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestWhyNot looks at plans beside each other, too")
-	}
 	r, err := Rank(t.Context(), jobOf(t, "{model: llama2-7b, gpus: 8, train: {micro_batch: 1, recompute: none}}"), Options{})
 	require.NoError(t, err)
 	require.Less(t, r.Batches[0], r.Batches[1])

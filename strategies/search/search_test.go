@@ -204,10 +204,7 @@ func TestBestFinds(t *testing.T) {
 // TestBestDivides: where the GPUs do not divide the batch, stages take the factor that the
 // batch lacks.
 func TestBestDivides(t *testing.T) {
-	for i, gpus := range []int{48, 96, 136, 2560} { // 136: 17 stages
-		if testing.Short() && i > 0 { // all race alike
-			break
-		}
+	for _, gpus := range []int{48, 96, 136, 2560} { // 136: 17 stages
 		text := fmt.Sprintf("{model: llama3-70b, hardware: h100-sxm, gpus: %d, train: {global_batch: 2048}}", gpus)
 		best, err := Best(job(t, text))
 		require.NoError(t, err, text)
@@ -218,9 +215,6 @@ func TestBestDivides(t *testing.T) {
 
 // TestBestKeepsHow: what a job says of how a plan runs stays, the rest is chosen.
 func TestBestKeepsHow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestBest tries plans beside each other, too")
-	}
 	free, err := Best(job(t, "{model: llama3-8b, gpus: 8}"))
 	require.NoError(t, err)
 	best, err := Best(job(t, "{model: llama3-8b, gpus: 8, plan: {schedule: 1f1b}}"))
