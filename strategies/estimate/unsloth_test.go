@@ -10,7 +10,7 @@ import (
 const (
 	unslothJob = "{model: {model_type: llama, hidden_size: %d, num_hidden_layers: %d, num_attention_heads: %d, num_key_value_heads: 8, head_dim: 128, intermediate_size: %d, vocab_size: 128256, tie_word_embeddings: false, max_position_embeddings: 400000}, " +
 		"hardware: %s, gpus: 1, runtime: {recipe: %s}, plan: {}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: 1, precision: %s, optimizer: adamw-8bit, lora: {rank: %d}, recompute: %s, offload_activations: %v}}"
-	eight = 4096
+	width8B = 4096
 )
 
 // TestUnsloth holds Unsloth's kernels against what they took on one H200 (PyTorch 2.11, 2026-11-29), of layers as
@@ -26,7 +26,7 @@ func TestUnsloth(t *testing.T) {
 		{16, 2, "nf4-frozen", "full", true, 6.558, 187.6}, {16, 2, "nf4-frozen", "none", false, 13.557, 135.1},
 		{16, 4, "bf16-frozen", "none", false, 28.195, 0}, {32, 2, "nf4-frozen", "full", true, 8.483, 0},
 	} {
-		r := mustEstimate(t, mustParse(t, fmt.Sprintf(unslothJob, eight, c.layers, 32, 14336, "h200-sxm", "unsloth", 2048, c.batch, c.precision, 16, c.again, c.away)))
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(unslothJob, width8B, c.layers, 32, 14336, "h200-sxm", "unsloth", 2048, c.batch, c.precision, 16, c.again, c.away)))
 		require.InEpsilon(t, c.allocated*1e9, float64(r.Memory.PeakAllocated), 0.015, c)
 		if c.busy > 0 {
 			require.InEpsilon(t, c.busy*1e-3, float64(r.Parts.GEMM+r.Parts.Attention+r.Parts.Memory), 0.05, c)
@@ -46,14 +46,14 @@ func TestUnslothContexts(t *testing.T) {
 		hardware       string
 		gb             float64
 	}{
-		{own, eight, 2972, "rtx-3090", 8}, {own, eight, 21848, "rtx-3090", 12}, {own, eight, 40724, "rtx-3090", 16}, {own, eight, 78475, "rtx-3090", 24},
-		{own, eight, 153977, "a100-40g-sxm", 40}, {own, eight, 191728, "rtx-a6000", 48}, {own, eight, 342733, "a100-80g-sxm", 80},
+		{own, width8B, 2972, "rtx-3090", 8}, {own, width8B, 21848, "rtx-3090", 12}, {own, width8B, 40724, "rtx-3090", 16}, {own, width8B, 78475, "rtx-3090", 24},
+		{own, width8B, 153977, "a100-40g-sxm", 40}, {own, width8B, 191728, "rtx-a6000", 48}, {own, width8B, 342733, "a100-80g-sxm", 80},
 		{own, 8192, 12106, "rtx-a6000", 48}, {own, 8192, 89389, "a100-80g-sxm", 80},
-		{peft, eight, 932, "rtx-3090", 12}, {peft, eight, 2551, "rtx-3090", 16}, {peft, eight, 5789, "rtx-3090", 24},
-		{peft, eight, 12264, "a100-40g-sxm", 40}, {peft, eight, 15502, "rtx-a6000", 48}, {peft, eight, 28454, "a100-80g-sxm", 80},
+		{peft, width8B, 932, "rtx-3090", 12}, {peft, width8B, 2551, "rtx-3090", 16}, {peft, width8B, 5789, "rtx-3090", 24},
+		{peft, width8B, 12264, "a100-40g-sxm", 40}, {peft, width8B, 15502, "rtx-a6000", 48}, {peft, width8B, 28454, "a100-80g-sxm", 80},
 	} {
 		layers, heads, wide, precision, away := 32, 32, 14336, "nf4-frozen", true
-		if c.hidden > eight {
+		if c.hidden > width8B {
 			layers, heads, wide = 80, 64, 28672
 		}
 		if c.recipe == peft {
