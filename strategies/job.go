@@ -302,6 +302,15 @@ func (j *Job) AdapterUnits() bool {
 	return j.Plan.adaptersApart(j.Model, j.Recipe) && (j.Plan.AdapterUnits == nil || *j.Plan.AdapterUnits)
 }
 
+// UnitCopies reports whether the shards of such units are of another dtype than what they are gathered in.
+func (j *Job) UnitCopies() bool {
+	shards := j.Train.DTypes.Adapters
+	if !shards.Set {
+		shards = j.Recipe.Precision[j.Train.Precision].Adapters
+	}
+	return j.AdapterUnits() && shards.Set && shards.DType != j.Precision.Gather.DType
+}
+
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.
 func (j *Job) WholeLoss() bool { return j.Runtime.LossParallel != nil && !*j.Runtime.LossParallel }
 

@@ -148,8 +148,8 @@ func (j *Job) checkAdapters(p *Plan) error {
 		return diag.Errorf("runtime.lora_kernels: true, but these functions do not run under FSDP1 (Axolotl, check_multigpu_lora_kernels); leave it out, or set plan.data_parallel to fsdp2 or ddp")
 	case j.Precision.Frozen.Set && j.Recipe.Structure.Partitions:
 		return diag.Errorf("train.precision: %s, but how recipe %s holds weights of %s is not known; take recipe hf-eager with plan.data_parallel ddp, or precision bf16", j.Train.Precision, j.Recipe.Name, j.Precision.Frozen)
-	case sharded && j.Precision.Frozen.Set:
-		return diag.Errorf("train.precision: %s, but how %s shards weights of %s is not known; set plan.data_parallel to ddp", j.Train.Precision, p.DataParallel, j.Precision.Frozen)
+	case p.DataParallel == FSDP1 && j.Precision.Frozen.Set && j.Precision.Weights.DType != j.Precision.Gather.DType: // whose packed weights have the dtype that all are gathered in (bnb_4bit_quant_storage)
+		return diag.Errorf("train.precision: %s, but %s shards parameters of one dtype, and these are of %s and %s; take nf4-frozen, or plan.data_parallel ddp", j.Train.Precision, p.DataParallel, j.Precision.Weights, j.Precision.Gather)
 	case sharded && given.Set && given.DType != weights.DType:
 		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
 	}

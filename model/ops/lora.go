@@ -27,7 +27,7 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	defer func() { t.Quantize = quantize }()
 	down, up := b.p(r.Down()), b.p(r.Up())
 	if b.UnitApart {
-		x = t.AdapterUnits(x)
+		x = t.AdapterUnits(x, b.UnitCopies)
 		defer t.Release(x)
 		defer t.Wait()
 	}

@@ -108,6 +108,7 @@ type Config struct {
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
 	FreeGiB     float64 // of device memory beside the weights, where the loss's chunks go by that
 	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
+	UnitCopies  bool    // which keep copies of their inputs in the first step
 	LossChunks  int64   // chunks of tokens that output layer and loss take one by one; 0: all at once
 	ChunksKeep  ChunksKeep
 	SyncFree    bool    // experts take the numbers of rows from the device

@@ -35,8 +35,17 @@ var dtypes = [NumDTypes]struct {
 	I64:    {"int64", 8}, I32: {"int32", 4}, Bool: {"bool", 1},
 }
 
-func (d DType) String() string     { return dtypes[d].name }
-func (d DType) Size() units.Bytes  { return dtypes[d].size }
+func (d DType) String() string    { return dtypes[d].name }
+func (d DType) Size() units.Bytes { return dtypes[d].size }
+
+// Unscaled is the bytes per element without the scales of frozen weights, which are tensors of their own.
+func (d DType) Unscaled() units.Bytes {
+	if d == NF4 {
+		return 0.5
+	}
+	return d.Size()
+}
+
 func (d DType) floating() bool     { return d <= FP4 || d == F64 }
 func (d DType) lowPrecision() bool { return d >= BF16 && d <= FP4 }
 

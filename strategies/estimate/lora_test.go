@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/strategies/memory"
 )
 
@@ -43,6 +44,21 @@ func TestLoRA(t *testing.T) {
 	for _, gpus := range []string{"1", "8"} {
 		r := mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: h200-sxm, gpus: "+gpus+", runtime: {recipe: hf-eager}, plan: {data_parallel: ddp}, train: {sequence_length: 4096, micro_batch: 1, precision: nf4-frozen, lora: {rank: 16}}}"))
 		require.InEpsilon(t, packed*(0.5+1./64+1./4096)+rest*2+adapters*4, float64(r.Memory.By[memory.Parameters]), 0.001, gpus)
+	}
+	// Sharded, each rank has all scales, which are buffers of a module (h200x2-fq-q1: half of the packed weights, of embedding,
+	// head and adapters, and all scales, are 1.52 GB of 1.54); what is gathered has none.
+	for _, kind := range []string{"fsdp1", "fsdp2"} {
+		j := mustParse(t, "{model: llama3-8b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: "+kind+"}, train: {sequence_length: 4096, micro_batch: 1, precision: nf4-frozen, recompute: full, lora: {rank: 16}}}")
+		r, err := Estimate(j, Options{Detail: true})
+		require.NoError(t, err)
+		require.InEpsilon(t, packed*(0.5/8+1./64+1./4096)+(rest+adapters)*2/8, float64(r.Memory.By[memory.Parameters]), 0.001, kind)
+		var layers float64
+		for _, c := range r.Detail.Collectives {
+			if c.Kind == collective.AllGather.String() && c.Bytes < rest {
+				layers += float64(c.Count) * float64(c.Bytes)
+			}
+		}
+		require.InEpsilon(t, 2*(packed*0.5+adapters*2), layers, 0.01, kind)
 	}
 
 	// Megatron: main gradients, masters and moments of adapters; frozen weights in the 8 bits

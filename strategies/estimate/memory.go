@@ -87,8 +87,10 @@ func (p *pricer) footprint() footprint {
 		f.moment = [2]units.Bytes{prec.Moments.Size() / f.ranks[0], prec.Moments.Size() / f.ranks[1]}
 	}
 	p.leave(&f)
-	if d := prec.Frozen; d.Set { // matrices of layers
-		f.absent = j.Precision.Weights.Size() - d.Size()
+	if d := prec.Frozen; d.Set { // matrices of layers, whose scales no rank shares
+		frozen.Weights = d.Unscaled()
+		packed, _, _ := frozen.PerParam(shard)
+		f.absent = f.frozen[0] - packed - (d.Size() - d.Unscaled())
 	}
 	if main { // Transformer Engine keeps quantized copies of the weights
 		if !(byUnit && primary(j)) { // gathered unit by unit as they are, and no longer kept than that
@@ -162,6 +164,9 @@ func (p *pricer) footprint() footprint {
 		}
 		if g := gathers(j); g.Narrow() {
 			f.sharding.Gather, f.sharding.Narrow, f.sharding.NarrowExperts = wideGather(j), g.Size(), main
+		}
+		if prec.Frozen.Set {
+			f.sharding.Packed = narrowGather(j)
 		}
 		f.sharding.Cast = f.sharding.Copies && prec.Weights.Size() != f.sharding.Gather
 	}

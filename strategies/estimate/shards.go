@@ -19,7 +19,7 @@ type shards struct {
 	params []int64    // by unit, dense
 	expert []int64    // by unit, of experts
 	grads  [][2]int64 // by unit: of either, those that are trained
-	narrow [2][]int64 // of params, of expert: matrices of layers that are gathered as 8-bit products read them
+	narrow [2][]int64 // of params, of expert: matrices of layers that are gathered as 8-bit products read them, or in the few bits that they are frozen in
 	reduce timeline.Task
 	frozen int           // so many units, the first, have no backward pass
 	held   int           // so many units, the last, stay gathered between their passes
@@ -64,7 +64,7 @@ func (h *shards) begin(s *step) {
 			if !p.Frozen {
 				h.grads[i][k] += p.Local
 			}
-			if narrows && u.Narrowed(&p, main) {
+			if narrows && u.Narrowed(&p, main) || s.job.Precision.Frozen.Set && p.Packs() {
 				h.narrow[k][i] += p.Local
 			}
 		}
@@ -85,7 +85,7 @@ func (h *shards) begin(s *step) {
 
 // gathered is the size of so many parameters, some of them narrow, as they are gathered.
 func (h *shards) gathered(params, narrow float64) units.Bytes {
-	return units.Bytes(narrow)*gathers(h.s.job).Size() + units.Bytes(params-narrow)*wideGather(h.s.job)
+	return units.Bytes(narrow)*narrowGather(h.s.job) + units.Bytes(params-narrow)*wideGather(h.s.job)
 }
 
 // gathers is the dtype in which shards of parameters are gathered: the job's, or, where
@@ -97,6 +97,15 @@ func gathers(j *strategies.Job) recipe.DType {
 		return j.Precision.GEMM
 	}
 	return j.Precision.Gather
+}
+
+// narrowGather is the element size in which matrices of layers are gathered: as 8-bit products
+// read them, or as frozen ones are stored, of which each rank has all scales.
+func narrowGather(j *strategies.Job) units.Bytes {
+	if d := j.Precision.Frozen; d.Set {
+		return d.Unscaled()
+	}
+	return gathers(j).Size()
 }
 
 // wideGather is the element size in which parameters are gathered that no 8-bit product
@@ -135,7 +144,7 @@ func (h *shards) launchGather(i int, ready float64) {
 	if h.onHost {
 		s.sim.Copy(dpStream, "parameters from host", float64(s.p.toDevice(units.Bytes(local)*w)), ready)
 	}
-	if g := gathers(s.job); narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
+	if g := gathers(s.job); g.Narrow() && narrow > 0 && h.copies { // multiplied by its scale, clamped and cast (torchao/float8/fsdp_utils.py, fsdp_pre_all_gather)
 		for _, b := range [...]units.Bytes{2 * w, 2 * w, w + g.Size()} {
 			t += s.p.run(&tape.Op{Prim: "fsdp_cast", Class: tape.Vectorized, DType: tape.F32, Count: 1, Elements: narrow, Bytes: units.Bytes(narrow) * b}, true)
 		}

@@ -20,7 +20,7 @@ func TestRefused(t *testing.T) {
 		{[]string{titan + "pipeline_parallel_degree = 2"}, []string{"# Not taken over: training.enable_cpu_offload beside a pipeline: what its stages do with parameters of the host is not known; all is taken to stay on the GPU"}},
 		{[]string{titan + "data_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1"}, []string{"# Not taken over: training.enable_cpu_offload beside parallelism.data_parallel_replicate_degree, parallelism.data_parallel_shard_degree: replicas under DDP keep all; all is taken"}},
 		{[]string{titan}, []string{"offload: parameters # training.enable_cpu_offload"}},
-		{[]string{qlora}, []string{"precision: bf16-frozen # load_in_4bit", "clip_gradients: true", "data_parallel: fsdp2", "# Not taken over: load_in_4bit: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits",
+		{[]string{qlora}, []string{"precision: nf4-frozen # load_in_4bit", "clip_gradients: true", "data_parallel: fsdp2",
 			"# Not taken over: fsdp_config.offload_params beside adapters: what of frozen weights is left to the host is not known; all is taken to stay on the GPU"}},
 		{[]string{"model_name_or_path: Qwen/Qwen2.5-7B\nfinetuning_type: lora\ncutoff_len: 512\nbf16: true\ndeepspeed: z3.json", zero3}, []string{"data_parallel: zero3", "# Not taken over: zero_optimization.offload_param beside adapters: what of"}},
 		{[]string{"base_model: Qwen/Qwen2.5-1.5B\noptimizer: muon\nmicro_batch_size: 1"}, []string{"optimizer: muon # optimizer\n"}},

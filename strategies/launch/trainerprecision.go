@@ -76,14 +76,11 @@ func (h *hub) precision() error {
 		set(mixed, by.from)
 	case (four.on() || eight.on()) && !h.adapted():
 		h.open(key, cmp.Or(four.from, eight.from), "what is trained beside frozen weights of a few bits is not known: give the key")
-	case four.on() && h.kind == byFSDP:
-		set("bf16-frozen", four.from)
-		h.note("%s: how FSDP shards frozen weights of 4 bits is not known; they are taken in 16 bits, and the nearest of 4 bits is train.precision nf4-frozen with plan.data_parallel ddp", four.from)
 	case four.on() && strings.HasPrefix(mixed, "fp16"):
 		set("nf4-fp16", four.from, by.from)
 	case four.on():
 		set("nf4-frozen", four.from)
-		if h.speaks(trl) { // models/utils.py, prepare_peft_model, until 2025-12
+		if h.speaks(trl) && h.kind != byFSDP { // models/utils.py, prepare_peft_model, until 2025-12, but of what FSDP shards
 			h.note("%s: TRL before 0.27 casts to fp32 what is not in 4 bits, which train.precision nf4-prepared is", four.from)
 		}
 		if d := h.get("bnb_4bit_use_double_quant"); d.value != "" && !d.on() {

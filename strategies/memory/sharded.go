@@ -16,6 +16,7 @@ type Sharding struct {
 	Kept               units.Bytes // element size of what is kept of the gradients
 	Narrow             units.Bytes // element size of the matrices of layers, gathered as 8-bit GEMMs read them; 0: Gather
 	NarrowExperts      bool        // those of experts, too
+	Packed             units.Bytes // element size of frozen matrices that are stored in few bits; 0: Gather
 	Cast               bool        // shards are cast for the gather
 	Ahead              bool        // a unit is gathered before the one before it runs forward
 	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
@@ -60,8 +61,11 @@ func (w *walker) shard(from, unit int) {
 		if p.Split == model.ExpertSplit {
 			ranks = s.ExpertRanks
 		}
-		if s.Narrow > 0 && w.Units[from].Narrowed(p, s.NarrowExperts) {
+		switch {
+		case s.Narrow > 0 && w.Units[from].Narrowed(p, s.NarrowExperts):
 			size = s.Narrow
+		case s.Packed > 0 && p.Packs():
+			size = s.Packed
 		}
 		mine := n / units.Bytes(max(ranks, 1))
 		if s.OnHost {
