@@ -74,7 +74,7 @@ func (s *Spec) MTPKind() LayerKind {
 	if s.NoMLP != nil {
 		k = LayerKind{MoE: s.MoE != nil}
 	}
-	k.Follows = false // there is no layer before it
+	k.Follows, k.Wide = false, false // there is no layer before it, and it is none of the model's
 	if c := s.Compress; c != nil {
 		if k.Ratio = 0; int64(len(c.Ratios)) > s.Layers {
 			k.Ratio = c.Ratios[s.Layers]

@@ -97,7 +97,9 @@ type Spec struct {
 	MTPLayers int64 // num_nextn_predict_layers (multi-token prediction)
 	MTPShared bool  // mtp_use_repeated_layer: one module runs for all of them
 
-	LoRA *LoRA // trained beside frozen parameters; nil: all are trained. Of a job, no key of a model
+	// Of a job, no keys of a model.
+	LoRA     *LoRA    // trained beside frozen parameters; nil: all are trained
+	WideEnds [2]int64 // so many layers, the first and the last, whose products are in 16 bits where others are in fewer
 }
 
 // Global are the sizes of attention in layers that see all keys, where they differ from
@@ -387,15 +389,16 @@ type LayerKind struct {
 	Follows  bool  // attention sees the keys that the layer before it picked (Indexer.Follow)
 	Ratio    int64 // tokens of the sums that attention sees (Compress.Ratios); 0: it sees none
 	Deep     bool  // what an inner layer of the vision encoder made of images is added to its output
+	Wide     bool  // its products are in 16 bits where those of others are in fewer (Spec.WideEnds)
 }
 
 // Plain reports whether a layer has attention and an MLP, as most models' all have.
 func (k LayerKind) Plain() bool { return k.Mixer == AttentionMixer && !k.NoMLP }
 
-// parameters is the kind by which layers have parameters: windows, rotary embeddings and
-// what is added of images have none.
+// parameters is the kind by which layers have parameters: windows, rotary embeddings, what is
+// added of images and the dtype of products have none.
 func (k LayerKind) parameters() LayerKind {
-	k.Windowed, k.NoRope, k.Deep = false, false, false
+	k.Windowed, k.NoRope, k.Deep, k.Wide = false, false, false, false
 	return k
 }
 
@@ -437,6 +440,9 @@ func (k LayerKind) String() string {
 	if k.Deep {
 		name = "deepstack " + name
 	}
+	if k.Wide {
+		name = "16-bit " + name
+	}
 	return name
 }
 
@@ -465,6 +471,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 		k.Ratio = s.Compress.Ratios[i]
 	}
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
+	k.Wide = i < s.WideEnds[0] || i >= s.Layers-s.WideEnds[1]
 	return k
 }
 

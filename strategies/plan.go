@@ -118,6 +118,9 @@ type Train struct {
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
 
+	NumLayersAtStartInBF16 int64 `yaml:"num_layers_at_start_in_bf16" json:"num_layers_at_start_in_bf16,omitempty"` // whose products are in 16 bits where those of others are in fewer (Megatron's first_last_layers_bf16); left out: none
+	NumLayersAtEndInBF16   int64 `yaml:"num_layers_at_end_in_bf16" json:"num_layers_at_end_in_bf16,omitempty"`
+
 	IndexerLoss *bool `yaml:"indexer_loss" json:"indexer_loss,omitempty"` // the indexer of sparse attention learns from attention's scores (Megatron's dsa_indexer_loss_coeff above 0); left out: where the recipe can
 
 	LoRA *LoRA `yaml:"lora" json:"lora,omitempty"` // low-rank adapters are trained, beside frozen weights; left out: all parameters

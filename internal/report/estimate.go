@@ -458,6 +458,9 @@ func jobFields(j *strategies.Job) fields {
 		{"Numbers", fmt.Sprintf("%s (%s), %s", t.Precision, precisionText(j), t.Optimizer)},
 		{"Recompute", recomputeText(t)},
 	}
+	if ends := j.Model.WideEnds; ends != [2]int64{} {
+		f = append(f, [2]string{"In 16 bits", fmt.Sprintf("products of the first %d and the last %d layers", ends[0], ends[1])})
+	}
 	if t.OffloadActivations {
 		f = append(f, [2]string{"On the host", "activations of all layers"})
 	}

@@ -347,9 +347,14 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	build := func(k model.LayerKind) *builder {
 		own := c
 		own.Spec = c.Spec.Of(k)
-		return newBuilder(own, tensors.Layer(k))
+		b := newBuilder(own, tensors.Layer(k))
+		for i := range b.params {
+			b.params[i].Wide = k.Wide
+		}
+		return b
 	}
 	b := build(kinds[0])
+	narrow := b.t.Quantize
 	roles := []map[model.Role]int{b.roles} // by layer
 	for _, kind := range kinds[1:] {
 		next := build(kind)
@@ -367,6 +372,9 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 		y := b.t.Hold(ins[0])
 		for i, kind := range kinds {
 			b.roles, b.Spec = roles[i], c.Spec.Of(kind)
+			if b.t.Quantize = narrow; kind.Wide {
+				b.t.Quantize = tape.F32
+			}
 			if y = b.give(y, b.layer(y, kind)); kind.Deep {
 				v := c.Spec.Vision
 				y = b.give(y, b.t.AddAt(y, c.MicroBatch*v.Each*v.Tokens()))

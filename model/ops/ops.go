@@ -142,6 +142,7 @@ type Param struct {
 	Dims  []int64 // on this rank, before data-parallel sharding
 	Local int64   // elements of Dims
 	Used  bool    // some op of the unit uses it
+	Wide  bool    // products read it in 16 bits though they read others in fewer
 }
 
 // Packs reports whether a parameter may be stored in 4 bits: a frozen matrix of a layer.
@@ -152,7 +153,7 @@ func (p *Param) Packs() bool { return p.Frozen && len(p.Dims) == 2 && p.Split !=
 // hold them so (Transformer Engine's GroupedLinear, but not under torchao/float8, which
 // converts linear modules; configs leave out the head).
 func (u *Unit) Narrowed(p *Param, experts bool) bool {
-	return u.Layers > 0 && len(p.Dims) > 1 && (experts || p.Split != model.ExpertSplit)
+	return u.Layers > 0 && len(p.Dims) > 1 && !p.Wide && (experts || p.Split != model.ExpertSplit)
 }
 
 // Modules of the ops of the last unit.

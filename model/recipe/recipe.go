@@ -314,6 +314,7 @@ type Structure struct {
 	SendsMask      bool    `yaml:"sends_mask"`            // blocking transfers one by one (Host.Transfer): stages with layers take in a mask beside the hidden states
 	WeighedEnds    bool    `yaml:"weighed_ends"`          // stages take as many layers each, where embedding and head count as one
 	KeepGathered   bool    `yaml:"keep_gathered"`         // layers keep what sequence-parallel ranks gathered, not their shard of it
+	WideEnds       bool    `yaml:"wide_ends"`             // first and last layers may multiply in 16 bits what others do in fewer
 	MTP            string  `yaml:"mtp"`                   // modules of multi-token prediction: models, those of the model are trained; asked, where a job asks for them; "": never
 	FlexDispatcher string  `yaml:"flex_dispatcher"`       // of which models a kernel of its own exchanges experts' rows across NVLink domains: mla, those with latent attention; all, inside such domains, too; none: of those that ask for it
 	ExposedRoot    bool    `yaml:"exposed_root"`          // embedding, final norm and head form one FSDP unit

@@ -229,7 +229,7 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 			if p.TiedCopy && e.embedding {
 				continue
 			}
-			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter {
+			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter && !p.Wide {
 				c.multiplied += p.Local
 			}
 			expert := p.Split == model.ExpertSplit

@@ -52,17 +52,18 @@ var bridgeExpertsCostly = []costly{
 var bridgePrecisions = map[string]map[string]string{
 	"mixed":                             {},
 	"with_fp8_delayed_scaling_mixed":    {"fp8": "hybrid", "fp8_recipe": "delayed", "fp8_param_gather": "true"},
-	"with_fp8_current_scaling_mixed":    {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": "true", "first_last_layers_bf16": "true"},
+	"with_fp8_current_scaling_mixed":    {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": "true", "first_last_layers_bf16": "true", "num_layers_at_start_in_bf16": "1", "num_layers_at_end_in_bf16": "1"},
 	"with_fp8_subchannel_scaling_mixed": {"fp8": "hybrid", "fp8_recipe": "blockwise", "fp8_param_gather": "false"},
 	"with_mxfp8_mixed":                  {"fp8": "e4m3", "fp8_recipe": "mxfp8", "fp8_param_gather": "true"},
 	"with_nvfp4_mixed":                  {"fp4": "e2m1"},
-	"nanov2":                            {"fp8": "hybrid", "fp8_recipe": "blockwise", "fp8_param_gather": "true", "first_last_layers_bf16": "true"},
-	"nemotron_3_super":                  {"fp4": "e2m1", "first_last_layers_bf16": "true"},
+	"nemotron_h":                        {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": "true", "first_last_layers_bf16": "true", "num_layers_at_start_in_bf16": "2", "num_layers_at_end_in_bf16": "2"},
+	"nanov2":                            {"fp8": "hybrid", "fp8_recipe": "blockwise", "fp8_param_gather": "true", "first_last_layers_bf16": "true", "num_layers_at_start_in_bf16": "2", "num_layers_at_end_in_bf16": "2"},
+	"nemotron_3_super":                  {"fp4": "e2m1", "first_last_layers_bf16": "true", "num_layers_at_end_in_bf16": "14"},
 }
 
 // bridgeModels are names of single models' precisions, by what they are above.
 var bridgeModels = map[string]string{
-	"nemotron_h_bf16_with_fp8_current_scaling_mixed": "bf16_with_fp8_current_scaling_mixed", "nanov2_bf16_with_fp8_current_scaling_mixed": "bf16_nanov2", "nemotron_3_super_bf16_with_nvfp4_mixed": "bf16_nemotron_3_super",
+	"nemotron_h_bf16_with_fp8_current_scaling_mixed": "bf16_nemotron_h", "nanov2_bf16_with_fp8_current_scaling_mixed": "bf16_nanov2", "nemotron_3_super_bf16_with_nvfp4_mixed": "bf16_nemotron_3_super",
 }
 
 // bridgeFile is what has all of a training of Megatron-Bridge.
@@ -163,8 +164,11 @@ func (r *reading) bridgePrecision() error {
 	for _, of := range []string{"bf16", "fp16"} {
 		r.say(of, strconv.FormatBool(of == kind), key+": "+of)
 	}
-	for _, of := range []string{"fp8", "fp8_recipe", "fp4", "fp8_param_gather", "fp8_dot_product_attention"} {
+	for _, of := range []string{"fp8", "fp8_recipe", "fp4", "fp8_param_gather", "fp8_dot_product_attention", "first_last_layers_bf16"} {
 		r.say(of, "false", key+": "+of)
+	}
+	for _, end := range wideEnds { // MixedPrecisionConfig's defaults, where Megatron-LM's are 1
+		r.say(end.name, "0", key+": "+end.name)
 	}
 	for of, value := range says {
 		r.say(of, value, key+": "+of)

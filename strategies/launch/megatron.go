@@ -687,6 +687,7 @@ func (m *megatron) train() {
 	case m.mentions("train.precision"):
 	case four != "":
 		m.set("train.precision", "nvfp4", m.from(four))
+		m.wide()
 	case eight != "":
 		kind, ok := map[string]string{"": "fp8", "delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8-block"}[m.word("fp8_recipe")]
 		if !ok {
@@ -695,6 +696,7 @@ func (m *megatron) train() {
 		}
 		m.set("train.precision", m.scaled(kind), m.from(eight))
 		m.narrow(kind)
+		m.wide()
 	case m.has("bf16"):
 		m.set("train.precision", "bf16", m.from("bf16"))
 	case m.has("fp16"):

@@ -44,12 +44,14 @@ func TestStageLayers(t *testing.T) {
 func TestFusers(t *testing.T) {
 	const rope = "--position-embedding-type rope --fused-single-qkv-rope "
 	holds(t, map[string][]string{
-		"--fp8-format hybrid":                         {"precision: fp8-delayed # --fp8-format"},
-		"--fp8-format hybrid --fp8-recipe delayed":    {"precision: fp8-delayed # --fp8-format"},
-		"--fp8-format hybrid --fp8-recipe tensorwise": {"precision: fp8 # --fp8-format"},
-		"--fp8-format hybrid --fp8-param-gather":      {"gather: fp8 # --fp8-param-gather"},
-		rope:                                          {"qkv_rope_fusion: true # --fused-single-qkv-rope"},
-		"--use-transformer-engine-op-fuser":           {"op_fuser: true # --use-transformer-engine-op-fuser"},
+		"--fp8-format hybrid":                                                  {"precision: fp8-delayed # --fp8-format"},
+		"--fp8-format hybrid --fp8-recipe delayed":                             {"precision: fp8-delayed # --fp8-format"},
+		"--fp8-format hybrid --fp8-recipe tensorwise":                          {"precision: fp8 # --fp8-format"},
+		"--fp8-format hybrid --fp8-param-gather":                               {"gather: fp8 # --fp8-param-gather"},
+		"--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16": {"num_layers_at_start_in_bf16: 1 # --first-last-layers-bf16\n  num_layers_at_end_in_bf16: 1 # --first-last-layers-bf16\n"},
+		"--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 4": {"  num_layers_at_end_in_bf16: 4 # --num-layers-at-end-in-bf16\n"},
+		rope:                                {"qkv_rope_fusion: true # --fused-single-qkv-rope"},
+		"--use-transformer-engine-op-fuser": {"op_fuser: true # --use-transformer-engine-op-fuser"},
 	})
 	for _, off := range []string{"--fused-single-qkv-rope", rope + "--qk-layernorm", "--use-transformer-engine-op-fuser --num-experts 8"} {
 		text := pretrain(t, off)

@@ -61,7 +61,7 @@ var megatronCostly = []costly{
 	{key: "hierarchical_context_parallel_sizes"},
 	{key: "deterministic_mode"}, {key: "delta_offload_bytes_across_pp_ranks", free: "0"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
 	{key: "muon_nesterov"}, {key: "muon_num_ns_steps", free: "5"}, {key: "muon_tp_mode"}, {key: "muon_use_syrk"}, {key: "muon_fp32_matmul_prec"}, {key: "muon_no_split_qkv"}, {key: "muon_scalar_optimizer"},
-	{key: "first_last_layers_bf16"}, {key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
+	{key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
 	{key: "distribute_saved_activations"}, {key: "no_bias_dropout_fusion"}, {key: "no_overlap_p2p_communication"}, {key: "empty_unused_memory_level", free: "0"}, {key: "train_sync_interval"}, {key: "dataloader_inter_document_masking"},
 	{key: "ddp_average_in_collective"}, {key: "ddp_reduce_scatter_with_fp32_accumulation"}, {key: "ddp_param_name_patterns_for_fp32_local_accumulation"}, {key: "check_for_large_grads"}, {key: "no_check_for_nan_in_loss_and_grad"},
 	{key: "log_params_norm"}, {key: "log_num_zeros_in_grad"}, {key: "log_max_attention_logit"}, {key: "log_l2_norm_grad_to_tensorboard"},
@@ -80,13 +80,13 @@ var aside = []string{
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "fine_grained_activation_offloading", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_freq", "no_rope_fusion", "fused_single_qkv_rope", "use_transformer_engine_op_fuser", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_freq", "no_rope_fusion", "fused_single_qkv_rope", "use_transformer_engine_op_fuser", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // least are the arguments of scripts that are whole numbers, by the least that they may be,
 // beside those of configurations (wholeFlags), which are from 1 on.
 var least = []map[string]bool{
-	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers min_offloaded_tensor_size decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers"),
+	words("num_experts mtp_num_layers q_lora_rank moe_shared_expert_intermediate_size recompute_num_layers min_offloaded_tensor_size decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"),
 	words(`max_position_embeddings padded_vocab_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank moe_latent_size kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
 		linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim
 		csa_window_size o_groups o_lora_rank num_residual_streams mhc_num_residual_streams`),

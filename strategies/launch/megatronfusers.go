@@ -27,3 +27,27 @@ func (m *megatron) fusers() {
 		m.set("runtime.op_fuser", true, m.from("use_transformer_engine_op_fuser"))
 	}
 }
+
+// wideEnds are arguments that count layers whose products stay in 16 bits, with their keys.
+var wideEnds = [2]struct{ name, key string }{
+	{"num_layers_at_start_in_bf16", "train.num_layers_at_start_in_bf16"}, {"num_layers_at_end_in_bf16", "train.num_layers_at_end_in_bf16"},
+}
+
+// wide says which layers' products stay in 16 bits: those at either end, one of each unless
+// more are asked for (core/transformer/transformer_config.py, first_last_layers_bf16).
+func (m *megatron) wide() {
+	const asked = "first_last_layers_bf16"
+	if !m.has(asked) || m.recipe == oldRecipe || m.has("deepspeed") {
+		return
+	}
+	for _, end := range wideEnds {
+		switch f, given := m.flags[end.name]; {
+		case !given:
+			m.set(end.key, 1, m.from(asked))
+		case f.open != "":
+			m.open(end.key, m.from(end.name), f.takes()+": give the key")
+		case f.value != "0":
+			m.set(end.key, plain(f.value), m.from(end.name))
+		}
+	}
+}
