@@ -34,6 +34,7 @@ type builder struct {
 	dropouts    struct{ embed, attention, resid float64 }
 	matrix      Matrix                               // that is updated
 	ranks       int64                                // that hold the parts of it
+	looped      struct{ first, weights int }         // where the parameters of experts that are modules begin, and how many each has
 	after       func(made *tape.Tensor) *tape.Tensor // of the experts' activation that runs
 }
 
@@ -87,6 +88,9 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		}
 		b.params = append(b.params, p)
 		b.roles[t.Role] = i
+	}
+	if c.loopsExperts() {
+		b.unstack()
 	}
 	if c.Recipe.Structure.FusedQKV {
 		b.merge(model.RoleQKV, model.RoleQ, model.RoleK, model.RoleV)

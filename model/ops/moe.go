@@ -103,6 +103,9 @@ func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
 func (b *builder) routed(x, scores *tape.Tensor) *tape.Tensor {
 	m := b.Spec.MoE
 	rows := float64(x.Dim(0) * m.TopK / b.dividers())
+	if b.loopsExperts() {
+		return b.call(b.loop("experts_loop"), tensorOf(x), tensorOf(scores), numberOf(rows))[0].t
+	}
 	if b.Capacity > 0 {
 		rows = float64(m.Experts) * max(math.Ceil(rows*b.Capacity/float64(m.Experts)), float64(b.recipe.Structure.LeastRows))
 	}

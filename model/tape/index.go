@@ -109,7 +109,7 @@ func (t *Tape) addSorted(x *Tensor, d DType, dims []int64, busiest float64) *Ten
 		t.Tiny("memset", 1)
 		t.emit(Op{Prim: "sort", Class: Sort, DType: I64, Elements: float64(rows), Bytes: units.Bytes(rows) * 32})
 	}
-	put := Op{Prim: "index_put_", Class: ScatterAdd, DType: d, Elements: float64(x.Size()), Bytes: 2*x.bytes() + r.bytes()}
+	put := Op{Prim: "index_put_", Class: ScatterAdd, DType: d, Elements: float64(x.Size()), Bytes: 2*x.bytes() + min(x.bytes(), r.bytes())}
 	chain := rows / max(r.Dim(0), 1)
 	if r.Dim(-1) == 1 { // a warp adds as many at once (indexing_backward_kernel_stride_1)
 		chain /= warp
