@@ -45,8 +45,8 @@ func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.MoE
 	t.Call()
 	t.Module = "router"
-	x = t.Hold(x)
-	defer func() { t.Release(x) }()
+	x, t.Leaf = t.Hold(x), b.recipe.Structure.LeafExperts
+	defer func() { t.Release(x); t.Leaf = false }()
 	for i := 0; i < 2 && m.Jitter && b.program("jitter"); i++ { // once by the block and once by its router
 		x = b.give(x, b.call("jitter", tensorOf(x))[0].t)
 	}
@@ -78,7 +78,9 @@ func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
 			tensorOf(b.p(model.RoleRouter.Bias())))[0].t
 	})
 	t.Module = "experts"
-	t.Call()
+	if !b.loopsExperts() { // whose list is no module that is called
+		t.Call()
+	}
 	latent := t.Hold(flat)
 	if m.Latent > 0 { // as Megatron-Core's ranks do, before their rows are exchanged
 		latent = b.give(latent, b.linear(flat, model.RoleLatentDown))

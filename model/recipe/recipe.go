@@ -293,6 +293,7 @@ type Structure struct {
 	DeepSpeedMoE   bool    `yaml:"deepspeed_moe"`         // experts are those of DeepSpeed's layer: of equal capacity, the mean unless a job says otherwise, one or two of a token, whole on a rank, of tokens that tensor ranks hold whole, and not under ZeRO 3
 	LeastRows      int64   `yaml:"least_rows"`            // of equal capacity have at least so many rows
 	ExpertLoop     string  `yaml:"expert_loop"`           // experts are modules that run one after another, each on rows that the host asks the device for: all, or those hit, which it asks for, too; "": they are not
+	LeafExperts    bool    `yaml:"leaf_experts"`          // hooks of ZeRO 3 run for a block with experts as for one module
 	ExpertModules  bool    `yaml:"expert_modules"`        // experts run one after another, each by products of its own
 	GatherTokens   string  `yaml:"gather_tokens"`         // tensor ranks gather a layer's tokens before its router and reduce what its experts make of them: all, which divide the rows where they do not cut the experts, or the cutting ones, and these are either all or none, all where nobody shares out experts; "": no ranks, and any may cut experts
 	ReduceRows     bool    `yaml:"reduce_rows"`           // gather_tokens: the gradients that are reduced are those of rows of experts that are cut, not those of tokens

@@ -258,6 +258,7 @@ type HostWork struct {
 	Calls   uint16 // dispatcher calls that launch kernels
 	Views   uint16 // dispatcher calls that only make a view
 	Modules uint16 // Python module calls
+	Inner   uint16 // of these, inside a module that hooks take for a leaf (Tape.Leaf)
 	Nodes   uint16 // autograd nodes run by the engine
 	Asked   bool   // a policy in Python is asked about each of the dispatcher calls (CheckpointSome)
 }

@@ -42,6 +42,7 @@ type Tape struct {
 	PackedInputs  bool    // products of a weight in few bits save what they read
 	KeepsAdapters bool    // functions of adapters keep these cast, and what they multiplied with B (Adapted)
 	HalfZero      Zeros   // of the projections that follow
+	Leaf          bool    // modules that follow are inside one whose parameters hooks treat at once, who know none of theirs
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	buffers
@@ -159,7 +160,12 @@ func (t *Tape) over(prim string, class Class, x *Tensor, bytes units.Bytes) {
 }
 
 // Call notes that a Python module is called; the host cost goes to the next op.
-func (t *Tape) Call() { t.host.Modules++ }
+func (t *Tape) Call() {
+	t.host.Modules++
+	if t.Leaf {
+		t.host.Inner++
+	}
+}
 
 // note records host work that a recipe prices under a name of its own.
 func (t *Tape) note(prim string) {

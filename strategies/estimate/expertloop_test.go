@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/ops"
 )
 
 // looping is a job of a model whose experts run one after another, or, in the newest release, together.
@@ -33,4 +35,21 @@ func TestLoopedExpertsWait(t *testing.T) {
 	require.Greater(t, float64(before.StepTime), 5*float64(after.StepTime))
 	require.Greater(t, float64(before.Parts.Host), 0.5*float64(before.StepTime))
 	require.Less(t, float64(before.StepTime), 91.2)
+}
+
+// TestLeafModules: hooks of ZeRO-3 run for a block with experts as for one module (DeepSpeed's
+// leaf_module_config.py; LLaMA-Factory, model_utils/moe.py, add_z3_leaf_module), beside the layer, two norms, attention and
+// its four projections, and for each of its parameters all the same. Before DeepSpeed 0.13 they ran for the router, each
+// expert, its three products and its activation.
+func TestLeafModules(t *testing.T) {
+	const outside, inside = 1 + 2 + 1 + 4 + 1, 1 + 8*5
+	for _, c := range []struct {
+		release           string
+		modules, matrices int
+	}{{"24.01", outside + inside, 4 + 1 + 3*8}, {"24.12", outside, 4 + 1 + 3*8}, {"25.12", outside, 4 + 1 + 3*8}, {"26.08", outside, 4 + 1 + 2}} {
+		j := mustParse(t, fmt.Sprintf("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: deepspeed-hf, release: %q}, plan: {data_parallel: zero3}, train: {sequence_length: 512, micro_batch: 1}}", c.release))
+		var h hooked
+		h.count(&ops.Build(config(j)).Kinds[0])
+		require.EqualValues(t, []int{c.modules, c.matrices, c.matrices + 2}, []int{int(h.modules), int(h.matrices), int(h.parameters)}, c.release)
+	}
 }

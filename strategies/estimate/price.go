@@ -565,10 +565,10 @@ type hooked struct {
 
 func (h *hooked) count(u *ops.Unit) {
 	for i := range u.Forward.Ops {
-		h.modules += float64(u.Forward.Ops[i].Host.Modules)
+		h.modules += float64(u.Forward.Ops[i].Host.Modules - u.Forward.Ops[i].Host.Inner)
 	}
 	for i := range u.Backward.Ops {
-		h.again += float64(u.Backward.Ops[i].Host.Modules)
+		h.again += float64(u.Backward.Ops[i].Host.Modules - u.Backward.Ops[i].Host.Inner)
 	}
 	for i := range u.Params {
 		h.parameters++
