@@ -255,11 +255,17 @@ func (s *step) broadcasts(q *queue, params units.Bytes) (t float64) {
 }
 
 // updated is the number of tensors that the rank's optimizer goes through: all, or, where
-// a rank has a part of each bucket, those of which it has something.
+// a rank has a part of each bucket, those of which it has something. FSDP1's flat parameters
+// are such buckets (torch/distributed/fsdp/_flat_param.py, _use_sharded_views and
+// _use_sharded_grad_views: others are empty and have no gradient).
 func (s *step) updated() int {
 	n := 0
 	for k, tensors := range s.chunk.tensors {
-		if ranks, buckets := int(s.p.groups[[2]group{shardGroup, expertShardGroup}[k]].Ranks), s.parts(k); buckets > 0 && ranks > 1 {
+		ranks, buckets := int(s.p.groups[[2]group{shardGroup, expertShardGroup}[k]].Ranks), s.parts(k)
+		if s.shards != nil && s.shards.flat {
+			buckets = s.shards.buckets(k)
+		}
+		if buckets > 0 && ranks > 1 {
 			tensors = min(tensors, (tensors+ranks-1)/ranks+buckets)
 		}
 		n += tensors

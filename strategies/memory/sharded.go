@@ -34,6 +34,7 @@ type Sharding struct {
 	OnHost             bool        // shards come from the host's memory and go there
 	Replicas           bool        // shards are reduced over replicas, too
 	Recasts            bool        // PyTorch's FSDP: what comes out of a reduction is cast to Kept
+	Flat               bool        // of the parameters of a unit a rank has one tensor, and of each of the optimizer's states (FSDP1's FlatParameter)
 	Copies             bool        // flat buffers beside the parameters, which are copied out one by one (FSDP2)
 }
 

@@ -343,7 +343,9 @@ func begin(chunks ...*walker) {
 			})
 			w.keep(b, Parameters)
 		case class == Parameters && single:
-			each(chunks, func(w *walker, p *ops.Param) { w.keep(units.Bytes(p.Local)*w.stored(p).weights(p), Parameters) })
+			for _, w := range chunks {
+				w.tensors(Parameters, func(p *ops.Param) (int, units.Bytes) { return 1, units.Bytes(p.Local) * w.stored(p).weights(p) })
+			}
 		case class == OptimizerStates && (flat || single): // made already, or not yet
 		case class == Gathered && single && len(w.Buckets) > 0:
 			for _, b := range w.Buckets {
@@ -406,20 +408,42 @@ func (w *walker) stored(p *ops.Param) *Stored {
 
 // states allocates the optimizer's tensors of each parameter.
 func (w *walker) states() {
-	each([]*walker{w}, func(w *walker, p *ops.Param) {
+	w.tensors(OptimizerStates, func(p *ops.Param) (int, units.Bytes) {
 		s := w.stored(p)
 		if p.Frozen {
-			return
+			return 0, 0
 		}
 		n := s.Tensors
 		if s.Apart && p.Matrices(false) > 0 {
 			n--
 		}
 		inside, _ := s.StatesOf(p)
-		for range n {
-			w.keep(inside/units.Bytes(s.Tensors), OptimizerStates)
-		}
+		return n, inside / units.Bytes(s.Tensors)
 	})
+}
+
+// tensors allocates so many tensors, each of so many bytes, as of says a parameter has: of all
+// parameters of a unit at once where these are one (Sharding.Flat).
+func (w *walker) tensors(c Class, of func(*ops.Param) (int, units.Bytes)) {
+	for _, u := range w.Units {
+		most, all := 0, units.Bytes(0)
+		for i := range u.Params {
+			if !w.own(&u.Params[i]) {
+				continue
+			}
+			n, size := of(&u.Params[i])
+			if w.Sharding.Flat {
+				most, all = max(most, n), all+size
+				continue
+			}
+			for range n {
+				w.keep(size, c)
+			}
+		}
+		for range most {
+			w.keep(all, c)
+		}
+	}
 }
 
 // rebuild makes the buckets anew, in the order in which the gradients of the first
