@@ -364,7 +364,7 @@ func (j *Job) named() *Job {
 	first, _, _ := strings.Cut(j.source, ", ")
 	name := stem(first)
 	in := slices.ContainsFunc(j.Settings, func(s Setting) bool { return s.Key == "model.model_type" })
-	if !in || name == "" || name == "-" || len(name) > model.MaxName || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+	if !in || name == "" || len(name) > model.MaxName || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return j
 	}
 	out := *j
@@ -372,8 +372,12 @@ func (j *Job) named() *Job {
 	return &out
 }
 
-// stem is the name of a file without its folder and ending.
+// stem is the name of a file without its folder and ending, of standard input what programs
+// call it.
 func stem(file string) string {
+	if file == "-" {
+		return "stdin"
+	}
 	return strings.TrimSuffix(path.Base(filepath.ToSlash(file)), filepath.Ext(file))
 }
 
