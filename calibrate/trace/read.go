@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -62,12 +63,16 @@ type Mark struct {
 // remedy ends the complaint about a file that is no trace.
 const remedy = `give the file that torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote`
 
+// opening is how JSON of a trace begins: an object, or a list of objects. A log may begin with
+// a bracket, too, as in "[rank0]:" or "{'loss': 2.1}".
+var opening = regexp.MustCompile(`^\s*(\{\s*(["}]|$)|\[\s*([{\]]|$))`)
+
 // Load reads a trace, or a packed one.
 func Load(name string) (*Trace, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, complain(name, "no such file")
+			return nil, complain(name, "no such file; give one that is there")
 		}
 		return nil, complain(name, "cannot be read: %v", err)
 	}
@@ -88,7 +93,7 @@ func Read(name string, in io.Reader) (*Trace, error) {
 	}
 	if head, _ := b.Peek(b.Size()); len(bytes.TrimSpace(head)) == 0 {
 		return nil, complain(name, "is empty; %s", remedy)
-	} else if first := bytes.TrimSpace(head)[0]; first != '{' && first != '[' && utf8.Valid(head[:min(len(head), 64)]) {
+	} else if !opening.Match(head) && utf8.Valid(head[:min(len(head), 64)]) {
 		return nil, complain(name, "is not a trace but text; %s, after the job; of a log of training perfplan init --measured --from makes runs, which perfplan validate holds against predictions", remedy)
 	}
 	limited := &io.LimitedReader{R: b, N: MaxSize}
