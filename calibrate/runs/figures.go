@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -31,22 +32,29 @@ type Figures struct {
 	Parameters int64        `yaml:"parameters"` // of the whole model
 }
 
-// zeros complains about figures that are written down as zero or less: nothing can be
-// compared with them, and they would pass for not measured. n is what f was read from.
-func (f *Figures) zeros(doc *yamlx.Document, n *yaml.Node) (errs diag.List) {
-	complain := func(name string, v *yaml.Node) {
-		errs = append(errs, doc.Errorf(v, "%s: %q is not a usable measurement; give more than 0, or leave out what was not measured", name, v.Value))
+// DecodeNode reads figures and complains about those that no step has: nothing can be compared
+// with them, and zero would pass for not measured.
+func (f *Figures) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	type plain Figures
+	errs := doc.DecodeInto(n, (*plain)(f))
+	unread := errs
+	check := func(name string, v *yaml.Node, is float64, l limit) {
+		switch {
+		case slices.ContainsFunc(unread, func(e *diag.Error) bool { return e.Line == v.Line && e.Col == v.Column }):
+		case is <= 0:
+			errs = append(errs, doc.Errorf(v, "%s: %q is not a usable measurement; give more than 0, or leave out what was not measured", name, v.Value))
+		case is > l.most:
+			errs = append(errs, doc.Errorf(v, "%s: %q is not a usable measurement; give at most %s, or leave out what was not measured", name, v.Value, l.text))
+		}
 	}
 	for _, q := range Quantities {
-		if _, v := yamlx.Key(n, q.Name); v != nil && v.Tag != "!!null" && q.of(f) <= 0 {
-			complain(q.Name, v)
+		if _, v := yamlx.Key(n, q.Name); v != nil && v.Tag != "!!null" {
+			check(q.Name, v, q.of(f), q.limit)
 		}
 	}
 	_, stages := yamlx.Key(n, PerStage)
 	for i, b := range f.PerStage {
-		if b <= 0 {
-			complain(PerStage, stages.Content[i])
-		}
+		check(PerStage, stages.Content[i], float64(b), ofMemory)
 	}
 	return errs
 }

@@ -12,20 +12,32 @@ type Quantity struct {
 	Name string
 	key  string // in JSON, where it is a number in its SI base unit
 	of   func(*Figures) float64
+	limit
 }
+
+// limit is what no measurement is above; beyond it a unit is wrong or a digit too many.
+type limit struct {
+	most float64 // SI base unit
+	text string
+}
+
+var (
+	ofTime   = limit{86400, "1 d"}
+	ofMemory = limit{1e15, "1000 TB"}
+)
 
 // Quantities are the compared figures, in the order in which they are printed.
 var Quantities = []Quantity{
-	{"step_time", "step_time_s", func(f *Figures) float64 { return float64(f.StepTime) }},
-	{"forward_time", "forward_s", func(f *Figures) float64 { return float64(f.ForwardTime) }},
-	{"backward_time", "backward_s", func(f *Figures) float64 { return float64(f.BackwardTime) }},
-	{"optimizer_time", "optimizer_s", func(f *Figures) float64 { return float64(f.OptimizerTime) }},
-	{"peak_allocated", "peak_allocated_bytes", func(f *Figures) float64 { return float64(f.PeakAllocated) }},
-	{"peak_reserved", "peak_reserved_bytes", func(f *Figures) float64 { return float64(f.PeakReserved) }},
-	{"device_used", "device_used_bytes", func(f *Figures) float64 { return float64(f.DeviceUsed) }},
-	{"energy_per_step_per_gpu", "energy_j_per_step_per_gpu", func(f *Figures) float64 { return float64(f.Energy) }},
-	{"sm_clock_after", "sm_clock_hz", func(f *Figures) float64 { return float64(f.Clock) }},
-	{"parameters", "parameters", func(f *Figures) float64 { return float64(f.Parameters) }},
+	{"step_time", "step_time_s", func(f *Figures) float64 { return float64(f.StepTime) }, ofTime},
+	{"forward_time", "forward_s", func(f *Figures) float64 { return float64(f.ForwardTime) }, ofTime},
+	{"backward_time", "backward_s", func(f *Figures) float64 { return float64(f.BackwardTime) }, ofTime},
+	{"optimizer_time", "optimizer_s", func(f *Figures) float64 { return float64(f.OptimizerTime) }, ofTime},
+	{"peak_allocated", "peak_allocated_bytes", func(f *Figures) float64 { return float64(f.PeakAllocated) }, ofMemory},
+	{"peak_reserved", "peak_reserved_bytes", func(f *Figures) float64 { return float64(f.PeakReserved) }, ofMemory},
+	{"device_used", "device_used_bytes", func(f *Figures) float64 { return float64(f.DeviceUsed) }, ofMemory},
+	{"energy_per_step_per_gpu", "energy_j_per_step_per_gpu", func(f *Figures) float64 { return float64(f.Energy) }, limit{1e12, "1e12 J"}},
+	{"sm_clock_after", "sm_clock_hz", func(f *Figures) float64 { return float64(f.Clock) }, limit{1e10, "10 GHz"}},
+	{"parameters", "parameters", func(f *Figures) float64 { return float64(f.Parameters) }, limit{1e15, "1e15"}},
 }
 
 // PerStage is the one quantity with a value per pipeline stage. Its error is that

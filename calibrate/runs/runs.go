@@ -79,14 +79,14 @@ func Decode(doc *yamlx.Document) ([]Run, error) {
 	var errs diag.List
 	for _, e := range f.Runs {
 		run, list := decodeRun(doc, e.node)
-		if len(list) > 0 {
-			errs = append(errs, list...)
-			continue
-		}
+		errs = append(errs, list...)
 		run.Source = cmp.Or(run.Source, f.Source)
 		out = append(out, run)
 	}
-	return out, append(errs, repeated(out)...).Err()
+	if errs = append(errs, repeated(out)...); len(errs) > 0 {
+		return nil, errs.Err()
+	}
+	return out, nil
 }
 
 // entryNode keeps the node of a run, whose keys are a run's and a job's together.
@@ -206,24 +206,21 @@ func hasExperts(run *yaml.Node) bool {
 	return false
 }
 
-// decodeRun reads one entry. Complaints about its own keys are returned; those
+// decodeRun reads one entry. Complaints about its own keys are returned beside its id; those
 // about its job are the run's Err.
 func decodeRun(doc *yamlx.Document, n *yaml.Node) (Run, diag.List) {
 	var r runFile
-	if errs := doc.DecodeInto(n, &r); len(errs) > 0 {
-		return Run{}, errs
+	errs := doc.DecodeInto(n, &r)
+	_, id := yamlx.Key(n, "id")
+	if n.Kind == yaml.MappingNode && (id == nil || id.Kind == yaml.ScalarNode && id.Value == "") {
+		errs = append(errs, doc.Errorf(n, "id: is missing; give each run its own"))
 	}
-	if r.ID == "" {
-		return Run{}, diag.List{doc.Errorf(n, "id: is missing; give each run its own")}
-	}
-	_, figures := yamlx.Key(n, "measured")
-	if errs := r.Measured.zeros(doc, figures); len(errs) > 0 {
-		return Run{}, errs
+	if len(errs) > 0 {
+		return Run{ID: r.ID, doc: doc, id: id}, errs
 	}
 	run := Run{ID: r.ID, Group: r.Group, Name: r.Name, Source: r.Source, Framework: r.Framework, Assumed: r.Assumed, Measured: r.Measured}
 	run.Group = cmp.Or(run.Group, "ungrouped")
-	run.doc = doc
-	_, run.id = yamlx.Key(n, "id")
+	run.doc, run.id = doc, id
 	run.job, run.Left = jobOf(n, &r, r.Assumed)
 	if run.decide(); run.Err != nil && run.Left != nil { // the rest of the job may need what was assumed
 		run.job, run.Left = jobOf(n, &r, nil)

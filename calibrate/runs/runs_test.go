@@ -123,6 +123,12 @@ func TestDecodeErrors(t *testing.T) {
 		"negative":       {file("\n  - {id: a, measured: {step_time: -5 ms}}"), "runs.yaml:3:35: "},
 		"no count":       {file("\n  - {id: a, measured: {parameters: -7}}"), `parameters: "-7" is not a usable measurement`},
 		"zero of a rank": {file("\n  - {id: a, measured: {peak_allocated_per_stage: [1 GB, 0 GB]}}"), `runs.yaml:3:57: peak_allocated_per_stage: "0 GB" is not a usable measurement`},
+		"far too long":   {file("\n  - {id: a, measured: {step_time: 1e30 s}}"), `runs.yaml:3:35: step_time: "1e30 s" is not a usable measurement; give at most 1 d, or leave out what was not measured`},
+		"far too large":  {file("\n  - {id: a, measured: {peak_allocated_per_stage: [1 GB, 2e16 GB]}}"), "give at most 1000 TB"},
+		"beside a unit":  {file("\n  - {id: a, measured: {step_time: 3 GB, parameters: -7}}"), `parameters: "-7" is not a usable measurement`},
+		"twice and more": {file("\n  - {id: a, measured: {steptime: 3 s}}", "\n  - {id: a}"), `"a" is that of the run in line 3`},
+		"no ids":         {file("\n  - 3", "\n  - {id: [a]}"), "runs.yaml:4:10: id: expected text"},
+		"no id and more": {file("\n  - {measured: {steptime: 3 s}}"), "id: is missing"},
 		"unknown key":    {"perfplan: runs/v1\nruns: [{id: a}]\nrun: 3", `unknown key "run"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,6 +175,7 @@ func TestLoadAll(t *testing.T) {
 		{"an id of another file", []string{first, second, clash}, fmt.Sprintf(`%s:12:9: id: "b" is that of the run in %s, line 12; give each its own`, clash, first), 0},
 		{"the same file", []string{first, second, first}, first + ": is the same file as " + first, 0},
 		{"the same file by another name", []string{first, link}, link + ": is the same file as " + first + ", which is given before it; give it once", 0},
+		{"of two that are not there, the second", []string{dir + "/none.yaml", dir + "/nor.yaml"}, dir + "/nor.yaml: no such file", 0},
 		{"no file, twice", []string{dir + "/none.yaml", dir + "/none.yaml"}, "no such file", 0},
 	} {
 		list, err := LoadAll(c.files)

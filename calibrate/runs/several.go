@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -14,12 +15,14 @@ func LoadAll(paths []string) ([]Run, error) {
 		return nil, err
 	}
 	var all []Run
+	var refused error // of all files
 	for _, path := range paths {
 		list, err := Load(path)
-		if err != nil {
-			return nil, err
-		}
+		refused = errors.Join(refused, err)
 		all = append(all, list...)
+	}
+	if refused != nil {
+		return nil, refused
 	}
 	return all, repeated(all).Err()
 }
@@ -46,6 +49,7 @@ func repeated(list []Run) diag.List {
 		run := &list[i]
 		before := first[run.ID]
 		switch {
+		case run.ID == "": // which is complained about
 		case before == nil:
 			first[run.ID] = run
 		case before.doc == run.doc:
