@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -159,9 +158,8 @@ const joinTime = 2 * time.Minute
 // measure runs a calibration with progress on the error stream and prints what came
 // of it.
 func measure(parent context.Context, e *env, d cuda.Driver, o calibrate.Options, w written, format report.Format) error {
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := e.interrupt(parent, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)                        // a second Ctrl-C ends the process
 	if err := w.find(d.Devices()[0].Name); err != nil { // before the time is spent
 		return err
 	}

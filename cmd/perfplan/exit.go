@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 
@@ -34,6 +36,18 @@ func (s stopped) Error() string { return s.text }
 // usage is a mistake in the command line.
 func usage(format string, args ...any) error { return diag.Errorf(format, args...) }
 
+// remembering keeps the first error of writing: cobra drops those of help.
+type remembering struct {
+	io.Writer
+	err error
+}
+
+func (r *remembering) Write(text []byte) (int, error) {
+	n, err := r.Writer.Write(text)
+	r.err = cmp.Or(r.err, err)
+	return n, err
+}
+
 // run executes a command line and returns the exit code. An error is printed once,
 // on the error stream.
 func run(args []string, e *env) (code int) {
@@ -48,7 +62,12 @@ func run(args []string, e *env) (code int) {
 	}()
 	root := newRoot(e)
 	root.SetArgs(args)
-	err := root.Execute()
+	help := &remembering{Writer: e.out}
+	root.SetOut(help)
+	err := cmp.Or(root.Execute(), help.err)
+	if e.release != nil {
+		e.release()
+	}
 	if err == nil {
 		return exitOK
 	}

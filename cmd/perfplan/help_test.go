@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -10,6 +11,20 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
+
+// full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestHelpUnwritten: help that cannot be written fails as a result does.
+func TestHelpUnwritten(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"help", "plan"}, {"plan", "--help"}, {"hardware"}, {"--version"}, {"version"}, {"completion", "bash"}, {"collective", "all-reduce", "--size", "1GiB"}} {
+		var stderr bytes.Buffer
+		require.Equal(t, exitInternal, run(args, &env{in: strings.NewReader(""), out: full{}, err: &stderr}), args)
+		require.Equal(t, "perfplan: no space left on device\n", stderr.String(), args)
+	}
+}
 
 // TestHelpFits: the help of every command fits a narrow terminal, but for examples and the line that
 // says how it is used, and says there what it says in a pipe.

@@ -17,6 +17,7 @@ type env struct {
 	in       io.Reader
 	out, err io.Writer
 	style    report.Style
+	release  func() // see stoppable
 }
 
 // system is the real world. Escape codes go to terminals only, and not where

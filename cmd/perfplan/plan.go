@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,9 +57,8 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := e.interrupt(cmd.Context())
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process
 			p := &progress{out: e.err, last: time.Now()}
 			f.options.Progress = p.show
 			r, err := f.rank(ctx, j)

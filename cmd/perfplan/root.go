@@ -34,6 +34,8 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
+
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { e.stoppable(cmd.CommandPath()) },
 	}
 	root.SetIn(e.in)
 	root.SetOut(e.out)

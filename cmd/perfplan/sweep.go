@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -58,9 +57,8 @@ sizes. Other arguments and flags are those of perfplan estimate.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := e.interrupt(cmd.Context())
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process
 			end := e.busy("predicting every point")
 			t, err := whatif.Sweep(ctx, axes, objective, decode)
 			end()
