@@ -53,6 +53,7 @@ type Prediction struct {
 
 // Report is the outcome of Validate.
 type Report struct {
+	Schema  string              `json:"schema"`
 	Rows    []Row               `json:"runs"`
 	Summary []Group             `json:"summary"`            // by name; the last is of all runs
 	Stated  []Group             `json:"stated,omitempty"`   // by how many facts their sources leave open: none, one, more; none when all alike
@@ -78,7 +79,7 @@ func Complete(list []Run) *Report {
 
 // report sums up the rows of runs.
 func report(list []Run, row func(Run) Row) *Report {
-	rep := &Report{Rows: parallel.Map(list, row)}
+	rep := &Report{Schema: "validate/v1", Rows: parallel.Map(list, row)}
 	rep.Summary = summarize(rep.Rows)
 	rep.Stated = byAssumed(rep.Rows)
 	rep.Overall = Overall(rep.Summary)

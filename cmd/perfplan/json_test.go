@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,29 @@ func TestContract(t *testing.T) {
 		require.IsType(t, []any{}, all["remedies"])
 		require.IsType(t, map[string]any{}, all["exposed_comm_s"])
 	}
+}
+
+// TestSameKeys: what commands say of the same thing they say under the same key.
+func TestSameKeys(t *testing.T) {
+	job := []string{"gpt2", "--gpus", "2", "--global-batch", "16", "--dp", "2"}
+	_, text, errs := in("", append([]string{"estimate", "-o", "json"}, job...)...)
+	for _, args := range [][]string{{"sensitivity"}, {"explain", "--depth", "0"}, {"explain", "--stage", "memory"}} {
+		_, out, errs2 := in("", slices.Concat(args, []string{"-o", "json"}, job)...)
+		for _, key := range []string{"versions", "job", "step_time_s", "step_time_low_s", "step_time_high_s", "memory"} {
+			require.JSONEq(t, field(t, text, key), field(t, out, key), "%s of %s: %s%s", key, args, errs, errs2)
+		}
+	}
+	for _, args := range [][]string{{"plan", "--price", "2", "--fix", "tp=1"}, {"sweep", "--price", "2", "micro-batch=1"}} {
+		_, out, errs := in("", slices.Concat(args, []string{"-o", "json"}, job)...)
+		require.Contains(t, out, `"cost_usd_per_million_tokens": 0.`, errs)
+		require.Contains(t, out, `"energy_j_per_million_tokens": `)
+	}
+	for _, args := range [][]string{{"train", "--tokens", "1B"}, {"diff", "gpt2"}} {
+		_, out, errs := in("", slices.Concat(args, []string{"-o", "json"}, job)...)
+		require.Regexp(t, `^"[a-z]+/v1"$`, field(t, out, "schema"), errs)
+	}
+	_, out, _ := in("", "validate", "--group", "h200-single", "-o", "json")
+	require.Equal(t, `"validate/v1"`, field(t, out, "schema"))
 }
 
 // TestOverlapIsKnown: what is not known of a step is null, and no figure.

@@ -126,7 +126,7 @@ func (x *Compare) plain() any {
 	for _, d := range c.Largest {
 		largest = append(largest, ordered{{"of", d.Of}, {"predicted_s", d.Predicted}, {"traced_s", d.Traced}, {"text", d.Text}})
 	}
-	return ordered{{"schema", "compare/v1"}, {"job", x.job()}, {"terms", terms}, {"families", families}, {"largest", largest}, {"traces", c.Traces}, {"notes", x.allNotes()}}
+	return append(x.head("compare/v1"), ordered{{"terms", terms}, {"families", families}, {"largest", largest}, {"traces", c.Traces}, {"notes", x.allNotes()}}...)
 }
 
 func (x *Compare) records() ([]string, [][]string) {

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+
 	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -35,9 +37,8 @@ func (e *Estimate) result() ordered {
 	remedies := listed(e.Remedies, func(m *search.Remedy) ordered { // slowdown: tokens/s per GPU before over after, minus one
 		return append(ordered{{"set", m.Set}, {"slowdown", m.Slowdown}}, plainCandidate(&m.Candidate)...)
 	})
-	return ordered{
-		{"schema", resultSchema}, {"versions", versions(e.Version)}, {"job", e.job()}, {"model", plainModel(r.Job)}, {"choice", unlessNone(plainChoice(e.Choice))},
-		{"step_time_s", r.StepTime}, {"step_time_low_s", known(r.Low)}, {"step_time_high_s", known(r.High)}, {"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
+	return slices.Concat(e.head(resultSchema), ordered{{"model", plainModel(r.Job)}, {"choice", unlessNone(plainChoice(e.Choice))}}, stepOf(r), ordered{
+		{"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
 		{"tokens_per_s_per_gpu", r.TokensPerSecond}, {"model_tflops_per_gpu", modelRate(r) / 1e12}, {"peak_flops_per_s", r.Peak},
 		{"mfu", r.MFU}, {"mfu_full_attention", fullMFU(r)}, {"mfu_attention", "causal"}, {"hfu", r.HFU},
 		{"bound", r.Bound}, {"bubble_fraction", r.Bubble}, {"exposed_comm_s", exposed},
@@ -45,7 +46,17 @@ func (e *Estimate) result() ordered {
 		{"host_idle_s", r.HostIdle}, {"parts_s", partsOf(r)}, {"memory", memoryOf(&r.Memory)},
 		{"clock_hz", r.Clock}, {"power_w", r.Power}, {"energy_j_per_step_per_gpu", r.Energy}, {"stages", stages}, {"stragglers", unlessNone(plainWaiting(r.Waiting))},
 		{"remedies", remedies}, {"notes", append([]diag.Note{}, e.notes()...)},
-	}
+	})
+}
+
+// head begins what is said of a prediction: what it is, which program says it, of which job.
+func (e *Estimate) head(schema string) ordered {
+	return ordered{{"schema", schema}, {"versions", versions(e.Version)}, {"job", e.job()}}
+}
+
+// stepOf is the time of a step with its range.
+func stepOf(r *estimate.Result) ordered {
+	return ordered{{"step_time_s", r.StepTime}, {"step_time_low_s", known(r.Low)}, {"step_time_high_s", known(r.High)}}
 }
 
 func versions(program string) ordered { return ordered{{"perfplan", program}} }

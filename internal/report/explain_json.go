@@ -19,7 +19,7 @@ func className(c int) string { return memory.Class(c).String() }
 // plain is the explanation for scripts: the prediction's frame and one of the stages.
 func (x *Explain) plain() any {
 	r := x.Result
-	out := ordered{{"schema", "explain/v1"}, {"versions", versions(x.Version)}, {"stage", x.Stage}, {"job", x.job()}, {"step_time_s", r.StepTime}, {"parts_s", partsOf(r)}}
+	out := slices.Concat(x.head("explain/v1"), ordered{{"stage", x.Stage}}, stepOf(r), ordered{{"parts_s", partsOf(r)}, {"memory", memoryOf(&r.Memory)}})
 	collectives := entry{"collectives", unlessNone(listed(r.Detail.Collectives, plainComm))}
 	switch x.Stage {
 	case Ops:
@@ -32,7 +32,7 @@ func (x *Explain) plain() any {
 		points := listed(r.Detail.Memory, func(p *point) ordered {
 			return ordered{{"label", p.Label}, {"allocated_bytes", p.Allocated}, {"by_class", byClass(p.By[:])}}
 		})
-		out = append(out, entry{"memory", memoryOf(&r.Memory)}, entry{"points", unlessNone(points)})
+		out = append(out, entry{"points", unlessNone(points)})
 	default:
 		out = append(out, entry{"tree", plainTree(x.tree(), x.Depth)}, collectives)
 	}

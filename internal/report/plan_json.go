@@ -14,7 +14,7 @@ func (p *Plans) result(c *search.Candidate) ordered {
 }
 
 func costsOf(c search.Costs) ordered {
-	return ordered{{"dollars_per_million_tokens", known(c.Dollars)}, {"joules_per_million_tokens", known(c.Joules)}, {"train_days", known(c.Days)}}
+	return ordered{{"cost_usd_per_million_tokens", known(c.Dollars)}, {"energy_j_per_million_tokens", known(c.Joules)}, {"train_days", known(c.Days)}}
 }
 
 func counts(list []search.Count) ordered {

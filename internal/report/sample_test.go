@@ -130,7 +130,8 @@ func validation() *runs.Report {
 		return runs.Figures{StepTime: step, ForwardTime: step / 3, PeakAllocated: 20e9, Energy: 100}
 	}
 	return &runs.Report{
-		Parts: []runs.Part{{Name: "kernels", Share: 0.835, Ratio: 1.017, Deviation: 0.006}, {Name: "exposed communication", Share: 0.074, Ratio: 1.241, Deviation: 0.037}},
+		Schema: "validate/v1",
+		Parts:  []runs.Part{{Name: "kernels", Share: 0.835, Ratio: 1.017, Deviation: 0.006}, {Name: "exposed communication", Share: 0.074, Ratio: 1.241, Deviation: 0.037}},
 		Choices: []runs.Choice{{Group: "a100", Name: "GPT-175B on 512 GPUs", Layouts: 10, Chance: 0.4, Chosen: "tp 8, pp 8 (1f1b), dp 8, zero1, micro batch 2, recompute full", Best: "tp 4, pp 16 (1f1b), dp 8, zero1, micro batch 2, recompute full",
 			Regret: 0.031, Spearman: 0.83, Range: 0.19}},
 		Rows: []runs.Row{

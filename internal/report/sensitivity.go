@@ -74,7 +74,7 @@ func (x *Sensitivity) plain() any {
 		return ordered{{"key", l.Key}, {"name", l.Name}, {"step_time_elasticity", l.Elasticity}, {"throughput_elasticity", l.Throughput}, {"gains", gains}}
 	})
 	notes := append(defaultNotes(defaultsOf(x.Result.Job)), simpleNotes(x.Choice != nil)...)
-	return ordered{{"schema", "sensitivity/v1"}, {"job", x.job()}, {"step_time_s", x.Result.StepTime}, {"levers", levers}, {"notes", notes}}
+	return slices.Concat(x.head("sensitivity/v1"), stepOf(x.Result), ordered{{"memory", memoryOf(&x.Result.Memory)}, {"levers", levers}, {"notes", notes}})
 }
 
 // gained is what a raise adds to throughput, nil where that is not known.

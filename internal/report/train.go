@@ -117,7 +117,7 @@ func (t *Train) plain() any {
 	assumed := listed(x.Assumed, func(a *goodput.Assumption) ordered {
 		return ordered{{"key", a.Key}, {"value", a.Value}, {"source", a.Source}, {"kind", unlessNone(a.Kind)}}
 	})
-	return slices.Concat(ordered{{"schema", "train/v1"}, {"job", t.job()}}, t.run(), ordered{
+	return slices.Concat(t.head("train/v1"), t.run(), ordered{
 		{"losses", t.losses()}, {"mtbf_of_job_s", g.Failures}, {"failures", g.Count(x.Time)}, {"downtime_per_failure_s", g.Downtime},
 		{"checkpoint_bytes", x.Checkpoint}, {"checkpoint_time_s", g.Checkpoint}, {"checkpoint_interval_s", g.Interval}, {"checkpoint_interval_steps", g.IntervalSteps},
 		{"young_interval_s", g.Young}, {"daly_interval_s", g.Daly}, {"spare_nodes", g.Spares}, {"data_rate_bytes_per_s", g.DataRate}, {"fits", x.Result.Memory.Fits},
