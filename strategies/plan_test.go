@@ -162,6 +162,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-7b, plan: {}, train: {recompute: full, recompute_method: block}}", "train.recompute_method: block needs recompute_num_layers"},
 		{"{model: llama2-7b, plan: {}, train: {recompute: full, recompute_method: blocks}}", `"blocks" is not a method of recomputation; use block, uniform, every`},
 		{"{model: llama2-7b, plan: {}, train: {recompute: full, recompute_method: every, recompute_num_layers: 2}}", `recipe megatron-core has no "every"; use block or uniform`},
+		{"{model: llama2-7b, runtime: {recipe: unsloth}, train: {recompute: selective, lora: {rank: 8}}}", "recipe unsloth has no selective recomputation; use none or full"},
 		{"{model: llama2-7b, plan: {}, runtime: {recipe: nanotron}, train: {recompute: full, recompute_num_layers: 2}}", "recipe nanotron recomputes all layers or none"},
 		{"{model: llama2-7b, plan: {pp: 4}, train: {recompute: full, recompute_num_layers: 9, recompute_method: uniform}}", "train.recompute_num_layers: 9; a pipeline stage has up to 8 layers: give 1 to 8"},
 		{"{model: llama2-7b, plan: {pp: 4}, train: {recompute: full, recompute_num_layers: -1}}", "train.recompute_num_layers: -1; a pipeline stage has up to 8 layers: give 0 to 8"},

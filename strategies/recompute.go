@@ -8,6 +8,7 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // RecomputeMethod says what recompute_num_layers counts where full recomputation is
@@ -92,9 +93,28 @@ func (p *Plan) layersOfStage(s Shape) int64 {
 	return slices.Max(p.SplitLayers(s.Model, s.Recipe, s.Model.Layers, p.modelStages(s.Recipe)))
 }
 
+// RecomputesOf are the kinds of recomputation that a recipe has, the least first.
+func RecomputesOf(r *recipe.Recipe) []string {
+	if len(r.Recomputes) > 0 {
+		return r.Recomputes
+	}
+	return Recomputes
+}
+
+// checkKind refuses a kind of recomputation that a recipe does not have.
+func checkKind(kind ops.Recompute, r *recipe.Recipe) error {
+	if known := RecomputesOf(r); !slices.Contains(known, string(kind)) {
+		return diag.Errorf("train.recompute: recipe %s has no %s recomputation; use %s", r.Name, kind, diag.Or(known))
+	}
+	return nil
+}
+
 // checkRecompute returns the first rule that a choice of layers breaks.
 func (p *Plan) checkRecompute(s Shape) error {
 	t := s.Train
+	if err := checkKind(t.Recompute, s.Recipe); err != nil {
+		return err
+	}
 	if t.RecomputeNumLayers == nil {
 		if t.RecomputeMethod != "" {
 			return diag.Errorf("train.recompute_method: %s needs recompute_num_layers; give it, or leave the method out to recompute every layer by itself", t.RecomputeMethod)

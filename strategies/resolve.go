@@ -689,7 +689,7 @@ func (j *Job) resolveRecompute() error {
 	if err := oneOf("train.recompute", string(j.Train.Recompute), Recomputes); err != nil {
 		return err
 	}
-	return j.checkModules()
+	return first(func() error { return checkKind(j.Train.Recompute, j.Recipe) }, j.checkModules)
 }
 
 // settleTrain takes what no plan changes of the training settings for given, and gives the

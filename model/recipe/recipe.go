@@ -33,6 +33,7 @@ type Recipe struct {
 	DataParallel     []string             `yaml:"data_parallel"`      // kinds it offers, the usual one first
 	AlsoParallel     []string             `yaml:"also_data_parallel"` // kinds that its framework has, too, and that a search leaves out
 	CPCommTypes      []string             `yaml:"cp_comm_types"`      // how its context ranks can come by keys and values, the usual way first: p2p, a2a; none: there is no context parallelism
+	Recomputes       []string             `yaml:"recomputes"`         // kinds of recomputation that it has, the least first; none: all
 	RecomputeModules []string             `yaml:"recompute_modules"`  // parts of a layer that selective recomputation may name; none: the attention core alone
 	RecomputeMethods []string             `yaml:"recompute_methods"`  // ways to recompute some layers in full, the usual one first; none: all layers or no layer
 	LossChunksKeep   []string             `yaml:"loss_chunks_keep"`   // what chunks of the output layer and loss may keep for their backward pass, the usual first; none: there are no chunks

@@ -721,6 +721,21 @@ func TestRecomputeByLayers(t *testing.T) {
 	}
 }
 
+// TestRecomputesOfTheFramework: a search looks only at recomputation that the framework has, and
+// a Fix at no other.
+func TestRecomputesOfTheFramework(t *testing.T) {
+	j := jobOf(t, "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: unsloth}, train: {global_batch: 8, micro_batch: 1, lora: {rank: 8}}}")
+	r, err := Rank(t.Context(), j, Options{Top: 10})
+	require.NoError(t, err)
+	var kinds []string
+	for _, p := range r.Plans {
+		kinds = append(kinds, string(p.Job.Train.Recompute))
+	}
+	require.Equal(t, []string{"none", "full"}, kinds)
+	_, err = Rank(t.Context(), j, Options{Space: Space{Fix: Fix{"recompute": "selective"}}})
+	require.ErrorContains(t, err, "no plan is legal: train.recompute: recipe unsloth has no selective recomputation; use none or full")
+}
+
 // TestSchedulesOfTheFramework: a search looks only at schedules that the framework runs,
 // unless it is told to look at others.
 func TestSchedulesOfTheFramework(t *testing.T) {

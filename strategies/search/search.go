@@ -347,11 +347,11 @@ func leveled(j *strategies.Job) []*strategies.Job {
 	if j.Given.Recompute != "" || j.Train.OffloadLayers > 0 { // beside which there is none
 		return []*strategies.Job{j}
 	}
-	out := make([]*strategies.Job, len(recomputations))
-	for i, r := range recomputations {
+	var out []*strategies.Job
+	for _, r := range recomputations(j) {
 		c := *j
 		c.Train.Recompute = r
-		out[i] = &c
+		out = append(out, &c)
 	}
 	return out
 }

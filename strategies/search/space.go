@@ -65,7 +65,7 @@ func ParseFix(text string) (Fix, error) {
 		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
 			_, err = strconv.ParseBool(value)
 		case "recompute":
-			if !slices.Contains(recomputations, ops.Recompute(value)) {
+			if !slices.Contains(strategies.Recomputes, value) {
 				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
 			}
 		case "order":
@@ -255,7 +255,7 @@ func recomputes(j *strategies.Job, f Fix) []ops.Recompute {
 	case layers:
 		return []ops.Recompute{ops.FullRecompute}
 	}
-	return recomputations
+	return recomputations(j)
 }
 
 // parts are how many layers of a stage full recomputation is offered for beside all
@@ -296,7 +296,13 @@ func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.Reco
 	return method, all
 }
 
-var recomputations = []ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}
+// recomputations are the kinds that a job's recipe has, the least first.
+func recomputations(j *strategies.Job) (out []ops.Recompute) {
+	for _, kind := range strategies.RecomputesOf(j.Recipe) {
+		out = append(out, ops.Recompute(kind))
+	}
+	return out
+}
 
 // microBatches are the divisors of the global batch up to 16; powers of two
 // without one.
