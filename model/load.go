@@ -40,10 +40,8 @@ func Document(name string) (*yamlx.Document, error) {
 	}
 	info, err := os.Stat(name)
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, &diag.Error{File: name, Message: "may not be read: permission denied"}
-	case err != nil && looksLikePath(name):
-		return nil, &diag.Error{File: name, Message: "no such model file or folder"}
+	case errors.Is(err, fs.ErrPermission), err != nil && looksLikePath(name):
+		return nil, diag.Unread(name, err)
 	case err != nil:
 		return nil, diag.Errorf("unknown model %q%s", name, catalogHint(name))
 	case info.IsDir():
@@ -323,7 +321,7 @@ func (r *reader) eachOf(n *yaml.Node, prefix string, f func(canonical string, e 
 			return
 		}
 		if seen[spelled] {
-			r.errorf(e.key, "key %q is given twice", spelled)
+			r.errorf(e.key, "key %q is given twice; leave one of them out", spelled)
 			continue
 		}
 		seen[spelled] = true

@@ -123,8 +123,8 @@ func TestLoadNames(t *testing.T) {
 		"lama2-7b":      `unknown model "lama2-7b"; did you mean "llama2-7b"?`,
 		"gemma2":        `unknown model "gemma2"; did you mean "gemma2-27b", "gemma2-2b" or "gemma2-9b"?`,
 		"something":     `unknown model "something"; give a name of the catalog (perfplan model list), a YAML or JSON file, or a folder with a config.json`,
-		"models/x.yaml": `models/x.yaml: no such model file or folder`,
-		"missing.json":  `missing.json: no such model file or folder`,
+		"models/x.yaml": `models/x.yaml: no such file; give one that is there`,
+		"missing.json":  `missing.json: no such file; give one that is there`,
 	} {
 		_, err := model.Load(name)
 		require.EqualError(t, err, want)

@@ -91,7 +91,7 @@ func (s Stragglers) check(gpus int64) error {
 		case x.Rank < 0 || x.Rank >= gpus:
 			return diag.Errorf("runtime.stragglers: rank %d; the %d GPUs are ranks 0 to %d", x.Rank, gpus, gpus-1)
 		case seen[x.Rank]:
-			return diag.Errorf("runtime.stragglers: rank %d is given twice", x.Rank)
+			return diag.Errorf("runtime.stragglers: rank %d is given twice; leave one of them out", x.Rank)
 		case x.Slowdown == 0 && x.Link == 0:
 			return diag.Errorf("runtime.stragglers: rank %d is not slow; give slowdown=1.3 for its kernels or link=1.3 for its links", x.Rank)
 		case !factor(x.Slowdown):

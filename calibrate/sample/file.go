@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -60,25 +59,18 @@ func Read(r io.Reader, name string) (*File, error) {
 	case err != nil:
 		return nil, err
 	case f.Header.Format == "":
-		fail(0, "empty; a samples file begins with the header of %s", Format)
+		fail(0, "is empty; a samples file begins with the header of %s", Format)
 	}
 	return f, list.Err()
 }
 
 // ReadFile reads a samples file by name.
 func ReadFile(name string) (*File, error) {
-	f, err := os.Open(name)
+	f, err := diag.Open(name)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return nil, &diag.Error{File: name, Message: fmt.Sprintf("cannot be read: %v", err)}
+		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, &diag.Error{File: name, Message: "is a folder; name the samples in it"}
-	}
 	return Read(f, name)
 }
 

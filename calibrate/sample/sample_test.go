@@ -73,7 +73,7 @@ func TestBadFiles(t *testing.T) {
 	head, err := json.Marshal(header)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
-		"":                          "s.jsonl: empty; a samples file begins with the header of samples/v1",
+		"":                          "s.jsonl: is empty; a samples file begins with the header of samples/v1",
 		"{}":                        "s.jsonl:1:1: not a samples file: the first line must be the header of samples/v1",
 		"model: x":                  "s.jsonl:1:1: not a samples file",
 		string(head) + "\n{]\n{}\n": "s.jsonl:2:1: not a sample: invalid character ']'",
@@ -85,9 +85,9 @@ func TestBadFiles(t *testing.T) {
 		require.True(t, diag.IsInput(err))
 	}
 	_, err = ReadFile("nowhere.jsonl")
-	require.EqualError(t, err, "nowhere.jsonl: cannot be read: no such file or directory")
+	require.EqualError(t, err, "nowhere.jsonl: no such file; give one that is there")
 	_, err = ReadFile(".")
-	require.EqualError(t, err, ".: is a folder; name the samples in it")
+	require.EqualError(t, err, ".: is a folder; name a file in it")
 }
 
 func TestKey(t *testing.T) {

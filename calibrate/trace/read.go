@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,22 +64,6 @@ const remedy = `give the file that torch.profiler's export_chrome_trace or tenso
 // opening is how JSON of a trace begins: an object, or a list of objects. A log may begin with
 // a bracket, too, as in "[rank0]:" or "{'loss': 2.1}".
 var opening = regexp.MustCompile(`^\s*(\{\s*(["}]|$)|\[\s*([{\]]|$))`)
-
-// Load reads a trace, or a packed one.
-func Load(name string) (*Trace, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, complain(name, "no such file; give one that is there")
-		}
-		return nil, complain(name, "cannot be read: %v", err)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, complain(name, "is a folder; name the traces in it")
-	}
-	return Read(name, f)
-}
 
 // Read reads the Chrome trace of one rank, packed with gzip or not, event by event.
 // Only what ran on the device is kept. An error names the event and the byte where it

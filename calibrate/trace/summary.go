@@ -8,10 +8,10 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -56,17 +56,19 @@ func (s *Summary) seconds(micro float64) Seconds {
 // LoadSummary summarizes a trace, or reads a summary that a comparison has written,
 // packed with gzip or not.
 func LoadSummary(name string) (*Summary, error) {
-	if f, err := os.Open(name); err == nil {
-		defer f.Close()
-		b, err := unpack(name, f)
-		if err != nil {
-			return nil, err
-		}
-		if head, _ := b.Peek(64); bytes.Contains(head, []byte(`"`+SummarySchema+`"`)) {
-			return readSummary(name, json.NewDecoder(b))
-		}
+	f, err := diag.Open(name)
+	if err != nil {
+		return nil, err
 	}
-	t, err := Load(name)
+	defer f.Close()
+	b, err := unpack(name, f)
+	if err != nil {
+		return nil, err
+	}
+	if head, _ := b.Peek(64); bytes.Contains(head, []byte(`"`+SummarySchema+`"`)) {
+		return readSummary(name, json.NewDecoder(b))
+	}
+	t, err := Read(name, b)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perfplan/perfplan/calibrate/inventory"
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
@@ -85,9 +85,9 @@ func readTopology(e *env, name string) (*inventory.Topology, error) {
 	if name == "-" {
 		return inventory.ParseTopology(e.in, name)
 	}
-	f, err := os.Open(name)
+	f, err := diag.Open(name)
 	if err != nil {
-		return nil, usage("--topo: %s", strings.TrimPrefix(err.Error(), "open "))
+		return nil, usage("--topo: %v", err)
 	}
 	defer f.Close()
 	return inventory.ParseTopology(f, name)

@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -129,17 +127,11 @@ func (e *env) launched(files []string, measured bool) ([]byte, error) {
 func (e *env) beginning(name string) ([]byte, error) {
 	in := e.in
 	if name != "-" {
-		f, err := os.Open(name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil, &diag.Error{File: name, Message: "no such file; give one that is there"}
-		case err != nil:
-			return nil, &diag.Error{File: name, Message: "may not be read: " + errors.Unwrap(err).Error()}
+		f, err := diag.Open(name)
+		if err != nil {
+			return nil, err
 		}
 		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return nil, &diag.Error{File: name, Message: "is a folder; name a file in it"}
-		}
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, yamlx.MaxFileSize))

@@ -271,7 +271,7 @@ func (c *decoder) entries(n *yaml.Node, label string, each func(key, value *yaml
 		case key.Tag == "!!merge":
 			c.errorf(key, "%smerge keys (<<) are not understood; write the keys out", prefix(label))
 		case seen[key.Value]:
-			c.errorf(key, "key %q is given twice", shorten(key.Value))
+			c.errorf(key, "key %q is given twice; leave one of them out", shorten(key.Value))
 		default:
 			seen[key.Value] = true
 			each(key, n.Content[i+1])

@@ -148,10 +148,10 @@ func TestDecodeErrors(t *testing.T) {
 		{"plan: {model: {nam: x}}", `1:16: unknown key "nam"; did you mean "name"?`},
 		{"words: [a, null]", `1:12: words: item 2 of the list is empty; give it a value or take it out`},
 		{"by: {x: y}", `1:9: x: expected a number, found "y"`},
-		{"by: {x: 1, x: 2}", `1:12: key "x" is given twice`},
+		{"by: {x: 1, x: 2}", `1:12: key "x" is given twice; leave one of them out`},
 		{"curves: {x: [1]}", `1:10: curves: expected a whole number, found "x"`},
-		{"gpus: 1\ngpus: 2", `2:1: key "gpus" is given twice`},
-		{"gpus: 1\n'gpus': 2", `2:1: key "gpus" is given twice`},
+		{"gpus: 1\ngpus: 2", `2:1: key "gpus" is given twice; leave one of them out`},
+		{"gpus: 1\n'gpus': 2", `2:1: key "gpus" is given twice; leave one of them out`},
 		{"? [gpus]\n: 1", `1:3: a key is one word, found a list`},
 		{"{~: 1}", `1:2: a key is one word, found nothing`},
 		{"by: {{a: b}: 1}", `1:6: by: a key is one word, found a mapping`},
@@ -182,7 +182,7 @@ func TestDecodeReportsEverything(t *testing.T) {
 		`f.yaml:5:11: sizes: "1" is not a size; write it as in "25 MB"`, "    sizes: [1, 2 MB, 3]", "            ^",
 		`f.yaml:5:20: sizes: "3" is not a size; write it as in "25 MB"`, "    sizes: [1, 2 MB, 3]", "                     ^",
 		`f.yaml:6:11: unknown key "x"; known: name`, "    model: {x: y}", "            ^",
-		`f.yaml:8:1: key "gpus" is given twice`, "  gpus: 9", "  ^",
+		`f.yaml:8:1: key "gpus" is given twice; leave one of them out`, "  gpus: 9", "  ^",
 	}, "\n"))
 	require.Equal(t, 8, out.GPUs)
 

@@ -2,16 +2,12 @@ package yamlx
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -43,33 +39,16 @@ type Document struct {
 // ReadFile reads and parses a file. Standard input is left to the caller, which
 // passes its bytes to Parse.
 func ReadFile(name string) (*Document, error) {
-	f, err := os.Open(name)
+	f, err := diag.Open(name)
 	if err != nil {
-		return nil, fileError(name, err)
+		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, &diag.Error{File: name, Message: "is a folder; name a file in it"}
-	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1)) // a pipe or a device does not tell its size
 	if err != nil {
-		return nil, fileError(name, err)
+		return nil, diag.Unread(name, err)
 	}
 	return Parse(name, data)
-}
-
-func fileError(name string, err error) error {
-	message := err.Error()
-	var path *fs.PathError
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		message = "no such file"
-	case errors.Is(err, fs.ErrPermission):
-		message = "may not be read: permission denied"
-	case errors.As(err, &path):
-		message = "may not be read: " + path.Err.Error()
-	}
-	return &diag.Error{File: name, Message: message}
 }
 
 // Parse parses YAML or JSON text that holds one document.
@@ -78,8 +57,8 @@ func Parse(name string, data []byte) (*Document, error) {
 		return nil, &diag.Error{File: name, Message: fmt.Sprintf("is larger than %d MiB, the most that is read; split it", MaxFileSize>>20)}
 	}
 	data = bytes.TrimLeft(data, "\ufeff") // byte order marks
-	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, &diag.Error{File: name, Message: "is not a text file; YAML or JSON in UTF-8 is expected"}
+	if err := diag.NotText(name, data, "YAML or JSON in UTF-8"); err != nil {
+		return nil, err
 	}
 	if bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte(",")) > maxNodes {
 		return nil, &diag.Error{File: name, Message: fmt.Sprintf("has more than %d lines and commas, the most that is read; split it", maxNodes)}

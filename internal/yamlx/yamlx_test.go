@@ -79,8 +79,8 @@ func TestParseErrors(t *testing.T) {
 		{"only comments", "# a\n# b\n", "f: is empty; YAML or JSON is expected"},
 		{"null", "null", "f: is empty; YAML or JSON is expected"},
 		{"binary", "\x7fELF\x02\x01\x00", "f: is not a text file; YAML or JSON in UTF-8 is expected"},
-		{"Latin-1", "name: caf\xe9", "f: is not a text file; YAML or JSON in UTF-8 is expected"},
-		{"UTF-16", "\xff\xfea\x00:\x00", "f: is not a text file; YAML or JSON in UTF-8 is expected"},
+		{"Latin-1", "name: caf\xe9", "f: is text in another encoding than UTF-8, in line 1 the byte 0xe9; save it in UTF-8"},
+		{"UTF-16", "\xff\xfea\x00:\x00", "f: is text in UTF-16, as > of older PowerShells writes it; save it in UTF-8"},
 		{"a control character", "a: 1\nb: x\x01y", "f:2:5: " + invalid + "control characters are not allowed; remove them\n  b: x\ufffdy\n      ^"},
 		{"too large", strings.Repeat("#", MaxFileSize+1), "f: is larger than 2 MiB, the most that is read; split it"},
 		{"too many lines", strings.Repeat("\n", maxNodes+1), "f: has more than 300000 lines and commas, the most that is read; split it"},
@@ -179,10 +179,10 @@ func TestReadFile(t *testing.T) {
 		require.EqualError(t, err, name+": "+want)
 		require.True(t, diag.IsInput(err))
 	}
-	refused(filepath.Join(dir, "missing.yaml"), "no such file")
+	refused(filepath.Join(dir, "missing.yaml"), "no such file; give one that is there")
 	refused(dir, "is a folder; name a file in it")
-	refused(filepath.Join(dir, "job.yaml", "x"), "may not be read: not a directory")
-	refused(filepath.Join(dir, strings.Repeat("x", 5000)), "may not be read: file name too long")
+	refused(filepath.Join(dir, "job.yaml", "x"), "may not be read: not a directory; give another file")
+	refused(filepath.Join(dir, strings.Repeat("x", 5000)), "may not be read: file name too long; give another file")
 	refused(file("empty.yaml", ""), "is empty; YAML or JSON is expected")
 	large := file("large.yaml", "")
 	require.NoError(t, os.Truncate(large, 50<<20))
@@ -193,7 +193,7 @@ func TestReadFile(t *testing.T) {
 	if os.Getuid() != 0 {
 		secret := file("secret.yaml", "a: 1")
 		require.NoError(t, os.Chmod(secret, 0))
-		refused(secret, "may not be read: permission denied")
+		refused(secret, "may not be read: permission denied; give a file that you may read")
 	}
 }
 

@@ -72,8 +72,8 @@ const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpee
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
 	text = bytes.TrimLeft(text, "\ufeff") // byte order marks
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, &diag.Error{File: name, Message: "is not a text file; a script, a log or a configuration in UTF-8 is expected"}
+	if err := diag.NotText(name, text, "a script, a log or a configuration in UTF-8"); err != nil {
+		return nil, err
 	}
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	text = bytes.Map(func(r rune) rune {

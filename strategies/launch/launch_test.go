@@ -295,9 +295,9 @@ func TestRuns(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "x: is empty; give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, ",
-		"\xff\xfea\x00:\x00":                  "x: is not a text file; a script, a log or a configuration in UTF-8 is expected",
+		"\xff\xfea\x00:\x00":                  "x: is text in UTF-16, as > of older PowerShells writes it; save it in UTF-8",
 		"a\x00:\x00":                          "x: is not a text file; a script, a log or a configuration in UTF-8 is expected",
-		"# caf\xe9\nbase_model: gpt2":         "x: is not a text file; a script, a log or a configuration in UTF-8 is expected",
+		"# caf\xe9\nbase_model: gpt2":         "x: is text in another encoding than UTF-8, in line 1 the byte 0xe9; save it in UTF-8",
 		"\ufeff":                              "x: is empty; give a script",
 		"echo hello --world":                  "x: has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; give a script, a log or ",
 		`{"lr": 1}`:                           "x: is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16",

@@ -45,7 +45,7 @@ func ParseAxis(text string) (Axis, error) {
 		case v == "":
 			return Axis{}, diag.Errorf("%s: a value is empty; write the values with commas between them", path)
 		case seen[v]:
-			return Axis{}, diag.Errorf("%s: the value %s is given twice", path, v)
+			return Axis{}, diag.Errorf("%s: the value %s is given twice; leave one of them out", path, v)
 		}
 		seen[v] = true
 	}
