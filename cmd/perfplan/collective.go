@@ -49,7 +49,7 @@ sends, once to each rank, across nodes once to each node.`,
 			case stride < 1 || stride > mostGPUs:
 				return usage("--stride: %d; give 1 for neighbours, or the GPUs from one rank to the next", stride)
 			}
-			if c.Machine, err = hardware.Load(machine); err != nil {
+			if c.Machine, err = machineOf("--hardware", machine); err != nil {
 				return err
 			}
 			fabric, err := fabricOf(c.Machine)

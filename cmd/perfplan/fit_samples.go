@@ -92,7 +92,7 @@ func readSamples(e *env, name string) (*sample.File, error) {
 // baseOf is the machine to refine.
 func baseOf(name, device string) (*hardware.Profile, error) {
 	if name != "" {
-		return hardware.Load(name)
+		return machineOf("--base", name)
 	}
 	if p, ok := hardware.ByDevice(device); ok {
 		return p, nil

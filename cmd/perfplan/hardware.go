@@ -10,6 +10,15 @@ import (
 	"github.com/perfplan/perfplan/internal/report"
 )
 
+// machineOf is the machine that a flag names.
+func machineOf(flag, name string) (*hardware.Profile, error) {
+	h, err := hardware.Load(name)
+	if err != nil {
+		return nil, usage("%s: %v", flag, err)
+	}
+	return h, nil
+}
+
 func newHardware(e *env) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "hardware",

@@ -54,6 +54,9 @@ validate holds against predictions and --runs of other commands learns from.`,
 				_, err := e.out.Write(text)
 				return err
 			}
+			if name == "" {
+				return usage(`"" names no file; give one, as in job.yaml`)
+			}
 			if info, err := os.Stat(name); err == nil && info.IsDir() {
 				return usage("%s is a folder; name a file in it, as in %s", name, filepath.Join(name, "job.yaml"))
 			}

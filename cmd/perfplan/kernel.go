@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
@@ -59,7 +58,7 @@ func (f *kernelFlags) write(e *env, kind, what string, ops ...tape.Op) error {
 	if err != nil {
 		return err
 	}
-	h, err := hardware.Load(f.machine)
+	h, err := machineOf("--hardware", f.machine)
 	if err != nil {
 		return err
 	}

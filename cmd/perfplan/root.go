@@ -108,7 +108,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		var number *strconv.NumError
 		if errors.As(err, &number) {
 			why := "is no number that it takes; write it in digits, as in 1000"
-			if errors.Is(number.Err, strconv.ErrRange) {
+			switch {
+			case invalid.GetFlag().Value.Type() == "bool":
+				why = "is neither true nor false; give one of them, or the flag alone for true"
+			case errors.Is(number.Err, strconv.ErrRange):
 				why = "is out of range; give a smaller number"
 			}
 			return usage("--%s: %q %s", invalid.GetFlag().Name, number.Num, why)

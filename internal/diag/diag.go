@@ -213,12 +213,15 @@ func Like(word string, candidates []string, n int) []string {
 	return out
 }
 
-// DidYouMean returns `; did you mean "x"?`: the candidates that the word begins and a
+// DidYouMean returns `; did you mean "x"?`: the one that differs in case alone, else those that the word begins and a
 // hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the only one that the
 // word may be short for, as seq_length is, else the list of candidates if it is short.
 func DidYouMean(word string, candidates []string) string {
 	var longer []string
 	for _, c := range candidates {
+		if word != "" && strings.EqualFold(c, word) {
+			return fmt.Sprintf("; did you mean %q?", c)
+		}
 		if word != "" && strings.HasPrefix(strings.ToLower(c), strings.ToLower(word)+"-") {
 			longer = append(longer, strconv.Quote(c))
 		}

@@ -147,6 +147,7 @@ func TestDidYouMean(t *testing.T) {
 	}{
 		{"hiden_size", keys, `; did you mean "hidden_size"?`, "a letter left out"},
 		{"HIDDEN_SIZE", keys, `; did you mean "hidden_size"?`, "case"},
+		{"H200", []string{"h200-sxm", "h200"}, `; did you mean "h200"?`, "case alone, before a word that a hyphen goes on"},
 		{"hidden-size", keys, `; did you mean "hidden_size"?`, "a dash"},
 		{"hiddenSize", keys, `; did you mean "hidden_size"?`, "camel case"},
 		{"num_layers", keys, `; did you mean "num_hidden_layers"?`, "seven letters away, but short for it"},

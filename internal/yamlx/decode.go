@@ -204,7 +204,7 @@ func (c *decoder) structure(n *yaml.Node, v reflect.Value, label string) {
 			return
 		}
 		if info.rest == nil {
-			c.errorf(key, "unknown key %q%s", shorten(key.Value), cmp.Or(elsewhere(c.root, key.Value, info.names), diag.DidYouMean(key.Value, info.names)))
+			c.errorf(key, "unknown key %q%s", shorten(key.Value), cmp.Or(elsewhere(c.root, key.Value, info.names), diag.DidYouMean(key.Value, info.names), "; known: "+strings.Join(info.names, ", ")))
 			return
 		}
 		rest := v.FieldByIndex(info.rest)
@@ -240,7 +240,11 @@ func elsewhere(t reflect.Type, key string, beside []string) string {
 			info := fieldsOf(p.of)
 			for _, name := range info.names {
 				inner := place{p.path + name + ".", p.of.FieldByIndex(info.index[name]).Type}
-				if next = append(next, inner); name == key {
+				switch next = append(next, inner); {
+				case name != key:
+				case p.path == "":
+					found = append(found, strconv.Quote(name)+" at the top")
+				default:
 					found = append(found, strconv.Quote(p.path+name))
 				}
 			}

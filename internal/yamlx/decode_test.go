@@ -3,6 +3,7 @@ package yamlx
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -105,6 +106,19 @@ func TestDecodeKeepsDefaults(t *testing.T) {
 	require.Equal(t, outer{GPUs: 8, Plan: inner{TP: 2, Model: named{"gpt2"}}, By: map[string]float64{"x": 1}}, got)
 }
 
+// TestUnknownAmongMany: an unknown key that is like none is answered with those that there are,
+// however many.
+func TestUnknownAmongMany(t *testing.T) {
+	var keys []string
+	var fields []reflect.StructField
+	for i := range 40 {
+		keys = append(keys, fmt.Sprintf("key_%02d", i))
+		fields = append(fields, reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: reflect.TypeFor[int](), Tag: reflect.StructTag(`yaml:"` + keys[i] + `"`)})
+	}
+	err := mustParse(t, "elephant: 1").Decode(reflect.New(reflect.StructOf(fields)).Interface())
+	require.ErrorContains(t, err, `unknown key "elephant"; known: `+strings.Join(keys, ", ")+"\n")
+}
+
 func TestDecodeErrors(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"gpu: 1", `1:1: unknown key "gpu"; did you mean "gpus"?`},
@@ -112,7 +126,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"plan: {qqqqqqq: 1}", `1:8: unknown key "qqqqqqq"; known: tp, fast, sizes, model, also`},
 		{"Untold: 1", `1:1: unknown key "Untold"; known: title, gpus, small, rate, on, plan, maybe, words, by, curves, any, lists`},
 		{"sizes: 1", `1:1: unknown key "sizes"; did you mean "plan.sizes" or "maybe.sizes"?`},
-		{"plan: {gpus: 1}", `1:8: unknown key "gpus"; did you mean "gpus"?`},
+		{"plan: {gpus: 1}", `1:8: unknown key "gpus"; did you mean "gpus" at the top?`},
 		{"name: x", `1:1: unknown key "name"; known: title, gpus, small, rate, on, plan, maybe, words, by, curves, any, lists`}, // of a type that decodes itself
 		{"hello", `1:1: expected a mapping, found "hello"`},
 		{"[gpus]", `1:1: expected a mapping, found a list`},

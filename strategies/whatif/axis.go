@@ -80,11 +80,11 @@ func expand(item string) ([]string, error) {
 	high, step, stepped := strings.Cut(rest, ":")
 	from, size, err := number(low)
 	if err != nil {
-		return nil, diag.Errorf("the range %s begins with %q, which is no number or size", item, low)
+		return nil, diag.Errorf("the range %s begins with %q, which is no number or size; write it as in 8..64 or 1MiB..1GiB", item, low)
 	}
 	to, size2, err := number(high)
 	if err != nil {
-		return nil, diag.Errorf("the range %s ends with %q, which is no number or size", item, high)
+		return nil, diag.Errorf("the range %s ends with %q, which is no number or size; write it as in 8..64 or 1MiB..1GiB", item, high)
 	}
 	by := 0.0
 	if stepped {

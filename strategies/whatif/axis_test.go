@@ -45,7 +45,8 @@ func TestParseAxis(t *testing.T) {
 		"gpus=8..1":             "runs backwards; write 1..8",
 		"gpus=1..1000000:1":     "more than 10000 values",
 		"gpus=1..8:0":           "give a number above 0",
-		"gpus=a..8":             `begins with "a"`,
+		"gpus=a..8":             `begins with "a", which is no number or size; write it as in 8..64 or 1MiB..1GiB`,
+		"gpus=8..":              `ends with "", which is no number or size; write it as in 8..64`,
 		"gpus=1..8MiB":          "mixes a number with a size",
 		"gpus=1..16:1,a..b":     `begins with "a"`,
 		"gpus=1..9000:1,1..2:1": "", // 1 twice
