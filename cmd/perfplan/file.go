@@ -125,5 +125,8 @@ func unwritable(name string, err error) error {
 	default:
 		return err
 	}
-	return usage("%s cannot be written: %v", name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage("%s cannot be written: there is no folder %s; make it first, or name a file in another", name, filepath.Dir(name))
+	}
+	return usage("%s cannot be written: %v; name a file in another folder", name, err)
 }

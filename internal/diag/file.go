@@ -48,10 +48,17 @@ func Unread(name string, err error) *Error {
 func beside(name string) string {
 	dir, file := filepath.Split(name)
 	stem := func(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)) }
-	entries, _ := os.ReadDir(filepath.Clean(dir)) // what cannot be listed has none
+	entries, err := os.ReadDir(filepath.Clean(dir))
 	var stems []string
 	for _, e := range entries {
 		stems = append(stems, stem(e.Name()))
+	}
+	if err != nil && dir != "" { // the folder may be misspelt
+		if other := beside(filepath.Clean(dir)); other != "" {
+			if _, err := os.Stat(filepath.Join(other, file)); err == nil {
+				return filepath.Join(other, file)
+			}
+		}
 	}
 	near := Nearest(stem(file), stems)
 	for i, s := range stems {

@@ -14,11 +14,15 @@ func TestOpen(t *testing.T) {
 	for _, name := range []string{"job.yaml", "llama.yaml", "trace.json.gz"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "examples"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "examples", "a.yaml"), nil, 0o644))
 	for name, want := range map[string]string{
 		"jop.yaml":         `no such file; did you mean "` + dir + `/job.yaml"?`,
 		"job.yml":          `no such file; did you mean "` + dir + `/job.yaml"?`,
 		"lama.yaml":        `/llama.yaml"?`,
 		"weights.yaml":     "no such file; give one that is there", // the ending alone is no likeness
+		"exmaples/a.yaml":  `no such file; did you mean "` + dir + `/examples/a.yaml"?`,
+		"exmaples/b.yaml":  "no such file; give one that is there",
 		"nowhere/jop.yaml": "no such file; give one that is there",
 		"job.yaml/x":       "may not be read: not a directory; give another file",
 		".":                "is a folder; name a file in it",

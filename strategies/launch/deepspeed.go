@@ -73,6 +73,12 @@ var harmlessZeRO = lazily(`^(steps_per_print|dump_state|memory_breakdown|tensorb
 func (j *Job) deepspeed(name string, d *yamlx.Document) error {
 	c := config{d.Root}
 	if !slices.ContainsFunc([]string{"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "fp16"}, func(k string) bool { return c.at(k) != nil }) {
+		switch {
+		case c.at("nbformat") != nil:
+			return &diag.Error{File: name, Message: "is a notebook " + unrun}
+		case c.at("model_type") != nil:
+			return d.Errorf(c.at("model_type"), "is a model, not what trains one; give it to perfplan estimate, or the configuration of a framework")
+		}
 		return &diag.Error{File: name, Message: "is no configuration of DeepSpeed: it has none of zero_optimization, train_micro_batch_size_per_gpu, train_batch_size, bf16 and fp16; give a ds_config.json"}
 	}
 	return j.sharding(d, c)

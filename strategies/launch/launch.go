@@ -63,7 +63,13 @@ func lazily(pattern string) func() *regexp.Regexp {
 var tables = lazily(`(?m)^\[(training|parallelism|model|job)\]\s*(#.*)?$`)
 
 // own tells a job or runs of perfplan's.
-var own = lazily(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(?:job|runs)/`)
+var own = lazily(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(job|runs)/`)
+
+// python tells a program, of which a call may be taken for arguments.
+var python = lazily(`(?m)^(?:from [\w.]+ import |import [\w.]+)`)
+
+// unrun is said of a program or a notebook: what it does is in no keys.
+const unrun = "in Python, which is not run; give the command that starts one with its arguments, a log that has them or the configuration that it reads, or fill in what perfplan init writes without --from"
 
 // remedy is what to give instead of a file that is none of these.
 const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
@@ -86,7 +92,8 @@ func Read(name string, text []byte) (*Job, error) {
 	case len(trimmed) == 0:
 		return nil, &diag.Error{File: name, Message: "is empty; " + remedy}
 	case own().Match(text):
-		return nil, &diag.Error{File: name, Message: "is a job of perfplan already; give it to perfplan estimate, or a file that another program reads"}
+		is := map[string]string{"job": "is a job of perfplan already; give it to perfplan estimate", "runs": "is a file of perfplan's measured runs; give it to perfplan validate"}
+		return nil, &diag.Error{File: name, Message: is[string(own().FindSubmatch(text)[1])] + ", or a file that another program reads"}
 	case titanPython().Match(text):
 		return nil, &diag.Error{File: name, Message: "makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3 CONFIG=llama3_8b ./run_train.sh with what it has instead, or a TOML of older releases"}
 	case trimmed[0] == '{' || scheduled().Match(text) || (keyed.Match(text) || neoxFile().Match(text)) && !bytes.HasPrefix(trimmed, []byte("#!")):

@@ -50,6 +50,9 @@ func (j *Job) megatron(name string, s start) error {
 	case bridgeParts().MatchString(s.text):
 		return &diag.Error{File: name, Message: "has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give " + bridgeFile}
 	}
+	if python().MatchString(s.text) {
+		return &diag.Error{File: name, Message: "is a program " + unrun}
+	}
 	return &diag.Error{File: name, Message: "has none of the arguments --num-layers, --micro-batch-size and --tensor-model-parallel-size of Megatron-LM, nor --per_device_train_batch_size and --model_name_or_path of a Trainer; " + remedy}
 }
 
