@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
@@ -27,7 +26,7 @@ var offloads = []string{string(NoOffload), string(OffloadOptimizer), string(Offl
 // UnmarshalText accepts one of them.
 func (o *Offload) UnmarshalText(b []byte) error {
 	if !slices.Contains(offloads, string(b)) {
-		return fmt.Errorf("%q is not what can be left to the host; use %s", b, strings.Join(offloads, ", "))
+		return fmt.Errorf("%q is not what can be left to the host%s", b, diag.DidYouMean(string(b), offloads))
 	}
 	*o = Offload(b)
 	return nil

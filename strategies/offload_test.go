@@ -16,7 +16,7 @@ func TestOffloadRules(t *testing.T) {
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 8}}", ""},
 		{"{model: llama3-8b, gpus: 1, runtime: {recipe: hf-eager}, plan: {offload: parameters, dp: 1}}", ""},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: none, tp: 8}}", ""},
-		{"{model: llama3-8b, gpus: 8, plan: {offload: disk}}", `"disk" is not what can be left to the host; use none, optimizer, parameters`},
+		{"{model: llama3-8b, gpus: 8, plan: {offload: disk}}", `"disk" is not what can be left to the host; known: none, optimizer, parameters`},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: nanotron}, plan: {offload: optimizer, dp: 8}}", "recipe nanotron does not do; leave it out"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: optimizer, dp: 8}}", "recipe hf-eager does not do; use parameters"},
 		{"{model: llama3-8b, gpus: 8, runtime: {recipe: hf-eager}, plan: {offload: parameters, data_parallel: ddp, dp: 8}}", "parameters beside data_parallel ddp, which recipe hf-eager does not do; use fsdp2"},

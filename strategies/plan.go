@@ -35,7 +35,7 @@ func (d *DataParallel) UnmarshalText(b []byte) error {
 		*d = DataParallel(b)
 		return nil
 	}
-	return fmt.Errorf("%q is not a kind of data parallelism; use %s", b, strings.Join(dataParallels, ", "))
+	return fmt.Errorf("%q is not a kind of data parallelism%s", b, diag.DidYouMean(strings.ReplaceAll(string(b), "-", ""), dataParallels))
 }
 
 // ShardsParameters reports whether parameters are gathered layer by layer.

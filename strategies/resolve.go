@@ -498,11 +498,7 @@ func (j *Job) defaultPrecision() {
 
 // noPrecision is the error of a precision that the recipe does not have.
 func (j *Job) noPrecision() error {
-	known := slices.Sorted(maps.Keys(j.Recipe.Precision))
-	remedy := "it has " + strings.Join(known, ", ")
-	if near := diag.Nearest(j.Train.Precision, known); near != "" {
-		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
-	}
+	remedy := itHas(j.Train.Precision, slices.Sorted(maps.Keys(j.Recipe.Precision)))
 	if j.Train.Precision == tape.TF32.String() {
 		remedy = "TF32 is a way to multiply fp32: use fp32, and leave runtime.tf32 on"
 	}
@@ -511,8 +507,16 @@ func (j *Job) noPrecision() error {
 
 // noOptimizer is the error of an optimizer that the recipe does not have.
 func (j *Job) noOptimizer() error {
-	known := slices.Sorted(maps.Keys(j.Recipe.Optimizer))
-	return diag.Errorf("train.optimizer: recipe %s has no %q; it has %s", j.Recipe.Name, j.Train.Optimizer, strings.Join(known, ", "))
+	return diag.Errorf("train.optimizer: recipe %s has no %q; %s", j.Recipe.Name, j.Train.Optimizer, itHas(j.Train.Optimizer, slices.Sorted(maps.Keys(j.Recipe.Optimizer))))
+}
+
+// itHas names what a recipe has instead of a word, the nearest first.
+func itHas(word string, known []string) string {
+	has := "it has " + strings.Join(known, ", ")
+	if near := diag.Nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q? %s", near, has)
+	}
+	return has
 }
 
 // checkHead holds train.dtypes.head against what layers multiply.

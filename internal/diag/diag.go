@@ -213,21 +213,12 @@ func Like(word string, candidates []string, n int) []string {
 	return out
 }
 
-// DidYouMean returns `; did you mean "x"?`: the one that differs in case alone, else those that the word begins and a
-// hyphen goes on, as in h100 and h100-sxm, else the nearest one, else the only one that the
-// word may be short for, as seq_length is, else the list of candidates if it is short.
+// DidYouMean returns `; did you mean "x"?`: the candidates that the word is the whole or a part of,
+// else the nearest one, else the only one that the word may be short for, as seq_length is, else
+// the list of candidates if it is short.
 func DidYouMean(word string, candidates []string) string {
-	var longer []string
-	for _, c := range candidates {
-		if word != "" && strings.EqualFold(c, word) {
-			return fmt.Sprintf("; did you mean %q?", c)
-		}
-		if word != "" && strings.HasPrefix(strings.ToLower(c), strings.ToLower(word)+"-") {
-			longer = append(longer, strconv.Quote(c))
-		}
-	}
-	if len(longer) > 0 {
-		return fmt.Sprintf("; did you mean %s?", Or(longer))
+	if whole := completed(word, candidates); len(whole) > 0 {
+		return fmt.Sprintf("; did you mean %s?", Or(whole))
 	}
 	if near := cmp.Or(Nearest(word, candidates), shortFor(word, candidates)); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -236,6 +227,31 @@ func DidYouMean(word string, candidates []string) string {
 		return "; known: " + strings.Join(candidates, ", ")
 	}
 	return ""
+}
+
+// completed quotes the candidate that differs from a word in case alone, else those that go on
+// with a hyphen, as h100 does in h100-sxm, else with a digit, as fsdp in fsdp2, else the only one
+// that ends with the word after a hyphen, as rtx-4090.
+func completed(word string, candidates []string) []string {
+	word = strings.ToLower(word)
+	digit := func(c rune) bool { return '0' <= c && c <= '9' }
+	for i, is := range []func(string) bool{
+		func(c string) bool { return c == word },
+		func(c string) bool { return strings.HasPrefix(c, word+"-") },
+		func(c string) bool { return strings.HasPrefix(c, word) && strings.IndexFunc(c[len(word):], digit) == 0 },
+		func(c string) bool { return strings.HasSuffix(c, "-"+word) },
+	} {
+		var out []string
+		for _, c := range candidates {
+			if word != "" && is(strings.ToLower(c)) {
+				out = append(out, strconv.Quote(c))
+			}
+		}
+		if len(out) == 1 || len(out) > 1 && i < 3 {
+			return out
+		}
+	}
+	return nil
 }
 
 // shortFor returns the only candidate that begins as the word does and has its letters in that order.

@@ -62,7 +62,7 @@ func beside(name string) string {
 	}
 	near := Nearest(stem(file), stems)
 	for i, s := range stems {
-		if near != "" && s == near {
+		if near != "" && s == near && !(entries[i].IsDir() && stem(file) != file) { // no folder for a file
 			return dir + entries[i].Name()
 		}
 	}

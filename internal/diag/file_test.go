@@ -22,6 +22,7 @@ func TestOpen(t *testing.T) {
 		"lama.yaml":        `/llama.yaml"?`,
 		"weights.yaml":     "no such file; give one that is there", // the ending alone is no likeness
 		"exmaples/a.yaml":  `no such file; did you mean "` + dir + `/examples/a.yaml"?`,
+		"example.yaml":     "no such file; give one that is there",
 		"exmaples/b.yaml":  "no such file; give one that is there",
 		"nowhere/jop.yaml": "no such file; give one that is there",
 		"job.yaml/x":       "may not be read: not a directory; give another file",
