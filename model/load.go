@@ -445,7 +445,7 @@ func (r *reader) read(d *draft) {
 		}
 		if first, twice := r.given[canonical]; twice {
 			if first.value.Value != e.value.Value && e.value.Tag != "!!null" {
-				r.fail(canonical, e.key, "%s and %s name the same thing and differ (%s, %s); keep one", first.key.Value, e.key.Value, first.value.Value, e.value.Value)
+				r.fail(canonical, e.key, "%s and %s name the same thing and differ (%s, %s); keep one, or change %s alone", first.key.Value, e.key.Value, first.value.Value, e.value.Value, first.key.Value)
 			}
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -180,7 +181,7 @@ func newKernelAttention(e *env) *cobra.Command {
 				return usage("--head-dim: %d; a fused kernel is flash, whose heads have at most %d elements; give 1 to %d", s.QKDim, ops.FlashHead, ops.FlashHead)
 			}
 			if s.Heads%s.KVHeads != 0 {
-				return usage("--kv-heads: %d does not divide the %d heads", s.KVHeads, s.Heads)
+				return usage("--kv-heads: %d does not divide the %d heads; give a divisor of them, as %d is", s.KVHeads, s.Heads, whole.GCD(s.Heads, s.KVHeads))
 			}
 			d, err := f.parseType()
 			if err != nil {
@@ -229,7 +230,7 @@ func newKernelMemory(e *env) *cobra.Command {
 			ops := make([]tape.Op, len(sizes))
 			for i, b := range sizes {
 				if ops[i], err = kernel.Access(kind, dtype, b); err != nil {
-					return usage("%v", err)
+					return usage("--kind, --dtype: %v", err)
 				}
 			}
 			return f.write(e, kind, kernel.KindText(kind), ops...)
