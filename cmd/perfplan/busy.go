@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -16,7 +17,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 // busy says on a terminal, second by second, what keeps a command that counts nothing,
-// until the function that it returns is called. Quick answers come without a word.
+// until the function that it returns is called, once or more. Quick answers come without a word.
 func (e *env) busy(what string) (end func()) {
 	if !isTerminal(e.err) {
 		return func() {}
@@ -43,5 +44,5 @@ func ticking(w io.Writer, every time.Duration, what string) (end func()) {
 			}
 		}
 	}()
-	return func() { close(stop); <-over }
+	return sync.OnceFunc(func() { close(stop); <-over })
 }

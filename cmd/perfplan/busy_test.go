@@ -18,6 +18,7 @@ func TestBusy(t *testing.T) {
 	end := ticking(&long, time.Millisecond, "choosing a plan")
 	time.Sleep(20 * time.Millisecond)
 	end()
+	end() // on the way to an error, too
 	require.True(t, strings.HasPrefix(long.String(), "\r\x1b[Kchoosing a plan: 0 s"), long.String())
 	require.True(t, strings.HasSuffix(long.String(), "\r\x1b[K"), long.String())
 

@@ -53,6 +53,8 @@ predicted are listed with the reason; when that is all of them, the exit code is
 					return usage("--fail-over: %v", err)
 				}
 			}
+			end := e.busy("predicting the runs")
+			defer func() { end() }() // on the way to an error, too
 			list, err := measured(args, groups...)
 			if err != nil {
 				return err
@@ -65,9 +67,12 @@ predicted are listed with the reason; when that is all of them, the exit code is
 				if list, err = runs.On(all, machine); err != nil {
 					return err
 				}
+				end()
 				leftOut(e, all, len(list))
+				end = e.busy("predicting the runs")
 			}
 			if ablation {
+				end()
 				p := &progress{out: e.err, last: time.Now()}
 				found, err := runs.Ablate(list, func(done int) {
 					p.show(search.Progress{Phase: "effects left out", Done: done, Total: len(runs.Effects)})
@@ -94,6 +99,7 @@ predicted are listed with the reason; when that is all of them, the exit code is
 					return err
 				}
 			}
+			end()
 			if len(args) > 0 {
 				r.Own, _ = runs.Own(list, r.Rows) // nothing to carry over is no error here
 				for _, copies := range runs.Copies(list) {
