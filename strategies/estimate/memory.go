@@ -644,10 +644,13 @@ func (p *pricer) returned() units.Bytes {
 
 // unpacked is the buffer, of the largest, that frozen weights of few bits are unpacked to.
 func (f *footprint) unpacked(c *chunk) units.Bytes {
+	if !f.unpacks {
+		return 0
+	}
 	var most int64
 	for _, u := range c.ops {
-		for _, p := range u.Params {
-			if f.unpacks && p.Packs() {
+		for i := range u.Params {
+			if p := &u.Params[i]; p.Packs() {
 				most = max(most, p.Local)
 			}
 		}
