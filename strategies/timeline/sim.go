@@ -84,6 +84,7 @@ type Sim struct {
 	fetching bool // the compute stream copies from the host
 	used     int  // streams with tasks, idle ones below them included
 	fresh    int  // tasks that found their stream idle
+	queued   int  // tasks that have not ended
 }
 
 // Reset returns the Sim to time 0, keeping its memory.
@@ -124,7 +125,11 @@ const resolution = 1e-13
 // compute advances the compute stream by work that takes busy alone and loaded
 // under communication.
 func (s *Sim) compute(busy, loaded float64) {
-	if busy <= 0 {
+	if busy <= resolution {
+		return
+	}
+	if s.queued == 0 { // nothing runs beside it, or will
+		s.Now += busy
 		return
 	}
 	left, ratio := busy, max(loaded/busy, 1)
@@ -262,6 +267,7 @@ func (s *Sim) retire() {
 				s.Record.comm(i, t.label, t.start, t.end)
 			}
 			st.head++
+			s.queued--
 		}
 	}
 }
@@ -276,6 +282,7 @@ func (s *Sim) Launch(stream int, label string, duration, ready, slow float64) Ta
 		s.fresh++
 	}
 	s.Moved += duration
+	s.queued++
 	st.tasks = append(st.tasks, task{ready: max(ready, s.Now), issued: max(min(ready, s.Host), s.Now), left: duration, slow: max(slow, 1), end: -1, start: -1, label: label})
 	return Task{stream, len(st.tasks) - 1}
 }

@@ -122,6 +122,7 @@ func (s *Sim) Skip(a *Mark, n int) (tasks [MaxStreams]Task) {
 			}
 		}
 		if more := b.queues[i].left - a.queues[i].left; b.queues[i].tasks > 0 && more > same {
+			s.queued++
 			st.tasks = append(st.tasks, task{ready: s.Now, left: k * more, slow: b.queues[i].slow, quiet: st.tasks[st.head].quiet, end: -1, start: -1})
 			tasks[i] = Task{i, len(st.tasks) - 1}
 		}
