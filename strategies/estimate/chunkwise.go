@@ -50,9 +50,7 @@ func (r *pipelineRun) chunkwise(rank int) float64 {
 		}
 		if closes && a.Kind == pipeline.Backward {
 			t = b.duration(p) // at the pace of a healthy rank, as the units are
-			for k := len(ch.list) - 1; k >= 0; k-- {
-				st.ddp.unit(ch.list[k], p.job.Train.GradAccumulation == 1)
-			}
+			st.reduce(p.job.Train.GradAccumulation == 1)
 		} else if t > 0 {
 			sim.Run(&timeline.Segment{Busy: t, Loaded: t * pass.Loaded / pass.Busy})
 		}

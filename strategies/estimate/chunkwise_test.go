@@ -41,6 +41,30 @@ func TestChunksReduceBesidePasses(t *testing.T) {
 	}
 }
 
+// TestChunksPassOverEqualLayers: reductions by chunk run fewer layers than a chunk has, and come
+// to what those of all layers do, whether the network keeps up or falls behind.
+func TestChunksPassOverEqualLayers(t *testing.T) {
+	for _, bandwidth := range []string{"25", "100", "400"} {
+		for _, bucket := range []string{"10 MiB", "100 MiB", "800 MiB"} {
+			for _, kind := range []string{"ddp", "zero1"} {
+				j := mustParse(t, fmt.Sprintf(`{model: gpt3-175b, hardware: h100-sxm, gpus: 512, network: {bandwidth_per_gpu: %s Gbit/s},
+					plan: {tp: 8, pp: 4, schedule: interleaved-1f1b, virtual_stages: 2, data_parallel: %s, bucket: %s}, train: {sequence_length: 2048, micro_batch: 1, grad_accumulation: 16}}`, bandwidth, kind, bucket))
+				var whole, short Evaluator
+				_, err := whole.prepare(j)
+				require.NoError(t, err)
+				whole.sim.step.layers.every = true
+				want, err := whole.Estimate(j, Options{})
+				require.NoError(t, err)
+				got, err := short.Estimate(j, Options{})
+				require.NoError(t, err)
+				require.NotZero(t, short.sim.step.layers.marks[0], "no layer was compared with the one before")
+				require.InEpsilon(t, float64(want.StepTime), float64(got.StepTime), 1e-12)
+				require.InDelta(t, float64(want.Exposed["dp"]), float64(got.Exposed["dp"]), 1e-12*float64(want.StepTime))
+			}
+		}
+	}
+}
+
 // TestChunksGatherAhead: the parameters of Nemotron-4 340B on 256 B200, a bus of 47 GB/s to each
 // GPU. Of twelve chunks most are gathered beside the passes of those before them; of one, and
 // where nothing overlaps, all are waited for.

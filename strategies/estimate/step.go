@@ -177,11 +177,8 @@ func (s *step) backwardPass(i int64, sync bool) {
 	for j := len(s.list) - 1; j >= 0; j-- {
 		s.away.beforeBackward(j)
 		if s.ddp != nil && sync && s.layers.repeats() {
-			if k := s.ddp.equal(j); k > 0 {
-				s.ddp.skip(j, k)
-				if j -= k; j < 0 {
-					break
-				}
+			if j -= s.ddp.skip(j); j < 0 {
+				break
 			}
 		}
 		u := s.list[j]
@@ -196,6 +193,19 @@ func (s *step) backwardPass(i int64, sync bool) {
 	}
 	if s.ddp != nil && sync {
 		s.ddp.finish()
+	}
+}
+
+// reduce runs the backward passes of all units with their reductions, and nothing else.
+func (s *step) reduce(first bool) {
+	s.layers.begin(s)
+	for j := len(s.list) - 1; j >= 0; j-- {
+		if s.layers.repeats() {
+			if j -= s.ddp.skip(j); j < 0 {
+				return
+			}
+		}
+		s.ddp.unit(s.list[j], first)
 	}
 }
 
@@ -419,9 +429,13 @@ func (b *buckets) sameBuckets(j int) bool {
 	return true
 }
 
-// skip passes over n units that go like the one before.
-func (b *buckets) skip(j, n int) {
-	s := b.s
+// skip passes over the units from j on that go like the one before, and returns how many
+// these are.
+func (b *buckets) skip(j int) int {
+	s, n := b.s, b.equal(j)
+	if n == 0 {
+		return 0
+	}
 	for _, t := range s.layers.skip(n) {
 		if t.Some() {
 			b.tasks = append(b.tasks, t)
@@ -440,6 +454,7 @@ func (b *buckets) skip(j, n int) {
 		}
 	}
 	b.i += n * grads
+	return n
 }
 
 func (s *step) defaultBucket() (limit, first units.Bytes) {
