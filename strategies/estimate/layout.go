@@ -260,10 +260,14 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 	return c
 }
 
-// passes are a chunk's two passes, remembered for one clock and number of micro
-// batches.
+// passes are a chunk's two passes, remembered for one clock and number of micro batches.
 type passes struct {
-	ratio             float64
-	batches           int64
+	passesKey
 	forward, backward passTime
+}
+
+type passesKey struct {
+	ratio   float64 // of the clock
+	batches int64   // micro batches
+	wide    bool    // gradients are kept in a wider dtype
 }

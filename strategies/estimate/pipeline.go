@@ -191,7 +191,8 @@ func (x *path) time(s *simulation, rank int) {
 	for c := range plan.Chunks {
 		stage := plan.Stage(rank, c)
 		ch := x.layout.stage(plan, rank, c)
-		f, b := p.stagePasses(ch)
+		forward, backward := p.stagePasses(ch)
+		f, b := *forward, *backward
 		waits := units.Seconds(0)
 		if x.again.some() {
 			waits = s.gathering(ch, &b, plan)
@@ -423,21 +424,19 @@ func (p *pricer) transfers() pipeline.Transfers {
 
 // passes sums the units of a chunk into its forward and backward pass, without what
 // data parallelism adds.
-func (p *pricer) passes(c *chunk) (f, b passTime) {
-	n := p.job.Train.GradAccumulation
-	if c.passes.ratio != p.ratio || c.passes.batches != n {
-		c.passes.ratio, c.passes.batches = p.ratio, n
-		c.passes.forward, c.passes.backward = p.sum(c, false)
-	}
-	return c.passes.forward, c.passes.backward
-}
+func (p *pricer) passes(c *chunk) (f, b *passTime) { return p.passesOf(c, false) }
 
 // stagePasses is passes with gradients kept as the job's data parallelism keeps them.
-func (p *pricer) stagePasses(c *chunk) (f, b passTime) {
-	if p.keepsWide() {
-		return p.sum(c, true)
+func (p *pricer) stagePasses(c *chunk) (f, b *passTime) { return p.passesOf(c, p.keepsWide()) }
+
+// passesOf sums the passes of a chunk, or returns those that it has. They must not be changed.
+func (p *pricer) passesOf(c *chunk, wide bool) (f, b *passTime) {
+	x := &c.passes
+	if key := (passesKey{p.ratio, p.job.Train.GradAccumulation, wide}); x.passesKey != key {
+		x.passesKey = key
+		x.forward, x.backward = p.sum(c, wide)
 	}
-	return p.passes(c)
+	return &x.forward, &x.backward
 }
 
 func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {

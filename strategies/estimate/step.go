@@ -333,20 +333,41 @@ func (b *buckets) begin(s *step) {
 		q := &b.queues[k]
 		all := [2]group{dpGroup, expertDPGroup}[k]
 		q.group, q.copies, q.grads, q.next = all, [2]group{replicaGroup, expertReplicaGroup}[k], s.chunk.reduced.bytes[k], 0
-		q.closes, q.sizes = q.closes[:0], q.sizes[:0]
+		q.closes, q.sizes = nil, nil
 		if s.p.groups[q.copies].Ranks > 1 {
 			q.group = [2]group{shardGroup, expertShardGroup}[k]
 		}
 		if q.on = s.p.groups[all].Ranks > 1; q.on {
-			q.closes, q.sizes = dataparallel.AppendBuckets(q.closes, q.sizes, q.grads, first, limit)
+			q.closes, q.sizes = s.chunk.reduced.buckets(k, first, limit)
 		}
 	}
 }
 
 // gradients are those of a chunk as they are reduced.
 type gradients struct {
-	at    []int            // by unit of the list: its first gradient, in the order they become ready
-	bytes [2][]units.Bytes // by gradient in that order: of dense parameters, and of experts
+	at     []int            // by unit of the list: its first gradient, in the order they become ready
+	bytes  [2][]units.Bytes // by gradient in that order: of dense parameters, and of experts
+	filled []filled         // buckets of some sizes
+}
+
+// filled are the buckets that gradients of one kind fill.
+type filled struct {
+	kind         int
+	first, limit units.Bytes
+	closes       []bool        // by gradient: it is the last of its bucket
+	sizes        []units.Bytes // by bucket
+}
+
+// buckets are those that gradients of a kind fill up to a limit, or those that they have filled before.
+func (g *gradients) buckets(kind int, first, limit units.Bytes) (closes []bool, sizes []units.Bytes) {
+	for i := range g.filled {
+		if f := &g.filled[i]; f.kind == kind && f.first == first && f.limit == limit {
+			return f.closes, f.sizes
+		}
+	}
+	closes, sizes = dataparallel.AppendBuckets(nil, nil, g.bytes[kind], first, limit)
+	g.filled = append(g.filled, filled{kind, first, limit, closes, sizes})
+	return closes, sizes
 }
 
 func (s *step) gradients() gradients {
@@ -371,7 +392,7 @@ func (s *step) gradients() gradients {
 			dense, experts = append(dense, d), append(experts, e)
 		}
 	}
-	return gradients{at, [2][]units.Bytes{dense, experts}}
+	return gradients{at: at, bytes: [2][]units.Bytes{dense, experts}}
 }
 
 // equal returns how many units from j on are one kind with the one before and
