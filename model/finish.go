@@ -43,8 +43,8 @@ func (r *reader) finish(d *draft) {
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {
-		r.check(d.approximateParams() <= maxParameters, []string{"hidden_size"},
-			"these sizes make %.3g parameters; the largest model that is handled has %.0g", d.approximateParams(), maxParameters)
+		n := d.approximateParams()
+		r.check(n <= maxParameters, []string{"hidden_size"}, "these sizes make %.3g parameters; the largest model that is handled has %.0g", n, maxParameters)
 	}
 }
 
