@@ -33,6 +33,27 @@ func EmbeddedWith(groups []string) ([]Run, error) {
 	return read(files)
 }
 
+// CheckGroups is an error where a group is in none of the files, which are not decoded for it.
+func CheckGroups(groups []string) error {
+	files, err := data.ReadDir("data")
+	if err != nil || len(groups) == 0 {
+		return err
+	}
+	var known []string
+	for _, f := range files {
+		text, err := data.ReadFile("data/" + f.Name())
+		if err != nil {
+			return err
+		}
+		for line := range bytes.Lines(text) {
+			if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("group: ")); ok && !slices.Contains(known, string(name)) {
+				known = append(known, string(name))
+			}
+		}
+	}
+	return allAmong(groups, known)
+}
+
 // filesWith are the files that have any of the groups; all of them where one is in none.
 func filesWith(groups []string) ([]fs.DirEntry, error) {
 	files, err := data.ReadDir("data")

@@ -125,12 +125,20 @@ func Filter(list []Run, groups []string) ([]Run, error) {
 			known = append(known, r.Group)
 		}
 	}
-	for _, g := range groups {
-		if !slices.Contains(known, g) {
-			return nil, diag.Errorf("there is no group %q%s", g, cmp.Or(diag.DidYouMean(g, known), "; perfplan validate prints the groups that there are"))
-		}
+	if err := allAmong(groups, known); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(r Run) bool { return !slices.Contains(groups, r.Group) }), nil
+}
+
+// allAmong is an error that names the first group that is not known, and one like it.
+func allAmong(groups, known []string) error {
+	for _, g := range groups {
+		if !slices.Contains(known, g) {
+			return diag.Errorf("there is no group %q%s", g, cmp.Or(diag.DidYouMean(g, known), "; perfplan validate prints the groups that there are"))
+		}
+	}
+	return nil
 }
 
 // validate predicts one run and compares.

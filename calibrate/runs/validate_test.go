@@ -68,7 +68,9 @@ func TestEmbeddedWith(t *testing.T) {
 		require.Equal(t, files, with)
 	}
 	texts := map[string]string{}
+	var named []string
 	for _, r := range all {
+		named = append(named, r.Group)
 		name := filepath.Base(r.doc.Name)
 		if texts[name] == "" {
 			text, err := data.ReadFile("data/" + name)
@@ -76,5 +78,10 @@ func TestEmbeddedWith(t *testing.T) {
 			texts[name] = string(text)
 		}
 		require.True(t, strings.Contains(texts[name], "group: "+r.Group+"\n"), "%s: the group of %s is not written as it is looked for", name, r.ID)
+	}
+	require.NoError(t, CheckGroups(named))
+	for _, groups := range [][]string{{"h200-pp", "foo"}, {"h200-singel"}} { // told as of all runs
+		_, want := Filter(all, groups)
+		require.EqualError(t, CheckGroups(groups), want.Error())
 	}
 }

@@ -53,6 +53,16 @@ predicted are listed with the reason; when that is all of them, the exit code is
 					return usage("--fail-over: %v", err)
 				}
 			}
+			if len(args) == 0 { // what can be wrong is told before the embedded runs are read
+				if err = runs.CheckGroups(groups); err != nil {
+					return usage("--group: %v", err)
+				}
+			}
+			if machine != "" {
+				if _, err = hardware.Load(machine); err != nil {
+					return err
+				}
+			}
 			end := e.busy("predicting the runs")
 			defer func() { end() }() // on the way to an error, too
 			list, err := measured(args, groups...)
