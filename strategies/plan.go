@@ -66,6 +66,8 @@ type Plan struct {
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
 	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"`     // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
 	AdapterUnits        *bool       `yaml:"adapter_units" json:"adapter_units,omitempty"` // FSDP1: each matrix of adapters is a unit of its own (PEFT's fsdp_auto_wrap_policy, which a Trainer takes); left out: it is
+	Units               Units       `yaml:"units" json:"units,omitempty"`                 // PyTorch's FSDP: what is gathered and reduced as a whole; left out: layers
+	UnitParams          UnitParams  `yaml:"unit_params" json:"unit_params,omitempty"`     // modules of at least so many parameters are units: alone (units: size), or beside layers their matrices
 	WrapOneRank         *bool       `yaml:"wrap_one_rank" json:"wrap_one_rank,omitempty"` // FSDP2 wraps units where there is one rank, too; left out: it does not
 	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
 	Offload             Offload     `yaml:"offload" json:"offload,omitempty"`                   // to the host's memory; left out: nothing
@@ -80,7 +82,7 @@ type Plan struct {
 // leaves that to be chosen.
 func (p *Plan) Splits() bool {
 	how := Plan{SequenceParallel: p.SequenceParallel, CPCommType: p.CPCommType, Schedule: p.Schedule, Bucket: p.Bucket,
-		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, AdapterUnits: p.AdapterUnits, WrapOneRank: p.WrapOneRank, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
+		ReshardAfterForward: p.ReshardAfterForward, BucketView: p.BucketView, AdapterUnits: p.AdapterUnits, Units: p.Units, UnitParams: p.UnitParams, WrapOneRank: p.WrapOneRank, SyncEveryMicroBatch: p.SyncEveryMicroBatch, Offload: p.Offload,
 		OffloadFraction: p.OffloadFraction, OffloadOverlap: p.OffloadOverlap, Order: p.Order}
 	return *p != how || how == Plan{}
 }
@@ -573,6 +575,9 @@ func (p *Plan) checkDataParallel(s Shape) error {
 	if p.AdapterUnits != nil && !p.adaptersApart(s.Model, s.Recipe) {
 		return diag.Errorf("plan.adapter_units: only PyTorch's FSDP1 has units, and adapters need train.lora; leave it out, or use fsdp1 under hf-eager with train.lora")
 	}
+	if err := p.checkUnits(s); err != nil {
+		return err
+	}
 	if p.WrapOneRank != nil && (p.DataParallel != FSDP2 || p.PP > 1) {
 		return diag.Errorf("plan.wrap_one_rank: FSDP2 alone wraps one rank, which FSDP1 leaves whole, and it is not known of pipelines; leave it out, or use fsdp2 and no pp")
 	}
@@ -716,6 +721,7 @@ func (p *Plan) String() string {
 		if p.StatesOverCopies() {
 			d += ", optimizer over all"
 		}
+		d += p.UnitPolicy().text()
 		parts = append(parts, d)
 	}
 	if p.Offloads() {

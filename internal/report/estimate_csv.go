@@ -36,7 +36,7 @@ func planColumns(p *strategies.Plan) ordered {
 	return ordered{
 		{"tp", p.TP}, {"sequence_parallel", p.SP()}, {"cp", p.CP}, {"cp_comm_type", p.CPCommType}, {"ep", p.EP}, {"expert_tp", p.ExpertTP},
 		{"pp", p.PP}, {"virtual_stages", p.VirtualStages}, {"stage_layers", string(p.StageLayers)}, {"drain_every", p.DrainEvery}, {"dp", p.DP}, {"schedule", p.Schedule},
-		{"data_parallel", p.DataParallel}, {"shard_degree", p.ShardDegree}, {"shard_optimizer", p.ShardOptimizer}, {"bucket_bytes", p.Bucket}, {"bucket_view", p.BucketView}, {"adapter_units", p.AdapterUnits}, {"wrap_one_rank", p.WrapOneRank},
+		{"data_parallel", p.DataParallel}, {"shard_degree", p.ShardDegree}, {"shard_optimizer", p.ShardOptimizer}, {"bucket_bytes", p.Bucket}, {"bucket_view", p.BucketView}, {"units", p.Units}, {"unit_params", known(float64(p.UnitParams))}, {"adapter_units", p.AdapterUnits}, {"wrap_one_rank", p.WrapOneRank},
 		{"reshard_after_forward", p.ReshardAfterForward}, {"sync_every_micro_batch", p.SyncEveryMicroBatch},
 		{"offload", string(p.Offload)}, {"offload_fraction", known(p.OffloadFraction)}, {"offload_overlap", p.OffloadOverlap}, {"order", p.Order},
 	}

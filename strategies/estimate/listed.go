@@ -2,7 +2,6 @@ package estimate
 
 import (
 	"math"
-	"strings"
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
@@ -28,24 +27,14 @@ const (
 // all that the device does.
 type listed struct {
 	s       *step
-	uses    []use // of one micro batch: modules in the order they run
-	turn    int   // the first of the backward pass
+	uses    uses // of one micro batch: modules in the order they run
+	turn    int  // the first of the backward pass
 	weights []weight
 	live    int64 // gathered parameters, or on their way
 	flying  []int // of weights
 	tasks   []timeline.Task
 	pending []int64 // gradients not yet reduced
 	small   int     // parameters that every rank keeps
-}
-
-// use is a module that runs.
-type use struct {
-	sec      *section
-	from, to int   // launches
-	weights  []int // gathered for it, of listed.weights
-	name     string
-	grads    bool // it makes the gradients of its weights
-	first    bool // of its unit in this pass
 }
 
 // weight is a parameter that is gathered.
@@ -82,92 +71,11 @@ func (l *listed) begin(s *step) {
 		}
 	}
 	for i, u := range s.list {
-		l.modules(&u.forward, u, at[i])
+		l.uses = l.uses.add(&u.forward, i, u, at[i])
 	}
 	l.turn = len(l.uses)
 	for i := len(s.list) - 1; i >= 0; i-- {
-		l.modules(&s.list[i].backward, s.list[i], at[i])
-	}
-}
-
-// modules appends those of a section: each linear layer with what runs until the next,
-// and in the first of a pass what else the unit has.
-func (l *listed) modules(sec *section, u *unit, at map[int]int) {
-	first := len(l.uses)
-	half := false // of the two GEMMs of a linear layer's backward, one has run
-	for i := range sec.ops {
-		o := &sec.ops[i]
-		n := int64(0)
-		switch {
-		case o.Class != tape.GEMM || !strings.HasPrefix(o.Prim, "linear"):
-			continue
-		case o.Phase != tape.Backward:
-			n = o.N * o.K
-		case half:
-			half = false
-			continue
-		default:
-			n, half = o.N*o.K, true
-			if o.Layout == tape.LayoutWgrad {
-				n = o.M * o.N
-			}
-		}
-		l.uses = append(l.uses, use{sec: sec, from: i, weights: l.match(l.uses[first:], u, at, n, o.Phase), name: u.Name, grads: o.Phase == tape.Backward})
-	}
-	if len(l.uses) == first { // no linear layer
-		l.uses = append(l.uses, use{sec: sec, name: u.Name, grads: sec == &u.backward})
-	}
-	all := l.uses[first:]
-	all[0].from = 0
-	for i := range all {
-		all[i].to = len(sec.launches)
-		if i+1 < len(all) {
-			all[i].to = all[i+1].from
-		}
-	}
-	l.rest(all, u, at)
-}
-
-// match finds the parameter with n elements that no module of the same pass has yet.
-func (l *listed) match(before []use, u *unit, at map[int]int, n int64, phase tape.Phase) []int {
-	taken := func(w int) bool {
-		for _, b := range before {
-			if b.grads == (phase == tape.Backward) && len(b.weights) > 0 && b.weights[0] == w {
-				return true
-			}
-		}
-		return false
-	}
-	for k := range u.Params {
-		if phase == tape.Backward {
-			k = len(u.Params) - 1 - k
-		}
-		if w, ok := at[k]; ok && u.Params[k].Local == n && !taken(w) {
-			return []int{w}
-		}
-	}
-	return nil
-}
-
-// rest gives the weights of a unit that no linear layer uses to the first module of
-// each pass, which it marks.
-func (l *listed) rest(all []use, u *unit, at map[int]int) {
-	for i := range all {
-		if i > 0 && all[i].grads == all[i-1].grads {
-			continue
-		}
-		all[i].first = true
-		for k := range u.Params {
-			w, ok := at[k]
-			for _, m := range all {
-				for _, x := range m.weights {
-					ok = ok && (x != w || m.grads != all[i].grads)
-				}
-			}
-			if ok {
-				all[i].weights = append(all[i].weights, w)
-			}
-		}
+		l.uses = l.uses.add(&s.list[i].backward, i, s.list[i], at[i])
 	}
 }
 

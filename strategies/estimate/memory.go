@@ -29,6 +29,7 @@ type footprint struct {
 	root                          bool  // first and last unit are one where a chunk has both
 	heldHead                      bool  // the head's unit stays gathered between its passes
 	live                          int64 // parameters of the last units that do so, at most
+	policy                        strategies.UnitPolicy
 	away                          memory.Away
 	every                         bool // gradients are reduced after every micro batch
 	dense, expert                 memory.Stored
@@ -152,6 +153,7 @@ func (p *pricer) footprint() footprint {
 	case plan.DataParallel == strategies.ZeRO2 && dp > 1: // gradients are scattered unit by unit, parameters stay whole
 		f.mode, f.sharding = memory.Sharded, memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Reduce: prec.Reduce.Size()}
 	case byUnit:
+		f.policy = plan.UnitPolicy()
 		f.mode, f.root, f.heldHead, f.live = memory.Sharded, j.Recipe.Structure.ExposedRoot, j.HeldHead(), j.Recipe.Structure.LiveParameters
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Flat: plan.DataParallel == strategies.FSDP1 && !j.Recipe.Structure.MainGradients, Recasts: plan.DataParallel.FSDP() && !j.Recipe.Structure.MainGradients, Replicas: p.groups[replicaGroup].Ranks > 1, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
@@ -377,6 +379,10 @@ func (f *footprint) step(c *chunk) memory.Step {
 	s := memory.Step{Units: c.ops, Mode: f.mode, Sharding: f.sharding, SyncEvery: f.every, Dense: f.dense, Expert: f.expert}
 	s.Sharding.Root = f.root && c.embedding != nil && c.head != nil
 	s.Sharding.Held = c.held(f.heldHead, f.live)
+	if f.policy.Nests() {
+		s.Sharding.Root, s.Sharding.Held = false, 0
+		s.Spans, s.Drops = dataparallel.Units(f.policy, c.ops).Spans()
+	}
 	s.Sum, s.Away, s.Nodes = f.sum, f.away, f.nodes
 	s.Receives, s.HoldsOutput, s.HoldsEmbeddings, s.Traced = f.receives && c.embedding == nil, f.holds, f.inputs, f.traced
 	if c.head != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
@@ -34,10 +35,17 @@ type shards struct {
 	single bool          // there is no other rank: what would be gathered is copied by the compute stream (_fsdp_param_group.py, wait_for_unshard)
 	alone  bool          // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
 	flat   bool          // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
+	nests  bool          // units are not layers
+	nested nested
 }
 
 func (h *shards) begin(s *step) {
 	n := len(s.list)
+	policy := s.job.Plan.UnitPolicy()
+	if h.nests = policy.Nests(); h.nests {
+		h.nested.of = dataparallel.Units(policy, s.chunk.ops)
+		n = len(h.nested.of.Leaf)
+	}
 	h.s, h.busy, h.copies = s, false, s.job.Plan.DataParallel == strategies.FSDP2
 	h.onHost = s.job.Plan.OffloadsParameters()
 	h.single = h.copies && s.p.groups[shardGroup].Ranks <= 1
@@ -52,9 +60,13 @@ func (h *shards) begin(s *step) {
 	narrows, main := gathers(s.job).Narrow(), s.job.Recipe.Structure.MainGradients
 	h.grads = append(h.grads[:0], make([][2]int64, n)...)
 	for i, u := range s.list {
-		for _, p := range u.Params {
+		for j, p := range u.Params {
 			if p.TiedCopy && s.chunk.embedding != nil {
 				continue
+			}
+			i := i
+			if h.nests {
+				i = h.nested.of.Of[i][j]
 			}
 			count, k := h.params, 0
 			if p.Split == model.ExpertSplit {
@@ -68,6 +80,10 @@ func (h *shards) begin(s *step) {
 				h.narrow[k][i] += p.Local
 			}
 		}
+	}
+	if h.nests {
+		h.nested.begin(h)
+		return
 	}
 	h.held = s.chunk.held(s.job.HeldHead(), s.job.Recipe.Structure.LiveParameters)
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
@@ -285,6 +301,10 @@ func (h *shards) flushes(i int) float64 {
 func (h *shards) forward() {
 	s := h.s
 	h.back = false
+	if h.nests {
+		h.nested.forward()
+		return
+	}
 	last := len(s.list) - 1
 	h.hooks(0, false)
 	h.launchGather(0, s.sim.Issued())
@@ -344,12 +364,19 @@ func (h *shards) reshards(i int) bool {
 	if !h.s.job.Plan.Reshard() || h.s.job.Plan.DataParallel == strategies.ZeRO2 {
 		return false
 	}
+	if h.nests {
+		return !h.nested.of.Kept[i]
+	}
 	return i < len(h.params)-h.held
 }
 
 func (h *shards) backward(first, sync bool) {
 	s := h.s
 	h.back = sync
+	if h.nests {
+		h.nested.backward(first, sync)
+		return
+	}
 	last := len(s.list) - 1
 	root := h.params[last] == 0 // embedding and head are one unit, held from the head to the end
 	h.hooks(last, true)
@@ -401,17 +428,24 @@ func (h *shards) backward(first, sync bool) {
 	if root && h.frozen > 0 {
 		h.scatter(0, first, sync)
 	}
-	if h.busy {
-		s.sim.Wait(h.reduce)
-		if h.onHost { // finalize_backward, grad_offload_event
-			s.sim.Wait(h.home)
-			s.sim.Run(&timeline.Segment{Sync: true})
-		}
-		h.busy = false
-	}
+	h.settle()
 	for i := range h.ready {
 		h.drop(i)
 	}
+}
+
+// settle waits for what is in flight.
+func (h *shards) settle() {
+	if !h.busy {
+		return
+	}
+	s := h.s
+	s.sim.Wait(h.reduce)
+	if h.onHost { // finalize_backward, grad_offload_event
+		s.sim.Wait(h.home)
+		s.sim.Run(&timeline.Segment{Sync: true})
+	}
+	h.busy = false
 }
 
 // scatter reduces the gradients of unit i, or adds them to those kept from

@@ -54,7 +54,7 @@ var (
 		// src/transformers/training_args.py
 		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "optim": "adamw_torch_fused", "gradient_checkpointing": "false", "max_grad_norm": "1"},
 	}
-	fsdpConfig = &dialect{marks: []string{"fsdp_version", "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"}}
+	fsdpConfig = &dialect{marks: []string{"fsdp_version", "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "min_num_params", "fsdp_min_num_params"}}
 
 	dialects = []*dialect{axolotl, llamaFactoryOne, llamaFactory, swift, trl, trainerArguments, accelerateConfig, fsdpConfig, swiftFSDP}
 )

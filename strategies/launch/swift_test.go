@@ -73,6 +73,13 @@ func TestSwiftFSDP(t *testing.T) {
 	}
 }
 
+// TestUnitsOfAdapters: PEFT says what units are of a model with adapters, whatever the arguments do.
+func TestUnitsOfAdapters(t *testing.T) {
+	const sft = "torchrun --nproc_per_node 8 sft.py --model_name_or_path gpt2 --max_length 512 --bf16 --fsdp full_shard "
+	require.Contains(t, initial(t, sft), "units: model # without auto_wrap\n")
+	require.NotContains(t, initial(t, sft+"--use_peft --lora_r 8"), "units:")
+}
+
 // TestSwiftMegatron: what ms-swift's command for Megatron-Core says, in its own names and with its own defaults.
 func TestSwiftMegatron(t *testing.T) {
 	const sft = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --external_plugins p.py --max_length 4096 --torch_dtype bfloat16 --expert_model_parallel_size 8 "

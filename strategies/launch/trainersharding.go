@@ -158,12 +158,26 @@ func (h *hub) fsdp() error {
 	return nil
 }
 
-// fsdpUnits notes where units are not layers, or are not gathered ahead.
+// fsdpUnits says what units are where they are not layers, and notes where they are not gathered
+// ahead. Of a model with adapters PEFT says what they are (transformers, trainer.py,
+// _fsdp_qlora_plugin_updates).
 func (h *hub) fsdpUnits(two, wrapped bool) {
-	if n := h.get("fsdp.min_num_params"); n.number() > 0 {
-		h.note("%s %d: units by size; layers are taken", n.from, n.number())
-	} else if !wrapped && !two {
-		h.note("without auto_wrap the model is one unit, gathered as a whole; layers are taken")
+	policy, n := h.get("fsdp.auto_wrap_policy"), h.get("fsdp.min_num_params")
+	sized := wrapped && (n.number() > 0 || strings.EqualFold(policy.value, "SIZE_BASED_WRAP"))
+	switch {
+	case h.adapted():
+	case sized && two:
+		h.note("%s: units by size are known of FSDP1 alone; layers are taken", cmp.Or(n.from, policy.from))
+	case sized:
+		h.set("plan.units", "size", cmp.Or(policy.from, n.from))
+		if n.number() > 0 {
+			h.set("plan.unit_params", n.number(), n.from)
+		}
+	case wrapped:
+	case policy.value != "":
+		h.set("plan.units", "model", policy.from)
+	case !two:
+		h.set("plan.units", "model", "without auto_wrap")
 	}
 	if p := h.get("fsdp.backward_prefetch"); !two && !strings.EqualFold(p.value, "backward_pre") {
 		h.note("backward_prefetch is %s: parameters are taken to be gathered ahead (backward_pre)", cmp.Or(p.value, "left out, which is none"))

@@ -131,15 +131,14 @@ func (w *walker) freeGrads(i int) {
 	w.gradients(i, func(unit int, g *tape.ParamGrad) { w.t.free(w.id(unit, g.Store)) })
 }
 
-// gradients calls f with those of a unit of ops, and with those of all that is of the root
-// when it is the first of that.
+// gradients calls f with those of a part.
 func (w *walker) gradients(i int, f func(unit int, g *tape.ParamGrad)) {
-	for k := i; k < len(w.Units); k++ {
-		if k > i && (i > 0 || !w.rooted(k)) {
-			continue
-		}
+	from, to := w.within(i)
+	for k := from; k < to; k++ {
 		for j := range w.Units[k].Backward.Grads {
-			f(k, &w.Units[k].Backward.Grads[j])
+			if g := &w.Units[k].Backward.Grads[j]; w.partOf(k, int(g.Param)) == i {
+				f(k, g)
+			}
 		}
 	}
 }

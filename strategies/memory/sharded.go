@@ -50,12 +50,37 @@ type part struct {
 	from    int         // its first of walker.full
 }
 
-// shard makes the parameters of a unit of ops those of a unit of sharding.
-func (w *walker) shard(from, unit int) {
-	s, to := &w.Sharding, &w.parts[unit]
+// spanning is the part of what is gathered for several units at once: Step.Spans.
+func (w *walker) spanning() int { return len(w.Units) }
+
+// partOf is the part that a parameter of a unit belongs to.
+func (w *walker) partOf(unit, param int) int {
+	switch {
+	case w.Spans != nil && w.Spans[unit][param]:
+		return w.spanning()
+	case w.rooted(unit):
+		return 0
+	}
+	return unit
+}
+
+// within are the units, from one up to another, that may have parameters of a part.
+func (w *walker) within(part int) (from, to int) {
+	switch n := len(w.Units); {
+	case part > n, part == n && w.Spans == nil:
+		return 0, 0
+	case part == n, part == 0 && w.Sharding.Root:
+		return 0, n
+	}
+	return part, part + 1
+}
+
+// shard adds the parameters of a unit of ops to those of a part that are of it.
+func (w *walker) shard(from, part int) {
+	s, to := &w.Sharding, &w.parts[part]
 	for k := range w.Units[from].Params {
 		p := &w.Units[from].Params[k]
-		if !w.own(p) {
+		if w.partOf(from, k) != part || !w.own(p) {
 			continue
 		}
 		n, ranks, size := units.Bytes(p.Local), s.Ranks, s.Gather
@@ -88,9 +113,6 @@ func (w *walker) shard(from, unit int) {
 		}
 		to.flat += n * size
 		to.cast += mine * size
-	}
-	if !s.Copies && len(w.full) == to.from {
-		w.full = append(w.full, 0) // the gather itself
 	}
 }
 
@@ -129,11 +151,14 @@ func (w *walker) reopen(i int) {
 	if w.Sharding.Root && i > 0 && i == len(w.Units)-1 {
 		w.reopen(0)
 	}
+	if i == len(w.Units)-1 {
+		w.reopen(w.spanning())
+	}
 	if w.parts[i].params > 0 && !w.opened(i) {
 		w.copyOut(i)
 		w.t.free(w.at(i, gatherID))
 	}
-	if i > 0 {
+	if i > 0 && i < len(w.Units) {
 		w.gather(i - 1)
 	}
 }
@@ -158,7 +183,7 @@ func (w *walker) release() {
 }
 
 // fullID is the id of one of full.
-func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.Units) + k }
+func (w *walker) fullID(k int) int { return w.extra + perUnit*len(w.parts) + k }
 
 // opened is whether the parameters of a unit are there.
 func (w *walker) opened(i int) bool { return w.t.blocks[w.fullID(w.parts[i].from)].live }

@@ -80,6 +80,8 @@ type Step struct {
 	MicroBatches int64
 	Mode         Mode
 	Sharding     Sharding
+	Spans        [][]bool // by unit and parameter: it is of what is gathered for several units at once; nil: none is
+	Drops        bool     // and that is sharded between the passes
 	SyncEvery    bool
 	Sum          units.Bytes // Lingering: element size of the buffers
 	Record       bool
@@ -198,7 +200,7 @@ type walker struct {
 	first  int           // first id of all
 	base   int           // first id of this micro batch: the kept gradients of the first one have their own
 	extra  int           // first id after those of the units
-	parts  []part        // by unit, and one more
+	parts  []part        // by unit, that which spans units, and one more
 	full   []units.Bytes // what gathers are copied out to, or are: of all units
 	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
 	saved  []int32       // by unit: first store that a forward pass does not have
@@ -271,7 +273,7 @@ func (t *tracker) walkers(chunks []*Step, inFlight int) []*walker {
 		w.measure()
 		w.leaving()
 		w.extra = n + inFlight*w.width*len(s.Units)
-		w.next = w.extra + perUnit*len(s.Units) + len(w.full)
+		w.next = w.extra + perUnit*len(w.parts) + len(w.full)
 		n = w.next + w.kept()
 		w.buffer, w.called = n-1, n-2
 		all = append(all, w)
@@ -301,20 +303,17 @@ func (w *walker) measure() {
 		w.bare = bare(s.Units)
 	}
 	w.width++ // received
-	w.parts, w.held = make([]part, len(s.Units)+1), -1
-	last := len(s.Units) - 1
-	for i := range s.Units {
+	w.parts, w.held = make([]part, len(s.Units)+2), -1
+	for i := range w.parts {
 		w.parts[i].from = len(w.full)
-		if i == 0 || !w.rooted(i) {
-			w.shard(i, i)
+		from, to := w.within(i)
+		for k := from; k < to; k++ {
+			w.shard(k, i)
 		}
-		for k := 1; i == 0 && k <= last; k++ {
-			if w.rooted(k) {
-				w.shard(k, 0)
-			}
+		if !s.Sharding.Copies {
+			w.full = append(w.full, 0) // the gather itself
 		}
 	}
-	w.parts[last+1].from = len(w.full)
 	w.tie()
 }
 
@@ -513,6 +512,8 @@ func (w *walker) clearGradients() {
 		if w.Mode != Lingering {
 			w.freeGrads(i)
 		}
+	}
+	for i := range w.parts {
 		for k := range perUnit {
 			w.t.free(w.at(i, k))
 		}
@@ -645,6 +646,9 @@ func (w *walker) forward() {
 	for i, u := range w.Units {
 		w.enter(i, forward)
 		if w.Mode == Sharded {
+			if i == 0 {
+				w.open(w.spanning())
+			}
 			w.open(i)
 			if next := i + 1; next < len(w.Units) && (w.Sharding.Ahead || !w.Sharding.Copies) {
 				w.gather(next)
@@ -688,6 +692,9 @@ func (w *walker) forward() {
 		if w.Sharding.Root && w.Sharding.Reshard {
 			w.discard(0)
 		}
+		if w.Drops {
+			w.discard(w.spanning())
+		}
 	}
 	if i, u := len(w.Units)-1, w.Units[len(w.Units)-1]; u.Output > 0 && !w.HoldsOutput { // it has been sent
 		w.t.free(w.id(i, u.OutputStore))
@@ -728,7 +735,10 @@ func (w *walker) backward(first, sync bool) {
 	}
 	if w.Mode == Sharded {
 		w.flush()
-		for i := range w.Units {
+		if p := w.spanning(); w.parts[p].grads > 0 {
+			w.scatter(p, w.Units[0], first, sync)
+		}
+		for i := range w.parts[:len(w.parts)-1] {
 			if sync || !w.Sharding.Stays {
 				w.discard(i)
 			}
