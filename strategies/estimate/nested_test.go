@@ -34,6 +34,8 @@ func TestNestedUnits(t *testing.T) {
 		plan, recompute   string
 		gathers, scatters int64
 	}{
+		{"fsdp1", "none", 1 + 2*12, 13},
+		{"fsdp2", "none", 2 * 13, 13},
 		{"fsdp1, units: model", "none", 1, 1},
 		{"fsdp2, units: model", "none", 1, 1},
 		{"fsdp1, units: modules", "none", 1 + 2*24, 25},

@@ -359,7 +359,8 @@ func (h *shards) forward() {
 	}
 }
 
-// reshards reports whether unit i drops its parameters after the forward pass.
+// reshards reports whether unit i drops its parameters after the forward pass. The root of FSDP1
+// does not (torch/distributed/fsdp/_runtime_utils.py, _post_forward_reshard).
 func (h *shards) reshards(i int) bool {
 	if !h.s.job.Plan.Reshard() || h.s.job.Plan.DataParallel == strategies.ZeRO2 {
 		return false
@@ -367,7 +368,8 @@ func (h *shards) reshards(i int) bool {
 	if h.nests {
 		return !h.nested.of.Kept[i]
 	}
-	return i < len(h.params)-h.held
+	root := h.flat && i == 0 && h.params[len(h.params)-1] == 0
+	return i < len(h.params)-h.held && !root
 }
 
 func (h *shards) backward(first, sync bool) {
