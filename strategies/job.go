@@ -327,7 +327,7 @@ func (j *Job) Unmixed() bool {
 func (j *Job) SharesTable() bool { return j.Model.Tied || j.Model.MTPLayers > 0 }
 
 func (j *Job) shape() Shape {
-	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor}
+	return Shape{Model: j.Model, Recipe: j.Recipe, GPUs: j.GPUs, Train: &j.Train, DTensor: j.Recipe.Structure.DTensor || j.Recipe.Structure.CopiedSums}
 }
 
 // GPU is the name of the machine's kind of GPU.

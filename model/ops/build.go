@@ -156,7 +156,7 @@ func (c *Config) localDims(t model.Tensor) []int64 {
 		}
 		dims[out] = ceilDiv(dims[out], tp)
 	case model.VocabSplit:
-		if !c.Recipe.Structure.VocabParallel {
+		if !c.Recipe.Structure.VocabParallel && !(c.gathersLogits() && (t.Role == model.RoleHead || t.Role == model.RoleHead.Bias())) {
 			tp = 1
 		}
 		unit := tp * max(c.Recipe.Structure.VocabMultiple, 1)
@@ -487,7 +487,7 @@ func (b *builder) variant(name, suffix string) string {
 // parallelism the gathered sequence, else x itself with its gradient summed
 // over the ranks.
 func (b *builder) columnInput(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor || b.recipe.Structure.CopiedSums, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel && !b.gathered {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
 		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
@@ -511,7 +511,7 @@ func (b *builder) reduceOutput(x *tape.Tensor) *tape.Tensor {
 	if b.gathered || b.unsummed { // with that of all experts, or of the block beside it
 		return b.t.Hold(x)
 	}
-	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor, Join: b.recipe.Structure.FunctionalTP}
+	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Forward: "all-reduce", Copy: b.recipe.Structure.DTensor || b.recipe.Structure.CopiedSums, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel {
 		c.Forward, c.Backward, c.Shrink = "reduce-scatter", "all-gather", true
 		c.Operand, c.Kept = true, true

@@ -129,7 +129,7 @@ func (b *builder) logits(h *tape.Tensor) *tape.Tensor { return b.logitsOf(b.head
 func (b *builder) headInput(h *tape.Tensor) *tape.Tensor {
 	b.t.Module = Head
 	defer b.t.Kind(b.t.Kind(tape.Logits))
-	if b.Recipe.Structure.VocabParallel || b.Shard.SequenceParallel {
+	if b.Recipe.Structure.VocabParallel || b.Shard.SequenceParallel || b.gathersLogits() {
 		return b.give(h, b.columnInput(h))
 	}
 	return h
@@ -144,8 +144,8 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	w := b.headWeight()
 	logits := t.Linear(in, w, b.p(model.RoleHead.Bias()), false)
 	t.Release(in, w)
-	if c.WholeLoss && c.Recipe.Structure.VocabParallel { // output_layouts=Replicate() of the output layer: gradients are cut again
-		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP}, logits))
+	if c.WholeLoss && c.Recipe.Structure.VocabParallel || c.gathersLogits() { // output_layouts=Replicate() of the output layer: gradients are cut again
+		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.gathersLogits()}, logits))
 	}
 	if c.Spec.LogitScale {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
@@ -156,6 +156,11 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
 	return logits
+}
+
+// gathersLogits is whether tensor ranks cut the output layer alone, and gather what it makes.
+func (c *Config) gathersLogits() bool {
+	return c.Recipe.Structure.GatheredHead && c.Shard.TP > 1 && !c.Spec.Tied
 }
 
 // headWeight is what the output layer multiplies by.

@@ -307,6 +307,8 @@ type Structure struct {
 	StepsInLine    bool    `yaml:"steps_in_line"`         // torch_pipeline: schedules of several stages on a rank run in time steps, at whose end ranks wait for each other: torch before 2.9
 	ScaledSums     bool    `yaml:"scaled_sums"`           // torch_pipeline: sums of gradients are divided by the number of micro batches at the end (scale_grads)
 	DroppedOutputs bool    `yaml:"dropped_outputs"`       // torch_pipeline: outputs of the last stage are not held to the end of the step
+	CopiedSums     bool    `yaml:"copied_sums"`           // plain tensors on tensor ranks, each projection with hooks of its own that sum copies (transformers, integrations/tensor_parallel.py)
+	GatheredHead   bool    `yaml:"gathered_head"`         // tensor ranks cut the output layer, unless it is tied, and each gathers all logits; not vocab_parallel
 	DTensor        bool    `yaml:"dtensor"`               // tensor parallelism by DTensor
 	ReduceSetsAll  bool    `yaml:"reduce_sets_all"`       // a 16-bit reduce_dtype keeps gradients in 16 bits too
 	EvenChunks     bool    `yaml:"even_chunks"`           // virtual stages have equal numbers of layers

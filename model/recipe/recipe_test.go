@@ -289,3 +289,21 @@ func TestAgain(t *testing.T) {
 	require.Equal(t, base.Host.Again["attention"], own.Host.Again["attention"])
 	require.Greater(t, own.Host.Again["attention_step"], base.Host.Again["attention_step"])
 }
+
+// TestReleasesOfTensorRanks: transformers sharded DTensors until 5.0 of 2026-01, plain tensors then, and
+// DTensors again since 2026-08 (huggingface/transformers pulls 43157 and 47579); DeepSpeed's AutoTP never did.
+func TestReleasesOfTensorRanks(t *testing.T) {
+	for _, c := range []struct {
+		recipe  string
+		release units.Release
+		want    [3]bool // DTensor, CopiedSums, GatheredHead
+	}{
+		{"hf-eager", 0, [3]bool{true, false, false}}, {"hf-eager", 12*26 + 8, [3]bool{true, false, false}}, {"hf-eager", 12*26 + 7, [3]bool{false, true, true}},
+		{"hf-eager", 12*26 + 1, [3]bool{false, true, true}}, {"hf-eager", 12*26, [3]bool{true, false, true}}, {"deepspeed-hf", 12*26 + 4, [3]bool{}}, {"torchtitan-eager", 12*26 + 4, [3]bool{}},
+	} {
+		r, err := Load(c.recipe)
+		require.NoError(t, err)
+		s := r.At(c.release).Structure
+		require.Equal(t, c.want, [3]bool{s.DTensor, s.CopiedSums, s.GatheredHead}, "%s %s", c.recipe, c.release)
+	}
+}
