@@ -402,6 +402,7 @@ type Optimizer struct {
 	DTensor float64 `yaml:"dtensor"` // what a distributed tensor costs the host beyond a plain one, over the same of the fused AdamW; 0: 1
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)
+	Passing float64 `yaml:"passing"` // likewise, of the tensor at hand alone, where it goes tensor by tensor
 	Clip    bool    `yaml:"clip"`    // gradients are clipped by their norm first
 	Norm    float64 `yaml:"norm"`    // bytes that the norm moves of each gradient; 0: it reads them once, as they are
 	Check   float64 `yaml:"check"`   // the same of a test for infinities, of gradients that ZeRO 1 and 2 reduced

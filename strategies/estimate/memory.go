@@ -107,6 +107,10 @@ func (p *pricer) footprint() footprint {
 		f.dense.Frozen, f.expert.Frozen = f.frozen[0], f.frozen[1]
 		f.dense.Apart, f.expert.Apart = matrix, matrix
 		f.dense, f.expert = tensorwise(f.dense, j), tensorwise(f.expert, j)
+		if o := j.Recipe.Optimizer[j.Train.Optimizer]; o.Passing > 0 {
+			each := units.Bytes(o.Passing) * prec.Moments.Size()
+			f.dense.Passing, f.expert.Passing = each/f.ranks[0], each/f.ranks[1]
+		}
 		f.dense.Packed, f.expert.Packed = f.frozen[0]-f.absent, f.frozen[1]
 	}
 	if plan.PP > 1 {
