@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +54,7 @@ func TestNestedUnits(t *testing.T) {
 	require.Greater(t, float64(leaves.StepTime), 1.3*float64(layers.StepTime), "hosts run hooks around each matrix")
 	require.InEpsilon(t, 11*2*7.08e6, float64(model.Memory.PeakAllocated-layers.Memory.PeakAllocated), 0.01, "eleven layers more are gathered, in 16 bits")
 	require.InEpsilon(t, 2*24.6e6, float64(layers.Memory.PeakAllocated-leaves.Memory.PeakAllocated), 0.01, "the table is no part of the root")
+	few := fmt.Sprintf(strings.Replace(text, "sequence_length: 512, micro_batch: 8", "sequence_length: 8, micro_batch: 1", 1), "fsdp1, units: model", "none")
+	const n = 134.5e6 // of which a rank has half, and half of both moments
+	require.InEpsilon(t, n*(3*4/2+3*2), float64(predicted(t, few).Memory.PeakAllocated), 0.03, "parameters, gradients of their views and the one these are joined into, in 16 bits")
 }

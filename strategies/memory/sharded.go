@@ -227,7 +227,8 @@ func before(events []tape.Event, op int) int {
 // scatter frees a unit's gathered parameters and turns its gradients into a shard.
 func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	s := &w.Sharding
-	if sync || !s.Stays {
+	flat := s.Recasts && !s.Copies && w.parts[i].grads > 0 // the parameters are views of one
+	if !flat && (sync || !s.Stays) {
 		w.discard(i)
 	}
 	if w.parts[i].grads == 0 {
@@ -256,6 +257,9 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 			w.t.take(w.at(i, keepID), n*s.Reduce, Gradients)
 		}
 		w.freeGrads(i)
+		if flat && !s.Stays {
+			w.discard(i)
+		}
 		return
 	}
 	if j := i + 1; j < len(w.Units) { // the reduction before this one has ended
@@ -264,7 +268,11 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	if s.Root && i == 0 { // the cast shard of the root's second gather is still there (seen with 2 and 4 ranks), also when what is reduced is cast (two H200, bf16)
 		w.t.takeOn(gatherStream, w.at(i, leftID), w.parts[i].cast, Gathered)
 	}
-	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
+	if flat {
+		w.join(i)
+	} else {
+		w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
+	}
 	// Autograd calls for the reduction when the gradient of a unit's input is there. That
 	// of tokens, which have none, comes from the engine's last callback, when the gradients
 	// are still held (seen in a memory snapshot of torchtitan).
@@ -278,6 +286,21 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 		w.reduced(i)
 	}
 	w.t.free(w.at(i, leftID))
+}
+
+// join makes one gradient of those of the views of FSDP1's parameter, which is there until then
+// (_runtime_utils.py, _post_backward_hook), and casts it for its reduction.
+func (w *walker) join(i int) {
+	s, n := &w.Sharding, w.parts[i].grads
+	w.t.take(w.at(i, joinID), n*s.Gather, Gathered)
+	w.freeGrads(i)
+	w.discard(i)
+	if s.Reduce == s.Gather {
+		w.t.move(w.at(i, joinID), w.at(i, scatterID))
+		return
+	}
+	w.t.take(w.at(i, scatterID), n*s.Reduce, Gathered)
+	w.t.free(w.at(i, joinID))
 }
 
 // adds is whether the gradients of a micro batch are added to those that are kept of the

@@ -228,6 +228,7 @@ const (
 	hostID           // the largest tensor of the shard, from the host
 	leftID           // shard cast for the root's second gather
 	outID            // reduce-scatter output that is cast or added
+	joinID           // gradient of FSDP1's one parameter
 	keepID           // unsharded gradients kept over micro batches
 	nodeID           // what nodes of its backward pass hold
 	perUnit
