@@ -52,9 +52,6 @@ func (j *Job) Idle() []diag.Note {
 			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most), Remedy: fmt.Sprintf("set it to 0 to %d, or leave it out", most)})
 		}
 	}
-	if s := j.Model; r.MaskKernel != "" && !ops.Masked(s, &j.Recipe.Structure, j.Train.Padding) && (s.Window == 0 || s.Window > j.Train.SequenceLength) {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.mask_kernel: %s has no effect on attention that reads no mask", r.MaskKernel), Remedy: "set train.padding, or leave it out"})
-	}
 	if j.Train.RecomputeModules&RecomputeModules(ops.LayerNorms) != 0 && normless(j.Model) {
 		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_modules: layernorm has no effect on %s, which has no norm that its projection does not take in", j.ModelName), Remedy: "give other modules, or leave it out"})
 	}

@@ -137,7 +137,7 @@ type Train struct {
 type Runtime struct {
 	Recipe            string `yaml:"recipe" json:"recipe"`
 	Attention         string `yaml:"attention" json:"attention"`
-	MaskKernel        string `yaml:"mask_kernel" json:"mask_kernel,omitempty"` // what PyTorch's attention runs where it reads a mask (torch.nn.attention.sdpa_kernel): cudnn, efficient; left out: as the release chooses
+	SDPAKernel        string `yaml:"sdpa_kernel" json:"sdpa_kernel,omitempty"` // what PyTorch's attention tries first (torch.nn.attention.sdpa_kernel): cudnn, flash, efficient; left out: as the release chooses
 	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
@@ -185,7 +185,7 @@ type Runtime struct {
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
 	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest
-	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of the CUDA libraries beneath it, where they are not of the same time; 0: Release
+	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of PyTorch and the CUDA libraries beneath it, where they are not of the same time; 0: Release
 
 	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
 	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`

@@ -130,17 +130,19 @@ func (j *Job) resolveRecipe() error {
 	return nil
 }
 
-// resolveRelease takes recipe and machine as they were with the software that runs.
+// resolveRelease takes recipe and machine as they were with the software that runs. PyTorch comes
+// with its CUDA libraries.
 func (j *Job) resolveRelease() error {
 	if j.Runtime.Release == 0 && j.Recipe.Release > 0 {
 		j.Runtime.Release = j.Recipe.Release
 		j.note("runtime.release", j.Recipe.Release, "the software that the recipe describes")
 	}
+	if r := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); r > 0 {
+		j.Recipe = j.Recipe.OnPyTorch(r)
+		j.Hardware = j.Hardware.At(r)
+	}
 	if r := j.Runtime.Release; r > 0 {
 		j.Recipe = j.Recipe.At(r)
-	}
-	if r := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); r > 0 {
-		j.Hardware = j.Hardware.At(r)
 	}
 	return nil
 }
@@ -226,7 +228,7 @@ func (j *Job) resolveKernels() error {
 	if err := j.resolveAttention(); err != nil {
 		return err
 	}
-	if err := j.checkMaskKernel(); err != nil {
+	if err := j.checkSDPAKernel(); err != nil {
 		return err
 	}
 	if j.TF32() && j.Hardware.GPU.Peak.TF32.Value == 0 {

@@ -483,8 +483,8 @@ func jobFields(j *strategies.Job) fields {
 func runtimeText(j *strategies.Job) string {
 	r := &j.Runtime
 	s := fmt.Sprintf("%s, %s attention", r.Recipe, r.Attention)
-	if r.MaskKernel != "" {
-		s += ", mask_kernel " + r.MaskKernel
+	if r.SDPAKernel != "" {
+		s += ", sdpa_kernel " + r.SDPAKernel
 	}
 	for _, x := range []struct {
 		name string

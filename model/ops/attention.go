@@ -423,11 +423,27 @@ func (b *builder) headMasks() bool {
 	return b.Spec.HeadMasks && (s.Transformers || s.ExplicitMask)
 }
 
+// flavour is the implementation of the attention law that runs without a mask.
+func (b *builder) flavour() string {
+	if b.Attention == "sdpa" {
+		return b.sdpaFlavour(b.SDPA)
+	}
+	return b.recipe.Flavour(b.Attention)
+}
+
+// sdpaFlavour is that of PyTorch's attention, of whose kernels one takes fp32: the law's own.
+func (b *builder) sdpaFlavour(flavour string) string {
+	if b.Precision.Compute.DType == tape.F32 {
+		return ""
+	}
+	return flavour
+}
+
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
 	rescales := s.Sinks && b.Attention != "unfused" && b.program("sinks")
-	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.recipe.Flavour(b.Attention)}
+	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.flavour()}
 	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
 	if o.Narrow = b.Precision.AttentionCasts(); o.Narrow.Copies > 0 {
 		o.Flavour = b.Precision.Attention.String()
@@ -528,7 +544,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 			return b.call("attention_math", tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]))[0].t
 		}, q, k, v)
 	}
-	wide := b.Attention == "sdpa" && max(s.HeadDim, s.VDim) > FlashHead
+	wide := b.Attention == "sdpa" && (max(s.HeadDim, s.VDim) > FlashHead || o.Flavour == "flash" && s.HeadDim != s.VDim) // sdp_utils_cpp.h, check_head_dim_size_flash
 	if wide {
 		o.Flavour = b.Efficient
 	}
@@ -540,9 +556,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		case b.masksPadding() && b.recipe.Structure.AdditiveMask:
 			o.Mask = t.Outside(b.hidden, q.Dim(0), 1, q.Dim(2), k.Dim(2))
 		}
-		if b.MaskKernel != "" && b.Precision.Compute.DType != tape.F32 {
-			o.Flavour = b.MaskKernel
-		}
+		o.Flavour = b.sdpaFlavour(b.MaskedSDPA)
 	}
 	if wide || b.masked || b.repeatsHeads() { // each rules out shared heads
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))

@@ -88,7 +88,8 @@ type Config struct {
 	Document    int64   // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
 	Padding     float64 // share of the tokens that are padding, which attention is told; 0: none
 	Efficient   string  // flavour of the attention law that PyTorch's memory-efficient kernels have on the GPU
-	MaskKernel  string  // flavour that PyTorch's attention has where it reads a mask; "": the law's own
+	SDPA        string  // flavour that PyTorch's attention has; "": the law's own
+	MaskedSDPA  string  // and where it reads a mask
 	Recompute   Recompute
 	Modules     Modules // of selective recomputation; 0: the recipe's own
 	Away        Away    // modules that leave to the host what they save

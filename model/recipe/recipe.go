@@ -51,6 +51,7 @@ type Recipe struct {
 	Overlap          Overlap              `yaml:"overlap"`
 	Release          units.Release        `yaml:"release"`             // of the software that it describes, where that is not the newest
 	Releases         []Older              `yaml:"releases"`            // what older software did otherwise, the oldest last
+	PyTorch          []Older              `yaml:"pytorch"`             // likewise of PyTorch beneath the framework, which comes first
 	IndexerSpread    float64              `yaml:"indexer_spread"`      // the same of steps whose attention is to keys that an indexer picks
 	Spread           float64              `yaml:"spread"`              // relative standard deviation of whole steps of this software that nothing else accounts for
 	Expandable       bool                 `yaml:"expandable_segments"` // of PyTorch's allocator, PYTORCH_CUDA_ALLOC_CONF
@@ -126,11 +127,17 @@ func (o Override) over(out any) {
 	}
 }
 
-// At is the recipe with the software of a release.
-func (r *Recipe) At(release units.Release) *Recipe {
+// At is the recipe with the framework of a release.
+func (r *Recipe) At(release units.Release) *Recipe { return r.with(r.Releases, release) }
+
+// OnPyTorch is the recipe with PyTorch of a release beneath the framework.
+func (r *Recipe) OnPyTorch(release units.Release) *Recipe { return r.with(r.PyTorch, release) }
+
+// with is the recipe with what software of a release did otherwise.
+func (r *Recipe) with(older []Older, release units.Release) *Recipe {
 	out := *r
 	out.Precision, out.Optimizer, out.Host.Primitives = maps.Clone(r.Precision), maps.Clone(r.Optimizer), maps.Clone(r.Host.Primitives)
-	for _, o := range r.Releases {
+	for _, o := range older {
 		if !release.Before(o.Before) {
 			continue
 		}
@@ -221,8 +228,6 @@ type Structure struct {
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	PaddingMask    bool    `yaml:"padding_mask"`        // attention is told which tokens of a batch are padding
 	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
-	EfficientMask  bool    `yaml:"efficient_mask"`      // PyTorch runs its memory-efficient kernel where there is a mask, on every GPU
-	EfficientUltra bool    `yaml:"efficient_ultra"`     // on Blackwell Ultra, whatever it runs on Blackwell
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
@@ -344,6 +349,9 @@ type Structure struct {
 	UsesLiger bool     `yaml:"uses_liger"` // Liger-Kernel's operators take the place of its own where nothing else is said
 	OwnModels []string `yaml:"own_models"` // but for models of these kinds, which have classes of its own
 	OwnClass  string   `yaml:"own_class"`  // whose operators are those; "": as transformers'
+
+	CuDNNFirst []string `yaml:"cudnn_first"` // compute capabilities on which PyTorch's attention tries cuDNN's kernel before its own
+	SDPAKernel string   `yaml:"sdpa_kernel"` // that the framework's code has it try first (torch.nn.attention.sdpa_kernel); "": none
 
 	NormWidths NormWidths `yaml:"norm_widths"` // none: norms have one kernel for all widths
 }

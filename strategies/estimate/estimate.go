@@ -45,11 +45,12 @@ func build(known *ops.Cache, j *strategies.Job) (m *ops.Model, err error) {
 // config is what the ops of one rank depend on.
 func config(j *strategies.Job) ops.Config {
 	some := j.Train.Recomputed()
+	plain, masked := j.SDPAFlavours()
 	return ops.Config{
 		Spec: j.Model, Recipe: j.Recipe, LayerRecipe: j.Layers, Precision: precision(j), Attention: j.Runtime.Attention,
 		Shard: ops.Shard{TP: j.Plan.TP, CP: j.Plan.CP, CPHeads: j.Plan.ByHeads(), EP: j.Plan.EP, ExpertTP: j.Plan.ExpertTP, SequenceParallel: j.Plan.SP(),
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
-		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), MaskKernel: j.MaskKernel(), Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
+		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), SDPA: plain, MaskedSDPA: masked, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
 		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.Runtime.Upcast != nil && !*j.Runtime.Upcast,

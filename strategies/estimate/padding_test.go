@@ -28,8 +28,8 @@ func TestPaddedBatches(t *testing.T) {
 		held                                units.Bytes // the mask that all layers read
 	}{
 		{"h100-sxm", "sdpa", "26.06", "", false, "", 8, seq, 0, 0, 0, 0},
-		{"h100-sxm", "sdpa", "25.08", "", false, "", 8, seq, 0, 0, 0, 0},
-		{"h100-sxm", "sdpa", "25.07", "", false, "", 32, seq, 0, 0, 0, 0}, // transformers before 4.54 repeats heads, mask or not
+		{"h100-sxm", "sdpa", "25.08", "", false, "flash", 8, seq, 0, 0, 0, 0},
+		{"h100-sxm", "sdpa", "25.07", "", false, "flash", 32, seq, 0, 0, 0, 0}, // transformers before 4.54 repeats heads, mask or not
 		{"h100-sxm", "flash-attn", "25.07", "", false, "flash", 8, seq, 0, 0, 0, 0},
 		{"h100-sxm", "sdpa", "26.06", ", padding: 0.25", true, "", 32, seq, 1, 0, 0, pairs},
 		{"h100-sxm", "sdpa", "25.09", ", padding: 0.25", true, "efficient", 32, seq, 1, 0, 0, pairs},

@@ -1,0 +1,70 @@
+package strategies
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
+
+// EfficientKernel is the flavour of the attention law that PyTorch's memory-efficient kernels have on the job's GPU. Where a block
+// has 100 KiB of shared memory (compute capability 8.6, 8.9 and 12), the gradient's kernel that keeps what it makes of heads of up
+// to 128 in registers does not fit (mem_eff_attention/kernels/generate_kernels.py, BwdKernel.get_all).
+func (j *Job) EfficientKernel() string {
+	switch c := j.Hardware.GPU.Capability.Value; {
+	case c == "8.6", c == "8.9", strings.HasPrefix(c, "12."):
+		return "efficient-small"
+	}
+	return "efficient"
+}
+
+// SDPAKernels are what a job may name of the kernels of PyTorch's attention, as torch.nn.attention.SDPBackend has them: math is
+// an attention of its own (runtime.attention).
+var SDPAKernels = []string{"cudnn", "flash", "efficient"}
+
+// runsCuDNN reports whether cuDNN's attention has a law on the job's GPU: on Hopper and on Blackwell of data centers.
+func (j *Job) runsCuDNN() bool {
+	c := j.Hardware.GPU.Capability.Value
+	return strings.HasPrefix(c, "9.") || strings.HasPrefix(c, "10.")
+}
+
+// SDPAFlavours are the flavours of the attention law that PyTorch's attention has without a mask and with one, which FlashAttention
+// does not take; "" for the law's own, which is cuDNN's where that has one, else FlashAttention's. What is tried first is what the
+// job says, else what the framework's code asks for, else goes by the GPU (aten/native/transformers/cuda/sdp_utils.cpp,
+// priority_order and check_prefer_cudnn_attention).
+func (j *Job) SDPAFlavours() (plain, masked string) {
+	s := &j.Recipe.Structure
+	kernel := cmp.Or(j.Runtime.SDPAKernel, s.SDPAKernel)
+	if kernel == "" && slices.Contains(s.CuDNNFirst, j.Hardware.GPU.Capability.Value) {
+		kernel = "cudnn"
+	}
+	masked = j.EfficientKernel()
+	switch {
+	case kernel == "cudnn" && j.runsCuDNN():
+		masked = ""
+	case kernel == "efficient":
+		plain = masked
+	case j.runsCuDNN():
+		plain = "flash"
+	}
+	return plain, masked
+}
+
+// checkSDPAKernel holds runtime.sdpa_kernel against attention and GPU.
+func (j *Job) checkSDPAKernel() error {
+	kernel := j.Runtime.SDPAKernel
+	if kernel == "" {
+		return nil
+	}
+	if err := oneOf("runtime.sdpa_kernel", kernel, SDPAKernels); err != nil {
+		return err
+	}
+	switch {
+	case j.Runtime.Attention != "sdpa":
+		return diag.Errorf("runtime.sdpa_kernel: %s, but %s attention is not PyTorch's to choose; leave it out, or set runtime.attention to sdpa", kernel, j.Runtime.Attention)
+	case kernel == "cudnn" && !j.runsCuDNN():
+		return diag.Errorf("runtime.sdpa_kernel: cudnn, whose attention nobody has timed on %s; use flash or efficient, or leave it out", gpuName(j.Hardware))
+	}
+	return nil
+}
