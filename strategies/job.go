@@ -275,6 +275,15 @@ func (j *Job) TF32() bool {
 	return j.Hardware.GPU.Peak.TF32.Value > 0 && !j.Recipe.Structure.PlainFP32
 }
 
+// Expandable reports whether PyTorch's allocator has expandable segments: as the job says, else as
+// the recipe's framework sets them (PYTORCH_ALLOC_CONF). PyTorch leaves them off.
+func (j *Job) Expandable() bool {
+	if e := j.Runtime.ExpandableSegments; e != nil {
+		return *e
+	}
+	return j.Recipe.Expandable
+}
+
 // LinearLoss is the recipe's program for loss and output layer together, without all logits;
 // "" where they are apart.
 func (j *Job) LinearLoss() string {

@@ -184,6 +184,8 @@ type Runtime struct {
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
+	ExpandableSegments *bool `yaml:"expandable_segments" json:"expandable_segments,omitempty"` // of PyTorch's allocator, which maps pages to one segment a pool and stream (PYTORCH_ALLOC_CONF); left out: as the framework starts its processes
+
 	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest
 	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of PyTorch and the CUDA libraries beneath it, where they are not of the same time; 0: Release
 

@@ -24,6 +24,7 @@ type footprint struct {
 	copies, buckets, workspace    units.Bytes
 	returned                      units.Bytes // buffers that layers' inputs come back to from the host
 	unpacks                       bool        // frozen weights are unpacked to a buffer that stays
+	expandable                    bool        // segments of the allocator
 	mode                          memory.Mode
 	sharding                      memory.Sharding
 	root                          bool  // first and last unit are one where a chunk has both
@@ -65,7 +66,7 @@ func (p *pricer) footprint() footprint {
 	states := dataparallel.StatesOf(plan.DataParallel, *prec, main && !own && !byUnit)
 	f := footprint{workspace: j.Hardware.Laws.Memory.Workspace, every: j.SyncsEveryMicroBatch(), away: p.awayActivations(), inputs: j.Recipe.Structure.Transformers}
 	f.buffered, f.outputs = p.buffered()
-	f.returned, f.unpacks = p.returned(), j.Recipe.Structure.UnpackBuffer
+	f.returned, f.unpacks, f.expandable = p.returned(), j.Recipe.Structure.UnpackBuffer, j.Expandable()
 	matrix := j.Recipe.Optimizer[j.Train.Optimizer].Matrix != ""
 	frozen := states
 	frozen.Weights = j.Precision.Weights.Size()
@@ -527,7 +528,7 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	a.Reset(allocator.Options{Expandable: f.expandable})
 	key.peak = memory.Measure(&step, a)
 	allocators.Put(a)
 	if !record {
@@ -627,7 +628,7 @@ func (u *usage) replayRank(p *pricer, rank int) (allocated, reserved units.Bytes
 		}
 	}
 	a := allocators.Get().(*allocator.Allocator)
-	a.Reset(allocator.Options{Expandable: p.job.Recipe.Expandable})
+	a.Reset(allocator.Options{Expandable: f.expandable})
 	defer allocators.Put(a)
 	return memory.Replay(steps, actions, a)
 }

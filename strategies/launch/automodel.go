@@ -83,6 +83,7 @@ func (j *Job) automodel(d *yamlx.Document) error {
 	}
 	a.model()
 	a.runtime()
+	j.allocates(environment(d, "ci", "env_vars"))
 	a.plan()
 	a.train()
 	a.adapters()

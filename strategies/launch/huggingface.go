@@ -188,8 +188,9 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 		return true, err
 	}
 	if of == swift {
-		env := environment(d)
+		env := environment(d, "ENV")
 		t.launched(env)
+		t.allocates(env)
 		t.spread(visible(env["CUDA_VISIBLE_DEVICES"]))
 		if err := t.swift(); err != nil {
 			return true, err
@@ -317,6 +318,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if of == swift || launchedBy().MatchString(s.text) {
 		t.launched(s.env)
 	}
+	t.allocates(s.env)
 	if command != nil {
 		devices, _ := s.devices()
 		t.spread(devices)

@@ -211,16 +211,20 @@ func (j *Job) script(name, text string) error {
 
 // started reads what starts a job of one of the two frameworks.
 func (j *Job) started(name string, s start) error {
-	if s.titan {
-		return j.titanScript(name, s)
+	var err error
+	switch {
+	case s.titan:
+		err = j.titanScript(name, s)
+	case s.file == nil && swiftMegatron().MatchString(s.text):
+		err = j.swiftMegatron(name, s, "--")
+	default:
+		if ok, wrong := j.arguments(name, s); ok || wrong != nil {
+			return wrong
+		}
+		err = j.megatron(name, s)
 	}
-	if s.file == nil && swiftMegatron().MatchString(s.text) {
-		return j.swiftMegatron(name, s, "--")
-	}
-	if ok, err := j.arguments(name, s); ok || err != nil {
-		return err
-	}
-	return j.megatron(name, s)
+	j.allocates(s.env)
+	return err
 }
 
 // Join puts together what several files say of one job. Those of a Trainer are read as one:

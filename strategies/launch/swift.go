@@ -44,11 +44,11 @@ var swiftZeRO = map[string]string{
 	"zero3_offload": `{"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}`,
 }
 
-// environment is what a configuration of ms-swift sets beside its arguments (swift/cli/main.py).
-func environment(d *yamlx.Document) map[string]string {
+// environment is what a configuration sets beside its arguments, under such keys: ENV with ms-swift (swift/cli/main.py).
+func environment(d *yamlx.Document, under ...string) map[string]string {
 	env := map[string]string{}
 	for _, name := range shell.Kept {
-		if n := d.At("ENV", name); n != nil {
+		if n := d.At(append(slices.Clip(under), name)...); n != nil {
 			env[name] = n.Value
 		}
 	}

@@ -50,7 +50,10 @@ func (j *Job) ofSwift(d *yamlx.Document) (bool, error) {
 	if !slices.ContainsFunc(swiftMegatronMarks, has) || slices.ContainsFunc(notSwiftMegatron, has) || !has("model") && !has("mcore_model") && !has("load") {
 		return false, nil
 	}
-	return true, j.swiftMegatron(d.Name, start{flags: keysAsFlags(d), env: environment(d)}, "")
+	env := environment(d, "ENV")
+	err := j.swiftMegatron(d.Name, start{flags: keysAsFlags(d), env: env}, "")
+	j.allocates(env)
+	return true, err
 }
 
 // keysAsFlags are the keys of a file as arguments.

@@ -505,6 +505,7 @@ func (h *hub) images() {
 
 // rest says what else there is.
 func (h *hub) rest() {
+	h.allocates()
 	h.images()
 	for _, c := range trainerCostly {
 		a, free := h.get(c.key), strings.Fields(c.free)
