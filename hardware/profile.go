@@ -92,6 +92,7 @@ type GPU struct {
 	Copied       Datum[float64]     `yaml:"copied"`    // share of it that a contiguous kernel moves; not set: as on the GPUs whose kernel laws others take
 	L2           Datum[units.Bytes] `yaml:"l2"`        // second-level cache
 	L2Copies     Datum[float64]     `yaml:"l2_copies"` // parts of it that keep the same bytes, each for the SMs beside it; not set: 1
+	L2Rate       Datum[units.Rate]  `yaml:"l2_rate"`   // that all SMs read what it holds at; not set: not known
 	SMs          Datum[int64]       `yaml:"sms"`       // streaming multiprocessors
 	Clock        Datum[units.Hertz] `yaml:"clock"`     // SM clock at which the tensor peak is rated
 	MaxClock     Datum[units.Hertz] `yaml:"max_clock"` // highest SM clock

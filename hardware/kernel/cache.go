@@ -31,6 +31,38 @@ func (c *classLaw) cached(b units.Bytes) float64 {
 	return max(longer, 1)
 }
 
+// servedScale is how much longer gpu takes to read what its cache holds; 0 where that is not known.
+func servedScale(on, gpu *hardware.GPU) float64 {
+	if on == nil || gpu.L2Rate.Value <= 0 {
+		return 0
+	}
+	return float64(on.L2Rate.Value / gpu.L2Rate.Value)
+}
+
+// perByte is the least and the last time of a byte on a law's curve, beyond its start.
+func perByte(l *hardware.KernelLaw) (out [2]float64) {
+	for i := range l.Bytes {
+		out[1] = float64(l.Time[i]-l.Time[0]) / float64(l.Bytes[i])
+		if i > 0 && (out[0] == 0 || out[1] < out[0]) {
+			out[0] = out[1]
+		}
+	}
+	return out
+}
+
+// moves is how much longer this GPU takes to move so many bytes of a curve's kernel, with its cache holding the share
+// that the measured GPU's held: as much as its memory is slower where the curve has its last rate, as much as its cache is
+// where it has its best, and between them by what memory adds to the best.
+func (c *classLaw) moves(b units.Bytes) float64 {
+	best, last := c.bytes[0], c.bytes[1]
+	if c.served == 0 || c.served >= c.scale || last <= best || b <= 0 {
+		return c.scale
+	}
+	each := float64(curve(c.law.Bytes, c.law.Time, b)-c.law.Time[0]) * c.cached(b) / float64(b)
+	memory := min(max((each-best)/(last-best), 0), 1)
+	return memory*c.scale + (1-memory)*c.served
+}
+
 // curve interpolates time over size, both on logarithmic axes; beyond the last
 // point it grows with size at the last rate, before the first it is flat.
 func curve(size []units.Bytes, time []units.Seconds, b units.Bytes) units.Seconds {

@@ -25,10 +25,12 @@ type Timer struct {
 type classLaw struct {
 	law     *hardware.KernelLaw
 	scale   float64
-	element float64 // the same of what a law takes for each element
-	memory  float64 // the same were it memory that limits it
-	issue   float64 // and instruction issue
-	cache   float64 // what this GPU's second-level cache holds over that of the law's
+	element float64    // the same of what a law takes for each element
+	memory  float64    // the same were it memory that limits it
+	issue   float64    // and instruction issue
+	cache   float64    // what this GPU's second-level cache holds over that of the law's
+	served  float64    // how much longer it takes to read what it holds; 0: not known
+	bytes   [2]float64 // of a curve's law, seconds a byte beyond its start: the least, where the cache holds all, and the last
 	known   bool
 }
 
@@ -41,7 +43,7 @@ func New(p *hardware.Profile) (*Timer, error) {
 		if !ok {
 			continue
 		}
-		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), cache: cacheScale(law.On, &p.GPU), known: true}
+		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), cache: cacheScale(law.On, &p.GPU), served: servedScale(law.On, &p.GPU), bytes: perByte(&law), known: true}
 		l.element = l.scale
 		switch law.Limit {
 		case "both", "either":
@@ -206,7 +208,7 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		long := l.Long.Element * units.Seconds(max(float64(o.N)-l.Long.Width, 0))
 		parts := l.Parts.Time * units.Seconds(l.Parts.Of(o.Elements, float64(o.N), float64(t.gpu.SMs.Value))*c.issue)
 		moved := (curve(l.Bytes, l.Time, o.Bytes) - lo) * units.Seconds(c.cached(o.Bytes))
-		return lo + (moved+long)*units.Seconds(c.scale) + parts
+		return lo + moved*units.Seconds(c.moves(o.Bytes)) + long*units.Seconds(c.scale) + parts
 	}
 	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
 	switch l.Limit {
@@ -232,7 +234,8 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	}
 	if l.Limit == "issue" && (c.scale != 1 || c.memory != 1) {
 		bytes := float64(t.copy(o.Bytes)) / c.memory
-		work = elsewhere(work/c.scale, bytes, c.scale, c.memory*t.classes[tape.Vectorized].cached(o.Bytes))
+		v := &t.classes[tape.Vectorized]
+		work = elsewhere(work/c.scale, bytes, c.scale, c.memory/v.scale*v.moves(o.Bytes)*v.cached(o.Bytes))
 	}
 	return l.Setup + units.Seconds(work)
 }
