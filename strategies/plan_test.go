@@ -188,6 +188,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 			"plan.pp: recipe nanotron splits by cost, which leaves the last 3 of 24 stages without work; use a smaller pp"},
 		{"{model: gpt2, runtime: {recipe: hf-eager, cross_entropy_impl: native}}", "runtime.cross_entropy_impl: recipe hf-eager has one fused loss; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {recipe: megatron-core, cross_entropy_impl: liger}}", `runtime.cross_entropy_impl: "liger" is no fused loss; use te or native`},
+		{"{model: gpt2, runtime: {recipe: megatron-core}, train: {recompute: full, use_reentrant: true}}", "train.use_reentrant: true, but recipe megatron-core has no other way than its own; leave it out"},
 		{"{model: gpt2, runtime: {recipe: torchtitan}, train: {precision: fp8, num_layers_at_end_in_bf16: 1}}", "train.num_layers_at_end_in_bf16: recipe torchtitan has no such layers; leave it out, or use megatron-core, megatron-pretrain or megatron-script"},
 		{"{model: gpt2, runtime: {recipe: megatron-core}, train: {precision: fp8, num_layers_at_start_in_bf16: 13}}", "train.num_layers_at_start_in_bf16: 13; give 0 to the 12 layers of the model"},
 		{"{model: gpt2, runtime: {recipe: megatron-core}, train: {precision: fp8, num_layers_at_end_in_bf16: -1}}", "train.num_layers_at_end_in_bf16: -1; give 0 to the 12 layers of the model"},

@@ -299,7 +299,7 @@ func TestReleasesOfTensorRanks(t *testing.T) {
 		want    [3]bool // DTensor, CopiedSums, GatheredHead
 	}{
 		{"hf-eager", 0, [3]bool{true, false, false}}, {"hf-eager", 12*26 + 8, [3]bool{true, false, false}}, {"hf-eager", 12*26 + 7, [3]bool{false, true, true}},
-		{"hf-eager", 12*26 + 1, [3]bool{false, true, true}}, {"hf-eager", 12*26, [3]bool{true, false, true}}, {"deepspeed-hf", 12*26 + 4, [3]bool{}}, {"torchtitan-eager", 12*26 + 4, [3]bool{}},
+		{"hf-eager", 12*26 + 1, [3]bool{false, true, true}}, {"hf-eager", 12 * 26, [3]bool{true, false, true}}, {"deepspeed-hf", 12*26 + 4, [3]bool{}}, {"torchtitan-eager", 12*26 + 4, [3]bool{}},
 	} {
 		r, err := Load(c.recipe)
 		require.NoError(t, err)
