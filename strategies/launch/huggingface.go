@@ -382,6 +382,13 @@ func (t *trainer) canonical(name string) string {
 // take notes an argument by the name that TrainingArguments has for it.
 func (t *trainer) take(name string, a argument) error {
 	name = t.canonical(name)
+	for key, value := range nested(a.value) {
+		if inner := t.canonical(name + "." + key); known[inner] {
+			if err := t.take(inner, argument{value: value, from: a.from + " " + key, given: true, over: a.over, fail: a.fail}); err != nil {
+				return err
+			}
+		}
+	}
 	left := a.value == "auto" || a.value == "-1" && strings.HasPrefix(name, "parallelism.") // to DeepSpeed's trainer, and to the other degrees
 	if bounds, ok := whole[name]; ok && a.open == "" && !left {
 		v, err := number(a.value)
@@ -408,6 +415,15 @@ func (t *trainer) take(name string, a argument) error {
 		t.ignored = append(t.ignored, a.from)
 	}
 	return nil
+}
+
+// nested are the keys of an object that a command line has as one word, in JSON, and a file key by key.
+func nested(word string) map[string]string {
+	var of map[string]string
+	if !strings.HasPrefix(word, "{") || yaml.Unmarshal([]byte(word), &of) != nil {
+		return nil
+	}
+	return of
 }
 
 // join takes over what another file gives, whichever way its conditions go.
