@@ -463,6 +463,7 @@ type KernelLaw struct {
 	Wide    []WidthFactor `yaml:"wide"`    // time factor by row width, for row kernels
 	Long    LongRows      `yaml:"long"`    // what rows longer than those of the curve add
 	Parts   ColumnParts   `yaml:"parts"`   // what a sum of columns in parts adds
+	Strips  ColumnStrips  `yaml:"strips"`  // what a sum of columns takes for each row
 
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
@@ -492,33 +493,6 @@ func (w *WidthFactor) Of(size units.Bytes) float64 {
 		return w.Half
 	}
 	return w.Factor
-}
-
-// ColumnParts is what sums of columns add for each of the parts that blocks sum apart
-// and that the last of them puts together, one after the other: parts of Rows rows, and
-// so many more in one where otherwise there were more than PerSM blocks of Columns
-// columns for each SM (ATen/native/cuda/Reduce.cuh, setReduceConfig).
-type ColumnParts struct {
-	Rows    float64       `yaml:"rows"`
-	Columns float64       `yaml:"columns"`
-	PerSM   float64       `yaml:"per_sm"`
-	Time    units.Seconds `yaml:"time"`
-}
-
-// check refuses parts that say nothing. The error begins with the key.
-func (p *ColumnParts) check() error {
-	if *p != (ColumnParts{}) && !(p.Rows > 0 && p.Columns > 0 && p.PerSM > 0) {
-		return fmt.Errorf("parts: rows %v, columns %v, per_sm %v; each must be above 0, or leave parts out", p.Rows, p.Columns, p.PerSM)
-	}
-	return nil
-}
-
-// Of is how many parts the columns of so many values are summed in.
-func (p *ColumnParts) Of(values, columns, sms float64) float64 {
-	if columns <= 0 || p.Rows <= 0 {
-		return 0
-	}
-	return max(min(math.Ceil(values/columns/p.Rows), math.Floor(p.PerSM*sms/math.Ceil(columns/p.Columns))), 1)
 }
 
 // LongRows is what one warp per row adds for each element of a row beyond Width: its

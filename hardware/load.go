@@ -312,7 +312,7 @@ func (l *Laws) check() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Kernels)) {
 		law := l.Kernels[name]
-		if err := law.Parts.check(); err != nil {
+		if err := cmp.Or(law.Parts.check(), law.Strips.check()); err != nil {
 			return fmt.Errorf("kernels.%s.%w", name, err)
 		}
 		if !slices.Contains(limits, law.Limit) {

@@ -40,7 +40,7 @@ var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_pe
 // type whose name is most like theirs.
 func TestNotModelled(t *testing.T) {
 	for name, want := range map[string]string{
-		"bert": "attention of every token to all others", "t5": "an encoder beside its decoder",
+		"deberta-v2": "positions relative to each other", "t5": "an encoder beside its decoder",
 		"minimax": "lightning attention", "minimax_m1": "lightning attention",
 		"kimi_linear":   "gated delta nets come near",
 		"gemma3n":       "gemma4-e2b",

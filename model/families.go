@@ -22,7 +22,7 @@ type family struct {
 
 // Groups of keys that families share.
 const (
-	coreKeys   = " hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings tie_word_embeddings hidden_act"
+	coreKeys   = " hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings tie_word_embeddings hidden_act is_causal"
 	denseKeys  = coreKeys + " intermediate_size"
 	groupKeys  = " num_key_value_heads head_dim attention_dropout"
 	llamaKeys  = denseKeys + groupKeys
@@ -35,7 +35,7 @@ const (
 	hunyuanKeys    = " attention_bias eod_token_id= org_vocab_size= use_qk_norm= use_cla= cla_share_factor= attention_head_dim= mlp_bias= add_classification_head= class_num= dense_list= group_limited_greedy= head_pad_token_id= im_start_id= im_end_id= text_start_id= text_end_id= moe_drop_tokens= moe_random_routing_dropped_token= moe_layer_num_skipped= moe_intermediate_size= num_shared_expert= use_mixed_mlp_moe= capacity_factor= norm_topk_prob= use_rotary_pos_emb= pool_type= position_embedding_xdrope= mask_init_id= num_media_embeds= anyres_pooling_size= routed_scaling_factor="
 	glmImageKeys   = " image_start_token_id= image_end_token_id= video_start_token_id= video_end_token_id="
 	multiplierKeys = " embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling="
-	gemmaKeys      = llamaKeys + " hidden_activation=hidden_act attention_bias"
+	gemmaKeys      = llamaKeys + " hidden_activation=hidden_act attention_bias use_bidirectional_attention"
 	expertKeys     = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
 	qwenMoE        = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
 	mixtralMoE     = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
@@ -54,6 +54,8 @@ const (
 	mptAttention = " attn_config=. attn_config.attn_type=attn_type attn_config.kv_n_heads=num_key_value_heads attn_config.alibi=alibi attn_config.rope=rope attn_config.attn_pdrop=block_dropout attn_config.qk_ln=full_norm attn_config.qk_gn=qk_layernorm" +
 		" attn_config.attn_logit_softcapping=attn_logit_softcapping attn_config.sliding_window_size==-1 attn_config.prefix_lm==false attn_config.fused_qkv==true attn_config.nope==false attn_config.attn_impl= attn_config.alibi_bias_max= attn_config.softmax_scale= attn_config.attn_uses_sequence_id=" +
 		" attn_config.rope_impl= attn_config.rope_dail_config= attn_config.rope_hf_config= attn_config.tie_word_embeddings="
+
+	bertKeys = denseKeys + " hidden_dropout_prob=hidden_dropout attention_probs_dropout_prob=attention_dropout type_vocab_size position_embedding_type==absolute is_decoder==false"
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
 	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
@@ -123,6 +125,14 @@ func gptLike(d draft) draft {
 func biased(d draft) draft {
 	d.QKVBias, d.OutBias, d.MLPBias = true, true, true
 	return d
+}
+
+// encoderLike fills in what encoders after BERT have in common.
+func encoderLike(d draft) draft {
+	fill(&d.Position, LearnedPosition)
+	fill(&d.Place, SumNorm)
+	d.Bidirectional, d.EmbedNorm, d.HeadDense, d.HeadBias, d.Tied = true, true, true, true, true
+	return gptLike(d)
 }
 
 func fill[T comparable](p *T, value T) {
@@ -474,6 +484,19 @@ var families = []family{
 		Spec: Spec{Vocab: 50272, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 2048, Activation: ReLU, Position: LearnedPosition,
 			Tied: true, ResidDropout: 0.1, IdlePositions: 2},
 	}))},
+	// Encoders, whose tokens all see each other, with the head of their ForMaskedLM.
+	{name: "bert", keys: bertKeys, base: encoderLike(biased(draft{
+		Spec: Spec{NarrowLoss: true, Vocab: 30522, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+	}))},
+	{name: "roberta", also: "xlm-roberta camembert", keys: bertKeys, base: encoderLike(biased(draft{
+		Spec: Spec{NarrowLoss: true, Vocab: 50265, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+	}))},
+	{name: "modernbert", keys: llamaKeys + " hidden_activation=hidden_act hidden_act= num_key_value_heads= head_dim= attention_bias mlp_bias norm_bias==false layer_types local_attention=sliding_window global_attn_every_n_layers=whole_every" +
+		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
+		Spec: Spec{Vocab: 50368, Hidden: 768, FFN: 1152, Layers: 22, Heads: 12, MaxPositions: 8192, Norm: LayerNormNoB, Place: PreNorm, Position: Rotary, Turn: TurnFloats,
+			Gated: true, FusedQKV: true, FusedGateUp: true, FirstNormed: true, Window: 128},
+		useWindow: true, wholeEvery: 3,
+	})},
 	// Nested and what its own code reads (llm-foundry) beside what transformers' class does, which
 	// knows neither shared keys nor rotary embedding.
 	{name: "mpt", keys: coreKeys + mptAttention + " d_model=hidden_size n_heads=num_attention_heads n_layers=num_hidden_layers max_seq_len=max_position_embeddings expansion_ratio emb_pdrop=embedding_dropout resid_pdrop= no_bias learned_pos_emb norm_type ffn_config=. ffn_config.ffn_type==mptmlp ffn_config.fc_type= fc_type=", base: gptLike(biased(draft{
@@ -514,7 +537,7 @@ func ungated() *family { return &families[len(families)-1] }
 // and the switches that tell its two rows apart.
 const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_groups o_lora_rank hc_mult" + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
-	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up" +
+	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up use_bidirectional_attention type_vocab_size embedding_norm head_dense" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
 	" shared_expert_intermediate_size router"
 

@@ -40,6 +40,8 @@ func (r *reader) finish(d *draft) {
 	}
 	r.check(d.Streams <= 1 || d.Place == PreNorm && d.Parallel == Serial && d.Mixers == nil && d.Vision == nil, []string{"hc_mult"},
 		"hc_mult %d: residual streams are modelled around attention and an MLP with a norm before each; use 1", d.Streams)
+	r.check(d.Place != SumNorm || d.Parallel == Serial && d.Mixers == nil && d.MTPLayers == 0 && d.perLayer.Width == 0, []string{"norm_placement"},
+		"norm_placement sum: norms of sums are modelled around attention and an MLP, one after the other, with one output layer; use pre")
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {
@@ -553,7 +555,7 @@ func (r *reader) windows(d *draft) {
 	windowed := make([]bool, d.Layers)
 	for i := range d.Layers {
 		if d.layerTypes == nil {
-			windowed[i] = i >= d.windowFrom && (d.windowUntil == 0 || i < d.windowUntil) && (d.windowPattern == 0 || (i+1)%d.windowPattern != 0)
+			windowed[i] = i >= d.windowFrom && (d.windowUntil == 0 || i < d.windowUntil) && (d.windowPattern == 0 || (i+1)%d.windowPattern != 0) && (d.wholeEvery == 0 || i%d.wholeEvery != 0)
 			continue
 		}
 		if i >= int64(len(d.layerTypes)) {

@@ -82,15 +82,15 @@ var classes = map[Role]class{
 	RoleExpertsGateUp: expert, RoleExpertsDown: expert,
 	RoleSharedGate: feedForward, RoleSharedUp: feedForward, RoleSharedDown: feedForward,
 	RoleRouter: router, RoleSharedRouter: router,
-	RoleHead: logits,
+	RoleHeadDense: logits, RoleHead: logits,
 }
 
 // ForwardFLOPs counts one forward pass over tokens in sequences of length seq.
 //
 // Every matrix of the model costs 2 × its elements per token; experts cost
 // top-k of them. Attention costs 2 × heads × (head_dim + v_head_dim) per pair
-// of query and key that is counted: with causal, half of all pairs; else all,
-// the "full" convention of sources that ignore the mask. A sliding window is
+// of query and key that is counted: with causal, half of all pairs, unless the model's
+// attention goes both ways; else all, the "full" convention of sources that ignore the mask. A sliding window is
 // exact in both: see pairs; keys that an indexer picks are as many as in one, and sums of
 // tokens in the stead of these tokens are so many times fewer. Its scores cost
 // 2 × heads × head_dim for each pair. A scan costs scanFLOPs for each element of its
@@ -141,6 +141,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 
 // attended are the FLOPs of attention in layers of these kinds, and of their indexers' scores.
 func (s *Spec) attended(kinds []KindCount, tokens, seq int64, causal bool) (attention, scores units.FLOPs) {
+	causal = causal && !s.Bidirectional
 	var layers, indexed int64
 	sums, scored := 0.0, 0.0 // pairs of queries and of sums of tokens, over all layers; what indexers spend on theirs
 	for _, k := range kinds {

@@ -58,7 +58,8 @@ type draft struct {
 	useWindow     bool
 	windowFrom    int64
 	windowUntil   int64
-	windowPattern int64
+	windowPattern int64 // every so many-th layer, the last of each group, has none
+	wholeEvery    int64 // and the first of each group here
 	layerTypes    []string
 	windowTurns   bool // in a model with windows, layers without one leave the rotary embedding out
 
@@ -153,9 +154,14 @@ var keys = []key{
 	{name: "word_embed_proj_dim", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.embedWidth} }},
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
+	{name: "is_causal", to: func(d *draft) []any { return []any{(*causal)(&d.Bidirectional)} }},
+	{name: "use_bidirectional_attention", to: func(d *draft) []any { return []any{&d.Bidirectional} }},
+	{name: "type_vocab_size", max: maxVocab, optional: true, to: func(d *draft) []any { return []any{&d.TypeVocab} }},
+	{name: "embedding_norm", to: func(d *draft) []any { return []any{&d.EmbedNorm} }},
+	{name: "head_dense", to: func(d *draft) []any { return []any{&d.HeadDense} }},
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
 	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, CastRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNormCast, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
-	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich), to: func(d *draft) []any { return []any{&d.Place} }},
+	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich, SumNorm), to: func(d *draft) []any { return []any{&d.Place} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
 	{name: "num_ln_in_parallel_attn", min: 1, max: 2, optional: true, to: func(d *draft) []any { return []any{&d.parallelNorms} }},
@@ -202,6 +208,7 @@ var keys = []key{
 	{name: "use_sliding_window", to: func(d *draft) []any { return []any{&d.useWindow} }},
 	{name: "max_window_layers", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowFrom} }},
 	{name: "window_until", max: maxLayers, to: func(d *draft) []any { return []any{&d.windowUntil} }},
+	{name: "whole_every", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.wholeEvery} }},
 	{name: "sliding_window_pattern", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.windowPattern} }},
 	{name: "window_letters", to: func(d *draft) []any { return []any{(*windowLetters)(d)} }},
 	{name: "layer_types", optional: true, to: func(d *draft) []any { return []any{&d.layerTypes} }},
@@ -283,7 +290,6 @@ var keys = []key{
 var only = map[string]string{
 	"add_cross_attention":                      "false",
 	"is_encoder_decoder":                       "false",
-	"use_bidirectional_attention":              "false",
 	"do_layer_norm_before":                     "true",
 	"layer_norm_elementwise_affine":            "true",
 	"apply_residual_connection_post_layernorm": "false",
@@ -399,6 +405,17 @@ var vocabularyOnce = sync.OnceValue(func() *vocabulary {
 	}
 	return v
 })
+
+// causal reads is_causal: attention goes both ways where it is false.
+type causal bool
+
+// DecodeNode takes the opposite of what it is given.
+func (c *causal) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	var v bool
+	errs := doc.DecodeInto(n, &v)
+	*c = causal(!v)
+	return errs
+}
 
 // ropeParameters reads the one setting of rope_parameters that changes shapes.
 type ropeParameters draft

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // module is what a family calls the module that holds the weights for a use; of several weights
 // that it holds itself the first names the use.
 type module struct {
@@ -175,10 +177,20 @@ var (
 		{"post_self_attn_layernorm", RoleNorm3},
 		{"post_mlp_layernorm", RoleNorm4},
 	}
+	bertLayer = []module{
+		{"attention.self.query", RoleQ},
+		{"attention.self.key", RoleK},
+		{"attention.self.value", RoleV},
+		{"attention.output.dense", RoleO},
+		{"attention.output.LayerNorm", RoleNorm3},
+		{"intermediate.dense", RoleUp},
+		{"output.dense", RoleDown},
+		{"output.LayerNorm", RoleNorm4},
+	}
 	neoxMLP   = []module{{"mlp.dense_h_to_4h", RoleUp}, {"mlp.dense_4h_to_h", RoleDown}}
 	llamaHead = []module{{"model.norm", RoleFinalNorm}, {"lm_head", RoleHead}}
 	// The mixture of residual streams that the final norm reads comes after it.
-	streamsHead = []module{{"model.norm", RoleFinalNorm}, {"model.hc_head.hc_fn", RoleMix3}, {"model.hc_head.hc_base", RoleMix3Bias}, {"model.hc_head.hc_scale", RoleMix3Scale}, {"lm_head", RoleHead}}
+	streamsHead = []module{{"model.norm", RoleFinalNorm}, {"model.hc_head.hc_fn", RoleMix3}, {"model.hc_head.hc_base", RoleMix3Bias}, {"model.hc_head.hc_scale", RoleMix3Scale}, {"head.dense", RoleHeadDense}, {"head.norm", RoleHeadNorm}, {"lm_head", RoleHead}}
 )
 
 // layouts has one row per naming scheme. The first serves families that no row
@@ -187,7 +199,7 @@ var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, {{"self_attn.o_a_proj", RoleOGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", RoleSharedRouter}}, decoderNorms, streams}, streamsHead},
+		slices.Concat(llamaEmbedding, []module{{"model.embed_types", RoleType}, {"model.embed_norm", RoleEmbedNorm}}), [][]module{llamaAttention, {{"self_attn.o_a_proj", RoleOGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", RoleSharedRouter}}, decoderNorms, streams}, streamsHead},
 	{[]string{"baichuan"}, Serial,
 		llamaEmbedding, [][]module{{
 			{"self_attn.W_pack", RoleQKV},
@@ -350,6 +362,24 @@ var layouts = []layout{
 			{"fc2", RoleDown},
 			{"final_layer_norm", RoleNorm2},
 		}}, []module{{"model.decoder.final_layer_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
+	{[]string{"bert"}, Serial,
+		[]module{{"bert.embeddings.word_embeddings", RoleEmbed}, {"bert.embeddings.position_embeddings", RolePosition}, {"bert.embeddings.token_type_embeddings", RoleType}, {"bert.embeddings.LayerNorm", RoleEmbedNorm}},
+		[][]module{bertLayer},
+		[]module{{"cls.predictions.transform.dense", RoleHeadDense}, {"cls.predictions.transform.LayerNorm", RoleHeadNorm}, {"cls.predictions.decoder", RoleHead}}},
+	{[]string{"roberta"}, Serial,
+		[]module{{"roberta.embeddings.word_embeddings", RoleEmbed}, {"roberta.embeddings.position_embeddings", RolePosition}, {"roberta.embeddings.token_type_embeddings", RoleType}, {"roberta.embeddings.LayerNorm", RoleEmbedNorm}},
+		[][]module{bertLayer},
+		[]module{{"lm_head.dense", RoleHeadDense}, {"lm_head.layer_norm", RoleHeadNorm}, {"lm_head.decoder", RoleHead}}},
+	{[]string{"modernbert"}, Serial,
+		[]module{{"model.embeddings.tok_embeddings", RoleEmbed}, {"model.embeddings.norm", RoleEmbedNorm}},
+		[][]module{{
+			{"attn_norm", RoleNorm1},
+			{"attn.Wqkv", RoleQKV},
+			{"attn.Wo", RoleO},
+			{"mlp_norm", RoleNorm2},
+			{"mlp.Wi", RoleGateUp},
+			{"mlp.Wo", RoleDown},
+		}}, []module{{"model.final_norm", RoleFinalNorm}, {"head.dense", RoleHeadDense}, {"head.norm", RoleHeadNorm}, {"decoder", RoleHead}}},
 	{[]string{"mpt"}, Serial,
 		[]module{{"transformer.wte", RoleEmbed}, {"transformer.wpe", RolePosition}},
 		[][]module{{

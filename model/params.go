@@ -167,7 +167,7 @@ func (s *Spec) Params() Count {
 	var c Count
 	for _, t := range p.Embedding {
 		c.Total += t.Size()
-		if t.Split == VocabSplit || t.Role == RolePosition { // a table, not what comes after it
+		if t.Split == VocabSplit || t.Role.Table() { // a table, not what comes after it
 			c.Embedding += t.Size()
 		}
 	}

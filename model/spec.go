@@ -18,6 +18,7 @@ type Spec struct {
 	Vocab         int64 // vocab_size, as stored (padding is the framework's business)
 	MaxPositions  int64 // max_position_embeddings; rows of a learned position table that positions take
 	IdlePositions int64 // and rows of it in front of the first position's (OPT)
+	TypeVocab     int64 // type_vocab_size: rows of a table of token types, which embeddings have a row of beside (BERT); 0: no table
 
 	Heads   int64    // num_attention_heads
 	KVHeads int64    // num_key_value_heads
@@ -51,7 +52,7 @@ type Spec struct {
 	TextOnly bool    // the language model of a multimodal file, whose other towers are left out
 	Vision   *Vision // what makes tokens of images; nil: nothing does
 
-	Bidirectional bool // every position sees all, as patches of an image do
+	Bidirectional bool // every position sees all, as in encoders and as patches of an image do
 	Masked        bool // its class hands attention a mask, whatever the sequences are (Qwen's first)
 	HeadMasks     bool // slopes of ALiBi are in one mask of every head, which is made for all layers (Baichuan)
 
@@ -72,6 +73,9 @@ type Spec struct {
 	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
+	NarrowLoss                          bool // its class takes the loss of logits as the output layer made them (BERT), not in fp32
+	FirstNormed                         bool // the first layer has no norm before attention, since embeddings have one (ModernBERT)
+	HeadDense                           bool // a projection, its activation and a norm come before the output layer (BERT)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
 	LayerScale                          bool // what a layer made times a constant of its own, in place (Gemma 4)
 	NormHead                            bool // rows of the output layer are divided by their norms (Baichuan 2)
@@ -315,6 +319,7 @@ const (
 	PreNorm  NormPlacement = "pre"      // input of attention and of MLP
 	PostNorm NormPlacement = "post"     // output of attention and of MLP (OLMo 2)
 	Sandwich NormPlacement = "sandwich" // both (Gemma 2 and 3)
+	SumNorm  NormPlacement = "sum"      // what attention and what the MLP are added to, which layers hand on (BERT)
 )
 
 // Parallel says whether attention and MLP run side by side on the layer input.
@@ -352,6 +357,7 @@ type Turn string
 const (
 	TurnHalves Turn = ""       // x·cos + (-x2, x1)·sin
 	TurnFP32   Turn = "fp32"   // the same with fp32 tables, cast back (OLMo)
+	TurnFloats Turn = "floats" // each of the two products by itself of queries and keys in fp32, cast back (ModernBERT)
 	TurnJoined Turn = "joined" // all in fp32, joined with the rest of a head even if there is none, cast back (Qwen's first)
 	TurnParts  Turn = "parts"  // each half by itself, then joined (gpt-oss, DeepSeek)
 
@@ -389,6 +395,7 @@ type LayerKind struct {
 	Follows  bool  // attention sees the keys that the layer before it picked (Indexer.Follow)
 	Ratio    int64 // tokens of the sums that attention sees (Compress.Ratios); 0: it sees none
 	Deep     bool  // what an inner layer of the vision encoder made of images is added to its output
+	First    bool  // it has no norm before attention (Spec.FirstNormed)
 	Wide     bool  // its products are in 16 bits where those of others are in fewer (Spec.WideEnds)
 }
 
@@ -471,6 +478,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 		k.Ratio = s.Compress.Ratios[i]
 	}
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
+	k.First = s.FirstNormed && i == 0
 	k.Wide = i < s.WideEnds[0] || i >= s.Layers-s.WideEnds[1]
 	return k
 }
@@ -536,18 +544,19 @@ func (t Tensor) Matrices(each bool) int64 {
 // A bias has the role of its weight with "_b" appended.
 type Role string
 
-// Table reports whether it is one of nn.Embedding: of words or of learned positions.
-func (r Role) Table() bool { return r == RoleEmbed || r == RolePosition }
+// Table reports whether it is one of nn.Embedding: of words, of learned positions or of token types.
+func (r Role) Table() bool { return r == RoleEmbed || r == RolePosition || r == RoleType }
 
 const (
 	RoleEmbed     Role = "embed"
 	RolePosition  Role = "position"   // learned positions
+	RoleType      Role = "type"       // token types
 	RoleEmbedNorm Role = "embed_norm" // also embed_norm_b
 
 	RoleNorm1 Role = "norm1" // input of attention
 	RoleNorm2 Role = "norm2" // input of the MLP
-	RoleNorm3 Role = "norm3" // output of attention (post and sandwich)
-	RoleNorm4 Role = "norm4" // output of the MLP (post and sandwich)
+	RoleNorm3 Role = "norm3" // output of attention (post and sandwich), or what it is added to (sum)
+	RoleNorm4 Role = "norm4" // output of the MLP, likewise
 	RoleNorm5 Role = "norm5" // output of the MLP that experts are beside, their input and their output
 	RoleNorm6 Role = "norm6"
 	RoleNorm7 Role = "norm7"
@@ -649,6 +658,8 @@ const (
 	RoleMergeDown Role = "merge_down"
 
 	RoleFinalNorm Role = "final_norm"
+	RoleHeadDense Role = "head_dense" // HeadDense
+	RoleHeadNorm  Role = "head_norm"
 	RoleHead      Role = "lm_head"
 
 	RoleMTPEmbedNorm  Role = "mtp_embed_norm"  // of the next token's embedding

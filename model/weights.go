@@ -39,15 +39,23 @@ func (s *Spec) named(m module, tensors []Tensor) []Tensor {
 // ends are the weights before and after the layers.
 func (s *Spec) ends() weights {
 	w := weights{
-		RoleEmbed:     matrix(VocabSplit, s.Vocab, s.Hidden),
-		RoleFinalNorm: s.norm(s.Hidden),
-		RoleHead:      {{Name: ".weight", Shape: []int64{s.Vocab, s.Hidden}, Split: VocabSplit, TiedCopy: s.Tied}},
+		RoleEmbed: matrix(VocabSplit, s.Vocab, s.Hidden),
+		RoleHead:  {{Name: ".weight", Shape: []int64{s.Vocab, s.Hidden}, Split: VocabSplit, TiedCopy: s.Tied}},
+	}
+	if s.Normed(RoleFinalNorm) {
+		w[RoleFinalNorm] = s.norm(s.Hidden)
+	}
+	if s.HeadDense {
+		w[RoleHeadDense], w[RoleHeadNorm] = s.linear(s.Hidden, s.Hidden, Replicated, s.MLPBias), s.norm(s.Hidden)
 	}
 	if s.HeadBias {
 		w[RoleHead] = append(w[RoleHead], vector(".bias", VocabSplit, s.Vocab)...)
 	}
 	if s.Position == LearnedPosition {
 		w[RolePosition] = matrix(Replicated, s.MaxPositions+s.IdlePositions, s.Hidden)
+	}
+	if s.TypeVocab > 0 {
+		w[RoleType] = matrix(Replicated, s.TypeVocab, s.Hidden)
 	}
 	if s.EmbedNorm {
 		w[RoleEmbedNorm] = s.norm(s.Hidden)
@@ -72,8 +80,11 @@ func (s *Spec) layer(k LayerKind) weights {
 			}
 		}
 	}
+	if k.Mixer != NoMixer && !k.First {
+		norms(RoleNorm1)
+	}
 	if k.Mixer != NoMixer {
-		norms(RoleNorm1, RoleNorm3)
+		norms(RoleNorm3)
 	}
 	switch k.Mixer {
 	case AttentionMixer:
@@ -347,17 +358,18 @@ func (s *Spec) stacked(in, out int64) []Tensor {
 }
 
 // Normed reports whether layers with a block of that kind have a norm before or after it, which need
-// not have parameters; there is one before the head always.
+// not have parameters. There is one behind all layers, unless the last one's output is normed.
 func (s *Spec) Normed(r Role) bool {
+	before, behind := s.Place != PostNorm && s.Place != SumNorm, s.Place == PostNorm || s.Place == Sandwich || s.Place == SumNorm
 	switch r {
 	case RoleNorm1:
-		return s.Place != PostNorm
+		return before
 	case RoleNorm2:
-		return s.Place != PostNorm && s.Parallel != ParallelOneNorm
+		return before && s.Parallel != ParallelOneNorm
 	case RoleNorm3, RoleNorm4:
-		return s.Place == PostNorm || s.Place == Sandwich
+		return behind
 	}
-	return r == RoleFinalNorm
+	return r == RoleFinalNorm && s.Place != SumNorm
 }
 
 // norm is a norm over width elements.

@@ -40,7 +40,6 @@ var exceptions = map[string]map[string]string{
 	"f4-oss": {"gemm": "attention runs unfused over 1025 keys, one of them the sink: matrices of odd width take kernels of an older generation (cutlass_75_tensorop_bf16_s1688gemm)",
 		"reduction":        "the maximum over the keys that is taken off before the softmax (85 us a layer), and the sums for the gradients of sinks and biases",
 		"softmax and loss": "rows of 1025 run as rows of 2048: the kernel fills them up to a power of two (PersistentSoftmax.cuh)"},
-	"h100-fa-03":       {"norm": "layer norms of 2048 columns take 36, 40 and 47 us (forward, backward, weights) where the law, whose widths nobody noted, has 45, 49 and 57"},
 	"h200-liger-gemma": {"attention": "8 heads of 256 over 2048 positions take 50 and 170 us where the law, whose points of this width have 32 heads and more, has 63 and 276"},
 	"h200x4-t5-00":     {"collective": transfers},
 	"h200x4-u5-00":     {"collective": transfers},

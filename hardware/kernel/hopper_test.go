@@ -193,7 +193,7 @@ func TestShortRows(t *testing.T) {
 		{64, 640, 718}, {96, 431, 486}, {128, 322, 360}, {192, 237, 284}, {256, 180, 216},
 	} {
 		const n = 1 << 26
-		f := tape.Op{Prim: "layer_norm", Class: tape.NormForward, RowBlocks: true, DType: tape.BF16, N: int64(c.width), Elements: n, Bytes: 4 * n, Count: 1}
+		f := tape.Op{Prim: "layer_norm", Class: tape.RMSRows, RowBlocks: true, DType: tape.BF16, N: int64(c.width), Elements: n, Bytes: 4 * n, Count: 1}
 		b := tape.Op{Prim: "layer_norm_backward", Class: tape.NormBackward, RowBlocks: true, DType: tape.BF16, N: int64(c.width), Elements: n, Bytes: 6 * n, Count: 1}
 		require.InEpsilon(t, c.forward, float64(h200.Time(&f))*1e6, 0.12, "rows of %g", c.width)
 		require.InEpsilon(t, c.backward, float64(h200.Time(&b))*1e6, 0.1, "gradients of rows of %g", c.width)

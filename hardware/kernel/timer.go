@@ -28,6 +28,7 @@ type classLaw struct {
 	element float64    // the same of what a law takes for each element
 	memory  float64    // the same were it memory that limits it
 	issue   float64    // and instruction issue
+	clock   float64    // and what one SM does by itself
 	cache   float64    // what this GPU's second-level cache holds over that of the law's
 	served  float64    // how much longer it takes to read what it holds; 0: not known
 	bytes   [2]float64 // of a curve's law, seconds a byte beyond its start: the least, where the cache holds all, and the last
@@ -43,13 +44,13 @@ func New(p *hardware.Profile) (*Timer, error) {
 		if !ok {
 			continue
 		}
-		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), cache: cacheScale(law.On, &p.GPU), served: servedScale(law.On, &p.GPU), bytes: perByte(&law), known: true}
+		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), clock: clockScale(law.On, &p.GPU), cache: cacheScale(law.On, &p.GPU), served: servedScale(law.On, &p.GPU), bytes: perByte(&law), known: true}
 		l.element = l.scale
 		switch law.Limit {
 		case "both", "either":
 			l.element = l.issue
 		case "chain":
-			l.element = clockScale(law.On, &p.GPU)
+			l.element = l.clock
 		case "partials":
 			l.element = partialsScale(law.On, &p.GPU)
 		}
@@ -216,6 +217,12 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
 	case "chain": // programs that wait for their own last result, and share the memory
 		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+	}
+	switch turns, shared := l.Strips.Turns(o.Elements/float64(max(o.N, 1)), float64(o.N), float64(t.gpu.SMs.Value)); {
+	case shared:
+		work = float64(l.Strips.Setup) + float64(o.Bytes)*float64(l.Strips.Byte)*c.scale
+	case turns > 0:
+		work += o.Elements / float64(o.N) * float64(l.Strips.Row) * turns * c.clock
 	}
 	if l.Beyond > 0 {
 		work = math.Hypot(work, float64(max(o.Bytes-t.gpu.L2.Value, 0))*float64(l.Beyond)*c.scale)
@@ -660,9 +667,9 @@ func (a *attentionModel) seconds(s *tape.AttentionShape, peak float64) float64 {
 	pairs := s.Pairs()
 	if s.Masked {
 		pairs *= a.law.At(p.Masked, width)
-	} else if s.Causal {
+	} else if windowed := s.Window > 0 && s.Window < s.Keys; s.Causal || windowed { // whose edges are two, in both
 		beyond := a.law.At(p.Diagonal, width)
-		if s.Window > 0 && s.Window < s.Keys {
+		if windowed {
 			beyond += p.Window
 		}
 		pairs += beyond * float64(s.Queries)
@@ -704,13 +711,14 @@ func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPas
 	rows := float64(p.Rows)
 	each := float64(s.Batch*s.Heads) * math.Ceil(float64(along)/rows)
 	block, whole := a.law.At(p.Block, width), max(float64(seen), rows/2)
+	windowed := s.Window > 0 && s.Window < s.Keys
 	var busiest float64 // keys that an SM goes through with blocks of rows
 	switch {
 	case s.Masked:
 		busiest = math.Ceil(each/a.sms) * (whole*a.law.At(p.Masked, width) + block)
-	case s.Causal:
+	case s.Causal || windowed:
 		mean := s.Pairs()/float64(along) + a.law.At(p.Diagonal, width)
-		if s.Window > 0 && s.Window < s.Keys {
+		if windowed {
 			mean += p.Window
 			whole = min(whole, float64(s.Window)+rows)
 		}

@@ -133,6 +133,9 @@ func boundText(b string) string { return cmp.Or(boundNames[b], b) }
 
 // mfuText states the convention of attention FLOPs, without which an MFU says little.
 func mfuText(r *estimate.Result) string {
+	if r.Job.Model.Bidirectional {
+		return fmt.Sprintf("%s: %s of %s TFLOP/s (attention of all pairs)", percent(r.MFU), teraflops(modelRate(r)), teraflops(r.Peak))
+	}
 	return fmt.Sprintf("%s: %s of %s TFLOP/s (attention causal; %s if full)", percent(r.MFU), teraflops(modelRate(r)), teraflops(r.Peak), percent(fullMFU(r)))
 }
 

@@ -269,7 +269,7 @@ func (m *Model) parts() []modelPart {
 	}
 	add("head", c.Head)
 	label := "norms outside layers"
-	if m.Spec.PerLayer != nil {
+	if m.Spec.PerLayer != nil || m.Spec.HeadDense {
 		label = "norms and projection outside layers"
 	}
 	add(label, outside)

@@ -9,7 +9,7 @@ import (
 // Masked reports whether PyTorch's attention reads a mask in all layers of a model, of which so much
 // of a batch is padding; layers with a window read one where it is no longer than the sequence.
 func Masked(s *model.Spec, of *recipe.Structure, padding float64) bool {
-	return s.Vision.Mutual() || of.ExplicitMask || s.Position == model.ALiBi || s.Indexer != nil || padding > 0 || s.Masked && of.Transformers
+	return s.Vision.Mutual() || of.ExplicitMask && !s.Bidirectional || s.Position == model.ALiBi || s.Indexer != nil || padding > 0 || s.Masked && of.Transformers
 }
 
 // attention runs the attention block on the normed input h, which it borrows.

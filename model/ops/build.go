@@ -265,6 +265,11 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, t.Add(x, y))
 		t.Release(y)
 	}
+	if w := b.p(model.RoleType); w != nil {
+		y := t.Embedding(t.Outside(tape.I64, c.MicroBatch, seq), w)
+		x = b.give(x, t.Add(x, y))
+		t.Release(y)
+	}
 	if b.Spec.EmbedScale {
 		x = b.give(x, t.Scale("mul_scalar", x))
 	}

@@ -411,18 +411,18 @@ func TestNormsWithoutParameters(t *testing.T) {
 		return n
 	}
 	layer := at(m, 0)
-	require.Equal(t, []int{2, 2, 0}, []int{count(&layer.Forward, "norm", tape.NormForward), count(&layer.Backward, "norm", tape.NormBackward), count(&layer.Backward, "norm", tape.NormWeight)})
+	require.Equal(t, []int{2, 2, 0}, []int{count(&layer.Forward, "norm", tape.LayerRows), count(&layer.Backward, "norm", tape.NormBackward), count(&layer.Backward, "norm", tape.NormWeight)})
 	require.Equal(t, 2, count(&layer.Forward, "norm", tape.Unrolled), "to fp32")
-	require.Equal(t, 1, count(&m.Head.Forward, "norm", tape.NormForward))
+	require.Equal(t, 1, count(&m.Head.Forward, "norm", tape.LayerRows))
 	for _, o := range layer.Forward.Ops {
-		if o.Class == tape.NormForward {
+		if o.Class == tape.LayerRows {
 			require.Equal(t, tape.F32, o.DType)
 		}
 	}
 	for place, norms := range map[model.NormPlacement]int{model.PreNorm: 2, model.PostNorm: 2, model.Sandwich: 4} {
 		c := config(t, "olmo-7b", "hf-eager")
 		c.Spec.Place = place
-		require.Equal(t, norms, count(&at(built(t, c), 0).Forward, "norm", tape.NormForward), place)
+		require.Equal(t, norms, count(&at(built(t, c), 0).Forward, "norm", tape.LayerRows), place)
 	}
 }
 

@@ -24,6 +24,9 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	if b.normed(model.RoleFinalNorm) {
 		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
 	}
+	if c.Spec.HeadDense {
+		h = b.give(h, b.headDense(h))
+	}
 	states := predict(x, h)
 	t.Release(x)
 	if c.LossApart {
@@ -39,6 +42,16 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 		y = b.sum(y, b.headLoss(states[i]))
 	}
 	return b.finish("head", x, y), Unit{}
+}
+
+// headDense is what an encoder's head makes of hidden states before its output layer
+// (transformers, models/bert/modeling_bert.py, BertPredictionHeadTransform).
+func (b *builder) headDense(h *tape.Tensor) *tape.Tensor {
+	b.t.Module = Head
+	b.t.Call()
+	y := b.t.Linear(h, b.p(model.RoleHeadDense), b.p(model.RoleHeadDense.Bias()), false)
+	y = b.give(y, b.activation(y))
+	return b.give(y, b.norm(y, model.RoleHeadNorm, true))
 }
 
 // headLoss is the loss of hidden states, which it takes over.
@@ -193,6 +206,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		name = "fused_cross_entropy"
 	case c.AsTheyAre:
 		name += "_as_is"
+	case c.Spec.NarrowLoss:
+		name = b.variant(name, "_as_is")
 	case c.LossChunks > 1 && b.program(name+"_of_chunk"):
 		name += "_of_chunk"
 	case c.Shard.CPHeads && b.program(name+"_contexts"):

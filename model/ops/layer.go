@@ -30,6 +30,9 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 
 // serial mixes tokens, and then runs the MLP on the sum of that and x.
 func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp part) *tape.Tensor {
+	if b.Spec.Place == model.SumNorm {
+		return b.summed(x, kind, mlp)
+	}
 	t := b.t
 	h, after := b.normBefore(x, kind, model.RoleNorm1, latent)
 	a := b.mixer(kind)(h)
@@ -38,13 +41,7 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 	after = same
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
-		t.Module = "norm"
-		name := "residual_norm"
-		if b.dropouts.resid > 0 {
-			name = "dropout_residual_norm"
-		}
-		out := b.call(name, tensorOf(x), tensorOf(a), tensorOf(b.p(model.RoleNorm2)), tensorOf(b.p(model.RoleNorm2.Bias())))
-		y, h = out[0].t, out[1].t
+		y, h = b.residualNorm(x, a, model.RoleNorm2)
 	} else {
 		y = b.dropoutResidual(x, a)
 		if b.asTransformers() { // the sum takes its name
@@ -68,6 +65,37 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 		z = b.give(z, b.call("layer_scale", tensorOf(z))[0].t)
 	}
 	return z
+}
+
+// residualNorm is one kernel's sum of both, and its norm.
+func (b *builder) residualNorm(x, y *tape.Tensor, r model.Role) (sum, normed *tape.Tensor) {
+	b.t.Module = "norm"
+	name := "residual_norm"
+	if b.dropouts.resid > 0 {
+		name = "dropout_residual_norm"
+	}
+	out := b.call(name, tensorOf(x), tensorOf(y), tensorOf(b.p(r)), tensorOf(b.p(r.Bias())))
+	return out[0].t, out[1].t
+}
+
+// summed does so where norms are of the sums, which the MLP and the next layer read.
+func (b *builder) summed(x *tape.Tensor, kind model.LayerKind, mlp part) *tape.Tensor {
+	t := b.t
+	normedSum := func(x, y *tape.Tensor, r model.Role) *tape.Tensor {
+		var sum, h *tape.Tensor
+		if b.program("residual_norm") && b.has(r) {
+			sum, h = b.residualNorm(x, y, r)
+		} else {
+			sum = b.dropoutResidual(x, y)
+			h = b.norm(sum, r, true)
+		}
+		t.Release(sum, y)
+		return h
+	}
+	h := normedSum(x, b.mixer(kind)(x), model.RoleNorm3)
+	y := normedSum(h, mlp(h), model.RoleNorm4)
+	t.Release(h)
+	return y
 }
 
 // parallel runs attention and the MLP on the same input.

@@ -101,9 +101,10 @@ func init() {
 		"uniform":    ofOne((*tape.Tape).Uniform),
 		"exp":        unary("exp"),
 		"softplus":   unary("softplus"),
-		"layer_norm": func(b *builder, a []value) []value { // without a bias: of RMS
+		"layer_norm": func(b *builder, a []value) []value {
 			return one(b.t.LayerNorm(a[0].t, a[1].t, given(a, 2).t))
 		},
+		"rms_norm": func(b *builder, a []value) []value { return one(b.t.RMSNorm(a[0].t, a[1].t)) },
 		"layer_norm_low": func(b *builder, a []value) []value { // of what autocast's dtype makes of its arguments, outside of autocast
 			t := b.t
 			dtype := t.Autocast

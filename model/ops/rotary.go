@@ -65,6 +65,8 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		if program = b.variant(program, "_fp32"); program != "rotary" {
 			table = tape.F32
 		}
+	case model.TurnFloats:
+		program = b.variant(program, "_floats")
 	case model.TurnParts:
 		if program = b.variant(program, "_parts"); program != "rotary" {
 			wide /= 2

@@ -307,16 +307,19 @@ func (t *Tape) ChunkIndices(x *Tensor, before bool, parts int) *Tensor {
 }
 
 // Pairs is the number of query-key pairs of one head of one sequence that are
-// computed: all, the causal half with the diagonal, or those inside a window or picked. Fewer
+// computed: all, the causal half with the diagonal, or those inside a window, which
+// lies around a query where attention goes both ways, or picked. Fewer
 // queries than keys are the share of one context-parallel rank, which holds as many
 // early as late positions, so that all ranks compute the same.
 func (a *AttentionShape) Pairs() float64 {
-	q, k := float64(a.Queries), float64(a.Keys)
-	if a.Masked || !a.Causal {
+	q, k, w := float64(a.Queries), float64(a.Keys), float64(max(a.Window, a.Picked))
+	everything := w <= 0 || w >= k
+	switch {
+	case a.Masked || !a.Causal && everything:
 		return q * k
-	}
-	w := float64(max(a.Window, a.Picked))
-	if w <= 0 || w >= k {
+	case !a.Causal:
+		return w*q - w*w/4*q/k // half of the window on either side
+	case everything:
 		return q * (k + 1) / 2 // query i sees the keys up to its own position
 	}
 	return w*q - w*(w-1)/2*q/k

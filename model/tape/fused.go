@@ -5,7 +5,12 @@ import "github.com/perfplan/perfplan/internal/units"
 // LayerNorm normalises the last dimension with PyTorch's fused kernel. It saves
 // its input, the weight and two fp32 per row. autocast runs it in fp32. What is not
 // contiguous is copied for it, again in the backward pass.
-func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
+func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor { return t.rowNorm(LayerRows, x, w, b) }
+
+// RMSNorm is the same without means (torch.nn.functional.rms_norm since PyTorch 2.9).
+func (t *Tape) RMSNorm(x, w *Tensor) *Tensor { return t.rowNorm(RMSRows, x, w, nil) }
+
+func (t *Tape) rowNorm(class Class, x, w, b *Tensor) *Tensor {
 	in := t.fp32(x)
 	t.begin()
 	rows := func(t *Tape, x *Tensor) {
@@ -21,7 +26,7 @@ func (t *Tape) LayerNorm(x, w, b *Tensor) *Tensor {
 	y := t.empty(d, in.dims[:in.nd]...)
 	n := in.Size() / in.Dim(-1)
 	mean, rstd := t.empty(F32, n), t.empty(F32, n)
-	t.emit(Op{Prim: "layer_norm", Class: NormForward, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
+	t.emit(Op{Prim: "layer_norm", Class: class, RowBlocks: true, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
 	t.attach([]*Tensor{in, w, b}, []*Tensor{y}, []*Tensor{in, mean, rstd}, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		var r []*Tensor
 		rows(t, in)

@@ -37,6 +37,8 @@ const (
 	EmbedSort       // embedding gradient after a sort by token
 	SoftmaxForward
 	SoftmaxBackward
+	LayerRows    // PyTorch's own kernel of layer norms: a block of threads takes a row
+	RMSRows      // the same without means
 	NormForward  // fused layer or RMS norm
 	NormBackward // gradient of the input in a fused norm
 	RMSTuned     // Transformer Engine's norms: kernels tuned for some widths of rows
@@ -119,6 +121,8 @@ var classNames = [NumClasses]string{
 	EmbedSort:       "embed-sort",
 	SoftmaxForward:  "softmax-forward",
 	SoftmaxBackward: "softmax-backward",
+	LayerRows:       "layer-rows",
+	RMSRows:         "rms-rows",
 	NormForward:     "norm-forward",
 	NormBackward:    "norm-backward",
 	RMSTuned:        "rms-tuned",

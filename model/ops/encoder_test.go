@@ -1,0 +1,37 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestEncoders: BERT normalises each sum, which the MLP and the next layer read, and adds a table of token
+// types to its embeddings; before its output layer come a projection, GELU and a norm, and its loss reads
+// logits as they are (transformers 5.17, models/bert/modeling_bert.py; kernels of a step on an H200:
+// 50 layer norms of bert-large, 25 GELUs, no cast). ModernBERT's first layer has one norm, and queries
+// and keys become fp32 twice each (modeling_modernbert.py, apply_rotary_pos_emb: 88 casts of 22 layers).
+func TestEncoders(t *testing.T) {
+	bert := Build(config(t, "bert-large", "hf-eager"))
+	layer := &bert.Kinds[0]
+	require.Equal(t, 2, number(&layer.Forward, "layer_norm"))
+	require.Equal(t, 2, number(&layer.Forward, "add"))
+	require.Equal(t, 1, number(&layer.Forward, "gelu"))
+	require.Equal(t, 3, number(&bert.Embedding.Forward, "embedding"))
+	require.Equal(t, 1, number(&bert.Embedding.Forward, "layer_norm"))
+	head := &bert.Head.Forward
+	require.Equal(t, []int{2, 1, 1, 0}, []int{number(head, "linear"), number(head, "gelu"), number(head, "layer_norm"), number(head, "to")})
+	for _, o := range layer.Forward.Ops {
+		if o.Class == tape.Attention {
+			require.False(t, o.Attn.Causal)
+		}
+	}
+
+	modern := Build(config(t, "modernbert-base", "hf-eager"))
+	require.Equal(t, []int{1, 2}, []int{number(&modern.Kinds[0].Forward, "layer_norm"), number(&modern.Kinds[1].Forward, "layer_norm")})
+	require.Equal(t, 4+2, number(&modern.Kinds[0].Forward, "to"), "two casts each of queries and keys, and one of each back")
+	require.Equal(t, 1, number(&modern.Head.Forward, "to"), "its loss is of fp32")
+	require.Equal(t, 2, number(&modern.Head.Forward, "layer_norm"), "of layers, and of the head")
+}
