@@ -189,6 +189,23 @@ func TestOutliers(t *testing.T) {
 	require.NotEmpty(t, b.probe("gemm").WorstCase)
 }
 
+// Formats with too few shapes share one remark.
+func TestThinFormats(t *testing.T) {
+	n := calibration(t, 0)
+	for _, d := range []tape.DType{tape.F32, tape.F16} {
+		n.kernel("gemm", kernel.GEMM(tape.LayoutForward, d, 4096, 4096, 4096), "m", "4096", "n", "4096", "k", "4096", "layout", "fprop", "dtype", d.String())
+	}
+	r, err := Run(&n.file, base(t), Options{})
+	require.NoError(t, err)
+	var found []string
+	for _, note := range r.Notes {
+		if note.Code == "fit.too-few" {
+			found = append(found, note.Text)
+		}
+	}
+	require.Equal(t, []string{"probe gemm has fewer than 4 usable cases of fp32, fp16: their rates are inherited from h200-sxm"}, found)
+}
+
 func TestTooFew(t *testing.T) {
 	n := newNoisy(t, 0)
 	n.kernel("gemm", kernel.GEMM(tape.LayoutForward, tape.BF16, 4096, 4096, 4096), "m", "4096", "n", "4096", "k", "4096", "layout", "fprop", "dtype", "bf16")

@@ -232,13 +232,15 @@ func (x *fitter) newGEMM(shots []shot) (*hardware.GEMMLaw, []float64, []string) 
 // otherFormats sets the rate of each format by the median of its shapes.
 func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, done []shot) {
 	x.machine.Laws.GEMM = l
+	var thin []string // formats with too few shapes
 	for _, d := range slices.Sorted(maps.Keys(all)) {
 		shots := all[d]
 		if d == tape.BF16 || len(shots) == 0 || &shots[0] == &done[0] {
 			continue
 		}
 		name := d.String()
-		if x.missing("gemm", "the rate of "+name+" multiplies is", len(shots), few) {
+		if len(shots) < few {
+			thin = append(thin, name)
 			continue
 		}
 		start := cmp.Or(l.Rate[name], l.Rate["bf16"])
@@ -247,6 +249,9 @@ func (x *fitter) otherFormats(l *hardware.GEMMLaw, all map[tape.DType][]shot, do
 			return residuals(x.timer(), shots)
 		})
 		l.Rate[name] = start * f[0]
+	}
+	if len(thin) > 0 {
+		x.note("fit.too-few", "run perfplan calibrate --only gemm", "probe gemm has fewer than %d usable cases of %s: their rates are inherited from %s", few, strings.Join(thin, ", "), x.base.Name)
 	}
 }
 
