@@ -494,7 +494,7 @@ var families = []family{
 	{name: "modernbert", keys: llamaKeys + " hidden_activation=hidden_act hidden_act= num_key_value_heads= head_dim= attention_bias mlp_bias norm_bias==false layer_types local_attention=sliding_window global_attn_every_n_layers=whole_every" +
 		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
 		Spec: Spec{Vocab: 50368, Hidden: 768, FFN: 1152, Layers: 22, Heads: 12, MaxPositions: 8192, Norm: LayerNormNoB, Place: PreNorm, Position: Rotary, Turn: TurnFloats,
-			Gated: true, FusedQKV: true, FusedGateUp: true, FirstNormed: true, Window: 128},
+			Gated: true, FusedQKV: true, FusedGateUp: true, FirstBare: true, Window: 128},
 		useWindow: true, wholeEvery: 3,
 	})},
 	// Nested and what its own code reads (llm-foundry) beside what transformers' class does, which

@@ -74,7 +74,7 @@ type Spec struct {
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
 	NarrowLoss                          bool // its class takes the loss of logits as the output layer made them (BERT), not in fp32
-	FirstNormed                         bool // the first layer has no norm before attention, since embeddings have one (ModernBERT)
+	FirstBare                           bool // the first layer has no norm before attention, since embeddings have one (ModernBERT)
 	HeadDense                           bool // a projection, its activation and a norm come before the output layer (BERT)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
 	LayerScale                          bool // what a layer made times a constant of its own, in place (Gemma 4)
@@ -395,7 +395,7 @@ type LayerKind struct {
 	Follows  bool  // attention sees the keys that the layer before it picked (Indexer.Follow)
 	Ratio    int64 // tokens of the sums that attention sees (Compress.Ratios); 0: it sees none
 	Deep     bool  // what an inner layer of the vision encoder made of images is added to its output
-	First    bool  // it has no norm before attention (Spec.FirstNormed)
+	Bare     bool  // it has no norm before attention (Spec.FirstBare)
 	Wide     bool  // its products are in 16 bits where those of others are in fewer (Spec.WideEnds)
 }
 
@@ -478,7 +478,7 @@ func (s *Spec) Kind(i int64) LayerKind {
 		k.Ratio = s.Compress.Ratios[i]
 	}
 	k.Deep = s.Vision != nil && i < int64(len(s.Vision.Deep))
-	k.First = s.FirstNormed && i == 0
+	k.Bare = s.FirstBare && i == 0
 	k.Wide = i < s.WideEnds[0] || i >= s.Layers-s.WideEnds[1]
 	return k
 }

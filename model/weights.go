@@ -80,7 +80,7 @@ func (s *Spec) layer(k LayerKind) weights {
 			}
 		}
 	}
-	if k.Mixer != NoMixer && !k.First {
+	if k.Mixer != NoMixer && !k.Bare {
 		norms(RoleNorm1)
 	}
 	if k.Mixer != NoMixer {
