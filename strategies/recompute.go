@@ -40,6 +40,20 @@ func (m *RecomputeMethod) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// WholeLayers reports whether recomputation runs on to the end of a layer, where else it stops with
+// the last tensor that is needed (torch/utils/checkpoint.py: set_checkpoint_early_stop, without
+// use_reentrant). Unless the job says so it is as the framework checkpoints layers, but in graphs, of
+// which a compiler drops what nobody reads, and under FSDP, whose own checkpoints a Trainer asks for
+// there, which stop (transformers, Trainer.__init__; accelerate, accelerator.py, CheckpointImpl.NO_REENTRANT).
+func (j *Job) WholeLayers() bool {
+	if given := j.Train.UseReentrant; given != nil {
+		return *given
+	}
+	p := &j.Plan
+	byFSDP := (p.DataParallel == FSDP1 || p.DataParallel == FSDP2) && p.DP*p.CP > 1
+	return j.Recipe.Structure.Reentrant && !j.Recipe.Structure.Compiled && !byFSDP
+}
+
 // Recomputed says which layers of a pipeline stage are recomputed. The zero value
 // is all that train.recompute says.
 type Recomputed struct {

@@ -695,20 +695,13 @@ func (j *Job) resolveRecompute() error {
 	if err := oneOf("train.recompute", string(j.Train.Recompute), Recomputes); err != nil {
 		return err
 	}
-	return first(func() error { return checkKind(j.Train.Recompute, j.Recipe) }, j.checkModules, j.resolveReentrant)
+	return first(func() error { return checkKind(j.Train.Recompute, j.Recipe) }, j.checkModules, j.checkReentrant)
 }
 
-// resolveReentrant has recomputation run on to the end of a layer, where else it stops with the
-// last tensor that is needed (torch/utils/checkpoint.py, set_checkpoint_early_stop, without use_reentrant).
-func (j *Job) resolveReentrant() error {
-	switch given := j.Train.UseReentrant; {
-	case given == nil:
-	case !j.Recipe.Structure.EarlyStop:
+// checkReentrant refuses a word on how layers are recomputed where there is one way.
+func (j *Job) checkReentrant() error {
+	if given := j.Train.UseReentrant; given != nil && !j.Recipe.Structure.EarlyStop {
 		return diag.Errorf("train.use_reentrant: %t, but recipe %s has no other way than its own; leave it out", *given, j.Recipe.Name)
-	case *given:
-		own := *j.Recipe
-		own.Structure.EarlyStop = false
-		j.Recipe = &own
 	}
 	return nil
 }

@@ -395,7 +395,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	b.t.Call()
 	switch {
 	case c.Recompute == FullRecompute:
-		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop, run, x)
+		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop && !c.WholeLayers, run, x)
 	case c.Recompute == SelectiveRecompute && c.Recipe.Structure.SelectiveOps:
 		y = b.t.CheckpointSome(tape.Keeps{Products: !pieces, Biased: !pieces && c.Recipe.Structure.KeptBiased}, run, x)
 	default:

@@ -86,7 +86,7 @@ func (b *builder) predict(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 func (b *builder) predictLayer(y *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	run := func(ins []*tape.Tensor) *tape.Tensor { return b.layer(ins[0], kind) }
 	if b.Recompute == FullRecompute {
-		return b.give(y, b.t.Checkpoint(b.recipe.Structure.EarlyStop, run, y))
+		return b.give(y, b.t.Checkpoint(b.recipe.Structure.EarlyStop && !b.WholeLayers, run, y))
 	}
 	return b.give(y, run([]*tape.Tensor{y}))
 }

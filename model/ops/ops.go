@@ -94,6 +94,7 @@ type Config struct {
 	Modules     Modules // of selective recomputation; 0: the recipe's own
 	Away        Away    // modules that leave to the host what they save
 	Least       int64   // elements of a tensor that goes, at least
+	WholeLayers bool    // full recomputation runs to the end of a layer, whatever the recipe stops at
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
 	HeadsApart  bool    // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to

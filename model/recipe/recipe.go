@@ -223,6 +223,7 @@ type Structure struct {
 	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
 	LossChunks     int64   `yaml:"loss_chunks"`         // unless the job says otherwise
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
+	Reentrant      bool    `yaml:"reentrant"`           // but for that of layers, unless the job says so or FSDP's own checkpoints wrap them (strategies, Job.WholeLayers)
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
 	FlashBatches   bool    `yaml:"flash_batches"`       // tensors lie sequence first, and batch first around flash attention alone, which selective recomputation does not run again
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated

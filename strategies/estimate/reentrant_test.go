@@ -1,12 +1,14 @@
 package estimate
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 )
 
 // TestReentrant: a reentrant checkpoint computes whole layers again, down projection and all, where
@@ -14,15 +16,7 @@ import (
 // too fast without it (calibrate/runs/data/expandable-segments.yaml).
 func TestReentrant(t *testing.T) {
 	const text = "{model: llama3.2-1b, hardware: h200-sxm, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa}, plan: {}, train: {sequence_length: 4096, micro_batch: 4, precision: bf16-pure, recompute: "
-	again := func(recompute string) (products int) {
-		layer := ops.Build(config(mustParse(t, text+recompute+"}}"))).Kinds[0]
-		for i := range layer.Backward.Ops {
-			if o := &layer.Backward.Ops[i]; o.Phase == tape.Recompute && o.Class == tape.GEMM {
-				products++
-			}
-		}
-		return
-	}
+	again := func(recompute string) int { return recomputedProducts(mustParse(t, text+recompute+"}}")) }
 	require.Equal(t, 7, again("full, use_reentrant: true"))
 	require.Equal(t, 6, again("full, use_reentrant: false"))
 	require.Equal(t, 6, again("full"))
@@ -32,4 +26,47 @@ func TestReentrant(t *testing.T) {
 	stops, whole := of("full"), of("full, use_reentrant: true")
 	require.InDelta(t, 1.04, float64(whole.StepTime)/float64(stops.StepTime), 0.02)
 	require.InEpsilon(t, float64(stops.Memory.PeakAllocated), float64(whole.Memory.PeakAllocated), 0.001)
+}
+
+// TestReentrantByDefault: transformers before 5 leaves checkpoints reentrant (huggingface/transformers
+// pulls 28538 and 43203), but for FSDP's own, which stop early (accelerate, CheckpointImpl.NO_REENTRANT)
+// from PyTorch 2.1 on. A compiler drops what nobody reads.
+func TestReentrantByDefault(t *testing.T) {
+	for _, c := range []struct {
+		runtime, plan, train string
+		products             int
+	}{
+		{"recipe: hf-eager", "", "", 6},
+		{"recipe: hf-eager, release: '26.02'", "", "", 6},
+		{"recipe: hf-eager, release: '26.01'", "", "", 7},
+		{"recipe: hf-eager, release: '26.01'", "", ", use_reentrant: false", 6},
+		{"recipe: hf-eager, release: '26.01'", "dp: 2, data_parallel: ddp", "", 7},
+		{"recipe: hf-eager, release: '26.01'", "dp: 2, data_parallel: fsdp2", "", 6},
+		{"recipe: hf-eager, release: '26.01'", "dp: 2, data_parallel: fsdp1", "", 6},
+		{"recipe: hf-eager, release: '26.01'", "dp: 2, data_parallel: fsdp1", ", use_reentrant: true", 7},
+		{"recipe: hf-eager, release: '23.10'", "dp: 2, data_parallel: fsdp1", "", 6},
+		{"recipe: hf-eager, release: '23.09'", "dp: 2, data_parallel: fsdp1", "", 7},
+		{"recipe: deepspeed-hf", "dp: 2, data_parallel: zero3", "", 7}, // of 2025-12
+		{"recipe: deepspeed-hf, release: '26.02'", "dp: 2, data_parallel: zero3", "", 6},
+		{"recipe: hf-compile, release: '26.01'", "", "", 6},
+	} {
+		name := c.runtime + " " + c.plan + c.train
+		gpus := 1
+		if c.plan != "" {
+			gpus = 2
+		}
+		j := mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h200-sxm, gpus: %d, runtime: {%s}, plan: {%s}, train: {sequence_length: 1024, micro_batch: 1, precision: bf16, recompute: full%s}}", gpus, c.runtime, c.plan, c.train))
+		require.Equal(t, c.products, recomputedProducts(j), name)
+	}
+}
+
+// recomputedProducts counts the matrix multiplies of a layer that run again.
+func recomputedProducts(j *strategies.Job) (n int) {
+	layer := ops.Build(config(j)).Kinds[0]
+	for i := range layer.Backward.Ops {
+		if o := &layer.Backward.Ops[i]; o.Phase == tape.Recompute && o.Class == tape.GEMM {
+			n++
+		}
+	}
+	return
 }

@@ -34,14 +34,15 @@ var (
 			"dp_shard_size": "parallelism.dp_shard_size", "dp_replicate_size": "parallelism.dp_replicate_size", "peft_use_dora": "use_dora", "world_size": "num_processes",
 		},
 		// src/axolotl/utils/schemas: config.py, training.py, peft.py
-		defaults: map[string]string{"per_device_train_batch_size": "1", "gradient_accumulation_steps": "1", "max_length": "512", "optim": "adamw_torch_fused", "bf16": "auto", "gradient_checkpointing": "false", "max_grad_norm": "1"},
+		defaults: map[string]string{"per_device_train_batch_size": "1", "gradient_accumulation_steps": "1", "max_length": "512", "optim": "adamw_torch_fused", "bf16": "auto", "gradient_checkpointing": "false", "max_grad_norm": "1",
+			"gradient_checkpointing_kwargs.use_reentrant": "true"},
 	}
 	llamaFactory = &dialect{
 		marks: []string{"finetuning_type", "cutoff_len", "lora_target"},
-		names: map[string]string{"lora_rank": "lora_r", "lora_target": "lora_target_modules", "cutoff_len": "max_length", "enable_liger_kernel": "use_liger_kernel", "flash_attn": "attn_implementation", "additional_target": "lora_modules_to_save", "double_quantization": "bnb_4bit_use_double_quant", "freeze_vision_tower": "images.encoder", "freeze_multi_modal_projector": "images.projector"},
+		names: map[string]string{"lora_rank": "lora_r", "lora_target": "lora_target_modules", "cutoff_len": "max_length", "enable_liger_kernel": "use_liger_kernel", "flash_attn": "attn_implementation", "additional_target": "lora_modules_to_save", "use_reentrant_gc": "gradient_checkpointing_kwargs.use_reentrant", "double_quantization": "bnb_4bit_use_double_quant", "freeze_vision_tower": "images.encoder", "freeze_multi_modal_projector": "images.projector"},
 		// src/llamafactory/hparams: data_args.py, finetuning_args.py, model_args.py
 		defaults: map[string]string{"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1", "max_length": "2048", "use_peft": "true", "lora_r": "8", "lora_target_modules": "all", "gradient_checkpointing": "true",
-			"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true"},
+			"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true", "gradient_checkpointing_kwargs.use_reentrant": "true"},
 	}
 	trl = &dialect{
 		marks: []string{"use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "load_in_4bit", "dataset_text_field", "packing"},
@@ -574,6 +575,9 @@ func (t *trainer) spell(d *dialect, name string) string {
 	}
 	if t.flags {
 		return "--" + name
+	}
+	if strings.HasPrefix(name, checkpointArguments) {
+		return name
 	}
 	return strings.Replace(name, ".", "_config.", 1) // as mapping takes it apart
 }

@@ -23,7 +23,7 @@ var swift = &dialect{
 		"attn_impl": "attn_implementation", "torch_dtype": "dtype", "quant_bits": "quantization_bit", "rlhf_type": "stage", "optim": "optim", "optimizer": "optim", "freeze_vit": "images.encoder", "freeze_aligner": "images.projector", "freeze_llm": "freeze_language_model", "sequence_parallel_size": "parallelism.sp_size",
 	},
 	defaults: map[string]string{"per_device_train_batch_size": "1", "use_peft": "true", "lora_r": "8", "lora_dropout": "0.05", "lora_target_modules": "all-linear", "gradient_checkpointing": "true",
-		"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true"},
+		"optim": "adamw_torch_fused", "max_grad_norm": "1", "bnb_4bit_use_double_quant": "true", "images.encoder": "true", "images.projector": "true", "gradient_checkpointing_kwargs.use_reentrant": "true"},
 }
 
 // swiftFSDP is a file of its --fsdp.

@@ -373,10 +373,11 @@ func (h *hub) recompute() {
 		h.open(key, a.from, a.open)
 	case a.on() && !a.given && h.speaks(llamaFactory):
 		h.set(key, "full", h.without("disable_gradient_checkpointing"))
+		h.reentrant()
 	case a.on():
 		h.set(key, "full", a.from)
-		if r := h.get("gradient_checkpointing_kwargs.use_reentrant"); r.on() && a.from == h.get("gradient_checkpointing").from { // not FSDP's own
-			h.set("train.use_reentrant", true, r.from)
+		if g := h.get("gradient_checkpointing"); g.on() && g.from == a.from && !h.mentions("train.offload_activations") { // not FSDP's own, nor those of what streams activations
+			h.reentrant()
 		}
 		if a.value != "offload" && !slices.Contains([]string{"true", "True", "yes", "1"}, a.value) {
 			h.note("%s %s: inputs of layers are taken to stay on the GPU", a.from, a.value)
