@@ -207,6 +207,7 @@ type Structure struct {
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
 	SharedSum      bool    `yaml:"shared_sum"`          // of a layer whose blocks run beside each other tensor ranks sum both at once
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
+	DTensorOps     string  `yaml:"dtensor_ops"`         // what of layers that are not compiled runs on distributed tensors beside products and norms along the sequence: all; attention, of models that norm queries, have sinks or latent attention; "": nothing
 	ScalarCat      bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
 	LossMetrics    int     `yaml:"loss_metrics"`        // how many metrics of training compute the loss of each micro batch again
 	CopiesValues   bool    `yaml:"copies_values"`       // cuDNN's attention has values copied that lie in one projection where keys do not any more
@@ -466,47 +467,50 @@ type Offload struct {
 
 // Host is what the CPU pays. Times are for the reference CPU of the source.
 type Host struct {
-	Source       string                   `yaml:"source"`
-	Speed        float64                  `yaml:"speed"`    // of the CPUs as runs of the framework leave them, over that at which it costs the following; 0: 1
-	Spread       float64                  `yaml:"spread"`   // relative standard deviation of what a host that nobody measured takes for the same
-	Skew         float64                  `yaml:"skew"`     // relative standard deviation between the hosts' parts of the ranks of one step
-	Call         units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
-	Backward     units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
-	View         units.Seconds            `yaml:"view"`
-	ViewBack     units.Seconds            `yaml:"view_backward"`
-	Policy       units.Seconds            `yaml:"policy"` // asking the policy of a checkpoint that keeps some outputs, for each dispatched op of its runs
-	Module       units.Seconds            `yaml:"module"`
-	Node         units.Seconds            `yaml:"node"`
-	Expert       units.Seconds            `yaml:"expert"`             // one expert of a grouped GEMM
-	ScaledExpert units.Seconds            `yaml:"scaled_expert"`      // the same of quantized operands; 0: as expert
-	WrapExpert   units.Seconds            `yaml:"wrap_expert"`        // one expert of a grouped GEMM that one kernel makes of tensors of each
-	ExpertCast   units.Seconds            `yaml:"expert_cast"`        // casting the rows of one expert to quantized operands of a grouped GEMM
-	ExpertGrad   units.Seconds            `yaml:"expert_grad"`        // handing over the gradient of one expert's weight
-	Primitives   map[string]units.Seconds `yaml:"primitives"`         // what one call of a primitive costs beyond Call
-	Called       map[string]units.Seconds `yaml:"called"`             // the same of collectives that are no pieces beside GEMMs (Overlap.TP), where these cost less
-	Again        map[string]units.Seconds `yaml:"again"`              // what every further call in a row costs in all; of others Call
-	Large        float64                  `yaml:"large"`              // factor on ops whose tensors exceed LargeTensor; 0: 1
-	Step         units.Seconds            `yaml:"step"`               // per optimizer step: Python around it
-	Tensor       units.Seconds            `yaml:"tensor"`             // optimizer bookkeeping per tensor
-	DTensorParam units.Seconds            `yaml:"dtensor_tensor"`     // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
-	FSDPUnit     units.Seconds            `yaml:"fsdp_unit"`          // hooks and flat copies of one FSDP unit, forward
-	FSDPBack     units.Seconds            `yaml:"fsdp_unit_backward"` // without what reduces its gradients
-	KeptUnit     units.Seconds            `yaml:"fsdp_kept"`          // the same of a unit that stays gathered after the forward pass
-	KeptBack     units.Seconds            `yaml:"fsdp_kept_backward"`
-	FSDPReduce   units.Seconds            `yaml:"fsdp_reduce"` // of a unit's gradients, either way
-	Hooks        Hooks                    `yaml:"hooks"`
-	DTensor      units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
-	DTensorBack  units.Seconds            `yaml:"dtensor_backward"`
-	Graph        units.Seconds            `yaml:"graph"` // around a layer that is compiled by itself, forward: guards, and entry of its graph
-	GraphBack    units.Seconds            `yaml:"graph_backward"`
-	Split        units.Seconds            `yaml:"split"` // around a piece of a compiled graph that buckets of gradients cut, forward
-	SplitBack    units.Seconds            `yaml:"split_backward"`
-	Pass         units.Seconds            `yaml:"pass"`             // around the forward or the backward pass of a micro batch, once for each
-	Pipeline     units.Seconds            `yaml:"pipeline_action"`  // the pipeline runtime's cost of one forward or backward, beside that
-	Runtime      units.Seconds            `yaml:"pipeline_runtime"` // the same of schedules without a loop of their own (pipeline.Plan.Listed); 0: as pipeline_action
-	PartedPass   float64                  `yaml:"parted_backward"`  // factor on a backward pass by input and by weights; 0: 1
-	Transfer     units.Seconds            `yaml:"transfer"`         // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
-	Blocking     Blocking                 `yaml:"blocking"`
+	Source            string                   `yaml:"source"`
+	Speed             float64                  `yaml:"speed"`    // of the CPUs as runs of the framework leave them, over that at which it costs the following; 0: 1
+	Spread            float64                  `yaml:"spread"`   // relative standard deviation of what a host that nobody measured takes for the same
+	Skew              float64                  `yaml:"skew"`     // relative standard deviation between the hosts' parts of the ranks of one step
+	Call              units.Seconds            `yaml:"call"`     // a dispatched op that launches a kernel, forward
+	Backward          units.Seconds            `yaml:"backward"` // the same from the autograd engine (C++, no Python)
+	View              units.Seconds            `yaml:"view"`
+	ViewBack          units.Seconds            `yaml:"view_backward"`
+	Policy            units.Seconds            `yaml:"policy"` // asking the policy of a checkpoint that keeps some outputs, for each dispatched op of its runs
+	Module            units.Seconds            `yaml:"module"`
+	Node              units.Seconds            `yaml:"node"`
+	Expert            units.Seconds            `yaml:"expert"`             // one expert of a grouped GEMM
+	ScaledExpert      units.Seconds            `yaml:"scaled_expert"`      // the same of quantized operands; 0: as expert
+	WrapExpert        units.Seconds            `yaml:"wrap_expert"`        // one expert of a grouped GEMM that one kernel makes of tensors of each
+	ExpertCast        units.Seconds            `yaml:"expert_cast"`        // casting the rows of one expert to quantized operands of a grouped GEMM
+	ExpertGrad        units.Seconds            `yaml:"expert_grad"`        // handing over the gradient of one expert's weight
+	Primitives        map[string]units.Seconds `yaml:"primitives"`         // what one call of a primitive costs beyond Call
+	Called            map[string]units.Seconds `yaml:"called"`             // the same of collectives that are no pieces beside GEMMs (Overlap.TP), where these cost less
+	Again             map[string]units.Seconds `yaml:"again"`              // what every further call in a row costs in all; of others Call
+	Large             float64                  `yaml:"large"`              // factor on ops whose tensors exceed LargeTensor; 0: 1
+	Step              units.Seconds            `yaml:"step"`               // per optimizer step: Python around it
+	Tensor            units.Seconds            `yaml:"tensor"`             // optimizer bookkeeping per tensor
+	DTensorParam      units.Seconds            `yaml:"dtensor_tensor"`     // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
+	FSDPUnit          units.Seconds            `yaml:"fsdp_unit"`          // hooks and flat copies of one FSDP unit, forward
+	FSDPBack          units.Seconds            `yaml:"fsdp_unit_backward"` // without what reduces its gradients
+	KeptUnit          units.Seconds            `yaml:"fsdp_kept"`          // the same of a unit that stays gathered after the forward pass
+	KeptBack          units.Seconds            `yaml:"fsdp_kept_backward"`
+	FSDPReduce        units.Seconds            `yaml:"fsdp_reduce"` // of a unit's gradients, either way
+	Hooks             Hooks                    `yaml:"hooks"`
+	DTensor           units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
+	DTensorBack       units.Seconds            `yaml:"dtensor_backward"`
+	DTensorOp         units.Seconds            `yaml:"dtensor_op"`     // of one op between these on distributed tensors, either way
+	DTensorGather     units.Seconds            `yaml:"dtensor_gather"` // of what is cut along the sequence and gathered, forward
+	DTensorGatherBack units.Seconds            `yaml:"dtensor_gather_backward"`
+	Graph             units.Seconds            `yaml:"graph"` // around a layer that is compiled by itself, forward: guards, and entry of its graph
+	GraphBack         units.Seconds            `yaml:"graph_backward"`
+	Split             units.Seconds            `yaml:"split"` // around a piece of a compiled graph that buckets of gradients cut, forward
+	SplitBack         units.Seconds            `yaml:"split_backward"`
+	Pass              units.Seconds            `yaml:"pass"`             // around the forward or the backward pass of a micro batch, once for each
+	Pipeline          units.Seconds            `yaml:"pipeline_action"`  // the pipeline runtime's cost of one forward or backward, beside that
+	Runtime           units.Seconds            `yaml:"pipeline_runtime"` // the same of schedules without a loop of their own (pipeline.Plan.Listed); 0: as pipeline_action
+	PartedPass        float64                  `yaml:"parted_backward"`  // factor on a backward pass by input and by weights; 0: 1
+	Transfer          units.Seconds            `yaml:"transfer"`         // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
+	Blocking          Blocking                 `yaml:"blocking"`
 }
 
 // Hooks are what the host does for sharded parameters module by module, beyond FSDPUnit and

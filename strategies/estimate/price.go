@@ -285,14 +285,7 @@ func (p *pricer) hostCost(o *tape.Op, tiled bool) units.Seconds {
 		c *= units.Seconds(h.Large)
 		python *= units.Seconds(h.Large)
 	}
-	if st := &p.job.Recipe.Structure; (st.DTensor || st.FunctionalTP) && p.job.Plan.TP > 1 && o.Class == tape.GEMM && o.Module != "head" {
-		switch {
-		case o.Phase != tape.Backward:
-			python += h.DTensor
-		case o.Layout == tape.LayoutDgrad:
-			python += h.DTensorBack
-		}
-	}
+	python += p.dtensorCost(o)
 	return c*p.speed + python*p.python
 }
 
