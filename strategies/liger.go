@@ -2,9 +2,29 @@ package strategies
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
 )
+
+// LigerOperators are what Liger-Kernel replaces of a layer (linkedin/Liger-Kernel,
+// transformers/monkey_patch.py: rms_norm, swiglu or geglu, rope).
+type LigerOperators = Parts[ligered]
+
+type ligered struct{}
+
+func (ligered) known() []string { return []string{"norm", "gate", "rotary"} }
+func (ligered) done() string    { return "run by Liger-Kernel" }
+
+// hasOperator reports whether a program is of one of the operators, or of none that can be chosen.
+func hasOperator(chosen LigerOperators, program string) bool {
+	for i, begins := range []string{"rms_norm gemma_rms_norm", "glu", "rotary"} {
+		if slices.ContainsFunc(strings.Fields(begins), func(b string) bool { return strings.HasPrefix(program, b) }) {
+			return chosen&(1<<i) != 0
+		}
+	}
+	return true
+}
 
 // Liger reports whether Liger-Kernel's operators take the place of a model's own.
 func (j *Job) Liger() bool {
@@ -30,6 +50,8 @@ func (j *Job) setLiger() error {
 		j.note("runtime.liger_kernels", true, "the framework's own choice")
 	}
 	switch {
+	case !j.Liger() && j.Runtime.LigerOperators != 0:
+		return diag.Errorf("runtime.liger_operators: %s, but liger_kernels is not on; set it, or leave them out", j.Runtime.LigerOperators)
 	case !j.Liger():
 		return nil
 	case j.Recipe.Liger == "":
@@ -37,7 +59,19 @@ func (j *Job) setLiger() error {
 	case why != "":
 		return diag.Errorf("runtime.liger_kernels: %s %s, and what Liger-Kernel replaces of such a one is not known; leave it out", j.ModelName, why)
 	}
+	before := j.Recipe.Programs
 	var err error
-	j.Recipe, err = j.Recipe.With(j.Recipe.Liger)
-	return err
+	if j.Recipe, err = j.Recipe.With(j.Recipe.Liger); err != nil || j.Runtime.LigerOperators == 0 {
+		return err
+	}
+	for name := range j.Recipe.Programs { // a map of this job's own
+		switch was, there := before[name]; {
+		case hasOperator(j.Runtime.LigerOperators, name):
+		case there:
+			j.Recipe.Programs[name] = was
+		default:
+			delete(j.Recipe.Programs, name)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // TestUnslothIs: what Unsloth's recipe is for, and whose loss it runs.
@@ -108,4 +110,28 @@ func TestLiger(t *testing.T) {
 	require.ErrorContains(t, err, "runtime.triton_adapters: recipe hf-eager has none; leave it out, or use automodel")
 	_, err = decode(fmt.Sprintf(adapters, "automodel"))
 	require.NoError(t, err)
+}
+
+// TestLigerOperators: those that are chosen take the place of the model's own, and no others (Axolotl's
+// liger_rms_norm and its like).
+func TestLigerOperators(t *testing.T) {
+	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: hf-eager%s}, plan: {dp: 8}, train: {micro_batch: 1}}"
+	for runtime, want := range map[string][3]bool{
+		"":                      {},
+		", liger_kernels: true": {true, true, true},
+		", liger_kernels: true, liger_operators: [norm, rotary]":       {true, false, true},
+		", liger_kernels: true, liger_operators: gate":                 {false, true, false},
+		", liger_kernels: true, liger_operators: [norm, gate, rotary]": {true, true, true},
+	} {
+		j, err := decode(fmt.Sprintf(job, runtime))
+		require.NoError(t, err, runtime)
+		plain, err := recipe.Load("hf-eager")
+		require.NoError(t, err)
+		own := func(name string) bool { return j.Recipe.Programs[name] != plain.Programs[name] }
+		require.Equal(t, want, [3]bool{own("rms_norm"), own("glu2"), own("rotary_pair")}, runtime)
+	}
+	_, err := decode(fmt.Sprintf(job, ", liger_operators: [norm]"))
+	require.ErrorContains(t, err, "runtime.liger_operators: norm, but liger_kernels is not on; set it, or leave them out")
+	_, err = decode(fmt.Sprintf(job, ", liger_kernels: true, liger_operators: [loss]"))
+	require.ErrorContains(t, err, `"loss" is not a part of a layer that can be run by Liger-Kernel; use norm, gate or rotary`)
 }

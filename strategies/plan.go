@@ -154,6 +154,8 @@ type Runtime struct {
 	LossChunks     int64          `yaml:"loss_chunks" json:"loss_chunks,omitempty"`           // chunks of tokens that output layer and loss take one by one (torchtitan's ChunkedLossWrapper); 1: all at once, 0: as the recipe has it
 	LossChunksKeep ops.ChunksKeep `yaml:"loss_chunks_keep" json:"loss_chunks_keep,omitempty"` // what each keeps for its backward pass; left out: as the recipe has it
 
+	LigerOperators LigerOperators `yaml:"liger_operators" json:"liger_operators,omitempty"` // of liger_kernels; left out: all
+
 	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
 
 	LoRAKernels    *bool `yaml:"lora_kernels" json:"lora_kernels,omitempty"`       // adapters run in functions with gradients by hand (Axolotl's lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel)

@@ -176,7 +176,7 @@ func TestTrainer(t *testing.T) {
 		"run_clm.py --output_dir x --model_name_or_path Qwen/Qwen3-30B-A3B --block_size 512 --use_liger_kernel":                "--use_liger_kernel, of norms, MLPs and rotary embedding: the model has experts, and what",
 		"run_clm.py --output_dir x --model_name_or_path Qwen/Qwen2.5-7B --block_size 512 --use_liger_kernel --torch_compile":   "--use_liger_kernel, of norms, MLPs and rotary embedding: the model is compiled, and what",
 		"base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nliger_rms_norm: true\nliger_glu_activation: true\nliger_rope: true": "liger_kernels: true # liger_rms_norm",
-		"base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nliger_rms_norm: true\nliger_swiglu: true":                           "# Not taken over: liger_rms_norm without all of norm, activation and rotary embedding",
+		"base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nliger_rms_norm: true\nliger_swiglu: true":                           "liger_operators: [norm, gate] # liger_rms_norm, liger_swiglu",
 		run + "--attn_implementation flash_attention_3":                                                                        "attention: flash-attn-3 # --attn_implementation",
 		run + "--attn_implementation flex_attention":                                                                           "# Not taken over: --attn_implementation flex_attention: give runtime.attention",
 		run + "--unheard 3":                                                                                                                       "# Without a key: --unheard",

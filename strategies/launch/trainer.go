@@ -237,15 +237,18 @@ func (h *hub) liger() {
 	if old := h.get("liger_swiglu"); old.on() {
 		gate = old
 	}
-	parts := []argument{norm, gate, rope}
-	one := slices.IndexFunc(parts, argument.on)
-	all := !slices.ContainsFunc(parts, func(a argument) bool { return !a.on() })
-	switch {
-	case whole.on() || all:
-		by := whole
-		if all {
-			by = norm
+	var operators, said []string
+	for i, a := range []argument{norm, gate, rope} {
+		if a.on() {
+			operators, said = append(operators, []string{"norm", "gate", "rotary"}[i]), append(said, a.from)
 		}
+	}
+	by, all := whole, len(operators) == 3
+	if len(operators) > 0 {
+		by = argument{from: said[0]}
+	}
+	switch {
+	case whole.on() || len(operators) > 0:
 		why := ""
 		if h.says("runtime.recipe", "hf-compile") {
 			why = "is compiled"
@@ -256,9 +259,10 @@ func (h *hub) liger() {
 			h.note("%s, of norms, MLPs and rotary embedding: the model %s, and what Liger-Kernel replaces of such a one is not known; its own operators are taken", by.from, why)
 		} else {
 			h.set("runtime.liger_kernels", true, by.from)
+			if !whole.on() && !all {
+				h.set("runtime.liger_operators", operators, strings.Join(said, ", "))
+			}
 		}
-	case one >= 0:
-		h.note("%s without all of norm, activation and rotary embedding: the model's own are taken", parts[one].from)
 	}
 	h.linearLoss(whole, loss)
 }
