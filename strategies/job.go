@@ -213,6 +213,9 @@ func (j *Job) unchosen() []string {
 	if t.Recompute == "" {
 		out = append(out, taken("train.recompute", j.Train.Recompute, chosen))
 	}
+	if t.UseReentrant == nil && t.Recompute == ops.FullRecompute && j.Recipe.Structure.EarlyStop && j.WholeLayers() {
+		out = append(out, taken("train.use_reentrant", true, "default of transformers before 5"))
+	}
 	return out
 }
 

@@ -431,6 +431,12 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, int64(2), j.Train.MicroBatch, "what the two leave")
 	require.Contains(t, j.Defaults(), "train.micro_batch = 2 (global_batch over grad_accumulation and dp)")
 
+	const reentrant = "train.use_reentrant = true (default of transformers before 5)"
+	for train, want := range map[string]bool{"recompute: full": true, "recompute: none": false, "recompute: full, use_reentrant: true": false} {
+		j = mustDecode(t, "{model: gpt2, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager, release: '25.06'}, plan: {data_parallel: ddp}, train: {micro_batch: 1, "+train+"}}")
+		require.Equal(t, want, slices.Contains(j.Defaults(), reentrant), train)
+	}
+
 	require.Equal(t, "one GPU", func() string { p := mustDecode(t, "{model: gpt2, gpus: 1, plan: {}}").Plan; return p.String() }())
 }
 
