@@ -3,6 +3,8 @@ package launch
 import (
 	"slices"
 	"strings"
+
+	"github.com/perfplan/perfplan/model"
 )
 
 // checkpointArguments is what arguments of torch.utils.checkpoint begin with.
@@ -12,7 +14,7 @@ const checkpointArguments = "gradient_checkpointing_kwargs."
 // transformers' own way: as a file says, or by a default that the framework has beside it.
 //
 //	LLaMA-Factory  use_reentrant_gc: true since 2024-12, unasked before (model/model_utils/checkpointing.py)
-//	Axolotl        true, unless kwargs, rl or unfrozen_parameters are given (utils/config/__init__.py, core/builders/base.py)
+//	Axolotl        true, but of Gemma 4, unless kwargs, rl or unfrozen_parameters are given (utils/config/__init__.py, core/builders/base.py)
 //	ms-swift       true since 3.0, since 2025-06 but of DDP (trainers/mixin.py, _fix_gradient_checkpointing)
 //	TRL            as transformers, but false since 2026-01 (trainer/sft_trainer.py); that of adapters under ZeRO-3 is not read
 func (h *hub) reentrant() {
@@ -40,6 +42,9 @@ func (h *hub) isReentrant() bool {
 			if strings.HasPrefix(other, checkpointArguments) {
 				return false
 			}
+		}
+		if m := specOf(model.Named(h.get("model_name_or_path").value)); m != nil && strings.HasPrefix(m.ModelType, "gemma4") {
+			return false // utils/config/__init__.py: shared norms are marked ready twice
 		}
 		return !slices.ContainsFunc([]string{"rl", "unfrozen_parameters"}, func(name string) bool { return h.get(name).value != "" })
 	case h.speaks(swift):

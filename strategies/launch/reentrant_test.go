@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,7 @@ func TestReentrant(t *testing.T) {
 		{[]string{axo + "gradient_checkpointing_kwargs: {use_reentrant: false}"}, "use_reentrant: false # gradient_checkpointing_kwargs.use_reentrant"},
 		{[]string{axo + "gradient_checkpointing_kwargs: {preserve_rng_state: false}"}, none},
 		{[]string{axo + "rl: dpo"}, none},
+		{[]string{strings.Replace(axo, "gpt2", "google/gemma-4-31B", 1)}, none},
 		{[]string{axo + "torch_compile: true"}, none},
 		{[]string{axo + "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true, activation_checkpointing: true}"}, none},
 		{[]string{"NPROC_PER_NODE=4 " + swift}, none},
