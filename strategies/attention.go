@@ -36,9 +36,6 @@ func (j *Job) resolveAttention() error {
 	if j.Model.Bidirectional && j.Recipe.Structure.ExplicitMask && j.Runtime.Attention == "sdpa" {
 		return diag.Errorf("runtime.attention: sdpa, of which recipe %s makes plain products of fp32 where attention goes both ways (1.7 to 3 times the step, measured), which is not modelled; use flash-attn, or recipe hf-eager", j.Recipe.Name)
 	}
-	if j.Model.Bidirectional && j.Train.Padding > 0 {
-		return diag.Errorf("train.padding: masks of padding are modelled where attention is causal; leave it out, or count the tokens that are none")
-	}
 	if !j.Runs(j.Runtime.Attention) {
 		others := []string{"unfused", flashNeeds[j.Runtime.Attention]}
 		if j.Recipe.Attention == "sdpa" { // whose memory-efficient kernel runs on all of them

@@ -394,7 +394,6 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: nanotron, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe nanotron has no loss in one kernel; leave it out, or use automodel"},
 		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: math}}", "runtime.attention: math is not known in recipe megatron-core; use unfused, or recipe hf-eager"},
 		{"{model: bert-large, runtime: {recipe: hf-compile}}", "runtime.attention: sdpa, of which recipe hf-compile makes plain products of fp32 where attention goes both ways"},
-		{"{model: modernbert-base, runtime: {recipe: hf-eager}, train: {padding: 0.2}}", "train.padding: masks of padding are modelled where attention is causal"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, attention: math}}", "runtime.attention: math is not known in recipe hf-compile; use unfused, or recipe hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, upcast: true}}", "runtime.upcast: recipe torchtitan has no other loss"},
