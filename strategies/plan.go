@@ -182,6 +182,8 @@ type Runtime struct {
 
 	QKVRopeFusion *bool `yaml:"qkv_rope_fusion" json:"qkv_rope_fusion,omitempty"` // one kernel cuts a projection into queries, keys and values and turns them (Megatron's fused_single_qkv_rope); left out: off
 
+	NaNChecks *bool `yaml:"nan_checks" json:"nan_checks,omitempty"` // the host looks for NaNs in losses and gradients (Megatron's check_for_nan_in_loss_and_grad); left out: as the recipe has it
+
 	OpFuser *bool `yaml:"op_fuser" json:"op_fuser,omitempty"` // Transformer Engine's op fuser runs dense MLPs and projections with adapters (Megatron's use_transformer_engine_op_fuser); left out: off
 
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it

@@ -109,18 +109,26 @@ func TestMainGradientHooks(t *testing.T) {
 	require.InEpsilon(t, 8.7e-3/4, took, 0.15)
 }
 
-// TestChecksStopTheHost: the script's checks read the loss and the norm of every bucket on
-// the host, which the device then waits for (traces of core_v0.14.0 on two H200: 20
-// buckets and four losses a step, after each of which the device is idle).
+// TestChecksStopTheHost: the checks of Megatron-LM's and Bridge's scripts, on unless turned
+// off, read the loss and the norm of every bucket on the host, which the device then waits for
+// (traces of core_v0.14.0 on two H200: 20 buckets and four losses a step, after each of
+// which the device is idle). Bridge's performance scripts turn them off.
 func TestChecksStopTheHost(t *testing.T) {
-	j := mustParse(t, `{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 6, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 14336, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false},
-		hardware: h200-sxm, gpus: 2, runtime: {recipe: megatron-pretrain, release: "25.09"}, plan: {dp: 2, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 4}}`)
-	with := mustEstimate(t, j)
-	free := *j.Recipe
-	free.Structure.CheckGradients = false
-	unchecked := *j
-	unchecked.Recipe = &free
-	without := mustEstimate(t, &unchecked)
-	require.Greater(t, float64(with.Parts.Host), float64(without.Parts.Host)+4*30e-6)
-	require.Greater(t, with.StepTime, without.StepTime)
+	took := func(recipe string) *Result {
+		return mustEstimate(t, mustParse(t, `{model: {model_type: decoder, hidden_size: 4096, num_hidden_layers: 6, num_attention_heads: 32, num_key_value_heads: 8, intermediate_size: 14336, gated_mlp: true, vocab_size: 128256, tie_word_embeddings: false},
+			hardware: h200-sxm, gpus: 2, runtime: {recipe: `+recipe+`, release: "25.09"}, plan: {dp: 2, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 1, grad_accumulation: 4}}`))
+	}
+	for _, c := range []struct {
+		recipe string
+		checks bool
+	}{{"megatron-pretrain", true}, {"megatron-script", true}, {"megatron-core", false}} {
+		own, with, without := took(c.recipe), took(c.recipe+", nan_checks: true"), took(c.recipe+", nan_checks: false")
+		require.Greater(t, float64(with.Parts.Host), float64(without.Parts.Host)+4*30e-6, c.recipe)
+		require.Greater(t, with.StepTime, without.StepTime, c.recipe)
+		if c.checks {
+			require.Equal(t, with.StepTime, own.StepTime, c.recipe)
+		} else {
+			require.Equal(t, without.StepTime, own.StepTime, c.recipe)
+		}
+	}
 }

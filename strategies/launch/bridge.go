@@ -287,9 +287,13 @@ func (r *reading) stages(name string) {
 // bridgeRecipe tells the switches of the performance scripts from others
 // (scripts/performance/utils/overrides.py, _set_common_perf_overrides).
 func (r *reading) bridgeRecipe() {
-	if r.on("train.manual_gc") && !r.on("ddp.check_for_nan_in_grad") {
+	switch checked := r.on("ddp.check_for_nan_in_grad"); {
+	case r.on("train.manual_gc") && !checked:
 		r.recipe, r.names["recipe"] = coreRecipe, "train.manual_gc, without ddp.check_for_nan_in_grad"
-	} else {
+	case !checked:
+		r.say("no_check_for_nan_in_loss_and_grad", "true", "ddp.check_for_nan_in_grad")
+		fallthrough
+	default:
 		r.recipe, r.names["recipe"] = guidedRecipe, "ddp.check_for_nan_in_grad, which the performance scripts turn off"
 	}
 }

@@ -576,6 +576,7 @@ func TestUnfusedKernels(t *testing.T) {
 		"--position-embedding-type rope --swiglu --no-rope-fusion": "rope_fusion: false # --no-rope-fusion",
 		"--no-gradient-accumulation-fusion":                        "gradient_fusion: false # --no-gradient-accumulation-fusion",
 		"--swiglu --no-bias-swiglu-fusion":                         "gate_fusion: false # --no-bias-swiglu-fusion",
+		"--no-check-for-nan-in-loss-and-grad":                      "nan_checks: false # --no-check-for-nan-in-loss-and-grad",
 		"--no-bias-gelu-fusion":                                    "--no-bias-gelu-fusion: biases and activations are taken to be one kernel's",
 	} {
 		text := pretrain(t, more)

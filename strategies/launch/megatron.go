@@ -519,6 +519,7 @@ func (m *megatron) runtime() {
 		}
 	}
 	m.fusers()
+	m.checks()
 	if m.has("no_gradient_accumulation_fusion") && !m.has("deepspeed") { // which never does
 		m.set("runtime.gradient_fusion", false, m.from("no_gradient_accumulation_fusion"))
 	}

@@ -51,3 +51,11 @@ func (m *megatron) wide() {
 		}
 	}
 }
+
+// checks says whether the host looks for NaNs, where it is told not to.
+func (m *megatron) checks() {
+	const off = "no_check_for_nan_in_loss_and_grad"
+	if m.has(off) && m.recipe != oldRecipe && !m.has("deepspeed") {
+		m.set("runtime.nan_checks", false, m.from(off))
+	}
+}

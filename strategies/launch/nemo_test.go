@@ -121,6 +121,7 @@ func TestNeMoValues(t *testing.T) {
 		{"bridge.yaml", "cuda_graph_impl: none\n  cuda_graph_scope: full", "cuda_graph_impl: transformer_engine\n  cuda_graph_scope: [attn, mlp]", "cuda_graphs: layers # model.cuda_graph_scope"},
 		{"bridge.yaml", "cuda_graph_impl: none\n  cuda_graph_scope: full", "cuda_graph_impl: local\n  cuda_graph_scope: full_iteration", "cuda_graphs: full # model.cuda_graph_scope"},
 		{"bridge.yaml", "check_for_nan_in_grad: false", "check_for_nan_in_grad: true", "recipe: megatron-script # ddp.check_for_nan_in_grad"},
+		{"bridge.yaml", "manual_gc: true", "manual_gc: false", "nan_checks: false # ddp.check_for_nan_in_grad"},
 		{"bridge.yaml", "cross_entropy_fusion_impl: te", "cross_entropy_fusion_impl: native", "cross_entropy_impl: native # model.cross_entropy_fusion_impl"},
 		{"bridge.yaml", "cross_entropy_fusion_impl: te", "calculate_per_token_loss: false", "cross_entropy_impl: native # default of model.cross_entropy_fusion_impl"},
 		{"bridge.yaml", "sequence_parallel: true", "sequence_parallel: false", "tp_overlap: false # comm_overlap.tp_comm_overlap, not without sequence_parallel"},
