@@ -308,7 +308,7 @@ func TestValidateIsDeterministic(t *testing.T) {
 		require.True(t, bytes.Equal(first, text))
 	}
 	var back struct {
-		Runs []struct {
+		Rows []struct {
 			ID, Status string
 			Predicted  map[string]any
 			Error      map[string]float64
@@ -316,8 +316,8 @@ func TestValidateIsDeterministic(t *testing.T) {
 		Summary []map[string]any
 	}
 	require.NoError(t, json.Unmarshal(first, &back))
-	require.Len(t, back.Runs, len(list))
-	for i, r := range back.Runs {
+	require.Len(t, back.Rows, len(list))
+	for i, r := range back.Rows {
 		require.Equal(t, list[i].ID, r.ID)
 		require.Equal(t, "ok", r.Status)
 		require.Contains(t, r.Error, "step_time")

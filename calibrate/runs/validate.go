@@ -53,14 +53,13 @@ type Prediction struct {
 
 // Report is the outcome of Validate.
 type Report struct {
-	Schema  string              `json:"schema"`
-	Rows    []Row               `json:"runs"`
-	Summary []Group             `json:"summary"`            // by name; the last is of all runs
-	Stated  []Group             `json:"stated,omitempty"`   // by how many facts their sources leave open: none, one, more; none when all alike
-	Overall map[string]Stats    `json:"overall,omitempty"`  // over groups, which weigh alike: n is their number
-	Choices []Choice            `json:"choices,omitempty"`  // where asked for
-	Parts   []Part              `json:"parts,omitempty"`    // likewise
-	Own     *strategies.OwnRuns `json:"own_runs,omitempty"` // of a user's own runs, of one recipe and GPU
+	Rows    []Row
+	Summary []Group             // by name; the last is of all runs
+	Stated  []Group             // by how many facts their sources leave open: none, one, more; none when all alike
+	Overall map[string]Stats    // over groups, which weigh alike: n is their number
+	Choices []Choice            // where asked for
+	Parts   []Part              // likewise
+	Own     *strategies.OwnRuns // of a user's own runs, of one recipe and GPU
 }
 
 // Validate estimates every run and compares. Runs are estimated in parallel and
@@ -79,7 +78,7 @@ func Complete(list []Run) *Report {
 
 // report sums up the rows of runs.
 func report(list []Run, row func(Run) Row) *Report {
-	rep := &Report{Schema: "validate/v1", Rows: parallel.Map(list, row)}
+	rep := &Report{Rows: parallel.Map(list, row)}
 	rep.Summary = summarize(rep.Rows)
 	rep.Stated = byAssumed(rep.Rows)
 	rep.Overall = Overall(rep.Summary)

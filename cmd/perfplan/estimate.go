@@ -90,7 +90,7 @@ func fits(r *report.Estimate) error {
 
 // predict estimates a job, and picks its plan when it has none.
 func predict(e *env, j *strategies.Job, given *yaml.Node, o estimate.Options) (*report.Estimate, error) {
-	r := &report.Estimate{Given: given, Version: version()}
+	r := &report.Estimate{Given: given}
 	if j.Open {
 		end := e.busy("choosing a plan")
 		choice, err := search.Best(j)

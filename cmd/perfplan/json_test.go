@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/report"
 )
 
 // field is the text of one key of a JSON object.
@@ -65,6 +67,35 @@ func TestSameKeys(t *testing.T) {
 	}
 	_, out, _ := in("", "validate", "--group", "h200-single", "-o", "json")
 	require.Equal(t, `"validate/v1"`, field(t, out, "schema"))
+}
+
+// TestVersions: every document says which program it is from.
+func TestVersions(t *testing.T) {
+	job := []string{"gpt2", "--gpus", "2", "--global-batch", "16", "--dp", "2"}
+	for _, args := range [][]string{
+		slices.Concat([]string{"estimate"}, job),
+		slices.Concat([]string{"explain", "--depth", "0"}, job),
+		slices.Concat([]string{"plan", "--fix", "tp=1"}, job),
+		slices.Concat([]string{"sweep", "micro-batch=1"}, job),
+		{"scale", "gpt2", "--gpus", "2", "--global-batch", "16", "gpus=2,4"},
+		slices.Concat([]string{"sensitivity"}, job),
+		slices.Concat([]string{"diff", "gpt2"}, job),
+		slices.Concat([]string{"train", "--tokens", "1B"}, job),
+		{"fit", "--model", "gpt2", "--gpus", "2", "--hardware", "h100-sxm", "--largest", "micro-batch"},
+		{"fit", "--model", "gpt2", "--tokens", "1B", "--deadline", "30d", "--hardware", "h100-sxm"},
+		{"validate", "--group", "h200-single"},
+		{"compare", "../../examples/profiled.yaml", "../../examples/profiled-trace.json"},
+		{"collective", "all-reduce", "--size", "1MiB", "--gpus", "8"},
+		{"kernel", "memory", "--kind", "upcast", "--size", "1MiB"},
+		{"model", "show", "gpt2"},
+		{"hardware", "show", "h100-sxm"},
+		{"hardware", "show", "h100-sxm", "--curves"},
+		{"hardware", "diff", "h100-sxm", "h200-sxm"},
+	} {
+		_, out, errs := in("", append(args, "-o", "json")...)
+		require.NotEmpty(t, out, "%v: %s", args, errs)
+		require.JSONEq(t, `{"perfplan": "`+report.Version()+`"}`, field(t, out, "versions"), args)
+	}
 }
 
 // TestOverlapIsKnown: what is not known of a step is null, and no figure.

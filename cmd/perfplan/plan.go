@@ -66,7 +66,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 			if err != nil {
 				return err
 			}
-			r.Given, r.Version = given, version()
+			r.Given = given
 			if err := report.Write(e.out, r, format, e.style); err != nil {
 				return err
 			}

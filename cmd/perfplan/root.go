@@ -13,6 +13,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/model"
 )
 
@@ -33,7 +34,7 @@ Exit codes: 0 ok, 1 internal error, 2 wrong usage or input, 3 a constraint is br
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version(),
+		Version:       report.Version(),
 
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) { e.stoppable(cmd.CommandPath()) },
 	}

@@ -55,7 +55,7 @@ func (list Ablation) plain() any {
 		}
 		out[i] = map[string]any{"without": list[i].Effect, "then": list[i].What, "step_time": groups}
 	}
-	return map[string]any{"schema": "ablation/v1", "effects": out}
+	return document("ablation/v1", ordered{{"effects", out}})
 }
 
 func (list Ablation) records() ([]string, [][]string) {

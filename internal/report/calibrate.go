@@ -84,8 +84,8 @@ func rateText(b sample.Best) string {
 }
 
 func (c *Calibration) plain() any {
-	return ordered{{"schema", "calibration/v1"}, {"header", c.File.Header}, {"samples_file", c.Samples}, {"profile", c.Profile}, {"new", c.New}, {"failed", c.Failed}, {"verified", c.Verified}, {"wrong", c.Wrong},
-		{"interrupted", c.Interrupted}, {"elapsed_s", c.Seconds}, {"probes", c.File.Summarize()}, {"best", c.File.BestRates()}, {"notes", append([]diag.Note{}, c.Notes...)}}
+	return document("calibration/v1", ordered{{"header", c.File.Header}, {"samples_file", c.Samples}, {"profile", c.Profile}, {"new", c.New}, {"failed", c.Failed}, {"verified", c.Verified}, {"wrong", c.Wrong},
+		{"interrupted", c.Interrupted}, {"elapsed_s", c.Seconds}, {"probes", c.File.Summarize()}, {"best", c.File.BestRates()}, {"notes", append([]diag.Note{}, c.Notes...)}})
 }
 
 // records has every sample.

@@ -87,7 +87,7 @@ func impossible(c *capacity.Cluster) string {
 func (list Deadline) plain() any {
 	j := list[0].Job
 	clusters := listed(list, func(c **capacity.Cluster) ordered { return plainCluster(*c) })
-	return ordered{{"schema", "deadline/v1"}, {"model", j.ModelName}, {"tokens", j.Run.Tokens.Value}, {"clusters", clusters}, {"notes", defaultNotes(defaultsOf(j, "gpus"))}}
+	return document("deadline/v1", ordered{{"model", j.ModelName}, {"tokens", j.Run.Tokens.Value}, {"clusters", clusters}, {"notes", defaultNotes(defaultsOf(j, "gpus"))}})
 }
 
 // plainCluster is the answer for a kind of machine; null where it is impossible.
@@ -201,7 +201,7 @@ func (list Largest) plain() any {
 		notes = append(defaultNotes(defaultsOf(j)), j.Remarks()...)
 	}
 	clusters := listed(list, (*MachineLargest).plain)
-	return ordered{{"schema", "largest/v1"}, {"quantity", list[0].Quantity.Name}, {"clusters", clusters}, {"notes", notes}}
+	return document("largest/v1", ordered{{"quantity", list[0].Quantity.Name}, {"clusters", clusters}, {"notes", notes}})
 }
 
 // plain has null for what does not fit, or is not there.

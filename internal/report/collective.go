@@ -176,8 +176,8 @@ func (c *Collective) sizeGrid() *grid {
 
 // plain is one object; of several sizes it holds a list of calls.
 func (c *Collective) plain() any {
-	out := ordered{{"schema", "collective/v1"}, {"hardware", c.Machine.Name}, {"nccl", c.NCCL.String()}, {"op", c.Op.String()}, {"gpus", c.Group.Ranks},
-		{"placement", ordered{{"islands", len(c.Islands)}, {"ranks_per_island", slices.Max(c.Islands)}, {"stride", c.Group.Stride}, {"groups_sharing_adapters", c.Group.Sharing}, {"ranks", c.islands()}}}}
+	out := document("collective/v1", ordered{{"hardware", c.Machine.Name}, {"nccl", c.NCCL.String()}, {"op", c.Op.String()}, {"gpus", c.Group.Ranks},
+		{"placement", ordered{{"islands", len(c.Islands)}, {"ranks_per_island", slices.Max(c.Islands)}, {"stride", c.Group.Stride}, {"groups_sharing_adapters", c.Group.Sharing}, {"ranks", c.islands()}}}})
 	if len(c.Calls) == 1 {
 		return append(append(out, c.Calls[0].plain()...), entry{"notes", c.notes()})
 	}

@@ -162,7 +162,7 @@ func (c *Curves) plain() any {
 		}
 		figures = append(figures, ordered{{"figure", f.Key}, {"title", f.Title}, {"series", series}})
 	}
-	return ordered{{"schema", "curves/v1"}, {"hardware", c.Machine.Name}, {"figures", figures}}
+	return document("curves/v1", ordered{{"hardware", c.Machine.Name}, {"figures", figures}})
 }
 
 func (c *Curves) records() ([]string, [][]string) {

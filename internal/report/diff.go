@@ -77,7 +77,7 @@ func change(x hardware.Difference) string {
 }
 
 func (d *Diff) plain() any {
-	return ordered{{"schema", "hardware-diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"differences", d.list()}}
+	return document("hardware-diff/v1", ordered{{"a", d.A.Name}, {"b", d.B.Name}, {"differences", d.list()}})
 }
 
 func (d *Diff) list() []ordered {

@@ -180,8 +180,8 @@ func moveGrid(moves []whatif.Move, from, to float64, whole string, show func(flo
 func (d *Difference) plain() any {
 	settings := listed(d.Settings, func(c *whatif.Changed) ordered { return ordered{{"path", c.Path}, {"from", c.From}, {"to", c.To}} })
 	whole := func(from, to float64) ordered { return plainMove(&whatif.Move{From: from, To: to}) }
-	return ordered{{"schema", "diff/v1"}, {"a", d.A.Name}, {"b", d.B.Name}, {"step_time_s", whole(d.A.Step, d.B.Step)}, {"tokens_per_s_per_gpu", whole(d.A.Tokens, d.B.Tokens)}, {"device_used_bytes", whole(d.A.Used, d.B.Used)},
-		{"settings", settings}, {"time_s", listed(d.Time, plainMove)}, {"memory_bytes", listed(d.Memory, plainMove)}}
+	return document("diff/v1", ordered{{"a", d.A.Name}, {"b", d.B.Name}, {"step_time_s", whole(d.A.Step, d.B.Step)}, {"tokens_per_s_per_gpu", whole(d.A.Tokens, d.B.Tokens)}, {"device_used_bytes", whole(d.A.Used, d.B.Used)},
+		{"settings", settings}, {"time_s", listed(d.Time, plainMove)}, {"memory_bytes", listed(d.Memory, plainMove)}})
 }
 
 func plainMove(m *whatif.Move) ordered {

@@ -24,7 +24,6 @@ type Estimate struct {
 	Remedies []search.Remedy // when the job does not fit
 	Tried    int64           // the most GPUs on which remedies were looked for
 	Given    *yaml.Node      // the job as the user wrote it, flags applied; may be nil
-	Version  string          // of the program
 }
 
 // page is the prediction for people: the answer first, then where the time and the

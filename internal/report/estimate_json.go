@@ -51,15 +51,13 @@ func (e *Estimate) result() ordered {
 
 // head begins what is said of a prediction: what it is, which program says it, of which job.
 func (e *Estimate) head(schema string) ordered {
-	return ordered{{"schema", schema}, {"versions", versions(e.Version)}, {"job", e.job()}}
+	return document(schema, ordered{{"job", e.job()}})
 }
 
 // stepOf is the time of a step with its range.
 func stepOf(r *estimate.Result) ordered {
 	return ordered{{"step_time_s", r.StepTime}, {"step_time_low_s", known(r.Low)}, {"step_time_high_s", known(r.High)}}
 }
-
-func versions(program string) ordered { return ordered{{"perfplan", program}} }
 
 // plainModel counts parameters; trained ones are left out where they are all.
 func plainModel(j *strategies.Job) ordered {

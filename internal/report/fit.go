@@ -103,7 +103,7 @@ func (x *Fit) plain() any {
 			lines = append(lines, ordered{{"op", c.Op}, {"gpus", c.Ranks}, {"alpha_s", l.Alpha}, {"beta_bytes_per_s", l.Beta}, {"r_squared", l.RSquared}, {"mean_error", l.Mean}, {"max_error", l.Max}, {"relative_error", c.RelErr}})
 		}
 	}
-	return ordered{{"schema", "fit/v1"}, {"samples", x.Samples}, {"profile", x.Written}, {"base", x.Base.Name}, {"device", x.Profile.GPU.Name.Value}, {"source", x.Profile.Laws.Source}, {"probes", x.probes()}, {"collectives", lines}, {"notes", append([]diag.Note{}, x.Notes...)}}
+	return document("fit/v1", ordered{{"samples", x.Samples}, {"profile", x.Written}, {"base", x.Base.Name}, {"device", x.Profile.GPU.Name.Value}, {"source", x.Profile.Laws.Source}, {"probes", x.probes()}, {"collectives", lines}, {"notes", append([]diag.Note{}, x.Notes...)}})
 }
 
 func (x *Fit) probes() []ordered {

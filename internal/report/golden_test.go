@@ -14,6 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+func init() { program = "v0.0.0-test" } // golden files are the same whatever builds the tests
+
 // golden compares with testdata/name, or writes it.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()

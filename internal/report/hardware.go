@@ -195,6 +195,6 @@ func plainMachine(h *hardware.Profile, data []datum) any {
 			own = append(own, n)
 		}
 	}
-	return ordered{{"schema", "hardware-report/v1"}, {"name", h.Name}, {"title", h.Title}, {"inherits", h.Inherits}, {"facts", facts},
-		{"laws", ordered{{"own", own}, {"source", h.Laws.Source}, {"conditions", h.Laws.Conditions}}}}
+	return document("hardware-report/v1", ordered{{"name", h.Name}, {"title", h.Title}, {"inherits", h.Inherits}, {"facts", facts},
+		{"laws", ordered{{"own", own}, {"source", h.Laws.Source}, {"conditions", h.Laws.Conditions}}}})
 }

@@ -151,7 +151,7 @@ func (k *Kernel) plain() any {
 	case tape.GEMM, tape.Attention:
 		name = k.Kind
 	}
-	out := append(ordered{{"schema", "kernel/v1"}, {"hardware", k.Machine.Name}, {"kernel", name}}, k.shape()...)
+	out := append(document("kernel/v1", ordered{{"hardware", k.Machine.Name}, {"kernel", name}}), k.shape()...)
 	out = append(out, ordered{{"time_s", float64(q.Time)}, {"time_low_s", float64(q.Low)}, {"time_high_s", float64(q.High)}, {"relative_error", q.RelErr}, {"bound", string(q.Bound)}, {"clock_hz", float64(q.Clock)}}...)
 	if q.Rate > 0 {
 		out = append(out, ordered{{"flops", float64(k.Op.FLOPs)}, {"flops_per_s", float64(q.Rate)}, {"peak_format", q.Format}, {"peak_flops_per_s", float64(q.Peak)}, {"share_of_peak", float64(q.Rate / q.Peak)}}...)

@@ -364,13 +364,13 @@ func (m *Model) plain() any {
 			one[k.MoE] = k.Params
 		}
 	}
-	return ordered{
-		{"schema", "model-report/v1"}, {"name", s.Name}, {"model_type", s.ModelType}, {"source", m.Source},
+	return document("model-report/v1", ordered{
+		{"name", s.Name}, {"model_type", s.ModelType}, {"source", m.Source},
 		{"parameters", ordered{{"total", c.Total}, {"active", c.Active}, {"embedding", c.Embedding}, {"head", c.Head}, {"dense_layer", one[false]},
 			{"moe_layer", one[true]}, {"experts", c.Experts}, {"vision", c.Vision}, {"multi_token_prediction", c.MTP}}},
 		{"hidden_size", s.Hidden}, {"num_hidden_layers", s.Layers}, {"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads}, {"head_dim", s.HeadDim},
 		{"intermediate_size", s.FFN}, {"vocab_size", s.Vocab},
 		{"sequence_length", m.Sequence}, {"model_flops_per_token", flops}, {"model_flops_per_token_full_attention", float64(full[len(full)-1].full)},
 		{"layers", layers},
-	}
+	})
 }

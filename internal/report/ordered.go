@@ -21,10 +21,10 @@ type entry struct {
 // omitted is the value of a key that an object leaves out.
 type omitted struct{}
 
-// unlessNone leaves a key out whose value is zero, or an empty list.
+// unlessNone leaves a key out whose value is zero, or an empty list or map.
 func unlessNone(v any) any {
 	x := reflect.ValueOf(v)
-	if !x.IsValid() || x.IsZero() || x.Kind() == reflect.Slice && x.Len() == 0 {
+	if !x.IsValid() || x.IsZero() || (x.Kind() == reflect.Slice || x.Kind() == reflect.Map) && x.Len() == 0 {
 		return omitted{}
 	}
 	return v

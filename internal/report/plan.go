@@ -24,7 +24,6 @@ type Plans struct {
 	Tight   bool            // no plan leaves search.DefaultHeadroom free, so the ranking does not ask for it
 	Dollars float64         // of a GPU hour; 0: not known
 	Given   *yaml.Node      // the job as the user wrote it, flags applied; may be nil
-	Version string
 }
 
 // Partial reports whether any search for these plans was stopped before it was over.

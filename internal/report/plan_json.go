@@ -9,7 +9,7 @@ func (p *Plans) result(c *search.Candidate) ordered {
 	if c == nil {
 		return nil
 	}
-	e := Estimate{Result: c.Result, Given: p.Given, Version: p.Version}
+	e := Estimate{Result: c.Result, Given: p.Given}
 	return e.result()
 }
 
@@ -32,15 +32,15 @@ func (p *Plans) plain() any {
 		costs := search.CostsOf(x.Job, x.Result, p.Dollars, r.Options.TrainTokens)
 		return append(ordered{{"rank", x.Rank}, {"tie", x.Tie}, {"plan", x.Job.Plan}, {"probability_best", known(x.Best)}, {"costs", costsOf(costs)}}, p.result(&x.Candidate)...)
 	})
-	out := ordered{
-		{"schema", "plans/v1"}, {"versions", versions(p.Version)}, {"objective", r.Options.Objective},
+	out := document("plans/v1", ordered{
+		{"objective", r.Options.Objective},
 		{"min_headroom", r.Options.Headroom}, // of the memory
 		{"plans", plans},
 		{"rivals", r.Rivals}, // of the first plans, how many share probability_best
 		{"considered", r.Considered}, {"legal", r.Legal},
 		{"fits", r.Fits}, // of those evaluated
 		{"evaluated", r.Evaluated}, {"pruned", r.Pruned}, {"partial", p.Partial()}, {"rejected", counts(r.Rejected)}, {"own", unlessNone(p.result(p.Own))}, {"why_not", unlessNone(listed(p.WhyNot, p.plainWhyNot))},
-	}
+	})
 	if p.Front != nil {
 		front := listed(p.Front.Points, func(x *search.Point) ordered {
 			return append(ordered{{"costs", costsOf(x.Costs)}}, p.result(&x.Candidate)...)

@@ -27,7 +27,7 @@ func ranked(t *testing.T) *Plans {
 			{Reason: "memory.peak", N: 300}, {Reason: "headroom.states", N: 90, Free: 0.7}, {Reason: "headroom.activations", N: 80, Free: 0.7}, {Reason: "headroom.peak", N: 70, Free: 0.7}},
 	}
 	return &Plans{
-		Ranking: r, Own: &second, Dollars: 2.5, Version: "v0",
+		Ranking: r, Own: &second, Dollars: 2.5,
 		WhyNot: []*search.WhyNot{
 			{Fix: search.Fix{"tp": "8", "pp": "4"}, Best: &second, Behind: 0.037, Lost: []search.Term{{Name: "exposed tp", Time: 0.9, Other: 0.5}, {Name: "attention", Time: 0.2, Other: 0.2}, {Name: "pipeline bubble", Time: 0.1, Other: 0.2}}},
 			{Fix: search.Fix{"tp": "2"}, Best: &other, Behind: 0.08, Lost: []search.Term{{Name: "exposed tp", Time: 0.9, Other: 0.5}}},

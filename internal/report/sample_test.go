@@ -79,7 +79,7 @@ func oneGPU(t *testing.T) *Estimate {
 		Memory: []memory.Point{{Label: "layer 1 forward", Allocated: 9 * units.GiB, By: memory.Bytes{memory.Parameters: 8 * units.GiB, memory.Activations: units.GiB}},
 			{Label: "head backward", Allocated: 20 * units.GiB, By: r.Memory.By}},
 	}
-	return &Estimate{Result: r, Given: doc.Root, Version: "v0.0.0-test"}
+	return &Estimate{Result: r, Given: doc.Root}
 }
 
 // pipeline is a result of several stages that does not fit and has a range.
@@ -103,7 +103,7 @@ func pipeline(t *testing.T) *Estimate {
 	zero := *j
 	require.NoError(t, zero.SetPlan(strategies.Plan{TP: 2, PP: 4, DataParallel: strategies.ZeRO1}))
 	better := &estimate.Result{Job: &zero, StepTime: 2.1, TokensPerSecond: 3900, MFU: 0.33, Memory: estimate.Memory{DeviceUsed: 60 * units.GiB, Capacity: 79 * units.GiB, Fits: true}}
-	return &Estimate{Result: r, Given: doc.Root, Version: "v0.0.0-test",
+	return &Estimate{Result: r, Given: doc.Root,
 		Choice:   &search.Choice{Candidate: search.Candidate{Job: j, Result: r}, Legal: 12, Others: []search.Candidate{{Job: &zero, Result: better}}},
 		Remedies: []search.Remedy{{Set: []string{"plan.data_parallel=zero1"}, Candidate: search.Candidate{Job: &zero, Result: better}, Slowdown: 4096.0/3900 - 1}, {Set: []string{"plan.pp=8", "train.recompute=full"}, Candidate: search.Candidate{Job: &zero, Result: better}, Slowdown: 0.1}}}
 }
@@ -130,8 +130,7 @@ func validation() *runs.Report {
 		return runs.Figures{StepTime: step, ForwardTime: step / 3, PeakAllocated: 20e9, Energy: 100}
 	}
 	return &runs.Report{
-		Schema: "validate/v1",
-		Parts:  []runs.Part{{Name: "kernels", Share: 0.835, Ratio: 1.017, Deviation: 0.006}, {Name: "exposed communication", Share: 0.074, Ratio: 1.241, Deviation: 0.037}},
+		Parts: []runs.Part{{Name: "kernels", Share: 0.835, Ratio: 1.017, Deviation: 0.006}, {Name: "exposed communication", Share: 0.074, Ratio: 1.241, Deviation: 0.037}},
 		Choices: []runs.Choice{{Group: "a100", Name: "GPT-175B on 512 GPUs", Layouts: 10, Chance: 0.4, Chosen: "tp 8, pp 8 (1f1b), dp 8, zero1, micro batch 2, recompute full", Best: "tp 4, pp 16 (1f1b), dp 8, zero1, micro batch 2, recompute full",
 			Regret: 0.031, Spearman: 0.83, Range: 0.19}},
 		Rows: []runs.Row{

@@ -169,7 +169,7 @@ func scalePlain(x *whatif.Scaling) any {
 		// base_gpus: the smallest that fit, or of those that are legal where none does
 		curves = append(curves, ordered{{"kind", c.Kind}, {"base_gpus", c.Sizes[c.Base].GPUs}, {"sizes", listed(c.Sizes, plainSize)}, {"break", end}, {"apart", apart}})
 	}
-	return ordered{{"schema", "scale/v1"}, {"least_efficiency", x.Least}, {"curves", curves}, {"notes", append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}}
+	return document("scale/v1", ordered{{"least_efficiency", x.Least}, {"curves", curves}, {"notes", append(defaultNotes(defaultsOf(x.Job, "gpus")), scaleNotes(x)...)}})
 }
 
 // plainSize is a size with what was predicted; null where a rule forbids it.

@@ -318,8 +318,8 @@ func sweepPlain(t *whatif.Table) any {
 	if t.Best >= 0 {
 		best, plan = &t.Best, &t.Points[t.Best].Result.Job.Plan
 	}
-	return ordered{{"schema", "sweep/v1"}, {"objective", t.By.Name}, {"objective_title", t.By.Title}, {"axes", axes}, {"points", points}, {"points_left_out", t.Left},
-		{"best", best}, {"ties", append([]int{}, t.Ties...)}, {"best_plan", plan}, {"notes", append(defaultNotes(sweptDefaults(t)), sweepNotes(t)...)}}
+	return document("sweep/v1", ordered{{"objective", t.By.Name}, {"objective_title", t.By.Title}, {"axes", axes}, {"points", points}, {"points_left_out", t.Left},
+		{"best", best}, {"ties", append([]int{}, t.Ties...)}, {"best_plan", plan}, {"notes", append(defaultNotes(sweptDefaults(t)), sweepNotes(t)...)}})
 }
 
 // plainPoint is a point with what was predicted; null where a rule forbids it.

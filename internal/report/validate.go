@@ -12,7 +12,7 @@ import (
 
 // WriteValidate prints a comparison with measured runs, as CSV always by run.
 func WriteValidate(w io.Writer, r *runs.Report, rows bool, f Format, s Style) error {
-	return write(w, f, s, func() *page { return validatePage(r, rows) }, func() any { return r }, func() ([]string, [][]string) { return validateRecords(r) })
+	return write(w, f, s, func() *page { return validatePage(r, rows) }, func() any { return plainValidation(r) }, func() ([]string, [][]string) { return validateRecords(r) })
 }
 
 func validatePage(r *runs.Report, rows bool) *page {
@@ -240,6 +240,12 @@ func leftToRecipes(rows []runs.Row) (out bullets) {
 		out = append(out, [2]string{text + ": " + n, ""})
 	}
 	return out
+}
+
+// plainValidation leaves out what was not asked for.
+func plainValidation(r *runs.Report) ordered {
+	return document("validate/v1", ordered{{"runs", r.Rows}, {"summary", r.Summary}, {"stated", unlessNone(r.Stated)}, {"overall", unlessNone(r.Overall)},
+		{"choices", unlessNone(r.Choices)}, {"parts", unlessNone(r.Parts)}, {"own_runs", unlessNone(r.Own)}})
 }
 
 // validateRecords is one row per run.
