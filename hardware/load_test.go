@@ -85,7 +85,7 @@ func TestBadFacts(t *testing.T) {
 		{"node: {cores: -4}", "m.yaml:2:15: node.cores: -4; give the cores of its CPUs, 1 or more"},
 		{"network: {nics: -1}", "m.yaml:2:17: network.nics: -1; give those of a node, 0 or more"},
 		{"network: {efficiency: 1.7}", "m.yaml:2:23: network.efficiency: 1.7; give the share of the wire rate that large messages reach, above 0, at most 1"},
-		{"network: {efficiency: .nan}", `m.yaml:2:23: expected a number, found ".nan"`},
+		{"network: {efficiency: .nan}", `m.yaml:2:23: efficiency: expected a number, found ".nan"`},
 		{"network: {oversubscription: 0.5}", "m.yaml:2:29: network.oversubscription: 0.5; give 1 for full bandwidth between leaf switches, 2 for half of it, at most 1000"},
 		{"network: {latency_scale: 0}", "m.yaml:2:26: network.latency_scale: 0; give a factor above 0, at most 1000"},
 		{"network: {transport: infinband}", `m.yaml:2:22: network.transport: "infinband", of which no law is known; give infiniband, roce, slingshot, omnipath, efa or ethernet, or leave it out`},

@@ -68,7 +68,7 @@ func (c *decoder) value(n *yaml.Node, v reflect.Value, label string) {
 		v = v.Elem()
 	}
 	if v.CanAddr() && v.Addr().Type().Implements(nodeDecoderType) {
-		c.errs = append(c.errs, v.Addr().Interface().(NodeDecoder).DecodeNode(c.doc, n)...)
+		c.errs = append(c.errs, c.named(n, label, v.Addr().Interface().(NodeDecoder).DecodeNode(c.doc, n))...)
 		return
 	}
 	if null {
@@ -99,6 +99,18 @@ func (c *decoder) value(n *yaml.Node, v reflect.Value, label string) {
 	default:
 		c.scalar(n, v, label)
 	}
+}
+
+// named puts the label in front of what a NodeDecoder, which does not know it, says of the
+// whole of a single value or a list.
+func (c *decoder) named(n *yaml.Node, label string, errs diag.List) diag.List {
+	key := prefix(label)
+	for _, e := range errs {
+		if whole := e.Line > 0 && e.File == c.doc.Name && e.Line == n.Line && e.Col == n.Column; whole && n.Kind != yaml.MappingNode && !strings.HasPrefix(e.Message, key) {
+			e.Message = key + e.Message
+		}
+	}
+	return errs
 }
 
 func (c *decoder) scalar(n *yaml.Node, v reflect.Value, label string) {

@@ -99,6 +99,46 @@ func TestDecode(t *testing.T) {
 	_ = outer{}.private
 }
 
+// datum is a value of its own kind of node, whose decoder does not know its key.
+type datum struct{ Value int64 }
+
+func (x *datum) DecodeNode(d *Document, n *yaml.Node) diag.List { return d.DecodeInto(n, &x.Value) }
+
+// TestNodesAreNamed: what a NodeDecoder says of a value names its key, once.
+func TestNodesAreNamed(t *testing.T) {
+	for in, want := range map[string]string{
+		"memory: 80 apples":  `f.yaml:1:9: memory: expected a whole number, found "80 apples"`,
+		"memory: [1]":        "f.yaml:1:9: memory: expected a whole number, found a list",
+		"own: x":             `f.yaml:1:6: own: "x" is wrong`,
+		"inner: {value: x}":  `f.yaml:1:16: value: expected a whole number, found "x"`,
+		"inner: {other: {}}": `f.yaml:1:9: unknown key "other"`,
+	} {
+		var out struct {
+			Memory datum    `yaml:"memory"`
+			Own    itself   `yaml:"own"`
+			Inner  valuable `yaml:"inner"`
+		}
+		require.ErrorContains(t, mustParse(t, in).Decode(&out), want, in)
+	}
+}
+
+// itself names its key.
+type itself struct{}
+
+func (*itself) DecodeNode(d *Document, n *yaml.Node) diag.List {
+	return diag.List{d.Errorf(n, "own: %q is wrong", n.Value)}
+}
+
+// valuable is a mapping.
+type valuable struct{}
+
+func (*valuable) DecodeNode(d *Document, n *yaml.Node) diag.List {
+	var full struct {
+		Value int64 `yaml:"value"`
+	}
+	return d.DecodeInto(n, &full)
+}
+
 // What a file leaves out stays as it was: a profile is read over the one it inherits.
 func TestDecodeKeepsDefaults(t *testing.T) {
 	got := outer{GPUs: 8, Plan: inner{TP: 4, Model: named{"gpt2"}}, By: map[string]float64{"x": 1}}
