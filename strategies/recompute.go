@@ -117,10 +117,14 @@ func RecomputesOf(r *recipe.Recipe) []string {
 
 // checkKind refuses a kind of recomputation that a recipe does not have.
 func checkKind(kind ops.Recompute, r *recipe.Recipe) error {
-	if known := RecomputesOf(r); !slices.Contains(known, string(kind)) {
-		return diag.Errorf("train.recompute: recipe %s has no %s recomputation; use %s", r.Name, kind, diag.Or(known))
+	known := RecomputesOf(r)
+	if slices.Contains(known, string(kind)) {
+		return nil
 	}
-	return nil
+	if since := r.RecomputesSince(string(kind)); since > 0 {
+		return diag.Errorf("train.recompute: recipe %s has %s recomputation from %s on; use %s, or a later runtime.release", r.Name, kind, since, diag.Or(known))
+	}
+	return diag.Errorf("train.recompute: recipe %s has no %s recomputation; use %s", r.Name, kind, diag.Or(known))
 }
 
 // checkRecompute returns the first rule that a choice of layers breaks.

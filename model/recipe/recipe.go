@@ -92,7 +92,19 @@ type Older struct {
 	Offload   Override            `yaml:"offload"`
 	Expands   *bool               `yaml:"expandable_segments"`
 	Contexts  *[]string           `yaml:"cp_comm_types"`
+	Recompute []string            `yaml:"recomputes"`
 	Source    string              `yaml:"source"`
+}
+
+// RecomputesSince is the release that brought the framework a kind of recomputation; 0: it has
+// none, or always had it.
+func (r *Recipe) RecomputesSince(kind string) units.Release {
+	for _, o := range r.Releases {
+		if o.Recompute != nil && !slices.Contains(o.Recompute, kind) {
+			return o.Before
+		}
+	}
+	return 0
 }
 
 // ContextsSince is the release that brought the framework context parallelism; 0: it has none, or
@@ -153,6 +165,9 @@ func (r *Recipe) with(older []Older, release units.Release) *Recipe {
 		}
 		if o.Contexts != nil {
 			out.CPCommTypes = *o.Contexts
+		}
+		if o.Recompute != nil {
+			out.Recomputes = o.Recompute
 		}
 		change(out.Precision, o.Precision)
 		change(out.Optimizer, o.Optimizer)

@@ -117,7 +117,7 @@ func TestBoundsAreExact(t *testing.T) {
 			break
 		}
 		j := jobOf(t, text)
-		for k, fix := range []Fix{{"tp": "2", "recompute": "selective"}, {"micro_batch": "1"}} {
+		for k, fix := range []Fix{{"tp": "2", "recompute": strategies.RecomputesOf(j.Recipe)[1]}, {"micro_batch": "1"}} {
 			o := Options{Headroom: 0.1 * float64((i+k)%3), Exhaustive: true, Dollars: 2, TrainTokens: 1e12}
 			o.Space.MaxCP, o.Space.MaxPP, o.Space.Fix = 2, 4, fix
 			o = narrow(o)
