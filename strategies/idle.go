@@ -55,10 +55,21 @@ func (j *Job) Idle() []diag.Note {
 			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most), Remedy: fmt.Sprintf("set it to 0 to %d, or leave it out", most)})
 		}
 	}
+	if a := j.Runtime.Attention; j.coreAgain() && (flash(a) || a == "sdpa") {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute: selective saves no memory with %s attention, which keeps no scores that could be computed again", a),
+			Remedy: "set train.recompute to full, or leave it out"})
+	}
 	if j.Train.RecomputeModules&RecomputeModules(ops.LayerNorms) != 0 && normless(j.Model) {
 		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_modules: layernorm has no effect on %s, which has no norm that its projection does not take in", j.ModelName), Remedy: "give other modules, or leave it out"})
 	}
 	return out
+}
+
+// coreAgain reports whether selective recomputation is of the attention core and of nothing else.
+func (j *Job) coreAgain() bool {
+	t := &j.Train
+	other := t.RecomputeModules &^ RecomputeModules(ops.CoreAttention)
+	return t.Recompute == ops.SelectiveRecompute && other == 0 && !j.Recipe.Structure.SelectiveOps && j.Model.Compress == nil
 }
 
 // RefusesEPOverlap reports whether the framework refuses to run experts' exchanges beside

@@ -55,11 +55,18 @@ func TestIdle(t *testing.T) {
 	j := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, plan: {}, train: {expert_imbalance: 1.1}}")
 	require.Equal(t, "train.expert_imbalance: 1.1 has no effect without expert ranks (ep 1)", j.Idle()[0].Text)
 
+	for _, runtime := range []string{"attention: unfused", "recipe: torchtitan"} { // scores are kept; other parts are computed again
+		require.Empty(t, mustDecode(t, fmt.Sprintf("{model: llama3-8b, gpus: 8, runtime: {%s}, plan: {}, train: {recompute: selective}}", runtime)).Idle(), runtime)
+	}
+
 	for train, want := range map[string]string{
 		"recompute: full, recompute_num_layers: 9":                            "train.recompute_num_layers: 9 has no more effect than 8, the layers of a pipeline stage",
 		"recompute: full, recompute_num_layers: 8":                            "",
 		"recompute: selective, recompute_modules: [mlp, layernorm]":           "train.recompute_modules: layernorm has no effect on llama3-8b, which has no norm that its projection does not take in",
 		"recompute: selective, recompute_modules: mlp":                        "",
+		"recompute: selective":                                                "train.recompute: selective saves no memory with flash attention, which keeps no scores that could be computed again",
+		"recompute: selective, recompute_modules: core_attn":                  "train.recompute: selective saves no memory with flash attention, which keeps no scores that could be computed again",
+		"recompute: selective, recompute_modules: [core_attn, mlp]":           "",
 		"recompute: full, recompute_num_layers: 2, recompute_method: uniform": "",
 	} {
 		notes := mustDecode(t, fmt.Sprintf("{model: llama3-8b, gpus: 8, plan: {pp: 4}, train: {%s}}", train)).Idle()
