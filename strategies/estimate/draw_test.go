@@ -40,6 +40,7 @@ func mustEstimate(t testing.TB, j *strategies.Job) *Result {
 // draft is a job as the laws vary it.
 type draft struct {
 	model, hardware, recipe, kind, recompute, schedule, more string
+	runtime, plan, train                                     string // further keys, each behind a comma
 	gpus, tp, cp, ep, etp, pp, v, dp, seq, micro, acc        int
 }
 
@@ -57,8 +58,8 @@ func (d draft) String() string {
 	if d.dp > 0 {
 		plan += fmt.Sprintf(", dp: %d", d.dp)
 	}
-	return fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s}, plan: {%s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, recompute: %s}%s}",
-		d.model, d.hardware, d.gpus, d.recipe, plan, d.seq, d.micro, d.acc, d.recompute, d.more)
+	return fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: %s%s}, plan: {%s%s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: %d, recompute: %s%s}%s}",
+		d.model, d.hardware, d.gpus, d.recipe, d.runtime, plan, d.plan, d.seq, d.micro, d.acc, d.recompute, d.train, d.more)
 }
 
 var (

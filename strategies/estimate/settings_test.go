@@ -1,0 +1,113 @@
+package estimate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/strategies"
+	"github.com/perfplan/perfplan/strategies/memory"
+)
+
+// changed is the result of a draft with a change; nil where a rule refuses it.
+func changed(t *rapid.T, d draft, change func(d *draft)) *Result {
+	change(&d)
+	j, err := parse(d.String())
+	var r *Result
+	if err == nil {
+		r, err = Estimate(j, Options{})
+	}
+	require.True(t, err == nil || diag.IsInput(err), "%s: %v", d, err)
+	return r
+}
+
+// asked is the peak of what is allocated without how blocks round it, which is as chance has it.
+func asked(r *Result) float64 {
+	return float64(r.Memory.PeakAllocated - r.Memory.By[memory.Rounding])
+}
+
+// splitsBackward reports whether the schedule takes the backward pass apart, by which a host that
+// launches slowly moves work of the device onto the critical path or off it.
+func splitsBackward(s string) bool {
+	return strings.HasPrefix(s, "zb") || strings.HasPrefix(s, "dual") || s == "interleaved-zero-bubble"
+}
+
+// TestSettingsDoWhatTheyAreFor: what is set to save memory saves it, what takes longer takes
+// longer: memory but for 0.1 % and times but for 1 %, since what ends earlier may fall beside more
+// communication.
+func TestSettingsDoWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	const less, more = -1, +1 // no more, and no less
+	policy := func(j *strategies.Job) bool { return j.Recipe.Structure.SelectiveOps }
+	settings := []struct {
+		name         string
+		change       func(d *draft)
+		memory, time int // 0: either
+		of           func(j *strategies.Job) bool
+	}{
+		{"full recomputation", func(d *draft) { d.recompute = "full" }, less, more, func(j *strategies.Job) bool { return j.Train.Recompute == "none" }},
+		{"some ops kept, not all", func(d *draft) { d.recompute = "selective" }, less, more, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "none" }},
+		{"some ops kept, not none", func(d *draft) { d.recompute = "selective" }, more, 0, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "full" }},
+		{"no overlapped reduction", func(d *draft) { d.runtime = ", overlap_grad_reduce: false" }, 0, more, nil},
+		{"no overlapped gathering", func(d *draft) { d.runtime = ", overlap_param_gather: false" }, 0, more, nil},
+		{"a faster host", func(d *draft) { d.runtime = ", host_speed: 2" }, 0, less, nil},
+		{"a slow rank", func(d *draft) { d.runtime = ", stragglers: [{rank: 0, slowdown: 1.3}]" }, 0, more, nil},
+		{"parameters kept gathered", func(d *draft) { d.plan = ", reshard_after_forward: false" }, more, less, nil},
+		{"optimizer on the host", func(d *draft) { d.plan = ", offload: optimizer" }, less, 0, nil},
+		{"parameters on the host", func(d *draft) { d.plan = ", offload: parameters" }, less, 0, nil},
+		{"activations on the host", func(d *draft) { d.train = ", offload_activations: true" }, less, more, nil},
+		{"low-rank adapters instead", func(d *draft) { d.train = ", lora: {rank: 8}" }, less, 0, nil},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d, j, r := drawn(t)
+		holds := func(sign int, slack, a, b float64) bool { return float64(sign)*(b-a) >= -slack*a }
+		for _, c := range settings {
+			if c.of != nil && !c.of(j) {
+				continue
+			}
+			s := changed(t, d, c.change)
+			if s == nil {
+				continue
+			}
+			require.True(t, holds(c.memory, 1e-3, asked(r), asked(s)), "%s, %s: %v, then %v", d, c.name, asked(r), asked(s))
+			if r.Parts.Host == 0 || !splitsBackward(j.Plan.Schedule) {
+				require.True(t, holds(c.time, 1e-2, float64(r.StepTime), float64(s.StepTime)), "%s, %s: %v, then %v", d, c.name, r.StepTime, s.StepTime)
+			}
+		}
+	})
+}
+
+// TestMoreWork: twice the sequences of a micro batch, or twice the tokens of each, need no less
+// memory and time; twice the micro batches at most a tenth more than twice the time, and fill a
+// pipeline no worse; on twice the tensor ranks a rank needs no more memory. Scores that are written
+// out are left out of times: Megatron's fused softmax takes some numbers of them and not others
+// (megatron/model/fused_softmax.py, is_kernel_available).
+func TestMoreWork(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d, j, r := drawn(t)
+		for _, change := range []func(d *draft){func(d *draft) { d.micro *= 2 }, func(d *draft) { d.seq *= 2 }} {
+			s := changed(t, d, change)
+			if s == nil {
+				continue
+			}
+			require.GreaterOrEqual(t, asked(s), 0.999*asked(r), "%s, then %d of %d", d, s.Job.Train.MicroBatch, s.Job.Train.SequenceLength)
+			if j.Runtime.Attention != "unfused" && !splitsBackward(j.Plan.Schedule) {
+				require.GreaterOrEqual(t, float64(s.StepTime), 0.99*float64(r.StepTime), "%s, then %d of %d", d, s.Job.Train.MicroBatch, s.Job.Train.SequenceLength)
+			}
+		}
+		if s := changed(t, d, func(d *draft) { d.acc *= 2 }); s != nil {
+			ratio := float64(s.StepTime / r.StepTime)
+			require.True(t, ratio >= 1 && ratio <= 2.2, "%s: %v times as long", d, ratio)
+			if !strings.HasPrefix(j.Plan.Schedule, "dual") { // whose two directions meet otherwise
+				require.LessOrEqual(t, s.Bubble, r.Bubble+2e-3, "%s", d)
+			}
+		}
+		if s := changed(t, d, func(d *draft) { d.tp, d.gpus = 2*d.tp, 2*d.gpus }); s != nil {
+			require.LessOrEqual(t, asked(s), 1.005*asked(r), "%s", d)
+		}
+	})
+}
