@@ -65,6 +65,11 @@ func TestSameKeys(t *testing.T) {
 		_, out, errs := in("", slices.Concat(args, []string{"-o", "json"}, job)...)
 		require.Regexp(t, `^"[a-z]+/v1"$`, field(t, out, "schema"), errs)
 	}
+	for _, args := range [][]string{{"sweep", "gpt2", "micro-batch=1", "--gpus", "2"}, {"scale", "gpt2", "gpus=2,4"}, {"train", "gpt2", "--tokens", "1B", "--gpus", "2"},
+		{"fit", "--model", "gpt2", "--largest", "micro-batch", "--gpus", "2"}, {"fit", "--model", "gpt2", "--tokens", "1B", "--deadline", "30d"}} { // with its range
+		_, out, errs := in("", append(args, "--hardware", "h100-sxm", "-o", "json")...)
+		require.Regexp(t, `"step_time_s": [0-9.]+,\s+"step_time_low_s": [0-9.]+,\s+"step_time_high_s": [0-9.]+`, out, "%s: %s", args, errs)
+	}
 	_, out, _ := in("", "validate", "--group", "h200-single", "-o", "json")
 	require.Equal(t, `"validate/v1"`, field(t, out, "schema"))
 }

@@ -16,13 +16,13 @@ type Deadline []*capacity.Cluster
 func (list Deadline) page() *page {
 	j := list[0].Job
 	p := &page{title: fmt.Sprintf("%s tokens of %s within %s", units.Count(float64(j.Run.Tokens.Value)), j.ModelName, lasting(list[0].Deadline))}
-	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "booked", right: true}, {title: "days", right: true}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
-		{title: "goodput", right: true, drop: 2}, {title: "batch tokens", right: true, drop: 6}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
+	g := &grid{columns: []column{{title: "hardware"}, {title: "GPUs", right: true}, {title: "booked", right: true}, {title: "days", right: true}, {title: "80 % range", right: true, drop: 6}, {title: "GPU-hours", right: true, drop: 3}, {title: "cost", right: true, drop: 1}, {title: "MWh", right: true, drop: 4},
+		{title: "goodput", right: true, drop: 2}, {title: "batch tokens", right: true, drop: 7}, {title: "plan", flex: 46, least: 16, drop: 5}, {}}}
 	var refused bullets
 	for _, c := range list {
 		t := c.Training
 		if t == nil {
-			g.row(c.Job.Hardware.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", "impossible")
+			g.row(c.Job.Hardware.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "impossible")
 			refused = append(refused, [2]string{c.Job.Hardware.Name + ": " + impossible(c), ""})
 			continue
 		}
@@ -35,7 +35,7 @@ func (list Deadline) page() *page {
 		if !c.Met {
 			note = "too late"
 		}
-		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), thousands(float64(t.GPUs)), days(t.Time), digits(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
+		g.row(c.Job.Hardware.Name, thousands(float64(r.Job.GPUs)), thousands(float64(t.GPUs)), days(t.Time), days(t.Low)+" to "+days(t.High), digits(t.GPUHours), cost, megawattHours(t.SiteEnergy), percent(t.Plan.Goodput), units.Count(r.Job.Tokens()), settings(r.Job), note)
 	}
 	p.section("The smallest cluster of each kind", g.withoutEmpty())
 	p.add(refused)
@@ -50,6 +50,9 @@ func (list Deadline) page() *page {
 		notes = append(notes, [2]string{"only simple plans were tried, and another may need fewer GPUs", rankAll(list[i])})
 	}
 	for _, c := range list {
+		if c.Met && c.Training.High > c.Deadline {
+			notes = append(notes, [2]string{fmt.Sprintf("%s makes it as predicted, but may take %s: the far end of the 80 %% range", c.Job.Hardware.Name, lasting(c.Training.High)), sooner(c)})
+		}
 		if c.Met {
 			notes = append(notes, [2]string{c.Job.Hardware.Name + ": " + lookedAt(c), ""})
 		}
@@ -58,6 +61,11 @@ func (list Deadline) page() *page {
 	defaults(p, j, "gpus") // which is what was looked for
 	p.section("Notes", notes)
 	return p
+}
+
+// sooner says which deadline leaves room for what a prediction may be off by.
+func sooner(c *capacity.Cluster) string {
+	return fmt.Sprintf("--deadline %.3gd leaves room for that", float64(c.Deadline*c.Training.Time/c.Training.High)/86400)
 }
 
 // rankAll says how to try every plan on a cluster.
@@ -98,14 +106,14 @@ func plainCluster(c *capacity.Cluster) ordered {
 		{"sizes_tried", c.Tried}, {"simple_plans_only", c.Job.Open}}
 	t := c.Training
 	if t == nil {
-		for _, key := range []string{"gpus", "gpus_with_spares", "spare_nodes", "nodes", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "global_batch", "micro_batch", "plan"} {
+		for _, key := range []string{"gpus", "gpus_with_spares", "spare_nodes", "nodes", "time_s", "time_low_s", "time_high_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "step_time_low_s", "step_time_high_s", "global_batch", "micro_batch", "plan"} {
 			out = append(out, entry{key, nil})
 		}
 		return slices.Concat(out, searched, ordered{{"reason", unlessNone(impossible(c))}, {"tokens_per_s_per_gpu", nil}})
 	}
 	r := t.Result
-	return slices.Concat(out, ordered{{"gpus", r.Job.GPUs}, {"gpus_with_spares", t.GPUs}, {"spare_nodes", t.Plan.Spares}, {"nodes", c.Nodes}, {"time_s", t.Time}, {"gpu_hours", t.GPUHours}, {"cost_usd", known(t.Cost)},
-		{"site_energy_j", t.SiteEnergy}, {"goodput", t.Plan.Goodput}, {"step_time_s", r.StepTime}, {"global_batch", r.Job.Train.GlobalBatch}, {"micro_batch", r.Job.Train.MicroBatch}, {"recompute", unlessNone(r.Job.Train.RecomputeText())}, {"plan", r.Job.Plan}},
+	return slices.Concat(out, ordered{{"gpus", r.Job.GPUs}, {"gpus_with_spares", t.GPUs}, {"spare_nodes", t.Plan.Spares}, {"nodes", c.Nodes}, {"time_s", t.Time}, {"time_low_s", t.Low}, {"time_high_s", t.High}, {"gpu_hours", t.GPUHours}, {"cost_usd", known(t.Cost)},
+		{"site_energy_j", t.SiteEnergy}, {"goodput", t.Plan.Goodput}}, stepOf(r), ordered{{"global_batch", r.Job.Train.GlobalBatch}, {"micro_batch", r.Job.Train.MicroBatch}, {"recompute", unlessNone(r.Job.Train.RecomputeText())}, {"plan", r.Job.Plan}},
 		searched, ordered{{"tokens_per_s_per_gpu", r.TokensPerSecond}})
 }
 
@@ -118,7 +126,7 @@ func (list Deadline) records() ([]string, [][]string) {
 		}
 		rows = append(rows, append(ordered{{"plan", plan}}, plainCluster(c)...))
 	}
-	return tabled(rows, "hardware", "met", "gpus", "time_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes")
+	return tabled(rows, "hardware", "met", "gpus", "time_s", "time_low_s", "time_high_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "plan", "gpus_with_spares", "spare_nodes")
 }
 
 // Deadlines says which kinds of machine are too late, "" when one is in time.
@@ -206,9 +214,10 @@ func (list Largest) plain() any {
 
 // plain has null for what does not fit, or is not there.
 func (x *MachineLargest) plain() ordered {
-	var value, plan, step, used, next, lacks, rule any = nil, nil, nil, nil, nil, nil, omitted{}
+	var value, plan, used, next, lacks, rule any = nil, nil, nil, nil, nil, omitted{}
+	step := ordered{{"step_time_s", nil}, {"step_time_low_s", nil}, {"step_time_high_s", nil}}
 	if b := x.Best; b != nil {
-		value, plan, step, used = b.Value, b.Result.Job.Plan, b.Result.StepTime, b.Result.Memory.DeviceUsed
+		value, plan, step, used = b.Value, b.Result.Job.Plan, stepOf(b.Result), b.Result.Memory.DeviceUsed
 	}
 	if n := x.Next; n != nil {
 		if next = n.Value; n.Err != nil {
@@ -217,7 +226,7 @@ func (x *MachineLargest) plain() ordered {
 			lacks = n.Result.Memory.DeviceUsed - n.Result.Memory.Capacity
 		}
 	}
-	return ordered{{"hardware", x.Hardware}, {"gpus", x.GPUs}, {"largest", value}, {"next", next}, {"next_lacks_bytes", lacks}, {"next_rule", rule}, {"plan", plan}, {"step_time_s", step}, {"device_used_bytes", used}, {"values_tried", x.Count}}
+	return slices.Concat(ordered{{"hardware", x.Hardware}, {"gpus", x.GPUs}, {"largest", value}, {"next", next}, {"next_lacks_bytes", lacks}, {"next_rule", rule}, {"plan", plan}}, step, ordered{{"device_used_bytes", used}, {"values_tried", x.Count}})
 }
 
 func (list Largest) records() ([]string, [][]string) {

@@ -175,11 +175,11 @@ func scalePlain(x *whatif.Scaling) any {
 // plainSize is a size with what was predicted; null where a rule forbids it.
 func plainSize(s *whatif.Size) ordered {
 	if s.Err != nil {
-		return ordered{{"gpus", s.GPUs}, {"legal", false}, {"rule", unlessNone(firstLine(s.Err.Error()))}, {"step_time_s", nil}, {"tokens_per_s_per_gpu", nil}, {"speedup", nil}, {"efficiency", nil}, {"device_used_bytes", nil}, {"fits", false}}
+		return ordered{{"gpus", s.GPUs}, {"legal", false}, {"rule", unlessNone(firstLine(s.Err.Error()))}, {"step_time_s", nil}, {"step_time_low_s", nil}, {"step_time_high_s", nil}, {"tokens_per_s_per_gpu", nil}, {"speedup", nil}, {"efficiency", nil}, {"device_used_bytes", nil}, {"fits", false}}
 	}
 	r := s.Result
-	return ordered{{"gpus", s.GPUs}, {"legal", true}, {"plan", r.Job.Plan}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}, {"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond},
-		{"speedup", known(s.Speedup)}, {"efficiency", known(s.Efficiency)}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}}
+	return slices.Concat(ordered{{"gpus", s.GPUs}, {"legal", true}, {"plan", r.Job.Plan}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}}, stepOf(r), ordered{{"tokens_per_s_per_gpu", r.TokensPerSecond},
+		{"speedup", known(s.Speedup)}, {"efficiency", known(s.Efficiency)}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}})
 }
 
 func scaleRecords(x *whatif.Scaling) ([]string, [][]string) {

@@ -329,13 +329,13 @@ func plainPoint(t *whatif.Table, p *whatif.Point) ordered {
 		values = append(values, entry{a.Path, p.Values[i]})
 	}
 	if p.Err != nil {
-		return ordered{{"values", values}, {"legal", false}, {"rule", unlessNone(ruleOf(t.Axes, *p))}, {"objective", nil}, {"cost_usd_per_million_tokens", nil}, {"step_time_s", nil}, {"tokens_per_s_per_gpu", nil}, {"mfu", nil},
+		return ordered{{"values", values}, {"legal", false}, {"rule", unlessNone(ruleOf(t.Axes, *p))}, {"objective", nil}, {"cost_usd_per_million_tokens", nil}, {"step_time_s", nil}, {"step_time_low_s", nil}, {"step_time_high_s", nil}, {"tokens_per_s_per_gpu", nil}, {"mfu", nil},
 			{"device_used_bytes", nil}, {"fits", false}, {"exposed_comm_total_s", nil}, {"sent_bytes_per_gpu", nil}, {"energy_j_per_step_per_gpu", nil}, {"energy_j_per_million_tokens", nil}}
 	}
 	r := p.Result
-	return ordered{{"values", values}, {"legal", true}, {"objective", known(t.By.Of(r))}, {"cost_usd_per_million_tokens", known(tokenCost(r))}, {"gpus", unlessNone(r.Job.GPUs)}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}, {"plan", r.Job.Plan},
-		{"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond}, {"mfu", r.MFU}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}, {"memory_by_class_bytes", unlessNone(byClass(r.Memory.By[:]))},
-		{"exposed_comm_total_s", r.Parts.Exposed}, {"sent_bytes_per_gpu", p.Sent}, {"bound", unlessNone(r.Bound)}, {"energy_j_per_step_per_gpu", known(r.Energy)}, {"energy_j_per_million_tokens", known(whatif.TokenEnergy(r))}}
+	return slices.Concat(ordered{{"values", values}, {"legal", true}, {"objective", known(t.By.Of(r))}, {"cost_usd_per_million_tokens", known(tokenCost(r))}, {"gpus", unlessNone(r.Job.GPUs)}, {"global_batch", unlessNone(r.Job.Train.GlobalBatch)}, {"plan", r.Job.Plan}}, stepOf(r), ordered{
+		{"tokens_per_s_per_gpu", r.TokensPerSecond}, {"mfu", r.MFU}, {"device_used_bytes", r.Memory.DeviceUsed}, {"fits", r.Memory.Fits}, {"memory_by_class_bytes", unlessNone(byClass(r.Memory.By[:]))},
+		{"exposed_comm_total_s", r.Parts.Exposed}, {"sent_bytes_per_gpu", p.Sent}, {"bound", unlessNone(r.Bound)}, {"energy_j_per_step_per_gpu", known(r.Energy)}, {"energy_j_per_million_tokens", known(whatif.TokenEnergy(r))}})
 }
 
 // sweepRecords is one row per point: its values, then the columns of an estimate.

@@ -128,7 +128,7 @@ func (t *Train) plain() any {
 // run is what a run takes.
 func (t *Train) run() ordered {
 	x := t.Training
-	return ordered{{"tokens", x.Tokens}, {"steps", x.Steps}, {"step_time_s", x.Result.StepTime}, {"mfu", x.Result.MFU}, {"time_s", x.Time}, {"time_low_s", x.Low}, {"time_high_s", x.High},
+	return ordered{{"tokens", x.Tokens}, {"steps", x.Steps}, {"step_time_s", x.Result.StepTime}, {"step_time_low_s", known(x.Result.Low)}, {"step_time_high_s", known(x.Result.High)}, {"mfu", x.Result.MFU}, {"time_s", x.Time}, {"time_low_s", x.Low}, {"time_high_s", x.High},
 		{"gpus_with_spares", x.GPUs}, {"gpu_hours", x.GPUHours}, {"price_usd_per_gpu_hour", known(x.Price)}, {"cost_usd", known(x.Cost)}, {"gpu_energy_j", x.GPUEnergy}, {"site_energy_j", x.SiteEnergy},
 		{"goodput", x.Plan.Goodput}}
 }

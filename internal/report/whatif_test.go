@@ -241,3 +241,18 @@ func TestTrendLabels(t *testing.T) {
 	}
 	require.Equal(t, "7.5", labels([]series{{"a", []float64{7.5, 7.5}}})(7.5))
 }
+
+// TestDeadlineMayBeMissed: a cluster that makes a deadline as predicted and not at the far end of
+// the range says so, and which deadline would leave room for it.
+func TestDeadlineMayBeMissed(t *testing.T) {
+	list := clusters(t)
+	for d, want := range map[units.Seconds]string{
+		180_000: "may take 2.20 days: the far end of the 80 % range\n    → --deadline 1.95d leaves room for that",
+		190_000: "",
+	} {
+		list[0].Deadline = d
+		text := Deadline(list).page().text(Style{Width: 120})
+		require.Equal(t, want != "", strings.Contains(text, "may take"), text)
+		require.Contains(t, text, want)
+	}
+}
