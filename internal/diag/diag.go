@@ -182,11 +182,26 @@ func Nearest(word string, candidates []string) string {
 		if max(longer, -longer) >= distance {
 			continue // keeps a page of text from being compared letter by letter
 		}
-		if d := levenshtein.ComputeDistance(lower, strings.ToLower(c)); d < distance {
+		if d := edits(lower, strings.ToLower(c)); d < distance {
 			best, distance = c, d
 		}
 	}
 	return best
+}
+
+// edits is how many letters have to be added, left out or replaced to make one word of the other;
+// two neighbours that changed places are one edit.
+func edits(a, b string) int {
+	if len(a) == len(b) {
+		i := 0
+		for i < len(a) && a[i] == b[i] {
+			i++
+		}
+		if i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:] {
+			return 1
+		}
+	}
+	return levenshtein.ComputeDistance(a, b)
 }
 
 // Like returns at most n candidates that are spelled like a word, the nearest first: those
@@ -200,7 +215,7 @@ func Like(word string, candidates []string, n int) []string {
 	lower := strings.ToLower(word)
 	for _, c := range candidates {
 		low := strings.ToLower(c)
-		switch far := levenshtein.ComputeDistance(lower, low); {
+		switch far := edits(lower, low); {
 		case Nearest(word, []string{c}) != "", len(word) > 2 && len(c) > 2 && (strings.HasPrefix(low, lower) || strings.HasPrefix(lower, low)):
 			near = append(near, one{c, far})
 		}

@@ -176,6 +176,13 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
+// TestSwapped: two letters that changed places are one mistake, even in a short word.
+func TestSwapped(t *testing.T) {
+	for word, want := range map[string]string{"gpsu": "gpus", "trian": "train", "paln": "plan", "gups": "gpus", "spug": "", "palm": ""} {
+		require.Equal(t, want, Nearest(word, []string{"gpus", "plan", "train", "run"}), word)
+	}
+}
+
 // Whatever is suggested is one of the candidates and the candidate itself is
 // suggested for itself; a page of text is answered at once.
 func TestNearest(t *testing.T) {
