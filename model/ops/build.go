@@ -394,7 +394,7 @@ func buildLayers(c Config, kinds []model.LayerKind, tensors model.Parameters) Un
 	var y *tape.Tensor
 	b.t.Call()
 	switch {
-	case c.Recompute == FullRecompute:
+	case c.Recompute == FullRecompute && !c.Recipe.ByParts(c.Spec.ModelType):
 		y = b.t.Checkpoint(c.Recipe.Structure.EarlyStop && !c.WholeLayers, run, x)
 	case c.Recompute == SelectiveRecompute && c.Recipe.Structure.SelectiveOps:
 		y = b.t.CheckpointSome(tape.Keeps{Products: !pieces, Biased: !pieces && c.Recipe.Structure.KeptBiased}, run, x)

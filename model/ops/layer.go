@@ -14,6 +14,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	if kind.MoE {
 		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
 	}
+	mlp = b.apart(mlp)
 	latent := b.Spec.MLA != nil && kind.Mixer == model.AttentionMixer
 	switch {
 	case b.Spec.Streams > 1:
@@ -109,7 +110,7 @@ func (b *builder) parallel(x *tape.Tensor, kind model.LayerKind, mlp part) *tape
 		t.Hold(h)
 	}
 	b.unsummed = b.recipe.Structure.SharedSum
-	a := b.attention(h, kind)
+	a := b.mixer(kind)(h)
 	t.Release(h)
 	m := mlp(h2)
 	t.Release(h2)
@@ -135,17 +136,28 @@ func (b *builder) alone(x *tape.Tensor, kind model.LayerKind, before model.Role,
 	return y
 }
 
+// apart is a part of the layer that full recomputation computes again by itself, where the recipe
+// has it so; else the part.
+func (b *builder) apart(f part) part {
+	if b.Recompute != FullRecompute || !b.recipe.ByParts(b.Spec.ModelType) {
+		return f
+	}
+	return func(x *tape.Tensor) *tape.Tensor {
+		return b.t.Checkpoint(b.recipe.Structure.EarlyStop, func(ins []*tape.Tensor) *tape.Tensor { return f(ins[0]) }, x)
+	}
+}
+
 // mixer is what mixes the tokens of a layer.
 func (b *builder) mixer(kind model.LayerKind) part {
 	switch {
 	case kind.Mixer == model.MambaMixer:
-		return b.mamba
+		return b.apart(b.mamba)
 	case kind.Mixer == model.DeltaMixer:
-		return b.delta
+		return b.apart(b.delta)
 	case b.vision != nil && b.vision.Packed:
-		return func(h *tape.Tensor) *tape.Tensor { return b.look(h, kind) }
+		return b.apart(func(h *tape.Tensor) *tape.Tensor { return b.look(h, kind) })
 	}
-	return func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) }
+	return b.apart(func(h *tape.Tensor) *tape.Tensor { return b.attention(h, kind) })
 }
 
 // normedOr is the norm before a block, or x where there is none; own: no projection takes it in.
@@ -153,7 +165,7 @@ func (b *builder) normedOr(x *tape.Tensor, r model.Role, own bool) *tape.Tensor 
 	if !b.normed(r) {
 		return b.t.Hold(x)
 	}
-	h := b.norm(x, r, own)
+	h := b.apart(func(x *tape.Tensor) *tape.Tensor { return b.norm(x, r, own) })(x)
 	if !own {
 		b.normedAsRead(h, r)
 	}

@@ -96,6 +96,13 @@ type Older struct {
 	Source    string              `yaml:"source"`
 }
 
+// ByParts reports whether full recomputation of a model of a type is of parts of a layer, each by
+// itself, and not of whole layers.
+func (r *Recipe) ByParts(modelType string) bool {
+	s := &r.Structure
+	return s.PartsAgain == "all" || s.PartsAgain == "own" && slices.Contains(s.OwnModels, modelType)
+}
+
 // RecomputesSince is the release that brought the framework a kind of recomputation; 0: it has
 // none, or always had it.
 func (r *Recipe) RecomputesSince(kind string) units.Release {
@@ -238,6 +245,7 @@ type Structure struct {
 	KeptBiased     bool    `yaml:"kept_biased"`         // selective_ops: it keeps every matrix multiply that adds a bias, and counts none of them
 	LossGemmAdds   bool    `yaml:"loss_gemm_adds"`      // of a loss in pieces, GEMMs add to the fp32 gradient of the output layer
 	LossChunks     int64   `yaml:"loss_chunks"`         // unless the job says otherwise
+	PartsAgain     string  `yaml:"parts_again"`         // of which models full recomputation is of norms, attention and MLP each by itself, whose inputs are kept: all; own, those of OwnModels; "": of none
 	EarlyStop      bool    `yaml:"early_stop"`          // recomputation ends after the last saved tensor
 	Reentrant      bool    `yaml:"reentrant"`           // but for that of layers, unless the job says so or FSDP's own checkpoints wrap them (strategies, Job.WholeLayers)
 	Compiled       bool    `yaml:"compiled"`            // kernels come from torch.compile (tape.Tape.Compiled)
