@@ -26,7 +26,7 @@ func (j *Job) Idle() []diag.Note {
 		{p.DP*p.CP == 1 && isOn(r.OverlapParamGather), "runtime.overlap_param_gather", "true", "dp", "data ranks"},
 		{p.EP == 1 && isOn(r.EPOverlap), "runtime.ep_overlap", "true", "ep", "expert ranks"},
 		{p.EP == 1 && r.TokenDispatcher != "" && r.TokenDispatcher != AllToAllDispatcher, "runtime.token_dispatcher", r.TokenDispatcher, "ep", "expert ranks"},
-		{p.EP == 1 && j.Train.Imbalance > 1, "train.expert_imbalance", fmt.Sprint(j.Train.Imbalance), "ep", "expert ranks"},
+		{p.EP == 1 && j.Train.Imbalance > 1 && !j.addsExpertBiases(), "train.expert_imbalance", fmt.Sprint(j.Train.Imbalance), "ep", "expert ranks"},
 	} {
 		if x.idle {
 			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("%s: %s has no effect without %s (%s 1)", x.key, x.value, x.lacks, x.degree),
@@ -85,3 +85,8 @@ func (j *Job) flatPipeline() bool { return j.Plan.PP > 1 && j.Plan.VirtualStages
 
 // isOn reports whether a switch is set to true.
 func isOn(s *bool) bool { return s != nil && *s }
+
+// addsExpertBiases reports whether gradients of experts' biases are added up row by row, which the busiest expert decides.
+func (j *Job) addsExpertBiases() bool {
+	return j.Model.MoE != nil && j.Model.MoE.ExpertBias && j.Recipe.Structure.BusiestExpert > 0
+}

@@ -54,6 +54,7 @@ func TestIdle(t *testing.T) {
 	require.Equal(t, "set train.recompute to selective or none, or leave it out", full[0].Remedy)
 	j := mustDecode(t, "{model: mixtral-8x7b, gpus: 8, plan: {}, train: {expert_imbalance: 1.1}}")
 	require.Equal(t, "train.expert_imbalance: 1.1 has no effect without expert ranks (ep 1)", j.Idle()[0].Text)
+	require.Empty(t, mustDecode(t, "{model: gpt-oss-20b, gpus: 8, runtime: {recipe: hf-eager}, plan: {}, train: {expert_imbalance: 4}}").Idle(), "gradients of biases go by it")
 
 	for _, runtime := range []string{"attention: unfused", "recipe: torchtitan"} { // scores are kept; other parts are computed again
 		require.Empty(t, mustDecode(t, fmt.Sprintf("{model: llama3-8b, gpus: 8, runtime: {%s}, plan: {}, train: {recompute: selective}}", runtime)).Idle(), runtime)

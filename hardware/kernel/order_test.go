@@ -27,3 +27,13 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	require.Equal(t, large, other.Time(op(64*units.MiB)))
 	require.Equal(t, small, other.Time(op(16*units.MiB)))
 }
+
+// TestSerialRows: rows that one warp adds up after the others take as long on any number of SMs of a clock.
+func TestSerialRows(t *testing.T) {
+	on := func(gpu string) float64 {
+		x, p := timer(t, gpu)
+		return float64(x.Time(&tape.Op{Class: tape.SerialAdd, DType: tape.BF16, Elements: 4096, Count: 1})) * float64(p.GPU.TopClock())
+	}
+	require.InEpsilon(t, on("h200-sxm"), on("h20"), 0.01)
+	require.InEpsilon(t, on("h200-sxm"), on("b200-sxm"), 0.01)
+}

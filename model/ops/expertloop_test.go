@@ -140,3 +140,25 @@ func TestFewTokens(t *testing.T) {
 	c.MicroBatch, c.Sequence = 1, 4
 	require.Equal(t, 128, number(&Build(c).Kinds[0].Forward, "index_add_"))
 }
+
+// TestBusiestExpert: the gradients of experts' biases add up the busiest expert's rows one after the
+// other (PyTorch's indexing_backward_kernel): two sequences of 1024 tokens to 4 of 32 experts each, twice the mean where
+// the recipe says so (hf-eager), or what the job says, 8 where all tokens are alike.
+func TestBusiestExpert(t *testing.T) {
+	for imbalance, want := range map[float64]float64{0: 2, 1: 1, 8: 8} {
+		c := config(t, "gpt-oss-20b", "hf-eager")
+		c.Imbalance = imbalance
+		var rows []float64
+		for _, k := range Build(c).Kinds {
+			for _, o := range k.Backward.Ops {
+				if o.Class == tape.SerialAdd {
+					rows = append(rows, o.Elements)
+				}
+			}
+		}
+		require.NotEmpty(t, rows)
+		for _, r := range rows {
+			require.InDelta(t, want*2*1024*4/32, r, 1)
+		}
+	}
+}

@@ -219,6 +219,15 @@ func (b *builder) load() float64 {
 	return max(b.Imbalance, 1)
 }
 
+// busiestExpert is how many rows the busiest expert of a rank that has all gets, of the mean: as the
+// job says, else as the recipe has it.
+func (b *builder) busiestExpert() float64 {
+	if b.Shard.EP <= 1 && b.Imbalance > 0 {
+		return b.Imbalance
+	}
+	return b.recipe.Structure.BusiestExpert
+}
+
 // busiest is how many rows the experts of the busiest rank multiply, of n on average.
 func (b *builder) busiest(n int64) int64 { return int64(math.Round(float64(n) * b.load())) }
 

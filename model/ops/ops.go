@@ -118,7 +118,7 @@ type Config struct {
 	QKVRotary   bool    // one kernel cuts a projection into queries, keys and values, and turns them
 	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
-	Imbalance   float64 // tokens of the busiest expert rank over the mean; 1: balanced
+	Imbalance   float64 // tokens of the busiest expert rank over the mean, without such ranks of the busiest expert; 0, 1: balanced
 	InTurn      bool    // every token goes to the experts after those of the one before, by program router_in_turn
 
 	vision *model.Vision // whose encoder's layers these are

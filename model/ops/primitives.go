@@ -401,7 +401,7 @@ func biasRows(b *builder, a []value) []value {
 			rows = b.give(rows, b.t.Copied(rows))
 		}
 	} else {
-		rows = b.t.Rows(bias, n, b.recipe.Structure.BusiestExpert)
+		rows = b.t.Rows(bias, n, b.busiestExpert())
 	}
 	y := b.t.Add(x, rows)
 	b.t.Release(rows)

@@ -123,14 +123,17 @@ const documentLength = 1000
 const unbalancedStep = 0.2
 
 // imbalance is the rows of the busiest expert rank, for which the others wait, over the
-// mean. Left open it is that of random routing where the framework's benchmarks draw
+// mean; without such ranks what the job says of the busiest expert, 0 where it says nothing. Left open it is that of random routing where the framework's benchmarks draw
 // logits (Megatron-Core's moe_router_force_load_balancing).
 func imbalance(j *strategies.Job) float64 {
 	given, m, ranks, routing := j.Train.Imbalance, j.Model.MoE, j.Plan.EP, j.Train.Routing
 	if routing == "" && j.Recipe.Structure.RandomRouting {
 		routing = strategies.RandomRouting
 	}
-	if given > 0 || m == nil || ranks <= 1 || j.Train.Capacity > 0 || routing == "" || routing == strategies.EvenRouting || routing == strategies.InTurnRouting {
+	if ranks <= 1 {
+		return given
+	}
+	if given > 0 || m == nil || j.Train.Capacity > 0 || routing == "" || routing == strategies.EvenRouting || routing == strategies.InTurnRouting {
 		return max(given, 1)
 	}
 	tokens := float64(j.Train.MicroBatch*j.Train.SequenceLength*ranks) / float64(max(j.Plan.CP, 1))
