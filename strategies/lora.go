@@ -111,7 +111,7 @@ func (j *Job) checkHandLayers() error {
 	switch why := j.unwritten(); {
 	case !j.Recipe.Structure.HandLayers:
 		return nil
-	case j.Train.LoRA == nil:
+	case j.Train.LoRA == nil && j.Recipe.Structure.AdaptersOnly:
 		return diag.Errorf("runtime.recipe: %s is for adapters beside frozen weights, and nothing says what adapters there are; give train.lora, as in {rank: 16}, or use hf-eager", j.Recipe.Name)
 	case why != "":
 		return diag.Errorf("runtime.recipe: %s is known of layers as Llama has them, and %s %s; use hf-eager", j.Recipe.Name, j.ModelName, why)

@@ -75,7 +75,7 @@ func TestEveryRecipeRunsEveryFamily(t *testing.T) {
 		for _, name := range families {
 			t.Run(r+"/"+name, func(t *testing.T) {
 				c := config(t, name, r)
-				if c.Recipe.Structure.HandLayers { // of adapters alone
+				if c.Recipe.Structure.AdaptersOnly {
 					spec, err := c.Spec.Adapted(8, nil, 0)
 					if err != nil {
 						t.Skip(err)

@@ -96,6 +96,7 @@ func init() {
 		"neg":        unary("neg"),
 		"above":      ofOne((*tape.Tape).Above),
 		"where":      func(b *builder, a []value) []value { return one(b.t.Where(a[0].t, a[1].t, a[2].t)) },
+		"where_else": ofTwo((*tape.Tape).WhereElse),
 		"expm1":      ofOne((*tape.Tape).Expm1),
 		"minimum":    ofOne((*tape.Tape).Minimum),
 		"uniform":    ofOne((*tape.Tape).Uniform),

@@ -264,7 +264,8 @@ type Structure struct {
 	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout (tape/adapted.go)
 	HandKernels    bool    `yaml:"hand_kernels"`        // by_hand where a job says so (Axolotl's lora_mlp_kernel and its like)
 	KeptAdapters   bool    `yaml:"kept_adapters"`       // by_hand: functions keep adapters as they cast them, and take biases
-	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama, which nothing but adapters is trained of
+	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama
+	AdaptersOnly   bool    `yaml:"adapters_only"`       // of which nothing but adapters is trained
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
 	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits
 	LossGiB        float64 `yaml:"loss_gib"`            // of fp32 logits that a chunk of that loss is of at most; 0: half of the device's memory that weights leave

@@ -156,6 +156,19 @@ func (t *Tape) Where(mask, x, y *Tensor) *Tensor {
 	return z
 }
 
+// WhereElse takes x where a mask says so and a number elsewhere (torch.where), as its gradient does.
+func (t *Tape) WhereElse(x, mask *Tensor) *Tensor {
+	t.begin()
+	pick := func(t *Tape, x, mask *Tensor) *Tensor {
+		z := t.like(x)
+		t.kernel("where", z, mask, x)
+		return z
+	}
+	z := pick(t, x, mask)
+	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return pick(t, g, n.saved[0]) })
+	return z
+}
+
 // Expm1 is eˣ − 1, whose gradient adds one to the result again.
 func (t *Tape) Expm1(x *Tensor) *Tensor {
 	t.begin()
