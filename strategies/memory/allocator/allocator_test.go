@@ -199,9 +199,12 @@ func check(t require.TestingT, a *Allocator) {
 	for i, p := range a.pools {
 		var list []entry
 		for k, bin := range p.free.bins {
-			require.Equal(t, len(bin) > 0, p.free.some[k/64]>>(k%64)&1 == 1)
-			for _, e := range slices.Backward(bin) {
-				list = append(list, e)
+			require.Equal(t, len(bin.low) > 0, p.free.some[k/64]>>(k%64)&1 == 1)
+			for _, r := range slices.Backward(append(slices.Clip(bin.high), bin.low)) {
+				require.True(t, len(r) > 0 || len(bin.high) == 0)
+				for _, e := range slices.Backward(r) {
+					list = append(list, e)
+				}
 			}
 		}
 		for j, e := range list {

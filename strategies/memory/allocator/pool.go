@@ -51,26 +51,22 @@ func (a *Allocator) remove(b int32) {
 // off it; 0 if none is large enough.
 func (a *Allocator) cached(p int32, size int64) int32 {
 	list := &a.pools[p].free
-	bin, at, ok := list.first(size)
+	at, ok := list.first(size)
 	if !ok {
 		return 0
 	}
-	b := list.bins[bin][at].block
+	b := list.block(at)
 	for a.options.Expandable { // a block that can grow counts with all it can grow to
-		k, i, ok := list.valid(bin, at-1)
-		if !ok {
+		after, ok := list.next(at)
+		if !ok || a.growth(list.block(after)) >= a.growth(b) {
 			break
 		}
-		next := list.bins[k][i].block
-		if a.growth(next) >= a.growth(b) {
-			break
-		}
-		b, bin, at = next, k, i
+		b, at = list.block(after), after
 	}
 	if p := &a.pools[p]; a.splits(p.small, a.blocks[b].size-size) {
-		list.replace(bin, at, a.entry(a.cut(b, size)))
+		list.replace(at, a.entry(a.cut(b, size)))
 	} else {
-		list.removeAt(bin, at)
+		list.removeAt(at)
 	}
 	return b
 }
@@ -119,20 +115,20 @@ func (a *Allocator) cut(b int32, size int64) int32 {
 func (a *Allocator) merge(b int32) {
 	x := &a.blocks[b]
 	list := &a.pools[x.pool].free
-	bin, at := 0, -1 // of the neighbour whose place it takes
+	at := place{at: -1} // of the neighbour whose place it takes
 	for _, n := range [...]int32{x.next, x.prev} {
 		if y := &a.blocks[n]; n != 0 && y.state == free {
-			if at >= 0 {
-				list.removeAt(bin, at)
+			if at.at >= 0 {
+				list.removeAt(at)
 			}
-			bin, at = list.place(y.size, y.addr)
+			at = list.place(y.size, y.addr)
 			a.absorb(b, n)
 		}
 	}
-	if at < 0 {
+	if at.at < 0 {
 		list.insert(a.entry(b))
 	} else {
-		list.replace(bin, at, a.entry(b))
+		list.replace(at, a.entry(b))
 	}
 }
 
