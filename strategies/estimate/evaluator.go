@@ -53,7 +53,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	if o.Record {
 		r.Spans = p.spans(l)
 	}
-	e.memory.measure(s, p, l, o.Detail)
+	e.memory.measure(s, p, l, 0, o.Detail)
 	e.memory.replay(p)
 	if !o.Fullest {
 		e.memory.replayOthers(p)
@@ -126,7 +126,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 			return out, nil
 		}
 	}
-	if u.measure(s, p, l, false); tooLarge() {
+	if u.measure(s, p, l, limits.Memory, false); tooLarge() {
 		measured()
 		return out, nil
 	}
@@ -156,7 +156,7 @@ func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Byte
 	}
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
-	if u.measure(s, p, m.layout(j, s.own.plan), false); limit == 0 || u.used <= limit {
+	if u.measure(s, p, m.layout(j, s.own.plan), limit, false); limit == 0 || u.used <= limit {
 		u.replay(p)
 	}
 	return u.used, nil

@@ -234,7 +234,7 @@ func TestFloors(t *testing.T) {
 	t.Parallel()
 	for _, text := range tried() {
 		base := mustParse(t, text)
-		var e Evaluator
+		var e, bare Evaluator
 		rapid.Check(t, func(t *rapid.T) {
 			j := drawPlan(t, base)
 			s, err := e.Score(j, Limits{})
@@ -247,6 +247,9 @@ func TestFloors(t *testing.T) {
 			require.NoError(t, err)
 			require.LessOrEqual(t, float64(memory), float64(peak))
 			require.LessOrEqual(t, float64(peak), float64(s.DeviceUsed)*(1+1e-12))
+			least, err := bare.DeviceUsed(j, 1) // of the tensors alone where they do not fit
+			require.NoError(t, err)
+			require.LessOrEqual(t, float64(least), float64(s.DeviceUsed)*(1+1e-12))
 			require.LessOrEqual(t, float64(time), float64(s.StepTime)*(1+1e-12))
 			require.LessOrEqual(t, float64(memory), float64(s.DeviceUsed)*(1+1e-12))
 			energy, err := e.FloorEnergy(j)
@@ -290,6 +293,7 @@ func TestScoreStopsAtTheLimit(t *testing.T) {
 
 	all, err := e.Score(j, Limits{})
 	require.NoError(t, err)
+	require.Equal(t, all.DeviceUsed, used, "fits the device, so that it is known what the allocator reserves")
 	s, err = e.Score(j, Limits{Time: all.StepTime / 2})
 	require.NoError(t, err)
 	require.Equal(t, all.StepTime, s.StepTime)
@@ -297,6 +301,24 @@ func TestScoreStopsAtTheLimit(t *testing.T) {
 	s, err = e.Score(j, Limits{Time: all.StepTime})
 	require.NoError(t, err)
 	require.Equal(t, all, s)
+}
+
+// Of a plan whose tensors alone do not fit, it is not known what the allocator makes of them:
+// less than all is said, but never that it fits, and nothing of it is remembered.
+func TestTensorsBeyondTheDevice(t *testing.T) {
+	j := mustParse(t, "{model: llama2-7b, hardware: h100-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {micro_batch: 16, global_batch: 256, recompute: none}}")
+	var e Evaluator
+	limit := Capacity(j)
+	least, err := e.DeviceUsed(j, limit)
+	require.NoError(t, err)
+	all, err := e.DeviceUsed(j, 0)
+	require.NoError(t, err)
+	require.Greater(t, least, limit)
+	require.Less(t, least, all)
+	s, err := new(Evaluator).Score(j, Limits{Memory: limit})
+	require.NoError(t, err)
+	require.False(t, s.Fits)
+	require.Equal(t, least, s.DeviceUsed)
 }
 
 // In the steady state of a search an evaluation allocates nothing.

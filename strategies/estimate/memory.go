@@ -468,8 +468,10 @@ type usage struct {
 func (u *usage) fits() bool { return u.used <= u.capacity }
 
 // measure finds the fullest rank of a plan; record keeps every point of its step. That
-// of a pipeline is replayed apart: it takes longer than everything else.
-func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
+// of a pipeline is replayed apart: it takes longer than everything else. So does the
+// allocator of a whole step, and is left out where the tensors alone take more than most
+// and than the device has; 0 is no limit.
+func (u *usage) measure(s *simulation, p *pricer, l *layout, most units.Bytes, record bool) {
 	plan := s.own.plan
 	f, n := p.footprint(), p.job.Train.GradAccumulation
 	if f.away.Modules && plan == nil {
@@ -481,7 +483,9 @@ func (u *usage) measure(s *simulation, p *pricer, l *layout, record bool) {
 		if plan != nil {
 			u.pipeline(p, l, plan, &f)
 		} else {
-			u.peak = s.wholeStep(p, l.stages[0], &f, record)
+			var whole bool
+			u.peak, whole = s.wholeStep(p, l.stages[0], &f, p.room(most), record)
+			u.measured = u.measured && whole
 		}
 		if u.paged = 0; f.dense.Paged > 0 { // without a pipeline
 			_, u.paged = f.statesOf(l.stages[0])
@@ -506,14 +510,24 @@ func (u *usage) settle(p *pricer) {
 // allocators keep their memory from estimate to estimate.
 var allocators = sync.Pool{New: func() any { return allocator.New(allocator.Options{}) }}
 
+// room is the memory beyond which tensors are too large for a limit and for the device,
+// whatever the allocator makes of them; 0: there is no limit.
+func (p *pricer) room(most units.Bytes) units.Bytes {
+	if most == 0 {
+		return 0
+	}
+	context, nccl := p.outside()
+	return max(most, Capacity(p.job)) - context - max(nccl, 0)
+}
+
 // wholeStep walks the step of a rank that holds the whole model, with the caching
-// allocator.
-func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) memory.Peak {
+// allocator, or without and false where its tensors alone take more than room.
+func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, room units.Bytes, record bool) (memory.Peak, bool) {
 	key := measuredPeak{batches: min(p.job.Train.GradAccumulation, 2), footprint: *f}
 	if !record {
 		for i := range c.memory.peaks {
 			if m := &c.memory.peaks[i]; m.batches == key.batches && m.footprint == key.footprint {
-				return m.peak
+				return m.peak, true
 			}
 		}
 	}
@@ -527,6 +541,11 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 			step.Buckets = append(step.Buckets, q.sizes...)
 		}
 	}
+	if room > 0 {
+		if bare := tensors(step); bare.Allocated > room {
+			return bare, false
+		}
+	}
 	a := allocators.Get().(*allocator.Allocator)
 	a.Reset(allocator.Options{Expandable: f.expandable})
 	key.peak = memory.Measure(&step, a)
@@ -537,7 +556,20 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, record bool) m
 		}
 		c.memory.peaks = append(c.memory.peaks, key)
 	}
-	return key.peak
+	return key.peak, true
+}
+
+
+// tensors walks a step without the allocator: no block is smaller than what is in it.
+func tensors(step memory.Step) memory.Peak {
+	var buckets units.Bytes
+	for _, b := range step.Buckets {
+		buckets += b
+	}
+	if len(step.Buckets) > 0 {
+		step.Static[memory.Gathered] = min(step.Static[memory.Gathered], buckets) // as the allocator makes them
+	}
+	return memory.Measure(&step, nil)
 }
 
 // pipeline measures every rank.
