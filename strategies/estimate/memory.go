@@ -559,7 +559,6 @@ func (s *simulation) wholeStep(p *pricer, c *chunk, f *footprint, room units.Byt
 	return key.peak, true
 }
 
-
 // tensors walks a step without the allocator: no block is smaller than what is in it.
 func tensors(step memory.Step) memory.Peak {
 	var buckets units.Bytes

@@ -148,6 +148,8 @@ type searcher struct {
 	plans []layout
 	out   *Ranking
 	shown Progress // of evaluation
+
+	evaluators []estimate.Evaluator // one for each worker: what listing a plan builds, evaluating and finishing it find
 }
 
 // Rank ranks every legal plan of a job's space and returns the best that fit. The
@@ -196,7 +198,8 @@ func begin(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*se
 		return nil, err
 	}
 	out.Job, out.Options = j, o
-	return &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out}, nil
+	return &searcher{ctx: ctx, job: j, o: o, limit: units.Bytes(float64(estimate.Capacity(j)) * (1 - o.Headroom)), out: out,
+		evaluators: make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))}, nil
 }
 
 const defaultTop = 10
@@ -279,14 +282,14 @@ func (s *searcher) enumerate(phase string, then func(*estimate.Evaluator, *listi
 	parts := make([]listing, len(s.cuts))
 	runs := alike(s.cuts)
 	var done atomic.Int64
-	parallel.Workers(len(runs)-1, func(_ int, next func() (int, bool)) {
-		var e estimate.Evaluator
+	parallel.Workers(len(runs)-1, func(w int, next func() (int, bool)) {
+		e := &s.evaluators[w]
 		for k, ok := next(); ok; k, ok = next() {
 			rejected := reasons{} // of all that are alike, so that few maps are kept
 			parts[runs[k]].rejected = rejected
 			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
-				if s.list(&e, i, &parts[i], rejected); then != nil && len(parts[i].found) > 0 {
-					then(&e, &parts[i])
+				if s.list(e, i, &parts[i], rejected); then != nil && len(parts[i].found) > 0 {
+					then(e, &parts[i])
 				}
 				s.progress(Progress{Phase: phase, Done: int(done.Add(1)), Total: len(s.cuts)})
 			}
@@ -485,7 +488,6 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
 	})
-	evaluators := make([]estimate.Evaluator, max(runtime.GOMAXPROCS(0), 1))
 	large := reasons{}
 	var best *scored
 	s.shown = Progress{Phase: "evaluating", Total: len(order)}
@@ -501,7 +503,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		if n := s.o.Objective.largest(most, bounded); n > 0 {
 			limits.Memory = min(limits.Memory, n)
 		}
-		results := s.evaluate(batch, evaluators, limits)
+		results := s.evaluate(batch, limits)
 		for i := range results {
 			x := &results[i]
 			switch {
@@ -532,7 +534,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 
 // evaluate scores a batch, a run of neighbours at a time. Plans beyond the limits do not
 // matter.
-func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, limits estimate.Limits) []scored {
+func (s *searcher) evaluate(batch []int32, limits estimate.Limits) []scored {
 	const run = 16
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
@@ -544,7 +546,7 @@ func (s *searcher) evaluate(batch []int32, evaluators []estimate.Evaluator, limi
 				f := &out[k]
 				f.found, f.order = s.all[batch[k]], batch[k]
 				s.apply(&scratch, &f.found)
-				score, err := evaluators[w].Score(&scratch, limits)
+				score, err := s.evaluators[w].Score(&scratch, limits)
 				if err != nil {
 					continue // enumerate has built this model
 				}
@@ -628,8 +630,8 @@ const same = 1e-9
 func (s *searcher) finish(best *top) error {
 	candidates := make([]Ranked, len(best.list))
 	errs := make([]error, len(best.list))
-	parallel.Workers(len(best.list), func(_ int, next func() (int, bool)) {
-		var e estimate.Evaluator
+	parallel.Workers(len(best.list), func(w int, next func() (int, bool)) {
+		e := &s.evaluators[w]
 		for i, ok := next(); ok; i, ok = next() {
 			var j strategies.Job
 			s.apply(&j, &best.list[i].found)
