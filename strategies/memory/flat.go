@@ -140,10 +140,7 @@ func (w *walker) flush() {
 	if s.Beside {
 		stream = scatterStream
 	}
-	var all units.Bytes
-	for k := range w.Units {
-		all += w.parts[k].grads * s.Reduce
-	}
+	all := w.reduces
 	joined, cast, part := w.at(last, keepID), w.at(last, castID), w.at(last, shardID)
 	each := all / units.Bytes(s.Ranks)
 	if int((w.passed+b-1)/each) > int(w.passed/each) {

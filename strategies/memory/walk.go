@@ -193,21 +193,22 @@ const (
 // walker runs a Step over a tracker.
 type walker struct {
 	*Step
-	t      *tracker
-	width  int           // ids per unit
-	buffer int           // id of Buffered
-	called int           // id of embeddings that are held, which the first layer is done with
-	first  int           // first id of all
-	base   int           // first id of this micro batch: the kept gradients of the first one have their own
-	extra  int           // first id after those of the units
-	parts  []part        // by unit, that which spans units, and one more
-	full   []units.Bytes // what gathers are copied out to, or are: of all units
-	held   int           // unit whose gather waits for the next one's to be copied out; -1: none
-	saved  []int32       // by unit: first store that a forward pass does not have
-	filled units.Bytes   // of gradients that are in a bucket
-	passed units.Bytes   // and of those before them that were
-	grads  int           // base of the micro batch whose gradients are kept, or linger
-	tied   struct {      // a head's gradient, a store of the last unit, and that of the table that it is tied to, one of another unit
+	t       *tracker
+	width   int           // ids per unit
+	buffer  int           // id of Buffered
+	called  int           // id of embeddings that are held, which the first layer is done with
+	first   int           // first id of all
+	base    int           // first id of this micro batch: the kept gradients of the first one have their own
+	extra   int           // first id after those of the units
+	parts   []part        // by unit, that which spans units, and one more
+	full    []units.Bytes // what gathers are copied out to, or are: of all units
+	held    int           // unit whose gather waits for the next one's to be copied out; -1: none
+	saved   []int32       // by unit: first store that a forward pass does not have
+	filled  units.Bytes   // of gradients that are in a bucket
+	passed  units.Bytes   // and of those before them that were
+	reduces units.Bytes   // of all gradients, as they are reduced
+	grads   int           // base of the micro batch whose gradients are kept, or linger
+	tied    struct {      // a head's gradient, a store of the last unit, and that of the table that it is tied to, one of another unit
 		head, table int32 // -1: none is tied
 		unit        int
 		inPlace     bool // the table's is added to the head's
@@ -314,6 +315,9 @@ func (w *walker) measure() {
 		if !s.Sharding.Copies {
 			w.full = append(w.full, 0) // the gather itself
 		}
+	}
+	for k := range s.Units {
+		w.reduces += w.parts[k].grads * s.Sharding.Reduce
 	}
 	w.tie()
 }
