@@ -10,7 +10,7 @@ func (j *Job) setChecks() error {
 	const key = "runtime.nan_checks"
 	on, replayed := j.Runtime.NaNChecks, j.Runtime.CUDAGraphs == FullGraphs
 	switch {
-	case on != nil && j.Recipe.Programs["qkv_rotary"] == nil:
+	case on != nil && !j.Recipe.Structure.NaNChecks:
 		return diag.Errorf("%s: recipe %s is not told; leave it out, or use megatron-core", key, j.Recipe.Name)
 	case isOn(on) && replayed:
 		return diag.Errorf("%s: whole steps are replayed from CUDA graphs, in which the host reads nothing; leave it out", key)
