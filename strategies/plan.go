@@ -304,6 +304,9 @@ func (p *Plan) Complete(s Shape) error {
 	if p.ExpertTP == 0 && p.cutsExperts(s) {
 		p.ExpertTP = p.TP
 	}
+	if schedule, err := pipeline.Lookup(p.Schedule); p.VirtualStages == 0 && p.PP > 1 && err == nil {
+		p.VirtualStages = schedule.Usual()
+	}
 	for _, d := range []*int64{&p.TP, &p.CP, &p.EP, &p.ExpertTP, &p.PP, &p.VirtualStages} {
 		if *d == 0 {
 			*d = 1

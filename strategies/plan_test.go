@@ -590,3 +590,11 @@ func TestLossChunks(t *testing.T) {
 		require.Equal(t, c.held, j.HeldHead(), c.runtime)
 	}
 }
+
+// Schedules that hold two stages on a rank have them without being told.
+func TestStagesOfSchedules(t *testing.T) {
+	for schedule, want := range map[string]int64{"zb-v": 2, "dualpipe-v": 2, "1f1b": 1} {
+		j := mustDecode(t, "{model: llama3-8b, gpus: 4, runtime: {recipe: torchtitan-eager}, plan: {pp: 4, schedule: "+schedule+"}, train: {global_batch: 16}}")
+		require.Equal(t, want, j.Plan.VirtualStages, schedule)
+	}
+}

@@ -91,6 +91,10 @@ func Lookup(name string) (*Info, error) {
 	return nil, diag.Errorf("unknown pipeline schedule %q%s", name, diag.DidYouMean(strings.ToLower(name), Names()))
 }
 
+// Usual is how many virtual stages a rank has where a plan leaves them open: those of schedules
+// that hold a number of them, else one.
+func (i *Info) Usual() int64 { return int64(max(i.virtual, 1)) }
+
 // Check returns nil when p ranks, v virtual stages per rank and m micro batches
 // are legal for the schedule, else an error that names the nearest legal values.
 func (i *Info) Check(p, v, m int) error {
