@@ -183,7 +183,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama2-7b, plan: {pp: 4, stage_layers: [7, 9, 9, 7]}, train: {recompute: full, recompute_method: uniform, recompute_num_layers: 2}}", "2 at a time does not divide the layers of each of 4 stages of 32"},
 		{"{model: llama2-7b, plan: {pp: 4, stage_layers: [7, 9, 8, 7]}}", "plan.stage_layers: 7,9,8,7 add up to 31 of the model's 32 layers; give numbers that add up to all"},
 		{"{model: llama2-7b, gpus: 3, plan: {pp: 3, stage_layers: [9223372036854775807, 9223372036854775807, 34]}}", "plan.stage_layers: stage 0 has 9223372036854775807 layers, the model 32"},
-		{"{model: llama2-7b, gpus: 2, plan: {pp: 2, schedule: dualpipe, stage_layers: [32]}, train: {grad_accumulation: 8}}", "plan.schedule: dualpipe"},
+		{"{model: llama2-7b, gpus: 2, plan: {pp: 2, virtual_stages: 1, schedule: dualpipe, stage_layers: [32]}, train: {grad_accumulation: 8}}", "plan.schedule: dualpipe"},
 		{"{model: llama2-7b, plan: {pp: 4, stage_layers: '16,16'}}", "plan.stage_layers: 2 numbers for 4 stages (pp 4 × virtual_stages 1); give one for each in the order of the model"},
 		{"{model: llama2-7b, plan: {pp: 4, stage_layers: [16, 0, 8, 8]}}", "plan.stage_layers: stage 1 has no layer, which only the first and the last may"},
 		{"{model: llama2-7b, plan: {stage_layers: [32]}}", "plan.stage_layers: needs pipeline parallelism; set pp above 1 or leave it out"},
