@@ -79,7 +79,7 @@ func (b *builder) residualNorm(x, y *tape.Tensor, r model.Role) (sum, normed *ta
 	return out[0].t, out[1].t
 }
 
-// summed does so where norms are of the sums, which the MLP and the next layer read.
+// summed runs a layer whose norms are of its sums, which the MLP and the next layer read.
 func (b *builder) summed(x *tape.Tensor, kind model.LayerKind, mlp part) *tape.Tensor {
 	t := b.t
 	normedSum := func(x, y *tape.Tensor, r model.Role) *tape.Tensor {

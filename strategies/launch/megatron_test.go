@@ -321,7 +321,7 @@ func TestMegatronDeepSpeed(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	const args = " --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --bf16 --vocab-size 128"
 	for command, want := range map[string]string{
-		"torchrun --nproc_per_node 8 pretrain_bert.py":            "x: pretrain_bert.py trains an encoder that sees all of a sequence (BERT), which is not modelled; give a script that starts pretrain_gpt.py or pretrain_hybrid.py",
+		"torchrun --nproc_per_node 8 pretrain_bert.py":            "x: pretrain_bert.py trains a head for pairs of sentences (Megatron's BERT), which is not modelled; give a script that starts pretrain_gpt.py or pretrain_hybrid.py",
 		"deepspeed $(pwd)/../pretrain_t5.py":                      "x: pretrain_t5.py trains an encoder beside its decoder (T5), which is not modelled",
 		"python pretrain_ict.py":                                  "x: pretrain_ict.py trains two encoders",
 		"S=pretrain_retro.py\npython -m torch.distributed.run $S": "x: pretrain_retro.py trains retrieved texts",

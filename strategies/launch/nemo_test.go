@@ -188,8 +188,8 @@ func TestNeMoMamba(t *testing.T) {
 // TestNeMoOthers: models that are no decoders that are known are refused.
 func TestNeMoOthers(t *testing.T) {
 	for keys, want := range map[string]string{
-		"bert_binary_head: true":     "x:3:21: model.bert_binary_head: the model has an encoder that sees all of a sequence (BERT), which is not modelled; give a configuration of a GPT or a Mamba hybrid",
-		"mcore_bert: true":           "x:3:15: model.mcore_bert: the model has an encoder",
+		"bert_binary_head: true":     "x:3:21: model.bert_binary_head: the model has a head for pairs of sentences (Megatron's BERT), which is not modelled; give a configuration of a GPT or a Mamba hybrid",
+		"mcore_bert: true":           "x:3:15: model.mcore_bert: the model has a head for pairs",
 		"retro: {retro_layers: 2}":   "x:3:10: model.retro: the model has retrieved texts with an encoder of their own (RETRO), which is not modelled",
 		"logits_soft_cap: 30.0":      "x:3:20: model.logits_soft_cap: the model has recurrences in most layers (Griffin), which is not modelled",
 		"hyena: {max_seq_length: 1}": "x:3:10: model.hyena: the model has convolutions as long as a sequence (Hyena), which is not modelled",

@@ -9,21 +9,21 @@ import (
 
 // What models have that is not modelled, whichever file says so.
 const (
-	seesBothWays = "an encoder that sees all of a sequence (BERT)"
-	retrieves    = "retrieved texts with an encoder of their own (RETRO)"
-	seesImages   = "images, whose encoder no recipe of Megatron's has"
+	pairsSentences = "a head for pairs of sentences (Megatron's BERT)"
+	retrieves      = "retrieved texts with an encoder of their own (RETRO)"
+	seesImages     = "images, whose encoder no recipe of Megatron's has"
 )
 
 // otherPrograms are programs with Megatron-LM's arguments that train no decoder of texts alone, by
 // how their paths end.
 var otherPrograms = []struct{ path, has string }{
-	{"pretrain_bert.py", seesBothWays}, {"pretrain_t5.py", "an encoder beside its decoder (T5)"}, {"pretrain_ict.py", "two encoders, of questions and of texts (ICT)"}, {"pretrain_retro.py", retrieves},
+	{"pretrain_bert.py", pairsSentences}, {"pretrain_t5.py", "an encoder beside its decoder (T5)"}, {"pretrain_ict.py", "two encoders, of questions and of texts (ICT)"}, {"pretrain_retro.py", retrieves},
 	{"pretrain_vision_classify.py", seesImages}, {"pretrain_vision_inpaint.py", seesImages}, {"pretrain_vision_dino.py", seesImages}, {"pretrain_vlm.py", seesImages}, {"multimodal/train.py", seesImages}, {"mimo/train.py", seesImages},
 }
 
 // nemoOthers are keys that configurations of NeMo 1 have whose models are no decoders that are known.
 var nemoOthers = []struct{ key, has string }{
-	{"model.bert_binary_head", seesBothWays}, {"model.mcore_bert", seesBothWays}, {"model.retro", retrieves},
+	{"model.bert_binary_head", pairsSentences}, {"model.mcore_bert", pairsSentences}, {"model.retro", retrieves},
 	{"model.logits_soft_cap", "recurrences in most layers (Griffin)"}, {"model.hyena", "convolutions as long as a sequence (Hyena)"},
 }
 
