@@ -47,6 +47,9 @@ func TestBothWays(t *testing.T) {
 	require.True(t, decode(t, "{model_type: gemma3_text, use_bidirectional_attention: true}").Bidirectional)
 	for text, want := range map[string]string{
 		"{model_type: llama, is_causal: some}":                      "is_causal",
+		"{model_type: deepseek_v32, is_causal: false}":              "is_causal: attention both ways is modelled where it sees all tokens or a window",
+		"{model_type: qwen3_next, is_causal: false}":                "not beside picked keys",
+		"{model_type: modernbert, mlp_dropout: 0.1}":                "mlp_dropout: 0.1 is not modelled; only 0 is",
 		"{model_type: bert, is_decoder: true}":                      "is_decoder: true is not modelled; only false is",
 		"{model_type: bert, position_embedding_type: relative_key}": "only absolute is",
 		"{model_type: distilbert, hidden_size: 64}":                 "model_type: bert (",

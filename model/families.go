@@ -55,7 +55,8 @@ const (
 		" attn_config.attn_logit_softcapping=attn_logit_softcapping attn_config.sliding_window_size==-1 attn_config.prefix_lm==false attn_config.fused_qkv==true attn_config.nope==false attn_config.attn_impl= attn_config.alibi_bias_max= attn_config.softmax_scale= attn_config.attn_uses_sequence_id=" +
 		" attn_config.rope_impl= attn_config.rope_dail_config= attn_config.rope_hf_config= attn_config.tie_word_embeddings="
 
-	bertKeys = denseKeys + " hidden_dropout_prob=hidden_dropout attention_probs_dropout_prob=attention_dropout type_vocab_size position_embedding_type==absolute is_decoder==false"
+	bertKeys = denseKeys + " hidden_dropout_prob=hidden_dropout attention_probs_dropout_prob=attention_dropout type_vocab_size position_embedding_type==absolute is_decoder==false" +
+		" directionality==bidi pooler_fc_size= pooler_num_attention_heads= pooler_num_fc_layers= pooler_size_per_head= pooler_type=" // of a pooler that the head for masked tokens has not
 
 	// head_dim in a DeepSeek file is the rotary part only, so it is not read.
 	deepseekKeys = denseKeys + latentKeys + expertKeys + sharedKeys + " attention_dropout attention_bias mlp_bias n_routed_experts=num_experts num_mtp_layers=num_nextn_predict_layers moe_layer_freq num_key_value_heads= head_dim= qk_head_dim="
@@ -492,7 +493,7 @@ var families = []family{
 		Spec: Spec{NarrowLoss: true, Vocab: 50265, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
 	}))},
 	{name: "modernbert", keys: llamaKeys + " hidden_activation=hidden_act hidden_act= num_key_value_heads= head_dim= attention_bias mlp_bias norm_bias==false layer_types local_attention=sliding_window global_attn_every_n_layers=whole_every" +
-		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
+		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias position_embedding_type= rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
 		Spec: Spec{Vocab: 50368, Hidden: 768, FFN: 1152, Layers: 22, Heads: 12, MaxPositions: 8192, Norm: LayerNormNoB, Place: PreNorm, Position: Rotary, Turn: TurnFloats,
 			Gated: true, FusedQKV: true, FusedGateUp: true, FirstBare: true, Window: 128},
 		useWindow: true, wholeEvery: 3,

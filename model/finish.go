@@ -42,6 +42,8 @@ func (r *reader) finish(d *draft) {
 		"hc_mult %d: residual streams are modelled around attention and an MLP with a norm before each; use 1", d.Streams)
 	r.check(d.Place != SumNorm || d.Parallel == Serial && d.Mixers == nil && d.MTPLayers == 0 && d.perLayer.Width == 0, []string{"norm_placement"},
 		"norm_placement sum: norms of sums are modelled around attention and an MLP, one after the other, with one output layer; use pre")
+	r.check(!d.Bidirectional || d.Indexer == nil && d.Compress == nil && d.Mixers == nil && !d.Chunked, []string{"is_causal", "use_bidirectional_attention"},
+		"is_causal: attention both ways is modelled where it sees all tokens or a window, not beside picked keys, sums of tokens, chunks, Mamba mixers or delta nets; use true")
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {

@@ -310,7 +310,7 @@ const irrelevant = `
 	quantization quantization_config compression_config unsloth_version unsloth_fixed for_llm_compressor
 	model_max_length use_flash_attn use_flash_attention use_parallel_attention fused_rotary verbose
 
-	bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id decoder_start_token_id
+	bos_token_id cls_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id decoder_start_token_id
 	forced_bos_token_id forced_eos_token_id begin_suppress_tokens suppress_tokens bad_words_ids max_length
 	min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
 	typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size

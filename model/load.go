@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -343,13 +344,20 @@ func (r *reader) eachOf(n *yaml.Node, prefix string, f func(canonical string, e 
 	}
 }
 
+// sameNumber reports whether two texts are spellings of one number, as 0 and 0.0 are.
+func sameNumber(a, b string) bool {
+	x, err := strconv.ParseFloat(a, 64)
+	y, other := strconv.ParseFloat(b, 64)
+	return err == nil && other == nil && x == y
+}
+
 // only refuses what a key, or an entry of its list, says other than the value that is modelled;
 // null is the default.
 func (r *reader) only(spelled, want string, n *yaml.Node) {
 	for _, entry := range n.Content {
 		r.only(spelled, want, entry)
 	}
-	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" && !strings.EqualFold(n.Value, want) {
+	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" && !strings.EqualFold(n.Value, want) && !sameNumber(n.Value, want) {
 		r.errorf(n, "%s: %s is not modelled; only %s is", spelled, n.Value, want)
 	}
 }

@@ -14,6 +14,8 @@ func TestKeysOfPublishedFiles(t *testing.T) {
 	for text, with := range map[string]string{
 		"model_type: llama":                                        "is_llama_config: true, rope_interleaved: false, activation: swiglu",
 		"model_type: gpt2":                                         "n_special: 0, predict_special_tokens: true, output_past: true",
+		"model_type: bert":                                         "directionality: bidi, pooler_fc_size: 768, pooler_type: first_token_transform, position_embedding_type: absolute, gradient_checkpointing: false",
+		"model_type: modernbert":                                   "cls_token_id: 50281, mlp_dropout: 0.0, position_embedding_type: absolute, sparse_prediction: false, reference_compile: null, norm_bias: false, decoder_bias: true, local_rope_theta: 10000.0",
 		"model_type: phi3":                                         "full_attn_mod: 1, interpolate_factor: 1",
 		"model_type: gpt_neox":                                     "attention_probs_dropout_prob: 0, hidden_dropout_prob: 0",
 		"model_type: glm_moe_dsa":                                  "index_share_for_mtp_iteration: true, moe_router_dtype: float32",

@@ -11,7 +11,7 @@ func (j *Job) setChecks() error {
 	on, replayed := j.Runtime.NaNChecks, j.Runtime.CUDAGraphs == FullGraphs
 	switch {
 	case on != nil && !j.Recipe.Structure.NaNChecks:
-		return diag.Errorf("%s: recipe %s is not told; leave it out, or use megatron-core", key, j.Recipe.Name)
+		return diag.Errorf("%s: recipe %s has no such checks; leave it out, or use megatron-core", key, j.Recipe.Name)
 	case isOn(on) && replayed:
 		return diag.Errorf("%s: whole steps are replayed from CUDA graphs, in which the host reads nothing; leave it out", key)
 	case on == nil && !replayed:

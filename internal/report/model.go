@@ -135,6 +135,8 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 		return "MLP", "mlp"
 	case k.Global:
 		return "with global attention", "global"
+	case k.Bare:
+		return "dense without a first norm", "bare"
 	}
 	return "dense", "dense"
 }
@@ -169,6 +171,9 @@ func attentionText(s *model.Spec) string {
 		if n := marked(x.Follow); n > 0 {
 			text += fmt.Sprintf(" in %d layers", int(s.Layers)-n)
 		}
+	}
+	if s.Bidirectional {
+		text += ", of all tokens to all others"
 	}
 	if s.Window > 0 {
 		text += fmt.Sprintf(", window %d in %d layers", s.Window, marked(s.Windows))
