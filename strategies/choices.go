@@ -1,10 +1,6 @@
 package strategies
 
-import (
-	"strings"
-
-	"github.com/perfplan/perfplan/model/ops"
-)
+import "strings"
 
 // Rule is the key whose rule an error of Complete, Check or SetPlan says is
 // broken, such as plan.tp; "plan" for what concerns several.
@@ -17,9 +13,9 @@ func Rule(err error) string {
 }
 
 // With returns the job with a plan to be set under another precision, micro batch
-// and recomputation. An empty precision, a micro batch of 0 and an empty
-// recomputation leave what the job gives.
-func (j *Job) With(precision string, microBatch int64, r ops.Recompute) (*Job, error) {
+// and recomputation. An empty precision, a micro batch of 0 and a recomputation
+// without a kind leave what the job gives.
+func (j *Job) With(precision string, microBatch int64, r Recomputation) (*Job, error) {
 	next := *j
 	if precision != "" && precision != j.Train.Precision {
 		next.Train.Precision, next.Defaulted = precision, nil
@@ -35,8 +31,8 @@ func (j *Job) With(precision string, microBatch int64, r ops.Recompute) (*Job, e
 			next.Given.GradAccumulation = 0 // follows from the two
 		}
 	}
-	if r != "" {
-		next.Given.Recompute = r
+	if r.Kind != "" {
+		next.Given.Recompute, next.Given.RecomputeModules = r.Kind, r.Modules
 	}
 	return &next, nil
 }

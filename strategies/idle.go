@@ -55,8 +55,8 @@ func (j *Job) Idle() []diag.Note {
 			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most), Remedy: fmt.Sprintf("set it to 0 to %d, or leave it out", most)})
 		}
 	}
-	if a := j.Runtime.Attention; j.coreAgain() && (flash(a) || a == "sdpa") {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute: selective saves no memory with %s attention, which keeps no scores that could be computed again", a),
+	if t := &j.Train; t.Recompute == ops.SelectiveRecompute && j.coreOnly(t.RecomputeModules) && j.keepsNoScores() {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute: selective saves no memory with %s attention, which keeps no scores that could be computed again", j.Runtime.Attention),
 			Remedy: "set train.recompute to full, or leave it out"})
 	}
 	if j.Train.RecomputeModules&RecomputeModules(ops.LayerNorms) != 0 && normless(j.Model) {
@@ -65,11 +65,15 @@ func (j *Job) Idle() []diag.Note {
 	return out
 }
 
-// coreAgain reports whether selective recomputation is of the attention core and of nothing else.
-func (j *Job) coreAgain() bool {
-	t := &j.Train
-	other := t.RecomputeModules &^ RecomputeModules(ops.CoreAttention)
-	return t.Recompute == ops.SelectiveRecompute && other == 0 && !j.Recipe.Structure.SelectiveOps && j.Model.Compress == nil
+// coreOnly reports whether selective recomputation with these modules is of the attention core and
+// of nothing else.
+func (j *Job) coreOnly(modules RecomputeModules) bool {
+	return modules&^RecomputeModules(ops.CoreAttention) == 0 && !j.Recipe.Structure.SelectiveOps && j.Model.Compress == nil
+}
+
+// keepsNoScores reports whether attention keeps none that could be computed again.
+func (j *Job) keepsNoScores() bool {
+	return flash(j.Runtime.Attention) || j.Runtime.Attention == "sdpa"
 }
 
 // RefusesEPOverlap reports whether the framework refuses to run experts' exchanges beside

@@ -115,6 +115,58 @@ func RecomputesOf(r *recipe.Recipe) []string {
 	return Recomputes
 }
 
+// Recomputation is what backward passes compute again: a kind and, of selective recomputation, the
+// parts of a layer; 0: the recipe's own.
+type Recomputation struct {
+	Kind    ops.Recompute
+	Modules RecomputeModules
+}
+
+// Parts that selective recomputation is offered for, beside the recipe's own: those whose outputs
+// alone are let go of, and with them everything behind attention. The experts hold the others.
+const (
+	cheapParts = ops.ExpertActivation | ops.LayerNorms | ops.LatentProjection | ops.StreamMixes
+	wholeParts = cheapParts&^ops.ExpertActivation | ops.DenseMLP | ops.Experts
+)
+
+// Recomputations are what a job can choose from, the least first: its recipe's kinds, the selective
+// one also with parts that its framework lets a job name and its model has, and not of an attention
+// core that keeps nothing.
+func (j *Job) Recomputations() []Recomputation {
+	var out []Recomputation
+	for _, name := range RecomputesOf(j.Recipe) {
+		kind := ops.Recompute(name)
+		if kind != ops.SelectiveRecompute {
+			out = append(out, Recomputation{Kind: kind})
+			continue
+		}
+		if !(j.coreOnly(0) && j.keepsNoScores()) {
+			out = append(out, Recomputation{Kind: kind})
+		}
+		var last RecomputeModules
+		for _, parts := range []ops.Modules{cheapParts, wholeParts} {
+			if m := j.modules(parts); m != 0 && m != last {
+				out = append(out, Recomputation{kind, m})
+				last = m
+			}
+		}
+	}
+	return out
+}
+
+// modules are those of some parts that a job's framework lets it name, that its model has and
+// that have an effect.
+func (j *Job) modules(parts ops.Modules) (out RecomputeModules) {
+	for i, name := range ops.ModuleNames {
+		part := ops.Modules(1 << i)
+		if parts&part == 0 || !slices.Contains(j.Recipe.RecomputeModules, name) || lacking(j.Model, part) != "" || part == ops.LayerNorms && normless(j.Model) {
+			continue
+		}
+		out |= RecomputeModules(part)
+	}
+	return out
+}
+
 // checkKind refuses a kind of recomputation that a recipe does not have.
 func checkKind(kind ops.Recompute, r *recipe.Recipe) error {
 	known := RecomputesOf(r)

@@ -38,8 +38,8 @@ func newPlan(e *env) *cobra.Command {
 		Short:      "Rank every legal way to split a job",
 		Long: `Rank every legal plan of a job: tensor, sequence, context, expert and pipeline
 parallelism, virtual stages and schedules, kinds of data parallelism with shard degrees,
-buckets and resharding, micro batch, recomputation, also of some layers only, and the
-order of ranks where it decides which of them share a node.
+buckets and resharding, micro batch, recomputation, also of some layers only or of parts
+of a layer, and the order of ranks where it decides which of them share a node.
 
 Bounds leave out what cannot be among the best; the others are predicted as estimate
 does it, so that the list is that of --exhaustive. Flags that set a key of the plan, and
@@ -170,7 +170,7 @@ func (f *planFlags) rank(ctx context.Context, j *strategies.Job) (*report.Plans,
 		questions = append(questions, fix)
 	}
 	for _, name := range f.options.Space.Precisions {
-		if _, err := j.With(name, 0, ""); err != nil {
+		if _, err := j.With(name, 0, strategies.Recomputation{}); err != nil {
 			return nil, usage("--precisions: %v", err)
 		}
 	}

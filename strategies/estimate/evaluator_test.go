@@ -58,7 +58,7 @@ func drawPlan(t *rapid.T, base *strategies.Job) *strategies.Job {
 			*s = &v
 		}
 	}
-	j, err := base.With("", pick("micro batch", 1, 2, 4), rapid.SampledFrom([]ops.Recompute{ops.NoRecompute, ops.SelectiveRecompute, ops.FullRecompute}).Draw(t, "recompute"))
+	j, err := base.With("", pick("micro batch", 1, 2, 4), rapid.SampledFrom(append(base.Recomputations(), strategies.Recomputation{Kind: ops.SelectiveRecompute})).Draw(t, "recompute"))
 	require.NoError(t, err)
 	if methods := j.Recipe.RecomputeMethods; j.Given.Recompute == ops.FullRecompute && len(methods) > 0 && rapid.Bool().Draw(t, "by layers") {
 		n := pick("layers", 1, 2, 3, 4)

@@ -125,7 +125,7 @@ type scored struct {
 type settings struct {
 	precision  string
 	microBatch int64
-	recompute  ops.Recompute
+	recompute  strategies.Recomputation
 }
 
 func (c *cut) settings() settings { return settings{c.precision, c.microBatch, c.recompute} }
@@ -359,7 +359,7 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 // plain.
 func (s *searcher) floor(e *estimate.Evaluator, j, plain *strategies.Job) (float64, Count, error) {
 	*plain = *j // what is kept of parameters does not depend on what is computed
-	plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, nil
+	plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeModules, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, 0, nil
 	least, err := e.FloorMemory(plain)
 	if err != nil {
 		return 0, Count{}, err
@@ -454,7 +454,7 @@ func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
 	t := base.Given
 	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
 	t.RecomputeNumLayers, t.RecomputeMethod = l.some, l.by
-	if t.Recompute = s.cuts[l.cut].recompute; t.Recompute == "" {
+	if t.Recompute == "" {
 		t.Recompute = ops.NoRecompute
 	}
 	scratch.Take(scratch.Plan, t)

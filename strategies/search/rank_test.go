@@ -232,7 +232,7 @@ func TestScoresAreThoseOfEstimate(t *testing.T) {
 		for k := 0; k < len(s.all); k += max(len(s.all)/60, 1) {
 			s.apply(&scratch, &s.all[k])
 			again := *j
-			again.Given.MicroBatch, again.Given.Recompute = scratch.Train.MicroBatch, scratch.Train.Recompute
+			again.Given.MicroBatch, again.Given.Recompute, again.Given.RecomputeModules = scratch.Train.MicroBatch, scratch.Train.Recompute, scratch.Train.RecomputeModules
 			again.Given.RecomputeMethod, again.Given.RecomputeNumLayers = scratch.Train.RecomputeMethod, scratch.Train.RecomputeNumLayers
 			require.NoError(t, again.SetPlan(scratch.Plan))
 			about := c.text + ": " + Describe(&scratch)

@@ -142,7 +142,7 @@ func changes(j *strategies.Job) []change {
 		}
 		out = append(out, regrown(j, noPlan))
 	}
-	out = append(out, recomputeMore(t)...)
+	out = append(out, recomputeMore(j, t)...)
 	out = append(out, batchLess(j, t)...)
 	out = append(out, hosted(j)...)
 	if j.Open {
@@ -162,17 +162,24 @@ func changes(j *strategies.Job) []change {
 	return out
 }
 
-// recomputeMore are the ways to recompute more than a job does.
-func recomputeMore(t *strategies.Train) []change {
-	switch {
-	case t.Recomputed().Partly():
+// recomputeMore are the ways to recompute more than a job does, the least first.
+func recomputeMore(j *strategies.Job, t *strategies.Train) []change {
+	if t.Recomputed().Partly() {
 		return []change{{"train.recompute_num_layers=null", "train.recompute_method=null"}}
-	case t.Recompute == ops.NoRecompute:
-		return []change{{"train.recompute=selective"}, {"train.recompute=full"}}
-	case t.Recompute == ops.SelectiveRecompute:
-		return []change{{"train.recompute=full"}}
 	}
-	return nil
+	var out []change
+	for _, r := range j.Recomputations() {
+		switch {
+		case r.Kind == ops.NoRecompute || t.Recompute == ops.FullRecompute:
+		case r.Kind == ops.FullRecompute && t.RecomputeModules > 0:
+			out = append(out, change{"train.recompute=full", "train.recompute_modules=null"})
+		case r.Modules > 0 && r.Modules != t.RecomputeModules:
+			out = append(out, change{"train.recompute=" + string(r.Kind), "train.recompute_modules=" + strings.ReplaceAll(r.Modules.String(), " ", "")})
+		case r.Modules == 0 && r.Kind != t.Recompute:
+			out = append(out, change{"train.recompute=" + string(r.Kind)})
+		}
+	}
+	return out
 }
 
 // hosted are the ways to leave something to the host.

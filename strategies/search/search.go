@@ -348,9 +348,9 @@ func leveled(j *strategies.Job) []*strategies.Job {
 		return []*strategies.Job{j}
 	}
 	var out []*strategies.Job
-	for _, r := range recomputations(j) {
+	for _, r := range j.Recomputations() {
 		c := *j
-		c.Train.Recompute = r
+		c.Train.Recompute, c.Train.RecomputeModules = r.Kind, r.Modules
 		out = append(out, &c)
 	}
 	return out

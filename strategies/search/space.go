@@ -142,7 +142,7 @@ type cut struct {
 	tp, ep, expertTP int64
 	sp               *bool
 	microBatch       int64
-	recompute        ops.Recompute
+	recompute        strategies.Recomputation
 	precision        string
 }
 
@@ -160,7 +160,7 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 	out = expand(out, func(c *cut) []*bool { return f.switches("sequence_parallel", sequences(j, c.tp)...) }, func(c *cut, v *bool) { c.sp = v })
 	out = expand(out, func(*cut) []int64 { return f.counts("ep", s.experts(j)) }, func(c *cut, v int64) { c.ep = v })
 	out = expand(out, func(c *cut) []int64 { return f.counts("expert_tp", expertWidths(j, c.tp, c.sp)) }, func(c *cut, v int64) { c.expertTP = v })
-	out = expand(out, func(*cut) []ops.Recompute { return fixed(f, "recompute", recomputes(j, f)) }, func(c *cut, v ops.Recompute) { c.recompute = v })
+	out = expand(out, func(*cut) []strategies.Recomputation { return recomputes(j, f) }, func(c *cut, v strategies.Recomputation) { c.recompute = v })
 	return expand(out, func(*cut) []int64 { return f.counts("micro_batch", microBatches(j)) }, func(c *cut, v int64) { c.microBatch = v })
 }
 
@@ -245,17 +245,26 @@ func expertWidths(j *strategies.Job, tp int64, sp *bool) []int64 {
 	return []int64{1, tp}
 }
 
-// recomputes are the job's own recomputation, or all kinds; a number of layers to
-// recompute means full recomputation.
-func recomputes(j *strategies.Job, f Fix) []ops.Recompute {
+// recomputes are the job's own recomputation, or all that it can choose from; a number of layers
+// to recompute means full recomputation, a fixed kind all of that kind.
+func recomputes(j *strategies.Job, f Fix) []strategies.Recomputation {
+	kind, given := f["recompute"]
 	_, layers := f["recompute_num_layers"]
 	switch {
+	case given && ops.Recompute(kind) == j.Given.Recompute:
+		return []strategies.Recomputation{{Kind: j.Given.Recompute, Modules: j.Given.RecomputeModules}}
+	case given:
+		all := slices.DeleteFunc(j.Recomputations(), func(r strategies.Recomputation) bool { return string(r.Kind) != kind })
+		if len(all) == 0 {
+			all = []strategies.Recomputation{{Kind: ops.Recompute(kind)}}
+		}
+		return all
 	case j.Given.Recompute != "":
-		return []ops.Recompute{j.Given.Recompute}
+		return []strategies.Recomputation{{Kind: j.Given.Recompute, Modules: j.Given.RecomputeModules}}
 	case layers:
-		return []ops.Recompute{ops.FullRecompute}
+		return []strategies.Recomputation{{Kind: ops.FullRecompute}}
 	}
-	return recomputations(j)
+	return j.Recomputations()
 }
 
 // parts are how many layers of a stage full recomputation is offered for beside all
@@ -267,7 +276,7 @@ const parts = 4
 func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.RecomputeMethod, []*int64) {
 	method := j.Given.RecomputeMethod
 	if v, ok := s.Fix["recompute_method"]; ok {
-		if method = strategies.RecomputeMethod(v); c.recompute != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
+		if method = strategies.RecomputeMethod(v); c.recompute.Kind != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
 			return method, nil
 		}
 	}
@@ -276,7 +285,7 @@ func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.Reco
 		n := s.Fix.counts("recompute_num_layers", nil)
 		return method, []*int64{&n[0]}
 	}
-	if c.recompute != ops.FullRecompute || all[0] != nil || len(j.Recipe.RecomputeMethods) == 0 {
+	if c.recompute.Kind != ops.FullRecompute || all[0] != nil || len(j.Recipe.RecomputeMethods) == 0 {
 		return method, all
 	}
 	if method == "" {
@@ -294,14 +303,6 @@ func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.Reco
 		}
 	}
 	return method, all
-}
-
-// recomputations are the kinds that a job's recipe has, the least first.
-func recomputations(j *strategies.Job) (out []ops.Recompute) {
-	for _, kind := range strategies.RecomputesOf(j.Recipe) {
-		out = append(out, ops.Recompute(kind))
-	}
-	return out
 }
 
 // microBatches are the divisors of the global batch up to 16; powers of two
@@ -382,18 +383,24 @@ func dataRanks(j *strategies.Job, p *strategies.Plan) int64 {
 }
 
 // virtual lists the numbers of chunks per rank that cut the layers evenly, with
-// embedding and head counting as layers or not.
+// embedding and head counting as layers or not. Where none does, as with 61 layers, it lists
+// those whose largest chunk is at most a tenth over the mean.
 func virtual(layers, pp int64) []int64 {
-	out := []int64{1}
-	if pp == 1 {
-		return out
-	}
-	for v := int64(2); v*pp <= layers; v++ {
-		if layers%(v*pp) == 0 || (layers+2)%(v*pp) == 0 {
-			out = append(out, v)
+	even, near := []int64{1}, []int64{1}
+	for v := int64(2); pp > 1 && v*pp <= layers; v++ {
+		chunks := v * pp
+		largest := (layers + chunks - 1) / chunks
+		switch {
+		case layers%chunks == 0 || (layers+2)%chunks == 0:
+			even = append(even, v)
+		case 10*largest*chunks <= 11*layers:
+			near = append(near, v)
 		}
 	}
-	return out
+	if len(even) > 1 {
+		return even
+	}
+	return near
 }
 
 // stages lists the numbers of chunks per rank for which some schedule is to be looked at.
