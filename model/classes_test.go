@@ -33,6 +33,33 @@ func TestClassKeys(t *testing.T) {
 	}
 }
 
+// A class has as many parameters as transformers counts of it.
+func TestClassParameters(t *testing.T) {
+	data, err := os.ReadFile("testdata/parameters.yaml")
+	require.NoError(t, err)
+	var rows [][]yaml.Node
+	require.NoError(t, yaml.Unmarshal(data, &rows))
+	require.NotEmpty(t, rows)
+	for _, row := range rows {
+		text, err := yaml.Marshal(&row[2])
+		require.NoError(t, err)
+		var want, left int64
+		require.NoError(t, row[1].Decode(&want))
+		if len(row) > 3 {
+			require.NoError(t, row[3].Decode(&left))
+		}
+		require.Equal(t, want-left, decode(t, string(text)).Params().Total, row[0].Value)
+	}
+}
+
+// Where heads do not divide the hidden size, GLM-4.5's class rounds their width down.
+func TestHeadsRoundedDown(t *testing.T) {
+	require.Equal(t, int64(42), decode(t, "{model_type: glm4_moe}").HeadDim)
+	require.Equal(t, int64(128), decode(t, "{model_type: glm4_moe, num_attention_heads: 32}").HeadDim)
+	_, err := decodeText("{model_type: llama, num_attention_heads: 96}")
+	require.ErrorContains(t, err, "does not divide")
+}
+
 // moreKeys are those without which a class has no model, and which its list has, too.
 var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_per_tok: 6, n_shared_experts: 2"}
 

@@ -36,6 +36,7 @@ const (
 	glmImageKeys   = " image_start_token_id= image_end_token_id= video_start_token_id= video_end_token_id="
 	multiplierKeys = " embedding_multiplier= residual_multiplier= attention_multiplier= logits_scaling="
 	gemmaKeys      = llamaKeys + " hidden_activation=hidden_act attention_bias use_bidirectional_attention"
+	gemma4Keys     = gemmaKeys + windowKeys + " final_logit_softcapping global_head_dim num_global_key_value_heads per_layer_config attention_k_eq_v use_bidirectional_attention= rope_parameters="
 	expertKeys     = " num_experts num_local_experts=num_experts num_experts_per_tok n_group topk_group norm_topk_prob"
 	qwenMoE        = expertKeys + " moe_intermediate_size decoder_sparse_step mlp_only_layers"
 	mixtralMoE     = coreKeys + groupKeys + expertKeys + " intermediate_size=moe_intermediate_size"
@@ -93,7 +94,7 @@ func glmLike(d draft) draft {
 
 // glmMoELike fills in what GLM-4.5 and GLM-4.5V have in common.
 func glmMoELike(d draft) draft {
-	d.Hidden, d.FFN, d.Layers, d.Heads, d.KVHeads, d.HeadDim = 4096, 10944, 46, 96, 8, 128
+	d.Hidden, d.FFN, d.Layers, d.Heads, d.KVHeads, d.headsFloor = 4096, 10944, 46, 96, 8, true
 	d.moe = MoE{Experts: 128, TopK: 8, FFN: 1408, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true}
 	d.denseFirst, d.rotaryFraction = 1, 0.5
 	return llamaLike(d)
@@ -110,6 +111,15 @@ func cohereLike(d draft) draft {
 func nextLike(d draft) draft {
 	d.HeadDim, d.MaxPositions, d.Norm, d.QKNorm = 256, 32768, GemmaRMSNorm, HeadQKNorm
 	d.GatedAttention, d.deltaEvery, d.rotaryFraction = true, 4, 0.25
+	return llamaLike(d)
+}
+
+// gemma4Like fills in what the language models of Gemma 4 have in common.
+func gemma4Like(d draft) draft {
+	d.Vocab, d.Hidden, d.FFN, d.Layers, d.Heads, d.KVHeads, d.HeadDim = 262144, 2304, 9216, 30, 8, 4, 256
+	d.Activation, d.Norm, d.Place, d.QKNorm, d.ValueNorm = GELUTanh, CastRMSNorm, Sandwich, HeadQKNorm, true
+	d.Tied, d.EmbedScale, d.LayerScale, d.TurnFirst = true, true, true, true
+	d.global.HeadDim, d.useWindow, d.windowPattern = 512, true, 6
 	return llamaLike(d)
 }
 
@@ -136,6 +146,13 @@ func encoderLike(d draft) draft {
 	return gptLike(d)
 }
 
+// bertLike fills in what BERT and RoBERTa have in common.
+func bertLike(vocab int64) draft {
+	return encoderLike(biased(draft{
+		Spec: Spec{NarrowLoss: true, Vocab: vocab, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+	}))
+}
+
 func fill[T comparable](p *T, value T) {
 	if *p == *new(T) {
 		*p = value
@@ -154,7 +171,7 @@ var families = []family{
 	{name: "mistral3", text: "mistral"},
 	{name: "llava", text: "llama", encoder: "clip_vision_model", keys: " vocab_size="},
 	{name: "llava_next", text: "llama", keys: " vocab_size= image_grid_pinpoints= use_image_newline_parameter="},
-	{name: "llava_onevision", text: "qwen2", keys: " vocab_size= image_grid_pinpoints= vision_aspect_ratio="},
+	{name: "llava_onevision", text: "qwen2", keys: " vocab_size= video_token_index= image_grid_pinpoints= vision_aspect_ratio="},
 	{name: "internvl", text: "qwen2", keys: " downsample_ratio="},
 	{name: "idefics3", also: "smolvlm", text: "llama", keys: " vocab_size= scale_factor="},
 	{name: "ministral", keys: llamaKeys + windowKeys, base: llamaLike(draft{
@@ -313,7 +330,7 @@ var families = []family{
 		moe:   MoE{Experts: 256, TopK: 8, FFN: 512, SharedFFN: 512, SharedGate: true, NormTopK: true, LowRouter: true},
 	})},
 
-	{name: "gemma", keys: gemmaKeys + " hidden_act=", base: llamaLike(draft{
+	{name: "gemma", keys: gemmaKeys + " hidden_act= num_image_tokens=", base: llamaLike(draft{
 		Spec: Spec{Vocab: 256000, Hidden: 3072, FFN: 24576, Layers: 28, Heads: 16, KVHeads: 16, HeadDim: 256, MaxPositions: 8192,
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Tied: true, EmbedScale: true},
 	})},
@@ -330,12 +347,16 @@ var families = []family{
 		useWindow: true, windowPattern: 6,
 	})},
 
-	{name: "gemma4", also: "gemma4_unified", text: "gemma4_text"},
-	{name: "gemma4_text", also: "gemma4_unified_text", keys: gemmaKeys + windowKeys + expertKeys + " moe_intermediate_size expert_intermediate_size=moe_intermediate_size top_k_experts=num_experts_per_tok final_logit_softcapping" +
-		" global_head_dim num_global_key_value_heads per_layer_config attention_k_eq_v hidden_size_per_layer_input num_kv_shared_layers enable_moe_block use_double_wide_mlp vocab_size_per_layer_input use_bidirectional_attention= rope_parameters=", base: llamaLike(draft{
-		Spec: Spec{Vocab: 262144, Hidden: 2304, FFN: 9216, Layers: 30, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 131072,
-			Activation: GELUTanh, Norm: CastRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm, ValueNorm: true, Tied: true, EmbedScale: true, LayerScale: true, TurnFirst: true, Window: 512},
-		global: Global{HeadDim: 512}, perLayer: PerLayer{Width: 256, Vocab: 262144}, useWindow: true, windowPattern: 6,
+	{name: "gemma4", text: "gemma4_text"},
+	{name: "gemma4_unified", text: "gemma4_unified_text"},
+	{name: "gemma4_text", keys: gemma4Keys + expertKeys + " moe_intermediate_size expert_intermediate_size=moe_intermediate_size top_k_experts=num_experts_per_tok" +
+		" hidden_size_per_layer_input num_kv_shared_layers enable_moe_block use_double_wide_mlp vocab_size_per_layer_input", base: gemma4Like(draft{
+		Spec:     Spec{MaxPositions: 131072, Window: 512},
+		perLayer: PerLayer{Width: 256, Vocab: 262144},
+	})},
+	// The language model of one that has no encoder of images (Gemma 4 12B).
+	{name: "gemma4_unified_text", keys: gemma4Keys + " hidden_size_per_layer_input==0 num_kv_shared_layers==0 enable_moe_block==false use_double_wide_mlp= vocab_size_per_layer_input=", base: gemma4Like(draft{
+		Spec: Spec{MaxPositions: 262144, Window: 1024},
 	})},
 
 	{name: "phi3", keys: llamaKeys + windowKeys + " partial_rotary_factor rope_parameters embd_pdrop=embedding_dropout resid_pdrop=residual_dropout full_attn_mod==1 interpolate_factor=", base: llamaLike(draft{
@@ -373,7 +394,7 @@ var families = []family{
 		mla:  MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
 		moe:  MoE{Experts: 64, FFN: 1407, Shared: 2},
 	})},
-	{name: "kimi_k25", text: "deepseek_v3", keys: " media_placeholder_token_id= use_unified_vision_chunk= video_placeholder="},
+	{name: "kimi_k25", text: "deepseek_v3", keys: " media_placeholder_token_id= projection_hidden_size= projection_layer_norm_eps= use_unified_vision_chunk= video_placeholder="},
 	{name: "deepseek_v3", also: "kimi_k2", keys: deepseekKeys + noIndexKeys, base: llamaLike(draft{
 		Spec:       Spec{Vocab: 129280, Hidden: 7168, FFN: 18432, Layers: 61, Heads: 128, VDim: 128, MaxPositions: 4096, MTPLayers: 1, Turn: TurnParts},
 		mla:        MLA{QLora: 1536, KVLora: 512, Rope: 64, Nope: 128},
@@ -486,12 +507,9 @@ var families = []family{
 			Tied: true, ResidDropout: 0.1, IdlePositions: 2},
 	}))},
 	// Encoders, whose tokens all see each other, with the head of their ForMaskedLM.
-	{name: "bert", keys: bertKeys, base: encoderLike(biased(draft{
-		Spec: Spec{NarrowLoss: true, Vocab: 30522, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
-	}))},
-	{name: "roberta", also: "xlm-roberta camembert", keys: bertKeys, base: encoderLike(biased(draft{
-		Spec: Spec{NarrowLoss: true, Vocab: 50265, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
-	}))},
+	{name: "bert", keys: bertKeys, base: bertLike(30522)},
+	{name: "roberta", keys: bertKeys, base: bertLike(50265)},
+	{name: "xlm-roberta", also: "camembert", keys: bertKeys, base: bertLike(30522)},
 	{name: "modernbert", keys: llamaKeys + " hidden_activation=hidden_act hidden_act= num_key_value_heads= head_dim= attention_bias mlp_bias norm_bias==false layer_types local_attention=sliding_window global_attn_every_n_layers=whole_every" +
 		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias position_embedding_type= rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
 		Spec: Spec{Vocab: 50368, Hidden: 768, FFN: 1152, Layers: 22, Heads: 12, MaxPositions: 8192, Norm: LayerNormNoB, Place: PreNorm, Position: Rotary, Turn: TurnFloats,

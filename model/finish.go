@@ -365,7 +365,7 @@ func (r *reader) heads(d *draft) {
 		if r.known["head_dim"] != "" {
 			remedy = "give head_dim or " + remedy
 		}
-		r.check(d.Hidden%d.Heads == 0, []string{"num_attention_heads", "hidden_size"},
+		r.check(d.headsFloor || d.Hidden%d.Heads == 0, []string{"num_attention_heads", "hidden_size"},
 			"%s %d does not divide %s %d; %s", heads, d.Heads, r.label("hidden_size"), d.Hidden, remedy)
 		d.HeadDim = max(1, d.Hidden/d.Heads)
 	}

@@ -40,6 +40,7 @@ type draft struct {
 	activation     string  // hidden_act; empty: the family's
 	expansion      int64   // FFN over Hidden when intermediate_size is absent
 	rotaryFraction float64 // RotaryDim over HeadDim; 0: all of it
+	headsFloor     bool    // a head's width is rounded down where heads do not divide Hidden
 	attnCap        float64 // 0: none
 	logitCap       float64 // 0: none
 	alibi          bool

@@ -293,7 +293,7 @@ func TestSwitches(t *testing.T) {
 			require.False(t, s.Gated)
 			require.Equal(t, s.HeadDim/2, s.RotaryDim)
 		}},
-		{"{model_type: glm4_moe, num_hidden_layers: 3, attention_bias: true}", func(t *testing.T, s *model.Spec) {
+		{"{model_type: glm4_moe, num_hidden_layers: 3, attention_bias: true, head_dim: 128}", func(t *testing.T, s *model.Spec) {
 			require.Equal(t, []bool{true, false, false}, s.MoE.Dense)
 			require.Equal(t, int64(64), s.RotaryDim)
 			require.Equal(t, s.MoE.FFN, s.MoE.SharedFFN)

@@ -30,7 +30,9 @@ func TestKeysOfPublishedFiles(t *testing.T) {
 		"model_type: mistral":                                      "some_key_of_tomorrow: null",
 		"model_type: gemma4, text_config: {num_hidden_layers: 2}":  "vision_soft_tokens_per_image: 280",
 		"model_type: qwen3_5, text_config: {num_hidden_layers: 4}": "language_model_only: false",
-		"model_type: kimi_k25, text_config: {model_type: kimi_k2, num_hidden_layers: 4}":             "media_placeholder_token_id: 163605",
+		"model_type: kimi_k25, text_config: {model_type: kimi_k2, num_hidden_layers: 4}": "media_placeholder_token_id: 163605, projection_hidden_size: 1152, projection_layer_norm_eps: 1.0e-05",
+		"model_type: llava_onevision, text_config: {num_hidden_layers: 4}":               "video_token_index: 151647",
+		"model_type: gemma": "num_image_tokens: 256", // PaliGemma's text_config
 		"model_type: smolvlm, text_config: {model_type: llama, num_hidden_layers: 4}":                "scale_factor: 4, vision_config: {model_type: smolvlm_vision}",
 		"model_type: paligemma, text_config: {model_type: gemma2, num_hidden_layers: 4}":             "hidden_size: 2304, projection_dim: 2304",
 		"model_type: smolvlm, text_config: {model_type: llama, transformers.js_config: {dtype: q4}}": "vocab_size: 49280",
