@@ -52,7 +52,7 @@ func TestBothWays(t *testing.T) {
 		"{model_type: modernbert, mlp_dropout: 0.1}":                "mlp_dropout: 0.1 is not modelled; only 0 is",
 		"{model_type: bert, is_decoder: true}":                      "is_decoder: true is not modelled; only false is",
 		"{model_type: bert, position_embedding_type: relative_key}": "only absolute is",
-		"{model_type: distilbert, hidden_size: 64}":                 "model_type: bert (",
+		"{model_type: electra, hidden_size: 64}":                    "model_type: bert (",
 		"{model_type: nemotron_h, norm_placement: sum}":             "norm_placement",
 		"{model_type: decoder, norm_placement: sum, parallel: one_norm, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 99, intermediate_size: 64}": "norms of sums are modelled around",
 	} {

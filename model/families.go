@@ -146,11 +146,22 @@ func encoderLike(d draft) draft {
 	return gptLike(d)
 }
 
-// bertLike fills in what BERT and RoBERTa have in common.
-func bertLike(vocab int64) draft {
-	return encoderLike(biased(draft{
-		Spec: Spec{NarrowLoss: true, Vocab: vocab, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 512, TypeVocab: 2, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
-	}))
+// bertLike fills in what BERT and those after it have in common, whose sizes are its but for those given.
+func bertLike(s Spec) draft {
+	s.NarrowLoss, s.EmbedDropout, s.AttnDropout, s.ResidDropout = true, 0.1, 0.1, 0.1
+	for _, size := range []struct {
+		of  *int64
+		own int64
+	}{{&s.Hidden, 768}, {&s.FFN, 3072}, {&s.Layers, 12}, {&s.Heads, 12}, {&s.MaxPositions, 512}} {
+		fill(size.of, size.own)
+	}
+	return encoderLike(biased(draft{Spec: s}))
+}
+
+// preNormed turns an encoder's norms of sums into norms before its blocks and one behind all.
+func preNormed(d draft, embeddings bool) draft {
+	d.Place, d.EmbedNorm = PreNorm, embeddings
+	return d
 }
 
 func fill[T comparable](p *T, value T) {
@@ -181,6 +192,10 @@ var families = []family{
 	{name: "ministral3", keys: llamaKeys + " sliding_window layer_types=", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 131072, Hidden: 4096, FFN: 14336, Layers: 34, Heads: 32, KVHeads: 8, HeadDim: 128, MaxPositions: 262144, QueryScale: true},
 		useWindow: true,
+	})},
+	{name: "cwm", keys: llamaKeys + windowKeys + " mlp_bias", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 128256, Hidden: 6144, FFN: 21504, Layers: 64, Heads: 48, KVHeads: 8, HeadDim: 128, MaxPositions: 131072, Window: 8192},
+		useWindow: true, wholeEvery: 4,
 	})},
 	{name: "arcee", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 2560, FFN: 18432, Layers: 32, Heads: 32, MaxPositions: 4096, Activation: ReLU2},
@@ -252,6 +267,12 @@ var families = []family{
 		Spec: Spec{Vocab: 196608, Hidden: 4096, Layers: 48, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
+	{name: "exaone_moe", keys: llamaKeys + windowKeys + expertKeys + sharedKeys + " sliding_window_pattern=window_letters num_shared_experts=n_shared_experts mlp_layer_types first_last_k_dense_replace= is_moe_layer=" +
+		" mtp_loss_scaling_factor= mtp_share_layers=", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 102400, Hidden: 4096, FFN: 16384, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, Window: 4096},
+		moe:       MoE{Experts: 64, TopK: 8, FFN: 1024, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		useWindow: true, windowPattern: 4, windowTurns: true, denseFirst: 1,
+	})},
 	{name: "ernie4_5_moe", keys: llamaKeys + expertKeys + " use_bias=bias moe_intermediate_size moe_k=num_experts_per_tok moe_num_experts=num_experts moe_num_shared_experts=n_shared_experts" +
 		" moe_layer_start_index=first_k_dense_replace moe_layer_end_index moe_layer_interval=decoder_sparse_step moe_norm_min= moe_capacity= moe_gate= moe_use_aux_free= num_nextn_predict_layers use_rmsnorm==true", base: llamaLike(draft{
 		Spec:       Spec{Vocab: 103424, Hidden: 2560, FFN: 12288, Layers: 28, Heads: 20, KVHeads: 4, MaxPositions: 131072, Tied: true, Turn: TurnPairsMixed},
@@ -260,7 +281,7 @@ var families = []family{
 	})},
 	// One norm for attention and MLP where they run side by side, and dropout of the MLP's output alone.
 	{name: "stablelm", keys: llamaKeys + " partial_rotary_factor rope_parameters use_qkv_bias=qkv_bias qk_layernorm=single_head_norms use_parallel_residual hidden_dropout=residual_dropout rotary_scaling_factor= use_norm_bias=", base: llamaLike(draft{
-		Spec:           Spec{Vocab: 50304, Hidden: 2560, FFN: 6912, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 4096, Norm: LayerNorm, Parallel: ParallelOneNorm},
+		Spec:           Spec{Vocab: 50304, Hidden: 2560, FFN: 6912, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 4096, Norm: LayerNorm, Parallel: ParallelOneNorm, Undropped: RoleO},
 		rotaryFraction: 0.25,
 	})},
 	{name: "jais2", keys: llamaKeys + " attention_bias mlp_bias", base: ungatedLlama(biased(draft{
@@ -280,6 +301,11 @@ var families = []family{
 	})},
 	{name: "granite", keys: llamaKeys + " attention_bias mlp_bias" + multiplierKeys, base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
+	})},
+	// Granite with a norm of what each block adds, and logits times a factor, not divided by one.
+	{name: "hyperclovax", keys: llamaKeys + " attention_bias mlp_bias use_post_norm" + multiplierKeys, base: llamaLike(draft{
+		Spec:     Spec{Vocab: 32000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
+		postNorm: true,
 	})},
 	{name: "seed_oss", keys: llamaKeys + " attention_bias=qkv_bias attention_out_bias=out_bias mlp_bias residual_dropout", base: llamaLike(draft{
 		Spec: Spec{Vocab: 155136, Hidden: 4096, FFN: 27648, Layers: 64, Heads: 80, KVHeads: 8, HeadDim: 128, MaxPositions: 524288, QKVBias: true, AttnDropout: 0.1, ResidDropout: 0.1},
@@ -311,6 +337,11 @@ var families = []family{
 		Spec: Spec{Vocab: 151936, Hidden: 2048, FFN: 6144, Layers: 24, Heads: 32, KVHeads: 4, MaxPositions: 32768, QKNorm: HeadQKNorm, Window: 4096},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 768, LowRouter: true},
 	})},
+	{name: "mellum", keys: llamaKeys + windowKeys + expertKeys + " moe_intermediate_size mlp_layer_types attention_bias", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 98304, Hidden: 2304, FFN: 7168, Layers: 28, Heads: 32, KVHeads: 4, HeadDim: 128, MaxPositions: 131072, QKNorm: HeadQKNorm, Window: 1024},
+		moe:       MoE{Experts: 64, TopK: 8, FFN: 896, NormTopK: true, LowRouter: true},
+		useWindow: true, wholeEvery: 1,
+	})},
 
 	// Three layers of four are gated delta nets.
 	{name: "qwen3_next", keys: nextKeys + qwenMoE + " shared_expert_intermediate_size", base: nextLike(draft{
@@ -338,6 +369,12 @@ var families = []family{
 	{name: "gemma2", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping", base: llamaLike(draft{
 		Spec: Spec{Vocab: 256000, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 8192,
 			Activation: GELUTanh, Norm: GemmaRMSNorm, Place: Sandwich, Tied: true, EmbedScale: true, Window: 4096},
+		attnCap: 50, logitCap: 30, useWindow: true, windowPattern: 2,
+	})},
+	// Gemma 2 without norms of what blocks add.
+	{name: "vaultgemma", keys: gemmaKeys + windowKeys + " hidden_act= attn_logit_softcapping final_logit_softcapping", base: llamaLike(draft{
+		Spec: Spec{Vocab: 256000, Hidden: 2304, FFN: 9216, Layers: 26, Heads: 8, KVHeads: 4, HeadDim: 256, MaxPositions: 8192,
+			Activation: GELUTanh, Norm: GemmaRMSNorm, Tied: true, EmbedScale: true, Window: 4096},
 		attnCap: 50, logitCap: 30, useWindow: true, windowPattern: 2,
 	})},
 	{name: "gemma3", text: "gemma3_text", encoder: "siglip_vision_model"},
@@ -381,6 +418,10 @@ var families = []family{
 	{name: "olmoe", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
 		Spec: Spec{Vocab: 50304, Hidden: 2048, Layers: 16, Heads: 16, MaxPositions: 4096, QKNorm: FullQKNorm},
 		moe:  MoE{Experts: 64, TopK: 8, FFN: 2048, LowRouter: true},
+	})},
+	{name: "flex_olmo", keys: mixtralMoE + " attention_bias", base: llamaLike(draft{
+		Spec: Spec{Vocab: 100352, Hidden: 4096, Layers: 32, Heads: 32, MaxPositions: 4096, Norm: WideRMSNorm, Place: PostNorm, QKNorm: FullQKNorm, Turn: TurnFP32},
+		moe:  MoE{Experts: 7, TopK: 5, FFN: 11008, LowRouter: true},
 	})},
 	{name: "gpt_oss", keys: mixtralMoE + windowKeys + " attention_bias experts_per_token=num_experts_per_tok rope_scaling rope_parameters=rope_scaling", base: llamaLike(draft{
 		Spec: Spec{Vocab: 201088, Hidden: 2880, Layers: 36, Heads: 64, KVHeads: 8, HeadDim: 64, MaxPositions: 131072,
@@ -506,10 +547,23 @@ var families = []family{
 		Spec: Spec{Vocab: 50272, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 2048, Activation: ReLU, Position: LearnedPosition,
 			Tied: true, ResidDropout: 0.1, IdlePositions: 2},
 	}))},
+	{name: "biogpt", keys: denseKeys + " hidden_dropout_prob=hidden_dropout attention_probs_dropout_prob=attention_dropout scale_embedding==true", base: gptLike(biased(draft{
+		Spec: Spec{Vocab: 42384, Hidden: 1024, FFN: 4096, Layers: 24, Heads: 16, MaxPositions: 1024, Position: LearnedPosition,
+			Tied: true, EmbedScale: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1, IdlePositions: 2},
+	}))},
 	// Encoders, whose tokens all see each other, with the head of their ForMaskedLM.
-	{name: "bert", keys: bertKeys, base: bertLike(30522)},
-	{name: "roberta", keys: bertKeys, base: bertLike(50265)},
-	{name: "xlm-roberta", also: "camembert", keys: bertKeys, base: bertLike(30522)},
+	{name: "bert", keys: bertKeys, base: bertLike(Spec{Vocab: 30522, TypeVocab: 2})},
+	{name: "ernie", keys: bertKeys + " use_task_id==false task_type_vocab_size=", base: bertLike(Spec{Vocab: 30522, TypeVocab: 2})},
+	{name: "distilbert", keys: coreKeys + " dim=hidden_size n_layers=num_hidden_layers n_heads=num_attention_heads hidden_dim=intermediate_size activation=hidden_act dropout=hidden_dropout attention_dropout" +
+		" sinusoidal_pos_embds==false qa_dropout= seq_classif_dropout= tie_weights_==true", base: bertLike(Spec{Vocab: 30522, Layers: 6, Undropped: RoleO})},
+	{name: "roberta", keys: bertKeys, base: bertLike(Spec{Vocab: 50265, TypeVocab: 2})},
+	{name: "xlm-roberta", also: "camembert", keys: bertKeys, base: bertLike(Spec{Vocab: 30522, TypeVocab: 2})},
+	{name: "data2vec-text", keys: bertKeys, base: bertLike(Spec{Vocab: 30522, TypeVocab: 2})},
+	{name: "roberta-prelayernorm", keys: bertKeys, base: preNormed(bertLike(Spec{Vocab: 50265, TypeVocab: 2}), true)},
+	{name: "xlm-roberta-xl", keys: bertKeys, base: preNormed(bertLike(Spec{Vocab: 250880, Hidden: 2560, FFN: 10240, Layers: 36, Heads: 32, MaxPositions: 514, TypeVocab: 1, Undropped: RoleDown}), false)},
+	{name: "eurobert", keys: llamaKeys + " attention_bias mlp_bias==false classifier_pooling= clf_pooling= hidden_dropout==0 bos_token= eos_token= pad_token= mask_token=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 128256, Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, MaxPositions: 8192, Bidirectional: true},
+	})},
 	{name: "modernbert", keys: llamaKeys + " hidden_activation=hidden_act hidden_act= num_key_value_heads= head_dim= attention_bias mlp_bias norm_bias==false layer_types local_attention=sliding_window global_attn_every_n_layers=whole_every" +
 		" embedding_dropout mlp_dropout==0 classifier_bias==false decoder_bias=head_bias position_embedding_type= rope_parameters= local_rope_theta= global_rope_theta= norm_eps= classifier_pooling= classifier_activation= deterministic_flash_attn= sparse_prediction==false sparse_pred_ignore_index= reference_compile= repad_logits_with_grad= initializer_cutoff_factor=", base: encoderLike(draft{
 		Spec: Spec{Vocab: 50368, Hidden: 768, FFN: 1152, Layers: 22, Heads: 12, MaxPositions: 8192, Norm: LayerNormNoB, Place: PreNorm, Position: Rotary, Turn: TurnFloats,

@@ -71,6 +71,9 @@ func (r *reader) variants(d *draft) {
 		r.check(n%2 == 0, []string{"gate_and_up"}, "%s %d is twice the width of the MLP; give an even number", r.label("gate_and_up"), n)
 		d.FFN = n / 2
 	}
+	if d.postNorm {
+		d.Place = Sandwich
+	}
 	if d.headNorm {
 		d.QKNorm = HeadQKNorm
 	}

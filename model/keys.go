@@ -44,6 +44,7 @@ type draft struct {
 	attnCap        float64 // 0: none
 	logitCap       float64 // 0: none
 	alibi          bool
+	postNorm       bool // HyperCLOVA X: Place is Sandwich
 	headNorm       bool // QKNorm is HeadQKNorm
 	eachNorm       bool // or EachQKNorm
 	fullNorm       bool // or FullQKNorm
@@ -163,6 +164,7 @@ var keys = []key{
 	{name: "hidden_act", one: activationNames(), optional: true, to: func(d *draft) []any { return []any{&d.activation} }},
 	{name: "norm", one: words(RMSNorm, WideRMSNorm, GemmaRMSNorm, CastRMSNorm, LayerNorm, PlainNorm, LayerNormNoB, LayerNormCast, LayerNorm1P), to: func(d *draft) []any { return []any{&d.Norm} }},
 	{name: "norm_placement", one: words(PreNorm, PostNorm, Sandwich, SumNorm), to: func(d *draft) []any { return []any{&d.Place} }},
+	{name: "use_post_norm", to: func(d *draft) []any { return []any{&d.postNorm} }},
 	{name: "parallel", one: words(ParallelOneNorm, ParallelTwoNorm), optional: true, to: func(d *draft) []any { return []any{&d.Parallel} }},
 	{name: "use_parallel_residual", to: func(d *draft) []any { return []any{&d.parallel} }},
 	{name: "num_ln_in_parallel_attn", min: 1, max: 2, optional: true, to: func(d *draft) []any { return []any{&d.parallelNorms} }},

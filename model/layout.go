@@ -187,8 +187,20 @@ var (
 		{"output.dense", RoleDown},
 		{"output.LayerNorm", RoleNorm4},
 	}
-	neoxMLP   = []module{{"mlp.dense_h_to_4h", RoleUp}, {"mlp.dense_4h_to_h", RoleDown}}
-	llamaHead = []module{{"model.norm", RoleFinalNorm}, {"lm_head", RoleHead}}
+	optLayer = []module{
+		{"self_attn.k_proj", RoleK},
+		{"self_attn.v_proj", RoleV},
+		{"self_attn.q_proj", RoleQ},
+		{"self_attn.out_proj", RoleO},
+		{"self_attn_layer_norm", RoleNorm1},
+		{"fc1", RoleUp},
+		{"fc2", RoleDown},
+		{"final_layer_norm", RoleNorm2},
+	}
+	bertHead    = []module{{"cls.predictions.transform.dense", RoleHeadDense}, {"cls.predictions.transform.LayerNorm", RoleHeadNorm}, {"cls.predictions.decoder", RoleHead}}
+	robertaHead = []module{{"lm_head.dense", RoleHeadDense}, {"lm_head.layer_norm", RoleHeadNorm}, {"lm_head.decoder", RoleHead}}
+	neoxMLP     = []module{{"mlp.dense_h_to_4h", RoleUp}, {"mlp.dense_4h_to_h", RoleDown}}
+	llamaHead   = []module{{"model.norm", RoleFinalNorm}, {"lm_head", RoleHead}}
 	// The mixture of residual streams that the final norm reads comes after it.
 	streamsHead = []module{{"model.norm", RoleFinalNorm}, {"model.hc_head.hc_fn", RoleMix3}, {"model.hc_head.hc_base", RoleMix3Bias}, {"model.hc_head.hc_scale", RoleMix3Scale}, {"head.dense", RoleHeadDense}, {"head.norm", RoleHeadNorm}, {"lm_head", RoleHead}}
 )
@@ -245,6 +257,12 @@ var layouts = []layout{
 		}}, []module{{"transformer.ln_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"exaone4"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"post_attention_layernorm", RoleNorm3}, {"post_feedforward_layernorm", RoleNorm4}}}, llamaHead},
+	{[]string{"hyperclovax"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms, {{"post_norm1", RoleNorm3}, {"post_norm2", RoleNorm4}}}, llamaHead},
+	{[]string{"vaultgemma"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, llamaMLP, {{"input_layernorm", RoleNorm1}, {"pre_feedforward_layernorm", RoleNorm2}}}, llamaHead},
+	{[]string{"flex_olmo"}, Serial,
+		llamaEmbedding, [][]module{llamaAttention, routerFirst, experts, {{"post_attention_layernorm", RoleNorm3}, {"post_feedforward_layernorm", RoleNorm4}}}, llamaHead},
 	{[]string{"hunyuan_v1_dense", "hunyuan_v1_moe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention[:len(llamaAttention)-2], {{"self_attn.query_layernorm", RoleQNorm}, {"self_attn.key_layernorm", RoleKNorm}}, llamaMLP,
 			{{"mlp.gate.wg", RoleRouter}}, experts, {{"mlp.shared_mlp.gate_proj", RoleSharedGate}, {"mlp.shared_mlp.up_proj", RoleSharedUp}, {"mlp.shared_mlp.down_proj", RoleSharedDown}}, preNorms}, llamaHead},
@@ -278,7 +296,7 @@ var layouts = []layout{
 	{[]string{"deepseek_v4"}, Serial,
 		llamaEmbedding, [][]module{compressedAttention, compressor, routerFirst, experts, deepseekShared, preNorms, streams},
 		streamsHead},
-	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "dots1", "solar_open"}, Serial,
+	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "dots1", "solar_open", "exaone_moe", "mellum"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,
 		[]module{{"backbone.embeddings", RoleEmbed}},
@@ -352,24 +370,45 @@ var layouts = []layout{
 	// where it is used.
 	{[]string{"opt"}, Serial,
 		[]module{{"model.decoder.embed_tokens", RoleEmbed}, {"model.decoder.embed_positions", RolePosition}},
-		[][]module{{
-			{"self_attn.k_proj", RoleK},
-			{"self_attn.v_proj", RoleV},
-			{"self_attn.q_proj", RoleQ},
-			{"self_attn.out_proj", RoleO},
-			{"self_attn_layer_norm", RoleNorm1},
-			{"fc1", RoleUp},
-			{"fc2", RoleDown},
-			{"final_layer_norm", RoleNorm2},
-		}}, []module{{"model.decoder.final_layer_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
-	{[]string{"bert"}, Serial,
-		[]module{{"bert.embeddings.word_embeddings", RoleEmbed}, {"bert.embeddings.position_embeddings", RolePosition}, {"bert.embeddings.token_type_embeddings", RoleType}, {"bert.embeddings.LayerNorm", RoleEmbedNorm}},
-		[][]module{bertLayer},
-		[]module{{"cls.predictions.transform.dense", RoleHeadDense}, {"cls.predictions.transform.LayerNorm", RoleHeadNorm}, {"cls.predictions.decoder", RoleHead}}},
-	{[]string{"roberta", "xlm-roberta"}, Serial,
-		[]module{{"roberta.embeddings.word_embeddings", RoleEmbed}, {"roberta.embeddings.position_embeddings", RolePosition}, {"roberta.embeddings.token_type_embeddings", RoleType}, {"roberta.embeddings.LayerNorm", RoleEmbedNorm}},
-		[][]module{bertLayer},
-		[]module{{"lm_head.dense", RoleHeadDense}, {"lm_head.layer_norm", RoleHeadNorm}, {"lm_head.decoder", RoleHead}}},
+		[][]module{optLayer}, []module{{"model.decoder.final_layer_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
+	bertLayout("bert", "bert", bertLayer, bertHead),
+	bertLayout("ernie", "ernie", bertLayer, bertHead),
+	bertLayout("roberta", "roberta", bertLayer, robertaHead),
+	bertLayout("xlm-roberta", "roberta", bertLayer, robertaHead),
+	bertLayout("data2vec-text", "data2vec_text", bertLayer, robertaHead),
+	bertLayout("roberta-prelayernorm", "roberta_prelayernorm", []module{
+		{"attention.self.query", RoleQ},
+		{"attention.self.key", RoleK},
+		{"attention.self.value", RoleV},
+		{"attention.output.dense", RoleO},
+		{"attention.LayerNorm", RoleNorm1},
+		{"intermediate.LayerNorm", RoleNorm2},
+		{"intermediate.dense", RoleUp},
+		{"output.dense", RoleDown},
+	}, slices.Concat([]module{{"roberta_prelayernorm.LayerNorm", RoleFinalNorm}}, robertaHead)),
+	bertLayout("xlm-roberta-xl", "roberta", []module{
+		{"attention.self.query", RoleQ},
+		{"attention.self.key", RoleK},
+		{"attention.self.value", RoleV},
+		{"attention.output.dense", RoleO},
+		{"attention.self_attn_layer_norm", RoleNorm1},
+		{"intermediate.dense", RoleUp},
+		{"output.dense", RoleDown},
+		{"LayerNorm", RoleNorm2},
+	}, slices.Concat([]module{{"roberta.encoder.LayerNorm", RoleFinalNorm}}, robertaHead)),
+	bertLayout("distilbert", "distilbert", []module{
+		{"attention.q_lin", RoleQ},
+		{"attention.k_lin", RoleK},
+		{"attention.v_lin", RoleV},
+		{"attention.out_lin", RoleO},
+		{"sa_layer_norm", RoleNorm3},
+		{"ffn.lin1", RoleUp},
+		{"ffn.lin2", RoleDown},
+		{"output_layer_norm", RoleNorm4},
+	}, []module{{"vocab_transform", RoleHeadDense}, {"vocab_layer_norm", RoleHeadNorm}, {"vocab_projector", RoleHead}}),
+	{[]string{"biogpt"}, Serial,
+		[]module{{"biogpt.embed_tokens", RoleEmbed}, {"biogpt.embed_positions", RolePosition}},
+		[][]module{optLayer}, []module{{"biogpt.layer_norm", RoleFinalNorm}, {"output_projection", RoleHead}}},
 	{[]string{"modernbert"}, Serial,
 		[]module{{"model.embeddings.tok_embeddings", RoleEmbed}, {"model.embeddings.norm", RoleEmbedNorm}},
 		[][]module{{
@@ -392,6 +431,16 @@ var layouts = []layout{
 			{"ffn.up_proj", RoleUp},
 			{"ffn.down_proj", RoleDown},
 		}}, []module{{"transformer.norm_f", RoleFinalNorm}, {"lm_head", RoleHead}}},
+}
+
+// bertLayout is the layout of an encoder after BERT, whose embeddings are under a prefix.
+func bertLayout(family, prefix string, layer, head []module) layout {
+	return layout{[]string{family}, Serial, []module{
+		{prefix + ".embeddings.word_embeddings", RoleEmbed},
+		{prefix + ".embeddings.position_embeddings", RolePosition},
+		{prefix + ".embeddings.token_type_embeddings", RoleType},
+		{prefix + ".embeddings.LayerNorm", RoleEmbedNorm},
+	}, [][]module{layer}, head}
 }
 
 // layoutOf finds the layout of a Spec.

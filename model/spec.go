@@ -83,6 +83,7 @@ type Spec struct {
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
 	EmbedDropout, AttnDropout, ResidDropout float64 // probabilities; zero: the op is not there
+	Undropped                               Role    // the last projection of a block, attention's or the MLP's, whose output is added without dropout (DistilBERT, XLM-RoBERTa-XL)
 	DropoutUnnamed                          bool    // the generic form says nothing of them, not even 0: frameworks have defaults
 
 	Window  int64  // sliding_window: keys each query sees in a windowed layer; 0: no window

@@ -27,7 +27,7 @@ var unmodelled = []struct {
 	{"lfm2 lfm2_moe", "short convolutions in the place of attention in most layers", "", "", nil},
 	{"jamba mamba falcon_mamba", "mixers of the first Mamba", "", "hybrid_layer_pattern has Mamba-2", nil},
 	{"mamba2", "no configuration that is read", "", "hybrid_layer_pattern of one M for each layer has its mixers", nil},
-	{"distilbert electra", "embeddings or a head of its own", "bert", "what BERT of those sizes takes", nil},
+	{"electra", "embeddings narrower than its layers", "bert", "what BERT of those sizes takes", nil},
 	{"albert", "layers that share their parameters", "bert", "what BERT of those sizes takes, with parameters of their own", nil},
 	{"mpnet deberta deberta-v2", "positions relative to each other in its scores", "bert", "what BERT of those sizes takes", nil},
 	{"t5 mt5 umt5 longt5 bart mbart pegasus marian whisper", "an encoder beside its decoder", "", "", nil},

@@ -464,12 +464,12 @@ func (b *builder) has(r model.Role) bool { _, ok := b.roles[r]; return ok }
 // program reports whether the recipe has a program of that name.
 func (b *builder) program(name string) bool { _, ok := b.recipe.Programs[name]; return ok }
 
-func (b *builder) dropout(x *tape.Tensor) *tape.Tensor {
+func (b *builder) dropout(x *tape.Tensor, p float64) *tape.Tensor {
 	b.t.Module = "dropout"
-	if b.dropouts.resid > 0 {
+	if p > 0 {
 		b.t.Call()
 	}
-	return b.t.Dropout(x, b.dropouts.resid)
+	return b.t.Dropout(x, p)
 }
 
 func (b *builder) residual(x, y *tape.Tensor) *tape.Tensor {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
@@ -580,4 +581,49 @@ func TestClassesOfTheHub(t *testing.T) {
 		require.Equal(t, "norm_head", missing)
 		require.ErrorContains(t, Missing{"megatron-core", missing, false}, "an output layer whose rows are divided by their norms (Baichuan 2's); use automodel, deepspeed-hf or hf-eager")
 	})
+}
+
+// layerOf are the kernels of a file's last kind of layer, in the order in which they run, forward.
+func layerOf(t *testing.T, text string) (prims []string) {
+	t.Helper()
+	doc, err := yamlx.Parse("model.yaml", []byte("{"+text+", hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 4, head_dim: 64, intermediate_size: 512, vocab_size: 1024, max_position_embeddings: 1024}"))
+	require.NoError(t, err)
+	s, errs := model.Decode(doc, doc.Root)
+	require.NoError(t, errs.Err())
+	c := config(t, "llama3-8b", "hf-eager")
+	c.Spec, c.Sequence = s, 512
+	m := Build(c)
+	for _, o := range m.Kinds[len(m.Kinds)-1].Forward.Ops {
+		prims = append(prims, o.Prim)
+	}
+	return prims
+}
+
+// TestKindred: classes that inherit their layers from those of others run the kernels of these
+// (transformers 5.17, modular_*.py of each).
+func TestKindred(t *testing.T) {
+	const experts = ", moe_intermediate_size: 128, num_experts: 8, num_experts_per_tok: 2"
+	for text, like := range map[string]string{
+		"model_type: cwm, layer_types: [full_attention, full_attention, full_attention, full_attention]": "model_type: llama",
+		"model_type: mellum, norm_topk_prob: true" + experts:                                             "model_type: qwen3_moe, norm_topk_prob: true" + experts,
+		"model_type: hyperclovax, use_post_norm: false":                                                  "model_type: granite",
+		"model_type: exaone_moe, sliding_window: null" + experts:                                         "model_type: glm4_moe, use_qk_norm: true, partial_rotary_factor: 1.0" + experts,
+		"model_type: eurobert": "model_type: llama, is_causal: false",
+		"model_type: gemma4_unified_text, global_head_dim: 64, layer_types: [full_attention, full_attention, full_attention, full_attention]": "model_type: gemma4_text, global_head_dim: 64, hidden_size_per_layer_input: 0, layer_types: [full_attention, full_attention, full_attention, full_attention]",
+	} {
+		require.Equal(t, layerOf(t, like), layerOf(t, text), text)
+	}
+	norms := func(text, prim string) (n int) {
+		for _, p := range layerOf(t, text) {
+			if p == prim {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, norms("model_type: granite", "rsqrt")+2, norms("model_type: hyperclovax", "rsqrt"), "one more of each block's output")
+	require.Equal(t, norms("model_type: gemma2", "rsqrt")-2, norms("model_type: vaultgemma", "rsqrt"), "none of any block's output")
+	const flex = "model_type: flex_olmo, num_experts: 8, num_experts_per_tok: 2"
+	require.Equal(t, norms("model_type: olmo2", "rsqrt"), norms(flex, "rsqrt"))
+	require.Equal(t, norms("model_type: olmoe, num_experts: 8, num_experts_per_tok: 2", "grouped_mm"), norms(flex, "grouped_mm"))
 }

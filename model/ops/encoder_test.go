@@ -5,8 +5,40 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
+
+// TestEncoderKin: encoders after BERT by what their classes change of it: which block's output is added
+// without dropout, where norms are, which tables embeddings have (transformers 5.17, modeling_distilbert.py,
+// modular_xlm_roberta_xl.py, modeling_roberta_prelayernorm.py). BioGPT's layers are OPT's.
+func TestEncoderKin(t *testing.T) {
+	for _, c := range []struct {
+		kind                        string
+		drops, norms, tables, final int
+	}{
+		{"bert", 2, 2, 3, 1},
+		{"ernie", 2, 2, 3, 1},
+		{"data2vec-text", 2, 2, 3, 1},
+		{"distilbert", 1, 2, 2, 1},
+		{"roberta-prelayernorm", 2, 2, 3, 2},
+		{"xlm-roberta-xl", 1, 2, 3, 2},
+		{"biogpt", 2, 2, 2, 1},
+		{"opt", 2, 2, 2, 1},
+	} {
+		doc, err := yamlx.Parse("model.yaml", []byte("{model_type: "+c.kind+"}"))
+		require.NoError(t, err)
+		s, errs := model.Decode(doc, doc.Root)
+		require.NoError(t, errs.Err())
+		of := config(t, "bert-large", "hf-eager")
+		of.Spec, of.Sequence = s, 512
+		m := Build(of)
+		layer := &m.Kinds[0].Forward
+		require.Equal(t, []int{c.drops, c.norms, c.tables, c.final},
+			[]int{number(layer, "dropout"), number(layer, "layer_norm"), number(&m.Embedding.Forward, "embedding"), number(&m.Head.Forward, "layer_norm")}, c.kind)
+	}
+}
 
 // TestEncoders: BERT normalises each sum, which the MLP and the next layer read, and adds a table of token
 // types to its embeddings; before its output layer come a projection, GELU and a norm, and its loss reads

@@ -42,9 +42,9 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 	after = same
 	var y *tape.Tensor
 	if b.program("residual_norm") && b.has(model.RoleNorm2) {
-		y, h = b.residualNorm(x, a, model.RoleNorm2)
+		y, h = b.residualNorm(x, a, model.RoleNorm2, model.RoleO)
 	} else {
-		y = b.dropoutResidual(x, a)
+		y = b.dropoutResidual(x, a, model.RoleO)
 		if b.asTransformers() { // the sum takes its name
 			t.Release(a)
 			a = nil
@@ -56,7 +56,7 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 	m := mlp(h)
 	t.Release(h)
 	m = b.normAfter(after(m), model.RoleNorm4)
-	z := b.dropoutResidual(y, m)
+	z := b.dropoutResidual(y, m, model.RoleDown)
 	t.Release(y, m)
 	if b.Spec.PerLayer != nil {
 		z = b.give(z, b.ownPart(z))
@@ -68,11 +68,11 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 	return z
 }
 
-// residualNorm is one kernel's sum of both, and its norm.
-func (b *builder) residualNorm(x, y *tape.Tensor, r model.Role) (sum, normed *tape.Tensor) {
+// residualNorm is one kernel's sum of both, and its norm; last made y.
+func (b *builder) residualNorm(x, y *tape.Tensor, r, last model.Role) (sum, normed *tape.Tensor) {
 	b.t.Module = "norm"
 	name := "residual_norm"
-	if b.dropouts.resid > 0 {
+	if b.dropped(last) > 0 {
 		name = "dropout_residual_norm"
 	}
 	out := b.call(name, tensorOf(x), tensorOf(y), tensorOf(b.p(r)), tensorOf(b.p(r.Bias())))
@@ -82,19 +82,19 @@ func (b *builder) residualNorm(x, y *tape.Tensor, r model.Role) (sum, normed *ta
 // summed runs a layer whose norms are of its sums, which the MLP and the next layer read.
 func (b *builder) summed(x *tape.Tensor, kind model.LayerKind, mlp part) *tape.Tensor {
 	t := b.t
-	normedSum := func(x, y *tape.Tensor, r model.Role) *tape.Tensor {
+	normedSum := func(x, y *tape.Tensor, r, last model.Role) *tape.Tensor {
 		var sum, h *tape.Tensor
 		if b.program("residual_norm") && b.has(r) {
-			sum, h = b.residualNorm(x, y, r)
+			sum, h = b.residualNorm(x, y, r, last)
 		} else {
-			sum = b.dropoutResidual(x, y)
+			sum = b.dropoutResidual(x, y, last)
 			h = b.norm(sum, r, true)
 		}
 		t.Release(sum, y)
 		return h
 	}
-	h := normedSum(x, b.mixer(kind)(x), model.RoleNorm3)
-	y := normedSum(h, mlp(h), model.RoleNorm4)
+	h := normedSum(x, b.mixer(kind)(x), model.RoleNorm3, model.RoleO)
+	y := normedSum(h, mlp(h), model.RoleNorm4, model.RoleDown)
 	t.Release(h)
 	return y
 }
@@ -131,7 +131,11 @@ func (b *builder) alone(x *tape.Tensor, kind model.LayerKind, before model.Role,
 	a := block(h)
 	b.t.Release(h)
 	a = b.normAfter(after(a), behind)
-	y := b.dropoutResidual(x, a)
+	last := model.RoleO
+	if kind.Mixer == model.NoMixer {
+		last = model.RoleDown
+	}
+	y := b.dropoutResidual(x, a, last)
 	b.t.Release(a)
 	return y
 }
@@ -199,13 +203,21 @@ func (b *builder) normAfter(x *tape.Tensor, r model.Role) *tape.Tensor {
 	return x
 }
 
-// dropoutResidual adds what a block made, with dropout, to the residual stream.
-func (b *builder) dropoutResidual(x, y *tape.Tensor) *tape.Tensor {
-	if b.dropouts.resid > 0 && b.program("dropout_residual") && !b.recipe.Structure.PlainLayers {
+// dropped is the probability of dropout of what a block's last projection made.
+func (b *builder) dropped(last model.Role) float64 {
+	if last == b.Spec.Undropped {
+		return 0
+	}
+	return b.dropouts.resid
+}
+
+// dropoutResidual adds what a block's last projection made, with dropout, to the residual stream.
+func (b *builder) dropoutResidual(x, y *tape.Tensor, last model.Role) *tape.Tensor {
+	if b.dropped(last) > 0 && b.program("dropout_residual") && !b.recipe.Structure.PlainLayers {
 		b.t.Module = "residual"
 		return b.call("dropout_residual", tensorOf(x), tensorOf(y))[0].t
 	}
-	y = b.dropout(y)
+	y = b.dropout(y, b.dropped(last))
 	if b.Spec.ResidScale {
 		b.t.Module = "residual"
 		y = b.give(y, b.t.Scale("mul_scalar", y))
