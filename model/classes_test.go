@@ -77,6 +77,9 @@ func TestNotModelled(t *testing.T) {
 		"jamba":         "hybrid_layer_pattern has Mamba-2",
 		"mamba2":        "one M for each layer",
 		"bitnet":        "model_type: llama (",
+		"gpt_neo":       "attention in fp32 by its own code", "megatron-bert": "model_type: roberta-prelayernorm (",
+		"afmoe": "gate of attention's output", "granite_swa": "sinks as gpt_oss has them", "modernbert-decoder": "modernbert with is_causal",
+		"zamba2": "hybrid_layer_pattern has both", "blenderbot": "an encoder beside its decoder", "nanochat": "recipe nanochat",
 	} {
 		_, err := decodeText("{model_type: " + name + ", hidden_size: 64}")
 		require.ErrorContains(t, err, want)

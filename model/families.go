@@ -267,6 +267,13 @@ var families = []family{
 		Spec: Spec{Vocab: 196608, Hidden: 4096, Layers: 48, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
+	// Multi-token prediction, of which files have a layer, is none of its class's.
+	{name: "hy_v3", keys: llamaKeys + expertKeys + sharedKeys + " attention_bias mlp_bias num_shared_experts=n_shared_experts mlp_layer_types enable_moe_fp32_combine router_scaling_factor=" +
+		" expert_hidden_dim=moe_intermediate_size moe_router_enable_expert_bias==true moe_router_use_sigmoid==true qk_norm==true route_norm==true norm_topk_prob==true enable_attention_fp32_softmax= enable_lm_head_fp32=", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 120832, Hidden: 4096, FFN: 13312, Layers: 80, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072, QKNorm: HeadQKNorm},
+		moe:        MoE{Experts: 192, TopK: 8, FFN: 1536, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true, WideSum: true},
+		denseFirst: 1,
+	})},
 	{name: "exaone_moe", keys: llamaKeys + windowKeys + expertKeys + sharedKeys + " sliding_window_pattern=window_letters num_shared_experts=n_shared_experts mlp_layer_types first_last_k_dense_replace= is_moe_layer=" +
 		" mtp_loss_scaling_factor= mtp_share_layers=", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 102400, Hidden: 4096, FFN: 16384, Layers: 32, Heads: 32, KVHeads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, Window: 4096},

@@ -264,6 +264,7 @@ var keys = []key{
 	{name: "moe_latent_size", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.moe.Latent} }},
 	{name: "n_shared_experts", max: 1024, optional: true, to: func(d *draft) []any { return []any{&d.moe.Shared} }},
 	{name: "shared_expert_intermediate_size", max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.moe.SharedFFN} }},
+	{name: "enable_moe_fp32_combine", to: func(d *draft) []any { return []any{&d.moe.WideSum} }},
 	{name: "router", one: words(SoftmaxRouter, SigmoidRouter, sqrtRouter), to: func(d *draft) []any { return []any{&d.moe.Router} }},
 	{name: "input_jitter_noise", max: 1, to: func(d *draft) []any { return []any{&d.jitter} }},
 	{name: "norm_topk_prob", to: func(d *draft) []any { return []any{&d.moe.NormTopK} }},

@@ -296,7 +296,7 @@ var layouts = []layout{
 	{[]string{"deepseek_v4"}, Serial,
 		llamaEmbedding, [][]module{compressedAttention, compressor, routerFirst, experts, deepseekShared, preNorms, streams},
 		streamsHead},
-	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "dots1", "solar_open", "exaone_moe", "mellum"}, Serial,
+	{[]string{"qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "dots1", "solar_open", "exaone_moe", "hy_v3", "mellum"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, experts, routerFirst, deepseekShared, preNorms}, llamaHead},
 	{[]string{"nemotron_h"}, Serial,
 		[]module{{"backbone.embeddings", RoleEmbed}},

@@ -280,6 +280,7 @@ type MoE struct {
 	Jitter      bool   // input_jitter_noise: what router and experts read is multiplied by noise, twice
 	ChosenFirst bool   // softmax of the chosen alone, by a router without a bias (Granite)
 	Beside      bool   // routed and shared experts have norms of their own, and the router reads the residual stream (Gemma 4)
+	WideSum     bool   // routed and shared experts are added in fp32 (HunYuan 3)
 	Clamped     bool   // gate and up projections are clamped (gpt-oss)
 	Dense       []bool // per layer: true when the layer has the dense MLP instead
 }

@@ -613,6 +613,9 @@ func TestKindred(t *testing.T) {
 	} {
 		require.Equal(t, layerOf(t, like), layerOf(t, text), text)
 	}
+	const hy = "model_type: hy_v3, num_shared_experts: 1" + experts
+	require.Equal(t, layerOf(t, "model_type: glm4_moe, use_qk_norm: true, partial_rotary_factor: 1.0"+experts), layerOf(t, hy+", enable_moe_fp32_combine: false"))
+	require.Equal(t, len(layerOf(t, hy+", enable_moe_fp32_combine: false"))+3, len(layerOf(t, hy)), "two casts to fp32 and one back around the sum")
 	norms := func(text, prim string) (n int) {
 		for _, p := range layerOf(t, text) {
 			if p == prim {

@@ -95,9 +95,19 @@ func (b *builder) tokensMLP(x *tape.Tensor) *tape.Tensor {
 		return y
 	}
 	s := b.checkpointed(SharedExperts, b.shared, x)
-	z := b.residual(y, s)
+	z := b.besideShared(y, s)
 	t.Release(y, s)
 	return z
+}
+
+// besideShared adds what routed and what shared experts made.
+func (b *builder) besideShared(routed, shared *tape.Tensor) *tape.Tensor {
+	program := "residual"
+	if b.Spec.MoE.WideSum {
+		program = b.variant(program, "_wide")
+	}
+	b.t.Module = "residual"
+	return b.call(program, tensorOf(routed), tensorOf(shared))[0].t
 }
 
 // routed runs the experts on tokens [tokens, width] with the scores of those that each is
