@@ -6,6 +6,10 @@ import "slices"
 // Liger-Kernel patches (transformers/monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN).
 var withWeights = []string{"baichuan", "exaone", "internlm", "internlm2", "internlm3", "mimo", "orion", "qwen"}
 
+// unpatched are types of transformers' own classes that it does not patch either, though each of its
+// operators would fit them.
+var unpatched = []string{"cwm", "eurobert", "hyperclovax", "vaultgemma"}
+
 // keepsExperts are types of models with experts of which Liger-Kernel replaces norms and rotary
 // embedding alone (apply_liger_kernel_to_gpt_oss, there). Of others it runs the experts by grouped
 // products of its own in Triton from transformers 5 on (LigerExperts in transformers/swiglu.py,
@@ -19,6 +23,8 @@ func (s *Spec) Ligerless() string {
 	switch {
 	case slices.Contains(withWeights, s.ModelType):
 		return "has a class that comes with its weights"
+	case slices.Contains(unpatched, s.ModelType):
+		return "has a class that Liger-Kernel does not patch"
 	case s.MoE != nil && !experts:
 		return "has experts"
 	case s.MLA != nil || s.Mixers != nil:

@@ -85,6 +85,7 @@ func TestLiger(t *testing.T) {
 		{"gemma4-31b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: gemma4-31b casts its norms' weights to fp32"},
 		{"{model_type: qwen}", "automodel", "", "dp: 8", false, ""},
 		{"{model_type: qwen}", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen has a class that comes with its weights, and what Liger-Kernel replaces of such a one is not known; leave it out"},
+		{"{model_type: cwm, num_hidden_layers: 8}", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: cwm has a class that Liger-Kernel does not patch"},
 		{"{model_type: baichuan, max_position_embeddings: 4096}", "hf-eager", ", liger_kernels: true", "dp: 8", false, "baichuan has a class that comes with its weights"},
 		{"qwen3-30b-a3b", "hf-eager", ", liger_kernels: true", "dp: 8", false, "runtime.liger_kernels: qwen3-30b-a3b has experts"},
 		{"gpt-oss-20b", "hf-eager", ", liger_kernels: true", "dp: 8", true, ""},
