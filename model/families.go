@@ -356,12 +356,12 @@ var families = []family{
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
 		moe:   MoE{Experts: 512, TopK: 10, FFN: 512, SharedFFN: 512, SharedGate: true, NormTopK: true, LowRouter: true},
 	})},
-	{name: "qwen3_5", text: "qwen3_5_text", encoder: "qwen3_vl_vision"},
+	{name: "qwen3_5", text: "qwen3_5_text", encoder: "qwen3_5_vision"},
 	{name: "qwen3_5_text", keys: nextKeys, base: nextLike(draft{
 		Spec:  Spec{Vocab: 248320, Hidden: 4096, FFN: 12288, Layers: 32, Heads: 16, KVHeads: 4},
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},
 	})},
-	{name: "qwen3_5_moe", text: "qwen3_5_moe_text", encoder: "qwen3_vl_vision"},
+	{name: "qwen3_5_moe", text: "qwen3_5_moe_text", encoder: "qwen3_5_vision"},
 	{name: "qwen3_5_moe_text", keys: nextKeys + expertKeys + " moe_intermediate_size shared_expert_intermediate_size", base: nextLike(draft{
 		Spec:  Spec{Vocab: 248320, Hidden: 2048, Layers: 40, Heads: 16, KVHeads: 2},
 		delta: Delta{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Conv: 4},

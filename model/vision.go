@@ -273,10 +273,8 @@ var encoders = []family{
 		vision:     Vision{Patch: 14},
 		windowSize: 112, fullLayers: []int64{7, 15, 23, 31},
 	})},
-	{name: "qwen3_vl_vision", also: "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen3_vl_moe_vision qwen3_5_vision qwen3_5_moe_vision", keys: packedKeys + " num_position_embeddings deepstack_visual_indexes", base: packedLike(draft{
-		Spec:   Spec{Hidden: 1152, FFN: 4304, Layers: 27, Heads: 16, Activation: GELUTanh, Norm: LayerNorm},
-		vision: Vision{Patch: 16, PatchBias: true, Rows: 2304, Grid: true, Deep: []int64{8, 16, 24}},
-	})},
+	{name: "qwen3_vl_vision", also: "qwen3_vl qwen3_vl_moe qwen3_vl_moe_vision", keys: packedKeys + " num_position_embeddings deepstack_visual_indexes", base: thirdLike([]int64{8, 16, 24})},
+	{name: "qwen3_vl_vision", also: "qwen3_5 qwen3_5_moe qwen3_5_vision qwen3_5_moe_vision", keys: packedKeys + " num_position_embeddings deepstack_visual_indexes", base: thirdLike(nil)},
 	{name: "siglip_vision_model", keys: batchedKeys + " vision_use_head= projection_dim= ", base: batchedLike(draft{
 		Spec:   Spec{Hidden: 768, FFN: 3072, Layers: 12, Heads: 12, Activation: GELUTanh},
 		vision: Vision{Patch: 16, Size: 224, PatchBias: true},
@@ -298,6 +296,14 @@ func packedLike(d draft) draft {
 	d.FusedQKV, d.Position, d.Turn, d.Place = true, Rotary, TurnFP32, PreNorm
 	d.vision.Packed, d.vision.Frames, d.vision.Channels, d.vision.Merge, d.vision.Projector = true, 2, 3, 2, MergeProjector
 	return biased(d)
+}
+
+// thirdLike fills in what Qwen3-VL's encoder and Qwen3.5's have in common: all but inner layers that are projected.
+func thirdLike(deep []int64) draft {
+	return packedLike(draft{
+		Spec:   Spec{Hidden: 1152, FFN: 4304, Layers: 27, Heads: 16, Activation: GELUTanh, Norm: LayerNorm},
+		vision: Vision{Patch: 16, PatchBias: true, Rows: 2304, Grid: true, Deep: deep},
+	})
 }
 
 // batchedLike fills in what CLIP and SigLIP have in common.

@@ -268,3 +268,21 @@ multi_modal_projector.linear_2.bias [8] whole nodecay
 		require.Equal(t, test.deep, show(p.Deep), test.text)
 	}
 }
+
+// Encoders of classes by default, with projectors to 3584: what transformers 5.17.0 counts of a class on
+// the meta device beyond its language model (2026-11-29). Qwen3.5's has no projectors of inner layers, which
+// files that transformers 5 writes say nothing of.
+func TestEncoderDefaults(t *testing.T) {
+	const text = "text_config: {hidden_size: 3584, num_attention_heads: 28, num_key_value_heads: 4, num_hidden_layers: 4}"
+	for file, want := range map[string]int64{
+		"model_type: qwen2_vl, vision_config: {hidden_size: 3584}":                                675_759_104,
+		"model_type: qwen2_5_vl, vision_config: {}":                                               3_083_025_152,
+		"model_type: qwen3_vl, vision_config: {}":                                                 566_949_104,
+		"model_type: qwen3_vl_moe, vision_config: {model_type: qwen3_vl_moe_vision}":              566_949_104,
+		"model_type: qwen3_5, vision_config: {}":                                                  453_650_672,
+		"model_type: qwen3_5_moe, vision_config: {model_type: qwen3_5_moe_vision}":                453_650_672,
+		"model_type: qwen3_5, vision_config: {model_type: qwen3_5, deepstack_visual_indexes: []}": 453_650_672,
+	} {
+		require.Equal(t, want, decode(t, "{"+file+", "+text+"}").Params().Vision, file)
+	}
+}
