@@ -60,6 +60,16 @@ func TestHeadsRoundedDown(t *testing.T) {
 	require.ErrorContains(t, err, "does not divide")
 }
 
+// Trinity Nano, whose card says 6B of which 1B are active, by its published keys.
+func TestTrinityNano(t *testing.T) {
+	s := decode(t, `{model_type: afmoe, vocab_size: 200192, hidden_size: 1024, intermediate_size: 3072, moe_intermediate_size: 256, num_hidden_layers: 56, num_dense_layers: 2, num_attention_heads: 8,
+		num_key_value_heads: 2, head_dim: 128, num_experts: 128, num_experts_per_tok: 8, num_shared_experts: 1, n_group: 1, topk_group: 1, num_expert_groups: 1, num_limited_groups: 1, route_norm: true,
+		route_scale: 2.826, score_func: sigmoid, mup_enabled: true, use_grouped_mm: true, global_attn_every_n_layers: 4, sliding_window: 2048, max_position_embeddings: 131072}`)
+	p := s.Params()
+	require.Equal(t, []int64{6_119_996_416, 1_023_917_056}, []int64{p.Total, p.Active})
+	require.True(t, s.EmbedScale && s.Kind(3).NoRope && !s.Kind(3).Windowed && s.Kind(2).Windowed && s.Kind(2).MoE && !s.Kind(1).MoE)
+}
+
 // moreKeys are those without which a class has no model, and which its list has, too.
 var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_per_tok: 6, n_shared_experts: 2"}
 
@@ -78,7 +88,7 @@ func TestNotModelled(t *testing.T) {
 		"mamba2":        "one M for each layer",
 		"bitnet":        "model_type: llama (",
 		"gpt_neo":       "attention in fp32 by its own code", "megatron-bert": "model_type: roberta-prelayernorm (",
-		"afmoe": "gate of attention's output", "granite_swa": "sinks as gpt_oss has them", "modernbert-decoder": "modernbert with is_causal",
+		"laguna": "whose outputs have gates", "granite_swa": "sinks as gpt_oss has them", "modernbert-decoder": "modernbert with is_causal",
 		"zamba2": "hybrid_layer_pattern has both", "blenderbot": "an encoder beside its decoder", "nanochat": "recipe nanochat",
 	} {
 		_, err := decodeText("{model_type: " + name + ", hidden_size: 64}")

@@ -267,6 +267,13 @@ var families = []family{
 		Spec: Spec{Vocab: 196608, Hidden: 4096, Layers: 48, Heads: 64, KVHeads: 8, HeadDim: 128, MaxPositions: 131072},
 		moe:  MoE{Experts: 128, TopK: 8, FFN: 1280, Shared: 1, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
 	})},
+	{name: "afmoe", keys: llamaKeys + windowKeys + expertKeys + " attention_bias moe_intermediate_size num_shared_experts=n_shared_experts num_dense_layers=first_k_dense_replace global_attn_every_n_layers=sliding_window_pattern mup_enabled" +
+		" route_scale= route_norm==true score_func==sigmoid num_expert_groups==1 num_limited_groups==1 use_grouped_mm= load_balance_coeff=", base: llamaLike(draft{
+		Spec: Spec{Vocab: 200192, Hidden: 2048, FFN: 6144, Layers: 32, Heads: 16, HeadDim: 128, MaxPositions: 16384, Norm: WideRMSNorm, Place: Sandwich, QKNorm: HeadQKNorm,
+			GatedAttention: true, GateApart: true, Window: 1024},
+		moe:       MoE{Experts: 64, TopK: 6, FFN: 1408, Shared: 2, Router: SigmoidRouter, RouterBias: true, NormTopK: true, LowRouter: true},
+		useWindow: true, windowPattern: 4, windowTurns: true, denseFirst: 1,
+	})},
 	// Multi-token prediction, of which files have a layer, is none of its class's.
 	{name: "hy_v3", keys: llamaKeys + expertKeys + sharedKeys + " attention_bias mlp_bias num_shared_experts=n_shared_experts mlp_layer_types enable_moe_fp32_combine router_scaling_factor=" +
 		" expert_hidden_dim=moe_intermediate_size moe_router_enable_expert_bias==true moe_router_use_sigmoid==true qk_norm==true route_norm==true norm_topk_prob==true enable_attention_fp32_softmax= enable_lm_head_fp32=", base: llamaLike(draft{

@@ -69,7 +69,7 @@ const (
 )
 
 var classes = map[Role]class{
-	RoleQ: projection, RoleK: projection, RoleV: projection, RoleQKV: projection, RoleO: projection,
+	RoleQ: projection, RoleK: projection, RoleV: projection, RoleQKV: projection, RoleOGate: projection, RoleO: projection,
 	RoleQDown: projection, RoleQUp: projection, RoleKVDown: projection, RoleKVUp: projection,
 	RoleIndexQ: projection, RoleIndexK: projection, RoleIndexWeights: projection,
 	RoleSumKV: projection, RoleSumGate: projection, RoleIndexSumKV: projection, RoleIndexSumGate: projection, RoleOGroups: projection,

@@ -248,6 +248,7 @@ var keys = []key{
 
 	{name: "attention_output_gate", to: func(d *draft) []any { return []any{&d.GatedAttention} }},
 	{name: "full_attention_interval", min: 1, max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.deltaEvery} }},
+	{name: "mup_enabled", to: func(d *draft) []any { return []any{&d.EmbedScale} }},
 	{name: "shared_expert_gate", to: func(d *draft) []any { return []any{&d.moe.SharedGate} }},
 	{name: "linear_num_key_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.KeyHeads} }},
 	{name: "linear_num_value_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.delta.ValueHeads} }},

@@ -22,7 +22,7 @@ func (r Role) Up() Role   { return r + "_lora_b" }
 
 // AttentionTargets and MLPTargets are the projections that adapters may have.
 var (
-	AttentionTargets = []Role{RoleQ, RoleK, RoleV, RoleO, RoleQDown, RoleQUp, RoleKVDown, RoleKVUp}
+	AttentionTargets = []Role{RoleQ, RoleK, RoleV, RoleOGate, RoleO, RoleQDown, RoleQUp, RoleKVDown, RoleKVUp}
 	MLPTargets       = []Role{RoleGate, RoleUp, RoleDown}
 )
 

@@ -93,6 +93,7 @@ type Spec struct {
 	NoRope []bool // per layer: true when a rotary embedding is left out; nil: in none
 
 	GatedAttention bool // queries come with a gate of their width, whose sigmoid attention's output is multiplied by (Qwen3-Next)
+	GateApart      bool // by a projection of its own (AFMoE)
 
 	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
 	Delta  *Delta  // likewise
@@ -575,6 +576,7 @@ const (
 	RoleV     Role = "v"
 	RoleQKV   Role = "qkv" // FusedQKV
 	RoleO     Role = "o"
+	RoleOGate Role = "o_gate" // GateApart
 	RoleQNorm Role = "q_norm"
 	RoleKNorm Role = "k_norm"
 	RoleSinks Role = "sinks"

@@ -36,7 +36,6 @@ var unmodelled = []struct {
 	{"gpt_neo codegen", "attention in fp32 by its own code", "", "gpt2 and gptj come near", nil},
 	{"xglm openai-gpt ctrl xlm gpt_neox_japanese", "attention of its own code", "", "", nil},
 	{"persimmon", "norms of queries and keys that are cut from a projection head by head", "", "gpt_neox comes near", nil},
-	{"afmoe", "a projection of its own for the gate of attention's output", "", "attention_output_gate has it beside queries", nil},
 	{"laguna", "layers of other numbers of heads, whose outputs have gates", "", "", nil},
 	{"mimo_v2_flash", "values narrower than keys, and other heads in layers with a window", "", "", nil},
 	{"granite_swa granitemoe_swa", "sinks that scale attention's output by the sum of its exponentials", "", "sinks as gpt_oss has them come near", nil},

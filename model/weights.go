@@ -119,9 +119,9 @@ func (s *Spec) layer(k LayerKind) weights {
 	return w
 }
 
-// queries is the width of all queries, with the gate of attention's output.
+// queries is the width of all queries, with the gate of attention's output where they come with it.
 func (s *Spec) queries() int64 {
-	if s.GatedAttention {
+	if s.GatedAttention && !s.GateApart {
 		return 2 * s.Heads * s.HeadDim
 	}
 	return s.Heads * s.HeadDim
@@ -145,6 +145,9 @@ func (s *Spec) attention(w weights, k LayerKind) {
 		if !k.Borrows && !(k.Global && s.Global.KeysAreValues) {
 			w[RoleV] = perKVHead(s.linear(s.Hidden, v, ColumnSplit, s.QKVBias))
 		}
+	}
+	if s.GateApart {
+		w[RoleOGate] = s.linear(s.Hidden, q, ColumnSplit, false)
 	}
 	switch s.QKNorm {
 	case HeadQKNorm:

@@ -35,7 +35,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 			q, k, v, after = b.latent(in)
 			return
 		}
-		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleQKV)
+		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleOGate, model.RoleQKV)
 		q, k, v = b.project(in)
 	})
 	if b.Spec.MLA == nil {
@@ -190,7 +190,7 @@ func (b *builder) projectApart(in *tape.Tensor, heads, kv int64) (q, k, v *tape.
 	}
 	oneByOne := b.asTransformers() && b.has(model.RoleV) // projected and cut
 	q = b.column(in, model.RoleQ)
-	if s.GatedAttention { // a head's queries and its gate lie side by side
+	if s.GatedAttention && !s.GateApart { // a head's queries and its gate lie side by side
 		q = b.give(q, t.Reshape(q, q.Dim(0), q.Dim(1), heads, 2*s.HeadDim))
 		p := t.Split(q, s.HeadDim, s.HeadDim)
 		t.Release(q)
@@ -218,6 +218,9 @@ func (b *builder) projectApart(in *tape.Tensor, heads, kv int64) (q, k, v *tape.
 		v = b.column(in, model.RoleV)
 	} else {
 		v = t.Hold(k)
+	}
+	if s.GateApart {
+		b.outputGate = b.column(in, model.RoleOGate)
 	}
 	if !oneByOne {
 		q, k = b.headed(q, heads, model.RoleQNorm), b.headed(k, kv, model.RoleKNorm)

@@ -93,7 +93,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 		b.unstack()
 	}
 	if c.Recipe.Structure.FusedQKV {
-		b.merge(model.RoleQKV, model.RoleQ, model.RoleK, model.RoleV)
+		b.merge(model.RoleQKV, model.RoleQ, model.RoleK, model.RoleV, model.RoleOGate)
 		b.merge(model.RoleDeltaIn, model.RoleDeltaQKVZ, model.RoleDeltaBA)
 		b.merge(model.RoleDeltaIn, model.RoleDeltaQKV, model.RoleDeltaZ, model.RoleDeltaB, model.RoleDeltaA)
 	}
@@ -103,8 +103,8 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	return b
 }
 
-// merge replaces parameters that a framework stores as one, with their biases and with
-// their adapters, which read the same and have one A.
+// merge replaces parameters that a framework stores as one, as many as there are, with their biases and
+// with their adapters, which read the same and have one A.
 func (b *builder) merge(into model.Role, parts ...model.Role) {
 	for _, role := range []func(model.Role) model.Role{func(r model.Role) model.Role { return r }, model.Role.Bias, model.Role.Down, model.Role.Up} {
 		if !b.has(role(parts[0])) {
@@ -117,7 +117,8 @@ func (b *builder) merge(into model.Role, parts ...model.Role) {
 		whole.Dims = append([]int64(nil), whole.Dims...)
 		same := whole.Role == into.Down()
 		for _, r := range parts[1:] {
-			if q := b.params[b.roles[role(r)]]; !same {
+			if i, there := b.roles[role(r)]; there && !same {
+				q := b.params[i]
 				whole.Shape[0] += q.Shape[0]
 				whole.Dims[0] += q.Dims[0]
 				whole.Local += q.Local

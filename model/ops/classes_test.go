@@ -616,6 +616,18 @@ func TestKindred(t *testing.T) {
 	const hy = "model_type: hy_v3, num_shared_experts: 1" + experts
 	require.Equal(t, layerOf(t, "model_type: glm4_moe, use_qk_norm: true, partial_rotary_factor: 1.0"+experts), layerOf(t, hy+", enable_moe_fp32_combine: false"))
 	require.Equal(t, len(layerOf(t, hy+", enable_moe_fp32_combine: false"))+3, len(layerOf(t, hy)), "two casts to fp32 and one back around the sum")
+	// AFMoE's attention multiplies its output by the sigmoid of one product more (modular_afmoe.py).
+	counts := func(text string) map[string]int {
+		n := map[string]int{}
+		for _, p := range layerOf(t, text) {
+			n[p]++
+		}
+		return n
+	}
+	afmoe, plain := counts("model_type: afmoe, sliding_window: null, num_shared_experts: 1, num_dense_layers: 1"+experts), counts("model_type: exaone_moe, sliding_window: null"+experts)
+	for prim, more := range map[string]int{"linear": 1, "sigmoid": 1, "mul": 1 + 2*2, "rsqrt": 2} { // and two norms more, of what blocks add
+		require.Equal(t, plain[prim]+more, afmoe[prim], prim)
+	}
 	norms := func(text, prim string) (n int) {
 		for _, p := range layerOf(t, text) {
 			if p == prim {
