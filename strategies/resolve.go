@@ -603,6 +603,8 @@ func (j *Job) resolveMTP() error {
 		n = j.Model.MTPLayers
 		j.Train.MTPLayers = &n
 		j.note("train.mtp_layers", n, "the model's own, which the framework trains")
+	case j.Model.MTPLayers > 0:
+		j.note("train.mtp_layers", n, fmt.Sprintf("recipe %s leaves the model's %d out", j.Recipe.Name, j.Model.MTPLayers))
 	}
 	if n != j.Model.MTPLayers {
 		own := *j.Model

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,6 +84,7 @@ func TestMultiTokenPredictionIsAsked(t *testing.T) {
 	}{{"megatron-core", "", 1}, {"megatron-core", ", mtp_layers: 2", 2}, {"megatron-core", ", mtp_layers: 0", 0}, {"megatron-pretrain", "", 0}, {"megatron-pretrain", ", mtp_layers: 1", 1}, {"torchtitan", "", 0}} {
 		j := mustParse(t, fmt.Sprintf(predicting, c.recipe, "bf16", c.train))
 		require.Equal(t, c.layers, j.Model.MTPLayers, c.recipe+c.train)
+		require.Equal(t, c.layers == 0 && c.train == "", slices.Contains(j.Defaulted, "train.mtp_layers = 0 (recipe "+c.recipe+" leaves the model's 1 out)"))
 	}
 	const sharded = `{model: nemotron-3-super-120b-a12b, hardware: h100-sxm, gpus: 64, runtime: {recipe: automodel-moe}, plan: {ep: 64, data_parallel: fsdp2}, train: {sequence_length: 4096, micro_batch: 2, recompute: full%s}}`
 	with, without := mustEstimate(t, mustParse(t, fmt.Sprintf(sharded, ", mtp_layers: 2"))), mustEstimate(t, mustParse(t, fmt.Sprintf(sharded, "")))
