@@ -31,7 +31,8 @@ var unmodelled = []struct {
 	{"albert", "layers that share their parameters", "bert", "what BERT of those sizes takes, with parameters of their own", nil},
 	{"mpnet deberta deberta-v2", "positions relative to each other in its scores", "bert", "what BERT of those sizes takes", nil},
 	{"megatron-bert", "attention of its own code", "roberta-prelayernorm", "it with fused attention, and a norm of its embeddings", nil},
-	{"t5 mt5 umt5 longt5 bart mbart pegasus marian whisper blenderbot blenderbot-small mvp plbart prophetnet bert-generation", "an encoder beside its decoder", "", "", nil},
+	{"t5 mt5 umt5 longt5 t5gemma t5gemma2 switch_transformers bart mbart pegasus pegasus_x marian whisper m2m_100 nllb-moe led fsmt bigbird_pegasus " +
+		"seamless_m4t seamless_m4t_v2 blenderbot blenderbot-small mvp plbart prophetnet bert-generation", "an encoder beside its decoder", "", "", nil},
 	// Of modeling_*.py of transformers 5, where no other source is given.
 	{"gpt_neo codegen", "attention in fp32 by its own code", "", "gpt2 and gptj come near", nil},
 	{"xglm openai-gpt ctrl xlm gpt_neox_japanese", "attention of its own code", "", "", nil},
