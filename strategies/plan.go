@@ -184,7 +184,8 @@ type Runtime struct {
 
 	NaNChecks *bool `yaml:"nan_checks" json:"nan_checks,omitempty"` // the host looks for NaNs in losses and gradients (Megatron's check_for_nan_in_loss_and_grad); left out: as the recipe has it
 
-	OpFuser *bool `yaml:"op_fuser" json:"op_fuser,omitempty"` // Transformer Engine's op fuser runs dense MLPs and projections with adapters (Megatron's use_transformer_engine_op_fuser); left out: off
+	AmaxReduction string `yaml:"amax_reduction" json:"amax_reduction,omitempty"` // ranks that agree on the largest values of delayed scaling: all, tensor, none; left out: as the recipe has it
+	OpFuser       *bool  `yaml:"op_fuser" json:"op_fuser,omitempty"`             // Transformer Engine's op fuser runs dense MLPs and projections with adapters (Megatron's use_transformer_engine_op_fuser); left out: off
 
 	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it
 

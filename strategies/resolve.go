@@ -463,7 +463,7 @@ func (j *Job) resolvePrecision() error {
 		return err
 	}
 	j.Precision = t.DTypes.Apply(precision)
-	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkTensorCores); err != nil {
+	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkTensorCores, j.checkAmax); err != nil {
 		return err
 	}
 	j.Precision.Reduce = j.reduceDType()

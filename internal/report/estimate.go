@@ -512,6 +512,7 @@ func runtimeText(j *strategies.Job) string {
 		{r.LossChunksKeep != "" && r.LossChunksKeep != "gradients", fmt.Sprintf("which keep %s", r.LossChunksKeep)},
 		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},
 		{r.ExpertGEMM != "", r.ExpertGEMM + " for experts"},
+		{r.AmaxReduction != "", "amax reduction of " + r.AmaxReduction},
 		{r.CUDAGraphs != "", "CUDA graphs: " + r.CUDAGraphs},
 		{r.HostSpeed > 0, fmt.Sprintf("host at %.3g of the machine's", r.HostSpeed)},
 		{r.CPUThreads > 0, fmt.Sprintf("%d CPU threads of each rank", r.CPUThreads)},

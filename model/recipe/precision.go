@@ -30,6 +30,7 @@ type Precision struct {
 	QuantizeOne   float64 `yaml:"quantize_one"`   // the same of a cast to one of two copies; 0: QuantizeRead
 	ScaleKernels  int64   `yaml:"scale_kernels"`  // tiny kernels of each expert's cast, beside the readings
 	RaggedRows    float64 `yaml:"ragged_rows"`    // the same of experts' rows cast to two copies of one scale, over QuantizeRead: their numbers are no multiple of a kernel's tile; 0: 1
+	Delayed       bool    `yaml:"delayed"`        // scales of GEMM are those of the passes before, and ranks agree on them after each (amax_ranks)
 	SyncFree      bool    `yaml:"sync_free"`      // experts run from numbers of rows on the device, whole steps are replayed from a CUDA graph
 	TPApart       bool    `yaml:"tp_apart"`       // tensor ranks do not exchange beside their GEMMs though the recipe has it
 	Primary       bool    `yaml:"primary"`        // weights that quantized GEMMs read are stored as those read them alone, though they are gathered in 16 bits

@@ -238,6 +238,7 @@ type Structure struct {
 	SharesHeads    bool    `yaml:"shares_heads"`        // PyTorch's attention is asked to let query heads share those of keys (enable_gqa)
 	VocabParallel  bool    `yaml:"vocab_parallel"`      // embedding, head and loss cut over tp
 	VocabMultiple  int64   `yaml:"vocab_multiple"`      // the vocabulary is padded to this times tp
+	AmaxRanks      string  `yaml:"amax_ranks"`          // that agree after each pass on the largest values of delayed scaling, unless the job says otherwise: all, tensor, none; "": none
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none, not even 0
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core

@@ -93,7 +93,7 @@ func (s *simulation) detail() *Detail {
 		calls[c] += k
 	}
 	seen := map[*unit]int{}
-	for _, u := range s.layout.ranks[rank].list {
+	for _, u := range s.layout.ranks[rank].runs {
 		if i, ok := seen[u]; ok {
 			d.Units[i].Count++
 		} else {

@@ -136,7 +136,7 @@ func (s *simulation) run(p *pricer, l *layout, o Options) {
 // clock brings the prices of what a pipeline rank runs to its clock.
 func (s *simulation) clock(rank int) {
 	s.p.clock = s.p.clocks[rank]
-	for _, u := range s.layout.ranks[rank].list {
+	for _, u := range s.layout.ranks[rank].runs {
 		u.clock(s.p)
 	}
 }
@@ -171,7 +171,7 @@ func (s *simulation) fill(r *Result) {
 	}
 	n := units.Seconds(s.p.job.Train.GradAccumulation)
 	var kernels [numWork]units.Seconds
-	for _, u := range st.list {
+	for _, u := range st.chunk.runs {
 		for _, sec := range []*section{&u.forward, &u.backward} {
 			for k, t := range sec.time {
 				kernels[k] += t * n
@@ -246,9 +246,10 @@ func (l *load) add(others, moved units.Seconds) {
 // what else they wait for: kernels too small to draw any power, and collectives, whose power
 // comes on top of that of idling.
 func (c *chunk) work(passes units.Seconds) (l load, rest units.Seconds) {
-	for i := 0; i < len(c.list); {
-		u, n := c.list[i], passes
-		for i++; i < len(c.list) && c.list[i] == u; i++ {
+	list := c.runs
+	for i := 0; i < len(list); {
+		u, n := list[i], passes
+		for i++; i < len(list) && list[i] == u; i++ {
 			n += passes
 		}
 		for _, sec := range [...]*section{&u.forward, &u.backward} {

@@ -45,6 +45,7 @@ type priced struct {
 	layers  []int   // by layer, its kind
 	vision  int     // of these, the first of the encoder of images
 	looks   []int   // units from there on, in the order in which they run
+	amax    *unit   // in which ranks agree on the scales of a chunk; nil: nobody does
 	chunks  map[chunkKey]*chunk
 	updates map[updateKey]*matrixUpdate
 	layouts map[layoutKey]*layout
@@ -57,6 +58,7 @@ type chunk struct {
 	loss            *unit // where head and loss are apart
 	layers          []*unit
 	list            []*unit // all of them in forward order
+	runs            []*unit // these, and amax as often as ranks agree on scales in each pass
 	ops             []*ops.Unit
 	// Parameters on this rank, before data-parallel sharding: dense ones and those
 	// of experts that are trained, how many tensors either are, and those that are frozen,
@@ -109,6 +111,9 @@ func (p *pricer) priceModel(t terms, m *ops.Model) *priced {
 	out.vision, out.looks = len(out.units), m.Looks
 	for i := range m.Vision {
 		out.units = append(out.units, p.unit(&m.Vision[i]))
+	}
+	if t.groups[amaxGroup].Ranks > 1 {
+		out.amax = p.amax()
 	}
 	return out
 }
@@ -165,7 +170,7 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 		at += int(n)
 	}
 	for i, layers := range parts {
-		l.stages = append(l.stages, m.chunk(layers, ends{i == 0, i == head, i == loss}))
+		l.stages = append(l.stages, m.chunk(layers, ends{embedding: i == 0, head: i == head, loss: i == loss}))
 	}
 	if schedule == nil {
 		l.ranks = l.stages
@@ -176,7 +181,7 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 			for c := range schedule.Chunks {
 				i := schedule.ModelStage(schedule.Stage(rank, c))
 				layers = append(layers, parts[i]...)
-				e = ends{e.embedding || i == 0, e.head || i == head, e.loss || i == loss}
+				e = ends{e.embedding || i == 0, e.head || i == head, e.loss || i == loss, c}
 			}
 			l.ranks = append(l.ranks, m.chunk(layers, e))
 		}
@@ -185,8 +190,12 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	return l
 }
 
-// ends says which of embedding, head and a loss apart a chunk has.
-type ends struct{ embedding, head, loss bool }
+// ends says which of embedding, head and a loss apart a chunk has, and how many chunks of a pipeline
+// rank it has beside one.
+type ends struct {
+	embedding, head, loss bool
+	more                  int
+}
 
 // chunkKey names a chunk: the kinds of its layers are a byte each.
 type chunkKey struct {
@@ -200,7 +209,11 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 	for _, k := range layers {
 		kinds = append(kinds, byte(k))
 	}
-	if c := m.chunks[chunkKey{e, string(kinds)}]; c != nil {
+	if m.amax == nil {
+		e.more = 0 // nothing counts them
+	}
+	key := chunkKey{e, string(kinds)}
+	if c := m.chunks[key]; c != nil {
 		return c
 	}
 	c := &chunk{of: m}
@@ -222,6 +235,9 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 	if e.loss {
 		c.loss = m.units[m.head+1]
 		c.list = append(c.list, c.loss)
+	}
+	if c.runs = c.list; m.amax != nil {
+		c.runs = slices.Concat(c.list, slices.Repeat([]*unit{m.amax}, 1+e.more))
 	}
 	for _, u := range c.list {
 		c.ops = append(c.ops, u.Unit)
@@ -256,7 +272,7 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 			}
 		}
 	}
-	m.chunks[chunkKey{e, string(kinds)}] = c
+	m.chunks[key] = c
 	return c
 }
 

@@ -21,6 +21,7 @@ const (
 	cpGroup
 	epGroup
 	expertTPGroup // ranks that share the matrices of their experts
+	amaxGroup     // ranks that agree on the largest values of delayed scaling
 	dpGroup
 	shardGroup   // ranks that share one copy of what is sharded
 	replicaGroup // of such copies
@@ -32,7 +33,7 @@ const (
 	numGroups
 )
 
-var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard", "expert_replicas", "embedding"}
+var groupNames = [numGroups]string{"tp", "cp", "ep", "expert_tp", "amax", "dp", "shard", "replicas", "pp", "expert_dp", "expert_shard", "expert_replicas", "embedding"}
 
 func (g group) String() string { return groupNames[g] }
 

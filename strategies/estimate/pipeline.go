@@ -440,7 +440,7 @@ func (p *pricer) passesOf(c *chunk, wide bool) (f, b *passTime) {
 }
 
 func (p *pricer) sum(c *chunk, wide bool) (f, b passTime) {
-	list := c.list
+	list := c.runs
 	f.seg.Host, b.seg.Host = p.host.Pass*p.python, p.host.Pass*p.python
 	for _, u := range list {
 		f.runs(&u.forward)
@@ -703,7 +703,7 @@ func (r *pipelineRun) fill(out *Result) {
 	var kernels [numWork]units.Seconds
 	out.Forward, out.Backward = 0, 0
 	for c := range r.plan.Chunks {
-		for _, u := range r.s.layout.stage(r.plan, w, c).list {
+		for _, u := range r.s.layout.stage(r.plan, w, c).runs {
 			for _, sec := range []*section{&u.forward, &u.backward} {
 				for k, t := range sec.time {
 					kernels[k] += t * n * r.s.p.lag(w).compute

@@ -130,6 +130,7 @@ func (p *pricer) placeGroups() {
 	g[tpGroup] = group(l.TP, at.TP)
 	g[cpGroup] = group(l.CP, at.CP)
 	g[expertTPGroup] = group(l.ExpertTP, at.ExpertTP)
+	g[amaxGroup] = p.amaxRanks(at)
 	g[epGroup] = group(l.EP, at.EP)
 	if m, nodes := p.job.Model.MoE, g[epGroup].Nodes(); m != nil && nodes > 1 {
 		reach := ops.Reach
@@ -164,9 +165,9 @@ func (p *pricer) placeGroups() {
 }
 
 // inLayers are the groups whose collectives belong to the units of a model.
-type inLayers [expertTPGroup + 1]collective.Group
+type inLayers [amaxGroup + 1]collective.Group
 
-func (p *pricer) inLayers() inLayers { return inLayers(p.groups[:expertTPGroup+1]) }
+func (p *pricer) inLayers() inLayers { return inLayers(p.groups[:amaxGroup+1]) }
 
 // comm is the time of a collective alone. It counts the call.
 func (p *pricer) comm(op collective.Op, g group, bytes units.Bytes) units.Seconds {

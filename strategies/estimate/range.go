@@ -122,7 +122,7 @@ func (e *Evaluator) spread(r *Result) {
 	}
 	counts := map[*unit]float64{}
 	var list []*unit
-	for _, u := range s.layout.ranks[rank].list {
+	for _, u := range s.layout.ranks[rank].runs {
 		if counts[u] == 0 {
 			list = append(list, u)
 		}

@@ -110,6 +110,12 @@ func (s *step) label(unit, pass string) {
 // forwardPass runs one micro batch forward.
 func (s *step) forwardPass(i int64) {
 	s.sim.Host += float64(s.p.host.Pass * s.p.python)
+	s.forwardUnits(i)
+	s.agree(" forward", (*unit).forwards)
+}
+
+// forwardUnits runs its units.
+func (s *step) forwardUnits(i int64) {
 	if s.listed != nil {
 		s.listed.forward()
 		return
@@ -163,6 +169,7 @@ func (s *step) runAll(sec *section) {
 // backwardPass runs one micro batch backward, with reductions when sync is set.
 func (s *step) backwardPass(i int64, sync bool) {
 	s.sim.Host += float64(s.p.host.Pass * s.p.python)
+	s.agree(" backward", (*unit).backwards)
 	first := i == 0
 	if s.listed != nil {
 		s.listed.backward()
@@ -198,6 +205,7 @@ func (s *step) backwardPass(i int64, sync bool) {
 
 // reduce runs the backward passes of all units with their reductions, and nothing else.
 func (s *step) reduce(first bool) {
+	s.agree(" backward", (*unit).backwards)
 	s.layers.begin(s)
 	for j := len(s.list) - 1; j >= 0; j-- {
 		if s.layers.repeats() {

@@ -71,7 +71,7 @@ func terms(r *estimate.Result) []Term {
 	p := &r.Parts
 	out := []Term{{"matrix products", p.GEMM, 0}, {"attention", p.Attention, 0}, {"memory-bound kernels", p.Memory, 0}, {"optimizer, copies, gaps", p.Gaps, 0},
 		{"slowed by overlap", p.Contention, 0}, {"waiting for the host", p.Host, 0}, {"update on the host", p.Update, 0}, {"pipeline bubble", p.Bubble, 0}}
-	for _, g := range []string{"tp", "cp", "ep", "expert_tp", "dp", "pp", "host"} {
+	for _, g := range []string{"tp", "cp", "ep", "expert_tp", "amax", "dp", "pp", "host"} {
 		out = append(out, Term{"exposed " + g, r.Exposed[g], 0})
 	}
 	return out
