@@ -699,6 +699,7 @@ func (m *megatron) train() {
 			kind = "fp8"
 		}
 		m.set("train.precision", m.scaled(kind), m.from(eight))
+		m.amax(kind)
 		m.narrow(kind)
 		m.wide()
 	case m.has("bf16"):

@@ -13,6 +13,20 @@ func (m *megatron) scaled(kind string) string {
 	return "fp8-delayed"
 }
 
+// amax says which ranks agree on the largest values of delayed scaling, where these are not all: a switch of
+// configurations alone (core/transformer/transformer_config.py, tp_only_amax_red; NeMo 1's reduce_amax, whose
+// releases all scale so).
+func (m *megatron) amax(kind string) {
+	_, nemo := m.flags["reduce_amax"]
+	switch delayed := m.scaled(kind) == "fp8-delayed" || nemo && kind == "fp8"; {
+	case !delayed:
+	case nemo && !m.has("reduce_amax"):
+		m.set("runtime.amax_reduction", "none", m.from("reduce_amax"))
+	case m.has("tp_only_amax_red"):
+		m.set("runtime.amax_reduction", "tensor", m.from("tp_only_amax_red"))
+	}
+}
+
 // fusers says what runs in one kernel that others run in several: a projection's cut and turn
 // (fused_single_qkv_rope, which needs the fused rotary kernel and no norms in between), and dense
 // MLPs by Transformer Engine's op fuser. That of experts is a key of its own.

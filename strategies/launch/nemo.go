@@ -228,7 +228,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 	{"model.ub_tp_comm_overlap", "tp_comm_overlap", "false"}, {"model.apply_rope_fusion", "apply_rope_fusion", "false"}, {"model.bias_activation_fusion", "bias_activation_fusion", "true"}, {"model.cp_comm_type", "cp_comm_type", ""},
 	{"model.micro_batch_size", "micro_batch_size", ""}, {"model.global_batch_size", "global_batch_size", ""},
 	{"model.activations_checkpoint_granularity", "recompute_granularity", ""}, {"model.activations_checkpoint_method", "recompute_method", ""}, {"model.activations_checkpoint_num_layers", "recompute_num_layers", ""},
-	{"model.fp8", "fp8", "false"}, {"model.fp8_params", "fp8_param_gather", "false"}, {"model.enable_cuda_graph", "enable_cuda_graph", ""}, {"model.sharp", "use_sharp", ""}, {"model.deterministic_mode", "deterministic_mode", ""},
+	{"model.fp8", "fp8", "false"}, {"model.fp8_params", "fp8_param_gather", "false"}, {"model.reduce_amax", "reduce_amax", "true"}, {"model.tp_only_amax_red", "tp_only_amax_red", "false"}, {"model.enable_cuda_graph", "enable_cuda_graph", ""}, {"model.sharp", "use_sharp", ""}, {"model.deterministic_mode", "deterministic_mode", ""},
 	{"optim.name", "optimizer", ""}, {"optim.grad_sync_dtype", "grad_sync_dtype", "fp32"}, {"optim.overlap_grad_sync", "overlap_grad_reduce", ""}, {"optim.overlap_param_sync", "overlap_param_gather", ""},
 }
 
