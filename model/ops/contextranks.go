@@ -116,8 +116,13 @@ func (b *builder) reshard(x *tape.Tensor, heads, positions int64, sent, back flo
 // came, and that many the gradients that go back.
 func (b *builder) trade(x *tape.Tensor, sent, back float64, copies int) *tape.Tensor {
 	y := b.reorder(x, 1)
-	y = b.give(y, b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all", Sent: sent, SentBack: back}, y))
+	y = b.give(y, b.swap(y, sent, back))
 	return b.give(y, b.reorder(y, copies))
+}
+
+// swap sends each context rank its part of x, which lies in that order, for its own.
+func (b *builder) swap(x *tape.Tensor, sent, back float64) *tape.Tensor {
+	return b.t.Communicate(tape.CommSpec{Group: "cp", Ranks: b.Shard.CP, Forward: "all-to-all", Backward: "all-to-all", Sent: sent, SentBack: back}, x)
 }
 
 // reorder copies x to another order of its dimensions, and its gradient that many times.

@@ -106,7 +106,8 @@ func (b *builder) deltaApart(in *tape.Tensor) *tape.Tensor {
 	t.Release(in)
 	t.Module = "delta"
 	if cp > 1 {
-		x = b.give(x, b.headsOf(x, cp))
+		keys, values, heads := m.Keys()/tp, m.Values()/tp, m.ValueHeads/tp
+		x = b.give(x, b.headsOf(x, cp, channels{keys, 1}, channels{keys, 1}, channels{values, 1}, channels{values, 1}, channels{heads, 1}, channels{heads, 1}))
 	}
 	ranks := tp * cp
 	heads := ceilDiv(m.ValueHeads, ranks)

@@ -29,7 +29,10 @@ func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 	t.Release(in)
 	tp, cp := max(b.Shard.TP, 1), max(b.Shard.CP, 1)
 	if cp > 1 {
-		x = b.give(x, b.headsOf(x, cp))
+		heads, groups := m.Heads/tp, ceilDiv(m.Groups, tp)
+		copies := max(cp/groups, 1) // of a group that ranks have heads of
+		x = b.give(x, b.headsOf(x, cp,
+			channels{heads * m.HeadDim, 1}, channels{heads * m.HeadDim, 1}, channels{groups * m.State, copies}, channels{groups * m.State, copies}, channels{heads, 1}))
 	}
 	s := tape.ScanShape{Batch: b.MicroBatch, Sequence: b.Sequence, Heads: ceilDiv(m.Heads, tp*cp), HeadDim: m.HeadDim, Groups: ceilDiv(m.Groups, tp*cp), State: m.State, Chunk: m.Chunk}
 	w := tape.ScanWeights{Conv: b.p(model.RoleMambaConv), ConvBias: b.p(model.RoleMambaConv.Bias()), Step: b.p(model.RoleMambaStep), Decay: b.p(model.RoleMambaDecay), Skip: b.p(model.RoleMambaSkip)}
@@ -67,18 +70,61 @@ func (b *builder) groupNorm(x *tape.Tensor, groups int64) *tape.Tensor {
 	return b.t.Fuse(f, x, b.p(model.RoleMambaNorm))[0]
 }
 
+// channels are some that context ranks exchange by themselves, each copied so many times before.
+type channels struct{ width, copies int64 }
+
 // headsOf exchanges positions for heads among cp context ranks (mamba_context_parallel.py,
-// pre_conv_ssm): of all channels of some positions it makes some of all.
-func (b *builder) headsOf(x *tape.Tensor, cp int64) *tape.Tensor {
-	return b.exchangeDims(x, x.Dim(1)*cp, x.Dim(2)/cp)
+// pre_conv_ssm; gated_delta_net, tensor_a2a_cp2hp): of all channels of some positions it makes
+// some of all, part by part. What came is joined and put in the order of its positions.
+func (b *builder) headsOf(x *tape.Tensor, cp int64, parts ...channels) *tape.Tensor {
+	t := b.t
+	widths := make([]int64, len(parts))
+	for i, p := range parts {
+		widths[i] = p.width
+	}
+	pieces := t.Split(x, widths...)
+	for i, p := range parts {
+		y := pieces[i]
+		if p.copies > 1 {
+			y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), 1, p.width))
+			y = b.give(y, t.Expand(y, y.Dim(0), y.Dim(1), p.copies, p.width))
+			y = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1), p.copies*p.width))
+		}
+		y = b.give(y, b.reorder(y, 1))
+		y = b.give(y, b.swap(y, 0, 0))
+		pieces[i] = b.give(y, t.Reshape(y, y.Dim(0), y.Dim(1)*cp, y.Dim(2)/cp))
+	}
+	y := t.Concat(pieces...)
+	t.Release(pieces...)
+	if !b.places() {
+		return b.give(y, b.reorder(y, 1))
+	}
+	ranks := make([]*tape.Tensor, cp)
+	for i, n := int64(0), y.Dim(1)/cp; i < cp; i++ {
+		ranks[i] = t.Slice(y, 1, i*n, (i+1)*n)
+	}
+	t.Release(y)
+	y = t.Place(1, ranks...)
+	t.Release(ranks...)
+	return y
 }
 
 // positionsOf is the way back.
 func (b *builder) positionsOf(x *tape.Tensor, cp int64) *tape.Tensor {
-	return b.exchangeDims(x, x.Dim(1)/cp, x.Dim(2)*cp)
+	t := b.t
+	var y *tape.Tensor
+	if b.places() {
+		y = t.Reshape(x, x.Dim(0)*x.Dim(1), x.Dim(2))
+		y = b.give(y, t.IndexSelect(y, y.Dim(0)))
+	} else {
+		y = b.reorder(x, 1)
+	}
+	y = b.give(y, b.swap(y, 0, 0))
+	y = b.give(y, b.reorder(y, 1))
+	return b.give(y, t.Reshape(y, x.Dim(0), x.Dim(1)/cp, x.Dim(2)*cp))
 }
 
-func (b *builder) exchangeDims(x *tape.Tensor, positions, channels int64) *tape.Tensor {
-	y := b.trade(x, 0, 0, 1)
-	return b.give(y, b.t.Reshape(y, x.Dim(0), positions, channels))
-}
+// places reports whether the order of positions is that of packed documents, in which each
+// context rank has an early and a late part of each: rows go there by lists of them
+// (_undo_attention_load_balancing), of which gated delta nets have none.
+func (b *builder) places() bool { return b.Spec.Mamba != nil && b.documents() > 0 }

@@ -262,3 +262,35 @@ func (t *Tape) ScatterAdd(x *Tensor, n int64) *Tensor {
 	})
 	return y
 }
+
+// Place writes tensors one after the other to those places along dimension dim of a new one that
+// lists name, which they fill (y[list] = x). The gradient of each is gathered; that of what was
+// there before each but the first is a copy of all with zeros in its places (index_put_'s own).
+func (t *Tape) Place(dim int, xs ...*Tensor) *Tensor {
+	t.begin()
+	dims := xs[0].dims
+	dims[dim] *= int64(len(xs))
+	y := t.empty(xs[0].dtype, dims[:xs[0].nd]...)
+	put := func(t *Tape, x *Tensor, bytes units.Bytes) {
+		t.emit(Op{Prim: "index_put_", Class: AtomicAdd, DType: x.dtype, Elements: indexPut * float64(x.Size()), Bytes: bytes})
+	}
+	for _, x := range xs {
+		put(t, x, 2*x.bytes())
+	}
+	t.attach(xs, []*Tensor{y}, nil, func(t *Tape, _ *node, gs []*Tensor) []*Tensor {
+		out, g := make([]*Tensor, len(xs)), t.Hold(gs[0])
+		for i := len(xs) - 1; i >= 0; i-- {
+			out[i] = t.empty(xs[i].dtype, xs[i].dims[:xs[i].nd]...)
+			t.permutation("gather", out[i], out[i])
+			if i > 0 {
+				rest := t.Copy(g)
+				t.Release(g)
+				g = rest
+				put(t, out[i], out[i].bytes())
+			}
+		}
+		t.Release(g)
+		return out
+	})
+	return y
+}

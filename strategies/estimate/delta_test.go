@@ -77,7 +77,7 @@ func TestDeltaCut(t *testing.T) {
 	require.Equal(t, chain, same, "a sequence has as many chunks")
 	half, _, exchanges := sums("tp: 1, cp: 2", "")
 	require.InEpsilon(t, 0.5, half/whole, 0.01)
-	require.Equal(t, 4, exchanges, "two forward, two backward")
+	require.Equal(t, 14, exchanges, "queries, keys, values, gates, two of each head, and outputs, forward and backward")
 	_, short, _ := sums("tp: 1", ", document_length: 1024")
 	require.InEpsilon(t, 1./8, short/chain, 1e-9)
 }

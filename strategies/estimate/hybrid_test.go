@@ -43,7 +43,7 @@ func TestBlocksAlone(t *testing.T) {
 // falls with them, and context ranks exchange positions for heads before and after it.
 func TestMixersCut(t *testing.T) {
 	scan := func(plan string) (work, exchanged float64, kinds int) {
-		m := ops.Build(config(mustParse(t, fmt.Sprintf(hybrid, "", plan))))
+		m := ops.Build(config(mustParse(t, strings.Replace(fmt.Sprintf(hybrid, "", plan), "gpus: 8", "gpus: 16", 1))))
 		for i := range m.Kinds {
 			for _, s := range []*tape.Section{&m.Kinds[i].Forward, &m.Kinds[i].Backward} {
 				for j := range s.Ops {
@@ -65,8 +65,41 @@ func TestMixersCut(t *testing.T) {
 	require.InEpsilon(t, one/2, half, 0.01)
 	quarter, exchanged, n := scan("cp: 4, ep: 8")
 	require.InEpsilon(t, one/4, quarter, 0.01)
-	require.Equal(t, 4, n, "two forward, two backward")
+	require.Equal(t, 12, n, "gates, inputs, B, C and steps, and outputs, forward and backward")
 	require.InEpsilon(t, 2*2*2*4096/4*float64(10304+4096), exchanged, 0.01, "what both projections have, of a quarter of the positions, both ways")
+	_, copied, n := scan("cp: 8, ep: 8")
+	require.Equal(t, 12, n)
+	require.InEpsilon(t, exchanged/2, copied, 0.01, "eight groups of heads: one each")
+	_, copied, _ = scan("cp: 16, ep: 8")
+	require.InEpsilon(t, 2*2*2*4096/16*float64(10304+2*8*128+4096), copied, 0.01, "two ranks have heads of one group, and B and C of it")
+}
+
+// TestMixersPlaceDocuments: context ranks put positions of packed documents in order by lists
+// of rows, one for each of them, and take them back by one (mamba_context_parallel.py,
+// _undo_attention_load_balancing and _redo_attention_load_balancing).
+func TestMixersPlaceDocuments(t *testing.T) {
+	count := func(more string) map[string]int {
+		packed := strings.Replace(fmt.Sprintf(hybrid, "", "cp: 4, ep: 8"), "micro_batch: 2", "micro_batch: 1"+more, 1)
+		m := ops.Build(config(mustParse(t, packed)))
+		n := map[string]int{}
+		for i := range m.Kinds {
+			for k, s := range []*tape.Section{&m.Kinds[i].Forward, &m.Kinds[i].Backward} {
+				for j := range s.Ops {
+					if o := &s.Ops[j]; o.Module == "mamba" {
+						n[fmt.Sprintf("%s %d", o.Prim, k)]++
+					}
+				}
+			}
+		}
+		return n
+	}
+	one, packed := count(""), count(", document_length: 512")
+	for prim, want := range map[string][2]int{
+		"index_put_ 0": {0, 4}, "index_put_ 1": {0, 3}, "gather 1": {0, 4}, "copy 1": {0, 3}, "fill_ 1": {0, 5}, "add_ 1": {0, 3},
+		"index_select 0": {0, 1}, "index_add_ 1": {0, 1}, "reorder 0": {8, 6}, "cat 0": {1, 1}, "cat 1": {1, 1},
+	} {
+		require.Equal(t, want, [2]int{one[prim], packed[prim]}, prim)
+	}
 }
 
 // TestMixerGraphs: mixers that CUDA graphs replay cost the host nothing, routers still do.
