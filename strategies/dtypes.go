@@ -14,6 +14,7 @@ type DTypes struct {
 	Head      recipe.DType `yaml:"head"`
 	Embedding recipe.DType `yaml:"embedding"`
 	Attention recipe.DType `yaml:"attention"`
+	Scan      recipe.DType `yaml:"scan"`
 	Gradients recipe.DType `yaml:"gradients"`
 	Master    recipe.DType `yaml:"master"`
 	Moments   recipe.DType `yaml:"moments"`
@@ -24,8 +25,8 @@ type DTypes struct {
 
 // cells are the cells of p with what the job says of them, if anything: an array, which a search
 // need not allocate.
-func (d *DTypes) cells(p *recipe.Precision) [12]dtypeCell {
-	return [12]dtypeCell{{"weights", d.Weights, &p.Weights}, {"compute", d.Compute, &p.Compute}, {"gemm", d.GEMM, &p.GEMM}, {"head", d.Head, &p.Head}, {"embedding", d.Embedding, &p.Embedding}, {"attention", d.Attention, &p.Attention},
+func (d *DTypes) cells(p *recipe.Precision) [13]dtypeCell {
+	return [13]dtypeCell{{"weights", d.Weights, &p.Weights}, {"compute", d.Compute, &p.Compute}, {"gemm", d.GEMM, &p.GEMM}, {"head", d.Head, &p.Head}, {"embedding", d.Embedding, &p.Embedding}, {"attention", d.Attention, &p.Attention}, {"scan", d.Scan, &p.Scan},
 		{"gradients", d.Gradients, &p.Gradients}, {"master", d.Master, &p.Master}, {"moments", d.Moments, &p.Moments}, {"reduce", d.Reduce, &p.Reduce}, {"gather", d.Gather, &p.Gather}, {"adapters", d.Adapters, &p.Adapters}}
 }
 

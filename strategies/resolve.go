@@ -463,7 +463,7 @@ func (j *Job) resolvePrecision() error {
 		return err
 	}
 	j.Precision = t.DTypes.Apply(precision)
-	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkTensorCores, j.checkAmax); err != nil {
+	if err := first(j.checkHead, j.checkEmbedding, j.checkAttention, j.checkScan, j.checkTensorCores, j.checkAmax); err != nil {
 		return err
 	}
 	j.Precision.Reduce = j.reduceDType()
@@ -519,6 +519,22 @@ func itHas(word string, known []string) string {
 		return fmt.Sprintf("did you mean %q? %s", near, has)
 	}
 	return has
+}
+
+// checkScan holds train.dtypes.scan against what scans.
+func (j *Job) checkScan() error {
+	s := j.Precision.Scan
+	switch {
+	case !s.Set || s.DType == j.Precision.Compute.DType:
+		return nil
+	case j.Model.Mamba == nil:
+		return diag.Errorf("train.dtypes.scan: %s, but %s has no Mamba mixers; leave it out", s, j.ModelName)
+	case j.Recipe.Structure.Mixers != ops.ApartMixer:
+		return diag.Errorf("train.dtypes.scan: %s, but mixers of recipe %s scan in what they compute in; leave it out, or use megatron-core", s, j.Recipe.Name)
+	case s.DType != tape.F32:
+		return diag.Errorf("train.dtypes.scan: %s; states are kept from overflowing in fp32 alone; use fp32, or leave it out", s)
+	}
+	return nil
 }
 
 // checkHead holds train.dtypes.head against what layers multiply.

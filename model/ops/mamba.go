@@ -42,7 +42,7 @@ func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 		return b.give(x, t.Scan(x, w, s))
 	}
 	x = b.give(x, b.sequencesFirst(x))
-	y := b.give(x, t.Scan(x, w, s))
+	y := b.give(x, b.scan(x, w, s))
 	y = b.give(y, b.sequencesFirst(y))
 	if cp > 1 {
 		y = b.give(y, b.positionsOf(y, cp))
@@ -51,6 +51,21 @@ func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 	z := b.row(y, model.RoleMambaOut)
 	t.Release(y)
 	return z
+}
+
+// scan runs it in the precision's dtype of scans: from casts, which the backward pass makes
+// again, and the scan with them, so that no more is kept (geodesic-megatron,
+// pipeline_training_patches.py, ISAMBARD_FP32_SSM_STATE=checkpoint).
+func (b *builder) scan(x *tape.Tensor, w tape.ScanWeights, s tape.ScanShape) *tape.Tensor {
+	t, wide := b.t, b.Precision.Scan
+	if !wide.Set || wide.DType == x.DType() {
+		return t.Scan(x, w, s)
+	}
+	return t.Checkpoint(true, func(ins []*tape.Tensor) *tape.Tensor {
+		in := t.To(ins[0], wide.DType)
+		y := b.give(in, t.Scan(in, w, s))
+		return b.give(y, t.To(y, ins[0].DType()))
+	}, x)
 }
 
 // sequencesFirst copies x where positions of several sequences lie side by side, as

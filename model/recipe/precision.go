@@ -15,6 +15,7 @@ type Precision struct {
 	Head      DType `yaml:"head"`      // operands of the output layer when narrower than Compute, as layers have them; unset: Compute
 	Embedding DType `yaml:"embedding"` // tables under autocast as stored, and the residual stream that they begin; unset: as the weights
 	Attention DType `yaml:"attention"` // operands of fused attention when narrower than Compute, as layers have them; unset: Compute
+	Scan      DType `yaml:"scan"`      // what Mamba mixers convolve and scan in where it is wider than Compute; unset: Compute
 	Autocast  bool  `yaml:"autocast"`  // weights are cast where they are used
 	Gradients DType `yaml:"gradients"` // of parameters, as kept until the optimizer
 	Master    DType `yaml:"master"`    // second copy of the weights; unset: none

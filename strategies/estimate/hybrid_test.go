@@ -9,6 +9,7 @@ import (
 
 	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/tape"
+	"github.com/perfplan/perfplan/strategies"
 )
 
 const hybrid = `{model: nemotron-3-nano-30b-a3b, hardware: b200-sxm, gpus: 8, runtime: {recipe: megatron-core%s}, plan: {%s, data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 2, grad_accumulation: 4, precision: bf16}}`
@@ -100,6 +101,46 @@ func TestMixersPlaceDocuments(t *testing.T) {
 	} {
 		require.Equal(t, want, [2]int{one[prim], packed[prim]}, prim)
 	}
+}
+
+// TestWideScans: mixers that scan in fp32 cast and scan once more in the backward pass, and keep
+// 1.4 GB less for it: of 64 GH200 champions of geodesic-megatron take 6.03 s without and 6.49 s
+// with it, at 75.40 and 73.86 GB (nano30b-pretrain-perf-campaign.md, E-018 and E-022).
+func TestWideScans(t *testing.T) {
+	const champion = `{model: nemotron-3-nano-30b-a3b, hardware: isambard-gh200, gpus: 64,
+		runtime: {recipe: megatron-script, release: "26.04", token_dispatcher: alltoall, router_fusion: false, expert_gemm: torch, fused_cross_entropy: false, cuda_graphs: none},
+		plan: {ep: 4, data_parallel: zero1, bucket: 1907.3 MiB},
+		train: {sequence_length: 8192, micro_batch: 1, grad_accumulation: 8, precision: bf16, dtypes: {gradients: bf16, reduce: bf16, moments: bf16%s}, recompute: selective, recompute_modules: [moe_act]}}`
+	low, wide := mustParse(t, fmt.Sprintf(champion, "")), mustParse(t, fmt.Sprintf(champion, ", scan: fp32"))
+	count := func(j *strategies.Job) (scans, casts, again int) {
+		m := ops.Build(config(j))
+		for i := range m.Kinds {
+			for _, s := range []*tape.Section{&m.Kinds[i].Forward, &m.Kinds[i].Backward} {
+				for k := range s.Ops {
+					switch o := &s.Ops[k]; {
+					case o.Module != "mamba":
+					case o.Prim == "to":
+						casts++
+					case o.Prim == "scan" && o.Phase == tape.Recompute:
+						again++
+					case o.Prim == "scan":
+						scans++
+					}
+				}
+			}
+		}
+		return scans, casts, again
+	}
+	scans, casts, again := count(low)
+	require.Zero(t, casts)
+	require.Zero(t, again)
+	wideScans, casts, again := count(wide)
+	require.Equal(t, scans, wideScans)
+	require.Equal(t, scans, again)
+	require.Equal(t, 5, casts, "of what is scanned, made again, and its gradient; of what comes out, and its gradient")
+	a, b := mustEstimate(t, low), mustEstimate(t, wide)
+	require.InDelta(t, 6.494-6.028, float64(b.StepTime-a.StepTime), 0.1)
+	require.InDelta(t, 75.40-73.86, float64(a.Memory.PeakAllocated-b.Memory.PeakAllocated)/1e9, 0.4)
 }
 
 // TestMixerGraphs: mixers that CUDA graphs replay cost the host nothing, routers still do.
