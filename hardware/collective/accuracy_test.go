@@ -284,6 +284,15 @@ func TestAlps(t *testing.T) {
 	}
 }
 
+// TestOneRankANode: gathers among one GPU of each of 16 nodes of JUPITER, GB/s on the bus (nccl-tests,
+// Simulon experiments/validate_simccl/results/nccl_allgather_16n1g_jupiter.json @62765d2b).
+func TestOneRankANode(t *testing.T) {
+	f := machineOf(t, "jupiter-gh200", Newest)
+	for bytes, bus := range map[units.Bytes]float64{256 << 20: 23.8, 1 << 30: 24.6, 8 << 30: 24.5} {
+		require.InEpsilon(t, bus, float64(bytes)*15/16/float64(f.Time(AllGather, bytes, f.Group(16, 4)))/1e9, 0.06, "%s", bytes)
+	}
+}
+
 // TestUnswitchedNode: a node of four GH200 without a switch, whose pairs have six NVLinks of their
 // own: NCCL's rings use those to all three peers (nccl-tests on a node of JUPITER, Simulon
 // templates/node/jupiter-gh200-4g.yaml @070798b8, job 537473; GB/s on the bus), what goes to one
