@@ -71,7 +71,7 @@ func TestTrinityNano(t *testing.T) {
 }
 
 // moreKeys are those without which a class has no model, and which its list has, too.
-var moreKeys = map[string]string{"dots1": "n_routed_experts: 128, num_experts_per_tok: 6, n_shared_experts: 2"}
+var moreKeys = map[string]string{"lfm2_moe": "num_hidden_layers: 2, layer_types: [conv, full_attention]", "dots1": "n_routed_experts: 128, num_experts_per_tok: 6, n_shared_experts: 2"}
 
 // Of types that are not modelled an error says what they have and what comes nearest, not the
 // type whose name is most like theirs.
@@ -83,7 +83,6 @@ func TestNotModelled(t *testing.T) {
 		"gemma3n":       "gemma4-e2b",
 		"falcon_h1":     "hybrid_layer_pattern",
 		"longcat_flash": "some of which do nothing",
-		"lfm2":          "short convolutions",
 		"jamba":         "hybrid_layer_pattern has Mamba-2",
 		"mamba2":        "one M for each layer",
 		"bitnet":        "model_type: llama (",

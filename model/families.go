@@ -45,7 +45,13 @@ const (
 	mambaKeys = " mamba_num_heads mamba_head_dim mamba_num_groups mamba_state_dim mamba_conv_kernel mamba_chunk_size mamba_expand mamba_proj_bias mamba_conv_bias"
 	// And as transformers does.
 	stateKeys = " n_groups=mamba_num_groups conv_kernel=mamba_conv_kernel chunk_size=mamba_chunk_size expand=mamba_expand use_conv_bias=mamba_conv_bias use_bias=mamba_proj_bias" +
-		" use_mamba_kernels= time_step_min= time_step_max= time_step_floor= time_step_limit= time_step_rank= residual_in_fp32= rescale_prenorm_residual="
+		timeStepKeys + " residual_in_fp32= rescale_prenorm_residual="
+	// And as Bamba does.
+	bambaKeys    = " mamba_n_heads=mamba_num_heads mamba_n_groups=mamba_num_groups mamba_d_state=mamba_state_dim mamba_d_head=mamba_head_dim mamba_d_conv=mamba_conv_kernel mamba_expand mamba_chunk_size mamba_conv_bias mamba_proj_bias" + timeStepKeys
+	timeStepKeys = " use_mamba_kernels= time_step_min= time_step_max= time_step_floor= time_step_limit= time_step_rank="
+	// Of LFM2, whose files spell some sizes twice, as its own code does and as transformers does.
+	lfm2Keys = coreKeys + " num_key_value_heads head_dim hidden_act= conv_L_cache conv_bias conv_dim=hidden_size conv_dim_out=hidden_size conv_use_xavier_init= layer_types full_attn_idxs=attention_layers tie_embedding=tie_word_embeddings num_heads=num_attention_heads block_dim=hidden_size theta= use_pos_enc==true" +
+		" block_norm_eps= block_use_swiglu==true block_use_xavier_init= block_mlp_init_scale= block_out_init_scale="
 	// Of a gated delta net.
 	deltaKeys  = " linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim full_attention_interval layer_types attention_output_gate attn_output_gate=attention_output_gate"
 	nextKeys   = llamaKeys + deltaKeys + " attention_bias partial_rotary_factor rope_parameters mtp_num_hidden_layers=num_nextn_predict_layers num_nextn_predict_layers mtp_use_dedicated_embeddings= mamba_ssm_dtype= mlp_only_layers output_gate_type==swish"
@@ -111,6 +117,7 @@ func cohereLike(d draft) draft {
 func nextLike(d draft) draft {
 	d.HeadDim, d.MaxPositions, d.Norm, d.QKNorm = 256, 32768, GemmaRMSNorm, HeadQKNorm
 	d.GatedAttention, d.deltaEvery, d.rotaryFraction = true, 4, 0.25
+	d.mixes = map[string]Mixer{"linear_attention": DeltaMixer}
 	return llamaLike(d)
 }
 
@@ -247,11 +254,40 @@ var families = []family{
 		Spec: Spec{Vocab: 290943, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 2048, QKNorm: HeadQKNorm, NormTurned: true},
 		moe:  MoE{Experts: 1, TopK: 1, Shared: 1, NormTopK: true},
 	})},
-	// Without experts and Mamba mixers (Granite 4.0 Micro), whose MLP is the shared one.
-	{name: "granitemoehybrid", keys: llamaKeys + " attention_bias layer_types layers_block_type=layer_types intermediate_size= shared_intermediate_size=intermediate_size num_local_experts==0 num_experts_per_tok= position_embedding_type normalization_function==rmsnorm init_method=" +
-		" mamba_n_heads= mamba_n_groups= mamba_d_state= mamba_d_head= mamba_d_conv= mamba_expand= mamba_chunk_size= mamba_conv_bias= mamba_proj_bias=" + multiplierKeys, base: llamaLike(draft{
+	// Layers with a Mamba mixer or attention and an MLP, beside experts where there are any.
+	{name: "granitemoehybrid", keys: mixtralMoE + bambaKeys + " attention_bias layer_types layers_block_type=layer_types shared_intermediate_size position_embedding_type normalization_function==rmsnorm init_method=" + multiplierKeys, base: llamaLike(draft{
 		Spec:         Spec{Vocab: 32000, Hidden: 4096, FFN: 1024, Layers: 32, Heads: 32, MaxPositions: 2048, FusedGateUp: true, EmbedScale: true, ResidScale: true, LogitScale: true},
+		moe:          MoE{Experts: 8, TopK: 2, FFN: 11008, SharedFFN: 1024, Shared: 1, ChosenFirst: true, NormTopK: true},
+		mamba:        bambaMixer,
+		mixes:        mambaWords,
+		attends:      []int64{},
+		elsewhere:    MambaMixer,
 		positionType: "nope",
+	})},
+	{name: "bamba", keys: llamaKeys + bambaKeys + " attention_bias mlp_bias attn_layer_indices=attention_layers layer_types layers_block_type=layer_types attn_rotary_emb= partial_rotary_factor rope_parameters z_loss_coefficient==0 num_logits_to_keep=", base: llamaLike(draft{
+		Spec:           Spec{Vocab: 128000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 262144, TurnJoins: true},
+		mamba:          bambaMixer,
+		mixes:          mambaWords,
+		attends:        []int64{},
+		elsewhere:      MambaMixer,
+		rotaryFraction: 0.5,
+	})},
+	// Short convolutions in the place of attention in the layers that full_attn_idxs does not list.
+	{name: "lfm2", keys: lfm2Keys + " intermediate_size block_ff_dim block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of", base: llamaLike(draft{
+		Spec:      Spec{Vocab: 65536, Hidden: 2560, FFN: 12288, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 128000, QKNorm: HeadQKNorm, Tied: true},
+		conv:      genericShort,
+		mixes:     shortWords,
+		elsewhere: ShortMixer,
+		twoThirds: true, ffnFactor: 1, ffnMultiple: 256,
+	})},
+	{name: "lfm2_moe", keys: lfm2Keys + " intermediate_size moe_intermediate_size num_experts num_experts_per_tok norm_topk_prob num_dense_layers=first_k_dense_replace use_expert_bias==true", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 65536, Hidden: 2048, FFN: 7168, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 128000, QKNorm: HeadQKNorm, Tied: true},
+		moe:        MoE{Experts: 32, TopK: 4, FFN: 1792, Router: SigmoidRouter, RouterBias: true, NormTopK: true},
+		denseFirst: 2,
+		conv:       genericShort,
+		mixes:      shortWords,
+		elsewhere:  ShortMixer,
+		listed:     true,
 	})},
 	{name: "granitemoe", keys: mixtralMoE + " attention_bias" + multiplierKeys, base: llamaLike(draft{
 		Spec: Spec{Vocab: 32000, Hidden: 4096, Layers: 32, Heads: 32, MaxPositions: 2048, EmbedScale: true, ResidScale: true, LogitScale: true},
@@ -603,10 +639,10 @@ var families = []family{
 	})},
 
 	// The generic form: every size must be given. gated_mlp false takes the next row.
-	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta})},
+	{name: "decoder", keys: decoderKeys, base: llamaLike(draft{useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta, conv: genericShort, mixes: genericWords})},
 	{name: "decoder", keys: decoderKeys, base: gptLike(biased(draft{
 		Spec:      Spec{Position: LearnedPosition, FusedQKV: true, Tied: true},
-		useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta,
+		useWindow: true, parallel: true, mamba: genericMamba, delta: genericDelta, conv: genericShort, mixes: genericWords,
 	}))},
 }
 
@@ -617,12 +653,25 @@ var genericMamba = Mamba{HeadDim: 64, Groups: 8, State: 128, Conv: 4, Chunk: 128
 // genericDelta is the same of a gated delta net.
 var genericDelta = Delta{KeyDim: 128, ValueDim: 128, Conv: 4}
 
+// genericShort is the same of a short convolution, as LFM2's class has it.
+var genericShort = Short{Conv: 3}
+
+// bambaMixer is the state-space mixer of Bamba and of Granite 4 (configuration_bamba.py).
+var bambaMixer = Mamba{Heads: 128, Groups: 1, State: 256, Conv: 4, Chunk: 256, ConvBias: true}
+
+// What words of layer_types say of the mixer of a layer, where it is not attention.
+var (
+	mambaWords   = map[string]Mixer{"mamba": MambaMixer, "linear_attention": MambaMixer}
+	shortWords   = map[string]Mixer{"conv": ShortMixer}
+	genericWords = map[string]Mixer{"linear_attention": DeltaMixer, "mamba": MambaMixer, "conv": ShortMixer}
+)
+
 // ungated is the second row of the generic form.
 func ungated() *family { return &families[len(families)-1] }
 
 // decoderKeys are the keys of the generic form: those of DESIGN.md section 4,
 // and the switches that tell its two rows apart.
-const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_groups o_lora_rank hc_mult" + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
+const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_groups o_lora_rank hc_mult" + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " conv_L_cache conv_bias shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
 	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up use_bidirectional_attention type_vocab_size embedding_norm head_dense" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +

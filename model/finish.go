@@ -26,7 +26,6 @@ func (r *reader) finish(d *draft) {
 	r.check(d.Activation != XIELU || r.fam.base.Activation == XIELU, []string{"hidden_act"}, "hidden_act: xielu has parameters, which model_type apertus alone is known to have; change one of them")
 	r.variants(d)
 	r.mixers(d)
-	r.deltas(d)
 	r.compress(d)
 	r.heads(d)
 	r.beside(d)
@@ -67,6 +66,7 @@ func (r *reader) variants(d *draft) {
 	if _, known := r.given["z_loss_weight"]; known || d.normedVocab > 0 && d.Vocab == d.normedVocab {
 		d.NormHead = true
 	}
+	r.adjustFFN(d)
 	if n := d.gateAndUp; n > 0 {
 		r.check(n%2 == 0, []string{"gate_and_up"}, "%s %d is twice the width of the MLP; give an even number", r.label("gate_and_up"), n)
 		d.FFN = n / 2
@@ -99,6 +99,21 @@ func (r *reader) variants(d *draft) {
 	if d.embedWidth > 0 {
 		r.check(d.embedWidth == d.Hidden, []string{"word_embed_proj_dim", "hidden_size"},
 			"word_embed_proj_dim %d differs from hidden_size %d; projected embeddings are not modelled, use %d", d.embedWidth, d.Hidden, d.Hidden)
+	}
+}
+
+// adjustFFN makes the MLP's width of the one that a file has as LFM2's class does: two thirds of it,
+// times a factor, rounded up (modeling_lfm2.py, Lfm2MLP).
+func (r *reader) adjustFFN(d *draft) {
+	if d.blockFFN > 0 {
+		d.FFN = d.blockFFN
+	}
+	if !d.twoThirds {
+		return
+	}
+	d.FFN = 2 * d.FFN / 3
+	if d.ffnFactor > 0 {
+		d.FFN = (int64(d.ffnFactor*float64(d.FFN)) + d.ffnMultiple - 1) / d.ffnMultiple * d.ffnMultiple
 	}
 }
 
@@ -151,107 +166,6 @@ func (r *reader) mpt(d *draft) {
 	case d.noBias:
 		d.Norm = LayerNormNoB
 	}
-}
-
-// blockKinds are the blocks that a layer may be by itself, by the letter of a pattern and
-// by transformers' words, the older after the newer.
-var blockKinds = map[string]LayerKind{
-	"M": mambaAlone, "linear_attention": mambaAlone, "mamba": mambaAlone,
-	"*": attentionAlone, "full_attention": attentionAlone, "attention": attentionAlone,
-	"-": {Mixer: NoMixer}, "mlp": {Mixer: NoMixer},
-	"E": {Mixer: NoMixer, MoE: true}, "moe": {Mixer: NoMixer, MoE: true},
-}
-
-var (
-	mambaAlone     = LayerKind{Mixer: MambaMixer, NoMLP: true}
-	attentionAlone = LayerKind{NoMLP: true}
-)
-
-// blocks reads layers that are one block each, from a pattern or a list.
-func (r *reader) blocks(d *draft) {
-	names, about := d.blocks, "layers_block_type"
-	switch {
-	case d.pattern != "":
-		about = "hybrid_override_pattern"
-		pattern, _, _ := strings.Cut(d.pattern, "/") // what follows is of multi-token prediction
-		names = strings.Split(strings.ReplaceAll(pattern, "|", ""), "")
-	case names == nil:
-		return
-	}
-	if d.Layers == 0 && !r.bad["num_hidden_layers"] {
-		d.Layers = int64(len(names))
-	}
-	if !r.check(d.Layers == int64(len(names)), []string{about, "num_hidden_layers"},
-		"%s has %d blocks for num_hidden_layers %d; make them as many, or leave num_hidden_layers out", r.label(about), len(names), d.Layers) {
-		return
-	}
-	experts := false
-	for i, name := range names {
-		k, ok := blockKinds[name]
-		if !r.check(ok, []string{about}, "%s: %q is no block; M or mamba, * or attention, - or mlp, E or moe are", r.label(about), name) {
-			d.Mixers, d.NoMLP = nil, nil
-			return
-		}
-		d.Mixers, d.NoMLP = append(d.Mixers, k.Mixer), append(d.NoMLP, k.NoMLP)
-		if experts = experts || k.MoE; !k.MoE {
-			d.denseLayers = append(d.denseLayers, int64(i))
-		}
-	}
-	if !experts { // their keys may be there all the same
-		d.moe = MoE{}
-		r.given["num_experts"] = entry{}
-		return
-	}
-	r.needs("num_experts", d.moe.Experts)
-}
-
-// mixers settles the state-space mixer.
-func (r *reader) mixers(d *draft) {
-	if !slices.Contains(d.Mixers, MambaMixer) {
-		r.check(r.fam.name != "decoder" || d.mamba == genericMamba, []string{"mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"},
-			"no layer has a Mamba mixer; say which have by hybrid_layer_pattern")
-		return
-	}
-	m := d.mamba
-	if m.Heads == 0 {
-		m.Heads = max(d.mambaExpand, 2) * d.Hidden / m.HeadDim
-	}
-	r.needs("mamba_num_heads", m.Heads)
-	r.check(m.Heads%m.Groups == 0, []string{"mamba_num_groups", "mamba_num_heads"},
-		"%s %d does not divide %s %d; use %s", r.label("mamba_num_groups"), m.Groups, r.label("mamba_num_heads"), m.Heads, divisors(m.Heads))
-	d.Mamba = &m
-}
-
-// deltas settles which layers are gated delta nets: those that layer_types calls linear
-// attention, or all but every so many.
-func (r *reader) deltas(d *draft) {
-	const linear = "linear_attention"
-	if d.Mixers != nil || d.delta == (Delta{}) { // whose layers are one block each; which has no such layers
-		return
-	}
-	if d.layerTypes == nil && d.deltaEvery == 0 || d.layerTypes != nil && !slices.Contains(d.layerTypes, linear) {
-		r.check(r.fam.name != "decoder" || d.delta == genericDelta, []string{"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"},
-			"no layer has a gated delta net; say which have by full_attention_interval or layer_types")
-		return
-	}
-	d.Mixers = make([]Mixer, d.Layers)
-	for i := range d.Mixers {
-		if d.layerTypes == nil && int64(i+1)%d.deltaEvery != 0 || i < len(d.layerTypes) && d.layerTypes[i] == linear {
-			d.Mixers[i] = DeltaMixer
-		}
-	}
-	if !slices.Contains(d.Mixers, DeltaMixer) { // an interval of one
-		d.Mixers = nil
-		return
-	}
-	n := d.delta
-	r.needs("linear_num_key_heads", n.KeyHeads)
-	r.needs("linear_num_value_heads", n.ValueHeads)
-	if n.KeyHeads > 0 {
-		r.check(n.ValueHeads%n.KeyHeads == 0, []string{"linear_num_key_heads", "linear_num_value_heads"},
-			"%s %d does not divide %s %d; use %s", r.label("linear_num_key_heads"), n.KeyHeads, r.label("linear_num_value_heads"), n.ValueHeads, divisors(n.ValueHeads))
-	}
-	d.Delta = &n
 }
 
 // Layers whose attention sees sums of tokens, those that an indexer picks and all
@@ -508,6 +422,8 @@ func (r *reader) experts(d *draft) {
 		fill(&m.Shared, 1)
 	}
 	experts, topK := r.label("num_experts"), r.label("num_experts_per_tok")
+	_, chosen := r.given["num_experts_per_tok"]
+	r.check(!chosen || m.TopK > 0, []string{"num_experts_per_tok"}, "%s: 0 is out of range; use 1 to %d", topK, m.Experts)
 	r.needs("num_experts_per_tok", m.TopK)
 	r.check(m.TopK <= m.Experts, []string{"num_experts_per_tok", "num_experts"},
 		"%s %d is more than %s %d", topK, m.TopK, experts, m.Experts)
@@ -570,10 +486,9 @@ func (r *reader) windows(d *draft) {
 		case "full_attention", "attention":
 		case "sliding_attention", "chunked_attention":
 			windowed[i] = true
-		case "linear_attention":
-			r.check(d.Delta != nil, []string{"layer_types"}, "layer_types: model_type %s has no linear_attention; full_attention, sliding_attention and chunked_attention are modelled", r.fam.name)
 		default:
-			r.check(false, []string{"layer_types"}, "layer_types: %q is not modelled; full_attention, sliding_attention and chunked_attention are", d.layerTypes[i])
+			_, mixes := d.mixes[d.layerTypes[i]]
+			r.check(mixes, []string{"layer_types"}, "layer_types: model_type %s has no %s; use %s", r.fam.name, d.layerTypes[i], diag.Or(d.layerKinds()))
 		}
 	}
 	if d.windowTurns && d.Window > 0 {
@@ -617,7 +532,7 @@ func (r *reader) noRope(d *draft) {
 // layerList checks a list of layer numbers.
 func (r *reader) layerList(name string, layers []int64, n int64) {
 	for _, i := range layers {
-		r.check(0 <= i && i < n, []string{name, "num_hidden_layers"}, "%s names layer %d; there are layers 0 to %d", name, i, n-1)
+		r.check(0 <= i && i < n, []string{name, "num_hidden_layers"}, "%s names layer %d; there are layers 0 to %d", r.label(name), i, n-1)
 	}
 }
 

@@ -76,11 +76,12 @@ var classes = map[Role]class{
 	RoleMix1: projection, RoleMix2: projection, RoleMix3: projection,
 	RoleMambaIn: projection, RoleMambaOut: projection,
 	RoleDeltaQKVZ: projection, RoleDeltaBA: projection, RoleDeltaQKV: projection, RoleDeltaZ: projection, RoleDeltaB: projection, RoleDeltaA: projection, RoleDeltaOut: projection,
+	RoleShortIn: projection, RoleShortOut: projection,
 	RoleLatentDown: feedForward, RoleLatentUp: feedForward,
 	RoleLayerEmbedIn: feedForward, RoleLayerGate: feedForward, RoleLayerUp: feedForward,
 	RoleGate: feedForward, RoleUp: feedForward, RoleGateUp: feedForward, RoleDown: feedForward,
 	RoleExpertsGateUp: expert, RoleExpertsDown: expert,
-	RoleSharedGate: feedForward, RoleSharedUp: feedForward, RoleSharedDown: feedForward,
+	RoleSharedGate: feedForward, RoleSharedGateUp: feedForward, RoleSharedUp: feedForward, RoleSharedDown: feedForward,
 	RoleRouter: router, RoleSharedRouter: router,
 	RoleHeadDense: logits, RoleHead: logits,
 }

@@ -34,8 +34,16 @@ type draft struct {
 	delta       Delta // likewise
 	deltaEvery  int64 // every so many layers one has attention, the others a gated delta net; 0: as layerTypes has it
 	mambaExpand int64 // inner width over Hidden when mamba_num_heads is absent
+	conv        Short // likewise
 	pattern     string
 	blocks      []string
+
+	// What mixes tokens in layers that have an MLP, too: by a word of layerTypes, which has no
+	// default where listed; elsewhere than in those that attend, where these are known and it is not.
+	mixes     map[string]Mixer
+	listed    bool
+	attends   []int64
+	elsewhere Mixer
 
 	activation     string  // hidden_act; empty: the family's
 	expansion      int64   // FFN over Hidden when intermediate_size is absent
@@ -84,6 +92,10 @@ type draft struct {
 	parallel      bool  // false turns the family's Parallel off
 	parallelNorms int64 // Falcon: num_ln_in_parallel_attn
 	multiQuery    bool  // Falcon: one key/value head
+	blockFFN      int64 // LFM2: wins over intermediate_size
+	twoThirds     bool  // LFM2: the MLP is two thirds as wide, times a factor, in multiples of so many
+	ffnFactor     float64
+	ffnMultiple   int64
 	newDecoder    bool  // Falcon: grouped queries and two norms
 	embedWidth    int64 // OPT: word_embed_proj_dim
 
@@ -237,7 +249,7 @@ var keys = []key{
 	{name: "hybrid_override_pattern", optional: true, to: func(d *draft) []any { return []any{&d.pattern} }},
 	{name: "layers_block_type", optional: true, to: func(d *draft) []any { return []any{&d.blocks} }},
 	{name: "mamba_num_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.mamba.Heads} }},
-	{name: "mamba_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.HeadDim} }},
+	{name: "mamba_head_dim", max: maxHeads, to: func(d *draft) []any { return []any{(*automatic)(&d.mamba.HeadDim)} }},
 	{name: "mamba_num_groups", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.Groups} }},
 	{name: "mamba_state_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.State} }},
 	{name: "mamba_conv_kernel", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.mamba.Conv} }},
@@ -245,6 +257,15 @@ var keys = []key{
 	{name: "mamba_expand", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.mambaExpand} }},
 	{name: "mamba_proj_bias", to: func(d *draft) []any { return []any{&d.mamba.Bias} }},
 	{name: "mamba_conv_bias", to: func(d *draft) []any { return []any{&d.mamba.ConvBias} }},
+
+	{name: "attention_layers", to: func(d *draft) []any { return []any{&d.attends} }},
+	{name: "conv_L_cache", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.conv.Conv} }},
+	{name: "conv_bias", to: func(d *draft) []any { return []any{&d.conv.Bias} }},
+	{name: "block_ff_dim", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.blockFFN} }},
+	{name: "block_auto_adjust_ff_dim", to: func(d *draft) []any { return []any{&d.twoThirds} }},
+	{name: "block_ffn_dim_multiplier", max: 1000, optional: true, to: func(d *draft) []any { return []any{&d.ffnFactor} }},
+	{name: "block_multiple_of", min: 1, max: maxHidden, to: func(d *draft) []any { return []any{&d.ffnMultiple} }},
+	{name: "shared_intermediate_size", min: 1, max: maxFFN, to: func(d *draft) []any { return []any{&d.FFN, &d.moe.SharedFFN} }},
 
 	{name: "attention_output_gate", to: func(d *draft) []any { return []any{&d.GatedAttention} }},
 	{name: "full_attention_interval", min: 1, max: maxLayers, optional: true, to: func(d *draft) []any { return []any{&d.deltaEvery} }},
@@ -257,7 +278,7 @@ var keys = []key{
 	{name: "linear_conv_kernel_dim", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.delta.Conv} }},
 
 	{name: "num_experts", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Experts} }},
-	{name: "num_experts_per_tok", min: 1, max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
+	{name: "num_experts_per_tok", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopK} }},
 	{name: "moe_topk", to: func(d *draft) []any { return []any{(*alike)(&d.moe.TopK)} }},
 	{name: "n_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.Groups} }},
 	{name: "topk_group", max: maxExperts, optional: true, to: func(d *draft) []any { return []any{&d.moe.TopGroups} }},
@@ -471,6 +492,18 @@ func (r *ropeScaling) DecodeNode(_ *yamlx.Document, n *yaml.Node) diag.List {
 		}
 	}
 	return nil
+}
+
+// automatic reads a number that a file may leave to others by the word auto.
+type automatic int64
+
+// DecodeNode takes the word for 0.
+func (a *automatic) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+	if n.Value == "auto" {
+		*a = 0
+		return nil
+	}
+	return doc.DecodeInto(n, (*int64)(a))
 }
 
 // alike reads a number that a file may have once or for each layer.

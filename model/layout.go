@@ -78,7 +78,12 @@ var (
 		{"mlp.gate_up_proj", RoleGateUp},
 		{"mlp.down_proj", RoleDown},
 	}
-	experts     = []module{{"mlp.experts.gate_up_proj", RoleExpertsGateUp}, {"mlp.experts.down_proj", RoleExpertsDown}}
+	experts        = []module{{"mlp.experts.gate_up_proj", RoleExpertsGateUp}, {"mlp.experts.down_proj", RoleExpertsDown}}
+	graniteExperts = []module{
+		{"block_sparse_moe.router", RoleRouter},
+		{"block_sparse_moe.experts.gate_up_proj", RoleExpertsGateUp},
+		{"block_sparse_moe.experts.down_proj", RoleExpertsDown},
+	}
 	routerFirst = []module{{"mlp.gate", RoleRouter}}
 	ossRouter   = []module{{"mlp.router", RoleRouter}}
 	qwenShared  = []module{
@@ -89,6 +94,7 @@ var (
 	}
 	decoderLatent  = []module{{"mlp.latent_down_proj", RoleLatentDown}, {"mlp.latent_up_proj", RoleLatentUp}}
 	deepseekShared = []module{
+		{"mlp.shared_experts.gate_up_proj", RoleSharedGateUp},
 		{"mlp.shared_experts.gate_proj", RoleSharedGate},
 		{"mlp.shared_experts.up_proj", RoleSharedUp},
 		{"mlp.shared_experts.down_proj", RoleSharedDown},
@@ -104,12 +110,11 @@ var (
 		{"feed_forward.up_proj", RoleUp},
 		{"feed_forward.down_proj", RoleDown},
 	}
-	mambaMixer = []module{
-		{"mixer", RoleMambaStep},
-		{"mixer.conv1d", RoleMambaConv},
-		{"mixer.in_proj", RoleMambaIn},
-		{"mixer.norm", RoleMambaNorm},
-		{"mixer.out_proj", RoleMambaOut},
+	mambaMixer = mambaModules("mixer")
+	shortConv  = []module{
+		{"conv.conv", RoleShortConv},
+		{"conv.in_proj", RoleShortIn},
+		{"conv.out_proj", RoleShortOut},
 	}
 	nextDelta = []module{
 		{"linear_attn", RoleDeltaStep},
@@ -205,13 +210,24 @@ var (
 	streamsHead = []module{{"model.norm", RoleFinalNorm}, {"model.hc_head.hc_fn", RoleMix3}, {"model.hc_head.hc_base", RoleMix3Bias}, {"model.hc_head.hc_scale", RoleMix3Scale}, {"head.dense", RoleHeadDense}, {"head.norm", RoleHeadNorm}, {"lm_head", RoleHead}}
 )
 
+// mambaModules are those of a state-space mixer of a name.
+func mambaModules(name string) []module {
+	return []module{
+		{name, RoleMambaStep},
+		{name + ".conv1d", RoleMambaConv},
+		{name + ".in_proj", RoleMambaIn},
+		{name + ".norm", RoleMambaNorm},
+		{name + ".out_proj", RoleMambaOut},
+	}
+}
+
 // layouts has one row per naming scheme. The first serves families that no row
 // names.
 var layouts = []layout{
 	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "olmo"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, preNorms}, llamaHead},
 	{[]string{"decoder"}, Serial,
-		slices.Concat(llamaEmbedding, []module{{"model.embed_types", RoleType}, {"model.embed_norm", RoleEmbedNorm}}), [][]module{llamaAttention, {{"self_attn.o_a_proj", RoleOGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", RoleSharedRouter}}, decoderNorms, streams}, streamsHead},
+		slices.Concat(llamaEmbedding, []module{{"model.embed_types", RoleType}, {"model.embed_norm", RoleEmbedNorm}}), [][]module{llamaAttention, {{"self_attn.o_a_proj", RoleOGroups}}, indexer[1:3], compressor, mambaMixer, qwenDelta, shortConv, llamaMLP, routerFirst, experts, decoderLatent, deepseekShared, {{"mlp.shared_expert_gate", RoleSharedRouter}}, decoderNorms, streams}, streamsHead},
 	{[]string{"baichuan"}, Serial,
 		llamaEmbedding, [][]module{{
 			{"self_attn.W_pack", RoleQKV},
@@ -270,9 +286,35 @@ var layouts = []layout{
 		llamaEmbedding, [][]module{llamaAttention[:len(llamaAttention)-2], {{"self_attn.query_layernorm", RoleQNorm}, {"self_attn.key_layernorm", RoleKNorm}}, llamaMLP,
 			{{"mlp.gate.wg", RoleRouter}}, experts, {{"mlp.shared_mlp.gate_proj", RoleSharedGate}, {"mlp.shared_mlp.up_proj", RoleSharedUp}, {"mlp.shared_mlp.down_proj", RoleSharedDown}}, preNorms}, llamaHead},
 	{[]string{"granitemoehybrid"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"shared_mlp.input_linear", RoleGateUp}, {"shared_mlp.output_linear", RoleDown}}}, llamaHead},
+		llamaEmbedding, [][]module{preNorms, graniteExperts, {
+			{"shared_mlp.input_linear", RoleGateUp}, {"shared_mlp.output_linear", RoleDown},
+			{"shared_mlp.input_linear", RoleSharedGateUp}, {"shared_mlp.output_linear", RoleSharedDown},
+		}, mambaModules("mamba"), llamaAttention}, llamaHead},
+	{[]string{"bamba"}, Serial,
+		llamaEmbedding, [][]module{
+			{{"feed_forward.gate_proj", RoleGate}, {"feed_forward.up_proj", RoleUp}, {"feed_forward.down_proj", RoleDown}},
+			{{"input_layernorm", RoleNorm1}, {"pre_ff_layernorm", RoleNorm2}}, mambaModules("mamba"), llamaAttention,
+		}, []module{{"model.final_layernorm", RoleFinalNorm}, {"lm_head", RoleHead}}},
+	{[]string{"lfm2", "lfm2_moe"}, Serial,
+		llamaEmbedding, [][]module{{
+			{"self_attn.q_proj", RoleQ},
+			{"self_attn.k_proj", RoleK},
+			{"self_attn.v_proj", RoleV},
+			{"self_attn.out_proj", RoleO},
+			{"self_attn.q_layernorm", RoleQNorm},
+			{"self_attn.k_layernorm", RoleKNorm},
+		}, shortConv, {
+			{"feed_forward.w1", RoleGate},
+			{"feed_forward.w3", RoleUp},
+			{"feed_forward.w2", RoleDown},
+			{"feed_forward.gate", RoleRouter},
+			{"feed_forward.experts.gate_up_proj", RoleExpertsGateUp},
+			{"feed_forward.experts.down_proj", RoleExpertsDown},
+			{"operator_norm", RoleNorm1},
+			{"ffn_norm", RoleNorm2},
+		}}, []module{{"model.embedding_norm", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"granitemoe"}, Serial,
-		llamaEmbedding, [][]module{llamaAttention, preNorms, {{"block_sparse_moe.router", RoleRouter}, {"block_sparse_moe.experts.gate_up_proj", RoleExpertsGateUp}, {"block_sparse_moe.experts.down_proj", RoleExpertsDown}}}, llamaHead},
+		llamaEmbedding, [][]module{llamaAttention, preNorms, graniteExperts}, llamaHead},
 	{[]string{"ernie4_5_moe"}, Serial,
 		llamaEmbedding, [][]module{llamaAttention, llamaMLP, routerFirst, experts, deepseekShared, preNorms}, llamaHead},
 	{[]string{"apertus"}, Serial,

@@ -193,6 +193,9 @@ func decodeMapping(doc *yamlx.Document, n *yaml.Node) (*Spec, diag.List) {
 	d.Defaulted = slices.DeleteFunc(defaulted, func(s Size) bool {
 		return d.MoE == nil && (strings.Contains(s.Key, "expert") || strings.HasPrefix(s.Key, "moe_"))
 	})
+	for i := range d.Defaulted {
+		d.Defaulted[i].Key = r.label(d.Defaulted[i].Key)
+	}
 	return &d.Spec, nil
 }
 
@@ -213,18 +216,18 @@ func (r *reader) name(n *yaml.Node) string {
 }
 
 // sizes are the keys that make a model as large as it is.
-var sizes = []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size"}
+var sizes = []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size"}
 
 // defaulted are the sizes that the file leaves to its family, as transformers does: a file
 // cut short is a model all the same, if not the one that was meant.
 func (r *reader) defaulted(d *draft) []Size {
 	var out []Size
 	for _, name := range sizes {
-		if _, given := r.given[name]; given {
+		if r.gives(name) || name == "intermediate_size" && r.gives("block_ff_dim") || !slices.Contains(slices.Collect(maps.Values(r.known)), name) {
 			continue
 		}
 		if v, ok := r.vocab.keys[name].to(d)[0].(*int64); ok && *v > 0 { // else it follows from others, or is not there
-			out = append(out, Size{r.label(name), *v})
+			out = append(out, Size{name, *v})
 		}
 	}
 	return out
@@ -272,7 +275,7 @@ func (r *reader) choose(absent string) {
 		name = value.Value
 	}
 	r.fam = r.vocab.families[name]
-	if why := notModelled(name, r.node); r.fam == nil || why != "" {
+	if why := notModelled(name); r.fam == nil || why != "" {
 		r.fam = nil
 		r.unread(name, value, why)
 	}
@@ -489,6 +492,8 @@ func (r *reader) value(k *key, e entry, d *draft) {
 		var x float64
 		switch p := p.(type) {
 		case *int64:
+			x = float64(*p)
+		case *automatic:
 			x = float64(*p)
 		case *float64:
 			x = *p

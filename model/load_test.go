@@ -569,6 +569,8 @@ func TestDefaulted(t *testing.T) {
 		"{model_type: llama}": {{"hidden_size", 4096}, {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}},
 		"{model_type: gpt2, n_embd: 1600, n_layer: 48, n_head: 25}":                                                                                                                                {{"vocab_size", 50257}},
 		"{model_type: mixtral, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, vocab_size: 32000}":                                                                               {{"num_key_value_heads", 8}, {"num_experts", 8}, {"num_experts_per_tok", 2}, {"intermediate_size", 14336}},
+		"{model_type: lfm2, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 8, block_ff_dim: 4352, vocab_size: 320}":                                        nil,
+		"{model_type: granitemoehybrid, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, num_local_experts: 0, vocab_size: 320}":                                                  {{"shared_intermediate_size", 1024}},
 		"{model_type: qwen3_moe, hidden_size: 2048, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 4, head_dim: 128, intermediate_size: 64, vocab_size: 320, num_experts: 0}": {},
 	} {
 		require.Equal(t, want, decode(t, text).Defaulted, text)

@@ -80,15 +80,6 @@ func TestDenseGraniteHybrid(t *testing.T) {
 	for _, none := range []string{"nope", "null"} {
 		require.Equal(t, model.NoPosition, decode(t, "{model_type: granitemoehybrid, num_hidden_layers: 1, num_local_experts: 0, layer_types: [attention], position_embedding_type: "+none+"}").Position)
 	}
-	for _, text := range []string{
-		"num_local_experts: 0", // all layers have mixers
-		"num_local_experts: 0, layer_types: [mamba, attention], num_hidden_layers: 2",
-		"layer_types: [attention], num_hidden_layers: 1", // with eight experts
-		"num_local_experts: 62, layer_types: [attention], num_hidden_layers: 1",
-	} {
-		_, err := decodeText("{model_type: granitemoehybrid, " + text + "}")
-		require.ErrorContains(t, err, "Mamba-2 mixers with an MLP or experts in the same layer", text)
-	}
 }
 
 // Of multimodal files the text is read as that of its own type would be; of types that are not

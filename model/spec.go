@@ -97,6 +97,7 @@ type Spec struct {
 
 	Mamba  *Mamba  // of the layers that have it for attention; nil: none has
 	Delta  *Delta  // likewise
+	Short  *Short  // likewise
 	Mixers []Mixer // per layer: what mixes tokens; nil: attention in all
 	NoMLP  []bool  // per layer: true when it has no MLP; nil: all have one
 
@@ -167,6 +168,7 @@ const (
 	AttentionMixer Mixer = ""
 	MambaMixer     Mixer = "mamba"
 	DeltaMixer     Mixer = "delta"
+	ShortMixer     Mixer = "conv"
 	NoMixer        Mixer = "none" // the layer is an MLP alone
 )
 
@@ -213,6 +215,14 @@ func (d *Delta) Values() int64 { return d.ValueHeads * d.ValueDim }
 
 // Convolved is the width of what the convolution reads: queries, keys and values.
 func (d *Delta) Convolved() int64 { return 2*d.Keys() + d.Values() }
+
+// Short is a short convolution (LFM2, arXiv 2511.23404): of one projection's three parts one
+// gates another before a causal convolution of each channel, one what it makes, and a
+// projection follows. All are as wide as the model.
+type Short struct {
+	Conv int64 // conv_L_cache: width of the convolution
+	Bias bool  // conv_bias: of the convolution and of both projections
+}
 
 // Indexer picks, for each query of latent attention, the keys that it sees: few heads of
 // their own score all keys before it by a sum of weighted ReLUs (DeepSeek-V3.2, section 2.1).
@@ -429,6 +439,8 @@ func (k LayerKind) String() string {
 		name = "mamba " + name
 	case k.Mixer == DeltaMixer:
 		name = "delta " + name
+	case k.Mixer == ShortMixer:
+		name = "conv " + name
 	case k.NoMLP:
 		name = "attention " + name
 	}
@@ -602,6 +614,10 @@ const (
 	RoleDeltaNorm  Role = "delta_norm"  // gated
 	RoleDeltaOut   Role = "delta_out"
 
+	RoleShortIn   Role = "short_in" // gates and what they gate
+	RoleShortConv Role = "short_conv"
+	RoleShortOut  Role = "short_out"
+
 	RoleQDown      Role = "q_down" // MLA: hidden to query latent
 	RoleQDownNorm  Role = "q_down_norm"
 	RoleQUp        Role = "q_up"    // latent (or hidden without one) to query heads
@@ -651,6 +667,7 @@ const (
 	RoleLatentDown    Role = "latent_down"     // hidden to what experts read
 	RoleLatentUp      Role = "latent_up"       // and back
 	RoleSharedGate    Role = "shared_gate"
+	RoleSharedGateUp  Role = "shared_gate_up" // FusedGateUp
 	RoleSharedUp      Role = "shared_up"
 	RoleSharedDown    Role = "shared_down"
 	RoleSharedRouter  Role = "shared_router" // sigmoid gate of the shared experts

@@ -97,6 +97,8 @@ func (s *Spec) layer(k LayerKind) weights {
 		s.mamba(w)
 	case DeltaMixer:
 		s.delta(w)
+	case ShortMixer:
+		s.short(w)
 	}
 	if s.Compress != nil {
 		s.sums(w, k)
@@ -267,6 +269,16 @@ func (s *Spec) delta(w weights) {
 	w[RoleDeltaOut] = s.linear(d.Values(), s.Hidden, RowSplit, false)
 }
 
+// short are those of a short convolution.
+func (s *Spec) short(w weights) {
+	c := s.Short
+	w[RoleShortConv] = matrix(ColumnSplit, s.Hidden, 1, c.Conv)
+	if c.Bias {
+		w[RoleShortConv] = append(w[RoleShortConv], vector(".bias", ColumnSplit, s.Hidden)...)
+	}
+	w[RoleShortIn], w[RoleShortOut] = s.linear(s.Hidden, 3*s.Hidden, ColumnSplit, c.Bias), s.linear(s.Hidden, s.Hidden, RowSplit, c.Bias)
+}
+
 // dense are those of an MLP.
 func (s *Spec) dense(w weights) {
 	switch {
@@ -299,10 +311,16 @@ func (s *Spec) sparse(w weights) {
 	}
 	w[RoleExpertsGateUp], w[RoleExpertsDown] = s.stacked(width, up), s.stacked(m.FFN, width)
 	if m.SharedFFN > 0 {
-		if s.Gated {
+		switch {
+		case s.Gated && s.FusedGateUp:
+			w[RoleSharedGateUp] = s.linear(h, 2*m.SharedFFN, ColumnSplit, s.MLPBias)
+		case s.Gated:
 			w[RoleSharedGate] = s.linear(h, m.SharedFFN, ColumnSplit, s.MLPBias)
+			fallthrough
+		default:
+			w[RoleSharedUp] = s.linear(h, m.SharedFFN, ColumnSplit, s.MLPBias)
 		}
-		w[RoleSharedUp], w[RoleSharedDown] = s.linear(h, m.SharedFFN, ColumnSplit, s.MLPBias), s.linear(m.SharedFFN, h, RowSplit, s.MLPBias)
+		w[RoleSharedDown] = s.linear(m.SharedFFN, h, RowSplit, s.MLPBias)
 		if m.SharedGate {
 			w[RoleSharedRouter] = s.linear(h, 1, Replicated, false)
 		}

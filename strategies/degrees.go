@@ -87,7 +87,7 @@ func (s *Shape) sharesKV(tp, heads int64) bool {
 // cutsMixers reports whether tensor and context ranks get whole heads of mixers other than attention.
 func (s *Shape) cutsMixers(tp, cp int64) bool {
 	for _, m := range mixersOf(s.Model) {
-		if tp*cp > 1 && (s.Recipe.Structure.Mixers == ops.WholeMixer || m.groups%tp != 0 || m.heads%(tp*cp) != 0 || m.each && m.groups%(tp*cp) != 0) {
+		if tp*cp > 1 && (s.Recipe.Structure.Mixers == ops.WholeMixer || m.whole || m.groups%tp != 0 || m.heads%(tp*cp) != 0 || m.each && m.groups%(tp*cp) != 0) {
 			return false
 		}
 	}

@@ -113,7 +113,11 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 		return "Mamba", "mamba"
 	case k.Mixer == model.DeltaMixer:
 		return "gated delta", "delta"
-	case k.NoMLP || s.Delta != nil:
+	case k.Mixer == model.ShortMixer && k.MoE:
+		return "short convolution with experts", "conv experts"
+	case k.Mixer == model.ShortMixer:
+		return "short convolution", "conv"
+	case k.NoMLP || k.Mixer == model.AttentionMixer && s.Mixers != nil:
 		return "attention", "attention"
 	case s.Compress != nil && k.Ratio > 0:
 		return fmt.Sprintf("with experts and sums of %d", k.Ratio), fmt.Sprintf("sums of %d", k.Ratio)

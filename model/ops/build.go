@@ -567,7 +567,7 @@ func (b *builder) zeros(r model.Role) tape.Zeros {
 	switch r {
 	case model.RoleDown, model.RoleSharedDown, model.RoleExpertsDown:
 		return tape.InputZeros
-	case model.RoleGate, model.RoleUp, model.RoleGateUp, model.RoleSharedGate, model.RoleSharedUp, model.RoleExpertsGateUp:
+	case model.RoleGate, model.RoleUp, model.RoleGateUp, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGateUp, model.RoleExpertsGateUp:
 		return tape.GradientZeros
 	}
 	return tape.NoZeros

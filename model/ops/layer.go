@@ -158,6 +158,8 @@ func (b *builder) mixer(kind model.LayerKind) part {
 		return b.apart(b.mamba)
 	case kind.Mixer == model.DeltaMixer:
 		return b.apart(b.delta)
+	case kind.Mixer == model.ShortMixer:
+		return b.apart(b.short)
 	case b.vision != nil && b.vision.Packed:
 		return b.apart(func(h *tape.Tensor) *tape.Tensor { return b.look(h, kind) })
 	}

@@ -163,7 +163,7 @@ func (b *builder) shared(x *tape.Tensor) *tape.Tensor {
 	t := b.t
 	t.Module = "shared expert"
 	h := b.block(x)
-	a := b.gated(h, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGate+"_up")
+	a := b.gated(h, model.RoleSharedGate, model.RoleSharedUp, model.RoleSharedGateUp)
 	t.Release(h)
 	s := b.row(a, model.RoleSharedDown)
 	t.Release(a)

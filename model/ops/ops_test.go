@@ -21,6 +21,7 @@ var families = []string{
 	"gemma-2b", "gemma2-2b", "gemma3-1b", "mixtral-8x7b", "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "olmoe-1b-7b", "deepseek-v2-lite", "gpt-oss-20b", "nemotron-h-8b", "nemotron-3-nano-30b-a3b",
 	"smollm3-3b", "granite-3.3-8b", "seed-oss-36b", "starcoder2-7b", "olmo3-7b", "glm-4.5-air", "minimax-m2",
 	"ministral-3-3b", "ernie-4.5-0.3b", "glm-4-9b-0414", "helium-1-2b", "exaone-4.0-1.2b", "command-r7b", "hunyuan-7b", "dots.llm1", "granite-3.1-3b-a800m", "glm-4.7-flash", "ernie-4.5-21b-a3b", "stablelm-3b", "starcoder-15b", "apertus-8b", "phi-3.5-moe",
+	"lfm2-350m", "lfm2-8b-a1b", "granite-4.0-h-micro", "granite-4.0-h-tiny",
 }
 
 // config is a rank of a job with the recipe's own defaults.

@@ -140,10 +140,10 @@ func (t *Tape) Delta(q, k, v, decay, strength *Tensor, s DeltaShape) *Tensor {
 	return y
 }
 
-// Convolve is a causal convolution of each channel of x [batch, sequence, channels] with
-// weights [channels, 1, width] and what activates it, by causal-conv1d or in Triton
+// Convolve is a causal convolution of each channel of x, whose neighbours lie beside each other,
+// with weights [channels, 1, width] and what activates it, by causal-conv1d or in Triton
 // (fla/modules/conv/triton), whose backward pass convolves again. x is kept.
-func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
+func (t *Tape) Convolve(x, w, b *Tensor, triton bool) *Tensor {
 	d, n := x.dtype, float64(x.Size())
 	low := func(n float64) units.Bytes { return units.Bytes(n) * d.Size() }
 	kernel := func(prim string, work float64, bytes units.Bytes) {
@@ -154,11 +154,12 @@ func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
 		extra = convWork
 	}
 	t.begin()
-	y := t.empty(d, x.dims[:x.nd]...)
+	y := t.like(x)
 	kernel("convolve", extra, 2*low(n))
-	t.attach([]*Tensor{x, w}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
+	t.attach([]*Tensor{x, w, b}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		const prim = "convolve_backward"
-		gx := t.empty(d, x.dims[:x.nd]...)
+		gx := t.like(x)
+		sums := len(nd.in) - 1 // of weights and biases
 		if triton {
 			again := t.empty(d, x.dims[:x.nd]...)
 			kernel("convolve", extra, 2*low(n))
@@ -167,10 +168,10 @@ func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
 			t.reduce("sum", ColReduce, parts, w)
 			t.Release(again, parts)
 		} else {
-			t.Tiny("fill_", 1)
+			t.Tiny("fill_", sums)
 			kernel(prim, convGradWork, 3*low(n))
 		}
-		t.Tiny("to", 1) // 16 bits of fp32 sums
+		t.Tiny("to", sums) // 16 bits of fp32 sums
 		r := []*Tensor{gx}
 		for _, e := range nd.in[1:] {
 			r = append(r, t.emptyLike(&e.meta))

@@ -185,7 +185,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 		case len(gy.more) > 0:
 			gy = t.settle(t.Hold(gy))
 			defer t.Release(gy)
-		case !gy.contiguous():
+		case !gy.contiguous() && !gy.matrix():
 			gy = t.copyContiguous(gy)
 			defer t.Release(gy)
 		}

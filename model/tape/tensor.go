@@ -173,6 +173,14 @@ func (x *Tensor) contiguous() bool {
 	return true
 }
 
+// matrix reports whether x is a matrix once its leading dimensions are one, as it lies or
+// transposed, which a product reads.
+func (x *Tensor) matrix() bool {
+	rows := x.Size() / x.Dim(-1)
+	s, ok := viewStrides(x, []int64{rows, x.Dim(-1)})
+	return ok && (s[0] == x.Dim(-1) && s[1] == 1 || s[0] == 1 && s[1] == rows)
+}
+
 // dense reports whether x fills its elements' memory without gaps or overlaps
 // in some order of its dimensions.
 func (x *Tensor) dense() bool {

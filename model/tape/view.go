@@ -1,5 +1,7 @@
 package tape
 
+import "slices"
+
 // Reshape gives x new dims: a view when its strides allow it, a copy otherwise.
 // The gradient is reshaped back, which copies when its own layout demands it.
 func (t *Tape) Reshape(x *Tensor, dims ...int64) *Tensor {
@@ -176,10 +178,19 @@ func (t *Tape) fill(x *Tensor) {
 // Split cuts the last dimension into parts of the given widths. Its gradient is
 // one concatenation.
 func (t *Tape) Split(x *Tensor, widths ...int64) []*Tensor {
+	return t.split(x, int(x.nd)-1, widths)
+}
+
+// Chunk cuts dimension dim into n parts, of which it is a multiple, as Split does.
+func (t *Tape) Chunk(x *Tensor, dim int, n int64) []*Tensor {
+	return t.split(x, dim, slices.Repeat([]int64{x.dims[dim] / n}, int(n)))
+}
+
+func (t *Tape) split(x *Tensor, dim int, widths []int64) []*Tensor {
 	outs := make([]*Tensor, len(widths))
 	for i, w := range widths {
 		outs[i] = t.view(x)
-		outs[i].dims[x.nd-1] = w
+		outs[i].dims[dim] = w
 		t.host.Views--
 	}
 	t.host.Views++
