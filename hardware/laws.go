@@ -468,14 +468,14 @@ type KernelLaw struct {
 	Bytes []units.Bytes   `yaml:"bytes"` // curve: sizes, ascending
 	Time  []units.Seconds `yaml:"time"`  // curve: times
 
-	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, both, bytes by the one and elements by the other, either, as both, of which one hides the other in part, chain, the clock alone, or partials, it and the number of SMs, each of which leaves one
+	Limit  string `yaml:"limit"` // what scales it to another GPU: memory (default), issue, beside which its bytes take theirs, both, bytes by the one and elements by the other, either, as both, of which one hides the other in part, longer, as both, of which the longer hides the other, chain, the clock alone, or partials, it and the number of SMs, each of which leaves one
 	Spread `yaml:",inline"`
 	Source string `yaml:"source"`
 	On     *GPU
 }
 
 // limits are what KernelLaw.Limit may be.
-var limits = []string{"", "memory", "issue", "both", "either", "chain", "partials"}
+var limits = []string{"", "memory", "issue", "both", "either", "longer", "chain", "partials"}
 
 // Issues reports whether the instructions of kernels limit them, not memory.
 func (l *KernelLaw) Issues() bool { return l.Limit == "issue" || l.Limit == "partials" }

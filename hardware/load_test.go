@@ -64,7 +64,7 @@ func TestBadLaws(t *testing.T) {
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1}", "exponent 0; a law of its own needs these"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, unaligned: {4: [1, 1, 1], 2: [1, 1, 1], 1: [0.3, 0.3, 0.3]}}", "measured.gemm.unaligned.1: an alignment is 2, 4 or 8 bytes; give it twice the elements"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, unaligned_batched: {16: 0.3}}", "measured.gemm.unaligned_batched.16: an alignment is 2, 4 or 8 bytes"},
-		{"kernels: {index: {element: 3 ps, limit: isue}}", `measured.kernels.index.limit: "isue" is not known; known: memory, issue, both, either, chain, partials`},
+		{"kernels: {index: {element: 3 ps, limit: isue}}", `measured.kernels.index.limit: "isue" is not known; known: memory, issue, both, either, longer, chain, partials`},
 		{"kernels: {col-reduce: {bytes: [1 MB], time: [1 us], parts: {rows: -3, time: 5 ns}}}", "measured.kernels.col-reduce.parts: rows -3, columns 0, per_sm 0; each must be above 0"},
 	} {
 		doc, err := yamlx.Parse("m.yaml", []byte("perfplan: hardware/v1\ninherits: h100-sxm\nmeasured:\n  "+c.measured+"\n"))

@@ -46,7 +46,7 @@ func New(p *hardware.Profile) (*Timer, error) {
 		l := classLaw{law: &law, scale: scale(law.On, &p.GPU, law.Limit), memory: scale(law.On, &p.GPU, "memory"), issue: scale(law.On, &p.GPU, "issue"), clock: clockScale(law.On, &p.GPU), cache: cacheScale(law.On, &p.GPU), served: servedScale(law.On, &p.GPU), bytes: perByte(&law), known: true}
 		l.element = l.scale
 		switch law.Limit {
-		case "both", "either":
+		case "both", "either", "longer":
 			l.element = l.issue
 		case "chain":
 			l.element = l.clock
@@ -214,7 +214,7 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 	switch l.Limit {
 	case "either": // the squares of their times add up
 		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
-	case "chain": // programs that wait for their own last result, and share the memory
+	case "longer", "chain": // programs that compute, or wait for their own last result, and share the memory
 		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
 	}
 	switch turns, shared := l.Strips.Turns(o.Elements/float64(max(o.N, 1)), float64(o.N), float64(t.gpu.SMs.Value)); {

@@ -57,7 +57,7 @@ func (b *builder) deltaEager(in *tape.Tensor) *tape.Tensor {
 	}
 	t.Release(in)
 	t.Module = "delta"
-	mixed = b.give(mixed, t.Convolve(mixed, b.p(model.RoleDeltaConv), nil, false))
+	mixed = b.give(mixed, t.Convolve(mixed, b.p(model.RoleDeltaConv), false))
 	p := t.Split(mixed, keys, keys, values)
 	t.Release(mixed)
 	g := b.call("delta_gates", tensorOf(strength), tensorOf(decay), tensorOf(b.p(model.RoleDeltaDecay)), tensorOf(b.p(model.RoleDeltaStep)))
@@ -114,7 +114,7 @@ func (b *builder) deltaApart(in *tape.Tensor) *tape.Tensor {
 	keys, values := ceilDiv(m.KeyHeads, ranks)*m.KeyDim, heads*m.ValueDim
 	p := t.Split(x, 2*keys+values, values, heads, heads)
 	t.Release(x)
-	mixed := t.Convolve(p[0], b.p(model.RoleDeltaConv), nil, true)
+	mixed := t.Convolve(p[0], b.p(model.RoleDeltaConv), true)
 	t.Release(p[0])
 	batch, seq := mixed.Dim(0), mixed.Dim(1)
 	s := b.deltaShape(ranks)

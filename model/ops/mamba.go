@@ -81,7 +81,7 @@ func (b *builder) sequencesFirst(x *tape.Tensor) *tape.Tensor {
 // (mamba_ssm, ops/triton/layernorm_gated.py).
 func (b *builder) groupNorm(x *tape.Tensor, groups int64) *tape.Tensor {
 	b.t.Module = "mamba"
-	f := tape.Fused{Prim: "group_norm", Class: tape.FusedReduce, Back: tape.Scan, DType: x.DType(), Save: []int{0}, SaveRows: int(groups), BackWork: tape.GroupNormGradient(x.Dim(-1) / groups)}
+	f := tape.Fused{Prim: "group_norm", Class: tape.FusedReduce, Back: tape.Scan, DType: x.DType(), Save: []int{0}, SaveRows: int(groups), BackWork: tape.GroupNormGradient(x.Dim(-1)/groups, 3*x.DType().Size())}
 	return b.t.Fuse(f, x, b.p(model.RoleMambaNorm))[0]
 }
 

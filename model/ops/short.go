@@ -17,7 +17,7 @@ func (b *builder) short(h *tape.Tensor) *tape.Tensor {
 	p := t.Chunk(x, 1, 3)
 	t.Release(x)
 	mixed := t.Mul(p[0], p[2])
-	mixed = b.give(mixed, t.Convolve(mixed, b.p(model.RoleShortConv), b.p(model.RoleShortConv.Bias()), false))
+	mixed = b.give(mixed, t.ConvolveBare(mixed, b.p(model.RoleShortConv), b.p(model.RoleShortConv.Bias())))
 	y := t.Mul(p[1], mixed)
 	t.Release(mixed)
 	t.Release(p...)

@@ -57,6 +57,9 @@ func (t *Tape) Delta(q, k, v, decay, strength *Tensor, s DeltaShape) *Tensor {
 	wide := func(n float64) units.Bytes { return units.Bytes(n) * F32.Size() }
 	held := func(dtype DType, n float64) *Tensor { return t.empty(dtype, int64(n)) }
 	rule := func(prim string, work float64, bytes units.Bytes, products float64) {
+		if work > 0 {
+			work += passWork * float64(bytes)
+		}
 		t.emit(Op{Prim: prim, Class: Scan, DType: d, Elements: work, Bytes: bytes, FLOPs: units.FLOPs(2 * products)})
 	}
 	chain := func(prim string, factor float64, bytes units.Bytes, products float64) {
@@ -143,33 +146,44 @@ func (t *Tape) Delta(q, k, v, decay, strength *Tensor, s DeltaShape) *Tensor {
 // Convolve is a causal convolution of each channel of x, whose neighbours lie beside each other,
 // with weights [channels, 1, width] and what activates it, by causal-conv1d or in Triton
 // (fla/modules/conv/triton), whose backward pass convolves again. x is kept.
-func (t *Tape) Convolve(x, w, b *Tensor, triton bool) *Tensor {
+func (t *Tape) Convolve(x, w *Tensor, triton bool) *Tensor {
+	forward, backward := passWork*2*float64(x.dtype.Size()), convGradWork+passWork*3*float64(x.dtype.Size())
+	if triton {
+		forward, backward = forward+convWork, unconvWork
+	}
+	return t.convolve(x, w, nil, triton, forward, backward)
+}
+
+// ConvolveBare is the same by causal-conv1d, with a bias or without, where nothing activates it.
+func (t *Tape) ConvolveBare(x, w, b *Tensor) *Tensor {
+	return t.convolve(x, w, b, false, 0, bareGradWork)
+}
+
+// convolve is a convolution whose kernels take so much for each value.
+func (t *Tape) convolve(x, w, b *Tensor, triton bool, forward, backward float64) *Tensor {
 	d, n := x.dtype, float64(x.Size())
 	low := func(n float64) units.Bytes { return units.Bytes(n) * d.Size() }
 	kernel := func(prim string, work float64, bytes units.Bytes) {
 		t.emit(Op{Prim: prim, Class: Scan, DType: d, Elements: work * n, Bytes: bytes})
 	}
-	extra := 0.0
-	if triton {
-		extra = convWork
-	}
 	t.begin()
 	y := t.like(x)
-	kernel("convolve", extra, 2*low(n))
+	kernel("convolve", forward, 2*low(n))
 	t.attach([]*Tensor{x, w, b}, []*Tensor{y}, []*Tensor{x}, func(t *Tape, nd *node, g []*Tensor) []*Tensor {
 		const prim = "convolve_backward"
 		gx := t.like(x)
 		sums := len(nd.in) - 1 // of weights and biases
 		if triton {
 			again := t.empty(d, x.dims[:x.nd]...)
-			kernel("convolve", extra, 2*low(n))
+			kernel("convolve", forward, 2*low(n))
 			parts := t.empty(F32, (x.Dim(0)*x.Dim(1)+deltaChunk-1)/deltaChunk, w.Size())
-			kernel(prim, unconvWork, 4*low(n)+parts.bytes())
+			bytes := 4*low(n) + parts.bytes()
+			kernel(prim, backward+passWork*float64(bytes)/n, bytes)
 			t.reduce("sum", ColReduce, parts, w)
 			t.Release(again, parts)
 		} else {
 			t.Tiny("fill_", sums)
-			kernel(prim, convGradWork, 3*low(n))
+			kernel(prim, backward, 3*low(n))
 		}
 		t.Tiny("to", sums) // 16 bits of fp32 sums
 		r := []*Tensor{gx}

@@ -29,12 +29,16 @@ func (s *ScanShape) sizes() scanSizes {
 	return z
 }
 
-// What kernels of a scan take beside their bytes, in units of what chunk_scan takes for
-// one pair of tokens: fitted, one by one, to 21 shapes of 1024 to 32768 tokens, 32 to 128
-// heads, 1 to 8 groups and states of 64 to 256 on an H100 (mamba_ssm of 2026-07, PyTorch 2.11, Triton
-// 3.6, 2026-11-24), within 2 to 8 % on average.
+// What kernels of a scan take, in units of what chunk_scan takes for one pair of tokens, which
+// is 1 ps of an H100: fitted, one by one, to 21 shapes of 1024 to 32768 tokens, 32 to 128
+// heads, 1 to 8 groups and states of 64 to 256 there (mamba_ssm of 2026-07, PyTorch 2.11, Triton
+// 3.6, 2026-11-24), within 2 to 8 % on average. Those that compute take as long on an H200, whose
+// memory is 1.43 times as fast: -9 to +21 % of it in three steps, where those that hand states on
+// and normalise take 0.68 to 0.72 (Granite 4.0 H Micro, ten layers of H Tiny, six of Bamba, 2026-11-29).
 const (
+	passWork       = 0.365  // of a byte of a kernel that computes
 	convGradWork   = 0.84   // of an element of the convolution's gradient
+	bareGradWork   = 2.2    // the same whole, where nothing activates what is convolved: LFM2-1.2B on an H200, 76 us at 1980 MHz for 33.6 million
 	stateWork      = 0.0029 // of a product
 	pairGradWork   = 1.6    // of a pair: gradients of inputs
 	scoreGradWork  = 0.28   // of scores
@@ -46,10 +50,10 @@ const (
 	gatedGradWidth = 1024
 )
 
-// GroupNormGradient is what the gradient of a norm over groups of a width takes beside its
-// bytes, for each value: a program for each row and group keeps fewer values the wider they are.
-func GroupNormGradient(width int64) float64 {
-	return min(1, gatedGradWidth/float64(width)) * gatedGradWork
+// GroupNormGradient is what the gradient of a norm over groups of a width takes for each value of
+// which it moves so many bytes: a program for each row and group keeps fewer values the wider they are.
+func GroupNormGradient(width int64, bytes units.Bytes) float64 {
+	return min(1, gatedGradWidth/float64(width))*gatedGradWork + passWork*float64(bytes)
 }
 
 // ScanWeights are the parameters of a mixer.
@@ -72,14 +76,17 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 	z, d := s.sizes(), x.dtype
 	wide := func(n float64) units.Bytes { return units.Bytes(n) * F32.Size() }
 	low := func(n float64) units.Bytes { return units.Bytes(n) * d.Size() }
-	kernel := func(prim string, work float64, bytes units.Bytes, products float64) {
+	takes := func(prim string, work float64, bytes units.Bytes, products float64) {
 		t.emit(Op{Prim: prim, Class: Scan, DType: d, Elements: work, Bytes: bytes, FLOPs: units.FLOPs(2 * products)})
+	}
+	moves := func(prim string, bytes units.Bytes) { takes(prim, 0, bytes, 0) }
+	kernel := func(prim string, work float64, bytes units.Bytes, products float64) { // computes
+		takes(prim, work+passWork*float64(bytes), bytes, products)
 	}
 	held := func(dtype DType, n float64) *Tensor { return t.empty(dtype, int64(n)) }
 	inner := s.Heads * s.HeadDim
 	scores := z.scores * float64(s.State) // products of C and B
 	inside := z.pairs * float64(s.HeadDim) / 2
-	gated := GroupNormGradient(inner / s.Groups)
 
 	forward := func(prim string, carried DType) (conv, steps, states *Tensor) { // what both passes compute
 		conv = held(d, z.conv)
@@ -89,7 +96,7 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 		own := held(F32, z.states)
 		kernel(prim, stateWork*z.products, low(z.x+z.bc)+wide(z.states), z.products)
 		states = held(carried, z.states)
-		kernel(prim, 0, wide(z.states)+units.Bytes(z.states)*carried.Size(), 0)
+		moves(prim, wide(z.states)+units.Bytes(z.states)*carried.Size())
 		t.Release(own)
 		return conv, steps, states
 	}
@@ -112,7 +119,7 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 	if w.Norm != nil {
 		y = t.empty(d, s.Batch, s.Sequence, inner)
 		rows = held(F32, z.tokens*float64(s.Groups))
-		kernel("scan_norm", 0, 3*low(z.x), 0)
+		moves("scan_norm", 3*low(z.x))
 	}
 	t.Release(conv, steps, states)
 	var out *Tensor
@@ -150,18 +157,18 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 			t.gemm("linear_dgrad", LayoutDgrad, d, tokens, inner, width, 1)
 		}
 		conv, steps, states := forward(prim, F32)
+		bytes := 5 * low(z.x)
+		if again != nil {
+			bytes += low(z.x)
+		}
 		if w.Norm != nil {
 			before := gy
 			gy = t.empty(d, s.Batch, s.Sequence, inner)
-			more := units.Bytes(0)
-			if again != nil {
-				more = low(z.x)
-			}
-			kernel("scan_norm_backward", gated*z.x, 5*low(z.x)+more, 0)
+			takes("scan_norm_backward", z.x*GroupNormGradient(inner/s.Groups, bytes/units.Bytes(z.x)), bytes, 0)
 			t.Tiny("sum", 2)
 			t.Release(before)
 		} else {
-			kernel(prim, gateGradWork*z.x, 5*low(z.x), 0)
+			kernel(prim, gateGradWork*z.x, bytes, 0)
 			t.Tiny("sum", 1)
 		}
 		cb := held(F32, z.scores)
@@ -169,7 +176,7 @@ func (t *Tape) Scan(x *Tensor, w ScanWeights, s ScanShape) *Tensor {
 		gown := held(F32, z.states)
 		kernel(prim, 0, low(z.x+z.bc)+wide(z.states), z.products)
 		gstates, carried := held(d, z.states), held(d, z.states)
-		kernel(prim, 0, 2*wide(z.states)+2*low(z.states), 0)
+		moves(prim, 2*wide(z.states)+2*low(z.states))
 		t.Release(gown, states)
 		t.Tiny("sum", 4)
 		kernel(prim, pairGradWork*z.pairs, low(3*z.x+z.bc+z.states)+wide(z.scores), z.products+inside)
