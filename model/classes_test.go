@@ -81,7 +81,6 @@ func TestNotModelled(t *testing.T) {
 		"minimax": "lightning attention", "minimax_m1": "lightning attention",
 		"kimi_linear":   "gated delta nets come near",
 		"gemma3n":       "gemma4-e2b",
-		"falcon_h1":     "hybrid_layer_pattern",
 		"longcat_flash": "some of which do nothing",
 		"jamba":         "hybrid_layer_pattern has Mamba-2",
 		"mamba2":        "one M for each layer",

@@ -272,6 +272,15 @@ var families = []family{
 		elsewhere:      MambaMixer,
 		rotaryFraction: 0.5,
 	})},
+	// Attention and a Mamba mixer side by side in every layer.
+	{name: "falcon_h1", keys: llamaKeys + bambaKeys + " attention_bias mlp_bias mamba_d_ssm mamba_rms_norm mamba_norm_before_gate= mamba_use_mlp==true projectors_bias==false mlp_expansion_factor= attn_layer_indices= num_logits_to_keep=" +
+		" lm_head_multiplier= embedding_multiplier= mlp_multipliers= key_multiplier= attention_out_multiplier= attention_in_multiplier= ssm_multipliers= ssm_in_multiplier= ssm_out_multiplier=", base: llamaLike(draft{
+		Spec:       Spec{Vocab: 128000, Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 8192, EmbedScale: true, LogitScale: true, Factors: true},
+		mamba:      Mamba{Heads: 128, Groups: 1, State: 256, Conv: 4, Chunk: 256, ConvBias: true, Normless: true},
+		mambaInner: 1024,
+		attends:    []int64{},
+		elsewhere:  PairedMixer,
+	})},
 	// Short convolutions in the place of attention in the layers that full_attn_idxs does not list.
 	{name: "lfm2", keys: lfm2Keys + " intermediate_size block_ff_dim block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of", base: llamaLike(draft{
 		Spec:      Spec{Vocab: 65536, Hidden: 2560, FFN: 12288, Layers: 32, Heads: 32, KVHeads: 8, MaxPositions: 128000, QKNorm: HeadQKNorm, Tied: true},

@@ -146,7 +146,7 @@ func (s *Spec) attended(kinds []KindCount, tokens, seq int64, causal bool) (atte
 	var layers, indexed int64
 	sums, scored := 0.0, 0.0 // pairs of queries and of sums of tokens, over all layers; what indexers spend on theirs
 	for _, k := range kinds {
-		if k.Mixer != AttentionMixer {
+		if !k.Mixer.Attends() {
 			continue
 		}
 		layers += k.Layers
@@ -185,18 +185,18 @@ func (s *Spec) attended(kinds []KindCount, tokens, seq int64, causal bool) (atte
 
 // scanned are the FLOPs of state-space mixers and gated delta nets in layers of these kinds.
 func (s *Spec) scanned(kinds []KindCount, tokens float64) (f units.FLOPs) {
-	layers := func(m Mixer) (n int64) {
+	layers := func(has func(Mixer) bool) (n int64) {
 		for _, k := range kinds {
-			if k.Mixer == m {
+			if has(k.Mixer) {
 				n += k.Layers
 			}
 		}
 		return n
 	}
-	if n := layers(MambaMixer); n > 0 {
+	if n := layers(Mixer.Scans); n > 0 {
 		f = units.FLOPs(scanFLOPs * tokens * float64(n) * float64(s.Mamba.Inner()*s.Mamba.State))
 	}
-	if n := layers(DeltaMixer); n > 0 {
+	if n := layers(func(m Mixer) bool { return m == DeltaMixer }); n > 0 {
 		f += units.FLOPs(deltaFLOPs * tokens * float64(n) * float64(s.Delta.Values()*s.Delta.KeyDim))
 	}
 	return f

@@ -26,6 +26,7 @@ func TestHybridParams(t *testing.T) {
 		"{model_type: lfm2}":             2_705_497_600, // all layers have attention
 		"{model_type: granitemoehybrid}": 38_601_064_448,
 		"{model_type: bamba}":            9_992_765_440,
+		"{model_type: falcon_h1}":        8_514_961_408,
 		"{model_type: bamba, num_hidden_layers: 6, attn_layer_indices: [3], mamba_d_state: 128}": 2_658_971_776,
 		lfm2 + "hidden_size: 2048, intermediate_size: 12288}":                                    1_170_340_608,
 		lfm2 + "hidden_size: 2048, intermediate_size: 8192, block_ff_dim: 12288}":                1_170_340_608,
@@ -46,6 +47,7 @@ func TestMixers(t *testing.T) {
 		"{model_type: lfm2, num_hidden_layers: 2}":                                                                                    nil,
 		"{model_type: bamba, num_hidden_layers: 3, attn_layer_indices: [0, 2]}":                                                       {"", "mamba", ""},
 		"{model_type: bamba, num_hidden_layers: 2, attn_layer_indices: null}":                                                         {"mamba", "mamba"},
+		"{model_type: falcon_h1, num_hidden_layers: 2}":                                                                               {"paired", "paired"},
 		"{model_type: granitemoehybrid, num_hidden_layers: 2}":                                                                        {"mamba", "mamba"},
 		"{model_type: granitemoehybrid, num_hidden_layers: 2, layer_types: [linear_attention, attention]}":                            {"mamba", ""}, // as transformers writes them
 		"{model_type: granitemoehybrid, num_hidden_layers: 1, layer_types: [attention]}":                                              nil,
@@ -59,6 +61,11 @@ func TestMixers(t *testing.T) {
 	s := decode(t, "{model_type: granitemoehybrid, num_hidden_layers: 1, mamba_n_heads: 64, mamba_d_head: auto}")
 	require.Equal(t, int64(128), s.Mamba.HeadDim)
 	require.Equal(t, []int64{8, 2, 1024}, []int64{s.MoE.Experts, s.MoE.TopK, s.MoE.SharedFFN}, "of experts beside an MLP")
+	h1 := decode(t, "{model_type: falcon_h1, mamba_n_heads: 24, mamba_d_head: auto, mamba_d_ssm: 1536, mamba_rms_norm: true}")
+	require.Equal(t, int64(64), h1.Mamba.HeadDim)
+	require.Equal(t, h1.Params().Total-32*1536, decode(t, "{model_type: falcon_h1, mamba_n_heads: 24, mamba_d_head: 64, mamba_d_ssm: 1536}").Params().Total, "a norm in every layer")
+	f := h1.ForwardFLOPs(4096, 4096, true)
+	require.Positive(t, float64(min(f.Attention, f.Scan)), "of both")
 	require.Equal(t, int64(11008), decode(t, "{model_type: lfm2, block_auto_adjust_ff_dim: false, intermediate_size: 11008}").FFN)
 	require.Equal(t, int64(3776), decode(t, "{model_type: lfm2, block_ffn_dim_multiplier: 1.3, block_multiple_of: 16, intermediate_size: 4352}").FFN)
 	require.Equal(t, int64(2901), decode(t, "{model_type: lfm2, block_ffn_dim_multiplier: null, intermediate_size: 4352}").FFN)

@@ -34,6 +34,7 @@ type draft struct {
 	delta       Delta // likewise
 	deltaEvery  int64 // every so many layers one has attention, the others a gated delta net; 0: as layerTypes has it
 	mambaExpand int64 // inner width over Hidden when mamba_num_heads is absent
+	mambaInner  int64 // or that width itself
 	conv        Short // likewise
 	pattern     string
 	blocks      []string
@@ -255,6 +256,8 @@ var keys = []key{
 	{name: "mamba_conv_kernel", min: 1, max: 1024, to: func(d *draft) []any { return []any{&d.mamba.Conv} }},
 	{name: "mamba_chunk_size", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.Chunk} }},
 	{name: "mamba_expand", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.mambaExpand} }},
+	{name: "mamba_d_ssm", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.mambaInner} }},
+	{name: "mamba_rms_norm", to: func(d *draft) []any { return []any{(*causal)(&d.mamba.Normless)} }},
 	{name: "mamba_proj_bias", to: func(d *draft) []any { return []any{&d.mamba.Bias} }},
 	{name: "mamba_conv_bias", to: func(d *draft) []any { return []any{&d.mamba.ConvBias} }},
 

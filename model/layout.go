@@ -295,6 +295,11 @@ var layouts = []layout{
 			{{"feed_forward.gate_proj", RoleGate}, {"feed_forward.up_proj", RoleUp}, {"feed_forward.down_proj", RoleDown}},
 			{{"input_layernorm", RoleNorm1}, {"pre_ff_layernorm", RoleNorm2}}, mambaModules("mamba"), llamaAttention,
 		}, []module{{"model.final_layernorm", RoleFinalNorm}, {"lm_head", RoleHead}}},
+	{[]string{"falcon_h1"}, Serial,
+		llamaEmbedding, [][]module{
+			{{"feed_forward.gate_proj", RoleGate}, {"feed_forward.up_proj", RoleUp}, {"feed_forward.down_proj", RoleDown}},
+			mambaModules("mamba"), llamaAttention, {{"input_layernorm", RoleNorm1}, {"pre_ff_layernorm", RoleNorm2}},
+		}, []module{{"model.final_layernorm", RoleFinalNorm}, {"lm_head", RoleHead}}},
 	{[]string{"lfm2", "lfm2_moe"}, Serial,
 		llamaEmbedding, [][]module{{
 			{"self_attn.q_proj", RoleQ},

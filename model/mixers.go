@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -102,13 +103,13 @@ func (d *draft) mixersOf() []Mixer {
 
 // mamba settles the state-space mixer.
 func (r *reader) mamba(d *draft) {
-	if !slices.Contains(d.Mixers, MambaMixer) {
+	if !slices.ContainsFunc(d.Mixers, Mixer.Scans) {
 		r.check(r.fam.name != "decoder" || d.mamba == genericMamba, []string{"mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"},
 			"no layer has a Mamba mixer; say which have by hybrid_layer_pattern or layer_types")
 		return
 	}
 	m := d.mamba
-	inner := max(d.mambaExpand, 2) * d.Hidden
+	inner := cmp.Or(d.mambaInner, max(d.mambaExpand, 2)*d.Hidden)
 	switch {
 	case m.Heads == 0 && m.HeadDim > 0:
 		m.Heads = inner / m.HeadDim

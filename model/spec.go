@@ -77,6 +77,7 @@ type Spec struct {
 	FirstBare                           bool // the first layer has no norm before attention, since embeddings have one (ModernBERT)
 	HeadDense                           bool // a projection, its activation and a norm come before the output layer (BERT)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)
+	Factors                             bool // keys, gates and outputs of MLPs, what paired mixers read and make and their projection times constants (Falcon-H1)
 	LayerScale                          bool // what a layer made times a constant of its own, in place (Gemma 4)
 	NormHead                            bool // rows of the output layer are divided by their norms (Baichuan 2)
 	Sinks                               bool // learned attention sink per head (gpt-oss)
@@ -169,8 +170,13 @@ const (
 	MambaMixer     Mixer = "mamba"
 	DeltaMixer     Mixer = "delta"
 	ShortMixer     Mixer = "conv"
-	NoMixer        Mixer = "none" // the layer is an MLP alone
+	PairedMixer    Mixer = "paired" // attention and a state-space mixer side by side, whose outputs are added (Falcon-H1)
+	NoMixer        Mixer = "none"   // the layer is an MLP alone
 )
+
+// Attends and Scans report whether it has attention, and a state-space mixer.
+func (m Mixer) Attends() bool { return m == AttentionMixer || m == PairedMixer }
+func (m Mixer) Scans() bool   { return m == MambaMixer || m == PairedMixer }
 
 // Mamba is the state-space mixer of Mamba-2 (arXiv 2405.21060): gates, inputs, B, C and
 // time steps from one projection, a causal convolution over the middle three, a scan with
@@ -184,6 +190,7 @@ type Mamba struct {
 	Chunk    int64 // chunk_size: tokens that the scan takes at once
 	Bias     bool  // of both projections
 	ConvBias bool
+	Normless bool // what is scanned is gated, but not normalised
 }
 
 // Inner is the width of the mixer's inputs.
@@ -437,6 +444,8 @@ func (k LayerKind) String() string {
 	switch {
 	case k.Mixer == MambaMixer:
 		name = "mamba " + name
+	case k.Mixer == PairedMixer:
+		name = "paired " + name
 	case k.Mixer == DeltaMixer:
 		name = "delta " + name
 	case k.Mixer == ShortMixer:

@@ -17,7 +17,6 @@ var unmodelled = []struct {
 	{"minimax minimax_m1 minimax_text_01", "lightning attention in most layers", "", "its experts and its other layers are model_type mixtral"},
 	{"kimi_linear", "delta nets whose decay is of every channel beside latent attention without rotary embedding", "", "gated delta nets come near"},
 	{"gemma3n gemma3n_text", "several residual streams, low-rank branches and activations cut to the largest", "", "gemma4-e2b and gemma4-e4b of the catalog come near"},
-	{"falcon_h1", "attention and a Mamba-2 mixer side by side in every layer", "", "hybrid_layer_pattern has them one after another"},
 	{"longcat_flash", "two attentions and two MLPs around the experts of a layer, some of which do nothing", "", ""},
 	{"jamba mamba falcon_mamba", "mixers of the first Mamba", "", "hybrid_layer_pattern has Mamba-2"},
 	{"mamba2", "no configuration that is read", "", "hybrid_layer_pattern of one M for each layer has its mixers"},

@@ -86,15 +86,17 @@ func (s *Spec) layer(k LayerKind) weights {
 	if k.Mixer != NoMixer {
 		norms(RoleNorm3)
 	}
-	switch k.Mixer {
-	case AttentionMixer:
+	if k.Mixer.Attends() {
 		s.attention(w, k)
 		s.latents(w)
 		if s.Indexer != nil && !k.Follows {
 			s.indexer(w, k)
 		}
-	case MambaMixer:
+	}
+	if k.Mixer.Scans() {
 		s.mamba(w)
+	}
+	switch k.Mixer {
 	case DeltaMixer:
 		s.delta(w)
 	case ShortMixer:
@@ -249,7 +251,9 @@ func (s *Spec) mamba(w weights) {
 		w[RoleMambaConv] = append(w[RoleMambaConv], vector(".bias", ColumnSplit, m.Convolved())...)
 	}
 	w[RoleMambaIn] = s.linear(s.Hidden, m.Projected(), ColumnSplit, m.Bias)
-	w[RoleMambaNorm] = vector(".weight", ColumnSplit, m.Inner())
+	if !m.Normless {
+		w[RoleMambaNorm] = vector(".weight", ColumnSplit, m.Inner())
+	}
 	w[RoleMambaOut] = s.linear(m.Inner(), s.Hidden, RowSplit, m.Bias)
 }
 

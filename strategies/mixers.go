@@ -1,6 +1,8 @@
 package strategies
 
 import (
+	"slices"
+
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
@@ -65,7 +67,11 @@ func (m *mixer) least() int64 {
 // mixersOf are those that layers of a model have.
 func mixersOf(s *model.Spec) (out []mixer) {
 	if m := s.Mamba; m != nil {
-		out = append(out, mixer{name: "Mamba", shared: "groups of Mamba heads", heads: m.Heads, groups: m.Groups})
+		x := mixer{name: "Mamba", shared: "groups of Mamba heads", heads: m.Heads, groups: m.Groups}
+		if slices.Contains(s.Mixers, model.PairedMixer) {
+			x.name, x.whole = "paired Mamba", true
+		}
+		out = append(out, x)
 	}
 	if d := s.Delta; d != nil {
 		out = append(out, mixer{name: "gated delta", shared: "key heads of gated delta nets", heads: d.ValueHeads, groups: d.KeyHeads, each: true})

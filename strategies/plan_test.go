@@ -362,6 +362,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: nemotron-h-8b, gpus: 16, runtime: {recipe: megatron-core}, plan: {tp: 16}}", "plan.tp: 16 does not divide the 8 groups of Mamba heads (use 1, 2, 4, 8)"},
 		{"{model: lfm2-350m, plan: {}, runtime: {recipe: megatron-core}}", "runtime.recipe: megatron-core has no short convolution layers; use hf-eager"},
 		{"{model: lfm2-350m, gpus: 2, runtime: {recipe: hf-eager}, plan: {tp: 2}}", "plan.tp: 2, but recipe hf-eager does not cut short convolution layers; use 1"},
+		{"{model: {model_type: falcon_h1}, plan: {}, runtime: {recipe: megatron-core}}", "runtime.recipe: megatron-core has no paired Mamba layers; use hf-eager"},
 		{"{model: qwen3-next-80b-a3b, plan: {}, runtime: {recipe: torchtitan}}", "runtime.recipe: torchtitan has no gated delta layers; use megatron-core or hf-eager"},
 		{"{model: qwen3-next-80b-a3b, gpus: 2, runtime: {recipe: hf-eager}, plan: {tp: 2}}", "plan.tp: 2, but recipe hf-eager does not cut gated delta layers; use 1, or recipe megatron-core"},
 		{"{model: qwen3-next-80b-a3b, gpus: 32, runtime: {recipe: megatron-core}, plan: {tp: 2, cp: 16}}", "plan.cp: tp 2 × cp 16 does not divide the 16 gated delta heads"},

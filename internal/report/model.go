@@ -111,6 +111,8 @@ func kindNames(s *model.Spec, k model.LayerKind) (text, row string) {
 	switch {
 	case k.Mixer == model.MambaMixer:
 		return "Mamba", "mamba"
+	case k.Mixer == model.PairedMixer:
+		return "attention beside Mamba", "paired"
 	case k.Mixer == model.DeltaMixer:
 		return "gated delta", "delta"
 	case k.Mixer == model.ShortMixer && k.MoE:
@@ -369,7 +371,7 @@ func (m *Model) plain() any {
 			list = append(list, tensor{t.Name, t.Shape})
 		}
 		_, name := kindNames(s, k.LayerKind)
-		if layers = append(layers, entry{name, list}); k.Mixer == model.AttentionMixer {
+		if layers = append(layers, entry{name, list}); k.Mixer.Attends() {
 			one[k.MoE] = k.Params
 		}
 	}

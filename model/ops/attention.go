@@ -37,6 +37,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		}
 		in = b.block(h, model.RoleQ, model.RoleK, model.RoleV, model.RoleOGate, model.RoleQKV)
 		q, k, v = b.project(in)
+		k = b.times(k)
 	})
 	if b.Spec.MLA == nil {
 		if b.documents() > 0 {

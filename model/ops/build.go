@@ -633,7 +633,7 @@ func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	last := !b.has(model.RoleNorm4) // its output is only added
 	y := b.unread(last, func() *tape.Tensor { return b.row(a, model.RoleDown) })
 	b.t.Release(a)
-	return y
+	return b.times(y)
 }
 
 // gated is the first half of an MLP: the projections and the activation.
@@ -664,6 +664,7 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		g = b.column(h, gate)
 		joined := b.program("glu2") && !b.GateApart
 		if !joined {
+			g = b.times(g)
 			g = b.give(g, b.activation(g))
 		}
 		b.t.Module = "mlp"

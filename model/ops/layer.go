@@ -15,7 +15,7 @@ func (b *builder) layer(x *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		mlp = func(h *tape.Tensor) *tape.Tensor { return b.checkpointed(Experts, b.moe, h) }
 	}
 	mlp = b.apart(mlp)
-	latent := b.Spec.MLA != nil && kind.Mixer == model.AttentionMixer
+	latent := b.Spec.MLA != nil && kind.Mixer.Attends()
 	switch {
 	case b.Spec.Streams > 1:
 		return b.streamed(x, kind, mlp)
@@ -156,6 +156,8 @@ func (b *builder) mixer(kind model.LayerKind) part {
 	switch {
 	case kind.Mixer == model.MambaMixer:
 		return b.apart(b.mamba)
+	case kind.Mixer == model.PairedMixer:
+		return b.apart(func(h *tape.Tensor) *tape.Tensor { return b.paired(h, kind) })
 	case kind.Mixer == model.DeltaMixer:
 		return b.apart(b.delta)
 	case kind.Mixer == model.ShortMixer:
@@ -181,7 +183,7 @@ func (b *builder) normedOr(x *tape.Tensor, r model.Role, own bool) *tape.Tensor 
 // normBefore is the same, perhaps not kept: after takes what the block made of it.
 func (b *builder) normBefore(x *tape.Tensor, kind model.LayerKind, r model.Role, own bool) (h *tape.Tensor, after func(made *tape.Tensor) *tape.Tensor) {
 	m, away := LayerNorms, ExpertsNorm
-	attends := r == model.RoleNorm1 && kind.Mixer == model.AttentionMixer
+	attends := r == model.RoleNorm1 && kind.Mixer.Attends()
 	if attends {
 		away = AttentionNorm
 	}

@@ -24,9 +24,14 @@ func (b *builder) mixerInput(h *tape.Tensor, module, what string) *tape.Tensor {
 // mamba runs the state-space mixer on the normed input h, which it borrows.
 func (b *builder) mamba(h *tape.Tensor) *tape.Tensor {
 	t, m := b.t, b.Spec.Mamba
-	in := b.mixerInput(h, "mamba", "a Mamba mixer")
+	in := b.times(b.mixerInput(h, "mamba", "a Mamba mixer"))
 	x := b.column(in, model.RoleMambaIn)
 	t.Release(in)
+	if b.Spec.Factors { // of each part of the projection its own
+		factors := t.Outside(x.DType(), 1, 1, x.Dim(2))
+		x = b.give(x, t.Mul(x, factors))
+		t.Release(factors)
+	}
 	tp, cp := max(b.Shard.TP, 1), max(b.Shard.CP, 1)
 	if cp > 1 {
 		heads, groups := m.Heads/tp, ceilDiv(m.Groups, tp)
@@ -66,6 +71,26 @@ func (b *builder) scan(x *tape.Tensor, w tape.ScanWeights, s tape.ScanShape) *ta
 		y := b.give(in, t.Scan(in, w, s))
 		return b.give(y, t.To(y, ins[0].DType()))
 	}, x)
+}
+
+// paired runs a state-space mixer and attention on the normed input h, which it borrows, and adds what
+// they make (modeling_falcon_h1.py, FalconH1DecoderLayer).
+func (b *builder) paired(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	m := b.times(b.mamba(h))
+	in := b.times(b.t.Hold(h))
+	a := b.times(b.attention(in, kind))
+	b.t.Release(in)
+	z := b.residual(m, a)
+	b.t.Release(m, a)
+	return z
+}
+
+// times is x, which it takes over, times a constant where the model has such factors.
+func (b *builder) times(x *tape.Tensor) *tape.Tensor {
+	if b.Spec.Factors {
+		return b.give(x, b.t.Scale("mul_scalar", x))
+	}
+	return x
 }
 
 // sequencesFirst copies x where positions of several sequences lie side by side, as

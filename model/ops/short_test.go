@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -62,4 +63,21 @@ func TestMixerWithMLP(t *testing.T) {
 	}
 	require.True(t, held[model.RoleMambaIn] && held[model.RoleExpertsDown] && held[model.RoleSharedGateUp])
 	require.False(t, held[model.RoleSharedUp])
+}
+
+// TestPairedMixers: a layer of Falcon-H1 has attention and a Mamba mixer on one norm, whose outputs are added, and
+// factors: on what either reads and makes, on keys, on the gate and the output of the MLP, and of each part of the
+// mixer's projection its own (transformers, modeling_falcon_h1.py).
+func TestPairedMixers(t *testing.T) {
+	c := config(t, "llama3.2-1b", "hf-eager")
+	doc, err := yamlx.Parse("h1.yaml", []byte("{model_type: falcon_h1, num_hidden_layers: 1, hidden_size: 1024, num_attention_heads: 8, intermediate_size: 2048, vocab_size: 1000}"))
+	require.NoError(t, err)
+	s, errs := model.Decode(doc, doc.Root)
+	require.Empty(t, errs)
+	c.Spec = s
+	u := unitOf(t, Build(c), "paired layer")
+	for prim, want := range map[string]int{"mul_scalar": 7, "attention": 1, "scan": 6, "scan_norm": 0, "add": 2 + 3, "linear": 2 + 4 + 3} {
+		require.Equal(t, want, number(&u.Forward, prim), prim)
+	}
+	require.Equal(t, 17, number(&u.Backward, "scan_backward"), "one of them of the gates")
 }
