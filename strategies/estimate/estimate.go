@@ -116,14 +116,15 @@ type simulation struct {
 	power  power
 }
 
-func (s *simulation) run(p *pricer, l *layout, o Options) {
+// run simulates a step at the clocks of the pricer, as long as it is not beyond most.
+func (s *simulation) run(p *pricer, l *layout, o Options, most units.Seconds) {
 	s.p, s.layout, s.pipe, s.total = p, l, nil, 0
 	if o.Detail {
 		p.counts = newTally()
 	}
 	if p.job.Plan.PP > 1 {
 		s.pipe = &s.own
-		s.runPipeline()
+		s.runPipeline(most)
 		return
 	}
 	s.clock(0)

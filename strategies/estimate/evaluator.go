@@ -47,7 +47,7 @@ func (e *Evaluator) Estimate(j *strategies.Job, o Options) (*Result, error) {
 	p, s := &e.p, &e.sim
 	s.own.plan = p.schedule()
 	l := m.layout(j, s.own.plan)
-	e.simulate(l, o)
+	e.simulate(l, o, 0)
 	r := &Result{Job: j, Clock: s.power.Clock, Power: s.power.Power, Energy: s.power.Energy}
 	s.fill(r)
 	if o.Record {
@@ -81,7 +81,7 @@ func (p *pricer) spans(l *layout) []timeline.Span {
 	p.counts = nil
 	var s simulation
 	s.sim.Record = &timeline.Recorder{Spans: make([]timeline.Span, 0, spansOfUnit*len(l.ranks[0].list))}
-	s.run(p, l, Options{})
+	s.run(p, l, Options{}, 0)
 	p.counts = counts
 	return s.sim.Record.Spans
 }
@@ -90,7 +90,8 @@ func (p *pricer) spans(l *layout) []timeline.Span {
 const spansOfUnit = 32
 
 // Limits are what a Score need not go beyond: a plan that uses more memory is not
-// timed, and one that takes more time need not be measured. Zero is no limit.
+// timed, and one that takes more time need not be measured, nor timed to the end. Zero is
+// no limit.
 type Limits struct {
 	Memory units.Bytes
 	Time   units.Seconds
@@ -98,8 +99,10 @@ type Limits struct {
 }
 
 // Score is Estimate without all that ranking does not need. Of a plan beyond a
-// limit only that is known for sure: StepTime is 0 where it was not timed, DeviceUsed
-// where it was not measured, and the least that is used of one that is Beaten. After a first plan of its kind it allocates nothing.
+// limit only that is known for sure: StepTime is 0 where it was not timed and too long
+// where it was not timed to the end, DeviceUsed is 0 where it was not measured, and the
+// least that is used of one that is Beaten. After a first plan of its kind it allocates
+// nothing.
 func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	m, err := e.prepare(j)
 	if err != nil {
@@ -109,31 +112,30 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	s.own.plan = p.schedule()
 	l := m.layout(j, s.own.plan)
 	var out Score
-	timed := func() {
-		e.simulate(l, Options{})
-		out.StepTime, out.Clock, out.Power, out.Energy = units.Seconds(s.total), s.power.Clock, s.power.Power, s.power.Energy
+	tooSlow := func() bool {
+		e.simulate(l, Options{}, limits.Time)
+		if out.StepTime = units.Seconds(s.total); beyond(out.StepTime, limits.Time) {
+			return true
+		}
+		out.Clock, out.Power, out.Energy = s.power.Clock, s.power.Power, s.power.Energy
+		return false
 	}
 	measured := func() {
 		out.PeakAllocated, out.DeviceUsed, out.Fits = u.peak.Allocated, u.used, u.fits()
 	}
 	tooLarge := func() bool { return limits.Memory > 0 && u.used > limits.Memory }
-	tooSlow := func() bool { return limits.Time > 0 && out.StepTime > limits.Time }
 	// Without pipeline the memory of a step takes longer to find than its time; with one,
 	// only what the allocator reserves for it.
 	first := s.own.plan == nil && limits.Time > 0
-	if first {
-		if timed(); tooSlow() {
-			return out, nil
-		}
+	if first && tooSlow() {
+		return out, nil
 	}
 	if u.measure(s, p, l, limits.Memory, false); tooLarge() {
 		measured()
 		return out, nil
 	}
-	if !first {
-		if timed(); tooSlow() {
-			return out, nil
-		}
+	if !first && tooSlow() {
+		return out, nil
 	}
 	if limits.Beaten != nil && !u.replayed {
 		if measured(); limits.Beaten(out) {
@@ -145,6 +147,18 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 		out.StepTime, out.Clock, out.Power, out.Energy = 0, 0, 0, 0
 	}
 	return out, nil
+}
+
+// stepTime is StepTime of an Estimate, without the memory of the step.
+func (e *Evaluator) stepTime(j *strategies.Job) (units.Seconds, error) {
+	m, err := e.prepare(j)
+	if err != nil {
+		return 0, err
+	}
+	s := &e.sim
+	s.own.plan = e.p.schedule()
+	e.simulate(m.layout(j, s.own.plan), Options{}, 0)
+	return units.Seconds(s.total), nil
 }
 
 // DeviceUsed is Memory.DeviceUsed of an Estimate, without the time of the step. Of a
@@ -162,9 +176,13 @@ func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Byte
 	return u.used, nil
 }
 
-// simulate runs the step at falling clocks until its power fits the card. A straggler is
+// beyond reports whether a step is known to take longer than most; 0 is no limit.
+func beyond(t, most units.Seconds) bool { return most > 0 && t > most }
+
+// simulate runs the step at falling clocks until its power fits the card. One that is beyond
+// most at the highest it does not run again: at lower ones it takes longer still. A straggler is
 // slower than healthy ranks are among themselves: the clocks are theirs at most.
-func (e *Evaluator) simulate(l *layout, o Options) {
+func (e *Evaluator) simulate(l *layout, o Options, most units.Seconds) {
 	p, s := &e.p, &e.sim
 	var without Score
 	if p.lags != nil {
@@ -177,7 +195,11 @@ func (e *Evaluator) simulate(l *layout, o Options) {
 			copy(p.clocks, p.most)
 		}
 	}
-	for s.run(p, l, o); p.throttle(s); s.run(p, l, o) {
+	if s.run(p, l, o, most); beyond(units.Seconds(s.total), most) {
+		return
+	}
+	for p.throttle(s) {
+		s.run(p, l, o, 0)
 	}
 	if without.Energy > 0 {
 		s.idle(p, without)

@@ -84,8 +84,9 @@ func (p *pricer) schedule() *pipeline.Plan {
 	return plan
 }
 
-// runPipeline times each stage and runs the schedule.
-func (s *simulation) runPipeline() {
+// runPipeline times each stage, runs the schedule and, unless that alone is beyond most, what
+// ranks do after it, which only adds to its time.
+func (s *simulation) runPipeline(most units.Seconds) {
 	p, j, r := s.p, s.p.job, s.pipe
 	r.s, r.worst, r.counts = s, 0, r.counts[:0]
 	hop, collect, bytes := p.hop()
@@ -100,7 +101,11 @@ func (s *simulation) runPipeline() {
 	if !known {
 		x.course, x.lags = now, p.lags
 		x.clocks, x.hops = append(x.clocks[:0], p.clocks...), append(x.hops[:0], r.hops...)
-		x.begin(p)
+		x.run(s)
+	}
+	if beyond(x.result.Total, most) {
+		s.total = float64(x.result.Total)
+		return
 	}
 	// The gradients of a stage are reduced in its last backward pass; what that
 	// leaves exposed, and the optimizer, come after its last action.
@@ -111,9 +116,6 @@ func (s *simulation) runPipeline() {
 	for rank := range r.tail {
 		p.counts = nil // sums counts what passes add
 		s.clock(rank)
-		if !known {
-			x.time(s, rank)
-		}
 		r.opened[rank] = r.opening(rank)
 		switch before := r.like(rank); {
 		case recorded:
@@ -124,12 +126,6 @@ func (s *simulation) runPipeline() {
 			r.tail[rank], r.reduce[rank], r.opt[rank], r.loads[rank] = r.tail[before], r.reduce[before], r.opt[before], r.loads[before]
 		default:
 			r.ends(rank)
-		}
-	}
-	if !known {
-		x.result = p.runSchedule(x.plan, x.times, &x.buffer)
-		for rank, t := range x.result.Hosted {
-			x.host[rank] += t
 		}
 	}
 	fill := slices.Min(x.result.Bubble) // the busiest waits for nothing but the first and the last micro batches
@@ -182,6 +178,22 @@ func (x *path) begin(p *pricer) {
 		l.BI, l.BW = resize(l.BI, n), resize(l.BW, n)
 		x.times.Beside, x.times.Launches = &x.beside, l
 	}
+}
+
+// run times all stages and runs the schedule.
+func (x *path) run(s *simulation) {
+	counts := s.p.counts
+	s.p.counts = nil // sums counts what passes add
+	x.begin(s.p)
+	for rank := range x.plan.Ranks {
+		s.clock(rank)
+		x.time(s, rank)
+	}
+	x.result = s.p.runSchedule(x.plan, x.times, &x.buffer)
+	for rank, t := range x.result.Hosted {
+		x.host[rank] += t
+	}
+	s.p.counts = counts
 }
 
 // time sets the times of a rank's stages, priced at its clock.

@@ -244,11 +244,11 @@ func (e *Evaluator) slowerNetwork(r *Result) float64 {
 
 // longer is how much longer than r a job takes.
 func (e *Evaluator) longer(j *strategies.Job, r *Result) float64 {
-	s, err := e.Score(j, Limits{Time: math.SmallestNonzeroFloat64})
+	t, err := e.stepTime(j)
 	if err != nil { // as little as the job itself
 		return 0
 	}
-	return max(float64(s.StepTime-r.StepTime), 0)
+	return max(float64(t-r.StepTime), 0)
 }
 
 // counted are so many runs, in words.
