@@ -14,7 +14,7 @@ import (
 // the first. Where the first step leaves the optimizer's states behind, or its update
 // takes more than the passes, two more follow.
 func Replay(chunks []*Step, actions []pipeline.Action, alloc *allocator.Allocator) (allocated, reserved units.Bytes) {
-	t := &tracker{alloc: alloc}
+	t := &tracker{alloc: alloc, bare: true}
 	slots := inFlight(actions, len(chunks)) + 1 // the kept gradients have their own
 	r := rank{walkers: t.walkers(chunks, slots)}
 	for range chunks {

@@ -13,6 +13,7 @@ type tracker struct {
 	by, at       Bytes
 	moment, here moment
 	rising       bool // what is there now is the peak, which settle has not noted yet
+	bare         bool // nobody asks what the peak is made of
 
 	alloc  *allocator.Allocator
 	blocks []slot
@@ -55,6 +56,10 @@ func (t *tracker) takeOn(stream, id int, b units.Bytes, c Class) {
 	}
 	s.more = t.more(s)
 	t.now += b + s.more
+	if t.bare {
+		t.peak = max(t.peak, t.now)
+		return
+	}
 	t.by[c] += b
 	t.by[Rounding] += s.more
 	if t.now > t.peak {
@@ -87,12 +92,14 @@ func (t *tracker) free(id int) {
 	if id >= len(t.blocks) || !t.blocks[id].live {
 		return
 	}
-	t.settle()
 	s := &t.blocks[id]
 	s.live = false
 	t.now -= s.bytes + s.more
-	t.less(s.class, s.bytes)
-	t.less(Rounding, s.more)
+	if !t.bare {
+		t.settle()
+		t.less(s.class, s.bytes)
+		t.less(Rounding, s.more)
+	}
 	if t.alloc != nil {
 		t.alloc.Free(s.block)
 	}
