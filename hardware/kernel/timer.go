@@ -114,13 +114,12 @@ func (t *Timer) Time(o *tape.Op) units.Seconds {
 }
 
 // Beside is how much longer an op takes while a collective runs: it takes SMs and
-// memory bandwidth. On a small GPU it shares its SMs instead of driving out all else:
-// half of them at most are lost.
+// memory bandwidth.
 func (t *Timer) Beside(o *tape.Op) float64 {
 	l := t.overlap
 	switch o.Class {
 	case tape.GEMM, tape.GroupedGEMM:
-		return t.gemm.bare(o, min(float64(l.SMs), t.gemm.sms/2), l.Memory) / t.gemm.bare(o, 0, 1)
+		return t.gemm.price(o).beside
 	case tape.Attention:
 		return l.Attention
 	}
@@ -326,6 +325,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 type gemmModel struct {
 	law    *hardware.GEMMLaw
 	single *hardware.SGEMMLaw
+	beside *hardware.OverlapLaw
 	peaks  [tape.NumDTypes]float64 // achievable FLOP/s by dtype, all SMs
 	sms    float64
 	memory float64 // seconds per byte
@@ -333,8 +333,11 @@ type gemmModel struct {
 	points [3][]point
 	mu     sync.RWMutex
 	cached float64 // bytes of L2
-	cache  map[gemmKey]float64
+	cache  map[gemmKey]gemmPrice
 }
+
+// gemmPrice is what one matrix multiply takes, and how much longer beside a collective.
+type gemmPrice struct{ time, beside float64 }
 
 type point struct{ m, n, k, residual float64 } // log2 of the shape; log of measured over law
 
@@ -348,7 +351,7 @@ type gemmKey struct {
 }
 
 func (g *gemmModel) init(p *hardware.Profile) {
-	g.law, g.single = p.Laws.GEMM, p.Laws.SGEMM
+	g.law, g.single, g.beside = p.Laws.GEMM, p.Laws.SGEMM, p.Laws.Overlap
 	g.sms = float64(p.GPU.SMs.Value)
 	g.memory = 1 / (0.9 * float64(p.GPU.Bandwidth.Value)) // copy rate: 87 to 92 % of the datasheet on all HBM parts (hardware-and-collectives A2)
 	g.adding = g.memory
@@ -356,7 +359,7 @@ func (g *gemmModel) init(p *hardware.Profile) {
 		g.adding = math.Sqrt(g.memory / (0.9 * float64(on.Bandwidth.Value)) * IssueScale(on, &p.GPU))
 	}
 	g.cached = float64(p.GPU.L2.Value)
-	g.cache = map[gemmKey]float64{}
+	g.cache = map[gemmKey]gemmPrice{}
 	for d := range tape.NumDTypes {
 		g.peaks[d] = achievable(p, d, g.law)
 	}
@@ -525,23 +528,29 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 	return 1
 }
 
-func (g *gemmModel) time(o *tape.Op) units.Seconds {
+func (g *gemmModel) time(o *tape.Op) units.Seconds { return units.Seconds(g.price(o).time) }
+
+// price prices an op once. On a small GPU a collective shares its SMs instead of driving out
+// all else: half of them at most are lost.
+func (g *gemmModel) price(o *tape.Op) gemmPrice {
 	key := gemmKey{o.M, o.N, o.K, o.Batch, o.Layout, o.DType, o.Class == tape.GroupedGEMM, o.Adds, o.Calls, o.Bytes}
 	g.mu.RLock()
-	s, ok := g.cache[key]
+	x, ok := g.cache[key]
 	g.mu.RUnlock()
 	if ok {
-		return units.Seconds(s)
+		return x
 	}
-	s = g.bare(o, 0, 1)
+	bare := g.bare(o, 0, 1)
+	x.time = bare
 	if o.Batch <= 1 && !key.grouped {
-		s *= g.correction(o, nil)
+		x.time *= g.correction(o, nil)
 	}
-	s = max(s, (float64(o.Bytes)-g.cached)*g.memory) // what L2 cannot hold is moved at the copy rate, as in any kernel
+	x.time = max(x.time, (float64(o.Bytes)-g.cached)*g.memory) // what L2 cannot hold is moved at the copy rate, as in any kernel
+	x.beside = g.bare(o, min(float64(g.beside.SMs), g.sms/2), g.beside.Memory) / bare
 	g.mu.Lock()
-	g.cache[key] = s
+	g.cache[key] = x
 	g.mu.Unlock()
-	return units.Seconds(s)
+	return x
 }
 
 // bare is the law for an op on this GPU with so many SMs taken and memory so much
