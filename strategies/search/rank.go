@@ -328,6 +328,8 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 		return
 	}
 	var j, plain strategies.Job
+	var before strategies.Plan // which the next has, too, where it recomputes other layers
+	var states units.Bytes     // of it
 	s.o.Space.plans(b.job, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
 		l.considered += len(same)
 		j = *b.job
@@ -339,7 +341,15 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 			return true
 		}
 		l.legal += len(same)
-		floor, why, err := s.floor(e, &j, &plain)
+		if states == 0 || same[0] != before {
+			plain = j // what is kept of parameters does not depend on what is computed
+			plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeModules, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, 0, nil
+			if states, l.err = e.FloorMemory(&plain); l.err != nil {
+				return false
+			}
+			before = same[0]
+		}
+		floor, why, err := s.floor(e, &j, states)
 		switch {
 		case err != nil:
 			l.err = err
@@ -355,20 +365,14 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 }
 
 // floor is what the value of a legal plan cannot fall below, or the reason to leave it
-// out: the least that it needs does not fit. It sets the ways that keep least, and overwrites
-// plain.
-func (s *searcher) floor(e *estimate.Evaluator, j, plain *strategies.Job) (float64, Count, error) {
-	*plain = *j // what is kept of parameters does not depend on what is computed
-	plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeModules, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, 0, nil
-	least, err := e.FloorMemory(plain)
-	if err != nil {
-		return 0, Count{}, err
-	}
-	if least > s.limit {
-		return 0, s.over(least, statesTooLarge, statesTight), nil
+// out: the least that it needs, its states first, does not fit. It sets the ways that keep least.
+func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job, states units.Bytes) (float64, Count, error) {
+	if states > s.limit {
+		return 0, s.over(states, statesTooLarge, statesTight), nil
 	}
 	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
-	if least, err = e.FloorPeak(j); err == nil && least > s.limit {
+	least, err := e.FloorPeak(j)
+	if err == nil && least > s.limit {
 		return 0, s.over(least, savedTooLarge, savedTight), nil
 	}
 	value, err := s.o.Objective.floor(e, j, least)
