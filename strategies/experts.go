@@ -1,6 +1,7 @@
 package strategies
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -8,6 +9,20 @@ import (
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
+
+// checkImbalance checks how unevenly experts get tokens.
+func (j *Job) checkImbalance() error {
+	t := &j.Train
+	switch m := j.Model.MoE; {
+	case t.Imbalance == 0:
+	case m == nil:
+		return diag.Errorf("train.expert_imbalance: %g, but the model has no experts; leave it out", t.Imbalance)
+	case !(t.Imbalance >= 1 && t.Imbalance*float64(m.TopK) <= float64(m.Experts)):
+		most := math.Floor(1e3*float64(m.Experts)/float64(m.TopK)) / 1e3
+		return diag.Errorf("train.expert_imbalance: %g; give tokens of the busiest expert rank over the mean, 1 to %g where each goes to %d of %d experts", t.Imbalance, most, m.TopK, m.Experts)
+	}
+	return nil
+}
 
 // checkGroupedMLP checks kernels that run all of the MLPs of a rank's experts (Megatron-Core,
 // moe/experts.py, _is_fused_impl_supported; Transformer Engine, pytorch/ops/fused/grouped_mlp.py).
