@@ -7,16 +7,16 @@ import (
 
 // ownShare is the part of the variance of a cause that is each plan's own, where plans
 // of one job are compared, and apart where it is all one for them. A host is as
-// fast and a network as loaded for one plan as for the next, and what nobody foresaw of a job all its
-// plans take. Of the rest three tenths differ
-// from plan to plan: of 201 measured jobs with two layouts and more, those predicted to be
-// the fastest are then said to be so with 79 % on average, and 78 % were (TestChances of
-// cmd/perfplan holds it). What runs of one's own say finds as much (calibrate/runs, withinShare).
+// fast and a network as loaded for one plan as for the next, and what nobody foresaw of a job, or
+// what is only assumed of it, is so for all its plans. Of the rest three tenths differ from plan to
+// plan: of 360 measured jobs with two layouts and more, those predicted to be the fastest are then
+// said to be so with 79 % on average, and 80 % were (TestChances of cmd/perfplan holds it). What
+// runs of one's own say finds as much (calibrate/runs, withinShare).
 const ownShare = 0.3
 
 // own is the part of a cause's variance that is each plan's own.
 func (c Cause) own() float64 {
-	if c == HostSpeed || c == NetworkSpeed || c == Unforeseen {
+	if c == HostSpeed || c == NetworkSpeed || c == Unforeseen || c == AssumedFacts {
 		return 0
 	}
 	return ownShare
