@@ -59,11 +59,11 @@ func (e *Evaluator) FloorEnergy(j *strategies.Job) (units.Joules, error) {
 	if err != nil || j.Hardware.Laws.Power == nil {
 		return 0, err
 	}
-	_, l, schedule, err := e.shape(j)
+	m, _, schedule, err := e.shape(j)
 	if err != nil {
 		return 0, err
 	}
-	n := units.Seconds(j.Train.GradAccumulation)
+	n, l := units.Seconds(j.Train.GradAccumulation), m.layout(j, schedule)
 	if schedule != nil {
 		n /= units.Seconds(schedule.Copies)
 	}
@@ -150,7 +150,7 @@ func Capacity(j *strategies.Job) units.Bytes {
 	return j.Hardware.GPU.Memory.Value - j.Hardware.Laws.Memory.Reserve
 }
 
-// shape readies the evaluator for a job and returns its model and layout. The
+// shape readies the evaluator for a job and returns its model and staged layout. The
 // schedule has no order of actions.
 func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, error) {
 	m, err := e.prepare(j)
@@ -158,12 +158,12 @@ func (e *Evaluator) shape(j *strategies.Job) (*priced, *layout, *pipeline.Plan, 
 		return nil, nil, nil, err
 	}
 	if j.Plan.PP <= 1 {
-		return m, m.layout(j, nil), nil, nil
+		return m, m.staged(j, nil), nil, nil
 	}
 	info, err := pipeline.Lookup(j.Plan.PipelineSchedule(j.Recipe))
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	e.outline = pipeline.Plan{Info: info, Ranks: int(j.Plan.PP), Chunks: int(j.Plan.VirtualStages), Transfers: e.p.transfers()}
-	return m, m.layout(j, &e.outline), &e.outline, nil
+	return m, m.staged(j, &e.outline), &e.outline, nil
 }

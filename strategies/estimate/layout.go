@@ -82,8 +82,9 @@ type chunk struct {
 type layout struct {
 	units  []*unit
 	counts []float64 // by unit: how often the model has it
+	parts  [][]int   // by stage of the model: the kinds of its layers
 	stages []*chunk  // by stage of the model
-	ranks  []*chunk  // by pipeline rank: all that it holds
+	ranks  []*chunk  // by pipeline rank: all that it holds; nil: not asked for yet
 }
 
 type layoutKey struct {
@@ -135,6 +136,26 @@ func (u *unit) clock(p *pricer) {
 
 // layout cuts the model for a job's plan; schedule is nil without pipeline.
 func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
+	l := m.staged(j, schedule)
+	if l.ranks != nil {
+		return l
+	}
+	for rank := range schedule.Ranks {
+		var layers []int
+		var e ends
+		for c := range schedule.Chunks {
+			i := schedule.ModelStage(schedule.Stage(rank, c))
+			s := l.stages[i]
+			layers = append(layers, l.parts[i]...)
+			e = ends{e.embedding || s.embedding != nil, e.head || s.head != nil, e.loss || s.loss != nil, c}
+		}
+		l.ranks = append(l.ranks, m.chunk(layers, e))
+	}
+	return l
+}
+
+// staged is layout without what each rank of a pipeline holds, which bounds do not ask for.
+func (m *priced) staged(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	r := j.Train.Recomputed()
 	key := layoutKey{recomputed: r, copies: 1, pp: 1, each: 1}
 	if schedule != nil {
@@ -144,7 +165,7 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 		return l
 	}
 	stages := key.pp * key.each / key.copies
-	l := &layout{units: m.units, counts: make([]float64, len(m.units))}
+	l := &layout{units: m.units, counts: make([]float64, len(m.units)), parts: make([][]int, stages)}
 	l.counts[0] = 1
 	for k := m.head; k < m.vision; k++ {
 		l.counts[k] = 1
@@ -157,34 +178,23 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	if m.config.LossApart {
 		loss, head = stages-1, stages-2
 	}
-	parts := make([][]int, stages) // layers of each stage
 	at := 0
 	for i, n := range j.Plan.SplitLayers(m.config.Spec, m.config.Recipe, int64(len(m.layers)), int64(stages)) {
-		parts[i] = slices.Clone(m.layers[at : at+int(n)])
-		for k := range parts[i] {
+		part := slices.Clone(m.layers[at : at+int(n)])
+		for k := range part {
 			if !r.Of(int64(k)) {
-				parts[i][k] += m.kinds
+				part[k] += m.kinds
 			}
-			l.counts[parts[i][k]+1]++
+			l.counts[part[k]+1]++
 		}
+		l.parts[i] = part
 		at += int(n)
 	}
-	for i, layers := range parts {
+	for i, layers := range l.parts {
 		l.stages = append(l.stages, m.chunk(layers, ends{embedding: i == 0, head: i == head, loss: i == loss}))
 	}
 	if schedule == nil {
 		l.ranks = l.stages
-	} else {
-		for rank := range schedule.Ranks {
-			var layers []int
-			var e ends
-			for c := range schedule.Chunks {
-				i := schedule.ModelStage(schedule.Stage(rank, c))
-				layers = append(layers, parts[i]...)
-				e = ends{e.embedding || i == 0, e.head || i == head, e.loss || i == loss, c}
-			}
-			l.ranks = append(l.ranks, m.chunk(layers, e))
-		}
 	}
 	m.layouts[key] = l
 	return l
