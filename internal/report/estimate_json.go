@@ -97,7 +97,7 @@ func known[T ~float64](v T) *float64 {
 func plainCandidate(c *search.Candidate) ordered {
 	j, r := c.Job, c.Result
 	t := &j.Train
-	return ordered{{"plan", j.Plan}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"recompute", t.Recompute}, {"recompute_method", unlessNone(t.RecomputeMethod)},
+	return ordered{{"plan", j.Plan}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"recompute", t.Recompute}, {"recompute_modules", unlessNone(t.RecomputeModules)}, {"recompute_method", unlessNone(t.RecomputeMethod)},
 		{"recompute_num_layers", unlessNone(t.RecomputeNumLayers)}, {"gpus", j.GPUs}, {"step_time_s", r.StepTime}, {"tokens_per_s_per_gpu", r.TokensPerSecond}, {"mfu", r.MFU}, {"device_used_bytes", r.Memory.DeviceUsed}}
 }
 
