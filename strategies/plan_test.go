@@ -412,7 +412,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: math}}", "runtime.attention: math is not known in recipe megatron-core; use unfused, or recipe hf-eager"},
 		{"{model: bert-large, runtime: {recipe: hf-compile}}", "runtime.attention: sdpa, of which recipe hf-compile makes plain products of fp32 where attention goes both ways"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, attention: math}}", "runtime.attention: math is not known in recipe hf-compile; use unfused, or recipe hf-eager"},
-		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager"},
+		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager, or hf-compile with runtime.fused_cross_entropy: false"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, upcast: true}}", "runtime.upcast: recipe torchtitan has no other loss"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, upcast: false, fused_linear_cross_entropy: true}}", "runtime.upcast: a fused loss casts by itself"},
 		{"{perfplan: job/v2, model: gpt2}", `perfplan: "job/v2" is not a job; expected job/v1`},
@@ -596,6 +596,21 @@ func TestLossChunks(t *testing.T) {
 		require.Equal(t, c.chunks, j.Runtime.LossChunks, c.runtime)
 		require.Equal(t, c.chunks > 1, j.Runtime.LossChunksKeep == "gradients", c.runtime)
 		require.Equal(t, c.held, j.HeldHead(), c.runtime)
+	}
+}
+
+// TestCompiledLoss: a model compiled whole has its loss in the graph (forward of transformers' classes takes labels; nanoGPT's
+// model.py) unless the job says that it is outside, where it may be of logits as they are (LLMs-from-scratch, ch05/10).
+func TestCompiledLoss(t *testing.T) {
+	for _, c := range []struct {
+		runtime string
+		fused   bool
+	}{
+		{"recipe: hf-compile", true}, {"recipe: litgpt", true}, {"recipe: nanogpt", true}, {"recipe: hf-eager", false}, {"recipe: hf-compile-layer", false},
+		{"recipe: hf-compile, fused_cross_entropy: false", false}, {"recipe: litgpt, fused_cross_entropy: false, upcast: false", false},
+	} {
+		j := mustDecode(t, "{model: llama3-8b, runtime: {"+c.runtime+"}}")
+		require.Equal(t, c.fused, isOn(j.Runtime.FusedCrossEntropy), c.runtime)
 	}
 }
 

@@ -183,9 +183,10 @@ func (j *Job) resolveLoss() error {
 	if err := j.resolveLossChunks(); err != nil {
 		return err
 	}
-	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
-		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager", j.Recipe.Name)
-	} else if up != nil && !*up && (isOn(j.Runtime.FusedCrossEntropy) || j.LinearLoss() != "") {
+	fused := isOn(j.Runtime.FusedCrossEntropy)
+	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled && fused || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
+		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager, or hf-compile with runtime.fused_cross_entropy: false", j.Recipe.Name)
+	} else if up != nil && !*up && (fused || j.LinearLoss() != "") {
 		return diag.Errorf("runtime.upcast: a fused loss casts by itself; leave it out, or the fused loss")
 	}
 	if p := j.LinearLoss(); p != "" && j.Recipe.Programs[p] == nil {

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,24 @@ func TestAsTheyAre(t *testing.T) {
 		if c.asTheyAre && c.precision == "bf16-pure" {
 			require.NotContains(t, dtypes(&m.Kinds[0].Forward, "attention"), "softmax fp32")
 		}
+	}
+}
+
+// TestLossBesideGraph: a compiled model's loss is two kernels of its graph (Inductor's output for compiled Llama steps on an H200), or, outside of
+// it, eager as a loop writes it. The compiler fuses softmax of scores either way.
+func TestLossBesideGraph(t *testing.T) {
+	for _, c := range []struct {
+		fused, asTheyAre bool
+		want             string
+		dtype            tape.DType
+	}{{true, false, "fused_loss", tape.BF16}, {false, false, "log_softmax", tape.F32}, {false, true, "log_softmax", tape.BF16}} {
+		x := config(t, "llama3-8b", "litgpt")
+		x.Precision, x.Attention, x.FusedLoss, x.AsTheyAre = x.Recipe.Precision["bf16-pure"], "unfused", c.fused, c.asTheyAre
+		m := Build(x)
+		i := slices.IndexFunc(m.Head.Forward.Ops, func(o tape.Op) bool { return o.Prim == c.want })
+		require.GreaterOrEqual(t, i, 0, "%+v", c)
+		require.Equal(t, c.dtype, m.Head.Forward.Ops[i].DType, "%+v", c)
+		require.True(t, slices.ContainsFunc(m.Kinds[0].Forward.Ops, func(o tape.Op) bool { return o.Prim == "softmax" && o.Class == tape.FusedReduce }), "%+v", c)
 	}
 }
 

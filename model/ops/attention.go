@@ -601,7 +601,7 @@ func (b *builder) unfused(q, k, v *tape.Tensor) *tape.Tensor {
 		program = "attention_capped"
 	case s.Sinks && !t.Compiled && b.program("attention_sinks"):
 		program = "attention_sinks"
-	case b.AsTheyAre:
+	case b.AsTheyAre && !t.Compiled:
 		program = "attention_as_is"
 	case b.recipe.Structure.PlainLayers:
 		program = "attention_plain"

@@ -204,12 +204,13 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		name = "native_cross_entropy"
 	case c.FusedLoss:
 		name = "fused_cross_entropy"
+		if c.LossChunks > 1 && b.program(name+"_of_chunk") {
+			name += "_of_chunk"
+		}
 	case c.AsTheyAre:
 		name += "_as_is"
 	case c.Spec.NarrowLoss:
 		name = b.variant(name, "_as_is")
-	case c.LossChunks > 1 && b.program(name+"_of_chunk"):
-		name += "_of_chunk"
 	case c.Shard.CPHeads && b.program(name+"_contexts"):
 		name += "_contexts"
 	case c.Recipe.Structure.ApartLoss:

@@ -243,7 +243,7 @@ func TestSummedLoss(t *testing.T) {
 	for _, p := range []struct {
 		recipe string
 		fused  bool
-	}{{"hf-eager", false}, {"hf-eager", true}, {"nanogpt", false}, {"litgpt", false}} {
+	}{{"hf-eager", false}, {"hf-eager", true}, {"nanogpt", false}, {"litgpt", false}, {"litgpt", true}} {
 		of := func(chunks int64, keep ChunksKeep) (products [2]int, flops units.FLOPs, kept units.Bytes) {
 			c := config(t, "llama3-8b", p.recipe)
 			c.FusedLoss, c.LossChunks, c.ChunksKeep, c.MicroBatch, c.Sequence = p.fused, chunks, keep, 2, 8192

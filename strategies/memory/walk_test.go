@@ -239,7 +239,7 @@ func TestTiedGradients(t *testing.T) {
 		r, err := recipe.Load(name)
 		require.NoError(t, err)
 		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision[precision], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1, OneGraph: graph})
+			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1, OneGraph: graph, FusedLoss: r.Structure.FusedLoss})
 		p := Measure(&Step{MicroBatches: batches, Record: true, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
 		for _, q := range p.Points {
 			if q.Label == "layer 1 forward" {
