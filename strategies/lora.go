@@ -20,10 +20,19 @@ func (j *Job) checkDocuments() error {
 		return nil
 	case n < 1 || n > t.SequenceLength:
 		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
+	case a == "sdpa" && j.masksDocuments():
+		return nil
 	case !flash(a):
 		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
 	}
 	return nil
+}
+
+// masksDocuments reports whether PyTorch's attention is told of documents, which transformers finds by the positions of
+// tokens since 4.53 (masking_utils.py, find_packed_sequence_indices).
+func (j *Job) masksDocuments() bool {
+	s := &j.Recipe.Structure
+	return s.PaddingMask && !s.AdditiveMask && j.Layers == nil
 }
 
 // LoRA are the adapters of a fine-tuning (arXiv 2106.09685).

@@ -7,6 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestMaskedDocuments: transformers finds packed documents by positions since 4.53 of 2025-06 and has PyTorch's attention
+// mask pairs of two (masking_utils.py, find_packed_sequence_indices); compiled layers and others with a mask were not measured.
+func TestMaskedDocuments(t *testing.T) {
+	for runtime, masked := range map[string]bool{
+		"recipe: hf-eager": true, "recipe: hf-compile": true, "recipe: deepspeed-hf": true,
+		`recipe: hf-eager, release: "25.06"`: false, "recipe: hf-compile-layer": false, "recipe: litgpt": false,
+	} {
+		_, err := decode("{model: llama3-8b, runtime: {attention: sdpa, " + runtime + "}, train: {document_length: 500}}")
+		if masked {
+			require.NoError(t, err, runtime)
+		} else {
+			require.ErrorContains(t, err, "sdpa attention computes whole sequences", runtime)
+		}
+	}
+}
+
 // TestPadding: who is told of padded tokens, and what is said where nobody is.
 func TestPadding(t *testing.T) {
 	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 8, runtime: {recipe: %s%s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 1, sequence_length: 4096, %s}}"

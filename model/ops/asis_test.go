@@ -64,6 +64,21 @@ func TestLossBesideGraph(t *testing.T) {
 	}
 }
 
+// TestMaskedDocuments: PyTorch's attention computes all pairs of a sequence of documents, as of one with padding; others keep
+// documents apart.
+func TestMaskedDocuments(t *testing.T) {
+	of := func(attention string, documents int64, padding float64) *tape.Op {
+		x := config(t, "llama3-8b", "hf-eager")
+		x.Attention, x.MaskedSDPA, x.Document, x.Padding = attention, "efficient", documents, padding
+		layer := &Build(x).Kinds[0]
+		i := slices.IndexFunc(layer.Forward.Ops, func(o tape.Op) bool { return o.Class == tape.Attention })
+		require.GreaterOrEqual(t, i, 0)
+		return &layer.Forward.Ops[i]
+	}
+	require.Equal(t, of("sdpa", 0, 0.001), of("sdpa", 256, 0))
+	require.Greater(t, of("sdpa", 256, 0).FLOPs, 4*of("flash", 256, 0).FLOPs)
+}
+
 // TestMathAttention: PyTorch's math attention multiplies in fp32, whatever autocast has cast for it (attention.cpp,
 // _scaled_dot_product_attention_math), keeps the probabilities in fp32 alone, and hands on 16 bits.
 func TestMathAttention(t *testing.T) {

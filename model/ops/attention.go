@@ -17,7 +17,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.Padding) ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.Padding) || b.Document > 0 ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	b.normsTurned = b.turnsNorms(kind)
 	if b.Spec.Compress != nil {
@@ -455,7 +455,9 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	if kind.Windowed {
 		o.Window = s.Window
 	}
-	o.Apart = b.documents()
+	if b.Attention != "sdpa" { // which computes all pairs, masked
+		o.Apart = b.documents()
+	}
 	if b.recipe.Structure.RepeatHeads {
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)
@@ -557,7 +559,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		switch {
 		case b.headMasks():
 			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
-		case b.masksPadding() && b.recipe.Structure.AdditiveMask:
+		case b.masksPairs() && b.recipe.Structure.AdditiveMask:
 			o.Mask = t.Outside(b.hidden, q.Dim(0), 1, q.Dim(2), k.Dim(2))
 		}
 		o.Flavour = b.sdpaFlavour(b.MaskedSDPA)

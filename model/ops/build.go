@@ -286,7 +286,7 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 		slopes, m := t.HeadMasks(b.hidden, c.MicroBatch, heads, seq, c.Sequence)
 		x = b.give(x, t.Keep(x, slopes, m))
 		t.Release(slopes, m)
-	} else if b.masksPadding() {
+	} else if b.masksPairs() {
 		m := t.PaddingMask(b.hidden, c.MicroBatch, seq, c.Recipe.Structure.AdditiveMask)
 		x = b.give(x, t.Keep(x, m))
 		t.Release(m)

@@ -6,11 +6,10 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
-// masksPadding reports whether attention of an eager model is told of padded tokens by a mask of every pair of
-// positions. A compiled one has such a mask with padding or without (Structure.ExplicitMask), and one that is not fused
-// adds it in any case.
-func (b *builder) masksPadding() bool {
-	return b.Padding > 0 && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
+// masksPairs reports whether attention of an eager model is told of padded tokens, or of documents, by a mask of every pair
+// of positions. A compiled one has such a mask in any case (Structure.ExplicitMask), and one that is not fused adds it.
+func (b *builder) masksPairs() bool {
+	return (b.Padding > 0 || b.Document > 0) && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
 }
 
 // unpads reports whether attention takes the tokens that are no padding alone.
