@@ -309,6 +309,14 @@ func (j *Job) NativeLoss() bool {
 	return isOn(j.Runtime.FusedCrossEntropy) && j.Runtime.CrossEntropyImpl == NativeLoss
 }
 
+// LossAlone reports whether a compiled graph returns its loss without the logits.
+func (j *Job) LossAlone() bool {
+	if r := j.Runtime.ReturnsLogits; r != nil {
+		return !*r
+	}
+	return j.Recipe.Structure.LossAlone
+}
+
 // AdapterUnits reports whether FSDP1, PyTorch's, has each matrix of adapters as a unit of its own.
 func (j *Job) AdapterUnits() bool {
 	return j.Plan.adaptersApart(j.Model, j.Recipe) && (j.Plan.AdapterUnits == nil || *j.Plan.AdapterUnits)

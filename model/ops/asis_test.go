@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -62,6 +63,21 @@ func TestLossBesideGraph(t *testing.T) {
 		require.Equal(t, c.dtype, m.Head.Forward.Ops[i].DType, "%+v", c)
 		require.True(t, slices.ContainsFunc(m.Kinds[0].Forward.Ops, func(o tape.Op) bool { return o.Prim == "softmax" && o.Class == tape.FusedReduce }), "%+v", c)
 	}
+}
+
+// TestLossAlone: the gradient of logits that a compiled graph keeps to itself takes their place, and none of zeros is read
+// (torch/_functorch/aot_autograd.py, donated buffers; nanochat on an H200).
+func TestLossAlone(t *testing.T) {
+	x := config(t, "llama3-8b", "litgpt")
+	x.FusedLoss = true
+	bytes := func(alone bool) units.Bytes {
+		x.LossAlone = alone
+		ops := Build(x).Head.Backward.Ops
+		return ops[slices.IndexFunc(ops, func(o tape.Op) bool { return o.Class == tape.LossBackward })].Bytes
+	}
+	logits := units.Bytes(2 * x.MicroBatch * x.Sequence * x.Spec.Vocab)
+	require.Equal(t, 3*logits, bytes(false))
+	require.Equal(t, 2*logits, bytes(true))
 }
 
 // TestMaskedDocuments: PyTorch's attention computes all pairs of a sequence of documents, as of one with padding; others keep

@@ -206,6 +206,8 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		name = "fused_cross_entropy"
 		if c.LossChunks > 1 && b.program(name+"_of_chunk") {
 			name += "_of_chunk"
+		} else if c.LossAlone {
+			name += "_alone"
 		}
 	case c.AsTheyAre:
 		name += "_as_is"

@@ -105,6 +105,7 @@ type Config struct {
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	NativeLoss  bool    // and then by Megatron-Core's own compiled pieces
+	LossAlone   bool    // a compiled graph returns the loss without the logits
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits

@@ -299,6 +299,7 @@ type Structure struct {
 	ListGather     bool    `yaml:"list_gather"`         // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits
 	ReduceToOwners bool    `yaml:"reduce_to_owners"`    // ZeRO 1 and 2 reduce each rank's part of 16-bit gradients to it by a call of its own
 	FusedLoss      bool    `yaml:"fused_cross_entropy"` // unless the job says otherwise
+	LossAlone      bool    `yaml:"loss_alone"`          // a compiled graph returns the loss without the logits, unless the job says otherwise
 	ApartLoss      bool    `yaml:"apart_loss"`          // the maximum of the logits is subtracted in a tensor of its own
 	PostValidation bool    `yaml:"post_validation"`     // schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits for the others
 	Ring           string  `yaml:"ring"`                // whose kernels merge the steps of ring attention: transformer-engine, torch; "": none
