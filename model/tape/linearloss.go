@@ -6,15 +6,34 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 )
 
+// GEMMAdds is to which gradients of the output layer the GEMMs of a loss in pieces add.
+type GEMMAdds string
+
+const (
+	AddsApart GEMMAdds = ""      // none
+	AddsWide  GEMMAdds = "wide"  // fp32 ones, from 16-bit logits
+	AddsAlike GEMMAdds = "alike" // those in the dtype of the logits
+)
+
+func (a GEMMAdds) to(gradient, logits DType) bool {
+	switch a {
+	case AddsWide:
+		return gradient == F32 && logits != F32
+	case AddsAlike:
+		return gradient == logits
+	}
+	return false
+}
+
 // LinearLoss is the cross entropy of x·Wᵀ, W of shape [vocabulary, width], whose logits never
 // exist but in pieces of rows: of each piece they are multiplied out, turned into their
 // gradient in place and multiplied to the gradients of x and of W, so that the backward pass
 // finds both. As many rows go into a piece as make its logits as large as x, rounded up to a
-// power of two. The gradient of W is multiplied out, cast to fp32 and added for each piece; with
-// gemmAdds an fp32 one of 16-bit logits is added to by its GEMM. Autocast casts Wᵀ anew for each piece, since it
+// power of two. The gradient of W is multiplied out, cast to fp32 and added for each piece, but
+// where gemmAdds has its GEMM add to it. Autocast casts Wᵀ anew for each piece, since it
 // keeps no cast of a view (Liger-Kernel, ops/fused_linear_cross_entropy.py; autocast_mode.cpp,
 // cached_cast).
-func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds bool) *Tensor {
+func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds GEMMAdds) *Tensor {
 	width, vocab := x.Dim(-1), w.Dim(0)
 	rows := x.Size() / width
 	wider := (vocab + width - 1) / width
@@ -50,8 +69,8 @@ func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds bool) *Tensor {
 	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
 	if gw != nil {
 		product := multiply("linear_wgrad", LayoutWgrad, vocab, width, piece)
-		if gemmAdds && gw.dtype == F32 && xl.dtype != F32 {
-			product.Bytes += units.Bytes(gw.Size()) * (2*F32.Size() - xl.dtype.Size())
+		if gemmAdds.to(gw.dtype, xl.dtype) {
+			product.Bytes += units.Bytes(gw.Size()) * (2*gw.dtype.Size() - xl.dtype.Size())
 			product.Adds = true
 		} else {
 			t.addPieces(gw, xl.dtype, each)
