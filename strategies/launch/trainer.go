@@ -24,7 +24,7 @@ const cutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 var trainerCostly = []costly{
 	{key: "layer_offloading"}, {key: "selective_checkpointing"}, {key: "auto_find_batch_size", why: "batches are halved until they fit"}, {key: "torch_empty_cache_steps"},
 	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator_config.split_batches", why: "a batch is cut over the processes"},
-	{key: "loss_type", free: "nll"}, {key: "padding_free"},
+	{key: "loss_type", free: "nll chunked_nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
 	{key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"},
@@ -317,6 +317,27 @@ func (h *hub) batch() {
 	}
 	if s := h.get("rl"); s.on() {
 		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
+	}
+	h.chunkedLoss()
+}
+
+// lossChunk are the tokens of a chunk of TRL's loss, which keeps nothing for its backward pass
+// (trainer/sft_trainer.py, _chunked_cross_entropy_loss).
+const lossChunk = 256
+
+// chunkedLoss is TRL's loss by chunks, its default since 1.7.
+func (h *hub) chunkedLoss() {
+	a, stage := h.get("loss_type"), h.get("stage").value
+	chunks := (h.count("train.micro_batch")*h.count("train.sequence_length") + lossChunk - 1) / lossChunk
+	switch eager := h.says("runtime.recipe", "hf-eager") || h.says("runtime.recipe", "hf-compile"); {
+	case !h.speaks(trl) || stage != "" && stage != "sft" || h.says("runtime.fused_linear_cross_entropy", true) || chunks == 1:
+	case a.value == "chunked_nll" && eager && chunks > 1:
+		h.set("runtime.loss_chunks", chunks, a.from)
+		h.set("runtime.loss_chunks_keep", "nothing", a.from)
+	case a.value == "chunked_nll":
+		h.note("%s chunked_nll: the loss is taken to be of whole logits", a.from)
+	case a.value == "" && eager && chunks > 1:
+		h.note("%s: the loss is taken to be of whole logits; TRL from 1.7 on has chunked_nll: give it, or runtime.loss_chunks: %d with loss_chunks_keep: nothing", h.without("loss_type"), chunks)
 	}
 }
 
