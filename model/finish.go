@@ -42,7 +42,7 @@ func (r *reader) finish(d *draft) {
 	r.check(d.Place != SumNorm || d.Parallel == Serial && d.Mixers == nil && d.MTPLayers == 0 && d.perLayer.Width == 0, []string{"norm_placement"},
 		"norm_placement sum: norms of sums are modelled around attention and an MLP, one after the other, with one output layer; use pre")
 	r.check(!d.Bidirectional || d.Indexer == nil && d.Compress == nil && d.Mixers == nil && !d.Chunked, []string{"is_causal", "use_bidirectional_attention"},
-		"is_causal: attention both ways is modelled where it sees all tokens or a window, not beside picked keys, sums of tokens, chunks, Mamba mixers or delta nets; use true")
+		"is_causal: attention both ways is modelled where it sees all tokens or a window, not beside picked keys, sums of tokens, chunks or mixers of another kind; use true")
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {

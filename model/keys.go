@@ -169,7 +169,7 @@ var keys = []key{
 	{name: "word_embed_proj_dim", min: 1, max: maxHidden, optional: true, to: func(d *draft) []any { return []any{&d.embedWidth} }},
 
 	{name: "gated_mlp", to: func(d *draft) []any { return []any{&d.Gated} }},
-	{name: "is_causal", to: func(d *draft) []any { return []any{(*causal)(&d.Bidirectional)} }},
+	{name: "is_causal", to: func(d *draft) []any { return []any{(*opposite)(&d.Bidirectional)} }},
 	{name: "use_bidirectional_attention", to: func(d *draft) []any { return []any{&d.Bidirectional} }},
 	{name: "type_vocab_size", max: maxVocab, optional: true, to: func(d *draft) []any { return []any{&d.TypeVocab} }},
 	{name: "embedding_norm", to: func(d *draft) []any { return []any{&d.EmbedNorm} }},
@@ -257,7 +257,7 @@ var keys = []key{
 	{name: "mamba_chunk_size", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.mamba.Chunk} }},
 	{name: "mamba_expand", min: 1, max: 1000, to: func(d *draft) []any { return []any{&d.mambaExpand} }},
 	{name: "mamba_d_ssm", min: 1, max: maxFFN, optional: true, to: func(d *draft) []any { return []any{&d.mambaInner} }},
-	{name: "mamba_rms_norm", to: func(d *draft) []any { return []any{(*causal)(&d.mamba.Normless)} }},
+	{name: "mamba_rms_norm", to: func(d *draft) []any { return []any{(*opposite)(&d.mamba.Normless)} }},
 	{name: "mamba_proj_bias", to: func(d *draft) []any { return []any{&d.mamba.Bias} }},
 	{name: "mamba_conv_bias", to: func(d *draft) []any { return []any{&d.mamba.ConvBias} }},
 
@@ -435,14 +435,14 @@ var vocabularyOnce = sync.OnceValue(func() *vocabulary {
 	return v
 })
 
-// causal reads is_causal: attention goes both ways where it is false.
-type causal bool
+// opposite reads what a field says the opposite of, as is_causal: attention goes both ways where it is false.
+type opposite bool
 
 // DecodeNode takes the opposite of what it is given.
-func (c *causal) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
+func (o *opposite) DecodeNode(doc *yamlx.Document, n *yaml.Node) diag.List {
 	var v bool
 	errs := doc.DecodeInto(n, &v)
-	*c = causal(!v)
+	*o = opposite(!v)
 	return errs
 }
 

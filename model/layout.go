@@ -182,17 +182,15 @@ var (
 		{"post_self_attn_layernorm", RoleNorm3},
 		{"post_mlp_layernorm", RoleNorm4},
 	}
-	bertLayer = []module{
+	bertAttention = []module{
 		{"attention.self.query", RoleQ},
 		{"attention.self.key", RoleK},
 		{"attention.self.value", RoleV},
 		{"attention.output.dense", RoleO},
-		{"attention.output.LayerNorm", RoleNorm3},
-		{"intermediate.dense", RoleUp},
-		{"output.dense", RoleDown},
-		{"output.LayerNorm", RoleNorm4},
 	}
-	optLayer = []module{
+	bertMLP   = []module{{"intermediate.dense", RoleUp}, {"output.dense", RoleDown}}
+	bertLayer = [][]module{bertAttention, {{"attention.output.LayerNorm", RoleNorm3}}, bertMLP, {{"output.LayerNorm", RoleNorm4}}}
+	optLayer  = []module{
 		{"self_attn.k_proj", RoleK},
 		{"self_attn.v_proj", RoleV},
 		{"self_attn.q_proj", RoleQ},
@@ -426,27 +424,11 @@ var layouts = []layout{
 	bertLayout("roberta", "roberta", bertLayer, robertaHead),
 	bertLayout("xlm-roberta", "roberta", bertLayer, robertaHead),
 	bertLayout("data2vec-text", "data2vec_text", bertLayer, robertaHead),
-	bertLayout("roberta-prelayernorm", "roberta_prelayernorm", []module{
-		{"attention.self.query", RoleQ},
-		{"attention.self.key", RoleK},
-		{"attention.self.value", RoleV},
-		{"attention.output.dense", RoleO},
-		{"attention.LayerNorm", RoleNorm1},
-		{"intermediate.LayerNorm", RoleNorm2},
-		{"intermediate.dense", RoleUp},
-		{"output.dense", RoleDown},
-	}, slices.Concat([]module{{"roberta_prelayernorm.LayerNorm", RoleFinalNorm}}, robertaHead)),
-	bertLayout("xlm-roberta-xl", "roberta", []module{
-		{"attention.self.query", RoleQ},
-		{"attention.self.key", RoleK},
-		{"attention.self.value", RoleV},
-		{"attention.output.dense", RoleO},
-		{"attention.self_attn_layer_norm", RoleNorm1},
-		{"intermediate.dense", RoleUp},
-		{"output.dense", RoleDown},
-		{"LayerNorm", RoleNorm2},
-	}, slices.Concat([]module{{"roberta.encoder.LayerNorm", RoleFinalNorm}}, robertaHead)),
-	bertLayout("distilbert", "distilbert", []module{
+	bertLayout("roberta-prelayernorm", "roberta_prelayernorm", [][]module{bertAttention, {{"attention.LayerNorm", RoleNorm1}, {"intermediate.LayerNorm", RoleNorm2}}, bertMLP},
+		slices.Concat([]module{{"roberta_prelayernorm.LayerNorm", RoleFinalNorm}}, robertaHead)),
+	bertLayout("xlm-roberta-xl", "roberta", [][]module{bertAttention, {{"attention.self_attn_layer_norm", RoleNorm1}}, bertMLP, {{"LayerNorm", RoleNorm2}}},
+		slices.Concat([]module{{"roberta.encoder.LayerNorm", RoleFinalNorm}}, robertaHead)),
+	bertLayout("distilbert", "distilbert", [][]module{{
 		{"attention.q_lin", RoleQ},
 		{"attention.k_lin", RoleK},
 		{"attention.v_lin", RoleV},
@@ -455,7 +437,7 @@ var layouts = []layout{
 		{"ffn.lin1", RoleUp},
 		{"ffn.lin2", RoleDown},
 		{"output_layer_norm", RoleNorm4},
-	}, []module{{"vocab_transform", RoleHeadDense}, {"vocab_layer_norm", RoleHeadNorm}, {"vocab_projector", RoleHead}}),
+	}}, []module{{"vocab_transform", RoleHeadDense}, {"vocab_layer_norm", RoleHeadNorm}, {"vocab_projector", RoleHead}}),
 	{[]string{"biogpt"}, Serial,
 		[]module{{"biogpt.embed_tokens", RoleEmbed}, {"biogpt.embed_positions", RolePosition}},
 		[][]module{optLayer}, []module{{"biogpt.layer_norm", RoleFinalNorm}, {"output_projection", RoleHead}}},
@@ -484,13 +466,13 @@ var layouts = []layout{
 }
 
 // bertLayout is the layout of an encoder after BERT, whose embeddings are under a prefix.
-func bertLayout(family, prefix string, layer, head []module) layout {
+func bertLayout(family, prefix string, layer [][]module, head []module) layout {
 	return layout{[]string{family}, Serial, []module{
 		{prefix + ".embeddings.word_embeddings", RoleEmbed},
 		{prefix + ".embeddings.position_embeddings", RolePosition},
 		{prefix + ".embeddings.token_type_embeddings", RoleType},
 		{prefix + ".embeddings.LayerNorm", RoleEmbedNorm},
-	}, [][]module{layer}, head}
+	}, layer, head}
 }
 
 // layoutOf finds the layout of a Spec.

@@ -1,14 +1,16 @@
 package model
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// withWeights are types whose classes are in no release of transformers, and not among those that
-// Liger-Kernel patches (transformers/monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN).
-var withWeights = []string{"baichuan", "exaone", "internlm", "internlm2", "internlm3", "mimo", "orion", "qwen"}
-
-// unpatched are types of transformers' own classes that it does not patch either, though each of its
-// operators would fit them.
-var unpatched = []string{"cwm", "eurobert", "hyperclovax", "vaultgemma"}
+// patched are types whose classes Liger-Kernel patches (ead96b61 of 2026-08, transformers/monkey_patch.py,
+// MODEL_TYPE_TO_APPLY_LIGER_FN), and the one that describes a model of no class.
+var patched = strings.Fields(`decoder deepseek_v4 exaone4 falcon_h1 gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text glm4 glm4v glm4v_moe
+	gpt_oss granite hunyuan_v1_dense hunyuan_v1_moe internvl llama llama4 llama4_text llava ministral mistral mixtral mllama mllama_text_model
+	nemotron olmo2 olmo3 paligemma phi3 pixtral qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe
+	qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text smollm3 smolvlm`)
 
 // keepsExperts are types of models with experts of which Liger-Kernel replaces norms and rotary
 // embedding alone (apply_liger_kernel_to_gpt_oss, there). Of others it runs the experts by grouped
@@ -21,10 +23,6 @@ var keepsExperts = []string{"gpt_oss"}
 func (s *Spec) Ligerless() string {
 	experts := slices.Contains(keepsExperts, s.ModelType)
 	switch {
-	case slices.Contains(withWeights, s.ModelType):
-		return "has a class that comes with its weights"
-	case slices.Contains(unpatched, s.ModelType):
-		return "has a class that Liger-Kernel does not patch"
 	case s.MoE != nil && !experts:
 		return "has experts"
 	case s.MLA != nil || s.Mixers != nil:
@@ -41,6 +39,8 @@ func (s *Spec) Ligerless() string {
 		return "turns neighbours of a head"
 	case s.Position != Rotary || s.RotaryDim != s.HeadDim:
 		return "does not turn whole heads"
+	case !slices.Contains(patched, s.ModelType):
+		return "has a class that Liger-Kernel does not patch"
 	}
 	return ""
 }

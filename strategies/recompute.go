@@ -122,8 +122,8 @@ type Recomputation struct {
 	Modules RecomputeModules
 }
 
-// Parts that selective recomputation is offered for, beside the recipe's own: those whose outputs
-// alone are let go of, and with them everything behind attention. The experts hold the others.
+// Parts of a layer that a choice is between, beside the recipe's own: those whose outputs alone are
+// let go of, and what is behind attention as a whole, whose experts hold their activation and the shared ones.
 const (
 	cheapParts = ops.ExpertActivation | ops.LayerNorms | ops.LatentProjection | ops.StreamMixes
 	wholeParts = cheapParts&^ops.ExpertActivation | ops.DenseMLP | ops.Experts

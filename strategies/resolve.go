@@ -156,7 +156,9 @@ func (j *Job) resolveLoss() error {
 		j.note("runtime.fused_cross_entropy", true, "the framework's own")
 	}
 	if j.Runtime.ReturnsLogits != nil && (j.Recipe.Programs["fused_cross_entropy_alone"] == nil || !isOn(j.Runtime.FusedCrossEntropy)) {
-		return diag.Errorf("runtime.returns_logits: no loss is in a compiled graph of recipe %s here; leave it out, or use %s with its own loss", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy_alone"] != nil })))
+		return diag.Errorf("runtime.returns_logits: no loss is in a compiled graph of recipe %s here; leave it out, or use %s with its own loss", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool {
+			return r.Programs["fused_cross_entropy_alone"] != nil && r.Structure.CompiledScope != "layer"
+		})))
 	}
 	if j.Runtime.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
 		j.Runtime.FusedLinearCrossEntropy = new(true)

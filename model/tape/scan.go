@@ -36,7 +36,7 @@ func (s *ScanShape) sizes() scanSizes {
 // memory is 1.43 times as fast: -9 to +21 % of it in three steps, where those that hand states on
 // and normalise take 0.68 to 0.72 (Granite 4.0 H Micro, ten layers of H Tiny, six of Bamba, 2026-11-29).
 const (
-	passWork       = 0.365  // of a byte of a kernel that computes
+	passWork       = 0.365  // of a byte of a kernel that computes: an H100's memory takes 0.365 ps (laws/hopper.yaml, scan)
 	convGradWork   = 0.84   // of an element of the convolution's gradient
 	bareGradWork   = 2.2    // the same whole, where nothing activates what is convolved: LFM2-1.2B on an H200, 76 us at 1980 MHz for 33.6 million
 	stateWork      = 0.0029 // of a product

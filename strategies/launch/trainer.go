@@ -329,14 +329,15 @@ const lossChunk = 256
 func (h *hub) chunkedLoss() {
 	a, stage := h.get("loss_type"), h.get("stage").value
 	chunks := (h.count("train.micro_batch")*h.count("train.sequence_length") + lossChunk - 1) / lossChunk
-	switch eager := h.says("runtime.recipe", "hf-eager") || h.says("runtime.recipe", "hf-compile"); {
-	case !h.speaks(trl) || stage != "" && stage != "sft" || h.says("runtime.fused_linear_cross_entropy", true) || chunks == 1:
-	case a.value == "chunked_nll" && eager && chunks > 1:
+	cuts := h.speaks(trl) && (stage == "" || stage == "sft") && (h.says("runtime.recipe", "hf-eager") || h.says("runtime.recipe", "hf-compile"))
+	switch {
+	case h.says("runtime.fused_linear_cross_entropy", true) || chunks == 1:
+	case a.value == "chunked_nll" && cuts && chunks > 1:
 		h.set("runtime.loss_chunks", chunks, a.from)
 		h.set("runtime.loss_chunks_keep", "nothing", a.from)
 	case a.value == "chunked_nll":
 		h.note("%s chunked_nll: the loss is taken to be of whole logits", a.from)
-	case a.value == "" && eager && chunks > 1:
+	case a.value == "" && cuts && chunks > 1:
 		h.note("%s: the loss is taken to be of whole logits; TRL from 1.7 on has chunked_nll: give it, or runtime.loss_chunks: %d with loss_chunks_keep: nothing", h.without("loss_type"), chunks)
 	}
 }

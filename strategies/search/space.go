@@ -250,17 +250,16 @@ func expertWidths(j *strategies.Job, tp int64, sp *bool) []int64 {
 func recomputes(j *strategies.Job, f Fix) []strategies.Recomputation {
 	kind, given := f["recompute"]
 	_, layers := f["recompute_num_layers"]
+	own := strategies.Recomputation{Kind: j.Given.Recompute, Modules: j.Given.RecomputeModules}
 	switch {
-	case given && ops.Recompute(kind) == j.Given.Recompute:
-		return []strategies.Recomputation{{Kind: j.Given.Recompute, Modules: j.Given.RecomputeModules}}
-	case given:
+	case given && kind != string(own.Kind):
 		all := slices.DeleteFunc(j.Recomputations(), func(r strategies.Recomputation) bool { return string(r.Kind) != kind })
-		if len(all) == 0 {
+		if len(all) == 0 { // for a rule to say why
 			all = []strategies.Recomputation{{Kind: ops.Recompute(kind)}}
 		}
 		return all
-	case j.Given.Recompute != "":
-		return []strategies.Recomputation{{Kind: j.Given.Recompute, Modules: j.Given.RecomputeModules}}
+	case own.Kind != "":
+		return []strategies.Recomputation{own}
 	case layers:
 		return []strategies.Recomputation{{Kind: ops.FullRecompute}}
 	}
