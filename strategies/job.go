@@ -309,6 +309,15 @@ func (j *Job) NativeLoss() bool {
 	return isOn(j.Runtime.FusedCrossEntropy) && j.Runtime.CrossEntropyImpl == NativeLoss
 }
 
+// AsTheyAre reports whether logits, and scores of unfused attention, meet their softmax in the
+// dtype that they were made in, but for autocast.
+func (j *Job) AsTheyAre() bool {
+	if up := j.Runtime.Upcast; up != nil {
+		return !*up
+	}
+	return j.Recipe.Structure.AsTheyAre
+}
+
 // LossAlone reports whether a compiled graph returns its loss without the logits.
 func (j *Job) LossAlone() bool {
 	if r := j.Runtime.ReturnsLogits; r != nil {

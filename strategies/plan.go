@@ -178,6 +178,8 @@ type Runtime struct {
 	GroupedMLPFusion  *bool  `yaml:"grouped_mlp_fusion" json:"grouped_mlp_fusion,omitempty"`   // both products of all experts of a rank in kernels that cast and activate (Megatron's use_transformer_engine_op_fuser with NVTE_CUTEDSL_FUSED_GROUPED_MLP); left out: where whole steps with experts are replayed
 	ExpertGEMM        string `yaml:"expert_gemm" json:"expert_gemm,omitempty"`                 // what multiplies for the experts of a rank: cublas, cutlass, torch; left out: as the recipe has it
 	GateFusion        *bool  `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
+	NormFusion        *bool  `yaml:"norm_fusion" json:"norm_fusion,omitempty"`                 // one kernel normalises (PyTorch's nn.RMSNorm from 2.8 on), or norms are written out op by op; left out: as the recipe has it
+	ComplexRotary     *bool  `yaml:"complex_rotary" json:"complex_rotary,omitempty"`           // heads are turned as complex numbers (torch.view_as_complex), not by halves; left out: by halves
 	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
 	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 

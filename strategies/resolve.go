@@ -251,55 +251,6 @@ func (j *Job) hangs() bool {
 	return b.Nodes > 0 && j.GPUs >= b.Nodes*n && h.NICBandwidth.Value*units.Rate(h.NICs.Value)/units.Rate(n) <= b.Network && j.Model.Params().Total >= b.Parameters
 }
 
-// setFusions takes over which kernels of the recipe's own the job says it runs or does not.
-func (j *Job) setFusions() error {
-	permute, router, rope := j.Runtime.PermuteFusion, j.Runtime.RouterFusion, j.Runtime.RopeFusion
-	relu, gate, sums := j.Runtime.SquaredReLUFusion, j.Runtime.GateFusion, j.Runtime.GradientFusion
-	own, moe := *j.Recipe, j.Model.MoE
-	switch {
-	case permute == nil && router == nil && rope == nil && relu == nil && gate == nil && sums == nil:
-		return nil
-	case sums != nil && (!own.Structure.MainGradients || own.Structure.GradientHook):
-		return diag.Errorf("runtime.gradient_fusion: recipe %s adds gradients up in one way; leave it out, or use megatron-core", own.Name)
-	case gate != nil && own.Programs["glu_unfused"] == nil:
-		return diag.Errorf("runtime.gate_fusion: recipe %s applies gates in one way; leave it out, or use megatron-core", own.Name)
-	case gate != nil && !j.Model.Gated:
-		return diag.Errorf("runtime.gate_fusion: %s has no gated MLP; leave it out", j.ModelName)
-	case relu != nil && own.Programs["expert_relu2"] == nil:
-		return diag.Errorf("runtime.squared_relu_fusion: recipe %s weighs experts' rows in one way; leave it out, or use megatron-core", own.Name)
-	case relu != nil && (moe == nil || j.Model.Gated || j.Model.Activation != model.ReLU2):
-		return diag.Errorf("runtime.squared_relu_fusion: %s has no experts that square a ReLU; leave it out", j.ModelName)
-	case router != nil && moe == nil:
-		return diag.Errorf("runtime.router_fusion: %s has no experts; leave it out", j.ModelName)
-	case router != nil && own.Programs["router_"+string(moe.Router)+"_unfused"] == nil:
-		return diag.Errorf("runtime.router_fusion: recipe %s chooses experts in one way; leave it out, or use megatron-core", own.Name)
-	case rope != nil && !own.Structure.FusedRotary:
-		return diag.Errorf("runtime.rope_fusion: recipe %s turns queries and keys in one way; leave it out, or use megatron-core", own.Name)
-	case rope != nil && j.Model.Position != model.Rotary:
-		return diag.Errorf("runtime.rope_fusion: %s has no rotary positions; leave it out", j.ModelName)
-	}
-	if permute != nil {
-		own.Structure.UnfusedPermutation = !*permute
-	}
-	if router != nil {
-		own.Structure.UnfusedRouter = !*router
-	}
-	if relu != nil {
-		own.Structure.FusedReLU2 = *relu
-	}
-	if sums != nil && !*sums {
-		own.Structure.GradientHook, own.Structure.DummyGradients = true, false
-	}
-	if gate != nil {
-		own.Structure.UnfusedGate = !*gate
-	}
-	if rope != nil && !*rope {
-		own.Structure.UnfusedRotary, own.Structure.FusedRotary = true, false
-	}
-	j.Recipe = &own
-	return nil
-}
-
 // setClipping takes over whether gradients are clipped by their norm.
 func (j *Job) setClipping() error {
 	on := j.Train.ClipGradients

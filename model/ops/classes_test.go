@@ -579,7 +579,7 @@ func TestClassesOfTheHub(t *testing.T) {
 		require.Greater(t, len(prims(&normed.Backward, Head)), 8+len(prims(&plain.Backward, Head)))
 		_, missing := tryBuild(of(baichuan2, "megatron-core"))
 		require.Equal(t, "norm_head", missing)
-		require.ErrorContains(t, Missing{"megatron-core", missing, false}, "an output layer whose rows are divided by their norms (Baichuan 2's); use automodel, deepspeed-hf or hf-eager")
+		require.ErrorContains(t, Missing{"megatron-core", missing, false}, "an output layer whose rows are divided by their norms (Baichuan 2's); use automodel, deepspeed-hf, hf-eager or pytorch")
 	})
 }
 

@@ -93,6 +93,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			program = b.variant(program, "_scaled")
 		}
 	}
+	if b.recipe.Structure.ComplexRotary {
+		program = b.variant("rotary", "_complex")
+	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
 	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]

@@ -214,6 +214,7 @@ type Structure struct {
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	FusedTurns     bool    `yaml:"fused_turns"`         // heads are turned by the program rotary_fused, one kernel, whatever the model's own way
+	ComplexRotary  bool    `yaml:"complex_rotary"`      // heads are turned as complex numbers, by program rotary_complex
 	HeadTables     bool    `yaml:"head_tables"`         // rotary tables have the dtype of the heads that they turn, not that of the hidden states
 	PackedInputs   bool    `yaml:"packed_inputs"`       // products of a weight in few bits keep what they read, which no gradient needs
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them
@@ -374,6 +375,7 @@ type Structure struct {
 	RowMaps            bool `yaml:"row_maps"`            // Hybrid-EP permutes rows by a map of them and experts, which it makes first
 	WeighedBack        bool `yaml:"weighed_back"`        // and apply probabilities to the rows that come back, not inside the experts: _unfused_back, if there is one
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
+	AsTheyAre          bool `yaml:"as_they_are"`         // logits and scores meet their softmax in the dtype that they were made in, but for autocast: programs named _as_is
 
 	UsesLiger bool     `yaml:"uses_liger"` // Liger-Kernel's operators take the place of its own where nothing else is said
 	OwnModels []string `yaml:"own_models"` // but for models of these kinds, which have classes of its own
