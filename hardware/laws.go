@@ -104,6 +104,7 @@ type TF32GEMM struct {
 	SmallTile float64       `yaml:"small_tile"`
 	Memory    float64       `yaml:"memory"`
 	Exponent  float64       `yaml:"exponent"`
+	Unaligned []float64     `yaml:"unaligned"` // in the place of GEMMLaw's, of any alignment; absent: GEMMLaw's
 
 	tiles [][2]float64
 }
@@ -119,6 +120,9 @@ func (f *TF32GEMM) parse() (err error) {
 		if !(r > 0 && f.KOverhead[i] >= 0 && r+f.KOverhead[i] < math.Inf(1)) {
 			return fmt.Errorf("gemm.tf32: rate %g, k_overhead %g; the first must be above 0, the second not below", r, f.KOverhead[i])
 		}
+	}
+	if n := len(f.Unaligned); n != 0 && n != 3 || slices.ContainsFunc(f.Unaligned, func(x float64) bool { return !(x > 0 && x <= 1) }) {
+		return fmt.Errorf("gemm.tf32.unaligned: %v; give a share from 0 to 1 for each of three layouts, or leave it out", f.Unaligned)
 	}
 	f.tiles, err = parseTiles("gemm.tf32.tiles", f.Tiles)
 	return err

@@ -54,6 +54,7 @@ func TestBadLaws(t *testing.T) {
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, vector: {tiles: [64x0]}}", `gemm.vector.tiles: "64x0"; write rows x columns, as in 256x128`},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128x128], rate: [1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", "gemm.tf32: tiles [128x128], rate [1 1], k_overhead [0 0 0], small_tile 0, memory 1, exponent 2; it needs tiles, rates and overheads of three layouts"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128x128], rate: [1, 1, 0], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", "gemm.tf32: rate 0, k_overhead 0; the first must be above 0, the second not below"},
+		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128x128], rate: [1, 1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2, unaligned: [1, 2, 1]}}", "gemm.tf32.unaligned: [1 2 1]; give a share from 0 to 1 for each of three layouts, or leave it out"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, tf32: {tiles: [128], rate: [1, 1, 1], k_overhead: [0, 0, 0], memory: 1, exponent: 2}}", `gemm.tf32.tiles: "128"; write rows x columns, as in 256x128`},
 		{"sgemm: {tiles: [128x128], memory: 0, exponent: 2}", "it needs tiles, a memory above 0, an exponent of 1 or more"},
 		{"sgemm: {tiles: [128], memory: 1, exponent: 2}", `sgemm.tiles: "128"; write rows x columns, as in 256x128`},

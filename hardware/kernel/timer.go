@@ -519,6 +519,9 @@ func (g *gemmModel) alignment(o *tape.Op) float64 {
 	if align == access {
 		return 1
 	}
+	if f := g.law.TF32; f != nil && o.DType == tape.TF32 && o.Batch <= 1 && len(f.Unaligned) > int(o.Layout) {
+		return f.Unaligned[o.Layout]
+	}
 	if f := g.law.UnalignedBatched[align]; f > 0 && o.Batch > 1 {
 		return f
 	}
