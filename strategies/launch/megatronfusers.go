@@ -1,10 +1,11 @@
 package launch
 
-// scaled is the precision of that kind, or of fp8 whose scales are known from steps before:
-// the default of Megatron-LM's own trainer (core/transformer/transformer_config.py, fp8_recipe), else where it is said.
+// scaled is the precision of that kind, or of fp8 whose scales are known from steps before: the default of
+// Megatron-LM's own trainer (core/transformer/transformer_config.py, fp8_recipe) and the one way of NeMo 1
+// (whose Megatron-Core has no other: core/transformer/transformer_block.py up to v0.11), else where it is said.
 func (m *megatron) scaled(kind string) string {
 	how := m.word("fp8_recipe")
-	if how == "" && m.recipe == megatronRecipe {
+	if _, nemo := m.flags["reduce_amax"]; how == "" && (nemo || m.recipe == megatronRecipe) {
 		how = "delayed"
 	}
 	if kind != "fp8" || how != "delayed" || m.recipe == oldRecipe || m.has("deepspeed") {
@@ -14,12 +15,11 @@ func (m *megatron) scaled(kind string) string {
 }
 
 // amax says which ranks agree on the largest values of delayed scaling, where these are not all: a switch of
-// configurations alone (core/transformer/transformer_config.py, tp_only_amax_red; NeMo 1's reduce_amax, whose
-// releases all scale so).
+// configurations alone (core/transformer/transformer_config.py, tp_only_amax_red; NeMo 1's reduce_amax).
 func (m *megatron) amax(kind string) {
 	_, nemo := m.flags["reduce_amax"]
-	switch delayed := m.scaled(kind) == "fp8-delayed" || nemo && kind == "fp8"; {
-	case !delayed:
+	switch {
+	case m.scaled(kind) != "fp8-delayed":
 	case nemo && !m.has("reduce_amax"):
 		m.set("runtime.amax_reduction", "none", m.from("reduce_amax"))
 	case m.has("tp_only_amax_red"):

@@ -112,7 +112,7 @@ func TestNeMoValues(t *testing.T) {
 		{"nemo.yaml", "distributed_fused_adam", "mcore_distributed_optim", "overlap_grad_reduce: false # default of model.optim.overlap_grad_sync"},
 		{"nemo.yaml", "distributed_fused_adam", "lion", "# Not taken over: model.optim.name lion: Adam is taken"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: false", "gather: bf16 # model.fp8_params"},
-		{"nemo.yaml", "precision: bf16", "precision: 32", "precision: fp8"},
+		{"nemo.yaml", "precision: bf16", "precision: 32", "precision: fp8-delayed # model.fp8"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  reduce_amax: False", "amax_reduction: none # model.reduce_amax"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  tp_only_amax_red: True", "amax_reduction: tensor # model.tp_only_amax_red"},
 		{"nemo-llama.yaml", "fast-swiglu", "fast-geglu", "hidden_act: gelu # model.activation"},
