@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -71,6 +72,15 @@ const bridgeFile = "the run_config.yaml that Megatron-Bridge writes beside a che
 
 // bridgeParts tells what a recipe is to have instead, in YAML or on the command line of a script.
 var bridgeParts = lazily(`(?s)(?:\A|\n)train:\s.*\n[ \t]+(?:train_iters|global_batch_size):|\brun_recipe\.py\b|\btrain\.(?:global|micro)_batch_size=`)
+
+// bridgeArguments tell its scripts that measure a recipe (scripts/performance/argument_parser.py), beside arguments that
+// Megatron-LM has, too.
+var bridgeArguments = []string{"compute_dtype", "model_family_name", "model_recipe_name"}
+
+// unwhole refuses what a recipe of Megatron-Bridge is to have instead: all else is in Python.
+func unwhole(name string) error {
+	return &diag.Error{File: name, Message: "has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give " + bridgeFile}
+}
 
 // bridge reads a run_config.yaml of Megatron-Bridge.
 func (r *reading) bridge() error {

@@ -25,6 +25,8 @@ func (j *Job) megatron(name string, s start) error {
 	m := &megatron{Job: j, start: s, names: map[string]string{}, recipe: megatronRecipe}
 	d, err := s.writes(name)
 	switch {
+	case s.flags.count(bridgeArguments) > 0:
+		return unwhole(name)
 	case s.flags.count(telling) > 0:
 		if other := s.program(name); other != nil {
 			return other
@@ -48,7 +50,7 @@ func (j *Job) megatron(name string, s start) error {
 		m.Ignored, m.Unknown = append(m.Ignored, d.Ignored...), append(m.Unknown, d.Unknown...)
 		return nil
 	case bridgeParts().MatchString(s.text):
-		return &diag.Error{File: name, Message: "has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give " + bridgeFile}
+		return unwhole(name)
 	}
 	if python().MatchString(s.text) {
 		return &diag.Error{File: name, Message: "is a program " + unrun}

@@ -209,6 +209,8 @@ func TestBridgeParts(t *testing.T) {
 		"train: # steps\n  global_batch_size: 8\n",
 		"R=llama3_8b_pretrain_config\nsrun bash -c \"python scripts/training/run_recipe.py --recipe $R train.micro_batch_size=1\"\n",
 		"torchrun my.py model.tensor_model_parallel_size=2 train.global_batch_size=8\n",
+		"torchrun run_script.py --model_family_name llama --model_recipe_name llama3_8b --compute_dtype bf16 --micro_batch_size 1\n",
+		"python setup_experiment.py --model_name llama3 --model_size 8b --compute_dtype fp8_cs --tensor_model_parallel_size 2\n", // up to v0.2
 	} {
 		_, err := launch.Read("x", []byte(text))
 		require.EqualError(t, err, "x: has what a recipe of Megatron-Bridge, in Python, is to have instead, but not the recipe; give the run_config.yaml that Megatron-Bridge writes beside a checkpoint, or a ConfigContainer's to_yaml", text)
