@@ -132,6 +132,9 @@ func Framework(d *yamlx.Document) (string, *yaml.Node) {
 	if n := cmp.Or(d.At("_target_"), d.At("model", "_target_")); n != nil {
 		return nemo, n
 	}
+	if n := d.At(axolotl.marks[0]); n != nil { // which has a model_type, too
+		return "a Trainer", n
+	}
 	if has := func(k string) bool { return d.At(k) != nil }; slices.ContainsFunc([]string{"model_type", "gpus", "plan", "train"}, has) {
 		return "", nil // a config.json may say how it generates in a Trainer's words, a job may err
 	}

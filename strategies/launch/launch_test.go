@@ -551,6 +551,7 @@ func TestFramework(t *testing.T) {
 		`{model: {_target_: nemo_automodel.A}, step_scheduler: {global_batch_size: 8}}`: "NeMo AutoModel",
 		`{per_device_train_batch_size: 2}`:                                              "a Trainer",
 		`{compute_environment: LOCAL_MACHINE}`:                                          "a Trainer",
+		`{base_model: x/y, model_type: LlamaForCausalLM}`:                               "a Trainer",
 		`{model_type: llama, max_length: 20}`:                                           "", // a config.json that says how it generates
 		`{model: llama3-8b, trainer: {}, gpus: 8}`:                                      "", // a job with a key misspelt
 		`{hidden_size: 8}`: "",
