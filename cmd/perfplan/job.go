@@ -293,14 +293,22 @@ func (f *jobFlags) open(e *env, args []string) (*yamlx.Document, error) {
 		_, err := model.Document(name) // for its complaint
 		return nil, err
 	}
-	if slices.Contains([]string{".toml", ".sh", ".sbatch", ".slurm", ".log"}, filepath.Ext(name)) { // as YAML they would be told of brackets
-		return nil, &diag.Error{File: name, Message: fmt.Sprintf(neither, name)}
+	if err := scripted(name, neither); err != nil {
+		return nil, err
 	}
 	doc, err := yamlx.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
 	return inner(doc, path)
+}
+
+// scripted refuses a script, a log or a TOML that is there, by its name: as YAML it would be told of brackets.
+func scripted(name, message string) error {
+	if _, err := os.Stat(name); err != nil || !slices.Contains([]string{".toml", ".sh", ".sbatch", ".slurm", ".log", ".out"}, filepath.Ext(name)) {
+		return nil
+	}
+	return &diag.Error{File: name, Message: fmt.Sprintf(message, name)}
 }
 
 // neither is said of what can be no job.

@@ -158,6 +158,11 @@ func measured(files []string, groups ...string) ([]runs.Run, error) {
 	if len(files) == 0 {
 		return embedded(groups)
 	}
+	for _, f := range files {
+		if err := scripted(f, "is not a file of measured runs; of a log of training perfplan init --measured --from %s makes one"); err != nil {
+			return nil, err
+		}
+	}
 	return runs.LoadAll(files)
 }
 
