@@ -84,9 +84,9 @@ func TestNotModelled(t *testing.T) {
 		"longcat_flash": "some of which do nothing",
 		"jamba":         "hybrid_layer_pattern has Mamba-2",
 		"mamba2":        "one M for each layer",
-		"bitnet":        "model_type: llama (",
+		"bitnet":        "model_type: llama (--set model.model_type=llama, and --set model.KEY=null for each key that it has not)",
 		"gpt_neo":       "attention in fp32 by its own code", "megatron-bert": "model_type: roberta-prelayernorm (",
-		"laguna": "whose outputs have gates", "granite_swa": "sinks as gpt_oss has them", "modernbert-decoder": "modernbert with is_causal",
+		"laguna": "whose outputs have gates", "step3p5": "layers of other numbers of heads", "nemotron-nas": "layers without attention", "granite_swa": "sinks as gpt_oss has them", "modernbert-decoder": "modernbert with is_causal",
 		"zamba2": "hybrid_layer_pattern has both", "blenderbot": "an encoder beside its decoder", "nanochat": "recipe nanochat",
 	} {
 		_, err := decodeText("{model_type: " + name + ", hidden_size: 64}")

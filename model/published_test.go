@@ -108,7 +108,7 @@ func TestWrappers(t *testing.T) {
 
 // Types whose names are alike are other architectures; one that is written otherwise is not.
 func TestRespelledTypes(t *testing.T) {
-	for _, name := range []string{"minimax_m3", "gpt_neo_2", "mllama", "pixtral", "exaone_xl", "xglm2", "qwen_vl", "mistral4", "nemotron-nas", "deepseek_ref"} {
+	for _, name := range []string{"minimax_m3", "gpt_neo_2", "mllama", "pixtral", "exaone_xl", "xglm2", "qwen_vl", "mistral4", "nemotron_flash", "deepseek_ref"} {
 		_, err := decodeText("{model_type: " + name + "}")
 		require.ErrorContains(t, err, "describe the model with model_type: decoder", name)
 	}

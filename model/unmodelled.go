@@ -30,7 +30,8 @@ var unmodelled = []struct {
 	{"gpt_neo codegen", "attention in fp32 by its own code", "", "gpt2 and gptj come near"},
 	{"xglm openai-gpt ctrl xlm gpt_neox_japanese", "attention of its own code", "", ""},
 	{"persimmon", "norms of queries and keys that are cut from a projection head by head", "", "gpt_neox comes near"},
-	{"laguna", "layers of other numbers of heads, whose outputs have gates", "", ""},
+	{"laguna step3p5", "layers of other numbers of heads, whose outputs have gates", "", ""}, // step3p5: NeMo AutoModel, models/step3p5/layers.py
+	{"nemotron-nas", "layers without attention, and MLPs of several widths", "", ""},         // Puzzle, arXiv 2411.19146
 	{"mimo_v2_flash", "values narrower than keys, and other heads in layers with a window", "", ""},
 	{"granite_swa granitemoe_swa", "sinks that scale attention's output by the sum of its exponentials", "", "sinks as gpt_oss has them come near"},
 	{"granitemoeshared", "shared experts whose gate and up projections are one", "", "n_shared_experts has them apart"},
@@ -54,7 +55,7 @@ func notModelled(name string) string {
 		remedy := "describe what is left by model_type: decoder"
 		switch {
 		case u.as != "":
-			remedy = fmt.Sprintf("model_type: %s (--set model.model_type=%s) predicts %s", u.as, u.as, u.then)
+			remedy = fmt.Sprintf("model_type: %s (--set model.model_type=%s, and --set model.KEY=null for each key that it has not) predicts %s", u.as, u.as, u.then)
 		case u.then != "":
 			remedy += "; " + u.then
 		}
