@@ -21,7 +21,7 @@ var bridgeSections = []string{"mixed_precision", "ddp", "model", "model.transfor
 // bridgeNames are its keys that Megatron-LM's arguments call otherwise.
 var bridgeNames = map[string]string{
 	"num_moe_experts": "num_experts", "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers", "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers", "cuda_graph_modules": "cuda_graph_scope",
-	"gated_linear_unit": "swiglu", "activation_func": "activation", "share_embeddings_and_output_weights": "share", "gradient_accumulation_fusion": "accumulation_fusion", "fp8_param": "fp8_param_gather",
+	"gated_linear_unit": "swiglu", "activation_func": "activation", "share_embeddings_and_output_weights": "share", "fp8_param": "fp8_param_gather",
 }
 
 // bridgeNeeds are keys that a file has that Bridge wrote, and whose defaults are not guessed.
@@ -232,7 +232,6 @@ func (r *reading) bridgeModel(section string) {
 		}
 	}
 	r.opposite("untie_embeddings_and_output_weights", "share")
-	r.opposite("no_gradient_accumulation_fusion", "accumulation_fusion")
 	r.grouped()
 	r.fusedLoss(section)
 	if !r.has("cpu_offloading") {

@@ -585,6 +585,15 @@ func TestUnfusedKernels(t *testing.T) {
 	} {
 		text := pretrain(t, more)
 		require.Contains(t, text, want, more)
+		require.NotContains(t, text, "# Without a key", more)
+	}
+	// Logs have what is turned off by the names of what it turns off (megatron/training/arguments.py, dest).
+	log := "  num_layers ... 4\n  hidden_size ... 64\n  num_attention_heads ... 4\n  bf16 ... True\n  vocab_size ... 128\n  swiglu ... True\n"
+	for off, want := range map[string]string{
+		"gradient_accumulation_fusion": "gradient_fusion: false", "bias_swiglu_fusion": "gate_fusion: false", "check_for_nan_in_loss_and_grad": "nan_checks: false",
+	} {
+		require.Contains(t, initial(t, log+"  "+off+" ... False\n"), want+" # "+off)
+		require.NotContains(t, initial(t, log+"  "+off+" ... True\n"), want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -80,7 +81,7 @@ var aside = []string{
 	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
 	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", "grad_reduce_in_bf16",
 	"recompute_activations", "fine_grained_activation_offloading", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_freq", "no_rope_fusion", "no_check_for_nan_in_loss_and_grad", "fused_single_qkv_rope", "use_transformer_engine_op_fuser", "apply_rope_fusion", "no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
+	"no_rope_freq", "no_rope_fusion", "fused_single_qkv_rope", "use_transformer_engine_op_fuser", "apply_rope_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
 }
 
 // least are the arguments of scripts that are whole numbers, by the least that they may be,
@@ -95,8 +96,19 @@ var least = []map[string]bool{
 // others are arguments of other releases, or of their logs, and those that mean the same.
 var others = [][2]string{{"cuda_graph_modules", "cuda_graph_scope"}, {"cuda_graph_scope_deprecated", "cuda_graph_scope"}}
 
-// rename brings arguments of other releases into those that are read.
+// negated are arguments that turn something off, by what logs call it (megatron/training/arguments.py, dest).
+var negated = [][2]string{
+	{"bias_swiglu_fusion", "no_bias_swiglu_fusion"}, {"bias_gelu_fusion", "no_bias_gelu_fusion"}, {"gradient_accumulation_fusion", "no_gradient_accumulation_fusion"},
+	{"check_for_nan_in_loss_and_grad", "no_check_for_nan_in_loss_and_grad"},
+}
+
+// rename brings arguments of other releases, and of logs, into those that are read.
 func (m *megatron) rename() {
+	for _, o := range negated {
+		if f, ok := m.flags[o[0]]; ok && f.value != "None" {
+			m.flags[o[1]], m.names[o[1]] = flag{value: strconv.FormatBool(!m.has(o[0])), line: f.line, open: f.open}, m.from(o[0])
+		}
+	}
 	for _, o := range others {
 		if m.has(o[0]) && !m.has(o[1]) {
 			m.flags[o[1]], m.names[o[1]] = m.flags[o[0]], m.from(o[0])
@@ -196,6 +208,9 @@ func (m *megatron) rest() {
 	}
 	for _, t := range megatronFSDPTypes {
 		known[t.name] = true
+	}
+	for _, o := range negated {
+		known[o[0]], known[o[1]] = true, true
 	}
 	for _, n := range slices.Concat(aside, forkRead, forkFlash, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true

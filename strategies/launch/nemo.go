@@ -226,6 +226,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 	{"model.tensor_model_parallel_size", "tensor_model_parallel_size", "1"}, {"model.pipeline_model_parallel_size", "pipeline_model_parallel_size", "1"}, {"model.context_parallel_size", "context_parallel_size", ""},
 	{"model.virtual_pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", ""}, {"model.expert_model_parallel_size", "expert_model_parallel_size", ""}, {"model.sequence_parallel", "sequence_parallel", "false"},
 	{"model.ub_tp_comm_overlap", "tp_comm_overlap", "false"}, {"model.apply_rope_fusion", "apply_rope_fusion", "false"}, {"model.bias_activation_fusion", "bias_activation_fusion", "true"}, {"model.cp_comm_type", "cp_comm_type", ""},
+	{"model.gradient_accumulation_fusion", "gradient_accumulation_fusion", ""},
 	{"model.micro_batch_size", "micro_batch_size", ""}, {"model.global_batch_size", "global_batch_size", ""},
 	{"model.activations_checkpoint_granularity", "recompute_granularity", ""}, {"model.activations_checkpoint_method", "recompute_method", ""}, {"model.activations_checkpoint_num_layers", "recompute_num_layers", ""},
 	{"model.fp8", "fp8", "false"}, {"model.fp8_params", "fp8_param_gather", "false"}, {"model.reduce_amax", "reduce_amax", "true"}, {"model.tp_only_amax_red", "tp_only_amax_red", "false"}, {"model.enable_cuda_graph", "enable_cuda_graph", ""}, {"model.sharp", "use_sharp", ""}, {"model.deterministic_mode", "deterministic_mode", ""},
@@ -236,7 +237,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 var nemoCostly = []costly{
 	{key: "model.rampup_batch_size"}, {key: "model.fsdp", free: "false"}, {key: "model.activations_checkpoint_layers_per_pipeline"}, {key: "model.num_micro_batches_with_partial_activation_checkpoints"},
 	{key: "model.defer_embedding_wgrad_compute", free: "false"}, {key: "model.fp32_residual_connection", free: "false"}, {key: "model.mcore_customization_config"}, {key: "model.peft.peft_scheme", free: "none"}, {key: "model.window_size"},
-	{key: "model.optim.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "model.gradient_accumulation_fusion", free: "true"}, {key: "model.bias_dropout_add_fusion", free: "true"},
+	{key: "model.optim.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "model.bias_dropout_add_fusion", free: "true"},
 }
 
 // nemoAdams are its optimizers that are Adam, by whether they shard their states.

@@ -115,6 +115,8 @@ func TestNeMoValues(t *testing.T) {
 		{"nemo.yaml", "precision: bf16", "precision: 32", "precision: fp8-delayed # model.fp8"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  reduce_amax: False", "amax_reduction: none # model.reduce_amax"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  tp_only_amax_red: True", "amax_reduction: tensor # model.tp_only_amax_red"},
+		{"nemo.yaml", "gradient_accumulation_fusion: true", "gradient_accumulation_fusion: false", "gradient_fusion: false # model.gradient_accumulation_fusion"},
+		{"bridge.yaml", "gradient_accumulation_fusion: true", "gradient_accumulation_fusion: false", "gradient_fusion: false # model.gradient_accumulation_fusion"},
 		{"nemo-llama.yaml", "fast-swiglu", "fast-geglu", "hidden_act: gelu # model.activation"},
 		{"nemo-old.yaml", "  activations_checkpoint_granularity: null\n", "", "recompute: full # model.activations_checkpoint_method"},
 		{"nemo-old.yaml", "megatron_amp_O2: true", "use_flash_attention: true", "attention: flash-attn # model.use_flash_attention"},

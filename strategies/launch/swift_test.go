@@ -90,6 +90,7 @@ func TestSwiftMegatron(t *testing.T) {
 		sft + "--tuner_type lora --lora_rank 16 --target_modules linear_qkv linear_proj":                   {"rank: 16 # --lora_rank", "dropout: 0.05 # default of --lora_dropout", "targets: [qkv, o] # --target_modules"},
 		sft + "--train_type lora --target_modules all-linear":                                              {"rank: 8 # default of --lora_rank\n    dropout: 0.05 # default of --lora_dropout\n  micro"},
 		sft + "--pipeline_model_parallel_size 4 --decoder_first_pipeline_num_layers 9 --unheard 1":         {"stage_layers: [9, 13, 13, 13] # --decoder_first_pipeline_num_layers", "# Without a key: --unheard\n"},
+		sft + "--gradient_accumulation_fusion false":                                                       {"gradient_fusion: false # --gradient_accumulation_fusion"},
 		sft + "--freeze_llm true --optimizer_cpu_offload true":                                             {"# Not taken over: --freeze_llm true: all parameters are taken to be trained", "offload: optimizer"},
 		"megatron pt --load X-mcore --expert_model_parallel_size 8 --max_length 512":                       {"# model: --load X-mcore: the checkpoint has it: give the key", "ep: 8", "# train.precision: without --torch_dtype: the dtype that the model is stored in"},
 		"megatron rlhf --rlhf_type dpo --model gpt2 --max_length 512 --tensor_model_parallel_size 2":       {"tp: 2", "# Not taken over: megatron rlhf: a step is taken to train on next tokens"},

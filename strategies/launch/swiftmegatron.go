@@ -37,7 +37,7 @@ var swiftMegatronRead = words("model max_length gradient_accumulation_steps pack
 var swiftMegatronCostly = []costly{
 	{key: "freeze_llm", free: "false", why: "all parameters are taken to be trained"}, {key: "freeze_vit", free: "true", why: "give train.images.frozen"}, {key: "freeze_aligner", free: "true", why: "give train.images.frozen"},
 	{key: "modules_to_save", why: "they are trained whole"}, {key: "optimizer_cuda_graph", free: "false"}, {key: "linear_decoupled_in_proj", free: "false"}, {key: "group_by_length", free: "false"},
-	{key: "bias_dropout_fusion", free: "true"}, {key: "gradient_accumulation_fusion", free: "true"}, {key: "overlap_p2p_comm", free: "true"}, {key: "megatron_extra_kwargs"},
+	{key: "bias_dropout_fusion", free: "true"}, {key: "overlap_p2p_comm", free: "true"}, {key: "megatron_extra_kwargs"},
 	{key: "freeze_parameters"}, {key: "freeze_parameters_ratio", free: "0"}, {key: "freeze_parameters_regex"}, {key: "fp4_param_gather", free: "false"},
 }
 
