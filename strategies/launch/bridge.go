@@ -35,17 +35,16 @@ var bridgeActivations = map[string]string{"silu": "silu", "swish": "silu", "quic
 
 // bridgeCostly are keys that no key of a job stands for, beside those that are arguments.
 var bridgeCostly = []costly{
-	{key: "model.softmax_type", free: "vanilla"}, {key: "model.activation_func_clamp_value"}, {key: "model.fp32_residual_connection", free: "false"},
 	{key: "model.bias_dropout_fusion", free: "true"}, {key: "model.cpu_offloading_weights", free: "false"},
-	{key: "model.defer_embedding_wgrad_compute", free: "false"}, {key: "model.use_transformer_engine_op_fuser", free: "false"}, {key: "model.use_kitchen", free: "false"}, {key: "model.enable_mhc_connections", free: "false"},
+	{key: "model.use_transformer_engine_op_fuser", free: "false"}, {key: "model.enable_mhc_connections", free: "false"},
 	{key: "model.heterogeneous_block_specs", free: "false"}, {key: "model.quant_recipe"}, {key: "model.tensor_parallel_num_weight_shards", free: "1"},
-	{key: "ddp.reduce_scatter_with_fp32_accumulation", free: "false"}, {key: "ddp.nccl_ub", free: "false"}, {key: "optimizer.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "optimizer.optimizer_cuda_graph", free: "false"},
-	{key: "train.rampup_batch_size"}, {key: "peft"}, {key: "dataset.packed_sequence_specs"},
+	{key: "ddp.reduce_scatter_with_fp32_accumulation", free: "false"},
+	{key: "peft"}, {key: "dataset.packed_sequence_specs"},
 }
 
 // bridgeExpertsCostly are those of experts.
 var bridgeExpertsCostly = []costly{
-	{key: "model.moe_grouped_gemm", free: "true"}, {key: "model.moe_expert_rank_capacity_factor"}, {key: "model.moe_paged_stash", free: "false"},
+	{key: "model.moe_grouped_gemm", free: "true"},
 }
 
 // bridgePrecisions are what the names of mixed_precision mean, in Megatron-LM's arguments

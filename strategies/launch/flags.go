@@ -67,7 +67,7 @@ var (
 )
 
 // several are arguments that may have several words.
-var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "offload_modules", "cuda_graph_scope", "cuda_graph_modules", "cp_comm_type", "hierarchical_context_parallel_sizes", "num_experts", "compile.components"}
+var several = []string{"fsdp", "lora_target_modules", "target_modules", "recompute_modules", "offload_modules", "cuda_graph_scope", "cuda_graph_modules", "cp_comm_type", "hierarchical_context_parallel_sizes", "num_experts", "compile.components", "rampup_batch_size"}
 
 // count is how many arguments of a list there are.
 func (f flags) count(list []string) (n int) {

@@ -182,6 +182,8 @@ func TestCosts(t *testing.T) {
 		"--empty-unused-memory-level 1":                             {"# Not taken over: --empty-unused-memory-level 1"},
 		"--log-params-norm --log-num-zeros-in-grad":                 {"# Not taken over: --log-params-norm true", "# Not taken over: --log-num-zeros-in-grad true"},
 		"--hierarchical-context-parallel-sizes 2 4":                 {"# Not taken over: --hierarchical-context-parallel-sizes [2, 4]"},
+		"--rampup-batch-size 16 16 1000 --softmax-type vanilla":     {"# Not taken over: --rampup-batch-size [16, 16, 1000]: batches are taken not to grow\n"},
+		"--defer-embedding-wgrad-compute":                           {"# Not taken over: --defer-embedding-wgrad-compute true\n"},
 		"--disable-tp-comm-bulk-dgrad --moe-router-padding-for-fp8": {"# Without a key: --disable-tp-comm-bulk-dgrad --moe-router-padding-for-fp8"},
 		experts:                             {"# Not taken over: without --moe-grouped-gemm: experts run one after another; grouped GEMMs of all are taken"},
 		experts + "--moe-router-dtype fp64": {"# Not taken over: --moe-router-dtype fp64"},

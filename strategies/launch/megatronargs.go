@@ -67,10 +67,14 @@ var megatronCostly = []costly{
 	{key: "ddp_average_in_collective"}, {key: "ddp_reduce_scatter_with_fp32_accumulation"}, {key: "ddp_param_name_patterns_for_fp32_local_accumulation"}, {key: "check_for_large_grads"},
 	{key: "log_params_norm"}, {key: "log_num_zeros_in_grad"}, {key: "log_max_attention_logit"}, {key: "log_l2_norm_grad_to_tensorboard"},
 	{key: "save_activations_interval"}, {key: "save_wgrads_interval"}, {key: "save_dgrads_interval"},
+	{key: "softmax_type", free: "vanilla"}, {key: "activation_func_clamp_value"}, {key: "fp32_residual_connection"}, {key: "use_kitchen"}, {key: "te_precision_config_file"},
+	{key: "heterogeneous_layers_config_path", why: "layers are taken to be alike"}, {key: "heterogeneous_layers_config_encoded_json", why: "layers are taken to be alike"},
+	{key: "rampup_batch_size", why: "batches are taken not to grow"}, {key: "defer_embedding_wgrad_compute"}, {key: "overlap_p2p_communication_warmup_flush"}, {key: "overlap_p2p_comm_warmup_flush"}, {key: "microbatch_group_size_per_virtual_pipeline_stage"},
+	{key: "nccl_ub"}, {key: "use_nccl_ub"}, {key: "fsdp_double_buffer"}, {key: "keep_fp8_transpose_cache"}, {key: "overlap_param_gather_with_optimizer_step"}, {key: "optimizer_cuda_graph"},
 }
 
 // megatronExpertsCostly are those of experts.
-var megatronExpertsCostly = []costly{{key: "moe_router_dtype", free: "fp32"}, {key: "moe_shared_expert_overlap"}}
+var megatronExpertsCostly = []costly{{key: "moe_router_dtype", free: "fp32"}, {key: "moe_shared_expert_overlap"}, {key: "moe_expert_rank_capacity_factor"}, {key: "moe_paged_stash"}}
 
 // aside are arguments that are read, but stand for no key of their own.
 var aside = []string{

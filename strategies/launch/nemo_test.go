@@ -117,6 +117,7 @@ func TestNeMoValues(t *testing.T) {
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  tp_only_amax_red: True", "amax_reduction: tensor # model.tp_only_amax_red"},
 		{"nemo.yaml", "gradient_accumulation_fusion: true", "gradient_accumulation_fusion: false", "gradient_fusion: false # model.gradient_accumulation_fusion"},
 		{"bridge.yaml", "gradient_accumulation_fusion: true", "gradient_accumulation_fusion: false", "gradient_fusion: false # model.gradient_accumulation_fusion"},
+		{"bridge.yaml", "gradient_accumulation_fusion: true", "softmax_type: learnable", "# Not taken over: model.softmax_type learnable"},
 		{"nemo-llama.yaml", "fast-swiglu", "fast-geglu", "hidden_act: gelu # model.activation"},
 		{"nemo-old.yaml", "  activations_checkpoint_granularity: null\n", "", "recompute: full # model.activations_checkpoint_method"},
 		{"nemo-old.yaml", "megatron_amp_O2: true", "use_flash_attention: true", "attention: flash-attn # model.use_flash_attention"},
