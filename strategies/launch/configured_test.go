@@ -62,3 +62,16 @@ func TestOwnArguments(t *testing.T) {
 	_, err = launch.Join([]*launch.Job{command, file})
 	require.EqualError(t, err, `--step_scheduler.local_batch_size: "x"; give a whole number from 1 on`)
 }
+
+// TestAccelerator: what a Trainer hands accelerate that changes what a step takes (transformers, trainer.py, sync_context).
+func TestAccelerator(t *testing.T) {
+	const file = "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\ngradient_accumulation_steps: 4\nbf16: true\n"
+	const each = "accelerator_config: {split_batches: true, gradient_accumulation_kwargs: {sync_each_batch: true}}\n"
+	for _, kind := range []string{"", "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"} {
+		text := initial(t, file+kind+each)
+		require.Contains(t, text, "sync_every_micro_batch: true # accelerator_config.gradient_accumulation_kwargs.sync_each_batch\n")
+		require.Contains(t, text, "# Not taken over: accelerator_config.split_batches true: a batch is cut over the processes\n")
+		require.NotContains(t, initial(t, file+kind), "sync_every_micro_batch")
+	}
+	require.NotContains(t, initial(t, file+"deepspeed: zero2.json\n"+each), "sync_every_micro_batch", "which reduces as its stage does")
+}

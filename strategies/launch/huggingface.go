@@ -200,6 +200,9 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 	return true, j.take(t, false)
 }
 
+// accelerator is what accelerator_config has, in which there are mappings again.
+const accelerator = "accelerator"
+
 // mapping takes keys and those within them, which have the name of the outer one before them.
 func (t *trainer) mapping(d *yamlx.Document, n *yaml.Node, in, label string) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -213,6 +216,11 @@ func (t *trainer) mapping(d *yamlx.Document, n *yaml.Node, in, label string) err
 		case value.Kind == yaml.MappingNode && key == "deepspeed" && in == "":
 			t.inline = &Job{}
 			if err := t.inline.sharding(d, config{value}); err != nil {
+				return err
+			}
+			continue
+		case value.Kind == yaml.MappingNode && in == accelerator:
+			if err := t.mapping(d, value, name, label+key+"."); err != nil {
 				return err
 			}
 			continue

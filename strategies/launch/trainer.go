@@ -12,7 +12,7 @@ import (
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing gradient_checkpointing_kwargs.use_reentrant disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_unsloth use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
-	ddp_find_unused_parameters max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
+	ddp_find_unused_parameters accelerator.gradient_accumulation_kwargs.sync_each_batch max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
 	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
 	parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`)
@@ -23,7 +23,7 @@ const cutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 // trainerCostly are arguments that no key of a job stands for though they change time or memory.
 var trainerCostly = []costly{
 	{key: "layer_offloading"}, {key: "selective_checkpointing"}, {key: "auto_find_batch_size", why: "batches are halved until they fit"}, {key: "torch_empty_cache_steps"},
-	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator_config.split_batches", why: "a batch is cut over the processes"},
+	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator.split_batches", why: "a batch is cut over the processes"},
 	{key: "loss_type", free: "nll chunked_nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
 	{key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},

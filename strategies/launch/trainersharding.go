@@ -60,11 +60,22 @@ func (h *hub) plan(sharded bool) error {
 	case byZeRO:
 		h.zeroPlan(sharded)
 	case byFSDP:
+		h.synced()
 		return h.fsdp()
 	case plainDDP:
 		h.ddp()
 	}
 	return nil
+}
+
+// eachBatch is the argument that has gradients reduced with each micro batch.
+const eachBatch = accelerator + ".gradient_accumulation_kwargs.sync_each_batch"
+
+// synced says where gradients are reduced with each micro batch (transformers, trainer.py, sync_context).
+func (h *hub) synced() {
+	if each := h.get(eachBatch); each.on() {
+		h.set("plan.sync_every_micro_batch", true, each.from)
+	}
 }
 
 // zeroPlan reads what accelerate says of DeepSpeed, or which file says it.
@@ -201,6 +212,7 @@ func (h *hub) ddp() {
 		by = "default of DistributedDataParallel"
 	}
 	h.set("plan.bucket_view", false, by)
+	h.synced()
 	if b := h.get("ddp_bucket_cap_mb"); b.number() > 0 {
 		h.set("plan.bucket", fmt.Sprintf("%d MiB", b.number()), b.from)
 	}
