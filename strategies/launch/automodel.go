@@ -222,11 +222,26 @@ func (a *autoModel) runtime() {
 	}
 }
 
+// counted says how many GPUs the degrees come to, where that of replicas is a number (components/distributed/mesh_utils.py),
+// or that there are several nodes of them.
+func (a *autoModel) counted() {
+	n, at := a.whole("distributed.dp_size")
+	for _, key := range []string{"tp", "pp", "cp"} {
+		v, _ := a.whole("distributed." + key + "_size")
+		n *= max(v, 1)
+	}
+	nodes, of := a.whole("benchmark.num_nodes")
+	switch {
+	case n > 0:
+		a.set("gpus", n, at+" times the other sizes")
+	case nodes > 1:
+		a.open("gpus", of, strconv.FormatInt(nodes, 10)+" nodes: give their GPUs")
+	}
+}
+
 // plan reads degrees; a file without one leaves it at 1.
 func (a *autoModel) plan() {
-	if nodes, at := a.whole("benchmark.num_nodes"); nodes > 1 {
-		a.open("gpus", at, strconv.FormatInt(nodes, 10)+" nodes: give their GPUs")
-	}
+	a.counted()
 	for _, key := range []string{"tp", "pp", "cp", "ep"} {
 		if v, at := a.whole("distributed." + key + "_size"); v > 1 || at != "" && (key == "tp" || key == "pp") {
 			a.set("plan."+key, v, at)
