@@ -180,6 +180,9 @@ func (j *Job) titanPlan(c *table) {
 	tp, _ := c.first("tensor_parallel_degree")
 	pp, _ := c.first("pipeline_parallel_degree")
 	cp, _ := c.first("context_parallel_degree")
+	if shard >= 1 { // else it is what the ranks leave (distributed/parallel_dims.py)
+		j.set("gpus", shard*max(replicas, 1)*max(tp, 1)*max(pp, 1)*max(cp, 1), by+" times the other degrees")
+	}
 	whole := replicas > 1 && shard == 1 && cp <= 1
 	if whole {
 		j.set("plan.data_parallel", "ddp", at+", "+by)
