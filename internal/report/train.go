@@ -27,7 +27,7 @@ func (t *Train) page() *page {
 		{"Energy", fmt.Sprintf("%s in the GPUs, %s at the meter", powerBill(x.GPUEnergy), powerBill(x.SiteEnergy))},
 		{"MFU", mfuText(x.Result)},
 		{"Goodput", goodputText(g.Goodput)},
-		{"Failures", fmt.Sprintf("one every %s%s, %s in all; each costs %s until training goes on", g.Failures, idleText(g), thousands(g.Count(x.Time)), g.Downtime)},
+		{"Failures", fmt.Sprintf("one every %s%s, %s in all; each costs %s until training goes on", g.Failures, idleText(g), fewText(g.Count(x.Time)), g.Downtime)},
 		{"Checkpoint", fmt.Sprintf("%s in %s, every %s (%s); Young says every %s, Daly %s", x.Checkpoint, g.Checkpoint, g.Interval, plural(int(g.IntervalSteps), "step"), g.Young, g.Daly)},
 		{"Data", fmt.Sprintf("the loaders must keep up %s in all", g.DataRate)},
 		{"Step", fmt.Sprintf("%s, %s; %s", x.Result.StepTime, t.planText(), fitText(&x.Result.Memory))},
@@ -37,6 +37,14 @@ func (t *Train) page() *page {
 	defaults(p, x.Result.Job)
 	p.remarks(t.notes())
 	return p
+}
+
+// fewText is a number that is expected, which need not be a whole one.
+func fewText(n float64) string {
+	if n < 0.01 {
+		return "less than 0.01"
+	}
+	return digits(n)
 }
 
 // idleText says of when failures are counted, where a run often waits for a node.
