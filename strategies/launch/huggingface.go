@@ -190,7 +190,7 @@ func (j *Job) keys(d *yamlx.Document) (bool, error) {
 	}
 	if of == swift {
 		env := environment(d, "ENV")
-		t.launched(env)
+		t.launched(start{env: env})
 		t.allocates(env)
 		t.spread(visible(env["CUDA_VISIBLE_DEVICES"]))
 		if err := t.swift(); err != nil {
@@ -325,7 +325,7 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 		}
 	}
 	if of == swift || launchedBy().MatchString(s.text) {
-		t.launched(s.env)
+		t.launched(s)
 	}
 	t.allocates(s.env)
 	if command != nil {
@@ -344,12 +344,13 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 var launchedBy = lazily(`(?:^|[\s/])(?:(?:llamafactory-cli|lmf) (?:train|sft|dpo|rm)|(?:swift|megatron) (?:sft|pt|rlhf))\s`)
 
 // launched takes the numbers of processes and nodes of the environment.
-func (t *trainer) launched(env map[string]string) {
+func (t *trainer) launched(s start) {
 	for name, as := range map[string]string{"NPROC_PER_NODE": "per_node", "NNODES": "num_machines"} {
-		if v, ok := env[name]; ok {
-			a := argument{value: v, from: name, given: true}
-			if n, err := strconv.Atoi(v); err != nil || n < 1 {
-				a.open = fmt.Sprintf("%q is no number that the file has: give the key", v)
+		if v, ok := s.env[name]; ok {
+			text, _ := s.Show(v)
+			a := argument{value: text, from: name, given: true}
+			if n, err := strconv.Atoi(text); err != nil || n < 1 {
+				a.open = fmt.Sprintf("%q is no number that the file has: give the key", text)
 			}
 			t.given[as] = a
 		}

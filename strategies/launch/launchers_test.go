@@ -31,12 +31,13 @@ func TestLaunchers(t *testing.T) {
 		trainer  = " p.py --output_dir x --model_name_or_path gpt2 --block_size 512 --bf16"
 	)
 	for text, want := range map[string]string{
-		"srun -N 8 --ntasks-per-node=8 python":             "gpus: 64 # --ntasks-per-node, --nodes\n",
-		"srun -n 64 python":                                "gpus: 64 # --ntasks\n",
-		"srun -n64 -p gpu python -u":                       "gpus: 64 # --ntasks\n",
-		"#SBATCH -N 8 -n 64\nsrun python":                  "gpus: 64 # --ntasks\n",
-		"#SBATCH -N8\n#SBATCH --gpus=h100:32\nsrun python": "gpus: 32 # --gpus\n",
-		"#SBATCH -N 8\nsrun python":                        "# gpus: --nodes: how many GPUs a node has is not said: give the key\n",
+		"srun -N 8 --ntasks-per-node=8 python":                                          "gpus: 64 # --ntasks-per-node, --nodes\n",
+		"srun -n 64 python":                                                             "gpus: 64 # --ntasks\n",
+		"srun -n64 -p gpu python -u":                                                    "gpus: 64 # --ntasks\n",
+		"#SBATCH -N 8 -n 64\nsrun python":                                               "gpus: 64 # --ntasks\n",
+		"#SBATCH -N8\n#SBATCH --gpus=h100:32\nsrun python":                              "gpus: 32 # --gpus\n",
+		"torchrun --nnodes $N --node_rank $R":                                           "# gpus: --nnodes: line 1 takes $N, which the file does not set: give the key\n",
+		"#SBATCH -N 8\nsrun python":                                                     "# gpus: --nodes: how many GPUs a node has is not said: give the key\n",
 		"#SBATCH --ntasks-per-node=1\nsrun -N 4 torchrun --nproc-per-node 8 --nnodes 4": "gpus: 32 # --nproc",
 		"srun --gres=gpu:h100:4 -N 2 python":                                            "gpus: 8 # --gpus",
 		"mpirun -np 64 -H a:8 python":                                                   "gpus: 64 # --np\n",

@@ -494,6 +494,11 @@ func (m *megatron) machine() {
 	case from != "":
 		m.set("gpus", n, from)
 	}
+	for _, l := range machines { // of which nobody says how many GPUs each has
+		if !m.mentions("gpus") && m.flags[l.nodes].open != "" {
+			m.take("gpus", l.nodes)
+		}
+	}
 }
 
 // backends are what a job calls kernels of attention, by the backends that are not left to the recipe.

@@ -168,6 +168,8 @@ func (h *hub) machine() {
 		h.put("gpus", "ranks")
 	case nodes.number() > 1:
 		h.open("gpus", nodes.from, "how many GPUs a node has is not said: give the key")
+	case nodes.open != "":
+		h.open("gpus", nodes.from, nodes.open)
 	}
 }
 
