@@ -243,27 +243,8 @@ func (r *reading) bridgeModel(section string) {
 			}
 		}
 	}
-	r.layers("moe_layer_freq")
 	r.uniform("cp_comm_type")
 	r.stages("pipeline_model_parallel_layout")
-}
-
-// layers writes a list of layers that have experts after some that have not as arguments do.
-func (r *reading) layers(name string) {
-	f, ok := r.flags[name]
-	list, isList := plain(f.value).([]any)
-	if !ok || !isList || len(list) == 0 {
-		return
-	}
-	first := slices.Index(list, any("1"))
-	if first < 0 || slices.Contains(list[first:], any("0")) {
-		return
-	}
-	f.value = "1"
-	if first > 0 {
-		f.value = fmt.Sprintf("([0]*%d+[1]*%d)", first, len(list)-first)
-	}
-	r.flags[name] = f
 }
 
 // uniform makes one word of a list of the same.

@@ -419,8 +419,6 @@ func (m *megatron) vocabulary() {
 	}
 }
 
-var layered = lazily(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
-
 // experts says which layers have them.
 func (m *megatron) experts() {
 	if !m.has("num_experts") {
@@ -438,19 +436,7 @@ func (m *megatron) experts() {
 	if m.has("deepspeed") {
 		m.forkInterval()
 	}
-	freq := strings.ReplaceAll(strings.Trim(m.flags["moe_layer_freq"].value, `"'`), " ", "")
-	switch p := layered().FindStringSubmatch(freq); {
-	case freq == "" || freq == "1":
-	case p != nil:
-		n, _ := strconv.ParseInt(p[1], 10, 64)
-		m.set("model.first_k_dense_replace", n, m.from("moe_layer_freq"))
-	default:
-		if n, ok := plain(freq).(int64); ok {
-			m.set("model.moe_layer_freq", n, m.from("moe_layer_freq"))
-		} else {
-			m.note("%s %s: which layers have experts; give model.moe_layers", m.from("moe_layer_freq"), freq)
-		}
-	}
+	m.sparse()
 }
 
 // machines are the arguments of launchers by which there are so many GPUs on so many nodes;
