@@ -35,7 +35,7 @@ func (r *reader) finish(d *draft) {
 	r.crossLayer(d)
 	r.noRope(d)
 	if len(r.missing) > 0 {
-		r.errorf(r.node, "missing %s; model_type %s has no default", strings.Join(r.missing, ", "), r.fam.name)
+		r.errorf(r.node, "missing %s; model_type %s has no default; add what is missing", strings.Join(r.missing, ", "), r.fam.name)
 	}
 	r.check(d.Streams <= 1 || d.Place == PreNorm && d.Parallel == Serial && d.Mixers == nil && d.Vision == nil, []string{"hc_mult"},
 		"hc_mult %d: residual streams are modelled around attention and an MLP with a norm before each; use 1", d.Streams)
