@@ -22,6 +22,8 @@ func (j *Job) Idle() []diag.Note {
 		{p.CP == 1 && p.CPCommType != "" && p.CPCommType != P2P, "plan.cp_comm_type", string(p.CPCommType), "cp", "context ranks"},
 		{p.TP == 1 && isOn(r.TPOverlap), "runtime.tp_overlap", "true", "tp", "tensor ranks"},
 		{p.TP == 1 && j.WholeLoss(), "runtime.loss_parallel", "false", "tp", "tensor ranks"},
+		{p.TP == 1 && isOff(r.SharedTPInput), "runtime.shared_tp_input", "false", "tp", "tensor ranks"},
+		{p.TP == 1 && isOff(r.VocabParallel), "runtime.vocab_parallel", "false", "tp", "tensor ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapGradReduce), "runtime.overlap_grad_reduce", "true", "dp", "data ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapParamGather), "runtime.overlap_param_gather", "true", "dp", "data ranks"},
 		{p.EP == 1 && isOn(r.EPOverlap), "runtime.ep_overlap", "true", "ep", "expert ranks"},
@@ -89,6 +91,8 @@ func (j *Job) flatPipeline() bool { return j.Plan.PP > 1 && j.Plan.VirtualStages
 
 // isOn reports whether a switch is set to true.
 func isOn(s *bool) bool { return s != nil && *s }
+
+func isOff(s *bool) bool { return s != nil && !*s }
 
 // addsExpertBiases reports whether gradients of experts' biases are added up row by row, which the busiest expert decides.
 func (j *Job) addsExpertBiases() bool {

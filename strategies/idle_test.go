@@ -21,6 +21,8 @@ func TestIdle(t *testing.T) {
 		{"llama3-8b", "tp_overlap: false", "", ""},
 		{"llama3-8b", "recipe: torchtitan, loss_parallel: false", "", "runtime.loss_parallel: false has no effect without tensor ranks (tp 1)"},
 		{"llama3-8b", "recipe: torchtitan, loss_parallel: false", "tp: 2", ""},
+		{"llama3-8b", "recipe: torchtitan, shared_tp_input: false", "", "runtime.shared_tp_input: false has no effect without tensor ranks (tp 1)"},
+		{"llama3-8b", "recipe: torchtitan, vocab_parallel: false", "", "runtime.vocab_parallel: false has no effect without tensor ranks (tp 1)"},
 		{"llama3-8b", "tp_overlap: true", "tp: 2", ""},
 		{"llama3-8b", "tp_overlap: true", "tp: 2, sequence_parallel: false", "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces"},
 		{"llama3-8b", "overlap_grad_reduce: true", "", ""},

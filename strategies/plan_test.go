@@ -275,6 +275,8 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: deepseek-v3, runtime: {recipe: megatron-core}, train: {mtp_layers: 17}}", "train.mtp_layers: 17; give 0 to 16"},
 		{"{model: deepseek-v3, runtime: {recipe: torchtitan}, train: {mtp_layers: 1}}", "train.mtp_layers: recipe torchtitan trains no multi-token prediction; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {loss_parallel: false}}", "runtime.loss_parallel: recipe megatron-core has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
+		{"{model: gpt2, runtime: {shared_tp_input: false}}", "runtime.shared_tp_input: recipe megatron-core has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
+		{"{model: llama3-8b, runtime: {recipe: hf-eager, vocab_parallel: false}}", "runtime.vocab_parallel: recipe hf-eager has no such switch; leave it out, or use torchtitan or torchtitan-eager"},
 		{"{model: gpt2, runtime: {loss_chunks: 8}}", "runtime.loss_chunks: recipe megatron-core has no loss by chunks; leave it out, or use hf-compile, hf-compile-layer, hf-eager, litgpt, nanochat, nanogpt, pytorch, torchtitan or torchtitan-eager"},
 		{"{model: llama3-8b, runtime: {recipe: deepspeed-hf, loss_chunks: 8}}", "runtime.loss_chunks: recipe deepspeed-hf has no loss by chunks"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, loss_chunks: 8, fused_linear_cross_entropy: true}}", "runtime.loss_chunks: 8, but a loss that is fused with the output layer has pieces of its own; leave it out, or runtime.fused_linear_cross_entropy"},

@@ -496,7 +496,7 @@ func (b *builder) columnInput(x *tape.Tensor, roles ...model.Role) *tape.Tensor 
 	c := tape.CommSpec{Group: "tp", Ranks: b.Shard.TP, Dim: 1, Backward: "all-reduce", AsyncBackward: b.recipe.Overlap.TPWgrad, Copy: b.recipe.Structure.DTensor || b.recipe.Structure.CopiedSums, Join: b.recipe.Structure.FunctionalTP}
 	if b.Shard.SequenceParallel && !b.gathered {
 		c.Forward, c.Backward, c.Grow = "all-gather", "reduce-scatter", true
-		c.Regather = b.recipe.Structure.SharedTPInput && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
+		c.Regather = b.sharesInput() && !b.recipe.Structure.FunctionalTP && !b.recipe.Structure.KeepGathered
 		c.Operand = !slices.ContainsFunc(roles, func(r model.Role) bool { return b.has(r.Down()) }) // adapters read it in 16 bits
 	}
 	return b.t.Communicate(c, x)
@@ -582,10 +582,15 @@ func (b *builder) plainLinear(x, w, bias *tape.Tensor) *tape.Tensor {
 	return y
 }
 
+// sharesInput reports whether tensor ranks gather once what several projections read.
+func (b *builder) sharesInput() bool {
+	return b.recipe.Structure.SharedTPInput && !b.recipe.Structure.OwnTPInputs
+}
+
 // column is a column-parallel projection. Under DTensor each has a collective of
 // its own; otherwise columnInput has been applied to the whole block.
 func (b *builder) column(x *tape.Tensor, r model.Role) *tape.Tensor {
-	if b.recipe.Structure.SharedTPInput {
+	if b.sharesInput() {
 		return b.linear(x, r)
 	}
 	in := b.columnInput(x, r)
@@ -612,7 +617,7 @@ func (b *builder) unread(so bool, f func() *tape.Tensor) *tape.Tensor {
 
 // block returns the input of a block's column-parallel projections, of those roles.
 func (b *builder) block(x *tape.Tensor, roles ...model.Role) *tape.Tensor {
-	if b.recipe.Structure.SharedTPInput {
+	if b.sharesInput() {
 		return b.columnInput(x, roles...)
 	}
 	return b.t.Hold(x)

@@ -64,6 +64,38 @@ func TestHalves(t *testing.T) {
 	require.Zero(t, joined("qwen3-30b-a3b", "torchtitan"), "the compiler joins it all")
 }
 
+// TestOwnTPInputs: where each ColwiseParallel has input_layouts of its own, a checkpointed layer of Llama gathers
+// 12 times and reduces 8 times over tensor ranks along the sequence, as KempnerForge's profile of 13B has it
+// (benchmarks/profiling/13b_24gpu_profiling.md: 9679 and 6420 calls of 40 layers in 20 micro batches); with
+// PrepareModuleInput before each block 6 and 5 times. Without sequence parallelism each gradient is summed.
+func TestOwnTPInputs(t *testing.T) {
+	for _, c := range []struct {
+		own, sequence               bool
+		gathers, scatters, reducers int
+	}{
+		{false, true, 6, 5, 0},
+		{true, true, 12, 8, 0},
+		{false, false, 0, 0, 5},
+		{true, false, 0, 0, 8},
+	} {
+		job := config(t, "llama3-8b", "torchtitan-eager")
+		own := *job.Recipe
+		own.Structure.OwnTPInputs, own.Structure.FusedQKV = c.own, false
+		job.Recipe, job.Recompute = &own, FullRecompute
+		job.Shard.TP, job.Shard.SequenceParallel = 4, c.sequence
+		layer := Build(job).Kinds[0]
+		calls := map[string]int{}
+		for _, s := range []*tape.Section{&layer.Forward, &layer.Backward} {
+			for _, o := range s.Ops {
+				if o.Comm != nil {
+					calls[o.Comm.Kind]++
+				}
+			}
+		}
+		require.Equal(t, []int{c.gathers, c.scatters, c.reducers}, []int{calls["all-gather"], calls["reduce-scatter"], calls["all-reduce"]}, "%+v", c)
+	}
+}
+
 // TestWholeLoss: with disable_loss_parallel the output layer's layout is Replicate() (models/llama3/infra/parallelize.py
 // of v0.2.2): every tensor rank gathers all logits, computes the loss of all, and takes its part of their gradient.
 func TestWholeLoss(t *testing.T) {

@@ -228,6 +228,7 @@ type Structure struct {
 	UnfusedGate    bool    `yaml:"unfused_gate"`        // gates are applied kernel by kernel, by programs glu_unfused and expert_glu_unfused
 	OlderGLU       bool    `yaml:"older_glu"`           // those programs are named _older, but where a model clamps what they multiply
 	SharedTPInput  bool    `yaml:"shared_tp_input"`     // one collective for all column-parallel projections of a block; else one each
+	OwnTPInputs    bool    `yaml:"own_tp_inputs"`       // the job has one each, unlike the recipe
 	SharedSum      bool    `yaml:"shared_sum"`          // of a layer whose blocks run beside each other tensor ranks sum both at once
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
 	DTensorOps     string  `yaml:"dtensor_ops"`         // what of layers that are not compiled runs on distributed tensors beside products and norms along the sequence: all; attention, of models that norm queries, have sinks or latent attention; "": nothing
