@@ -26,6 +26,8 @@ func (j *Job) checkFusers() error {
 		return diag.Errorf("%s: recipe %s has no such kernel; leave it out, or use megatron-core", rope, j.Recipe.Name)
 	case j.TurnsJoined() && (s.Position != model.Rotary || s.MLA != nil || s.GatedAttention || s.QKNorm != model.NoQKNorm):
 		return diag.Errorf("%s: its kernel is for queries and keys that are turned as they are projected, not those of %s; leave it out", rope, j.ModelName)
+	case isOn(j.Runtime.ComplexRotary) && isOn(j.Runtime.InterleavedRotary):
+		return diag.Errorf("runtime.interleaved_rotary: runtime.complex_rotary is true; leave one of them out")
 	case j.TurnsJoined() && j.Runtime.RopeFusion != nil && !*j.Runtime.RopeFusion:
 		return diag.Errorf("%s: runtime.rope_fusion is false; leave one of them out", rope)
 	}
@@ -69,6 +71,9 @@ func (j *Job) fusions() []fusion {
 			}
 		}},
 		{"complex_rotary", r.ComplexRotary, has("rotary_complex"), turns, "rotary_complex", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.ComplexRotary = on }},
+		{"interleaved_rotary", r.InterleavedRotary, has("rotary_interleaved"), turns, "rotary_interleaved", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.PairsRotary = on }},
+		{"cast_rotary", r.CastRotary, has("rotary_interleaved"), turns, "rotary_interleaved", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.HeadTables = on }},
+		{"enable_gqa", r.EnableGQA, has("rotary_interleaved"), "hands keys to attention in one way", "rotary_interleaved", s.KVHeads < s.Heads, "keys for each query head", func(s *recipe.Structure, on bool) { s.SharesHeads, s.RepeatHeads = on, !on }},
 		{"norm_fusion", r.NormFusion, has("rms_norm_unfused"), "has one kind of norms", "rms_norm_unfused", s.Norm == model.RMSNorm, "no RMS norms", func(s *recipe.Structure, on bool) { s.UnfusedNorm = !on }},
 		{"permute_fusion", r.PermuteFusion, true, "", core, true, "", func(s *recipe.Structure, on bool) { s.UnfusedPermutation = !on }}, // checked with the experts
 	}

@@ -183,6 +183,9 @@ type Runtime struct {
 	GateFusion        *bool  `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
 	NormFusion        *bool  `yaml:"norm_fusion" json:"norm_fusion,omitempty"`                 // one kernel normalises (PyTorch's nn.RMSNorm from 2.8 on), or norms are written out op by op; left out: as the recipe has it
 	ComplexRotary     *bool  `yaml:"complex_rotary" json:"complex_rotary,omitempty"`           // heads are turned as complex numbers (torch.view_as_complex), not by halves; left out: by halves
+	InterleavedRotary *bool  `yaml:"interleaved_rotary" json:"interleaved_rotary,omitempty"`   // neighbours of a head are turned as pairs, in fp32, not its halves; left out: halves
+	CastRotary        *bool  `yaml:"cast_rotary" json:"cast_rotary,omitempty"`                 // rotary tables are cast to the dtype of the heads that they turn; left out: as the recipe has it
+	EnableGQA         *bool  `yaml:"enable_gqa" json:"enable_gqa,omitempty"`                   // PyTorch's attention lets query heads share keys and values (enable_gqa), else these are repeated; left out: as the recipe has it
 	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
 	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 

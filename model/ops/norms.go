@@ -25,6 +25,9 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 	}
 	switch b.Spec.Norm {
 	case model.RMSNorm:
+		if x.DType() != w.DType() && written != "_unfused" && b.program("rms_norm_mixed") {
+			written = "_mixed"
+		}
 		return b.call(b.variant("rms_norm", written), tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t

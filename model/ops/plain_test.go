@@ -51,3 +51,38 @@ func TestSharedSum(t *testing.T) {
 		require.Equal(t, c.backward, number(&layer.Backward, "all-reduce"), "%v", c)
 	}
 }
+
+// TestPlainPyTorchKernels: what a layer of Qwen3 in plain PyTorch runs. torch's kernel of RMS norms takes inputs and weights
+// of one dtype alone (aten/src/ATen/native/layer_norm.cpp, rms_norm_symint), so that of four norms under autocast those of heads, 16 bits
+// beside fp32 weights, are put together from other ops. Heads are turned in the dtype of the tables, which are the residual's unless
+// they are cast; neighbours are multiplied by themselves; and keys are repeated unless attention lets heads share them.
+func TestPlainPyTorchKernels(t *testing.T) {
+	for _, c := range []struct {
+		precision                      string
+		pairs, cast, shares            bool
+		norms, roots, products, copies int
+		turned                         string
+	}{
+		{"bf16-autocast", false, false, false, 2, 2, 4, 2, "fp32"},
+		{"bf16-autocast", false, true, false, 2, 2, 4, 2, "bf16"},
+		{"bf16-pure", false, false, false, 4, 0, 4, 2, "bf16"},
+		{"bf16-pure", true, false, true, 4, 0, 8, 1, "fp32"},
+		{"bf16-pure", false, false, true, 4, 0, 4, 0, "bf16"},
+		{"fp32", false, false, false, 4, 0, 4, 2, "fp32"},
+	} {
+		x := config(t, "qwen3-0.6b", "pytorch")
+		own := *x.Recipe
+		s := &own.Structure
+		s.PairsRotary, s.HeadTables, s.SharesHeads, s.RepeatHeads = c.pairs, c.cast, c.shares, !c.shares
+		x.Recipe, x.Precision, x.Attention = &own, own.Precision[c.precision], "sdpa"
+		got, turned := map[string]int{}, ""
+		for _, o := range Build(x).Kinds[0].Forward.Ops {
+			got[o.Module+" "+o.Prim]++
+			if o.Module == "rotary" && o.Prim == "mul" {
+				turned = o.DType.String()
+			}
+		}
+		require.Equal(t, []int{c.norms, c.roots, c.products, c.copies}, []int{got["norm layer_norm"], got["norm rsqrt"], got["rotary mul"], got["attention clone"]}, "%+v", c)
+		require.Equal(t, c.turned, turned, "%+v", c)
+	}
+}

@@ -93,8 +93,11 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			program = b.variant(program, "_scaled")
 		}
 	}
-	if b.recipe.Structure.ComplexRotary {
+	switch s := &b.recipe.Structure; {
+	case s.ComplexRotary:
 		program = b.variant("rotary", "_complex")
+	case s.PairsRotary:
+		program, table, wide = b.variant("rotary", "_interleaved"), tape.F32, width/2
 	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
