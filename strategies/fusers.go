@@ -3,6 +3,7 @@ package strategies
 import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
@@ -15,6 +16,15 @@ func (j *Job) FusesOps() bool { return isOn(j.Runtime.OpFuser) }
 // turns them (Megatron-Core, transformer/attention.py, apply_fused_qkv_rotary_pos_emb).
 func (j *Job) TurnsJoined() bool { return isOn(j.Runtime.QKVRopeFusion) }
 
+// KeepsViews reports whether products keep views of the weights that ZeRO 3 gathers for them, which DeepSpeed cannot
+// free before their gradients: torch.nn.functional.linear saves a transposed view, and the function that takes its place and saves
+// the parameter comes with zero.Init around a model as it is made (deepspeed/runtime/zero/partition_parameters.py, mem_efficient_linear).
+// A layer that is recomputed meets both passes with what is gathered once.
+func (j *Job) KeepsViews() bool {
+	made := j.Runtime.ZeroInit
+	return made != nil && !*made && j.Train.Recompute != ops.FullRecompute
+}
+
 // checkFusers holds the two against model and recipe.
 func (j *Job) checkFusers() error {
 	const fuser, rope = "runtime.op_fuser", "runtime.qkv_rope_fusion"
@@ -26,6 +36,8 @@ func (j *Job) checkFusers() error {
 		return diag.Errorf("%s: recipe %s has no such kernel; leave it out, or use megatron-core", rope, j.Recipe.Name)
 	case j.TurnsJoined() && (s.Position != model.Rotary || s.MLA != nil || s.GatedAttention || s.QKNorm != model.NoQKNorm):
 		return diag.Errorf("%s: its kernel is for queries and keys that are turned as they are projected, not those of %s; leave it out", rope, j.ModelName)
+	case j.Runtime.ZeroInit != nil && j.Recipe.Name != "deepspeed-hf":
+		return diag.Errorf("runtime.zero_init: recipe %s makes models in one way; leave it out, or use deepspeed-hf", j.Recipe.Name)
 	case isOn(j.Runtime.ComplexRotary) && isOn(j.Runtime.InterleavedRotary):
 		return diag.Errorf("runtime.interleaved_rotary: runtime.complex_rotary is true; leave one of them out")
 	case j.TurnsJoined() && j.Runtime.RopeFusion != nil && !*j.Runtime.RopeFusion:

@@ -38,6 +38,9 @@ func (j *Job) Idle() []diag.Note {
 	if isOn(j.Train.UseReentrant) && j.Train.Recompute != ops.FullRecompute {
 		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.use_reentrant: true has no effect on %s recomputation", j.Train.Recompute), Remedy: "set train.recompute to full, or leave it out"})
 	}
+	if r.ZeroInit != nil && p.DataParallel != ZeRO3 {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.zero_init: %v has no effect without ZeRO 3, which shards parameters", *r.ZeroInit), Remedy: "set plan.data_parallel to zero3, or leave it out"})
+	}
 	if p.TP > 1 && isOn(r.TPOverlap) && !p.SP() {
 		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces", Remedy: "set plan.sequence_parallel to true, or leave it out"})
 	}

@@ -186,6 +186,7 @@ type Runtime struct {
 	InterleavedRotary *bool  `yaml:"interleaved_rotary" json:"interleaved_rotary,omitempty"`   // neighbours of a head are turned as pairs, in fp32, not its halves; left out: halves
 	CastRotary        *bool  `yaml:"cast_rotary" json:"cast_rotary,omitempty"`                 // rotary tables are cast to the dtype of the heads that they turn; left out: as the recipe has it
 	EnableGQA         *bool  `yaml:"enable_gqa" json:"enable_gqa,omitempty"`                   // PyTorch's attention lets query heads share keys and values (enable_gqa), else these are repeated; left out: as the recipe has it
+	ZeroInit          *bool  `yaml:"zero_init" json:"zero_init,omitempty"`                     // DeepSpeed's zero.Init makes the model, and with it products that keep no view of what ZeRO 3 gathers; left out: it does
 	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
 	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
 

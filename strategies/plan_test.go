@@ -307,6 +307,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, runtime: {recipe: pytorch, complex_rotary: true}}", "runtime.complex_rotary: gpt2 has no rotary positions; leave it out"},
 		{"{model: llama2-7b, runtime: {recipe: hf-eager, interleaved_rotary: true}}", "runtime.interleaved_rotary: recipe hf-eager turns queries and keys in one way; leave it out, or use cs336 or pytorch"},
 		{"{model: llama2-7b, runtime: {recipe: pytorch, complex_rotary: true, interleaved_rotary: true}}", "runtime.interleaved_rotary: runtime.complex_rotary is true; leave one of them out"},
+		{"{model: llama2-7b, runtime: {recipe: hf-eager, zero_init: false}}", "runtime.zero_init: recipe hf-eager makes models in one way; leave it out, or use deepspeed-hf"},
 		{"{model: gpt2, runtime: {recipe: pytorch, cast_rotary: true}}", "runtime.cast_rotary: gpt2 has no rotary positions; leave it out"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, enable_gqa: false}}", "runtime.enable_gqa: recipe torchtitan hands keys to attention in one way; leave it out, or use cs336 or pytorch"},
 		{"{model: llama2-7b, runtime: {recipe: pytorch, enable_gqa: true}}", "runtime.enable_gqa: llama2-7b has keys for each query head; leave it out"},

@@ -83,6 +83,26 @@ func TestLiveParameters(t *testing.T) {
 	}
 }
 
+// TestViewsOfGathered: a model that was loaded before ZeRO 3 was known of keeps views of what is gathered for its layers, which reach
+// into the backward pass: active memory of Llama 3 8B on eight A100, 2048 tokens each, without recomputation, two of them, and with it
+// (gpjt/fine-tune-2024-04, batch-size-memory-modeling-8B/*.csv, active_bytes.all.peak).
+func TestViewsOfGathered(t *testing.T) {
+	const job = "{model: llama3-8b, hardware: a100-80g-sxm, gpus: 8, runtime: {recipe: deepspeed-hf, release: 24.04%s}, plan: {dp: 8, data_parallel: zero3, bucket: 1 GB}, train: {sequence_length: 2048, micro_batch: %d, padding: 0.8, precision: fp16, clip_gradients: false, recompute: %s}}"
+	peak := func(runtime string, batch int, recompute string) float64 {
+		return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(job, runtime, batch, recompute))).Memory.PeakAllocated)
+	}
+	for _, c := range []struct {
+		batch int
+		mib   float64
+	}{{1, 49086}, {2, 64180}} {
+		require.InEpsilon(t, c.mib*(1<<20), peak(", zero_init: false", c.batch, "none"), 0.04)
+		require.Less(t, peak("", c.batch, "none"), 0.85*c.mib*(1<<20))
+	}
+	require.Equal(t, peak("", 4, "full"), peak(", zero_init: false", 4, "full"))
+	note := mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: a100-80g-sxm, gpus: 8, runtime: {recipe: deepspeed-hf, zero_init: false}, plan: {dp: 8, data_parallel: zero2}, train: {sequence_length: 2048, micro_batch: 1}}"))
+	require.Contains(t, fmt.Sprint(note.Notes), "runtime.zero_init: false has no effect without ZeRO 3")
+}
+
 // TestDeepSpeedBucketMemory: a bucket of ZeRO 3 is there all the time, those of ZeRO 1 from its
 // first backward pass to its last, two where they overlap (setup_buckets).
 func TestDeepSpeedBucketMemory(t *testing.T) {

@@ -163,6 +163,7 @@ func (p *pricer) footprint() footprint {
 		f.sharding = memory.Sharding{Ranks: shard, ExpertRanks: expertShard, Gather: gathers(j).Size(), Reduce: prec.Reduce.Size(), Kept: prec.Weights.Size(), Reshard: plan.Reshard(), Stays: plan.PP > 1 && !plan.Reshard(), OnHost: plan.OffloadsParameters(),
 			Copies: plan.DataParallel == strategies.FSDP2, Flat: plan.DataParallel == strategies.FSDP1 && !j.Recipe.Structure.MainGradients, Recasts: plan.DataParallel.FSDP() && !j.Recipe.Structure.MainGradients, Replicas: p.groups[replicaGroup].Ranks > 1, Ahead: j.Recipe.Structure.GatherAhead && plan.EP > 1, OuterLoss: j.Recipe.Structure.OuterLoss}
 		if parts {
+			f.sharding.Views = j.KeepsViews()
 			f.sharding.Parts, f.sharding.Reduce, f.reducing = true, p.gradSize(), p.reduceBucket()*p.wideReduce()
 			if !plan.Offloads() { // whose host has the gradients
 				f.sharding.Bucket, f.sharding.Flush, f.sharding.Beside, f.sharding.Alone = p.reduceBucket(), prec.Reduce.Size(), true, true

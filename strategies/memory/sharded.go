@@ -21,6 +21,7 @@ type Sharding struct {
 	Ahead              bool        // a unit is gathered before the one before it runs forward
 	OuterLoss          bool        // the loss is outside what is sharded: the head's unit begins its backward pass after the loss
 	Reshard            bool
+	Views              bool        // products of layers keep views of what is gathered, which outlive it, for their gradients
 	Stays              bool        // what is gathered stays until the last micro batch: pipelines without Reshard (PyTorch: stage.py, backward_maybe_with_nosync)
 	Root               bool        // all but layers is one unit, the first
 	Held               int         // so many units, the last, stay gathered between their passes
@@ -45,6 +46,7 @@ type part struct {
 	shard   units.Bytes // what it keeps of these
 	alone   units.Bytes // those that no other rank has a part of, as experts may be
 	flat    units.Bytes // bytes of the gather
+	viewed  units.Bytes // and of its matrices, where products keep views
 	cast    units.Bytes // and of the shard, cast for it
 	largest units.Bytes // its largest tensor, as it comes from the host
 	from    int         // its first of walker.full
@@ -112,6 +114,9 @@ func (w *walker) shard(from, part int) {
 			continue
 		}
 		to.flat += n * size
+		if s.Views && w.Units[from].Layers > 0 && len(p.Dims) > 1 {
+			to.viewed += n * size
+		}
 		to.cast += mine * size
 	}
 }
@@ -200,8 +205,12 @@ func (w *walker) close(i int) {
 	w.discard(i)
 }
 
+// view keeps what products of a unit read until its backward pass.
+func (w *walker) view(i int) { w.t.takeOn(gatherStream, w.at(i, viewID), w.parts[i].viewed, Gathered) }
+
 // discard frees the parameters of a unit.
 func (w *walker) discard(i int) {
+	w.t.free(w.at(i, viewID))
 	for k := w.parts[i].from; k < w.parts[i+1].from; k++ {
 		w.t.free(w.fullID(k))
 	}

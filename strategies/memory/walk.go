@@ -232,6 +232,7 @@ const (
 	joinID           // gradient of FSDP1's one parameter
 	keepID           // unsharded gradients kept over micro batches
 	nodeID           // what nodes of its backward pass hold
+	viewID           // gathered parameters that products keep a view of
 	perUnit
 )
 
@@ -683,6 +684,7 @@ func (w *walker) forward() {
 		w.events(i, events)
 		if w.Mode == Sharded && w.Sharding.Reshard && i < len(w.Units)-w.Sharding.Held {
 			w.close(i)
+			w.view(i)
 		}
 	}
 	w.t.free(w.called)
