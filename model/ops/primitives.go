@@ -369,7 +369,7 @@ func init() {
 		"softmax_loss":        ofOne((*tape.Tape).SoftmaxLoss),
 		"copied":              ofOne((*tape.Tape).Copied),
 		"linear_loss": func(b *builder, a []value) []value {
-			return one(b.t.LinearLoss(a[0].t, a[1].t, tape.GEMMAdds(b.recipe.Structure.LossGemmAdds)))
+			return one(b.t.LinearLoss(a[0].t, a[1].t, tape.Pieces{Adds: tape.GEMMAdds(b.recipe.Structure.LossGemmAdds), Wide: b.recipe.Structure.LossWide, Scaled: b.recipe.Structure.LossScaled}))
 		},
 		"cut_loss": func(b *builder, a []value) []value { // with the share of blocks whose gradients count
 			return one(b.t.CutLoss(a[0].t, a[1].t, a[2].num))

@@ -25,15 +25,22 @@ func (a GEMMAdds) to(gradient, logits DType) bool {
 	return false
 }
 
+// Pieces is what a version does with the pieces of a loss.
+type Pieces struct {
+	Adds   GEMMAdds
+	Wide   bool // logits in 16 bits are cast to fp32 for the kernel, and their gradient back
+	Scaled bool // their gradient is multiplied by what of all labels a piece has
+}
+
 // LinearLoss is the cross entropy of x·Wᵀ, W of shape [vocabulary, width], whose logits never
 // exist but in pieces of rows: of each piece they are multiplied out, turned into their
 // gradient in place and multiplied to the gradients of x and of W, so that the backward pass
 // finds both. As many rows go into a piece as make its logits as large as x, rounded up to a
 // power of two. The gradient of W is multiplied out, cast to fp32 and added for each piece, but
-// where gemmAdds has its GEMM add to it. Autocast casts Wᵀ anew for each piece, since it
+// where its GEMM adds to it. Autocast casts Wᵀ anew for each piece, since it
 // keeps no cast of a view (Liger-Kernel, ops/fused_linear_cross_entropy.py; autocast_mode.cpp,
 // cached_cast).
-func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds GEMMAdds) *Tensor {
+func (t *Tape) LinearLoss(x, w *Tensor, how Pieces) *Tensor {
 	width, vocab := x.Dim(-1), w.Dim(0)
 	rows := x.Size() / width
 	wider := (vocab + width - 1) / width
@@ -65,11 +72,11 @@ func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds GEMMAdds) *Tensor {
 		t.Release(view)
 	}
 	multiply("linear", LayoutForward, piece, vocab, width)
-	each(Op{Prim: "linear_loss", Class: LossBackward, DType: xl.dtype, N: vocab, Elements: float64(logits.Size()), Bytes: 3 * logits.bytes()})
+	t.lossOfPiece(logits, how, each)
 	multiply("linear_dgrad", LayoutDgrad, piece, width, vocab)
 	if gw != nil {
 		product := multiply("linear_wgrad", LayoutWgrad, vocab, width, piece)
-		if gemmAdds.to(gw.dtype, xl.dtype) {
+		if how.Adds.to(gw.dtype, xl.dtype) {
 			product.Bytes += units.Bytes(gw.Size()) * (2*gw.dtype.Size() - xl.dtype.Size())
 			product.Adds = true
 		} else {
@@ -90,6 +97,25 @@ func (t *Tape) LinearLoss(x, w *Tensor, gemmAdds GEMMAdds) *Tensor {
 	})
 	t.Release(gx, gw)
 	return y
+}
+
+// lossOfPiece turns the logits of a piece into their gradient.
+func (t *Tape) lossOfPiece(logits *Tensor, how Pieces, each func(Op)) {
+	read, n := t.Hold(logits), float64(logits.Size())
+	cast := how.Wide && logits.dtype != F32
+	if cast {
+		t.Release(read)
+		read = t.empty(F32, logits.dims[:logits.nd]...)
+		each(Op{Prim: "to", Class: Unrolled, DType: F32, Elements: n, Bytes: logits.bytes() + read.bytes()})
+	}
+	each(Op{Prim: "linear_loss", Class: LossBackward, DType: read.dtype, N: logits.Dim(-1), Elements: n, Bytes: 3 * read.bytes()})
+	if cast {
+		each(Op{Prim: "to", Class: Unrolled, DType: logits.dtype, Elements: n, Bytes: logits.bytes() + read.bytes()})
+	}
+	t.Release(read)
+	if how.Scaled {
+		each(Op{Prim: "mul_scalar", Class: Vectorized, DType: logits.dtype, Elements: n, Bytes: 2 * logits.bytes()})
+	}
 }
 
 // LigerLoss is the cross entropy of logits x by the kernel that LinearLoss runs on each piece: it

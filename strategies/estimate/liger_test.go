@@ -76,6 +76,31 @@ func TestLinearLoss(t *testing.T) {
 	}
 }
 
+// TestLinearLossOfLogits: before 0.5.0 Liger-Kernel casts the logits of a piece to fp32 for its kernel and their gradient back, and
+// before 0.5.3 multiplies that by the piece's share of the labels (ops/fused_linear_cross_entropy.py): bytes for each logit
+// beside products, under either of two programs that run it.
+func TestLinearLossOfLogits(t *testing.T) {
+	for _, c := range []struct {
+		release string
+		bytes   float64
+	}{
+		{"25.03", 3 * 2},
+		{"25.02", 3*2 + 2*2},
+		{"24.12", (2 + 4) + 3*4 + (4 + 2) + 2*2},
+	} {
+		for _, recipe := range []string{"recipe: hf-eager, liger_kernels: true", "recipe: deepspeed-hf, liger_kernels: true"} {
+			j := mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {%s, fused_linear_cross_entropy: true, release: %q}, plan: {}, train: {sequence_length: 4096, micro_batch: 1, precision: bf16-pure}}", recipe, c.release))
+			var bytes float64
+			for _, o := range ops.Build(config(j)).Head.Forward.Ops {
+				if o.Count > 1 && o.Class != tape.GEMM {
+					bytes += float64(o.Bytes) * float64(o.Count)
+				}
+			}
+			require.InEpsilon(t, c.bytes, bytes/float64(4096*j.Model.Vocab), 0.001, "%s %+v", recipe, c)
+		}
+	}
+}
+
 // TestLinearLossOfWideWeights: with fp32 weights under autocast each piece casts Wᵀ anew, and its share
 // of the gradient of W is cast and added by kernels of their own before Liger-Kernel 0.8.1, by its GEMM
 // since. With 16-bit weights there is no cast of them, whatever the release, and before 0.6.2 the GEMM
