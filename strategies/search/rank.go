@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sort"
 	"sync/atomic"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -119,6 +120,8 @@ type scored struct {
 	score estimate.Score
 	value float64
 	done  bool
+
+	pruned bool // by its own floor
 }
 
 // settings are what of a cut makes another job, of which a plan is still to be set.
@@ -145,7 +148,8 @@ type searcher struct {
 	bases map[settings]base
 	limit units.Bytes
 	all   []found
-	plans []layout
+	plans [][]layout // by cut
+	first []int32    // by cut, how many layouts there are before
 	out   *Ranking
 	shown Progress // of evaluation
 
@@ -237,6 +241,15 @@ func (r reasons) add(why Count, n int) {
 	r[why.Reason] = &why
 }
 
+// broken counts n plans that break a rule.
+func (r reasons) broken(err error, n int) {
+	why := Count{Reason: strategies.Rule(err)}
+	if r[why.Reason] == nil { // else nobody reads the text
+		why.Example = err.Error()
+	}
+	r.add(why, n)
+}
+
 // reject adds reasons to the ranking.
 func (s *searcher) reject(r reasons) {
 	for _, why := range r {
@@ -252,6 +265,13 @@ type listing struct {
 	legal      int
 	rejected   reasons // of this cut and of those after it that are alike
 	err        error   // the model cannot be built
+}
+
+// family is what cuts have in common that are alike: why plans of theirs are left out, and what each plan
+// keeps of parameters, which does not depend on what is computed.
+type family struct {
+	rejected reasons
+	states   map[strategies.Plan]units.Bytes
 }
 
 // add takes plans in that differ in nothing that a rule looks at, and share a floor.
@@ -285,10 +305,10 @@ func (s *searcher) enumerate(phase string, then func(*estimate.Evaluator, *listi
 	parallel.Workers(len(runs)-1, func(w int, next func() (int, bool)) {
 		e := &s.evaluators[w]
 		for k, ok := next(); ok; k, ok = next() {
-			rejected := reasons{} // of all that are alike, so that few maps are kept
-			parts[runs[k]].rejected = rejected
+			all := family{reasons{}, map[strategies.Plan]units.Bytes{}}
+			parts[runs[k]].rejected = all.rejected
 			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
-				if s.list(e, i, &parts[i], rejected); then != nil && len(parts[i].found) > 0 {
+				if s.list(e, i, &parts[i], all); then != nil && len(parts[i].found) > 0 {
 					then(e, &parts[i])
 				}
 				s.progress(Progress{Phase: phase, Done: int(done.Add(1)), Total: len(s.cuts)})
@@ -320,16 +340,14 @@ func alike(cuts []cut) (at []int) {
 
 // list lists the legal plans of one cut whose states fit, with their floors, and counts the
 // others.
-func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reasons) {
+func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 	c := &s.cuts[i]
 	b := s.bases[c.settings()]
 	if b.err != nil {
 		l.err = b.err
 		return
 	}
-	var j, plain strategies.Job
-	var before strategies.Plan // which the next has, too, where it recomputes other layers
-	var states units.Bytes     // of it
+	var j strategies.Job
 	s.o.Space.plans(b.job, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
 		l.considered += len(same)
 		j = *b.job
@@ -337,17 +355,18 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 			j.Given.RecomputeMethod = by
 		}
 		if err := j.SetPlan(same[0]); err != nil {
-			rejected.add(Count{Reason: strategies.Rule(err), Example: err.Error()}, len(same))
+			all.rejected.broken(err, len(same))
 			return true
 		}
 		l.legal += len(same)
-		if states == 0 || same[0] != before {
-			plain = j // what is kept of parameters does not depend on what is computed
-			plain.Train.MicroBatch, plain.Train.Recompute, plain.Train.RecomputeModules, plain.Train.RecomputeNumLayers = 1, ops.NoRecompute, 0, nil
+		states, known := all.states[same[0]]
+		if !known {
+			plain := kept(&j)
+			plain.Train.MicroBatch = 1
 			if states, l.err = e.FloorMemory(&plain); l.err != nil {
 				return false
 			}
-			before = same[0]
+			all.states[same[0]] = states
 		}
 		floor, why, err := s.floor(e, &j, states)
 		switch {
@@ -355,7 +374,7 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 			l.err = err
 			return false
 		case why.Reason != "":
-			rejected.add(why, len(same))
+			all.rejected.add(why, len(same))
 			return true
 		}
 		l.add(layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)}, same, floor)
@@ -364,6 +383,24 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, rejected reaso
 	l.found, l.plans = slices.Clone(l.found), slices.Clone(l.plans) // without room to grow
 }
 
+// kept is a job that recomputes nothing.
+func kept(j *strategies.Job) strategies.Job {
+	out := *j
+	out.Train.Recompute, out.Train.RecomputeModules, out.Train.RecomputeNumLayers = ops.NoRecompute, 0, nil
+	return out
+}
+
+// loosely reports whether the floor of a job may be that of one which recomputes nothing:
+// kernels that run again only add to it, so that no model need be built of most ways to
+// recompute. What they save is memory, which must not be what counts, nor what decides.
+func (s *searcher) loosely(j *strategies.Job) bool {
+	return len(s.cuts) > manyCuts && j.Train.Recompute != ops.NoRecompute && !j.Train.OffloadActivations && j.Train.OffloadModules == 0 && s.o.Objective != Memory
+}
+
+// manyCuts is from how many on the models of all take longer to build than what own floors
+// spare is to evaluate: DeepSeek-V3 on 2048 GPUs has 27,720 (18 s and 11, 2 cores), Llama 3.1 405B on 4096 945 (1.6 and 2.1).
+var manyCuts = 4096 // but for its test
+
 // floor is what the value of a legal plan cannot fall below, or the reason to leave it
 // out: the least that it needs, its states first, does not fit. It sets the ways that keep least.
 func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job, states units.Bytes) (float64, Count, error) {
@@ -371,23 +408,42 @@ func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job, states units.
 		return 0, s.over(states, statesTooLarge, statesTight), nil
 	}
 	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
-	least, err := e.FloorPeak(j)
+	of := *j
+	if s.loosely(j) {
+		of = kept(j)
+	}
+	least, err := e.FloorPeak(&of)
+	if err == nil && least > s.limit && of.Train.Recompute != j.Train.Recompute {
+		of = *j
+		least, err = e.FloorPeak(&of)
+	}
 	if err == nil && least > s.limit {
 		return 0, s.over(least, savedTooLarge, savedTight), nil
 	}
-	value, err := s.o.Objective.floor(e, j, least)
+	value, err := s.o.Objective.floor(e, &of, least)
 	return value, Count{}, err
+}
+
+// hopeless reports whether the own floor of a plan whose floor is that of another lies above
+// a bar.
+func (s *searcher) hopeless(e *estimate.Evaluator, j *strategies.Job, bar float64) bool {
+	if !s.loosely(j) {
+		return false
+	}
+	floor, err := s.o.Objective.floor(e, j, 0)
+	return err == nil && floor > bar
 }
 
 // join puts together what the cuts add, in their order, and returns the first error.
 func (s *searcher) join(parts []listing) error {
 	rejected := reasons{}
 	var err error
-	plans, all := 0, 0
+	all, plans := 0, int32(0)
 	for i := range parts {
-		plans, all = plans+len(parts[i].plans), all+len(parts[i].found)
+		all += len(parts[i].found)
 	}
-	s.plans, s.all = make([]layout, 0, plans), make([]found, 0, all)
+	s.plans, s.first, s.all = make([][]layout, len(parts)), make([]int32, len(parts)), make([]found, 0, all)
+	b := &s.out.Batches
 	for i := range parts {
 		p := &parts[i]
 		s.out.Considered += p.considered
@@ -399,18 +455,19 @@ func (s *searcher) join(parts []listing) error {
 			rejected.add(*why, why.N)
 		}
 		for _, f := range p.found {
-			f.layout += int32(len(s.plans))
+			f.layout += plans
 			s.all = append(s.all, f)
 		}
-		s.plans = append(s.plans, p.plans...)
-		p.found, p.plans = nil, nil
-	}
-	for i, l := range s.plans {
-		if b := &s.out.Batches; i == 0 {
-			*b = [2]int64{l.batch, l.batch}
-		} else {
-			*b = [2]int64{min(b[0], l.batch), max(b[1], l.batch)}
+		for k := range p.plans {
+			n := p.plans[k].batch
+			if b[0] == 0 {
+				b[0] = n
+			}
+			*b = [2]int64{min(b[0], n), max(b[1], n)}
 		}
+		s.plans[i], s.first[i] = p.plans, plans
+		plans += int32(len(p.plans))
+		p.found, p.plans = nil, nil
 	}
 	s.reject(rejected)
 	return err
@@ -446,7 +503,8 @@ func (s *searcher) progress(p Progress) {
 
 // apply makes of a job that of a plan. scratch is overwritten.
 func (s *searcher) apply(scratch *strategies.Job, f *found) {
-	s.set(scratch, &s.plans[f.layout], f.way)
+	cut := sort.Search(len(s.first), func(i int) bool { return s.first[i] > f.layout }) - 1
+	s.set(scratch, &s.plans[cut][f.layout-s.first[cut]], f.way)
 }
 
 // set makes of a job that of a layout and one of its ways. scratch is overwritten.
@@ -497,7 +555,7 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	s.shown = Progress{Phase: "evaluating", Total: len(order)}
 	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
 		if most, ok := bar(); ok && s.all[order[at]].floor > most {
-			s.out.Pruned = len(order) - at
+			s.out.Pruned += len(order) - at
 			break
 		}
 		batch := slices.Clone(order[at:min(at+size, len(order))])
@@ -507,10 +565,13 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 		if n := s.o.Objective.largest(most, bounded); n > 0 {
 			limits.Memory = min(limits.Memory, n)
 		}
-		results := s.evaluate(batch, limits)
+		results := s.evaluate(batch, limits, most, bounded)
 		for i := range results {
 			x := &results[i]
 			switch {
+			case x.pruned:
+				s.out.Pruned++
+				continue
 			case !x.done:
 				continue
 			case x.score.DeviceUsed > s.limit:
@@ -538,18 +599,25 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 
 // evaluate scores a batch, a run of neighbours at a time. Plans beyond the limits do not
 // matter.
-func (s *searcher) evaluate(batch []int32, limits estimate.Limits) []scored {
+func (s *searcher) evaluate(batch []int32, limits estimate.Limits, bar float64, bounded bool) []scored {
 	const run = 16
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
 	var done atomic.Int64
 	parallel.Workers(runs, func(w int, next func() (int, bool)) {
 		var scratch strategies.Job
+		var hopeless bool
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
 			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
 				f := &out[k]
 				f.found, f.order = s.all[batch[k]], batch[k]
 				s.apply(&scratch, &f.found)
+				if k == 0 || f.layout != out[k-1].layout || k == i*run { // which its floor depends on
+					hopeless = bounded && s.hopeless(&s.evaluators[w], &scratch, bar)
+				}
+				if f.pruned = hopeless; f.pruned {
+					continue
+				}
 				score, err := s.evaluators[w].Score(&scratch, limits)
 				if err != nil {
 					continue // enumerate has built this model

@@ -160,8 +160,9 @@ func (s *Space) cuts(j *strategies.Job) []cut {
 	out = expand(out, func(c *cut) []*bool { return f.switches("sequence_parallel", sequences(j, c.tp)...) }, func(c *cut, v *bool) { c.sp = v })
 	out = expand(out, func(*cut) []int64 { return f.counts("ep", s.experts(j)) }, func(c *cut, v int64) { c.ep = v })
 	out = expand(out, func(c *cut) []int64 { return f.counts("expert_tp", expertWidths(j, c.tp, c.sp)) }, func(c *cut, v int64) { c.expertTP = v })
-	out = expand(out, func(*cut) []strategies.Recomputation { return recomputes(j, f) }, func(c *cut, v strategies.Recomputation) { c.recompute = v })
-	return expand(out, func(*cut) []int64 { return f.counts("micro_batch", microBatches(j)) }, func(c *cut, v int64) { c.microBatch = v })
+	out = expand(out, func(*cut) []int64 { return f.counts("micro_batch", microBatches(j)) }, func(c *cut, v int64) { c.microBatch = v })
+	// Last, as floors of all are often that of the first.
+	return expand(out, func(*cut) []strategies.Recomputation { return recomputes(j, f) }, func(c *cut, v strategies.Recomputation) { c.recompute = v })
 }
 
 // expand makes of each item one with every value that an axis has for it, in order: the
