@@ -36,7 +36,7 @@ func (j *Job) checkFusers() error {
 		return diag.Errorf("%s: recipe %s has no such kernel; leave it out, or use megatron-core", rope, j.Recipe.Name)
 	case j.TurnsJoined() && (s.Position != model.Rotary || s.MLA != nil || s.GatedAttention || s.QKNorm != model.NoQKNorm):
 		return diag.Errorf("%s: its kernel is for queries and keys that are turned as they are projected, not those of %s; leave it out", rope, j.ModelName)
-	case j.Runtime.ZeroInit != nil && j.Recipe.Name != "deepspeed-hf":
+	case j.Runtime.ZeroInit != nil && !j.Recipe.Structure.Partitions:
 		return diag.Errorf("runtime.zero_init: recipe %s makes models in one way; leave it out, or use deepspeed-hf", j.Recipe.Name)
 	case isOn(j.Runtime.ComplexRotary) && isOn(j.Runtime.InterleavedRotary):
 		return diag.Errorf("runtime.interleaved_rotary: runtime.complex_rotary is true; leave one of them out")
