@@ -66,7 +66,7 @@ func TestPlainPyTorchKernels(t *testing.T) {
 		{"bf16-autocast", false, false, false, 2, 2, 4, 2, "fp32"},
 		{"bf16-autocast", false, true, false, 2, 2, 4, 2, "bf16"},
 		{"bf16-pure", false, false, false, 4, 0, 4, 2, "bf16"},
-		{"bf16-pure", true, false, true, 4, 0, 8, 1, "fp32"},
+		{"bf16-pure", true, false, true, 4, 0, 8, 0, "fp32"}, // turned before heads are put in front of tokens, as peaks on an H200 say
 		{"bf16-pure", false, false, true, 4, 0, 4, 0, "bf16"},
 		{"fp32", false, false, false, 4, 0, 4, 2, "fp32"},
 	} {

@@ -5,10 +5,16 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
+// turnsFirst reports whether heads are turned before they are put in front of tokens, as the
+// model does or files that turn pairs of neighbours.
+func (b *builder) turnsFirst() bool {
+	return (b.Spec.TurnFirst || b.recipe.Structure.PairsRotary) && !b.t.Compiled
+}
+
 // turn gives queries and keys, which it takes over, their positions.
 func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 	heads, kv := b.heads()
-	if b.Spec.TurnFirst && !b.t.Compiled {
+	if b.turnsFirst() {
 		first := func(x *tape.Tensor) *tape.Tensor {
 			x = b.give(x, b.t.Transpose(x, 1, 2))
 			x = b.give(x, b.rotary(x, b.Spec.RotaryDim))
@@ -101,7 +107,7 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
-	if b.Spec.TurnFirst && !t.Compiled {        // or [batch, sequence, heads, width]
+	if b.turnsFirst() {                         // or [batch, sequence, heads, width]
 		of[1], of[2] = x.Dim(1), 1
 	}
 	cos, sin := t.Outside(table, of[:]...), t.Outside(table, of[:]...)
