@@ -612,7 +612,7 @@ func (s *searcher) evaluate(batch []int32, limits estimate.Limits, bar float64, 
 				f := &out[k]
 				f.found, f.order = s.all[batch[k]], batch[k]
 				s.apply(&scratch, &f.found)
-				if k == 0 || f.layout != out[k-1].layout || k == i*run { // which its floor depends on
+				if k == i*run || f.layout != out[k-1].layout { // which its floor depends on
 					hopeless = bounded && s.hopeless(&s.evaluators[w], &scratch, bar)
 				}
 				if f.pruned = hopeless; f.pruned {
