@@ -347,7 +347,7 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 		l.err = b.err
 		return
 	}
-	var j strategies.Job
+	var j, scratch strategies.Job
 	s.o.Space.plans(b.job, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
 		l.considered += len(same)
 		j = *b.job
@@ -361,14 +361,14 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 		l.legal += len(same)
 		states, known := all.states[same[0]]
 		if !known {
-			plain := kept(&j)
+			plain := kept(&scratch, &j)
 			plain.Train.MicroBatch = 1
-			if states, l.err = e.FloorMemory(&plain); l.err != nil {
+			if states, l.err = e.FloorMemory(plain); l.err != nil {
 				return false
 			}
 			all.states[same[0]] = states
 		}
-		floor, why, err := s.floor(e, &j, states)
+		floor, why, err := s.floor(e, &j, &scratch, states)
 		switch {
 		case err != nil:
 			l.err = err
@@ -383,11 +383,11 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 	l.found, l.plans = slices.Clone(l.found), slices.Clone(l.plans) // without room to grow
 }
 
-// kept is a job that recomputes nothing.
-func kept(j *strategies.Job) strategies.Job {
-	out := *j
-	out.Train.Recompute, out.Train.RecomputeModules, out.Train.RecomputeNumLayers = ops.NoRecompute, 0, nil
-	return out
+// kept is a job that recomputes nothing, which overwrites scratch.
+func kept(scratch, j *strategies.Job) *strategies.Job {
+	*scratch = *j
+	scratch.Train.Recompute, scratch.Train.RecomputeModules, scratch.Train.RecomputeNumLayers = ops.NoRecompute, 0, nil
+	return scratch
 }
 
 // loosely reports whether the floor of a job may be that of one which recomputes nothing:
@@ -398,29 +398,30 @@ func (s *searcher) loosely(j *strategies.Job) bool {
 }
 
 // manyCuts is from how many on the models of all take longer to build than what own floors
-// spare is to evaluate: DeepSeek-V3 on 2048 GPUs has 27,720 (18 s and 11, 2 cores), Llama 3.1 405B on 4096 945 (1.6 and 2.1).
+// spare is to evaluate: DeepSeek-V3 on 2048 GPUs has 27,720 (18 s and 9, 2 cores), Llama 3.1 405B on 4096 945 (1.6 and 2.1).
 var manyCuts = 4096 // but for its test
 
 // floor is what the value of a legal plan cannot fall below, or the reason to leave it
-// out: the least that it needs, its states first, does not fit. It sets the ways that keep least.
-func (s *searcher) floor(e *estimate.Evaluator, j *strategies.Job, states units.Bytes) (float64, Count, error) {
+// out: the least that it needs, its states first, does not fit. It sets the ways that keep
+// least, and overwrites scratch.
+func (s *searcher) floor(e *estimate.Evaluator, j, scratch *strategies.Job, states units.Bytes) (float64, Count, error) {
 	if states > s.limit {
 		return 0, s.over(states, statesTooLarge, statesTight), nil
 	}
 	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
-	of := *j
+	of := j
 	if s.loosely(j) {
-		of = kept(j)
+		of = kept(scratch, j)
 	}
-	least, err := e.FloorPeak(&of)
-	if err == nil && least > s.limit && of.Train.Recompute != j.Train.Recompute {
-		of = *j
-		least, err = e.FloorPeak(&of)
+	least, err := e.FloorPeak(of)
+	if err == nil && least > s.limit && of != j {
+		of = j
+		least, err = e.FloorPeak(of)
 	}
 	if err == nil && least > s.limit {
 		return 0, s.over(least, savedTooLarge, savedTight), nil
 	}
-	value, err := s.o.Objective.floor(e, &of, least)
+	value, err := s.o.Objective.floor(e, of, least)
 	return value, Count{}, err
 }
 
