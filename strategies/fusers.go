@@ -3,7 +3,6 @@ package strategies
 import (
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
@@ -16,15 +15,6 @@ func (j *Job) FusesOps() bool { return isOn(j.Runtime.OpFuser) }
 // turns them (Megatron-Core, transformer/attention.py, apply_fused_qkv_rotary_pos_emb).
 func (j *Job) TurnsJoined() bool { return isOn(j.Runtime.QKVRopeFusion) }
 
-// KeepsViews reports whether products keep views of the weights that ZeRO 3 gathers for them, which DeepSpeed cannot
-// free before their gradients: torch.nn.functional.linear saves a transposed view, and the function that takes its place and saves
-// the parameter comes with zero.Init around a model as it is made (deepspeed/runtime/zero/partition_parameters.py, mem_efficient_linear).
-// A layer that is recomputed meets both passes with what is gathered once.
-func (j *Job) KeepsViews() bool {
-	made := j.Runtime.ZeroInit
-	return made != nil && !*made && j.Train.Recompute != ops.FullRecompute
-}
-
 // checkFusers holds the two against model and recipe.
 func (j *Job) checkFusers() error {
 	const fuser, rope = "runtime.op_fuser", "runtime.qkv_rope_fusion"
@@ -36,10 +26,6 @@ func (j *Job) checkFusers() error {
 		return diag.Errorf("%s: recipe %s has no such kernel; leave it out, or use megatron-core", rope, j.Recipe.Name)
 	case j.TurnsJoined() && (s.Position != model.Rotary || s.MLA != nil || s.GatedAttention || s.QKNorm != model.NoQKNorm):
 		return diag.Errorf("%s: its kernel is for queries and keys that are turned as they are projected, not those of %s; leave it out", rope, j.ModelName)
-	case j.Runtime.ZeroInit != nil && !j.Recipe.Structure.Partitions:
-		return diag.Errorf("runtime.zero_init: recipe %s makes models in one way; leave it out, or use deepspeed-hf", j.Recipe.Name)
-	case isOn(j.Runtime.ComplexRotary) && isOn(j.Runtime.InterleavedRotary):
-		return diag.Errorf("runtime.interleaved_rotary: runtime.complex_rotary is true; leave one of them out")
 	case j.TurnsJoined() && j.Runtime.RopeFusion != nil && !*j.Runtime.RopeFusion:
 		return diag.Errorf("%s: runtime.rope_fusion is false; leave one of them out", rope)
 	}
@@ -67,7 +53,6 @@ func (j *Job) fusions() []fusion {
 	}
 	has := func(program string) bool { return j.Recipe.Programs[program] != nil }
 	const core = ""
-	turns, rotary := "turns queries and keys in one way", s.Position == model.Rotary
 	return []fusion{
 		{"gradient_fusion", r.GradientFusion, own.MainGradients && !own.GradientHook, "adds gradients up in one way", core, true, "", func(s *recipe.Structure, on bool) {
 			if !on {
@@ -77,15 +62,11 @@ func (j *Job) fusions() []fusion {
 		{"gate_fusion", r.GateFusion, has("glu_unfused"), "applies gates in one way", core, s.Gated, "no gated MLP", func(s *recipe.Structure, on bool) { s.UnfusedGate = !on }},
 		{"squared_relu_fusion", r.SquaredReLUFusion, has("expert_relu2"), "weighs experts' rows in one way", core, experts && !s.Gated && s.Activation == model.ReLU2, "no experts that square a ReLU", func(s *recipe.Structure, on bool) { s.FusedReLU2 = on }},
 		{"router_fusion", r.RouterFusion, !experts || has("router_"+router+"_unfused"), "chooses experts in one way", core, experts, "no experts", func(s *recipe.Structure, on bool) { s.UnfusedRouter = !on }},
-		{"rope_fusion", r.RopeFusion, own.FusedRotary, turns, core, rotary, "no rotary positions", func(s *recipe.Structure, on bool) {
+		{"rope_fusion", r.RopeFusion, own.FusedRotary, "turns queries and keys in one way", core, s.Position == model.Rotary, "no rotary positions", func(s *recipe.Structure, on bool) {
 			if !on {
 				s.UnfusedRotary, s.FusedRotary = true, false
 			}
 		}},
-		{"complex_rotary", r.ComplexRotary, has("rotary_complex"), turns, "rotary_complex", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.ComplexRotary = on }},
-		{"interleaved_rotary", r.InterleavedRotary, has("rotary_interleaved"), turns, "rotary_interleaved", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.PairsRotary = on }},
-		{"cast_rotary", r.CastRotary, has("rotary_interleaved"), turns, "rotary_interleaved", rotary, "no rotary positions", func(s *recipe.Structure, on bool) { s.HeadTables = on }},
-		{"enable_gqa", r.EnableGQA, has("rotary_interleaved"), "hands keys to attention in one way", "rotary_interleaved", s.KVHeads < s.Heads, "keys for each query head", func(s *recipe.Structure, on bool) { s.SharesHeads, s.RepeatHeads = on, !on }},
 		{"norm_fusion", r.NormFusion, has("rms_norm_unfused"), "has one kind of norms", "rms_norm_unfused", s.Norm == model.RMSNorm, "no RMS norms", func(s *recipe.Structure, on bool) { s.UnfusedNorm = !on }},
 		{"permute_fusion", r.PermuteFusion, true, "", core, true, "", func(s *recipe.Structure, on bool) { s.UnfusedPermutation = !on }}, // checked with the experts
 	}

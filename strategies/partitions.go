@@ -1,6 +1,10 @@
 package strategies
 
-import "github.com/perfplan/perfplan/model/recipe"
+import (
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/ops"
+	"github.com/perfplan/perfplan/model/recipe"
+)
 
 // Partitions reports whether gradients leave autograd for the buckets of DeepSpeed's ZeRO engine,
 // from which each rank keeps its part: those of all kinds of data parallelism, or, where ZeRO 1 has
@@ -27,4 +31,21 @@ func (j *Job) gradients(p *Plan) recipe.DType {
 		return j.Precision.Compute
 	}
 	return j.Train.DTypes.Apply(j.Recipe.Precision[j.Train.Precision]).Gradients
+}
+
+// KeepsViews reports whether products keep views of the weights that ZeRO 3 gathers for them, which DeepSpeed cannot
+// free before their gradients: torch.nn.functional.linear saves a transposed view, and the function that takes its place and saves
+// the parameter comes with zero.Init around a model as it is made (deepspeed/runtime/zero/partition_parameters.py, mem_efficient_linear).
+// A layer that is recomputed meets both passes with what is gathered once.
+func (j *Job) KeepsViews() bool {
+	made := j.Runtime.ZeroInit
+	return made != nil && !*made && j.Train.Recompute != ops.FullRecompute
+}
+
+// checkZeroInit refuses to say how DeepSpeed makes a model of frameworks without it.
+func (j *Job) checkZeroInit() error {
+	if j.Runtime.ZeroInit != nil && !j.Recipe.Structure.Partitions {
+		return diag.Errorf("runtime.zero_init: recipe %s makes models in one way; leave it out, or use deepspeed-hf", j.Recipe.Name)
+	}
+	return nil
 }

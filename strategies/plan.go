@@ -182,10 +182,9 @@ type Runtime struct {
 	ExpertGEMM        string `yaml:"expert_gemm" json:"expert_gemm,omitempty"`                 // what multiplies for the experts of a rank: cublas, cutlass, torch; left out: as the recipe has it
 	GateFusion        *bool  `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
 	NormFusion        *bool  `yaml:"norm_fusion" json:"norm_fusion,omitempty"`                 // one kernel normalises (PyTorch's nn.RMSNorm from 2.8 on), or norms are written out op by op; left out: as the recipe has it
-	ComplexRotary     *bool  `yaml:"complex_rotary" json:"complex_rotary,omitempty"`           // heads are turned as complex numbers (torch.view_as_complex), not by halves; left out: by halves
-	InterleavedRotary *bool  `yaml:"interleaved_rotary" json:"interleaved_rotary,omitempty"`   // neighbours of a head are turned as pairs, in fp32, not its halves; left out: halves
+	Rotary            string `yaml:"rotary" json:"rotary,omitempty"`                           // how heads are turned: halves, interleaved, complex; left out: halves
 	CastRotary        *bool  `yaml:"cast_rotary" json:"cast_rotary,omitempty"`                 // rotary tables are cast to the dtype of the heads that they turn; left out: as the recipe has it
-	EnableGQA         *bool  `yaml:"enable_gqa" json:"enable_gqa,omitempty"`                   // PyTorch's attention lets query heads share keys and values (enable_gqa), else these are repeated; left out: as the recipe has it
+	EnableGQA         *bool  `yaml:"enable_gqa" json:"enable_gqa,omitempty"`                   // query heads share keys and values in attention (PyTorch's enable_gqa), else these are repeated; left out: repeated, but for FlashAttention's package
 	ZeroInit          *bool  `yaml:"zero_init" json:"zero_init,omitempty"`                     // DeepSpeed's zero.Init makes the model, and with it products that keep no view of what ZeRO 3 gathers; left out: it does
 	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
 	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it

@@ -491,7 +491,7 @@ func runtimeText(j *strategies.Job) string {
 	for _, x := range []struct {
 		name string
 		on   *bool
-	}{{"upcast", r.Upcast}, {"fused_linear_cross_entropy", r.FusedLinearCrossEntropy}, {"loss_parallel", r.LossParallel}, {"shared_tp_input", r.SharedTPInput}, {"vocab_parallel", r.VocabParallel}, {"tp_overlap", r.TPOverlap}, {"overlap_grad_reduce", r.OverlapGradReduce}, {"overlap_param_gather", r.OverlapParamGather}, {"ep_overlap", r.EPOverlap}, {"permute_fusion", r.PermuteFusion}, {"router_fusion", r.RouterFusion}, {"gate_fusion", r.GateFusion}, {"gradient_fusion", r.GradientFusion}, {"rope_fusion", r.RopeFusion}, {"norm_fusion", r.NormFusion}, {"complex_rotary", r.ComplexRotary}, {"interleaved_rotary", r.InterleavedRotary}, {"cast_rotary", r.CastRotary}, {"enable_gqa", r.EnableGQA}, {"zero_init", r.ZeroInit}, {"qkv_rope_fusion", r.QKVRopeFusion}, {"op_fuser", r.OpFuser}, {"nan_checks", r.NaNChecks}, {"launch_blocking", r.LaunchBlocking}, {"expandable_segments", r.ExpandableSegments}} {
+	}{{"upcast", r.Upcast}, {"fused_linear_cross_entropy", r.FusedLinearCrossEntropy}, {"loss_parallel", r.LossParallel}, {"shared_tp_input", r.SharedTPInput}, {"vocab_parallel", r.VocabParallel}, {"tp_overlap", r.TPOverlap}, {"overlap_grad_reduce", r.OverlapGradReduce}, {"overlap_param_gather", r.OverlapParamGather}, {"ep_overlap", r.EPOverlap}, {"permute_fusion", r.PermuteFusion}, {"router_fusion", r.RouterFusion}, {"gate_fusion", r.GateFusion}, {"gradient_fusion", r.GradientFusion}, {"rope_fusion", r.RopeFusion}, {"norm_fusion", r.NormFusion}, {"cast_rotary", r.CastRotary}, {"enable_gqa", r.EnableGQA}, {"zero_init", r.ZeroInit}, {"qkv_rope_fusion", r.QKVRopeFusion}, {"op_fuser", r.OpFuser}, {"nan_checks", r.NaNChecks}, {"launch_blocking", r.LaunchBlocking}, {"expandable_segments", r.ExpandableSegments}} {
 		switch {
 		case x.on == nil:
 		case *x.on:
@@ -513,6 +513,7 @@ func runtimeText(j *strategies.Job) string {
 		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},
 		{r.ExpertGEMM != "", r.ExpertGEMM + " for experts"},
 		{r.AmaxReduction != "", "amax reduction of " + r.AmaxReduction},
+		{r.Rotary != "", r.Rotary + " rotary"},
 		{r.CUDAGraphs != "", "CUDA graphs: " + r.CUDAGraphs},
 		{r.HostSpeed > 0, fmt.Sprintf("host at %.3g of the machine's", r.HostSpeed)},
 		{r.CPUThreads > 0, fmt.Sprintf("%d CPU threads of each rank", r.CPUThreads)},

@@ -73,7 +73,10 @@ func TestPlainPyTorchKernels(t *testing.T) {
 		x := config(t, "qwen3-0.6b", "pytorch")
 		own := *x.Recipe
 		s := &own.Structure
-		s.PairsRotary, s.HeadTables, s.SharesHeads, s.RepeatHeads = c.pairs, c.cast, c.shares, !c.shares
+		s.HeadTables, s.SharesHeads, s.RepeatHeads = c.cast, c.shares, !c.shares
+		if c.pairs {
+			s.Rotary = "interleaved"
+		}
 		x.Recipe, x.Precision, x.Attention = &own, own.Precision[c.precision], "sdpa"
 		got, turned := map[string]int{}, ""
 		for _, o := range Build(x).Kinds[0].Forward.Ops {

@@ -8,7 +8,7 @@ import (
 // turnsFirst reports whether heads are turned before they are put in front of tokens, as the
 // model does or files that turn pairs of neighbours.
 func (b *builder) turnsFirst() bool {
-	return (b.Spec.TurnFirst || b.recipe.Structure.PairsRotary) && !b.t.Compiled
+	return (b.Spec.TurnFirst || b.recipe.Structure.Rotary == "interleaved") && !b.t.Compiled
 }
 
 // turn gives queries and keys, which it takes over, their positions.
@@ -99,10 +99,10 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 			program = b.variant(program, "_scaled")
 		}
 	}
-	switch s := &b.recipe.Structure; {
-	case s.ComplexRotary:
+	switch b.recipe.Structure.Rotary {
+	case "complex":
 		program = b.variant("rotary", "_complex")
-	case s.PairsRotary:
+	case "interleaved":
 		program, table, wide = b.variant("rotary", "_interleaved"), tape.F32, width/2
 	}
 	program = b.turning(program)

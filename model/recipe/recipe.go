@@ -214,8 +214,8 @@ type Structure struct {
 	PartialRotary  bool    `yaml:"partial_rotary"`      // the rotary kernel takes whole heads of which it turns a part
 	FusedRotary    bool    `yaml:"fused_rotary"`        // latent attention is turned, cut and joined by one kernel each for q and for k, v
 	FusedTurns     bool    `yaml:"fused_turns"`         // heads are turned by the program rotary_fused, one kernel, whatever the model's own way
-	ComplexRotary  bool    `yaml:"complex_rotary"`      // heads are turned as complex numbers, by program rotary_complex
-	PairsRotary    bool    `yaml:"interleaved_rotary"`  // or neighbours of a head as pairs, by program rotary_interleaved
+	OwnFile        bool    `yaml:"own_file"`            // files of one's own, of which a job may say how heads are turned and keys handed to attention
+	Rotary         string  `yaml:"rotary"`              // they turn heads as complex numbers, by program rotary_complex, or neighbours as pairs, by rotary_interleaved; "": halves
 	HeadTables     bool    `yaml:"head_tables"`         // rotary tables have the dtype of the heads that they turn, not that of the hidden states
 	PackedInputs   bool    `yaml:"packed_inputs"`       // products of a weight in few bits keep what they read, which no gradient needs
 	ScaledRotary   bool    `yaml:"scaled_rotary"`       // scaled cosines and sines go by program rotary_apart: the kernel does not take them

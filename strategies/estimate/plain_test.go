@@ -21,7 +21,7 @@ hardware: h200-sxm, gpus: 1, runtime: {recipe: pytorch, release: "%s"%s}, plan: 
 		{16, "26.04", "", "bf16-pure", 23153787392, 158.4},
 		{16, "26.04", ", norm_fusion: false", "bf16-autocast", 38547191296, 215.2},
 		{16, "26.04", ", norm_fusion: false", "bf16-pure", 26509230592, 191.1},
-		{16, "26.04", ", complex_rotary: true", "bf16-pure", 23151690240, 146.3},
+		{16, "26.04", ", rotary: complex", "bf16-pure", 23151690240, 146.3},
 		{4, "26.04", "", "bf16-autocast", 34134783488, 176.2},
 	} {
 		r := mustEstimate(t, mustParse(t, fmt.Sprintf(text, c.kv, c.release, c.runtime, c.precision)))

@@ -27,6 +27,8 @@ type Options struct {
 	TrainTokens float64 // for Train
 	Dollars     float64 // of a GPU hour; 0: the profile's
 	Progress    func(Progress)
+
+	manyCuts int // of tests; 0: the constant
 }
 
 // DefaultHeadroom is the Headroom that a user who says nothing wants: on average the
@@ -394,12 +396,12 @@ func kept(scratch, j *strategies.Job) *strategies.Job {
 // kernels that run again only add to it, so that no model need be built of most ways to
 // recompute. What they save is memory, which must not be what counts, nor what decides.
 func (s *searcher) loosely(j *strategies.Job) bool {
-	return len(s.cuts) > manyCuts && j.Train.Recompute != ops.NoRecompute && !j.Train.OffloadActivations && j.Train.OffloadModules == 0 && s.o.Objective != Memory
+	return len(s.cuts) > cmp.Or(s.o.manyCuts, manyCuts) && j.Train.Recompute != ops.NoRecompute && !j.Train.OffloadActivations && j.Train.OffloadModules == 0 && s.o.Objective != Memory
 }
 
 // manyCuts is from how many on the models of all take longer to build than what own floors
 // spare is to evaluate: DeepSeek-V3 on 2048 GPUs has 27,720 (18 s and 9, 2 cores), Llama 3.1 405B on 4096 945 (1.6 and 2.1).
-var manyCuts = 4096 // but for its test
+const manyCuts = 4096
 
 // floor is what the value of a legal plan cannot fall below, or the reason to leave it
 // out: the least that it needs, its states first, does not fit. It sets the ways that keep
