@@ -164,6 +164,10 @@ func (s *step) readyGradients(u *update) {
 	}
 }
 
+// scaledElement is what a gradient that is scaled counts where elements, not bytes, limit the kernel, over one whose square is summed
+// (hardware/laws/hopper.yaml, multi-tensor).
+const scaledElement = 1.63
+
 // clip takes the norm over all gradients, hands a scalar to the host, and scales.
 func (s *step) clip(u *update) {
 	n := u.local
@@ -178,9 +182,9 @@ func (s *step) clip(u *update) {
 	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: read})
 	norm.Sync = !u.Each
 	s.sim.Run(&norm)
-	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: 2 * b}
+	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n * scaledElement, Bytes: 2 * b}
 	if u.Each { // mul_ by a tensor of one value is no flat kernel
-		clip.Class, clip.Index = tape.Strided4, 9
+		clip.Class, clip.Elements, clip.Index = tape.Strided4, n, 9
 	}
 	scale := s.p.kernelOf(clip)
 	s.sim.Run(&scale)
