@@ -30,29 +30,44 @@ func (j *Job) setOwnFile() error {
 			return diag.Errorf("runtime.%s: %s has no rotary positions; leave it out", x.key, j.ModelName)
 		}
 	}
-	switch s := j.Model; {
-	case !own.Structure.OwnFile:
+	if !own.Structure.OwnFile {
 		return nil
+	}
+	if err := j.checkOwnFile(); err != nil {
+		return err
+	}
+	for _, of := range []**recipe.Recipe{&j.Recipe, &j.Layers} {
+		if *of == nil {
+			continue
+		}
+		own := **of
+		*of = &own
+		own.Structure.Rotary = r.Rotary
+		if r.CastRotary != nil {
+			own.Structure.HeadTables = *r.CastRotary
+		}
+		if shares := r.EnableGQA; shares != nil || strings.HasPrefix(r.Attention, "flash-attn") {
+			on := shares == nil || *shares
+			own.Structure.SharesHeads, own.Structure.RepeatHeads = on, !on
+		}
+	}
+	return nil
+}
+
+// checkOwnFile refuses what such a file cannot do.
+func (j *Job) checkOwnFile() error {
+	r, s := &j.Runtime, j.Model
+	switch {
+	case r.CastRotary != nil && (j.Recipe.Structure.Compiled || j.Layers != nil):
+		return diag.Errorf("runtime.cast_rotary: a compiler casts tables in the kernels that read them; leave it out")
 	case isOn(r.CastRotary) && r.Rotary != "" && r.Rotary != rotaries[0]:
 		return diag.Errorf("runtime.cast_rotary: true, but heads that are turned as %s are so in fp32; leave it out, or set runtime.rotary to %s", r.Rotary, rotaries[0])
 	case r.EnableGQA != nil && s.KVHeads == s.Heads:
 		return diag.Errorf("runtime.enable_gqa: %s has keys for each query head; leave it out", j.ModelName)
 	case isOn(r.EnableGQA) && (r.Attention == "unfused" || r.Attention == "math"):
 		return diag.Errorf("runtime.enable_gqa: true, but %s attention repeats keys that heads share; leave it out, or use sdpa", r.Attention)
+	case r.Rotary != "":
+		return oneOf("runtime.rotary", r.Rotary, rotaries)
 	}
-	if r.Rotary != "" {
-		if err := oneOf("runtime.rotary", r.Rotary, rotaries); err != nil {
-			return err
-		}
-		own.Structure.Rotary = r.Rotary
-	}
-	if r.CastRotary != nil {
-		own.Structure.HeadTables = *r.CastRotary
-	}
-	if shares := r.EnableGQA; shares != nil || strings.HasPrefix(r.Attention, "flash-attn") {
-		on := shares == nil || *shares
-		own.Structure.SharesHeads, own.Structure.RepeatHeads = on, !on
-	}
-	j.Recipe = &own
 	return nil
 }

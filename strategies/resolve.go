@@ -121,12 +121,8 @@ func (j *Job) resolveRecipe() error {
 	if j.Layers, err = recipe.Load(inner); err != nil {
 		return err
 	}
-	for j.Recipe.Structure.Compiled {
-		if j.Recipe, err = recipe.Load(j.Recipe.Extends); err != nil {
-			return err
-		}
-	}
-	return nil
+	j.Recipe, err = recipe.Load(j.Recipe.Around)
+	return err
 }
 
 // resolveRelease takes recipe and machine as they were with the software that runs. PyTorch comes

@@ -61,7 +61,7 @@ func TestLossBesideGraph(t *testing.T) {
 		i := slices.IndexFunc(m.Head.Forward.Ops, func(o tape.Op) bool { return o.Prim == c.want })
 		require.GreaterOrEqual(t, i, 0, "%+v", c)
 		require.Equal(t, c.dtype, m.Head.Forward.Ops[i].DType, "%+v", c)
-		require.True(t, slices.ContainsFunc(m.Kinds[0].Forward.Ops, func(o tape.Op) bool { return o.Prim == "softmax" && o.Class == tape.FusedReduce }), "%+v", c)
+		require.True(t, slices.ContainsFunc(m.Kinds[0].Forward.Ops, func(o tape.Op) bool { return o.Prim == "softmax" && o.Class == tape.LossForward }), "%+v", c)
 	}
 }
 

@@ -66,8 +66,8 @@ func fusedClass(b *builder, word string) (forward, back tape.Class) {
 // for the gradient. Keywords: class (of fusedClasses), saveout, mask (a byte per
 // element is kept), rows (fp32 values kept per row), outs (outputs), read, write,
 // back_read, back_write (further passes over the first input), kernels and
-// back_kernels, width, shrink, grow and heads (of the output), inplace (the gradient
-// overwrites what was saved), back_wait (of the host, before the gradient), fp32 (output dtype), back (class of the gradient), work and
+// back_kernels, width, shrink, grow and heads (of the output), low (the last output comes
+// in autocast's dtype), inplace (the gradient overwrites what was saved), back_wait (of the host, before the gradient), fp32 (output dtype), back (class of the gradient), work and
 // back_work (elements counted, over those there are), index (of strided), name.
 func fused(b *builder, a []value) []value {
 	f := tape.Fused{Prim: "fused", Class: tape.FusedPointwise, Outs: 1}
@@ -88,6 +88,8 @@ func fused(b *builder, a []value) []value {
 			_, back = fusedClass(b, v.word)
 		case "name":
 			f.Prim = v.word
+		case "low": // projections in graphs of their own cast for themselves
+			f.Low = v.num > 0 && !b.GateApart
 		case "fp32":
 			f.DType, set = tape.F32, v.num > 0
 		default:
@@ -135,14 +137,15 @@ var fusedNumbers = map[string]func(f *tape.Fused, v float64){
 
 // fusedClasses are the kernel classes of a fused kernel and of its gradient.
 var fusedClasses = map[string][2]tape.Class{
-	"pointwise": {tape.FusedPointwise, tape.FusedPointwise},
-	"reduce":    {tape.FusedReduce, tape.FusedReduce},
-	"heavy":     {tape.FusedHeavy, tape.FusedHeavy},
-	"norm":      {tape.NormForward, tape.NormBackward},
-	"softmax":   {tape.SoftmaxForward, tape.SoftmaxBackward},
-	"row_block": {tape.RowBlock, tape.RowBlock},
-	"row_held":  {tape.RowHeld, tape.RowHeldBack},
-	"strided":   {tape.Strided2, tape.Strided2},
+	"pointwise":  {tape.FusedPointwise, tape.FusedPointwise},
+	"reduce":     {tape.FusedReduce, tape.FusedReduce},
+	"heavy":      {tape.FusedHeavy, tape.FusedHeavy},
+	"arithmetic": {tape.Arithmetic, tape.Arithmetic},
+	"norm":       {tape.NormForward, tape.NormBackward},
+	"softmax":    {tape.SoftmaxForward, tape.SoftmaxBackward},
+	"row_block":  {tape.RowBlock, tape.RowBlock},
+	"row_held":   {tape.RowHeld, tape.RowHeldBack},
+	"strided":    {tape.Strided2, tape.Strided2},
 }
 
 // rowNorm gives a norm of rows so wide, which keeps one or, with a mean, two values of each,

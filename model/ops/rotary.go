@@ -25,7 +25,7 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		}
 		return q, k
 	}
-	if b.program("rotary_pair") && b.Spec.RotaryDim == q.Dim(-1) {
+	if b.program("rotary_pair") && b.Spec.RotaryDim == q.Dim(-1) && (!b.t.Compiled || kv == heads && !b.normsTurned && b.recipe.Structure.Rotary == "") {
 		b.t.Module = "rotary"
 		y := b.call("rotary_pair", tensorOf(q), tensorOf(k))
 		b.t.Release(q, k)
@@ -45,7 +45,7 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		b.t.Release(q)
 	}
 	defer b.t.Release(k)
-	if b.masked && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
+	if (b.masked || b.t.Compiled && b.recipe.Structure.RepeatHeads) && b.program("rotary_repeat") && kv != heads { // the compiler turns the repeated heads
 		return turned, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t
 	}
 	return turned, b.rotary(k, b.Spec.RotaryDim)
@@ -101,9 +101,9 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	}
 	switch b.recipe.Structure.Rotary {
 	case "complex":
-		program = b.variant("rotary", "_complex")
+		program = "rotary_complex"
 	case "interleaved":
-		program, table, wide = b.variant("rotary", "_interleaved"), tape.F32, width/2
+		program, table, wide = "rotary_interleaved", tape.F32, width/2
 	}
 	program = b.turning(program)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]

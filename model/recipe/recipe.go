@@ -38,6 +38,7 @@ type Recipe struct {
 	RecomputeMethods []string             `yaml:"recompute_methods"`  // ways to recompute some layers in full, the usual one first; none: all layers or no layer
 	LossChunksKeep   []string             `yaml:"loss_chunks_keep"`   // what chunks of the output layer and loss may keep for their backward pass, the usual first; none: there are no chunks
 	Scopes           map[string]string    `yaml:"scopes"`             // compile scope → recipe of the layers
+	Around           string               `yaml:"around"`             // recipe of what is not compiled when layers are, one by one
 	Schedules        []string             `yaml:"schedules"`          // orders of a pipeline's work that its framework has
 	Structure        Structure            `yaml:"structure"`
 	Precision        map[string]Precision `yaml:"precision"`

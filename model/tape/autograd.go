@@ -250,7 +250,9 @@ func (t *Tape) settle(g *Tensor) *Tensor {
 		return g
 	}
 	sum := t.like(g)
-	t.over("sum", FusedPointwise, sum, g.reads()+sum.bytes())
+	if !t.WholeModel {
+		t.over("sum", FusedPointwise, sum, g.reads()+sum.bytes())
+	}
 	t.Release(g)
 	return sum
 }

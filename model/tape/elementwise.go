@@ -21,8 +21,8 @@ func (t *Tape) To(x *Tensor, d DType) *Tensor {
 }
 
 // castTo emits the copy of a cast, without a node. A compiler casts activations in the
-// kernel that makes or reads them, and weights and their gradients in one that
-// does nothing else.
+// kernel that makes or reads them; weights, their gradients and those of the residual
+// stream, which products read in 16 bits, in one that does nothing else.
 func (t *Tape) castTo(x *Tensor, d DType, weight bool) *Tensor {
 	if x.dtype == d {
 		return t.Hold(x)
@@ -32,7 +32,7 @@ func (t *Tape) castTo(x *Tensor, d DType, weight bool) *Tensor {
 	switch {
 	case !t.Compiled:
 		t.kernel("to", y, x)
-	case weight:
+	case weight, t.phase == Backward && x.dtype == F32 && d.lowPrecision():
 		t.emit(Op{Prim: "to", Class: Vectorized, DType: d, Elements: float64(y.Size()), Bytes: x.reads() + y.bytes()})
 	}
 	return y

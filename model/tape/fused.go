@@ -66,6 +66,7 @@ type Fused struct {
 	Grow     int64 // multiplies it; 0: it stays
 	Heads    int64 // second dimension of the outputs; 0: the input's
 	InPlace  bool  // the gradient overwrites the first saved tensor
+	Low      bool  // the last output comes in autocast's dtype
 	BackWait bool  // the host waits for the device before the gradient
 
 	Read, Write         float64 // further passes over the first input's bytes, forward
@@ -87,7 +88,11 @@ func (t *Tape) Fuse(f Fused, ins ...*Tensor) []*Tensor {
 	outs := make([]*Tensor, max(f.Outs, 1))
 	var bytes units.Bytes
 	for i := range outs {
-		outs[i] = t.alloc(t.fusedShape(&f, ins[0]))
+		outs[i] = t.fusedShape(&f, ins[0])
+		if f.Low && i == len(outs)-1 && t.Autocast != F32 {
+			outs[i].dtype = t.Autocast
+		}
+		t.alloc(outs[i])
 		bytes += outs[i].bytes()
 	}
 	y := outs[0]
@@ -184,6 +189,8 @@ func (t *Tape) fusedGradient(f *Fused, n *node, g []*Tensor, x *Tensor, elements
 			vectors++
 		case i > 0 && r[i].Dim(-1) == 1 && width > 1:
 			columns += r[i].bytes() + n.saved[0].bytes() + g[0].bytes()
+		case t.WholeModel && i > 0 && r[i].dtype.lowPrecision() && r[0].dtype == F32:
+			t.emit(Op{Prim: "to", Class: Vectorized, DType: r[i].dtype, Elements: float64(r[i].Size()), Bytes: r[0].bytes() + r[i].bytes()})
 		default:
 			bytes += r[i].bytes()
 		}

@@ -17,7 +17,7 @@ func (t *Tape) Embedding(ids, w *Tensor) *Tensor {
 	t.emit(Op{Prim: "embedding", Class: Gather, DType: w.dtype, Elements: float64(y.Size()), Bytes: 2 * y.bytes()})
 	rows := ids.Size()
 	t.attachOne(w, y, []*Tensor{ids}, func(t *Tape, n *node, g *Tensor) *Tensor {
-		if t.WideTables {
+		if t.WholeModel {
 			return t.wideTable(w, rows)
 		}
 		r := t.zerosLike(w)

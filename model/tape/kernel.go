@@ -29,6 +29,8 @@ func (t *Tape) kernel(prim string, out *Tensor, ins ...*Tensor) {
 	}
 	class := Vectorized
 	switch {
+	case t.Compiled: // whose kernels walk any layout and convert on the way
+		class = FusedPointwise
 	case flat && convert && len(ins) > 1:
 		class = UnrolledMix
 	case flat && convert:

@@ -37,7 +37,7 @@ func (t *Tape) softmax(prim string, in *Tensor) *Tensor {
 // not from the result, which the product after it keeps in 16 bits alone (torch/_functorch/partitioners.py,
 // is_materialized_backwards); from the result where that is as wide.
 func (t *Tape) FusedSoftmax(x *Tensor, dropout bool) *Tensor {
-	f := Fused{Prim: "softmax", Class: FusedReduce, DType: x.dtype, Mask: dropout}
+	f := Fused{Prim: "softmax", Class: LossForward, Back: FusedReduce, DType: x.dtype, Mask: dropout}
 	if x.dtype.lowPrecision() {
 		f.Save, f.SaveRows = []int{0}, 2
 	} else {

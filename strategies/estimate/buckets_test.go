@@ -69,8 +69,8 @@ func TestGateApart(t *testing.T) {
 		{4, "hf-compile", "ddp", "100MiB", "none", "", true},  // exactly as large as the projection
 		{4, "hf-compile", "ddp", "101MiB", "none", "", false}, // which shares it then
 		{4, "hf-compile", "ddp", "25MiB", "full", "", false},
-		{4, "hf-compile-layer", "ddp", "25MiB", "none", "", false},
-		{4, "nanogpt", "ddp", "25MiB", "none", "", true}, // though compiled before DDP wraps it
+		{4, "hf-compile-layer", "ddp", "25MiB", "none", "", true}, // each layer is cut
+		{4, "nanogpt", "ddp", "25MiB", "none", "", true},          // though compiled before DDP wraps it
 		{4, "hf-eager", "ddp", "25MiB", "none", "", false},
 		{1, "hf-compile", "ddp", "25MiB", "none", "", false},
 		{4, "hf-compile", "ddp", "25MiB", "none", ", lora: {rank: 8}", false},

@@ -78,3 +78,32 @@ func TestUnreducedPasses(t *testing.T) {
 		require.InEpsilon(t, 10*0.58e-3, float64(took(true)-took(false)), 0.15, "ten units, of which root and head are one with hooks of their own")
 	}
 }
+
+// TestCompiledOwnFiles holds training files in plain PyTorch against the memory that they allocated on one and two H200 (PyTorch 2.11,
+// 2026-11-30), compiled whole or layer by layer, where the rest runs as recipe pytorch has it.
+func TestCompiledOwnFiles(t *testing.T) {
+	const model = "{model_type: decoder, hidden_size: %d, num_hidden_layers: %d, num_attention_heads: %d, num_key_value_heads: %d, intermediate_size: %d, gated_mlp: true, hidden_act: silu, norm: rmsnorm, position: rope, bias: false, vocab_size: %d, tie_word_embeddings: false}"
+	for _, c := range []struct {
+		width, layers, heads, keys, mlp, words int
+		runtime                                string
+		gpus, tokens, batch                    int
+		kind, precision                        string
+		allocated, within                      float64 // GB
+	}{
+		{2048, 12, 16, 16, 5632, 32000, "nanogpt, returns_logits: false", 1, 2048, 8, "ddp", "bf16-autocast", 26.4309, 0.01},
+		{2048, 12, 16, 16, 5632, 32000, "litgpt, returns_logits: false", 1, 2048, 8, "ddp", "bf16-pure", 18.97, 0.01},
+		{3072, 8, 24, 8, 8192, 32000, "nanogpt, returns_logits: false, enable_gqa: false", 1, 4096, 2, "ddp", "bf16-pure", 13.3552, 0.01},
+		{4096, 8, 32, 8, 14336, 32000, "litgpt, compile_scope: layer, enable_gqa: false", 2, 4096, 2, "fsdp2", "bf16-mixed", 24.7245, 0.01},
+		{2048, 12, 16, 16, 5632, 32000, "nanogpt, compile_scope: layer", 1, 2048, 8, "ddp", "bf16-autocast", 29.757, 0.03},
+		{2048, 12, 16, 16, 5632, 32000, "nanogpt, compile_scope: layer", 2, 2048, 8, "ddp, bucket_view: false", "bf16-autocast", 37.3772, 0.03},
+	} {
+		j := mustParse(t, fmt.Sprintf("{model: "+model+", hardware: h200-sxm, gpus: %d, runtime: {recipe: %s, attention: sdpa, release: '26.04'}, plan: {dp: %[7]d, data_parallel: %[9]s}, train: {sequence_length: %d, micro_batch: %d, grad_accumulation: 1, precision: %s, optimizer: adamw-fused, clip_gradients: true, recompute: none}}",
+			c.width, c.layers, c.heads, c.keys, c.mlp, c.words, c.gpus, c.runtime, c.kind, c.tokens, c.batch, c.precision))
+		if strings.Contains(c.runtime, "layer") {
+			require.Equal(t, "pytorch", j.Recipe.Name)
+			require.Equal(t, "hf-compile-layer", j.Layers.Name)
+			require.Equal(t, strings.Contains(c.runtime, "enable_gqa"), j.Layers.Structure.RepeatHeads, "%+v", c)
+		}
+		require.InEpsilon(t, c.allocated*1e9, float64(mustEstimate(t, j).Memory.PeakAllocated), c.within, "%+v", c)
+	}
+}

@@ -86,12 +86,12 @@ func oneGraph(j *strategies.Job) bool {
 	return s.CompiledScope == "model" && j.GPUs == 1
 }
 
-// gateApart reports whether a compiled model is cut between the gate and the up projection of each
-// MLP: a graph ends with each bucket of DDP's gradients, and the one projection fills a bucket by
+// gateApart reports whether a compiled model, or layer, is cut between the gate and the up projection of
+// each MLP: a graph ends with each bucket of DDP's gradients, and the one projection fills a bucket by
 // itself (torch/_dynamo/backends/distributed.py, DDPOptimizer). Frozen weights fill none, and checkpoints
 // are in no such graph.
 func gateApart(j *strategies.Job) bool {
-	if s := &j.Recipe.Structure; s.CompiledScope != "model" || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
+	if s := &j.Recipe.Structure; s.CompiledScope != "model" && j.Layers == nil || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
 		return false
 	}
 	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()

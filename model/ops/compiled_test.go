@@ -1,0 +1,97 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/tape"
+)
+
+// TestCompiledTurns: kernels that turn heads read tables, but in a graph of a whole model of transformers, which holds the
+// angles, each computes their sines and cosines (traces of both on an H200, PyTorch 2.11, 2026-11-30). Keys that a file repeats
+// come out of the kernel that turns them.
+func TestCompiledTurns(t *testing.T) {
+	const tokens, width, keys = 4096, 4096, 1024
+	for _, c := range []struct {
+		model, recipe string
+		repeats       bool
+		class         tape.Class
+		bytes         []units.Bytes // of 16-bit queries, and of keys
+	}{
+		{"llama2-7b", "hf-compile", false, tape.FusedHeavy, []units.Bytes{4 * 2 * tokens * width}}, // one kernel for both
+		{"llama2-7b", "litgpt", false, tape.FusedPointwise, []units.Bytes{4 * 2 * tokens * width}},
+		{"llama2-7b", "hf-compile-layer", false, tape.FusedPointwise, []units.Bytes{4 * 2 * tokens * width}},
+		{"llama3-8b", "litgpt", false, tape.FusedPointwise, []units.Bytes{2 * 2 * tokens * width, 2 * 2 * tokens * keys}},
+		{"llama3-8b", "litgpt", true, tape.FusedPointwise, []units.Bytes{2 * 2 * tokens * width, 2 * tokens * (keys + width)}},
+		{"llama3-8b", "nanogpt", true, tape.FusedPointwise, []units.Bytes{2 * 2 * tokens * width, 2 * tokens * (keys + width)}},
+	} {
+		x := config(t, c.model, c.recipe)
+		x.Precision, x.Attention, x.MicroBatch, x.Sequence = x.Recipe.Precision["bf16-pure"], "sdpa", 1, tokens
+		own := *x.Recipe
+		own.Structure.RepeatHeads, x.Recipe = c.repeats, &own
+		var got []units.Bytes
+		for _, o := range Build(x).Kinds[0].Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				require.Equal(t, c.class, o.Class, "%+v", c)
+				got = append(got, o.Bytes)
+			}
+		}
+		require.Equal(t, c.bytes, got, "%+v", c)
+	}
+}
+
+// TestCompiledStream: autocast's residual stream is fp32. A compiler writes what products read in 16 bits at once, but gradients
+// of the stream that they read by kernels of their own, two of a layer of a whole graph and one of a layer by itself
+// (traces of an H200, PyTorch 2.11, 2026-11-30: 23 and 12 in 12 layers).
+func TestCompiledStream(t *testing.T) {
+	const stream = 4096 * 4096
+	for _, c := range []struct {
+		recipe string
+		casts  int
+		sums   int // of a layer's gradients, which a whole graph makes with the layer before
+	}{{"litgpt", 2, 0}, {"hf-compile-layer", 1, 1}} {
+		x := config(t, "llama3-8b", c.recipe)
+		x.Precision, x.Attention, x.MicroBatch, x.Sequence = x.Recipe.Precision["bf16-autocast"], "sdpa", 1, 4096
+		layer := Build(x).Kinds[0]
+		casts, sums := 0, 0
+		for _, o := range layer.Backward.Ops {
+			if o.Prim == "to" && o.Elements == stream && (o.Module == "residual" || o.Module == "norm") {
+				require.Equal(t, units.Bytes(6*stream), o.Bytes, "%+v", c)
+				casts++
+			}
+			if o.Prim == "sum" && o.Module == "norm" {
+				sums++
+			}
+		}
+		require.Equal(t, c.casts, casts, "%+v", c)
+		require.Equal(t, c.sums, sums, "%+v", c)
+		for _, o := range layer.Forward.Ops {
+			if o.Module == "norm" && o.Prim == "norm" {
+				require.Contains(t, []int64{4 + 2, 4 + 2 + 4 + 2}, int64(o.Bytes)/stream, "%+v", c) // beside their weights
+			}
+			if o.Prim == "add" {
+				require.Equal(t, tape.FusedPointwise, o.Class, "%+v: converts on the way", c)
+				require.Equal(t, units.Bytes((4+2+4)*stream), o.Bytes, "%+v", c)
+			}
+		}
+	}
+}
+
+// TestCompiledComplex: a compiler has no kernels of complex numbers; neighbours that are turned as pairs are one.
+func TestCompiledComplex(t *testing.T) {
+	for kind, want := range map[string]int{"": 1, "interleaved": 2, "complex": 6} {
+		x := config(t, "llama2-7b", "litgpt")
+		own := *x.Recipe
+		own.Structure.Rotary = kind
+		x.Recipe, x.Attention = &own, "sdpa"
+		n := 0
+		for _, o := range Build(x).Kinds[0].Forward.Ops {
+			if o.Module == "rotary" && o.Class != tape.NoKernel {
+				n++
+			}
+		}
+		require.Equal(t, want, n, kind)
+	}
+}
