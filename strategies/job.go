@@ -241,13 +241,7 @@ func (j *Job) SetPlan(p Plan) error {
 		return diag.Errorf("train.document_length: %d, but how recipe %s cuts documents over context ranks (cp %d) is not known; leave it out, set plan.cp to 1, or use megatron-core", n, j.Recipe.Name, p.CP)
 	}
 	t := j.Given
-	if t.Recompute == "" {
-		t.Recompute = ops.NoRecompute
-	}
-	if methods := j.Recipe.RecomputeMethods; t.RecomputeNumLayers != nil && t.RecomputeMethod == "" && len(methods) > 0 {
-		t.RecomputeMethod = RecomputeMethod(methods[0])
-	}
-	if err := t.complete(&p); err != nil {
+	if err := j.settle(&t, &p); err != nil {
 		return err
 	}
 	s.Train = &t
@@ -257,15 +251,34 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := first(func() error { return j.checkOverlaps(&p) }, func() error { return j.checkHost(&p) }, j.checkOffloadRuntime); err != nil {
 		return err
 	}
-	j.Take(p, t)
+	j.take(p, t)
 	return nil
 }
 
-// Take gives a job a complete plan and training settings that break no rule, as SetPlan has
-// found them, and the dtypes that follow from them.
-func (j *Job) Take(p Plan, t Train) {
+// Take gives a job a complete plan with which it breaks no rule, as SetPlan has found.
+func (j *Job) Take(p Plan) {
+	t := j.Given
+	if err := j.settle(&t, &p); err != nil {
+		panic(err) // SetPlan has asked the same
+	}
+	j.take(p, t)
+}
+
+// take gives a job what it lacks, and the dtypes that follow from that.
+func (j *Job) take(p Plan, t Train) {
 	j.Plan, j.Train, j.Open = p, t, false
 	j.Precision.Reduce, j.Precision.Gradients, j.Precision.Adapters = j.reduced(&p), j.gradients(&p), j.adapted(&p)
+}
+
+// settle fills what training settings leave open that follows from a plan.
+func (j *Job) settle(t *Train, p *Plan) error {
+	if t.Recompute == "" {
+		t.Recompute = ops.NoRecompute
+	}
+	if methods := j.Recipe.RecomputeMethods; t.RecomputeNumLayers != nil && t.RecomputeMethod == "" && len(methods) > 0 {
+		t.RecomputeMethod = RecomputeMethod(methods[0])
+	}
+	return t.complete(p)
 }
 
 // TF32 reports whether fp32 operands are multiplied in TF32: as the job says, else

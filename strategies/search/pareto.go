@@ -68,7 +68,7 @@ func goalsOf(j *strategies.Job, s *estimate.Score) goals {
 type member struct {
 	goals
 	job   strategies.Job
-	order [2]int32 // cut and place of the plan in the space
+	order [3]int32 // place of the plan in the space: cut, layout of it, way
 }
 
 // replaces reports whether o is worthless beside m, which is better or as good and first.
@@ -127,29 +127,30 @@ func unbeaten(ctx context.Context, j *strategies.Job, o Options) ([]*member, err
 			return f.beats(m)
 		}}
 		beaten := false // whatever its way
-		for i := range l.found {
+		for x := range every(l.plans) {
 			if ctx.Err() != nil {
 				break
 			}
-			s.set(&m.job, &l.plans[l.found[i].layout], l.found[i].way)
-			m.order = [2]int32{l.plans[0].cut, int32(i)}
-			if i == 0 || l.found[i].layout != l.found[i-1].layout {
+			p := &l.plans[x.layout]
+			s.set(&m.job, p, x.way)
+			m.order = [3]int32{p.cut, x.layout, int32(x.way)}
+			if x.way == 0 {
 				m.goals = floorsOf(e, m.job)
 				beaten = f.beats(m)
 			}
 			if beaten {
 				continue
 			}
-			x, err := e.Score(&m.job, limits)
-			if err != nil || x.DeviceUsed == 0 || x.DeviceUsed > s.limit {
+			score, err := e.Score(&m.job, limits)
+			if err != nil || score.DeviceUsed == 0 || score.DeviceUsed > s.limit {
 				continue
 			}
-			if m.goals = goalsOf(&m.job, &x); !f.beats(m) {
+			if m.goals = goalsOf(&m.job, &score); !f.beats(m) {
 				next := *m
 				f.add(&next)
 			}
 		}
-		l.found, l.plans = nil, nil
+		l.plans = nil
 	})
 	slices.SortFunc(f.list, func(a, b *member) int { return slices.Compare(a.order[:], b.order[:]) })
 	return f.list, err

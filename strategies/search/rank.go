@@ -3,10 +3,8 @@ package search
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
-	"sort"
 	"sync/atomic"
 
 	"github.com/perfplan/perfplan/internal/diag"
@@ -96,34 +94,15 @@ func (s *searcher) over(used units.Bytes, large, tight string) Count {
 	return Count{Reason: tight, Free: s.o.Headroom}
 }
 
-// layout is a legal plan up to what no rule looks at.
+// layout is a legal plan up to what no rule looks at. A space has some 10^5, so that it holds
+// no more than its cut does not say.
 type layout struct {
-	plan  strategies.Plan
-	some  *int64 // RecomputeNumLayers, by
-	by    strategies.RecomputeMethod
-	steps int64 // GradAccumulation
-	batch int64 // GlobalBatch
-	cut   int32
-}
-
-// found is a legal plan on its way through a search: a layout with switches and a
-// bucket. Plans that differ in their bucket only are one group.
-type found struct {
-	floor  float64 // of its value
-	layout int32
-	way    uint8 // index into what Space.variants gives for the layout
-	group  uint8 // the same but for the bucket
-}
-
-// scored is a plan that was evaluated.
-type scored struct {
-	found
-	order int32 // in the space
-	score estimate.Score
-	value float64
-	done  bool
-
-	pruned bool // by its own floor
+	floor   float64          // of the value of all its ways
+	plan    *strategies.Plan // of one of them, shared by cuts that are alike
+	depth   *depth
+	cut     int32
+	ways    uint8 // that Space.variants gives for it
+	buckets uint8 // of these, how many differ in their bucket alone: one group
 }
 
 // settings are what of a cut makes another job, of which a plan is still to be set.
@@ -149,9 +128,7 @@ type searcher struct {
 	cuts  []cut
 	bases map[settings]base
 	limit units.Bytes
-	all   []found
-	plans [][]layout // by cut
-	first []int32    // by cut, how many layouts there are before
+	plans []layout // as listed
 	out   *Ranking
 	shown Progress // of evaluation
 
@@ -261,31 +238,44 @@ func (s *searcher) reject(r reasons) {
 
 // listing is what one cut adds to a search.
 type listing struct {
-	found      []found
 	plans      []layout
+	batches    [2]int64 // the smallest and the largest global batch
 	considered int
 	legal      int
 	rejected   reasons // of this cut and of those after it that are alike
 	err        error   // the model cannot be built
 }
 
-// family is what cuts have in common that are alike: why plans of theirs are left out, and what each plan
-// keeps of parameters, which does not depend on what is computed.
+// family is what cuts have in common that are alike: why plans of theirs are left out, and plans.
 type family struct {
 	rejected reasons
-	states   map[strategies.Plan]units.Bytes
+	plans    map[strategies.Plan]*kept
 }
 
-// add takes plans in that differ in nothing that a rule looks at, and share a floor.
-func (l *listing) add(p layout, same []strategies.Plan, floor float64) {
-	at, group := int32(len(l.plans)), 0
-	l.plans = append(l.plans, p)
-	for k, v := range same {
-		if k > 0 && v.Bucket == same[0].Bucket {
-			group++
-		}
-		l.found = append(l.found, found{floor, at, uint8(k), uint8(group)})
+// kept is a plan with what it keeps of parameters, which does not depend on what is computed.
+type kept struct {
+	plan   strategies.Plan
+	states units.Bytes
+}
+
+// add takes plans in that differ in nothing that a rule looks at.
+func (l *listing) add(p layout, same []strategies.Plan, batch int64) {
+	p.ways, p.buckets = uint8(len(same)), 1
+	for int(p.buckets) < len(same) && same[p.buckets].Bucket != same[0].Bucket {
+		p.buckets++
 	}
+	l.plans, l.batches = append(l.plans, p), span(l.batches, [2]int64{batch, batch})
+}
+
+// span is from the least to the most of two ranges, of which that from 0 is none.
+func span(a, b [2]int64) [2]int64 {
+	if a[0] == 0 {
+		return b
+	}
+	if b[0] == 0 {
+		return a
+	}
+	return [2]int64{min(a[0], b[0]), max(a[1], b[1])}
 }
 
 // enumerate lists the legal plans whose states fit, with their floors. What a cut adds is
@@ -307,10 +297,10 @@ func (s *searcher) enumerate(phase string, then func(*estimate.Evaluator, *listi
 	parallel.Workers(len(runs)-1, func(w int, next func() (int, bool)) {
 		e := &s.evaluators[w]
 		for k, ok := next(); ok; k, ok = next() {
-			all := family{reasons{}, map[strategies.Plan]units.Bytes{}}
+			all := family{reasons{}, map[strategies.Plan]*kept{}}
 			parts[runs[k]].rejected = all.rejected
 			for i := runs[k]; i < runs[k+1] && s.ctx.Err() == nil; i++ {
-				if s.list(e, i, &parts[i], all); then != nil && len(parts[i].found) > 0 {
+				if s.list(e, i, &parts[i], all); then != nil && len(parts[i].plans) > 0 {
 					then(e, &parts[i])
 				}
 				s.progress(Progress{Phase: phase, Done: int(done.Add(1)), Total: len(s.cuts)})
@@ -350,27 +340,26 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 		return
 	}
 	var j, scratch strategies.Job
-	s.o.Space.plans(b.job, c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
+	s.o.Space.plans(b.job, c, func(same []strategies.Plan, d *depth) bool {
 		l.considered += len(same)
 		j = *b.job
-		if j.Given.RecomputeNumLayers = some; some != nil {
-			j.Given.RecomputeMethod = by
-		}
+		d.set(&j)
 		if err := j.SetPlan(same[0]); err != nil {
 			all.rejected.broken(err, len(same))
 			return true
 		}
 		l.legal += len(same)
-		states, known := all.states[same[0]]
-		if !known {
-			plain := kept(&scratch, &j)
+		known := all.plans[j.Plan]
+		if known == nil {
+			plain := storing(&scratch, &j)
 			plain.Train.MicroBatch = 1
-			if states, l.err = e.FloorMemory(plain); l.err != nil {
+			known = &kept{plan: j.Plan}
+			if known.states, l.err = e.FloorMemory(plain); l.err != nil {
 				return false
 			}
-			all.states[same[0]] = states
+			all.plans[j.Plan] = known
 		}
-		floor, why, err := s.floor(e, &j, &scratch, states)
+		floor, why, err := s.floor(e, &j, &scratch, known.states)
 		switch {
 		case err != nil:
 			l.err = err
@@ -379,14 +368,14 @@ func (s *searcher) list(e *estimate.Evaluator, i int, l *listing, all family) {
 			all.rejected.add(why, len(same))
 			return true
 		}
-		l.add(layout{j.Plan, j.Train.RecomputeNumLayers, j.Train.RecomputeMethod, j.Train.GradAccumulation, j.Train.GlobalBatch, int32(i)}, same, floor)
+		l.add(layout{floor: floor, plan: &known.plan, depth: d, cut: int32(i)}, same, j.Train.GlobalBatch)
 		return true
 	})
-	l.found, l.plans = slices.Clone(l.found), slices.Clone(l.plans) // without room to grow
+	l.plans = slices.Clone(l.plans) // without room to grow
 }
 
-// kept is a job that recomputes nothing, which overwrites scratch.
-func kept(scratch, j *strategies.Job) *strategies.Job {
+// storing is a job that recomputes nothing, which overwrites scratch.
+func storing(scratch, j *strategies.Job) *strategies.Job {
 	*scratch = *j
 	scratch.Train.Recompute, scratch.Train.RecomputeModules, scratch.Train.RecomputeNumLayers = ops.NoRecompute, 0, nil
 	return scratch
@@ -413,7 +402,7 @@ func (s *searcher) floor(e *estimate.Evaluator, j, scratch *strategies.Job, stat
 	j.Plan.ReshardAfterForward, j.Plan.SyncEveryMicroBatch = &yes, &no
 	of := j
 	if s.loosely(j) {
-		of = kept(scratch, j)
+		of = storing(scratch, j)
 	}
 	least, err := e.FloorPeak(of)
 	if err == nil && least > s.limit && of != j {
@@ -441,36 +430,24 @@ func (s *searcher) hopeless(e *estimate.Evaluator, j *strategies.Job, bar float6
 func (s *searcher) join(parts []listing) error {
 	rejected := reasons{}
 	var err error
-	all, plans := 0, int32(0)
+	plans := 0
 	for i := range parts {
-		all += len(parts[i].found)
+		plans += len(parts[i].plans)
 	}
-	s.plans, s.first, s.all = make([][]layout, len(parts)), make([]int32, len(parts)), make([]found, 0, all)
-	b := &s.out.Batches
+	s.plans = make([]layout, 0, plans)
 	for i := range parts {
 		p := &parts[i]
 		s.out.Considered += p.considered
 		s.out.Legal += p.legal
+		s.out.Batches = span(s.out.Batches, p.batches)
 		if err == nil {
 			err = p.err
 		}
 		for _, why := range p.rejected {
 			rejected.add(*why, why.N)
 		}
-		for _, f := range p.found {
-			f.layout += plans
-			s.all = append(s.all, f)
-		}
-		for k := range p.plans {
-			n := p.plans[k].batch
-			if b[0] == 0 {
-				b[0] = n
-			}
-			*b = [2]int64{min(b[0], n), max(b[1], n)}
-		}
-		s.plans[i], s.first[i] = p.plans, plans
-		plans += int32(len(p.plans))
-		p.found, p.plans = nil, nil
+		s.plans = append(s.plans, p.plans...)
+		p.plans = nil
 	}
 	s.reject(rejected)
 	return err
@@ -505,33 +482,16 @@ func (s *searcher) progress(p Progress) {
 }
 
 // apply makes of a job that of a plan. scratch is overwritten.
-func (s *searcher) apply(scratch *strategies.Job, f *found) {
-	cut := sort.Search(len(s.first), func(i int) bool { return s.first[i] > f.layout }) - 1
-	s.set(scratch, &s.plans[cut][f.layout-s.first[cut]], f.way)
-}
+func (s *searcher) apply(scratch *strategies.Job, f found) { s.set(scratch, &s.plans[f.layout], f.way) }
 
 // set makes of a job that of a layout and one of its ways. scratch is overwritten.
 func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
-	base := s.bases[s.cuts[l.cut].settings()].job
-	*scratch = *base
-	scratch.Plan = l.plan
-	s.o.Space.variant(scratch, &scratch.Plan, int(way))
-	t := base.Given
-	t.MicroBatch, t.GradAccumulation, t.GlobalBatch = max(base.Given.MicroBatch, 1), l.steps, l.batch
-	t.RecomputeNumLayers, t.RecomputeMethod = l.some, l.by
-	if t.Recompute == "" {
-		t.Recompute = ops.NoRecompute
-	}
-	scratch.Take(scratch.Plan, t)
+	*scratch = *s.bases[s.cuts[l.cut].settings()].job
+	l.depth.set(scratch)
+	p := *l.plan
+	s.o.Space.variant(scratch, &p, int(way))
+	scratch.Take(p)
 }
-
-// batchSizes: small at first, so that bounds start to work early. Every plan of a
-// batch is evaluated; the bound moves between batches, so that how many plans are
-// evaluated does not depend on the processors.
-const (
-	firstBatch = 32
-	mostBatch  = 1024
-)
 
 // search returns the best plans.
 func (s *searcher) search() *top {
@@ -541,161 +501,6 @@ func (s *searcher) search() *top {
 		return bar, full && !s.o.Exhaustive
 	}, func(f *scored) { best.add(f, s.o.Objective) })
 	return best
-}
-
-// each evaluates plans from the lowest floor up, until no floor is within the bar
-// that plans must not exceed, where there is one, and calls f with those that fit.
-func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
-	order := make([]int32, len(s.all))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.all[a].floor, s.all[b].floor), cmp.Compare(a, b))
-	})
-	large := reasons{}
-	var best *scored
-	s.shown = Progress{Phase: "evaluating", Total: len(order)}
-	for at, size := 0, firstBatch; at < len(order) && s.ctx.Err() == nil; size = min(2*size, mostBatch) {
-		if most, ok := bar(); ok && s.all[order[at]].floor > most {
-			s.out.Pruned += len(order) - at
-			break
-		}
-		batch := slices.Clone(order[at:min(at+size, len(order))])
-		slices.Sort(batch) // plans that share most stand together
-		most, bounded := bar()
-		limits := estimate.Limits{Memory: s.limit, Time: s.o.Objective.slowest(most, bounded, s.job)}
-		if n := s.o.Objective.largest(most, bounded); n > 0 {
-			limits.Memory = min(limits.Memory, n)
-		}
-		results := s.evaluate(batch, limits, most, bounded)
-		for i := range results {
-			x := &results[i]
-			switch {
-			case x.pruned:
-				s.out.Pruned++
-				continue
-			case !x.done:
-				continue
-			case x.score.DeviceUsed > s.limit:
-				large.add(s.over(x.score.DeviceUsed, peakTooLarge, peakTight), 1)
-			case x.score.DeviceUsed == 0 || x.score.DeviceUsed > limits.Memory: // too slow or too large to matter
-			default:
-				s.out.Fits++
-				f(x)
-				if best == nil || s.o.Objective.less(x, best) {
-					best = x
-				}
-			}
-			s.out.Evaluated++
-		}
-		at += len(batch)
-		if s.shown.Done = at; best != nil && s.o.Progress != nil {
-			s.shown.Best, s.shown.Value = s.describe(&best.found), s.o.Objective.text(&best.score)
-		}
-		s.progress(s.shown)
-	}
-	s.reject(large)
-	s.sortRejected()
-	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
-}
-
-// evaluate scores a batch, a run of neighbours at a time. Plans beyond the limits do not
-// matter.
-func (s *searcher) evaluate(batch []int32, limits estimate.Limits, bar float64, bounded bool) []scored {
-	const run = 16
-	out := make([]scored, len(batch))
-	runs := (len(batch) + run - 1) / run
-	var done atomic.Int64
-	parallel.Workers(runs, func(w int, next func() (int, bool)) {
-		var scratch strategies.Job
-		var hopeless bool
-		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
-			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
-				f := &out[k]
-				f.found, f.order = s.all[batch[k]], batch[k]
-				s.apply(&scratch, &f.found)
-				if k == i*run || f.layout != out[k-1].layout { // which its floor depends on
-					hopeless = bounded && s.hopeless(&s.evaluators[w], &scratch, bar)
-				}
-				if f.pruned = hopeless; f.pruned {
-					continue
-				}
-				score, err := s.evaluators[w].Score(&scratch, limits)
-				if err != nil {
-					continue // enumerate has built this model
-				}
-				f.score, f.value, f.done = score, s.o.Objective.value(&score, scratch.Tokens()), true
-			}
-			p := s.shown
-			p.Done += min(int(done.Add(1))*run, len(batch))
-			s.progress(p)
-		}
-	})
-	return out
-}
-
-// describe is the short form of a plan with its training settings.
-func (s *searcher) describe(f *found) string {
-	var j strategies.Job
-	s.apply(&j, f)
-	return Describe(&j)
-}
-
-// Describe is the short form of a job's plan with the settings that go with it.
-func Describe(j *strategies.Job) string {
-	out := fmt.Sprintf("%s, micro batch %d", &j.Plan, j.Train.MicroBatch)
-	if j.Train.Recompute != ops.NoRecompute {
-		out += fmt.Sprintf(", %s recompute", j.Train.RecomputeText())
-	}
-	return out
-}
-
-// top keeps the best plans, one of each group.
-type top struct {
-	most int
-	list []scored
-}
-
-// less orders plans by value, then by the objective's second thought, then as
-// listed.
-func (o Objective) less(a, b *scored) bool {
-	if a.value != b.value {
-		return a.value < b.value
-	}
-	if x, y := o.second(&a.score), o.second(&b.score); x != y {
-		return x < y
-	}
-	return a.order < b.order
-}
-
-func (t *top) add(f *scored, o Objective) {
-	for i := range t.list {
-		if x := &t.list[i]; x.layout == f.layout && x.group == f.group {
-			if !o.less(f, x) {
-				return
-			}
-			t.list = slices.Delete(t.list, i, i+1)
-			break
-		}
-	}
-	at := len(t.list)
-	for at > 0 && o.less(f, &t.list[at-1]) {
-		at--
-	}
-	if at < t.most {
-		t.list = slices.Insert(t.list, at, *f)
-		t.list = t.list[:min(len(t.list), t.most)]
-	}
-}
-
-// bar is the value that a plan must not exceed to be among the best, and whether
-// there are enough for it to count.
-func (t *top) bar() (float64, bool) {
-	if len(t.list) < t.most {
-		return 0, false
-	}
-	return t.list[len(t.list)-1].value, true
 }
 
 // same is the relative difference of two values that is rounding.
@@ -709,7 +514,7 @@ func (s *searcher) finish(best *top) error {
 		e := &s.evaluators[w]
 		for i, ok := next(); ok; i, ok = next() {
 			var j strategies.Job
-			s.apply(&j, &best.list[i].found)
+			s.apply(&j, best.list[i].found)
 			r, err := e.Estimate(&j, estimate.Options{})
 			if err != nil {
 				errs[i] = err

@@ -192,11 +192,9 @@ func possible(j *strategies.Job) bool {
 		if err != nil {
 			return false
 		}
-		s.plans(base, &c, func(same []strategies.Plan, by strategies.RecomputeMethod, some *int64) bool {
+		s.plans(base, &c, func(same []strategies.Plan, d *depth) bool {
 			next := *base
-			if next.Given.RecomputeNumLayers = some; some != nil {
-				next.Given.RecomputeMethod = by
-			}
+			d.set(&next)
 			found = next.SetPlan(same[0]) == nil
 			return !found
 		})

@@ -271,38 +271,49 @@ func recomputes(j *strategies.Job, f Fix) []strategies.Recomputation {
 // of them: so many parts of a stage, or every second to every last of them.
 const parts = 4
 
-// layers lists the numbers of layers that a cut's full recomputation counts, with the
-// method; nil: every layer. Keys that the job gives stay.
-func (s *Space) layers(j *strategies.Job, c *cut, stages int64) (strategies.RecomputeMethod, []*int64) {
-	method := j.Given.RecomputeMethod
+// depth is how many layers full recomputation counts, by a method; nil: every layer.
+type depth struct {
+	by   strategies.RecomputeMethod
+	some *int64
+}
+
+// set gives it to a job.
+func (d *depth) set(j *strategies.Job) {
+	if j.Given.RecomputeNumLayers = d.some; d.some != nil {
+		j.Given.RecomputeMethod = d.by
+	}
+}
+
+// depths lists those of a cut. Keys that the job gives stay.
+func (s *Space) depths(j *strategies.Job, c *cut, stages int64) []depth {
+	by := j.Given.RecomputeMethod
 	if v, ok := s.Fix["recompute_method"]; ok {
-		if method = strategies.RecomputeMethod(v); c.recompute.Kind != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
-			return method, nil
+		if by = strategies.RecomputeMethod(v); c.recompute.Kind != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
+			return nil
 		}
 	}
-	all := []*int64{j.Given.RecomputeNumLayers}
 	if _, ok := s.Fix["recompute_num_layers"]; ok {
-		n := s.Fix.counts("recompute_num_layers", nil)
-		return method, []*int64{&n[0]}
+		return []depth{{by, &s.Fix.counts("recompute_num_layers", nil)[0]}}
 	}
-	if c.recompute.Kind != ops.FullRecompute || all[0] != nil || len(j.Recipe.RecomputeMethods) == 0 {
-		return method, all
+	all := []depth{{by, j.Given.RecomputeNumLayers}}
+	if c.recompute.Kind != ops.FullRecompute || all[0].some != nil || len(j.Recipe.RecomputeMethods) == 0 {
+		return all
 	}
-	if method == "" {
-		method = strategies.RecomputeMethod(j.Recipe.RecomputeMethods[0])
+	if by == "" {
+		by = strategies.RecomputeMethod(j.Recipe.RecomputeMethods[0])
 	} else {
 		all = nil // a method counts something
 	}
 	most := (j.Model.Layers + stages - 1) / stages
 	for i := int64(1); i <= parts; i++ {
 		switch n := most * i / parts; {
-		case method == strategies.RecomputeBlock && i < parts && n > 0 && n > most*(i-1)/parts:
-			all = append(all, &n)
-		case method != strategies.RecomputeBlock && 1 < i && i <= most:
-			all = append(all, &i)
+		case by == strategies.RecomputeBlock && i < parts && n > 0 && n > most*(i-1)/parts:
+			all = append(all, depth{by, &n})
+		case by != strategies.RecomputeBlock && 1 < i && i <= most:
+			all = append(all, depth{by, &i})
 		}
 	}
-	return method, all
+	return all
 }
 
 // microBatches are the divisors of the global batch up to 16; powers of two
@@ -319,16 +330,16 @@ func microBatches(j *strategies.Job) []int64 {
 }
 
 // plans calls f with every plan of a cut, in order, those that differ in nothing that
-// a rule looks at together, and the layers that they recompute. It stops when f says so.
-func (s *Space) plans(j *strategies.Job, c *cut, f func(same []strategies.Plan, method strategies.RecomputeMethod, layers *int64) bool) {
+// a rule looks at together, and how deep they recompute. It stops when f says so.
+func (s *Space) plans(j *strategies.Job, c *cut, f func([]strategies.Plan, *depth) bool) {
 	var copies, same []strategies.Plan
 	for _, staged := range s.pipelines(j, c) {
-		method, layers := s.layers(j, c, staged.PP*staged.VirtualStages)
+		depths := s.depths(j, c, staged.PP*staged.VirtualStages)
 		copies = s.copies(copies[:0], j, staged)
 		for _, p := range copies {
 			same = s.variants(same[:0], j, p, dataRanks(j, &p)*p.CP > 1)
-			for _, n := range layers {
-				if !f(same, method, n) {
+			for i := range depths {
+				if !f(same, &depths[i]) {
 					return
 				}
 			}
