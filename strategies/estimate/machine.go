@@ -61,7 +61,7 @@ type machine struct {
 // lawView is the part of the hardware laws that the pricer reads often.
 type lawView struct {
 	gap, latency         units.Seconds
-	collectives          map[string]float64
+	slow                 []float64 // by kind of collective: its time under compute over its time alone
 	skew                 float64
 	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
 	grouped              float64         // power of one kernel for all experts over that of others at the same rate
@@ -108,7 +108,10 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 	l := h.Laws
 	m := &machine{hardware: h, timer: timer, fabric: fabric}
 	m.law = lawView{gap: l.Launch.Gap, latency: l.Launch.Latency,
-		collectives: l.Overlap.Collectives, skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, vector: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
+		skew: max(l.Overlap.Skew, 1), gemmClock: 1, gemmRates: 1, zeros: 1, vector: 1, grouped: 1, narrow: hardware.Narrow{Forward: 1, Gradients: 1}}
+	for _, op := range collective.Ops() {
+		m.law.slow = append(m.law.slow, cmp.Or(l.Overlap.Collectives[op.String()], unmeasured))
+	}
 	if l.Power != nil {
 		on := cmp.Or(l.Power.On, &h.GPU)
 		if l.Power.GEMMClock > 0 {
@@ -153,9 +156,7 @@ func (m *machine) utilization(o *tape.Op) float64 {
 }
 
 // slow is the time of a collective under compute over its time alone.
-func (m *machine) slow(op collective.Op) float64 {
-	if s, ok := m.law.collectives[op.String()]; ok {
-		return s
-	}
-	return 1.1
-}
+func (m *machine) slow(op collective.Op) float64 { return m.law.slow[op] }
+
+// unmeasured is that of kinds that no law has.
+const unmeasured = 1.1

@@ -47,25 +47,27 @@ func workOf(c tape.Class) work {
 // pricer turns ops into launches for one job.
 type pricer struct {
 	*machine
-	job    *strategies.Job
-	host   *recipe.Host
-	speed  units.Seconds // time factor of the calls a host makes of the libraries and the driver
-	python units.Seconds // and of its Python
-	graphs string        // what is replayed from CUDA graphs
-	hides  units.Seconds // share of the exchanges between experts that run beside another micro batch
-	block  bool          // the host waits for every kernel: what it does between two is time of the device
-	issue  units.Seconds // host cost of a collective of data parallelism
-	groups [numGroups]collective.Group
-	clock                // of the rank at hand
-	clocks []clock       // of all pipeline ranks
-	most   []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
-	rounds int           // of the search for them
-	own    units.Seconds // time factor of everything: what the user's own runs took, over their predictions
-	pace   units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
-	across units.Seconds // time factor of collectives across nodes that nobody measured, of a network slower than said; 0: as said
-	lags   []lag         // by pipeline rank; nil where nobody is slow
-	prices [prices]price
-	counts *tally // of what is no part of a unit, when recorded
+	job     *strategies.Job
+	host    *recipe.Host
+	speed   units.Seconds // time factor of the calls a host makes of the libraries and the driver
+	python  units.Seconds // and of its Python
+	graphs  string        // what is replayed from CUDA graphs
+	hides   units.Seconds // share of the exchanges between experts that run beside another micro batch
+	block   bool          // the host waits for every kernel: what it does between two is time of the device
+	issue   units.Seconds // host cost of a collective of data parallelism
+	check   units.Seconds // and of a check of gradients before it; below 0: not asked for yet
+	groups  [numGroups]collective.Group
+	clock                 // of the rank at hand
+	clocks  []clock       // of all pipeline ranks
+	most    []clock       // of these: a rank that waits for a straggler gains nothing by a higher one; empty: the full clock
+	rounds  int           // of the search for them
+	own     units.Seconds // time factor of everything: what the user's own runs took, over their predictions
+	pace    units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
+	across  units.Seconds // time factor of collectives across nodes that nobody measured, of a network slower than said; 0: as said
+	lags    []lag         // by pipeline rank; nil where nobody is slow
+	prices  [prices]price
+	filling filled // while it is not known whether it is like another
+	counts  *tally // of what is no part of a unit, when recorded
 }
 
 // begin readies the pricer for a job on its machine.
@@ -100,7 +102,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	}
 	p.speed *= p.own
 	p.python *= p.own
-	p.issue = p.host.Primitives["collective"] * p.python
+	p.issue, p.check = p.host.Primitives["collective"]*p.python, -1
 	p.lags, p.pace = lagsOf(j), p.own
 	if j.GPUs > 1 {
 		p.pace *= units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))

@@ -1,15 +1,10 @@
 package estimate
 
 import (
-	"math"
-	"slices"
-
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
-	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
-	"github.com/perfplan/perfplan/strategies/dataparallel"
 	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
@@ -327,80 +322,21 @@ func (b *buckets) begin(s *step) {
 		}
 	}
 	b.copies = !r.Structure.MainGradients && !r.Structure.OwnReductions || s.job.Partitions()
-	if s.chunk.reduced.at == nil {
-		s.chunk.reduced = s.gradients()
-	}
-	b.at = s.chunk.reduced.at
-	limit := plan.Bucket
-	first := limit
-	if limit == 0 {
-		limit, first = s.defaultBucket()
-	}
-	limit, first = limit*s.p.wideReduce(), first*s.p.wideReduce()
+	reduced := s.p.reduced(s.chunk)
+	b.at = reduced.at
 	for k := range b.queues {
 		q := &b.queues[k]
 		all := [2]group{dpGroup, expertDPGroup}[k]
-		q.group, q.copies, q.grads, q.next = all, [2]group{replicaGroup, expertReplicaGroup}[k], s.chunk.reduced.bytes[k], 0
+		q.group, q.copies, q.grads, q.next = all, [2]group{replicaGroup, expertReplicaGroup}[k], reduced.bytes[k], 0
 		q.closes, q.sizes = nil, nil
 		if s.p.groups[q.copies].Ranks > 1 {
 			q.group = [2]group{shardGroup, expertShardGroup}[k]
 		}
 		if q.on = s.p.groups[all].Ranks > 1; q.on {
-			q.closes, q.sizes = s.chunk.reduced.buckets(k, first, limit)
+			f := s.p.fill(s.chunk, k)
+			q.closes, q.sizes = f.closes, f.sizes
 		}
 	}
-}
-
-// gradients are those of a chunk as they are reduced.
-type gradients struct {
-	at     []int            // by unit of the list: its first gradient, in the order they become ready
-	bytes  [2][]units.Bytes // by gradient in that order: of dense parameters, and of experts
-	filled []filled         // buckets of some sizes
-}
-
-// filled are the buckets that gradients of one kind fill.
-type filled struct {
-	kind         int
-	first, limit units.Bytes
-	closes       []bool        // by gradient: it is the last of its bucket
-	sizes        []units.Bytes // by bucket
-}
-
-// buckets are those that gradients of a kind fill up to a limit, or those that they have filled before.
-func (g *gradients) buckets(kind int, first, limit units.Bytes) (closes []bool, sizes []units.Bytes) {
-	for i := range g.filled {
-		if f := &g.filled[i]; f.kind == kind && f.first == first && f.limit == limit {
-			return f.closes, f.sizes
-		}
-	}
-	closes, sizes = dataparallel.AppendBuckets(nil, nil, g.bytes[kind], first, limit)
-	g.filled = append(g.filled, filled{kind, first, limit, closes, sizes})
-	return closes, sizes
-}
-
-func (s *step) gradients() gradients {
-	var dense, experts []units.Bytes
-	at := make([]int, len(s.list))
-	reduce := s.job.Precision.Reduce.Size() / s.p.gradSize()
-	for j := len(s.list) - 1; j >= 0; j-- {
-		u := s.list[j]
-		at[j] = len(dense)
-		for i, g := range u.backward.grads {
-			size := g.Bytes
-			if s.chunk.embedding != nil && u.Params[g.Param].TiedCopy {
-				size = 0 // complete only with the embedding's
-			}
-			if slices.ContainsFunc(u.backward.grads[i+1:], func(later tape.ParamGrad) bool { return later.Param == g.Param }) {
-				size = 0 // or with what it is used for before
-			}
-			d, e := size*reduce, units.Bytes(0)
-			if u.Params[g.Param].Split == model.ExpertSplit {
-				d, e = 0, d
-			}
-			dense, experts = append(dense, d), append(experts, e)
-		}
-	}
-	return gradients{at: at, bytes: [2][]units.Bytes{dense, experts}}
 }
 
 // equal returns how many units from j on are one kind with the one before and
@@ -486,20 +422,6 @@ func (b *buckets) skip(j int) int {
 	return n
 }
 
-func (s *step) defaultBucket() (limit, first units.Bytes) {
-	if v := s.job.Recipe.Overlap.Values; v > 0 {
-		if s.chunk.embedding == nil || !s.job.Recipe.Overlap.GradReduce { // distributed_data_parallel.py: bucket_size
-			return math.MaxInt64, math.MaxInt64
-		}
-		limit = units.Bytes(max(v, s.job.Recipe.Overlap.RankValues*s.job.Plan.DP)) * s.job.Precision.Reduce.Size()
-		return limit, limit
-	}
-	if r := s.job.Recipe.Overlap.Bucket; r > 0 {
-		return r, r
-	}
-	return dataparallel.DefaultBucket, dataparallel.FirstBucket
-}
-
 // firstShare is the share of a queue's parameters that the first layers of the next
 // forward pass belong to: gradients are complete in the opposite order.
 func (q *queue) firstShare() float64 {
@@ -562,9 +484,9 @@ func (b *buckets) launch(q *queue) {
 	size := q.sizes[q.next]
 	q.next++
 	if s.job.Recipe.Structure.CheckGradients { // the host reads whether the bucket's norm is NaN, then whether it is infinite
-		s.sim.Host += float64(s.p.hostCost(&normCheck, false))
+		s.sim.Host += float64(s.p.checks())
 		s.sim.WaitHost()
-		s.sim.Host += float64(s.p.hostCost(&normCheck, false))
+		s.sim.Host += float64(s.p.checks())
 	}
 	s.sim.Host += float64(s.p.issue)
 	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
@@ -624,6 +546,14 @@ func (b *buckets) leave(q *queue, values units.Bytes) {
 // param_and_grad_buffer.py, check_grads): norm and comparison, or three kernels of isinf,
 // and the copy of its result.
 var normCheck = tape.Op{Prim: "norm_check", Class: tape.NoKernel, Phase: tape.Optimize, Host: tape.HostWork{Calls: 4}}
+
+// checks is what the host takes for one.
+func (p *pricer) checks() units.Seconds {
+	if p.check < 0 {
+		p.check = p.hostCost(&normCheck, false)
+	}
+	return p.check
+}
 
 // rest reduces what is left.
 func (b *buckets) rest() {

@@ -155,7 +155,11 @@ func (s *Sim) pass(t float64) {
 // limit, and returns how much went by.
 func (s *Sim) advance(limit float64, computing bool) float64 {
 	d, at := limit, s.Now+limit
-	copies := s.copies()
+	var running [MaxStreams]struct {
+		*task
+		pace float64
+	}
+	n := 0
 	for i := range s.streams[:s.used] {
 		switch t := s.head(i); {
 		case t == nil:
@@ -167,26 +171,26 @@ func (s *Sim) advance(limit float64, computing bool) float64 {
 			if t.start < 0 {
 				t.start = s.Now
 			}
-			need := t.left * s.pace(t, computing, copies)
-			if need < d {
+			r := &running[n]
+			n++
+			r.task, r.pace = t, s.pace(t, computing)
+			if need := t.left * r.pace; need < d {
 				d, at = need, s.Now+need
 			}
 		}
 	}
-	for i := range s.streams[:s.used] {
-		if t := s.head(i); t != nil && t.ready <= s.Now {
-			t.left -= d / s.pace(t, computing, copies)
-		}
+	for _, r := range running[:n] {
+		r.left -= d / r.pace
 	}
 	s.Now = at
 	s.retire()
 	return d
 }
 
-// pace is the time that a task takes now over its time alone, where so many copies run.
-func (s *Sim) pace(t *task, computing bool, copies int) float64 {
+// pace is the time that a task takes now over its time alone.
+func (s *Sim) pace(t *task, computing bool) float64 {
 	switch {
-	case t.quiet && copies > 1:
+	case t.quiet && s.copies() > 1:
 		return max(s.Crowd, 1)
 	case computing:
 		return t.slow
