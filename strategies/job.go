@@ -264,6 +264,14 @@ func (j *Job) Take(p Plan) {
 	j.take(p, t)
 }
 
+// SameButBucket reports whether two jobs differ at most in the size of their buckets of gradients.
+func (j *Job) SameButBucket(o *Job) bool {
+	p := o.Plan
+	p.Bucket = j.Plan.Bucket
+	return j.Plan == p && j.Train == o.Train && j.Given == o.Given && j.Runtime == o.Runtime && j.Precision == o.Precision &&
+		j.Model == o.Model && j.Hardware == o.Hardware && j.GPUs == o.GPUs && j.Recipe == o.Recipe && j.Layers == o.Layers
+}
+
 // take gives a job what it lacks, and the dtypes that follow from that.
 func (j *Job) take(p Plan, t Train) {
 	j.Plan, j.Train, j.Open = p, t, false

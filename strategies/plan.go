@@ -205,11 +205,11 @@ type Runtime struct {
 	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest
 	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of PyTorch and the CUDA libraries beneath it, where they are not of the same time; 0: Release
 
-	Stragglers Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
-	OwnRuns    *OwnRuns   `yaml:"own_runs" json:"own_runs,omitempty"`
-	HostSpeed  float64    `yaml:"host_speed" json:"host_speed,omitempty"`   // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
-	CPUThreads int64      `yaml:"cpu_threads" json:"cpu_threads,omitempty"` // of a rank, for what is left to the host (OMP_NUM_THREADS); 0: what the launcher sets
-	Jitter     float64    `yaml:"jitter" json:"jitter,omitempty"`           // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
+	Stragglers *Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
+	OwnRuns    *OwnRuns    `yaml:"own_runs" json:"own_runs,omitempty"`
+	HostSpeed  float64     `yaml:"host_speed" json:"host_speed,omitempty"`   // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
+	CPUThreads int64       `yaml:"cpu_threads" json:"cpu_threads,omitempty"` // of a rank, for what is left to the host (OMP_NUM_THREADS); 0: what the launcher sets
+	Jitter     float64     `yaml:"jitter" json:"jitter,omitempty"`           // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
 }
 
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.

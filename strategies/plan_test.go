@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -638,5 +639,21 @@ func TestStagesOfSchedules(t *testing.T) {
 	for schedule, want := range map[string]int64{"zb-v": 2, "dualpipe-v": 2, "1f1b": 1} {
 		j := mustDecode(t, "{model: llama3-8b, gpus: 4, runtime: {recipe: torchtitan-eager}, plan: {pp: 4, schedule: "+schedule+"}, train: {global_batch: 16}}")
 		require.Equal(t, want, j.Plan.VirtualStages, schedule)
+	}
+}
+
+func TestSameButBucket(t *testing.T) {
+	j := mustDecode(t, "{model: llama3-8b, gpus: 16, plan: {tp: 2, pp: 2}, train: {global_batch: 64}}")
+	require.True(t, j.SameButBucket(j))
+	for name, other := range map[string]func(*Job){
+		"plan": func(o *Job) { o.Plan.Order = TPPPDP }, "train": func(o *Job) { o.Train.MicroBatch = 2 }, "runtime": func(o *Job) { o.Runtime.HostSpeed = 2 },
+		"stragglers": func(o *Job) { o.Runtime.Stragglers = &Stragglers{{Rank: 1, Slowdown: 2}} }, "recipe": func(o *Job) { r := *o.Recipe; o.Recipe = &r },
+		"hardware": func(o *Job) { h := *o.Hardware; o.Hardware = &h }, "precision": func(o *Job) { o.Precision.Autocast = true },
+	} {
+		o := *j
+		o.Plan.Bucket = units.MiB
+		require.True(t, o.SameButBucket(j))
+		other(&o)
+		require.False(t, o.SameButBucket(j), name)
 	}
 }

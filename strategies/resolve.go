@@ -699,7 +699,7 @@ func (j *Job) checkRun() error {
 	if v := j.Runtime.CPUThreads; v < 0 || v > 1024 {
 		return diag.Errorf("runtime.cpu_threads: %d is outside 1 to 1024; give the threads of a rank (OMP_NUM_THREADS), or leave it out", v)
 	}
-	if err := j.Runtime.Stragglers.check(j.GPUs); err != nil {
+	if err := j.Runtime.Slow().check(j.GPUs); err != nil {
 		return err
 	}
 	return j.Runtime.OwnRuns.check(j)

@@ -21,6 +21,14 @@ type Straggler struct {
 // Stragglers are written as a list, or as text: "rank=3,slowdown=1.3; rank=7,link=2".
 type Stragglers []Straggler
 
+// Slow lists the ranks that are slower than the others.
+func (r *Runtime) Slow() Stragglers {
+	if r.Stragglers == nil {
+		return nil
+	}
+	return *r.Stragglers
+}
+
 // DecodeNode reads either form.
 func (s *Stragglers) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	if n.Kind != yaml.ScalarNode {

@@ -36,7 +36,7 @@ func TestStragglerRules(t *testing.T) {
 	for _, text := range []string{`"rank=3,slowdown=1.3"`, "[{rank: 3, slowdown: 1.3}]"} {
 		j, err := read(text)
 		require.NoError(t, err)
-		require.Equal(t, Stragglers{{3, 1.3, 0}}, j.Runtime.Stragglers, "two spellings of one job")
+		require.Equal(t, &Stragglers{{3, 1.3, 0}}, j.Runtime.Stragglers, "two spellings of one job")
 	}
 	for text, want := range map[string]string{
 		"[{rank: 8, slowdown: 2}]":                         "rank 8; the 8 GPUs are ranks 0 to 7",

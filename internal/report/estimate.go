@@ -360,7 +360,7 @@ func bubbles(r *estimate.Result) string {
 func waitingFields(r *estimate.Result) fields {
 	w := r.Waiting
 	var f fields
-	for _, s := range r.Job.Runtime.Stragglers {
+	for _, s := range r.Job.Runtime.Slow() {
 		text := ""
 		if s.Slowdown > 0 {
 			text = fmt.Sprintf("kernels take %g times as long", s.Slowdown)

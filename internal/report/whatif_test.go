@@ -37,7 +37,7 @@ func training(t *testing.T) *Train {
 // waited is a result with stragglers.
 func waited(t *testing.T) *Estimate {
 	e := pipeline(t)
-	e.Result.Job.Runtime.Stragglers = strategies.Stragglers{{Rank: 3, Slowdown: 1.3}, {Rank: 4, Link: 2}, {Rank: 5, Slowdown: 1.1, Link: 1.2}}
+	e.Result.Job.Runtime.Stragglers = &strategies.Stragglers{{Rank: 3, Slowdown: 1.3}, {Rank: 4, Link: 2}, {Rank: 5, Slowdown: 1.1, Link: 1.2}}
 	e.Result.Waiting = &estimate.Waiting{Healthy: 1.6, Each: 0.4, Lost: 0.2, Groups: []estimate.Waiters{{GPUs: 1, Who: "tensor and context ranks beside rank 3", Where: "in the collectives of every layer"},
 		{GPUs: 30, Who: "other replicas", Where: "for the reduction of the gradients"}}}
 	return e

@@ -11,8 +11,8 @@ import (
 )
 
 // Evaluator estimates many plans. It remembers what they share: units priced by all
-// that cuts and runs layers, collectives, schedules and their critical paths, memory
-// walks. What it returns does not depend on what it was asked before. The zero
+// that cuts and runs layers, collectives, schedules and their critical paths, steps that
+// fill the same buckets, memory walks. What it returns does not depend on what it was asked before. The zero
 // value is ready; it must not be shared between goroutines.
 type Evaluator struct {
 	p       pricer
@@ -21,6 +21,7 @@ type Evaluator struct {
 	sim     simulation
 	memory  usage
 	outline pipeline.Plan // a schedule without its actions
+	timed   timed
 }
 
 // mostModels is how many ways to cut layers an Evaluator remembers, at some 200 KB
@@ -113,7 +114,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	l := m.layout(j, s.own.plan)
 	var out Score
 	tooSlow := func() bool {
-		e.simulate(l, Options{}, limits.Time)
+		e.time(l, limits.Time)
 		if out.StepTime = units.Seconds(s.total); beyond(out.StepTime, limits.Time) {
 			return true
 		}

@@ -350,6 +350,41 @@ func TestTensorsBeyondTheDevice(t *testing.T) {
 	require.Equal(t, least, s.DeviceUsed)
 }
 
+// TestBucketsThatFillAlike: buckets of many sizes end with the same gradients, so that a step is timed
+// once for them; what is said of each is what is said where nothing is remembered, also of one that
+// was not timed to its end.
+func TestBucketsThatFillAlike(t *testing.T) {
+	sizes := []units.Bytes{0, units.MiB, 10 * units.MiB, 25 * units.MiB, 50 * units.MiB, 100 * units.MiB, 200 * units.MiB, 800 * units.MiB, 64 * units.GiB, 128 * units.GiB}
+	for _, text := range []string{
+		"{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: {tp: 8, pp: 8, data_parallel: ddp}, train: {global_batch: 1536, sequence_length: 2048}}",
+		"{model: gpt3-175b, hardware: a100-80g-sxm, gpus: 1024, plan: {tp: 8, pp: 8, virtual_stages: 4, data_parallel: zero1}, train: {global_batch: 1536, sequence_length: 2048}}",
+		"{model: mixtral-8x7b, hardware: h100-sxm, gpus: 64, plan: {tp: 2, pp: 4, ep: 4, virtual_stages: 2, data_parallel: zero1}, train: {global_batch: 256, micro_batch: 2}}",
+		"{model: llama3-8b, hardware: h100-sxm, gpus: 16, runtime: {stragglers: \"rank=3,slowdown=1.3\"}, plan: {tp: 2, pp: 2}, train: {global_batch: 64}}",
+	} {
+		j := mustParse(t, text)
+		whole, err := new(Evaluator).Score(j, Limits{})
+		require.NoError(t, err)
+		var e Evaluator
+		for _, share := range []units.Seconds{1, 0.5, 1.02, 0} {
+			limits := Limits{Time: share * whole.StepTime}
+			for _, size := range sizes {
+				next := *j
+				next.Plan.Bucket = size
+				got, err := e.Score(&next, limits)
+				require.NoError(t, err)
+				want, err := new(Evaluator).Score(&next, limits)
+				require.NoError(t, err)
+				if beyond(want.StepTime, limits.Time) {
+					require.True(t, beyond(got.StepTime, limits.Time), "%s %v", text, size)
+					got.StepTime = want.StepTime
+				}
+				require.Equal(t, want, got, "%s %v", text, size)
+			}
+		}
+		require.Less(t, e.timed.known, len(sizes), text)
+	}
+}
+
 // In the steady state of a search an evaluation allocates nothing.
 func TestScoreAllocatesNothing(t *testing.T) {
 	for _, plan := range []string{

@@ -74,7 +74,7 @@ func (e *Evaluator) FloorEnergy(j *strategies.Job) (units.Joules, error) {
 		d := card.demand(&work, p, fullClock)
 		least := d.fixed + d.drawn
 		switch {
-		case len(j.Runtime.Stragglers) > 0: // at the clock of another one, that of its healthy peers
+		case len(j.Runtime.Slow()) > 0: // at the clock of another one, that of its healthy peers
 			least = d.fixed
 		case card.limit > 0:
 			least = min(least, nearLimit*card.limit*float64(work.busy)/card.worst)

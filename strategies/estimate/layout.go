@@ -85,6 +85,7 @@ type layout struct {
 	parts  [][]int   // by stage of the model: the kinds of its layers
 	stages []*chunk  // by stage of the model
 	ranks  []*chunk  // by pipeline rank: all that it holds; nil: not asked for yet
+	chunks []*chunk  // each of either once
 }
 
 type layoutKey struct {
@@ -150,6 +151,11 @@ func (m *priced) layout(j *strategies.Job, schedule *pipeline.Plan) *layout {
 			e = ends{e.embedding || s.embedding != nil, e.head || s.head != nil, e.loss || s.loss != nil, c}
 		}
 		l.ranks = append(l.ranks, m.chunk(layers, e))
+	}
+	for _, c := range slices.Concat(l.stages, l.ranks) {
+		if !slices.Contains(l.chunks, c) {
+			l.chunks = append(l.chunks, c)
+		}
 	}
 	return l
 }

@@ -15,7 +15,8 @@ type lag struct{ compute, link units.Seconds }
 
 // lagsOf returns the lag of every pipeline rank, nil where nobody is slow.
 func lagsOf(j *strategies.Job) []lag {
-	if len(j.Runtime.Stragglers) == 0 {
+	slow := j.Runtime.Slow()
+	if len(slow) == 0 {
 		return nil
 	}
 	out := make([]lag, max(j.Plan.PP, 1))
@@ -23,7 +24,7 @@ func lagsOf(j *strategies.Job) []lag {
 		out[i] = lag{1, 1}
 	}
 	apart := j.Plan.Strides().PP
-	for _, s := range j.Runtime.Stragglers {
+	for _, s := range slow {
 		l := &out[s.Rank/apart%int64(len(out))]
 		l.compute, l.link = max(l.compute, units.Seconds(s.Slowdown)), max(l.link, units.Seconds(s.Link))
 	}
@@ -83,7 +84,7 @@ func (s *simulation) idle(p *pricer, healthy Score) {
 	}
 	c := p.card()
 	longer := max(s.total-float64(healthy.StepTime), 0)
-	slow := float64(len(p.job.Runtime.Stragglers)) / float64(p.job.GPUs)
+	slow := float64(len(p.job.Runtime.Slow())) / float64(p.job.GPUs)
 	all := slow*float64(s.power.Energy) + (1-slow)*(float64(healthy.Energy)+c.rests(longer, longer))
 	s.power.Energy, s.power.Power = units.Joules(all), units.Watts(all/s.total)
 }
@@ -91,7 +92,7 @@ func (s *simulation) idle(p *pricer, healthy Score) {
 // waiting compares a result with that of the job without its stragglers. A healthy
 // rank works as long as before, so what the step takes more it waits.
 func (r *Result) waiting() error {
-	slow := r.Job.Runtime.Stragglers
+	slow := r.Job.Runtime.Slow()
 	if len(slow) == 0 {
 		return nil
 	}
