@@ -1,11 +1,22 @@
 package strategies
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/perfplan/perfplan/internal/diag"
+)
 
 // Rule is the key whose rule an error of Complete, Check or SetPlan says is
 // broken, such as plan.tp; "plan" for what concerns several.
 func Rule(err error) string {
-	key, _, ok := strings.Cut(err.Error(), ":")
+	var text string
+	switch e := err.(type) {
+	case *diag.Error: // of most of a search's nobody reads the rest
+		text = e.Message
+	default:
+		text = err.Error()
+	}
+	key, _, ok := strings.Cut(text, ":")
 	if !ok {
 		return "plan"
 	}

@@ -144,27 +144,54 @@ func (s *searcher) each(bar func() (float64, bool), f func(*scored)) {
 	s.out.Partial = s.out.Partial || s.ctx.Err() != nil
 }
 
+// raise finds the own floors of the cuts of a batch, of all their plans at once: each model is
+// built but once for them.
+func (s *searcher) raise(batch []found) {
+	if s.owned == nil {
+		s.owned = make([]float64, len(s.plans))
+	}
+	var cuts [][2]int // from the first layout to the last
+	end := 0
+	for _, f := range batch {
+		if at := int(f.layout); at >= end && s.owned[at] == 0 {
+			cut := s.plans[at].cut
+			begin, _ := slices.BinarySearchFunc(s.plans, cut, func(p layout, c int32) int { return cmp.Compare(p.cut, c) })
+			end, _ = slices.BinarySearchFunc(s.plans, cut+1, func(p layout, c int32) int { return cmp.Compare(p.cut, c) })
+			cuts = append(cuts, [2]int{begin, end})
+		}
+	}
+	parallel.Workers(len(cuts), func(w int, next func() (int, bool)) {
+		var scratch strategies.Job
+		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
+			for at := cuts[i][0]; at < cuts[i][1]; at++ {
+				s.set(&scratch, &s.plans[at], 0)
+				s.owned[at] = s.own(&s.evaluators[w], &scratch)
+			}
+		}
+	})
+}
+
 // evaluate scores a batch, a run of neighbours at a time. Plans beyond the limits do not
 // matter.
 func (s *searcher) evaluate(batch []found, limits estimate.Limits, bar float64, bounded bool) []scored {
 	const run = 16
+	hopeless := bounded && s.many()
+	if hopeless {
+		s.raise(batch)
+	}
 	out := make([]scored, len(batch))
 	runs := (len(batch) + run - 1) / run
 	var done atomic.Int64
 	parallel.Workers(runs, func(w int, next func() (int, bool)) {
 		var scratch strategies.Job
-		var hopeless bool
 		for i, ok := next(); ok && s.ctx.Err() == nil; i, ok = next() {
 			for k := i * run; k < min((i+1)*run, len(batch)); k++ {
 				f := &out[k]
 				f.found, f.group = batch[k], batch[k].way/s.plans[batch[k].layout].buckets
-				s.apply(&scratch, f.found)
-				if k == i*run || f.layout != out[k-1].layout { // which its floor depends on
-					hopeless = bounded && s.hopeless(&s.evaluators[w], &scratch, bar)
-				}
-				if f.pruned = hopeless; f.pruned {
+				if f.pruned = hopeless && s.owned[f.layout] > bar; f.pruned {
 					continue
 				}
+				s.apply(&scratch, f.found)
 				score, err := s.evaluators[w].Score(&scratch, limits)
 				if err != nil {
 					continue // enumerate has built this model

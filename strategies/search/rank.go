@@ -3,6 +3,7 @@ package search
 import (
 	"cmp"
 	"context"
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -128,7 +129,8 @@ type searcher struct {
 	cuts  []cut
 	bases map[settings]base
 	limit units.Bytes
-	plans []layout // as listed
+	plans []layout  // as listed
+	owned []float64 // by layout, once a bar asks for it: its own floor, where there are many; 0: not known yet
 	out   *Ranking
 	shown Progress // of evaluation
 
@@ -385,8 +387,11 @@ func storing(scratch, j *strategies.Job) *strategies.Job {
 // kernels that run again only add to it, so that no model need be built of most ways to
 // recompute. What they save is memory, which must not be what counts, nor what decides.
 func (s *searcher) loosely(j *strategies.Job) bool {
-	return len(s.cuts) > cmp.Or(s.o.manyCuts, manyCuts) && j.Train.Recompute != ops.NoRecompute && !j.Train.OffloadActivations && j.Train.OffloadModules == 0 && s.o.Objective != Memory
+	return s.many() && j.Train.Recompute != ops.NoRecompute && !j.Train.OffloadActivations && j.Train.OffloadModules == 0 && s.o.Objective != Memory
 }
+
+// many reports whether there are more cuts than models are built of.
+func (s *searcher) many() bool { return len(s.cuts) > cmp.Or(s.o.manyCuts, manyCuts) }
 
 // manyCuts is from how many on the models of all take longer to build than what own floors
 // spare is to evaluate: DeepSeek-V3 on 2048 GPUs has 27,720 (18 s and 9, 2 cores), Llama 3.1 405B on 4096 945 (1.6 and 2.1).
@@ -416,14 +421,14 @@ func (s *searcher) floor(e *estimate.Evaluator, j, scratch *strategies.Job, stat
 	return value, Count{}, err
 }
 
-// hopeless reports whether the own floor of a plan whose floor is that of another lies above
-// a bar.
-func (s *searcher) hopeless(e *estimate.Evaluator, j *strategies.Job, bar float64) bool {
-	if !s.loosely(j) {
-		return false
+// own is the floor of a plan whose floor is that of another.
+func (s *searcher) own(e *estimate.Evaluator, j *strategies.Job) float64 {
+	if s.loosely(j) {
+		if floor, err := s.o.Objective.floor(e, j, 0); err == nil {
+			return floor
+		}
 	}
-	floor, err := s.o.Objective.floor(e, j, 0)
-	return err == nil && floor > bar
+	return math.Inf(-1) // above no bar
 }
 
 // join puts together what the cuts add, in their order, and returns the first error.

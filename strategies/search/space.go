@@ -1,6 +1,7 @@
 package search
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -277,6 +278,9 @@ type depth struct {
 	some *int64
 }
 
+// everyLayer is all that most cuts have.
+var everyLayer = []depth{{}}
+
 // set gives it to a job.
 func (d *depth) set(j *strategies.Job) {
 	if j.Given.RecomputeNumLayers = d.some; d.some != nil {
@@ -295,8 +299,11 @@ func (s *Space) depths(j *strategies.Job, c *cut, stages int64) []depth {
 	if _, ok := s.Fix["recompute_num_layers"]; ok {
 		return []depth{{by, &s.Fix.counts("recompute_num_layers", nil)[0]}}
 	}
-	all := []depth{{by, j.Given.RecomputeNumLayers}}
-	if c.recompute.Kind != ops.FullRecompute || all[0].some != nil || len(j.Recipe.RecomputeMethods) == 0 {
+	if some := j.Given.RecomputeNumLayers; some != nil {
+		return []depth{{by, some}}
+	}
+	all := everyLayer
+	if c.recompute.Kind != ops.FullRecompute || len(j.Recipe.RecomputeMethods) == 0 {
 		return all
 	}
 	if by == "" {
@@ -333,7 +340,7 @@ func microBatches(j *strategies.Job) []int64 {
 // a rule looks at together, and how deep they recompute. It stops when f says so.
 func (s *Space) plans(j *strategies.Job, c *cut, f func([]strategies.Plan, *depth) bool) {
 	var copies, same []strategies.Plan
-	for _, staged := range s.pipelines(j, c) {
+	for staged := range s.pipelines(j, c) {
 		depths := s.depths(j, c, staged.PP*staged.VirtualStages)
 		copies = s.copies(copies[:0], j, staged)
 		for _, p := range copies {
@@ -348,21 +355,23 @@ func (s *Space) plans(j *strategies.Job, c *cut, f func([]strategies.Plan, *dept
 }
 
 // pipelines lists the plans of a cut up to their pipeline.
-func (s *Space) pipelines(j *strategies.Job, c *cut) []strategies.Plan {
-	var out []strategies.Plan
-	p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP}
-	most := j.Model.Layers
-	if j.Recipe.Structure.WholeModels {
-		most = 1
-	}
-	for _, p.PP = range s.Fix.counts("pp", whole.Divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
-		for _, p.VirtualStages = range s.Fix.counts("virtual_stages", s.stages(j, p.PP)) {
-			for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
-				out = append(out, p)
+func (s *Space) pipelines(j *strategies.Job, c *cut) iter.Seq[strategies.Plan] {
+	return func(yield func(strategies.Plan) bool) {
+		p := strategies.Plan{TP: c.tp, SequenceParallel: c.sp, CP: c.cp, CPCommType: c.comm, EP: c.ep, ExpertTP: c.expertTP}
+		most := j.Model.Layers
+		if j.Recipe.Structure.WholeModels {
+			most = 1
+		}
+		for _, p.PP = range s.Fix.counts("pp", whole.Divisors(dataRanks(j, &p), bound(s.MaxPP, most))) {
+			for _, p.VirtualStages = range s.Fix.counts("virtual_stages", s.stages(j, p.PP)) {
+				for _, p.Schedule = range s.schedules(j, p.PP, p.VirtualStages) {
+					if !yield(p) {
+						return
+					}
+				}
 			}
 		}
 	}
-	return out
 }
 
 // copies appends the plans that have the pipeline of p: what its copies share out, and
