@@ -232,7 +232,7 @@ func exchangeWindows(forward, backward *section) (w [4]window, kind collective.O
 			b, l, o := &s.base[i], &s.launches[i], &s.ops[i]
 			switch {
 			case b.role == commRole && b.group == epGroup:
-				kind = kindOf(o.Comm.Kind)
+				kind = b.kind
 				to := at.first
 				if i > begin {
 					to, ended = at.last, i > end

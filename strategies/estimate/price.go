@@ -326,6 +326,7 @@ type base struct {
 	loaded units.Seconds // factor under communication
 	work   work
 	group  group // of a collective
+	kind   collective.Op
 	role   role
 	cover  int           // op that a ring, or an exchange in pieces, runs beside
 	whole  units.Seconds // of the GEMMs that are cut for the exchange, at the full clock
@@ -359,7 +360,7 @@ func (p *pricer) price(sec *tape.Section, tiled bool) section {
 		b.work = workOf(o.Class)
 		switch {
 		case o.Class == tape.Collective:
-			b.group, b.role = groupOf(o.Comm.Group), commRole
+			b.group, b.kind, b.role = groupOf(o.Comm.Group), kindOf(o.Comm.Kind), commRole
 			switch {
 			case o.Comm.Async:
 				b.role = asyncRole
@@ -368,8 +369,8 @@ func (p *pricer) price(sec *tape.Section, tiled bool) section {
 			case o.Comm.Ring && p.job.Recipe.Overlap.CP:
 				b.role, b.cover = ringRole, i+slices.IndexFunc(sec.Ops[i:], func(o tape.Op) bool { return o.Class == tape.Attention })
 			}
-			b.busy = p.commTime(kindOf(o.Comm.Kind), b.group, o.Comm.Bytes)
-			if b.role == tiledRole && o.Comm.Kind == "all-gather" {
+			b.busy = p.commTime(b.kind, b.group, o.Comm.Bytes)
+			if b.role == tiledRole && b.kind == collective.AllGather {
 				b.busy *= p.fabric.Links(p.groups[b.group])
 			}
 			l.Comm = true
@@ -421,7 +422,7 @@ func (s *section) clock(p *pricer) {
 		case hostRole:
 		case commRole, asyncRole, ringRole, tiledRole:
 			t, exposed := b.busy, b.busy
-			slow := units.Seconds(p.slow(kindOf(s.ops[i].Comm.Kind)))
+			slow := units.Seconds(p.slow(b.kind))
 			switch b.role {
 			case asyncRole:
 				exposed = beside(t, cover, loaded, slow)
