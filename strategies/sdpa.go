@@ -45,10 +45,23 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 		masked = ""
 	case kernel == "efficient":
 		plain = masked
+	case s.FirstFlash && j.Hardware.GPU.Architecture.Value != "volta":
+		if plain = "flash1"; j.Model.HeadDim > j.firstFlashHead() {
+			plain = masked
+		}
 	case j.runsCuDNN():
 		plain = "flash"
 	}
 	return plain, masked
+}
+
+// firstFlashHead is the widest head that PyTorch before 2.2, which has FlashAttention 1, gives to it in training (sdp_utils.cpp
+// of 2.1, check_head_dim_size and check_head_dim_gtr64_and_sm_ge86_lt90).
+func (j *Job) firstFlashHead() int64 {
+	if c := j.Hardware.GPU.Capability.Value; c == "8.6" || c == "8.9" {
+		return 64
+	}
+	return 128
 }
 
 // checkSDPAKernel holds runtime.sdpa_kernel against attention and GPU.

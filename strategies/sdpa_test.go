@@ -51,6 +51,12 @@ func TestMaskedKernels(t *testing.T) {
 // cuDNN's from 6a3a9da of 2025-10 on, from 3b85aa3 of 2025-05 to then on Blackwell alone.
 func TestSDPAKernels(t *testing.T) {
 	for _, c := range []struct{ hardware, recipe, runtime, flavour string }{
+		{"h100-sxm", "hf-eager", `release: "23.12"`, "flash1"}, // 2.1; FlashAttention 2 is of 2.2
+		{"a100-80g-sxm", "nanogpt", `release: "23.02"`, "flash1"},
+		{"t4", "hf-eager", `release: "23.02"`, "flash1"},
+		{"a100-80g-sxm", "hf-eager", `release: "23.02", sdpa_kernel: efficient`, "efficient"},
+		{"rtx-4090", "nanogpt", `release: "23.02"`, "flash1"}, // heads of 64
+		{"v100-32g-sxm", "nanogpt", `release: "23.02"`, ""},
 		{"h100-sxm", "hf-eager", `release: "24.06"`, "flash"},
 		{"h100-sxm", "hf-eager", `release: "25.03"`, "flash"}, // 2.6
 		{"h100-sxm", "hf-eager", `release: "25.09"`, "flash"}, // 2.8

@@ -95,3 +95,22 @@ func TestCompiledComplex(t *testing.T) {
 		require.Equal(t, want, n, kind)
 	}
 }
+
+// TestUnpadded: the compiler pads products to 16 bytes from PyTorch 2.1 on (torch/_inductor/config.py, shape_padding), so that
+// GPT-2's 50,257 words take as long as 50,264.
+func TestUnpadded(t *testing.T) {
+	for release, words := range map[string]int64{"23.10": 50264, "23.09": 50257} {
+		x := config(t, "gpt2", "nanogpt")
+		var r units.Release
+		require.NoError(t, r.UnmarshalText([]byte(release)))
+		x.Recipe = x.Recipe.OnPyTorch(r)
+		found := false
+		for _, o := range Build(x).Head.Forward.Ops {
+			if o.Prim == "linear" {
+				require.Equal(t, words, max(o.M, o.N), release)
+				found = true
+			}
+		}
+		require.True(t, found)
+	}
+}

@@ -387,6 +387,8 @@ type Structure struct {
 	OwnClass  string   `yaml:"own_class"`  // whose operators are those; "": as transformers'
 
 	CuDNNFirst []string `yaml:"cudnn_first"` // compute capabilities on which PyTorch's attention tries cuDNN's kernel before its own
+	FirstFlash bool     `yaml:"first_flash"` // PyTorch's FlashAttention is the first
+	Unpadded   bool     `yaml:"unpadded"`    // the compiler leaves products as wide as they are
 	SDPAKernel string   `yaml:"sdpa_kernel"` // that the framework's code has it try first (torch.nn.attention.sdpa_kernel); "": none
 
 	NormWidths NormWidths `yaml:"norm_widths"` // none: norms have one kernel for all widths

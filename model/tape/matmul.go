@@ -143,7 +143,7 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 	y := t.ofWidth(xl.dtype, xl, out)
 	xg, wg, bg := xl.grad, wl.grad, bl != nil && bl.grad
 	zeros, sums := t.HalfZero, t.SumsBack
-	pad := t.Compiled && (out%padTo != 0 || in%padTo != 0)
+	pad := t.Compiled && !t.Unpadded && (out%padTo != 0 || in%padTo != 0)
 	if pad {
 		t.Release(t.pad(wl))
 		out, in = padded(out), padded(in)

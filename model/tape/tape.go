@@ -15,6 +15,7 @@ type Tape struct {
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
 	WholeModel    bool    // and it sees all of the model: rows are added to a table's gradient in fp32, and what makes a layer's gradient sums it up
+	Unpadded      bool    // but they are not
 	OneGraph      bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
 	Tied          int32   // 1 + the parameter that shares its weight with a table, whose gradient OneGraph makes last; 0: none does
 	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
