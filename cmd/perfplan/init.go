@@ -27,8 +27,8 @@ func newInit(e *env) *cobra.Command {
 		Long: `Write a commented job file to start from; with --from the job that a script, a list or a
 log of Megatron-LM's arguments describes, a command line or a configuration of transformers'
 Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift (YAML, JSON), or a configuration of
-DeepSpeed, torchtitan (TOML), NeMo 1, NeMo AutoModel, Megatron-Bridge (run_config.yaml) or
-gpt-neox, with what said so beside each key. Files of one job go together. What costs time or
+DeepSpeed, torchtitan (TOML), NeMo 1, NeMo AutoModel, Megatron-Bridge (run_config.yaml),
+gpt-neox or nanoGPT, with what said so beside each key. Files of one job go together. What costs time or
 memory and has no key is listed at its end. With --measured logs become measured runs, which
 validate holds against predictions and --runs of other commands learns from.`,
 		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from train.sh --from accelerate.yaml --from ds_config.json job.yaml\n  perfplan init --measured --from a.log --from b.log runs.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
@@ -78,7 +78,7 @@ validate holds against predictions and --runs of other commands learns from.`,
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it is there; never a file of --from")
-	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM or of a Trainer, a configuration of it, accelerate, LLaMA-Factory, Axolotl, ms-swift, DeepSpeed, torchtitan, NeMo, NeMo AutoModel, Megatron-Bridge or gpt-neox; - is standard input (repeatable)")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM or of a Trainer, a configuration of it, accelerate, LLaMA-Factory, Axolotl, ms-swift, DeepSpeed, torchtitan, NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox or nanoGPT; - is standard input (repeatable)")
 	cmd.Flags().BoolVar(&measured, "measured", false, "write measured runs of logs, each a --from, for perfplan validate")
 	return cmd
 }

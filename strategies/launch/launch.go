@@ -32,6 +32,7 @@ type Job struct {
 	source   string
 	trainer  *trainer        // what it was read from, where that is a Trainer's
 	neox     *yamlx.Document // what it was read from, where that is gpt-neox's
+	nano     *nano           // what it was read from, where that is nanoGPT's
 
 	toml      []byte            // torchtitan's configuration
 	overrides map[string]string // its keys that a command line has instead
@@ -72,7 +73,7 @@ var python = lazily(`(?m)^(?:from [\w.]+ import |import [\w.]+)`)
 const unrun = "in Python, which is not run; give the command that starts one with its arguments, a log that has them or the configuration that it reads, or fill in what perfplan init writes without --from"
 
 // remedy is what to give instead of a file that is none of these.
-const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
+const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpeed, torchtitan (TOML), NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox, nanoGPT, transformers' Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift"
 
 // Read reads one file. Its name is for messages.
 func Read(name string, text []byte) (*Job, error) {
@@ -96,6 +97,7 @@ func Read(name string, text []byte) (*Job, error) {
 		return nil, &diag.Error{File: name, Message: is[string(own().FindSubmatch(text)[1])] + ", or a file that another program reads"}
 	case titanPython().Match(text):
 		return nil, &diag.Error{File: name, Message: "makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3 CONFIG=llama3_8b ./run_train.sh with what it has instead, or a TOML of older releases"}
+	case j.ofNano(string(text)):
 	case trimmed[0] == '{' || scheduled().Match(text) || (keyed.Match(text) || neoxFile().Match(text)) && !bytes.HasPrefix(trimmed, []byte("#!")):
 		if err := j.configuration(name, text, nil); err != nil {
 			return nil, err
@@ -235,7 +237,7 @@ func (j *Job) started(name string, s start) error {
 func Join(jobs []*Job) (*Job, error) {
 	jobs, err := override(jobs)
 	if err == nil {
-		jobs, err = joinNeox(jobs)
+		jobs, err = joinNeox(joinNano(jobs))
 	}
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func TestRead(t *testing.T) {
 	for name, more := range map[string]string{"dense.sh": "model: {vocab_size: 50304}", "conditions.sh": "", "functions.sh": "", "heredoc.sh": "", "delta.sh": "", "dsa.sh": "", "dsv4.sh": "", "layout.sh": "", "hybrid.sh": "", "experts.yaml": "gpus: 64", "run.log": "", "zero3.json": "{model: llama3-8b, gpus: 8}", "zero2.json": "{model: llama3-8b, gpus: 8}", "titan.toml": "", "titan-pp.toml": "gpus: 64",
 		"clm.sh": "", "sft.log": "", "trainer.json": "gpus: 4", "fsdp2.yaml": "model: llama3.2-1b", "zero3-accelerate.yaml": "model: llama3.2-1b", "lora.yaml": "gpus: 4", "qlora.yaml": "", "ring.yaml": "gpus: 8",
 		"nemo.yaml": "", "nemo-llama.yaml": "", "nemo-old.yaml": "", "bridge.yaml": "", "bridge-experts.yaml": "gpus: 256", "bridge-sums.yaml": "gpus: 128",
-		"swift.sh": "", "automodel.yaml": "", "automodel-experts.yaml": "gpus: 256"} {
+		"nano.log": "", "nano-char.py": "gpus: 1", "swift.sh": "", "automodel.yaml": "", "automodel-experts.yaml": "gpus: 256"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name))
 			require.NoError(t, err)

@@ -108,9 +108,12 @@ func (m *megatron) join(d *Job) {
 var elapsed = lazily(`elapsed time per iteration \(ms\): ([0-9.]+)`)
 
 // times takes what iterations took from a log (megatron/training/training.py, training_log).
-func (j *Job) times(text string) {
+func (j *Job) times(text string) { j.iterations(elapsed().FindAllStringSubmatch(text, -1)) }
+
+// iterations takes what they took, in ms.
+func (j *Job) iterations(lines [][]string) {
 	var all []float64
-	for _, at := range elapsed().FindAllStringSubmatch(text, -1) {
+	for _, at := range lines {
 		if t, err := strconv.ParseFloat(at[1], 64); err == nil {
 			all = append(all, t/1e3)
 		}

@@ -1,0 +1,301 @@
+package launch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nanoFile tells a training file after nanoGPT's, a configuration of one or its log: assignments in
+// Python, which no shell has with spaces.
+var nanoFile = lazily(`(?m)^(?:Overriding: )?(?:block_size|n_layer|n_embd|init_from) += `)
+
+// nanoProgram tells a training file among programs.
+var nanoProgram = lazily(`(?m)^n_layer += (?s:.*?)^n_head += `)
+
+// nanoCommand is one that starts such a file.
+var nanoCommand = lazily(`(?m)^[^#\n]*\btrain\w*\.py(?:[ \t]+config/[^ \t\n]+\.py\b|(?:[ \t]+--\w+=\S+)*?[ \t]+--n_(?:layer|head|embd)=)[^\n]*`)
+
+// What their lines say: nanoLine an assignment, or an argument in a log (configurator.py), nanoStep
+// what an iteration took.
+var (
+	nanoLine     = lazily(`(?m)^(?:Overriding: )?([a-z]\w*) *= *([^=\n][^\n]*)$`)
+	nanoArgument = lazily(`[ \t]--(\w+)=(\S+)`)
+	nanoProcess  = lazily(`--nproc[-_]per[-_]node[= ]+(\d+)`)
+	nanoNodes    = lazily(`--nnodes[= ]+(\d+)`)
+	nanoStep     = lazily(`(?m)^iter \d+: loss \S+, time ([0-9.]+)ms`)
+	nanoConfig   = lazily(`[ \t](config/[^ \t]+\.py)\b`)
+	nanoWord     = lazily(`^["']([^"']*)["']`)
+	nanoProduct  = lazily(`^([-+0-9.e]+(?: *\* *[-+0-9.e]+)*)[ \t]*(?:#.*)?$`)
+)
+
+// nanoDefaults are what train.py of nanoGPT @3adf61e assigns.
+var nanoDefaults = map[string]string{
+	"n_layer": "12", "n_head": "12", "n_embd": "768", "block_size": "1024", "batch_size": "12", "gradient_accumulation_steps": "40", "dropout": "0", "bias": "False",
+	"compile": "True", "dtype": "'bfloat16'", "grad_clip": "1", "init_from": "'scratch'", "dataset": "'openwebtext'", "device": "'cuda'",
+}
+
+// harmlessNano are beginnings of names that cost nothing worth a word.
+var harmlessNano = lazily(`^(out_dir|eval|log|always_save|wandb|learning_rate|lr_|max_iters|weight_decay|beta|decay_lr|warmup|min_lr|backend|seed|start$|num_samples|max_new_tokens|temperature|top_k)`)
+
+// nano is what the files of a run say: those with a later index go before the others.
+type nano struct {
+	said  [3]map[string]string
+	gpus  int64
+	from  string // what says so
+	runs  bool   // in the command, not a comment
+	file  string // the configuration that the command names
+	alone bool   // micro steps are counted by each rank, as train.py did until 2023-04
+}
+
+// What may say something of a run after nanoGPT's.
+const (
+	nanoTraining = iota
+	nanoConfiguration
+	nanoArguments
+)
+
+// ofNano reads a training file after nanoGPT's, a configuration of it, a command that starts one
+// or a log; false: it is none.
+func (j *Job) ofNano(text string) bool {
+	assigns, command := nanoFile().MatchString(text), nanoCommand().FindString(text)
+	program := python().MatchString(text)
+	if !assigns && command == "" || program && !nanoProgram().MatchString(text) || tables().MatchString(text) {
+		return false
+	}
+	n := &nano{}
+	for i := range n.said {
+		n.said[i] = map[string]string{}
+	}
+	kind := nanoConfiguration
+	if program {
+		kind, n.alone = nanoTraining, !strings.Contains(text, "gradient_accumulation_steps //=")
+	}
+	if assigns {
+		for _, at := range nanoLine().FindAllStringSubmatch(text, -1) {
+			if _, known := nanoDefaults[at[1]]; known || kind == nanoConfiguration {
+				n.said[kind][at[1]] = strings.TrimSpace(at[2])
+			}
+		}
+	}
+	_, arguments, _ := strings.Cut(command, ".py")
+	for _, at := range nanoArgument().FindAllStringSubmatch(arguments, -1) {
+		n.said[nanoArguments][at[1]] = at[2]
+	}
+	if file := nanoConfig().FindStringSubmatch(arguments); file != nil && !assigns {
+		n.file = file[1]
+	}
+	if n.launched(command); n.gpus > 0 {
+		n.runs = true
+	} else if kind != nanoTraining { // whose examples are several
+		n.launched(text)
+	}
+	j.nano = n
+	j.iterations(nanoStep().FindAllStringSubmatch(text, -1))
+	j.nanoReads()
+	return true
+}
+
+// launched takes how many GPUs torchrun starts a process for.
+func (n *nano) launched(text string) {
+	each, nodes := nanoProcess().FindStringSubmatch(text), nanoNodes().FindStringSubmatch(text)
+	if each == nil {
+		return
+	}
+	if n.gpus, n.from = wholeNumber(each[1]), "--nproc_per_node"; nodes != nil {
+		n.gpus, n.from = n.gpus*wholeNumber(nodes[1]), n.from+", --nnodes"
+	}
+}
+
+func wholeNumber(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// joinNano makes one job of the files of a run.
+func joinNano(jobs []*Job) []*Job {
+	var one *Job
+	var rest []*Job
+	for _, j := range jobs {
+		switch {
+		case j.nano == nil:
+			rest = append(rest, j)
+			continue
+		case one == nil:
+			one = &Job{source: j.source, nano: &nano{said: [3]map[string]string{{}, {}, {}}}}
+		default:
+			one.source += ", " + j.source
+		}
+		for i := range j.nano.said {
+			maps.Copy(one.nano.said[i], j.nano.said[i])
+		}
+		o := one.nano
+		if o.alone = o.alone || j.nano.alone; j.nano.gpus > 0 && (j.nano.runs || !o.runs) {
+			o.gpus, o.from, o.runs = j.nano.gpus, j.nano.from, j.nano.runs
+		}
+		if o.file = cmp.Or(o.file, j.nano.file); len(o.said[nanoConfiguration]) > 0 {
+			o.file = ""
+		}
+		if j.Steps > 0 {
+			one.StepTime, one.Steps, one.measured = j.StepTime, j.Steps, j.measured
+		}
+	}
+	if one == nil {
+		return jobs
+	}
+	one.nanoReads()
+	return append([]*Job{one}, rest...)
+}
+
+// value is what a name has, read as Python does, nil where that takes more than to read it; from
+// is what says so.
+func (n *nano) value(name string) (value any, from string) {
+	text, from := nanoDefaults[name], "default of "+name
+	for i, said := range n.said {
+		if own, ok := said[name]; ok {
+			text, from = own, name
+			if i == nanoArguments {
+				from = "--" + name
+			}
+		}
+	}
+	switch word := nanoWord().FindStringSubmatch(text); {
+	case word != nil:
+		return word[1], from
+	case strings.HasPrefix(text, "True"), strings.HasPrefix(text, "False"):
+		return text[0] == 'T', from
+	case nanoProduct().MatchString(text):
+		product := 1.0
+		for _, factor := range strings.Split(nanoProduct().FindStringSubmatch(text)[1], "*") {
+			x, err := number(strings.TrimSpace(factor))
+			if err != nil {
+				return nil, from
+			}
+			product *= x
+		}
+		if product == float64(int64(product)) {
+			return int64(product), from
+		}
+		return product, from
+	case from == "--"+name: // a word in no quotes
+		return text, from
+	}
+	return nil, from
+}
+
+// nanoReads says what they mean.
+func (j *Job) nanoReads() {
+	n := j.nano
+	put := func(key, name string, of func(v any) any) {
+		v, from := n.value(name)
+		if v != nil {
+			v = of(v)
+		}
+		if v == nil {
+			j.open(key, from, "it is computed; give the key")
+			return
+		}
+		j.set(key, v, from)
+	}
+	as := func(v any) any { return v }
+	j.nanoModel(put)
+	if n.gpus > 0 {
+		j.set("gpus", n.gpus, n.from)
+	} else {
+		j.open("gpus", "", "torchrun's --nproc_per_node says so: give the key")
+	}
+	put("runtime.recipe", "compile", func(v any) any { return map[any]any{true: "nanogpt", false: "pytorch"}[v] })
+	if n.gpus != 1 {
+		j.set("plan.data_parallel", "ddp", "DistributedDataParallel")
+		j.set("plan.bucket_view", false, "DistributedDataParallel's own")
+	}
+	put("train.sequence_length", "block_size", as)
+	put("train.micro_batch", "batch_size", as)
+	if each, isCount := n.count("batch_size"); n.alone || !isCount {
+		put("train.grad_accumulation", "gradient_accumulation_steps", as)
+	} else {
+		put("train.global_batch", "gradient_accumulation_steps", func(v any) any {
+			if steps, ok := v.(int64); ok {
+				return steps * each
+			}
+			return nil
+		})
+	}
+	put("train.precision", "dtype", func(v any) any {
+		return map[any]any{"bfloat16": "bf16-autocast", "float16": "fp16-autocast", "float32": "fp32"}[v]
+	})
+	j.set("train.optimizer", "adamw-fused", "model.py, configure_optimizers")
+	put("train.clip_gradients", "grad_clip", func(v any) any { return v != int64(0) })
+	if device, _ := n.value("device"); device != "cuda" {
+		j.note("device %v: GPUs of NVIDIA are taken", device)
+	}
+	if n.file != "" {
+		j.note("%s: name it by --from, too; nanoGPT's own settings are taken", n.file)
+	}
+	for _, said := range n.said {
+		for _, name := range slices.Sorted(maps.Keys(said)) {
+			if _, known := nanoDefaults[name]; !known && !harmlessNano().MatchString(name) {
+				j.ignore(name, name, keysOf(nanoDefaults), func(near string) bool { return said[near] != "" }, func(near string) string { return near })
+			}
+		}
+	}
+}
+
+// count is a whole number that a name has.
+func (n *nano) count(name string) (int64, bool) {
+	v, _ := n.value(name)
+	i, ok := v.(int64)
+	return i, ok
+}
+
+// nanoModel says what model.py makes of the names: GPT-2, perhaps without biases.
+func (j *Job) nanoModel(put func(key, name string, of func(v any) any)) {
+	n := j.nano
+	as := func(v any) any { return v }
+	if init, from := n.value("init_from"); strings.HasPrefix(text(init), "gpt2") {
+		j.set("model", init, from)
+		if drop, from := n.value("dropout"); drop != int64(0) {
+			j.note("%s %v: give model.resid_pdrop and the like", from, drop)
+		}
+		return
+	}
+	j.set("model.model_type", "decoder", "model.py")
+	put("model.hidden_size", "n_embd", as)
+	put("model.num_hidden_layers", "n_layer", as)
+	put("model.num_attention_heads", "n_head", as)
+	put("model.intermediate_size", "n_embd", func(v any) any {
+		if width, ok := v.(int64); ok {
+			return 4 * width
+		}
+		return nil
+	})
+	for _, x := range []struct {
+		key   string
+		value any
+	}{{"gated_mlp", false}, {"hidden_act", "gelu"}, {"norm", "layernorm"}, {"position", "learned"}, {"tie_word_embeddings", true}} {
+		j.set("model."+x.key, x.value, "model.py")
+	}
+	put("model.bias", "bias", as)
+	put("model.max_position_embeddings", "block_size", as)
+	switch data, from := n.value("dataset"); {
+	case data == "shakespeare_char":
+		j.set("model.vocab_size", int64(65), from)
+	case strings.HasSuffix(text(data), "_char"):
+		j.open("model.vocab_size", from, "meta.pkl of the data has it: give the key")
+	default:
+		j.set("model.vocab_size", int64(50304), "train.py: GPT-2's 50257, rounded up")
+	}
+	if drop, _ := n.value("dropout"); drop != int64(0) {
+		for _, of := range []string{"residual", "embedding", "attention"} {
+			put("model."+of+"_dropout", "dropout", as)
+		}
+	}
+}
+
+// text is a value that is one, "" where it is none.
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}

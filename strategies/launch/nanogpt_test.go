@@ -1,0 +1,76 @@
+package launch_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perfplan/perfplan/strategies/launch"
+)
+
+// nanoFile reads files after nanoGPT's as one.
+func nanoFile(t *testing.T, files ...string) *launch.Job {
+	t.Helper()
+	var jobs []*launch.Job
+	for i, text := range files {
+		j, err := launch.Read(string(rune('a'+i))+".py", []byte(text))
+		require.NoError(t, err)
+		jobs = append(jobs, j)
+	}
+	j, err := launch.Join(jobs)
+	require.NoError(t, err)
+	return j
+}
+
+// TestNanoFiles: what goes before what (configurator.py of nanoGPT), and what its words mean (train.py and model.py @3adf61e).
+func TestNanoFiles(t *testing.T) {
+	const (
+		program = "\"\"\"$ torchrun --standalone --nproc_per_node=4 train.py\"\"\"\nimport os\nn_layer = 6\nn_head = 6\nn_embd = 384\nbatch_size = 8\ndtype = 'bfloat16' if torch.cuda.is_available() else 'float16'\nconfig_keys = [k for k in globals()]\n"
+		divides = program + "    gradient_accumulation_steps //= ddp_world_size\n"
+		config  = "# $ torchrun --standalone --nproc_per_node=8 train.py config/train_gpt2.py\nblock_size = 512 # tokens\ngradient_accumulation_steps = 5 * 8\nbatch_size = 12\n"
+		command = "torchrun --standalone --nnodes=2 --nproc_per_node=2 train.py config/train_gpt2.py --batch_size=16 --compile=False\n"
+	)
+	for _, c := range []struct {
+		files []string
+		key   string
+		want  any
+	}{
+		{[]string{config}, "gpus", int64(8)},
+		{[]string{config, command}, "gpus", int64(4)},
+		{[]string{command, config}, "gpus", int64(4)},
+		{[]string{divides}, "gpus", nil},
+		{[]string{config, divides}, "model.num_hidden_layers", int64(6)},
+		{[]string{config, divides}, "model.intermediate_size", int64(1536)},
+		{[]string{config, divides}, "train.micro_batch", int64(12)},
+		{[]string{config, divides, command}, "train.micro_batch", int64(16)},
+		{[]string{config, divides}, "train.global_batch", int64(480)},
+		{[]string{config, program}, "train.grad_accumulation", int64(40)}, // each rank's, before 2023-04
+		{[]string{config, divides}, "train.sequence_length", int64(512)},
+		{[]string{config, divides}, "train.precision", "bf16-autocast"},
+		{[]string{config, divides}, "runtime.recipe", "nanogpt"},
+		{[]string{command}, "runtime.recipe", "pytorch"},
+		{[]string{"n_layer = 12\ndtype = 'float32'\ngrad_clip = 0.0\n"}, "train.precision", "fp32"},
+		{[]string{"n_layer = 12\ndtype = 'float32'\ngrad_clip = 0.0\n"}, "train.clip_gradients", false},
+		{[]string{"n_layer = 3 * depth\n"}, "model.num_hidden_layers", nil},
+		{[]string{"init_from = 'gpt2-xl'\nbatch_size = 1\n"}, "model", "gpt2-xl"},
+		{[]string{"n_layer = 6\ndataset = 'my_char'\n"}, "model.vocab_size", nil},
+	} {
+		j, found := nanoFile(t, c.files...), false
+		for _, s := range j.Settings {
+			if s.Key == c.key {
+				require.Equal(t, c.want, s.Value, "%+v", c)
+				found = true
+			}
+		}
+		require.True(t, found, "%+v", c)
+	}
+	require.Contains(t, strings.Join(nanoFile(t, command).Notes, "\n"), "config/train_gpt2.py: name it by --from, too")
+	require.Empty(t, nanoFile(t, command, config).Notes)
+	require.Equal(t, []string{"n_layers; did you mean n_layer?"}, nanoFile(t, "block_size = 8\nn_layers = 2\n").Unknown)
+	require.Equal(t, []string{"use_flash"}, nanoFile(t, "block_size = 8\nuse_flash = True\n").Ignored)
+	for _, other := range []string{"import os\nblock_size = 128\nargs = TrainingArguments(per_device_train_batch_size=8)\n", "block_size=128\necho $block_size\n"} {
+		_, err := launch.Read("other", []byte(other))
+		require.Error(t, err, other)
+	}
+}
