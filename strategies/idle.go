@@ -41,6 +41,9 @@ func (j *Job) Idle() []diag.Note {
 	if r.ZeroInit != nil && p.DataParallel != ZeRO3 {
 		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.zero_init: %v has no effect without ZeRO 3, which shards parameters", *r.ZeroInit), Remedy: "set plan.data_parallel to zero3, or leave it out"})
 	}
+	if isOn(r.OneConnection) && p.DataParallel.ShardsParameters() {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.one_connection: true has no effect under %s, which is predicted as with several", p.DataParallel), Remedy: "set plan.data_parallel to zero1, or leave it out"})
+	}
 	if p.TP > 1 && isOn(r.TPOverlap) && !p.SP() {
 		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces", Remedy: "set plan.sequence_parallel to true, or leave it out"})
 	}

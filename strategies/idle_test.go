@@ -32,6 +32,8 @@ func TestIdle(t *testing.T) {
 		{"mixtral-8x7b", "token_dispatcher: deepep", "", "runtime.token_dispatcher: deepep has no effect without expert ranks (ep 1)"},
 		{"mixtral-8x7b", "token_dispatcher: alltoall", "", ""},
 		{"mixtral-8x7b", "token_dispatcher: deepep", "ep: 8", ""},
+		{"llama3-8b", "one_connection: true", "", ""},
+		{"llama3-8b", "one_connection: true", "data_parallel: fsdp1", "runtime.one_connection: true has no effect under fsdp1, which is predicted as with several"},
 		{"mixtral-8x7b", "ep_overlap: true", "", "runtime.ep_overlap: true has no effect without expert ranks (ep 1)"},
 		{"mixtral-8x7b", "ep_overlap: false", "", ""},
 		{"mixtral-8x7b", "ep_overlap: true", "ep: 2, pp: 2", "runtime.ep_overlap: true has no effect under a pipeline that is not interleaved (pp 2, virtual_stages 1), where the framework refuses it"},

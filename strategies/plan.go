@@ -200,6 +200,8 @@ type Runtime struct {
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
+	OneConnection *bool `yaml:"one_connection" json:"one_connection,omitempty"` // CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of all streams start in the order of their launches; left out: where the framework asks for it
+
 	ExpandableSegments *bool `yaml:"expandable_segments" json:"expandable_segments,omitempty"` // of PyTorch's allocator, which maps pages to one segment a pool and stream (PYTORCH_ALLOC_CONF); left out: as the framework starts its processes
 
 	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest

@@ -337,6 +337,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt-oss-20b, hardware: h100-sxm, gpus: 8, runtime: {recipe: megatron-core, expert_gemm: cutlass}}", "runtime.expert_gemm: cutlass adds no biases, which the experts of gpt-oss-20b have; leave it out"},
 		{"{model: gpt2, hardware: h100-sxm, runtime: {recipe: megatron-core, amax_reduction: data}, train: {precision: fp8-delayed}}", "runtime.amax_reduction: \"data\" is not known; known: all, tensor, none"},
 		{"{model: gpt2, hardware: h100-sxm, runtime: {recipe: megatron-core, amax_reduction: tensor}, train: {precision: fp8}}", "runtime.amax_reduction: tensor, but recipe megatron-core takes no scales of precision fp8 from the passes before; leave it out, or set train.precision to fp8-delayed"},
+		{"{model: gpt2, runtime: {recipe: hf-eager, one_connection: true}}", "runtime.one_connection: recipe hf-eager is predicted with several connections alone; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {recipe: hf-eager, nan_checks: true}}", "runtime.nan_checks: recipe hf-eager has no such checks; leave it out, or use megatron-core"},
 		{"{model: gpt2, runtime: {recipe: megatron-core, nan_checks: true, cuda_graphs: full}}", "runtime.nan_checks: whole steps are replayed from CUDA graphs, in which the host reads nothing; leave it out"},
 		{"{model: gpt2, runtime: {recipe: hf-eager, gradient_fusion: false}}", "runtime.gradient_fusion: recipe hf-eager adds gradients up in one way; leave it out, or use megatron-core"},

@@ -3,8 +3,6 @@ package strategies
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/model"
@@ -53,8 +51,7 @@ func (j *Job) packed() []diag.Note {
 // fused remarks on kernels that Megatron-Bridge's recipes use on Blackwell alone
 // (recipes/deepseek/h100/deepseek_v4.py, apply_dsa_kernel_fusion and use_fused_mhc).
 func (j *Job) fused() []diag.Note {
-	capability, _, _ := strings.Cut(j.Hardware.GPU.Capability.Value, ".")
-	if n, err := strconv.Atoi(capability); j.Model.Streams <= 1 && j.Model.Compress == nil || err != nil || n >= 10 {
+	if c := capability(j.Hardware); j.Model.Streams <= 1 && j.Model.Compress == nil || c == 0 || c >= blackwell {
 		return nil
 	}
 	return []diag.Note{{Code: "model.fused", Text: fmt.Sprintf("model: residual streams and attention to sums of tokens are predicted with fused kernels, which Megatron-Bridge leaves out on %s: without them steps take longer and more memory", gpuName(j.Hardware)),

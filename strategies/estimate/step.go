@@ -493,7 +493,11 @@ func (b *buckets) launch(q *queue) {
 	if g := &s.p.groups; g[q.copies].Ranks > 1 { // one after the other on one stream (Megatron-Core, param_and_grad_buffer.py, start_grad_sync)
 		t += s.p.comm(collective.AllReduce, q.copies, size/units.Bytes(g[q.group].Ranks))
 	}
-	b.tasks = append(b.tasks, s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op)))
+	task := s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op))
+	b.tasks = append(b.tasks, task)
+	if s.job.OneConnection() {
+		s.sim.Hold(task, int(q.group))
+	}
 	b.leave(q, size/s.job.Precision.Reduce.Size())
 }
 

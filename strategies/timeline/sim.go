@@ -81,10 +81,11 @@ type Sim struct {
 
 	Record   *Recorder
 	streams  [MaxStreams]stream
-	fetching bool // the compute stream copies from the host
-	used     int  // streams with tasks, idle ones below them included
-	fresh    int  // tasks that found their stream idle
-	queued   int  // tasks that have not ended
+	held     map[int]Task // by communicator: its last task that held the compute stream
+	fetching bool         // the compute stream copies from the host
+	used     int          // streams with tasks, idle ones below them included
+	fresh    int          // tasks that found their stream idle
+	queued   int          // tasks that have not ended
 }
 
 // Reset returns the Sim to time 0, keeping its memory.
@@ -93,8 +94,9 @@ func (s *Sim) Reset() {
 		s.streams[i].tasks = s.streams[i].tasks[:0]
 		s.streams[i].head = 0
 	}
-	streams := s.streams
-	*s = Sim{streams: streams, Record: s.Record, Crowd: s.Crowd}
+	streams, held := s.streams, s.held
+	clear(held)
+	*s = Sim{streams: streams, held: held, Record: s.Record, Crowd: s.Crowd}
 }
 
 // Run executes a segment: the host issues it from its own time on, the device
@@ -324,6 +326,20 @@ func (s *Sim) Wait(t Task) float64 {
 	w := s.Now - begin
 	s.Exposed += w - (s.Idle - idle)
 	return w
+}
+
+// Hold makes the compute stream wait until a task can start behind the last of its
+// communicator: where all streams share one connection to the device, no kernel starts before
+// what was launched earlier on any of them.
+func (s *Sim) Hold(t Task, communicator int) {
+	if s.held == nil {
+		s.held = map[int]Task{}
+	}
+	before, ok := s.held[communicator]
+	s.held[communicator] = t
+	if ok {
+		s.Wait(before)
+	}
 }
 
 // End returns when a finished task ended, or -1.

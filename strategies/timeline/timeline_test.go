@@ -67,6 +67,23 @@ func TestLateHost(t *testing.T) {
 	}
 }
 
+// TestHold: on one connection to the device work that is launched behind a task waits until that
+// starts, which is when the one before it of its communicator ends.
+func TestHold(t *testing.T) {
+	var s Sim
+	s.Hold(s.Launch(0, "first", 3, 0, 1), 0)
+	s.Run(&Segment{Busy: 1, Loaded: 1})
+	require.InDelta(t, 1, s.Now, e, "runs beside the first")
+	s.Hold(s.Launch(0, "another's", 1, 0, 1), 1)
+	require.InDelta(t, 1, s.Now, e, "of another communicator")
+	s.Hold(s.Launch(0, "second", 3, 0, 1), 0)
+	require.InDelta(t, 3, s.Now, e)
+	require.InDelta(t, 2, s.Exposed, e)
+	s.Reset()
+	s.Hold(s.Launch(0, "first", 3, 0, 1), 0)
+	require.Zero(t, s.Now, "nothing is left of what was before")
+}
+
 // TestStreams: tasks of one stream run one after the other, of two at once.
 func TestStreams(t *testing.T) {
 	var s Sim
