@@ -220,6 +220,9 @@ func (s *step) gatherParameters() {
 			first = 0
 		}
 		t = max(t-s.forward/float64(s.job.Train.GradAccumulation), first)
+	case s.job.Recipe.Structure.GathersAll && s.job.Plan.EP > 1 && s.job.Model.MoE != nil:
+		again, _ := s.gathers()
+		t += again
 	}
 	kind := "all-gather"
 	if s.job.Plan.TorchDDP(s.job.Recipe) {
