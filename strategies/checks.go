@@ -2,6 +2,19 @@ package strategies
 
 import "github.com/perfplan/perfplan/internal/diag"
 
+// checkTokenMetrics refuses metrics of logits that there are not.
+func (j *Job) checkTokenMetrics() error {
+	const key = "train.token_metrics"
+	switch {
+	case !j.Train.TokenMetrics:
+	case !j.Recipe.Structure.TokenMetrics:
+		return diag.Errorf("%s: recipe %s takes none; leave it out, or use hf-eager", key, j.Recipe.Name)
+	case j.LinearLoss() != "" || j.Runtime.LossChunks > 1 || j.LossAlone():
+		return diag.Errorf("%s: the loss makes no whole logits to take them from; leave it out, or runtime.fused_linear_cross_entropy and runtime.loss_chunks", key)
+	}
+	return nil
+}
+
 // setChecks takes over whether the host looks for NaNs in each micro batch's loss and in what
 // is reduced of gradients (Megatron-LM, --no-check-for-nan-in-loss-and-grad; Megatron-Bridge,
 // rerun_state_machine.check_for_nan_in_loss and ddp.check_for_nan_in_grad). It cannot where

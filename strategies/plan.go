@@ -127,6 +127,8 @@ type Train struct {
 
 	LoRA *LoRA `yaml:"lora" json:"lora,omitempty"` // low-rank adapters are trained, beside frozen weights; left out: all parameters
 
+	TokenMetrics bool `yaml:"token_metrics" json:"token_metrics,omitempty"` // entropy and accuracy are taken from the logits of each micro batch (TRL's SFTTrainer without Liger)
+
 	UseReentrant *bool `yaml:"use_reentrant" json:"use_reentrant,omitempty"` // layers are recomputed to their end, and no further than the last tensor that is needed else (torch.utils.checkpoint); left out: as the recipe has it
 
 	RecomputeModules RecomputeModules `yaml:"recompute_modules" json:"recompute_modules,omitempty"` // of selective recomputation; left out: the attention core

@@ -225,6 +225,9 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	for range c.Recipe.Structure.LossMetrics {
 		t.LossMetric(logits)
 	}
+	if c.Metrics {
+		t.TokenMetrics(logits)
+	}
 	t.Release(logits)
 	if c.Recipe.Structure.CheckGradients { // isnan, then isinf (megatron/core/rerun_state_machine.py, validate_result)
 		for _, kernels := range [...]int{1, 3} {

@@ -107,6 +107,7 @@ type Config struct {
 	NativeLoss  bool    // and then by Megatron-Core's own compiled pieces
 	LossAlone   bool    // a compiled graph returns the loss without the logits
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
+	Metrics     bool    // of the logits of each micro batch, beside its loss
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
 	FreeGiB     float64 // of device memory beside the weights, where the loss's chunks go by that

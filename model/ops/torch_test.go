@@ -445,6 +445,34 @@ func TestLossMetrics(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
+// TestTokenMetrics: entropies of chunks of 128 rows, each of four kernels over its logits, and
+// the largest logit of each row, for which logits of several sequences are copied.
+func TestTokenMetrics(t *testing.T) {
+	for _, batch := range []int64{1, 2} {
+		x := config(t, "qwen3-0.6b", "hf-eager")
+		x.MicroBatch, x.Sequence = batch, 4096
+		without := Build(x).Head
+		x.Metrics = true
+		with := Build(x).Head
+		launches := func(u *Unit, prim string) (n int) {
+			for _, o := range u.Forward.Ops {
+				if o.Prim == prim {
+					n += int(o.Count)
+				}
+			}
+			return
+		}
+		more := func(prim string) int { return launches(&with, prim) - launches(&without, prim) }
+		for _, prim := range []string{"log_softmax", "exp", "mul", "sum"} {
+			require.Equal(t, int(batch)*4096/128, more(prim), prim)
+		}
+		require.Equal(t, 1, more("argmax"))
+		require.Equal(t, 3, more("item"))
+		require.Equal(t, int(batch)-1, more("clone"))
+		require.Equal(t, without.Backward.Ops, with.Backward.Ops)
+	}
+}
+
 // TestReleases: what a recipe's software did before a release.
 func TestReleases(t *testing.T) {
 	r := config(t, "llama3-8b", "torchtitan").Recipe

@@ -235,6 +235,7 @@ type Structure struct {
 	FunctionalTP   bool    `yaml:"functional_tp"`       // tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is copied, and a compiled layer keeps what it gathered
 	DTensorOps     string  `yaml:"dtensor_ops"`         // what of layers that are not compiled runs on distributed tensors beside products and norms along the sequence: all; attention, of models that norm queries, have sinks or latent attention; "": nothing
 	ScalarCat      bool    `yaml:"scalar_cat"`          // contiguous tensors are joined value by value: PyTorch before 2.8
+	TokenMetrics   bool    `yaml:"token_metrics"`       // a job may say that entropy and accuracy are taken from logits
 	LossMetrics    int     `yaml:"loss_metrics"`        // how many metrics of training compute the loss of each micro batch again
 	CopiesValues   bool    `yaml:"copies_values"`       // cuDNN's attention has values copied that lie in one projection where keys do not any more
 	SavesAttention bool    `yaml:"saves_attention"`     // the output projection keeps what attention keeps of its output, not a quantized copy, unless scales are known before

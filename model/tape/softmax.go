@@ -64,6 +64,36 @@ func (t *Tape) LossMetric(x *Tensor) {
 	t.Tiny("metric", 4) // the items that count, their sum, two sums kept
 }
 
+// TokenMetrics is what TRL's SFTTrainer logs of logits, [batch, sequence, vocabulary], without
+// gradient (trl/trainer/sft_trainer.py of v0.22 and later, compute_loss): the entropy of each
+// row by chunks of 128 (trl/trainer/utils.py, entropy_from_logits), and the largest of each but
+// the last of a sequence, which of several sequences are copied. The host waits for both, and
+// for the number of tokens.
+func (t *Tape) TokenMetrics(x *Tensor) {
+	const chunk = 128
+	n := (x.Size()/x.Dim(-1) + chunk - 1) / chunk
+	each := func(prim string, class Class, passes units.Bytes) { // rows of a vocabulary are summed by several blocks each
+		t.emit(Op{Prim: prim, Class: class, DType: x.dtype, Count: int32(n), Elements: float64(x.Size()) / float64(n), Bytes: passes * x.bytes() / units.Bytes(n)})
+	}
+	t.begin()
+	each("log_softmax", SoftmaxForward, 2)
+	each("exp", Vectorized, 2)
+	each("mul", Vectorized, 3)
+	each("sum", RowReduce, 1)
+	t.Tiny("metric", int(n)+6) // each sum's sign; joined, masked, their sum and the mask's, quotient, mean
+	t.Wait()
+	t.Tiny("metric", 1)
+	t.Wait()
+	if x.Dim(0) > 1 {
+		y := t.like(x)
+		t.kernel("clone", y, x)
+		t.Release(y)
+	}
+	t.emit(Op{Prim: "argmax", Class: RowReduce, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
+	t.Tiny("metric", 7) // what counts, what is right of it, sums, quotient
+	t.Wait()
+}
+
 // SafeSoftmax is the softmax of PyTorch's math attention: rows without a finite score
 // become zeros, for which the result is compared, reduced and selected from
 // (_safe_softmax in aten/native/transformers/attention.cpp).

@@ -53,7 +53,7 @@ func config(j *strategies.Job) ops.Config {
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), SDPA: plain, MaskedSDPA: masked, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
-		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.AsTheyAre(),
+		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.AsTheyAre(), Metrics: j.Train.TokenMetrics,
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), LossAlone: j.LossAlone(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
