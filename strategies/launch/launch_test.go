@@ -717,3 +717,13 @@ func TestCutShort(t *testing.T) {
 	require.Contains(t, got, "# Not taken over: line 4 and what follows, --seq-length first: the comment above ends the command, so that it is not given these")
 	require.Contains(t, got, "# train.micro_batch: --micro-batch-size: line 2 takes $(nproc), which is not read: give the key")
 }
+
+// TestTokenMetrics: TRL's SFTTrainer takes entropy and accuracy from whole logits.
+func TestTokenMetrics(t *testing.T) {
+	const script, metrics = "sft.py --model_name_or_path gpt2 --bf16 --max_length 1024 --per_device_train_batch_size 2", "token_metrics: true # TRL's SFTTrainer"
+	require.Contains(t, initial(t, script), metrics)
+	for _, more := range []string{"--use_liger_kernel", "--loss_type chunked_nll"} {
+		require.NotContains(t, initial(t, script+" "+more), metrics, more)
+	}
+	require.NotContains(t, initial(t, strings.Replace(script, "sft.py", "dpo.py", 1)), metrics)
+}

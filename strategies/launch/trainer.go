@@ -321,6 +321,9 @@ func (h *hub) batch() {
 		h.note("%s %s: a step is taken to train on next tokens", s.from, s.value)
 	}
 	h.chunkedLoss()
+	if s := h.get("stage"); h.speaks(trl) && s.value == "sft" && !h.says("runtime.fused_linear_cross_entropy", true) && !h.says("runtime.loss_chunks_keep", "nothing") && !h.says("runtime.recipe", "unsloth") {
+		h.set("train.token_metrics", true, s.from+" SFTTrainer")
+	}
 }
 
 // lossChunk are the tokens of a chunk of TRL's loss, which keeps nothing for its backward pass
