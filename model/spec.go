@@ -332,6 +332,9 @@ const (
 	LayerNorm1P   Norm = "layernorm_1p"          // weight stored as w-1, and nothing in fp32 under autocast (Nemotron)
 )
 
+// Layer reports whether n is PyTorch's layer norm, with a bias or without.
+func (n Norm) Layer() bool { return n == LayerNorm || n == LayerNormNoB }
+
 // NormPlacement is where a layer normalises.
 type NormPlacement string
 

@@ -47,7 +47,10 @@ type fusion struct {
 // fusions are all of them.
 func (j *Job) fusions() []fusion {
 	r, own, s := &j.Runtime, &j.Recipe.Structure, j.Model
-	experts, router := s.MoE != nil, ""
+	experts, router, norm := s.MoE != nil, "", "rms_norm_unfused"
+	if s.Norm.Layer() {
+		norm = "layer_norm_unfused"
+	}
 	if experts {
 		router = string(s.MoE.Router)
 	}
@@ -67,7 +70,7 @@ func (j *Job) fusions() []fusion {
 				s.UnfusedRotary, s.FusedRotary = true, false
 			}
 		}},
-		{"norm_fusion", r.NormFusion, has("rms_norm_unfused"), "has one kind of norms", "rms_norm_unfused", s.Norm == model.RMSNorm, "no RMS norms", func(s *recipe.Structure, on bool) { s.UnfusedNorm = !on }},
+		{"norm_fusion", r.NormFusion, has(norm), "has one kind of norms", norm, s.Norm == model.RMSNorm || s.Norm.Layer(), "neither RMS norms nor layer norms with weights", func(s *recipe.Structure, on bool) { s.UnfusedNorm, s.UnfusedLayerNorm = !on, !on }},
 		{"permute_fusion", r.PermuteFusion, true, "", core, true, "", func(s *recipe.Structure, on bool) { s.UnfusedPermutation = !on }}, // checked with the experts
 	}
 }

@@ -17,8 +17,12 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 	b.t.Call()
 	w := b.p(r)
 	written := ""
+	unfused := b.recipe.Structure.UnfusedNorm
+	if b.Spec.Norm.Layer() {
+		unfused = b.recipe.Structure.UnfusedLayerNorm
+	}
 	switch {
-	case b.recipe.Structure.UnfusedNorm:
+	case unfused:
 		written = "_unfused"
 	case own:
 		written = "_own"

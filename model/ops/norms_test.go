@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -98,4 +99,49 @@ func TestTurnedNorms(t *testing.T) {
 			require.Equal(t, 2, number(&layer.Forward, "norm"), "%+v: of the residual stream", p)
 		}
 	}
+}
+
+// TestWrittenLayerNorm: a layer norm of mean, variance, difference, root, quotient, scale and shift (rasbt/LLMs-from-scratch, ch04), whatever the precision,
+// which none of its ops casts under autocast (aten/src/ATen/autocast_mode.h). Two norms of a layer; of their gradients (torch/csrc/autograd/FunctionsManual.cpp) four
+// sums give what was spread its shape, six products and five quotients are of scale, quotient, root, variance and mean, and two values are negated.
+func TestWrittenLayerNorm(t *testing.T) {
+	for _, precision := range []string{"bf16-autocast", "bf16-pure", "fp32"} {
+		x := config(t, "gpt2", "pytorch")
+		own := *x.Recipe
+		own.Structure.UnfusedNorm, own.Structure.UnfusedLayerNorm = false, true
+		x.Recipe, x.Precision = &own, own.Precision[precision]
+		layer := &Build(x).Kinds[0]
+		for _, c := range []struct {
+			section *tape.Section
+			want    map[string]int
+		}{
+			{&layer.Forward, map[string]int{"mean": 1, "var": 1, "sub": 1, "add_scalar": 1, "sqrt": 1, "div": 1, "mul": 1, "add": 1}},
+			{&layer.Backward, map[string]int{"sum": 4, "mul": 6, "div": 5, "neg": 2, "mean": 1, "sub": 1, "add_": 3}}, // the third adds to the residual's
+		} {
+			got := map[string]int{}
+			for _, o := range c.section.Ops {
+				if o.Module == "norm" {
+					got[o.Prim]++
+				}
+			}
+			for prim := range got {
+				require.Zero(t, got[prim]%2, "%s: %v", precision, got)
+				got[prim] /= 2
+			}
+			require.Equal(t, c.want, got, precision)
+		}
+	}
+	// Without a bias there is no shift.
+	x := config(t, "gpt2", "pytorch")
+	own, spec := *x.Recipe, *x.Spec
+	own.Structure.UnfusedLayerNorm, spec.Norm = true, model.LayerNormNoB
+	x.Recipe, x.Spec = &own, &spec
+	require.Zero(t, number(&Build(x).Kinds[0].Forward, "layer_norm"))
+	// PyTorch has always had a kernel for layer norms, for RMS norms since 2.8 alone.
+	x = config(t, "gpt2", "pytorch")
+	var at units.Release
+	require.NoError(t, at.UnmarshalText([]byte("25.02")))
+	x.Recipe = x.Recipe.At(at)
+	require.True(t, x.Recipe.Structure.UnfusedNorm)
+	require.Equal(t, 2, number(&Build(x).Kinds[0].Forward, "layer_norm"))
 }

@@ -84,7 +84,9 @@ func init() {
 		"mean":       ofOne((*tape.Tape).Mean),
 		"row_norm":   ofOne((*tape.Tape).RowNorm),
 		"sum":        ofOne((*tape.Tape).Sum),
+		"var":        ofOne((*tape.Tape).Var),
 		"rsqrt":      ofOne((*tape.Tape).Rsqrt),
+		"sqrt":       ofOne((*tape.Tape).Sqrt),
 		"add_scalar": scale("add_scalar"),
 		"mul_scalar": scale("mul_scalar"),
 		"silu":       unary("silu"),
@@ -240,6 +242,12 @@ func init() {
 				return one(b.t.Hold(a[0].t))
 			}
 			return one(b.t.ExpertBias(a[0].t, a[1].t, given(a, 2).t))
+		},
+		"shift": func(b *builder, a []value) []value { // by a bias, if there is one
+			if a[1].t == nil {
+				return one(b.t.Hold(a[0].t))
+			}
+			return one(b.t.Add(a[0].t, a[1].t))
 		},
 		"wait_ranks": func(b *builder, a []value) []value { // for the numbers of rows that ranks exchange, where there are several
 			if b.Shard.EP > 1 {

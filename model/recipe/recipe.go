@@ -383,6 +383,7 @@ type Structure struct {
 	RowMaps            bool `yaml:"row_maps"`            // Hybrid-EP permutes rows by a map of them and experts, which it makes first
 	WeighedBack        bool `yaml:"weighed_back"`        // and apply probabilities to the rows that come back, not inside the experts: _unfused_back, if there is one
 	UnfusedNorm        bool `yaml:"unfused_norm"`        // and RMS norms
+	UnfusedLayerNorm   bool `yaml:"unfused_layer_norm"`  // and layer norms, which PyTorch has always had a kernel for
 	AsTheyAre          bool `yaml:"as_they_are"`         // logits and scores meet their softmax in the dtype that they were made in, but for autocast: programs named _as_is
 
 	UsesLiger bool     `yaml:"uses_liger"` // Liger-Kernel's operators take the place of its own where nothing else is said

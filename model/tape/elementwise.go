@@ -339,6 +339,19 @@ func (t *Tape) Rsqrt(x *Tensor) *Tensor {
 	return z
 }
 
+// Sqrt returns √x; its gradient divides by twice that.
+func (t *Tape) Sqrt(x *Tensor) *Tensor {
+	t.begin()
+	z := t.apply("sqrt", x)
+	t.attachOne(x, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor {
+		twice := t.apply("mul", n.saved[0])
+		r := t.apply("div", g, twice)
+		t.Release(twice)
+		return r
+	})
+	return z
+}
+
 // Zeros is a tensor that a kernel fills with a constant.
 func (t *Tape) Zeros(d DType, dims ...int64) *Tensor {
 	y := t.empty(d, dims...)
@@ -404,7 +417,7 @@ func (t *Tape) MaskedFill(x, mask *Tensor) *Tensor {
 }
 
 // Div returns x / y, with the gradients of DivBackward0: g/y for x and, for y,
-// −g·x/y² in three kernels and a reduction.
+// −g·x/y² in four kernels and a reduction (div_tensor_other_grad in FunctionsManual.cpp).
 func (t *Tape) Div(x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("div", x, y)
@@ -414,10 +427,11 @@ func (t *Tape) Div(x, y *Tensor) *Tensor {
 			r = append(r, t.apply("div", g[0], y))
 		}
 		if y.grad {
+			minus := t.apply("neg", g[0])
 			a := t.apply("div", x, y)
 			b := t.apply("div", a, y)
-			c := t.apply("mul", g[0], b)
-			t.Release(a, b)
+			c := t.apply("mul", minus, b)
+			t.Release(a, b, minus)
 			r = append(r, c)
 		}
 		return r

@@ -141,6 +141,23 @@ func (t *Tape) Mean(x *Tensor) *Tensor {
 	return m
 }
 
+// Var is the variance over the last dimension, keeping it. Its gradient multiplies what x is off
+// its mean, which is taken again (var_backward in FunctionsManual.cpp).
+func (t *Tape) Var(x *Tensor) *Tensor {
+	t.begin()
+	v := t.reduceRows("var", x)
+	t.attachOne(x, v, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
+		x := n.saved[0]
+		share := t.apply("mul", g)
+		mean := t.reduceRows("mean", x)
+		off := t.apply("sub", x, mean)
+		r := t.apply("mul", share, off)
+		t.Release(share, mean, off)
+		return r
+	})
+	return v
+}
+
 // Sum adds over the last dimension, keeping it; the gradient is an expanded view.
 func (t *Tape) Sum(x *Tensor) *Tensor {
 	t.begin()
