@@ -33,6 +33,7 @@ func TestAsTheyAre(t *testing.T) {
 		{"bf16-pure", false, []string{"to fp32", "log_softmax fp32", "nll_loss fp32"}, []string{"log_softmax_backward fp32", "to bf16"}, []string{"to fp32", "softmax fp32", "to bf16"}},
 		{"bf16-pure", true, []string{"log_softmax bf16", "nll_loss bf16"}, []string{"log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "softmax bf16"}},
 		{"bf16-pure-autocast", true, []string{"log_softmax bf16", "to fp32", "nll_loss fp32"}, []string{"to bf16", "log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "to fp32", "softmax fp32"}},
+		{"fp16-autocast", true, []string{"log_softmax fp16", "to fp32", "nll_loss fp32"}, []string{"to fp16", "log_softmax_backward fp16"}, []string{"masked_fill_ fp16", "softmax fp16"}},
 		{"bf16-autocast", true, []string{"log_softmax bf16", "to fp32", "nll_loss fp32"}, []string{"to bf16", "log_softmax_backward bf16"}, []string{"masked_fill_ bf16", "to fp32", "softmax fp32"}},
 	} {
 		x := config(t, "llama3-8b", "hf-eager")
@@ -44,6 +45,41 @@ func TestAsTheyAre(t *testing.T) {
 		if c.asTheyAre && c.precision == "bf16-pure" {
 			require.NotContains(t, dtypes(&m.Kinds[0].Forward, "attention"), "softmax fp32")
 		}
+	}
+}
+
+// TestHalfSoftmax: PyTorch's softmax in fp32 of fp16 scores reads them as they are and makes their gradient, one kernel each; of bf16 a
+// cast stands before it and one behind its gradient (aten/src/ATen/native/SoftMax.cpp, softmax: half_to_float; cuda/SoftMax.cu, softmax_backward_cuda_out).
+// Autocast asks for fp32 (autocast_mode.h, AT_FORALL_FP32_SET_OPT_DTYPE), and so does transformers (eager_attention_forward).
+func TestHalfSoftmax(t *testing.T) {
+	for _, c := range []struct {
+		recipe, precision string
+		asTheyAre         bool
+		casts             int // of the scores
+		read              int64
+	}{
+		{"hf-eager", "bf16-autocast", false, 1, 4}, {"hf-eager", "fp16-autocast", false, 0, 2}, {"hf-eager", "fp16", false, 0, 2},
+		{"pytorch", "bf16-autocast", true, 1, 4}, {"pytorch", "fp16-autocast", true, 0, 2},
+	} {
+		x := config(t, "gpt2", c.recipe)
+		x.Precision, x.Attention, x.AsTheyAre = x.Recipe.Precision[c.precision], "unfused", c.asTheyAre
+		layer := &Build(x).Kinds[0]
+		scores := x.MicroBatch * int64(x.Spec.Heads) * x.Sequence * x.Sequence
+		casts := func(s *tape.Section, to tape.DType) (n int) {
+			for _, o := range s.Ops {
+				if o.Prim == "to" && o.Elements == float64(scores) && o.DType == to {
+					n++
+				}
+			}
+			return
+		}
+		of := func(s *tape.Section, prim string) units.Bytes {
+			return s.Ops[slices.IndexFunc(s.Ops, func(o tape.Op) bool { return o.Prim == prim })].Bytes
+		}
+		require.Equal(t, c.casts, casts(&layer.Forward, tape.F32), "%+v", c)
+		require.Equal(t, c.casts, casts(&layer.Backward, x.Precision.Compute.DType), "%+v", c)
+		require.Equal(t, units.Bytes(scores*(c.read+4)), of(&layer.Forward, "softmax"), "%+v", c)
+		require.Equal(t, units.Bytes(scores*(8+c.read)), of(&layer.Backward, "softmax_backward"), "%+v", c)
 	}
 }
 

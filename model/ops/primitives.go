@@ -121,10 +121,11 @@ func init() {
 			t.Release(x, w, bias)
 			return one(y)
 		},
-		"softmax":     func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
-		"log_softmax": func(b *builder, a []value) []value { return one(b.t.Softmax("log_softmax", a[0].t)) },
-		"logarithms":  ofOne((*tape.Tape).Logarithms),
-		"nll_loss":    ofOne((*tape.Tape).NLLLoss),
+		"softmax":      func(b *builder, a []value) []value { return one(b.t.Softmax("softmax", a[0].t)) },
+		"softmax_fp32": func(b *builder, a []value) []value { return one(b.t.FloatSoftmax("softmax", a[0].t)) }, // dtype=torch.float32
+		"log_softmax":  func(b *builder, a []value) []value { return one(b.t.Softmax("log_softmax", a[0].t)) },
+		"logarithms":   ofOne((*tape.Tape).Logarithms),
+		"nll_loss":     ofOne((*tape.Tape).NLLLoss),
 		"loss_parallel": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.ParallelLoss(x, func(*tape.Tensor) { b.sumRows(x) }))

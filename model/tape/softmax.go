@@ -2,12 +2,24 @@ package tape
 
 import "github.com/perfplan/perfplan/internal/units"
 
-// Softmax normalises the last dimension in fp32 (or the dtype of x when it is
-// not cast) and saves its result. log_softmax costs the same forward; the gradient of
-// softmax is multiplied with the result in a kernel of its own first.
+// Softmax normalises the last dimension, under autocast in fp32, and saves its result. log_softmax costs
+// the same forward; the gradient of softmax is multiplied with the result in a kernel of its own first.
 func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
-	in := t.fp32(x)
-	y := t.softmax(prim, in)
+	if t.Autocast != F32 {
+		return t.FloatSoftmax(prim, x)
+	}
+	return t.softmax(prim, x, x.dtype)
+}
+
+// FloatSoftmax is the softmax with dtype=torch.float32, which autocast asks for, too. Of fp16, and of no
+// other dtype, one kernel each way casts as well (aten/src/ATen/native/SoftMax.cpp, softmax and
+// log_softmax: half_to_float).
+func (t *Tape) FloatSoftmax(prim string, x *Tensor) *Tensor {
+	if x.dtype == F16 && !t.Compiled {
+		return t.softmax(prim, x, F32)
+	}
+	in := t.Float(x)
+	y := t.softmax(prim, in, F32)
 	t.Release(in)
 	return y
 }
@@ -15,18 +27,18 @@ func (t *Tape) Softmax(prim string, x *Tensor) *Tensor {
 // Logarithms is the log_softmax of x in its own dtype, which cross_entropy asks for, so that autocast
 // leaves it (aten/native/LossNLL.cpp, cross_entropy_loss; aten/src/ATen/autocast_mode.h,
 // AT_FORALL_FP32_SET_OPT_DTYPE).
-func (t *Tape) Logarithms(x *Tensor) *Tensor { return t.softmax("log_softmax", x) }
+func (t *Tape) Logarithms(x *Tensor) *Tensor { return t.softmax("log_softmax", x, x.dtype) }
 
-func (t *Tape) softmax(prim string, in *Tensor) *Tensor {
+func (t *Tape) softmax(prim string, in *Tensor, d DType) *Tensor {
 	t.begin()
-	y := t.like(in)
+	y := t.alloc(t.shape(d, in))
 	t.emit(Op{Prim: prim, Class: SoftmaxForward, DType: in.dtype, N: in.Dim(-1), Elements: float64(in.Size()), Bytes: in.bytes() + y.bytes()})
 	t.attachOne(in, y, []*Tensor{y}, func(t *Tape, n *node, g *Tensor) *Tensor {
 		if prim == "softmax" {
-			return t.softmaxBackward(g)
+			return t.softmaxBackward(g, in.dtype)
 		}
-		r := t.like(g)
-		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
+		r := t.alloc(t.shape(in.dtype, g))
+		t.emit(Op{Prim: prim + "_backward", Class: SoftmaxBackward, DType: g.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 2*g.bytes() + r.bytes()})
 		return r
 	})
 	return y
@@ -109,17 +121,16 @@ func (t *Tape) SafeSoftmax(x *Tensor) *Tensor {
 	t.Tiny("fill_", 1)
 	t.emit(Op{Prim: "where", Class: Strided4, DType: x.dtype, Elements: float64(x.Size()), Index: 6, Bytes: y.bytes() + z.bytes()})
 	t.Release(mask, y)
-	t.attachOne(x, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.softmaxBackward(g) })
+	t.attachOne(x, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.softmaxBackward(g, x.dtype) })
 	return z
 }
 
 // softmaxBackward multiplies gradient and result into a tensor of its own, which the
 // next kernel reads (aten/native/cuda/SoftMax.cu, softmax_backward_cuda_out).
-func (t *Tape) softmaxBackward(g *Tensor) *Tensor {
-	product, r := t.like(g), t.like(g)
-	for _, prim := range []string{"softmax_backward_mul", "softmax_backward"} {
-		t.emit(Op{Prim: prim, Class: Vectorized, DType: r.dtype, N: r.Dim(-1), Elements: float64(r.Size()), Bytes: 3 * r.bytes()})
-	}
+func (t *Tape) softmaxBackward(g *Tensor, d DType) *Tensor {
+	product, r := t.like(g), t.alloc(t.shape(d, g))
+	t.emit(Op{Prim: "softmax_backward_mul", Class: Vectorized, DType: g.dtype, N: g.Dim(-1), Elements: float64(g.Size()), Bytes: 3 * g.bytes()})
+	t.emit(Op{Prim: "softmax_backward", Class: Vectorized, DType: g.dtype, N: g.Dim(-1), Elements: float64(g.Size()), Bytes: 2*g.bytes() + r.bytes()})
 	t.Release(product)
 	return r
 }
