@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
@@ -48,5 +49,25 @@ func TestThrottledTensorCores(t *testing.T) {
 			flops /= 2
 		}
 		require.InEpsilon(t, c.tflops, flops/float64(x.Time(&o)), c.off, "%v", c)
+	}
+}
+
+// TestUnalignedExtents: extents that 16 bytes do not divide have kernels of Ampere's instructions on all GPUs. Of a unit of work at an H200's peak (hopper.yaml)
+// these take 1.26 for products (h20.yaml), and the rest for other work. That takes as many clocks on SMs whose tensor cores multiply less a clock, which do
+// so at 0.9 of their peak.
+func TestUnalignedExtents(t *testing.T) {
+	rate := func(p *hardware.Profile) float64 { // of a clock and SM
+		return float64(p.GPU.Peak.FP16.Value) / float64(p.GPU.SMs.Value) / float64(p.GPU.Clock.Value)
+	}
+	_, hopper := timer(t, "h200-sxm")
+	for _, name := range []string{"rtx-2080-ti", "rtx-3080", "rtx-3090", "rtx-4090", "rtx-5080", "rtx-5090", "t4", "quadro-rtx-8000", "v100-32g-sxm", "a40", "rtx-a5000", "rtx-a6000", "l4", "l40s", "rtx-6000-ada", "gb10", "rtx-pro-4500-blackwell", "rtx-pro-5000-blackwell", "rtx-pro-6000-blackwell"} {
+		_, p := timer(t, name)
+		for align, shares := range p.Laws.GEMM.Unaligned {
+			for i, share := range shares {
+				other := 1/(hopper.Laws.GEMM.Unaligned[align][i]*hopper.Laws.GEMM.Rate["fp16"]) - 1.26
+				products := 1 / 0.9
+				require.InDelta(t, products/(products+other*rate(p)/rate(hopper)), share, 0.02, "%s: %d bytes, layout %d", name, align, i)
+			}
+		}
 	}
 }
