@@ -246,6 +246,7 @@ type Structure struct {
 	AmaxRanks      string  `yaml:"amax_ranks"`          // that agree after each pass on the largest values of delayed scaling, unless the job says otherwise: all, tensor, none; "": none
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none, not even 0
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
+	NormStays      bool    `yaml:"norm_stays"`          // and never for the norm of gradients that it clips by
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
 	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: all; unnormed, those without norms of queries and keys; "": of none
 	KeptBiased     bool    `yaml:"kept_biased"`         // selective_ops: it keeps every matrix multiply that adds a bias, and counts none of them

@@ -168,7 +168,7 @@ func (s *step) readyGradients(u *update) {
 // (hardware/laws/hopper.yaml, multi-tensor).
 const scaledElement = 1.63
 
-// clip takes the norm over all gradients, hands a scalar to the host, and scales.
+// clip takes the norm over all gradients, which most frameworks' hosts wait for, and scales.
 func (s *step) clip(u *update) {
 	n := u.local
 	if s.job.Recipe.Structure.WholeNorm || deals(s.job) { // of all of them, on every rank
@@ -180,7 +180,7 @@ func (s *step) clip(u *update) {
 		read = units.Bytes(n * u.Norm)
 	}
 	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: read})
-	norm.Sync = !u.Each
+	norm.Sync = !u.Each && !s.job.Recipe.Structure.NormStays
 	s.sim.Run(&norm)
 	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n * scaledElement, Bytes: 2 * b}
 	if u.Each { // mul_ by a tensor of one value is no flat kernel
