@@ -246,6 +246,7 @@ type Structure struct {
 	AmaxRanks      string  `yaml:"amax_ranks"`          // that agree after each pass on the largest values of delayed scaling, unless the job says otherwise: all, tensor, none; "": none
 	Dropout        float64 `yaml:"dropout"`             // default of models with LayerNorm and a plain MLP that name none, not even 0
 	StepSync       bool    `yaml:"step_sync"`           // the host waits for the device once per forward pass
+	GradScaler     bool    `yaml:"grad_scaler"`         // gradients of fp16 under autocast are unscaled in a pass of their own, and the host waits for whether all are finite where the update does not ask
 	NormStays      bool    `yaml:"norm_stays"`          // and never for the norm of gradients that it clips by
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
 	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: all; unnormed, those without norms of queries and keys; "": of none

@@ -159,6 +159,10 @@ func (s *step) readyGradients(u *update) {
 	if u.copies && prec.Weights.DType == tape.F16 { // unscale, and look for infinities
 		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, true)
 	}
+	if s.job.Recipe.Structure.GradScaler && prec.Compute.DType == tape.F16 {
+		fused := u.Class == "optimizer" && u.Matrix == "" // whose kernel asks on the device (torch/amp/grad_scaler.py, _step_supports_amp_scaling)
+		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, !fused)
+	}
 	if u.Clip {
 		s.clip(u)
 	}
