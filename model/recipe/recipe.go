@@ -531,6 +531,8 @@ type Host struct {
 	Large             float64                  `yaml:"large"`              // factor on ops whose tensors exceed LargeTensor; 0: 1
 	Step              units.Seconds            `yaml:"step"`               // per optimizer step: Python around it
 	Tensor            units.Seconds            `yaml:"tensor"`             // optimizer bookkeeping per tensor
+	Clip              units.Seconds            `yaml:"clip"`               // a call that clips gradients
+	ClipTensor        units.Seconds            `yaml:"clip_tensor"`        // and of each of its tensors
 	DTensorParam      units.Seconds            `yaml:"dtensor_tensor"`     // the same for a distributed tensor (FSDP2, DTensor); 0: as tensor
 	FSDPUnit          units.Seconds            `yaml:"fsdp_unit"`          // hooks and flat copies of one FSDP unit, forward
 	FSDPBack          units.Seconds            `yaml:"fsdp_unit_backward"` // without what reduces its gradients

@@ -184,6 +184,7 @@ func (s *step) clip(u *update) {
 		read = units.Bytes(n * u.Norm)
 	}
 	norm := s.p.kernelOf(tape.Op{Prim: "grad_norm", Class: tape.MultiTensor, Count: 1, Elements: n, Bytes: read})
+	norm.Host += (s.p.host.Clip + units.Seconds(u.tensors)*s.p.host.ClipTensor) * s.p.python
 	norm.Sync = !u.Each && !s.job.Recipe.Structure.NormStays
 	s.sim.Run(&norm)
 	clip := tape.Op{Prim: "grad_clip", Class: tape.MultiTensor, Count: 1, Elements: n * scaledElement, Bytes: 2 * b}
