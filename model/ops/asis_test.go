@@ -90,13 +90,22 @@ func TestLossBesideGraph(t *testing.T) {
 		fused, asTheyAre bool
 		want             string
 		dtype            tape.DType
-	}{{true, false, "fused_loss", tape.BF16}, {false, false, "log_softmax", tape.F32}, {false, true, "log_softmax", tape.BF16}} {
+		casts            int
+	}{{true, false, "fused_loss", tape.BF16, 0}, {false, false, "log_softmax", tape.F32, 2}, {false, true, "log_softmax", tape.BF16, 0}} {
 		x := config(t, "llama3-8b", "litgpt")
 		x.Precision, x.Attention, x.FusedLoss, x.AsTheyAre = x.Recipe.Precision["bf16-pure"], "unfused", c.fused, c.asTheyAre
 		m := Build(x)
 		i := slices.IndexFunc(m.Head.Forward.Ops, func(o tape.Op) bool { return o.Prim == c.want })
 		require.GreaterOrEqual(t, i, 0, "%+v", c)
 		require.Equal(t, c.dtype, m.Head.Forward.Ops[i].DType, "%+v", c)
+		casts := 0 // eager ones, of logits and of their gradient (h200-compiled-plain-llama-lossout-bf16-float)
+		for _, o := range slices.Concat(m.Head.Forward.Ops, m.Head.Backward.Ops) {
+			if o.Module == "loss" && o.Prim == "to" {
+				require.NotEqual(t, tape.FusedPointwise, o.Class, "%+v", c)
+				casts++
+			}
+		}
+		require.Equal(t, c.casts, casts, "%+v", c)
 		require.True(t, slices.ContainsFunc(m.Kinds[0].Forward.Ops, func(o tape.Op) bool { return o.Prim == "softmax" && o.Class == tape.LossForward }), "%+v", c)
 	}
 }

@@ -190,6 +190,10 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	t, c := b.t, &b.Config
 	t.Module = Loss
 	defer t.Kind(t.Kind(tape.Logits))
+	if t.Compiled && !c.FusedLoss && !c.NativeLoss { // beside the graph
+		defer func() { t.Compiled = true }()
+		t.Compiled = false
+	}
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
 	if b.program("loss_input") { // which lets go of the 16-bit ones
 		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)

@@ -14,6 +14,7 @@ type node struct {
 	module  string
 	kind    StoreKind
 	narrow  DType  // Quantize of its GEMMs
+	fused   bool   // Compiled, of its kernels
 	in      []edge // inputs that need a gradient, in the order backward returns them
 	saved   []*Tensor
 	nout    int8
@@ -23,7 +24,7 @@ type node struct {
 }
 
 func (t *Tape) addNode(n node) int32 {
-	n.module, n.kind, n.narrow = t.Module, t.kind, t.Quantize
+	n.module, n.kind, n.narrow, n.fused = t.Module, t.kind, t.Quantize, t.Compiled
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
@@ -131,7 +132,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.Release(g)
 		return nil
 	}
-	recording, kind, narrow := t.record, t.kind, t.Quantize
+	recording, kind, narrow, fused := t.record, t.kind, t.Quantize, t.Compiled
 	t.record = false
 	t.nodes[y.node].grads[y.outIdx] = g
 	var inputs []*Tensor
@@ -149,7 +150,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 			t.drop(i)
 			continue
 		}
-		t.Module, t.kind, t.Quantize = n.module, n.kind, n.narrow
+		t.Module, t.kind, t.Quantize, t.Compiled = n.module, n.kind, n.narrow, n.fused
 		t.host.Nodes++
 		began := len(t.sec.Ops)
 		out := n.run(t, &n, n.grads[:n.nout])
@@ -160,7 +161,7 @@ func (t *Tape) run(lo int, y, g *Tensor) []*Tensor {
 		t.drop(i)
 		t.route(n.in, out)
 	}
-	t.record, t.kind, t.Quantize = recording, kind, narrow
+	t.record, t.kind, t.Quantize, t.Compiled = recording, kind, narrow, fused
 	slices.Reverse(inputs)
 	return inputs
 }
