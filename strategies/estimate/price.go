@@ -56,6 +56,7 @@ type pricer struct {
 	block   bool          // the host waits for every kernel: what it does between two is time of the device
 	issue   units.Seconds // host cost of a collective of data parallelism
 	check   units.Seconds // and of a check of gradients before it; below 0: not asked for yet
+	ordered bool          // kernels of all streams start in the order of their launches
 	groups  [numGroups]collective.Group
 	clock                 // of the rank at hand
 	clocks  []clock       // of all pipeline ranks
@@ -103,6 +104,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	p.speed *= p.own
 	p.python *= p.own
 	p.issue, p.check = p.host.Primitives["collective"]*p.python, -1
+	p.ordered = j.OneConnection()
 	p.lags, p.pace = lagsOf(j), p.own
 	if j.GPUs > 1 {
 		p.pace *= units.Seconds(p.law.skew * (1 + j.Runtime.Jitter*expectedMaximum(j.GPUs)))

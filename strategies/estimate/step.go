@@ -495,7 +495,7 @@ func (b *buckets) launch(q *queue) {
 	}
 	task := s.sim.Launch(dpStream, b.op.String(), float64(t), s.sim.Issued(), s.p.slow(b.op))
 	b.tasks = append(b.tasks, task)
-	if s.job.OneConnection() {
+	if s.p.ordered {
 		s.sim.Hold(task, int(q.group))
 	}
 	b.leave(q, size/s.job.Precision.Reduce.Size())
