@@ -134,6 +134,9 @@ func (j *Job) resolveRelease() error {
 	}
 	if r := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); r > 0 {
 		j.Recipe = j.Recipe.OnPyTorch(r)
+		if j.Layers != nil {
+			j.Layers = j.Layers.OnPyTorch(r)
+		}
 		j.Hardware = j.Hardware.At(r)
 	}
 	if r := j.Runtime.Release; r > 0 {

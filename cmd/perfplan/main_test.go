@@ -142,7 +142,7 @@ func TestExamples(t *testing.T) {
 			commands := [][]string{{"validate", path, "-o", "json"}}
 			switch {
 			case strings.HasPrefix(name, "runs"):
-			case name == "pretrain.sh" || name == "zero2.json" || name == "qlora-axolotl.yaml" || name == "automodel.yaml": // what starts a job
+			case name == "pretrain.sh" || name == "zero2.json" || name == "qlora-axolotl.yaml" || name == "automodel.yaml" || name == "gpt2-medium.py": // what starts a job
 				commands = [][]string{{"init", "--from", path, "-"}}
 			case strings.HasSuffix(name, "-trace.json"):
 				commands = [][]string{{"compare", strings.TrimSuffix(path, "-trace.json") + ".yaml", path, "-o", "json"}}

@@ -25,7 +25,7 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		}
 		return q, k
 	}
-	if b.program("rotary_pair") && b.Spec.RotaryDim == q.Dim(-1) && (!b.t.Compiled || kv == heads && !b.normsTurned && b.recipe.Structure.Rotary == "") {
+	if b.turnsTogether() && b.Spec.RotaryDim == q.Dim(-1) {
 		b.t.Module = "rotary"
 		y := b.call("rotary_pair", tensorOf(q), tensorOf(k))
 		b.t.Release(q, k)
@@ -49,6 +49,13 @@ func (b *builder) turn(q, k *tape.Tensor) (_, _ *tape.Tensor) {
 		return turned, b.call("rotary_repeat", tensorOf(k), numberOf(float64(heads)))[0].t
 	}
 	return turned, b.rotary(k, b.Spec.RotaryDim)
+}
+
+// turnsTogether reports whether one kernel turns queries and keys: of a compiler where they are as
+// many, and nothing else is done to them.
+func (b *builder) turnsTogether() bool {
+	heads, kv := b.heads()
+	return b.program("rotary_pair") && (!b.t.Compiled || kv == heads && !b.normsTurned && b.recipe.Structure.Rotary == "")
 }
 
 // rotary turns the first width elements of each head.
