@@ -26,6 +26,8 @@ type builder struct {
 	queryLatent *tape.Tensor   // what an indexer is yet to read
 	frame       []*tape.Tensor // tensors that the function of attention has names for until it returns
 	masked      bool           // attention reads an explicit mask
+	read        int            // parameters so far
+	handed      bool           // graphs behind that of the norm which runs read what it makes
 	normsTurned bool           // norms of heads are part of what turns these
 	beforeMLP   *tape.Tensor   // the residual stream there
 	whole       bool           // a compiler sees the layer as one
@@ -60,7 +62,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	b.t.PackedInputs = c.Recipe.Structure.PackedInputs
 	b.t.KeepsAdapters = c.Recipe.Structure.KeptAdapters
 	b.t.Unpadded = c.Recipe.Structure.Unpadded
-	b.t.WholeModel, b.t.OneGraph = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph
+	b.t.WholeModel, b.t.OneGraph, b.t.Graphs = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph, c.graphs != ""
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook, b.t.MainCast = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook, c.Recipe.Structure.HookCasts
 	}
@@ -189,7 +191,11 @@ func (b *builder) p(r model.Role) *tape.Tensor {
 		return nil
 	}
 	p := &b.params[i]
-	p.Used = true
+	if !p.Used {
+		b.read++
+		p.Used, p.Order = true, b.read
+	}
+	b.t.Graph = b.graph(r)
 	dtype := b.weight
 	switch a, e := b.Precision.Adapters, b.Precision.Embedding; {
 	case p.Adapter && a.Set:
@@ -668,7 +674,7 @@ func (b *builder) gated(h *tape.Tensor, gate, up, both model.Role) *tape.Tensor 
 		}
 	} else {
 		g = b.column(h, gate)
-		joined := b.program("glu2") && !b.GateApart
+		joined := b.program("glu2") && b.graph(gate) == b.graph(up)
 		if !joined {
 			g = b.times(g)
 			g = b.give(g, b.activation(g))

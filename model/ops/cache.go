@@ -39,7 +39,7 @@ func (x *Cache) layer(c Config, kinds []model.LayerKind, params model.Parameters
 	if len(kinds) > 1 {
 		return buildLayers(c, kinds, params)
 	}
-	c.LossApart, c.Partly = false, false
+	c.LossApart, c.Partly, c.Bucket = false, false, 0
 	key := layerKey{c, kinds[0]}
 	if u, ok := x.layers[key]; ok {
 		return u
@@ -49,7 +49,7 @@ func (x *Cache) layer(c Config, kinds []model.LayerKind, params model.Parameters
 
 // head is buildHead, from the cache.
 func (x *Cache) head(c Config, params model.Parameters) (head, loss Unit) {
-	c.Partly = false
+	c.Partly, c.Bucket = false, 0
 	u, ok := x.heads[c]
 	if !ok {
 		head, loss := buildHead(c, params)
@@ -89,5 +89,8 @@ func (x *Cache) Build(c Config) *Model {
 		m.Layers[i] = k
 	}
 	m.Head, m.Loss = x.head(c, params)
+	if c.Bucket > 0 {
+		x.cut(c, m, params)
+	}
 	return m
 }

@@ -88,8 +88,8 @@ func fused(b *builder, a []value) []value {
 			_, back = fusedClass(b, v.word)
 		case "name":
 			f.Prim = v.word
-		case "low": // projections in graphs of their own cast for themselves
-			f.Low = v.num > 0 && !b.GateApart
+		case "low":
+			f.Low = v.num > 0 && !b.handed
 		case "fp32":
 			f.DType, set = tape.F32, v.num > 0
 		default:

@@ -71,6 +71,7 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 // residualNorm is one kernel's sum of both, and its norm; last made y.
 func (b *builder) residualNorm(x, y *tape.Tensor, r, last model.Role) (sum, normed *tape.Tensor) {
 	b.t.Module = "norm"
+	b.handed = b.handsOn(r)
 	name := "residual_norm"
 	if b.dropped(last) > 0 {
 		name = "dropout_residual_norm"

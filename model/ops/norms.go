@@ -16,6 +16,7 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 	b.t.Module = "norm"
 	b.t.Call()
 	w := b.p(r)
+	b.handed = b.handsOn(r)
 	written := ""
 	unfused := b.recipe.Structure.UnfusedNorm
 	if b.Spec.Norm.Layer() {

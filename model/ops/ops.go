@@ -100,7 +100,6 @@ type Config struct {
 	HeadsApart  bool    // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to
 	TF32        bool    // fp32 operands are multiplied in TF32
 	OneGraph    bool    // a compiler makes one graph of the whole backward pass
-	GateApart   bool    // a compiler has gate and up projection of an MLP in graphs of their own
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
@@ -122,6 +121,9 @@ type Config struct {
 	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
 	Imbalance   float64 // tokens of the busiest expert rank over the mean, without such ranks of the busiest expert; 0, 1: balanced
 	InTurn      bool    // every token goes to the experts after those of the one before, by program router_in_turn
+
+	Bucket units.Bytes // of PyTorch's DDP: compiled graphs end with each; 0: with none
+	graphs string      // that read each parameter of the unit, numbered from its end; "": one reads all
 
 	vision *model.Vision // whose encoder's layers these are
 	stream tape.DType    // of their residual stream, where it is not that of other layers
@@ -146,6 +148,7 @@ type Param struct {
 	Dims  []int64 // on this rank, before data-parallel sharding
 	Local int64   // elements of Dims
 	Used  bool    // some op of the unit uses it
+	Order int     // the place of the first that does among those of other parameters
 	Wide  bool    // products read it in 16 bits though they read others in fewer
 }
 

@@ -8,8 +8,9 @@ type cast struct {
 
 // low is autocast's copy of what lies in a storage.
 type low struct {
-	of   int32
-	copy *Tensor
+	of    int32
+	graph byte // that reads it
+	copy  *Tensor
 }
 
 // fp32 is autocast's cast for ops that run in fp32 (pow, softmax, layer_norm, …).
@@ -47,20 +48,21 @@ func (t *Tape) low(x *Tensor) *Tensor {
 }
 
 // lowOnce is the cast of an activation. A compiler that sees all that read it makes one for
-// them, while one of them keeps it (a memory snapshot of Llama under autocast, PyTorch 2.11).
+// them, while one of them keeps it (a memory snapshot of Llama under autocast, PyTorch 2.11); of
+// several graphs each makes its own.
 func (t *Tape) lowOnce(x *Tensor) *Tensor {
-	if !t.OneGraph {
+	if !t.OneGraph && !t.Graphs {
 		return t.To(x, t.Autocast)
 	}
 	whole := roundUp(x.bytes()) == t.stores[x.store].bytes // parts have casts of their own
 	for _, c := range t.lows {
-		if whole && c.of == x.store && t.stores[c.copy.store].refs > 0 {
+		if whole && c.of == x.store && c.graph == t.Graph && t.stores[c.copy.store].refs > 0 {
 			return t.Hold(c.copy)
 		}
 	}
 	y := t.To(x, t.Autocast)
 	if whole {
-		t.lows = append(t.lows, low{x.store, y})
+		t.lows = append(t.lows, low{x.store, t.Graph, y})
 	}
 	return y
 }

@@ -17,6 +17,8 @@ type Tape struct {
 	WholeModel    bool    // and it sees all of the model: rows are added to a table's gradient in fp32, and what makes a layer's gradient sums it up
 	Unpadded      bool    // but they are not
 	OneGraph      bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
+	Graphs        bool    // a compiler has the unit in several graphs
+	Graph         byte    // of which this one reads the parameter at hand
 	Tied          int32   // 1 + the parameter that shares its weight with a table, whose gradient OneGraph makes last; 0: none does
 	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
 	ScalarCat     bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)

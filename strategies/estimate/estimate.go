@@ -52,7 +52,7 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), SDPA: plain, MaskedSDPA: masked, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
-		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), GateApart: gateApart(j),
+		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), Bucket: graphBucket(j),
 		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.AsTheyAre(), Metrics: j.Train.TokenMetrics,
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), LossAlone: j.LossAlone(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
@@ -86,16 +86,13 @@ func oneGraph(j *strategies.Job) bool {
 	return s.CompiledScope == "model" && j.GPUs == 1
 }
 
-// gateApart reports whether a compiled model, or layer, is cut between the gate and the up projection of
-// each MLP: a graph ends with each bucket of DDP's gradients, and the one projection fills a bucket by
-// itself (torch/_dynamo/backends/distributed.py, DDPOptimizer). Frozen weights fill none, and checkpoints
-// are in no such graph.
-func gateApart(j *strategies.Job) bool {
-	if s := &j.Recipe.Structure; s.CompiledScope != "model" && j.Layers == nil || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil {
-		return false
+// graphBucket is the size of DDP's buckets, where a graph of a compiled model, or layer, ends with each
+// (ops.Config); else 0. Frozen weights fill none, and checkpoints are in no such graph.
+func graphBucket(j *strategies.Job) units.Bytes {
+	if s := &j.Recipe.Structure; s.CompiledScope != "model" && j.Layers == nil || j.Plan.DP == 1 || j.Train.Recompute != ops.NoRecompute || j.Model.LoRA != nil || !j.Plan.TorchDDP(j.Recipe) {
+		return 0
 	}
-	up := units.Bytes(j.Model.Hidden*j.Model.FFN/j.Plan.TP) * j.Precision.Weights.Size()
-	return j.Plan.TorchDDP(j.Recipe) && up >= cmp.Or(j.Plan.Bucket, j.Recipe.Overlap.Bucket, dataparallel.DefaultBucket)
+	return cmp.Or(j.Plan.Bucket, j.Recipe.Overlap.Bucket, dataparallel.DefaultBucket)
 }
 
 // anyLayout reports whether GEMMs read 8-bit operands of one scale along rows and columns alike.

@@ -43,20 +43,20 @@ func TestCompiledTables(t *testing.T) {
 }
 
 // TestCutGraphs: DDP's buckets cut a compiled graph, and the host enters each piece; where the
-// device is busy all the time nothing is lost.
+// device is busy all the time nothing is lost, but the casts that each makes for itself under autocast.
 func TestCutGraphs(t *testing.T) {
-	step := func(seq, bucket int) *Result {
+	step := func(seq, bucket int, precision string) *Result {
 		r, err := Estimate(mustParse(t, fmt.Sprintf(`{model: {model_type: llama, hidden_size: 1024, num_hidden_layers: 24, num_attention_heads: 16, num_key_value_heads: 16, intermediate_size: 2816, vocab_size: 32000},
-			hardware: h200-sxm, gpus: 2, runtime: {recipe: hf-compile}, plan: {dp: 2, data_parallel: ddp, bucket: %d MiB}, train: {precision: bf16-autocast, sequence_length: %d, micro_batch: 1, grad_accumulation: 1}}`, bucket, seq)), Options{})
+			hardware: h200-sxm, gpus: 2, runtime: {recipe: hf-compile}, plan: {dp: 2, data_parallel: ddp, bucket: %d MiB}, train: {precision: %s, sequence_length: %d, micro_batch: 1, grad_accumulation: 1}}`, bucket, precision, seq)), Options{})
 		require.NoError(t, err)
 		return r
 	}
-	many, few := step(16, 25), step(16, 100000)
+	many, few := step(16, 25, "bf16-autocast"), step(16, 100000, "bf16-autocast")
 	// 42 pieces and two: two H200 whose host took 1.26 times as long as its eager passes were said to
 	// (2026-11-27, the fastest of 20 passes: 27.06 and 14.07 ms forward, 33.64 and 19.79 backward)
 	require.InEpsilon(t, (27.06-14.07)/1.26*1e-3, float64(many.Forward-few.Forward), 0.15)
 	require.Less(t, few.StepTime, many.StepTime)
-	require.Less(t, step(8192, 25).Forward, 1.02*step(8192, 100000).Forward)
+	require.Less(t, step(8192, 25, "bf16-pure").Forward, 1.02*step(8192, 100000, "bf16-pure").Forward)
 }
 
 // TestCompiledActivations: a compiler makes one kernel of an activation and one of its
