@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,9 +24,11 @@ var nanoCommand = lazily(`(?m)^[^#\n]*\btrain\w*\.py(?:[ \t]+config/[^ \t\n]+\.p
 var (
 	nanoLine     = lazily(`(?m)^(?:Overriding: )?([a-z]\w*) *= *([^=\n][^\n]*)$`)
 	nanoArgument = lazily(`[ \t]--(\w+)=(\S+)`)
-	nanoProcess  = lazily(`--nproc[-_]per[-_]node[= ]+(\d+)`)
+	nanoProcess  = lazily(`[^\n]*--nproc[-_]per[-_]node[= ]+(\d+)[^\n]*`)
+	nanoAlone    = lazily(`^[ \t$]*(?:\w+=\S+ +)*python3?(?: -u)? +[\w./]*\.py`)
 	nanoNodes    = lazily(`--nnodes[= ]+(\d+)`)
 	nanoStep     = lazily(`(?m)^iter \d+: loss \S+, time ([0-9.]+)ms`)
+	nanoTimed    = lazily(`(?m)^iter \d+: loss \S+, time [0-9.]+ms, mfu `)
 	nanoConfig   = lazily(`[ \t](config/[^ \t]+\.py)\b`)
 	nanoWord     = lazily(`^["']([^"']*)["']`)
 	nanoProduct  = lazily(`^([-+0-9.e]+(?: *\* *[-+0-9.e]+)*)[ \t]*(?:#.*)?$`)
@@ -36,6 +39,21 @@ var nanoDefaults = map[string]string{
 	"n_layer": "12", "n_head": "12", "n_embd": "768", "block_size": "1024", "batch_size": "12", "gradient_accumulation_steps": "40", "dropout": "0", "bias": "False",
 	"compile": "True", "dtype": "'bfloat16'", "grad_clip": "1", "init_from": "'scratch'", "dataset": "'openwebtext'", "device": "'cuda'",
 }
+
+// What forks call what nanoGPT has no name for: heads of keys and values, the width of an MLP.
+var (
+	nanoHeads  = []string{"n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads"}
+	nanoWidths = []string{"d_ff", "intermediate_size"}
+)
+
+// What names of forks tell of, where they are on: nanoSharded of ranks that share states, nanoOther of another model than GPT-2.
+var (
+	nanoSharded = lazily(`^(?:use_)?(?:deepspeed|fsdp\d?|zero_?\d)$`)
+	nanoOther   = lazily(`(?:^|_)(?:moe|n_experts?|latent|lora|rope|rotary|alibi|rms_?norm|qk_norm|norm_type|swiglu|(?:mlp|ffn)_type|activation|normalization|sliding_window|att(?:entio)?n_type|pos_(?:enc|emb)\w*|position\w*|model_type)$`)
+)
+
+// plainNano are values of such names that say what nanoGPT has anyway.
+var plainNano = []any{nil, false, int64(0), "", "gpt", "GPT", "gpt2", "gelu", "causal", "learned", "learned_absolute", "absolute", "layernorm", "standard", "pre"}
 
 // harmlessNano are beginnings of names that cost nothing worth a word.
 var harmlessNano = lazily(`^(out_dir|eval|log|always_save|wandb|learning_rate|lr_|max_iters|weight_decay|beta|decay_lr|warmup|min_lr|backend|seed|start$|num_samples|max_new_tokens|temperature|top_k)`)
@@ -60,9 +78,10 @@ const (
 // ofNano reads a training file after nanoGPT's, a configuration of it, a command that starts one
 // or a log; false: it is none.
 func (j *Job) ofNano(text string) bool {
-	assigns, command := nanoFile().MatchString(text), nanoCommand().FindString(text)
-	program := python().MatchString(text)
-	if !assigns && command == "" || program && !nanoProgram().MatchString(text) || tables().MatchString(text) {
+	text = strings.ReplaceAll(text, "\\\n", " ") // lines that go on
+	assigns, command, timed := nanoFile().MatchString(text), nanoCommand().FindString(text), nanoTimed().MatchString(text)
+	program := python().MatchString(strings.ReplaceAll(text, "import time\n", "")) // by which a configuration names its run
+	if !assigns && command == "" && !timed || program && !nanoProgram().MatchString(text) || tables().MatchString(text) {
 		return false
 	}
 	n := &nano{}
@@ -74,9 +93,12 @@ func (j *Job) ofNano(text string) bool {
 		kind, n.alone = nanoTraining, !strings.Contains(text, "gradient_accumulation_steps //=")
 	}
 	if assigns {
-		for _, at := range nanoLine().FindAllStringSubmatch(text, -1) {
-			if _, known := nanoDefaults[at[1]]; known || kind == nanoConfiguration {
-				n.said[kind][at[1]] = strings.TrimSpace(at[2])
+		settings, _, _ := strings.Cut(text, "\nconfig_keys = ") // of all names, which a program computes more of
+		for _, part := range []string{settings, text} {
+			for _, at := range nanoLine().FindAllStringSubmatch(part, -1) {
+				if _, known := nanoDefaults[at[1]]; known || len(part) < len(text) || kind == nanoConfiguration {
+					n.said[kind][at[1]] = strings.TrimSpace(at[2])
+				}
 			}
 		}
 	}
@@ -86,8 +108,16 @@ func (j *Job) ofNano(text string) bool {
 	}
 	if file := nanoConfig().FindStringSubmatch(arguments); file != nil && !assigns {
 		n.file = file[1]
+	} else if !assigns && command == "" {
+		n.file = "the log's configuration"
 	}
-	if n.launched(command); n.gpus > 0 {
+	if strings.Contains(command, "deepspeed ") {
+		n.said[nanoArguments]["deepspeed"] = "True"
+	}
+	if n.launched(command); n.gpus == 0 && nanoAlone().MatchString(command) {
+		n.gpus, n.from = 1, "python without torchrun"
+	}
+	if n.gpus > 0 {
 		n.runs = true
 	} else if kind != nanoTraining { // whose examples are several
 		n.launched(text)
@@ -100,10 +130,11 @@ func (j *Job) ofNano(text string) bool {
 
 // launched takes how many GPUs torchrun starts a process for.
 func (n *nano) launched(text string) {
-	each, nodes := nanoProcess().FindStringSubmatch(text), nanoNodes().FindStringSubmatch(text)
+	each := nanoProcess().FindStringSubmatch(text)
 	if each == nil {
 		return
 	}
+	nodes := nanoNodes().FindStringSubmatch(each[0])
 	if n.gpus, n.from = wholeNumber(each[1]), "--nproc_per_node"; nodes != nil {
 		n.gpus, n.from = n.gpus*wholeNumber(nodes[1]), n.from+", --nnodes"
 	}
@@ -207,7 +238,9 @@ func (j *Job) nanoReads() {
 		j.open("gpus", "", "torchrun's --nproc_per_node says so: give the key")
 	}
 	put("runtime.recipe", "compile", func(v any) any { return map[any]any{true: "nanogpt", false: "pytorch"}[v] })
-	if n.gpus != 1 {
+	if sharded := n.on(nanoSharded()); len(sharded) > 0 {
+		j.open("plan.data_parallel", sharded[0], "nanoGPT has DDP alone; give the key")
+	} else if n.gpus != 1 {
 		j.set("plan.data_parallel", "ddp", "DistributedDataParallel")
 		j.set("plan.bucket_view", false, "DistributedDataParallel's own")
 	}
@@ -228,19 +261,50 @@ func (j *Job) nanoReads() {
 	})
 	j.set("train.optimizer", "adamw-fused", "model.py, configure_optimizers")
 	put("train.clip_gradients", "grad_clip", func(v any) any { return v != int64(0) })
-	if device, _ := n.value("device"); device != "cuda" {
+	j.nanoNotes()
+}
+
+// nanoNotes says what of the files a job has no key for.
+func (j *Job) nanoNotes() {
+	n := j.nano
+	if device, _ := n.value("device"); device != nil && !strings.HasPrefix(text(device), "cuda") {
 		j.note("device %v: GPUs of NVIDIA are taken", device)
+	}
+	if only, _ := n.value("eval_only"); only == true {
+		j.note("eval_only: the run trains nothing; a training step is taken")
 	}
 	if n.file != "" {
 		j.note("%s: name it by --from, too; nanoGPT's own settings are taken", n.file)
 	}
-	for _, said := range n.said {
-		for _, name := range slices.Sorted(maps.Keys(said)) {
-			if _, known := nanoDefaults[name]; !known && !harmlessNano().MatchString(name) {
-				j.ignore(name, name, keysOf(nanoDefaults), func(near string) bool { return said[near] != "" }, func(near string) string { return near })
-			}
-		}
+	others := n.on(nanoOther())
+	for _, name := range others {
+		v, _ := n.value(name)
+		j.note("%s %v: nanoGPT's model.py has none; GPT-2's layers are taken", name, v)
 	}
+	told := slices.Concat(others, n.on(nanoSharded()), nanoHeads, nanoWidths, []string{"vocab_size"})
+	for _, name := range n.names() {
+		if _, known := nanoDefaults[name]; known || harmlessNano().MatchString(name) || slices.Contains(told, name) {
+			continue
+		}
+		j.ignore(name, name, keysOf(nanoDefaults), func(near string) bool { return slices.Contains(n.names(), near) }, func(near string) string { return near })
+	}
+}
+
+// names are all that the files say something of.
+func (n *nano) names() []string {
+	all := map[string]string{}
+	for _, said := range n.said {
+		maps.Copy(all, said)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// on are the names of a kind whose values say another thing than nanoGPT has.
+func (n *nano) on(kind *regexp.Regexp) []string {
+	return slices.DeleteFunc(n.names(), func(name string) bool {
+		v, _ := n.value(name)
+		return !kind.MatchString(name) || slices.Contains(plainNano, v)
+	})
 }
 
 // count is a whole number that a name has.
@@ -248,6 +312,12 @@ func (n *nano) count(name string) (int64, bool) {
 	v, _ := n.value(name)
 	i, ok := v.(int64)
 	return i, ok
+}
+
+// has reports whether a name has a whole number.
+func (n *nano) has(name string) bool {
+	_, has := n.count(name)
+	return has
 }
 
 // nanoModel says what model.py makes of the names: GPT-2, perhaps without biases.
@@ -261,16 +331,26 @@ func (j *Job) nanoModel(put func(key, name string, of func(v any) any)) {
 		}
 		return
 	}
+	if init, from := n.value("init_from"); init == "resume" {
+		j.note("%s resume: the checkpoint has the model's shape, which goes before what the files say", from)
+	}
 	j.set("model.model_type", "decoder", "model.py")
 	put("model.hidden_size", "n_embd", as)
 	put("model.num_hidden_layers", "n_layer", as)
 	put("model.num_attention_heads", "n_head", as)
-	put("model.intermediate_size", "n_embd", func(v any) any {
-		if width, ok := v.(int64); ok {
-			return 4 * width
-		}
-		return nil
-	})
+	if i := slices.IndexFunc(nanoHeads, n.has); i >= 0 {
+		put("model.num_key_value_heads", nanoHeads[i], as)
+	}
+	if i := slices.IndexFunc(nanoWidths, n.has); i >= 0 {
+		put("model.intermediate_size", nanoWidths[i], as)
+	} else {
+		put("model.intermediate_size", "n_embd", func(v any) any {
+			if width, ok := v.(int64); ok {
+				return 4 * width
+			}
+			return nil
+		})
+	}
 	for _, x := range []struct {
 		key   string
 		value any
@@ -280,6 +360,8 @@ func (j *Job) nanoModel(put func(key, name string, of func(v any) any)) {
 	put("model.bias", "bias", as)
 	put("model.max_position_embeddings", "block_size", as)
 	switch data, from := n.value("dataset"); {
+	case n.has("vocab_size"):
+		put("model.vocab_size", "vocab_size", as)
 	case data == "shakespeare_char":
 		j.set("model.vocab_size", int64(65), from)
 	case strings.HasSuffix(text(data), "_char"):
