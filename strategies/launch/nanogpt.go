@@ -90,7 +90,7 @@ func (j *Job) ofNano(text string) bool {
 	}
 	kind := nanoConfiguration
 	if program {
-		kind, n.alone = nanoTraining, !strings.Contains(text, "gradient_accumulation_steps //=")
+		kind, n.alone, command = nanoTraining, !strings.Contains(text, "gradient_accumulation_steps //="), "" // whose examples are several
 	}
 	if assigns {
 		settings, _, _ := strings.Cut(text, "\nconfig_keys = ") // of all names, which a program computes more of
@@ -119,7 +119,7 @@ func (j *Job) ofNano(text string) bool {
 	}
 	if n.gpus > 0 {
 		n.runs = true
-	} else if kind != nanoTraining { // whose examples are several
+	} else if kind != nanoTraining {
 		n.launched(text)
 	}
 	j.nano = n

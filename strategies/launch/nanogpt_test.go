@@ -26,7 +26,7 @@ func nanoFile(t *testing.T, files ...string) *launch.Job {
 // TestNanoFiles: what goes before what (configurator.py of nanoGPT), and what its words mean (train.py and model.py @3adf61e).
 func TestNanoFiles(t *testing.T) {
 	const (
-		program = "\"\"\"$ torchrun --standalone --nproc_per_node=4 train.py\"\"\"\nimport os\nn_layer = 6\nn_head = 6\nn_embd = 384\nbatch_size = 8\ndtype = 'bfloat16' if torch.cuda.is_available() else 'float16'\nn_kv_head = 2\nconfig_keys = [k for k in globals()]\nlocal_iter_num = 0\n"
+		program = "\"\"\"\n$ python train.py config/x.py --n_layer=2\n$ torchrun --standalone --nproc_per_node=4 train.py\n\"\"\"\nimport os\nn_layer = 6\nn_head = 6\nn_embd = 384\nbatch_size = 8\ndtype = 'bfloat16' if torch.cuda.is_available() else 'float16'\nn_kv_head = 2\nconfig_keys = [k for k in globals()]\nlocal_iter_num = 0\n"
 		divides = program + "    gradient_accumulation_steps //= ddp_world_size\n"
 		config  = "# $ torchrun --standalone --nproc_per_node=8 train.py config/train_gpt2.py\nblock_size = 512 # tokens\ngradient_accumulation_steps = 5 * 8\nbatch_size = 12\n"
 		command = "torchrun --standalone --nnodes=2 --nproc_per_node=2 train.py config/train_gpt2.py --batch_size=16 --compile=False\n"
