@@ -229,6 +229,7 @@ func (j *Job) started(name string, s start) error {
 		err = j.megatron(name, s)
 	}
 	j.allocates(s.env)
+	j.connects(s.env)
 	return err
 }
 
@@ -286,6 +287,7 @@ func Join(jobs []*Job) (*Job, error) {
 	all.stay()
 	all.unflash()
 	all.unmuon()
+	all.disconnect()
 	return all, nil
 }
 

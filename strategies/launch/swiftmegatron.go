@@ -53,6 +53,7 @@ func (j *Job) ofSwift(d *yamlx.Document) (bool, error) {
 	env := environment(d, "ENV")
 	err := j.swiftMegatron(d.Name, start{flags: keysAsFlags(d), env: env}, "")
 	j.allocates(env)
+	j.connects(env)
 	return true, err
 }
 

@@ -31,8 +31,8 @@ type Command struct {
 	Env   map[string]string // variables of Kept that are set when it starts
 }
 
-// Kept are variables by which programs start processes, and those that PyTorch's allocator reads.
-var Kept = []string{"NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "NGPU", "CONFIG_FILE", "MODULE", "CONFIG", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
+// Kept are variables by which programs start processes, those that PyTorch's allocator reads and that of connections to a device.
+var Kept = []string{"NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "NGPU", "CONFIG_FILE", "MODULE", "CONFIG", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS"}
 
 // Reading is what a script comes to where its conditions go one way. In words a character
 // stands for what the script does not give, which Show names.
