@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perfplan/perfplan/strategies/launch/shell"
 )
 
 // nanoFile tells a training file after nanoGPT's, a configuration of one or its log: assignments in
@@ -17,19 +19,21 @@ var nanoFile = lazily(`(?m)^(?:Overriding: )?(?:block_size|n_layer|n_embd|init_f
 var nanoProgram = lazily(`(?m)^n_layer += (?s:.*?)^n_head += `)
 
 // nanoCommand is one that starts such a file.
-var nanoCommand = lazily(`(?m)^[^#\n]*\btrain\w*\.py(?:[ \t]+config/[^ \t\n]+\.py\b|(?:[ \t]+--\w+=\S+)*?[ \t]+--n_(?:layer|head|embd)=)[^\n]*`)
+var nanoCommand = lazily(`(?m)^[^#\n]*\btrain\w*\.py(?:[ \t]+(?:\./)?config/[^ \t\n]+\.py\b|(?:[ \t]+--\w+=\S+)*?[ \t]+--n_(?:layer|head|embd)=)[^\n]*`)
 
 // What their lines say: nanoLine an assignment, or an argument in a log (configurator.py), nanoStep
 // what an iteration took.
 var (
 	nanoLine     = lazily(`(?m)^(?:Overriding: )?([a-z]\w*) *= *([^=\n][^\n]*)$`)
+	nanoRun      = lazily(`--(?:block_size|batch_size|gradient_accumulation_steps|init_from|max_iters)=`)
+	nanoStarted  = lazily(`\btrain\w*\.py\b`)
 	nanoArgument = lazily(`[ \t]--(\w+)=(\S+)`)
 	nanoProcess  = lazily(`[^\n]*--nproc[-_]per[-_]node[= ]+(\d+)[^\n]*`)
 	nanoAlone    = lazily(`^[ \t$]*(?:\w+=\S+ +)*python3?(?: -u)? +[\w./]*\.py`)
 	nanoNodes    = lazily(`--nnodes[= ]+(\d+)`)
 	nanoStep     = lazily(`(?m)^iter \d+: loss \S+, time ([0-9.]+)ms`)
 	nanoTimed    = lazily(`(?m)^iter \d+: loss \S+, time [0-9.]+ms, mfu `)
-	nanoConfig   = lazily(`[ \t](config/[^ \t]+\.py)\b`)
+	nanoConfig   = lazily(`[ \t](?:\./)?(config/[^ \t]+\.py)\b`)
 	nanoWord     = lazily(`^["']([^"']*)["']`)
 	nanoProduct  = lazily(`^([-+0-9.e]+(?: *\* *[-+0-9.e]+)*)[ \t]*(?:#.*)?$`)
 )
@@ -40,16 +44,17 @@ var nanoDefaults = map[string]string{
 	"compile": "True", "dtype": "'bfloat16'", "grad_clip": "1", "init_from": "'scratch'", "dataset": "'openwebtext'", "device": "'cuda'",
 }
 
-// What forks call what nanoGPT has no name for: heads of keys and values, the width of an MLP.
+// What forks call what nanoGPT has no name for: heads of keys and values, the width of an MLP, the optimizer.
 var (
 	nanoHeads  = []string{"n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads"}
 	nanoWidths = []string{"d_ff", "intermediate_size"}
+	nanoSteps  = []string{"optimizer", "optimizer_name", "optimizer_type", "optim"}
 )
 
 // What names of forks tell of, where they are on: nanoSharded of ranks that share states, nanoOther of another model than GPT-2.
 var (
 	nanoSharded = lazily(`^(?:use_)?(?:deepspeed|fsdp\d?|zero_?\d)$`)
-	nanoOther   = lazily(`(?:^|_)(?:moe|n_experts?|latent|lora|rope|rotary|alibi|rms_?norm|qk_norm|norm_type|swiglu|(?:mlp|ffn)_type|activation|normalization|sliding_window|att(?:entio)?n_type|pos_(?:enc|emb)\w*|position\w*|model_type)$`)
+	nanoOther   = lazily(`(?:^|_)(?:moe|n_experts?|latent|lora|rope|rotary|alibi|rms_?norm|qk_norm|norm_type|swiglu|(?:mlp|ffn)_type|activation|normalization|sliding_window|att(?:entio)?n_type|norm_position|model_type)$|^(?:pos|position)_(?:enc|emb)\w*$`)
 )
 
 // plainNano are values of such names that say what nanoGPT has anyway.
@@ -78,9 +83,12 @@ const (
 // ofNano reads a training file after nanoGPT's, a configuration of it, a command that starts one
 // or a log; false: it is none.
 func (j *Job) ofNano(text string) bool {
-	text = strings.ReplaceAll(text, "\\\n", " ") // lines that go on
-	assigns, command, timed := nanoFile().MatchString(text), nanoCommand().FindString(text), nanoTimed().MatchString(text)
+	assigns, timed := nanoFile().MatchString(text), nanoTimed().MatchString(text)
 	program := python().MatchString(strings.ReplaceAll(text, "import time\n", "")) // by which a configuration names its run
+	command := starting(text)
+	if !assigns && !program && nanoStarted().MatchString(text) {
+		command = cmp.Or(walked(text), command)
+	}
 	if !assigns && command == "" && !timed || program && !nanoProgram().MatchString(text) || tables().MatchString(text) {
 		return false
 	}
@@ -126,6 +134,29 @@ func (j *Job) ofNano(text string) bool {
 	j.iterations(nanoStep().FindAllStringSubmatch(text, -1))
 	j.nanoReads()
 	return true
+}
+
+// starting is the first command of lines that starts a training file, "" where there is none: it names a
+// configuration, or more than the model, which others call so, too.
+func starting(lines string) string {
+	command := nanoCommand().FindString(lines)
+	if !nanoConfig().MatchString(command) && !nanoRun().MatchString(command) {
+		return ""
+	}
+	return command
+}
+
+// walked is the first command of a script that starts a training file, "" where there is none.
+func walked(script string) string {
+	for _, r := range shell.Read(script, slurm) {
+		for _, c := range r.Commands {
+			line, _ := r.Show(strings.Join(c.Words, " "))
+			if command := starting(line); command != "" {
+				return command
+			}
+		}
+	}
+	return ""
 }
 
 // launched takes how many GPUs torchrun starts a process for.
@@ -210,7 +241,7 @@ func (n *nano) value(name string) (value any, from string) {
 			return int64(product), from
 		}
 		return product, from
-	case from == "--"+name: // a word in no quotes
+	case from == "--"+name && !strings.Contains(text, "$"): // a word in no quotes
 		return text, from
 	}
 	return nil, from
@@ -259,7 +290,15 @@ func (j *Job) nanoReads() {
 	put("train.precision", "dtype", func(v any) any {
 		return map[any]any{"bfloat16": "bf16-autocast", "float16": "fp16-autocast", "float32": "fp32"}[v]
 	})
-	j.set("train.optimizer", "adamw-fused", "model.py, configure_optimizers")
+	other := slices.IndexFunc(nanoSteps, func(name string) bool {
+		kind, _ := n.value(name)
+		return kind != nil && !strings.HasPrefix(strings.ToLower(text(kind)), "adam")
+	})
+	if other >= 0 {
+		j.open("train.optimizer", nanoSteps[other], "nanoGPT has AdamW alone; give the key")
+	} else {
+		j.set("train.optimizer", "adamw-fused", "model.py, configure_optimizers")
+	}
 	put("train.clip_gradients", "grad_clip", func(v any) any { return v != int64(0) })
 	j.nanoNotes()
 }
@@ -281,7 +320,7 @@ func (j *Job) nanoNotes() {
 		v, _ := n.value(name)
 		j.note("%s %v: nanoGPT's model.py has none; GPT-2's layers are taken", name, v)
 	}
-	told := slices.Concat(others, n.on(nanoSharded()), nanoHeads, nanoWidths, []string{"vocab_size"})
+	told := slices.Concat(others, n.on(nanoSharded()), nanoHeads, nanoWidths, nanoSteps, []string{"vocab_size"})
 	for _, name := range n.names() {
 		if _, known := nanoDefaults[name]; known || harmlessNano().MatchString(name) || slices.Contains(told, name) {
 			continue

@@ -64,6 +64,11 @@ func TestNanoFiles(t *testing.T) {
 		{[]string{"n_layer = 6\nuse_fsdp = False\n"}, "plan.data_parallel", "ddp"},
 		{[]string{"deepspeed --num_gpus=4 train.py config/train_gpt2.py\n"}, "plan.data_parallel", nil},
 		{[]string{"python train.py config/train_gpt2.py\n# torchrun --nproc_per_node=8 train.py config/train_gpt2.py\n"}, "gpus", int64(1)},
+		{[]string{"LAUNCHER=python\nwidth=256\n$LAUNCHER ./train.py \\\n  --n_layer=2 --n_embd=$width --n_head=$((width / 64)) --block_size=1024\n"}, "model.num_attention_heads", int64(4)}, // cat-state/nanoGPT-mup
+		{[]string{"python train.py --n_embd=$1 --n_layer=2 --max_iters=10\n"}, "model.hidden_size", nil},
+		{[]string{"GPUS=2\ntorchrun --nproc_per_node=$GPUS train.py ./config/train_gpt2.py\n"}, "gpus", int64(2)},
+		{[]string{"n_layer = 6\noptimizer_name = 'muon'\n"}, "train.optimizer", nil},
+		{[]string{"n_layer = 6\noptimizer_type = 'AdamW'\n"}, "train.optimizer", "adamw-fused"},
 		{[]string{"srun python train.py config/train_gpt2.py\n"}, "gpus", nil},
 		{[]string{"torchrun --nproc_per_node=8 \\\n  train.py \\\n  config/train_gpt2.py \\\n  --batch_size=4\n"}, "train.micro_batch", int64(4)},
 		{[]string{"# torchrun --nproc_per_node=8 train.py\n# torchrun --nproc_per_node=4 --nnodes=2 train.py\nn_layer = 6\n"}, "gpus", int64(8)},
@@ -96,7 +101,7 @@ func TestNanoFiles(t *testing.T) {
 	require.Empty(t, nanoFile(t, command, config).Notes)
 	require.Equal(t, []string{"n_layers; did you mean n_layer?"}, nanoFile(t, "block_size = 8\nn_layers = 2\n").Unknown)
 	require.Equal(t, []string{"use_flash"}, nanoFile(t, "block_size = 8\nuse_flash = True\n").Ignored)
-	for _, other := range []string{"import os\nblock_size = 128\nargs = TrainingArguments(per_device_train_batch_size=8)\n", "block_size=128\necho $block_size\n"} {
+	for _, other := range []string{"import os\nblock_size = 128\nargs = TrainingArguments(per_device_train_batch_size=8)\n", "block_size=128\necho $block_size\n", "n_layer=12\npython3 src/train.py --batch_size_per_device=4 --seq_len=1024 --n_ctx=1024 --n_layer=$n_layer\n"} {
 		_, err := launch.Read("other", []byte(other))
 		require.Error(t, err, other)
 	}
