@@ -266,7 +266,7 @@ func (j *Job) nanoReads() {
 	if n.gpus > 0 {
 		j.set("gpus", n.gpus, n.from)
 	} else {
-		j.open("gpus", "", "torchrun's --nproc_per_node says so: give the key")
+		j.open("gpus", "--nproc_per_node", "torchrun says so; give the key")
 	}
 	put("runtime.recipe", "compile", func(v any) any { return map[any]any{true: "nanogpt", false: "pytorch"}[v] })
 	if sharded := n.on(nanoSharded()); len(sharded) > 0 {
