@@ -60,6 +60,19 @@ var (
 // plainNano are values of such names that say what nanoGPT has anyway.
 var plainNano = []any{nil, false, int64(0), "", "gpt", "GPT", "gpt2", "gelu", "causal", "learned", "learned_absolute", "absolute", "layernorm", "standard", "pre"}
 
+// nanoPretrained are what names are where training begins with OpenAI's weights, whatever else is said of
+// them (model.py, from_pretrained); dropout is not among them.
+var nanoPretrained = map[any]map[string]any{
+	"gpt2":        pretrained(12, 12, 768),
+	"gpt2-medium": pretrained(24, 16, 1024),
+	"gpt2-large":  pretrained(36, 20, 1280),
+	"gpt2-xl":     pretrained(48, 25, 1600),
+}
+
+func pretrained(layers, heads, width int64) map[string]any {
+	return map[string]any{"n_layer": layers, "n_head": heads, "n_embd": width, "vocab_size": int64(50257), "bias": true}
+}
+
 // harmlessNano are beginnings of names that cost nothing worth a word.
 var harmlessNano = lazily(`^(out_dir|eval|log|always_save|wandb|learning_rate|lr_|max_iters|weight_decay|beta|decay_lr|warmup|min_lr|backend|seed|start$|num_samples|max_new_tokens|temperature|top_k)`)
 
@@ -214,6 +227,12 @@ func joinNano(jobs []*Job) []*Job {
 // value is what a name has, read as Python does, nil where that takes more than to read it; from
 // is what says so.
 func (n *nano) value(name string) (value any, from string) {
+	if name != "init_from" {
+		init, from := n.value("init_from")
+		if value, has := nanoPretrained[init][name]; has {
+			return value, from
+		}
+	}
 	text, from := nanoDefaults[name], "default of "+name
 	for i, said := range n.said {
 		if own, ok := said[name]; ok {
@@ -363,13 +382,6 @@ func (n *nano) has(name string) bool {
 func (j *Job) nanoModel(put func(key, name string, of func(v any) any)) {
 	n := j.nano
 	as := func(v any) any { return v }
-	if init, from := n.value("init_from"); strings.HasPrefix(text(init), "gpt2") {
-		j.set("model", init, from)
-		if drop, from := n.value("dropout"); drop != int64(0) {
-			j.note("%s %v: give model.resid_pdrop and the like", from, drop)
-		}
-		return
-	}
 	if init, from := n.value("init_from"); init == "resume" {
 		j.note("%s resume: the checkpoint has the model's shape, which goes before what the files say", from)
 	}

@@ -53,7 +53,12 @@ func TestNanoFiles(t *testing.T) {
 		{[]string{"n_layer = 12\ndtype = 'float32'\ngrad_clip = 0.0\n"}, "train.precision", "fp32"},
 		{[]string{"n_layer = 12\ndtype = 'float32'\ngrad_clip = 0.0\n"}, "train.clip_gradients", false},
 		{[]string{"n_layer = 3 * depth\n"}, "model.num_hidden_layers", nil},
-		{[]string{"init_from = 'gpt2-xl'\nbatch_size = 1\n"}, "model", "gpt2-xl"},
+		{[]string{"init_from = 'gpt2-xl'\nbatch_size = 1\n"}, "model.num_hidden_layers", int64(48)},
+		{[]string{"init_from = 'gpt2-xl'\nn_embd = 64\n"}, "model.intermediate_size", int64(6400)},
+		{[]string{"init_from = 'gpt2'\nbias = False\n"}, "model.bias", true},
+		{[]string{"init_from = 'gpt2'\nblock_size = 512\n"}, "model.vocab_size", int64(50257)},
+		{[]string{"init_from = 'gpt2'\nblock_size = 512\n"}, "model.max_position_embeddings", int64(512)}, // crop_block_size
+		{[]string{"init_from = 'gpt2'\ndropout = 0.1\n"}, "model.residual_dropout", 0.1},
 		{[]string{"n_layer = 6\ndataset = 'my_char'\n"}, "model.vocab_size", nil},
 		{[]string{"n_layer = 6\ndataset = 'my_char'\nvocab_size = 32 * 1000\n"}, "model.vocab_size", int64(32000)},
 		{[]string{"n_layer = 6\nn_kv_head = 3\n"}, "model.num_key_value_heads", int64(3)},
@@ -97,6 +102,9 @@ func TestNanoFiles(t *testing.T) {
 	log := nanoFile(t, config, "tokens per iteration will be: 491,520\niter 0: loss 10.95, time 900.00ms, mfu -100.00%\niter 1: loss 10.0, time 250.00ms, mfu -100.00%\niter 2: loss 9.0, time 250.00ms, mfu -100.00%\n") // wandb's output.log
 	require.InDelta(t, 0.25, log.StepTime, 1e-9)
 	require.Empty(t, log.Notes)
+	for _, s := range nanoFile(t, "init_from = 'gpt2'\nbatch_size = 1\n").Settings {
+		require.NotContains(t, s.Key, "dropout") // which OpenAI's own configurations have
+	}
 	require.Contains(t, strings.Join(nanoFile(t, command).Notes, "\n"), "config/train_gpt2.py: name it by --from, too")
 	require.Empty(t, nanoFile(t, command, config).Notes)
 	require.Equal(t, []string{"n_layers; did you mean n_layer?"}, nanoFile(t, "block_size = 8\nn_layers = 2\n").Unknown)
