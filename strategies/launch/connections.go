@@ -1,6 +1,6 @@
 package launch
 
-import "github.com/perfplan/perfplan/strategies"
+import "strings"
 
 // The key that says whether all streams share one connection to a device, and the variable that does.
 const (
@@ -18,7 +18,7 @@ func (j *Job) connects(env map[string]string) {
 // disconnect leaves out what no estimate heeds, and several connections where several are taken anyway
 // (strategies/connections.go). One beside tensor or context ranks stays: from Blackwell on it is not taken.
 func (j *Job) disconnect() {
-	r, sharded := j.runs(), strategies.DataParallel(j.textOf("plan.data_parallel")).ShardsParameters()
+	r, sharded := j.runs(), strings.HasPrefix(j.textOf("plan.data_parallel"), "fsdp")
 	ordered := j.several("plan.tp") || j.several("plan.cp")
 	if r == nil || !r.Structure.OneConnection || sharded || j.value(connectionKey) == false && !ordered {
 		j.drop(connectionKey)
