@@ -1,6 +1,9 @@
 package strategies
 
-import "github.com/perfplan/perfplan/internal/diag"
+import (
+	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/model/recipe"
+)
 
 // checkTokenMetrics refuses metrics of logits that there are not.
 func (j *Job) checkTokenMetrics() error {
@@ -8,7 +11,7 @@ func (j *Job) checkTokenMetrics() error {
 	switch {
 	case !j.Train.TokenMetrics:
 	case !j.Recipe.Structure.TokenMetrics:
-		return diag.Errorf("%s: recipe %s takes none; leave it out, or use hf-eager", key, j.Recipe.Name)
+		return diag.Errorf("%s: recipe %s takes none; leave it out, or use %s", key, j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.TokenMetrics })))
 	case j.LinearLoss() != "" || j.Runtime.LossChunks > 1 || j.LossAlone():
 		return diag.Errorf("%s: the loss makes no whole logits to take them from; leave it out, or runtime.fused_linear_cross_entropy and runtime.loss_chunks", key)
 	}

@@ -77,7 +77,15 @@ func (e *Estimate) noRemedy() string {
 
 func (e *Estimate) title() string {
 	j := e.Result.Job
-	return fmt.Sprintf("%s on %d × %s, %s", j.ModelName, j.GPUs, j.Hardware.Name, j.Recipe.Name)
+	return fmt.Sprintf("%s on %d × %s, %s", j.ModelName, j.GPUs, j.Hardware.Name, recipeName(j))
+}
+
+// recipeName is what the job calls its recipe, of which layers compiled one by one have another around them.
+func recipeName(j *strategies.Job) string {
+	if j.Layers == nil {
+		return j.Recipe.Name
+	}
+	return j.Runtime.Recipe + " by layers"
 }
 
 // answer is what a reader in a hurry wants.

@@ -125,7 +125,11 @@ func (x *Explain) tree() *treeNode {
 	root := &treeNode{name: "step", time: r.StepTime}
 	var kernels units.Seconds
 	for i := range r.Detail.Units {
-		u := unitNode(&r.Detail.Units[i], r.Detail.Passes)
+		alike := func(u estimate.UnitDetail) bool { return u.Name == r.Detail.Units[i].Name }
+		if slices.ContainsFunc(r.Detail.Units[:i], alike) {
+			continue
+		}
+		u := unitNode(slices.DeleteFunc(slices.Clone(r.Detail.Units[i:]), func(u estimate.UnitDetail) bool { return !alike(u) }), r.Detail.Passes)
 		kernels += u.time
 		root.inner = append(root.inner, u)
 	}
@@ -179,15 +183,28 @@ func looseNodes(list []estimate.KernelDetail, whole units.Seconds) []*treeNode {
 	return out
 }
 
-// unitNode is a unit over the whole step: all that are alike, in so many passes.
-func unitNode(u *estimate.UnitDetail, passes int64) *treeNode {
-	times := int64(u.Count) * passes
-	node := &treeNode{name: u.Name, calls: times}
-	if u.Count > 1 {
-		node.name = fmt.Sprintf("%s × %d", u.Name, u.Count)
-	}
+// unitNode is all units of a name over the whole step, in so many passes: graphs may cut them otherwise.
+func unitNode(list []estimate.UnitDetail, passes int64) *treeNode {
+	node := &treeNode{name: list[0].Name}
 	modules := map[string]*treeNode{}
 	ops := map[string]*treeNode{}
+	count := 0
+	for i := range list {
+		u := &list[i]
+		count += u.Count
+		node.calls += int64(u.Count) * passes
+		node.add(u, passes, modules, ops)
+	}
+	if count > 1 {
+		node.name = fmt.Sprintf("%s × %d", node.name, count)
+	}
+	node.sort()
+	return node
+}
+
+// add puts the kernels of a unit below those of others of its name.
+func (n *treeNode) add(u *estimate.UnitDetail, passes int64, modules, ops map[string]*treeNode) {
+	times := int64(u.Count) * passes
 	for _, list := range [][]estimate.OpDetail{u.Forward, u.Backward} {
 		for i := range list {
 			o := &list[i]
@@ -199,7 +216,7 @@ func unitNode(u *estimate.UnitDetail, passes int64) *treeNode {
 			if m == nil {
 				m = &treeNode{name: name}
 				modules[name] = m
-				node.inner = append(node.inner, m)
+				n.inner = append(n.inner, m)
 			}
 			label := opName(o.Op) + " " + shape(o.Op)
 			leaf := ops[name+"\x00"+label]
@@ -213,11 +230,9 @@ func unitNode(u *estimate.UnitDetail, passes int64) *treeNode {
 			leaf.calls += kernels(o.Op) * times
 			m.time += t
 			m.calls += kernels(o.Op) * times
-			node.time += t
+			n.time += t
 		}
 	}
-	node.sort()
-	return node
 }
 
 // sort orders every level by time.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -223,4 +224,27 @@ func TestHeadroom(t *testing.T) {
 	require.False(t, has())
 	m.Fits, m.DeviceUsed = false, 1.1*m.Capacity
 	require.False(t, has())
+}
+
+// TestCutUnits: layers that DDP's buckets cut in two ways are one line, and recipes of layers compiled one by one what the job calls them.
+func TestCutUnits(t *testing.T) {
+	const model = "{model_type: decoder, hidden_size: 2048, num_hidden_layers: 12, num_attention_heads: 16, intermediate_size: 5632, gated_mlp: true, hidden_act: silu, norm: rmsnorm, position: rope, bias: false, vocab_size: 32000, tie_word_embeddings: false}"
+	for runtime, title := range map[string]string{"recipe: nanogpt": "nanogpt", "recipe: nanogpt, compile_scope: layer": "nanogpt by layers"} {
+		j, _ := job(t, "{model: "+model+", hardware: h200-sxm, gpus: 2, runtime: {"+runtime+"}, plan: {dp: 2, data_parallel: ddp}, train: {sequence_length: 2048, micro_batch: 8, grad_accumulation: 1, precision: bf16-pure}}")
+		r, err := estimate.Estimate(j, estimate.Options{Detail: true})
+		require.NoError(t, err)
+		e := Estimate{Result: r}
+		require.True(t, strings.HasSuffix(e.title(), ", "+title), e.title())
+		var layers []string
+		for _, n := range (&Explain{Estimate: e}).tree().inner {
+			if strings.HasPrefix(n.name, "layer") {
+				layers = append(layers, n.name)
+				require.EqualValues(t, 12, n.calls)
+			}
+		}
+		require.Equal(t, []string{"layer × 12"}, layers, runtime)
+		if title == "nanogpt" {
+			require.Greater(t, len(r.Detail.Units), 3, "two kinds of layers beside embedding and head")
+		}
+	}
 }

@@ -41,7 +41,7 @@ var objectiveNames = map[search.Objective]string{
 func (p *Plans) page() *page {
 	r := p.Ranking
 	j := r.Job
-	out := &page{title: fmt.Sprintf("%s on %d × %s, %s: plans by %s", j.ModelName, j.GPUs, j.Hardware.Name, j.Recipe.Name, objectiveNames[r.Options.Objective])}
+	out := &page{title: fmt.Sprintf("%s on %d × %s, %s: plans by %s", j.ModelName, j.GPUs, j.Hardware.Name, recipeName(j), objectiveNames[r.Options.Objective])}
 	out.add(p.summary())
 	if len(r.Plans) > 0 {
 		out.section(fmt.Sprintf("The best %s", plural(len(r.Plans), "plan")), p.planGrid())

@@ -25,7 +25,7 @@ func PlotScale(w io.Writer, x *whatif.Scaling) error { return writeTrendSVG(w, s
 func both(x *whatif.Scaling) []*whatif.Curve { return []*whatif.Curve{x.Strong, x.Weak} }
 
 func scalePage(x *whatif.Scaling) *page {
-	p := &page{title: fmt.Sprintf("%s on %s, %s, %s to %s GPUs", x.Job.ModelName, x.Job.Hardware.Name, x.Job.Recipe.Name, thousands(float64(x.Strong.Sizes[0].GPUs)), thousands(float64(x.Strong.Sizes[len(x.Strong.Sizes)-1].GPUs)))}
+	p := &page{title: fmt.Sprintf("%s on %s, %s, %s to %s GPUs", x.Job.ModelName, x.Job.Hardware.Name, recipeName(x.Job), thousands(float64(x.Strong.Sizes[0].GPUs)), thousands(float64(x.Strong.Sizes[len(x.Strong.Sizes)-1].GPUs)))}
 	p.add(fields{{"Strong", breakText(x.Strong, x.Least)}, {"Weak", breakText(x.Weak, x.Least)}})
 	for _, c := range both(x) {
 		p.section(curveTitle(c), curveGrid(c, x.Job.Open))

@@ -190,10 +190,9 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	t, c := b.t, &b.Config
 	t.Module = Loss
 	defer t.Kind(t.Kind(tape.Logits))
-	if t.Compiled && !c.FusedLoss && !c.NativeLoss { // beside the graph
-		defer func() { t.Compiled = true }()
-		t.Compiled = false
-	}
+	compiled := t.Compiled
+	defer func() { t.Compiled = compiled }()
+	t.Compiled = compiled && (c.FusedLoss || c.NativeLoss) // else it runs beside the graph
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
 	if b.program("loss_input") { // which lets go of the 16-bit ones
 		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
@@ -230,6 +229,7 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 		t.LossMetric(logits)
 	}
 	if c.Metrics {
+		t.Compiled = false // of logits that the graph returns
 		t.TokenMetrics(logits)
 	}
 	t.Release(logits)

@@ -33,16 +33,22 @@ func TestExpandableSegments(t *testing.T) {
 		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {PYTORCH_CUDA_ALLOC_CONF: 'expandable_segments:True'}": "true # PYTORCH_CUDA_ALLOC_CONF",
 		axo: "true # Axolotl's PYTORCH_ALLOC_CONF",
 	} {
-		j, err := launch.Read("a", []byte(text))
-		require.NoError(t, err, text)
-		j, err = launch.Join([]*launch.Job{j})
-		require.NoError(t, err, text)
-		got, err := j.YAML()
-		require.NoError(t, err)
-		if want == "" {
-			require.NotContains(t, string(got), key, text)
-			continue
-		}
-		require.Contains(t, string(got), key+want, text)
+		writes(t, text, key, want)
 	}
+}
+
+// writes holds what a text comes to against a line of a job that has the key so, "" for none that has it.
+func writes(t *testing.T, text, key, want string) {
+	t.Helper()
+	j, err := launch.Read("a", []byte(text))
+	require.NoError(t, err, text)
+	j, err = launch.Join([]*launch.Job{j})
+	require.NoError(t, err, text)
+	got, err := j.YAML()
+	require.NoError(t, err)
+	if want == "" {
+		require.NotContains(t, string(got), key, text)
+		return
+	}
+	require.Contains(t, string(got), key+want+"\n", text)
 }

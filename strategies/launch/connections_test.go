@@ -1,12 +1,6 @@
 package launch_test
 
-import (
-	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/perfplan/perfplan/strategies/launch"
-)
+import "testing"
 
 // TestOneConnection: what scripts and configurations say of connections to a device. Megatron-LM's scripts export 1
 // (examples/gpt3/train_gpt3_175b_distributed.sh), one of its tests has 32 beside tensor ranks
@@ -36,16 +30,6 @@ func TestOneConnection(t *testing.T) {
 		"CUDA_DEVICE_MAX_CONNECTIONS=1 NGPU=8 CONFIG_FILE=./llama3_8b.toml ./run_train.sh\n": "", // not Megatron-Core
 		"ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 32\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 4\n  --seq-length: 1024\n  --tensor-model-parallel-size: 2\n": "false" + said,
 	} {
-		j, err := launch.Read("a", []byte(text))
-		require.NoError(t, err, text)
-		j, err = launch.Join([]*launch.Job{j})
-		require.NoError(t, err, text)
-		got, err := j.YAML()
-		require.NoError(t, err)
-		if want == "" {
-			require.NotContains(t, string(got), key, text)
-			continue
-		}
-		require.Contains(t, string(got), key+want+"\n", text)
+		writes(t, text, key, want)
 	}
 }
