@@ -553,19 +553,22 @@ type OverlapLaw struct {
 // where u is 1 for work that moves memory and base + (1 − base)·utilization of the
 // tensor cores for matrix multiplies and attention,
 //
-// and at the limit the clock falls until the average over the step fits. Matrix
-// multiplies gain nothing above a clock of their own, where the current limit holds
-// them; memory-bound work slows little with the clock.
+// and at the limit the clock falls until the average over the step fits. The clock is
+// what NVML reads. Matrix multiplies gain nothing above one of their own, where the
+// current limit holds them; below it they and others slow less than it falls, what is
+// bound by memory least.
 type PowerLaw struct {
-	Cap       units.Watts           `yaml:"cap"`             // average that the limit lets through; 0: unknown, no throttling
-	Idle      units.Watts           `yaml:"idle"`            // clocks up, nothing running
-	Exponent  float64               `yaml:"exponent"`        // of the clock
-	GEMMClock units.Hertz           `yaml:"gemm_clock"`      // above it GEMMs gain nothing; other parts above the same share of their highest
-	GEMMRates units.Hertz           `yaml:"gemm_rates"`      // clock at which the GEMM law holds; 0: the highest, or gemm_clock
-	MemoryExp float64               `yaml:"memory_exponent"` // time of memory-bound work ~ clock to minus this
-	Window    units.Seconds         `yaml:"window"`          // a pause counts for the limit as long as this at most, approached exponentially
-	Spread    float64               `yaml:"spread"`          // standard deviation between chips of the clock that the limit leaves them, as a share; the lowest of all sets the pace
-	Class     map[string]ClassWatts `yaml:"class"`           // gemm, attention, memory, issue, collective, copy-engine
+	Cap       units.Watts           `yaml:"cap"`                // average that the limit lets through; 0: unknown, no throttling
+	Idle      units.Watts           `yaml:"idle"`               // clocks up, nothing running
+	Exponent  float64               `yaml:"exponent"`           // of the clock
+	GEMMClock units.Hertz           `yaml:"gemm_clock"`         // above it GEMMs gain nothing; other parts above the same share of their highest
+	GEMMExp   float64               `yaml:"gemm_exponent"`      // below it their time ~ clock to minus this; 0: 1
+	AttnExp   float64               `yaml:"attention_exponent"` // likewise of attention
+	IssueExp  float64               `yaml:"issue_exponent"`     // of work bound by how fast instructions are issued
+	MemoryExp float64               `yaml:"memory_exponent"`    // of memory-bound work; 0: no slower
+	Window    units.Seconds         `yaml:"window"`             // a pause counts for the limit as long as this at most, approached exponentially
+	Spread    float64               `yaml:"spread"`             // standard deviation between chips of the clock that the limit leaves them, as a share; the lowest of all sets the pace
+	Class     map[string]ClassWatts `yaml:"class"`              // gemm, attention, memory, issue, collective, copy-engine
 	On        *GPU
 }
 
@@ -579,15 +582,30 @@ func (w *PowerLaw) GEMMShare(gpu *GPU) float64 {
 	return min(float64(w.GEMMClock/on.TopClock()), 1)
 }
 
+// ExponentOf is that of the clock to which the power of a class goes.
+func (w *PowerLaw) ExponentOf(class string) float64 {
+	return cmp.Or(w.Class[class].Exponent, w.Exponent)
+}
+
+// GEMMSlowdown is the time of matrix multiplies at a clock over that at the highest, both clocks and the one above
+// which they gain nothing as shares of the highest.
+func (w *PowerLaw) GEMMSlowdown(share, ratio float64) float64 {
+	if w == nil {
+		return 1
+	}
+	return math.Pow(max(share/ratio, 1), cmp.Or(w.GEMMExp, 1))
+}
+
 // ClassWatts is the power of one kind of work.
 type ClassWatts struct {
-	Full    units.Watts `yaml:"full"`    // at the highest clock, were there no limit
-	Static  units.Watts `yaml:"static"`  // part that does not fall with the clock
-	Base    float64     `yaml:"base"`    // of the rest, what is drawn at no utilization; 0 for work without one
-	Narrow  *Narrow     `yaml:"narrow"`  // gemm: 8-bit operands
-	Zeros   float64     `yaml:"zeros"`   // gemm: of one with an operand half of whose values are zeros, over others; 0: as others
-	Vector  float64     `yaml:"vector"`  // gemm: of products on vector units, over others at the same share of the best rate; 0: the same
-	Grouped float64     `yaml:"grouped"` // gemm: of one kernel for all experts in 16 bits or more, over cuBLAS at the same rate; 0: the same
+	Full     units.Watts `yaml:"full"`     // at the highest clock, were there no limit
+	Static   units.Watts `yaml:"static"`   // part that does not fall with the clock
+	Exponent float64     `yaml:"exponent"` // gemm: of the clock; 0: the law's
+	Base     float64     `yaml:"base"`     // of the rest, what is drawn at no utilization; 0 for work without one
+	Narrow   *Narrow     `yaml:"narrow"`   // gemm: 8-bit operands
+	Zeros    float64     `yaml:"zeros"`    // gemm: of one with an operand half of whose values are zeros, over others; 0: as others
+	Vector   float64     `yaml:"vector"`   // gemm: of products on vector units, over others at the same share of the best rate; 0: the same
+	Grouped  float64     `yaml:"grouped"`  // gemm: of one kernel for all experts in 16 bits or more, over cuBLAS at the same rate; 0: the same
 }
 
 // Narrow is the power of 8-bit GEMMs over that of 16-bit ones at the same share of the

@@ -258,12 +258,12 @@ func TestThrottledSamples(t *testing.T) {
 	full, slow := newNoisy(t, 0), newNoisy(t, 0)
 	full.gemms(1024, 4096, 8192)
 	slow.gemms(1024, 4096, 8192)
-	limit := float64(base(t).Laws.Power.GEMMClock)
+	law, top := base(t).Laws.Power, float64(base(t).GPU.TopClock())
 	for i := range slow.file.Samples {
 		s := &slow.file.Samples[i]
 		s.ClockHz = 1500e6
 		gap := float64(slow.machine.Laws.Launch.Gap)
-		s.Seconds = (s.Seconds-gap)*limit/s.ClockHz + gap
+		s.Seconds = (s.Seconds-gap)*law.GEMMSlowdown(law.GEMMShare(&base(t).GPU), s.ClockHz/top) + gap
 	}
 	a, err := Run(&full.file, base(t), Options{})
 	require.NoError(t, err)

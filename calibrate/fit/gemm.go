@@ -35,9 +35,10 @@ func (x *fitter) clockRatio(p *point) float64 {
 	return 1
 }
 
-// gemmClock is the ratio above which matrix multiplies gain nothing.
-func (x *fitter) gemmClock() float64 {
-	return x.machine.Laws.Power.GEMMShare(&x.base.GPU)
+// gemmSlowdown is the time of matrix multiplies at a clock ratio over that at the highest.
+func (x *fitter) gemmSlowdown(ratio float64) float64 {
+	law := x.machine.Laws.Power
+	return law.GEMMSlowdown(law.GEMMShare(&x.base.GPU), ratio)
 }
 
 // gemmShots reads the cases of matrix multiplies by dtype.
@@ -52,7 +53,7 @@ func (x *fitter) gemmShots() map[tape.DType][]shot {
 			x.drop("gemm", &p, "m, n, k, layout or dtype cannot be read")
 			continue
 		}
-		s := shot{&p, kernel.GEMM(layout, d, v[0], v[1], v[2]), x.busy(&p) / max(1, x.gemmClock()/x.clockRatio(&p))}
+		s := shot{&p, kernel.GEMM(layout, d, v[0], v[1], v[2]), x.busy(&p) / x.gemmSlowdown(x.clockRatio(&p))}
 		if s.op.M%8 != 0 || s.op.N%8 != 0 || s.op.K%8 != 0 {
 			x.drop("gemm", &p, "extents are not multiples of 8")
 			continue

@@ -62,13 +62,13 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 	}
 	g, b, mix := steady["gemm"], burst["gemm"], steady["mix"]
 	if inMix := mix.seconds - steady["memory"].seconds; mix.clock > 0 && steady["memory"].seconds > 0 && inMix > 0 && g.seconds > 0 {
-		g.clock = mix.clock * inMix / g.seconds
+		g.clock = mix.clock * math.Pow(inMix/g.seconds, 1/cmp.Or(law.GEMMExp, 1))
 		steady["gemm"] = g
 	}
 	if g.clock > 0 && g.seconds > b.seconds && b.seconds > 0 {
-		// The sustained rate is in proportion to its clock, the burst's to the clock that the
-		// current limit allows.
-		out[gemmClock] = min(g.clock*g.seconds/b.seconds, top)
+		// The sustained time goes by its clock, the burst's by the clock that the current
+		// limit allows.
+		out[gemmClock] = min(g.clock*math.Pow(g.seconds/b.seconds, 1/cmp.Or(law.GEMMExp, 1)), top)
 	}
 	if m, b := steady["memory"], burst["memory"]; m.clock > 0 && m.clock < 0.97*top && m.seconds > b.seconds && b.seconds > 0 {
 		out[memoryDamped] = math.Log(m.seconds/b.seconds) / math.Log(top/m.clock)
@@ -86,7 +86,7 @@ func (x *fitter) powerReadings(law *hardware.PowerLaw) map[string]float64 {
 			ratio = min(ratio, law.GEMMShare(&x.base.GPU))
 		}
 		share := float64(c.Static / c.Full) // that does not fall with the clock
-		out[class] = p.power / (share + (1-share)*math.Pow(ratio, law.Exponent))
+		out[class] = p.power / (share + (1-share)*math.Pow(ratio, law.ExponentOf(class)))
 	}
 	return out
 }

@@ -280,7 +280,8 @@ type Explain struct {
 	Bound   Bound
 	Formula string
 	Source  string
-	RelErr  float64 // one standard deviation, as a fraction
+	RelErr  float64       // one standard deviation, as a fraction
+	Reset   units.Seconds // of Time, a memset in front of each matrix multiply
 }
 
 // Explain prices an op and says why.
@@ -292,6 +293,7 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 	case tape.GEMM, tape.GroupedGEMM:
 		e.Bound, e.Formula, e.RelErr = t.gemm.explain(o)
 		e.Source = t.gemm.law.Source
+		e.Reset = t.gemm.reset(o, t.gemm.sms)
 	case tape.Attention:
 		e.Bound = Compute
 		e.Formula = fmt.Sprintf("%s + FLOPs / (%.3f of peak)", t.attn.fixed(o.Attn), t.attn.rate(o.Attn))
@@ -473,15 +475,25 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		}
 	}
 	best *= most
-	if m*n*batch > 2*sms*256*128 {
-		setup += float64(l.Reset)
-	}
+	setup += float64(g.reset(o, sms))
 	c := best * 2 / (rate * g.alignment(o))
 	if w := g.added(o); w != nil {
 		p, slow, memory = w.Exponent, w.Memory, adding
 	}
 	b := slow * float64(o.Bytes) * memory / calls
 	return calls * (setup + math.Pow(math.Pow(c, p)+math.Pow(b, p), 1/p))
+}
+
+// reset is the clearing of the counter of tiles in front of a GEMM of more than two waves of the largest.
+func (g *gemmModel) reset(o *tape.Op, sms float64) units.Seconds {
+	outputs := float64(o.M) * float64(o.N)
+	if !o.Calls {
+		outputs *= float64(max(o.Batch, 1))
+	}
+	if outputs <= 2*sms*256*128 || o.Class == tape.GEMM && o.DType == tape.F32 && (o.Batch <= 1 || o.Calls) {
+		return 0
+	}
+	return g.law.Reset
 }
 
 // added are the constants of a GEMM that adds its result; nil: those of the others.

@@ -45,7 +45,7 @@ func TestAmaxReduction(t *testing.T) {
 func TestAmaxReductionCosts(t *testing.T) {
 	for _, plan := range []string{"tp: 8, data_parallel: zero1", "tp: 8, pp: 4, data_parallel: zero1", "tp: 8, pp: 4, virtual_stages: 5, schedule: interleaved-1f1b, data_parallel: zero1"} {
 		of := func(how string) *Result {
-			return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-70b, hardware: h100-sxm, gpus: 256, runtime: {recipe: megatron-core, host_speed: 10, amax_reduction: %s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 16, precision: fp8-delayed, recompute: full}}", how, plan)))
+			return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-70b, hardware: {inherits: h100-sxm, gpu: {power: 2000 W}}, gpus: 256, runtime: {recipe: megatron-core, host_speed: 10, amax_reduction: %s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 16, precision: fp8-delayed, recompute: full}}", how, plan)))
 		}
 		all, none := of("all"), of("none")
 		require.InEpsilon(t, float64(all.Exposed["amax"]), float64(all.StepTime-none.StepTime), 0.3, plan) // and two kernels, and the pipeline's bubble

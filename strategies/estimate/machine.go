@@ -60,14 +60,16 @@ type machine struct {
 
 // lawView is the part of the hardware laws that the pricer reads often.
 type lawView struct {
-	gap, latency         units.Seconds
-	slow                 []float64 // by kind of collective: its time under compute over its time alone
-	skew                 float64
-	gemmClock, gemmRates float64         // of the maximum clock: above which GEMMs gain nothing, at which their rates were measured
-	grouped              float64         // power of one kernel for all experts over that of others at the same rate
-	vector               float64         // power of GEMMs on vector units over others' at the same share of the best rate
-	zeros                float64         // power of GEMMs one operand of which is zero by half, over others'
-	narrow               hardware.Narrow // see there; ones where nobody measured it
+	gap, latency units.Seconds
+	slow         []float64 // by kind of collective: its time under compute over its time alone
+	skew         float64
+	gemmClock    float64         // of the maximum clock: above which GEMMs gain nothing
+	gemmPower    float64         // their power goes by the clock to this
+	gemmRates    float64         // time of GEMMs at the highest clock over what their rates say
+	grouped      float64         // power of one kernel for all experts over that of others at the same rate
+	vector       float64         // power of GEMMs on vector units over others' at the same share of the best rate
+	zeros        float64         // power of GEMMs one operand of which is zero by half, over others'
+	narrow       hardware.Narrow // see there; ones where nobody measured it
 }
 
 // machines are those used last; a search or a sweep uses one for all its jobs.
@@ -116,16 +118,14 @@ func newMachine(h *hardware.Profile) (*machine, error) {
 		on := cmp.Or(l.Power.On, &h.GPU)
 		if l.Power.GEMMClock > 0 {
 			m.law.gemmClock = l.Power.GEMMShare(&h.GPU)
-			m.law.gemmRates = m.law.gemmClock * rated(&h.GPU) / rated(on)
+			m.law.gemmRates = rated(&h.GPU) / rated(on)
 		}
+		m.law.gemmPower = l.Power.ExponentOf(workNames[gemmWork])
 		m.law.zeros = cmp.Or(l.Power.Class[workNames[gemmWork]].Zeros, 1)
 		m.law.vector = cmp.Or(l.Power.Class[workNames[gemmWork]].Vector, 1)
 		m.law.grouped = cmp.Or(l.Power.Class[workNames[gemmWork]].Grouped, 1)
 		if n := l.Power.Class[workNames[gemmWork]].Narrow; n != nil {
 			m.law.narrow = *n
-		}
-		if l.Power.GEMMRates > 0 && l.Power.On != nil {
-			m.law.gemmRates = float64(l.Power.GEMMRates / on.TopClock())
 		}
 	}
 	return m, nil

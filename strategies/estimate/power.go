@@ -10,12 +10,29 @@ import (
 
 // clock is at what a GPU runs.
 type clock struct {
-	ratio  float64 // SM clock over its maximum
-	memory float64 // time factor of memory-bound work at it
+	ratio  float64          // SM clock over its maximum
+	slower [numWork]float64 // time of each kind of work at it, over that at the maximum
 }
 
 // fullClock is the highest.
-var fullClock = clock{1, 1}
+var fullClock = (&machine{}).at(1)
+
+// at is the clock of a ratio.
+func (m *machine) at(ratio float64) clock {
+	c := clock{ratio: ratio}
+	for k := range c.slower {
+		c.slower[k] = 1
+	}
+	if ratio == 1 {
+		return c
+	}
+	law := m.hardware.Laws.Power
+	c.slower[gemmWork] = law.GEMMSlowdown(m.law.gemmClock, ratio)
+	c.slower[attentionWork] = math.Pow(ratio, -cmp.Or(law.AttnExp, 1))
+	c.slower[issueWork] = math.Pow(ratio, -cmp.Or(law.IssueExp, 1))
+	c.slower[memoryWork] = math.Pow(ratio, -law.MemoryExp)
+	return c
+}
 
 // power is what the clocks of a step come to, on average over the stages of a pipeline.
 type power struct {
@@ -75,8 +92,8 @@ func (p *pricer) limit(rank int, s *simulation, card *card, l *load, d *demand) 
 	if card.limit <= 0 || watts <= card.limit*1.002 && (now.ratio == most || watts >= card.limit*0.998) {
 		return false
 	}
-	ratio := min(p.clockAt(math.Max(card.limit*active-fixed, 0)/card.worst, d.dynamic, d.gemms, card.law.Exponent), most)
-	*now = clock{ratio, math.Pow(ratio, -card.law.MemoryExp)}
+	ratio := min(p.clockAt(math.Max(card.limit*active-fixed, 0)/card.worst, d), most)
+	*now = p.at(ratio)
 	return true
 }
 
@@ -135,10 +152,10 @@ func (c *card) spared(pause units.Seconds) float64 {
 
 // demand is the energy that a load takes, in joules.
 type demand struct {
-	fixed   float64 // at any clock
-	drawn   float64 // beyond that, at the clock at hand
-	dynamic float64 // the same at the full clock
-	gemms   float64 // of that, by GEMMs
+	fixed  float64 // at any clock
+	drawn  float64 // beyond that, at the clock at hand
+	gemms  float64 // the same at the full clock, by GEMMs
+	others float64 // and by other work
 }
 
 // demand of a load at a clock.
@@ -154,25 +171,35 @@ func (c *card) demand(l *load, p *pricer, at clock) (d demand) {
 		d.fixed += static * float64(t)
 		busy := class.Base*float64(t) + (1-class.Base)*float64(l.effort[k])
 		e := float64(class.Full-class.Static) * c.scale * busy
-		d.dynamic += e
 		if k == int(gemmWork) {
 			d.gemms = e
+			d.drawn += e * math.Pow(min(at.ratio, p.law.gemmClock), p.law.gemmPower)
+			continue
 		}
-		d.drawn += e * math.Pow(min(at.ratio, p.classCap(k)), c.law.Exponent)
+		d.others += e
+		d.drawn += e * math.Pow(at.ratio, c.law.Exponent)
 	}
 	return d
 }
 
-// clockAt is the clock ratio at which the dynamic energy comes to what is left for it.
-// At the full clock it is dynamic, a part of which is that of GEMMs, which draw no more
-// above a clock of their own.
-func (p *pricer) clockAt(left, dynamic, gemms, exponent float64) float64 {
-	r := math.Pow(left/dynamic, 1/exponent)
-	if own := p.law.gemmClock; r > own && dynamic > gemms {
-		r = math.Pow(max((left-gemms*math.Pow(own, exponent))/(dynamic-gemms), 0), 1/exponent)
-		r = max(r, own)
+// clockAt is the clock ratio at which the energy beyond what is drawn at any clock comes
+// to what is left for it. GEMMs draw no more above a clock of their own.
+func (p *pricer) clockAt(left float64, d *demand) float64 {
+	own, exponent := p.law.gemmClock, p.job.Hardware.Laws.Power.Exponent
+	held := d.gemms * math.Pow(own, p.law.gemmPower)
+	if rest := d.others * math.Pow(own, exponent); left > held+rest {
+		if left >= held+d.others {
+			return 1
+		}
+		return math.Pow((left-held)/d.others, 1/exponent)
 	}
-	return min(max(r, 0.3), 1)
+	const lowest = 0.3
+	r := own
+	for i := 0; i < 4 && r > lowest; i++ { // Newton's method, on logarithms: both terms are powers of the clock
+		gemms, others := d.gemms*math.Pow(r, p.law.gemmPower), d.others*math.Pow(r, exponent)
+		r *= math.Pow(left/(gemms+others), (gemms+others)/(gemms*p.law.gemmPower+others*exponent))
+	}
+	return max(r, lowest)
 }
 
 // hungriest is how many standard deviations the worst of n chips is from the mean.
@@ -181,15 +208,6 @@ func hungriest(n int64) float64 {
 		return 0
 	}
 	return expectedMaximum(n)
-}
-
-// classCap is the highest clock ratio at which a kind of work draws more power:
-// GEMMs stop at the clock that the current limit holds them to.
-func (p *pricer) classCap(k int) float64 {
-	if k == int(gemmWork) {
-		return p.law.gemmClock
-	}
-	return 1
 }
 
 // copyRate is the share of the datasheet's bandwidth that memory-bound kernels of the

@@ -240,15 +240,11 @@ func (p *pricer) full(o *tape.Op) units.Seconds { return p.timer.Time(o) * p.pac
 
 // clocked is the time at the current clock of what takes t at the full one.
 func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {
-	switch w {
-	case gemmWork: // no gain above the clock that the current limit allows
-		return t * units.Seconds(p.law.gemmRates/min(p.law.gemmClock, p.ratio))
-	case attentionWork, issueWork:
-		return t / units.Seconds(p.ratio)
-	case commWork:
-		return t
+	t *= units.Seconds(p.slower[w])
+	if w == gemmWork {
+		t *= units.Seconds(p.law.gemmRates)
 	}
-	return t * units.Seconds(p.memory)
+	return t
 }
 
 // hostCost is the CPU time of an op, of a section in which tensor ranks exchange pieces beside GEMMs or not.
