@@ -172,7 +172,7 @@ func TestBestFinds(t *testing.T) {
 		dp   int64
 		than string // and no slower than this plan
 	}{
-		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 903.1, 32, ""},
+		{"{model: llama3-70b, hardware: h100-sxm, gpus: 32, runtime: {recipe: hf-eager}, train: {global_batch: 512}}", 894.9, 32, ""}, // 903 while products at the power limit were taken to be faster
 		{"{model: llama3-8b, hardware: l40s, gpus: 8, runtime: {recipe: hf-eager}, train: {global_batch: 1024}}", 1250, 8, ""},
 		{"{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 32, runtime: {recipe: torchtitan}, train: {global_batch: 1024}}", 8398, 32, ""},
 		{"{model: llama3.1-405b, hardware: h100-sxm, gpus: 16384, train: {global_batch: 2048, sequence_length: 8192}}", 191, 128, ""}, // of 192.0 that Rank finds
