@@ -39,6 +39,9 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 	if kernel == "" && slices.Contains(s.CuDNNFirst, j.Hardware.GPU.Capability.Value) {
 		kernel = "cudnn"
 	}
+	if kernel == "cudnn" && max(j.Model.HeadDim, j.Model.VDim) > j.cuDNNHead() {
+		kernel = ""
+	}
 	masked = j.EfficientKernel()
 	switch {
 	case kernel == "cudnn" && j.runsCuDNN():
@@ -53,6 +56,18 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 		plain = "flash"
 	}
 	return plain, masked
+}
+
+// cuDNNHead is the widest head that PyTorch gives to cuDNN: on Blackwell 128, or DeepSeek's 192 with values of 128
+// (sdp_utils.cpp of 2.8 to 2.11, check_cudnn_tensor_shapes).
+func (j *Job) cuDNNHead() int64 {
+	switch {
+	case !strings.HasPrefix(j.Hardware.GPU.Capability.Value, "10."):
+		return 256
+	case j.Model.HeadDim == 192 && j.Model.VDim == 128:
+		return 192
+	}
+	return 128
 }
 
 // firstFlashHead is the widest head that PyTorch before 2.2, which has FlashAttention 1, gives to it in training (sdp_utils.cpp

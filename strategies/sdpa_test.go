@@ -112,3 +112,20 @@ func TestSDPAKernel(t *testing.T) {
 		require.Equal(t, c.kernel, kernel, "%+v", c)
 	}
 }
+
+// TestCuDNNHeads: heads wider than cuDNN's attention takes on Blackwell are FlashAttention's, and with a mask the
+// memory-efficient kernel's (sdp_utils.cpp, check_cudnn_tensor_shapes).
+func TestCuDNNHeads(t *testing.T) {
+	for _, c := range []struct{ hardware, model, plain, masked string }{
+		{"b200-sxm", "llama3-8b", "", ""},
+		{"b200-sxm", "gemma4-26b-a4b", "flash", "efficient"},
+		{"gb300-nvl72", "gemma4-26b-a4b", "flash", "efficient"},
+		{"h200-sxm", "gemma4-26b-a4b", "", ""},
+		{"b200-sxm", "deepseek-v2-lite", "", ""},
+	} {
+		j, err := decode(fmt.Sprintf(`{model: %s, hardware: %s, gpus: 1, runtime: {recipe: hf-eager, release: "26.06"}, train: {micro_batch: 1}}`, c.model, c.hardware))
+		require.NoError(t, err)
+		plain, masked := j.SDPAFlavours()
+		require.Equal(t, [2]string{c.plain, c.masked}, [2]string{plain, masked}, "%+v", c)
+	}
+}
