@@ -587,13 +587,22 @@ func (w *PowerLaw) ExponentOf(class string) float64 {
 	return cmp.Or(w.Class[class].Exponent, w.Exponent)
 }
 
-// GEMMSlowdown is the time of matrix multiplies at a clock over that at the highest, both clocks and the one above
-// which they gain nothing as shares of the highest.
-func (w *PowerLaw) GEMMSlowdown(share, ratio float64) float64 {
+// Slowdown is the time that a class of work takes at a clock, as a share of the highest, over that at the highest.
+func (w *PowerLaw) Slowdown(class string, gpu *GPU, ratio float64) float64 {
 	if w == nil {
-		return 1
+		w = &PowerLaw{}
 	}
-	return math.Pow(max(share/ratio, 1), cmp.Or(w.GEMMExp, 1))
+	switch class {
+	case "gemm":
+		return math.Pow(max(w.GEMMShare(gpu)/ratio, 1), cmp.Or(w.GEMMExp, 1))
+	case "attention":
+		return math.Pow(ratio, -cmp.Or(w.AttnExp, 1))
+	case "issue":
+		return math.Pow(ratio, -cmp.Or(w.IssueExp, 1))
+	case "memory":
+		return math.Pow(ratio, -w.MemoryExp)
+	}
+	return 1
 }
 
 // ClassWatts is the power of one kind of work.

@@ -34,7 +34,7 @@ func (x *fitter) attentionShots() []shot {
 		for _, o := range kernel.AroundAttention(d, shape) {
 			alone -= float64(timer.Time(&o)) + x.gap
 		}
-		out = append(out, shot{&p, kernel.Attention(d, shape), max(alone, p.seconds/2) * x.clockRatio(&p)})
+		out = append(out, shot{&p, kernel.Attention(d, shape), max(alone, p.seconds/2) / x.slowdown("attention", &p)})
 	}
 	return out
 }

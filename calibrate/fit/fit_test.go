@@ -263,7 +263,7 @@ func TestThrottledSamples(t *testing.T) {
 		s := &slow.file.Samples[i]
 		s.ClockHz = 1500e6
 		gap := float64(slow.machine.Laws.Launch.Gap)
-		s.Seconds = (s.Seconds-gap)*law.GEMMSlowdown(law.GEMMShare(&base(t).GPU), s.ClockHz/top) + gap
+		s.Seconds = (s.Seconds-gap)*law.Slowdown("gemm", &base(t).GPU, s.ClockHz/top) + gap
 	}
 	a, err := Run(&full.file, base(t), Options{})
 	require.NoError(t, err)

@@ -35,10 +35,9 @@ func (x *fitter) clockRatio(p *point) float64 {
 	return 1
 }
 
-// gemmSlowdown is the time of matrix multiplies at a clock ratio over that at the highest.
-func (x *fitter) gemmSlowdown(ratio float64) float64 {
-	law := x.machine.Laws.Power
-	return law.GEMMSlowdown(law.GEMMShare(&x.base.GPU), ratio)
+// slowdown is the time of a class of work in a case over that at the highest clock.
+func (x *fitter) slowdown(class string, p *point) float64 {
+	return x.machine.Laws.Power.Slowdown(class, &x.base.GPU, x.clockRatio(p))
 }
 
 // gemmShots reads the cases of matrix multiplies by dtype.
@@ -53,7 +52,7 @@ func (x *fitter) gemmShots() map[tape.DType][]shot {
 			x.drop("gemm", &p, "m, n, k, layout or dtype cannot be read")
 			continue
 		}
-		s := shot{&p, kernel.GEMM(layout, d, v[0], v[1], v[2]), x.busy(&p) / x.gemmSlowdown(x.clockRatio(&p))}
+		s := shot{&p, kernel.GEMM(layout, d, v[0], v[1], v[2]), x.busy(&p) / x.slowdown("gemm", &p)}
 		if s.op.M%8 != 0 || s.op.N%8 != 0 || s.op.K%8 != 0 {
 			x.drop("gemm", &p, "extents are not multiples of 8")
 			continue

@@ -51,17 +51,13 @@ func (x *fitter) kernelShots() []shot {
 	return out
 }
 
-// atFullClock is the time of a kernel that moves memory, were the clock the highest:
-// issue-bound kernels follow the clock, others hardly.
+// atFullClock is the time of a kernel that moves memory, were the clock the highest.
 func (x *fitter) atFullClock(p *point, c tape.Class) float64 {
-	r := x.clockRatio(p)
+	work := "memory"
 	if x.machine.Laws.Kernels[c.String()].Limit == "issue" {
-		return x.busy(p) * r
+		work = "issue"
 	}
-	if w := x.machine.Laws.Power; w != nil {
-		return x.busy(p) * math.Pow(r, w.MemoryExp)
-	}
-	return x.busy(p)
+	return x.busy(p) / x.slowdown(work, p)
 }
 
 // fewest cases of a class that move its law.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/tape"
@@ -122,35 +123,33 @@ func Compare(r *estimate.Result, traces []*Summary) (*Comparison, error) {
 func predicted(r *estimate.Result, add func(class string, a Amount)) (beside units.Seconds) {
 	d := r.Detail
 	var slowed units.Seconds // that all kernels would be by communication beside all of them
-	each := func(f func(o *tape.Op, reset, alone, loaded units.Seconds, times float64)) {
+	each := func(f func(o *tape.Op, why *kernel.Explain, alone, loaded units.Seconds, times float64)) {
 		for _, u := range d.Units {
 			for _, pass := range [][]estimate.OpDetail{u.Forward, u.Backward} {
 				for _, o := range pass {
 					if o.Op.Class != tape.NoKernel && o.Op.Class != tape.Collective {
-						f(o.Op, o.Why.Reset, o.Time, o.Loaded, float64(u.Count)*float64(d.Passes))
+						f(o.Op, &o.Why, o.Time, o.Loaded, float64(u.Count)*float64(d.Passes))
 					}
 				}
 			}
 		}
 		for _, k := range d.Kernels {
-			f(k.Op, k.Why.Reset, k.Time, k.Loaded, float64(k.Count))
+			f(k.Op, &k.Why, k.Time, k.Loaded, float64(k.Count))
 		}
 	}
-	each(func(_ *tape.Op, _, alone, loaded units.Seconds, times float64) {
+	each(func(_ *tape.Op, _ *kernel.Explain, alone, loaded units.Seconds, times float64) {
 		slowed += (loaded - alone) * units.Seconds(times)
 	})
 	share := units.Seconds(0)
 	if slowed > 0 {
 		share = r.Parts.Contention / slowed
 	}
-	each(func(o *tape.Op, reset, alone, loaded units.Seconds, times float64) {
-		time := alone + (loaded-alone)*share
-		count := float64(max(o.Count, 1)) * times
-		if reset > 0 { // traces list it by itself
-			time -= reset
-			add(tape.Fill.String(), Amount{Count: count, Time: reset * units.Seconds(times)})
+	each(func(o *tape.Op, why *kernel.Explain, alone, loaded units.Seconds, times float64) {
+		time := alone + (loaded-alone)*share - why.Reset
+		if why.Resets > 0 { // traces list them by themselves
+			add(tape.Fill.String(), Amount{Count: float64(why.Resets) * times, Time: why.Reset * units.Seconds(times)})
 		}
-		add(classOfOp(o), Amount{Count: count, Time: time * units.Seconds(times), Bytes: o.Bytes * units.Bytes(times)})
+		add(classOfOp(o), Amount{Count: float64(max(o.Count, 1)) * times, Time: time * units.Seconds(times), Bytes: o.Bytes * units.Bytes(times)})
 	})
 	for _, k := range d.Kernels {
 		if k.Beside {

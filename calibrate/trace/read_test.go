@@ -16,8 +16,8 @@ import (
 	_ "github.com/perfplan/perfplan/internal/seed"
 )
 
-// kernel is one event of a trace.
-func kernel(name string, stream int, ts, dur float64) string {
+// kernelEvent is one event of a trace.
+func kernelEvent(name string, stream int, ts, dur float64) string {
 	return fmt.Sprintf(`{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%.3f,"dur":%.3f,"args":{"device":0,"stream":%d}}`, name, ts, dur, stream)
 }
 
@@ -37,7 +37,7 @@ func traceOf(events ...string) string {
 func twoSteps() string {
 	var events []string
 	for _, at := range []float64{100, 122} {
-		events = append(events, kernel(gemmName, 7, at, 10), kernel(ncclName, 20, at+6, 8), kernel(adamName, 7, at+16, 3), kernel(adamName, 7, at+19, 2),
+		events = append(events, kernelEvent(gemmName, 7, at, 10), kernelEvent(ncclName, 20, at+6, 8), kernelEvent(adamName, 7, at+16, 3), kernelEvent(adamName, 7, at+19, 2),
 			`{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":"none of our business","args":{"stream":"x"}}`, `{"ph":"i","name":"Iteration Start","ts":1}`)
 	}
 	return traceOf(events...)
@@ -72,8 +72,8 @@ func TestReadAndSummarize(t *testing.T) {
 // Categories as older releases of PyTorch wrote them (EventTypeMap of torch_tb_profiler, plugin/trace.py).
 func TestOldCategories(t *testing.T) {
 	old := strings.NewReplacer(`"cat":"kernel"`, `"cat":"Kernel"`, `"cat":"gpu_memcpy"`, `"cat":"Memcpy"`, `"cat":"gpu_memset"`, `"cat":"Memset"`)
-	text := traceOf(kernel(gemmName, 7, 5, 10), strings.Replace(kernel("Memcpy DtoD (Device -> Device)", 7, 15, 2), `"kernel"`, `"gpu_memcpy"`, 1),
-		strings.Replace(kernel("Memset (Device)", 7, 17, 2), `"kernel"`, `"gpu_memset"`, 1), kernel(adamName, 7, 20, 5))
+	text := traceOf(kernelEvent(gemmName, 7, 5, 10), strings.Replace(kernelEvent("Memcpy DtoD (Device -> Device)", 7, 15, 2), `"kernel"`, `"gpu_memcpy"`, 1),
+		strings.Replace(kernelEvent("Memset (Device)", 7, 17, 2), `"kernel"`, `"gpu_memset"`, 1), kernelEvent(adamName, 7, 20, 5))
 	now, err := Read("t", strings.NewReader(text))
 	require.NoError(t, err)
 	before, err := Read("t", strings.NewReader(old.Replace(text)))
@@ -85,7 +85,7 @@ func TestOldCategories(t *testing.T) {
 // A list without an object around it is a trace, too; one step is cut at its first
 // kernel.
 func TestOneStep(t *testing.T) {
-	x, err := Read("t", strings.NewReader("["+kernel(gemmName, 7, 5, 10)+","+kernel(adamName, 7, 15, 5)+"]"))
+	x, err := Read("t", strings.NewReader("["+kernelEvent(gemmName, 7, 5, 10)+","+kernelEvent(adamName, 7, 15, 5)+"]"))
 	require.NoError(t, err)
 	require.Equal(t, -1, x.Rank)
 	s, err := Summarize(x)
@@ -107,15 +107,15 @@ func TestStepEnds(t *testing.T) {
 		{"ProfilerStep", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#5", 30, 30), mark("Optimizer.step#SGD.step", 20, 5)}, []float64{30, 60}},
 		{"ProfilerStep of two streams", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#4", 6, 22), mark("ProfilerStep#5", 30, 30), mark("ProfilerStep#5", 36, 22)}, []float64{30, 60}},
 		{"ProfilerStep of micro steps", []string{mark("ProfilerStep#4", 0, 30), mark("ProfilerStep#5", 30, 30), mark("ProfilerStep#6", 60, 30), mark("ProfilerStep#7", 90, 30),
-			mark("Optimizer.step#SGD.step", 55, 5), kernel(gemmName, 7, 62, 5), mark("Optimizer.step#SGD.step", 115, 5)}, []float64{60, 120}},
-		{"any optimizer", []string{mark("Optimizer.step#SGD.step", 20, 5), mark("Optimizer.step#SGD.step", 50, 5), kernel(gemmName, 7, 30, 5)}, []float64{25, 55}},
+			mark("Optimizer.step#SGD.step", 55, 5), kernelEvent(gemmName, 7, 62, 5), mark("Optimizer.step#SGD.step", 115, 5)}, []float64{60, 120}},
+		{"any optimizer", []string{mark("Optimizer.step#SGD.step", 20, 5), mark("Optimizer.step#SGD.step", 50, 5), kernelEvent(gemmName, 7, 30, 5)}, []float64{25, 55}},
 		{"two optimizers", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#AdamW.step", 26, 5)}, []float64{31}},
-		{"Muon after AdamW", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#Muon.step", 26, 9), kernel(gemmName, 7, 28, 5), kernel(gemmName, 7, 40, 5),
-			mark("Optimizer.step#AdamW.step", 50, 5), mark("Optimizer.step#Muon.step", 56, 9), kernel(gemmName, 7, 58, 5)}, []float64{35, 65}},
-		{"kernels", []string{kernel(adamName, 7, 20, 5), kernel(adamName, 7, 25, 5), kernel(gemmName, 7, 31, 5), kernel(adamName, 7, 40, 5)}, []float64{30, 45}},
+		{"Muon after AdamW", []string{mark("Optimizer.step#AdamW.step", 20, 5), mark("Optimizer.step#Muon.step", 26, 9), kernelEvent(gemmName, 7, 28, 5), kernelEvent(gemmName, 7, 40, 5),
+			mark("Optimizer.step#AdamW.step", 50, 5), mark("Optimizer.step#Muon.step", 56, 9), kernelEvent(gemmName, 7, 58, 5)}, []float64{35, 65}},
+		{"kernels", []string{kernelEvent(adamName, 7, 20, 5), kernelEvent(adamName, 7, 25, 5), kernelEvent(gemmName, 7, 31, 5), kernelEvent(adamName, 7, 40, 5)}, []float64{30, 45}},
 		{"none", nil, nil},
 	} {
-		x, err := Read("t", strings.NewReader(traceOf(append(c.events, kernel(gemmName, 7, 1, 5))...)))
+		x, err := Read("t", strings.NewReader(traceOf(append(c.events, kernelEvent(gemmName, 7, 1, 5))...)))
 		require.NoError(t, err)
 		require.Equal(t, c.want, stepEnds(x), c.name)
 	}
@@ -141,7 +141,7 @@ func TestCover(t *testing.T) {
 }
 
 func TestReadComplains(t *testing.T) {
-	good := kernel(gemmName, 7, 1, 1)
+	good := kernelEvent(gemmName, 7, 1, 1)
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "t: is empty; give the file that torch.profiler's"},
 		{"blank", " \n", "t: is empty; give the file that torch.profiler's"},
@@ -161,8 +161,8 @@ func TestReadComplains(t *testing.T) {
 		{"no kernel", traceOf(`{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}`), "holds no kernel; profile with ProfilerActivity.CUDA"},
 		{"time is text", traceOf(good, `{"ph":"X","cat":"kernel","name":"k","ts":"now","dur":1}`), `traceEvents[1], byte`},
 		{"time is missing", traceOf(`{"ph":"X","cat":"kernel","name":"k","ts":1}`), "dur (missing) of a kernel is no number of microseconds"},
-		{"negative", traceOf(kernel(gemmName, 7, 1, -1)), "a kernel at ts 1 that takes dur -1"},
-		{"far away", traceOf(kernel(gemmName, 7, 1e300, 1)), "a kernel at ts 1e+300"},
+		{"negative", traceOf(kernelEvent(gemmName, 7, 1, -1)), "a kernel at ts 1 that takes dur -1"},
+		{"far away", traceOf(kernelEvent(gemmName, 7, 1e300, 1)), "a kernel at ts 1e+300"},
 		{"two devices", traceOf(good, strings.Replace(good, `"device":0`, `"device":1`, 1)), "kernels of devices 0 and 1; profile each rank in a process of its own"},
 		{"broken archive", "\x1f\x8b\x00", "is a broken archive"},
 	} {
@@ -218,7 +218,7 @@ func TestLoadSummary(t *testing.T) {
 // No input makes the reader panic, and what it accepts adds up.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(twoSteps()))
-	f.Add([]byte("[" + kernel(adamName, 7, 1, 1) + "]"))
+	f.Add([]byte("[" + kernelEvent(adamName, 7, 1, 1) + "]"))
 	f.Add([]byte(`{"traceEvents":[{"ph":"X","cat":"kernel","ts":1e999,"dur":1}]}`))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -281,7 +281,8 @@ type Explain struct {
 	Formula string
 	Source  string
 	RelErr  float64       // one standard deviation, as a fraction
-	Reset   units.Seconds // of Time, a memset in front of each matrix multiply
+	Resets  int64         // memsets in front of matrix multiplies
+	Reset   units.Seconds // what they take of Time
 }
 
 // Explain prices an op and says why.
@@ -293,7 +294,13 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 	case tape.GEMM, tape.GroupedGEMM:
 		e.Bound, e.Formula, e.RelErr = t.gemm.explain(o)
 		e.Source = t.gemm.law.Source
-		e.Reset = t.gemm.reset(o, t.gemm.sms)
+		if reset := t.gemm.reset(o, t.gemm.sms); reset > 0 {
+			e.Resets = int64(o.Count)
+			if o.Calls {
+				e.Resets *= o.Batch
+			}
+			e.Reset = reset * units.Seconds(e.Resets)
+		}
 	case tape.Attention:
 		e.Bound = Compute
 		e.Formula = fmt.Sprintf("%s + FLOPs / (%.3f of peak)", t.attn.fixed(o.Attn), t.attn.rate(o.Attn))

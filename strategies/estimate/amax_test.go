@@ -48,7 +48,7 @@ func TestAmaxReductionCosts(t *testing.T) {
 			return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3-70b, hardware: {inherits: h100-sxm, gpu: {power: 2000 W}}, gpus: 256, runtime: {recipe: megatron-core, host_speed: 10, amax_reduction: %s}, plan: {%s}, train: {micro_batch: 1, grad_accumulation: 16, precision: fp8-delayed, recompute: full}}", how, plan)))
 		}
 		all, none := of("all"), of("none")
-		require.InEpsilon(t, float64(all.Exposed["amax"]), float64(all.StepTime-none.StepTime), 0.3, plan) // and two kernels, and the pipeline's bubble
+		require.InEpsilon(t, float64(all.Exposed["amax"]), float64(all.StepTime-none.StepTime), 0.17, plan) // and two kernels, and the pipeline's bubble
 		require.Equal(t, none.Memory, all.Memory, plan)
 	}
 }

@@ -15,22 +15,14 @@ type clock struct {
 }
 
 // fullClock is the highest.
-var fullClock = (&machine{}).at(1)
+var fullClock = (&machine{hardware: &hardware.Profile{}}).at(1)
 
 // at is the clock of a ratio.
 func (m *machine) at(ratio float64) clock {
 	c := clock{ratio: ratio}
 	for k := range c.slower {
-		c.slower[k] = 1
+		c.slower[k] = m.hardware.Laws.Power.Slowdown(workNames[k], &m.hardware.GPU, ratio)
 	}
-	if ratio == 1 {
-		return c
-	}
-	law := m.hardware.Laws.Power
-	c.slower[gemmWork] = law.GEMMSlowdown(m.law.gemmClock, ratio)
-	c.slower[attentionWork] = math.Pow(ratio, -cmp.Or(law.AttnExp, 1))
-	c.slower[issueWork] = math.Pow(ratio, -cmp.Or(law.IssueExp, 1))
-	c.slower[memoryWork] = math.Pow(ratio, -law.MemoryExp)
 	return c
 }
 

@@ -208,3 +208,47 @@ func TestEnergyOfStep(t *testing.T) {
 		require.LessOrEqual(t, float64(r.Power), 1.01*float64(r.Job.Hardware.GPU.Power.Value), job)
 	}
 }
+
+// TestSlowdowns: what kernels of an H200 take at the clocks that NVML reads at its limit, over bursts at 1980 MHz (loops of
+// 1 to 2 s and in turn with products of 8192³, 8 ms and 2 ms, PyTorch 2.11, 2026-11-30; products over what the curves say).
+func TestSlowdowns(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		what          string
+		work          work
+		clock, slower float64
+	}{
+		{"8192 x 8192 x 8192, over and over", gemmWork, 1468, 1.165}, {"8192 x 11008 x 4096", gemmWork, 1464, 1.177}, {"8192 x 3072 x 3072", gemmWork, 1507, 1.145},
+		{"8192 x 2048 x 2048", gemmWork, 1582, 1.100}, {"a traced step of Llama 3 8B", gemmWork, 1644, 1.081}, {"of Llama 3.2 3B", gemmWork, 1699, 1.067},
+		{"width 128 beside products, forward", attentionWork, 1483, 1.268}, {"backward too", attentionWork, 1502, 1.262}, {"alone", attentionWork, 1741, 1.132}, {"backward", attentionWork, 1752, 1.092},
+		{"transposed copy", issueWork, 1635, 1.100}, {"cast", issueWork, 1620, 1.087}, {"concatenation", issueWork, 1638, 1.135}, {"SiLU", issueWork, 1515, 1.171},
+		{"product of vectors", memoryWork, 1564, 1.000}, {"copy", memoryWork, 1590, 1.002}, {"AdamW", memoryWork, 1614, 1.048}, {"AdamW, 20 ms in turn", memoryWork, 1773, 1.018}, {"sum", memoryWork, 1586, 1.019},
+	} {
+		got := h.Laws.Power.Slowdown(workNames[c.work], &h.GPU, c.clock*1e6/float64(h.GPU.TopClock()))
+		require.InEpsilon(t, c.slower, got, 0.045, "%s: %s", workNames[c.work], c.what)
+	}
+}
+
+// TestMixtures: the clocks that NVML reads where products of 8192³ take a share of the time and work of so many watts the
+// rest (H200, 8 ms and 2 ms in turn, 690 W, 2026-11-30).
+func TestMixtures(t *testing.T) {
+	h, err := hardware.Load("h200-sxm")
+	require.NoError(t, err)
+	m, err := newMachine(h)
+	require.NoError(t, err)
+	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1}
+	gemm := h.Laws.Power.Class[workNames[gemmWork]]
+	product := tape.Op{Prim: "linear", Class: tape.GEMM, DType: tape.BF16, M: 8192, N: 8192, K: 8192, FLOPs: 2 * 8192 * 8192 * 8192, Count: 1}
+	dynamic := float64(gemm.Full-gemm.Static) * m.utilization(&product)
+	for _, c := range []struct {
+		what                string
+		share, watts, clock float64
+	}{
+		{"nothing", 1, 0, 1468}, {"AdamW", 0.808, 411, 1614}, {"fills", 0.817, 357, 1635}, {"concatenations", 0.796, 357, 1638}, {"casts", 0.805, 366, 1620}, {"transposed copies", 0.805, 393, 1635}, {"sums", 0.825, 572, 1586}, {"copies", 0.818, 592, 1590},
+	} {
+		left := float64(h.Laws.Power.Cap) - c.share*float64(gemm.Static) - (1-c.share)*c.watts
+		got := p.clockAt(left, &demand{gemms: c.share * dynamic}) * float64(h.GPU.TopClock()) / 1e6
+		require.InEpsilon(t, c.clock, got, 0.035, c.what)
+	}
+}

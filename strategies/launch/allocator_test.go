@@ -40,15 +40,22 @@ func TestExpandableSegments(t *testing.T) {
 // writes holds what a text comes to against a line of a job that has the key so, "" for none that has it.
 func writes(t *testing.T, text, key, want string) {
 	t.Helper()
+	got := joined(t, text)
+	if want == "" {
+		require.NotContains(t, got, key, text)
+		return
+	}
+	require.Contains(t, got, key+want+"\n", text)
+}
+
+// joined is the job that a text comes to.
+func joined(t *testing.T, text string) string {
+	t.Helper()
 	j, err := launch.Read("a", []byte(text))
 	require.NoError(t, err, text)
 	j, err = launch.Join([]*launch.Job{j})
 	require.NoError(t, err, text)
 	got, err := j.YAML()
 	require.NoError(t, err)
-	if want == "" {
-		require.NotContains(t, string(got), key, text)
-		return
-	}
-	require.Contains(t, string(got), key+want+"\n", text)
+	return string(got)
 }

@@ -43,14 +43,9 @@ func TestSwift(t *testing.T) {
 		"tuner_type: full\nENV: {CUDA_VISIBLE_DEVICES: '0,1'}":                                                       {"gpus: 1 # without NPROC_PER_NODE", "over 2 GPUs"},
 		"model: Qwen/Qwen2.5-7B\ntuner_type: full\ntorch_dtype: bfloat16\nmax_length: 512\nENV: {NPROC_PER_NODE: 4}": {"gpus: 4 # NPROC_PER_NODE", "precision: bf16-pure # torch_dtype"},
 	} {
-		j, err := launch.Read("a", []byte(text))
-		require.NoError(t, err, text)
-		j, err = launch.Join([]*launch.Job{j})
-		require.NoError(t, err, text)
-		got, err := j.YAML()
-		require.NoError(t, err)
+		got := joined(t, text)
 		for _, w := range want {
-			require.Contains(t, string(got), w, text)
+			require.Contains(t, got, w, text)
 		}
 	}
 }
