@@ -104,7 +104,10 @@ type TF32GEMM struct {
 	SmallTile float64       `yaml:"small_tile"`
 	Memory    float64       `yaml:"memory"`
 	Exponent  float64       `yaml:"exponent"`
-	Unaligned []float64     `yaml:"unaligned"` // in the place of GEMMLaw's, of any alignment; absent: GEMMLaw's
+	// Weight gradients: K elements that a tile takes longer where several SMs share the K of those that fill no wave. A part p of a wave then
+	// takes 2p/(1+p) of one. 0: a part takes a wave.
+	Shared    float64   `yaml:"shared"`
+	Unaligned []float64 `yaml:"unaligned"` // in the place of GEMMLaw's, of any alignment; absent: GEMMLaw's
 
 	tiles [][2]float64
 }
@@ -120,6 +123,9 @@ func (f *TF32GEMM) parse() (err error) {
 		if !(r > 0 && f.KOverhead[i] >= 0 && r+f.KOverhead[i] < math.Inf(1)) {
 			return fmt.Errorf("gemm.tf32: rate %g, k_overhead %g; the first must be above 0, the second not below", r, f.KOverhead[i])
 		}
+	}
+	if !(f.Shared >= 0 && f.Shared < math.Inf(1)) {
+		return fmt.Errorf("gemm.tf32.shared: %g; give K elements, 0 or more", f.Shared)
 	}
 	if n := len(f.Unaligned); n != 0 && n != 3 || slices.ContainsFunc(f.Unaligned, func(x float64) bool { return !(x > 0 && x <= 1) }) {
 		return fmt.Errorf("gemm.tf32.unaligned: %v; give a share from 0 to 1 for each of three layouts, or leave it out", f.Unaligned)
@@ -258,7 +264,7 @@ type FlavourPass struct {
 	Block    []float64 `yaml:"block"`
 	Longest  []float64 `yaml:"longest"`
 	Rows     int64     `yaml:"rows"`
-	Dropout  float64   `yaml:"dropout"` // time factor with dropout inside
+	Dropout  []float64 `yaml:"dropout"` // time factors with dropout inside
 	Whole    bool      `yaml:"whole"`   // nothing is left out for a sliding window
 }
 
@@ -297,12 +303,9 @@ func (a *AttentionLaw) check() error {
 			own := [...]FlavourPass{f.Forward, f.Backward}[i]
 			key := "flavour." + name + "." + key
 			errs = append(errs, table(key+".rate", own.Rate, len(own.Block) > 0, false), table(key+".diagonal", own.Diagonal, false, true), table(key+".masked", own.Masked, false, false),
-				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true))
+				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true), table(key+".dropout", own.Dropout, false, false))
 			if len(own.Block) > 0 && own.Rows <= 0 {
 				errs = append(errs, fmt.Errorf("%s.block: needs rows above 0, given %d", key, own.Rows))
-			}
-			if d := own.Dropout; !(d >= 0) || math.IsInf(d, 0) {
-				errs = append(errs, fmt.Errorf("%s.dropout: %g; it must be above 0", key, d))
 			}
 		}
 	}
@@ -339,15 +342,15 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 	return p
 }
 
-// Dropped is the time factor of dropout inside one direction of a flavour.
-func (a *AttentionLaw) Dropped(flavour string, backward bool) float64 {
+// Dropped is the time factor of dropout inside one direction of a flavour, of heads of a width.
+func (a *AttentionLaw) Dropped(flavour string, backward bool, width float64) float64 {
 	i, own := 0, a.Flavour[flavour].Forward
 	if backward {
 		i, own = 1, a.Flavour[flavour].Backward
 	}
 	switch {
-	case own.Dropout > 0:
-		return own.Dropout
+	case own.Dropout != nil:
+		return a.At(own.Dropout, width)
 	case len(a.Dropout) > i:
 		return a.Dropout[i]
 	}

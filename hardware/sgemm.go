@@ -10,10 +10,10 @@ import (
 // SGEMMLaw is the time of one product of fp32 on vector units (BLAS's sgemm), where s blocks may
 // share the K of a tile, whose sums another kernel adds up:
 //
-//	t = setup + split·[s > 1] + ((waves · tile(K/s))^p + (α·bytes/bandwidth)^p)^(1/p)
+//	t = setup + [s > 1]·(split + s·M·N·4 bytes/bandwidth) + ((waves · tile(K/s))^p + (α·bytes/bandwidth)^p)^(1/p)
 //	tile(K) = 2·tm·tn·(K + k0 + edge·√(tm·tn)) / (rate · peak / SMs · e(tm,tn))
 //
-// over the best tile and either s = 1 or as many as fill the SMs once; rate and the form of e are
+// over the best tile and s of 1 to 16 or as many as fill the SMs once; rate and the form of e are
 // GEMMLaw's. Constants are of cuBLAS's kernels, which are the same ones from Ampere on.
 type SGEMMLaw struct {
 	Tiles     []string      `yaml:"tiles"` // "256x128"

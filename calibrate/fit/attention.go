@@ -193,21 +193,26 @@ func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []fl
 // flavours are the base's other implementations at the widths of a law that was fitted
 // over it: each as much slower than the law's own kernel as there, for no probe runs them.
 func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFlavour {
-	at := func(f hardware.FlavourPass, from, to *hardware.AttentionPass) (out hardware.FlavourPass) {
-		for i, w := range law.Widths {
-			if f.Rate != nil {
-				out.Rate = append(out.Rate, base.At(f.Rate, w)/base.At(from.Rate, w)*to.Rate[i])
+	at := func(f hardware.FlavourPass, from, to *hardware.AttentionPass) hardware.FlavourPass {
+		for _, table := range []*[]float64{&f.Rate, &f.Diagonal, &f.Masked, &f.Block, &f.Longest, &f.Dropout} {
+			old := *table
+			if *table = nil; old == nil {
+				continue
 			}
-			if f.Diagonal != nil {
-				out.Diagonal = append(out.Diagonal, base.At(f.Diagonal, w))
+			for _, w := range law.Widths {
+				*table = append(*table, base.At(old, w))
 			}
 		}
-		out.Dropout = f.Dropout
-		return
+		for i, w := range law.Widths {
+			if f.Rate != nil {
+				f.Rate[i] *= to.Rate[i] / base.At(from.Rate, w)
+			}
+		}
+		return f
 	}
 	out := map[string]hardware.AttentionFlavour{}
 	for name, f := range base.Flavour {
-		out[name] = hardware.AttentionFlavour{Forward: at(f.Forward, &base.Forward, &law.Forward), Backward: at(f.Backward, &base.Backward, &law.Backward)}
+		out[name] = hardware.AttentionFlavour{Heads: f.Heads, Forward: at(f.Forward, &base.Forward, &law.Forward), Backward: at(f.Backward, &base.Backward, &law.Backward)}
 	}
 	return out
 }

@@ -194,6 +194,8 @@ func TestOtherGPU(t *testing.T) {
 	for name, f := range was.Flavour {
 		for _, w := range now.Widths {
 			require.InEpsilon(t, was.At(f.Forward.Rate, w)/was.At(was.Forward.Rate, w), now.At(now.Flavour[name].Forward.Rate, w)/now.At(now.Forward.Rate, w), 1e-4, "%s at %v", name, w)
+			require.InDelta(t, was.At(f.Forward.Block, w), now.At(now.Flavour[name].Forward.Block, w), 1e-9, "%s at %v", name, w)
+			require.InDelta(t, was.At(f.Backward.Dropout, w), now.At(now.Flavour[name].Backward.Dropout, w), 1e-9, "%s at %v", name, w)
 			require.InEpsilon(t, was.At(f.Backward.Rate, w)/was.At(was.Backward.Rate, w), now.At(now.Flavour[name].Backward.Rate, w)/now.At(now.Backward.Rate, w), 1e-4, "%s at %v", name, w)
 		}
 	}

@@ -26,7 +26,7 @@ func (a *attentionModel) init(p *hardware.Profile) {
 	// PyTorch's kernel for fp32 makes each product from three in TF32, whatever allow_tf32
 	// says, and multiplies on the vector units where there is none (pytorch,
 	// mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
-	a.fp32 = cmp.Or(max(p.GPU.Peak.FP32.Value, p.GPU.Peak.TF32.Value/3), units.FLOPRate(vectorRate(&p.GPU)))
+	a.fp32 = cmp.Or(p.GPU.Peak.TF32.Value/3, p.GPU.Peak.FP32.Value, units.FLOPRate(vectorRate(&p.GPU)))
 	if a.law.On != nil {
 		a.on = float64(max(a.law.On.Peak.Of("bf16"), a.law.On.Peak.Of("fp16")))
 	}
@@ -140,7 +140,7 @@ func (a *attentionModel) added(s *tape.AttentionShape, t float64) float64 {
 		t += float64(a.law.Sink) * float64(s.Batch*s.Heads*s.Queries)
 	}
 	if s.Dropout {
-		t *= a.law.Dropped(s.Flavour, s.Backward)
+		t *= a.law.Dropped(s.Flavour, s.Backward, float64(s.QKDim+s.VDim)/2)
 	}
 	return t
 }

@@ -64,6 +64,12 @@ func TestRoundedProducts(t *testing.T) {
 		{1024, 14336, 4096, [3]float64{325.2, 288.0, 504.5}},
 		{3001, 3072, 3072, [3]float64{158.5, 179.0, 247.0}},
 		{1024, 2048, 1024, [3]float64{16.8, 21.8, 28.0}},
+		// 2026-11-30: the tiles of these weight gradients fill no wave
+		{16384, 3072, 768, [3]float64{216.0, 239.7, 374.5}},
+		{16384, 768, 3072, [3]float64{211.2, 248.5, 377.9}},
+		{16384, 1536, 1536, [3]float64{210.4, 248.7, 386.9}},
+		{16384, 4864, 896, [3]float64{380.3, 455.9, 632.8}},
+		{4096, 768, 3072, [3]float64{68.9, 66.8, 109.0}},
 	} {
 		for i, layout := range []tape.Layout{tape.LayoutForward, tape.LayoutDgrad, tape.LayoutWgrad} {
 			o := GEMM(layout, tape.TF32, c.m, c.n, c.k)

@@ -11,11 +11,11 @@ func (g *gemmModel) sgemm(m, n, k, rate, sms, moved float64) float64 {
 		tiles := math.Ceil(m/tm) * math.Ceil(n/tn)
 		slow := 1 + l.SmallTile*100*(1/tm+1/tn-1/256.-1/128.)
 		overhead := l.KOverhead + l.Edge*math.Sqrt(tm*tn)
-		for _, s := range [...]float64{1, max(1, math.Floor(sms/tiles))} {
+		for s := 1.; s <= max(16, math.Floor(sms/tiles)); s++ {
 			c := math.Ceil(tiles*s/sms) * 2 * tm * tn * slow * (k/s + overhead) / rate
 			t := math.Pow(math.Pow(c, l.Exponent)+math.Pow(l.Memory*moved, l.Exponent), 1/l.Exponent)
 			if s > 1 {
-				t += float64(l.Split)
+				t += float64(l.Split) + s*m*n*moved/(m*n+n*k+m*k) // half of what is written and read again, which the cache does not keep
 			}
 			best = min(best, t)
 		}

@@ -463,13 +463,16 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		rows = func(m, tm float64) float64 { return m/tm + 0.5 }
 	}
 	tiles, overhead, edge, small, setup := l.TileSizes(), l.KOverhead, 0.0, l.SmallTile, float64(l.Setup)
-	p, slow := l.Exponent, l.Memory
+	p, slow, shared := l.Exponent, l.Memory, 0.0
 	switch v, f := l.Vector, l.TF32; {
 	case v != nil && o.DType == tape.F32 && batch > 1:
 		tiles, overhead, edge, small = v.TileSizes(), 0, v.Edge, v.SmallTile
 	case f != nil && o.DType == tape.TF32:
 		tiles, overhead, small, setup, p, slow = f.TileSizes(), f.KOverhead[o.Layout], f.SmallTile, float64(f.Setup), f.Exponent, f.Memory
 		rate *= f.Rate[o.Layout]
+		if o.Layout == tape.LayoutWgrad && o.Class == tape.GEMM && batch == 1 {
+			shared = f.Shared
+		}
 	}
 	best, most := math.Inf(1), 0.0
 	for _, t := range tiles {
@@ -479,6 +482,12 @@ func (g *gemmModel) base(o *tape.Op, peak, sms, taken, memory, adding float64) f
 		e := 1 / (1 + small*100*(1/tm+1/tn-1/256.-1/128.))
 		if c := waves * tm * tn / e * (k + overhead + edge*math.Sqrt(tm*tn)); c < best {
 			best, most = c, math.Ceil(count/(sms-taken))/waves
+		}
+		if shared > 0 {
+			whole, part := math.Modf(count / sms)
+			if c := (whole + 2*part/(1+part)) * tm * tn / e * (k + shared); c < best {
+				best, most = c, sms/(sms-taken)
+			}
 		}
 	}
 	best *= most

@@ -443,6 +443,11 @@ func (b *builder) sdpaFlavour(flavour string) string {
 	return flavour
 }
 
+// efficient reports whether a flavour of PyTorch's attention is that of its memory-efficient kernels, which alone take fp32.
+func (b *builder) efficient(flavour string) bool {
+	return b.Attention == "sdpa" && (b.Precision.Compute.DType == tape.F32 || flavour != "" && flavour == b.Efficient)
+}
+
 // core is softmax(q·kᵀ)·v by the chosen implementation.
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
@@ -564,6 +569,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		}
 		o.Flavour = b.sdpaFlavour(b.MaskedSDPA)
 	}
+	o.Efficient = b.efficient(o.Flavour)
 	if wide || b.masked || b.repeatsHeads() { // each rules out shared heads
 		k, v = b.repeat(k, q.Dim(1)), b.repeat(v, q.Dim(1))
 		defer t.Release(k, v)

@@ -161,7 +161,7 @@ func (b *builder) look(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		}
 	}
 	t.Module = "attention"
-	o := tape.AttentionOptions{Flavour: b.flavour()}
+	o := tape.AttentionOptions{Flavour: b.flavour(), Efficient: b.efficient(b.flavour())}
 	parts := b.images() * b.vision.Parts(kind)
 	apart := b.Attention == "sdpa" && b.recipe.Structure.ImageCalls
 	if o.Apart = parts; apart { // a call for each

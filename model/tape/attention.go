@@ -16,6 +16,7 @@ type AttentionOptions struct {
 	Dropout     float64 // probability inside the kernel
 	Sinks       bool    // each head has one that is learned
 	Flavour     string
+	Efficient   bool      // by PyTorch's memory-efficient kernels, which sum up rows in fp32 alone beforehand and convert nothing afterwards
 	Accumulates bool      // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp and flash_attn/cute/interface.py, dk_accum)
 	Narrow      Narrowing // the kernels read q, k, v and the gradient so; without copies as they are
 	Ring        Ring
@@ -51,8 +52,8 @@ type Ring struct {
 
 // Attention is a fused kernel on q [b, heads, s, d], k and v [b, kvHeads, s, d].
 // It saves q, k, v, the output and one fp32 per row; its gradient recomputes
-// the scores (2.5 times the forward FLOPs), with a small kernel before (row dot
-// products) and one after (fp32 dQ to 16 bits), and one per key and value when
+// the scores (2.5 times the forward FLOPs), with small kernels before (row dot
+// products) and after (fp32 dQ to 16 bits), and one per key and value when
 // heads share them. In a ring k and v are those of one rank, and the kernels stand for
 // all its steps.
 func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
@@ -122,9 +123,15 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		}
 		t.scratch(held)
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
-		t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: ql.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*ql.dtype.Size() + dq32})
+		if o.Efficient {
+			t.beforeEfficient(o, y, &shape, dq32)
+		} else {
+			t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: ql.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*ql.dtype.Size() + dq32})
+		}
 		t.attends(o, Op{Prim: "attention_backward", Class: Attention, DType: ql.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
-		t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: ql.dtype, Elements: float64(ql.Size()), Bytes: dq32 + ql.bytes()})
+		if !o.Efficient {
+			t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: ql.dtype, Elements: float64(ql.Size()), Bytes: dq32 + ql.bytes()})
+		}
 		if heads != kv {
 			for _, x := range grads[1:] { // of keys and values
 				passes := max(o.Ring.Ranks, 1)
@@ -189,6 +196,24 @@ func (t *Tape) exchange(r Ring, k, v *Tensor, back bool) {
 	t.scratch(held)
 	t.emit(Op{Prim: "all-gather", Class: Collective, DType: k.dtype, Elements: float64(r.Ranks * (k.Size() + v.Size())),
 		Comm: &Comm{Kind: "all-gather", Group: "cp", Bytes: bytes * units.Bytes(r.Ranks), Ring: true}})
+}
+
+// beforeEfficient is what runs before the gradient's kernel of PyTorch's memory-efficient attention: in fp32 the row
+// sums of output times gradient, which in 16 bits the kernel makes itself, and zeros in fp32 sums of the queries'
+// gradient that blocks of keys add to (aten/native/transformers/cuda/attention_backward.cu,
+// _efficient_attention_backward, with its rule for when one block sees all keys).
+func (t *Tape) beforeEfficient(o AttentionOptions, y *Tensor, s *AttentionShape, sums units.Bytes) {
+	if y.dtype == F32 {
+		t.attends(o, Op{Prim: "attention_product", Class: Vectorized, DType: F32, Elements: float64(y.Size()), Bytes: 3 * y.bytes()})
+		t.attends(o, Op{Prim: "attention_sum", Class: RowReduce, DType: F32, N: s.VDim, Elements: float64(y.Size()), Bytes: y.bytes() + y.bytes()/units.Bytes(s.VDim)})
+	}
+	block := int64(64)
+	if s.QKDim > 64 {
+		block = 128
+	}
+	if s.Keys > 2*block || s.Keys > block && s.Batch*s.Heads < 256 {
+		t.attends(o, Op{Prim: "attention_zero", Class: Fill, DType: F32, Elements: float64(sums / 4), Bytes: sums})
+	}
 }
 
 // attends emits a kernel of attention: one for each call or for each step of a ring. In
