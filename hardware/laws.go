@@ -143,6 +143,8 @@ type GEMMRelease struct {
 	Setup     units.Seconds      `yaml:"setup"`
 	Points    GEMMPoints         `yaml:"points"`
 	Source    string             `yaml:"source"`
+
+	UnalignedBatched map[int64]float64 `yaml:"unaligned_batched"`
 }
 
 // at is the law of the library of a release.
@@ -158,6 +160,9 @@ func (g *GEMMLaw) at(r units.Release) *GEMMLaw {
 		out.Setup = cmp.Or(o.Setup, out.Setup)
 		if o.Points != nil {
 			out.Points = o.Points
+		}
+		if o.UnalignedBatched != nil {
+			out.UnalignedBatched = o.UnalignedBatched
 		}
 	}
 	return &out
