@@ -226,18 +226,3 @@ func TestBlackwellExperts(t *testing.T) {
 		require.Less(t, sum/float64(len(cases)), 0.14, tape.Layout(layout))
 	}
 }
-
-// TestUnalignedBatches: 32 products of heads of 100, whose rows 8 bytes divide, on an A100: at some 10 TFLOP/s by cuBLAS of CUDA 11 (BLOOM's
-// search), and not much slower than others since (a GPT 3B by Megatron-LM's own attention, PyTorch 2.5.1, takes 258 ms a step, of which
-// these products would take 97 at that rate).
-func TestUnalignedBatches(t *testing.T) {
-	fresh, p := timer(t, "a100-40g-sxm")
-	older, _ := before(t, p, "22.06")
-	rate := func(x *Timer, width int64) float64 {
-		o := tape.Op{Class: tape.GEMM, DType: tape.BF16, M: 1024, N: 1024, K: width, Batch: 32, Bytes: 2 * 32 * units.Bytes(1024*1024+2048*width), FLOPs: units.FLOPs(2 * 32 * 1024 * 1024 * width), Count: 1}
-		return float64(o.FLOPs) / float64(x.Time(&o)) / 1e12
-	}
-	require.InEpsilon(t, 10, rate(older, 100), 0.1)
-	require.Greater(t, rate(fresh, 100), 0.6*rate(fresh, 104))
-	require.InEpsilon(t, rate(fresh, 104), rate(older, 104), 1e-9, "16 bytes divide these")
-}
