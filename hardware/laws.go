@@ -107,6 +107,7 @@ type TF32GEMM struct {
 	// Weight gradients: K elements that a tile takes longer where several SMs share the K of those that fill no wave. A part p of a wave then
 	// takes 2p/(1+p) of one. 0: a part takes a wave.
 	Shared    float64   `yaml:"shared"`
+	Residual  float64   `yaml:"residual"`  // in the place of GEMMLaw's; 0: that
 	Unaligned []float64 `yaml:"unaligned"` // in the place of GEMMLaw's, of any alignment; absent: GEMMLaw's
 
 	tiles [][2]float64
@@ -124,8 +125,8 @@ func (f *TF32GEMM) parse() (err error) {
 			return fmt.Errorf("gemm.tf32: rate %g, k_overhead %g; the first must be above 0, the second not below", r, f.KOverhead[i])
 		}
 	}
-	if !(f.Shared >= 0 && f.Shared < math.Inf(1)) {
-		return fmt.Errorf("gemm.tf32.shared: %g; give K elements, 0 or more", f.Shared)
+	if !(f.Shared >= 0 && f.Residual >= 0 && f.Shared+f.Residual < math.Inf(1)) {
+		return fmt.Errorf("gemm.tf32: shared %g, residual %g; give K elements and a share, 0 or more", f.Shared, f.Residual)
 	}
 	if n := len(f.Unaligned); n != 0 && n != 3 || slices.ContainsFunc(f.Unaligned, func(x float64) bool { return !(x > 0 && x <= 1) }) {
 		return fmt.Errorf("gemm.tf32.unaligned: %v; give a share from 0 to 1 for each of three layouts, or leave it out", f.Unaligned)

@@ -172,6 +172,9 @@ func (t *Timer) Spread(o *tape.Op) (own, other float64) {
 		s = &c.law.Spread
 	}
 	own = s.Residual
+	if s == &t.gemm.law.Spread {
+		own = t.gemm.residual(o)
+	}
 	if own == 0 {
 		own = unknownClass
 	}
@@ -647,5 +650,13 @@ func (g *gemmModel) explain(o *tape.Op) (Bound, string, float64) {
 	if o.Batch > 1 {
 		f = fmt.Sprintf("%d × %s", o.Batch, f)
 	}
-	return bound, fmt.Sprintf("%s %s %s: %.0f TFLOP/s", f, o.DType, o.Layout, rate/1e12), g.law.Residual
+	return bound, fmt.Sprintf("%s %s %s: %.0f TFLOP/s", f, o.DType, o.Layout, rate/1e12), g.residual(o)
+}
+
+// residual is the standard deviation of an op's time over the law.
+func (g *gemmModel) residual(o *tape.Op) float64 {
+	if w := g.law.TF32; w != nil && o.DType == tape.TF32 && w.Residual > 0 {
+		return w.Residual
+	}
+	return g.law.Residual
 }

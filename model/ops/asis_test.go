@@ -50,16 +50,17 @@ func TestAsTheyAre(t *testing.T) {
 
 // TestHalfSoftmax: PyTorch's softmax in fp32 of fp16 scores reads them as they are and makes their gradient, one kernel each; of bf16 a
 // cast stands before it and one behind its gradient (aten/src/ATen/native/SoftMax.cpp, softmax: half_to_float; cuda/SoftMax.cu, softmax_backward_cuda_out).
-// Autocast asks for fp32 (autocast_mode.h, AT_FORALL_FP32_SET_OPT_DTYPE), and so does transformers (eager_attention_forward).
+// Autocast asks for fp32 (autocast_mode.h, AT_FORALL_FP32_SET_OPT_DTYPE), and so does transformers (eager_attention_forward), whose masks make scores
+// wide under autocast as they are added (masking_utils.py, eager_mask: the dtype of the embeddings; traces of Falcon on an H200).
 func TestHalfSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		recipe, precision string
 		asTheyAre         bool
-		casts             int // of the scores
+		casts, back       int // of the scores, of their gradient
 		read              int64
 	}{
-		{"hf-eager", "bf16-autocast", false, 1, 4}, {"hf-eager", "fp16-autocast", false, 0, 2}, {"hf-eager", "fp16", false, 0, 2},
-		{"pytorch", "bf16-autocast", true, 1, 4}, {"pytorch", "fp16-autocast", true, 0, 2},
+		{"hf-eager", "bf16-autocast", false, 0, 1, 4}, {"hf-eager", "fp16-autocast", false, 0, 1, 4}, {"hf-eager", "bf16-pure", false, 1, 1, 4},
+		{"pytorch", "bf16-autocast", true, 1, 1, 4}, {"pytorch", "fp16-autocast", true, 0, 0, 2},
 	} {
 		x := config(t, "gpt2", c.recipe)
 		x.Precision, x.Attention, x.AsTheyAre = x.Recipe.Precision[c.precision], "unfused", c.asTheyAre
@@ -77,7 +78,7 @@ func TestHalfSoftmax(t *testing.T) {
 			return s.Ops[slices.IndexFunc(s.Ops, func(o tape.Op) bool { return o.Prim == prim })].Bytes
 		}
 		require.Equal(t, c.casts, casts(&layer.Forward, tape.F32), "%+v", c)
-		require.Equal(t, c.casts, casts(&layer.Backward, x.Precision.Compute.DType), "%+v", c)
+		require.Equal(t, c.back, casts(&layer.Backward, x.Precision.Compute.DType), "%+v", c)
 		require.Equal(t, units.Bytes(scores*(c.read+4)), of(&layer.Forward, "softmax"), "%+v", c)
 		require.Equal(t, units.Bytes(scores*(8+c.read)), of(&layer.Backward, "softmax_backward"), "%+v", c)
 	}

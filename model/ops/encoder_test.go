@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
@@ -37,6 +38,27 @@ func TestEncoderKin(t *testing.T) {
 		layer := &m.Kinds[0].Forward
 		require.Equal(t, []int{c.drops, c.norms, c.tables, c.final},
 			[]int{number(layer, "dropout"), number(layer, "layer_norm"), number(&m.Embedding.Forward, "embedding"), number(&m.Head.Forward, "layer_norm")}, c.kind)
+	}
+}
+
+// TestOpenMask: where nothing is padded the scores of an encoder get no mask since transformers 5 (masking_utils.py, create_bidirectional_mask; traces of
+// BERT, ERNIE and data2vec on an H200), one of zeros before, and one of causal models always.
+func TestOpenMask(t *testing.T) {
+	for _, c := range []struct {
+		model, release string
+		padding        float64
+		adds           int // beside those of the stream
+	}{
+		{"bert-large", "26.10", 0, 0},
+		{"bert-large", "26.10", 0.2, 1},
+		{"bert-large", "26.01", 0, 1},
+		{"gpt2", "26.10", 0, 2}, // and one of its GELU
+	} {
+		x := config(t, c.model, "hf-eager")
+		var r units.Release
+		require.NoError(t, r.UnmarshalText([]byte(c.release)))
+		x.Recipe, x.Attention, x.Padding = x.Recipe.At(r), "unfused", c.padding
+		require.Equal(t, 2+c.adds, number(&Build(x).Kinds[0].Forward, "add"), "%+v", c)
 	}
 }
 

@@ -12,6 +12,11 @@ func (b *builder) masksPairs() bool {
 	return (b.Padding > 0 || b.Document > 0) && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
 }
 
+// open reports whether every token sees all others and nothing says so.
+func (b *builder) open() bool {
+	return b.recipe.Structure.OpenMask && b.Spec.Bidirectional && b.Padding == 0 && b.Document == 0
+}
+
 // unpads reports whether attention takes the tokens that are no padding alone.
 func (b *builder) unpads() bool {
 	return b.Padding > 0 && b.Attention != "sdpa" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil

@@ -140,11 +140,17 @@ func init() {
 		"bmm":        ofTwo((*tape.Tape).BatchedMatmul),
 		"bmm_t":      ofTwo((*tape.Tape).BatchedMatmulT),
 		"contiguous": ofOne((*tape.Tape).Contiguous),
-		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share, of the scores' dtype or of a[1]
+		"add_mask": func(b *builder, a []value) []value { // an additive mask that all heads share, of the scores' dtype, a[1] or the embeddings'
 			x := a[0].t
+			if b.open() {
+				return one(b.t.Hold(x))
+			}
 			dtype := x.DType()
-			if len(a) > 1 {
+			switch {
+			case len(a) > 1:
 				dtype = a[1].dt
+			case b.recipe.Structure.Transformers && b.recipe.Structure.WideMask && !b.t.Compiled:
+				dtype = b.hidden
 			}
 			return one(b.t.Add(x, b.t.Outside(dtype, x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
 		},

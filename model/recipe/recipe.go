@@ -262,6 +262,8 @@ type Structure struct {
 	FlashBatches   bool    `yaml:"flash_batches"`       // tensors lie sequence first, and batch first around flash attention alone, which selective recomputation does not run again
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	PaddingMask    bool    `yaml:"padding_mask"`        // attention is told which tokens of a batch are padding
+	OpenMask       bool    `yaml:"open_mask"`           // where every token sees all others the scores of an encoder get no mask
+	WideMask       bool    `yaml:"wide_mask"`           // masks that are added to scores have the dtype of the embeddings, which autocast leaves wide
 	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes

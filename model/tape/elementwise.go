@@ -401,7 +401,11 @@ func (t *Tape) Dropout(x *Tensor, p float64) *Tensor {
 	t.begin()
 	z := t.like(x)
 	mask := t.alloc(t.shape(Bool, x))
-	t.over("dropout", Dropout, x, x.bytes()+z.bytes()+mask.bytes())
+	class := Dropout
+	if x.dtype == F32 {
+		class = DropoutWide
+	}
+	t.over("dropout", class, x, x.bytes()+z.bytes()+mask.bytes())
 	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return t.apply("dropout_backward", g, n.saved[0]) })
 	t.Release(mask)
 	return z

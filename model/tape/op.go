@@ -52,6 +52,7 @@ const (
 	NormSum        // of the partial gradients of the weight that general ones leave
 	NormWeight     // gradient of weight and bias in a fused norm
 	Dropout        // fused dropout with mask
+	DropoutWide    // the same of fp32
 	Sort           // radix sort pass
 	TopK           // selection of the k largest of each row, and the sort of rows so short
 	RowSort        // rows sorted by a program each, in steps of compare and swap (Transformer Engine's map of routed rows, in Triton)
@@ -136,6 +137,7 @@ var classNames = [NumClasses]string{
 	NormSum:         "norm-sum",
 	NormWeight:      "norm-weight",
 	Dropout:         "dropout",
+	DropoutWide:     "dropout-wide",
 	Sort:            "sort",
 	TopK:            "topk",
 	RowSort:         "row-sort",

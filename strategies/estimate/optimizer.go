@@ -103,6 +103,9 @@ func (s *step) traffic(u *update) units.Bytes {
 	default:
 		per += 2 * prec.Weights.Size()
 	}
+	if s.scales() && u.asks() { // and writes what it has scaled (aten/native/cuda/fused_adam_utils.cuh, FusedAdamMathFunctor)
+		per += u.gradient
+	}
 	return per + units.Bytes(u.Read)*per
 }
 
@@ -144,6 +147,15 @@ func (s *step) updateHost(u *update) units.Seconds {
 	return host + units.Seconds(float64(u.tensors)*u.Calls)*s.p.host.Call
 }
 
+// scales reports whether a scaler of the framework's keeps gradients in the range of fp16.
+func (s *step) scales() bool {
+	return s.job.Recipe.Structure.GradScaler && s.job.Precision.Trained().Compute.DType == tape.F16
+}
+
+// asks reports whether the update's kernel asks on the device whether all gradients are finite (torch/amp/grad_scaler.py,
+// _step_supports_amp_scaling).
+func (u *update) asks() bool { return u.Class == "optimizer" && u.Matrix == "" }
+
 // readyGradients casts, unscales and clips gradients before the update.
 func (s *step) readyGradients(u *update) {
 	prec := s.job.Precision.Trained()
@@ -159,9 +171,8 @@ func (s *step) readyGradients(u *update) {
 	if u.copies && prec.Weights.DType == tape.F16 { // unscale, and look for infinities
 		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, true)
 	}
-	if s.job.Recipe.Structure.GradScaler && prec.Compute.DType == tape.F16 {
-		fused := u.Class == "optimizer" && u.Matrix == "" // whose kernel asks on the device (torch/amp/grad_scaler.py, _step_supports_amp_scaling)
-		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, !fused)
+	if s.scales() {
+		s.mainCopies("unscale", tape.MultiTensor, u.local, 1, 2*u.gradient, !u.asks())
 	}
 	if u.Clip {
 		s.clip(u)

@@ -72,7 +72,8 @@ train: {sequence_length: 2048, micro_batch: 8, precision: bf16-autocast, optimiz
 }
 
 // TestGradScaler: torch.amp.GradScaler reads and writes all gradients once more than bf16 does, and reads on the host whether they are finite, but
-// for fused updates, whose kernel does (torch/amp/grad_scaler.py, _unscale_grads_, _maybe_opt_step and step).
+// for fused updates, whose kernel does and writes what it scales (torch/amp/grad_scaler.py, _unscale_grads_, _maybe_opt_step and step; fused_adam_utils.cuh).
+// An H200 updates 112 million parameters at 8.1 ps each, under a scaler 222 million at 9.2 (2026-11-30).
 func TestGradScaler(t *testing.T) {
 	const text = `{model: gpt2, hardware: a100-80g-sxm, gpus: 1, runtime: {recipe: %s, attention: sdpa}, plan: {dp: 1, data_parallel: ddp}, train: {sequence_length: 1024, micro_batch: 8, precision: %s, optimizer: %s, clip_gradients: false, recompute: none}}`
 	const pass = 2 * 4 * 124.44e6 / 1.8e9 // ms
@@ -83,7 +84,7 @@ func TestGradScaler(t *testing.T) {
 			}
 			return update("fp16-autocast") - update("bf16-autocast")
 		}
-		require.InEpsilon(t, pass, more("adamw-fused"), 0.2, recipe)
+		require.InEpsilon(t, 1.5*pass, more("adamw-fused"), 0.15, recipe)
 		require.Greater(t, more("adamw-foreach"), 1.5*pass, recipe)
 	}
 }
