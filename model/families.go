@@ -562,7 +562,7 @@ var families = []family{
 	}},
 	{name: "gpt2", keys: gptKeys, base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUNew, Position: LearnedPosition,
-			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1},
+			FusedQKV: true, TransposedWeights: true, Tied: true, EmbedDropout: 0.1, AttnDropout: 0.1, ResidDropout: 0.1, LossApart: true},
 	}))},
 	{name: "gpt_bigcode", keys: gptKeys + " multi_query scale_attention_softmax_in_fp32= num_key_value_heads= attention_softmax_in_fp32= inference_runner= validate_runner_input= pre_allocate_kv_cache= max_batch_size= max_sequence_length= runner_max_sequence_length=", base: gptLike(biased(draft{
 		Spec: Spec{Vocab: 50257, Hidden: 768, Layers: 12, Heads: 12, MaxPositions: 1024, Activation: GELUTanh, Position: LearnedPosition,

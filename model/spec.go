@@ -70,6 +70,7 @@ type Spec struct {
 	TurnScaled                          bool // and its cosines and sines are scaled (YaRN: gpt-oss)
 	QKVSlices                           bool // queries, keys and values are cut from one projection by slices (Phi-3), not by a split
 	QKVHeads                            bool // queries, keys and values of a head lie side by side, and are cut once heads are (GPT-NeoX)
+	LossApart                           bool // transformers knows no loss by the name of the class, and says so, which ends the graph of a compiled model before its loss (GPT2LMHeadModel)
 	KVLists                             bool // keys and values are cut from one projection by lists of indices (Falcon)
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)

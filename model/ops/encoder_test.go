@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,4 +89,47 @@ func TestEncoders(t *testing.T) {
 	require.Equal(t, 4+2, number(&modern.Kinds[0].Forward, "to"), "two casts each of queries and keys, and one of each back")
 	require.Equal(t, 1, number(&modern.Head.Forward, "to"), "its loss is of fp32")
 	require.Equal(t, 2, number(&modern.Head.Forward, "layer_norm"), "of layers, and of the head")
+}
+
+// TestLossInGraph: a compiled model's loss scales and caps its logits and keeps capped ones for whoever asks; the gradient of logits that are
+// returned begins with zeros, but of GPT-2's, whose loss is a graph of its own. Odd vocabularies take longer (drawn-graphs.yaml).
+func TestLossInGraph(t *testing.T) {
+	loss := func(name string, change func(*model.Spec)) (fwd, back tape.Op, alone int) {
+		x := config(t, name, "hf-compile")
+		change(x.Spec)
+		x.FusedLoss = true
+		head := &Build(x).Head
+		of := func(s *tape.Section, prim string) tape.Op {
+			return s.Ops[slices.IndexFunc(s.Ops, func(o tape.Op) bool { return o.Prim == prim })]
+		}
+		return of(&head.Forward, "fused_loss"), of(&head.Backward, "fused_loss_backward"), number(&head.Forward, "mul_scalar") + number(&head.Forward, "tanh")
+	}
+	words := func(n int64) func(*model.Spec) { return func(s *model.Spec) { s.Vocab = n } }
+	plain, back, _ := loss("llama3-8b", words(50304))
+	require.Equal(t, 3*plain.Bytes, back.Bytes, "logits, their gradient and zeros")
+	capped, _, alone := loss("gemma2-2b", words(50304))
+	require.Zero(t, alone)
+	require.InEpsilon(t, 1.4, capped.Elements/plain.Elements, 1e-9)
+	odd, back, _ := loss("llama3-8b", words(50257))
+	require.InEpsilon(t, 1.3, odd.Elements/float64(50257*2048), 1e-9)
+	require.Equal(t, 3*odd.Bytes, back.Bytes)
+	own, back, _ := loss("gpt2", words(50304))
+	require.Equal(t, 2*own.Bytes, back.Bytes, "no zeros")
+}
+
+// TestSoftmaxWork: of written-out attention that is compiled: rows of over 1024 are read twice, masks of another dtype are made in the kernel, and
+// dropout costs it more than the softmax (drawn-graphs.yaml).
+func TestSoftmaxWork(t *testing.T) {
+	work := func(name, precision string, tokens int64) float64 {
+		x := config(t, name, "hf-compile")
+		x.Spec, x.Sequence, x.Attention, x.Precision = x.Spec.AtSequence(tokens), tokens, "unfused", x.Recipe.Precision[precision]
+		ops := Build(x).Kinds[0].Forward.Ops
+		o := ops[slices.IndexFunc(ops, func(o tape.Op) bool { return o.Prim == "softmax" })]
+		return o.Elements / float64(x.MicroBatch*int64(x.Spec.Heads)*tokens*tokens)
+	}
+	require.InEpsilon(t, 1, work("llama3-8b", "bf16-pure", 1024), 1e-9)
+	require.InEpsilon(t, 1.8, work("llama3-8b", "bf16-pure", 2048), 1e-9)
+	require.InEpsilon(t, 2.7, work("llama3-8b", "bf16-autocast", 1024), 1e-9)
+	require.InEpsilon(t, 2.7+2.1, work("gpt2", "bf16-autocast", 1024), 1e-9)
+	require.InEpsilon(t, 1+2.1, work("bert-large", "bf16-autocast", 512), 1e-9)
 }

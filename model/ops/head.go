@@ -160,6 +160,9 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	if c.WholeLoss && c.Recipe.Structure.VocabParallel || c.gathersLogits() { // output_layouts=Replicate() of the output layer: gradients are cut again
 		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.gathersLogits()}, logits))
 	}
+	if b.scaledInLoss() {
+		return logits
+	}
 	if c.Spec.LogitScale {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
@@ -169,6 +172,17 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 		logits = b.give(logits, t.Scale("mul_scalar", logits))
 	}
 	return logits
+}
+
+// scaledInLoss reports whether what logits are multiplied by, and their cap, are part of the kernels of the loss: a compiler finds all in one graph.
+func (b *builder) scaledInLoss() bool { return b.t.Compiled && b.FusedLoss && b.LinearLoss == "" }
+
+// fusedLoss is a loss that a compiler makes.
+func (b *builder) fusedLoss(logits *tape.Tensor, use tape.LogitsUse) []value {
+	if use == tape.Shifted && b.Spec.LossApart {
+		use = tape.LossAlone
+	}
+	return one(b.t.FusedLoss(logits, use, b.Spec.LogitSoftcap && b.scaledInLoss()))
 }
 
 // gathersLogits is whether tensor ranks cut the output layer alone, and gather what it makes.

@@ -189,7 +189,8 @@ func init() {
 			return one(b.t.Slice(a[0].t, -1, 0, a[0].t.Dim(-1)-1))
 		},
 		"fused_softmax": func(b *builder, a []value) []value {
-			return one(b.t.FusedSoftmax(a[0].t, b.dropouts.attention > 0))
+			s := &b.recipe.Structure
+			return one(b.t.FusedSoftmax(a[0].t, b.dropouts.attention > 0, s.ExplicitMask && b.Precision.Autocast && !b.Spec.Bidirectional))
 		},
 		"attention_dropout": func(b *builder, a []value) []value {
 			return one(b.t.Dropout(a[0].t, b.dropouts.attention))
@@ -389,10 +390,10 @@ func init() {
 		"cut_loss": func(b *builder, a []value) []value { // with the share of blocks whose gradients count
 			return one(b.t.CutLoss(a[0].t, a[1].t, a[2].num))
 		},
-		"fused_loss":          func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.LossAlone)) },
-		"fused_loss_shifted":  func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Shifted)) },
-		"fused_loss_in_place": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Consumed)) },
-		"fused_loss_returned": func(b *builder, a []value) []value { return one(b.t.FusedLoss(a[0].t, tape.Returned)) },
+		"fused_loss":          func(b *builder, a []value) []value { return b.fusedLoss(a[0].t, tape.LossAlone) },
+		"fused_loss_shifted":  func(b *builder, a []value) []value { return b.fusedLoss(a[0].t, tape.Shifted) },
+		"fused_loss_in_place": func(b *builder, a []value) []value { return b.fusedLoss(a[0].t, tape.Consumed) },
+		"fused_loss_returned": func(b *builder, a []value) []value { return b.fusedLoss(a[0].t, tape.Returned) },
 		"flatten": func(b *builder, a []value) []value {
 			x := a[0].t
 			return one(b.t.Reshape(x, x.Size()/x.Dim(-1), x.Dim(-1)))

@@ -276,13 +276,13 @@ const padTo = 8
 
 func padded(n int64) int64 { return (n + padTo - 1) / padTo * padTo }
 
-// pad copies x into rows of a padded length. Rows that are not aligned are read
-// with accesses of two bytes, as good as reading them twice.
+// pad copies x into rows of a padded length. Odd rows are read with accesses of two bytes, as good as reading them
+// twice (50,257 words 1.5 ps a value, 30,522 0.92).
 func (t *Tape) pad(x *Tensor) *Tensor {
 	y := t.emptyLike(x)
 	y.padded = true
 	reads := x.bytes()
-	if x.Dim(-1)%padTo != 0 {
+	if odd(x) {
 		reads *= 2
 	}
 	t.over("pad", FusedPointwise, x, reads+y.bytes())
