@@ -1,6 +1,8 @@
 package hardware
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +47,8 @@ func TestBadLaws(t *testing.T) {
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2], window: -1}}", "measured.attention.backward.window: -1; it must not be below 0"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: [0.6, 0.6]}}", "flash: expected a mapping"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: [-1]}}}}", "flavour.flash.forward.dropout: [-1]; the values must be above 0"},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: much}}}}", `dropout: expected a number, found "much"`},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: -1}}}}", "flavour.flash.forward.dropout: [-1]; the values must be above 0"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: [1.1, 1.2]}}}}", "flavour.flash.forward.dropout: 2 values for 1 widths; give one for each of [64]"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, added: {memory: 1, exponent: 0}}", "gemm.added: memory 1, exponent 0; the first must be above 0, the second 1 or more"},
 		{"gemm: {tiles: [128x128], rate: {bf16: 0.8}, memory: 1, exponent: 2, scaled: {mxfp8: 0}}", "gemm.scaled.mxfp8: 0; it must be above 0"},
@@ -173,5 +177,26 @@ func TestWorkspaces(t *testing.T) {
 		require.Equal(t, 2*each, p.Laws.Memory.Workspace, name)
 		require.Equal(t, 806*units.MB, p.Laws.Memory.Context, name)
 		require.Positive(t, p.Laws.Memory.Communicator, name)
+	}
+}
+
+// A factor of time may be a number for all head widths, as calibrations before 2026-11-30 wrote it, or one of each.
+func TestFactors(t *testing.T) {
+	read := func(dropout string) *AttentionLaw {
+		path := filepath.Join(t.TempDir(), "mine.yaml")
+		text := "perfplan: hardware/v1\ninherits: h200-sxm\nmeasured: {source: x, attention: {widths: [64, 128], forward: {rate: [0.3, 0.4]}, backward: {rate: [0.2, 0.3]}, flavour: {flash: {forward: {rate: [0.2, 0.3], dropout: " + dropout + "}}}}}\n"
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		p, err := Load(path)
+		require.NoError(t, err)
+		return p.Laws.Attention
+	}
+	for _, c := range []struct {
+		dropout            string
+		narrow, half, wide float64
+	}{{"1.2", 1.2, 1.2, 1.2}, {"[1.2]", 1.2, 1.2, 1.2}, {"[1.2, 1.4]", 1.2, 1.3, 1.4}} {
+		law := read(c.dropout)
+		for width, want := range map[float64]float64{32: c.narrow, 96: c.half, 256: c.wide} {
+			require.InDelta(t, want, law.Dropped("flash", false, width), 1e-12, "%s at %v", c.dropout, width)
+		}
 	}
 }

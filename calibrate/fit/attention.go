@@ -194,7 +194,7 @@ func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []fl
 // over it: each as much slower than the law's own kernel as there, for no probe runs them.
 func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFlavour {
 	at := func(f hardware.FlavourPass, from, to *hardware.AttentionPass) hardware.FlavourPass {
-		for _, table := range []*[]float64{&f.Rate, &f.Diagonal, &f.Masked, &f.Block, &f.Longest, &f.Dropout} {
+		for _, table := range []*[]float64{&f.Rate, &f.Diagonal, &f.Masked, &f.Block, &f.Longest, (*[]float64)(&f.Dropout)} {
 			old := *table
 			if *table = nil; old == nil {
 				continue

@@ -51,7 +51,8 @@ func (t *Tape) softmax(prim string, in *Tensor, d DType) *Tensor {
 // kernel, of another dtype than the scores, which keeps it from holding rows.
 //
 // On an H200 (PyTorch 2.11, 2026-11-30) rows of up to 1024 that a kernel holds take 1.8 ps an element, longer ones, which it
-// reads twice, 2.8, and under autocast with a causal mask 4.2; dropout inside 3 ps more, 5 of GPT-2.
+// reads twice, 2.8, and under autocast with a causal mask 4.2; dropout inside 3 ps more, 5 of GPT-2. Work multiplies the
+// time an element of the class, to which its bytes add.
 func (t *Tape) FusedSoftmax(x *Tensor, dropout, converts bool) *Tensor {
 	f := Fused{Prim: "softmax", Class: LossForward, Back: FusedReduce, DType: x.dtype, Mask: dropout, Work: 1}
 	switch {

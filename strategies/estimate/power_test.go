@@ -41,10 +41,7 @@ func TestClockAt(t *testing.T) {
 // TestSustainedProducts: the clock to which the limit takes an H200 that does nothing but
 // multiply 8192³ matrices (measured for 4 s each, 2026-11-21, at 692 W).
 func TestSustainedProducts(t *testing.T) {
-	h, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	h, m := catalogMachine(t, "h200-sxm")
 	law := h.Laws.Power
 	gemm := law.Class[workNames[gemmWork]]
 	for _, c := range []struct {
@@ -61,13 +58,20 @@ func TestSustainedProducts(t *testing.T) {
 	}
 }
 
-// loop is the rate at which a GPU that was idle multiplies n³ matrices in 16 or 32 bits for 0.3 s (FLOP/s), and in a
-// clock of its highest rate (FLOP).
-func loop(t *testing.T, gpu string, dtype tape.DType, n int64) (rate, cycle float64) {
+// catalogMachine is a GPU of the catalog and what prices work on it.
+func catalogMachine(t *testing.T, gpu string) (*hardware.Profile, *machine) {
+	t.Helper()
 	h, err := hardware.Load(gpu)
 	require.NoError(t, err)
 	m, err := newMachine(h)
 	require.NoError(t, err)
+	return h, m
+}
+
+// loop is the rate at which a GPU that was idle multiplies n³ matrices in 16 or 32 bits for 0.3 s (FLOP/s), and in a
+// clock of its highest rate (FLOP).
+func loop(t *testing.T, gpu string, dtype tape.DType, n int64) (rate, cycle float64) {
+	h, m := catalogMachine(t, gpu)
 	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1, pace: 1}
 	o := tape.Op{Prim: "linear", Class: tape.GEMM, DType: dtype, Layout: tape.LayoutForward, M: n, N: n, K: n, FLOPs: units.FLOPs(2 * n * n * n), Count: 1}
 	c, law := p.card(), h.Laws.Power.Class[workNames[gemmWork]]
@@ -107,10 +111,7 @@ func TestPartsOfHopper(t *testing.T) {
 // TestVectorPower: an H200 that does nothing but multiply in fp32 on its vector units draws 653 to 701 W at
 // 1965 to 1980 MHz (2.5 s each, 2026-11-28).
 func TestVectorPower(t *testing.T) {
-	h, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	h, m := catalogMachine(t, "h200-sxm")
 	gemm := h.Laws.Power.Class[workNames[gemmWork]]
 	for _, c := range []struct {
 		m, n, k int64
@@ -127,10 +128,7 @@ func TestVectorPower(t *testing.T) {
 // TestGroupedPower: PyTorch's grouped GEMMs against cuBLAS with the same products (an H200 at 690 W, 2.8 s
 // each, 2026-11-26): the clocks that they settle at, for the rates that they reach in bursts.
 func TestGroupedPower(t *testing.T) {
-	h, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	_, m := catalogMachine(t, "h200-sxm")
 	use := func(o tape.Op) float64 { return m.utilization(&o) / m.timer.Utilization(&o) }
 	grouped := tape.Op{Prim: "grouped_mm", Class: tape.GroupedGEMM, DType: tape.BF16, M: 16384, N: 14336, K: 4096, Batch: 8, FLOPs: 2 * 16384 * 14336 * 4096, Count: 1}
 	var sum [2]float64
@@ -152,10 +150,7 @@ func TestGroupedPower(t *testing.T) {
 // four are zeros, and of one of these four by itself, over that without zeros (an H100 at 699 W, 8192 rows
 // by 6144 by 24576, 2.5 s each, means of two, 2026-11-23).
 func TestHalfZeros(t *testing.T) {
-	h, err := hardware.Load("h100-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	h, m := catalogMachine(t, "h100-sxm")
 	power := func(half bool) float64 {
 		return m.utilization(&tape.Op{Prim: "linear", Class: tape.GEMM, DType: tape.BF16, M: 8192, N: 6144, K: 24576, FLOPs: 2 * 8192 * 6144 * 24576, Count: 1, Zeros: half})
 	}
@@ -170,10 +165,7 @@ func TestHalfZeros(t *testing.T) {
 // bursts of so many milliseconds with pauses between them (measured for 4 to 7 s each,
 // 2026-11-23; a pause draws some 270 W).
 func TestPauses(t *testing.T) {
-	h, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	h, m := catalogMachine(t, "h200-sxm")
 	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1}
 	c, law := p.card(), h.Laws.Power.Class[workNames[gemmWork]]
 	var squares float64
@@ -233,10 +225,7 @@ func TestSlowdowns(t *testing.T) {
 // TestMixtures: the clocks that NVML reads where products of 8192³ take a share of the time and work of so many watts the
 // rest (H200, 8 ms and 2 ms in turn, 690 W, 2026-11-30).
 func TestMixtures(t *testing.T) {
-	h, err := hardware.Load("h200-sxm")
-	require.NoError(t, err)
-	m, err := newMachine(h)
-	require.NoError(t, err)
+	h, m := catalogMachine(t, "h200-sxm")
 	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1}
 	gemm := h.Laws.Power.Class[workNames[gemmWork]]
 	product := tape.Op{Prim: "linear", Class: tape.GEMM, DType: tape.BF16, M: 8192, N: 8192, K: 8192, FLOPs: 2 * 8192 * 8192 * 8192, Count: 1}
