@@ -43,15 +43,18 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 		kernel = ""
 	}
 	masked = j.EfficientKernel()
+	gpu := j.Hardware.GPU.Architecture.Value
 	switch {
 	case kernel == "cudnn" && j.runsCuDNN():
 		masked = ""
 	case kernel == "efficient":
 		plain = masked
-	case s.FirstFlash && j.Hardware.GPU.Architecture.Value != "volta":
+	case s.FirstFlash && gpu != "volta":
 		if plain = "flash1"; j.Model.HeadDim > j.firstFlashHead() {
 			plain = masked
 		}
+	case gpu == "volta", gpu == "turing": // before compute capability 8.0, the first that FlashAttention 2 has (sdp_utils.cpp, check_flash_attention_hardware_support)
+		plain = masked
 	case j.runsCuDNN():
 		plain = "flash"
 	}

@@ -55,8 +55,10 @@ func TestSDPAKernels(t *testing.T) {
 		{"a100-80g-sxm", "nanogpt", `release: "23.02"`, "flash1"},
 		{"t4", "hf-eager", `release: "23.02"`, "flash1"},
 		{"a100-80g-sxm", "hf-eager", `release: "23.02", sdpa_kernel: efficient`, "efficient"},
-		{"rtx-4090", "nanogpt", `release: "23.02"`, "flash1"}, // heads of 64
-		{"v100-32g-sxm", "nanogpt", `release: "23.02"`, ""},
+		{"rtx-4090", "nanogpt", `release: "23.02"`, "flash1"},        // heads of 64
+		{"v100-32g-sxm", "nanogpt", `release: "23.02"`, "efficient"}, // no FlashAttention before compute capability 7.5, nor its second version before 8.0
+		{"v100-32g-sxm", "nanogpt", `release: "26.06"`, "efficient"},
+		{"t4", "hf-eager", `release: "26.06"`, "efficient"},
 		{"h100-sxm", "hf-eager", `release: "24.06"`, "flash"},
 		{"h100-sxm", "hf-eager", `release: "25.03"`, "flash"}, // 2.6
 		{"h100-sxm", "hf-eager", `release: "25.09"`, "flash"}, // 2.8

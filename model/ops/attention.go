@@ -551,8 +551,12 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		return b.unfused(q, k, v)
 	}
 	if written {
+		name := "attention_math"
+		if !b.recipe.Structure.MathWidens {
+			name = "attention_math_narrow"
+		}
 		return t.Lowered(func(x []*tape.Tensor) *tape.Tensor {
-			return b.call("attention_math", tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]))[0].t
+			return b.call(name, tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]))[0].t
 		}, q, k, v)
 	}
 	wide := b.Attention == "sdpa" && (max(s.HeadDim, s.VDim) > FlashHead || o.Flavour == "flash" && s.HeadDim != s.VDim) // sdp_utils_cpp.h, check_head_dim_size_flash

@@ -36,13 +36,17 @@ func (b *builder) adapted(x, y *tape.Tensor, r model.Role) *tape.Tensor {
 	if four {
 		y = b.give(y, t.Copied(y))
 	}
-	if !four || t.Autocast == tape.F32 { // which casts else
+	if (!four || t.Autocast == tape.F32) && !b.program("adapter_sum") { // which casts else; compiled, there and back is nothing
 		h = b.give(h, t.To(h, down.DType()))
 	}
 	if b.fuses() {
 		h = b.give(h, t.BitDropout(h, p, quantize))
 	} else if p > 0 && !inside {
-		h = b.give(h, t.Dropout(h, p))
+		if b.program("adapter_dropout") {
+			h = b.give(h, b.call("adapter_dropout", tensorOf(h))[0].t)
+		} else {
+			h = b.give(h, t.Dropout(h, p))
+		}
 	}
 	if b.recipe.Structure.TritonAdapters {
 		h = b.give(h, t.TritonAdapter(h, down, up))

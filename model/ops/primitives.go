@@ -104,6 +104,7 @@ func init() {
 		"uniform":    ofOne((*tape.Tape).Uniform),
 		"exp":        unary("exp"),
 		"softplus":   unary("softplus"),
+		"log":        unary("log"),
 		"layer_norm": func(b *builder, a []value) []value {
 			return one(b.t.LayerNorm(a[0].t, a[1].t, given(a, 2).t))
 		},

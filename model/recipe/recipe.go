@@ -396,6 +396,7 @@ type Structure struct {
 
 	CuDNNFirst []string `yaml:"cudnn_first"` // compute capabilities on which PyTorch's attention tries cuDNN's kernel before its own
 	FirstFlash bool     `yaml:"first_flash"` // PyTorch's FlashAttention is the first
+	MathWidens bool     `yaml:"math_widens"` // PyTorch's attention by products of its own computes in fp32 what comes in 16 bits
 	Unpadded   bool     `yaml:"unpadded"`    // the compiler leaves products as wide as they are
 	SDPAKernel string   `yaml:"sdpa_kernel"` // that the framework's code has it try first (torch.nn.attention.sdpa_kernel); "": none
 
@@ -453,6 +454,7 @@ type Optimizer struct {
 	Class   string  `yaml:"class"`   // kernel class: optimizer, multi-tensor, vectorized
 	Moments *int64  `yaml:"moments"` // kept of each parameter; not set: Adam's two
 	Calls   float64 `yaml:"calls"`   // launches for each tensor, one by one; 0: one launch takes many
+	Vectors float64 `yaml:"vectors"` // the same for those of one dimension; 0: as many
 	DTensor float64 `yaml:"dtensor"` // what a distributed tensor costs the host beyond a plain one, over the same of the fused AdamW; 0: 1
 	Read    float64 `yaml:"read"`    // passes over the parameter beyond reading p, g, m, v
 	Temp    float64 `yaml:"temp"`    // of a moment's size, held for all parameters while it runs (foreach)

@@ -171,6 +171,8 @@ func (t *Tape) WhereElse(x, mask *Tensor) *Tensor {
 
 // Expm1 is eˣ − 1, whose gradient adds one to the result again.
 func (t *Tape) Expm1(x *Tensor) *Tensor {
+	x = t.fp32(x)
+	defer t.Release(x)
 	t.begin()
 	z := t.apply("expm1", x)
 	t.attachOne(x, z, []*Tensor{z}, func(t *Tape, n *node, g *Tensor) *Tensor {
@@ -249,6 +251,7 @@ func (t *Tape) Scale(prim string, x *Tensor) *Tensor {
 // result instead of its input, and whether its gradient reads the saved tensor.
 type unaryRule struct {
 	saveResult, saveNothing bool
+	wide                    bool    // autocast runs it in fp32
 	arithmetic              float64 // beyond what moving the bytes hides: 1 for a tanh form, 2 for erf
 	strided                 float64 // and beyond index arithmetic, in units of that of an operand in a dimension
 }
@@ -261,13 +264,18 @@ var unary = map[string]unaryRule{
 	"tanh":      {saveResult: true},
 	"sigmoid":   {saveResult: true},
 	"neg":       {saveNothing: true},
-	"exp":       {saveResult: true},
-	"softplus":  {},
+	"exp":       {saveResult: true, wide: true},
+	"softplus":  {wide: true},
+	"log":       {wide: true},
 }
 
 // Unary applies an elementwise function with a fused gradient kernel.
 func (t *Tape) Unary(prim string, x *Tensor) *Tensor {
 	rule := unary[prim]
+	if rule.wide {
+		x = t.fp32(x)
+		defer t.Release(x)
+	}
 	t.begin()
 	z := t.apply(prim, x)
 	t.heavy(rule)

@@ -160,6 +160,8 @@ func (t *Tape) Var(x *Tensor) *Tensor {
 
 // Sum adds over the last dimension, keeping it; the gradient is an expanded view.
 func (t *Tape) Sum(x *Tensor) *Tensor {
+	x = t.fp32(x)
+	defer t.Release(x)
 	t.begin()
 	m := t.reduceRows("sum", x)
 	t.attachOne(x, m, nil, func(t *Tape, n *node, g *Tensor) *Tensor { return t.expandTo(g, x.dims[:x.nd]) })

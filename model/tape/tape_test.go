@@ -181,6 +181,9 @@ func TestAutocast(t *testing.T) {
 		}},
 		{"layer_norm runs in fp32", BF16, full + 2*block, 1, func(t *Tape, x *Tensor) *Tensor { return t.LayerNorm(x, t.Param(0, F32, true, 256), nil) }},
 		{"silu runs in what it is given", BF16, half, 0, func(t *Tape, x *Tensor) *Tensor { return t.Unary("silu", x) }},
+		{"exp runs in fp32 and keeps its result, which is what it returns", BF16, 0, 1, func(t *Tape, x *Tensor) *Tensor { return t.Unary("exp", x) }},
+		{"log runs in fp32 and keeps the cast", BF16, full, 1, func(t *Tape, x *Tensor) *Tensor { return t.Unary("log", x) }},
+		{"sum runs in fp32 and keeps nothing", BF16, 0, 1, func(t *Tape, x *Tensor) *Tensor { return t.Sum(x) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, y := running(t, autocast(), c.dtype, c.run, 4, 256)

@@ -102,3 +102,30 @@ func TestDocumentsTakeLess(t *testing.T) {
 	require.Less(t, float64(packed.ModelFLOPs), float64(whole.ModelFLOPs))
 	require.InEpsilon(t, float64(whole.Memory.PeakAllocated), float64(packed.Memory.PeakAllocated), 1e-9, "which keeps as much")
 }
+
+// TestCompiledAdapters: how long an H200 was busy with steps of compiled models that have PEFT's adapters, and a gap behind
+// each of their kernels, whatever their hosts took (traces, PyTorch 2.11, transformers 5.17, 2026-11-30). Kernels around
+// adapters add up their terms, cast and drop out.
+func TestCompiledAdapters(t *testing.T) {
+	for _, c := range []struct {
+		recipe, model, train string
+		busy                 float64 // ms
+		kernels              int
+	}{
+		{"hf-compile-layer", "model_type: gemma3_text, hidden_size: 1280, num_hidden_layers: 12, num_attention_heads: 20, vocab_size: 32000, max_position_embeddings: 4100, num_key_value_heads: 20, head_dim: 64, intermediate_size: 3392, pad_token_id: 0",
+			"sequence_length: 512, micro_batch: 16, grad_accumulation: 2, precision: bf16-frozen, optimizer: adamw-fused, clip_gradients: false, recompute: none, lora: {rank: 8, dropout: 0.05}", 80.73, 3437},
+		{"hf-compile-layer", "model_type: qwen3, hidden_size: 1024, num_hidden_layers: 4, num_attention_heads: 8, vocab_size: 100352, max_position_embeddings: 4100, num_key_value_heads: 2, head_dim: 128, intermediate_size: 2688, pad_token_id: 0",
+			"sequence_length: 1024, micro_batch: 2, grad_accumulation: 1, precision: bf16-frozen, optimizer: adamw-fused, clip_gradients: false, recompute: none, lora: {rank: 8}", 6.28, 514},
+		{"hf-compile", "model_type: gemma2, hidden_size: 1280, num_hidden_layers: 4, num_attention_heads: 20, vocab_size: 32000, max_position_embeddings: 4100, num_key_value_heads: 5, head_dim: 64, intermediate_size: 3392, pad_token_id: 0",
+			"sequence_length: 1024, micro_batch: 8, grad_accumulation: 2, precision: bf16-frozen, optimizer: adamw-foreach, clip_gradients: false, recompute: none, lora: {rank: 16, dropout: 0.05}", 29.74, 1108},
+		{"hf-compile-layer", "model_type: phi, hidden_size: 2048, num_hidden_layers: 6, num_attention_heads: 16, vocab_size: 100352, max_position_embeddings: 4100, intermediate_size: 8192",
+			"sequence_length: 2048, micro_batch: 4, grad_accumulation: 1, precision: bf16-frozen, optimizer: adamw-fused, clip_gradients: false, recompute: none, lora: {rank: 16, dropout: 0.05}", 47.02, 799},
+		{"hf-compile-layer", "model_type: gpt_neox, hidden_size: 1024, num_hidden_layers: 6, num_attention_heads: 8, vocab_size: 32000, max_position_embeddings: 4100, intermediate_size: 4096",
+			"sequence_length: 512, micro_batch: 4, grad_accumulation: 1, precision: bf16-pure, optimizer: adamw-foreach, clip_gradients: true, recompute: none, lora: {rank: 8}", 4.07, 369},
+		{"hf-compile-layer", "model_type: olmo2, hidden_size: 1536, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304, max_position_embeddings: 4100, num_key_value_heads: 3, head_dim: 128, intermediate_size: 4096, pad_token_id: 0",
+			"sequence_length: 1000, micro_batch: 8, grad_accumulation: 1, precision: bf16-frozen, optimizer: adamw-foreach, clip_gradients: false, recompute: full, lora: {rank: 16, targets: [attention]}", 44.20, 1844},
+	} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf("{model: {%s}, hardware: h200-sxm, gpus: 1, runtime: {recipe: %s, attention: sdpa, host_speed: 10}, plan: {}, train: {%s}}", c.model, c.recipe, c.train)))
+		require.InEpsilon(t, c.busy+0.0012*float64(c.kernels), 1e3*float64(r.StepTime), 0.07, c.model)
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -113,7 +114,13 @@ func (s *step) traffic(u *update) units.Bytes {
 func (s *step) updateKernel(u *update) timeline.Segment {
 	prec := s.job.Precision.Trained()
 	class, _ := tape.ClassOf(u.Class)
-	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(u.Work, 1) * (u.local - u.apart - u.tables + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart) * s.traffic(u), Phase: tape.Optimize})
+	small, launches, others := s.short(u)
+	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(u.Work, 1) * (u.local - u.apart - u.tables - small + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart-small) * s.traffic(u), Phase: tape.Optimize})
+	if launches+others > 0 {
+		tiny := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: int32(launches), Elements: 1, Bytes: 1, Phase: tape.Optimize})
+		gaps := units.Seconds(others) * s.p.gap()
+		seg.Busy, seg.Loaded = seg.Busy+tiny.Busy+gaps, seg.Loaded+tiny.Loaded+gaps
+	}
 	s.tensorwise(u, &seg)
 	host := s.updateHost(u)
 	seg.Host += host * s.p.python
@@ -144,7 +151,49 @@ func (s *step) updateHost(u *update) units.Seconds {
 	}
 	more := (s.p.host.DTensorParam - s.p.host.Tensor) * units.Seconds(cmp.Or(u.DTensor, 1))
 	host := s.p.host.Step + s.passedOver() + units.Seconds(u.tensors)*s.p.host.Tensor + units.Seconds(distributed)*more
-	return host + units.Seconds(float64(u.tensors)*u.Calls)*s.p.host.Call
+	return host + s.launches(u)*s.p.host.Backward // as those of updates that programs describe: nothing is recorded for a gradient
+}
+
+// short is what of an update tensor by tensor no kernel is at for longer than any kernel takes: values, and launches of
+// kernels; and the launches of the rest.
+func (s *step) short(u *update) (values float64, launches, others float64) {
+	if u.Calls == 0 || u.Waits {
+		return 0, 0, 0
+	}
+	h := s.job.Hardware
+	enough := float64(h.Laws.Launch.Floor) * float64(h.GPU.Bandwidth.Value) / float64(s.traffic(u)) // values that a kernel is at for as long
+	share := u.local / float64(max(s.chunk.dense+s.chunk.expert, 1))
+	s.chunk.trained(func(p *ops.Param) {
+		n, calls := share*float64(p.Local), u.callsOf(p)
+		if n < calls*enough {
+			values, launches = values+n, launches+calls
+		} else {
+			others += calls
+		}
+	})
+	return values, launches, others
+}
+
+// launches is how many kernels update tensors one by one.
+func (s *step) launches(u *update) units.Seconds {
+	if u.Calls == 0 {
+		return 0
+	}
+	n, tensors := 0., 0
+	s.chunk.trained(func(p *ops.Param) { n, tensors = n+u.callsOf(p), tensors+1 })
+	n *= float64(u.tensors) / float64(max(tensors, 1))
+	if s.widens(u) {
+		n += float64(u.tensors) * updateCasts
+	}
+	return units.Seconds(n)
+}
+
+// callsOf is how many of them update a tensor.
+func (u *update) callsOf(p *ops.Param) float64 {
+	if len(p.Dims) == 1 {
+		return cmp.Or(u.Vectors, u.Calls)
+	}
+	return u.Calls
 }
 
 // scales reports whether a scaler of the framework's keeps gradients in the range of fp16.

@@ -65,6 +65,14 @@ func (f *footprint) statesOf(c *chunk) (inside, outside units.Bytes) {
 	return inside, outside
 }
 
+// updateCasts are those of an update in fp32 of what is narrower: gradient and weight, and the weight back.
+const updateCasts = 3
+
+// widens reports whether there are such.
+func (s *step) widens(u *update) bool {
+	return u.Bytes > 0 && s.job.Precision.Trained().Weights.Size() < tape.F32.Size()
+}
+
 // tensorwise adds to an update that of the embeddings, which another optimizer of the list has, casts to
 // fp32 and back, and the copies of managed memory, one for each moment of a tensor.
 func (s *step) tensorwise(u *update, seg *timeline.Segment) {
@@ -78,8 +86,8 @@ func (s *step) tensorwise(u *update, seg *timeline.Segment) {
 		add(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(o.Work, 1) * u.tables, Phase: tape.Optimize})
 	}
 	prec := s.job.Precision.Trained()
-	if u.Bytes > 0 && prec.Weights.Size() < tape.F32.Size() { // gradient and weight, and the weight back
-		add(tape.Op{Prim: "optimizer_casts", Class: tape.Unrolled, Count: 3, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Weights.Size() + tape.F32.Size()), Phase: tape.Optimize})
+	if s.widens(u) {
+		add(tape.Op{Prim: "optimizer_casts", Class: tape.Unrolled, Count: updateCasts, Elements: u.local, Bytes: units.Bytes(u.local) * (prec.Weights.Size() + tape.F32.Size()), Phase: tape.Optimize})
 	}
 	if u.Paged == 0 {
 		return
