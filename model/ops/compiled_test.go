@@ -114,3 +114,38 @@ func TestUnpadded(t *testing.T) {
 		require.True(t, found)
 	}
 }
+
+// TestCompiledGates: a compiler makes one kernel of what a gate does and one of its gradient, of one matrix for both halves as of two,
+// and keeps of ReLU what it made, which the next product reads, too (traces of Phi-3 and OPT on an H200, PyTorch 2.11, 2026-11-30).
+func TestCompiledGates(t *testing.T) {
+	for _, c := range []struct {
+		model    string
+		forward  []string
+		backward []string
+	}{
+		{"phi3-mini", []string{"glu"}, []string{"glu_backward"}},
+		{"llama2-7b", []string{"glu"}, []string{"glu_backward"}},
+		{"opt-1.3b", []string{"relu"}, []string{"relu_backward"}},
+	} {
+		x := config(t, c.model, "hf-compile")
+		x.Precision, x.Attention, x.MicroBatch, x.Sequence = x.Recipe.Precision["bf16-pure"], "sdpa", 1, 2048
+		layer := Build(x).Kinds[0]
+		apart := func(ops []tape.Op) (names []string) {
+			for _, o := range ops {
+				if o.Module == "mlp" && (o.Class == tape.FusedPointwise || o.Class == tape.FusedHeavy) {
+					names = append(names, o.Prim)
+				}
+			}
+			return
+		}
+		require.Equal(t, c.forward, apart(layer.Forward.Ops), c.model)
+		require.Equal(t, c.backward, apart(layer.Backward.Ops), c.model)
+	}
+	x := config(t, "opt-1.3b", "hf-compile")
+	x.Precision, x.Attention, x.MicroBatch, x.Sequence = x.Recipe.Precision["bf16-pure"], "sdpa", 1, 2048
+	with := Build(x).Kinds[0].Saved()
+	own := *x.Spec
+	own.Activation = "gelu_new"
+	x.Spec = &own
+	require.EqualValues(t, 2*2048*own.FFN, Build(x).Kinds[0].Saved()-with) // which keeps what it read
+}
