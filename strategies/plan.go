@@ -253,13 +253,14 @@ const (
 
 var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
 
-// Whose fused loss runs.
+// Whose loss runs.
 const (
 	EngineLoss = "te"             // Transformer Engine's: of Megatron-Core
 	NativeLoss = "native"         // its own, of compiled pieces
 	LigerLoss  = "liger"          // Liger-Kernel's, with the output layer, in pieces of rows
 	CutLoss    = "cut"            // Cut Cross-Entropy's, with the output layer, in blocks
 	WholeCut   = "cut-unfiltered" // and without leaving out gradients near zero
+	OwnLoss    = "written"        // the loop's own, written out, of logits as they are made
 )
 
 // linearLosses are the programs of recipes that make each loss together with the output layer.

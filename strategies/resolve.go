@@ -150,6 +150,11 @@ const mostChunks = 256
 
 // resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
 func (j *Job) resolveLoss() error {
+	written := j.Runtime.CrossEntropyImpl == OwnLoss
+	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss && written {
+		j.Runtime.FusedCrossEntropy = new(false)
+		j.note("runtime.fused_cross_entropy", false, "the loss is written out")
+	}
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
 		j.Runtime.FusedCrossEntropy = new(true)
 		j.note("runtime.fused_cross_entropy", true, "the framework's own")
@@ -168,6 +173,11 @@ func (j *Job) resolveLoss() error {
 	}
 	switch impl := j.Runtime.CrossEntropyImpl; {
 	case impl == "":
+	case written && j.Recipe.Programs["written_cross_entropy"] == nil:
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but recipe %s has its own loss; leave it out, or use %s", impl, j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["written_cross_entropy"] != nil })))
+	case written && (isOn(j.Runtime.FusedCrossEntropy) || isOn(j.Runtime.FusedLinearCrossEntropy)):
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is fused; set runtime.fused_cross_entropy and runtime.fused_linear_cross_entropy to false, or leave it out", impl)
+	case written:
 	case isOn(j.Runtime.FusedLinearCrossEntropy):
 		if j.LinearLoss() == "" {
 			return diag.Errorf("runtime.cross_entropy_impl: %q is no loss that is fused with the output layer; use %s, %s or %s", impl, LigerLoss, CutLoss, WholeCut)

@@ -217,6 +217,10 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	}
 	name := "cross_entropy"
 	switch {
+	case c.WrittenLoss:
+		if name = "written_cross_entropy"; !c.AsTheyAre {
+			logits = b.give(logits, t.Float(logits))
+		}
 	case c.NativeLoss:
 		name = "native_cross_entropy"
 	case c.FusedLoss:
