@@ -116,10 +116,11 @@ func (s *step) updateKernel(u *update) timeline.Segment {
 	class, _ := tape.ClassOf(u.Class)
 	small, launches, others := s.short(u)
 	seg := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: 1, Elements: cmp.Or(u.Work, 1) * (u.local - u.apart - u.tables - small + u.Zero*u.local/float64(max(s.chunk.dense+s.chunk.expert, 1))*s.unseen(u.Steps)), Bytes: units.Bytes(u.local-u.apart-small) * s.traffic(u), Phase: tape.Optimize})
-	if launches+others > 0 {
+	gaps := units.Seconds(others) * s.p.gap()
+	seg.Busy, seg.Loaded = seg.Busy+gaps, seg.Loaded+gaps
+	if launches > 0 {
 		tiny := s.p.kernelOf(tape.Op{Prim: "optimizer", Class: class, Count: int32(launches), Elements: 1, Bytes: 1, Phase: tape.Optimize})
-		gaps := units.Seconds(others) * s.p.gap()
-		seg.Busy, seg.Loaded = seg.Busy+tiny.Busy+gaps, seg.Loaded+tiny.Loaded+gaps
+		seg.Busy, seg.Loaded = seg.Busy+tiny.Busy, seg.Loaded+tiny.Loaded
 	}
 	s.tensorwise(u, &seg)
 	host := s.updateHost(u)
@@ -154,8 +155,8 @@ func (s *step) updateHost(u *update) units.Seconds {
 	return host + s.launches(u)*s.p.host.Backward // as those of updates that programs describe: nothing is recorded for a gradient
 }
 
-// short is what of an update tensor by tensor no kernel is at for longer than any kernel takes: values, and launches of
-// kernels; and the launches of the rest.
+// short is what of an update tensor by tensor is in tensors so small that their kernels take as long as a kernel takes at
+// least: values, and launches; and the launches for the others.
 func (s *step) short(u *update) (values float64, launches, others float64) {
 	if u.Calls == 0 || u.Waits {
 		return 0, 0, 0
