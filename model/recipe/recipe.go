@@ -396,9 +396,11 @@ type Structure struct {
 
 	CuDNNFirst []string `yaml:"cudnn_first"` // compute capabilities on which PyTorch's attention tries cuDNN's kernel before its own
 	FirstFlash bool     `yaml:"first_flash"` // PyTorch's FlashAttention is the first
-	MathWidens bool     `yaml:"math_widens"` // PyTorch's attention by products of its own computes in fp32 what comes in 16 bits
-	Unpadded   bool     `yaml:"unpadded"`    // the compiler leaves products as wide as they are
-	SDPAKernel string   `yaml:"sdpa_kernel"` // that the framework's code has it try first (torch.nn.attention.sdpa_kernel); "": none
+	// The first release in which PyTorch's memory-efficient attention lets query heads share those of keys.
+	EfficientGroups units.Release `yaml:"efficient_groups"`
+	MathWidens      bool          `yaml:"math_widens"` // PyTorch's attention by products of its own computes in fp32 what comes in 16 bits
+	Unpadded        bool          `yaml:"unpadded"`    // the compiler leaves products as wide as they are
+	SDPAKernel      string        `yaml:"sdpa_kernel"` // that the framework's code has it try first (torch.nn.attention.sdpa_kernel); "": none
 
 	NormWidths NormWidths `yaml:"norm_widths"` // none: norms have one kernel for all widths
 }

@@ -74,8 +74,11 @@ func freeGiB(j *strategies.Job) float64 {
 
 // headsApart reports whether PyTorch is asked to let query heads share those of keys but runs no
 // fused attention that does: neither FlashAttention nor cuDNN take 32 bits or GPUs before Ampere, and
-// the memory-efficient kernel no shared heads (aten/native/transformers/cuda/sdp_utils.cpp).
+// the memory-efficient kernel took no shared heads before 2.14 (aten/native/transformers/cuda/sdp_utils.cpp).
 func headsApart(j *strategies.Job) bool {
+	if release := cmp.Or(j.Runtime.Libraries, j.Runtime.Release); release > 0 && !release.Before(j.Recipe.Structure.EfficientGroups) {
+		return false
+	}
 	return j.Recipe.Structure.SharesHeads && (j.Precision.Compute.DType == tape.F32 || !j.Runs("flash"))
 }
 

@@ -35,6 +35,7 @@ func TestHeadsApart(t *testing.T) {
 		"transformers before 4.48 repeats heads": of(shared, "h200-sxm", "hf-eager", "24.12", 2048, 2, "fp32"),
 		"16 bits":                                of(shared, "h200-sxm", "hf-eager", "26.01", 2048, 2, "bf16-autocast"),
 		"litgpt repeats heads":                   of(shared, "h200-sxm", "litgpt", "26.01", 2048, 2, "fp32"),
+		"memory-efficient kernel from 2.14 on":   of(shared, "h200-sxm", "hf-eager", "26.09", 2048, 2, "fp32"),
 	} {
 		require.Less(t, fused, 24.0, name)
 	}

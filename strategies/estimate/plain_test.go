@@ -111,3 +111,17 @@ func TestWrittenOutAutocast(t *testing.T) {
 		hardware: rtx-5090, gpus: 1, runtime: {recipe: cs336, attention: unfused, upcast: false, tf32: false, release: "26.01"}, plan: {}, train: {sequence_length: 1024, micro_batch: 4, precision: bf16-autocast, optimizer: adamw}}`))
 	require.InEpsilon(t, 87.0+184.1, 1e3*float64(r.Forward+r.Backward), 0.06)
 }
+
+// TestBlackwellVectorPower: fp32 products on the vector units of a B200 draw too little to slow its clock: passes of 2.7 and 10 billion
+// parameters, 2048 tokens, compiled, at 51 to 60 TFLOP/s (subha-v's CS336 writeup of 2026, PyTorch 2.11). As many tensor cores
+// would have to run at three quarters of it.
+func TestBlackwellVectorPower(t *testing.T) {
+	for _, c := range []struct {
+		width, layers, heads, ffn int
+		passes                    float64 // ms
+	}{{2560, 32, 32, 10240, 269.1 + 523.7}, {4608, 50, 36, 12288, 897.8 + 1773.4}} {
+		r := mustEstimate(t, mustParse(t, fmt.Sprintf(`{model: {model_type: decoder, hidden_size: %d, num_hidden_layers: %d, num_attention_heads: %d, intermediate_size: %d, gated_mlp: true, norm: rmsnorm, position: rope, bias: false, fused_qkv: false, vocab_size: 10000, tie_word_embeddings: false},
+			hardware: b200-sxm, gpus: 1, runtime: {recipe: nanogpt, attention: unfused, fused_cross_entropy: false, upcast: false, tf32: false, release: "26.04"}, plan: {}, train: {sequence_length: 512, micro_batch: 4, precision: fp32, optimizer: adamw-foreach}}`, c.width, c.layers, c.heads, c.ffn)))
+		require.InEpsilon(t, c.passes, 1e3*float64(r.Forward+r.Backward), 0.07)
+	}
+}
