@@ -146,6 +146,7 @@ type Runtime struct {
 	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
 	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
 	ReturnsLogits     *bool  `yaml:"returns_logits" json:"returns_logits,omitempty"`         // what is compiled returns logits beside its loss
+	KeepsLogits       *bool  `yaml:"keeps_logits" json:"keeps_logits,omitempty"`             // the loop has a name for what the model returned until gradients are made
 	CrossEntropyImpl  string `yaml:"cross_entropy_impl" json:"cross_entropy_impl,omitempty"` // whose fusion that is (Megatron's cross_entropy_fusion_impl); left out: Transformer Engine's, as nearly all scripts that fuse it have it, and Liger-Kernel's with the output layer
 
 	Upcast *bool `yaml:"upcast" json:"upcast,omitempty"` // logits and scores are cast to fp32 before their softmax, as transformers does; left out: as the recipe has it

@@ -441,6 +441,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, upcast: false}}", "runtime.upcast: recipe hf-compile has no other loss; leave it out, or use hf-eager, or hf-compile with runtime.fused_cross_entropy: false"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, upcast: true}}", "runtime.upcast: recipe torchtitan has no other loss"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, upcast: false, fused_linear_cross_entropy: true}}", "runtime.upcast: a fused loss casts by itself"},
+		{"{model: llama3-8b, runtime: {recipe: megatron-core, keeps_logits: true}}", "runtime.keeps_logits: recipe megatron-core has a loop of its own; leave it out, or use"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, returns_logits: false}}", "runtime.returns_logits: no loss is in a compiled graph of recipe hf-eager here; leave it out, or use"},
 		{"{model: llama3-8b, runtime: {recipe: hf-compile, returns_logits: false, fused_cross_entropy: false}}", "runtime.returns_logits: no loss is in a compiled graph"},
 		{"{perfplan: job/v2, model: gpt2}", `perfplan: "job/v2" is not a job; expected job/v1`},

@@ -164,6 +164,9 @@ func (j *Job) resolveLoss() error {
 			return r.Programs["fused_cross_entropy_alone"] != nil && r.Structure.CompiledScope != "layer"
 		})))
 	}
+	if j.Runtime.KeepsLogits != nil && j.Recipe.Programs["written_cross_entropy"] == nil {
+		return diag.Errorf("runtime.keeps_logits: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["written_cross_entropy"] != nil })))
+	}
 	if j.Runtime.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
 		j.Runtime.FusedLinearCrossEntropy = new(true)
 		j.note("runtime.fused_linear_cross_entropy", true, "the framework's own")

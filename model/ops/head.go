@@ -208,6 +208,9 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	defer func() { t.Compiled = compiled }()
 	t.Compiled = compiled && (c.FusedLoss || c.NativeLoss) // else it runs beside the graph
 	t.Tiny("loss", c.Recipe.Structure.LossTiny)
+	if c.KeepsLogits {
+		t.Held(logits)
+	}
 	if b.program("loss_input") { // which lets go of the 16-bit ones
 		logits = b.give(logits, b.call("loss_input", tensorOf(logits))[0].t)
 	}

@@ -105,6 +105,7 @@ type Config struct {
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	NativeLoss  bool    // and then by Megatron-Core's own compiled pieces
 	WrittenLoss bool    // the loop's own, kernel by kernel
+	KeepsLogits bool    // the loop holds what the model made to the end of the backward pass
 	LossAlone   bool    // a compiled graph returns the loss without the logits
 	WholeLoss   bool    // each tensor rank gathers all logits and computes the loss of all
 	Metrics     bool    // of the logits of each micro batch, beside its loss

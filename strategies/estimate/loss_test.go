@@ -82,3 +82,22 @@ func TestWrittenLoss(t *testing.T) {
 		require.Less(t, 1e3*float64(of("nanogpt", ", fused_cross_entropy: false").StepTime), 0.8*c.step)
 	}
 }
+
+// TestKeptLogits: a loop with a name for what the model returned keeps its logits through the backward pass: what Qwen3 0.6B allocated
+// on an RTX 4090, 2048 tokens (XiaoJianyu219/llm-infra-bench experiments/08-single-gpu-profiling @c4bca64, PyTorch 2.14), in MiB;
+// a loop of the same author without one took 16,050 (experiments/09).
+func TestKeptLogits(t *testing.T) {
+	for _, c := range []struct {
+		precision, kernel string
+		kept, without     float64
+	}{{"bf16-autocast", "flash", 16645, 16051}, {"fp32", "efficient", 18344, 0}} {
+		peak := func(keeps string) float64 {
+			return float64(mustEstimate(t, mustParse(t, fmt.Sprintf(`{model: qwen3-0.6b, hardware: rtx-4090, gpus: 1, runtime: {recipe: hf-eager, attention: sdpa, release: "26.09", sdpa_kernel: %s, tf32: false%s},
+				plan: {}, train: {sequence_length: 512, micro_batch: 4, precision: %s, optimizer: adamw-foreach, clip_gradients: false}}`, c.kernel, keeps, c.precision))).Memory.PeakAllocated) / (1 << 20)
+		}
+		require.InEpsilon(t, c.kept, peak(", keeps_logits: true"), 0.002)
+		if c.without > 0 {
+			require.InEpsilon(t, c.without, peak(""), 0.002)
+		}
+	}
+}
