@@ -276,6 +276,7 @@ type Structure struct {
 	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout (tape/adapted.go)
 	HandKernels    bool    `yaml:"hand_kernels"`        // by_hand where a job says so (Axolotl's lora_mlp_kernel and its like)
 	KeptAdapters   bool    `yaml:"kept_adapters"`       // by_hand: functions keep adapters as they cast them, and take biases
+	TurnedWeights  bool    `yaml:"turned_weights"`      // projections multiply by a turned view of their weights (torch.einsum), whose gradients AccumulateGrad copies
 	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama
 	AdaptersOnly   bool    `yaml:"adapters_only"`       // of which nothing but adapters is trained
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays

@@ -208,6 +208,9 @@ func (t *Tape) Linear(x, w, b *Tensor, transposed bool) *Tensor {
 			gw = t.empty(gy.dtype, w.dims[:w.nd]...)
 			gw.summed = t.HasMain && !t.MainHook
 			t.multiply("linear_wgrad", LayoutWgrad, gy.dtype, out, in, m, zeros)
+			if t.TurnedWeights {
+				t.emit(Op{Prim: "clone", Class: Transposed, DType: w.dtype, Elements: float64(w.Size()), Bytes: 2 * w.bytes(), Index: 4})
+			}
 			t.rescale(gw)
 		}
 		if again == nil {

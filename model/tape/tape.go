@@ -41,6 +41,7 @@ type Tape struct {
 	OwnScales     bool    // which they do for what they gather alone, and cast the rest each by its own
 	Rescales      bool    // gradients of products in FP8Row are multiplied by the scales in a kernel of their own
 	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
+	TurnedWeights bool    // gradients of projections' weights come out turned, and are copied into the weights' layout
 	SavesInput    bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
 	PackedInputs  bool    // products of a weight in few bits save what they read
 	KeepsAdapters bool    // functions of adapters keep these cast, and what they multiplied with B (Adapted)
