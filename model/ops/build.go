@@ -64,6 +64,7 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	b.t.Unpadded = c.Recipe.Structure.Unpadded
 	b.t.WholeModel, b.t.OneGraph, b.t.Graphs = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph, c.graphs != ""
 	b.t.TurnedWeights = c.Recipe.Structure.TurnedWeights
+	b.t.StackedExperts = c.stacksExperts()
 	if c.Recipe.Structure.AddsGradients(&c.Precision) {
 		b.t.MainGrad, b.t.HasMain, b.t.MainHook, b.t.MainCast = c.Precision.Gradients.DType, true, c.Recipe.Structure.GradientHook, c.Recipe.Structure.HookCasts
 	}

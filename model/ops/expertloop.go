@@ -17,6 +17,13 @@ func (c *Config) loopsExperts() bool {
 		c.Shard.TP <= 1 && c.Shard.EP <= 1 && c.Capacity == 0
 }
 
+// stacksExperts reports whether a loop takes the weight of one expert after another out of their stack: GraniteMoE's of transformers before
+// 5.0 (modeling_granitemoe.py, GraniteMoeParallelExperts).
+func (c *Config) stacksExperts() bool {
+	m, of := c.Spec.MoE, &c.Recipe.Structure
+	return m != nil && m.ChosenFirst && of.ExpertLoop != "" && !of.Compiled && c.Shard.EP <= 1 && c.Capacity == 0
+}
+
 // unstack replaces the weights of all experts by those of modules like the MLP of a dense layer.
 func (b *builder) unstack() {
 	first, ok := b.roles[model.RoleExpertsGateUp] // the other weight comes after it (model/layout.go)

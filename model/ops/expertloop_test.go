@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -22,7 +23,8 @@ func of(t *testing.T, name, recipe, release string) Config {
 // after another. The host waits for how many rows each has (torch.where: modeling_mixtral.py of 4.47), since
 // 4.53 also for each number on the list of those that have some, and for its length (transformers pull
 // 38133), but not in classes like DeepSeek-V3's (modeling_deepseek_v3.py of 4.56). Since 5.0 it waits for
-// nothing (pull 42697). gpt-oss's experts had one weight for all, and GraniteMoE's.
+// nothing (pull 42697). gpt-oss's experts had one weight for all, and GraniteMoE's, whose numbers of rows
+// went to the host (modeling_granitemoe.py of 4.52, expert_size.tolist()).
 func TestExpertLoop(t *testing.T) {
 	for _, c := range []struct {
 		model, recipe, release string
@@ -41,7 +43,8 @@ func TestExpertLoop(t *testing.T) {
 		{"olmoe-1b-7b", "hf-eager", "25.03", 64, 3 * 64},
 		{"glm-4.5-air", "hf-eager", "25.09", 128, 3 * 128},
 		{"gpt-oss-20b", "hf-eager", "25.09", 0, 4},
-		{"granite-3.1-3b-a800m", "hf-eager", "25.09", 0, 2},
+		{"granite-3.1-3b-a800m", "hf-eager", "25.09", 1, 2},
+		{"granite-3.1-3b-a800m", "hf-eager", "", 0, 2},
 	} {
 		made := Build(of(t, c.model, c.recipe, c.release))
 		layer := &made.Kinds[len(made.Kinds)-1]
@@ -61,6 +64,27 @@ func TestExpertLoop(t *testing.T) {
 		}
 		require.Equal(t, [2]int{c.waits, c.weights}, [2]int{waits, weights}, c)
 	}
+}
+
+// TestStackedExperts: GraniteMoE's experts of transformers 4 take their weights out of stacks of 40: a product each, whose gradients
+// are zeros as large as the stack with one part copied into them, 40 of which are added up: three gigabytes a gigabyte of weights each.
+func TestStackedExperts(t *testing.T) {
+	stacked, grouped := of(t, "granite-3.1-3b-a800m", "hf-eager", "25.06"), of(t, "granite-3.1-3b-a800m", "hf-eager", "")
+	layer, one := &Build(stacked).Kinds[0], &Build(grouped).Kinds[0]
+	require.InEpsilon(t, flops(&one.Forward), flops(&layer.Forward), 1e-9)
+	const first, second = 40 * 1024 * 1536, 40 * 1536 * 512
+	products, bytes := 0, map[string]units.Bytes{}
+	for _, o := range layer.Backward.Ops {
+		switch {
+		case o.Module == "experts" && o.Class == tape.GEMM:
+			products++
+		case o.Module == "experts" && (o.Elements == first || o.Elements == second):
+			bytes[o.Prim] += units.Bytes(o.Count) * o.Bytes
+		}
+	}
+	require.Equal(t, 2*2*40, products)
+	require.EqualValues(t, 40*2*(first+second), bytes["fill_"])
+	require.EqualValues(t, 39*3*2*(first+second), bytes["add_"])
 }
 
 // TestLoopedExperts: an expert's rows are gathered, and its three products are those of all rows of

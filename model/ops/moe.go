@@ -181,6 +181,9 @@ func (b *builder) shared(x *tape.Tensor) *tape.Tensor {
 // for no number of rows, or where a kernel exchanges the rows, if the recipe has it.
 func (b *builder) experts() string {
 	name := "experts"
+	if b.t.StackedExperts && b.program("experts_stacked") {
+		return "experts_stacked"
+	}
 	if b.recipe.Structure.PaddedExperts {
 		return name + "_padded"
 	}

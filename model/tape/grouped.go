@@ -69,13 +69,13 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	}
 	zeros := t.HalfZero
 	grouped := func(prim string, layout Layout) {
-		if !t.ExpertModules && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
+		if !t.ExpertModules && !t.StackedExperts && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
 			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0 // nvte_multi_tensor_gemm of Transformer Engine (common/gemm/cublaslt_gemm.cu)
 			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
 		}
-		if !t.ExpertModules { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
+		if !t.ExpertModules && !t.StackedExperts { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
 			t.Wait()
 		}
 		for i := range experts {
@@ -90,6 +90,11 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 		}
 	}
 	grouped("grouped_mm", LayoutForward)
+	if t.StackedExperts {
+		parts := t.emptyLike(y)
+		t.concat(false, y)
+		t.Release(parts)
+	}
 	var saved []*Tensor
 	if wg {
 		saved = append(saved, kept)
@@ -106,12 +111,29 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 			gw := t.emptyLike(w)
 			gw.summed = t.HasMain && !t.MainHook
 			grouped("grouped_mm_wgrad", LayoutWgrad)
+			if t.StackedExperts {
+				t.selected(gw)
+			}
 			r = append(r, gw)
 		}
 		return r
 	})
 	t.Release(kept, xl)
 	return y
+}
+
+// selected makes the gradient of a stack of weights that were selected one by one: of each zeros as large as the stack, into
+// which its own is copied (FunctionsManual.cpp, select_backward), and which are added up.
+func (t *Tape) selected(w *Tensor) {
+	experts := int32(w.Dim(0))
+	one := t.emptyLike(w)
+	each := func(prim string, count int32, elements int64, passes units.Bytes) {
+		t.emit(Op{Prim: prim, Class: Vectorized, DType: w.dtype, Count: count, Elements: float64(elements), Bytes: passes * units.Bytes(elements) * w.dtype.Size()})
+	}
+	each("fill_", experts, w.Size(), 1)
+	each("copy_", experts, w.Size()/w.Dim(0), 2)
+	each("add_", experts-1, w.Size(), 3)
+	t.Release(one)
 }
 
 // ExpertMLP says how GroupedMLP runs.

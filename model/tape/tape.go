@@ -14,39 +14,40 @@ type Tape struct {
 	Module   string // module now running, stamped on ops
 	Compiled bool   // a compiler made the kernels: sums of gradients ride along in the kernel that reads them, concatenations
 	// are plain fused kernels, GEMM operands are padded to 16 bytes
-	WholeModel    bool    // and it sees all of the model: rows are added to a table's gradient in fp32, and what makes a layer's gradient sums it up
-	Unpadded      bool    // but they are not
-	OneGraph      bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
-	Graphs        bool    // a compiler has the unit in several graphs
-	Graph         byte    // of which this one reads the parameter at hand
-	Tied          int32   // 1 + the parameter that shares its weight with a table, whose gradient OneGraph makes last; 0: none does
-	Joined        bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
-	ScalarCat     bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)
-	MainGrad      DType   // weight gradients are added into a buffer of this dtype by their GEMM
-	HasMain       bool    // MainGrad is set
-	MainHook      bool    // by a kernel after it instead
-	MainCast      bool    // which adds a copy in that dtype
-	ExpertCalls   bool    // GroupedLinear calls the library once for each expert
-	JointProducts bool    // but for those along a multiple of 128 values, which one kernel makes, though not gradients of weights
-	ExpertModules bool    // and each is a module, whose products are calls of their own
-	TF32          bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
-	Quantize      DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
-	Copies        int64   // of an operand cast to Quantize, one for each axis along which GEMMs read it
-	RaggedRead    float64 // QuantizeRead of the rows of experts
-	ScaleKernels  int64   // tiny kernels that make the scale of each expert's rows
-	SumsBack      bool    // GEMMs add the gradients of their inputs to those of other uses, which come before
-	QuantizeOne   float64 // the same of a cast to one of two copies
-	QuantizeRead  float64 // what a cast to Quantize costs, in readings of its input beside writing the results
-	ScaleRanks    int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
-	OwnScales     bool    // which they do for what they gather alone, and cast the rest each by its own
-	Rescales      bool    // gradients of products in FP8Row are multiplied by the scales in a kernel of their own
-	NarrowGathers int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
-	TurnedWeights bool    // gradients of projections' weights come out turned, and are copied into the weights' layout
-	SavesInput    bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
-	PackedInputs  bool    // products of a weight in few bits save what they read
-	KeepsAdapters bool    // functions of adapters keep these cast, and what they multiplied with B (Adapted)
-	HalfZero      Zeros   // of the projections that follow
-	Leaf          bool    // modules that follow are inside one whose parameters hooks treat at once, who know none of theirs
+	WholeModel     bool    // and it sees all of the model: rows are added to a table's gradient in fp32, and what makes a layer's gradient sums it up
+	Unpadded       bool    // but they are not
+	OneGraph       bool    // and autograd runs all of the backward pass as one node, which holds what it was given to its end
+	Graphs         bool    // a compiler has the unit in several graphs
+	Graph          byte    // of which this one reads the parameter at hand
+	Tied           int32   // 1 + the parameter that shares its weight with a table, whose gradient OneGraph makes last; 0: none does
+	Joined         bool    // fused kernels cut and join heads: in one pass, in the memory order of the first part
+	ScalarCat      bool    // contiguous parts are joined value by value: PyTorch before 2.8 (pytorch/pytorch#151818)
+	MainGrad       DType   // weight gradients are added into a buffer of this dtype by their GEMM
+	HasMain        bool    // MainGrad is set
+	MainHook       bool    // by a kernel after it instead
+	MainCast       bool    // which adds a copy in that dtype
+	ExpertCalls    bool    // GroupedLinear calls the library once for each expert
+	JointProducts  bool    // but for those along a multiple of 128 values, which one kernel makes, though not gradients of weights
+	ExpertModules  bool    // and each is a module, whose products are calls of their own
+	TF32           bool    // fp32 operands are multiplied in TF32 (torch.backends.cuda.matmul.allow_tf32)
+	Quantize       DType   // GEMM operands are cast to this dtype (FP8, FP4); F32: they are not
+	Copies         int64   // of an operand cast to Quantize, one for each axis along which GEMMs read it
+	RaggedRead     float64 // QuantizeRead of the rows of experts
+	ScaleKernels   int64   // tiny kernels that make the scale of each expert's rows
+	SumsBack       bool    // GEMMs add the gradients of their inputs to those of other uses, which come before
+	QuantizeOne    float64 // the same of a cast to one of two copies
+	QuantizeRead   float64 // what a cast to Quantize costs, in readings of its input beside writing the results
+	ScaleRanks     int64   // tensor ranks that share a scale of Quantize, which they agree on before each cast
+	OwnScales      bool    // which they do for what they gather alone, and cast the rest each by its own
+	Rescales       bool    // gradients of products in FP8Row are multiplied by the scales in a kernel of their own
+	NarrowGathers  int64   // what only GEMMs read is gathered in Quantize, gradients in so many copies; 0: as it is
+	StackedExperts bool    // each expert's product takes its weight out of the stack of all, and products are joined
+	TurnedWeights  bool    // gradients of projections' weights come out turned, and are copied into the weights' layout
+	SavesInput     bool    // projections that follow save what they read, not its cast to Quantize, and cast it again
+	PackedInputs   bool    // products of a weight in few bits save what they read
+	KeepsAdapters  bool    // functions of adapters keep these cast, and what they multiplied with B (Adapted)
+	HalfZero       Zeros   // of the projections that follow
+	Leaf           bool    // modules that follow are inside one whose parameters hooks treat at once, who know none of theirs
 
 	keeper *keeper // of the checkpoint that runs, when it keeps some outputs
 	buffers
