@@ -33,6 +33,25 @@ func TestUnslothIs(t *testing.T) {
 	}
 }
 
+// TestVariedLayers: CS336's recipe runs models as its assignment has them varied, and no others.
+func TestVariedLayers(t *testing.T) {
+	const job = "{model: {model_type: decoder, hidden_size: 768, num_hidden_layers: 2, num_attention_heads: 12, intermediate_size: 3072, vocab_size: 10000, max_position_embeddings: 512, bias: false, %s}, hardware: h100-sxm, gpus: 1, runtime: {recipe: cs336}, plan: {dp: 1}, train: {micro_batch: 1, grad_accumulation: 1}}"
+	for _, c := range []struct{ layers, want string }{
+		{"norm: rmsnorm, position: none, gated_mlp: true, activation: silu", ""},
+		{"norm: rmsnorm, position: rope, gated_mlp: false, activation: silu", ""},
+		{"norm: layernorm, position: learned, gated_mlp: false, activation: gelu", ""},
+		{"norm: rmsnorm, position: alibi, gated_mlp: true, activation: silu", "does not turn whole heads"},
+		{"norm: rmsnorm, position: rope, gated_mlp: false, activation: relu", "has another activation"},
+	} {
+		_, err := decode(fmt.Sprintf(job, c.layers))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, c)
+			continue
+		}
+		require.NoError(t, err, c)
+	}
+}
+
 // TestLoRAKernels: which recipes have functions of adapters with gradients by hand, and for which.
 func TestLoRAKernels(t *testing.T) {
 	const job = "{model: llama3.2-1b, hardware: h100-sxm, gpus: 1, runtime: {recipe: %s, lora_kernels: %v}, plan: {dp: 1}, train: {micro_batch: 1, grad_accumulation: 1%s}}"

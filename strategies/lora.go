@@ -117,7 +117,7 @@ func (j *Job) resolveLoRA() error {
 
 // checkHandLayers refuses what is not trained by layers that a framework writes out.
 func (j *Job) checkHandLayers() error {
-	switch why := j.unwritten(); {
+	switch why := j.unwritten(j.Recipe); {
 	case !j.Recipe.Structure.HandLayers:
 		return nil
 	case j.Train.LoRA == nil && j.Recipe.Structure.AdaptersOnly:
@@ -128,18 +128,30 @@ func (j *Job) checkHandLayers() error {
 	return nil
 }
 
-// unwritten is what the model has that such layers do not, as words that follow its name; "" where there is nothing.
-func (j *Job) unwritten() string {
-	if why := j.Model.Ligerless(); why != "" || j.Model.Activation == model.SiLU {
-		return why
+// unwritten is what the model has that such layers of a recipe do not, as words that follow its name; "" where there is nothing.
+func (j *Job) unwritten(r *recipe.Recipe) string {
+	s := *j.Model
+	if r.Structure.VariedLayers {
+		if s.Norm.Layer() {
+			s.Norm = model.RMSNorm
+		}
+		if s.Gated = true; s.Activation == model.GELU {
+			s.Activation = model.SiLU
+		}
+		if s.Position == model.NoPosition || s.Position == model.LearnedPosition {
+			s.Position, s.RotaryDim = model.Rotary, s.HeadDim
+		}
 	}
-	return "has another activation"
+	if s.Gated && s.Activation != model.SiLU {
+		return "has another activation"
+	}
+	return s.Ligerless()
 }
 
 // adapting are the recipes that know adapters of such a model.
 func (j *Job) adapting() []string {
 	return recipe.Having(func(r *recipe.Recipe) bool {
-		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil) && (!r.Structure.HandLayers || j.unwritten() == "")
+		return r.Structure.Adapters && r.Structure.Takes(j.Model.MoE != nil) && (!r.Structure.HandLayers || j.unwritten(r) == "")
 	})
 }
 

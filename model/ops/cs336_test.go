@@ -33,6 +33,31 @@ func TestWrittenOutModel(t *testing.T) {
 	}
 }
 
+// TestModelOf2024: CS336's first model multiplies by torch.nn.Linear and has GELU by erf written out, whose gradient is five kernels of
+// the error function, two scalings and two products (cs336_basics/model.py of spring 2024).
+func TestModelOf2024(t *testing.T) {
+	c := of(t, "gpt2", "cs336", "24.04")
+	s := *c.Spec
+	s.Activation, s.Norm = model.GELU, model.RMSNorm
+	c.Spec, c.Precision, c.Attention, c.AsTheyAre = &s, c.Recipe.Precision["fp32"], "unfused", true
+	kind := Build(c).Kinds[0]
+	count := func(ops []tape.Op) map[string]int {
+		n := map[string]int{}
+		for _, o := range ops {
+			if o.Module == "mlp" {
+				n[o.Prim]++
+				require.NotEqual(t, tape.Transposed, o.Class, "no gradient is turned")
+			}
+		}
+		return n
+	}
+	forward, backward := count(kind.Forward.Ops), count(kind.Backward.Ops)
+	require.Equal(t, []int{2, 1, 2, 1, 1, 0}, []int{forward["linear"], forward["erf"], forward["mul_scalar"], forward["add_scalar"], forward["mul"], forward["gelu"]})
+	require.Equal(t, []int{1, 1, 1}, []int{backward["pow"], backward["neg"], backward["exp"]})
+	require.Zero(t, c.Recipe.Host.Primitives["linear"])
+	require.NotZero(t, of(t, "gpt2", "cs336", "25.04").Recipe.Host.Primitives["linear"])
+}
+
 // TestTurnedWeights: CS336's projections multiply by a turned view of their weights (einops.einsum), whose gradients lie turned, too, until
 // AccumulateGrad copies each into its weight's layout (torch/csrc/autograd/functions/accumulate_grad.h), in fp32 under autocast as well.
 // Backward passes of 2.7 billion took an H100 29 ms longer in bf16 than without, 32 in fp32 (yzhang's writeup of 2026).

@@ -103,6 +103,7 @@ func init() {
 		"minimum":    ofOne((*tape.Tape).Minimum),
 		"uniform":    ofOne((*tape.Tape).Uniform),
 		"exp":        unary("exp"),
+		"erf":        ofOne((*tape.Tape).Erf),
 		"softplus":   unary("softplus"),
 		"log":        unary("log"),
 		"layer_norm": func(b *builder, a []value) []value {

@@ -278,6 +278,7 @@ type Structure struct {
 	KeptAdapters   bool    `yaml:"kept_adapters"`       // by_hand: functions keep adapters as they cast them, and take biases
 	TurnedWeights  bool    `yaml:"turned_weights"`      // projections multiply by a turned view of their weights (torch.einsum), whose gradients AccumulateGrad copies
 	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama
+	VariedLayers   bool    `yaml:"varied_layers"`       // or with layer norms, MLPs without a gate, GELU, positions that are learned or none
 	AdaptersOnly   bool    `yaml:"adapters_only"`       // of which nothing but adapters is trained
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
 	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits

@@ -331,6 +331,26 @@ func (t *Tape) Pow(x *Tensor, exponent float64) *Tensor {
 	return z
 }
 
+// Erf is the error function of x. Its gradient is written out: a square, its negative, that one's exponential, a scaling and a product
+// (tools/autograd/derivatives.yaml, erf).
+func (t *Tape) Erf(x *Tensor) *Tensor {
+	t.begin()
+	z := t.apply("erf", x)
+	t.attachOne(x, z, []*Tensor{x}, func(t *Tape, n *node, g *Tensor) *Tensor {
+		r := t.apply("pow", n.saved[0])
+		for _, prim := range []string{"neg", "exp", "mul"} {
+			of := r
+			r = t.apply(prim, of)
+			t.Release(of)
+		}
+		of := r
+		r = t.apply("mul", of, g)
+		t.Release(of)
+		return r
+	})
+	return z
+}
+
 // Rsqrt returns 1/√x; its gradient is −½·g·r³ in three kernels.
 func (t *Tape) Rsqrt(x *Tensor) *Tensor {
 	in := t.fp32(x)
