@@ -256,13 +256,15 @@ var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting,
 
 // Whose loss runs.
 const (
-	EngineLoss = "te"             // Transformer Engine's: of Megatron-Core
-	NativeLoss = "native"         // its own, of compiled pieces
-	LigerLoss  = "liger"          // Liger-Kernel's, with the output layer, in pieces of rows
-	CutLoss    = "cut"            // Cut Cross-Entropy's, with the output layer, in blocks
-	WholeCut   = "cut-unfiltered" // and without leaving out gradients near zero
-	OwnLoss    = "written"        // the loop's own, written out, of logits as they are made
+	EngineLoss  = "te"             // Transformer Engine's: of Megatron-Core
+	NativeLoss  = "native"         // its own, of compiled pieces
+	LigerLoss   = "liger"          // Liger-Kernel's, with the output layer, in pieces of rows
+	CutLoss     = "cut"            // Cut Cross-Entropy's, with the output layer, in blocks
+	WholeCut    = "cut-unfiltered" // and without leaving out gradients near zero
+	WrittenLoss = "written"        // the loop's own, written out, of logits as they are made
 )
+
+var losses = []string{EngineLoss, NativeLoss, LigerLoss, CutLoss, WholeCut, WrittenLoss}
 
 // linearLosses are the programs of recipes that make each loss together with the output layer.
 var linearLosses = map[string]string{"": "linear_cross_entropy", LigerLoss: "linear_cross_entropy", CutLoss: "cut_cross_entropy", WholeCut: "unfiltered_cut_cross_entropy"}

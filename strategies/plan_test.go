@@ -195,6 +195,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: {model_type: decoder, hidden_size: 2048, num_hidden_layers: 24, num_attention_heads: 32, intermediate_size: 4096, gated_mlp: true, vocab_size: 128256}, gpus: 24, runtime: {recipe: nanotron}, plan: {pp: 24}, train: {grad_accumulation: 24}}",
 			"plan.pp: recipe nanotron splits by cost, which leaves the last 3 of 24 stages without work; use a smaller pp"},
 		{"{model: gpt2, runtime: {recipe: hf-eager, cross_entropy_impl: native}}", "runtime.cross_entropy_impl: recipe hf-eager has one fused loss; leave it out, or use megatron-core"},
+		{"{model: gpt2, runtime: {recipe: hf-eager, cross_entropy_impl: writen}}", `runtime.cross_entropy_impl: "writen" is no loss; use te, native, liger, cut, cut-unfiltered or written`},
 		{"{model: gpt2, runtime: {recipe: megatron-core, cross_entropy_impl: written}}", "runtime.cross_entropy_impl: written, but recipe megatron-core has its own loss; leave it out, or use"},
 		{"{model: gpt2, runtime: {recipe: nanogpt, fused_cross_entropy: true, cross_entropy_impl: written}}", "runtime.cross_entropy_impl: written, but the loss is fused; set runtime.fused_cross_entropy and runtime.fused_linear_cross_entropy to false"},
 		{"{model: gpt2, runtime: {recipe: megatron-core, cross_entropy_impl: liger}}", `runtime.cross_entropy_impl: "liger" is no fused loss; use te or native`},

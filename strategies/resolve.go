@@ -150,7 +150,7 @@ const mostChunks = 256
 
 // resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
 func (j *Job) resolveLoss() error {
-	written := j.Runtime.CrossEntropyImpl == OwnLoss
+	written := j.Runtime.CrossEntropyImpl == WrittenLoss
 	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss && written {
 		j.Runtime.FusedCrossEntropy = new(false)
 		j.note("runtime.fused_cross_entropy", false, "the loss is written out")
@@ -165,19 +165,19 @@ func (j *Job) resolveLoss() error {
 		})))
 	}
 	if j.Runtime.KeepsLogits != nil && j.Recipe.Programs["written_cross_entropy"] == nil {
-		return diag.Errorf("runtime.keeps_logits: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["written_cross_entropy"] != nil })))
+		return diag.Errorf("runtime.keeps_logits: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, having("written_cross_entropy"))
 	}
 	if j.Runtime.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
 		j.Runtime.FusedLinearCrossEntropy = new(true)
 		j.note("runtime.fused_linear_cross_entropy", true, "the framework's own")
 	}
 	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
-		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["fused_cross_entropy"] != nil })))
+		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, having("fused_cross_entropy"))
 	}
 	switch impl := j.Runtime.CrossEntropyImpl; {
 	case impl == "":
 	case written && j.Recipe.Programs["written_cross_entropy"] == nil:
-		return diag.Errorf("runtime.cross_entropy_impl: %s, but recipe %s has its own loss; leave it out, or use %s", impl, j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["written_cross_entropy"] != nil })))
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but recipe %s has its own loss; leave it out, or use %s", impl, j.Recipe.Name, having("written_cross_entropy"))
 	case written && (isOn(j.Runtime.FusedCrossEntropy) || isOn(j.Runtime.FusedLinearCrossEntropy)):
 		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is fused; set runtime.fused_cross_entropy and runtime.fused_linear_cross_entropy to false, or leave it out", impl)
 	case written:
@@ -187,15 +187,17 @@ func (j *Job) resolveLoss() error {
 		}
 	case j.Recipe.Programs["linear_cross_entropy"] != nil && linearLosses[impl] != "":
 		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused with the output layer; set runtime.fused_linear_cross_entropy to true, or leave it out", impl)
+	case !slices.Contains(losses, impl):
+		return diag.Errorf("runtime.cross_entropy_impl: %q is no loss; use %s", impl, diag.Or(losses))
 	case j.Recipe.Programs["native_cross_entropy"] == nil:
-		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["native_cross_entropy"] != nil })))
+		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, having("native_cross_entropy"))
 	case impl != EngineLoss && impl != NativeLoss:
 		return diag.Errorf("runtime.cross_entropy_impl: %q is no fused loss; use %s or %s", impl, EngineLoss, NativeLoss)
 	case !isOn(j.Runtime.FusedCrossEntropy):
 		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused; set runtime.fused_cross_entropy to true, or leave it out", impl)
 	}
 	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
-		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["parallel_cross_entropy"] != nil })))
+		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, having("parallel_cross_entropy"))
 	}
 	if err := j.resolveLossChunks(); err != nil {
 		return err
@@ -210,6 +212,11 @@ func (j *Job) resolveLoss() error {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
 	}
 	return nil
+}
+
+// having names the recipes that have a program.
+func having(program string) string {
+	return diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs[program] != nil }))
 }
 
 // resolveLossChunks fills and checks by how many chunks of tokens the loss runs, and what they keep.
@@ -635,7 +642,7 @@ func (j *Job) checkRouting() error {
 	case t.Imbalance > 0:
 		return diag.Errorf("train.routing: %s, but train.expert_imbalance: %g says how even it is; leave one out", t.Routing, t.Imbalance)
 	case t.Routing == InTurnRouting && j.Recipe.Programs["router_in_turn"] == nil:
-		return diag.Errorf("train.routing: %s, but recipe %s has no such gate; use even, or recipe %s", t.Routing, j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Programs["router_in_turn"] != nil })))
+		return diag.Errorf("train.routing: %s, but recipe %s has no such gate; use even, or recipe %s", t.Routing, j.Recipe.Name, having("router_in_turn"))
 	case t.Capacity > 0 && t.Routing != EvenRouting:
 		return diag.Errorf("train.routing: %s, but experts of equal capacity are balanced; leave it or train.expert_capacity out", t.Routing)
 	}

@@ -177,7 +177,7 @@ func (b *builder) shared(x *tape.Tensor) *tape.Tensor {
 }
 
 // experts is the program of the experts: its own one where they all have the same number
-// of rows, where older software has no kernel that permutes rows or pads them, where the host waits
+// of rows, where each takes its weight out of a stack, where older software has no kernel that permutes rows or pads them, where the host waits
 // for no number of rows, or where a kernel exchanges the rows, if the recipe has it.
 func (b *builder) experts() string {
 	name := "experts"

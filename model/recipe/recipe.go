@@ -262,9 +262,9 @@ type Structure struct {
 	FlashBatches   bool    `yaml:"flash_batches"`       // tensors lie sequence first, and batch first around flash attention alone, which selective recomputation does not run again
 	ExplicitMask   bool    `yaml:"explicit_mask"`       // attention reads a mask tensor and shared heads are repeated
 	PaddingMask    bool    `yaml:"padding_mask"`        // attention is told which tokens of a batch are padding
+	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
 	OpenMask       bool    `yaml:"open_mask"`           // where every token sees all others the scores of an encoder get no mask
 	WideMask       bool    `yaml:"wide_mask"`           // masks that are added to scores have the dtype of the embeddings, which autocast leaves wide
-	AdditiveMask   bool    `yaml:"additive_mask"`       // by one mask to add to the scores, made once for all layers, else by one of booleans, of which each call makes such a mask
 	NarrowAttn     bool    `yaml:"narrow_attention"`    // flash attention can multiply in the 8 bits of the layers
 	AnyLayout      bool    `yaml:"any_layout"`          // operands of one scale are cast to one copy where the GPU's GEMMs read it along both axes
 	RandomRouting  bool    `yaml:"random_routing"`      // benchmarks draw each token's experts at random; else all ranks get as many rows
@@ -276,11 +276,11 @@ type Structure struct {
 	ByHand         bool    `yaml:"by_hand"`             // and run inside functions whose gradients are written out by hand, where all projections that read the same have one, without dropout (tape/adapted.go)
 	HandKernels    bool    `yaml:"hand_kernels"`        // by_hand where a job says so (Axolotl's lora_mlp_kernel and its like)
 	KeptAdapters   bool    `yaml:"kept_adapters"`       // by_hand: functions keep adapters as they cast them, and take biases
-	TurnedWeights  bool    `yaml:"turned_weights"`      // projections multiply by a turned view of their weights (torch.einsum), whose gradients AccumulateGrad copies
 	HandLayers     bool    `yaml:"hand_layers"`         // and so are layers, of models as Llama
 	VariedLayers   bool    `yaml:"varied_layers"`       // or with layer norms, MLPs without a gate, GELU, positions that are learned or none
 	AdaptersOnly   bool    `yaml:"adapters_only"`       // of which nothing but adapters is trained
 	UnpackBuffer   bool    `yaml:"unpack_buffer"`       // and unpack frozen weights of few bits to one buffer, which stays
+	TurnedWeights  bool    `yaml:"turned_weights"`      // projections multiply by a turned view of their weights (torch.einsum), whose gradients AccumulateGrad copies
 	LinearLoss     string  `yaml:"linear_loss"`         // program of the loss of the output layer's operands, unless the job says otherwise; "": the loss is of logits
 	LossGiB        float64 `yaml:"loss_gib"`            // of fp32 logits that a chunk of that loss is of at most; 0: half of the device's memory that weights leave
 	RoundedChunks  bool    `yaml:"rounded_chunks"`      // which are rounded to a multiple of four, half of four and less to one, else rounded up

@@ -67,15 +67,15 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	case dtype == F32 && t.TF32:
 		dtype = TF32
 	}
-	zeros := t.HalfZero
+	zeros, apart := t.HalfZero, t.ExpertModules || t.StackedExperts
 	grouped := func(prim string, layout Layout) {
-		if !t.ExpertModules && !t.StackedExperts && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
+		if !apart && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
 			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
 			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0 // nvte_multi_tensor_gemm of Transformer Engine (common/gemm/cublaslt_gemm.cu)
 			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
 		}
-		if !t.ExpertModules && !t.StackedExperts { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
+		if !apart { // torch._grouped_mm has no kernel: one GEMM per expert, sizes read on the host
 			t.Wait()
 		}
 		for i := range experts {

@@ -54,7 +54,7 @@ func config(j *strategies.Job) ops.Config {
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
 		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), Bucket: graphBucket(j),
 		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.AsTheyAre(), Metrics: j.Train.TokenMetrics,
-		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), WrittenLoss: j.Runtime.CrossEntropyImpl == strategies.OwnLoss, KeepsLogits: j.Runtime.KeepsLogits != nil && *j.Runtime.KeepsLogits, LossAlone: j.LossAlone(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
+		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), WrittenLoss: j.Runtime.CrossEntropyImpl == strategies.WrittenLoss, KeepsLogits: j.Runtime.KeepsLogits != nil && *j.Runtime.KeepsLogits, LossAlone: j.LossAlone(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
 	}
 }
