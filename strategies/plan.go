@@ -116,6 +116,8 @@ type Train struct {
 
 	Padding float64 `yaml:"padding" json:"padding,omitempty"` // share of a batch's tokens that are padding, of which attention is told; 0: none
 
+	LengthSpread float64 `yaml:"length_spread" json:"length_spread,omitempty"` // standard deviation of the tokens of sequences, or of the documents that they are packed of, over their mean; 0: all alike
+
 	Images *Images `yaml:"images" json:"images,omitempty"` // of a vision-language model, in each sequence; left out: none, and no encoder
 
 	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them

@@ -368,7 +368,7 @@ func (j *Job) checkExperts() error {
 func (j *Job) resolveTrain() error {
 	return first(
 		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
-		j.checkImbalance, j.resolveMTP, j.resolveWideEnds, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments, j.checkPadding,
+		j.checkImbalance, j.resolveMTP, j.resolveWideEnds, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments, j.checkPadding, j.checkLengths,
 		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.setExpertGEMM, j.resolveRecompute)
 }
 

@@ -61,6 +61,15 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 	return plain, masked
 }
 
+// PlansAttention reports whether PyTorch's attention is cuDNN's, of which each length of a batch needs a plan.
+func (j *Job) PlansAttention() bool {
+	plain, masked := j.SDPAFlavours()
+	if j.Train.Padding > 0 {
+		plain = masked
+	}
+	return j.Runtime.Attention == "sdpa" && j.runsCuDNN() && plain == ""
+}
+
 // cuDNNHead is the widest head that PyTorch gives to cuDNN: on Blackwell 128, or DeepSeek's 192 with values of 128
 // (sdp_utils.cpp of 2.8 to 2.11, check_cudnn_tensor_shapes).
 func (j *Job) cuDNNHead() int64 {

@@ -657,6 +657,9 @@ func batchText(j *strategies.Job) string {
 	} else if t.Padding > 0 {
 		packed = fmt.Sprintf(", %.3g %% of them padding", 100*t.Padding)
 	}
+	if v := t.LengthSpread; v > 0 {
+		packed += fmt.Sprintf(", lengths ±%.3g %%", 100*v)
+	}
 	return fmt.Sprintf("%s of %s tokens%s: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), packed, t.MicroBatch, t.GradAccumulation, j.Plan.DP)
 }
 

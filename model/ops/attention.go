@@ -415,10 +415,10 @@ func (b *builder) raise(down, kv, in *tape.Tensor) (q, k, v *tape.Tensor) {
 	return q, k, upp[1]
 }
 
-// sharesMask reports whether one mask is made for all layers: a compiler sees that
-// all need the same one.
+// sharesMask reports whether one mask is made for all layers: a compiler that sees all of them
+// sees that they need the same one.
 func (b *builder) sharesMask() bool {
-	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa" && !b.headMasks()
+	return b.recipe.Structure.Compiled && b.recipe.Structure.ExplicitMask && b.Attention == "sdpa" && !b.headMasks() && !b.LayerGraphs
 }
 
 // headMasks reports whether all layers read one mask of every head, whatever implementation of attention they call.

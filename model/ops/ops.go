@@ -100,6 +100,7 @@ type Config struct {
 	HeadsApart  bool    // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to
 	TF32        bool    // fp32 operands are multiplied in TF32
 	OneGraph    bool    // a compiler makes one graph of the whole backward pass
+	LayerGraphs bool    // and one of each layer of a model compiled whole, which hooks around it cut out
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
 	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)

@@ -52,7 +52,7 @@ func config(j *strategies.Job) ops.Config {
 			Flex: flexDispatch(j), DeepEP: deepEP(j), Domains: domains(j)},
 		MicroBatch: j.Train.MicroBatch, Sequence: j.Train.SequenceLength, Document: j.Train.DocumentLength, Padding: j.Train.Padding, Efficient: j.EfficientKernel(), SDPA: plain, MaskedSDPA: masked, Recompute: j.Train.Recompute, Modules: ops.Modules(j.Train.RecomputeModules),
 		Away: ops.Away(j.Train.OffloadModules), Least: j.Train.OffloadLeast(),
-		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), Bucket: graphBucket(j),
+		WholeLayers: j.WholeLayers(), Partly: some.Partly(), Together: some.Together(), HeadsApart: headsApart(j), TF32: j.TF32(), OneGraph: oneGraph(j), LayerGraphs: layerGraphs(j), Bucket: graphBucket(j),
 		LinearLoss: j.LinearLoss(), FreeGiB: freeGiB(j), UnitApart: j.AdapterUnits(), UnitCopies: j.UnitCopies(), LossChunks: j.Runtime.LossChunks, ChunksKeep: j.Runtime.LossChunksKeep, WholeLoss: j.WholeLoss(), AsTheyAre: j.AsTheyAre(), Metrics: j.Train.TokenMetrics,
 		FusedLoss: j.Runtime.FusedCrossEntropy != nil && *j.Runtime.FusedCrossEntropy, NativeLoss: j.NativeLoss(), WrittenLoss: j.Runtime.CrossEntropyImpl == strategies.WrittenLoss, KeepsLogits: j.Runtime.KeepsLogits != nil && *j.Runtime.KeepsLogits, LossAlone: j.LossAlone(), Imbalance: imbalance(j), Capacity: j.Train.Capacity, InTurn: j.Train.Routing == strategies.InTurnRouting,
 		SyncFree: syncFree(j), JointMLPs: j.Runtime.GroupedMLPFusion != nil && *j.Runtime.GroupedMLPFusion, OpFuser: j.FusesOps(), QKVRotary: j.TurnsJoined(), AnyLayout: anyLayout(j), LossApart: j.Plan.LossApart(j.Model, j.Recipe),
@@ -87,6 +87,11 @@ func headsApart(j *strategies.Job) bool {
 func oneGraph(j *strategies.Job) bool {
 	s := &j.Recipe.Structure
 	return s.CompiledScope == "model" && j.GPUs == 1
+}
+
+// layerGraphs reports whether hooks of FSDP, which no graph takes in, leave a graph of each layer (skip_fsdp_hooks of torch._dynamo.config).
+func layerGraphs(j *strategies.Job) bool {
+	return j.Recipe.Structure.CompiledScope == "model" && j.GPUs > 1 && j.Plan.DataParallel.FSDP()
 }
 
 // graphBucket is the size of DDP's buckets, where a graph of a compiled model, or layer, ends with each
@@ -359,6 +364,9 @@ func (p *pricer) notes(r *Result) {
 			Remedy: "set train.min_offloaded_tensor_size lower, or leave it out"})
 	}
 	if note, ok := p.hostNote(r); ok {
+		r.Notes = append(r.Notes, note)
+	}
+	if note, ok := unevenNote(j); ok {
 		r.Notes = append(r.Notes, note)
 	}
 	if j.Unmixed() {

@@ -13,7 +13,7 @@ import (
 // terms are what the prices of a model's units follow from on one machine.
 type terms struct {
 	config        ops.Config
-	pace          units.Seconds // of kernels
+	pace, uneven  units.Seconds // of kernels, and of those of passes
 	own           units.Seconds // of everything
 	speed, python units.Seconds // of what hosts do
 	link          units.Seconds // of collectives
@@ -27,7 +27,7 @@ type terms struct {
 
 // terms are those of the job.
 func (p *pricer) terms() terms {
-	t := terms{config: config(p.job), pace: p.pace, own: p.own, speed: p.speed, python: p.python, link: p.link(), groups: p.inLayers(),
+	t := terms{config: config(p.job), pace: p.pace, uneven: p.uneven, own: p.own, speed: p.speed, python: p.python, link: p.link(), groups: p.inLayers(),
 		graphs: p.graphs, tiled: tensorOverlap(p.job), block: p.block, hides: p.hides}
 	if p.job.Train.OffloadActivations {
 		t.streamed = p.job.Plan.DataParallel

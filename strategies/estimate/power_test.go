@@ -72,7 +72,7 @@ func catalogMachine(t *testing.T, gpu string) (*hardware.Profile, *machine) {
 // clock of its highest rate (FLOP).
 func loop(t *testing.T, gpu string, dtype tape.DType, n int64) (rate, cycle float64) {
 	h, m := catalogMachine(t, gpu)
-	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1, pace: 1}
+	p := pricer{machine: m, job: &strategies.Job{Hardware: h, GPUs: 1}, own: 1, pace: 1, uneven: 1}
 	o := tape.Op{Prim: "linear", Class: tape.GEMM, DType: dtype, Layout: tape.LayoutForward, M: n, N: n, K: n, FLOPs: units.FLOPs(2 * n * n * n), Count: 1}
 	c, law := p.card(), h.Laws.Power.Class[workNames[gemmWork]]
 	dynamic := float64(law.Full-law.Static) * c.scale * m.utilization(&o)

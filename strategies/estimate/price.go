@@ -64,6 +64,7 @@ type pricer struct {
 	rounds  int           // of the search for them
 	own     units.Seconds // time factor of everything: what the user's own runs took, over their predictions
 	pace    units.Seconds // time factor of kernels, with that: the slowest of several ranks sets it
+	uneven  units.Seconds // and of those of passes: the longest of several ranks' batches
 	across  units.Seconds // time factor of collectives across nodes that nobody measured, of a network slower than said; 0: as said
 	lags    []lag         // by pipeline rank; nil where nobody is slow
 	prices  [prices]price
@@ -112,6 +113,7 @@ func (p *pricer) begin(j *strategies.Job) {
 	if len(p.lags) == 1 { // of a pipeline, only some stages are slow: lag.stretch
 		p.pace *= p.lags[0].compute
 	}
+	p.uneven = units.Seconds(longestBatch(j))
 	p.placeGroups()
 }
 
@@ -236,7 +238,13 @@ func (p *pricer) device(o *tape.Op) units.Seconds {
 }
 
 // full is the same at the full clock.
-func (p *pricer) full(o *tape.Op) units.Seconds { return p.timer.Time(o) * p.pace }
+func (p *pricer) full(o *tape.Op) units.Seconds {
+	t := p.timer.Time(o) * p.pace
+	if o.Phase != tape.Optimize {
+		t *= p.uneven
+	}
+	return t
+}
 
 // clocked is the time at the current clock of what takes t at the full one.
 func (p *pricer) clocked(t units.Seconds, w work) units.Seconds {

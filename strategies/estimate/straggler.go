@@ -35,9 +35,11 @@ func lagsOf(j *strategies.Job) []lag {
 // Statistical Estimates and Transformed Beta-Variables, 1958: the quantile at
 // (n − 3/8)/(n + 1/4), within 1 % from n = 4 on).
 func expectedMaximum(n int64) float64 {
-	p := (float64(n) - 0.375) / (float64(n) + 0.25)
-	return math.Sqrt2 * math.Erfinv(2*p-1)
+	return quantile((float64(n) - 0.375) / (float64(n) + 0.25))
 }
+
+// quantile is that of a standard normal value.
+func quantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
 
 // stretch slows a pass of a pipeline stage.
 func (l lag) stretch(t *passTime) {
