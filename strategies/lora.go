@@ -171,7 +171,7 @@ func (j *Job) checkAdapters(p *Plan) error {
 		return diag.Errorf("train.precision: %s, but how recipe %s holds weights of %s is not known; take recipe hf-eager with plan.data_parallel ddp, or precision bf16", j.Train.Precision, j.Recipe.Name, j.Precision.Frozen)
 	case p.DataParallel == FSDP1 && j.Precision.Frozen.Set && j.Precision.Weights.DType != j.Precision.Gather.DType: // whose packed weights have the dtype that all are gathered in (bnb_4bit_quant_storage)
 		return diag.Errorf("train.precision: %s, but %s shards parameters of one dtype, and these are of %s and %s; take nf4-frozen, or plan.data_parallel ddp", j.Train.Precision, p.DataParallel, j.Precision.Weights, j.Precision.Gather)
-	case sharded && given.Set && given.DType != weights.DType:
+	case sharded && p.DataParallel != FSDP2 && given.Set && given.DType != weights.DType: // FSDP2 asks for one dtype of what is trained (PyTorch 2.8, _fsdp_param_group.py, _init_mp_dtypes)
 		return diag.Errorf("train.dtypes.adapters: %s, but %s shards parameters of one dtype, here %s; leave it out, or use ddp", given, p.DataParallel, weights)
 	}
 	return nil

@@ -60,7 +60,7 @@ hardware: a100-40g-sxm, gpus: 1, runtime: {recipe: pytorch, attention: unfused, 
 // TestNormStays: torch.nn.utils.clip_grad_norm_ leaves the norm on the device (torch/nn/utils/clip_grad.py), so that a host with as
 // much to do as Muon's products by hand is at them while the backward pass runs; before PyTorch 2.1 it waits for the number.
 func TestNormStays(t *testing.T) {
-	const text = `{model: {model_type: gpt2, n_embd: 512, n_layer: 22, n_head: 8, n_positions: 2048, vocab_size: 49152}, hardware: rtx-4090, gpus: 1, runtime: {recipe: pytorch, attention: sdpa, release: "%s"}, plan: {dp: 1, data_parallel: ddp},
+	const text = `{model: {model_type: gpt2, n_embd: 512, n_layer: 22, n_head: 8, n_positions: 2048, vocab_size: 49152}, hardware: rtx-4090, gpus: 1, runtime: {recipe: pytorch, attention: sdpa, host_speed: 0.8, release: "%s"}, plan: {dp: 1, data_parallel: ddp},
 train: {sequence_length: 2048, micro_batch: 8, precision: bf16-autocast, optimizer: muon, clip_gradients: %t, recompute: none}}`
 	for _, c := range []struct {
 		release     string
