@@ -49,8 +49,8 @@ func TestLeafModules(t *testing.T) {
 	}{{"24.01", outside + inside, 4 + 1 + 3*8}, {"24.12", outside, 4 + 1 + 3*8}, {"25.12", outside, 4 + 1 + 3*8}, {"26.08", outside, 4 + 1 + 2}} {
 		j := mustParse(t, fmt.Sprintf("{model: mixtral-8x7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: deepspeed-hf, release: %q}, plan: {data_parallel: zero3}, train: {sequence_length: 512, micro_batch: 1}}", c.release))
 		var h hooked
-		h.count(&ops.Build(config(j)).Kinds[0])
-		require.EqualValues(t, []int{c.modules, c.matrices, c.matrices + 2}, []int{int(h.modules), int(h.matrices), int(h.parameters)}, c.release)
+		h.count(&ops.Build(config(j)).Kinds[0], 1)
+		require.EqualValues(t, []int{c.modules, c.matrices, c.matrices + 2}, []int{int(h.modules), int(h.matrices), int(h.gradients)}, c.release)
 	}
 }
 
@@ -71,4 +71,21 @@ func TestFlatParameters(t *testing.T) {
 	}
 	const tensors, each = 48 * 3 * 128, 4.3e-6
 	require.Less(t, update("25.09")-update(""), 1.5*tensors/8*each)
+}
+
+// TestSharedAdapters: ZeRO 3 leaves matrices of adapters whole on every rank unless a Trainer's buckets, of one square matrix, come with a threshold of ten
+// times the width, and puts no gradient of a frozen weight into a bucket (stage3.py, parameter_offload.py).
+func TestSharedAdapters(t *testing.T) {
+	const job = "{model: llama3.2-1b, hardware: h200-sxm, gpus: 2, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero3%s}, train: {sequence_length: 512, micro_batch: 1, lora: {rank: 16}}}"
+	for _, c := range []struct {
+		bucket   string
+		matrices int
+	}{{", bucket: 1 GB", 7 + 3}, {"", 7 + 12}} {
+		j := mustParse(t, fmt.Sprintf(job, c.bucket))
+		r, e := sees(t, fmt.Sprintf(job, c.bucket))
+		require.Positive(t, r.StepTime)
+		var h hooked
+		h.count(&ops.Build(config(j)).Kinds[0], e.p.leastShared())
+		require.EqualValues(t, []int{c.matrices, 14}, []int{int(h.matrices), int(h.gradients)}, c.bucket)
+	}
 }

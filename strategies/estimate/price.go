@@ -562,11 +562,12 @@ type unit struct {
 
 // hooked counts what hooks run for.
 type hooked struct {
-	modules, again       float64 // calls of modules forward, and where the backward pass computes them again
-	parameters, matrices float64
+	modules, again      float64 // calls of modules forward, and where the backward pass computes them again
+	gradients, matrices float64 // of parameters that are trained; of those that ranks share
 }
 
-func (h *hooked) count(u *ops.Unit) {
+// count counts a unit's, of which ranks share matrices of so many elements or more.
+func (h *hooked) count(u *ops.Unit, least int64) {
 	for i := range u.Forward.Ops {
 		h.modules += float64(u.Forward.Ops[i].Host.Modules - u.Forward.Ops[i].Host.Inner)
 	}
@@ -574,8 +575,11 @@ func (h *hooked) count(u *ops.Unit) {
 		h.again += float64(u.Backward.Ops[i].Host.Modules - u.Backward.Ops[i].Host.Inner)
 	}
 	for i := range u.Params {
-		h.parameters++
-		if len(u.Params[i].Dims) > 1 {
+		x := &u.Params[i]
+		if !x.Frozen {
+			h.gradients++
+		}
+		if len(x.Dims) > 1 && x.Local >= least {
 			h.matrices++
 		}
 	}
@@ -608,7 +612,7 @@ func (p *pricer) unit(u *ops.Unit) *unit {
 		priced.backward.enter(p.host.GraphBack * p.python)
 	}
 	if p.host.Hooks.Any() {
-		priced.hooked.count(u)
+		priced.hooked.count(u, p.leastShared())
 	}
 	return priced
 }

@@ -275,9 +275,19 @@ func (h *shards) moduleHooks(i int, backward bool) units.Seconds {
 		if shared {
 			flush += of.Reduce
 		}
-		c += n.again*float64(of.Module) + n.parameters*float64(of.Gradient) + h.flushes(i)*float64(flush)
+		c += n.again*float64(of.Module) + n.gradients*float64(of.Gradient) + h.flushes(i)*float64(flush)
 	}
 	return units.Seconds(c)
+}
+
+// leastShared is how many elements a parameter has of which ZeRO 3 leaves each rank a part: smaller ones stay whole everywhere
+// (stage3_param_persistence_threshold). Buckets of one square matrix are those of Hugging Face's Trainer, which then asks for ten times the
+// width (transformers, integrations/deepspeed.py, trainer_config_finalize).
+func (p *pricer) leastShared() int64 {
+	if h := p.job.Model.Hidden; p.reduceBucket() <= units.Bytes(h*h)*p.gradSize() {
+		return 10 * h
+	}
+	return persistent
 }
 
 // flushes is how many buckets the gradients of unit i fill, part of one at the end. A bucket
@@ -289,7 +299,11 @@ func (h *shards) flushes(i int) float64 {
 	}
 	limit, have, n := p.reduceBucket(), units.Bytes(0), 0.
 	for k := range h.s.list[i].Params {
-		size := units.Bytes(h.s.list[i].Params[k].Local) * p.gradSize()
+		x := &h.s.list[i].Params[k]
+		if x.Frozen {
+			continue
+		}
+		size := units.Bytes(x.Local) * p.gradSize()
 		if have > 0 && have+size > limit {
 			have, n = 0, n+1
 		}
