@@ -80,6 +80,7 @@ type FlavourPass struct {
 	Masked   []float64 `yaml:"masked"`
 	Block    []float64 `yaml:"block"`
 	Longest  []float64 `yaml:"longest"`
+	Kept     []float64 `yaml:"kept"` // rates where L2 holds what the kernel sums up outside of its registers, 12 bytes of a value of queries and keys; none: as rate
 	Rows     int64     `yaml:"rows"`
 	Dropout  Factors   `yaml:"dropout"` // of time, with dropout inside
 	Whole    bool      `yaml:"whole"`   // nothing is left out for a sliding window
@@ -136,7 +137,7 @@ func (a *AttentionLaw) check() error {
 			}
 			key := "flavour." + name + "." + key
 			errs = append(errs, table(key+".rate", own.Rate, len(own.Block) > 0, false), table(key+".diagonal", own.Diagonal, false, true), table(key+".masked", own.Masked, false, false),
-				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true), table(key+".dropout", dropout, false, false))
+				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true), table(key+".kept", own.Kept, false, false), table(key+".dropout", dropout, false, false))
 			if len(own.Block) > 0 && own.Rows <= 0 {
 				errs = append(errs, fmt.Errorf("%s.block: needs rows above 0, given %d", key, own.Rows))
 			}
@@ -157,7 +158,7 @@ func (a *AttentionLaw) Pass(flavour string, backward bool) AttentionPass {
 		p, own = a.Backward, f.Backward
 	}
 	if own.Rate != nil {
-		p.Rate, p.Block, p.Longest = own.Rate, own.Block, own.Longest
+		p.Rate, p.Block, p.Longest, p.Kept = own.Rate, own.Block, own.Longest, own.Kept
 	}
 	if own.Diagonal != nil {
 		p.Diagonal = own.Diagonal
@@ -223,6 +224,8 @@ type AttentionPass struct {
 	Block   []float64     `yaml:"block"`   // keys beyond those it sees that a block of rows takes as long as
 	Longest []float64     `yaml:"longest"` // share of the longest block, where they differ
 	Bytes   float64       `yaml:"bytes"`   // of the memory's bandwidth
+
+	Kept []float64 `yaml:"-"` // a flavour's
 
 	heads []float64 // widths that the kernels of Pass's flavour are made for; none: all
 }

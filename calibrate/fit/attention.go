@@ -194,7 +194,7 @@ func widened(base *hardware.AttentionLaw, p *hardware.AttentionPass, widths []fl
 // over it: each as much slower than the law's own kernel as there, for no probe runs them.
 func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFlavour {
 	at := func(f hardware.FlavourPass, from, to *hardware.AttentionPass) hardware.FlavourPass {
-		for _, table := range []*[]float64{&f.Rate, &f.Diagonal, &f.Masked, &f.Block, &f.Longest, (*[]float64)(&f.Dropout)} {
+		for _, table := range []*[]float64{&f.Rate, &f.Diagonal, &f.Masked, &f.Block, &f.Longest, &f.Kept, (*[]float64)(&f.Dropout)} {
 			old := *table
 			if *table = nil; old == nil {
 				continue
@@ -204,8 +204,10 @@ func flavours(base, law *hardware.AttentionLaw) map[string]hardware.AttentionFla
 			}
 		}
 		for i, w := range law.Widths {
-			if f.Rate != nil {
-				f.Rate[i] *= to.Rate[i] / base.At(from.Rate, w)
+			for _, rates := range [][]float64{f.Rate, f.Kept} {
+				if rates != nil {
+					rates[i] *= to.Rate[i] / base.At(from.Rate, w)
+				}
 			}
 		}
 		return f

@@ -16,13 +16,14 @@ type attentionModel struct {
 	fp32      units.FLOPRate // of fp32 operands
 	sms       float64
 	bandwidth float64 // bytes a second
+	l2        float64 // bytes
 }
 
 func (a *attentionModel) init(p *hardware.Profile) {
 	a.law = p.Laws.Attention
 	a.peak = float64(max(p.GPU.Peak.Of("bf16"), p.GPU.Peak.Of("fp16")))
 	a.on = a.peak
-	a.sms, a.bandwidth = float64(p.GPU.SMs.Value), float64(p.GPU.Bandwidth.Value)
+	a.sms, a.bandwidth, a.l2 = float64(p.GPU.SMs.Value), float64(p.GPU.Bandwidth.Value), float64(p.GPU.L2.Value)
 	// PyTorch's kernel for fp32 makes each product from three in TF32, whatever allow_tf32
 	// says, and multiplies on the vector units where there is none (pytorch,
 	// mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
@@ -128,6 +129,11 @@ func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPas
 		flops, bytes = 2.5*flops, 2*bytes+4*float64(s.Batch*s.Heads*s.Queries*s.QKDim)
 	}
 	t := flops / (a.law.At(p.Rate, width) * peak)
+	if p.Kept != nil { // what goes around a cache of half its size is not there again
+		sums := min(float64(s.Batch*s.Heads), a.sms) * float64(s.Queries+2*s.Keys) * width * 4
+		held := min(max(2*a.l2/sums-1, 0), 1)
+		t += held * (flops/(a.law.At(p.Kept, width)*peak) - t)
+	}
 	if p.Bytes > 0 { // of a flavour whose law itself goes by no blocks nothing is known
 		t = max(t, bytes/(p.Bytes*a.bandwidth))
 	}
