@@ -26,6 +26,7 @@ func (j *Job) Idle() []diag.Note {
 		{p.TP == 1 && isOff(r.VocabParallel), "runtime.vocab_parallel", "false", "tp", "tensor ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapGradReduce), "runtime.overlap_grad_reduce", "true", "dp", "data ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapParamGather), "runtime.overlap_param_gather", "true", "dp", "data ranks"},
+		{p.DP == 1 && j.Train.LengthSpread > 0, "train.length_spread", fmt.Sprint(j.Train.LengthSpread), "dp", "data ranks"},
 		{p.EP == 1 && isOn(r.EPOverlap), "runtime.ep_overlap", "true", "ep", "expert ranks"},
 		{p.EP == 1 && r.TokenDispatcher != "" && r.TokenDispatcher != AllToAllDispatcher, "runtime.token_dispatcher", r.TokenDispatcher, "ep", "expert ranks"},
 		{p.EP == 1 && j.Train.Imbalance > 1 && !j.addsExpertBiases(), "train.expert_imbalance", fmt.Sprint(j.Train.Imbalance), "ep", "expert ranks"},

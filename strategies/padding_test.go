@@ -65,6 +65,9 @@ func TestLengthSpread(t *testing.T) {
 		require.NoError(t, err, "%+v", c)
 		require.Equal(t, c.planned, len(j.planned()) == 1, "%+v", c)
 	}
+	alone, err := decode("{model: llama3.2-1b, hardware: h200-sxm, gpus: 1, plan: {dp: 1}, train: {length_spread: 0.5}}")
+	require.NoError(t, err)
+	require.Contains(t, alone.Idle()[0].Text, "train.length_spread: 0.5 has no effect without data ranks (dp 1)")
 	for _, bad := range []string{"-0.1", "6"} {
 		_, err := decode(fmt.Sprintf(job, "h200-sxm", "", "length_spread: "+bad))
 		require.ErrorContains(t, err, "is outside 0 to 5; give the standard deviation of the tokens of your sequences over their mean")
