@@ -73,14 +73,15 @@ type AttentionFlavour struct {
 	Backward FlavourPass `yaml:"backward"`
 }
 
-// FlavourPass are the constants of one direction of a flavour, as in AttentionPass.
+// FlavourPass are the constants of one direction of a flavour, as in AttentionPass. Kept is of a flavour that goes by blocks, whose gradient sums up in fp32 what
+// leaves registers: of each head that an SM works on, one value of queries and two of keys.
 type FlavourPass struct {
 	Rate     []float64 `yaml:"rate"`
 	Diagonal []float64 `yaml:"diagonal"`
 	Masked   []float64 `yaml:"masked"`
 	Block    []float64 `yaml:"block"`
 	Longest  []float64 `yaml:"longest"`
-	Kept     []float64 `yaml:"kept"` // rates where L2 holds what the kernel sums up outside of its registers, 12 bytes of a value of queries and keys; none: as rate
+	Kept     []float64 `yaml:"kept"` // rates where L2 holds those sums; none: as rate
 	Rows     int64     `yaml:"rows"`
 	Dropout  Factors   `yaml:"dropout"` // of time, with dropout inside
 	Whole    bool      `yaml:"whole"`   // nothing is left out for a sliding window
@@ -140,6 +141,9 @@ func (a *AttentionLaw) check() error {
 				table(key+".block", own.Block, false, true), table(key+".longest", own.Longest, len(own.Block) > 0, true), table(key+".kept", own.Kept, false, false), table(key+".dropout", dropout, false, false))
 			if len(own.Block) > 0 && own.Rows <= 0 {
 				errs = append(errs, fmt.Errorf("%s.block: needs rows above 0, given %d", key, own.Rows))
+			}
+			if len(own.Kept) > 0 && len(own.Block) == 0 {
+				errs = append(errs, fmt.Errorf("%s.kept: needs block, by which the flavour's sums are known; give it, or leave kept out", key))
 			}
 		}
 	}

@@ -44,6 +44,7 @@ func TestBadLaws(t *testing.T) {
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {rate: [0.1, 0.2]}}}}", "measured.attention.flavour.flash.forward.rate: 2 values for 1 widths"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {backward: {setup: 2 us}}}}", `unknown key "setup"`},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {efficient: {backward: {rate: [0.1], block: [0], longest: [0.5]}}}}", "measured.attention.flavour.efficient.backward.block: needs rows above 0, given 0"},
+		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {efficient: {backward: {rate: [0.1], kept: [0.2]}}}}", "measured.attention.flavour.efficient.backward.kept: needs block, by which the flavour's sums are known; give it, or leave kept out"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2], window: -1}}", "measured.attention.backward.window: -1; it must not be below 0"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: [0.6, 0.6]}}", "flash: expected a mapping"},
 		{"attention: {widths: [64], forward: {rate: [0.3]}, backward: {rate: [0.2]}, flavour: {flash: {forward: {dropout: [-1]}}}}", "flavour.flash.forward.dropout: [-1]; the values must be above 0"},

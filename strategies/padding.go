@@ -33,12 +33,12 @@ func (j *Job) checkLengths() error {
 	return nil
 }
 
-// planned remarks on what lengths that differ from batch to batch take of a host.
+// planned remarks on what lengths that differ from batch to batch take of a host: 0.12 to 0.16 s each on an H200's Xeon, by FlashAttention's kernels 4 ms (2026-11-30).
 func (j *Job) planned() []diag.Note {
-	if t := &j.Train; t.LengthSpread == 0 && t.Padding == 0 || !j.PlansAttention() {
+	if t := &j.Train; t.LengthSpread == 0 && t.Padding == 0 || !j.plansAttention() {
 		return nil
 	}
-	return []diag.Note{{Code: "attention.plans", Text: "runtime.attention: PyTorch has cuDNN plan attention for each new length of a batch, which takes a Xeon 0.12 to 0.16 s, FlashAttention 4 ms; the step time is without it",
+	return []diag.Note{{Code: "attention.plans", Text: "runtime.attention: cuDNN plans attention for each new length of a batch, which took the Xeon of an H200 0.12 to 0.16 s; FlashAttention needs no plan. The step time is without it",
 		Remedy: "pad to a multiple of 64 or more (pad_to_multiple_of), so that there are few lengths, or set runtime.sdpa_kernel=flash"}}
 }
 

@@ -61,8 +61,8 @@ func (j *Job) SDPAFlavours() (plain, masked string) {
 	return plain, masked
 }
 
-// PlansAttention reports whether PyTorch's attention is cuDNN's, of which each length of a batch needs a plan.
-func (j *Job) PlansAttention() bool {
+// plansAttention reports whether PyTorch's attention is cuDNN's, of which each length of a batch needs a plan.
+func (j *Job) plansAttention() bool {
 	plain, masked := j.SDPAFlavours()
 	if j.Train.Padding > 0 {
 		plain = masked

@@ -129,7 +129,7 @@ func (a *attentionModel) blocks(s *tape.AttentionShape, p *hardware.AttentionPas
 		flops, bytes = 2.5*flops, 2*bytes+4*float64(s.Batch*s.Heads*s.Queries*s.QKDim)
 	}
 	t := flops / (a.law.At(p.Rate, width) * peak)
-	if p.Kept != nil { // what goes around a cache of half its size is not there again
+	if p.Kept != nil { // a loop over twice what L2 holds finds nothing of it again
 		sums := min(float64(s.Batch*s.Heads), a.sms) * float64(s.Queries+2*s.Keys) * width * 4
 		held := min(max(2*a.l2/sums-1, 0), 1)
 		t += held * (flops/(a.law.At(p.Kept, width)*peak) - t)

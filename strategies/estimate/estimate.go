@@ -85,13 +85,12 @@ func headsApart(j *strategies.Job) bool {
 // oneGraph reports whether a compiler sees the whole model at once: no hook of data parallelism
 // and no other rank's part breaks its graph.
 func oneGraph(j *strategies.Job) bool {
-	s := &j.Recipe.Structure
-	return s.CompiledScope == "model" && j.GPUs == 1
+	return j.Recipe.Structure.CompiledScope == "model" && j.GPUs == 1 && !layerGraphs(j)
 }
 
 // layerGraphs reports whether hooks of FSDP, which no graph takes in, leave a graph of each layer (skip_fsdp_hooks of torch._dynamo.config).
 func layerGraphs(j *strategies.Job) bool {
-	return j.Recipe.Structure.CompiledScope == "model" && j.GPUs > 1 && j.Plan.DataParallel.FSDP()
+	return j.Recipe.Structure.CompiledScope == "model" && j.Plan.DataParallel.FSDP() && j.Plan.Wraps(j.Plan.DP*j.Plan.CP)
 }
 
 // graphBucket is the size of DDP's buckets, where a graph of a compiled model, or layer, ends with each

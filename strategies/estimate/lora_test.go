@@ -73,6 +73,16 @@ func TestLoRA(t *testing.T) {
 	require.InEpsilon(t, (all-matrices)*2+fused*2, float64(eight.Memory.By[memory.Parameters]), 0.001)
 	wide := of("megatron-core", "", ", precision: fp8, dtypes: {adapters: fp32}, lora: {rank: 16}")
 	require.InEpsilon(t, (all-matrices)*2+fused*4, float64(wide.Memory.By[memory.Parameters]), 0.001, "the dtype of adapters is theirs alone")
+
+	// FSDP2 shards adapters in a dtype of their own: two bytes more of each of rank 16 and two of each state of AdamW, on either of two ranks a half
+	const rank16 = 16 * 32 * ((4096+4096)*2 + (4096+1024)*2 + (4096+14336)*3)
+	sharded := func(dtype string) *Result {
+		return mustEstimate(t, mustParse(t, "{model: llama3-8b, hardware: h100-sxm, gpus: 2, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp2}, train: {precision: bf16-pure, dtypes: {adapters: "+dtype+"}, sequence_length: 2048, micro_batch: 1, optimizer: adamw, lora: {rank: 16}}}"))
+	}
+	narrow, wide := sharded("bf16"), sharded("fp32")
+	for class, bytes := range map[memory.Class]float64{memory.Parameters: 2, memory.OptimizerStates: 4} {
+		require.InEpsilon(t, bytes*rank16/2, float64(wide.Memory.By[class]-narrow.Memory.By[class]), 0.01, class)
+	}
 }
 
 // TestLoRALaws: more rank and more targets take longer and need more memory; dropout, too.

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,4 +86,13 @@ func TestLayerGraphs(t *testing.T) {
 	r := predicted(t, fmt.Sprintf(job, "fsdp2", "bf16-mixed, reduce_dtype: fp32"))
 	require.InEpsilon(t, 10753057792, float64(r.Memory.PeakAllocated), 0.01)
 	require.False(t, layerGraphs(predicted(t, fmt.Sprintf(job, "ddp", "bf16-pure")).Job), "DDP's graphs are of buckets")
+	alone := strings.NewReplacer("gpus: 2", "gpus: 1", "dp: 2", "dp: 1").Replace(job)
+	for _, c := range []struct {
+		plan   string
+		layers bool
+	}{{"fsdp2", false}, {"fsdp2, wrap_one_rank: true", true}} { // hooks go with the wrapping
+		j := predicted(t, fmt.Sprintf(alone, c.plan, "bf16-mixed")).Job
+		require.Equal(t, c.layers, layerGraphs(j), c.plan)
+		require.Equal(t, !c.layers, oneGraph(j), c.plan)
+	}
 }

@@ -58,6 +58,12 @@ func TestSustainedProducts(t *testing.T) {
 	}
 }
 
+// TestSustainedSpark: a DGX Spark that does nothing but multiply 8192³ matrices has 60 TFLOP/s at 100 W (J. Carmack, 2025-10-27), of 93.3 in short loops.
+func TestSustainedSpark(t *testing.T) {
+	rate, _ := loop(t, "gb10", tape.BF16, 8192)
+	require.InEpsilon(t, 60e12, rate, 0.03)
+}
+
 // catalogMachine is a GPU of the catalog and what prices work on it.
 func catalogMachine(t *testing.T, gpu string) (*hardware.Profile, *machine) {
 	t.Helper()

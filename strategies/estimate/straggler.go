@@ -33,7 +33,7 @@ func lagsOf(j *strategies.Job) []lag {
 
 // expectedMaximum is the mean of the largest of n standard normal values (G. Blom,
 // Statistical Estimates and Transformed Beta-Variables, 1958: the quantile at
-// (n − 3/8)/(n + 1/4), within 1 % from n = 4 on).
+// (n − 3/8)/(n + 1/4), within 2 % from n = 4 on).
 func expectedMaximum(n int64) float64 {
 	return quantile((float64(n) - 0.375) / (float64(n) + 0.25))
 }

@@ -50,7 +50,7 @@ func longest(spread, n float64) float64 {
 func variance(spread float64) float64 { return math.Log1p(spread * spread) }
 
 // largest returns the mean and the standard deviation of the largest of n standard normal values; the
-// deviation by the quantiles that lie one from the mean of a normal value, within 5 % to n = 1000.
+// deviation by the quantiles that lie one from the mean of a normal value, within 5 % to n = 4096.
 func largest(n float64) (mean, deviation float64) {
 	one := func(sign float64) float64 { return quantile(math.Pow(math.Erfc(-sign/math.Sqrt2)/2, 1/n)) }
 	return expectedMaximum(int64(n)), (one(1) - one(-1)) / 2
@@ -62,7 +62,7 @@ func unevenNote(j *strategies.Job) (diag.Note, bool) {
 	if more == 0 {
 		return diag.Note{}, false
 	}
-	what := "sequence, to which the rest of its batch is padded"
+	what := "sequence, to which the rest of its batch is padded,"
 	if j.Train.DocumentLength > 0 {
 		what = "documents together"
 	}
@@ -70,6 +70,6 @@ func unevenNote(j *strategies.Job) (diag.Note, bool) {
 	if inEvery(j) {
 		when = "micro batch"
 	}
-	return diag.Note{Code: "train.uneven", Text: fmt.Sprintf("train.length_spread: of %d ranks the one with the longest %s is expected to have %.3g %% more tokens than the mean, for which the others wait in every %s; memory is that of the mean", j.Plan.DP, what, 100*more, when),
+	return diag.Note{Code: "train.uneven", Text: fmt.Sprintf("train.length_spread: of %d data-parallel ranks the one with the longest %s is expected to have %.3g %% more tokens than the mean, for which the others wait in every %s; memory is that of the mean", j.Plan.DP, what, 100*more, when),
 		Remedy: "deal sequences to ranks by their lengths, or pack them to one length (leave train.length_spread out)"}, true
 }

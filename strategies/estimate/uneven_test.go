@@ -67,3 +67,21 @@ func TestUnevenStep(t *testing.T) {
 	require.InEpsilon(t, float64(even.Optimizer), float64(uneven.Optimizer), 0.02)
 	require.Equal(t, even.Memory.PeakAllocated, uneven.Memory.PeakAllocated)
 }
+
+// TestLargest: the mean and the deviation of the largest of n standard normal values, by integrals of its density.
+func TestLargest(t *testing.T) {
+	for _, n := range []float64{2, 4, 8, 64, 1000, 4096} {
+		const dx = 1e-3
+		var mean, square float64
+		for x := -8.0; x < 8; x += dx {
+			p := n * math.Pow(math.Erfc(-x/math.Sqrt2)/2, n-1) * math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) * dx
+			mean, square = mean+x*p, square+x*x*p
+		}
+		gotMean, gotDeviation := largest(n)
+		require.InEpsilon(t, mean, gotMean, 0.05, n)
+		if n >= 4 {
+			require.InEpsilon(t, mean, gotMean, 0.02, n)
+		}
+		require.InEpsilon(t, math.Sqrt(square-mean*mean), gotDeviation, 0.05, n)
+	}
+}
