@@ -568,9 +568,12 @@ type Host struct {
 // Hooks are what the host does for sharded parameters module by module, beyond FSDPUnit and
 // FSDPBack.
 type Hooks struct {
-	Module    units.Seconds `yaml:"module"`    // around one call of a module, and around its backward pass
+	Module    units.Seconds `yaml:"module"`    // around one call of a module
+	Backward  units.Seconds `yaml:"backward"`  // around its backward pass
 	Parameter units.Seconds `yaml:"parameter"` // to gather a matrix for a pass, by a call of its own, and to free it
 	Gradient  units.Seconds `yaml:"gradient"`  // to put the gradient of a parameter into a bucket
+	Cut       units.Seconds `yaml:"cut"`       // to cut it into the parts of the ranks, where there is more than one
+	Step      units.Seconds `yaml:"step"`      // of each parameter that is trained, before their norm is taken
 	Flush     units.Seconds `yaml:"flush"`     // to hand out a bucket
 	Reduce    units.Seconds `yaml:"reduce"`    // to reduce it before that, where there is more than one rank
 	Spread    float64       `yaml:"spread"`    // relative standard deviation of all that the host does where hooks run, beside that of its speed

@@ -210,7 +210,7 @@ func TestWeightsCastByTheHost(t *testing.T) {
 // gradients leave it after every micro batch.
 func TestShardsUpdatedOnTheHost(t *testing.T) {
 	of := func(accumulation int, more string) *Result {
-		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {pcie: 2 GB/s}}, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero3%s}, train: {sequence_length: 2048, micro_batch: 4, grad_accumulation: %d}}", more, accumulation)))
+		return mustEstimate(t, mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {pcie: 1 GB/s}}, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {dp: 8, data_parallel: zero3%s}, train: {sequence_length: 2048, micro_batch: 4, grad_accumulation: %d}}", more, accumulation)))
 	}
 	here, away, weights := of(1, ""), of(1, ", offload: optimizer"), of(1, ", offload: parameters")
 	shard := float64(here.Job.Model.Params().Total) / 8
@@ -221,7 +221,7 @@ func TestShardsUpdatedOnTheHost(t *testing.T) {
 	require.InEpsilon(t, 2*shard/float64(away.Job.Hardware.Laws.Offload.Recast), float64(away.Optimizer-weights.Optimizer), 0.1)
 
 	law := here.Job.Hardware.Laws.Offload
-	once := (2+4)*shard/law.ToHost/2e9 + 2*shard/law.ToDevice/2e9
+	once := (2+4)*shard/law.ToHost/1e9 + 2*shard/law.ToDevice/1e9
 	for _, n := range []int{1, 3} {
 		require.InEpsilon(t, float64(n)*once, float64(of(n, ", offload: optimizer").Backward-of(n, "").Backward), 0.12, "%d micro batches", n)
 	}

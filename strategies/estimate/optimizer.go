@@ -18,6 +18,9 @@ import (
 func (s *step) optimizerStep() {
 	u := s.update()
 	s.label("optimizer", "")
+	if s.shards != nil {
+		s.sim.Host += float64(units.Seconds(u.tensors) * s.p.host.Hooks.Step * s.p.python)
+	}
 	if n := s.gradientPasses(s.chunk.dense, s.chunk.expert); n > 0 {
 		passes := s.p.kernelOf(tape.Op{Prim: "grad_passes", Class: tape.Vectorized, Count: 1, Elements: n, Bytes: units.Bytes(n) * s.job.Precision.Gradients.Size(), Phase: tape.Optimize})
 		s.sim.Run(&passes)

@@ -265,17 +265,21 @@ func (h *shards) hooks(i int, backward bool) {
 // as do those of the last units until their backward pass, and one rank gathers none (_no_gather_coalesced).
 func (h *shards) moduleHooks(i int, backward bool) units.Seconds {
 	of, n := &h.s.p.host.Hooks, &h.s.list[i].hooked
-	c := n.modules * float64(of.Module)
+	around := of.Module
+	if backward {
+		around = of.Backward
+	}
+	c := n.modules * float64(around)
 	shared := h.s.p.groups[shardGroup].Ranks > 1
 	if shared && !(backward && h.ready[i]) {
 		c += n.matrices * float64(of.Parameter)
 	}
 	if backward {
-		flush := of.Flush
+		flush, gradient := of.Flush, of.Gradient
 		if shared {
-			flush += of.Reduce
+			flush, gradient = flush+of.Reduce, gradient+of.Cut
 		}
-		c += n.again*float64(of.Module) + n.gradients*float64(of.Gradient) + h.flushes(i)*float64(flush)
+		c += n.again*float64(of.Module) + n.gradients*float64(gradient) + h.flushes(i)*float64(flush)
 	}
 	return units.Seconds(c)
 }
