@@ -458,6 +458,15 @@ type CollectiveCurve struct {
 	RelErr float64         `yaml:"relative_error"`
 	Line   *AlphaBeta      `yaml:"line"` // through the curve, for people; the curve prices
 	Source string          `yaml:"source"`
+	On     *Links          `yaml:"-"` // of the machine that it was measured on; nil: of the one that has it
+}
+
+// Links are the rates of what carries a collective.
+type Links struct{ NVLink, PCIe, NIC, Communicator units.Rate }
+
+// LinksOf are those of a machine.
+func LinksOf(gpu *GPU, net *Network) Links {
+	return Links{gpu.NVLink.Value, gpu.PCIe.Value, net.NICBandwidth.Value, net.Communicator.Value}
 }
 
 // AlphaBeta is the straight line t = alpha + bytes/beta of least relative error

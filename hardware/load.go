@@ -211,6 +211,10 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 		err = fmt.Errorf("measured.%w", err)
 		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
 	}
+	links := LinksOf(&p.GPU, &p.Network)
+	for i := range f.Measured.Collectives {
+		f.Measured.Collectives[i].On = &links
+	}
 	gpu := p.GPU
 	p.Laws.merge(&f.Measured, &gpu, p.Own)
 	return p, nil
@@ -222,13 +226,19 @@ var (
 	Transports = []string{"infiniband", "roce", "slingshot", "omnipath", "efa", "ethernet"}
 )
 
+// The most that a GPU computes and that a link carries, some hundred times what there is.
+const (
+	mostFLOPRate units.FLOPRate = 1e18
+	MostRate     units.Rate     = 1e14
+)
+
 // check refuses facts that no machine has. The error begins with the key.
 func (p *Profile) check() error {
 	switch {
 	case p.GPU.SMs.Value < 1 || p.GPU.SMs.Value > 1024:
 		return diag.Errorf("gpu.sms: %d; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)", p.GPU.SMs.Value)
-	case p.GPU.Bandwidth.Value <= 0 || p.GPU.Bandwidth.Value > 1e15:
-		return diag.Errorf("gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)")
+	case p.GPU.Bandwidth.Value < units.GBps || p.GPU.Bandwidth.Value > MostRate:
+		return diag.Errorf("gpu.bandwidth: %v; give the memory bandwidth, as in 3.35 TB/s (or inherit it)", p.GPU.Bandwidth.Value)
 	case p.GPU.Memory.Value <= 0:
 		return diag.Errorf("gpu.memory: give the memory, as in 80 GiB (or inherit it)")
 	case p.Node.GPUs.Value < 1 || p.Node.GPUs.Value > 4096:
@@ -255,6 +265,23 @@ func (p *Profile) check() error {
 	} {
 		if v := f.datum.Value; f.datum.IsSet() && !f.in(v) {
 			return diag.Errorf("%s: %g; give %s", f.key, v, f.what)
+		}
+	}
+	peak := &p.GPU.Peak
+	for _, f := range []struct {
+		key  string
+		rate units.FLOPRate
+	}{{"fp32", peak.FP32.Value}, {"tf32", peak.TF32.Value}, {"bf16", peak.BF16.Value}, {"fp16", peak.FP16.Value}, {"fp8", peak.FP8.Value}, {"fp4", peak.FP4.Value}} {
+		if f.rate < 0 || f.rate > mostFLOPRate {
+			return diag.Errorf("gpu.peak.%s: %v; give the dense rate of the datasheet, at most %v", f.key, f.rate, mostFLOPRate)
+		}
+	}
+	for _, f := range []struct {
+		key  string
+		rate units.Rate
+	}{{"gpu.nvlink", p.GPU.NVLink.Value}, {"gpu.pcie", p.GPU.PCIe.Value}, {"network.nic_bandwidth", p.Network.NICBandwidth.Value}} {
+		if f.rate < 0 || f.rate > MostRate {
+			return diag.Errorf("%s: %v; give what goes one way, at most %v", f.key, f.rate, MostRate)
 		}
 	}
 	for _, f := range []struct {

@@ -38,9 +38,6 @@ func (j *Job) With(precision string, microBatch int64, r Recomputation) (*Job, e
 	}
 	if microBatch > 0 {
 		next.Given.MicroBatch = microBatch
-		if next.Given.GlobalBatch > 0 {
-			next.Given.GradAccumulation = 0 // follows from the two
-		}
 	}
 	if r.Kind != "" {
 		next.Given.Recompute, next.Given.RecomputeModules = r.Kind, r.Modules

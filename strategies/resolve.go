@@ -73,10 +73,12 @@ func (j *Job) resolveMachine(network networkRef) error {
 	for _, s := range j.Model.Defaulted {
 		j.note("model."+s.Key, s.Value, "default of model_type "+j.Model.ModelType)
 	}
-	if network.BandwidthPerGPU > 0 {
+	if v := network.BandwidthPerGPU; v < 0 || v > hardware.MostRate {
+		return diag.Errorf("network.bandwidth_per_gpu: %v; give what a GPU's adapter carries one way, as in 50GB/s", v)
+	} else if v > 0 {
 		h := *j.Hardware
 		h.Network.NICs = hardware.Of(h.Node.GPUs.Value)
-		h.Network.NICBandwidth = hardware.Of(network.BandwidthPerGPU)
+		h.Network.NICBandwidth = hardware.Of(v)
 		h.Network.Communicator = hardware.Datum[units.Rate]{} // which was the other network's
 		j.Hardware = &h
 	}

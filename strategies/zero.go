@@ -30,6 +30,7 @@ var optionals = func() []optional {
 		{"plan.drain_every", zero[float64], "1 or more"},
 		{"train.document_length", zero[float64], "mean tokens of a document, 1 or more"},
 		{"train.expert_imbalance", zero[float64], "tokens of the busiest expert rank over the mean, 1 or more"},
+		{"train.lora.rank", zero[float64], "1 to 16384"},
 		{"train.expert_capacity", zero[float64], "rows of every expert over the mean, as in 1 or 1.25"},
 	}
 	for _, count := range []string{"gpus", "plan.tp", "plan.cp", "plan.ep", "plan.expert_tp", "plan.pp", "plan.virtual_stages", "plan.dp", "plan.shard_degree",

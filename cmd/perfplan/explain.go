@@ -46,7 +46,10 @@ Arguments and flags are those of perfplan estimate.`,
 				return err
 			}
 			x.Estimate = *r
-			return report.WriteExplain(e.out, &x, format, e.style)
+			if err := report.WriteExplain(e.out, &x, format, e.style); err != nil {
+				return err
+			}
+			return fits(r)
 		}),
 	}
 	cmd.Flags().StringVar(&stage, "stage", "tree", "`STAGE`: tree, ops, times, timeline or memory")

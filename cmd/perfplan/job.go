@@ -159,7 +159,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 		})
 	}
 	cmd.Flags().StringArrayVar(&f.runs, "runs", nil, "runs/v1 `FILE` of your own runs, of the same recipe and GPU: scale all times by what they took against their predictions (repeatable)")
-	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it (repeatable)")
+	cmd.Flags().Var(&settingValue{f, setting{flag: "set", value: "PATH=VALUE"}}, "set", "set any key of the job, as in plan.bucket=25MiB; null removes it, and of flags that set one key the last counts (repeatable)")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch {
 		case len(args) < max(f.jobs, 1):

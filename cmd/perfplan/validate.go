@@ -38,7 +38,7 @@ An error is (predicted − measured) / measured. With --fail-over the exit code 
 when the mean |error| of any group exceeds the tolerance. Runs that cannot be
 predicted are listed with the reason; when that is all of them, the exit code is 2.`,
 		Example: `  perfplan validate
-  perfplan validate runs.yaml --group h200-single --rows
+  perfplan validate --group h200-single --rows
   perfplan validate --hardware my-h200.yaml
   perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,7 +46,8 @@ type Fabric struct {
 	grow  sync.Mutex
 }
 
-// FabricOf reads the facts and the curves of a hardware profile. It fails on a
+// FabricOf reads the facts and the curves of a hardware profile. Curves of other links
+// change as much as the model's times of the same calls do. It fails on a
 // version of NCCL, a compute capability or a curve that cannot be used.
 func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw hardware.Software, curves ...hardware.CollectiveCurve) (*Fabric, error) {
 	f := &Fabric{
@@ -78,7 +80,41 @@ func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw har
 		}
 		f.Curves = append(f.Curves, mine)
 	}
-	return f, nil
+	return f, f.relink(gpu, node, net, sw, curves)
+}
+
+// relink takes curves that were measured over other links to these.
+func (f *Fabric) relink(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw hardware.Software, curves []hardware.CollectiveCurve) error {
+	var after, before *Fabric
+	at := hardware.LinksOf(&gpu, &net)
+	for i, links := 0, at; i < len(curves); i++ {
+		on := curves[i].On
+		if on == nil || *on == at {
+			continue
+		}
+		var err error
+		if after == nil {
+			if after, err = FabricOf(gpu, node, net, sw); err != nil {
+				return err
+			}
+		}
+		if links != *on {
+			links = *on
+			gpu.NVLink.Value, gpu.PCIe.Value, net.NICBandwidth.Value, net.Communicator.Value = on.NVLink, on.PCIe, on.NIC, on.Communicator
+			if before, err = FabricOf(gpu, node, net, sw); err != nil {
+				return err
+			}
+		}
+		c := &f.Curves[i]
+		g := Group{Ranks: c.Ranks, PerNode: c.Ranks / max(c.Nodes, 1)}
+		c.Time = slices.Clone(c.Time)
+		for k, b := range c.Bytes {
+			if old := before.Time(c.Op, b, g); old > 0 {
+				c.Time[k] *= after.Time(c.Op, b, g) / old
+			}
+		}
+	}
+	return nil
 }
 
 // capability reads "9.0" as 90, or takes it from the architecture.
@@ -343,5 +379,14 @@ func (f *Fabric) wire(g Group) float64 {
 	if f.Communicator > 0 {
 		most = float64(f.Communicator) / 1e9
 	}
-	return max(min(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), most), slowest)
+	return max(min(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), most), f.floor())
+}
+
+// floor is the least rate in GB/s at which data are taken to cross nodes: that of no known path, or
+// of an adapter that is known to be slower.
+func (f *Fabric) floor() float64 {
+	if f.NICRate > 0 {
+		return min(slowest, float64(f.NICRate)/1e9)
+	}
+	return slowest
 }

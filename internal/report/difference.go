@@ -87,6 +87,7 @@ func flatten(out *[]whatif.Setting, path string, n *yaml.Node) {
 			flatten(out, key, n.Content[i+1])
 		}
 	case n.Kind == yaml.ScalarNode:
+		path = strings.TrimSuffix(path, ".inherits") // of a machine that changes another, beside that one's name
 		*out = append(*out, whatif.Setting{Path: path, Value: n.Value})
 	default:
 		text, err := yaml.Marshal(n)

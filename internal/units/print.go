@@ -93,6 +93,9 @@ func (r Rate) String() string {
 
 // Bits prints a data rate in Gbit/s, as network cards are sold.
 func (r Rate) Bits() string {
+	if bits := float64(r) * 8; bits < 1e9 {
+		return show(bits, []scale{{" Mbit/s", 1e6, 1e6}, {" kbit/s", 1e3, 1e3}, {" bit/s", 1, 0}})
+	}
 	return strconv.FormatFloat(math.Round(float64(r)*8/1e8)/10, 'f', -1, 64) + " Gbit/s"
 }
 

@@ -18,6 +18,9 @@ func (r *Release) UnmarshalText(text []byte) error {
 	if err1 != nil || err2 != nil || len(year) != 2 || len(month) != 2 || m < 1 || m > 12 {
 		return fmt.Errorf("%q is not a release; write year and month, as in \"24.07\"", text)
 	}
+	if y < 17 || y > 40 {
+		return fmt.Errorf("%q is no month of software that trains on these GPUs; write year and month from 17.01 on, as in \"24.07\"", text)
+	}
 	*r = Release(12*y + m - 1)
 	return nil
 }

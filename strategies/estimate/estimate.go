@@ -194,8 +194,10 @@ func (s *simulation) fill(r *Result) {
 	r.Parts.Gaps = r.StepTime - r.Parts.Total()
 	moved, exposed := sim.Moved-sim.Copied, sim.Exposed-sim.Starved
 	if moved > 0 {
-		hidden := max(moved-exposed, 0)
-		r.Overlap = new(min(hidden/min(moved, s.total-exposed), 1))
+		r.Overlap = new(max(1-exposed/moved, 0))
+		if *r.Overlap < 1e-9 {
+			*r.Overlap = 0 // rounding
+		}
 	}
 }
 

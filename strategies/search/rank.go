@@ -159,7 +159,7 @@ func rank(ctx context.Context, j *strategies.Job, o Options, out *Ranking) (*Ran
 // ranking then train alike.
 func Reopen(j *strategies.Job) *strategies.Job {
 	next := *j
-	if !j.Open && j.Given.GlobalBatch == 0 {
+	if !j.Open {
 		next.Given.GlobalBatch, next.Given.GradAccumulation = j.Train.GlobalBatch, 0
 	}
 	next.Open, next.Plan, next.GivenPlan, next.Unchosen = true, strategies.Plan{}, nil, nil

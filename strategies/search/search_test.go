@@ -288,6 +288,9 @@ func TestBestOfNone(t *testing.T) {
 	for _, c := range best.Others {
 		require.GreaterOrEqual(t, c.Result.Memory.DeviceUsed, best.Result.Memory.DeviceUsed, "the one that lacks least")
 	}
+	both, err := Best(job(t, "{model: llama2-7b, gpus: 8, train: {global_batch: 64, grad_accumulation: 4}}"))
+	require.NoError(t, err)
+	require.EqualValues(t, 4, both.Job.Train.GradAccumulation, "as it was given")
 	_, err = Best(job(t, "{model: llama2-7b, gpus: 37, train: {global_batch: 5}}"))
 	require.ErrorContains(t, err, "do not divide")
 	require.NotContains(t, err.Error(), "perfplan plan", "which finds none, either")

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/perfplan/perfplan/hardware"
-	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/parallel"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
@@ -63,13 +62,14 @@ var levers = []lever{
 		return true
 	}, false},
 	{"nvlink_bandwidth", "NVLink bandwidth", func(r *estimate.Result) string { return r.Job.Hardware.GPU.NVLink.Value.String() }, func(j *strategies.Job, f float64) bool {
-		return relink(j, func(h *hardware.Profile) { h.GPU.NVLink.Value *= units.Rate(f) }) && j.Hardware.GPU.NVLink.Value > 0
+		j.Hardware.GPU.NVLink.Value *= units.Rate(f)
+		return j.Hardware.GPU.NVLink.Value > 0
 	}, false},
 	{"nic_rate", "network rate", func(r *estimate.Result) string { return r.Job.Hardware.Network.NICBandwidth.Value.Bits() }, func(j *strategies.Job, f float64) bool {
-		return relink(j, func(h *hardware.Profile) {
-			h.Network.NICBandwidth.Value *= units.Rate(f)
-			h.Network.Communicator.Value *= units.Rate(f)
-		}) && j.Hardware.Network.NICBandwidth.Value > 0
+		net := &j.Hardware.Network
+		net.NICBandwidth.Value *= units.Rate(f)
+		net.Communicator.Value *= units.Rate(f)
+		return net.NICBandwidth.Value > 0
 	}, false},
 	{"latency", "short messages (1/alpha)", func(*estimate.Result) string { return "-" }, func(j *strategies.Job, f float64) bool {
 		s := j.Hardware.Network.LatencyScale
@@ -103,7 +103,8 @@ var levers = []lever{
 				c.Time[k] /= units.Seconds(f)
 			}
 		}
-		return (j.Plan.Offloads() || j.Train.AwayActivations()) && relink(j, func(h *hardware.Profile) { h.GPU.PCIe.Value *= units.Rate(f) })
+		h.GPU.PCIe.Value *= units.Rate(f)
+		return j.Plan.Offloads() || j.Train.AwayActivations()
 	}, false},
 	{"micro_batch", "micro batch", func(r *estimate.Result) string { return units.Count(float64(r.Job.Train.MicroBatch)) }, func(j *strategies.Job, f float64) bool {
 		b := float64(j.Train.MicroBatch) * f
@@ -123,37 +124,6 @@ var levers = []lever{
 // HoldsBatch reports whether micro batches of another size make up the same global batch: that
 // which the job gives. Else a step has as many of them as before.
 func HoldsBatch(j *strategies.Job) bool { return j.Given.GlobalBatch > 0 }
-
-// relink changes links of a job's machine. Collectives that were measured there
-// change as much as the model's times of the same calls do.
-func relink(j *strategies.Job, change func(*hardware.Profile)) bool {
-	h := j.Hardware
-	before, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software)
-	if err != nil {
-		return false
-	}
-	change(h)
-	after, err := collective.FabricOf(h.GPU, h.Node, h.Network, h.Software)
-	if err != nil {
-		return false
-	}
-	h.Laws.Collectives = slices.Clone(h.Laws.Collectives)
-	for i := range h.Laws.Collectives {
-		c := &h.Laws.Collectives[i]
-		var op collective.Op
-		if op.UnmarshalText([]byte(c.Op)) != nil {
-			return false
-		}
-		g := collective.Group{Ranks: c.Ranks, PerNode: c.Ranks / max(c.Nodes, 1)}
-		c.Time = slices.Clone(c.Time)
-		for k, b := range c.Bytes {
-			if old := before.Time(op, b, g); old > 0 {
-				c.Time[k] *= after.Time(op, b, g) / old
-			}
-		}
-	}
-	return true
-}
 
 // Sense perturbs one fact at a time around a job with a plan: how much the step time
 // follows it, and what more of it buys. What has no effect stays in the list; what
@@ -211,7 +181,9 @@ func Sense(r *estimate.Result) (*Sensitivity, error) {
 		if low == nil { // a micro batch of one has no half
 			low, span = r, math.Log(f[1])
 		}
-		x.Elasticity = math.Log(float64(high.StepTime/low.StepTime)) / span
+		if x.Elasticity = math.Log(float64(high.StepTime/low.StepTime)) / span; math.Abs(x.Elasticity) < 1e-9 {
+			x.Elasticity = 0 // rounding
+		}
 		x.Throughput = math.Log(high.TokensPerSecond/low.TokensPerSecond) / span
 		x.Raised = math.Log(high.TokensPerSecond/r.TokensPerSecond) / math.Log(f[1])
 		for _, a := range own[2:] {

@@ -192,6 +192,17 @@ func TestSensitivity(t *testing.T) {
 	require.Less(t, byKey["compute_peak"].Elasticity, -0.05)
 	require.Less(t, byKey["nvlink_bandwidth"].Elasticity, -0.02, "measured collectives follow the links")
 
+	// A machine whose links a job says otherwise has what more of them was said to buy.
+	const links = "{model: llama2-7b, hardware: %s, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero1}, train: {micro_batch: 1}}"
+	now := predict(t, fmt.Sprintf(links, "h200-sxm"))
+	s, err = Sense(now)
+	require.NoError(t, err)
+	nvlink := s.Levers[slices.IndexFunc(s.Levers, func(l Lever) bool { return l.Key == "nvlink_bandwidth" })]
+	for i, rate := range []string{"495GB/s", "675GB/s", "900GB/s"} {
+		r := predict(t, fmt.Sprintf(links, "{inherits: h200-sxm, gpu: {nvlink: "+rate+"}}"))
+		require.InDelta(t, nvlink.Gains[i].Throughput, r.TokensPerSecond/now.TokensPerSecond-1, 1e-9, rate)
+	}
+
 	// A global batch that is given stays, so that the work does; else it grows.
 	for batch, held := range map[string]bool{", global_batch: 256": true, ", grad_accumulation: 16": false} {
 		s, err := Sense(predict(t, `{model: llama2-7b, hardware: h200-sxm, gpus: 8, plan: {data_parallel: zero1}, train: {micro_batch: 2`+batch+`}}`))
