@@ -12,6 +12,9 @@ import (
 func (j *Job) Idle() []diag.Note {
 	p, r := &j.Plan, &j.Runtime
 	var out []diag.Note
+	idle := func(remedy, format string, values ...any) {
+		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf(format, values...), Remedy: remedy + ", or leave it out"})
+	}
 	for _, x := range []struct {
 		idle       bool
 		key, value string
@@ -32,44 +35,41 @@ func (j *Job) Idle() []diag.Note {
 		{p.EP == 1 && j.Train.Imbalance > 1 && !j.addsExpertBiases(), "train.expert_imbalance", fmt.Sprint(j.Train.Imbalance), "ep", "expert ranks"},
 	} {
 		if x.idle {
-			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("%s: %s has no effect without %s (%s 1)", x.key, x.value, x.lacks, x.degree),
-				Remedy: fmt.Sprintf("set plan.%s above 1, or leave it out", x.degree)})
+			idle("set plan."+x.degree+" above 1", "%s: %s has no effect without %s (%s 1)", x.key, x.value, x.lacks, x.degree)
 		}
 	}
 	if isOn(j.Train.UseReentrant) && j.Train.Recompute != ops.FullRecompute {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.use_reentrant: true has no effect on %s recomputation", j.Train.Recompute), Remedy: "set train.recompute to full, or leave it out"})
+		idle("set train.recompute to full", "train.use_reentrant: true has no effect on %s recomputation", j.Train.Recompute)
 	}
 	if r.ZeroInit != nil && p.DataParallel != ZeRO3 {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.zero_init: %v has no effect without ZeRO 3, which shards parameters", *r.ZeroInit), Remedy: "set plan.data_parallel to zero3, or leave it out"})
+		idle("set plan.data_parallel to zero3", "runtime.zero_init: %v has no effect without ZeRO 3, which shards parameters", *r.ZeroInit)
 	}
 	if isOn(r.OneConnection) && p.DataParallel.ShardsParameters() {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("runtime.one_connection: true has no effect under %s, which is predicted as with several", p.DataParallel), Remedy: "set plan.data_parallel to zero1, or leave it out"})
+		idle("set plan.data_parallel to zero1", "runtime.one_connection: true has no effect under %s, which is predicted as with several", p.DataParallel)
 	}
 	if p.TP > 1 && isOn(r.TPOverlap) && !p.SP() {
-		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces", Remedy: "set plan.sequence_parallel to true, or leave it out"})
+		idle("set plan.sequence_parallel to true", "runtime.tp_overlap: true has no effect without sequence parallelism, whose gathers and scatters it takes to pieces")
 	}
 	if p.DP*p.CP > 1 && p.DataParallel == DDP && isOn(r.OverlapParamGather) {
-		out = append(out, diag.Note{Code: "setting.idle", Text: "runtime.overlap_param_gather: true has no effect under ddp, which shards nothing that is to be gathered", Remedy: "set plan.data_parallel to zero1, or leave it out"})
+		idle("set plan.data_parallel to zero1", "runtime.overlap_param_gather: true has no effect under ddp, which shards nothing that is to be gathered")
 	}
 	if p.EP > 1 && isOn(r.EPOverlap) && j.RefusesEPOverlap() {
-		n := diag.Note{Code: "setting.idle", Text: "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it", Remedy: "set train.recompute to selective or none, or leave it out"}
 		if j.flatPipeline() {
-			n.Text = fmt.Sprintf("runtime.ep_overlap: true has no effect under a pipeline that is not interleaved (pp %d, virtual_stages 1), where the framework refuses it", p.PP)
-			n.Remedy = "set plan.virtual_stages above 1, or leave it out"
+			idle("set plan.virtual_stages above 1", "runtime.ep_overlap: true has no effect under a pipeline that is not interleaved (pp %d, virtual_stages 1), where the framework refuses it", p.PP)
+		} else {
+			idle("set train.recompute to selective or none", "runtime.ep_overlap: true has no effect with full recomputation, with which the framework refuses it")
 		}
-		out = append(out, n)
 	}
 	if t := &j.Train; t.RecomputeMethod == RecomputeBlock && t.RecomputeNumLayers != nil {
 		if most := p.layersOfStage(j.shape()); *t.RecomputeNumLayers > most {
-			out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most), Remedy: fmt.Sprintf("set it to 0 to %d, or leave it out", most)})
+			idle(fmt.Sprintf("set it to 0 to %d", most), "train.recompute_num_layers: %d has no more effect than %d, the layers of a pipeline stage", *t.RecomputeNumLayers, most)
 		}
 	}
 	if t := &j.Train; t.Recompute == ops.SelectiveRecompute && j.coreOnly(t.RecomputeModules) && j.keepsNoScores() {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute: selective saves no memory with %s attention, which keeps no scores that could be computed again", j.Runtime.Attention),
-			Remedy: "set train.recompute to full, or leave it out"})
+		idle("set train.recompute to full", "train.recompute: selective saves no memory with %s attention, which keeps no scores that could be computed again", j.Runtime.Attention)
 	}
 	if j.Train.RecomputeModules&RecomputeModules(ops.LayerNorms) != 0 && normless(j.Model) {
-		out = append(out, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.recompute_modules: layernorm has no effect on %s, which has no norm that its projection does not take in", j.ModelName), Remedy: "give other modules, or leave it out"})
+		idle("give other modules", "train.recompute_modules: layernorm has no effect on %s, which has no norm that its projection does not take in", j.ModelName)
 	}
 	return out
 }
