@@ -152,66 +152,76 @@ const mostChunks = 256
 
 // resolveLoss fills and checks what computes the loss; Liger-Kernel's operators bring one.
 func (j *Job) resolveLoss() error {
-	written := j.Runtime.CrossEntropyImpl == WrittenLoss
-	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss && written {
-		j.Runtime.FusedCrossEntropy = new(false)
-		j.note("runtime.fused_cross_entropy", false, "the loss is written out")
+	r, programs := &j.Runtime, j.Recipe.Programs
+	if r.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
+		why := "the framework's own"
+		if r.CrossEntropyImpl == WrittenLoss {
+			why = "the loss is written out"
+		}
+		r.FusedCrossEntropy = new(r.CrossEntropyImpl != WrittenLoss)
+		j.note("runtime.fused_cross_entropy", *r.FusedCrossEntropy, why)
 	}
-	if j.Runtime.FusedCrossEntropy == nil && j.Recipe.Structure.FusedLoss {
-		j.Runtime.FusedCrossEntropy = new(true)
-		j.note("runtime.fused_cross_entropy", true, "the framework's own")
-	}
-	if j.Runtime.ReturnsLogits != nil && (j.Recipe.Programs["fused_cross_entropy_alone"] == nil || !isOn(j.Runtime.FusedCrossEntropy)) {
+	if r.ReturnsLogits != nil && (programs["fused_cross_entropy_alone"] == nil || !isOn(r.FusedCrossEntropy)) {
 		return diag.Errorf("runtime.returns_logits: no loss is in a compiled graph of recipe %s here; leave it out, or use %s with its own loss", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool {
 			return r.Programs["fused_cross_entropy_alone"] != nil && r.Structure.CompiledScope != "layer"
 		})))
 	}
-	if j.Runtime.KeepsLogits != nil && j.Recipe.Programs["written_cross_entropy"] == nil {
+	if r.KeepsLogits != nil && programs["written_cross_entropy"] == nil {
 		return diag.Errorf("runtime.keeps_logits: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, having("written_cross_entropy"))
 	}
-	if j.Runtime.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
-		j.Runtime.FusedLinearCrossEntropy = new(true)
+	if r.FusedLinearCrossEntropy == nil && j.Recipe.Structure.LinearLoss != "" {
+		r.FusedLinearCrossEntropy = new(true)
 		j.note("runtime.fused_linear_cross_entropy", true, "the framework's own")
 	}
-	if isOn(j.Runtime.FusedCrossEntropy) && j.Recipe.Programs["fused_cross_entropy"] == nil {
+	if isOn(r.FusedCrossEntropy) && programs["fused_cross_entropy"] == nil {
 		return diag.Errorf("runtime.fused_cross_entropy: recipe %s has no loss in one kernel; leave it out, or use %s", j.Recipe.Name, having("fused_cross_entropy"))
 	}
-	switch impl := j.Runtime.CrossEntropyImpl; {
-	case impl == "":
-	case written && j.Recipe.Programs["written_cross_entropy"] == nil:
-		return diag.Errorf("runtime.cross_entropy_impl: %s, but recipe %s has its own loss; leave it out, or use %s", impl, j.Recipe.Name, having("written_cross_entropy"))
-	case written && (isOn(j.Runtime.FusedCrossEntropy) || isOn(j.Runtime.FusedLinearCrossEntropy)):
-		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is fused; set runtime.fused_cross_entropy and runtime.fused_linear_cross_entropy to false, or leave it out", impl)
-	case written:
-	case isOn(j.Runtime.FusedLinearCrossEntropy):
-		if j.LinearLoss() == "" {
-			return diag.Errorf("runtime.cross_entropy_impl: %q is no loss that is fused with the output layer; use %s, %s or %s", impl, LigerLoss, CutLoss, WholeCut)
+	if r.CrossEntropyImpl != "" {
+		if err := j.checkLossImpl(r.CrossEntropyImpl); err != nil {
+			return err
 		}
-	case j.Recipe.Programs["linear_cross_entropy"] != nil && linearLosses[impl] != "":
-		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused with the output layer; set runtime.fused_linear_cross_entropy to true, or leave it out", impl)
-	case !slices.Contains(losses, impl):
-		return diag.Errorf("runtime.cross_entropy_impl: %q is no loss; use %s", impl, diag.Or(losses))
-	case j.Recipe.Programs["native_cross_entropy"] == nil:
-		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, having("native_cross_entropy"))
-	case impl != EngineLoss && impl != NativeLoss:
-		return diag.Errorf("runtime.cross_entropy_impl: %q is no fused loss; use %s or %s", impl, EngineLoss, NativeLoss)
-	case !isOn(j.Runtime.FusedCrossEntropy):
-		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused; set runtime.fused_cross_entropy to true, or leave it out", impl)
 	}
-	if j.Runtime.LossParallel != nil && j.Recipe.Programs["parallel_cross_entropy"] == nil {
+	if r.LossParallel != nil && programs["parallel_cross_entropy"] == nil {
 		return diag.Errorf("runtime.loss_parallel: recipe %s has no such switch; leave it out, or use %s", j.Recipe.Name, having("parallel_cross_entropy"))
 	}
 	if err := j.resolveLossChunks(); err != nil {
 		return err
 	}
-	fused := isOn(j.Runtime.FusedCrossEntropy)
-	if up := j.Runtime.Upcast; up != nil && (j.Recipe.Structure.Compiled && fused || j.Recipe.Programs["cross_entropy_as_is"] == nil) {
+	fused := isOn(r.FusedCrossEntropy)
+	if up := r.Upcast; up != nil && (j.Recipe.Structure.Compiled && fused || programs["cross_entropy_as_is"] == nil) {
 		return diag.Errorf("runtime.upcast: recipe %s has no other loss; leave it out, or use hf-eager, or hf-compile with runtime.fused_cross_entropy: false", j.Recipe.Name)
 	} else if up != nil && !*up && (fused || j.LinearLoss() != "") {
 		return diag.Errorf("runtime.upcast: a fused loss casts by itself; leave it out, or the fused loss")
 	}
-	if p := j.LinearLoss(); p != "" && j.Recipe.Programs[p] == nil {
+	if p := j.LinearLoss(); p != "" && programs[p] == nil {
 		return diag.Errorf("runtime.fused_linear_cross_entropy: recipe %s has no loss in pieces; leave it out, or use hf-eager", j.Recipe.Name)
+	}
+	return nil
+}
+
+// checkLossImpl checks that the recipe has the implementation of the loss that the job names, and that the loss is fused as that one is.
+func (j *Job) checkLossImpl(impl string) error {
+	programs, fused, withHead := j.Recipe.Programs, isOn(j.Runtime.FusedCrossEntropy), isOn(j.Runtime.FusedLinearCrossEntropy)
+	switch written := impl == WrittenLoss; {
+	case written && programs["written_cross_entropy"] == nil:
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but recipe %s has its own loss; leave it out, or use %s", impl, j.Recipe.Name, having("written_cross_entropy"))
+	case written && (fused || withHead):
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is fused; set runtime.fused_cross_entropy and runtime.fused_linear_cross_entropy to false, or leave it out", impl)
+	case written:
+	case withHead:
+		if j.LinearLoss() == "" {
+			return diag.Errorf("runtime.cross_entropy_impl: %q is no loss that is fused with the output layer; use %s, %s or %s", impl, LigerLoss, CutLoss, WholeCut)
+		}
+	case programs["linear_cross_entropy"] != nil && linearLosses[impl] != "":
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused with the output layer; set runtime.fused_linear_cross_entropy to true, or leave it out", impl)
+	case !slices.Contains(losses, impl):
+		return diag.Errorf("runtime.cross_entropy_impl: %q is no loss; use %s", impl, diag.Or(losses))
+	case programs["native_cross_entropy"] == nil:
+		return diag.Errorf("runtime.cross_entropy_impl: recipe %s has one fused loss; leave it out, or use %s", j.Recipe.Name, having("native_cross_entropy"))
+	case impl != EngineLoss && impl != NativeLoss:
+		return diag.Errorf("runtime.cross_entropy_impl: %q is no fused loss; use %s or %s", impl, EngineLoss, NativeLoss)
+	case !fused:
+		return diag.Errorf("runtime.cross_entropy_impl: %s, but the loss is not fused; set runtime.fused_cross_entropy to true, or leave it out", impl)
 	}
 	return nil
 }
