@@ -48,96 +48,103 @@ type step struct {
 // returns the steps sorted by start. In that order the steady state shows as an
 // exactly repeating sequence. It fails when the lists wait for each other.
 func (pl *Plan) unitOrder(lists [][]Action, m int) ([]step, error) {
-	total, stages := 0, pl.Stages()
+	total := 0
 	for _, l := range lists {
 		total += len(l)
 	}
-	var (
-		steps  = make([]step, 0, total)
-		done   [kinds][]int32 // by stage and micro batch: 1 + the step that did it
-		cursor = make([]int, len(lists))
-		clock  = make([]int32, len(lists))
-		left   = total
-	)
-	for k := range done {
-		done[k] = make([]int32, stages*m)
-	}
-	sent := func(k Kind, stage int, mb int32) int32 { return done[k][stage*m+int(mb)] - 1 }
-	// wait returns the step on another rank that a waits for, or -1, and
-	// whether everything a needs is done.
-	wait := func(rank int, a Action) (int32, bool) {
-		stage, next, ok := pl.Stage(rank, int(a.Chunk)), 0, false
-		switch a.Kind {
-		case BackwardWeight:
-			return -1, sent(BackwardInput, stage, a.MicroBatch) >= 0
-		case Forward:
-			next, ok = pl.Before(stage)
-		default:
-			if sent(Forward, stage, a.MicroBatch) < 0 {
-				return -1, false
-			}
-			next, ok = pl.After(stage)
-		}
-		if !ok {
-			return -1, true
-		}
-		k := a.Kind
-		if k != Forward && sent(Backward, next, a.MicroBatch) < 0 {
-			k = BackwardInput
-		} else if k != Forward {
-			k = Backward
-		}
-		from := sent(k, next, a.MicroBatch)
-		if from >= 0 && steps[from].rank == int32(rank) {
-			return -1, true
-		}
-		return from, from >= 0
+	u := unitRun{pl: pl, m: m, lists: lists, steps: make([]step, 0, total), next: make([]int, len(lists)), clock: make([]int32, len(lists))}
+	for k := range u.done {
+		u.done[k] = make([]int32, pl.Stages()*m)
 	}
 	for moved := true; moved; {
 		moved = false
-		for r, l := range lists {
-			for cursor[r] < len(l) {
-				run := l[cursor[r]:][:1]
-				if run[0].Overlap {
-					run = l[cursor[r]:][:2]
-				}
-				s := step{time: clock[r], deps: [2]int32{-1, -1}, chunk: run[0].Chunk, mb: run[0].MicroBatch}
-				stage := pl.Stage(r, int(s.chunk))
-				s.rank, s.cost = int32(r), pl.costIndex(run[0].Kind, stage)
-				if len(run) == 2 {
-					s.cost = pl.costIndex(pairKind, stage)
-				}
-				ready := true
-				for i, a := range run {
-					var ok bool
-					s.deps[i], ok = wait(r, a)
-					ready = ready && ok
-					if d := s.deps[i]; d >= 0 {
-						s.time = max(s.time, steps[d].time+steps[d].length(pl))
-					}
-				}
-				if !ready {
-					break
-				}
-				steps = append(steps, s)
-				for _, a := range run {
-					done[a.Kind][pl.Stage(r, int(a.Chunk))*m+int(a.MicroBatch)] = int32(len(steps))
-				}
-				clock[r] = s.time + int32(len(run))
-				cursor[r] += len(run)
-				left -= len(run)
+		for r := range lists {
+			for u.step(r) {
 				moved = true
 			}
 		}
 	}
-	if left > 0 {
-		for r, l := range lists {
-			if cursor[r] < len(l) {
-				return nil, fmt.Errorf("pipeline schedule %s (p=%d v=%d m=%d) is stuck: rank %d waits forever at action %d, %v", pl.Name, pl.Ranks, pl.Chunks, m, r, cursor[r], l[cursor[r]])
-			}
+	for r, l := range lists {
+		if n := u.next[r]; n < len(l) {
+			return nil, fmt.Errorf("pipeline schedule %s (p=%d v=%d m=%d) is stuck: rank %d waits forever at action %d, %v", pl.Name, pl.Ranks, pl.Chunks, m, r, n, l[n])
 		}
 	}
-	return sortSteps(steps), nil
+	return sortSteps(u.steps), nil
+}
+
+// unitRun runs the lists of all ranks, every action taking one unit of time.
+type unitRun struct {
+	pl    *Plan
+	m     int // micro batches
+	lists [][]Action
+	steps []step
+	done  [kinds][]int32 // by stage and micro batch: 1 + the step that did it
+	next  []int          // by rank: its next action
+	clock []int32        // and when that may start
+}
+
+// step runs the next action of a rank, or pair of them, and reports whether it could.
+func (u *unitRun) step(r int) bool {
+	list := u.lists[r][u.next[r]:]
+	if len(list) == 0 {
+		return false
+	}
+	run, kind := list[:1], list[0].Kind
+	if list[0].Overlap {
+		run, kind = list[:2], pairKind
+	}
+	stage := u.pl.Stage(r, int(run[0].Chunk))
+	s := step{node: node{rank: int32(r), cost: u.pl.costIndex(kind, stage)}, time: u.clock[r], deps: [2]int32{-1, -1}, chunk: run[0].Chunk, mb: run[0].MicroBatch}
+	for i, a := range run {
+		d, ok := u.wait(r, a)
+		if !ok {
+			return false
+		}
+		if s.deps[i] = d; d >= 0 {
+			s.time = max(s.time, u.steps[d].time+u.steps[d].length(u.pl))
+		}
+	}
+	u.steps = append(u.steps, s)
+	for _, a := range run {
+		u.done[a.Kind][u.pl.Stage(r, int(a.Chunk))*u.m+int(a.MicroBatch)] = int32(len(u.steps))
+	}
+	u.clock[r] = s.time + int32(len(run))
+	u.next[r] += len(run)
+	return true
+}
+
+// by is the step that did a pass of a stage; -1: none has yet.
+func (u *unitRun) by(k Kind, stage int, mb int32) int32 { return u.done[k][stage*u.m+int(mb)] - 1 }
+
+// wait returns the step on another rank that an action waits for, or -1, and
+// whether everything it needs is done.
+func (u *unitRun) wait(rank int, a Action) (int32, bool) {
+	stage, next, ok := u.pl.Stage(rank, int(a.Chunk)), 0, false
+	switch a.Kind {
+	case BackwardWeight:
+		return -1, u.by(BackwardInput, stage, a.MicroBatch) >= 0
+	case Forward:
+		next, ok = u.pl.Before(stage)
+	default:
+		if u.by(Forward, stage, a.MicroBatch) < 0 {
+			return -1, false
+		}
+		next, ok = u.pl.After(stage)
+	}
+	if !ok {
+		return -1, true
+	}
+	k := a.Kind
+	if k != Forward && u.by(Backward, next, a.MicroBatch) < 0 {
+		k = BackwardInput
+	} else if k != Forward {
+		k = Backward
+	}
+	from := u.by(k, next, a.MicroBatch)
+	if from >= 0 && u.steps[from].rank == int32(rank) {
+		return -1, true
+	}
+	return from, from >= 0
 }
 
 // length is the unit time a step takes.
