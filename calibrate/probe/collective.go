@@ -124,13 +124,20 @@ func prepareCollective(w *World, _ *Bench, c Case) (Trial, error) {
 		return Trial{}, err
 	}
 	benches := w.Benches[:w.locals(n)]
-	streams := make([]cuda.Stream, len(benches))
-	for i, b := range benches {
-		streams[i] = b.Stream
-	}
+	streams := streamsOf(benches)
 	batch := batchOf(bytes)
 	warm := false
 	var graph cuda.Op
+	warmUp := func() error {
+		if err := enqueue(op, 2, streams); err != nil || c["graph"] != "true" {
+			return err
+		}
+		var err error
+		if graph, err = comm.Capture(op, batch); err != nil {
+			return err
+		}
+		return enqueue(graph, 1, streams)
+	}
 	once := func(watch bool) (Reading, error) {
 		var r Reading
 		if op == nil {
@@ -138,26 +145,8 @@ func prepareCollective(w *World, _ *Bench, c Case) (Trial, error) {
 		}
 		if !warm {
 			warm = true
-			if err := op.Enqueue(2); err != nil {
+			if err := warmUp(); err != nil {
 				return r, err
-			}
-			for _, s := range streams {
-				if err := s.Sync(); err != nil {
-					return r, err
-				}
-			}
-			if c["graph"] == "true" {
-				if graph, err = comm.Capture(op, batch); err != nil {
-					return r, err
-				}
-				if err := graph.Enqueue(1); err != nil {
-					return r, err
-				}
-				for _, s := range streams {
-					if err := s.Sync(); err != nil {
-						return r, err
-					}
-				}
 			}
 		}
 		times, err := w.timed(streams, func() error { return op.Enqueue(1) }, func() error {

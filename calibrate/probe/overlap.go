@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/perfplan/perfplan/calibrate/cuda"
 )
@@ -74,12 +75,11 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 			return fail(err)
 		}
 	}
-	var main []cuda.Stream
-	for _, b := range w.Benches {
-		main = append(main, b.Stream)
-		if c["what"] == "none" {
-			continue
-		}
+	benches := w.Benches
+	if c["what"] == "none" {
+		benches = nil
+	}
+	for _, b := range benches {
 		s, err := b.GPU.Stream()
 		if err != nil {
 			return fail(err)
@@ -102,7 +102,7 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 	if c["side"] == "comm" {
 		k, m = cover, timed
 	}
-	streams := append(append([]cuda.Stream{}, side...), main...)
+	streams := slices.Concat(side, streamsOf(w.Benches))
 	var meet func() error
 	if comm != nil {
 		meet = func() error { return comm.Enqueue(1) }
@@ -128,10 +128,8 @@ func prepareOverlap(w *World, _ *Bench, c Case) (Trial, error) {
 			if err := queue(1, 1); err != nil { // loads kernels and connects, for which a held stream would wait
 				return r, err
 			}
-			for _, s := range streams {
-				if err := s.Sync(); err != nil {
-					return r, err
-				}
+			if err := syncAll(streams); err != nil {
+				return r, err
 			}
 		}
 		times, err := w.timed(streams, meet, func() error { return queue(k, m) })

@@ -210,23 +210,13 @@ func sustainedReading(benches []*Bench, ops [][]cuda.Op) (Reading, error) {
 			m.Close()
 		}
 	}()
-	for batch := 0; ; batch++ {
-		for i, bench := range benches {
-			for range n {
-				for _, op := range ops[i] {
-					if err := op.Enqueue(1); err != nil {
-						return r, err
-					}
-				}
-			}
-			if i > 0 {
-				continue
-			}
-			m, err := bench.Stream.Mark()
-			if err != nil {
-				return r, err
-			}
+	for {
+		m, err := queueTurns(benches, ops, n)
+		if m != nil {
 			marks = append(marks, m)
+		}
+		if err != nil {
+			return r, err
 		}
 		passed := b.Driver.Now().Sub(start).Seconds()
 		if k := len(marks); k >= 3 { // waits until only one batch is queued
@@ -247,13 +237,27 @@ func sustainedReading(benches []*Bench, ops [][]cuda.Op) (Reading, error) {
 			break
 		}
 	}
-	for _, bench := range benches {
-		if err := bench.Stream.Sync(); err != nil {
-			return r, err
+	r.Telemetry = t.result()
+	return r, syncAll(streamsOf(benches))
+}
+
+// queueTurns queues n turns of the ops of each GPU and returns a mark of where they end on the first.
+func queueTurns(benches []*Bench, ops [][]cuda.Op, n int) (end cuda.Mark, err error) {
+	for i, b := range benches {
+		for range n {
+			for _, op := range ops[i] {
+				if err := op.Enqueue(1); err != nil {
+					return end, err
+				}
+			}
+		}
+		if i == 0 {
+			if end, err = b.Stream.Mark(); err != nil {
+				return nil, err
+			}
 		}
 	}
-	r.Telemetry = t.result()
-	return r, nil
+	return end, nil
 }
 
 // mean averages telemetry.

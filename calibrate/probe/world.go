@@ -185,9 +185,9 @@ func (w *World) timed(streams []cuda.Stream, meet, queue func() error) ([]float6
 	gate := w.Benches[0].gate
 	held := gate != nil && w.Peers == nil // one process cannot hold the GPUs of another
 	var from, to []cuda.Mark
-	run := func() error {
-		for _, s := range streams {
-			if held {
+	run := func() (err error) {
+		if held {
+			for _, s := range streams {
 				if err := gate.Hold(s); err != nil {
 					return err
 				}
@@ -198,24 +198,14 @@ func (w *World) timed(streams []cuda.Stream, meet, queue func() error) ([]float6
 				return err
 			}
 		}
-		for _, s := range streams {
-			m, err := s.Mark()
-			if err != nil {
-				return err
-			}
-			from = append(from, m)
+		if from, err = markAll(streams); err != nil {
+			return err
 		}
 		if err := queue(); err != nil {
 			return err
 		}
-		for _, s := range streams {
-			m, err := s.Mark()
-			if err != nil {
-				return err
-			}
-			to = append(to, m)
-		}
-		return nil
+		to, err = markAll(streams)
+		return err
 	}
 	err := run()
 	if held {
@@ -239,6 +229,44 @@ func (w *World) timed(streams []cuda.Stream, meet, queue func() error) ([]float6
 		m.Close()
 	}
 	return out, err
+}
+
+// streamsOf are the streams of so many GPUs.
+func streamsOf(benches []*Bench) []cuda.Stream {
+	var out []cuda.Stream
+	for _, b := range benches {
+		out = append(out, b.Stream)
+	}
+	return out
+}
+
+// markAll puts a mark on each stream; those before one that fails are returned, too.
+func markAll(streams []cuda.Stream) (out []cuda.Mark, err error) {
+	for _, s := range streams {
+		m, err := s.Mark()
+		if err != nil {
+			return out, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// enqueue runs an op n times and waits for it on all its streams.
+func enqueue(op cuda.Op, n int, streams []cuda.Stream) error {
+	if err := op.Enqueue(n); err != nil {
+		return err
+	}
+	return syncAll(streams)
+}
+
+func syncAll(streams []cuda.Stream) error {
+	for _, s := range streams {
+		if err := s.Sync(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Lose takes a GPU out of the world of one process.
