@@ -18,11 +18,16 @@ var (
 	validate = runs.Validate
 )
 
+// validateFlags are what is asked of validate beside its files.
+type validateFlags struct {
+	groups                         []string
+	rows, ablation, choices, parts bool
+	failOver, machine              string
+}
+
 func newValidate(e *env) *cobra.Command {
 	var out output
-	var groups []string
-	var rows, ablation, choices, parts bool
-	var failOver, machine string
+	var f validateFlags
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
 		Short: "Compare predictions with measured runs",
@@ -43,71 +48,22 @@ predicted are listed with the reason; when that is all of them, the exit code is
   perfplan validate --ablation --group h200-single,h200-fsdp
   perfplan validate runs.yaml --fail-over step_time=5%,peak_allocated=2%`,
 		RunE: out.run(func(_ *cobra.Command, args []string, format report.Format) error {
-			if ablation && (rows || choices || parts || failOver != "") {
-				return usage("--ablation prints neither --rows nor --choices nor --parts and knows no --fail-over; leave them out")
-			}
-			var limits []runs.Tolerance
-			var err error
-			if failOver != "" {
-				if limits, err = runs.ParseTolerances(failOver); err != nil {
-					return usage("--fail-over: %v", err)
-				}
-			}
-			if len(args) == 0 { // what can be wrong is told before the embedded runs are read
-				if err = runs.CheckGroups(groups); err != nil {
-					return usage("--group: %v", err)
-				}
-			}
-			if machine != "" {
-				if _, err = hardware.Load(machine); err != nil {
-					return err
-				}
-			}
-			end := e.busy("predicting the runs")
-			defer func() { end() }() // on the way to an error, too
-			list, err := measured(args, groups...)
+			limits, err := f.read(args)
 			if err != nil {
 				return err
 			}
-			if list, err = runs.Filter(list, groups); err != nil {
-				return usage("--group: %v", err)
-			}
-			if machine != "" {
-				all := list
-				if list, err = runs.On(all, machine); err != nil {
-					return err
-				}
-				end()
-				leftOut(e, all, len(list))
-				end = e.busy("predicting the runs")
-			}
-			if ablation {
-				end()
-				p := &progress{out: e.err, last: time.Now()}
-				found, err := runs.Ablate(list, func(done int) {
-					p.show(search.Progress{Phase: "effects left out", Done: done, Total: len(runs.Effects)})
-				})
-				p.end()
-				if err != nil {
-					return err
-				}
-				return report.Write(e.out, report.Ablation(found), format, e.style)
-			}
-			compare := validate
-			if format == report.JSON || format == report.YAML { // which print every figure
-				compare = runs.Complete
-			}
-			r := compare(list)
-			if err := r.Refusal(); err != nil {
+			list, end, err := f.load(e, args)
+			defer end() // on the way to an error, too
+			if err != nil {
 				return err
 			}
-			if choices {
-				r.Choices = runs.Choices(list, r.Rows, runs.Fewest)
+			if f.ablation {
+				end()
+				return ablate(e, list, format)
 			}
-			if parts {
-				if r.Parts, err = runs.Parts(r.Rows); err != nil {
-					return err
-				}
+			r, err := f.predict(list, format)
+			if err != nil {
+				return err
 			}
 			end()
 			if len(args) > 0 {
@@ -116,23 +72,105 @@ predicted are listed with the reason; when that is all of them, the exit code is
 					fmt.Fprintf(e.err, "perfplan: %s\n", copies)
 				}
 			}
-			if err := report.WriteValidate(e.out, r, rows, format, e.style); err != nil {
+			if err := report.WriteValidate(e.out, r, f.rows, format, e.style); err != nil {
 				return err
 			}
 			return within(r, limits)
 		}),
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringSliceVar(&groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
-	cmd.Flags().StringVar(&machine, "hardware", "", "predict on this machine, `NAME` or file, with the same GPU")
-	cmd.Flags().BoolVar(&rows, "rows", false, "also print each run")
-	cmd.Flags().BoolVar(&ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
-	cmd.Flags().BoolVar(&choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
-	cmd.Flags().BoolVar(&parts, "parts", false, "also fit what measured steps take of each part: kernels, communication, the host, bubbles")
-	cmd.Flags().StringVar(&failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
+	cmd.Flags().StringSliceVar(&f.groups, "group", nil, "only the runs of this `GROUP` (repeatable)")
+	cmd.Flags().StringVar(&f.machine, "hardware", "", "predict on this machine, `NAME` or file, with the same GPU")
+	cmd.Flags().BoolVar(&f.rows, "rows", false, "also print each run")
+	cmd.Flags().BoolVar(&f.ablation, "ablation", false, "instead leave out one effect after the other: what each is worth")
+	cmd.Flags().BoolVar(&f.choices, "choices", false, "also compare the layout predicted best with the best measured, where several of one job were")
+	cmd.Flags().BoolVar(&f.parts, "parts", false, "also fit what measured steps take of each part: kernels, communication, the host, bubbles")
+	cmd.Flags().StringVar(&f.failOver, "fail-over", "", "exit with code 3 when a group's mean |error| exceeds `LIMIT`: 5% (of step_time), or quantity=limit,...")
 	completeOrFile(cmd, "hardware", hardware.Names())
 	out.addFlag(cmd, report.Formats...)
 	return cmd
+}
+
+// read returns the tolerances. What can be wrong of the flags is told before any run is read.
+func (f *validateFlags) read(files []string) ([]runs.Tolerance, error) {
+	if f.ablation && (f.rows || f.choices || f.parts || f.failOver != "") {
+		return nil, usage("--ablation prints neither --rows nor --choices nor --parts and knows no --fail-over; leave them out")
+	}
+	var limits []runs.Tolerance
+	if f.failOver != "" {
+		var err error
+		if limits, err = runs.ParseTolerances(f.failOver); err != nil {
+			return nil, usage("--fail-over: %v", err)
+		}
+	}
+	if len(files) == 0 {
+		if err := runs.CheckGroups(f.groups); err != nil {
+			return nil, usage("--group: %v", err)
+		}
+	}
+	if f.machine != "" {
+		if _, err := hardware.Load(f.machine); err != nil {
+			return nil, err
+		}
+	}
+	return limits, nil
+}
+
+// load returns the runs to predict, and says that they are being predicted until end is called.
+func (f *validateFlags) load(e *env, files []string) (list []runs.Run, end func(), err error) {
+	const predicting = "predicting the runs"
+	end = e.busy(predicting)
+	if list, err = measured(files, f.groups...); err != nil {
+		return nil, end, err
+	}
+	if list, err = runs.Filter(list, f.groups); err != nil {
+		return nil, end, usage("--group: %v", err)
+	}
+	if f.machine == "" {
+		return list, end, nil
+	}
+	here, err := runs.On(list, f.machine)
+	if err != nil {
+		return nil, end, err
+	}
+	end()
+	leftOut(e, list, len(here))
+	return here, e.busy(predicting), nil
+}
+
+// predict compares predictions with the runs, with what is asked for beside the errors.
+func (f *validateFlags) predict(list []runs.Run, format report.Format) (*runs.Report, error) {
+	compare := validate
+	if format == report.JSON || format == report.YAML { // which print every figure
+		compare = runs.Complete
+	}
+	r := compare(list)
+	if err := r.Refusal(); err != nil {
+		return nil, err
+	}
+	if f.choices {
+		r.Choices = runs.Choices(list, r.Rows, runs.Fewest)
+	}
+	if f.parts {
+		var err error
+		if r.Parts, err = runs.Parts(r.Rows); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// ablate prints what each effect is worth.
+func ablate(e *env, list []runs.Run, format report.Format) error {
+	p := &progress{out: e.err, last: time.Now()}
+	found, err := runs.Ablate(list, func(done int) {
+		p.show(search.Progress{Phase: "effects left out", Done: done, Total: len(runs.Effects)})
+	})
+	p.end()
+	if err != nil {
+		return err
+	}
+	return report.Write(e.out, report.Ablation(found), format, e.style)
 }
 
 // leftOut says which of all runs are not among those that another machine can stand for,
