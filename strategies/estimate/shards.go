@@ -57,45 +57,56 @@ func (h *shards) begin(s *step) {
 	for k := range h.narrow {
 		h.narrow[k] = append(h.narrow[k][:0], make([]int64, n)...)
 	}
-	narrows, main := gathers(s.job).Narrow(), s.job.Recipe.Structure.MainGradients
 	h.grads = append(h.grads[:0], make([][2]int64, n)...)
-	for i, u := range s.list {
-		for j, p := range u.Params {
-			if p.TiedCopy && s.chunk.embedding != nil {
-				continue
-			}
-			i := i
-			if h.nests {
-				i = h.nested.of.Of[i][j]
-			}
-			count, k := h.params, 0
-			if p.Split == model.ExpertSplit {
-				count, k = h.expert, 1
-			}
-			count[i] += p.Local
-			if !p.Frozen {
-				h.grads[i][k] += p.Local
-			}
-			if narrows && u.Narrowed(&p, main) || s.job.Precision.Frozen.Set && p.Packs() {
-				h.narrow[k][i] += p.Local
-			}
-		}
-	}
+	h.count()
 	if h.nests {
 		h.nested.begin(h)
 		return
 	}
 	h.held = s.chunk.held(s.job.HeldHead(), s.job.Recipe.Structure.LiveParameters)
 	if s.job.Recipe.Structure.ExposedRoot && s.chunk.embedding != nil && s.chunk.head != nil {
-		for i, u := range s.list { // one unit: embedding, final norm, head, what is around an encoder
-			if i > 0 && u.Layers == 0 {
-				h.params[0] += h.params[i]
-				h.grads[0][0] += h.grads[i][0]
-				h.params[i], h.grads[i][0] = 0, 0
+		h.joinRoot()
+	}
+	for h.frozen = 0; h.frozen < n-1 && len(s.list[h.frozen].backward.ops) == 0; h.frozen++ { // a stage may be frozen as a whole
+	}
+}
+
+// count adds up what of each unit is gathered and reduced.
+func (h *shards) count() {
+	s := h.s
+	narrows, main := gathers(s.job).Narrow(), s.job.Recipe.Structure.MainGradients
+	for i, u := range s.list {
+		for j, p := range u.Params {
+			if p.TiedCopy && s.chunk.embedding != nil {
+				continue
+			}
+			to := i
+			if h.nests {
+				to = h.nested.of.Of[i][j]
+			}
+			count, k := h.params, 0
+			if p.Split == model.ExpertSplit {
+				count, k = h.expert, 1
+			}
+			count[to] += p.Local
+			if !p.Frozen {
+				h.grads[to][k] += p.Local
+			}
+			if narrows && u.Narrowed(&p, main) || s.job.Precision.Frozen.Set && p.Packs() {
+				h.narrow[k][to] += p.Local
 			}
 		}
 	}
-	for h.frozen = 0; h.frozen < n-1 && len(s.list[h.frozen].backward.ops) == 0; h.frozen++ { // a stage may be frozen as a whole
+}
+
+// joinRoot makes one unit of what is outside of layers: embedding, final norm, head, what is around an encoder.
+func (h *shards) joinRoot() {
+	for i, u := range h.s.list {
+		if i > 0 && u.Layers == 0 {
+			h.params[0] += h.params[i]
+			h.grads[0][0] += h.grads[i][0]
+			h.params[i], h.grads[i][0] = 0, 0
+		}
 	}
 }
 
