@@ -106,62 +106,22 @@ func (d *Deviations) worst() string {
 // their laws are independent; a law taken over from another GPU is off as a
 // whole, and what is left over on whole steps (hardware laws, step) adds to that.
 func (e *Evaluator) spread(r *Result) {
-	p, s := &e.p, &e.sim
+	p := &e.p
 	if own := p.job.Runtime.OwnRuns; own != nil {
 		r.Low, r.High = hardware.Range(r.StepTime, own.Spread)
 		r.Off[LeftOut] = Deviation{own.Spread, 1}
 		r.Notes = append(r.Notes, diag.Note{Code: "runs.own", Text: fmt.Sprintf("every time is %.2f times the prediction, as %s showed", own.Ratio, counted(own.Runs))})
 		return
 	}
-	var busy float64
-	var ops, off [numWork]float64 // by kind of work: variance of its time; time under a law of another GPU, times its deviation
-	n := float64(s.passesOf())
-	rank := 0
-	if s.pipe != nil {
-		rank = s.pipe.worst
-	}
-	counts := map[*unit]float64{}
-	var list []*unit
-	for _, u := range s.layout.ranks[rank].runs {
-		if counts[u] == 0 {
-			list = append(list, u)
-		}
-		counts[u] += n
-	}
-	host := 2 * (p.host.Pass + p.host.Pipeline) * p.python * units.Seconds(n) // of passes and units
-	for _, u := range list {
-		host += (u.forward.whole.Host + u.backward.whole.Host) * units.Seconds(counts[u])
-		for _, sec := range []*section{&u.forward, &u.backward} {
-			for i := range sec.ops {
-				o := &sec.ops[i]
-				if o.Class == tape.NoKernel || o.Class == tape.Collective {
-					continue
-				}
-				t := float64(sec.launches[i].Busy) * counts[u]
-				own, other := p.timer.Spread(o)
-				k := workOf(o.Class)
-				busy += t
-				ops[k] += t * own * t * own
-				off[k] += t * other
-			}
-		}
-	}
-	var matrices, others float64
-	for k, d := range off {
-		if v := ops[k] + d*d; work(k) == gemmWork || work(k) == attentionWork {
-			matrices += v
-		} else {
-			others += v
-		}
-	}
+	t := e.kernelSpread()
 	total := float64(r.StepTime)
 	set := func(c Cause, seconds, spare float64) { r.Off[c] = Deviation{seconds / total, spare / total} }
-	if busy > 0 { // bubbles stretch with the kernels
-		stretch := (busy + float64(r.Parts.Bubble)) / busy
-		set(MatrixTimes, math.Sqrt(matrices)*stretch, total)
-		set(KernelTimes, math.Sqrt(others)*stretch, total)
+	if t.busy > 0 { // bubbles stretch with the kernels
+		stretch := (t.busy + float64(r.Parts.Bubble)) / t.busy
+		set(MatrixTimes, t.matrices*stretch, total)
+		set(KernelTimes, t.others*stretch, total)
 	}
-	set(HostSpeed, e.slowerHost(r, host), float64(r.Parts.Host))
+	set(HostSpeed, e.slowerHost(r, t.host), float64(r.Parts.Host))
 	set(CollectiveTimes, commSpread*float64(r.Parts.Exposed), float64(r.Parts.Exposed))
 	set(NetworkSpeed, e.slowerNetwork(r), float64(r.Parts.Exposed))
 	set(HostUpdates, p.updateSpread(r), float64(r.Parts.Update))
@@ -177,24 +137,81 @@ func (e *Evaluator) spread(r *Result) {
 	special := r.Off
 	special[Unforeseen] = Deviation{} // which nearly every job has
 	if special.Total() > 0.10 {
-		note := diag.Note{Code: "range.wide", Remedy: "run perfplan calibrate on the machine, or give runs of your own with --runs"}
-		why := special.worst()
-		switch why { // of what no calibration takes away
-		case leftOut:
-			if cause := p.cause(); cause != "" {
-				why, note.Remedy = cause, "give runs of your own with --runs"
-			}
-		case theHost:
-			if p.job.Hardware.Laws.Launch.HostSpread > 0 {
-				note.Remedy = "give runs of your own with --runs, or set runtime.host_speed to what they show"
-			}
-		case assumed:
-			why += ": " + strings.Join(p.job.Assumed, ", ")
-			note.Remedy = "find out, set them, and take them from assumed"
-		}
-		note.Text = fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why)
-		r.Notes = append(r.Notes, note)
+		r.Notes = append(r.Notes, p.wideRange(rel, special.worst()))
 	}
+}
+
+// kernelSums are what kernels of a step add up to.
+type kernelSums struct {
+	busy             float64       // s, all of them
+	matrices, others float64       // standard deviations of the times of either, s
+	host             units.Seconds // of their launches
+}
+
+// kernelSpread adds up the units of the rank that the others wait for.
+func (e *Evaluator) kernelSpread() kernelSums {
+	p, s := &e.p, &e.sim
+	n := float64(s.passesOf())
+	out := kernelSums{host: 2 * (p.host.Pass + p.host.Pipeline) * p.python * units.Seconds(n)} // passes and units
+	rank := 0
+	if s.pipe != nil {
+		rank = s.pipe.worst
+	}
+	counts := map[*unit]float64{}
+	var list []*unit
+	for _, u := range s.layout.ranks[rank].runs {
+		if counts[u] == 0 {
+			list = append(list, u)
+		}
+		counts[u] += n
+	}
+	var ops, off [numWork]float64 // by kind of work: variance of its time; time under a law of another GPU, times its deviation
+	for _, u := range list {
+		out.host += (u.forward.whole.Host + u.backward.whole.Host) * units.Seconds(counts[u])
+		for _, sec := range []*section{&u.forward, &u.backward} {
+			for i := range sec.ops {
+				o := &sec.ops[i]
+				if o.Class == tape.NoKernel || o.Class == tape.Collective {
+					continue
+				}
+				t := float64(sec.launches[i].Busy) * counts[u]
+				own, other := p.timer.Spread(o)
+				k := workOf(o.Class)
+				out.busy += t
+				ops[k] += t * own * t * own
+				off[k] += t * other
+			}
+		}
+	}
+	var matrices, others float64
+	for k, d := range off {
+		if v := ops[k] + d*d; work(k) == gemmWork || work(k) == attentionWork {
+			matrices += v
+		} else {
+			others += v
+		}
+	}
+	out.matrices, out.others = math.Sqrt(matrices), math.Sqrt(others)
+	return out
+}
+
+// wideRange is the note on a range that is wide for a cause, and what would make it narrower.
+func (p *pricer) wideRange(rel float64, why string) diag.Note {
+	remedy := "run perfplan calibrate on the machine, or give runs of your own with --runs"
+	switch why { // of what no calibration takes away
+	case leftOut:
+		if cause := p.cause(); cause != "" {
+			why, remedy = cause, "give runs of your own with --runs"
+		}
+	case theHost:
+		if p.job.Hardware.Laws.Launch.HostSpread > 0 {
+			remedy = "give runs of your own with --runs, or set runtime.host_speed to what they show"
+		}
+	case assumed:
+		why += ": " + strings.Join(p.job.Assumed, ", ")
+		remedy = "find out, set them, and take them from assumed"
+	}
+	return diag.Note{Code: "range.wide", Text: fmt.Sprintf("the step time is uncertain by %.0f %% (one standard deviation), most of all because of %s", 100*rel, why), Remedy: remedy}
 }
 
 // updateSpread is the standard deviation of an update by the host.
