@@ -33,7 +33,7 @@ func (t *Tape) AdaptedLinear(x *Tensor, inPlace bool, ps ...Adapted) []*Tensor {
 		casts := t.newCasts(x.dtype, ps)
 		var grads, lows []*Tensor
 		for i := range ps {
-			grads, lows = t.adapterGrads(grads, lows, x, gs[i], &ps[i])
+			grads, lows = t.adapterGrads(grads, lows, x, &ps[i])
 		}
 		gx := t.place(x, inPlace)
 		t.adaptedBack(gs, ps, lows)
@@ -65,10 +65,10 @@ func (t *Tape) AdaptedGate(x *Tensor, inPlace bool, gate, up, down Adapted) *Ten
 		h := t.like(e)
 		t.adaptedBack([]*Tensor{gy}, []Adapted{down}, nil)
 		t.over("gate_by_hand_backward", FusedPointwise, h, 6*h.bytes())
-		ofDown, low := t.adapterGrads(nil, nil, h, gy, &down)
+		ofDown, low := t.adapterGrads(nil, nil, h, &down)
 		t.Release(low...)
-		grads, lows := t.adapterGrads(nil, nil, x, e, &gate) // the gradients of both are there now
-		grads, lows = t.adapterGrads(grads, lows, x, g, &up)
+		grads, lows := t.adapterGrads(nil, nil, x, &gate) // the gradients of both are there now
+		grads, lows = t.adapterGrads(grads, lows, x, &up)
 		t.Release(h, gy)
 		gx := t.place(x, inPlace)
 		t.adaptedBack([]*Tensor{e, g}, []Adapted{gate, up}, lows)
@@ -174,9 +174,9 @@ func (t *Tape) adapterCasts(d DType, ps []Adapted) []*Tensor {
 	return casts
 }
 
-// adapterGrads adds to grads the gradients of A and B from the input x of a projection and the gradient gy of
+// adapterGrads adds to grads the gradients of A and B from the input x of a projection and the gradient of
 // its output, in the dtype of both; and to lows what it multiplied with B, where functions keep that.
-func (t *Tape) adapterGrads(grads, lows []*Tensor, x, gy *Tensor, p *Adapted) (_, _ []*Tensor) {
+func (t *Tape) adapterGrads(grads, lows []*Tensor, x *Tensor, p *Adapted) (_, _ []*Tensor) {
 	rows := x.Size() / p.in()
 	product := func(m, n, k int64) *Tensor {
 		y := t.empty(x.dtype, m, n)
