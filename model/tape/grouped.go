@@ -20,29 +20,40 @@ func (t *Tape) quantizedRows(x *Tensor, experts int64, wgrad bool) *Tensor {
 	return q
 }
 
-// groupedGEMM emits one GEMM for each of so many experts with weights [out, in] over
-// their rows, which moves some bytes beside its operands and its result. It returns the
-// op for what is left to say.
-func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, rows, experts, out, in int64, more units.Bytes) *Op {
+// expertProduct multiplies rows, sorted by expert, with a weight [out, in] for each of the experts.
+type expertProduct struct{ rows, experts, out, in int64 }
+
+// extents are those of the GEMM of one expert that has so many of the rows.
+func (p *expertProduct) extents(layout Layout, rows int64) (m, n, k int64) {
+	switch layout {
+	case LayoutDgrad:
+		return rows, p.in, p.out
+	case LayoutWgrad:
+		return p.out, p.in, rows
+	}
+	return rows, p.out, p.in
+}
+
+// groupedGEMM emits the GEMMs of all experts as one kernel, which moves some bytes beside
+// their operands and results. It returns the op for what is left to say.
+func (t *Tape) groupedGEMM(prim string, layout Layout, operands, result DType, p expertProduct, more units.Bytes) *Op {
 	t.Tiny("grouped_mm_setup", 1)
-	m, n, k := max(rows/experts, 1), out, in
+	m, n, k := p.extents(layout, max(p.rows/p.experts, 1))
 	adds := layout == LayoutWgrad && t.HasMain && !t.MainHook
-	x, y, weight := units.Bytes(rows*in), units.Bytes(rows*out), units.Bytes(experts*in*out)
+	x, y, weight := units.Bytes(p.rows*p.in), units.Bytes(p.rows*p.out), units.Bytes(p.experts*p.in*p.out)
 	read, written, size := x+weight, y, result.Size() // results are wider than quantized operands
 	switch layout {
 	case LayoutDgrad:
-		n, k = in, out
 		read, written = y+weight, x
 	case LayoutWgrad:
-		m, n, k = out, in, m
 		read, written = x+y, weight
 		if adds {
 			size = 2 * t.MainGrad.Size()
 		}
 	}
-	t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: operands, Layout: layout, Adds: adds, M: m, N: n, K: k, Batch: experts,
-		Elements: float64(rows) * float64(out), Bytes: read*operands.Size() + written*size + more,
-		FLOPs: units.FLOPs(2 * float64(rows) * float64(out) * float64(in))})
+	t.emit(Op{Prim: prim, Class: GroupedGEMM, DType: operands, Layout: layout, Adds: adds, M: m, N: n, K: k, Batch: p.experts,
+		Elements: float64(p.rows) * float64(p.out), Bytes: read*operands.Size() + written*size + more,
+		FLOPs: units.FLOPs(2 * float64(p.rows) * float64(p.out) * float64(p.in))})
 	return &t.sec.Ops[len(t.sec.Ops)-1]
 }
 
@@ -67,10 +78,11 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 	case dtype == F32 && t.TF32:
 		dtype = TF32
 	}
+	product := expertProduct{rows, experts, out, in}
 	zeros, apart := t.HalfZero, t.ExpertModules || t.StackedExperts
 	grouped := func(prim string, layout Layout) {
 		if !apart && (t.ExpertCalls || w.dtype == BF16 || w.dtype == FP8) {
-			o := t.groupedGEMM(prim, layout, dtype, w.dtype, rows, experts, out, in, 0)
+			o := t.groupedGEMM(prim, layout, dtype, w.dtype, product, 0)
 			o.Wraps = t.JointProducts && layout != LayoutWgrad && o.K%128 == 0 // nvte_multi_tensor_gemm of Transformer Engine (common/gemm/cublaslt_gemm.cu)
 			o.Calls, o.Zeros = t.ExpertCalls && !o.Wraps, zeros.in(layout)
 			return
@@ -79,13 +91,7 @@ func (t *Tape) GroupedLinear(x, w *Tensor, transposed bool) *Tensor {
 			t.Wait()
 		}
 		for i := range experts {
-			m, n, k := max((rows+i)/experts, 1), out, in // adds up to all rows
-			switch layout {
-			case LayoutDgrad:
-				n, k = in, out
-			case LayoutWgrad:
-				m, n, k = out, in, m
-			}
+			m, n, k := product.extents(layout, max((rows+i)/experts, 1)) // adds up to all rows
 			t.gemm(prim, layout, w.dtype, m, n, k, 1)
 		}
 	}
@@ -161,15 +167,16 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP, biases 
 		f, prim = wide, "grouped_act"
 	}
 	rows, dtype := x.Size()/h, x.dtype
+	first, second := expertProduct{rows, experts, wide, h}, expertProduct{rows, experts, h, f}
 	trained := gateUp.grad
 	kept := t.quantized(x, trained)
 	narrow := kept.dtype
 	t.begin()
 	before := t.empty(dtype, rows, wide)
 	after := t.empty(narrow, rows, f)
-	t.groupedGEMM(prim, LayoutForward, narrow, dtype, rows, experts, wide, h, 2*after.bytes()) // written along both axes
+	t.groupedGEMM(prim, LayoutForward, narrow, dtype, first, 2*after.bytes()) // written along both axes
 	y := t.empty(dtype, rows, h)
-	t.groupedGEMM("grouped_mm", LayoutForward, narrow, dtype, rows, experts, h, f, 0)
+	t.groupedGEMM("grouped_mm", LayoutForward, narrow, dtype, second, 0)
 	saved := []*Tensor{kept, before, after, probs}
 	if how.Again {
 		saved = []*Tensor{kept, before, probs}
@@ -195,13 +202,13 @@ func (t *Tape) GroupedMLP(x, probs, gateUp, down *Tensor, how ExpertMLP, biases 
 		if how.Again {
 			more += after.bytes()
 		}
-		t.groupedGEMM(prim+"_dgrad", LayoutDgrad, narrow, narrow, rows, experts, h, f, more)
+		t.groupedGEMM(prim+"_dgrad", LayoutDgrad, narrow, narrow, second, more)
 		if trained {
-			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, rows, experts, h, f, 0)
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, second, 0)
 		}
-		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, dtype, rows, experts, wide, h, 0)
+		t.groupedGEMM("grouped_mm_dgrad", LayoutDgrad, narrow, dtype, first, 0)
 		if trained {
-			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, rows, experts, wide, h, 0)
+			t.groupedGEMM("grouped_mm_wgrad", LayoutWgrad, narrow, dtype, first, 0)
 		}
 		var r []*Tensor
 		for _, e := range n.in {
