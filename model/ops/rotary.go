@@ -69,50 +69,7 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 		}
 		return b.rotaryApart(x, width)
 	}
-	table, wide, program := b.hidden, width, "rotary"
-	if b.recipe.Structure.HeadTables {
-		table = x.DType()
-	}
-	switch b.Spec.Turn {
-	case model.TurnFP32:
-		if program = b.variant(program, "_fp32"); program != "rotary" {
-			table = tape.F32
-		}
-	case model.TurnFloats:
-		program = b.variant(program, "_floats")
-	case model.TurnParts:
-		if program = b.variant(program, "_parts"); program != "rotary" {
-			wide /= 2
-		}
-	case model.TurnJoined:
-		if program = b.variant(program, "_joined"); program != "rotary" {
-			table = tape.F32
-		}
-	}
-	if b.Spec.TurnsPairs() {
-		program = b.variant(program, "_"+string(b.Spec.Turn))
-		if b.Spec.Turn == model.TurnPairParts && program != "rotary" {
-			wide /= 2
-		}
-	}
-	if program == "rotary" && (b.Spec.QKNorm == model.HeadQKNorm || b.Spec.Sinks) {
-		if program = b.variant(program, "_halves"); b.recipe.Structure.WideHalves && program != "rotary" {
-			program, table = b.variant(program, "_fp32"), tape.F32
-		}
-	}
-	if b.recipe.Structure.FusedTurns {
-		program, wide = b.variant("rotary", "_fused"), width
-		if b.Spec.TurnScaled {
-			program = b.variant(program, "_scaled")
-		}
-	}
-	switch b.recipe.Structure.Rotary {
-	case "complex":
-		program = "rotary_complex"
-	case "interleaved":
-		program, table, wide = "rotary_interleaved", tape.F32, width/2
-	}
-	program = b.turning(program)
+	program, table, wide := b.turnProgram(x, width)
 	of := [4]int64{x.Dim(0), 1, x.Dim(2), wide} // x is [batch, heads, sequence, width]
 	if b.turnsFirst() {                         // or [batch, sequence, heads, width]
 		of[1], of[2] = x.Dim(1), 1
@@ -130,6 +87,43 @@ func (b *builder) rotary(x *tape.Tensor, width int64) *tape.Tensor {
 	z := t.Concat(y, pass)
 	t.Release(turn, pass, y)
 	return z
+}
+
+// turnProgram is the program that turns the first width elements of heads x, and dtype and width of the tables that it reads.
+func (b *builder) turnProgram(x *tape.Tensor, width int64) (program string, table tape.DType, wide int64) {
+	s := &b.recipe.Structure
+	program, table, wide = "rotary", b.hidden, width
+	if s.HeadTables {
+		table = x.DType()
+	}
+	if turn := b.Spec.Turn; turn != model.TurnHalves {
+		program = b.variant(program, "_"+string(turn))
+	}
+	if program != "rotary" {
+		switch b.Spec.Turn {
+		case model.TurnFP32, model.TurnJoined:
+			table = tape.F32
+		case model.TurnParts, model.TurnPairParts:
+			wide /= 2
+		}
+	} else if b.Spec.QKNorm == model.HeadQKNorm || b.Spec.Sinks {
+		if program = b.variant(program, "_halves"); s.WideHalves && program != "rotary" {
+			program, table = b.variant(program, "_fp32"), tape.F32
+		}
+	}
+	if s.FusedTurns {
+		program, wide = b.variant("rotary", "_fused"), width
+		if b.Spec.TurnScaled {
+			program = b.variant(program, "_scaled")
+		}
+	}
+	switch s.Rotary {
+	case "complex":
+		program = "rotary_complex"
+	case "interleaved":
+		program, table, wide = "rotary_interleaved", tape.F32, width/2
+	}
+	return b.turning(program), table, wide
 }
 
 // turning is the program, and its kernel, that does for latent attention what the named
