@@ -230,45 +230,52 @@ func (b *builder) call(name string, args ...value) []value {
 	}
 	frame := make([]value, p.Slots)
 	own := make([]bool, p.Slots) // parameters are the caller's until they are assigned again
-	for i := range p.Params {
-		if i < len(args) {
-			frame[i] = args[i]
-		}
-	}
+	copy(frame[:len(p.Params)], args)
 	for _, s := range p.Body {
-		var out []value
-		if len(s.Values) == 1 && s.Values[0].Kind == recipe.Call {
-			out = b.eval(s.Values[0], frame)
-		} else {
-			for _, e := range s.Values {
-				v := b.eval(e, frame)[0]
-				if e.Kind == recipe.Variable {
-					b.t.Hold(v.t)
-				}
-				out = append(out, v)
-			}
-		}
+		out := b.values(s.Values, frame)
 		if s.Return {
 			for i, v := range frame {
-				if own[i] && v.kind == tensorValue {
-					b.t.Release(v.t)
+				if own[i] {
+					b.drop(v)
 				}
 			}
 			return out
 		}
 		for _, v := range out[min(len(s.Targets), len(out)):] { // that nobody asked for
-			if v.kind == tensorValue {
-				b.t.Release(v.t)
-			}
+			b.drop(v)
 		}
 		for i, slot := range s.Targets {
-			if own[slot] && frame[slot].kind == tensorValue {
-				b.t.Release(frame[slot].t)
+			if own[slot] {
+				b.drop(frame[slot])
 			}
 			frame[slot], own[slot] = out[i], true
 		}
 	}
 	return nil
+}
+
+// values evaluates what a statement assigns or returns: a call may have several results. The
+// caller owns them.
+func (b *builder) values(list []recipe.Expr, frame []value) []value {
+	if len(list) == 1 && list[0].Kind == recipe.Call {
+		return b.eval(list[0], frame)
+	}
+	var out []value
+	for _, e := range list {
+		v := b.eval(e, frame)[0]
+		if e.Kind == recipe.Variable {
+			b.t.Hold(v.t)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// drop gives up an owned value.
+func (b *builder) drop(v value) {
+	if v.kind == tensorValue {
+		b.t.Release(v.t)
+	}
 }
 
 // eval evaluates an expression. A variable's value is borrowed from the frame, a
@@ -302,8 +309,8 @@ func (b *builder) eval(e recipe.Expr, frame []value) []value {
 		out = b.call(e.Word, args...)
 	}
 	for i, a := range e.Args {
-		if a.Kind == recipe.Call && a.Word != "save" && args[i].kind == tensorValue {
-			b.t.Release(args[i].t)
+		if a.Kind == recipe.Call && a.Word != "save" {
+			b.drop(args[i])
 		}
 	}
 	return out
