@@ -296,24 +296,8 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 	if command != nil && command[1] == "rlhf" {
 		t.given["stage"] = argument{value: "dpo", from: "default of --rlhf_type", given: true}
 	}
-	for _, k := range slices.Sorted(maps.Keys(f)) {
-		one := f[k]
-		a := argument{value: strings.Trim(one.value, `"'`), from: "--" + k, given: true, fail: func(format string, args ...any) error {
-			return &diag.Error{File: name, Line: one.line, Col: 1, Message: fmt.Sprintf(format, args...)}
-		}}
-		if one.open != "" {
-			a.open = one.takes() + ": give the key"
-		} else if len(one.words) > 1 {
-			a.words = one.words
-		}
-		if s.file != nil && !ofStarter().MatchString(t.canonical(k)) {
-			a.over = s.file.by
-		}
-		if elsewhere && a.over != "" {
-			s.file.owns(k, a)
-		} else if err := t.take(k, a); err != nil {
-			return true, err
-		}
+	if err := t.readFlags(name, f); err != nil {
+		return true, err
 	}
 	var err error
 	if t.inline, err = s.writes(name); err != nil {
@@ -338,6 +322,31 @@ func (j *Job) arguments(name string, s start) (bool, error) {
 		}
 	}
 	return true, j.take(t, false)
+}
+
+// readFlags takes those of a command line. Where a file has the arguments, those of the command that
+// go before the file's own are kept apart.
+func (t *trainer) readFlags(name string, f flags) error {
+	for _, k := range slices.Sorted(maps.Keys(f)) {
+		one := f[k]
+		a := argument{value: strings.Trim(one.value, `"'`), from: "--" + k, given: true, fail: func(format string, args ...any) error {
+			return &diag.Error{File: name, Line: one.line, Col: 1, Message: fmt.Sprintf(format, args...)}
+		}}
+		if one.open != "" {
+			a.open = one.takes() + ": give the key"
+		} else if len(one.words) > 1 {
+			a.words = one.words
+		}
+		if t.file != nil && !ofStarter().MatchString(t.canonical(k)) {
+			a.over = t.file.by
+		}
+		if !t.flags && a.over != "" {
+			t.file.owns(k, a)
+		} else if err := t.take(k, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // launchedBy are commands that start processes by what the environment says.
