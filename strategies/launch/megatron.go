@@ -519,6 +519,16 @@ func (m *megatron) runtime() {
 	if m.has("no_gradient_accumulation_fusion") && !m.has("deepspeed") { // which never does
 		m.set("runtime.gradient_fusion", false, m.from("no_gradient_accumulation_fusion"))
 	}
+	m.activations()
+	m.dispatcher()
+	m.graphs()
+	if m.flags["transformer_impl"].value == "local" {
+		m.note("%s local: the layers are taken to be Transformer Engine's", m.from("transformer_impl"))
+	}
+}
+
+// activations says where a kernel does not apply biases and gates together.
+func (m *megatron) activations() {
 	for _, off := range []string{"no_bias_swiglu_fusion", "no_bias_gelu_fusion", "bias_activation_fusion"} {
 		f, ok := m.flags[off]
 		switch {
@@ -529,28 +539,32 @@ func (m *megatron) runtime() {
 			m.note("%s: biases and activations are taken to be one kernel's", m.from(off))
 		}
 	}
-	if m.has("num_experts") && !m.has("deepspeed") {
-		kind, backend := m.word("moe_token_dispatcher_type"), m.word("moe_flex_dispatcher_backend")
-		switch {
-		case kind == "flex" && backend == "hybridep":
-			m.set("runtime.token_dispatcher", "hybridep", m.from("moe_flex_dispatcher_backend"))
-		case kind == "flex" && backend == "ncclep":
-			m.set("runtime.token_dispatcher", "hybridep", m.from("moe_flex_dispatcher_backend"))
-			m.note("%s ncclep: rows of experts are taken to travel as by Hybrid-EP, whose place NCCL's kernels take", m.from("moe_flex_dispatcher_backend"))
-		case kind == "flex":
-			m.set("runtime.token_dispatcher", "deepep", m.from("moe_token_dispatcher_type"))
-		case kind == "alltoall":
-			m.set("runtime.token_dispatcher", "alltoall", m.from("moe_token_dispatcher_type"))
-		case kind == "allgather" || kind == "":
-			m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from("moe_token_dispatcher_type"))
-		}
-		if grouped := "moe_grouped_gemm"; m.recipe == megatronRecipe && !m.has(grouped) {
-			m.note("%s: experts run one after another; grouped GEMMs of all are taken", m.given(grouped))
-		}
+}
+
+// dispatcher says how rows travel to experts and back.
+func (m *megatron) dispatcher() {
+	if !m.has("num_experts") || m.has("deepspeed") {
+		return
 	}
-	m.graphs()
-	if m.flags["transformer_impl"].value == "local" {
-		m.note("%s local: the layers are taken to be Transformer Engine's", m.from("transformer_impl"))
+	const key, kind, backend = "runtime.token_dispatcher", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"
+	switch m.word(kind) {
+	case "flex":
+		switch m.word(backend) {
+		case "ncclep":
+			m.note("%s ncclep: rows of experts are taken to travel as by Hybrid-EP, whose place NCCL's kernels take", m.from(backend))
+			fallthrough
+		case "hybridep":
+			m.set(key, "hybridep", m.from(backend))
+		default:
+			m.set(key, "deepep", m.from(kind))
+		}
+	case "alltoall":
+		m.set(key, "alltoall", m.from(kind))
+	case "allgather", "":
+		m.note("%s allgather: rows of experts are exchanged by all-to-all here", m.from(kind))
+	}
+	if grouped := "moe_grouped_gemm"; m.recipe == megatronRecipe && !m.has(grouped) {
+		m.note("%s: experts run one after another; grouped GEMMs of all are taken", m.given(grouped))
 	}
 }
 
