@@ -257,39 +257,44 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 	}
 	for _, u := range c.list {
 		c.ops = append(c.ops, u.Unit)
-		for _, p := range u.Params {
-			if p.TiedCopy && e.embedding {
-				continue
-			}
-			if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter && !p.Wide {
-				c.multiplied += p.Local
-			}
-			expert := p.Split == model.ExpertSplit
-			switch {
-			case p.Frozen && expert:
-				c.frozen[1] += p.Local
-				continue
-			case p.Frozen:
-				c.frozen[0] += p.Local
-				continue
-			case expert:
-				n := int64(1)
-				if m.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each
-					n = p.Dims[0] * p.Local / p.Size()
-				}
-				c.expert += p.Local
-				c.tensors[1] += int(n)
-			default:
-				c.dense += p.Local
-				c.tensors[0]++
-			}
-			if p.Local < p.Size() {
-				c.cut++
-			}
-		}
+		c.count(u)
 	}
 	m.chunks[key] = c
 	return c
+}
+
+// count adds the parameters of a unit.
+func (c *chunk) count(u *unit) {
+	for _, p := range u.Params {
+		if p.TiedCopy && c.embedding != nil {
+			continue
+		}
+		if u != c.embedding && p.Split != model.VocabSplit && len(p.Dims) > 1 && !p.Adapter && !p.Wide {
+			c.multiplied += p.Local
+		}
+		expert := p.Split == model.ExpertSplit
+		switch {
+		case p.Frozen && expert:
+			c.frozen[1] += p.Local
+			continue
+		case p.Frozen:
+			c.frozen[0] += p.Local
+			continue
+		case expert:
+			n := int64(1)
+			if c.of.config.Recipe.Structure.ExpertCalls { // GroupedLinear keeps a weight for each
+				n = p.Dims[0] * p.Local / p.Size()
+			}
+			c.expert += p.Local
+			c.tensors[1] += int(n)
+		default:
+			c.dense += p.Local
+			c.tensors[0]++
+		}
+		if p.Local < p.Size() {
+			c.cut++
+		}
+	}
 }
 
 // passes are a chunk's two passes, remembered for one clock and number of micro batches.
