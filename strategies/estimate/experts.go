@@ -174,17 +174,17 @@ func hiddenExchanges(j *strategies.Job) units.Seconds {
 // hideExchanges leaves of the exchanges of a layer's passes what another micro batch, which
 // is in the other pass, cannot hide, and what they slow its kernels by.
 func hideExchanges(p *pricer, forward, backward *section) {
-	windows, kind := exchangeWindows(forward, backward)
+	w := exchangeWindows(forward, backward)
 	var exchanges, longer units.Seconds
-	for _, w := range windows {
-		exchanges += w.exchange
+	for _, x := range w.of {
+		exchanges += x.exchange
 	}
 	if exchanges == 0 {
 		return
 	}
-	for _, w := range windows {
-		if w.exchange > 0 {
-			longer += beside(w.exchange, w.alone, w.loaded, units.Seconds(p.slow(kind)))
+	for _, x := range w.of {
+		if x.exchange > 0 {
+			longer += beside(x.exchange, x.alone, x.loaded, units.Seconds(p.slow(w.kind)))
 		}
 	}
 	left := 1 - p.hides + p.hides*longer/exchanges
@@ -205,61 +205,70 @@ type window struct {
 	alone, loaded units.Seconds // the kernels, by themselves and beside an exchange
 }
 
-// exchangeWindows are the four windows in which a layer of one micro batch runs forward
-// beside one of another that runs backward (Megatron-Core,
-// model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run):
-//
-//	combined rows' gradients   beside attention and router, and weight gradients of attention before
-//	rows to the experts        beside the experts' gradients
-//	gradients of those rows    beside weight gradients of the experts, then the experts
-//	rows back from the experts beside the gradients of router and attention
-func exchangeWindows(forward, backward *section) (w [4]window, kind collective.Op) {
-	const combineBack, dispatch, dispatchBack, combine = 0, 1, 2, 3
-	// side is in which windows a pass has its exchanges, the kernels before, between and
-	// after these, and its weight gradients before the last one.
-	type side struct{ first, last, before, between, after, weights int }
-	place := func(s *section, at side) {
-		begin, end := -1, -1 // of the experts' products
-		for i := range s.ops {
-			if s.ops[i].Class == tape.GroupedGEMM {
-				if end = i; begin < 0 {
-					begin = i
-				}
-			}
-		}
-		started, ended := false, false // the first exchange, the last one
-		for i := range s.base {
-			b, l, o := &s.base[i], &s.launches[i], &s.ops[i]
-			switch {
-			case b.role == commRole && b.group == epGroup:
-				kind = b.kind
-				to := at.first
-				if i > begin {
-					to, ended = at.last, i > end
-				}
-				started = started || i < begin
-				w[to].exchange += l.Busy
-			case b.role == commRole || b.role == asyncRole:
-			default:
-				to := at.between
-				switch {
-				case o.Layout == tape.LayoutWgrad && (o.Class == tape.GEMM || o.Class == tape.GroupedGEMM):
-					if to = at.weights; ended {
-						to = combineBack
-					}
-				case !started:
-					to = at.before
-				case ended:
-					to = at.after
-				}
-				w[to].alone += l.Busy
-				w[to].loaded += l.Loaded
+// windows are the four in which a layer of one micro batch runs forward beside one of another
+// that runs backward (Megatron-Core, model_chunk_schedule_plan.py,
+// TransformerLayerSchedulePlan.run).
+type windows struct {
+	of   [numWindows]window
+	kind collective.Op // of the exchanges
+}
+
+const (
+	combineBack  = iota // combined rows' gradients, beside attention and router, and weight gradients of attention before
+	dispatch            // rows to the experts, beside the experts' gradients
+	dispatchBack        // gradients of those rows, beside weight gradients of the experts, then the experts
+	combine             // rows back from the experts, beside the gradients of router and attention
+	numWindows
+)
+
+func exchangeWindows(forward, backward *section) *windows {
+	var w windows
+	w.add(forward, dispatch, dispatchBack, combine)
+	w.add(backward, combineBack, dispatch, dispatchBack)
+	return &w
+}
+
+// add places a pass, given the windows of its first exchange, of the kernels between its
+// exchanges and of its last one.
+func (w *windows) add(s *section, first, between, last int) {
+	begin, end := -1, -1 // of the experts' products
+	for i := range s.ops {
+		if s.ops[i].Class == tape.GroupedGEMM {
+			if end = i; begin < 0 {
+				begin = i
 			}
 		}
 	}
-	place(forward, side{first: dispatch, last: combine, before: combineBack, between: dispatchBack, after: combine, weights: dispatchBack})
-	place(backward, side{first: combineBack, last: dispatchBack, before: combineBack, between: dispatch, after: combine, weights: dispatchBack})
-	return w, kind
+	started, ended := false, false // the first exchange, the last one
+	for i := range s.base {
+		b, l, o := &s.base[i], &s.launches[i], &s.ops[i]
+		if b.role == commRole && b.group == epGroup {
+			w.kind = b.kind
+			to := first
+			if i > begin {
+				to, ended = last, i > end
+			}
+			started = started || i < begin
+			w.of[to].exchange += l.Busy
+			continue
+		}
+		if b.role == commRole || b.role == asyncRole {
+			continue
+		}
+		to := between
+		switch weights := o.Layout == tape.LayoutWgrad && (o.Class == tape.GEMM || o.Class == tape.GroupedGEMM); {
+		case weights && ended:
+			to = combineBack
+		case weights:
+			to = dispatchBack
+		case !started:
+			to = combineBack
+		case ended:
+			to = combine
+		}
+		w.of[to].alone += l.Busy
+		w.of[to].loaded += l.Loaded
+	}
 }
 
 // expertCost is the CPU time of one expert of a grouped GEMM.

@@ -435,7 +435,7 @@ func TestExchangeWindows(t *testing.T) {
 	require.Equal(t, "moe layer", u.Name)
 	u.forward.clock(&e.p)
 	u.backward.clock(&e.p)
-	windows, _ := exchangeWindows(&u.forward, &u.backward)
+	windows := exchangeWindows(&u.forward, &u.backward).of
 	var kernels, exchanges, inWindows, exchanged float64
 	for _, s := range []*section{&u.forward, &u.backward} {
 		for i := range s.base {
@@ -454,8 +454,8 @@ func TestExchangeWindows(t *testing.T) {
 	}
 	require.InEpsilon(t, kernels, inWindows, 1e-9)
 	require.InEpsilon(t, exchanges, exchanged, 1e-9)
-	require.InEpsilon(t, float64(windows[1].exchange), float64(windows[3].exchange), 0.05, "rows there and back")
-	require.Greater(t, windows[2].alone, windows[1].alone, "weight gradients and the experts, beside the experts' gradients")
+	require.InEpsilon(t, float64(windows[dispatch].exchange), float64(windows[combine].exchange), 0.05, "rows there and back")
+	require.Greater(t, windows[dispatchBack].alone, windows[dispatch].alone, "weight gradients and the experts, beside the experts' gradients")
 }
 
 // TestUnfusedAllToAll: a flex dispatcher's kernel permutes rows, too: without kernels that
