@@ -34,8 +34,6 @@ type Score struct {
 	PeakAllocated units.Bytes
 	DeviceUsed    units.Bytes
 	Fits          bool
-	Clock         units.Hertz
-	Power         units.Watts  // average per GPU
 	Energy        units.Joules // of one GPU and step
 }
 
@@ -118,7 +116,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 		if out.StepTime = units.Seconds(s.total); beyond(out.StepTime, limits.Time) {
 			return true
 		}
-		out.Clock, out.Power, out.Energy = s.power.Clock, s.power.Power, s.power.Energy
+		out.Energy = s.power.Energy
 		return false
 	}
 	measured := func() {
@@ -145,7 +143,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	}
 	u.replay(p)
 	if measured(); tooLarge() {
-		out.StepTime, out.Clock, out.Power, out.Energy = 0, 0, 0, 0
+		out.StepTime, out.Energy = 0, 0
 	}
 	return out, nil
 }
