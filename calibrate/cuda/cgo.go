@@ -152,10 +152,6 @@ func (d *driver) setVersions(cuda int) {
 	if d.opened["libcudnn"] {
 		v.CuDNN = dotted(int(C.pp_cudnn_version())) // 91002 is 9.10.2
 	}
-	of := map[string]string{"libcuda": v.Driver, "libnvrtc": v.NVRTC, "libcublasLt": v.CuBLASLt, "libnccl": v.NCCL, "libcudnn": v.CuDNN}
-	for i := range d.libraries {
-		d.libraries[i].Version = of[d.libraries[i].Name]
-	}
 }
 
 // dotted writes a version number major·10000 + minor·100 + patch.

@@ -41,8 +41,8 @@ type Versions struct {
 
 // Library is where a library was found, or why not.
 type Library struct {
-	Name, Path, Version string
-	Err                 error
+	Name, Path string
+	Err        error
 }
 
 // Device is a GPU's identity and facts.
