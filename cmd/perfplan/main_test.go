@@ -129,6 +129,7 @@ func TestExamples(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is concurrent here has tests of its own")
 	}
+	t.Parallel()
 	dir := filepath.Join(root(t), "examples")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	require.NoError(t, err)

@@ -28,6 +28,7 @@ func TestOutputIsDeterministic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what is concurrent here has tests of its own")
 	}
+	t.Parallel()
 	for _, c := range commands {
 		for _, format := range []string{"text", "json", "yaml", "csv", "markdown"} {
 			args := append(append([]string{}, c...), "-o", format)
