@@ -364,6 +364,10 @@ func (p *pricer) notes(r *Result) {
 		r.Notes = append(r.Notes, diag.Note{Code: "setting.idle", Text: fmt.Sprintf("train.offload_modules: %s leave nothing to the host: no tensor of theirs has %s elements, or none goes", m, units.Count(float64(j.Train.OffloadLeast()))),
 			Remedy: "set train.min_offloaded_tensor_size lower, or leave it out"})
 	}
+	if p.regathersLayers() {
+		r.Notes = append(r.Notes, diag.Note{Code: "recompute.reentrant", Text: "checkpoints that use_reentrant gather the parameters of each layer once more, with nothing beside it",
+			Remedy: "set use_reentrant to false, or use activation_checkpointing of accelerate's fsdp_config"})
+	}
 	if note, ok := p.hostNote(r); ok {
 		r.Notes = append(r.Notes, note)
 	}

@@ -73,20 +73,24 @@ func (x *nested) span(unit []int, from, to int) {
 			n := unit[w]
 			switch leaf := x.of.Leaf[n]; {
 			case leaf && !(j == 0 && u.matched) && x.matched(unit, n, k): // a bias: with its matrix
-			case leaf && again:
+			case again && (leaf || x.regathers(n)):
 				use(n, 1, k)
 			default:
 				use(n, 0, k)
 			}
 		}
 		for _, n := range x.of.Of[u.stretch] {
-			if !x.of.Leaf[n] {
+			switch {
+			case x.of.Leaf[n]:
+			case again && x.regathers(n):
+				use(n, 1, k)
+			default:
 				use(n, 0, k)
 			}
 		}
 	}
 	for n, a := range in[1] {
-		if s, ok := in[0][n]; ok && s.first == a.last+1 {
+		if s, ok := in[0][n]; ok && s.first == a.last+1 && !x.regathers(n) {
 			in[0][n] = stretch{a.first, s.last}
 			delete(in[1], n)
 		}
@@ -112,6 +116,9 @@ func (x *nested) matched(unit []int, n, k int) bool {
 	}
 	return false
 }
+
+// regathers reports whether unit n is gathered for a layer that is computed again, and then once more.
+func (x *nested) regathers(n int) bool { return x.h.reentrant && x.h.reshards(n) }
 
 func (x *nested) forward() { x.run(0, x.turn, x.shard) }
 
@@ -242,7 +249,7 @@ func (x *nested) hooks(n, k int) units.Seconds {
 	if !h.reshards(n) {
 		c, back = of.KeptUnit, of.KeptBack
 	}
-	if k >= x.turn {
+	if k >= x.turn && !(again && x.regathers(n)) {
 		if c, view = back, of.ViewBack; h.back {
 			c += of.FSDPReduce
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/model/tape"
 	"github.com/perfplan/perfplan/strategies"
@@ -36,7 +37,11 @@ type shards struct {
 	alone  bool          // no other rank has a part of an expert: nothing to gather or to reduce, but copied all the same (_fsdp_param_group.py, wait_for_unshard)
 	flat   bool          // PyTorch's FSDP1 has one parameter per unit, of which those of the model are views
 	nests  bool          // units are not layers
-	nested nested
+	// A layer that is computed again as a pass of its own (torch.utils.checkpoint, use_reentrant) gathers its parameters for that, drops
+	// them, and gathers them once more for its gradients: hooks of the first pass, which keeps no graph, would have told it apart
+	// (_runtime_utils.py, _pre_forward; _fsdp_state.py, _pre_forward).
+	reentrant bool
+	nested    nested
 }
 
 func (h *shards) begin(s *step) {
@@ -51,6 +56,7 @@ func (h *shards) begin(s *step) {
 	h.single = h.copies && s.p.groups[shardGroup].Ranks <= 1
 	h.alone = h.copies && s.p.groups[expertShardGroup].Ranks <= 1
 	h.flat = s.job.Plan.DataParallel == strategies.FSDP1 && !s.job.Recipe.Structure.MainGradients
+	h.reentrant = s.p.regathersLayers()
 	h.gather = append(h.gather[:0], make([]timeline.Task, n)...)
 	h.ready = append(h.ready[:0], make([]bool, n)...)
 	h.params, h.expert = append(h.params[:0], make([]int64, n)...), append(h.expert[:0], make([]int64, n)...)
@@ -69,6 +75,13 @@ func (h *shards) begin(s *step) {
 	}
 	for h.frozen = 0; h.frozen < n-1 && len(s.list[h.frozen].backward.ops) == 0; h.frozen++ { // a stage may be frozen as a whole
 	}
+}
+
+// regathersLayers reports whether layers that are computed again gather their parameters for that and for their gradients.
+func (p *pricer) regathersLayers() bool {
+	plan, r := &p.job.Plan, &p.job.Recipe.Structure
+	torch := plan.DataParallel == strategies.FSDP2 || plan.DataParallel == strategies.FSDP1 && !r.MainGradients
+	return torch && plan.Reshard() && p.groups[shardGroup].Ranks > 1 && p.job.Train.Recompute == ops.FullRecompute && p.job.WholeLayers()
 }
 
 // count adds up what of each unit is gathered and reduced.
@@ -436,6 +449,12 @@ func (h *shards) backward(first, sync bool) {
 		if !(root && (i == last || i == 0)) {
 			h.launchGather(i, s.sim.Issued())
 			h.open(i)
+			if h.reentrant && u.Layers > 0 && h.reshards(i) {
+				h.hooks(i, false)
+				h.drop(i)
+				h.launchGather(i, s.sim.Issued())
+				h.open(i)
+			}
 		}
 		// One unit ahead: the next one's parameters are gathered beside this one's gradients.
 		if i > h.frozen && !(root && s.list[i-1].Layers == 0) && len(s.list[i-1].backward.ops) > 0 {
