@@ -18,6 +18,26 @@ func (j *Job) checkTokenMetrics() error {
 	return nil
 }
 
+// Trainer reports whether transformers' Trainer makes the steps.
+func (j *Job) Trainer() bool { return isOn(j.Runtime.Trainer) }
+
+// mostWorkers bounds runtime.data_workers.
+const mostWorkers = 1024
+
+// checkTrainer refuses transformers' Trainer where another loop makes the steps.
+func (j *Job) checkTrainer() error {
+	r := &j.Runtime
+	switch {
+	case r.DataWorkers < 0 || r.DataWorkers > mostWorkers:
+		return diag.Errorf("runtime.data_workers: %d; give 0 to %d", r.DataWorkers, mostWorkers)
+	case r.DataWorkers > 0 && !isOn(r.Trainer):
+		return diag.Errorf("runtime.data_workers: %d, but a loop is taken to have its batches ready unless it is a Trainer's; set runtime.trainer to true, or leave it out", r.DataWorkers)
+	case isOn(r.Trainer) && !j.Recipe.Structure.Trainer:
+		return diag.Errorf("runtime.trainer: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Trainer })))
+	}
+	return nil
+}
+
 // setChecks takes over whether the host looks for NaNs in each micro batch's loss and in what
 // is reduced of gradients (Megatron-LM, --no-check-for-nan-in-loss-and-grad; Megatron-Bridge,
 // rerun_state_machine.check_for_nan_in_loss and ddp.check_for_nan_in_grad). It cannot where

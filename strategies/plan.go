@@ -205,6 +205,9 @@ type Runtime struct {
 
 	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
 
+	Trainer     *bool `yaml:"trainer" json:"trainer,omitempty"`           // transformers' Trainer makes the steps: its host waits for the loss of each micro batch; left out: a loop that does not
+	DataWorkers int64 `yaml:"data_workers" json:"data_workers,omitempty"` // processes that make batches beside that host (dataloader_num_workers); 0: it does
+
 	OneConnection *bool `yaml:"one_connection" json:"one_connection,omitempty"` // CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of all streams start in the order of their launches; left out: where the framework asks for it
 
 	ExpandableSegments *bool `yaml:"expandable_segments" json:"expandable_segments,omitempty"` // of PyTorch's allocator, which maps pages to one segment a pool and stream (PYTORCH_ALLOC_CONF); left out: as the framework starts its processes

@@ -305,6 +305,7 @@ type Structure struct {
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
 	NaNChecks      bool    `yaml:"nan_checks"`          // a job may say whether losses and gradients are looked at for NaNs
 	GathersAll     bool    `yaml:"gathers_all"`         // the optimizers of dense parameters and of experts' each gather all parameters, where nothing runs beside
+	Trainer        bool    `yaml:"trainer"`             // a job may say that transformers' Trainer makes its steps
 	OneConnection  bool    `yaml:"one_connection"`      // streams may share one connection to the device, which tensor and context ranks ask for before Blackwell
 	MainCopies     bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor
 	SingleRank     bool    `yaml:"single_rank_calls"`   // collectives over one rank are called too, and main gradients divided by one replica
@@ -548,6 +549,7 @@ type Host struct {
 	KeptBack          units.Seconds            `yaml:"fsdp_kept_backward"`
 	FSDPReduce        units.Seconds            `yaml:"fsdp_reduce"` // of a unit's gradients, either way
 	Hooks             Hooks                    `yaml:"hooks"`
+	Trainer           Trainer                  `yaml:"trainer"`
 	DTensor           units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack       units.Seconds            `yaml:"dtensor_backward"`
 	DTensorOp         units.Seconds            `yaml:"dtensor_op"`     // of one op between these on distributed tensors, either way
@@ -563,6 +565,13 @@ type Host struct {
 	PartedPass        float64                  `yaml:"parted_backward"`  // factor on a backward pass by input and by weights; 0: 1
 	Transfer          units.Seconds            `yaml:"transfer"`         // blocking transfers go one tensor at a time: what the hosts of two stages do for each while both wait; 0: together, and hosts go on
 	Blocking          Blocking                 `yaml:"blocking"`
+}
+
+// Trainer is what the host does more where transformers' Trainer makes the steps, while the device
+// has nothing to do.
+type Trainer struct {
+	Pass  units.Seconds `yaml:"pass"`  // between the loss of a micro batch, for which it waits, and the next one
+	Token units.Seconds `yaml:"token"` // to make a tensor of each, where no other process does
 }
 
 // Hooks are what the host does for sharded parameters module by module, beyond FSDPUnit and

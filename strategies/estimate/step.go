@@ -70,7 +70,7 @@ func (s *step) syncs(i, n int64) bool {
 
 // run runs all micro batches and the optimizer.
 func (s *step) run() {
-	n := s.job.Train.GradAccumulation
+	n, trainer := s.job.Train.GradAccumulation, s.job.Trainer()
 	s.batches.begin(s)
 	for i := int64(0); i < n; i++ {
 		if 1 <= i && i < n-1 { // all but the first and the last are equal
@@ -90,10 +90,29 @@ func (s *step) run() {
 		s.batches.forward, s.batches.backward = t1-t0, s.sim.Now-t1
 		s.forward += t1 - t0
 		s.backward += s.sim.Now - t1
+		if trainer {
+			s.sim.WaitHost()
+			s.sim.Host += float64(s.p.host.Trainer.Pass * s.p.python)
+		}
 	}
 	t := s.sim.Now
 	s.optimizerStep()
 	s.optimizer = s.sim.Now - t
+	if trainer {
+		s.nextBatches()
+	}
+}
+
+// nextBatches is what transformers' Trainer does between two steps: it sends a batch to the device, which waits for
+// that, and then takes the next one (trainer.py, get_batch_samples; accelerate, data_loader.py, DataLoaderShard).
+func (s *step) nextBatches() {
+	s.sim.WaitHost()
+	t := &s.job.Train
+	var host units.Seconds
+	if s.job.Runtime.DataWorkers == 0 {
+		host = units.Seconds(t.MicroBatch*t.SequenceLength*t.GradAccumulation) * s.p.host.Trainer.Token * s.p.python
+	}
+	s.sim.Run(&timeline.Segment{Host: host, Lag: host, Sync: true})
 }
 
 func (s *step) label(unit, pass string) {

@@ -6,8 +6,9 @@ import "fmt"
 // --deepspeed_config. What else they do is not known but of DeepSpeed-Chat's (DeepSpeedExamples,
 // applications/DeepSpeed-Chat/training/step1_supervised_finetuning/main.py).
 var (
-	deepspeedScript = &dialect{names: map[string]string{"deepspeed_config": "deepspeed", "model_name": "model_name_or_path", "max_seq_len": "max_length"}, defaults: map[string]string{}}
+	deepspeedScript = &dialect{names: map[string]string{"deepspeed_config": "deepspeed", "model_name": "model_name_or_path", "max_seq_len": "max_length"}, defaults: map[string]string{}, loops: true}
 	deepspeedChat   = &dialect{
+		loops: true,
 		marks: []string{"max_seq_len", "lora_dim", "data_split", "zero_stage"},
 		names: map[string]string{"max_seq_len": "max_length", "dtype": "mixed_precision", "zero_stage": "deepspeed.zero_stage"},
 		defaults: map[string]string{"per_device_train_batch_size": "16", "gradient_accumulation_steps": "1", "max_length": "512", "pad_to_max_length": "true", "mixed_precision": "fp16", "deepspeed.zero_stage": "0",

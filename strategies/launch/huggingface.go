@@ -21,6 +21,7 @@ type dialect struct {
 	marks    []string          // keys that tell it, of which no other has any
 	names    map[string]string // what it calls otherwise than TrainingArguments
 	defaults map[string]string // of arguments by their names there
+	loops    bool              // its steps are of a loop of its own, not of transformers' Trainer
 }
 
 // Dialects, in the order in which marks tell them.
@@ -568,6 +569,11 @@ func (t *trainer) within(outer string) bool {
 // trains reports whether there is one that gives the arguments themselves.
 func (t *trainer) trains() bool {
 	return slices.ContainsFunc(t.dialects, func(d *dialect) bool { return d.defaults != nil })
+}
+
+// loops reports whether one of these steps by itself.
+func (t *trainer) loops() bool {
+	return slices.ContainsFunc(t.dialects, func(d *dialect) bool { return d.loops })
 }
 
 // get is an argument, or its default.

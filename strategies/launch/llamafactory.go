@@ -9,6 +9,7 @@ import (
 // llamaFactoryOne is LLaMA-Factory from 1 on, which trains in a loop of its own
 // (src/llamafactory/v1: config, core/base_trainer.py, plugins/trainer_plugins/distributed).
 var llamaFactoryOne = &dialect{
+	loops: true,
 	marks: []string{"model_class", "dist_config", "train_dataset"},
 	names: map[string]string{
 		"model": "model_name_or_path", "micro_batch_size": "per_device_train_batch_size", "cutoff_len": "max_length", "enable_activation_checkpointing": "gradient_checkpointing", "flash_attn": "attn_implementation",

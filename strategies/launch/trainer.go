@@ -222,6 +222,12 @@ func (h *hub) runtime() {
 	if h.kind != plainDDP {
 		h.put("runtime.cpu_threads", "num_cpu_threads_per_process")
 	}
+	if h.trains() && !h.loops() {
+		h.set("runtime.trainer", true, "what reads these arguments")
+		if h.get("dataloader_num_workers").on() {
+			h.put("runtime.data_workers", "dataloader_num_workers")
+		}
+	}
 }
 
 // unsloth is whether Unsloth loads and trains the model: adapters on one GPU or under DDP.
