@@ -305,6 +305,7 @@ type Structure struct {
 	ScaleGradients string  `yaml:"scale_gradients"`     // and divided by the replicas in a pass of their own: all, or experts alone
 	NaNChecks      bool    `yaml:"nan_checks"`          // a job may say whether losses and gradients are looked at for NaNs
 	GathersAll     bool    `yaml:"gathers_all"`         // the optimizers of dense parameters and of experts' each gather all parameters, where nothing runs beside
+	OuterRecompute bool    `yaml:"outer_recompute"`     // layers are checkpointed from outside of what FSDP wraps
 	Trainer        bool    `yaml:"trainer"`             // a job may say that transformers' Trainer makes its steps
 	OneConnection  bool    `yaml:"one_connection"`      // streams may share one connection to the device, which tensor and context ranks ask for before Blackwell
 	MainCopies     bool    `yaml:"main_copies"`         // the optimizer casts 16-bit main gradients to the master's dtype, unscales those of fp16 in a pass of their own, and copies the weights back tensor by tensor

@@ -366,7 +366,7 @@ func (p *pricer) notes(r *Result) {
 	}
 	if p.regathersLayers() {
 		r.Notes = append(r.Notes, diag.Note{Code: "recompute.reentrant", Text: "checkpoints that use_reentrant gather the parameters of each layer once more, with nothing beside it",
-			Remedy: "set use_reentrant to false, or use activation_checkpointing of accelerate's fsdp_config"})
+			Remedy: "set use_reentrant to false, use activation_checkpointing of accelerate's fsdp_config, or transformers 4.52 or later"})
 	}
 	if note, ok := p.hostNote(r); ok {
 		r.Notes = append(r.Notes, note)

@@ -62,26 +62,33 @@ func TestReentrantByDefault(t *testing.T) {
 	}
 }
 
-// TestReentrantGathers: under FSDP a reentrant checkpoint gathers each layer's parameters once more, with nothing beside it
-// (transformers, trainer.py: "introduces a redundant AllGather operation in backward pass"). Llama 3 70B and Mixtral 8x7B on 32 A100 by
-// FSDP1 were 9 to 36 % fast without it, and 1 fast to 13 slow with it (calibrate/runs/data/thirty-third.yaml, deepcompile_fsdp_a100).
+// TestReentrantGathers: before transformers 4.52 a reentrant checkpoint under FSDP1 gathers each layer's parameters once more, with
+// nothing beside it (transformers, trainer.py: "introduces a redundant AllGather operation in backward pass"). Llama 3 70B and Mixtral
+// 8x7B on 32 A100 were 9 to 36 % fast without it, and 1 slow to 13 fast with it (calibrate/runs/data/thirty-third.yaml, deepcompile_fsdp_a100).
 func TestReentrantGathers(t *testing.T) {
-	for _, plan := range []string{"data_parallel: fsdp1", "data_parallel: fsdp2", "data_parallel: fsdp2, reshard_after_forward: false"} {
+	for _, c := range []struct {
+		release, plan string
+		more          bool
+	}{
+		{"25.05", "data_parallel: fsdp1", true},
+		{"25.06", "data_parallel: fsdp1", false},
+		{"25.05", "data_parallel: fsdp1, reshard_after_forward: false", false},
+		{"25.05", "data_parallel: fsdp2", false},
+	} {
 		of := func(reentrant bool) (*Evaluator, float64) {
 			e := new(Evaluator)
-			r, err := e.Estimate(mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {nvlink: 50 GB/s}}, gpus: 8, runtime: {recipe: hf-eager, release: '26.01'}, plan: {%s}, train: {sequence_length: 1024, micro_batch: 1, precision: bf16-pure, recompute: full, use_reentrant: %v}}", plan, reentrant)), Options{})
+			r, err := e.Estimate(mustParse(t, fmt.Sprintf("{model: llama3.2-1b, hardware: {inherits: h100-sxm, gpu: {nvlink: 50 GB/s}}, gpus: 8, runtime: {recipe: hf-eager, release: '%s'}, plan: {%s}, train: {sequence_length: 1024, micro_batch: 1, precision: bf16-pure, recompute: full, use_reentrant: %v}}", c.release, c.plan, reentrant)), Options{})
 			require.NoError(t, err)
 			return e, float64(r.Exposed["dp"])
 		}
 		e, twice := of(true)
 		_, once := of(false)
-		layer := float64(2 * (2048*2048*2 + 2*2048*512 + 3*2048*8192))
-		want := 16 * float64(e.p.comm(collective.AllGather, shardGroup, units.Bytes(layer)))
-		if plan == "data_parallel: fsdp2, reshard_after_forward: false" {
-			require.InDelta(t, 0, twice-once, 1e-3, plan)
+		layer := units.Bytes(2 * (2*2048*2048 + 2*2048*512 + 3*2048*8192))
+		if !c.more {
+			require.InDelta(t, 0, twice-once, 2e-3, c)
 			continue
 		}
-		require.InEpsilon(t, want, twice-once, 0.08, plan)
+		require.InEpsilon(t, 16*float64(e.p.comm(collective.AllGather, shardGroup, layer)), twice-once, 0.12, c)
 	}
 }
 
