@@ -232,6 +232,9 @@ const (
 	MostRate     units.Rate     = 1e14
 )
 
+// LeastRate is that of the slowest network of which NCCL knows a path.
+const LeastRate = 0.1 * units.GBps
+
 // check refuses facts that no machine has. The error begins with the key.
 func (p *Profile) check() error {
 	switch {
@@ -283,6 +286,9 @@ func (p *Profile) check() error {
 		if f.rate < 0 || f.rate > MostRate {
 			return diag.Errorf("%s: %v; give what goes one way, at most %v", f.key, f.rate, MostRate)
 		}
+	}
+	if v := p.Network.NICBandwidth.Value; v > 0 && v < LeastRate {
+		return diag.Errorf("network.nic_bandwidth: %v; NCCL takes no network for slower than %v: give that or more, or leave it out", v, LeastRate)
 	}
 	for _, f := range []struct {
 		key   string

@@ -88,7 +88,7 @@ func TestBadFacts(t *testing.T) {
 		{"perfplan: job/v1", `m.yaml:2:1: perfplan: "job/v1" is not a hardware file; expected hardware/v1`},
 		{"gpu: {sms: 0}", "m.yaml:2:12: gpu.sms: 0; a GPU has 1 to 1024 streaming multiprocessors (or inherit them)"},
 		{"gpu: {sms: {value: 132, kind: guessed}}", `m.yaml:2:31: kind: "guessed" is not a kind of datum; use datasheet, measured, fitted or assumed`},
-		{"gpu: {bandwidth: 0 B/s}", "m.yaml:2:18: gpu.bandwidth: give the memory bandwidth, as in 3.35 TB/s (or inherit it)"},
+		{"gpu: {bandwidth: 0 B/s}", "m.yaml:2:18: gpu.bandwidth: 0 B/s; give the memory bandwidth, as in 3.35 TB/s (or inherit it)"},
 		{"gpu: {memory: 0 B}", "m.yaml:2:15: gpu.memory: give the memory, as in 80 GiB (or inherit it)"},
 		{"node: {cores: -4}", "m.yaml:2:15: node.cores: -4; give the cores of its CPUs, 1 or more"},
 		{"network: {nics: -1}", "m.yaml:2:17: network.nics: -1; give those of a node, 0 or more"},

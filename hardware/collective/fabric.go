@@ -379,14 +379,5 @@ func (f *Fabric) wire(g Group) float64 {
 	if f.Communicator > 0 {
 		most = float64(f.Communicator) / 1e9
 	}
-	return max(min(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), most), f.floor())
-}
-
-// floor is the least rate in GB/s at which data are taken to cross nodes: that of no known path, or
-// of an adapter that is known to be slower.
-func (f *Fabric) floor() float64 {
-	if f.NICRate > 0 {
-		return min(slowest, float64(f.NICRate)/1e9)
-	}
-	return slowest
+	return max(min(count*float64(rate)/1e9*e/max(f.Oversubscription, 1)/float64(g.Sharing), most), slowest)
 }

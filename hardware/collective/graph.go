@@ -129,11 +129,7 @@ func ringGraph(r *release, gen generation, v view) graph {
 		}
 	}
 	if best.channels == 0 { // no path at any candidate rate
-		rate := slowest
-		if v.nodes > 1 && v.nic > 0 {
-			rate = min(rate, v.nic)
-		}
-		best = graph{1, rate, rate}
+		best = graph{1, slowest, slowest}
 	}
 	many := gen >= hopper && best.intra < 50 && best.channels > 4
 	if best.intra >= 25 && !many {

@@ -370,14 +370,3 @@ func TestNoPathInside(t *testing.T) {
 	require.InEpsilon(t, bus(89), bus(120), 0.1)
 	require.Less(t, bus(120), 16e9)
 }
-
-// TestSlowAdapters: adapters below every rate that NCCL knows carry what they do.
-func TestSlowAdapters(t *testing.T) {
-	at := func(rate units.Rate) float64 {
-		f := machine("h100-ib", Version{})
-		f.NICRate = rate
-		return float64(f.Time(AllReduce, 1e9, Group{Ranks: 16, PerNode: 8}))
-	}
-	require.InEpsilon(t, 10, at(1e6)/at(1e7), 0.01)
-	require.InEpsilon(t, 10, at(5e6)/at(5e7), 0.01)
-}

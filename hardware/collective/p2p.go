@@ -35,7 +35,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	}
 	if v.nodes > 1 {
 		x.setup += us(c.Network + f.hopLatency())
-		x.across = max(f.wire(g)/v.fewest, f.floor()) // a rank's share of the adapters
+		x.across = max(f.wire(g)/v.fewest, slowest) // a rank's share of the adapters
 	}
 	switch op {
 	case AllToAll:
@@ -77,7 +77,7 @@ func (f *Fabric) exchangeOf(op Op, g Group) *exchange {
 	x.channel = c.Channel.Inside * r.PerLink.of(gen)[0]
 	if v.nodes > 1 {
 		_, rate := f.adapters(g)
-		x.channel = max(c.Channel.Across*float64(rate)/1e9, f.floor())
+		x.channel = max(c.Channel.Across*float64(rate)/1e9, slowest)
 	}
 	return x
 }
