@@ -161,6 +161,13 @@ func (a *attentionModel) time(o *tape.Op) units.Seconds {
 	return units.Seconds(a.seconds(s, a.peak) * a.correction(s, nil))
 }
 
+// least is the time of one token of one head by the kernel of an op.
+func (a *attentionModel) least(o *tape.Op) units.Seconds {
+	s := *o.Attn
+	s.Batch, s.Heads, s.KVHeads, s.Queries, s.Keys = 1, 1, 1, 1, 1
+	return a.time(&tape.Op{DType: o.DType, Attn: &s})
+}
+
 // correction is the measured time over the law at nearby problems of the same
 // kind, as for matrix multiplies.
 func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.AttentionPoint) float64 {

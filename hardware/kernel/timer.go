@@ -306,6 +306,9 @@ func (t *Timer) Explain(o *tape.Op) Explain {
 		}
 	case tape.Attention:
 		e.Bound = Compute
+		if e.Time < 2*t.attn.least(o)*units.Seconds(o.Count) {
+			e.Bound = Latency
+		}
 		e.Formula = fmt.Sprintf("%s + FLOPs / (%.3f of peak)", t.attn.fixed(o.Attn), t.attn.rate(o.Attn))
 		e.RelErr = t.attn.law.Residual
 		e.Source = t.attn.law.Source

@@ -367,6 +367,25 @@ func TestCopied(t *testing.T) {
 	require.InEpsilon(t, rows, same, 1e-9)
 }
 
+// TestExplainSmall: what a launch takes most of is not bound by what it computes or moves.
+func TestExplainSmall(t *testing.T) {
+	x, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		op   *tape.Op
+		want Bound
+	}{
+		{gemm(1, 1, 1, tape.BF16, tape.LayoutForward), Latency},
+		{gemm(4096, 4096, 4096, tape.BF16, tape.LayoutForward), Compute},
+		{attention(1, 16, 16, 16, 64, false), Latency},
+		{attention(1, 16, 16, 16, 64, true), Latency},
+		{attention(8, 16, 16, 4096, 64, false), Compute},
+		{&tape.Op{Class: tape.Vectorized, Count: 1, Elements: 1, Bytes: 4}, Latency},
+		{&tape.Op{Class: tape.Vectorized, Count: 1, Elements: 1e7, Bytes: 4e7}, Memory},
+	} {
+		require.Equal(t, c.want, x.Explain(c.op).Bound, "%+v", c.op)
+	}
+}
+
 // TestExplain: the reasons add up to the same time and say where it comes from.
 func TestExplain(t *testing.T) {
 	x, _ := timer(t, "h200-sxm")
