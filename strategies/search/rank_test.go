@@ -587,6 +587,8 @@ func TestImpossibleFix(t *testing.T) {
 		{"hf-eager", "tp=16", "plan.tp: 16 exceeds the 8 GPUs"},
 		{"megatron-core", "pp=16", "plan.pp: 16 exceeds the 8 GPUs"},
 		{"megatron-core", "tp=4,pp=4", "plan.pp: tp 4 × cp 1 × pp 4 = 16 does not divide the 8 GPUs"},
+		{"megatron-core", "offload_fraction=0.5", "plan.offload_fraction, plan.offload_overlap: say how the host has the optimizer"},
+		{"hf-eager", "offload=optimizer,offload_fraction=0.5", "plan.offload"},
 		{"megatron-core", "recompute=none,recompute_method=block", "no plan within the bounds has recompute=none,recompute_method=block; leave one of these keys out"},
 		{"nanotron", "recompute_method=block", "no plan within the bounds has recompute_method=block"},
 	} {
@@ -613,6 +615,7 @@ func TestParseFix(t *testing.T) {
 	for text, want := range map[string]string{
 		"tp": "write it as in", "tq=8": `did you mean "tp"`, "tp=0": "from 1 on", "schedule=1f2b": "unknown pipeline schedule", "data_parallel=zero4": "not a kind", "bucket=25": "no unit", "bucket=0MiB": "bucket: 0MiB is no size of a bucket; give one above 0, as in 25MiB",
 		"recompute=some": "none, selective or full", "reshard_after_forward=maybe": "reshard_after_forward",
+		"offload_fraction=1.5": "not a share of the optimizer", "offload_fraction=0": "above 0", "offload_fraction=NaN": "not a share", "offload_overlap=some": "offload_overlap",
 	} {
 		_, err := ParseFix(text)
 		require.ErrorContains(t, err, want, text)
@@ -621,7 +624,7 @@ func TestParseFix(t *testing.T) {
 
 // No text makes ParseFix panic, and what it reads it writes again.
 func FuzzParseFix(f *testing.F) {
-	for _, text := range []string{"tp=8,pp=4", "plan.schedule=1f1b", "bucket=25MiB,recompute=full", "=", "tp=1,,", "reshard_after_forward=true"} {
+	for _, text := range []string{"tp=8,pp=4", "plan.schedule=1f1b", "bucket=25MiB,recompute=full", "=", "tp=1,,", "reshard_after_forward=true", "offload=optimizer,offload_fraction=0.5"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -633,6 +636,32 @@ func FuzzParseFix(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, fix, again)
 	})
+}
+
+// How the host has the optimizer can be fixed, and bounds know it: the less of it is there,
+// the sooner it is updated and the more memory it takes.
+func TestFixOffloadFraction(t *testing.T) {
+	j := jobOf(t, "{model: llama2-7b, gpus: 8, train: {global_batch: 32, micro_batch: 1, recompute: none}}")
+	var before *Ranked
+	for _, share := range []string{"1", "0.5", "0.25"} {
+		fix, err := ParseFix("tp=1,cp=1,pp=1,data_parallel=zero1,offload=optimizer,offload_overlap=true,offload_fraction=" + share)
+		require.NoError(t, err)
+		o := Options{Space: Space{Fix: fix}, Top: 1}
+		r, err := Rank(t.Context(), j, o)
+		require.NoError(t, err)
+		o.Exhaustive = true
+		all, err := Rank(t.Context(), j, o)
+		require.NoError(t, err)
+		best := &r.Plans[0]
+		require.Equal(t, all.Plans[0].Job.Plan, best.Job.Plan)
+		require.True(t, best.Job.Plan.OverlapsOffload())
+		require.Equal(t, share, strconv.FormatFloat(best.Job.Plan.OffloadFraction, 'g', -1, 64))
+		if before != nil {
+			require.Less(t, best.Result.StepTime, before.Result.StepTime)
+			require.Greater(t, best.Result.Memory.DeviceUsed, before.Result.Memory.DeviceUsed)
+		}
+		before = best
+	}
 }
 
 // Recomputing some layers is a choice like none and all: the best plan takes it where

@@ -29,7 +29,7 @@ type Fix map[string]string
 
 // fixable are the keys of a Fix.
 var fixable = []string{"tp", "sequence_parallel", "cp", "cp_comm_type", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "dp", "data_parallel", "shard_degree",
-	"bucket", "reshard_after_forward", "sync_every_micro_batch", "offload", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
+	"bucket", "reshard_after_forward", "sync_every_micro_batch", "offload", "offload_fraction", "offload_overlap", "order", "micro_batch", "recompute", "recompute_method", "recompute_num_layers", "precision"}
 
 // ParseFix reads "tp=8,pp=4". Keys may be written as in a job, plan.tp or
 // train.micro_batch.
@@ -63,8 +63,12 @@ func ParseFix(text string) (Fix, error) {
 			} else if err == nil {
 				err = strategies.CheckBucket(b)
 			}
-		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch":
+		case "sequence_parallel", "reshard_after_forward", "sync_every_micro_batch", "offload_overlap":
 			_, err = strconv.ParseBool(value)
+		case "offload_fraction":
+			if n, e := strconv.ParseFloat(value, 64); e != nil || !(n > 0 && n <= 1) {
+				err = diag.Errorf("%q is not a share of the optimizer above 0, up to 1; give one as in 0.5", value)
+			}
 		case "recompute":
 			if !slices.Contains(strategies.Recomputes, value) {
 				err = diag.Errorf("%q is not a recomputation; use none, selective or full", value)
@@ -382,6 +386,8 @@ func (s *Space) copies(out []strategies.Plan, j *strategies.Job, p strategies.Pl
 		p.DP = n[0]
 	}
 	p.Offload = strategies.Offload(s.Fix["offload"])
+	p.OffloadFraction, _ = strconv.ParseFloat(s.Fix["offload_fraction"], 64) // ParseFix has read it; 0 where it is not fixed
+	p.OffloadOverlap = s.Fix.switches("offload_overlap", nil)[0]
 	offered := fixed(s.Fix, "data_parallel", kinds(j, p.Offload))
 	if dp*p.CP == 1 {
 		offered = offered[:1] // nothing to share out
