@@ -232,8 +232,9 @@ const (
 	MostRate     units.Rate     = 1e14
 )
 
-// LeastRate is that of the slowest network of which NCCL knows a path.
-const LeastRate = 0.1 * units.GBps
+// NoPath is the rate that NCCL assumes where it finds no path (ncclTopoCompute of src/graph/search.cc,
+// "falling back to simple order"). What is slower it takes for that.
+const NoPath units.Rate = 0.1 * units.GBps
 
 // check refuses facts that no machine has. The error begins with the key.
 func (p *Profile) check() error {
@@ -287,8 +288,8 @@ func (p *Profile) check() error {
 			return diag.Errorf("%s: %v; give what goes one way, at most %v", f.key, f.rate, MostRate)
 		}
 	}
-	if v := p.Network.NICBandwidth.Value; v > 0 && v < LeastRate {
-		return diag.Errorf("network.nic_bandwidth: %v; NCCL takes no network for slower than %v: give that or more, or leave it out", v, LeastRate)
+	if v := p.Network.NICBandwidth.Value; v > 0 && v < NoPath {
+		return diag.Errorf("network.nic_bandwidth: %v; NCCL takes no network for slower than %v: give that or more, or leave it out", v, NoPath)
 	}
 	for _, f := range []struct {
 		key   string

@@ -30,10 +30,18 @@ func (j *Job) checkTrainer() error {
 	switch {
 	case r.DataWorkers < 0 || r.DataWorkers > mostWorkers:
 		return diag.Errorf("runtime.data_workers: %d; give 0 to %d", r.DataWorkers, mostWorkers)
-	case r.DataWorkers > 0 && !isOn(r.Trainer):
+	case r.DataWorkers > 0 && !j.Trainer():
 		return diag.Errorf("runtime.data_workers: %d, but a loop is taken to have its batches ready unless it is a Trainer's; set runtime.trainer to true, or leave it out", r.DataWorkers)
-	case isOn(r.Trainer) && !j.Recipe.Structure.Trainer:
+	case j.Trainer() && !j.Recipe.Structure.Trainer:
 		return diag.Errorf("runtime.trainer: recipe %s has a loop of its own; leave it out, or use %s", j.Recipe.Name, diag.Or(recipe.Having(func(r *recipe.Recipe) bool { return r.Structure.Trainer })))
+	}
+	return nil
+}
+
+// checkTrainerStages refuses it where a plan has pipeline stages.
+func (j *Job) checkTrainerStages(p *Plan) error {
+	if p.PP > 1 && j.Trainer() {
+		return diag.Errorf("runtime.trainer: true, but a Trainer runs no pipeline (pp %d); leave it out, or set plan.pp to 1", p.PP)
 	}
 	return nil
 }

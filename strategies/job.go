@@ -248,7 +248,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if err := p.Check(s); err != nil {
 		return err
 	}
-	if err := first(func() error { return j.checkOverlaps(&p) }, func() error { return j.checkHost(&p) }, j.checkOffloadRuntime); err != nil {
+	if err := first(func() error { return j.checkOverlaps(&p) }, func() error { return j.checkTrainerStages(&p) }, func() error { return j.checkHost(&p) }, j.checkOffloadRuntime); err != nil {
 		return err
 	}
 	j.take(p, t)

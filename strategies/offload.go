@@ -165,9 +165,6 @@ func (t *Train) AwayActivations() bool {
 // and that they have the memory.
 func (j *Job) checkHost(p *Plan) error {
 	n := &j.Hardware.Node
-	if p.PP > 1 && isOn(j.Runtime.Trainer) {
-		return diag.Errorf("runtime.trainer: true, but a Trainer runs no pipeline (pp %d); leave it out, or set plan.pp to 1", p.PP)
-	}
 	if j.Hardware.GPU.Unified.Value && (p.Offloads() || j.Train.AwayActivations()) {
 		return diag.Errorf("plan.offload, train.offload_layers, train.offload_activations, train.offload_modules: the memory of %s is its host's, so that leaving anything to the host frees none of it; leave them out", j.Hardware.Name)
 	}

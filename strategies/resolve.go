@@ -73,8 +73,8 @@ func (j *Job) resolveMachine(network networkRef) error {
 	for _, s := range j.Model.Defaulted {
 		j.note("model."+s.Key, s.Value, "default of model_type "+j.Model.ModelType)
 	}
-	if v := network.BandwidthPerGPU; v < 0 || v > hardware.MostRate || v > 0 && v < hardware.LeastRate {
-		return diag.Errorf("network.bandwidth_per_gpu: %v; give what a GPU's adapter carries one way, as in 50GB/s, at least %v", v, hardware.LeastRate)
+	if v := network.BandwidthPerGPU; v < 0 || v > hardware.MostRate || v > 0 && v < hardware.NoPath {
+		return diag.Errorf("network.bandwidth_per_gpu: %v; give what a GPU's adapter carries one way, as in 50GB/s, at least %v", v, hardware.NoPath)
 	} else if v > 0 {
 		h := *j.Hardware
 		h.Network.NICs = hardware.Of(h.Node.GPUs.Value)

@@ -183,7 +183,7 @@ func AssumedNetwork(h *hardware.Profile) string {
 	n := &h.Network
 	switch {
 	case n.NICBandwidth.Value <= 0:
-		return fmt.Sprintf("the network between nodes of %s is not known: %s into each node is assumed, which NCCL takes where it finds no path", h.Name, NoPath)
+		return fmt.Sprintf("the network between nodes of %s is not known: %s into each node is assumed, which NCCL takes where it finds no path", h.Name, hardware.NoPath)
 	case n.NICs.Value <= 0:
 		return fmt.Sprintf("the network adapters of %s are not known: one of %s in each node is assumed", h.Name, n.NICBandwidth.Value)
 	case n.NICBandwidth.Kind == hardware.Assumed:

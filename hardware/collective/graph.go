@@ -3,6 +3,7 @@ package collective
 import (
 	"math"
 
+	"github.com/perfplan/perfplan/hardware"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -84,15 +85,11 @@ func (f *Fabric) cpuLink() float64 {
 	return 10
 }
 
-// slowest is the rate that NCCL assumes in GB/s where it finds no path: across nodes, where
-// no network is known, data are taken to move at it. Inside a node they move over the links all
+// slowest is hardware.NoPath in GB/s: across nodes, where no network is known, data are taken
+// to move at it. Inside a node they move over the links all
 // the same, such as those between sockets, which are below every candidate rate of compute
 // capability 10 and up (ncclTopoCompute of src/graph/search.cc, "falling back to simple order").
-const slowest = 0.1
-
-// NoPath is the rate into a node of which no network is known: NCCL's where it finds
-// no path.
-const NoPath units.Rate = slowest * units.GBps
+const slowest = float64(hardware.NoPath / units.GBps)
 
 // stop is how far below the best rate found the search still looks.
 const stop = 0.49
