@@ -550,6 +550,7 @@ type Host struct {
 	KeptBack          units.Seconds            `yaml:"fsdp_kept_backward"`
 	FSDPReduce        units.Seconds            `yaml:"fsdp_reduce"` // of a unit's gradients, either way
 	Hooks             Hooks                    `yaml:"hooks"`
+	Buckets           Buckets                  `yaml:"buckets"`
 	Trainer           Trainer                  `yaml:"trainer"`
 	DTensor           units.Seconds            `yaml:"dtensor"` // further cost of one op on distributed tensors, forward
 	DTensorBack       units.Seconds            `yaml:"dtensor_backward"`
@@ -591,6 +592,13 @@ type Hooks struct {
 
 // Any reports whether there are hooks.
 func (h *Hooks) Any() bool { return *h != (Hooks{}) }
+
+// Buckets are what the host does for gradients that leave autograd for buckets (Structure.Partitions)
+// while parameters stay whole.
+type Buckets struct {
+	Gradient units.Seconds `yaml:"gradient"` // to put one into a bucket
+	Reduce   units.Seconds `yaml:"reduce"`   // to reduce a bucket and hand it out
+}
 
 // Blocking says which jobs of a recipe hang but with CUDA_LAUNCH_BLOCKING=1: the
 // host waits for every kernel. No nodes: none does.
