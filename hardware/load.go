@@ -77,6 +77,9 @@ func Names() []string {
 	return names
 }
 
+// Known reports whether a name is in the catalog.
+func Known(name string) bool { return slices.Contains(Names(), name) }
+
 // ByDevice returns the catalog's plainest profile of a GPU, by the name that
 // nvidia-smi prints: the one that the others of that GPU inherit.
 func ByDevice(name string) (*Profile, bool) {
@@ -95,7 +98,7 @@ func ByDevice(name string) (*Profile, bool) {
 
 // Load returns a profile by catalog name or path of a hardware/v1 file.
 func Load(name string) (*Profile, error) {
-	if slices.Contains(Names(), name) {
+	if Known(name) {
 		return fromCatalog(name)
 	}
 	if !strings.ContainsAny(name, "/.") {

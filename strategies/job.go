@@ -78,7 +78,7 @@ func (h *hardwareRef) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	var err error
 	if n.Kind == yaml.ScalarNode {
 		name := n.Value
-		if strings.ContainsAny(name, "/.") && !slices.Contains(hardware.Names(), name) {
+		if strings.ContainsAny(name, "/.") && !hardware.Known(name) {
 			name = d.Path(n)
 		}
 		h.profile, err = hardware.Load(name)

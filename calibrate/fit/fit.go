@@ -196,7 +196,7 @@ func (x *fitter) conditions() string {
 // result writes the profile and reads it back.
 func (x *fitter) result(o Options) (*Result, error) {
 	p := &hardware.Profile{Title: cmp.Or(o.Title, x.base.Title), Laws: x.own, Node: x.node}
-	if slices.Contains(hardware.Names(), x.base.Name) {
+	if hardware.Known(x.base.Name) {
 		p.Inherits = x.base.Name
 		if x.machine.GPU.Name.Value != x.base.GPU.Name.Value {
 			p.GPU.Name = x.machine.GPU.Name

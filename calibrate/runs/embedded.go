@@ -13,19 +13,10 @@ import (
 //go:embed data/*.yaml
 var data embed.FS
 
-// Embedded returns the runs that the program carries, file by file in the order
-// of their names.
-func Embedded() ([]Run, error) {
-	files, err := data.ReadDir("data")
-	if err != nil {
-		return nil, err
-	}
-	return read(files)
-}
-
-// EmbeddedWith returns at least those of the named groups: all of the files that have any of
-// them, which is soon read. Where a group is in no file it returns the runs of all.
-func EmbeddedWith(groups []string) ([]Run, error) {
+// Embedded returns the runs that the program carries, file by file in the order of their names:
+// all without groups, else at least those of the groups, all of the files that have any of them,
+// which is soon read. Where a group is in no file it returns the runs of all.
+func Embedded(groups []string) ([]Run, error) {
 	files, err := filesWith(groups)
 	if err != nil {
 		return nil, err

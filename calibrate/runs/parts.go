@@ -17,6 +17,7 @@ type Part struct {
 	Share     float64 `json:"share"`     // of the predicted step time, all groups alike
 	Ratio     float64 `json:"ratio"`     // measured over predicted
 	Deviation float64 `json:"deviation"` // one standard deviation of Ratio
+	Untold    bool    `json:"untold"`    // a ratio below 0 would fit best: the runs say nothing of it, and Ratio is 1 for that of the others
 }
 
 // stepParts are the parts that measured steps are taken to be sums of. Kernels and what runs beside
@@ -86,22 +87,29 @@ func Parts(rows []Row) ([]Part, error) {
 		return nil, diag.Errorf("--parts: %d runs have a step time, too few to tell %d parts from each other; give %d or more", len(steps), len(columns), need)
 	}
 	ratios, err := partRatios(steps, columns, none)
+	for ; err == nil && slices.Min(ratios) < 0; ratios, err = partRatios(steps, columns, none) {
+		k := slices.Index(ratios, slices.Min(ratios))
+		i := slices.IndexFunc(out, func(p Part) bool { return p.Name == stepParts[columns[k]].name })
+		out[i].Untold, columns = true, slices.Delete(columns, k, k+1)
+	}
 	if err != nil {
 		return nil, diag.Errorf("--parts: the runs spend alike shares of their steps on all parts, so that nothing tells these from each other; add runs of other plans or batches")
 	}
-	for k := range out {
-		out[k].Ratio = ratios[k]
-	}
+	deviations := make([]float64, len(columns))
 	for f := range folds {
 		without, err := partRatios(steps, columns, f)
 		for k := range without {
 			if d := without[k] - ratios[k]; err == nil {
-				out[k].Deviation += d * d * (folds - 1) / folds
+				deviations[k] += d * d * (folds - 1) / folds
 			}
 		}
 	}
-	for k := range out {
-		out[k].Deviation = math.Sqrt(out[k].Deviation)
+	k := 0 // of columns
+	for i := range out {
+		if out[i].Ratio = 1; !out[i].Untold {
+			out[i].Ratio, out[i].Deviation = ratios[k], math.Sqrt(deviations[k])
+			k++
+		}
 	}
 	return out, nil
 }

@@ -57,6 +57,18 @@ func TestParts(t *testing.T) {
 	require.Greater(t, few[1].Deviation, many[1].Deviation)
 }
 
+// TestPartsBelowNothing: no part takes less than nothing. One that would is taken as predicted, and said to be untold.
+func TestPartsBelowNothing(t *testing.T) {
+	parts, err := Parts(partRows(400, 3, [3]float64{1.0, -0.1, 1.0}))
+	require.NoError(t, err)
+	require.Equal(t, Part{Name: parts[1].Name, Share: parts[1].Share, Ratio: 1, Untold: true}, parts[1])
+	for _, k := range []int{0, 2} {
+		require.False(t, parts[k].Untold)
+		require.Positive(t, parts[k].Ratio)
+		require.Positive(t, parts[k].Deviation)
+	}
+}
+
 // TestPartsThatNothingTells: too few runs, or runs that are all alike, say nothing of parts.
 func TestPartsThatNothingTells(t *testing.T) {
 	_, err := Parts(partRows(14, 3, [3]float64{1, 1, 1}))

@@ -272,7 +272,7 @@ func On(list []Run, machine string) ([]Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(hardware.Names(), machine) { // paths in a file are relative to it
+	if !hardware.Known(machine) { // paths in a file are relative to it
 		if machine, err = filepath.Abs(machine); err != nil {
 			return nil, err
 		}

@@ -271,7 +271,7 @@ func TestReleaseOf(t *testing.T) {
 }
 
 // embedded are the runs that the program carries, which take a second to read.
-var embedded = sync.OnceValues(Embedded)
+var embedded = sync.OnceValues(func() ([]Run, error) { return Embedded(nil) })
 
 // TestEmbedded: the set that the program carries loads whole. Its size is that of
 // the tables in data/README.md.

@@ -37,8 +37,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestEmbeddedWith: the runs of some groups, in their order, are those among all.
-func TestEmbeddedWith(t *testing.T) {
+// TestEmbeddedOf: the runs of some groups, in their order, are those among all.
+func TestEmbeddedOf(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestEmbedded reads files beside each other, too")
 	}
@@ -53,7 +53,7 @@ func TestEmbeddedWith(t *testing.T) {
 	groups := []string{"vtrain_single_a100", "h200-host-turns", "h200-pp"}
 	want, err := Filter(all, groups)
 	require.NoError(t, err)
-	some, err := EmbeddedWith(groups)
+	some, err := Embedded(groups)
 	require.NoError(t, err)
 	require.Less(t, len(some), len(all))
 	got, err := Filter(some, groups)

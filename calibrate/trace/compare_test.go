@@ -17,7 +17,7 @@ import (
 // twenty: there those of one file will do.
 var embedded = sync.OnceValues(func() ([]runs.Run, error) {
 	if !testing.Short() {
-		return runs.Embedded()
+		return runs.Embedded(nil)
 	}
 	const name = "../runs/data/h200-steps.yaml"
 	text, err := os.ReadFile(name)

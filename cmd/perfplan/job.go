@@ -287,7 +287,7 @@ func (f *jobFlags) open(e *env, args []string) (*yamlx.Document, error) {
 	if info, err := os.Stat(name); model.Known(name) || err == nil && info.IsDir() {
 		return jobOf(path), nil
 	} else if err != nil {
-		if slices.Contains(hardware.Names(), name) {
+		if hardware.Known(name) {
 			return nil, usage("%q is hardware; name a model and give --hardware %s", name, name)
 		}
 		_, err := model.Document(name) // for its complaint

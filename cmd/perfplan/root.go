@@ -81,7 +81,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if cmd.Parent() == nil && diag.Nearest(args[0], names) == "" && model.Known(args[0]) {
 		hint = "; for a prediction write \"perfplan estimate " + args[0] + "\""
 	}
-	shows := map[string]func(string) bool{"model": model.Known, "hardware": func(name string) bool { return slices.Contains(hardware.Names(), name) }}[cmd.Name()]
+	shows := map[string]func(string) bool{"model": model.Known, "hardware": hardware.Known}[cmd.Name()]
 	if shows != nil && diag.Nearest(args[0], names) == "" && shows(args[0]) {
 		hint = fmt.Sprintf("; write %q", cmd.CommandPath()+" show "+args[0])
 	}

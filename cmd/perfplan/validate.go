@@ -14,7 +14,7 @@ import (
 
 // Tests put in what they have read and predicted already.
 var (
-	embedded = runs.EmbeddedWith
+	embedded = runs.Embedded
 	validate = runs.Validate
 )
 

@@ -205,7 +205,7 @@ func TestFiguresAgainst(t *testing.T) {
 
 // validated are the embedded runs and their predictions, which several tests look at.
 var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
-	list, err := runs.Embedded()
+	list, err := runs.Embedded(nil)
 	if err != nil {
 		panic(err)
 	}
@@ -216,7 +216,7 @@ var validated = sync.OnceValues(func() ([]runs.Run, *runs.Report) {
 func shareValidated(t *testing.T) {
 	embedded = func(groups []string) ([]runs.Run, error) {
 		if len(groups) > 0 {
-			return runs.EmbeddedWith(groups)
+			return runs.Embedded(groups)
 		}
 		list, _ := validated()
 		return list, nil
@@ -228,7 +228,7 @@ func shareValidated(t *testing.T) {
 		}
 		return runs.Validate(list)
 	}
-	t.Cleanup(func() { embedded, validate = runs.EmbeddedWith, runs.Validate })
+	t.Cleanup(func() { embedded, validate = runs.Embedded, runs.Validate })
 }
 
 // TestValidation holds the predictions of today against the committed figures.

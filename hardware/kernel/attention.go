@@ -177,33 +177,23 @@ func (a *attentionModel) correction(s *tape.AttentionShape, without *hardware.At
 	if _, own := a.law.Flavour[s.Flavour]; own { // the points are of the law's own kernel
 		return 1
 	}
-	w := 0.5
-	i := 0
+	pass := 0
 	if s.Backward {
-		i = 1
+		pass = 1
 	}
-	sum, weight := 0.0, 0.3
+	pts := a.law.Points
 	lq, lw, lh := math.Log2(float64(s.Queries)), math.Log2(float64(s.QKDim)), math.Log2(float64(s.Batch*s.Heads))
-	for j := range a.law.Points {
-		p := &a.law.Points[j]
-		if p.Masked != s.Masked || p.Time[i] == 0 || p == without {
-			continue
+	return nearby(len(pts), nearbyWidth, func(i int) float64 {
+		p := &pts[i]
+		if p.Masked != s.Masked || p.Time[pass] == 0 || p == without {
+			return math.Inf(1)
 		}
 		dq, dw, dh := math.Log2(p.Sequence)-lq, math.Log2(p.Width)-lw, math.Log2(p.Batch*p.Heads)-lh
-		d := dq*dq + dw*dw + dh*dh
-		if d > 9*w*w {
-			continue
-		}
-		shape := pointShape(p, s.Backward)
-		r := math.Log(float64(p.Time[i]) / a.seconds(&shape, a.on))
-		e := math.Exp(-d / (2 * w * w))
-		if d < 1e-12 { // measured itself
-			return math.Exp(r)
-		}
-		sum += e * r
-		weight += e
-	}
-	return math.Exp(sum / weight)
+		return dq*dq + dw*dw + dh*dh
+	}, func(i int) float64 {
+		shape := pointShape(&pts[i], s.Backward)
+		return math.Log(float64(pts[i].Time[pass]) / a.seconds(&shape, a.on))
+	})
 }
 
 // pointShape is the problem of a measured point.

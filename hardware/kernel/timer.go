@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -212,12 +213,13 @@ func (t *Timer) law(o *tape.Op) units.Seconds {
 		moved := (curve(l.Bytes, l.Time, o.Bytes) - lo) * units.Seconds(c.cached(o.Bytes))
 		return lo + moved*units.Seconds(c.moves(o.Bytes)) + long*units.Seconds(c.scale) + parts
 	}
-	work := (o.Elements*float64(l.Element)+o.Elements*o.Index*float64(l.Index))*c.element + float64(o.Bytes)*float64(l.Byte)*c.scale
+	computed, moved := o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale
+	work := computed + o.Elements*o.Index*float64(l.Index)*c.element + moved
 	switch l.Limit {
 	case "either": // the squares of their times add up
-		work = math.Hypot(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+		work = math.Hypot(computed, moved)
 	case "longer", "chain": // programs that compute, or wait for their own last result, and share the memory
-		work = max(o.Elements*float64(l.Element)*c.element, float64(o.Bytes)*float64(l.Byte)*c.scale)
+		work = max(computed, moved)
 	}
 	switch turns, shared := l.Strips.Turns(o.Elements/float64(max(o.N, 1)), float64(o.N), float64(t.gpu.SMs.Value)); {
 	case shared:
@@ -607,34 +609,41 @@ func (g *gemmModel) bare(o *tape.Op, taken, slower float64) float64 {
 	return g.base(&with, peak, g.sms, taken, g.memory*slower, g.adding*slower)
 }
 
-// correction is the mean of measured over law of nearby points, weighted by
-// exp(−d²/2w²) of the distance in octaves, with a prior of weight 0.3 at 1. One
-// point may be left out.
+// correction is that of nearby points, of which one may be left out.
 func (g *gemmModel) correction(o *tape.Op, without *point) float64 {
 	pts := g.points[o.Layout]
-	if len(pts) == 0 || o.DType == tape.F32 || o.DType == tape.TF32 && g.law.TF32 != nil { // they are of 16 bits on tensor cores
+	if len(pts) == 0 || o.DType == tape.F32 || o.DType == tape.TF32 && g.law.TF32 != nil || g.alignment(o) < 1 { // they are of 16 bits on tensor cores
 		return 1
-	}
-	w := g.law.Width
-	if w == 0 {
-		w = 0.5
 	}
 	m, n, k := math.Log2(float64(o.M)), math.Log2(float64(o.N)), math.Log2(float64(o.K))
-	if g.alignment(o) < 1 {
-		return 1
-	}
-	sum, weight := 0.0, 0.3
-	for i := range pts {
+	return nearby(len(pts), cmp.Or(g.law.Width, nearbyWidth), func(i int) float64 {
 		p := &pts[i]
-		d := (p.m-m)*(p.m-m) + (p.n-n)*(p.n-n) + (p.k-k)*(p.k-k)
-		if d > 9*w*w || p == without {
+		if p == without {
+			return math.Inf(1)
+		}
+		return (p.m-m)*(p.m-m) + (p.n-n)*(p.n-n) + (p.k-k)*(p.k-k)
+	}, func(i int) float64 { return pts[i].residual })
+}
+
+// nearbyWidth is w of nearby where a law names none.
+const nearbyWidth = 0.5
+
+// nearby is the mean of measured over law of n points, weighted by exp(−d²/2w²) of the distance
+// d in octaves, with a prior of weight 0.3 at 1, from the squares of their distances and the
+// logarithms of their own.
+func nearby(n int, w float64, square, residual func(i int) float64) float64 {
+	sum, weight := 0.0, 0.3
+	for i := range n {
+		d := square(i)
+		if d > 9*w*w {
 			continue
 		}
+		r := residual(i)
 		if d < 1e-12 { // measured itself
-			return math.Exp(p.residual)
+			return math.Exp(r)
 		}
 		e := math.Exp(-d / (2 * w * w))
-		sum += e * p.residual
+		sum += e * r
 		weight += e
 	}
 	return math.Exp(sum / weight)

@@ -117,6 +117,9 @@ func (e *Estimate) planText() string {
 		s += "; the only simple plan"
 	} else if c != nil && e.Result.Memory.Fits {
 		s += fmt.Sprintf("; the fastest of %s", plural(c.Legal, "simple plan"))
+		if e.Result.Waiting != nil {
+			s += " without stragglers"
+		}
 	} else if c != nil {
 		s += fmt.Sprintf("; none of %s fits, this one lacks least", plural(c.Legal, "simple plan"))
 	}

@@ -54,7 +54,7 @@ func validatePage(r *runs.Report, rows bool) *page {
 	}
 	if len(r.Parts) > 0 {
 		p.section("How long measured steps take for each part of their prediction", partGrid(r.Parts),
-			paragraph("share: of the predicted steps, all groups alike; ratio: measured over predicted, by least squares over all runs; ±: one standard deviation, from leaving out groups in turn."))
+			paragraph(partsText(r.Parts)))
 	}
 	if rows {
 		p.section("Runs, with errors in %", rowGrid(r.Rows))
@@ -149,9 +149,22 @@ func choiceTable(list []runs.Choice) *grid {
 func partGrid(list []runs.Part) *grid {
 	g := &grid{columns: []column{{title: "part"}, {title: "share", right: true}, {title: "ratio", right: true}, {title: "±", right: true}}}
 	for _, x := range list {
+		if x.Untold {
+			g.row(x.Name, percent(x.Share), "-", "-")
+			continue
+		}
 		g.row(x.Name, percent(x.Share), fmt.Sprintf("%.2f", x.Ratio), fmt.Sprintf("%.2f", x.Deviation))
 	}
 	return g
+}
+
+// partsText says what partGrid shows.
+func partsText(list []runs.Part) string {
+	s := "share: of the predicted steps, all groups alike; ratio: measured over predicted, by least squares over all runs; ±: one standard deviation, from leaving out groups in turn."
+	if slices.ContainsFunc(list, func(x runs.Part) bool { return x.Untold }) {
+		s += " -: these runs cannot tell it from the others: add runs in which it is a larger part of the step."
+	}
+	return s
 }
 
 func rowGrid(rows []runs.Row) *grid {

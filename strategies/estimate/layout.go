@@ -171,7 +171,7 @@ func (m *priced) staged(j *strategies.Job, schedule *pipeline.Plan) *layout {
 		return l
 	}
 	stages := key.pp * key.each / key.copies
-	l := &layout{units: m.units, counts: make([]float64, len(m.units)), parts: make([][]int, stages)}
+	l := &layout{units: m.units, counts: make([]float64, len(m.units)), parts: make([][]int, stages), stages: make([]*chunk, 0, stages)}
 	l.counts[0] = 1
 	for k := m.head; k < m.vision; k++ {
 		l.counts[k] = 1
@@ -184,17 +184,16 @@ func (m *priced) staged(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	if m.config.LossApart {
 		loss, head = stages-1, stages-2
 	}
-	at := 0
-	for i, n := range j.Plan.SplitLayers(m.config.Spec, m.config.Recipe, int64(len(m.layers)), int64(stages)) {
-		part := slices.Clone(m.layers[at : at+int(n)])
+	left := slices.Clone(m.layers)
+	for i, n := range j.Plan.SplitLayers(m.config.Spec, m.config.Recipe, int64(len(left)), int64(stages)) {
+		part := left[:n]
 		for k := range part {
 			if !r.Of(int64(k)) {
 				part[k] += m.kinds
 			}
 			l.counts[part[k]+1]++
 		}
-		l.parts[i] = part
-		at += int(n)
+		l.parts[i], left = part, left[n:]
 	}
 	for i, layers := range l.parts {
 		l.stages = append(l.stages, m.chunk(layers, ends{embedding: i == 0, head: i == head, loss: i == loss}))
@@ -221,15 +220,15 @@ type chunkKey struct {
 
 // chunk returns the chunk of some layers and ends.
 func (m *priced) chunk(layers []int, e ends) *chunk {
-	kinds := make([]byte, 0, len(layers))
+	var most [256]byte // on the stack: most chunks are known
+	kinds := most[:0]
 	for _, k := range layers {
 		kinds = append(kinds, byte(k))
 	}
 	if m.amax == nil {
 		e.more = 0 // nothing counts them
 	}
-	key := chunkKey{e, string(kinds)}
-	if c := m.chunks[key]; c != nil {
+	if c := m.chunks[chunkKey{e, string(kinds)}]; c != nil {
 		return c
 	}
 	c := &chunk{of: m}
@@ -259,7 +258,7 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 		c.ops = append(c.ops, u.Unit)
 		c.count(u)
 	}
-	m.chunks[key] = c
+	m.chunks[chunkKey{e, string(kinds)}] = c
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/perfplan/perfplan/hardware"
+	"github.com/perfplan/perfplan/hardware/kernel"
 	"github.com/perfplan/perfplan/internal/units"
 )
 
@@ -117,7 +118,7 @@ func (p *pricer) card() card {
 		worst: math.Pow(1+law.Spread*hungriest(p.job.GPUs), law.Exponent)}
 	if on := law.On; on != nil && on.Power.Value > 0 {
 		c.limit *= float64(gpu.Power.Value / on.Power.Value)
-		c.scale = float64(gpu.SMs.Value) * float64(gpu.TopClock()) / (float64(on.SMs.Value) * float64(on.TopClock()))
+		c.scale = kernel.IssueScale(gpu, on)
 		c.measured = float64(on.Bandwidth.Value)
 		c.memory = float64(gpu.Bandwidth.Value) / c.measured
 	}

@@ -32,7 +32,7 @@ func TestStopped(t *testing.T) {
 		{"interleaved-1f1b", 2, 2, pass{2, 10, 11}, pass{3, 20, 21}, 12, 20, 2}, // turns of both without a transfer between them
 	} {
 		name := fmt.Sprintf("%s, stage %d, %v", c.schedule, c.stage, c.f)
-		plan, err := pipeline.ScheduleAs(c.schedule, 4, c.chunks, 8, pipeline.Blocking)
+		plan, err := new(pipeline.Cache).Get(c.schedule, 4, c.chunks, 8, pipeline.Blocking)
 		require.NoError(t, err, name)
 		p := &pricer{python: 1, host: &recipe.Host{Pipeline: 1}}
 		f := passTime{seg: timeline.Segment{Host: c.f.host, Busy: c.f.busy, Lag: c.f.lag}}

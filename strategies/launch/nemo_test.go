@@ -23,7 +23,7 @@ func TestRows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("nothing here starts anything that could race")
 	}
-	list, err := runs.Embedded()
+	list, err := runs.Embedded(nil)
 	require.NoError(t, err)
 	for _, x := range []struct {
 		file, id string

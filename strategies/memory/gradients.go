@@ -31,7 +31,7 @@ func (w *walker) backwardUnit(i int, u *ops.Unit, first, sync bool) {
 	case Lingering, Swept:
 		w.events(i, sec.Events)
 		for _, g := range sec.Grads {
-			w.t.reclass(w.id(i, g.Store), Gradients)
+			w.t.made(w.id(i, g.Store))
 		}
 	case Sharded:
 		done := 0 // events
@@ -123,7 +123,7 @@ func (w *walker) settle(i int, g *tape.ParamGrad, release bool) {
 		w.t.free(id)
 		return
 	}
-	w.t.reclass(id, Gradients)
+	w.t.made(id)
 }
 
 // freeGrads releases the gradients that autograd left of a unit of sharding.

@@ -38,7 +38,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 				chunks   int
 			}{{"1f1b", 1}, {"gpipe", 1}, {"interleaved-1f1b", 2}, {"interleaved-1f1b", 3}, {"zb-h1", 1}, {"zb-h2", 1}, {"zb-v", 2}, {"interleaved-zero-bubble", 2}} {
 				const ranks = 4
-				pl, err := pipeline.Schedule(c.schedule, ranks, c.chunks, 8)
+				pl, err := new(pipeline.Cache).Get(c.schedule, ranks, c.chunks, 8, pipeline.Async)
 				require.NoError(t, err)
 				all := stages(t, again, mode, ranks*c.chunks)
 				for rank := range ranks {
@@ -71,7 +71,7 @@ func TestReplayAllocatesWhatRankSays(t *testing.T) {
 // A backward pass without its weights' part keeps what that needs.
 func TestReplaySplitsBackwardPasses(t *testing.T) {
 	run := func(schedule string) units.Bytes {
-		pl, err := pipeline.Schedule(schedule, 4, 1, 8)
+		pl, err := new(pipeline.Cache).Get(schedule, 4, 1, 8, pipeline.Async)
 		require.NoError(t, err)
 		s := stages(t, ops.NoRecompute, MainBuffers, 4)[1]
 		allocated, reserved := Replay([]*Step{s}, pl.Actions(1), allocator.New(allocator.Options{}))
@@ -125,7 +125,7 @@ func TestReplayGrows(t *testing.T) {
 		ranks := rapid.IntRange(2, 6).Draw(t, "ranks")
 		n := rapid.IntRange(ranks, 3*ranks).Draw(t, "micro batches")
 		reserve := func(layers, rank int) (units.Bytes, units.Bytes) {
-			pl, err := pipeline.Schedule("1f1b", ranks, 1, n)
+			pl, err := new(pipeline.Cache).Get("1f1b", ranks, 1, n, pipeline.Async)
 			require.NoError(t, err)
 			s := *whole
 			s.Units = whole.Units[:1+layers]

@@ -242,7 +242,7 @@ func (w *walker) scatter(i int, u *ops.Unit, first, sync bool) {
 	}
 	if w.parts[i].grads == 0 {
 		for _, g := range u.Backward.Grads {
-			w.t.reclass(w.id(i, g.Store), Gradients)
+			w.t.made(w.id(i, g.Store))
 		}
 		return
 	}
@@ -325,7 +325,7 @@ func (w *walker) accumulate(i int) {
 			return
 		}
 		if !w.recast(unit, g) {
-			w.t.reclass(id, Gradients)
+			w.t.made(id)
 			return
 		}
 		kept := w.at(i, keepID)

@@ -139,14 +139,14 @@ func (t *tracker) move(from, to int) {
 	t.blocks[from] = slot{}
 }
 
-// reclass changes what a live block counts as.
-func (t *tracker) reclass(id int, c Class) {
+// made counts a live block as a gradient from now on.
+func (t *tracker) made(id int) {
 	if id < len(t.blocks) && t.blocks[id].live {
 		t.settle()
 		s := &t.blocks[id]
 		t.less(s.class, s.bytes)
-		t.by[c] += s.bytes
-		s.class = c
+		t.by[Gradients] += s.bytes
+		s.class = Gradients
 	}
 }
 

@@ -27,7 +27,7 @@ func BenchmarkRun(b *testing.B) {
 			name += "/" + c.mode.String()
 		}
 		b.Run(name, func(b *testing.B) {
-			pl, err := ScheduleAs(c.name, c.p, c.v, c.m, c.mode)
+			pl, err := new(Cache).Get(c.name, c.p, c.v, c.m, c.mode)
 			require.NoError(b, err)
 			t := uneven(pl)
 			if c.mode == Torch {
@@ -66,7 +66,7 @@ func BenchmarkSchedule(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := ScheduleAs(c.name, c.p, c.v, c.m, c.mode)
+				_, err := new(Cache).Get(c.name, c.p, c.v, c.m, c.mode)
 				require.NoError(b, err)
 			}
 		})

@@ -27,7 +27,10 @@ const (
 	mostPlans = 1 << 13
 )
 
-// Get is ScheduleAs, remembered. Plans too large to keep are made anew each time.
+// Get plans m micro batches over p pipeline ranks with v virtual stages each, for a framework that
+// moves data between ranks so: with Async, Run overlaps all communication with computation. The
+// error of an illegal combination names the rule and the nearest legal values. Plans too large to
+// keep are made anew each time.
 func (c *Cache) Get(name string, p, v, m int, t Transfers) (*Plan, error) {
 	key := planKey{name, p, v, m, false, t}
 	c.mu.Lock()

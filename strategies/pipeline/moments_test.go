@@ -27,7 +27,7 @@ func drawSchedule(t *rapid.T) (name string, p, v, m int) {
 func TestMomentsHoldThePeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, v, m := drawSchedule(t)
-		pl, err := Schedule(name, p, v, m)
+		pl, err := new(Cache).Get(name, p, v, m, Async)
 		require.NoError(t, err)
 		rank := rapid.IntRange(0, p-1).Draw(t, "rank")
 		counting := rapid.Bool().Draw(t, "counting")
@@ -115,7 +115,7 @@ func TestCacheChangesNothing(t *testing.T) {
 			f := rapid.Float64Range(0.5, 2).Draw(t, "f")
 			times.F, times.BI, times.BW = append(times.F, units.Seconds(f)), append(times.BI, units.Seconds(f)), append(times.BW, units.Seconds(f*0.9))
 		}
-		fresh, err := ScheduleAs(name, p, v, m, mode)
+		fresh, err := new(Cache).Get(name, p, v, m, mode)
 		require.NoError(t, err)
 		for range 2 { // drawn up, then remembered
 			kept, err := cache.Get(name, p, v, m, mode)

@@ -17,24 +17,6 @@ type Plan struct {
 	own    *moments
 }
 
-// Schedule plans m micro batches over p pipeline ranks with v virtual stages
-// each. The error of an illegal combination names the rule and the nearest legal
-// values. Run overlaps all communication with computation; ScheduleAs plans for
-// frameworks that do not.
-func Schedule(name string, p, v, m int) (*Plan, error) { return ScheduleAs(name, p, v, m, Async) }
-
-// ScheduleAs is Schedule for a framework that moves data between ranks so.
-func ScheduleAs(name string, p, v, m int, t Transfers) (*Plan, error) {
-	info, err := Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := info.Check(p, v, m); err != nil {
-		return nil, err
-	}
-	return info.plan(p, v, m, info.compact(p, v, m), t)
-}
-
 // plan builds the Plan from the lists of the compact number of micro batches,
 // or of all m if those do not settle into a period.
 func (i *Info) plan(p, v, m, compact int, t Transfers) (*Plan, error) {

@@ -194,7 +194,7 @@ func TestLongStep(t *testing.T) {
 		if i.virtual == 0 {
 			v = 3
 		}
-		pl, err := Schedule(n, 16, v, 1<<20)
+		pl, err := new(Cache).Get(n, 16, v, 1<<20, Async)
 		require.NoError(t, err)
 		require.Positive(t, pl.graph.repeat, n)
 		require.Less(t, len(pl.graph.nodes), 16*v*3*16*16, n)
@@ -225,7 +225,7 @@ func TestOneMicroBatch(t *testing.T) {
 		if name[0] == 'i' || name[0] == 'l' {
 			v = 3
 		}
-		pl, err := Schedule(name, 4, v, 1)
+		pl, err := new(Cache).Get(name, 4, v, 1, Async)
 		require.NoError(t, err)
 		x := equal(pl, 2, 3, 1)
 		x.Hop, x.Hops = 0.5, nil
@@ -270,9 +270,9 @@ func TestDualPipeUnfolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.IntRange(1, 5).Draw(t, "p")
 		m := 2*p + rapid.IntRange(0, 30).Draw(t, "m")
-		folded, err := Schedule("dualpipe-v", p, 2, m)
+		folded, err := new(Cache).Get("dualpipe-v", p, 2, m, Async)
 		require.NoError(t, err)
-		open, err := Schedule("dualpipe", 2*p, 2, 2*m)
+		open, err := new(Cache).Get("dualpipe", 2*p, 2, 2*m, Async)
 		require.NoError(t, err)
 		x := drawTimes(t, folded)
 		x.Hop, x.Hops = 0, nil
@@ -288,7 +288,7 @@ func TestDualPipeUnfolds(t *testing.T) {
 func TestRunAllocatesNothing(t *testing.T) {
 	for _, name := range []string{"interleaved-1f1b", "dualpipe", "zb-v"} {
 		for _, mode := range allTransfers {
-			pl, err := ScheduleAs(name, 4, 2, 64, mode)
+			pl, err := new(Cache).Get(name, 4, 2, 64, mode)
 			require.NoError(t, err)
 			x := uneven(pl)
 			beside := slower(x, x)
@@ -300,7 +300,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 }
 
 func TestPeakInFlight(t *testing.T) {
-	pl, err := Schedule("zb-h1", 4, 1, 8)
+	pl, err := new(Cache).Get("zb-h1", 4, 1, 8, Async)
 	require.NoError(t, err)
 	// The last rank holds one whole micro batch at a time, but three more wait
 	// for their weight half.
@@ -309,7 +309,7 @@ func TestPeakInFlight(t *testing.T) {
 	require.Equal(t, InFlight{Whole: []int{4}, Weight: []int{0}, Bytes: 40}, pl.PeakInFlight(0, []units.Bytes{10}, nil))
 
 	// What weighs most decides the moment.
-	pl, err = Schedule("interleaved-1f1b", 4, 2, 8)
+	pl, err = new(Cache).Get("interleaved-1f1b", 4, 2, 8, Async)
 	require.NoError(t, err)
 	require.Equal(t, InFlight{Whole: []int{7, 4}, Weight: []int{0, 0}, Bytes: 11}, pl.PeakInFlight(0, nil, nil))
 	require.Equal(t, InFlight{Whole: []int{8, 3}, Weight: []int{0, 0}, Bytes: 803}, pl.PeakInFlight(0, []units.Bytes{100, 1}, nil))
@@ -331,7 +331,7 @@ func TestEqualHops(t *testing.T) {
 // TestNoBubble: a rank that never waits has no bubble, and none below 0 by inexact sums.
 func TestNoBubble(t *testing.T) {
 	var buf Buffer
-	pl, err := Schedule("zb-h2", 4, 1, 32)
+	pl, err := new(Cache).Get("zb-h2", 4, 1, 32, Async)
 	require.NoError(t, err)
 	x := equal(pl, 0.0234, 0.025, 0.0245)
 	x.F[3], x.BI[3] = 0.0339, 0.045
@@ -345,7 +345,7 @@ func TestNoBubble(t *testing.T) {
 func TestRepeat(t *testing.T) {
 	var buf Buffer
 	run := func(m, times int) Result {
-		pl, err := ScheduleAs("1f1b", 4, 1, m, Torch)
+		pl, err := new(Cache).Get("1f1b", 4, 1, m, Torch)
 		require.NoError(t, err)
 		x := Times{Hop: 0.1}
 		for range 4 {

@@ -52,7 +52,7 @@ func TestSequences(t *testing.T) {
 		{"dualpipe", 4, 2, 8, 0, "F0.0 F1.0 F2.0 F4.1 I4.1 W4.1 F5.1 F3.0+ B5.1 F6.1+ B0.0 B6.1 F7.1+ B1.0 B7.1 I2.0 W2.0 I3.0 W3.0"},
 		{"dualpipe", 4, 2, 8, 3, "F4.1 F5.1 F6.1 F0.0 I0.0 W0.0 F1.0 F7.1+ B1.0 F2.0+ B4.1 B2.0 F3.0+ B5.1 B3.0 I6.1 W6.1 I7.1 W7.1"},
 	} {
-		pl, err := Schedule(c.name, c.p, c.v, c.m)
+		pl, err := new(Cache).Get(c.name, c.p, c.v, c.m, Async)
 		require.NoError(t, err)
 		require.Equal(t, c.want, write(pl, c.rank), "%s rank %d", c.name, c.rank)
 	}
@@ -82,7 +82,7 @@ func TestIllegal(t *testing.T) {
 		{"1f1b", 2, 1, 1 << 40, "1f1b: 2 ranks x 1 virtual stages x 1099511627776 micro batches are more than this program plans; use fewer"},
 		{"interleaved-1f1b", 1 << 40, 2, 5, "interleaved-1f1b: 1099511627776 ranks x 2 virtual stages x 5 micro batches are more than this program plans; use fewer"},
 	} {
-		_, err := Schedule(c.name, c.p, c.v, c.m)
+		_, err := new(Cache).Get(c.name, c.p, c.v, c.m, Async)
 		require.EqualError(t, err, c.want)
 		require.True(t, diag.IsInput(err))
 	}
@@ -120,7 +120,7 @@ func sized(t *rapid.T, name string, maxP, maxM int) *Plan {
 	for i.Check(p, v, m) != nil {
 		m++
 	}
-	pl, err := Schedule(name, p, v, m)
+	pl, err := new(Cache).Get(name, p, v, m, Async)
 	require.NoError(t, err, "no legal schedule may be stuck")
 	return pl
 }
@@ -177,9 +177,9 @@ func TestSameSchedule(t *testing.T) {
 		p := rapid.IntRange(1, 8).Draw(t, "p")
 		m := p * rapid.IntRange(1, 8).Draw(t, "rounds")
 		same := func(a, b string) {
-			x, err := Schedule(a, p, 1, m)
+			x, err := new(Cache).Get(a, p, 1, m, Async)
 			require.NoError(t, err)
-			y, err := Schedule(b, p, 1, m)
+			y, err := new(Cache).Get(b, p, 1, m, Async)
 			require.NoError(t, err)
 			for r := range p {
 				require.Equal(t, write(x, r), write(y, r))
@@ -189,9 +189,9 @@ func TestSameSchedule(t *testing.T) {
 		same("interleaved-zero-bubble", "zb-h1")
 
 		v := rapid.IntRange(2, 4).Draw(t, "v")
-		x, err := Schedule("interleaved-1f1b", p, v, m)
+		x, err := new(Cache).Get("interleaved-1f1b", p, v, m, Async)
 		require.NoError(t, err)
-		y, err := Schedule("interleaved-1f1b-torch", p, v, m)
+		y, err := new(Cache).Get("interleaved-1f1b-torch", p, v, m, Async)
 		require.NoError(t, err)
 		for r := range p {
 			require.Equal(t, write(x, r), write(y, r), "Megatron and PyTorch agree where Megatron is legal")

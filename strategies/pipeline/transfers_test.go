@@ -22,7 +22,7 @@ func legalAs(t *rapid.T, maxP, maxM int) *Plan {
 }
 
 func as(t require.TestingT, pl *Plan, mode Transfers) *Plan {
-	pl, err := ScheduleAs(pl.Name, pl.Ranks, pl.Chunks, pl.MicroBatches, mode)
+	pl, err := new(Cache).Get(pl.Name, pl.Ranks, pl.Chunks, pl.MicroBatches, mode)
 	require.NoError(t, err, "no legal schedule may be stuck")
 	return pl
 }
@@ -83,7 +83,7 @@ func TestPrograms(t *testing.T) {
 		{"interleaved-1f1b", Blocking, 2, 2, 2, 1, "1RECV_F0 1F0 1SEND_F0+1RECV_F1 1F1 1SEND_F1+3RECV_F0 3F0 3B0 3SEND_B0+3RECV_F1 3F1 3B1 3SEND_B1+1RECV_B0 1B0 1SEND_B0+1RECV_B1 1B1 1SEND_B1"},
 		{"gpipe", Blocking, 2, 1, 2, 1, "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"},
 	} {
-		pl, err := ScheduleAs(c.name, c.p, c.v, c.m, c.mode)
+		pl, err := new(Cache).Get(c.name, c.p, c.v, c.m, c.mode)
 		require.NoError(t, err)
 		require.Equal(t, c.mode, pl.Transfers)
 		ps := pl.programs(pl.lists, c.m)
@@ -97,7 +97,7 @@ func TestPrograms(t *testing.T) {
 func TestStepsInLine(t *testing.T) {
 	var buf Buffer
 	total := func(v int, mode Transfers) float64 {
-		pl, err := ScheduleAs("interleaved-1f1b-torch", 4, v, 8, mode)
+		pl, err := new(Cache).Get("interleaved-1f1b-torch", 4, v, 8, mode)
 		require.NoError(t, err)
 		x := Times{}
 		for range 4 * v {
@@ -109,7 +109,7 @@ func TestStepsInLine(t *testing.T) {
 		require.InDelta(t, want, total(v, InStep), 1e-9, "%d stages a rank", v)
 	}
 	require.Greater(t, total(8, Torch), 40.0)
-	pl, err := ScheduleAs("zb-v", 2, 2, 8, InStep)
+	pl, err := new(Cache).Get("zb-v", 2, 2, 8, InStep)
 	require.NoError(t, err)
 	require.Equal(t, Torch, pl.Transfers, "no order in time steps is known of it")
 }
@@ -117,7 +117,7 @@ func TestStepsInLine(t *testing.T) {
 // Nobody runs these blocking.
 func TestStaysAsync(t *testing.T) {
 	for _, name := range []string{"zb-h1", "zb-v", "dualpipe", "looped-bfs", "interleaved-1f1b-torch"} {
-		pl, err := ScheduleAs(name, 2, max(1, registry[name].virtual), 8, Blocking)
+		pl, err := new(Cache).Get(name, 2, max(1, registry[name].virtual), 8, Blocking)
 		require.NoError(t, err)
 		require.Equal(t, Async, pl.Transfers)
 	}
@@ -153,7 +153,7 @@ func TestTransfersByHand(t *testing.T) {
 		// 3-4, B0 -6, sends to 6.5, B1 -8.5. 0: B0 6.5-8.5, B1 9-11.
 		{"gpipe", Blocking, 1, 2, 1, [2]units.Seconds{11, 9}},
 	} {
-		pl, err := ScheduleAs(c.name, 2, c.v, c.m, c.mode)
+		pl, err := new(Cache).Get(c.name, 2, c.v, c.m, c.mode)
 		require.NoError(t, err)
 		var buf Buffer
 		x := Times{F: []units.Seconds{1, 1}, B: []units.Seconds{2, 2}, Hop: half}
@@ -462,7 +462,7 @@ func TestMoreMicroBatches(t *testing.T) {
 		if strings.Contains(pl.Name, "interleaved") && roundSize(pl.Ranks, more) != roundSize(pl.Ranks, pl.MicroBatches) {
 			t.Skip("another order")
 		}
-		longer, err := ScheduleAs(pl.Name, pl.Ranks, pl.Chunks, more, pl.Transfers)
+		longer, err := new(Cache).Get(pl.Name, pl.Ranks, pl.Chunks, more, pl.Transfers)
 		require.NoError(t, err)
 		x := drawTimes(t, pl)
 		before := pl.Run(x, &buf).Total
@@ -474,7 +474,7 @@ func TestTransfersAreDeterministic(t *testing.T) {
 	for _, name := range Names() {
 		for _, mode := range allTransfers {
 			v := max(1, registry[name].virtual)
-			a, err := ScheduleAs(name, 4, v, 24, mode)
+			a, err := new(Cache).Get(name, 4, v, 24, mode)
 			require.NoError(t, err)
 			b := as(t, a, mode)
 			require.Equal(t, a.graph, b.graph)
@@ -495,7 +495,7 @@ func TestLongStepTransfers(t *testing.T) {
 		{"1f1b", 1, Blocking}, {"interleaved-1f1b", 3, Blocking}, {"1f1b", 1, Torch}, {"interleaved-1f1b-torch", 3, Torch}, {"interleaved-1f1b-torch", 3, InStep},
 		{"zb-v", 2, Torch}, {"interleaved-zero-bubble", 2, Torch}, {"zb-h1", 1, Torch}, {"dualpipe-v", 2, Torch},
 	} {
-		pl, err := ScheduleAs(c.name, 8, c.v, 1<<12, c.mode)
+		pl, err := new(Cache).Get(c.name, 8, c.v, 1<<12, c.mode)
 		require.NoError(t, err)
 		require.Positive(t, pl.graph.repeat, "%s %v", c.name, c.mode)
 	}
@@ -518,7 +518,7 @@ func TestHostsRunAhead(t *testing.T) {
 		v      int
 		passes units.Seconds // that a host launches in a step
 	}{{"gpipe", 1, 2 * m}, {"1f1b", 1, 2 * m}, {"looped-bfs", 2, 4 * m}, {"interleaved-1f1b-torch", 2, 4 * m}, {"interleaved-zero-bubble", 2, 6 * m}} {
-		pl, err := ScheduleAs(c.name, 4, c.v, m, Torch)
+		pl, err := new(Cache).Get(c.name, 4, c.v, m, Torch)
 		require.NoError(t, err, c.name)
 		times := equal(pl, f, b/2, b/2)
 		plain := pl.Run(times, &buf).Total
@@ -539,7 +539,7 @@ func TestHostsRunAhead(t *testing.T) {
 
 // TestHostsThatWait: a host that waits for each of its passes is no faster than the chain of them.
 func TestHostsThatWait(t *testing.T) {
-	pl, err := ScheduleAs("1f1b", 4, 1, 8, Torch)
+	pl, err := new(Cache).Get("1f1b", 4, 1, 8, Torch)
 	require.NoError(t, err)
 	times := equal(pl, 1*units.Millisecond, 1*units.Millisecond, 1*units.Millisecond)
 	waits := make([]Launch, pl.Stages())
@@ -580,7 +580,7 @@ func TestHostsBesideTransfers(t *testing.T) {
 		{launches(Launch{Host: 0.5, Lag: 1, Sync: true, Ahead: 0.5}), 22}, // launched by the time that the one before it ends
 	} {
 		for _, hops := range [][]units.Seconds{nil, make([]units.Seconds, 16)} {
-			plan, err := ScheduleAs("1f1b", 4, 1, 8, Async)
+			plan, err := new(Cache).Get("1f1b", 4, 1, 8, Async)
 			require.NoError(t, err)
 			in := times(c.launches)
 			in.Hops = hops

@@ -2,8 +2,8 @@ package search
 
 import "github.com/perfplan/perfplan/strategies/estimate"
 
-// robust is how many plans beyond those asked for compete for being the best.
-const robust = 10
+// rivals is how many plans at least compete for being the best, however few are asked for.
+const rivals = 20
 
 // likely sets the probability of each plan to be the best of all.
 func likely(plans []Ranked, o Objective) {

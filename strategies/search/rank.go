@@ -47,7 +47,7 @@ type Ranking struct {
 	Job        *strategies.Job
 	Options    Options
 	Plans      []Ranked // best first
-	Rivals     int      // these and the next best, between which the chances to be the best are shared
+	Rivals     int      // these and the next best, 20 at least, between which the chances to be the best are shared
 	Considered int      // plans in the space
 	Legal      int      // that break no rule
 	Fits       int      // of those evaluated
@@ -500,7 +500,7 @@ func (s *searcher) set(scratch *strategies.Job, l *layout, way uint8) {
 
 // search returns the best plans.
 func (s *searcher) search() *top {
-	best := &top{most: s.o.Top + robust}
+	best := &top{most: max(s.o.Top, rivals)}
 	s.each(func() (float64, bool) {
 		bar, full := best.bar()
 		return bar, full && !s.o.Exhaustive

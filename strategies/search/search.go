@@ -47,8 +47,34 @@ func Fastest(j *strategies.Job) (Candidate, error) {
 	return c.Candidate, nil
 }
 
-// choose is Best among so many candidates.
+// choose is Best among so many candidates. Nobody knows beforehand which rank will be slow: the plans are those of a
+// machine without stragglers, which slow them afterwards.
 func choose(j *strategies.Job, most int) (*Choice, error) {
+	slow := j.Runtime.Stragglers
+	if slow == nil {
+		return chooseHealthy(j, most)
+	}
+	healthy := *j
+	healthy.Runtime.Stragglers = nil
+	c, err := chooseHealthy(&healthy, most)
+	if err != nil {
+		return nil, err
+	}
+	all := append([]Candidate{c.Candidate}, c.Others...)
+	for i := range all {
+		job := *all[i].Job
+		job.Runtime.Stragglers = slow
+		if all[i].Result, err = estimate.Estimate(&job, estimate.Options{}); err != nil {
+			return nil, err
+		}
+		all[i].Job = &job
+	}
+	c.Candidate, c.Others = all[0], all[1:]
+	return c, nil
+}
+
+// chooseHealthy is choose for a machine of equal ranks.
+func chooseHealthy(j *strategies.Job, most int) (*Choice, error) {
 	plans, err := legal(j)
 	switch {
 	case err != nil && diag.IsInput(err) && possible(j):

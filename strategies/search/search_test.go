@@ -454,3 +454,22 @@ func TestPickedKeysLeaveNoChoice(t *testing.T) {
 	require.Equal(t, map[strategies.CPCommType]bool{"": true, strategies.A2A: true}, kinds)
 	require.True(t, off)
 }
+
+// TestBestBeforeStragglers: a slow rank does not change the plan, which nobody chooses for it, but the
+// times of all that are shown.
+func TestBestBeforeStragglers(t *testing.T) {
+	const text = "{model: llama3-8b, gpus: 16, runtime: {stragglers: %s}, train: {global_batch: 64}}"
+	healthy, err := Best(job(t, strings.Replace(text, ", runtime: {stragglers: %s}", "", 1)))
+	require.NoError(t, err)
+	slow, err := Best(job(t, fmt.Sprintf(text, "[{rank: 3, slowdown: 2}]")))
+	require.NoError(t, err)
+	require.Equal(t, healthy.Job.Plan, slow.Job.Plan)
+	require.Equal(t, healthy.Job.Train, slow.Job.Train)
+	require.Equal(t, healthy.Result.StepTime, slow.Result.Waiting.Healthy)
+	require.Greater(t, slow.Result.StepTime, healthy.Result.StepTime)
+	require.Len(t, slow.Others, len(healthy.Others))
+	for i, x := range slow.Others {
+		require.Equal(t, healthy.Others[i].Job.Plan, x.Job.Plan)
+		require.Equal(t, healthy.Others[i].Result.StepTime, x.Result.Waiting.Healthy)
+	}
+}
