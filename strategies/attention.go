@@ -33,6 +33,9 @@ func (j *Job) resolveAttention() error {
 	if j.Runtime.Attention == "math" && (j.Recipe.Structure.Compiled || j.Recipe.Attention != "sdpa") { // others call no attention of PyTorch's
 		return diag.Errorf("runtime.attention: math is not known in recipe %s; use unfused, or recipe hf-eager", j.Recipe.Name)
 	}
+	if j.Runtime.Attention == "flex" && j.Recipe.Attention != "sdpa" {
+		return diag.Errorf("runtime.attention: flex is not known in recipe %s; use %s, or recipe torchtitan or hf-eager", j.Recipe.Name, j.Recipe.Attention)
+	}
 	if j.Model.Bidirectional && j.Recipe.Structure.ExplicitMask && j.Runtime.Attention == "sdpa" {
 		return diag.Errorf("runtime.attention: sdpa, of which recipe %s makes plain products of fp32 where attention goes both ways (1.7 to 3 times the step, measured), which is not modelled; use flash-attn, or recipe hf-eager", j.Recipe.Name)
 	}
@@ -56,6 +59,14 @@ func (j *Job) resolveAttention() error {
 	return nil
 }
 
+// checkFlexContexts holds FlexAttention against context ranks.
+func (j *Job) checkFlexContexts(p *Plan) error {
+	if j.Runtime.Attention == "flex" && p.CP > 1 {
+		return diag.Errorf("runtime.attention: flex, whose exchanges among context ranks (plan.cp %d) are not modelled; use sdpa", p.CP)
+	}
+	return nil
+}
+
 // fits reports whether the job's attention takes heads as wide as the model's.
 func (j *Job) fits() bool {
 	return !flash(j.Runtime.Attention) || j.Model.Compress != nil || j.Model.WidestHead() <= ops.FlashHead
@@ -67,7 +78,7 @@ func flash(attention string) bool { return strings.HasPrefix(attention, "flash")
 // flashNeeds is what GPUs run such attention, in words.
 var flashNeeds = map[string]string{
 	"flash": "a GPU of the Ampere generation or later", "flash-attn": "a GPU of the Ampere generation or later",
-	"flash-attn-3": "a Hopper GPU", "flash-attn-4": "a Hopper GPU or later",
+	"flash-attn-3": "a Hopper GPU", "flash-attn-4": "a Hopper GPU or later", "flex": "a GPU of the Ampere to Blackwell generations",
 }
 
 // Runs reports whether the GPU runs such attention. FlashAttention 2
@@ -82,6 +93,9 @@ func (j *Job) Runs(attention string) bool {
 		return gpu != "volta" && (gpu != "turing" || j.Recipe.Flavour(attention) == "flash1")
 	case "flash-attn-3":
 		return gpu == "hopper"
+	case "flex": // whose kernels in Triton need it, too
+		_, known := j.Hardware.Laws.Attention.Flavour[attention]
+		return known && gpu != "volta" && gpu != "turing"
 	case "flash-attn-4":
 		return gpu == "hopper" || strings.HasPrefix(gpu, "blackwell") || gpu == "rubin"
 	}

@@ -82,7 +82,7 @@ func (j *Job) coreOnly(modules RecomputeModules) bool {
 
 // keepsNoScores reports whether attention keeps none that could be computed again.
 func (j *Job) keepsNoScores() bool {
-	return flash(j.Runtime.Attention) || j.Runtime.Attention == "sdpa"
+	return flash(j.Runtime.Attention) || j.Runtime.Attention == "sdpa" || j.Runtime.Attention == "flex"
 }
 
 // RefusesEPOverlap reports whether the framework refuses to run experts' exchanges beside

@@ -22,8 +22,8 @@ func (j *Job) checkDocuments() error {
 		return diag.Errorf("train.document_length: %d; give the mean tokens of the documents that a sequence of %d is packed of, or leave it out", n, t.SequenceLength)
 	case a == "sdpa" && j.masksDocuments():
 		return nil
-	case !flash(a):
-		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash", n, a)
+	case !flash(a) && a != "flex":
+		return diag.Errorf("train.document_length: %d, but %s attention computes whole sequences; leave it out, or use --attention flash or flex", n, a)
 	}
 	return nil
 }

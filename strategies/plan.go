@@ -225,7 +225,7 @@ type Runtime struct {
 // Recomputes and Attentions are what a job may name, of recomputation and of attention.
 var (
 	Recomputes = []string{"none", "selective", "full"}
-	Attentions = []string{"sdpa", "flash", "flash-attn", "flash-attn-3", "flash-attn-4", "math", "unfused"}
+	Attentions = []string{"sdpa", "flash", "flash-attn", "flash-attn-3", "flash-attn-4", "flex", "math", "unfused"}
 )
 
 // What multiplies for the experts of a rank: a call of cuBLAS for each; Transformer Engine's

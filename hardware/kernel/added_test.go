@@ -226,3 +226,30 @@ func TestBlackwellExperts(t *testing.T) {
 		require.Less(t, sum/float64(len(cases)), 0.14, tape.Layout(layout))
 	}
 }
+
+// TestFlexAttention: FlexAttention's kernels in Triton on an H200 (PyTorch 2.11, 2026-11-30), in us, backward with
+// the kernel that multiplies gradients with outputs before it. Documents are problems of their own.
+func TestFlexAttention(t *testing.T) {
+	x, _ := timer(t, "h200-sxm")
+	off := 0.0
+	cases := []struct {
+		batch, heads, kv, tokens, width, window int64
+		forward, backward                       float64
+	}{
+		{1, 32, 32, 4096, 128, 0, 406, 1011}, {1, 32, 8, 8192, 128, 0, 1404, 3988}, {4, 16, 16, 2048, 128, 0, 237, 595}, {1, 16, 16, 16384, 128, 0, 2775, 6968}, {2, 32, 32, 1024, 128, 0, 79.2, 205}, {8, 12, 12, 1024, 128, 0, 112, 294},
+		{1, 32, 32, 4096, 64, 0, 236, 675}, {1, 32, 8, 8192, 64, 0, 796, 2641}, {4, 16, 16, 2048, 64, 0, 132, 386}, {1, 16, 16, 16384, 64, 0, 1514, 4689}, {2, 32, 32, 1024, 64, 0, 48.5, 128}, {8, 12, 12, 1024, 64, 0, 65.1, 188},
+		{1, 32, 8, 8192, 256, 0, 3592, 20972}, {1, 16, 16, 4096, 192, 0, 402, 2782}, {1, 16, 16, 4096, 96, 0, 221, 544},
+		{1, 32, 8, 8192, 128, 1024, 408, 1160}, {1, 32, 8, 8192, 64, 1024, 237, 731},
+		{8, 32, 8, 1024, 128, 0, 268, 763}, {4, 32, 8, 2048, 128, 0, 437, 1237}, // documents
+	}
+	for _, c := range cases {
+		for i, want := range []float64{c.forward, c.backward} {
+			o := Attention(tape.BF16, tape.AttentionShape{Batch: c.batch, Heads: c.heads, KVHeads: c.kv, Queries: c.tokens, QKDim: c.width, VDim: c.width, Window: c.window, Causal: true, Flavour: "flex", Backward: i == 1})
+			got := float64(x.Time(&o)) * 1e6
+			t.Log(c, i, got, want, got/want)
+			require.InEpsilon(t, want, got, 0.2, "%v %d", c, i)
+			off += math.Abs(got/want-1) / float64(2*len(cases))
+		}
+	}
+	require.Less(t, off, 0.08)
+}

@@ -19,7 +19,7 @@ func (b *builder) open() bool {
 
 // unpads reports whether attention takes the tokens that are no padding alone.
 func (b *builder) unpads() bool {
-	return b.Padding > 0 && b.Attention != "sdpa" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil
+	return b.Padding > 0 && b.Attention != "sdpa" && b.Attention != "flex" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil
 }
 
 // real is how many tokens of a sequence are no padding, on average.

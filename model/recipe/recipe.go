@@ -442,10 +442,16 @@ const UnnormedModels = "unnormed"
 // are cuDNN's, which the law is of: within 11 % from 2048 tokens on (kernel's
 // TestLaterFlashAttention).
 func (r *Recipe) Flavour(attention string) string {
-	if f, ok := r.Kernels[attention]; ok || attention != "flash-attn" {
+	f, ok := r.Kernels[attention]
+	switch {
+	case ok:
 		return f
+	case attention == "flex":
+		return attention
+	case attention == "flash-attn":
+		return cmp.Or(r.Kernels["flash"], "flash")
 	}
-	return cmp.Or(r.Kernels["flash"], "flash")
+	return ""
 }
 
 // AddsGradients reports whether every gradient is added into a buffer apart from what

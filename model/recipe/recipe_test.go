@@ -247,6 +247,7 @@ func TestFlavour(t *testing.T) {
 		{"hf-eager", "", "flash-attn-3", ""}, // cuDNN's, in effect
 		{"hf-eager", "", "flash-attn-4", ""},
 		{"hf-eager", "", "sdpa", ""},
+		{"torchtitan", "", "flex", "flex"},
 	} {
 		r, err := Load(c.recipe)
 		require.NoError(t, err)
