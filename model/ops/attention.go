@@ -454,6 +454,7 @@ func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor 
 	rescales := s.Sinks && b.Attention != "unfused" && b.program("sinks")
 	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.flavour()}
 	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
+	o.Direct = b.Attention == "flex"
 	if o.Narrow = b.Precision.AttentionCasts(); o.Narrow.Copies > 0 {
 		o.Flavour = b.Precision.Attention.String()
 	}

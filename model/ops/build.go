@@ -262,8 +262,11 @@ func buildEmbedding(c Config, tensors []model.Tensor) Unit {
 	if c.Recipe.Structure.StepSync {
 		t.Wait()
 	}
-	if c.Attention == "unfused" {
+	switch c.Attention {
+	case "unfused":
 		t.Tiny("mask", c.Recipe.Structure.MaskTiny)
+	case "flex":
+		t.Tiny("flex_mask", 1)
 	}
 	// Masks beside images have kernels of their own (recipe.Images).
 	if w := c.Spec.Window; w > 0 && (w < c.Sequence || w == c.Sequence && !c.Spec.Vision.Mutual() || c.Attention == "unfused") {

@@ -18,10 +18,19 @@ type AttentionOptions struct {
 	Flavour     string
 	Efficient   bool      // by PyTorch's memory-efficient kernels, which sum up rows in fp32 alone beforehand and convert nothing afterwards
 	Accumulates bool      // gradients of keys and values that heads share are added up in fp32 (FlashAttention 3 and 4: hopper/flash_api.cpp and flash_attn/cute/interface.py, dk_accum)
+	Direct      bool      // gradients are written once and in their own dtype, those that heads share, too (FlexAttention: torch/_inductor/kernel/flex)
 	Narrow      Narrowing // the kernels read q, k, v and the gradient so; without copies as they are
 	Ring        Ring
 	Apart       int64 // documents of a sequence, which do not see one another; 0: it is one
 	Calls       int64 // the parts of a sequence that kernels of their own take, one after the other; 0: one takes it whole
+}
+
+// prim is the name of a kernel, which hosts tell apart.
+func (o *AttentionOptions) prim(name string) string {
+	if o.Direct {
+		return "flex_" + name
+	}
+	return name
 }
 
 // Narrowing is how what attention reads is cast.
@@ -91,7 +100,7 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 			t.exchange(o.Ring, kl, vl, false)
 		}
 		t.called(o.Calls, Op{Prim: "memset", Class: Vectorized, Elements: 1})
-		t.attends(o, Op{Prim: "attention", Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()), Bytes: io + stats.bytes()})
+		t.attends(o, Op{Prim: o.prim("attention"), Class: Attention, DType: ql.dtype, Attn: &shape, Elements: float64(y.Size()), Bytes: io + stats.bytes()})
 		t.merge("ring_merge", y, o.Ring.Merge, o.Ring.MergeKernels)
 	})
 	saved := append(slices.Clone(kept), stats, y, bias, gathered)
@@ -113,9 +122,12 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		t.merge("ring_merge_backward", y, o.Ring.MergeBack, o.Ring.BackMerges)
 		rows := units.Bytes(b * heads * sq)
 		dq32 := rows * units.Bytes(d) * 4
+		if o.Direct {
+			dq32 = 0
+		}
 		held := dq32 + rows*4
 		switch shared := units.Bytes(b * kl.Dim(2) * (d + dv)); { // gradients of keys and values that heads share
-		case heads == kv:
+		case heads == kv || o.Direct:
 		case o.Accumulates:
 			held += shared * units.Bytes(kv) * 4
 		default: // for each, before they are summed: 33,685,760 bytes in all, 512 tokens of two sequences, 32 and 16 heads of 128 (a snapshot of an H100)
@@ -128,11 +140,11 @@ func (t *Tape) Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 		} else {
 			t.attends(o, Op{Prim: "attention_dot", Class: FusedReduce, DType: ql.dtype, Elements: float64(y.Size()), Bytes: 2*rows*units.Bytes(dv)*ql.dtype.Size() + dq32})
 		}
-		t.attends(o, Op{Prim: "attention_backward", Class: Attention, DType: ql.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
-		if !o.Efficient {
+		t.attends(o, Op{Prim: o.prim("attention_backward"), Class: Attention, DType: ql.dtype, Attn: &back, Elements: float64(y.Size()), Bytes: 2*io + dq32})
+		if !o.Efficient && !o.Direct {
 			t.attends(o, Op{Prim: "attention_convert", Class: FusedReduce, DType: ql.dtype, Elements: float64(ql.Size()), Bytes: dq32 + ql.bytes()})
 		}
-		if heads != kv {
+		if heads != kv && !o.Direct {
 			for _, x := range grads[1:] { // of keys and values
 				passes := max(o.Ring.Ranks, 1)
 				narrow := x.bytes() * units.Bytes(passes)

@@ -485,6 +485,7 @@ func TestAttentionScratch(t *testing.T) {
 		{2, 32, 16, 512, AttentionOptions{}, 33685760 - 256},
 		{8, 24, 24, 1024, AttentionOptions{}, 101449984 - 256},
 		{2, 32, 8, 512, AttentionOptions{Accumulates: true}, 4*2*512*128*(32+2*8) + 4*2*32*512},
+		{2, 32, 8, 512, AttentionOptions{Direct: true}, 4 * 2 * 32 * 512},
 	} {
 		tape := New()
 		r, y := running(t, tape, BF16, func(t *Tape, x *Tensor) *Tensor {

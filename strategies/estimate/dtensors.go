@@ -23,7 +23,7 @@ func onDTensors(j *strategies.Job, o *tape.Op) bool {
 	switch o.Module {
 	case "norm":
 		return j.Plan.SP()
-	case "attention", "rotary":
+	case "attention", "flex_attention", "rotary":
 		return all || s.DTensorOps == "attention" && (m.QKNorm != model.NoQKNorm || m.MLA != nil || m.Sinks)
 	case "mlp", "residual":
 		return all
