@@ -159,6 +159,7 @@ type Runtime struct {
 
 	SharedTPInput *bool `yaml:"shared_tp_input" json:"shared_tp_input,omitempty"` // tensor ranks gather once what several projections read (torchtitan's PrepareModuleInput), or each gathers its own (input_layouts of each ColwiseParallel); left out: the former
 	VocabParallel *bool `yaml:"vocab_parallel" json:"vocab_parallel,omitempty"`   // tensor ranks cut embedding and output layer, or hold them whole; left out: the former
+	VocabMultiple int64 `yaml:"vocab_multiple" json:"vocab_multiple,omitempty"`   // the vocabulary is padded to a multiple of this times the tensor ranks (Megatron's make_vocab_size_divisible_by); 0: as the recipe has it
 
 	LossChunks     int64          `yaml:"loss_chunks" json:"loss_chunks,omitempty"`           // chunks of tokens that output layer and loss take one by one (torchtitan's ChunkedLossWrapper); 1: all at once, 0: as the recipe has it
 	LossChunksKeep ops.ChunksKeep `yaml:"loss_chunks_keep" json:"loss_chunks_keep,omitempty"` // what each keeps for its backward pass; left out: as the recipe has it

@@ -27,7 +27,7 @@ func (f *jobFile) resolve() (*Job, error) {
 	j.ModelName = j.Model.Name
 	err := first(
 		func() error { return j.resolveMachine(f.Network) },
-		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.resolveLoss, j.setFusions, j.setOwnFile, j.checkFusers, j.checkZeroInit, j.setChecks, j.checkTokenMetrics, j.checkTrainer, j.checkOneConnection, j.setTensorRanks, j.setOverlaps, j.checkExperts,
+		j.resolveRecipe, j.resolveRelease, j.resolveKernels, j.setLiger, j.resolveLoss, j.setFusions, j.setOwnFile, j.checkFusers, j.checkZeroInit, j.setChecks, j.checkTokenMetrics, j.checkTrainer, j.checkOneConnection, j.setTensorRanks, j.setVocabulary, j.setOverlaps, j.checkExperts,
 		j.resolveTrain, j.settleTrain, j.setClipping,
 		j.checkRun, j.checkAssumed, j.checkBucket, j.resolvePlan)
 	if err != nil {

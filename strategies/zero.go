@@ -26,6 +26,7 @@ var optionals = func() []optional {
 		{"plan.bucket", zero[units.Bytes], "a size above 0, as in 25MiB"},
 		{"runtime.cpu_threads", zero[float64], "1 to 1024"},
 		{"runtime.loss_chunks", zero[float64], "1 for the whole loss at once, or more"},
+		{"runtime.vocab_multiple", zero[float64], "1 for a vocabulary that tensor ranks alone pad, or more"},
 		{"plan.offload_fraction", zero[float64], "a share above 0, up to 1"},
 		{"plan.drain_every", zero[float64], "1 or more"},
 		{"train.document_length", zero[float64], "mean tokens of a document, 1 or more"},

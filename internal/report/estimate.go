@@ -521,6 +521,7 @@ func runtimeText(j *strategies.Job) string {
 		{r.CrossEntropyImpl != "", "cross_entropy_impl " + r.CrossEntropyImpl},
 		{r.LossChunks > 0 && r.LossChunks != max(j.Recipe.Structure.LossChunks, 1), fmt.Sprintf("loss_chunks %d", r.LossChunks)},
 		{r.LossChunksKeep != "" && r.LossChunksKeep != "gradients", fmt.Sprintf("which keep %s", r.LossChunksKeep)},
+		{r.VocabMultiple > 0, fmt.Sprintf("vocab_multiple %d", r.VocabMultiple)},
 		{r.TokenDispatcher != "", r.TokenDispatcher + " dispatcher"},
 		{r.ExpertGEMM != "", r.ExpertGEMM + " for experts"},
 		{r.AmaxReduction != "", "amax reduction of " + r.AmaxReduction},
