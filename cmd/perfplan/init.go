@@ -120,6 +120,9 @@ func (e *env) launched(files []string, measured bool) ([]byte, error) {
 	for _, n := range j.Notes {
 		fmt.Fprintf(e.err, "not taken over: %s\n", n)
 	}
+	if w := j.Without(); w != "" {
+		fmt.Fprintf(e.err, "without a key: %s\n", w)
+	}
 	if m := j.Measured(); m != "" {
 		fmt.Fprintf(e.err, "measured: %s\n", m)
 	}

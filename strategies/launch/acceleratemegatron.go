@@ -81,6 +81,9 @@ func (h *hub) megatron() {
 	switch mixed, by, unsure := h.mixed(); {
 	case unsure:
 		h.open("train.precision", by.from, "TRL turned bf16 on by default in 2025: give the key, or bf16")
+	case mixed == "fp16": // accelerate/utils/megatron_lm.py leaves accumulate_allreduce_grads_in_fp32 out
+		h.keep("fp16", by.from)
+		fallthrough
 	case mixed != "":
 		h.set("train.precision", mixed, by.from)
 	case h.trains():

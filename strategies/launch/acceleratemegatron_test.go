@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,5 +27,6 @@ func TestAccelerateMegatron(t *testing.T) {
 	for _, w := range []string{"recompute: full # --megatron_lm_recompute_granularity", "recompute_method: block", "recompute_num_layers: 2", "data_parallel: ddp # without use_distributed_optimizer", "# Without a key: --megatron_lm_unheard"} {
 		require.Contains(t, got, w)
 	}
+	require.Contains(t, initial(t, "accelerate launch --use_megatron_lm"+strings.Replace(program, "--bf16", "--fp16", 1)), "gradients: fp16 # --fp16\n    reduce: fp16 # --fp16\n")
 	require.Contains(t, initial(t, "accelerate launch --use_megatron_lm"+program), "# train.recompute: without recompute_granularity: accelerate recomputes all layers by default since 2025")
 }

@@ -221,6 +221,9 @@ func (r *reading) bridgeOverlap() error {
 	return nil
 }
 
+// padsVocabulary is whether Bridge pads the number of tokens.
+const padsVocabulary = "should_pad_vocab"
+
 // bridgeModel brings what layers are made of into Megatron-LM's words.
 func (r *reading) bridgeModel(section string) {
 	if act := r.word("activation"); act != "" && act != "None" {
@@ -232,6 +235,9 @@ func (r *reading) bridgeModel(section string) {
 	}
 	r.opposite("untie_embeddings_and_output_weights", "share")
 	r.grouped()
+	if r.word(padsVocabulary) == "false" { // models/gpt_provider.py: left to the tensor ranks, which have to divide it
+		r.say(vocabMultiple, "1", r.names[padsVocabulary])
+	}
 	r.fusedLoss(section)
 	if !r.has("cpu_offloading") {
 		delete(r.flags, "cpu_offloading_num_layers")
@@ -297,8 +303,7 @@ func (r *reading) bridgeDTypes(aware bool) {
 			kept = "fp16"
 		}
 	}
-	r.set("train.dtypes.gradients", kept, r.from("grad_reduce_in_fp32"))
-	r.set("train.dtypes.reduce", kept, r.from("grad_reduce_in_fp32"))
+	r.keep(kept, r.from("grad_reduce_in_fp32"))
 	if aware {
 		r.states()
 	}

@@ -41,7 +41,7 @@ var zeroRead = words(`train_batch_size train_micro_batch_size_per_gpu gradient_a
 // named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
 var zeroCostly = []costly{
 	{key: "tensor_parallel.tp_overlap_comm", free: "false"}, {key: "expert_parallel"}, {key: "torch_autocast", why: "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
-	{key: "amp", why: "its dtypes; give train.precision"}, {key: "compile", why: "layers are taken to run eagerly"}, {key: "graph_harvesting", free: "false"}, {key: "wall_clock_breakdown", free: "false", why: "its timers wait for the GPU"},
+	{key: "amp", why: "its dtypes; give train.precision"}, {key: "compile", why: "layers are taken to run eagerly"}, {key: "graph_harvesting", free: "false"}, {key: "wall_clock_breakdown", free: "false", why: "its timers wait for the GPU"}, {key: "comms_logger.enabled", free: "false", why: "the host waits for the GPU after each of its collectives (comm/comm.py, timed_op)"},
 	{key: "activation_checkpointing.partition_activations", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.cpu_checkpointing", free: "false", why: ownCheckpoints},
 	{key: "activation_checkpointing.contiguous_memory_optimization", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.number_checkpoints", why: ownCheckpoints},
 	{key: "curriculum_learning", why: "sequences are taken to be whole"}, {key: "data_efficiency", why: "all tokens of a batch are taken"}, {key: "progressive_layer_drop", why: "all layers are taken to run"},
@@ -67,7 +67,7 @@ const (
 
 // harmlessZeRO are beginnings of keys that cost nothing worth a word, or nothing without another
 // one that is told.
-var harmlessZeRO = lazily(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
+var harmlessZeRO = lazily(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger\.(verbose|prof_|debug)|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
 
 // deepspeed reads a configuration of DeepSpeed.
 func (j *Job) deepspeed(name string, d *yamlx.Document) error {
@@ -106,7 +106,7 @@ func (j *Job) sharding(d *yamlx.Document, c config) error {
 	}
 	j.set("runtime.recipe", deepspeedRecipe, "")
 	for _, k := range [][2]string{{"train_micro_batch_size_per_gpu", "train.micro_batch"}, {"gradient_accumulation_steps", "train.grad_accumulation"}, {"train_batch_size", "train.global_batch"}} {
-		if v, ok := c.number(k[0]); ok && !(k[1] == "train.global_batch" && c.at("gradient_accumulation_steps") != nil && c.at("train_micro_batch_size_per_gpu") != nil) {
+		if v, ok := c.number(k[0]); ok && !(k[1] == "train.global_batch" && j.count("train.micro_batch") > 0 && j.count("train.grad_accumulation") > 0) { // which follows from both
 			j.set(k[1], int64(v), k[0])
 		}
 	}
@@ -169,13 +169,14 @@ func (j *Job) left(n *yaml.Node, in, stage string) {
 		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
 			j.left(value, key+".", stage)
 		default:
-			j.ignore(key, key, slices.Concat(keysOf(zeroRead), zeroTables, costlyKeys(zeroCostly)), func(string) bool { return false }, func(near string) string { return near })
+			given := func(near string) bool { of, ok := strings.CutPrefix(near, in); return ok && config{n}.at(of) != nil }
+			j.ignore(key, key, slices.Concat(keysOf(zeroRead), zeroTables, costlyKeys(zeroCostly)), given, func(near string) string { return near })
 		}
 	}
 }
 
 // zeroTables are the keys with keys within that are told apart.
-var zeroTables = []string{"optimizer", "bf16", "fp16", "data_types", "tensor_parallel", "activation_checkpointing", "zero_optimization", "zero_optimization.offload_optimizer", "zero_optimization.offload_param"}
+var zeroTables = []string{"optimizer", "bf16", "fp16", "comms_logger", "data_types", "tensor_parallel", "activation_checkpointing", "zero_optimization", "zero_optimization.offload_optimizer", "zero_optimization.offload_param"}
 
 // without reports whether a value leaves its key to others, or a table is not in use.
 func without(n *yaml.Node) bool {

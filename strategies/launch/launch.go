@@ -470,11 +470,14 @@ func (j *Job) foot() string {
 	for _, n := range j.Unknown {
 		lines = append(lines, strings.Map(printable, "Not known: "+n))
 	}
-	if len(j.Ignored) > 0 {
-		lines = append(lines, strings.Map(printable, "Without a key: "+strings.Join(j.Ignored, " ")))
+	if w := j.Without(); w != "" {
+		lines = append(lines, "Without a key: "+w)
 	}
 	return strings.Join(lines, "\n")
 }
+
+// Without are the names that a job has no key for and that nobody knows, "" where there are none.
+func (j *Job) Without() string { return strings.Map(printable, strings.Join(j.Ignored, " ")) }
 
 // add appends a key; dots in it are mappings within.
 func add(to *yaml.Node, key string, value any, comment string) {

@@ -407,6 +407,9 @@ func (m *megatron) deltas() {
 	}
 }
 
+// vocabMultiple is what the number of tokens is padded to a multiple of, times the tensor ranks.
+const vocabMultiple = "make_vocab_size_divisible_by"
+
 // vocabulary is the number of tokens, which a script may leave to its tokenizer.
 func (m *megatron) vocabulary() {
 	const key = "model.vocab_size"
@@ -506,6 +509,7 @@ func (m *megatron) runtime() {
 			}
 		}
 	}
+	m.take("runtime.vocab_multiple", vocabMultiple)
 	if kernel, ok := backends[strings.TrimPrefix(m.word("attention_backend"), "AttnBackend.")]; ok {
 		m.set("runtime.attention", kernel, m.from("attention_backend"))
 	}
@@ -620,7 +624,7 @@ func (m *megatron) graphs() {
 	case on("attn", "mamba"):
 		kind = "mixers"
 	default:
-		m.note("%s: which parts of a layer are replayed; give runtime.cuda_graphs", m.from("cuda_graph_impl"))
+		m.note("%s: which parts of a layer are replayed; give runtime.cuda_graphs", m.from(m.first("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")))
 		return
 	}
 	from := "cuda_graph_scope"
@@ -745,55 +749,12 @@ func (m *megatron) bucket() {
 		m.note("%s %s", m.from(size), m.flags[size].value)
 	case m.number(size) > 0:
 		each := int64(r.Precision[cmp.Or(m.textOf("train.precision"), r.Default)].Reduce.Size())
-		if m.value("train.dtypes.reduce") == "bf16" {
+		switch m.textOf("train.dtypes.reduce") {
+		case "bf16", "fp16":
 			each = 2
+		case "fp32":
+			each = 4
 		}
 		m.set("plan.bucket", fmt.Sprintf("%.6g MB", float64(each*m.number(size))/1e6), fmt.Sprintf("%s, of %d bits", m.from(size), 8*each))
-	}
-}
-
-// kept says in what gradients are kept and reduced, and what an optimizer that is aware of
-// precision keeps.
-func (m *megatron) kept() {
-	for _, name := range []string{"grad_reduce_in_bf16", "main_grads_dtype"} {
-		if m.has(name) && (name == "grad_reduce_in_bf16" || dtypes[m.dtypeName(name)] == "bf16") {
-			m.set("train.dtypes.gradients", "bf16", m.from(name))
-			m.set("train.dtypes.reduce", "bf16", m.from(name))
-			break
-		}
-	}
-	if m.sharding() != "" {
-		m.shardTypes()
-	}
-	if m.has("use_precision_aware_optimizer") {
-		m.states()
-	}
-}
-
-// states says in what an optimizer keeps its moments and the weights that it updates.
-func (m *megatron) states() {
-	first, second := m.dtypeName("exp_avg_dtype"), m.dtypeName("exp_avg_sq_dtype")
-	if first == second {
-		m.dtype("moments", "exp_avg_dtype")
-	} else {
-		m.note("%s %s, %s %s: one dtype for both is known", m.from("exp_avg_dtype"), first, m.from("exp_avg_sq_dtype"), second)
-	}
-	m.dtype("master", "main_params_dtype")
-}
-
-// narrow says what beside the layers' GEMMs is in 8 bits. Recipes but pretrain_gpt.py's
-// have some of it so where nothing is said.
-func (m *megatron) narrow(kind string) {
-	for _, of := range []struct {
-		name, key string
-		unless    bool
-	}{{"fp8_param_gather", "gather", kind == "mxfp8"}, {"fp8_dot_product_attention", "attention", false}, {"fp8_output_proj", "head", false}} {
-		switch _, given := m.flags[of.name]; {
-		case of.unless:
-		case m.has(of.name):
-			m.set("train.dtypes."+of.key, kind, m.from(of.name))
-		case given && m.recipe != megatronRecipe:
-			m.set("train.dtypes."+of.key, "bf16", m.from(of.name))
-		}
 	}
 }

@@ -104,15 +104,31 @@ func TestUnevenStages(t *testing.T) {
 
 // TestDTypes: what an optimizer that is aware of precision keeps, and gradients.
 func TestDTypes(t *testing.T) {
-	const aware = "--use-precision-aware-optimizer --use-distributed-optimizer "
+	const (
+		aware = "--use-precision-aware-optimizer --use-distributed-optimizer "
+		half  = "p.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --fp16 --vocab-size 128 "
+	)
 	holds(t, map[string][]string{
-		aware + "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16": {"moments: bf16 # --exp-avg-dtype"},
-		aware + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8":   {"# Not taken over: --exp-avg-dtype fp8"},
-		aware + "--exp-avg-dtype bf16":                         {"# Not taken over: --exp-avg-dtype bf16, --exp-avg-sq-dtype fp32: one dtype for both is known"},
-		aware + "--main-params-dtype fp16":                     {"master: fp16 # --main-params-dtype"},
-		aware + "--main-grads-dtype bf16":                      {"gradients: bf16 # --main-grads-dtype", "reduce: bf16 # --main-grads-dtype"},
-		"--grad-reduce-in-bf16":                                {"gradients: bf16 # --grad-reduce-in-bf16"},
+		aware + "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16":                {"moments: bf16 # --exp-avg-dtype"},
+		aware + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8":                  {"# Not taken over: --exp-avg-dtype fp8"},
+		aware + "--exp-avg-dtype bf16":                                        {"# Not taken over: --exp-avg-dtype bf16, --exp-avg-sq-dtype fp32: one dtype for both is known"},
+		aware + "--main-params-dtype fp16":                                    {"master: fp16 # --main-params-dtype"},
+		aware + "--main-grads-dtype bf16":                                     {"gradients: bf16 # --main-grads-dtype", "reduce: bf16 # --main-grads-dtype"},
+		"--grad-reduce-in-bf16":                                               {"gradients: bf16 # --grad-reduce-in-bf16"},
+		"--fp8-format hybrid":                                                 {"gradients: fp32 # without --grad-reduce-in-bf16\n    reduce: fp32 # without --grad-reduce-in-bf16\n"},
+		"--fp8-format hybrid --overlap-grad-reduce --ddp-bucket-size 1000000": {"bucket: 4 MB # --ddp-bucket-size, of 32 bits"},
 	})
+	for more, want := range map[string]string{
+		"":                      "gradients: fp16 # without --accumulate-allreduce-grads-in-fp32, --fp16\n    reduce: fp16 # without",
+		"--grad-reduce-in-bf16": "gradients: fp16 # without --accumulate-allreduce-grads-in-fp32, --fp16\n    reduce: fp16 # without",
+		"--overlap-grad-reduce --ddp-bucket-size 1000000": "bucket: 2 MB # --ddp-bucket-size, of 16 bits",
+	} {
+		require.Contains(t, initial(t, half+more), want, more)
+	}
+	for _, wide := range []string{"--accumulate-allreduce-grads-in-fp32", "--use-megatron-fsdp", "--use-torch-fsdp2", "--deepspeed --zero-stage 1"} {
+		require.NotContains(t, initial(t, half+wide), "dtypes", wide)
+	}
+	require.NotContains(t, pretrain(t, "--fp8-format hybrid --grad-reduce-in-bf16"), "fp32 #")
 	require.NotContains(t, pretrain(t, aware), "dtypes")
 	require.NotContains(t, pretrain(t, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"), "dtypes")
 }
@@ -240,6 +256,10 @@ func TestTorchFSDP(t *testing.T) {
 func TestOtherNames(t *testing.T) {
 	holds(t, map[string][]string{
 		"--use-rotary-position-embeddings --no-rope-fusion":                    {"position: rope # --use-rotary-position-embeddings", "rope_fusion: false"},
+		"--enable-cuda-graph":                                                  {"# Not taken over: --enable-cuda-graph: which parts of a layer are replayed"},
+		"--external-cuda-graph":                                                {"# Not taken over: --external-cuda-graph: which parts of a layer are replayed"},
+		"--make-vocab-size-divisible-by 2":                                     {"vocab_multiple: 2 # --make-vocab-size-divisible-by"},
+		"--timing-log-level 2":                                                 {"# Not taken over: --timing-log-level 2: its timers wait for the GPU"},
 		"--cuda-graph-impl transformer_engine --cuda-graph-modules attn mamba": {"cuda_graphs: mixers # --cuda-graph-modules"},
 		"--fine-grained-activation-offloading --offload-modules core_attn attn_proj --min-offloaded-tensor-size 5000 --activation-offload-fraction 0.8 --delay-offload-until-cuda-graph": {
 			"offload_modules: [core_attn, attn_proj] # --offload-modules", "min_offloaded_tensor_size: 5000 # --min-offloaded-tensor-size", "activation_offload_fraction: 0.8 # --activation-offload-fraction"},
@@ -247,6 +267,7 @@ func TestOtherNames(t *testing.T) {
 		"--moe-layer-recompute --num-experts 8":                                           {"recompute: selective # --moe-layer-recompute", "recompute_modules: [core_attn, moe] # --moe-layer-recompute"},
 		"--moe-layer-recompute --num-experts 8 --recompute-modules layernorm mla_up_proj": {"recompute_modules: [layernorm, mla_up_proj, moe]"},
 	})
+	require.NotContains(t, pretrain(t, "--timing-log-level 0 --timing-log-option max --no-barrier-with-level-1-timing --accumulate-allreduce-grads-in-fp32"), "\n# ")
 }
 
 // TestLogCosts: a log has what is turned off by its name, and all else that there is.

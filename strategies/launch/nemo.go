@@ -52,7 +52,7 @@ type reading struct {
 var (
 	wholeFlags = words(`num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size kv_channels seq_length vocab_size tensor_model_parallel_size pipeline_model_parallel_size
 		virtual_pipeline_model_parallel_size context_parallel_size expert_model_parallel_size expert_tensor_parallel_size num_experts moe_router_topk moe_ffn_hidden_size micro_batch_size global_batch_size
-		nnodes`)
+		make_vocab_size_divisible_by nnodes`)
 	switchFlags = words(`sequence_parallel swiglu multi_latent_attention tp_comm_overlap overlap_grad_reduce overlap_param_gather use_distributed_optimizer apply_rope_fusion bias_activation_fusion moe_permute_fusion moe_router_fusion
 		overlap_moe_expert_parallel_comm bf16 fp16 fp8_param_gather fp8_dot_product_attention optimizer_cpu_offload cross_entropy_loss_fusion`)
 )
@@ -217,7 +217,7 @@ var nemoKeys = []struct{ key, name, fallback string }{
 	{"trainer.num_nodes", "nnodes", ""}, {"trainer.devices", "nproc_per_node", ""},
 	{"model.num_layers", "num_layers", ""}, {"model.hidden_size", "hidden_size", ""}, {"model.ffn_hidden_size", "ffn_hidden_size", ""}, {"model.num_attention_heads", "num_attention_heads", ""},
 	{"model.num_query_groups", "num_query_groups", ""}, {"model.kv_channels", "kv_channels", ""}, {"model.encoder_seq_length", "seq_length", ""}, {"model.max_position_embeddings", "max_position_embeddings", ""},
-	{"model.override_vocab_size", "vocab_size", ""}, {"model.tokenizer.type", "tokenizer_type", ""},
+	{"model.override_vocab_size", "vocab_size", ""}, {"model.tokenizer.type", "tokenizer_type", ""}, {"model.make_vocab_size_divisible_by", vocabMultiple, ""},
 	{"model.normalization", "normalization", "layernorm"}, {"model.position_embedding_type", "position_embedding_type", "learned_absolute"}, {"model.rotary_percentage", "rotary_percent", ""},
 	{"model.bias", "add_bias_linear", "true"}, {"model.qkv_bias", "add_qkv_bias", ""}, {"model.qk_layernorm", "qk_layernorm", ""}, {"model.activation", "activation", "gelu"},
 	{"model.hidden_dropout", "hidden_dropout", ""}, {"model.attention_dropout", "attention_dropout", ""}, {"model.share_embeddings_and_output_weights", "share", "true"},

@@ -113,6 +113,8 @@ func TestNeMoValues(t *testing.T) {
 		{"nemo.yaml", "distributed_fused_adam", "lion", "# Not taken over: model.optim.name lion: Adam is taken"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: false", "gather: bf16 # model.fp8_params"},
 		{"nemo.yaml", "precision: bf16", "precision: 32", "precision: fp8-delayed # model.fp8"},
+		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  make_vocab_size_divisible_by: 64", "vocab_multiple: 64 # model.make_vocab_size_divisible_by"},
+		{"bridge.yaml", "make_vocab_size_divisible_by: 128", "make_vocab_size_divisible_by: 128\n  should_pad_vocab: false", "vocab_multiple: 1 # model.should_pad_vocab"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  reduce_amax: False", "amax_reduction: none # model.reduce_amax"},
 		{"nemo.yaml", "fp8_params: true", "fp8_params: true\n  tp_only_amax_red: True", "amax_reduction: tensor # model.tp_only_amax_red"},
 		{"nemo.yaml", "gradient_accumulation_fusion: true", "gradient_accumulation_fusion: false", "gradient_fusion: false # model.gradient_accumulation_fusion"},

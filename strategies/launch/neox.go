@@ -18,7 +18,7 @@ var neoxFile = lazily(`(?m)^[ \t{]*["']?(?:pipe[-_]parallel[-_]size|gpt[-_]j[-_]
 var neoxKeys = []struct{ key, name, fallback string }{
 	{"num_gpus", "num_gpus", ""}, {"num_nodes", "num_nodes", ""},
 	{"num_layers", "num_layers", ""}, {"hidden_size", "hidden_size", ""}, {"num_attention_heads", "num_attention_heads", ""}, {"num_kv_heads", "num_query_groups", ""},
-	{"seq_length", "seq_length", ""}, {"max_position_embeddings", "max_position_embeddings", ""}, {"padded_vocab_size", "padded_vocab_size", ""}, {"tokenizer_type", "tokenizer_type", "GPT2BPETokenizer"},
+	{"seq_length", "seq_length", ""}, {"max_position_embeddings", "max_position_embeddings", ""}, {"padded_vocab_size", "padded_vocab_size", ""}, {"tokenizer_type", "tokenizer_type", "GPT2BPETokenizer"}, {"make_vocab_size_divisible_by", vocabMultiple, ""},
 	{"norm", "normalization", "layernorm"}, {"pos_emb", "position_embedding_type", "learned"}, {"rotary_pct", "rotary_percent", ""}, {"activation", "activation", "gelu"}, {"use_qk_layernorm", "qk_layernorm", ""},
 	{"use_bias_in_mlp", "add_bias_linear", "true"}, {"use_bias_in_attn_linear", "add_qkv_bias", "true"}, {"no_weight_tying", "untie_embeddings_and_output_weights", "false"},
 	{"hidden_dropout", "hidden_dropout", "0"}, {"attention_dropout", "attention_dropout", "0"},
@@ -38,7 +38,7 @@ var neoxCostly = []costly{
 }
 
 // harmlessNeox are beginnings of keys that cost nothing worth a word.
-var harmlessNeox = lazily(`^(optimizer_type|lr|min_lr|warmup|weight_decay|init_method|output_layer_|layernorm_|rms_?norm_|scalenorm_|rotary_emb_base|rotary_save|use_bias_in_norms|make_vocab_size|opt_pos_emb|attention_softmax_in_fp32|apply_query_key|train_iters|train_data|valid_|test_data|data_|split|num_workers|vocab_file|merge_file|save|load|extra_save|checkpoint_|keep_last|eval_|log_|tensorboard|use_wandb|wandb|use_comet|comet|git_hash|distributed_backend|dist|seed|hostfile|include|exclude|master_|launcher|mmap|eod_|short_seq|loss_scale|hysteresis|min_scale|finetune|local_rank|rank|profile|do_|text_gen|temperature|top_[pk]|maximum_tokens|sample_|num_samples|mamba_|serve_|iteration|config_files|global_num_gpus|no_ssh|force_multi|account|comment|user_script)`)
+var harmlessNeox = lazily(`^(optimizer_type|lr|min_lr|warmup|weight_decay|init_method|output_layer_|layernorm_|rms_?norm_|scalenorm_|rotary_emb_base|rotary_save|use_bias_in_norms|opt_pos_emb|attention_softmax_in_fp32|apply_query_key|train_iters|train_data|valid_|test_data|data_|split|num_workers|vocab_file|merge_file|save|load|extra_save|checkpoint_|keep_last|eval_|log_|tensorboard|use_wandb|wandb|use_comet|comet|git_hash|distributed_backend|dist|seed|hostfile|include|exclude|master_|launcher|mmap|eod_|short_seq|loss_scale|hysteresis|min_scale|finetune|local_rank|rank|profile|do_|text_gen|temperature|top_[pk]|maximum_tokens|sample_|num_samples|mamba_|serve_|iteration|config_files|global_num_gpus|no_ssh|force_multi|account|comment|user_script)`)
 
 // neoxActivations are its activations that are known, and whether they gate.
 var neoxActivations = map[string]struct {
@@ -242,7 +242,7 @@ func (r *reading) neoxShares() error {
 		case zeroKey(name):
 			zero.Content = append(zero.Content, key, value)
 		default:
-			r.ignore(name, name, options, func(string) bool { return false }, func(near string) string { return near })
+			r.ignore(name, name, options, func(near string) bool { return r.node(near) != nil }, func(near string) string { return near })
 		}
 	}
 	if more := r.node("deepspeed_extra_args"); more != nil && more.Kind == yaml.MappingNode {

@@ -64,6 +64,7 @@ func TestNeoxKeys(t *testing.T) {
 		`"attention_config": [[["flash"], 4]]`:                       "attention: flash-attn # attention_config\n",
 		`"bias_gelu_fusion": false`:                                  "# Not taken over: without bias_gelu_fusion: biases and activations",
 		`"gpt_j_residual": true, "gpt_j_tied": true`:                 "parallel: one_norm # gpt_j_residual\n",
+		`"make_vocab_size_divisible_by": 64`:                         "vocab_multiple: 64 # make_vocab_size_divisible_by\n",
 		`"unheard": 1`:                                               "# Without a key: unheard\n",
 		`"deepspeed_extra_args": {"bf16": {"enabled": true}}`:        "precision: bf16 # bf16.enabled\n",
 		``: "grad_accumulation: 1 # default of gradient_accumulation_steps\n",

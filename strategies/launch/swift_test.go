@@ -32,6 +32,7 @@ func TestSwift(t *testing.T) {
 		sft + "--deepspeed ds.json":                                                                                  {"# plan.data_parallel: --deepspeed: ds.json has the stage of ZeRO"},
 		sft + "--torch_dtype bfloat16 --fsdp fsdp2 --tuner_type full":                                                {"data_parallel: fsdp2 # --fsdp", "reshard_after_forward: true # --fsdp", "recompute: full # --fsdp"},
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb":                                             {"precision: nf4-frozen # --quant_bits"},
+		sft + "--torch_dtype float16 --quant_bits 4 --quant_method bnb":                                              {"# Not taken over: --torch_dtype float16, float32 by ms-swift: bitsandbytes from 0.47 on casts"},
 		sft + "--torch_dtype bfloat16 --quant_bits 4 --quant_method bnb --deepspeed zero2":                           {"precision: bf16 # --torch_dtype", "# Not taken over: --quant_bits: frozen weights of 4 bits are not known under DeepSpeed"},
 		sft + "--gradient_checkpointing false --attn_impl flash_attn --sequence_parallel_size 4":                     {"recompute: none", "attention: flash-attn", "--sequence_parallel_size 4: sequences cut by all-to-all"},
 		sft + "--deepspeed zero3 --sequence_parallel_size 4":                                                         {"cp: 4 # --sequence_parallel_size\n", "# Not taken over: --sequence_parallel_size 4: gradients are taken to be reduced in fp32"},

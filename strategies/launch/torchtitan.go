@@ -37,20 +37,23 @@ var titanCostly = []costly{
 	{key: "pipeline_parallel_first_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "pipeline_parallel_last_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "module_fqns_per_model_part", of: "pp", free: "[]", why: cutStages},
 	{key: "pipeline_parallel_split_points", of: "pp", free: "[]", why: cutStages}, {key: "pipeline_parallel_schedule_csv", of: "pp", why: "give plan.schedule"},
 	{key: "compile.backend", free: "inductor", why: "inductor is taken"}, {key: "training.deterministic", free: "false"}, {key: "debug.deterministic", free: "false"}, {key: "training.debug_moe_force_load_balance", free: "false", why: "give train.routing: even"},
-	{key: "debug.moe_force_load_balance", free: "false", why: "give train.routing: even"}, {key: "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", free: "[moe.router.gate]"}, {key: "fault_tolerance.enable", free: "false"},
+	{key: "debug.moe_force_load_balance", free: "false", why: "give train.routing: even"}, {key: "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", free: "[moe.router.gate]"}, {key: "fault_tolerance.enable", free: "false", why: "the job is taken to be one group of replicas, without what torchft reduces between several"},
+	{key: "fault_tolerance.process_group", of: faultTolerant, free: "nccl", why: "by which groups of replicas reduce gradients"}, {key: "fault_tolerance.semi_sync_method", of: faultTolerant, why: "groups of replicas are brought together every so many steps, not in each"},
 	{key: "quantize.linear.float8.recipe_name", free: "rowwise", why: scales}, {key: "float8.recipe_name", free: "rowwise", why: scales}, {key: "quantize.linear.float8.filter_fqns", free: "[output]", why: filtered}, {key: "float8.filter_fqns", free: "[output]", why: filtered},
 	{key: "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.force_recompute_fp8_weight_in_bwd", free: "false"},
 }
 
 const (
-	converted = "converters"
-	cutStages = "give plan.stage_layers"
-	scales    = "one scale for a tensor is taken"
-	filtered  = "which layers stay in 16 bits is not known; the output layer is taken to"
+	converted     = "converters"
+	faultTolerant = "torchft"
+	cutStages     = "give plan.stage_layers"
+	scales        = "one scale for a tensor is taken"
+	filtered      = "which layers stay in 16 bits is not known; the output layer is taken to"
 )
 
-// harmlessTitan are beginnings of keys that cost nothing worth a word.
-var harmlessTitan = lazily(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.)`)
+// harmlessTitan are beginnings of keys that cost nothing worth a word, or nothing without another one
+// that is told.
+var harmlessTitan = lazily(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.(process_group_timeout|replica_id|group_size|min_replica_size|sync_steps|should_quantize|fragment_|num_fragments|module_fqns))`)
 
 // torchtitan reads a configuration of torchtitan, as it was until 2026-02 (TOML).
 func (j *Job) torchtitan(name string, text []byte) error {
@@ -109,6 +112,9 @@ func (j *Job) titanReads(c *table) {
 	}
 	if list, _ := c.at("model.converters").([]any); len(list) > 0 || c.on("float8.enable_float8_linear") {
 		with = append(with, converted)
+	}
+	if c.on("fault_tolerance.enable") {
+		with = append(with, faultTolerant)
 	}
 	j.titanLeft(c.root, "", with)
 }

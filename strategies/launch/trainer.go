@@ -12,9 +12,9 @@ import (
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
 	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing gradient_checkpointing_kwargs.use_reentrant disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
 	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_unsloth use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
-	ddp_find_unused_parameters accelerator.gradient_accumulation_kwargs.sync_each_batch max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant stage rl
+	ddp_find_unused_parameters accelerator.gradient_accumulation_kwargs.sync_each_batch max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant bnb_4bit_compute_dtype stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
-	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.use_regional_compilation
+	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.mode dynamo.use_regional_compilation
 	parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`)
 
 // cutPlugin is Axolotl's that brings the loss of Cut Cross-Entropy.
@@ -26,13 +26,16 @@ var trainerCostly = []costly{
 	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator.split_batches", why: "a batch is cut over the processes"},
 	{key: "loss_type", free: "nll chunked_nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
-	{key: "use_unsloth_gc"}, {key: "shift_attn"}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
+	{key: "use_unsloth_gc"}, {key: "shift_attn", why: wholeAttention}, {key: "s2_attention", why: wholeAttention}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
 	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"},
 	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
 	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "deepspeed.seq_parallel_communication_data_type", why: "accelerate hands it on to nobody; a configuration of DeepSpeed may have it"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
 	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
 }
+
+// wholeAttention is what is taken instead of LongLoRA's shifted sparse attention.
+const wholeAttention = "tokens are taken to see all before them, not those of their group of a sequence alone"
 
 // hub makes a job of arguments.
 type hub struct {
@@ -202,8 +205,10 @@ func (h *hub) runtime() {
 				h.note("%s %s: inductor is taken", b.from, b.value)
 			}
 		}
-		if m := h.get("torch_compile_mode"); m.value != "" && m.value != "default" {
-			h.note("%s %s: what it replays from CUDA graphs or tunes; give runtime.cuda_graphs", m.from, m.value)
+		for _, name := range []string{"torch_compile_mode", "dynamo.mode"} {
+			if m := h.get(name); m.value != "" && m.value != "default" {
+				h.note("%s %s: what it replays from CUDA graphs or tunes; give runtime.cuda_graphs", m.from, m.value)
+			}
 		}
 	default:
 		h.set("runtime.recipe", "hf-eager", h.without("torch_compile"))
@@ -395,12 +400,13 @@ func (h *hub) recompute() {
 	if inner := h.get("fsdp.activation_checkpointing"); inner.on() && h.kind == byFSDP {
 		a = inner
 	}
-	if away := h.away(); away.from != "" && h.speaks(axolotl) { // core/builders/base.py, loaders/model.py: layers are recomputed but beside adapters
-		streamed := strings.EqualFold(away.value, "true")
-		a = argument{value: strconv.FormatBool(!streamed || !h.adapted()), from: away.from, given: true}
-		if (away.value == "legacy" || away.value == "disk") && h.adapted() {
-			h.note("%s %s: since 2026-06 Axolotl recomputes nothing beside adapters; for that give train.recompute: none, train.offload_activations: true", away.from, away.value)
-		}
+	away := h.away()
+	adapted := away.from != "" && h.speaks(axolotl) && h.adapted()
+	if away.from != "" && h.speaks(axolotl) { // core/builders/base.py, loaders/model.py: whoever recomputes layers
+		a = argument{value: "true", from: away.from, given: true}
+	}
+	if adapted && strings.EqualFold(away.value, "true") {
+		h.note("%s: Axolotl's guide has what is offloaded in the place of recomputation beside adapters, but its loader turns that on all the same, in releases from 2025-07 to 2026-06 twice; once is taken", away.from)
 	}
 	switch {
 	case h.unsloth().on(): // LLaMA-Factory, model/model_utils/unsloth.py
@@ -413,7 +419,7 @@ func (h *hub) recompute() {
 		h.reentrant()
 	case a.on():
 		h.set(key, "full", a.from)
-		if g := h.get("gradient_checkpointing"); g.on() && g.from == a.from && !h.mentions("train.offload_activations") { // not FSDP's own, nor those of what streams activations
+		if g := h.get("gradient_checkpointing"); adapted || g.on() && g.from == a.from && !h.mentions("train.offload_activations") { // not FSDP's own, nor those of what streams activations
 			h.reentrant()
 		}
 		if a.value != "offload" && !slices.Contains([]string{"true", "True", "yes", "1"}, a.value) {
@@ -431,14 +437,15 @@ func (h *hub) recompute() {
 // away sets that activations go to the host, as TRL does it, and returns what says so.
 func (h *hub) away() argument {
 	a := h.get("activation_offloading")
+	said := a.value
 	if g := h.get("gradient_checkpointing"); g.value == "offload" {
-		a = argument{value: "true", from: g.from}
+		a, said = argument{value: "true", from: g.from}, g.value
 	}
 	switch {
 	case !a.on():
 		return argument{}
 	case !h.says("runtime.recipe", "hf-eager") || !strings.EqualFold(a.value, "true"):
-		h.note("%s %s: activations are taken to stay on the GPU", a.from, a.value)
+		h.note("%s %s: activations are taken to stay on the GPU", a.from, said)
 	default:
 		h.set("train.offload_activations", true, a.from)
 	}

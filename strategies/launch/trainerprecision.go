@@ -118,6 +118,7 @@ func (h *hub) precision() error {
 		}
 	}
 	h.packed(four, eight)
+	h.widened(four, mixed)
 	h.reduces(mixed)
 	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.mentions("runtime.tf32") {
 		h.set("runtime.tf32", a.on(), a.from)
@@ -134,6 +135,41 @@ func (h *hub) packed(four, eight argument) {
 	case eight.on():
 		h.note("%s: frozen weights of 8 bits are not known, and are taken to be as wide as those that are trained", eight.from)
 	}
+}
+
+// widened notes frozen weights of 4 bits that are to be multiplied in fp32. bitsandbytes from 0.47 of 2025-08 on casts
+// inputs and weights to that dtype (nn/modules.py, Linear4bit; before, it took that of 16-bit inputs), and autocast, where
+// there is one, both back to its own (autograd/_functions.py, MatMul4Bit).
+func (h *hub) widened(four argument, mixed string) {
+	by := h.multiplies()
+	said := by.from
+	if by.given {
+		said += " " + by.value
+	}
+	switch {
+	case !four.on() || h.kind == byZeRO || dtypes[by.value] != "fp32":
+	case mixed == "":
+		h.note("%s: 4-bit weights are taken to be multiplied in 16 bits; fp32 takes many times as long", said)
+	default:
+		h.note("%s: bitsandbytes from 0.47 on casts inputs and 4-bit weights to fp32, and autocast both to %s, of which no time is taken", said, mixed)
+	}
+}
+
+// multiplies is the dtype in which bitsandbytes is to multiply weights of 4 bits. TRL has it from dtype, fp32 since
+// 2026-01 (trainer/utils.py, get_quantization_config; trainer/model_config.py), ms-swift from that of the model
+// (arguments/base_args/quant_args.py), Axolotl and LLaMA-Factory from mixed precision's.
+func (h *hub) multiplies() argument {
+	by := h.get("bnb_4bit_compute_dtype")
+	weights, loader := h.loaded()
+	switch {
+	case h.speaks(trl) && h.get("dtype").value == "":
+		return argument{value: "float32", from: h.without("dtype") + ", float32 by TRL"}
+	case h.speaks(trl):
+		return h.get("dtype")
+	case by.value == "" && h.speaks(swift) && (weights == "fp16" || weights == "fp32"):
+		return argument{value: "float32", from: loader.from + " " + loader.value + ", float32 by ms-swift"}
+	}
+	return by
 }
 
 // reduces says in which dtype FSDP reduces gradients, and gathers weights for fp16.

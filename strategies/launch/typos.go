@@ -24,12 +24,15 @@ func misspelt(name string, known []string) string {
 }
 
 // ignore lists a name that nobody knows, as a file has it, apart from those that seem to be misspelt
-// from what is known and not given beside it; spell writes that as the file would.
+// from what is known, be that given beside it; spell writes that as the file would.
 func (j *Job) ignore(from, name string, known []string, given func(string) bool, spell func(string) string) {
-	if near := misspelt(name, known); near != "" && !given(near) {
-		j.Unknown = append(j.Unknown, from+"; did you mean "+spell(near)+"?")
-	} else {
+	switch near := misspelt(name, known); {
+	case near == "":
 		j.Ignored = append(j.Ignored, from)
+	case given(near):
+		j.Unknown = append(j.Unknown, from+"; did you mean "+spell(near)+", which is there, too?")
+	default:
+		j.Unknown = append(j.Unknown, from+"; did you mean "+spell(near)+"?")
 	}
 }
 
