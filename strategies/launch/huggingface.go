@@ -367,23 +367,6 @@ func (t *trainer) launched(s start) {
 	}
 }
 
-var finished = lazily(`'train_runtime': '?([0-9.]+)'?,.*'train_steps_per_second': '?([0-9.]+)`)
-
-// took takes what steps took from what a Trainer says in the end (transformers/trainer_utils.py,
-// speed_metrics).
-func (j *Job) took(text string) {
-	all := finished().FindAllStringSubmatch(text, -1)
-	if len(all) == 0 {
-		return
-	}
-	last := all[len(all)-1]
-	runtime, _ := strconv.ParseFloat(last[1], 64)
-	if rate, err := strconv.ParseFloat(last[2], 64); err == nil && rate > 0 && runtime > 0 && runtime*rate < 1e9 {
-		j.StepTime, j.Steps = 1/rate, max(int(math.Round(runtime*rate)), 1)
-		j.measured = fmt.Sprintf("mean of all %d steps, with the first and with what came between them", j.Steps)
-	}
-}
-
 // canonical is the name that TrainingArguments, or else this package, has for an argument.
 func (t *trainer) canonical(name string) string {
 	for _, prefix := range []string{"fsdp_", "dynamo_", "parallelism_config_", "megatron_lm_"} {

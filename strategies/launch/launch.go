@@ -26,9 +26,9 @@ type Job struct {
 	Ignored  []string // flags and keys that change neither time nor memory, or that nobody knows
 	Unknown  []string // those that seem to be misspelt, and of what
 	Notes    []string // what is left out that may
-	StepTime float64  // s, as a log has it, of Steps steps; 0: no log
-	Steps    int
-	measured string // how StepTime comes of the steps
+	clock    clock    // what a log has of the time of steps, nil: no log
+	peaks    peaks    // and of memory
+	bare     bool     // a log that does not say what it ran
 	source   string
 	trainer  *trainer        // what it was read from, where that is a Trainer's
 	neox     *yamlx.Document // what it was read from, where that is gpt-neox's
@@ -39,16 +39,21 @@ type Job struct {
 	yaml      []byte            // a configuration that a command line's own arguments are put into
 	command   *Job              // what that line says where no configuration is beside it
 
+	mostSteps     int64  // a Trainer's --max_steps
 	squareBucket  bool   // a Trainer makes a bucket of the width of the model squared
 	contextReduce string // the dtype in which DeepSpeed reduces gradients where ranks share sequences
 }
 
 // Measured says what a step took in a log, "" where there is none.
 func (j *Job) Measured() string {
-	if j.Steps == 0 {
+	if j.clock == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.4g s a step, the %s", j.StepTime, j.measured)
+	t, why := j.clock.step(j)
+	if why != "" {
+		return ""
+	}
+	return fmt.Sprintf("%.4g s a step, the %s", t.seconds, t.how)
 }
 
 // sections are the parts of a job file, in order.
@@ -69,6 +74,17 @@ var own = lazily(`\A(?:\s*#.*\n|\s*\n)*perfplan:\s*(job|runs)/`)
 // python tells a program, of which a call may be taken for arguments.
 var python = lazily(`(?m)^(?:from [\w.]+ import |import [\w.]+)`)
 
+// printed reports whether a text that begins as JSON does is what a Trainer prints, in Python's quotes.
+func printed(text []byte) bool {
+	return bytes.HasPrefix(text, []byte("{'")) && ofTrainer(string(text)) != nil
+}
+
+// logs reports whether a text has lines of a training's steps. Ranks that write one at a time tear
+// each other's characters.
+func logs(text []byte) bool {
+	return slices.ContainsFunc([]func() *regexp.Regexp{elapsed, ended, barred, titanStepped, nanoStep, dumped}, func(line func() *regexp.Regexp) bool { return line().Match(text) })
+}
+
 // unrun is said of a program or a notebook: what it does is in no keys.
 const unrun = "in Python, which is not run; give the command that starts one with its arguments, a log that has them or the configuration that it reads, or fill in what perfplan init writes without --from"
 
@@ -79,6 +95,9 @@ const remedy = "give a script, a log or a configuration of Megatron-LM, DeepSpee
 func Read(name string, text []byte) (*Job, error) {
 	j := &Job{source: name}
 	text = bytes.TrimLeft(text, "\ufeff") // byte order marks
+	if !utf8.Valid(text) && logs(text) {
+		text = bytes.ToValidUTF8(text, []byte(" "))
+	}
 	if err := diag.NotText(name, text, "a script, a log or a configuration in UTF-8"); err != nil {
 		return nil, err
 	}
@@ -98,7 +117,13 @@ func Read(name string, text []byte) (*Job, error) {
 	case titanPython().Match(text):
 		return nil, &diag.Error{File: name, Message: "makes configurations of torchtitan in Python, which is not run; give the command that takes one, as MODULE=llama3 CONFIG=llama3_8b ./run_train.sh with what it has instead, or a TOML of older releases"}
 	case j.ofNano(string(text)):
-	case trimmed[0] == '{' || scheduled().Match(text) || (keyed.Match(text) || neoxFile().Match(text)) && !bytes.HasPrefix(trimmed, []byte("#!")):
+	case j.titanLog(name, string(text)):
+	case trimmed[0] == '{' && !printed(trimmed) || scheduled().Match(text) || (keyed.Match(text) || neoxFile().Match(text)) && !bytes.HasPrefix(trimmed, []byte("#!")):
+		if state, err := j.ofState(name, text); err != nil {
+			return nil, err
+		} else if state {
+			break
+		}
 		if err := j.configuration(name, text, nil); err != nil {
 			return nil, err
 		}
@@ -190,14 +215,12 @@ func (j *Job) configuration(name string, text []byte, own map[string]argument) e
 // script reads a command line, a script or a log.
 func (j *Job) script(name, text string) error {
 	all := starts(text)
-	if !all[0].logged {
-		j.took(text)
-	}
-	if err := j.started(name, all[0]); err != nil {
+	j.listens(text, all[0].logged)
+	if err := j.started(name, all[0]); err != nil && j.clock != nil && !all[0].logged && all[0].says() == 0 {
+		j.bareLog()
+		return nil
+	} else if err != nil {
 		return err
-	}
-	if j.trainer == nil {
-		j.times(text)
 	}
 	for _, s := range all[1:] {
 		o := &Job{}
@@ -236,6 +259,9 @@ func (j *Job) started(name string, s start) error {
 // Join puts together what several files say of one job. Those of a Trainer are read as one:
 // what one leaves open another may say.
 func Join(jobs []*Job) (*Job, error) {
+	if i := slices.IndexFunc(jobs, func(j *Job) bool { return !j.bare }); i < 0 && len(jobs) > 0 {
+		return nil, jobs[0].unstarted()
+	}
 	jobs, err := override(jobs)
 	if err == nil {
 		jobs, err = joinNeox(joinNano(jobs))
@@ -263,9 +289,7 @@ func Join(jobs []*Job) (*Job, error) {
 				return nil, err
 			}
 			one.trainer, one.source = t, one.source+", "+j.source
-			if j.Steps > 0 {
-				one.StepTime, one.Steps, one.measured = j.StepTime, j.Steps, j.measured
-			}
+			one.hears(j)
 		}
 	}
 	if one != nil {
@@ -339,9 +363,7 @@ func merge(jobs []*Job) (*Job, error) {
 		all.contextReduce = cmp.Or(all.contextReduce, j.contextReduce)
 		all.Ignored, all.Unknown = append(all.Ignored, j.Ignored...), append(all.Unknown, j.Unknown...)
 		all.Notes = append(all.Notes, j.Notes...)
-		if j.Steps > 0 {
-			all.StepTime, all.Steps, all.measured = j.StepTime, j.Steps, j.measured
-		}
+		all.hears(j)
 		all.source = strings.TrimPrefix(all.source+", "+j.source, ", ")
 	}
 	return all, nil
@@ -401,36 +423,6 @@ func stem(file string) string {
 
 // Unmeasured is what no log has of a run.
 const Unmeasured = "hardware: no log says on which GPUs it ran: give each run the key, or h100-sxm is taken"
-
-// Runs writes measured runs, one of each log, for perfplan validate and for --runs.
-func Runs(jobs []*Job) ([]byte, error) {
-	list := &yaml.Node{Kind: yaml.SequenceNode}
-	ids := map[string]int{}
-	for _, j := range jobs {
-		if j.Steps == 0 {
-			return nil, &diag.Error{File: j.source, Message: "has no line that says what an iteration took; give logs of Megatron-LM or of a Trainer, or leave --measured out for a job"}
-		}
-		for _, s := range j.Settings {
-			if s.Value == nil {
-				return nil, &diag.Error{File: j.source, Message: fmt.Sprintf("%s is not known: %s: %s; a log that begins with its arguments has it", s.Key, s.From, s.Why)}
-			}
-		}
-		id := stem(j.source)
-		if ids[id]++; ids[id] > 1 {
-			id = fmt.Sprintf("%s-%d", id, ids[id])
-		}
-		run := &yaml.Node{Kind: yaml.MappingNode, HeadComment: j.foot()}
-		add(run, "id", id, "")
-		j.sections(run)
-		add(run, "measured.step_time", fmt.Sprintf("%.6g s", j.StepTime), j.measured)
-		list.Content = append(list.Content, run)
-	}
-	root := &yaml.Node{Kind: yaml.MappingNode}
-	add(root, "perfplan", "runs/v1", "")
-	add(root, "source", "logs of training", "")
-	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "runs", HeadComment: Unmeasured}, list)
-	return yamlx.Encode(root)
-}
 
 // sections appends the keys of a job.
 func (j *Job) sections(root *yaml.Node) {

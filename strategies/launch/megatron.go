@@ -105,28 +105,6 @@ func (m *megatron) join(d *Job) {
 	}
 }
 
-var elapsed = lazily(`elapsed time per iteration \(ms\): ([0-9.]+)`)
-
-// times takes what iterations took from a log (megatron/training/training.py, training_log).
-func (j *Job) times(text string) { j.iterations(elapsed().FindAllStringSubmatch(text, -1)) }
-
-// iterations takes what they took, in ms.
-func (j *Job) iterations(lines [][]string) {
-	var all []float64
-	for _, at := range lines {
-		if t, err := strconv.ParseFloat(at[1], 64); err == nil {
-			all = append(all, t/1e3)
-		}
-	}
-	all = all[len(all)/3:] // the first ones compile, fill caches and wait for data
-	if len(all) == 0 {
-		return
-	}
-	slices.Sort(all)
-	j.Steps, j.StepTime = len(all), (all[(len(all)-1)/2]+all[len(all)/2])/2
-	j.measured = fmt.Sprintf("median of %d iterations after the first third", j.Steps)
-}
-
 type megatron struct {
 	*Job
 	start

@@ -144,7 +144,9 @@ func (j *Job) ofNano(text string) bool {
 		n.launched(text)
 	}
 	j.nano = n
-	j.iterations(nanoStep().FindAllStringSubmatch(text, -1))
+	if all := ofIterations(nanoStep().FindAllStringSubmatch(text, -1)); len(all) > 0 {
+		j.clock = all
+	}
 	j.nanoReads()
 	return true
 }
@@ -213,9 +215,7 @@ func joinNano(jobs []*Job) []*Job {
 		if o.file = cmp.Or(o.file, j.nano.file); len(o.said[nanoConfiguration]) > 0 {
 			o.file = ""
 		}
-		if j.Steps > 0 {
-			one.StepTime, one.Steps, one.measured = j.StepTime, j.Steps, j.measured
-		}
+		one.hears(j)
 	}
 	if one == nil {
 		return jobs

@@ -100,7 +100,7 @@ func TestNanoFiles(t *testing.T) {
 		require.ElementsMatch(t, want, nanoFile(t, text).Notes, text)
 	}
 	log := nanoFile(t, config, "tokens per iteration will be: 491,520\niter 0: loss 10.95, time 900.00ms, mfu -100.00%\niter 1: loss 10.0, time 250.00ms, mfu -100.00%\niter 2: loss 9.0, time 250.00ms, mfu -100.00%\n") // wandb's output.log
-	require.InDelta(t, 0.25, log.StepTime, 1e-9)
+	require.Equal(t, "0.25 s a step, the median of 2 iterations after the first third", log.Measured())
 	require.Empty(t, log.Notes)
 	for _, s := range nanoFile(t, "init_from = 'gpt2'\nbatch_size = 1\n").Settings {
 		require.NotContains(t, s.Key, "dropout") // which OpenAI's own configurations have

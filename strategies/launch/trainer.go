@@ -61,7 +61,7 @@ func (j *Job) take(t *trainer, sharded bool) error {
 
 // make makes a job of arguments as one way of the conditions of a script has them.
 func (j *Job) make(t *trainer, sharded bool) error {
-	*j = Job{source: j.source, trainer: t, Notes: slices.Clone(t.notes), StepTime: j.StepTime, Steps: j.Steps, measured: j.measured}
+	*j = Job{source: j.source, trainer: t, Notes: slices.Clone(t.notes), clock: j.clock, peaks: j.peaks, mostSteps: t.get("max_steps").number()}
 	h := &hub{Job: j, trainer: t}
 	if err := h.choose(sharded || t.inline != nil); err != nil {
 		return err
