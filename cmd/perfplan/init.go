@@ -30,8 +30,9 @@ Trainer, TRL, accelerate, LLaMA-Factory, Axolotl or ms-swift (YAML, JSON), or a 
 DeepSpeed, torchtitan (TOML), NeMo 1, NeMo AutoModel, Megatron-Bridge (run_config.yaml),
 gpt-neox or nanoGPT, with what said so beside each key. Files of one job go together. What costs time or
 memory and has no key is listed at its end. With --measured logs become measured runs, which
-validate holds against predictions and --runs of other commands learns from.`,
-		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from train.sh --from accelerate.yaml --from ds_config.json job.yaml\n  perfplan init --measured --from a.log --from b.log runs.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
+validate holds against predictions and --runs of other commands learns from; what a log does not
+say of its job, the files beside it do.`,
+		Example: "  perfplan init job.yaml\n  perfplan init --from pretrain_gpt.sh job.yaml\n  perfplan init --from train.sh --from accelerate.yaml --from ds_config.json job.yaml\n  perfplan init --measured --from a.log --from b.log runs.yaml\n  perfplan init --measured --from titan.log --from titan.toml runs.yaml\n  perfplan init --from ds_config.json - | perfplan estimate - --set model=llama3-8b --gpus 8",
 		Args:    atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := template, error(nil)
@@ -79,7 +80,7 @@ validate holds against predictions and --runs of other commands learns from.`,
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it is there; never a file of --from")
 	cmd.Flags().StringArrayVar(&from, "from", nil, "`FILE` that starts a job: a script or log of Megatron-LM or of a Trainer, a configuration of it, accelerate, LLaMA-Factory, Axolotl, ms-swift, DeepSpeed, torchtitan, NeMo, NeMo AutoModel, Megatron-Bridge, gpt-neox or nanoGPT; - is standard input (repeatable)")
-	cmd.Flags().BoolVar(&measured, "measured", false, "write measured runs of logs, each a --from, for perfplan validate")
+	cmd.Flags().BoolVar(&measured, "measured", false, "write measured runs of logs, each a --from, or of one with the files of its job, for perfplan validate")
 	return cmd
 }
 

@@ -384,6 +384,9 @@ func foreign(doc *yamlx.Document) error {
 	if n := doc.At("traceEvents"); n != nil {
 		return doc.Errorf(n, "is a profiler's trace, not a job; hold it against a job by perfplan compare JOB %s", doc.Name)
 	}
+	if launch.State(doc) {
+		return doc.Errorf(doc.At("log_history"), "is what a Trainer did (trainer_state.json), not a job; perfplan init --measured --from train.sh --from %s makes a measured run of it, where train.sh is the command or the configuration that started it", doc.Name)
+	}
 	n := doc.At("peft_type")
 	if n == nil {
 		return nil

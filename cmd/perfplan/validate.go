@@ -197,7 +197,7 @@ func measured(files []string, groups ...string) ([]runs.Run, error) {
 		return embedded(groups)
 	}
 	for _, f := range files {
-		if err := scripted(f, "is not a file of measured runs; of a log of training perfplan init --measured --from %s makes one"); err != nil {
+		if err := scripted(f, "is not a file of measured runs; of a log of training perfplan init --measured --from %s makes one, with its configuration by another --from where the log has it not"); err != nil {
 			return nil, err
 		}
 	}
