@@ -82,7 +82,7 @@ var switches = []turn{
 	{"adapter", "lora", "use_peft", "true"}, {"adapter", "qlora", "use_peft", "true"}, {"adapter", "qlora", "load_in_4bit", "true"},
 	{"quantization_bit", "4", "load_in_4bit", "true"}, {"quantization_bit", "8", "load_in_8bit", "true"}, {"disable_gradient_checkpointing", "", "gradient_checkpointing", "false"}, {"pure_bf16", "", "dtype", "bfloat16"},
 	{"lora_target_linear", "", "lora_target_modules", "all-linear"}, {"bfloat16", "", "bf16", "true"}, {"float16", "", "fp16", "true"},
-	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"eager_attention", "", "attn_implementation", "eager"},
+	{"flash_attention", "", "attn_implementation", "flash_attention_2"}, {"sdp_attention", "", "attn_implementation", "sdpa"}, {"flex_attention", "", "attn_implementation", "flex_attention"}, {"eager_attention", "", "attn_implementation", "eager"},
 	{"use_fsdp", "", "distributed_type", "FSDP"}, {"use_deepspeed", "", "distributed_type", "DEEPSPEED"}, {"multi_gpu", "", "distributed_type", "MULTI_GPU"}, {"use_megatron_lm", "", "distributed_type", "MEGATRON_LM"},
 	{"distributed_type", "fsdp2", "fsdp.version", "2"}, {"distributed_type", "fsdpturbo", "fsdp.version", "2"}, {"use_muon", "", "optim", "muon"}, {"freeze_mm_modules", "", "images.encoder", "true"}, {"freeze_mm_modules", "", "images.projector", "true"}, {"kernel.name", "liger_kernel", "use_liger_kernel", "true"}, {"torch_compile_backend", "", "torch_compile", "true"}, {"torch_compile_mode", "", "torch_compile", "true"}, {"neat_packing", "", "packing", "true"},
 }

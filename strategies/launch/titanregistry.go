@@ -60,6 +60,16 @@ func registered(module, function string, over map[string]string) (known map[stri
 	return known, whole
 }
 
+// parted notes the attention of releases from 2026-06-09 on, which sees documents apart by kernels of its own
+// (torchtitan/models/common/config_utils.py, get_attention_config; gpt_oss has FlashAttention there, by variable lengths).
+func (j *Job) parted(c *table) {
+	kind := "flex"
+	if c.text("model.name") == "gpt_oss" {
+		kind = "flash-attn"
+	}
+	j.note("without attn_backend: releases from 2026-06 on attend within documents: give runtime.attention: %s and train.document_length", kind)
+}
+
 // replays leaves open whether CUDA graphs replay the passes, as releases of torchtitan from 2026-08
 // on do where nothing else is said and they can (torchtitan/trainer.py, _validate_cuda_graphs).
 func (j *Job) replays(c *table) {

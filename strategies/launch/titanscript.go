@@ -77,6 +77,7 @@ func (j *Job) titanAlone(name string, s start, unset map[string]flag) error {
 	if function != "" {
 		elsewhere.Why = function + ", a function in Python that is not read, has it: give the key"
 		j.command.replays(c)
+		j.command.parted(c)
 	}
 	for _, d := range titanSilent {
 		if _, set := unset[d.from]; (!whole || set) && !j.command.mentions(d.key) {

@@ -10,7 +10,7 @@ import (
 
 // known are arguments that a job is read from.
 var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
-	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing gradient_checkpointing_kwargs.use_reentrant disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention eager_attention
+	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing gradient_checkpointing_kwargs.use_reentrant disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention flex_attention eager_attention
 	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_unsloth use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
 	ddp_find_unused_parameters accelerator.gradient_accumulation_kwargs.sync_each_batch max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant bnb_4bit_compute_dtype stage rl
 	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
@@ -27,7 +27,7 @@ var trainerCostly = []costly{
 	{key: "loss_type", free: "nll chunked_nll"}, {key: "padding_free"},
 	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
 	{key: "use_unsloth_gc"}, {key: "shift_attn", why: wholeAttention}, {key: "s2_attention", why: wholeAttention}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
-	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"}, {key: "flex_attention"},
+	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"},
 	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
 	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
 	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "deepspeed.seq_parallel_communication_data_type", why: "accelerate hands it on to nobody; a configuration of DeepSpeed may have it"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
@@ -179,7 +179,7 @@ func (h *hub) machine() {
 // attentions are the kernels by what they are called.
 var attentions = map[string]string{
 	"eager": "unfused", "disabled": "unfused", "sdpa": "sdpa", "flash_attn": "flash-attn", "flash_attention_2": "flash-attn", "fa2": "flash-attn", "kernels-community/flash-attn": "flash-attn", "kernels-community/flash-attn2": "flash-attn",
-	"flash_attention_3": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fa3": "flash-attn-3", "kernels-community/flash-attn3": "flash-attn-3", "kernels-community/vllm-flash-attn3": "flash-attn-3", "flash_attention_4": "flash-attn-4",
+	"flash_attention_3": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fa3": "flash-attn-3", "kernels-community/flash-attn3": "flash-attn-3", "kernels-community/vllm-flash-attn3": "flash-attn-3", "flash_attention_4": "flash-attn-4", "flex_attention": "flex",
 }
 
 func (h *hub) runtime() {
