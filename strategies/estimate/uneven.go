@@ -36,6 +36,19 @@ func longestBatch(j *strategies.Job) float64 {
 	return longest(spread/math.Sqrt(even), many)
 }
 
+// longestSequence is how long sequences of the longest batch of all ranks are expected to be in so many steps: that of
+// the length at which a batch of the mean number of sequences has its tokens.
+func longestSequence(j *strategies.Job, steps float64) int64 {
+	t := &j.Train
+	n, batches, more := float64(t.MicroBatch), float64(j.Plan.DP*t.GradAccumulation)*steps, 0.
+	if t.DocumentLength > 0 {
+		more = longest(t.LengthSpread/math.Sqrt(n*float64(t.SequenceLength)/float64(t.DocumentLength)), batches)
+	} else {
+		more = longest(t.LengthSpread, n*batches) / longest(t.LengthSpread, n)
+	}
+	return int64(math.Ceil(float64(t.SequenceLength) * more))
+}
+
 // inEvery reports whether ranks meet in every micro batch.
 func inEvery(j *strategies.Job) bool { return j.Plan.DataParallel.ShardsParameters() || j.Plan.EP > 1 }
 
@@ -56,6 +69,9 @@ func largest(n float64) (mean, deviation float64) {
 	return expectedMaximum(int64(n)), (one(1) - one(-1)) / 2
 }
 
+// someSteps is of how many steps the longest batch is told.
+const someSteps = 1000
+
 // unevenNote says what waiting for the longest batch takes.
 func unevenNote(j *strategies.Job) (diag.Note, bool) {
 	more := longestBatch(j) - 1
@@ -70,6 +86,6 @@ func unevenNote(j *strategies.Job) (diag.Note, bool) {
 	if inEvery(j) {
 		when = "micro batch"
 	}
-	return diag.Note{Code: "train.uneven", Text: fmt.Sprintf("train.length_spread: of %d data-parallel ranks the one with the longest %s is expected to have %.3g %% more tokens than the mean, for which the others wait in every %s; memory is that of the mean", j.Plan.DP, what, 100*more, when),
-		Remedy: "deal sequences to ranks by their lengths, or pack them to one length (leave train.length_spread out)"}, true
+	return diag.Note{Code: "train.uneven", Text: fmt.Sprintf("train.length_spread: of %d data-parallel ranks the one with the longest %s is expected to have %.3g %% more tokens than the mean, for which the others wait in every %s; memory is that of the mean, and of %d steps' batches the longest is expected to have sequences of %d tokens", j.Plan.DP, what, 100*more, when, someSteps, longestSequence(j, someSteps)),
+		Remedy: "deal sequences to ranks by their lengths, or pack them to one length (leave train.length_spread out); for the memory of the longest set train.sequence_length to its tokens without a spread"}, true
 }

@@ -54,6 +54,16 @@ func TestLongestBatch(t *testing.T) {
 			longest += most
 		}
 		require.InEpsilon(t, longest/all, longestBatch(j), 0.05, "%+v", c)
+		sum, once := 0.0, 40 // the longest of some steps' batches, over the mean batch
+		for range 50 {
+			most := 0.0
+			for range once * int(c.ranks*c.accumulation) {
+				most = max(most, batch())
+			}
+			sum += most / 50
+		}
+		mean := all / steps / float64(meet)
+		require.InEpsilon(t, sum/mean, float64(longestSequence(j, float64(once)))/float64(j.Train.SequenceLength), 0.1, "%+v", c)
 		_, noted := unevenNote(j)
 		require.Equal(t, c.ranks > 1, noted, "%+v", c)
 	}
