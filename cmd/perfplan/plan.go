@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
 
 	"github.com/perfplan/perfplan/internal/diag"
 	"github.com/perfplan/perfplan/internal/report"
 	"github.com/perfplan/perfplan/internal/units"
+	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/estimate"
 	"github.com/perfplan/perfplan/strategies/search"
@@ -43,8 +45,8 @@ of a layer, and the order of ranks where it decides which of them share a node.
 
 Bounds leave out what cannot be among the best; the others are predicted as estimate
 does it, so that the list is that of --exhaustive. Flags that set a key of the plan, and
---fix, keep plans to it; a plan in the file is ranked beside. Ctrl-C prints the best so
-far, with exit code 130. When nothing fits, it is 3 and the nearest that does is named.`,
+--fix, keep plans to it, as do keys of a plan in the file that leaves others open; a whole
+one is ranked beside. Ctrl-C prints the best so far, with exit code 130. When nothing fits, it is 3 and the nearest that does is named.`,
 		Example: `  perfplan plan llama3-70b --gpus 64 --global-batch 512
   perfplan plan gpt3-175b --gpus 1024 --hardware a100-80g-sxm --global-batch 1536 --max-tp 8 --why-not tp=8,pp=8
   perfplan plan job.yaml --fix tp=8 --min-headroom 5% --top 3 -o json`,
@@ -57,6 +59,7 @@ far, with exit code 130. When nothing fits, it is 3 and the nearest that does is
 			if err != nil {
 				return err
 			}
+			f.keep(e, j, given)
 			ctx, stop := e.interrupt(cmd.Context())
 			defer stop()
 			p := &progress{out: e.err, last: time.Now()}
@@ -157,6 +160,31 @@ func (f *planFlags) read(cmd *cobra.Command, job *jobFlags) error {
 		}
 	}
 	return nil
+}
+
+// keep keeps plans to what a job says of a plan that it leaves open, where flags don't say otherwise.
+func (f *planFlags) keep(e *env, j *strategies.Job, given *yaml.Node) {
+	if !j.Open {
+		return
+	}
+	_, plan := yamlx.Key(given, "plan")
+	if plan == nil || plan.Kind != yaml.MappingNode {
+		return
+	}
+	var left []string
+	for i := 0; i+1 < len(plan.Content); i += 2 {
+		key, value := "plan."+plan.Content[i].Value, plan.Content[i+1]
+		fix, err := search.ParseFix(key + "=" + value.Value)
+		switch {
+		case value.Kind != yaml.ScalarNode || err != nil:
+			left = append(left, key)
+		case value.Tag != "!!null":
+			f.options.Space.Fix = fix.And(f.options.Space.Fix)
+		}
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(e.err, "perfplan: %s: not a key that plans can be kept to, so that each is ranked without it; perfplan estimate keeps it\n", strings.Join(left, ", "))
+	}
 }
 
 // rank searches and answers what was asked beside.
