@@ -120,6 +120,42 @@ func TestOverlapIsKnown(t *testing.T) {
 	}
 }
 
+// TestNothingIsNoFigure: what is not known is null, not 0.
+func TestNothingIsNoFigure(t *testing.T) {
+	_, out, errs := in("", "estimate", "gpt2", "--gpus", "1", "--hardware", "l4", "-o", "json") // whose power was never measured
+	require.Equal(t, "null", field(t, out, "power_w"), errs)
+	require.Equal(t, "null", field(t, out, "energy_j_per_step_per_gpu"))
+	_, out, errs = in("", "sensitivity", "gpt2", "--gpus", "2", "--dp", "2", "--micro-batch", "1", "--hardware", "h100-sxm", "-o", "json")
+	require.Regexp(t, `"throughput_gain": null,\s+"fits": null`, out, errs)
+	_, out, errs = in("", "plan", "gpt2", "--gpus", "2", "--global-batch", "8", "--hardware", "h100-sxm", "--why-not", "tp=7", "-o", "json")
+	require.Regexp(t, `"rejected": \{[^}]*\},\s+"behind": null`, field(t, out, "why_not"), errs)
+	_, out, errs = in("", "scale", "gpt2", "gpus=2,3", "--tp", "2", "--hardware", "h100-sxm", "-o", "json")
+	require.Contains(t, out, `"from_gpu_s_per_million_tokens": null`, errs)
+}
+
+// TestHostIdle: a pipeline's device that waits while the host updates parameters is idle, as one without.
+func TestHostIdle(t *testing.T) {
+	for _, pp := range []string{"1", "2"} {
+		_, out, errs := in("", "estimate", "llama3-8b", "--gpus", "8", "--hardware", "h100-sxm", "--pp", pp, "--offload", "optimizer", "-o", "json")
+		var got struct {
+			Idle  float64            `json:"host_idle_s"`
+			Parts map[string]float64 `json:"parts_s"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(out), &got), errs)
+		require.NotZero(t, got.Parts["host_update"])
+		require.InDelta(t, got.Parts["host"]+got.Parts["host_update"], got.Idle, 1e-9)
+	}
+}
+
+// TestCountedAttention: the MFU of an encoder, whose tokens see all others, does not count a mask.
+func TestCountedAttention(t *testing.T) {
+	for model, want := range map[string]string{"bert-base": `"full"`, "gpt2": `"causal"`} {
+		_, out, errs := in("", "estimate", model, "--gpus", "1", "--hardware", "h100-sxm", "-o", "json")
+		require.Equal(t, want, field(t, out, "mfu_attention"), errs)
+		require.Equal(t, want == `"full"`, field(t, out, "mfu") == field(t, out, "mfu_full_attention"))
+	}
+}
+
 // TestChosenTime: a collective takes as long as what NCCL chooses for it.
 func TestChosenTime(t *testing.T) {
 	for _, args := range [][]string{

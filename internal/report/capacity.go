@@ -106,7 +106,7 @@ func plainCluster(c *capacity.Cluster) ordered {
 		{"sizes_tried", c.Tried}, {"simple_plans_only", c.Job.Open}}
 	t := c.Training
 	if t == nil {
-		for _, key := range []string{"gpus", "gpus_with_spares", "spare_nodes", "nodes", "time_s", "time_low_s", "time_high_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "step_time_low_s", "step_time_high_s", "global_batch", "micro_batch", "plan"} {
+		for _, key := range []string{"gpus", "gpus_with_spares", "spare_nodes", "nodes", "time_s", "time_low_s", "time_high_s", "gpu_hours", "cost_usd", "site_energy_j", "goodput", "step_time_s", "step_time_low_s", "step_time_high_s", "global_batch", "micro_batch", "recompute", "plan"} {
 			out = append(out, entry{key, nil})
 		}
 		return slices.Concat(out, searched, ordered{{"reason", unlessNone(impossible(c))}, {"tokens_per_s_per_gpu", nil}})

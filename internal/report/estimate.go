@@ -149,6 +149,14 @@ func mfuText(r *estimate.Result) string {
 	return fmt.Sprintf("%s: %s of %s TFLOP/s (attention causal; %s if full)", percent(r.MFU), teraflops(modelRate(r)), teraflops(r.Peak), percent(fullMFU(r)))
 }
 
+// countedAttention is which pairs of tokens the MFU counts.
+func countedAttention(r *estimate.Result) string {
+	if r.Job.Model.Bidirectional {
+		return "full"
+	}
+	return "causal"
+}
+
 // modelRate is model FLOPs per second of one GPU.
 func modelRate(r *estimate.Result) units.FLOPRate {
 	return r.ModelFLOPs.Per(r.StepTime) / units.FLOPRate(r.Job.GPUs)

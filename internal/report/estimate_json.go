@@ -40,11 +40,11 @@ func (e *Estimate) result() ordered {
 	return slices.Concat(e.head(resultSchema), ordered{{"model", plainModel(r.Job)}, {"choice", unlessNone(plainChoice(e.Choice))}}, stepOf(r), ordered{
 		{"forward_s", r.Forward}, {"backward_s", r.Backward}, {"optimizer_s", r.Optimizer},
 		{"tokens_per_s_per_gpu", r.TokensPerSecond}, {"model_tflops_per_gpu", modelRate(r) / 1e12}, {"peak_flops_per_s", r.Peak},
-		{"mfu", r.MFU}, {"mfu_full_attention", fullMFU(r)}, {"mfu_attention", "causal"}, {"hfu", r.HFU},
+		{"mfu", r.MFU}, {"mfu_full_attention", fullMFU(r)}, {"mfu_attention", countedAttention(r)}, {"hfu", r.HFU},
 		{"bound", r.Bound}, {"bubble_fraction", r.Bubble}, {"exposed_comm_s", exposed},
 		{"overlap_efficiency", r.Overlap}, // null: nothing moves, or under a pipeline it is not known
 		{"host_idle_s", r.HostIdle}, {"parts_s", partsOf(r)}, {"memory", memoryOf(&r.Memory)},
-		{"clock_hz", r.Clock}, {"power_w", r.Power}, {"energy_j_per_step_per_gpu", r.Energy}, {"stages", stages}, {"stragglers", unlessNone(plainWaiting(r.Waiting))},
+		{"clock_hz", r.Clock}, {"power_w", known(r.Power)}, {"energy_j_per_step_per_gpu", known(r.Energy)}, {"stages", stages}, {"stragglers", unlessNone(plainWaiting(r.Waiting))},
 		{"remedies", remedies}, {"notes", append([]diag.Note{}, e.notes()...)},
 	})
 }

@@ -59,7 +59,11 @@ func (p *Plans) plainWhyNot(x **search.WhyNot) ordered {
 	lost := listed(w.Lost, func(t *search.Term) ordered { // parts of two steps, both for the batch of the plan asked for
 		return ordered{{"name", t.Name}, {"time_s", t.Time}, {"best_time_s", t.Other}}
 	})
-	return ordered{{"fix", w.Fix.String()}, {"rejected", unlessNone(counts(w.Rejected))}, {"misfit", unlessNone(p.result(w.Misfit))}, {"best", unlessNone(p.result(w.Best))}, {"behind", w.Behind}, {"lost", unlessNone(lost)}}
+	var behind any // nothing, where no plan is to be compared
+	if w.Best != nil && len(p.Ranking.Plans) > 0 {
+		behind = w.Behind
+	}
+	return ordered{{"fix", w.Fix.String()}, {"rejected", unlessNone(counts(w.Rejected))}, {"misfit", unlessNone(p.result(w.Misfit))}, {"best", unlessNone(p.result(w.Best))}, {"behind", behind}, {"lost", unlessNone(lost)}}
 }
 
 // records is one row for each plan.

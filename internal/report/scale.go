@@ -164,7 +164,11 @@ func scalePlain(x *whatif.Scaling) any {
 		}
 		var end any
 		if b := c.Break; b != nil {
-			end = ordered{{"gpus", c.Sizes[b.At].GPUs}, {"rule", unlessNone(firstLine(b.Rule))}, {"term", unlessNone(b.Term)}, {"from_gpu_s_per_million_tokens", b.From}, {"to_gpu_s_per_million_tokens", b.To}}
+			var from, to any // nothing, of a size that a rule refuses
+			if b.Term != "" {
+				from, to = b.From, b.To
+			}
+			end = ordered{{"gpus", c.Sizes[b.At].GPUs}, {"rule", unlessNone(firstLine(b.Rule))}, {"term", unlessNone(b.Term)}, {"from_gpu_s_per_million_tokens", from}, {"to_gpu_s_per_million_tokens", to}}
 		}
 		// base_gpus: the smallest that fit, or of those that are legal where none does
 		curves = append(curves, ordered{{"kind", c.Kind}, {"base_gpus", c.Sizes[c.Base].GPUs}, {"sizes", listed(c.Sizes, plainSize)}, {"break", end}, {"apart", apart}})

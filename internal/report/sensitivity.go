@@ -69,7 +69,11 @@ func (x *Sensitivity) plain() any {
 	levers := listed(x.Found.Levers, func(l *whatif.Lever) ordered {
 		var gains []ordered
 		for i, g := range l.Gains {
-			gains = append(gains, ordered{{"raise", whatif.Raises[i]}, {"throughput_gain", gained(&g)}, {"fits", g.Fits}})
+			var fits any
+			if g.Known {
+				fits = g.Fits
+			}
+			gains = append(gains, ordered{{"raise", whatif.Raises[i]}, {"throughput_gain", gained(&g)}, {"fits", fits}})
 		}
 		return ordered{{"key", l.Key}, {"name", l.Name}, {"step_time_elasticity", l.Elasticity}, {"throughput_elasticity", l.Throughput}, {"gains", gains}}
 	})

@@ -749,7 +749,7 @@ func (r *pipelineRun) fill(out *Result) {
 	out.Parts = Parts{GEMM: kernels[gemmWork], Attention: kernels[attentionWork], Memory: kernels[memoryWork] + kernels[issueWork],
 		Exposed: inline + units.Seconds(r.reduce[w]) + x.waits[w] + x.comes[w], Host: max(x.host[w], 0), Update: r.loads[w].rest}
 	out.Parts.Bubble = left + max(out.StepTime-finish-units.Seconds(r.tail[w]), 0) // others end later
-	out.HostIdle = out.Parts.Host
+	out.HostIdle = out.Parts.Host + out.Parts.Update
 	out.Parts.Contention = min(slowed, max(out.StepTime-out.Parts.Total(), 0))
 	out.Parts.Gaps = out.StepTime - out.Parts.Total()
 	out.Stages = out.Stages[:0]

@@ -27,9 +27,9 @@ type Result struct {
 	Parts    Parts
 	Bubble   float64 // share of the step that the average stage waits for others
 	Exposed  map[string]units.Seconds
-	Overlap  *float64 // overlap efficiency of data-parallel communication; nil: there is none, or a pipeline's is not known
-	HostIdle units.Seconds
-	Bound    string // compute, memory, communication, host, bubble
+	Overlap  *float64      // overlap efficiency of data-parallel communication; nil: there is none, or a pipeline's is not known
+	HostIdle units.Seconds // the device waits for the host, and while that updates parameters
+	Bound    string        // compute, memory, communication, host, bubble
 
 	Memory Memory
 
