@@ -182,7 +182,7 @@ func (b *builder) fusedLoss(logits *tape.Tensor, use tape.LogitsUse) []value {
 	if use == tape.Shifted && b.Spec.LossApart {
 		use = tape.LossAlone
 	}
-	return one(b.t.FusedLoss(logits, use, b.Spec.LogitSoftcap && b.scaledInLoss()))
+	return one(b.t.FusedLoss(logits, use, b.Spec.LogitSoftcap && b.scaledInLoss(), b.recipe.Structure.LossKept))
 }
 
 // gathersLogits is whether tensor ranks cut the output layer alone, and gather what it makes.

@@ -251,6 +251,7 @@ type Structure struct {
 	SelectiveOps   bool    `yaml:"selective_ops"`       // recompute: selective keeps attention, what sequence-parallel ranks reduced and every other matrix multiply of a layer, else it recomputes the attention core
 	KeptExchanges  string  `yaml:"kept_exchanges"`      // selective_ops: of which models it keeps the experts' rows too, as exchanged: all; unnormed, those without norms of queries and keys; "": of none
 	KeptBiased     bool    `yaml:"kept_biased"`         // selective_ops: it keeps every matrix multiply that adds a bias, and counts none of them
+	LossKept       bool    `yaml:"loss_kept"`           // a compiled loss keeps the probabilities of its logits, in fp32, for its backward pass
 	LossWide       bool    `yaml:"loss_wide"`           // a loss in pieces casts their 16-bit logits to fp32 for its kernel, and the gradient back
 	LossScaled     bool    `yaml:"loss_scaled"`         // and multiplies the gradient of a piece by its share of the labels
 	LossGemmAdds   string  `yaml:"loss_gemm_adds"`      // to which gradients of the output layer GEMMs of a loss in pieces add: wide, fp32 ones of 16-bit logits; alike, those in the dtype of the logits; "": none

@@ -130,9 +130,9 @@ const cappedLoss = 1.4
 
 // FusedLoss is cross entropy generated as two kernels over 16-bit logits: the
 // forward one reads them once, the backward one reads them again and writes
-// their gradient. Neither fp32 logits nor log-probabilities exist. Capped ones are made by
-// the forward kernel, which others may ask for.
-func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse, capped bool) *Tensor {
+// their gradient. Neither fp32 logits nor log-probabilities exist, unless these are kept for the
+// backward pass. Capped ones are made by the forward kernel, which others may ask for.
+func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse, capped, kept bool) *Tensor {
 	t.begin()
 	y := t.empty(F32)
 	rows := logits.Size() / logits.Dim(-1)
@@ -142,16 +142,21 @@ func (t *Tape) FusedLoss(logits *Tensor, use LogitsUse, capped bool) *Tensor {
 		n *= cappedLoss
 		saved = append(saved, t.emptyLike(logits))
 	}
+	wide := units.Bytes(0)
+	if kept {
+		saved = append(saved, t.empty(F32, logits.Size()))
+		wide = units.Bytes(logits.Size()) * F32.Size()
+	}
 	if odd(logits) {
 		n *= oddLoss
 	}
-	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes()})
+	t.emit(Op{Prim: "fused_loss", Class: LossForward, DType: logits.dtype, N: logits.Dim(-1), Elements: n, Bytes: logits.bytes() + wide})
 	t.attachOne(logits, y, saved, func(t *Tape, nd *node, g *Tensor) *Tensor {
 		// Besides the logits and their gradient others of their size may be alive: a zero-filled one, and, when the
 		// vocabulary is not aligned, the padded copy that the GEMMs read.
 		aligned := logits.Dim(-1)%padTo == 0
 		var zeros *Tensor
-		bytes := 2 * logits.bytes()
+		bytes := 2*logits.bytes() + wide
 		if use == Returned || use == Shifted {
 			bytes += logits.bytes()
 			if zeros = t.zerosLike(logits); use == Shifted && !aligned && !odd(logits) { // whose place their gradient takes

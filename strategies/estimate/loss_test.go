@@ -101,3 +101,16 @@ func TestKeptLogits(t *testing.T) {
 		}
 	}
 }
+
+// TestKeptLoss: a compiled loss of PyTorch before 2.5 of 2024-10 keeps an fp32 value of each logit, which takes
+// time both ways; GPT-2 of 16 sequences peaked at 14.5181 GiB on an H100 then.
+func TestKeptLoss(t *testing.T) {
+	run := func(release string) *Result {
+		return predicted(t, fmt.Sprintf("{model: {model_type: decoder, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, num_key_value_heads: 12, head_dim: 64, intermediate_size: 3072, gated_mlp: false, hidden_act: gelu_pytorch_tanh, norm: layernorm, position: learned, bias: true, head_bias: false, fused_qkv: true, vocab_size: 50304, tie_word_embeddings: true, max_position_embeddings: 1024}, hardware: h100-sxm, gpus: 1, runtime: {recipe: nanogpt, release: %q}, plan: {dp: 1}, train: {sequence_length: 1024, micro_batch: 16, grad_accumulation: 1, clip_gradients: false}}", release))
+	}
+	before, since := run("24.09"), run("24.11")
+	const logits = 16 * 1024 * 50304
+	require.InEpsilon(t, 4.0*logits, float64(before.Memory.PeakAllocated-since.Memory.PeakAllocated), 0.01)
+	require.InEpsilon(t, 14.5181*float64(units.GiB), float64(before.Memory.PeakAllocated), 0.01)
+	require.Greater(t, before.StepTime, since.StepTime)
+}
