@@ -118,9 +118,18 @@ func (g *GPU) TopClock() units.Hertz { return max(g.MaxClock.Value, g.Clock.Valu
 // kernel laws others take: 4.28 of an H200's 4.8 TB/s (hardware/laws/hopper.yaml, vectorized).
 const copied = 0.892
 
+// operands is the share of it at which matrix products read and write, by which their laws were
+// fitted: copies move 87 to 92 % on all parts with HBM (hardware-and-collectives A2).
+const operands = 0.9
+
 // Streams is the rate at which kernels that memory limits move bytes.
 func (g *GPU) Streams() units.Rate {
 	return units.Rate(cmp.Or(g.Copied.Value, copied)) * g.Bandwidth.Value
+}
+
+// Operands is the rate at which matrix products that memory limits move theirs.
+func (g *GPU) Operands() units.Rate {
+	return units.Rate(cmp.Or(g.Copied.Value, operands)) * g.Bandwidth.Value
 }
 
 // Peaks are the dense arithmetic rates by format. A format that the GPU lacks

@@ -370,10 +370,10 @@ type gemmKey struct {
 func (g *gemmModel) init(p *hardware.Profile) {
 	g.law, g.single, g.beside = p.Laws.GEMM, p.Laws.SGEMM, p.Laws.Overlap
 	g.sms = float64(p.GPU.SMs.Value)
-	g.memory = 1 / float64(p.GPU.Streams())
+	g.memory = 1 / float64(p.GPU.Operands())
 	g.adding = g.memory
 	if on := g.law.On; on != nil {
-		g.adding = math.Sqrt(g.memory / float64(on.Streams()) * IssueScale(on, &p.GPU))
+		g.adding = math.Sqrt(g.memory / float64(on.Operands()) * IssueScale(on, &p.GPU))
 	}
 	g.cached = float64(p.GPU.L2.Value)
 	g.cache = map[gemmKey]gemmPrice{}
@@ -449,7 +449,7 @@ func (g *gemmModel) on(o *tape.Op) float64 {
 		return g.base(o, g.peaks[tape.BF16], g.sms, 0, g.memory, g.memory)
 	}
 	rate := g.law.Rate["bf16"] * float64(on.Peak.Of("bf16"))
-	memory := 1 / float64(on.Streams())
+	memory := 1 / float64(on.Operands())
 	return g.base(o, rate, float64(on.SMs.Value), 0, memory, memory)
 }
 

@@ -436,3 +436,16 @@ func TestFlashAttention2(t *testing.T) {
 		}
 	}
 }
+
+// TestOperands: products whose operands are all that they wait for take what the GPU was measured to
+// move, where it was, and otherwise what others with HBM do.
+func TestOperands(t *testing.T) {
+	for name, share := range map[string]float64{"h200-sxm": 0.9, "h100-sxm": 0.9, "vr-nvl72": 0.5625, "t4": 0.74, "gb10": 0.864} {
+		x, p := timer(t, name)
+		one := gemm(32, 32768, 8192, dtypeOf(p), tape.LayoutForward)
+		two := gemm(32, 65536, 8192, dtypeOf(p), tape.LayoutForward)
+		least := float64((two.Bytes - one.Bytes).At(p.GPU.Bandwidth.Value)) / share
+		took := float64(x.Time(two) - x.Time(one))
+		require.InEpsilon(t, least, took, 0.06, "%s: %v of the memory's rate", name, least/took*share)
+	}
+}

@@ -50,7 +50,7 @@ func (s *step) begin(p *pricer, c *chunk, sim *timeline.Sim) {
 		sim.Crowd = p.hardware.Laws.Offload.Crowd
 	}
 	switch kind := p.job.Plan.DataParallel; {
-	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && p.host.Hooks.Any()) && !p.owned() && !p.job.Plan.Wraps(1): // hooks run for one rank, too
+	case p.groups[dpGroup].Ranks <= 1 && !(kind.ShardsParameters() && p.host.Hooks.Any()) && !p.hooked() && !p.job.Plan.Wraps(1): // hooks run for one rank, too
 	case kind == strategies.ZeRO3 && p.job.Recipe.Structure.ListGather:
 		s.listed = &s.own.listed
 		s.listed.begin(s)
@@ -316,7 +316,7 @@ type buckets struct {
 	tasks  []timeline.Task
 	op     collective.Op
 	copies bool // gradients are copied into the bucket (torch DDP)
-	owned  bool // by hooks of an optimizer that has parts of them (DeepSpeed)
+	hooked bool // by hooks of an optimizer that has parts of them (DeepSpeed)
 }
 
 // queue are the buckets of one group of ranks.
@@ -341,7 +341,7 @@ func (b *buckets) begin(s *step) {
 			b.op = collective.Reduce
 		}
 	}
-	b.owned = s.p.owned()
+	b.hooked = s.p.hooked()
 	b.copies = !r.Structure.MainGradients && !r.Structure.OwnReductions || s.job.Partitions()
 	reduced := s.p.reduced(s.chunk)
 	b.at = reduced.at
@@ -353,16 +353,16 @@ func (b *buckets) begin(s *step) {
 		if s.p.groups[q.copies].Ranks > 1 {
 			q.group = [2]group{shardGroup, expertShardGroup}[k]
 		}
-		if q.on = s.p.groups[all].Ranks > 1 || k == 0 && s.p.owned(); q.on {
+		if q.on = s.p.groups[all].Ranks > 1 || k == 0 && s.p.hooked(); q.on {
 			f := s.p.fill(s.chunk, k)
 			q.closes, q.sizes = f.closes, f.sizes
 		}
 	}
 }
 
-// owned reports whether gradients leave autograd for buckets of an optimizer that shards its states
+// hooked reports whether gradients leave autograd for buckets of an optimizer that shards its states
 // alone, as they do for one rank, too (DeepSpeed, stage_1_and_2.py, process_gradients).
-func (p *pricer) owned() bool {
+func (p *pricer) hooked() bool {
 	kind := p.job.Plan.DataParallel
 	return p.job.Partitions() && (kind == strategies.ZeRO1 || kind == strategies.ZeRO2)
 }
@@ -497,7 +497,7 @@ func (b *buckets) unit(u *unit, first bool) {
 		if b.copies {
 			s.kernel(tape.Op{Prim: "ddp_copy", Class: tape.Vectorized, Count: 1, Bytes: 2 * g.Bytes, Phase: tape.Backward, Host: tape.HostWork{Calls: 1}})
 		}
-		if b.owned {
+		if b.hooked {
 			s.sim.Host += float64(s.p.host.Buckets.Gradient * s.p.python)
 		}
 		for n := range b.queues {
@@ -520,7 +520,7 @@ func (b *buckets) launch(q *queue) {
 		s.sim.Host += float64(s.p.checks())
 	}
 	s.sim.Host += float64(s.p.issue)
-	if b.owned {
+	if b.hooked {
 		s.sim.Host += float64(s.p.host.Buckets.Reduce * s.p.python)
 	}
 	t := s.p.comm(b.op, q.group, size) + s.bucketPasses(size, q.group, 0)
