@@ -12,11 +12,8 @@ var accelerateMegatron = []struct{ name, key, free string }{
 	{"num_micro_batches", "train.grad_accumulation", ""}, {"recompute_num_layers", "train.recompute_num_layers", ""},
 }
 
-// accelerateMegatronRead are those that a job is read from otherwise.
-var accelerateMegatronRead = words("sequence_parallelism use_distributed_optimizer recompute_activations recompute_granularity recompute_method gradient_clipping optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d")
-
-// accelerateMegatronHarmless are those that cost nothing worth a word.
-var accelerateMegatronHarmless = lazily(`^(no_load_optim|no_save_optim|eod_mask_loss|attention_softmax_in_fp32|calculate_per_token_loss|attention_backend)$`)
+// accelerateMegatronKeys are its others.
+var accelerateMegatronKeys = keysOf("accelerate-megatron")
 
 // megatronKey reports whether an argument of accelerate's for Megatron-LM needs no word of its own.
 func megatronKey(name string) bool {
@@ -29,7 +26,8 @@ func megatronKey(name string) bool {
 			return true
 		}
 	}
-	return accelerateMegatronRead[name] || accelerateMegatronHarmless().MatchString(name)
+	keys := accelerateMegatronKeys()
+	return keys.read[name] || keys.harmless.MatchString(name)
 }
 
 const megatronPrefix = "megatron_lm."

@@ -23,35 +23,10 @@ const (
 // scheduled tells a configuration of NeMo AutoModel.
 var scheduled = lazily(`(?m)^step_scheduler:[ \t]*([{#].*)?$`)
 
-// autoCostly are its keys that no key of a job stands for, by the values that cost nothing.
-var autoCostly = []struct {
-	key  string
-	free []string
-	why  string
-}{
-	{"compile.enabled", []string{"false"}, "what it compiles has no recipe; eager PyTorch is taken"},
-	{"distributed.enable_compile", []string{"false"}, "what it compiles has no recipe; eager PyTorch is taken"},
-	{"model.backend.compile_attn", []string{"false"}, "attention is taken to run eagerly"},
-	{"distributed.enable_async_tensor_parallel", []string{"false"}, ""},
-	{"distributed.defer_fsdp_grad_sync", []string{"true"}, "gradients are taken to be reduced with the last micro batch"},
-	{"distributed.mp_policy.reduce_dtype", []string{"float32", "torch.float32"}, "give train.dtypes.reduce"},
-	{"distributed.offload_policy", nil, "give plan.offload"},
-	{"fp8.enabled", []string{"false"}, "products are taken to be of 16 bits"},
-	{"model.backend.te_fp8", nil, "products are taken to be of 16 bits"},
-	{"model.backend.linear", []string{"te", "torch"}, ""},
-	{"model.backend.rms_norm", []string{"te"}, "norms are taken to be Transformer Engine's"},
-	{"model.backend.attn", []string{"te"}, "attention is taken to be Transformer Engine's"},
-	{"model.backend.experts", []string{"gmm", "torch_mm"}, "experts are taken to be grouped products"},
-	{"model.backend.fake_gate_noise", []string{"0", "0.0"}, "ranks are taken to have the same number of rows"},
-	{"model.backend.cuda_graph", nil, ""},
-	{"model.force_hf", []string{"false"}, "the class is taken that AutoModel has of its own"},
-	{"peft.use_dora", []string{"false"}, ""},
-	{"teacher_model", nil, "its forward pass"},
-	{"freeze_config.freeze_language_model", []string{"false"}, "all parameters are taken to be trained"},
-	{"qat", nil, ""},
-}
+// autoKeys are its keys that no key of a job stands for.
+var autoKeys = keysOf("automodel")
 
-// expertKernels are those of autoCostly that dense models do not read.
+// expertKernels are those of them that dense models do not read.
 var expertKernels = []string{"model.backend.linear", "model.backend.rms_norm", "model.backend.attn", "model.backend.experts", "model.force_hf"}
 
 // autoOptimizers are Adam's by their Python names.
@@ -90,9 +65,9 @@ func (j *Job) automodel(d *yamlx.Document) error {
 	if a.node("freeze_config") != nil && a.known != nil && a.known.Vision != nil && a.text("freeze_config.freeze_vision_tower") != "false" && a.node("peft") == nil { // components/utils/model_utils.py
 		j.note("freeze_config.freeze_vision_tower: beside train.images give train.images.frozen: [encoder]")
 	}
-	for _, c := range autoCostly {
-		if v := a.text(c.key); v != "" && !slices.Contains(c.free, v) && (a.experts || !slices.Contains(expertKernels, c.key)) {
-			j.note("%s", strings.TrimSuffix(c.key+" "+v+": "+c.why, ": "))
+	for _, c := range autoKeys().costly {
+		if v := a.text(c.Key); v != "" && !slices.Contains(strings.Fields(c.Free), v) && (a.experts || !slices.Contains(expertKernels, c.Key)) {
+			j.note("%s", strings.TrimSuffix(c.Key+" "+v+": "+c.Why, ": "))
 		}
 	}
 	return a.wrong

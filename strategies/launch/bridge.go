@@ -33,19 +33,8 @@ var bridgeNeeds = []string{
 // bridgeActivations are functions by what they are called here; quick_gelu costs what SiLU does.
 var bridgeActivations = map[string]string{"silu": "silu", "swish": "silu", "quick_gelu": "silu", "gelu": "gelu", "relu": "relu", "squared_relu": "relu2"}
 
-// bridgeCostly are keys that no key of a job stands for, beside those that are arguments.
-var bridgeCostly = []costly{
-	{key: "model.bias_dropout_fusion", free: "true"}, {key: "model.cpu_offloading_weights", free: "false"},
-	{key: "model.use_transformer_engine_op_fuser", free: "false"}, {key: "model.enable_mhc_connections", free: "false"},
-	{key: "model.heterogeneous_block_specs", free: "false"}, {key: "model.quant_recipe"}, {key: "model.tensor_parallel_num_weight_shards", free: "1"},
-	{key: "ddp.reduce_scatter_with_fp32_accumulation", free: "false"},
-	{key: "peft"}, {key: "dataset.packed_sequence_specs"},
-}
-
-// bridgeExpertsCostly are those of experts.
-var bridgeExpertsCostly = []costly{
-	{key: "model.moe_grouped_gemm", free: "true"},
-}
+// bridgeKeys are those that no key of a job stands for, beside those that are arguments, and those of experts.
+var bridgeKeys, bridgeExpertsKeys = keysOf("megatron-bridge"), keysOf("megatron-bridge-experts")
 
 // bridgePrecisions are what the names of mixed_precision mean, in Megatron-LM's arguments
 // (training/mixed_precision.py), after bf16_ or fp16_, which adds up gradients in 16 bits.
@@ -119,9 +108,9 @@ func (r *reading) bridge() error {
 	r.read()
 	r.bridgeDTypes(aware)
 	r.counts("run_config.yaml")
-	r.lists(section, bridgeCostly)
+	r.lists(section, bridgeKeys().costly)
 	if r.has("num_experts") {
-		r.lists(section, bridgeExpertsCostly)
+		r.lists(section, bridgeExpertsKeys().costly)
 	}
 	return nil
 }

@@ -31,43 +31,8 @@ var counts = []struct {
 	{[]string{"zero_optimization", "stage"}, 0}, {[]string{"zero_optimization", "reduce_bucket_size"}, 1},
 }
 
-// zeroRead are keys that a job is read from.
-var zeroRead = words(`train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping optimizer.type optimizer.params.torch_adam bf16.enabled fp16.enabled
-	communication_data_type seq_parallel_communication_data_type sequence_parallel_size data_types.grad_accum_dtype tensor_parallel.autotp_size zero_optimization.stage zero_optimization.reduce_bucket_size zero_optimization.overlap_comm
-	zero_optimization.offload_optimizer.device zero_optimization.offload_param.device zero_optimization.cpu_offload zero_optimization.cpu_offload_param`)
-
-// zeroCostly are keys that no key of a job stands for though they change time or memory, unless
-// they have the value that is DeepSpeed's own, in the stages that heed them (all where none is
-// named), and what is taken instead (runtime/config.py, runtime/zero/config.py and offload_config.py).
-var zeroCostly = []costly{
-	{key: "tensor_parallel.tp_overlap_comm", free: "false"}, {key: "expert_parallel"}, {key: "torch_autocast", why: "weights are taken in the dtype that bf16 or fp16 names; give train.precision"},
-	{key: "amp", why: "its dtypes; give train.precision"}, {key: "compile", why: "layers are taken to run eagerly"}, {key: "graph_harvesting", free: "false"}, {key: "wall_clock_breakdown", free: "false", why: "its timers wait for the GPU"}, {key: "comms_logger.enabled", free: "false", why: "the host waits for the GPU after each of its collectives (comm/comm.py, timed_op)"},
-	{key: "activation_checkpointing.partition_activations", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.cpu_checkpointing", free: "false", why: ownCheckpoints},
-	{key: "activation_checkpointing.contiguous_memory_optimization", free: "false", why: ownCheckpoints}, {key: "activation_checkpointing.number_checkpoints", why: ownCheckpoints},
-	{key: "curriculum_learning", why: "sequences are taken to be whole"}, {key: "data_efficiency", why: "all tokens of a batch are taken"}, {key: "progressive_layer_drop", why: "all layers are taken to run"},
-	{key: "sparse_attention"}, {key: "sparse_gradients", free: "false"}, {key: "compression_training"}, {key: "eigenvalue"}, {key: "elasticity", why: "it chooses the batch; give train.micro_batch and train.global_batch"},
-	{key: "bf16.bf16_master_weights_and_grads", free: "false", why: "both are taken in fp32"}, {key: "bf16.bf16_optimizer_states", free: "false", why: "they are taken in fp32"}, {key: "bf16.immediate_grad_update", free: "false"},
-	{key: "fp16.fp16_master_weights_and_grads", free: "false", why: "both are taken in fp32"}, {key: "zero_force_ds_cpu_optimizer", free: "true"},
-	{key: "zero_optimization.allgather_bucket_size", of: "12", free: "5e8", why: "5e8 elements are taken"}, {key: "zero_optimization.allgather_partitions", of: "12", free: "true"},
-	{key: "zero_optimization.reduce_scatter", of: "12", free: "true"}, {key: "zero_optimization.contiguous_gradients", of: "12", free: "true"}, {key: "zero_optimization.use_multi_rank_bucket_allreduce", of: "12", free: "true"},
-	{key: "zero_optimization.round_robin_gradients", of: "12", free: "false"}, {key: "zero_optimization.offload_optimizer.ratio", of: "3", free: "1", why: "the host is taken to update all or nothing"},
-	{key: "zero_optimization.offload_optimizer.super_offload", of: "3", free: "false"}, {key: "zero_optimization.offload_optimizer.pin_memory", free: "true", why: pinned}, {key: "zero_optimization.offload_param.pin_memory", of: "3", free: "true", why: pinned},
-	{key: "zero_optimization.stage3_param_persistence_threshold", of: "3", free: "1e5", why: "smaller parameters, which stay whole, are taken to be in shards"}, {key: "zero_optimization.stage3_model_persistence_threshold", of: "3"},
-	{key: "zero_optimization.stage3_max_live_parameters", of: "3", free: "1e9"}, {key: "zero_optimization.stage3_max_reuse_distance", of: "3", free: "1e9"}, {key: "zero_optimization.stage3_prefetch_bucket_size", of: "3", free: "5e7"},
-	{key: "zero_optimization.stage3_module_granularity_threshold", of: "3", free: "0"}, {key: "zero_optimization.stage3_use_all_reduce_for_fetch_params", of: "3", free: "false"}, {key: "zero_optimization.stage3_allgather_sequential", of: "3", free: "false"},
-	{key: "zero_optimization.sub_group_size", of: "3", free: "1e9"}, {key: "zero_optimization.memory_efficient_linear", of: "3", free: "true"}, {key: "zero_optimization.leaf_module", of: "3"},
-	{key: "zero_optimization.zero_hpz_partition_size", of: "3", free: "1"}, {key: "zero_optimization.zero_quantized_weights", of: "3", free: "false"}, {key: "zero_optimization.zero_quantized_nontrainable_weights", of: "3", free: "false"},
-	{key: "zero_optimization.zero_quantized_gradients", of: "3", free: "false"}, {key: "zero_optimization.mics_shard_size", of: "3", free: "-1"}, {key: "zero_optimization.mics_hierarchical_params_gather", of: "3", free: "false"}, {key: "zero_optimization.zenflow"},
-}
-
-const (
-	ownCheckpoints = "DeepSpeed's own checkpoints alone heed it; layers are taken to be recomputed by torch's"
-	pinned         = "memory is taken to be pinned"
-)
-
-// harmlessZeRO are beginnings of keys that cost nothing worth a word, or nothing without another
-// one that is told.
-var harmlessZeRO = lazily(`^(steps_per_print|dump_state|memory_breakdown|tensorboard|wandb|comet|csv_monitor|monitor_config|flops_profiler|comms_logger\.(verbose|prof_|debug)|timers|autotuning|checkpoint|aio|nebula|scheduler|optimizer\.(params|legacy_fusion)|dataloader_drop_last|gradient_predivide_factor|prescale_gradients|zero_allow_untested_optimizer|seed|activation_checkpointing\.(profile|synchronize)|bf16\.(loss_scale|check_grad_overflow)|fp16\.(loss_scale|initial_scale|hysteresis|consecutive|min_loss|auto_cast|opt_level)|zero_optimization\.(stage3_gather_|load_from|elastic_checkpoint|ignore_unused|legacy_stage1|pipeline_loading|override_module|log_trace|enable_sanity|cpu_offload_use_pin|offload_(optimizer|param)\.(nvme_path|buffer_|max_in_cpu|pipeline|fast_init|cpuadam)))`)
+// zeroKeys are those of its configurations.
+var zeroKeys = keysOf("deepspeed")
 
 // deepspeed reads a configuration of DeepSpeed.
 func (j *Job) deepspeed(name string, d *yamlx.Document) error {
@@ -161,16 +126,17 @@ func (j *Job) zeroOptimizer(c config) {
 // left notes which keys cost something that no key of a job stands for, and lists those that
 // nobody knows.
 func (j *Job) left(n *yaml.Node, in, stage string) {
+	keys := zeroKeys()
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := in+n.Content[i].Value, n.Content[i+1]
 		switch {
-		case zeroRead[key] || harmlessZeRO().MatchString(key) || without(value):
-		case j.costs(zeroCostly, key, key, value.Value, stage):
+		case keys.read[key] || keys.harmless.MatchString(key) || without(value):
+		case j.costs(keys.costly, key, key, value.Value, stage):
 		case value.Kind == yaml.MappingNode && slices.Contains(zeroTables, key):
 			j.left(value, key+".", stage)
 		default:
 			given := func(near string) bool { of, ok := strings.CutPrefix(near, in); return ok && config{n}.at(of) != nil }
-			j.ignore(key, key, slices.Concat(keysOf(zeroRead), zeroTables, costlyKeys(zeroCostly)), given, func(near string) string { return near })
+			j.ignore(key, key, slices.Concat(keys.known(), zeroTables), given, func(near string) string { return near })
 		}
 	}
 }

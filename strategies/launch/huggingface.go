@@ -105,9 +105,6 @@ var (
 	truthWords = []string{"", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n", "none", "null", "on", "off"}
 )
 
-// harmlessArguments are beginnings of arguments that cost nothing worth a word.
-var harmlessArguments = lazily(`^(_|output_|overwrite_|log|logging|save|eval|per_device_eval|do_|learning_rate|lr_|warmup|weight_decay|adam_|num_train_epochs|num_epochs|max_steps|epochs|seed|data|dataset|datasets|train_file|validation|test|val_|report_to|run_name|push_to|hub_|load_best|metric_|greater|remove_unused|label_names|ignore_data|resume|disable_tqdm|ddp_(timeout|backend|broadcast)|local_rank|master|rdzv|node_rank|rank|main_|machine_rank|same_network|tpu_|use_cpu|downcast|debug|enable_cpu_aff|compute_environment|trust_remote|token|use_auth|cache_dir|model_revision|revision|config_name|use_fast|low_cpu|preprocessing|max_(train|eval|samples)|streaming|keep_linebreaks|template|plot_loss|wandb|mlflow|comet|swanlab|trackio|use_wandb|special_tokens|chat_template|strict|shuffle|early_stop|lora_(alpha|task|fan|model_dir|bias)|use_rslora|peft_use_rslora|bnb_4bit_quant_type|quantization_(method|type)|fsdp\.(state_dict|sync_module|cpu_ram|use_orig|transformer_layer|transformer_cls|limit_all|final_state|version|cpu_offload_pin)|dynamo\.(use_dynamic|use_fullgraph)|deepspeed\.(zero3|multinode|hostfile|moe|exclusion|inclusion)|use_parallelism|parallelism\.(sp_|cp_backend)|include_(for|inputs)|prediction_loss|past_index|dataloader|tokenizer|model_type|type|is_|train_on|role|message|field|excess|pad_to|padding_side|packing_strategy|eos_token|truncation|average_tokens|accelerator_config\.(even|use_seed|non_block)|beta$|desirable|pref_|kto_|gpu_ids|env|module|no_python|quiet|max_restarts|monitor|tee|start_method|no_local|help|include$|hostfile|fp16_(opt|full|backend)|bf16_full|half_prec|tensorboard|skip_|liger_rope|name$|train_dataset|sample_backend|max_new_tokens|cp_mode|init\.|optim\.|batching_workers|dist_timeout|num_warmup|lora_(module_name|learning_rate)|dist\.(dcp_path|pin_memory)|peft\.(freeze_|use_rslora|adapter_name))`)
-
 // argument is one that a file gives.
 type argument struct {
 	value string
@@ -386,7 +383,7 @@ func (t *trainer) canonical(name string) string {
 func (t *trainer) take(name string, a argument) error {
 	name = t.canonical(name)
 	for key, value := range nested(a.value) {
-		if inner := t.canonical(name + "." + key); known[inner] {
+		if inner := t.canonical(name + "." + key); trainerKeys().read[inner] {
 			if err := t.take(inner, argument{value: value, from: a.from + " " + key, given: true, over: a.over, fail: a.fail}); err != nil {
 				return err
 			}
@@ -414,7 +411,8 @@ func (t *trainer) take(name string, a argument) error {
 		}
 	}
 	t.given[name] = a
-	if _, charged := among(trainerCostly, name); !known[name] && !charged && !megatronKey(name) && !harmlessArguments().MatchString(name) {
+	keys := trainerKeys()
+	if _, charged := among(keys.costly, name); !keys.read[name] && !charged && !megatronKey(name) && !keys.harmless.MatchString(name) {
 		t.ignored = append(t.ignored, a.from)
 	}
 	return nil
@@ -478,7 +476,7 @@ func (t *trainer) beside(o *trainer) (*trainer, error) {
 	outdone := map[string]argument{}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		a, b := t.given[name], o.given[name]
-		differ := a.given && known[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
+		differ := a.given && trainerKeys().read[name] && fmt.Sprint(a.all()) != fmt.Sprint(b.all()) && a.open == "" && b.open == ""
 		switch launch := ofLaunch().MatchString(name); {
 		case a.over != "" && b.given:
 			both.outdo(a, b, a.over, differ)
@@ -519,7 +517,7 @@ func (t *trainer) named(o *trainer) (command, file *trainer, err error) {
 	own.given, own.dialects, own.file = maps.Clone(t.given), slices.Concat(o.dialects, t.dialects), nil
 	for _, name := range slices.Sorted(maps.Keys(t.file.own)) {
 		a := t.file.own[name]
-		if off, ok := strings.CutPrefix(name, "no_"); ok && a.value == "true" && known[own.canonical(off)] {
+		if off, ok := strings.CutPrefix(name, "no_"); ok && a.value == "true" && trainerKeys().read[own.canonical(off)] {
 			name, a.value = off, "false"
 		}
 		if err := own.take(name, a); err != nil {

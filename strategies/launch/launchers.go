@@ -240,7 +240,7 @@ func (c *configured) dashed(words []string) []string {
 
 // owns takes an argument of the command, but for what costs nothing.
 func (c *configured) owns(name string, a argument) {
-	if strings.Contains(name, ".") || !harmlessArguments().MatchString(name) {
+	if strings.Contains(name, ".") || !trainerKeys().harmless.MatchString(name) {
 		c.own[name] = a
 	}
 }

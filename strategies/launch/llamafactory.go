@@ -85,7 +85,7 @@ func (j *Job) ofFactory(d *yamlx.Document) (bool, error) {
 			s.flags[name], names[name] = f, key
 		case key == "stage" && f.value != "sft" && f.value != "pt":
 			j.note("stage %s: a step is taken to train on next tokens", f.value)
-		case key != "stage" && !harmlessArguments().MatchString(key):
+		case key != "stage" && !trainerKeys().harmless.MatchString(key):
 			s.flags[key] = f
 		}
 	}

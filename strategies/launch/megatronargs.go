@@ -57,36 +57,8 @@ var latent = []struct {
 	standard  int64
 }{{"kv_lora_rank", "kv_lora_rank", 32}, {"qk_head_dim", "qk_nope_head_dim", 128}, {"qk_pos_emb_head_dim", "qk_rope_head_dim", 64}, {"v_head_dim", "v_head_dim", 128}}
 
-// megatronCostly are arguments that no key of a job stands for though they change time or memory.
-var megatronCostly = []costly{
-	{key: "hierarchical_context_parallel_sizes"},
-	{key: "deterministic_mode"}, {key: "delta_offload_bytes_across_pp_ranks", free: "0"}, {key: "window_size"}, {key: "fp8_multi_head_attention"},
-	{key: "muon_nesterov"}, {key: "muon_num_ns_steps", free: "5"}, {key: "muon_tp_mode"}, {key: "muon_use_syrk"}, {key: "muon_fp32_matmul_prec"}, {key: "muon_no_split_qkv"}, {key: "muon_scalar_optimizer"},
-	{key: "delay_wgrad_compute"}, {key: "reuse_grad_buf_for_mxfp8_param_ag"}, {key: "use_sharp"},
-	{key: "distribute_saved_activations"}, {key: "no_bias_dropout_fusion"}, {key: "no_overlap_p2p_communication"}, {key: "empty_unused_memory_level", free: "0"}, {key: "train_sync_interval"}, {key: "timing_log_level", free: "0", why: "its timers wait for the GPU, at 1 around passes, reductions and update, at 2 around each micro batch too"}, {key: "dataloader_inter_document_masking"},
-	{key: "ddp_average_in_collective"}, {key: "ddp_reduce_scatter_with_fp32_accumulation"}, {key: "ddp_param_name_patterns_for_fp32_local_accumulation"}, {key: "check_for_large_grads"},
-	{key: "log_params_norm"}, {key: "log_num_zeros_in_grad"}, {key: "log_max_attention_logit"}, {key: "log_l2_norm_grad_to_tensorboard"},
-	{key: "save_activations_interval"}, {key: "save_wgrads_interval"}, {key: "save_dgrads_interval"},
-	{key: "softmax_type", free: "vanilla"}, {key: "activation_func_clamp_value"}, {key: "fp32_residual_connection"}, {key: "use_kitchen"}, {key: "te_precision_config_file"},
-	{key: "heterogeneous_layers_config_path", why: "layers are taken to be alike"}, {key: "heterogeneous_layers_config_encoded_json", why: "layers are taken to be alike"},
-	{key: "rampup_batch_size", why: "batches are taken not to grow"}, {key: "defer_embedding_wgrad_compute"}, {key: "overlap_p2p_communication_warmup_flush"}, {key: "overlap_p2p_comm_warmup_flush"}, {key: "microbatch_group_size_per_virtual_pipeline_stage"},
-	{key: "nccl_ub"}, {key: "use_nccl_ub"}, {key: "fsdp_double_buffer"}, {key: "keep_fp8_transpose_cache"}, {key: "overlap_param_gather_with_optimizer_step"}, {key: "optimizer_cuda_graph"},
-}
-
-// megatronExpertsCostly are those of experts.
-var megatronExpertsCostly = []costly{{key: "moe_router_dtype", free: "fp32"}, {key: "moe_shared_expert_overlap"}, {key: "moe_expert_rank_capacity_factor"}, {key: "moe_paged_stash"}}
-
-// aside are arguments that are read, but stand for no key of their own.
-var aside = []string{
-	"cuda_graph_modules", "cuda_graph_scope_deprecated", "moe_layer_recompute", "use_rotary_position_embeddings", "use_torch_fsdp2", "torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward", "use_megatron_fsdp", "use_custom_fsdp", "data_parallel_sharding_strategy", "outer_dp_sharding_strategy", "num_distributed_optimizer_instances",
-	"group_query_attention", "num_query_groups", "vocab_size", "padded_vocab_size", vocabMultiple, "tokenizer_type", "swiglu", "quick_geglu", "glu_activation", "qk_layernorm", "squared_relu", "normalization", "position_embedding_type", "no_position_embedding",
-	"experimental_attention_variant", "dsa_kernel_backend", "apply_dsa_kernel_fusion", "use_fused_mhc", "mhc_recompute_layer_num", "csa_window_size", "csa_compress_ratios", "csa_dense_mode", "o_groups", "o_lora_rank",
-	"enable_hyper_connections", "num_residual_streams", "enable_mhc_connections", "mhc_num_residual_streams", "ddp_bucket_size", "ddp_num_buckets", "moe_grouped_gemm", "hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "is_hybrid_model", "linear_attention_freq", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "attention_output_gate", "moe_shared_expert_gate",
-	"untie_embeddings_and_output_weights", "add_bias_linear", "disable_bias_linear", "add_qkv_bias", "hidden_dropout", "moe_layer_freq", "multi_latent_attention", "sequence_parallel",
-	"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "use_distributed_optimizer", "bf16", "fp16", "use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype", "main_grads_dtype", "fp8", "fp8_format", "fp8_recipe", "fp4", "fp4_format", narrowGradients, wideGradients,
-	"recompute_activations", "fine_grained_activation_offloading", "optimizer", "optimizer_cpu_offload", "attention_backend", "use_flash_attn", "moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend",
-	"no_rope_freq", "no_rope_fusion", "fused_single_qkv_rope", "use_transformer_engine_op_fuser", "apply_rope_fusion", "bias_activation_fusion", "rotary_percent", "cp_comm_type", "pipeline_model_parallel_layout", "cpu_offloading_num_layers", "fp8_param_gather", "fp8_dot_product_attention", "fp8_output_proj", "first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "hidden_act", "merge_file", "cuda_graph_scope", "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "world_size", "data_parallel_size", "moe_router_force_load_balancing", "transformer_impl", "use_mcore_models", "deepspeed", "deepspeed_config", "zero_stage", "checkpoint_activations", "activations_checkpoint_method",
-}
+// megatronKeys are those that stand for no key of their own, those of experts, and Megatron-DeepSpeed's further ones.
+var megatronKeys, megatronExpertsKeys, forkKeys = keysOf("megatron"), keysOf("megatron-experts"), keysOf("megatron-deepspeed")
 
 // least are the arguments of scripts that are whole numbers, by the least that they may be,
 // beside those of configurations (wholeFlags), which are from 1 on.
@@ -177,26 +149,9 @@ func (m *megatron) check(file string) error {
 	return nil
 }
 
-// harmless are arguments that cost nothing worth a word: by their whole names, so that one that
-// costs something is not among them by how it begins.
-var harmless = lazily(`^(` + strings.Join(strings.Fields(`
-	adam_\w+ lr lr_\w+ min_lr decoupled_\w+ weight_decay\w* start_weight_decay end_weight_decay clip_grad loss_scale loss_scale_window initial_loss_scale min_loss_scale hysteresis muon_(momentum|scale_mode|extra_scale_factor|coefficient_type)
-	train_iters train_samples train_data_path start_eval_at_iter eval_\w+ exit_\w+ iteration iterations_to_skip consumed_\w+ manual_gc\w* profile(_\w+)? timing_log_option no_barrier_with_level_1_timing
-	log_(interval|progress|throughput|energy|memory_interval|device_memory_used|straggler) log_\w+_to_tensorboard logging_level tensorboard_\w+ wandb_\w+ disable_straggler_on_startup
-	save save_(interval|retain_interval|params_interval|tokens_per_expert_interval|optim|rng|tokenizer_assets|config_filepath) load load_\w+ no_save_\w+ no_load_\w+ finetune async_\w+ (dist_)?ckpt_\w+ distrib_optim_\w+
-	override_(ckpt_iteration|opt_param_scheduler) use_(persistent_ckpt_worker|checkpoint_args|checkpoint_opt_param_scheduler|cpu_initialization)
-	data_(path|args_path|cache_path|per_class_fraction|parallel_random_init) per_split_data_args_path dataloader_(type|fast_cache_load|defer_npy_index_mmap) mock_data split num_workers no_create_attention_mask_in_dataloader no_mmap_bin_files
-	vocab_file tokenizer_\w+ tiktoken_\w+ null_tokenizer_\w+ seed init_method\w* init_model_with_meta_device
-	master_(addr|port) node_rank rank local_rank rdzv_\w+ distributed_\w+ lazy_mpu_init help encoder_(num_layers|seq_length) params_dtype calculate_per_token_loss
-	norm_epsilon apply_layernorm_1p rotary_(base|seq_len_interpolation_factor|scaling_factor) rope_(type|scaling_factor) attention_softmax_in_fp32 no_masked_softmax_fusion
-	csa_compress_rotary_base mhc_(sinkhorn_iterations|init_gating_factor) actual_vocab_size moe_n_hash_layers
-	dsa_indexer_(loss_coeff|use_sparse_loss|rope_interleaved|rotate_activation|scoring_relu|k_norm_\w+)
-	delay_offload_until_cuda_graph fine_grained_offloading_max_inflight_offloads
-	data_impl train_tokens create_moe_param_group moe_(eval_capacity_factor|min_capacity) rotary_position_embeddings_theta ds_fused_adam
-	moe_(aux_loss_coeff|z_loss_coeff) moe_router_(load_balancing_type|dtype|pre_softmax|bias_update_rate|enable_expert_bias|topk_scaling_factor) mtp_loss_scaling_factor fp8_amax_\w+ ddp_pad_buckets_for_high_nccl_busbw`), "|") + `)$`)
-
 // rest says what else there is.
 func (m *megatron) rest() {
+	keys, ofExperts, fork := megatronKeys(), megatronExpertsKeys(), forkKeys()
 	known := map[string]bool{}
 	for _, d := range direct {
 		known[d.name] = true
@@ -216,17 +171,17 @@ func (m *megatron) rest() {
 	for _, o := range negated {
 		known[o[0]], known[o[1]] = true, true
 	}
-	for _, n := range slices.Concat(aside, forkRead, forkFlash, launchers, mixerSizes, ratios, ends[:], counting[:]) {
+	for _, n := range slices.Concat(namesOf(keys.read, fork.read), forkFlash, launchers, mixerSizes, ratios, ends[:], counting[:]) {
 		known[n] = true
 	}
-	options := slices.Sorted(slices.Values(slices.Concat(keysOf(known), costlyKeys(megatronCostly, megatronExpertsCostly, forkCostly))))
+	options := slices.Sorted(slices.Values(slices.Concat(namesOf(known), keys.known(), ofExperts.known(), fork.known())))
 	const byDefault = "default of "
 	given := func(name string) bool { return m.has(name) && !strings.HasPrefix(m.from(name), byDefault) }
 	for _, n := range slices.Sorted(maps.Keys(m.flags)) {
 		switch {
 		case known[n], m.dashes != nil && m.swiftRest(n):
-		case m.costs(n, megatronCostly), m.has("deepspeed") && m.costs(n, forkCostly), m.has("num_experts") && m.costs(n, megatronExpertsCostly):
-		case !m.logged && !harmless().MatchString(n):
+		case m.costs(n, keys.costly), m.has("deepspeed") && m.costs(n, fork.costly), m.has("num_experts") && m.costs(n, ofExperts.costly):
+		case !m.logged && !keys.harmless.MatchString(n):
 			m.ignore(m.from(n), n, options, given, func(near string) string { return strings.TrimPrefix(m.from(near), byDefault) })
 		}
 	}
@@ -236,7 +191,7 @@ func (m *megatron) rest() {
 // says unless that costs nothing. A log has one that turns something off by what that is.
 func (m *megatron) costs(name string, table []costly) bool {
 	c, ok := among(table, name)
-	if _, off := among(table, "no_"+name); off && m.recipe == megatronRecipe && m.flags[name].value == "False" || ok && m.has(name) && m.word(name) != c.free {
+	if _, off := among(table, "no_"+name); off && m.recipe == megatronRecipe && m.flags[name].value == "False" || ok && m.has(name) && m.word(name) != c.Free {
 		m.charge(c, m.from(name), m.flags[name].value)
 	}
 	return ok

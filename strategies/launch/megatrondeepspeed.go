@@ -14,20 +14,11 @@ var forkNames = []struct{ name, as, standard string }{
 	{"topk", "moe_router_topk", "1"}, {"moe_expert_parallel_size", "expert_model_parallel_size", ""}, {"moe_loss_coeff", "moe_aux_loss_coeff", "0.1"},
 }
 
-// forkRead are further ones that are read, forkFlash those that turn on FlashAttention, forkWhole
-// those that are whole numbers.
+// forkFlash are those that turn on FlashAttention, forkWhole those that are whole numbers.
 var (
-	forkRead  = []string{"expert_interval", "disable_moe_token_dropping", "moe_token_dropping", "moe_train_capacity_factor", "enable_expert_tensor_parallelism", "enable_zbh1_pipeline", "cpu_optimizer", "no_pipeline_parallel"}
 	forkFlash = []string{"use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"}
 	forkWhole = words("num_key_value_heads ds_sequence_parallel_size topk moe_expert_parallel_size expert_interval")
 )
-
-// forkCostly are those that no key of a job stands for.
-var forkCostly = []costly{
-	{key: "mlp_type", free: "standard", why: "experts are taken to be alone, without the dense layer beside them"}, {key: "use_tutel", why: "DeepSpeed's own routing is taken"}, {key: "random_ltd", why: "all tokens are taken to go through all layers"}, {key: "moe_min_capacity", free: "4"},
-	{key: "ds_sequence_parallel_fpdt", why: "sequences are taken to be whole on the GPU"}, {key: "enable_zbh1_exact_semantics"}, {key: "cpu_torch_adam"}, {key: "remote_device", free: "none"},
-	{key: "memory_centric_tiled_linear"}, {key: "partition_activations"}, {key: "contigious_checkpointing"}, {key: "checkpoint_in_cpu"}, {key: "synchronize_each_layer"}, {key: "mos"}, {key: "kd"},
-}
 
 // fork brings arguments of Megatron-DeepSpeed into Megatron-LM's.
 func (m *megatron) fork() {

@@ -73,8 +73,8 @@ func pretrained(layers, heads, width int64) map[string]any {
 	return map[string]any{"n_layer": layers, "n_head": heads, "n_embd": width, "vocab_size": int64(50257), "bias": true}
 }
 
-// harmlessNano are beginnings of names that cost nothing worth a word.
-var harmlessNano = lazily(`^(out_dir|eval|log|always_save|wandb|learning_rate|lr_|max_iters|weight_decay|beta|decay_lr|warmup|min_lr|backend|seed|start$|num_samples|max_new_tokens|temperature|top_k)`)
+// nanoKeys are further ones.
+var nanoKeys = keysOf("nanogpt")
 
 // nano is what the files of a run say: those with a later index go before the others.
 type nano struct {
@@ -341,10 +341,10 @@ func (j *Job) nanoNotes() {
 	}
 	told := slices.Concat(others, n.on(nanoSharded()), nanoHeads, nanoWidths, nanoSteps, []string{"vocab_size"})
 	for _, name := range n.names() {
-		if _, known := nanoDefaults[name]; known || harmlessNano().MatchString(name) || slices.Contains(told, name) {
+		if _, known := nanoDefaults[name]; known || nanoKeys().harmless.MatchString(name) || slices.Contains(told, name) {
 			continue
 		}
-		j.ignore(name, name, keysOf(nanoDefaults), func(near string) bool { return slices.Contains(n.names(), near) }, func(near string) string { return near })
+		j.ignore(name, name, namesOf(nanoDefaults), func(near string) bool { return slices.Contains(n.names(), near) }, func(near string) string { return near })
 	}
 }
 

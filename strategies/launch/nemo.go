@@ -233,12 +233,8 @@ var nemoKeys = []struct{ key, name, fallback string }{
 	{"optim.name", "optimizer", ""}, {"optim.grad_sync_dtype", "grad_sync_dtype", "fp32"}, {"optim.overlap_grad_sync", "overlap_grad_reduce", ""}, {"optim.overlap_param_sync", "overlap_param_gather", ""},
 }
 
-// nemoCostly are keys of NeMo 1 that no key of a job stands for.
-var nemoCostly = []costly{
-	{key: "model.rampup_batch_size"}, {key: "model.fsdp", free: "false"}, {key: "model.activations_checkpoint_layers_per_pipeline"}, {key: "model.num_micro_batches_with_partial_activation_checkpoints"},
-	{key: "model.defer_embedding_wgrad_compute", free: "false"}, {key: "model.fp32_residual_connection", free: "false"}, {key: "model.mcore_customization_config"}, {key: "model.peft.peft_scheme", free: "none"}, {key: "model.window_size"},
-	{key: "model.optim.overlap_param_gather_with_optimizer_step", free: "false"}, {key: "model.bias_dropout_add_fusion", free: "true"},
-}
+// nemoRest are keys of NeMo 1 that no key of a job stands for.
+var nemoRest = keysOf("nemo")
 
 // nemoAdams are its optimizers that are Adam, by whether they shard their states.
 var nemoAdams = map[string]bool{"distributed_fused_adam": true, "mcore_distributed_optim": true, "fused_adam": false, "megatron_fused_adam": false, "adam": false, "adamw": false}
@@ -280,7 +276,7 @@ func (r *reading) nemo1() error {
 	r.dtype("reduce", "grad_sync_dtype")
 	r.counts("trainer.devices")
 	r.open("runtime.release", "model", `the file does not say which release of NeMo reads it, up to 24.12: give the key, as in "24.07"`)
-	r.lists("model.", nemoCostly)
+	r.lists("model.", nemoRest().costly)
 	return nil
 }
 
@@ -428,15 +424,15 @@ func (r *reading) counts(from string) {
 // lists notes keys that cost something; those of a model are in a section.
 func (r *reading) lists(section string, all []costly) {
 	for _, c := range all {
-		if of, ok := strings.CutPrefix(c.key, "model."); ok {
-			c.key = section + of
+		if of, ok := strings.CutPrefix(c.Key, "model."); ok {
+			c.Key = section + of
 		}
-		n := r.node(c.key)
+		n := r.node(c.Key)
 		if n == nil || n.Tag == "!!null" || n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
 			continue
 		}
-		if value, _ := r.value(c.key, n); !strings.EqualFold(value, c.free) {
-			r.charge(c, c.key, value)
+		if value, _ := r.value(c.Key, n); !strings.EqualFold(value, c.Free) {
+			r.charge(c, c.Key, value)
 		}
 	}
 }

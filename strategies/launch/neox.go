@@ -25,20 +25,8 @@ var neoxKeys = []struct{ key, name, fallback string }{
 	{"model_parallel_size", "tensor_model_parallel_size", "1"}, {"sequence_parallel", "sequence_parallel", "false"}, {"checkpoint_activations", "checkpoint_activations", ""},
 }
 
-// neoxRead are further keys that are read.
-var neoxRead = words("pipe_parallel_size precision intermediate_size expansion_factor mlp_multiple_of attention_config gpt_j_residual gpt_j_tied moe_num_experts scaled_upper_triang_masked_softmax_fusion bias_gelu_fusion deepspeed deepspeed_extra_args")
-
-// neoxCostly are keys that no key of a job stands for.
-var neoxCostly = []costly{
-	{key: "sliding_window_width", why: "give model.sliding_window"}, {key: "num_unique_layers", why: "all layers are taken to have weights of their own"}, {key: "soft_prompt_tuning", why: "all weights are taken to be trained"},
-	{key: "checkpoint_num_layers", free: "1", why: "each layer is taken to be recomputed by itself"}, {key: "partition_activations", of: "tp", free: "false"}, {key: "contiguous_checkpointing", free: "false"}, {key: "checkpoint_in_cpu", free: "false"},
-	{key: "synchronize_each_layer", free: "false"}, {key: "rope_fusion", free: "false"}, {key: "fp16_lm_cross_entropy", free: "false"}, {key: "fp32_allreduce", free: "false"}, {key: "use_bnb_optimizer", free: "false"},
-	{key: "log_param_norm", free: "false"}, {key: "log_grad_norm", free: "false"}, {key: "log_optimizer_states", free: "false"}, {key: "log_gradient_noise_scale", free: "false"}, {key: "memory_profiling", free: "false"},
-	{key: "te_columnparallel", free: "false"}, {key: "te_rowparallel", free: "false"}, {key: "te_layernorm_mlp", free: "false"}, {key: "te_mha", free: "false"},
-}
-
-// harmlessNeox are beginnings of keys that cost nothing worth a word.
-var harmlessNeox = lazily(`^(optimizer_type|lr|min_lr|warmup|weight_decay|init_method|output_layer_|layernorm_|rms_?norm_|scalenorm_|rotary_emb_base|rotary_save|use_bias_in_norms|opt_pos_emb|attention_softmax_in_fp32|apply_query_key|train_iters|train_data|valid_|test_data|data_|split|num_workers|vocab_file|merge_file|save|load|extra_save|checkpoint_|keep_last|eval_|log_|tensorboard|use_wandb|wandb|use_comet|comet|git_hash|distributed_backend|dist|seed|hostfile|include|exclude|master_|launcher|mmap|eod_|short_seq|loss_scale|hysteresis|min_scale|finetune|local_rank|rank|profile|do_|text_gen|temperature|top_[pk]|maximum_tokens|sample_|num_samples|mamba_|serve_|iteration|config_files|global_num_gpus|no_ssh|force_multi|account|comment|user_script)`)
+// neoxRest are its other keys.
+var neoxRest = keysOf("neox")
 
 // neoxActivations are its activations that are known, and whether they gate.
 var neoxActivations = map[string]struct {
@@ -233,12 +221,13 @@ func (r *reading) neoxShares() error {
 	if r.number("tensor_model_parallel_size") > 1 {
 		with = append(with, "tp")
 	}
-	options := slices.Concat(keysOf(known, neoxRead), costlyKeys(neoxCostly))
+	rest := neoxRest()
+	options := slices.Concat(namesOf(known), rest.known())
 	for i := 0; i+1 < len(r.doc.Root.Content); i += 2 {
 		key, value := r.doc.Root.Content[i], r.doc.Root.Content[i+1]
 		switch name := key.Value; {
-		case known[name] || neoxRead[name] || value.Tag == "!!null":
-		case r.Job.costs(neoxCostly, name, name, value.Value, with...), harmlessNeox().MatchString(name):
+		case known[name] || rest.read[name] || value.Tag == "!!null":
+		case r.Job.costs(rest.costly, name, name, value.Value, with...), rest.harmless.MatchString(name):
 		case zeroKey(name):
 			zero.Content = append(zero.Content, key, value)
 		default:
@@ -265,7 +254,8 @@ func (r *reading) neoxShares() error {
 
 // zeroKey reports whether DeepSpeed knows a key, or one in it.
 func zeroKey(name string) bool {
-	return harmlessZeRO().MatchString(name) || slices.ContainsFunc(slices.Concat(keysOf(zeroRead), zeroTables, costlyKeys(zeroCostly)), func(k string) bool {
+	keys := zeroKeys()
+	return keys.harmless.MatchString(name) || slices.ContainsFunc(slices.Concat(keys.known(), zeroTables), func(k string) bool {
 		top, _, _ := strings.Cut(k, ".")
 		return top == name
 	})

@@ -27,19 +27,8 @@ var swiftMegatronDefaults = map[string]string{
 	"moe_grouped_gemm": "true", "cuda_graph_impl": "none", "tensor_model_parallel_size": "1", "pipeline_model_parallel_size": "1",
 }
 
-// swiftMegatronHarmless are beginnings of its arguments that cost nothing worth a word, beside Megatron-LM's.
-var swiftMegatronHarmless = lazily(`^(dataset|cached_dataset|val_dataset|split_dataset|load_from_cache|streaming|dataloader|train_dataloader|num_train_epochs|max_epochs|save_|no_save|no_load|output_dir|add_version|merge_lora|max_shard|system|template|loss_scale|use_chat_template|add_non_thinking|enable_thinking|model_(name|author|type)|mcore_(model|adapter)|adapters|use_hf|hub_|logging_steps|log_|report_to|eval_|metric|greater|external_plugins|custom_|truncation|strict|lazy_|check_model|lora_(alpha|bias|dtype)|use_rslora|rlhf_type|beta$|packing_|shuffle|callbacks|create_checkpoint|load_(safetensors|args|data_args)|ddp_(timeout|backend)|sequence_packing|attn_impl|vit_|aligner_lr|task_type|rope_scaling|bridge_backend|to_|num_proc|manual_gc|remove_unused|load$)`)
-
-// swiftMegatronRead are those that a job is read from, beside Megatron-LM's.
-var swiftMegatronRead = words("model max_length gradient_accumulation_steps packing padding_free tuner_type train_type torch_dtype lora_rank lora_dropout target_modules num_experts")
-
-// swiftMegatronCostly are those that no key of a job stands for.
-var swiftMegatronCostly = []costly{
-	{key: "freeze_llm", free: "false", why: "all parameters are taken to be trained"}, {key: "freeze_vit", free: "true", why: "give train.images.frozen"}, {key: "freeze_aligner", free: "true", why: "give train.images.frozen"},
-	{key: "modules_to_save", why: "they are trained whole"}, {key: "optimizer_cuda_graph", free: "false"}, {key: "linear_decoupled_in_proj", free: "false"}, {key: "group_by_length", free: "false"},
-	{key: "bias_dropout_fusion", free: "true"}, {key: "overlap_p2p_comm", free: "true"}, {key: "megatron_extra_kwargs"},
-	{key: "freeze_parameters"}, {key: "freeze_parameters_ratio", free: "0"}, {key: "freeze_parameters_regex"}, {key: "fp4_param_gather", free: "false"},
-}
+// swiftMegatronKeys are its arguments beside Megatron-LM's.
+var swiftMegatronKeys = keysOf("swift-megatron")
 
 // megatronProjections are modules of Megatron-Core's layers by what they are in the catalog's.
 var megatronProjections = map[string][]any{"linear_qkv": {"qkv"}, "linear_proj": {"o"}, "linear_fc1": {"gate_up"}, "linear_fc2": {"down"}, "q_proj": {"q"}, "k_proj": {"k"}, "v_proj": {"v"}, "o_proj": {"o"}}
@@ -208,5 +197,6 @@ func (m *megatron) swiftTrain() {
 // swiftRest reports whether an argument of ms-swift's is read, harmless, or noted.
 func (m *megatron) swiftRest(name string) bool {
 	value := m.flags[name].value
-	return swiftMegatronRead[name] || m.Job.costs(swiftMegatronCostly, name, m.from(name), value) || swiftMegatronHarmless().MatchString(name)
+	keys := swiftMegatronKeys()
+	return keys.read[name] || m.Job.costs(keys.costly, name, m.from(name), value) || keys.harmless.MatchString(name)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -22,38 +23,13 @@ var titanModels = map[string]string{
 // titanSchedules are PyTorch's schedules by the names that they have here.
 var titanSchedules = map[string]string{"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zero-bubble", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}
 
-// titanRead are keys that a job is read from; those of titanTables without the table.
-var titanRead = words(`model.name model.flavor model.converters compile.enable compile.components compile.enable_async_tensor_parallel training.compile training.disable_cuda_graphs optimizer.name optimizer.implementation optimizer.fused optimizer.early_step_in_backward
-	training.seq_len training.max_context_length training.local_batch_size training.batch_size training.num_tokens_per_microbatch_per_dp_rank num_pp_microbatches training.global_batch_size training.num_tokens_per_train_step training.mixed_precision_param training.mixed_precision_reduce training.dtype training.enable_cpu_offload
-	activation_checkpoint.mode activation_checkpoint.selective_ac_option float8.enable_float8_linear float8.enable_fsdp_float8_all_gather quantize.linear.float8.enable_fsdp_float8_all_gather
-	tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree expert_tensor_parallel_degree data_parallel_replicate_degree data_parallel_shard_degree
-	fsdp_reshard_after_forward enable_async_tensor_parallel disable_loss_parallel loss.num_chunks pipeline_parallel_schedule pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size`)
-
-// titanCostly are keys that no key of a job stands for though they change time or memory, by the
-// ranks that heed them, and its own values.
-var titanCostly = []costly{
-	{key: "context_parallel_rotate_method", of: "cp", free: "allgather", why: "keys and values are taken to be exchanged as by allgather"},
-	{key: "context_parallel_load_balancer", of: "cp", free: "headtail"}, {key: "enable_compiled_autograd", free: "false"}, {key: "expert_parallel_comm_backend", of: "ep", free: "standard", why: "all-to-all is taken"},
-	{key: "pipeline_parallel_first_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "pipeline_parallel_last_stage_less_layers", of: "pp", free: "1", why: cutStages}, {key: "module_fqns_per_model_part", of: "pp", free: "[]", why: cutStages},
-	{key: "pipeline_parallel_split_points", of: "pp", free: "[]", why: cutStages}, {key: "pipeline_parallel_schedule_csv", of: "pp", why: "give plan.schedule"},
-	{key: "compile.backend", free: "inductor", why: "inductor is taken"}, {key: "training.deterministic", free: "false"}, {key: "debug.deterministic", free: "false"}, {key: "training.debug_moe_force_load_balance", free: "false", why: "give train.routing: even"},
-	{key: "debug.moe_force_load_balance", free: "false", why: "give train.routing: even"}, {key: "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", free: "[moe.router.gate]"}, {key: "fault_tolerance.enable", free: "false", why: "the job is taken to be one group of replicas, without what torchft reduces between several"},
-	{key: "fault_tolerance.process_group", of: faultTolerant, free: "nccl", why: "by which groups of replicas reduce gradients"}, {key: "fault_tolerance.semi_sync_method", of: faultTolerant, why: "groups of replicas are brought together every so many steps, not in each"},
-	{key: "quantize.linear.float8.recipe_name", free: "rowwise", why: scales}, {key: "float8.recipe_name", free: "rowwise", why: scales}, {key: "quantize.linear.float8.filter_fqns", free: "[output]", why: filtered}, {key: "float8.filter_fqns", free: "[output]", why: filtered},
-	{key: "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.precompute_float8_dynamic_scale_for_fsdp", free: "false"}, {key: "float8.force_recompute_fp8_weight_in_bwd", free: "false"},
-}
+// titanKeys are those of its configurations, those of titanTables without the table.
+var titanKeys = keysOf("torchtitan")
 
 const (
 	converted     = "converters"
 	faultTolerant = "torchft"
-	cutStages     = "give plan.stage_layers"
-	scales        = "one scale for a tensor is taken"
-	filtered      = "which layers stay in 16 bits is not known; the output layer is taken to"
 )
-
-// harmlessTitan are beginnings of keys that cost nothing worth a word, or nothing without another one
-// that is told.
-var harmlessTitan = lazily(`^(job|profiling|metrics|checkpoint|comm|lr_scheduler|dataloader|validation|memory_estimation)\.|^(model\.(hf_assets|tokenizer|print_after)|optimizer\.(lr|beta|eps|weight_decay)|training\.(dataset|steps|max_norm|warmup_steps|gc_|seed)|debug\.(seed|print_config|save_config)|experimental\.custom|fault_tolerance\.(process_group_timeout|replica_id|group_size|min_replica_size|sync_steps|should_quantize|fragment_|num_fragments|module_fqns))`)
 
 // torchtitan reads a configuration of torchtitan, as it was until 2026-02 (TOML).
 func (j *Job) torchtitan(name string, text []byte) error {
@@ -274,9 +250,9 @@ func (j *Job) titanOptimizer(c *table) {
 	}
 }
 
-// titanKeys are all keys that are known, with their tables.
-var titanKeys = func() (out []string) {
-	for _, k := range slices.Concat(keysOf(titanRead), costlyKeys(titanCostly)) {
+// titanNames are all of them that are known, with their tables.
+var titanNames = sync.OnceValue(func() (out []string) {
+	for _, k := range titanKeys().known() {
 		if strings.Contains(k, ".") {
 			out = append(out, k)
 			continue
@@ -287,11 +263,12 @@ var titanKeys = func() (out []string) {
 	}
 	slices.Sort(out)
 	return out
-}()
+})
 
 // titanLeft notes which keys cost something that no key of a job stands for, and lists those that
 // nobody knows; with are the kinds of ranks that a job has, and whether it converts its model.
 func (j *Job) titanLeft(in map[string]any, table string, with []string) {
+	keys := titanKeys()
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		key, bare := table+name, name
 		if !slices.Contains(titanTables, table) {
@@ -302,11 +279,11 @@ func (j *Job) titanLeft(in map[string]any, table string, with []string) {
 		case slices.Contains([]string{"quantize", "float8", "mx"}, key) && !slices.Contains(with, converted): // not in use
 		case nested:
 			j.titanLeft(within, key+".", with)
-		case titanRead[key] || titanRead[bare] || harmlessTitan().MatchString(key):
-		case j.costs(titanCostly, bare, key, fmt.Sprint(in[name]), with...) || j.costs(titanCostly, key, key, fmt.Sprint(in[name]), with...):
+		case keys.read[key] || keys.read[bare] || keys.harmless.MatchString(key):
+		case j.costs(keys.costly, bare, key, fmt.Sprint(in[name]), with...) || j.costs(keys.costly, key, key, fmt.Sprint(in[name]), with...):
 		default:
 			given := func(near string) bool { _, ok := in[strings.TrimPrefix(near, table)]; return ok }
-			j.ignore(key, key, titanKeys, given, func(near string) string { return near })
+			j.ignore(key, key, titanNames(), given, func(near string) string { return near })
 		}
 	}
 }

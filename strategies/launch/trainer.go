@@ -8,34 +8,11 @@ import (
 	"github.com/perfplan/perfplan/model"
 )
 
-// known are arguments that a job is read from.
-var known = words(`model_name_or_path per_device_train_batch_size global_batch_size gradient_accumulation_steps max_length block_size packing neat_packing pad_to_sequence_len pad_to_max_length optim use_muon bf16 fp16 bfloat16
-	float16 pure_bf16 dtype mixed_precision tf32 gradient_checkpointing gradient_checkpointing_kwargs.use_reentrant disable_gradient_checkpointing activation_offloading torch_compile torch_compile_backend torch_compile_mode attn_implementation flash_attention sdp_attention flex_attention eager_attention
-	lora_mlp_kernel lora_qkv_kernel lora_o_kernel use_unsloth use_liger_kernel liger_fused_linear_cross_entropy cut_cross_entropy chunked_cross_entropy liger_rms_norm liger_glu_activation liger_swiglu liger_rope fsdp fsdp_config deepspeed distributed_type use_fsdp use_deepspeed use_megatron_lm multi_gpu num_processes num_machines per_node num_cpu_threads_per_process ddp_bucket_cap_mb
-	ddp_find_unused_parameters accelerator.gradient_accumulation_kwargs.sync_each_batch max_grad_norm lora_dim only_optimize_lora offload images.encoder images.projector freeze_mm_modules use_peft finetuning_type adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear load_in_4bit load_in_8bit quantization_bit bnb_4bit_use_double_quant bnb_4bit_compute_dtype stage rl
-	fsdp.version fsdp.sharding_strategy fsdp.reshard_after_forward fsdp.offload_params fsdp.backward_prefetch fsdp.auto_wrap_policy fsdp.activation_checkpointing fsdp.min_num_params
-	deepspeed.zero_stage deepspeed.offload_optimizer_device deepspeed.offload_param_device deepspeed.file accelerate.config_file dynamo.backend dynamo.mode dynamo.use_regional_compilation
-	parallelism.tp_size parallelism.cp_size parallelism.sp_size parallelism.dp_shard_size parallelism.dp_replicate_size parallelism.cp_comm_strategy`)
+// trainerKeys are the arguments that a job is read from, and others.
+var trainerKeys = keysOf("trainer")
 
 // cutPlugin is Axolotl's that brings the loss of Cut Cross-Entropy.
 const cutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-
-// trainerCostly are arguments that no key of a job stands for though they change time or memory.
-var trainerCostly = []costly{
-	{key: "layer_offloading"}, {key: "selective_checkpointing"}, {key: "auto_find_batch_size", why: "batches are halved until they fit"}, {key: "torch_empty_cache_steps"},
-	{key: "full_determinism"}, {key: "label_smoothing_factor"}, {key: "include_num_input_tokens_seen"}, {key: "accelerator.split_batches", why: "a batch is cut over the processes"},
-	{key: "loss_type", free: "nll chunked_nll"}, {key: "padding_free"},
-	{key: "use_dora"}, {key: "lora_modules_to_save", why: "they are trained whole"}, {key: "modules_to_save", why: "they are trained whole"}, {key: "unfrozen_parameters"}, {key: "freeze_language_model", why: "all parameters are taken to be trained"},
-	{key: "use_unsloth_gc"}, {key: "shift_attn", why: wholeAttention}, {key: "s2_attention", why: wholeAttention}, {key: "upcast_layernorm"}, {key: "upcast_lmhead_output"}, {key: "use_galore"}, {key: "use_apollo"}, {key: "use_badam"},
-	{key: "flash_attn_cross_entropy"}, {key: "flash_attn_fuse_mlp"}, {key: "xformers_attention"},
-	{key: "tiled_mlp"}, {key: "fp8"}, {key: "fp8_config"}, {key: "plugins", free: "axolotl.integrations.liger.LigerPlugin " + cutPlugin}, {key: "deepcompile"},
-	{key: "liger_layer_norm"}, {key: "liger_cross_entropy"}, {key: "fsdp.forward_prefetch"}, {key: "fsdp.ignored_modules"}, {key: "fsdp.mixed_precision_policy"}, {key: "config_overrides", why: "the model is another"},
-	{key: "kernel.name", free: "auto liger_kernel", why: "of its kernels Liger-Kernel's are known, no others"}, {key: "batching_strategy", free: "normal", why: "batches of as many whole sequences are taken"}, {key: "deepspeed.seq_parallel_communication_data_type", why: "accelerate hands it on to nobody; a configuration of DeepSpeed may have it"}, {key: "dist.ep_size", free: "1", why: "give plan.ep"}, {key: "model_class", free: "llm"}, {key: "compute_fp32_loss"}, {key: "enable_mixed_precision_lora"},
-	{key: "jagged_restart_steps"}, {key: "relora_steps"}, {key: "mixture_of_depths"}, {key: "use_llama_pro"}, {key: "fp32_norms"}, {key: "predict_with_generate"},
-}
-
-// wholeAttention is what is taken instead of LongLoRA's shifted sparse attention.
-const wholeAttention = "tokens are taken to see all before them, not those of their group of a sequence alone"
 
 // hub makes a job of arguments.
 type hub struct {
@@ -555,9 +532,9 @@ func (h *hub) images() {
 func (h *hub) rest() {
 	h.allocates()
 	h.images()
-	for _, c := range trainerCostly {
-		a, free := h.get(c.key), strings.Fields(c.free)
-		if dear := slices.DeleteFunc(slices.Clone(a.all()), func(w string) bool { return slices.Contains(free, w) }); a.on() && (c.free == "" || len(dear) > 0) {
+	for _, c := range trainerKeys().costly {
+		a, free := h.get(c.Key), strings.Fields(c.Free)
+		if dear := slices.DeleteFunc(slices.Clone(a.all()), func(w string) bool { return slices.Contains(free, w) }); a.on() && (c.Free == "" || len(dear) > 0) {
 			h.charge(c, a.from, strings.Join(dear, " "))
 		}
 	}

@@ -36,20 +36,10 @@ func (j *Job) ignore(from, name string, known []string, given func(string) bool,
 	}
 }
 
-// keysOf are names of tables.
-func keysOf[V any](tables ...map[string]V) (out []string) {
+// namesOf are the keys of tables.
+func namesOf[M ~map[string]V, V any](tables ...M) (out []string) {
 	for _, t := range tables {
 		out = slices.AppendSeq(out, maps.Keys(t))
-	}
-	return out
-}
-
-// costlyKeys are names of tables of what costs something.
-func costlyKeys(tables ...[]costly) (out []string) {
-	for _, t := range tables {
-		for _, c := range t {
-			out = append(out, c.key)
-		}
 	}
 	return out
 }
@@ -60,9 +50,9 @@ func (j *Job) ignores(t *trainer) {
 	for name, a := range t.given {
 		names[a.from] = name
 	}
-	options := slices.Concat(keysOf(known), costlyKeys(trainerCostly), keysOf(renamed))
+	options := slices.Concat(trainerKeys().known(), namesOf(renamed))
 	for _, d := range t.dialects {
-		options = slices.Concat(options, keysOf(d.names), keysOf(d.defaults))
+		options = slices.Concat(options, namesOf(d.names), namesOf(d.defaults))
 	}
 	slices.Sort(options)
 	given := func(name string) bool {
