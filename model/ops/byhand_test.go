@@ -114,7 +114,7 @@ func TestJoinedLossChunks(t *testing.T) {
 		require.NoError(t, err)
 		var at units.Release
 		require.NoError(t, at.UnmarshalText([]byte(c.release)))
-		b := &builder{Config: Config{FreeGiB: c.free}, recipe: r.At(at)}
+		b := &builder{Config: Config{LossConfig: LossConfig{FreeGiB: c.free}}, recipe: r.At(at)}
 		require.Equal(t, c.chunks, b.lossChunks(c.rows, c.words), c)
 	}
 }

@@ -81,28 +81,57 @@ type Config struct {
 	Recipe      *recipe.Recipe
 	LayerRecipe *recipe.Recipe // of the layers, when they are compiled one by one; nil: Recipe
 	Precision   recipe.Precision
-	Attention   string // sdpa, flash or unfused
 	Shard       Shard
-	MicroBatch  int64   // sequences
-	Sequence    int64   // tokens of a sequence, before context parallelism cuts it
-	Document    int64   // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
-	Padding     float64 // share of the tokens that are padding, which attention is told; 0: none
-	Efficient   string  // flavour of the attention law that PyTorch's memory-efficient kernels have on the GPU
-	SDPA        string  // flavour that PyTorch's attention has; "": the law's own
-	MaskedSDPA  string  // and where it reads a mask
+
+	InputConfig
+	KernelConfig
+	CheckpointConfig
+	LossConfig
+	ExpertConfig
+	AdapterConfig
+	GraphConfig
+
+	vision *model.Vision // whose encoder's layers these are
+	stream tape.DType    // of their residual stream, where it is not that of other layers
+	planes bool          // which lies width by width
+	fixed  bool          // no gradient goes back through what they read
+}
+
+// InputConfig says what lies in the sequences of a micro batch.
+type InputConfig struct {
+	MicroBatch int64   // sequences
+	Sequence   int64   // tokens of a sequence, before context parallelism cuts it
+	Document   int64   // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
+	Padding    float64 // share of the tokens that are padding, which attention is told; 0: none
+}
+
+// KernelConfig says which kernels run where a framework has several.
+type KernelConfig struct {
+	Attention  string // sdpa, flash or unfused
+	Efficient  string // flavour of the attention law that PyTorch's memory-efficient kernels have on the GPU
+	SDPA       string // flavour that PyTorch's attention has; "": the law's own
+	MaskedSDPA string // and where it reads a mask
+	HeadsApart bool   // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to
+	TF32       bool   // fp32 operands are multiplied in TF32
+	AnyLayout  bool   // GEMMs read 8-bit operands of one scale along rows and columns alike
+	OpFuser    bool   // Transformer Engine's op fuser runs dense MLPs and projections with adapters
+	QKVRotary  bool   // one kernel cuts a projection into queries, keys and values, and turns them
+}
+
+// CheckpointConfig says what layers compute again in the backward pass, and what they leave to the host until then.
+type CheckpointConfig struct {
 	Recompute   Recompute
 	Modules     Modules // of selective recomputation; 0: the recipe's own
-	Away        Away    // modules that leave to the host what they save
-	Least       int64   // elements of a tensor that goes, at least
 	WholeLayers bool    // full recomputation runs to the end of a layer, whatever the recipe stops at
 	Partly      bool    // some layers are recomputed and others not: Model.Kept
 	Together    int64   // layers that are recomputed as one, from the input of the first; 0: 1
-	HeadsApart  bool    // no fused attention of PyTorch that runs lets query heads share those of keys, as it is asked to
-	TF32        bool    // fp32 operands are multiplied in TF32
-	OneGraph    bool    // a compiler makes one graph of the whole backward pass
-	LayerGraphs bool    // and one of each layer of a model compiled whole, which hooks around it cut out
+	Away        Away    // modules that leave to the host what they save
+	Least       int64   // elements of a tensor that goes, at least
+}
+
+// LossConfig says how output layer and loss are computed.
+type LossConfig struct {
 	LossApart   bool    // head and loss are units of their own, as a pipeline that cuts between them has them
-	AnyLayout   bool    // GEMMs read 8-bit operands of one scale along rows and columns alike
 	FusedLoss   bool    // cross entropy fused with the cast (no fp32 logits)
 	NativeLoss  bool    // and then by Megatron-Core's own compiled pieces
 	WrittenLoss bool    // the loop's own, kernel by kernel
@@ -113,25 +142,31 @@ type Config struct {
 	AsTheyAre   bool    // logits and scores meet their softmax in the dtype that they were made in, but for autocast
 	LinearLoss  string  // program that makes the loss of the output layer's operands, without all logits; "": of logits
 	FreeGiB     float64 // of device memory beside the weights, where the loss's chunks go by that
-	UnitApart   bool    // FSDP1 has each matrix of adapters as a unit of its own
-	UnitCopies  bool    // which keep copies of their inputs in the first step
 	LossChunks  int64   // chunks of tokens that output layer and loss take one by one; 0: all at once
 	ChunksKeep  ChunksKeep
-	SyncFree    bool    // experts take the numbers of rows from the device
-	OpFuser     bool    // Transformer Engine's op fuser runs dense MLPs and projections with adapters
-	QKVRotary   bool    // one kernel cuts a projection into queries, keys and values, and turns them
-	JointMLPs   bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8
-	Capacity    float64 // rows of every expert over the mean; 0: as many as are routed to it
-	Imbalance   float64 // tokens of the busiest expert rank over the mean, without such ranks of the busiest expert; 0, 1: balanced
-	InTurn      bool    // every token goes to the experts after those of the one before, by program router_in_turn
+}
 
-	Bucket units.Bytes // of PyTorch's DDP: compiled graphs end with each; 0: with none
-	graphs string      // that read each parameter of the unit, numbered from its end; "": one reads all
+// ExpertConfig says how tokens come to experts, and how these run.
+type ExpertConfig struct {
+	SyncFree  bool    // experts take the numbers of rows from the device
+	JointMLPs bool    // MLPs of all experts of a rank run in kernels of both GEMMs, cast and activation, where they multiply in MXFP8
+	Capacity  float64 // rows of every expert over the mean; 0: as many as are routed to it
+	Imbalance float64 // tokens of the busiest expert rank over the mean, without such ranks of the busiest expert; 0, 1: balanced
+	InTurn    bool    // every token goes to the experts after those of the one before, by program router_in_turn
+}
 
-	vision *model.Vision // whose encoder's layers these are
-	stream tape.DType    // of their residual stream, where it is not that of other layers
-	planes bool          // which lies width by width
-	fixed  bool          // no gradient goes back through what they read
+// AdapterConfig says how FSDP1 wraps matrices of adapters.
+type AdapterConfig struct {
+	UnitApart  bool // FSDP1 has each matrix of adapters as a unit of its own
+	UnitCopies bool // which keep copies of their inputs in the first step
+}
+
+// GraphConfig says what a compiler makes one graph of.
+type GraphConfig struct {
+	OneGraph    bool        // a compiler makes one graph of the whole backward pass
+	LayerGraphs bool        // and one of each layer of a model compiled whole, which hooks around it cut out
+	Bucket      units.Bytes // of PyTorch's DDP: compiled graphs end with each; 0: with none
+	graphs      string      // that read each parameter of the unit, numbered from its end; "": one reads all
 }
 
 // Dropouts are the probabilities after the embedding, on attention scores and in

@@ -32,7 +32,8 @@ func config(t testing.TB, name, recipeName string) Config {
 	r, err := recipe.Load(recipeName)
 	require.NoError(t, err)
 	s.MTPLayers = 0 // a second head, tested in strategies/estimate
-	return Config{Spec: s.AtSequence(1024), Recipe: r, Precision: r.Precision[r.Default], Attention: r.Attention, Shard: Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1}, MicroBatch: 2, Sequence: 1024, Recompute: NoRecompute, Imbalance: 1}
+	return Config{Spec: s.AtSequence(1024), Recipe: r, Precision: r.Precision[r.Default], Shard: Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
+		KernelConfig: KernelConfig{Attention: r.Attention}, InputConfig: InputConfig{MicroBatch: 2, Sequence: 1024}, CheckpointConfig: CheckpointConfig{Recompute: NoRecompute}, ExpertConfig: ExpertConfig{Imbalance: 1}}
 }
 
 // tryBuild builds a model; missing is the program that the recipe lacks for it.

@@ -25,8 +25,8 @@ func TestNodes(t *testing.T) {
 		flex    bool
 		tensors float64
 	}{{false, 4 + 3*8}, {true, 4 + 1 + 2*5.296}} { // rows that Hybrid-EP sends go once to each of 8 ranks: 8 * (1 - C(112, 8) / C(128, 8))
-		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16"], Attention: "flash", Shard: ops.Shard{TP: 1, CP: 1, EP: 8, ExpertTP: 1, Flex: c.flex, Domains: 1},
-			MicroBatch: 2, Sequence: 4096, Imbalance: 1})
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16"], Shard: ops.Shard{TP: 1, CP: 1, EP: 8, ExpertTP: 1, Flex: c.flex, Domains: 1},
+			KernelConfig: ops.KernelConfig{Attention: "flash"}, InputConfig: ops.InputConfig{MicroBatch: 2, Sequence: 4096}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 		step := &Step{MicroBatches: 2, Mode: MainBuffers, Units: []*ops.Unit{&m.Embedding}}
 		for _, k := range m.Layers {
 			step.Units = append(step.Units, &m.Kinds[k])

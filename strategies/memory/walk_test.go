@@ -23,8 +23,8 @@ func llamaOf(t testing.TB, again ops.Recompute, tokens int64) *Step {
 	require.NoError(t, err)
 	r, err := recipe.Load("hf-eager")
 	require.NoError(t, err)
-	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-		MicroBatch: 4, Sequence: tokens, Recompute: again, Imbalance: 1})
+	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
+		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 4, Sequence: tokens}, CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 	step := &Step{MicroBatches: 1, Units: []*ops.Unit{&m.Embedding}}
 	for _, k := range m.Layers {
 		step.Units = append(step.Units, &m.Kinds[k])
@@ -238,8 +238,8 @@ func TestTiedGradients(t *testing.T) {
 		require.NoError(t, err)
 		r, err := recipe.Load(name)
 		require.NoError(t, err)
-		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision[precision], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-			MicroBatch: 1, Sequence: 128, Recompute: ops.FullRecompute, Imbalance: 1, OneGraph: graph, FusedLoss: r.Structure.FusedLoss})
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision[precision], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1}, GraphConfig: ops.GraphConfig{OneGraph: graph},
+			KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 1, Sequence: 128}, CheckpointConfig: ops.CheckpointConfig{Recompute: ops.FullRecompute}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}, LossConfig: ops.LossConfig{FusedLoss: r.Structure.FusedLoss}})
 		p := Measure(&Step{MicroBatches: batches, Record: true, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
 		for _, q := range p.Points {
 			if q.Label == "layer 1 forward" {
@@ -300,8 +300,8 @@ func TestLossParallelByHand(t *testing.T) {
 		require.NoError(t, err)
 		r, err := recipe.Load("torchtitan")
 		require.NoError(t, err)
-		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16"], Attention: "sdpa", Shard: ops.Shard{TP: tp, CP: 1, EP: 1, ExpertTP: 1, SequenceParallel: tp > 1},
-			MicroBatch: 1, Sequence: 8192, Recompute: ops.FullRecompute, Imbalance: 1})
+		m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16"], Shard: ops.Shard{TP: tp, CP: 1, EP: 1, ExpertTP: 1, SequenceParallel: tp > 1},
+			KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 1, Sequence: 8192}, CheckpointConfig: ops.CheckpointConfig{Recompute: ops.FullRecompute}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 		p := Measure(&Step{MicroBatches: 1, Units: []*ops.Unit{&m.Embedding, &m.Kinds[0], &m.Head}}, nil)
 		require.Equal(t, "head backward", p.Moment)
 		logits := copies * 4 * 8192 * s.Vocab / tp
